@@ -1,0 +1,1 @@
+//! A board in memory that can lose power.

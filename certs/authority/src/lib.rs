@@ -1,0 +1,1 @@
+//! The box's certificate authority and TLS set-up.

@@ -1,0 +1,1 @@
+//! One-time tokens for agents.

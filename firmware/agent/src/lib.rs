@@ -1,0 +1,1 @@
+//! Drives the agent: orders to commands, answers to events.

@@ -1,0 +1,1 @@
+//! The settings file: file types, checked types, defaults.

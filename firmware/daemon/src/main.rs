@@ -1,0 +1,2 @@
+//! The program `trivet`.
+fn main() {}

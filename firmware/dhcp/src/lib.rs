@@ -1,0 +1,1 @@
+//! DHCP: leases, pools, boot answers.

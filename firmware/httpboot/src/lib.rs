@@ -1,0 +1,1 @@
+//! Which bytes a node gets for which path.

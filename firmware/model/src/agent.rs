@@ -1,0 +1,130 @@
+//! Orders to the agent and what comes back, free of its wire format.
+
+use std::collections::BTreeMap;
+
+use core::fmt;
+use core::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
+use crate::words;
+
+words! {
+    /// The three kinds of steps an agent offers.
+    StepKind {
+        /// Cleaning.
+        Clean = "clean",
+        /// Deployment.
+        Deploy = "deploy",
+        /// Service of a node with an instance.
+        Service = "service",
+    }
+}
+
+/// One step of a job, as the agent describes it and as it is asked to run it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// Name, such as `erase_devices`.
+    pub step: String,
+    /// Ironic's interface word, such as `deploy` or `raid`.
+    pub interface: String,
+    /// Higher runs earlier; zero runs only on request.
+    pub priority: i64,
+    /// Keyword arguments, an object.
+    pub args: Value,
+    /// The agent wants a reboot after it.
+    pub reboot_requested: bool,
+    /// The operator may stop it.
+    pub abortable: bool,
+}
+
+/// What we want from an agent.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AgentOrder {
+    /// Which steps do you have?
+    GetSteps(StepKind),
+    /// Run this step.
+    Execute {
+        /// Of which kind.
+        kind: StepKind,
+        /// The step with its arguments.
+        step: Step,
+        /// Versions of the hardware managers, as `GetSteps` told them.
+        versions: BTreeMap<String, String>,
+    },
+    /// What became of your last command?
+    Look,
+    /// Write buffers to disk.
+    Sync,
+    /// Shut the machine down.
+    PowerOff,
+}
+
+/// What an agent's answer means.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AgentEvent {
+    /// Its steps, in the order it gave them.
+    StepsAre {
+        /// All steps, of priority zero too.
+        steps: Vec<Step>,
+        /// Versions of its hardware managers.
+        versions: BTreeMap<String, String>,
+    },
+    /// It has taken the command and works on it.
+    Accepted,
+    /// A synchronous command is done.
+    Finished,
+    /// Its command list shows no step: it has just booted.
+    Idle,
+    /// Its last step still runs.
+    StepRunning,
+    /// Its last step is done.
+    StepDone {
+        /// Name of the step.
+        step: String,
+        /// Its interface.
+        interface: String,
+        /// It asked for a reboot.
+        reboot_requested: bool,
+    },
+    /// Its last step failed.
+    StepFailed {
+        /// Name of the step, if the agent said.
+        step: Option<String>,
+        /// The agent's own words.
+        said: String,
+    },
+    /// Its hardware managers are not those whose steps we read.
+    VersionMismatch,
+    /// It is busy with another command: ask again at the next heartbeat.
+    Busy,
+}
+
+/// Why a call to an agent brought no answer that we can use.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum AgentError {
+    /// No connection, or no answer in time.
+    #[error("the agent at {url} cannot be reached: {said}")]
+    Unreachable {
+        /// Where we called.
+        url: String,
+        /// What the connection said.
+        said: String,
+    },
+    /// The agent does not know our token: it has restarted.
+    #[error("the agent refused our token; it has restarted and must be booted again")]
+    TokenRefused,
+    /// The agent refused the command.
+    #[error("the agent refused the command: {said}")]
+    Refused {
+        /// Its own words.
+        said: String,
+    },
+    /// The answer is not what the protocol says.
+    #[error("the agent sent nonsense: {said}")]
+    Nonsense {
+        /// What was wrong with it.
+        said: String,
+    },
+}

@@ -1,0 +1,32 @@
+//! Words every room shares: identities, time, states, records, orders, notes.
+//!
+//! This crate knows nobody. It holds plain values and no decisions: a room that
+//! needs to tell another something does so in one of these types, carried by
+//! `firmware/rack`.
+
+pub mod agent;
+pub mod boot;
+pub mod digest;
+pub mod entropy;
+pub mod identity;
+pub mod node;
+pub mod note;
+pub mod order;
+pub mod power;
+pub mod secret;
+pub mod state;
+pub mod time;
+pub mod view;
+
+pub use agent::{AgentError, AgentEvent, AgentOrder, Step, StepKind};
+pub use boot::BootPlan;
+pub use digest::Digest;
+pub use entropy::{Entropy, Seeded};
+pub use identity::{MacAddr, NodeId, PortId};
+pub use node::{AgentSession, Job, JobKind, Lease, Node, Phase, Port};
+pub use note::{Note, NoteKind};
+pub use order::{Done, Order, Refusal, RefusalKind};
+pub use power::{BootDevice, PowerAnswer, PowerError, PowerOrder, PowerState};
+pub use state::{ProvisionState, Verb};
+pub use time::{Now, Tick, UnixMs};
+pub use view::View;

@@ -1,0 +1,248 @@
+//! The records: what we know of a node, a port, a lease.
+//!
+//! These are the types in memory. What stands on flash are frozen versions of
+//! them in `firmware/store`.
+
+use std::collections::BTreeMap;
+
+use core::fmt;
+use core::net::Ipv4Addr;
+use core::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value};
+
+use crate::{MacAddr, NodeId, PortId, PowerState, ProvisionState, Step, StepKind, UnixMs, words};
+
+/// A free-form JSON object of Ironic's, such as `driver_info`.
+pub type Object = Map<String, Value>;
+
+/// A node, in Ironic's words.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Node {
+    /// UUID.
+    pub id: NodeId,
+    /// Counts changes of this record; a write based on an older one is refused.
+    pub revision: u64,
+    /// Place in the order of creation.
+    pub serial: u64,
+    /// Unique name.
+    pub name: Option<String>,
+    /// Hardware type, such as `ipmi`.
+    pub driver: String,
+    /// How to reach its BMC. Holds secrets.
+    pub driver_info: Object,
+    /// What it is: `cpu_arch`, `memory_mb`, `capabilities` ...
+    pub properties: Object,
+    /// What is deployed on it: `image_source` ...
+    pub instance_info: Object,
+    /// The operator's own.
+    pub extra: Object,
+    /// Our own, shown to clients.
+    pub driver_internal_info: Object,
+    /// Where it is in its life.
+    pub provision_state: ProvisionState,
+    /// Where it is going.
+    pub target_provision_state: Option<ProvisionState>,
+    /// When `provision_state` last changed.
+    pub provision_updated_at: Option<UnixMs>,
+    /// What the BMC last said.
+    pub power_state: Option<PowerState>,
+    /// What the operator last asked for, while it is under way.
+    pub target_power_state: Option<PowerState>,
+    /// Why the last action failed.
+    pub last_error: Option<String>,
+    /// Hands off.
+    pub maintenance: bool,
+    /// Why.
+    pub maintenance_reason: Option<String>,
+    /// Ironic's fault word, such as `clean failure`.
+    pub fault: Option<String>,
+    /// The instance's UUID.
+    pub instance_uuid: Option<String>,
+    /// Class for schedulers.
+    pub resource_class: Option<String>,
+    /// Whether `provide` and `deleted` clean; none means yes.
+    pub automated_clean: Option<bool>,
+    /// When the record was made.
+    pub created_at: UnixMs,
+    /// When it last changed.
+    pub updated_at: Option<UnixMs>,
+    /// While an inspection runs.
+    pub inspection_started_at: Option<UnixMs>,
+    /// After it.
+    pub inspection_finished_at: Option<UnixMs>,
+    /// What the agent found, as JSON; none until inspected.
+    pub inventory: Option<Value>,
+    /// Fields of Ironic's that we keep and serve without acting on them:
+    /// `description`, `owner`, `lessee`, `boot_interface` ...
+    pub kept: Object,
+    /// The work under way.
+    pub job: Option<Job>,
+    /// The agent of the present boot.
+    pub agent: Option<AgentSession>,
+}
+
+impl Node {
+    /// A fresh node in `enroll`.
+    pub fn new(id: NodeId, driver: &str, created_at: UnixMs) -> Self {
+        Self {
+            id,
+            revision: 0,
+            serial: 0,
+            name: None,
+            driver: driver.to_owned(),
+            driver_info: Object::new(),
+            properties: Object::new(),
+            instance_info: Object::new(),
+            extra: Object::new(),
+            driver_internal_info: Object::new(),
+            provision_state: ProvisionState::Enroll,
+            target_provision_state: None,
+            provision_updated_at: None,
+            power_state: None,
+            target_power_state: None,
+            last_error: None,
+            maintenance: false,
+            maintenance_reason: None,
+            fault: None,
+            instance_uuid: None,
+            resource_class: None,
+            automated_clean: None,
+            created_at,
+            updated_at: None,
+            inspection_started_at: None,
+            inspection_finished_at: None,
+            inventory: None,
+            kept: Object::new(),
+            job: None,
+            agent: None,
+        }
+    }
+
+    /// The name, or the UUID where there is none: how notes call the node.
+    pub fn label(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.id.to_string())
+    }
+}
+
+/// The agent of one boot: its secret and where it listens.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct AgentSession {
+    /// The token handed out at the first lookup.
+    pub token: String,
+    /// Where it listens; none until its first heartbeat.
+    pub url: Option<String>,
+    /// Its own certificate in PEM, trusted for this boot only.
+    pub verify_ca: Option<String>,
+    /// Its version.
+    pub version: Option<String>,
+}
+
+words! {
+    /// What work is under way on a node.
+    JobKind {
+        /// Check that the BMC answers (`manage`).
+        Verify = "verify",
+        /// Look inside.
+        Inspect = "inspect",
+        /// Clean, after `provide`, `clean` or `deleted`.
+        Clean = "clean",
+        /// Deploy or rebuild.
+        Deploy = "deploy",
+        /// Remove the instance.
+        TearDown = "tear down",
+        /// Take over a running instance.
+        Adopt = "adopt",
+    }
+}
+
+words! {
+    /// How far the work is. Each phase names what it waits for, so that after a
+    /// restart its order can be given again.
+    Phase {
+        /// For the power state.
+        ReadPower = "read power",
+        /// For the machine to be off, before it boots the agent.
+        PowerOff = "power off",
+        /// For the boot device to be the network.
+        BootFromNet = "boot from net",
+        /// For the BMC to take the order to power on.
+        PowerOn = "power on",
+        /// For the agent's first heartbeat, or its inspection data.
+        AwaitAgent = "await agent",
+        /// For the list of steps.
+        GetSteps = "get steps",
+        /// For the agent to take the step.
+        StartStep = "start step",
+        /// For the step to end.
+        AwaitStep = "await step",
+        /// For the agent's buffers to be on disk.
+        Sync = "sync",
+        /// For the machine to be off, after the agent's work.
+        FinalOff = "final off",
+        /// For the boot device to be the disk.
+        BootFromDisk = "boot from disk",
+        /// For the BMC to take the order to start the instance.
+        StartInstance = "start instance",
+    }
+}
+
+/// The work under way on a node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// What.
+    pub kind: JobKind,
+    /// How far.
+    pub phase: Phase,
+    /// Which kind of steps it runs, if any.
+    pub step_kind: Option<StepKind>,
+    /// The operator gave the steps: run them in that order.
+    pub manual: bool,
+    /// Steps to run, in order; empty until known.
+    pub steps: Vec<Step>,
+    /// Index of the present one.
+    pub at: u32,
+    /// Versions of the agent's hardware managers.
+    pub versions: BTreeMap<String, String>,
+    /// How often the present phase was tried.
+    pub tries: u32,
+    /// How often the machine was booted for this job.
+    pub boots: u32,
+}
+
+/// A network port of a node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Port {
+    /// UUID.
+    pub id: PortId,
+    /// Counts changes of this record.
+    pub revision: u64,
+    /// Place in the order of creation.
+    pub serial: u64,
+    /// Its node.
+    pub node: NodeId,
+    /// Hardware address.
+    pub address: MacAddr,
+    /// It boots from here.
+    pub pxe_enabled: bool,
+    /// The operator's own.
+    pub extra: Object,
+    /// Fields of Ironic's that we keep and serve without acting on them.
+    pub kept: Object,
+    /// When the record was made.
+    pub created_at: UnixMs,
+    /// When it last changed.
+    pub updated_at: Option<UnixMs>,
+}
+
+/// An address given to a machine. When it ends is known in memory only: after
+/// a restart it counts anew, so that no address is ever given twice because a
+/// clock stepped.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct Lease {
+    /// To whom.
+    pub mac: MacAddr,
+    /// Which.
+    pub address: Ipv4Addr,
+}

@@ -1,0 +1,186 @@
+//! What a caller of the API wants changed, and how that went.
+
+use serde_json::Value;
+
+use crate::node::Object;
+use crate::{BootDevice, MacAddr, Node, NodeId, Port, PortId, PowerState, Step, Verb};
+
+/// One change asked for through the API. Reads never become orders.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Order {
+    /// Keep a new node. `revision`, `serial` and times are set by the rack.
+    CreateNode(Box<Node>),
+    /// Put this in place of the node's record, if its revision is still `based_on`.
+    ReplaceNode {
+        /// The whole new record.
+        node: Box<Node>,
+        /// The revision the caller read.
+        based_on: u64,
+    },
+    /// Forget a node and its ports.
+    DeleteNode(NodeId),
+    /// Keep a new port.
+    CreatePort(Box<Port>),
+    /// Put this in place of the port's record, if its revision is still `based_on`.
+    ReplacePort {
+        /// The whole new record.
+        port: Box<Port>,
+        /// The revision the caller read.
+        based_on: u64,
+    },
+    /// Forget a port.
+    DeletePort(PortId),
+    /// Move a node on in its life.
+    Provision {
+        /// Which.
+        node: NodeId,
+        /// How.
+        verb: Verb,
+        /// What goes with the verb.
+        args: VerbArgs,
+    },
+    /// Switch a node on, off, or off and on.
+    Power {
+        /// Which.
+        node: NodeId,
+        /// To what.
+        want: PowerWanted,
+    },
+    /// Choose the boot device.
+    SetBoot {
+        /// Which.
+        node: NodeId,
+        /// From where.
+        device: BootDevice,
+        /// For every boot.
+        persistent: bool,
+    },
+    /// Hands off, or on again.
+    Maintenance {
+        /// Which.
+        node: NodeId,
+        /// Off or on.
+        on: bool,
+        /// Why.
+        reason: Option<String>,
+    },
+    /// An agent asks which node it is.
+    Lookup {
+        /// Its hardware addresses.
+        addresses: Vec<MacAddr>,
+        /// The node it believes to be.
+        node: Option<NodeId>,
+    },
+    /// An agent is alive.
+    Heartbeat {
+        /// Of which node.
+        node: NodeId,
+        /// What it said.
+        beat: Beat,
+    },
+    /// An agent sends what it found in its machine.
+    Inventory {
+        /// The whole document: `inventory` and what else was collected.
+        document: Value,
+    },
+}
+
+/// What goes with a verb.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct VerbArgs {
+    /// `clean_steps`, `deploy_steps` or `service_steps`.
+    pub steps: Vec<Step>,
+    /// `configdrive`, as it was given.
+    pub configdrive: Option<Value>,
+}
+
+/// What an operator wants of a machine's power.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum PowerWanted {
+    /// Reach this state, hard.
+    State(PowerState),
+    /// Ask the system to shut down.
+    SoftOff,
+    /// Off and on again.
+    Reboot,
+    /// Shut down and on again.
+    SoftReboot,
+}
+
+/// A heartbeat.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Beat {
+    /// Where the agent listens.
+    pub callback_url: String,
+    /// The secret it was given.
+    pub agent_token: Option<String>,
+    /// Its version.
+    pub agent_version: Option<String>,
+    /// Its own certificate.
+    pub agent_verify_ca: Option<String>,
+}
+
+/// How an order went, when it went well.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Done {
+    /// It is on flash.
+    Kept,
+    /// The agent is this node.
+    Found(Box<Found>),
+    /// The inventory belongs to this node.
+    Inspected(NodeId),
+}
+
+/// What an agent is told at lookup.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    /// Which node.
+    pub node: NodeId,
+    /// Its `properties`.
+    pub properties: Object,
+    /// Its `instance_info`, secrets masked.
+    pub instance_info: Object,
+    /// Its `driver_internal_info`, secrets masked.
+    pub driver_internal_info: Object,
+    /// The token in clear the first time, the mask after that.
+    pub agent_token: String,
+    /// Seconds.
+    pub heartbeat_timeout_s: u64,
+}
+
+/// An order that was not carried out. Nothing has changed.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{sentence}")]
+pub struct Refusal {
+    /// Of what kind.
+    pub kind: RefusalKind,
+    /// What is wrong and what to do, for people.
+    pub sentence: String,
+}
+
+/// Kinds of refusals, as far as callers act on them.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum RefusalKind {
+    /// There is no such thing.
+    NotFound,
+    /// The request makes no sense, or not in this state.
+    Invalid,
+    /// Something else has that name, or the state forbids it.
+    Conflict,
+    /// The record changed since the caller read it: read again and repeat.
+    Stale,
+    /// The caller may not.
+    Forbidden,
+    /// A bound is reached, or flash failed: repeat later.
+    Unavailable,
+}
+
+impl Refusal {
+    /// A refusal of this kind.
+    pub fn new(kind: RefusalKind, sentence: impl Into<String>) -> Self {
+        Self {
+            kind,
+            sentence: sentence.into(),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Which free-form values are secrets, and how they are shown.
+
+use serde_json::{Map, Value};
+
+/// What stands in place of a secret.
+pub const MASK: &str = "******";
+
+/// Whether a key of a free-form object names a secret, as Ironic decides it.
+pub fn is_secret_key(key: &str) -> bool {
+    const PARTS: [&str; 10] = [
+        "password",
+        "admin_pass",
+        "new_pass",
+        "secret",
+        "token",
+        "private_key",
+        "encrypted_key",
+        "passphrase",
+        "sslkey",
+        "configdrive",
+    ];
+    const WHOLE: [&str; 3] = ["snmp_auth_key", "snmp_priv_key", "ipmi_hex_kg_key"];
+    let key = key.to_ascii_lowercase();
+    WHOLE.contains(&key.as_str()) || PARTS.iter().any(|part| key.contains(part))
+}
+
+/// A copy of the object with every secret masked, at every depth.
+pub fn masked(object: &Map<String, Value>) -> Map<String, Value> {
+    object
+        .iter()
+        .map(|(key, value)| {
+            let shown = if is_secret_key(key) && !value.is_null() {
+                Value::from(MASK)
+            } else {
+                masked_value(value)
+            };
+            (key.clone(), shown)
+        })
+        .collect()
+}
+
+fn masked_value(value: &Value) -> Value {
+    match value {
+        Value::Object(object) => Value::Object(masked(object)),
+        Value::Array(items) => Value::Array(items.iter().map(masked_value).collect()),
+        other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn masks_secrets_at_every_depth_and_nothing_else() {
+        let Value::Object(object) = json!({
+            "ipmi_password": "hunter2", "ipmi_username": "admin", "ipmi_Password": null,
+            "nested": [{"agent_secret_token": "x", "plain": 1}],
+        }) else {
+            unreachable!()
+        };
+        assert_eq!(
+            Value::Object(masked(&object)),
+            json!({
+                "ipmi_password": MASK, "ipmi_username": "admin", "ipmi_Password": null,
+                "nested": [{"agent_secret_token": MASK, "plain": 1}],
+            })
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! A snapshot for readers: the API and the page answer from it and never wait
+//! for the machine. Taking one costs the same however many nodes there are.
+
+use std::sync::Arc;
+
+use imbl::{OrdMap, Vector};
+
+use crate::boot::ClientSeen;
+use crate::{MacAddr, Node, NodeId, Note, Port, PortId, UnixMs};
+
+/// How many notes of each node are kept in memory.
+pub const TIMELINE_NOTES_MAX: usize = 200;
+
+/// How many unknown machines are remembered.
+pub const STRANGERS_MAX: usize = 1024;
+
+/// Everything readers may see.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// Nodes.
+    pub nodes: OrdMap<NodeId, Arc<NodeView>>,
+    /// Names of nodes.
+    pub names: OrdMap<String, NodeId>,
+    /// Ports.
+    pub ports: OrdMap<PortId, Arc<Port>>,
+    /// Addresses of ports.
+    pub macs: OrdMap<MacAddr, PortId>,
+    /// Machines that asked for an address and are no port of any node.
+    pub strangers: OrdMap<MacAddr, Stranger>,
+}
+
+/// One node for readers.
+#[derive(Clone, Debug)]
+pub struct NodeView {
+    /// Its record.
+    pub node: Arc<Node>,
+    /// Its ports, in order of creation.
+    pub ports: Vec<PortId>,
+    /// What is not on flash.
+    pub live: Live,
+    /// What happened, oldest first.
+    pub timeline: Vector<Note>,
+}
+
+/// What we know of a node from moment to moment and do not keep.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Live {
+    /// When the agent last beat.
+    pub beat_at: Option<UnixMs>,
+    /// Bytes of the present file that left, and its size.
+    pub transfer: Option<(u64, u64)>,
+    /// The name of the present file.
+    pub transfer_path: Option<String>,
+}
+
+/// A machine that is no port of any node.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Stranger {
+    /// When it last asked.
+    pub seen_at: UnixMs,
+    /// What it said of itself.
+    pub client: ClientSeen,
+}
+
+impl View {
+    /// The node with this UUID or name.
+    pub fn node(&self, ident: &str) -> Option<&Arc<NodeView>> {
+        let id = ident
+            .parse()
+            .ok()
+            .or_else(|| self.names.get(ident).copied())?;
+        self.nodes.get(&id)
+    }
+
+    /// The port with this address.
+    pub fn port_by_mac(&self, mac: MacAddr) -> Option<&Arc<Port>> {
+        self.ports.get(self.macs.get(&mac)?)
+    }
+
+    /// Nodes in order of creation.
+    pub fn nodes_by_age(&self) -> Vec<&Arc<NodeView>> {
+        let mut nodes: Vec<_> = self.nodes.values().collect();
+        nodes.sort_by_key(|view| view.node.serial);
+        nodes
+    }
+
+    /// Ports in order of creation.
+    pub fn ports_by_age(&self) -> Vec<&Arc<Port>> {
+        let mut ports: Vec<_> = self.ports.values().collect();
+        ports.sort_by_key(|port| port.serial);
+        ports
+    }
+}

@@ -1,0 +1,1 @@
+//! One node's life: state table, verbs, jobs.

@@ -1,0 +1,1 @@
+//! The web page, from one view model.

@@ -1,0 +1,1 @@
+//! The composition of all rooms into one machine.

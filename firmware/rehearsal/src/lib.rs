@@ -1,0 +1,1 @@
+//! A simulated rack: machines, BMCs, wires, faults.

@@ -1,0 +1,1 @@
+//! TFTP transfers without input or output of their own.

@@ -1,0 +1,1 @@
+//! Our agent: the same protocol as the Ironic Python Agent.

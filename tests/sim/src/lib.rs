@@ -1,0 +1,1 @@
+//! Seeded racks with faults, checkers outside.

@@ -1,0 +1,1 @@
+//! Directions, names and sizes of this tree.
