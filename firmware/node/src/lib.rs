@@ -1,1 +1,98 @@
-//! One node's life: state table, verbs, jobs.
+//! One node's life: the state table, the verbs, and the jobs behind them.
+//!
+//! Everything here is a function from a node's record and an event to the next
+//! record and the orders that follow. It does not know how a BMC or an agent is
+//! reached, nor that there are other nodes. The record names in its job what it
+//! waits for, so that [`Event::Restarted`] can give the order again: there is no
+//! other recovery path.
+
+mod ask;
+mod job;
+mod steps;
+pub mod table;
+
+pub use ask::ask;
+pub use job::{boots_agent, step};
+
+use serde_json::Value;
+use trivet_model::node::Object;
+use trivet_model::{
+    AgentError, AgentEvent, AgentOrder, Node, NoteKind, PowerAnswer, PowerError, PowerOrder,
+};
+
+/// Something that happened to a node.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// The BMC answered an order, or did not.
+    Power(PowerOrder, Result<PowerAnswer, PowerError>),
+    /// The agent answered an order, or did not.
+    Agent(AgentOrder, Result<AgentEvent, AgentError>),
+    /// The machine was heard on the wire.
+    SignOfLife,
+    /// The agent of this boot has proven itself and is alive.
+    Beat,
+    /// The agent sent what it found.
+    Inspected {
+        /// Properties to merge into the node's.
+        properties: Object,
+        /// The document to keep.
+        inventory: Value,
+    },
+    /// The time asked for by [`Action::WakeAfter`] has passed.
+    Woke,
+    /// The box has restarted: nothing that was under way is known to be.
+    Restarted,
+}
+
+/// What must follow.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Give this order to the BMC.
+    Power(PowerOrder),
+    /// Give this order to the agent.
+    Agent(AgentOrder),
+    /// Send [`Event::Woke`] after so many milliseconds, instead of any earlier
+    /// wake-up of this node.
+    WakeAfter(u64),
+    /// File this on the node's timeline.
+    Note(NoteKind),
+}
+
+/// How long and how often. Each is a setting.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Limits {
+    /// How long an agent may be silent before the boot counts as failed.
+    pub agent_wait_ms: u64,
+    /// How long a machine may take from power-on to its first sign of life.
+    pub boot_ms: u64,
+    /// Between two looks at a power state that should change.
+    pub power_poll_ms: u64,
+    /// Between two tries of an order that failed.
+    pub retry_ms: u64,
+    /// How often one phase is tried.
+    pub tries_max: u32,
+    /// How often a machine is booted for one job.
+    pub boots_max: u32,
+}
+
+impl Default for Limits {
+    /// Ironic's waiting times; the bounds are ours.
+    fn default() -> Self {
+        Self {
+            agent_wait_ms: 1_800_000,
+            boot_ms: 600_000,
+            power_poll_ms: 1000,
+            retry_ms: 5000,
+            tries_max: 10,
+            boots_max: 3,
+        }
+    }
+}
+
+/// A node on its way through one event: the record so far and what must follow.
+struct Turning<'a> {
+    now: trivet_model::Now,
+    limits: &'a Limits,
+    node: Node,
+    actions: Vec<Action>,
+}

@@ -1,0 +1,207 @@
+use trivet_model::{NodeId, PowerOrder, ProvisionState::*, Seeded, Tick, UnixMs};
+
+use super::*;
+
+const NOW: Now = Now {
+    tick: Tick(5),
+    wall: UnixMs(1000),
+};
+
+fn node(state: ProvisionState) -> Node {
+    let mut node = Node::new(NodeId::random(&mut Seeded::new(1)), "ipmi", UnixMs(1));
+    node.provision_state = state;
+    node
+}
+
+fn with_step() -> VerbArgs {
+    let step = trivet_model::Step {
+        step: "write_image".into(),
+        interface: "deploy".into(),
+        priority: 80,
+        args: serde_json::json!({}),
+        reboot_requested: false,
+        abortable: false,
+    };
+    VerbArgs {
+        steps: vec![step],
+        configdrive: None,
+    }
+}
+
+#[track_caller]
+fn refused(node: &Node, verb: Verb, args: VerbArgs, part: &str) {
+    let refusal = ask(NOW, &Limits::default(), node, verb, args).unwrap_err();
+    assert_eq!(refusal.kind, RefusalKind::Invalid);
+    assert!(refusal.sentence.contains(part), "{}", refusal.sentence);
+}
+
+#[test]
+fn manage_reads_the_power_state_first() {
+    let (node, actions) = ask(
+        NOW,
+        &Limits::default(),
+        &node(Enroll),
+        Verb::Manage,
+        VerbArgs::default(),
+    )
+    .unwrap();
+    assert_eq!(node.provision_state, Verifying);
+    assert_eq!(node.target_provision_state, Some(Manageable));
+    assert!(actions.contains(&Action::Power(PowerOrder::Status)));
+}
+
+#[test]
+fn a_new_action_clears_the_last_error() {
+    let mut failed = node(DeployFail);
+    failed.last_error = Some("disk on fire".into());
+    let (node, _) = ask(NOW, &Limits::default(), &failed, Verb::Active, with_step()).unwrap();
+    assert_eq!(node.last_error, None);
+    assert_eq!(node.provision_state, Deploying);
+    assert_eq!(node.target_provision_state, Some(Active));
+}
+
+#[test]
+fn a_verb_the_state_does_not_know_is_refused_with_what_is_possible() {
+    refused(
+        &node(Enroll),
+        Verb::Provide,
+        VerbArgs::default(),
+        "Possible now: manage",
+    );
+    refused(
+        &node(Verifying),
+        Verb::Provide,
+        VerbArgs::default(),
+        "Wait until it is done",
+    );
+}
+
+#[test]
+fn refuses_what_is_not_built_yet() {
+    refused(
+        &node(Active),
+        Verb::Rescue,
+        VerbArgs::default(),
+        "does not offer \"rescue\"",
+    );
+}
+
+#[test]
+fn refuses_to_deploy_in_maintenance() {
+    let mut resting = node(Available);
+    resting.maintenance = true;
+    refused(&resting, Verb::Active, with_step(), "in maintenance");
+}
+
+#[test]
+fn refuses_to_clean_without_steps_or_with_too_many() {
+    refused(
+        &node(Manageable),
+        Verb::Clean,
+        VerbArgs::default(),
+        "needs clean_steps",
+    );
+    let mut args = with_step();
+    args.steps = vec![args.steps[0].clone(); STEPS_MAX + 1];
+    refused(&node(Manageable), Verb::Clean, args, "more than");
+}
+
+#[test]
+fn provide_without_cleaning_offers_at_once() {
+    let mut plain = node(Manageable);
+    plain.automated_clean = Some(false);
+    let (node, actions) = ask(
+        NOW,
+        &Limits::default(),
+        &plain,
+        Verb::Provide,
+        VerbArgs::default(),
+    )
+    .unwrap();
+    assert_eq!(node.provision_state, Available);
+    assert_eq!(node.target_provision_state, None);
+    assert!(
+        !actions
+            .iter()
+            .any(|action| matches!(action, Action::Power(_)))
+    );
+}
+
+#[test]
+fn an_abort_says_that_it_was_one_and_keeps_the_target() {
+    for (from, to) in [
+        (CleanWait, CleanFail),
+        (InspectWait, InspectFail),
+        (DeployWait, DeployFail),
+    ] {
+        let mut waiting = node(from);
+        waiting.target_provision_state = Some(Available);
+        let (node, _) = ask(
+            NOW,
+            &Limits::default(),
+            &waiting,
+            Verb::Abort,
+            VerbArgs::default(),
+        )
+        .unwrap();
+        assert_eq!(node.provision_state, to);
+        assert!(node.last_error.unwrap().contains("aborted"));
+        assert_eq!(node.target_provision_state, Some(Available));
+        assert_eq!(node.job, None);
+    }
+}
+
+#[test]
+fn manage_after_a_failure_needs_no_work() {
+    let (node, actions) = ask(
+        NOW,
+        &Limits::default(),
+        &node(CleanFail),
+        Verb::Manage,
+        VerbArgs::default(),
+    )
+    .unwrap();
+    assert_eq!(node.provision_state, Manageable);
+    assert_eq!(node.job, None);
+    assert!(
+        actions
+            .iter()
+            .all(|action| matches!(action, Action::Note(_)))
+    );
+}
+
+#[test]
+fn a_config_drive_is_kept_with_the_instance() {
+    let mut args = with_step();
+    args.configdrive = Some("H4sI".into());
+    let (node, _) = ask(
+        NOW,
+        &Limits::default(),
+        &node(Available),
+        Verb::Deploy,
+        args,
+    )
+    .unwrap();
+    assert_eq!(node.instance_info["configdrive"], "H4sI");
+}
+
+#[test]
+fn every_verb_the_table_allows_is_carried_out_or_refused_with_a_sentence() {
+    for row in table::TABLE {
+        let Cause::Verb(verb) = row.cause else {
+            continue;
+        };
+        match ask(NOW, &Limits::default(), &node(row.from), verb, with_step()) {
+            Ok((node, _)) => {
+                let resting = node.provision_state.is_resting();
+                let waiting = node.provision_state.is_waiting();
+                assert!(
+                    resting || waiting || node.job.is_some(),
+                    "{} {verb}",
+                    row.from
+                );
+            }
+            Err(refusal) => assert!(refusal.sentence.contains("yet"), "{}", refusal.sentence),
+        }
+    }
+}

@@ -1,0 +1,553 @@
+#![expect(clippy::unnecessary_wraps, reason = "answers of the world are results")]
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use trivet_model::ProvisionState::*;
+use trivet_model::order::VerbArgs;
+use trivet_model::{NodeId, Seeded, Tick, UnixMs, Verb};
+
+use super::*;
+use crate::ask;
+
+const NOW: Now = Now {
+    tick: Tick(5),
+    wall: UnixMs(1000),
+};
+const ON: Result<PowerAnswer, PowerError> = Ok(PowerAnswer::Power(PowerState::On));
+const OFF: Result<PowerAnswer, PowerError> = Ok(PowerAnswer::Power(PowerState::Off));
+const TAKEN: Result<PowerAnswer, PowerError> = Ok(PowerAnswer::Accepted);
+
+/// One node and the world around it, answered by hand.
+struct Rig {
+    node: Node,
+    actions: Vec<Action>,
+    limits: Limits,
+}
+
+impl Rig {
+    fn new(state: ProvisionState) -> Self {
+        let mut node = Node::new(NodeId::random(&mut Seeded::new(1)), "ipmi", UnixMs(1));
+        node.provision_state = state;
+        Self {
+            node,
+            actions: Vec::new(),
+            limits: Limits::default(),
+        }
+    }
+
+    fn ask(&mut self, verb: Verb, steps: Vec<Step>) -> &mut Self {
+        let args = VerbArgs {
+            steps,
+            configdrive: None,
+        };
+        let (node, actions) = ask(NOW, &self.limits, &self.node, verb, args).unwrap();
+        (self.node, self.actions) = (node, actions);
+        self
+    }
+
+    fn hear(&mut self, event: Event) -> &mut Self {
+        let (node, actions) = step(NOW, &self.limits, self.node.clone(), event);
+        (self.node, self.actions) = (node, actions);
+        self
+    }
+
+    fn power(&mut self, order: PowerOrder, answer: Result<PowerAnswer, PowerError>) -> &mut Self {
+        self.wants(&Action::Power(order));
+        self.hear(Event::Power(order, answer))
+    }
+
+    fn agent(&mut self, answer: Result<AgentEvent, AgentError>) -> &mut Self {
+        let order = self.agent_order();
+        self.hear(Event::Agent(order, answer))
+    }
+
+    #[track_caller]
+    fn agent_order(&self) -> AgentOrder {
+        let mut orders = self.actions.iter().filter_map(|action| match action {
+            Action::Agent(order) => Some(order.clone()),
+            _ => None,
+        });
+        orders
+            .next()
+            .unwrap_or_else(|| panic!("no order to the agent: {:?}", self.actions))
+    }
+
+    #[track_caller]
+    fn wants(&self, action: &Action) -> &Self {
+        assert!(
+            self.actions.contains(action),
+            "{action:?} is not in {:?}",
+            self.actions
+        );
+        self
+    }
+
+    #[track_caller]
+    fn is(&self, state: ProvisionState) -> &Self {
+        assert_eq!(
+            self.node.provision_state, state,
+            "{:?}",
+            self.node.last_error
+        );
+        self
+    }
+
+    /// From the first power-off to the agent's first beat.
+    fn boots(&mut self) -> &mut Self {
+        self.power(PowerOrder::Off, TAKEN)
+            .power(PowerOrder::Status, OFF);
+        self.power(SET_PXE, TAKEN)
+            .power(PowerOrder::On, TAKEN)
+            .hear(Event::SignOfLife)
+    }
+}
+
+const SET_PXE: PowerOrder = PowerOrder::SetBoot {
+    device: BootDevice::Pxe,
+    persistent: false,
+    efi: false,
+};
+const SET_DISK: PowerOrder = PowerOrder::SetBoot {
+    device: BootDevice::Disk,
+    persistent: true,
+    efi: false,
+};
+
+fn offered(name: &str, priority: i64) -> Step {
+    Step {
+        step: name.into(),
+        interface: "deploy".into(),
+        priority,
+        args: json!({}),
+        reboot_requested: false,
+        abortable: true,
+    }
+}
+
+fn steps_are(steps: &[Step]) -> Result<AgentEvent, AgentError> {
+    let versions = BTreeMap::from([("generic".to_owned(), "1.2".to_owned())]);
+    Ok(AgentEvent::StepsAre {
+        steps: steps.to_vec(),
+        versions,
+    })
+}
+
+fn done(step: &str) -> Result<AgentEvent, AgentError> {
+    Ok(AgentEvent::StepDone {
+        step: step.into(),
+        interface: "deploy".into(),
+        reboot_requested: false,
+    })
+}
+
+fn unreachable() -> Result<AgentEvent, AgentError> {
+    Err(AgentError::Unreachable {
+        url: "http://x".into(),
+        said: "refused".into(),
+    })
+}
+
+fn deploying() -> Rig {
+    let mut rig = Rig::new(Available);
+    rig.ask(Verb::Active, vec![offered("write_image", 80)]);
+    rig.boots();
+    rig
+}
+
+#[test]
+fn verify_ends_manageable_when_the_bmc_answers() {
+    let mut rig = Rig::new(Enroll);
+    rig.ask(Verb::Manage, vec![])
+        .power(PowerOrder::Status, ON)
+        .is(Manageable);
+    assert_eq!(rig.node.power_state, Some(PowerState::On));
+    assert_eq!(rig.node.job, None);
+}
+
+#[test]
+fn verify_returns_to_enroll_with_the_reason_when_the_password_is_wrong() {
+    let mut rig = Rig::new(Enroll);
+    let wrong = Err(PowerError::Login {
+        said: "unauthorized name",
+    });
+    rig.ask(Verb::Manage, vec![])
+        .power(PowerOrder::Status, wrong)
+        .is(Enroll);
+    assert!(
+        rig.node
+            .last_error
+            .as_ref()
+            .unwrap()
+            .contains("ipmi_password")
+    );
+    assert_eq!(rig.node.target_provision_state, None);
+}
+
+#[test]
+fn a_silent_bmc_is_asked_again_and_then_given_up() {
+    let mut rig = Rig::new(Enroll);
+    rig.ask(Verb::Manage, vec![]);
+    for _ in 1..rig.limits.tries_max {
+        rig.power(PowerOrder::Status, Err(PowerError::Silent { waited_ms: 9 }))
+            .is(Verifying);
+        rig.wants(&Action::WakeAfter(rig.limits.retry_ms));
+        rig.hear(Event::Woke);
+    }
+    rig.power(PowerOrder::Status, Err(PowerError::Silent { waited_ms: 9 }))
+        .is(Enroll);
+}
+
+#[test]
+fn inspection_boots_the_agent_keeps_its_data_and_powers_off() {
+    let mut rig = Rig::new(Manageable);
+    rig.ask(Verb::Inspect, vec![]).is(Inspecting);
+    rig.boots().is(InspectWait);
+    assert!(boots_agent(&rig.node));
+    let Value::Object(properties) = json!({"cpus": 4}) else {
+        unreachable!()
+    };
+    rig.hear(Event::Inspected {
+        properties,
+        inventory: json!({"cpu": {}}),
+    })
+    .is(Inspecting);
+    rig.power(PowerOrder::Off, TAKEN)
+        .power(PowerOrder::Status, OFF)
+        .is(Manageable);
+    assert_eq!(rig.node.properties["cpus"], 4);
+    assert_eq!(rig.node.inspection_finished_at, Some(NOW.wall));
+    assert_eq!(rig.node.inspection_started_at, None);
+    assert!(!boots_agent(&rig.node));
+}
+
+#[test]
+fn inspection_data_that_nobody_asked_for_change_nothing() {
+    let mut rig = deploying();
+    let before = rig.node.clone();
+    rig.hear(Event::Inspected {
+        properties: Object::new(),
+        inventory: json!({}),
+    });
+    assert_eq!(rig.node, before);
+}
+
+#[test]
+fn cleaning_runs_the_agents_own_steps_in_order_and_offers_the_node() {
+    let mut rig = Rig::new(Manageable);
+    rig.ask(Verb::Provide, vec![]).boots().is(CleanWait);
+    rig.hear(Event::Beat).is(Cleaning);
+    rig.agent(steps_are(&[
+        offered("late", 10),
+        offered("first", 99),
+        offered("never", 0),
+    ]));
+    for name in ["first", "late"] {
+        let AgentOrder::Execute { step, .. } = rig.agent_order() else {
+            panic!()
+        };
+        assert_eq!(step.step, name);
+        rig.agent(Ok(AgentEvent::Accepted)).is(CleanWait);
+        rig.hear(Event::Beat)
+            .agent(Ok(AgentEvent::StepRunning))
+            .is(CleanWait);
+        rig.hear(Event::Beat).agent(done(name)).is(Cleaning);
+    }
+    rig.power(PowerOrder::Off, TAKEN)
+        .power(PowerOrder::Status, OFF)
+        .is(Available);
+    assert_eq!(rig.node.target_provision_state, None);
+}
+
+#[test]
+fn a_failed_clean_step_puts_the_node_into_maintenance() {
+    let mut rig = Rig::new(Manageable);
+    rig.ask(Verb::Provide, vec![]).boots();
+    rig.hear(Event::Beat)
+        .agent(steps_are(&[offered("erase", 10)]));
+    rig.agent(Ok(AgentEvent::StepFailed {
+        step: None,
+        said: "disk gone".into(),
+    }))
+    .is(CleanFail);
+    assert!(rig.node.maintenance);
+    assert_eq!(rig.node.fault.as_deref(), Some("clean failure"));
+    assert!(
+        rig.node
+            .last_error
+            .as_ref()
+            .unwrap()
+            .contains("step erase failed: disk gone")
+    );
+    assert_eq!(rig.node.target_provision_state, Some(Available));
+}
+
+#[test]
+fn a_deployment_writes_the_image_and_starts_the_disk() {
+    let mut rig = deploying();
+    rig.is(DeployWait);
+    rig.hear(Event::Beat);
+    rig.agent(steps_are(&[offered("write_image", 0)]))
+        .agent(Ok(AgentEvent::Accepted));
+    rig.hear(Event::Beat).agent(done("write_image"));
+    assert_eq!(rig.agent_order(), AgentOrder::Sync);
+    rig.agent(Ok(AgentEvent::Finished));
+    rig.power(PowerOrder::Off, TAKEN)
+        .power(PowerOrder::Status, OFF);
+    rig.power(SET_DISK, TAKEN)
+        .power(PowerOrder::On, TAKEN)
+        .is(Active);
+    assert_eq!(rig.node.target_provision_state, None);
+    assert_eq!(rig.node.agent, None);
+}
+
+#[test]
+fn a_machine_that_is_never_heard_is_booted_again_and_then_given_up() {
+    let mut rig = Rig::new(Available);
+    rig.ask(Verb::Active, vec![offered("write_image", 80)]);
+    for _ in 1..rig.limits.boots_max {
+        rig.boots().hear(Event::Woke).is(Deploying);
+    }
+    rig.boots().hear(Event::Woke).is(DeployFail);
+    assert!(rig.node.last_error.as_ref().unwrap().contains("3 boots"));
+    assert_eq!(rig.node.target_provision_state, Some(Active));
+}
+
+#[test]
+fn an_agent_that_falls_silent_in_a_step_is_booted_again_and_starts_over() {
+    let mut rig = deploying();
+    rig.hear(Event::Beat)
+        .agent(steps_are(&[offered("write_image", 0)]));
+    rig.agent(Ok(AgentEvent::Accepted))
+        .hear(Event::Woke)
+        .is(Deploying);
+    rig.boots().is(DeployWait);
+    rig.hear(Event::Beat);
+    assert_eq!(rig.agent_order(), AgentOrder::GetSteps(StepKind::Deploy));
+}
+
+#[test]
+fn an_agent_that_lost_our_token_is_booted_again() {
+    let mut rig = deploying();
+    rig.hear(Event::Beat)
+        .agent(Err(AgentError::TokenRefused))
+        .is(Deploying);
+    rig.wants(&Action::Power(PowerOrder::Off));
+    assert_eq!(rig.node.agent, None);
+}
+
+#[test]
+fn a_step_whose_start_was_not_heard_is_looked_for_before_it_is_repeated() {
+    let mut rig = deploying();
+    rig.hear(Event::Beat)
+        .agent(steps_are(&[offered("write_image", 0)]));
+    rig.agent(unreachable()).is(DeployWait);
+    rig.hear(Event::Beat);
+    assert_eq!(rig.agent_order(), AgentOrder::Look);
+    rig.agent(Ok(AgentEvent::Idle)).is(Deploying);
+    assert!(matches!(rig.agent_order(), AgentOrder::Execute { .. }));
+}
+
+#[test]
+fn a_busy_agent_is_asked_again_at_its_next_beat() {
+    let mut rig = deploying();
+    rig.hear(Event::Beat)
+        .agent(steps_are(&[offered("write_image", 0)]));
+    rig.agent(Ok(AgentEvent::Busy)).is(DeployWait);
+    assert!(
+        !rig.actions
+            .iter()
+            .any(|action| matches!(action, Action::Agent(_)))
+    );
+}
+
+#[test]
+fn a_step_that_never_starts_fails_the_job() {
+    let mut rig = deploying();
+    rig.hear(Event::Beat)
+        .agent(steps_are(&[offered("write_image", 0)]));
+    for _ in 1..rig.limits.tries_max {
+        rig.agent(Ok(AgentEvent::Accepted))
+            .hear(Event::Beat)
+            .agent(Ok(AgentEvent::Idle));
+        rig.is(Deploying);
+    }
+    rig.agent(Ok(AgentEvent::Accepted))
+        .hear(Event::Beat)
+        .agent(Ok(AgentEvent::Idle));
+    rig.is(DeployFail);
+    assert!(
+        rig.node
+            .last_error
+            .as_ref()
+            .unwrap()
+            .contains("a step does not start")
+    );
+}
+
+#[test]
+fn an_agent_without_the_wanted_step_fails_the_job_at_once() {
+    let mut rig = deploying();
+    rig.hear(Event::Beat).agent(steps_are(&[])).is(DeployFail);
+    assert!(
+        rig.node
+            .last_error
+            .as_ref()
+            .unwrap()
+            .contains("no step write_image")
+    );
+}
+
+#[test]
+fn a_machine_that_will_not_go_off_fails_the_job() {
+    let mut rig = Rig::new(Available);
+    rig.ask(Verb::Active, vec![offered("write_image", 80)]);
+    for _ in 1..rig.limits.tries_max {
+        rig.power(PowerOrder::Off, TAKEN)
+            .power(PowerOrder::Status, ON)
+            .is(Deploying);
+        rig.hear(Event::Woke);
+    }
+    rig.power(PowerOrder::Off, TAKEN)
+        .power(PowerOrder::Status, ON)
+        .is(DeployFail);
+}
+
+#[test]
+fn removal_clears_the_instance_and_cleans() {
+    let mut rig = Rig::new(Active);
+    rig.node
+        .instance_info
+        .insert("image_source".into(), "x".into());
+    rig.node.instance_uuid = Some("u".into());
+    rig.ask(Verb::Deleted, vec![]).is(Deleting);
+    rig.power(PowerOrder::Off, TAKEN)
+        .power(PowerOrder::Status, OFF)
+        .is(Cleaning);
+    assert!(rig.node.instance_info.is_empty());
+    assert_eq!(rig.node.instance_uuid, None);
+    rig.power(SET_PXE, TAKEN)
+        .power(PowerOrder::On, TAKEN)
+        .is(CleanWait);
+    rig.hear(Event::Beat).agent(steps_are(&[]));
+    rig.power(PowerOrder::Off, TAKEN)
+        .power(PowerOrder::Status, OFF)
+        .is(Available);
+}
+
+#[test]
+fn removal_without_cleaning_offers_at_once() {
+    let mut rig = Rig::new(Active);
+    rig.node.automated_clean = Some(false);
+    rig.ask(Verb::Undeploy, vec![]);
+    rig.power(PowerOrder::Off, TAKEN)
+        .power(PowerOrder::Status, OFF)
+        .is(Available);
+}
+
+#[test]
+fn a_step_that_wants_a_reboot_gets_one_and_the_next_step_follows() {
+    let mut rig = Rig::new(Manageable);
+    rig.ask(Verb::Provide, vec![]).boots();
+    rig.hear(Event::Beat)
+        .agent(steps_are(&[offered("one", 9), offered("two", 8)]));
+    rig.agent(Ok(AgentEvent::Accepted))
+        .hear(Event::Beat)
+        .agent(Ok(AgentEvent::StepDone {
+            step: "one".into(),
+            interface: "deploy".into(),
+            reboot_requested: true,
+        }));
+    rig.boots().hear(Event::Beat);
+    let AgentOrder::Execute { step, .. } = rig.agent_order() else {
+        panic!()
+    };
+    assert_eq!(step.step, "two");
+}
+
+#[test]
+fn changed_hardware_managers_make_us_read_the_steps_again() {
+    let mut rig = deploying();
+    rig.hear(Event::Beat)
+        .agent(steps_are(&[offered("write_image", 0)]));
+    rig.agent(Ok(AgentEvent::VersionMismatch));
+    assert_eq!(rig.agent_order(), AgentOrder::GetSteps(StepKind::Deploy));
+}
+
+#[test]
+fn after_a_restart_every_phase_gives_its_order_again_or_waits_with_a_limit() {
+    let mut rig = deploying();
+    rig.hear(Event::Beat)
+        .agent(steps_are(&[offered("write_image", 0)]));
+    for &phase in Phase::ALL {
+        let mut node = rig.node.clone();
+        node.job.as_mut().unwrap().phase = phase;
+        let (node, actions) = step(NOW, &rig.limits, node, Event::Restarted);
+        assert!(
+            actions
+                .iter()
+                .any(|action| !matches!(action, Action::Note(_))),
+            "{phase} gives no order"
+        );
+        let wakes = actions
+            .iter()
+            .any(|action| matches!(action, Action::WakeAfter(_)));
+        assert_eq!(
+            wakes,
+            matches!(
+                phase,
+                Phase::AwaitAgent | Phase::AwaitStep | Phase::StartStep
+            ),
+            "{phase}"
+        );
+        assert!(node.job.is_some());
+    }
+}
+
+#[test]
+fn nothing_moves_a_node_that_rests() {
+    for event in [
+        Event::Beat,
+        Event::SignOfLife,
+        Event::Woke,
+        Event::Restarted,
+        Event::Power(PowerOrder::Off, TAKEN),
+        Event::Agent(AgentOrder::Sync, Ok(AgentEvent::Finished)),
+    ] {
+        let mut rig = Rig::new(Active);
+        let before = rig.node.clone();
+        rig.hear(event);
+        assert_eq!(rig.node, before);
+        assert_eq!(rig.actions, []);
+    }
+}
+
+#[test]
+fn a_late_answer_to_an_order_of_an_earlier_phase_is_ignored() {
+    let mut rig = deploying();
+    let before = rig.node.clone();
+    rig.hear(Event::Power(PowerOrder::Off, TAKEN));
+    assert_eq!(rig.node, before);
+}
+
+#[test]
+fn a_uefi_machine_is_told_to_boot_as_one() {
+    for capabilities in [
+        json!("cpu_vt:true,boot_mode:uefi"),
+        json!({"boot_mode": "uefi"}),
+    ] {
+        let mut rig = Rig::new(Available);
+        rig.node
+            .properties
+            .insert("capabilities".into(), capabilities);
+        rig.ask(Verb::Active, vec![offered("write_image", 80)]);
+        rig.power(PowerOrder::Off, TAKEN)
+            .power(PowerOrder::Status, OFF);
+        let efi = PowerOrder::SetBoot {
+            device: BootDevice::Pxe,
+            persistent: false,
+            efi: true,
+        };
+        rig.wants(&Action::Power(efi));
+    }
+}

@@ -1,0 +1,158 @@
+//! In which order steps run.
+
+use trivet_model::{Job, JobKind, Step};
+
+/// Ironic's order of interfaces among steps of one priority, first to last.
+const INTERFACES: [&str; 7] = [
+    "vendor",
+    "power",
+    "management",
+    "firmware",
+    "deploy",
+    "bios",
+    "raid",
+];
+
+/// The most steps a job may have. Ours: an agent that lists more is broken.
+pub(crate) const STEPS_MAX: usize = 64;
+
+/// Fits the steps an agent offers to a job: those it runs by itself (priority
+/// above zero) join those the job brought, in Ironic's order. Steps an operator
+/// gave stay as given. Refuses a wanted step that the agent does not have.
+pub(crate) fn plan(job: &Job, offered: &[Step]) -> Result<Vec<Step>, String> {
+    let same =
+        |one: &Step, other: &Step| one.step == other.step && one.interface == other.interface;
+    for wanted in &job.steps {
+        if !offered.iter().any(|step| same(step, wanted)) {
+            return Err(format!(
+                "the agent has no step {} of interface {}; use a ramdisk that has it",
+                wanted.step, wanted.interface
+            ));
+        }
+    }
+    let mut steps = job.steps.clone();
+    if job.manual && job.kind == JobKind::Clean {
+        return Ok(steps);
+    }
+    let own = offered.iter().filter(|step| step.priority > 0);
+    for step in own {
+        if !steps.iter().any(|known| same(known, step)) {
+            steps.push(step.clone());
+        }
+    }
+    steps.sort_by_key(|step| (-step.priority, rank(&step.interface)));
+    if steps.len() > STEPS_MAX {
+        return Err(format!(
+            "the agent lists {} steps, more than {STEPS_MAX}",
+            steps.len()
+        ));
+    }
+    Ok(steps)
+}
+
+fn rank(interface: &str) -> usize {
+    INTERFACES
+        .iter()
+        .position(|name| *name == interface)
+        .unwrap_or(INTERFACES.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+    use trivet_model::{Phase, StepKind};
+
+    use super::*;
+
+    fn step(name: &str, interface: &str, priority: i64) -> Step {
+        Step {
+            step: name.into(),
+            interface: interface.into(),
+            priority,
+            args: json!({}),
+            reboot_requested: false,
+            abortable: true,
+        }
+    }
+
+    fn job(steps: Vec<Step>, manual: bool) -> Job {
+        Job {
+            kind: JobKind::Clean,
+            phase: Phase::GetSteps,
+            step_kind: Some(StepKind::Clean),
+            manual,
+            steps,
+            at: 0,
+            versions: BTreeMap::new(),
+            tries: 0,
+            boots: 1,
+        }
+    }
+
+    #[track_caller]
+    fn check(job: &Job, offered: &[Step], want: &[&str]) {
+        let steps = plan(job, offered).unwrap();
+        assert_eq!(
+            steps
+                .iter()
+                .map(|step| step.step.as_str())
+                .collect::<Vec<_>>(),
+            want
+        );
+    }
+
+    #[test]
+    fn runs_the_higher_priority_first_and_zero_never() {
+        let offered = [
+            step("low", "deploy", 10),
+            step("never", "deploy", 0),
+            step("high", "deploy", 99),
+        ];
+        check(&job(vec![], false), &offered, &["high", "low"]);
+    }
+
+    #[test]
+    fn breaks_ties_by_interface() {
+        let offered = [
+            step("r", "raid", 5),
+            step("v", "vendor", 5),
+            step("d", "deploy", 5),
+        ];
+        check(&job(vec![], false), &offered, &["v", "d", "r"]);
+    }
+
+    #[test]
+    fn keeps_an_operators_order_and_adds_nothing() {
+        let offered = [step("a", "deploy", 99), step("b", "deploy", 0)];
+        check(&job(vec![step("b", "deploy", 0)], true), &offered, &["b"]);
+    }
+
+    #[test]
+    fn a_brought_step_shadows_the_agents_own_and_is_not_added_twice() {
+        let brought = job(vec![step("write", "deploy", 80)], false);
+        let offered = [step("write", "deploy", 3), step("wipe", "deploy", 90)];
+        check(&brought, &offered, &["wipe", "write"]);
+        let again = job(plan(&brought, &offered).unwrap(), false);
+        check(&again, &offered, &["wipe", "write"]);
+    }
+
+    #[test]
+    fn refuses_a_wanted_step_the_agent_does_not_have() {
+        let said = plan(&job(vec![step("dance", "deploy", 1)], true), &[]).unwrap_err();
+        assert!(said.contains("no step dance of interface deploy"), "{said}");
+    }
+
+    #[test]
+    fn refuses_an_agent_with_too_many_steps() {
+        let offered: Vec<_> = (0..=STEPS_MAX)
+            .map(|n| step(&n.to_string(), "deploy", 1))
+            .collect();
+        assert!(
+            plan(&job(vec![], false), &offered)
+                .unwrap_err()
+                .contains("more than")
+        );
+    }
+}
