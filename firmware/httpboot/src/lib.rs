@@ -1,1 +1,120 @@
-//! Which bytes a node gets for which path.
+//! Which bytes a node gets for which path, by TFTP and by HTTP.
+//!
+//! Decides names and scripts only: it opens no file and knows no node. A path
+//! from the wire becomes a [`Route`] that cannot lead outside the directory it
+//! is looked up in, or nothing.
+
+mod path;
+mod script;
+
+pub use path::{PATH_BYTES_MAX, Relative};
+pub use script::{AgentBoot, script};
+
+use trivet_model::MacAddr;
+
+/// What a path asks for.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Route {
+    /// The iPXE script of the machine with this address.
+    Script(MacAddr),
+    /// The agent's kernel.
+    Kernel,
+    /// The agent's ramdisk.
+    Ramdisk,
+    /// An image of the catalogue.
+    Image(String),
+    /// A loader, or a file in the operator's directory.
+    File(Relative),
+}
+
+/// What a path asks for over HTTP; none where there is no such thing.
+pub fn http(path: &str) -> Option<Route> {
+    let relative = Relative::from_http(path)?;
+    let segments: Vec<_> = relative.segments().collect();
+    match segments[..] {
+        ["boot", mac, "script"] => mac.parse().ok().map(Route::Script),
+        ["boot", "kernel"] => Some(Route::Kernel),
+        ["boot", "ramdisk"] => Some(Route::Ramdisk),
+        ["images", name] => Some(Route::Image(name.to_owned())),
+        ["files", _, ..] => Some(Route::File(relative.below_first())),
+        _ => None,
+    }
+}
+
+/// What a path asks for over TFTP: only loaders and the operator's files.
+pub fn tftp(path: &str) -> Option<Route> {
+    Relative::from_tftp(path).map(Route::File)
+}
+
+/// The path of a machine's script below the boot server's address.
+pub fn script_path(mac: MacAddr) -> String {
+    format!("/boot/{mac}/script")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(path: &str, want: Option<Route>) {
+        assert_eq!(http(path), want, "{path}");
+    }
+
+    fn file(text: &str) -> Option<Route> {
+        Relative::from_tftp(text).map(Route::File)
+    }
+
+    #[test]
+    fn finds_every_kind_of_path() {
+        let mac = "52:54:00:00:00:01".parse().unwrap();
+        check("/boot/52:54:00:00:00:01/script", Some(Route::Script(mac)));
+        check("/boot/52%3a54:00:00:00:01/script", Some(Route::Script(mac)));
+        check("/boot/kernel", Some(Route::Kernel));
+        check("/boot/ramdisk", Some(Route::Ramdisk));
+        check(
+            "/images/debian.raw",
+            Some(Route::Image("debian.raw".into())),
+        );
+        check("/files/a/b", file("a/b"));
+        assert_eq!(http(&script_path(mac)), Some(Route::Script(mac)));
+    }
+
+    #[test]
+    fn knows_nothing_else() {
+        for path in [
+            "/",
+            "/files",
+            "/files/",
+            "/images/",
+            "/images/a/b",
+            "/boot/xx/script",
+            "/etc",
+        ] {
+            check(path, None);
+        }
+    }
+
+    #[test]
+    fn no_path_leads_outside() {
+        for path in [
+            "/files/../etc/passwd",
+            "/files/%2e%2e/etc/passwd",
+            "/files/a%2f..%2f..%2fb",
+            "/files/..%5cb",
+            "/images/..",
+            "/files//etc",
+            "/files/a%00b",
+        ] {
+            check(path, None);
+        }
+        for path in ["../x", "a/../../x", "a\\..\\x", "/../x", ""] {
+            assert_eq!(tftp(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn tftp_takes_names_with_and_without_a_leading_slash() {
+        assert_eq!(tftp("/snponly.efi"), file("snponly.efi"));
+        assert_eq!(tftp("snponly.efi"), file("snponly.efi"));
+    }
+}

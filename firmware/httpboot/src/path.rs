@@ -1,0 +1,113 @@
+//! Paths from the wire, made harmless.
+
+use core::fmt;
+
+/// Longest path we look at. Ours: HTTP and TFTP set no limit.
+pub const PATH_BYTES_MAX: usize = 1024;
+
+/// A path below some directory. It has no empty, `.` or `..` part and no
+/// separator or control character inside a part, so joining it to a directory
+/// stays within that directory (symbolic links are the shell's to check).
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Relative(Vec<String>);
+
+impl Relative {
+    /// From the path of an HTTP request, percent-encoded, with a leading slash.
+    pub fn from_http(path: &str) -> Option<Self> {
+        let path = path.strip_prefix('/')?;
+        if path.len() > PATH_BYTES_MAX {
+            return None;
+        }
+        path.split('/')
+            .map(|part| checked(decoded(part)?))
+            .collect::<Option<_>>()
+            .map(Self)
+    }
+
+    /// From the file name of a TFTP request: plain text, a leading slash or not.
+    pub fn from_tftp(path: &str) -> Option<Self> {
+        let path = path.strip_prefix('/').unwrap_or(path);
+        if path.len() > PATH_BYTES_MAX {
+            return None;
+        }
+        path.split('/')
+            .map(|part| checked(part.to_owned()))
+            .collect::<Option<_>>()
+            .map(Self)
+    }
+
+    /// The parts, first to last.
+    pub fn segments(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
+    /// The path without its first part.
+    pub(crate) fn below_first(mut self) -> Self {
+        self.0.remove(0);
+        self
+    }
+}
+
+impl fmt::Display for Relative {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0.join("/"))
+    }
+}
+
+fn checked(part: String) -> Option<String> {
+    let harmless = !part.is_empty()
+        && part != "."
+        && part != ".."
+        && !part
+            .chars()
+            .any(|letter| matches!(letter, '/' | '\\') || letter.is_control());
+    harmless.then_some(part)
+}
+
+fn decoded(part: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(part.len());
+    let mut rest = part.as_bytes();
+    while let [first, tail @ ..] = rest {
+        match (first, tail) {
+            (b'%', [high, low, tail @ ..]) => {
+                let digit = |byte: &u8| char::from(*byte).to_digit(16);
+                bytes.push((digit(high)? * 16 + digit(low)?) as u8);
+                rest = tail;
+            }
+            (b'%', _) => return None,
+            (byte, tail) => {
+                bytes.push(*byte);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decodes_percent_signs_once() {
+        assert_eq!(
+            Relative::from_http("/a%20b/%257e").unwrap().to_string(),
+            "a b/%7e"
+        );
+    }
+
+    #[test]
+    fn refuses_broken_encodings() {
+        for path in ["/%", "/%2", "/%zz", "/%ff", "no-slash"] {
+            assert_eq!(Relative::from_http(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn refuses_a_path_that_is_too_long() {
+        let path = format!("/{}", "a".repeat(PATH_BYTES_MAX + 1));
+        assert_eq!(Relative::from_http(&path), None);
+        assert_eq!(Relative::from_tftp(&path), None);
+        assert!(Relative::from_tftp(&path[1..=PATH_BYTES_MAX]).is_some());
+    }
+}
