@@ -1,1 +1,8 @@
 //! A board in memory that can lose power.
+//!
+//! It knows nothing of what stands on it. Time and chance are arguments: where
+//! the power goes is counted in operations, what the cut leaves comes from a seed.
+
+mod flash;
+
+pub use flash::{Counts, SECTOR_BYTES, SimFlash};

@@ -1,1 +1,34 @@
-//! Records on flash.
+//! Records on flash: nodes, ports, leases and the box's own counter.
+//!
+//! All records live in memory; the flash holds a checksummed log of changes in
+//! fixed segments of a preallocated region. A batch of changes is one commit with
+//! one flush and is durable when [`Store::commit`] returns. What is damaged, newer
+//! or foreign is refused with a reason and never reset. This room is pure: it
+//! knows no files, no clock and no randomness, only a [`trivet_board_hal::Flash`].
+//! The README beside it is the normative description of the bytes.
+
+mod entry;
+mod error;
+pub mod layout;
+mod log;
+mod page;
+mod recover;
+mod schema;
+mod store;
+mod superblock;
+mod table;
+
+pub use error::{CommitError, OpenError, RecordError};
+pub use log::{Log, Stats};
+pub use schema::{JSON_DEPTH_MAX, RecordKind};
+pub use store::{Change, Records, Store};
+pub use superblock::FORMAT_VERSION;
+
+/// The name of a record in the log.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Key {
+    /// Kind of record, see [`RecordKind`].
+    pub kind: u8,
+    /// Which one of its kind.
+    pub id: [u8; 16],
+}

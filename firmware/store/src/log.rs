@@ -1,0 +1,338 @@
+//! The log: batches of byte changes, each one commit, each durable on return.
+//!
+//! It knows keys and bytes and nothing of what they mean. The log is a ring of
+//! segments. New commits go to the head; records that still hang on the oldest
+//! segment are carried to the head along with them, first in the spare bytes of a
+//! page that is written anyway and, once less than half of the region is free,
+//! three pages for each page of the batch. So cleaning never needs a pass of its
+//! own, its cost per commit is bounded by the batch and not by the number of
+//! records, and the head cannot run into the tail.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use trivet_board_hal::{Flash, FlashError};
+
+use crate::entry::{Entry, PUT_OVERHEAD_BYTES, Patch};
+use crate::error::{CommitError, OpenError};
+use crate::layout::{
+    BATCH_CHANGES_MAX, CARRY_LOOKS_MAX, CARRY_PAGES_PER_PAGE, Layout, PAGE_BYTES,
+    PAGE_PAYLOAD_BYTES,
+};
+use crate::page::CommitHeader;
+use crate::table::{Table, cost};
+use crate::{Key, recover, schema, superblock};
+
+/// What the log has done since it was opened, and what room it has.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Stats {
+    /// Batches written.
+    pub commits: u64,
+    /// Bytes written for them.
+    pub written_bytes: u64,
+    /// Flushes for them.
+    pub flushes: u64,
+    /// Old records carried to the head.
+    pub carried: u64,
+    /// Number of records.
+    pub records: u64,
+    /// What all records take.
+    pub live_bytes: u64,
+    /// What they may take at most.
+    pub live_bytes_max: u64,
+    /// Segments in which nothing that counts stands.
+    pub free_segments: u64,
+    /// All segments.
+    pub segments: u64,
+}
+
+/// A store of bytes by key on a flash.
+#[derive(Clone, Debug)]
+pub struct Log<F> {
+    flash: F,
+    layout: Layout,
+    table: Table,
+    /// Log position of the next page.
+    head: u64,
+    next_commit: u64,
+    poisoned: bool,
+    stats: Stats,
+}
+
+/// What a commit does to a record.
+#[derive(Debug)]
+enum Effect {
+    Put(Vec<u8>),
+    Patch(Vec<u8>),
+    Delete,
+}
+
+/// A commit, thought out and not yet written.
+#[derive(Debug)]
+struct Plan {
+    effects: BTreeMap<Key, Effect>,
+    carried: Vec<Key>,
+    payload: Vec<u8>,
+}
+
+impl<F: Flash> Log<F> {
+    /// Opens the region, formatting it with this segment size if it is blank.
+    pub fn open(mut flash: F, segment_bytes: u32) -> Result<Self, OpenError> {
+        let layout = superblock::open(&mut flash, segment_bytes)?;
+        let found = recover::recover(&mut flash, &layout)?;
+        // The newest commit may stand in a cache only, if a program died before its
+        // flush. From here on others rely on it.
+        flash.flush()?;
+        Ok(Self {
+            flash,
+            layout,
+            table: found.table,
+            head: found.head,
+            next_commit: found.next_commit,
+            poisoned: false,
+            stats: Stats::default(),
+        })
+    }
+
+    /// All records, in the order of their keys.
+    pub fn iter(&self) -> impl Iterator<Item = (&Key, &[u8])> {
+        self.table.iter()
+    }
+
+    /// One record.
+    pub fn value(&self, key: &Key) -> Option<&[u8]> {
+        self.table.value(key)
+    }
+
+    /// Writes all changes or none: `None` deletes. They are durable when this
+    /// returns. Changes that change nothing are left out; where none is left,
+    /// nothing is written.
+    pub fn commit(&mut self, changes: BTreeMap<Key, Option<Vec<u8>>>) -> Result<(), CommitError> {
+        if self.poisoned {
+            return Err(CommitError::Poisoned);
+        }
+        let Some(mut plan) = self.plan(changes)? else {
+            return Ok(());
+        };
+        self.carry(&mut plan);
+        let header = self.header(&plan);
+        if u64::from(header.pages) > self.free_pages() {
+            // Layout::live_bytes_max keeps this from happening; better to refuse than
+            // to write over the tail if it is wrong.
+            return Err(self.full(self.table.live_bytes()));
+        }
+        if let Err(error) = self.write(&header, &plan.payload) {
+            self.poisoned = true;
+            return Err(CommitError::Flash(error));
+        }
+        self.apply(plan, &header);
+        Ok(())
+    }
+
+    /// What was done and what room is left.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            records: self.table.len() as u64,
+            live_bytes: self.table.live_bytes(),
+            live_bytes_max: self.layout.live_bytes_max(),
+            free_segments: self.free_pages() / self.layout.segment_pages,
+            segments: self.layout.segments,
+            ..self.stats
+        }
+    }
+
+    /// The shape and the limits of the region.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The flash beneath.
+    pub fn flash(&self) -> &F {
+        &self.flash
+    }
+
+    /// The flash beneath, to arm a simulated one. Writing to it breaks the store.
+    pub fn flash_mut(&mut self) -> &mut F {
+        &mut self.flash
+    }
+
+    /// Gives the flash back.
+    pub fn into_flash(self) -> F {
+        self.flash
+    }
+
+    fn head_segment(&self) -> u64 {
+        self.layout.segment_of(self.head)
+    }
+
+    fn free_pages(&self) -> u64 {
+        let tail_segment = self.table.tail_segment().unwrap_or(self.head_segment());
+        let used = self.head - tail_segment * self.layout.segment_pages;
+        self.layout.pages().saturating_sub(used)
+    }
+
+    fn full(&self, bytes: u64) -> CommitError {
+        CommitError::Full {
+            bytes,
+            limit: self.layout.live_bytes_max(),
+        }
+    }
+
+    /// Turns changes into entries and checks every limit; none if nothing changes.
+    fn plan(&self, changes: BTreeMap<Key, Option<Vec<u8>>>) -> Result<Option<Plan>, CommitError> {
+        if changes.len() > BATCH_CHANGES_MAX {
+            return Err(CommitError::TooManyChanges {
+                changes: changes.len(),
+            });
+        }
+        let mut plan = Plan {
+            effects: BTreeMap::new(),
+            carried: Vec::new(),
+            payload: Vec::new(),
+        };
+        let mut live_bytes = self.table.live_bytes();
+        for (key, new) in changes {
+            let old = self.table.value(&key);
+            if old == new.as_deref() {
+                continue;
+            }
+            live_bytes = live_bytes - old.map_or(0, cost) + new.as_deref().map_or(0, cost);
+            let effect = self.effect(&key, old, new, &mut plan.payload)?;
+            plan.effects.insert(key, effect);
+        }
+        let limit = self.layout.batch_bytes_max();
+        if plan.payload.len() > limit {
+            let bytes = plan.payload.len();
+            return Err(CommitError::BatchTooLarge { bytes, limit });
+        }
+        if live_bytes > self.layout.live_bytes_max().max(self.table.live_bytes()) {
+            return Err(self.full(live_bytes));
+        }
+        Ok((!plan.effects.is_empty()).then_some(plan))
+    }
+
+    fn effect(
+        &self,
+        key: &Key,
+        old: Option<&[u8]>,
+        new: Option<Vec<u8>>,
+        payload: &mut Vec<u8>,
+    ) -> Result<Effect, CommitError> {
+        let Some(new) = new else {
+            Entry::Delete(*key).encode(payload);
+            return Ok(Effect::Delete);
+        };
+        if new.len() > self.layout.record_bytes_max() {
+            return Err(CommitError::RecordTooLarge {
+                kind: schema::kind_name(key.kind),
+                bytes: new.len(),
+                limit: self.layout.record_bytes_max(),
+            });
+        }
+        let patch = old.map(|old| Patch::between(old, &new));
+        Ok(match patch {
+            Some(patch) if patch.is_smaller_than(&new) => {
+                Entry::Patch(*key, patch).encode(payload);
+                Effect::Patch(new)
+            }
+            _ => {
+                Entry::Put(*key, &new).encode(payload);
+                Effect::Put(new)
+            }
+        })
+    }
+
+    /// Adds full images of records that hang on old segments.
+    fn carry(&self, plan: &mut Plan) {
+        let own_pages = plan.payload.len().div_ceil(PAGE_PAYLOAD_BYTES) as u64;
+        let pressed = self.free_pages().saturating_sub(own_pages) < self.layout.pressure_pages();
+        let mut due = if pressed {
+            CARRY_PAGES_PER_PAGE * own_pages * PAGE_PAYLOAD_BYTES as u64
+        } else {
+            0
+        };
+        let mut looks = 0;
+        for key in self.table.keys_before(self.head_segment()) {
+            let spare = plan.payload.len().next_multiple_of(PAGE_PAYLOAD_BYTES);
+            let spare = (spare - plan.payload.len()) as u64;
+            if due == 0 && (spare <= PUT_OVERHEAD_BYTES as u64 || looks == CARRY_LOOKS_MAX) {
+                return;
+            }
+            let value = match plan.effects.get(&key) {
+                Some(Effect::Put(_) | Effect::Delete) => continue,
+                Some(Effect::Patch(new)) => new.as_slice(),
+                None => self.table.value(&key).unwrap_or_default(),
+            };
+            if due == 0 && cost(value) > spare {
+                looks += 1;
+                continue;
+            }
+            due = due.saturating_sub(cost(value));
+            Entry::Put(key, value).encode(&mut plan.payload);
+            plan.carried.push(key);
+        }
+    }
+
+    fn header(&self, plan: &Plan) -> CommitHeader {
+        let moved = plan
+            .effects
+            .iter()
+            .filter(|(_, effect)| !matches!(effect, Effect::Patch(_)))
+            .map(|(key, _)| key);
+        let leaving: BTreeSet<&Key> = moved.chain(&plan.carried).collect();
+        let tail_commit = self.table.tail_commit_after(
+            self.next_commit,
+            self.head_segment(),
+            leaving.into_iter(),
+        );
+        let entries = (plan.effects.len() + plan.carried.len()) as u32;
+        CommitHeader::new(
+            self.next_commit,
+            tail_commit,
+            self.head,
+            entries,
+            &plan.payload,
+        )
+    }
+
+    /// One write, two where the ring ends, and one flush.
+    fn write(&mut self, header: &CommitHeader, payload: &[u8]) -> Result<(), FlashError> {
+        let bytes = header.encode(payload);
+        let pages_to_end = self.layout.pages() - header.start % self.layout.pages();
+        let bytes_to_end = pages_to_end as usize * PAGE_BYTES;
+        let (first, wrapped) = bytes.split_at(bytes_to_end.min(bytes.len()));
+        self.flash
+            .write(self.layout.offset_of(header.start), first)?;
+        if !wrapped.is_empty() {
+            self.flash.write(self.layout.offset_of(0), wrapped)?;
+        }
+        self.flash.flush()?;
+        self.stats.commits += 1;
+        self.stats.flushes += 1;
+        self.stats.written_bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn apply(&mut self, plan: Plan, header: &CommitHeader) {
+        let segment = self.head_segment();
+        self.table.begin(segment, header.commit);
+        for (key, effect) in plan.effects {
+            match effect {
+                Effect::Put(value) => self.table.put(key, value, segment),
+                Effect::Patch(value) => self.table.patch(&key, value),
+                Effect::Delete => self.table.delete(&key),
+            }
+        }
+        for key in plan.carried {
+            self.stats.carried += 1;
+            if let Some(value) = self.table.value(&key).map(<[u8]>::to_vec) {
+                self.table.put(key, value, segment);
+            }
+        }
+        self.table.release();
+        self.head = header.end();
+        self.next_commit += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests;

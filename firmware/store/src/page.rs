@@ -1,0 +1,214 @@
+//! Pages: the payload of a commit cut into checksummed pieces.
+//!
+//! Every page names its place in the log and the commit it belongs to, so a page
+//! says by itself what it is: no payload can pass for a page, and a page in the
+//! wrong place is none.
+
+use crate::layout::{PAGE_BYTES, PAGE_HEADER_BYTES, PAGE_PAYLOAD_BYTES};
+
+const MAGIC: [u8; 4] = *b"TRVP";
+
+/// Commits and positions from here on are taken for damage, so that no sum of
+/// them can overflow. At a commit per microsecond it takes 290,000 years.
+const COUNT_MAX: u64 = 1 << 63;
+
+/// What all pages of one commit say alike.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) struct CommitHeader {
+    /// Sequence number; the first commit has 1.
+    pub(crate) commit: u64,
+    /// The oldest commit that recovery needs once this one is complete.
+    pub(crate) tail_commit: u64,
+    /// Log position of the commit's first page.
+    pub(crate) start: u64,
+    /// Number of pages.
+    pub(crate) pages: u16,
+    /// Number of entries.
+    pub(crate) entries: u32,
+    /// Bytes of entries.
+    pub(crate) payload_bytes: u32,
+    /// Checksum over the entries and the fields above. Pages of two attempts at
+    /// one commit, with a power cut between them, differ in it.
+    pub(crate) payload_crc: u32,
+}
+
+impl CommitHeader {
+    /// The header of a commit with this payload.
+    pub(crate) fn new(
+        commit: u64,
+        tail_commit: u64,
+        start: u64,
+        entries: u32,
+        payload: &[u8],
+    ) -> Self {
+        let mut header = Self {
+            commit,
+            tail_commit,
+            start,
+            pages: payload.len().div_ceil(PAGE_PAYLOAD_BYTES) as u16,
+            entries,
+            payload_bytes: payload.len() as u32,
+            payload_crc: 0,
+        };
+        header.payload_crc = header.crc_with(payload);
+        header
+    }
+
+    /// Whether the payload is the one the header was made for.
+    pub(crate) fn matches(&self, payload: &[u8]) -> bool {
+        payload.len() == self.payload_bytes as usize && self.crc_with(payload) == self.payload_crc
+    }
+
+    /// First log position after the commit.
+    pub(crate) fn end(&self) -> u64 {
+        self.start + u64::from(self.pages)
+    }
+
+    fn crc_with(&self, payload: &[u8]) -> u32 {
+        let mut crc = crc32c::crc32c(payload);
+        for field in [
+            self.commit,
+            self.tail_commit,
+            self.start,
+            u64::from(self.entries),
+        ] {
+            crc = crc32c::crc32c_append(crc, &field.to_le_bytes());
+        }
+        crc
+    }
+
+    /// The pages of the commit, one after the other.
+    pub(crate) fn encode(&self, payload: &[u8]) -> Vec<u8> {
+        let mut out = vec![0; usize::from(self.pages) * PAGE_BYTES];
+        let pieces = payload.chunks(PAGE_PAYLOAD_BYTES);
+        for ((page, piece), index) in out.chunks_mut(PAGE_BYTES).zip(pieces).zip(0_u16..) {
+            page[..4].copy_from_slice(&MAGIC);
+            page[8..16].copy_from_slice(&(self.start + u64::from(index)).to_le_bytes());
+            page[16..24].copy_from_slice(&self.commit.to_le_bytes());
+            page[24..32].copy_from_slice(&self.tail_commit.to_le_bytes());
+            page[32..36].copy_from_slice(&self.payload_crc.to_le_bytes());
+            page[36..40].copy_from_slice(&self.payload_bytes.to_le_bytes());
+            page[40..42].copy_from_slice(&index.to_le_bytes());
+            page[42..44].copy_from_slice(&self.pages.to_le_bytes());
+            page[44..48].copy_from_slice(&self.entries.to_le_bytes());
+            page[PAGE_HEADER_BYTES..][..piece.len()].copy_from_slice(piece);
+            let crc = crc32c::crc32c(&page[8..]);
+            page[4..8].copy_from_slice(&crc.to_le_bytes());
+        }
+        out
+    }
+}
+
+/// Reads the header of a page: the commit it belongs to and its index there.
+/// None if the page is not whole or not a page of ours.
+pub(crate) fn decode(page: &[u8]) -> Option<(CommitHeader, u16)> {
+    if page.len() != PAGE_BYTES || page[..4] != MAGIC {
+        return None;
+    }
+    if number(page, 4, 4) != u64::from(crc32c::crc32c(&page[8..])) {
+        return None;
+    }
+    let index = number(page, 40, 2);
+    let header = CommitHeader {
+        commit: number(page, 16, 8),
+        tail_commit: number(page, 24, 8),
+        start: number(page, 8, 8).checked_sub(index)?,
+        pages: number(page, 42, 2) as u16,
+        entries: number(page, 44, 4) as u32,
+        payload_bytes: number(page, 36, 4) as u32,
+        payload_crc: number(page, 32, 4) as u32,
+    };
+    let sound = index < u64::from(header.pages)
+        && (header.payload_bytes as usize).div_ceil(PAGE_PAYLOAD_BYTES)
+            == usize::from(header.pages)
+        && (1..=header.commit).contains(&header.tail_commit)
+        && header.commit < COUNT_MAX
+        && header.start < COUNT_MAX;
+    sound.then_some((header, index as u16))
+}
+
+fn number(page: &[u8], at: usize, width: usize) -> u64 {
+    page[at..at + width]
+        .iter()
+        .rev()
+        .fold(0, |number, &byte| number << 8 | u64::from(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(length: usize) -> (CommitHeader, Vec<u8>) {
+        let payload: Vec<u8> = (0..length).map(|at| at as u8).collect();
+        (CommitHeader::new(7, 3, 40, 2, &payload), payload)
+    }
+
+    #[test]
+    fn the_bytes_of_version_one_are_pinned() {
+        let (header, payload) = sample(5);
+        let page = header.encode(&payload);
+        let mut want = vec![0; PAGE_BYTES];
+        want[..4].copy_from_slice(b"TRVP");
+        want[4..8].copy_from_slice(&crc32c::crc32c(&page[8..]).to_le_bytes());
+        (want[8], want[16], want[24], want[36], want[42], want[44]) = (40, 7, 3, 5, 1, 2);
+        want[32..36].copy_from_slice(&header.payload_crc.to_le_bytes());
+        want[48..53].copy_from_slice(&[0, 1, 2, 3, 4]);
+        assert_eq!(page, want);
+        assert_eq!(header.payload_crc, 0xb2a6_b2ea);
+    }
+
+    #[test]
+    fn every_page_of_a_long_commit_names_its_place() {
+        let (header, payload) = sample(3 * PAGE_PAYLOAD_BYTES - 1);
+        let bytes = header.encode(&payload);
+        let mut read = Vec::new();
+        for (page, index) in bytes.chunks(PAGE_BYTES).zip(0..) {
+            assert_eq!(decode(page), Some((header, index)));
+            read.extend_from_slice(&page[PAGE_HEADER_BYTES..]);
+        }
+        read.truncate(header.payload_bytes as usize);
+        assert!(header.matches(&read));
+        assert_eq!(header.end(), 43);
+    }
+
+    #[test]
+    fn every_flipped_bit_makes_a_page_invalid() {
+        let (header, payload) = sample(100);
+        let mut page = header.encode(&payload);
+        for bit in 0..PAGE_BYTES * 8 {
+            page[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(decode(&page), None, "bit {bit}");
+            page[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_no_page() {
+        assert_eq!(decode(&[]), None);
+        assert_eq!(decode(&[0; PAGE_BYTES]), None);
+        assert_eq!(decode(&[0xff; PAGE_BYTES]), None);
+    }
+
+    #[test]
+    fn refuses_a_page_whose_fields_contradict_each_other() {
+        let (header, payload) = sample(100);
+        let mut page = header.encode(&payload);
+        for (at, value) in [(42, 0), (42, 2), (40, 1), (24, 0), (24, 8)] {
+            let before = page[at];
+            page[at] = value;
+            let crc = crc32c::crc32c(&page[8..]).to_le_bytes();
+            page[4..8].copy_from_slice(&crc);
+            assert_eq!(decode(&page), None, "byte {at} = {value}");
+            page[at] = before;
+        }
+    }
+
+    #[test]
+    fn two_attempts_at_one_commit_differ() {
+        let (one, payload) = sample(100);
+        let two = CommitHeader::new(7, 4, 40, 2, &payload);
+        assert_ne!(one.payload_crc, two.payload_crc);
+        assert!(!one.matches(&payload[..99]));
+        assert!(!two.matches(&[0; 100]));
+    }
+}

@@ -1,0 +1,252 @@
+//! Nodes, with the job and the agent of the present boot.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use trivet_model::{AgentSession, Job, Node, NodeId, Step, UnixMs};
+use uuid::Uuid;
+
+use super::{RecordKind, json, object_text, optional_word, value_text, word};
+use crate::error::RecordError;
+
+pub(super) const VERSION: u16 = 1;
+
+const KIND: RecordKind = RecordKind::Node;
+
+/// Version 1, frozen.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct NodeV1 {
+    id: [u8; 16],
+    revision: u64,
+    serial: u64,
+    name: Option<String>,
+    driver: String,
+    /// JSON text, as the next four.
+    driver_info: String,
+    properties: String,
+    instance_info: String,
+    extra: String,
+    driver_internal_info: String,
+    provision_state: String,
+    target_provision_state: Option<String>,
+    provision_updated_at_ms: Option<u64>,
+    power_state: Option<String>,
+    target_power_state: Option<String>,
+    last_error: Option<String>,
+    maintenance: bool,
+    maintenance_reason: Option<String>,
+    fault: Option<String>,
+    instance_uuid: Option<String>,
+    resource_class: Option<String>,
+    automated_clean: Option<bool>,
+    created_at_ms: u64,
+    updated_at_ms: Option<u64>,
+    inspection_started_at_ms: Option<u64>,
+    inspection_finished_at_ms: Option<u64>,
+    /// JSON text.
+    inventory: Option<String>,
+    /// JSON text.
+    kept: String,
+    job: Option<JobV1>,
+    agent: Option<AgentV1>,
+}
+
+/// Part of version 1 of a node, frozen.
+#[derive(Debug, Serialize, Deserialize)]
+struct JobV1 {
+    kind: String,
+    phase: String,
+    step_kind: Option<String>,
+    manual: bool,
+    steps: Vec<StepV1>,
+    at: u32,
+    versions: BTreeMap<String, String>,
+    tries: u32,
+    boots: u32,
+}
+
+/// Part of version 1 of a node, frozen.
+#[derive(Debug, Serialize, Deserialize)]
+struct StepV1 {
+    step: String,
+    interface: String,
+    priority: i64,
+    /// JSON text.
+    args: String,
+    reboot_requested: bool,
+    abortable: bool,
+}
+
+/// Part of version 1 of a node, frozen.
+#[derive(Debug, Serialize, Deserialize)]
+struct AgentV1 {
+    token: String,
+    url: Option<String>,
+    verify_ca: Option<String>,
+    version: Option<String>,
+}
+
+impl NodeV1 {
+    pub(super) fn from_model(node: &Node) -> Result<Self, RecordError> {
+        let object = |field, object| object_text(KIND, field, object);
+        let text = |word: &'static str| word.to_owned();
+        let inventory = node
+            .inventory
+            .as_ref()
+            .map(|value| value_text(KIND, "inventory", value));
+        Ok(Self {
+            id: node.id.bytes(),
+            revision: node.revision,
+            serial: node.serial,
+            name: node.name.clone(),
+            driver: node.driver.clone(),
+            driver_info: object("driver_info", &node.driver_info)?,
+            properties: object("properties", &node.properties)?,
+            instance_info: object("instance_info", &node.instance_info)?,
+            extra: object("extra", &node.extra)?,
+            driver_internal_info: object("driver_internal_info", &node.driver_internal_info)?,
+            provision_state: text(node.provision_state.as_str()),
+            target_provision_state: node.target_provision_state.map(|at| text(at.as_str())),
+            provision_updated_at_ms: node.provision_updated_at.map(|at| at.0),
+            power_state: node.power_state.map(|state| text(state.as_str())),
+            target_power_state: node.target_power_state.map(|state| text(state.as_str())),
+            last_error: node.last_error.clone(),
+            maintenance: node.maintenance,
+            maintenance_reason: node.maintenance_reason.clone(),
+            fault: node.fault.clone(),
+            instance_uuid: node.instance_uuid.clone(),
+            resource_class: node.resource_class.clone(),
+            automated_clean: node.automated_clean,
+            created_at_ms: node.created_at.0,
+            updated_at_ms: node.updated_at.map(|at| at.0),
+            inspection_started_at_ms: node.inspection_started_at.map(|at| at.0),
+            inspection_finished_at_ms: node.inspection_finished_at.map(|at| at.0),
+            inventory: inventory.transpose()?,
+            kept: object("kept", &node.kept)?,
+            job: node.job.as_ref().map(JobV1::from_model).transpose()?,
+            agent: node.agent.as_ref().map(AgentV1::from_model),
+        })
+    }
+
+    /// Every field of a node is named here, so that a new one does not compile
+    /// until it has a version.
+    pub(super) fn into_model(self) -> Result<Node, RecordError> {
+        Ok(Node {
+            id: NodeId(Uuid::from_bytes(self.id)),
+            revision: self.revision,
+            serial: self.serial,
+            name: self.name,
+            driver: self.driver,
+            driver_info: json(KIND, &self.driver_info)?,
+            properties: json(KIND, &self.properties)?,
+            instance_info: json(KIND, &self.instance_info)?,
+            extra: json(KIND, &self.extra)?,
+            driver_internal_info: json(KIND, &self.driver_internal_info)?,
+            provision_state: word(KIND, &self.provision_state)?,
+            target_provision_state: optional_word(KIND, self.target_provision_state)?,
+            provision_updated_at: self.provision_updated_at_ms.map(UnixMs),
+            power_state: optional_word(KIND, self.power_state)?,
+            target_power_state: optional_word(KIND, self.target_power_state)?,
+            last_error: self.last_error,
+            maintenance: self.maintenance,
+            maintenance_reason: self.maintenance_reason,
+            fault: self.fault,
+            instance_uuid: self.instance_uuid,
+            resource_class: self.resource_class,
+            automated_clean: self.automated_clean,
+            created_at: UnixMs(self.created_at_ms),
+            updated_at: self.updated_at_ms.map(UnixMs),
+            inspection_started_at: self.inspection_started_at_ms.map(UnixMs),
+            inspection_finished_at: self.inspection_finished_at_ms.map(UnixMs),
+            inventory: match self.inventory {
+                Some(text) => Some(json(KIND, &text)?),
+                None => None,
+            },
+            kept: json(KIND, &self.kept)?,
+            job: self.job.map(JobV1::into_model).transpose()?,
+            agent: self.agent.map(AgentV1::into_model),
+        })
+    }
+}
+
+impl JobV1 {
+    fn from_model(job: &Job) -> Result<Self, RecordError> {
+        Ok(Self {
+            kind: job.kind.as_str().to_owned(),
+            phase: job.phase.as_str().to_owned(),
+            step_kind: job.step_kind.map(|kind| kind.as_str().to_owned()),
+            manual: job.manual,
+            steps: job
+                .steps
+                .iter()
+                .map(StepV1::from_model)
+                .collect::<Result<_, _>>()?,
+            at: job.at,
+            versions: job.versions.clone(),
+            tries: job.tries,
+            boots: job.boots,
+        })
+    }
+
+    fn into_model(self) -> Result<Job, RecordError> {
+        Ok(Job {
+            kind: word(KIND, &self.kind)?,
+            phase: word(KIND, &self.phase)?,
+            step_kind: optional_word(KIND, self.step_kind)?,
+            manual: self.manual,
+            steps: self
+                .steps
+                .into_iter()
+                .map(StepV1::into_model)
+                .collect::<Result<_, _>>()?,
+            at: self.at,
+            versions: self.versions,
+            tries: self.tries,
+            boots: self.boots,
+        })
+    }
+}
+
+impl StepV1 {
+    fn from_model(step: &Step) -> Result<Self, RecordError> {
+        Ok(Self {
+            step: step.step.clone(),
+            interface: step.interface.clone(),
+            priority: step.priority,
+            args: value_text(KIND, "args", &step.args)?,
+            reboot_requested: step.reboot_requested,
+            abortable: step.abortable,
+        })
+    }
+
+    fn into_model(self) -> Result<Step, RecordError> {
+        Ok(Step {
+            step: self.step,
+            interface: self.interface,
+            priority: self.priority,
+            args: json(KIND, &self.args)?,
+            reboot_requested: self.reboot_requested,
+            abortable: self.abortable,
+        })
+    }
+}
+
+impl AgentV1 {
+    fn from_model(agent: &AgentSession) -> Self {
+        Self {
+            token: agent.token.clone(),
+            url: agent.url.clone(),
+            verify_ca: agent.verify_ca.clone(),
+            version: agent.version.clone(),
+        }
+    }
+
+    fn into_model(self) -> AgentSession {
+        AgentSession {
+            token: self.token,
+            url: self.url,
+            verify_ca: self.verify_ca,
+            version: self.version,
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The typed store over a flash in memory.
+
+use serde_json::json;
+use trivet_board_sim::SimFlash;
+use trivet_model::{PowerState, UnixMs};
+use uuid::Uuid;
+
+use super::*;
+use crate::layout::PAGE_BYTES;
+
+const REGION: usize = 2 * PAGE_BYTES + 64 * 32768;
+
+fn open(flash: SimFlash) -> Store<SimFlash> {
+    Store::open_with(flash, 32768).unwrap()
+}
+
+fn node(number: u128) -> Node {
+    Node::new(NodeId(Uuid::from_u128(number)), "ipmi", UnixMs(1))
+}
+
+fn put(node: &Node) -> Change {
+    Change::PutNode(Arc::new(node.clone()))
+}
+
+fn port(number: u128, node: &Node) -> Port {
+    Port {
+        id: PortId(Uuid::from_u128(number)),
+        revision: 0,
+        serial: 0,
+        node: node.id,
+        address: MacAddr([2, 0, 0, 0, 0, number as u8]),
+        pxe_enabled: true,
+        extra: serde_json::Map::new(),
+        kept: serde_json::Map::new(),
+        created_at: UnixMs(1),
+        updated_at: None,
+    }
+}
+
+fn lease(number: u8) -> Lease {
+    Lease {
+        mac: MacAddr([2, 0, 0, 0, 0, number]),
+        address: [10, 0, 0, number].into(),
+    }
+}
+
+#[test]
+fn opens_a_blank_region_of_default_shape() {
+    let store = Store::open(SimFlash::new(4 << 20)).unwrap();
+    assert_eq!(store.records().unwrap(), Records::default());
+    assert_eq!(store.stats().segments, 15);
+    assert_eq!(store.stats().free_segments, 15);
+    assert_eq!(store.layout().segment_pages, 64);
+}
+
+#[test]
+fn every_kind_of_record_is_there_after_reopening_and_can_be_deleted() {
+    let mut store = open(SimFlash::new(REGION));
+    let (one, two) = (node(1), node(2));
+    let changes = [
+        put(&one),
+        put(&two),
+        Change::PutPort(Arc::new(port(3, &one))),
+        Change::PutLease(lease(4)),
+        Change::PutSerial(5),
+    ];
+    store.commit(&changes).unwrap();
+    let want = store.records().unwrap();
+    assert_eq!(want.nodes.len(), 2);
+    assert_eq!(want.nodes[&one.id], one);
+    assert_eq!(want.ports.len(), 1);
+    assert_eq!(want.leases[&lease(4).mac], lease(4));
+    assert_eq!(want.serial, 5);
+
+    let mut store = open(store.into_flash());
+    assert_eq!(store.records().unwrap(), want);
+    let changes = [
+        Change::DeleteNode(one.id),
+        Change::DeletePort(PortId(Uuid::from_u128(3))),
+        Change::DeleteLease(lease(4).mac),
+    ];
+    store.commit(&changes).unwrap();
+    let left = open(store.into_flash()).records().unwrap();
+    assert_eq!(left.nodes.keys().collect::<Vec<_>>(), [&two.id]);
+    assert!(left.ports.is_empty() && left.leases.is_empty());
+}
+
+#[test]
+fn one_batch_is_one_write_and_one_flush() {
+    let mut store = open(SimFlash::new(REGION));
+    let before = store.flash().counts();
+    let changes: Vec<_> = (0..20).map(|number| put(&node(number))).collect();
+    store.commit(&changes).unwrap();
+    let after = store.flash().counts();
+    assert_eq!(after.writes - before.writes, 1);
+    assert_eq!(after.flushes - before.flushes, 1);
+    let stats = store.stats();
+    assert_eq!((stats.commits, stats.flushes), (1, 1));
+    assert_eq!(
+        stats.written_bytes,
+        after.written_bytes - before.written_bytes
+    );
+}
+
+#[test]
+fn what_changes_nothing_writes_nothing() {
+    let mut store = open(SimFlash::new(REGION));
+    store.commit(&[put(&node(1))]).unwrap();
+    let before = store.flash().counts();
+    store.commit(&[]).unwrap();
+    store.commit(&[put(&node(1))]).unwrap();
+    store
+        .commit(&[Change::DeleteNode(NodeId(Uuid::from_u128(9)))])
+        .unwrap();
+    let mut other = node(1);
+    other.power_state = Some(PowerState::On);
+    store.commit(&[put(&other), put(&node(1))]).unwrap();
+    assert_eq!(store.flash().counts(), before);
+    assert_eq!(store.stats().commits, 1);
+}
+
+#[test]
+fn of_two_changes_of_one_record_the_last_counts() {
+    let mut store = open(SimFlash::new(REGION));
+    let mut later = node(1);
+    later.power_state = Some(PowerState::Off);
+    store.commit(&[put(&node(1)), put(&later)]).unwrap();
+    assert_eq!(store.records().unwrap().nodes[&later.id], later);
+    let changes = [put(&node(1)), Change::DeleteNode(later.id)];
+    store.commit(&changes).unwrap();
+    assert!(store.records().unwrap().nodes.is_empty());
+}
+
+#[test]
+fn refuses_too_many_changes() {
+    let mut store = open(SimFlash::new(REGION));
+    let changes = vec![Change::PutSerial(1); BATCH_CHANGES_MAX + 1];
+    assert!(matches!(
+        store.commit(&changes),
+        Err(CommitError::TooManyChanges { .. })
+    ));
+    store.commit(&changes[1..]).unwrap();
+    assert_eq!(store.records().unwrap().serial, 1);
+}
+
+#[test]
+fn a_record_that_could_not_be_read_back_is_refused_and_changes_nothing() {
+    let mut store = open(SimFlash::new(REGION));
+    let mut deep = node(1);
+    deep.inventory = Some((0..500).fold(json!(1), |inner, _| json!([inner])));
+    let error = store.commit(&[Change::PutSerial(3), put(&deep)]);
+    assert!(matches!(error, Err(CommitError::Record(_))));
+    assert_eq!(store.records().unwrap(), Records::default());
+}
+
+#[test]
+fn a_record_of_a_newer_version_keeps_the_store_from_opening() {
+    let mut log = Log::open(SimFlash::new(REGION), 32768).unwrap();
+    let key = schema::unit_key();
+    log.commit([(key, Some(vec![4, 2, 0, 1]))].into()).unwrap();
+    let error = Store::open_with(log.into_flash(), 32768).unwrap_err();
+    let OpenError::Record(error) = error else {
+        panic!("{error}");
+    };
+    let said = error.to_string();
+    assert!(said.contains("box") && said.contains("version 2"), "{said}");
+}
+
+#[test]
+fn a_record_of_an_unknown_kind_keeps_the_store_from_opening() {
+    let mut log = Log::open(SimFlash::new(REGION), 32768).unwrap();
+    let key = Key {
+        kind: 77,
+        id: [0; 16],
+    };
+    log.commit([(key, Some(vec![77, 1, 0]))].into()).unwrap();
+    assert!(matches!(
+        Store::open_with(log.into_flash(), 32768),
+        Err(OpenError::Record(RecordError::UnknownKind { kind: 77 }))
+    ));
+}

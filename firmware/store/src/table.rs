@@ -1,0 +1,219 @@
+//! The records in memory, and which segment each one hangs on.
+//!
+//! A record hangs on the segment in which the commit with its last full image
+//! starts: patches after it are of no use without it. A segment on which nothing
+//! hangs any more, with no older one in use, is free.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::Key;
+use crate::entry::PUT_OVERHEAD_BYTES;
+
+/// One record.
+#[derive(Clone, Debug)]
+struct Record {
+    value: Vec<u8>,
+    segment: u64,
+}
+
+/// One segment in use.
+#[derive(Clone, Debug)]
+struct Segment {
+    /// First commit that starts in it.
+    first_commit: u64,
+    /// Records that hang on it.
+    keys: BTreeSet<Key>,
+}
+
+/// All records.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Table {
+    records: BTreeMap<Key, Record>,
+    segments: BTreeMap<u64, Segment>,
+    live_bytes: u64,
+}
+
+impl Table {
+    pub(crate) fn value(&self, key: &Key) -> Option<&[u8]> {
+        self.records.get(key).map(|record| record.value.as_slice())
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Key, &[u8])> {
+        self.records
+            .iter()
+            .map(|(key, record)| (key, record.value.as_slice()))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// What it would take to write every record in full.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.live_bytes
+    }
+
+    /// The oldest segment in use; none before the first commit.
+    pub(crate) fn tail_segment(&self) -> Option<u64> {
+        self.segments.keys().next().copied()
+    }
+
+    /// The records that hang on the segment, and on those after it up to `head`.
+    pub(crate) fn keys_before(&self, head: u64) -> impl Iterator<Item = Key> {
+        self.segments
+            .range(..head)
+            .flat_map(|(_, segment)| segment.keys.iter().copied())
+    }
+
+    /// A commit starts in the segment.
+    pub(crate) fn begin(&mut self, segment: u64, commit: u64) {
+        self.segments.entry(segment).or_insert_with(|| Segment {
+            first_commit: commit,
+            keys: BTreeSet::new(),
+        });
+    }
+
+    /// A full image was written by a commit that began in the segment.
+    pub(crate) fn put(&mut self, key: Key, value: Vec<u8>, segment: u64) {
+        self.delete(&key);
+        self.live_bytes += cost(&value);
+        if let Some(segment) = self.segments.get_mut(&segment) {
+            segment.keys.insert(key);
+        }
+        self.records.insert(key, Record { value, segment });
+    }
+
+    /// A patch was written: the record hangs where it hung.
+    pub(crate) fn patch(&mut self, key: &Key, value: Vec<u8>) {
+        if let Some(record) = self.records.get_mut(key) {
+            self.live_bytes = self.live_bytes - cost(&record.value) + cost(&value);
+            record.value = value;
+        }
+    }
+
+    pub(crate) fn delete(&mut self, key: &Key) {
+        if let Some(record) = self.records.remove(key) {
+            self.live_bytes -= cost(&record.value);
+            if let Some(segment) = self.segments.get_mut(&record.segment) {
+                segment.keys.remove(key);
+            }
+        }
+    }
+
+    /// Forgets segments at the tail on which nothing hangs, but never the newest.
+    pub(crate) fn release(&mut self) {
+        while self.segments.len() > 1 {
+            match self.segments.first_entry() {
+                Some(oldest) if oldest.get().keys.is_empty() => oldest.remove(),
+                _ => return,
+            };
+        }
+    }
+
+    /// The oldest commit that recovery needs after `commit`, which starts in
+    /// segment `head` and moves or deletes these records.
+    pub(crate) fn tail_commit_after<'a>(
+        &self,
+        commit: u64,
+        head: u64,
+        leaving: impl Iterator<Item = &'a Key>,
+    ) -> u64 {
+        let mut leaving_by_segment: BTreeMap<u64, usize> = BTreeMap::new();
+        for record in leaving.filter_map(|key| self.records.get(key)) {
+            *leaving_by_segment.entry(record.segment).or_default() += 1;
+        }
+        self.segments
+            .iter()
+            .find(|&(&number, segment)| {
+                let leaving = leaving_by_segment.get(&number).copied().unwrap_or_default();
+                number >= head || segment.keys.len() > leaving
+            })
+            .map_or(commit, |(_, segment)| segment.first_commit)
+    }
+}
+
+/// What a full image of the value takes in a payload.
+pub(crate) fn cost(value: &[u8]) -> u64 {
+    (PUT_OVERHEAD_BYTES + value.len()) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: u8) -> Key {
+        Key {
+            kind: 1,
+            id: [number; 16],
+        }
+    }
+
+    /// Records 1 and 2 hang on segment 0, record 3 on segment 1; segment 2 is the head.
+    fn table() -> Table {
+        let mut table = Table::default();
+        for (segment, commit) in [(0, 1), (1, 5), (2, 9)] {
+            table.begin(segment, commit);
+        }
+        table.put(key(1), vec![0; 10], 0);
+        table.put(key(2), vec![0; 10], 0);
+        table.put(key(3), vec![0; 10], 1);
+        table
+    }
+
+    #[test]
+    fn a_patch_leaves_a_record_where_it_hangs() {
+        let mut table = table();
+        table.patch(&key(1), vec![1; 30]);
+        assert_eq!(table.value(&key(1)), Some([1; 30].as_slice()));
+        assert_eq!(table.keys_before(1).collect::<Vec<_>>(), [key(1), key(2)]);
+        assert_eq!(table.live_bytes(), 50 + 3 * PUT_OVERHEAD_BYTES as u64);
+    }
+
+    #[test]
+    fn a_segment_is_released_when_its_last_record_leaves() {
+        let mut table = table();
+        table.put(key(1), vec![2], 2);
+        table.release();
+        assert_eq!(table.tail_segment(), Some(0));
+        table.delete(&key(2));
+        table.release();
+        assert_eq!(table.tail_segment(), Some(1));
+        table.delete(&key(3));
+        table.release();
+        assert_eq!(table.tail_segment(), Some(2));
+        assert_eq!(table.len(), 1);
+    }
+
+    #[test]
+    fn an_empty_segment_between_full_ones_is_kept() {
+        let mut table = table();
+        table.delete(&key(3));
+        table.release();
+        assert_eq!(table.tail_segment(), Some(0));
+    }
+
+    #[test]
+    fn the_tail_after_a_commit_is_known_before_it_is_written() {
+        let table = table();
+        let after = |leaving: &[Key]| table.tail_commit_after(10, 2, leaving.iter());
+        assert_eq!(after(&[]), 1);
+        assert_eq!(after(&[key(1)]), 1);
+        assert_eq!(after(&[key(1), key(2)]), 5);
+        assert_eq!(after(&[key(1), key(3)]), 1);
+        assert_eq!(after(&[key(1), key(2), key(3)]), 9);
+        let all = [key(1), key(2), key(3)];
+        assert_eq!(table.tail_commit_after(10, 3, all.iter()), 10);
+        assert_eq!(Table::default().tail_commit_after(1, 0, [].iter()), 1);
+    }
+
+    #[test]
+    fn live_bytes_follow_puts_and_deletes() {
+        let mut table = table();
+        for number in 1..=3 {
+            table.delete(&key(number));
+            table.delete(&key(number));
+        }
+        assert_eq!(table.live_bytes(), 0);
+        assert_eq!(table.iter().count(), 0);
+    }
+}
