@@ -1,0 +1,175 @@
+//! Gives orders to a BMC, one after the other in one session, and prints what
+//! each came to.
+//!
+//! `power ADDRESS:PORT USER PASSWORD SUITE ORDER...`
+//!
+//! SUITE is `auto`, `3` or `17`, with `:KG` after it where the BMC has a key.
+//! Orders: status, on, off, soft, cycle, reset, boot,
+//! boot=DEVICE[,persistent][,efi].
+
+use std::env;
+use std::io::{ErrorKind, Write};
+use std::net::UdpSocket;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use trivet_bmc_ipmi::{PACKET_BYTES_MAX, Pace, Session, Suite, Target};
+use trivet_model::{PowerAnswer, PowerError, PowerOrder, Tick};
+
+#[path = "system/entropy.rs"]
+mod entropy;
+
+type Failure = Box<dyn std::error::Error>;
+
+/// The one place that reads a clock.
+struct Clock(Instant);
+
+impl Clock {
+    #[expect(clippy::disallowed_methods, reason = "this example is a shell")]
+    fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    fn now(&self) -> Tick {
+        Tick(self.0.elapsed().as_millis() as u64)
+    }
+}
+
+fn target(username: &str, password: &str, suite: &str) -> Result<Target, Failure> {
+    let (suite, kg) = match suite.split_once(':') {
+        Some((suite, kg)) => (suite, Some(kg.as_bytes().to_vec())),
+        None => (suite, None),
+    };
+    let suite = match suite {
+        "auto" => None,
+        number => Some(
+            number
+                .parse()
+                .ok()
+                .and_then(Suite::from_number)
+                .ok_or("no such suite")?,
+        ),
+    };
+    let (username, password) = (username.into(), password.into());
+    Ok(Target {
+        username,
+        password,
+        kg,
+        suite,
+    })
+}
+
+fn order(word: &str) -> Result<PowerOrder, Failure> {
+    Ok(match word {
+        "status" => PowerOrder::Status,
+        "on" => PowerOrder::On,
+        "off" => PowerOrder::Off,
+        "soft" => PowerOrder::SoftOff,
+        "cycle" => PowerOrder::Cycle,
+        "reset" => PowerOrder::Reset,
+        "boot" => PowerOrder::ReadBoot,
+        _ => {
+            let wanted = word.strip_prefix("boot=").ok_or("no such order")?;
+            let mut parts = wanted.split(',');
+            let device = parts
+                .next()
+                .unwrap_or_default()
+                .parse()
+                .map_err(|_| "no such device")?;
+            let marks: Vec<&str> = parts.collect();
+            let (persistent, efi) = (marks.contains(&"persistent"), marks.contains(&"efi"));
+            PowerOrder::SetBoot {
+                device,
+                persistent,
+                efi,
+            }
+        }
+    })
+}
+
+fn words(result: &Result<PowerAnswer, PowerError>) -> String {
+    match result {
+        Ok(PowerAnswer::Accepted) => "accepted".into(),
+        Ok(PowerAnswer::Power(state)) => state.to_string(),
+        Ok(PowerAnswer::Boot {
+            device,
+            persistent,
+            efi,
+        }) => {
+            let device = device.map_or("none".into(), |device| device.to_string());
+            format!("boot {device} persistent={persistent} efi={efi}")
+        }
+        Err(error) => format!("error: {error}"),
+    }
+}
+
+/// Plays one order to its end.
+fn play(
+    session: &mut Session,
+    socket: &UdpSocket,
+    clock: &Clock,
+    entropy: &mut entropy::System,
+    order: PowerOrder,
+) -> Result<Result<PowerAnswer, PowerError>, Failure> {
+    session.order(clock.now(), 0, order, entropy)?;
+    let mut buffer = [0; PACKET_BYTES_MAX + 1];
+    loop {
+        send_all(session, socket);
+        if let Some((_, result)) = session.answer() {
+            return Ok(result);
+        }
+        let now = clock.now();
+        let wait_ms = session.deadline().map_or(1, |due| due.since_ms(now)).max(1);
+        socket.set_read_timeout(Some(Duration::from_millis(wait_ms)))?;
+        match socket.recv(&mut buffer) {
+            Ok(length) => session.datagram(clock.now(), &buffer[..length], entropy),
+            // A closed port reads as refused; the repetition goes on.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::ConnectionRefused
+                ) => {}
+            Err(error) => return Err(error.into()),
+        }
+        session.tick(clock.now(), entropy);
+    }
+}
+
+/// What cannot be sent is lost, as on any wire.
+fn send_all(session: &mut Session, socket: &UdpSocket) {
+    while let Some(bytes) = session.transmit() {
+        let _lost = socket.send(&bytes);
+    }
+}
+
+fn run() -> Result<bool, Failure> {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let [address, username, password, suite, orders @ ..] = &arguments[..] else {
+        return Err("usage: power ADDRESS:PORT USER PASSWORD SUITE ORDER...".into());
+    };
+    let socket = UdpSocket::bind("127.0.0.1:0")?;
+    socket.connect(address)?;
+    let mut session = Session::new(target(username, password, suite)?, Pace::default());
+    let mut entropy = entropy::System::open()?;
+    let clock = Clock::start();
+    let mut good = true;
+    for word in orders {
+        let result = play(&mut session, &socket, &clock, &mut entropy, order(word)?)?;
+        writeln!(std::io::stdout(), "{word}: {}", words(&result))?;
+        good &= result.is_ok();
+    }
+    session.close(&mut entropy);
+    send_all(&mut session, &socket);
+    Ok(good)
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            let _unread = writeln!(std::io::stderr(), "{error}");
+            ExitCode::from(2)
+        }
+    }
+}

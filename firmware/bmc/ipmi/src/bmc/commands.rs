@@ -1,0 +1,201 @@
+//! What each command answers. A response body is a completion code and data.
+
+use trivet_model::{PowerOrder, PowerState};
+
+use crate::command::{NETFN_APP, NETFN_CHASSIS, app, chassis, completion, control};
+use crate::wire::message::Message;
+use crate::wire::number_at;
+use crate::wire::rakp::suite_record;
+
+use super::{Bmc, Chassis, Privilege};
+
+/// The number a request names when it means the channel it came by, and the
+/// number that channel really has.
+const CHANNEL_THIS: u8 = 0x0e;
+const CHANNEL_LAN: u8 = 0x01;
+/// Bytes of suite records that one answer holds (section 22.15).
+const SUITE_BYTES_MAX: usize = 16;
+
+/// Who sent a request inside a session.
+#[derive(Clone, Copy)]
+pub(super) struct Caller {
+    pub(super) session_id: u32,
+    pub(super) level: Privilege,
+    pub(super) limit: Privilege,
+}
+
+/// The level that a request raised its session to, if it did.
+pub(super) fn level_granted(request: &Message, response: &Message) -> Option<Privilege> {
+    let asked = request.netfn == NETFN_APP && request.command == app::SET_SESSION_PRIVILEGE;
+    match response.body[..] {
+        [completion::OK, level] if asked => Privilege::from_level(level),
+        _ => None,
+    }
+}
+
+/// Whether doing the request twice would differ from doing it once.
+pub(super) fn acts(request: &Message) -> bool {
+    request.netfn == NETFN_CHASSIS && request.command == chassis::CONTROL
+}
+
+/// The session that a request closed, if it did.
+pub(super) fn session_closed(request: &Message, response: &Message) -> Option<u32> {
+    let closed = request.netfn == NETFN_APP
+        && request.command == app::CLOSE_SESSION
+        && response.body.first() == Some(&completion::OK);
+    closed.then(|| number_at(&request.body, 0)).flatten()
+}
+
+impl Bmc {
+    /// Carries out a request; outside a session only what a console needs to
+    /// find out how to log in.
+    pub(super) fn execute(
+        &mut self,
+        request: &Message,
+        caller: Option<Caller>,
+        machine: &mut dyn Chassis,
+    ) -> Vec<u8> {
+        let data = &request.body[..];
+        match (request.netfn, request.command) {
+            (NETFN_APP, app::CHANNEL_AUTHENTICATION) => return self.authentication(data),
+            (NETFN_APP, app::CHANNEL_CIPHER_SUITES) => return self.cipher_suites(data),
+            (NETFN_APP, app::SYSTEM_GUID) => {
+                let mut body = vec![completion::OK];
+                body.extend(self.setup.guid);
+                return body;
+            }
+            _ => {}
+        }
+        let Some(caller) = caller else {
+            return vec![completion::NO_PRIVILEGE];
+        };
+        match (request.netfn, request.command) {
+            (NETFN_APP, app::DEVICE_ID) => device_id(),
+            (NETFN_APP, app::SET_SESSION_PRIVILEGE) => set_privilege(data, caller),
+            (NETFN_APP, app::CLOSE_SESSION) => close_session(data, caller),
+            (NETFN_CHASSIS, chassis::STATUS) => {
+                let on = machine.power() == PowerState::On;
+                vec![completion::OK, u8::from(on), 0, 0]
+            }
+            (NETFN_CHASSIS, chassis::CONTROL | chassis::SET_BOOT_OPTIONS)
+                if caller.level < Privilege::Operator =>
+            {
+                vec![completion::NO_PRIVILEGE]
+            }
+            (NETFN_CHASSIS, chassis::CONTROL) => vec![act(data, machine)],
+            (NETFN_CHASSIS, chassis::SET_BOOT_OPTIONS) => self.options.set(data, machine),
+            (NETFN_CHASSIS, chassis::BOOT_OPTIONS) => self.options.read(data, machine),
+            _ => vec![completion::NO_COMMAND],
+        }
+    }
+
+    fn authentication(&self, data: &[u8]) -> Vec<u8> {
+        let &[channel, _level, ..] = data else {
+            return vec![completion::BAD_LENGTH];
+        };
+        if !matches!(channel & 0x0f, CHANNEL_THIS | CHANNEL_LAN) {
+            return vec![completion::BAD_FIELD];
+        }
+        // IPMI 2.0 only: no authentication of the old kind but the extended
+        // data; named users exist; a key of our own where it is set.
+        let kg = if self.setup.kg.is_some() { 0x20 } else { 0 };
+        vec![
+            completion::OK,
+            CHANNEL_LAN,
+            0x80,
+            kg | 0x04,
+            0x02,
+            0,
+            0,
+            0,
+            0,
+        ]
+    }
+
+    fn cipher_suites(&self, data: &[u8]) -> Vec<u8> {
+        let &[channel, _payload, index, ..] = data else {
+            return vec![completion::BAD_LENGTH];
+        };
+        if !matches!(channel & 0x0f, CHANNEL_THIS | CHANNEL_LAN) {
+            return vec![completion::BAD_FIELD];
+        }
+        let records: Vec<u8> = self
+            .setup
+            .suites
+            .iter()
+            .flat_map(|&suite| suite_record(suite))
+            .collect();
+        let page = records
+            .chunks(SUITE_BYTES_MAX)
+            .nth(usize::from(index & 0x3f));
+        let mut body = vec![completion::OK, CHANNEL_LAN];
+        body.extend(page.unwrap_or_default());
+        body
+    }
+}
+
+/// Get Device ID (section 20.1): firmware 1.00, IPMI 2.0, a chassis device, no
+/// manufacturer.
+fn device_id() -> Vec<u8> {
+    vec![
+        completion::OK,
+        0x20,
+        0x01,
+        0x01,
+        0x00,
+        0x02,
+        0x80,
+        0,
+        0,
+        0,
+        0,
+        0,
+    ]
+}
+
+fn set_privilege(data: &[u8], caller: Caller) -> Vec<u8> {
+    match data.first().map(|level| level & 0x0f) {
+        None => vec![completion::BAD_LENGTH],
+        // Zero asks for the present level.
+        Some(0) => vec![completion::OK, caller.level as u8],
+        Some(level) => match Privilege::from_level(level) {
+            None => vec![completion::BAD_FIELD],
+            Some(level) if level > caller.limit => vec![completion::ABOVE_LIMIT],
+            Some(level) => vec![completion::OK, level as u8],
+        },
+    }
+}
+
+/// Only its own session may be closed by a console.
+fn close_session(data: &[u8], caller: Caller) -> Vec<u8> {
+    match number_at(data, 0) {
+        None => vec![completion::BAD_LENGTH],
+        Some(id) if id == caller.session_id => vec![completion::OK],
+        Some(_) => vec![completion::NO_SESSION],
+    }
+}
+
+/// Chassis Control. What is off can be neither cycled nor reset nor shut down,
+/// as on many BMCs.
+fn act(data: &[u8], machine: &mut dyn Chassis) -> u8 {
+    let Some(&action) = data.first() else {
+        return completion::BAD_LENGTH;
+    };
+    let order = match action & 0x0f {
+        control::DOWN => PowerOrder::Off,
+        control::UP => PowerOrder::On,
+        control::CYCLE => PowerOrder::Cycle,
+        control::RESET => PowerOrder::Reset,
+        control::SOFT => PowerOrder::SoftOff,
+        _ => return completion::BAD_FIELD,
+    };
+    let needs_power = matches!(
+        order,
+        PowerOrder::Cycle | PowerOrder::Reset | PowerOrder::SoftOff
+    );
+    if needs_power && machine.power() == PowerState::Off {
+        return completion::NOT_IN_THIS_STATE;
+    }
+    machine.control(order);
+    completion::OK
+}

@@ -1,0 +1,234 @@
+//! An established session's protection: every packet is encrypted and carries
+//! an authentication code and a sequence number; nothing else is let through.
+
+use trivet_model::Entropy;
+
+use crate::suite::{BLOCK_BYTES, Keys, Suite, decrypt, encrypt, same_code};
+use crate::wire::packet::{self, BIT_AUTHENTICATED, BIT_ENCRYPTED, PLUS_HEADER_BYTES, Plus};
+
+/// Bytes of the RMCP header, which the code does not cover.
+const RMCP_BYTES: usize = 4;
+/// The last byte before the code, always this (section 13.28.4).
+const NEXT_HEADER: u8 = 0x07;
+
+/// One end of an established session.
+pub(crate) struct Channel {
+    suite: Suite,
+    keys: Keys,
+    own_id: u32,
+    peer_id: u32,
+    sequence: u32,
+    window: Window,
+}
+
+impl Channel {
+    pub(crate) fn new(suite: Suite, keys: Keys, own_id: u32, peer_id: u32) -> Self {
+        Self {
+            suite,
+            keys,
+            own_id,
+            peer_id,
+            sequence: 0,
+            window: Window::default(),
+        }
+    }
+
+    /// The other end's name for this session.
+    pub(crate) fn peer_id(&self) -> u32 {
+        self.peer_id
+    }
+
+    /// Protects one payload for the other end, under a new sequence number.
+    pub(crate) fn seal(&mut self, kind: u8, text: &[u8], entropy: &mut dyn Entropy) -> Vec<u8> {
+        // Zero is for packets outside a session, so the count skips it.
+        self.sequence = self.sequence.checked_add(1).unwrap_or(1);
+        let mut vector = [0; BLOCK_BYTES];
+        entropy.fill(&mut vector);
+        let payload = encrypt(&self.keys.cipher, vector, text);
+        let kind = kind | BIT_ENCRYPTED | BIT_AUTHENTICATED;
+        let mut out = packet::plus(kind, self.peer_id, self.sequence, &payload);
+        let pad = (4 - (out.len() - RMCP_BYTES + 2) % 4) % 4;
+        out.extend(core::iter::repeat_n(0xff, pad));
+        out.extend([pad as u8, NEXT_HEADER]);
+        let code = self.suite.code(&self.keys.integrity, &[&out[RMCP_BYTES..]]);
+        out.extend(code);
+        out
+    }
+
+    /// The payload of a packet, if the other end made it for this session and
+    /// it was not seen before. The window moves only for such packets, so
+    /// forged ones cannot push it.
+    pub(crate) fn open(&mut self, packet: &Plus<'_>) -> Option<Vec<u8>> {
+        if !packet.encrypted || !packet.authenticated || packet.session_id != self.own_id {
+            return None;
+        }
+        let signed_bytes = packet.whole.len().checked_sub(self.suite.code_bytes())?;
+        let (signed, code) = packet.whole.split_at(signed_bytes);
+        if signed.len() < PLUS_HEADER_BYTES + packet.payload.len() + 2 {
+            return None;
+        }
+        if !same_code(code, &self.suite.code(&self.keys.integrity, &[signed])) {
+            return None;
+        }
+        let text = decrypt(&self.keys.cipher, packet.payload)?;
+        self.window.admit(packet.sequence).then_some(text)
+    }
+}
+
+/// Which sequence numbers came in already. Everything behind the newest by more
+/// than the width of `seen` is taken for old. Section 6.12.13 also bounds jumps
+/// forward; packets reach this only when authentic, so a jump means losses.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    newest: u32,
+    /// Bit `n` stands for `newest - n`.
+    seen: u64,
+}
+
+impl Window {
+    fn admit(&mut self, sequence: u32) -> bool {
+        if sequence == 0 {
+            return false;
+        }
+        let ahead = sequence.wrapping_sub(self.newest);
+        if ahead != 0 && ahead < 1 << 31 {
+            self.seen = self.seen.checked_shl(ahead).unwrap_or(0) | 1;
+            self.newest = sequence;
+            return true;
+        }
+        let behind = self.newest.wrapping_sub(sequence);
+        if behind >= u64::BITS || self.seen >> behind & 1 != 0 {
+            return false;
+        }
+        self.seen |= 1 << behind;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suite::Exchange;
+    use crate::wire::packet::{KIND_IPMI, Packet};
+    use trivet_model::Seeded;
+
+    struct Counting;
+
+    impl Entropy for Counting {
+        fn fill(&mut self, out: &mut [u8]) {
+            for (at, byte) in out.iter_mut().enumerate() {
+                *byte = 0x10 + at as u8;
+            }
+        }
+    }
+
+    fn keys(suite: Suite) -> Keys {
+        let exchange = Exchange {
+            suite,
+            console_id: 0xa1b2_c3d4,
+            managed_id: 0x0102_0304,
+            console_random: core::array::from_fn(|at| at as u8),
+            managed_random: core::array::from_fn(|at| 0x40 + at as u8),
+            guid: core::array::from_fn(|at| 0x80 + at as u8),
+            role: 0x14,
+            username: b"admin".to_vec(),
+        };
+        exchange.keys(b"password", None)
+    }
+
+    fn pair(suite: Suite) -> (Channel, Channel) {
+        let keys = keys(suite);
+        (
+            Channel::new(suite, keys.clone(), 1, 0x0102_0304),
+            Channel::new(suite, keys, 0x0102_0304, 1),
+        )
+    }
+
+    fn open(channel: &mut Channel, bytes: &[u8]) -> Option<Vec<u8>> {
+        match Packet::parse(bytes)? {
+            Packet::Plus(plus) => channel.open(&plus),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn writes_the_packets_an_independent_program_writes() {
+        let message = [0x20, 0x00, 0xe0, 0x81, 0x04, 0x01, 0x7a];
+        for (suite, want) in [
+            (
+                Suite::Sha1,
+                "0600ff0706c004030201010000002000101112131415161718191a1b1c1d1e1f\
+                 8b0d5c4d9dfadc8f083f979c589e14b2ffff02073a60bcde7d9f5c6032f9c125",
+            ),
+            (
+                Suite::Sha256,
+                "0600ff0706c004030201010000002000101112131415161718191a1b1c1d1e1f\
+                 92a22de6dcb3df7b568d6b84c56686abffff0207740bf9f27e7f34a6e1cc253f621af1c7",
+            ),
+        ] {
+            let (mut console, mut managed) = pair(suite);
+            let bytes = console.seal(KIND_IPMI, &message, &mut Counting);
+            let hex: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(hex.concat(), want);
+            assert_eq!(open(&mut managed, &bytes), Some(message.to_vec()));
+        }
+    }
+
+    #[test]
+    fn refuses_a_packet_with_any_bit_turned() {
+        let mut entropy = Seeded::new(1);
+        for suite in [Suite::Sha1, Suite::Sha256] {
+            let (mut console, mut managed) = pair(suite);
+            let bytes = console.seal(KIND_IPMI, b"text", &mut entropy);
+            for bit in RMCP_BYTES * 8..bytes.len() * 8 {
+                let mut bad = bytes.clone();
+                bad[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(open(&mut managed, &bad), None, "bit {bit}");
+            }
+            assert_eq!(open(&mut managed, &bytes), Some(b"text".to_vec()));
+            assert_eq!(open(&mut managed, &bytes), None, "seen before");
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_plain_or_for_another_session() {
+        let (mut console, mut managed) = pair(Suite::Sha256);
+        let plain = packet::plus(KIND_IPMI, 0x0102_0304, 1, b"text");
+        assert_eq!(open(&mut managed, &plain), None);
+        let bytes = console.seal(KIND_IPMI, b"text", &mut Seeded::new(1));
+        assert_eq!(open(&mut console, &bytes), None);
+    }
+
+    #[test]
+    fn the_window_takes_each_number_once_in_any_near_order() {
+        let mut window = Window::default();
+        assert!(!window.admit(0));
+        for sequence in [5, 3, 4, 70, 69, 7] {
+            assert!(window.admit(sequence), "{sequence}");
+            assert!(!window.admit(sequence), "{sequence} again");
+        }
+        assert!(!window.admit(6), "too far behind");
+        assert!(window.admit(1000));
+        assert!(!window.admit(70));
+    }
+
+    #[test]
+    fn the_window_goes_on_past_the_largest_number() {
+        let mut window = Window {
+            newest: u32::MAX - 1,
+            seen: 1,
+        };
+        assert!(window.admit(u32::MAX));
+        assert!(window.admit(1));
+        assert!(!window.admit(u32::MAX));
+        let (mut console, mut managed) = pair(Suite::Sha1);
+        console.sequence = u32::MAX;
+        managed.window = Window {
+            newest: u32::MAX,
+            seen: 1,
+        };
+        let bytes = console.seal(KIND_IPMI, b"text", &mut Seeded::new(1));
+        assert_eq!(console.sequence, 1);
+        assert!(open(&mut managed, &bytes).is_some());
+    }
+}

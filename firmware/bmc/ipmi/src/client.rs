@@ -1,0 +1,536 @@
+//! The appliance's end: one session with one BMC, one order at a time.
+//!
+//! It decides when to log in, when to say something again and when to give up.
+//! A request that goes unanswered is said again with the same request number
+//! (so that the BMC can know it) under a new session number (old ones fall out
+//! of its window). Datagrams that are not the awaited answer change nothing.
+//! The session is kept between orders, and a lost one is replaced once per order.
+
+mod login;
+mod script;
+
+use core::fmt;
+use std::collections::VecDeque;
+
+use trivet_model::{Entropy, PowerAnswer, PowerError, PowerOrder, Tick};
+
+use crate::channel::Channel;
+use crate::command::{Request, app, completion};
+use crate::suite::Suite;
+use crate::wire::message::{Message, SEQUENCE_MASK};
+use crate::wire::packet::{KIND_IPMI, Packet};
+use crate::wire::rakp::{KG_BYTES_MAX, PASSWORD_BYTES_MAX, PRIVILEGE_ADMIN, USERNAME_BYTES_MAX};
+
+use login::{Heard, Login, Stage};
+use script::{Next, Script};
+
+/// Most orders that wait, are under way or have answers nobody fetched. Ours.
+pub const ORDERS_WAITING_MAX: usize = 16;
+/// Most datagrams that wait to be sent; the oldest go first. Ours: one step
+/// makes at most three.
+const OUTBOX_MAX: usize = 8;
+/// Logins begun again after a refusal, per order. Ours: one, against a damaged
+/// or forged refusal; more could lock the account.
+const REFUSALS_MAX: u32 = 1;
+/// Sessions replaced because the BMC fell silent, per order. Ours.
+const LOSSES_MAX: u32 = 1;
+/// Tries in a session that an earlier order left, before it counts as lost. Ours.
+const KEPT_TRIES_MAX: u32 = 3;
+/// How long a session may rest before we take it for gone. BMCs end sessions
+/// after 60 s without traffic, give or take three (section 6.12.15).
+const REST_MS_MAX: u64 = 50_000;
+
+/// Whom to log in as. A forced suite is for BMCs that get one wrong.
+#[derive(Clone, Eq, PartialEq)]
+pub struct Target {
+    /// User name, at most 16 bytes.
+    pub username: Vec<u8>,
+    /// Password, at most 20 bytes.
+    pub password: Vec<u8>,
+    /// The BMC's own key (K_g), at most 20 bytes, where it has one.
+    pub kg: Option<Vec<u8>>,
+    /// The one suite to use; none tries 17, then 3.
+    pub suite: Option<Suite>,
+}
+
+impl fmt::Debug for Target {
+    /// Without the secrets.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Target")
+            .field("username", &self.username.escape_ascii().to_string())
+            .field("suite", &self.suite)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Target {
+    /// What keeps this target from ever working, if anything does.
+    fn lacking(&self) -> Option<&'static str> {
+        if self.username.len() > USERNAME_BYTES_MAX {
+            Some("an ipmi_username of at most 16 bytes")
+        } else if self.password.len() > PASSWORD_BYTES_MAX {
+            Some("an ipmi_password of at most 20 bytes")
+        } else if self.kg.as_ref().is_some_and(|kg| kg.len() > KG_BYTES_MAX) {
+            Some("an ipmi_hex_kg_key of at most 20 bytes")
+        } else {
+            None
+        }
+    }
+}
+
+/// How patient a session is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Pace {
+    /// Wait before the first repetition; it doubles with each.
+    pub first_ms: u64,
+    /// Where the doubling ends.
+    pub wait_ms_max: u64,
+    /// How often one request is sent in all.
+    pub tries_max: u32,
+    /// How long one order may take in all, from its first datagram.
+    pub order_ms_max: u64,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            first_ms: 250,
+            wait_ms_max: 2_000,
+            tries_max: 5,
+            order_ms_max: 20_000,
+        }
+    }
+}
+
+enum Link {
+    /// No session. With work at hand, a login begins when the wait is over.
+    Down,
+    Login(Box<Login>),
+    Up(Box<Channel>),
+}
+
+/// The repetition of what was last said.
+#[derive(Clone, Copy)]
+struct Wait {
+    due: Tick,
+    next_ms: u64,
+    tries: u32,
+}
+
+/// The order under way.
+struct Work {
+    id: u64,
+    script: Script,
+    request: Request,
+    started: Tick,
+    refusals: u32,
+    losses: u32,
+    /// Whether the session was there before this order.
+    kept: bool,
+    /// What went wrong last, should time run out.
+    trouble: Option<PowerError>,
+}
+
+/// What an answer in the session is awaited to.
+struct Asked {
+    message: Message,
+    /// Set Session Privilege Level, without which nobody is administrator.
+    raising: bool,
+}
+
+/// The appliance's end of a session with one BMC.
+pub struct Session {
+    target: Target,
+    pace: Pace,
+    link: Link,
+    /// The suite this login uses, and the one that worked last.
+    suite: Suite,
+    proven: Option<Suite>,
+    asked: Option<Asked>,
+    wait: Option<Wait>,
+    work: Option<Work>,
+    waiting: VecDeque<(u64, PowerOrder)>,
+    outbox: VecDeque<Vec<u8>>,
+    answers: VecDeque<(u64, Result<PowerAnswer, PowerError>)>,
+    request_number: u8,
+    last_heard: Tick,
+    closing: bool,
+}
+
+impl Session {
+    /// A session that does nothing until its first order.
+    pub fn new(target: Target, pace: Pace) -> Self {
+        Self {
+            suite: Suite::Sha256,
+            proven: None,
+            target,
+            pace,
+            link: Link::Down,
+            asked: None,
+            wait: None,
+            work: None,
+            waiting: VecDeque::new(),
+            outbox: VecDeque::new(),
+            answers: VecDeque::new(),
+            request_number: 0,
+            last_heard: Tick::default(),
+            closing: false,
+        }
+    }
+
+    /// Takes an order; its answer comes out of [`Session::answer`] under `id`.
+    pub fn order(
+        &mut self,
+        now: Tick,
+        id: u64,
+        order: PowerOrder,
+        entropy: &mut dyn Entropy,
+    ) -> Result<(), PowerError> {
+        if let Some(missing) = self.target.lacking() {
+            return Err(PowerError::NotConfigured { missing });
+        }
+        let held = self.waiting.len() + usize::from(self.work.is_some()) + self.answers.len();
+        if held >= ORDERS_WAITING_MAX {
+            return Err(PowerError::Busy);
+        }
+        self.waiting.push_back((id, order));
+        self.begin(now, entropy);
+        Ok(())
+    }
+
+    /// Ends the session once all orders are done. The BMC is told, without
+    /// waiting for its answer. A later order logs in anew.
+    pub fn close(&mut self, entropy: &mut dyn Entropy) {
+        self.closing = true;
+        self.close_when_idle(entropy);
+    }
+
+    /// Takes a datagram from the BMC's address, whoever really sent it.
+    pub fn datagram(&mut self, now: Tick, bytes: &[u8], entropy: &mut dyn Entropy) {
+        let Some(packet) = Packet::parse(bytes) else {
+            return;
+        };
+        match &mut self.link {
+            Link::Down => {}
+            Link::Login(login) => {
+                let heard = login.hear(&self.target, &packet);
+                self.heard_login(now, heard, entropy);
+            }
+            Link::Up(channel) => {
+                let Packet::Plus(plus) = packet else {
+                    return;
+                };
+                let text = (plus.kind == KIND_IPMI)
+                    .then(|| channel.open(&plus))
+                    .flatten();
+                if let Some(message) = text.as_deref().and_then(Message::parse) {
+                    self.last_heard = now;
+                    self.heard_message(now, &message, entropy);
+                }
+            }
+        }
+    }
+
+    /// Does what is due.
+    pub fn tick(&mut self, now: Tick, entropy: &mut dyn Entropy) {
+        let Some(work) = &self.work else {
+            return;
+        };
+        if now >= work.started.after_ms(self.pace.order_ms_max) {
+            self.give_up(now, entropy);
+        } else if let Some(wait) = self.wait.filter(|wait| now >= wait.due) {
+            let kept = work.kept && matches!(self.link, Link::Up(_));
+            let tries_max = if kept {
+                self.pace.tries_max.min(KEPT_TRIES_MAX)
+            } else {
+                self.pace.tries_max
+            };
+            if matches!(self.link, Link::Down) {
+                self.log_in(now, entropy);
+            } else if wait.tries < tries_max {
+                self.say(now, wait.next_ms, wait.tries + 1, entropy);
+            } else {
+                self.fell_silent(now, entropy);
+            }
+        }
+    }
+
+    /// When [`Session::tick`] has something to do next, if ever.
+    pub fn deadline(&self) -> Option<Tick> {
+        let work = self.work.as_ref()?;
+        let limit = work.started.after_ms(self.pace.order_ms_max);
+        Some(self.wait.map_or(limit, |wait| wait.due.min(limit)))
+    }
+
+    /// The next datagram to send.
+    pub fn transmit(&mut self) -> Option<Vec<u8>> {
+        self.outbox.pop_front()
+    }
+
+    /// The next order that is done, and how it ended.
+    pub fn answer(&mut self) -> Option<(u64, Result<PowerAnswer, PowerError>)> {
+        self.answers.pop_front()
+    }
+
+    fn post(&mut self, bytes: Vec<u8>) {
+        if self.outbox.len() >= OUTBOX_MAX {
+            self.outbox.pop_front();
+        }
+        self.outbox.push_back(bytes);
+    }
+
+    /// Takes up the next order if none is under way.
+    fn begin(&mut self, now: Tick, entropy: &mut dyn Entropy) {
+        if self.work.is_some() {
+            return;
+        }
+        let Some((id, order)) = self.waiting.pop_front() else {
+            self.close_when_idle(entropy);
+            return;
+        };
+        if now.since_ms(self.last_heard) > REST_MS_MAX {
+            self.leave(entropy);
+        }
+        let (script, request) = Script::start(order);
+        let kept = matches!(self.link, Link::Up(_));
+        self.work = Some(Work {
+            id,
+            script,
+            request,
+            started: now,
+            refusals: 0,
+            losses: 0,
+            kept,
+            trouble: None,
+        });
+        if kept {
+            self.ask(now, entropy);
+        } else {
+            self.suite = self.target.suite.or(self.proven).unwrap_or(Suite::Sha256);
+            self.log_in(now, entropy);
+        }
+    }
+
+    fn finish(
+        &mut self,
+        now: Tick,
+        result: Result<PowerAnswer, PowerError>,
+        entropy: &mut dyn Entropy,
+    ) {
+        self.wait = None;
+        self.asked = None;
+        if let Some(work) = self.work.take() {
+            self.answers.push_back((work.id, result));
+        }
+        self.begin(now, entropy);
+    }
+
+    fn log_in(&mut self, now: Tick, entropy: &mut dyn Entropy) {
+        let login = Login::new(&self.target, self.suite, entropy);
+        self.enter(now, login, entropy);
+    }
+
+    fn enter(&mut self, now: Tick, login: Login, entropy: &mut dyn Entropy) {
+        self.asked = None;
+        self.link = Link::Login(Box::new(login));
+        self.say(now, self.pace.first_ms, 1, entropy);
+    }
+
+    /// Puts the order's present request to the BMC, in the session that stands.
+    fn ask(&mut self, now: Tick, entropy: &mut dyn Entropy) {
+        if let Some(work) = &self.work {
+            let request = work.request.clone();
+            self.ask_for(now, &request, false, entropy);
+        }
+    }
+
+    fn ask_for(&mut self, now: Tick, request: &Request, raising: bool, entropy: &mut dyn Entropy) {
+        let message = self.number(request);
+        self.asked = Some(Asked { message, raising });
+        self.say(now, self.pace.first_ms, 1, entropy);
+    }
+
+    fn number(&mut self, request: &Request) -> Message {
+        self.request_number = self.request_number.wrapping_add(1) & SEQUENCE_MASK;
+        Message::request(
+            request.netfn,
+            self.request_number,
+            request.command,
+            &request.data,
+        )
+    }
+
+    /// Says, perhaps again, what awaits an answer.
+    fn say(&mut self, now: Tick, wait_ms: u64, tries: u32, entropy: &mut dyn Entropy) {
+        let bytes = match (&mut self.link, &self.asked) {
+            (Link::Login(login), _) => login.message(&self.target),
+            (Link::Up(channel), Some(asked)) => {
+                channel.seal(KIND_IPMI, &asked.message.emit(), entropy)
+            }
+            _ => return,
+        };
+        self.post(bytes);
+        let next_ms = wait_ms.saturating_mul(2).min(self.pace.wait_ms_max.max(1));
+        self.wait = Some(Wait {
+            due: now.after_ms(wait_ms.max(1)),
+            next_ms,
+            tries,
+        });
+    }
+
+    fn heard_login(&mut self, now: Tick, heard: Heard, entropy: &mut dyn Entropy) {
+        match heard {
+            Heard::Nothing => {}
+            Heard::Next => self.say(now, self.pace.first_ms, 1, entropy),
+            Heard::Done(channel) => {
+                self.link = Link::Up(channel);
+                self.proven = Some(self.suite);
+                self.last_heard = now;
+                let raise = Request::app(app::SET_SESSION_PRIVILEGE, &[PRIVILEGE_ADMIN]);
+                self.ask_for(now, &raise, true, entropy);
+            }
+            Heard::Algorithms => self.other_suite(now, entropy),
+            Heard::Refused { said, parting } => {
+                if let Some(bytes) = parting {
+                    self.post(bytes);
+                }
+                self.refused(now, PowerError::Login { said }, entropy);
+            }
+        }
+    }
+
+    /// Suite 3 comes after suite 17; after that, or when one is forced, nothing.
+    fn other_suite(&mut self, now: Tick, entropy: &mut dyn Entropy) {
+        if self.target.suite.is_none() && self.suite == Suite::Sha256 {
+            self.suite = Suite::Sha1;
+            let login = Login::open(&self.target, self.suite, entropy);
+            self.enter(now, login, entropy);
+        } else {
+            self.proven = None;
+            self.suite = self.target.suite.unwrap_or(Suite::Sha256);
+            let said = "it refuses our cipher suites";
+            self.refused(now, PowerError::Login { said }, entropy);
+        }
+    }
+
+    /// Begins again after a pause, or lets the order fail.
+    fn refused(&mut self, now: Tick, error: PowerError, entropy: &mut dyn Entropy) {
+        self.link = Link::Down;
+        self.asked = None;
+        match &mut self.work {
+            Some(work) if work.refusals < REFUSALS_MAX => {
+                work.refusals += 1;
+                work.trouble = Some(error);
+                let due = now.after_ms(self.pace.first_ms.max(1));
+                self.wait = Some(Wait {
+                    due,
+                    next_ms: self.pace.first_ms,
+                    tries: 0,
+                });
+            }
+            _ => self.finish(now, Err(error), entropy),
+        }
+    }
+
+    /// The last try of a request went unanswered.
+    fn fell_silent(&mut self, now: Tick, entropy: &mut dyn Entropy) {
+        let stage = match &self.link {
+            Link::Login(login) => Some((login.stage(), login.suite(), login.lacks_v2())),
+            _ => None,
+        };
+        let silent = self.silent(now);
+        match stage {
+            Some((Stage::Capabilities, ..)) => self.give_up(now, entropy),
+            Some((Stage::Open, _, true)) => {
+                let said = "it answers, but not to IPMI 2.0 (RMCP+); switch that on";
+                self.refused(now, PowerError::Nonsense { said }, entropy);
+            }
+            // Some BMCs keep silent where they should refuse a suite.
+            Some((Stage::Open, Suite::Sha256, _)) if self.target.suite.is_none() => {
+                self.other_suite(now, entropy);
+            }
+            Some(_) => self.refused(now, silent, entropy),
+            None => match &mut self.work {
+                // One that says it is busy is not lost.
+                Some(work) if work.losses < LOSSES_MAX && work.trouble.is_none() => {
+                    work.losses += 1;
+                    work.kept = false;
+                    self.leave(entropy);
+                    self.log_in(now, entropy);
+                }
+                _ => self.give_up(now, entropy),
+            },
+        }
+    }
+
+    fn silent(&self, now: Tick) -> PowerError {
+        let waited_ms = self
+            .work
+            .as_ref()
+            .map_or(0, |work| now.since_ms(work.started));
+        PowerError::Silent { waited_ms }
+    }
+
+    /// Lets the order fail, with what is known about why.
+    fn give_up(&mut self, now: Tick, entropy: &mut dyn Entropy) {
+        let silent = self.silent(now);
+        let trouble = self.work.as_mut().and_then(|work| work.trouble.take());
+        self.leave(entropy);
+        self.finish(now, Err(trouble.unwrap_or(silent)), entropy);
+    }
+
+    fn heard_message(&mut self, now: Tick, message: &Message, entropy: &mut dyn Entropy) {
+        let (Some(asked), Some(work)) = (&self.asked, &mut self.work) else {
+            return;
+        };
+        let Some((&code, data)) = message.body.split_first() else {
+            return;
+        };
+        if !message.answers(&asked.message) {
+            return;
+        }
+        if code == completion::NODE_BUSY {
+            // It asks to be asked again, which the repetition does.
+            work.trouble = Some(PowerError::Refused { code });
+            return;
+        }
+        work.trouble = None;
+        if asked.raising {
+            if code == completion::OK {
+                self.ask(now, entropy);
+            } else {
+                self.leave(entropy);
+                let said = "the user may not be administrator";
+                self.finish(now, Err(PowerError::Login { said }), entropy);
+            }
+            return;
+        }
+        match work.script.hear(code, data) {
+            Next::Ask(request) => {
+                work.request = request;
+                self.ask(now, entropy);
+            }
+            Next::Done(result) => self.finish(now, result, entropy),
+        }
+    }
+
+    fn close_when_idle(&mut self, entropy: &mut dyn Entropy) {
+        if self.closing && self.work.is_none() && self.waiting.is_empty() {
+            self.closing = false;
+            self.leave(entropy);
+        }
+    }
+
+    /// Drops the session, if there is one, with one word to the BMC so that its
+    /// slot becomes free.
+    fn leave(&mut self, entropy: &mut dyn Entropy) {
+        self.asked = None;
+        self.wait = None;
+        if let Link::Up(mut channel) = core::mem::replace(&mut self.link, Link::Down) {
+            let request = Request::app(app::CLOSE_SESSION, &channel.peer_id().to_le_bytes());
+            let message = self.number(&request);
+            let bytes = channel.seal(KIND_IPMI, &message.emit(), entropy);
+            self.post(bytes);
+        }
+    }
+}

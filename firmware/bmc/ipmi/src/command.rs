@@ -1,0 +1,85 @@
+//! Numbers of the IPMI commands spoken here (appendix G) and of completion
+//! codes (table 5-2).
+
+pub(crate) const NETFN_CHASSIS: u8 = 0x00;
+pub(crate) const NETFN_APP: u8 = 0x06;
+
+/// Commands of the chassis.
+pub(crate) mod chassis {
+    pub(crate) const STATUS: u8 = 0x01;
+    pub(crate) const CONTROL: u8 = 0x02;
+    pub(crate) const SET_BOOT_OPTIONS: u8 = 0x08;
+    pub(crate) const BOOT_OPTIONS: u8 = 0x09;
+}
+
+/// Commands of the management controller itself.
+pub(crate) mod app {
+    pub(crate) const DEVICE_ID: u8 = 0x01;
+    pub(crate) const SYSTEM_GUID: u8 = 0x37;
+    pub(crate) const CHANNEL_AUTHENTICATION: u8 = 0x38;
+    pub(crate) const SET_SESSION_PRIVILEGE: u8 = 0x3b;
+    pub(crate) const CLOSE_SESSION: u8 = 0x3c;
+    pub(crate) const CHANNEL_CIPHER_SUITES: u8 = 0x54;
+}
+
+/// What Chassis Control is told to do (section 28.3).
+pub(crate) mod control {
+    pub(crate) const DOWN: u8 = 0;
+    pub(crate) const UP: u8 = 1;
+    pub(crate) const CYCLE: u8 = 2;
+    pub(crate) const RESET: u8 = 3;
+    pub(crate) const SOFT: u8 = 5;
+}
+
+/// Parameters of the boot options (table 28-14).
+pub(crate) mod option {
+    pub(crate) const SET_IN_PROGRESS: u8 = 0;
+    pub(crate) const VALID_BIT_CLEARING: u8 = 3;
+    pub(crate) const INFO_ACKNOWLEDGE: u8 = 4;
+    pub(crate) const FLAGS: u8 = 5;
+    pub(crate) const MAILBOX: u8 = 7;
+}
+
+/// Completion codes.
+pub(crate) mod completion {
+    pub(crate) const OK: u8 = 0x00;
+    /// Boot options: no such parameter.
+    pub(crate) const NO_PARAMETER: u8 = 0x80;
+    /// Set Session Privilege Level: above the user's limit.
+    pub(crate) const ABOVE_LIMIT: u8 = 0x81;
+    /// Close Session: no such session.
+    pub(crate) const NO_SESSION: u8 = 0x87;
+    pub(crate) const NODE_BUSY: u8 = 0xc0;
+    pub(crate) const NO_COMMAND: u8 = 0xc1;
+    pub(crate) const BAD_LENGTH: u8 = 0xc7;
+    pub(crate) const OUT_OF_RANGE: u8 = 0xc9;
+    pub(crate) const BAD_FIELD: u8 = 0xcc;
+    pub(crate) const NO_PRIVILEGE: u8 = 0xd4;
+    pub(crate) const NOT_IN_THIS_STATE: u8 = 0xd5;
+}
+
+/// A command and its data, without the numbers that one sending of it has.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Request {
+    pub(crate) netfn: u8,
+    pub(crate) command: u8,
+    pub(crate) data: Vec<u8>,
+}
+
+impl Request {
+    pub(crate) fn app(command: u8, data: &[u8]) -> Self {
+        Self {
+            netfn: NETFN_APP,
+            command,
+            data: data.to_vec(),
+        }
+    }
+
+    pub(crate) fn chassis(command: u8, data: &[u8]) -> Self {
+        Self {
+            netfn: NETFN_CHASSIS,
+            command,
+            data: data.to_vec(),
+        }
+    }
+}

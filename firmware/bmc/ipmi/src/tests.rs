@@ -1,0 +1,7 @@
+//! Both ends together, in virtual time, over wires of every quality.
+
+mod hostile;
+mod login;
+mod machine;
+mod orders;
+mod wire;

@@ -1,0 +1,306 @@
+//! Logging in: who may, with which suite, and how a refusal reads.
+
+use trivet_model::{PowerError, PowerOrder, Seeded};
+
+use super::machine::{ACCEPTED, Machine, Rig, setup, target};
+use crate::bmc::{Bmc, SESSIONS_MAX, Setup};
+use crate::suite::Suite;
+use crate::wire::message::Message;
+use crate::wire::packet::{self, KIND_OPEN_REQUEST, KIND_RAKP_1, KIND_RAKP_3, Packet};
+use crate::wire::rakp::{OpenRequest, Rakp1, Rakp3, Reply, parse_opened, parse_rakp2, status};
+use crate::{Target, suite::Exchange};
+
+#[track_caller]
+fn refuses(target: Target, setup: Setup, want: &str) {
+    let mut rig = Rig::new(target, setup);
+    match rig.run(PowerOrder::On) {
+        Err(PowerError::Login { said }) => assert_eq!(said, want),
+        other => panic!("{other:?}"),
+    }
+    assert!(rig.machine.done.is_empty());
+}
+
+#[test]
+fn a_wrong_password_is_refused_and_leaves_no_session() {
+    for suite in [Suite::Sha1, Suite::Sha256] {
+        let bad = Target {
+            password: b"passw0rd".to_vec(),
+            suite: Some(suite),
+            ..target()
+        };
+        refuses(bad.clone(), setup(), "the password is wrong");
+        let mut rig = Rig::new(bad, setup());
+        assert!(rig.run(PowerOrder::On).is_err());
+        assert_eq!(rig.bmc.sessions(), 0);
+    }
+}
+
+#[test]
+fn an_unknown_user_is_refused() {
+    let bad = Target {
+        username: b"root".to_vec(),
+        ..target()
+    };
+    refuses(bad, setup(), "it does not know the user");
+}
+
+#[test]
+fn a_user_below_administrator_is_refused() {
+    let bad = Target {
+        username: b"watcher".to_vec(),
+        password: b"look".to_vec(),
+        ..target()
+    };
+    refuses(bad, setup(), "the user may not be administrator");
+}
+
+#[test]
+fn the_key_of_the_bmc_is_used_where_it_is_set() {
+    for suite in [Suite::Sha1, Suite::Sha256] {
+        let keyed = || Setup {
+            kg: Some(b"rack key".to_vec()),
+            ..setup()
+        };
+        let good = Target {
+            kg: Some(b"rack key".to_vec()),
+            suite: Some(suite),
+            ..target()
+        };
+        assert_eq!(Rig::new(good, keyed()).run(PowerOrder::On), ACCEPTED);
+        let bad = Target {
+            kg: None,
+            suite: Some(suite),
+            ..target()
+        };
+        refuses(bad, keyed(), "the BMC key (K_g) is wrong");
+    }
+}
+
+#[test]
+fn falls_back_to_suite_3_where_17_is_refused_and_remembers_it() {
+    let old = Setup {
+        suites: vec![Suite::Sha1],
+        ..setup()
+    };
+    let mut rig = Rig::new(target(), old);
+    assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
+    rig.bmc.restart();
+    let before = rig.sent.len();
+    assert_eq!(rig.run(PowerOrder::Off), ACCEPTED);
+    let opens = rig.sent[before..]
+        .iter()
+        .filter(|bytes| bytes[5] == KIND_OPEN_REQUEST);
+    assert_eq!(opens.count(), 1);
+}
+
+#[test]
+fn a_forced_suite_is_the_only_one_tried() {
+    let old = Setup {
+        suites: vec![Suite::Sha1],
+        ..setup()
+    };
+    let forced = Target {
+        suite: Some(Suite::Sha256),
+        ..target()
+    };
+    refuses(forced, old, "it refuses our cipher suites");
+    let new = Setup {
+        suites: vec![Suite::Sha256],
+        ..setup()
+    };
+    let mut rig = Rig::new(target(), new);
+    assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
+}
+
+/// A console that speaks by hand.
+struct Hand {
+    bmc: Bmc,
+    entropy: Seeded,
+}
+
+impl Hand {
+    fn new() -> Self {
+        Self {
+            bmc: Bmc::new(setup()),
+            entropy: Seeded::new(5),
+        }
+    }
+
+    fn say(&mut self, peer: u64, bytes: &[u8]) -> Option<Vec<u8>> {
+        self.bmc
+            .datagram(peer, bytes, &mut Machine::default(), &mut self.entropy)
+    }
+
+    fn payload(&mut self, peer: u64, kind: u8, payload: &[u8]) -> Option<Vec<u8>> {
+        let answer = self.say(peer, &packet::plus(kind, 0, 0, payload))?;
+        match Packet::parse(&answer) {
+            Some(Packet::Plus(plus)) => Some(plus.payload.to_vec()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn open(&mut self, peer: u64, console_id: u32, algorithms: [u8; 3]) -> Vec<u8> {
+        let request = OpenRequest {
+            tag: 1,
+            privilege: 4,
+            console_id,
+            algorithms,
+        };
+        self.payload(peer, KIND_OPEN_REQUEST, &request.emit())
+            .unwrap()
+    }
+
+    fn opened(&mut self, peer: u64, console_id: u32) -> u32 {
+        let answer = self.open(peer, console_id, Suite::Sha1.algorithms());
+        parse_opened(Reply::parse(&answer).unwrap().rest).unwrap().0
+    }
+
+    fn rakp1(&mut self, managed_id: u32, role: u8, name: &[u8]) -> Vec<u8> {
+        let said = Rakp1 {
+            tag: 2,
+            managed_id,
+            console_random: [9; 16],
+            role,
+            username: name.to_vec(),
+        };
+        self.payload(1, KIND_RAKP_1, &said.emit()).unwrap()
+    }
+
+    /// The code of message 3 for a session whose message 2 was `answer`.
+    fn exchange(managed_id: u32, answer: &[u8]) -> Exchange {
+        let (managed_random, guid, _) = parse_rakp2(Reply::parse(answer).unwrap().rest).unwrap();
+        Exchange {
+            suite: Suite::Sha1,
+            console_id: 77,
+            managed_id,
+            console_random: [9; 16],
+            managed_random,
+            guid,
+            role: 0x14,
+            username: b"admin".to_vec(),
+        }
+    }
+
+    fn rakp3(&mut self, managed_id: u32, status: u8, code: Vec<u8>) -> Option<Vec<u8>> {
+        let said = Rakp3 {
+            tag: 3,
+            status,
+            managed_id,
+            code,
+        };
+        self.payload(1, KIND_RAKP_3, &said.emit())
+    }
+}
+
+#[test]
+fn the_bmc_names_the_algorithm_it_does_not_have() {
+    let mut hand = Hand::new();
+    for (algorithms, want) in [
+        ([0, 0, 0], status::BAD_AUTHENTICATION),
+        ([1, 0, 0], status::BAD_INTEGRITY),
+        ([1, 1, 0], status::BAD_CONFIDENTIALITY),
+        ([1, 4, 1], status::NO_SUITE_MATCH),
+    ] {
+        assert_eq!(hand.open(1, 77, algorithms)[1], want);
+    }
+    assert_eq!(hand.open(1, 0, [1, 1, 1])[1], status::BAD_SESSION_ID);
+    assert_eq!(hand.bmc.sessions(), 0);
+}
+
+#[test]
+fn the_bmc_refuses_names_and_roles_with_their_own_status() {
+    let mut hand = Hand::new();
+    let id = hand.opened(1, 77);
+    assert_eq!(hand.rakp1(id, 0x14, b"nobody")[1], status::NAME_REFUSED);
+    assert_eq!(
+        hand.rakp1(id, 0x14, &[b'a'; 17])[1],
+        status::BAD_NAME_LENGTH
+    );
+    assert_eq!(hand.rakp1(id, 0x14, b"watcher")[1], status::ROLE_REFUSED);
+    assert_eq!(hand.rakp1(id, 0x12, b"watcher")[1], status::OK);
+}
+
+#[test]
+fn the_bmc_refuses_a_wrong_third_message_with_its_status() {
+    let mut hand = Hand::new();
+    let id = hand.opened(1, 77);
+    assert_eq!(hand.rakp3(id, 0, vec![0; 20]), None, "nobody was named yet");
+    let second = hand.rakp1(id, 0x14, b"admin");
+    let exchange = Hand::exchange(id, &second);
+    let refused = hand.rakp3(id, 0, exchange.rakp3_code(b"passw0rd")).unwrap();
+    assert_eq!(refused[1], status::BAD_CHECK_VALUE);
+    let accepted = hand.rakp3(id, 0, exchange.rakp3_code(b"password")).unwrap();
+    assert_eq!(accepted[1], status::OK);
+    assert_eq!(accepted.len(), 8 + 12);
+}
+
+#[test]
+fn repeated_handshake_messages_get_the_same_answers() {
+    let mut hand = Hand::new();
+    let id = hand.opened(1, 77);
+    assert_eq!(hand.opened(1, 77), id);
+    assert_ne!(hand.opened(2, 77), id, "another peer is another session");
+    let second = hand.rakp1(id, 0x14, b"admin");
+    assert_eq!(hand.rakp1(id, 0x14, b"admin"), second);
+    let code = Hand::exchange(id, &second).rakp3_code(b"password");
+    let fourth = hand.rakp3(id, 0, code.clone());
+    assert_eq!(hand.rakp3(id, 0, code), fourth);
+    assert_eq!(hand.rakp3(id, status::BAD_CHECK_VALUE, Vec::new()), None);
+    assert_eq!(
+        hand.bmc.sessions(),
+        2,
+        "an unproven farewell ends no live session"
+    );
+}
+
+#[test]
+fn the_session_table_is_bounded_and_half_open_sessions_go_first() {
+    let mut rig = Rig::new(target(), setup());
+    assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
+    let mut hand = Hand {
+        bmc: rig.bmc,
+        entropy: Seeded::new(6),
+    };
+    for console_id in 1..100 {
+        hand.opened(9, console_id);
+        assert!(hand.bmc.sessions() <= SESSIONS_MAX);
+    }
+    assert_eq!(hand.bmc.sessions(), SESSIONS_MAX);
+    rig.bmc = hand.bmc;
+    let before = rig.sent.len();
+    assert_eq!(rig.run(PowerOrder::Off), ACCEPTED);
+    assert_eq!(
+        rig.sent.len(),
+        before + 1,
+        "the live session is still there"
+    );
+}
+
+#[test]
+fn outside_a_session_the_bmc_tells_only_how_to_log_in() {
+    let mut hand = Hand::new();
+    let mut ask = |netfn, command, data: &[u8]| {
+        let message = Message::request(netfn, 1, command, data).emit();
+        let old = hand.say(1, &packet::bare(&message).unwrap()).unwrap();
+        let new = hand.say(1, &packet::plus(0, 0, 0, &message)).unwrap();
+        let (Some(Packet::Bare { message: one }), Some(Packet::Plus(two))) =
+            (Packet::parse(&old), Packet::parse(&new))
+        else {
+            panic!("each header is answered with its own kind");
+        };
+        assert_eq!(one, two.payload);
+        Message::parse(one).unwrap().body
+    };
+    assert_eq!(
+        ask(6, 0x38, &[0x8e, 4]),
+        [0, 1, 0x80, 0x04, 0x02, 0, 0, 0, 0]
+    );
+    assert_eq!(ask(6, 0x38, &[0x87, 4]), [0xcc]);
+    assert_eq!(ask(6, 0x38, &[]), [0xc7]);
+    let suites = [0, 1, 0xc0, 3, 1, 0x41, 0x81, 0xc0, 17, 3, 0x44, 0x81];
+    assert_eq!(ask(6, 0x54, &[0x0e, 0, 0x80]), suites);
+    assert_eq!(ask(6, 0x54, &[0x0e, 0, 0x81]), [0, 1]);
+    assert_eq!(ask(6, 0x37, &[])[1..], *b"0123456789abcdef");
+    assert_eq!(ask(0, 0x01, &[]), [0xd4]);
+    assert_eq!(ask(0, 0x02, &[1]), [0xd4]);
+}

@@ -1,0 +1,250 @@
+//! Orders over a wire that works.
+
+use trivet_model::{BootDevice, PowerAnswer, PowerError, PowerOrder, PowerState};
+
+use super::machine::{ACCEPTED, Rig, SET_PXE, setup, target};
+use crate::{ORDERS_WAITING_MAX, Suite, Target};
+
+fn logins(rig: &Rig) -> usize {
+    // Open Session requests are RMCP+ packets of kind 0x10.
+    rig.sent
+        .iter()
+        .filter(|bytes| bytes[4] == 6 && bytes[5] == 0x10)
+        .count()
+}
+
+#[test]
+fn carries_out_every_order_with_both_suites() {
+    for suite in [Suite::Sha1, Suite::Sha256] {
+        let mut rig = Rig::new(
+            Target {
+                suite: Some(suite),
+                ..target()
+            },
+            setup(),
+        );
+        let power = |state| Ok(PowerAnswer::Power(state));
+        assert_eq!(rig.run(PowerOrder::Status), power(PowerState::Off));
+        assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
+        assert_eq!(rig.run(PowerOrder::Status), power(PowerState::On));
+        for order in [PowerOrder::Cycle, PowerOrder::Reset, PowerOrder::SoftOff] {
+            assert_eq!(rig.run(order), ACCEPTED);
+        }
+        assert_eq!(rig.run(PowerOrder::Off), ACCEPTED);
+        let want = [
+            PowerOrder::On,
+            PowerOrder::Cycle,
+            PowerOrder::Reset,
+            PowerOrder::SoftOff,
+            PowerOrder::Off,
+        ];
+        assert_eq!(rig.machine.done, want);
+        assert_eq!(logins(&rig), 1, "the session is kept");
+    }
+}
+
+#[test]
+fn sets_and_reads_the_boot_device() {
+    let mut rig = Rig::new(target(), setup());
+    let boot = |device, persistent, efi| {
+        Ok(PowerAnswer::Boot {
+            device,
+            persistent,
+            efi,
+        })
+    };
+    assert_eq!(rig.run(PowerOrder::ReadBoot), boot(None, false, false));
+    assert_eq!(rig.run(SET_PXE), ACCEPTED);
+    assert_eq!(
+        rig.run(PowerOrder::ReadBoot),
+        boot(Some(BootDevice::Pxe), false, true)
+    );
+    for device in [
+        BootDevice::Disk,
+        BootDevice::Cdrom,
+        BootDevice::Bios,
+        BootDevice::Safe,
+    ] {
+        let order = PowerOrder::SetBoot {
+            device,
+            persistent: true,
+            efi: false,
+        };
+        assert_eq!(rig.run(order), ACCEPTED);
+        assert_eq!(
+            rig.run(PowerOrder::ReadBoot),
+            boot(Some(device), true, false)
+        );
+    }
+    rig.machine.boot.valid = false;
+    assert_eq!(rig.run(PowerOrder::ReadBoot), boot(None, true, false));
+}
+
+#[test]
+fn a_cycle_of_what_is_off_switches_it_on() {
+    let mut rig = Rig::new(target(), setup());
+    assert_eq!(rig.run(PowerOrder::Cycle), ACCEPTED);
+    assert_eq!(rig.machine.done, [PowerOrder::On]);
+}
+
+#[test]
+fn a_reset_of_what_is_off_is_refused() {
+    let mut rig = Rig::new(target(), setup());
+    assert_eq!(
+        rig.run(PowerOrder::Reset),
+        Err(PowerError::Refused { code: 0xd5 })
+    );
+    assert_eq!(rig.run(PowerOrder::SoftOff), ACCEPTED);
+    assert!(rig.machine.done.is_empty());
+}
+
+#[test]
+fn refuses_the_order_after_the_last_that_fits() {
+    let mut rig = Rig::new(target(), setup());
+    for id in 0..ORDERS_WAITING_MAX as u64 {
+        assert_eq!(rig.order(id, PowerOrder::Status), Ok(()));
+    }
+    assert_eq!(rig.order(99, PowerOrder::Status), Err(PowerError::Busy));
+    let answers = rig.settle();
+    let ids: Vec<u64> = answers.iter().map(|(id, _)| *id).collect();
+    assert_eq!(ids, (0..ORDERS_WAITING_MAX as u64).collect::<Vec<_>>());
+    assert_eq!(rig.order(99, PowerOrder::Status), Ok(()));
+    assert_eq!(rig.settle().len(), 1);
+}
+
+#[test]
+fn answers_that_nobody_fetched_count_against_the_queue() {
+    let mut rig = Rig::new(
+        Target {
+            suite: Some(Suite::Sha1),
+            ..target()
+        },
+        setup(),
+    );
+    rig.faults.lost = 1000;
+    for id in 0..ORDERS_WAITING_MAX as u64 {
+        assert_eq!(rig.order(id, PowerOrder::Status), Ok(()));
+    }
+    while let Some(due) = rig.session.deadline() {
+        rig.now = due;
+        rig.session.tick(due, &mut rig.entropy);
+    }
+    assert_eq!(rig.order(99, PowerOrder::Status), Err(PowerError::Busy));
+    assert!(rig.session.answer().is_some());
+    assert_eq!(rig.order(99, PowerOrder::Status), Ok(()));
+    let mut posted = 0;
+    while rig.session.transmit().is_some() {
+        posted += 1;
+    }
+    assert!(posted <= 8, "{posted} datagrams wait");
+}
+
+#[test]
+fn refuses_a_target_that_ipmi_cannot_carry() {
+    for bad in [
+        Target {
+            username: vec![b'a'; 17],
+            ..target()
+        },
+        Target {
+            password: vec![b'a'; 21],
+            ..target()
+        },
+        Target {
+            kg: Some(vec![0; 21]),
+            ..target()
+        },
+    ] {
+        let mut rig = Rig::new(bad, setup());
+        let got = rig.order(1, PowerOrder::Status);
+        assert!(
+            matches!(got, Err(PowerError::NotConfigured { .. })),
+            "{got:?}"
+        );
+        assert_eq!(rig.session.deadline(), None);
+    }
+}
+
+#[test]
+fn a_target_shows_no_secret() {
+    let shown = format!(
+        "{:?}",
+        Target {
+            kg: Some(b"key".to_vec()),
+            ..target()
+        }
+    );
+    assert!(shown.contains("admin") && !shown.contains("password") && !shown.contains("kg"));
+}
+
+#[test]
+fn closing_frees_the_bmc_and_a_later_order_logs_in_anew() {
+    let mut rig = Rig::new(target(), setup());
+    assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
+    assert_eq!(rig.bmc.sessions(), 1);
+    rig.session.close(&mut rig.entropy);
+    rig.settle();
+    assert_eq!(rig.bmc.sessions(), 0);
+    assert_eq!(rig.run(PowerOrder::Off), ACCEPTED);
+    assert_eq!(logins(&rig), 2);
+}
+
+#[test]
+fn closing_waits_for_the_orders_at_hand() {
+    let mut rig = Rig::new(target(), setup());
+    rig.order(1, PowerOrder::On).unwrap();
+    rig.order(2, PowerOrder::Off).unwrap();
+    rig.session.close(&mut rig.entropy);
+    assert_eq!(rig.settle(), [(1, ACCEPTED), (2, ACCEPTED)]);
+    assert_eq!(rig.bmc.sessions(), 0);
+}
+
+#[test]
+fn a_session_that_rested_too_long_is_replaced_without_waiting() {
+    let mut rig = Rig::new(target(), setup());
+    assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
+    rig.now = rig.now.after_ms(60_000);
+    let before = rig.now;
+    assert_eq!(rig.run(PowerOrder::Off), ACCEPTED);
+    assert!(rig.now.since_ms(before) < 100);
+    assert_eq!((logins(&rig), rig.bmc.sessions()), (2, 1));
+}
+
+#[test]
+fn a_session_the_bmc_forgot_is_replaced_once_per_order() {
+    let mut rig = Rig::new(target(), setup());
+    assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
+    rig.bmc.restart();
+    assert_eq!(rig.run(PowerOrder::Off), ACCEPTED);
+    assert_eq!(logins(&rig), 2);
+}
+
+#[test]
+fn a_dead_bmc_is_reported_silent_and_a_live_one_found_again() {
+    let mut rig = Rig::new(target(), setup());
+    rig.faults.lost = 1000;
+    let got = rig.run(PowerOrder::On);
+    assert_eq!(got, Err(PowerError::Silent { waited_ms: 5_750 }));
+    rig.faults.lost = 0;
+    assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
+    rig.faults.lost = 1000;
+    assert!(matches!(
+        rig.run(PowerOrder::On),
+        Err(PowerError::Silent { .. })
+    ));
+    rig.faults.lost = 0;
+    assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
+}
+
+#[test]
+fn the_time_limit_of_an_order_holds() {
+    let mut rig = Rig::new(target(), setup());
+    let pace = crate::Pace {
+        tries_max: 1_000,
+        ..crate::Pace::default()
+    };
+    rig.session = crate::Session::new(target(), pace);
+    rig.faults.lost = 1000;
+    let got = rig.run(PowerOrder::On);
+    assert_eq!(got, Err(PowerError::Silent { waited_ms: 20_000 }));
+}

@@ -1,0 +1,217 @@
+//! Orders over wires that lose, double, delay and bend datagrams, from seeds.
+
+use trivet_model::{PowerAnswer, PowerError, PowerOrder, PowerState};
+
+use super::machine::{ACCEPTED, Faults, Rig, SET_PXE};
+
+/// Gives a round of orders and holds the answers against the machine.
+fn round(seed: u64, faults: Faults) -> (usize, usize) {
+    let mut rig = Rig::seeded(seed, faults);
+    let orders = [
+        PowerOrder::On,
+        PowerOrder::Status,
+        SET_PXE,
+        PowerOrder::ReadBoot,
+        PowerOrder::Cycle,
+        PowerOrder::Off,
+        PowerOrder::Status,
+    ];
+    let mut good = 0;
+    for order in orders {
+        let cycles = count(&rig, PowerOrder::Cycle);
+        let got = rig.run(order);
+        let power = rig.machine.power;
+        match (order, &got) {
+            (_, Err(error)) => check_error(seed, order, error),
+            (PowerOrder::On, _) => assert_eq!(power, PowerState::On, "seed {seed}"),
+            (PowerOrder::Off, _) => assert_eq!(power, PowerState::Off, "seed {seed}"),
+            (PowerOrder::Status, _) => {
+                assert_eq!(got, Ok(PowerAnswer::Power(power)), "seed {seed}");
+            }
+            (PowerOrder::Cycle, _) => {
+                let cycled = count(&rig, PowerOrder::Cycle) - cycles;
+                assert!(cycled <= 2, "seed {seed}: {cycled} cycles");
+            }
+            (PowerOrder::SetBoot { .. }, _) => {
+                assert_eq!(rig.machine.boot.emit(), [0xa0, 4, 0, 0, 0], "seed {seed}");
+            }
+            _ => assert!(matches!(got, Ok(PowerAnswer::Boot { .. })), "seed {seed}"),
+        }
+        good += usize::from(got.is_ok());
+    }
+    rig.faults = Faults::default();
+    assert_eq!(
+        rig.run(PowerOrder::On),
+        ACCEPTED,
+        "seed {seed}: the wire is good again"
+    );
+    (good, orders.len())
+}
+
+fn count(rig: &Rig, order: PowerOrder) -> usize {
+    rig.machine
+        .done
+        .iter()
+        .filter(|done| **done == order)
+        .count()
+}
+
+/// A bad wire may make a BMC silent, or damage a handshake so that it reads as
+/// a refusal; it may not make a command refused.
+fn check_error(seed: u64, order: PowerOrder, error: &PowerError) {
+    let fair = matches!(
+        error,
+        PowerError::Silent { .. } | PowerError::Login { .. } | PowerError::Nonsense { .. }
+    );
+    assert!(fair, "seed {seed}: {order:?} ended in {error:?}");
+}
+
+fn rounds(seeds: u64, faults: Faults) -> (usize, usize) {
+    (0..seeds)
+        .map(|seed| round(seed, faults))
+        .fold((0, 0), |(good, all), (more, of)| (good + more, all + of))
+}
+
+#[test]
+fn a_wire_that_doubles_and_reorders_costs_nothing() {
+    let faults = Faults {
+        doubled: 300,
+        late_ms: 200,
+        ..Faults::default()
+    };
+    let (good, all) = rounds(300, faults);
+    assert_eq!(good, all);
+}
+
+#[test]
+fn a_wire_later_than_the_first_repetition_costs_nothing() {
+    let faults = Faults {
+        late_ms: 900,
+        ..Faults::default()
+    };
+    let (good, all) = rounds(300, faults);
+    assert!(good * 100 >= all * 99, "{good} of {all}");
+}
+
+#[test]
+fn a_wire_that_loses_a_tenth_serves_nearly_every_order() {
+    let faults = Faults {
+        lost: 100,
+        doubled: 50,
+        late_ms: 50,
+        ..Faults::default()
+    };
+    let (good, all) = rounds(500, faults);
+    assert!(good * 1000 >= all * 998, "{good} of {all}");
+}
+
+#[test]
+fn a_wire_that_loses_a_third_serves_most_orders() {
+    let faults = Faults {
+        lost: 330,
+        doubled: 100,
+        late_ms: 300,
+        ..Faults::default()
+    };
+    let (good, all) = rounds(300, faults);
+    assert!(good * 100 >= all * 90, "{good} of {all}");
+}
+
+#[test]
+fn a_wire_that_bends_bits_serves_nearly_every_order() {
+    let faults = Faults {
+        bent: 100,
+        doubled: 50,
+        late_ms: 20,
+        ..Faults::default()
+    };
+    let (good, all) = rounds(500, faults);
+    assert!(good * 100 >= all * 98, "{good} of {all}");
+}
+
+#[test]
+fn a_doubled_control_is_done_once() {
+    for seed in 0..200 {
+        let faults = Faults {
+            doubled: 500,
+            ..Faults::default()
+        };
+        let mut rig = Rig::seeded(seed, faults);
+        rig.machine.power = PowerState::On;
+        assert_eq!(rig.run(PowerOrder::Cycle), ACCEPTED);
+        assert_eq!(count(&rig, PowerOrder::Cycle), 1, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_repeated_control_is_done_once_although_its_answer_was_lost() {
+    let mut rig = Rig::seeded(1, Faults::default());
+    assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
+    rig.order(1, PowerOrder::Cycle).unwrap();
+    // The BMC hears the first sending; its answer goes nowhere.
+    let first = rig.session.transmit().unwrap();
+    let lost = rig
+        .bmc
+        .datagram(1, &first, &mut rig.machine, &mut rig.entropy);
+    assert!(lost.is_some());
+    assert_eq!(rig.settle(), [(1, ACCEPTED)]);
+    assert_eq!(count(&rig, PowerOrder::Cycle), 1);
+}
+
+#[test]
+fn a_late_copy_of_a_control_is_not_done_after_a_newer_one() {
+    let mut rig = Rig::seeded(1, Faults::default());
+    assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
+    rig.order(1, PowerOrder::Off).unwrap();
+    let late = rig.session.transmit().unwrap();
+    assert_eq!(rig.settle(), [(1, ACCEPTED)]);
+    assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
+    let answer = rig
+        .bmc
+        .datagram(1, &late, &mut rig.machine, &mut rig.entropy);
+    assert!(answer.is_some());
+    assert_eq!(rig.machine.power, PowerState::On);
+}
+
+#[test]
+fn a_control_whose_number_came_round_is_done() {
+    let mut rig = Rig::seeded(1, Faults::default());
+    assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
+    for _ in 0..63 {
+        assert!(rig.run(PowerOrder::Status).is_ok());
+    }
+    rig.machine.power = PowerState::Off;
+    assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
+    assert_eq!(rig.machine.power, PowerState::On);
+}
+
+#[test]
+fn acts_beyond_those_a_bmc_remembers_are_still_done() {
+    let mut rig = Rig::seeded(1, Faults::default());
+    for turn in 0..40 {
+        let order = if turn % 2 == 0 {
+            PowerOrder::On
+        } else {
+            PowerOrder::Off
+        };
+        assert_eq!(rig.run(order), ACCEPTED);
+    }
+    assert_eq!(rig.machine.done.len(), 40);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_datagrams() {
+    let faults = Faults {
+        lost: 100,
+        doubled: 100,
+        bent: 50,
+        late_ms: 100,
+    };
+    let run = |seed| {
+        let mut rig = Rig::seeded(seed, faults);
+        let _outcome = rig.run(SET_PXE);
+        (rig.sent, rig.received)
+    };
+    assert_eq!(run(42), run(42));
+    assert_ne!(run(42), run(43));
+}

@@ -1,0 +1,211 @@
+//! RMCP packets (section 13.1): the presence ping of ASF, the session header of
+//! IPMI 1.5 (only outside a session) and that of RMCP+. Knows no keys: what is
+//! authenticated or encrypted stays so here.
+
+use super::{PACKET_BYTES_MAX, number_at};
+
+/// RMCP version 1.0, reserved, no acknowledgement asked (section 13.1.3).
+const RMCP_HEAD: [u8; 3] = [0x06, 0x00, 0xff];
+const CLASS_ASF: u8 = 0x06;
+const CLASS_IPMI: u8 = 0x07;
+/// Session header formats (section 13.6).
+const FORMAT_NONE: u8 = 0x00;
+pub(crate) const FORMAT_PLUS: u8 = 0x06;
+/// ASF's enterprise number and message types (section 13.2.3).
+const ASF_ENTERPRISE: [u8; 4] = [0x00, 0x00, 0x11, 0xbe];
+const ASF_PING: u8 = 0x80;
+const ASF_PONG: u8 = 0x40;
+
+/// Payload types of RMCP+ (table 13-16).
+pub(crate) const KIND_IPMI: u8 = 0x00;
+pub(crate) const KIND_OPEN_REQUEST: u8 = 0x10;
+pub(crate) const KIND_OPEN_RESPONSE: u8 = 0x11;
+pub(crate) const KIND_RAKP_1: u8 = 0x12;
+pub(crate) const KIND_RAKP_2: u8 = 0x13;
+pub(crate) const KIND_RAKP_3: u8 = 0x14;
+pub(crate) const KIND_RAKP_4: u8 = 0x15;
+/// The payload type whose header is longer, which nobody here speaks.
+const KIND_OEM_EXPLICIT: u8 = 0x02;
+pub(crate) const BIT_ENCRYPTED: u8 = 0x80;
+pub(crate) const BIT_AUTHENTICATED: u8 = 0x40;
+/// Bytes of the RMCP+ session header.
+pub(crate) const PLUS_HEADER_BYTES: usize = 12;
+
+/// One datagram, taken apart as far as possible without keys.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Packet<'a> {
+    /// ASF presence ping.
+    Ping { tag: u8 },
+    /// An IPMI message in the old header, outside any session.
+    Bare { message: &'a [u8] },
+    /// RMCP+.
+    Plus(Plus<'a>),
+}
+
+/// One RMCP+ packet.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Plus<'a> {
+    pub(crate) kind: u8,
+    pub(crate) encrypted: bool,
+    pub(crate) authenticated: bool,
+    pub(crate) session_id: u32,
+    pub(crate) sequence: u32,
+    pub(crate) payload: &'a [u8],
+    /// Everything after the RMCP header, which the authentication code covers
+    /// but for itself.
+    pub(crate) whole: &'a [u8],
+}
+
+impl<'a> Packet<'a> {
+    pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
+        if bytes.len() > PACKET_BYTES_MAX || bytes.first() != Some(&RMCP_HEAD[0]) {
+            return None;
+        }
+        let body = bytes.get(4..)?;
+        match bytes[3] {
+            CLASS_ASF => parse_asf(body),
+            CLASS_IPMI => match *body.first()? {
+                FORMAT_NONE => parse_bare(body),
+                FORMAT_PLUS => parse_plus(body).map(Packet::Plus),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+fn parse_asf(body: &[u8]) -> Option<Packet<'_>> {
+    let wanted = body.get(..4)? == ASF_ENTERPRISE && *body.get(4)? == ASF_PING;
+    wanted.then_some(Packet::Ping { tag: *body.get(5)? })
+}
+
+fn parse_bare(body: &[u8]) -> Option<Packet<'_>> {
+    let (sequence, session_id) = (number_at(body, 1)?, number_at(body, 5)?);
+    let end = 10 + usize::from(*body.get(9)?);
+    let message = body.get(10..end)?;
+    (sequence == 0 && session_id == 0).then_some(Packet::Bare { message })
+}
+
+fn parse_plus(whole: &[u8]) -> Option<Plus<'_>> {
+    let kind_byte = *whole.get(1)?;
+    let kind = kind_byte & 0x3f;
+    if kind == KIND_OEM_EXPLICIT {
+        return None;
+    }
+    let length = u16::from_le_bytes([*whole.get(10)?, *whole.get(11)?]);
+    let end = PLUS_HEADER_BYTES + usize::from(length);
+    Some(Plus {
+        kind,
+        encrypted: kind_byte & BIT_ENCRYPTED != 0,
+        authenticated: kind_byte & BIT_AUTHENTICATED != 0,
+        session_id: number_at(whole, 2)?,
+        sequence: number_at(whole, 6)?,
+        payload: whole.get(PLUS_HEADER_BYTES..end)?,
+        whole,
+    })
+}
+
+fn rmcp(class: u8) -> Vec<u8> {
+    let mut out = RMCP_HEAD.to_vec();
+    out.push(class);
+    out
+}
+
+/// The answer to a presence ping: IPMI is spoken here (section 13.2.4).
+pub(crate) fn pong(tag: u8) -> Vec<u8> {
+    let mut out = rmcp(CLASS_ASF);
+    out.extend(ASF_ENTERPRISE);
+    out.extend([ASF_PONG, tag, 0, 16]);
+    out.extend(ASF_ENTERPRISE);
+    out.extend([0; 4]);
+    // Entities: IPMI and ASF 1.0; no interactions; six reserved bytes.
+    out.extend([0x81, 0, 0, 0, 0, 0, 0, 0]);
+    out
+}
+
+/// An IPMI message in the old header, outside a session. `None` when it is too
+/// long for the one length byte.
+pub(crate) fn bare(message: &[u8]) -> Option<Vec<u8>> {
+    let length = u8::try_from(message.len()).ok()?;
+    let mut out = rmcp(CLASS_IPMI);
+    out.extend([FORMAT_NONE, 0, 0, 0, 0, 0, 0, 0, 0, length]);
+    out.extend(message);
+    Some(out)
+}
+
+/// An RMCP+ packet up to and including its payload; `kind` carries the two bits.
+pub(crate) fn plus(kind: u8, session_id: u32, sequence: u32, payload: &[u8]) -> Vec<u8> {
+    let mut out = rmcp(CLASS_IPMI);
+    out.extend([FORMAT_PLUS, kind]);
+    out.extend(session_id.to_le_bytes());
+    out.extend(sequence.to_le_bytes());
+    out.extend((payload.len() as u16).to_le_bytes());
+    out.extend(payload);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_it_writes() {
+        let bytes = plus(KIND_RAKP_1, 0, 0, b"hello");
+        let Some(Packet::Plus(got)) = Packet::parse(&bytes) else {
+            panic!("an RMCP+ packet parses");
+        };
+        assert_eq!((got.kind, got.payload), (KIND_RAKP_1, &b"hello"[..]));
+        assert!(!got.encrypted && !got.authenticated);
+        let bytes = bare(b"abc").unwrap();
+        assert_eq!(
+            Packet::parse(&bytes),
+            Some(Packet::Bare { message: b"abc" })
+        );
+    }
+
+    #[test]
+    fn refuses_a_payload_longer_than_its_packet() {
+        let mut bytes = plus(KIND_IPMI, 1, 2, b"hello");
+        bytes.pop();
+        assert_eq!(Packet::parse(&bytes), None);
+        let mut bytes = bare(b"abc").unwrap();
+        bytes.pop();
+        assert_eq!(Packet::parse(&bytes), None);
+    }
+
+    #[test]
+    fn refuses_every_prefix_of_a_packet_and_the_explicit_oem_kind() {
+        let bytes = plus(KIND_IPMI, 1, 2, b"hello");
+        for end in 0..bytes.len() {
+            assert_eq!(Packet::parse(&bytes[..end]), None, "{end} bytes");
+        }
+        assert_eq!(
+            Packet::parse(&plus(KIND_OEM_EXPLICIT, 1, 2, &[0; 20])),
+            None
+        );
+    }
+
+    #[test]
+    fn refuses_a_packet_over_the_limit() {
+        let payload = vec![0; PACKET_BYTES_MAX];
+        assert_eq!(Packet::parse(&plus(KIND_IPMI, 1, 2, &payload)), None);
+        assert_eq!(bare(&[0; 256]), None);
+    }
+
+    #[test]
+    fn refuses_an_old_header_that_claims_a_session() {
+        let mut bytes = bare(b"abc").unwrap();
+        bytes[9] = 7;
+        assert_eq!(Packet::parse(&bytes), None);
+    }
+
+    #[test]
+    fn answers_a_ping_with_its_tag() {
+        let ping = [6, 0, 0xff, 6, 0, 0, 0x11, 0xbe, 0x80, 0x2a, 0, 0];
+        assert_eq!(Packet::parse(&ping), Some(Packet::Ping { tag: 0x2a }));
+        let pong = pong(0x2a);
+        assert_eq!(pong.len(), 28);
+        assert_eq!(pong[8..12], [0x40, 0x2a, 0, 16]);
+        assert_eq!(Packet::parse(&pong), None);
+    }
+}
