@@ -262,7 +262,11 @@ impl Bmc {
         };
         let mut answer = reply.emit();
         // The level this session may reach; the user's limit comes in later.
-        answer[2] = request.privilege;
+        // FreeIPMI asks for the highest, which is zero, and wants to hear its name.
+        answer[2] = match request.privilege {
+            0 => Privilege::Administrator as u8,
+            level => level,
+        };
         Some(answer)
     }
 

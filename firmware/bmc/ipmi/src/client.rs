@@ -239,19 +239,7 @@ impl Session {
         if now >= work.started.after_ms(self.pace.order_ms_max) {
             self.give_up(now, entropy);
         } else if let Some(wait) = self.wait.filter(|wait| now >= wait.due) {
-            let kept = work.kept && matches!(self.link, Link::Up(_));
-            let tries_max = if kept {
-                self.pace.tries_max.min(KEPT_TRIES_MAX)
-            } else {
-                self.pace.tries_max
-            };
-            if matches!(self.link, Link::Down) {
-                self.log_in(now, entropy);
-            } else if wait.tries < tries_max {
-                self.say(now, wait.next_ms, wait.tries + 1, entropy);
-            } else {
-                self.fell_silent(now, entropy);
-            }
+            self.overdue(now, wait, entropy);
         }
     }
 
@@ -270,6 +258,27 @@ impl Session {
     /// The next order that is done, and how it ended.
     pub fn answer(&mut self) -> Option<(u64, Result<PowerAnswer, PowerError>)> {
         self.answers.pop_front()
+    }
+
+    /// The wait for an answer is over.
+    fn overdue(&mut self, now: Tick, wait: Wait, entropy: &mut dyn Entropy) {
+        let kept = self.work.as_ref().is_some_and(|work| work.kept);
+        let mut tries_max = self.pace.tries_max;
+        match &mut self.link {
+            Link::Down => return self.log_in(now, entropy),
+            Link::Login(login) => {
+                if let Some(heard) = login.believe_refusal() {
+                    return self.heard_login(now, heard, entropy);
+                }
+            }
+            Link::Up(_) if kept => tries_max = tries_max.min(KEPT_TRIES_MAX),
+            Link::Up(_) => {}
+        }
+        if wait.tries < tries_max {
+            self.say(now, wait.next_ms, wait.tries + 1, entropy);
+        } else {
+            self.fell_silent(now, entropy);
+        }
     }
 
     fn post(&mut self, bytes: Vec<u8>) {

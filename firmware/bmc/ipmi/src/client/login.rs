@@ -58,6 +58,10 @@ pub(super) struct Login {
     /// Whether the BMC said that it speaks IPMI 2.0. Anybody may have said so,
     /// so it only serves to explain a later silence.
     lacks_v2: bool,
+    /// A refusal too short to name our session, as OpenIPMI's simulator sends
+    /// for algorithms. Only its tag fits, which can be guessed, so it counts
+    /// when nothing better comes before the next repetition.
+    doubtful: Option<u8>,
 }
 
 impl Login {
@@ -82,6 +86,7 @@ impl Login {
             tag: (drawn >> 32) as u8,
             exchange,
             lacks_v2: false,
+            doubtful: None,
         }
     }
 
@@ -103,6 +108,11 @@ impl Login {
 
     pub(super) fn lacks_v2(&self) -> bool {
         self.lacks_v2
+    }
+
+    /// A doubtful refusal that nobody contradicted.
+    pub(super) fn believe_refusal(&mut self) -> Option<Heard> {
+        self.doubtful.take().map(|status| self.refused(status))
     }
 
     fn capabilities(&self) -> Message {
@@ -169,7 +179,8 @@ impl Login {
                     Some(reply) if self.expects(plus.kind, &reply) => {
                         self.hear_reply(target, &reply).unwrap_or(Heard::Nothing)
                     }
-                    _ => Heard::Nothing,
+                    Some(_) => Heard::Nothing,
+                    None => self.hear_short(plus.kind, plus.payload),
                 }
             }
             _ => Heard::Nothing,
@@ -190,28 +201,35 @@ impl Login {
         }
     }
 
+    fn hear_short(&mut self, kind: u8, payload: &[u8]) -> Heard {
+        if let &[tag, status, ..] = payload
+            && (Some(kind), tag) == (self.awaited(), self.tag)
+            && status != status::OK
+        {
+            self.doubtful = Some(status);
+        }
+        Heard::Nothing
+    }
+
+    fn awaited(&self) -> Option<u8> {
+        match self.stage {
+            Stage::Capabilities => None,
+            Stage::Open => Some(KIND_OPEN_RESPONSE),
+            Stage::Rakp1 => Some(KIND_RAKP_2),
+            Stage::Rakp3 => Some(KIND_RAKP_4),
+        }
+    }
+
     fn expects(&self, kind: u8, reply: &Reply<'_>) -> bool {
-        let awaited = match self.stage {
-            Stage::Capabilities => return false,
-            Stage::Open => KIND_OPEN_RESPONSE,
-            Stage::Rakp1 => KIND_RAKP_2,
-            Stage::Rakp3 => KIND_RAKP_4,
-        };
-        kind == awaited && reply.tag == self.tag && reply.console_id == self.exchange.console_id
+        Some(kind) == self.awaited()
+            && reply.tag == self.tag
+            && reply.console_id == self.exchange.console_id
     }
 
     /// `None` when the reply is cut short.
     fn hear_reply(&mut self, target: &Target, reply: &Reply<'_>) -> Option<Heard> {
         if reply.status != status::OK {
-            let algorithms = self.stage == Stage::Open && status::is_about_algorithms(reply.status);
-            return Some(if algorithms {
-                Heard::Algorithms
-            } else {
-                Heard::Refused {
-                    said: status::words(reply.status),
-                    parting: None,
-                }
-            });
+            return Some(self.refused(reply.status));
         }
         match self.stage {
             Stage::Capabilities => None,
@@ -226,6 +244,16 @@ impl Login {
             }
             Stage::Rakp1 => self.hear_rakp2(target, reply.rest),
             Stage::Rakp3 => Some(self.hear_rakp4(target, reply.rest)),
+        }
+    }
+
+    fn refused(&self, status: u8) -> Heard {
+        if self.stage == Stage::Open && status::is_about_algorithms(status) {
+            return Heard::Algorithms;
+        }
+        Heard::Refused {
+            said: status::words(status),
+            parting: None,
         }
     }
 
@@ -265,6 +293,7 @@ impl Login {
 
     fn advance(&mut self, stage: Stage) {
         self.stage = stage;
+        self.doubtful = None;
         self.tag = self.tag.wrapping_add(1);
     }
 }

@@ -112,6 +112,50 @@ fn a_forced_suite_is_the_only_one_tried() {
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
 }
 
+/// Plays the order at hand where a refusal of two bytes comes before every
+/// answer to Open Session, and, if `short`, instead of it for suite 17.
+fn play_short(rig: &mut Rig, short: bool) -> Vec<(u64, super::machine::Outcome)> {
+    for _ in 0..100 {
+        while let Some(bytes) = rig.session.transmit() {
+            let open = bytes[4] == 6 && bytes[5] == KIND_OPEN_REQUEST;
+            let refusal = packet::plus(0x11, 0, 0, &[bytes[16], status::BAD_AUTHENTICATION]);
+            if open {
+                rig.forge(&refusal);
+            }
+            if !(open && short && bytes[28] == 3) {
+                let answer = rig
+                    .bmc
+                    .datagram(1, &bytes, &mut rig.machine, &mut rig.entropy);
+                rig.forge(&answer.unwrap());
+            }
+        }
+        if let Some(answer) = rig.session.answer() {
+            return vec![answer];
+        }
+        rig.now = rig.session.deadline().unwrap();
+        rig.session.tick(rig.now, &mut rig.entropy);
+    }
+    panic!("no answer");
+}
+
+#[test]
+fn a_refusal_of_two_bytes_counts_when_nothing_better_comes() {
+    let mut rig = Rig::new(target(), setup());
+    let before = rig.now;
+    rig.order(1, PowerOrder::On).unwrap();
+    assert_eq!(play_short(&mut rig, true), [(1, ACCEPTED)]);
+    assert_eq!(rig.now.since_ms(before), 250);
+}
+
+#[test]
+fn a_refusal_of_two_bytes_does_not_count_beside_an_answer() {
+    let mut rig = Rig::new(target(), setup());
+    let before = rig.now;
+    rig.order(1, PowerOrder::On).unwrap();
+    assert_eq!(play_short(&mut rig, false), [(1, ACCEPTED)]);
+    assert_eq!(rig.now, before);
+}
+
 /// A console that speaks by hand.
 struct Hand {
     bmc: Bmc,
