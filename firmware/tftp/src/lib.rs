@@ -1,1 +1,73 @@
 //! TFTP transfers without input or output of their own.
+//!
+//! Bytes and milliseconds come in as arguments; datagrams come out as values.
+//! [`Sender`] is the server's side of one read request, [`Receiver`] the
+//! client's side. Nothing here opens a socket or a file, reads a clock or knows
+//! addresses: whoever owns the socket keeps one `Sender` per client port and
+//! calls `datagram`, `tick` and `transmit`.
+//!
+//! Follows RFC 1350 (protocol), 2347 (options), 2348 (block size), 2349
+//! (timeout, transfer size), 7440 (window size) and 1123 section 4.2.3 (no
+//! answer to a doubled acknowledgement). Write requests are parsed so that they
+//! can be refused, and never served.
+#![no_std]
+
+extern crate alloc;
+
+mod netascii;
+mod packet;
+mod receiver;
+mod sender;
+mod timing;
+
+#[cfg(test)]
+mod wire;
+
+pub use packet::{
+    BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, ErrorCode, FILE_NAME_BYTES_MAX, Mode,
+    OPTIONS_MAX, Options, Packet, PacketError, REQUEST_BYTES_MAX, ReadRequest, parse, write_error,
+};
+pub use receiver::{Receiver, Sink, WriteFailed};
+pub use sender::{ReadFailed, Sender, Source, WINDOW_BLOCKS_MAX};
+pub use timing::Limits;
+
+/// How far a transfer is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum State {
+    /// It goes on.
+    Running,
+    /// Every byte has arrived.
+    Done {
+        /// Bytes of the file that were moved.
+        bytes: u64,
+    },
+    /// It has ended early.
+    Failed {
+        /// Bytes of the file that had been acknowledged by then.
+        bytes: u64,
+        /// Why.
+        reason: Failure,
+    },
+}
+
+/// Why a transfer ended early.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Failure {
+    /// The peer sent an ERROR. Code 8 with no bytes moved is how UEFI ends its
+    /// question for the size of a file.
+    Peer {
+        /// Its error code.
+        code: u16,
+    },
+    /// No answer to any try.
+    Silent,
+    /// Everything was sent, but the last acknowledgement never came. The client
+    /// most likely has the file and is gone.
+    LastAckLost,
+    /// The source could not be read, or the sink not be written.
+    Local,
+    /// The file is larger than this side allows.
+    TooLarge,
+    /// The peer broke the protocol.
+    Protocol,
+}

@@ -1,0 +1,273 @@
+//! The client's side of one read request.
+//!
+//! Mirrors the sender: asks, confirms, asks again. Blocks are taken in order
+//! only; a block out of order makes it confirm the last good one once, so that
+//! the sender goes back. After the end it still confirms the final block when
+//! that comes again, because the confirmation may have been lost.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::netascii::Decoder;
+use crate::packet::{self, ErrorCode, Mode, Options, Packet};
+use crate::timing::{Limits, Timing};
+use crate::{Failure, State};
+
+/// Where the bytes go, in order.
+pub trait Sink {
+    /// Takes the bytes at `offset`, which is where the last call ended.
+    fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), WriteFailed>;
+}
+
+/// The bytes cannot be kept; the server is told and the transfer ends.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct WriteFailed;
+
+impl Sink for Vec<u8> {
+    fn write(&mut self, _offset: u64, data: &[u8]) -> Result<(), WriteFailed> {
+        self.extend_from_slice(data);
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Phase {
+    Asking,
+    Receiving,
+    Done,
+    Failed(Failure),
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Due {
+    Nothing,
+    Request,
+    Ack,
+    Error(ErrorCode, &'static str),
+}
+
+/// One file on its way to us.
+#[derive(Clone, Debug)]
+pub struct Receiver {
+    file: String,
+    mode: Mode,
+    asked: Options,
+    limits: Limits,
+    block_bytes: u16,
+    window: u64,
+    announced: Option<u64>,
+    phase: Phase,
+    due: Due,
+    /// The last block taken, and the last one confirmed.
+    received: u64,
+    confirmed: u64,
+    /// The present gap has been told to the sender.
+    gap_told: bool,
+    bytes: u64,
+    decoder: Decoder,
+    timing: Timing,
+}
+
+impl Receiver {
+    /// Asks for `file` with `asked` options (`file_bytes` zero asks for the size).
+    pub fn new(file: &str, mode: Mode, asked: Options, limits: Limits, now_ms: u64) -> Self {
+        Self {
+            file: file.into(),
+            mode,
+            asked,
+            limits,
+            block_bytes: packet::BLOCK_BYTES_DEFAULT,
+            window: 1,
+            announced: None,
+            phase: Phase::Asking,
+            due: Due::Request,
+            received: 0,
+            confirmed: 0,
+            gap_told: false,
+            bytes: 0,
+            decoder: Decoder::default(),
+            timing: Timing::new(limits, asked.timeout_s, now_ms),
+        }
+    }
+
+    /// Hears a datagram from the server's port. Nonsense is ignored.
+    pub fn datagram(&mut self, now_ms: u64, packet: &[u8], sink: &mut dyn Sink) {
+        if matches!(self.phase, Phase::Failed(_)) {
+            return;
+        }
+        match packet::parse(packet) {
+            Ok(Packet::OptionAck(options)) => self.agreed(now_ms, &options),
+            Ok(Packet::Data { block, data }) => self.data(now_ms, block, data, sink),
+            Ok(Packet::Error { code, .. }) if self.phase != Phase::Done => {
+                self.phase = Phase::Failed(Failure::Peer { code });
+                self.due = Due::Nothing;
+            }
+            _ => {}
+        }
+    }
+
+    /// Sends again or gives up, if it is time.
+    pub fn tick(&mut self, now_ms: u64) {
+        if self.deadline().is_none_or(|at| now_ms < at) {
+            return;
+        }
+        if !self.timing.again(now_ms) {
+            self.phase = Phase::Failed(Failure::Silent);
+            self.due = Due::Nothing;
+        } else if self.phase == Phase::Asking {
+            self.due = Due::Request;
+        } else {
+            self.confirm();
+            self.gap_told = false;
+        }
+    }
+
+    /// When to call [`Receiver::tick`] next.
+    pub fn deadline(&self) -> Option<u64> {
+        let running = matches!(self.phase, Phase::Asking | Phase::Receiving);
+        running.then(|| self.timing.deadline())
+    }
+
+    /// Replaces `out` by the next datagram to send and returns its length.
+    pub fn transmit(&mut self, out: &mut Vec<u8>) -> Option<usize> {
+        match core::mem::replace(&mut self.due, Due::Nothing) {
+            Due::Nothing => return None,
+            Due::Request => packet::write_read_request(&self.file, self.mode, &self.asked, out),
+            Due::Ack => packet::write_ack(self.received as u16, out),
+            Due::Error(code, message) => packet::write_error(code, message, out),
+        }
+        Some(out.len())
+    }
+
+    /// How far it is.
+    pub fn state(&self) -> State {
+        let bytes = self.bytes;
+        match self.phase {
+            Phase::Asking | Phase::Receiving => State::Running,
+            Phase::Done => State::Done { bytes },
+            Phase::Failed(reason) => State::Failed { bytes, reason },
+        }
+    }
+
+    /// The size the server has announced, if it was asked to.
+    pub fn announced_bytes(&self) -> Option<u64> {
+        self.announced
+    }
+
+    fn confirm(&mut self) {
+        self.due = Due::Ack;
+        self.confirmed = self.received;
+    }
+
+    fn fail(&mut self, reason: Failure, code: ErrorCode, message: &'static str) {
+        self.phase = Phase::Failed(reason);
+        self.due = Due::Error(code, message);
+    }
+
+    fn agreed(&mut self, now_ms: u64, options: &Options) {
+        match self.phase {
+            Phase::Asking => {}
+            // Our first confirmation was lost.
+            Phase::Receiving if self.received == 0 => return self.confirm(),
+            _ => return,
+        }
+        let within = |got: Option<u64>, asked: Option<u64>| match (got, asked) {
+            (Some(got), Some(asked)) => got <= asked,
+            (got, _) => got.is_none(),
+        };
+        let wide = |narrow: Option<u16>| narrow.map(u64::from);
+        if !within(wide(options.block_bytes), wide(self.asked.block_bytes))
+            || !within(wide(options.window_blocks), wide(self.asked.window_blocks))
+            || (options.timeout_s.is_some() && options.timeout_s != self.asked.timeout_s)
+            || (options.file_bytes.is_some() && self.asked.file_bytes.is_none())
+        {
+            let refused = "that is more than was asked";
+            return self.fail(Failure::Protocol, ErrorCode::OptionsRefused, refused);
+        }
+        if options.file_bytes > Some(self.limits.file_bytes_max) {
+            return self.fail(Failure::TooLarge, ErrorCode::DiskFull, "too large");
+        }
+        self.block_bytes = options.block_bytes.unwrap_or(self.block_bytes);
+        self.window = u64::from(options.window_blocks.unwrap_or(1));
+        self.announced = options.file_bytes;
+        self.timing.set_asked(options.timeout_s);
+        self.timing.progress(now_ms, false);
+        self.phase = Phase::Receiving;
+        self.confirm();
+    }
+
+    fn data(&mut self, now_ms: u64, block: u16, data: &[u8], sink: &mut dyn Sink) {
+        let ahead = block.wrapping_sub(self.received as u16);
+        if self.phase == Phase::Asking {
+            if block != 1 {
+                return;
+            }
+            // The server agreed to no option.
+            self.timing.set_asked(None);
+            self.phase = Phase::Receiving;
+        }
+        if self.phase == Phase::Done {
+            if ahead == 0 {
+                self.due = Due::Ack;
+            }
+            return;
+        }
+        match ahead {
+            1 => self.take(now_ms, data, sink),
+            // It came again although it is confirmed: the confirmation was lost.
+            0 if self.received > 0 && self.confirmed == self.received => self.confirm(),
+            2..0x8000 if !self.gap_told => {
+                self.gap_told = true;
+                self.confirm();
+            }
+            _ => {}
+        }
+    }
+
+    fn take(&mut self, now_ms: u64, data: &[u8], sink: &mut dyn Sink) {
+        if data.len() > usize::from(self.block_bytes) {
+            let long = "the block is longer than agreed";
+            return self.fail(Failure::Protocol, ErrorCode::IllegalOperation, long);
+        }
+        if self.bytes + data.len() as u64 > self.limits.file_bytes_max {
+            return self.fail(Failure::TooLarge, ErrorCode::DiskFull, "too large");
+        }
+        let last = data.len() < usize::from(self.block_bytes);
+        if self.keep(data, last, sink).is_err() {
+            return self.fail(Failure::Local, ErrorCode::DiskFull, "cannot be written");
+        }
+        if last && self.announced.is_some_and(|size| size != self.bytes) {
+            let other = "the file is not of the announced size";
+            return self.fail(Failure::Protocol, ErrorCode::Other, other);
+        }
+        self.received += 1;
+        self.gap_told = false;
+        self.timing.progress(now_ms, false);
+        if last {
+            self.phase = Phase::Done;
+        }
+        if last || self.received - self.confirmed >= self.window {
+            self.confirm();
+        }
+    }
+
+    fn keep(&mut self, data: &[u8], last: bool, sink: &mut dyn Sink) -> Result<(), WriteFailed> {
+        let mut decoded = Vec::new();
+        let data = match self.mode {
+            Mode::Octet => data,
+            Mode::Netascii => {
+                self.decoder.decode(data, &mut decoded);
+                if last {
+                    self.decoder.finish(&mut decoded);
+                }
+                &decoded
+            }
+        };
+        sink.write(self.bytes, data)?;
+        self.bytes += data.len() as u64;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

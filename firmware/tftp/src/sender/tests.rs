@@ -1,0 +1,315 @@
+use super::*;
+use alloc::vec;
+
+const FILE: &[u8] = &[7; 5000];
+
+fn request(options: Options) -> ReadRequest<'static> {
+    ReadRequest {
+        file: "f",
+        mode: Mode::Octet,
+        options,
+    }
+}
+
+fn windowed(window: u16) -> Options {
+    Options {
+        block_bytes: Some(100),
+        window_blocks: Some(window),
+        ..Options::default()
+    }
+}
+
+fn sender(options: Options) -> Sender {
+    Sender::new(&request(options), FILE.len() as u64, Limits::default(), 0)
+}
+
+/// A sender past its OACK.
+fn agreed(options: Options) -> Sender {
+    let mut sender = sender(options);
+    assert!(matches!(drain(&mut sender)[..], [Sent::OptionAck(_)]));
+    ack(&mut sender, 1, 0);
+    sender
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Sent {
+    OptionAck(Options),
+    Block(u16, usize),
+    Error(u16),
+}
+
+fn drain(sender: &mut Sender) -> Vec<Sent> {
+    let mut all = vec![];
+    let mut out = vec![];
+    while sender.transmit(&mut &*FILE, &mut out).is_some() {
+        all.push(match packet::parse(&out) {
+            Ok(Packet::OptionAck(options)) => Sent::OptionAck(options),
+            Ok(Packet::Data { block, data }) => Sent::Block(block, data.len()),
+            Ok(Packet::Error { code, .. }) => Sent::Error(code),
+            other => panic!("{other:?}"),
+        });
+    }
+    all
+}
+
+fn ack(sender: &mut Sender, now: u64, block: u16) {
+    let mut out = vec![];
+    packet::write_ack(block, &mut out);
+    sender.datagram(now, &out);
+}
+
+fn blocks(range: core::ops::RangeInclusive<u16>) -> Vec<Sent> {
+    range.map(|block| Sent::Block(block, 100)).collect()
+}
+
+#[test]
+fn without_options_the_first_answer_is_data() {
+    let mut sender = sender(Options::default());
+    assert_eq!(drain(&mut sender), [Sent::Block(1, 512)]);
+    ack(&mut sender, 1, 1);
+    assert_eq!(drain(&mut sender), [Sent::Block(2, 512)]);
+}
+
+#[test]
+fn agrees_to_what_was_asked_within_the_limits_and_to_nothing_else() {
+    let asked = Options {
+        block_bytes: Some(60_000),
+        window_blocks: Some(60_000),
+        timeout_s: None,
+        file_bytes: Some(0),
+    };
+    let want = Options {
+        block_bytes: Some(1468),
+        window_blocks: Some(16),
+        timeout_s: None,
+        file_bytes: Some(5000),
+    };
+    assert_eq!(drain(&mut sender(asked)), [Sent::OptionAck(want)]);
+}
+
+#[test]
+fn the_window_has_a_bound_whatever_the_limits_say() {
+    let limits = Limits {
+        window_blocks_max: u16::MAX,
+        ..Limits::default()
+    };
+    let sender = Sender::new(&request(windowed(u16::MAX)), 5000, limits, 0);
+    assert_eq!(sender.agreed.window_blocks, Some(WINDOW_BLOCKS_MAX));
+}
+
+#[test]
+fn a_timeout_longer_than_our_longest_wait_is_not_agreed_to() {
+    let asked = |seconds| Options {
+        timeout_s: Some(seconds),
+        ..Options::default()
+    };
+    assert_eq!(sender(asked(8)).agreed.timeout_s, Some(8));
+    assert_eq!(sender(asked(9)).agreed, Options::default());
+}
+
+#[test]
+fn the_size_probe_of_uefi_ends_at_once() {
+    let mut sender = sender(Options {
+        file_bytes: Some(0),
+        ..Options::default()
+    });
+    assert_eq!(drain(&mut sender).len(), 1);
+    sender.datagram(5, b"\0\x05\0\x08User aborted the transfer\0");
+    let want = State::Failed {
+        bytes: 0,
+        reason: Failure::Peer { code: 8 },
+    };
+    assert_eq!(sender.state(), want);
+    assert_eq!(sender.deadline(), None);
+    assert_eq!(drain(&mut sender), []);
+}
+
+#[test]
+fn a_doubled_acknowledgement_is_not_answered() {
+    let mut sender = sender(Options::default());
+    drain(&mut sender);
+    ack(&mut sender, 1, 1);
+    assert_eq!(drain(&mut sender).len(), 1);
+    for _ in 0..5 {
+        ack(&mut sender, 2, 1);
+        assert_eq!(drain(&mut sender), []);
+    }
+}
+
+#[test]
+fn a_partly_confirmed_window_goes_back_at_once() {
+    let mut sender = agreed(windowed(4));
+    assert_eq!(drain(&mut sender), blocks(1..=4));
+    ack(&mut sender, 2, 2);
+    assert_eq!(drain(&mut sender), blocks(3..=6));
+}
+
+#[test]
+fn a_late_confirmation_of_more_skips_what_was_to_be_repeated() {
+    let mut sender = agreed(windowed(4));
+    drain(&mut sender);
+    ack(&mut sender, 2, 1);
+    ack(&mut sender, 3, 4);
+    assert_eq!(drain(&mut sender), blocks(5..=8));
+}
+
+#[test]
+fn a_repeated_acknowledgement_in_a_window_goes_back_only_once() {
+    let mut sender = agreed(windowed(4));
+    drain(&mut sender);
+    ack(&mut sender, 2, 4);
+    assert_eq!(drain(&mut sender), blocks(5..=8));
+    ack(&mut sender, 3, 4);
+    assert_eq!(drain(&mut sender), blocks(5..=8));
+    ack(&mut sender, 4, 4);
+    assert_eq!(drain(&mut sender), []);
+    // The doubled window is confirmed twice; the next one is not doubled.
+    ack(&mut sender, 5, 8);
+    assert_eq!(drain(&mut sender), blocks(9..=12));
+    ack(&mut sender, 6, 8);
+    assert_eq!(drain(&mut sender), []);
+}
+
+#[test]
+fn confirmations_of_blocks_never_sent_are_ignored() {
+    let mut sender = agreed(windowed(4));
+    drain(&mut sender);
+    ack(&mut sender, 2, 5);
+    ack(&mut sender, 2, 65_535);
+    assert_eq!(drain(&mut sender), []);
+    assert_eq!(sender.bytes(), 0);
+}
+
+#[test]
+fn a_file_of_whole_blocks_ends_with_an_empty_one() {
+    let mut sender = agreed(windowed(64));
+    for window in [16, 32, 48] {
+        drain(&mut sender);
+        ack(&mut sender, 2, window);
+    }
+    let tail = drain(&mut sender);
+    assert_eq!(tail.last(), Some(&Sent::Block(51, 0)));
+    ack(&mut sender, 3, 51);
+    assert_eq!(sender.state(), State::Done { bytes: 5000 });
+}
+
+#[test]
+fn an_empty_file_is_one_empty_block() {
+    let mut sender = Sender::new(&request(Options::default()), 0, Limits::default(), 0);
+    assert_eq!(drain(&mut sender), [Sent::Block(1, 0)]);
+    ack(&mut sender, 1, 1);
+    assert_eq!(sender.state(), State::Done { bytes: 0 });
+}
+
+#[test]
+fn sends_again_after_the_deadline_and_gives_up_after_the_last_try() {
+    let mut sender = sender(Options::default());
+    assert_eq!(drain(&mut sender).len(), 1);
+    let mut repeated = 0;
+    while let Some(at) = sender.deadline() {
+        sender.tick(at - 1);
+        assert_eq!(drain(&mut sender), []);
+        sender.tick(at);
+        repeated += drain(&mut sender).len();
+    }
+    assert_eq!(repeated, 5);
+    let want = State::Failed {
+        bytes: 0,
+        reason: Failure::Silent,
+    };
+    assert_eq!(sender.state(), want);
+}
+
+#[test]
+fn a_client_that_leaves_without_the_last_word_is_told_apart() {
+    let mut sender = Sender::new(&request(Options::default()), 10, Limits::default(), 0);
+    while let Some(at) = sender.deadline() {
+        drain(&mut sender);
+        sender.tick(at);
+    }
+    let want = State::Failed {
+        bytes: 0,
+        reason: Failure::LastAckLost,
+    };
+    assert_eq!(sender.state(), want);
+}
+
+#[test]
+fn a_request_heard_twice_repeats_the_first_answer() {
+    let request = b"\0\x01f\0octet\0";
+    let mut plain = sender(Options::default());
+    drain(&mut plain);
+    plain.datagram(1, request);
+    assert_eq!(drain(&mut plain), [Sent::Block(1, 512)]);
+    ack(&mut plain, 2, 1);
+    drain(&mut plain);
+    plain.datagram(3, request);
+    assert_eq!(drain(&mut plain), [], "the transfer is under way");
+
+    let mut optioned = sender(windowed(4));
+    drain(&mut optioned);
+    optioned.datagram(1, request);
+    assert!(matches!(drain(&mut optioned)[..], [Sent::OptionAck(_)]));
+}
+
+#[test]
+fn block_numbers_wrap_to_zero() {
+    let size = 8 * 70_000;
+    let asked = Options {
+        block_bytes: Some(8),
+        ..Options::default()
+    };
+    let file = vec![1; size];
+    let mut sender = Sender::new(&request(asked), size as u64, Limits::default(), 0);
+    let mut out = vec![];
+    let mut wrapped = vec![];
+    sender.transmit(&mut &*file, &mut out);
+    ack(&mut sender, 0, 0);
+    while sender.transmit(&mut &*file, &mut out).is_some() {
+        let block = u16::from_be_bytes([out[2], out[3]]);
+        if sender.sent > 65_534 && sender.sent < 65_538 {
+            wrapped.push(block);
+        }
+        ack(&mut sender, 1, block);
+    }
+    assert_eq!(wrapped, [65_535, 0, 1]);
+    assert_eq!(sender.state(), State::Done { bytes: size as u64 });
+}
+
+#[test]
+fn a_source_that_fails_is_told_to_the_client() {
+    let mut sender = Sender::new(&request(Options::default()), 6000, Limits::default(), 0);
+    let mut sent = vec![];
+    for block in 1.. {
+        match drain(&mut sender).pop() {
+            Some(packet) => sent.push(packet),
+            None => break,
+        }
+        ack(&mut sender, 1, block);
+    }
+    assert_eq!(sent.last(), Some(&Sent::Error(0)));
+    assert!(matches!(
+        sender.state(),
+        State::Failed {
+            reason: Failure::Local,
+            ..
+        }
+    ));
+}
+
+#[test]
+fn netascii_agrees_to_neither_window_nor_size() {
+    let request = ReadRequest {
+        mode: Mode::Netascii,
+        ..request(Options {
+            file_bytes: Some(0),
+            ..windowed(4)
+        })
+    };
+    let sender = Sender::new(&request, 5000, Limits::default(), 0);
+    let want = Options {
+        block_bytes: Some(100),
+        ..Options::default()
+    };
+    assert_eq!(sender.agreed, want);
+}

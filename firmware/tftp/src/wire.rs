@@ -1,0 +1,289 @@
+//! Tests only: both sides over a wire that loses, doubles and reorders.
+
+extern crate std;
+
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::{Limits, Mode, Options, Packet, Receiver, Sender, State, parse};
+
+/// SplitMix64: replayable and small.
+struct Random(u64);
+
+impl Random {
+    fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.number() % bound
+    }
+
+    fn bytes(&mut self, len: u64) -> Vec<u8> {
+        (0..len).map(|_| self.number() as u8).collect()
+    }
+}
+
+struct Fault {
+    lost_permille: u64,
+    doubled_permille: u64,
+    late_ms: u64,
+}
+
+/// Frames under way, by time of arrival and order of sending.
+struct Wire {
+    fault: Fault,
+    random: Random,
+    under_way: BTreeMap<(u64, u64), (bool, Vec<u8>)>,
+    frames: u64,
+}
+
+impl Wire {
+    fn send(&mut self, now: u64, to_sender: bool, frame: &[u8]) {
+        let copies = 1 + u64::from(self.random.below(1000) < self.fault.doubled_permille);
+        for _ in 0..copies {
+            self.frames += 1;
+            if self.random.below(1000) >= self.fault.lost_permille {
+                let at = now + 1 + self.random.below(self.fault.late_ms + 1);
+                self.under_way
+                    .insert((at, self.frames), (to_sender, frame.to_vec()));
+            }
+        }
+    }
+}
+
+struct Ended {
+    sender: Option<State>,
+    receiver: State,
+    got: Vec<u8>,
+    frames: u64,
+    took_ms: u64,
+}
+
+/// Runs one transfer to its end in virtual time.
+fn transfer(seed: u64, file: &[u8], mode: Mode, asked: Options, fault: Fault) -> Ended {
+    let limits = Limits {
+        window_blocks_max: 64,
+        tries_max: 30,
+        ..Limits::default()
+    };
+    let mut wire = Wire {
+        fault,
+        random: Random(seed),
+        under_way: BTreeMap::new(),
+        frames: 0,
+    };
+    let (mut now, mut got, mut out) = (0, vec![], vec![]);
+    let mut receiver = Receiver::new("file", mode, asked, limits, now);
+    let mut sender: Option<Sender> = None;
+    loop {
+        while receiver.transmit(&mut out).is_some() {
+            wire.send(now, true, &out);
+        }
+        if let Some(sender) = &mut sender {
+            while sender.transmit(&mut &*file, &mut out).is_some() {
+                wire.send(now, false, &out);
+            }
+        }
+        let arrival = wire.under_way.first_key_value().map(|(&(at, _), _)| at);
+        let deadlines = [
+            arrival,
+            receiver.deadline(),
+            sender.as_ref().and_then(Sender::deadline),
+        ];
+        let Some(next) = deadlines.into_iter().flatten().min() else {
+            break;
+        };
+        now = now.max(next);
+        if arrival == Some(next) {
+            let (_, (to_sender, frame)) = wire.under_way.pop_first().unwrap();
+            if !to_sender {
+                receiver.datagram(now, &frame, &mut got);
+            } else if let Some(sender) = &mut sender {
+                sender.datagram(now, &frame);
+            } else if let Ok(Packet::Read(request)) = parse(&frame) {
+                sender = Some(Sender::new(&request, file.len() as u64, limits, now));
+            }
+        }
+        receiver.tick(now);
+        if let Some(sender) = &mut sender {
+            sender.tick(now);
+        }
+        assert!(wire.frames < 1_000_000, "seed {seed}: a storm");
+    }
+    Ended {
+        sender: sender.map(|sender| sender.state()),
+        receiver: receiver.state(),
+        got,
+        frames: wire.frames,
+        took_ms: now,
+    }
+}
+
+fn options(random: &mut Random) -> Options {
+    let block = [None, Some(8), Some(512), Some(1468), Some(65_464)][random.below(5) as usize];
+    let window = [None, Some(1), Some(2), Some(7), Some(64)][random.below(5) as usize];
+    Options {
+        block_bytes: block,
+        window_blocks: window,
+        timeout_s: (random.below(4) == 0).then_some(1),
+        file_bytes: (random.below(2) == 0).then_some(0),
+    }
+}
+
+#[test]
+fn every_file_arrives_whole_over_a_bad_wire() {
+    for seed in 0..600 {
+        let mut random = Random(seed);
+        let asked = options(&mut random);
+        let blocks = random.below(80);
+        let block = u64::from(asked.block_bytes.unwrap_or(512)).min(1468);
+        let tail = [0, 1, block - 1][random.below(3) as usize];
+        let size = blocks * block + tail;
+        let file = random.bytes(size);
+        let mode = [Mode::Octet, Mode::Netascii][usize::from(random.below(4) == 0)];
+        let fault = Fault {
+            lost_permille: random.below(250),
+            doubled_permille: random.below(250),
+            late_ms: random.below(60),
+        };
+        let ended = transfer(seed, &file, mode, asked, fault);
+        assert_eq!(
+            ended.receiver,
+            State::Done {
+                bytes: file.len() as u64
+            },
+            "seed {seed} {asked:?}"
+        );
+        assert!(ended.got == file, "seed {seed}: bytes differ");
+    }
+}
+
+#[test]
+fn a_good_wire_carries_each_block_once() {
+    let file = Random(1).bytes(100_000);
+    for window in [1, 2, 16, 64] {
+        let asked = Options {
+            block_bytes: Some(1000),
+            window_blocks: Some(window),
+            ..Options::default()
+        };
+        let fault = Fault {
+            lost_permille: 0,
+            doubled_permille: 0,
+            late_ms: 0,
+        };
+        let ended = transfer(1, &file, Mode::Octet, asked, fault);
+        assert_eq!(ended.sender, Some(State::Done { bytes: 100_000 }));
+        let acks = 101_u64.div_ceil(u64::from(window));
+        assert_eq!(ended.frames, 101 + acks + 3, "window {window}");
+        assert!(ended.took_ms <= 2 * (acks + 3), "window {window}");
+    }
+}
+
+#[test]
+fn a_wire_that_doubles_everything_does_not_raise_a_storm() {
+    let file = Random(2).bytes(100_000);
+    for window in [1, 4, 32] {
+        let asked = Options {
+            block_bytes: Some(1000),
+            window_blocks: Some(window),
+            ..Options::default()
+        };
+        let fault = Fault {
+            lost_permille: 0,
+            doubled_permille: 1000,
+            late_ms: 0,
+        };
+        let ended = transfer(2, &file, Mode::Octet, asked, fault);
+        assert!(ended.got == file);
+        // 101 blocks and at most as many confirmations, each doubled by the
+        // wire; resent windows add at most the same again.
+        assert!(
+            ended.frames < 101 * 8,
+            "window {window}: {} frames",
+            ended.frames
+        );
+    }
+}
+
+#[test]
+fn a_lost_block_costs_no_timeout_inside_a_window() {
+    let file = Random(3).bytes(1_000_000);
+    let asked = Options {
+        block_bytes: Some(1000),
+        window_blocks: Some(32),
+        ..Options::default()
+    };
+    let fault = Fault {
+        lost_permille: 10,
+        doubled_permille: 0,
+        late_ms: 0,
+    };
+    let ended = transfer(3, &file, Mode::Octet, asked, fault);
+    assert!(ended.got == file);
+    assert!(ended.took_ms < 3000, "{} ms", ended.took_ms);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_transfer() {
+    let file = Random(4).bytes(20_000);
+    let run = || {
+        let fault = Fault {
+            lost_permille: 200,
+            doubled_permille: 200,
+            late_ms: 20,
+        };
+        let asked = options(&mut Random(9));
+        let ended = transfer(4, &file, Mode::Octet, asked, fault);
+        (ended.frames, ended.took_ms, ended.sender, ended.receiver)
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn hostile_packets_neither_panic_nor_break_the_bounds() {
+    let mut random = Random(5);
+    let seeds: [&[u8]; 6] = [
+        b"\0\x01file\0octet\0blksize\x001468\0windowsize\x0064\0tsize\x000\0",
+        b"\0\x03\0\x01data",
+        b"\0\x04\0\x01",
+        b"\0\x05\0\x01text\0",
+        b"\0\x06blksize\x00512\0",
+        b"\0\x02",
+    ];
+    for round in 0..20_000 {
+        let mut packet = seeds[random.below(6) as usize].to_vec();
+        for _ in 0..random.below(4) {
+            let at = random.below(packet.len() as u64) as usize;
+            packet[at] = random.number() as u8;
+        }
+        packet.truncate(random.below(packet.len() as u64 + 1) as usize);
+        let Ok(Packet::Read(request)) =
+            parse(b"\0\x01f\0octet\0blksize\x0016\0windowsize\x008\0tsize\x000\0")
+        else {
+            panic!()
+        };
+        let file = [3; 333];
+        let mut sender = Sender::new(&request, 333, Limits::default(), 0);
+        let mut receiver =
+            Receiver::new("f", Mode::Netascii, request.options, Limits::default(), 0);
+        let (mut out, mut sink) = (vec![], vec![]);
+        for step in 0..4 {
+            sender.datagram(step, &packet);
+            receiver.datagram(step, &packet, &mut sink);
+            let mut sent = 0;
+            while sender.transmit(&mut file.as_slice(), &mut out).is_some() {
+                sent += 1;
+            }
+            assert!(sent <= 8, "round {round}: more than a window");
+            while receiver.transmit(&mut out).is_some() {}
+            sender.datagram(step, b"\0\x04\0\0");
+        }
+    }
+}
