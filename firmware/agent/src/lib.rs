@@ -1,1 +1,18 @@
 //! Drives the agent: orders to commands, answers to events.
+//!
+//! Pure. [`call`] says which request an order becomes, the shell sends it, and
+//! [`answer`] says what came back. Nothing here retries, waits or knows why a step
+//! is run: that is decided in `firmware/node`. The protocol is that of the Ironic
+//! Python Agent 13.0.0, whose traps are named where they are avoided.
+
+mod answer;
+mod call;
+mod image;
+mod order;
+mod said;
+
+pub use answer::{ANSWER_BYTES_MAX, STEPS_MAX, answer};
+pub use call::{COMMAND_TIMEOUT_MS, Call, CallError, Method, call};
+pub use image::{Problem, WRITE_IMAGE_PRIORITY, write_image_step};
+pub use order::order_steps;
+pub use said::SAID_CHARS_MAX;

@@ -1,0 +1,200 @@
+//! Answers become events.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize as _;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use trivet_ipa::command::StepsByManager;
+use trivet_ipa::{AgentFault, CommandList, CommandResult, CommandStatus, WireStep};
+use trivet_model::{AgentError, AgentEvent, AgentOrder, Step, StepKind};
+
+use crate::said::said;
+
+/// A longer answer is not read. Ours; the list of a long-lived agent is the
+/// largest honest one, and its steps bring the config drive back each time.
+pub const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// More steps than any ramdisk has. Ours.
+pub const STEPS_MAX: usize = 256;
+
+/// What an agent's answer to an order means.
+pub fn answer(order: &AgentOrder, status: u16, body: &[u8]) -> Result<AgentEvent, AgentError> {
+    if body.len() > ANSWER_BYTES_MAX {
+        return Err(nonsense(format!(
+            "{} bytes where {ANSWER_BYTES_MAX} are the most we read",
+            body.len()
+        )));
+    }
+    if status != 200 {
+        return refusal(status, body);
+    }
+    match order {
+        AgentOrder::Look => look(&read::<CommandList>(body)?.commands),
+        AgentOrder::GetSteps(kind) => steps(*kind, &read(body)?),
+        AgentOrder::Execute { kind, .. } => executed(*kind, &read(body)?),
+        AgentOrder::Sync | AgentOrder::PowerOff => standby(&read(body)?),
+    }
+}
+
+fn nonsense(words: impl AsRef<str>) -> AgentError {
+    AgentError::Nonsense {
+        said: said(words.as_ref()),
+    }
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, AgentError> {
+    serde_json::from_slice(body).map_err(|error| nonsense(error.to_string()))
+}
+
+/// Any status but 200. The agent's API refuses with a fault document; a proxy or a
+/// stranger on its port does not.
+fn refusal(status: u16, body: &[u8]) -> Result<AgentEvent, AgentError> {
+    let fault = serde_json::from_slice::<AgentFault>(body).ok();
+    let words = fault.as_ref().map(|fault| said(&fault.faultstring));
+    // Agents before 2020 answered 500 with these words where newer ones say 409.
+    let busy = |words: &String| words.to_ascii_lowercase().contains("agent is busy");
+    if status == 409 || words.as_ref().is_some_and(busy) {
+        return Ok(AgentEvent::Busy);
+    }
+    if status == 401 {
+        return Err(AgentError::TokenRefused);
+    }
+    match words {
+        Some(said) if status >= 400 => Err(AgentError::Refused { said }),
+        _ => Err(nonsense(format!(
+            "status {status}: {}",
+            String::from_utf8_lossy(&body[..body.len().min(200)])
+        ))),
+    }
+}
+
+/// What the whole list says of the last step.
+fn look(commands: &[CommandResult]) -> Result<AgentEvent, AgentError> {
+    let Some(last) = commands.last() else {
+        return Ok(AgentEvent::Idle);
+    };
+    // Whatever runs, a new step would be refused. An agent that was told to go
+    // away is still to be waited for, though the command itself has ended.
+    let leaving = ["power_off", "run_image", "lockdown"].contains(&last.command_name.as_str());
+    if last.command_status == CommandStatus::Running || leaving {
+        return Ok(AgentEvent::StepRunning);
+    }
+    let step = commands.iter().rev().find_map(|command| {
+        let kind = command.command_name.strip_prefix("execute_")?;
+        let kind = kind.strip_suffix("_step")?.parse().ok()?;
+        Some((kind, command))
+    });
+    match step {
+        Some((kind, command)) => ended(kind, command),
+        None => Ok(AgentEvent::Idle),
+    }
+}
+
+fn executed(kind: StepKind, result: &CommandResult) -> Result<AgentEvent, AgentError> {
+    match result.command_status {
+        CommandStatus::Running => Ok(AgentEvent::Accepted),
+        _ => ended(kind, result),
+    }
+}
+
+/// How a step ended.
+fn ended(kind: StepKind, result: &CommandResult) -> Result<AgentEvent, AgentError> {
+    let named = result.command_result.get(format!("{kind}_step"));
+    let named = named.and_then(|step| WireStep::deserialize(step).ok());
+    match &result.command_status {
+        CommandStatus::Running => Ok(AgentEvent::StepRunning),
+        CommandStatus::Succeeded => {
+            let step = named.ok_or_else(|| {
+                nonsense(format!(
+                    "a {kind} step has succeeded but the answer does not name it"
+                ))
+            })?;
+            Ok(AgentEvent::StepDone {
+                step: step.step,
+                interface: step.interface.unwrap_or_default(),
+                reboot_requested: step.reboot_requested,
+            })
+        }
+        CommandStatus::Failed => Ok(AgentEvent::StepFailed {
+            step: named.map(|step| step.step),
+            said: failure(result),
+        }),
+        CommandStatus::VersionMismatch => Ok(AgentEvent::VersionMismatch),
+        CommandStatus::Other(word) => Err(unknown_status(word)),
+    }
+}
+
+fn failure(result: &CommandResult) -> String {
+    let error = result.command_error.as_ref();
+    said(error.map_or("", |error| error.said()))
+}
+
+fn unknown_status(word: &str) -> AgentError {
+    nonsense(format!("command status {word:?} is not known"))
+}
+
+fn standby(result: &CommandResult) -> Result<AgentEvent, AgentError> {
+    match &result.command_status {
+        CommandStatus::Running => Ok(AgentEvent::Accepted),
+        CommandStatus::Succeeded => Ok(AgentEvent::Finished),
+        CommandStatus::Other(word) => Err(unknown_status(word)),
+        CommandStatus::Failed | CommandStatus::VersionMismatch => Err(AgentError::Refused {
+            said: failure(result),
+        }),
+    }
+}
+
+/// The list of steps. A step that cannot be read fails the whole list: to leave one
+/// out could mean a disk that is not erased.
+fn steps(kind: StepKind, result: &CommandResult) -> Result<AgentEvent, AgentError> {
+    match &result.command_status {
+        CommandStatus::Succeeded => {}
+        // We asked to wait, so this agent does not know how; the next heartbeat will do.
+        CommandStatus::Running => return Ok(AgentEvent::Busy),
+        CommandStatus::Other(word) => return Err(unknown_status(word)),
+        CommandStatus::Failed | CommandStatus::VersionMismatch => {
+            return Err(AgentError::Refused {
+                said: failure(result),
+            });
+        }
+    }
+    let field = |name: &str| result.command_result.get(name).unwrap_or(&Value::Null);
+    let by_manager = field(&format!("{kind}_steps"));
+    let by_manager: StepsByManager = StepsByManager::deserialize(by_manager)
+        .map_err(|error| nonsense(format!("{kind} steps cannot be read: {error}")))?;
+    let steps: Vec<Step> = by_manager.into_values().flatten().map(model_step).collect();
+    if steps.len() > STEPS_MAX {
+        return Err(nonsense(format!(
+            "{} steps where {STEPS_MAX} are the most we take",
+            steps.len()
+        )));
+    }
+    let versions = versions(field("hardware_manager_version"));
+    Ok(AgentEvent::StepsAre { steps, versions })
+}
+
+fn model_step(step: WireStep) -> Step {
+    Step {
+        step: step.step,
+        interface: step.interface.unwrap_or_else(|| "deploy".to_owned()),
+        priority: step.priority,
+        args: Value::Object(step.args.unwrap_or_default()),
+        reboot_requested: step.reboot_requested,
+        abortable: step.abortable.unwrap_or(false),
+    }
+}
+
+fn versions(found: &Value) -> BTreeMap<String, String> {
+    let text = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let entries = found.as_object().into_iter().flatten();
+    entries
+        .map(|(name, value)| (name.clone(), text(value)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

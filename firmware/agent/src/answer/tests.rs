@@ -1,0 +1,309 @@
+use super::*;
+use serde_json::json;
+
+fn execute(kind: StepKind) -> AgentOrder {
+    AgentOrder::Execute {
+        kind,
+        step: Step {
+            step: "write_image".to_owned(),
+            interface: "deploy".to_owned(),
+            priority: 80,
+            args: json!({}),
+            reboot_requested: false,
+            abortable: false,
+        },
+        versions: BTreeMap::new(),
+    }
+}
+
+fn of(order: &AgentOrder, status: u16, body: &Value) -> Result<AgentEvent, AgentError> {
+    answer(order, status, body.to_string().as_bytes())
+}
+
+fn result(name: &str, status: &str, error: &Value, result: &Value) -> Value {
+    json!({"id": "x", "command_name": name, "command_status": status,
+           "command_error": error, "command_result": result})
+}
+
+fn done(name: &str, value: &Value) -> Value {
+    result(name, "SUCCEEDED", &Value::Null, value)
+}
+
+fn looked(commands: &[Value]) -> Result<AgentEvent, AgentError> {
+    of(&AgentOrder::Look, 200, &json!({ "commands": commands }))
+}
+
+fn write_image_done() -> Value {
+    let step = json!({"step": "write_image", "interface": "deploy", "priority": 80});
+    done(
+        "execute_deploy_step",
+        &json!({"deploy_result": "ok", "deploy_step": step}),
+    )
+}
+
+#[test]
+fn reads_the_clean_steps_of_the_transcript() {
+    let body = r#"{"id":"5c18a377","command_name":"get_clean_steps",
+        "command_status":"SUCCEEDED","command_error":null,
+        "command_result":{"clean_steps":{"GenericHardwareManager":[
+        {"step":"erase_devices","priority":10,"interface":"deploy","reboot_requested":false,
+         "abortable":true},
+        {"step":"erase_devices_metadata","priority":99,"interface":"deploy",
+         "reboot_requested":false,"abortable":true},
+        {"step":"clean_uefi_nvram","priority":0,"interface":"deploy","reboot_requested":false,
+         "abortable":true,"argsinfo":{"match_patterns":{"required":false}}}]},
+        "hardware_manager_version":{"generic_hardware_manager":"1.2"}}}"#;
+    let event = answer(&AgentOrder::GetSteps(StepKind::Clean), 200, body.as_bytes());
+    let Ok(AgentEvent::StepsAre { steps, versions }) = event else {
+        panic!("{event:?}")
+    };
+    assert_eq!(steps.len(), 3);
+    assert_eq!(steps[1].priority, 99);
+    assert!(steps[1].abortable);
+    assert_eq!(versions["generic_hardware_manager"], "1.2");
+}
+
+#[test]
+fn deploy_steps_do_not_say_whether_they_can_be_stopped() {
+    let steps = json!({"M": [{"step": "write_image", "priority": 0, "interface": "deploy",
+                              "reboot_requested": false}]});
+    let found = json!({"deploy_steps": steps, "hardware_manager_version": null});
+    let body = done("get_deploy_steps", &found);
+    let event = of(&AgentOrder::GetSteps(StepKind::Deploy), 200, &body);
+    let Ok(AgentEvent::StepsAre { steps, versions }) = event else {
+        panic!("{event:?}")
+    };
+    assert!(!steps[0].abortable);
+    assert!(versions.is_empty());
+}
+
+#[test]
+fn a_step_that_cannot_be_read_fails_the_list() {
+    for found in [
+        json!({"clean_steps": {"M": [{"priority": 10}]}}),
+        json!({"clean_steps": []}),
+        json!({"deploy_steps": {}}),
+        json!(null),
+        json!("text"),
+    ] {
+        let body = done("get_clean_steps", &found);
+        let event = of(&AgentOrder::GetSteps(StepKind::Clean), 200, &body);
+        assert!(
+            matches!(event, Err(AgentError::Nonsense { .. })),
+            "{event:?}"
+        );
+    }
+}
+
+#[test]
+fn takes_as_many_steps_as_allowed_and_not_one_more() {
+    let list = |count: usize| {
+        let steps = vec![json!({"step": "s"}); count];
+        let body = done("get_clean_steps", &json!({"clean_steps": {"M": steps}}));
+        of(&AgentOrder::GetSteps(StepKind::Clean), 200, &body)
+    };
+    assert!(list(STEPS_MAX).is_ok());
+    assert!(matches!(
+        list(STEPS_MAX + 1),
+        Err(AgentError::Nonsense { .. })
+    ));
+}
+
+#[test]
+fn an_agent_that_has_run_no_step_is_idle() {
+    assert_eq!(looked(&[]), Ok(AgentEvent::Idle));
+    let steps = done("get_deploy_steps", &json!({}));
+    assert_eq!(looked(&[steps.clone(), steps]), Ok(AgentEvent::Idle));
+}
+
+#[test]
+fn the_last_step_decides() {
+    let running = result("execute_deploy_step", "RUNNING", &Value::Null, &Value::Null);
+    assert_eq!(
+        looked(&[write_image_done(), running]),
+        Ok(AgentEvent::StepRunning)
+    );
+    let step = json!({"step": "a", "interface": "raid", "reboot_requested": true});
+    let rebooting = done("execute_clean_step", &json!({"clean_step": step}));
+    assert_eq!(
+        looked(&[done("get_clean_steps", &json!({})), rebooting]),
+        Ok(AgentEvent::StepDone {
+            step: "a".to_owned(),
+            interface: "raid".to_owned(),
+            reboot_requested: true,
+        })
+    );
+}
+
+#[test]
+fn commands_after_the_step_do_not_hide_it() {
+    let event = looked(&[write_image_done(), done("sync", &Value::Null)]);
+    assert!(
+        matches!(event, Ok(AgentEvent::StepDone { .. })),
+        "{event:?}"
+    );
+}
+
+#[test]
+fn an_agent_that_works_or_leaves_is_waited_for() {
+    let flow = result("start_flow", "RUNNING", &Value::Null, &Value::Null);
+    assert_eq!(
+        looked(&[write_image_done(), flow]),
+        Ok(AgentEvent::StepRunning)
+    );
+    let off = done("power_off", &Value::Null);
+    assert_eq!(
+        looked(&[write_image_done(), off]),
+        Ok(AgentEvent::StepRunning)
+    );
+}
+
+#[test]
+fn a_failed_step_is_told_in_the_agents_words() {
+    let error = json!({"type": "HardwareManagerMethodNotFound", "code": 500,
+                       "message": "No HardwareManager found to handle method",
+                       "details": "Could not find method: no_such_step"});
+    let failed = result("execute_clean_step", "FAILED", &error, &Value::Null);
+    let want = Ok(AgentEvent::StepFailed {
+        step: None,
+        said: "Could not find method: no_such_step".to_owned(),
+    });
+    assert_eq!(looked(std::slice::from_ref(&failed)), want);
+    assert_eq!(of(&execute(StepKind::Clean), 200, &failed), want);
+    let plain = result(
+        "execute_clean_step",
+        "FAILED",
+        &json!("it broke"),
+        &Value::Null,
+    );
+    let said = "it broke".to_owned();
+    assert_eq!(
+        looked(&[plain]),
+        Ok(AgentEvent::StepFailed { step: None, said })
+    );
+}
+
+#[test]
+fn a_version_mismatch_is_no_failure() {
+    let error = json!({"type": "VersionMismatch", "code": 409, "message": "m", "details": "d"});
+    let body = result(
+        "execute_clean_step",
+        "CLEAN_VERSION_MISMATCH",
+        &error,
+        &Value::Null,
+    );
+    assert_eq!(
+        of(&execute(StepKind::Clean), 200, &body),
+        Ok(AgentEvent::VersionMismatch)
+    );
+    assert_eq!(looked(&[body]), Ok(AgentEvent::VersionMismatch));
+}
+
+#[test]
+fn a_started_step_is_accepted_and_a_quick_one_is_done() {
+    let running = result("execute_deploy_step", "RUNNING", &Value::Null, &Value::Null);
+    assert_eq!(
+        of(&execute(StepKind::Deploy), 200, &running),
+        Ok(AgentEvent::Accepted)
+    );
+    let event = of(&execute(StepKind::Deploy), 200, &write_image_done());
+    assert!(
+        matches!(event, Ok(AgentEvent::StepDone { .. })),
+        "{event:?}"
+    );
+}
+
+#[test]
+fn a_step_that_succeeded_without_a_name_is_nonsense() {
+    let event = looked(&[done("execute_deploy_step", &json!({"deploy_result": "ok"}))]);
+    assert!(
+        matches!(event, Err(AgentError::Nonsense { .. })),
+        "{event:?}"
+    );
+}
+
+#[test]
+fn standby_commands_finish_or_are_under_way() {
+    let sync = done("sync", &Value::Null);
+    assert_eq!(of(&AgentOrder::Sync, 200, &sync), Ok(AgentEvent::Finished));
+    let off = result("power_off", "RUNNING", &Value::Null, &Value::Null);
+    assert_eq!(
+        of(&AgentOrder::PowerOff, 200, &off),
+        Ok(AgentEvent::Accepted)
+    );
+    let failed = result("sync", "FAILED", &json!({"message": "m"}), &Value::Null);
+    let said = "m".to_owned();
+    assert_eq!(
+        of(&AgentOrder::Sync, 200, &failed),
+        Err(AgentError::Refused { said })
+    );
+}
+
+#[test]
+fn a_busy_agent_is_asked_again_whatever_the_status() {
+    let fault = json!({"faultcode": "Client",
+                       "faultstring": "Agent is busy: executing command start_flow"});
+    for status in [409, 500] {
+        let event = of(&execute(StepKind::Clean), status, &fault);
+        assert_eq!(event, Ok(AgentEvent::Busy));
+    }
+    assert_eq!(answer(&AgentOrder::Sync, 409, b""), Ok(AgentEvent::Busy));
+}
+
+#[test]
+fn a_refused_token_is_told_apart() {
+    let fault = json!({"faultcode": "Client", "faultstring": "401 Unauthorized: Token invalid."});
+    assert_eq!(
+        of(&AgentOrder::Look, 401, &fault),
+        Err(AgentError::TokenRefused)
+    );
+}
+
+#[test]
+fn other_refusals_carry_the_agents_words() {
+    for (status, words) in [
+        (400, "Invalid command: Unknown command: no_such"),
+        (404, "Not found: Extension with id iscsi not found."),
+        (405, "405 Method Not Allowed"),
+        (500, "Object of type TypeError is not JSON serializable"),
+    ] {
+        let fault = json!({"faultcode": "Client", "faultstring": words});
+        let said = words.to_owned();
+        assert_eq!(
+            of(&AgentOrder::Look, status, &fault),
+            Err(AgentError::Refused { said })
+        );
+    }
+}
+
+#[test]
+fn a_redirect_is_nonsense_and_shows_no_token() {
+    let body = b"<p>see <a href=\"/v1/commands/?agent_token=SECRETSECRET\">here</a>";
+    let error = answer(&AgentOrder::Look, 308, body)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("status 308"), "{error}");
+    assert!(!error.contains("SECRET"), "{error}");
+}
+
+#[test]
+fn what_is_no_answer_is_nonsense() {
+    for body in [&b""[..], b"{", b"[]", b"{\"commands\": 1}", b"\xff\xfe"] {
+        let event = answer(&AgentOrder::Look, 200, body);
+        assert!(
+            matches!(event, Err(AgentError::Nonsense { .. })),
+            "{event:?}"
+        );
+    }
+    let odd = result("execute_clean_step", "PAUSED", &Value::Null, &Value::Null);
+    assert!(matches!(looked(&[odd]), Err(AgentError::Nonsense { .. })));
+}
+
+#[test]
+fn an_answer_may_be_as_long_as_allowed_and_not_one_byte_longer() {
+    let mut body = b"{\"commands\": []}".to_vec();
+    body.resize(ANSWER_BYTES_MAX, b' ');
+    assert_eq!(answer(&AgentOrder::Look, 200, &body), Ok(AgentEvent::Idle));
+    body.push(b' ');
+    assert!(answer(&AgentOrder::Look, 200, &body).is_err());
+}

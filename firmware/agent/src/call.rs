@@ -1,0 +1,391 @@
+//! Orders become requests.
+
+use core::fmt;
+
+use serde_json::{Map, Value, json};
+use trivet_ipa::{COMMANDS_PATH, CommandRequest, TOKEN_MASK, TOKEN_PARAMETER, WireStep};
+use trivet_model::secret::masked;
+use trivet_model::{AgentOrder, Node, Port, Step, StepKind};
+
+/// How long an agent may take to answer. Ironic's `command_timeout`.
+pub const COMMAND_TIMEOUT_MS: u64 = 60_000;
+
+/// The two methods the agent's API knows.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Method {
+    /// Read.
+    Get,
+    /// Order.
+    Post,
+}
+
+impl Method {
+    /// The word on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+        }
+    }
+}
+
+/// One request to an agent. Its path carries the token: it is masked when the
+/// value is printed, and belongs into no log and no error.
+#[derive(Clone, Eq, PartialEq)]
+pub struct Call {
+    /// Method.
+    pub method: Method,
+    /// What follows the agent's address.
+    pub path_and_query: String,
+    /// JSON, if any.
+    pub body: Option<Vec<u8>>,
+    /// How long to wait for the whole answer.
+    pub timeout_ms: u64,
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path_and_query.split('?').next().unwrap_or_default();
+        out.debug_struct("Call")
+            .field("method", &self.method)
+            .field("path", &path)
+            .field("query", &TOKEN_MASK)
+            .field("body_bytes", &self.body.as_ref().map(Vec::len))
+            .field("timeout_ms", &self.timeout_ms)
+            .finish()
+    }
+}
+
+/// Why an order cannot be sent.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum CallError {
+    /// Nobody has looked this node up since it booted.
+    #[error("the node has no agent; boot it into the agent first")]
+    NoAgent,
+    /// It was looked up but has not said where it listens.
+    #[error("the agent has sent no heartbeat yet; wait for it")]
+    NotHeard,
+}
+
+/// The request that an order becomes.
+pub fn call(node: &Node, ports: &[Port], order: &AgentOrder) -> Result<Call, CallError> {
+    let agent = node.agent.as_ref().ok_or(CallError::NoAgent)?;
+    if agent.url.is_none() {
+        return Err(CallError::NotHeard);
+    }
+    let token = percent_encoded(&agent.token);
+    let (name, params, wait) = match order {
+        AgentOrder::Look => {
+            return Ok(Call {
+                method: Method::Get,
+                path_and_query: format!("{COMMANDS_PATH}?{TOKEN_PARAMETER}={token}"),
+                body: None,
+                timeout_ms: COMMAND_TIMEOUT_MS,
+            });
+        }
+        AgentOrder::GetSteps(kind) => {
+            let params = object([
+                ("node", node_for_agent(node, false)),
+                ("ports", ports_for_agent(ports)),
+            ]);
+            (format!("{kind}.get_{kind}_steps"), params, true)
+        }
+        AgentOrder::Execute {
+            kind,
+            step,
+            versions,
+        } => {
+            // Only here does the agent need the config drive itself.
+            let whole = *kind == StepKind::Deploy;
+            // No versions means: do not check. The agent compares the whole map.
+            let versions = if versions.is_empty() {
+                Value::Null
+            } else {
+                json!(versions)
+            };
+            let mut params = object([
+                ("step", step_for_agent(step)),
+                ("node", node_for_agent(node, whole)),
+                ("ports", ports_for_agent(ports)),
+            ]);
+            params.insert(format!("{kind}_version"), versions);
+            (format!("{kind}.execute_{kind}_step"), params, false)
+        }
+        AgentOrder::Sync => ("standby.sync".to_owned(), Map::new(), true),
+        AgentOrder::PowerOff => ("standby.power_off".to_owned(), Map::new(), false),
+    };
+    let wait = if wait { "wait=true&" } else { "" };
+    let body = json!(CommandRequest { name, params }).to_string();
+    Ok(Call {
+        method: Method::Post,
+        path_and_query: format!("{COMMANDS_PATH}?{wait}{TOKEN_PARAMETER}={token}"),
+        body: Some(body.into_bytes()),
+        timeout_ms: COMMAND_TIMEOUT_MS,
+    })
+}
+
+fn object<const N: usize>(fields: [(&str, Value); N]) -> Map<String, Value> {
+    let owned = fields
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value));
+    owned.collect()
+}
+
+/// The node as the agent caches it. Secrets stay here, except the config drive
+/// where a deploy step needs it.
+fn node_for_agent(node: &Node, with_configdrive: bool) -> Value {
+    let mut instance_info = masked(&node.instance_info);
+    if with_configdrive && let Some(drive) = node.instance_info.get("configdrive") {
+        instance_info.insert("configdrive".to_owned(), drive.clone());
+    }
+    json!({
+        "uuid": node.id.to_string(),
+        "properties": node.properties,
+        "instance_info": instance_info,
+        "driver_internal_info": masked(&node.driver_internal_info),
+    })
+}
+
+fn ports_for_agent(ports: &[Port]) -> Value {
+    let ports = ports.iter().map(|port| {
+        json!({
+            "uuid": port.id.to_string(),
+            "node_uuid": port.node.to_string(),
+            "address": port.address.to_string(),
+            "pxe_enabled": port.pxe_enabled,
+        })
+    });
+    ports.collect()
+}
+
+fn step_for_agent(step: &Step) -> Value {
+    // The agent passes `args` on as keywords, so anything but an object would end
+    // as an error it cannot even report.
+    json!(WireStep {
+        step: step.step.clone(),
+        interface: Some(step.interface.clone()),
+        priority: step.priority,
+        reboot_requested: step.reboot_requested,
+        abortable: Some(step.abortable),
+        args: step.args.as_object().cloned(),
+        argsinfo: None,
+    })
+}
+
+/// Unreserved characters of RFC 3986 stay, the rest is encoded.
+fn percent_encoded(text: &str) -> String {
+    use core::fmt::Write as _;
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            write!(out, "%{byte:02X}").expect("a String takes every write");
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use trivet_model::{AgentSession, NodeId, PortId, Seeded, UnixMs};
+
+    const TOKEN: &str = "0123456789-_abcdefghijklmnopqrstuvwxyzABCDEF";
+
+    fn node() -> Node {
+        let mut node = Node::new(NodeId::random(&mut Seeded::new(1)), "ipmi", UnixMs(0));
+        node.agent = Some(AgentSession {
+            token: TOKEN.to_owned(),
+            url: Some("http://192.0.2.10:9999".to_owned()),
+            verify_ca: None,
+            version: Some("13.0.0".to_owned()),
+        });
+        let info = json!({"image_source": "x", "configdrive": "H4sI", "admin_password": "p"});
+        node.instance_info = info.as_object().unwrap().clone();
+        let internal = json!({"agent_secret_token": TOKEN, "agent_erase_devices_iterations": 1});
+        node.driver_internal_info = internal.as_object().unwrap().clone();
+        node
+    }
+
+    fn step() -> Step {
+        Step {
+            step: "write_image".to_owned(),
+            interface: "deploy".to_owned(),
+            priority: 80,
+            args: json!({"image_info": {"id": "x"}}),
+            reboot_requested: false,
+            abortable: false,
+        }
+    }
+
+    fn execute(kind: StepKind, versions: BTreeMap<String, String>) -> AgentOrder {
+        AgentOrder::Execute {
+            kind,
+            step: step(),
+            versions,
+        }
+    }
+
+    #[track_caller]
+    fn sent(order: &AgentOrder) -> (Call, Value) {
+        let call = call(&node(), &[], order).unwrap();
+        let body = call.body.as_deref().map(serde_json::from_slice);
+        let body = body.map_or(Value::Null, Result::unwrap);
+        (call, body)
+    }
+
+    fn keys(value: &Value) -> Vec<&str> {
+        value
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect()
+    }
+
+    #[test]
+    fn a_look_reads_the_list_with_the_slash_that_avoids_the_redirect() {
+        let (call, body) = sent(&AgentOrder::Look);
+        assert_eq!(call.method, Method::Get);
+        assert_eq!(
+            call.path_and_query,
+            format!("/v1/commands/?agent_token={TOKEN}")
+        );
+        assert_eq!(body, Value::Null);
+    }
+
+    #[test]
+    fn steps_are_asked_for_with_wait_and_just_the_params_the_command_knows() {
+        let (call, body) = sent(&AgentOrder::GetSteps(StepKind::Clean));
+        assert_eq!(
+            call.path_and_query,
+            format!("/v1/commands/?wait=true&agent_token={TOKEN}")
+        );
+        assert_eq!(body["name"], "clean.get_clean_steps");
+        assert_eq!(keys(&body["params"]), ["node", "ports"]);
+        assert_eq!(
+            keys(&body["params"]["node"]),
+            [
+                "driver_internal_info",
+                "instance_info",
+                "properties",
+                "uuid"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_step_is_sent_with_its_kind_of_version_and_without_wait() {
+        let versions = BTreeMap::from([("generic_hardware_manager".to_owned(), "1.2".to_owned())]);
+        for (kind, name, field) in [
+            (StepKind::Clean, "clean.execute_clean_step", "clean_version"),
+            (
+                StepKind::Deploy,
+                "deploy.execute_deploy_step",
+                "deploy_version",
+            ),
+            (
+                StepKind::Service,
+                "service.execute_service_step",
+                "service_version",
+            ),
+        ] {
+            let (call, body) = sent(&execute(kind, versions.clone()));
+            assert!(!call.path_and_query.contains("wait"));
+            assert_eq!(body["name"], name);
+            assert_eq!(keys(&body["params"]), {
+                let mut want = ["node", "ports", "step", field];
+                want.sort_unstable();
+                want
+            });
+            assert_eq!(body["params"][field]["generic_hardware_manager"], "1.2");
+            assert_eq!(body["params"]["step"]["args"]["image_info"]["id"], "x");
+        }
+    }
+
+    #[test]
+    fn unknown_versions_skip_the_check() {
+        let (_, body) = sent(&execute(StepKind::Clean, BTreeMap::new()));
+        assert_eq!(body["params"]["clean_version"], Value::Null);
+    }
+
+    #[test]
+    fn only_deploy_steps_see_the_config_drive_and_none_sees_other_secrets() {
+        let (_, body) = sent(&execute(StepKind::Deploy, BTreeMap::new()));
+        let node = &body["params"]["node"];
+        assert_eq!(node["instance_info"]["configdrive"], "H4sI");
+        assert_eq!(node["instance_info"]["admin_password"], TOKEN_MASK);
+        assert_eq!(
+            node["driver_internal_info"]["agent_secret_token"],
+            TOKEN_MASK
+        );
+        assert_eq!(
+            node["driver_internal_info"]["agent_erase_devices_iterations"],
+            1
+        );
+        let (_, body) = sent(&execute(StepKind::Clean, BTreeMap::new()));
+        assert_eq!(
+            body["params"]["node"]["instance_info"]["configdrive"],
+            TOKEN_MASK
+        );
+    }
+
+    #[test]
+    fn standby_commands_have_empty_params() {
+        for (order, name) in [
+            (AgentOrder::Sync, "standby.sync"),
+            (AgentOrder::PowerOff, "standby.power_off"),
+        ] {
+            let (_, body) = sent(&order);
+            assert_eq!(body, json!({"name": name, "params": {}}));
+        }
+    }
+
+    #[test]
+    fn ports_travel_with_their_addresses() {
+        let node = node();
+        let port = Port {
+            id: PortId::random(&mut Seeded::new(2)),
+            revision: 0,
+            serial: 0,
+            node: node.id,
+            address: "52:54:00:aa:bb:01".parse().unwrap(),
+            pxe_enabled: true,
+            extra: Map::new(),
+            kept: Map::new(),
+            created_at: UnixMs(0),
+            updated_at: None,
+        };
+        let call = call(&node, &[port], &AgentOrder::GetSteps(StepKind::Deploy)).unwrap();
+        let body: Value = serde_json::from_slice(&call.body.unwrap()).unwrap();
+        assert_eq!(body["params"]["ports"][0]["address"], "52:54:00:aa:bb:01");
+    }
+
+    #[test]
+    fn no_order_goes_to_an_agent_that_was_not_heard() {
+        let mut node = node();
+        node.agent.as_mut().unwrap().url = None;
+        assert_eq!(
+            call(&node, &[], &AgentOrder::Look),
+            Err(CallError::NotHeard)
+        );
+        node.agent = None;
+        assert_eq!(call(&node, &[], &AgentOrder::Look), Err(CallError::NoAgent));
+    }
+
+    #[test]
+    fn a_printed_call_shows_no_token_and_odd_tokens_are_encoded() {
+        let (call, _) = sent(&AgentOrder::Look);
+        assert!(!format!("{call:?}").contains(TOKEN));
+        assert_eq!(percent_encoded("a&b=\u{e9}"), "a%26b%3D%C3%A9");
+    }
+
+    #[test]
+    fn args_that_are_no_object_are_left_out() {
+        let mut odd = step();
+        odd.args = json!([1]);
+        assert!(step_for_agent(&odd).get("args").is_none());
+    }
+}

@@ -1,0 +1,300 @@
+//! The step that writes an image, from what the operator asked for.
+//!
+//! Only whole-disk images with a digest are written: what cannot be checked is not
+//! put on a disk. What is missing or unfit is said before the machine is touched.
+
+use serde_json::{Value, json};
+use trivet_ipa::ImageInfo;
+use trivet_ipa::image::is_file_name;
+use trivet_model::node::Object;
+use trivet_model::{Digest, Node, Step};
+
+/// Where the step stands among the deploy steps. Ironic's number.
+pub const WRITE_IMAGE_PRIORITY: i64 = 80;
+
+/// Longest file name of an image we accept from its address. Ours.
+const IMAGE_ID_CHARS_MAX: usize = 255;
+
+/// Why no image can be written, and what the operator can do about it.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Problem {
+    /// A field is not there.
+    #[error("instance_info lacks {field}; set it with: baremetal node set --instance-info {hint}")]
+    Missing {
+        /// Which.
+        field: &'static str,
+        /// What to type.
+        hint: &'static str,
+    },
+    /// A field says something we cannot do.
+    #[error("instance_info has an unfit {field}: {why}")]
+    Unfit {
+        /// Which.
+        field: &'static str,
+        /// Why, and what would fit.
+        why: &'static str,
+    },
+}
+
+/// The deploy step that writes the node's image from `image_url`, which is where
+/// the agent fetches it (our own address, not the operator's).
+pub fn write_image_step(node: &Node, image_url: &str) -> Result<Step, Problem> {
+    let info = &node.instance_info;
+    let source = text(info, "image_source")?.ok_or(Problem::Missing {
+        field: "image_source",
+        hint: "image_source=<URL of a raw whole-disk image>",
+    })?;
+    let digest = digest(info)?;
+    let format = disk_format(info)?;
+    whole_disk(info)?;
+    let image_info = ImageInfo {
+        id: Some(image_id(source, node)),
+        urls: vec![image_url.to_owned()],
+        os_hash_algo: Some(digest.algorithm().to_owned()),
+        os_hash_value: Some(digest.to_string()),
+        checksum: None,
+        disk_format: Some(format.to_owned()),
+        stream_raw_images: format == "raw",
+        image_type: Some("whole-disk".to_owned()),
+        node_uuid: Some(node.id.to_string()),
+    };
+    let mut args = json!({ "image_info": image_info });
+    if let Some(configdrive) = configdrive(info)? {
+        args["configdrive"] = Value::from(configdrive);
+    }
+    Ok(Step {
+        step: "write_image".to_owned(),
+        interface: "deploy".to_owned(),
+        priority: WRITE_IMAGE_PRIORITY,
+        args,
+        reboot_requested: false,
+        abortable: false,
+    })
+}
+
+/// The field as text; null and the empty text count as missing.
+fn text<'info>(info: &'info Object, field: &'static str) -> Result<Option<&'info str>, Problem> {
+    match info.get(field) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) if text.trim().is_empty() => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.trim())),
+        Some(_) => Err(Problem::Unfit {
+            field,
+            why: "it must be a text",
+        }),
+    }
+}
+
+fn digest(info: &Object) -> Result<Digest, Problem> {
+    let field = "image_os_hash_value";
+    if let Some(value) = text(info, field)? {
+        let digest = parse_digest(field, value)?;
+        let named = text(info, "image_os_hash_algo")?;
+        if named.is_some_and(|name| !name.eq_ignore_ascii_case(digest.algorithm())) {
+            return Err(Problem::Unfit {
+                field: "image_os_hash_algo",
+                why: "it must be sha256 with 64 digits or sha512 with 128 digits",
+            });
+        }
+        return Ok(digest);
+    }
+    let field = "image_checksum";
+    let value = text(info, field)?.ok_or(Problem::Missing {
+        field,
+        hint: "image_checksum=<SHA-256 or SHA-512 of the image, in hexadecimal>",
+    })?;
+    parse_digest(field, value)
+}
+
+fn parse_digest(field: &'static str, value: &str) -> Result<Digest, Problem> {
+    let why = if value.contains("://") {
+        "the address of a checksum file is not followed; give the SHA-256 or SHA-512 itself"
+    } else if value.len() == 32 {
+        "MD5 is not accepted; give the SHA-256 (64 digits) or SHA-512 (128 digits)"
+    } else {
+        "it must be 64 (SHA-256) or 128 (SHA-512) hexadecimal digits"
+    };
+    value.parse().map_err(|_| Problem::Unfit { field, why })
+}
+
+fn disk_format(info: &Object) -> Result<&str, Problem> {
+    let field = "image_disk_format";
+    match text(info, field)? {
+        None => Ok("raw"),
+        Some(format @ ("raw" | "qcow2" | "gpt")) => Ok(format),
+        Some(_) => Err(Problem::Unfit {
+            field,
+            why: "it must be raw, gpt or qcow2",
+        }),
+    }
+}
+
+fn whole_disk(info: &Object) -> Result<(), Problem> {
+    let field = "image_type";
+    let partition = text(info, field)?.is_some_and(|kind| kind != "whole-disk");
+    let kernel = text(info, "kernel")?.is_some() || text(info, "ramdisk")?.is_some();
+    if partition || kernel {
+        return Err(Problem::Unfit {
+            field,
+            why: "only whole-disk images are written; unset kernel and ramdisk too",
+        });
+    }
+    Ok(())
+}
+
+fn configdrive(info: &Object) -> Result<Option<&str>, Problem> {
+    match info.get("configdrive") {
+        Some(Value::Object(_)) => Err(Problem::Unfit {
+            field: "configdrive",
+            why: "give a URL or base64 of a gzipped image; an object must be built first",
+        }),
+        _ => text(info, "configdrive"),
+    }
+}
+
+/// The last part of the image's path, made safe as a file name; the node's UUID
+/// where nothing is left.
+fn image_id(source: &str, node: &Node) -> String {
+    let path = source.split(['?', '#']).next().unwrap_or_default();
+    let last = path.rsplit('/').next().unwrap_or_default();
+    let safe: String = last
+        .chars()
+        .map(|letter| {
+            if letter.is_ascii_alphanumeric() || "._-+".contains(letter) {
+                letter
+            } else {
+                '_'
+            }
+        })
+        .take(IMAGE_ID_CHARS_MAX)
+        .collect();
+    let id = safe.trim_start_matches('.').to_owned();
+    if is_file_name(&id) {
+        id
+    } else {
+        node.id.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trivet_model::{NodeId, Seeded, UnixMs};
+
+    const URL: &str = "http://192.0.2.1:8080/images/disk.raw";
+
+    fn node(info: Value) -> Node {
+        let id = NodeId::random(&mut Seeded::new(1));
+        let mut node = Node::new(id, "ipmi", UnixMs(0));
+        let Value::Object(info) = info else {
+            panic!("an object")
+        };
+        node.instance_info = info;
+        node
+    }
+
+    #[track_caller]
+    fn problem(info: Value) -> String {
+        write_image_step(&node(info), URL).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn tells_the_agent_all_it_needs() {
+        let digest = "0f".repeat(32);
+        let node = node(json!({
+            "image_source": "https://images.example/debian 12.raw?x=1",
+            "image_os_hash_algo": "sha256", "image_os_hash_value": digest,
+            "configdrive": "H4sI",
+        }));
+        let step = write_image_step(&node, URL).unwrap();
+        assert_eq!(
+            (step.step.as_str(), step.interface.as_str()),
+            ("write_image", "deploy")
+        );
+        assert_eq!(step.priority, 80);
+        assert_eq!(
+            step.args,
+            json!({
+                "image_info": {
+                    "id": "debian_12.raw", "urls": [URL], "os_hash_algo": "sha256",
+                    "os_hash_value": digest, "disk_format": "raw", "stream_raw_images": true,
+                    "image_type": "whole-disk", "node_uuid": node.id.to_string(),
+                },
+                "configdrive": "H4sI",
+            })
+        );
+    }
+
+    #[test]
+    fn takes_the_older_checksum_by_its_length() {
+        let node = node(json!({"image_source": "a.raw", "image_checksum": "AB".repeat(64)}));
+        let step = write_image_step(&node, URL).unwrap();
+        assert_eq!(step.args["image_info"]["os_hash_algo"], "sha512");
+        assert_eq!(step.args["image_info"]["os_hash_value"], "ab".repeat(64));
+        assert_eq!(step.args.get("configdrive"), None);
+    }
+
+    #[test]
+    fn does_not_stream_what_must_be_converted() {
+        let node = node(
+            json!({"image_source": "a.qcow2", "image_disk_format": "qcow2",
+                               "image_checksum": "ab".repeat(32)}),
+        );
+        let step = write_image_step(&node, URL).unwrap();
+        assert_eq!(step.args["image_info"]["stream_raw_images"], false);
+    }
+
+    #[test]
+    fn says_what_is_missing_and_how_to_set_it() {
+        let said = problem(json!({}));
+        assert!(
+            said.starts_with("instance_info lacks image_source; set it with"),
+            "{said}"
+        );
+        assert_eq!(problem(json!({"image_source": null})), said);
+        let said = problem(json!({"image_source": "http://h/a.raw"}));
+        assert!(said.contains("lacks image_checksum"), "{said}");
+    }
+
+    #[test]
+    fn refuses_digests_that_prove_too_little() {
+        let said = |value: &str| problem(json!({"image_source": "a", "image_checksum": value}));
+        assert!(said(&"ab".repeat(16)).contains("MD5"));
+        assert!(said("https://h/SHA256SUMS").contains("checksum file"));
+        assert!(said("xyz").contains("64 (SHA-256)"));
+        let mixed = problem(json!({"image_source": "a", "image_os_hash_algo": "sha512",
+                                   "image_os_hash_value": "ab".repeat(32)}));
+        assert!(mixed.contains("image_os_hash_algo"), "{mixed}");
+    }
+
+    #[test]
+    fn refuses_what_it_cannot_write() {
+        let with = |field: &str, value: Value| {
+            let mut info = json!({"image_source": "a", "image_checksum": "ab".repeat(32)});
+            info[field] = value;
+            problem(info)
+        };
+        assert!(with("image_type", json!("partition")).contains("whole-disk"));
+        assert!(with("kernel", json!("http://h/vmlinuz")).contains("whole-disk"));
+        assert!(with("image_disk_format", json!("vmdk")).contains("image_disk_format"));
+        assert!(with("configdrive", json!({"meta_data": {}})).contains("configdrive"));
+        assert!(with("image_source", json!(7)).contains("must be a text"));
+    }
+
+    #[test]
+    fn the_image_id_is_always_a_safe_file_name() {
+        let node = node(json!({}));
+        for source in [
+            "",
+            "http://h/",
+            "..",
+            "a/../..",
+            "caf\u{e9}",
+            &"x".repeat(999),
+        ] {
+            let id = image_id(source, &node);
+            assert!(is_file_name(&id), "{source:?} gave {id:?}");
+        }
+        assert_eq!(image_id("http://h/.hidden.raw", &node), "hidden.raw");
+    }
+}

@@ -1,0 +1,89 @@
+//! The agent's own words, made fit to be kept and shown.
+//!
+//! They end in `last_error` and on the page. The agent likes to quote the URL it
+//! was called with, and the token is in that URL, so tokens are masked here.
+
+use trivet_ipa::{TOKEN_MASK, TOKEN_PARAMETER};
+
+/// More of the agent's words than this is cut off. Ours: it has to fit a record.
+pub const SAID_CHARS_MAX: usize = 1000;
+
+/// The words without tokens and control characters, and not too many of them.
+pub(crate) fn said(words: &str) -> String {
+    // Masking can lengthen a text, so the input is bounded first and the output last.
+    let bounded: String = words.chars().take(SAID_CHARS_MAX * 4).collect();
+    let plain: String = mask(&bounded)
+        .chars()
+        .map(|letter| if letter.is_control() { ' ' } else { letter })
+        .collect();
+    let trimmed = plain.trim();
+    if trimmed.is_empty() {
+        return "no reason given".to_owned();
+    }
+    let mut short: String = trimmed.chars().take(SAID_CHARS_MAX).collect();
+    if trimmed.chars().count() > SAID_CHARS_MAX {
+        short.push_str(" ...");
+    }
+    short
+}
+
+/// Masks what follows each `agent_token`, in a query or in JSON.
+fn mask(words: &str) -> String {
+    let mut out = String::with_capacity(words.len());
+    let mut rest = words;
+    while let Some(at) = rest.find(TOKEN_PARAMETER) {
+        let after = at + TOKEN_PARAMETER.len();
+        out.push_str(&rest[..after]);
+        rest = &rest[after..];
+        let glue = |letter: char| "=:'\" \\".contains(letter);
+        let value = rest.trim_start_matches(glue);
+        out.push_str(&rest[..rest.len() - value.len()]);
+        let is_token = |letter: char| letter.is_ascii_alphanumeric() || "-_.~%+/*".contains(letter);
+        rest = value.trim_start_matches(is_token);
+        if rest.len() < value.len() {
+            out.push_str(TOKEN_MASK);
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_tokens_in_urls_and_json() {
+        let token = "A-_".repeat(20);
+        for text in [
+            format!("see https://h/v1/commands/?agent_token={token}&wait=true"),
+            format!("{{\"agent_token\": \"{token}\"}}"),
+            format!("{{'agent_token': '{token}'}} and agent_token={token}"),
+            format!("\\\"agent_token\\\":\\\"{token}\\\""),
+        ] {
+            let shown = said(&text);
+            assert!(!shown.contains(&token), "{shown}");
+            assert!(shown.contains(TOKEN_MASK), "{shown}");
+        }
+        assert_eq!(
+            said("?agent_token=abc&wait=true"),
+            "?agent_token=******&wait=true"
+        );
+    }
+
+    #[test]
+    fn leaves_other_words_alone() {
+        assert_eq!(said("Token invalid."), "Token invalid.");
+        assert_eq!(said("agent_token"), "agent_token");
+    }
+
+    #[test]
+    fn cuts_long_words_and_drops_control_characters() {
+        let long = said(&"x".repeat(SAID_CHARS_MAX + 1));
+        assert_eq!(long.len(), SAID_CHARS_MAX + 4);
+        assert!(long.ends_with(" ..."));
+        assert_eq!(said(&"x".repeat(SAID_CHARS_MAX)).len(), SAID_CHARS_MAX);
+        assert_eq!(said("a\nb\u{1b}c"), "a b c");
+        assert_eq!(said(" \n "), "no reason given");
+    }
+}
