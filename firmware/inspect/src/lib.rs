@@ -1,1 +1,376 @@
 //! Inventory to properties.
+//!
+//! Pure. Reads the document an agent posts after looking through its machine and
+//! says what to keep of it: Ironic's scheduling properties, the hardware addresses,
+//! and the inventory as clients of the API will read it. Nothing is decided about
+//! the node or its ports; the log bundle in the document may hold live tokens and
+//! is always dropped.
+
+use serde_json::{Value, json};
+use trivet_ipa::inventory::{Disk, InspectionDocument, Inventory};
+use trivet_model::MacAddr;
+use trivet_model::node::Object;
+
+/// What is kept of a document may be this long as JSON. Ours: it is part of the
+/// node's record on flash.
+pub const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+/// More interfaces than any machine has. Ours.
+pub const INTERFACES_MAX: usize = 256;
+
+const GIB: u64 = 1024 * 1024 * 1024;
+const MIB: u64 = 1024 * 1024;
+
+/// What an inspection found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Findings {
+    /// `cpu_arch`, `cpus`, `memory_mb`, `local_gb` and `capabilities`, as far as known.
+    pub properties: Object,
+    /// Hardware addresses in the order the agent listed them, each once.
+    pub macs: Vec<MacAddr>,
+    /// The one the machine booted from.
+    pub pxe_mac: Option<MacAddr>,
+    /// The BMC's address as the machine sees it, unless it has none.
+    pub bmc_address: Option<String>,
+    /// What the machine calls itself.
+    pub hostname: Option<String>,
+    /// What to keep: `{"inventory": .., "plugin_data": ..}`, as the API serves it.
+    pub kept: Value,
+    /// Parts that were left out to stay within [`KEPT_BYTES_MAX`].
+    pub left_out: Vec<String>,
+    /// Which of the agent's collectors failed, in its words.
+    pub complaint: Option<String>,
+}
+
+/// Why a document cannot be used.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum InspectError {
+    /// No inventory.
+    #[error("the inspection data has no inventory; is this posted by an agent?")]
+    NoInventory,
+    /// No interface with an address.
+    #[error("the inventory lists no interface with a MAC address; check the ramdisk's drivers")]
+    NoInterfaces,
+    /// Absurdly many interfaces.
+    #[error("the inventory lists more than {INTERFACES_MAX} interfaces")]
+    TooManyInterfaces,
+    /// Even alone the inventory is too long.
+    #[error("the inventory is longer than {KEPT_BYTES_MAX} bytes and cannot be kept")]
+    TooLong,
+}
+
+/// Reads the document an agent posted.
+pub fn read(document: &Value) -> Result<Findings, InspectError> {
+    let raw = document.get("inventory").filter(|value| value.is_object());
+    let raw = raw.ok_or(InspectError::NoInventory)?;
+    let typed: InspectionDocument =
+        serde_json::from_value(document.clone()).map_err(|_| InspectError::NoInventory)?;
+    let inventory = typed.inventory.as_ref().ok_or(InspectError::NoInventory)?;
+    let macs = macs(inventory)?;
+    let (kept, left_out) = kept(document, raw)?;
+    let boot_interface = typed.boot_interface.as_deref();
+    let pxe = boot_interface.or(inventory.boot.pxe_interface.as_deref());
+    Ok(Findings {
+        properties: properties(inventory, typed.root_disk.as_ref()),
+        macs,
+        pxe_mac: pxe.and_then(boot_mac).filter(is_station),
+        bmc_address: inventory.bmc_address.clone().filter(|address| {
+            // What an IPMI device without a configured LAN channel says.
+            address != "0.0.0.0" && !address.is_empty()
+        }),
+        hostname: inventory.hostname.clone(),
+        kept,
+        left_out,
+        complaint: typed.error.filter(|text| !text.trim().is_empty()),
+    })
+}
+
+/// Puts capabilities (`a:1,b:2`) over older ones: new values win, the rest stays.
+pub fn merged_capabilities(older: &str, newer: &str) -> String {
+    let mut merged: Vec<(&str, &str)> = Vec::new();
+    for pair in older.split(',').chain(newer.split(',')) {
+        let Some((key, value)) = pair.trim().split_once(':') else {
+            continue;
+        };
+        match merged.iter_mut().find(|(known, _)| *known == key) {
+            Some(known) => known.1 = value,
+            None => merged.push((key, value)),
+        }
+    }
+    let pairs: Vec<String> = merged
+        .iter()
+        .map(|(key, value)| format!("{key}:{value}"))
+        .collect();
+    pairs.join(",")
+}
+
+/// Neither zero nor a group (IEEE 802, first bit).
+fn is_station(mac: &MacAddr) -> bool {
+    mac.0 != [0; 6] && mac.0[0] & 1 == 0
+}
+
+fn macs(inventory: &Inventory) -> Result<Vec<MacAddr>, InspectError> {
+    if inventory.interfaces.len() > INTERFACES_MAX {
+        return Err(InspectError::TooManyInterfaces);
+    }
+    let mut macs = Vec::new();
+    for interface in &inventory.interfaces {
+        if let Some(mac) = interface.mac_address.filter(is_station)
+            && !macs.contains(&mac)
+        {
+            macs.push(mac);
+        }
+    }
+    if macs.is_empty() {
+        return Err(InspectError::NoInterfaces);
+    }
+    Ok(macs)
+}
+
+fn properties(inventory: &Inventory, root_disk: Option<&Disk>) -> Object {
+    let mut found = Object::new();
+    let mut put = |key: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            found.insert(key.to_owned(), value);
+        }
+    };
+    let architecture = inventory.cpu.architecture.as_deref();
+    put(
+        "cpu_arch",
+        architecture
+            .filter(|text| !text.is_empty())
+            .map(Value::from),
+    );
+    put(
+        "cpus",
+        inventory
+            .cpu
+            .count
+            .filter(|&count| count > 0)
+            .map(Value::from),
+    );
+    // What sits in the slots, else what the kernel was left with.
+    let memory = &inventory.memory;
+    let memory_mb = memory.physical_mb.or(memory.total.map(|bytes| bytes / MIB));
+    put("memory_mb", memory_mb.filter(|&mb| mb > 0).map(Value::from));
+    let largest = || inventory.disks.iter().filter_map(|disk| disk.size).max();
+    let disk_bytes = root_disk.and_then(|disk| disk.size).or_else(largest);
+    // Ironic leaves one GiB for partition tables and the config drive.
+    let local_gb = disk_bytes.map(|bytes| (bytes / GIB).saturating_sub(1));
+    put("local_gb", local_gb.filter(|&gb| gb > 0).map(Value::from));
+    let mode = inventory.boot.current_boot_mode.as_deref();
+    let mode = mode.filter(|mode| ["uefi", "bios"].contains(mode));
+    put(
+        "capabilities",
+        mode.map(|mode| Value::from(format!("boot_mode:{mode}"))),
+    );
+    found
+}
+
+/// The loader's `BOOTIF`: hardware type and address with hyphens, or the address alone.
+fn boot_mac(text: &str) -> Option<MacAddr> {
+    let bare = if text.len() == 20 {
+        text.get(3..)?
+    } else {
+        text
+    };
+    bare.parse().ok()
+}
+
+/// The inventory and, as far as it fits, what the other collectors brought. The
+/// longest part goes first when it does not fit.
+fn kept(document: &Value, inventory: &Value) -> Result<(Value, Vec<String>), InspectError> {
+    let mut plugin_data = document.as_object().cloned().unwrap_or_default();
+    plugin_data.remove("inventory");
+    plugin_data.remove("logs");
+    let bytes = |value: &Value| value.to_string().len();
+    let mut left_out = Vec::new();
+    loop {
+        let kept = json!({"inventory": inventory, "plugin_data": plugin_data});
+        if bytes(&kept) <= KEPT_BYTES_MAX {
+            return Ok((kept, left_out));
+        }
+        let longest = plugin_data.iter().max_by_key(|(_, value)| bytes(value));
+        let Some(key) = longest.map(|(key, _)| key.clone()) else {
+            return Err(InspectError::TooLong);
+        };
+        plugin_data.remove(&key);
+        left_out.push(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document() -> Value {
+        json!({
+            "inventory": {
+                "interfaces": [
+                    {"name": "eth0", "mac_address": "52:54:00:AA:bb:01", "has_carrier": true},
+                    {"name": "eth1", "mac_address": "52:54:00:aa:bb:02"},
+                    {"name": "bond0", "mac_address": "52:54:00:aa:bb:01"},
+                ],
+                "cpu": {"model_name": "AMD EPYC", "frequency": "", "count": 2,
+                        "architecture": "x86_64", "flags": ["fpu"], "socket_count": 1},
+                "disks": [{"name": "/dev/vda", "size": 274_877_906_944_u64},
+                          {"name": "/dev/vdb", "size": 10_737_418_240_u64}],
+                "memory": {"total": 25_274_793_984_u64, "physical_mb": 24576},
+                "bmc_address": null, "bmc_v6address": null,
+                "boot": {"current_boot_mode": "uefi", "pxe_interface": "01-52-54-00-aa-bb-02"},
+                "hostname": "ipa-test",
+            },
+            "root_disk": {"name": "/dev/vdb", "size": 10_737_418_240_u64},
+            "boot_interface": null,
+            "configuration": {"collectors": ["default", "logs"]},
+            "lldp_raw": {"eth0": [[1, "04525400cc0001"], [0, ""]]},
+            "logs": "H4sIAP9q", "error": null,
+        })
+    }
+
+    fn changed(change: impl FnOnce(&mut Value)) -> Result<Findings, InspectError> {
+        let mut document = document();
+        change(&mut document);
+        read(&document)
+    }
+
+    #[test]
+    fn finds_ironics_properties() {
+        let found = read(&document()).unwrap();
+        assert_eq!(
+            Value::Object(found.properties),
+            json!({"cpu_arch": "x86_64", "cpus": 2, "memory_mb": 24576, "local_gb": 9,
+                   "capabilities": "boot_mode:uefi"})
+        );
+        assert_eq!(found.hostname.as_deref(), Some("ipa-test"));
+        assert_eq!(found.complaint, None);
+    }
+
+    #[test]
+    fn lists_each_address_once_and_the_one_it_booted_from() {
+        let found = read(&document()).unwrap();
+        let macs: Vec<String> = found.macs.iter().map(MacAddr::to_string).collect();
+        assert_eq!(macs, ["52:54:00:aa:bb:01", "52:54:00:aa:bb:02"]);
+        assert_eq!(found.pxe_mac, Some(found.macs[1]));
+        let found = changed(|document| document["boot_interface"] = json!("52:54:00:aa:bb:01"));
+        assert_eq!(found.unwrap().pxe_mac.unwrap().0[5], 1);
+    }
+
+    #[test]
+    fn odd_boot_interfaces_are_no_address() {
+        for text in ["", "01", "01-52-54-00-aa", "\u{e9}1-52-54-00-aa-bb-0"] {
+            assert_eq!(boot_mac(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn without_a_root_disk_the_largest_counts() {
+        let found = changed(|document| document["root_disk"] = Value::Null).unwrap();
+        assert_eq!(found.properties["local_gb"], 255);
+    }
+
+    #[test]
+    fn without_slots_the_kernels_memory_counts() {
+        let found =
+            changed(|document| document["inventory"]["memory"]["physical_mb"] = Value::Null);
+        assert_eq!(found.unwrap().properties["memory_mb"], 24103);
+    }
+
+    #[test]
+    fn what_is_unknown_is_left_out() {
+        let found = changed(|document| {
+            document["inventory"] =
+                json!({"interfaces": [{"mac_address": "52:54:00:aa:bb:01"}], "cpu": {"count": 0}});
+            document["root_disk"] = Value::Null;
+        })
+        .unwrap();
+        assert!(found.properties.is_empty(), "{:?}", found.properties);
+    }
+
+    #[test]
+    fn refuses_documents_without_interfaces() {
+        for interfaces in [
+            json!([]),
+            json!(null),
+            json!([{"name": "eth0"}]),
+            json!([{"mac_address": "00:00:00:00:00:00"}, {"mac_address": "ff:ff:ff:ff:ff:ff"}]),
+        ] {
+            let found = changed(|document| document["inventory"]["interfaces"] = interfaces);
+            assert_eq!(found, Err(InspectError::NoInterfaces));
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_no_inventory() {
+        for odd in [json!(null), json!([]), json!({}), json!({"inventory": []})] {
+            assert_eq!(read(&odd), Err(InspectError::NoInventory), "{odd}");
+        }
+    }
+
+    #[test]
+    fn takes_as_many_interfaces_as_allowed_and_not_one_more() {
+        let many = |count: usize| {
+            changed(|document| {
+                let one = json!({"mac_address": "52:54:00:aa:bb:01"});
+                document["inventory"]["interfaces"] = json!(vec![one; count]);
+            })
+        };
+        assert!(many(INTERFACES_MAX).is_ok());
+        assert_eq!(
+            many(INTERFACES_MAX + 1),
+            Err(InspectError::TooManyInterfaces)
+        );
+    }
+
+    #[test]
+    fn never_keeps_the_logs() {
+        let found = read(&document()).unwrap();
+        assert!(!found.kept.to_string().contains("H4sIAP9q"));
+        assert_eq!(found.kept["inventory"], document()["inventory"]);
+        assert!(found.kept["plugin_data"]["lldp_raw"].is_object());
+        assert!(found.left_out.is_empty());
+    }
+
+    #[test]
+    fn leaves_out_the_longest_parts_until_the_rest_fits() {
+        let found = changed(|document| {
+            document["pci_devices"] = json!("x".repeat(KEPT_BYTES_MAX));
+            document["data"] = json!("x".repeat(KEPT_BYTES_MAX + 1));
+        })
+        .unwrap();
+        assert_eq!(found.left_out, ["data", "pci_devices"]);
+        assert!(found.kept.to_string().len() <= KEPT_BYTES_MAX);
+        assert!(found.kept["plugin_data"]["lldp_raw"].is_object());
+    }
+
+    #[test]
+    fn refuses_an_inventory_that_is_too_long_by_itself() {
+        let found = changed(|document| {
+            document["inventory"]["hostname"] = json!("x".repeat(KEPT_BYTES_MAX));
+        });
+        assert_eq!(found, Err(InspectError::TooLong));
+    }
+
+    #[test]
+    fn hands_on_the_collectors_complaint_and_a_real_bmc_address() {
+        let found = changed(|document| {
+            document["error"] = json!("collector lldp failed");
+            document["inventory"]["bmc_address"] = json!("0.0.0.0");
+        });
+        let found = found.unwrap();
+        assert_eq!(found.complaint.as_deref(), Some("collector lldp failed"));
+        assert_eq!(found.bmc_address, None);
+        let found =
+            changed(|document| document["inventory"]["bmc_address"] = json!("198.51.100.5"));
+        assert_eq!(found.unwrap().bmc_address.as_deref(), Some("198.51.100.5"));
+    }
+
+    #[test]
+    fn new_capabilities_win_over_older_ones() {
+        assert_eq!(merged_capabilities("", "boot_mode:uefi"), "boot_mode:uefi");
+        assert_eq!(
+            merged_capabilities("boot_mode:bios, cpu_vt:true,broken", "boot_mode:uefi"),
+            "boot_mode:uefi,cpu_vt:true"
+        );
+    }
+}
