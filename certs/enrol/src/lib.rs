@@ -1,1 +1,117 @@
 //! One-time tokens for agents.
+//!
+//! A token names no node: it is bound to one by the record it is kept in, lives for
+//! one boot, and is told in clear once. Minting and comparing happen here and nowhere
+//! else, so that both stay right: enough randomness, and no comparison that tells by
+//! its duration how much of a guess was right. How a token reaches its machine is
+//! not decided here; `certs/README.md` says what that means for trust.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use subtle::ConstantTimeEq as _;
+use trivet_model::Entropy;
+use trivet_model::secret::MASK;
+
+/// Random bytes in a token, as Ironic takes them.
+pub const TOKEN_BYTES: usize = 32;
+
+/// Letters in a token: 32 bytes in base64 without padding. The agent ignores a
+/// token below 32 letters.
+pub const TOKEN_CHARS: usize = 43;
+
+/// Longer guesses are refused unread. Ours: the stock agent takes any length from
+/// 32 up, and tokens given out of band may be longer than ours.
+pub const GUESS_CHARS_MAX: usize = 256;
+
+/// A fresh token. `entropy` must be the operating system's, except in a rehearsal.
+pub fn mint(entropy: &mut dyn Entropy) -> String {
+    let mut bytes = [0; TOKEN_BYTES];
+    entropy.fill(&mut bytes);
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// Whether a caller's guess is the token. The time this takes tells nothing but
+/// the lengths. No guess, an empty token and the mask are never right.
+pub fn matches(token: &str, guess: Option<&str>) -> bool {
+    let Some(guess) = guess else {
+        return false;
+    };
+    if guess.len() > GUESS_CHARS_MAX || token.is_empty() || token == MASK {
+        return false;
+    }
+    token.as_bytes().ct_eq(guess.as_bytes()).into()
+}
+
+/// What is shown in a token's place, whatever the token.
+pub const fn mask(_token: &str) -> &'static str {
+    MASK
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trivet_model::Seeded;
+
+    #[test]
+    fn a_token_is_43_letters_that_need_no_encoding() {
+        let token = mint(&mut Seeded::new(1));
+        assert_eq!(token.len(), TOKEN_CHARS);
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        assert!(token.bytes().all(plain), "{token}");
+    }
+
+    #[test]
+    fn two_tokens_differ_and_a_seed_repeats() {
+        let mut entropy = Seeded::new(1);
+        let (one, two) = (mint(&mut entropy), mint(&mut entropy));
+        assert_ne!(one, two);
+        assert_eq!(mint(&mut Seeded::new(1)), one);
+    }
+
+    #[test]
+    fn every_byte_of_the_entropy_counts() {
+        struct Fixed([u8; TOKEN_BYTES]);
+        impl Entropy for Fixed {
+            fn fill(&mut self, out: &mut [u8]) {
+                out.copy_from_slice(&self.0);
+            }
+        }
+        let base = mint(&mut Fixed([0; TOKEN_BYTES]));
+        for at in 0..TOKEN_BYTES {
+            let mut bytes = [0; TOKEN_BYTES];
+            bytes[at] = 1;
+            assert_ne!(mint(&mut Fixed(bytes)), base, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn only_the_token_itself_is_right() {
+        let token = mint(&mut Seeded::new(2));
+        assert!(matches(&token, Some(&token)));
+        let mut wrong = token.clone();
+        wrong.pop();
+        for guess in ["", "******", wrong.as_str(), &format!("{token}A")] {
+            assert!(!matches(&token, Some(guess)), "{guess}");
+        }
+        assert!(!matches(&token, None));
+    }
+
+    #[test]
+    fn nothing_matches_a_token_that_is_none() {
+        assert!(!matches("", Some("")));
+        assert!(!matches(MASK, Some(MASK)));
+    }
+
+    #[test]
+    fn a_guess_may_be_as_long_as_allowed_and_not_longer() {
+        let long = "A".repeat(GUESS_CHARS_MAX);
+        assert!(matches(&long, Some(&long)));
+        let longer = "A".repeat(GUESS_CHARS_MAX + 1);
+        assert!(!matches(&longer, Some(&longer)));
+    }
+
+    #[test]
+    fn the_mask_shows_nothing_of_the_token() {
+        assert_eq!(mask("secret"), mask("other secret"));
+    }
+}
