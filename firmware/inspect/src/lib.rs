@@ -73,7 +73,7 @@ pub fn read(document: &Value) -> Result<Findings, InspectError> {
     Ok(Findings {
         properties: properties(inventory, typed.root_disk.as_ref()),
         macs,
-        pxe_mac: pxe.and_then(boot_mac).filter(is_station),
+        pxe_mac: pxe.and_then(boot_mac).filter(|&mac| is_station(mac)),
         bmc_address: inventory.bmc_address.clone().filter(|address| {
             // What an IPMI device without a configured LAN channel says.
             address != "0.0.0.0" && !address.is_empty()
@@ -105,7 +105,7 @@ pub fn merged_capabilities(older: &str, newer: &str) -> String {
 }
 
 /// Neither zero nor a group (IEEE 802, first bit).
-fn is_station(mac: &MacAddr) -> bool {
+fn is_station(mac: MacAddr) -> bool {
     mac.0 != [0; 6] && mac.0[0] & 1 == 0
 }
 
@@ -115,7 +115,7 @@ fn macs(inventory: &Inventory) -> Result<Vec<MacAddr>, InspectError> {
     }
     let mut macs = Vec::new();
     for interface in &inventory.interfaces {
-        if let Some(mac) = interface.mac_address.filter(is_station)
+        if let Some(mac) = interface.mac_address.filter(|&mac| is_station(mac))
             && !macs.contains(&mac)
         {
             macs.push(mac);
