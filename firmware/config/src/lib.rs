@@ -1,1 +1,108 @@
-//! The settings file: file types, checked types, defaults.
+//! The settings file: TOML text -> checked [`Settings`], or every mistake in it.
+//!
+//! Decides what a file may say and what it means when it says nothing. Refuses
+//! unknown keys, contradictions and values out of range, all of them at once and
+//! each with its line. Refuses to know the world: whether a directory exists or a
+//! port is free is the daemon's business, so the same text always has the same
+//! answer.
+
+mod contradiction;
+mod dhcp;
+mod mistake;
+mod reader;
+mod service;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod value;
+
+use toml::de::DeTable;
+
+pub use crate::dhcp::{DHCP_MAX, DNS_MAX, RANGE_ADDRESSES_MAX};
+pub use crate::mistake::{MISTAKES_MAX, Mistake};
+pub use crate::reader::TEXT_BYTES_MAX;
+pub use crate::service::{API_PORT, HTTP_PORT, INSPECTOR_PORT, PANEL_PORT, TFTP_PORT};
+pub use crate::settings::{
+    Agent, Api, Appliance, Auth, Boot, Dhcp, DhcpDoor, DhcpMode, Hardware, HardwareType, Http,
+    Inspector, Limits, Network, Panel, Ramdisk, Settings, Tftp,
+};
+pub use crate::value::LISTEN_MAX;
+
+use crate::contradiction::Claims;
+use crate::mistake::Mistakes;
+use crate::reader::Section;
+
+/// Longest file that is read. Ours: the commented default file is a fortieth of it.
+pub const FILE_BYTES_MAX: usize = 256 * 1024;
+
+const SECTIONS: [&str; 11] = [
+    "box",
+    "api",
+    "inspector",
+    "http",
+    "tftp",
+    "panel",
+    "boot",
+    "dhcp",
+    "hardware",
+    "agent",
+    "limits",
+];
+
+/// A commented settings file with every key, ready to be edited.
+pub fn default_file() -> &'static str {
+    include_str!("default.toml")
+}
+
+/// Reads a settings file; names all its mistakes, in the order of the file.
+pub fn parse(text: &str) -> Result<Settings, Vec<Mistake>> {
+    let mut mistakes = Mistakes::of(text);
+    if text.len() > FILE_BYTES_MAX {
+        let sentence = format!("the file is longer than {FILE_BYTES_MAX} bytes");
+        mistakes.add(0, "", sentence);
+        return Err(mistakes.sorted());
+    }
+    // The parser goes on after an error; what it recovers is still checked, so a
+    // forgotten quote does not hide the mistakes below it.
+    let (document, errors) = DeTable::parse_recoverable(text);
+    for error in errors {
+        mistakes.not_toml(error.span().map_or(0, |span| span.start), error.message());
+    }
+    let settings = read(&Section::root(document.get_ref()), &mut mistakes);
+    match (settings, mistakes.sorted()) {
+        (Some(settings), none) if none.is_empty() => Ok(settings),
+        (_, mistakes) => Err(mistakes),
+    }
+}
+
+fn read(root: &Section<'_>, mistakes: &mut Mistakes) -> Option<Settings> {
+    root.allow_only(&SECTIONS, mistakes);
+    let mut claims = Claims::default();
+    let appliance = service::appliance(root, mistakes);
+    let api = service::api(root, &mut claims, mistakes);
+    let inspector = service::inspector(root, &mut claims, mistakes);
+    let http = service::http(root, &mut claims, mistakes);
+    let tftp = service::tftp(root, &mut claims, mistakes);
+    let panel = service::panel(root, &mut claims, mistakes);
+    let boot = service::boot(root, mistakes);
+    let dhcp = dhcp::entries(root, &mut claims, mistakes);
+    let hardware = service::hardware(root, mistakes);
+    let agent = service::agent(root, mistakes);
+    let limits = service::limits(root, mistakes);
+    claims.check(mistakes);
+    contradiction::check_data_is_not_served(root, mistakes);
+    let appliance = appliance?;
+    Some(Settings {
+        appliance,
+        api,
+        inspector,
+        http,
+        tftp,
+        panel,
+        boot,
+        dhcp,
+        hardware,
+        agent,
+        limits,
+    })
+}

@@ -1,0 +1,201 @@
+//! Values that are right alone and wrong together, across sections.
+//!
+//! Two services on one address, two ranges with the same addresses, and a
+//! directory of secrets that would be served to the network.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Component, Path};
+
+use crate::mistake::Mistakes;
+use crate::reader::Section;
+
+/// Which of the two port spaces an address is of.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Transport {
+    Tcp,
+    Udp,
+}
+
+struct Listener {
+    key: String,
+    transport: Transport,
+    address: SocketAddr,
+    at: usize,
+}
+
+struct Range {
+    key: String,
+    first: Ipv4Addr,
+    last: Ipv4Addr,
+    at: usize,
+}
+
+struct Interface {
+    key: String,
+    name: String,
+    at: usize,
+}
+
+/// What the sections claim for themselves; each claim must be the only one.
+#[derive(Default)]
+pub(crate) struct Claims {
+    listeners: Vec<Listener>,
+    ranges: Vec<Range>,
+    interfaces: Vec<Interface>,
+}
+
+impl Claims {
+    pub(crate) fn listener(
+        &mut self,
+        key: String,
+        transport: Transport,
+        address: SocketAddr,
+        at: usize,
+    ) {
+        self.listeners.push(Listener {
+            key,
+            transport,
+            address,
+            at,
+        });
+    }
+
+    pub(crate) fn range(&mut self, key: String, first: Ipv4Addr, last: Ipv4Addr, at: usize) {
+        self.ranges.push(Range {
+            key,
+            first,
+            last,
+            at,
+        });
+    }
+
+    pub(crate) fn interface(&mut self, key: String, name: String, at: usize) {
+        self.interfaces.push(Interface { key, name, at });
+    }
+
+    /// Names every claim that an earlier one has already made.
+    pub(crate) fn check(&self, mistakes: &mut Mistakes) {
+        for (index, later) in self.listeners.iter().enumerate() {
+            let clash = self.listeners[..index].iter().find(|earlier| {
+                earlier.transport == later.transport && overlap(earlier.address, later.address)
+            });
+            if let Some(earlier) = clash {
+                let sentence = format!(
+                    "{} is already taken by {} ({}): choose another port",
+                    later.address, earlier.key, earlier.address
+                );
+                mistakes.add(later.at, &later.key, sentence);
+            }
+        }
+        for (index, later) in self.ranges.iter().enumerate() {
+            let clash = self.ranges[..index]
+                .iter()
+                .find(|earlier| earlier.first <= later.last && later.first <= earlier.last);
+            if let Some(earlier) = clash {
+                let sentence = format!(
+                    "the range {} to {} overlaps {} to {} of another section",
+                    later.first, later.last, earlier.first, earlier.last
+                );
+                mistakes.add(later.at, &later.key, sentence);
+            }
+        }
+        for (index, later) in self.interfaces.iter().enumerate() {
+            if self.interfaces[..index]
+                .iter()
+                .any(|earlier| earlier.name == later.name)
+            {
+                let sentence = format!("`{}` has another section already", later.name);
+                mistakes.add(later.at, &later.key, sentence);
+            }
+        }
+    }
+}
+
+/// Whether the second bind would fail: same port, and same address or one of them
+/// meant for all. On Linux `[::]` takes the IPv4 addresses too.
+fn overlap(left: SocketAddr, right: SocketAddr) -> bool {
+    if left.port() != right.port() {
+        return false;
+    }
+    let all = |one: SocketAddr, other: SocketAddr| {
+        one.ip().is_unspecified() && (one.is_ipv6() || other.is_ipv4())
+    };
+    left.ip() == right.ip() || all(left, right) || all(right, left)
+}
+
+/// The data directory holds the store and the box's keys; `boot.files` is served to
+/// everybody. Neither may lie inside the other. Compares the words only: links are
+/// the daemon's business.
+pub(crate) fn check_data_is_not_served(root: &Section<'_>, mistakes: &mut Mistakes) {
+    // The sections were read before, so mistakes in them are in the list already.
+    let mut ignored = Mistakes::of("");
+    let Some(data) = text_of(root, "box", "data", &mut ignored) else {
+        return;
+    };
+    let Some(files) = text_of(root, "boot", "files", &mut ignored) else {
+        return;
+    };
+    let (data, served) = (plain(Path::new(data.value)), plain(Path::new(files.value)));
+    if data.starts_with(&served) || served.starts_with(&data) {
+        let sentence = "is served to everybody and must not share a tree with box.data, \
+                        which holds the store and the keys";
+        mistakes.add(files.at, "boot.files", sentence);
+    }
+}
+
+fn text_of<'doc>(
+    root: &Section<'doc>,
+    section: &str,
+    key: &str,
+    ignored: &mut Mistakes,
+) -> Option<crate::reader::Found<&'doc str>> {
+    root.section(section, ignored)?.text(key, ignored)
+}
+
+/// The path's words with `.` dropped and `..` applied.
+fn plain(path: &Path) -> Vec<Component<'_>> {
+    let mut words: Vec<Component<'_>> = Vec::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir if matches!(words.last(), Some(Component::Normal(_))) => {
+                words.pop();
+            }
+            Component::ParentDir if matches!(words.last(), Some(Component::RootDir)) => {}
+            other => words.push(other),
+        }
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn clash(left: &str, right: &str, want: bool) {
+        let (left, right) = (left.parse().unwrap(), right.parse().unwrap());
+        assert_eq!(overlap(left, right), want, "{left} {right}");
+        assert_eq!(overlap(right, left), want, "{right} {left}");
+    }
+
+    #[test]
+    fn knows_which_binds_exclude_each_other() {
+        clash("127.0.0.1:80", "127.0.0.1:80", true);
+        clash("127.0.0.1:80", "127.0.0.1:81", false);
+        clash("127.0.0.1:80", "127.0.0.2:80", false);
+        clash("0.0.0.0:80", "127.0.0.2:80", true);
+        clash("0.0.0.0:80", "[::1]:80", false);
+        clash("[::]:80", "[::1]:80", true);
+        clash("[::]:80", "10.0.0.1:80", true);
+        clash("[::]:80", "0.0.0.0:80", true);
+    }
+
+    #[test]
+    fn compares_paths_by_their_words() {
+        assert_eq!(plain(Path::new("/a/./b/../c/")), plain(Path::new("/a/c")));
+        assert_eq!(plain(Path::new("/../a")), plain(Path::new("/a")));
+        assert_ne!(plain(Path::new("../a")), plain(Path::new("a")));
+        assert!(!plain(Path::new("/ab")).starts_with(&plain(Path::new("/a"))));
+    }
+}

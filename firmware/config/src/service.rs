@@ -1,0 +1,340 @@
+//! The sections one by one, except `[[dhcp]]`.
+//!
+//! Each reader says which keys its section knows, what each defaults to, and which
+//! values of the section contradict each other.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use crate::contradiction::{Claims, Transport};
+use crate::mistake::Mistakes;
+use crate::reader::{Found, Section, nearest};
+use crate::settings::{
+    Agent, Api, Appliance, Auth, Boot, Hardware, HardwareType, Http, Inspector, Limits, Panel,
+    Ramdisk, Tftp,
+};
+use crate::value;
+
+/// Port of the API when none is given: Ironic's.
+pub const API_PORT: u16 = 6385;
+/// Port of the inspector's API when none is given: ironic-inspector's.
+pub const INSPECTOR_PORT: u16 = 5050;
+/// Port of boot files and images when none is given: ours.
+pub const HTTP_PORT: u16 = 8080;
+/// Port of TFTP when none is given: RFC 1350.
+pub const TFTP_PORT: u16 = 69;
+/// Port of the web page when none is given: ours, usable without root.
+pub const PANEL_PORT: u16 = 8443;
+
+/// Longest addition to the kernel line: what x86 kernels keep of it.
+const KERNEL_ARGS_BYTES_MAX: usize = 2048;
+
+const STORE_MIB_DEFAULT: u32 = 64;
+
+pub(crate) fn appliance(root: &Section<'_>, mistakes: &mut Mistakes) -> Option<Appliance> {
+    let Some(section) = root.section("box", mistakes) else {
+        let sentence = "is missing: add a section [box] with data = \"DIRECTORY\"";
+        mistakes.missing(0, "box.data", sentence);
+        return None;
+    };
+    section.allow_only(&["data", "name", "store_mib"], mistakes);
+    let data = value::path(&section, "data", mistakes);
+    if !section.has("data") {
+        let sentence = "is missing: name the directory of store and cache";
+        mistakes.missing(section.at(), "box.data", sentence);
+    }
+    let name = value::host_name(&section, "name", mistakes);
+    let store_mib = section.number("store_mib", 4..=65_536, mistakes);
+    Some(Appliance {
+        data: data?,
+        name,
+        store_mib: store_mib.unwrap_or(STORE_MIB_DEFAULT),
+    })
+}
+
+/// Reads `listen` and claims its addresses; `default` stands in when the key is absent.
+fn listen(
+    section: &Section<'_>,
+    port: u16,
+    default: Option<Ipv4Addr>,
+    (transport, claims): (Transport, &mut Claims),
+    mistakes: &mut Mistakes,
+) -> Option<Vec<Found<SocketAddr>>> {
+    let addresses = match (section.has("listen"), default) {
+        (true, _) => value::listen(section, port, mistakes)?,
+        (false, Some(default)) => {
+            vec![Found {
+                value: SocketAddr::from((default, port)),
+                at: section.at(),
+            }]
+        }
+        (false, None) => {
+            let sentence = format!("is missing: say where, such as listen = \"0.0.0.0:{port}\"");
+            mistakes.missing(section.at(), &section.key("listen"), sentence);
+            return None;
+        }
+    };
+    for found in &addresses {
+        claims.listener(section.key("listen"), transport, found.value, found.at);
+    }
+    Some(addresses)
+}
+
+fn plain(addresses: Vec<Found<SocketAddr>>) -> Vec<SocketAddr> {
+    addresses.into_iter().map(|found| found.value).collect()
+}
+
+pub(crate) fn api(root: &Section<'_>, claims: &mut Claims, mistakes: &mut Mistakes) -> Option<Api> {
+    let section = root.section("api", mistakes)?;
+    let known = ["listen", "auth", "users", "allow_open", "public_url", "tls"];
+    section.allow_only(&known, mistakes);
+    let tcp = (Transport::Tcp, claims);
+    let addresses = listen(&section, API_PORT, Some(Ipv4Addr::LOCALHOST), tcp, mistakes);
+    let public_url = value::url(&section, "public_url", mistakes);
+    let tls = section.flag("tls", mistakes).is_some_and(|tls| tls.value);
+    let auth = auth(&section, addresses.as_deref().unwrap_or_default(), mistakes);
+    // The other way round is right behind a proxy that ends TLS.
+    if tls
+        && public_url
+            .as_ref()
+            .is_some_and(|url| url.starts_with("http:"))
+    {
+        let sentence = "starts with http: but api.tls is true: write https://";
+        mistakes.add(section.at_key("public_url"), "api.public_url", sentence);
+    }
+    Some(Api {
+        listen: plain(addresses?),
+        auth: auth?,
+        public_url,
+        tls,
+    })
+}
+
+fn auth(
+    section: &Section<'_>,
+    addresses: &[Found<SocketAddr>],
+    mistakes: &mut Mistakes,
+) -> Option<Auth> {
+    let users = value::path(section, "users", mistakes);
+    let allow_open = section
+        .flag("allow_open", mistakes)
+        .is_some_and(|open| open.value);
+    if section.has("auth") {
+        let text = section.text("auth", mistakes)?;
+        match text.value {
+            "none" => {}
+            "basic" => return basic(section, users, text.at, mistakes),
+            other => {
+                let sentence = format!("`{other}` is unknown: write \"none\" or \"basic\"");
+                mistakes.add(text.at, "api.auth", sentence);
+                return None;
+            }
+        }
+    }
+    if section.has("users") {
+        // Who wrote a list of users believes that it protects something.
+        let sentence = "is given but api.auth is \"none\": set api.auth = \"basic\" or remove it";
+        mistakes.add(section.at_key("users"), "api.users", sentence);
+    }
+    let open = addresses
+        .iter()
+        .find(|found| !found.value.ip().is_loopback());
+    if let Some(open) = open
+        && !allow_open
+    {
+        let sentence = format!(
+            "\"none\" leaves {} open to everybody: set api.auth = \"basic\", listen on 127.0.0.1, \
+             or set api.allow_open = true",
+            open.value
+        );
+        mistakes.add(section.at_key("auth"), "api.auth", sentence);
+    }
+    Some(Auth::None)
+}
+
+fn basic(
+    section: &Section<'_>,
+    users: Option<PathBuf>,
+    at: usize,
+    mistakes: &mut Mistakes,
+) -> Option<Auth> {
+    if !section.has("users") {
+        let sentence = "is missing: api.auth = \"basic\" needs the path of a file user:hash";
+        mistakes.missing(at, "api.users", sentence);
+    }
+    Some(Auth::Basic { users: users? })
+}
+
+pub(crate) fn inspector(
+    root: &Section<'_>,
+    claims: &mut Claims,
+    mistakes: &mut Mistakes,
+) -> Option<Inspector> {
+    let section = root.section("inspector", mistakes)?;
+    section.allow_only(&["listen"], mistakes);
+    let tcp = (Transport::Tcp, claims);
+    let addresses = listen(&section, INSPECTOR_PORT, None, tcp, mistakes)?;
+    Some(Inspector {
+        listen: plain(addresses),
+    })
+}
+
+pub(crate) fn http(
+    root: &Section<'_>,
+    claims: &mut Claims,
+    mistakes: &mut Mistakes,
+) -> Option<Http> {
+    let section = root.section("http", mistakes)?;
+    section.allow_only(&["listen", "public_url"], mistakes);
+    let public_url = value::url(&section, "public_url", mistakes);
+    let addresses = listen(
+        &section,
+        HTTP_PORT,
+        None,
+        (Transport::Tcp, claims),
+        mistakes,
+    )?;
+    Some(Http {
+        listen: plain(addresses),
+        public_url,
+    })
+}
+
+pub(crate) fn tftp(
+    root: &Section<'_>,
+    claims: &mut Claims,
+    mistakes: &mut Mistakes,
+) -> Option<Tftp> {
+    let section = root.section("tftp", mistakes)?;
+    section.allow_only(&["listen"], mistakes);
+    let addresses = listen(
+        &section,
+        TFTP_PORT,
+        None,
+        (Transport::Udp, claims),
+        mistakes,
+    )?;
+    Some(Tftp {
+        listen: plain(addresses),
+    })
+}
+
+pub(crate) fn panel(
+    root: &Section<'_>,
+    claims: &mut Claims,
+    mistakes: &mut Mistakes,
+) -> Option<Panel> {
+    let section = root.section("panel", mistakes)?;
+    section.allow_only(&["listen", "tls"], mistakes);
+    let tls = section.flag("tls", mistakes).is_none_or(|tls| tls.value);
+    let tcp = (Transport::Tcp, claims);
+    let addresses = listen(
+        &section,
+        PANEL_PORT,
+        Some(Ipv4Addr::LOCALHOST),
+        tcp,
+        mistakes,
+    )?;
+    Some(Panel {
+        listen: plain(addresses),
+        tls,
+    })
+}
+
+pub(crate) fn boot(root: &Section<'_>, mistakes: &mut Mistakes) -> Boot {
+    let mut boot = Boot::default();
+    let Some(section) = root.section("boot", mistakes) else {
+        return boot;
+    };
+    section.allow_only(
+        &["files", "loaders", "kernel", "ramdisk", "kernel_args"],
+        mistakes,
+    );
+    boot.files = value::path(&section, "files", mistakes);
+    if let Some(loaders) = value::path(&section, "loaders", mistakes) {
+        boot.loaders = loaders;
+    }
+    let kernel = value::path(&section, "kernel", mistakes);
+    let ramdisk = value::path(&section, "ramdisk", mistakes);
+    for (has, lacks) in [("kernel", "ramdisk"), ("ramdisk", "kernel")] {
+        if section.has(has) && !section.has(lacks) {
+            let sentence = format!("is given without boot.{lacks}: the agent needs both");
+            mistakes.missing(section.at_key(has), &section.key(has), sentence);
+        }
+    }
+    boot.ramdisk = kernel
+        .zip(ramdisk)
+        .map(|(kernel, ramdisk)| Ramdisk { kernel, ramdisk });
+    if let Some(args) = section.text_or_empty("kernel_args", mistakes) {
+        if args.value.len() > KERNEL_ARGS_BYTES_MAX || !args.value.is_ascii() {
+            let sentence = format!("must be ASCII and at most {KERNEL_ARGS_BYTES_MAX} bytes");
+            mistakes.add(args.at, "boot.kernel_args", sentence);
+        }
+        args.value.trim().clone_into(&mut boot.kernel_args);
+    }
+    boot
+}
+
+pub(crate) fn hardware(root: &Section<'_>, mistakes: &mut Mistakes) -> Hardware {
+    let Some(section) = root.section("hardware", mistakes) else {
+        return Hardware::default();
+    };
+    section.allow_only(&["types"], mistakes);
+    let names: Vec<&str> = HardwareType::ALL.iter().map(|known| known.name()).collect();
+    let mut types = Vec::new();
+    // The list may name each type once, so it is never longer than this.
+    let Some(texts) = section.texts("types", names.len() + 16, mistakes) else {
+        return Hardware::default();
+    };
+    for text in texts {
+        let known = HardwareType::ALL
+            .into_iter()
+            .find(|known| known.name() == text.value);
+        match known {
+            Some(known) if types.contains(&known) => {
+                let sentence = format!("`{}` is listed twice", text.value);
+                mistakes.add(text.at, "hardware.types", sentence);
+            }
+            Some(known) => types.push(known),
+            None => {
+                let meant = nearest(text.value, &names)
+                    .map_or(String::new(), |near| format!(" (did you mean `{near}`?)"));
+                let sentence = format!(
+                    "`{}` is not a hardware type{meant}; known so far: {}",
+                    text.value,
+                    names.join(", ")
+                );
+                mistakes.add(text.at, "hardware.types", sentence);
+            }
+        }
+    }
+    Hardware { types }
+}
+
+pub(crate) fn agent(root: &Section<'_>, mistakes: &mut Mistakes) -> Agent {
+    let default = Agent::default();
+    let Some(section) = root.section("agent", mistakes) else {
+        return default;
+    };
+    section.allow_only(&["heartbeat_timeout_s", "wait_s"], mistakes);
+    let timeout = section.number("heartbeat_timeout_s", 10..=86_400, mistakes);
+    let wait = section.number("wait_s", 10..=86_400, mistakes);
+    Agent {
+        heartbeat_timeout_s: timeout.unwrap_or(default.heartbeat_timeout_s),
+        wait_s: wait.unwrap_or(default.wait_s),
+    }
+}
+
+pub(crate) fn limits(root: &Section<'_>, mistakes: &mut Mistakes) -> Limits {
+    let default = Limits::default();
+    let Some(section) = root.section("limits", mistakes) else {
+        return default;
+    };
+    section.allow_only(&["connections_max", "transfers_max"], mistakes);
+    let connections = section.number("connections_max", 16..=65_536, mistakes);
+    let transfers = section.number("transfers_max", 1..=16_384, mistakes);
+    Limits {
+        connections_max: connections.unwrap_or(default.connections_max),
+        transfers_max: transfers.unwrap_or(default.transfers_max),
+    }
+}

@@ -1,0 +1,308 @@
+//! Checked settings: plain values that can be used without asking again.
+//!
+//! Nothing here remembers the file. A service that is off is `None` (or is not in
+//! the list), so no caller needs to know how it was switched off.
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::PathBuf;
+
+/// Everything a settings file says, defaults filled in.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Settings {
+    /// The box itself: `[box]`.
+    pub appliance: Appliance,
+    /// Ironic's REST API: `[api]`.
+    pub api: Option<Api>,
+    /// The inspector's API: `[inspector]`.
+    pub inspector: Option<Inspector>,
+    /// Boot files and images over HTTP: `[http]`.
+    pub http: Option<Http>,
+    /// Boot files over TFTP: `[tftp]`.
+    pub tftp: Option<Tftp>,
+    /// The web page: `[panel]`.
+    pub panel: Option<Panel>,
+    /// What nodes are booted with: `[boot]`.
+    pub boot: Boot,
+    /// Where addresses are handed out: every `[[dhcp]]` that is not off.
+    pub dhcp: Vec<Dhcp>,
+    /// Which kinds of service processors are driven: `[hardware]`.
+    pub hardware: Hardware,
+    /// How long agents may stay silent: `[agent]`.
+    pub agent: Agent,
+    /// Bounds an operator may move: `[limits]`.
+    pub limits: Limits,
+}
+
+/// The box itself.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Appliance {
+    /// Directory of the store and the image cache.
+    pub data: PathBuf,
+    /// Host name shown to people and put into certificates.
+    pub name: Option<String>,
+    /// Size of the store in MiB, reserved at first start.
+    pub store_mib: u32,
+}
+
+/// Who may use the API.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Auth {
+    /// Everybody who can reach it.
+    None,
+    /// HTTP basic authentication.
+    Basic {
+        /// File of lines `user:hash`, argon2 or bcrypt.
+        users: PathBuf,
+    },
+}
+
+/// Ironic's REST API.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Api {
+    /// Where it listens.
+    pub listen: Vec<SocketAddr>,
+    /// Who may use it.
+    pub auth: Auth,
+    /// Address under which nodes reach it, without a slash at the end.
+    pub public_url: Option<String>,
+    /// Whether it is served over TLS with a certificate of the box's own authority.
+    pub tls: bool,
+}
+
+/// The inspector's API.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Inspector {
+    /// Where it listens.
+    pub listen: Vec<SocketAddr>,
+}
+
+/// Boot files and images over HTTP.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Http {
+    /// Where it listens.
+    pub listen: Vec<SocketAddr>,
+    /// Address under which nodes reach it, without a slash at the end.
+    pub public_url: Option<String>,
+}
+
+/// Boot files over TFTP.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Tftp {
+    /// Where it listens.
+    pub listen: Vec<SocketAddr>,
+}
+
+/// The web page.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Panel {
+    /// Where it listens.
+    pub listen: Vec<SocketAddr>,
+    /// Whether it is served over TLS with a certificate of the box's own authority.
+    pub tls: bool,
+}
+
+/// What nodes are booted with.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Boot {
+    /// The operator's directory, served at the root by TFTP and under `/files/` by HTTP.
+    pub files: Option<PathBuf>,
+    /// Directory of the network boot loaders.
+    pub loaders: PathBuf,
+    /// Kernel and ramdisk of the agent; absent until the operator has them.
+    pub ramdisk: Option<Ramdisk>,
+    /// Added to the agent's kernel line.
+    pub kernel_args: String,
+}
+
+/// Kernel and ramdisk of the agent.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Ramdisk {
+    /// Path of the kernel.
+    pub kernel: PathBuf,
+    /// Path of the ramdisk.
+    pub ramdisk: PathBuf,
+}
+
+impl Default for Boot {
+    fn default() -> Self {
+        Boot {
+            files: None,
+            loaders: PathBuf::from("/usr/lib/ipxe"),
+            ramdisk: None,
+            kernel_args: String::new(),
+        }
+    }
+}
+
+/// Where DHCP requests arrive.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum DhcpDoor {
+    /// From nodes on a network interface of the box.
+    Interface(String),
+    /// From relays, on this address.
+    Relayed(SocketAddrV4),
+}
+
+/// Who gets an address.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum DhcpMode {
+    /// Nodes the box knows, nobody else.
+    Reservations,
+    /// Everybody who asks.
+    Server,
+}
+
+/// An IPv4 network.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Network {
+    /// Its first address.
+    pub address: Ipv4Addr,
+    /// Length of the prefix in bits.
+    pub prefix: u8,
+}
+
+impl Network {
+    /// The netmask of the prefix.
+    pub fn mask(self) -> Ipv4Addr {
+        Ipv4Addr::from(
+            u32::MAX
+                .checked_shl(32 - u32::from(self.prefix.min(32)))
+                .unwrap_or(0),
+        )
+    }
+
+    /// The address that reaches every host of the network.
+    pub fn broadcast(self) -> Ipv4Addr {
+        Ipv4Addr::from(u32::from(self.address) | !u32::from(self.mask()))
+    }
+
+    /// Whether an address lies in the network.
+    pub fn contains(self, address: Ipv4Addr) -> bool {
+        u32::from(address) & u32::from(self.mask()) == u32::from(self.address)
+    }
+}
+
+/// One place where addresses are handed out.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Dhcp {
+    /// Where requests arrive.
+    pub door: DhcpDoor,
+    /// Who gets an address.
+    pub mode: DhcpMode,
+    /// The network the addresses are of.
+    pub network: Network,
+    /// First address handed out.
+    pub first: Ipv4Addr,
+    /// Last address handed out.
+    pub last: Ipv4Addr,
+    /// The box's own address as these nodes see it.
+    pub server: Ipv4Addr,
+    /// Their way out, if there is one.
+    pub router: Option<Ipv4Addr>,
+    /// Their name servers.
+    pub dns: Vec<Ipv4Addr>,
+    /// How long an address is theirs.
+    pub lease_s: u32,
+}
+
+/// A kind of service processor the box can drive.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum HardwareType {
+    /// IPMI 2.0 over RMCP+.
+    Ipmi,
+}
+
+impl HardwareType {
+    /// Every hardware type that is built.
+    pub const ALL: [HardwareType; 1] = [HardwareType::Ipmi];
+
+    /// Ironic's name of it.
+    pub fn name(self) -> &'static str {
+        match self {
+            HardwareType::Ipmi => "ipmi",
+        }
+    }
+}
+
+/// Which kinds of service processors are driven.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Hardware {
+    /// Enabled types, each once, never empty.
+    pub types: Vec<HardwareType>,
+}
+
+impl Default for Hardware {
+    fn default() -> Self {
+        Hardware {
+            types: HardwareType::ALL.to_vec(),
+        }
+    }
+}
+
+/// How long agents may stay silent.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Agent {
+    /// Longest silence of an agent that has spoken before.
+    pub heartbeat_timeout_s: u32,
+    /// Longest wait for the first word of a node that was told to boot.
+    pub wait_s: u32,
+}
+
+impl Default for Agent {
+    fn default() -> Self {
+        Agent {
+            heartbeat_timeout_s: 300,
+            wait_s: 1800,
+        }
+    }
+}
+
+/// Bounds an operator may move.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Limits {
+    /// Most TCP connections open at once, all services together.
+    pub connections_max: u32,
+    /// Most TFTP transfers at once.
+    pub transfers_max: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            connections_max: 1024,
+            transfers_max: 256,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knows_mask_broadcast_and_members_of_a_network() {
+        let network = Network {
+            address: Ipv4Addr::new(10, 1, 2, 0),
+            prefix: 23,
+        };
+        assert_eq!(network.mask(), Ipv4Addr::new(255, 255, 254, 0));
+        assert_eq!(network.broadcast(), Ipv4Addr::new(10, 1, 3, 255));
+        assert!(network.contains(Ipv4Addr::new(10, 1, 3, 7)));
+        assert!(!network.contains(Ipv4Addr::new(10, 1, 4, 0)));
+    }
+
+    #[test]
+    fn a_prefix_of_zero_and_one_out_of_range_do_not_panic() {
+        let all = Network {
+            address: Ipv4Addr::UNSPECIFIED,
+            prefix: 0,
+        };
+        assert_eq!(all.mask(), Ipv4Addr::UNSPECIFIED);
+        assert!(all.contains(Ipv4Addr::BROADCAST));
+        let odd = Network {
+            address: Ipv4Addr::LOCALHOST,
+            prefix: 200,
+        };
+        assert_eq!(odd.mask(), Ipv4Addr::BROADCAST);
+    }
+}
