@@ -1,1 +1,18 @@
-//! The box's certificate authority and TLS set-up.
+//! The box's certificate authority and its TLS set-up.
+//!
+//! Decides what certificates of the box say (names, dates, serials, uses) and which
+//! TLS the doors speak. One provider, `ring`, is named everywhere: none is installed
+//! for the whole process. Refuses to know files and clocks: texts go in and out, and
+//! the time is an argument. Certificates follow RFC 5280, the handshake RFC 8446.
+
+mod authority;
+mod error;
+mod pin;
+mod tls;
+
+pub use crate::authority::{
+    Authority, BACKDATE_DAYS, CA_DAYS, CLOCK_FLOOR_UNIX_S, NAMES_MAX, SERVER_DAYS,
+};
+pub use crate::error::AuthorityError;
+pub use crate::pin::pinned_client_config;
+pub use crate::tls::{PEM_BYTES_MAX, server_config, trusting_client_config};

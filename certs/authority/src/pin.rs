@@ -1,0 +1,195 @@
+//! A client that accepts one certificate, byte for byte.
+//!
+//! The Ironic Python Agent makes its own certificate at boot and sends it with its
+//! heartbeat. It is signed ecdsa-with-SHA512, which `ring` does not verify, so it
+//! cannot be a root. It need not be one: whoever shows exactly these bytes and signs
+//! the handshake with their key is the agent that sent them. Names and dates in it are
+//! not looked at, since the node's clock may be wrong.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+
+use crate::AuthorityError;
+use crate::tls::{one_certificate, provider};
+
+/// TLS for a client that talks to the holder of exactly this certificate.
+pub fn pinned_client_config(pem: &str) -> Result<ClientConfig, AuthorityError> {
+    let provider = provider();
+    let verifier = Pinned {
+        certificate: one_certificate(pem)?,
+        algorithms: provider.signature_verification_algorithms,
+    };
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    // A resumed session would skip the comparison.
+    config.resumption = rustls::client::Resumption::disabled();
+    Ok(config)
+}
+
+#[derive(Debug)]
+struct Pinned {
+    certificate: CertificateDer<'static>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        if end_entity.as_ref() == self.certificate.as_ref() {
+            return Ok(ServerCertVerified::assertion());
+        }
+        Err(Error::InvalidCertificate(
+            CertificateError::ApplicationVerificationFailure,
+        ))
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, signature, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, signature, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::sign::{CertifiedKey, SingleCertAndKey};
+    use rustls::{ProtocolVersion, ServerConfig};
+
+    use super::*;
+    use crate::tls::private_key;
+    use crate::tls::tests::{NOW_UNIX_S, handshake};
+    use crate::{Authority, server_config, trusting_client_config};
+
+    /// As the stock agent makes it, by OpenSSL: curve P-384, signed ecdsa-with-SHA512.
+    const AGENT_PEM: &str = include_str!("../testdata/agent-p384-sha512.pem");
+    const AGENT_KEY: &str = include_str!("../testdata/agent-p384.key");
+
+    fn agent() -> ServerConfig {
+        server_config(AGENT_PEM, AGENT_KEY).unwrap()
+    }
+
+    fn stranger() -> ServerConfig {
+        let authority = Authority::create(NOW_UNIX_S, "stranger").unwrap();
+        let names = ["192.0.2.77".to_owned()];
+        let (chain, key) = authority
+            .server_certificate(&names, &[], NOW_UNIX_S)
+            .unwrap();
+        server_config(&chain, &key).unwrap()
+    }
+
+    #[test]
+    fn the_agents_own_certificate_is_accepted_under_any_name() {
+        for name in ["192.0.2.77", "127.0.0.1", "node.example"] {
+            let pair = handshake(pinned_client_config(AGENT_PEM).unwrap(), agent(), name).unwrap();
+            assert_eq!(
+                pair.client.protocol_version(),
+                Some(ProtocolVersion::TLSv1_3)
+            );
+        }
+    }
+
+    #[test]
+    fn tls_1_2_checks_the_signature_as_well() {
+        let key = provider()
+            .key_provider
+            .load_private_key(private_key(AGENT_KEY).unwrap());
+        let chain = vec![one_certificate(AGENT_PEM).unwrap()];
+        let certified = CertifiedKey::new(chain, key.unwrap());
+        let server = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&rustls::version::TLS12])
+            .unwrap()
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
+        let client = pinned_client_config(AGENT_PEM).unwrap();
+        let pair = handshake(client, server, "node.example").unwrap();
+        assert_eq!(
+            pair.client.protocol_version(),
+            Some(ProtocolVersion::TLSv1_2)
+        );
+    }
+
+    #[test]
+    fn a_stranger_is_refused() {
+        let client = pinned_client_config(AGENT_PEM).unwrap();
+        let error = handshake(client, stranger(), "192.0.2.77").err().unwrap();
+        let want = Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure);
+        assert_eq!(error, want);
+    }
+
+    /// The certificate is public: showing it proves nothing without its key.
+    #[test]
+    fn the_right_certificate_with_a_wrong_key_is_refused() {
+        let wrong = Authority::create(NOW_UNIX_S, "stranger").unwrap().key_pem();
+        let key = provider()
+            .key_provider
+            .load_private_key(private_key(&wrong).unwrap());
+        for versions in [&[&rustls::version::TLS13], &[&rustls::version::TLS12]] {
+            let chain = vec![one_certificate(AGENT_PEM).unwrap()];
+            let certified = CertifiedKey::new(chain, key.clone().unwrap());
+            let server = ServerConfig::builder_with_provider(provider())
+                .with_protocol_versions(versions)
+                .unwrap()
+                .with_no_client_auth()
+                .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
+            let client = pinned_client_config(AGENT_PEM).unwrap();
+            assert!(handshake(client, server, "192.0.2.77").is_err());
+        }
+    }
+
+    #[test]
+    fn a_certificate_of_the_box_can_be_pinned_too() {
+        let authority = Authority::create(NOW_UNIX_S, "rack 7").unwrap();
+        let names = ["node".to_owned()];
+        let (chain, key) = authority
+            .server_certificate(&names, &[], NOW_UNIX_S)
+            .unwrap();
+        let end = "-----END CERTIFICATE-----\n";
+        let leaf = &chain[..chain.find(end).unwrap() + end.len()];
+        let server = server_config(&chain, &key).unwrap();
+        handshake(pinned_client_config(leaf).unwrap(), server, "10.0.0.1").unwrap();
+    }
+
+    #[test]
+    fn text_that_is_no_single_certificate_cannot_be_pinned() {
+        for text in ["", "hello", AGENT_KEY, &format!("{AGENT_PEM}{AGENT_PEM}")] {
+            assert!(pinned_client_config(text).is_err());
+        }
+    }
+
+    /// Why the pin exists: as a root the same certificate is of no use.
+    #[test]
+    fn the_agents_certificate_does_not_work_as_a_root() {
+        let trusting = trusting_client_config(AGENT_PEM);
+        assert!(trusting.is_err() || handshake(trusting.unwrap(), agent(), "192.0.2.77").is_err());
+    }
+}
