@@ -11,6 +11,9 @@ use crate::{MacAddr, Node, NodeId, Note, Port, PortId, UnixMs};
 /// How many notes of each node are kept in memory.
 pub const TIMELINE_NOTES_MAX: usize = 200;
 
+/// What happened to a node, oldest first.
+pub type Timeline = Vector<Note>;
+
 /// How many unknown machines are remembered.
 pub const STRANGERS_MAX: usize = 1024;
 
@@ -39,7 +42,7 @@ pub struct NodeView {
     /// What is not on flash.
     pub live: Live,
     /// What happened, oldest first.
-    pub timeline: Vector<Note>,
+    pub timeline: Timeline,
 }
 
 /// What we know of a node from moment to moment and do not keep.

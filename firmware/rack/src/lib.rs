@@ -1,1 +1,241 @@
-//! The composition of all rooms into one machine.
+//! The composition: all rooms as one machine, `handle(now, input, outbox)`.
+//!
+//! The only crate that knows every room, and it knows no protocol constant.
+//! The shell gives it a batch of inputs, makes the changes in the [`Outbox`]
+//! durable, and only then lets the outputs out: nothing is promised before the
+//! record behind it is on flash. After each batch [`Rack::view`] is a snapshot
+//! for readers.
+
+mod agents;
+mod boot;
+mod bounds;
+mod durable;
+mod machine;
+mod orders;
+mod power;
+mod records;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::PathBuf;
+
+pub use bounds::{NODES_MAX, PORTS_MAX};
+pub use durable::make_durable;
+pub use machine::Rack;
+pub use trivet_agent::{Call, Method};
+pub use trivet_bmc_ipmi::Pace;
+pub use trivet_dhcp as dhcp;
+pub use trivet_dhcp::Destination;
+pub use trivet_node::Limits;
+pub use trivet_store::{Change, Records};
+
+use trivet_model::{Done, NodeId, Note, Order, Refusal};
+
+/// What the rack is told at start.
+#[derive(Clone)]
+pub struct Settings {
+    /// DHCP, if it is on.
+    pub dhcp: Option<trivet_dhcp::Settings>,
+    /// Where nodes reach the API, without a slash at the end.
+    pub api_url: String,
+    /// Where nodes reach boot files and images, without a slash at the end.
+    pub http_url: String,
+    /// The images of this box.
+    pub images: trivet_images::Catalogue,
+    /// Where things lie on disk.
+    pub files: Files,
+    /// What the operator adds to the agent's kernel line.
+    pub kernel_args: String,
+    /// Told to agents at lookup.
+    pub heartbeat_timeout_s: u64,
+    /// How long and how often jobs wait and try.
+    pub limits: Limits,
+    /// How a BMC is asked again.
+    pub pace: Pace,
+    /// Hardware types that are enabled.
+    pub hardware: Vec<String>,
+}
+
+/// Where files lie. A file that is not named is not served.
+#[derive(Clone, Debug, Default)]
+pub struct Files {
+    /// The agent's kernel.
+    pub kernel: Option<PathBuf>,
+    /// The agent's ramdisk.
+    pub ramdisk: Option<PathBuf>,
+    /// Images.
+    pub images: Option<PathBuf>,
+    /// Loaders.
+    pub loaders: Option<PathBuf>,
+    /// The operator's own.
+    pub operator: Option<PathBuf>,
+}
+
+/// Something that reached the box.
+#[derive(Debug)]
+pub enum Input {
+    /// The box has started: every node re-derives its orders.
+    Started,
+    /// A caller of the API wants something changed.
+    Order {
+        /// Comes back with the answer.
+        ticket: u64,
+        /// What.
+        order: Order,
+    },
+    /// A DHCP message.
+    Dhcp {
+        /// The box's own address on the interface it came by.
+        local: Ipv4Addr,
+        /// Who sent it.
+        source: SocketAddrV4,
+        /// The datagram's payload.
+        bytes: Vec<u8>,
+    },
+    /// A datagram from a BMC.
+    Bmc {
+        /// From where.
+        from: SocketAddr,
+        /// The payload.
+        bytes: Vec<u8>,
+    },
+    /// An agent answered a call, or did not.
+    AgentAnswered {
+        /// Of which node.
+        node: NodeId,
+        /// Which call.
+        call: u64,
+        /// Status and body, or what the connection said.
+        result: Result<(u16, Vec<u8>), String>,
+    },
+    /// Somebody asks for a file.
+    FileAsked {
+        /// Comes back with the answer.
+        ticket: u64,
+        /// By which door.
+        door: Door,
+        /// Who asks.
+        peer: IpAddr,
+        /// The path as it came.
+        path: String,
+    },
+    /// A file that was granted goes out.
+    FileSent {
+        /// To whom.
+        peer: IpAddr,
+        /// By which door.
+        door: Door,
+        /// The path as it came.
+        path: String,
+        /// Bytes so far.
+        sent: u64,
+        /// Bytes in all.
+        size: u64,
+        /// No more will follow.
+        ended: bool,
+    },
+    /// Time has passed: [`Rack::deadline`] may be due.
+    Tick,
+}
+
+/// How a file leaves the box.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Door {
+    /// By TFTP.
+    Tftp,
+    /// By HTTP.
+    Http,
+}
+
+impl Door {
+    /// The protocol's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tftp => "TFTP",
+            Self::Http => "HTTP",
+        }
+    }
+}
+
+/// Something that must leave the box, after the batch's changes are durable.
+#[derive(Debug)]
+pub enum Output {
+    /// The answer to [`Input::Order`].
+    Reply {
+        /// The order's.
+        ticket: u64,
+        /// How it went.
+        result: Result<Done, Refusal>,
+    },
+    /// The answer to [`Input::FileAsked`].
+    File {
+        /// The question's.
+        ticket: u64,
+        /// What to send; none where there is no such file.
+        grant: Option<Grant>,
+    },
+    /// A DHCP message to send.
+    Dhcp {
+        /// From this address of ours.
+        local: Ipv4Addr,
+        /// Whom it answers.
+        source: SocketAddrV4,
+        /// Where to.
+        to: Destination,
+        /// The payload.
+        bytes: Vec<u8>,
+    },
+    /// A datagram to a BMC.
+    Bmc {
+        /// Where to.
+        to: SocketAddr,
+        /// The payload.
+        bytes: Vec<u8>,
+    },
+    /// A call to an agent. It is always answered by [`Input::AgentAnswered`].
+    CallAgent {
+        /// Of which node.
+        node: NodeId,
+        /// Which call.
+        call: u64,
+        /// Where the agent listens.
+        url: String,
+        /// Its certificate, the only one to trust.
+        verify_ca: Option<String>,
+        /// What to ask.
+        request: Call,
+    },
+    /// Something happened: log it.
+    Note {
+        /// What.
+        note: Note,
+        /// How to call the node, if it concerns one.
+        label: Option<String>,
+    },
+}
+
+/// What to send.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Grant {
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// The first of these files that exists, below the directory it is named with.
+    File(Vec<Below>),
+}
+
+/// A file and the directory it must not leave.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Below {
+    /// The directory; symbolic links may not lead out of it.
+    pub root: PathBuf,
+    /// The file.
+    pub file: PathBuf,
+}
+
+/// What a batch of inputs leaves to do: first the changes, then the outputs.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    /// To be made durable, all or none.
+    pub changes: Vec<Change>,
+    /// To be let out after that, in this order.
+    pub outputs: Vec<Output>,
+}

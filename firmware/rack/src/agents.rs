@@ -1,0 +1,207 @@
+//! Agents: lookup, heartbeat, inspection data, and calls to them.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use trivet_model::order::{Beat, Found};
+use trivet_model::secret::{MASK, masked};
+use trivet_model::{
+    AgentError, AgentOrder, AgentSession, Done, MacAddr, NodeId, NoteKind, Now, ProvisionState,
+    Refusal, RefusalKind,
+};
+use trivet_node::Event;
+
+use crate::{Output, Rack};
+
+impl Rack {
+    /// One message for every reason, as Ironic has it: a stranger learns nothing.
+    fn nothing_found() -> Refusal {
+        Refusal::new(RefusalKind::NotFound, "Resource could not be found.")
+    }
+
+    pub(crate) fn lookup(
+        &mut self,
+        now: Now,
+        addresses: &[MacAddr],
+        node: Option<NodeId>,
+    ) -> Result<Done, Refusal> {
+        let id = match node {
+            Some(id) => id,
+            None => self.only_owner(addresses).ok_or_else(Self::nothing_found)?,
+        };
+        let mut node = self.known(id).map_err(|_| Self::nothing_found())?;
+        if !node.provision_state.allows_lookup() || !trivet_node::boots_agent(&node) {
+            return Err(Self::nothing_found());
+        }
+        let mut agent_token = MASK.to_owned();
+        if node.agent.is_none() {
+            // Handed out in clear once per boot; durable before it leaves.
+            let token = trivet_certs_enrol::mint(&mut *self.entropy);
+            node.agent = Some(AgentSession {
+                token: token.clone(),
+                url: None,
+                verify_ca: None,
+                version: None,
+            });
+            agent_token = token;
+            self.book.put_node(now, node.clone());
+            self.note(now, Some(id), NoteKind::AgentLookedUp);
+        }
+        self.events.push_back((id, Event::SignOfLife));
+        Ok(Done::Found(Box::new(Found {
+            node: id,
+            properties: node.properties,
+            instance_info: masked(&node.instance_info),
+            driver_internal_info: masked(&node.driver_internal_info),
+            agent_token,
+            heartbeat_timeout_s: self.settings.heartbeat_timeout_s,
+        })))
+    }
+
+    /// The one node that has any of these addresses.
+    fn only_owner(&self, addresses: &[MacAddr]) -> Option<NodeId> {
+        let owners: BTreeSet<_> = addresses
+            .iter()
+            .filter_map(|mac| self.book.node_of_mac(*mac))
+            .collect();
+        if owners.len() == 1 {
+            owners.into_iter().next()
+        } else {
+            None
+        }
+    }
+
+    pub(crate) fn heartbeat(&mut self, now: Now, id: NodeId, beat: Beat) -> Result<(), Refusal> {
+        let mut node = self.known(id)?;
+        let Some(session) = &mut node.agent else {
+            return Err(self.refuse_caller(now, id, "no agent was let in for this boot"));
+        };
+        if !trivet_certs_enrol::matches(&session.token, beat.agent_token.as_deref()) {
+            return Err(self.refuse_caller(now, id, "agent_token is missing or wrong"));
+        }
+        if session
+            .url
+            .as_ref()
+            .is_some_and(|url| *url != beat.callback_url)
+        {
+            return Err(self.refuse_caller(now, id, "callback_url differs from the recorded one"));
+        }
+        if session.url.is_some() && session.verify_ca != beat.agent_verify_ca {
+            return Err(self.refuse_caller(
+                now,
+                id,
+                "agent_verify_ca differs from the recorded one",
+            ));
+        }
+        if session.url.is_none() {
+            let version = beat.agent_version.clone().unwrap_or_default();
+            session.url = Some(beat.callback_url);
+            session.verify_ca = beat.agent_verify_ca;
+            session.version = beat.agent_version;
+            self.book.put_node(now, node.clone());
+            self.note(now, Some(id), NoteKind::AgentReady { version });
+        }
+        // A beat that changes nothing ends here: a memory write, never a flash write.
+        self.book
+            .change_view(id, |view| view.live.beat_at = Some(now.wall));
+        if node.provision_state.is_waiting() {
+            self.events.push_back((id, Event::Beat));
+        }
+        Ok(())
+    }
+
+    fn refuse_caller(&mut self, now: Now, id: NodeId, why: &'static str) -> Refusal {
+        self.note(now, Some(id), NoteKind::CallerRefused { why });
+        Refusal::new(
+            RefusalKind::Invalid,
+            format!("Heartbeat for node {id} refused: {why}."),
+        )
+    }
+
+    pub(crate) fn inventory(&mut self, document: Value) -> Result<Done, Refusal> {
+        let findings = trivet_inspect::read(&document)
+            .map_err(|problem| Refusal::new(RefusalKind::Invalid, problem.to_string()))?;
+        let id = self
+            .only_owner(&findings.macs)
+            .ok_or_else(Self::nothing_found)?;
+        let node = self.known(id)?;
+        // Data are taken only for a node that is being inspected.
+        if node.provision_state != ProvisionState::InspectWait {
+            return Err(Self::nothing_found());
+        }
+        let event = Event::Inspected {
+            properties: findings.properties,
+            inventory: findings.kept,
+        };
+        self.events.push_back((id, event));
+        Ok(Done::Inspected(id))
+    }
+
+    pub(crate) fn call_agent(&mut self, id: NodeId, order: AgentOrder) {
+        let Some(node) = self.book.node(id).cloned() else {
+            return;
+        };
+        let ports = self.book.ports_of(id);
+        let waits = self.waits.entry(id).or_default();
+        if order == AgentOrder::Look && waits.call.is_some() {
+            return;
+        }
+        let Some(session) = &node.agent else {
+            let error = AgentError::TokenRefused;
+            self.events.push_back((id, Event::Agent(order, Err(error))));
+            return;
+        };
+        match (trivet_agent::call(&node, &ports, &order), &session.url) {
+            (Ok(request), Some(url)) => {
+                self.calls += 1;
+                waits.call = Some((self.calls, order));
+                self.outputs.push(Output::CallAgent {
+                    node: id,
+                    call: self.calls,
+                    url: url.clone(),
+                    verify_ca: session.verify_ca.clone(),
+                    request,
+                });
+            }
+            (Err(error), _) => {
+                let said = error.to_string();
+                self.events
+                    .push_back((id, Event::Agent(order, Err(AgentError::Refused { said }))));
+            }
+            (_, None) => {
+                let error = AgentError::Unreachable {
+                    url: "its address".to_owned(),
+                    said: "it has not told where it listens".to_owned(),
+                };
+                self.events.push_back((id, Event::Agent(order, Err(error))));
+            }
+        }
+    }
+
+    pub(crate) fn agent_answered(
+        &mut self,
+        id: NodeId,
+        call: u64,
+        result: Result<(u16, Vec<u8>), String>,
+    ) {
+        let Some(waits) = self.waits.get_mut(&id) else {
+            return;
+        };
+        // An answer to a call that a later one replaced means nothing any more.
+        let Some((_, order)) = waits.call.take_if(|(number, _)| *number == call) else {
+            return;
+        };
+        let answer = match result {
+            Ok((status, body)) => trivet_agent::answer(&order, status, &body),
+            Err(said) => {
+                let node = self.book.node(id);
+                let url = node.and_then(|node| node.agent.as_ref()?.url.clone());
+                Err(AgentError::Unreachable {
+                    url: url.unwrap_or_default(),
+                    said,
+                })
+            }
+        };
+        self.events.push_back((id, Event::Agent(order, answer)));
+    }
+}

@@ -1,0 +1,197 @@
+//! Booting: addresses and files for machines, and what that tells of them.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::path::PathBuf;
+
+use trivet_dhcp::{Arrival, LeaseChange};
+use trivet_httpboot::{AgentBoot, Route};
+use trivet_model::view::Stranger;
+use trivet_model::{BootPlan, JobKind, MacAddr, Node, NodeId, NoteKind, Now, ProvisionState};
+use trivet_node::Event;
+
+use crate::{Below, Door, Grant, Output, Rack};
+
+impl Rack {
+    pub(crate) fn dhcp_heard(
+        &mut self,
+        now: Now,
+        local: Ipv4Addr,
+        source: SocketAddrV4,
+        bytes: &[u8],
+    ) {
+        let Some(dhcp) = &mut self.dhcp else { return };
+        let macs = &self.book.view.macs;
+        let arrival = Arrival { local, source };
+        let outcome = dhcp.handle(now.tick, bytes, arrival, |mac| macs.contains_key(&mac));
+        self.lease_changes(now, outcome.changes);
+        if let Some(client) = outcome.seen {
+            let mac = client.mac;
+            match self.book.node_of_mac(mac) {
+                Some(node) => self.events.push_back((node, Event::SignOfLife)),
+                None => {
+                    if self.book.stranger(Stranger {
+                        seen_at: now.wall,
+                        client,
+                    }) {
+                        self.note(now, None, NoteKind::StrangerSeen { mac });
+                    }
+                }
+            }
+        }
+        if let Some(reply) = outcome.reply {
+            self.outputs.push(Output::Dhcp {
+                local,
+                source,
+                to: reply.to,
+                bytes: reply.bytes,
+            });
+        }
+    }
+
+    /// Addresses whose time is over are free again.
+    pub(crate) fn expire_leases(&mut self, now: Now) {
+        if let Some(dhcp) = &mut self.dhcp
+            && dhcp.deadline().is_some_and(|at| at <= now.tick)
+        {
+            let changes = dhcp.expire(now.tick);
+            self.lease_changes(now, changes);
+        }
+    }
+
+    fn lease_changes(&mut self, now: Now, changes: Vec<LeaseChange>) {
+        for change in changes {
+            match change {
+                LeaseChange::Granted(lease) => {
+                    self.book.put_lease(lease);
+                    let node = self.book.node_of_mac(lease.mac);
+                    let kind = NoteKind::LeaseGranted {
+                        mac: lease.mac,
+                        address: lease.address,
+                    };
+                    self.note(now, node, kind);
+                }
+                LeaseChange::Released(lease) => self.book.remove_lease(lease.mac),
+            }
+        }
+    }
+
+    pub(crate) fn file_asked(
+        &mut self,
+        _now: Now,
+        door: Door,
+        peer: IpAddr,
+        path: &str,
+    ) -> Option<Grant> {
+        let route = match door {
+            Door::Tftp => trivet_httpboot::tftp(path)?,
+            Door::Http => trivet_httpboot::http(path)?,
+        };
+        if let Some(id) = self.node_of_peer(peer) {
+            self.events.push_back((id, Event::SignOfLife));
+        }
+        let files = &self.settings.files;
+        match route {
+            Route::Script(mac) => Some(Grant::Bytes(self.script(mac).into_bytes())),
+            Route::Kernel => files.kernel.clone().map(alone),
+            Route::Ramdisk => files.ramdisk.clone().map(alone),
+            Route::Image(name) => {
+                self.settings.images.find(&name)?;
+                let root = files.images.clone()?;
+                Some(Grant::File(vec![Below {
+                    file: root.join(name),
+                    root,
+                }]))
+            }
+            Route::File(relative) => {
+                let loaders = match door {
+                    Door::Tftp => files.loaders.as_ref(),
+                    Door::Http => None,
+                };
+                let places = files.operator.iter().chain(loaders);
+                let candidates: Vec<_> = places
+                    .map(|root| Below {
+                        root: root.clone(),
+                        file: relative
+                            .segments()
+                            .fold(root.clone(), |path, part| path.join(part)),
+                    })
+                    .collect();
+                (!candidates.is_empty()).then_some(Grant::File(candidates))
+            }
+        }
+    }
+
+    fn script(&self, mac: MacAddr) -> String {
+        let node = self.book.node_of_mac(mac).and_then(|id| self.book.node(id));
+        let plan = node.map_or(BootPlan::Wait, |node| plan(node));
+        let inspect = node
+            .and_then(|node| node.job.as_ref())
+            .is_some_and(|job| job.kind == JobKind::Inspect);
+        let boot = AgentBoot {
+            http_url: &self.settings.http_url,
+            api_url: &self.settings.api_url,
+            inspect,
+            kernel_args: &self.settings.kernel_args,
+        };
+        trivet_httpboot::script(mac, plan, &boot)
+    }
+
+    pub(crate) fn file_sent(
+        &mut self,
+        now: Now,
+        peer: IpAddr,
+        door: Door,
+        path: String,
+        (sent, size): (u64, u64),
+        ended: bool,
+    ) {
+        let Some(id) = self.node_of_peer(peer) else {
+            return;
+        };
+        self.book.change_view(id, |view| {
+            view.live.transfer = (!ended).then_some((sent, size));
+            view.live.transfer_path = (!ended).then(|| path.clone());
+        });
+        if ended {
+            let kind = NoteKind::FileSent {
+                by: door.name(),
+                path,
+                sent,
+                size,
+            };
+            self.note(now, Some(id), kind);
+        }
+    }
+
+    /// The node that has leased this address.
+    fn node_of_peer(&self, peer: IpAddr) -> Option<NodeId> {
+        let IpAddr::V4(address) = peer else {
+            return None;
+        };
+        let mac = self.book.holder(address)?;
+        self.book.node_of_mac(mac)
+    }
+}
+
+/// What a machine boots into, by where its node is.
+fn plan(node: &Node) -> BootPlan {
+    if trivet_node::boots_agent(node) {
+        return BootPlan::Agent;
+    }
+    let has_instance = node.provision_state == ProvisionState::Active
+        || node
+            .job
+            .as_ref()
+            .is_some_and(|job| job.kind == JobKind::Deploy);
+    if has_instance {
+        BootPlan::Disk
+    } else {
+        BootPlan::Wait
+    }
+}
+
+/// A file that the settings name itself.
+fn alone(file: PathBuf) -> Grant {
+    let root = file.parent().map(PathBuf::from).unwrap_or_default();
+    Grant::File(vec![Below { root, file }])
+}

@@ -1,0 +1,224 @@
+//! The machine: who gets which input, and what follows from a node's step.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use trivet_model::{AgentOrder, Entropy, NodeId, NoteKind, Now, PowerOrder, Tick, View};
+use trivet_node::{Action, Event};
+use trivet_store::Records;
+
+use crate::power::Lines;
+use crate::records::Book;
+use crate::{Input, Outbox, Output, Settings};
+
+/// All rooms as one machine. One thread owns it; it never waits.
+pub struct Rack {
+    pub(crate) settings: Settings,
+    pub(crate) entropy: Box<dyn Entropy + Send>,
+    pub(crate) book: Book,
+    pub(crate) dhcp: Option<trivet_dhcp::Server>,
+    pub(crate) lines: Lines,
+    /// What each node waits for, apart from its record.
+    pub(crate) waits: BTreeMap<NodeId, Waits>,
+    /// Wake-ups, earliest first.
+    wakes: BTreeSet<(Tick, NodeId)>,
+    /// Steps that follow from this input, in order.
+    pub(crate) events: VecDeque<(NodeId, Event)>,
+    pub(crate) outputs: Vec<Output>,
+    pub(crate) calls: u64,
+}
+
+/// What is under way for one node and not on flash.
+#[derive(Default)]
+pub(crate) struct Waits {
+    wake: Option<Tick>,
+    /// The call to the agent that is out, and its number.
+    pub(crate) call: Option<(u64, AgentOrder)>,
+    /// How often an operator's power order was looked after.
+    pub(crate) power_polls: u32,
+}
+
+impl Rack {
+    /// The machine with the records that flash held. The shell must send
+    /// [`Input::Started`] first.
+    pub fn new(settings: Settings, entropy: Box<dyn Entropy + Send>, records: Records) -> Self {
+        Self {
+            dhcp: settings.dhcp.clone().map(trivet_dhcp::Server::new),
+            lines: Lines::new(settings.pace),
+            settings,
+            entropy,
+            book: Book::restore(records),
+            waits: BTreeMap::new(),
+            wakes: BTreeSet::new(),
+            events: VecDeque::new(),
+            outputs: Vec::new(),
+            calls: 0,
+        }
+    }
+
+    /// A snapshot for readers. Costs the same however many nodes there are.
+    pub fn view(&self) -> View {
+        self.book.view.clone()
+    }
+
+    /// When [`Input::Tick`] is due next.
+    pub fn deadline(&self) -> Option<Tick> {
+        let wake = self.wakes.first().map(|(at, _)| *at);
+        let leases = self.dhcp.as_ref().and_then(trivet_dhcp::Server::deadline);
+        wake.into_iter()
+            .chain(self.lines.deadline())
+            .chain(leases)
+            .min()
+    }
+
+    /// Takes one input through all rooms. The outbox collects over a batch.
+    pub fn handle(&mut self, now: Now, input: Input, outbox: &mut Outbox) {
+        match input {
+            Input::Started => self.started(now),
+            Input::Order { ticket, order } => {
+                let result = self.order(now, order);
+                self.settle(now);
+                self.outputs.push(Output::Reply { ticket, result });
+            }
+            Input::Dhcp {
+                local,
+                source,
+                bytes,
+            } => self.dhcp_heard(now, local, source, &bytes),
+            Input::Bmc { from, bytes } => {
+                self.lines
+                    .datagram(now.tick, from, &bytes, &mut *self.entropy);
+            }
+            Input::AgentAnswered { node, call, result } => self.agent_answered(node, call, result),
+            Input::FileAsked {
+                ticket,
+                door,
+                peer,
+                path,
+            } => {
+                let grant = self.file_asked(now, door, peer, &path);
+                self.outputs.push(Output::File { ticket, grant });
+            }
+            Input::FileSent {
+                peer,
+                door,
+                path,
+                sent,
+                size,
+                ended,
+            } => {
+                self.file_sent(now, peer, door, path, (sent, size), ended);
+            }
+            Input::Tick => self.tick(now),
+        }
+        self.settle(now);
+        outbox.outputs.append(&mut self.outputs);
+    }
+
+    /// Ends a batch: what must be durable before the outputs may leave.
+    pub fn take_changes(&mut self, outbox: &mut Outbox) {
+        outbox.changes.append(&mut self.book.take_changes());
+    }
+
+    fn started(&mut self, now: Now) {
+        if let Some(dhcp) = &mut self.dhcp {
+            for lease in self.book.leases.values() {
+                dhcp.restore(now.tick, *lease);
+            }
+        }
+        let ids: Vec<_> = self.book.view.nodes.keys().copied().collect();
+        for id in ids {
+            self.events.push_back((id, Event::Restarted));
+            self.restart_power(now, id);
+        }
+    }
+
+    fn tick(&mut self, now: Now) {
+        while let Some(&(at, id)) = self.wakes.first()
+            && at <= now.tick
+        {
+            self.wakes.pop_first();
+            if let Some(waits) = self.waits.get_mut(&id) {
+                waits.wake = None;
+            }
+            if self.book.node(id).is_some_and(|node| node.job.is_some()) {
+                self.events.push_back((id, Event::Woke));
+            } else {
+                self.look_at_power(now, id);
+            }
+        }
+        self.lines.tick(now.tick, &mut *self.entropy);
+        self.expire_leases(now);
+    }
+
+    /// Carries out what follows, until nothing does.
+    pub(crate) fn settle(&mut self, now: Now) {
+        loop {
+            while let Some((id, event)) = self.events.pop_front() {
+                self.step(now, id, event);
+            }
+            while let Some((id, order, answer)) = self.lines.answer() {
+                self.bmc_answered(now, id, order, answer);
+            }
+            if self.events.is_empty() {
+                break;
+            }
+        }
+        while let Some((to, bytes)) = self.lines.transmit() {
+            self.outputs.push(Output::Bmc { to, bytes });
+        }
+    }
+
+    fn step(&mut self, now: Now, id: NodeId, event: Event) {
+        let Some(before) = self.book.node(id).cloned() else {
+            return;
+        };
+        let (after, actions) =
+            trivet_node::step(now, &self.settings.limits, (*before).clone(), event);
+        if after != *before {
+            self.book.put_node(now, after);
+        }
+        self.carry_out(now, id, actions);
+    }
+
+    pub(crate) fn carry_out(&mut self, now: Now, id: NodeId, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Power(order) => self.order_power(now, id, order),
+                Action::Agent(order) => self.call_agent(id, order),
+                Action::WakeAfter(ms) => self.wake_after(now, id, ms),
+                Action::Note(kind) => self.note(now, Some(id), kind),
+            }
+        }
+    }
+
+    pub(crate) fn order_power(&mut self, now: Now, id: NodeId, order: PowerOrder) {
+        let Some(node) = self.book.node(id).cloned() else {
+            return;
+        };
+        let given = self.lines.order(now.tick, &node, order, &mut *self.entropy);
+        if let Err(error) = given {
+            self.bmc_answered(now, id, order, Err(error));
+        }
+    }
+
+    pub(crate) fn wake_after(&mut self, now: Now, id: NodeId, ms: u64) {
+        let waits = self.waits.entry(id).or_default();
+        let at = now.tick.after_ms(ms);
+        if let Some(old) = waits.wake.replace(at) {
+            self.wakes.remove(&(old, id));
+        }
+        self.wakes.insert((at, id));
+    }
+
+    pub(crate) fn forget(&mut self, id: NodeId) {
+        if let Some(wake) = self.waits.remove(&id).and_then(|waits| waits.wake) {
+            self.wakes.remove(&(wake, id));
+        }
+        self.lines.forget(id);
+    }
+
+    pub(crate) fn note(&mut self, now: Now, id: Option<NodeId>, kind: NoteKind) {
+        let output = self.book.note(now, id, kind);
+        self.outputs.push(output);
+    }
+}

@@ -1,0 +1,299 @@
+//! Orders of callers of the API: carried out, or refused with nothing changed.
+
+use serde_json::Value;
+use trivet_model::order::VerbArgs;
+use trivet_model::{
+    Done, Node, NodeId, Now, Order, Port, PortId, PowerOrder, ProvisionState, Refusal, RefusalKind,
+    Verb,
+};
+
+use crate::Rack;
+use crate::bounds::{NODES_MAX, PORTS_MAX};
+
+impl Rack {
+    pub(crate) fn order(&mut self, now: Now, order: Order) -> Result<Done, Refusal> {
+        match order {
+            Order::CreateNode(node) => self.create_node(now, *node),
+            Order::ReplaceNode { node, based_on } => self.replace_node(now, *node, based_on),
+            Order::DeleteNode(id) => self.delete_node(id),
+            Order::CreatePort(port) => self.create_port(now, *port),
+            Order::ReplacePort { port, based_on } => self.replace_port(now, *port, based_on),
+            Order::DeletePort(id) => self.delete_port(id),
+            Order::Provision { node, verb, args } => self.provision(now, node, verb, args),
+            Order::Power { node, want } => {
+                let node = self.known(node)?;
+                self.power_wanted(now, node, want)
+            }
+            Order::SetBoot {
+                node,
+                device,
+                persistent,
+            } => {
+                let node = self.known(node)?;
+                let order = PowerOrder::SetBoot {
+                    device,
+                    persistent,
+                    efi: false,
+                };
+                self.order_power(now, node.id, order);
+                Ok(())
+            }
+            Order::Maintenance { node, on, reason } => self.maintenance(now, node, on, reason),
+            Order::Lookup { addresses, node } => return self.lookup(now, &addresses, node),
+            Order::Heartbeat { node, beat } => self.heartbeat(now, node, beat),
+            Order::Inventory { document } => return self.inventory(document),
+        }
+        .map(|()| Done::Kept)
+    }
+
+    pub(crate) fn known(&self, id: NodeId) -> Result<Node, Refusal> {
+        self.book
+            .node(id)
+            .map(|node| (**node).clone())
+            .ok_or_else(|| {
+                Refusal::new(
+                    RefusalKind::NotFound,
+                    format!("Node {id} could not be found."),
+                )
+            })
+    }
+
+    fn create_node(&mut self, now: Now, mut node: Node) -> Result<(), Refusal> {
+        if self.book.view.nodes.len() >= NODES_MAX {
+            let sentence = format!("This box holds {NODES_MAX} nodes and no more; remove some.");
+            return Err(Refusal::new(RefusalKind::Unavailable, sentence));
+        }
+        if self.book.node(node.id).is_some() {
+            return Err(conflict(format!(
+                "A node with UUID {} already exists.",
+                node.id
+            )));
+        }
+        self.check_names(&node)?;
+        node.serial = self.book.next_serial();
+        node.revision = 0;
+        self.book.put_node(
+            now,
+            Node {
+                updated_at: None,
+                ..node
+            },
+        );
+        Ok(())
+    }
+
+    /// Names and instances are unique, hardware types are enabled.
+    fn check_names(&self, node: &Node) -> Result<(), Refusal> {
+        if !self.settings.hardware.contains(&node.driver) {
+            return Err(Refusal::new(
+                RefusalKind::Invalid,
+                format!(
+                    "No hardware type {} is enabled; enabled: {}.",
+                    node.driver,
+                    self.settings.hardware.join(", ")
+                ),
+            ));
+        }
+        if let Some(name) = &node.name
+            && self
+                .book
+                .view
+                .names
+                .get(name)
+                .is_some_and(|owner| *owner != node.id)
+        {
+            return Err(conflict(format!("A node with name {name} already exists.")));
+        }
+        Ok(())
+    }
+
+    fn replace_node(&mut self, now: Now, node: Node, based_on: u64) -> Result<(), Refusal> {
+        let old = self.known(node.id)?;
+        if old.revision != based_on {
+            let sentence = format!("Node {} changed meanwhile; read it again.", node.id);
+            return Err(Refusal::new(RefusalKind::Stale, sentence));
+        }
+        self.check_names(&node)?;
+        if node != old {
+            self.book.put_node(now, node);
+        }
+        Ok(())
+    }
+
+    fn delete_node(&mut self, id: NodeId) -> Result<(), Refusal> {
+        let node = self.known(id)?;
+        let free = matches!(
+            node.provision_state,
+            ProvisionState::Enroll
+                | ProvisionState::Manageable
+                | ProvisionState::Available
+                | ProvisionState::AdoptFail
+        );
+        if !node.maintenance && (!free || node.instance_uuid.is_some()) {
+            return Err(conflict(format!(
+                "Node {id} can not be deleted while it is in state \"{}\" or has an instance; \
+                 undeploy it, or set maintenance first.",
+                node.provision_state
+            )));
+        }
+        self.book.remove_node(id);
+        self.forget(id);
+        Ok(())
+    }
+
+    fn create_port(&mut self, now: Now, mut port: Port) -> Result<(), Refusal> {
+        if self.book.view.ports.len() >= PORTS_MAX {
+            let sentence = format!("This box holds {PORTS_MAX} ports and no more; remove some.");
+            return Err(Refusal::new(RefusalKind::Unavailable, sentence));
+        }
+        if self.book.view.ports.contains_key(&port.id) {
+            return Err(conflict(format!(
+                "A port with UUID {} already exists.",
+                port.id
+            )));
+        }
+        self.check_port(&port)?;
+        port.serial = self.book.next_serial();
+        port.revision = 0;
+        self.book.put_port(now, port);
+        Ok(())
+    }
+
+    fn check_port(&self, port: &Port) -> Result<(), Refusal> {
+        if self.book.node(port.node).is_none() {
+            let sentence = format!("Node {} could not be found.", port.node);
+            return Err(Refusal::new(RefusalKind::Invalid, sentence));
+        }
+        match self.book.view.macs.get(&port.address) {
+            Some(owner) if *owner != port.id => Err(conflict(format!(
+                "A port with MAC address {} already exists.",
+                port.address
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn replace_port(&mut self, now: Now, port: Port, based_on: u64) -> Result<(), Refusal> {
+        let old = self
+            .book
+            .view
+            .ports
+            .get(&port.id)
+            .ok_or_else(|| no_port(port.id))?;
+        if old.revision != based_on {
+            let sentence = format!("Port {} changed meanwhile; read it again.", port.id);
+            return Err(Refusal::new(RefusalKind::Stale, sentence));
+        }
+        if **old != port {
+            self.check_port(&port)?;
+            self.book.put_port(now, port);
+        }
+        Ok(())
+    }
+
+    fn delete_port(&mut self, id: PortId) -> Result<(), Refusal> {
+        let port = self.book.view.ports.get(&id).ok_or_else(|| no_port(id))?;
+        let busy = self
+            .book
+            .node(port.node)
+            .is_some_and(|node| node.job.is_some());
+        if busy {
+            return Err(conflict(format!(
+                "Port {id} belongs to node {}, which is busy; wait until it is done.",
+                port.node
+            )));
+        }
+        self.book.remove_port(id);
+        Ok(())
+    }
+
+    fn provision(
+        &mut self,
+        now: Now,
+        id: NodeId,
+        verb: Verb,
+        mut args: VerbArgs,
+    ) -> Result<(), Refusal> {
+        let mut node = self.known(id)?;
+        if matches!(verb, Verb::Active | Verb::Deploy | Verb::Rebuild) {
+            // The table speaks first: what it refuses needs no image.
+            trivet_node::ask(now, &self.settings.limits, &node, verb, args.clone())?;
+            self.use_catalogue(&mut node);
+            if let Some(drive) = &args.configdrive {
+                node.instance_info
+                    .insert("configdrive".to_owned(), drive.clone());
+            }
+            let write = trivet_agent::write_image_step(&node, &image_url(&node))
+                .map_err(|problem| Refusal::new(RefusalKind::Invalid, problem.to_string()))?;
+            args.steps.retain(|step| step.step != write.step);
+            args.steps.push(write);
+        }
+        let (node, actions) = trivet_node::ask(now, &self.settings.limits, &node, verb, args)?;
+        self.book.put_node(now, node);
+        self.carry_out(now, id, actions);
+        Ok(())
+    }
+
+    /// An image of our own catalogue needs no URL and no digest from the operator.
+    fn use_catalogue(&self, node: &mut Node) {
+        let Some(source) = node
+            .instance_info
+            .get("image_source")
+            .and_then(Value::as_str)
+        else {
+            return;
+        };
+        let base = &self.settings.http_url;
+        let Some((name, image)) = self.settings.images.resolve(source, base) else {
+            return;
+        };
+        let url = format!("{base}/images/{name}");
+        let has_digest = ["image_os_hash_value", "image_checksum"]
+            .iter()
+            .any(|key| node.instance_info.contains_key(*key));
+        let digest = image.digest;
+        node.instance_info
+            .insert("image_source".to_owned(), url.into());
+        if !has_digest {
+            let info = &mut node.instance_info;
+            info.insert("image_os_hash_algo".to_owned(), digest.algorithm().into());
+            info.insert("image_os_hash_value".to_owned(), digest.to_string().into());
+        }
+    }
+
+    fn maintenance(
+        &mut self,
+        now: Now,
+        id: NodeId,
+        on: bool,
+        reason: Option<String>,
+    ) -> Result<(), Refusal> {
+        let mut node = self.known(id)?;
+        node.maintenance = on;
+        node.maintenance_reason = reason;
+        if !on {
+            node.fault = None;
+        }
+        self.book.put_node(now, node);
+        Ok(())
+    }
+}
+
+fn image_url(node: &Node) -> String {
+    let source = node.instance_info.get("image_source");
+    source
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
+}
+
+fn conflict(sentence: String) -> Refusal {
+    Refusal::new(RefusalKind::Conflict, sentence)
+}
+
+fn no_port(id: PortId) -> Refusal {
+    Refusal::new(
+        RefusalKind::NotFound,
+        format!("Port {id} could not be found."),
+    )
+}

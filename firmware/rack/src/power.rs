@@ -1,0 +1,339 @@
+//! Lines to BMCs, and power orders of an operator.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+
+use serde_json::Value;
+use trivet_bmc_ipmi::{Pace, Session, Target};
+use trivet_model::node::Object;
+use trivet_model::order::PowerWanted;
+use trivet_model::{
+    Entropy, Node, NodeId, NoteKind, Now, PowerAnswer, PowerError, PowerOrder, PowerState, Refusal,
+    RefusalKind, Tick,
+};
+use trivet_node::Event;
+
+use crate::Rack;
+
+/// How often an operator's power order is looked after, once a second.
+const POWER_POLLS_MAX: u32 = 60;
+
+/// The port of IPMI over LAN (IPMI 2.0, section 13.1.2).
+const IPMI_PORT: u16 = 623;
+
+/// One session per BMC that has been spoken to.
+pub(crate) struct Lines {
+    pace: Pace,
+    lines: BTreeMap<NodeId, Line>,
+    by_address: BTreeMap<SocketAddr, NodeId>,
+    deadlines: BTreeSet<(Tick, NodeId)>,
+    /// Lines that may have something to send or an answer to give.
+    stirred: VecDeque<NodeId>,
+    numbers: u64,
+}
+
+struct Line {
+    address: SocketAddr,
+    /// What the session was made from: a change of `driver_info` makes a new one.
+    info: Object,
+    session: Session,
+    orders: BTreeMap<u64, PowerOrder>,
+    deadline: Option<Tick>,
+}
+
+impl Lines {
+    pub(crate) fn new(pace: Pace) -> Self {
+        Self {
+            pace,
+            lines: BTreeMap::new(),
+            by_address: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            stirred: VecDeque::new(),
+            numbers: 0,
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Tick> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    pub(crate) fn order(
+        &mut self,
+        now: Tick,
+        node: &Node,
+        order: PowerOrder,
+        entropy: &mut dyn Entropy,
+    ) -> Result<(), PowerError> {
+        if self
+            .lines
+            .get(&node.id)
+            .is_none_or(|line| line.info != node.driver_info)
+        {
+            self.open(node)?;
+        }
+        let Some(line) = self.lines.get_mut(&node.id) else {
+            return Err(PowerError::Busy);
+        };
+        self.numbers += 1;
+        line.session.order(now, self.numbers, order, entropy)?;
+        line.orders.insert(self.numbers, order);
+        self.stir(node.id);
+        Ok(())
+    }
+
+    fn open(&mut self, node: &Node) -> Result<(), PowerError> {
+        self.forget(node.id);
+        let address = bmc_address(&node.driver_info)?;
+        // Two nodes with one BMC address would hear each other's answers.
+        if self.by_address.contains_key(&address) {
+            return Err(PowerError::NotConfigured {
+                missing: "an ipmi_address and ipmi_port of its own (another node has the same)",
+            });
+        }
+        let text = |key: &str| {
+            node.driver_info
+                .get(key)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .into()
+        };
+        let target = Target {
+            username: text("ipmi_username"),
+            password: text("ipmi_password"),
+            kg: None,
+            suite: None,
+        };
+        let line = Line {
+            address,
+            info: node.driver_info.clone(),
+            session: Session::new(target, self.pace),
+            orders: BTreeMap::new(),
+            deadline: None,
+        };
+        self.by_address.insert(address, node.id);
+        self.lines.insert(node.id, line);
+        Ok(())
+    }
+
+    pub(crate) fn forget(&mut self, id: NodeId) {
+        if let Some(line) = self.lines.remove(&id) {
+            self.by_address.remove(&line.address);
+            if let Some(deadline) = line.deadline {
+                self.deadlines.remove(&(deadline, id));
+            }
+        }
+    }
+
+    pub(crate) fn datagram(
+        &mut self,
+        now: Tick,
+        from: SocketAddr,
+        bytes: &[u8],
+        entropy: &mut dyn Entropy,
+    ) {
+        let Some(&id) = self.by_address.get(&from) else {
+            return;
+        };
+        if let Some(line) = self.lines.get_mut(&id) {
+            line.session.datagram(now, bytes, entropy);
+            self.stir(id);
+        }
+    }
+
+    pub(crate) fn tick(&mut self, now: Tick, entropy: &mut dyn Entropy) {
+        while let Some(&(at, id)) = self.deadlines.first()
+            && at <= now
+        {
+            self.deadlines.pop_first();
+            if let Some(line) = self.lines.get_mut(&id) {
+                line.deadline = None;
+                line.session.tick(now, entropy);
+                self.stir(id);
+            }
+        }
+    }
+
+    fn stir(&mut self, id: NodeId) {
+        self.refresh_deadline(id);
+        if !self.stirred.contains(&id) {
+            self.stirred.push_back(id);
+        }
+    }
+
+    /// The next answer of any BMC.
+    pub(crate) fn answer(
+        &mut self,
+    ) -> Option<(NodeId, PowerOrder, Result<PowerAnswer, PowerError>)> {
+        for &id in &self.stirred {
+            let Some(line) = self.lines.get_mut(&id) else {
+                continue;
+            };
+            while let Some((number, answer)) = line.session.answer() {
+                if let Some(order) = line.orders.remove(&number) {
+                    return Some((id, order, answer));
+                }
+            }
+        }
+        None
+    }
+
+    /// The next datagram to any BMC.
+    pub(crate) fn transmit(&mut self) -> Option<(SocketAddr, Vec<u8>)> {
+        while let Some(&id) = self.stirred.front() {
+            if let Some(line) = self.lines.get_mut(&id)
+                && let Some(bytes) = line.session.transmit()
+            {
+                return Some((line.address, bytes));
+            }
+            self.stirred.pop_front();
+            self.refresh_deadline(id);
+        }
+        None
+    }
+
+    fn refresh_deadline(&mut self, id: NodeId) {
+        let Some(line) = self.lines.get_mut(&id) else {
+            return;
+        };
+        let deadline = line.session.deadline();
+        if line.deadline != deadline {
+            if let Some(old) = std::mem::replace(&mut line.deadline, deadline) {
+                self.deadlines.remove(&(old, id));
+            }
+            self.deadlines.extend(deadline.map(|at| (at, id)));
+        }
+    }
+}
+
+/// Where a node's BMC listens. Names are not resolved: the box may have no
+/// uplink, and a name that moves must not move power orders.
+fn bmc_address(info: &Object) -> Result<SocketAddr, PowerError> {
+    let missing = |missing| PowerError::NotConfigured { missing };
+    let address: IpAddr = info
+        .get("ipmi_address")
+        .and_then(Value::as_str)
+        .and_then(|text| text.parse().ok())
+        .ok_or(missing("ipmi_address (an IP address)"))?;
+    let port = match info.get("ipmi_port") {
+        None | Some(Value::Null) => IPMI_PORT,
+        Some(Value::Number(number)) => number
+            .as_u64()
+            .and_then(|port| u16::try_from(port).ok())
+            .ok_or(missing("a valid ipmi_port"))?,
+        Some(Value::String(text)) => text.parse().map_err(|_| missing("a valid ipmi_port"))?,
+        Some(_) => return Err(missing("a valid ipmi_port")),
+    };
+    Ok(SocketAddr::new(address, port))
+}
+
+impl Rack {
+    /// A BMC answered: to the job if there is one, else to the operator's order.
+    pub(crate) fn bmc_answered(
+        &mut self,
+        now: Now,
+        id: NodeId,
+        order: PowerOrder,
+        answer: Result<PowerAnswer, PowerError>,
+    ) {
+        if let Err(error) = &answer {
+            self.note(
+                now,
+                Some(id),
+                NoteKind::PowerFailed {
+                    said: error.to_string(),
+                },
+            );
+        }
+        let Some(node) = self.book.node(id) else {
+            return;
+        };
+        if node.job.is_none() && node.target_power_state.is_some() {
+            self.operator_power(now, id, &answer);
+        }
+        self.events.push_back((id, Event::Power(order, answer)));
+    }
+
+    fn operator_power(&mut self, now: Now, id: NodeId, answer: &Result<PowerAnswer, PowerError>) {
+        let Some(node) = self.book.node(id) else {
+            return;
+        };
+        let mut node = (**node).clone();
+        let polls = self.waits.entry(id).or_default().power_polls;
+        match answer {
+            Ok(PowerAnswer::Power(state)) if Some(*state) == node.target_power_state => {
+                node.target_power_state = None;
+                node.power_state = Some(*state);
+            }
+            Ok(_) if polls < POWER_POLLS_MAX => {
+                self.wake_after(now, id, self.settings.limits.power_poll_ms);
+                return;
+            }
+            Ok(_) => {
+                node.target_power_state = None;
+                node.last_error =
+                    Some("the BMC took the power order, but the power state did not change".into());
+            }
+            Err(error) => {
+                node.target_power_state = None;
+                node.last_error = Some(error.to_string());
+            }
+        }
+        self.book.put_node(now, node);
+    }
+
+    /// Looks whether an operator's order has worked.
+    pub(crate) fn look_at_power(&mut self, now: Now, id: NodeId) {
+        let waiting = self
+            .book
+            .node(id)
+            .is_some_and(|node| node.target_power_state.is_some());
+        if waiting {
+            self.waits.entry(id).or_default().power_polls += 1;
+            self.order_power(now, id, PowerOrder::Status);
+        }
+    }
+
+    /// After a restart an operator's order that was under way is looked after.
+    pub(crate) fn restart_power(&mut self, now: Now, id: NodeId) {
+        self.look_at_power(now, id);
+    }
+
+    pub(crate) fn power_wanted(
+        &mut self,
+        now: Now,
+        node: Node,
+        want: PowerWanted,
+    ) -> Result<(), Refusal> {
+        if node.job.is_some() {
+            return Err(Refusal::new(
+                RefusalKind::Conflict,
+                format!(
+                    "Node {} is busy ({}); wait until that is done or abort it.",
+                    node.id, node.provision_state
+                ),
+            ));
+        }
+        let (order, target) = match want {
+            PowerWanted::State(PowerState::On) => (PowerOrder::On, PowerState::On),
+            PowerWanted::State(PowerState::Off) => (PowerOrder::Off, PowerState::Off),
+            PowerWanted::SoftOff => (PowerOrder::SoftOff, PowerState::Off),
+            PowerWanted::Reboot => (PowerOrder::Cycle, PowerState::On),
+            PowerWanted::SoftReboot => {
+                return Err(Refusal::new(
+                    RefusalKind::Invalid,
+                    "This box does not offer \"soft rebooting\" yet; use \"rebooting\".",
+                ));
+            }
+        };
+        let id = node.id;
+        let node = Node {
+            target_power_state: Some(target),
+            last_error: None,
+            ..node
+        };
+        self.book.put_node(now, node);
+        self.waits.entry(id).or_default().power_polls = 0;
+        self.order_power(now, id, order);
+        Ok(())
+    }
+}

@@ -1,0 +1,242 @@
+//! The records in memory, the snapshot for readers, and what changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use trivet_model::view::{Live, NodeView, STRANGERS_MAX, Stranger, TIMELINE_NOTES_MAX};
+use trivet_model::{Lease, MacAddr, Node, NodeId, Note, NoteKind, Now, Port, PortId, View};
+use trivet_store::Change;
+
+use crate::Output;
+
+/// All records. Readers get clones of the view; what must go to flash is
+/// collected until the end of the batch, once per record.
+#[derive(Default)]
+pub(crate) struct Book {
+    pub(crate) view: View,
+    pub(crate) leases: BTreeMap<MacAddr, Lease>,
+    /// Who holds which address.
+    holders: BTreeMap<Ipv4Addr, MacAddr>,
+    serial: u64,
+    serial_changed: bool,
+    nodes_changed: BTreeSet<NodeId>,
+    ports_changed: BTreeSet<PortId>,
+    leases_changed: BTreeSet<MacAddr>,
+}
+
+impl Book {
+    pub(crate) fn restore(records: trivet_store::Records) -> Self {
+        let mut book = Self {
+            serial: records.serial,
+            ..Self::default()
+        };
+        for node in records.nodes.into_values() {
+            book.show(Arc::new(node));
+        }
+        let mut ports: Vec<_> = records.ports.into_values().collect();
+        ports.sort_by_key(|port| port.serial);
+        for port in ports {
+            book.show_port(port);
+        }
+        book.holders = records
+            .leases
+            .values()
+            .map(|lease| (lease.address, lease.mac))
+            .collect();
+        book.leases = records.leases;
+        book
+    }
+
+    /// The changes of this batch, each record once.
+    pub(crate) fn take_changes(&mut self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        if std::mem::take(&mut self.serial_changed) {
+            changes.push(Change::PutSerial(self.serial));
+        }
+        for id in std::mem::take(&mut self.nodes_changed) {
+            changes.push(match self.node(id) {
+                Some(node) => Change::PutNode(Arc::clone(node)),
+                None => Change::DeleteNode(id),
+            });
+        }
+        for id in std::mem::take(&mut self.ports_changed) {
+            changes.push(match self.view.ports.get(&id) {
+                Some(port) => Change::PutPort(Arc::clone(port)),
+                None => Change::DeletePort(id),
+            });
+        }
+        for mac in std::mem::take(&mut self.leases_changed) {
+            changes.push(match self.leases.get(&mac) {
+                Some(lease) => Change::PutLease(*lease),
+                None => Change::DeleteLease(mac),
+            });
+        }
+        changes
+    }
+
+    pub(crate) fn next_serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial_changed = true;
+        self.serial
+    }
+
+    pub(crate) fn node(&self, id: NodeId) -> Option<&Arc<Node>> {
+        self.view.nodes.get(&id).map(|view| &view.node)
+    }
+
+    /// The ports of a node, in order of creation.
+    pub(crate) fn ports_of(&self, id: NodeId) -> Vec<Port> {
+        let ids = self
+            .view
+            .nodes
+            .get(&id)
+            .map(|view| view.ports.as_slice())
+            .unwrap_or_default();
+        ids.iter()
+            .filter_map(|id| self.view.ports.get(id))
+            .map(|port| (**port).clone())
+            .collect()
+    }
+
+    /// Keeps a node's record, new or changed.
+    pub(crate) fn put_node(&mut self, now: Now, mut node: Node) {
+        node.revision += 1;
+        node.updated_at = Some(now.wall);
+        self.nodes_changed.insert(node.id);
+        self.show(Arc::new(node));
+    }
+
+    fn show(&mut self, node: Arc<Node>) {
+        let id = node.id;
+        let old = self.view.nodes.get(&id);
+        if let Some(name) = old.and_then(|old| old.node.name.clone())
+            && node.name.as_ref() != Some(&name)
+        {
+            self.view.names.remove(&name);
+        }
+        if let Some(name) = &node.name {
+            self.view.names.insert(name.clone(), id);
+        }
+        let view = match self.view.nodes.get(&id) {
+            Some(old) => NodeView {
+                node,
+                ..(**old).clone()
+            },
+            None => NodeView {
+                node,
+                ports: Vec::new(),
+                live: Live::default(),
+                timeline: trivet_model::view::Timeline::new(),
+            },
+        };
+        self.view.nodes.insert(id, Arc::new(view));
+    }
+
+    pub(crate) fn remove_node(&mut self, id: NodeId) {
+        let Some(view) = self.view.nodes.remove(&id) else {
+            return;
+        };
+        if let Some(name) = &view.node.name {
+            self.view.names.remove(name);
+        }
+        for port in &view.ports {
+            self.remove_port(*port);
+        }
+        self.nodes_changed.insert(id);
+    }
+
+    pub(crate) fn put_port(&mut self, now: Now, mut port: Port) {
+        port.revision += 1;
+        port.updated_at = (port.revision > 1).then_some(now.wall);
+        self.ports_changed.insert(port.id);
+        self.remove_from_view(port.id);
+        self.show_port(port);
+    }
+
+    fn show_port(&mut self, port: Port) {
+        self.view.strangers.remove(&port.address);
+        self.view.macs.insert(port.address, port.id);
+        self.change_view(port.node, |view| view.ports.push(port.id));
+        self.view.ports.insert(port.id, Arc::new(port));
+    }
+
+    pub(crate) fn remove_port(&mut self, id: PortId) {
+        self.ports_changed.insert(id);
+        self.remove_from_view(id);
+    }
+
+    fn remove_from_view(&mut self, id: PortId) {
+        if let Some(port) = self.view.ports.remove(&id) {
+            self.view.macs.remove(&port.address);
+            self.change_view(port.node, |view| view.ports.retain(|other| *other != id));
+        }
+    }
+
+    pub(crate) fn change_view(&mut self, id: NodeId, change: impl FnOnce(&mut NodeView)) {
+        if let Some(view) = self.view.nodes.get_mut(&id) {
+            change(Arc::make_mut(view));
+        }
+    }
+
+    pub(crate) fn put_lease(&mut self, lease: Lease) {
+        self.remove_lease(lease.mac);
+        self.holders.insert(lease.address, lease.mac);
+        self.leases.insert(lease.mac, lease);
+    }
+
+    pub(crate) fn remove_lease(&mut self, mac: MacAddr) {
+        self.leases_changed.insert(mac);
+        if let Some(lease) = self.leases.remove(&mac) {
+            self.holders.remove(&lease.address);
+        }
+    }
+
+    /// Who has leased this address.
+    pub(crate) fn holder(&self, address: Ipv4Addr) -> Option<MacAddr> {
+        self.holders.get(&address).copied()
+    }
+
+    /// Files a note and lets it out.
+    pub(crate) fn note(&mut self, now: Now, id: Option<NodeId>, kind: NoteKind) -> Output {
+        let note = Note {
+            at: now.wall,
+            node: id,
+            kind,
+        };
+        let mut label = None;
+        if let Some(id) = id {
+            label = self.node(id).map(|node| node.label());
+            self.change_view(id, |view| {
+                if view.timeline.len() >= TIMELINE_NOTES_MAX {
+                    view.timeline.pop_front();
+                }
+                view.timeline.push_back(note.clone());
+            });
+        }
+        Output::Note { note, label }
+    }
+
+    /// Remembers an unknown machine; true if it was not known yet.
+    pub(crate) fn stranger(&mut self, stranger: Stranger) -> bool {
+        let mac = stranger.client.mac;
+        let known = self.view.strangers.contains_key(&mac);
+        if !known && self.view.strangers.len() >= STRANGERS_MAX {
+            let oldest = self
+                .view
+                .strangers
+                .iter()
+                .min_by_key(|(_, stranger)| stranger.seen_at);
+            if let Some(oldest) = oldest.map(|(mac, _)| *mac) {
+                self.view.strangers.remove(&oldest);
+            }
+        }
+        self.view.strangers.insert(mac, stranger);
+        !known
+    }
+
+    /// The node whose port has this address.
+    pub(crate) fn node_of_mac(&self, mac: MacAddr) -> Option<NodeId> {
+        self.view.port_by_mac(mac).map(|port| port.node)
+    }
+}
