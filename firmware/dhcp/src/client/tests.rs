@@ -1,0 +1,171 @@
+use super::*;
+use crate::settings::tests::settings;
+use crate::{Arrival, Server};
+use core::net::SocketAddrV4;
+
+const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+
+fn client() -> Client {
+    Client::new(MAC, Some(0), false, Some([1; 16]), None)
+}
+
+fn served(server: &mut Server, now: Tick, client: &mut Client) {
+    let arrived = Arrival {
+        local: Ipv4Addr::new(10, 0, 0, 1),
+        source: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68),
+    };
+    while let Some(bytes) = client.transmit() {
+        let outcome = server.handle(now, &bytes, arrived, |_| true);
+        if let Some(reply) = outcome.reply {
+            client.datagram(now, &reply.bytes);
+        }
+    }
+}
+
+/// A client that has its address, and its server.
+fn bound() -> (Server, Client) {
+    let mut server = Server::new(settings());
+    let mut client = client();
+    client.start(Tick(0));
+    served(&mut server, Tick(0), &mut client);
+    assert!(client.bound().is_some());
+    (server, client)
+}
+
+#[test]
+fn gets_an_address_and_what_to_load() {
+    let (_, client) = bound();
+    let want = Bound {
+        address: Ipv4Addr::new(10, 0, 0, 100),
+        server: Ipv4Addr::new(10, 0, 0, 1),
+        boot_file: Some("undionly.kpxe".into()),
+        next_server: Ipv4Addr::new(10, 0, 0, 1),
+        lease_s: 600,
+    };
+    assert_eq!(client.bound(), Some(&want));
+    assert_eq!(client.deadline(), None);
+}
+
+#[test]
+fn the_second_stage_gets_the_same_address_and_its_script() {
+    let (mut server, _) = bound();
+    let mut ipxe = Client::new(MAC, Some(0), true, Some([1; 16]), None);
+    ipxe.start(Tick(9));
+    served(&mut server, Tick(9), &mut ipxe);
+    let bound = ipxe.bound().unwrap();
+    assert_eq!(bound.address, Ipv4Addr::new(10, 0, 0, 100));
+    let script = bound.boot_file.as_deref().unwrap();
+    assert!(script.ends_with("/script.ipxe"), "{script}");
+}
+
+#[test]
+fn works_through_a_relay() {
+    let mut server = Server::new(settings());
+    let relay = Some(Ipv4Addr::new(10, 0, 1, 200));
+    let mut client = Client::new(MAC, Some(7), false, None, relay);
+    client.start(Tick(0));
+    served(&mut server, Tick(0), &mut client);
+    let address = client.bound().unwrap().address;
+    assert_eq!(address, Ipv4Addr::new(10, 0, 1, 100));
+}
+
+#[test]
+fn sends_again_with_doubling_waits_and_gives_up() {
+    let mut client = client();
+    client.start(Tick(0));
+    let mut waits = vec![];
+    let mut sent = 0;
+    let mut now = Tick(0);
+    while let Some(at) = client.deadline() {
+        sent += usize::from(client.transmit().is_some());
+        assert_eq!(client.transmit(), None);
+        waits.push(at.since_ms(now));
+        now = at;
+        client.tick(Tick(at.0 - 1));
+        assert_eq!(client.transmit(), None, "too early");
+        client.tick(at);
+    }
+    assert_eq!(waits[..5], [1000, 2000, 4000, 8000, 8000]);
+    assert_eq!(sent, DISCOVERS_MAX as usize);
+    assert!(client.has_given_up());
+}
+
+#[test]
+fn starts_over_when_the_request_is_not_answered() {
+    let mut server = Server::new(settings());
+    let mut client = client();
+    client.start(Tick(0));
+    let discover = client.transmit().unwrap();
+    let arrived = Arrival {
+        local: Ipv4Addr::new(10, 0, 0, 1),
+        source: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68),
+    };
+    let offer = server.handle(Tick(0), &discover, arrived, |_| true);
+    client.datagram(Tick(0), &offer.reply.unwrap().bytes);
+    let kind = |client: &mut Client| frame::decode(&client.transmit().unwrap(), 1).unwrap().kind;
+    for _ in 0..REQUESTS_MAX {
+        assert_eq!(kind(&mut client), MessageType::Request);
+        client.tick(client.deadline().unwrap());
+    }
+    assert_eq!(kind(&mut client), MessageType::Discover);
+}
+
+#[test]
+fn renews_without_a_new_address_and_keeps_it_when_nobody_answers() {
+    let (mut server, mut client) = bound();
+    client.renew(Tick(300_000));
+    served(&mut server, Tick(300_000), &mut client);
+    assert_eq!(client.deadline(), None);
+    client.renew(Tick(400_000));
+    while let Some(at) = client.deadline() {
+        client.tick(at);
+    }
+    assert!(client.bound().is_some());
+}
+
+#[test]
+fn starts_over_when_refused() {
+    let (_, mut client) = bound();
+    let mut other = Server::new(settings());
+    let lease = trivet_model::Lease {
+        mac: MacAddr([2, 0, 0, 0, 0, 7]),
+        address: Ipv4Addr::new(10, 0, 0, 100),
+    };
+    other.restore(Tick(0), lease);
+    client.renew(Tick(1));
+    served(&mut other, Tick(1), &mut client);
+    let address = client.bound().unwrap().address;
+    assert_eq!(address, Ipv4Addr::new(10, 0, 0, 101));
+}
+
+#[test]
+fn a_release_gives_the_address_back() {
+    let (mut server, mut client) = bound();
+    let bytes = client.release().unwrap();
+    let arrived = Arrival {
+        local: Ipv4Addr::new(10, 0, 0, 1),
+        source: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68),
+    };
+    let outcome = server.handle(Tick(1), &bytes, arrived, |_| true);
+    assert_eq!(outcome.changes.len(), 1);
+    assert_eq!(client.bound(), None);
+    assert_eq!(client.release(), None);
+}
+
+#[test]
+fn answers_for_others_are_ignored() {
+    let mut server = Server::new(settings());
+    let mut other = Client::new(MacAddr([2, 0, 0, 0, 0, 2]), None, false, None, None);
+    other.start(Tick(0));
+    let discover = other.transmit().unwrap();
+    let arrived = Arrival {
+        local: Ipv4Addr::new(10, 0, 0, 1),
+        source: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68),
+    };
+    let offer = server.handle(Tick(0), &discover, arrived, |_| true);
+    let mut client = client();
+    client.start(Tick(0));
+    client.transmit();
+    client.datagram(Tick(0), &offer.reply.unwrap().bytes);
+    assert_eq!(client.transmit(), None);
+}

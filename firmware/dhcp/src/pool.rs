@@ -1,0 +1,208 @@
+//! Which addresses of one range are free.
+//!
+//! Kept as ranges of free addresses, so that taking, returning and finding one
+//! cost the logarithm of the number of ranges, however large the pool is. New
+//! addresses are given in turn: one that was returned is given last.
+
+use core::net::Ipv4Addr;
+use std::collections::BTreeMap;
+
+use crate::settings::Subnet;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Pool {
+    first: u32,
+    last: u32,
+    /// Addresses inside the range that belong to nobody's machine.
+    kept_out: Vec<u32>,
+    /// First to last of each free range; ranges never touch.
+    free: BTreeMap<u32, u32>,
+    /// Where to look next.
+    cursor: u32,
+}
+
+impl Pool {
+    /// The pool of a subnet, without the network's own, the broadcast, our and
+    /// the router's address.
+    pub(crate) fn new(subnet: &Subnet) -> Self {
+        let own = [subnet.network, subnet.broadcast(), subnet.server];
+        let kept_out: Vec<u32> = own
+            .into_iter()
+            .chain(subnet.router)
+            .map(Ipv4Addr::to_bits)
+            .collect();
+        let first = subnet.first.max(subnet.network).to_bits();
+        let last = subnet.last.min(subnet.broadcast()).to_bits();
+        let mut pool = Self {
+            first,
+            last,
+            kept_out: Vec::new(),
+            free: (first <= last)
+                .then_some((first, last))
+                .into_iter()
+                .collect(),
+            cursor: first,
+        };
+        for &address in &kept_out {
+            pool.take(Ipv4Addr::from_bits(address));
+        }
+        pool.kept_out = kept_out;
+        pool
+    }
+
+    /// Is the address ours to give?
+    pub(crate) fn covers(&self, address: Ipv4Addr) -> bool {
+        let bits = address.to_bits();
+        (self.first..=self.last).contains(&bits) && !self.kept_out.contains(&bits)
+    }
+
+    pub(crate) fn is_free(&self, address: Ipv4Addr) -> bool {
+        self.range_of(address.to_bits()).is_some()
+    }
+
+    /// Takes the address out. False if it was not free.
+    pub(crate) fn take(&mut self, address: Ipv4Addr) -> bool {
+        let bits = address.to_bits();
+        let Some((start, end)) = self.range_of(bits) else {
+            return false;
+        };
+        self.free.remove(&start);
+        if start < bits {
+            self.free.insert(start, bits - 1);
+        }
+        if bits < end {
+            self.free.insert(bits + 1, end);
+        }
+        true
+    }
+
+    /// Puts the address back, if it is of this pool.
+    pub(crate) fn put(&mut self, address: Ipv4Addr) {
+        if !self.covers(address) || self.is_free(address) {
+            return;
+        }
+        let (mut start, mut end) = (address.to_bits(), address.to_bits());
+        if let Some((&before, &before_end)) = self.free.range(..start).next_back()
+            && before_end.checked_add(1) == Some(start)
+        {
+            self.free.remove(&before);
+            start = before;
+        }
+        if let Some(after) = end.checked_add(1)
+            && let Some(after_end) = self.free.remove(&after)
+        {
+            end = after_end;
+        }
+        self.free.insert(start, end);
+    }
+
+    /// Takes out the next free address in turn.
+    pub(crate) fn next(&mut self) -> Option<Ipv4Addr> {
+        let bits = if self.range_of(self.cursor).is_some() {
+            self.cursor
+        } else {
+            let after = self.free.range(self.cursor..).next();
+            *after.or_else(|| self.free.first_key_value())?.0
+        };
+        let address = Ipv4Addr::from_bits(bits);
+        self.take(address);
+        self.cursor = bits.checked_add(1).unwrap_or(self.first);
+        Some(address)
+    }
+
+    fn range_of(&self, bits: u32) -> Option<(u32, u32)> {
+        let (&start, &end) = self.free.range(..=bits).next_back()?;
+        (bits <= end).then_some((start, end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::tests::subnet;
+    use std::collections::BTreeSet;
+    use trivet_model::Seeded;
+
+    fn address(last: u8) -> Ipv4Addr {
+        Ipv4Addr::new(10, 0, 0, last)
+    }
+
+    #[test]
+    fn gives_every_address_once_and_then_none() {
+        let mut pool = Pool::new(&subnet(0));
+        for last in 100..=109 {
+            assert_eq!(pool.next(), Some(address(last)));
+        }
+        assert_eq!(pool.next(), None);
+    }
+
+    #[test]
+    fn gives_what_was_returned_last() {
+        let mut pool = Pool::new(&subnet(0));
+        pool.next();
+        pool.put(address(100));
+        assert_eq!(pool.next(), Some(address(101)));
+    }
+
+    #[test]
+    fn never_gives_the_servers_own_nor_the_networks_addresses() {
+        let mut subnet = subnet(0);
+        subnet.first = address(0);
+        subnet.last = address(255);
+        let mut pool = Pool::new(&subnet);
+        let given: BTreeSet<_> = std::iter::from_fn(|| pool.next()).collect();
+        assert_eq!(given.len(), 253);
+        for kept in [0, 1, 255] {
+            assert!(!given.contains(&address(kept)));
+            pool.put(address(kept));
+            assert!(!pool.is_free(address(kept)));
+        }
+    }
+
+    #[test]
+    fn an_empty_range_gives_nothing() {
+        let mut subnet = subnet(0);
+        subnet.last = address(9);
+        assert_eq!(Pool::new(&subnet).next(), None);
+    }
+
+    #[test]
+    fn the_whole_of_ipv4_does_not_overflow() {
+        let mut subnet = subnet(0);
+        subnet.network = Ipv4Addr::UNSPECIFIED;
+        subnet.prefix = 0;
+        subnet.first = Ipv4Addr::UNSPECIFIED;
+        subnet.last = Ipv4Addr::BROADCAST;
+        let mut pool = Pool::new(&subnet);
+        pool.cursor = u32::MAX;
+        assert_eq!(pool.next(), Some(Ipv4Addr::from_bits(1)));
+        pool.put(Ipv4Addr::BROADCAST);
+        assert!(!pool.is_free(Ipv4Addr::BROADCAST));
+    }
+
+    #[test]
+    fn agrees_with_a_plain_set_over_random_steps() {
+        let mut random = Seeded::new(1);
+        let mut pool = Pool::new(&subnet(0));
+        let mut free: BTreeSet<Ipv4Addr> = (100..=109).map(address).collect();
+        for _ in 0..20_000 {
+            let some = address(95 + random.below(20) as u8);
+            match random.below(3) {
+                0 => assert_eq!(pool.take(some), free.remove(&some)),
+                1 => {
+                    pool.put(some);
+                    if pool.covers(some) {
+                        free.insert(some);
+                    }
+                }
+                _ => match pool.next() {
+                    Some(given) => assert!(free.remove(&given)),
+                    None => assert!(free.is_empty()),
+                },
+            }
+            assert_eq!(pool.is_free(some), free.contains(&some));
+            let counted: u32 = pool.free.iter().map(|(start, end)| end - start + 1).sum();
+            assert_eq!(counted as usize, free.len());
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! What the operator decided. The server takes any settings without panic;
+//! [`Settings::mistakes`] says beforehand which of them make no sense.
+
+use core::net::Ipv4Addr;
+
+/// Subnets of one server. Ours.
+pub const SUBNETS_MAX: usize = 64;
+
+/// Name servers of one subnet. Ours.
+pub const DNS_MAX: usize = 4;
+
+/// Shortest lease. Ours: below it, renewals would load the wire for nothing.
+pub const LEASE_S_MIN: u32 = 60;
+
+/// Longest loader name or URL: what fits one option (RFC 2132 section 2).
+pub const BOOT_TEXT_BYTES_MAX: usize = 255;
+
+/// Everything the server is told at its start.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Settings {
+    /// Where addresses are given.
+    pub subnets: Vec<Subnet>,
+    /// How long a lease lasts.
+    pub lease_s: u32,
+}
+
+/// One network and the part of it that is ours to give.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Subnet {
+    /// The network's own address.
+    pub network: Ipv4Addr,
+    /// Length of its prefix.
+    pub prefix: u8,
+    /// First address to give.
+    pub first: Ipv4Addr,
+    /// Last address to give.
+    pub last: Ipv4Addr,
+    /// Our address as the clients see it (option 54).
+    pub server: Ipv4Addr,
+    /// The way out, if there is one.
+    pub router: Option<Ipv4Addr>,
+    /// Name servers.
+    pub dns: Vec<Ipv4Addr>,
+    /// What to boot.
+    pub boot: BootServer,
+    /// Only machines that the caller knows get an address.
+    pub known_only: bool,
+}
+
+/// What each kind of firmware is told to load.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct BootServer {
+    /// Where the first loader is.
+    pub tftp: Ipv4Addr,
+    /// First loader of a BIOS.
+    pub bios_loader: String,
+    /// First loader of 64-bit UEFI.
+    pub efi_loader: String,
+    /// The script iPXE gets; `{mac}` in it becomes the client's address.
+    pub script_url: String,
+    /// First loader of UEFI that boots by HTTP, if it shall.
+    pub http_loader_url: Option<String>,
+}
+
+impl BootServer {
+    /// The usual loaders.
+    pub fn new(tftp: Ipv4Addr, script_url: impl Into<String>) -> Self {
+        Self {
+            tftp,
+            bios_loader: "undionly.kpxe".into(),
+            efi_loader: "snponly.efi".into(),
+            script_url: script_url.into(),
+            http_loader_url: None,
+        }
+    }
+}
+
+impl Subnet {
+    /// The network mask.
+    pub fn mask(&self) -> Ipv4Addr {
+        let host_bits = 32_u32.saturating_sub(u32::from(self.prefix));
+        Ipv4Addr::from_bits(u32::MAX.checked_shl(host_bits).unwrap_or(0))
+    }
+
+    /// The address that reaches all of the network.
+    pub fn broadcast(&self) -> Ipv4Addr {
+        self.network | !self.mask()
+    }
+
+    /// Is the address on this network?
+    pub fn contains(&self, address: Ipv4Addr) -> bool {
+        address & self.mask() == self.network & self.mask()
+    }
+}
+
+/// One thing in the settings that makes no sense.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Mistake {
+    /// More subnets than [`SUBNETS_MAX`].
+    #[error("{count} subnets are more than {SUBNETS_MAX}: leave some out")]
+    TooManySubnets {
+        /// How many there are.
+        count: usize,
+    },
+    /// The lease is shorter than [`LEASE_S_MIN`].
+    #[error("a lease of {lease_s} s is too short: give at least {LEASE_S_MIN}")]
+    LeaseTooShort {
+        /// As given.
+        lease_s: u32,
+    },
+    /// The prefix leaves no room for hosts.
+    #[error("prefix /{prefix} of {network} is not between 8 and 30")]
+    BadPrefix {
+        /// Which subnet.
+        network: Ipv4Addr,
+        /// As given.
+        prefix: u8,
+    },
+    /// The network's address has bits set below its prefix.
+    #[error("{network}/{prefix} is not a network address: write {want}")]
+    NotANetwork {
+        /// As given.
+        network: Ipv4Addr,
+        /// Its prefix.
+        prefix: u8,
+        /// What it should be.
+        want: Ipv4Addr,
+    },
+    /// The range is empty or leaves the network.
+    #[error("the range {first} to {last} is not inside {network}")]
+    BadRange {
+        /// Which subnet.
+        network: Ipv4Addr,
+        /// As given.
+        first: Ipv4Addr,
+        /// As given.
+        last: Ipv4Addr,
+    },
+    /// Two networks share addresses.
+    #[error("the networks {one} and {other} overlap: a relay's address must name one of them")]
+    Overlap {
+        /// One of them.
+        one: Ipv4Addr,
+        /// The other.
+        other: Ipv4Addr,
+    },
+    /// More name servers than [`DNS_MAX`].
+    #[error("{network} has more than {DNS_MAX} name servers: leave some out")]
+    TooManyDns {
+        /// Which subnet.
+        network: Ipv4Addr,
+    },
+    /// A loader name or URL is empty, too long or not printable.
+    #[error("{what} of {network} must be 1 to {BOOT_TEXT_BYTES_MAX} printable ASCII characters")]
+    BadBootText {
+        /// Which subnet.
+        network: Ipv4Addr,
+        /// Which field.
+        what: &'static str,
+    },
+}
+
+impl Settings {
+    /// Everything that makes no sense; empty when all is well.
+    pub fn mistakes(&self) -> Vec<Mistake> {
+        let mut found = Vec::new();
+        if self.subnets.len() > SUBNETS_MAX {
+            found.push(Mistake::TooManySubnets {
+                count: self.subnets.len(),
+            });
+        }
+        if self.lease_s < LEASE_S_MIN {
+            found.push(Mistake::LeaseTooShort {
+                lease_s: self.lease_s,
+            });
+        }
+        for (at, subnet) in self.subnets.iter().enumerate() {
+            subnet.mistakes(&mut found);
+            for other in &self.subnets[..at] {
+                if other.contains(subnet.network) || subnet.contains(other.network) {
+                    found.push(Mistake::Overlap {
+                        one: other.network,
+                        other: subnet.network,
+                    });
+                }
+            }
+        }
+        found
+    }
+}
+
+impl Subnet {
+    fn mistakes(&self, found: &mut Vec<Mistake>) {
+        let network = self.network;
+        if !(8..=30).contains(&self.prefix) {
+            found.push(Mistake::BadPrefix {
+                network,
+                prefix: self.prefix,
+            });
+        } else if network & self.mask() != network {
+            found.push(Mistake::NotANetwork {
+                network,
+                prefix: self.prefix,
+                want: network & self.mask(),
+            });
+        }
+        if self.first > self.last || !self.contains(self.first) || !self.contains(self.last) {
+            found.push(Mistake::BadRange {
+                network,
+                first: self.first,
+                last: self.last,
+            });
+        }
+        if self.dns.len() > DNS_MAX {
+            found.push(Mistake::TooManyDns { network });
+        }
+        let texts = [
+            ("bios_loader", Some(&self.boot.bios_loader)),
+            ("efi_loader", Some(&self.boot.efi_loader)),
+            ("script_url", Some(&self.boot.script_url)),
+            ("http_loader_url", self.boot.http_loader_url.as_ref()),
+        ];
+        for (what, text) in texts {
+            let good = |text: &String| {
+                (1..=BOOT_TEXT_BYTES_MAX).contains(&text.len())
+                    && text.bytes().all(|byte| byte.is_ascii_graphic())
+            };
+            if !text.is_none_or(good) {
+                found.push(Mistake::BadBootText { network, what });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// 10.0.`third`.0/24 with ten addresses to give.
+    pub(crate) fn subnet(third: u8) -> Subnet {
+        let server = Ipv4Addr::new(10, 0, third, 1);
+        Subnet {
+            network: Ipv4Addr::new(10, 0, third, 0),
+            prefix: 24,
+            first: Ipv4Addr::new(10, 0, third, 100),
+            last: Ipv4Addr::new(10, 0, third, 109),
+            server,
+            router: Some(server),
+            dns: vec![server],
+            boot: BootServer::new(server, "http://10.0.0.1/boot/{mac}/script.ipxe"),
+            known_only: false,
+        }
+    }
+
+    pub(crate) fn settings() -> Settings {
+        Settings {
+            subnets: vec![subnet(0), subnet(1)],
+            lease_s: 600,
+        }
+    }
+
+    #[track_caller]
+    fn one_mistake(change: impl FnOnce(&mut Settings)) -> Mistake {
+        let mut settings = settings();
+        change(&mut settings);
+        let mut found = settings.mistakes();
+        assert_eq!(found.len(), 1, "{found:?}");
+        found.remove(0)
+    }
+
+    #[test]
+    fn good_settings_have_no_mistakes() {
+        assert_eq!(settings().mistakes(), []);
+    }
+
+    #[test]
+    fn masks_follow_the_prefix() {
+        let mut subnet = subnet(7);
+        assert_eq!(subnet.mask(), Ipv4Addr::new(255, 255, 255, 0));
+        assert_eq!(subnet.broadcast(), Ipv4Addr::new(10, 0, 7, 255));
+        subnet.prefix = 0;
+        assert_eq!(subnet.mask(), Ipv4Addr::UNSPECIFIED);
+        subnet.prefix = 255;
+        assert_eq!(subnet.mask(), Ipv4Addr::BROADCAST);
+    }
+
+    #[test]
+    fn names_each_mistake() {
+        let wrong = one_mistake(|settings| settings.lease_s = 59);
+        assert!(wrong.to_string().contains("at least 60"), "{wrong}");
+        let wrong = one_mistake(|settings| settings.subnets[0].network = [10, 0, 0, 9].into());
+        assert!(wrong.to_string().contains("write 10.0.0.0"), "{wrong}");
+        let wrong = one_mistake(|settings| settings.subnets[0].last = [10, 0, 1, 9].into());
+        assert!(matches!(wrong, Mistake::BadRange { .. }));
+        let wrong = one_mistake(|settings| settings.subnets[0].last = [10, 0, 0, 9].into());
+        assert!(matches!(wrong, Mistake::BadRange { .. }));
+        let wrong = one_mistake(|settings| {
+            settings.subnets[0].prefix = 31;
+            settings.subnets[0].last = settings.subnets[0].network;
+            settings.subnets[0].first = settings.subnets[0].network;
+        });
+        assert!(matches!(wrong, Mistake::BadPrefix { prefix: 31, .. }));
+        let wrong = one_mistake(|settings| settings.subnets[1] = settings.subnets[0].clone());
+        assert!(matches!(wrong, Mistake::Overlap { .. }));
+    }
+
+    #[test]
+    fn bounds_are_mistakes_when_passed() {
+        let wrong = one_mistake(|settings| {
+            settings.subnets = (0..65).map(subnet).collect();
+        });
+        assert_eq!(wrong, Mistake::TooManySubnets { count: 65 });
+        let wrong = one_mistake(|settings| {
+            settings.subnets[0].dns = vec![Ipv4Addr::LOCALHOST; DNS_MAX + 1];
+        });
+        assert!(matches!(wrong, Mistake::TooManyDns { .. }));
+        let wrong = one_mistake(|settings| {
+            settings.subnets[0].boot.script_url = "x".repeat(BOOT_TEXT_BYTES_MAX + 1);
+        });
+        assert!(
+            wrong.to_string().starts_with("script_url of 10.0.0.0"),
+            "{wrong}"
+        );
+    }
+}

@@ -1,0 +1,206 @@
+use super::*;
+use crate::settings::tests::settings;
+
+fn table() -> Table {
+    Table::new(&settings())
+}
+
+/// A table whose first subnet has room for 65,534 machines and more.
+fn wide() -> Table {
+    let mut settings = settings();
+    let subnet = &mut settings.subnets[0];
+    subnet.network = Ipv4Addr::new(11, 0, 0, 0);
+    subnet.prefix = 8;
+    subnet.first = Ipv4Addr::new(11, 0, 0, 0);
+    subnet.last = Ipv4Addr::new(11, 255, 255, 255);
+    Table::new(&settings)
+}
+
+fn mac(number: u32) -> MacAddr {
+    let [a, b, c, d] = number.to_be_bytes();
+    MacAddr([2, 0, a, b, c, d])
+}
+
+fn address(last: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, last)
+}
+
+#[track_caller]
+fn offered(table: &mut Table, now: u64, number: u32) -> Result<Ipv4Addr, Reason> {
+    table.offer(Tick(now), 0, mac(number), None, &mut vec![])
+}
+
+fn granted(table: &mut Table, now: u64, number: u32, address: Ipv4Addr) -> Vec<LeaseChange> {
+    let mut changes = vec![];
+    table
+        .grant(Tick(now), mac(number), address, &mut changes)
+        .unwrap();
+    changes
+}
+
+#[test]
+fn the_same_machine_is_offered_the_same_address() {
+    let mut table = table();
+    assert_eq!(offered(&mut table, 0, 1), Ok(address(100)));
+    assert_eq!(offered(&mut table, 0, 2), Ok(address(101)));
+    assert_eq!(offered(&mut table, 5, 1), Ok(address(100)));
+}
+
+#[test]
+fn an_offer_ends_and_leaves_no_change_behind() {
+    let mut table = table();
+    offered(&mut table, 0, 1).unwrap();
+    assert_eq!(table.deadline(), Some(Tick(OFFER_HOLD_MS)));
+    assert_eq!(table.expire(Tick(OFFER_HOLD_MS)), []);
+    assert_eq!(table.offer_of(mac(1)), None);
+    assert_eq!(table.deadline(), None);
+}
+
+#[test]
+fn a_lease_is_granted_once_and_renewed_without_a_change() {
+    let mut table = table();
+    let lease = Lease {
+        mac: mac(1),
+        address: address(100),
+    };
+    let want = [LeaseChange::Granted(lease)];
+    assert_eq!(granted(&mut table, 0, 1, address(100)), want);
+    assert_eq!(granted(&mut table, 9000, 1, address(100)), []);
+    let end = 9000 + 600_000 + GRACE_MS;
+    assert_eq!(table.expire(Tick(end - 1)), []);
+    assert_eq!(table.expire(Tick(end)), [LeaseChange::Released(lease)]);
+}
+
+#[test]
+fn a_machine_gets_the_address_it_had() {
+    let mut table = table();
+    granted(&mut table, 0, 1, address(105));
+    table.forget(mac(1));
+    assert_eq!(offered(&mut table, 1, 1), Ok(address(105)));
+}
+
+#[test]
+fn a_wish_is_granted_when_it_is_free() {
+    let mut table = table();
+    granted(&mut table, 0, 1, address(105));
+    let mut wish = |number, last| {
+        table
+            .offer(Tick(0), 0, mac(number), Some(address(last)), &mut vec![])
+            .unwrap()
+    };
+    assert_eq!(wish(2, 107), address(107));
+    assert_eq!(wish(3, 105), address(100));
+    assert_eq!(wish(4, 5), address(101));
+}
+
+#[test]
+fn an_exhausted_pool_is_told_and_recovers() {
+    let mut table = table();
+    for number in 0..10 {
+        offered(&mut table, 0, number).unwrap();
+    }
+    assert_eq!(offered(&mut table, 1, 10), Err(Reason::PoolExhausted));
+    assert!(offered(&mut table, OFFER_HOLD_MS, 10).is_ok());
+}
+
+#[test]
+fn moving_to_another_subnet_ends_the_old_lease_at_the_request() {
+    let mut table = table();
+    granted(&mut table, 0, 1, address(100));
+    let there = table.offer(Tick(1), 1, mac(1), None, &mut vec![]).unwrap();
+    assert_eq!(table.lease_of(mac(1)), Some(address(100)));
+    let changes = granted(&mut table, 2, 1, there);
+    assert_eq!(changes.len(), 2, "{changes:?}");
+    assert_eq!(table.leases().count(), 1);
+    assert!(table.may_have(0, mac(2), address(100)));
+}
+
+#[test]
+fn a_declined_address_rests_for_a_while() {
+    let mut table = table();
+    granted(&mut table, 0, 1, address(100));
+    let change = table.decline(Tick(0), mac(1), address(100)).unwrap();
+    assert!(matches!(change, Some(LeaseChange::Released(_))));
+    assert!(!table.may_have(0, mac(1), address(100)));
+    assert_eq!(offered(&mut table, 1, 1), Ok(address(101)));
+    table.expire(Tick(SET_ASIDE_MS));
+    assert!(table.may_have(0, mac(1), address(100)));
+}
+
+#[test]
+fn nobody_declines_what_he_does_not_hold() {
+    let mut table = table();
+    granted(&mut table, 0, 1, address(100));
+    let refused = table.decline(Tick(0), mac(2), address(100));
+    assert_eq!(refused, Err(Reason::NoRecord));
+    assert_eq!(table.lease_of(mac(1)), Some(address(100)));
+}
+
+#[test]
+fn setting_aside_one_too_many_gives_the_oldest_back() {
+    let mut table = wide();
+    let mut declined = vec![];
+    for number in 0..=SET_ASIDE_MAX as u32 {
+        let address = offered(&mut table, 0, number).unwrap();
+        table.decline(Tick(0), mac(number), address).unwrap();
+        declined.push(address);
+    }
+    assert_eq!(table.set_aside.len(), SET_ASIDE_MAX);
+    assert!(table.may_have(0, mac(9), declined[0]));
+    assert!(!table.may_have(0, mac(9), declined[1]));
+}
+
+#[test]
+fn offers_have_a_bound() {
+    let mut table = wide();
+    for number in 0..OFFERS_MAX as u32 {
+        offered(&mut table, 0, number).unwrap();
+    }
+    let more = OFFERS_MAX as u32;
+    assert_eq!(offered(&mut table, 1, more), Err(Reason::TooManyOffers));
+    assert!(offered(&mut table, OFFER_HOLD_MS, more).is_ok());
+}
+
+#[test]
+fn leases_and_the_memory_of_them_have_a_bound() {
+    let mut table = wide();
+    let numbered = |number: u32| Ipv4Addr::from_bits(0x0b00_0001 + number);
+    for number in 0..LEASES_MAX as u32 {
+        granted(&mut table, 0, number, numbered(number));
+    }
+    let more = LEASES_MAX as u32;
+    let refused = table.grant(Tick(1), mac(more), numbered(more), &mut vec![]);
+    assert_eq!(refused, Err(Reason::TooManyLeases));
+    let moved = granted(&mut table, 1, 0, numbered(more));
+    assert_eq!(moved.len(), 2, "moving needs no room");
+    let ended = table.expire(Tick(10_000_000));
+    assert_eq!(ended.len(), LEASES_MAX);
+    assert_eq!(table.past.len(), PAST_MAX);
+}
+
+#[test]
+fn a_restored_lease_counts_anew_and_foreign_ones_are_refused() {
+    let mut table = table();
+    let lease = |number, address| Lease {
+        mac: mac(number),
+        address,
+    };
+    assert!(table.restore(Tick(7), lease(1, address(100))));
+    assert!(!table.restore(Tick(7), lease(2, address(100))), "held");
+    assert!(!table.restore(Tick(7), lease(1, address(101))), "second");
+    assert!(
+        !table.restore(Tick(7), lease(3, address(9))),
+        "out of range"
+    );
+    assert_eq!(table.deadline(), Some(Tick(7 + 600_000 + GRACE_MS)));
+}
+
+#[test]
+fn forgetting_ends_lease_and_offer() {
+    let mut table = table();
+    granted(&mut table, 0, 1, address(100));
+    table.offer(Tick(0), 1, mac(1), None, &mut vec![]).unwrap();
+    assert!(table.forget(mac(1)).is_some());
+    assert_eq!(table.forget(mac(1)), None);
+    assert!(table.machines.is_empty() && table.held.is_empty());
+}
