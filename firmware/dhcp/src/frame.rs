@@ -88,6 +88,9 @@ pub enum Reason {
     /// More leases than [`crate::LEASES_MAX`].
     #[error("too many leases")]
     TooManyLeases,
+    /// The codec refused our own reply.
+    #[error("the reply could not be encoded: check the lengths of the boot settings")]
+    NotEncoded,
     /// It needed no answer (a release or a refusal of an address).
     #[error("the message needs no answer")]
     NoAnswerNeeded,

@@ -331,7 +331,7 @@ impl Turn<'_> {
             lease_s: self.server.settings.lease_s,
             boot: boot::answer(self.frame, &subnet.boot),
         };
-        let bytes = reply::give(self.frame, content).ok_or(Reason::NoAddress)?;
+        let bytes = reply::give(self.frame, content).ok_or(Reason::NotEncoded)?;
         Ok(Given {
             reply: Reply { to, bytes },
             address,
@@ -346,7 +346,7 @@ impl Turn<'_> {
             address: Ipv4Addr::BROADCAST,
             broadcast: true,
         });
-        let bytes = reply::refuse(self.frame, server, why).ok_or(Reason::NoAddress)?;
+        let bytes = reply::refuse(self.frame, server, why).ok_or(Reason::NotEncoded)?;
         Ok(Given {
             reply: Reply { to, bytes },
             address: None,
