@@ -1,0 +1,250 @@
+//! Who may know whom, from the dependencies in the manifests.
+//!
+//! The table is the house's plan: a room that is not in it knows `model` and nobody
+//! else, so a new room needs no line here until it wants more.
+
+use crate::{Dependency, Finding, Package};
+
+/// Rooms that may know more than `firmware/model`, and what.
+const MORE: [(&str, &[&str]); 10] = [
+    ("firmware/agent", &["firmware/model", "firmware/ipa"]),
+    ("firmware/inspect", &["firmware/model", "firmware/ipa"]),
+    ("firmware/api", &["firmware/model", "firmware/ipa"]),
+    ("firmware/store", &["firmware/model", "board/hal"]),
+    ("image/agent", &["firmware/model", "firmware/ipa"]),
+    ("board/linux", &["board/hal"]),
+    ("board/sim", &["board/hal"]),
+    ("firmware/model", &[]),
+    ("board/hal", &[]),
+    ("firmware/tftp", &[]),
+];
+
+/// Packages that put rooms together, and what even they may not know.
+const COMPOSERS: [(&str, &[&str]); 4] = [
+    (
+        "firmware/rack",
+        &["firmware/daemon", "firmware/rehearsal", "tests/"],
+    ),
+    ("firmware/rehearsal", &["firmware/daemon", "tests/"]),
+    ("firmware/daemon", &["tests/"]),
+    ("tests/", &[]),
+];
+
+/// Where an async runtime may be.
+const ASYNC: [&str; 4] = [
+    "firmware/daemon",
+    "certs/authority",
+    "image/agent",
+    "tests/",
+];
+
+/// What a room's tests may use beyond what the room may know.
+const TEST_ONLY: [&str; 1] = ["board/sim"];
+
+fn covers(rule: &str, path: &str) -> bool {
+    rule == path || rule.ends_with('/') && path.starts_with(rule)
+}
+
+/// Dependencies that go the wrong way.
+pub fn rooms(packages: &[Package]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for package in packages {
+        let inside = package.dependencies.iter().filter_map(|dependency| {
+            let path = dependency.path.as_deref()?;
+            (path != package.path).then_some((dependency, path))
+        });
+        for (dependency, path) in inside {
+            if let Some(sentence) = refusal(package, dependency, path) {
+                findings.push(Finding::of(&package.manifest(), sentence));
+            }
+        }
+    }
+    findings
+}
+
+fn refusal(package: &Package, dependency: &Dependency, path: &str) -> Option<String> {
+    let composer = COMPOSERS
+        .iter()
+        .find(|(rule, _)| covers(rule, &package.path));
+    if let Some((_, refused)) = composer {
+        let wrong = refused.iter().any(|rule| covers(rule, path));
+        return wrong.then(|| format!("{} must not know {path}: turn it round", package.path));
+    }
+    let allowed: &[&str] = MORE
+        .iter()
+        .find(|(rule, _)| *rule == package.path)
+        .map_or(&["firmware/model"], |(_, allowed)| allowed);
+    if allowed.contains(&path) || dependency.is_dev && TEST_ONLY.contains(&path) {
+        return None;
+    }
+    let known = if allowed.is_empty() {
+        "nobody".to_owned()
+    } else {
+        allowed.join(", ")
+    };
+    Some(format!(
+        "{} must not know {path}, only {known}: carry it through firmware/rack in words of \
+         firmware/model",
+        package.path
+    ))
+}
+
+/// Runtimes where there should be none.
+pub fn runtimes(packages: &[Package]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for package in packages {
+        if ASYNC.iter().any(|rule| covers(rule, &package.path)) {
+            continue;
+        }
+        for dependency in &package.dependencies {
+            let name = dependency.name.as_str();
+            if name == "tokio" || name.starts_with("tokio-") || name.starts_with("hyper") {
+                let sentence = format!("{name} belongs in a shell: let {} decide", package.path);
+                findings.push(Finding::of(&package.manifest(), sentence));
+            }
+        }
+    }
+    findings
+}
+
+/// Packages whose name does not follow from their path.
+pub fn names(packages: &[Package]) -> Vec<Finding> {
+    let wrong = packages
+        .iter()
+        .filter(|package| package.name != name_of(&package.path));
+    wrong
+        .map(|package| {
+            let sentence = format!(
+                "is called {}: call it {}",
+                package.name,
+                name_of(&package.path)
+            );
+            Finding::of(&package.manifest(), sentence)
+        })
+        .collect()
+}
+
+fn name_of(path: &str) -> String {
+    // Published for others, who know nothing of the house.
+    if path == "firmware/tftp" {
+        return "embedded-tftp".to_owned();
+    }
+    let short = path.strip_prefix("firmware/").unwrap_or(path);
+    format!("trivet-{}", short.replace('/', "-"))
+}
+
+/// Crates that must not be in the build at all.
+pub fn lock(text: &str) -> Vec<Finding> {
+    let numbered = text.lines().enumerate();
+    let found = numbered.filter(|(_, line)| line.starts_with("name = \"aws-lc"));
+    found
+        .map(|(index, _)| {
+            let sentence = "aws-lc is in the build: find who asks with `cargo tree -i aws-lc-rs` \
+                            and switch its default features off";
+            Finding::on("Cargo.lock", index + 1, sentence)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(path: &str, dependencies: &[(&str, bool)]) -> Package {
+        let inside = |(path, is_dev): &(&str, bool)| Dependency {
+            name: name_of(path),
+            path: Some((*path).to_owned()),
+            is_dev: *is_dev,
+        };
+        Package {
+            name: name_of(path),
+            path: path.to_owned(),
+            dependencies: dependencies.iter().map(inside).collect(),
+        }
+    }
+
+    #[track_caller]
+    fn check(path: &str, knows: &str, is_dev: bool, good: bool) {
+        let found = rooms(&[package(path, &[(knows, is_dev)])]);
+        assert_eq!(found.is_empty(), good, "{path} -> {knows}: {found:?}");
+    }
+
+    #[test]
+    fn model_and_hal_know_nobody() {
+        check("firmware/model", "firmware/ipa", false, false);
+        check("board/hal", "firmware/model", false, false);
+        check("firmware/model", "board/hal", true, false);
+    }
+
+    #[test]
+    fn rooms_know_model_and_not_each_other() {
+        check("firmware/dhcp", "firmware/model", false, true);
+        check("firmware/dhcp", "firmware/node", false, false);
+        check("firmware/dhcp", "firmware/node", true, false);
+        check("firmware/bmc/ipmi", "firmware/node", false, false);
+        check("firmware/some-new-room", "firmware/dhcp", false, false);
+        check("firmware/panel", "firmware/ipa", false, false);
+    }
+
+    #[test]
+    fn some_rooms_know_one_more() {
+        check("firmware/agent", "firmware/ipa", false, true);
+        check("firmware/api", "firmware/ipa", false, true);
+        check("firmware/store", "board/hal", false, true);
+        check("firmware/store", "board/sim", true, true);
+        check("firmware/store", "board/sim", false, false);
+        check("image/agent", "firmware/rack", false, false);
+    }
+
+    #[test]
+    fn composers_know_rooms_but_not_upwards() {
+        check("firmware/rack", "firmware/dhcp", false, true);
+        check("firmware/rack", "firmware/daemon", false, false);
+        check("firmware/daemon", "firmware/rack", false, true);
+        check("firmware/daemon", "tests/sim", false, false);
+        check("tests/sim", "firmware/rack", false, true);
+        check("firmware/rehearsal", "firmware/bmc/ipmi", false, true);
+    }
+
+    #[test]
+    fn runtimes_stay_in_shells() {
+        let with = |path: &str, name: &str| {
+            let mut package = package(path, &[]);
+            package.dependencies.push(Dependency {
+                name: name.to_owned(),
+                path: None,
+                is_dev: false,
+            });
+            runtimes(&[package]).len()
+        };
+        assert_eq!(with("firmware/dhcp", "tokio"), 1);
+        assert_eq!(with("firmware/rack", "tokio-util"), 1);
+        assert_eq!(with("firmware/api", "hyper"), 1);
+        assert_eq!(with("firmware/daemon", "tokio"), 0);
+        assert_eq!(with("tests/bench", "tokio"), 0);
+        assert_eq!(with("firmware/dhcp", "dhcproto"), 0);
+    }
+
+    #[test]
+    fn names_follow_paths() {
+        assert_eq!(name_of("firmware/dhcp"), "trivet-dhcp");
+        assert_eq!(name_of("firmware/bmc/ipmi"), "trivet-bmc-ipmi");
+        assert_eq!(name_of("board/sim"), "trivet-board-sim");
+        assert_eq!(name_of("firmware/tftp"), "embedded-tftp");
+        let mut wrong = package("firmware/dhcp", &[]);
+        wrong.name = "dhcp".to_owned();
+        let found = names(&[wrong]);
+        assert!(
+            found[0]
+                .to_string()
+                .starts_with("firmware/dhcp/Cargo.toml: is called dhcp")
+        );
+    }
+
+    #[test]
+    fn a_second_crypto_provider_is_caught() {
+        let found = lock("[[package]]\nname = \"aws-lc-rs\"\n");
+        assert_eq!((found.len(), found[0].line), (1, 2));
+        assert!(lock("name = \"ring\"\n").is_empty());
+    }
+}

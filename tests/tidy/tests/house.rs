@@ -1,0 +1,124 @@
+//! The house rules, checked over this tree.
+
+use std::sync::OnceLock;
+
+use trivet_tests_tidy::{Finding, Source, Tree, direction, layout, size, word};
+
+fn tree() -> &'static Tree {
+    static TREE: OnceLock<Tree> = OnceLock::new();
+    TREE.get_or_init(Tree::read)
+}
+
+#[track_caller]
+fn none(mut findings: Vec<Finding>) {
+    findings.sort();
+    let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    assert!(
+        lines.is_empty(),
+        "{} to mend:\n{}\n",
+        lines.len(),
+        lines.join("\n")
+    );
+}
+
+#[track_caller]
+fn none_in_rust(check: impl Fn(&Source) -> Vec<Finding>) {
+    none(tree().rust().flat_map(check).collect());
+}
+
+#[test]
+fn the_tree_was_read() {
+    assert!(
+        tree().packages.len() > 20,
+        "cargo metadata lists {:?}",
+        tree().packages
+    );
+    assert!(tree().rust().count() > tree().packages.len());
+}
+
+#[test]
+fn rooms_know_only_whom_they_may() {
+    none(direction::rooms(&tree().packages));
+}
+
+#[test]
+fn runtimes_are_in_shells_only() {
+    none(direction::runtimes(&tree().packages));
+}
+
+#[test]
+fn packages_are_named_after_their_path() {
+    none(direction::names(&tree().packages));
+}
+
+#[test]
+fn one_crypto_provider_is_built() {
+    none(direction::lock(tree().text("Cargo.lock")));
+}
+
+#[test]
+fn files_are_short() {
+    none_in_rust(size::files);
+}
+
+#[test]
+fn functions_are_short() {
+    none_in_rust(size::functions);
+}
+
+#[test]
+fn lines_are_narrow() {
+    none_in_rust(size::lines);
+}
+
+#[test]
+fn sources_are_ascii() {
+    none_in_rust(word::ascii);
+}
+
+#[test]
+fn unsafe_code_has_one_room() {
+    none_in_rust(word::unsafety);
+}
+
+#[test]
+fn no_name_begins_with_get() {
+    none_in_rust(word::getters);
+}
+
+#[test]
+fn no_text_holds_a_banned_word() {
+    none(tree().sources.iter().flat_map(word::banned).collect());
+}
+
+#[test]
+fn file_names_say_something() {
+    none(
+        tree()
+            .paths
+            .iter()
+            .flat_map(|path| word::names(path))
+            .collect(),
+    );
+}
+
+#[test]
+fn the_top_level_is_as_planned() {
+    none(layout::top(&tree().paths));
+}
+
+#[test]
+fn every_room_is_on_the_map() {
+    let readmes = [tree().text("README.md"), tree().text("firmware/README.md")];
+    none(layout::map(&tree().packages, &tree().paths, &readmes));
+}
+
+#[test]
+fn every_package_is_in_the_workspace() {
+    none(layout::members(&tree().packages, &tree().paths));
+}
+
+#[test]
+fn no_file_is_binary() {
+    none(tree().binaries.clone());
+}
