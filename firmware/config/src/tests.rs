@@ -151,7 +151,8 @@ fn the_default_file_names_every_key_the_reader_knows() {
 #[test]
 fn three_mistakes_are_named_at_once_in_the_order_of_the_file() {
     let list = mistakes(
-        "[api]\nlisen = \"127.0.0.1\"\n[http]\nlisten = \"localhost:8080\"\n[agent]\nwait_s = \"x\"\n",
+        "[api]\nlisen = \"127.0.0.1\"\n[http]\nlisten = \"localhost:8080\"\n\
+         [agent]\nwait_s = \"x\"\n",
     );
     let places: Vec<(usize, &str)> = list
         .iter()
