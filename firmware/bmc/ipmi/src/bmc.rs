@@ -7,6 +7,7 @@
 //! longest makes room for a new one.
 
 mod commands;
+mod handshake;
 mod options;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -15,15 +16,14 @@ use trivet_model::{Entropy, PowerOrder, PowerState};
 
 use crate::boot::BootFlags;
 use crate::channel::Channel;
-use crate::suite::{Exchange, Suite, same_code};
+use crate::command::completion;
+use crate::suite::{Exchange, Suite};
 use crate::wire::message::Message;
 use crate::wire::packet::{
     self, KIND_IPMI, KIND_OPEN_REQUEST, KIND_OPEN_RESPONSE, KIND_RAKP_1, KIND_RAKP_2, KIND_RAKP_3,
     KIND_RAKP_4, Packet, Plus,
 };
-use crate::wire::rakp::{
-    OpenRequest, Rakp1, Rakp3, Reply, USERNAME_BYTES_MAX, emit_opened, status,
-};
+use crate::wire::rakp::OpenRequest;
 
 use commands::Caller;
 use options::BootOptions;
@@ -160,6 +160,7 @@ pub struct Bmc {
     options: BootOptions,
     sessions: BTreeMap<u32, Slot>,
     clock: u64,
+    busy: u32,
 }
 
 impl Bmc {
@@ -170,6 +171,7 @@ impl Bmc {
             options: BootOptions::default(),
             sessions: BTreeMap::new(),
             clock: 0,
+            busy: 0,
         }
     }
 
@@ -182,6 +184,12 @@ impl Bmc {
     /// reads from inside. None where nothing was written.
     pub fn mailbox(&self, block: u8) -> Option<[u8; MAILBOX_BLOCK_BYTES]> {
         self.options.mailbox(block)
+    }
+
+    /// Answers the next requests inside sessions with "node busy", as BMCs do
+    /// that have other work.
+    pub fn keep_busy(&mut self, requests: u32) {
+        self.busy = requests;
     }
 
     /// Forgets all sessions, as a BMC does that restarts.
@@ -235,205 +243,6 @@ impl Bmc {
         Some(request.response(body).emit())
     }
 
-    fn open(&mut self, peer: u64, payload: &[u8], entropy: &mut dyn Entropy) -> Option<Vec<u8>> {
-        let request = OpenRequest::parse(payload)?;
-        let refuse = |status| refusal(request.tag, status, request.console_id);
-        let suite = match Suite::from_algorithms(request.algorithms) {
-            Some(suite) if self.setup.suites.contains(&suite) => suite,
-            _ => return Some(refuse(self.algorithm_status(request))),
-        };
-        if request.console_id == 0 {
-            return Some(refuse(status::BAD_SESSION_ID));
-        }
-        // A repetition finds the session that its first copy opened.
-        let known = self.sessions.iter().find(|(_, slot)| {
-            slot.peer == peer && slot.request == request && matches!(slot.stage, Stage::Opened)
-        });
-        let managed_id = match known {
-            Some((&id, _)) => id,
-            None => self.new_slot(peer, request, suite, entropy),
-        };
-        let rest = emit_opened(managed_id, suite.algorithms());
-        let reply = Reply {
-            tag: request.tag,
-            status: status::OK,
-            console_id: request.console_id,
-            rest: &rest,
-        };
-        let mut answer = reply.emit();
-        // The level this session may reach; the user's limit comes in later.
-        // FreeIPMI asks for the highest, which is zero, and wants to hear its name.
-        answer[2] = match request.privilege {
-            0 => Privilege::Administrator as u8,
-            level => level,
-        };
-        Some(answer)
-    }
-
-    /// Which of the three algorithms is the one that is not had.
-    fn algorithm_status(&self, request: OpenRequest) -> u8 {
-        let offered = |at: usize| {
-            self.setup
-                .suites
-                .iter()
-                .any(|suite| suite.algorithms()[at] == request.algorithms[at])
-        };
-        if !offered(0) {
-            status::BAD_AUTHENTICATION
-        } else if !offered(1) {
-            status::BAD_INTEGRITY
-        } else if !offered(2) {
-            status::BAD_CONFIDENTIALITY
-        } else {
-            status::NO_SUITE_MATCH
-        }
-    }
-
-    fn new_slot(
-        &mut self,
-        peer: u64,
-        request: OpenRequest,
-        suite: Suite,
-        entropy: &mut dyn Entropy,
-    ) -> u32 {
-        if self.sessions.len() >= SESSIONS_MAX {
-            // Half-open sessions go first, so that opening alone, which needs no
-            // password, ends nobody's session while there is another way.
-            let oldest = self
-                .sessions
-                .iter()
-                .min_by_key(|(_, slot)| (matches!(slot.stage, Stage::Live(_)), slot.used))
-                .map(|(&id, _)| id);
-            if let Some(id) = oldest {
-                self.sessions.remove(&id);
-            }
-        }
-        let mut managed_id = (entropy.number() as u32).max(1);
-        // The table is small, so a free number is near.
-        while self.sessions.contains_key(&managed_id) {
-            managed_id = managed_id.wrapping_add(1).max(1);
-        }
-        let slot = Slot {
-            peer,
-            used: self.clock,
-            request,
-            suite,
-            stage: Stage::Opened,
-        };
-        self.sessions.insert(managed_id, slot);
-        managed_id
-    }
-
-    fn rakp1(&mut self, payload: &[u8], entropy: &mut dyn Entropy) -> Option<Vec<u8>> {
-        let said = Rakp1::parse(payload)?;
-        let slot = self.sessions.get_mut(&said.managed_id)?;
-        let console_id = slot.request.console_id;
-        let refuse = |status| Some(refusal(said.tag, status, console_id));
-        if said.username.len() > USERNAME_BYTES_MAX {
-            return refuse(status::BAD_NAME_LENGTH);
-        }
-        let Some(user) = self
-            .setup
-            .users
-            .iter()
-            .find(|user| user.name == said.username)
-        else {
-            return refuse(status::NAME_REFUSED);
-        };
-        // Level zero asks for the highest there is.
-        let level = said.role & 0x0f;
-        if level > user.limit as u8 {
-            return refuse(status::ROLE_REFUSED);
-        }
-        slot.used = self.clock;
-        let mut managed_random = [0; 16];
-        match &slot.stage {
-            Stage::Live(_) => return None,
-            // A repetition must get the same answer: the console may have taken
-            // the first one already.
-            Stage::Named { exchange, .. }
-                if exchange.console_random == said.console_random
-                    && exchange.role == said.role
-                    && exchange.username == said.username =>
-            {
-                managed_random = exchange.managed_random;
-            }
-            _ => entropy.fill(&mut managed_random),
-        }
-        let exchange = Box::new(Exchange {
-            suite: slot.suite,
-            console_id,
-            managed_id: said.managed_id,
-            console_random: said.console_random,
-            managed_random,
-            guid: self.setup.guid,
-            role: said.role,
-            username: said.username,
-        });
-        let mut rest = managed_random.to_vec();
-        rest.extend(self.setup.guid);
-        rest.extend(exchange.rakp2_code(&user.password));
-        slot.stage = Stage::Named {
-            exchange,
-            user: user.clone(),
-        };
-        Some(
-            Reply {
-                tag: said.tag,
-                status: status::OK,
-                console_id,
-                rest: &rest,
-            }
-            .emit(),
-        )
-    }
-
-    fn rakp3(&mut self, payload: &[u8]) -> Option<Vec<u8>> {
-        let said = Rakp3::parse(payload)?;
-        let slot = self.sessions.get_mut(&said.managed_id)?;
-        let console_id = slot.request.console_id;
-        let (exchange, user) = match &slot.stage {
-            Stage::Opened => return None,
-            Stage::Named { exchange, user } => (exchange.as_ref().clone(), user.clone()),
-            Stage::Live(live) => (live.exchange.clone(), live.user.clone()),
-        };
-        let live = matches!(slot.stage, Stage::Live(_));
-        if said.status != status::OK {
-            // The console gives up. It need not prove who it is, so only a
-            // half-open session ends by this.
-            if !live {
-                self.sessions.remove(&said.managed_id);
-            }
-            return None;
-        }
-        if !same_code(&said.code, &exchange.rakp3_code(&user.password)) {
-            return Some(refusal(said.tag, status::BAD_CHECK_VALUE, console_id));
-        }
-        let keys = exchange.keys(&user.password, self.setup.kg.as_deref());
-        let code = exchange.rakp4_code(&keys);
-        if !live {
-            slot.used = self.clock;
-            let channel = Channel::new(slot.suite, keys, said.managed_id, console_id);
-            let level = Privilege::User;
-            slot.stage = Stage::Live(Box::new(Live {
-                channel,
-                exchange,
-                user,
-                level,
-                acts: VecDeque::new(),
-            }));
-        }
-        Some(
-            Reply {
-                tag: said.tag,
-                status: status::OK,
-                console_id,
-                rest: &code,
-            }
-            .emit(),
-        )
-    }
-
     /// A request inside a session.
     fn inside(
         &mut self,
@@ -459,6 +268,10 @@ impl Bmc {
             limit: live.user.limit,
         };
         let response = known.unwrap_or_else(|| {
+            if let Some(left) = self.busy.checked_sub(1) {
+                self.busy = left;
+                return request.response(vec![completion::NODE_BUSY]);
+            }
             let response = request.response(self.execute(&request, Some(caller), chassis));
             self.settle(id, plus.sequence, &request, &response);
             response
@@ -485,18 +298,8 @@ impl Bmc {
         if let Some(level) = commands::level_granted(request, response) {
             live.level = level;
         }
-        if commands::acts(request) {
+        if commands::acted(request, response) {
             live.remember(sequence, request, response);
         }
     }
-}
-
-fn refusal(tag: u8, status: u8, console_id: u32) -> Vec<u8> {
-    Reply {
-        tag,
-        status,
-        console_id,
-        rest: &[],
-    }
-    .emit()
 }

@@ -231,4 +231,19 @@ mod tests {
         assert_eq!(console.sequence, 1);
         assert!(open(&mut managed, &bytes).is_some());
     }
+
+    proptest::proptest! {
+        #[test]
+        fn every_text_opens_as_it_was_sealed(
+            text in proptest::collection::vec(0..=u8::MAX, 0..300),
+            seed: u64,
+        ) {
+            for suite in [Suite::Sha1, Suite::Sha256] {
+                let (mut console, mut managed) = pair(suite);
+                let bytes = console.seal(KIND_IPMI, &text, &mut Seeded::new(seed));
+                assert_eq!((bytes.len() - RMCP_BYTES - suite.code_bytes()) % 4, 0);
+                assert_eq!(open(&mut managed, &bytes), Some(text.clone()));
+            }
+        }
+    }
 }

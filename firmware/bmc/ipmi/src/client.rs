@@ -8,8 +8,8 @@
 
 mod login;
 mod script;
+mod target;
 
-use core::fmt;
 use std::collections::VecDeque;
 
 use trivet_model::{Entropy, PowerAnswer, PowerError, PowerOrder, Tick};
@@ -19,10 +19,11 @@ use crate::command::{Request, app, completion};
 use crate::suite::Suite;
 use crate::wire::message::{Message, SEQUENCE_MASK};
 use crate::wire::packet::{KIND_IPMI, Packet};
-use crate::wire::rakp::{KG_BYTES_MAX, PASSWORD_BYTES_MAX, PRIVILEGE_ADMIN, USERNAME_BYTES_MAX};
+use crate::wire::rakp::PRIVILEGE_ADMIN;
 
 use login::{Heard, Login, Stage};
 use script::{Next, Script};
+pub use target::{Pace, Target};
 
 /// Most orders that wait, are under way or have answers nobody fetched. Ours.
 pub const ORDERS_WAITING_MAX: usize = 16;
@@ -39,68 +40,6 @@ const KEPT_TRIES_MAX: u32 = 3;
 /// How long a session may rest before we take it for gone. BMCs end sessions
 /// after 60 s without traffic, give or take three (section 6.12.15).
 const REST_MS_MAX: u64 = 50_000;
-
-/// Whom to log in as. A forced suite is for BMCs that get one wrong.
-#[derive(Clone, Eq, PartialEq)]
-pub struct Target {
-    /// User name, at most 16 bytes.
-    pub username: Vec<u8>,
-    /// Password, at most 20 bytes.
-    pub password: Vec<u8>,
-    /// The BMC's own key (K_g), at most 20 bytes, where it has one.
-    pub kg: Option<Vec<u8>>,
-    /// The one suite to use; none tries 17, then 3.
-    pub suite: Option<Suite>,
-}
-
-impl fmt::Debug for Target {
-    /// Without the secrets.
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Target")
-            .field("username", &self.username.escape_ascii().to_string())
-            .field("suite", &self.suite)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Target {
-    /// What keeps this target from ever working, if anything does.
-    fn lacking(&self) -> Option<&'static str> {
-        if self.username.len() > USERNAME_BYTES_MAX {
-            Some("an ipmi_username of at most 16 bytes")
-        } else if self.password.len() > PASSWORD_BYTES_MAX {
-            Some("an ipmi_password of at most 20 bytes")
-        } else if self.kg.as_ref().is_some_and(|kg| kg.len() > KG_BYTES_MAX) {
-            Some("an ipmi_hex_kg_key of at most 20 bytes")
-        } else {
-            None
-        }
-    }
-}
-
-/// How patient a session is.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Pace {
-    /// Wait before the first repetition; it doubles with each.
-    pub first_ms: u64,
-    /// Where the doubling ends.
-    pub wait_ms_max: u64,
-    /// How often one request is sent in all.
-    pub tries_max: u32,
-    /// How long one order may take in all, from its first datagram.
-    pub order_ms_max: u64,
-}
-
-impl Default for Pace {
-    fn default() -> Self {
-        Self {
-            first_ms: 250,
-            wait_ms_max: 2_000,
-            tries_max: 5,
-            order_ms_max: 20_000,
-        }
-    }
-}
 
 enum Link {
     /// No session. With work at hand, a login begins when the wait is over.

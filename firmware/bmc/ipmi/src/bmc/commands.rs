@@ -33,9 +33,11 @@ pub(super) fn level_granted(request: &Message, response: &Message) -> Option<Pri
     }
 }
 
-/// Whether doing the request twice would differ from doing it once.
-pub(super) fn acts(request: &Message) -> bool {
-    request.netfn == NETFN_CHASSIS && request.command == chassis::CONTROL
+/// Whether the request did something that doing again would do twice.
+pub(super) fn acted(request: &Message, response: &Message) -> bool {
+    request.netfn == NETFN_CHASSIS
+        && request.command == chassis::CONTROL
+        && response.body.first() == Some(&completion::OK)
 }
 
 /// The session that a request closed, if it did.

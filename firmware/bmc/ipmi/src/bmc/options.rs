@@ -102,3 +102,84 @@ impl BootOptions {
         body
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trivet_model::{BootDevice, PowerOrder, PowerState};
+
+    #[derive(Default)]
+    struct Flags(BootFlags);
+
+    impl Chassis for Flags {
+        fn power(&self) -> PowerState {
+            PowerState::Off
+        }
+
+        fn control(&mut self, _order: PowerOrder) {}
+
+        fn boot(&self) -> BootFlags {
+            self.0
+        }
+
+        fn set_boot(&mut self, flags: BootFlags) {
+            self.0 = flags;
+        }
+    }
+
+    #[test]
+    fn keeps_each_parameter_it_knows() {
+        let (mut options, mut chassis) = (BootOptions::default(), Flags::default());
+        for (set, read) in [
+            (&[0, 1][..], &[0, 1, 0, 1][..]),
+            (&[3, 0x08], &[0, 1, 3, 8]),
+            (&[4, 0xff, 0x01], &[0, 1, 4, 0, 1]),
+            (&[4, 0x01, 0x00], &[0, 1, 4, 0, 0]),
+            (&[5, 0xe0, 4, 0, 0, 0], &[0, 1, 5, 0xe0, 4, 0, 0, 0]),
+        ] {
+            assert_eq!(options.set(set, &mut chassis), [0]);
+            assert_eq!(options.read(&[set[0], 0, 0], &chassis), read);
+        }
+        assert_eq!(chassis.0.device, Some(BootDevice::Pxe));
+    }
+
+    #[test]
+    fn refuses_parameters_it_does_not_know_and_short_ones() {
+        let (mut options, mut chassis) = (BootOptions::default(), Flags::default());
+        assert_eq!(
+            options.set(&[6, 1], &mut chassis),
+            [completion::NO_PARAMETER]
+        );
+        assert_eq!(
+            options.read(&[6, 0, 0], &chassis),
+            [completion::NO_PARAMETER]
+        );
+        for short in [&[][..], &[0], &[3], &[4, 1], &[5, 0x80, 4], &[7], &[7, 0]] {
+            assert_eq!(options.set(short, &mut chassis), [completion::BAD_LENGTH]);
+        }
+        assert_eq!(options.read(&[5, 0], &chassis), [completion::BAD_LENGTH]);
+    }
+
+    #[test]
+    fn the_mailbox_is_bounded_in_blocks_and_bytes() {
+        let (mut options, mut chassis) = (BootOptions::default(), Flags::default());
+        let mut write = |block, bytes: &[u8]| {
+            let mut data = vec![option::MAILBOX, block];
+            data.extend(bytes);
+            options.set(&data, &mut chassis)
+        };
+        assert_eq!(write(MAILBOX_BLOCKS_MAX - 1, &[7; 16]), [0]);
+        assert_eq!(
+            write(MAILBOX_BLOCKS_MAX, &[7; 16]),
+            [completion::OUT_OF_RANGE]
+        );
+        assert_eq!(write(0, &[7; 17]), [completion::BAD_LENGTH]);
+        assert_eq!(write(0, &[7; 3]), [0]);
+        let read = options.read(&[7, 0, 0], &chassis);
+        assert_eq!(read[..8], [0, 1, 7, 0, 7, 7, 7, 0]);
+        assert_eq!(options.mailbox(MAILBOX_BLOCKS_MAX - 1), Some([7; 16]));
+        assert_eq!(options.mailbox(1), None);
+        let far = options.read(&[7, MAILBOX_BLOCKS_MAX, 0], &chassis);
+        assert_eq!(far, [completion::OUT_OF_RANGE]);
+    }
+}

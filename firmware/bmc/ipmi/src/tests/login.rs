@@ -3,12 +3,13 @@
 use trivet_model::{PowerError, PowerOrder, Seeded};
 
 use super::machine::{ACCEPTED, Machine, Rig, setup, target};
+use crate::Target;
 use crate::bmc::{Bmc, SESSIONS_MAX, Setup};
-use crate::suite::Suite;
+use crate::channel::Channel;
+use crate::suite::{Exchange, Suite};
 use crate::wire::message::Message;
 use crate::wire::packet::{self, KIND_OPEN_REQUEST, KIND_RAKP_1, KIND_RAKP_3, Packet};
 use crate::wire::rakp::{OpenRequest, Rakp1, Rakp3, Reply, parse_opened, parse_rakp2, status};
-use crate::{Target, suite::Exchange};
 
 #[track_caller]
 fn refuses(target: Target, setup: Setup, want: &str) {
@@ -347,4 +348,40 @@ fn outside_a_session_the_bmc_tells_only_how_to_log_in() {
     assert_eq!(ask(6, 0x37, &[])[1..], *b"0123456789abcdef");
     assert_eq!(ask(0, 0x01, &[]), [0xd4]);
     assert_eq!(ask(0, 0x02, &[1]), [0xd4]);
+}
+
+#[test]
+fn a_session_starts_below_operator_until_it_is_raised() {
+    let mut hand = Hand::new();
+    let id = hand.opened(1, 77);
+    let second = hand.rakp1(id, 0x14, b"admin");
+    let exchange = Hand::exchange(id, &second);
+    hand.rakp3(id, 0, exchange.rakp3_code(b"password")).unwrap();
+    let keys = exchange.keys(b"password", None);
+    let mut channel = Channel::new(Suite::Sha1, keys, 77, id);
+    let mut ask = |netfn, command, data: &[u8]| {
+        let message = Message::request(netfn, 1, command, data).emit();
+        let bytes = channel.seal(0, &message, &mut Seeded::new(1));
+        let answer = hand.say(1, &bytes).unwrap();
+        let Some(Packet::Plus(plus)) = Packet::parse(&answer) else {
+            panic!("a session is answered in RMCP+");
+        };
+        Message::parse(&channel.open(&plus).unwrap()).unwrap().body
+    };
+    assert_eq!(ask(0, 0x02, &[1]), [0xd4]);
+    assert_eq!(ask(0, 0x08, &[5, 0x80, 4, 0, 0, 0]), [0xd4]);
+    assert_eq!(ask(6, 0x3b, &[0]), [0, 2]);
+    assert_eq!(ask(6, 0x3b, &[5]), [0xcc]);
+    assert_eq!(ask(6, 0x3b, &[]), [0xc7]);
+    assert_eq!(ask(6, 0x3b, &[4]), [0, 4]);
+    assert_eq!(ask(0, 0x02, &[]), [0xc7]);
+    assert_eq!(ask(0, 0x02, &[4]), [0xcc]);
+    assert_eq!(ask(0, 0x02, &[1]), [0], "a refusal is not kept");
+    assert_eq!(ask(0, 0x08, &[5, 0x80, 4, 0, 0, 0]), [0]);
+    assert_eq!(ask(6, 0x01, &[])[..2], [0, 0x20]);
+    assert_eq!(ask(6, 0x42, &[]), [0xc1]);
+    assert_eq!(ask(6, 0x3c, &[1, 2, 3, 4]), [0x87]);
+    assert_eq!(ask(6, 0x3c, &[1]), [0xc7]);
+    assert_eq!(ask(6, 0x3c, &id.to_le_bytes()), [0]);
+    assert_eq!(hand.bmc.sessions(), 0);
 }

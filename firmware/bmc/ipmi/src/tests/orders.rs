@@ -3,6 +3,8 @@
 use trivet_model::{BootDevice, PowerAnswer, PowerError, PowerOrder, PowerState};
 
 use super::machine::{ACCEPTED, Rig, SET_PXE, setup, target};
+use crate::wire::message::Message;
+use crate::wire::packet::{self, Packet};
 use crate::{ORDERS_WAITING_MAX, Suite, Target};
 
 fn logins(rig: &Rig) -> usize {
@@ -247,4 +249,45 @@ fn the_time_limit_of_an_order_holds() {
     rig.faults.lost = 1000;
     let got = rig.run(PowerOrder::On);
     assert_eq!(got, Err(PowerError::Silent { waited_ms: 20_000 }));
+}
+
+#[test]
+fn a_bmc_that_answers_only_the_old_protocol_is_named_so() {
+    let mut rig = Rig::new(target(), setup());
+    rig.order(1, PowerOrder::Status).unwrap();
+    let outcome = loop {
+        while let Some(bytes) = rig.session.transmit() {
+            if bytes[4] == 0 {
+                let Some(Packet::Bare { message }) = Packet::parse(&bytes) else {
+                    panic!("the first request has the old header");
+                };
+                let request = Message::parse(message).unwrap();
+                let answer = request.response(vec![0, 1, 0x14, 0x04, 0, 0, 0, 0, 0]);
+                rig.forge(&packet::bare(&answer.emit()).unwrap());
+            }
+        }
+        if let Some((_, outcome)) = rig.session.answer() {
+            break outcome;
+        }
+        rig.now = rig.session.deadline().unwrap();
+        rig.session.tick(rig.now, &mut rig.entropy);
+    };
+    assert!(
+        matches!(outcome, Err(PowerError::Nonsense { .. })),
+        "{outcome:?}"
+    );
+}
+
+/// Reads the power of a BMC that is busy for so many requests.
+fn play_busy(busy: u32) -> super::machine::Outcome {
+    let mut rig = Rig::new(target(), setup());
+    assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
+    rig.bmc.keep_busy(busy);
+    rig.run(PowerOrder::Status)
+}
+
+#[test]
+fn a_busy_bmc_is_asked_again_in_the_same_session() {
+    assert_eq!(play_busy(2), Ok(PowerAnswer::Power(PowerState::On)));
+    assert_eq!(play_busy(100), Err(PowerError::Refused { code: 0xc0 }));
 }

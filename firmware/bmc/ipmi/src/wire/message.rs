@@ -143,4 +143,26 @@ mod tests {
             assert_eq!(Message::parse(&bytes[..at]), None, "{at} bytes");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn every_message_reads_as_it_was_written(
+            netfn in 0..0x40_u8,
+            sequence in 0..0x40_u8,
+            command: u8,
+            body in proptest::collection::vec(0..=u8::MAX, 0..200),
+        ) {
+            let request = Message::request(netfn, sequence, command, &body);
+            assert_eq!(Message::parse(&request.emit()), Some(request));
+        }
+
+        #[test]
+        fn what_parses_is_written_back_byte_for_byte(
+            bytes in proptest::collection::vec(0..=u8::MAX, 0..40),
+        ) {
+            if let Some(message) = Message::parse(&bytes) {
+                assert_eq!(message.emit(), bytes);
+            }
+        }
+    }
 }

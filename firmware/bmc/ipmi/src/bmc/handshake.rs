@@ -1,0 +1,231 @@
+//! The BMC's part of the handshake: Open Session and RAKP 2 and 4 (sections
+//! 13.17 to 13.23). A message that comes again gets the same answer, for the
+//! console may have lost the first or acted on it already.
+
+use std::collections::VecDeque;
+
+use trivet_model::Entropy;
+
+use crate::channel::Channel;
+use crate::suite::{Exchange, Suite, same_code};
+use crate::wire::rakp::{
+    OpenRequest, Rakp1, Rakp3, Reply, USERNAME_BYTES_MAX, emit_opened, status,
+};
+
+use super::{Bmc, Live, Privilege, SESSIONS_MAX, Slot, Stage};
+
+impl Bmc {
+    pub(super) fn open(
+        &mut self,
+        peer: u64,
+        payload: &[u8],
+        entropy: &mut dyn Entropy,
+    ) -> Option<Vec<u8>> {
+        let request = OpenRequest::parse(payload)?;
+        let refuse = |status| refusal(request.tag, status, request.console_id);
+        let suite = match Suite::from_algorithms(request.algorithms) {
+            Some(suite) if self.setup.suites.contains(&suite) => suite,
+            _ => return Some(refuse(self.algorithm_status(request))),
+        };
+        if request.console_id == 0 {
+            return Some(refuse(status::BAD_SESSION_ID));
+        }
+        // A repetition finds the session that its first copy opened.
+        let known = self.sessions.iter().find(|(_, slot)| {
+            slot.peer == peer && slot.request == request && matches!(slot.stage, Stage::Opened)
+        });
+        let managed_id = match known {
+            Some((&id, _)) => id,
+            None => self.new_slot(peer, request, suite, entropy),
+        };
+        let rest = emit_opened(managed_id, suite.algorithms());
+        let reply = Reply {
+            tag: request.tag,
+            status: status::OK,
+            console_id: request.console_id,
+            rest: &rest,
+        };
+        let mut answer = reply.emit();
+        // The level this session may reach; the user's limit comes in later.
+        // FreeIPMI asks for the highest, which is zero, and wants to hear its name.
+        answer[2] = match request.privilege {
+            0 => Privilege::Administrator as u8,
+            level => level,
+        };
+        Some(answer)
+    }
+
+    /// Which of the three algorithms is the one that is not had.
+    fn algorithm_status(&self, request: OpenRequest) -> u8 {
+        let offered = |at: usize| {
+            self.setup
+                .suites
+                .iter()
+                .any(|suite| suite.algorithms()[at] == request.algorithms[at])
+        };
+        if !offered(0) {
+            status::BAD_AUTHENTICATION
+        } else if !offered(1) {
+            status::BAD_INTEGRITY
+        } else if !offered(2) {
+            status::BAD_CONFIDENTIALITY
+        } else {
+            status::NO_SUITE_MATCH
+        }
+    }
+
+    fn new_slot(
+        &mut self,
+        peer: u64,
+        request: OpenRequest,
+        suite: Suite,
+        entropy: &mut dyn Entropy,
+    ) -> u32 {
+        if self.sessions.len() >= SESSIONS_MAX {
+            // Half-open sessions go first, so that opening alone, which needs no
+            // password, ends nobody's session while there is another way.
+            let oldest = self
+                .sessions
+                .iter()
+                .min_by_key(|(_, slot)| (matches!(slot.stage, Stage::Live(_)), slot.used))
+                .map(|(&id, _)| id);
+            if let Some(id) = oldest {
+                self.sessions.remove(&id);
+            }
+        }
+        let mut managed_id = (entropy.number() as u32).max(1);
+        // The table is small, so a free number is near.
+        while self.sessions.contains_key(&managed_id) {
+            managed_id = managed_id.wrapping_add(1).max(1);
+        }
+        let slot = Slot {
+            peer,
+            used: self.clock,
+            request,
+            suite,
+            stage: Stage::Opened,
+        };
+        self.sessions.insert(managed_id, slot);
+        managed_id
+    }
+
+    pub(super) fn rakp1(&mut self, payload: &[u8], entropy: &mut dyn Entropy) -> Option<Vec<u8>> {
+        let said = Rakp1::parse(payload)?;
+        let slot = self.sessions.get_mut(&said.managed_id)?;
+        let console_id = slot.request.console_id;
+        let refuse = |status| Some(refusal(said.tag, status, console_id));
+        if said.username.len() > USERNAME_BYTES_MAX {
+            return refuse(status::BAD_NAME_LENGTH);
+        }
+        let Some(user) = self
+            .setup
+            .users
+            .iter()
+            .find(|user| user.name == said.username)
+        else {
+            return refuse(status::NAME_REFUSED);
+        };
+        // Level zero asks for the highest there is.
+        let level = said.role & 0x0f;
+        if level > user.limit as u8 {
+            return refuse(status::ROLE_REFUSED);
+        }
+        slot.used = self.clock;
+        let mut managed_random = [0; 16];
+        match &slot.stage {
+            Stage::Live(_) => return None,
+            // A repetition must get the same answer: the console may have taken
+            // the first one already.
+            Stage::Named { exchange, .. }
+                if exchange.console_random == said.console_random
+                    && exchange.role == said.role
+                    && exchange.username == said.username =>
+            {
+                managed_random = exchange.managed_random;
+            }
+            _ => entropy.fill(&mut managed_random),
+        }
+        let exchange = Box::new(Exchange {
+            suite: slot.suite,
+            console_id,
+            managed_id: said.managed_id,
+            console_random: said.console_random,
+            managed_random,
+            guid: self.setup.guid,
+            role: said.role,
+            username: said.username,
+        });
+        let mut rest = managed_random.to_vec();
+        rest.extend(self.setup.guid);
+        rest.extend(exchange.rakp2_code(&user.password));
+        slot.stage = Stage::Named {
+            exchange,
+            user: user.clone(),
+        };
+        Some(
+            Reply {
+                tag: said.tag,
+                status: status::OK,
+                console_id,
+                rest: &rest,
+            }
+            .emit(),
+        )
+    }
+
+    pub(super) fn rakp3(&mut self, payload: &[u8]) -> Option<Vec<u8>> {
+        let said = Rakp3::parse(payload)?;
+        let slot = self.sessions.get_mut(&said.managed_id)?;
+        let console_id = slot.request.console_id;
+        let (exchange, user) = match &slot.stage {
+            Stage::Opened => return None,
+            Stage::Named { exchange, user } => (exchange.as_ref().clone(), user.clone()),
+            Stage::Live(live) => (live.exchange.clone(), live.user.clone()),
+        };
+        let live = matches!(slot.stage, Stage::Live(_));
+        if said.status != status::OK {
+            // The console gives up. It need not prove who it is, so only a
+            // half-open session ends by this.
+            if !live {
+                self.sessions.remove(&said.managed_id);
+            }
+            return None;
+        }
+        if !same_code(&said.code, &exchange.rakp3_code(&user.password)) {
+            return Some(refusal(said.tag, status::BAD_CHECK_VALUE, console_id));
+        }
+        let keys = exchange.keys(&user.password, self.setup.kg.as_deref());
+        let code = exchange.rakp4_code(&keys);
+        if !live {
+            slot.used = self.clock;
+            let channel = Channel::new(slot.suite, keys, said.managed_id, console_id);
+            let level = Privilege::User;
+            slot.stage = Stage::Live(Box::new(Live {
+                channel,
+                exchange,
+                user,
+                level,
+                acts: VecDeque::new(),
+            }));
+        }
+        Some(
+            Reply {
+                tag: said.tag,
+                status: status::OK,
+                console_id,
+                rest: &code,
+            }
+            .emit(),
+        )
+    }
+}
+
+fn refusal(tag: u8, status: u8, console_id: u32) -> Vec<u8> {
+    Reply {
+        tag,
+        status,
+        console_id,
+        rest: &[],
+    }
+    .emit()
+}
