@@ -1,1 +1,8 @@
 //! The board on Linux.
+//!
+//! It carries bytes between the traits of `board/hal` and the operating system
+//! and decides nothing.
+
+mod flash;
+
+pub use flash::{Counts, FileFlash, OpenFileError};

@@ -120,6 +120,12 @@ impl Layout {
         }
     }
 
+    /// Most pages of one commit: a batch, what is carried with it, and one record
+    /// of the largest size too many.
+    pub const fn commit_pages_max(&self) -> u64 {
+        (2 + CARRY_PAGES_PER_PAGE) * self.batch_pages_max()
+    }
+
     /// Carrying starts when fewer pages than this are free.
     pub const fn pressure_pages(&self) -> u64 {
         self.pages() / 2
@@ -130,11 +136,10 @@ impl Layout {
     /// While the tail passes once over all that was written, at most the live
     /// bytes are carried. Each commit carries three pages for each of its own and
     /// rounds up by at most one, so this takes at most 5/3 of the live bytes. That,
-    /// one segment not yet released and the largest commit (five times the
-    /// largest batch: itself, three times as much carried, one record too many)
-    /// must fit into the half that is free when carrying starts.
+    /// one segment not yet released and the largest commit must fit into the half
+    /// that is free when carrying starts.
     pub const fn live_bytes_max(&self) -> u64 {
-        let margin = self.segment_pages + 5 * self.batch_pages_max();
+        let margin = self.segment_pages + self.commit_pages_max();
         self.pressure_pages().saturating_sub(margin) * 3 / 5 * PAGE_PAYLOAD_BYTES as u64
     }
 }

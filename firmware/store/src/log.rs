@@ -79,6 +79,7 @@ impl<F: Flash> Log<F> {
     pub fn open(mut flash: F, segment_bytes: u32) -> Result<Self, OpenError> {
         let layout = superblock::open(&mut flash, segment_bytes)?;
         let found = recover::recover(&mut flash, &layout)?;
+        recover::wipe_torn(&mut flash, &layout, &found)?;
         // The newest commit may stand in a cache only, if a program died before its
         // flush. From here on others rely on it.
         flash.flush()?;

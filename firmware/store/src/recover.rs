@@ -3,8 +3,8 @@
 //! All pages are read and sorted by the commit they name. The newest commit of
 //! which every page is there is the last one; its header says how far back to go.
 //! Pages of the commit right after it are what a power cut left of a commit that
-//! nobody was told of. Anything else that is missing or too new is damage, and
-//! damage is refused.
+//! nobody was told of; they are wiped, so that no later cut can complete them.
+//! Anything else that is missing or too new is damage, and damage is refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,6 +80,32 @@ pub(crate) fn recover<F: Flash>(flash: &mut F, layout: &Layout) -> Result<Found,
         head: last.end(),
         next_commit: last.commit + 1,
     })
+}
+
+/// Wipes what a cut-off commit may have left at the head.
+///
+/// Without this it could come back: a second cut may tear the next commit so that
+/// bytes of both attempts together make the first one whole, after its absence
+/// was already told. The wipe itself may be torn; then nobody was told yet.
+pub(crate) fn wipe_torn<F: Flash>(
+    flash: &mut F,
+    layout: &Layout,
+    found: &Found,
+) -> Result<(), OpenError> {
+    let mut page = [0; PAGE_BYTES];
+    for position in found.head..found.head + layout.commit_pages_max() {
+        let at = layout.offset_of(position);
+        flash.read(at, &mut page)?;
+        let is_blank = page.iter().all(|&byte| byte == 0);
+        let is_old = page::decode(&page).is_some_and(|(header, index)| {
+            header.commit < found.next_commit
+                && layout.offset_of(header.start + u64::from(index)) == at
+        });
+        if !is_blank && !is_old {
+            flash.write(at, &[0; PAGE_BYTES])?;
+        }
+    }
+    Ok(())
 }
 
 fn scan<F: Flash>(flash: &mut F, layout: &Layout) -> Result<Seen, OpenError> {
@@ -269,6 +295,22 @@ mod tests {
         flash.write(layout().offset_of(0), &bytes[..4096]).unwrap();
         let found = recover(&mut flash, &layout()).unwrap();
         assert_eq!(found.table.value(&KEY), None);
+    }
+
+    #[test]
+    fn what_is_left_of_a_cut_off_commit_is_wiped_and_old_pages_are_not() {
+        let mut flash = region(&[(1, 1, 0, put(b"one")), (2, 1, 1, put(&[1; 9000]))]);
+        flash.write(layout().offset_of(2), &[9; 4096]).unwrap();
+        let found = recover(&mut flash, &layout()).unwrap();
+        let writes = flash.counts().writes;
+        wipe_torn(&mut flash, &layout(), &found).unwrap();
+        assert_eq!(flash.counts().writes - writes, 3);
+        let end = layout().offset_of(1) as usize;
+        assert!(flash.bytes()[end..].iter().all(|&byte| byte == 0));
+        let found = recover(&mut flash, &layout()).unwrap();
+        assert_eq!(found.table.value(&KEY), Some(b"one".as_slice()));
+        wipe_torn(&mut flash, &layout(), &found).unwrap();
+        assert_eq!(flash.counts().writes - writes, 3);
     }
 
     #[test]

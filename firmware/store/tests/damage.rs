@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use trivet_board_hal::{Flash, FlashError};
 use trivet_board_sim::SimFlash;
 use trivet_model::{Entropy, Seeded};
 use trivet_store::{Key, Log, OpenError};
@@ -149,20 +150,20 @@ fn a_refused_region_is_left_as_it_is() {
 /// Lets the test keep the flash that a refused open would swallow.
 struct Watched<'a>(&'a mut SimFlash);
 
-impl trivet_board_hal::Flash for &mut Watched<'_> {
+impl Flash for &mut Watched<'_> {
     fn size(&self) -> u64 {
         self.0.size()
     }
 
-    fn read(&mut self, at: u64, out: &mut [u8]) -> Result<(), trivet_board_hal::FlashError> {
+    fn read(&mut self, at: u64, out: &mut [u8]) -> Result<(), FlashError> {
         self.0.read(at, out)
     }
 
-    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), trivet_board_hal::FlashError> {
+    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), FlashError> {
         self.0.write(at, bytes)
     }
 
-    fn flush(&mut self) -> Result<(), trivet_board_hal::FlashError> {
+    fn flush(&mut self) -> Result<(), FlashError> {
         self.0.flush()
     }
 }

@@ -144,8 +144,7 @@ fn churn_at_the_limit(segments: usize, record_bytes: usize, rounds: u64, seed: u
         count += 1;
     }
     assert!(count > 1);
-    let batch_pages_max = log.layout().batch_pages_max();
-    let commit_pages_max = (2 + CARRY_PAGES_PER_PAGE) * batch_pages_max;
+    let commit_pages_max = log.layout().commit_pages_max();
     for round in 0..rounds {
         let number = count / 2 + chance.below(count - count / 2);
         let before = log.stats();

@@ -1,0 +1,338 @@
+//! Flash in a preallocated file.
+//!
+//! The file is made once, with zeros really written, so that later writes neither
+//! allocate blocks nor change its size: a flush then costs the data and nothing
+//! of the file system's own. One process at a time may hold it.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use trivet_board_hal::{Flash, FlashError};
+
+/// Zeros are written in pieces of this size.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// What a flash was asked to do.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Counts {
+    /// Calls of `write`.
+    pub writes: u64,
+    /// Calls of `flush`.
+    pub flushes: u64,
+    /// Bytes given to `write`.
+    pub written_bytes: u64,
+}
+
+/// Why a file cannot be used as flash.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenFileError {
+    /// Another process holds it.
+    #[error("{} is in use by another process: stop that one first", path.display())]
+    Busy {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is a directory, a device or something else.
+    #[error("{} is not a regular file", path.display())]
+    NotAFile {
+        /// What was found.
+        path: PathBuf,
+    },
+    /// The operating system said no.
+    #[error("cannot {operation} {}", path.display())]
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Flash in a file. The lock goes with the value.
+#[derive(Debug)]
+pub struct FileFlash {
+    file: File,
+    size: u64,
+    counts: Counts,
+}
+
+impl FileFlash {
+    /// Opens the file and keeps it from other processes. A file that does not
+    /// exist is made with `size_if_new` zeros, readable by its owner only; one that
+    /// exists keeps its size.
+    pub fn open(path: &Path, size_if_new: u64) -> Result<Self, OpenFileError> {
+        if !exists(path)? {
+            Self::create(path, size_if_new)?;
+        }
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(path)
+            .map_err(|source| io_error("open", path, source))?;
+        let about = file
+            .metadata()
+            .map_err(|source| io_error("look at", path, source))?;
+        if !about.is_file() {
+            let path = path.to_owned();
+            return Err(OpenFileError::NotAFile { path });
+        }
+        lock(&file, path)?;
+        Ok(Self {
+            file,
+            size: about.len(),
+            counts: Counts::default(),
+        })
+    }
+
+    /// What was asked of it since it was opened.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Makes the file under another name and renames it when it is whole, so that a
+    /// power cut never leaves a short one.
+    fn create(path: &Path, size: u64) -> Result<(), OpenFileError> {
+        let mut name = OsString::from(path);
+        name.push(".new");
+        let new = PathBuf::from(name);
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&new)
+            .map_err(|source| io_error("create", &new, source))?;
+        lock(&file, &new)?;
+        // With the lock held nobody else can be at this point. If somebody was, the
+        // file is there by now and must not be replaced.
+        if exists(path)? {
+            return fs::remove_file(&new).map_err(|source| io_error("remove", &new, source));
+        }
+        write_zeros(&mut file, size).map_err(|source| io_error("fill", &new, source))?;
+        fs::rename(&new, path).map_err(|source| io_error("rename", &new, source))?;
+        let directory = match path.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        File::open(directory)
+            .and_then(|directory| directory.sync_all())
+            .map_err(|source| io_error("flush", directory, source))
+    }
+}
+
+fn exists(path: &Path) -> Result<bool, OpenFileError> {
+    path.try_exists()
+        .map_err(|source| io_error("look at", path, source))
+}
+
+fn lock(file: &File, path: &Path) -> Result<(), OpenFileError> {
+    file.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => OpenFileError::Busy {
+            path: path.to_owned(),
+        },
+        TryLockError::Error(source) => io_error("lock", path, source),
+    })
+}
+
+fn write_zeros(file: &mut File, size: u64) -> io::Result<()> {
+    file.set_len(0)?;
+    let zeros = [0; PIECE_BYTES];
+    let mut left = size;
+    while left > 0 {
+        let length = usize::try_from(left).map_or(PIECE_BYTES, |left| left.min(PIECE_BYTES));
+        file.write_all(&zeros[..length])?;
+        left -= length as u64;
+    }
+    file.sync_all()
+}
+
+fn io_error(operation: &'static str, path: &Path, source: io::Error) -> OpenFileError {
+    OpenFileError::Io {
+        operation,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+impl FileFlash {
+    fn check(&self, at: u64, length: usize) -> Result<(), FlashError> {
+        let end = at.checked_add(length as u64);
+        if end.is_none_or(|end| end > self.size) {
+            return Err(FlashError::OutOfRange {
+                at,
+                length: length as u64,
+                size: self.size,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Flash for FileFlash {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read(&mut self, at: u64, out: &mut [u8]) -> Result<(), FlashError> {
+        self.check(at, out.len())?;
+        let operation = "read";
+        self.file
+            .read_exact_at(out, at)
+            .map_err(|source| FlashError::Io {
+                operation,
+                at,
+                source,
+            })
+    }
+
+    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), FlashError> {
+        self.check(at, bytes.len())?;
+        let operation = "write";
+        self.file
+            .write_all_at(bytes, at)
+            .map_err(|source| FlashError::Io {
+                operation,
+                at,
+                source,
+            })?;
+        self.counts.writes += 1;
+        self.counts.written_bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), FlashError> {
+        self.file.sync_data().map_err(|source| FlashError::Io {
+            operation: "flush",
+            at: 0,
+            source,
+        })?;
+        self.counts.flushes += 1;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    /// A directory of the test's own, removed with it.
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new() -> Self {
+            static COUNT: AtomicU32 = AtomicU32::new(0);
+            let count = COUNT.fetch_add(1, Ordering::Relaxed);
+            let name = format!("trivet-flash-{}-{count}", std::process::id());
+            let place = std::env::temp_dir().join(name);
+            fs::create_dir(&place).expect("a fresh directory");
+            Self(place)
+        }
+
+        fn file(&self) -> PathBuf {
+            self.0.join("store")
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_new_file_has_zeros_on_disk_and_is_for_its_owner_only() {
+        let place = Place::new();
+        let mut flash = FileFlash::open(&place.file(), 100_000).unwrap();
+        let mut bytes = vec![1; 100_000];
+        flash.read(0, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|&byte| byte == 0));
+        let about = fs::metadata(place.file()).unwrap();
+        assert_eq!(about.permissions().mode() & 0o777, 0o600);
+        assert_eq!(about.len(), 100_000);
+        assert!(about.blocks() * 512 >= 100_000, "blocks are allocated");
+        assert_eq!(fs::read_dir(&place.0).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_was_written_is_there_after_reopening() {
+        let place = Place::new();
+        let mut flash = FileFlash::open(&place.file(), 8192).unwrap();
+        flash.write(8190, b"ab").unwrap();
+        flash.flush().unwrap();
+        let want = Counts {
+            writes: 1,
+            flushes: 1,
+            written_bytes: 2,
+        };
+        assert_eq!(flash.counts(), want);
+        drop(flash);
+        let mut flash = FileFlash::open(&place.file(), 999_999).unwrap();
+        assert_eq!(flash.size(), 8192);
+        let mut out = [0; 2];
+        flash.read(8190, &mut out).unwrap();
+        assert_eq!(&out, b"ab");
+    }
+
+    #[test]
+    fn a_second_holder_is_told_that_the_file_is_in_use() {
+        let place = Place::new();
+        let first = FileFlash::open(&place.file(), 4096).unwrap();
+        let error = FileFlash::open(&place.file(), 4096).unwrap_err();
+        assert!(matches!(error, OpenFileError::Busy { .. }));
+        let said = error.to_string();
+        assert!(
+            said.contains("store is in use by another process"),
+            "{said}"
+        );
+        drop(first);
+        assert!(FileFlash::open(&place.file(), 4096).is_ok());
+    }
+
+    #[test]
+    fn the_rest_of_an_interrupted_creation_is_used_up() {
+        let place = Place::new();
+        let new = place.0.join("store.new");
+        fs::write(&new, [7; 9000]).unwrap();
+        let mut flash = FileFlash::open(&place.file(), 4096).unwrap();
+        let mut out = [1; 4096];
+        flash.read(0, &mut out).unwrap();
+        assert_eq!(out, [0; 4096]);
+        assert!(!new.exists());
+    }
+
+    #[test]
+    fn refuses_what_is_outside_the_file() {
+        let place = Place::new();
+        let mut flash = FileFlash::open(&place.file(), 4096).unwrap();
+        for (at, length) in [(4096, 1), (4095, 2), (u64::MAX, 1)] {
+            let mut bytes = vec![0; length];
+            assert!(matches!(
+                flash.write(at, &bytes),
+                Err(FlashError::OutOfRange { .. })
+            ));
+            assert!(matches!(
+                flash.read(at, &mut bytes),
+                Err(FlashError::OutOfRange { .. })
+            ));
+        }
+        assert_eq!(flash.counts(), Counts::default());
+    }
+
+    #[test]
+    fn names_the_file_it_cannot_open() {
+        let place = Place::new();
+        let missing = place.0.join("none").join("store");
+        let error = FileFlash::open(&missing, 4096).unwrap_err();
+        assert!(error.to_string().contains("none/store"), "{error}");
+        assert!(FileFlash::open(&place.0, 4096).is_err());
+    }
+}
