@@ -1,0 +1,325 @@
+//! The agent on a machine: sockets, the disk, the clock.
+//!
+//! Decides nothing: sends what [`Brain::next`] gives, answers what
+//! [`Brain::request`] says, does the [`Work`] and reports it. The disk is a file.
+//! Everything it started ends with it, and it returns only after the last write to
+//! the disk, so the next boot finds a quiet disk, as after a real power cut.
+
+mod disk;
+mod door;
+mod fetch;
+mod http;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
+use trivet_ipa::{HEARTBEAT_VERSION, LOOKUP_VERSION};
+use trivet_model::{Digest, Entropy, NodeId, Tick};
+
+use crate::brain::{Act, Brain, Failure, Identity, NO_ANSWER, Outcome, Pace, Plan, State, Work};
+use disk::Disk;
+
+/// How long the answer to an order to leave has to reach the appliance.
+const LEAVE_GRACE_MS: u64 = 200;
+
+/// Orders that wait to be begun. The brain allows one; the rest is for safety.
+const WORK_QUEUE_MAX: usize = 4;
+
+/// How to run an agent.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The appliance, such as `http://192.0.2.1:6385`; without, the agent only
+    /// inspects and serves.
+    pub api_url: Option<String>,
+    /// Where inspection data goes, if it is wanted.
+    pub inspection_url: Option<String>,
+    /// Where to listen; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// The host the appliance shall call; else the one listened on.
+    pub advertise: Option<String>,
+    /// Which machine this is.
+    pub identity: Identity,
+    /// The disk.
+    pub disk: PathBuf,
+    /// Its size.
+    pub disk_bytes: u64,
+    /// How fast.
+    pub pace: Pace,
+}
+
+/// What an agent tells whoever runs it, who must read on or drop the receiver: but
+/// for progress, no event is left out and the agent waits until there is room.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Event {
+    /// It listens here.
+    Listening(SocketAddr),
+    /// Its inspection data was answered with this status.
+    Inspected(u16),
+    /// It is this node.
+    LookedUp(NodeId),
+    /// It got the mask and has no token: only a power cycle helps.
+    Stuck,
+    /// A heartbeat was answered with this status; zero means not at all.
+    Beat(u16),
+    /// This much of the image has come. Left out when nobody listens.
+    Writing {
+        /// Bytes.
+        bytes: u64,
+    },
+    /// An image is on disk.
+    Wrote {
+        /// Bytes.
+        bytes: u64,
+        /// What was computed and found right.
+        digest: Digest,
+    },
+    /// The disk is erased.
+    Erased,
+    /// Work failed.
+    Failed(String),
+    /// It was told to switch the machine off.
+    PowerOff,
+    /// It was told to restart the machine.
+    Reboot,
+}
+
+/// Why an agent ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum End {
+    /// The power went.
+    PowerCut,
+    /// It switched the machine off.
+    PowerOff,
+    /// It restarts the machine.
+    Reboot,
+    /// Nobody knew it for too long.
+    GaveUp,
+}
+
+/// Why an agent could not run.
+#[derive(Debug, thiserror::Error)]
+pub enum ShellError {
+    /// The address is taken or not ours.
+    #[error("cannot listen on {address}; choose a free port")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A task of ours broke.
+    #[error("the agent's own API stopped")]
+    DoorStopped,
+}
+
+/// What all tasks share.
+struct Shared {
+    brain: Mutex<Brain>,
+    entropy: Mutex<Box<dyn Entropy + Send>>,
+    started: Instant,
+    /// Something changed: the main loop looks again.
+    changed: Notify,
+    /// Some work has ended: whoever waits for it looks again.
+    ended: Notify,
+    events: mpsc::Sender<Event>,
+    options: Options,
+}
+
+impl Shared {
+    fn now(&self) -> Tick {
+        let ms = self.started.elapsed().as_millis();
+        Tick(u64::try_from(ms).unwrap_or(u64::MAX))
+    }
+
+    /// The brain never panics half-way, so a poisoned lock still holds a sound one.
+    fn brain(&self) -> MutexGuard<'_, Brain> {
+        self.brain.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs the brain's own code with entropy at hand.
+    fn think(&self, think: impl FnOnce(&mut Brain, Tick, &mut dyn Entropy)) {
+        let mut entropy = self.entropy.lock().unwrap_or_else(PoisonError::into_inner);
+        think(&mut self.brain(), self.now(), entropy.as_mut());
+        self.changed.notify_one();
+    }
+
+    /// Nobody may be listening, which is no reason to stop.
+    async fn tell(&self, event: Event) {
+        let _ = self.events.send(event).await;
+    }
+}
+
+/// Runs an agent until its machine loses power, leaves, or it gives up. `power` is
+/// true while the machine is on.
+pub async fn run(
+    options: Options,
+    mut power: watch::Receiver<bool>,
+    events: mpsc::Sender<Event>,
+    entropy: Box<dyn Entropy + Send>,
+) -> Result<End, ShellError> {
+    let address = options.listen;
+    let listen = |source| ShellError::Listen { address, source };
+    let listener = TcpListener::bind(address).await.map_err(listen)?;
+    let local = listener.local_addr().map_err(listen)?;
+    let disk = Disk::new(options.disk.clone(), options.disk_bytes);
+    let shared = Arc::new(Shared {
+        brain: Mutex::new(Brain::new(options.identity.clone(), plan(&options, local))),
+        entropy: Mutex::new(entropy),
+        started: Instant::now(),
+        changed: Notify::new(),
+        ended: Notify::new(),
+        events,
+        options,
+    });
+    shared.tell(Event::Listening(local)).await;
+    let mut tasks = JoinSet::new();
+    let (orders, work) = mpsc::channel(WORK_QUEUE_MAX);
+    let end = tokio::select! {
+        end = live(&shared, &disk, &mut tasks, work) => Ok(end),
+        () = door::serve(listener, Arc::clone(&shared), orders) => Err(ShellError::DoorStopped),
+        _ = power.wait_for(|on| !on) => Ok(End::PowerCut),
+    };
+    tasks.shutdown().await;
+    disk.quiet().await;
+    end
+}
+
+fn plan(options: &Options, local: SocketAddr) -> Plan {
+    let host = options.advertise.clone().unwrap_or_else(|| match local {
+        SocketAddr::V4(v4) => v4.ip().to_string(),
+        SocketAddr::V6(v6) => format!("[{}]", v6.ip()),
+    });
+    Plan {
+        callback_url: format!("http://{host}:{}", local.port()),
+        inspect: options.inspection_url.is_some(),
+        beat: options.api_url.is_some(),
+        pace: options.pace,
+    }
+}
+
+/// The main loop: what is due goes out, what is ordered is begun.
+async fn live(
+    shared: &Arc<Shared>,
+    disk: &Disk,
+    tasks: &mut JoinSet<()>,
+    mut work: mpsc::Receiver<(String, Work)>,
+) -> End {
+    loop {
+        let (acts, wake_at, state) = {
+            let mut brain = shared.brain();
+            (brain.next(shared.now()), brain.wake_at(), brain.state())
+        };
+        if state == State::GaveUp {
+            return End::GaveUp;
+        }
+        for act in acts {
+            let shared = Arc::clone(shared);
+            tasks.spawn(async move { perform(&shared, act).await });
+        }
+        let due = wake_at.map(|tick| shared.started + Duration::from_millis(tick.0));
+        tokio::select! {
+            () = shared.changed.notified() => {}
+            () = sleep_until(due.unwrap_or(shared.started)), if due.is_some() => {}
+            Some(_) = tasks.join_next() => {}
+            Some((id, work)) = work.recv() => {
+                if let Some(end) = leaving(shared, &id, &work).await {
+                    return end;
+                }
+                let (shared, disk) = (Arc::clone(shared), disk.clone());
+                tasks.spawn(async move { labour(&shared, &disk, &id, work).await });
+            }
+        }
+    }
+}
+
+/// If the work is to leave, leaves.
+async fn leaving(shared: &Shared, id: &str, work: &Work) -> Option<End> {
+    let (event, end) = match work {
+        Work::PowerOff => (Event::PowerOff, End::PowerOff),
+        Work::Reboot => (Event::Reboot, End::Reboot),
+        Work::WriteImage(_) | Work::Erase { .. } => return None,
+    };
+    report(shared, id, Ok(Outcome::Leaving));
+    sleep(Duration::from_millis(LEAVE_GRACE_MS)).await;
+    shared.tell(event).await;
+    Some(end)
+}
+
+fn report(shared: &Shared, id: &str, went: Result<Outcome, Failure>) {
+    shared.think(|brain, now, _| brain.work_done(now, id, went));
+    shared.ended.notify_waiters();
+}
+
+async fn labour(shared: &Arc<Shared>, disk: &Disk, id: &str, work: Work) {
+    let went = match work {
+        Work::WriteImage(order) => match fetch::image(shared, disk, &order).await {
+            Ok(written) => {
+                let (bytes, digest) = (written.bytes, written.digest);
+                shared.tell(Event::Wrote { bytes, digest }).await;
+                let root_uuid = written.root_uuid;
+                Ok(Outcome::Wrote { bytes, root_uuid })
+            }
+            Err(failure) => Err(failure),
+        },
+        Work::Erase { whole } => match disk.erase(whole).await {
+            Ok(()) => {
+                shared.tell(Event::Erased).await;
+                Ok(Outcome::Erased)
+            }
+            Err(failure) => Err(failure),
+        },
+        Work::PowerOff | Work::Reboot => Ok(Outcome::Leaving),
+    };
+    if let Err(failure) = &went {
+        shared.tell(Event::Failed(failure.to_string())).await;
+    }
+    report(shared, id, went);
+}
+
+/// Sends one request and tells the brain what came back.
+async fn perform(shared: &Shared, act: Act) {
+    let api = shared.options.api_url.as_deref().unwrap_or_default();
+    let api = api.trim_end_matches('/');
+    match act {
+        Act::PostInspection { body } => {
+            let url = shared.options.inspection_url.as_deref().unwrap_or_default();
+            let (status, answer) = http::ask("POST", url, None, body).await;
+            shared.think(|brain, now, entropy| {
+                brain.inspection_answered(now, status, &answer, entropy);
+            });
+            shared.tell(Event::Inspected(status)).await;
+        }
+        Act::Lookup { path_and_query } => {
+            let url = format!("{api}{path_and_query}");
+            let (status, answer) = http::ask("GET", &url, Some(LOOKUP_VERSION), Vec::new()).await;
+            let mut found = None;
+            shared.think(|brain, now, entropy| {
+                brain.lookup_answered(now, status, &answer, entropy);
+                found = match brain.state() {
+                    State::Beating => brain.node().map(Event::LookedUp),
+                    State::Stuck => Some(Event::Stuck),
+                    _ => None,
+                };
+            });
+            if let Some(event) = found {
+                shared.tell(event).await;
+            }
+        }
+        Act::Heartbeat { path, body, .. } => {
+            let url = format!("{api}{path}");
+            let (status, _) = http::ask("POST", &url, Some(HEARTBEAT_VERSION), body).await;
+            shared.think(|brain, now, entropy| brain.heartbeat_answered(now, status, entropy));
+            shared.tell(Event::Beat(status)).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

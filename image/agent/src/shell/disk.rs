@@ -1,0 +1,219 @@
+//! The disk: a file that an image is written to, or that is erased.
+//!
+//! An image becomes bootable only when its digest was right. The first part of the
+//! disk is erased before anything is written and is itself written last, after the
+//! check, so neither a wrong image nor a power cut leaves something that boots.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sha2::{Digest as _, Sha256, Sha512};
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::{JoinHandle, spawn_blocking};
+use trivet_model::Digest;
+
+use crate::brain::Failure;
+
+/// The part that makes a disk bootable: boot sector, partition table, and more.
+/// Ours; a GPT with its usual 128 entries ends at 17 KiB.
+pub(super) const HEAD_BYTES: usize = 1024 * 1024;
+
+/// Pieces on their way to the disk. A piece is what one read of the socket gives.
+const PIECES_MAX: usize = 64;
+
+/// The machine's disk.
+#[derive(Clone)]
+pub(super) struct Disk {
+    path: PathBuf,
+    bytes: u64,
+    /// Held by whoever writes.
+    busy: Arc<Mutex<()>>,
+}
+
+/// An image that is on the disk.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Written {
+    pub(super) bytes: u64,
+    pub(super) digest: Digest,
+    pub(super) root_uuid: Option<String>,
+}
+
+enum Piece {
+    Data(Bytes),
+    End,
+}
+
+/// An image on its way to the disk. Dropped before its end it leaves a disk that
+/// does not boot.
+pub(super) struct Writer {
+    pieces: mpsc::Sender<Piece>,
+    thread: JoinHandle<Result<Written, Failure>>,
+}
+
+impl Writer {
+    /// Fails when the writer has ended early; [`Self::finish`] tells why.
+    pub(super) async fn push(&mut self, piece: Bytes) -> Result<(), ()> {
+        self.pieces.send(Piece::Data(piece)).await.map_err(|_| ())
+    }
+
+    /// Checks the digest and makes the disk bootable.
+    pub(super) async fn finish(self) -> Result<Written, Failure> {
+        let _ = self.pieces.send(Piece::End).await;
+        let broken = |_| Failure::Write("the writer broke".to_owned());
+        self.thread.await.map_err(broken)?
+    }
+}
+
+impl Disk {
+    pub(super) fn new(path: PathBuf, bytes: u64) -> Self {
+        Self {
+            path,
+            bytes,
+            busy: Arc::default(),
+        }
+    }
+
+    /// Waits until nobody writes.
+    pub(super) async fn quiet(&self) {
+        drop(self.busy.lock().await);
+    }
+
+    /// Begins to write an image.
+    pub(super) async fn writer(&self, want: Digest) -> Writer {
+        let (pieces, coming) = mpsc::channel(PIECES_MAX);
+        let guard = Arc::clone(&self.busy).lock_owned().await;
+        let disk = self.clone();
+        let thread = spawn_blocking(move || {
+            let _guard = guard;
+            disk.write(want, coming)
+        });
+        Writer { pieces, thread }
+    }
+
+    /// Erases the whole disk, or what makes it bootable.
+    pub(super) async fn erase(&self, whole: bool) -> Result<(), Failure> {
+        let guard = Arc::clone(&self.busy).lock_owned().await;
+        let disk = self.clone();
+        let erased = spawn_blocking(move || {
+            let _guard = guard;
+            let file = disk.open()?;
+            if whole {
+                file.set_len(0)?;
+                file.set_len(disk.bytes)?;
+            } else {
+                disk.clear_head(&file)?;
+            }
+            file.sync_all()
+        });
+        let failed = |words: String| Failure::Erase(words);
+        let erased = erased.await.map_err(|error| failed(error.to_string()))?;
+        erased.map_err(|error| failed(error.to_string()))
+    }
+
+    fn open(&self) -> io::Result<File> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&self.path)?;
+        if file.metadata()?.len() < self.bytes {
+            file.set_len(self.bytes)?;
+        }
+        Ok(file)
+    }
+
+    /// Zeroes both ends: a GPT has its copy in the last sectors.
+    fn clear_head(&self, file: &File) -> io::Result<()> {
+        let length = self.bytes.min(HEAD_BYTES as u64);
+        let zeroes = vec![0; usize::try_from(length).unwrap_or(HEAD_BYTES)];
+        file.write_all_at(&zeroes, 0)?;
+        file.write_all_at(&zeroes, self.bytes - length)
+    }
+
+    fn write(&self, want: Digest, mut coming: mpsc::Receiver<Piece>) -> Result<Written, Failure> {
+        let failed = |error: io::Error| Failure::Write(error.to_string());
+        let file = self.open().map_err(failed)?;
+        self.clear_head(&file).map_err(failed)?;
+        file.sync_all().map_err(failed)?;
+        let mut head = Vec::new();
+        let mut hash = Hash::like(want);
+        let mut bytes = 0_u64;
+        loop {
+            let piece = match coming.blocking_recv() {
+                Some(Piece::Data(piece)) => piece,
+                Some(Piece::End) => break,
+                None => return Err(Failure::Download("broken off".to_owned())),
+            };
+            let end = bytes + piece.len() as u64;
+            if end > self.bytes {
+                let words = format!("the image is longer than the disk of {} bytes", self.bytes);
+                return Err(Failure::Write(words));
+            }
+            hash.update(&piece);
+            let room = HEAD_BYTES.saturating_sub(head.len()).min(piece.len());
+            let (front, rest) = piece.split_at(room);
+            head.extend_from_slice(front);
+            file.write_all_at(rest, bytes + room as u64)
+                .map_err(failed)?;
+            bytes = end;
+        }
+        let got = hash.finish();
+        if got != want {
+            let (want, got) = (want.to_string(), got.to_string());
+            return Err(Failure::Checksum { want, got });
+        }
+        // The order matters: nothing boots before all of it is there.
+        file.sync_all().map_err(failed)?;
+        file.write_all_at(&head, 0).map_err(failed)?;
+        file.sync_all().map_err(failed)?;
+        Ok(Written {
+            bytes,
+            digest: got,
+            root_uuid: disk_identifier(&head),
+        })
+    }
+}
+
+/// The identifier in an MBR, as the stock agent reports it for a whole disk.
+fn disk_identifier(head: &[u8]) -> Option<String> {
+    let boot_sector = head.get(..512)?;
+    let identifier: [u8; 4] = boot_sector[440..444].try_into().ok()?;
+    let signed = boot_sector[510..] == [0x55, 0xaa];
+    signed.then(|| format!("0x{:08x}", u32::from_le_bytes(identifier)))
+}
+
+enum Hash {
+    Sha256(Sha256),
+    Sha512(Sha512),
+}
+
+impl Hash {
+    fn like(want: Digest) -> Self {
+        match want {
+            Digest::Sha256(_) => Self::Sha256(Sha256::new()),
+            Digest::Sha512(_) => Self::Sha512(Sha512::new()),
+        }
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Sha256(hash) => hash.update(bytes),
+            Self::Sha512(hash) => hash.update(bytes),
+        }
+    }
+
+    fn finish(self) -> Digest {
+        match self {
+            Self::Sha256(hash) => Digest::Sha256(hash.finalize().into()),
+            Self::Sha512(hash) => Digest::Sha512(hash.finalize().into()),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests;

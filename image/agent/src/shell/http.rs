@@ -1,0 +1,126 @@
+//! A small HTTP client: one connection for each request, plain HTTP.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, USER_AGENT};
+use hyper::{Request, Response, Uri};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use trivet_ipa::VERSION_HEADER;
+
+use super::NO_ANSWER;
+use crate::AGENT_VERSION;
+
+/// How long a request to the appliance may take. The stock agent's
+/// `http_request_timeout`.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a server may take to begin its answer.
+const CONNECT_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// A longer answer of the appliance counts as none. Ours.
+pub(super) const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HttpError {
+    #[error("{url} is no address of the form http://host[:port]/path")]
+    BadUrl { url: String },
+    #[error("{authority} cannot be reached: {source}")]
+    Connect {
+        authority: String,
+        source: std::io::Error,
+    },
+    #[error("{authority} broke off: {source}")]
+    Broken {
+        authority: String,
+        source: hyper::Error,
+    },
+    #[error("{authority} did not answer in time")]
+    Late { authority: String },
+}
+
+/// Asks the appliance. No answer, a late one and one too long are all
+/// [`NO_ANSWER`]: the brain tries again in either case.
+pub(super) async fn ask(
+    method: &str,
+    url: &str,
+    version: Option<&str>,
+    body: Vec<u8>,
+) -> (u16, Vec<u8>) {
+    let asked = async {
+        let response = send(method, url, version, body).await.ok()?;
+        let status = response.status().as_u16();
+        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
+        let body = body.collect().await.ok()?.to_bytes();
+        Some((status, body.to_vec()))
+    };
+    let answered = timeout(REQUEST_TIMEOUT, asked).await;
+    answered.ok().flatten().unwrap_or((NO_ANSWER, Vec::new()))
+}
+
+/// Sends a request and waits for the head of the answer.
+pub(super) async fn send(
+    method: &str,
+    url: &str,
+    version: Option<&str>,
+    body: Vec<u8>,
+) -> Result<Response<Incoming>, HttpError> {
+    let bad = || HttpError::BadUrl {
+        url: url.chars().take(200).collect(),
+    };
+    let uri: Uri = url.parse().map_err(|_| bad())?;
+    let (Some("http"), Some(host)) = (uri.scheme_str(), uri.host()) else {
+        return Err(bad());
+    };
+    let authority = format!("{host}:{}", uri.port_u16().unwrap_or(80));
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    let mut request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(HOST, &authority)
+        .header(USER_AGENT, AGENT_VERSION)
+        .header(ACCEPT, "application/json");
+    if !body.is_empty() {
+        request = request.header(CONTENT_TYPE, "application/json");
+    }
+    if let Some(version) = version {
+        request = request.header(VERSION_HEADER, version);
+    }
+    let request = request
+        .body(Full::new(Bytes::from(body)))
+        .map_err(|_| bad())?;
+    let exchange = exchange(&authority, request);
+    let late = || HttpError::Late {
+        authority: authority.clone(),
+    };
+    timeout(CONNECT_TIMEOUT, exchange)
+        .await
+        .map_err(|_| late())?
+}
+
+async fn exchange(
+    authority: &str,
+    request: Request<Full<Bytes>>,
+) -> Result<Response<Incoming>, HttpError> {
+    let broken = |source| HttpError::Broken {
+        authority: authority.to_owned(),
+        source,
+    };
+    let stream = TcpStream::connect(authority)
+        .await
+        .map_err(|source| HttpError::Connect {
+            authority: authority.to_owned(),
+            source,
+        })?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(broken)?;
+    // Ends by itself when the answer is read or dropped.
+    tokio::spawn(connection);
+    sender.send_request(request).await.map_err(broken)
+}

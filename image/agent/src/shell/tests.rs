@@ -1,0 +1,372 @@
+//! The shell against a tiny appliance on loopback.
+
+use super::*;
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use trivet_model::Seeded;
+
+use super::disk::tests::{Scratch, image, sha256};
+
+const NODE: &str = "11111111-2222-4333-8444-555555555555";
+const DISK_BYTES: u64 = 16 * 1024 * 1024;
+
+fn token() -> String {
+    "A".repeat(43)
+}
+
+/// What the appliance saw: method and path, body.
+type Seen = (String, Value);
+
+/// An appliance that knows one node and has one image.
+struct Appliance {
+    url: String,
+    seen: mpsc::UnboundedReceiver<Seen>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Appliance {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Appliance {
+    async fn new(image: Vec<u8>, lookup_token: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (tell, seen) = mpsc::unbounded_channel();
+        let image = Bytes::from(image);
+        let lookup_token = lookup_token.to_owned();
+        let task = tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let (tell, image, token) = (tell.clone(), image.clone(), lookup_token.clone());
+                let service = service_fn(move |request| {
+                    serve(tell.clone(), image.clone(), token.clone(), request)
+                });
+                tokio::spawn(
+                    hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), service),
+                );
+            }
+        });
+        Self { url, seen, task }
+    }
+
+    /// The next heartbeat.
+    async fn beat(&mut self) -> Value {
+        loop {
+            let (what, body) = self.seen.recv().await.unwrap();
+            if what == format!("POST /v1/heartbeat/{NODE}") {
+                return body;
+            }
+        }
+    }
+}
+
+async fn serve(
+    tell: mpsc::UnboundedSender<Seen>,
+    image: Bytes,
+    token: String,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let what = format!("{} {}", request.method(), request.uri().path());
+    let body = request.into_body().collect().await.unwrap().to_bytes();
+    let answer = |status: u16, body: Bytes| {
+        let answer = Response::builder().status(status);
+        Ok(answer.body(Full::new(body)).unwrap())
+    };
+    let body = serde_json::from_slice(&body).unwrap_or_default();
+    tell.send((what.clone(), body)).unwrap();
+    if what.starts_with("POST /v1/heartbeat/") {
+        return answer(202, Bytes::new());
+    }
+    match what.as_str() {
+        "POST /v1/continue_inspection" => {
+            answer(202, Bytes::from(json!({ "uuid": NODE }).to_string()))
+        }
+        "GET /v1/lookup" => {
+            let found = json!({"node": {"uuid": NODE}, "config": {
+                "heartbeat_timeout": 300, "agent_token": token}});
+            answer(200, Bytes::from(found.to_string()))
+        }
+        "GET /image" => answer(200, image),
+        _ => answer(404, Bytes::new()),
+    }
+}
+
+/// An agent under test.
+struct Machine {
+    power: watch::Sender<bool>,
+    events: mpsc::Receiver<Event>,
+    run: JoinHandle<Result<End, ShellError>>,
+    disk: Scratch,
+}
+
+impl Machine {
+    fn start(appliance: &Appliance, inspect: bool) -> Self {
+        let disk = Scratch::new();
+        let inspection_url = format!("{}/v1/continue_inspection", appliance.url);
+        let options = Options {
+            api_url: Some(appliance.url.clone()),
+            inspection_url: inspect.then_some(inspection_url),
+            listen: "127.0.0.1:0".parse().unwrap(),
+            advertise: None,
+            identity: Identity {
+                macs: vec!["52:54:00:aa:bb:01".parse().unwrap()],
+                inventory: json!({"interfaces": [{"mac_address": "52:54:00:aa:bb:01"}]}),
+                node: None,
+                token: None,
+            },
+            disk: disk.0.clone(),
+            disk_bytes: DISK_BYTES,
+            pace: Pace {
+                gap_ms: 1,
+                retry_ms: 1,
+                ..Pace::BRISK
+            },
+        };
+        let (power, on) = watch::channel(true);
+        let (tell, events) = mpsc::channel(1024);
+        let run = tokio::spawn(run(options, on, tell, Box::new(Seeded::new(1))));
+        Self {
+            power,
+            events,
+            run,
+            disk,
+        }
+    }
+
+    async fn event(&mut self, wanted: impl Fn(&Event) -> bool) -> Event {
+        loop {
+            let event = self.events.recv().await.expect("the agent still runs");
+            if wanted(&event) {
+                return event;
+            }
+        }
+    }
+
+    async fn cut(self) -> End {
+        self.power.send(false).unwrap();
+        self.run.await.unwrap().unwrap()
+    }
+}
+
+async fn order(callback: &str, token: &str, name: &str, params: &Value) -> (u16, Value) {
+    let url = format!("{callback}/v1/commands/?wait=true&agent_token={token}");
+    let body = json!({"name": name, "params": params}).to_string();
+    let (status, body) = http::ask("POST", &url, None, body.into_bytes()).await;
+    (status, serde_json::from_slice(&body).unwrap_or_default())
+}
+
+fn write_step(urls: &[String], digest: Digest) -> Value {
+    json!({"step": {"step": "write_image", "interface": "deploy", "args": {"image_info": {
+               "id": "image", "urls": urls, "os_hash_algo": digest.algorithm(),
+               "os_hash_value": digest.to_string(), "disk_format": "raw"}}},
+           "node": {}, "ports": [], "deploy_version": null})
+}
+
+fn callback(beat: &Value) -> String {
+    beat["callback_url"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn writes_the_image_it_is_told_to_and_beats_early_when_done() {
+    let image = image(3 * 1024 * 1024 + 5);
+    let digest = sha256(&image);
+    let mut appliance = Appliance::new(image.clone(), &token()).await;
+    let mut machine = Machine::start(&appliance, false);
+    let first = appliance.beat().await;
+    assert_eq!(first["agent_token"], token());
+    let urls = [format!("{}/image", appliance.url)];
+    let name = "deploy.execute_deploy_step";
+    let (status, done) = order(
+        &callback(&first),
+        &token(),
+        name,
+        &write_step(&urls, digest),
+    )
+    .await;
+    assert_eq!(
+        (status, &done["command_status"]),
+        (200, &json!("SUCCEEDED")),
+        "{done}"
+    );
+    assert_eq!(done["command_result"]["deploy_step"]["step"], "write_image");
+    // The planned interval is 90 s at least: only urgency brings this one.
+    appliance.beat().await;
+    let wrote = machine
+        .event(|event| matches!(event, Event::Wrote { .. }))
+        .await;
+    let bytes = image.len() as u64;
+    assert_eq!(wrote, Event::Wrote { bytes, digest });
+    assert!(machine.disk.bytes().starts_with(&image));
+    assert_eq!(machine.cut().await, End::PowerCut);
+}
+
+#[tokio::test]
+async fn a_wrong_digest_fails_the_step_and_leaves_nothing_that_boots() {
+    let image = image(2 * 1024 * 1024);
+    let mut appliance = Appliance::new(image, &token()).await;
+    let machine = Machine::start(&appliance, false);
+    let callback = callback(&appliance.beat().await);
+    let urls = [format!("{}/image", appliance.url)];
+    let name = "deploy.execute_deploy_step";
+    let step = write_step(&urls, sha256(b"another"));
+    let (_, failed) = order(&callback, &token(), name, &step).await;
+    assert_eq!(failed["command_status"], "FAILED");
+    assert_eq!(failed["command_error"]["type"], "ImageChecksumError");
+    assert!(machine.disk.bytes()[..512].iter().all(|&byte| byte == 0));
+    machine.cut().await;
+}
+
+#[tokio::test]
+async fn tries_the_other_addresses_and_gives_up_after_some_rounds() {
+    let image = image(1024);
+    let digest = sha256(&image);
+    let mut appliance = Appliance::new(image, &token()).await;
+    let machine = Machine::start(&appliance, false);
+    let callback = callback(&appliance.beat().await);
+    let missing = format!("{}/missing", appliance.url);
+    let there = format!("{}/image", appliance.url);
+    let name = "deploy.execute_deploy_step";
+    let step = write_step(
+        &["https://tls.example/".to_owned(), missing.clone(), there],
+        digest,
+    );
+    let (_, done) = order(&callback, &token(), name, &step).await;
+    assert_eq!(done["command_status"], "SUCCEEDED", "{done}");
+    let (_, failed) = order(&callback, &token(), name, &write_step(&[missing], digest)).await;
+    assert_eq!(
+        failed["command_error"]["type"], "ImageDownloadError",
+        "{failed}"
+    );
+    machine.cut().await;
+    let mut asked = 0;
+    while let Ok((what, _)) = appliance.seen.try_recv() {
+        asked += usize::from(what == "GET /missing");
+    }
+    assert_eq!(asked, 1 + 3);
+}
+
+#[tokio::test]
+async fn nobody_without_the_token_is_obeyed() {
+    let mut appliance = Appliance::new(Vec::new(), &token()).await;
+    let machine = Machine::start(&appliance, false);
+    let callback = callback(&appliance.beat().await);
+    for wrong in ["", "wrong", "******"] {
+        let (status, fault) = order(&callback, wrong, "standby.power_off", &json!({})).await;
+        assert_eq!(status, 401);
+        assert_eq!(fault["faultstring"], "401 Unauthorized: Token invalid.");
+    }
+    let (status, _) = http::ask("GET", &format!("{callback}/v1/status"), None, Vec::new()).await;
+    assert_eq!(status, 200);
+    machine.cut().await;
+}
+
+#[tokio::test]
+async fn answers_the_order_to_power_off_and_then_ends() {
+    let mut appliance = Appliance::new(Vec::new(), &token()).await;
+    let mut machine = Machine::start(&appliance, false);
+    let callback = callback(&appliance.beat().await);
+    let (status, done) = order(&callback, &token(), "standby.power_off", &json!({})).await;
+    assert_eq!(
+        (status, &done["command_status"]),
+        (200, &json!("SUCCEEDED"))
+    );
+    machine.event(|event| *event == Event::PowerOff).await;
+    assert_eq!(machine.run.await.unwrap().unwrap(), End::PowerOff);
+}
+
+#[tokio::test]
+async fn posts_what_it_found_before_it_looks_itself_up() {
+    let mut appliance = Appliance::new(Vec::new(), &token()).await;
+    let mut machine = Machine::start(&appliance, true);
+    let (what, body) = appliance.seen.recv().await.unwrap();
+    assert_eq!(what, "POST /v1/continue_inspection");
+    assert_eq!(
+        body["inventory"]["interfaces"][0]["mac_address"],
+        "52:54:00:aa:bb:01"
+    );
+    machine.event(|event| *event == Event::Inspected(202)).await;
+    let node: NodeId = NODE.parse().unwrap();
+    machine.event(|event| *event == Event::LookedUp(node)).await;
+    machine.event(|event| *event == Event::Beat(202)).await;
+    machine.cut().await;
+}
+
+#[tokio::test]
+async fn the_mask_leaves_it_stuck_until_the_power_goes() {
+    let appliance = Appliance::new(Vec::new(), "******").await;
+    let mut machine = Machine::start(&appliance, false);
+    machine.event(|event| *event == Event::Stuck).await;
+    assert_eq!(machine.cut().await, End::PowerCut);
+}
+
+#[tokio::test]
+async fn a_power_cut_during_a_write_ends_it_and_leaves_nothing_that_boots() {
+    // A server that sends half an image and then keeps silent.
+    let stalling = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/image", stalling.local_addr().unwrap());
+    let mut appliance = Appliance::new(Vec::new(), &token()).await;
+    let mut machine = Machine::start(&appliance, false);
+    let callback = callback(&appliance.beat().await);
+    let image = image(10 * 1024 * 1024);
+    let step = write_step(&[url], sha256(&image));
+    let token = token();
+    let ordering = order(&callback, &token, "deploy.execute_deploy_step", &step);
+    let stall = async {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let (mut stream, _) = stalling.accept().await.unwrap();
+        let mut request = [0; 4096];
+        assert!(stream.read(&mut request).await.unwrap() > 0);
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", image.len());
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(&image[..image.len() / 2]).await.unwrap();
+        machine
+            .event(|event| matches!(event, Event::Writing { .. }))
+            .await;
+        stream
+    };
+    tokio::select! {
+        _ = ordering => panic!("the step cannot end"),
+        _stream = stall => {
+            let disk = machine.disk.0.clone();
+            machine.power.send(false).unwrap();
+            assert_eq!(machine.run.await.unwrap().unwrap(), End::PowerCut);
+            let found = std::fs::read(disk).unwrap();
+            assert!(found[..1024 * 1024].iter().all(|&byte| byte == 0));
+        }
+    }
+}
+
+#[tokio::test]
+async fn says_which_address_is_taken() {
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listen = taken.local_addr().unwrap();
+    let scratch = Scratch::new();
+    let options = Options {
+        api_url: None,
+        inspection_url: None,
+        listen,
+        advertise: None,
+        identity: Identity::default(),
+        disk: scratch.0.clone(),
+        disk_bytes: 0,
+        pace: Pace::BRISK,
+    };
+    let (_power, on) = watch::channel(true);
+    let (tell, _events) = mpsc::channel(1);
+    let error = run(options, on, tell, Box::new(Seeded::new(1)))
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains(&listen.to_string()), "{error}");
+}
