@@ -1,1 +1,260 @@
 //! Ironic's REST API as a function from request and view to answer or order.
+//!
+//! [`handle`] reads a snapshot and either answers at once or names the one order
+//! that carries the request out; [`finish`] makes the answer once that order is
+//! on flash. Both are pure, so a request may be handled again with a fresh view
+//! when the record it was based on has changed meanwhile. This room knows
+//! nothing of sockets, of authentication beyond [`is_public`], or of how an
+//! order is carried out.
+
+mod agent;
+mod body;
+mod call;
+mod drivers;
+mod error;
+mod field;
+mod list;
+mod nodes;
+mod patch;
+mod percent;
+mod ports;
+mod query;
+mod root;
+mod route;
+mod thin;
+mod version;
+
+#[cfg(test)]
+mod testing;
+
+use trivet_model::{Done, Entropy, NodeId, Order, PortId, Refusal, RefusalKind, UnixMs, View};
+
+use call::Call;
+use error::Fault;
+pub use version::{VERSION_MAX, VERSION_MIN, Version};
+
+/// Longest request body. Ours: inspection data with its logs is the largest
+/// thing an honest client sends.
+pub const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// One request, as the shell read it.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// Method, in capitals.
+    pub method: &'a str,
+    /// Path, still percent-encoded.
+    pub path: &'a str,
+    /// What follows the question mark, still percent-encoded.
+    pub query: &'a str,
+    /// The `Host` header.
+    pub host: &'a str,
+    /// `http` or `https`.
+    pub scheme: &'a str,
+    /// `X-OpenStack-Ironic-API-Version`.
+    pub version: Option<&'a str>,
+    /// `OpenStack-API-Version`.
+    pub openstack_version: Option<&'a str>,
+    /// The body.
+    pub body: &'a [u8],
+    /// What this request is called in logs, such as `req-<uuid>`.
+    pub request_id: &'a str,
+}
+
+/// One answer, for the shell to write.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Response {
+    /// HTTP status.
+    pub status: u16,
+    /// Headers; a content type is among them when there is a body.
+    pub headers: Vec<(&'static str, String)>,
+    /// Body; empty for 202 and 204.
+    pub body: Vec<u8>,
+}
+
+/// What became of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// Answer this now.
+    Reply(Response),
+    /// Carry this out, then call [`finish`].
+    Order {
+        /// What to carry out.
+        order: Order,
+        /// What the answer will be made of.
+        then: Then,
+    },
+}
+
+/// What [`finish`] answers when the order went well.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Then {
+    /// Show the node.
+    Node {
+        /// Which.
+        id: NodeId,
+        /// It is new: 201 with its location.
+        created: bool,
+    },
+    /// Show the port.
+    Port {
+        /// Which.
+        id: PortId,
+        /// It is new: 201 with its location.
+        created: bool,
+    },
+    /// An answer without a body.
+    Empty {
+        /// 202 or 204.
+        status: u16,
+        /// Where to look for the result.
+        location: Option<String>,
+    },
+    /// What the agent needs to know of its node.
+    Found,
+    /// Whose inspection data it was.
+    Inspected,
+}
+
+/// What the box says of itself.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Name of the box: Ironic's `conductor`.
+    pub hostname: String,
+    /// Enabled hardware types.
+    pub drivers: Vec<String>,
+    /// Base of links, such as `https://box.example`; none: from the request.
+    pub public_endpoint: Option<String>,
+    /// Agents may be called back over plain HTTP.
+    pub agent_http_allowed: bool,
+    /// When the box started.
+    pub started_at: UnixMs,
+}
+
+/// Answers a request from the snapshot, or says what has to be carried out.
+pub fn handle(
+    request: &Request<'_>,
+    view: &View,
+    facts: &Facts,
+    now: UnixMs,
+    entropy: &mut dyn Entropy,
+) -> Outcome {
+    let version = match version::negotiate(request) {
+        Ok(version) => version,
+        Err(fault) => return Outcome::Reply(sealed(request, None, fault.into())),
+    };
+    let outcome =
+        Call::new(request, version, view, facts, now).and_then(|call| route::route(&call, entropy));
+    match outcome {
+        Ok(Outcome::Reply(response)) => Outcome::Reply(sealed(request, Some(version), response)),
+        Ok(order) => order,
+        Err(fault) => Outcome::Reply(sealed(request, Some(version), fault.into())),
+    }
+}
+
+/// The answer to a request whose order was carried out or refused. `view` is
+/// the snapshot after the commit.
+pub fn finish(
+    request: &Request<'_>,
+    then: &Then,
+    result: Result<Done, Refusal>,
+    view: &View,
+    facts: &Facts,
+) -> Response {
+    let version = version::negotiate(request).unwrap_or(VERSION_MIN);
+    let answer =
+        Call::new(request, version, view, facts, UnixMs::default()).and_then(|call| match result {
+            Ok(done) => finished(&call, then, done),
+            Err(refusal) => Err(refused(then, refusal)),
+        });
+    sealed(
+        request,
+        Some(version),
+        answer.unwrap_or_else(Response::from),
+    )
+}
+
+/// Whether a request needs no authentication: version documents for
+/// discovery, and what agents call, which the agent token protects.
+pub fn is_public(method: &str, path: &str) -> bool {
+    let Ok(segments) = percent::segments(path) else {
+        return false;
+    };
+    let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    matches!(
+        (method, segments.as_slice()),
+        ("GET", [] | ["v1"] | ["v1", "lookup"])
+            | (
+                "POST",
+                ["v1", "heartbeat", _] | ["v1", "continue_inspection"]
+            )
+    )
+}
+
+fn finished(call: &Call<'_>, then: &Then, done: Done) -> Result<Response, Fault> {
+    match (then, done) {
+        (Then::Node { id, created }, _) => {
+            let node = call
+                .view
+                .nodes
+                .get(id)
+                .ok_or_else(|| Fault::no_node(&id.to_string()))?;
+            Ok(nodes::show::whole(call, node, *created))
+        }
+        (Then::Port { id, created }, _) => {
+            let port = call
+                .view
+                .ports
+                .get(id)
+                .ok_or_else(|| Fault::no_port(&id.to_string()))?;
+            Ok(ports::whole(call, port, *created))
+        }
+        (Then::Empty { status, location }, _) => {
+            Ok(Response::empty(*status).with_location(location.clone()))
+        }
+        (Then::Found, Done::Found(found)) => Ok(agent::found(call, &found)),
+        (Then::Inspected, Done::Inspected(id)) => Ok(agent::inspected(id)),
+        (Then::Found | Then::Inspected, _) => Err(Fault::server(
+            "the order was carried out but brought no node; this is a fault of the box",
+        )),
+    }
+}
+
+fn refused(then: &Then, refusal: Refusal) -> Fault {
+    let Refusal { kind, sentence } = refusal;
+    // One sentence for "unknown" and "not now", so that strangers cannot probe
+    // which nodes exist.
+    if kind == RefusalKind::NotFound && matches!(then, Then::Found | Then::Inspected) {
+        return Fault::not_found("Resource could not be found.");
+    }
+    match kind {
+        RefusalKind::Invalid => Fault::bad(sentence),
+        RefusalKind::NotFound => Fault::not_found(sentence),
+        RefusalKind::Conflict | RefusalKind::Stale => Fault::conflict(sentence),
+        RefusalKind::Forbidden => Fault::forbidden(sentence),
+        RefusalKind::Unavailable => Fault::unavailable(sentence),
+    }
+}
+
+/// Adds what every answer carries.
+fn sealed(request: &Request<'_>, version: Option<Version>, mut response: Response) -> Response {
+    let headers = &mut response.headers;
+    headers.push((
+        "X-OpenStack-Ironic-API-Minimum-Version",
+        VERSION_MIN.to_string(),
+    ));
+    headers.push((
+        "X-OpenStack-Ironic-API-Maximum-Version",
+        VERSION_MAX.to_string(),
+    ));
+    if let Some(version) = version {
+        headers.push(("X-OpenStack-Ironic-API-Version", version.to_string()));
+        if request.openstack_version.is_some() {
+            headers.push(("OpenStack-API-Version", format!("baremetal {version}")));
+        }
+    }
+    headers.push(("x-openstack-request-id", request.request_id.to_owned()));
+    response
+}
+
+#[cfg(test)]
+mod tests;

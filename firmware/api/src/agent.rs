@@ -1,0 +1,206 @@
+//! What agents call: lookup, heartbeat, inspection data.
+//!
+//! Nobody is authenticated here. The machine compares tokens; this room checks
+//! the form of what came, per version, and never tells a stranger whether a
+//! node exists.
+
+use serde_json::{Value, json};
+use trivet_model::node::Object;
+use trivet_model::order::{Beat, Found};
+use trivet_model::{MacAddr, NodeId, Order};
+
+use crate::call::{Call, empty, order};
+use crate::error::Fault;
+use crate::{Outcome, Response, Then, body};
+
+/// Most hardware addresses an agent may name. Ours.
+pub(crate) const ADDRESSES_MAX: usize = 64;
+
+/// Longest text in a heartbeat; the agent's certificate is the longest. Ours.
+pub(crate) const BEAT_TEXT_BYTES_MAX: usize = 16 * 1024;
+
+/// Fields of a heartbeat and the version they came with.
+const BEAT_FIELDS: [(&str, u16); 6] = [
+    ("callback_url", 22),
+    ("agent_version", 36),
+    ("agent_token", 62),
+    ("agent_verify_ca", 68),
+    ("agent_status", 72),
+    ("agent_status_message", 72),
+];
+
+/// `GET /v1/lookup`.
+pub(crate) fn lookup(call: &Call<'_>) -> Result<Outcome, Fault> {
+    call.exists_since(22)?;
+    if call.method != "GET" {
+        return Err(Fault::no_method(call.method));
+    }
+    call.query.only(&["addresses", "node_uuid"])?;
+    let node = match call.query.last("node_uuid") {
+        None | Some("") => None,
+        Some(text) => Some(text.parse::<NodeId>().map_err(|_| {
+            Fault::bad(format!(
+                "Expected a UUID but received {}.",
+                text.escape_debug()
+            ))
+        })?),
+    };
+    // Agents send whatever their machine calls an address; what is none of
+    // ours (InfiniBand) does not spoil the others.
+    let mut addresses: Vec<MacAddr> = call
+        .query
+        .all("addresses")
+        .flat_map(|list| list.split(','))
+        .filter_map(|text| text.trim().parse().ok())
+        .collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    if addresses.len() > ADDRESSES_MAX {
+        return Err(Fault::bad(format!("At most {ADDRESSES_MAX} addresses.")));
+    }
+    if node.is_none() && addresses.is_empty() {
+        return Err(Fault::bad(
+            "Either node_uuid or addresses must name a node.",
+        ));
+    }
+    order(Order::Lookup { addresses, node }, Then::Found)
+}
+
+/// The answer to a lookup. This is the one place where the token is shown.
+pub(crate) fn found(call: &Call<'_>, found: &Found) -> Response {
+    Response::json(
+        200,
+        &json!({
+            "node": {
+                "uuid": found.node.to_string(),
+                "properties": found.properties,
+                "instance_info": found.instance_info,
+                "driver_internal_info": found.driver_internal_info,
+                "links": call.links(&format!("nodes/{}", found.node)),
+            },
+            "config": {
+                "heartbeat_timeout": found.heartbeat_timeout_s,
+                "agent_token": found.agent_token,
+                "agent_token_required": true,
+            },
+        }),
+    )
+}
+
+/// `POST /v1/heartbeat/<ident>`.
+pub(crate) fn heartbeat(call: &Call<'_>, ident: &str) -> Result<Outcome, Fault> {
+    call.exists_since(22)?;
+    if call.method != "POST" {
+        return Err(Fault::no_method(call.method));
+    }
+    let node = call.node(ident)?.node.id;
+    let object = body::object(call)?;
+    body::only(&object, &BEAT_FIELDS.map(|(name, _)| name))?;
+    for (name, since) in BEAT_FIELDS {
+        if object.contains_key(name) && !call.has(since) {
+            return Err(Fault::bad(format!(
+                "{name} needs API version 1.{since} or newer."
+            )));
+        }
+    }
+    let text = |key: &str| bounded(&object, key);
+    let callback_url = text("callback_url")?.unwrap_or_default();
+    check_callback(call, &callback_url)?;
+    if let Some(status) = text("agent_status")?
+        && !["start", "end", "error"].contains(&status.as_str())
+    {
+        return Err(Fault::bad("agent_status must be start, end or error."));
+    }
+    text("agent_status_message")?;
+    let beat = Beat {
+        callback_url,
+        agent_token: text("agent_token")?,
+        agent_version: text("agent_version")?,
+        agent_verify_ca: text("agent_verify_ca")?,
+    };
+    if beat.agent_token.is_none() {
+        return Err(Fault::bad("agent_token is required for heartbeats."));
+    }
+    if beat.agent_version.is_none() {
+        return Err(Fault::bad("agent_version is required: use a newer agent."));
+    }
+    order(Order::Heartbeat { node, beat }, empty(202, None))
+}
+
+fn bounded(object: &Object, key: &str) -> Result<Option<String>, Fault> {
+    let text = body::text(object, key)?;
+    match text {
+        Some(text) if text.len() > BEAT_TEXT_BYTES_MAX => Err(Fault::bad(format!(
+            "{key} has more than {BEAT_TEXT_BYTES_MAX} bytes."
+        ))),
+        other => Ok(other.map(str::to_owned)),
+    }
+}
+
+fn check_callback(call: &Call<'_>, url: &str) -> Result<(), Fault> {
+    let (tls, rest) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
+        (Some(rest), _) => (true, rest),
+        (None, Some(rest)) => (false, rest),
+        (None, None) => {
+            return Err(Fault::bad(
+                "callback_url must be an https:// or http:// address.",
+            ));
+        }
+    };
+    let authority = rest.split('/').next().unwrap_or("");
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
+    if authority.is_empty() || !authority.bytes().all(plain) || !url.is_ascii() {
+        return Err(Fault::bad("callback_url does not name a host."));
+    }
+    if !tls && !call.facts.agent_http_allowed {
+        return Err(Fault::bad(
+            "callback_url must be https: agents have to use TLS.",
+        ));
+    }
+    Ok(())
+}
+
+/// `POST /v1/continue_inspection`. Agents send no version header here, which
+/// means the oldest version; versions between that and 1.84 never had it.
+pub(crate) fn continue_inspection(call: &Call<'_>) -> Result<Outcome, Fault> {
+    if call.version != crate::VERSION_MIN {
+        call.exists_since(84)?;
+    }
+    if call.method != "POST" {
+        return Err(Fault::no_method(call.method));
+    }
+    call.query.only(&["node_uuid"])?;
+    let document = body::object(call)?;
+    check_inventory(&document)?;
+    let document = Value::Object(document);
+    if body::depth(&document) > body::DEPTH_MAX {
+        return Err(Fault::bad("The inventory is nested too deeply."));
+    }
+    order(Order::Inventory { document }, Then::Inspected)
+}
+
+fn check_inventory(document: &Object) -> Result<(), Fault> {
+    let inventory = document.get("inventory").and_then(Value::as_object);
+    let inventory = inventory.ok_or_else(|| Fault::bad("inventory must be an object."))?;
+    let interfaces = inventory.get("interfaces").and_then(Value::as_array);
+    let named = |interface: &Value| {
+        let address = interface.get("mac_address");
+        address.is_some_and(Value::is_string)
+    };
+    if !interfaces.is_some_and(|list| !list.is_empty() && list.iter().all(named)) {
+        return Err(Fault::bad(
+            "inventory.interfaces must list interfaces, each with its mac_address.",
+        ));
+    }
+    body::text(inventory, "bmc_address")?;
+    body::text(inventory, "bmc_v6address")?;
+    Ok(())
+}
+
+/// The answer to inspection data.
+pub(crate) fn inspected(node: NodeId) -> Response {
+    Response::json(202, &json!({ "uuid": node.to_string() }))
+}
+
+#[cfg(test)]
+mod tests;

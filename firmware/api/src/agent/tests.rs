@@ -1,0 +1,228 @@
+use super::*;
+use crate::testing::{Bench, LATEST, get, node_id, send};
+use serde_json::json;
+use trivet_model::{Done, ProvisionState, Refusal, RefusalKind};
+
+fn beat(fields: &Value) -> String {
+    let mut beat = json!({
+        "callback_url": "https://192.0.2.10:9999", "agent_token": "t", "agent_version": "13.0.0",
+    });
+    for (key, value) in fields.as_object().unwrap() {
+        beat[key] = value.clone();
+    }
+    beat.to_string()
+}
+
+#[test]
+fn lookup_asks_the_machine_by_address_or_uuid() {
+    let bench = Bench::new();
+    let path = "/v1/lookup?addresses=52%3A54%3A00%3A00%3A00%3A01,nonsense,52:54:00:00:00:01";
+    let (order, then) = bench.order(&get(path).at("1.62"));
+    let want = Order::Lookup {
+        addresses: vec!["52:54:00:00:00:01".parse().unwrap()],
+        node: None,
+    };
+    assert_eq!((order, then), (want, Then::Found));
+    let path = format!("/v1/lookup?node_uuid={}", node_id(1));
+    let (order, _) = bench.order(&get(&path).at("1.62"));
+    let want = Order::Lookup {
+        addresses: vec![],
+        node: Some(node_id(1)),
+    };
+    assert_eq!(order, want);
+}
+
+#[test]
+fn lookup_refuses_what_names_no_node() {
+    let bench = Bench::new();
+    for path in [
+        "/v1/lookup",
+        "/v1/lookup?addresses=",
+        "/v1/lookup?addresses=x,y",
+        "/v1/lookup?node_uuid=x",
+        "/v1/lookup?node_uuid=&name=x",
+    ] {
+        bench.refuses(&get(path).at("1.62"), 400);
+    }
+    bench.refuses(
+        &get("/v1/lookup?addresses=52:54:00:00:00:01").at("1.21"),
+        404,
+    );
+}
+
+#[test]
+fn lookup_bounds_the_addresses() {
+    let addresses = |count: usize| {
+        let list: Vec<String> = (0..count)
+            .map(|at| format!("52:54:00:00:00:{at:02x}"))
+            .collect();
+        format!("/v1/lookup?addresses={}", list.join(","))
+    };
+    let bench = Bench::new();
+    bench.order(&get(&addresses(ADDRESSES_MAX)).at("1.62"));
+    bench.refuses(&get(&addresses(ADDRESSES_MAX + 1)).at("1.62"), 400);
+}
+
+#[test]
+fn the_agent_is_told_its_node_and_its_token() {
+    let bench = Bench::new();
+    let request = get("/v1/lookup?addresses=52:54:00:00:00:01").at("1.62");
+    let found = Found {
+        node: node_id(1),
+        properties: Object::new(),
+        instance_info: Object::new(),
+        driver_internal_info: Object::new(),
+        agent_token: "secret".into(),
+        heartbeat_timeout_s: 300,
+    };
+    let response = bench.finish(&request, &Then::Found, Ok(Done::Found(Box::new(found))));
+    assert_eq!(response.status, 200);
+    let uuid = node_id(1).to_string();
+    assert_eq!(
+        response.value(),
+        json!({
+            "node": {
+                "uuid": uuid, "properties": {}, "instance_info": {}, "driver_internal_info": {},
+                "links": [
+                    {"href": format!("http://box:6385/v1/nodes/{uuid}"), "rel": "self"},
+                    {"href": format!("http://box:6385/nodes/{uuid}"), "rel": "bookmark"},
+                ],
+            },
+            "config": {
+                "heartbeat_timeout": 300, "agent_token": "secret", "agent_token_required": true,
+            },
+        })
+    );
+}
+
+#[test]
+fn a_stranger_does_not_learn_which_nodes_exist() {
+    let bench = Bench::new();
+    let request = get("/v1/lookup?addresses=52:54:00:00:00:01").at("1.62");
+    for sentence in ["no such node", "node is active"] {
+        let refusal = Refusal::new(RefusalKind::NotFound, sentence);
+        let response = bench.finish(&request, &Then::Found, Err(refusal));
+        assert_eq!(response.status, 404);
+        assert_eq!(
+            response.fault()["faultstring"],
+            "Resource could not be found."
+        );
+    }
+}
+
+#[test]
+fn a_heartbeat_becomes_an_order_and_202() {
+    let mut bench = Bench::with(ProvisionState::DeployWait);
+    let body = beat(&json!({"agent_verify_ca": "PEM"}));
+    let request = send("POST", "/v1/heartbeat/node-1", &body).at("1.68");
+    let (order, _) = bench.order(&request);
+    let want = Beat {
+        callback_url: "https://192.0.2.10:9999".into(),
+        agent_token: Some("t".into()),
+        agent_version: Some("13.0.0".into()),
+        agent_verify_ca: Some("PEM".into()),
+    };
+    let node = node_id(1);
+    assert_eq!(order, Order::Heartbeat { node, beat: want });
+    let response = bench.done(&request);
+    assert_eq!((response.status, response.body.len()), (202, 0));
+}
+
+#[test]
+fn a_heartbeat_speaks_only_the_words_of_its_version() {
+    let bench = Bench::with(ProvisionState::DeployWait);
+    for (fields, since) in [
+        (json!({"agent_verify_ca": "PEM"}), 68),
+        (json!({"agent_status": "end"}), 72),
+        (json!({"agent_status_message": "x"}), 72),
+    ] {
+        let body = beat(&fields);
+        let at = format!("1.{since}");
+        bench.order(&send("POST", "/v1/heartbeat/node-1", &body).at(&at));
+        let below = format!("1.{}", since - 1);
+        bench.refuses(&send("POST", "/v1/heartbeat/node-1", &body).at(&below), 400);
+    }
+    bench.refuses(
+        &send("POST", "/v1/heartbeat/node-1", &beat(&json!({}))).at("1.61"),
+        400,
+    );
+    bench.refuses(
+        &send("POST", "/v1/heartbeat/node-1", &beat(&json!({}))).at("1.21"),
+        404,
+    );
+}
+
+#[test]
+fn a_heartbeat_needs_token_version_and_a_callback_over_tls() {
+    let mut bench = Bench::with(ProvisionState::DeployWait);
+    for fields in [
+        json!({"agent_token": null}),
+        json!({"agent_version": null}),
+        json!({"callback_url": ""}),
+        json!({"callback_url": "ftp://x"}),
+        json!({"callback_url": "https://"}),
+        json!({"callback_url": "https:// x/"}),
+        json!({"callback_url": "https://user@host/"}),
+        json!({"callback_url": "http://192.0.2.10:9999"}),
+        json!({"callback_url": 5}),
+        json!({"agent_status": "dancing"}),
+        json!({"colour": "red"}),
+        json!({"agent_verify_ca": "x".repeat(BEAT_TEXT_BYTES_MAX + 1)}),
+    ] {
+        let body = beat(&fields);
+        bench.refuses(&send("POST", "/v1/heartbeat/node-1", &body).at(LATEST), 400);
+    }
+    bench.refuses(
+        &send("POST", "/v1/heartbeat/other", &beat(&json!({}))).at(LATEST),
+        404,
+    );
+    bench.facts.agent_http_allowed = true;
+    let body = beat(&json!({"callback_url": "http://[2001:db8::1]:9999"}));
+    bench.order(&send("POST", "/v1/heartbeat/node-1", &body).at(LATEST));
+}
+
+#[test]
+fn inspection_data_goes_to_the_machine_and_its_node_comes_back() {
+    let bench = Bench::new();
+    let document = json!({"inventory": {
+        "interfaces": [{"mac_address": "52:54:00:00:00:01"}], "bmc_address": null,
+    }, "logs": "x"});
+    let body = document.to_string();
+    for version in [None, Some("1.1"), Some("1.84"), Some(LATEST)] {
+        let mut request = send("POST", "/v1/continue_inspection", &body);
+        request.version = version;
+        let (order, then) = bench.order(&request);
+        let document = document.clone();
+        assert_eq!(order, Order::Inventory { document });
+        let response = bench.finish(&request, &then, Ok(Done::Inspected(node_id(1))));
+        assert_eq!(response.status, 202);
+        assert_eq!(response.value(), json!({"uuid": node_id(1).to_string()}));
+    }
+    bench.refuses(
+        &send("POST", "/v1/continue_inspection", &body).at("1.83"),
+        404,
+    );
+}
+
+#[test]
+fn inspection_data_must_name_interfaces() {
+    let bench = Bench::new();
+    for document in [
+        json!({}),
+        json!({"inventory": []}),
+        json!({"inventory": {"interfaces": []}}),
+        json!({"inventory": {"interfaces": [{"name": "eth0"}]}}),
+        json!({"inventory": {"interfaces": [{"mac_address": "x"}], "bmc_address": 5}}),
+    ] {
+        let body = document.to_string();
+        bench.refuses(&send("POST", "/v1/continue_inspection", &body), 400);
+    }
+}
+
+#[test]
+fn an_order_without_its_fruit_is_our_fault() {
+    let bench = Bench::new();
+    let response = bench.finish(&get("/v1/lookup"), &Then::Found, Ok(Done::Kept));
+    assert_eq!(response.status, 500);
+    assert_eq!(response.fault()["faultcode"], "Server");
+}

@@ -1,0 +1,95 @@
+//! Bodies: parsed once, bounded in size and depth.
+
+use serde_json::Value;
+use trivet_model::node::Object;
+
+use crate::call::Call;
+use crate::error::Fault;
+
+/// Deepest nesting in a record. Ours, below the 128 levels at which the JSON
+/// parser stops, so that what we keep can always be read again.
+pub(crate) const DEPTH_MAX: usize = 64;
+
+/// The body as any JSON; none when it is empty.
+pub(crate) fn value(call: &Call<'_>) -> Result<Option<Value>, Fault> {
+    if call.body.iter().all(u8::is_ascii_whitespace) {
+        return Ok(None);
+    }
+    serde_json::from_slice(call.body)
+        .map(Some)
+        .map_err(|error| Fault::bad(format!("Malformed JSON in the body: {error}")))
+}
+
+/// The body as an object, which must be there.
+pub(crate) fn object(call: &Call<'_>) -> Result<Object, Fault> {
+    match value(call)? {
+        Some(Value::Object(object)) => Ok(object),
+        _ => Err(Fault::bad("The body must be a JSON object.")),
+    }
+}
+
+/// The body as an object; empty when there is none.
+pub(crate) fn object_or_empty(call: &Call<'_>) -> Result<Object, Fault> {
+    match value(call)? {
+        None | Some(Value::Null) => Ok(Object::new()),
+        Some(Value::Object(object)) => Ok(object),
+        Some(_) => Err(Fault::bad("The body must be a JSON object.")),
+    }
+}
+
+/// Refuses every key that is not among these.
+pub(crate) fn only(object: &Object, known: &[&str]) -> Result<(), Fault> {
+    let strange: Vec<&str> = object
+        .keys()
+        .map(String::as_str)
+        .filter(|key| !known.contains(key))
+        .collect();
+    if strange.is_empty() {
+        return Ok(());
+    }
+    Err(Fault::bad(format!(
+        "Unexpected arguments: {}",
+        strange.join(", ").escape_debug()
+    )))
+}
+
+/// A text of the object; null counts as absent.
+pub(crate) fn text<'o>(object: &'o Object, key: &str) -> Result<Option<&'o str>, Fault> {
+    match object.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(_) => Err(Fault::bad(format!("{key} must be a string."))),
+    }
+}
+
+/// How deep a value is nested; a plain value has depth zero.
+pub(crate) fn depth(value: &Value) -> usize {
+    match value {
+        Value::Object(object) => 1 + object.values().map(depth).max().unwrap_or(0),
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Bench, send};
+    use serde_json::json;
+
+    #[test]
+    fn malformed_json_is_a_bad_request() {
+        for body in ["{", "[1]", "\"x\"", "", "null"] {
+            let response = Bench::new().reply(&send("POST", "/v1/nodes", body).at("1.95"));
+            assert_eq!(response.status, 400, "{body}");
+            assert_eq!(response.fault()["faultcode"], "Client");
+        }
+    }
+
+    #[test]
+    fn depth_counts_objects_and_lists() {
+        assert_eq!(depth(&json!(1)), 0);
+        assert_eq!(depth(&json!({})), 1);
+        assert_eq!(depth(&json!({"a": [{"b": 1}], "c": 1})), 3);
+    }
+}

@@ -1,0 +1,171 @@
+//! One request with all it needs: the decoded path and query, the version it
+//! speaks, the snapshot, and the base of links.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use trivet_model::view::NodeView;
+use trivet_model::{Order, UnixMs, View};
+
+use crate::error::Fault;
+use crate::query::Query;
+use crate::{Facts, Outcome, Request, Response, Then, Version, percent};
+
+/// A request being answered.
+pub(crate) struct Call<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) segments: Vec<String>,
+    pub(crate) query: Query,
+    pub(crate) body: &'a [u8],
+    pub(crate) version: Version,
+    pub(crate) view: &'a View,
+    pub(crate) facts: &'a Facts,
+    pub(crate) now: UnixMs,
+    /// What links begin with, such as `http://box:6385`.
+    pub(crate) base: String,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn new(
+        request: &Request<'a>,
+        version: Version,
+        view: &'a View,
+        facts: &'a Facts,
+        now: UnixMs,
+    ) -> Result<Self, Fault> {
+        Ok(Self {
+            method: request.method,
+            segments: percent::segments(request.path)?,
+            query: Query::parse(request.query)?,
+            body: request.body,
+            version,
+            view,
+            facts,
+            now,
+            base: base(request, facts),
+        })
+    }
+
+    /// Whether the request's version has what came with `1.<since>`.
+    pub(crate) fn has(&self, since: u16) -> bool {
+        self.version >= Version(since)
+    }
+
+    /// A resource that came with a version does not exist below it.
+    pub(crate) fn exists_since(&self, since: u16) -> Result<(), Fault> {
+        if self.has(since) {
+            Ok(())
+        } else {
+            Err(Fault::no_path())
+        }
+    }
+
+    pub(crate) fn node(&self, ident: &str) -> Result<&'a Arc<NodeView>, Fault> {
+        self.view.node(ident).ok_or_else(|| Fault::no_node(ident))
+    }
+
+    /// The pair of links every record has.
+    pub(crate) fn links(&self, path: &str) -> Value {
+        json!([
+            {"href": format!("{}/v1/{path}", self.base), "rel": "self"},
+            {"href": format!("{}/{path}", self.base), "rel": "bookmark"},
+        ])
+    }
+
+    /// Where a record is.
+    pub(crate) fn location(&self, path: &str) -> String {
+        format!("{}/v1/{path}", self.base)
+    }
+}
+
+/// Links follow the request's `Host`, since clients behind port forwards follow
+/// them; a `Host` that is no host name is not repeated.
+fn base(request: &Request<'_>, facts: &Facts) -> String {
+    if let Some(endpoint) = &facts.public_endpoint {
+        return endpoint.trim_end_matches('/').to_owned();
+    }
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
+    let host = if !request.host.is_empty() && request.host.bytes().all(plain) {
+        request.host
+    } else {
+        facts.hostname.as_str()
+    };
+    let scheme = if request.scheme == "https" {
+        "https"
+    } else {
+        "http"
+    };
+    format!("{scheme}://{host}")
+}
+
+/// An order and the answer it leads to.
+#[expect(clippy::unnecessary_wraps, reason = "the last word of every handler")]
+pub(crate) fn order(order: Order, then: Then) -> Result<Outcome, Fault> {
+    Ok(Outcome::Order { order, then })
+}
+
+/// An answer without a body, after the order.
+pub(crate) fn empty(status: u16, location: Option<String>) -> Then {
+    Then::Empty { status, location }
+}
+
+/// An answer that is ready now.
+#[expect(clippy::unnecessary_wraps, reason = "the last word of every handler")]
+pub(crate) fn reply(value: &Value) -> Result<Outcome, Fault> {
+    Ok(Outcome::Reply(Response::json(200, value)))
+}
+
+impl Response {
+    pub(crate) fn json(status: u16, value: &Value) -> Self {
+        Self {
+            status,
+            headers: vec![("Content-Type", "application/json".to_owned())],
+            body: value.to_string().into_bytes(),
+        }
+    }
+
+    /// Without a content type: clients would try to parse nothing.
+    pub(crate) fn empty(status: u16) -> Self {
+        Self {
+            status,
+            headers: Vec::new(),
+            body: Vec::new(),
+        }
+    }
+
+    pub(crate) fn with_location(mut self, location: Option<String>) -> Self {
+        if let Some(location) = location {
+            self.headers.push(("Location", location));
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Bench, get};
+
+    #[test]
+    fn links_follow_the_host_of_the_request() {
+        let mut request = get("/v1");
+        (request.host, request.scheme) = ("[::1]:16385", "https");
+        let body = Bench::new().reply(&request).value();
+        assert_eq!(body["nodes"][0]["href"], "https://[::1]:16385/v1/nodes/");
+    }
+
+    #[test]
+    fn a_host_that_is_no_host_is_not_repeated() {
+        let mut request = get("/v1");
+        request.host = "evil/\r\nSet-Cookie: x";
+        let body = Bench::new().reply(&request).value();
+        assert_eq!(body["nodes"][0]["href"], "http://box/v1/nodes/");
+    }
+
+    #[test]
+    fn a_public_endpoint_wins() {
+        let mut bench = Bench::new();
+        bench.facts.public_endpoint = Some("https://rack.example/".into());
+        let body = bench.reply(&get("/v1")).value();
+        assert_eq!(body["nodes"][0]["href"], "https://rack.example/v1/nodes/");
+    }
+}

@@ -1,0 +1,387 @@
+//! Hardware types with their interfaces, and the one conductor: this box.
+
+use serde_json::{Value, json};
+use trivet_model::UnixMs;
+use trivet_model::node::Object;
+
+use crate::Outcome;
+use crate::call::{Call, reply};
+use crate::error::Fault;
+use crate::field::moment;
+use crate::list::asked_names;
+use crate::route::get;
+
+/// The kinds of interfaces a node has, and the version each became visible.
+pub(crate) const INTERFACES: [(&str, u16); 13] = [
+    ("bios", 40),
+    ("boot", 31),
+    ("console", 31),
+    ("deploy", 31),
+    ("firmware", 86),
+    ("inspect", 31),
+    ("management", 31),
+    ("network", 20),
+    ("power", 31),
+    ("raid", 31),
+    ("rescue", 38),
+    ("storage", 33),
+    ("vendor", 31),
+];
+
+/// What we know of one hardware type.
+pub(crate) struct Hardware {
+    pub(crate) name: &'static str,
+    /// By kind, in the order of [`INTERFACES`]; the first is the default.
+    interfaces: [&'static [&'static str]; 13],
+    /// What may stand in `driver_info`, and what it means.
+    properties: &'static [(&'static str, &'static str)],
+}
+
+const HARDWARE: [Hardware; 2] = [
+    Hardware {
+        name: "ipmi",
+        interfaces: [
+            &["no-bios"],
+            &["ipxe", "pxe"],
+            &["no-console"],
+            &["direct"],
+            &["no-firmware"],
+            &["agent", "no-inspect"],
+            &["ipmitool"],
+            &["noop"],
+            &["ipmitool"],
+            &["no-raid"],
+            &["no-rescue"],
+            &["noop"],
+            &["no-vendor"],
+        ],
+        properties: &[
+            (
+                "ipmi_address",
+                "IP address or host name of the BMC. Required.",
+            ),
+            (
+                "ipmi_port",
+                "UDP port of the BMC. Optional, 623 by default.",
+            ),
+            ("ipmi_username", "User name. Optional, none by default."),
+            ("ipmi_password", "Password. Optional, none by default."),
+            (
+                "ipmi_priv_level",
+                "Privilege level. Optional, ADMINISTRATOR by default.",
+            ),
+            (
+                "ipmi_cipher_suite",
+                "RMCP+ cipher suite. Optional, 17 or 3 by default.",
+            ),
+            ("ipmi_hex_kg_key", "Kg key as hexadecimal digits. Optional."),
+            (
+                "deploy_kernel",
+                "Kernel of the agent's ramdisk. Optional: the box has its own.",
+            ),
+            (
+                "deploy_ramdisk",
+                "The agent's ramdisk. Optional: the box has its own.",
+            ),
+            (
+                "kernel_append_params",
+                "More arguments for the ramdisk's kernel. Optional.",
+            ),
+        ],
+    },
+    Hardware {
+        name: "fake-hardware",
+        interfaces: [
+            &["fake", "no-bios"],
+            &["fake", "ipxe", "pxe"],
+            &["fake", "no-console"],
+            &["fake", "direct"],
+            &["fake", "no-firmware"],
+            &["fake", "agent", "no-inspect"],
+            &["fake"],
+            &["noop"],
+            &["fake"],
+            &["fake", "no-raid"],
+            &["fake", "no-rescue"],
+            &["noop"],
+            &["fake", "no-vendor"],
+        ],
+        properties: &[],
+    },
+];
+
+impl Hardware {
+    /// The enabled hardware type of this name.
+    pub(crate) fn named(call: &Call<'_>, name: &str) -> Option<&'static Self> {
+        let enabled = call.facts.drivers.iter().any(|driver| driver == name);
+        HARDWARE
+            .iter()
+            .find(|hardware| enabled && hardware.name == name)
+    }
+
+    /// Interfaces of a kind, default first; empty for a kind nobody knows.
+    pub(crate) fn interfaces(&self, kind: &str) -> &'static [&'static str] {
+        let at = INTERFACES.iter().position(|(name, _)| *name == kind);
+        at.map_or(&[], |at| self.interfaces[at])
+    }
+
+    fn shown(&self, call: &Call<'_>, detail: bool) -> Object {
+        let name = self.name;
+        let mut shown = Object::new();
+        shown.insert("name".into(), name.into());
+        shown.insert("hosts".into(), json!([call.facts.hostname]));
+        shown.insert("links".into(), call.links(&format!("drivers/{name}")));
+        if call.has(14) {
+            let properties = call.links(&format!("drivers/{name}/properties"));
+            shown.insert("properties".into(), properties);
+        }
+        if call.has(30) {
+            shown.insert("type".into(), "dynamic".into());
+        }
+        for (kind, since) in INTERFACES.iter().filter(|_| detail && call.has(30)) {
+            let interfaces = self.interfaces(kind);
+            if call.has(*since) {
+                shown.insert(
+                    format!("default_{kind}_interface"),
+                    json!(interfaces.first()),
+                );
+                shown.insert(format!("enabled_{kind}_interfaces"), json!(interfaces));
+            }
+        }
+        shown
+    }
+}
+
+/// `/v1/drivers` and below.
+pub(crate) fn route(call: &Call<'_>, rest: &[&str]) -> Result<Outcome, Fault> {
+    match rest {
+        [] => get(call, list),
+        [name] => get(call, |call| {
+            call.query.only(&["fields"])?;
+            let shown = named(call, name)?.shown(call, true);
+            reply(&Value::Object(chosen(call, shown)?))
+        }),
+        [name, "properties"] => get(call, |call| {
+            let properties = named(call, name)?.properties;
+            let shown: Object = properties
+                .iter()
+                .map(|(key, text)| ((*key).to_owned(), Value::from(*text)))
+                .collect();
+            reply(&Value::Object(shown))
+        }),
+        [name, "raid", "logical_disk_properties"] => get(call, |call| {
+            call.exists_since(12)?;
+            let hardware = named(call, name)?;
+            Err(Fault::unsupported(hardware.name, "raid"))
+        }),
+        [name, "vendor_passthru", "methods"] => get(call, |call| {
+            named(call, name)?;
+            reply(&json!({}))
+        }),
+        [name, "vendor_passthru", ..] => {
+            named(call, name)?;
+            Err(no_handler(call, rest.get(2).copied()))
+        }
+        _ => Err(Fault::no_path()),
+    }
+}
+
+/// The refusal of any vendor method: there are none.
+pub(crate) fn no_handler(call: &Call<'_>, method: Option<&str>) -> Fault {
+    let method = method.or_else(|| call.query.last("method")).unwrap_or("");
+    Fault::bad(format!("No handler for method {}", method.escape_debug()))
+}
+
+fn named(call: &Call<'_>, name: &str) -> Result<&'static Hardware, Fault> {
+    Hardware::named(call, name).ok_or_else(|| {
+        Fault::not_found(format!(
+            "Could not find the following driver(s) or hardware type(s): {}.",
+            name.escape_debug()
+        ))
+    })
+}
+
+fn list(call: &Call<'_>) -> Result<Outcome, Fault> {
+    call.query.only(&["type", "detail", "fields"])?;
+    let detail = call.query.flag("detail")?.unwrap_or(false);
+    let none = match call.query.last("type") {
+        None | Some("dynamic") => false,
+        Some("classic") => true,
+        Some(_) => return Err(Fault::bad("type must be classic or dynamic.")),
+    };
+    if detail && call.query.last("fields").is_some() {
+        return Err(Fault::bad(
+            "fields and detail exclude each other; give one.",
+        ));
+    }
+    let mut drivers = Vec::new();
+    for hardware in call.facts.drivers.iter().filter(|_| !none) {
+        if let Some(hardware) = Hardware::named(call, hardware) {
+            let all = detail || call.query.last("fields").is_some();
+            drivers.push(Value::Object(chosen(call, hardware.shown(call, all))?));
+        }
+    }
+    reply(&json!({ "drivers": drivers }))
+}
+
+/// Only what `fields=` names, and the links.
+fn chosen(call: &Call<'_>, mut shown: Object) -> Result<Object, Fault> {
+    let Some(names) = asked_names(call) else {
+        return Ok(shown);
+    };
+    if let Some(strange) = names.iter().find(|name| !shown.contains_key(**name)) {
+        let strange = strange.escape_debug();
+        return Err(Fault::bad(format!("Field \"{strange}\" is not known.")));
+    }
+    shown.retain(|name, _| names.contains(&name.as_str()));
+    Ok(shown)
+}
+
+/// `/v1/conductors` and below: one entry, this box.
+pub(crate) fn conductors(call: &Call<'_>, rest: &[&str]) -> Result<Outcome, Fault> {
+    let hostname = call.facts.hostname.as_str();
+    match rest {
+        [] => get(call, |call| {
+            call.query.only(&crate::list::LIST_ARGS)?;
+            let detail = call.query.flag("detail")?.unwrap_or(false);
+            let all = detail || call.query.last("fields").is_some();
+            let shown = chosen(call, conductor(call, all))?;
+            reply(&json!({ "conductors": [shown] }))
+        }),
+        [name] if *name == hostname => get(call, |call| {
+            call.query.only(&["fields"])?;
+            reply(&Value::Object(chosen(call, conductor(call, true))?))
+        }),
+        [name] => get(call, |_| {
+            let name = name.escape_debug();
+            Err(Fault::not_found(format!(
+                "Conductor {name} cannot be found."
+            )))
+        }),
+        _ => Err(Fault::no_path()),
+    }
+}
+
+fn conductor(call: &Call<'_>, detail: bool) -> Object {
+    let hostname = &call.facts.hostname;
+    let mut shown = Object::new();
+    shown.insert("hostname".into(), json!(hostname));
+    shown.insert("conductor_group".into(), json!(""));
+    shown.insert("alive".into(), json!(true));
+    shown.insert(
+        "links".into(),
+        call.links(&format!("conductors/{hostname}")),
+    );
+    if detail {
+        let known = |at: UnixMs| moment(Some(at).filter(|at| *at != UnixMs::default()));
+        shown.insert("drivers".into(), json!(call.facts.drivers));
+        shown.insert("created_at".into(), known(call.facts.started_at));
+        shown.insert("updated_at".into(), known(call.now));
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Bench, get};
+
+    #[test]
+    fn enabled_types_are_listed_short_and_long() {
+        let bench = Bench::new();
+        let short = bench.reply(&get("/v1/drivers").at("1.110")).value();
+        assert_eq!(short["drivers"].as_array().unwrap().len(), 2);
+        assert_eq!(short["drivers"][0]["name"], "ipmi");
+        assert_eq!(short["drivers"][0]["hosts"], json!(["box"]));
+        assert!(short["drivers"][0].get("default_boot_interface").is_none());
+        let long = bench
+            .reply(&get("/v1/drivers?detail=True").at("1.110"))
+            .value();
+        assert_eq!(long["drivers"][0]["default_boot_interface"], "ipxe");
+        assert_eq!(
+            long["drivers"][0]["enabled_inspect_interfaces"],
+            json!(["agent", "no-inspect"])
+        );
+        let classic = bench
+            .reply(&get("/v1/drivers?type=classic").at("1.110"))
+            .value();
+        assert_eq!(classic, json!({"drivers": []}));
+    }
+
+    #[test]
+    fn a_type_that_is_not_enabled_does_not_exist() {
+        let mut bench = Bench::new();
+        assert_eq!(
+            bench.reply(&get("/v1/drivers/ipmi").at("1.110")).status,
+            200
+        );
+        bench.facts.drivers = vec!["fake-hardware".into()];
+        assert_eq!(
+            bench.reply(&get("/v1/drivers/ipmi").at("1.110")).status,
+            404
+        );
+        assert_eq!(bench.reply(&get("/v1/drivers/nonesuch")).status, 404);
+    }
+
+    #[test]
+    fn every_kind_of_interface_shows_from_its_version_on() {
+        let shown = Bench::new()
+            .reply(&get("/v1/drivers/ipmi").at("1.110"))
+            .value();
+        for (kind, _) in INTERFACES {
+            assert!(
+                shown[format!("default_{kind}_interface")].is_string(),
+                "{kind}"
+            );
+        }
+        let older = Bench::new()
+            .reply(&get("/v1/drivers/ipmi").at("1.39"))
+            .value();
+        assert!(older.get("default_bios_interface").is_none());
+        assert!(older.get("default_boot_interface").is_some());
+    }
+
+    #[test]
+    fn fields_choose_among_all() {
+        let bench = Bench::new();
+        let path = "/v1/drivers?fields=name,default_boot_interface";
+        let body = bench.reply(&get(path).at("1.110")).value();
+        let keys: Vec<&String> = body["drivers"][0].as_object().unwrap().keys().collect();
+        assert_eq!(keys, ["default_boot_interface", "links", "name"]);
+        let strange = get("/v1/drivers?fields=colour").at("1.110");
+        assert_eq!(bench.reply(&strange).status, 400);
+    }
+
+    #[test]
+    fn properties_describe_driver_info() {
+        let body = Bench::new()
+            .reply(&get("/v1/drivers/ipmi/properties"))
+            .value();
+        assert!(body["ipmi_address"].as_str().unwrap().contains("Required"));
+    }
+
+    #[test]
+    fn vendor_methods_there_are_none() {
+        let bench = Bench::new();
+        let methods = get("/v1/drivers/ipmi/vendor_passthru/methods");
+        assert_eq!(bench.reply(&methods).value(), json!({}));
+        let call = bench.reply(&get("/v1/drivers/ipmi/vendor_passthru?method=dance"));
+        assert_eq!(call.status, 400);
+        assert_eq!(call.fault()["faultstring"], "No handler for method dance");
+    }
+
+    #[test]
+    fn this_box_is_the_one_conductor() {
+        let bench = Bench::new();
+        let list = bench.reply(&get("/v1/conductors").at("1.49")).value();
+        assert_eq!(list["conductors"][0]["hostname"], "box");
+        assert_eq!(list["conductors"][0]["alive"], true);
+        let one = bench.reply(&get("/v1/conductors/box").at("1.49")).value();
+        assert_eq!(one["drivers"], json!(["ipmi", "fake-hardware"]));
+        assert_eq!(
+            bench.reply(&get("/v1/conductors/other").at("1.49")).status,
+            404
+        );
+        assert_eq!(bench.reply(&get("/v1/conductors").at("1.48")).status, 404);
+    }
+}

@@ -1,0 +1,225 @@
+//! Lists: which fields, in which order, and one page at a time.
+//!
+//! The order is total (the sort key, then the order of creation), so a marker
+//! whose record no longer passes the filter still names a place.
+
+use core::cmp::Ordering;
+
+use serde_json::{Value, json};
+
+use crate::call::Call;
+use crate::error::Fault;
+use crate::field::{self, Field};
+use crate::{Outcome, Response};
+
+/// Most records in one page. Go clients never ask for a second page.
+pub(crate) const PAGE_RECORDS_MAX: usize = 1000;
+
+/// Arguments every list takes.
+pub(crate) const LIST_ARGS: [&str; 6] = [
+    "fields", "detail", "limit", "marker", "sort_key", "sort_dir",
+];
+
+/// A record that can stand in a list.
+pub(crate) trait Listed {
+    /// Its UUID as text.
+    fn uuid(&self) -> String;
+    /// Its place in the order of creation.
+    fn serial(&self) -> u64;
+}
+
+/// One kind of list.
+pub(crate) struct Kind<R: 'static> {
+    /// Key of the answer and of the path, such as `nodes`.
+    pub(crate) name: &'static str,
+    pub(crate) table: &'static [Field<R>],
+    /// Fields of short entries.
+    pub(crate) short: &'static [&'static str],
+}
+
+/// The names in `fields=`, and always `links`; none when it is absent.
+pub(crate) fn asked_names<'c>(call: &'c Call<'_>) -> Option<Vec<&'c str>> {
+    call.query.last("fields")?;
+    let mut names: Vec<&str> = call
+        .query
+        .all("fields")
+        .flat_map(|list| list.split(','))
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
+        .collect();
+    names.push("links");
+    names.sort_unstable();
+    names.dedup();
+    Some(names)
+}
+
+/// The fields asked for by `fields=`; none when it is absent.
+pub(crate) fn asked<R>(
+    table: &'static [Field<R>],
+    call: &Call<'_>,
+) -> Result<Option<Vec<&'static Field<R>>>, Fault> {
+    let Some(names) = asked_names(call) else {
+        return Ok(None);
+    };
+    if !call.has(8) {
+        return Err(Fault::too_new("fields", 8));
+    }
+    names
+        .into_iter()
+        .map(|name| field::named(table, name, call))
+        .collect::<Result<Vec<_>, _>>()
+        .map(Some)
+}
+
+/// One page of these records.
+pub(crate) fn page<'r, R: Listed>(
+    call: &Call<'_>,
+    kind: &Kind<R>,
+    records: impl Iterator<Item = &'r R>,
+    find: impl Fn(&str) -> Option<&'r R>,
+    detailed_path: bool,
+) -> Result<Outcome, Fault> {
+    let detail = wants_detail(call, detailed_path)?;
+    let fields = match asked(kind.table, call)? {
+        Some(_) if detail => {
+            return Err(Fault::bad(
+                "fields and detail exclude each other; give one.",
+            ));
+        }
+        Some(fields) => fields,
+        None if detail => field::every(kind.table, call),
+        None => kind
+            .table
+            .iter()
+            .filter(|field| kind.short.contains(&field.name) && call.has(field.since))
+            .collect(),
+    };
+    let limit = limit(call)?;
+    let order = Order::read(kind.table, call)?;
+    let mut keyed: Vec<(Value, &R)> = records
+        .map(|record| (order.key(record, call), record))
+        .collect();
+    keyed.sort_by(|one, two| order.compare(one, two));
+    if let Some(marker) = call.query.last("marker") {
+        let record = find(marker).ok_or_else(|| {
+            Fault::not_found(format!(
+                "Marker {} could not be found.",
+                marker.escape_debug()
+            ))
+        })?;
+        let place = (order.key(record, call), record);
+        keyed.retain(|entry| order.compare(entry, &place) == Ordering::Greater);
+    }
+    keyed.truncate(limit);
+    let shown: Vec<Value> = keyed
+        .iter()
+        .map(|(_, record)| Value::Object(field::render(&fields, *record, call)))
+        .collect();
+    let mut answer = json!({ kind.name: shown });
+    if keyed.len() == limit
+        && let Some((_, last)) = keyed.last()
+    {
+        answer["next"] = Value::String(next(call, limit, &last.uuid()));
+    }
+    Ok(Outcome::Reply(Response::json(200, &answer)))
+}
+
+fn wants_detail(call: &Call<'_>, detailed_path: bool) -> Result<bool, Fault> {
+    let asked = call.query.flag("detail")?;
+    if asked.is_some() && !call.has(43) {
+        return Err(Fault::too_new("detail", 43));
+    }
+    Ok(detailed_path || asked == Some(true))
+}
+
+fn limit(call: &Call<'_>) -> Result<usize, Fault> {
+    let Some(text) = call.query.last("limit") else {
+        return Ok(PAGE_RECORDS_MAX);
+    };
+    match text.parse::<u64>() {
+        Ok(limit) if limit >= 1 => Ok(
+            usize::try_from(limit).map_or(PAGE_RECORDS_MAX, |limit| limit.min(PAGE_RECORDS_MAX))
+        ),
+        _ => Err(Fault::bad("limit must be a number above zero.")),
+    }
+}
+
+/// Filters stay in the address: the next page is of the same list.
+fn next(call: &Call<'_>, limit: usize, marker: &str) -> String {
+    let rest = call.query.without(&["limit", "marker"]);
+    let rest = if rest.is_empty() {
+        rest
+    } else {
+        format!("{rest}&")
+    };
+    let path: Vec<String> = call
+        .segments
+        .iter()
+        .map(|part| crate::percent::encoded(part))
+        .collect();
+    format!(
+        "{}/{}?{rest}limit={limit}&marker={marker}",
+        call.base,
+        path.join("/")
+    )
+}
+
+/// The order of a list.
+struct Order<R: 'static> {
+    by: Option<&'static Field<R>>,
+    descending: bool,
+}
+
+impl<R: Listed> Order<R> {
+    fn read(table: &'static [Field<R>], call: &Call<'_>) -> Result<Self, Fault> {
+        let descending = match call.query.last("sort_dir") {
+            None | Some("asc") => false,
+            Some("desc") => true,
+            Some(other) => {
+                return Err(Fault::bad(format!(
+                    "sort_dir must be asc or desc, not '{}'.",
+                    other.escape_debug()
+                )));
+            }
+        };
+        let by = match call.query.last("sort_key") {
+            // Ironic's own key for the order of creation.
+            None | Some("id") => None,
+            Some(key) => {
+                let field = field::named(table, key, call)?;
+                if !field.sortable() {
+                    return Err(Fault::bad(format!(
+                        "The sort_key value \"{key}\" is an invalid field for sorting."
+                    )));
+                }
+                Some(field)
+            }
+        };
+        Ok(Self { by, descending })
+    }
+
+    fn key(&self, record: &R, call: &Call<'_>) -> Value {
+        self.by
+            .map_or(Value::Null, |field| field.show(record, call))
+    }
+
+    fn compare(&self, one: &(Value, &R), two: &(Value, &R)) -> Ordering {
+        let order = compare_values(&one.0, &two.0)
+            .then_with(|| one.1.serial().cmp(&two.1.serial()))
+            .then_with(|| one.1.uuid().cmp(&two.1.uuid()));
+        if self.descending {
+            order.reverse()
+        } else {
+            order
+        }
+    }
+}
+
+/// Null before anything else; otherwise the two are of one shape.
+fn compare_values(one: &Value, two: &Value) -> Ordering {
+    match (one, two) {
+        (Value::String(one), Value::String(two)) => one.cmp(two),
+        (Value::Bool(one), Value::Bool(two)) => one.cmp(two),
+        (one, two) => two.is_null().cmp(&one.is_null()),
+    }
+}

@@ -1,0 +1,51 @@
+//! `POST /v1/nodes`.
+
+use serde_json::Value;
+use trivet_model::{Entropy, Node, NodeId, Order, ProvisionState};
+
+use super::fields::FIELDS;
+use super::write;
+use crate::call::{Call, order};
+use crate::error::Fault;
+use crate::{Outcome, Then, body};
+
+pub(crate) fn create(call: &Call<'_>, entropy: &mut dyn Entropy) -> Result<Outcome, Fault> {
+    call.query.only(&[])?;
+    let mut document = body::object(call)?;
+    document.retain(|_, value| !value.is_null());
+    for name in document.keys() {
+        let field = FIELDS
+            .iter()
+            .find(|field| field.name == name && field.at_creation());
+        let Some(field) = field else {
+            return Err(Fault::bad(format!(
+                "Additional properties are not allowed ('{}' was unexpected)",
+                name.escape_debug()
+            )));
+        };
+        if !call.has(field.since) {
+            return Err(Fault::too_new(field.name, field.since));
+        }
+    }
+    if !document.get("driver").is_some_and(Value::is_string) {
+        return Err(Fault::bad("'driver' is a required property"));
+    }
+    let mut node = Node::new(NodeId::random(entropy), "", call.now);
+    write::read(document, &mut node)?;
+    // Clients older than the state `enroll` expect to deploy at once.
+    if !call.has(11) {
+        node.provision_state = ProvisionState::Available;
+    }
+    if call.view.nodes.contains_key(&node.id) {
+        return Err(Fault::conflict(format!(
+            "A node with UUID {} already exists.",
+            node.id
+        )));
+    }
+    write::check(call, &node)?;
+    let id = node.id;
+    order(
+        Order::CreateNode(Box::new(node)),
+        Then::Node { id, created: true },
+    )
+}

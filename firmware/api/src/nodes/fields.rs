@@ -1,0 +1,230 @@
+//! The node's fields: one row each, with the version it came with.
+//!
+//! What this table has is what every answer of that version shows; nothing is
+//! advertised that is not here.
+
+use serde_json::{Value, json};
+use trivet_model::node::Object;
+use trivet_model::view::NodeView;
+use trivet_model::{ProvisionState, StepKind, secret};
+
+use super::{is_locked, secrets};
+use crate::call::Call;
+use crate::drivers::Hardware;
+use crate::field::{Field, Shape, Write, field, moment, text};
+
+use Shape::{Flag, Links, List, LongText, Object as Map, Text, Uuid};
+use Write::{Always, AtCreation, InPatch, Never};
+
+/// Every field of a node, by name.
+pub(crate) const FIELDS: &[Field<NodeView>] = &[
+    field("allocation_uuid", 52, Uuid, Never, null),
+    field("automated_clean", 47, Flag, Always, |view, _, _| {
+        json!(view.node.automated_clean)
+    }),
+    field("bios_interface", 40, Text, Always, interface),
+    field("boot_interface", 31, Text, Always, interface),
+    field("boot_mode", 75, Text, Never, null),
+    field("chassis_uuid", 1, Uuid, Always, null),
+    field("clean_step", 7, Map, Never, |view, _, _| {
+        step(view, StepKind::Clean)
+    }),
+    field("conductor", 49, Text, Never, |_, call, _| {
+        json!(call.facts.hostname)
+    }),
+    field("conductor_group", 46, Text, Always, |view, _, name| {
+        view.node
+            .kept
+            .get(name)
+            .cloned()
+            .unwrap_or_else(|| json!(""))
+    }),
+    field("console_enabled", 1, Flag, Never, |_, _, _| json!(false)),
+    field("console_interface", 31, Text, Always, interface),
+    field("created_at", 1, Text, Never, |view, _, _| {
+        moment(Some(view.node.created_at))
+    }),
+    field("deploy_interface", 31, Text, Always, interface),
+    field("deploy_step", 44, Map, Never, |view, _, _| {
+        step(view, StepKind::Deploy)
+    }),
+    field("description", 51, LongText, Always, kept),
+    field("disable_power_off", 95, Flag, Always, kept_flag),
+    field("driver", 1, Text, Always, |view, _, _| {
+        json!(view.node.driver)
+    }),
+    field("driver_info", 1, Map, Always, |view, _, _| {
+        shown(&view.node.driver_info)
+    }),
+    field("driver_internal_info", 3, Map, Never, |view, _, _| {
+        shown(&view.node.driver_internal_info)
+    }),
+    field("extra", 1, Map, Always, |view, _, _| json!(view.node.extra)),
+    field("fault", 42, Text, Never, |view, _, _| {
+        text(view.node.fault.as_deref())
+    }),
+    field("firmware_interface", 86, Text, Always, interface),
+    field("health", 109, Text, Never, null),
+    field("inspect_interface", 31, Text, Always, interface),
+    field("inspection_finished_at", 6, Text, Never, |view, _, _| {
+        moment(view.node.inspection_finished_at)
+    }),
+    field("inspection_started_at", 6, Text, Never, |view, _, _| {
+        moment(view.node.inspection_started_at)
+    }),
+    field("instance_info", 1, Map, Always, |view, _, _| {
+        Value::Object(secrets::instance_info(&view.node.instance_info))
+    }),
+    field("instance_name", 104, Text, Always, kept),
+    field("instance_uuid", 1, Uuid, Always, |view, _, _| {
+        text(view.node.instance_uuid.as_deref())
+    }),
+    field("last_error", 1, Text, Never, |view, _, _| {
+        text(view.node.last_error.as_deref())
+    }),
+    field("lessee", 65, Text, Always, kept),
+    field("links", 1, Links, Never, |view, call, _| {
+        call.links(&format!("nodes/{}", view.node.id))
+    }),
+    field("maintenance", 1, Flag, Always, |view, _, _| {
+        json!(view.node.maintenance)
+    }),
+    field("maintenance_reason", 1, Text, Never, |view, _, _| {
+        text(view.node.maintenance_reason.as_deref())
+    }),
+    field("management_interface", 31, Text, Always, interface),
+    field("name", 5, Text, Always, |view, _, _| {
+        text(view.node.name.as_deref())
+    }),
+    field("network_data", 66, Map, Always, |view, _, name| {
+        view.node
+            .kept
+            .get(name)
+            .cloned()
+            .unwrap_or_else(|| json!({}))
+    }),
+    field("network_interface", 20, Text, Always, interface),
+    field("owner", 50, Text, Always, kept),
+    field("parent_node", 83, Uuid, Always, kept),
+    field("portgroups", 24, Links, Never, below),
+    field("ports", 1, Links, Never, below),
+    field("power_interface", 31, Text, Always, interface),
+    field("power_state", 1, Text, Never, |view, _, _| {
+        json!(view.node.power_state)
+    }),
+    field("properties", 1, Map, Always, |view, _, _| {
+        json!(view.node.properties)
+    }),
+    field("protected", 48, Flag, InPatch, kept_flag),
+    field("protected_reason", 48, LongText, InPatch, kept),
+    field("provision_state", 1, Text, Never, |view, call, _| {
+        state(call, Some(view.node.provision_state))
+    }),
+    field("provision_updated_at", 1, Text, Never, |view, _, _| {
+        moment(view.node.provision_updated_at)
+    }),
+    field("raid_config", 12, Map, Never, |_, _, _| json!({})),
+    field("raid_interface", 31, Text, Always, interface),
+    field("rescue_interface", 38, Text, Always, interface),
+    field("reservation", 1, Text, Never, |view, call, _| {
+        text(is_locked(&view.node).then_some(call.facts.hostname.as_str()))
+    }),
+    field("resource_class", 21, Text, Always, |view, _, _| {
+        text(view.node.resource_class.as_deref())
+    }),
+    field("retired", 61, Flag, Always, kept_flag),
+    field("retired_reason", 61, LongText, Always, kept),
+    field("secure_boot", 75, Flag, Never, null),
+    field("service_step", 87, Map, Never, |view, _, _| {
+        step(view, StepKind::Service)
+    }),
+    field("shard", 82, Text, Always, kept),
+    field("states", 14, Links, Never, below),
+    field("storage_interface", 33, Text, Always, interface),
+    field("target_power_state", 1, Text, Never, |view, _, _| {
+        json!(view.node.target_power_state)
+    }),
+    field("target_provision_state", 1, Text, Never, |view, call, _| {
+        state(call, view.node.target_provision_state)
+    }),
+    field("target_raid_config", 12, Map, Never, |_, _, _| json!({})),
+    field("traits", 37, List, Never, |view, _, name| {
+        view.node
+            .kept
+            .get(name)
+            .cloned()
+            .unwrap_or_else(|| json!([]))
+    }),
+    field("updated_at", 1, Text, Never, |view, _, _| {
+        moment(view.node.updated_at)
+    }),
+    field("uuid", 1, Uuid, AtCreation, |view, _, _| {
+        json!(view.node.id.to_string())
+    }),
+    field("vendor_interface", 31, Text, Always, interface),
+    field("volume", 32, Links, Never, below),
+];
+
+fn null(_: &NodeView, _: &Call<'_>, _: &'static str) -> Value {
+    Value::Null
+}
+
+fn kept(view: &NodeView, _: &Call<'_>, name: &'static str) -> Value {
+    view.node.kept.get(name).cloned().unwrap_or(Value::Null)
+}
+
+fn kept_flag(view: &NodeView, _: &Call<'_>, name: &'static str) -> Value {
+    Value::Bool(view.node.kept.get(name) == Some(&Value::Bool(true)))
+}
+
+fn below(view: &NodeView, call: &Call<'_>, name: &'static str) -> Value {
+    call.links(&format!("nodes/{}/{name}", view.node.id))
+}
+
+fn shown(object: &Object) -> Value {
+    Value::Object(secret::masked(object))
+}
+
+/// The interface that was chosen, or the hardware type's default.
+pub(crate) fn interface(view: &NodeView, call: &Call<'_>, name: &'static str) -> Value {
+    if let Some(chosen) = view.node.kept.get(name) {
+        return chosen.clone();
+    }
+    let kind = name.strip_suffix("_interface").unwrap_or(name);
+    Hardware::named(call, &view.node.driver)
+        .and_then(|hardware| hardware.interfaces(kind).first())
+        .map_or(Value::Null, |default| json!(default))
+}
+
+/// A state in the words of the request's version.
+pub(crate) fn state(call: &Call<'_>, state: Option<ProvisionState>) -> Value {
+    match state {
+        Some(ProvisionState::Available) if !call.has(2) => Value::Null,
+        Some(ProvisionState::InspectWait) if !call.has(39) => {
+            json!(ProvisionState::Inspecting)
+        }
+        other => json!(other),
+    }
+}
+
+/// The step under way, in the field that belongs to its kind.
+fn step(view: &NodeView, kind: StepKind) -> Value {
+    let job = view
+        .node
+        .job
+        .as_ref()
+        .filter(|job| job.step_kind == Some(kind));
+    let step = job.and_then(|job| job.steps.get(job.at as usize));
+    step.map_or_else(
+        || json!({}),
+        |step| {
+            let mut args = Object::new();
+            args.insert("args".into(), step.args.clone());
+            let mut shown = secret::masked(&args);
+            shown.insert("step".into(), json!(step.step));
+            shown.insert("interface".into(), json!(step.interface));
+            shown.insert("priority".into(), json!(step.priority));
+            Value::Object(shown)
+        },
+    )
+}

@@ -1,0 +1,288 @@
+//! `PUT /v1/nodes/<ident>/states/provision`: verbs and what goes with them.
+//!
+//! Which verb a state knows is decided by the node's own state table; this file
+//! checks the form, the version, and what the operator can still correct.
+
+use serde_json::{Value, json};
+use trivet_model::node::Object;
+use trivet_model::order::VerbArgs;
+use trivet_model::view::NodeView;
+use trivet_model::{Node, Order, ProvisionState, Step, Verb};
+
+use super::{unlocked, validate};
+use crate::call::{Call, empty, order};
+use crate::error::Fault;
+use crate::{Outcome, body};
+
+/// Most steps in one request. Ours.
+pub(crate) const STEPS_MAX: usize = 128;
+
+/// Largest config drive, in bytes of JSON. Ours: it is kept in the record.
+pub(crate) const CONFIGDRIVE_BYTES_MAX: usize = 1024 * 1024;
+
+/// What the body may hold, and since when.
+const ARGUMENTS: [(&str, u16); 8] = [
+    ("target", 1),
+    ("configdrive", 1),
+    ("clean_steps", 15),
+    ("rescue_password", 38),
+    ("deploy_steps", 69),
+    ("disable_ramdisk", 70),
+    ("service_steps", 87),
+    ("runbook", 92),
+];
+
+/// Interfaces a clean or service step may belong to.
+const STEP_INTERFACES: [&str; 7] = [
+    "bios",
+    "deploy",
+    "firmware",
+    "management",
+    "power",
+    "raid",
+    "vendor",
+];
+
+pub(crate) fn provision(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+    let node = &view.node;
+    let mut object = body::object(call)?;
+    body::only(&object, &ARGUMENTS.map(|(name, _)| name))?;
+    object.retain(|_, value| !value.is_null());
+    let target = body::text(&object, "target")?;
+    let target = target.ok_or_else(|| Fault::bad("target is required."))?;
+    let verb: Verb = target.parse().map_err(|_| {
+        let target = target.escape_debug();
+        Fault::bad(format!(
+            "The requested action \"{target}\" can not be performed on node \"{}\" while it is \
+             in state \"{}\".",
+            node.id, node.provision_state
+        ))
+    })?;
+    check_versions(call, node, verb, &object)?;
+    let args = arguments(call, verb, &object)?;
+    unlocked(call, node)?;
+    check_possible(call, view, verb)?;
+    let location = call.location(&format!("nodes/{}/states", node.id));
+    let node = node.id;
+    order(
+        Order::Provision { node, verb, args },
+        empty(202, Some(location)),
+    )
+}
+
+fn check_versions(call: &Call<'_>, node: &Node, verb: Verb, object: &Object) -> Result<(), Fault> {
+    let since = match verb {
+        Verb::Manage | Verb::Provide => 4,
+        Verb::Inspect => 6,
+        Verb::Abort => match node.provision_state {
+            ProvisionState::DeployWait => 110,
+            ProvisionState::InspectWait => 41,
+            _ => 13,
+        },
+        Verb::Clean => 15,
+        Verb::Adopt => 17,
+        Verb::Rescue | Verb::Unrescue => 38,
+        Verb::Deploy | Verb::Undeploy => 73,
+        Verb::Unhold => 85,
+        Verb::Service => 87,
+        Verb::Active | Verb::Rebuild | Verb::Deleted => 1,
+    };
+    if !call.has(since) {
+        return Err(Fault::too_new(&format!("the verb \"{verb}\""), since));
+    }
+    for (name, since) in ARGUMENTS {
+        if object.contains_key(name) && !call.has(since) {
+            return Err(Fault::too_new(name, since));
+        }
+    }
+    if verb == Verb::Rebuild && object.contains_key("configdrive") && !call.has(35) {
+        return Err(Fault::too_new("configdrive with rebuild", 35));
+    }
+    Ok(())
+}
+
+const fn deploys(verb: Verb) -> bool {
+    matches!(verb, Verb::Active | Verb::Deploy | Verb::Rebuild)
+}
+
+fn arguments(call: &Call<'_>, verb: Verb, object: &Object) -> Result<VerbArgs, Fault> {
+    let misplaced = |name: &str, with: &str| {
+        Err(Fault::bad(format!(
+            "{name} goes only with {with}, not with \"{verb}\"."
+        )))
+    };
+    let mut args = VerbArgs::default();
+    if let Some(drive) = object.get("configdrive") {
+        if !deploys(verb) {
+            return misplaced("configdrive", "active, rebuild and deploy");
+        }
+        args.configdrive = Some(configdrive(call, drive)?);
+    }
+    match (object.get("clean_steps"), verb) {
+        (Some(steps), Verb::Clean) => args.steps = self::steps("clean_steps", steps, false)?,
+        (None, Verb::Clean) => return Err(Fault::bad("clean needs clean_steps.")),
+        (Some(_), _) => return misplaced("clean_steps", "clean"),
+        (None, _) => {}
+    }
+    match (object.get("service_steps"), verb) {
+        (Some(steps), Verb::Service) => args.steps = self::steps("service_steps", steps, false)?,
+        (None, Verb::Service) => return Err(Fault::bad("service needs service_steps.")),
+        (Some(_), _) => return misplaced("service_steps", "service"),
+        (None, _) => {}
+    }
+    match object.get("deploy_steps") {
+        Some(steps) if deploys(verb) => args.steps = self::steps("deploy_steps", steps, true)?,
+        Some(_) => return misplaced("deploy_steps", "active, rebuild and deploy"),
+        None => {}
+    }
+    match (body::text(object, "rescue_password")?, verb) {
+        (Some(password), Verb::Rescue) if !password.trim().is_empty() => {}
+        (_, Verb::Rescue) => return Err(Fault::bad("rescue needs a rescue_password.")),
+        (Some(_), _) => return misplaced("rescue_password", "rescue"),
+        (None, _) => {}
+    }
+    if object.contains_key("runbook") {
+        return Err(Fault::bad("This server does not keep runbooks."));
+    }
+    match object.get("disable_ramdisk") {
+        None | Some(Value::Bool(false)) => Ok(args),
+        Some(Value::Bool(true)) => Err(Fault::bad(
+            "disable_ramdisk: this server runs every step in the ramdisk.",
+        )),
+        Some(_) => Err(Fault::bad("disable_ramdisk must be true or false.")),
+    }
+}
+
+fn configdrive(call: &Call<'_>, drive: &Value) -> Result<Value, Fault> {
+    if drive.to_string().len() > CONFIGDRIVE_BYTES_MAX {
+        return Err(Fault::bad(format!(
+            "A configdrive has at most {CONFIGDRIVE_BYTES_MAX} bytes."
+        )));
+    }
+    let object = match drive {
+        Value::String(_) => return Ok(drive.clone()),
+        Value::Object(object) => object,
+        _ => return Err(Fault::bad("configdrive must be a string or an object.")),
+    };
+    if !call.has(56) {
+        return Err(Fault::bad(
+            "Building config drives is only supported from API version 1.56.",
+        ));
+    }
+    body::only(
+        object,
+        &["meta_data", "network_data", "user_data", "vendor_data"],
+    )?;
+    if object.contains_key("vendor_data") && !call.has(59) {
+        return Err(Fault::bad(
+            "vendor_data is only supported from API version 1.59.",
+        ));
+    }
+    for name in ["meta_data", "network_data", "vendor_data"] {
+        if !matches!(
+            object.get(name),
+            None | Some(Value::Null | Value::Object(_))
+        ) {
+            return Err(Fault::bad(format!(
+                "configdrive: {name} must be an object."
+            )));
+        }
+    }
+    match object.get("user_data") {
+        None | Some(Value::Null | Value::String(_) | Value::Object(_) | Value::Array(_)) => {
+            Ok(drive.clone())
+        }
+        Some(_) => Err(Fault::bad(
+            "configdrive: user_data must be text, an object or a list.",
+        )),
+    }
+}
+
+/// Steps as they were given. Deploy steps say all four words, the others at
+/// least interface and step.
+fn steps(name: &str, value: &Value, all: bool) -> Result<Vec<Step>, Fault> {
+    let Value::Array(items) = value else {
+        return Err(Fault::bad(format!("{name} must be a list.")));
+    };
+    if items.is_empty() || items.len() > STEPS_MAX {
+        return Err(Fault::bad(format!(
+            "{name} must have between 1 and {STEPS_MAX} steps."
+        )));
+    }
+    items.iter().map(|item| step(name, item, all)).collect()
+}
+
+fn step(name: &str, item: &Value, all: bool) -> Result<Step, Fault> {
+    let bad = |why: &str| Fault::bad(format!("{name}: {why}"));
+    let item = item
+        .as_object()
+        .ok_or_else(|| bad("a step must be an object."))?;
+    let known: &[&str] = if all {
+        &["interface", "step", "args", "priority"]
+    } else {
+        &["interface", "step", "args"]
+    };
+    body::only(item, known)?;
+    let text = |key: &str| {
+        let text = body::text(item, key)?.filter(|text| !text.is_empty());
+        text.ok_or_else(|| bad(&format!("a step needs \"{key}\".")))
+    };
+    let (interface, step) = (text("interface")?, text("step")?);
+    if !STEP_INTERFACES.contains(&interface) {
+        let interface = interface.escape_debug();
+        return Err(bad(&format!(
+            "there are no steps of interface \"{interface}\"."
+        )));
+    }
+    let args = match item.get("args") {
+        Some(Value::Object(args)) => json!(args),
+        None if !all => json!({}),
+        _ => return Err(bad("args must be an object.")),
+    };
+    let priority = match item.get("priority") {
+        Some(priority) => priority.as_i64().filter(|priority| *priority >= 0),
+        None if !all => Some(0),
+        None => None,
+    };
+    Ok(Step {
+        step: step.to_owned(),
+        interface: interface.to_owned(),
+        priority: priority.ok_or_else(|| bad("priority must be a number, zero or above."))?,
+        args,
+        reboot_requested: false,
+        abortable: false,
+    })
+}
+
+/// What would fail later for a reason that is already known.
+fn check_possible(call: &Call<'_>, view: &NodeView, verb: Verb) -> Result<(), Fault> {
+    let node = &view.node;
+    let removes = matches!(verb, Verb::Deleted | Verb::Undeploy | Verb::Rebuild);
+    if removes && node.kept.get("protected") == Some(&json!(true)) {
+        return Err(Fault::forbidden(format!(
+            "Node {} is protected and can not be undeployed, rebuilt or deleted.",
+            node.id
+        )));
+    }
+    if deploys(verb) {
+        if node.maintenance {
+            return Err(Fault::bad(format!(
+                "The {verb} operation can't be performed on node {} because it's in maintenance \
+                 mode.",
+                node.id
+            )));
+        }
+        let reasons = ["power", "boot", "deploy"].map(|kind| validate::reason(call, view, kind));
+        if let Some(reason) = reasons.into_iter().flatten().next() {
+            return Err(Fault::bad(format!(
+                "Failed to validate deploy or power info for node {}. Error: {reason}",
+                node.id
+            )));
+        }
+    }
+    let inspect = super::fields::interface(view, call, "inspect_interface");
+    if verb == Verb::Inspect && inspect == "no-inspect" {
+        return Err(Fault::unsupported(&node.driver, "inspect"));
+    }
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! Secrets in a node's records: how they are shown, and how a client that
+//! writes back what it read does not destroy them.
+
+use serde_json::Value;
+use trivet_model::node::Object;
+use trivet_model::secret::{MASK, is_secret_key, masked};
+
+/// Holds credentials in its query part often enough that Ironic masks it.
+const IMAGE_URL: &str = "image_url";
+
+/// `instance_info` as it is shown.
+pub(crate) fn instance_info(object: &Object) -> Object {
+    let mut shown = masked(object);
+    if let Some(url) = shown.get_mut(IMAGE_URL)
+        && !url.is_null()
+    {
+        *url = Value::from(MASK);
+    }
+    shown
+}
+
+/// Puts the stored secret in place of every mask that was written back.
+pub(crate) fn restore(new: &mut Value, old: &Value) {
+    match (new, old) {
+        (Value::Object(new), Value::Object(old)) => {
+            for (key, value) in new.iter_mut() {
+                let Some(stored) = old.get(key) else { continue };
+                if value.as_str() == Some(MASK) && (is_secret_key(key) || key == IMAGE_URL) {
+                    *value = stored.clone();
+                } else {
+                    restore(value, stored);
+                }
+            }
+        }
+        (Value::Array(new), Value::Array(old)) => {
+            for (value, stored) in new.iter_mut().zip(old) {
+                restore(value, stored);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_mask_that_comes_back_keeps_the_secret() {
+        let old = json!({"ipmi_password": "hunter2", "list": [{"token": "t"}], "image_url": "u"});
+        let mut new = json!({
+            "ipmi_password": MASK, "list": [{"token": MASK}, {"token": MASK}], "image_url": MASK,
+        });
+        restore(&mut new, &old);
+        assert_eq!(
+            new,
+            json!({
+                "ipmi_password": "hunter2",
+                "list": [{"token": "t"}, {"token": MASK}],
+                "image_url": "u",
+            })
+        );
+    }
+
+    #[test]
+    fn what_is_no_secret_may_be_stars() {
+        let mut new = json!({"rating": MASK, "ipmi_password": "new"});
+        restore(&mut new, &json!({"rating": "good", "ipmi_password": "old"}));
+        assert_eq!(new, json!({"rating": MASK, "ipmi_password": "new"}));
+    }
+
+    #[test]
+    fn the_image_address_and_the_config_drive_are_masked() {
+        let Value::Object(info) = json!({
+            "image_url": "http://x/?sig=1", "configdrive": "H4sI", "image_source": "http://x/",
+        }) else {
+            unreachable!()
+        };
+        assert_eq!(
+            Value::Object(instance_info(&info)),
+            json!({"image_url": MASK, "configdrive": MASK, "image_source": "http://x/"})
+        );
+    }
+}

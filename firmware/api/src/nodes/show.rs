@@ -1,0 +1,30 @@
+//! One node as an answer.
+
+use serde_json::Value;
+use trivet_model::view::NodeView;
+
+use super::fields::FIELDS;
+use crate::call::Call;
+use crate::error::Fault;
+use crate::{Outcome, Response, field, list};
+
+/// `GET /v1/nodes/<ident>`.
+pub(crate) fn show(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+    call.query.only(&["fields"])?;
+    let fields = match list::asked(FIELDS, call)? {
+        Some(fields) => fields,
+        None => field::every(FIELDS, call),
+    };
+    let shown = Value::Object(field::render(&fields, view, call));
+    Ok(Outcome::Reply(Response::json(200, &shown)))
+}
+
+/// The whole node, as a creation or a patch answers it.
+pub(crate) fn whole(call: &Call<'_>, view: &NodeView, created: bool) -> Response {
+    let shown = Value::Object(field::render(&field::every(FIELDS, call), view, call));
+    if !created {
+        return Response::json(200, &shown);
+    }
+    let location = call.location(&format!("nodes/{}", view.node.id));
+    Response::json(201, &shown).with_location(Some(location))
+}

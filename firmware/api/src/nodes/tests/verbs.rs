@@ -1,0 +1,294 @@
+use crate::nodes::provision::{CONFIGDRIVE_BYTES_MAX, STEPS_MAX};
+use crate::testing::{Bench, LATEST, node_id, send};
+use serde_json::{Value, json};
+use trivet_model::order::PowerWanted;
+use trivet_model::{Order, PowerState, ProvisionState, Verb};
+
+const PROVISION: &str = "/v1/nodes/node-1/states/provision";
+const POWER: &str = "/v1/nodes/node-1/states/power";
+
+#[track_caller]
+fn refuses(bench: &Bench, body: &Value, version: &str, status: u16) -> String {
+    bench.refuses(
+        &send("PUT", PROVISION, &body.to_string()).at(version),
+        status,
+    )
+}
+
+#[track_caller]
+fn accepts(bench: &Bench, body: &Value, version: &str) -> Order {
+    bench
+        .order(&send("PUT", PROVISION, &body.to_string()).at(version))
+        .0
+}
+
+fn ready() -> Bench {
+    let mut bench = Bench::with(ProvisionState::Available);
+    bench.change(|node| {
+        node.driver_info
+            .insert("ipmi_address".into(), json!("192.0.2.1"));
+        node.instance_info
+            .insert("image_source".into(), json!("http://box/disk.img"));
+        node.instance_info
+            .insert("image_checksum".into(), json!("0f".repeat(32)));
+    });
+    bench
+}
+
+#[test]
+fn a_verb_becomes_an_order_and_202_with_a_location() {
+    let mut bench = Bench::with(ProvisionState::Enroll);
+    let request = send("PUT", PROVISION, r#"{"target": "manage"}"#).at(LATEST);
+    let Order::Provision { node, verb, args } = bench.order(&request).0 else {
+        panic!("not a verb");
+    };
+    assert_eq!((node, verb), (node_id(1), Verb::Manage));
+    assert!(args.steps.is_empty() && args.configdrive.is_none());
+    let response = bench.done(&request);
+    assert_eq!(response.status, 202);
+    let location = format!("http://box:6385/v1/nodes/{}/states", node_id(1));
+    assert_eq!(response.header("Location"), Some(location.as_str()));
+}
+
+#[test]
+fn every_verb_came_with_a_version() {
+    for (verb, state, since) in [
+        ("manage", ProvisionState::Enroll, 4),
+        ("provide", ProvisionState::Manageable, 4),
+        ("inspect", ProvisionState::Manageable, 6),
+        ("abort", ProvisionState::CleanWait, 13),
+        ("adopt", ProvisionState::Manageable, 17),
+        ("unrescue", ProvisionState::Rescue, 38),
+        ("abort", ProvisionState::InspectWait, 41),
+        ("undeploy", ProvisionState::Active, 73),
+        ("unhold", ProvisionState::CleanHold, 85),
+        ("abort", ProvisionState::DeployWait, 110),
+    ] {
+        let bench = Bench::with(state);
+        let body = json!({"target": verb});
+        accepts(&bench, &body, &format!("1.{since}"));
+        refuses(&bench, &body, &format!("1.{}", since - 1), 406);
+    }
+}
+
+#[test]
+fn refuses_bodies_without_sense() {
+    let bench = Bench::with(ProvisionState::Manageable);
+    for body in [
+        json!({}),
+        json!({"target": null}),
+        json!({"target": 5}),
+        json!({"target": "dance"}),
+        json!({"target": "manage", "colour": "red"}),
+        json!({"target": "manage", "configdrive": "x"}),
+        json!({"target": "provide", "clean_steps": []}),
+        json!({"target": "manage", "deploy_steps": []}),
+        json!({"target": "manage", "service_steps": []}),
+        json!({"target": "manage", "rescue_password": "x"}),
+        json!({"target": "rescue"}),
+        json!({"target": "rescue", "rescue_password": " "}),
+        json!({"target": "service"}),
+        json!({"target": "provide", "runbook": "x"}),
+        json!({"target": "provide", "disable_ramdisk": true}),
+        json!({"target": "provide", "disable_ramdisk": "x"}),
+    ] {
+        refuses(&bench, &body, LATEST, 400);
+    }
+    accepts(
+        &bench,
+        &json!({"target": "provide", "disable_ramdisk": false}),
+        LATEST,
+    );
+    let said = refuses(&bench, &json!({"target": "dance"}), LATEST, 400);
+    assert!(said.contains("can not be performed on node"), "{said}");
+}
+
+#[test]
+fn clean_takes_steps_of_known_interfaces() {
+    let bench = Bench::with(ProvisionState::Manageable);
+    let step = json!({"interface": "deploy", "step": "erase_devices", "args": {"a": 1}});
+    let order = accepts(
+        &bench,
+        &json!({"target": "clean", "clean_steps": [step]}),
+        LATEST,
+    );
+    let Order::Provision { args, .. } = order else {
+        panic!("not a verb");
+    };
+    assert_eq!(args.steps[0].step, "erase_devices");
+    assert_eq!(args.steps[0].args, json!({"a": 1}));
+    for steps in [
+        json!(null),
+        json!({}),
+        json!([]),
+        json!([5]),
+        json!([{"step": "x"}]),
+        json!([{"interface": "deploy"}]),
+        json!([{"interface": "deploy", "step": ""}]),
+        json!([{"interface": "dance", "step": "x"}]),
+        json!([{"interface": "deploy", "step": "x", "args": []}]),
+        json!([{"interface": "deploy", "step": "x", "priority": 1}]),
+        Value::Array(vec![step; STEPS_MAX + 1]),
+    ] {
+        refuses(
+            &bench,
+            &json!({"target": "clean", "clean_steps": steps}),
+            LATEST,
+            400,
+        );
+    }
+}
+
+#[test]
+fn deploy_steps_say_all_four_words() {
+    let bench = ready();
+    let step = json!({"interface": "deploy", "step": "write_image", "args": {}, "priority": 80});
+    let body = json!({"target": "active", "deploy_steps": [step]});
+    let Order::Provision { args, .. } = accepts(&bench, &body, LATEST) else {
+        panic!("not a verb");
+    };
+    assert_eq!(args.steps[0].priority, 80);
+    for missing in ["interface", "step", "args", "priority"] {
+        let mut short = step.clone();
+        short.as_object_mut().unwrap().remove(missing);
+        let body = json!({"target": "active", "deploy_steps": [short]});
+        refuses(&bench, &body, LATEST, 400);
+    }
+    refuses(&bench, &body, "1.68", 406);
+}
+
+#[test]
+fn a_config_drive_is_text_or_an_object_of_known_parts() {
+    let bench = ready();
+    let body = |drive: &Value| json!({"target": "active", "configdrive": drive});
+    for drive in [
+        json!("H4sI"),
+        json!({}),
+        json!({"meta_data": {"uuid": "x"}, "user_data": "#!/bin/sh", "network_data": {}}),
+        json!({"user_data": {"a": 1}, "vendor_data": {}}),
+        json!({"user_data": ["a"]}),
+    ] {
+        let Order::Provision { args, .. } = accepts(&bench, &body(&drive), LATEST) else {
+            panic!("not a verb");
+        };
+        assert_eq!(args.configdrive, Some(drive));
+    }
+    for drive in [
+        json!(5),
+        json!({"colour": 1}),
+        json!({"meta_data": "x"}),
+        json!({"user_data": 5}),
+        json!("x".repeat(CONFIGDRIVE_BYTES_MAX)),
+    ] {
+        refuses(&bench, &body(&drive), LATEST, 400);
+    }
+    refuses(&bench, &body(&json!({})), "1.55", 400);
+    refuses(&bench, &body(&json!({"vendor_data": {}})), "1.58", 400);
+    refuses(
+        &bench,
+        &json!({"target": "rebuild", "configdrive": "x"}),
+        "1.34",
+        406,
+    );
+}
+
+#[test]
+fn a_deployment_is_refused_for_what_is_known_to_be_missing() {
+    let mut bench = ready();
+    let body = json!({"target": "active"});
+    accepts(&bench, &body, LATEST);
+    bench.change(|node| node.maintenance = true);
+    let said = refuses(&bench, &body, LATEST, 400);
+    assert!(said.contains("maintenance"), "{said}");
+    bench.change(|node| {
+        node.maintenance = false;
+        node.instance_info.remove("image_checksum");
+    });
+    let said = refuses(&bench, &body, LATEST, 400);
+    assert!(said.contains("image_checksum"), "{said}");
+    bench.change(|node| drop(node.instance_info.remove("image_source")));
+    let said = refuses(&bench, &body, LATEST, 400);
+    assert!(said.contains("image_source"), "{said}");
+    bench.change(|node| drop(node.driver_info.remove("ipmi_address")));
+    let said = refuses(&bench, &body, LATEST, 400);
+    assert!(said.contains("ipmi_address"), "{said}");
+}
+
+#[test]
+fn a_node_at_work_is_locked() {
+    let bench = Bench::with(ProvisionState::Deploying);
+    let said = refuses(&bench, &json!({"target": "deleted"}), LATEST, 409);
+    assert!(said.contains("is locked by host box"), "{said}");
+}
+
+#[test]
+fn a_node_without_inspection_is_not_inspected() {
+    let mut bench = Bench::with(ProvisionState::Manageable);
+    accepts(&bench, &json!({"target": "inspect"}), LATEST);
+    bench.change(|node| {
+        node.kept
+            .insert("inspect_interface".into(), json!("no-inspect"));
+    });
+    let said = refuses(&bench, &json!({"target": "inspect"}), LATEST, 400);
+    assert!(said.contains("does not support inspect"), "{said}");
+}
+
+#[test]
+fn power_targets_become_wishes() {
+    let mut bench = Bench::with(ProvisionState::Active);
+    for (target, want) in [
+        ("power on", PowerWanted::State(PowerState::On)),
+        ("power off", PowerWanted::State(PowerState::Off)),
+        ("rebooting", PowerWanted::Reboot),
+        ("soft power off", PowerWanted::SoftOff),
+        ("soft rebooting", PowerWanted::SoftReboot),
+    ] {
+        let body = json!({"target": target, "timeout": 60}).to_string();
+        let request = send("PUT", POWER, &body).at(LATEST);
+        let node = node_id(1);
+        assert_eq!(bench.order(&request).0, Order::Power { node, want });
+        let response = bench.done(&request);
+        assert_eq!(response.status, 202);
+        assert!(response.header("Location").unwrap().ends_with("/states"));
+    }
+}
+
+#[test]
+fn power_is_refused_for_nonsense_versions_and_states() {
+    let bench = Bench::with(ProvisionState::Active);
+    let refuse = |bench: &Bench, body: Value, version: &str, status: u16| {
+        bench.refuses(&send("PUT", POWER, &body.to_string()).at(version), status)
+    };
+    for body in [
+        json!({}),
+        json!({"target": "explode"}),
+        json!({"target": "power on", "timeout": 0}),
+        json!({"target": "power on", "timeout": -1}),
+        json!({"target": "power on", "timeout": "x"}),
+        json!({"target": "power on", "colour": 1}),
+    ] {
+        refuse(&bench, body, LATEST, 400);
+    }
+    refuse(&bench, json!({"target": "soft power off"}), "1.26", 406);
+    refuse(
+        &bench,
+        json!({"target": "power on", "timeout": 5}),
+        "1.26",
+        406,
+    );
+    for state in [ProvisionState::Cleaning, ProvisionState::CleanWait] {
+        refuse(
+            &Bench::with(state),
+            json!({"target": "power on"}),
+            LATEST,
+            400,
+        );
+    }
+    let busy = Bench::with(ProvisionState::Deploying);
+    refuse(&busy, json!({"target": "power on"}), LATEST, 409);
+    let mut kept_on = Bench::with(ProvisionState::Active);
+    kept_on.change(|node| drop(node.kept.insert("disable_power_off".into(), json!(true))));
+    refuse(&kept_on, json!({"target": "power off"}), LATEST, 409);
+    refuse(&kept_on, json!({"target": "soft power off"}), LATEST, 409);
+    kept_on.order(&send("PUT", POWER, r#"{"target": "rebooting"}"#).at(LATEST));
+}

@@ -1,0 +1,110 @@
+//! `/v1/nodes/<ident>/traits`.
+
+use serde_json::{Value, json};
+use trivet_model::Node;
+use trivet_model::view::NodeView;
+
+use super::{replace, unlocked};
+use crate::call::{Call, empty, reply};
+use crate::error::Fault;
+use crate::{Outcome, body};
+
+/// Most traits of one node, as in Ironic.
+pub(crate) const TRAITS_MAX: usize = 50;
+
+/// Longest trait, as in Ironic.
+pub(crate) const TRAIT_BYTES_MAX: usize = 255;
+
+/// Name spaces of the os-traits library and the operator's own. The library's
+/// list of names is not carried: a standard name is known by its name space.
+const NAME_SPACES: [&str; 6] = ["CUSTOM_", "COMPUTE_", "HW_", "MISC_", "OWNER_", "STORAGE_"];
+
+pub(crate) fn route(call: &Call<'_>, view: &NodeView, rest: &[&str]) -> Result<Outcome, Fault> {
+    let mut traits = present(&view.node);
+    let mut location = None;
+    match (rest, call.method) {
+        ([], "GET") => return reply(&json!({ "traits": traits })),
+        ([], "PUT") => traits = whole(call)?,
+        ([], "DELETE") => traits.clear(),
+        ([name], "PUT") => {
+            checked(name)?;
+            if !body::object_or_empty(call)?.is_empty() {
+                return Err(Fault::bad(
+                    "No body should be provided when setting one trait.",
+                ));
+            }
+            if !traits.iter().any(|present| present == name) {
+                traits.push((*name).to_owned());
+            }
+            location = Some(call.location(&format!("nodes/{}/traits/{name}", view.node.id)));
+        }
+        ([name], "DELETE") => {
+            let before = traits.len();
+            traits.retain(|present| present != name);
+            if traits.len() == before {
+                let name = name.escape_debug();
+                return Err(Fault::not_found(format!(
+                    "Node {} doesn't have a trait '{name}'",
+                    view.node.id
+                )));
+            }
+        }
+        ([] | [_], other) => return Err(Fault::no_method(other)),
+        _ => return Err(Fault::no_path()),
+    }
+    if traits.len() > TRAITS_MAX {
+        return Err(Fault::bad(format!(
+            "A node has at most {TRAITS_MAX} traits."
+        )));
+    }
+    unlocked(call, &view.node)?;
+    traits.sort_unstable();
+    traits.dedup();
+    let mut node = Node::clone(&view.node);
+    if traits.is_empty() {
+        node.kept.remove("traits");
+    } else {
+        node.kept.insert("traits".into(), json!(traits));
+    }
+    replace(view, node, empty(204, location))
+}
+
+fn present(node: &Node) -> Vec<String> {
+    let kept = node.kept.get("traits").and_then(Value::as_array);
+    kept.into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect()
+}
+
+fn whole(call: &Call<'_>) -> Result<Vec<String>, Fault> {
+    let object = body::object(call)?;
+    body::only(&object, &["traits"])?;
+    let list = object.get("traits").and_then(Value::as_array);
+    let list = list.ok_or_else(|| Fault::bad("traits must be a list."))?;
+    let mut traits = Vec::new();
+    for item in list {
+        let name = item.as_str();
+        let name = name.ok_or_else(|| Fault::bad("A trait must be a string."))?;
+        checked(name)?;
+        traits.push(name.to_owned());
+    }
+    Ok(traits)
+}
+
+fn checked(name: &str) -> Result<(), Fault> {
+    let plain = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
+    let spaced = |space: &str| name.len() > space.len() && name.starts_with(space);
+    if name.len() <= TRAIT_BYTES_MAX
+        && name.bytes().all(plain)
+        && NAME_SPACES.iter().any(|space| spaced(space))
+    {
+        return Ok(());
+    }
+    Err(Fault::bad(format!(
+        "Invalid trait \"{}\": a trait is a standard one or CUSTOM_ followed by capitals, digits \
+         and underscores.",
+        name.escape_debug()
+    )))
+}

@@ -1,0 +1,147 @@
+//! `PATCH /v1/nodes/<ident>`: all operations or none.
+
+use serde_json::{Value, json};
+use trivet_model::view::NodeView;
+use trivet_model::{Node, ProvisionState};
+
+use super::fields::FIELDS;
+use super::{replace, show, unlocked, write};
+use crate::call::Call;
+use crate::error::Fault;
+use crate::patch::{self, Change, Op};
+use crate::{Outcome, Then, field};
+
+pub(crate) fn update(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+    call.query.only(&["reset_interfaces"])?;
+    let reset = call.query.flag("reset_interfaces")?;
+    if reset.is_some() && !call.has(45) {
+        return Err(Fault::too_new("reset_interfaces", 45));
+    }
+    let changes = patch::parse(call.body, call.has(98))?;
+    check_roots(call, &changes)?;
+    if reset == Some(true) && !changes.iter().any(|change| change.root() == "driver") {
+        return Err(Fault::bad(
+            "reset_interfaces goes only with a change of driver.",
+        ));
+    }
+    if changes.is_empty() {
+        return Ok(Outcome::Reply(show::whole(call, view, false)));
+    }
+    check_moment(call, &view.node, &changes)?;
+
+    let mut document = Value::Object(write::document(call, view));
+    if reset == Some(true) {
+        for field in FIELDS
+            .iter()
+            .filter(|field| field.name.ends_with("_interface"))
+        {
+            document[field.name] = Value::Null;
+        }
+    }
+    patch::apply(&mut document, &changes)?;
+    let mut node = Node::clone(&view.node);
+    if let Value::Object(document) = document {
+        // Only what the patch touches is read back, so that an old record is
+        // never refused for a field nobody changed.
+        let touched = document
+            .into_iter()
+            .filter(|(name, _)| {
+                changes.iter().any(|change| change.root() == name)
+                    || (reset == Some(true) && name.ends_with("_interface"))
+            })
+            .collect();
+        write::read(touched, &mut node)?;
+    }
+    check_rules(call, &view.node, &node)?;
+    write::check(call, &node)?;
+    let id = node.id;
+    replace(view, node, Then::Node { id, created: false })
+}
+
+fn check_roots(call: &Call<'_>, changes: &[Change]) -> Result<(), Fault> {
+    for change in changes {
+        let root = change.root();
+        let field = field::named(FIELDS, root, call)?;
+        if !field.in_patch() {
+            return Err(Fault::bad(format!(
+                "'/{root}' is an internal attribute and can not be \
+                                           updated"
+            )));
+        }
+        if root == "driver" && change.op == Op::Remove {
+            return Err(Fault::bad("'/driver' is mandatory and can not be removed"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the record may change at this moment at all.
+fn check_moment(call: &Call<'_>, node: &Node, changes: &[Change]) -> Result<(), Fault> {
+    use ProvisionState as S;
+    let frees_instance = node.maintenance
+        && changes
+            .iter()
+            .all(|change| change.root() == "instance_uuid" && change.op == Op::Remove);
+    if frees_instance {
+        return Ok(());
+    }
+    unlocked(call, node)?;
+    let state = node.provision_state;
+    let settled =
+        state.is_failure() || matches!(state, S::InspectWait | S::Verifying | S::ServiceHold);
+    if node.target_provision_state.is_some() && !settled {
+        return Err(Fault::conflict(format!(
+            "Node {} can not be updated while a state transition is in progress.",
+            node.id
+        )));
+    }
+    Ok(())
+}
+
+/// What depends on both the old and the new record.
+fn check_rules(call: &Call<'_>, old: &Node, new: &Node) -> Result<(), Fault> {
+    use ProvisionState as S;
+    let state = old.provision_state;
+    let quiet = old.maintenance
+        || matches!(
+            state,
+            S::Enroll | S::Inspecting | S::InspectWait | S::Manageable | S::Available
+        );
+    let interfaces = FIELDS
+        .iter()
+        .map(|field| field.name)
+        .filter(|name| name.ends_with("_interface"));
+    let moved: Vec<&str> = interfaces
+        .filter(|name| old.kept.get(*name) != new.kept.get(*name))
+        .chain((old.driver != new.driver).then_some("driver"))
+        .chain((old.resource_class != new.resource_class).then_some("resource_class"))
+        .collect();
+    if !quiet && !moved.is_empty() {
+        return Err(Fault::conflict(format!(
+            "Node {} can not have {} updated unless it is in one of allowed (enroll, \
+             inspecting, inspect wait, manageable, available) states or in maintenance mode.",
+            old.id,
+            moved.join(", ")
+        )));
+    }
+    if let (Some(old_instance), Some(new_instance)) = (&old.instance_uuid, &new.instance_uuid)
+        && old_instance != new_instance
+    {
+        return Err(Fault::conflict(format!(
+            "Node {} is already associated with instance {old_instance}; remove it first.",
+            old.id
+        )));
+    }
+    let on = json!(true);
+    let protects = new.kept.get("protected") == Some(&on) && old.kept.get("protected") != Some(&on);
+    if protects && !matches!(state, S::Active | S::Rescue) {
+        return Err(Fault::conflict(format!(
+            "Node {} can only be protected in states active and rescue, not in {}.",
+            old.id,
+            super::fields::state(call, Some(state))
+                .as_str()
+                .unwrap_or("available")
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,225 @@
+//! From a document of fields to a record: used by creation with the body, and
+//! by a patch with the patched document.
+
+use serde_json::{Value, json};
+use trivet_model::node::Object;
+use trivet_model::view::NodeView;
+use trivet_model::{Node, NodeId};
+
+use super::fields::FIELDS;
+use super::secrets;
+use crate::body::{DEPTH_MAX, depth};
+use crate::call::Call;
+use crate::drivers::{Hardware, INTERFACES};
+use crate::error::Fault;
+use crate::field;
+
+/// Largest sum of a node's free-form objects, in bytes of JSON. Ours: records
+/// live in memory and on flash.
+pub(crate) const NODE_BYTES_MAX: usize = 256 * 1024;
+
+/// Words that stand after `/v1/nodes/` for something else than a node.
+const RESERVED: [&str; 8] = [
+    "detail",
+    "states",
+    "validate",
+    "maintenance",
+    "management",
+    "vendor_passthru",
+    "ports",
+    "vifs",
+];
+
+/// The fields a patch may change, with their stored values, secrets in clear.
+pub(crate) fn document(call: &Call<'_>, view: &NodeView) -> Object {
+    let node = &view.node;
+    let mut document: Object = FIELDS
+        .iter()
+        .filter(|field| field.in_patch())
+        .map(|field| {
+            let value = if field.name.ends_with("_interface") {
+                node.kept.get(field.name).cloned().unwrap_or(Value::Null)
+            } else {
+                field.show(view, call)
+            };
+            (field.name.to_owned(), value)
+        })
+        .collect();
+    document.insert("driver_info".into(), json!(node.driver_info));
+    document.insert("instance_info".into(), json!(node.instance_info));
+    document
+}
+
+/// Writes a document into a record. Null means the default.
+pub(crate) fn read(document: Object, node: &mut Node) -> Result<(), Fault> {
+    for (name, value) in document {
+        let Some(row) = FIELDS.iter().find(|field| field.name == name) else {
+            continue;
+        };
+        let value = field::read(row.name, row.shape, value)?;
+        set(node, row.name, value);
+    }
+    Ok(())
+}
+
+fn set(node: &mut Node, name: &'static str, value: Value) {
+    let text = || value.as_str().map(str::to_owned);
+    let object = |old: &Object| {
+        let mut new = value.clone();
+        secrets::restore(&mut new, &Value::Object(old.clone()));
+        match new {
+            Value::Object(object) => object,
+            _ => Object::new(),
+        }
+    };
+    match name {
+        "uuid" => {
+            if let Some(id) = value.as_str().and_then(|text| text.parse().ok()) {
+                node.id = id;
+            }
+        }
+        "name" => node.name = text(),
+        "driver" => node.driver = text().unwrap_or_default(),
+        "driver_info" => node.driver_info = object(&node.driver_info),
+        "properties" => node.properties = object(&node.properties),
+        "extra" => node.extra = object(&node.extra),
+        "instance_info" => node.instance_info = object(&node.instance_info),
+        "instance_uuid" => node.instance_uuid = text(),
+        "resource_class" => node.resource_class = text(),
+        "automated_clean" => node.automated_clean = value.as_bool(),
+        "maintenance" => {
+            node.maintenance = value.as_bool().unwrap_or(false);
+            if !node.maintenance {
+                node.maintenance_reason = None;
+                node.fault = None;
+            }
+        }
+        name => {
+            // A default is not kept, so that records stay small and a changed
+            // default reaches every node that never chose.
+            let blank = match &value {
+                Value::Null | Value::Bool(false) => true,
+                Value::Object(object) => object.is_empty(),
+                _ => false,
+            };
+            if blank {
+                node.kept.remove(name);
+            } else {
+                node.kept.insert(name.to_owned(), value);
+            }
+        }
+    }
+}
+
+/// Refuses a record that no node may have.
+pub(crate) fn check(call: &Call<'_>, node: &Node) -> Result<(), Fault> {
+    check_name(node)?;
+    check_interfaces(call, node)?;
+    check_unique(call, node)?;
+    if node.kept.contains_key("chassis_uuid") {
+        return Err(Fault::bad(
+            "chassis_uuid: this server does not keep chassis.",
+        ));
+    }
+    if let Some(parent) = node.kept.get("parent_node").and_then(Value::as_str) {
+        let known = parent.parse::<NodeId>().ok();
+        if known == Some(node.id) || !known.is_some_and(|id| call.view.nodes.contains_key(&id)) {
+            return Err(Fault::bad(format!(
+                "parent_node {parent} is not another node."
+            )));
+        }
+    }
+    check_size(node)
+}
+
+fn check_name(node: &Node) -> Result<(), Fault> {
+    let Some(name) = &node.name else {
+        return Ok(());
+    };
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let well_formed = !name.is_empty() && name.bytes().all(plain) && *name != "." && *name != "..";
+    if well_formed && name.parse::<NodeId>().is_err() && !RESERVED.contains(&name.as_str()) {
+        return Ok(());
+    }
+    Err(Fault::bad(format!(
+        "Cannot use \"{}\" as a node name: a name has letters, digits and -._~ only, and is \
+         neither a UUID nor a word of the API.",
+        name.escape_debug()
+    )))
+}
+
+fn check_interfaces(call: &Call<'_>, node: &Node) -> Result<(), Fault> {
+    let hardware = Hardware::named(call, &node.driver).ok_or_else(|| {
+        Fault::bad(format!(
+            "No valid host was found. Reason: hardware type \"{}\" is not enabled. Enabled: {}.",
+            node.driver.escape_debug(),
+            call.facts.drivers.join(", ")
+        ))
+    })?;
+    for (kind, _) in INTERFACES {
+        let chosen = node.kept.get(&format!("{kind}_interface"));
+        let Some(chosen) = chosen.and_then(Value::as_str) else {
+            continue;
+        };
+        let enabled = hardware.interfaces(kind);
+        if !enabled.contains(&chosen) {
+            return Err(Fault::bad(format!(
+                "Could not find {kind} interface \"{}\" for hardware type {}. Valid interfaces: \
+                 {}.",
+                chosen.escape_debug(),
+                hardware.name,
+                enabled.join(", ")
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn check_unique(call: &Call<'_>, node: &Node) -> Result<(), Fault> {
+    if let Some(name) = &node.name
+        && call.view.names.get(name).is_some_and(|id| *id != node.id)
+    {
+        return Err(Fault::conflict(format!(
+            "A node with name {name} already exists."
+        )));
+    }
+    let Some(instance) = &node.instance_uuid else {
+        return Ok(());
+    };
+    let twin = call.view.nodes.values().find(|other| {
+        other.node.id != node.id && other.node.instance_uuid.as_ref() == Some(instance)
+    });
+    match twin {
+        Some(twin) => Err(Fault::conflict(format!(
+            "Instance {instance} is already associated with node {}.",
+            twin.node.id
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn check_size(node: &Node) -> Result<(), Fault> {
+    let mut bytes = 0;
+    let objects = [
+        &node.driver_info,
+        &node.properties,
+        &node.instance_info,
+        &node.extra,
+        &node.kept,
+    ];
+    for object in objects {
+        let value = Value::Object(object.clone());
+        if depth(&value) > DEPTH_MAX {
+            return Err(Fault::bad(format!(
+                "A node's fields nest at most {DEPTH_MAX} levels."
+            )));
+        }
+        bytes += value.to_string().len();
+    }
+    if bytes > NODE_BYTES_MAX {
+        return Err(Fault::bad(format!(
+            "A node's fields have at most {NODE_BYTES_MAX} bytes together."
+        )));
+    }
+    Ok(())
+}

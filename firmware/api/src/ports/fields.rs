@@ -1,0 +1,53 @@
+//! The port's fields: one row each, with the version it came with.
+
+use serde_json::{Value, json};
+use trivet_model::Port;
+
+use crate::call::Call;
+use crate::field::{Field, Shape, Write, field, moment};
+
+use Shape::{Flag, Links, LongText, Object, Text, Uuid};
+use Write::{Always, AtCreation, Never};
+
+/// Every field of a port, by name.
+pub(crate) const FIELDS: &[Field<Port>] = &[
+    field("address", 1, Text, Always, |port, _, _| json!(port.address)),
+    field("created_at", 1, Text, Never, |port, _, _| {
+        moment(Some(port.created_at))
+    }),
+    field("description", 97, LongText, Always, kept),
+    field("extra", 1, Object, Always, |port, _, _| json!(port.extra)),
+    field("internal_info", 18, Object, Never, |_, _, _| json!({})),
+    field("is_smartnic", 53, Flag, Always, |port, _, name| {
+        json!(port.kept.get(name) == Some(&Value::Bool(true)))
+    }),
+    field("links", 1, Links, Never, |port, call, _| {
+        call.links(&format!("ports/{}", port.id))
+    }),
+    field(
+        "local_link_connection",
+        19,
+        Object,
+        Always,
+        |port, _, name| port.kept.get(name).cloned().unwrap_or_else(|| json!({})),
+    ),
+    field("name", 88, Text, Always, kept),
+    field("node_uuid", 1, Uuid, Always, |port, _, _| {
+        json!(port.node.to_string())
+    }),
+    field("physical_network", 34, Text, Always, kept),
+    field("portgroup_uuid", 24, Uuid, Always, kept),
+    field("pxe_enabled", 19, Flag, Always, |port, _, _| {
+        json!(port.pxe_enabled)
+    }),
+    field("updated_at", 1, Text, Never, |port, _, _| {
+        moment(port.updated_at)
+    }),
+    field("uuid", 1, Uuid, AtCreation, |port, _, _| {
+        json!(port.id.to_string())
+    }),
+];
+
+fn kept(port: &Port, _: &Call<'_>, name: &'static str) -> Value {
+    port.kept.get(name).cloned().unwrap_or(Value::Null)
+}

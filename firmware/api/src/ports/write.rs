@@ -1,0 +1,230 @@
+//! Making and changing ports.
+
+use serde_json::Value;
+use trivet_model::node::Object;
+use trivet_model::{Entropy, MacAddr, NodeId, Order, Port, PortId};
+
+use super::fields::FIELDS;
+use super::node_is_free;
+use crate::body::{self, DEPTH_MAX, depth};
+use crate::call::{Call, order};
+use crate::error::Fault;
+use crate::patch::{self, Op};
+use crate::{Outcome, Then, field};
+
+/// Largest sum of a port's free-form objects, in bytes of JSON. Ours.
+pub(crate) const PORT_BYTES_MAX: usize = 16 * 1024;
+
+/// `POST /v1/ports`.
+pub(crate) fn create(call: &Call<'_>, entropy: &mut dyn Entropy) -> Result<Outcome, Fault> {
+    call.query.only(&[])?;
+    let mut document = body::object(call)?;
+    document.retain(|_, value| !value.is_null());
+    let node = owner(call, &mut document)?;
+    for name in document.keys() {
+        let Some(row) = FIELDS
+            .iter()
+            .find(|row| row.name == name && row.at_creation())
+        else {
+            return Err(Fault::bad(format!(
+                "Additional properties are not allowed ('{}' was unexpected)",
+                name.escape_debug()
+            )));
+        };
+        if !call.has(row.since) {
+            return Err(Fault::too_new(row.name, row.since));
+        }
+    }
+    if !document.contains_key("address") {
+        return Err(Fault::bad("'address' is a required property"));
+    }
+    let mut port = Port {
+        id: PortId::random(entropy),
+        revision: 0,
+        serial: 0,
+        node,
+        address: MacAddr([0; 6]),
+        pxe_enabled: true,
+        extra: Object::new(),
+        kept: Object::new(),
+        created_at: call.now,
+        updated_at: None,
+    };
+    read(document, &mut port)?;
+    if call.view.ports.contains_key(&port.id) {
+        return Err(Fault::conflict(format!(
+            "A port with UUID {} already exists.",
+            port.id
+        )));
+    }
+    check(call, &port)?;
+    let id = port.id;
+    order(
+        Order::CreatePort(Box::new(port)),
+        Then::Port { id, created: true },
+    )
+}
+
+/// The node a new port belongs to: by UUID, from 1.94 on also by name.
+fn owner(call: &Call<'_>, document: &mut Object) -> Result<NodeId, Fault> {
+    let ident = document.remove("node_ident");
+    if ident.is_some() && !call.has(94) {
+        return Err(Fault::too_new("node_ident", 94));
+    }
+    let uuid = document.remove("node_uuid");
+    let named = match (uuid, ident) {
+        (Some(_), Some(_)) => {
+            return Err(Fault::bad("Give node_uuid or node_ident, not both."));
+        }
+        (Some(Value::String(uuid)), None) => {
+            if uuid.parse::<NodeId>().is_err() && !call.has(94) {
+                return Err(Fault::bad("node_uuid must be a UUID."));
+            }
+            uuid
+        }
+        (None, Some(Value::String(ident))) => ident,
+        _ => return Err(Fault::bad("'node_uuid' is a required property")),
+    };
+    node_named(call, &named)
+}
+
+/// An unknown node in a body is the body's fault, not the path's.
+fn node_named(call: &Call<'_>, ident: &str) -> Result<NodeId, Fault> {
+    let view = call.view.node(ident).ok_or_else(|| {
+        let ident = ident.escape_debug();
+        Fault::bad(format!("Node {ident} could not be found."))
+    })?;
+    Ok(view.node.id)
+}
+
+/// `PATCH /v1/ports/<uuid>`.
+pub(crate) fn update(call: &Call<'_>, old: &Port) -> Result<Outcome, Fault> {
+    call.query.only(&[])?;
+    let changes = patch::parse(call.body, call.has(98))?;
+    for change in &changes {
+        let root = change.root();
+        let row = field::named(FIELDS, root, call)?;
+        if !row.in_patch() {
+            return Err(Fault::bad(format!(
+                "'/{root}' is an internal attribute and can not be updated"
+            )));
+        }
+        if change.op == Op::Remove && ["address", "node_uuid"].contains(&root) {
+            return Err(Fault::bad(format!(
+                "'/{root}' is mandatory and can not be removed"
+            )));
+        }
+    }
+    if changes.is_empty() {
+        return Ok(Outcome::Reply(super::whole(call, old, false)));
+    }
+    node_is_free(call, old.node)?;
+    let mut document = Value::Object(
+        FIELDS
+            .iter()
+            .filter(|row| row.in_patch())
+            .map(|row| (row.name.to_owned(), row.show(old, call)))
+            .collect(),
+    );
+    patch::apply(&mut document, &changes)?;
+    let mut port = old.clone();
+    if let Value::Object(mut document) = document {
+        document.retain(|name, _| changes.iter().any(|change| change.root() == name));
+        if let Some(node) = document.remove("node_uuid") {
+            let named = node
+                .as_str()
+                .ok_or_else(|| Fault::bad("node_uuid must be a UUID."))?;
+            port.node = node_named(call, named)?;
+        }
+        read(document, &mut port)?;
+    }
+    check(call, &port)?;
+    let id = port.id;
+    order(
+        Order::ReplacePort {
+            port: Box::new(port),
+            based_on: old.revision,
+        },
+        Then::Port { id, created: false },
+    )
+}
+
+fn read(document: Object, port: &mut Port) -> Result<(), Fault> {
+    for (name, value) in document {
+        let Some(row) = FIELDS.iter().find(|row| row.name == name) else {
+            continue;
+        };
+        let value = field::read(row.name, row.shape, value)?;
+        match row.name {
+            "uuid" => {
+                if let Some(id) = value.as_str().and_then(|text| text.parse().ok()) {
+                    port.id = id;
+                }
+            }
+            "address" => {
+                let text = value.as_str().unwrap_or("");
+                port.address = text.parse().map_err(|_| bad_mac(text))?;
+            }
+            "pxe_enabled" => port.pxe_enabled = value.as_bool().unwrap_or(true),
+            "extra" => {
+                port.extra = match value {
+                    Value::Object(object) => object,
+                    _ => Object::new(),
+                }
+            }
+            name if matches!(value, Value::Null | Value::Bool(false)) => {
+                port.kept.remove(name);
+            }
+            name => {
+                port.kept.insert(name.to_owned(), value);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The refusal of a text that is no hardware address.
+pub(crate) fn bad_mac(text: &str) -> Fault {
+    let text = text.escape_debug();
+    Fault::bad(format!("Expected a MAC address but received {text}."))
+}
+
+fn check(call: &Call<'_>, port: &Port) -> Result<(), Fault> {
+    node_is_free(call, port.node)?;
+    if let Some(twin) = call.view.port_by_mac(port.address)
+        && twin.id != port.id
+    {
+        return Err(Fault::conflict(format!(
+            "A port with MAC address {} already exists.",
+            port.address
+        )));
+    }
+    if let Some(group) = port.kept.get("portgroup_uuid").and_then(Value::as_str) {
+        return Err(Fault::bad(format!("Portgroup {group} could not be found.")));
+    }
+    let name = port.kept.get("name");
+    let twin = call
+        .view
+        .ports
+        .values()
+        .find(|other| name.is_some() && other.id != port.id && other.kept.get("name") == name);
+    if twin.is_some() {
+        return Err(Fault::conflict("A port with this name already exists."));
+    }
+    let mut bytes = 0;
+    for object in [&port.extra, &port.kept] {
+        let value = Value::Object(object.clone());
+        if depth(&value) > DEPTH_MAX {
+            return Err(Fault::bad(format!(
+                "A port's fields nest at most {DEPTH_MAX} levels."
+            )));
+        }
+        bytes += value.to_string().len();
+    }
+    if bytes > PORT_BYTES_MAX {
+        return Err(Fault::bad(format!(
+            "A port's fields have at most {PORT_BYTES_MAX} bytes together."
+        )));
+    }
+    Ok(())
+}
