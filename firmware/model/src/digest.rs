@@ -76,7 +76,7 @@ mod tests {
             String::new(),
             "0f".repeat(16),
             "0g".repeat(32),
-            "é".repeat(32),
+            "\u{e9}".repeat(32),
         ] {
             assert_eq!(text.parse::<Digest>(), Err(BadDigest), "{text}");
         }
