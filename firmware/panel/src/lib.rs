@@ -1,1 +1,23 @@
 //! The web page, from one view model.
+//!
+//! [`model`] turns a snapshot into what people look at: a state in colour, how
+//! far a node is, what happens now in plain words, and after a failure what to
+//! do. [`page`] is the page itself, which knows nothing but that model's JSON.
+//! This room decides nothing and gives no orders.
+
+mod files;
+mod model;
+mod page;
+mod progress;
+mod words;
+
+#[cfg(test)]
+mod testing;
+
+pub use model::{
+    Counts, NOTES_PER_NODE_MAX, NOTES_SHOWN_MAX, NodeCard, NoteLine, PanelModel, StrangerCard,
+    Tone, Transfer, json, model,
+};
+pub use page::{CSP, page};
+pub use progress::progress;
+pub use words::{advice, doing};

@@ -1,0 +1,80 @@
+//! How far the file is that a machine is fetching.
+
+use trivet_model::NoteKind;
+use trivet_model::view::NodeView;
+
+/// Files fetched since the present stage began, and the present one.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Files {
+    /// How many went out whole.
+    pub(crate) done: u64,
+    /// Thousandths of the present one; zero when there is none.
+    pub(crate) permille: u64,
+}
+
+/// Reads it from the timeline. A stage begins with a change of state or a step.
+pub(crate) fn files(node: &NodeView) -> Files {
+    let done = node
+        .timeline
+        .iter()
+        .rev()
+        .take_while(|note| {
+            !matches!(
+                note.kind,
+                NoteKind::StateChanged { .. } | NoteKind::StepStarted { .. }
+            )
+        })
+        .filter(|note| matches!(note.kind, NoteKind::FileSent { sent, size, .. } if sent == size))
+        .count() as u64;
+    let permille = match node.live.transfer {
+        Some((sent, size)) if size > 0 => share(sent.min(size), size, 1000),
+        _ => 0,
+    };
+    // A whole file is told by its note; until that comes it is not quite done.
+    Files {
+        done,
+        permille: permille.min(999),
+    }
+}
+
+/// `part` of `whole`, in `of` parts.
+pub(crate) fn share(part: u64, whole: u64, of: u64) -> u64 {
+    let share = u128::from(part) * u128::from(of) / u128::from(whole.max(1));
+    u64::try_from(share).unwrap_or(of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Case, sent};
+    use trivet_model::ProvisionState::{DeployWait, Deploying};
+
+    #[test]
+    fn counts_whole_files_of_the_present_stage_only() {
+        let view = Case::new(DeployWait)
+            .note(sent("old", 5, 5))
+            .note(NoteKind::StateChanged {
+                from: Deploying,
+                to: DeployWait,
+            })
+            .note(sent("snp.efi", 9, 9))
+            .note(sent("kernel", 3, 9))
+            .transfer("initrd", 1, 4)
+            .view();
+        let want = Files {
+            done: 1,
+            permille: 250,
+        };
+        assert_eq!(files(&view), want);
+    }
+
+    #[test]
+    fn hostile_sizes_do_not_overflow() {
+        assert_eq!(share(u64::MAX, u64::MAX, 1000), 1000);
+        assert_eq!(share(5, 0, 1000), 5000);
+        let view = Case::new(DeployWait).transfer("x", u64::MAX, 1).view();
+        assert_eq!(files(&view).permille, 999);
+        let view = Case::new(DeployWait).transfer("x", 5, 0).view();
+        assert_eq!(files(&view).permille, 0);
+    }
+}

@@ -1,0 +1,331 @@
+//! The view model: everything the page shows, and nothing else.
+
+use serde::Serialize;
+use trivet_model::view::{NodeView, Stranger};
+use trivet_model::{MacAddr, PowerState, ProvisionState, UnixMs, View};
+
+use crate::{advice, doing, progress};
+
+/// Most notes of one node on the page.
+pub const NOTES_PER_NODE_MAX: usize = 40;
+
+/// Most notes of all nodes together: the model is sent again and again.
+pub const NOTES_SHOWN_MAX: usize = 4000;
+
+/// What the page shows.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PanelModel {
+    /// When the model was made, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// How many nodes there are of each tone.
+    pub counts: Counts,
+    /// Nodes, in order of creation.
+    pub nodes: Vec<NodeCard>,
+    /// Machines that are no port of any node, last seen first.
+    pub strangers: Vec<StrangerCard>,
+}
+
+/// How many nodes there are of each tone.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
+pub struct Counts {
+    /// All of them.
+    pub total: usize,
+    /// Running an instance.
+    pub active: usize,
+    /// Being worked on.
+    pub working: usize,
+    /// Ready for a deployment.
+    pub available: usize,
+    /// Waiting for an operator after a failure.
+    pub failed: usize,
+    /// At rest otherwise.
+    pub idle: usize,
+    /// In maintenance, whatever else they are.
+    pub maintenance: usize,
+}
+
+/// The colour of a node.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tone {
+    /// Running an instance.
+    Active,
+    /// Being worked on.
+    Working,
+    /// Ready for a deployment.
+    Available,
+    /// Waiting for an operator after a failure.
+    Failed,
+    /// At rest otherwise.
+    Idle,
+}
+
+/// One node.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NodeCard {
+    /// UUID.
+    pub uuid: String,
+    /// Name, or the UUID.
+    pub name: String,
+    /// Provision state in Ironic's words.
+    pub state: ProvisionState,
+    /// Where it is going.
+    pub target: Option<ProvisionState>,
+    /// Its colour.
+    pub tone: Tone,
+    /// What the BMC last said.
+    pub power: Option<PowerState>,
+    /// Hands off.
+    pub maintenance: bool,
+    /// Why.
+    pub maintenance_reason: Option<String>,
+    /// From 0 to 100.
+    pub progress: u8,
+    /// What it is doing now.
+    pub doing: String,
+    /// The file it is fetching.
+    pub transfer: Option<Transfer>,
+    /// Why the last action failed.
+    pub error: Option<String>,
+    /// What to do about it.
+    pub advice: Option<String>,
+    /// Hardware type.
+    pub driver: String,
+    /// Hardware addresses of its ports.
+    pub macs: Vec<MacAddr>,
+    /// When its agent last reported.
+    pub beat_at_ms: Option<u64>,
+    /// What happened, newest first, as far as it is shown.
+    pub notes: Vec<NoteLine>,
+}
+
+/// A file on its way.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct Transfer {
+    /// Which.
+    pub path: Option<String>,
+    /// Bytes that left.
+    pub sent: u64,
+    /// Bytes there are.
+    pub size: u64,
+}
+
+/// One line of a timeline.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct NoteLine {
+    /// When, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// What.
+    pub text: String,
+}
+
+/// A machine that is no port of any node.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct StrangerCard {
+    /// Its hardware address.
+    pub mac: MacAddr,
+    /// When it last asked.
+    pub seen_at_ms: u64,
+    /// The address it was given.
+    pub address: Option<String>,
+    /// What it said of itself.
+    pub about: String,
+}
+
+/// What the page shows of this snapshot.
+pub fn model(view: &View, now: UnixMs) -> PanelModel {
+    let notes_max = (NOTES_SHOWN_MAX / view.nodes.len().max(1)).clamp(1, NOTES_PER_NODE_MAX);
+    let nodes: Vec<NodeCard> = view
+        .nodes_by_age()
+        .into_iter()
+        .map(|node| card(view, node, notes_max))
+        .collect();
+    let mut strangers: Vec<StrangerCard> = view
+        .strangers
+        .iter()
+        .map(|(mac, stranger)| stranger_card(*mac, stranger))
+        .collect();
+    strangers.sort_by_key(|card| core::cmp::Reverse((card.seen_at_ms, card.mac)));
+    PanelModel {
+        at_ms: now.0,
+        counts: counts(&nodes),
+        nodes,
+        strangers,
+    }
+}
+
+/// The model as JSON, as `/panel/nodes.json` and `/panel/events` send it. It
+/// has no line breaks, so it is one event of a stream.
+pub fn json(view: &View, now: UnixMs) -> String {
+    serde_json::to_string(&model(view, now)).expect("the model has only text keys")
+}
+
+fn counts(nodes: &[NodeCard]) -> Counts {
+    let of = |tone: Tone| nodes.iter().filter(|node| node.tone == tone).count();
+    Counts {
+        total: nodes.len(),
+        active: of(Tone::Active),
+        working: of(Tone::Working),
+        available: of(Tone::Available),
+        failed: of(Tone::Failed),
+        idle: of(Tone::Idle),
+        maintenance: nodes.iter().filter(|node| node.maintenance).count(),
+    }
+}
+
+fn tone(node: &NodeView) -> Tone {
+    let record = &node.node;
+    match record.provision_state {
+        state if state.is_failure() => Tone::Failed,
+        ProvisionState::Enroll if record.last_error.is_some() => Tone::Failed,
+        ProvisionState::Active | ProvisionState::Rescue => Tone::Active,
+        ProvisionState::Available => Tone::Available,
+        state if state.is_stable() => Tone::Idle,
+        _ => Tone::Working,
+    }
+}
+
+fn card(view: &View, node: &NodeView, notes_max: usize) -> NodeCard {
+    let record = &node.node;
+    NodeCard {
+        uuid: record.id.to_string(),
+        name: record.label(),
+        state: record.provision_state,
+        target: record.target_provision_state,
+        tone: tone(node),
+        power: record.power_state,
+        maintenance: record.maintenance,
+        maintenance_reason: record.maintenance_reason.clone(),
+        progress: progress(node),
+        doing: doing(node),
+        transfer: node.live.transfer.map(|(sent, size)| Transfer {
+            path: node.live.transfer_path.clone(),
+            sent,
+            size,
+        }),
+        error: record.last_error.clone(),
+        advice: advice(node),
+        driver: record.driver.clone(),
+        macs: node
+            .ports
+            .iter()
+            .filter_map(|id| view.ports.get(id))
+            .map(|port| port.address)
+            .collect(),
+        beat_at_ms: node.live.beat_at.map(|at| at.0),
+        notes: node
+            .timeline
+            .iter()
+            .rev()
+            .take(notes_max)
+            .map(|note| NoteLine {
+                at_ms: note.at.0,
+                text: note.kind.to_string(),
+            })
+            .collect(),
+    }
+}
+
+fn stranger_card(mac: MacAddr, stranger: &Stranger) -> StrangerCard {
+    let client = &stranger.client;
+    // Processor architectures of DHCP option 93 (RFC 4578 and IANA's list).
+    let firmware = match client.arch {
+        Some(0) => "BIOS",
+        Some(6) => "UEFI, 32 bit",
+        Some(7 | 9) => "UEFI, x86-64",
+        Some(11) => "UEFI, ARM 64",
+        Some(16) => "UEFI HTTP, x86-64",
+        Some(19) => "UEFI HTTP, ARM 64",
+        Some(_) => "other firmware",
+        None => "no firmware named",
+    };
+    let loader = if client.ipxe { ", iPXE" } else { "" };
+    let vendor = client.vendor_class.as_deref();
+    let vendor = vendor.map(|class| format!(", {class}")).unwrap_or_default();
+    StrangerCard {
+        mac,
+        seen_at_ms: stranger.seen_at.0,
+        address: client.address.map(|address| address.to_string()),
+        about: format!("{firmware}{loader}{vendor}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Case, NOW, sample, sent, view_of};
+
+    #[test]
+    fn counts_every_node_in_one_tone() {
+        let model = model(&sample(), NOW);
+        let counts = model.counts;
+        assert_eq!(counts.total, model.nodes.len());
+        assert_eq!(
+            counts.active + counts.working + counts.available + counts.failed + counts.idle,
+            counts.total
+        );
+        assert_eq!(counts.maintenance, 1);
+        assert!(counts.failed >= 1 && counts.working >= 1);
+    }
+
+    #[test]
+    fn a_failed_verification_is_a_failure() {
+        let case = Case::new(ProvisionState::Enroll).change(|node| {
+            node.last_error = Some("no answer".into());
+        });
+        assert_eq!(tone(&case.view()), Tone::Failed);
+        assert_eq!(tone(&Case::new(ProvisionState::Enroll).view()), Tone::Idle);
+    }
+
+    #[test]
+    fn notes_come_newest_first_and_bounded() {
+        let mut case = Case::new(ProvisionState::Active);
+        for number in 0..=NOTES_PER_NODE_MAX {
+            case = case.note(sent(&format!("file-{number}"), 1, 1));
+        }
+        let model = model(&view_of(vec![case]), NOW);
+        let notes = &model.nodes[0].notes;
+        assert_eq!(notes.len(), NOTES_PER_NODE_MAX);
+        let newest = format!("file-{NOTES_PER_NODE_MAX}");
+        assert!(notes[0].text.contains(&newest), "{}", notes[0].text);
+    }
+
+    #[test]
+    fn many_nodes_share_the_notes() {
+        let cases = (0..NOTES_SHOWN_MAX / 10)
+            .map(|_| {
+                let case = Case::new(ProvisionState::Active);
+                (0..20).fold(case, |case, _| case.note(sent("x", 1, 1)))
+            })
+            .collect();
+        let model = model(&view_of(cases), NOW);
+        let shown: usize = model.nodes.iter().map(|node| node.notes.len()).sum();
+        assert_eq!(shown, NOTES_SHOWN_MAX);
+    }
+
+    #[test]
+    fn the_json_is_one_line_and_holds_no_secret() {
+        let mut case = Case::new(ProvisionState::Active);
+        case = case.change(|node| {
+            node.name = Some("a\nb".into());
+            node.driver_info
+                .insert("ipmi_password".into(), "hunter2".into());
+            node.last_error = Some("</script>\u{2028}".into());
+        });
+        let text = json(&view_of(vec![case]), NOW);
+        assert!(!text.contains('\n'));
+        assert!(!text.contains("hunter2"));
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["nodes"][0]["name"], "a\nb");
+        assert_eq!(value["nodes"][0]["tone"], "active");
+    }
+
+    #[test]
+    fn strangers_are_listed_last_seen_first() {
+        let model = model(&sample(), NOW);
+        assert_eq!(model.strangers.len(), 2);
+        assert!(model.strangers[0].seen_at_ms > model.strangers[1].seen_at_ms);
+        assert_eq!(model.strangers[0].about, "UEFI, x86-64, iPXE, PXEClient");
+        assert_eq!(model.strangers[1].about, "no firmware named");
+    }
+}

@@ -1,0 +1,268 @@
+"use strict";
+// The page shows one model and keeps none of its own. All text goes through
+// textContent, so nothing a machine says of itself can become markup.
+(() => {
+  const STALE_MS = 3500;
+  const POLL_MS = 1000;
+  const TONES = [
+    ["all", "nodes"], ["active", "active"], ["working", "working"],
+    ["available", "available"], ["failed", "failed"], ["idle", "idle"],
+    ["maintenance", "in maintenance"],
+  ];
+  const by = (id) => document.getElementById(id);
+  const rows = new Map();
+  let model = null;
+  let tone = "all";
+  let open = null;
+  let heardAt = null;
+  let streamAt = -Infinity;
+
+  const make = (tag, name) => {
+    const element = document.createElement(tag);
+    if (name) element.className = name;
+    return element;
+  };
+  const say = (element, text) => {
+    if (element.textContent !== text) element.textContent = text;
+  };
+  const mark = (element, key, value) => {
+    if (element.dataset[key] !== value) element.dataset[key] = value;
+  };
+  const clock = (ms) => new Date(ms).toLocaleTimeString();
+  const ago = (ms) => {
+    const seconds = Math.max(0, Math.round((model.at_ms - ms) / 1000));
+    if (seconds < 90) return seconds + " s ago";
+    if (seconds < 5400) return Math.round(seconds / 60) + " min ago";
+    if (seconds < 129600) return Math.round(seconds / 3600) + " h ago";
+    return Math.round(seconds / 86400) + " d ago";
+  };
+  const bytes = (count) => {
+    const units = ["B", "kB", "MB", "GB", "TB"];
+    let unit = 0;
+    while (count >= 1000 && unit < units.length - 1) { count /= 1000; unit += 1; }
+    return (unit ? count.toFixed(1) : count) + " " + units[unit];
+  };
+  const powerOf = (node) => node.power ? node.power.replace("power ", "") : "unknown";
+
+  const row = (uuid) => {
+    const item = make("li", "node");
+    const part = (tag, name, into) => (into || item).appendChild(make(tag, name));
+    const name = part("button", "name");
+    name.type = "button";
+    name.addEventListener("click", () => show(uuid));
+    const chips = part("div", "chips");
+    const chip = part("span", "chip", chips);
+    const care = part("span", "chip", chips);
+    care.dataset.tone = "maintenance";
+    care.textContent = "maintenance";
+    const power = part("span", "power");
+    const meter = part("div", "meter");
+    const progress = part("progress", "", meter);
+    progress.max = 100;
+    const percent = part("span", "percent", meter);
+    const now = part("div", "now");
+    const parts = { item, name, chip, care, power, progress, percent };
+    for (const line of ["doing", "error", "advice", "last"]) parts[line] = part("p", line, now);
+    return parts;
+  };
+
+  const fill = (parts, node) => {
+    mark(parts.item, "tone", node.tone);
+    say(parts.name, node.name);
+    mark(parts.chip, "tone", node.tone);
+    say(parts.chip, node.state);
+    parts.care.hidden = !node.maintenance;
+    parts.care.title = node.maintenance_reason || "";
+    mark(parts.power, "power", powerOf(node));
+    say(parts.power, powerOf(node));
+    if (parts.progress.value !== node.progress) parts.progress.value = node.progress;
+    parts.progress.setAttribute("aria-label", "Progress of " + node.name);
+    say(parts.percent, node.progress + "%");
+    say(parts.doing, node.doing);
+    say(parts.error, node.error || "");
+    parts.error.hidden = !node.error;
+    say(parts.advice, node.advice || "");
+    parts.advice.hidden = !node.advice;
+    const last = node.notes[0];
+    say(parts.last, last ? last.text + ", " + ago(last.at_ms) : "");
+    parts.last.hidden = !last;
+  };
+
+  const wanted = (node) => {
+    const text = by("search").value.trim().toLowerCase();
+    if (tone === "maintenance" && !node.maintenance) return false;
+    if (tone !== "all" && tone !== "maintenance" && node.tone !== tone) return false;
+    return !text || [node.name, node.state, node.uuid, ...node.macs]
+      .some((word) => word.toLowerCase().includes(text));
+  };
+
+  const drawNodes = () => {
+    const list = by("nodes");
+    const present = new Set();
+    let before = null;
+    for (const node of model.nodes) {
+      present.add(node.uuid);
+      if (!rows.has(node.uuid)) rows.set(node.uuid, row(node.uuid));
+      const parts = rows.get(node.uuid);
+      fill(parts, node);
+      parts.item.hidden = !wanted(node);
+      const place = before ? before.nextSibling : list.firstChild;
+      if (place !== parts.item) list.insertBefore(parts.item, place);
+      before = parts.item;
+    }
+    for (const [uuid, parts] of rows) {
+      if (!present.has(uuid)) { parts.item.remove(); rows.delete(uuid); }
+    }
+    by("none").hidden = model.nodes.length > 0;
+  };
+
+  const drawStrangers = () => {
+    by("strangers-section").hidden = model.strangers.length === 0;
+    by("strangers").replaceChildren(...model.strangers.map((stranger) => {
+      const item = make("li", "stranger");
+      const mac = item.appendChild(make("span", "mono"));
+      mac.textContent = stranger.mac;
+      const about = item.appendChild(make("span", "about"));
+      about.textContent = stranger.about + (stranger.address ? ", has " + stranger.address : "");
+      const when = item.appendChild(make("span", "when"));
+      when.textContent = "seen " + ago(stranger.seen_at_ms);
+      return item;
+    }));
+  };
+
+  const drawCounts = () => {
+    const group = by("counts");
+    if (!group.firstChild) {
+      for (const [key, word] of TONES) {
+        const button = group.appendChild(make("button", "count"));
+        button.type = "button";
+        button.dataset.tone = key;
+        button.appendChild(make("b"));
+        button.append(" " + word);
+        button.addEventListener("click", () => { tone = tone === key ? "all" : key; draw(); });
+      }
+    }
+    for (const button of group.children) {
+      const key = button.dataset.tone;
+      const count = key === "all" ? model.counts.total : model.counts[key];
+      say(button.firstChild, String(count));
+      button.setAttribute("aria-pressed", String(tone === key));
+      button.hidden = key !== "all" && count === 0 && tone !== key;
+    }
+  };
+
+  const drawDetail = () => {
+    const node = open && model.nodes.find((one) => one.uuid === open);
+    if (!node) { if (by("detail").open) by("detail").close(); return; }
+    say(by("detail-name"), node.name);
+    say(by("detail-uuid"), node.uuid);
+    by("detail-trouble").hidden = !node.error && !node.advice;
+    say(by("detail-error"), node.error || "");
+    say(by("detail-advice"), node.advice || "");
+    const facts = [
+      ["State", node.state + (node.target ? ", going to " + node.target : "")],
+      ["Doing", node.doing + " (" + node.progress + "%)"],
+      ["Power", powerOf(node)],
+      ["Hardware type", node.driver],
+      ["Ports", node.macs.join(", ") || "none"],
+      ["Agent", node.beat_at_ms ? "reported " + ago(node.beat_at_ms) : "not heard"],
+    ];
+    if (node.transfer) {
+      const { path, sent, size } = node.transfer;
+      facts.push(["File", (path || "") + " " + bytes(sent) + " of " + bytes(size)]);
+    }
+    if (node.maintenance) facts.push(["Maintenance", node.maintenance_reason || "yes"]);
+    by("detail-facts").replaceChildren(...facts.flatMap(([term, text]) => {
+      const [key, value] = [make("dt"), make("dd")];
+      key.textContent = term;
+      value.textContent = text;
+      return [key, value];
+    }));
+    const notes = node.notes.map((note) => {
+      const item = make("li");
+      const when = item.appendChild(make("time", "when"));
+      when.dateTime = new Date(note.at_ms).toISOString();
+      when.textContent = clock(note.at_ms);
+      item.appendChild(make("span", "what")).textContent = note.text;
+      return item;
+    });
+    by("detail-notes").replaceChildren(...notes);
+  };
+
+  const draw = () => {
+    if (!model) return;
+    drawCounts();
+    drawNodes();
+    drawStrangers();
+    drawDetail();
+    const { total, active, failed } = model.counts;
+    document.title = (failed ? "(" + failed + " failed) " : "")
+      + active + " of " + total + " active - Trivet";
+  };
+
+  const show = (uuid) => {
+    open = uuid;
+    drawDetail();
+    by("detail").showModal();
+  };
+
+  const hear = (text) => {
+    model = JSON.parse(text);
+    heardAt = Date.now();
+    draw();
+    watch();
+  };
+
+  // Says plainly whether what is shown is true now.
+  const watch = () => {
+    const silent = heardAt === null || Date.now() - heardAt > STALE_MS;
+    const streams = performance.now() - streamAt < STALE_MS;
+    const state = silent ? (heardAt === null ? "wait" : "lost") : (streams ? "live" : "poll");
+    mark(by("link"), "link", state);
+    say(by("link"), { wait: "connecting", lost: "box cannot be reached", live: "live",
+      poll: "live, by asking" }[state]);
+    by("lost").hidden = state !== "lost";
+    by("main").classList.toggle("old", state === "lost");
+    if (state === "lost") {
+      say(by("lost"), "The box cannot be reached since " + clock(heardAt)
+        + ". What you see below is old. Trying again every second.");
+    }
+  };
+
+  const stream = () => {
+    const source = new EventSource("/panel/events");
+    source.addEventListener("message", (event) => {
+      streamAt = performance.now();
+      hear(event.data);
+    });
+    source.addEventListener("error", () => {
+      streamAt = -Infinity;
+      // A closed source does not come back by itself.
+      if (source.readyState === EventSource.CLOSED) setTimeout(stream, 5000);
+    });
+  };
+
+  const poll = async () => {
+    if (performance.now() - streamAt > STALE_MS - POLL_MS) {
+      try {
+        const answer = await fetch("/panel/nodes.json", {
+          cache: "no-store", signal: AbortSignal.timeout(STALE_MS - POLL_MS),
+        });
+        if (answer.ok) hear(await answer.text());
+      } catch (error) {
+        // Silence is told by watch().
+      }
+    }
+    watch();
+    setTimeout(poll, POLL_MS);
+  };
+
+  by("search").addEventListener("input", draw);
+  by("detail-close").addEventListener("click", () => by("detail").close());
+  by("detail").addEventListener("close", () => { open = null; });
+  by("detail").addEventListener("click", (event) => {
+    if (event.target === by("detail")) by("detail").close();
+  });
+  stream();
+  setTimeout(poll, 300);
+})();

@@ -1,0 +1,219 @@
+//! How far a node is in the story from unknown to running, as one number.
+//!
+//! The story is enrol, verify, inspect, clean, deploy. Each chapter has its
+//! span; within a chapter the phases follow each other, and within a phase the
+//! bytes do. The number never falls while a node goes straight through.
+
+use trivet_model::view::NodeView;
+use trivet_model::{Job, JobKind, Phase, ProvisionState};
+
+use crate::files::{Files, files, share};
+
+/// Where verification begins and ends.
+const VERIFY: (u8, u8) = (2, 5);
+/// Where inspection begins and ends.
+const INSPECT: (u8, u8) = (5, 25);
+/// Where cleaning begins and ends.
+const CLEAN: (u8, u8) = (25, 50);
+/// Where deployment begins and ends.
+const DEPLOY: (u8, u8) = (50, 99);
+
+/// How far the node is, from 0 (just enrolled) to 100 (running its instance).
+pub fn progress(node: &NodeView) -> u8 {
+    use ProvisionState as S;
+    let record = &node.node;
+    match record.provision_state {
+        S::Enroll => 0,
+        S::Verifying => within(node, VERIFY),
+        S::Manageable if record.inspection_finished_at.is_some() => INSPECT.1,
+        S::Manageable => VERIFY.1,
+        S::Inspecting | S::InspectWait | S::InspectFail => within(node, INSPECT),
+        S::Cleaning | S::CleanWait | S::CleanFail | S::CleanHold | S::Deleting | S::Error => {
+            within(node, CLEAN)
+        }
+        S::Available => CLEAN.1,
+        S::Deploying
+        | S::DeployWait
+        | S::DeployFail
+        | S::DeployHold
+        | S::Adopting
+        | S::AdoptFail => within(node, DEPLOY),
+        S::Active
+        | S::Rescuing
+        | S::Rescue
+        | S::RescueWait
+        | S::RescueFail
+        | S::Unrescuing
+        | S::UnrescueFail
+        | S::Servicing
+        | S::ServiceWait
+        | S::ServiceFail
+        | S::ServiceHold => 100,
+    }
+}
+
+fn within(node: &NodeView, (from, to): (u8, u8)) -> u8 {
+    let permille = match &node.node.job {
+        Some(job) => job_permille(job, files(node)),
+        None => 0,
+    };
+    from + (u64::from(to - from) * permille.min(1000) / 1000) as u8
+}
+
+/// Where the steps begin and end within a job, in thousandths.
+const STEPS: (u64, u64) = (450, 850);
+
+fn job_permille(job: &Job, files: Files) -> u64 {
+    let phase = match job.phase {
+        Phase::ReadPower if job.kind == JobKind::Verify => 500,
+        Phase::ReadPower => 10,
+        Phase::PowerOff => 30,
+        Phase::BootFromNet => 70,
+        Phase::PowerOn => 110,
+        Phase::AwaitAgent => 150 + booting(files) * 250 / 1000,
+        Phase::GetSteps => 420,
+        Phase::StartStep => STEPS.0,
+        Phase::AwaitStep => STEPS.0 + step(job, files),
+        Phase::Sync => 870,
+        Phase::FinalOff => 900,
+        Phase::BootFromDisk => 940,
+        Phase::StartInstance => 970,
+    };
+    // A reboot between steps does not undo the steps before it.
+    phase.max(if job.at > 0 {
+        STEPS.0 + steps_done(job)
+    } else {
+        0
+    })
+}
+
+/// A boot fetches files, nobody knows how many: each brings it nearer.
+fn booting(files: Files) -> u64 {
+    let fetched = files.done.min(1000) * 1000 + files.permille;
+    share(fetched, fetched + 1500, 1000)
+}
+
+fn steps_done(job: &Job) -> u64 {
+    let count = (job.steps.len() as u64).max(1);
+    share(u64::from(job.at).min(count), count, STEPS.1 - STEPS.0)
+}
+
+/// The present step's share, filled by the file it fetches, if any.
+fn step(job: &Job, files: Files) -> u64 {
+    let count = (job.steps.len() as u64).max(1);
+    let filled = if files.done > 0 {
+        950
+    } else {
+        50 + files.permille * 850 / 1000
+    };
+    let one = (STEPS.1 - STEPS.0) / count;
+    (steps_done(job) + one * filled / 1000).min(STEPS.1 - STEPS.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Case, sent};
+    use trivet_model::{NoteKind, UnixMs};
+
+    #[test]
+    fn a_straight_story_never_falls() {
+        use ProvisionState as S;
+        let boot = [
+            Phase::PowerOff,
+            Phase::BootFromNet,
+            Phase::PowerOn,
+            Phase::AwaitAgent,
+            Phase::GetSteps,
+            Phase::StartStep,
+            Phase::AwaitStep,
+            Phase::Sync,
+            Phase::FinalOff,
+            Phase::BootFromDisk,
+            Phase::StartInstance,
+        ];
+        let mut story = vec![
+            Case::new(S::Enroll),
+            Case::new(S::Verifying).job(JobKind::Verify, Phase::ReadPower, 0, 0),
+            Case::new(S::Manageable),
+        ];
+        for phase in boot {
+            story.push(Case::new(S::InspectWait).job(JobKind::Inspect, phase, 0, 0));
+        }
+        story.push(Case::new(S::Manageable).change(|node| {
+            node.inspection_finished_at = Some(UnixMs(1));
+        }));
+        for (state, kind) in [
+            (S::CleanWait, JobKind::Clean),
+            (S::DeployWait, JobKind::Deploy),
+        ] {
+            for phase in boot {
+                story.push(Case::new(state).job(kind, phase, 0, 3));
+                for at in 0..3 {
+                    if phase == Phase::AwaitStep {
+                        story.push(Case::new(state).job(kind, phase, at, 3));
+                    }
+                }
+            }
+            if state == S::CleanWait {
+                story.push(Case::new(S::Available));
+            }
+        }
+        story.push(Case::new(S::Active));
+        let numbers: Vec<u8> = story
+            .into_iter()
+            .map(|case| progress(&case.view()))
+            .collect();
+        assert!(numbers.is_sorted(), "{numbers:?}");
+        assert_eq!((numbers[0], numbers[numbers.len() - 1]), (0, 100));
+    }
+
+    #[test]
+    fn every_state_and_phase_has_a_number_up_to_a_hundred() {
+        for &state in ProvisionState::ALL {
+            for &phase in Phase::ALL {
+                for &kind in JobKind::ALL {
+                    let case = Case::new(state).job(kind, phase, u32::MAX, 2);
+                    assert!(progress(&case.transfer("x", 9, 3).view()) <= 100);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_move_the_bar_and_the_end_of_a_file_does_not_move_it_back() {
+        for phase in [Phase::AwaitAgent, Phase::AwaitStep] {
+            let case = || {
+                Case::new(ProvisionState::DeployWait)
+                    .job(JobKind::Deploy, phase, 0, 1)
+                    .note(NoteKind::StepStarted {
+                        step: "write_image".into(),
+                    })
+            };
+            let story = [
+                case(),
+                case().transfer("image", 30, 100),
+                case().transfer("image", 90, 100),
+                case().transfer("image", 100, 100),
+                case().note(sent("image", 100, 100)),
+                case()
+                    .note(sent("image", 100, 100))
+                    .transfer("next", 50, 100),
+            ];
+            let numbers: Vec<u8> = story
+                .into_iter()
+                .map(|case| progress(&case.view()))
+                .collect();
+            assert!(numbers.is_sorted(), "{phase}: {numbers:?}");
+            assert!(numbers[0] < numbers[2], "{phase}: {numbers:?}");
+        }
+    }
+
+    #[test]
+    fn a_reboot_between_steps_does_not_undo_them() {
+        let state = ProvisionState::CleanWait;
+        let before = Case::new(state).job(JobKind::Clean, Phase::StartStep, 2, 4);
+        let after = Case::new(state).job(JobKind::Clean, Phase::PowerOff, 2, 4);
+        assert_eq!(progress(&before.view()), progress(&after.view()));
+    }
+}

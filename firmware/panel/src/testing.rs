@@ -1,0 +1,187 @@
+//! Snapshots for tests.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use trivet_model::boot::ClientSeen;
+use trivet_model::view::{Live, NodeView, Stranger};
+use trivet_model::{
+    Job, JobKind, MacAddr, Node, NodeId, Note, NoteKind, Phase, PowerState, ProvisionState, Seeded,
+    Step, StepKind, UnixMs, View,
+};
+
+/// A moment on 2026-11-16.
+pub(crate) const NOW: UnixMs = UnixMs(1_794_796_610_746);
+
+/// A node being put together.
+pub(crate) struct Case(NodeView);
+
+impl Case {
+    pub(crate) fn new(state: ProvisionState) -> Self {
+        let id = NodeId::random(&mut Seeded::new(1));
+        let mut node = Node::new(id, "ipmi", NOW);
+        node.provision_state = state;
+        Self(NodeView {
+            node: Arc::new(node),
+            ports: Vec::new(),
+            live: Live::default(),
+            timeline: imbl::Vector::new(),
+        })
+    }
+
+    pub(crate) fn change(mut self, change: impl FnOnce(&mut Node)) -> Self {
+        change(Arc::make_mut(&mut self.0.node));
+        self
+    }
+
+    pub(crate) fn job(self, kind: JobKind, phase: Phase, at: u32, steps: usize) -> Self {
+        let steps = (0..steps).map(|number| Step {
+            step: format!("step-{number}"),
+            interface: "deploy".into(),
+            priority: 1,
+            args: serde_json::json!({}),
+            reboot_requested: false,
+            abortable: false,
+        });
+        let job = Job {
+            kind,
+            phase,
+            step_kind: Some(StepKind::Deploy),
+            manual: false,
+            steps: steps.collect(),
+            at,
+            versions: BTreeMap::new(),
+            tries: 0,
+            boots: 1,
+        };
+        self.change(|node| node.job = Some(job))
+    }
+
+    pub(crate) fn transfer(mut self, path: &str, sent: u64, size: u64) -> Self {
+        self.0.live.transfer = Some((sent, size));
+        self.0.live.transfer_path = Some(path.to_owned());
+        self
+    }
+
+    pub(crate) fn note(mut self, kind: NoteKind) -> Self {
+        let count = self.0.timeline.len() as u64;
+        self.0.timeline.push_back(Note {
+            at: UnixMs(NOW.0 - 60_000 + count * 1500),
+            node: Some(self.0.node.id),
+            kind,
+        });
+        self
+    }
+
+    pub(crate) fn view(self) -> NodeView {
+        self.0
+    }
+}
+
+/// A file that went out.
+pub(crate) fn sent(path: &str, sent: u64, size: u64) -> NoteKind {
+    NoteKind::FileSent {
+        by: "HTTP",
+        path: path.to_owned(),
+        sent,
+        size,
+    }
+}
+
+/// A snapshot of these nodes, each with an identity of its own.
+pub(crate) fn view_of(cases: Vec<Case>) -> View {
+    let mut view = View::default();
+    let mut entropy = Seeded::new(7);
+    for (serial, case) in cases.into_iter().enumerate() {
+        let id = NodeId::random(&mut entropy);
+        let case = case.change(|node| {
+            node.id = id;
+            node.serial = serial as u64;
+        });
+        view.nodes.insert(id, Arc::new(case.view()));
+    }
+    view
+}
+
+/// A rack in the middle of its day: one node of every kind of trouble and joy.
+pub(crate) fn sample() -> View {
+    use ProvisionState as S;
+    let named = |case: Case, name: &str, power: Option<PowerState>| {
+        case.change(|node| {
+            node.name = Some(name.to_owned());
+            node.power_state = power;
+        })
+    };
+    let (on, off) = (Some(PowerState::On), Some(PowerState::Off));
+    let changed = |from, to| NoteKind::StateChanged { from, to };
+    let active = || {
+        Case::new(S::Active)
+            .note(changed(S::Available, S::Deploying))
+            .note(NoteKind::PowerIs(PowerState::On))
+            .note(sent("/boot/initrd", 48_000_000, 48_000_000))
+            .note(NoteKind::AgentReady {
+                version: "13.0.0".into(),
+            })
+            .note(NoteKind::StepDone {
+                step: "write_image".into(),
+            })
+            .note(changed(S::DeployWait, S::Active))
+    };
+    let loading = Case::new(S::DeployWait)
+        .job(JobKind::Deploy, Phase::AwaitAgent, 0, 3)
+        .note(changed(S::Deploying, S::DeployWait))
+        .note(sent("/boot/vmlinuz", 9_000_000, 9_000_000))
+        .transfer("/boot/initrd", 22_000_000, 48_000_000);
+    let writing = Case::new(S::DeployWait)
+        .job(JobKind::Deploy, Phase::AwaitStep, 1, 3)
+        .note(NoteKind::StepStarted {
+            step: "write_image".into(),
+        })
+        .transfer("/images/debian-12.raw", 612_000_000, 900_000_000);
+    let cleaning = Case::new(S::CleanWait)
+        .job(JobKind::Clean, Phase::AwaitStep, 0, 2)
+        .note(changed(S::Cleaning, S::CleanWait))
+        .change(|node| node.target_provision_state = Some(S::Available));
+    let failed = Case::new(S::DeployFail)
+        .note(NoteKind::Retrying {
+            why: "the agent closed the connection".into(),
+        })
+        .note(NoteKind::Failed {
+            why: "the image's digest is wrong after 900000000 bytes".into(),
+        })
+        .change(|node| {
+            node.last_error = Some("the image's digest is wrong after 900000000 bytes".into());
+        });
+    let silent = Case::new(S::Enroll).change(|node| {
+        let said = "the BMC did not answer within 20000 ms; check its address, cable and that \
+                    IPMI over LAN is on";
+        node.last_error = Some(said.into());
+        node.maintenance = true;
+        node.maintenance_reason = Some("waiting for a new cable".into());
+    });
+    let mut view = view_of(vec![
+        named(active(), "rack1-u01", on),
+        named(active(), "rack1-u02", on),
+        named(writing, "rack1-u03", on),
+        named(loading, "rack1-u04", on),
+        named(cleaning, "rack1-u05", on),
+        named(Case::new(S::Available), "rack1-u06", off),
+        named(failed, "metal3~rack1-u07-with-a-rather-long-name", on),
+        named(silent, "rack1-u08", None),
+    ]);
+    for (last, seen, arch) in [(0x21, 4000, None), (0x22, 1000, Some(7))] {
+        let mac = MacAddr([0x52, 0x54, 0, 0, 0, last]);
+        let known = arch.is_some();
+        let client = ClientSeen {
+            mac,
+            arch,
+            uuid: None,
+            ipxe: known,
+            vendor_class: known.then(|| "PXEClient".into()),
+            address: None,
+        };
+        let seen_at = UnixMs(NOW.0 - seen);
+        view.strangers.insert(mac, Stranger { seen_at, client });
+    }
+    view
+}

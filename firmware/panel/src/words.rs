@@ -1,0 +1,225 @@
+//! What a node is doing, and what to do when it failed, in plain words.
+
+use trivet_model::view::NodeView;
+use trivet_model::{Job, JobKind, Phase, ProvisionState};
+
+use crate::files::{files, share};
+
+/// What the node is doing now.
+pub fn doing(node: &NodeView) -> String {
+    let record = &node.node;
+    if let Some(job) = &record.job {
+        let what = match job.kind {
+            JobKind::Verify => "Checking the BMC",
+            JobKind::Inspect => "Inspecting",
+            JobKind::Clean => "Cleaning",
+            JobKind::Deploy => "Deploying",
+            JobKind::TearDown => "Removing the instance",
+            JobKind::Adopt => "Taking over",
+        };
+        return format!("{what}: {}", phase(node, job));
+    }
+    if let Some(wanted) = record.target_power_state {
+        return format!("Changing power: waiting for {wanted}");
+    }
+    resting(record.provision_state, record.last_error.is_some()).to_owned()
+}
+
+fn phase(node: &NodeView, job: &Job) -> String {
+    match job.phase {
+        Phase::ReadPower => "asking for the power state".to_owned(),
+        Phase::PowerOff => "switching off before the agent boots".to_owned(),
+        Phase::BootFromNet => "choosing the network as boot device".to_owned(),
+        Phase::PowerOn => "switching on".to_owned(),
+        Phase::AwaitAgent => booting(node),
+        Phase::GetSteps => "asking the agent for its steps".to_owned(),
+        Phase::StartStep => format!("starting {}", step(job)),
+        Phase::AwaitStep => match fetching(node) {
+            Some(file) => format!("{}, {file}", step(job)),
+            None => step(job),
+        },
+        Phase::Sync => "writing buffers to disk".to_owned(),
+        Phase::FinalOff => "switching off".to_owned(),
+        Phase::BootFromDisk => "choosing the disk as boot device".to_owned(),
+        Phase::StartInstance => "starting the instance".to_owned(),
+    }
+}
+
+fn booting(node: &NodeView) -> String {
+    if let Some(file) = fetching(node) {
+        return file;
+    }
+    match files(node).done {
+        0 => "waiting for the machine to boot from the network".to_owned(),
+        _ => "waiting for the agent to report".to_owned(),
+    }
+}
+
+/// The file under way, such as `loading initrd, 43 %`.
+fn fetching(node: &NodeView) -> Option<String> {
+    let (sent, size) = node.live.transfer?;
+    let path = node.live.transfer_path.as_deref().unwrap_or("a file");
+    let name = path
+        .rsplit('/')
+        .find(|part| !part.is_empty())
+        .unwrap_or(path);
+    let percent = share(sent.min(size), size, 100).min(100);
+    Some(format!("loading {name}, {percent} %"))
+}
+
+fn step(job: &Job) -> String {
+    let count = job.steps.len();
+    match job.steps.get(job.at as usize) {
+        Some(step) => format!(
+            "step {} ({} of {count})",
+            step.step,
+            job.at.saturating_add(1)
+        ),
+        None => "the next step".to_owned(),
+    }
+}
+
+/// A state without work, in words.
+fn resting(state: ProvisionState, failed: bool) -> &'static str {
+    use ProvisionState as S;
+    match state {
+        S::Enroll if failed => "Could not be taken under control",
+        S::Enroll => "Known, not yet checked",
+        S::Verifying => "Checking the BMC",
+        S::Manageable => "Under control, not offered yet",
+        S::Available => "Ready for a deployment",
+        S::Active => "Running its instance",
+        S::Deploying | S::DeployWait => "Deploying",
+        S::DeployFail => "Deployment failed",
+        S::DeployHold => "Deployment on hold",
+        S::Deleting => "Removing the instance",
+        S::Error => "Removal of the instance failed",
+        S::Cleaning | S::CleanWait => "Cleaning",
+        S::CleanFail => "Cleaning failed",
+        S::CleanHold => "Cleaning on hold",
+        S::Inspecting | S::InspectWait => "Inspecting",
+        S::InspectFail => "Inspection failed",
+        S::Adopting => "Taking over",
+        S::AdoptFail => "Taking over failed",
+        S::Rescuing | S::RescueWait => "Booting the rescue system",
+        S::Rescue => "Running the rescue system",
+        S::RescueFail => "Rescue failed",
+        S::Unrescuing => "Returning from rescue",
+        S::UnrescueFail => "Return from rescue failed",
+        S::Servicing | S::ServiceWait => "In service",
+        S::ServiceFail => "Service failed",
+        S::ServiceHold => "Service on hold",
+    }
+}
+
+/// After a failure: what to do next. None when nothing failed.
+pub fn advice(node: &NodeView) -> Option<String> {
+    use ProvisionState as S;
+    let record = &node.node;
+    let next = match record.provision_state {
+        S::Enroll => "correct driver_info, then \"manage\" again",
+        S::DeployFail => "correct the cause, then \"active\" again, or \"deleted\" to give up",
+        S::CleanFail if record.maintenance => {
+            "correct the cause, end maintenance, then \"manage\" and \"provide\""
+        }
+        S::CleanFail => "correct the cause, then \"manage\" and \"provide\"",
+        S::InspectFail => "\"inspect\" again, or \"manage\" to go on without",
+        S::AdoptFail => "correct instance_info, then \"adopt\" again, or \"manage\"",
+        S::Error => "\"deleted\" again, or \"rebuild\" to keep the instance",
+        S::RescueFail | S::UnrescueFail => "\"rescue\" or \"unrescue\" again, or \"deleted\"",
+        S::ServiceFail => "\"service\" again, or \"abort\" to return to active",
+        _ if record.fault.as_deref() == Some("power failure") => {
+            "look after the BMC; maintenance ends by itself when it answers"
+        }
+        _ => "look at the timeline; the next action clears this",
+    };
+    let error = record.last_error.as_deref();
+    if error.is_none() && !record.provision_state.is_failure() {
+        return None;
+    }
+    let error = error.unwrap_or("").to_ascii_lowercase();
+    let first = if error.contains("aborted") {
+        "Somebody stopped it. "
+    } else if error.contains("refused the login") || error.contains("password") {
+        "Check the BMC's user and password. "
+    } else if error.contains("bmc") {
+        "Check the BMC's address, its cable and that IPMI over LAN is on. "
+    } else if error.contains("digest") || error.contains("checksum") {
+        "Compare the image with the digest in instance_info. "
+    } else if error.contains("timed out") || error.contains("timeout") {
+        "Look at the machine's console: did it boot from the network? "
+    } else {
+        ""
+    };
+    Some(format!("{first}Next: {next}."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Case, sent};
+    use trivet_model::PowerState;
+
+    fn deploying(phase: Phase) -> Case {
+        Case::new(ProvisionState::DeployWait).job(JobKind::Deploy, phase, 0, 2)
+    }
+
+    #[test]
+    fn every_state_and_phase_has_words() {
+        for &state in ProvisionState::ALL {
+            assert!(!doing(&Case::new(state).view()).is_empty());
+            for &phase in Phase::ALL {
+                let text = doing(&Case::new(state).job(JobKind::Clean, phase, 9, 1).view());
+                assert!(text.starts_with("Cleaning: "), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_boot_is_told_file_by_file() {
+        let waits = deploying(Phase::AwaitAgent);
+        assert_eq!(
+            doing(&waits.view()),
+            "Deploying: waiting for the machine to boot from the network"
+        );
+        let loads = deploying(Phase::AwaitAgent).transfer("/boot/initrd", 43, 100);
+        assert_eq!(doing(&loads.view()), "Deploying: loading initrd, 43 %");
+        let booted = deploying(Phase::AwaitAgent).note(sent("initrd", 9, 9));
+        assert_eq!(
+            doing(&booted.view()),
+            "Deploying: waiting for the agent to report"
+        );
+    }
+
+    #[test]
+    fn a_step_has_a_name_and_a_place() {
+        let step = deploying(Phase::AwaitStep).transfer("disk.img", 1, 2);
+        assert_eq!(
+            doing(&step.view()),
+            "Deploying: step step-0 (1 of 2), loading disk.img, 50 %"
+        );
+    }
+
+    #[test]
+    fn a_change_of_power_is_told() {
+        let case = Case::new(ProvisionState::Active)
+            .change(|node| node.target_power_state = Some(PowerState::Off));
+        assert_eq!(doing(&case.view()), "Changing power: waiting for power off");
+    }
+
+    #[test]
+    fn every_failure_says_what_to_do() {
+        for &state in ProvisionState::ALL {
+            let said = advice(&Case::new(state).view());
+            assert_eq!(said.is_some(), state.is_failure(), "{state}");
+        }
+        let case = Case::new(ProvisionState::Enroll).change(|node| {
+            node.last_error = Some("the BMC refused the login".into());
+        });
+        let said = advice(&case.view()).unwrap();
+        assert_eq!(
+            said,
+            "Check the BMC's user and password. Next: correct driver_info, then \"manage\" again."
+        );
+    }
+}
