@@ -138,7 +138,10 @@ pub fn advice(node: &NodeView) -> Option<String> {
         return None;
     }
     let error = error.unwrap_or("").to_ascii_lowercase();
-    let first = if error.contains("aborted") {
+    let first = if error.contains("check ") {
+        // The sentence itself says where to look.
+        ""
+    } else if error.contains("aborted") {
         "Somebody stopped it. "
     } else if error.contains("refused the login") || error.contains("password") {
         "Check the BMC's user and password. "

@@ -15,6 +15,7 @@
   let tone = "all";
   let open = null;
   let heardAt = null;
+  const startedAt = Date.now();
   let streamAt = -Infinity;
 
   const make = (tag, name) => {
@@ -83,7 +84,8 @@
     parts.error.hidden = !node.error;
     say(parts.advice, node.advice || "");
     parts.advice.hidden = !node.advice;
-    const last = node.notes[0];
+    // The error already says what the note of the failure says.
+    const last = node.notes.find((note) => !node.error || !note.text.includes(node.error));
     say(parts.last, last ? last.text + ", " + ago(last.at_ms) : "");
     parts.last.hidden = !last;
   };
@@ -215,16 +217,17 @@
 
   // Says plainly whether what is shown is true now.
   const watch = () => {
-    const silent = heardAt === null || Date.now() - heardAt > STALE_MS;
+    const silent = Date.now() - (heardAt || startedAt) > STALE_MS;
     const streams = performance.now() - streamAt < STALE_MS;
-    const state = silent ? (heardAt === null ? "wait" : "lost") : (streams ? "live" : "poll");
+    const heard = heardAt === null ? "wait" : (streams ? "live" : "poll");
+    const state = silent ? "lost" : heard;
     mark(by("link"), "link", state);
     say(by("link"), { wait: "connecting", lost: "box cannot be reached", live: "live",
       poll: "live, by asking" }[state]);
     by("lost").hidden = state !== "lost";
     by("main").classList.toggle("old", state === "lost");
     if (state === "lost") {
-      say(by("lost"), "The box cannot be reached since " + clock(heardAt)
+      say(by("lost"), "The box cannot be reached since " + clock(heardAt || startedAt)
         + ". What you see below is old. Trying again every second.");
     }
   };
