@@ -169,6 +169,11 @@ pub(crate) fn sample() -> View {
         named(failed, "metal3~rack1-u07-with-a-rather-long-name", on),
         named(silent, "rack1-u08", None),
     ]);
+    add_strangers(&mut view);
+    view
+}
+
+fn add_strangers(view: &mut View) {
     for (last, seen, arch) in [(0x21, 4000, None), (0x22, 1000, Some(7))] {
         let mac = MacAddr([0x52, 0x54, 0, 0, 0, last]);
         let known = arch.is_some();
@@ -183,5 +188,4 @@ pub(crate) fn sample() -> View {
         let seen_at = UnixMs(NOW.0 - seen);
         view.strangers.insert(mac, Stranger { seen_at, client });
     }
-    view
 }
