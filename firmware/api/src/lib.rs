@@ -126,6 +126,8 @@ pub struct Facts {
     pub public_endpoint: Option<String>,
     /// Agents may be called back over plain HTTP.
     pub agent_http_allowed: bool,
+    /// Images of the box itself: they need no digest from the operator.
+    pub images: Vec<String>,
     /// When the box started.
     pub started_at: UnixMs,
 }

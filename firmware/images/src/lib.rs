@@ -66,6 +66,11 @@ impl Catalogue {
         self.images.get(name)
     }
 
+    /// The names of all images.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.images.keys().map(String::as_str)
+    }
+
     /// The image that an `image_source` means: the name alone, or `/images/NAME`
     /// below this box's own address.
     pub fn resolve<'a>(&self, source: &'a str, http_url: &str) -> Option<(&'a str, &Image)> {
@@ -100,6 +105,7 @@ mod tests {
         let mut catalogue = Catalogue::default();
         catalogue.list("debian.raw", IMAGE).unwrap();
         let base = "http://192.0.2.1:8080";
+        assert_eq!(catalogue.names().collect::<Vec<_>>(), ["debian.raw"]);
         for source in ["debian.raw", "http://192.0.2.1:8080/images/debian.raw"] {
             assert_eq!(
                 catalogue.resolve(source, base),

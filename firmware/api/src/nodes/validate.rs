@@ -54,7 +54,7 @@ pub(crate) fn reason(call: &Call<'_>, view: &NodeView, kind: &str) -> Option<Str
     }
     match chosen {
         "ipmitool" => ipmi(&view.node.driver_info),
-        "direct" => image(&view.node.instance_info),
+        "direct" => image(&view.node.instance_info, &call.facts.images),
         "" => Some(format!("hardware type {} is not enabled", view.node.driver)),
         _ => None,
     }
@@ -76,13 +76,18 @@ fn ipmi(info: &Object) -> Option<String> {
     Some("driver_info.ipmi_port is not a port number".into())
 }
 
-fn image(info: &Object) -> Option<String> {
+fn image(info: &Object, own: &[String]) -> Option<String> {
     let has = |key: &str| {
         let value = info.get(key).and_then(Value::as_str);
         value.is_some_and(|text| !text.trim().is_empty())
     };
     if !has("image_source") {
         return Some("instance_info lacks image_source: say which image to write".into());
+    }
+    let source = info.get("image_source").and_then(Value::as_str);
+    // The box knows the digests of its own images.
+    if source.is_some_and(|source| own.iter().any(|name| name == source)) {
+        return None;
     }
     if has("image_checksum") || (has("image_os_hash_algo") && has("image_os_hash_value")) {
         return None;
