@@ -1,2 +1,121 @@
-//! The program `trivet`.
-fn main() {}
+//! The program `trivet`: the appliance, its demo, and its settings file.
+
+mod appliance;
+mod auth;
+mod clock;
+mod demo;
+mod doors;
+mod engine;
+mod files;
+mod holder;
+mod identity;
+mod library;
+mod serve;
+mod sockets;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The box on top of the rack: bare servers become running machines.
+#[derive(Parser)]
+#[command(name = "trivet", version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Deploy a simulated rack over real protocols on loopback; needs no root and no set-up
+    Demo(demo::Options),
+    /// Run the appliance by a settings file
+    Serve {
+        /// The settings file (`trivet config` prints one)
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Check a settings file and name every mistake in it
+    Check {
+        /// The settings file
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Print a commented settings file with every default
+    Config,
+}
+
+/// Exit codes, as scripts may rely on them.
+mod exit {
+    /// It went wrong.
+    pub(crate) const FAILED: u8 = 1;
+    /// The arguments or the settings are wrong.
+    pub(crate) const MISTAKEN: u8 = 2;
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::Demo(options) => run(demo::run(options)),
+        Command::Serve { config } => match settings(&config) {
+            Ok(settings) => run(serve::run(settings)),
+            Err(code) => code,
+        },
+        Command::Check { config } => match settings(&config) {
+            Ok(_) => {
+                show(&format!("{} has no mistakes\n", config.display()));
+                ExitCode::SUCCESS
+            }
+            Err(code) => code,
+        },
+        Command::Config => {
+            show(trivet_config::default_file());
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+/// Writes to standard output; a reader that went away is no failure of ours.
+fn show(text: &str) {
+    use std::io::Write as _;
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+fn run(work: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("trivet: cannot start: {error}");
+            return ExitCode::from(exit::FAILED);
+        }
+    };
+    let outcome = runtime.block_on(work);
+    // Threads that still read a file or hash an image need not be waited for.
+    runtime.shutdown_background();
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("trivet: {error:#}");
+            ExitCode::from(exit::FAILED)
+        }
+    }
+}
+
+/// The checked settings, or all mistakes told and the exit code for them.
+fn settings(file: &Path) -> Result<trivet_config::Settings, ExitCode> {
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        eprintln!("trivet: {} cannot be read: {error}", file.display());
+        ExitCode::from(exit::MISTAKEN)
+    })?;
+    trivet_config::parse(&text).map_err(|mistakes| {
+        for mistake in &mistakes {
+            eprintln!("{}:{mistake}", file.display());
+        }
+        let count = mistakes.len();
+        eprintln!(
+            "trivet: {count} mistake{}",
+            if count == 1 { "" } else { "s" }
+        );
+        ExitCode::from(exit::MISTAKEN)
+    })
+}

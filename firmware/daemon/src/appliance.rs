@@ -1,0 +1,226 @@
+//! The running appliance: sockets that are open, the engine, and the doors.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use tokio::net::{TcpListener, UdpSocket};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use trivet_board_linux::FileFlash;
+use trivet_model::{Note, NoteKind};
+use trivet_rack::{Input, Output};
+use trivet_store::Store;
+
+use crate::auth::Auth;
+use crate::clock::Clock;
+use crate::doors::{agents, api, bmc, boot, dhcp, http, inspector, panel, tftp};
+use crate::engine::{self, Engine, EngineError};
+
+/// Takes a note and how to call its node.
+pub(crate) type NoteSink = Box<dyn FnMut(&Note, Option<&str>) + Send>;
+
+/// A TCP service: its sockets and, if it is served over TLS, with what.
+#[derive(Default)]
+pub(crate) struct Listening {
+    pub(crate) sockets: Vec<TcpListener>,
+    pub(crate) tls: Option<TlsAcceptor>,
+}
+
+/// Everything the appliance stands on. Sockets are open already, so that their
+/// ports are known and nothing has happened yet if one is not to be had.
+pub(crate) struct Ground {
+    pub(crate) api: Listening,
+    pub(crate) inspector: Listening,
+    pub(crate) http: Listening,
+    pub(crate) panel: Listening,
+    pub(crate) tftp: Vec<UdpSocket>,
+    pub(crate) dhcp: Vec<(UdpSocket, Ipv4Addr)>,
+    pub(crate) bmc: UdpSocket,
+    pub(crate) auth: Auth,
+    pub(crate) facts: trivet_api::Facts,
+    pub(crate) connections_max: usize,
+    pub(crate) transfers_max: usize,
+    /// Where notes go.
+    pub(crate) notes: NoteSink,
+}
+
+/// The appliance at work.
+pub(crate) struct Appliance {
+    pub(crate) engine: Engine,
+    doors: JoinSet<()>,
+    failed: oneshot::Receiver<EngineError>,
+}
+
+/// Opens the store in the box's data directory, making it if it is not there.
+pub(crate) fn open_store(data: &Path, size_mib: u32) -> anyhow::Result<Store<FileFlash>> {
+    let file = data.join("store");
+    let flash = FileFlash::open(&file, u64::from(size_mib) << 20)
+        .with_context(|| format!("the store {} cannot be opened", file.display()))?;
+    Store::open(flash).with_context(|| {
+        format!(
+            "the store {} cannot be used; it was left as it is. Restore it from a copy, or move \
+             it away to begin with an empty one",
+            file.display()
+        )
+    })
+}
+
+impl Appliance {
+    /// Starts everything.
+    pub(crate) fn start(
+        clock: Clock,
+        ground: Ground,
+        settings: trivet_rack::Settings,
+        store: Store<FileFlash>,
+    ) -> anyhow::Result<Self> {
+        let bmc_socket = Arc::new(ground.bmc);
+        let dhcp_doors: Vec<_> = ground
+            .dhcp
+            .into_iter()
+            .map(|(socket, local)| dhcp::Door {
+                socket: Arc::new(socket),
+                local,
+            })
+            .collect();
+        let inputs: Vec<_> = dhcp_doors
+            .iter()
+            .map(|door| (Arc::clone(&door.socket), door.local))
+            .collect();
+        let outlet = Outlet {
+            runtime: tokio::runtime::Handle::current(),
+            engine: Arc::default(),
+            bmc: Arc::clone(&bmc_socket),
+            dhcp: dhcp_doors,
+            notes: ground.notes,
+        };
+        let back = Arc::clone(&outlet.engine);
+        let images = settings.images.names().map(str::to_owned).collect();
+        let (engine, failed) = engine::start(clock, settings, store, outlet.carrier())?;
+        // The engine's own handle: calls to agents end in inputs.
+        let _ = back.set(engine.clone());
+
+        let mut doors = JoinSet::new();
+        doors.spawn(bmc::run(bmc_socket, engine.clone()));
+        for (socket, local) in inputs {
+            doors.spawn(dhcp::run(socket, local, engine.clone()));
+        }
+        for socket in ground.tftp {
+            doors.spawn(tftp::run(
+                socket,
+                engine.clone(),
+                clock,
+                ground.transfers_max,
+            ));
+        }
+        let facts = trivet_api::Facts {
+            images,
+            ..ground.facts
+        };
+        let api = api::Api {
+            engine: engine.clone(),
+            facts,
+            auth: ground.auth,
+            clock,
+        };
+        let places = Arc::new(Semaphore::new(ground.connections_max));
+        let services = [
+            (ground.api, api::handler(Arc::new(api))),
+            (ground.inspector, inspector::handler(engine.clone())),
+            (ground.http, boot::handler(engine.clone())),
+            (ground.panel, panel::handler(engine.clone(), clock)),
+        ];
+        for (listening, handler) in services {
+            for socket in listening.sockets {
+                let places = Arc::clone(&places);
+                doors.spawn(http::run(
+                    socket,
+                    listening.tls.clone(),
+                    places,
+                    Arc::clone(&handler),
+                ));
+            }
+        }
+        Ok(Self {
+            engine,
+            doors,
+            failed,
+        })
+    }
+
+    /// Runs until told to stop, or until the store fails.
+    pub(crate) async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), EngineError> {
+        let outcome = tokio::select! {
+            () = stop => Ok(()),
+            Ok(error) = &mut self.failed => Err(error),
+        };
+        self.doors.abort_all();
+        self.engine.stop().await;
+        outcome
+    }
+}
+
+/// Carries outputs from the engine's thread to the world.
+struct Outlet {
+    runtime: tokio::runtime::Handle,
+    engine: Arc<std::sync::OnceLock<Engine>>,
+    bmc: Arc<UdpSocket>,
+    dhcp: Vec<dhcp::Door>,
+    notes: NoteSink,
+}
+
+impl Outlet {
+    fn carrier(mut self) -> engine::Carrier {
+        Box::new(move |output| self.carry(output))
+    }
+
+    fn carry(&mut self, output: Output) {
+        match output {
+            Output::Bmc { to, bytes } => self.send_bmc(to, &bytes),
+            Output::Dhcp {
+                local, to, bytes, ..
+            } => dhcp::send(&self.dhcp, local, &to, &bytes),
+            Output::CallAgent {
+                node,
+                call,
+                url,
+                verify_ca,
+                request,
+            } => {
+                let engine = Arc::clone(&self.engine);
+                self.runtime.spawn(async move {
+                    let result = agents::call(&url, verify_ca.as_deref(), &request).await;
+                    let engine = engine.wait();
+                    let mut input = Input::AgentAnswered { node, call, result };
+                    // The job waits for this answer: a full queue only delays it.
+                    while let Err(back) = engine.offer(input) {
+                        input = back;
+                        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                    }
+                });
+            }
+            Output::Note { note, label } => (self.notes)(&note, label.as_deref()),
+            // The engine answers these itself.
+            Output::Reply { .. } | Output::File { .. } => {}
+        }
+    }
+
+    fn send_bmc(&self, to: SocketAddr, bytes: &[u8]) {
+        // A datagram that does not leave is repeated by its session.
+        let _ = self.bmc.try_send_to(bytes, to);
+    }
+}
+
+/// One line per note, for logs.
+pub(crate) fn log_line(note: &Note, label: Option<&str>) -> String {
+    let who = label.unwrap_or("box");
+    let level = match note.kind {
+        NoteKind::Failed { .. } | NoteKind::PowerFailed { .. } | NoteKind::CallerRefused { .. } => {
+            "warning"
+        }
+        _ => "info",
+    };
+    format!("{} {level} {who}: {}", note.at, note.kind)
+}

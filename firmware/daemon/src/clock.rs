@@ -1,0 +1,51 @@
+//! The clocks and the randomness of the box. The only file that reads them.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use ring::rand::{SecureRandom, SystemRandom};
+use trivet_model::{Entropy, Now, Tick, UnixMs};
+
+/// The box's clocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    started: Instant,
+}
+
+impl Clock {
+    #[expect(clippy::disallowed_methods, reason = "the shell reads clocks here")]
+    pub(crate) fn start() -> Self {
+        Self {
+            started: Instant::now(),
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the shell reads clocks here")]
+    pub(crate) fn now(&self) -> Now {
+        let tick = Instant::now().duration_since(self.started).as_millis() as u64;
+        let wall = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        Now {
+            tick: Tick(tick),
+            wall: UnixMs(wall.as_millis() as u64),
+        }
+    }
+}
+
+/// The operating system's randomness.
+#[derive(Debug)]
+pub(crate) struct System(SystemRandom);
+
+impl System {
+    pub(crate) fn new() -> Self {
+        Self(SystemRandom::new())
+    }
+}
+
+impl Entropy for System {
+    fn fill(&mut self, out: &mut [u8]) {
+        self.0
+            .fill(out)
+            .expect("the operating system gives random bytes once it has booted");
+    }
+}

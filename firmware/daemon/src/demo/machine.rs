@@ -1,0 +1,293 @@
+//! One simulated machine over real sockets: its BMC, its firmware, its agent.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::net::UdpSocket;
+use tokio::sync::{mpsc, watch};
+use trivet_bmc_ipmi::bmc::Bmc;
+use trivet_image_agent::brain::{Identity, Pace};
+use trivet_image_agent::shell;
+use trivet_model::{BootDevice, Digest};
+use trivet_rehearsal::{Case, Do, Ended, Firmware, Hardware, KernelLine, Place};
+
+use super::rest;
+use crate::clock::{Clock, System};
+use crate::{library, sockets};
+
+/// Size of a simulated disk, as its agent tells it.
+const DISK_BYTES: u64 = 8 << 30;
+
+/// How long a machine tests itself when it gets power. Real ones take minutes;
+/// this is enough to watch.
+const SELF_TEST: Duration = Duration::from_millis(700);
+
+/// Longest datagram a machine takes.
+const DATAGRAM_BYTES_MAX: usize = 2048;
+
+/// Where the box's services are, from a machine's side.
+#[derive(Clone, Debug)]
+pub(crate) struct Wiring {
+    pub(crate) api_url: String,
+    pub(crate) dhcp: SocketAddrV4,
+    pub(crate) tftp_port: u16,
+    pub(crate) relay: Ipv4Addr,
+}
+
+/// A machine in the rack. It lives until the demo ends.
+pub(crate) struct Machine {
+    pub(crate) hardware: Hardware,
+    pub(crate) bmc: SocketAddr,
+    pub(crate) disk: PathBuf,
+    wiring: Wiring,
+    clock: Clock,
+    case: Mutex<Case>,
+    /// Moves with every change of power.
+    turns: watch::Sender<u64>,
+    /// Bytes of the image that its agent wrote last.
+    written: AtomicU64,
+    /// Whether it runs the system on its disk.
+    installed: watch::Sender<bool>,
+}
+
+impl Machine {
+    /// A machine that is off, with its BMC alive.
+    pub(crate) async fn plug_in(
+        hardware: Hardware,
+        disks: &Path,
+        wiring: Wiring,
+    ) -> anyhow::Result<Arc<Self>> {
+        let socket = sockets::udp("simulated BMC", super::any_port(Ipv4Addr::LOCALHOST)).await?;
+        let machine = Arc::new(Self {
+            bmc: socket.local_addr()?,
+            disk: disks.join(format!("{}.raw", hardware.name())),
+            wiring,
+            clock: Clock::start(),
+            case: Mutex::default(),
+            turns: watch::channel(0).0,
+            written: AtomicU64::new(0),
+            installed: watch::channel(false).0,
+            hardware,
+        });
+        tokio::spawn(Arc::clone(&machine).run_bmc(socket));
+        tokio::spawn(Arc::clone(&machine).run());
+        Ok(machine)
+    }
+
+    /// Waits until the machine runs the system on its disk.
+    pub(crate) async fn booted_disk(&self) {
+        let mut installed = self.installed.subscribe();
+        let _ = installed.wait_for(|installed| *installed).await;
+    }
+
+    /// How much its agent wrote, and what that much of its disk hashes to.
+    pub(crate) async fn disk_digest(&self) -> anyhow::Result<(u64, Digest)> {
+        let (disk, written) = (self.disk.clone(), self.written.load(Ordering::Relaxed));
+        let hash = move || library::hash_first(&disk, written);
+        let image = tokio::task::spawn_blocking(hash).await??;
+        Ok((image.size, image.digest))
+    }
+
+    fn with_case<T>(&self, look: impl FnOnce(&mut Case) -> T) -> T {
+        let mut case = self.case.lock().unwrap_or_else(PoisonError::into_inner);
+        let answer = look(&mut case);
+        let turns = case.turns();
+        drop(case);
+        self.turns
+            .send_if_modified(|seen| std::mem::replace(seen, turns) != turns);
+        answer
+    }
+
+    async fn run_bmc(self: Arc<Self>, socket: UdpSocket) {
+        let mut bmc = Bmc::new(self.hardware.bmc());
+        let mut entropy = System::new();
+        let mut buffer = [0; DATAGRAM_BYTES_MAX];
+        loop {
+            let Ok((length, peer)) = socket.recv_from(&mut buffer).await else {
+                continue;
+            };
+            let mut hasher = DefaultHasher::new();
+            peer.hash(&mut hasher);
+            let answer = self.with_case(|case| {
+                bmc.datagram(hasher.finish(), &buffer[..length], case, &mut entropy)
+            });
+            if let Some(answer) = answer {
+                let _ = socket.send_to(&answer, peer).await;
+            }
+        }
+    }
+
+    /// The machine itself: from power-on to power-off, for ever.
+    async fn run(self: Arc<Self>) {
+        let mut turns = self.turns.subscribe();
+        loop {
+            turns.mark_unchanged();
+            self.installed.send_replace(false);
+            if self.with_case(|case| case.is_on()) {
+                self.boot(&mut turns).await;
+            } else if turns.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// One boot, until power changes.
+    async fn boot(&self, turns: &mut watch::Receiver<u64>) {
+        tokio::select! {
+            () = tokio::time::sleep(SELF_TEST) => {}
+            _ = turns.changed() => return,
+        }
+        let written = self.disk.metadata().is_ok_and(|facts| facts.len() > 0);
+        let device = self.with_case(|case| case.boot_device(written));
+        let ended = if device == BootDevice::Disk {
+            Some((Ended::Disk, None))
+        } else {
+            tokio::select! {
+                ended = self.run_firmware() => ended,
+                _ = turns.changed() => return,
+            }
+        };
+        match ended {
+            Some((Ended::Disk, _)) => {
+                self.installed.send_replace(true);
+                let _ = turns.changed().await;
+            }
+            Some((Ended::Agent(line), address)) => self.run_agent(line, address, turns).await,
+            // No socket to be had: the machine hangs until somebody switches it.
+            None => {
+                let _ = turns.changed().await;
+            }
+        }
+    }
+
+    /// The agent, until it ends or power goes.
+    async fn run_agent(
+        &self,
+        line: KernelLine,
+        address: Option<Ipv4Addr>,
+        turns: &mut watch::Receiver<u64>,
+    ) {
+        let own = address.unwrap_or(Ipv4Addr::LOCALHOST);
+        let options = shell::Options {
+            api_url: line.api_url,
+            inspection_url: line.inspection_url,
+            listen: super::any_port(own),
+            advertise: None,
+            identity: Identity {
+                macs: vec![self.hardware.mac],
+                inventory: self.hardware.inventory(DISK_BYTES),
+                node: None,
+                token: None,
+            },
+            disk: self.disk.clone(),
+            disk_bytes: DISK_BYTES,
+            pace: Pace::BRISK,
+        };
+        let (power, has_power) = watch::channel(true);
+        let (events, mut told) = mpsc::channel(16);
+        let agent = shell::run(options, has_power, events, Box::new(System::new()));
+        tokio::pin!(agent);
+        loop {
+            tokio::select! {
+                end = &mut agent => {
+                    self.with_case(|case| match end {
+                        Ok(shell::End::PowerOff) => case.fall(),
+                        Ok(shell::End::Reboot) => case.restart(),
+                        _ => {}
+                    });
+                    // An agent that gave up leaves a machine that is on and does nothing.
+                    let _ = turns.changed().await;
+                    return;
+                }
+                _ = turns.changed() => {
+                    // The shell returns after its last write: the disk is quiet then.
+                    let _ = power.send(false);
+                    let _ = (&mut agent).await;
+                    return;
+                }
+                event = told.recv() => {
+                    if let Some(shell::Event::Wrote { bytes, .. }) = event {
+                        self.written.store(bytes, Ordering::Relaxed);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Firmware over sockets.
+impl Machine {
+    /// Until the firmware hands over; none when a socket is not to be had.
+    async fn run_firmware(&self) -> Option<(Ended, Option<Ipv4Addr>)> {
+        let relay = UdpSocket::bind(super::any_port(self.wiring.relay))
+            .await
+            .ok()?;
+        let mut tftp: Option<UdpSocket> = None;
+        let place = Place {
+            relay: self.wiring.relay,
+            tftp_port: self.wiring.tftp_port,
+        };
+        let mut firmware = Firmware::start(self.clock.now().tick, self.hardware.clone(), place);
+        loop {
+            while let Some(wanted) = firmware.next() {
+                match wanted {
+                    Do::Dhcp(bytes) => {
+                        tftp = None;
+                        let _ = relay.send_to(&bytes, self.wiring.dhcp).await;
+                    }
+                    Do::Tftp { to, bytes } => {
+                        if tftp.is_none() {
+                            let own = firmware.address()?;
+                            tftp = Some(UdpSocket::bind(super::any_port(own)).await.ok()?);
+                        }
+                        if let Some(socket) = &tftp {
+                            let _ = socket.send_to(&bytes, to).await;
+                        }
+                    }
+                    Do::Fetch { url } => {
+                        let answer = rest::exchange(firmware.address(), "GET", &url, None).await;
+                        let body = match &answer {
+                            Ok((200, body)) => Some(&body[..]),
+                            _ => None,
+                        };
+                        firmware.fetched(self.clock.now().tick, body);
+                    }
+                }
+            }
+            if let Some(ended) = firmware.ended() {
+                let ended = ended.clone();
+                return Some((ended, firmware.address()));
+            }
+            self.listen(&mut firmware, &relay, tftp.as_ref()).await;
+        }
+    }
+
+    /// One datagram, or the next timer.
+    async fn listen(&self, firmware: &mut Firmware, relay: &UdpSocket, tftp: Option<&UdpSocket>) {
+        let (mut one, mut two) = ([0; DATAGRAM_BYTES_MAX], [0; DATAGRAM_BYTES_MAX]);
+        let now = self.clock.now().tick;
+        let wait_ms = firmware
+            .deadline()
+            .map_or(1000, |deadline| deadline.since_ms(now));
+        let from_tftp = async {
+            match tftp {
+                Some(socket) => socket.recv_from(&mut two).await,
+                None => std::future::pending().await,
+            }
+        };
+        let heard = tokio::select! {
+            heard = relay.recv_from(&mut one) => heard.map(|(length, from)| (from, one[..length].to_vec())),
+            heard = from_tftp => heard.map(|(length, from)| (from, two[..length].to_vec())),
+            () = tokio::time::sleep(Duration::from_millis(wait_ms)) => {
+                return firmware.tick(self.clock.now().tick);
+            }
+        };
+        if let Ok((from, bytes)) = heard {
+            firmware.datagram(self.clock.now().tick, from, &bytes);
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! `trivet demo`: a simulated rack, deployed over real protocols on loopback.
+//!
+//! The appliance is the same as under `trivet serve`. The machines are the
+//! rehearsal's, driven over sockets: DHCP as through a relay, TFTP, HTTP, RMCP+
+//! and the agent protocol. An operator drives them through the REST API.
+
+mod machine;
+mod rest;
+mod screen;
+mod stage;
+mod story;
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use tokio::task::JoinSet;
+use trivet_rehearsal::Hardware;
+
+use machine::{Machine, Wiring};
+use screen::Screen;
+use stage::Stage;
+
+/// The most machines of a demo. Ours: each takes an address and some sockets.
+const NODES_MAX: u16 = 512;
+
+/// What `trivet demo` is asked for.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// How many machines the rack has
+    #[arg(long, value_name = "N", default_value_t = 8,
+          value_parser = clap::value_parser!(u16).range(1..=i64::from(NODES_MAX)))]
+    nodes: u16,
+    /// End when every node is active: exit code 0, or 1 with the reason
+    #[arg(long)]
+    once: bool,
+    /// Keep everything in this directory instead of a temporary one
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Rehearse against a box that already runs: its API's address
+    #[arg(
+        long,
+        value_name = "URL",
+        requires = "dhcp",
+        requires = "tftp",
+        requires = "relay"
+    )]
+    against: Option<String>,
+    /// With --against: where that box hears relayed DHCP
+    #[arg(long, value_name = "IP:PORT", requires = "against")]
+    dhcp: Option<SocketAddrV4>,
+    /// With --against: the port of that box's TFTP
+    #[arg(long, value_name = "PORT", requires = "against")]
+    tftp: Option<u16>,
+    /// With --against: a loopback address in that box's DHCP network, for the relay
+    #[arg(long, value_name = "IP", requires = "against")]
+    relay: Option<Ipv4Addr>,
+    /// With --against: name of an image of that box
+    #[arg(long, value_name = "NAME", requires = "against", default_value = stage::IMAGE)]
+    image: String,
+}
+
+/// Runs the demo.
+pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
+    let data = Data::new(options.data.clone())?;
+    let (wiring, stage) = match &options.against {
+        Some(api) => (against(&options, api)?, None),
+        None => {
+            let stage = Stage::set(&data.path).await?;
+            (stage.wiring.clone(), Some(stage))
+        }
+    };
+    let screen = Arc::new(Screen::new(options.nodes));
+    if let Some(stage) = &stage {
+        screen.say(&format!("web page  {}", stage.page_url));
+    }
+    screen.say(&format!("Ironic API {}", wiring.api_url));
+    let machines = machines(&options, &data.path, &wiring).await?;
+    let image = options.image.clone();
+    let work = rehearse(&wiring.api_url, &image, &machines, &screen, stage.as_ref());
+    let work = async {
+        let reports = work.await?;
+        screen.summary(&reports);
+        if let Some(bad) = reports.iter().find_map(story::Report::trouble) {
+            anyhow::bail!("{bad}");
+        }
+        if !options.once {
+            screen.say("every node is active; the rack goes on until Ctrl-C");
+            std::future::pending::<()>().await;
+        }
+        anyhow::Ok(())
+    };
+    let outcome = tokio::select! {
+        outcome = work => outcome,
+        _ = tokio::signal::ctrl_c() => {
+            screen.say("stopped");
+            Ok(())
+        }
+    };
+    if let Some(stage) = stage {
+        stage.strike().await?;
+    }
+    outcome
+}
+
+fn against(options: &Options, api: &str) -> anyhow::Result<Wiring> {
+    let missing = "--against needs --dhcp, --tftp and --relay";
+    let relay = options.relay.context(missing)?;
+    anyhow::ensure!(
+        relay.is_loopback(),
+        "--relay must be an address of 127.0.0.0/8"
+    );
+    Ok(Wiring {
+        api_url: api.trim_end_matches('/').to_owned(),
+        dhcp: options.dhcp.context(missing)?,
+        tftp_port: options.tftp.context(missing)?,
+        relay,
+    })
+}
+
+async fn machines(
+    options: &Options,
+    data: &std::path::Path,
+    wiring: &Wiring,
+) -> anyhow::Result<Vec<Arc<Machine>>> {
+    let disks = data.join("disks");
+    std::fs::create_dir_all(&disks)?;
+    let mut machines = Vec::new();
+    for number in 1..=options.nodes {
+        let hardware = Hardware::new(number);
+        machines.push(Machine::plug_in(hardware, &disks, wiring.clone()).await?);
+    }
+    Ok(machines)
+}
+
+async fn rehearse(
+    api_url: &str,
+    image: &str,
+    machines: &[Arc<Machine>],
+    screen: &Arc<Screen>,
+    stage: Option<&Stage>,
+) -> anyhow::Result<Vec<story::Report>> {
+    let mut stories = JoinSet::new();
+    for machine in machines {
+        let machine = Arc::clone(machine);
+        let (api_url, image) = (api_url.to_owned(), image.to_owned());
+        let screen = Arc::clone(screen);
+        stories.spawn(async move { story::tell(&api_url, &image, &machine, &screen).await });
+    }
+    let watch = async {
+        match stage {
+            Some(stage) => screen.watch(stage.view()).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        reports = stories.join_all() => {
+            let mut reports = reports;
+            reports.sort_by_key(|report| report.number);
+            Ok(reports)
+        }
+        () = watch => anyhow::bail!("the box stopped"),
+    }
+}
+
+/// The demo's directory; a temporary one goes with the demo.
+struct Data {
+    path: PathBuf,
+    temporary: bool,
+}
+
+impl Data {
+    fn new(given: Option<PathBuf>) -> anyhow::Result<Self> {
+        let temporary = given.is_none();
+        let path = given.unwrap_or_else(|| {
+            std::env::temp_dir().join(format!("trivet-demo-{}", std::process::id()))
+        });
+        std::fs::create_dir_all(&path)
+            .with_context(|| format!("the directory {} cannot be made", path.display()))?;
+        Ok(Self { path, temporary })
+    }
+}
+
+impl Drop for Data {
+    fn drop(&mut self) {
+        if self.temporary {
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+/// A loopback address with a port that the system chooses.
+fn any_port(ip: Ipv4Addr) -> SocketAddr {
+    SocketAddr::from((ip, 0))
+}

@@ -1,0 +1,74 @@
+//! The inspector's address: agents of older set-ups send their data here.
+
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use hyper::{Method, Request, Response, StatusCode};
+use serde_json::{Value, json};
+use trivet_model::{Done, Order, RefusalKind};
+
+use super::http::{self, Answer, Body, Handler};
+use crate::engine::Engine;
+
+/// Longest inspection document.
+const DOCUMENT_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// The handler for the inspector's address.
+pub(crate) fn handler(engine: Engine) -> Handler {
+    Arc::new(move |_peer, _secure, request| -> Answer {
+        let engine = engine.clone();
+        Box::pin(async move { answer(&engine, request).await })
+    })
+}
+
+async fn answer(engine: &Engine, request: Request<Incoming>) -> Response<Body> {
+    match (request.method(), request.uri().path()) {
+        (&Method::GET, "/" | "/v1" | "/v1/") => {
+            let version = json!({"id": "1.18", "status": "CURRENT", "links": []});
+            said(StatusCode::OK, &json!({"versions": [version]}))
+        }
+        (&Method::POST, "/v1/continue") => take(engine, request).await,
+        _ => failed(
+            StatusCode::NOT_FOUND,
+            "this address takes POST /v1/continue and no more yet",
+        ),
+    }
+}
+
+async fn take(engine: &Engine, request: Request<Incoming>) -> Response<Body> {
+    let Ok(body) = http::read(request.into_body(), DOCUMENT_BYTES_MAX).await else {
+        return failed(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "the document is too long or broke off",
+        );
+    };
+    let Ok(document) = serde_json::from_slice(&body) else {
+        return failed(StatusCode::BAD_REQUEST, "the body is not JSON");
+    };
+    match engine.order(Order::Inventory { document }).await {
+        Ok(Done::Inspected(node)) => said(StatusCode::OK, &json!({"uuid": node.to_string()})),
+        Ok(_) => failed(StatusCode::INTERNAL_SERVER_ERROR, "the box lost its thread"),
+        Err(refusal) => {
+            let status = match refusal.kind {
+                RefusalKind::NotFound => StatusCode::NOT_FOUND,
+                RefusalKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+                _ => StatusCode::BAD_REQUEST,
+            };
+            failed(status, &refusal.sentence)
+        }
+    }
+}
+
+fn failed(status: StatusCode, sentence: &str) -> Response<Body> {
+    said(status, &json!({"error": {"message": sentence}}))
+}
+
+fn said(status: StatusCode, body: &Value) -> Response<Body> {
+    let mut response = Response::new(http::full(body.to_string()));
+    *response.status_mut() = status;
+    let json = hyper::header::HeaderValue::from_static("application/json");
+    response
+        .headers_mut()
+        .insert(hyper::header::CONTENT_TYPE, json);
+    response
+}

@@ -1,0 +1,11 @@
+//! One file per door: each turns a protocol's bytes into inputs and back.
+
+pub(crate) mod agents;
+pub(crate) mod api;
+pub(crate) mod bmc;
+pub(crate) mod boot;
+pub(crate) mod dhcp;
+pub(crate) mod http;
+pub(crate) mod inspector;
+pub(crate) mod panel;
+pub(crate) mod tftp;

@@ -1,0 +1,97 @@
+//! The web page and its live data.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use hyper::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Response, StatusCode};
+use tokio::sync::mpsc;
+
+use super::http::{self, Answer, Body, Handler};
+use crate::clock::Clock;
+use crate::engine::Engine;
+
+/// Between two pushes to a page, however much happens.
+const PUSH_GAP: Duration = Duration::from_millis(250);
+
+/// Without news, a page is told at this pace that the box is there.
+const STILL_THERE: Duration = Duration::from_millis(1500);
+
+/// The handler for the page.
+pub(crate) fn handler(engine: Engine, clock: Clock) -> Handler {
+    Arc::new(move |_peer, _secure, request| -> Answer {
+        let answer = answer(&engine, clock, request.method(), request.uri().path());
+        Box::pin(std::future::ready(answer))
+    })
+}
+
+fn answer(engine: &Engine, clock: Clock, method: &Method, path: &str) -> Response<Body> {
+    if method != Method::GET && method != Method::HEAD {
+        return http::text(StatusCode::METHOD_NOT_ALLOWED, "this page is for reading");
+    }
+    match path {
+        "/" => {
+            let mut response = typed("text/html; charset=utf-8", http::full(trivet_panel::page()));
+            let policy = HeaderValue::from_static(trivet_panel::CSP);
+            response
+                .headers_mut()
+                .insert(CONTENT_SECURITY_POLICY, policy);
+            response
+        }
+        "/panel/nodes.json" => {
+            let json = trivet_panel::json(&engine.view(), clock.now().wall);
+            typed("application/json", http::full(json))
+        }
+        "/panel/events" => typed("text/event-stream", events(engine, clock)),
+        _ => http::text(StatusCode::NOT_FOUND, "there is no such page"),
+    }
+}
+
+fn typed(kind: &'static str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Server-sent events: the whole model whenever something changed.
+fn events(engine: &Engine, clock: Clock) -> Body {
+    let mut view = engine.watch();
+    let (sender, receiver) = mpsc::channel::<Bytes>(1);
+    tokio::spawn(async move {
+        loop {
+            let json = trivet_panel::json(&view.borrow_and_update(), clock.now().wall);
+            if sender
+                .send(format!("data: {json}\n\n").into())
+                .await
+                .is_err()
+            {
+                return;
+            }
+            tokio::time::sleep(PUSH_GAP).await;
+            if let Ok(Err(_)) = tokio::time::timeout(STILL_THERE, view.changed()).await {
+                return;
+            }
+        }
+    });
+    StreamBody::new(Receiving(receiver)).boxed()
+}
+
+struct Receiving(mpsc::Receiver<Bytes>);
+
+impl futures_core::Stream for Receiving {
+    type Item = Result<Frame<Bytes>, std::io::Error>;
+
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Self::Item>> {
+        self.0
+            .poll_recv(context)
+            .map(|item| item.map(|bytes| Ok(Frame::data(bytes))))
+    }
+}

@@ -1,0 +1,84 @@
+//! Who holds a port: for the message that it is in use.
+
+use std::fs;
+use std::net::SocketAddr;
+
+/// The protocol of a port.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Protocol {
+    Tcp,
+    Udp,
+}
+
+/// `program (pid)` of the process that has the port open, if we may see it.
+pub(crate) fn holder(protocol: Protocol, address: SocketAddr) -> Option<String> {
+    let tables: [&str; 2] = match protocol {
+        Protocol::Tcp => ["/proc/net/tcp", "/proc/net/tcp6"],
+        Protocol::Udp => ["/proc/net/udp", "/proc/net/udp6"],
+    };
+    let inodes: Vec<_> = tables
+        .iter()
+        .filter_map(|table| fs::read_to_string(table).ok())
+        .flat_map(|text| inodes(&text, protocol, address.port()))
+        .collect();
+    process_with(&inodes)
+}
+
+/// Inodes of sockets on this local port, from one of the kernel's tables.
+fn inodes(table: &str, protocol: Protocol, port: u16) -> Vec<String> {
+    let suffix = format!(":{port:04X}");
+    table
+        .lines()
+        .skip(1)
+        .filter_map(|line| {
+            let cells: Vec<_> = line.split_whitespace().collect();
+            let (local, state, inode) = (cells.get(1)?, cells.get(3)?, cells.get(9)?);
+            // State 0A is a listening TCP socket; UDP sockets have no such state.
+            let holds = matches!(protocol, Protocol::Udp) || *state == "0A";
+            (holds && local.ends_with(&suffix)).then(|| (*inode).to_owned())
+        })
+        .collect()
+}
+
+fn process_with(inodes: &[String]) -> Option<String> {
+    let wanted: Vec<_> = inodes
+        .iter()
+        .map(|inode| format!("socket:[{inode}]"))
+        .collect();
+    fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let holds = fs::read_dir(entry.path().join("fd"))
+            .ok()?
+            .flatten()
+            .any(|descriptor| {
+                fs::read_link(descriptor.path())
+                    .is_ok_and(|link| wanted.iter().any(|name| link.to_str() == Some(name)))
+            });
+        let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+        holds.then(|| format!("{} (pid {pid})", name.trim()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_this_process_for_a_port_it_listens_on() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let said = holder(Protocol::Tcp, listener.local_addr().unwrap()).unwrap();
+        assert!(
+            said.contains(&format!("pid {}", std::process::id())),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn reads_the_kernels_table() {
+        let table = "  sl  local_address rem_address   st tx rx tr tm->when retrnsmt uid timeout inode\n\
+                     0: 0100007F:1F90 00000000:0000 0A 0:0 00:0 0 0 0 4711 1\n\
+                     1: 0100007F:1F90 0100007F:9999 01 0:0 00:0 0 0 0 4712 1\n";
+        assert_eq!(inodes(table, Protocol::Tcp, 8080), ["4711"]);
+        assert_eq!(inodes(table, Protocol::Tcp, 8081), [""; 0]);
+    }
+}

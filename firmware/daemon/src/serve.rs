@@ -1,0 +1,288 @@
+//! `trivet serve`: the appliance on real interfaces, by the settings file.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use tokio::net::{TcpListener, UdpSocket};
+use tokio::signal::unix::{SignalKind, signal};
+use trivet_config::{self as config, Settings};
+use trivet_rack::{Files, Limits};
+
+use crate::appliance::{Appliance, Ground, Listening, log_line, open_store};
+use crate::auth::{Auth, Basic};
+use crate::clock::Clock;
+use crate::{identity, library, sockets};
+
+/// The port of a DHCP server (RFC 2131, section 4.1).
+const DHCP_PORT: u16 = 67;
+
+/// Runs until SIGINT or SIGTERM.
+pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
+    let clock = Clock::start();
+    let data = settings.appliance.data.clone();
+    private_directory(&data)?;
+    let name = settings.appliance.name.clone().unwrap_or_else(host_name);
+    let authority = identity::authority(&data, &name, clock)?;
+    let tls = |wanted: bool| -> anyhow::Result<_> {
+        let names = [name.clone(), "localhost".to_owned()];
+        let acceptor = || identity::acceptor(&authority, &names, &addresses(&settings), clock);
+        wanted.then(acceptor).transpose()
+    };
+    let api = settings.api.as_ref();
+    let panel = settings.panel.as_ref();
+    let http = settings.http.as_ref();
+    let ground = Ground {
+        api: Listening {
+            sockets: listen("API", api.map(|api| &api.listen)).await?,
+            tls: tls(api.is_some_and(|api| api.tls))?,
+        },
+        inspector: Listening {
+            sockets: listen(
+                "inspector",
+                settings.inspector.as_ref().map(|one| &one.listen),
+            )
+            .await?,
+            tls: None,
+        },
+        http: Listening {
+            sockets: listen("HTTP", http.map(|http| &http.listen)).await?,
+            tls: None,
+        },
+        panel: Listening {
+            sockets: listen("panel", panel.map(|panel| &panel.listen)).await?,
+            tls: tls(panel.is_some_and(|panel| panel.tls))?,
+        },
+        tftp: tftp(&settings).await?,
+        dhcp: dhcp(&settings).await?,
+        bmc: sockets::udp("BMC", SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))).await?,
+        auth: match api.map(|api| &api.auth) {
+            Some(config::Auth::Basic { users }) => Auth::Basic(Arc::new(Basic::new(users.clone()))),
+            _ => Auth::Open,
+        },
+        facts: trivet_api::Facts {
+            hostname: name,
+            drivers: hardware(&settings),
+            public_endpoint: api.and_then(|api| api.public_url.clone()),
+            agent_http_allowed: true,
+            // Filled in when the images are listed.
+            images: Vec::new(),
+            started_at: clock.now().wall,
+        },
+        connections_max: settings.limits.connections_max as usize,
+        transfers_max: settings.limits.transfers_max as usize,
+        notes: Box::new(|note, label| eprintln!("{}", log_line(note, label))),
+    };
+    say_where(&ground, &authority.fingerprint());
+    let rack = rack_settings(&settings, &ground)?;
+    let store = open_store(&data, settings.appliance.store_mib)?;
+    let appliance = Appliance::start(clock, ground, rack, store)?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let stop = async {
+        tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            _ = terminate.recv() => {}
+        }
+    };
+    appliance.run(stop).await?;
+    eprintln!("trivet: stopped; all that was acknowledged is on flash");
+    Ok(())
+}
+
+fn private_directory(data: &Path) -> anyhow::Result<()> {
+    let say = || format!("box.data: the directory {} cannot be used", data.display());
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(data)
+        .with_context(say)?;
+    fs::set_permissions(data, fs::Permissions::from_mode(0o700)).with_context(say)
+}
+
+fn host_name() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim();
+    if name.is_empty() {
+        "trivet".to_owned()
+    } else {
+        name.to_owned()
+    }
+}
+
+fn hardware(settings: &Settings) -> Vec<String> {
+    settings
+        .hardware
+        .types
+        .iter()
+        .map(|kind| kind.name().to_owned())
+        .collect()
+}
+
+/// The addresses a server certificate is for.
+fn addresses(settings: &Settings) -> Vec<IpAddr> {
+    let api = settings.api.iter().flat_map(|api| &api.listen);
+    let panel = settings.panel.iter().flat_map(|panel| &panel.listen);
+    let mut all: Vec<IpAddr> = api
+        .chain(panel)
+        .map(SocketAddr::ip)
+        .filter(|ip| !ip.is_unspecified())
+        .collect();
+    all.extend(settings.dhcp.iter().map(|dhcp| IpAddr::V4(dhcp.server)));
+    all.push(Ipv4Addr::LOCALHOST.into());
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+async fn listen(
+    service: &'static str,
+    addresses: Option<&Vec<SocketAddr>>,
+) -> anyhow::Result<Vec<TcpListener>> {
+    let mut sockets = Vec::new();
+    for address in addresses.into_iter().flatten() {
+        sockets.push(sockets::tcp(service, *address).await?);
+    }
+    Ok(sockets)
+}
+
+async fn tftp(settings: &Settings) -> anyhow::Result<Vec<UdpSocket>> {
+    let mut open = Vec::new();
+    for address in settings.tftp.iter().flat_map(|tftp| &tftp.listen) {
+        open.push(sockets::udp("TFTP", *address).await?);
+    }
+    Ok(open)
+}
+
+async fn dhcp(settings: &Settings) -> anyhow::Result<Vec<(UdpSocket, Ipv4Addr)>> {
+    let mut open = Vec::new();
+    for dhcp in &settings.dhcp {
+        let address = match &dhcp.door {
+            config::DhcpDoor::Relayed(address) => (*address).into(),
+            config::DhcpDoor::Interface(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, DHCP_PORT)),
+        };
+        let socket = sockets::udp("DHCP", address).await?;
+        if let config::DhcpDoor::Interface(name) = &dhcp.door {
+            socket.bind_device(Some(name.as_bytes())).with_context(|| {
+                format!("dhcp: there is no interface {name}, or no right to it")
+            })?;
+            socket.set_broadcast(true)?;
+        }
+        open.push((socket, dhcp.server));
+    }
+    Ok(open)
+}
+
+/// Where nodes reach a service: what the settings say, or else its port on the
+/// first network that the box serves.
+fn url_for_nodes(
+    settings: &Settings,
+    public: Option<&String>,
+    scheme: &str,
+    sockets: &[TcpListener],
+) -> anyhow::Result<String> {
+    if let Some(url) = public {
+        return Ok(url.trim_end_matches('/').to_owned());
+    }
+    let Some(socket) = sockets.first() else {
+        return Ok(String::new());
+    };
+    let address = socket.local_addr()?;
+    let ip = match settings.dhcp.first() {
+        Some(dhcp) if address.ip().is_unspecified() => dhcp.server.into(),
+        _ if address.ip().is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        _ => address.ip(),
+    };
+    Ok(format!(
+        "{scheme}://{}",
+        SocketAddr::new(ip, address.port())
+    ))
+}
+
+fn rack_settings(settings: &Settings, ground: &Ground) -> anyhow::Result<trivet_rack::Settings> {
+    let api = settings.api.as_ref();
+    let scheme = if api.is_some_and(|api| api.tls) {
+        "https"
+    } else {
+        "http"
+    };
+    let api_public = api.and_then(|api| api.public_url.as_ref());
+    let http_public = settings
+        .http
+        .as_ref()
+        .and_then(|http| http.public_url.as_ref());
+    let api_url = url_for_nodes(settings, api_public, scheme, &ground.api.sockets)?;
+    let http_url = url_for_nodes(settings, http_public, "http", &ground.http.sockets)?;
+    let images = settings.appliance.data.join("images");
+    let ramdisk = settings.boot.ramdisk.as_ref();
+    Ok(trivet_rack::Settings {
+        dhcp: dhcp_settings(settings, &http_url),
+        images: library::catalogue(&images, |line| eprintln!("trivet: {line}"))?,
+        files: Files {
+            kernel: ramdisk.map(|pair| pair.kernel.clone()),
+            ramdisk: ramdisk.map(|pair| pair.ramdisk.clone()),
+            images: Some(images),
+            loaders: Some(settings.boot.loaders.clone()),
+            operator: settings.boot.files.clone(),
+        },
+        api_url,
+        http_url,
+        kernel_args: settings.boot.kernel_args.clone(),
+        heartbeat_timeout_s: settings.agent.heartbeat_timeout_s.into(),
+        limits: Limits {
+            agent_wait_ms: u64::from(settings.agent.wait_s) * 1000,
+            ..Limits::default()
+        },
+        pace: trivet_rack::Pace::default(),
+        hardware: hardware(settings),
+    })
+}
+
+fn dhcp_settings(settings: &Settings, http_url: &str) -> Option<trivet_rack::dhcp::Settings> {
+    let lease_s = settings.dhcp.first()?.lease_s;
+    let subnets = settings.dhcp.iter().map(|dhcp| trivet_rack::dhcp::Subnet {
+        network: dhcp.network.address,
+        prefix: dhcp.network.prefix,
+        first: dhcp.first,
+        last: dhcp.last,
+        server: dhcp.server,
+        router: dhcp.router,
+        dns: dhcp.dns.clone(),
+        boot: trivet_rack::dhcp::BootServer {
+            tftp: dhcp.server,
+            bios_loader: "undionly.kpxe".to_owned(),
+            efi_loader: "snponly.efi".to_owned(),
+            script_url: format!("{http_url}/boot/{{mac}}/script"),
+            http_loader_url: None,
+        },
+        known_only: dhcp.mode == config::DhcpMode::Reservations,
+    });
+    Some(trivet_rack::dhcp::Settings {
+        subnets: subnets.collect(),
+        lease_s,
+    })
+}
+
+fn say_where(ground: &Ground, fingerprint: &str) {
+    let services = [
+        ("Ironic API", &ground.api),
+        ("inspector", &ground.inspector),
+        ("boot files and images", &ground.http),
+        ("web page", &ground.panel),
+    ];
+    for (name, listening) in services {
+        let scheme = if listening.tls.is_some() {
+            "https"
+        } else {
+            "http"
+        };
+        for socket in &listening.sockets {
+            if let Ok(address) = socket.local_addr() {
+                eprintln!("trivet: {name} at {scheme}://{address}/");
+            }
+        }
+    }
+    eprintln!("trivet: this box's CA has SHA-256 fingerprint {fingerprint}");
+}
