@@ -5,9 +5,9 @@
 //! of the file system's own. One process at a time may hold it.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use trivet_board_hal::{Flash, FlashError};
@@ -91,6 +91,7 @@ impl FileFlash {
     }
 
     /// What was asked of it since it was opened.
+    #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
     }
@@ -109,6 +110,8 @@ impl FileFlash {
             .open(&new)
             .map_err(|source| io_error("create", &new, source))?;
         lock(&file, &new)?;
+        file.set_permissions(Permissions::from_mode(0o600))
+            .map_err(|source| io_error("protect", &new, source))?;
         // With the lock held nobody else can be at this point. If somebody was, the
         // file is there by now and must not be replaced.
         if exists(path)? {
@@ -142,7 +145,7 @@ fn lock(file: &File, path: &Path) -> Result<(), OpenFileError> {
 
 fn write_zeros(file: &mut File, size: u64) -> io::Result<()> {
     file.set_len(0)?;
-    let zeros = [0; PIECE_BYTES];
+    let zeros = vec![0; PIECE_BYTES];
     let mut left = size;
     while left > 0 {
         let length = usize::try_from(left).map_or(PIECE_BYTES, |left| left.min(PIECE_BYTES));
@@ -219,7 +222,7 @@ impl Flash for FileFlash {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::fs::MetadataExt;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;

@@ -12,6 +12,7 @@ mod error;
 pub mod layout;
 mod log;
 mod page;
+mod patch;
 mod recover;
 mod schema;
 mod store;

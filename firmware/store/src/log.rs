@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use trivet_board_hal::{Flash, FlashError};
 
-use crate::entry::{Entry, PUT_OVERHEAD_BYTES, Patch};
+use crate::entry::{Entry, PUT_OVERHEAD_BYTES};
 use crate::error::{CommitError, OpenError};
 use crate::layout::{
     BATCH_CHANGES_MAX, CARRY_LOOKS_MAX, CARRY_PAGES_PER_PAGE, Layout, PAGE_BYTES,
@@ -229,16 +229,13 @@ impl<F: Flash> Log<F> {
                 limit: self.layout.record_bytes_max(),
             });
         }
-        let patch = old.map(|old| Patch::between(old, &new));
-        Ok(match patch {
-            Some(patch) if patch.is_smaller_than(&new) => {
-                Entry::Patch(*key, patch).encode(payload);
-                Effect::Patch(new)
-            }
-            _ => {
-                Entry::Put(*key, &new).encode(payload);
-                Effect::Put(new)
-            }
+        let entry = Entry::change(*key, old, &new);
+        entry.encode(payload);
+        let is_patch = matches!(entry, Entry::Patch(..));
+        Ok(if is_patch {
+            Effect::Patch(new)
+        } else {
+            Effect::Put(new)
         })
     }
 

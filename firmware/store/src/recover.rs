@@ -207,7 +207,7 @@ mod tests {
     use trivet_board_sim::SimFlash;
 
     use super::*;
-    use crate::entry::Patch;
+    use crate::patch::Patch;
 
     const KEY: Key = Key {
         kind: 1,
