@@ -3,7 +3,8 @@
 //! The kernel counts sectors written and flushes of every block device. On a loop
 //! device that nobody else uses these are exactly the writes of the program under
 //! test and of the file system beneath it. Making one needs root; without it the
-//! kernel's count of bytes a process sent to storage has to do.
+//! bytes each process gave to `write` have to do. (The kernel's `write_bytes` will
+//! not: it counts whole folios, 64 KiB and more, for each page written to.)
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -55,7 +56,9 @@ impl Disk {
         };
         fs::create_dir(&disk.mount)?;
         if let Err(error) = disk.attach(bytes) {
-            eprintln!("no loop device ({error}): counting bytes sent by each process instead");
+            eprintln!(
+                "no loop device ({error}): counting bytes each process gives to write instead"
+            );
         }
         Ok(disk)
     }
@@ -98,10 +101,10 @@ impl Disk {
     }
 
     /// What reached the device so far; without a device of our own, what the
-    /// process sent.
+    /// process gave to `write`.
     pub fn traffic(&self, process: u32) -> io::Result<Traffic> {
         let Some(device) = &self.device else {
-            return sent_by(process);
+            return written_by(process);
         };
         run("sync", ["--file-system".as_ref(), self.mount.as_os_str()])?;
         let name = device.trim_start_matches("/dev/");
@@ -127,11 +130,11 @@ impl Drop for Disk {
     }
 }
 
-fn sent_by(process: u32) -> io::Result<Traffic> {
+fn written_by(process: u32) -> io::Result<Traffic> {
     let text = fs::read_to_string(format!("/proc/{process}/io"))?;
     let bytes = text
         .lines()
-        .find_map(|line| line.strip_prefix("write_bytes: ")?.parse().ok())
+        .find_map(|line| line.strip_prefix("wchar: ")?.parse().ok())
         .ok_or_else(|| unreadable(&text))?;
     Ok(Traffic {
         bytes,
