@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use tokio::task::JoinSet;
-use trivet_rehearsal::Hardware;
+use trivet_rehearsal::{BMC_PASSWORD, BMC_USER, Hardware};
 
 use machine::{Machine, Wiring};
 use screen::Screen;
@@ -73,9 +73,12 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     };
     let screen = Arc::new(Screen::new(options.nodes));
     if let Some(stage) = &stage {
-        screen.say(&format!("web page  {}", stage.page_url));
+        screen.say(&format!("web page   {}", stage.page_url));
     }
     screen.say(&format!("Ironic API {}", wiring.api_url));
+    screen.say(&format!(
+        "BMCs       user {BMC_USER}, password {BMC_PASSWORD}; addresses in each node's driver_info"
+    ));
     let machines = machines(&options, &data.path, &wiring).await?;
     let image = options.image.clone();
     let work = rehearse(&wiring.api_url, &image, &machines, &screen, stage.as_ref());
