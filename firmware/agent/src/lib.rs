@@ -8,11 +8,9 @@
 mod answer;
 mod call;
 mod image;
-mod order;
 mod said;
 
 pub use answer::{ANSWER_BYTES_MAX, STEPS_MAX, answer};
 pub use call::{COMMAND_TIMEOUT_MS, Call, CallError, Method, call};
 pub use image::{Problem, WRITE_IMAGE_PRIORITY, write_image_step};
-pub use order::order_steps;
 pub use said::SAID_CHARS_MAX;

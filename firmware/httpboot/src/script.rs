@@ -50,7 +50,8 @@ fn agent(mac: MacAddr, boot: &AgentBoot<'_>) -> String {
     }
     let base = boot.http_url;
     format!(
-        "#!ipxe\nkernel {base}/boot/kernel {line}\ninitrd --name ramdisk {base}/boot/ramdisk\nboot\n"
+        "#!ipxe\nkernel {base}/boot/kernel {line}\n\
+         initrd --name ramdisk {base}/boot/ramdisk\nboot\n"
     )
 }
 
