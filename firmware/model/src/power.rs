@@ -84,7 +84,8 @@ pub enum PowerAnswer {
 pub enum PowerError {
     /// Nothing came back in time.
     #[error(
-        "the BMC did not answer within {waited_ms} ms; check its address, cable and that IPMI over LAN is on"
+        "the BMC did not answer within {waited_ms} ms; check its address, cable and that \
+         IPMI over LAN is on"
     )]
     Silent {
         /// How long we tried.
