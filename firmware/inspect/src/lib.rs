@@ -13,7 +13,7 @@ use trivet_model::node::Object;
 
 /// What is kept of a document may be this long as JSON. Ours: it is part of the
 /// node's record on flash.
-pub const KEPT_BYTES_MAX: usize = 64 * 1024;
+pub const KEPT_BYTES_MAX: usize = 48 * 1024;
 
 /// More interfaces than any machine has. Ours.
 pub const INTERFACES_MAX: usize = 256;

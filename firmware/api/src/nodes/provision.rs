@@ -15,10 +15,14 @@ use crate::error::Fault;
 use crate::{Outcome, body};
 
 /// Most steps in one request. Ours.
-pub(crate) const STEPS_MAX: usize = 128;
+pub(crate) const STEPS_MAX: usize = 64;
 
-/// Largest config drive, in bytes of JSON. Ours: it is kept in the record.
-pub(crate) const CONFIGDRIVE_BYTES_MAX: usize = 1024 * 1024;
+/// Longest list of steps, in bytes of JSON. Ours: it is kept in the record.
+pub(crate) const STEPS_BYTES_MAX: usize = 12 * 1024;
+
+/// Largest config drive, in bytes of JSON. Ours: it is kept in the record. A
+/// larger one goes behind a URL.
+pub(crate) const CONFIGDRIVE_BYTES_MAX: usize = 24 * 1024;
 
 /// What the body may hold, and since when.
 const ARGUMENTS: [(&str, u16); 8] = [
@@ -156,7 +160,7 @@ fn arguments(call: &Call<'_>, verb: Verb, object: &Object) -> Result<VerbArgs, F
 fn configdrive(call: &Call<'_>, drive: &Value) -> Result<Value, Fault> {
     if drive.to_string().len() > CONFIGDRIVE_BYTES_MAX {
         return Err(Fault::bad(format!(
-            "A configdrive has at most {CONFIGDRIVE_BYTES_MAX} bytes."
+            "A configdrive has at most {CONFIGDRIVE_BYTES_MAX} bytes; put a larger one behind a URL."
         )));
     }
     let object = match drive {
@@ -207,6 +211,11 @@ fn steps(name: &str, value: &Value, all: bool) -> Result<Vec<Step>, Fault> {
     if items.is_empty() || items.len() > STEPS_MAX {
         return Err(Fault::bad(format!(
             "{name} must have between 1 and {STEPS_MAX} steps."
+        )));
+    }
+    if value.to_string().len() > STEPS_BYTES_MAX {
+        return Err(Fault::bad(format!(
+            "{name} has at most {STEPS_BYTES_MAX} bytes."
         )));
     }
     items.iter().map(|item| step(name, item, all)).collect()

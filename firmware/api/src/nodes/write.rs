@@ -14,9 +14,9 @@ use crate::drivers::{Hardware, INTERFACES};
 use crate::error::Fault;
 use crate::field;
 
-/// Largest sum of a node's free-form objects, in bytes of JSON. Ours: records
-/// live in memory and on flash.
-pub(crate) const NODE_BYTES_MAX: usize = 256 * 1024;
+/// Largest sum of a node's free-form objects, in bytes of JSON. Ours: with the
+/// inventory and a job's steps it must fit into one record of the store.
+pub(crate) const NODE_BYTES_MAX: usize = 48 * 1024;
 
 /// Words that stand after `/v1/nodes/` for something else than a node.
 const RESERVED: [&str; 8] = [

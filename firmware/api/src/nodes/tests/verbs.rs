@@ -1,4 +1,4 @@
-use crate::nodes::provision::{CONFIGDRIVE_BYTES_MAX, STEPS_MAX};
+use crate::nodes::provision::{CONFIGDRIVE_BYTES_MAX, STEPS_BYTES_MAX, STEPS_MAX};
 use crate::testing::{Bench, LATEST, node_id, send};
 use serde_json::{Value, json};
 use trivet_model::order::PowerWanted;
@@ -129,6 +129,7 @@ fn clean_takes_steps_of_known_interfaces() {
         json!([{"interface": "deploy", "step": "x", "args": []}]),
         json!([{"interface": "deploy", "step": "x", "priority": 1}]),
         Value::Array(vec![step; STEPS_MAX + 1]),
+        json!([{"interface": "deploy", "step": "x", "args": {"a": "x".repeat(STEPS_BYTES_MAX)}}]),
     ] {
         refuses(
             &bench,
