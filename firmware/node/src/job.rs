@@ -57,12 +57,7 @@ impl Turning<'_> {
         match event {
             Event::Power(order, answer) => self.bmc_said(phase, order, answer),
             Event::Agent(order, answer) => self.agent_said(phase, &order, answer),
-            Event::SignOfLife => {
-                if phase == Phase::AwaitAgent {
-                    self.actions
-                        .push(Action::WakeAfter(self.limits.agent_wait_ms));
-                }
-            }
+            Event::SignOfLife => self.machine_heard(phase),
             Event::Beat => self.agent_beat(phase),
             Event::Inspected {
                 properties,
@@ -161,15 +156,27 @@ impl Turning<'_> {
 
     // The agent.
 
+    /// The first sign of a boot gives its agent time to come up. Later ones give no
+    /// more: a machine that boots in circles, or whose agent is dead while its kernel
+    /// renews the lease, would be waited for without end.
+    fn machine_heard(&mut self, phase: Phase) {
+        let Some(job) = &mut self.node.job else {
+            return;
+        };
+        if phase == Phase::AwaitAgent && job.tries == 0 {
+            job.tries = 1;
+            self.actions
+                .push(Action::WakeAfter(self.limits.agent_wait_ms));
+        }
+    }
+
     fn agent_beat(&mut self, phase: Phase) {
         match phase {
             Phase::AwaitAgent => {
                 let Some(job) = &self.node.job else { return };
-                if job.kind == JobKind::Inspect {
-                    // Its data come by themselves; a beat only shows that it lives.
-                    self.actions
-                        .push(Action::WakeAfter(self.limits.agent_wait_ms));
-                } else {
+                // The data of an inspection come by themselves and before the first beat. An
+                // agent that beats without having sent them gets no more time for it.
+                if job.kind != JobKind::Inspect {
                     let next = if job.at > 0 {
                         Phase::StartStep
                     } else {
@@ -228,7 +235,9 @@ impl Turning<'_> {
                     self.boot_again("the agent does not answer");
                 }
             }
-            (Phase::AwaitStep, AgentOrder::Look, Err(AgentError::Unreachable { .. })) => {}
+            (Phase::AwaitStep, AgentOrder::Look, Err(AgentError::Unreachable { .. })) => {
+                self.not_reached();
+            }
             (
                 Phase::GetSteps | Phase::StartStep | Phase::AwaitStep | Phase::Sync,
                 _,
@@ -237,6 +246,13 @@ impl Turning<'_> {
                 self.fail(&error.to_string());
             }
             _ => {}
+        }
+    }
+
+    /// It beats, so it lives; but one that can never be called is of no use.
+    fn not_reached(&mut self) {
+        if !self.tried() {
+            self.boot_again("the agent beats but cannot be called");
         }
     }
 
@@ -303,6 +319,11 @@ impl Turning<'_> {
             AgentEvent::StepFailed { step, said } => {
                 let step = step.unwrap_or(present);
                 self.fail(&format!("step {step} failed: {said}"));
+            }
+            AgentEvent::StepRunning => {
+                if let Some(job) = &mut self.node.job {
+                    job.tries = 0;
+                }
             }
             AgentEvent::VersionMismatch => {
                 if self.tried() {
@@ -434,6 +455,7 @@ impl Turning<'_> {
                 efi,
             }),
             Phase::PowerOn | Phase::StartInstance => Action::Power(PowerOrder::On),
+            Phase::AwaitAgent if job.tries > 0 => Action::WakeAfter(self.limits.agent_wait_ms),
             Phase::AwaitAgent => Action::WakeAfter(self.limits.boot_ms),
             Phase::AwaitStep => Action::WakeAfter(self.limits.agent_wait_ms),
             Phase::GetSteps => Action::Agent(AgentOrder::GetSteps(

@@ -505,6 +505,55 @@ fn after_a_restart_every_phase_gives_its_order_again_or_waits_with_a_limit() {
 }
 
 #[test]
+fn only_the_first_sign_of_a_boot_gives_its_agent_more_time() {
+    let mut rig = Rig::new(Manageable);
+    rig.ask(Verb::Provide, vec![]).boots();
+    rig.wants(&Action::WakeAfter(rig.limits.agent_wait_ms));
+    rig.hear(Event::SignOfLife);
+    assert_eq!(rig.actions, [], "a lease that is renewed is no progress");
+    rig.hear(Event::Restarted);
+    rig.wants(&Action::WakeAfter(rig.limits.agent_wait_ms));
+    rig.hear(Event::Woke);
+    rig.wants(&Action::Power(PowerOrder::Off));
+}
+
+#[test]
+fn an_inspected_agent_that_beats_but_sent_nothing_gets_no_more_time() {
+    let mut rig = Rig::new(Manageable);
+    rig.ask(Verb::Inspect, vec![]).boots();
+    rig.hear(Event::Beat);
+    assert_eq!(rig.actions, []);
+    rig.is(InspectWait);
+}
+
+#[test]
+fn an_agent_that_beats_but_cannot_be_called_is_booted_again() {
+    let mut rig = deploying();
+    rig.hear(Event::Beat).agent(Ok(AgentEvent::StepsAre {
+        steps: vec![offered("write_image", 80)],
+        versions: BTreeMap::new(),
+    }));
+    rig.agent(Ok(AgentEvent::Accepted));
+    let silent = || {
+        Err(AgentError::Unreachable {
+            url: "http://a".into(),
+            said: "no route".into(),
+        })
+    };
+    for _ in 1..rig.limits.tries_max {
+        rig.hear(Event::Beat).agent(silent());
+        assert_eq!(rig.node.job.as_ref().unwrap().phase, Phase::AwaitStep);
+    }
+    // One answer in between shows that it can be called.
+    rig.hear(Event::Beat).agent(Ok(AgentEvent::StepRunning));
+    for _ in 0..rig.limits.tries_max {
+        assert_eq!(rig.node.job.as_ref().unwrap().phase, Phase::AwaitStep);
+        rig.hear(Event::Beat).agent(silent());
+    }
+    assert_eq!(rig.node.job.as_ref().unwrap().phase, Phase::PowerOff);
+}
+
+#[test]
 fn nothing_moves_a_node_that_rests() {
     for event in [
         Event::Beat,
