@@ -24,7 +24,7 @@ const IPMI_PORT: u16 = 623;
 /// One session per BMC that has been spoken to.
 pub(crate) struct Lines {
     pace: Pace,
-    lines: BTreeMap<NodeId, Line>,
+    open: BTreeMap<NodeId, Line>,
     by_address: BTreeMap<SocketAddr, NodeId>,
     deadlines: BTreeSet<(Tick, NodeId)>,
     /// Lines that may have something to send or an answer to give.
@@ -45,7 +45,7 @@ impl Lines {
     pub(crate) fn new(pace: Pace) -> Self {
         Self {
             pace,
-            lines: BTreeMap::new(),
+            open: BTreeMap::new(),
             by_address: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             stirred: VecDeque::new(),
@@ -65,13 +65,13 @@ impl Lines {
         entropy: &mut dyn Entropy,
     ) -> Result<(), PowerError> {
         if self
-            .lines
+            .open
             .get(&node.id)
             .is_none_or(|line| line.info != node.driver_info)
         {
             self.open(node)?;
         }
-        let Some(line) = self.lines.get_mut(&node.id) else {
+        let Some(line) = self.open.get_mut(&node.id) else {
             return Err(PowerError::Busy);
         };
         self.numbers += 1;
@@ -111,12 +111,12 @@ impl Lines {
             deadline: None,
         };
         self.by_address.insert(address, node.id);
-        self.lines.insert(node.id, line);
+        self.open.insert(node.id, line);
         Ok(())
     }
 
     pub(crate) fn forget(&mut self, id: NodeId) {
-        if let Some(line) = self.lines.remove(&id) {
+        if let Some(line) = self.open.remove(&id) {
             self.by_address.remove(&line.address);
             if let Some(deadline) = line.deadline {
                 self.deadlines.remove(&(deadline, id));
@@ -134,7 +134,7 @@ impl Lines {
         let Some(&id) = self.by_address.get(&from) else {
             return;
         };
-        if let Some(line) = self.lines.get_mut(&id) {
+        if let Some(line) = self.open.get_mut(&id) {
             line.session.datagram(now, bytes, entropy);
             self.stir(id);
         }
@@ -145,7 +145,7 @@ impl Lines {
             && at <= now
         {
             self.deadlines.pop_first();
-            if let Some(line) = self.lines.get_mut(&id) {
+            if let Some(line) = self.open.get_mut(&id) {
                 line.deadline = None;
                 line.session.tick(now, entropy);
                 self.stir(id);
@@ -165,7 +165,7 @@ impl Lines {
         &mut self,
     ) -> Option<(NodeId, PowerOrder, Result<PowerAnswer, PowerError>)> {
         for &id in &self.stirred {
-            let Some(line) = self.lines.get_mut(&id) else {
+            let Some(line) = self.open.get_mut(&id) else {
                 continue;
             };
             while let Some((number, answer)) = line.session.answer() {
@@ -180,7 +180,7 @@ impl Lines {
     /// The next datagram to any BMC.
     pub(crate) fn transmit(&mut self) -> Option<(SocketAddr, Vec<u8>)> {
         while let Some(&id) = self.stirred.front() {
-            if let Some(line) = self.lines.get_mut(&id)
+            if let Some(line) = self.open.get_mut(&id)
                 && let Some(bytes) = line.session.transmit()
             {
                 return Some((line.address, bytes));
@@ -192,7 +192,7 @@ impl Lines {
     }
 
     fn refresh_deadline(&mut self, id: NodeId) {
-        let Some(line) = self.lines.get_mut(&id) else {
+        let Some(line) = self.open.get_mut(&id) else {
             return;
         };
         let deadline = line.session.deadline();

@@ -124,7 +124,7 @@ impl Firmware {
     }
 
     /// What it wants done next.
-    pub fn next(&mut self) -> Option<Do> {
+    pub fn wanted(&mut self) -> Option<Do> {
         match &mut self.stage {
             Stage::Address { client, .. } => {
                 if let Some(bytes) = client.transmit() {
