@@ -1,1 +1,56 @@
 //! Seeded racks with faults, checkers outside.
+//!
+//! One seed is one story: a box, its machines, an operator, the wires between them
+//! and what goes wrong, all in virtual time on one thread. The box is the product's
+//! own code on flash in memory; machines, BMCs and agents are the rehearsal's. A
+//! broken promise ends the run with a sentence; the same seed always tells the same
+//! story, so the seed is the whole report.
+
+mod boxed;
+mod checks;
+mod doors;
+mod faults;
+mod lodger;
+mod machine;
+mod operator;
+mod trace;
+mod wires;
+mod world;
+
+pub use trace::Trace;
+
+/// How a seed went.
+#[derive(Debug)]
+pub struct Story {
+    /// What happened.
+    pub trace: Trace,
+    /// What must not have happened; empty when all is well.
+    pub broken: Vec<String>,
+    /// How many machines there were.
+    pub machines: usize,
+    /// How many of them became active.
+    pub active: usize,
+    /// How often the box started.
+    pub starts: u64,
+    /// How long it took, in virtual milliseconds.
+    pub took_ms: u64,
+}
+
+/// Tells the story of a seed.
+pub fn tell(seed: u64, keep_text: bool) -> Story {
+    let mut world = world::World::new(seed, keep_text);
+    if !world.run() {
+        let sentence = "time ran out before every node rested".to_owned();
+        world.checks.broken.push(sentence);
+    }
+    let took_ms = world.now.0;
+    world.judge();
+    Story {
+        machines: world.machines.len(),
+        active: world.active(),
+        starts: world.boxed.life,
+        took_ms,
+        broken: std::mem::take(&mut world.checks.broken),
+        trace: world.trace,
+    }
+}

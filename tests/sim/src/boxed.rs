@@ -1,0 +1,441 @@
+//! The box under test: rack and store on flash that can lose power, with doors.
+//!
+//! Driven as the daemon drives it: what has come is one batch, the batch's changes
+//! are made durable, and only then its outputs leave and the snapshot is shown.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::rc::Rc;
+
+use trivet_api::{Facts, Request, Response, Then};
+use trivet_board_sim::SimFlash;
+use trivet_model::{
+    Digest, Entropy as _, NodeId, Now, Order, RefusalKind, Seeded, Tick, UnixMs, View,
+};
+use trivet_rack::dhcp::{self, BootServer, Subnet};
+use trivet_rack::{Call, Destination, Files, Grant, Input, Limits, Outbox, Output, Pace, Rack};
+use trivet_store::{Records, Store};
+
+use crate::doors::{Doors, content};
+use crate::wires::{API_URL, BOX, Exchange, HTTP_URL};
+
+/// Segments of the store: small, so that it goes round within one run.
+const SEGMENT_BYTES: u32 = 32 * 1024;
+const FLASH_BYTES: usize = 2 * 4096 + 16 * SEGMENT_BYTES as usize;
+
+/// How often a change is tried anew when the record changed meanwhile.
+const STALE_MAX: u32 = 8;
+
+/// The image every node gets.
+pub(crate) const IMAGE: &str = "disk.raw";
+
+/// Something that left the box.
+#[derive(Debug)]
+pub(crate) enum Sent {
+    Dhcp {
+        to: Destination,
+        bytes: Vec<u8>,
+    },
+    Bmc {
+        to: SocketAddr,
+        bytes: Vec<u8>,
+    },
+    Tftp {
+        to: SocketAddrV4,
+        from: SocketAddrV4,
+        bytes: Vec<u8>,
+    },
+    Http {
+        exchange: Rc<Exchange>,
+        status: u16,
+        body: Vec<u8>,
+    },
+    Call {
+        node: NodeId,
+        call: u64,
+        url: String,
+        request: Call,
+    },
+    Note(String),
+}
+
+/// Why the box is off.
+#[derive(Debug)]
+pub(crate) enum Died {
+    /// The power went inside a commit.
+    InCommit,
+    /// The store refused: that must never be.
+    Refused(String),
+}
+
+/// An order of the API that the rack works on.
+struct Waiting {
+    exchange: Rc<Exchange>,
+    then: Then,
+    tries: u32,
+}
+
+/// What only lives while there is power.
+pub(crate) struct On {
+    rack: Rack,
+    store: Store<SimFlash>,
+    started: Tick,
+    inbox: Vec<Input>,
+    view: View,
+    tickets: u64,
+    orders: BTreeMap<u64, Waiting>,
+    doors: Doors,
+    entropy: Seeded,
+}
+
+/// The box.
+pub(crate) struct Boxed {
+    settings: trivet_rack::Settings,
+    facts: Facts,
+    seed: u64,
+    flash: Option<SimFlash>,
+    pub(crate) on: Option<On>,
+    /// Counts starts: what belongs to an earlier life is dropped.
+    pub(crate) life: u64,
+    /// The snapshot behind the last durable batch, and the one whose commit was cut.
+    pub(crate) durable: View,
+    pub(crate) attempted: Option<View>,
+}
+
+/// The settings of a box whose pool has so many addresses.
+fn settings(addresses: u8, lease_s: u32, image: &[u8]) -> trivet_rack::Settings {
+    let first = Ipv4Addr::new(10, 0, 0, 100);
+    let subnet = Subnet {
+        network: Ipv4Addr::new(10, 0, 0, 0),
+        prefix: 24,
+        first,
+        last: Ipv4Addr::new(10, 0, 0, 99 + addresses),
+        server: BOX,
+        router: None,
+        dns: Vec::new(),
+        boot: BootServer::new(BOX, format!("{HTTP_URL}/boot/{{mac}}/script")),
+        known_only: false,
+    };
+    let mut images = trivet_images::Catalogue::default();
+    let digest = Digest::Sha256(crate::machine::sha256(image));
+    let entry = trivet_images::Image {
+        size: image.len() as u64,
+        digest,
+    };
+    images
+        .list(IMAGE, entry)
+        .expect("the name of the only image is plain");
+    trivet_rack::Settings {
+        dhcp: Some(dhcp::Settings {
+            subnets: vec![subnet],
+            lease_s,
+        }),
+        api_url: API_URL.to_owned(),
+        http_url: HTTP_URL.to_owned(),
+        images,
+        files: Files {
+            kernel: Some("/boot/kernel".into()),
+            ramdisk: Some("/boot/ramdisk".into()),
+            images: Some("/images".into()),
+            loaders: Some("/loaders".into()),
+            operator: None,
+        },
+        kernel_args: String::new(),
+        heartbeat_timeout_s: 30,
+        limits: Limits {
+            agent_wait_ms: 60_000,
+            boot_ms: 45_000,
+            power_poll_ms: 500,
+            retry_ms: 1000,
+            tries_max: 6,
+            boots_max: 3,
+        },
+        pace: Pace {
+            first_ms: 250,
+            wait_ms_max: 1000,
+            tries_max: 4,
+            order_ms_max: 8000,
+        },
+        hardware: vec!["ipmi".to_owned()],
+    }
+}
+
+impl Boxed {
+    pub(crate) fn new(seed: u64, addresses: u8, lease_s: u32, image: &[u8]) -> Self {
+        Self {
+            settings: settings(addresses, lease_s, image),
+            facts: Facts {
+                hostname: "box".to_owned(),
+                drivers: vec!["ipmi".to_owned()],
+                public_endpoint: None,
+                agent_http_allowed: true,
+                started_at: UnixMs(0),
+            },
+            seed,
+            flash: Some(SimFlash::new(FLASH_BYTES)),
+            on: None,
+            life: 0,
+            durable: View::default(),
+            attempted: None,
+        }
+    }
+
+    /// Power comes: the records that flash held, or why they cannot be read.
+    pub(crate) fn start(&mut self, now: Tick) -> Result<Records, String> {
+        self.life += 1;
+        // Through the generator, so that no two lives draw from one stream.
+        let seed = Seeded::new(self.seed ^ (self.life << 32)).number();
+        let flash = self.flash.take().ok_or("the box has no flash")?;
+        let store = Store::open_with(flash.power_on(seed), SEGMENT_BYTES)
+            .map_err(|error| format!("the store does not open: {error:?}"))?;
+        let records = store
+            .records()
+            .map_err(|error| format!("bad record: {error:?}"))?;
+        let entropy = Box::new(Seeded::new(seed));
+        let rack = Rack::new(self.settings.clone(), entropy, records.clone());
+        self.on = Some(On {
+            view: rack.view(),
+            rack,
+            store,
+            started: now,
+            inbox: vec![Input::Started],
+            tickets: 0,
+            orders: BTreeMap::new(),
+            doors: Doors::default(),
+            entropy: Seeded::new(!seed),
+        });
+        Ok(records)
+    }
+
+    /// Power goes.
+    pub(crate) fn cut(&mut self) {
+        if let Some(on) = self.on.take() {
+            let mut flash = on.store.into_flash();
+            flash.cut();
+            self.flash = Some(flash);
+        }
+    }
+
+    /// Power will go inside a commit, after so many operations of flash.
+    pub(crate) fn cut_in_commit(&mut self, operations: u64) {
+        if let Some(on) = &mut self.on {
+            on.store.flash_mut().cut_after(operations);
+        }
+    }
+
+    /// Works off what has come.
+    pub(crate) fn turn(
+        &mut self,
+        now: Tick,
+        wall: UnixMs,
+        out: &mut Vec<Sent>,
+    ) -> Result<(), Died> {
+        let Some(on) = &mut self.on else {
+            return Ok(());
+        };
+        let now = on.now(now, wall);
+        let mut outbox = Outbox::default();
+        for input in std::mem::take(&mut on.inbox) {
+            on.rack.handle(now, input, &mut outbox);
+        }
+        if on.rack.deadline().is_some_and(|at| at <= now.tick) {
+            on.rack.handle(now, Input::Tick, &mut outbox);
+        }
+        on.rack.take_changes(&mut outbox);
+        let view = on.rack.view();
+        match trivet_rack::make_durable(&mut on.store, &outbox.changes) {
+            Ok(()) => {
+                self.durable = view.clone();
+                on.view = view;
+                self.attempted = None;
+            }
+            Err(trivet_store::CommitError::Flash(_)) => {
+                self.attempted = Some(view);
+                self.cut();
+                return Err(Died::InCommit);
+            }
+            Err(error) => return Err(Died::Refused(format!("{error:?}"))),
+        }
+        for output in outbox.outputs {
+            self.let_out(now, output, out);
+        }
+        Ok(())
+    }
+
+    fn let_out(&mut self, now: Now, output: Output, out: &mut Vec<Sent>) {
+        let Some(on) = &mut self.on else { return };
+        match output {
+            Output::Reply { ticket, result } => {
+                let Some(waiting) = on.orders.remove(&ticket) else {
+                    return;
+                };
+                let stale = matches!(&result, Err(no) if no.kind == RefusalKind::Stale);
+                if stale && waiting.tries < STALE_MAX {
+                    on.api(&self.facts, now, waiting.exchange, waiting.tries + 1, out);
+                    return;
+                }
+                let exchange = waiting.exchange;
+                let request = request(&exchange);
+                let answer =
+                    trivet_api::finish(&request, &waiting.then, result, &on.view, &self.facts);
+                out.push(answered(exchange, answer));
+            }
+            Output::File { ticket, grant } => {
+                let body = grant.and_then(|grant| match grant {
+                    Grant::Bytes(bytes) => Some(bytes),
+                    Grant::File(files) => files.iter().find_map(|below| content(&below.file)),
+                });
+                on.doors.granted(now.tick, ticket, body, &mut on.inbox, out);
+            }
+            Output::Dhcp { to, bytes, .. } => out.push(Sent::Dhcp { to, bytes }),
+            Output::Bmc { to, bytes } => out.push(Sent::Bmc { to, bytes }),
+            Output::CallAgent {
+                node,
+                call,
+                url,
+                request,
+                ..
+            } => {
+                out.push(Sent::Call {
+                    node,
+                    call,
+                    url,
+                    request,
+                });
+            }
+            Output::Note { note, label } => {
+                let label = label.unwrap_or_default();
+                out.push(Sent::Note(format!("{label} {}", note.kind)));
+            }
+        }
+    }
+
+    /// An HTTP request comes; false where nobody listens.
+    pub(crate) fn http(
+        &mut self,
+        now: Tick,
+        wall: UnixMs,
+        exchange: Rc<Exchange>,
+        out: &mut Vec<Sent>,
+    ) -> bool {
+        let Some(on) = &mut self.on else { return false };
+        let now = on.now(now, wall);
+        if exchange.api {
+            on.api(&self.facts, now, exchange, 1, out);
+        } else {
+            let input = on.doors.asked_by_http(exchange);
+            on.inbox.push(input);
+        }
+        true
+    }
+}
+
+impl On {
+    fn now(&self, now: Tick, wall: UnixMs) -> Now {
+        Now {
+            tick: Tick(now.since_ms(self.started)),
+            wall,
+        }
+    }
+
+    /// Something for the next batch.
+    pub(crate) fn put(&mut self, input: Input) {
+        self.inbox.push(input);
+    }
+
+    pub(crate) fn has_work(&self) -> bool {
+        !self.inbox.is_empty()
+    }
+
+    /// When something of the box is due, in the world's time.
+    pub(crate) fn deadline(&self) -> Option<Tick> {
+        let own = self
+            .rack
+            .deadline()
+            .into_iter()
+            .chain(self.doors.deadline())
+            .min();
+        own.map(|at| self.started.after_ms(at.0))
+    }
+
+    /// A TFTP datagram comes.
+    pub(crate) fn tftp(
+        &mut self,
+        now: Tick,
+        peer: SocketAddrV4,
+        port: u16,
+        packet: &[u8],
+        out: &mut Vec<Sent>,
+    ) {
+        let own = Tick(now.since_ms(self.started));
+        let inbox = &mut self.inbox;
+        self.doors
+            .tftp(own, peer, port, packet, &mut |input| inbox.push(input), out);
+    }
+
+    /// Transfers that are due go on.
+    pub(crate) fn tick(&mut self, now: Tick, out: &mut Vec<Sent>) {
+        let own = Tick(now.since_ms(self.started));
+        if self.doors.deadline().is_some_and(|at| at <= own) {
+            let inbox = &mut self.inbox;
+            self.doors.tick(own, &mut |input| inbox.push(input), out);
+        }
+    }
+
+    /// Whether the rack itself is due.
+    pub(crate) fn is_due(&self, now: Tick) -> bool {
+        let own = Tick(now.since_ms(self.started));
+        self.rack.deadline().is_some_and(|at| at <= own)
+    }
+
+    fn api(
+        &mut self,
+        facts: &Facts,
+        now: Now,
+        exchange: Rc<Exchange>,
+        tries: u32,
+        out: &mut Vec<Sent>,
+    ) {
+        let request = request(&exchange);
+        match trivet_api::handle(&request, &self.view, facts, now.wall, &mut self.entropy) {
+            trivet_api::Outcome::Reply(response) => out.push(answered(exchange, response)),
+            trivet_api::Outcome::Order { order, then } => self.order(exchange, order, then, tries),
+        }
+    }
+
+    fn order(&mut self, exchange: Rc<Exchange>, order: Order, then: Then, tries: u32) {
+        self.tickets += 1;
+        let ticket = self.tickets;
+        self.orders.insert(
+            ticket,
+            Waiting {
+                exchange,
+                then,
+                tries,
+            },
+        );
+        self.inbox.push(Input::Order { ticket, order });
+    }
+}
+
+fn request(exchange: &Exchange) -> Request<'_> {
+    Request {
+        method: exchange.method,
+        path: &exchange.path,
+        query: &exchange.query,
+        host: "10.0.0.1:6385",
+        scheme: "http",
+        version: exchange.version,
+        openstack_version: None,
+        body: &exchange.body,
+        request_id: "req-sim",
+    }
+}
+
+fn answered(exchange: Rc<Exchange>, response: Response) -> Sent {
+    Sent::Http {
+        exchange,
+        status: response.status,
+        body: response.body,
+    }
+}

@@ -1,0 +1,270 @@
+//! Checkers: they know what must hold, and nothing of how the box makes it so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+
+use serde_json::Value;
+use trivet_model::secret::MASK;
+use trivet_model::{MacAddr, NodeId, ProvisionState, View};
+use trivet_store::Records;
+
+use crate::wires::Exchange;
+
+/// What was seen, and what must not have been.
+#[derive(Debug, Default)]
+pub(crate) struct Checks {
+    /// Tokens that left the box in clear.
+    tokens: BTreeSet<String>,
+    /// Nodes and ports whose creation was acknowledged.
+    created: BTreeSet<String>,
+    /// The least `extra.count` that was acknowledged.
+    counts: BTreeMap<NodeId, u64>,
+    /// The revision each node had when a change of it was last acknowledged.
+    revisions: BTreeMap<NodeId, u64>,
+    pub(crate) broken: Vec<String>,
+}
+
+impl Checks {
+    fn breaks(&mut self, sentence: String) {
+        if self.broken.len() < 20 {
+            self.broken.push(sentence);
+        }
+    }
+
+    /// An answer of the API leaves the box, with this snapshot.
+    pub(crate) fn answered(&mut self, exchange: &Exchange, status: u16, body: &[u8], view: &View) {
+        if !exchange.api || status >= 300 {
+            return;
+        }
+        let read = || serde_json::from_slice::<Value>(body).unwrap_or_default();
+        if exchange.path == trivet_ipa::LOOKUP_PATH {
+            self.token(&read());
+        }
+        match (exchange.method, status) {
+            ("POST", 201) => {
+                self.created
+                    .extend(read()["uuid"].as_str().map(str::to_owned));
+            }
+            ("PATCH" | "PUT" | "DELETE", 200 | 202 | 204) => {
+                let id = exchange
+                    .path
+                    .split('/')
+                    .nth(3)
+                    .and_then(|id| id.parse().ok());
+                let node = id.and_then(|id: NodeId| view.nodes.get(&id));
+                if let Some(node) = node {
+                    let node = &node.node;
+                    self.revisions.insert(node.id, node.revision);
+                    let count = node.extra.get("count").and_then(Value::as_u64);
+                    self.counts.extend(count.map(|count| (node.id, count)));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn token(&mut self, found: &Value) {
+        let token = found["config"]["agent_token"].as_str().unwrap_or_default();
+        if token == MASK {
+            return;
+        }
+        if token.len() < trivet_ipa::TOKEN_CHARS_MIN {
+            self.breaks(format!(
+                "a lookup was answered with the short token {token:?}"
+            ));
+        }
+        if !self.tokens.insert(token.to_owned()) {
+            self.breaks(format!("the token {token} was handed out twice"));
+        }
+    }
+
+    /// The box has restarted with these records. They must be those behind its last
+    /// durable batch, or those of the batch whose commit was cut, wholly.
+    pub(crate) fn restarted(&mut self, records: &Records, durable: &View, tried: Option<&View>) {
+        let whole = tried.is_some_and(|tried| difference(records, tried).is_none());
+        if let Some(lost) = difference(records, durable)
+            && !whole
+        {
+            let tried = tried.and_then(|tried| difference(records, tried));
+            self.breaks(format!(
+                "after a restart {lost}; against the cut batch: {tried:?}"
+            ));
+        }
+        for id in &self.created {
+            let node = id.parse().is_ok_and(|id| records.nodes.contains_key(&id));
+            let port = id.parse().is_ok_and(|id| records.ports.contains_key(&id));
+            if !node && !port {
+                self.broken
+                    .push(format!("the acknowledged record {id} is lost"));
+            }
+        }
+        for (id, revision) in &self.revisions {
+            let found = records.nodes.get(id).map(|node| node.revision);
+            if found.is_none_or(|found| found < *revision) {
+                let sentence = format!("node {id} is at {found:?}, acknowledged was {revision}");
+                self.broken.push(sentence);
+            }
+        }
+        for (id, count) in &self.counts {
+            let node = records.nodes.get(id);
+            let found = node.and_then(|node| node.extra.get("count")?.as_u64());
+            if found.is_none_or(|found| found < *count) {
+                self.broken
+                    .push(format!("node {id} lost its acknowledged count {count}"));
+            }
+        }
+    }
+
+    /// Who believes to hold which address; each may be there once.
+    pub(crate) fn addresses(&mut self, held: &[(MacAddr, Ipv4Addr)]) {
+        let mut holders: BTreeMap<Ipv4Addr, MacAddr> = BTreeMap::new();
+        for (mac, address) in held {
+            if let Some(other) = holders.insert(*address, *mac) {
+                self.breaks(format!("{address} is held by {other} and by {mac}"));
+            }
+        }
+    }
+
+    /// A held address must be in the records of a box that restarts.
+    pub(crate) fn leases(&mut self, held: &[(MacAddr, Ipv4Addr)], records: &Records) {
+        for (mac, address) in held {
+            let found = records.leases.get(mac).map(|lease| lease.address);
+            if found != Some(*address) {
+                self.breaks(format!("{mac} holds {address}, flash says {found:?}"));
+            }
+        }
+    }
+
+    /// A machine boots from its disk while its node is in this state.
+    pub(crate) fn boots_disk(&mut self, machine: usize, active: bool, verified: bool) {
+        if active && !verified {
+            self.breaks(format!(
+                "machine {machine} is active and boots an unverified disk"
+            ));
+        }
+    }
+
+    /// All is over: every node rests, or shows what is wrong.
+    pub(crate) fn ended(&mut self, view: &View, all_active: bool) {
+        for node in view.nodes.values().map(|view| &view.node) {
+            let (name, state) = (node.label(), node.provision_state);
+            let shows = node.last_error.is_some() || node.maintenance;
+            if !state.is_resting() && !shows {
+                let job = node.job.as_ref().map(|job| job.phase);
+                self.breaks(format!(
+                    "{name} neither rests nor shows a fault: {state}, {job:?}"
+                ));
+            }
+            if state.is_resting() && node.job.is_some() {
+                self.breaks(format!("{name} rests in {state} with a job"));
+            }
+            if state.is_failure() && !shows {
+                self.breaks(format!("{name} is in {state} and does not say why"));
+            }
+            if all_active && state != ProvisionState::Active {
+                let why = &node.last_error;
+                self.breaks(format!("no fault happened, but {name} is {state}: {why:?}"));
+            }
+        }
+    }
+}
+
+/// What differs between records and a snapshot, if anything does.
+fn difference(records: &Records, view: &View) -> Option<String> {
+    if records.nodes.len() != view.nodes.len() || records.ports.len() != view.ports.len() {
+        return Some(format!(
+            "there are {} nodes and {} ports instead of {} and {}",
+            records.nodes.len(),
+            records.ports.len(),
+            view.nodes.len(),
+            view.ports.len()
+        ));
+    }
+    let node = view
+        .nodes
+        .iter()
+        .find(|(id, shown)| records.nodes.get(id) != Some(&*shown.node));
+    if let Some((id, shown)) = node {
+        let found = records
+            .nodes
+            .get(id)
+            .map(|node| (node.revision, node.provision_state));
+        let wanted = (shown.node.revision, shown.node.provision_state);
+        return Some(format!("node {id} is {found:?} instead of {wanted:?}"));
+    }
+    let port = view
+        .ports
+        .iter()
+        .find(|(id, shown)| records.ports.get(id) != Some(&**shown));
+    port.map(|(id, _)| format!("port {id} differs"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::*;
+    use crate::wires::Who;
+
+    fn lookup(token: &str) -> (Rc<Exchange>, Vec<u8>) {
+        let exchange = Exchange {
+            number: 1,
+            who: Who::Operator { desk: 0 },
+            peer: Ipv4Addr::LOCALHOST,
+            api: true,
+            method: "GET",
+            path: trivet_ipa::LOOKUP_PATH.to_owned(),
+            query: String::new(),
+            version: Some("1.62"),
+            body: Vec::new(),
+        };
+        let body = serde_json::json!({"config": {"agent_token": token}});
+        (Rc::new(exchange), body.to_string().into_bytes())
+    }
+
+    #[test]
+    fn sees_a_token_that_leaves_twice_but_not_its_mask() {
+        let mut checks = Checks::default();
+        let (token, view) = ("t".repeat(43), View::default());
+        for (text, broken) in [
+            (token.as_str(), 0),
+            (MASK, 0),
+            (MASK, 0),
+            (token.as_str(), 1),
+        ] {
+            let (exchange, body) = lookup(text);
+            checks.answered(&exchange, 200, &body, &view);
+            assert_eq!(checks.broken.len(), broken);
+        }
+    }
+
+    #[test]
+    fn sees_an_address_that_two_hold() {
+        let mut checks = Checks::default();
+        let (one, other) = (MacAddr([1; 6]), MacAddr([2; 6]));
+        checks.addresses(&[(one, [10, 0, 0, 1].into()), (other, [10, 0, 0, 2].into())]);
+        assert!(checks.broken.is_empty());
+        checks.addresses(&[(one, [10, 0, 0, 1].into()), (other, [10, 0, 0, 1].into())]);
+        assert_eq!(checks.broken.len(), 1);
+    }
+
+    #[test]
+    fn sees_a_lease_that_flash_forgot() {
+        let mut checks = Checks::default();
+        checks.leases(
+            &[(MacAddr([1; 6]), [10, 0, 0, 1].into())],
+            &Records::default(),
+        );
+        assert_eq!(checks.broken.len(), 1);
+    }
+
+    #[test]
+    fn sees_an_unverified_boot_only_when_active() {
+        let mut checks = Checks::default();
+        checks.boots_disk(0, false, false);
+        checks.boots_disk(0, true, true);
+        assert!(checks.broken.is_empty());
+        checks.boots_disk(0, true, false);
+        assert_eq!(checks.broken.len(), 1);
+    }
+}

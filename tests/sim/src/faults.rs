@@ -1,0 +1,181 @@
+//! Which faults a seed brings, and when.
+//!
+//! Rates hold for the whole run; incidents happen once, at a moment drawn from the
+//! seed. Every eighth seed has no faults at all: there every node must become active.
+
+use trivet_model::{Seeded, Tick};
+
+/// Incidents happen within this time of the start.
+const INCIDENTS_MS: u64 = 400_000;
+
+/// The most incidents of one seed.
+const INCIDENTS_MAX: u64 = 8;
+
+/// How a BMC lies.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Lie {
+    /// It accepts orders and does nothing; what it says of the power is true.
+    Deaf,
+    /// It accepts orders, does nothing and claims that it did.
+    Claims,
+    /// It switches power but forgets boot devices.
+    Forgets,
+}
+
+/// Something that happens once.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Incident {
+    /// The box loses power between two writes, for a while.
+    BoxCut { off_ms: u64 },
+    /// The box loses power inside its next commit, after so many operations.
+    BoxCutInCommit { operations: u64, off_ms: u64 },
+    /// The box's wall clock steps.
+    ClockStep { by_ms: i64 },
+    /// A BMC answers nothing; without an end, for ever.
+    BmcHangs { machine: usize, for_ms: Option<u64> },
+    /// A BMC lies for a while.
+    BmcLies {
+        machine: usize,
+        lie: Lie,
+        for_ms: u64,
+    },
+    /// The agent's process ends, the machine stays on.
+    AgentDies { machine: usize },
+    /// The machine loses power, and stays off or comes back by itself.
+    PowerLoss { machine: usize, back: bool },
+}
+
+/// The faults of one seed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Faults {
+    /// Per mille of datagrams that are lost.
+    pub(crate) lost: u64,
+    /// Per mille that come twice.
+    pub(crate) doubled: u64,
+    /// Per mille that come late, after others.
+    pub(crate) late: u64,
+    /// Per mille of HTTP requests, and of answers, that are lost.
+    pub(crate) http_lost: u64,
+    /// Per mille that come late.
+    pub(crate) http_late: u64,
+    /// Per mille of images that change on their way.
+    pub(crate) corrupt: u64,
+    /// Per mille of images whose agent dies while it writes.
+    pub(crate) dies_writing: u64,
+    /// Per mille of images whose machine loses power meanwhile.
+    pub(crate) cut_writing: u64,
+    /// Per mille of agents' answers that come twice.
+    pub(crate) answered_twice: u64,
+    /// What happens once, in order of time.
+    pub(crate) incidents: Vec<(Tick, Incident)>,
+}
+
+impl Faults {
+    /// Whether nothing goes wrong.
+    pub(crate) fn are_none(&self) -> bool {
+        self.incidents.is_empty() && self.rates().iter().all(|rate| *rate == 0)
+    }
+
+    fn rates(&self) -> [u64; 9] {
+        [
+            self.lost,
+            self.doubled,
+            self.late,
+            self.http_lost,
+            self.http_late,
+            self.corrupt,
+            self.dies_writing,
+            self.cut_writing,
+            self.answered_twice,
+        ]
+    }
+
+    /// The faults of a seed, in a rack of so many machines.
+    pub(crate) fn of(seed: u64, machines: usize, chance: &mut Seeded) -> Self {
+        if seed.is_multiple_of(8) {
+            return Self::default();
+        }
+        let mut rate = |most: u64| {
+            if chance.chance(500) {
+                chance.below(most)
+            } else {
+                0
+            }
+        };
+        let mut faults = Self {
+            lost: rate(150),
+            doubled: rate(150),
+            late: rate(200),
+            http_lost: rate(80),
+            http_late: rate(100),
+            corrupt: rate(300),
+            dies_writing: rate(300),
+            cut_writing: rate(300),
+            answered_twice: rate(200),
+            incidents: Vec::new(),
+        };
+        for _ in 0..chance.below(INCIDENTS_MAX + 1) {
+            let at = Tick(1000 + chance.below(INCIDENTS_MS));
+            faults.incidents.push((at, incident(machines, chance)));
+        }
+        faults.incidents.sort_by_key(|(at, _)| *at);
+        faults
+    }
+}
+
+fn incident(machines: usize, chance: &mut Seeded) -> Incident {
+    let machine = chance.below(machines as u64) as usize;
+    let for_ms = 1000 + chance.below(60_000);
+    let off_ms = 500 + chance.below(20_000);
+    match chance.below(12) {
+        0 | 1 => Incident::BoxCut { off_ms },
+        2..=5 => Incident::BoxCutInCommit {
+            operations: chance.below(4),
+            off_ms,
+        },
+        6 => Incident::ClockStep {
+            by_ms: i64::try_from(chance.below(20_000_000)).unwrap_or(0) - 10_000_000,
+        },
+        7 => Incident::BmcHangs {
+            machine,
+            for_ms: (!chance.chance(100)).then_some(for_ms),
+        },
+        8 | 9 => Incident::BmcLies {
+            machine,
+            lie: [Lie::Deaf, Lie::Claims, Lie::Forgets][chance.below(3) as usize],
+            for_ms,
+        },
+        10 => Incident::AgentDies { machine },
+        _ => Incident::PowerLoss {
+            machine,
+            back: chance.chance(500),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_eighth_seed_is_quiet_and_most_others_are_not() {
+        let faults = |seed| Faults::of(seed, 3, &mut Seeded::new(seed));
+        assert!((0..20).all(|n| faults(n * 8).are_none()));
+        let loud = (0..400).filter(|seed| !faults(*seed).are_none()).count();
+        assert!(loud > 300, "{loud}");
+    }
+
+    #[test]
+    fn incidents_are_in_order_and_of_every_kind() {
+        let mut kinds = std::collections::BTreeSet::new();
+        for seed in 0..400 {
+            let faults = Faults::of(seed, 3, &mut Seeded::new(seed));
+            assert!(faults.incidents.is_sorted_by_key(|(at, _)| *at));
+            for (_, incident) in faults.incidents {
+                let text = format!("{incident:?}");
+                kinds.insert(text.split(' ').next().unwrap_or_default().to_owned());
+            }
+        }
+        assert_eq!(kinds.len(), 7, "{kinds:?}");
+    }
+}

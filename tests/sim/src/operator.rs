@@ -1,0 +1,240 @@
+//! The operator: takes every node from nothing to active, over the API alone.
+//!
+//! It believes only what a look at the node shows, repeats what was not answered,
+//! and gives a node up after a bounded number of failures.
+
+use serde_json::{Value, json};
+use trivet_model::{Entropy as _, MacAddr, NodeId, PortId, ProvisionState, Seeded, Verb};
+use trivet_rehearsal::{BMC_PASSWORD, BMC_USER};
+
+use crate::boxed::IMAGE;
+use crate::machine::Asks;
+use crate::wires::{Answer, bmc};
+
+/// How often a node may fail before it is left alone.
+const FAILURES_MAX: u32 = 4;
+
+/// Between two looks at a node.
+const LOOK_MS: u64 = 3000;
+
+/// The version the operator speaks.
+const VERSION: &str = "1.90";
+
+/// What was asked last.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Ask {
+    Look,
+    CreateNode,
+    CreatePort,
+    SetImage,
+    SetExtra(u64),
+    Verb(Verb),
+    EndMaintenance,
+}
+
+/// How a node's story ended for the operator.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum End {
+    Active,
+    GivenUp,
+}
+
+/// One node on the operator's desk.
+pub(crate) struct Desk {
+    pub(crate) node: NodeId,
+    pub(crate) end: Option<End>,
+    port: PortId,
+    machine: usize,
+    mac: MacAddr,
+    asked: Ask,
+    next: Ask,
+    has_port: bool,
+    inspected: bool,
+    extra: u64,
+    failures: u32,
+    /// Verbs still to be tried once active, to go round again.
+    more: Vec<Verb>,
+    /// The operator aborts the next wait it sees.
+    aborts: bool,
+}
+
+impl Desk {
+    pub(crate) fn new(machine: usize, mac: MacAddr, chance: &mut Seeded) -> Self {
+        let more = match chance.below(6) {
+            0 => vec![Verb::Rebuild],
+            1 => vec![Verb::Deleted],
+            _ => Vec::new(),
+        };
+        Self {
+            node: NodeId::random(chance),
+            port: PortId::random(chance),
+            machine,
+            mac,
+            asked: Ask::Look,
+            next: Ask::CreateNode,
+            has_port: false,
+            inspected: false,
+            extra: chance.number() % 3,
+            failures: 0,
+            end: None,
+            more,
+            aborts: chance.chance(100),
+        }
+    }
+
+    /// Whether it goes the plain way: nothing is aborted.
+    pub(crate) fn is_plain(&self) -> bool {
+        !self.aborts
+    }
+
+    /// The next request.
+    pub(crate) fn asks(&mut self) -> Asks {
+        self.asked = self.next;
+        let node = format!("/v1/nodes/{}", self.node);
+        let (method, path, body) = match self.asked {
+            Ask::Look => ("GET", node, Value::Null),
+            Ask::CreateNode => ("POST", "/v1/nodes".to_owned(), self.node_body()),
+            Ask::CreatePort => {
+                let body = json!({
+                    "uuid": self.port.to_string(), "node_uuid": self.node.to_string(),
+                    "address": self.mac.to_string(),
+                });
+                ("POST", "/v1/ports".to_owned(), body)
+            }
+            Ask::SetImage => {
+                let value = json!({ "image_source": IMAGE });
+                let op = json!([{"op": "add", "path": "/instance_info", "value": value}]);
+                ("PATCH", node, op)
+            }
+            Ask::SetExtra(count) => {
+                let op = json!([{"op": "add", "path": "/extra/count", "value": count}]);
+                ("PATCH", node, op)
+            }
+            Ask::Verb(verb) => {
+                let body = json!({ "target": verb.as_str() });
+                ("PUT", format!("{node}/states/provision"), body)
+            }
+            Ask::EndMaintenance => ("DELETE", format!("{node}/maintenance"), Value::Null),
+        };
+        let query = match self.asked {
+            Ask::Look => {
+                "fields=provision_state,last_error,maintenance,inspection_finished_at,\
+                 instance_info,extra"
+            }
+            _ => "",
+        };
+        let body = if body.is_null() {
+            Vec::new()
+        } else {
+            body.to_string().into_bytes()
+        };
+        Asks {
+            method,
+            path,
+            query: query.to_owned(),
+            version: Some(VERSION),
+            body,
+        }
+    }
+
+    fn node_body(&self) -> Value {
+        json!({
+            "uuid": self.node.to_string(),
+            "name": format!("node-{}", self.machine),
+            "driver": "ipmi",
+            "driver_info": {
+                "ipmi_address": bmc(self.machine).to_string(),
+                "ipmi_username": BMC_USER, "ipmi_password": BMC_PASSWORD,
+            },
+        })
+    }
+
+    /// Hears an answer; after how long it acts next, unless the story has ended.
+    pub(crate) fn hears(&mut self, answer: Answer) -> Option<u64> {
+        let status = answer.as_ref().map(|(status, _)| *status);
+        let asked = self.asked;
+        self.next = Ask::Look;
+        match (asked, status) {
+            // Repeating is safe: what is there already is answered with a conflict.
+            (Ask::CreateNode | Ask::CreatePort, None | Some(503)) => self.next = asked,
+            (Ask::CreateNode, Some(201 | 409)) => self.next = Ask::CreatePort,
+            (Ask::CreatePort, Some(201 | 409)) => self.has_port = true,
+            (Ask::Look, Some(404)) => self.next = Ask::CreateNode,
+            (Ask::Look, Some(200)) => {
+                let body = answer.map(|(_, body)| body).unwrap_or_default();
+                let node = serde_json::from_slice(&body).unwrap_or_default();
+                return self.sees(&node);
+            }
+            _ => {}
+        }
+        Some(if self.next == Ask::Look { LOOK_MS } else { 200 })
+    }
+
+    /// Decides from what a look showed.
+    fn sees(&mut self, node: &Value) -> Option<u64> {
+        let state = node["provision_state"].as_str().unwrap_or_default();
+        let Ok(state) = state.parse::<ProvisionState>() else {
+            return Some(LOOK_MS);
+        };
+        if !self.has_port {
+            self.next = Ask::CreatePort;
+            return Some(100);
+        }
+        let failed = state.is_failure()
+            || (state == ProvisionState::Enroll && !node["last_error"].is_null());
+        if failed {
+            self.failures += 1;
+            if self.failures > FAILURES_MAX {
+                self.end = Some(End::GivenUp);
+                return None;
+            }
+        }
+        if node["maintenance"] == json!(true) {
+            self.next = Ask::EndMaintenance;
+            return Some(100);
+        }
+        if self.extra > 0 && !state.is_resting() && node["extra"]["count"] != json!(self.extra) {
+            self.next = Ask::SetExtra(self.extra);
+            return Some(100);
+        }
+        if self.aborts && state.is_waiting() {
+            self.aborts = false;
+            self.next = Ask::Verb(Verb::Abort);
+            return Some(100);
+        }
+        self.moves_on(state, node)
+    }
+
+    fn moves_on(&mut self, state: ProvisionState, node: &Value) -> Option<u64> {
+        let verb = match state {
+            ProvisionState::Enroll | ProvisionState::CleanFail => Verb::Manage,
+            ProvisionState::Manageable => {
+                self.inspected |= !node["inspection_finished_at"].is_null();
+                if self.inspected {
+                    Verb::Provide
+                } else {
+                    Verb::Inspect
+                }
+            }
+            ProvisionState::InspectFail => Verb::Inspect,
+            ProvisionState::Available | ProvisionState::DeployFail => {
+                if node["instance_info"]["image_source"].is_null() {
+                    self.next = Ask::SetImage;
+                    return Some(100);
+                }
+                Verb::Active
+            }
+            ProvisionState::Error => Verb::Deleted,
+            ProvisionState::Active => {
+                let Some(verb) = self.more.pop() else {
+                    self.end = Some(End::Active);
+                    return None;
+                };
+                verb
+            }
+            _ => return Some(LOOK_MS),
+        };
+        self.next = Ask::Verb(verb);
+        Some(100)
+    }
+}

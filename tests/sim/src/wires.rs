@@ -1,0 +1,205 @@
+//! What is on its way: datagrams, HTTP exchanges, and the queue of all events.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::rc::Rc;
+
+use trivet_model::{NodeId, Tick};
+use trivet_rack::Call;
+
+use crate::faults::Incident;
+
+/// The box's address on the machines' network.
+pub(crate) const BOX: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+
+/// Where the API and the boot files are.
+pub(crate) const API_URL: &str = "http://10.0.0.1:6385";
+pub(crate) const HTTP_URL: &str = "http://10.0.0.1:8080";
+
+/// The TFTP port (RFC 1350).
+pub(crate) const TFTP_PORT: u16 = 69;
+
+/// How long a client of ours waits for an HTTP answer.
+pub(crate) const HTTP_TIMEOUT_MS: u64 = 8000;
+
+/// The relay in front of a machine or stranger.
+pub(crate) fn relay(index: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, 200 + index as u8)
+}
+
+/// Whose relay this is.
+pub(crate) fn of_relay(address: Ipv4Addr) -> Option<usize> {
+    address.octets()[3].checked_sub(200).map(usize::from)
+}
+
+/// Where a machine's BMC listens.
+pub(crate) fn bmc(index: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 1, 0, 10 + index as u8)
+}
+
+/// Whose BMC this is.
+pub(crate) fn of_bmc(address: Ipv4Addr) -> Option<usize> {
+    address.octets()[3].checked_sub(10).map(usize::from)
+}
+
+/// Who waits for an HTTP answer, and for what.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Who {
+    /// Firmware fetches a file.
+    Firmware { machine: usize, life: u64 },
+    /// An agent asked the API.
+    Agent {
+        machine: usize,
+        life: u64,
+        asked: Asked,
+    },
+    /// An agent fetches an image for this command.
+    Image {
+        machine: usize,
+        life: u64,
+        command: String,
+    },
+    /// The operator, about the node of this number.
+    Operator { desk: usize },
+}
+
+/// What an agent asked.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Asked {
+    Inspection,
+    Lookup,
+    Heartbeat,
+}
+
+/// One HTTP request.
+#[derive(Clone, Debug)]
+pub(crate) struct Exchange {
+    pub(crate) number: u64,
+    pub(crate) who: Who,
+    pub(crate) peer: Ipv4Addr,
+    /// Which door of the box: the API, or boot files.
+    pub(crate) api: bool,
+    pub(crate) method: &'static str,
+    pub(crate) path: String,
+    pub(crate) query: String,
+    pub(crate) version: Option<&'static str>,
+    pub(crate) body: Vec<u8>,
+}
+
+/// Status and body, or nothing where no answer came.
+pub(crate) type Answer = Option<(u16, Vec<u8>)>;
+
+/// A call to an agent, on its way there or held by it.
+#[derive(Clone, Debug)]
+pub(crate) struct AgentCall {
+    /// Which life of the box asks.
+    pub(crate) life: u64,
+    pub(crate) node: NodeId,
+    pub(crate) call: u64,
+}
+
+/// Something that happens at a moment.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// The box's power comes back.
+    BoxStart,
+    /// The box works off what has come.
+    BoxTurn { life: u64 },
+    /// Something of the box is due.
+    BoxTick { life: u64 },
+    /// A DHCP frame reaches the box.
+    BoxDhcp { from: usize, bytes: Vec<u8> },
+    /// A datagram of a BMC reaches the box.
+    BoxBmc { from: usize, bytes: Vec<u8> },
+    /// A TFTP datagram reaches the box.
+    BoxTftp {
+        peer: SocketAddrV4,
+        port: u16,
+        bytes: Vec<u8>,
+    },
+    /// An HTTP request reaches the box.
+    BoxHttp(Rc<Exchange>),
+    /// An agent's answer reaches the box, or the call has failed.
+    BoxAnswered {
+        to: AgentCall,
+        result: Result<(u16, Vec<u8>), String>,
+    },
+    /// A DHCP frame reaches a machine or stranger.
+    Dhcp { to: usize, bytes: Vec<u8> },
+    /// A datagram reaches a BMC.
+    Bmc { to: usize, bytes: Vec<u8> },
+    /// A TFTP datagram reaches a machine.
+    Tftp {
+        peer: SocketAddrV4,
+        from: SocketAddrV4,
+        bytes: Vec<u8>,
+    },
+    /// An HTTP client hears, or has waited long enough.
+    Http { exchange: u64, answer: Answer },
+    /// A call reaches an agent.
+    Called {
+        url: String,
+        to: AgentCall,
+        request: Call,
+    },
+    /// Something of a machine or stranger is due.
+    Tick { machine: usize },
+    /// An agent's work is done.
+    WorkDone {
+        machine: usize,
+        life: u64,
+        command: String,
+    },
+    /// The operator looks at a node.
+    Desk { desk: usize },
+    /// Something goes wrong.
+    Incident(Incident),
+    /// A BMC is well again.
+    BmcWell { machine: usize },
+}
+
+/// All that is still to happen, in order of time and then of queueing.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    events: BTreeMap<(Tick, u64), Event>,
+    number: u64,
+}
+
+impl Queue {
+    pub(crate) fn push(&mut self, at: Tick, event: Event) {
+        self.number += 1;
+        self.events.insert((at, self.number), event);
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<(Tick, Event)> {
+        self.events.pop_first().map(|((at, _), event)| (at, event))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_of_one_moment_come_in_order_of_queueing() {
+        let mut queue = Queue::default();
+        queue.push(Tick(5), Event::Desk { desk: 1 });
+        queue.push(Tick(4), Event::Desk { desk: 2 });
+        queue.push(Tick(5), Event::Desk { desk: 3 });
+        let order: Vec<_> = std::iter::from_fn(|| queue.pop())
+            .map(|(at, event)| match event {
+                Event::Desk { desk } => (at.0, desk),
+                _ => unreachable!(),
+            })
+            .collect();
+        assert_eq!(order, [(4, 2), (5, 1), (5, 3)]);
+    }
+
+    #[test]
+    fn addresses_lead_back_to_their_machine() {
+        for index in [0, 6] {
+            assert_eq!(of_relay(relay(index)), Some(index));
+            assert_eq!(of_bmc(bmc(index)), Some(index));
+        }
+    }
+}

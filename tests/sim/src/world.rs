@@ -1,0 +1,814 @@
+//! The world: one thread, one queue of events, one seed.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::rc::Rc;
+
+use trivet_ipa::AGENT_PORT;
+use trivet_model::{MacAddr, ProvisionState, Seeded, Tick, UnixMs};
+use trivet_rack::{Destination, Input};
+
+use crate::boxed::{Boxed, Died, Sent};
+use crate::checks::Checks;
+use crate::doors::content;
+use crate::faults::{Faults, Incident};
+use crate::lodger::Lodger;
+use crate::machine::{Disk, Effect, Machine, WRITE_MS, sha256};
+use crate::operator::{Desk, End};
+use crate::trace::{Trace, mark};
+use crate::wires::{
+    AgentCall, Answer, Event, Exchange, HTTP_TIMEOUT_MS, Queue, Who, of_bmc, of_relay, relay,
+};
+
+/// No seed runs longer than this.
+const TIME_MS_MAX: u64 = 6 * 3600 * 1000;
+
+/// 2026-11-16, when the world began.
+const WALL_MS: u64 = 1_794_796_610_746;
+
+/// How long the box thinks about a batch, at most.
+const BATCH_MS: u64 = 4;
+
+/// A machine on the wire that is nobody's node.
+struct Stranger {
+    mac: MacAddr,
+    lodger: Lodger,
+    armed: Option<Tick>,
+}
+
+/// Everything there is.
+pub(crate) struct World {
+    pub(crate) now: Tick,
+    pub(crate) trace: Trace,
+    pub(crate) checks: Checks,
+    pub(crate) faults: Faults,
+    pub(crate) boxed: Boxed,
+    pub(crate) machines: Vec<Machine>,
+    pub(crate) desks: Vec<Desk>,
+    strangers: Vec<Stranger>,
+    queue: Queue,
+    chance: Seeded,
+    wall_offset_ms: i64,
+    exchanges: BTreeMap<u64, Rc<Exchange>>,
+    exchange_number: u64,
+    turn_due: bool,
+    box_armed: Option<Tick>,
+    off_ms: u64,
+    image: [u8; 32],
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, keep_text: bool) -> Self {
+        let mut chance = Seeded::new(seed);
+        let count = 2 + chance.below(4) as usize;
+        let faults = Faults::of(seed, count, &mut chance);
+        let image = content(Path::new("/images/disk.raw")).unwrap_or_default();
+        let strangers = if faults.are_none() {
+            0
+        } else {
+            chance.below(3) as usize
+        };
+        let lease_s = 60 + chance.below(400) as u32;
+        let addresses = (count + strangers + 1) as u8;
+        let machines: Vec<_> = (0..count)
+            .map(|at| Machine::new(at, seed ^ at as u64))
+            .collect();
+        let desks = machines
+            .iter()
+            .map(|machine| Desk::new(machine.index, machine.hardware.mac, &mut chance))
+            .collect();
+        let mut world = Self {
+            now: Tick(0),
+            trace: Trace::new(keep_text),
+            checks: Checks::default(),
+            boxed: Boxed::new(seed, addresses, lease_s, &image),
+            machines,
+            desks,
+            strangers: Vec::new(),
+            queue: Queue::default(),
+            chance,
+            wall_offset_ms: 0,
+            exchanges: BTreeMap::new(),
+            exchange_number: 0,
+            turn_due: false,
+            box_armed: None,
+            off_ms: 1000,
+            image: sha256(&image),
+            faults,
+        };
+        world.begins(strangers);
+        world
+    }
+
+    fn begins(&mut self, strangers: usize) {
+        self.queue.push(Tick(0), Event::BoxStart);
+        for desk in 0..self.desks.len() {
+            let at = Tick(100 + self.chance.below(3000));
+            self.queue.push(at, Event::Desk { desk });
+        }
+        for at in 0..strangers {
+            let index = self.machines.len() + at;
+            let mac = MacAddr([0x52, 0x54, 0, 0x99, 0, index as u8]);
+            let start = Tick(self.chance.below(60_000));
+            let lodger = Lodger::start(start, mac, None, relay(index));
+            self.strangers.push(Stranger {
+                mac,
+                lodger,
+                armed: Some(start),
+            });
+            self.queue.push(start, Event::Tick { machine: index });
+        }
+        for (at, incident) in self.faults.incidents.clone() {
+            self.queue.push(at, Event::Incident(incident));
+        }
+    }
+
+    /// Runs to the end; false if time ran out.
+    pub(crate) fn run(&mut self) -> bool {
+        while let Some((at, event)) = self.queue.pop() {
+            self.now = at;
+            if at.0 > TIME_MS_MAX {
+                return false;
+            }
+            self.show(&event);
+            self.happens(event);
+            self.arm_box();
+            if !self.checks.broken.is_empty() || self.is_over() {
+                break;
+            }
+        }
+        true
+    }
+
+    /// Every story has ended and the box rests.
+    fn is_over(&self) -> bool {
+        self.boxed.on.is_some()
+            && self.desks.iter().all(|desk| desk.end.is_some())
+            && self
+                .boxed
+                .durable
+                .nodes
+                .values()
+                .all(|view| view.node.job.is_none())
+            && self.machines.iter().all(|machine| !machine.is_starting())
+    }
+
+    /// Ends the box once more, to see that nothing is lost, and judges the nodes.
+    pub(crate) fn judge(&mut self) {
+        self.boxed.cut();
+        self.boxed.attempted = None;
+        self.starts();
+        let plain = self.faults.are_none() && self.desks.iter().all(Desk::is_plain);
+        let view = self.boxed.durable.clone();
+        self.checks.ended(&view, plain);
+        if plain {
+            for machine in &self.machines {
+                let verified = machine.disk == Disk::Image(self.image);
+                if !verified || !machine.runs_system() {
+                    let sentence = format!("machine {} does not run its image", machine.index);
+                    self.checks.broken.push(sentence);
+                }
+            }
+        }
+    }
+
+    /// How many nodes the operator brought to the end.
+    pub(crate) fn active(&self) -> usize {
+        self.desks
+            .iter()
+            .filter(|desk| desk.end == Some(End::Active))
+            .count()
+    }
+
+    pub(crate) fn wall(&self) -> UnixMs {
+        UnixMs((WALL_MS + self.now.0).saturating_add_signed(self.wall_offset_ms))
+    }
+
+    fn show(&mut self, event: &Event) {
+        let (now, trace) = (self.now, &mut self.trace);
+        match event {
+            Event::BoxDhcp { from, bytes } => {
+                trace.line(now, format_args!("box< dhcp {from} {:08x}", mark(bytes)));
+            }
+            Event::BoxBmc { from, bytes } => {
+                trace.line(now, format_args!("box< bmc {from} {:08x}", mark(bytes)));
+            }
+            Event::BoxTftp { peer, port, bytes } => {
+                trace.line(
+                    now,
+                    format_args!("box< tftp {peer} :{port} {:08x}", mark(bytes)),
+                );
+            }
+            Event::BoxHttp(exchange) => trace.line(
+                now,
+                format_args!(
+                    "box< {} {} {:?}",
+                    exchange.method, exchange.path, exchange.who
+                ),
+            ),
+            Event::BoxAnswered { to, result } => {
+                let short = result.as_ref().map(|(status, body)| (*status, mark(body)));
+                trace.line(now, format_args!("box< agent call {} {short:?}", to.call));
+            }
+            Event::Dhcp { to, bytes } => {
+                trace.line(now, format_args!("{to}< dhcp {:08x}", mark(bytes)));
+            }
+            Event::Bmc { to, bytes } => {
+                trace.line(now, format_args!("{to}< bmc {:08x}", mark(bytes)));
+            }
+            Event::Tftp { peer, from, bytes } => {
+                trace.line(now, format_args!("{peer}< tftp {from} {:08x}", mark(bytes)));
+            }
+            Event::Http { exchange, answer } => {
+                let Some(exchange) = self.exchanges.get(exchange) else {
+                    return;
+                };
+                let short = answer.as_ref().map(|(status, body)| (*status, mark(body)));
+                let refused = answer.as_ref().filter(|(status, _)| *status >= 400);
+                let why = refused.map(|(_, body)| String::from_utf8_lossy(body));
+                let why = why.unwrap_or_default();
+                trace.line(now, format_args!("{:?}< {short:?} {why}", exchange.who));
+            }
+            Event::Called { url, to, request } => {
+                trace.line(now, format_args!("{url}< call {} {request:?}", to.call));
+            }
+            other => trace.line(now, format_args!("{other:?}")),
+        }
+    }
+
+    fn happens(&mut self, event: Event) {
+        let now = self.now;
+        match event {
+            Event::BoxStart => self.starts(),
+            Event::BoxTurn { life } if life == self.boxed.life => self.box_turn(),
+            Event::BoxTick { life } if life == self.boxed.life => self.box_tick(),
+            Event::BoxTurn { .. } | Event::BoxTick { .. } => {}
+            Event::BoxDhcp { from, bytes } => {
+                let source = std::net::SocketAddrV4::new(relay(from), 67);
+                self.tell(Input::Dhcp {
+                    local: crate::wires::BOX,
+                    source,
+                    bytes,
+                });
+            }
+            Event::BoxBmc { from, bytes } => {
+                let from = SocketAddr::from((crate::wires::bmc(from), 623));
+                self.tell(Input::Bmc { from, bytes });
+            }
+            Event::BoxTftp { peer, port, bytes } => {
+                let mut out = Vec::new();
+                if let Some(on) = &mut self.boxed.on {
+                    on.tftp(now, peer, port, &bytes, &mut out);
+                }
+                self.carry_all(out);
+            }
+            Event::BoxHttp(exchange) => self.box_http(exchange),
+            Event::BoxAnswered { to, result } => {
+                if to.life == self.boxed.life {
+                    let (node, call) = (to.node, to.call);
+                    self.tell(Input::AgentAnswered { node, call, result });
+                }
+            }
+            Event::Http { exchange, answer } => self.hears(exchange, answer),
+            Event::Called { url, to, request } => self.called(&url, to, &request),
+            Event::Desk { desk } => self.desk_asks(desk),
+            Event::Incident(incident) => self.goes_wrong(incident),
+            Event::BmcWell { machine } => {
+                let restarted = self.chance.chance(500);
+                self.machines[machine].bmc_well(restarted);
+            }
+            other => self.machine_hears(other),
+        }
+    }
+
+    fn machine_hears(&mut self, event: Event) {
+        let (now, mut out) = (self.now, Vec::new());
+        let index = match event {
+            Event::Dhcp { to, bytes } => {
+                match self.machines.get_mut(to) {
+                    Some(machine) => machine.dhcp(now, &bytes, &mut out),
+                    None => self.stranger(to, |lodger| lodger.datagram(now, &bytes)),
+                }
+                to
+            }
+            Event::Bmc { to, bytes } => {
+                self.machines[to].bmc_datagram(now, &bytes, &mut out);
+                to
+            }
+            Event::Tftp { peer, from, bytes } => {
+                let to = self.holder(*peer.ip());
+                let Some(to) = to else { return };
+                self.machines[to].tftp(now, peer, from, &bytes, &mut out);
+                to
+            }
+            Event::Tick { machine: to } => {
+                match self.machines.get_mut(to) {
+                    // A later arming replaced this tick.
+                    Some(machine) if machine.armed != Some(now) => return,
+                    Some(machine) => {
+                        machine.armed = None;
+                        machine.tick(now, &mut out);
+                    }
+                    None => self.stranger(to, |lodger| lodger.tick(now)),
+                }
+                to
+            }
+            Event::WorkDone {
+                machine: to,
+                life,
+                command,
+            } => {
+                self.machines[to].work_done(now, life, &command, &mut out);
+                to
+            }
+            _ => return,
+        };
+        self.follow(index, out);
+    }
+
+    fn stranger(&mut self, index: usize, act: impl FnOnce(&mut Lodger)) {
+        let now = self.now;
+        let Some(stranger) = self.strangers.get_mut(index - self.machines.len()) else {
+            return;
+        };
+        let before = stranger.lodger.holds(now);
+        stranger.armed = stranger.armed.filter(|at| *at > now);
+        act(&mut stranger.lodger);
+        let sent = stranger.lodger.transmit();
+        let deadline = stranger.lodger.deadline();
+        if let Some(at) = deadline
+            && stranger.armed.is_none_or(|armed| at < armed)
+        {
+            stranger.armed = Some(at.max(now));
+            self.queue.push(at.max(now), Event::Tick { machine: index });
+        }
+        let holds = stranger.lodger.holds(now);
+        if let Some(bytes) = sent {
+            self.datagram(|bytes| Event::BoxDhcp { from: index, bytes }, bytes);
+        }
+        if holds.is_some() && holds != before {
+            self.check_addresses();
+        }
+    }
+
+    /// The machine that has this address.
+    fn holder(&self, address: Ipv4Addr) -> Option<usize> {
+        let now = self.now;
+        self.machines
+            .iter()
+            .position(|machine| machine.holds(now) == Some(address))
+    }
+
+    fn held(&self) -> Vec<(MacAddr, Ipv4Addr)> {
+        let now = self.now;
+        let machines = self
+            .machines
+            .iter()
+            .map(|one| (one.hardware.mac, one.holds(now)));
+        let strangers = self
+            .strangers
+            .iter()
+            .map(|one| (one.mac, one.lodger.holds(now)));
+        machines
+            .chain(strangers)
+            .filter_map(|(mac, address)| Some((mac, address?)))
+            .collect()
+    }
+
+    fn check_addresses(&mut self) {
+        let held = self.held();
+        self.checks.addresses(&held);
+    }
+
+    // The box.
+
+    fn starts(&mut self) {
+        match self.boxed.start(self.now) {
+            Ok(records) => {
+                let (durable, tried) = (&self.boxed.durable, self.boxed.attempted.as_ref());
+                self.checks.restarted(&records, durable, tried);
+                let held = self.held();
+                self.checks.leases(&held, &records);
+                self.boxed.attempted = None;
+                self.turn_due = false;
+                self.box_armed = None;
+                self.box_turn();
+            }
+            Err(sentence) => self.checks.broken.push(sentence),
+        }
+    }
+
+    fn tell(&mut self, input: Input) {
+        if let Some(on) = &mut self.boxed.on {
+            on.put(input);
+        }
+    }
+
+    fn box_turn(&mut self) {
+        self.turn_due = false;
+        let mut out = Vec::new();
+        match self.boxed.turn(self.now, self.wall(), &mut out) {
+            Ok(()) => {}
+            Err(Died::InCommit) => {
+                self.trace
+                    .line(self.now, format_args!("box lost power inside a commit"));
+                self.queue
+                    .push(self.now.after_ms(self.off_ms), Event::BoxStart);
+            }
+            Err(Died::Refused(why)) => {
+                self.checks
+                    .broken
+                    .push(format!("the store refused a batch: {why}"));
+            }
+        }
+        self.carry_all(out);
+    }
+
+    fn box_tick(&mut self) {
+        if self.box_armed != Some(self.now) {
+            return;
+        }
+        self.box_armed = None;
+        let (now, mut out) = (self.now, Vec::new());
+        let Some(on) = &mut self.boxed.on else { return };
+        on.tick(now, &mut out);
+        let due = on.is_due(now);
+        self.carry_all(out);
+        if due {
+            self.box_turn();
+        }
+    }
+
+    fn box_http(&mut self, exchange: Rc<Exchange>) {
+        let (number, mut out) = (exchange.number, Vec::new());
+        if self.boxed.http(self.now, self.wall(), exchange, &mut out) {
+            self.carry_all(out);
+        } else {
+            // Nobody listens: the connection is refused at once.
+            self.queue.push(
+                self.now.after_ms(1),
+                Event::Http {
+                    exchange: number,
+                    answer: None,
+                },
+            );
+        }
+    }
+
+    /// Sees to it that the box acts on what has come and on what is due.
+    fn arm_box(&mut self) {
+        let Some(on) = &self.boxed.on else { return };
+        let life = self.boxed.life;
+        if on.has_work() && !self.turn_due {
+            self.turn_due = true;
+            let at = self.now.after_ms(self.chance.below(BATCH_MS));
+            self.queue.push(at, Event::BoxTurn { life });
+        }
+        if let Some(at) = on.deadline()
+            && self.box_armed.is_none_or(|armed| at < armed)
+        {
+            let at = at.max(self.now);
+            self.box_armed = Some(at);
+            self.queue.push(at, Event::BoxTick { life });
+        }
+    }
+
+    fn carry_all(&mut self, out: Vec<Sent>) {
+        for sent in out {
+            self.carry(sent);
+        }
+    }
+
+    fn carry(&mut self, sent: Sent) {
+        match sent {
+            Sent::Dhcp { to, bytes } => {
+                let to = match to {
+                    Destination::Relay(address) => of_relay(*address.ip()),
+                    Destination::Renewing(address) => self.holder(address),
+                    Destination::Client { mac, .. } => {
+                        self.machines.iter().position(|one| one.hardware.mac == mac)
+                    }
+                };
+                if let Some(to) = to {
+                    self.datagram(|bytes| Event::Dhcp { to, bytes }, bytes);
+                }
+            }
+            Sent::Bmc {
+                to: SocketAddr::V4(to),
+                bytes,
+            } => {
+                let known = of_bmc(*to.ip()).filter(|index| *index < self.machines.len());
+                if let Some(to) = known {
+                    self.datagram(|bytes| Event::Bmc { to, bytes }, bytes);
+                }
+            }
+            Sent::Bmc { .. } => {}
+            Sent::Tftp { to, from, bytes } => {
+                self.datagram(
+                    |bytes| Event::Tftp {
+                        peer: to,
+                        from,
+                        bytes,
+                    },
+                    bytes,
+                );
+            }
+            Sent::Http {
+                exchange,
+                status,
+                body,
+            } => self.answers(&exchange, status, body),
+            Sent::Call {
+                node,
+                call,
+                url,
+                request,
+            } => {
+                let to = AgentCall {
+                    life: self.boxed.life,
+                    node,
+                    call,
+                };
+                // The daemon gives a call up after its time-out.
+                let result = Err(format!("no answer within {} ms", request.timeout_ms));
+                let late = self.now.after_ms(request.timeout_ms);
+                self.queue.push(
+                    late,
+                    Event::BoxAnswered {
+                        to: to.clone(),
+                        result,
+                    },
+                );
+                if let Some(after_ms) = self.http_way() {
+                    let at = self.now.after_ms(after_ms);
+                    self.queue.push(at, Event::Called { url, to, request });
+                }
+            }
+            Sent::Note(text) => self.trace.line(self.now, format_args!("note {text}")),
+        }
+    }
+
+    fn answers(&mut self, exchange: &Rc<Exchange>, status: u16, mut body: Vec<u8>) {
+        self.checks
+            .answered(exchange, status, &body, &self.boxed.durable);
+        if matches!(exchange.who, Who::Image { .. })
+            && self.chance.chance(self.faults.corrupt)
+            && let Some(byte) = body.last_mut()
+        {
+            *byte ^= 1;
+        }
+        if let Some(after_ms) = self.http_way() {
+            let at = self.now.after_ms(after_ms);
+            let answer = Some((status, body));
+            self.queue.push(
+                at,
+                Event::Http {
+                    exchange: exchange.number,
+                    answer,
+                },
+            );
+        }
+    }
+
+    // The wires.
+
+    fn datagram(&mut self, event: impl Fn(Vec<u8>) -> Event, bytes: Vec<u8>) {
+        let mut copies = u64::from(!self.chance.chance(self.faults.lost));
+        copies += copies * u64::from(self.chance.chance(self.faults.doubled));
+        for _ in 0..copies {
+            let mut after_ms = 1;
+            if self.chance.chance(self.faults.late) {
+                after_ms += self.chance.below(3000);
+            }
+            self.queue
+                .push(self.now.after_ms(after_ms), event(bytes.clone()));
+        }
+    }
+
+    /// How long an HTTP message takes; none if it is lost.
+    fn http_way(&mut self) -> Option<u64> {
+        if self.chance.chance(self.faults.http_lost) {
+            return None;
+        }
+        let late = self.chance.chance(self.faults.http_late);
+        Some(2 + self.chance.below(8) + if late { self.chance.below(6000) } else { 0 })
+    }
+
+    pub(crate) fn asks(&mut self, who: Who, peer: Ipv4Addr, api: bool, asks: crate::machine::Asks) {
+        self.exchange_number += 1;
+        let number = self.exchange_number;
+        let exchange = Rc::new(Exchange {
+            number,
+            who,
+            peer,
+            api,
+            method: asks.method,
+            path: asks.path,
+            query: asks.query,
+            version: asks.version,
+            body: asks.body,
+        });
+        self.exchanges.insert(number, Rc::clone(&exchange));
+        let late = self.now.after_ms(HTTP_TIMEOUT_MS);
+        self.queue.push(
+            late,
+            Event::Http {
+                exchange: number,
+                answer: None,
+            },
+        );
+        if let Some(after_ms) = self.http_way() {
+            self.queue
+                .push(self.now.after_ms(after_ms), Event::BoxHttp(exchange));
+        }
+    }
+
+    fn hears(&mut self, exchange: u64, answer: Answer) {
+        // Only the first of answer and time-out counts.
+        let Some(exchange) = self.exchanges.remove(&exchange) else {
+            return;
+        };
+        let mut out = Vec::new();
+        let machine = match exchange.who.clone() {
+            Who::Operator { desk } => {
+                if let Some(after_ms) = self.desks[desk].hears(answer) {
+                    self.queue
+                        .push(self.now.after_ms(after_ms), Event::Desk { desk });
+                }
+                return;
+            }
+            Who::Firmware { machine, .. }
+            | Who::Agent { machine, .. }
+            | Who::Image { machine, .. } => machine,
+        };
+        self.machines[machine].http(self.now, exchange.who.clone(), answer, &mut out);
+        self.follow(machine, out);
+    }
+
+    fn desk_asks(&mut self, desk: usize) {
+        let asks = self.desks[desk].asks();
+        self.asks(
+            Who::Operator { desk },
+            Ipv4Addr::new(10, 2, 0, 1),
+            true,
+            asks,
+        );
+    }
+
+    fn called(&mut self, url: &str, to: AgentCall, request: &trivet_rack::Call) {
+        let host = url
+            .trim_start_matches("http://")
+            .split(':')
+            .next()
+            .unwrap_or_default();
+        let holder = host.parse().ok().and_then(|address| self.holder(address));
+        let Some(machine) = holder.filter(|_| url.ends_with(&AGENT_PORT.to_string())) else {
+            // No machine has that address: the time-out will tell.
+            return;
+        };
+        let mut out = Vec::new();
+        self.machines[machine].called(self.now, to, request, &mut out);
+        self.follow(machine, out);
+    }
+
+    /// Carries out what a machine wants.
+    fn follow(&mut self, index: usize, out: Vec<Effect>) {
+        for effect in out {
+            self.effect(index, effect);
+        }
+        let Some(machine) = self.machines.get_mut(index) else {
+            return;
+        };
+        if let Some(at) = machine.deadline()
+            && machine.armed.is_none_or(|armed| at < armed)
+        {
+            machine.armed = Some(at.max(self.now));
+            self.queue
+                .push(at.max(self.now), Event::Tick { machine: index });
+        }
+    }
+
+    fn effect(&mut self, index: usize, effect: Effect) {
+        match effect {
+            Effect::Dhcp(bytes) => {
+                self.datagram(|bytes| Event::BoxDhcp { from: index, bytes }, bytes);
+            }
+            Effect::Bmc(bytes) => {
+                self.datagram(|bytes| Event::BoxBmc { from: index, bytes }, bytes);
+            }
+            Effect::Tftp { peer, to, bytes } => {
+                let port = to.port();
+                self.datagram(|bytes| Event::BoxTftp { peer, port, bytes }, bytes);
+            }
+            Effect::Http {
+                who,
+                peer,
+                api,
+                asks,
+            } => self.asks(who, peer, api, asks),
+            Effect::Answer { to, result } => {
+                let copies = 1 + u64::from(self.chance.chance(self.faults.answered_twice));
+                for _ in 0..copies {
+                    if let Some(after_ms) = self.http_way() {
+                        let at = self.now.after_ms(after_ms);
+                        let (to, result) = (to.clone(), result.clone());
+                        self.queue.push(at, Event::BoxAnswered { to, result });
+                    }
+                }
+            }
+            Effect::WorkEnds {
+                life,
+                command,
+                after_ms,
+            } => {
+                let at = self.now.after_ms(after_ms);
+                self.queue.push(
+                    at,
+                    Event::WorkDone {
+                        machine: index,
+                        life,
+                        command,
+                    },
+                );
+            }
+            Effect::Writing => {
+                let at = self.now.after_ms(self.chance.below(WRITE_MS));
+                if self.chance.chance(self.faults.dies_writing) {
+                    let incident = Incident::AgentDies { machine: index };
+                    self.queue.push(at, Event::Incident(incident));
+                } else if self.chance.chance(self.faults.cut_writing) {
+                    let back = self.chance.chance(500);
+                    let incident = Incident::PowerLoss {
+                        machine: index,
+                        back,
+                    };
+                    self.queue.push(at, Event::Incident(incident));
+                }
+            }
+            Effect::Holds(address) => {
+                self.trace
+                    .line(self.now, format_args!("{index} holds {address}"));
+                self.check_addresses();
+            }
+            Effect::BootsDisk => self.boots_disk(index),
+            Effect::Said(text) => self.trace.line(self.now, format_args!("{text}")),
+        }
+    }
+
+    fn boots_disk(&mut self, index: usize) {
+        let id = self.desks[index].node;
+        let state = self
+            .boxed
+            .durable
+            .nodes
+            .get(&id)
+            .map(|view| view.node.provision_state);
+        let disk = self.machines[index].disk;
+        self.trace.line(
+            self.now,
+            format_args!("{index} boots its disk: {disk:?} {state:?}"),
+        );
+        let active = state == Some(ProvisionState::Active);
+        self.checks
+            .boots_disk(index, active, disk == Disk::Image(self.image));
+    }
+
+    fn goes_wrong(&mut self, incident: Incident) {
+        let (now, mut out) = (self.now, Vec::new());
+        match incident {
+            Incident::BoxCut { off_ms } => {
+                if self.boxed.on.is_some() {
+                    self.boxed.cut();
+                    self.queue.push(now.after_ms(off_ms), Event::BoxStart);
+                }
+            }
+            Incident::BoxCutInCommit { operations, off_ms } => {
+                self.off_ms = off_ms;
+                self.boxed.cut_in_commit(operations);
+            }
+            Incident::ClockStep { by_ms } => self.wall_offset_ms += by_ms,
+            Incident::BmcHangs { machine, for_ms } => {
+                self.machines[machine].hangs = true;
+                if let Some(ms) = for_ms {
+                    self.queue
+                        .push(now.after_ms(ms), Event::BmcWell { machine });
+                }
+            }
+            Incident::BmcLies {
+                machine,
+                lie,
+                for_ms,
+            } => {
+                self.machines[machine].lie = Some(lie);
+                self.queue
+                    .push(now.after_ms(for_ms), Event::BmcWell { machine });
+            }
+            Incident::AgentDies { machine } => self.machines[machine].agent_dies(),
+            Incident::PowerLoss { machine, back } => {
+                self.machines[machine].loses_power(now, back, &mut out);
+                self.follow(machine, out);
+            }
+        }
+    }
+}
