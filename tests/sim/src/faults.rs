@@ -6,7 +6,7 @@
 use trivet_model::{Seeded, Tick};
 
 /// Incidents happen within this time of the start.
-const INCIDENTS_MS: u64 = 400_000;
+const INCIDENTS_MS: u64 = 200_000;
 
 /// The most incidents of one seed.
 const INCIDENTS_MAX: u64 = 8;
