@@ -233,7 +233,7 @@ impl Machine {
         };
         let mut firmware = Firmware::start(self.clock.now().tick, self.hardware.clone(), place);
         loop {
-            while let Some(wanted) = firmware.next() {
+            while let Some(wanted) = firmware.wanted() {
                 match wanted {
                     Do::Dhcp(bytes) => {
                         tftp = None;
