@@ -7,6 +7,8 @@ use trivet_ipa::{COMMANDS_PATH, CommandRequest, TOKEN_MASK, TOKEN_PARAMETER, Wir
 use trivet_model::secret::masked;
 use trivet_model::{AgentOrder, Node, Port, Step, StepKind};
 
+use crate::image::WRITE_IMAGE;
+
 /// How long an agent may take to answer. Ironic's `command_timeout`.
 pub const COMMAND_TIMEOUT_MS: u64 = 60_000;
 
@@ -104,7 +106,7 @@ pub fn call(node: &Node, ports: &[Port], order: &AgentOrder) -> Result<Call, Cal
                 json!(versions)
             };
             let mut params = object([
-                ("step", step_for_agent(step)),
+                ("step", step_for_agent(node, step)),
                 ("node", node_for_agent(node, whole)),
                 ("ports", ports_for_agent(ports)),
             ]);
@@ -158,16 +160,23 @@ fn ports_for_agent(ports: &[Port]) -> Value {
     ports.collect()
 }
 
-fn step_for_agent(step: &Step) -> Value {
+fn step_for_agent(node: &Node, step: &Step) -> Value {
     // The agent passes `args` on as keywords, so anything but an object would end
     // as an error it cannot even report.
+    let mut args = step.args.as_object().cloned();
+    if step.step == WRITE_IMAGE
+        && let Some(drive @ Value::String(_)) = node.instance_info.get("configdrive")
+    {
+        args.get_or_insert_default()
+            .insert("configdrive".to_owned(), drive.clone());
+    }
     json!(WireStep {
         step: step.step.clone(),
         interface: Some(step.interface.clone()),
         priority: step.priority,
         reboot_requested: step.reboot_requested,
         abortable: Some(step.abortable),
-        args: step.args.as_object().cloned(),
+        args,
         argsinfo: None,
     })
 }
@@ -312,6 +321,12 @@ mod tests {
     }
 
     #[test]
+    fn the_step_that_writes_the_image_brings_the_config_drive() {
+        let (_, body) = sent(&execute(StepKind::Deploy, BTreeMap::new()));
+        assert_eq!(body["params"]["step"]["args"]["configdrive"], "H4sI");
+    }
+
+    #[test]
     fn only_deploy_steps_see_the_config_drive_and_none_sees_other_secrets() {
         let (_, body) = sent(&execute(StepKind::Deploy, BTreeMap::new()));
         let node = &body["params"]["node"];
@@ -386,6 +401,10 @@ mod tests {
     fn args_that_are_no_object_are_left_out() {
         let mut odd = step();
         odd.args = json!([1]);
-        assert!(step_for_agent(&odd).get("args").is_none());
+        let plain = Node {
+            instance_info: Map::new(),
+            ..node()
+        };
+        assert!(step_for_agent(&plain, &odd).get("args").is_none());
     }
 }

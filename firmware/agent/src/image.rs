@@ -36,6 +36,9 @@ pub enum Problem {
     },
 }
 
+/// The name of the step that writes an image.
+pub(crate) const WRITE_IMAGE: &str = "write_image";
+
 /// The deploy step that writes the node's image from `image_url`, which is where
 /// the agent fetches it (our own address, not the operator's).
 pub fn write_image_step(node: &Node, image_url: &str) -> Result<Step, Problem> {
@@ -58,12 +61,11 @@ pub fn write_image_step(node: &Node, image_url: &str) -> Result<Step, Problem> {
         image_type: Some("whole-disk".to_owned()),
         node_uuid: Some(node.id.to_string()),
     };
-    let mut args = json!({ "image_info": image_info });
-    if let Some(configdrive) = configdrive(info)? {
-        args["configdrive"] = Value::from(configdrive);
-    }
+    // The config drive itself joins when the step goes out: a record holds it once.
+    configdrive(info)?;
+    let args = json!({ "image_info": image_info });
     Ok(Step {
-        step: "write_image".to_owned(),
+        step: WRITE_IMAGE.to_owned(),
         interface: "deploy".to_owned(),
         priority: WRITE_IMAGE_PRIORITY,
         args,
@@ -220,7 +222,6 @@ mod tests {
                     "os_hash_value": digest, "disk_format": "raw", "stream_raw_images": true,
                     "image_type": "whole-disk", "node_uuid": node.id.to_string(),
                 },
-                "configdrive": "H4sI",
             })
         );
     }

@@ -16,7 +16,7 @@ use crate::field;
 
 /// Largest sum of a node's free-form objects, in bytes of JSON. Ours: with the
 /// inventory and a job's steps it must fit into one record of the store.
-pub(crate) const NODE_BYTES_MAX: usize = 48 * 1024;
+pub(crate) const NODE_BYTES_MAX: usize = 40 * 1024;
 
 /// Words that stand after `/v1/nodes/` for something else than a node.
 const RESERVED: [&str; 8] = [
