@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
+use trivet_model::node::Object;
 use trivet_model::order::{Beat, Found};
 use trivet_model::secret::{MASK, masked};
 use trivet_model::{
@@ -129,11 +130,20 @@ impl Rack {
         if node.provision_state != ProvisionState::InspectWait {
             return Err(Self::nothing_found());
         }
-        let event = Event::Inspected {
-            properties: findings.properties,
-            inventory: findings.kept,
-        };
-        self.events.push_back((id, event));
+        let mut properties = findings.properties;
+        let text = |object: &Object| object.get("capabilities")?.as_str().map(str::to_owned);
+        if let (Some(older), Some(newer)) = (text(&node.properties), text(&properties)) {
+            let merged = trivet_inspect::merged_capabilities(&older, &newer);
+            properties.insert("capabilities".to_owned(), merged.into());
+        }
+        let inventory = findings.kept;
+        self.events.push_back((
+            id,
+            Event::Inspected {
+                properties,
+                inventory,
+            },
+        ));
         Ok(Done::Inspected(id))
     }
 

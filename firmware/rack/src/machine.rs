@@ -41,6 +41,9 @@ impl Rack {
     /// The machine with the records that flash held. The shell must send
     /// [`Input::Started`] first.
     pub fn new(settings: Settings, entropy: Box<dyn Entropy + Send>, records: Records) -> Self {
+        let mut entropy = entropy;
+        // A late answer to a call of a former machine must not fit a call of this one.
+        let calls = entropy.number() >> 1;
         Self {
             dhcp: settings.dhcp.clone().map(trivet_dhcp::Server::new),
             lines: Lines::new(settings.pace),
@@ -51,7 +54,7 @@ impl Rack {
             wakes: BTreeSet::new(),
             events: VecDeque::new(),
             outputs: Vec::new(),
-            calls: 0,
+            calls,
         }
     }
 
