@@ -14,6 +14,8 @@ mod machine;
 mod orders;
 mod power;
 mod records;
+#[cfg(test)]
+mod tests;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;

@@ -1,0 +1,88 @@
+//! Lookup, heartbeats, inspection data.
+
+use trivet_model::secret::MASK;
+
+use super::*;
+
+#[test]
+fn a_token_is_told_once_per_boot_even_across_a_restart() {
+    let (mut bench, id) = Bench::inspecting();
+    let first = bench.lookup().unwrap();
+    assert_eq!(first.node, id);
+    assert_ne!(first.agent_token, MASK);
+    assert_eq!(bench.lookup().unwrap().agent_token, MASK);
+    let mut bench = bench.restarted();
+    assert_eq!(bench.lookup().unwrap().agent_token, MASK);
+    let order = Order::Heartbeat {
+        node: id,
+        beat: beat(&first.agent_token),
+    };
+    assert_eq!(bench.order(order), Ok(Done::Kept));
+}
+
+#[test]
+fn a_lookup_finds_nothing_unless_an_agent_is_awaited() {
+    let mut bench = Bench::new();
+    bench.with_node(1);
+    let unknown = bench.lookup().unwrap_err();
+    let stranger = Order::Lookup {
+        addresses: vec![MacAddr([9; 6])],
+        node: None,
+    };
+    assert_eq!(bench.order(stranger).unwrap_err(), unknown);
+}
+
+#[test]
+fn a_lookup_with_addresses_of_two_nodes_finds_neither() {
+    let (mut bench, _) = Bench::inspecting();
+    bench.with_node(2);
+    let order = Order::Lookup {
+        addresses: vec![MAC, MacAddr([0x52, 0x54, 0, 0, 0, 2])],
+        node: None,
+    };
+    bench.refused(order, RefusalKind::NotFound);
+}
+
+#[test]
+fn beats_without_the_token_or_from_elsewhere_are_refused() {
+    let (mut bench, node) = Bench::inspecting();
+    let early = Order::Heartbeat {
+        node,
+        beat: beat("x"),
+    };
+    bench.refused(early, RefusalKind::Invalid);
+    let token = bench.lookup().unwrap().agent_token;
+    let good = beat(&token);
+    let taken = Order::Heartbeat {
+        node,
+        beat: good.clone(),
+    };
+    bench.order(taken).unwrap();
+    let mut wrong = vec![good.clone(), good.clone(), good.clone(), good];
+    wrong[0].agent_token = None;
+    wrong[1].agent_token = Some(token[1..].to_owned());
+    wrong[2].callback_url = "http://10.9.9.9:9999".into();
+    wrong[3].agent_verify_ca = Some("another".into());
+    for beat in wrong {
+        let before = bench.node(node);
+        bench.refused(Order::Heartbeat { node, beat }, RefusalKind::Invalid);
+        assert_eq!(bench.node(node), before);
+        assert!(bench.notes()[0].starts_with("caller refused"));
+    }
+}
+
+#[test]
+fn inspection_data_is_taken_once_and_only_when_awaited() {
+    let (mut bench, id) = Bench::inspecting();
+    let document = json!({"inventory": {
+        "interfaces": [{"name": "eth0", "mac_address": MAC.to_string()}],
+        "cpu": {"count": 4, "architecture": "x86_64"},
+        "memory": {"physical_mb": 2048}, "disks": [],
+    }});
+    let order = Order::Inventory { document };
+    assert_eq!(bench.order(order.clone()), Ok(Done::Inspected(id)));
+    let node = bench.node(id);
+    assert_eq!(node.provision_state, ProvisionState::Inspecting);
+    assert!(node.inventory.is_some());
+    bench.refused(order, RefusalKind::NotFound);
+}

@@ -1,0 +1,164 @@
+//! Records are made, replaced and removed; verbs move nodes on.
+
+use super::*;
+
+#[test]
+fn names_addresses_and_identities_are_unique() {
+    let mut bench = Bench::new();
+    let id = bench.with_node(1);
+    bench.refused(Order::CreateNode(Box::new(node(1))), RefusalKind::Conflict);
+    let mut twin = node(2);
+    twin.name = Some("node-1".into());
+    let said = bench.refused(Order::CreateNode(Box::new(twin)), RefusalKind::Conflict);
+    assert!(said.contains("node-1"), "{said}");
+    let mut other = port(2, id);
+    other.address = MAC;
+    bench.refused(Order::CreatePort(Box::new(other)), RefusalKind::Conflict);
+    let orphan = port(3, NodeId::random(&mut Seeded::new(9)));
+    bench.refused(Order::CreatePort(Box::new(orphan)), RefusalKind::Invalid);
+}
+
+#[test]
+fn a_hardware_type_that_is_off_is_refused_by_name() {
+    let mut bench = Bench::new();
+    let mut strange = node(1);
+    strange.driver = "redfish".into();
+    let said = bench.refused(Order::CreateNode(Box::new(strange)), RefusalKind::Invalid);
+    assert!(said.contains("redfish") && said.contains("ipmi"), "{said}");
+}
+
+#[test]
+fn a_change_based_on_an_older_record_is_stale() {
+    let mut bench = Bench::new();
+    let id = bench.with_node(1);
+    let read = bench.node(id);
+    let mut changed = read.clone();
+    changed.extra.insert("rack".into(), json!(7));
+    let order = Order::ReplaceNode {
+        node: Box::new(changed),
+        based_on: read.revision,
+    };
+    bench.order(order.clone()).unwrap();
+    assert_eq!(bench.node(id).revision, read.revision + 1);
+    bench.refused(order, RefusalKind::Stale);
+}
+
+#[test]
+fn a_renamed_node_leaves_its_old_name_free() {
+    let mut bench = Bench::new();
+    let id = bench.with_node(1);
+    let mut renamed = bench.node(id);
+    renamed.name = Some("new".into());
+    let based_on = renamed.revision;
+    let order = Order::ReplaceNode {
+        node: Box::new(renamed),
+        based_on,
+    };
+    bench.order(order).unwrap();
+    let view = bench.rack.view();
+    assert!(view.node("node-1").is_none() && view.node("new").is_some());
+}
+
+#[test]
+fn a_node_goes_with_its_ports_unless_it_is_in_use() {
+    let mut bench = Bench::new();
+    let id = bench.with_node(1);
+    bench.force(id, |node| node.provision_state = ProvisionState::Active);
+    let said = bench.refused(Order::DeleteNode(id), RefusalKind::Conflict);
+    assert!(said.contains("maintenance"), "{said}");
+    bench.force(id, |node| node.provision_state = ProvisionState::Enroll);
+    bench.order(Order::DeleteNode(id)).unwrap();
+    let bench = bench.restarted();
+    let view = bench.rack.view();
+    assert!(view.nodes.is_empty() && view.ports.is_empty() && view.macs.is_empty());
+}
+
+#[test]
+fn a_port_of_a_busy_node_stays() {
+    let (mut bench, id) = Bench::inspecting();
+    bench.refused(Order::DeletePort(port(1, id).id), RefusalKind::Conflict);
+    bench.verb(id, Verb::Abort).unwrap();
+    bench.order(Order::DeletePort(port(1, id).id)).unwrap();
+    bench.refused(Order::DeletePort(port(1, id).id), RefusalKind::NotFound);
+}
+
+#[test]
+fn a_verb_that_the_table_forbids_changes_nothing() {
+    let mut bench = Bench::new();
+    let id = bench.with_node(1);
+    let before = bench.node(id);
+    let refusal = bench.verb(id, Verb::Active).unwrap_err();
+    assert!(refusal.sentence.contains("enroll"), "{refusal}");
+    assert_eq!(bench.node(id), before);
+}
+
+#[test]
+fn an_image_of_the_catalogue_brings_its_own_digest() {
+    let mut bench = Bench::new();
+    let id = bench.with_node(1);
+    bench.force(id, |node| {
+        node.provision_state = ProvisionState::Available;
+        node.instance_info
+            .insert("image_source".into(), json!("disk.raw"));
+    });
+    bench.verb(id, Verb::Active).unwrap();
+    let node = bench.node(id);
+    let job = node.job.unwrap();
+    assert_eq!(job.steps[0].step, "write_image");
+    let image = &job.steps[0].args["image_info"];
+    assert_eq!(image["urls"][0], "http://10.0.0.1:8080/images/disk.raw");
+    assert_eq!(image["os_hash_value"], "07".repeat(32));
+}
+
+#[test]
+fn an_image_from_elsewhere_without_digest_is_refused() {
+    let mut bench = Bench::new();
+    let id = bench.with_node(1);
+    bench.force(id, |node| {
+        node.provision_state = ProvisionState::Available;
+        node.instance_info
+            .insert("image_source".into(), json!("http://x/disk.raw"));
+    });
+    let before = bench.node(id);
+    let refusal = bench.verb(id, Verb::Active).unwrap_err();
+    assert_eq!(refusal.kind, RefusalKind::Invalid);
+    assert_eq!(bench.node(id), before);
+}
+
+#[test]
+fn maintenance_ends_with_its_fault() {
+    let mut bench = Bench::new();
+    let node = bench.with_node(1);
+    bench.force(node, |node| node.fault = Some("clean failure".into()));
+    for on in [true, false] {
+        let reason = on.then(|| "fan".to_owned());
+        let order = Order::Maintenance { node, on, reason };
+        bench.order(order).unwrap();
+        let found = bench.node(node);
+        assert_eq!((found.maintenance, found.fault.is_some()), (on, on));
+    }
+    let nobody = NodeId::random(&mut Seeded::new(77));
+    bench.refused(Order::DeleteNode(nobody), RefusalKind::NotFound);
+}
+
+#[test]
+fn a_full_box_says_so() {
+    let mut bench = Bench::new();
+    bench.with_node(1);
+    let known = bench.node(node(1).id);
+    for number in 0..crate::NODES_MAX as u64 {
+        let mut node = known.clone();
+        node.id = NodeId::random(&mut Seeded::new(1000 + number));
+        node.name = None;
+        bench.rack.book.put_node(bench.now, node);
+    }
+    let order = Order::CreateNode(Box::new(node(2)));
+    let mut outbox = Outbox::default();
+    let input = Input::Order { ticket: 1, order };
+    bench.rack.handle(bench.now, input, &mut outbox);
+    let refused = outbox.outputs.iter().any(|output| {
+        matches!(output, Output::Reply { result: Err(no), .. }
+            if no.kind == RefusalKind::Unavailable)
+    });
+    assert!(refused);
+}

@@ -1,0 +1,191 @@
+//! An operator's power orders and the lines to BMCs.
+
+use trivet_bmc_ipmi::BootFlags;
+use trivet_bmc_ipmi::bmc::{Bmc, Chassis, Privilege, Setup, User};
+use trivet_model::order::PowerWanted;
+use trivet_model::{PowerOrder, PowerState};
+
+use super::*;
+
+struct Case {
+    on: bool,
+    works: bool,
+}
+
+impl Chassis for Case {
+    fn power(&self) -> PowerState {
+        if self.on {
+            PowerState::On
+        } else {
+            PowerState::Off
+        }
+    }
+
+    fn control(&mut self, order: PowerOrder) {
+        if self.works {
+            self.on = order != PowerOrder::Off;
+        }
+    }
+
+    fn boot(&self) -> BootFlags {
+        BootFlags::default()
+    }
+
+    fn set_boot(&mut self, _: BootFlags) {}
+}
+
+fn bmc() -> Bmc {
+    Bmc::new(Setup {
+        users: vec![User {
+            name: b"a".to_vec(),
+            password: b"b".to_vec(),
+            limit: Privilege::Administrator,
+        }],
+        guid: [3; 16],
+        kg: None,
+        suites: vec![trivet_bmc_ipmi::Suite::Sha256],
+    })
+}
+
+/// Carries datagrams to and fro until neither side has more to say.
+fn talk(bench: &mut Bench, bmc: &mut Bmc, case: &mut Case) {
+    let mut entropy = Seeded::new(4);
+    loop {
+        let sent: Vec<_> = std::mem::take(&mut bench.outputs)
+            .into_iter()
+            .filter_map(|output| match output {
+                Output::Bmc { to, bytes } => Some((to, bytes)),
+                _ => None,
+            })
+            .collect();
+        let Some((from, bytes)) = sent.into_iter().next() else {
+            return;
+        };
+        if let Some(bytes) = bmc.datagram(0, &bytes, case, &mut entropy) {
+            bench.tell(Input::Bmc { from, bytes });
+        }
+    }
+}
+
+fn wants(node: NodeId, state: PowerState) -> Order {
+    Order::Power {
+        node,
+        want: PowerWanted::State(state),
+    }
+}
+
+#[test]
+fn an_order_is_looked_after_until_the_state_is_reached() {
+    let mut bench = Bench::new();
+    let id = bench.with_node(1);
+    let (mut bmc, mut case) = (
+        bmc(),
+        Case {
+            on: false,
+            works: true,
+        },
+    );
+    bench.order(wants(id, PowerState::On)).unwrap();
+    assert_eq!(bench.node(id).target_power_state, Some(PowerState::On));
+    talk(&mut bench, &mut bmc, &mut case);
+    assert!(case.on);
+    bench.later(1000);
+    talk(&mut bench, &mut bmc, &mut case);
+    let node = bench.node(id);
+    assert_eq!(node.power_state, Some(PowerState::On));
+    assert_eq!((node.target_power_state, node.last_error), (None, None));
+}
+
+#[test]
+fn a_bmc_that_accepts_and_does_nothing_is_found_out() {
+    let mut bench = Bench::new();
+    let id = bench.with_node(1);
+    let (mut bmc, mut case) = (
+        bmc(),
+        Case {
+            on: true,
+            works: false,
+        },
+    );
+    bench.order(wants(id, PowerState::Off)).unwrap();
+    talk(&mut bench, &mut bmc, &mut case);
+    for _ in 0..100 {
+        bench.later(1000);
+        talk(&mut bench, &mut bmc, &mut case);
+    }
+    let node = bench.node(id);
+    assert_eq!(node.target_power_state, None);
+    assert!(node.last_error.unwrap().contains("did not change"));
+}
+
+#[test]
+fn a_bmc_that_is_silent_is_named_as_such() {
+    let mut bench = Bench::new();
+    let id = bench.with_node(1);
+    bench.order(wants(id, PowerState::On)).unwrap();
+    for _ in 0..60 {
+        bench.later(1000);
+    }
+    let node = bench.node(id);
+    assert_eq!(node.target_power_state, None);
+    assert!(node.last_error.unwrap().contains("did not answer"));
+}
+
+#[test]
+fn an_order_under_way_is_looked_after_again_after_a_restart() {
+    let mut bench = Bench::new();
+    let id = bench.with_node(1);
+    bench.order(wants(id, PowerState::On)).unwrap();
+    let mut bench = bench.restarted();
+    let (mut bmc, mut case) = (
+        bmc(),
+        Case {
+            on: true,
+            works: true,
+        },
+    );
+    talk(&mut bench, &mut bmc, &mut case);
+    assert_eq!(bench.node(id).target_power_state, None);
+}
+
+#[test]
+fn two_nodes_may_not_share_a_bmc() {
+    let mut bench = Bench::new();
+    let (one, two) = (bench.with_node(1), bench.with_node(2));
+    let info = bench.node(one).driver_info;
+    bench.force(two, |node| node.driver_info = info);
+    bench.order(wants(one, PowerState::On)).unwrap();
+    bench.order(wants(two, PowerState::On)).unwrap();
+    let said = bench.node(two).last_error.unwrap();
+    assert!(said.contains("another node has the same"), "{said}");
+}
+
+#[test]
+fn unfit_driver_info_is_named() {
+    for (key, value) in [
+        ("ipmi_address", json!("bmc.example")),
+        ("ipmi_address", json!(null)),
+        ("ipmi_port", json!(70_000)),
+        ("ipmi_port", json!("x")),
+        ("ipmi_port", json!([])),
+    ] {
+        let mut bench = Bench::new();
+        let id = bench.with_node(1);
+        bench.force(id, |node| drop(node.driver_info.insert(key.into(), value)));
+        bench.order(wants(id, PowerState::On)).unwrap();
+        let said = bench.node(id).last_error.unwrap();
+        assert!(said.contains(key), "{said}");
+    }
+}
+
+#[test]
+fn a_busy_node_takes_no_power_orders() {
+    let (mut bench, node) = Bench::inspecting();
+    bench.refused(wants(node, PowerState::Off), RefusalKind::Conflict);
+    bench.verb(node, Verb::Abort).unwrap();
+    let soft = Order::Power {
+        node,
+        want: PowerWanted::SoftReboot,
+    };
+    bench.refused(soft, RefusalKind::Invalid);
+}
