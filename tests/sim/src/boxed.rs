@@ -169,6 +169,7 @@ impl Boxed {
                 drivers: vec!["ipmi".to_owned()],
                 public_endpoint: None,
                 agent_http_allowed: true,
+                images: vec![IMAGE.to_owned()],
                 started_at: UnixMs(0),
             },
             seed,

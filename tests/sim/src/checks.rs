@@ -8,7 +8,7 @@ use trivet_model::secret::MASK;
 use trivet_model::{MacAddr, NodeId, ProvisionState, View};
 use trivet_store::Records;
 
-use crate::wires::Exchange;
+use crate::wires::{Exchange, Who};
 
 /// What was seen, and what must not have been.
 #[derive(Debug, Default)]
@@ -39,6 +39,9 @@ impl Checks {
         let read = || serde_json::from_slice::<Value>(body).unwrap_or_default();
         if exchange.path == trivet_ipa::LOOKUP_PATH {
             self.token(&read());
+        }
+        if exchange.who == Who::Impostor && exchange.method == "POST" {
+            self.breaks(format!("an impostor's beat was taken: {}", exchange.path));
         }
         match (exchange.method, status) {
             ("POST", 201) => {
@@ -204,7 +207,6 @@ mod tests {
     use std::rc::Rc;
 
     use super::*;
-    use crate::wires::Who;
 
     fn lookup(token: &str) -> (Rc<Exchange>, Vec<u8>) {
         let exchange = Exchange {

@@ -41,6 +41,8 @@ pub(crate) enum Incident {
     },
     /// The agent's process ends, the machine stays on.
     AgentDies { machine: usize },
+    /// Somebody who knows a machine's address calls the API in its agent's name.
+    Impostor { machine: usize },
     /// The machine loses power, and stays off or comes back by itself.
     PowerLoss { machine: usize, back: bool },
 }
@@ -127,7 +129,7 @@ fn incident(machines: usize, chance: &mut Seeded) -> Incident {
     let machine = chance.below(machines as u64) as usize;
     let for_ms = 1000 + chance.below(60_000);
     let off_ms = 500 + chance.below(20_000);
-    match chance.below(12) {
+    match chance.below(13) {
         0 | 1 => Incident::BoxCut { off_ms },
         2..=5 => Incident::BoxCutInCommit {
             operations: chance.below(4),
@@ -146,6 +148,7 @@ fn incident(machines: usize, chance: &mut Seeded) -> Incident {
             for_ms,
         },
         10 => Incident::AgentDies { machine },
+        11 => Incident::Impostor { machine },
         _ => Incident::PowerLoss {
             machine,
             back: chance.chance(500),
@@ -176,6 +179,6 @@ mod tests {
                 kinds.insert(text.split(' ').next().unwrap_or_default().to_owned());
             }
         }
-        assert_eq!(kinds.len(), 7, "{kinds:?}");
+        assert_eq!(kinds.len(), 8, "{kinds:?}");
     }
 }

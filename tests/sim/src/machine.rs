@@ -6,17 +6,22 @@
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use sha2::{Digest as _, Sha256};
-use trivet_bmc_ipmi::BootFlags;
-use trivet_bmc_ipmi::bmc::{Bmc, Chassis};
-use trivet_image_agent::brain::{Act, Brain, Failure, Identity, Outcome, Pace, Plan, Work};
-use trivet_ipa::{AGENT_PORT, HEARTBEAT_VERSION, INSPECTION_PATH, LOOKUP_VERSION};
-use trivet_model::{BootDevice, Digest, PowerOrder, PowerState, Seeded, Tick};
+use trivet_bmc_ipmi::bmc::Bmc;
+use trivet_image_agent::brain::{Failure, Outcome, Work};
+use trivet_ipa::LOOKUP_VERSION;
+use trivet_model::{BootDevice, Digest, PowerState, Seeded, Tick};
 use trivet_rack::Call;
 use trivet_rehearsal::{Case, Do, Ended, Firmware, Hardware, KernelLine, Place};
 
 use crate::faults::Lie;
 use crate::lodger::Lodger;
 use crate::wires::{AgentCall, Answer, Asked, TFTP_PORT, Who, relay};
+
+mod front;
+mod host;
+
+use front::Front;
+use host::Host;
 
 /// From power to the first instruction of the firmware's network code.
 const POST_MS: u64 = 800;
@@ -82,7 +87,8 @@ pub(crate) struct Asks {
 }
 
 impl Asks {
-    fn get(path: &str) -> Self {
+    /// A request to read.
+    pub(crate) fn get(path: &str) -> Self {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         Self {
             method: "GET",
@@ -99,23 +105,6 @@ enum Runs {
     Post { until: Tick, device: BootDevice },
     Firmware(Box<Firmware>),
     Host(Box<Host>),
-}
-
-/// A running kernel: the agent's ramdisk or the installed system.
-struct Host {
-    lodger: Lodger,
-    /// What the agent was started with; none in an installed system or after the
-    /// agent's process has died.
-    line: Option<KernelLine>,
-    agent: Option<Box<Agent>>,
-}
-
-struct Agent {
-    brain: Brain,
-    /// Calls that wait for a command to end.
-    held: Vec<(String, AgentCall)>,
-    /// The work under way, and the image that is being written.
-    work: Option<(String, Work, Option<Vec<u8>>)>,
 }
 
 /// One machine.
@@ -135,42 +124,6 @@ pub(crate) struct Machine {
     turns: u64,
     runs: Runs,
     shown: Option<Ipv4Addr>,
-}
-
-/// The chassis as a BMC that may lie shows it.
-struct Front<'a> {
-    case: &'a mut Case,
-    lie: Option<Lie>,
-    claimed: &'a mut Option<PowerState>,
-}
-
-impl Chassis for Front<'_> {
-    fn power(&self) -> PowerState {
-        self.claimed.unwrap_or(self.case.power())
-    }
-
-    fn control(&mut self, order: PowerOrder) {
-        match self.lie {
-            None | Some(Lie::Forgets) => self.case.control(order),
-            Some(Lie::Deaf) => {}
-            Some(Lie::Claims) => {
-                *self.claimed = Some(match order {
-                    PowerOrder::Off | PowerOrder::SoftOff => PowerState::Off,
-                    _ => PowerState::On,
-                });
-            }
-        }
-    }
-
-    fn boot(&self) -> BootFlags {
-        self.case.boot()
-    }
-
-    fn set_boot(&mut self, flags: BootFlags) {
-        if self.lie.is_none() {
-            self.case.set_boot(flags);
-        }
-    }
 }
 
 impl Machine {
@@ -614,97 +567,6 @@ impl Machine {
                     out.push(Effect::Dhcp(bytes));
                 }
                 host.agent_talks(now, &self.hardware, index, life, out);
-            }
-        }
-    }
-}
-
-impl Host {
-    fn agent_talks(
-        &mut self,
-        now: Tick,
-        hardware: &Hardware,
-        machine: usize,
-        life: u64,
-        out: &mut Vec<Effect>,
-    ) {
-        let Some(peer) = self.lodger.holds(now) else {
-            return;
-        };
-        if self.agent.is_none()
-            && let Some(line) = &self.line
-            && line.api_url.is_some()
-        {
-            self.agent = Some(Box::new(Agent::new(hardware, line, peer)));
-        }
-        let Some(agent) = &mut self.agent else { return };
-        for act in agent.brain.next(now) {
-            let (asked, asks) = match act {
-                Act::PostInspection { body } => {
-                    let mut asks = Asks::get(INSPECTION_PATH);
-                    (asks.method, asks.body, asks.version) = ("POST", body, None);
-                    (Asked::Inspection, asks)
-                }
-                Act::Lookup { path_and_query } => (Asked::Lookup, Asks::get(&path_and_query)),
-                Act::Heartbeat { path, body, .. } => {
-                    let mut asks = Asks::get(&path);
-                    (asks.method, asks.body, asks.version) =
-                        ("POST", body, Some(HEARTBEAT_VERSION));
-                    (Asked::Heartbeat, asks)
-                }
-            };
-            let who = Who::Agent {
-                machine,
-                life,
-                asked,
-            };
-            out.push(Effect::Http {
-                who,
-                peer,
-                api: true,
-                asks,
-            });
-        }
-    }
-}
-
-impl Agent {
-    fn new(hardware: &Hardware, line: &KernelLine, address: Ipv4Addr) -> Self {
-        let identity = Identity {
-            macs: vec![hardware.mac],
-            inventory: hardware.inventory(1 << 30),
-            node: None,
-            token: None,
-        };
-        let plan = Plan {
-            callback_url: format!("http://{address}:{AGENT_PORT}"),
-            inspect: line.inspection_url.is_some(),
-            beat: line.api_url.is_some(),
-            pace: Pace::BRISK,
-        };
-        Self {
-            brain: Brain::new(identity, plan),
-            held: Vec::new(),
-            work: None,
-        }
-    }
-
-    /// Work has ended: whoever waited for it hears.
-    fn finish(
-        &mut self,
-        now: Tick,
-        id: &str,
-        went: Result<Outcome, Failure>,
-        out: &mut Vec<Effect>,
-    ) {
-        self.brain.work_done(now, id, went);
-        for (command, to) in std::mem::take(&mut self.held) {
-            if self.brain.is_finished(&command) {
-                let reply = self.brain.command(&command);
-                let result = Ok((reply.status, reply.body));
-                out.push(Effect::Answer { to, result });
-            } else {
-                self.held.push((command, to));
             }
         }
     }

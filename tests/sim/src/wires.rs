@@ -59,6 +59,8 @@ pub(crate) enum Who {
         life: u64,
         command: String,
     },
+    /// Somebody who has no business here.
+    Impostor,
     /// The operator, about the node of this number.
     Operator { desk: usize },
 }
