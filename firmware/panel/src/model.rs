@@ -135,8 +135,9 @@ pub struct StrangerCard {
 /// What the page shows of this snapshot.
 pub fn model(view: &View, now: UnixMs) -> PanelModel {
     let notes_max = (NOTES_SHOWN_MAX / view.nodes.len().max(1)).clamp(1, NOTES_PER_NODE_MAX);
-    let nodes: Vec<NodeCard> = view
-        .nodes_by_age()
+    let mut nodes: Vec<_> = view.nodes.values().collect();
+    nodes.sort_by_cached_key(|view| (natural(&view.node.label()), view.node.serial));
+    let nodes: Vec<NodeCard> = nodes
         .into_iter()
         .map(|node| card(view, node, notes_max))
         .collect();
@@ -158,6 +159,22 @@ pub fn model(view: &View, now: UnixMs) -> PanelModel {
 /// has no line breaks, so it is one event of a stream.
 pub fn json(view: &View, now: UnixMs) -> String {
     serde_json::to_string(&model(view, now)).expect("the model has only text keys")
+}
+
+/// A key that sorts names as people read them: node-2 before node-10.
+fn natural(name: &str) -> Vec<(String, u64)> {
+    let mut parts = vec![(String::new(), 0_u64)];
+    for letter in name.chars() {
+        let at = parts.len() - 1;
+        match letter.to_digit(10) {
+            Some(digit) => {
+                parts[at].1 = parts[at].1.saturating_mul(10).saturating_add(digit.into());
+            }
+            None if parts[at].1 == 0 => parts[at].0.push(letter),
+            None => parts.push((letter.into(), 0)),
+        }
+    }
+    parts
 }
 
 fn counts(nodes: &[NodeCard]) -> Counts {
@@ -254,6 +271,16 @@ fn stranger_card(mac: MacAddr, stranger: &Stranger) -> StrangerCard {
 mod tests {
     use super::*;
     use crate::testing::{Case, NOW, sample, sent, view_of};
+
+    #[test]
+    fn names_sort_as_people_read_them() {
+        let mut names = ["node-10", "b", "node-2", "node-02x", "a9", "a10b2", "a10b1"];
+        names.sort_by_cached_key(|name| natural(name));
+        assert_eq!(
+            names,
+            ["a9", "a10b1", "a10b2", "b", "node-2", "node-02x", "node-10"]
+        );
+    }
 
     #[test]
     fn counts_every_node_in_one_tone() {
