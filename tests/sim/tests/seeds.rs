@@ -72,6 +72,23 @@ fn one_seed() {
     assert!(story.broken.is_empty(), "{:#?}", story.broken);
 }
 
+/// A ramdisk whose agent had died went on renewing its lease, and each renewal counted
+/// as a sign of life: the node waited for its agent without end.
+#[test]
+fn a_lease_renewed_by_a_machine_without_agent_is_no_progress() {
+    for seed in [36, 201, 371] {
+        assert!(tell(seed, false).broken.is_empty(), "seed {seed}");
+    }
+}
+
+/// The data of an inspection were lost, but the agent's beats gave it ever more time.
+#[test]
+fn beats_without_inspection_data_end() {
+    for seed in [14, 116, 183] {
+        assert!(tell(seed, false).broken.is_empty(), "seed {seed}");
+    }
+}
+
 #[test]
 fn the_same_seed_tells_the_same_story() {
     for seed in 0..24 {
