@@ -534,21 +534,17 @@ fn an_agent_that_beats_but_cannot_be_called_is_booted_again() {
         versions: BTreeMap::new(),
     }));
     rig.agent(Ok(AgentEvent::Accepted));
-    let silent = || {
-        Err(AgentError::Unreachable {
-            url: "http://a".into(),
-            said: "no route".into(),
-        })
-    };
+    let (url, said) = ("http://a".to_owned(), "no route".to_owned());
+    let silent = AgentError::Unreachable { url, said };
     for _ in 1..rig.limits.tries_max {
-        rig.hear(Event::Beat).agent(silent());
+        rig.hear(Event::Beat).agent(Err(silent.clone()));
         assert_eq!(rig.node.job.as_ref().unwrap().phase, Phase::AwaitStep);
     }
     // One answer in between shows that it can be called.
     rig.hear(Event::Beat).agent(Ok(AgentEvent::StepRunning));
     for _ in 0..rig.limits.tries_max {
         assert_eq!(rig.node.job.as_ref().unwrap().phase, Phase::AwaitStep);
-        rig.hear(Event::Beat).agent(silent());
+        rig.hear(Event::Beat).agent(Err(silent.clone()));
     }
     assert_eq!(rig.node.job.as_ref().unwrap().phase, Phase::PowerOff);
 }
