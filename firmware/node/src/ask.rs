@@ -154,5 +154,4 @@ impl Turning<'_> {
 }
 
 #[cfg(test)]
-#[path = "ask_tests.rs"]
 mod tests;

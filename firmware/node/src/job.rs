@@ -6,15 +6,18 @@
 //! that is not heard, or falls silent, is booted again, a bounded number of
 //! times, and then the job fails with a sentence.
 
+mod agent;
+mod power;
+
 use serde_json::Value;
 use trivet_model::node::Object;
 use trivet_model::{
-    AgentError, AgentEvent, AgentOrder, BootDevice, Job, JobKind, Node, NoteKind, Now, Phase,
-    PowerAnswer, PowerError, PowerOrder, PowerState, ProvisionState, Step, StepKind,
+    AgentOrder, BootDevice, Job, JobKind, Node, NoteKind, Now, Phase, PowerAnswer, PowerOrder,
+    ProvisionState, StepKind,
 };
 
 use crate::table::{self, Aim, Cause, Row, To, Turn};
-use crate::{Action, Event, Limits, Turning, steps};
+use crate::{Action, Event, Limits, Turning};
 
 /// Takes a node through one event.
 pub fn step(now: Now, limits: &Limits, node: Node, event: Event) -> (Node, Vec<Action>) {
@@ -68,306 +71,6 @@ impl Turning<'_> {
             Event::Woke => self.woke(phase),
             Event::Restarted => self.restarted(phase),
         }
-    }
-
-    // Power.
-
-    fn bmc_said(
-        &mut self,
-        phase: Phase,
-        order: PowerOrder,
-        answer: Result<PowerAnswer, PowerError>,
-    ) {
-        if !belongs(phase, order) {
-            return;
-        }
-        match (phase, answer) {
-            (_, Err(error)) => self.power_failed(phase, &error),
-            (Phase::ReadPower, Ok(PowerAnswer::Power(_))) => self.finish(),
-            (Phase::PowerOff | Phase::FinalOff, Ok(PowerAnswer::Accepted)) => {
-                self.actions.push(Action::Power(PowerOrder::Status));
-            }
-            (Phase::PowerOff | Phase::FinalOff, Ok(PowerAnswer::Power(PowerState::Off))) => {
-                self.is_off(phase);
-            }
-            (Phase::PowerOff | Phase::FinalOff, Ok(PowerAnswer::Power(PowerState::On))) => {
-                if self.tried() {
-                    self.actions
-                        .push(Action::WakeAfter(self.limits.power_poll_ms));
-                } else {
-                    self.fail("the BMC took the order to power off, but the machine stays on");
-                }
-            }
-            (Phase::BootFromNet, Ok(_)) => self.enter(Phase::PowerOn),
-            (Phase::PowerOn, Ok(_)) => {
-                self.node.power_state = Some(PowerState::On);
-                self.enter(Phase::AwaitAgent);
-            }
-            (Phase::BootFromDisk, Ok(_)) => self.enter(Phase::StartInstance),
-            (Phase::StartInstance, Ok(_)) => {
-                self.node.power_state = Some(PowerState::On);
-                self.finish();
-            }
-            _ => {}
-        }
-    }
-
-    fn power_failed(&mut self, phase: Phase, error: &PowerError) {
-        let lasting = matches!(
-            error,
-            PowerError::NotConfigured { .. } | PowerError::Login { .. }
-        );
-        if !lasting && self.tried() {
-            self.note(NoteKind::Retrying {
-                why: error.to_string(),
-            });
-            self.actions.push(Action::WakeAfter(self.limits.retry_ms));
-        } else {
-            self.fail(&format!("{phase}: {error}"));
-        }
-    }
-
-    fn is_off(&mut self, phase: Phase) {
-        let Some(job) = &self.node.job else { return };
-        match (phase, job.kind) {
-            (Phase::PowerOff, JobKind::TearDown) => self.torn_down(),
-            (Phase::PowerOff, _) => self.enter(Phase::BootFromNet),
-            (_, JobKind::Deploy) => self.enter(Phase::BootFromDisk),
-            _ => self.finish(),
-        }
-    }
-
-    /// The instance is gone; its end is the beginning of cleaning.
-    fn torn_down(&mut self) {
-        self.node.instance_info = Object::new();
-        self.node.instance_uuid = None;
-        self.turn(Turn::Done);
-        if self.node.automated_clean == Some(false) {
-            self.finish();
-            return;
-        }
-        if let Some(job) = &mut self.node.job {
-            job.kind = JobKind::Clean;
-            job.step_kind = Some(StepKind::Clean);
-            job.steps.clear();
-        }
-        self.enter(Phase::BootFromNet);
-    }
-
-    // The agent.
-
-    /// The first sign of a boot gives its agent time to come up. Later ones give no
-    /// more: a machine that boots in circles, or whose agent is dead while its kernel
-    /// renews the lease, would be waited for without end.
-    fn machine_heard(&mut self, phase: Phase) {
-        let Some(job) = &mut self.node.job else {
-            return;
-        };
-        if phase == Phase::AwaitAgent && job.tries == 0 {
-            job.tries = 1;
-            self.actions
-                .push(Action::WakeAfter(self.limits.agent_wait_ms));
-        }
-    }
-
-    fn agent_beat(&mut self, phase: Phase) {
-        match phase {
-            Phase::AwaitAgent => {
-                let Some(job) = &self.node.job else { return };
-                // The data of an inspection come by themselves and before the first beat. An
-                // agent that beats without having sent them gets no more time for it.
-                if job.kind != JobKind::Inspect {
-                    let next = if job.at > 0 {
-                        Phase::StartStep
-                    } else {
-                        Phase::GetSteps
-                    };
-                    self.turn(Turn::Resume);
-                    self.enter(next);
-                }
-            }
-            Phase::AwaitStep => {
-                self.actions
-                    .push(Action::WakeAfter(self.limits.agent_wait_ms));
-                self.actions.push(Action::Agent(AgentOrder::Look));
-            }
-            _ => {}
-        }
-    }
-
-    fn agent_said(
-        &mut self,
-        phase: Phase,
-        order: &AgentOrder,
-        answer: Result<AgentEvent, AgentError>,
-    ) {
-        match (phase, order, answer) {
-            (_, _, Err(AgentError::TokenRefused)) => {
-                self.boot_again(&AgentError::TokenRefused.to_string());
-            }
-            (
-                Phase::GetSteps,
-                AgentOrder::GetSteps(_),
-                Ok(AgentEvent::StepsAre { steps, versions }),
-            ) => {
-                if let Some(job) = &mut self.node.job {
-                    job.versions = versions;
-                }
-                self.planned(&steps);
-            }
-            (Phase::StartStep, AgentOrder::Execute { .. }, Ok(event)) => self.step_taken(event),
-            (Phase::AwaitStep, AgentOrder::Look, Ok(event)) => self.step_seen(event),
-            (Phase::Sync, AgentOrder::Sync, Ok(AgentEvent::Finished | AgentEvent::Accepted)) => {
-                self.enter(Phase::FinalOff);
-            }
-            (Phase::StartStep, AgentOrder::Execute { .. }, Err(AgentError::Unreachable { .. })) => {
-                // The agent may have taken it: its next beat shows.
-                self.enter(Phase::AwaitStep);
-            }
-            (
-                Phase::GetSteps | Phase::Sync,
-                _,
-                Ok(AgentEvent::Busy) | Err(AgentError::Unreachable { .. }),
-            ) => {
-                if self.tried() {
-                    self.actions.push(Action::WakeAfter(self.limits.retry_ms));
-                } else {
-                    self.boot_again("the agent does not answer");
-                }
-            }
-            (Phase::AwaitStep, AgentOrder::Look, Err(AgentError::Unreachable { .. })) => {
-                self.not_reached();
-            }
-            (
-                Phase::GetSteps | Phase::StartStep | Phase::AwaitStep | Phase::Sync,
-                _,
-                Err(error),
-            ) => {
-                self.fail(&error.to_string());
-            }
-            _ => {}
-        }
-    }
-
-    /// It beats, so it lives; but one that can never be called is of no use.
-    fn not_reached(&mut self) {
-        if !self.tried() {
-            self.boot_again("the agent beats but cannot be called");
-        }
-    }
-
-    fn planned(&mut self, offered: &[Step]) {
-        let Some(job) = &mut self.node.job else {
-            return;
-        };
-        match steps::plan(job, offered) {
-            Ok(steps) => {
-                job.steps = steps;
-                job.at = 0;
-                self.next_step();
-            }
-            Err(why) => self.fail(&why),
-        }
-    }
-
-    fn next_step(&mut self) {
-        let Some(job) = &self.node.job else { return };
-        let more = (job.at as usize) < job.steps.len();
-        match (more, job.kind) {
-            (true, _) => self.enter(Phase::StartStep),
-            (false, JobKind::Deploy) => self.enter(Phase::Sync),
-            (false, _) => self.enter(Phase::FinalOff),
-        }
-    }
-
-    fn step_taken(&mut self, event: AgentEvent) {
-        match event {
-            AgentEvent::Accepted | AgentEvent::StepRunning => {
-                if let Some(step) = self.present_step() {
-                    self.note(NoteKind::StepStarted { step });
-                }
-                self.enter_again(Phase::AwaitStep);
-            }
-            AgentEvent::Busy => self.enter_again(Phase::AwaitStep),
-            other => self.step_seen(other),
-        }
-    }
-
-    fn step_seen(&mut self, event: AgentEvent) {
-        let present = self.present_step().unwrap_or_default();
-        match event {
-            AgentEvent::Idle => self.repeat_step("the agent knows of no step"),
-            AgentEvent::StepDone {
-                step,
-                reboot_requested,
-                ..
-            } if step == present => {
-                self.note(NoteKind::StepDone { step });
-                if let Some(job) = &mut self.node.job {
-                    job.at += 1;
-                }
-                if reboot_requested {
-                    self.enter(Phase::PowerOff);
-                } else {
-                    self.resumed();
-                    self.next_step();
-                }
-            }
-            AgentEvent::StepDone { step, .. } => {
-                self.repeat_step(&format!("the agent's last step is {step}, not {present}"));
-            }
-            AgentEvent::StepFailed { step, said } => {
-                let step = step.unwrap_or(present);
-                self.fail(&format!("step {step} failed: {said}"));
-            }
-            AgentEvent::StepRunning => {
-                if let Some(job) = &mut self.node.job {
-                    job.tries = 0;
-                }
-            }
-            AgentEvent::VersionMismatch => {
-                if self.tried() {
-                    self.resumed();
-                    self.enter_again(Phase::GetSteps);
-                } else {
-                    self.fail("the agent's hardware managers change from one look to the next");
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn repeat_step(&mut self, why: &str) {
-        if self.tried() {
-            self.note(NoteKind::Retrying {
-                why: why.to_owned(),
-            });
-            self.resumed();
-            self.enter_again(Phase::StartStep);
-        } else {
-            self.fail(&format!("a step does not start: {why}"));
-        }
-    }
-
-    fn present_step(&self) -> Option<String> {
-        let job = self.node.job.as_ref()?;
-        job.steps.get(job.at as usize).map(|step| step.step.clone())
-    }
-
-    fn inspected(&mut self, phase: Phase, properties: Object, inventory: Value) {
-        let inspecting = self
-            .node
-            .job
-            .as_ref()
-            .is_some_and(|job| job.kind == JobKind::Inspect);
-        if phase != Phase::AwaitAgent || !inspecting {
-            return;
-        }
-        self.node.properties.extend(properties);
-        self.node.inventory = Some(inventory);
-        self.note(NoteKind::Inspected);
-        self.resumed();
-        self.enter(Phase::FinalOff);
     }
 
     // Time and restarts.
@@ -560,19 +263,6 @@ impl Turning<'_> {
     }
 }
 
-/// Whether an answer to this order is what the phase waits for.
-fn belongs(phase: Phase, order: PowerOrder) -> bool {
-    match phase {
-        Phase::ReadPower => order == PowerOrder::Status,
-        Phase::PowerOff | Phase::FinalOff => {
-            matches!(order, PowerOrder::Status | PowerOrder::Off)
-        }
-        Phase::BootFromNet | Phase::BootFromDisk => matches!(order, PowerOrder::SetBoot { .. }),
-        Phase::PowerOn | Phase::StartInstance => order == PowerOrder::On,
-        _ => false,
-    }
-}
-
 fn cleaning_midway(job: &Job) -> bool {
     job.kind == JobKind::Clean && matches!(job.phase, Phase::StartStep | Phase::AwaitStep)
 }
@@ -589,5 +279,4 @@ fn boots_efi(properties: &Object) -> bool {
 }
 
 #[cfg(test)]
-#[path = "job_tests.rs"]
 mod tests;

@@ -160,7 +160,7 @@ fn arguments(call: &Call<'_>, verb: Verb, object: &Object) -> Result<VerbArgs, F
 fn configdrive(call: &Call<'_>, drive: &Value) -> Result<Value, Fault> {
     if drive.to_string().len() > CONFIGDRIVE_BYTES_MAX {
         return Err(Fault::bad(format!(
-            "A configdrive has at most {CONFIGDRIVE_BYTES_MAX} bytes; put a larger one behind a URL."
+            "A configdrive has at most {CONFIGDRIVE_BYTES_MAX} bytes; put a larger one at a URL."
         )));
     }
     let object = match drive {

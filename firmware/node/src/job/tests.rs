@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use trivet_model::ProvisionState::*;
 use trivet_model::order::VerbArgs;
-use trivet_model::{NodeId, Seeded, Tick, UnixMs, Verb};
+use trivet_model::{
+    AgentError, AgentEvent, NodeId, PowerError, PowerState, Seeded, Step, Tick, UnixMs, Verb,
+};
 
 use super::*;
 use crate::ask;

@@ -1,0 +1,106 @@
+//! What a BMC's answers mean for a job.
+
+use trivet_model::node::Object;
+use trivet_model::{
+    JobKind, NoteKind, Phase, PowerAnswer, PowerError, PowerOrder, PowerState, StepKind,
+};
+
+use crate::table::Turn;
+use crate::{Action, Turning};
+
+impl Turning<'_> {
+    pub(super) fn bmc_said(
+        &mut self,
+        phase: Phase,
+        order: PowerOrder,
+        answer: Result<PowerAnswer, PowerError>,
+    ) {
+        if !belongs(phase, order) {
+            return;
+        }
+        match (phase, answer) {
+            (_, Err(error)) => self.power_failed(phase, &error),
+            (Phase::ReadPower, Ok(PowerAnswer::Power(_))) => self.finish(),
+            (Phase::PowerOff | Phase::FinalOff, Ok(PowerAnswer::Accepted)) => {
+                self.actions.push(Action::Power(PowerOrder::Status));
+            }
+            (Phase::PowerOff | Phase::FinalOff, Ok(PowerAnswer::Power(PowerState::Off))) => {
+                self.is_off(phase);
+            }
+            (Phase::PowerOff | Phase::FinalOff, Ok(PowerAnswer::Power(PowerState::On))) => {
+                if self.tried() {
+                    self.actions
+                        .push(Action::WakeAfter(self.limits.power_poll_ms));
+                } else {
+                    self.fail("the BMC took the order to power off, but the machine stays on");
+                }
+            }
+            (Phase::BootFromNet, Ok(_)) => self.enter(Phase::PowerOn),
+            (Phase::PowerOn, Ok(_)) => {
+                self.node.power_state = Some(PowerState::On);
+                self.enter(Phase::AwaitAgent);
+            }
+            (Phase::BootFromDisk, Ok(_)) => self.enter(Phase::StartInstance),
+            (Phase::StartInstance, Ok(_)) => {
+                self.node.power_state = Some(PowerState::On);
+                self.finish();
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn power_failed(&mut self, phase: Phase, error: &PowerError) {
+        let lasting = matches!(
+            error,
+            PowerError::NotConfigured { .. } | PowerError::Login { .. }
+        );
+        if !lasting && self.tried() {
+            self.note(NoteKind::Retrying {
+                why: error.to_string(),
+            });
+            self.actions.push(Action::WakeAfter(self.limits.retry_ms));
+        } else {
+            self.fail(&format!("{phase}: {error}"));
+        }
+    }
+
+    pub(super) fn is_off(&mut self, phase: Phase) {
+        let Some(job) = &self.node.job else { return };
+        match (phase, job.kind) {
+            (Phase::PowerOff, JobKind::TearDown) => self.torn_down(),
+            (Phase::PowerOff, _) => self.enter(Phase::BootFromNet),
+            (_, JobKind::Deploy) => self.enter(Phase::BootFromDisk),
+            _ => self.finish(),
+        }
+    }
+
+    /// The instance is gone; its end is the beginning of cleaning.
+    pub(super) fn torn_down(&mut self) {
+        self.node.instance_info = Object::new();
+        self.node.instance_uuid = None;
+        self.turn(Turn::Done);
+        if self.node.automated_clean == Some(false) {
+            self.finish();
+            return;
+        }
+        if let Some(job) = &mut self.node.job {
+            job.kind = JobKind::Clean;
+            job.step_kind = Some(StepKind::Clean);
+            job.steps.clear();
+        }
+        self.enter(Phase::BootFromNet);
+    }
+}
+
+/// Whether an answer to this order is what the phase waits for.
+fn belongs(phase: Phase, order: PowerOrder) -> bool {
+    match phase {
+        Phase::ReadPower => order == PowerOrder::Status,
+        Phase::PowerOff | Phase::FinalOff => {
+            matches!(order, PowerOrder::Status | PowerOrder::Off)
+        }
+        Phase::BootFromNet | Phase::BootFromDisk => matches!(order, PowerOrder::SetBoot { .. }),
+        Phase::PowerOn | Phase::StartInstance => order == PowerOrder::On,
+        _ => false,
+    }
+}
