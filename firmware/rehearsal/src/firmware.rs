@@ -189,8 +189,10 @@ impl Firmware {
                 loaded,
             } => {
                 let SocketAddr::V4(from) = from else { return };
-                // The server answers from a port of its own for this transfer (RFC 1350).
-                if from.ip() != to.ip() {
+                // The server answers from a port of its own for this transfer and stays
+                // with it (RFC 1350, section 4).
+                let first = to.port() == self.place.tftp_port;
+                if from.ip() != to.ip() || (!first && from != *to) {
                     return;
                 }
                 *to = from;
@@ -319,3 +321,6 @@ impl Firmware {
         };
     }
 }
+
+#[cfg(test)]
+mod tests;

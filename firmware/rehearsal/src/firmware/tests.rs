@@ -1,0 +1,201 @@
+use trivet_dhcp::{Arrival, BootServer, Server, Settings, Subnet};
+use trivet_model::MacAddr;
+
+use super::*;
+
+const BOX: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+const RELAY: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+const TFTP_PORT: u16 = 69;
+const TRANSFER_PORT: u16 = 40_000;
+const LOADER: &[u8] = &[7; 5000];
+
+/// A machine and the services it boots from, on a wire that loses nothing.
+struct Rig {
+    now: Tick,
+    firmware: Firmware,
+    dhcp: Server,
+    transfer: Option<tftp::Sender>,
+    /// Addresses fetched so far.
+    fetched: Vec<String>,
+    script: &'static str,
+}
+
+impl Rig {
+    fn new(script: &'static str) -> Self {
+        let subnet = Subnet {
+            network: Ipv4Addr::new(10, 0, 0, 0),
+            prefix: 24,
+            first: Ipv4Addr::new(10, 0, 0, 50),
+            last: Ipv4Addr::new(10, 0, 0, 60),
+            server: BOX,
+            router: None,
+            dns: Vec::new(),
+            boot: BootServer::new(BOX, "http://10.0.0.1/boot/{mac}/script".to_owned()),
+            known_only: false,
+        };
+        let place = Place {
+            relay: RELAY,
+            tftp_port: TFTP_PORT,
+        };
+        Self {
+            now: Tick(0),
+            firmware: Firmware::start(Tick(0), Hardware::new(1), place),
+            dhcp: Server::new(Settings {
+                subnets: vec![subnet],
+                lease_s: 3600,
+            }),
+            transfer: None,
+            fetched: Vec::new(),
+            script,
+        }
+    }
+
+    /// Carries out what the machine wants, until it wants nothing more.
+    fn settle(&mut self) {
+        while let Some(wanted) = self.firmware.wanted() {
+            match wanted {
+                Do::Dhcp(bytes) => self.answer_dhcp(&bytes),
+                Do::Tftp { to, bytes } => self.answer_tftp(to, &bytes),
+                Do::Fetch { url } => self.answer_fetch(url),
+            }
+        }
+    }
+
+    fn answer_dhcp(&mut self, bytes: &[u8]) {
+        let source = SocketAddrV4::new(RELAY, 67);
+        let arrival = Arrival { local: BOX, source };
+        let reply = self
+            .dhcp
+            .handle(self.now, bytes, arrival, |_: MacAddr| true)
+            .reply;
+        if let Some(reply) = reply {
+            let from = SocketAddrV4::new(BOX, 67).into();
+            self.firmware.datagram(self.now, from, &reply.bytes);
+        }
+    }
+
+    fn answer_tftp(&mut self, to: SocketAddrV4, bytes: &[u8]) {
+        if to.port() == TFTP_PORT {
+            let Ok(tftp::Packet::Read(request)) = tftp::parse(bytes) else {
+                panic!("not a read request")
+            };
+            assert_eq!(request.file, "snponly.efi");
+            let limits = tftp::Limits::default();
+            let sender = tftp::Sender::new(&request, LOADER.len() as u64, limits, self.now.0);
+            self.transfer = Some(sender);
+        } else {
+            assert_eq!(to.port(), TRANSFER_PORT);
+            let transfer = self.transfer.as_mut().expect("a transfer is under way");
+            transfer.datagram(self.now.0, bytes);
+        }
+        loop {
+            let transfer = self.transfer.as_mut().expect("a transfer is under way");
+            let mut out = Vec::new();
+            if transfer.transmit(&mut &LOADER[..], &mut out).is_none() {
+                return;
+            }
+            let from = SocketAddrV4::new(BOX, TRANSFER_PORT).into();
+            self.firmware.datagram(self.now, from, &out);
+        }
+    }
+
+    fn answer_fetch(&mut self, url: String) {
+        let body: &[u8] = if url.ends_with("/script") {
+            self.script.as_bytes()
+        } else {
+            b"bytes"
+        };
+        self.fetched.push(url);
+        self.firmware.fetched(self.now, Some(body));
+    }
+}
+
+const AGENT: &str =
+    "#!ipxe\nkernel http://b/kernel ipa-api-url=http://a\ninitrd http://b/ramdisk\nboot\n";
+
+#[test]
+fn boots_the_agent_by_dhcp_tftp_and_http() {
+    let mut rig = Rig::new(AGENT);
+    rig.settle();
+    let Some(Ended::Agent(line)) = rig.firmware.ended() else {
+        panic!("no agent")
+    };
+    assert_eq!(line.api_url.as_deref(), Some("http://a"));
+    assert_eq!(rig.firmware.address(), Some(Ipv4Addr::new(10, 0, 0, 50)));
+    assert_eq!(
+        rig.fetched,
+        [
+            "http://10.0.0.1/boot/52:54:00:77:00:01/script",
+            "http://b/kernel",
+            "http://b/ramdisk"
+        ]
+    );
+}
+
+#[test]
+fn leaves_for_the_disk_when_the_script_says_so() {
+    let mut rig = Rig::new("#!ipxe\nexit 0\n");
+    rig.settle();
+    assert_eq!(rig.firmware.ended(), Some(&Ended::Disk));
+}
+
+#[test]
+fn waits_and_asks_again_when_nobody_has_decided() {
+    let mut rig = Rig::new("#!ipxe\nsleep 10\nchain http://10.0.0.1/boot/again/script\n");
+    rig.settle();
+    assert_eq!(rig.firmware.ended(), None);
+    rig.script = AGENT;
+    rig.now = rig.firmware.deadline().expect("it waits");
+    assert_eq!(rig.now, Tick(10_000));
+    rig.firmware.tick(rig.now);
+    rig.settle();
+    assert!(matches!(rig.firmware.ended(), Some(Ended::Agent(_))));
+}
+
+#[test]
+fn starts_over_when_a_file_does_not_come() {
+    let mut rig = Rig::new("no script at all");
+    rig.settle();
+    assert_eq!(rig.firmware.ended(), None);
+    assert_eq!(rig.firmware.address(), None);
+    rig.script = AGENT;
+    rig.now = rig.firmware.deadline().expect("it comes round again");
+    rig.firmware.tick(rig.now);
+    rig.settle();
+    assert!(rig.firmware.ended().is_some());
+}
+
+#[test]
+fn a_stranger_cannot_join_a_transfer() {
+    let mut rig = Rig::new(AGENT);
+    // Until the request for the loader has left.
+    while let Some(wanted) = rig.firmware.wanted() {
+        match wanted {
+            Do::Dhcp(bytes) => rig.answer_dhcp(&bytes),
+            Do::Tftp { .. } => break,
+            Do::Fetch { .. } => panic!("too early"),
+        }
+    }
+    let first_block = [0, 3, 0, 1, b'x'];
+    let stranger = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 66), TRANSFER_PORT);
+    rig.firmware
+        .datagram(rig.now, stranger.into(), &first_block);
+    assert_eq!(rig.firmware.wanted(), None);
+}
+
+#[test]
+fn asks_again_when_nobody_answers() {
+    let mut rig = Rig::new(AGENT);
+    let Some(Do::Dhcp(first)) = rig.firmware.wanted() else {
+        panic!("no DISCOVER")
+    };
+    rig.now = rig.firmware.deadline().expect("it waits for an offer");
+    rig.firmware.tick(rig.now);
+    let Some(Do::Dhcp(second)) = rig.firmware.wanted() else {
+        panic!("no second DISCOVER")
+    };
+    assert_eq!(first[4..8], second[4..8], "the transaction is the same");
+    rig.answer_dhcp(&second);
+    rig.settle();
+    assert!(rig.firmware.ended().is_some());
+}
