@@ -10,8 +10,11 @@ mod files;
 mod holder;
 mod identity;
 mod library;
+mod say;
 mod serve;
 mod sockets;
+#[cfg(test)]
+mod testbed;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -85,37 +88,40 @@ fn run(work: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("trivet: cannot start: {error}");
+            say::line(&format!("trivet: cannot start: {error}"));
+            say::flush();
             return ExitCode::from(exit::FAILED);
         }
     };
     let outcome = runtime.block_on(work);
     // Threads that still read a file or hash an image need not be waited for.
     runtime.shutdown_background();
-    match outcome {
+    let code = match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("trivet: {error:#}");
+            say::line(&format!("trivet: {error:#}"));
             ExitCode::from(exit::FAILED)
         }
-    }
+    };
+    say::flush();
+    code
 }
 
 /// The checked settings, or all mistakes told and the exit code for them.
 fn settings(file: &Path) -> Result<trivet_config::Settings, ExitCode> {
-    let text = std::fs::read_to_string(file).map_err(|error| {
-        eprintln!("trivet: {} cannot be read: {error}", file.display());
+    let mistaken = |lines: Vec<String>| {
+        lines.iter().for_each(|line| say::line(line));
+        say::flush();
         ExitCode::from(exit::MISTAKEN)
-    })?;
+    };
+    let shown = file.display();
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| mistaken(vec![format!("trivet: {shown} cannot be read: {error}")]))?;
     trivet_config::parse(&text).map_err(|mistakes| {
-        for mistake in &mistakes {
-            eprintln!("{}:{mistake}", file.display());
-        }
         let count = mistakes.len();
-        eprintln!(
-            "trivet: {count} mistake{}",
-            if count == 1 { "" } else { "s" }
-        );
-        ExitCode::from(exit::MISTAKEN)
+        let end = if count == 1 { "" } else { "s" };
+        let named = mistakes.iter().map(|mistake| format!("{shown}:{mistake}"));
+        let sum = format!("trivet: {count} mistake{end}");
+        mistaken(named.chain([sum]).collect())
     })
 }

@@ -15,7 +15,7 @@ use trivet_rack::{Files, Limits};
 use crate::appliance::{Appliance, Ground, Listening, log_line, open_store};
 use crate::auth::{Auth, Basic};
 use crate::clock::Clock;
-use crate::{identity, library, sockets};
+use crate::{identity, library, say, sockets};
 
 /// The port of a DHCP server (RFC 2131, section 4.1).
 const DHCP_PORT: u16 = 67;
@@ -74,7 +74,7 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
         },
         connections_max: settings.limits.connections_max as usize,
         transfers_max: settings.limits.transfers_max as usize,
-        notes: Box::new(|note, label| eprintln!("{}", log_line(note, label))),
+        notes: Box::new(|note, label| say::line(&log_line(note, label))),
     };
     say_where(&ground, &authority.fingerprint());
     let rack = rack_settings(&settings, &ground)?;
@@ -88,7 +88,7 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
         }
     };
     appliance.run(stop).await?;
-    eprintln!("trivet: stopped; all that was acknowledged is on flash");
+    say::line("trivet: stopped; all that was acknowledged is on flash");
     Ok(())
 }
 
@@ -219,7 +219,7 @@ fn rack_settings(settings: &Settings, ground: &Ground) -> anyhow::Result<trivet_
     let ramdisk = settings.boot.ramdisk.as_ref();
     Ok(trivet_rack::Settings {
         dhcp: dhcp_settings(settings, &http_url),
-        images: library::catalogue(&images, |line| eprintln!("trivet: {line}"))?,
+        images: library::catalogue(&images, |line| say::line(&format!("trivet: {line}")))?,
         files: Files {
             kernel: ramdisk.map(|pair| pair.kernel.clone()),
             ramdisk: ramdisk.map(|pair| pair.ramdisk.clone()),
@@ -280,9 +280,11 @@ fn say_where(ground: &Ground, fingerprint: &str) {
         };
         for socket in &listening.sockets {
             if let Ok(address) = socket.local_addr() {
-                eprintln!("trivet: {name} at {scheme}://{address}/");
+                say::line(&format!("trivet: {name} at {scheme}://{address}/"));
             }
         }
     }
-    eprintln!("trivet: this box's CA has SHA-256 fingerprint {fingerprint}");
+    say::line(&format!(
+        "trivet: this box's CA has SHA-256 fingerprint {fingerprint}"
+    ));
 }
