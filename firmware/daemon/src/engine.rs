@@ -5,6 +5,8 @@
 //! the outputs out and shows the new snapshot. Inputs that come meanwhile wait
 //! for the next batch, so the busier the box, the more a flush carries.
 
+mod weight;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -17,6 +19,7 @@ use trivet_rack::{Grant, Input, Outbox, Output, Rack, Settings};
 use trivet_store::{CommitError, Store};
 
 use crate::clock::{Clock, System};
+use crate::say;
 
 /// The most inputs that wait for the rack. A door that finds the queue full
 /// answers "later", or drops the datagram as a full wire would.
@@ -28,15 +31,13 @@ const BATCH_INPUTS_MAX: usize = 256;
 /// How long the engine rests when nothing is due.
 const REST_MS_MAX: u64 = 1000;
 
+/// Between two tries to order a stop while the queue is full.
+const STOP_GAP: Duration = Duration::from_millis(5);
+
 enum Message {
     Input(Input),
-    Order(Order, oneshot::Sender<Result<Done, Refusal>>),
-    File(
-        trivet_rack::Door,
-        std::net::IpAddr,
-        String,
-        oneshot::Sender<Option<Grant>>,
-    ),
+    Order(Asked),
+    File(Wanted),
     Stop(oneshot::Sender<()>),
 }
 
@@ -75,7 +76,8 @@ impl Engine {
     pub(crate) async fn order(&self, order: Order) -> Result<Done, Refusal> {
         let later = |sentence| Refusal::new(RefusalKind::Unavailable, sentence);
         let (reply, answer) = oneshot::channel();
-        match self.queue.try_send(Message::Order(order, reply)) {
+        let asked = Asked { order, reply };
+        match self.queue.try_send(Message::Order(asked)) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => {
                 return Err(later("The box has too much to do; try again in a moment."));
@@ -95,18 +97,25 @@ impl Engine {
         path: String,
     ) -> Option<Grant> {
         let (reply, answer) = oneshot::channel();
-        self.queue
-            .try_send(Message::File(door, peer, path, reply))
-            .ok()?;
+        let wanted = Wanted {
+            door,
+            peer,
+            path,
+            reply,
+        };
+        self.queue.try_send(Message::File(wanted)).ok()?;
         answer.await.ok().flatten()
     }
 
-    /// Ends the engine after the present batch.
+    /// Ends the engine after the present batch. A full queue only delays that.
     pub(crate) async fn stop(&self) {
         let (reply, answer) = oneshot::channel();
-        if self.queue.try_send(Message::Stop(reply)).is_ok() {
-            let _ = answer.await;
+        let mut message = Message::Stop(reply);
+        while let Err(TrySendError::Full(back)) = self.queue.try_send(message) {
+            message = back;
+            tokio::time::sleep(STOP_GAP).await;
         }
+        let _ = answer.await;
     }
 }
 
@@ -122,6 +131,32 @@ pub(crate) enum EngineError {
     Store(#[source] CommitError),
     #[error("the records on flash cannot be read")]
     Records(#[source] trivet_store::RecordError),
+    #[error(
+        "the engine broke, which is a defect of this program; a restart recovers all that was \
+         acknowledged"
+    )]
+    Broke,
+}
+
+/// An order that waits for its answer. The order is kept in case its batch has
+/// to be taken back.
+struct Asked {
+    order: Order,
+    reply: oneshot::Sender<Result<Done, Refusal>>,
+}
+
+/// Who asks for a file, where, and waits for the answer.
+struct Wanted {
+    door: trivet_rack::Door,
+    peer: std::net::IpAddr,
+    path: String,
+    reply: oneshot::Sender<Option<Grant>>,
+}
+
+/// What the store refused, and those who wait for it.
+struct Refused {
+    error: CommitError,
+    messages: Vec<Message>,
 }
 
 struct Thread {
@@ -133,8 +168,8 @@ struct Thread {
     carrier: Carrier,
     view: watch::Sender<Arc<View>>,
     tickets: u64,
-    orders: BTreeMap<u64, oneshot::Sender<Result<Done, Refusal>>>,
-    files: BTreeMap<u64, oneshot::Sender<Option<Grant>>>,
+    orders: BTreeMap<u64, Asked>,
+    files: BTreeMap<u64, Wanted>,
     stopping: Option<oneshot::Sender<()>>,
 }
 
@@ -145,36 +180,20 @@ pub(crate) fn start(
     store: Store<FileFlash>,
     carrier: Carrier,
 ) -> Result<(Engine, oneshot::Receiver<EngineError>), EngineError> {
-    let (queue, inputs) = sync_channel(INPUTS_WAITING_MAX);
-    let rack = rack(&settings, &store)?;
-    let (view, watch) = watch::channel(Arc::new(rack.view()));
+    let (mut thread, engine) = Thread::new(clock, settings, store, carrier)?;
     let (ended, why) = oneshot::channel();
-    let mut thread = Thread {
-        clock,
-        settings,
-        rack,
-        store,
-        inputs,
-        carrier,
-        view,
-        tickets: 0,
-        orders: BTreeMap::new(),
-        files: BTreeMap::new(),
-        stopping: None,
-    };
     std::thread::Builder::new()
         .name("engine".to_owned())
         .spawn(move || {
-            let outcome = thread.run();
+            if let Err(error) = thread.run() {
+                let _ = ended.send(error);
+            }
             if let Some(stopped) = thread.stopping.take() {
                 let _ = stopped.send(());
             }
-            if let Err(error) = outcome {
-                let _ = ended.send(error);
-            }
         })
         .expect("a process that just started can start a thread");
-    Ok((Engine { queue, view: watch }, why))
+    Ok((engine, why))
 }
 
 fn rack(settings: &Settings, store: &Store<FileFlash>) -> Result<Rack, EngineError> {
@@ -187,13 +206,49 @@ fn rack(settings: &Settings, store: &Store<FileFlash>) -> Result<Rack, EngineErr
 }
 
 impl Thread {
+    fn new(
+        clock: Clock,
+        settings: Settings,
+        store: Store<FileFlash>,
+        carrier: Carrier,
+    ) -> Result<(Self, Engine), EngineError> {
+        let (queue, inputs) = sync_channel(INPUTS_WAITING_MAX);
+        let rack = rack(&settings, &store)?;
+        let (view, watch) = watch::channel(Arc::new(rack.view()));
+        let thread = Self {
+            clock,
+            settings,
+            rack,
+            store,
+            inputs,
+            carrier,
+            view,
+            tickets: 0,
+            orders: BTreeMap::new(),
+            files: BTreeMap::new(),
+            stopping: None,
+        };
+        Ok((thread, Engine { queue, view: watch }))
+    }
+
     fn run(&mut self) -> Result<(), EngineError> {
-        self.batch(vec![Message::Input(Input::Started)])?;
+        self.begin()?;
         while self.stopping.is_none() {
             let batch = self.next_batch();
-            self.batch(batch)?;
+            if let Some(refused) = self.attempt(batch)? {
+                self.take_back(refused)?;
+            }
         }
         Ok(())
+    }
+
+    /// Every node re-derives its orders from its record.
+    fn begin(&mut self) -> Result<(), EngineError> {
+        match self.attempt(vec![Message::Input(Input::Started)])? {
+            None => Ok(()),
+            // No room even for what follows from a start: nothing may leave then.
+            Some(refused) => Err(EngineError::Store(refused.error)),
+        }
     }
 
     /// All that has come, or a tick when something is due.
@@ -205,7 +260,9 @@ impl Thread {
         let mut batch = Vec::new();
         match self.inputs.recv_timeout(Duration::from_millis(rest_ms)) {
             Ok(message) => batch.push(message),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            Err(RecvTimeoutError::Timeout) => {}
+            // Nobody is left who could tell or ask anything.
+            Err(RecvTimeoutError::Disconnected) => self.stopping = Some(oneshot::channel().0),
         }
         while batch.len() < BATCH_INPUTS_MAX
             && let Ok(message) = self.inputs.try_recv()
@@ -222,9 +279,11 @@ impl Thread {
         batch
     }
 
-    fn batch(&mut self, batch: Vec<Message>) -> Result<(), EngineError> {
+    /// Carries out a batch. If the store refuses it, nothing has left the box, and
+    /// the rack is ahead of flash: the caller must take the batch back.
+    fn attempt(&mut self, batch: Vec<Message>) -> Result<Option<Refused>, EngineError> {
         if batch.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let mut outbox = Outbox::default();
         for message in batch {
@@ -241,13 +300,21 @@ impl Thread {
                     .outputs
                     .into_iter()
                     .for_each(|output| self.let_out(output));
+                Ok(None)
             }
             Err(error @ (CommitError::Flash(_) | CommitError::Poisoned)) => {
-                return Err(EngineError::Store(error));
+                Err(EngineError::Store(error))
             }
-            Err(error) => self.take_back(&error)?,
+            Err(error) => {
+                let orders = std::mem::take(&mut self.orders).into_values();
+                let files = std::mem::take(&mut self.files).into_values();
+                let messages = orders
+                    .map(Message::Order)
+                    .chain(files.map(Message::File))
+                    .collect();
+                Ok(Some(Refused { error, messages }))
+            }
         }
-        Ok(())
     }
 
     fn input(&mut self, message: Message) -> Option<Input> {
@@ -255,12 +322,19 @@ impl Thread {
         let ticket = self.tickets;
         match message {
             Message::Input(input) => Some(input),
-            Message::Order(order, reply) => {
-                self.orders.insert(ticket, reply);
+            Message::Order(asked) => {
+                let most = self.store.layout().record_bytes_max();
+                if let Some(refusal) = weight::too_large(&asked.order, most) {
+                    let _ = asked.reply.send(Err(refusal));
+                    return None;
+                }
+                let order = asked.order.clone();
+                self.orders.insert(ticket, asked);
                 Some(Input::Order { ticket, order })
             }
-            Message::File(door, peer, path, reply) => {
-                self.files.insert(ticket, reply);
+            Message::File(wanted) => {
+                let (door, peer, path) = (wanted.door, wanted.peer, wanted.path.clone());
+                self.files.insert(ticket, wanted);
                 Some(Input::FileAsked {
                     ticket,
                     door,
@@ -275,40 +349,60 @@ impl Thread {
         }
     }
 
-    /// The store refused the batch, so nothing of it happened: the rack goes
-    /// back to what flash holds, and whoever asked is told.
-    fn take_back(&mut self, error: &CommitError) -> Result<(), EngineError> {
-        eprintln!("trivet: store: {error}");
-        for (_, reply) in std::mem::take(&mut self.orders) {
-            let sentence = format!("The store refused the change: {error}");
-            let _ = reply.send(Err(Refusal::new(RefusalKind::Unavailable, sentence)));
+    /// The store refused a batch, so nothing of it happened: the rack goes back to
+    /// what flash holds. Then each who asked gets a batch of his own, so that only
+    /// those are refused whom the store refuses. Datagrams and answers of agents
+    /// are lost as in a restart, and asked for again as after one.
+    fn take_back(&mut self, refused: Refused) -> Result<(), EngineError> {
+        say::line(&format!("trivet: store: {}", refused.error));
+        self.go_back()?;
+        if let [_] = refused.messages[..] {
+            refuse(refused);
+            return Ok(());
         }
-        self.files.clear();
-        self.rack = rack(&self.settings, &self.store)?;
-        let mut outbox = Outbox::default();
-        self.rack
-            .handle(self.clock.now(), Input::Started, &mut outbox);
-        self.view.send_replace(Arc::new(self.rack.view()));
-        outbox
-            .outputs
-            .into_iter()
-            .for_each(|output| self.let_out(output));
+        for message in refused.messages {
+            if let Some(refused) = self.attempt(vec![message])? {
+                self.go_back()?;
+                refuse(refused);
+            }
+        }
         Ok(())
+    }
+
+    fn go_back(&mut self) -> Result<(), EngineError> {
+        self.rack = rack(&self.settings, &self.store)?;
+        self.begin()
     }
 
     fn let_out(&mut self, output: Output) {
         match output {
             Output::Reply { ticket, result } => {
-                if let Some(reply) = self.orders.remove(&ticket) {
-                    let _ = reply.send(result);
+                if let Some(asked) = self.orders.remove(&ticket) {
+                    let _ = asked.reply.send(result);
                 }
             }
             Output::File { ticket, grant } => {
-                if let Some(reply) = self.files.remove(&ticket) {
-                    let _ = reply.send(grant);
+                if let Some(wanted) = self.files.remove(&ticket) {
+                    let _ = wanted.reply.send(grant);
                 }
             }
             other => (self.carrier)(other),
         }
     }
 }
+
+fn refuse(refused: Refused) {
+    let kind = match refused.error {
+        CommitError::Full { .. } => RefusalKind::Unavailable,
+        _ => RefusalKind::Invalid,
+    };
+    let sentence = format!("The store refused the change: {}.", refused.error);
+    for message in refused.messages {
+        if let Message::Order(asked) = message {
+            let _ = asked.reply.send(Err(Refusal::new(kind, sentence.clone())));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

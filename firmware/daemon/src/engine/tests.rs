@@ -1,0 +1,263 @@
+//! The engine over a real file.
+
+use super::*;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Mutex;
+
+use serde_json::json;
+use trivet_model::order::Beat;
+use trivet_model::{Node, NodeId};
+use trivet_rack::Door;
+
+use crate::testbed::{self, Scratch, node, node_with_agent};
+
+const TOKEN: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+
+/// A thread that is driven by hand, over a store of 256 KiB.
+fn thread(scratch: &Scratch) -> (Thread, Engine) {
+    let store = testbed::store(&scratch.0, 256, 16 << 10);
+    let settings = testbed::settings(&scratch.0);
+    let (mut thread, engine) =
+        Thread::new(Clock::start(), settings, store, Box::new(|_| {})).unwrap();
+    thread.begin().unwrap();
+    (thread, engine)
+}
+
+type Answer = oneshot::Receiver<Result<Done, Refusal>>;
+
+fn asking(order: Order) -> (Message, Answer) {
+    let (reply, answer) = oneshot::channel();
+    (Message::Order(Asked { order, reply }), answer)
+}
+
+fn create(node: &Node) -> (Message, Answer) {
+    asking(Order::CreateNode(Box::new(node.clone())))
+}
+
+fn run(thread: &mut Thread, batch: Vec<Message>) {
+    if let Some(refused) = thread.attempt(batch).unwrap() {
+        thread.take_back(refused).unwrap();
+    }
+}
+
+fn kind(answer: &mut Answer) -> RefusalKind {
+    answer.try_recv().unwrap().unwrap_err().kind
+}
+
+/// A node whose record takes about this much.
+fn heavy(bytes: usize) -> Node {
+    let mut node = node();
+    node.extra
+        .insert("filler".to_owned(), "x".repeat(bytes).into());
+    node
+}
+
+fn on_flash(thread: &Thread, id: NodeId) -> bool {
+    thread.store.records().unwrap().nodes.contains_key(&id)
+}
+
+#[test]
+fn an_answer_comes_after_the_commit_and_one_flush_serves_a_batch() {
+    let scratch = Scratch::new();
+    let (mut thread, engine) = thread(&scratch);
+    let before = thread.store.flash().counts();
+    let nodes: Vec<_> = (0..20).map(|_| node()).collect();
+    let (batch, answers): (Vec<_>, Vec<_>) = nodes.iter().map(create).unzip();
+    run(&mut thread, batch);
+    assert_eq!(thread.store.flash().counts().flushes, before.flushes + 1);
+    for (node, mut answer) in nodes.iter().zip(answers) {
+        assert_eq!(answer.try_recv().unwrap(), Ok(Done::Kept));
+        assert!(on_flash(&thread, node.id));
+        assert!(engine.view().nodes.contains_key(&node.id));
+    }
+}
+
+#[test]
+fn heartbeats_that_change_nothing_write_nothing() {
+    let scratch = Scratch::new();
+    let (mut thread, engine) = thread(&scratch);
+    let node = node_with_agent(TOKEN);
+    let (message, _answer) = create(&node);
+    run(&mut thread, vec![message]);
+    let beat = || {
+        asking(Order::Heartbeat {
+            node: node.id,
+            beat: Beat {
+                callback_url: "http://192.0.2.9:9999".to_owned(),
+                agent_token: Some(TOKEN.to_owned()),
+                agent_version: Some("1".to_owned()),
+                agent_verify_ca: None,
+            },
+        })
+    };
+    // The first beat of a boot is news.
+    let before = thread.store.flash().counts();
+    let (message, _answer) = beat();
+    run(&mut thread, vec![message]);
+    let first = thread.store.flash().counts();
+    assert_eq!(first.flushes, before.flushes + 1);
+    for _ in 0..500 {
+        let (message, mut answer) = beat();
+        run(&mut thread, vec![message]);
+        assert_eq!(answer.try_recv().unwrap(), Ok(Done::Kept));
+    }
+    assert_eq!(thread.store.flash().counts(), first);
+    let view = engine.view();
+    assert!(view.nodes[&node.id].live.beat_at.is_some());
+}
+
+#[test]
+fn a_refused_order_leaves_the_others_of_its_batch_alone() {
+    let scratch = Scratch::new();
+    let (mut thread, engine) = thread(&scratch);
+    let most = thread.store.layout().record_bytes_max();
+    // Just light enough to pass the first look and too heavy with all around it.
+    let (good, bad) = (node(), heavy(most - 40));
+    let (one, mut good_answer) = create(&good);
+    let (two, mut bad_answer) = create(&bad);
+    let (reply, mut file) = oneshot::channel();
+    let wanted = Wanted {
+        door: Door::Http,
+        peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        path: "/boot/52:54:00:00:00:01/script".to_owned(),
+        reply,
+    };
+    run(&mut thread, vec![one, two, Message::File(wanted)]);
+    assert_eq!(good_answer.try_recv().unwrap(), Ok(Done::Kept));
+    assert_eq!(kind(&mut bad_answer), RefusalKind::Invalid);
+    assert!(matches!(file.try_recv(), Ok(Some(Grant::Bytes(_)))));
+    assert!(on_flash(&thread, good.id) && !on_flash(&thread, bad.id));
+    let view = engine.view();
+    assert!(view.nodes.contains_key(&good.id) && !view.nodes.contains_key(&bad.id));
+}
+
+#[test]
+fn a_record_that_is_far_too_large_never_reaches_the_rack() {
+    let scratch = Scratch::new();
+    let (mut thread, _engine) = thread(&scratch);
+    let most = thread.store.layout().record_bytes_max();
+    let node = heavy(most + 1);
+    let (message, mut answer) = create(&node);
+    assert!(thread.attempt(vec![message]).unwrap().is_none());
+    assert_eq!(kind(&mut answer), RefusalKind::Invalid);
+    let drive = Order::Provision {
+        node: node.id,
+        verb: trivet_model::Verb::Active,
+        args: trivet_model::order::VerbArgs {
+            steps: Vec::new(),
+            configdrive: Some(json!({"user_data": ["y".repeat(most), null, 7]})),
+        },
+    };
+    assert!(weight::too_large(&drive, most).is_some());
+}
+
+#[test]
+fn a_full_store_refuses_and_takes_again_after_a_deletion() {
+    let scratch = Scratch::new();
+    let (mut thread, engine) = thread(&scratch);
+    let mut kept = Vec::new();
+    let refused = loop {
+        let node = heavy(3000);
+        let (message, mut answer) = create(&node);
+        run(&mut thread, vec![message]);
+        match answer.try_recv().unwrap() {
+            Ok(_) => kept.push(node.id),
+            Err(refusal) => break refusal,
+        }
+        assert!(kept.len() < 100, "a store of 256 KiB is full by now");
+    };
+    assert_eq!(refused.kind, RefusalKind::Unavailable);
+    assert!(refused.sentence.contains("full"), "{}", refused.sentence);
+    assert_eq!(engine.view().nodes.len(), kept.len());
+    let (message, mut answer) = asking(Order::DeleteNode(kept[0]));
+    run(&mut thread, vec![message]);
+    assert_eq!(answer.try_recv().unwrap(), Ok(Done::Kept));
+    let (message, mut answer) = create(&heavy(1000));
+    run(&mut thread, vec![message]);
+    assert_eq!(answer.try_recv().unwrap(), Ok(Done::Kept));
+}
+
+#[tokio::test]
+async fn a_full_queue_answers_later_and_still_can_be_stopped() {
+    let scratch = Scratch::new();
+    let (mut thread, engine) = thread(&scratch);
+    for _ in 0..INPUTS_WAITING_MAX {
+        assert!(engine.tell(Input::Tick));
+    }
+    assert!(!engine.tell(Input::Tick));
+    assert!(engine.offer(Input::Tick).is_err());
+    let refusal = engine.order(Order::DeleteNode(node().id)).await;
+    assert_eq!(refusal.unwrap_err().kind, RefusalKind::Unavailable);
+    let path = "/boot/kernel".to_owned();
+    let peer = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    assert_eq!(engine.file(Door::Http, peer, path).await, None);
+    let running = tokio::task::spawn_blocking(move || {
+        thread.run().unwrap();
+        let _ = thread.stopping.take().unwrap().send(());
+    });
+    engine.stop().await;
+    running.await.unwrap();
+}
+
+#[tokio::test]
+async fn an_engine_that_ended_says_so_to_everybody() {
+    let scratch = Scratch::new();
+    let (engine, _why) = testbed::engine(testbed::settings(&scratch.0), &scratch.0);
+    engine.stop().await;
+    let refusal = engine
+        .order(Order::DeleteNode(node().id))
+        .await
+        .unwrap_err();
+    assert_eq!(refusal.kind, RefusalKind::Unavailable);
+    // Stopping twice waits for nothing.
+    engine.stop().await;
+}
+
+#[tokio::test]
+async fn a_restart_finds_all_that_was_acknowledged() {
+    let scratch = Scratch::new();
+    let first = node();
+    for round in 0..2 {
+        let (engine, _why) = testbed::engine(testbed::settings(&scratch.0), &scratch.0);
+        if round == 0 {
+            let order = Order::CreateNode(Box::new(first.clone()));
+            assert_eq!(engine.order(order).await, Ok(Done::Kept));
+        } else {
+            assert!(engine.view().nodes.contains_key(&first.id));
+        }
+        engine.stop().await;
+        // The lock on the file goes with the thread, a moment after its answer.
+        drop(engine);
+        while std::fs::File::open(scratch.0.join("store"))
+            .is_ok_and(|file| file.try_lock().is_err())
+        {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_engine_that_breaks_is_noticed() {
+    let scratch = Scratch::new();
+    let panics = Arc::new(Mutex::new(0));
+    let seen = Arc::clone(&panics);
+    let settings = testbed::settings(&scratch.0);
+    let (engine, why) = testbed::carrying(settings, &scratch.0, move |_| {
+        *seen.lock().unwrap() += 1;
+        panic!("a carrier that breaks, on purpose");
+    });
+    let mut node = node_with_agent(TOKEN);
+    node.name = Some("n1".to_owned());
+    let order = Order::CreateNode(Box::new(node.clone()));
+    engine.order(order).await.unwrap();
+    // A heartbeat without a token makes a note, and the note goes to the carrier.
+    let beat = Beat::default();
+    let _ = engine
+        .order(Order::Heartbeat {
+            node: node.id,
+            beat,
+        })
+        .await;
+    assert!(why.await.is_err(), "no word, as after a panic");
+    assert_eq!(*panics.lock().unwrap(), 1);
+}

@@ -1,0 +1,128 @@
+//! What tests of this crate stand on: a directory that goes with its test, an
+//! engine on a real file, and a small HTTP client.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use trivet_board_linux::FileFlash;
+use trivet_model::{AgentSession, Node, NodeId, ProvisionState, UnixMs};
+use trivet_rack::{Files, Limits, Output, Pace, Settings};
+use trivet_store::Store;
+
+use crate::clock::{Clock, System};
+use crate::engine::{self, Engine, EngineError};
+
+/// A directory of its own.
+pub(crate) struct Scratch(pub(crate) PathBuf);
+
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("trivet-test-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).unwrap();
+        Self(path.canonicalize().unwrap())
+    }
+
+    pub(crate) fn file(&self, name: &str, content: &[u8]) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Settings of a box that serves `files/` and `loaders/` of a directory.
+pub(crate) fn settings(directory: &Path) -> Settings {
+    Settings {
+        dhcp: None,
+        api_url: "http://192.0.2.1:6385".to_owned(),
+        http_url: "http://192.0.2.1:8080".to_owned(),
+        images: trivet_images::Catalogue::default(),
+        files: Files {
+            operator: Some(directory.join("files")),
+            loaders: Some(directory.join("loaders")),
+            ..Files::default()
+        },
+        kernel_args: String::new(),
+        heartbeat_timeout_s: 300,
+        limits: Limits::default(),
+        pace: Pace::default(),
+        hardware: vec!["ipmi".to_owned()],
+    }
+}
+
+/// A store of this many KiB in a directory.
+pub(crate) fn store(directory: &Path, kib: u64, segment_bytes: u32) -> Store<FileFlash> {
+    let flash = FileFlash::open(&directory.join("store"), kib << 10).unwrap();
+    Store::open_with(flash, segment_bytes).unwrap()
+}
+
+/// An engine that runs, and why it ended.
+pub(crate) fn engine(
+    settings: Settings,
+    directory: &Path,
+) -> (Engine, oneshot::Receiver<EngineError>) {
+    carrying(settings, directory, |_| {})
+}
+
+/// The same, with an eye on what it lets out.
+pub(crate) fn carrying(
+    settings: Settings,
+    directory: &Path,
+    carry: impl FnMut(Output) + Send + 'static,
+) -> (Engine, oneshot::Receiver<EngineError>) {
+    let store = store(directory, 4096, 256 << 10);
+    engine::start(Clock::start(), settings, store, Box::new(carry)).unwrap()
+}
+
+/// A node in `enroll`.
+pub(crate) fn node() -> Node {
+    Node::new(NodeId::random(&mut System::new()), "ipmi", UnixMs(1))
+}
+
+/// A node with an instance whose agent may beat.
+pub(crate) fn node_with_agent(token: &str) -> Node {
+    let mut node = node();
+    node.provision_state = ProvisionState::Active;
+    node.agent = Some(AgentSession {
+        token: token.to_owned(),
+        url: None,
+        verify_ca: None,
+        version: None,
+    });
+    node
+}
+
+/// Sends these bytes and reads until the other side closes.
+pub(crate) async fn raw(to: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(to).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    // A reset after the answer is an end as well.
+    let _ = stream.read_to_end(&mut answer).await;
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// One request on a connection of its own: the head and the body of the answer.
+pub(crate) async fn ask(to: SocketAddr, line: &str, headers: &str, body: &str) -> (String, String) {
+    let length = body.len();
+    let request = format!(
+        "{line} HTTP/1.1\r\nhost: box\r\nconnection: close\r\ncontent-length: {length}\r\n\
+         {headers}\r\n{body}"
+    );
+    let answer = raw(to, &request).await;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    (head.to_ascii_lowercase(), body.to_owned())
+}
