@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use tokio::net::{TcpListener, UdpSocket};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use trivet_board_linux::FileFlash;
@@ -125,7 +125,8 @@ impl Appliance {
             auth: ground.auth,
             clock,
         };
-        let places = Arc::new(Semaphore::new(ground.connections_max));
+        let places = http::Places::new(ground.connections_max);
+        let waits = http::Waits::default();
         let services = [
             (ground.api, api::handler(Arc::new(api))),
             (ground.inspector, inspector::handler(engine.clone())),
@@ -133,15 +134,14 @@ impl Appliance {
             (ground.panel, panel::handler(engine.clone(), clock)),
         ];
         for (listening, handler) in services {
-            for socket in listening.sockets {
-                let places = Arc::clone(&places);
-                doors.spawn(http::run(
-                    socket,
-                    listening.tls.clone(),
-                    places,
-                    Arc::clone(&handler),
-                ));
-            }
+            let Listening { sockets, tls } = listening;
+            http::serve(
+                &mut doors,
+                sockets,
+                tls.as_ref(),
+                (&places, waits),
+                &handler,
+            );
         }
         Ok(Self {
             engine,
@@ -154,7 +154,8 @@ impl Appliance {
     pub(crate) async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), EngineError> {
         let outcome = tokio::select! {
             () = stop => Ok(()),
-            Ok(error) = &mut self.failed => Err(error),
+            // A sender that is gone without a word is a thread that panicked.
+            why = &mut self.failed => Err(why.unwrap_or(EngineError::Broke)),
         };
         self.doors.abort_all();
         self.engine.stop().await;

@@ -9,7 +9,7 @@ use hyper::{Request, Response, StatusCode};
 use trivet_api::{Facts, Outcome};
 use trivet_model::{Entropy, RefusalKind};
 
-use super::http::{self, Answer, Body, BodyError, Handler};
+use super::http::{self, Answer, Body, Handler};
 use crate::auth::Auth;
 use crate::clock::{Clock, System};
 use crate::engine::Engine;
@@ -43,12 +43,9 @@ impl Api {
         }
         let body = match http::read(body, trivet_api::BODY_BYTES_MAX).await {
             Ok(body) => body,
-            Err(BodyError::TooLong) => {
-                let sentence = format!("a body may have {} bytes", trivet_api::BODY_BYTES_MAX);
-                return http::text(StatusCode::PAYLOAD_TOO_LARGE, &sentence);
-            }
-            Err(BodyError::Broken) => {
-                return http::text(StatusCode::BAD_REQUEST, "the body broke off");
+            Err(error) => {
+                let (status, sentence) = error.answer(trivet_api::BODY_BYTES_MAX);
+                return http::text(status, &sentence);
             }
         };
         let header = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());

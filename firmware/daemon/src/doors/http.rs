@@ -17,11 +17,52 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
-/// How long a client may take to send the head of a request.
-const HEAD_WAIT: Duration = Duration::from_secs(30);
+use super::patient::Patient;
+use super::places::Peers;
 
-/// How long a client may take for its TLS handshake.
-const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
+/// How long a client may take for the whole body of a request.
+const BODY_WAIT: Duration = Duration::from_secs(60);
+
+/// How long clients may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waits {
+    /// To send the head of a request, and between two requests.
+    pub(crate) head: Duration,
+    /// For the TLS handshake.
+    pub(crate) handshake: Duration,
+    /// Between reading two pieces of an answer.
+    pub(crate) stall: Duration,
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self {
+            head: Duration::from_secs(30),
+            handshake: Duration::from_secs(10),
+            stall: Duration::from_secs(60),
+        }
+    }
+}
+
+/// How many connections there may be, shared by all services.
+#[derive(Clone)]
+pub(crate) struct Places {
+    all: Arc<Semaphore>,
+    peers: Arc<Peers>,
+    service_max: usize,
+}
+
+impl Places {
+    /// So many in all. No service gets the last quarter, so that a crowd at one
+    /// door leaves room at the others, and no peer gets more than its share.
+    pub(crate) fn new(connections_max: usize) -> Self {
+        Self {
+            all: Arc::new(Semaphore::new(connections_max)),
+            peers: Peers::sharing(connections_max),
+            service_max: (connections_max - connections_max / 4).max(1),
+        }
+    }
+}
 
 /// A body that may stream.
 pub(crate) type Body = BoxBody<Bytes, std::io::Error>;
@@ -61,29 +102,84 @@ pub(crate) enum BodyError {
     TooLong,
     /// The client broke off.
     Broken,
+    /// It did not come to its end in time.
+    Late,
 }
 
-/// Reads a body of at most `bytes_max`.
-pub(crate) async fn read(body: Incoming, bytes_max: usize) -> Result<Bytes, BodyError> {
-    match http_body_util::Limited::new(body, bytes_max)
-        .collect()
-        .await
-    {
-        Ok(whole) => Ok(whole.to_bytes()),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(BodyError::TooLong),
-        Err(_) => Err(BodyError::Broken),
+impl BodyError {
+    /// The status and the sentence for it.
+    pub(crate) fn answer(&self, bytes_max: usize) -> (StatusCode, String) {
+        match self {
+            Self::TooLong => (
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("the body is longer than {bytes_max} bytes"),
+            ),
+            Self::Broken => (StatusCode::BAD_REQUEST, "the body broke off".to_owned()),
+            Self::Late => (
+                StatusCode::REQUEST_TIMEOUT,
+                format!("the body took longer than {} s", BODY_WAIT.as_secs()),
+            ),
+        }
     }
 }
 
-/// Serves a listener for ever.
-pub(crate) async fn run(
+/// Reads a body of at most `bytes_max`, in bounded time.
+pub(crate) async fn read<B>(body: B, bytes_max: usize) -> Result<Bytes, BodyError>
+where
+    B: hyper::body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    read_within(BODY_WAIT, body, bytes_max).await
+}
+
+async fn read_within<B>(wait: Duration, body: B, bytes_max: usize) -> Result<Bytes, BodyError>
+where
+    B: hyper::body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let whole = http_body_util::Limited::new(body, bytes_max).collect();
+    match tokio::time::timeout(wait, whole).await {
+        Ok(Ok(whole)) => Ok(whole.to_bytes()),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(BodyError::TooLong),
+        Ok(Err(_)) => Err(BodyError::Broken),
+        Err(_) => Err(BodyError::Late),
+    }
+}
+
+/// Serves the listeners of one service for ever.
+pub(crate) fn serve(
+    doors: &mut tokio::task::JoinSet<()>,
+    listeners: Vec<TcpListener>,
+    tls: Option<&TlsAcceptor>,
+    (places, waits): (&Places, Waits),
+    handler: &Handler,
+) {
+    let of_service = Arc::new(Semaphore::new(places.service_max));
+    for listener in listeners {
+        doors.spawn(run(
+            listener,
+            tls.cloned(),
+            places.clone(),
+            Arc::clone(&of_service),
+            waits,
+            Arc::clone(handler),
+        ));
+    }
+}
+
+async fn run(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
-    places: Arc<Semaphore>,
+    places: Places,
+    of_service: Arc<Semaphore>,
+    waits: Waits,
     handler: Handler,
 ) {
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+        let Ok(in_service) = Arc::clone(&of_service).acquire_owned().await else {
+            return;
+        };
+        let Ok(in_all) = Arc::clone(&places.all).acquire_owned().await else {
             return;
         };
         let Ok((stream, peer)) = listener.accept().await else {
@@ -91,10 +187,14 @@ pub(crate) async fn run(
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
+        // Closing at once tells a peer with too many connections soonest.
+        let Some(seat) = places.peers.seat(peer.ip()) else {
+            continue;
+        };
         let (tls, handler) = (tls.clone(), Arc::clone(&handler));
         tokio::spawn(async move {
-            connection(stream, peer, tls, handler).await;
-            drop(place);
+            connection(stream, peer, tls, waits, handler).await;
+            drop((in_service, in_all, seat));
         });
     }
 }
@@ -103,21 +203,23 @@ async fn connection(
     stream: TcpStream,
     peer: SocketAddr,
     tls: Option<TlsAcceptor>,
+    waits: Waits,
     handler: Handler,
 ) {
     let _ = stream.set_nodelay(true);
+    let stream = Patient::new(stream, waits.stall);
     match tls {
-        None => requests(TokioIo::new(stream), peer, false, handler).await,
+        None => requests(TokioIo::new(stream), peer, false, waits, handler).await,
         Some(acceptor) => {
-            let handshake = tokio::time::timeout(HANDSHAKE_WAIT, acceptor.accept(stream));
+            let handshake = tokio::time::timeout(waits.handshake, acceptor.accept(stream));
             if let Ok(Ok(stream)) = handshake.await {
-                requests(TokioIo::new(stream), peer, true, handler).await;
+                requests(TokioIo::new(stream), peer, true, waits, handler).await;
             }
         }
     }
 }
 
-async fn requests<S>(stream: S, peer: SocketAddr, secure: bool, handler: Handler)
+async fn requests<S>(stream: S, peer: SocketAddr, secure: bool, waits: Waits, handler: Handler)
 where
     S: hyper::rt::Read + hyper::rt::Write + Unpin + 'static,
 {
@@ -128,7 +230,10 @@ where
     // A client that breaks off is its own affair.
     let _ = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_WAIT)
+        .header_read_timeout(waits.head)
         .serve_connection(stream, service)
         .await;
 }
+
+#[cfg(test)]
+mod tests;

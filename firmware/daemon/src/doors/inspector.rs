@@ -36,11 +36,12 @@ async fn answer(engine: &Engine, request: Request<Incoming>) -> Response<Body> {
 }
 
 async fn take(engine: &Engine, request: Request<Incoming>) -> Response<Body> {
-    let Ok(body) = http::read(request.into_body(), DOCUMENT_BYTES_MAX).await else {
-        return failed(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "the document is too long or broke off",
-        );
+    let body = match http::read(request.into_body(), DOCUMENT_BYTES_MAX).await {
+        Ok(body) => body,
+        Err(error) => {
+            let (status, sentence) = error.answer(DOCUMENT_BYTES_MAX);
+            return failed(status, &sentence);
+        }
     };
     let Ok(document) = serde_json::from_slice(&body) else {
         return failed(StatusCode::BAD_REQUEST, "the body is not JSON");

@@ -8,4 +8,6 @@ pub(crate) mod dhcp;
 pub(crate) mod http;
 pub(crate) mod inspector;
 pub(crate) mod panel;
+mod patient;
+pub(crate) mod places;
 pub(crate) mod tftp;

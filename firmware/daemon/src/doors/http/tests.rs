@@ -1,0 +1,128 @@
+//! Connections over loopback, with short waits.
+
+use super::*;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::task::JoinSet;
+
+use crate::testbed::{ask, raw};
+
+const SHORT: Waits = Waits {
+    head: Duration::from_millis(50),
+    handshake: Duration::from_millis(50),
+    stall: Duration::from_millis(50),
+};
+
+/// Answers with the length of the body, or with very many bytes.
+fn echo() -> Handler {
+    Arc::new(|_, _, request| {
+        Box::pin(async move {
+            if request.uri().path() == "/much" {
+                return Response::new(full(vec![0; 64 << 20]));
+            }
+            match read_within(Duration::from_millis(50), request.into_body(), 10).await {
+                Ok(body) => text(StatusCode::OK, &format!("{} bytes", body.len())),
+                Err(error) => {
+                    let (status, sentence) = error.answer(10);
+                    text(status, &sentence)
+                }
+            }
+        })
+    })
+}
+
+struct Service {
+    address: SocketAddr,
+    places: Places,
+    _doors: JoinSet<()>,
+}
+
+async fn service(connections_max: usize, waits: Waits) -> Service {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut doors = JoinSet::new();
+    let places = Places::new(connections_max);
+    serve(&mut doors, vec![listener], None, (&places, waits), &echo());
+    Service {
+        address,
+        places,
+        _doors: doors,
+    }
+}
+
+#[tokio::test]
+async fn a_body_is_taken_up_to_its_bound() {
+    let service = service(64, Waits::default()).await;
+    let (head, body) = ask(service.address, "POST /", "", "0123456789").await;
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+    assert_eq!(body, "10 bytes\n");
+    let (head, body) = ask(service.address, "POST /", "", "0123456789a").await;
+    assert!(head.starts_with("http/1.1 413"), "{head}");
+    assert!(body.contains("longer than 10 bytes"), "{body}");
+}
+
+#[tokio::test]
+async fn a_body_that_never_ends_is_not_waited_for() {
+    let service = service(64, Waits::default()).await;
+    let request = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\n12";
+    let answer = raw(service.address, request).await;
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_head_that_never_ends_and_a_silent_client_lose_their_connections() {
+    let service = service(64, SHORT).await;
+    for request in ["GET / HTTP/1.1\r\nhost: x\r\n", ""] {
+        // Returns at all, because the box closes.
+        let answer = raw(service.address, request).await;
+        assert!(!answer.contains("200 OK"), "{answer}");
+    }
+    // The same after a request that was answered: nobody waits for ever.
+    let answer = raw(service.address, "GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    assert!(answer.contains("0 bytes"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_client_that_never_reads_loses_its_connection_and_its_place() {
+    let service = service(64, SHORT).await;
+    let mut stream = TcpStream::connect(service.address).await.unwrap();
+    let request = b"GET /much HTTP/1.1\r\nhost: x\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut first = [0; 16];
+    stream.read_exact(&mut first).await.unwrap();
+    assert_eq!(service.places.all.available_permits(), 62);
+    while service.places.all.available_permits() < 63 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn one_peer_takes_its_share_of_places_and_no_more() {
+    let service = service(8, Waits::default()).await;
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut stream = TcpStream::connect(service.address).await.unwrap();
+        let request = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+        stream.write_all(request).await.unwrap();
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).await.unwrap();
+        assert_eq!(&first, b"HTTP/1.1 200");
+        held.push(stream);
+    }
+    let refused = raw(service.address, "").await;
+    assert_eq!(refused, "", "closed at once");
+    let other = tokio::net::TcpSocket::new_v4().unwrap();
+    other.bind("127.77.99.1:0".parse().unwrap()).unwrap();
+    let mut other = other.connect(service.address).await.unwrap();
+    let request = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+    other.write_all(request).await.unwrap();
+    let mut first = [0; 12];
+    other.read_exact(&mut first).await.unwrap();
+    assert_eq!(&first, b"HTTP/1.1 200");
+}
+
+#[test]
+fn no_service_gets_the_last_places() {
+    for (all, service) in [(1, 1), (4, 3), (1024, 768)] {
+        assert_eq!(Places::new(all).service_max, service);
+    }
+}
