@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
 
 use trivet_rack::{Below, Grant};
@@ -32,15 +33,21 @@ pub(crate) async fn open(grant: Grant) -> Option<Opened> {
     }
 }
 
+/// Opens first and looks then at what was opened, so that no link put in between
+/// leads elsewhere than what was looked at.
 fn open_below(below: &Below) -> Option<Opened> {
     let root: PathBuf = below.root.canonicalize().ok()?;
-    let file = below.file.canonicalize().ok()?;
-    if !file.starts_with(&root) {
+    // Opening a pipe would wait for its writer.
+    if !below.file.metadata().ok()?.is_file() {
         return None;
     }
-    let file = File::open(file).ok()?;
+    let file = File::open(&below.file).ok()?;
+    let opened = format!("/proc/self/fd/{}", file.as_raw_fd());
+    if !std::fs::read_link(opened).ok()?.starts_with(&root) {
+        return None;
+    }
     let facts = file.metadata().ok()?;
-    facts.is_file().then(|| Opened {
+    facts.is_file().then_some(Opened {
         size: facts.len(),
         content: Content::File(file),
     })
@@ -67,6 +74,74 @@ impl Opened {
                 }
                 Ok(filled)
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testbed::Scratch;
+    use std::os::unix::fs::symlink;
+
+    fn opened(scratch: &Scratch, name: &str) -> Option<Opened> {
+        let root = scratch.0.join("root");
+        let file = root.join(name);
+        open_below(&Below { root, file })
+    }
+
+    #[test]
+    fn links_are_followed_within_the_directory_and_not_out_of_it() {
+        let scratch = Scratch::new();
+        scratch.file("secret", b"secret");
+        scratch.file("root/plain", b"plain");
+        std::fs::create_dir(scratch.0.join("root/deep")).unwrap();
+        symlink("../plain", scratch.0.join("root/deep/inside")).unwrap();
+        symlink("../secret", scratch.0.join("root/outside")).unwrap();
+        symlink(&scratch.0, scratch.0.join("root/up")).unwrap();
+        symlink("nowhere", scratch.0.join("root/broken")).unwrap();
+        for name in ["plain", "deep/inside"] {
+            assert_eq!(opened(&scratch, name).unwrap().size, 5, "{name}");
+        }
+        for name in ["outside", "up/secret", "broken", "deep", "absent", ""] {
+            assert!(opened(&scratch, name).is_none(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_directory_with_a_longer_name_is_another_one() {
+        let scratch = Scratch::new();
+        scratch.file("root/a", b"a");
+        scratch.file("root-too/b", b"b");
+        symlink("../root-too/b", scratch.0.join("root/b")).unwrap();
+        assert!(opened(&scratch, "b").is_none());
+    }
+
+    #[tokio::test]
+    async fn the_first_candidate_that_exists_is_taken() {
+        let scratch = Scratch::new();
+        scratch.file("two/x", b"22");
+        let below = |root: &str| Below {
+            root: scratch.0.join(root),
+            file: scratch.0.join(root).join("x"),
+        };
+        let grant = Grant::File(vec![below("one"), below("two")]);
+        assert_eq!(open(grant).await.unwrap().size, 2);
+    }
+
+    #[test]
+    fn reading_ends_at_the_end() {
+        let scratch = Scratch::new();
+        scratch.file("root/x", b"0123456789");
+        let bytes = Opened {
+            size: 10,
+            content: Content::Bytes(b"0123456789".to_vec()),
+        };
+        for mut opened in [opened(&scratch, "x").unwrap(), bytes] {
+            let mut out = [0; 4];
+            assert_eq!(opened.read(8, &mut out).unwrap(), 2);
+            assert_eq!(&out[..2], b"89");
+            assert_eq!(opened.read(1 << 30, &mut out).unwrap(), 0);
         }
     }
 }
