@@ -107,13 +107,9 @@ impl Appliance {
         for (socket, local) in inputs {
             doors.spawn(dhcp::run(socket, local, engine.clone()));
         }
+        let room = tftp::Room::new(ground.transfers_max);
         for socket in ground.tftp {
-            doors.spawn(tftp::run(
-                socket,
-                engine.clone(),
-                clock,
-                ground.transfers_max,
-            ));
+            doors.spawn(tftp::run(socket, engine.clone(), clock, room.clone()));
         }
         let facts = trivet_api::Facts {
             images,

@@ -5,6 +5,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::UdpSocket;
 use trivet_rack::{Destination, Input};
@@ -13,6 +14,9 @@ use crate::engine::Engine;
 
 /// Longest datagram: an Ethernet frame.
 const DATAGRAM_BYTES_MAX: usize = 1500;
+
+/// Pause after the system refuses us a datagram.
+const ERROR_PAUSE: Duration = Duration::from_millis(10);
 
 /// The ports of DHCP (RFC 2131, section 4.1).
 const CLIENT_PORT: u16 = 68;
@@ -27,13 +31,18 @@ pub(crate) struct Door {
 pub(crate) async fn run(socket: Arc<UdpSocket>, local: Ipv4Addr, engine: Engine) {
     let mut buffer = [0; DATAGRAM_BYTES_MAX];
     loop {
-        if let Ok((length, SocketAddr::V4(source))) = socket.recv_from(&mut buffer).await {
-            let bytes = buffer[..length].to_vec();
-            engine.tell(Input::Dhcp {
-                local,
-                source,
-                bytes,
-            });
+        match socket.recv_from(&mut buffer).await {
+            Ok((length, SocketAddr::V4(source))) => {
+                let bytes = buffer[..length].to_vec();
+                engine.tell(Input::Dhcp {
+                    local,
+                    source,
+                    bytes,
+                });
+            }
+            Ok(_) => {}
+            // An interface that went down, most likely: look again, but not at once.
+            Err(_) => tokio::time::sleep(ERROR_PAUSE).await,
         }
     }
 }

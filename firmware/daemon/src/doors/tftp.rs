@@ -10,29 +10,67 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use trivet_rack::{Door, Input};
 
+use super::places::Peers;
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::files::{self, Opened};
 
+/// How long one transfer may take, however steadily its client goes on. Ours: a
+/// loader takes seconds, and a ramdisk in blocks of 512 bytes some minutes.
+const TRANSFER_WAIT: Duration = Duration::from_mins(20);
+
+/// Longest datagram that is read. A request has at most 512 bytes (RFC 2347).
+const DATAGRAM_BYTES_MAX: usize = 2048;
+
+/// Pause after the system refuses us a datagram.
+const ERROR_PAUSE: Duration = Duration::from_millis(10);
+
+/// Room for transfers, shared by all sockets.
+#[derive(Clone)]
+pub(crate) struct Room {
+    places: Arc<Semaphore>,
+    peers: Arc<Peers>,
+    wait: Duration,
+}
+
+impl Room {
+    pub(crate) fn new(transfers_max: usize) -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(transfers_max)),
+            peers: Peers::sharing(transfers_max),
+            wait: TRANSFER_WAIT,
+        }
+    }
+}
+
 /// Serves read requests for ever.
-pub(crate) async fn run(socket: UdpSocket, engine: Engine, clock: Clock, transfers_max: usize) {
-    let places = Arc::new(Semaphore::new(transfers_max));
-    let mut buffer = vec![0; 2048];
+pub(crate) async fn run(socket: UdpSocket, engine: Engine, clock: Clock, room: Room) {
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
     loop {
         let Ok((length, peer)) = socket.recv_from(&mut buffer).await else {
+            tokio::time::sleep(ERROR_PAUSE).await;
             continue;
         };
+        // Whatever else comes to this port belongs to no transfer.
+        let request = tftp::parse(&buffer[..length]);
+        if !matches!(request, Ok(tftp::Packet::Read(_) | tftp::Packet::Write)) {
+            continue;
+        }
         // Without a free place the client asks again: it repeats its request by itself.
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+        let Ok(place) = Arc::clone(&room.places).try_acquire_owned() else {
+            continue;
+        };
+        let Some(seat) = room.peers.seat(peer.ip()) else {
             continue;
         };
         let (request, engine) = (buffer[..length].to_vec(), engine.clone());
         let Ok(local) = socket.local_addr() else {
             continue;
         };
+        let wait = room.wait;
         tokio::spawn(async move {
-            transfer(local, peer, &request, &engine, clock).await;
-            drop(place);
+            transfer(local, peer, &request, &engine, (clock, wait)).await;
+            drop((place, seat));
         });
     }
 }
@@ -42,7 +80,7 @@ async fn transfer(
     peer: SocketAddr,
     packet: &[u8],
     engine: &Engine,
-    clock: Clock,
+    (clock, wait): (Clock, Duration),
 ) {
     let Ok(socket) = UdpSocket::bind(SocketAddr::new(local.ip(), 0)).await else {
         return;
@@ -60,7 +98,6 @@ async fn transfer(
             )
             .await;
         }
-        // Whatever else comes to the request port belongs to no transfer.
         _ => return,
     };
     let path = request.file.to_owned();
@@ -73,7 +110,12 @@ async fn transfer(
         return refuse(&socket, tftp::ErrorCode::NotFound, "no such file").await;
     };
     let size = opened.size;
-    let sent = send(&socket, &request, &mut opened, clock).await;
+    let mut sender = tftp::Sender::new(&request, size, tftp::Limits::default(), clock.now().tick.0);
+    let sending = send(&socket, &mut sender, &mut opened, clock);
+    if timeout(wait, sending).await.is_err() {
+        refuse(&socket, tftp::ErrorCode::Other, "this took too long").await;
+    }
+    let sent = sender.bytes();
     let (peer, door) = (peer.ip(), Door::Tftp);
     engine.tell(Input::FileSent {
         peer,
@@ -100,32 +142,29 @@ impl tftp::Source for Opened {
     }
 }
 
-/// Drives one transfer to its end; the bytes that the client acknowledged.
-async fn send(
-    socket: &UdpSocket,
-    request: &tftp::ReadRequest<'_>,
-    opened: &mut Opened,
-    clock: Clock,
-) -> u64 {
+/// Drives one transfer to its end.
+async fn send(socket: &UdpSocket, sender: &mut tftp::Sender, opened: &mut Opened, clock: Clock) {
     let now_ms = || clock.now().tick.0;
-    let mut sender = tftp::Sender::new(request, opened.size, tftp::Limits::default(), now_ms());
     let mut out = Vec::new();
-    let mut buffer = vec![0; 2048];
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
     loop {
         while let Some(length) = sender.transmit(opened, &mut out) {
             if socket.send(&out[..length]).await.is_err() {
                 break;
             }
         }
-        match sender.state() {
-            tftp::State::Running => {}
-            tftp::State::Done { bytes } | tftp::State::Failed { bytes, .. } => return bytes,
+        if sender.state() != tftp::State::Running {
+            return;
         }
         let wait_ms = sender.deadline().unwrap_or(0).saturating_sub(now_ms());
         match timeout(Duration::from_millis(wait_ms), socket.recv(&mut buffer)).await {
             Ok(Ok(length)) => sender.datagram(now_ms(), &buffer[..length]),
-            Ok(Err(_)) => return 0,
+            // The client closed its port: done with us, whatever it has.
+            Ok(Err(_)) => return,
             Err(_) => sender.tick(now_ms()),
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
