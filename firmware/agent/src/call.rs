@@ -208,6 +208,7 @@ mod tests {
         node.agent = Some(AgentSession {
             token: TOKEN.to_owned(),
             url: Some("http://192.0.2.10:9999".to_owned()),
+            former_token: None,
             verify_ca: None,
             version: Some("13.0.0".to_owned()),
         });

@@ -131,6 +131,9 @@ impl Node {
 pub struct AgentSession {
     /// The token handed out at the first lookup.
     pub token: String,
+    /// A token that was on its way out when the box lost power: nobody knows whether
+    /// it arrived. It counts until the first heartbeat shows which one did.
+    pub former_token: Option<String>,
     /// Where it listens; none until its first heartbeat.
     pub url: Option<String>,
     /// Its own certificate in PEM, trusted for this boot only.

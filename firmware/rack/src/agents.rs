@@ -35,11 +35,20 @@ impl Rack {
             return Err(Self::nothing_found());
         }
         let mut agent_token = MASK.to_owned();
-        if node.agent.is_none() {
-            // Handed out in clear once per boot; durable before it leaves.
+        let waits = self.waits.entry(id).or_default();
+        // The box lost power between the commit of a token and the first heartbeat: the
+        // token may never have arrived, and an agent without one hangs for ever.
+        let unsure = node
+            .agent
+            .as_ref()
+            .is_some_and(|session| session.url.is_none());
+        if node.agent.is_none() || (unsure && !waits.minted) {
+            waits.minted = true;
+            // Handed out in clear once; durable before it leaves.
             let token = trivet_certs_enrol::mint(&mut *self.entropy);
             node.agent = Some(AgentSession {
                 token: token.clone(),
+                former_token: node.agent.map(|session| session.token),
                 url: None,
                 verify_ca: None,
                 version: None,
@@ -77,7 +86,10 @@ impl Rack {
         let Some(session) = &mut node.agent else {
             return Err(self.refuse_caller(now, id, "no agent was let in for this boot"));
         };
-        if !trivet_certs_enrol::matches(&session.token, beat.agent_token.as_deref()) {
+        let guess = beat.agent_token.as_deref();
+        let former = session.former_token.take();
+        let former = former.filter(|token| trivet_certs_enrol::matches(token, guess));
+        if former.is_none() && !trivet_certs_enrol::matches(&session.token, guess) {
             return Err(self.refuse_caller(now, id, "agent_token is missing or wrong"));
         }
         if session
@@ -96,6 +108,7 @@ impl Rack {
         }
         if session.url.is_none() {
             let version = beat.agent_version.clone().unwrap_or_default();
+            session.token = former.unwrap_or_else(|| session.token.clone());
             session.url = Some(beat.callback_url);
             session.verify_ca = beat.agent_verify_ca;
             session.version = beat.agent_version;

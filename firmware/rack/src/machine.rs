@@ -33,6 +33,8 @@ pub(crate) struct Waits {
     wake: Option<Tick>,
     /// The call to the agent that is out, and its number.
     pub(crate) call: Option<(u64, AgentOrder)>,
+    /// This run of the box handed out the token of the present boot.
+    pub(crate) minted: bool,
     /// How often an operator's power order was looked after.
     pub(crate) power_polls: u32,
 }

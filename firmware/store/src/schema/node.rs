@@ -81,6 +81,7 @@ struct StepV1 {
 #[derive(Debug, Serialize, Deserialize)]
 struct AgentV1 {
     token: String,
+    former_token: Option<String>,
     url: Option<String>,
     verify_ca: Option<String>,
     version: Option<String>,
@@ -235,6 +236,7 @@ impl AgentV1 {
     fn from_model(agent: &AgentSession) -> Self {
         Self {
             token: agent.token.clone(),
+            former_token: agent.former_token.clone(),
             url: agent.url.clone(),
             verify_ca: agent.verify_ca.clone(),
             version: agent.version.clone(),
@@ -244,6 +246,7 @@ impl AgentV1 {
     fn into_model(self) -> AgentSession {
         AgentSession {
             token: self.token,
+            former_token: self.former_token,
             url: self.url,
             verify_ca: self.verify_ca,
             version: self.version,

@@ -59,6 +59,7 @@ fn full_node() -> Node {
         }),
         agent: Some(AgentSession {
             token: "t1".to_owned(),
+            former_token: Some("t0".to_owned()),
             url: Some("u1".to_owned()),
             verify_ca: Some("c1".to_owned()),
             version: Some("v1".to_owned()),
@@ -102,7 +103,7 @@ const NODE_V1: &[u8] = b"\x01\x01\0\
     \x01\x06deploy\x0aawait step\x01\x06deploy\x01\
     \x01\x02s1\x06deploy\x05\x09{\"h\":\"i\"}\x01\0\
     \x01\x01\x01k\x01v\x09\x0a\
-    \x01\x02t1\x01\x02u1\x01\x02c1\x01\x02v1";
+    \x01\x02t1\x01\x02t0\x01\x02u1\x01\x02c1\x01\x02v1";
 
 const PORT_V1: &[u8] = b"\x02\x01\0\
     \xfe\xdc\xba\x98\x76\x54\x42\x10\x8e\xdc\xba\x98\x76\x54\x32\x10\x01\x03\
