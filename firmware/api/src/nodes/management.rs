@@ -46,16 +46,12 @@ fn supported(driver: &str) -> &'static [BootDevice] {
     }
 }
 
-/// What was last set or read, which the machine keeps among its own fields.
+/// What was last set or read, which the machine keeps among its own fields. Ironic
+/// answers null where a device is not known, and clients show that.
 fn boot_device(view: &NodeView) -> Result<Outcome, Fault> {
     let info = &view.node.driver_internal_info;
-    let Some(device) = info.get("boot_device").and_then(Value::as_str) else {
-        return Err(Fault::bad(format!(
-            "The boot device of node {} is not known yet: none was set.",
-            view.node.id
-        )));
-    };
-    let persistent = info.get("boot_device_persistent") == Some(&json!(true));
+    let device = info.get("boot_device").and_then(Value::as_str);
+    let persistent = device.map(|_| info.get("boot_device_persistent") == Some(&json!(true)));
     reply(&json!({"boot_device": device, "persistent": persistent}))
 }
 
