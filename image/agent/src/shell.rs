@@ -39,7 +39,8 @@ pub struct Options {
     pub api_url: Option<String>,
     /// Where inspection data goes, if it is wanted.
     pub inspection_url: Option<String>,
-    /// Where to listen; port 0 takes a free one.
+    /// Where to listen; port 0 takes a free one. Requests leave from this address
+    /// too, unless it is the unspecified one.
     pub listen: SocketAddr,
     /// The host the appliance shall call; else the one listened on.
     pub advertise: Option<String>,
@@ -287,10 +288,11 @@ async fn labour(shared: &Arc<Shared>, disk: &Disk, id: &str, work: Work) {
 async fn perform(shared: &Shared, act: Act) {
     let api = shared.options.api_url.as_deref().unwrap_or_default();
     let api = api.trim_end_matches('/');
+    let own = shared.options.listen.ip();
     match act {
         Act::PostInspection { body } => {
             let url = shared.options.inspection_url.as_deref().unwrap_or_default();
-            let (status, answer) = http::ask("POST", url, None, body).await;
+            let (status, answer) = http::ask(own, ("POST", url), None, body).await;
             shared.think(|brain, now, entropy| {
                 brain.inspection_answered(now, status, &answer, entropy);
             });
@@ -298,7 +300,8 @@ async fn perform(shared: &Shared, act: Act) {
         }
         Act::Lookup { path_and_query } => {
             let url = format!("{api}{path_and_query}");
-            let (status, answer) = http::ask("GET", &url, Some(LOOKUP_VERSION), Vec::new()).await;
+            let (status, answer) =
+                http::ask(own, ("GET", &url), Some(LOOKUP_VERSION), Vec::new()).await;
             let mut found = None;
             shared.think(|brain, now, entropy| {
                 brain.lookup_answered(now, status, &answer, entropy);
@@ -314,7 +317,7 @@ async fn perform(shared: &Shared, act: Act) {
         }
         Act::Heartbeat { path, body, .. } => {
             let url = format!("{api}{path}");
-            let (status, _) = http::ask("POST", &url, Some(HEARTBEAT_VERSION), body).await;
+            let (status, _) = http::ask(own, ("POST", &url), Some(HEARTBEAT_VERSION), body).await;
             shared.think(|brain, now, entropy| brain.heartbeat_answered(now, status, entropy));
             shared.tell(Event::Beat(status)).await;
         }

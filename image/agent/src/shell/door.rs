@@ -15,6 +15,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::Shared;
 use crate::brain::{REQUEST_BYTES_MAX, Reply, Work};
@@ -24,6 +25,9 @@ const CONNECTIONS_MAX: usize = 16;
 
 /// How long a caller may take over its request's head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a caller may take over its request's body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Pause after the system refuses us a connection, as when it is out of files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -76,7 +80,10 @@ async fn answer(
         .to_owned();
     // One byte more than the brain takes, so that it sees what is too long.
     let body = Limited::new(request.into_body(), REQUEST_BYTES_MAX + 1);
-    let Ok(body) = body.collect().await else {
+    let Ok(body) = timeout(BODY_TIMEOUT, body.collect()).await else {
+        return plain(408);
+    };
+    let Ok(body) = body else {
         return plain(413);
     };
     let body = body.to_bytes();

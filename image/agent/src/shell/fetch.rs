@@ -56,8 +56,9 @@ async fn attempt(
     url: &str,
     order: &ImageOrder,
 ) -> Result<Written, Failure> {
+    let own = shared.options.listen.ip();
     let failed = |words: String| Failure::Download(words);
-    let response = http::send("GET", url, None, Vec::new()).await;
+    let response = http::send(own, ("GET", url), None, Vec::new()).await;
     let response = response.map_err(|error| failed(error.to_string()))?;
     if response.status().as_u16() != 200 {
         return Err(failed(format!("{url} answered {}", response.status())));

@@ -1,5 +1,6 @@
 //! A small HTTP client: one connection for each request, plain HTTP.
 
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,7 +10,7 @@ use hyper::client::conn::http1;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, USER_AGENT};
 use hyper::{Request, Response, Uri};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 use trivet_ipa::VERSION_HEADER;
 
@@ -47,13 +48,13 @@ pub(super) enum HttpError {
 /// Asks the appliance. No answer, a late one and one too long are all
 /// [`NO_ANSWER`]: the brain tries again in either case.
 pub(super) async fn ask(
-    method: &str,
-    url: &str,
+    own: IpAddr,
+    (method, url): (&str, &str),
     version: Option<&str>,
     body: Vec<u8>,
 ) -> (u16, Vec<u8>) {
     let asked = async {
-        let response = send(method, url, version, body).await.ok()?;
+        let response = send(own, (method, url), version, body).await.ok()?;
         let status = response.status().as_u16();
         let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
         let body = body.collect().await.ok()?.to_bytes();
@@ -63,10 +64,11 @@ pub(super) async fn ask(
     answered.ok().flatten().unwrap_or((NO_ANSWER, Vec::new()))
 }
 
-/// Sends a request and waits for the head of the answer.
+/// Sends a request from the machine's own address and waits for the head of the
+/// answer.
 pub(super) async fn send(
-    method: &str,
-    url: &str,
+    own: IpAddr,
+    (method, url): (&str, &str),
     version: Option<&str>,
     body: Vec<u8>,
 ) -> Result<Response<Incoming>, HttpError> {
@@ -94,7 +96,7 @@ pub(super) async fn send(
     let request = request
         .body(Full::new(Bytes::from(body)))
         .map_err(|_| bad())?;
-    let exchange = exchange(&authority, request);
+    let exchange = exchange(own, &authority, request);
     let late = || HttpError::Late {
         authority: authority.clone(),
     };
@@ -104,6 +106,7 @@ pub(super) async fn send(
 }
 
 async fn exchange(
+    own: IpAddr,
     authority: &str,
     request: Request<Full<Bytes>>,
 ) -> Result<Response<Incoming>, HttpError> {
@@ -111,7 +114,7 @@ async fn exchange(
         authority: authority.to_owned(),
         source,
     };
-    let stream = TcpStream::connect(authority)
+    let stream = connect(own, authority)
         .await
         .map_err(|source| HttpError::Connect {
             authority: authority.to_owned(),
@@ -123,4 +126,25 @@ async fn exchange(
     // Ends by itself when the answer is read or dropped.
     tokio::spawn(connection);
     sender.send_request(request).await.map_err(broken)
+}
+
+/// Connects from the address the machine was given, so that the appliance knows by
+/// it which node asks. A machine without one, or with one of the other family, lets
+/// the system choose.
+async fn connect(own: IpAddr, authority: &str) -> std::io::Result<TcpStream> {
+    let mut last = std::io::Error::from(std::io::ErrorKind::NotFound);
+    for to in tokio::net::lookup_host(authority).await? {
+        let socket = match to {
+            SocketAddr::V4(_) => TcpSocket::new_v4()?,
+            SocketAddr::V6(_) => TcpSocket::new_v6()?,
+        };
+        if !own.is_unspecified() && own.is_ipv4() == to.is_ipv4() {
+            socket.bind(SocketAddr::new(own, 0))?;
+        }
+        match socket.connect(to).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }

@@ -15,6 +15,9 @@ use trivet_model::Seeded;
 
 use super::disk::tests::{Scratch, image, sha256};
 
+/// Lets the system choose an address.
+const ANY: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
+
 const NODE: &str = "11111111-2222-4333-8444-555555555555";
 const DISK_BYTES: u64 = 16 * 1024 * 1024;
 
@@ -24,6 +27,9 @@ fn token() -> String {
 
 /// What the appliance saw: method and path, body.
 type Seen = (String, Value);
+
+/// The address that the machine was given.
+const OWN: &str = "127.77.42.1";
 
 /// An appliance that knows one node and has one image.
 struct Appliance {
@@ -47,7 +53,8 @@ impl Appliance {
         let lookup_token = lookup_token.to_owned();
         let task = tokio::spawn(async move {
             loop {
-                let (stream, _) = listener.accept().await.unwrap();
+                let (stream, peer) = listener.accept().await.unwrap();
+                assert_eq!(peer.ip().to_string(), OWN, "the machine is known by it");
                 let (tell, image, token) = (tell.clone(), image.clone(), lookup_token.clone());
                 let service = service_fn(move |request| {
                     serve(tell.clone(), image.clone(), token.clone(), request)
@@ -118,7 +125,7 @@ impl Machine {
         let options = Options {
             api_url: Some(appliance.url.clone()),
             inspection_url: inspect.then_some(inspection_url),
-            listen: "127.0.0.1:0".parse().unwrap(),
+            listen: format!("{OWN}:0").parse().unwrap(),
             advertise: None,
             identity: Identity {
                 macs: vec!["52:54:00:aa:bb:01".parse().unwrap()],
@@ -163,7 +170,7 @@ impl Machine {
 async fn order(callback: &str, token: &str, name: &str, params: &Value) -> (u16, Value) {
     let url = format!("{callback}/v1/commands/?wait=true&agent_token={token}");
     let body = json!({"name": name, "params": params}).to_string();
-    let (status, body) = http::ask("POST", &url, None, body.into_bytes()).await;
+    let (status, body) = http::ask(ANY, ("POST", &url), None, body.into_bytes()).await;
     (status, serde_json::from_slice(&body).unwrap_or_default())
 }
 
@@ -267,7 +274,13 @@ async fn nobody_without_the_token_is_obeyed() {
         assert_eq!(status, 401);
         assert_eq!(fault["faultstring"], "401 Unauthorized: Token invalid.");
     }
-    let (status, _) = http::ask("GET", &format!("{callback}/v1/status"), None, Vec::new()).await;
+    let (status, _) = http::ask(
+        ANY,
+        ("GET", &format!("{callback}/v1/status")),
+        None,
+        Vec::new(),
+    )
+    .await;
     assert_eq!(status, 200);
     machine.cut().await;
 }
