@@ -11,6 +11,8 @@ use hyper::header::AUTHORIZATION;
 use ring::digest::{SHA256, digest};
 use tokio::sync::Semaphore;
 
+use crate::say;
+
 /// How many proven credentials are remembered, as digests: the hashes in the
 /// file are slow by design.
 const PROVEN_MAX: usize = 64;
@@ -52,31 +54,39 @@ impl Basic {
             .and_then(credentials)
             .ok_or("Authorization required")?;
         // The file is read each time: a user taken out of it is out at once.
-        let text = tokio::fs::read_to_string(&self.users)
-            .await
-            .map_err(|_| WRONG)?;
-        let hash = text
-            .lines()
-            .filter_map(|line| line.trim().split_once(':'))
-            .find(|(user, _)| *user == given.0)
-            .map(|(_, hash)| hash.to_owned())
-            .ok_or(WRONG)?;
+        let text = match tokio::fs::read_to_string(&self.users).await {
+            Ok(text) => text,
+            Err(error) => {
+                let file = self.users.display();
+                say::line(&format!(
+                    "trivet: api.users: {file} cannot be read: {error}"
+                ));
+                return Err(WRONG);
+            }
+        };
+        let users = || text.lines().filter_map(|line| line.trim().split_once(':'));
+        let hash = users().find(|(user, _)| *user == given.0);
+        let known = hash.is_some();
+        // A name that is not in the file costs as much as a wrong password, so that
+        // the time of an answer names no users.
+        let (_, hash) = hash.or_else(|| users().next()).ok_or(WRONG)?;
+        let hash = hash.to_owned();
         let proof = digest(
             &SHA256,
             format!("{}\0{}\0{hash}", given.0, given.1).as_bytes(),
         );
         let proof: [u8; 32] = proof.as_ref().try_into().map_err(|_| WRONG)?;
-        if self
+        let proven = self
             .proven
             .lock()
-            .is_ok_and(|proven| proven.contains(&proof))
-        {
+            .is_ok_and(|proven| proven.contains(&proof));
+        if known && proven {
             return Ok(());
         }
         let place = self.checks.acquire().await.map_err(|_| WRONG)?;
         let right = tokio::task::spawn_blocking(move || verify(&given.1, &hash)).await;
         drop(place);
-        if !right.unwrap_or(false) {
+        if !known || !right.unwrap_or(false) {
             return Err(WRONG);
         }
         if let Ok(mut proven) = self.proven.lock() {
@@ -127,6 +137,7 @@ fn verify(password: &str, hash: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testbed::Scratch;
 
     #[test]
     fn reads_credentials() {
@@ -148,20 +159,81 @@ mod tests {
         }
     }
 
+    struct Users {
+        scratch: Scratch,
+        basic: Arc<Basic>,
+    }
+
+    fn users(text: &str) -> Users {
+        let scratch = Scratch::new();
+        let basic = Arc::new(Basic::new(scratch.file("users", text.as_bytes())));
+        Users { scratch, basic }
+    }
+
+    impl Users {
+        async fn check(&self, header: Option<&str>) -> Result<(), &'static str> {
+            let mut headers = HeaderMap::new();
+            if let Some(header) = header {
+                headers.insert(AUTHORIZATION, header.parse().unwrap());
+            }
+            Auth::Basic(Arc::clone(&self.basic)).check(&headers).await
+        }
+    }
+
+    const ADMIN_PW: &str = "Basic YWRtaW46cHc=";
+    const OTHER_PW: &str = "Basic b3RoZXI6cHc=";
+    const WRONG: Result<(), &str> = Err("Incorrect username or password");
+
+    fn line() -> String {
+        format!("admin:{}\n", bcrypt::hash("pw", 4).unwrap())
+    }
+
     #[tokio::test]
     async fn a_user_taken_out_of_the_file_is_out_at_once() {
-        let directory = std::env::temp_dir().join(format!("trivet-auth-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        let file = directory.join("users");
-        std::fs::write(&file, format!("admin:{}\n", bcrypt::hash("pw", 4).unwrap())).unwrap();
-        let auth = Auth::Basic(Arc::new(Basic::new(file.clone())));
-        let mut headers = HeaderMap::new();
-        assert_eq!(auth.check(&headers).await, Err("Authorization required"));
-        headers.insert(AUTHORIZATION, "Basic YWRtaW46cHc=".parse().unwrap());
-        assert_eq!(auth.check(&headers).await, Ok(()));
-        assert_eq!(auth.check(&headers).await, Ok(()));
-        std::fs::write(&file, "").unwrap();
-        assert!(auth.check(&headers).await.is_err());
-        std::fs::remove_dir_all(&directory).unwrap();
+        let users = users(&line());
+        assert_eq!(users.check(None).await, Err("Authorization required"));
+        assert_eq!(users.check(Some(ADMIN_PW)).await, Ok(()));
+        assert_eq!(users.check(Some(ADMIN_PW)).await, Ok(()));
+        users.scratch.file("users", b"");
+        assert_eq!(users.check(Some(ADMIN_PW)).await, WRONG);
+    }
+
+    /// Its password is checked against another user's hash, which costs the same
+    /// and must not let it in, not even with that user's password.
+    #[tokio::test]
+    async fn an_unknown_user_is_refused_with_any_password() {
+        let users = users(&line());
+        for _ in 0..2 {
+            assert_eq!(users.check(Some(OTHER_PW)).await, WRONG);
+            assert_eq!(users.check(Some(ADMIN_PW)).await, Ok(()));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_that_cannot_be_read_lets_nobody_in() {
+        let users = users(&line());
+        std::fs::remove_file(users.scratch.0.join("users")).unwrap();
+        assert_eq!(users.check(Some(ADMIN_PW)).await, WRONG);
+    }
+
+    #[tokio::test]
+    async fn proofs_are_remembered_up_to_their_bound() {
+        let mut text = String::new();
+        let hash = bcrypt::hash("pw", 4).unwrap();
+        for number in 0..=PROVEN_MAX {
+            text.push_str(&format!("u{number}:{hash}\n"));
+        }
+        let users = users(&text);
+        for number in 0..=PROVEN_MAX {
+            let credentials = format!("u{number}:pw");
+            let text = base64::engine::general_purpose::STANDARD.encode(credentials);
+            assert_eq!(users.check(Some(&format!("Basic {text}"))).await, Ok(()));
+        }
+        assert_eq!(users.basic.proven.lock().unwrap().len(), PROVEN_MAX);
+    }
+
+    #[tokio::test]
+    async fn an_open_api_asks_nobody() {
+        assert_eq!(Auth::Open.check(&HeaderMap::new()).await, Ok(()));
     }
 }
