@@ -1,6 +1,7 @@
 //! Calls to agents: one HTTP exchange each, plain or pinned to the agent's own
 //! certificate. No retries here; the node's job decides those.
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,66 @@ use trivet_rack::Call;
 
 /// Longest answer we take from an agent.
 const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Where an agent listens.
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) struct Place {
+    address: SocketAddr,
+    secure: bool,
+}
+
+impl Place {
+    /// From the address the agent told. It comes from the network: only plain IP
+    /// addresses are taken, so that nobody makes the box look up names for him.
+    fn of(url: &str) -> Result<Self, &'static str> {
+        let uri: Uri = url.parse().map_err(|_| "its address is no URL")?;
+        let secure = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            _ => return Err("its address is neither http nor https"),
+        };
+        let authority = uri.authority().ok_or("its address has no host")?;
+        let host = authority.host();
+        let ip: IpAddr = host
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .parse()
+            .map_err(|_| "its address must be an IP address, not a name")?;
+        let port = match authority.as_str().strip_prefix(host) {
+            Some("") if secure => 443,
+            Some("") => 80,
+            Some(_) => authority
+                .port_u16()
+                .ok_or("its address has no right port")?,
+            None => return Err("its address has more before the host"),
+        };
+        let address = SocketAddr::new(ip, port);
+        Ok(Self { address, secure })
+    }
+}
+
+/// Whether an agent that called from `peer` may be called back at `url`. The box
+/// sits on networks that an agent does not: it must not be sent to its own services
+/// or to those of its link by whoever can send a heartbeat.
+pub(crate) fn check_callback(url: &str, peer: IpAddr) -> Result<(), &'static str> {
+    let to = Place::of(url)?.address.ip().to_canonical();
+    let peer = peer.to_canonical();
+    let link_local = |ip: IpAddr| match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    let broadcast = matches!(to, IpAddr::V4(ip) if ip.is_broadcast());
+    if to.is_unspecified() || to.is_multicast() || broadcast {
+        return Err("callback_url is the address of no machine");
+    }
+    if to.is_loopback() && !peer.is_loopback() {
+        return Err("callback_url is a loopback address");
+    }
+    if link_local(to) && !link_local(peer) {
+        return Err("callback_url is a link-local address");
+    }
+    Ok(())
+}
 
 /// Makes one call; status and body, or what the connection said.
 pub(crate) async fn call(
@@ -33,31 +94,24 @@ async fn exchange(
     verify_ca: Option<&str>,
     request: &Call,
 ) -> Result<(u16, Vec<u8>), String> {
-    let uri: Uri = url
-        .parse()
-        .map_err(|_| "its address is no URL".to_owned())?;
-    let host = uri.host().ok_or("its address has no host")?.to_owned();
-    let secure = uri.scheme_str() == Some("https");
-    let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let stream = TcpStream::connect((bare, port))
+    let place = Place::of(url)?;
+    let stream = TcpStream::connect(place.address)
         .await
         .map_err(|error| error.to_string())?;
-    if !secure {
-        return talk(TokioIo::new(stream), &uri, request).await;
+    if !place.secure {
+        return talk(TokioIo::new(stream), place.address, request).await;
     }
     let pem = verify_ca.ok_or("it speaks TLS but sent no certificate to trust")?;
     let config = trivet_certs_authority::pinned_client_config(pem).map_err(|e| e.to_string())?;
-    let name = rustls_pki_types::ServerName::try_from(bare.to_owned())
-        .map_err(|_| "its address is no host".to_owned())?;
+    let name = rustls_pki_types::ServerName::from(place.address.ip());
     let stream = TlsConnector::from(Arc::new(config))
         .connect(name, stream)
         .await
         .map_err(|error| error.to_string())?;
-    talk(TokioIo::new(stream), &uri, request).await
+    talk(TokioIo::new(stream), place.address, request).await
 }
 
-async fn talk<S>(stream: S, uri: &Uri, request: &Call) -> Result<(u16, Vec<u8>), String>
+async fn talk<S>(stream: S, to: SocketAddr, request: &Call) -> Result<(u16, Vec<u8>), String>
 where
     S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {
@@ -73,11 +127,7 @@ where
     let message = Request::builder()
         .method(method)
         .uri(request.path_and_query.as_str())
-        .header(
-            "host",
-            uri.authority()
-                .map_or("agent", |authority| authority.as_str()),
-        )
+        .header("host", to.to_string())
         .header("content-type", "application/json")
         .header("accept", "application/json")
         .body(Full::new(Bytes::from(body)))
@@ -98,3 +148,6 @@ where
     connection.abort();
     outcome
 }
+
+#[cfg(test)]
+mod tests;

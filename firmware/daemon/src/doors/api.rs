@@ -1,14 +1,15 @@
 //! The Ironic API over HTTP: authentication, bodies, and the way to the engine.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use hyper::body::Incoming;
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use trivet_api::{Facts, Outcome};
-use trivet_model::{Entropy, RefusalKind};
+use trivet_model::{Entropy, Order, Refusal, RefusalKind};
 
+use super::agents;
 use super::http::{self, Answer, Body, Handler};
 use crate::auth::Auth;
 use crate::clock::{Clock, System};
@@ -27,14 +28,19 @@ pub(crate) struct Api {
 
 /// The handler for this API.
 pub(crate) fn handler(api: Arc<Api>) -> Handler {
-    Arc::new(move |_peer: SocketAddr, secure, request| -> Answer {
+    Arc::new(move |peer: SocketAddr, secure, request| -> Answer {
         let api = Arc::clone(&api);
-        Box::pin(async move { api.answer(secure, request).await })
+        Box::pin(async move { api.answer(peer.ip(), secure, request).await })
     })
 }
 
 impl Api {
-    async fn answer(&self, secure: bool, request: Request<Incoming>) -> Response<Body> {
+    async fn answer(
+        &self,
+        peer: IpAddr,
+        secure: bool,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
         let (head, body) = request.into_parts();
         let path = head.uri.path();
         let public = trivet_api::is_public(head.method.as_str(), path);
@@ -61,10 +67,14 @@ impl Api {
             body: &body,
             request_id: &request_id,
         };
-        response(self.carry_out(&request).await)
+        response(self.carry_out(peer, &request).await)
     }
 
-    async fn carry_out(&self, request: &trivet_api::Request<'_>) -> trivet_api::Response {
+    async fn carry_out(
+        &self,
+        peer: IpAddr,
+        request: &trivet_api::Request<'_>,
+    ) -> trivet_api::Response {
         let mut tries = 0;
         loop {
             tries += 1;
@@ -80,7 +90,10 @@ impl Api {
                 Outcome::Reply(response) => return response,
                 Outcome::Order { order, then } => (order, then),
             };
-            let result = self.engine.order(order).await;
+            let result = match refused(&order, peer) {
+                Some(refusal) => Err(refusal),
+                None => self.engine.order(order).await,
+            };
             let stale = matches!(&result, Err(refusal) if refusal.kind == RefusalKind::Stale);
             if !stale || tries >= TRIES_MAX {
                 let view = self.engine.view();
@@ -88,6 +101,16 @@ impl Api {
             }
         }
     }
+}
+
+/// What the box refuses for where the caller is.
+fn refused(order: &Order, peer: IpAddr) -> Option<Refusal> {
+    let Order::Heartbeat { node, beat } = order else {
+        return None;
+    };
+    let why = agents::check_callback(&beat.callback_url, peer).err()?;
+    let sentence = format!("Heartbeat for node {node} refused: {why}.");
+    Some(Refusal::new(RefusalKind::Invalid, sentence))
 }
 
 fn response(answer: trivet_api::Response) -> Response<Body> {
@@ -120,3 +143,6 @@ fn unauthorised(why: &'static str) -> Response<Body> {
     headers.insert(hyper::header::CONTENT_TYPE, json);
     response
 }
+
+#[cfg(test)]
+mod tests;
