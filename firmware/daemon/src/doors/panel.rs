@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use hyper::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Response, StatusCode};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::http::{self, Answer, Body, Handler};
 use crate::clock::Clock;
@@ -20,33 +20,86 @@ const PUSH_GAP: Duration = Duration::from_millis(250);
 /// Without news, a page is told at this pace that the box is there.
 const STILL_THERE: Duration = Duration::from_millis(1500);
 
+/// The most pages that are kept up to date at once. Each costs the box a drawing of
+/// the whole rack whenever something changes.
+const STREAMS_MAX: usize = 64;
+
 /// The handler for the page.
 pub(crate) fn handler(engine: Engine, clock: Clock) -> Handler {
+    let page = Page {
+        engine,
+        clock,
+        streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+    };
     Arc::new(move |_peer, _secure, request| -> Answer {
-        let answer = answer(&engine, clock, request.method(), request.uri().path());
+        let answer = page.answer(request.method(), request.uri().path());
         Box::pin(std::future::ready(answer))
     })
 }
 
-fn answer(engine: &Engine, clock: Clock, method: &Method, path: &str) -> Response<Body> {
-    if method != Method::GET && method != Method::HEAD {
-        return http::text(StatusCode::METHOD_NOT_ALLOWED, "this page is for reading");
+struct Page {
+    engine: Engine,
+    clock: Clock,
+    streams: Arc<Semaphore>,
+}
+
+impl Page {
+    fn answer(&self, method: &Method, path: &str) -> Response<Body> {
+        if method != Method::GET && method != Method::HEAD {
+            return http::text(StatusCode::METHOD_NOT_ALLOWED, "this page is for reading");
+        }
+        match path {
+            "/" => {
+                let mut response =
+                    typed("text/html; charset=utf-8", http::full(trivet_panel::page()));
+                let policy = HeaderValue::from_static(trivet_panel::CSP);
+                response
+                    .headers_mut()
+                    .insert(CONTENT_SECURITY_POLICY, policy);
+                response
+            }
+            "/panel/nodes.json" => {
+                let json = trivet_panel::json(&self.engine.view(), self.clock.now().wall);
+                typed("application/json", http::full(json))
+            }
+            "/panel/events" if method == Method::HEAD => typed("text/event-stream", http::empty()),
+            "/panel/events" => match Arc::clone(&self.streams).try_acquire_owned() {
+                Ok(place) => typed("text/event-stream", self.events(place)),
+                Err(_) => http::text(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "too many pages are open; close some, this one tries again",
+                ),
+            },
+            _ => http::text(StatusCode::NOT_FOUND, "there is no such page"),
+        }
     }
-    match path {
-        "/" => {
-            let mut response = typed("text/html; charset=utf-8", http::full(trivet_panel::page()));
-            let policy = HeaderValue::from_static(trivet_panel::CSP);
-            response
-                .headers_mut()
-                .insert(CONTENT_SECURITY_POLICY, policy);
-            response
-        }
-        "/panel/nodes.json" => {
-            let json = trivet_panel::json(&engine.view(), clock.now().wall);
-            typed("application/json", http::full(json))
-        }
-        "/panel/events" => typed("text/event-stream", events(engine, clock)),
-        _ => http::text(StatusCode::NOT_FOUND, "there is no such page"),
+
+    /// Server-sent events: the whole model whenever something changed.
+    fn events(&self, place: OwnedSemaphorePermit) -> Body {
+        let (mut view, clock) = (self.engine.watch(), self.clock);
+        let (sender, receiver) = mpsc::channel::<Bytes>(1);
+        tokio::spawn(async move {
+            let _place = place;
+            loop {
+                let json = trivet_panel::json(&view.borrow_and_update(), clock.now().wall);
+                let event = format!("data: {json}\n\n");
+                if sender.send(event.into()).await.is_err() {
+                    return;
+                }
+                // A page that is closed shall not keep its place until the next news.
+                let news = async {
+                    tokio::time::sleep(PUSH_GAP).await;
+                    tokio::time::timeout(STILL_THERE, view.changed()).await
+                };
+                tokio::select! {
+                    news = news => if let Ok(Err(_)) = news {
+                        return;
+                    },
+                    () = sender.closed() => return,
+                }
+            }
+        });
+        StreamBody::new(Receiving(receiver)).boxed()
     }
 }
 
@@ -56,29 +109,6 @@ fn typed(kind: &'static str, body: Body) -> Response<Body> {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
-}
-
-/// Server-sent events: the whole model whenever something changed.
-fn events(engine: &Engine, clock: Clock) -> Body {
-    let mut view = engine.watch();
-    let (sender, receiver) = mpsc::channel::<Bytes>(1);
-    tokio::spawn(async move {
-        loop {
-            let json = trivet_panel::json(&view.borrow_and_update(), clock.now().wall);
-            if sender
-                .send(format!("data: {json}\n\n").into())
-                .await
-                .is_err()
-            {
-                return;
-            }
-            tokio::time::sleep(PUSH_GAP).await;
-            if let Ok(Err(_)) = tokio::time::timeout(STILL_THERE, view.changed()).await {
-                return;
-            }
-        }
-    });
-    StreamBody::new(Receiving(receiver)).boxed()
 }
 
 struct Receiving(mpsc::Receiver<Bytes>);
@@ -95,3 +125,6 @@ impl futures_core::Stream for Receiving {
             .map(|item| item.map(|bytes| Ok(Frame::data(bytes))))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! The page over loopback.
+
+use super::*;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::testbed::{self, Scratch, ask};
+
+struct Served {
+    engine: Engine,
+    address: std::net::SocketAddr,
+    _doors: JoinSet<()>,
+    _scratch: Scratch,
+}
+
+async fn served() -> Served {
+    let scratch = Scratch::new();
+    let (engine, _why) = testbed::engine(testbed::settings(&scratch.0), &scratch.0);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut doors = JoinSet::new();
+    let places = http::Places::new(1024);
+    let handler = handler(engine.clone(), Clock::start());
+    let waits = http::Waits::default();
+    http::serve(&mut doors, vec![listener], None, (&places, waits), &handler);
+    Served {
+        engine,
+        address,
+        _doors: doors,
+        _scratch: scratch,
+    }
+}
+
+async fn listening(address: std::net::SocketAddr) -> (TcpStream, [u8; 12]) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = b"GET /panel/events HTTP/1.1\r\nhost: x\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut first = [0; 12];
+    stream.read_exact(&mut first).await.unwrap();
+    (stream, first)
+}
+
+#[tokio::test]
+async fn the_page_its_data_and_nothing_else_are_served_for_reading() {
+    let one = served().await;
+    let (head, body) = ask(one.address, "GET /", "", "").await;
+    assert!(head.contains("content-security-policy:"), "{head}");
+    assert!(body.contains("<html"), "{body}");
+    let (head, body) = ask(one.address, "GET /panel/nodes.json", "", "").await;
+    assert!(head.contains("application/json"), "{head}");
+    let _: serde_json::Value = serde_json::from_str(&body).unwrap();
+    for (line, status) in [
+        ("GET /else", "404"),
+        ("POST /", "405"),
+        ("HEAD /panel/events", "200"),
+    ] {
+        let (head, _) = ask(one.address, line, "", "").await;
+        assert!(head.starts_with(&format!("http/1.1 {status}")), "{head}");
+    }
+    one.engine.stop().await;
+}
+
+#[tokio::test]
+async fn a_page_hears_of_a_new_node() {
+    let one = served().await;
+    let (mut stream, first) = listening(one.address).await;
+    assert_eq!(&first, b"HTTP/1.1 200");
+    let mut node = testbed::node();
+    node.name = Some("newcomer".to_owned());
+    let order = trivet_model::Order::CreateNode(Box::new(node));
+    one.engine.order(order).await.unwrap();
+    let mut seen = String::new();
+    let mut buffer = [0; 4096];
+    while !seen.contains("newcomer") {
+        let length = stream.read(&mut buffer).await.unwrap();
+        assert!(length > 0, "{seen}");
+        seen.push_str(&String::from_utf8_lossy(&buffer[..length]));
+    }
+    one.engine.stop().await;
+}
+
+#[tokio::test]
+async fn pages_have_a_bound_and_a_closed_one_makes_room() {
+    let one = served().await;
+    let mut open = Vec::new();
+    for _ in 0..STREAMS_MAX {
+        let (stream, first) = listening(one.address).await;
+        assert_eq!(&first, b"HTTP/1.1 200");
+        open.push(stream);
+    }
+    let (_, first) = listening(one.address).await;
+    assert_eq!(&first, b"HTTP/1.1 503");
+    open.pop();
+    loop {
+        let (_stream, first) = listening(one.address).await;
+        if &first == b"HTTP/1.1 200" {
+            break;
+        }
+    }
+    one.engine.stop().await;
+}
