@@ -20,10 +20,23 @@ pub(crate) fn catalogue(
 ) -> anyhow::Result<Catalogue> {
     fs::create_dir_all(directory)
         .with_context(|| format!("{} cannot be made", directory.display()))?;
+    let root = directory.canonicalize()?;
     let mut catalogue = Catalogue::default();
     for entry in fs::read_dir(directory)?.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if !entry.path().is_file() {
+            continue;
+        }
+        let inside = entry
+            .path()
+            .canonicalize()
+            .is_ok_and(|file| file.starts_with(&root));
+        if !inside {
+            // Nobody could download it: files are served from their directory only.
+            tell(format!(
+                "image {name} is not served: it is a link out of {}",
+                root.display()
+            ));
             continue;
         }
         let listed = hash(&entry.path())
@@ -65,4 +78,39 @@ pub(crate) fn hash_first(path: &Path, bytes: u64) -> std::io::Result<Image> {
         size,
         digest: Digest::Sha256(bytes),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testbed::Scratch;
+
+    #[test]
+    fn files_are_listed_with_their_digest_and_the_rest_is_told_of() {
+        let scratch = Scratch::new();
+        scratch.file("outside", b"secret");
+        scratch.file("images/good.raw", b"abc");
+        scratch.file("images/bad name", b"x");
+        scratch.file("images/directory/x", b"x");
+        std::os::unix::fs::symlink("../outside", scratch.0.join("images/link.raw")).unwrap();
+        let mut told = Vec::new();
+        let found = catalogue(&scratch.0.join("images"), |line| told.push(line)).unwrap();
+        assert_eq!(found.names().collect::<Vec<_>>(), ["good.raw"]);
+        let image = found.find("good.raw").unwrap();
+        assert_eq!(image.size, 3);
+        let want = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(image.digest.to_string(), want);
+        told.sort_unstable();
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].contains("bad name") && told[1].contains("link.raw"));
+    }
+
+    #[test]
+    fn the_first_bytes_alone_can_be_hashed() {
+        let scratch = Scratch::new();
+        let file = scratch.file("x", b"abcdef");
+        let first = hash_first(&file, 3).unwrap();
+        assert_eq!(first, hash(&scratch.file("y", b"abc")).unwrap());
+        assert!(hash(&scratch.0.join("absent")).is_err());
+    }
 }
