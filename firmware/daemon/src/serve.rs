@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -19,6 +19,10 @@ use crate::{identity, library, say, sockets};
 
 /// The port of a DHCP server (RFC 2131, section 4.1).
 const DHCP_PORT: u16 = 67;
+
+/// The loaders that machines are sent to, as the `ipxe` package names them.
+const BIOS_LOADER: &str = "undionly.kpxe";
+const EFI_LOADER: &str = "snponly.efi";
 
 /// Runs until SIGINT or SIGTERM.
 pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
@@ -78,6 +82,9 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
     };
     say_where(&ground, &authority.fingerprint());
     let rack = rack_settings(&settings, &ground)?;
+    for line in missing(&settings, &rack.files, [&rack.api_url, &rack.http_url]) {
+        say::line(&format!("trivet: warning: {line}"));
+    }
     let store = open_store(&data, settings.appliance.store_mib)?;
     let appliance = Appliance::start(clock, ground, rack, store)?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -92,14 +99,48 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Makes the data directory for ourselves alone. One that exists keeps its mode: it
+/// may be a directory of the operator's with more in it, and what is secret in ours
+/// has its own.
 fn private_directory(data: &Path) -> anyhow::Result<()> {
-    let say = || format!("box.data: the directory {} cannot be used", data.display());
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(data)
-        .with_context(say)?;
-    fs::set_permissions(data, fs::Permissions::from_mode(0o700)).with_context(say)
+        .with_context(|| format!("box.data: the directory {} cannot be used", data.display()))
+}
+
+/// What the settings name and nodes will miss. The box serves all the same: files
+/// may come later.
+fn missing(settings: &Settings, files: &Files, urls: [&str; 2]) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut look = |key: &str, path: &Path| {
+        if let Err(error) = fs::File::open(path) {
+            let path = path.display();
+            lines.push(format!("{key}: {path} cannot be read: {error}"));
+        }
+    };
+    for (key, path) in [
+        ("boot.kernel", &files.kernel),
+        ("boot.ramdisk", &files.ramdisk),
+        ("boot.files", &files.operator),
+    ] {
+        path.iter().for_each(|path| look(key, path));
+    }
+    if settings.tftp.is_some() {
+        for loader in [BIOS_LOADER, EFI_LOADER] {
+            look("boot.loaders", &settings.boot.loaders.join(loader));
+        }
+    }
+    let beyond = !settings.dhcp.is_empty();
+    for (key, url) in ["api.public_url", "http.public_url"].iter().zip(urls) {
+        if beyond && (url.contains("://127.") || url.contains("://[::1]")) {
+            lines.push(format!(
+                "{key}: nodes are told {url}, where they reach nothing"
+            ));
+        }
+    }
+    lines
 }
 
 fn host_name() -> String {
@@ -252,8 +293,8 @@ fn dhcp_settings(settings: &Settings, http_url: &str) -> Option<trivet_rack::dhc
         dns: dhcp.dns.clone(),
         boot: trivet_rack::dhcp::BootServer {
             tftp: dhcp.server,
-            bios_loader: "undionly.kpxe".to_owned(),
-            efi_loader: "snponly.efi".to_owned(),
+            bios_loader: BIOS_LOADER.to_owned(),
+            efi_loader: EFI_LOADER.to_owned(),
             script_url: format!("{http_url}/boot/{{mac}}/script"),
             http_loader_url: None,
         },
