@@ -96,7 +96,8 @@ impl Machine {
         let mut case = self.case.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = look(&mut case);
         let turns = case.turns();
-        drop(case);
+        // Told with the case still in hand: two callers must not tell in another order
+        // than they turned, or a machine would see its power change twice.
         self.turns
             .send_if_modified(|seen| std::mem::replace(seen, turns) != turns);
         answer

@@ -10,17 +10,23 @@ mod screen;
 mod stage;
 mod story;
 
+use std::fs::DirBuilder;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
+use trivet_model::NodeId;
 use trivet_rehearsal::{BMC_PASSWORD, BMC_USER, Hardware};
 
 use machine::{Machine, Wiring};
 use screen::Screen;
 use stage::Stage;
+
+use crate::clock::System;
 
 /// The most machines of a demo. Ours: each takes an address and some sockets.
 const NODES_MAX: u16 = 512;
@@ -67,6 +73,7 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
     let (wiring, stage) = match &options.against {
         Some(api) => (against(&options, api)?, None),
         None => {
+            data.must_be_fresh()?;
             let stage = Stage::set(&data.path).await?;
             (stage.wiring.clone(), Some(stage))
         }
@@ -94,17 +101,23 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
         }
         anyhow::Ok(())
     };
+    let mut terminate = signal(SignalKind::terminate())?;
     let outcome = tokio::select! {
         outcome = work => outcome,
-        _ = tokio::signal::ctrl_c() => {
-            screen.say("stopped");
-            Ok(())
-        }
+        _ = tokio::signal::ctrl_c() => stopped(&screen, options.once),
+        _ = terminate.recv() => stopped(&screen, options.once),
     };
     if let Some(stage) = stage {
         stage.strike().await?;
     }
     outcome
+}
+
+/// A demo that goes on for ever is stopped; one that was to end is cut short.
+fn stopped(screen: &Screen, once: bool) -> anyhow::Result<()> {
+    anyhow::ensure!(!once, "stopped before every node was active");
+    screen.say("stopped");
+    Ok(())
 }
 
 fn against(options: &Options, api: &str) -> anyhow::Result<Wiring> {
@@ -177,11 +190,28 @@ impl Data {
     fn new(given: Option<PathBuf>) -> anyhow::Result<Self> {
         let temporary = given.is_none();
         let path = given.unwrap_or_else(|| {
-            std::env::temp_dir().join(format!("trivet-demo-{}", std::process::id()))
+            // A name that nobody has and nobody can guess: what lies in the system's
+            // directory for such things may be left over, or put there by others.
+            let name = NodeId::random(&mut System::new());
+            std::env::temp_dir().join(format!("trivet-demo-{name}"))
         });
-        std::fs::create_dir_all(&path)
-            .with_context(|| format!("the directory {} cannot be made", path.display()))?;
+        let made = DirBuilder::new()
+            .recursive(!temporary)
+            .mode(0o700)
+            .create(&path);
+        made.with_context(|| format!("the directory {} cannot be made", path.display()))?;
         Ok(Self { path, temporary })
+    }
+
+    /// The simulated machines start as they left the factory: they are strangers to
+    /// the nodes of an earlier demo.
+    fn must_be_fresh(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            !self.path.join("store").exists(),
+            "{} holds an earlier demo; remove it or choose another directory",
+            self.path.display()
+        );
+        Ok(())
     }
 }
 

@@ -1,7 +1,9 @@
 //! A small REST client: what an operator's script would do.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
+use anyhow::Context as _;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{Request, Uri};
@@ -15,8 +17,22 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// The microversion the demo's operator speaks.
 const VERSION: &str = "1.104";
 
+/// How long one exchange may take. A machine loads its ramdisk in one.
+const EXCHANGE_WAIT: Duration = Duration::from_secs(60);
+
 /// One exchange from the address `local`; status and body.
 pub(crate) async fn exchange(
+    local: Option<std::net::Ipv4Addr>,
+    method: &str,
+    url: &str,
+    body: Option<&Value>,
+) -> anyhow::Result<(u16, Bytes)> {
+    tokio::time::timeout(EXCHANGE_WAIT, whole(local, method, url, body))
+        .await
+        .context("no answer in time")?
+}
+
+async fn whole(
     local: Option<std::net::Ipv4Addr>,
     method: &str,
     url: &str,

@@ -145,13 +145,14 @@ impl Story<'_> {
         let url = format!("{}{path}", self.api_url);
         let started = self.clock.now().tick;
         loop {
+            let late = self.clock.now().tick.since_ms(started) > AWAY_MS_MAX;
             match rest::exchange(None, method, &url, body).await {
-                Ok((503, _)) => {}
+                Ok((503, _)) if !late => {}
                 Ok((status, bytes)) => {
                     let value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
                     return Ok((status, value));
                 }
-                Err(error) if self.clock.now().tick.since_ms(started) > AWAY_MS_MAX => {
+                Err(error) if late => {
                     return Err(error.context(format!("the box at {url} is away")));
                 }
                 Err(_) => {}
