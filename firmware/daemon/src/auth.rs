@@ -218,12 +218,9 @@ mod tests {
 
     #[tokio::test]
     async fn proofs_are_remembered_up_to_their_bound() {
-        let mut text = String::new();
         let hash = bcrypt::hash("pw", 4).unwrap();
-        for number in 0..=PROVEN_MAX {
-            text.push_str(&format!("u{number}:{hash}\n"));
-        }
-        let users = users(&text);
+        let lines = (0..=PROVEN_MAX).map(|number| format!("u{number}:{hash}"));
+        let users = users(&lines.collect::<Vec<_>>().join("\n"));
         for number in 0..=PROVEN_MAX {
             let credentials = format!("u{number}:pw");
             let text = base64::engine::general_purpose::STANDARD.encode(credentials);

@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn reads_the_kernels_table() {
-        let table = "  sl  local_address rem_address   st tx rx tr tm->when retrnsmt uid timeout inode\n\
+        let table = "sl local_address rem_address st tx:rx tr:tm retrnsmt uid timeout inode ref\n\
                      0: 0100007F:1F90 00000000:0000 0A 0:0 00:0 0 0 0 4711 1\n\
                      1: 0100007F:1F90 0100007F:9999 01 0:0 00:0 0 0 0 4712 1\n";
         assert_eq!(inodes(table, Protocol::Tcp, 8080), ["4711"]);

@@ -110,7 +110,9 @@ fn run(work: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
 /// The checked settings, or all mistakes told and the exit code for them.
 fn settings(file: &Path) -> Result<trivet_config::Settings, ExitCode> {
     let mistaken = |lines: Vec<String>| {
-        lines.iter().for_each(|line| say::line(line));
+        for line in &lines {
+            say::line(line);
+        }
         say::flush();
         ExitCode::from(exit::MISTAKEN)
     };

@@ -103,9 +103,12 @@ mod tests {
     use super::*;
     use std::sync::{Arc, Condvar, Mutex};
 
+    /// Whether it has stopped, and what came before.
+    type Sheet = Mutex<(bool, Vec<u8>)>;
+
     /// A reader that can stop reading.
     #[derive(Clone, Default)]
-    struct Paper(Arc<(Mutex<(bool, Vec<u8>)>, Condvar)>);
+    struct Paper(Arc<(Sheet, Condvar)>);
 
     impl Paper {
         fn stop(&self, stopped: bool) {

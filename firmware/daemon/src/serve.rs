@@ -87,16 +87,20 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
     }
     let store = open_store(&data, settings.appliance.store_mib)?;
     let appliance = Appliance::start(clock, ground, rack, store)?;
+    appliance.run(told_to_stop()?).await?;
+    say::line("trivet: stopped; all that was acknowledged is on flash");
+    Ok(())
+}
+
+/// Comes with SIGINT or SIGTERM.
+fn told_to_stop() -> anyhow::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
-    let stop = async {
+    Ok(async move {
         tokio::select! {
             _ = tokio::signal::ctrl_c() => {}
             _ = terminate.recv() => {}
         }
-    };
-    appliance.run(stop).await?;
-    say::line("trivet: stopped; all that was acknowledged is on flash");
-    Ok(())
+    })
 }
 
 /// Makes the data directory for ourselves alone. One that exists keeps its mode: it
@@ -125,7 +129,9 @@ fn missing(settings: &Settings, files: &Files, urls: [&str; 2]) -> Vec<String> {
         ("boot.ramdisk", &files.ramdisk),
         ("boot.files", &files.operator),
     ] {
-        path.iter().for_each(|path| look(key, path));
+        if let Some(path) = path {
+            look(key, path);
+        }
     }
     if settings.tftp.is_some() {
         for loader in [BIOS_LOADER, EFI_LOADER] {

@@ -10,7 +10,11 @@ use crate::holder::{Protocol, holder};
 /// A socket that could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SocketError {
-    #[error("{service}: {protocol:?} port {} of {} is in use{}; stop that program or choose another port in the settings", address.port(), address.ip(), by(holder.as_ref()))]
+    #[error(
+        "{service}: {protocol:?} port {} of {} is in use{}; stop that program or choose another \
+         port in the settings",
+        address.port(), address.ip(), by(holder.as_ref())
+    )]
     InUse {
         service: &'static str,
         protocol: Protocol,

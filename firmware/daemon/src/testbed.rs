@@ -98,6 +98,7 @@ pub(crate) fn node_with_agent(token: &str) -> Node {
     node.provision_state = ProvisionState::Active;
     node.agent = Some(AgentSession {
         token: token.to_owned(),
+        former_token: None,
         url: None,
         verify_ca: None,
         version: None,

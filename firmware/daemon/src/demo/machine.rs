@@ -281,7 +281,9 @@ impl Machine {
             }
         };
         let heard = tokio::select! {
-            heard = relay.recv_from(&mut one) => heard.map(|(length, from)| (from, one[..length].to_vec())),
+            heard = relay.recv_from(&mut one) => {
+                heard.map(|(length, from)| (from, one[..length].to_vec()))
+            }
             heard = from_tftp => heard.map(|(length, from)| (from, two[..length].to_vec())),
             () = tokio::time::sleep(Duration::from_millis(wait_ms)) => {
                 return firmware.tick(self.clock.now().tick);

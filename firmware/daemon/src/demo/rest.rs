@@ -18,7 +18,7 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 const VERSION: &str = "1.104";
 
 /// How long one exchange may take. A machine loads its ramdisk in one.
-const EXCHANGE_WAIT: Duration = Duration::from_secs(60);
+const EXCHANGE_WAIT: Duration = Duration::from_mins(1);
 
 /// One exchange from the address `local`; status and body.
 pub(crate) async fn exchange(

@@ -21,7 +21,7 @@ use super::patient::Patient;
 use super::places::Peers;
 
 /// How long a client may take for the whole body of a request.
-const BODY_WAIT: Duration = Duration::from_secs(60);
+const BODY_WAIT: Duration = Duration::from_mins(1);
 
 /// How long clients may take.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +39,7 @@ impl Default for Waits {
         Self {
             head: Duration::from_secs(30),
             handshake: Duration::from_secs(10),
-            stall: Duration::from_secs(60),
+            stall: Duration::from_mins(1),
         }
     }
 }

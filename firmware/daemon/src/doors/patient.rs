@@ -109,7 +109,7 @@ mod tests {
     #[tokio::test]
     async fn a_slow_reader_is_no_reader_that_stopped() {
         let (here, mut there) = tokio::io::duplex(16);
-        let mut here = Patient::new(here, Duration::from_secs(600));
+        let mut here = Patient::new(here, Duration::from_mins(10));
         let reading = tokio::spawn(async move {
             let mut all = Vec::new();
             let mut byte = [0];

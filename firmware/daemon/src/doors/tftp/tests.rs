@@ -42,7 +42,7 @@ async fn fetch(from: SocketAddr, file: &str, asked: Options) -> (State, Vec<u8>)
     let limits = tftp::Limits::default();
     let mut receiver = Receiver::new(file, Mode::Octet, asked, limits, now_ms());
     let (mut content, mut out) = (Vec::new(), Vec::new());
-    let (mut peer, mut buffer) = (from, [0; 65_536]);
+    let (mut peer, mut buffer) = (from, [0; DATAGRAM_BYTES_MAX]);
     loop {
         while receiver.transmit(&mut out).is_some() {
             socket.send_to(&out, peer).await.unwrap();
