@@ -63,10 +63,7 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
         tftp: tftp(&settings).await?,
         dhcp: dhcp(&settings).await?,
         bmc: sockets::udp("BMC", SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))).await?,
-        auth: match api.map(|api| &api.auth) {
-            Some(config::Auth::Basic { users }) => Auth::Basic(Arc::new(Basic::new(users.clone()))),
-            _ => Auth::Open,
-        },
+        auth: auth(api),
         facts: trivet_api::Facts {
             hostname: name,
             drivers: hardware(&settings),
@@ -149,6 +146,13 @@ fn missing(settings: &Settings, files: &Files, urls: [&str; 2]) -> Vec<String> {
     lines
 }
 
+fn auth(api: Option<&config::Api>) -> Auth {
+    match api.map(|api| &api.auth) {
+        Some(config::Auth::Basic { users }) => Auth::Basic(Arc::new(Basic::new(users.clone()))),
+        _ => Auth::Open,
+    }
+}
+
 fn host_name() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = name.trim();
@@ -206,17 +210,15 @@ async fn tftp(settings: &Settings) -> anyhow::Result<Vec<UdpSocket>> {
 async fn dhcp(settings: &Settings) -> anyhow::Result<Vec<(UdpSocket, Ipv4Addr)>> {
     let mut open = Vec::new();
     for dhcp in &settings.dhcp {
-        let address = match &dhcp.door {
-            config::DhcpDoor::Relayed(address) => (*address).into(),
-            config::DhcpDoor::Interface(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, DHCP_PORT)),
+        let socket = match &dhcp.door {
+            config::DhcpDoor::Relayed(address) => sockets::udp("DHCP", (*address).into()).await?,
+            config::DhcpDoor::Interface(name) => {
+                let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, DHCP_PORT));
+                let socket = sockets::udp_on("DHCP", any, name)?;
+                socket.set_broadcast(true)?;
+                socket
+            }
         };
-        let socket = sockets::udp("DHCP", address).await?;
-        if let config::DhcpDoor::Interface(name) = &dhcp.door {
-            socket.bind_device(Some(name.as_bytes())).with_context(|| {
-                format!("dhcp: there is no interface {name}, or no right to it")
-            })?;
-            socket.set_broadcast(true)?;
-        }
         open.push((socket, dhcp.server));
     }
     Ok(open)
@@ -334,4 +336,57 @@ fn say_where(ground: &Ground, fingerprint: &str) {
     say::line(&format!(
         "trivet: this box's CA has SHA-256 fingerprint {fingerprint}"
     ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testbed::Scratch;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn settings(scratch: &Scratch, more: &str) -> Settings {
+        let data = scratch.0.join("data");
+        let text = format!("[box]\ndata = \"{}\"\n{more}", data.display());
+        trivet_config::parse(&text).unwrap()
+    }
+
+    #[test]
+    fn what_nodes_would_miss_is_named() {
+        let scratch = Scratch::new();
+        let kernel = scratch.file("kernel", b"k");
+        let loaders = scratch.0.join("loaders");
+        scratch.file("loaders/snponly.efi", b"x");
+        let more = format!(
+            "[tftp]\nlisten = \"127.0.0.1:69\"\n[boot]\nkernel = \"{}\"\n\
+             ramdisk = \"/nowhere/ramdisk\"\nloaders = \"{}\"\n",
+            kernel.display(),
+            loaders.display()
+        );
+        let settings = settings(&scratch, &more);
+        let pair = settings.boot.ramdisk.as_ref();
+        let files = Files {
+            kernel: pair.map(|pair| pair.kernel.clone()),
+            ramdisk: pair.map(|pair| pair.ramdisk.clone()),
+            ..Files::default()
+        };
+        let lines = missing(&settings, &files, ["http://127.0.0.1:1", ""]);
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[0].starts_with("boot.ramdisk: /nowhere/ramdisk"));
+        assert!(lines[1].contains("undionly.kpxe"), "{lines:?}");
+    }
+
+    #[test]
+    fn a_fresh_directory_is_private_and_an_old_one_is_left_alone() {
+        let scratch = Scratch::new();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let fresh = scratch.0.join("deep/data");
+        private_directory(&fresh).unwrap();
+        assert_eq!(mode(&fresh), 0o700);
+        fs::set_permissions(&fresh, fs::Permissions::from_mode(0o755)).unwrap();
+        private_directory(&fresh).unwrap();
+        assert_eq!(mode(&fresh), 0o755);
+        let file = scratch.file("file", b"");
+        let said = private_directory(&file).unwrap_err().to_string();
+        assert!(said.contains("box.data"), "{said}");
+    }
 }

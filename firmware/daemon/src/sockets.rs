@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 
+use socket2::{Domain, Socket, Type};
 use tokio::net::{TcpListener, UdpSocket};
 
 use crate::holder::{Protocol, holder};
@@ -20,6 +21,13 @@ pub(crate) enum SocketError {
         protocol: Protocol,
         address: SocketAddr,
         holder: Option<String>,
+    },
+    #[error("{service}: cannot listen on {address} of interface {interface}{}; `ip link` lists them", advice(source.kind()))]
+    Interface {
+        service: &'static str,
+        interface: String,
+        address: SocketAddr,
+        source: std::io::Error,
     },
     #[error("{service}: cannot listen on {protocol:?} {address}{}", advice(source.kind()))]
     Other {
@@ -88,6 +96,34 @@ pub(crate) async fn udp(
         .map_err(|error| failed(service, Protocol::Udp, address, error))
 }
 
+/// A UDP socket that hears one interface alone. It belongs to the interface before
+/// it has its port: otherwise the same port on a second interface would be in use.
+pub(crate) fn udp_on(
+    service: &'static str,
+    address: SocketAddr,
+    interface: &str,
+) -> Result<UdpSocket, SocketError> {
+    let open = || {
+        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
+        socket.bind_device(Some(interface.as_bytes()))?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        UdpSocket::from_std(socket.into())
+    };
+    open().map_err(|source| {
+        if source.kind() == ErrorKind::AddrInUse {
+            return failed(service, Protocol::Udp, address, source);
+        }
+        let interface = interface.to_owned();
+        SocketError::Interface {
+            service,
+            interface,
+            address,
+            source,
+        }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,5 +147,31 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(said.contains("no interface of this box"), "{said}");
+    }
+
+    /// As two DHCP networks need it: port 67 on each of two interfaces.
+    #[tokio::test]
+    async fn two_interfaces_have_the_same_port_each() {
+        let any = "0.0.0.0:0".parse().unwrap();
+        let first = udp_on("DHCP", any, "lo").unwrap();
+        let port = first.local_addr().unwrap().port();
+        let same = SocketAddr::from(([0, 0, 0, 0], port));
+        let other = std::fs::read_dir("/sys/class/net")
+            .unwrap()
+            .flatten()
+            .find_map(|entry| {
+                entry
+                    .file_name()
+                    .into_string()
+                    .ok()
+                    .filter(|name| name != "lo")
+            });
+        if let Some(other) = other {
+            udp_on("DHCP", same, &other).unwrap();
+        }
+        let said = udp_on("DHCP", same, "lo").unwrap_err().to_string();
+        assert!(said.contains(&format!("port {port}")), "{said}");
+        let said = udp_on("DHCP", any, "no-such-if").unwrap_err().to_string();
+        assert!(said.contains("interface no-such-if"), "{said}");
     }
 }
