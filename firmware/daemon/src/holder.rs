@@ -1,7 +1,7 @@
 //! Who holds a port: for the message that it is in use.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// The protocol of a port.
 #[derive(Clone, Copy, Debug)]
@@ -19,14 +19,14 @@ pub(crate) fn holder(protocol: Protocol, address: SocketAddr) -> Option<String> 
     let inodes: Vec<_> = tables
         .iter()
         .filter_map(|table| fs::read_to_string(table).ok())
-        .flat_map(|text| inodes(&text, protocol, address.port()))
+        .flat_map(|text| inodes(&text, protocol, address))
         .collect();
     process_with(&inodes)
 }
 
-/// Inodes of sockets on this local port, from one of the kernel's tables.
-fn inodes(table: &str, protocol: Protocol, port: u16) -> Vec<String> {
-    let suffix = format!(":{port:04X}");
+/// Inodes of sockets that stand in the way of this address, from one of the
+/// kernel's tables.
+fn inodes(table: &str, protocol: Protocol, address: SocketAddr) -> Vec<String> {
     table
         .lines()
         .skip(1)
@@ -35,9 +35,30 @@ fn inodes(table: &str, protocol: Protocol, port: u16) -> Vec<String> {
             let (local, state, inode) = (cells.get(1)?, cells.get(3)?, cells.get(9)?);
             // State 0A is a listening TCP socket; UDP sockets have no such state.
             let holds = matches!(protocol, Protocol::Udp) || *state == "0A";
-            (holds && local.ends_with(&suffix)).then(|| (*inode).to_owned())
+            (holds && clashes(local, address)?).then(|| (*inode).to_owned())
         })
         .collect()
+}
+
+/// Whether a socket at `local`, as the kernel writes it, leaves no room for one at
+/// `address`: the same port, and the same address or either of them every address.
+fn clashes(local: &str, address: SocketAddr) -> Option<bool> {
+    let (ip, port) = local.split_once(':')?;
+    if u16::from_str_radix(port, 16).ok()? != address.port() {
+        return Some(false);
+    }
+    // Words of 32 bits, each in the machine's own order of bytes.
+    let mut bytes = Vec::new();
+    for at in (0..ip.len()).step_by(8) {
+        let word = u32::from_str_radix(ip.get(at..at + 8)?, 16).ok()?;
+        bytes.extend(word.to_ne_bytes());
+    }
+    let ip = match bytes.len() {
+        4 => IpAddr::from(<[u8; 4]>::try_from(bytes).ok()?),
+        _ => IpAddr::from(<[u8; 16]>::try_from(bytes).ok()?),
+    };
+    let (ip, wanted) = (ip.to_canonical(), address.ip().to_canonical());
+    Some(ip == wanted || ip.is_unspecified() || wanted.is_unspecified())
 }
 
 fn process_with(inodes: &[String]) -> Option<String> {
@@ -78,7 +99,22 @@ mod tests {
         let table = "sl local_address rem_address st tx:rx tr:tm retrnsmt uid timeout inode ref\n\
                      0: 0100007F:1F90 00000000:0000 0A 0:0 00:0 0 0 0 4711 1\n\
                      1: 0100007F:1F90 0100007F:9999 01 0:0 00:0 0 0 0 4712 1\n";
-        assert_eq!(inodes(table, Protocol::Tcp, 8080), ["4711"]);
-        assert_eq!(inodes(table, Protocol::Tcp, 8081), [""; 0]);
+        let found = |address: &str| inodes(table, Protocol::Tcp, address.parse().unwrap());
+        assert_eq!(found("127.0.0.1:8080"), ["4711"]);
+        assert_eq!(found("0.0.0.0:8080"), ["4711"]);
+        assert_eq!(found("127.0.0.1:8081"), [""; 0]);
+        assert_eq!(found("127.0.0.2:8080"), [""; 0]);
+    }
+
+    #[test]
+    fn a_socket_at_every_address_stands_in_the_way_of_each() {
+        let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+        for every in ["00000000:1F90", "00000000000000000000000000000000:1F90"] {
+            assert_eq!(clashes(every, at("192.0.2.1:8080")), Some(true));
+            assert_eq!(clashes(every, at("192.0.2.1:80")), Some(false));
+        }
+        for broken in ["", "1F90", "0100007F:x", "01:1F90", "0100007F0100007F:1F90"] {
+            assert_eq!(clashes(broken, at("127.0.0.1:8080")), None, "{broken}");
+        }
     }
 }
