@@ -61,3 +61,87 @@ pub(crate) fn send(doors: &[Door], local: Ipv4Addr, to: &Destination, bytes: &[u
         let _ = door.socket.try_send_to(bytes, address.into());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testbed::{self, Scratch};
+    use std::sync::Mutex;
+    use trivet_rack::Output;
+    use trivet_rack::dhcp::{BootServer, Settings, Subnet};
+
+    const BOX: Ipv4Addr = Ipv4Addr::new(127, 77, 0, 1);
+    const RELAY: Ipv4Addr = Ipv4Addr::new(127, 77, 0, 2);
+
+    fn subnet() -> Subnet {
+        Subnet {
+            network: Ipv4Addr::new(127, 77, 0, 0),
+            prefix: 16,
+            first: Ipv4Addr::new(127, 77, 1, 1),
+            last: Ipv4Addr::new(127, 77, 1, 9),
+            server: BOX,
+            router: None,
+            dns: Vec::new(),
+            boot: BootServer {
+                tftp: BOX,
+                bios_loader: "b".to_owned(),
+                efi_loader: "e".to_owned(),
+                script_url: "http://127.0.0.1/{mac}".to_owned(),
+                http_loader_url: None,
+            },
+            known_only: false,
+        }
+    }
+
+    /// A discover as a relay passes it on (RFC 2131, sections 2 and 4.1).
+    fn discover() -> Vec<u8> {
+        let mut bytes = vec![0; 236];
+        bytes[..4].copy_from_slice(&[1, 1, 6, 1]);
+        bytes[24..28].copy_from_slice(&RELAY.octets());
+        bytes[28..34].copy_from_slice(&[0x52, 0x54, 0, 0, 0, 1]);
+        // The relay wants its answer at the port it sends from (RFC 8357, section 5.2).
+        bytes.extend([99, 130, 83, 99, 53, 1, 1, 82, 2, 19, 0, 255]);
+        bytes
+    }
+
+    #[tokio::test]
+    async fn a_request_through_a_relay_is_answered_to_the_relay() {
+        let scratch = Scratch::new();
+        let socket = Arc::new(UdpSocket::bind((BOX, 0)).await.unwrap());
+        let relay = UdpSocket::bind((RELAY, 0)).await.unwrap();
+        let doors = [Door {
+            socket: Arc::clone(&socket),
+            local: BOX,
+        }];
+        let destinations = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&destinations);
+        let mut settings = testbed::settings(&scratch.0);
+        settings.dhcp = Some(Settings {
+            subnets: vec![subnet()],
+            lease_s: 60,
+        });
+        let (engine, _why) = testbed::carrying(settings, &scratch.0, move |output| {
+            if let Output::Dhcp {
+                local, to, bytes, ..
+            } = output
+            {
+                seen.lock().unwrap().push(to);
+                send(&doors, local, &to, &bytes);
+            }
+        });
+        let address = socket.local_addr().unwrap();
+        let door = tokio::spawn(run(socket, BOX, engine.clone()));
+        for nonsense in [&b""[..], b"hello", &[0xff; 1500]] {
+            relay.send_to(nonsense, address).await.unwrap();
+        }
+        relay.send_to(&discover(), address).await.unwrap();
+        let mut buffer = [0; DATAGRAM_BYTES_MAX];
+        let (length, from) = relay.recv_from(&mut buffer).await.unwrap();
+        assert_eq!(from, address);
+        assert!(length > 240 && buffer[0] == 2, "a reply");
+        assert_eq!(buffer[16..20], [127, 77, 1, 1], "the first free address");
+        assert_eq!(destinations.lock().unwrap().len(), 1);
+        door.abort();
+        engine.stop().await;
+    }
+}

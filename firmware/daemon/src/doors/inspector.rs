@@ -73,3 +73,41 @@ fn said(status: StatusCode, body: &Value) -> Response<Body> {
         .insert(hyper::header::CONTENT_TYPE, json);
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testbed::{self, Scratch, ask};
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn data_of_strangers_and_nonsense_are_refused_in_json() {
+        let scratch = Scratch::new();
+        let (engine, _why) = testbed::engine(testbed::settings(&scratch.0), &scratch.0);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut doors = tokio::task::JoinSet::new();
+        let places = http::Places::new(64);
+        let waits = http::Waits::default();
+        let handler = handler(engine.clone());
+        http::serve(&mut doors, vec![listener], None, (&places, waits), &handler);
+        let stranger = json!({"inventory": {"interfaces": [
+            {"name": "eth0", "mac_address": "52:54:00:00:00:01"}]}});
+        for (line, body, status) in [
+            ("GET /", "", "200"),
+            ("POST /v1/continue", "{", "400"),
+            ("POST /v1/continue", &stranger.to_string(), "404"),
+            ("GET /v1/continue", "", "404"),
+        ] {
+            let (head, body) = ask(address, line, "", body).await;
+            assert!(
+                head.starts_with(&format!("http/1.1 {status}")),
+                "{line}: {head} {body}"
+            );
+            let _: Value = serde_json::from_str(&body).unwrap();
+        }
+        engine.stop().await;
+        let (head, _) = ask(address, "POST /v1/continue", "", &stranger.to_string()).await;
+        assert!(head.starts_with("http/1.1 503"), "{head}");
+    }
+}
