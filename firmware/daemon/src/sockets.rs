@@ -14,7 +14,9 @@ pub(crate) enum SocketError {
     #[error(
         "{service}: {protocol:?} port {} of {} is in use{}; stop that program or choose another \
          port in the settings",
-        address.port(), address.ip(), by(holder.as_ref())
+        address.port(),
+        address.ip(),
+        by(holder.as_ref())
     )]
     InUse {
         service: &'static str,
@@ -22,7 +24,10 @@ pub(crate) enum SocketError {
         address: SocketAddr,
         holder: Option<String>,
     },
-    #[error("{service}: cannot listen on {address} of interface {interface}{}; `ip link` lists them", advice(source.kind()))]
+    #[error(
+        "{service}: cannot listen on {address} of interface {interface}{}; `ip link` lists them",
+        advice(source.kind())
+    )]
     Interface {
         service: &'static str,
         interface: String,
