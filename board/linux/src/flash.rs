@@ -117,7 +117,11 @@ impl FileFlash {
         if exists(path)? {
             return fs::remove_file(&new).map_err(|source| io_error("remove", &new, source));
         }
-        write_zeros(&mut file, size).map_err(|source| io_error("fill", &new, source))?;
+        if let Err(source) = write_zeros(&mut file, size) {
+            // What was written so far would keep a full disk full.
+            let _ = fs::remove_file(&new);
+            return Err(io_error("fill", &new, source));
+        }
         fs::rename(&new, path).map_err(|source| io_error("rename", &new, source))?;
         let directory = match path.parent() {
             Some(parent) if parent != Path::new("") => parent,
