@@ -64,7 +64,7 @@ impl Basic {
                 return Err(WRONG);
             }
         };
-        let users = || text.lines().filter_map(|line| line.trim().split_once(':'));
+        let users = || users(&text);
         let hash = users().find(|(user, _)| *user == given.0);
         let known = hash.is_some();
         // A name that is not in the file costs as much as a wrong password, so that
@@ -107,6 +107,19 @@ impl Auth {
             Self::Basic(basic) => basic.check(headers).await,
         }
     }
+}
+
+/// Users and their hashes in a file of `user:hash` lines.
+pub(crate) fn users(text: &str) -> impl Iterator<Item = (&str, &str)> + Clone {
+    text.lines().filter_map(|line| line.trim().split_once(':'))
+}
+
+/// Whether a hash is of a kind that [`verify`] knows.
+pub(crate) fn is_hash(hash: &str) -> bool {
+    let bcrypt = ["$2a$", "$2b$", "$2x$", "$2y$"]
+        .iter()
+        .any(|kind| hash.starts_with(kind));
+    bcrypt || (hash.starts_with("$argon2") && PasswordHash::new(hash).is_ok())
 }
 
 fn credentials(header: &str) -> Option<(String, String)> {

@@ -10,6 +10,15 @@ pub(crate) enum Protocol {
     Udp,
 }
 
+impl std::fmt::Display for Protocol {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+        })
+    }
+}
+
 /// `program (pid)` of the process that has the port open, if we may see it.
 pub(crate) fn holder(protocol: Protocol, address: SocketAddr) -> Option<String> {
     let tables: [&str; 2] = match protocol {

@@ -23,7 +23,11 @@ use clap::{Parser, Subcommand};
 
 /// The box on top of the rack: bare servers become running machines.
 #[derive(Parser)]
-#[command(name = "trivet", version, about)]
+#[command(
+    name = "trivet",
+    version,
+    about = "The box on top of the rack: bare servers become running machines."
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -65,23 +69,28 @@ fn main() -> ExitCode {
             Err(code) => code,
         },
         Command::Check { config } => match settings(&config) {
-            Ok(_) => {
-                show(&format!("{} has no mistakes\n", config.display()));
-                ExitCode::SUCCESS
-            }
+            Ok(_) => show(&format!("{} has no mistakes\n", config.display())),
             Err(code) => code,
         },
-        Command::Config => {
-            show(trivet_config::default_file());
-            ExitCode::SUCCESS
-        }
+        Command::Config => show(trivet_config::default_file()),
     }
 }
 
-/// Writes to standard output; a reader that went away is no failure of ours.
-fn show(text: &str) {
+/// Writes to standard output. A reader that went away is no failure of ours; a full
+/// disk is one, or `trivet config > FILE` would leave half a file and say nothing.
+fn show(text: &str) -> ExitCode {
     use std::io::Write as _;
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            say::line(&format!(
+                "trivet: standard output cannot be written: {error}"
+            ));
+            say::flush();
+            ExitCode::from(exit::FAILED)
+        }
+        _ => ExitCode::SUCCESS,
+    }
 }
 
 fn run(work: impl Future<Output = anyhow::Result<()>>) -> ExitCode {

@@ -77,12 +77,12 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
         transfers_max: settings.limits.transfers_max as usize,
         notes: Box::new(|note, label| say::line(&log_line(note, label))),
     };
-    say_where(&ground, &authority.fingerprint());
     let rack = rack_settings(&settings, &ground)?;
+    let store = open_store(&data, settings.appliance.store_mib)?;
+    say_where(&ground, &authority.fingerprint());
     for line in missing(&settings, &rack.files, [&rack.api_url, &rack.http_url]) {
         say::line(&format!("trivet: warning: {line}"));
     }
-    let store = open_store(&data, settings.appliance.store_mib)?;
     let appliance = Appliance::start(clock, ground, rack, store)?;
     appliance.run(told_to_stop()?).await?;
     say::line("trivet: stopped; all that was acknowledged is on flash");
@@ -135,6 +135,9 @@ fn missing(settings: &Settings, files: &Files, urls: [&str; 2]) -> Vec<String> {
             look("boot.loaders", &settings.boot.loaders.join(loader));
         }
     }
+    if let Some(config::Auth::Basic { users }) = settings.api.as_ref().map(|api| &api.auth) {
+        lines.extend(unusable_users(users).map(|why| format!("api.users: {why}")));
+    }
     let beyond = !settings.dhcp.is_empty();
     for (key, url) in ["api.public_url", "http.public_url"].iter().zip(urls) {
         if beyond && (url.contains("://127.") || url.contains("://[::1]")) {
@@ -144,6 +147,32 @@ fn missing(settings: &Settings, files: &Files, urls: [&str; 2]) -> Vec<String> {
         }
     }
     lines
+}
+
+/// Why somebody who should be able to log in cannot, as far as the file shows.
+fn unusable_users(file: &Path) -> Option<String> {
+    let shown = file.display();
+    let text = match fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) => {
+            return Some(format!(
+                "{shown} cannot be read, nobody can log in: {error}"
+            ));
+        }
+    };
+    let users = crate::auth::users(&text);
+    if users.clone().next().is_none() {
+        return Some(format!(
+            "{shown} names no user, nobody can log in; add user:hash lines"
+        ));
+    }
+    let bad: Vec<_> = users
+        .filter(|(_, hash)| !crate::auth::is_hash(hash))
+        .map(|(user, _)| user)
+        .collect();
+    let names = bad.join(", ");
+    (!bad.is_empty())
+        .then(|| format!("{shown}: {names} cannot log in: the hash is neither argon2 nor bcrypt"))
 }
 
 fn auth(api: Option<&config::Api>) -> Auth {
@@ -333,6 +362,16 @@ fn say_where(ground: &Ground, fingerprint: &str) {
             }
         }
     }
+    for socket in &ground.tftp {
+        if let Ok(address) = socket.local_addr() {
+            say::line(&format!("trivet: TFTP at {address}"));
+        }
+    }
+    for (socket, server) in &ground.dhcp {
+        if let Ok(address) = socket.local_addr() {
+            say::line(&format!("trivet: DHCP at {address} as {server}"));
+        }
+    }
     say::line(&format!(
         "trivet: this box's CA has SHA-256 fingerprint {fingerprint}"
     ));
@@ -373,6 +412,25 @@ mod tests {
         assert_eq!(lines.len(), 2, "{lines:?}");
         assert!(lines[0].starts_with("boot.ramdisk: /nowhere/ramdisk"));
         assert!(lines[1].contains("undionly.kpxe"), "{lines:?}");
+    }
+
+    #[test]
+    fn users_who_cannot_log_in_are_named_at_start() {
+        let scratch = Scratch::new();
+        let why = |text: &str| unusable_users(&scratch.file("users", text.as_bytes()));
+        assert!(why("").is_some_and(|why| why.contains("names no user")));
+        let said = why("ann:plain\nbob:$2y$05$abcdefghijklmnopqrstuv\n").unwrap();
+        assert!(
+            said.contains("ann cannot log in") && !said.contains("bob"),
+            "{said}"
+        );
+        assert!(
+            !said.contains("plain"),
+            "a password may stand there: {said}"
+        );
+        assert_eq!(why("bob:$2y$05$abcdefghijklmnopqrstuv\n"), None);
+        let said = unusable_users(Path::new("/nowhere/users")).unwrap();
+        assert!(said.contains("nobody can log in"), "{said}");
     }
 
     #[test]

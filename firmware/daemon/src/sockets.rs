@@ -12,7 +12,7 @@ use crate::holder::{Protocol, holder};
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SocketError {
     #[error(
-        "{service}: {protocol:?} port {} of {} is in use{}; stop that program or choose another \
+        "{service}: {protocol} port {} of {} is in use{}; stop that program or choose another \
          port in the settings",
         address.port(),
         address.ip(),
@@ -34,7 +34,7 @@ pub(crate) enum SocketError {
         address: SocketAddr,
         source: std::io::Error,
     },
-    #[error("{service}: cannot listen on {protocol:?} {address}{}", advice(source.kind()))]
+    #[error("{service}: cannot listen on {protocol} {address}{}", advice(source.kind()))]
     Other {
         service: &'static str,
         protocol: Protocol,

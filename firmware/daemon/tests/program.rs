@@ -72,6 +72,17 @@ fn the_default_file_has_no_mistakes() {
 }
 
 #[test]
+fn a_settings_file_that_cannot_be_written_is_no_success() {
+    let full = std::fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let output = trivet(&["config"]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("standard output cannot be written"));
+}
+
+#[test]
 fn every_mistake_is_named_with_its_line_and_the_code_is_2() {
     let scratch = Scratch::new("mistakes");
     let text = "[box]\ndata = 5\n[api]\nlisten = \"nowhere\"\nauth = \"none\"\ncolour = \"red\"\n";
