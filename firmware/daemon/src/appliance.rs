@@ -176,9 +176,7 @@ impl Outlet {
     fn carry(&mut self, output: Output) {
         match output {
             Output::Bmc { to, bytes } => self.send_bmc(to, &bytes),
-            Output::Dhcp {
-                local, to, bytes, ..
-            } => dhcp::send(&self.dhcp, local, &to, &bytes),
+            Output::Dhcp { local, to, bytes } => dhcp::send(&self.dhcp, local, &to, &bytes),
             Output::CallAgent {
                 node,
                 call,

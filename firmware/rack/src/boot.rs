@@ -41,7 +41,6 @@ impl Rack {
         if let Some(reply) = outcome.reply {
             self.outputs.push(Output::Dhcp {
                 local,
-                source,
                 to: reply.to,
                 bytes: reply.bytes,
             });
@@ -75,13 +74,7 @@ impl Rack {
         }
     }
 
-    pub(crate) fn file_asked(
-        &mut self,
-        _now: Now,
-        door: Door,
-        peer: IpAddr,
-        path: &str,
-    ) -> Option<Grant> {
+    pub(crate) fn file_asked(&mut self, door: Door, peer: IpAddr, path: &str) -> Option<Grant> {
         let route = match door {
             Door::Tftp => trivet_httpboot::tftp(path)?,
             Door::Http => trivet_httpboot::http(path)?,

@@ -179,8 +179,6 @@ pub enum Output {
     Dhcp {
         /// From this address of ours.
         local: Ipv4Addr,
-        /// Whom it answers.
-        source: SocketAddrV4,
         /// Where to.
         to: Destination,
         /// The payload.

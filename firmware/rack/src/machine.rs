@@ -100,7 +100,7 @@ impl Rack {
                 peer,
                 path,
             } => {
-                let grant = self.file_asked(now, door, peer, &path);
+                let grant = self.file_asked(door, peer, &path);
                 self.outputs.push(Output::File { ticket, grant });
             }
             Input::FileSent {
@@ -133,7 +133,8 @@ impl Rack {
         let ids: Vec<_> = self.book.view.nodes.keys().copied().collect();
         for id in ids {
             self.events.push_back((id, Event::Restarted));
-            self.restart_power(now, id);
+            // An operator's power order that was under way is looked after again.
+            self.look_at_power(now, id);
         }
     }
 

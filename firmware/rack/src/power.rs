@@ -293,11 +293,6 @@ impl Rack {
         }
     }
 
-    /// After a restart an operator's order that was under way is looked after.
-    pub(crate) fn restart_power(&mut self, now: Now, id: NodeId) {
-        self.look_at_power(now, id);
-    }
-
     pub(crate) fn power_wanted(
         &mut self,
         now: Now,

@@ -121,10 +121,7 @@ mod tests {
             lease_s: 60,
         });
         let (engine, _why) = testbed::carrying(settings, &scratch.0, move |output| {
-            if let Output::Dhcp {
-                local, to, bytes, ..
-            } = output
-            {
+            if let Output::Dhcp { local, to, bytes } = output {
                 seen.lock().unwrap().push(to);
                 send(&doors, local, &to, &bytes);
             }
