@@ -1,4 +1,4 @@
-//! Who is meant: node and port identities, hardware addresses.
+//! Who is meant: identities of nodes, ports and resources, hardware addresses.
 
 use core::fmt;
 use core::str::FromStr;
@@ -56,6 +56,10 @@ identity! {
 identity! {
     /// A port's UUID.
     PortId
+}
+identity! {
+    /// A resource's UUID.
+    ResourceId
 }
 
 /// The text is not a UUID.

@@ -3,7 +3,10 @@
 use serde_json::Value;
 
 use crate::node::Object;
-use crate::{BootDevice, MacAddr, Node, NodeId, Port, PortId, PowerState, Step, Verb};
+use crate::{
+    BootDevice, MacAddr, Node, NodeId, Port, PortId, PowerState, Resource, ResourceId,
+    ResourceKind, Step, Verb,
+};
 
 /// One change asked for through the API. Reads never become orders.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +33,17 @@ pub enum Order {
     },
     /// Forget a port.
     DeletePort(PortId),
+    /// Keep a new resource. An allocation gets its node with this.
+    CreateResource(Box<Resource>),
+    /// Put this in place of the resource's record, if its revision is still `based_on`.
+    ReplaceResource {
+        /// The whole new record.
+        resource: Box<Resource>,
+        /// The revision the caller read.
+        based_on: u64,
+    },
+    /// Forget a resource. An allocation gives its node back with this.
+    DeleteResource(ResourceKind, ResourceId),
     /// Move a node on in its life.
     Provision {
         /// Which.

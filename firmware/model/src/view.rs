@@ -6,7 +6,9 @@ use std::sync::Arc;
 use imbl::{OrdMap, Vector};
 
 use crate::boot::ClientSeen;
-use crate::{MacAddr, Node, NodeId, Note, Port, PortId, UnixMs};
+use crate::{
+    MacAddr, Node, NodeId, Note, Port, PortId, Resource, ResourceId, ResourceKind, UnixMs,
+};
 
 /// How many notes of each node are kept in memory.
 pub const TIMELINE_NOTES_MAX: usize = 200;
@@ -28,6 +30,10 @@ pub struct View {
     pub ports: OrdMap<PortId, Arc<Port>>,
     /// Addresses of ports.
     pub macs: OrdMap<MacAddr, PortId>,
+    /// Resources, kind by kind.
+    pub resources: OrdMap<(ResourceKind, ResourceId), Arc<Resource>>,
+    /// What resources claim for themselves, see [`Resource::claims`].
+    pub claims: OrdMap<(ResourceKind, String), ResourceId>,
     /// Machines that asked for an address and are no port of any node.
     pub strangers: OrdMap<MacAddr, Stranger>,
 }
@@ -39,6 +45,8 @@ pub struct NodeView {
     pub node: Arc<Node>,
     /// Its ports, in order of creation.
     pub ports: Vec<PortId>,
+    /// The resources that belong to it.
+    pub resources: Vec<(ResourceKind, ResourceId)>,
     /// What is not on flash.
     pub live: Live,
     /// What happened, oldest first.
@@ -78,6 +86,22 @@ impl View {
     /// The port with this address.
     pub fn port_by_mac(&self, mac: MacAddr) -> Option<&Arc<Port>> {
         self.ports.get(self.macs.get(&mac)?)
+    }
+
+    /// The resource of this kind with this UUID or name.
+    pub fn resource(&self, kind: ResourceKind, ident: &str) -> Option<&Arc<Resource>> {
+        let named = || self.claims.get(&(kind, format!("name {ident}"))).copied();
+        let id = ident.parse().ok().or_else(named)?;
+        self.resources.get(&(kind, id))
+    }
+
+    /// All resources of a kind.
+    pub fn resources_of(&self, kind: ResourceKind) -> impl Iterator<Item = &Arc<Resource>> {
+        let first = (kind, ResourceId(uuid::Uuid::nil()));
+        let last = (kind, ResourceId(uuid::Uuid::max()));
+        self.resources
+            .range(first..=last)
+            .map(|(_, resource)| resource)
     }
 
     /// Nodes in order of creation.

@@ -24,6 +24,7 @@ impl Case {
         Self(NodeView {
             node: Arc::new(node),
             ports: Vec::new(),
+            resources: Vec::new(),
             live: Live::default(),
             timeline: imbl::Vector::new(),
         })

@@ -14,13 +14,14 @@ mod machine;
 mod orders;
 mod power;
 mod records;
+mod resources;
 #[cfg(test)]
 mod tests;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
 
-pub use bounds::{NODES_MAX, PORTS_MAX};
+pub use bounds::{NODES_MAX, PORTS_MAX, RESOURCES_MAX};
 pub use durable::make_durable;
 pub use machine::Rack;
 pub use trivet_agent::{Call, Method};

@@ -19,6 +19,11 @@ impl Rack {
             Order::CreatePort(port) => self.create_port(now, *port),
             Order::ReplacePort { port, based_on } => self.replace_port(now, *port, based_on),
             Order::DeletePort(id) => self.delete_port(id),
+            Order::CreateResource(resource) => self.create_resource(now, *resource),
+            Order::ReplaceResource { resource, based_on } => {
+                self.replace_resource(now, *resource, based_on)
+            }
+            Order::DeleteResource(kind, id) => self.delete_resource(now, kind, id),
             Order::Provision { node, verb, args } => self.provision(now, node, verb, args),
             Order::Power { node, want } => {
                 let node = self.known(node)?;
@@ -287,7 +292,7 @@ fn image_url(node: &Node) -> String {
         .to_owned()
 }
 
-fn conflict(sentence: String) -> Refusal {
+pub(crate) fn conflict(sentence: String) -> Refusal {
     Refusal::new(RefusalKind::Conflict, sentence)
 }
 

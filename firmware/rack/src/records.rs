@@ -5,7 +5,10 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use trivet_model::view::{Live, NodeView, STRANGERS_MAX, Stranger, TIMELINE_NOTES_MAX};
-use trivet_model::{Lease, MacAddr, Node, NodeId, Note, NoteKind, Now, Port, PortId, View};
+use trivet_model::{
+    Lease, MacAddr, Node, NodeId, Note, NoteKind, Now, Port, PortId, Resource, ResourceId,
+    ResourceKind, View,
+};
 use trivet_store::Change;
 
 use crate::Output;
@@ -22,6 +25,7 @@ pub(crate) struct Book {
     serial_changed: bool,
     nodes_changed: BTreeSet<NodeId>,
     ports_changed: BTreeSet<PortId>,
+    resources_changed: BTreeSet<(ResourceKind, ResourceId)>,
     leases_changed: BTreeSet<MacAddr>,
 }
 
@@ -38,6 +42,9 @@ impl Book {
         ports.sort_by_key(|port| port.serial);
         for port in ports {
             book.show_port(port);
+        }
+        for resource in records.resources.into_values() {
+            book.show_resource(resource);
         }
         book.holders = records
             .leases
@@ -64,6 +71,12 @@ impl Book {
             changes.push(match self.view.ports.get(&id) {
                 Some(port) => Change::PutPort(Arc::clone(port)),
                 None => Change::DeletePort(id),
+            });
+        }
+        for key in std::mem::take(&mut self.resources_changed) {
+            changes.push(match self.view.resources.get(&key) {
+                Some(resource) => Change::PutResource(Arc::clone(resource)),
+                None => Change::DeleteResource(key.1),
             });
         }
         for mac in std::mem::take(&mut self.leases_changed) {
@@ -126,6 +139,7 @@ impl Book {
             None => NodeView {
                 node,
                 ports: Vec::new(),
+                resources: Vec::new(),
                 live: Live::default(),
                 timeline: trivet_model::view::Timeline::new(),
             },
@@ -142,6 +156,9 @@ impl Book {
         }
         for port in &view.ports {
             self.remove_port(*port);
+        }
+        for (kind, resource) in &view.resources {
+            self.remove_resource(*kind, *resource);
         }
         self.nodes_changed.insert(id);
     }
@@ -170,6 +187,39 @@ impl Book {
         if let Some(port) = self.view.ports.remove(&id) {
             self.view.macs.remove(&port.address);
             self.change_view(port.node, |view| view.ports.retain(|other| *other != id));
+        }
+    }
+
+    /// Keeps a resource's record, new or changed.
+    pub(crate) fn put_resource(&mut self, now: Now, mut resource: Resource) {
+        resource.revision += 1;
+        resource.updated_at = (resource.revision > 1).then_some(now.wall);
+        self.remove_resource(resource.kind, resource.id);
+        self.show_resource(resource);
+    }
+
+    fn show_resource(&mut self, resource: Resource) {
+        let key = (resource.kind, resource.id);
+        for claim in resource.claims() {
+            self.view.claims.insert((key.0, claim), key.1);
+        }
+        if let Some(node) = resource.node {
+            self.change_view(node, |view| view.resources.push(key));
+        }
+        self.view.resources.insert(key, Arc::new(resource));
+    }
+
+    pub(crate) fn remove_resource(&mut self, kind: ResourceKind, id: ResourceId) {
+        let key = (kind, id);
+        self.resources_changed.insert(key);
+        let Some(resource) = self.view.resources.remove(&key) else {
+            return;
+        };
+        for claim in resource.claims() {
+            self.view.claims.remove(&(kind, claim));
+        }
+        if let Some(node) = resource.node {
+            self.change_view(node, |view| view.resources.retain(|other| *other != key));
         }
     }
 

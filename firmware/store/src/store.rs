@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use trivet_board_hal::Flash;
-use trivet_model::{Lease, MacAddr, Node, NodeId, Port, PortId};
+use trivet_model::{Lease, MacAddr, Node, NodeId, Port, PortId, Resource, ResourceId};
 
 use crate::error::{CommitError, OpenError, RecordError};
 use crate::layout::{BATCH_CHANGES_MAX, Layout, SEGMENT_BYTES};
@@ -22,6 +22,10 @@ pub enum Change {
     PutPort(Arc<Port>),
     /// The port is gone.
     DeletePort(PortId),
+    /// The resource is now this.
+    PutResource(Arc<Resource>),
+    /// The resource is gone.
+    DeleteResource(ResourceId),
     /// The lease is now this.
     PutLease(Lease),
     /// The lease is gone.
@@ -37,6 +41,8 @@ pub struct Records {
     pub nodes: BTreeMap<NodeId, Node>,
     /// Ports.
     pub ports: BTreeMap<PortId, Port>,
+    /// Resources.
+    pub resources: BTreeMap<ResourceId, Resource>,
     /// Leases.
     pub leases: BTreeMap<MacAddr, Lease>,
     /// The last place given in the order of creation; zero before the first.
@@ -92,6 +98,9 @@ impl<F: Flash> Store<F> {
                 schema::Record::Port(port) => {
                     records.ports.insert(port.id, port);
                 }
+                schema::Record::Resource(resource) => {
+                    records.resources.insert(resource.id, resource);
+                }
                 schema::Record::Lease(lease) => {
                     records.leases.insert(lease.mac, lease);
                 }
@@ -133,6 +142,11 @@ fn encode(change: &Change) -> Result<(Key, Option<Vec<u8>>), RecordError> {
         Change::DeleteNode(id) => (schema::node_key(*id), None),
         Change::PutPort(port) => (schema::port_key(port.id), Some(schema::encode_port(port)?)),
         Change::DeletePort(id) => (schema::port_key(*id), None),
+        Change::PutResource(resource) => {
+            let bytes = schema::encode_resource(resource)?;
+            (schema::resource_key(resource.id), Some(bytes))
+        }
+        Change::DeleteResource(id) => (schema::resource_key(*id), None),
         Change::PutLease(lease) => {
             let bytes = schema::encode_lease(lease)?;
             (schema::lease_key(lease.mac), Some(bytes))

@@ -9,13 +9,14 @@
 mod lease;
 mod node;
 mod port;
+mod resource;
 mod unit;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use trivet_model::node::Object;
-use trivet_model::{Lease, MacAddr, Node, NodeId, Port, PortId};
+use trivet_model::{Lease, MacAddr, Node, NodeId, Port, PortId, Resource, ResourceId};
 
 use crate::Key;
 use crate::error::RecordError;
@@ -37,10 +38,18 @@ pub enum RecordKind {
     Lease = 3,
     /// The box itself; there is one.
     Box = 4,
+    /// One of Ironic's smaller resources.
+    Resource = 5,
 }
 
 impl RecordKind {
-    const ALL: [Self; 4] = [Self::Node, Self::Port, Self::Lease, Self::Box];
+    const ALL: [Self; 5] = [
+        Self::Node,
+        Self::Port,
+        Self::Lease,
+        Self::Box,
+        Self::Resource,
+    ];
 
     /// The kind with this number.
     pub fn from_number(number: u8) -> Option<Self> {
@@ -54,6 +63,7 @@ impl RecordKind {
             Self::Port => "port",
             Self::Lease => "lease",
             Self::Box => "box",
+            Self::Resource => "resource",
         }
     }
 
@@ -63,6 +73,7 @@ impl RecordKind {
             Self::Port => port::VERSION,
             Self::Lease => lease::VERSION,
             Self::Box => unit::VERSION,
+            Self::Resource => resource::VERSION,
         }
     }
 
@@ -84,6 +95,7 @@ pub(crate) enum Record {
     Port(Port),
     Lease(Lease),
     Serial(u64),
+    Resource(Resource),
 }
 
 /// The bytes of a node. The only place where they are made: secrets that are to
@@ -114,6 +126,15 @@ pub(crate) fn encode_lease(lease: &Lease) -> Result<Vec<u8>, RecordError> {
     )
 }
 
+/// The bytes of a resource.
+pub(crate) fn encode_resource(resource: &Resource) -> Result<Vec<u8>, RecordError> {
+    seal(
+        RecordKind::Resource,
+        resource::VERSION,
+        &resource::ResourceV1::from_model(resource)?,
+    )
+}
+
 /// The bytes of the box's own record.
 pub(crate) fn encode_serial(serial: u64) -> Result<Vec<u8>, RecordError> {
     seal(RecordKind::Box, unit::VERSION, &unit::BoxV1 { serial })
@@ -134,6 +155,11 @@ pub(crate) fn lease_key(mac: MacAddr) -> Key {
     let mut id = [0; 16];
     id[..6].copy_from_slice(&mac.0);
     key(RecordKind::Lease, id)
+}
+
+/// Where a resource stands.
+pub(crate) fn resource_key(id: ResourceId) -> Key {
+    key(RecordKind::Resource, id.bytes())
 }
 
 /// Where the box's own record stands.
@@ -184,6 +210,11 @@ pub(crate) fn decode(at: &Key, bytes: &[u8]) -> Result<Record, RecordError> {
         (RecordKind::Box, 1) => {
             let unit = open::<unit::BoxV1>(kind, payload)?;
             (Record::Serial(unit.serial), unit_key())
+        }
+        (RecordKind::Resource, 1) => {
+            let resource = open::<resource::ResourceV1>(kind, payload)?.into_model()?;
+            let own_key = resource_key(resource.id);
+            (Record::Resource(resource), own_key)
         }
         _ => return Err(kind.malformed("no version has this number")),
     };
