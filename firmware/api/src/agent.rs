@@ -9,8 +9,11 @@ use trivet_model::node::Object;
 use trivet_model::order::{Beat, Found};
 use trivet_model::{MacAddr, NodeId, Order};
 
+use crate::access::Access;
 use crate::call::{Call, empty, order};
 use crate::error::Fault;
+use crate::field::Shape;
+use crate::route::{Arg, Gives, Route, Takes, arg, required};
 use crate::{Outcome, Response, Then, body};
 
 /// Most hardware addresses an agent may name. Ours.
@@ -19,23 +22,53 @@ pub(crate) const ADDRESSES_MAX: usize = 64;
 /// Longest text in a heartbeat; the agent's certificate is the longest. Ours.
 pub(crate) const BEAT_TEXT_BYTES_MAX: usize = 16 * 1024;
 
-/// Fields of a heartbeat and the version they came with.
-const BEAT_FIELDS: [(&str, u16); 6] = [
-    ("callback_url", 22),
-    ("agent_version", 36),
-    ("agent_token", 62),
-    ("agent_verify_ca", 68),
-    ("agent_status", 72),
-    ("agent_status_message", 72),
+pub(crate) const ROUTES: &[Route] = &[
+    Route::get(
+        &["v1", "lookup"],
+        22,
+        "An agent asks which node it is",
+        lookup,
+    )
+    .asks(&[&[
+        arg("addresses", 22, Shape::Text),
+        arg("node_uuid", 22, Shape::Uuid),
+    ]])
+    .for_(Access::Agent),
+    Route::new(
+        "POST",
+        &["v1", "heartbeat", "{node}"],
+        22,
+        "An agent is alive",
+        heartbeat,
+    )
+    .takes(Takes::Args(&BEAT))
+    .gives(Gives::Empty(202))
+    .for_(Access::Agent),
+    Route::new(
+        "POST",
+        &["v1", "continue_inspection"],
+        1,
+        "An agent sends what it found",
+        continue_inspection,
+    )
+    .asks(&[&[arg("node_uuid", 1, Shape::Uuid)]])
+    .takes(Takes::Any)
+    .gives(Gives::Any(202))
+    .for_(Access::Agent),
+];
+
+/// A heartbeat, and since when it holds what.
+const BEAT: [Arg; 6] = [
+    required("callback_url", 22, Shape::Text),
+    arg("agent_version", 36, Shape::Text),
+    arg("agent_token", 62, Shape::Text),
+    arg("agent_verify_ca", 68, Shape::Text),
+    arg("agent_status", 72, Shape::Word(&["start", "end", "error"])),
+    arg("agent_status_message", 72, Shape::Text),
 ];
 
 /// `GET /v1/lookup`.
 pub(crate) fn lookup(call: &Call<'_>) -> Result<Outcome, Fault> {
-    call.exists_since(22)?;
-    if call.method != "GET" {
-        return Err(Fault::no_method(call.method));
-    }
-    call.query.only(&["addresses", "node_uuid"])?;
     let node = match call.query.last("node_uuid") {
         None | Some("") => None,
         Some(text) => Some(text.parse::<NodeId>().map_err(|_| {
@@ -88,18 +121,15 @@ pub(crate) fn found(call: &Call<'_>, found: &Found) -> Response {
 }
 
 /// `POST /v1/heartbeat/<ident>`.
-pub(crate) fn heartbeat(call: &Call<'_>, ident: &str) -> Result<Outcome, Fault> {
-    call.exists_since(22)?;
-    if call.method != "POST" {
-        return Err(Fault::no_method(call.method));
-    }
-    let node = call.node(ident)?.node.id;
+pub(crate) fn heartbeat(call: &Call<'_>) -> Result<Outcome, Fault> {
+    let node = call.node(call.last())?.node.id;
     let object = body::object(call)?;
-    body::only(&object, &BEAT_FIELDS.map(|(name, _)| name))?;
-    for (name, since) in BEAT_FIELDS {
-        if object.contains_key(name) && !call.has(since) {
+    body::only(&object, &BEAT.map(|arg| arg.name))?;
+    for arg in BEAT {
+        if object.contains_key(arg.name) && !call.has(arg.since) {
             return Err(Fault::bad(format!(
-                "{name} needs API version 1.{since} or newer."
+                "{} needs API version 1.{} or newer.",
+                arg.name, arg.since
             )));
         }
     }
@@ -163,13 +193,9 @@ fn check_callback(call: &Call<'_>, url: &str) -> Result<(), Fault> {
 /// `POST /v1/continue_inspection`. Agents send no version header here, which
 /// means the oldest version; versions between that and 1.84 never had it.
 pub(crate) fn continue_inspection(call: &Call<'_>) -> Result<Outcome, Fault> {
-    if call.version != crate::VERSION_MIN {
-        call.exists_since(84)?;
+    if call.version != crate::VERSION_MIN && !call.has(84) {
+        return Err(Fault::no_path());
     }
-    if call.method != "POST" {
-        return Err(Fault::no_method(call.method));
-    }
-    call.query.only(&["node_uuid"])?;
     let document = body::object(call)?;
     check_inventory(&document)?;
     let document = Value::Object(document);

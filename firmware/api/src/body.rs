@@ -5,6 +5,8 @@ use trivet_model::node::Object;
 
 use crate::call::Call;
 use crate::error::Fault;
+use crate::field;
+use crate::route::Arg;
 
 /// Deepest nesting in a record. Ours, below the 128 levels at which the JSON
 /// parser stops, so that what we keep can always be read again.
@@ -51,6 +53,30 @@ pub(crate) fn only(object: &Object, known: &[&str]) -> Result<(), Fault> {
         "Unexpected arguments: {}",
         strange.join(", ").escape_debug()
     )))
+}
+
+/// The body as an object with these keys and no others, each of its shape. Null
+/// counts as absent.
+pub(crate) fn args(call: &Call<'_>, args: &[Arg]) -> Result<Object, Fault> {
+    let mut object = object_or_empty(call)?;
+    let names: Vec<&str> = args.iter().map(|arg| arg.name).collect();
+    only(&object, &names)?;
+    object.retain(|_, value| !value.is_null());
+    for arg in args {
+        match object.remove(arg.name) {
+            Some(_) if !call.has(arg.since) => return Err(Fault::too_new(arg.name, arg.since)),
+            Some(value) => {
+                let value = field::read(arg.name, arg.shape, value)?;
+                object.insert(arg.name.to_owned(), value);
+            }
+            None if arg.required => {
+                let name = arg.name;
+                return Err(Fault::bad(format!("'{name}' is a required property")));
+            }
+            None => {}
+        }
+    }
+    Ok(object)
 }
 
 /// A text of the object; null counts as absent.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use trivet_model::view::NodeView;
 use trivet_model::{Order, UnixMs, View};
+use uuid::Uuid;
 
 use crate::error::Fault;
 use crate::query::Query;
@@ -23,6 +24,7 @@ pub(crate) struct Call<'a> {
     pub(crate) now: UnixMs,
     /// What links begin with, such as `http://box:6385`.
     pub(crate) base: String,
+    fresh: Uuid,
 }
 
 impl<'a> Call<'a> {
@@ -32,6 +34,7 @@ impl<'a> Call<'a> {
         view: &'a View,
         facts: &'a Facts,
         now: UnixMs,
+        fresh: Uuid,
     ) -> Result<Self, Fault> {
         Ok(Self {
             method: request.method,
@@ -43,6 +46,7 @@ impl<'a> Call<'a> {
             facts,
             now,
             base: base(request, facts),
+            fresh,
         })
     }
 
@@ -51,13 +55,24 @@ impl<'a> Call<'a> {
         self.version >= Version(since)
     }
 
-    /// A resource that came with a version does not exist below it.
-    pub(crate) fn exists_since(&self, since: u16) -> Result<(), Fault> {
-        if self.has(since) {
-            Ok(())
-        } else {
-            Err(Fault::no_path())
-        }
+    /// The identity of the record this call makes.
+    pub(crate) fn new_id(&self) -> Uuid {
+        self.fresh
+    }
+
+    /// The word of the path at this place.
+    pub(crate) fn word(&self, at: usize) -> &str {
+        self.segments.get(at).map_or("", String::as_str)
+    }
+
+    /// The last word of the path.
+    pub(crate) fn last(&self) -> &str {
+        self.segments.last().map_or("", String::as_str)
+    }
+
+    /// The node the path speaks of: `/v1/nodes/<ident>`.
+    pub(crate) fn this(&self) -> Result<&'a Arc<NodeView>, Fault> {
+        self.node(self.word(2))
     }
 
     pub(crate) fn node(&self, ident: &str) -> Result<&'a Arc<NodeView>, Fault> {

@@ -7,9 +7,9 @@ use trivet_model::node::Object;
 use crate::Outcome;
 use crate::call::{Call, reply};
 use crate::error::Fault;
-use crate::field::moment;
-use crate::list::asked_names;
-use crate::route::get;
+use crate::field::{Shape, moment};
+use crate::list::{FIELDS_ASK, LIST_ASKS, asked_names};
+use crate::route::{Route, arg};
 
 /// The kinds of interfaces a node has, and the version each became visible.
 pub(crate) const INTERFACES: [(&str, u16); 13] = [
@@ -152,45 +152,75 @@ impl Hardware {
     }
 }
 
-/// `/v1/drivers` and below.
-pub(crate) fn route(call: &Call<'_>, rest: &[&str]) -> Result<Outcome, Fault> {
-    match rest {
-        [] => get(call, list),
-        [name] => get(call, |call| {
-            call.query.only(&["fields"])?;
-            let shown = named(call, name)?.shown(call, true);
-            reply(&Value::Object(chosen(call, shown)?))
-        }),
-        [name, "properties"] => get(call, |call| {
-            let properties = named(call, name)?.properties;
+pub(crate) const ROUTES: &[Route] = &[
+    Route::get(&["v1", "drivers"], 1, "List hardware types", list).asks(&[&[
+        arg("type", 30, Shape::Word(&["classic", "dynamic"])),
+        arg("detail", 30, Shape::Flag),
+        arg("fields", 77, Shape::Text),
+    ]]),
+    Route::get(&["v1", "drivers", "{driver}"], 1, "Show one", |call| {
+        let shown = named(call, call.last())?.shown(call, true);
+        reply(&Value::Object(chosen(call, shown)?))
+    })
+    .asks(&[&[arg("fields", 77, Shape::Text)]]),
+    Route::get(
+        &["v1", "drivers", "{driver}", "properties"],
+        1,
+        "What its driver_info may hold",
+        |call| {
+            let properties = named(call, call.word(2))?.properties;
             let shown: Object = properties
                 .iter()
                 .map(|(key, text)| ((*key).to_owned(), Value::from(*text)))
                 .collect();
             reply(&Value::Object(shown))
-        }),
-        [name, "raid", "logical_disk_properties"] => get(call, |call| {
-            call.exists_since(12)?;
-            let hardware = named(call, name)?;
+        },
+    ),
+    Route::get(
+        &[
+            "v1",
+            "drivers",
+            "{driver}",
+            "raid",
+            "logical_disk_properties",
+        ],
+        12,
+        "What a logical disk may say",
+        |call| {
+            let hardware = named(call, call.word(2))?;
             Err(Fault::unsupported(hardware.name, "raid"))
-        }),
-        [name, "vendor_passthru", "methods"] => get(call, |call| {
-            named(call, name)?;
+        },
+    ),
+    Route::get(
+        &["v1", "drivers", "{driver}", "vendor_passthru", "methods"],
+        1,
+        "List its vendor's methods",
+        |call| {
+            named(call, call.word(2))?;
             reply(&json!({}))
-        }),
-        [name, "vendor_passthru", ..] => {
-            named(call, name)?;
-            Err(no_handler(call, rest.get(2).copied()))
-        }
-        _ => Err(Fault::no_path()),
-    }
-}
-
-/// The refusal of any vendor method: there are none.
-pub(crate) fn no_handler(call: &Call<'_>, method: Option<&str>) -> Fault {
-    let method = method.or_else(|| call.query.last("method")).unwrap_or("");
-    Fault::bad(format!("No handler for method {}", method.escape_debug()))
-}
+        },
+    ),
+    Route::get(
+        &["v1", "conductors"],
+        49,
+        "List conductors: this box",
+        conductors,
+    )
+    .asks(&[LIST_ASKS]),
+    Route::get(
+        &["v1", "conductors", "{host}"],
+        49,
+        "Show one",
+        one_conductor,
+    )
+    .asks(&[FIELDS_ASK]),
+    Route::get(
+        &["v1", "shards"],
+        82,
+        "How many nodes each shard has",
+        shards,
+    ),
+];
 
 fn named(call: &Call<'_>, name: &str) -> Result<&'static Hardware, Fault> {
     Hardware::named(call, name).ok_or_else(|| {
@@ -202,7 +232,6 @@ fn named(call: &Call<'_>, name: &str) -> Result<&'static Hardware, Fault> {
 }
 
 fn list(call: &Call<'_>) -> Result<Outcome, Fault> {
-    call.query.only(&["type", "detail", "fields"])?;
     let detail = call.query.flag("detail")?.unwrap_or(false);
     let none = match call.query.last("type") {
         None | Some("dynamic") => false,
@@ -237,29 +266,34 @@ fn chosen(call: &Call<'_>, mut shown: Object) -> Result<Object, Fault> {
     Ok(shown)
 }
 
-/// `/v1/conductors` and below: one entry, this box.
-pub(crate) fn conductors(call: &Call<'_>, rest: &[&str]) -> Result<Outcome, Fault> {
-    let hostname = call.facts.hostname.as_str();
-    match rest {
-        [] => get(call, |call| {
-            call.query.only(&crate::list::LIST_ARGS)?;
-            let detail = call.query.flag("detail")?.unwrap_or(false);
-            let all = detail || call.query.last("fields").is_some();
-            let shown = chosen(call, conductor(call, all))?;
-            reply(&json!({ "conductors": [shown] }))
-        }),
-        [name] if *name == hostname => get(call, |call| {
-            call.query.only(&["fields"])?;
-            reply(&Value::Object(chosen(call, conductor(call, true))?))
-        }),
-        [name] => get(call, |_| {
-            let name = name.escape_debug();
-            Err(Fault::not_found(format!(
-                "Conductor {name} cannot be found."
-            )))
-        }),
-        _ => Err(Fault::no_path()),
+fn conductors(call: &Call<'_>) -> Result<Outcome, Fault> {
+    let detail = call.query.flag("detail")?.unwrap_or(false);
+    let all = detail || call.query.last("fields").is_some();
+    let shown = chosen(call, conductor(call, all))?;
+    reply(&json!({ "conductors": [shown] }))
+}
+
+fn one_conductor(call: &Call<'_>) -> Result<Outcome, Fault> {
+    if call.last() != call.facts.hostname {
+        let name = call.last().escape_debug();
+        return Err(Fault::not_found(format!(
+            "Conductor {name} cannot be found."
+        )));
     }
+    reply(&Value::Object(chosen(call, conductor(call, true))?))
+}
+
+fn shards(call: &Call<'_>) -> Result<Outcome, Fault> {
+    let mut counts = std::collections::BTreeMap::<&str, u64>::new();
+    for node in call.view.nodes.values() {
+        let shard = node.node.kept.get("shard").and_then(Value::as_str);
+        *counts.entry(shard.unwrap_or("None")).or_default() += 1;
+    }
+    let shards: Vec<Value> = counts
+        .into_iter()
+        .map(|(name, count)| json!({"name": name, "count": count}))
+        .collect();
+    reply(&json!({ "shards": shards }))
 }
 
 fn conductor(call: &Call<'_>, detail: bool) -> Object {

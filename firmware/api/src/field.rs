@@ -22,9 +22,13 @@ pub(crate) enum Shape {
     LongText,
     Flag,
     Uuid,
+    Number,
     Object,
     List,
     Links,
+    /// One of these words.
+    Word(&'static [&'static str]),
+    Any,
 }
 
 /// When a field may be written.
@@ -34,6 +38,28 @@ pub(crate) enum Write {
     AtCreation,
     InPatch,
     Always,
+}
+
+/// What a table says of one field, whatever the record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Column {
+    pub(crate) name: &'static str,
+    pub(crate) since: u16,
+    pub(crate) shape: Shape,
+    pub(crate) write: Write,
+}
+
+/// The columns of a table.
+pub(crate) fn columns<R>(table: &'static [Field<R>]) -> Vec<Column> {
+    table
+        .iter()
+        .map(|field| Column {
+            name: field.name,
+            since: field.since,
+            shape: field.shape,
+            write: field.write,
+        })
+        .collect()
 }
 
 /// One field of a record of kind `R`.
@@ -136,11 +162,25 @@ pub(crate) fn read(name: &str, shape: Shape, value: Value) -> Result<Value, Faul
             None => bad("true or false"),
         },
         (Shape::Object, Value::Object(object)) => Ok(Value::Object(object)),
+        (Shape::List, Value::Array(items)) => Ok(Value::Array(items)),
+        (Shape::Number, Value::Number(number)) => Ok(Value::Number(number)),
+        // The command-line client sends numbers as the operator typed them.
+        (Shape::Number, Value::String(text)) => match text.trim().parse::<i64>() {
+            Ok(number) => Ok(Value::from(number)),
+            Err(_) => bad("a number"),
+        },
+        (Shape::Word(words), Value::String(text)) if words.contains(&text.as_str()) => {
+            Ok(Value::String(text))
+        }
+        (Shape::Any, value) => Ok(value),
         (Shape::Text | Shape::LongText, _) => bad("a string"),
         (Shape::Uuid, _) => bad("a UUID"),
         (Shape::Flag, _) => bad("true or false"),
         (Shape::Object, _) => bad("an object"),
-        (Shape::List | Shape::Links, _) => bad("left to the server"),
+        (Shape::List, _) => bad("a list"),
+        (Shape::Number, _) => bad("a number"),
+        (Shape::Word(words), _) => bad(&format!("one of {}", words.join(", "))),
+        (Shape::Links, _) => bad("left to the server"),
     }
 }
 
@@ -194,7 +234,9 @@ mod tests {
             Shape::Uuid,
             Shape::Flag,
             Shape::Object,
-            Shape::List,
+            Shape::Number,
+            Shape::Word(&["a"]),
+            Shape::Links,
         ] {
             assert!(read("f", shape, json!([1])).is_err(), "{shape:?}");
             assert_eq!(read("f", shape, Value::Null).unwrap(), Value::Null);

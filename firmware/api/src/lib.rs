@@ -4,31 +4,39 @@
 //! that carries the request out; [`finish`] makes the answer once that order is
 //! on flash. Both are pure, so a request may be handled again with a fresh view
 //! when the record it was based on has changed meanwhile. This room knows
-//! nothing of sockets, of authentication beyond [`is_public`], or of how an
-//! order is carried out.
+//! nothing of sockets, of authentication beyond [`access`], or of how an order
+//! is carried out.
 
+mod access;
 mod agent;
 mod body;
 mod call;
 mod drivers;
 mod error;
+mod events;
 mod field;
 mod list;
 mod nodes;
+mod passthru;
 mod patch;
 mod percent;
 mod ports;
 mod query;
+mod resources;
 mod root;
 mod route;
-mod thin;
 mod version;
 
 #[cfg(test)]
 mod testing;
 
-use trivet_model::{Done, Entropy, NodeId, Order, PortId, Refusal, RefusalKind, UnixMs, View};
+use trivet_model::{
+    Done, Entropy, NodeId, Order, PortId, Refusal, RefusalKind, ResourceId, ResourceKind, UnixMs,
+    View,
+};
+use uuid::Uuid;
 
+pub use access::{Access, access};
 use call::Call;
 use error::Fault;
 pub use version::{VERSION_MAX, VERSION_MIN, Version};
@@ -102,6 +110,15 @@ pub enum Then {
         /// It is new: 201 with its location.
         created: bool,
     },
+    /// Show the resource.
+    Resource {
+        /// Of which kind.
+        kind: ResourceKind,
+        /// Which.
+        id: ResourceId,
+        /// It is new: 201 with its location.
+        created: bool,
+    },
     /// An answer without a body.
     Empty {
         /// 202 or 204.
@@ -144,8 +161,12 @@ pub fn handle(
         Ok(version) => version,
         Err(fault) => return Outcome::Reply(sealed(request, None, fault.into())),
     };
+    let fresh = match request.method {
+        "POST" => NodeId::random(entropy).0,
+        _ => Uuid::nil(),
+    };
     let outcome =
-        Call::new(request, version, view, facts, now).and_then(|call| route::route(&call, entropy));
+        Call::new(request, version, view, facts, now, fresh).and_then(|call| route::route(&call));
     match outcome {
         Ok(Outcome::Reply(response)) => Outcome::Reply(sealed(request, Some(version), response)),
         Ok(order) => order,
@@ -163,8 +184,9 @@ pub fn finish(
     facts: &Facts,
 ) -> Response {
     let version = version::negotiate(request).unwrap_or(VERSION_MIN);
+    let now = UnixMs::default();
     let answer =
-        Call::new(request, version, view, facts, UnixMs::default()).and_then(|call| match result {
+        Call::new(request, version, view, facts, now, Uuid::nil()).and_then(|call| match result {
             Ok(done) => finished(&call, then, done),
             Err(refusal) => Err(refused(then, refusal)),
         });
@@ -172,23 +194,6 @@ pub fn finish(
         request,
         Some(version),
         answer.unwrap_or_else(Response::from),
-    )
-}
-
-/// Whether a request needs no authentication: version documents for
-/// discovery, and what agents call, which the agent token protects.
-pub fn is_public(method: &str, path: &str) -> bool {
-    let Ok(segments) = percent::segments(path) else {
-        return false;
-    };
-    let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
-    matches!(
-        (method, segments.as_slice()),
-        ("GET", [] | ["v1"] | ["v1", "lookup"])
-            | (
-                "POST",
-                ["v1", "heartbeat", _] | ["v1", "continue_inspection"]
-            )
     )
 }
 
@@ -209,6 +214,12 @@ fn finished(call: &Call<'_>, then: &Then, done: Done) -> Result<Response, Fault>
                 .get(id)
                 .ok_or_else(|| Fault::no_port(&id.to_string()))?;
             Ok(ports::whole(call, port, *created))
+        }
+        (Then::Resource { kind, id, created }, _) => {
+            let spec = resources::Spec::of_kind(*kind).ok_or_else(Fault::no_path)?;
+            let resource = call.view.resources.get(&(*kind, *id));
+            let resource = resource.ok_or_else(|| spec.missing(&id.to_string()))?;
+            Ok(spec.whole(call, resource, *created))
         }
         (Then::Empty { status, location }, _) => {
             Ok(Response::empty(*status).with_location(location.clone()))

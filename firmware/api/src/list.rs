@@ -9,16 +9,25 @@ use serde_json::{Value, json};
 
 use crate::call::Call;
 use crate::error::Fault;
-use crate::field::{self, Field};
+use crate::field::{self, Field, Shape};
+use crate::route::{Arg, arg};
 use crate::{Outcome, Response};
 
 /// Most records in one page. Go clients never ask for a second page.
 pub(crate) const PAGE_RECORDS_MAX: usize = 1000;
 
 /// Arguments every list takes.
-pub(crate) const LIST_ARGS: [&str; 6] = [
-    "fields", "detail", "limit", "marker", "sort_key", "sort_dir",
+pub(crate) const LIST_ASKS: &[Arg] = &[
+    arg("fields", 8, Shape::Text),
+    arg("detail", 43, Shape::Flag),
+    arg("limit", 1, Shape::Number),
+    arg("marker", 1, Shape::Text),
+    arg("sort_key", 1, Shape::Text),
+    arg("sort_dir", 1, Shape::Word(&["asc", "desc"])),
 ];
+
+/// The argument of whatever shows one record.
+pub(crate) const FIELDS_ASK: &[Arg] = &[arg("fields", 8, Shape::Text)];
 
 /// A record that can stand in a list.
 pub(crate) trait Listed {
@@ -61,9 +70,6 @@ pub(crate) fn asked<R>(
     let Some(names) = asked_names(call) else {
         return Ok(None);
     };
-    if !call.has(8) {
-        return Err(Fault::too_new("fields", 8));
-    }
     names
         .into_iter()
         .map(|name| field::named(table, name, call))
@@ -125,11 +131,7 @@ pub(crate) fn page<'r, R: Listed>(
 }
 
 fn wants_detail(call: &Call<'_>, detailed_path: bool) -> Result<bool, Fault> {
-    let asked = call.query.flag("detail")?;
-    if asked.is_some() && !call.has(43) {
-        return Err(Fault::too_new("detail", 43));
-    }
-    Ok(detailed_path || asked == Some(true))
+    Ok(call.query.flag("detail")? == Some(true) || detailed_path)
 }
 
 fn limit(call: &Call<'_>) -> Result<usize, Fault> {

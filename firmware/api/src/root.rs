@@ -2,9 +2,16 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::access::Access;
 use crate::call::{Call, reply};
 use crate::error::Fault;
+use crate::route::Route;
 use crate::{Outcome, VERSION_MAX, VERSION_MIN};
+
+pub(crate) const ROUTES: &[Route] = &[
+    Route::get(&[], 1, "Which versions there are", root).for_(Access::Public),
+    Route::get(&["v1"], 1, "What this version has", v1).for_(Access::Public),
+];
 
 /// Resources of the version document and the version they came with.
 const RESOURCES: [(&str, u16); 16] = [
@@ -37,7 +44,7 @@ fn version(call: &Call<'_>) -> Value {
 }
 
 /// `GET /`.
-pub(crate) fn root(call: &Call<'_>) -> Result<Outcome, Fault> {
+fn root(call: &Call<'_>) -> Result<Outcome, Fault> {
     let version = version(call);
     reply(&json!({
         "name": "OpenStack Ironic API",
@@ -48,7 +55,7 @@ pub(crate) fn root(call: &Call<'_>) -> Result<Outcome, Fault> {
 }
 
 /// `GET /v1`.
-pub(crate) fn v1(call: &Call<'_>) -> Result<Outcome, Fault> {
+fn v1(call: &Call<'_>) -> Result<Outcome, Fault> {
     let mut document = Map::new();
     document.insert("id".into(), "v1".into());
     document.insert("version".into(), version(call));

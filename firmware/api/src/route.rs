@@ -1,17 +1,205 @@
-//! Which path leads where.
+//! Which path leads where: one table, one row per method and path.
+//!
+//! A row says since which version the path exists, who may use it, what it takes
+//! and gives, and who answers. Routing, microversions, access and the `OpenAPI`
+//! description all come from these rows, so none of them can say something else.
 //!
 //! A path nobody knows is 404, a known one with another method is 405; what
 //! came with a later version than the request speaks does not exist for it.
 
-use serde_json::json;
-use trivet_model::Entropy;
-
-use crate::call::{Call, reply};
+use crate::access::Access;
+use crate::call::Call;
 use crate::error::Fault;
-use crate::{BODY_BYTES_MAX, Outcome, Response, agent, drivers, nodes, ports, root, thin};
+use crate::field::{Column, Shape};
+use crate::{BODY_BYTES_MAX, Outcome, Response};
+use crate::{agent, drivers, events, nodes, passthru, ports, resources, root};
+
+/// One row.
+pub(crate) struct Route {
+    pub(crate) method: &'static str,
+    /// The path in words; one in braces stands for any.
+    pub(crate) path: &'static [&'static str],
+    /// The version the path came with.
+    pub(crate) since: u16,
+    pub(crate) access: Access,
+    /// Arguments after the question mark, in groups.
+    pub(crate) asks: &'static [&'static [Arg]],
+    pub(crate) takes: Takes,
+    pub(crate) gives: Gives,
+    /// One line for people.
+    pub(crate) says: &'static str,
+    pub(crate) answer: fn(&Call<'_>) -> Result<Outcome, Fault>,
+}
+
+/// One argument of a query, or one key of a body.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arg {
+    pub(crate) name: &'static str,
+    pub(crate) since: u16,
+    pub(crate) shape: Shape,
+    pub(crate) required: bool,
+}
+
+/// An argument that may be left out.
+pub(crate) const fn arg(name: &'static str, since: u16, shape: Shape) -> Arg {
+    Arg {
+        name,
+        since,
+        shape,
+        required: false,
+    }
+}
+
+/// An argument that must be there.
+pub(crate) const fn required(name: &'static str, since: u16, shape: Shape) -> Arg {
+    Arg {
+        required: true,
+        ..arg(name, since, shape)
+    }
+}
+
+/// What a body looks like.
+#[derive(Clone, Copy)]
+pub(crate) enum Takes {
+    /// There is none, and one that comes is not read.
+    Nothing,
+    /// An object with these keys.
+    Args(&'static [Arg]),
+    /// A new record of this kind.
+    Record(Columns),
+    /// A JSON patch of a record of this kind.
+    Patch(Columns),
+    /// Any JSON.
+    Any,
+}
+
+/// What an answer looks like when all went well.
+#[derive(Clone, Copy)]
+pub(crate) enum Gives {
+    /// A status and no body.
+    Empty(u16),
+    /// A list of records under this key.
+    List(&'static str, Columns),
+    /// One record.
+    Record(u16, Columns),
+    /// Any JSON.
+    Any(u16),
+}
+
+/// The columns of a table of fields, see [`crate::field::columns`].
+pub(crate) type Columns = fn() -> Vec<Column>;
+
+impl Route {
+    /// A row for reading: no body.
+    pub(crate) const fn get(
+        path: &'static [&'static str],
+        since: u16,
+        says: &'static str,
+        answer: fn(&Call<'_>) -> Result<Outcome, Fault>,
+    ) -> Self {
+        Self::new("GET", path, since, says, answer)
+    }
+
+    /// A row without arguments, body or answer yet.
+    pub(crate) const fn new(
+        method: &'static str,
+        path: &'static [&'static str],
+        since: u16,
+        says: &'static str,
+        answer: fn(&Call<'_>) -> Result<Outcome, Fault>,
+    ) -> Self {
+        let reads = matches!(method.as_bytes(), b"GET");
+        Self {
+            method,
+            path,
+            since,
+            access: if reads {
+                Access::Reader
+            } else {
+                Access::Operator
+            },
+            asks: &[],
+            takes: Takes::Nothing,
+            gives: if reads {
+                Gives::Any(200)
+            } else {
+                Gives::Empty(204)
+            },
+            says,
+            answer,
+        }
+    }
+
+    pub(crate) const fn asks(mut self, asks: &'static [&'static [Arg]]) -> Self {
+        self.asks = asks;
+        self
+    }
+
+    pub(crate) const fn takes(mut self, takes: Takes) -> Self {
+        self.takes = takes;
+        self
+    }
+
+    pub(crate) const fn gives(mut self, gives: Gives) -> Self {
+        self.gives = gives;
+        self
+    }
+
+    pub(crate) const fn for_(mut self, access: Access) -> Self {
+        self.access = access;
+        self
+    }
+
+    fn leads(&self, segments: &[String]) -> bool {
+        self.path.len() == segments.len()
+            && self
+                .path
+                .iter()
+                .zip(segments)
+                .all(|(word, segment)| word.starts_with('{') || word == segment)
+    }
+
+    /// The argument of this name, if the row knows it.
+    fn ask(&self, name: &str) -> Option<&'static Arg> {
+        let mut asks = self.asks.iter().flat_map(|group| group.iter());
+        asks.find(|arg| arg.name == name)
+    }
+}
+
+/// Every row there is. Among rows that fit, the first counts, so words stand
+/// before what stands for any word.
+pub(crate) const TABLES: &[&[Route]] = &[
+    root::ROUTES,
+    agent::ROUTES,
+    nodes::ROUTES,
+    nodes::BELOW,
+    nodes::STATES,
+    nodes::MANAGEMENT,
+    ports::ROUTES,
+    resources::CHASSIS,
+    resources::PORTGROUPS,
+    resources::ALLOCATIONS,
+    resources::TEMPLATES,
+    resources::RUNBOOKS,
+    resources::RULES,
+    resources::VOLUME,
+    drivers::ROUTES,
+    passthru::ROUTES,
+    events::ROUTES,
+];
+
+/// Every row, one after the other.
+pub(crate) fn rows() -> impl Iterator<Item = &'static Route> + Clone {
+    TABLES.iter().flat_map(|table| table.iter())
+}
+
+/// The row for a method and a path, whatever the version.
+pub(crate) fn find(method: &str, segments: &[String]) -> Option<&'static Route> {
+    rows().find(|row| row.method == method && row.leads(segments))
+}
 
 /// Answers a call, or names its order.
-pub(crate) fn route(call: &Call<'_>, entropy: &mut dyn Entropy) -> Result<Outcome, Fault> {
+pub(crate) fn route(call: &Call<'_>) -> Result<Outcome, Fault> {
     if call.body.len() > BODY_BYTES_MAX {
         return Err(Fault::layer(
             413,
@@ -22,41 +210,60 @@ pub(crate) fn route(call: &Call<'_>, entropy: &mut dyn Entropy) -> Result<Outcom
     if call.method == "OPTIONS" {
         return Ok(Outcome::Reply(Response::empty(200)));
     }
-    let segments: Vec<&str> = call.segments.iter().map(String::as_str).collect();
-    match segments.as_slice() {
-        [] => get(call, root::root),
-        ["v1"] => get(call, root::v1),
-        ["v1", "nodes", rest @ ..] => nodes::route(call, rest, entropy),
-        ["v1", "ports", rest @ ..] => ports::route(call, rest, entropy),
-        ["v1", "drivers", rest @ ..] => drivers::route(call, rest),
-        ["v1", "conductors", rest @ ..] => {
-            call.exists_since(49)?;
-            drivers::conductors(call, rest)
-        }
-        ["v1", "lookup"] => agent::lookup(call),
-        ["v1", "heartbeat", ident] => agent::heartbeat(call, ident),
-        ["v1", "continue_inspection"] => agent::continue_inspection(call),
-        ["v1", "shards"] => {
-            call.exists_since(82)?;
-            get(call, thin::shards)
-        }
-        ["v1", rest @ ..] => thin::route(call, rest),
-        _ => Err(Fault::no_path()),
-    }
+    let mut found = rows().filter(|row| row.leads(&call.segments) && call.has(row.since));
+    let row = match found.clone().find(|row| row.method == call.method) {
+        Some(row) => row,
+        None if found.next().is_some() => return Err(Fault::no_method(call.method)),
+        None => return Err(Fault::no_path()),
+    };
+    check_query(call, row)?;
+    (row.answer)(call)
 }
 
-/// A resource that can only be read.
-pub(crate) fn get<'c, 'a>(
-    call: &'c Call<'a>,
-    answer: impl FnOnce(&'c Call<'a>) -> Result<Outcome, Fault>,
-) -> Result<Outcome, Fault> {
-    match call.method {
-        "GET" => answer(call),
-        other => Err(Fault::no_method(other)),
+/// Refuses arguments the row does not know, or not yet at this version.
+fn check_query(call: &Call<'_>, row: &Route) -> Result<(), Fault> {
+    let mut strange = Vec::new();
+    for name in call.query.names() {
+        match row.ask(name) {
+            Some(arg) if call.has(arg.since) => {}
+            Some(arg) => return Err(Fault::too_new(arg.name, arg.since)),
+            None => strange.push(name),
+        }
     }
+    if strange.is_empty() {
+        return Ok(());
+    }
+    let strange = strange.join(", ");
+    Err(Fault::bad(format!(
+        "Unexpected arguments: {}",
+        strange.escape_debug()
+    )))
 }
 
-/// A list that is always empty.
-pub(crate) fn empty_list(call: &Call<'_>, key: &'static str) -> Result<Outcome, Fault> {
-    get(call, |_| reply(&json!({ key: [] })))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_row_hides_another() {
+        let rows: Vec<&Route> = rows().collect();
+        for (at, row) in rows.iter().enumerate() {
+            let own: Vec<String> = row.path.iter().map(|word| (*word).to_owned()).collect();
+            let earlier = rows[..at]
+                .iter()
+                .find(|other| other.method == row.method && other.leads(&own));
+            assert!(earlier.is_none(), "{} {:?}", row.method, row.path);
+        }
+    }
+
+    #[test]
+    fn every_row_says_something_and_is_of_a_known_version() {
+        for row in rows() {
+            assert!(!row.says.is_empty(), "{} {:?}", row.method, row.path);
+            assert!((1..=crate::VERSION_MAX.0).contains(&row.since));
+            for arg in row.asks.iter().flat_map(|group| group.iter()) {
+                assert!((1..=crate::VERSION_MAX.0).contains(&arg.since), "{arg:?}");
+            }
+        }
+    }
 }

@@ -93,6 +93,7 @@ impl Bench {
         let before = self.view.nodes.get(&node.id);
         let view = NodeView {
             ports: before.map(|view| view.ports.clone()).unwrap_or_default(),
+            resources: Vec::new(),
             timeline: before.map(|view| view.timeline.clone()).unwrap_or_default(),
             live: Live::default(),
             node: Arc::new(node),

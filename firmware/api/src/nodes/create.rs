@@ -1,7 +1,7 @@
 //! `POST /v1/nodes`.
 
 use serde_json::Value;
-use trivet_model::{Entropy, Node, NodeId, Order, ProvisionState};
+use trivet_model::{Node, NodeId, Order, ProvisionState};
 
 use super::fields::FIELDS;
 use super::write;
@@ -9,8 +9,7 @@ use crate::call::{Call, order};
 use crate::error::Fault;
 use crate::{Outcome, Then, body};
 
-pub(crate) fn create(call: &Call<'_>, entropy: &mut dyn Entropy) -> Result<Outcome, Fault> {
-    call.query.only(&[])?;
+pub(crate) fn create(call: &Call<'_>) -> Result<Outcome, Fault> {
     let mut document = body::object(call)?;
     document.retain(|_, value| !value.is_null());
     for name in document.keys() {
@@ -30,7 +29,7 @@ pub(crate) fn create(call: &Call<'_>, entropy: &mut dyn Entropy) -> Result<Outco
     if !document.get("driver").is_some_and(Value::is_string) {
         return Err(Fault::bad("'driver' is a required property"));
     }
-    let mut node = Node::new(NodeId::random(entropy), "", call.now);
+    let mut node = Node::new(NodeId(call.new_id()), "", call.now);
     write::read(document, &mut node)?;
     // Clients older than the state `enroll` expect to deploy at once.
     if !call.has(11) {

@@ -6,30 +6,31 @@ use trivet_model::{NodeId, ProvisionState};
 
 use crate::call::Call;
 use crate::error::Fault;
-use crate::list::LIST_ARGS;
+use crate::field::Shape;
+use crate::route::{Arg, arg};
 
 /// Filters and the version they came with.
-const FILTERS: [(&str, u16); 20] = [
-    ("instance_uuid", 1),
-    ("associated", 1),
-    ("maintenance", 1),
-    ("chassis_uuid", 1),
-    ("provision_state", 9),
-    ("driver", 16),
-    ("resource_class", 21),
-    ("fault", 42),
-    ("conductor_group", 46),
-    ("conductor", 49),
-    ("owner", 50),
-    ("description_contains", 51),
-    ("retired", 61),
-    ("lessee", 65),
-    ("project", 65),
-    ("shard", 82),
-    ("sharded", 82),
-    ("parent_node", 83),
-    ("include_children", 83),
-    ("instance_name", 104),
+pub(crate) const FILTERS: &[Arg] = &[
+    arg("instance_uuid", 1, Shape::Uuid),
+    arg("associated", 1, Shape::Flag),
+    arg("maintenance", 1, Shape::Flag),
+    arg("chassis_uuid", 1, Shape::Uuid),
+    arg("provision_state", 9, Shape::Text),
+    arg("driver", 16, Shape::Text),
+    arg("resource_class", 21, Shape::Text),
+    arg("fault", 42, Shape::Text),
+    arg("conductor_group", 46, Shape::Text),
+    arg("conductor", 49, Shape::Text),
+    arg("owner", 50, Shape::Text),
+    arg("description_contains", 51, Shape::Text),
+    arg("retired", 61, Shape::Flag),
+    arg("lessee", 65, Shape::Text),
+    arg("project", 65, Shape::Text),
+    arg("shard", 82, Shape::Text),
+    arg("sharded", 82, Shape::Flag),
+    arg("parent_node", 83, Shape::Text),
+    arg("include_children", 83, Shape::Flag),
+    arg("instance_name", 104, Shape::Text),
 ];
 
 /// Whether a node passes.
@@ -37,21 +38,11 @@ pub(crate) type Filter = Box<dyn Fn(&NodeView) -> bool>;
 
 /// The filters of a call. Values are checked whether or not there are nodes.
 pub(crate) fn read(call: &Call<'_>) -> Result<Vec<Filter>, Fault> {
-    let known: Vec<&str> = FILTERS
-        .iter()
-        .map(|(name, _)| *name)
-        .chain(LIST_ARGS)
-        .collect();
-    call.query.only(&known)?;
     let mut filters: Vec<Filter> = Vec::new();
-    for (name, since) in FILTERS {
-        let Some(value) = call.query.last(name) else {
-            continue;
-        };
-        if !call.has(since) {
-            return Err(Fault::too_new(name, since));
+    for arg in FILTERS {
+        if let Some(value) = call.query.last(arg.name) {
+            filters.push(filter(call, arg.name, value.to_owned())?);
         }
-        filters.push(filter(call, name, value.to_owned())?);
     }
     let about_children = ["parent_node", "include_children"];
     if call.has(83)
@@ -132,8 +123,6 @@ fn filter(call: &Call<'_>, name: &'static str, value: String) -> Result<Filter, 
             let parent = call.node(&value)?.node.id.to_string();
             Box::new(move |view| kept(view, "parent_node") == Some(&parent))
         }
-        // There are no chassis, so no node is in one.
-        "chassis_uuid" => Box::new(|_| false),
         other => Box::new(move |view| kept(view, other) == Some(&value)),
     })
 }

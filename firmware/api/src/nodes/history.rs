@@ -11,28 +11,22 @@ use trivet_model::{NodeId, Note, NoteKind, Seeded};
 use crate::Outcome;
 use crate::call::{Call, reply};
 use crate::error::Fault;
-use crate::route::get;
 
-pub(crate) fn route(call: &Call<'_>, view: &NodeView, rest: &[&str]) -> Result<Outcome, Fault> {
-    match rest {
-        [] => get(call, |call| {
-            call.query.only(&["detail", "limit", "marker"])?;
-            let detail = call.query.flag("detail")?.unwrap_or(false);
-            let records: Vec<Object> = failures(view)
-                .map(|(note, why)| record(call, view, note, why, detail))
-                .collect();
-            reply(&json!({ "history": records }))
-        }),
-        [ident] => get(call, |call| {
-            let found = failures(view).find(|(note, why)| identity(view, note, why) == *ident);
-            let (note, why) = found.ok_or_else(|| {
-                let ident = ident.escape_debug();
-                Fault::not_found(format!("Node history record {ident} could not be found."))
-            })?;
-            reply(&Value::Object(record(call, view, note, why, true)))
-        }),
-        _ => Err(Fault::no_path()),
-    }
+pub(crate) fn list(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+    let detail = call.query.flag("detail")?.unwrap_or(false);
+    let records: Vec<Object> = failures(view)
+        .map(|(note, why)| record(call, view, note, why, detail))
+        .collect();
+    reply(&json!({ "history": records }))
+}
+
+pub(crate) fn show(call: &Call<'_>, view: &NodeView, ident: &str) -> Result<Outcome, Fault> {
+    let found = failures(view).find(|(note, why)| identity(view, note, why) == *ident);
+    let (note, why) = found.ok_or_else(|| {
+        let ident = ident.escape_debug();
+        Fault::not_found(format!("Node history record {ident} could not be found."))
+    })?;
+    reply(&Value::Object(record(call, view, note, why, true)))
 }
 
 fn failures(view: &NodeView) -> impl Iterator<Item = (&Note, &str)> {

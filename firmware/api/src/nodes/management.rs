@@ -7,35 +7,95 @@ use trivet_model::{BootDevice, Order};
 use super::unlocked;
 use crate::call::{Call, empty, order, reply};
 use crate::error::Fault;
-use crate::route::get;
+use crate::field::Shape;
+use crate::route::{Arg, Route, Takes, arg, required};
 use crate::{Outcome, body};
 
-pub(crate) fn route(call: &Call<'_>, view: &NodeView, rest: &[&str]) -> Result<Outcome, Fault> {
-    let driver = view.node.driver.as_str();
-    match (rest, call.method) {
-        (["boot_device"], "GET") => boot_device(view),
-        (["boot_device"], "PUT") => set_boot_device(call, view),
-        (["boot_device", "supported"], _) => get(call, |_| {
+pub(crate) const ROUTES: &[Route] = &[
+    Route::get(
+        &["v1", "nodes", "{node}", "management", "boot_device"],
+        1,
+        "What it boots from next",
+        |call| boot_device(call.this()?),
+    ),
+    Route::new(
+        "PUT",
+        &["v1", "nodes", "{node}", "management", "boot_device"],
+        1,
+        "Choose what it boots from next",
+        |call| set_boot_device(call, call.this()?),
+    )
+    .takes(Takes::Args(BOOT_DEVICE)),
+    Route::get(
+        &[
+            "v1",
+            "nodes",
+            "{node}",
+            "management",
+            "boot_device",
+            "supported",
+        ],
+        1,
+        "What it can boot from",
+        |call| {
+            let driver = &call.this()?.node.driver;
             reply(&json!({ "supported_boot_devices": supported(driver) }))
-        }),
-        (["inject_nmi"], "PUT") => {
-            call.exists_since(29)?;
-            Err(Fault::unsupported(driver, "inject_nmi"))
-        }
-        (["indicators"], _) => {
-            call.exists_since(63)?;
-            crate::route::empty_list(call, "indicators")
-        }
-        (["indicators", name], "GET" | "PUT") => {
-            call.exists_since(63)?;
-            let name = name.escape_debug();
-            Err(Fault::not_found(format!(
-                "Indicator {name} could not be found."
-            )))
-        }
-        (["boot_device" | "inject_nmi"] | ["indicators", _], other) => Err(Fault::no_method(other)),
-        _ => Err(Fault::no_path()),
-    }
+        },
+    ),
+    Route::new(
+        "PUT",
+        &["v1", "nodes", "{node}", "management", "inject_nmi"],
+        29,
+        "Interrupt its system",
+        |call| Err(Fault::unsupported(&call.this()?.node.driver, "inject_nmi")),
+    ),
+    Route::get(
+        &["v1", "nodes", "{node}", "management", "indicators"],
+        63,
+        "List its lights",
+        |call| {
+            call.this()?;
+            reply(&json!({ "indicators": [] }))
+        },
+    ),
+    Route::get(
+        &[
+            "v1",
+            "nodes",
+            "{node}",
+            "management",
+            "indicators",
+            "{light}",
+        ],
+        63,
+        "Whether one is lit",
+        |call| Err(no_light(call)),
+    ),
+    Route::new(
+        "PUT",
+        &[
+            "v1",
+            "nodes",
+            "{node}",
+            "management",
+            "indicators",
+            "{light}",
+        ],
+        63,
+        "Light one",
+        |call| Err(no_light(call)),
+    )
+    .takes(Takes::Args(&[required("state", 63, Shape::Text)])),
+];
+
+const BOOT_DEVICE: &[Arg] = &[
+    required("boot_device", 1, Shape::Text),
+    arg("persistent", 1, Shape::Flag),
+];
+
+fn no_light(call: &Call<'_>) -> Fault {
+    let name = call.last().escape_debug();
+    Fault::not_found(format!("Indicator {name} could not be found."))
 }
 
 fn supported(driver: &str) -> &'static [BootDevice] {
@@ -56,8 +116,7 @@ fn boot_device(view: &NodeView) -> Result<Outcome, Fault> {
 }
 
 fn set_boot_device(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
-    let object = body::object(call)?;
-    body::only(&object, &["boot_device", "persistent"])?;
+    let object = body::args(call, BOOT_DEVICE)?;
     let named = body::text(&object, "boot_device")?;
     let named = named.ok_or_else(|| Fault::bad("boot_device is required."))?;
     let device = named.parse().ok();
@@ -66,13 +125,7 @@ fn set_boot_device(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
         let named = named.escape_debug();
         Fault::bad(format!("Invalid boot device {named} specified."))
     })?;
-    let persistent = match object.get("persistent") {
-        None | Some(Value::Null) => false,
-        Some(Value::Bool(persistent)) => *persistent,
-        Some(Value::String(text)) => crate::query::truth(text)
-            .ok_or_else(|| Fault::bad("persistent must be true or false."))?,
-        Some(_) => return Err(Fault::bad("persistent must be true or false.")),
-    };
+    let persistent = object.get("persistent") == Some(&json!(true));
     unlocked(call, &view.node)?;
     order(
         Order::SetBoot {

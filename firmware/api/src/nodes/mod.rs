@@ -16,15 +16,19 @@ mod write;
 
 use serde_json::{Value, json};
 use trivet_model::view::NodeView;
-use trivet_model::{Entropy, Node, Order, ProvisionState};
+use trivet_model::{Node, Order, ProvisionState};
 
 use crate::call::{Call, empty, order, reply};
 use crate::error::Fault;
-use crate::list::{self, Kind, Listed};
-use crate::route::{empty_list, get};
-use crate::{Outcome, Response, Then, body, drivers, ports, thin};
+use crate::field::{self, Column, Shape};
+use crate::list::{self, FIELDS_ASK, Kind, LIST_ASKS, Listed};
+use crate::route::{Arg, Gives, Route, Takes, arg, required};
+use crate::{Outcome, Response, Then, body, ports};
 
 use fields::FIELDS;
+use filters::FILTERS;
+pub(crate) use management::ROUTES as MANAGEMENT;
+pub(crate) use states::ROUTES as STATES;
 
 impl Listed for NodeView {
     fn uuid(&self) -> String {
@@ -50,101 +54,237 @@ const NODES: Kind<NodeView> = Kind {
     ],
 };
 
-/// `/v1/nodes` and below.
-pub(crate) fn route(
-    call: &Call<'_>,
-    rest: &[&str],
-    entropy: &mut dyn Entropy,
-) -> Result<Outcome, Fault> {
-    match (rest, call.method) {
-        ([], "GET") => list(call, false),
-        ([], "POST") => create::create(call, entropy),
-        (["detail"], "GET") => list(call, true),
-        ([] | ["detail"], other) => Err(Fault::no_method(other)),
-        ([ident], "GET") => show::show(call, call.node(ident)?),
-        ([ident], "PATCH") => update::update(call, call.node(ident)?),
-        ([ident], "DELETE") => delete(call, call.node(ident)?),
-        ([_], other) => Err(Fault::no_method(other)),
-        ([ident, below @ ..], _) => {
-            let since = since(below.first().copied().unwrap_or(""))?;
-            call.exists_since(since)?;
-            self::below(call, call.node(ident)?, below)
-        }
-    }
+fn columns() -> Vec<Column> {
+    field::columns(FIELDS)
 }
 
-/// The version each thing below a node came with.
-fn since(name: &str) -> Result<u16, Fault> {
-    const BELOW: [(&str, u16); 18] = [
-        ("states", 1),
-        ("maintenance", 1),
-        ("management", 1),
-        ("validate", 1),
-        ("vendor_passthru", 1),
-        ("ports", 1),
-        ("portgroups", 24),
-        ("vifs", 28),
-        ("volume", 32),
-        ("traits", 37),
-        ("bios", 40),
-        ("allocation", 52),
-        ("history", 78),
-        ("inventory", 81),
-        ("children", 83),
-        ("firmware", 86),
-        ("vmedia", 89),
-        ("console", 1),
-    ];
-    BELOW
-        .iter()
-        .find(|(known, _)| *known == name)
-        .map(|(_, since)| *since)
-        .ok_or_else(Fault::no_path)
-}
+pub(crate) const ROUTES: &[Route] = &[
+    Route::get(&["v1", "nodes"], 1, "List nodes, oldest first", |call| {
+        list(call, false)
+    })
+    .asks(&[LIST_ASKS, FILTERS])
+    .gives(Gives::List("nodes", columns)),
+    Route::new("POST", &["v1", "nodes"], 1, "Enrol a node", create::create)
+        .takes(Takes::Record(columns))
+        .gives(Gives::Record(201, columns)),
+    Route::get(
+        &["v1", "nodes", "detail"],
+        1,
+        "List nodes with every field",
+        |call| list(call, true),
+    )
+    .asks(&[LIST_ASKS, FILTERS])
+    .gives(Gives::List("nodes", columns)),
+    Route::get(&["v1", "nodes", "{node}"], 1, "Show a node", |call| {
+        show::show(call, call.this()?)
+    })
+    .asks(&[FIELDS_ASK])
+    .gives(Gives::Record(200, columns)),
+    Route::new(
+        "PATCH",
+        &["v1", "nodes", "{node}"],
+        1,
+        "Change a node",
+        |call| update::update(call, call.this()?),
+    )
+    .asks(&[&[arg("reset_interfaces", 45, Shape::Flag)]])
+    .takes(Takes::Patch(columns))
+    .gives(Gives::Record(200, columns)),
+    Route::new(
+        "DELETE",
+        &["v1", "nodes", "{node}"],
+        1,
+        "Forget a node",
+        |call| delete(call, call.this()?),
+    ),
+];
 
-fn below(call: &Call<'_>, view: &NodeView, rest: &[&str]) -> Result<Outcome, Fault> {
-    let id = view.node.id;
-    let driver = view.node.driver.as_str();
-    match rest {
-        ["states", rest @ ..] => states::route(call, view, rest),
-        ["management", rest @ ..] => management::route(call, view, rest),
-        ["maintenance"] => maintenance(call, view),
-        ["validate"] => get(call, |call| validate::validate(call, view)),
-        ["traits", rest @ ..] => traits::route(call, view, rest),
-        ["history", rest @ ..] => history::route(call, view, rest),
-        ["inventory"] => get(call, |_| inventory(&view.node)),
-        ["vifs"] => vifs(call),
-        ["vifs", _] => match call.method {
-            "DELETE" => Ok(Outcome::Reply(Response::empty(204))),
-            other => Err(Fault::no_method(other)),
+/// What hangs below a node. Each row finds its node first.
+pub(crate) const BELOW: &[Route] = &[
+    Route::new(
+        "PUT",
+        &["v1", "nodes", "{node}", "maintenance"],
+        1,
+        "Hands off",
+        |call| maintenance(call, call.this()?, true),
+    )
+    .takes(Takes::Args(MAINTENANCE))
+    .gives(Gives::Empty(202)),
+    Route::new(
+        "DELETE",
+        &["v1", "nodes", "{node}", "maintenance"],
+        1,
+        "Hands on",
+        |call| maintenance(call, call.this()?, false),
+    )
+    .gives(Gives::Empty(202)),
+    Route::get(
+        &["v1", "nodes", "{node}", "validate"],
+        1,
+        "Whether each interface can work, and why not",
+        |call| validate::validate(call, call.this()?),
+    ),
+    Route::get(
+        &["v1", "nodes", "{node}", "traits"],
+        37,
+        "List traits",
+        |call| traits::list(call.this()?),
+    ),
+    Route::new(
+        "PUT",
+        &["v1", "nodes", "{node}", "traits"],
+        37,
+        "Set all traits",
+        |call| traits::set(call, call.this()?),
+    )
+    .takes(Takes::Args(&[required("traits", 37, Shape::List)])),
+    Route::new(
+        "DELETE",
+        &["v1", "nodes", "{node}", "traits"],
+        37,
+        "Remove all",
+        |call| traits::clear(call, call.this()?),
+    ),
+    Route::new(
+        "PUT",
+        &["v1", "nodes", "{node}", "traits", "{trait}"],
+        37,
+        "Add one",
+        |call| traits::add(call, call.this()?, call.last()),
+    ),
+    Route::new(
+        "DELETE",
+        &["v1", "nodes", "{node}", "traits", "{trait}"],
+        37,
+        "Remove one",
+        |call| traits::remove(call, call.this()?, call.last()),
+    ),
+    Route::get(
+        &["v1", "nodes", "{node}", "history"],
+        78,
+        "List what failed",
+        |call| history::list(call, call.this()?),
+    )
+    .asks(&[&[
+        arg("detail", 78, Shape::Flag),
+        arg("limit", 78, Shape::Number),
+        arg("marker", 78, Shape::Text),
+    ]]),
+    Route::get(
+        &["v1", "nodes", "{node}", "history", "{event}"],
+        78,
+        "Show one",
+        |call| history::show(call, call.this()?, call.last()),
+    ),
+    Route::get(
+        &["v1", "nodes", "{node}", "inventory"],
+        81,
+        "What the agent found",
+        |call| inventory(&call.this()?.node),
+    ),
+    Route::get(
+        &["v1", "nodes", "{node}", "vifs"],
+        28,
+        "List virtual interfaces",
+        |call| {
+            call.this()?;
+            reply(&json!({ "vifs": [] }))
         },
-        ["bios"] => empty_list(call, "bios"),
-        ["bios", name] => get(call, |_| {
-            let name = name.escape_debug();
+    ),
+    Route::new(
+        "POST",
+        &["v1", "nodes", "{node}", "vifs"],
+        28,
+        "Attach one",
+        attach_vif,
+    )
+    .takes(Takes::Any),
+    Route::new(
+        "DELETE",
+        &["v1", "nodes", "{node}", "vifs", "{vif}"],
+        28,
+        "Detach one",
+        |call| {
+            call.this()?;
+            Ok(Outcome::Reply(Response::empty(204)))
+        },
+    ),
+    Route::get(
+        &["v1", "nodes", "{node}", "bios"],
+        40,
+        "List BIOS settings",
+        |call| {
+            call.this()?;
+            reply(&json!({ "bios": [] }))
+        },
+    )
+    .asks(&[&[
+        arg("detail", 74, Shape::Flag),
+        arg("fields", 74, Shape::Text),
+    ]]),
+    Route::get(
+        &["v1", "nodes", "{node}", "bios", "{setting}"],
+        40,
+        "Show one",
+        |call| {
+            let (id, name) = (call.this()?.node.id, call.last().escape_debug());
             Err(Fault::not_found(format!(
-                "Node {id} has no BIOS setting {name}."
+                "Node {id} doesn't have a BIOS setting '{name}'"
             )))
-        }),
-        ["firmware"] => empty_list(call, "firmware"),
-        ["vmedia"] => match call.method {
-            "GET" | "POST" | "DELETE" => Err(Fault::unsupported(driver, "virtual media")),
-            other => Err(Fault::no_method(other)),
         },
-        ["children"] => get(call, |call| children(call, view)),
-        ["ports", rest @ ..] if rest.is_empty() || *rest == ["detail"] => {
-            get(call, |call| ports::of_node(call, view, !rest.is_empty()))
-        }
-        ["portgroups"] => empty_list(call, "portgroups"),
-        ["allocation"] => match call.method {
-            "GET" | "DELETE" => Err(Fault::not_found(format!("Node {id} has no allocation."))),
-            other => Err(Fault::no_method(other)),
+    ),
+    Route::get(
+        &["v1", "nodes", "{node}", "firmware"],
+        86,
+        "List firmware",
+        |call| {
+            call.this()?;
+            reply(&json!({ "firmware": [] }))
         },
-        ["volume", rest @ ..] => thin::volume(call, rest, &format!("nodes/{id}/volume")),
-        ["vendor_passthru", "methods"] => get(call, |_| reply(&json!({}))),
-        ["vendor_passthru", rest @ ..] => Err(drivers::no_handler(call, rest.first().copied())),
-        _ => Err(Fault::no_path()),
-    }
-}
+    ),
+    Route::get(
+        &["v1", "nodes", "{node}", "vmedia"],
+        93,
+        "What is inserted",
+        vmedia,
+    ),
+    Route::new(
+        "POST",
+        &["v1", "nodes", "{node}", "vmedia"],
+        89,
+        "Insert",
+        vmedia,
+    )
+    .takes(Takes::Any),
+    Route::new(
+        "DELETE",
+        &["v1", "nodes", "{node}", "vmedia"],
+        89,
+        "Eject",
+        vmedia,
+    )
+    .asks(&[&[arg("device_types", 89, Shape::Text)]]),
+    Route::get(
+        &["v1", "nodes", "{node}", "children"],
+        83,
+        "List its children",
+        |call| children(call, call.this()?),
+    ),
+    Route::get(
+        &["v1", "nodes", "{node}", "ports"],
+        1,
+        "List its ports",
+        |call| ports::of_node(call, call.this()?, false),
+    )
+    .asks(&[LIST_ASKS]),
+    Route::get(
+        &["v1", "nodes", "{node}", "ports", "detail"],
+        1,
+        "The same, all",
+        |call| ports::of_node(call, call.this()?, true),
+    )
+    .asks(&[LIST_ASKS]),
+];
 
 fn list(call: &Call<'_>, detailed: bool) -> Result<Outcome, Fault> {
     let filters = filters::read(call)?;
@@ -197,7 +337,6 @@ fn replace(view: &NodeView, node: Node, then: Then) -> Result<Outcome, Fault> {
 
 fn delete(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
     use ProvisionState as S;
-    call.query.only(&[])?;
     let node = &view.node;
     if node.kept.get("protected") == Some(&Value::Bool(true)) {
         return Err(Fault::forbidden(format!(
@@ -229,19 +368,14 @@ fn delete(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
     order(Order::DeleteNode(node.id), empty(204, None))
 }
 
-fn maintenance(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
-    let (on, reason) = match call.method {
-        "PUT" => {
-            let object = body::object_or_empty(call)?;
-            body::only(&object, &["reason"])?;
-            let reason = body::text(&object, "reason")?;
-            if reason.is_some_and(|text| text.len() > crate::field::DESCRIPTION_BYTES_MAX) {
-                return Err(Fault::bad("reason is too long."));
-            }
-            (true, reason.map(str::to_owned))
-        }
-        "DELETE" => (false, None),
-        other => return Err(Fault::no_method(other)),
+const MAINTENANCE: &[Arg] = &[arg("reason", 1, Shape::LongText)];
+
+fn maintenance(call: &Call<'_>, view: &NodeView, on: bool) -> Result<Outcome, Fault> {
+    let reason = if on {
+        let object = body::args(call, MAINTENANCE)?;
+        body::text(&object, "reason")?.map(str::to_owned)
+    } else {
+        None
     };
     let node = view.node.id;
     order(Order::Maintenance { node, on, reason }, empty(202, None))
@@ -269,18 +403,18 @@ fn inventory(node: &Node) -> Result<Outcome, Fault> {
 
 /// There is no Neutron: attaching succeeds and does nothing, as with Ironic's
 /// `noop` network.
-fn vifs(call: &Call<'_>) -> Result<Outcome, Fault> {
-    match call.method {
-        "GET" => reply(&json!({ "vifs": [] })),
-        "POST" => {
-            let object = body::object(call)?;
-            if body::text(&object, "id")?.is_none() {
-                return Err(Fault::bad("id is required."));
-            }
-            Ok(Outcome::Reply(Response::empty(204)))
-        }
-        other => Err(Fault::no_method(other)),
+fn attach_vif(call: &Call<'_>) -> Result<Outcome, Fault> {
+    call.this()?;
+    let object = body::object(call)?;
+    if body::text(&object, "id")?.is_none() {
+        return Err(Fault::bad("id is required."));
     }
+    Ok(Outcome::Reply(Response::empty(204)))
+}
+
+fn vmedia(call: &Call<'_>) -> Result<Outcome, Fault> {
+    let driver = &call.this()?.node.driver;
+    Err(Fault::unsupported(driver, "virtual media"))
 }
 
 fn children(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {

@@ -12,6 +12,8 @@ use trivet_model::{Node, Order, ProvisionState, Step, Verb};
 use super::{unlocked, validate};
 use crate::call::{Call, empty, order};
 use crate::error::Fault;
+use crate::field::Shape;
+use crate::route::{Arg, arg, required};
 use crate::{Outcome, body};
 
 /// Most steps in one request. Ours.
@@ -25,15 +27,15 @@ pub(crate) const STEPS_BYTES_MAX: usize = 12 * 1024;
 pub(crate) const CONFIGDRIVE_BYTES_MAX: usize = 24 * 1024;
 
 /// What the body may hold, and since when.
-const ARGUMENTS: [(&str, u16); 8] = [
-    ("target", 1),
-    ("configdrive", 1),
-    ("clean_steps", 15),
-    ("rescue_password", 38),
-    ("deploy_steps", 69),
-    ("disable_ramdisk", 70),
-    ("service_steps", 87),
-    ("runbook", 92),
+pub(crate) const ARGUMENTS: &[Arg] = &[
+    required("target", 1, Shape::Text),
+    arg("configdrive", 1, Shape::Any),
+    arg("clean_steps", 15, Shape::List),
+    arg("rescue_password", 38, Shape::Text),
+    arg("deploy_steps", 69, Shape::List),
+    arg("disable_ramdisk", 70, Shape::Flag),
+    arg("service_steps", 87, Shape::List),
+    arg("runbook", 92, Shape::Text),
 ];
 
 /// Interfaces a clean or service step may belong to.
@@ -49,9 +51,7 @@ const STEP_INTERFACES: [&str; 7] = [
 
 pub(crate) fn provision(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
     let node = &view.node;
-    let mut object = body::object(call)?;
-    body::only(&object, &ARGUMENTS.map(|(name, _)| name))?;
-    object.retain(|_, value| !value.is_null());
+    let object = body::args(call, ARGUMENTS)?;
     let target = body::text(&object, "target")?;
     let target = target.ok_or_else(|| Fault::bad("target is required."))?;
     let verb: Verb = target.parse().map_err(|_| {
@@ -93,11 +93,6 @@ fn check_versions(call: &Call<'_>, node: &Node, verb: Verb, object: &Object) -> 
     };
     if !call.has(since) {
         return Err(Fault::too_new(&format!("the verb \"{verb}\""), since));
-    }
-    for (name, since) in ARGUMENTS {
-        if object.contains_key(name) && !call.has(since) {
-            return Err(Fault::too_new(name, since));
-        }
     }
     if verb == Verb::Rebuild && object.contains_key("configdrive") && !call.has(35) {
         return Err(Fault::too_new("configdrive with rebuild", 35));

@@ -10,7 +10,6 @@ use crate::{Outcome, Response, field, list};
 
 /// `GET /v1/nodes/<ident>`.
 pub(crate) fn show(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
-    call.query.only(&["fields"])?;
     let fields = match list::asked(FIELDS, call)? {
         Some(fields) => fields,
         None => field::every(FIELDS, call),

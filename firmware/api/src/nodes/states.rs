@@ -9,7 +9,8 @@ use super::fields::FIELDS;
 use super::{provision, unlocked};
 use crate::call::{Call, empty, order, reply};
 use crate::error::Fault;
-use crate::route::get;
+use crate::field::Shape;
+use crate::route::{Arg, Gives, Route, Takes, arg, required};
 use crate::{Outcome, body, field};
 
 /// What the states document shows, each from the version its field has.
@@ -27,36 +28,97 @@ const STATES: [&str; 11] = [
     "target_raid_config",
 ];
 
-pub(crate) fn route(call: &Call<'_>, view: &NodeView, rest: &[&str]) -> Result<Outcome, Fault> {
-    let driver = view.node.driver.as_str();
-    match (rest, call.method) {
-        ([], _) => get(call, |call| states(call, view)),
-        (["power"], "PUT") => power(call, view),
-        (["provision"], "PUT") => provision::provision(call, view),
-        (["raid"], "PUT") => {
-            call.exists_since(12)?;
+pub(crate) const ROUTES: &[Route] = &[
+    Route::get(
+        &["v1", "nodes", "{node}", "states"],
+        1,
+        "All states of a node",
+        |call| states(call, call.this()?),
+    ),
+    Route::new(
+        "PUT",
+        &["v1", "nodes", "{node}", "states", "power"],
+        1,
+        "Switch it",
+        |call| power(call, call.this()?),
+    )
+    .takes(Takes::Args(POWER))
+    .gives(Gives::Empty(202)),
+    Route::new(
+        "PUT",
+        &["v1", "nodes", "{node}", "states", "provision"],
+        1,
+        "Move a node on in its life",
+        |call| provision::provision(call, call.this()?),
+    )
+    .takes(Takes::Args(provision::ARGUMENTS))
+    .gives(Gives::Empty(202)),
+    Route::new(
+        "PUT",
+        &["v1", "nodes", "{node}", "states", "raid"],
+        12,
+        "Wanted RAID",
+        |call| {
             body::object(call)?;
-            Err(Fault::unsupported(driver, "raid"))
-        }
-        (["console"], "GET" | "PUT") => Err(Fault::unsupported(driver, "console")),
-        (["boot_mode"], "PUT") => {
-            call.exists_since(76)?;
-            let object = body::object(call)?;
-            body::only(&object, &["target"])?;
-            match body::text(&object, "target")? {
-                Some("uefi" | "bios") => Err(Fault::unsupported(driver, "set_boot_mode")),
-                _ => Err(Fault::bad("target must be uefi or bios.")),
-            }
-        }
-        (["secure_boot"], "PUT") => {
-            call.exists_since(76)?;
-            Err(Fault::unsupported(driver, "set_secure_boot"))
-        }
-        (["power" | "provision" | "raid" | "console" | "boot_mode" | "secure_boot"], other) => {
-            Err(Fault::no_method(other))
-        }
-        _ => Err(Fault::no_path()),
-    }
+            Err(Fault::unsupported(&call.this()?.node.driver, "raid"))
+        },
+    )
+    .takes(Takes::Any),
+    Route::get(
+        &["v1", "nodes", "{node}", "states", "console"],
+        1,
+        "Its console",
+        console,
+    ),
+    Route::new(
+        "PUT",
+        &["v1", "nodes", "{node}", "states", "console"],
+        1,
+        "Switch it",
+        console,
+    )
+    .takes(Takes::Args(&[required("enabled", 1, Shape::Flag)]))
+    .gives(Gives::Empty(202)),
+    Route::new(
+        "PUT",
+        &["v1", "nodes", "{node}", "states", "boot_mode"],
+        76,
+        "Set it",
+        |call| {
+            body::args(call, BOOT_MODE)?;
+            Err(Fault::unsupported(
+                &call.this()?.node.driver,
+                "set_boot_mode",
+            ))
+        },
+    )
+    .takes(Takes::Args(BOOT_MODE))
+    .gives(Gives::Empty(202)),
+    Route::new(
+        "PUT",
+        &["v1", "nodes", "{node}", "states", "secure_boot"],
+        76,
+        "Switch secure boot",
+        |call| {
+            Err(Fault::unsupported(
+                &call.this()?.node.driver,
+                "set_secure_boot",
+            ))
+        },
+    )
+    .takes(Takes::Args(&[required("target", 76, Shape::Flag)]))
+    .gives(Gives::Empty(202)),
+];
+
+const BOOT_MODE: &[Arg] = &[required("target", 76, Shape::Word(&["uefi", "bios"]))];
+
+const POWER: &[Arg] = &[
+    required("target", 1, Shape::Text),
+    arg("timeout", 27, Shape::Number),
+];
+
+fn console(call: &Call<'_>) -> Result<Outcome, Fault> {
+    Err(Fault::unsupported(&call.this()?.node.driver, "console"))
 }
 
 fn states(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
@@ -69,8 +131,7 @@ fn states(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
 
 fn power(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
     let node = &view.node;
-    let object = body::object(call)?;
-    body::only(&object, &["target", "timeout"])?;
+    let object = body::args(call, POWER)?;
     let (want, soft) = match body::text(&object, "target")? {
         Some("power on") => (PowerWanted::State(PowerState::On), false),
         Some("power off") => (PowerWanted::State(PowerState::Off), false),
@@ -88,7 +149,6 @@ fn power(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
     }
     match object.get("timeout") {
         None | Some(Value::Null) => {}
-        Some(_) if !call.has(27) => return Err(Fault::too_new("timeout", 27)),
         Some(timeout) if timeout.as_u64().is_some_and(|seconds| seconds > 0) => {}
         Some(_) => {
             return Err(Fault::bad(

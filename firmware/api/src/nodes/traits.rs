@@ -19,39 +19,53 @@ pub(crate) const TRAIT_BYTES_MAX: usize = 255;
 /// list of names is not carried: a standard name is known by its name space.
 const NAME_SPACES: [&str; 6] = ["CUSTOM_", "COMPUTE_", "HW_", "MISC_", "OWNER_", "STORAGE_"];
 
-pub(crate) fn route(call: &Call<'_>, view: &NodeView, rest: &[&str]) -> Result<Outcome, Fault> {
-    let mut traits = present(&view.node);
-    let mut location = None;
-    match (rest, call.method) {
-        ([], "GET") => return reply(&json!({ "traits": traits })),
-        ([], "PUT") => traits = whole(call)?,
-        ([], "DELETE") => traits.clear(),
-        ([name], "PUT") => {
-            checked(name)?;
-            if !body::object_or_empty(call)?.is_empty() {
-                return Err(Fault::bad(
-                    "No body should be provided when setting one trait.",
-                ));
-            }
-            if !traits.iter().any(|present| present == name) {
-                traits.push((*name).to_owned());
-            }
-            location = Some(call.location(&format!("nodes/{}/traits/{name}", view.node.id)));
-        }
-        ([name], "DELETE") => {
-            let before = traits.len();
-            traits.retain(|present| present != name);
-            if traits.len() == before {
-                let name = name.escape_debug();
-                return Err(Fault::not_found(format!(
-                    "Node {} doesn't have a trait '{name}'",
-                    view.node.id
-                )));
-            }
-        }
-        ([] | [_], other) => return Err(Fault::no_method(other)),
-        _ => return Err(Fault::no_path()),
+pub(crate) fn list(view: &NodeView) -> Result<Outcome, Fault> {
+    reply(&json!({ "traits": present(&view.node) }))
+}
+
+pub(crate) fn set(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+    keep(call, view, whole(call)?, None)
+}
+
+pub(crate) fn clear(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+    keep(call, view, Vec::new(), None)
+}
+
+pub(crate) fn add(call: &Call<'_>, view: &NodeView, name: &str) -> Result<Outcome, Fault> {
+    checked(name)?;
+    if !body::object_or_empty(call)?.is_empty() {
+        return Err(Fault::bad(
+            "No body should be provided when setting one trait.",
+        ));
     }
+    let mut traits = present(&view.node);
+    if !traits.iter().any(|present| present == name) {
+        traits.push(name.to_owned());
+    }
+    let location = call.location(&format!("nodes/{}/traits/{name}", view.node.id));
+    keep(call, view, traits, Some(location))
+}
+
+pub(crate) fn remove(call: &Call<'_>, view: &NodeView, name: &str) -> Result<Outcome, Fault> {
+    let mut traits = present(&view.node);
+    let before = traits.len();
+    traits.retain(|present| present != name);
+    if traits.len() == before {
+        let name = name.escape_debug();
+        return Err(Fault::not_found(format!(
+            "Node {} doesn't have a trait '{name}'",
+            view.node.id
+        )));
+    }
+    keep(call, view, traits, None)
+}
+
+fn keep(
+    call: &Call<'_>,
+    view: &NodeView,
+    mut traits: Vec<String>,
+    location: Option<String>,
+) -> Result<Outcome, Fault> {
     if traits.len() > TRAITS_MAX {
         return Err(Fault::bad(format!(
             "A node has at most {TRAITS_MAX} traits."

@@ -12,11 +12,7 @@ use crate::patch::{self, Change, Op};
 use crate::{Outcome, Then, field};
 
 pub(crate) fn update(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
-    call.query.only(&["reset_interfaces"])?;
     let reset = call.query.flag("reset_interfaces")?;
-    if reset.is_some() && !call.has(45) {
-        return Err(Fault::too_new("reset_interfaces", 45));
-    }
     let changes = patch::parse(call.body, call.has(98))?;
     check_roots(call, &changes)?;
     if reset == Some(true) && !changes.iter().any(|change| change.root() == "driver") {

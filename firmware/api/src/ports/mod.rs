@@ -5,11 +5,13 @@ mod write;
 
 use serde_json::Value;
 use trivet_model::view::NodeView;
-use trivet_model::{Entropy, MacAddr, NodeId, Order, Port, PortId};
+use trivet_model::{MacAddr, NodeId, Order, Port, PortId};
 
 use crate::call::{Call, empty, order};
 use crate::error::Fault;
-use crate::list::{self, Kind, LIST_ARGS, Listed};
+use crate::field::{Column, Shape};
+use crate::list::{self, FIELDS_ASK, Kind, LIST_ASKS, Listed};
+use crate::route::{Arg, Gives, Route, Takes, arg};
 use crate::{Outcome, Response, field, nodes};
 
 use fields::FIELDS;
@@ -30,28 +32,61 @@ const PORTS: Kind<Port> = Kind {
     short: &["uuid", "address", "links"],
 };
 
-/// `/v1/ports` and below.
-pub(crate) fn route(
-    call: &Call<'_>,
-    rest: &[&str],
-    entropy: &mut dyn Entropy,
-) -> Result<Outcome, Fault> {
-    match (rest, call.method) {
-        ([], "GET") => list(call, false),
-        ([], "POST") => write::create(call, entropy),
-        (["detail"], "GET") => list(call, true),
-        ([] | ["detail"], other) => Err(Fault::no_method(other)),
-        ([ident], "GET") => show(call, port(call, ident)?),
-        ([ident], "PATCH") => write::update(call, port(call, ident)?),
-        ([ident], "DELETE") => {
-            let port = port(call, ident)?;
+fn columns() -> Vec<Column> {
+    field::columns(FIELDS)
+}
+
+const FILTERS: &[Arg] = &[
+    arg("address", 1, Shape::Text),
+    arg("node", 6, Shape::Text),
+    arg("node_uuid", 1, Shape::Uuid),
+    arg("portgroup", 24, Shape::Text),
+    arg("shard", 82, Shape::Text),
+];
+
+pub(crate) const ROUTES: &[Route] = &[
+    Route::get(&["v1", "ports"], 1, "List ports, oldest first", |call| {
+        list(call, false)
+    })
+    .asks(&[LIST_ASKS, FILTERS])
+    .gives(Gives::List("ports", columns)),
+    Route::new("POST", &["v1", "ports"], 1, "Add a port", write::create)
+        .takes(Takes::Record(columns))
+        .gives(Gives::Record(201, columns)),
+    Route::get(
+        &["v1", "ports", "detail"],
+        1,
+        "List ports with every field",
+        |call| list(call, true),
+    )
+    .asks(&[LIST_ASKS, FILTERS])
+    .gives(Gives::List("ports", columns)),
+    Route::get(&["v1", "ports", "{port}"], 1, "Show a port", |call| {
+        show(call, port(call, call.last())?)
+    })
+    .asks(&[FIELDS_ASK])
+    .gives(Gives::Record(200, columns)),
+    Route::new(
+        "PATCH",
+        &["v1", "ports", "{port}"],
+        1,
+        "Change a port",
+        |call| write::update(call, port(call, call.last())?),
+    )
+    .takes(Takes::Patch(columns))
+    .gives(Gives::Record(200, columns)),
+    Route::new(
+        "DELETE",
+        &["v1", "ports", "{port}"],
+        1,
+        "Forget a port",
+        |call| {
+            let port = port(call, call.last())?;
             node_is_free(call, port.node)?;
             order(Order::DeletePort(port.id), empty(204, None))
-        }
-        ([_], other) => Err(Fault::no_method(other)),
-        _ => Err(Fault::no_path()),
-    }
-}
+        },
+    ),
+];
 
 /// Ports are named by UUID only.
 fn port<'a>(call: &Call<'a>, ident: &str) -> Result<&'a Port, Fault> {
@@ -72,7 +107,6 @@ fn node_is_free(call: &Call<'_>, node: NodeId) -> Result<(), Fault> {
 }
 
 fn show(call: &Call<'_>, port: &Port) -> Result<Outcome, Fault> {
-    call.query.only(&["fields"])?;
     let fields = match list::asked(FIELDS, call)? {
         Some(fields) => fields,
         None => field::every(FIELDS, call),
@@ -92,9 +126,6 @@ pub(crate) fn whole(call: &Call<'_>, port: &Port, created: bool) -> Response {
 }
 
 fn list(call: &Call<'_>, detailed: bool) -> Result<Outcome, Fault> {
-    let filters = ["address", "node", "node_uuid", "portgroup", "shard"];
-    let known: Vec<&str> = filters.into_iter().chain(LIST_ARGS).collect();
-    call.query.only(&known)?;
     let address = match call.query.last("address") {
         None => None,
         Some(text) => Some(text.parse::<MacAddr>().map_err(|_| write::bad_mac(text))?),
@@ -104,9 +135,6 @@ fn list(call: &Call<'_>, detailed: bool) -> Result<Outcome, Fault> {
         let Some(ident) = call.query.last(name) else {
             continue;
         };
-        if name == "node" && !call.has(6) {
-            return Err(Fault::too_new("node", 6));
-        }
         owners.push(call.node(ident)?.node.id);
     }
     if let Some(group) = call.query.last("portgroup") {
@@ -116,9 +144,6 @@ fn list(call: &Call<'_>, detailed: bool) -> Result<Outcome, Fault> {
         )));
     }
     let shard = call.query.last("shard");
-    if shard.is_some() && !call.has(82) {
-        return Err(Fault::too_new("shard", 82));
-    }
     let passes = |port: &&Port| {
         address.is_none_or(|address| port.address == address)
             && owners.iter().all(|owner| port.node == *owner)
@@ -150,7 +175,6 @@ fn page(
 
 /// `/v1/nodes/<ident>/ports`.
 pub(crate) fn of_node(call: &Call<'_>, view: &NodeView, detailed: bool) -> Result<Outcome, Fault> {
-    call.query.only(&LIST_ARGS)?;
     page(call, |port| port.node == view.node.id, detailed)
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use trivet_model::node::Object;
-use trivet_model::{Entropy, MacAddr, NodeId, Order, Port, PortId};
+use trivet_model::{MacAddr, NodeId, Order, Port, PortId};
 
 use super::fields::FIELDS;
 use super::node_is_free;
@@ -16,8 +16,7 @@ use crate::{Outcome, Then, field};
 pub(crate) const PORT_BYTES_MAX: usize = 16 * 1024;
 
 /// `POST /v1/ports`.
-pub(crate) fn create(call: &Call<'_>, entropy: &mut dyn Entropy) -> Result<Outcome, Fault> {
-    call.query.only(&[])?;
+pub(crate) fn create(call: &Call<'_>) -> Result<Outcome, Fault> {
     let mut document = body::object(call)?;
     document.retain(|_, value| !value.is_null());
     let node = owner(call, &mut document)?;
@@ -39,7 +38,7 @@ pub(crate) fn create(call: &Call<'_>, entropy: &mut dyn Entropy) -> Result<Outco
         return Err(Fault::bad("'address' is a required property"));
     }
     let mut port = Port {
-        id: PortId::random(entropy),
+        id: PortId(call.new_id()),
         revision: 0,
         serial: 0,
         node,
@@ -99,7 +98,6 @@ fn node_named(call: &Call<'_>, ident: &str) -> Result<NodeId, Fault> {
 
 /// `PATCH /v1/ports/<uuid>`.
 pub(crate) fn update(call: &Call<'_>, old: &Port) -> Result<Outcome, Fault> {
-    call.query.only(&[])?;
     let changes = patch::parse(call.body, call.has(98))?;
     for change in &changes {
         let root = change.root();

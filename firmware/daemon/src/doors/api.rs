@@ -43,7 +43,7 @@ impl Api {
     ) -> Response<Body> {
         let (head, body) = request.into_parts();
         let path = head.uri.path();
-        let public = trivet_api::is_public(head.method.as_str(), path);
+        let public = trivet_api::access(head.method.as_str(), path) <= trivet_api::Access::Agent;
         if !public && let Err(why) = self.auth.check(&head.headers).await {
             return unauthorised(why);
         }

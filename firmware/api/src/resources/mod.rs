@@ -1,0 +1,234 @@
+//! Ironic's smaller resources: chassis, portgroups, allocations, deploy
+//! templates, runbooks, inspection rules, volume connectors and targets.
+//!
+//! They are made, listed, shown, patched and deleted in the same way; what
+//! differs stands in a [`Spec`] per kind: its fields, and what a record of it
+//! must be like.
+
+mod chassis;
+mod kinds;
+mod write;
+
+use serde_json::{Value, json};
+use trivet_model::{Order, Resource, ResourceKind};
+
+use crate::call::{Call, empty, order, reply};
+use crate::error::Fault;
+use crate::field::{self, Column, Field, Shape, moment};
+use crate::list::{self, Kind, LIST_ASKS, Listed};
+use crate::route::{Columns, Gives, Route, Takes};
+use crate::{Outcome, Response};
+
+pub(crate) use kinds::{ALLOCATIONS, PORTGROUPS, RULES, RUNBOOKS, TEMPLATES, VOLUME};
+
+pub(crate) const CHASSIS: &[Route] = chassis::ROUTES;
+
+/// What one kind of resource is like.
+pub(crate) struct Spec {
+    pub(crate) kind: ResourceKind,
+    /// Where it is, below `/v1`.
+    pub(crate) path: &'static str,
+    /// What Ironic's sentences call it.
+    pub(crate) noun: &'static str,
+    pub(crate) list: Kind<Resource>,
+    /// Fields that must be there.
+    pub(crate) required: &'static [&'static str],
+    /// Refuses a record no resource of this kind may be.
+    pub(crate) check: fn(&Call<'_>, &Resource) -> Result<(), Fault>,
+    /// Whether the list shows a record, by the query's filters.
+    pub(crate) passes: fn(&Call<'_>, &Resource) -> Result<bool, Fault>,
+}
+
+const SPECS: [&Spec; 8] = [
+    &chassis::SPEC,
+    &kinds::PORTGROUP,
+    &kinds::ALLOCATION,
+    &kinds::TEMPLATE,
+    &kinds::RUNBOOK,
+    &kinds::RULE,
+    &kinds::CONNECTOR,
+    &kinds::TARGET,
+];
+
+impl Listed for Resource {
+    fn uuid(&self) -> String {
+        self.id.to_string()
+    }
+
+    fn serial(&self) -> u64 {
+        self.serial
+    }
+}
+
+impl Spec {
+    /// The kind a path speaks of.
+    fn of(call: &Call<'_>) -> Result<&'static Self, Fault> {
+        let path = call.segments.get(1..).unwrap_or_default().join("/");
+        let leads = |spec: &&&Self| {
+            let rest = path.strip_prefix(spec.path);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        SPECS.iter().find(leads).copied().ok_or_else(Fault::no_path)
+    }
+
+    pub(crate) fn of_kind(kind: ResourceKind) -> Option<&'static Self> {
+        SPECS.iter().find(|spec| spec.kind == kind).copied()
+    }
+
+    pub(crate) fn missing(&self, ident: &str) -> Fault {
+        let ident = ident.escape_debug();
+        Fault::not_found(format!("{} {ident} could not be found.", self.noun))
+    }
+
+    fn named<'a>(&self, call: &Call<'a>, ident: &str) -> Result<&'a Resource, Fault> {
+        let found = call.view.resource(self.kind, ident);
+        found.map(AsRef::as_ref).ok_or_else(|| self.missing(ident))
+    }
+
+    /// The whole record, as a creation or a patch answers it.
+    pub(crate) fn whole(&self, call: &Call<'_>, resource: &Resource, created: bool) -> Response {
+        let fields = field::every(self.list.table, call);
+        let shown = Value::Object(field::render(&fields, resource, call));
+        if !created {
+            return Response::json(200, &shown);
+        }
+        let location = call.location(&format!("{}/{}", self.path, resource.id));
+        Response::json(201, &shown).with_location(Some(location))
+    }
+}
+
+/// The rows of a kind that is made, listed, shown, patched and deleted.
+pub(crate) const fn crud(
+    all: &'static [&'static str],
+    one: &'static [&'static str],
+    since: u16,
+    key: &'static str,
+    columns: Columns,
+    asks: &'static [&'static [crate::route::Arg]],
+) -> [Route; 5] {
+    [
+        Route::get(all, since, "List them, oldest first", list_all)
+            .asks(asks)
+            .gives(Gives::List(key, columns)),
+        Route::new("POST", all, since, "Make one", write::create)
+            .takes(Takes::Record(columns))
+            .gives(Gives::Record(201, columns)),
+        Route::get(one, since, "Show one", show)
+            .asks(&[list::FIELDS_ASK])
+            .gives(Gives::Record(200, columns)),
+        Route::new("PATCH", one, since, "Change one", write::update)
+            .takes(Takes::Patch(columns))
+            .gives(Gives::Record(200, columns)),
+        Route::new("DELETE", one, since, "Remove one", delete),
+    ]
+}
+
+fn list_all(call: &Call<'_>) -> Result<Outcome, Fault> {
+    listed(call, false)
+}
+
+/// The list with every field: `/detail`.
+pub(crate) fn detailed(call: &Call<'_>) -> Result<Outcome, Fault> {
+    listed(call, true)
+}
+
+fn listed(call: &Call<'_>, detailed: bool) -> Result<Outcome, Fault> {
+    let spec = Spec::of(call)?;
+    let mut shown = Vec::new();
+    for resource in call.view.resources_of(spec.kind) {
+        if (spec.passes)(call, resource)? {
+            shown.push(resource.as_ref());
+        }
+    }
+    let find = |marker: &str| {
+        let found = call.view.resource(spec.kind, marker);
+        found.map(AsRef::as_ref)
+    };
+    list::page(call, &spec.list, shown.into_iter(), find, detailed)
+}
+
+fn show(call: &Call<'_>) -> Result<Outcome, Fault> {
+    let spec = Spec::of(call)?;
+    let resource = spec.named(call, call.last())?;
+    let fields = match list::asked(spec.list.table, call)? {
+        Some(fields) => fields,
+        None => field::every(spec.list.table, call),
+    };
+    reply(&Value::Object(field::render(&fields, resource, call)))
+}
+
+fn delete(call: &Call<'_>) -> Result<Outcome, Fault> {
+    let spec = Spec::of(call)?;
+    let resource = spec.named(call, call.last())?;
+    order(
+        Order::DeleteResource(spec.kind, resource.id),
+        empty(204, None),
+    )
+}
+
+// What the tables of several kinds show in the same way.
+
+/// A field that is kept as it was written.
+pub(crate) fn kept(resource: &Resource, _: &Call<'_>, name: &'static str) -> Value {
+    resource.fields.get(name).cloned().unwrap_or(Value::Null)
+}
+
+/// An object that is kept as it was written; empty by default.
+pub(crate) fn object(resource: &Resource, _: &Call<'_>, name: &'static str) -> Value {
+    let kept = resource.fields.get(name).cloned();
+    kept.unwrap_or_else(|| json!({}))
+}
+
+/// A list that is kept as it was written; empty by default.
+pub(crate) fn items(resource: &Resource, _: &Call<'_>, name: &'static str) -> Value {
+    let kept = resource.fields.get(name).cloned();
+    kept.unwrap_or_else(|| json!([]))
+}
+
+/// A flag that is off unless it was set.
+pub(crate) fn flag(resource: &Resource, _: &Call<'_>, name: &'static str) -> Value {
+    json!(resource.fields.get(name) == Some(&Value::Bool(true)))
+}
+
+pub(crate) fn uuid(resource: &Resource, _: &Call<'_>, _: &'static str) -> Value {
+    json!(resource.id.to_string())
+}
+
+pub(crate) fn name(resource: &Resource, _: &Call<'_>, _: &'static str) -> Value {
+    json!(resource.name)
+}
+
+pub(crate) fn node(resource: &Resource, _: &Call<'_>, _: &'static str) -> Value {
+    json!(resource.node.map(|node| node.to_string()))
+}
+
+pub(crate) fn created(resource: &Resource, _: &Call<'_>, _: &'static str) -> Value {
+    moment(Some(resource.created_at))
+}
+
+pub(crate) fn updated(resource: &Resource, _: &Call<'_>, _: &'static str) -> Value {
+    moment(resource.updated_at)
+}
+
+pub(crate) fn links(resource: &Resource, call: &Call<'_>, _: &'static str) -> Value {
+    let path = Spec::of_kind(resource.kind).map_or("", |spec| spec.path);
+    call.links(&format!("{path}/{}", resource.id))
+}
+
+/// Anything goes.
+pub(crate) fn anything(_: &Call<'_>, _: &Resource) -> Result<(), Fault> {
+    Ok(())
+}
+
+/// Every record is shown.
+pub(crate) fn every(_: &Call<'_>, _: &Resource) -> Result<bool, Fault> {
+    Ok(true)
+}
+
+/// Only those of the node the query names.
+pub(crate) fn of_node(call: &Call<'_>, resource: &Resource) -> Result<bool, Fault> {
+    match call.query.last("node") {
+        None => Ok(true),
+        Some(ident) => Ok(resource.node == Some(call.node(ident)?.node.id)),
+    }
+}
