@@ -6,6 +6,7 @@
 
 pub mod agent;
 pub mod boot;
+pub mod caller;
 pub mod digest;
 pub mod entropy;
 pub mod identity;
@@ -21,6 +22,7 @@ pub mod view;
 
 pub use agent::{AgentError, AgentEvent, AgentOrder, Step, StepKind};
 pub use boot::BootPlan;
+pub use caller::{Caller, Who};
 pub use digest::Digest;
 pub use entropy::{Entropy, Seeded};
 pub use identity::{MacAddr, NodeId, PortId, ResourceId};

@@ -3,8 +3,9 @@
 
 use core::fmt;
 use core::net::Ipv4Addr;
+use std::sync::Arc;
 
-use crate::{MacAddr, NodeId, PowerState, ProvisionState, UnixMs};
+use crate::{Caller, MacAddr, NodeId, PowerState, ProvisionState, UnixMs};
 
 /// Something that happened.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -69,6 +70,15 @@ pub enum NoteKind {
         /// Why, without the secret.
         why: &'static str,
     },
+    /// Somebody asked for a change.
+    Asked {
+        /// Who, from where, and by which request.
+        caller: Arc<Caller>,
+        /// For what, in a word or two.
+        order: &'static str,
+        /// Why it was not carried out, if it was not.
+        refused: Option<String>,
+    },
     /// Inspection data arrived.
     Inspected,
     /// A step began.
@@ -120,6 +130,16 @@ impl fmt::Display for NoteKind {
             Self::AgentLookedUp => write!(out, "agent found its node"),
             Self::AgentReady { version } => write!(out, "agent {version} is ready"),
             Self::CallerRefused { why } => write!(out, "caller refused: {why}"),
+            Self::Asked {
+                caller,
+                order,
+                refused: None,
+            } => write!(out, "{order}, asked by {caller}"),
+            Self::Asked {
+                caller,
+                order,
+                refused: Some(why),
+            } => write!(out, "{order} refused, asked by {caller}: {why}"),
             Self::Inspected => write!(out, "inventory arrived"),
             Self::StepStarted { step } => write!(out, "step {step} started"),
             Self::StepDone { step } => write!(out, "step {step} done"),

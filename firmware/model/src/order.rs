@@ -99,6 +99,43 @@ pub enum Order {
     },
 }
 
+impl Order {
+    /// What it asks for, in a word or two; none for what agents say, which is no
+    /// change that somebody wants.
+    pub fn word(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::CreateNode(_) => "create node",
+            Self::ReplaceNode { .. } => "change node",
+            Self::DeleteNode(_) => "delete node",
+            Self::CreatePort(_) => "create port",
+            Self::ReplacePort { .. } => "change port",
+            Self::DeletePort(_) => "delete port",
+            Self::Provision { verb, .. } => verb.as_str(),
+            Self::Power { want, .. } => want.word(),
+            Self::SetBoot { .. } => "set boot device",
+            Self::Maintenance { on: true, .. } => "maintenance on",
+            Self::Maintenance { on: false, .. } => "maintenance off",
+            Self::Lookup { .. } | Self::Heartbeat { .. } | Self::Inventory { .. } => return None,
+        })
+    }
+
+    /// The node it names, if it names one.
+    pub fn node(&self) -> Option<NodeId> {
+        match self {
+            Self::CreateNode(node) | Self::ReplaceNode { node, .. } => Some(node.id),
+            Self::CreatePort(port) | Self::ReplacePort { port, .. } => Some(port.node),
+            Self::DeleteNode(node)
+            | Self::Provision { node, .. }
+            | Self::Power { node, .. }
+            | Self::SetBoot { node, .. }
+            | Self::Maintenance { node, .. }
+            | Self::Heartbeat { node, .. } => Some(*node),
+            Self::Lookup { node, .. } => *node,
+            Self::DeletePort(_) | Self::Inventory { .. } => None,
+        }
+    }
+}
+
 /// What goes with a verb.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VerbArgs {
@@ -119,6 +156,17 @@ pub enum PowerWanted {
     Reboot,
     /// Shut down and on again.
     SoftReboot,
+}
+
+impl PowerWanted {
+    fn word(self) -> &'static str {
+        match self {
+            Self::State(state) => state.as_str(),
+            Self::SoftOff => "soft power off",
+            Self::Reboot => "reboot",
+            Self::SoftReboot => "soft reboot",
+        }
+    }
 }
 
 /// A heartbeat.

@@ -20,6 +20,7 @@ mod tests;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 pub use bounds::{NODES_MAX, PORTS_MAX, RESOURCES_MAX};
 pub use durable::make_durable;
@@ -31,7 +32,7 @@ pub use trivet_dhcp::Destination;
 pub use trivet_node::Limits;
 pub use trivet_store::{Change, Records};
 
-use trivet_model::{Done, NodeId, Note, Order, Refusal};
+use trivet_model::{Caller, Done, NodeId, Note, Order, Refusal};
 
 /// What the rack is told at start.
 #[derive(Clone)]
@@ -82,6 +83,8 @@ pub enum Input {
     Order {
         /// Comes back with the answer.
         ticket: u64,
+        /// Who, and from where.
+        caller: Arc<Caller>,
         /// What.
         order: Order,
     },

@@ -79,8 +79,12 @@ impl Rack {
     pub fn handle(&mut self, now: Now, input: Input, outbox: &mut Outbox) {
         match input {
             Input::Started => self.started(now),
-            Input::Order { ticket, order } => {
-                let result = self.order(now, order);
+            Input::Order {
+                ticket,
+                caller,
+                order,
+            } => {
+                let result = self.asked(now, caller, order);
                 self.settle(now);
                 self.outputs.push(Output::Reply { ticket, result });
             }

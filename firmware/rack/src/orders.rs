@@ -1,17 +1,71 @@
 //! Orders of callers of the API: carried out, or refused with nothing changed.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 use trivet_model::order::VerbArgs;
 use trivet_model::{
-    Done, Node, NodeId, Now, Order, Port, PortId, PowerOrder, ProvisionState, Refusal, RefusalKind,
-    Verb,
+    Caller, Done, Node, NodeId, NoteKind, Now, Order, Port, PortId, PowerOrder, ProvisionState,
+    Refusal, RefusalKind, Verb,
 };
 
-use crate::Rack;
 use crate::bounds::{NODES_MAX, PORTS_MAX};
+use crate::{Output, Rack};
 
 impl Rack {
-    pub(crate) fn order(&mut self, now: Now, order: Order) -> Result<Done, Refusal> {
+    /// Carries out an order and notes who asked for it. A stale one is not noted:
+    /// the shell reads again and repeats it, and notes it if it gives up.
+    pub(crate) fn asked(
+        &mut self,
+        now: Now,
+        caller: Arc<Caller>,
+        order: Order,
+    ) -> Result<Done, Refusal> {
+        let Some(word) = order.word() else {
+            return self.order(now, order);
+        };
+        let node = self.subject(&order);
+        // A node that is deleted has no name afterwards.
+        let label = node
+            .and_then(|id| self.book.node(id))
+            .map(|node| node.label());
+        let before = self.outputs.len();
+        let result = self.order(now, order);
+        let refused = match &result {
+            Err(refusal) if refusal.kind == RefusalKind::Stale => return result,
+            Err(refusal) => Some(refusal.sentence.clone()),
+            Ok(_) => None,
+        };
+        let kind = NoteKind::Asked {
+            caller,
+            order: word,
+            refused,
+        };
+        // It stands before all that follows from it.
+        let since = self.outputs.split_off(before);
+        let follow = since
+            .iter()
+            .filter(|output| matches!(output, Output::Note { note, .. } if note.node == node))
+            .count();
+        let mut output = self.book.note_before(now, node, kind, follow);
+        if let Output::Note { label: shown, .. } = &mut output
+            && label.is_some()
+        {
+            *shown = label;
+        }
+        self.outputs.push(output);
+        self.outputs.extend(since);
+        result
+    }
+
+    fn subject(&self, order: &Order) -> Option<NodeId> {
+        match order {
+            Order::DeletePort(id) => self.book.view.ports.get(id).map(|port| port.node),
+            other => other.node(),
+        }
+    }
+
+    fn order(&mut self, now: Now, order: Order) -> Result<Done, Refusal> {
         match order {
             Order::CreateNode(node) => self.create_node(now, *node),
             Order::ReplaceNode { node, based_on } => self.replace_node(now, *node, based_on),

@@ -249,6 +249,17 @@ impl Book {
 
     /// Files a note and lets it out.
     pub(crate) fn note(&mut self, now: Now, id: Option<NodeId>, kind: NoteKind) -> Output {
+        self.note_before(now, id, kind, 0)
+    }
+
+    /// Files a note before the newest `follow` ones of the node's.
+    pub(crate) fn note_before(
+        &mut self,
+        now: Now,
+        id: Option<NodeId>,
+        kind: NoteKind,
+        follow: usize,
+    ) -> Output {
         let note = Note {
             at: now.wall,
             node: id,
@@ -261,7 +272,8 @@ impl Book {
                 if view.timeline.len() >= TIMELINE_NOTES_MAX {
                     view.timeline.pop_front();
                 }
-                view.timeline.push_back(note.clone());
+                let place = view.timeline.len().saturating_sub(follow);
+                view.timeline.insert(place, note.clone());
             });
         }
         Output::Note { note, label }

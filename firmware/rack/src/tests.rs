@@ -7,14 +7,15 @@ mod orders;
 mod power;
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use trivet_board_sim::SimFlash;
 use trivet_dhcp::{BootServer, Subnet};
 use trivet_model::order::{Beat, Found, VerbArgs};
 use trivet_model::{
-    Digest, Done, MacAddr, Node, NodeId, Now, Order, Port, PortId, ProvisionState, Refusal,
-    RefusalKind, Seeded, Tick, UnixMs, Verb,
+    Caller, Digest, Done, MacAddr, Node, NodeId, Now, Order, Port, PortId, ProvisionState, Refusal,
+    RefusalKind, Seeded, Tick, UnixMs, Verb, Who,
 };
 use trivet_store::Store;
 
@@ -29,6 +30,16 @@ struct Bench {
     now: Now,
     /// What the last batch let out, answers to orders excepted.
     outputs: Vec<Output>,
+}
+
+/// Whose orders the tests give.
+fn caller() -> Arc<Caller> {
+    let caller = Caller {
+        who: Who::user("ann"),
+        request: "req-1".to_owned(),
+        ..Caller::agent(Ipv4Addr::LOCALHOST.into())
+    };
+    Arc::new(caller.asking("PUT", "/v1/x"))
 }
 
 fn settings() -> Settings {
@@ -113,7 +124,11 @@ impl Bench {
     }
 
     fn order(&mut self, order: Order) -> Result<Done, Refusal> {
-        self.tell(Input::Order { ticket: 5, order });
+        self.tell(Input::Order {
+            ticket: 5,
+            caller: caller(),
+            order,
+        });
         let at = self
             .outputs
             .iter()

@@ -6,11 +6,12 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use trivet_api::{Facts, Request, Response, Then};
 use trivet_board_sim::SimFlash;
 use trivet_model::{
-    Digest, Entropy as _, NodeId, Now, Order, RefusalKind, Seeded, Tick, UnixMs, View,
+    Caller, Digest, Entropy as _, NodeId, Now, Order, RefusalKind, Seeded, Tick, UnixMs, View, Who,
 };
 use trivet_rack::dhcp::{self, BootServer, Subnet};
 use trivet_rack::{Call, Destination, Files, Grant, Input, Limits, Outbox, Output, Pace, Rack};
@@ -415,8 +416,22 @@ impl On {
                 tries,
             },
         );
-        self.inbox.push(Input::Order { ticket, order });
+        self.inbox.push(Input::Order {
+            ticket,
+            caller: caller(),
+            order,
+        });
     }
+}
+
+/// The simulated operator: always the same one.
+fn caller() -> Arc<Caller> {
+    let caller = Caller {
+        who: Who::Anyone,
+        request: "req-sim".to_owned(),
+        ..Caller::agent(Ipv4Addr::new(10, 0, 0, 2).into())
+    };
+    Arc::new(caller.asking("SIM", "/"))
 }
 
 fn request(exchange: &Exchange) -> Request<'_> {

@@ -154,11 +154,104 @@ fn a_full_box_says_so() {
     }
     let order = Order::CreateNode(Box::new(node(2)));
     let mut outbox = Outbox::default();
-    let input = Input::Order { ticket: 1, order };
+    let input = Input::Order {
+        ticket: 1,
+        caller: caller(),
+        order,
+    };
     bench.rack.handle(bench.now, input, &mut outbox);
     let refused = outbox.outputs.iter().any(|output| {
         matches!(output, Output::Reply { result: Err(no), .. }
             if no.kind == RefusalKind::Unavailable)
     });
     assert!(refused);
+}
+
+fn timeline(bench: &Bench, id: NodeId) -> Vec<String> {
+    let view = bench.rack.view();
+    let notes = &view.nodes.get(&id).unwrap().timeline;
+    notes.iter().map(|note| note.kind.to_string()).collect()
+}
+
+/// The timeline says who wanted what before it says what came of it, and the
+/// log line names a node that is gone by then.
+#[test]
+fn who_asked_stands_before_what_followed() {
+    let mut bench = Bench::new();
+    let id = bench.with_node(1);
+    bench.verb(id, Verb::Manage).unwrap();
+    let notes = timeline(&bench, id);
+    let by = "asked by ann at 127.0.0.1 (PUT /v1/x, req-1)";
+    assert_eq!(notes[0], format!("create node, {by}"));
+    assert_eq!(notes[1], format!("create port, {by}"));
+    assert_eq!(notes[2], format!("manage, {by}"));
+    assert_eq!(notes[3], "enroll -> verifying");
+    assert_eq!(bench.notes()[0], notes[2], "the log has the same order");
+
+    bench.force(id, |node| {
+        node.provision_state = ProvisionState::Manageable;
+        node.job = None;
+    });
+    bench.order(Order::DeleteNode(id)).unwrap();
+    let Some(Output::Note { note, label }) = bench.outputs.first() else {
+        panic!("{:?}", bench.outputs)
+    };
+    assert_eq!(note.kind.to_string(), format!("delete node, {by}"));
+    assert_eq!(label.as_deref(), Some("node-1"));
+}
+
+#[test]
+fn what_is_refused_is_noted_with_its_reason_and_what_is_stale_is_not() {
+    let mut bench = Bench::new();
+    let id = bench.with_node(1);
+    let before = timeline(&bench, id).len();
+    bench.verb(id, Verb::Provide).unwrap_err();
+    let notes = timeline(&bench, id);
+    assert_eq!(notes.len(), before + 1);
+    assert!(notes[before].starts_with("provide refused, asked by ann at"));
+    assert!(notes[before].contains("enroll"), "{}", notes[before]);
+    bench.refused(
+        Order::ReplaceNode {
+            node: Box::new(bench.node(id)),
+            based_on: 99,
+        },
+        RefusalKind::Stale,
+    );
+    assert_eq!(timeline(&bench, id), notes);
+    let stranger = NodeId::random(&mut Seeded::new(77));
+    bench.refused(Order::DeleteNode(stranger), RefusalKind::NotFound);
+    assert!(bench.notes()[0].starts_with("delete node refused"));
+}
+
+#[test]
+fn nobody_asks_for_a_heartbeat_and_the_timeline_has_its_bound() {
+    let (mut bench, id) = Bench::inspecting();
+    let found = bench.lookup().unwrap();
+    let beat = Beat {
+        callback_url: "http://10.0.0.100:9999".into(),
+        agent_token: Some(found.agent_token),
+        ..Beat::default()
+    };
+    bench.order(Order::Heartbeat { node: id, beat }).unwrap();
+    assert!(!bench.notes().iter().any(|note| note.contains("asked by")));
+    for number in 0..2 * trivet_model::view::TIMELINE_NOTES_MAX {
+        let order = Order::Maintenance {
+            node: id,
+            on: number % 2 == 0,
+            reason: None,
+        };
+        bench.order(order).unwrap();
+    }
+    let notes = timeline(&bench, id);
+    assert_eq!(notes.len(), trivet_model::view::TIMELINE_NOTES_MAX);
+    assert!(notes.iter().all(|note| note.starts_with("maintenance o")));
+}
+
+#[test]
+fn a_port_that_goes_is_noted_with_its_node() {
+    let mut bench = Bench::new();
+    let id = bench.with_node(1);
+    bench.order(Order::DeletePort(port(1, id).id)).unwrap();
+    let last = timeline(&bench, id).pop().unwrap();
+    assert!(last.starts_with("delete port, asked by ann"), "{last}");
 }
