@@ -184,7 +184,8 @@ fn check_callback(call: &Call<'_>, url: &str) -> Result<(), Fault> {
     }
     if !tls && !call.facts.agent_http_allowed {
         return Err(Fault::bad(
-            "callback_url must be https: agents have to use TLS.",
+            "callback_url must be https: agents have to use TLS, unless the box's settings say \
+             agent.plain_http = true.",
         ));
     }
     Ok(())

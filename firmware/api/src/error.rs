@@ -62,6 +62,18 @@ impl Fault {
         }
     }
 
+    /// What the shell refuses before a request is handled.
+    pub(crate) fn of_shell(status: u16, sentence: &str) -> Self {
+        let title = match status {
+            400 => "Bad Request",
+            408 => "Request Timeout",
+            413 => "Content Too Large",
+            429 => "Too Many Requests",
+            _ => return Self::new(status, sentence),
+        };
+        Self::layer(status, title, sentence)
+    }
+
     pub(crate) fn no_path() -> Self {
         Self::layer(
             404,

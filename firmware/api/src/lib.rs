@@ -4,8 +4,8 @@
 //! that carries the request out; [`finish`] makes the answer once that order is
 //! on flash. Both are pure, so a request may be handled again with a fresh view
 //! when the record it was based on has changed meanwhile. This room knows
-//! nothing of sockets, of authentication beyond [`access`], or of how an order
-//! is carried out.
+//! nothing of sockets, of authentication beyond [`access`], or of how an
+//! order is carried out.
 
 mod access;
 mod agent;
@@ -195,6 +195,12 @@ pub fn finish(
         Some(version),
         answer.unwrap_or_else(Response::from),
     )
+}
+
+/// The answer to a request that the shell refuses before it is handled.
+pub fn refuse(request: &Request<'_>, status: u16, sentence: &str) -> Response {
+    let version = version::negotiate(request).ok();
+    sealed(request, version, Fault::of_shell(status, sentence).into())
 }
 
 fn finished(call: &Call<'_>, then: &Then, done: Done) -> Result<Response, Fault> {

@@ -65,29 +65,23 @@ fn a_node_that_vanished_meanwhile_is_not_found() {
 }
 
 #[test]
-fn only_discovery_and_the_agents_doors_are_public() {
-    for (method, path) in [
-        ("GET", "/"),
-        ("GET", "/v1"),
-        ("GET", "/v1/"),
-        ("GET", "/v1/lookup"),
-        ("POST", "/v1/heartbeat/node-1"),
-        ("POST", "/v1/continue_inspection"),
+fn what_the_shell_refuses_looks_like_any_other_refusal() {
+    for (status, key) in [
+        (403, "faultstring"),
+        (400, "description"),
+        (408, "description"),
+        (413, "description"),
+        (429, "description"),
     ] {
-        assert!(access(method, path) <= Access::Agent, "{method} {path}");
+        let response = refuse(&get("/v1/nodes").at("1.50"), status, "because");
+        assert_eq!(response.status, status);
+        assert_eq!(response.fault()[key], "because", "{status}");
+        assert_eq!(response.header("x-openstack-request-id"), Some("req-1"));
+        let shown = response.header("X-OpenStack-Ironic-API-Version");
+        assert_eq!(shown, Some("1.50"));
     }
-    for (method, path) in [
-        ("GET", "/v1/nodes"),
-        ("POST", "/v1"),
-        ("GET", "/v1/lookup/../nodes"),
-        ("GET", "/v1//nodes"),
-        ("POST", "/v1/heartbeat/a/b"),
-        ("GET", "/v1/heartbeat/node-1"),
-        ("GET", "/%zz"),
-        ("DELETE", "/v1/nodes/x"),
-    ] {
-        assert!(access(method, path) > Access::Agent, "{method} {path}");
-    }
+    let response = refuse(&get("/v1/nodes").at("2.0"), 413, "because");
+    assert_eq!(response.status, 413, "a version nobody knows hides nothing");
 }
 
 #[test]

@@ -15,29 +15,48 @@ use crate::error::Fault;
 pub(crate) fn list(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
     let detail = call.query.flag("detail")?.unwrap_or(false);
     let records: Vec<Object> = failures(view)
-        .map(|(note, why)| record(call, view, note, why, detail))
+        .map(|failure| record(call, view, &failure, detail))
         .collect();
     reply(&json!({ "history": records }))
 }
 
 pub(crate) fn show(call: &Call<'_>, view: &NodeView, ident: &str) -> Result<Outcome, Fault> {
-    let found = failures(view).find(|(note, why)| identity(view, note, why) == *ident);
-    let (note, why) = found.ok_or_else(|| {
+    let found = failures(view).find(|failure| identity(view, failure) == *ident);
+    let failure = found.ok_or_else(|| {
         let ident = ident.escape_debug();
         Fault::not_found(format!("Node history record {ident} could not be found."))
     })?;
-    reply(&Value::Object(record(call, view, note, why, true)))
+    reply(&Value::Object(record(call, view, &failure, true)))
 }
 
-fn failures(view: &NodeView) -> impl Iterator<Item = (&Note, &str)> {
-    view.timeline.iter().filter_map(|note| match &note.kind {
-        NoteKind::Failed { why } => Some((note, why.as_str())),
-        _ => None,
-    })
+/// A failure, and who asked last before it.
+struct Failure<'a> {
+    note: &'a Note,
+    why: &'a str,
+    user: Option<&'a str>,
 }
 
-fn record(call: &Call<'_>, view: &NodeView, note: &Note, why: &str, detail: bool) -> Object {
-    let uuid = identity(view, note, why);
+fn failures(view: &NodeView) -> impl Iterator<Item = Failure<'_>> {
+    let mut user = None;
+    view.timeline
+        .iter()
+        .filter_map(move |note| match &note.kind {
+            NoteKind::Failed { why } => Some(Failure { note, why, user }),
+            NoteKind::Asked {
+                caller,
+                refused: None,
+                ..
+            } => {
+                user = caller.who.name();
+                None
+            }
+            _ => None,
+        })
+}
+
+fn record(call: &Call<'_>, view: &NodeView, failure: &Failure<'_>, detail: bool) -> Object {
+    let Failure { note, why, user } = failure;
+    let uuid = identity(view, failure);
     let links = call.links(&format!("nodes/{}/history/{uuid}", view.node.id));
     let mut shown = Object::new();
     shown.insert("uuid".into(), json!(uuid));
@@ -48,12 +67,13 @@ fn record(call: &Call<'_>, view: &NodeView, note: &Note, why: &str, detail: bool
     if detail {
         shown.insert("event_type".into(), json!("provisioning"));
         shown.insert("conductor".into(), json!(call.facts.hostname));
-        shown.insert("user".into(), Value::Null);
+        shown.insert("user".into(), json!(user));
     }
     shown
 }
 
-fn identity(view: &NodeView, note: &Note, why: &str) -> String {
+fn identity(view: &NodeView, failure: &Failure<'_>) -> String {
+    let Failure { note, why, .. } = failure;
     // FNV-1a, over what makes the note unique.
     let at = note.at.0.to_be_bytes();
     let node = view.node.id.bytes();

@@ -3,7 +3,7 @@ use crate::testing::{Bench, LATEST, NOW, get, node_id, port, send};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use trivet_model::view::NodeView;
-use trivet_model::{BootDevice, Note, NoteKind, Order, ProvisionState};
+use trivet_model::{BootDevice, Caller, Note, NoteKind, Order, ProvisionState, Who};
 
 fn bench() -> Bench {
     Bench::with(ProvisionState::Manageable)
@@ -249,6 +249,16 @@ fn traits_are_bounded_and_well_formed() {
     refuses(&bench, "PUT", "traits/CUSTOM_A", r#"{"a": 1}"#, 400);
 }
 
+fn asked(user: &str, refused: Option<String>) -> NoteKind {
+    let mut caller = Caller::agent(core::net::Ipv4Addr::LOCALHOST.into());
+    caller.who = Who::user(user);
+    NoteKind::Asked {
+        caller: Arc::new(caller),
+        order: "active",
+        refused,
+    }
+}
+
 #[test]
 fn history_tells_the_failures() {
     let mut bench = bench();
@@ -256,6 +266,8 @@ fn history_tells_the_failures() {
     let mut view = NodeView::clone(&bench.view.nodes[&node_id(1)]);
     for kind in [
         NoteKind::AgentLookedUp,
+        asked("ann", None),
+        asked("eve", Some("not now".into())),
         NoteKind::Failed {
             why: "the disk is gone".into(),
         },
@@ -277,6 +289,7 @@ fn history_tells_the_failures() {
     let uuid = record["uuid"].as_str().unwrap();
     let one = value(&bench, &format!("history/{uuid}"));
     assert_eq!(one["conductor"], "box");
+    assert_eq!(one["user"], "ann", "whose order was carried out last");
     assert_eq!(one["uuid"], uuid);
     refuses(&bench, "GET", "history/other", "", 404);
 }
