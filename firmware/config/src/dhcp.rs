@@ -90,17 +90,21 @@ fn entry(section: &Section<'_>, claims: &mut Claims, mistakes: &mut Mistakes) ->
             );
         }
     }
-    let Wanted::On(mode) = wanted? else {
+    if matches!(wanted, Some(Wanted::Off)) {
         return None;
-    };
+    }
     for key in ["network", "first", "last", "server"] {
         if !section.has(key) {
-            let sentence = "is missing: this mode needs network, first, last and server";
+            let sentence =
+                "is missing: a section that is not off needs network, first, last and server";
             mistakes.missing(section.at(), &section.key(key), sentence);
         }
     }
     let (first, last) = (first?, last?);
     claims.range(section.key("first"), first.value, last.value, first.at);
+    let Some(Wanted::On(mode)) = wanted else {
+        return None;
+    };
     Some(Dhcp {
         door: door?,
         mode,

@@ -4,7 +4,6 @@
 //! values of the section contradict each other.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 
 use crate::contradiction::{Claims, Transport};
 use crate::mistake::Mistakes;
@@ -86,7 +85,15 @@ fn plain(addresses: Vec<Found<SocketAddr>>) -> Vec<SocketAddr> {
 
 pub(crate) fn api(root: &Section<'_>, claims: &mut Claims, mistakes: &mut Mistakes) -> Option<Api> {
     let section = root.section("api", mistakes)?;
-    let known = ["listen", "auth", "users", "allow_open", "public_url", "tls"];
+    let known = [
+        "listen",
+        "auth",
+        "users",
+        "tokens",
+        "allow_open",
+        "public_url",
+        "tls",
+    ];
     section.allow_only(&known, mistakes);
     let tcp = (Transport::Tcp, claims);
     let addresses = listen(&section, API_PORT, Some(Ipv4Addr::LOCALHOST), tcp, mistakes);
@@ -116,6 +123,7 @@ fn auth(
     mistakes: &mut Mistakes,
 ) -> Option<Auth> {
     let users = value::path(section, "users", mistakes);
+    let tokens = value::path(section, "tokens", mistakes);
     let allow_open = section
         .flag("allow_open", mistakes)
         .is_some_and(|open| open.value);
@@ -123,18 +131,30 @@ fn auth(
         let text = section.text("auth", mistakes)?;
         match text.value {
             "none" => {}
-            "basic" => return basic(section, users, text.at, mistakes),
+            "basic" => {
+                needs(section, "users", ("basic", text.at), mistakes);
+                // A list of tokens that cannot be read is a mistake, not no list.
+                let tokens = section.has("tokens").then_some(tokens);
+                return Some(Auth::Basic {
+                    users: users?,
+                    tokens: tokens.map_or(Some(None), |given| given.map(Some))?,
+                });
+            }
+            "tokens" => {
+                needs(section, "tokens", ("tokens", text.at), mistakes);
+                unused(section, "users", "tokens", mistakes);
+                return Some(Auth::Tokens { tokens: tokens? });
+            }
             other => {
-                let sentence = format!("`{other}` is unknown: write \"none\" or \"basic\"");
+                let words = "write \"none\", \"basic\" or \"tokens\"";
+                let sentence = format!("`{other}` is unknown: {words}");
                 mistakes.add(text.at, "api.auth", sentence);
                 return None;
             }
         }
     }
-    if section.has("users") {
-        // Who wrote a list of users believes that it protects something.
-        let sentence = "is given but api.auth is \"none\": set api.auth = \"basic\" or remove it";
-        mistakes.add(section.at_key("users"), "api.users", sentence);
+    for key in ["users", "tokens"] {
+        unused(section, key, "none", mistakes);
     }
     let open = addresses
         .iter()
@@ -143,8 +163,8 @@ fn auth(
         && !allow_open
     {
         let sentence = format!(
-            "\"none\" leaves {} open to everybody: set api.auth = \"basic\", listen on 127.0.0.1, \
-             or set api.allow_open = true",
+            "\"none\" leaves {} open to everybody: set api.auth = \"basic\" or \"tokens\", \
+             listen on 127.0.0.1, or set api.allow_open = true",
             open.value
         );
         mistakes.add(section.at_key("auth"), "api.auth", sentence);
@@ -152,17 +172,27 @@ fn auth(
     Some(Auth::None)
 }
 
-fn basic(
-    section: &Section<'_>,
-    users: Option<PathBuf>,
-    at: usize,
-    mistakes: &mut Mistakes,
-) -> Option<Auth> {
-    if !section.has("users") {
-        let sentence = "is missing: api.auth = \"basic\" needs the path of a file user:hash";
-        mistakes.missing(at, "api.users", sentence);
+fn needs(section: &Section<'_>, key: &str, (auth, at): (&str, usize), mistakes: &mut Mistakes) {
+    let lines = match key {
+        "users" => "user:hash",
+        _ => "name:role:sha256",
+    };
+    if !section.has(key) {
+        let sentence =
+            format!("is missing: api.auth = \"{auth}\" needs the path of a file {lines}");
+        mistakes.missing(at, &section.key(key), sentence);
     }
-    Some(Auth::Basic { users: users? })
+}
+
+/// Who wrote a list of users or tokens believes that it counts for something.
+fn unused(section: &Section<'_>, key: &str, auth: &str, mistakes: &mut Mistakes) {
+    if section.has(key) {
+        let better = if key == "users" { "basic" } else { "tokens" };
+        let sentence = format!(
+            "is given but api.auth is \"{auth}\": set api.auth = \"{better}\" or remove it"
+        );
+        mistakes.add(section.at_key(key), &section.key(key), sentence);
+    }
 }
 
 pub(crate) fn inspector(
@@ -316,12 +346,15 @@ pub(crate) fn agent(root: &Section<'_>, mistakes: &mut Mistakes) -> Agent {
     let Some(section) = root.section("agent", mistakes) else {
         return default;
     };
-    section.allow_only(&["heartbeat_timeout_s", "wait_s"], mistakes);
+    section.allow_only(&["heartbeat_timeout_s", "wait_s", "plain_http"], mistakes);
     let timeout = section.number("heartbeat_timeout_s", 10..=86_400, mistakes);
     let wait = section.number("wait_s", 10..=86_400, mistakes);
     Agent {
         heartbeat_timeout_s: timeout.unwrap_or(default.heartbeat_timeout_s),
         wait_s: wait.unwrap_or(default.wait_s),
+        plain_http: section
+            .flag("plain_http", mistakes)
+            .is_some_and(|plain| plain.value),
     }
 }
 

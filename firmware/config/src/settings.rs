@@ -4,7 +4,7 @@
 //! the list), so no caller needs to know how it was switched off.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Everything a settings file says, defaults filled in.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -27,7 +27,7 @@ pub struct Settings {
     pub dhcp: Vec<Dhcp>,
     /// Which kinds of service processors are driven: `[hardware]`.
     pub hardware: Hardware,
-    /// How long agents may stay silent: `[agent]`.
+    /// How long agents may stay silent, and how they are called: `[agent]`.
     pub agent: Agent,
     /// Bounds an operator may move: `[limits]`.
     pub limits: Limits,
@@ -49,11 +49,37 @@ pub struct Appliance {
 pub enum Auth {
     /// Everybody who can reach it.
     None,
-    /// HTTP basic authentication.
+    /// Users with passwords (HTTP basic), and programs with tokens if there are any.
     Basic {
-        /// File of lines `user:hash`, argon2 or bcrypt.
+        /// File of lines `user:hash` or `user:hash:role`, argon2 or bcrypt.
         users: PathBuf,
+        /// File of lines `name:role:sha256-hex`.
+        tokens: Option<PathBuf>,
     },
+    /// Programs with tokens only.
+    Tokens {
+        /// File of lines `name:role:sha256-hex`.
+        tokens: PathBuf,
+    },
+}
+
+impl Auth {
+    /// The file of users, if there is one.
+    pub fn users(&self) -> Option<&Path> {
+        match self {
+            Self::Basic { users, .. } => Some(users),
+            Self::None | Self::Tokens { .. } => None,
+        }
+    }
+
+    /// The file of tokens, if there is one.
+    pub fn tokens(&self) -> Option<&Path> {
+        match self {
+            Self::Basic { tokens, .. } => tokens.as_deref(),
+            Self::Tokens { tokens } => Some(tokens),
+            Self::None => None,
+        }
+    }
 }
 
 /// Ironic's REST API.
@@ -239,13 +265,15 @@ impl Default for Hardware {
     }
 }
 
-/// How long agents may stay silent.
+/// How long agents may stay silent, and how they are called.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Agent {
     /// Longest silence of an agent that has spoken before.
     pub heartbeat_timeout_s: u32,
     /// Longest wait for the first word of a node that was told to boot.
     pub wait_s: u32,
+    /// Agents may be called over plain HTTP.
+    pub plain_http: bool,
 }
 
 impl Default for Agent {
@@ -253,6 +281,7 @@ impl Default for Agent {
         Agent {
             heartbeat_timeout_s: 300,
             wait_s: 1800,
+            plain_http: false,
         }
     }
 }

@@ -1,0 +1,203 @@
+//! `[[dhcp]]`: doors, modes, ranges.
+
+use std::net::Ipv4Addr;
+
+use super::*;
+
+#[test]
+fn a_dhcp_section_becomes_plain_values() {
+    let text = format!("{DHCP}router = \"192.0.2.254\"\ndns = \"9.9.9.9\"\nlease_s = 600\n");
+    let dhcp = &good(&text).dhcp[0];
+    assert_eq!(dhcp.door, DhcpDoor::Interface("eth1".to_owned()));
+    assert_eq!(dhcp.mode, DhcpMode::Server);
+    assert_eq!(dhcp.network.mask(), Ipv4Addr::new(255, 255, 255, 0));
+    assert_eq!(dhcp.first, Ipv4Addr::new(192, 0, 2, 100));
+    assert_eq!(dhcp.router, Some(Ipv4Addr::new(192, 0, 2, 254)));
+    assert_eq!(
+        (dhcp.dns.as_slice(), dhcp.lease_s),
+        (&[Ipv4Addr::new(9, 9, 9, 9)][..], 600)
+    );
+    let relayed = DHCP.replace("interface = \"eth1\"", "listen = \"127.0.0.1\"");
+    let door = good(&relayed.replace("\"server\"", "\"reservations\"")).dhcp[0].clone();
+    assert_eq!(
+        door.door,
+        DhcpDoor::Relayed("127.0.0.1:67".parse().unwrap())
+    );
+    assert_eq!(door.mode, DhcpMode::Reservations);
+}
+
+#[test]
+fn a_dhcp_section_that_is_off_is_left_out_but_checked() {
+    assert!(
+        good("[[dhcp]]\ninterface = \"eth1\"\nmode = \"off\"\n")
+            .dhcp
+            .is_empty()
+    );
+    bad(
+        "[[dhcp]]\ninterface = \"e\"\nmode = \"off\"\nfirst = \"x\"\n",
+        4,
+        "dhcp.first",
+        "IPv4",
+    );
+}
+
+#[test]
+fn dhcp_modes_are_the_built_ones() {
+    for mode in ["listen", "proxy"] {
+        let text = DHCP.replace("\"server\"", &format!("\"{mode}\""));
+        bad(&text, 3, "dhcp.mode", "not built yet");
+    }
+    bad(
+        &DHCP.replace("\"server\"", "\"relay\""),
+        3,
+        "dhcp.mode",
+        "unknown",
+    );
+    bad(
+        &DHCP.replace("mode = \"server\"\n", ""),
+        1,
+        "dhcp.mode",
+        "is missing",
+    );
+}
+
+/// A mode that is mistyped says nothing about the rest, which is checked as well.
+#[test]
+fn an_unknown_mode_does_not_hide_what_is_missing() {
+    for mode in ["mode = \"sever\"\n", ""] {
+        let list = mistakes(&format!(
+            "[[dhcp]]\ninterface = \"eth1\"\n{mode}network = \"192.0.2.0/24\"\n"
+        ));
+        let mut keys: Vec<&str> = list.iter().map(|(_, key, _)| key.as_str()).collect();
+        keys.sort_unstable();
+        assert_eq!(
+            keys,
+            ["dhcp.first", "dhcp.last", "dhcp.mode", "dhcp.server"]
+        );
+    }
+    let unknown = DHCP.replace("\"server\"", "\"sever\"");
+    let other = unknown.replace("eth1", "eth2");
+    let list = mistakes(&format!("{unknown}{other}"));
+    assert!(
+        list.iter().any(|(_, key, _)| key == "dhcp.first"),
+        "{list:#?}"
+    );
+}
+
+#[test]
+fn a_dhcp_section_has_one_door() {
+    bad(
+        &DHCP.replace("interface = \"eth1\"\n", ""),
+        1,
+        "dhcp.interface",
+        "is missing",
+    );
+    bad(
+        &format!("{DHCP}listen = \"127.0.0.1\"\n"),
+        2,
+        "dhcp.interface",
+        "not both",
+    );
+    for name in ["a b", "a/b", "..", "sixteen-letters-"] {
+        bad(
+            &DHCP.replace("eth1", name),
+            2,
+            "dhcp.interface",
+            "interface name",
+        );
+    }
+    let six = DHCP.replace("interface = \"eth1\"", "listen = \"[::1]\"");
+    bad(&six, 2, "dhcp.listen", "IPv4 only");
+    let twice = format!("{DHCP}{}", DHCP.replace("192.0.2.", "198.51.100."));
+    bad(&twice, 9, "dhcp.interface", "another section");
+}
+
+#[test]
+fn a_range_lies_in_its_network_and_runs_upwards() {
+    bad(
+        &DHCP.replace("2.100", "1.100"),
+        5,
+        "dhcp.first",
+        "is not in 192.0.2.0/24",
+    );
+    bad(
+        &DHCP.replace("2.200", "2.50"),
+        6,
+        "dhcp.last",
+        "comes before",
+    );
+    bad(
+        &DHCP.replace("2.200", "2.255"),
+        6,
+        "dhcp.last",
+        "whole network",
+    );
+    bad(
+        &DHCP.replace("2.1\"", "2.0\""),
+        7,
+        "dhcp.server",
+        "whole network",
+    );
+    bad(
+        &DHCP.replace("2.1\"", "2.150\""),
+        7,
+        "dhcp.server",
+        "handed out",
+    );
+    bad(
+        &format!("{DHCP}router = \"192.0.2.101\"\n"),
+        8,
+        "dhcp.router",
+        "handed out",
+    );
+    bad(
+        &format!("{DHCP}router = \"192.0.9.1\"\n"),
+        8,
+        "dhcp.router",
+        "is not in",
+    );
+    bad(
+        &DHCP.replace("2.0/24", "2.7/24"),
+        4,
+        "dhcp.network",
+        "192.0.2.0/24",
+    );
+    bad(
+        &DHCP.replace("last = \"192.0.2.200\"\n", ""),
+        1,
+        "dhcp.last",
+        "is missing",
+    );
+    bad(
+        &format!("{DHCP}lease_s = 5\n"),
+        8,
+        "dhcp.lease_s",
+        "between 60",
+    );
+    bad(&format!("{DHCP}dns = [\"x\"]\n"), 8, "dhcp.dns", "IPv4");
+}
+
+#[test]
+fn a_range_is_bounded_and_nobody_elses() {
+    let wide = DHCP
+        .replace("192.0.2.0/24", "10.0.0.0/8")
+        .replace("192.0.2.", "10.0.0.");
+    let full = wide.replace("10.0.0.200", "10.1.0.99");
+    assert_eq!(good(&full).dhcp.len(), 1);
+    bad(
+        &wide.replace("10.0.0.200", "10.1.0.100"),
+        6,
+        "dhcp.last",
+        "more than 65536",
+    );
+    let other = DHCP
+        .replace("eth1", "eth2")
+        .replace("2.100", "2.200")
+        .replace("2.200\"\ns", "2.210\"\ns");
+    bad(
+        &format!("{DHCP}{other}"),
+        12,
+        "dhcp.first",
+        "overlaps 192.0.2.100 to 192.0.2.200",
+    );
+}

@@ -1,0 +1,363 @@
+//! The sections one by one, except `[[dhcp]]`.
+
+use std::path::Path;
+
+use super::*;
+
+#[test]
+fn the_box_has_a_host_name_and_a_bounded_store() {
+    let text = "[box]\ndata = \"d\"\nname = \"trivet.example\"\nstore_mib = 128\n";
+    let settings = parse(text).unwrap();
+    assert_eq!(settings.appliance.name.as_deref(), Some("trivet.example"));
+    assert_eq!(settings.appliance.store_mib, 128);
+    bad("name = \"two words\"\n", 1, "box.name", "not a host name");
+    for size in ["0", "3", "-1", "99999999999999999999", "0x7fffffff"] {
+        bad(
+            &format!("store_mib = {size}\n"),
+            1,
+            "box.store_mib",
+            "between 4 and 65536",
+        );
+    }
+    bad("store_mib = 1.5\n", 1, "box.store_mib", "a whole number");
+    assert!(
+        parse("[box]\ndata = \"\"\n").unwrap_err()[0]
+            .sentence
+            .contains("is empty")
+    );
+    assert!(
+        parse("[box]\ndata = \"a\\u0000b\"\n").unwrap_err()[0]
+            .sentence
+            .contains("control")
+    );
+}
+
+#[test]
+fn the_api_listens_on_loopback_until_told_otherwise() {
+    let api = good("[api]\n").api.unwrap();
+    assert_eq!(api.listen, ["127.0.0.1:6385".parse().unwrap()]);
+    assert_eq!(
+        (api.auth, api.tls, api.public_url),
+        (Auth::None, false, None)
+    );
+    let api = good("[api]\nlisten = [\"127.0.0.1\", \"[::1]:7000\"]\n")
+        .api
+        .unwrap();
+    assert_eq!(
+        api.listen,
+        [
+            "127.0.0.1:6385".parse().unwrap(),
+            "[::1]:7000".parse().unwrap()
+        ]
+    );
+}
+
+#[test]
+fn an_open_api_must_be_asked_for() {
+    let open = "[api]\nlisten = [\"127.0.0.1\", \"0.0.0.0:7000\"]\n";
+    bad(
+        &format!("{open}auth = \"none\"\n"),
+        3,
+        "api.auth",
+        "0.0.0.0:7000 open to everybody",
+    );
+    bad(open, 1, "api.auth", "allow_open");
+    bad(
+        &format!("{open}allow_open = false\n"),
+        1,
+        "api.auth",
+        "allow_open",
+    );
+    assert_eq!(
+        good(&format!("{open}allow_open = true\n"))
+            .api
+            .unwrap()
+            .auth,
+        Auth::None
+    );
+    assert!(
+        good("[api]\nlisten = \"[::1]\"\nauth = \"none\"\n")
+            .api
+            .is_some()
+    );
+}
+
+#[test]
+fn basic_authentication_needs_users_and_none_has_none() {
+    let api = good("[api]\nlisten = \"0.0.0.0\"\nauth = \"basic\"\nusers = \"/u\"\n")
+        .api
+        .unwrap();
+    assert_eq!(
+        api.auth,
+        Auth::Basic {
+            users: PathBuf::from("/u"),
+            tokens: None
+        }
+    );
+    bad("[api]\nauth = \"basic\"\n", 2, "api.users", "is missing");
+    bad(
+        "[api]\nusers = \"/u\"\n",
+        2,
+        "api.users",
+        "set api.auth = \"basic\"",
+    );
+    bad(
+        "[api]\nauth = \"noauth\"\n",
+        2,
+        "api.auth",
+        "write \"none\", \"basic\" or \"tokens\"",
+    );
+    bad("[api]\nauth = true\n", 2, "api.auth", "a text in quotes");
+    bad(
+        "[api]\nallow_open = \"yes\"\n",
+        2,
+        "api.allow_open",
+        "true or false",
+    );
+}
+
+#[test]
+fn tokens_stand_alone_or_beside_users() {
+    let auth = |text: &str| {
+        good(&format!("[api]\nlisten = \"::\"\n{text}"))
+            .api
+            .unwrap()
+            .auth
+    };
+    let both = auth("auth = \"basic\"\nusers = \"/u\"\ntokens = \"/t\"\n");
+    assert_eq!(both.users(), Some(Path::new("/u")));
+    assert_eq!(both.tokens(), Some(Path::new("/t")));
+    let alone = auth("auth = \"tokens\"\ntokens = \"/t\"\n");
+    assert_eq!((alone.users(), alone.tokens()), (None, both.tokens()));
+    bad("[api]\nauth = \"tokens\"\n", 2, "api.tokens", "is missing");
+    bad(
+        "[api]\nauth = \"tokens\"\ntokens = \"/t\"\nusers = \"/u\"\n",
+        4,
+        "api.users",
+        "set api.auth = \"basic\"",
+    );
+    bad(
+        "[api]\ntokens = \"/t\"\n",
+        2,
+        "api.tokens",
+        "set api.auth = \"tokens\"",
+    );
+    bad(
+        "[api]\nauth = \"basic\"\nusers = \"/u\"\ntokens = 7\n",
+        4,
+        "api.tokens",
+        "a text in quotes",
+    );
+}
+
+#[test]
+fn agents_speak_tls_unless_told_otherwise() {
+    assert!(!good("[agent]\nwait_s = 60\n").agent.plain_http);
+    assert!(good("[agent]\nplain_http = true\n").agent.plain_http);
+    bad(
+        "[agent]\nplain_http = \"yes\"\n",
+        2,
+        "agent.plain_http",
+        "true or false",
+    );
+}
+
+#[test]
+fn public_urls_are_checked_and_fit_tls() {
+    let api = good("[api]\ntls = true\npublic_url = \"https://box:6385/\"\n")
+        .api
+        .unwrap();
+    assert_eq!(
+        (api.tls, api.public_url.as_deref()),
+        (true, Some("https://box:6385"))
+    );
+    bad(
+        "[api]\ntls = true\npublic_url = \"http://box\"\n",
+        3,
+        "api.public_url",
+        "api.tls",
+    );
+    // A proxy may end TLS in front of the box.
+    assert!(good("[api]\npublic_url = \"https://box\"\n").api.is_some());
+    bad(
+        "[http]\nlisten = \"::\"\npublic_url = \"box\"\n",
+        3,
+        "http.public_url",
+        "http://",
+    );
+}
+
+#[test]
+fn services_without_a_default_address_ask_for_one() {
+    bad("\n[http]\n", 2, "http.listen", "0.0.0.0:8080");
+    bad("[tftp]\n", 1, "tftp.listen", "0.0.0.0:69");
+    bad("[inspector]\n", 1, "inspector.listen", "0.0.0.0:5050");
+    let settings = good("[inspector]\nlisten = \"::\"\n[tftp]\nlisten = \"::\"\n");
+    assert_eq!(settings.inspector.unwrap().listen[0].port(), INSPECTOR_PORT);
+    assert_eq!(settings.tftp.unwrap().listen[0].port(), TFTP_PORT);
+}
+
+#[test]
+fn the_page_is_on_loopback_with_tls_by_default() {
+    let panel = good("[panel]\n").panel.unwrap();
+    assert_eq!(panel.listen, ["127.0.0.1:8443".parse().unwrap()]);
+    assert!(panel.tls);
+    assert!(!good("[panel]\ntls = false\n").panel.unwrap().tls);
+}
+
+#[test]
+fn bad_addresses_in_a_list_are_all_named() {
+    let list = mistakes("[http]\nlisten = [\"a\", \"127.0.0.1:0\", 5]\n");
+    // Wrong types end the reading of a list before its addresses are looked at.
+    assert_eq!(list.len(), 1);
+    let list = mistakes("[http]\nlisten = [\"a\", \"127.0.0.1:0\", \"127.0.0.1:1\"]\n");
+    assert_eq!(list.len(), 2, "{list:#?}");
+    bad("[http]\nlisten = []\n", 2, "http.listen", "empty list");
+}
+
+#[test]
+fn two_services_cannot_share_an_address() {
+    let both = "[api]\nlisten = \"127.0.0.1:9\"\n[http]\nlisten = \"0.0.0.0:9\"\n";
+    bad(both, 4, "http.listen", "already taken by api.listen");
+    bad(
+        "[http]\nlisten = [\"::1\", \"::1\"]\n",
+        2,
+        "http.listen",
+        "already taken by http.listen",
+    );
+    // UDP and TCP have their own ports.
+    good("[http]\nlisten = \"127.0.0.1:69\"\n[tftp]\nlisten = \"127.0.0.1:69\"\n");
+    let relayed = DHCP.replace("interface = \"eth1\"", "listen = \"0.0.0.0:69\"");
+    bad(
+        &format!("[tftp]\nlisten = \"::\"\n{relayed}"),
+        4,
+        "dhcp.listen",
+        "tftp.listen",
+    );
+    // The default address is claimed as well.
+    bad(
+        "[api]\n[http]\nlisten = \"127.0.0.1:6385\"\n",
+        3,
+        "http.listen",
+        "api.listen",
+    );
+}
+
+#[test]
+fn boot_files_are_never_the_data_directory() {
+    for files in [
+        "/var/lib/trivet",
+        "/var/lib/trivet/files",
+        "/var/lib",
+        "/",
+        "/var/lib/x/../trivet/",
+    ] {
+        bad(
+            &format!("[boot]\nfiles = \"{files}\"\n"),
+            2,
+            "boot.files",
+            "share a tree",
+        );
+    }
+    let boot = good("[boot]\nfiles = \"/var/lib/trivet-files\"\n").boot;
+    assert_eq!(boot.files, Some(PathBuf::from("/var/lib/trivet-files")));
+}
+
+#[test]
+fn kernel_and_ramdisk_come_together() {
+    let boot = good("[boot]\nkernel = \"/k\"\nramdisk = \"/r\"\nkernel_args = \" a=b \"\n").boot;
+    assert_eq!(
+        boot.ramdisk,
+        Some(Ramdisk {
+            kernel: "/k".into(),
+            ramdisk: "/r".into()
+        })
+    );
+    assert_eq!(boot.kernel_args, "a=b");
+    bad(
+        "[boot]\nkernel = \"/k\"\n",
+        2,
+        "boot.kernel",
+        "without boot.ramdisk",
+    );
+    bad(
+        "[boot]\nramdisk = \"/r\"\n",
+        2,
+        "boot.ramdisk",
+        "without boot.kernel",
+    );
+    bad(
+        "[boot]\nkernel_args = \"a\\nb\"\n",
+        2,
+        "boot.kernel_args",
+        "control",
+    );
+    let long = "x".repeat(2049);
+    bad(
+        &format!("[boot]\nkernel_args = \"{long}\"\n"),
+        2,
+        "boot.kernel_args",
+        "at most 2048",
+    );
+    assert_eq!(good("[boot]\nkernel_args = \"\"\n").boot.kernel_args, "");
+}
+
+#[test]
+fn hardware_types_are_the_built_ones() {
+    assert_eq!(
+        good("[hardware]\ntypes = \"ipmi\"\n").hardware.types,
+        [HardwareType::Ipmi]
+    );
+    bad(
+        "[hardware]\ntypes = [\"redfish\"]\n",
+        2,
+        "hardware.types",
+        "known so far: ipmi",
+    );
+    bad(
+        "[hardware]\ntypes = [\"impi\"]\n",
+        2,
+        "hardware.types",
+        "`impi` is not a hardware type",
+    );
+    bad(
+        "[hardware]\ntypes = [\"ipmi\", \"ipmi\"]\n",
+        2,
+        "hardware.types",
+        "listed twice",
+    );
+    bad(
+        "[hardware]\ntypes = []\n",
+        2,
+        "hardware.types",
+        "empty list",
+    );
+}
+
+#[test]
+fn waits_and_limits_have_bounds() {
+    let settings = good("[agent]\nwait_s = 60\n[limits]\nconnections_max = 16\n");
+    assert_eq!(
+        (settings.agent.wait_s, settings.limits.connections_max),
+        (60, 16)
+    );
+    bad(
+        "[agent]\nheartbeat_timeout_s = 0\n",
+        2,
+        "agent.heartbeat_timeout_s",
+        "between 10",
+    );
+    bad("[agent]\nwait_s = 86401\n", 2, "agent.wait_s", "and 86400");
+    bad(
+        "[limits]\nconnections_max = 1\n",
+        2,
+        "limits.connections_max",
+        "between 16",
+    );
+    bad(
+        "[limits]\ntransfers_max = 0\n",
+        2,
+        "limits.transfers_max",
+        "between 1",
+    );
+}
