@@ -212,9 +212,12 @@ impl Outlet {
 pub(crate) fn log_line(note: &Note, label: Option<&str>) -> String {
     let who = label.unwrap_or("box");
     let level = match note.kind {
-        NoteKind::Failed { .. } | NoteKind::PowerFailed { .. } | NoteKind::CallerRefused { .. } => {
-            "warning"
-        }
+        NoteKind::Failed { .. }
+        | NoteKind::PowerFailed { .. }
+        | NoteKind::CallerRefused { .. }
+        | NoteKind::Asked {
+            refused: Some(_), ..
+        } => "warning",
         _ => "info",
     };
     format!("{} {level} {who}: {}", note.at, note.kind)

@@ -1,138 +1,355 @@
-//! Who may call the API: nobody in particular, or users of a file.
+//! Who may call the API: anybody, users with passwords, programs with tokens.
+//!
+//! Failures cost time: [`limit`] says who has to wait. A user who has proven
+//! itself from a place goes on from there while others guess its password. A
+//! token has 256 bits of chance and needs no such care, so programs with tokens
+//! go on even where somebody guesses passwords from the same address.
+
+mod files;
+mod limit;
+pub(crate) mod token;
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::fmt;
+use std::net::IpAddr;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argon2::{Argon2, PasswordHash, PasswordVerifier};
 use base64::Engine as _;
 use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
-use ring::digest::{SHA256, digest};
+use ring::digest::{Context, SHA256, digest};
 use tokio::sync::Semaphore;
+use trivet_api::Access;
+use trivet_model::caller::printable;
+use trivet_model::{Now, Who};
 
-use crate::say;
+use crate::clock::Clock;
+use files::{Token, User, Watched};
+pub(crate) use files::{unusable_tokens, unusable_users};
+use limit::{Limiter, Name, Place};
 
 /// How many proven credentials are remembered, as digests: the hashes in the
 /// file are slow by design.
-const PROVEN_MAX: usize = 64;
+const PROVEN_MAX: usize = 256;
 
 /// How many passwords are checked at once, so that guessing cannot take all cores.
 const CHECKS_MAX: usize = 2;
+
+/// Longest name of a user in the log.
+const NAME_CHARS_MAX: usize = 64;
+
+/// What somebody may do, least first.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, clap::ValueEnum)]
+pub(crate) enum Role {
+    /// Read.
+    Reader,
+    /// Read, and change nodes.
+    Operator,
+    /// Everything.
+    Admin,
+}
+
+impl Role {
+    /// Their names, for sentences.
+    pub(crate) const WORDS: &'static str = "reader, operator, admin";
+
+    /// Whether that is enough.
+    pub(crate) fn reaches(self, access: Access) -> bool {
+        access
+            <= match self {
+                Self::Reader => Access::Reader,
+                Self::Operator => Access::Operator,
+                Self::Admin => Access::Admin,
+            }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Reader => "reader",
+            Self::Operator => "operator",
+            Self::Admin => "admin",
+        })
+    }
+}
+
+impl FromStr for Role {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text {
+            "reader" => Ok(Self::Reader),
+            "operator" => Ok(Self::Operator),
+            "admin" => Ok(Self::Admin),
+            _ => Err(()),
+        }
+    }
+}
+
+/// Somebody who may come in.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Known {
+    pub(crate) who: Who,
+    pub(crate) role: Role,
+}
+
+/// Why somebody may not.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Denied {
+    /// No credentials, or of a kind that does not count here.
+    Missing,
+    /// They are wrong.
+    Wrong {
+        /// Whose they were said to be; safe to print.
+        whose: String,
+        /// How long this caller has to wait from now on.
+        wait_s: Option<u64>,
+    },
+    /// There were too many wrong ones.
+    Later {
+        /// When to try again.
+        wait_s: u64,
+    },
+}
 
 /// How callers prove themselves.
 #[derive(Clone)]
 pub(crate) enum Auth {
     /// They need not.
     Open,
-    /// By user and password from a file of `user:hash` lines.
-    Basic(Arc<Basic>),
-}
-
-/// Users of a file.
-pub(crate) struct Basic {
-    users: PathBuf,
-    proven: Mutex<VecDeque<[u8; 32]>>,
-    checks: Semaphore,
-}
-
-impl Basic {
-    pub(crate) fn new(users: PathBuf) -> Self {
-        Self {
-            users,
-            proven: Mutex::default(),
-            checks: Semaphore::new(CHECKS_MAX),
-        }
-    }
-
-    async fn check(&self, headers: &HeaderMap) -> Result<(), &'static str> {
-        const WRONG: &str = "Incorrect username or password";
-        let header = headers.get(AUTHORIZATION).ok_or("Authorization required")?;
-        let given = header
-            .to_str()
-            .ok()
-            .and_then(credentials)
-            .ok_or("Authorization required")?;
-        // The file is read each time: a user taken out of it is out at once.
-        let text = match tokio::fs::read_to_string(&self.users).await {
-            Ok(text) => text,
-            Err(error) => {
-                let file = self.users.display();
-                say::line(&format!(
-                    "trivet: api.users: {file} cannot be read: {error}"
-                ));
-                return Err(WRONG);
-            }
-        };
-        let users = || users(&text);
-        let hash = users().find(|(user, _)| *user == given.0);
-        let known = hash.is_some();
-        // A name that is not in the file costs as much as a wrong password, so that
-        // the time of an answer names no users.
-        let (_, hash) = hash.or_else(|| users().next()).ok_or(WRONG)?;
-        let hash = hash.to_owned();
-        let proof = digest(
-            &SHA256,
-            format!("{}\0{}\0{hash}", given.0, given.1).as_bytes(),
-        );
-        let proof: [u8; 32] = proof.as_ref().try_into().map_err(|_| WRONG)?;
-        let proven = self
-            .proven
-            .lock()
-            .is_ok_and(|proven| proven.contains(&proof));
-        if known && proven {
-            return Ok(());
-        }
-        let place = self.checks.acquire().await.map_err(|_| WRONG)?;
-        let right = tokio::task::spawn_blocking(move || verify(&given.1, &hash)).await;
-        drop(place);
-        if !known || !right.unwrap_or(false) {
-            return Err(WRONG);
-        }
-        if let Ok(mut proven) = self.proven.lock() {
-            if proven.len() >= PROVEN_MAX {
-                proven.pop_front();
-            }
-            proven.push_back(proof);
-        }
-        Ok(())
-    }
+    /// By files of users and tokens.
+    Gate(Arc<Gate>),
 }
 
 impl Auth {
+    /// By these files.
+    pub(crate) fn gate(users: Option<&Path>, tokens: Option<&Path>, clock: Clock) -> Self {
+        let users = users.map(|file| Watched::new("api.users", file.to_owned(), files::users));
+        let tokens = tokens.map(|file| Watched::new("api.tokens", file.to_owned(), files::tokens));
+        Self::Gate(Arc::new(Gate {
+            users,
+            tokens,
+            clock,
+            proven: Mutex::default(),
+            limiter: Mutex::default(),
+            checks: Semaphore::new(CHECKS_MAX),
+        }))
+    }
+
     /// Lets the caller in, or says why not.
-    pub(crate) async fn check(&self, headers: &HeaderMap) -> Result<(), &'static str> {
+    pub(crate) async fn check(&self, headers: &HeaderMap, peer: IpAddr) -> Result<Known, Denied> {
         match self {
-            Self::Open => Ok(()),
-            Self::Basic(basic) => basic.check(headers).await,
+            Self::Open => Ok(Known {
+                who: Who::Anyone,
+                role: Role::Admin,
+            }),
+            Self::Gate(gate) => gate.check(headers, peer).await,
         }
+    }
+
+    /// What the box asks for, in the words of HTTP.
+    pub(crate) fn challenges(&self) -> impl Iterator<Item = &'static str> {
+        let (users, tokens) = match self {
+            Self::Open => (false, false),
+            Self::Gate(gate) => (gate.users.is_some(), gate.tokens.is_some()),
+        };
+        let basic = users.then_some("Basic realm=\"Baremetal API\"");
+        let bearer = tokens.then_some("Bearer realm=\"Baremetal API\"");
+        basic.into_iter().chain(bearer)
     }
 }
 
-/// Users and their hashes in a file of `user:hash` lines.
-pub(crate) fn users(text: &str) -> impl Iterator<Item = (&str, &str)> + Clone {
-    text.lines().filter_map(|line| line.trim().split_once(':'))
+/// Users and tokens of files.
+pub(crate) struct Gate {
+    users: Option<Watched<User>>,
+    tokens: Option<Watched<Token>>,
+    clock: Clock,
+    proven: Mutex<VecDeque<[u8; 32]>>,
+    limiter: Mutex<Limiter>,
+    checks: Semaphore,
 }
 
-/// Whether a hash is of a kind that [`verify`] knows.
-pub(crate) fn is_hash(hash: &str) -> bool {
-    let bcrypt = ["$2a$", "$2b$", "$2x$", "$2y$"]
-        .iter()
-        .any(|kind| hash.starts_with(kind));
-    bcrypt || (hash.starts_with("$argon2") && PasswordHash::new(hash).is_ok())
+/// What a caller brought along.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Given {
+    Password { user: String, password: String },
+    Token(String),
 }
 
-fn credentials(header: &str) -> Option<(String, String)> {
+impl Gate {
+    async fn check(&self, headers: &HeaderMap, peer: IpAddr) -> Result<Known, Denied> {
+        let place = Place::of(peer);
+        match (given(headers), &self.users, &self.tokens) {
+            (Some(Given::Token(token)), _, Some(tokens)) => self.token(&token, tokens, place),
+            (Some(Given::Password { user, password }), Some(users), _) => {
+                self.password(user, password, users, place).await
+            }
+            _ => Err(Denied::Missing),
+        }
+    }
+
+    fn token(&self, token: &str, tokens: &Watched<Token>, place: Place) -> Result<Known, Denied> {
+        let now = self.clock.now();
+        let mut sha256 = [0; 32];
+        sha256.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
+        let tokens = tokens.current(now.wall);
+        let Some(token) = files::find(&tokens, &sha256) else {
+            self.wait(now, place, None)?;
+            return Err(self.wrong(now, place, None, "a token".to_owned()));
+        };
+        self.limiter().clear_place(place);
+        Ok(Known {
+            who: Who::token(&token.name),
+            role: token.role,
+        })
+    }
+
+    async fn password(
+        &self,
+        name: String,
+        password: String,
+        users: &Watched<User>,
+        place: Place,
+    ) -> Result<Known, Denied> {
+        let now = self.clock.now();
+        let whose = format!("user {}", printable(&name, NAME_CHARS_MAX));
+        let users = users.current(now.wall);
+        let user = users.iter().find(|user| user.name == name);
+        // A name that is not in the file costs as much as a wrong password, so that
+        // the time of an answer names no users.
+        let Some(checked) = user.or(users.first()) else {
+            self.wait(now, place, None)?;
+            return Err(self.wrong(now, place, Some(Name::of(&name)), whose));
+        };
+        let known = user.and_then(|user| {
+            Some(Known {
+                who: Who::user(&user.name),
+                role: user.role?,
+            })
+        });
+        let proof = proof(&name, &password, &checked.hash, place);
+        let name = Name::of(&name);
+        if let Some(known) = self.proven(now, place, name, &proof, known.as_ref())? {
+            return Ok(known);
+        }
+        let _turn = self.checks.acquire().await.map_err(|_| Denied::Missing)?;
+        // Others may have failed or proven the same while this one waited for its turn.
+        let now = self.clock.now();
+        if let Some(known) = self.proven(now, place, name, &proof, known.as_ref())? {
+            return Ok(known);
+        }
+        let hash = checked.hash.clone();
+        let right = tokio::task::spawn_blocking(move || verify(&password, &hash)).await;
+        let now = self.clock.now();
+        match known {
+            Some(known) if right.unwrap_or(false) => {
+                self.remember(proof);
+                let mut limiter = self.limiter();
+                limiter.clear_place(place);
+                limiter.clear_name(name);
+                Ok(known)
+            }
+            _ => Err(self.wrong(now, place, Some(name), whose)),
+        }
+    }
+
+    /// Lets in who has proven itself from there before; others may have to wait.
+    fn proven(
+        &self,
+        now: Now,
+        place: Place,
+        name: Name,
+        proof: &[u8; 32],
+        known: Option<&Known>,
+    ) -> Result<Option<Known>, Denied> {
+        self.wait(now, place, None)?;
+        let proven = self.proofs().contains(proof);
+        if let Some(known) = known
+            && proven
+        {
+            // The name stays as it is: somebody else may be guessing its password.
+            self.limiter().clear_place(place);
+            return Ok(Some(known.clone()));
+        }
+        self.wait(now, place, Some(name))?;
+        Ok(None)
+    }
+
+    fn wait(&self, now: Now, place: Place, name: Option<Name>) -> Result<(), Denied> {
+        let limiter = self.limiter();
+        let place = limiter.place_wait_s(now.tick, place);
+        let name = name.and_then(|name| limiter.name_wait_s(now.tick, name));
+        match place.max(name) {
+            Some(wait_s) => Err(Denied::Later { wait_s }),
+            None => Ok(()),
+        }
+    }
+
+    fn wrong(&self, now: Now, place: Place, name: Option<Name>, whose: String) -> Denied {
+        let wait_s = self.limiter().fail(now.tick, place, name);
+        Denied::Wrong { whose, wait_s }
+    }
+
+    fn remember(&self, proof: [u8; 32]) {
+        let mut proven = self.proofs();
+        if proven.len() >= PROVEN_MAX {
+            proven.pop_front();
+        }
+        proven.push_back(proof);
+    }
+
+    fn limiter(&self) -> MutexGuard<'_, Limiter> {
+        self.limiter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn proofs(&self) -> MutexGuard<'_, VecDeque<[u8; 32]>> {
+        self.proven.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// That these credentials were right for this line of the file, from there.
+fn proof(user: &str, password: &str, hash: &str, place: Place) -> [u8; 32] {
+    let mut context = Context::new(&SHA256);
+    for part in [user.as_bytes(), password.as_bytes(), hash.as_bytes()] {
+        context.update(&(part.len() as u64).to_be_bytes());
+        context.update(part);
+    }
+    context.update(&place.bytes());
+    let mut proof = [0; 32];
+    proof.copy_from_slice(context.finish().as_ref());
+    proof
+}
+
+/// Credentials from `Authorization`, or from the header that clients of OpenStack
+/// carry their tokens in.
+fn given(headers: &HeaderMap) -> Option<Given> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let authorization = text(AUTHORIZATION.as_str()).and_then(credentials);
+    authorization.or_else(|| text("x-auth-token").map(|token| Given::Token(token.to_owned())))
+}
+
+fn credentials(header: &str) -> Option<Given> {
     let (scheme, text) = header.split_once(' ')?;
+    let text = text.trim();
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Some(Given::Token(text.to_owned()));
+    }
     if !scheme.eq_ignore_ascii_case("basic") {
         return None;
     }
     let bytes = base64::engine::general_purpose::STANDARD
-        .decode(text.trim())
+        .decode(text)
         .ok()?;
     let text = String::from_utf8(bytes).ok()?;
-    text.split_once(':')
-        .map(|(user, password)| (user.to_owned(), password.to_owned()))
+    let (user, password) = text.split_once(':')?;
+    Some(Given::Password {
+        user: user.to_owned(),
+        password: password.to_owned(),
+    })
 }
 
 fn verify(password: &str, hash: &str) -> bool {
@@ -148,102 +365,4 @@ fn verify(password: &str, hash: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testbed::Scratch;
-
-    #[test]
-    fn reads_credentials() {
-        let want = Some(("admin".to_owned(), "a:b".to_owned()));
-        assert_eq!(credentials("Basic YWRtaW46YTpi"), want);
-        assert_eq!(credentials("bAsIc YWRtaW46YTpi"), want);
-        for header in ["Bearer x", "Basic", "Basic %%%", "Basic YWRtaW4="] {
-            assert_eq!(credentials(header), None, "{header}");
-        }
-    }
-
-    #[test]
-    fn knows_both_kinds_of_hashes_and_no_other() {
-        let bcrypt_hash = bcrypt::hash("secret", 4).unwrap();
-        assert!(verify("secret", &bcrypt_hash));
-        assert!(!verify("Secret", &bcrypt_hash));
-        for hash in ["", "secret", "$argon2id$broken", "{SHA}x"] {
-            assert!(!verify("secret", hash), "{hash}");
-        }
-    }
-
-    struct Users {
-        scratch: Scratch,
-        basic: Arc<Basic>,
-    }
-
-    fn users(text: &str) -> Users {
-        let scratch = Scratch::new();
-        let basic = Arc::new(Basic::new(scratch.file("users", text.as_bytes())));
-        Users { scratch, basic }
-    }
-
-    impl Users {
-        async fn check(&self, header: Option<&str>) -> Result<(), &'static str> {
-            let mut headers = HeaderMap::new();
-            if let Some(header) = header {
-                headers.insert(AUTHORIZATION, header.parse().unwrap());
-            }
-            Auth::Basic(Arc::clone(&self.basic)).check(&headers).await
-        }
-    }
-
-    const ADMIN_PW: &str = "Basic YWRtaW46cHc=";
-    const OTHER_PW: &str = "Basic b3RoZXI6cHc=";
-    const WRONG: Result<(), &str> = Err("Incorrect username or password");
-
-    fn line() -> String {
-        format!("admin:{}\n", bcrypt::hash("pw", 4).unwrap())
-    }
-
-    #[tokio::test]
-    async fn a_user_taken_out_of_the_file_is_out_at_once() {
-        let users = users(&line());
-        assert_eq!(users.check(None).await, Err("Authorization required"));
-        assert_eq!(users.check(Some(ADMIN_PW)).await, Ok(()));
-        assert_eq!(users.check(Some(ADMIN_PW)).await, Ok(()));
-        users.scratch.file("users", b"");
-        assert_eq!(users.check(Some(ADMIN_PW)).await, WRONG);
-    }
-
-    /// Its password is checked against another user's hash, which costs the same
-    /// and must not let it in, not even with that user's password.
-    #[tokio::test]
-    async fn an_unknown_user_is_refused_with_any_password() {
-        let users = users(&line());
-        for _ in 0..2 {
-            assert_eq!(users.check(Some(OTHER_PW)).await, WRONG);
-            assert_eq!(users.check(Some(ADMIN_PW)).await, Ok(()));
-        }
-    }
-
-    #[tokio::test]
-    async fn a_file_that_cannot_be_read_lets_nobody_in() {
-        let users = users(&line());
-        std::fs::remove_file(users.scratch.0.join("users")).unwrap();
-        assert_eq!(users.check(Some(ADMIN_PW)).await, WRONG);
-    }
-
-    #[tokio::test]
-    async fn proofs_are_remembered_up_to_their_bound() {
-        let hash = bcrypt::hash("pw", 4).unwrap();
-        let lines = (0..=PROVEN_MAX).map(|number| format!("u{number}:{hash}"));
-        let users = users(&lines.collect::<Vec<_>>().join("\n"));
-        for number in 0..=PROVEN_MAX {
-            let credentials = format!("u{number}:pw");
-            let text = base64::engine::general_purpose::STANDARD.encode(credentials);
-            assert_eq!(users.check(Some(&format!("Basic {text}"))).await, Ok(()));
-        }
-        assert_eq!(users.basic.proven.lock().unwrap().len(), PROVEN_MAX);
-    }
-
-    #[tokio::test]
-    async fn an_open_api_asks_nobody() {
-        assert_eq!(Auth::Open.check(&HeaderMap::new()).await, Ok(()));
-    }
-}
+mod tests;

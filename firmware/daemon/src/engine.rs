@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 use trivet_board_linux::FileFlash;
-use trivet_model::{Done, Order, Refusal, RefusalKind, View};
+use trivet_model::{Caller, Done, NoteKind, Order, Refusal, RefusalKind, View};
 use trivet_rack::{Grant, Input, Outbox, Output, Rack, Settings};
 use trivet_store::{CommitError, Store};
 
@@ -65,6 +65,7 @@ impl Engine {
     }
 
     /// Gives the rack something, or gives it back when the queue is full.
+    #[expect(clippy::result_large_err, reason = "it comes back to be offered again")]
     pub(crate) fn offer(&self, input: Input) -> Result<(), Input> {
         match self.queue.try_send(Message::Input(input)) {
             Err(TrySendError::Full(Message::Input(input))) => Err(input),
@@ -73,14 +74,22 @@ impl Engine {
     }
 
     /// Carries out an order; the answer comes when it is durable.
-    pub(crate) async fn order(&self, order: Order) -> Result<Done, Refusal> {
+    pub(crate) async fn order(&self, caller: Arc<Caller>, order: Order) -> Result<Done, Refusal> {
         let later = |sentence| Refusal::new(RefusalKind::Unavailable, sentence);
         let (reply, answer) = oneshot::channel();
-        let asked = Asked { order, reply };
+        let asked = Asked {
+            caller,
+            order,
+            reply,
+        };
         match self.queue.try_send(Message::Order(asked)) {
             Ok(()) => {}
-            Err(TrySendError::Full(_)) => {
-                return Err(later("The box has too much to do; try again in a moment."));
+            Err(TrySendError::Full(message)) => {
+                let refusal = later("The box has too much to do; try again in a moment.");
+                if let Message::Order(asked) = message {
+                    say_refused(&asked.caller, &asked.order, &refusal);
+                }
+                return Err(refusal);
             }
             Err(TrySendError::Disconnected(_)) => return Err(later("The box is stopping.")),
         }
@@ -141,8 +150,29 @@ pub(crate) enum EngineError {
 /// An order that waits for its answer. The order is kept in case its batch has
 /// to be taken back.
 struct Asked {
+    caller: Arc<Caller>,
     order: Order,
     reply: oneshot::Sender<Result<Done, Refusal>>,
+}
+
+impl Asked {
+    fn refuse(self, refusal: Refusal) {
+        say_refused(&self.caller, &self.order, &refusal);
+        let _ = self.reply.send(Err(refusal));
+    }
+}
+
+/// The rack notes who asked for what; what the rack did not see, or had to take
+/// back, goes to the log from here.
+pub(crate) fn say_refused(caller: &Arc<Caller>, order: &Order, refusal: &Refusal) {
+    if let Some(word) = order.word() {
+        let kind = NoteKind::Asked {
+            caller: Arc::clone(caller),
+            order: word,
+            refused: Some(refusal.sentence.clone()),
+        };
+        say::line(&format!("trivet: warning: {kind}"));
+    }
 }
 
 /// Who asks for a file, where, and waits for the answer.
@@ -325,12 +355,16 @@ impl Thread {
             Message::Order(asked) => {
                 let most = self.store.layout().record_bytes_max();
                 if let Some(refusal) = weight::too_large(&asked.order, most) {
-                    let _ = asked.reply.send(Err(refusal));
+                    asked.refuse(refusal);
                     return None;
                 }
-                let order = asked.order.clone();
+                let (caller, order) = (Arc::clone(&asked.caller), asked.order.clone());
                 self.orders.insert(ticket, asked);
-                Some(Input::Order { ticket, order })
+                Some(Input::Order {
+                    ticket,
+                    caller,
+                    order,
+                })
             }
             Message::File(wanted) => {
                 let (door, peer, path) = (wanted.door, wanted.peer, wanted.path.clone());
@@ -399,7 +433,7 @@ fn refuse(refused: Refused) {
     let sentence = format!("The store refused the change: {}.", refused.error);
     for message in refused.messages {
         if let Message::Order(asked) = message {
-            let _ = asked.reply.send(Err(Refusal::new(kind, sentence.clone())));
+            asked.refuse(Refusal::new(kind, sentence.clone()));
         }
     }
 }

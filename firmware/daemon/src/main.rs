@@ -51,6 +51,11 @@ enum Command {
     },
     /// Print a commented settings file with every default
     Config,
+    /// Make tokens for programs that call the API
+    Token {
+        #[command(subcommand)]
+        command: auth::token::Command,
+    },
 }
 
 /// Exit codes, as scripts may rely on them.
@@ -73,6 +78,7 @@ fn main() -> ExitCode {
             Err(code) => code,
         },
         Command::Config => show(trivet_config::default_file()),
+        Command::Token { command } => show(&command.run(&mut clock::System::new())),
     }
 }
 

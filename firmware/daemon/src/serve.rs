@@ -4,7 +4,6 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::Context as _;
 use tokio::net::{TcpListener, UdpSocket};
@@ -13,7 +12,7 @@ use trivet_config::{self as config, Settings};
 use trivet_rack::{Files, Limits};
 
 use crate::appliance::{Appliance, Ground, Listening, log_line, open_store};
-use crate::auth::{Auth, Basic};
+use crate::auth::{Auth, unusable_tokens, unusable_users};
 use crate::clock::Clock;
 use crate::{identity, library, say, sockets};
 
@@ -63,12 +62,12 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
         tftp: tftp(&settings).await?,
         dhcp: dhcp(&settings).await?,
         bmc: sockets::udp("BMC", SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))).await?,
-        auth: auth(api),
+        auth: auth(api, clock),
         facts: trivet_api::Facts {
             hostname: name,
             drivers: hardware(&settings),
             public_endpoint: api.and_then(|api| api.public_url.clone()),
-            agent_http_allowed: true,
+            agent_http_allowed: settings.agent.plain_http,
             // Filled in when the images are listed.
             images: Vec::new(),
             started_at: clock.now().wall,
@@ -135,8 +134,20 @@ fn missing(settings: &Settings, files: &Files, urls: [&str; 2]) -> Vec<String> {
             look("boot.loaders", &settings.boot.loaders.join(loader));
         }
     }
-    if let Some(config::Auth::Basic { users }) = settings.api.as_ref().map(|api| &api.auth) {
-        lines.extend(unusable_users(users).map(|why| format!("api.users: {why}")));
+    if let Some(auth) = settings.api.as_ref().map(|api| &api.auth) {
+        let users = auth.users().and_then(unusable_users);
+        lines.extend(users.map(|why| format!("api.users: {why}")));
+        let tokens = auth.tokens().and_then(unusable_tokens);
+        lines.extend(tokens.map(|why| format!("api.tokens: {why}")));
+    }
+    let store = settings.appliance.data.join("store");
+    lines.extend(other_size(&store, settings.appliance.store_mib));
+    if files.ramdisk.is_some() && !settings.agent.plain_http {
+        lines.push(
+            "agent.plain_http: is false, so agents have to use TLS; Trivet's own agent does not \
+             yet"
+            .to_owned(),
+        );
     }
     let beyond = !settings.dhcp.is_empty();
     for (key, url) in ["api.public_url", "http.public_url"].iter().zip(urls) {
@@ -149,37 +160,24 @@ fn missing(settings: &Settings, files: &Files, urls: [&str; 2]) -> Vec<String> {
     lines
 }
 
-/// Why somebody who should be able to log in cannot, as far as the file shows.
-fn unusable_users(file: &Path) -> Option<String> {
-    let shown = file.display();
-    let text = match fs::read_to_string(file) {
-        Ok(text) => text,
-        Err(error) => {
-            return Some(format!(
-                "{shown} cannot be read, nobody can log in: {error}"
-            ));
-        }
-    };
-    let users = crate::auth::users(&text);
-    if users.clone().next().is_none() {
-        return Some(format!(
-            "{shown} names no user, nobody can log in; add user:hash lines"
-        ));
+fn auth(api: Option<&config::Api>, clock: Clock) -> Auth {
+    match api.map(|api| &api.auth) {
+        None | Some(config::Auth::None) => Auth::Open,
+        Some(auth) => Auth::gate(auth.users(), auth.tokens(), clock),
     }
-    let bad: Vec<_> = users
-        .filter(|(_, hash)| !crate::auth::is_hash(hash))
-        .map(|(user, _)| user)
-        .collect();
-    let names = bad.join(", ");
-    (!bad.is_empty())
-        .then(|| format!("{shown}: {names} cannot log in: the hash is neither argon2 nor bcrypt"))
 }
 
-fn auth(api: Option<&config::Api>) -> Auth {
-    match api.map(|api| &api.auth) {
-        Some(config::Auth::Basic { users }) => Auth::Basic(Arc::new(Basic::new(users.clone()))),
-        _ => Auth::Open,
-    }
+/// A store keeps the size it was made with.
+fn other_size(store: &Path, wanted_mib: u32) -> Option<String> {
+    let bytes = fs::metadata(store).ok()?.len();
+    (bytes != u64::from(wanted_mib) << 20).then(|| {
+        format!(
+            "box.store_mib: {wanted_mib} MiB are asked for, but {} was made with {} MiB and \
+             keeps its size",
+            store.display(),
+            bytes >> 20
+        )
+    })
 }
 
 fn host_name() -> String {
@@ -397,7 +395,7 @@ mod tests {
         scratch.file("loaders/snponly.efi", b"x");
         let more = format!(
             "[tftp]\nlisten = \"127.0.0.1:69\"\n[boot]\nkernel = \"{}\"\n\
-             ramdisk = \"/nowhere/ramdisk\"\nloaders = \"{}\"\n",
+             ramdisk = \"/nowhere/ramdisk\"\nloaders = \"{}\"\n[agent]\nplain_http = true\n",
             kernel.display(),
             loaders.display()
         );
@@ -408,29 +406,44 @@ mod tests {
             ramdisk: pair.map(|pair| pair.ramdisk.clone()),
             ..Files::default()
         };
-        let lines = missing(&settings, &files, ["http://127.0.0.1:1", ""]);
+        let urls = ["http://127.0.0.1:1", ""];
+        let lines = missing(&settings, &files, urls);
         assert_eq!(lines.len(), 2, "{lines:?}");
         assert!(lines[0].starts_with("boot.ramdisk: /nowhere/ramdisk"));
         assert!(lines[1].contains("undionly.kpxe"), "{lines:?}");
+        let strict = Settings {
+            agent: config::Agent::default(),
+            ..settings
+        };
+        let lines = missing(&strict, &files, urls);
+        assert!(lines[2].starts_with("agent.plain_http: "), "{lines:?}");
     }
 
     #[test]
-    fn users_who_cannot_log_in_are_named_at_start() {
+    fn who_cannot_come_in_is_named_with_the_key() {
         let scratch = Scratch::new();
-        let why = |text: &str| unusable_users(&scratch.file("users", text.as_bytes()));
-        assert!(why("").is_some_and(|why| why.contains("names no user")));
-        let said = why("ann:plain\nbob:$2y$05$abcdefghijklmnopqrstuv\n").unwrap();
-        assert!(
-            said.contains("ann cannot log in") && !said.contains("bob"),
-            "{said}"
+        let users = scratch.file("users", b"ann:plain\n");
+        let more = format!(
+            "[api]\nauth = \"basic\"\nusers = \"{}\"\ntokens = \"/nowhere/tokens\"\n",
+            users.display()
         );
-        assert!(
-            !said.contains("plain"),
-            "a password may stand there: {said}"
-        );
-        assert_eq!(why("bob:$2y$05$abcdefghijklmnopqrstuv\n"), None);
-        let said = unusable_users(Path::new("/nowhere/users")).unwrap();
-        assert!(said.contains("nobody can log in"), "{said}");
+        let lines = missing(&settings(&scratch, &more), &Files::default(), ["", ""]);
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[0].starts_with("api.users: ") && lines[0].contains("ann"));
+        assert!(!lines[0].contains("plain"), "a password may stand there");
+        assert!(lines[1].starts_with("api.tokens: /nowhere/tokens cannot be read"));
+    }
+
+    #[test]
+    fn a_store_of_another_size_is_told() {
+        let scratch = Scratch::new();
+        let store = scratch.0.join("store");
+        assert_eq!(other_size(&store, 4), None, "it is made with this size");
+        fs::File::create(&store).unwrap().set_len(4 << 20).unwrap();
+        assert_eq!(other_size(&store, 4), None);
+        let said = other_size(&store, 8).unwrap();
+        assert!(said.contains("8 MiB are asked for"), "{said}");
+        assert!(said.contains("made with 4 MiB"), "{said}");
     }
 
     #[test]

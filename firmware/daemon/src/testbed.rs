@@ -3,13 +3,14 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use trivet_board_linux::FileFlash;
-use trivet_model::{AgentSession, Node, NodeId, ProvisionState, UnixMs};
+use trivet_model::{AgentSession, Caller, Node, NodeId, ProvisionState, UnixMs};
 use trivet_rack::{Files, Limits, Output, Pace, Settings};
 use trivet_store::Store;
 
@@ -85,6 +86,12 @@ pub(crate) fn carrying(
 ) -> (Engine, oneshot::Receiver<EngineError>) {
     let store = store(directory, 4096, 256 << 10);
     engine::start(Clock::start(), settings, store, Box::new(carry)).unwrap()
+}
+
+/// Whose orders the tests give.
+pub(crate) fn caller() -> Arc<Caller> {
+    let home = std::net::Ipv4Addr::LOCALHOST;
+    Arc::new(Caller::agent(home.into()).asking("TEST", "/"))
 }
 
 /// A node in `enroll`.

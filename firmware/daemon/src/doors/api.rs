@@ -1,19 +1,21 @@
 //! The Ironic API over HTTP: authentication, bodies, and the way to the engine.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use hyper::body::Incoming;
 use hyper::header::{HeaderName, HeaderValue};
-use hyper::{Request, Response, StatusCode};
-use trivet_api::{Facts, Outcome};
-use trivet_model::{Entropy, Order, Refusal, RefusalKind};
+use hyper::{HeaderMap, Request, Response, StatusCode};
+use serde_json::Value;
+use trivet_api::{Access, Facts, Outcome};
+use trivet_model::{Caller, Entropy, Order, Refusal, RefusalKind, Who};
 
 use super::agents;
 use super::http::{self, Answer, Body, Handler};
-use crate::auth::Auth;
+use crate::auth::{Auth, Denied};
 use crate::clock::{Clock, System};
-use crate::engine::Engine;
+use crate::engine::{self, Engine};
+use crate::say;
 
 /// How often a change is tried anew when somebody else changed the record meanwhile.
 const TRIES_MAX: u32 = 8;
@@ -42,37 +44,132 @@ impl Api {
         request: Request<Incoming>,
     ) -> Response<Body> {
         let (head, body) = request.into_parts();
-        let path = head.uri.path();
-        let public = trivet_api::access(head.method.as_str(), path) <= trivet_api::Access::Agent;
-        if !public && let Err(why) = self.auth.check(&head.headers).await {
-            return unauthorised(why);
-        }
-        let body = match http::read(body, trivet_api::BODY_BYTES_MAX).await {
-            Ok(body) => body,
-            Err(error) => {
-                let (status, sentence) = error.answer(trivet_api::BODY_BYTES_MAX);
-                return http::text(status, &sentence);
-            }
-        };
         let header = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
         let request_id = format!("req-{}", trivet_model::NodeId::random(&mut System::new()));
-        let request = trivet_api::Request {
+        let mut request = trivet_api::Request {
             method: head.method.as_str(),
-            path,
+            path: head.uri.path(),
             query: head.uri.query().unwrap_or_default(),
             host: header("host").unwrap_or("localhost"),
             scheme: if secure { "https" } else { "http" },
             version: header("x-openstack-ironic-api-version"),
             openstack_version: header("openstack-api-version"),
-            body: &body,
+            body: &[],
             request_id: &request_id,
         };
-        response(self.carry_out(peer, &request).await)
+        let caller = match self.caller(&request, &head.headers, peer).await {
+            Ok(caller) => Arc::new(caller),
+            Err(response) => return *response,
+        };
+        let body = match http::read(body, trivet_api::BODY_BYTES_MAX).await {
+            Ok(body) => body,
+            Err(error) => {
+                let (status, sentence) = error.answer(trivet_api::BODY_BYTES_MAX);
+                return response(trivet_api::refuse(&request, status.as_u16(), &sentence));
+            }
+        };
+        request.body = &body;
+        let answer = self.carry_out(&caller, &request).await;
+        if caller.who == Who::Agent && answer.status == 400 {
+            // The agent hears why and can do nothing; the operator can.
+            let (what, why) = (what(&request), sentence(&answer.body));
+            say::line(&format!(
+                "trivet: warning: {what} by an agent at {peer}: {why}"
+            ));
+        }
+        response(answer)
+    }
+
+    /// Who calls, if it may ask for this; otherwise the answer.
+    async fn caller(
+        &self,
+        request: &trivet_api::Request<'_>,
+        headers: &HeaderMap,
+        peer: IpAddr,
+    ) -> Result<Caller, Box<Response<Body>>> {
+        let access = trivet_api::access(request.method, request.path);
+        let caller = Caller::agent(peer);
+        if access <= Access::Agent {
+            return Ok(caller);
+        }
+        let known = match self.auth.check(headers, peer).await {
+            Ok(known) => known,
+            Err(denied) => return Err(Box::new(self.denied(request, &denied, peer))),
+        };
+        let global = headers.get("x-openstack-request-id");
+        let global = global.and_then(|value| value.to_str().ok());
+        let caller = Caller {
+            who: known.who,
+            request: request.request_id.to_owned(),
+            global_request: global.filter(|id| is_request_id(id)).map(str::to_owned),
+            ..caller
+        };
+        let caller = caller.asking(request.method, request.path);
+        if known.role.reaches(access) {
+            return Ok(caller);
+        }
+        let role = known.role;
+        say::line(&format!(
+            "trivet: warning: refused to {caller}: {access} is needed, the role is {role}"
+        ));
+        let sentence = format!(
+            "This needs the role {access}; {} has the role {role}. Ask an admin of this box for \
+             credentials with that role.",
+            caller.who
+        );
+        Err(Box::new(response(trivet_api::refuse(
+            request, 403, &sentence,
+        ))))
+    }
+
+    fn denied(
+        &self,
+        request: &trivet_api::Request<'_>,
+        denied: &Denied,
+        peer: IpAddr,
+    ) -> Response<Body> {
+        let id = request.request_id;
+        match denied {
+            Denied::Missing => self.unauthorised(id, "Authorization required"),
+            Denied::Wrong { whose, wait_s } => {
+                let wait = wait_s.map_or(String::new(), |wait_s| {
+                    format!("; none is looked at from there for {wait_s} s")
+                });
+                let what = what(request);
+                say::line(&format!(
+                    "trivet: warning: wrong credentials of {whose} from {peer} ({what}, {id}){wait}"
+                ));
+                self.unauthorised(id, "Incorrect username or password")
+            }
+            Denied::Later { wait_s } => {
+                let sentence =
+                    format!("Too many wrong credentials; try again in {wait_s} seconds.");
+                let mut answer = trivet_api::refuse(request, 429, &sentence);
+                answer.headers.push(("Retry-After", wait_s.to_string()));
+                response(answer)
+            }
+        }
+    }
+
+    /// Ironic's body for this one error differs from all its others.
+    fn unauthorised(&self, request_id: &str, why: &'static str) -> Response<Body> {
+        let body = format!("{{\"error\":{{\"message\":\"{why}\",\"code\":401}}}}");
+        let mut headers = vec![
+            ("Content-Type", "application/json".to_owned()),
+            ("x-openstack-request-id", request_id.to_owned()),
+        ];
+        let challenges = self.auth.challenges();
+        headers.extend(challenges.map(|asked| ("WWW-Authenticate", asked.to_owned())));
+        response(trivet_api::Response {
+            status: 401,
+            headers,
+            body: body.into_bytes(),
+        })
     }
 
     async fn carry_out(
         &self,
-        peer: IpAddr,
+        caller: &Arc<Caller>,
         request: &trivet_api::Request<'_>,
     ) -> trivet_api::Response {
         let mut tries = 0;
@@ -90,17 +187,49 @@ impl Api {
                 Outcome::Reply(response) => return response,
                 Outcome::Order { order, then } => (order, then),
             };
-            let result = match refused(&order, peer) {
+            let last = (tries >= TRIES_MAX).then(|| order.clone());
+            let result = match refused(&order, caller.from) {
                 Some(refusal) => Err(refusal),
-                None => self.engine.order(order).await,
+                None => self.engine.order(Arc::clone(caller), order).await,
             };
-            let stale = matches!(&result, Err(refusal) if refusal.kind == RefusalKind::Stale);
-            if !stale || tries >= TRIES_MAX {
+            let stale = match &result {
+                Err(refusal) if refusal.kind == RefusalKind::Stale => Some(refusal),
+                _ => None,
+            };
+            if let (Some(refusal), Some(order)) = (stale, &last) {
+                engine::say_refused(caller, order, refusal);
+            }
+            if stale.is_none() || last.is_some() {
                 let view = self.engine.view();
                 return trivet_api::finish(request, &then, result, &view, &self.facts);
             }
         }
     }
+}
+
+/// Method and path, safe to print.
+fn what(request: &trivet_api::Request<'_>) -> String {
+    let nobody = Caller::agent(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    nobody.asking(request.method, request.path).what
+}
+
+/// The sentence in a body of Ironic's errors.
+fn sentence(body: &[u8]) -> String {
+    let outer: Value = serde_json::from_slice(body).unwrap_or_default();
+    let inner = outer["error_message"].as_str().unwrap_or_default();
+    let inner: Value = serde_json::from_str(inner).unwrap_or_default();
+    inner["faultstring"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Whether it is `req-` and a UUID.
+fn is_request_id(text: &str) -> bool {
+    text.strip_prefix("req-").is_some_and(|uuid| {
+        uuid.len() == 36
+            && uuid.bytes().enumerate().all(|(at, byte)| match at {
+                8 | 13 | 18 | 23 => byte == b'-',
+                _ => byte.is_ascii_hexdigit(),
+            })
+    })
 }
 
 /// What the box refuses for where the caller is.
@@ -128,19 +257,6 @@ fn response(answer: trivet_api::Response) -> Response<Body> {
             response.headers_mut().append(name, value);
         }
     }
-    response
-}
-
-/// Ironic's body for this one error differs from all its others.
-fn unauthorised(why: &'static str) -> Response<Body> {
-    let body = format!("{{\"error\":{{\"message\":\"{why}\",\"code\":401}}}}");
-    let mut response = Response::new(http::full(body));
-    *response.status_mut() = StatusCode::UNAUTHORIZED;
-    let headers = response.headers_mut();
-    let realm = HeaderValue::from_static("Basic realm=\"Baremetal API\"");
-    headers.insert(hyper::header::WWW_AUTHENTICATE, realm);
-    let json = HeaderValue::from_static("application/json");
-    headers.insert(hyper::header::CONTENT_TYPE, json);
     response
 }
 

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
@@ -22,6 +22,11 @@ use super::places::Peers;
 
 /// How long a client may take for the whole body of a request.
 const BODY_WAIT: Duration = Duration::from_mins(1);
+
+/// How much and how long a client may still send of a body that is too long. It
+/// would not read its answer if the box closed while it sends.
+const DRAIN_BYTES_MAX: usize = 64 * 1024 * 1024;
+const DRAIN_WAIT: Duration = Duration::from_secs(10);
 
 /// How long clients may take.
 #[derive(Clone, Copy, Debug)]
@@ -112,37 +117,72 @@ impl BodyError {
         match self {
             Self::TooLong => (
                 StatusCode::PAYLOAD_TOO_LARGE,
-                format!("the body is longer than {bytes_max} bytes"),
+                format!("The body is longer than {bytes_max} bytes."),
             ),
-            Self::Broken => (StatusCode::BAD_REQUEST, "the body broke off".to_owned()),
+            Self::Broken => (StatusCode::BAD_REQUEST, "The body broke off.".to_owned()),
             Self::Late => (
                 StatusCode::REQUEST_TIMEOUT,
-                format!("the body took longer than {} s", BODY_WAIT.as_secs()),
+                format!("The body took longer than {} s.", BODY_WAIT.as_secs()),
             ),
         }
     }
 }
 
-/// Reads a body of at most `bytes_max`, in bounded time.
+/// Reads a body of at most `bytes_max`, in bounded time. One that says it is longer
+/// is not waited for.
 pub(crate) async fn read<B>(body: B, bytes_max: usize) -> Result<Bytes, BodyError>
 where
-    B: hyper::body::Body<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
 {
     read_within(BODY_WAIT, body, bytes_max).await
 }
 
-async fn read_within<B>(wait: Duration, body: B, bytes_max: usize) -> Result<Bytes, BodyError>
+async fn read_within<B>(wait: Duration, mut body: B, bytes_max: usize) -> Result<Bytes, BodyError>
 where
-    B: hyper::body::Body<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
 {
-    let whole = http_body_util::Limited::new(body, bytes_max).collect();
-    match tokio::time::timeout(wait, whole).await {
-        Ok(Ok(whole)) => Ok(whole.to_bytes()),
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(BodyError::TooLong),
-        Ok(Err(_)) => Err(BodyError::Broken),
-        Err(_) => Err(BodyError::Late),
+    let said = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    let whole = if said > bytes_max {
+        Err(BodyError::TooLong)
+    } else {
+        tokio::time::timeout(wait, collect(&mut body, bytes_max))
+            .await
+            .unwrap_or(Err(BodyError::Late))
+    };
+    if matches!(whole, Err(BodyError::TooLong)) {
+        tokio::spawn(tokio::time::timeout(DRAIN_WAIT, drain(body)));
+    }
+    whole
+}
+
+async fn collect<B>(body: &mut B, bytes_max: usize) -> Result<Bytes, BodyError>
+where
+    B: hyper::body::Body<Data = Bytes> + Unpin,
+{
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| BodyError::Broken)?;
+        if let Ok(data) = frame.into_data() {
+            if data.len() > bytes_max - whole.len() {
+                return Err(BodyError::TooLong);
+            }
+            whole.extend_from_slice(&data);
+        }
+    }
+    Ok(whole.freeze())
+}
+
+async fn drain<B>(mut body: B)
+where
+    B: hyper::body::Body<Data = Bytes> + Unpin,
+{
+    let mut left = DRAIN_BYTES_MAX;
+    while let Some(Ok(frame)) = body.frame().await {
+        let bytes = frame.data_ref().map_or(0, Bytes::len);
+        match left.checked_sub(bytes) {
+            Some(rest) => left = rest,
+            None => return,
+        }
     }
 }
 

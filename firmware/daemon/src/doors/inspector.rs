@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
-use trivet_model::{Done, Order, RefusalKind};
+use trivet_model::{Caller, Done, Order, RefusalKind};
 
 use super::http::{self, Answer, Body, Handler};
 use crate::engine::Engine;
@@ -15,19 +15,24 @@ const DOCUMENT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// The handler for the inspector's address.
 pub(crate) fn handler(engine: Engine) -> Handler {
-    Arc::new(move |_peer, _secure, request| -> Answer {
+    Arc::new(move |peer, _secure, request| -> Answer {
         let engine = engine.clone();
-        Box::pin(async move { answer(&engine, request).await })
+        let caller = Arc::new(Caller::agent(peer.ip()));
+        Box::pin(async move { answer(&engine, caller, request).await })
     })
 }
 
-async fn answer(engine: &Engine, request: Request<Incoming>) -> Response<Body> {
+async fn answer(
+    engine: &Engine,
+    caller: Arc<Caller>,
+    request: Request<Incoming>,
+) -> Response<Body> {
     match (request.method(), request.uri().path()) {
         (&Method::GET, "/" | "/v1" | "/v1/") => {
             let version = json!({"id": "1.18", "status": "CURRENT", "links": []});
             said(StatusCode::OK, &json!({"versions": [version]}))
         }
-        (&Method::POST, "/v1/continue") => take(engine, request).await,
+        (&Method::POST, "/v1/continue") => take(engine, caller, request).await,
         _ => failed(
             StatusCode::NOT_FOUND,
             "this address takes POST /v1/continue and no more yet",
@@ -35,7 +40,7 @@ async fn answer(engine: &Engine, request: Request<Incoming>) -> Response<Body> {
     }
 }
 
-async fn take(engine: &Engine, request: Request<Incoming>) -> Response<Body> {
+async fn take(engine: &Engine, caller: Arc<Caller>, request: Request<Incoming>) -> Response<Body> {
     let body = match http::read(request.into_body(), DOCUMENT_BYTES_MAX).await {
         Ok(body) => body,
         Err(error) => {
@@ -46,7 +51,7 @@ async fn take(engine: &Engine, request: Request<Incoming>) -> Response<Body> {
     let Ok(document) = serde_json::from_slice(&body) else {
         return failed(StatusCode::BAD_REQUEST, "the body is not JSON");
     };
-    match engine.order(Order::Inventory { document }).await {
+    match engine.order(caller, Order::Inventory { document }).await {
         Ok(Done::Inspected(node)) => said(StatusCode::OK, &json!({"uuid": node.to_string()})),
         Ok(_) => failed(StatusCode::INTERNAL_SERVER_ERROR, "the box lost its thread"),
         Err(refusal) => {

@@ -27,7 +27,12 @@ type Answer = oneshot::Receiver<Result<Done, Refusal>>;
 
 fn asking(order: Order) -> (Message, Answer) {
     let (reply, answer) = oneshot::channel();
-    (Message::Order(Asked { order, reply }), answer)
+    let asked = Asked {
+        caller: testbed::caller(),
+        order,
+        reply,
+    };
+    (Message::Order(asked), answer)
 }
 
 fn create(node: &Node) -> (Message, Answer) {
@@ -186,7 +191,9 @@ async fn a_full_queue_answers_later_and_still_can_be_stopped() {
     }
     assert!(!engine.tell(Input::Tick));
     assert!(engine.offer(Input::Tick).is_err());
-    let refusal = engine.order(Order::DeleteNode(node().id)).await;
+    let refusal = engine
+        .order(testbed::caller(), Order::DeleteNode(node().id))
+        .await;
     assert_eq!(refusal.unwrap_err().kind, RefusalKind::Unavailable);
     let path = "/boot/kernel".to_owned();
     let peer = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -205,7 +212,7 @@ async fn an_engine_that_ended_says_so_to_everybody() {
     let (engine, _why) = testbed::engine(testbed::settings(&scratch.0), &scratch.0);
     engine.stop().await;
     let refusal = engine
-        .order(Order::DeleteNode(node().id))
+        .order(testbed::caller(), Order::DeleteNode(node().id))
         .await
         .unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::Unavailable);
@@ -221,7 +228,7 @@ async fn a_restart_finds_all_that_was_acknowledged() {
         let (engine, _why) = testbed::engine(testbed::settings(&scratch.0), &scratch.0);
         if round == 0 {
             let order = Order::CreateNode(Box::new(first.clone()));
-            assert_eq!(engine.order(order).await, Ok(Done::Kept));
+            assert_eq!(engine.order(testbed::caller(), order).await, Ok(Done::Kept));
         } else {
             assert!(engine.view().nodes.contains_key(&first.id));
         }
@@ -246,18 +253,9 @@ async fn an_engine_that_breaks_is_noticed() {
         *seen.lock().unwrap() += 1;
         panic!("a carrier that breaks, on purpose");
     });
-    let mut node = node_with_agent(TOKEN);
-    node.name = Some("n1".to_owned());
-    let order = Order::CreateNode(Box::new(node.clone()));
-    engine.order(order).await.unwrap();
-    // A heartbeat without a token makes a note, and the note goes to the carrier.
-    let beat = Beat::default();
-    let _ = engine
-        .order(Order::Heartbeat {
-            node: node.id,
-            beat,
-        })
-        .await;
+    // Who asked is a note, and the note goes to the carrier.
+    let order = Order::CreateNode(Box::new(node()));
+    let _ = engine.order(testbed::caller(), order).await;
     assert!(why.await.is_err(), "no word, as after a panic");
     assert_eq!(*panics.lock().unwrap(), 1);
 }

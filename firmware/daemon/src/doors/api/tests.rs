@@ -2,15 +2,17 @@
 
 use super::*;
 use serde_json::{Value, json};
+use std::sync::Mutex;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::auth::Basic;
 use crate::testbed::{self, Scratch, ask};
 
 struct Served {
     engine: Engine,
     address: SocketAddr,
+    notes: Arc<Mutex<Vec<String>>>,
     _doors: JoinSet<()>,
     _scratch: Scratch,
 }
@@ -18,7 +20,14 @@ struct Served {
 async fn served(auth: impl FnOnce(&Scratch) -> Auth) -> Served {
     let scratch = Scratch::new();
     let clock = Clock::start();
-    let (engine, _why) = testbed::engine(testbed::settings(&scratch.0), &scratch.0);
+    let notes = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&notes);
+    let settings = testbed::settings(&scratch.0);
+    let (engine, _why) = testbed::carrying(settings, &scratch.0, move |output| {
+        if let trivet_rack::Output::Note { note, .. } = output {
+            sink.lock().unwrap().push(note.kind.to_string());
+        }
+    });
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let api = Api {
@@ -42,6 +51,7 @@ async fn served(auth: impl FnOnce(&Scratch) -> Auth) -> Served {
     Served {
         engine,
         address,
+        notes,
         _doors: doors,
         _scratch: scratch,
     }
@@ -75,14 +85,170 @@ async fn a_node_that_was_acknowledged_can_be_read() {
     assert!(head.starts_with("http/1.1 503"), "{head}");
 }
 
+/// Users ann (an operator) and admin with the password `pw`, and a reader's token.
+fn gate(scratch: &Scratch) -> Auth {
+    let hash = bcrypt::hash("pw", 4).unwrap();
+    let lines = format!("admin:{hash}\nann:{hash}:operator\n");
+    let users = scratch.file("users", lines.as_bytes());
+    let digest = ring::digest::digest(&ring::digest::SHA256, b"look");
+    let hex: Vec<String> = digest.as_ref().iter().map(|b| format!("{b:02x}")).collect();
+    let line = format!("watcher:reader:{}\n", hex.concat());
+    let tokens = scratch.file("tokens", line.as_bytes());
+    Auth::gate(Some(&users), Some(&tokens), Clock::start())
+}
+
+const ADMIN: &str = "authorization: Basic YWRtaW46cHc=\r\n";
+const ANN: &str = "authorization: Basic YW5uOnB3\r\n";
+const WATCHER: &str = "authorization: Bearer look\r\n";
+
+async fn status(one: &Served, line: &str, headers: &str, body: &str) -> (u16, String, String) {
+    let (head, body) = ask(one.address, line, &format!("{JSON}{headers}"), body).await;
+    let code = head.split(' ').nth(1).and_then(|code| code.parse().ok());
+    let id = head
+        .lines()
+        .find(|line| line.starts_with("x-openstack-request-id: req-"));
+    assert!(id.is_some(), "{line}: every answer has an id: {head}");
+    (code.unwrap_or(0), head, body)
+}
+
+/// The inner document of an error.
+fn fault(body: &str) -> Value {
+    let outer: Value = serde_json::from_str(body).unwrap();
+    serde_json::from_str(outer["error_message"].as_str().unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn roles_decide_who_may_do_what() {
+    let one = served(gate).await;
+    let new = r#"{"driver": "ipmi", "name": "n1"}"#;
+    let raw = "POST /v1/nodes/n1/vendor_passthru/send_raw";
+    for (headers, line, body, want) in [
+        (WATCHER, "GET /v1/nodes", "", 200),
+        (WATCHER, "POST /v1/nodes", new, 403),
+        (ANN, "POST /v1/nodes", new, 201),
+        (WATCHER, "DELETE /v1/nodes/n1", "", 403),
+        (ANN, raw, "{}", 403),
+        (ANN, "DELETE /v1/runbooks/x", "", 403),
+        (ANN, "DELETE /v1/nodes/n1", "", 204),
+    ] {
+        let (code, head, body) = status(&one, line, headers, body).await;
+        assert_eq!(code, want, "{line}: {body}");
+        if code == 403 {
+            let said = fault(&body)["faultstring"].to_string();
+            assert!(said.contains("needs the role"), "{said}");
+            assert!(head.contains("x-openstack-ironic-api-maximum-version"));
+        }
+    }
+    let (code, _, body) = status(&one, raw, ADMIN, "{}").await;
+    assert_ne!((code, body.contains("needs the role")), (403, true));
+    one.engine.stop().await;
+}
+
+#[tokio::test]
+async fn each_change_is_noted_with_its_caller() {
+    let one = served(gate).await;
+    let id = "req-01234567-89ab-cdef-0123-456789abcdef";
+    let headers = format!("{ANN}x-openstack-request-id: {id}\r\n");
+    let new = r#"{"driver": "ipmi", "name": "n1"}"#;
+    let (code, head, _) = status(&one, "POST /v1/nodes", &headers, new).await;
+    assert_eq!(code, 201);
+    assert!(!head.contains(id), "the answer's id is our own: {head}");
+    let bad = format!("{ANN}x-openstack-request-id: req-x\r\n");
+    let provide = r#"{"target": "provide"}"#;
+    let line = "PUT /v1/nodes/n1/states/provision";
+    assert_eq!(status(&one, line, &bad, provide).await.0, 400);
+    status(&one, "GET /v1/nodes", ANN, "").await;
+    one.engine.stop().await;
+    let notes = one.notes.lock().unwrap().clone();
+    let begin = "create node, asked by ann at 127.0.0.1 (POST /v1/nodes, req-";
+    assert!(notes[0].starts_with(begin), "{notes:?}");
+    assert!(notes[0].ends_with(&format!(" of {id})")), "{notes:?}");
+    assert!(!notes.iter().any(|note| note.contains("req-x")));
+    assert!(notes.len() <= 2, "reads are not noted: {notes:?}");
+}
+
+#[tokio::test]
+async fn who_guesses_is_told_when_to_come_again() {
+    let one = served(gate).await;
+    let wrong = "authorization: Basic YWRtaW46d3Jvbmc=\r\n";
+    for _ in 0..5 {
+        let (code, head, _) = status(&one, "GET /v1/nodes", wrong, "").await;
+        assert_eq!(code, 401);
+        assert!(head.contains("www-authenticate: bearer"), "{head}");
+    }
+    let (code, head, body) = status(&one, "GET /v1/nodes", ADMIN, "").await;
+    assert_eq!(code, 429);
+    assert!(head.contains("\r\nretry-after: "), "{head}");
+    let said = fault(&body);
+    assert!(said["description"].to_string().contains("try again in"));
+    assert_eq!(status(&one, "GET /v1", ADMIN, "").await.0, 200, "discovery");
+    assert_eq!(status(&one, "GET /v1/nodes", WATCHER, "").await.0, 200);
+    one.engine.stop().await;
+}
+
+#[tokio::test]
+async fn a_body_that_says_it_is_too_long_is_refused_at_once() {
+    let one = served(|_| Auth::Open).await;
+    let length = trivet_api::BODY_BYTES_MAX + 1;
+    let request = format!(
+        "POST /v1/nodes HTTP/1.1\r\nhost: box\r\nconnection: close\r\n\
+         content-length: {length}\r\n\r\n"
+    );
+    let mut stream = tokio::net::TcpStream::connect(one.address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = [0; 4096];
+    let read = stream.read(&mut answer).await.unwrap();
+    let answer = String::from_utf8_lossy(&answer[..read]).into_owned();
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+    assert!(answer.contains("x-openstack-request-id: req-"), "{answer}");
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert_eq!(fault(body)["title"], "Content Too Large");
+    one.engine.stop().await;
+}
+
+/// Most clients send their whole body before they look for an answer.
+#[tokio::test]
+async fn a_client_that_sends_too_much_still_hears_why() {
+    let one = served(|_| Auth::Open).await;
+    let body = " ".repeat(trivet_api::BODY_BYTES_MAX + 1);
+    let (code, _, said) = status(&one, "POST /v1/nodes", "", &body).await;
+    assert_eq!(code, 413);
+    assert_eq!(fault(&said)["code"], 413);
+    one.engine.stop().await;
+}
+
+#[tokio::test]
+async fn nonsense_is_refused_in_ironics_form() {
+    let one = served(|_| Auth::Open).await;
+    let deep = "[".repeat(100_000);
+    for body in ["\u{fffd}", "{", deep.as_str()] {
+        let (code, _, said) = status(&one, "POST /v1/nodes", "", body).await;
+        assert_eq!(code, 400, "{said}");
+        assert!(fault(&said).is_object());
+    }
+    let (code, ..) = status(&one, "GET /v1/nodes/%ff%fe", "", "").await;
+    assert!((400..500).contains(&code), "{code}");
+    one.engine.stop().await;
+}
+
+#[test]
+fn request_ids_of_clients_are_checked() {
+    assert!(is_request_id("req-01234567-89ab-CDEF-0123-456789abcdef"));
+    for text in [
+        "",
+        "req-",
+        "01234567-89ab-cdef-0123-456789abcdef",
+        "req-01234567-89ab-cdef-0123-456789abcdeg",
+        "req-0123456789abcdef0123456789abcdef0000",
+        "req-01234567-89ab-cdef-0123-456789abcdef0",
+    ] {
+        assert!(!is_request_id(text), "{text}");
+    }
+}
+
 #[tokio::test]
 async fn strangers_see_the_version_document_and_no_nodes() {
-    let one = served(|scratch| {
-        let line = format!("admin:{}\n", bcrypt::hash("pw", 4).unwrap());
-        let file = scratch.file("users", line.as_bytes());
-        Auth::Basic(Arc::new(Basic::new(file)))
-    })
-    .await;
+    let one = served(gate).await;
     let (head, _) = ask(one.address, "GET /", "", "").await;
     assert!(head.starts_with("http/1.1 200"), "{head}");
     for headers in ["", "authorization: Basic YWRtaW46d3Jvbmc=\r\n"] {
@@ -102,7 +268,7 @@ async fn a_heartbeat_cannot_send_the_box_to_a_name() {
     let one = served(|_| Auth::Open).await;
     let node = testbed::node_with_agent("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA");
     let order = Order::CreateNode(Box::new(node.clone()));
-    one.engine.order(order).await.unwrap();
+    one.engine.order(testbed::caller(), order).await.unwrap();
     let id = node.id.to_string();
     let (head, body) = beat(&one, &id, "http://internal.example:80").await;
     assert!(head.starts_with("http/1.1 400"), "{head}");

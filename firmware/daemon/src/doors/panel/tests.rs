@@ -69,7 +69,7 @@ async fn a_page_hears_of_a_new_node() {
     let mut node = testbed::node();
     node.name = Some("newcomer".to_owned());
     let order = trivet_model::Order::CreateNode(Box::new(node));
-    one.engine.order(order).await.unwrap();
+    one.engine.order(testbed::caller(), order).await.unwrap();
     let mut seen = String::new();
     let mut buffer = [0; 4096];
     while !seen.contains("newcomer") {

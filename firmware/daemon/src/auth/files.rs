@@ -1,0 +1,384 @@
+//! The files of users and tokens: their lines, and when to read them again.
+
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use argon2::PasswordHash;
+use subtle::ConstantTimeEq as _;
+use trivet_model::UnixMs;
+use trivet_model::caller::printable;
+
+use super::Role;
+use crate::say;
+
+/// Longest file of users or tokens.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Most lines of one that count.
+const LINES_MAX: usize = 4096;
+
+/// A file that changed so recently may change again without its time doing so.
+const SETTLED_MS: u64 = 2_000;
+
+/// One user of a file of `user:hash` or `user:hash:role` lines.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct User {
+    pub(crate) name: String,
+    pub(crate) hash: String,
+    /// None: the role is a word we do not know, and the user cannot log in.
+    pub(crate) role: Option<Role>,
+}
+
+/// Users of a file.
+pub(crate) fn users(text: &str) -> Vec<User> {
+    let user = |line: &str| {
+        let mut fields = line.splitn(3, ':');
+        Some(User {
+            name: fields.next()?.to_owned(),
+            hash: fields.next()?.to_owned(),
+            role: fields
+                .next()
+                .map_or(Some(Role::Admin), |role| role.parse().ok()),
+        })
+    };
+    lines(text).filter_map(user).collect()
+}
+
+/// One token of a file of `name:role:sha256` lines.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Token {
+    pub(crate) name: String,
+    pub(crate) role: Role,
+    digest: [u8; 32],
+}
+
+/// Tokens of a file; lines that are none are left out.
+pub(crate) fn tokens(text: &str) -> Vec<Token> {
+    lines(text).filter_map(token).collect()
+}
+
+fn token(line: &str) -> Option<Token> {
+    let mut fields = line.split(':');
+    let (name, role, hex) = (fields.next()?, fields.next()?, fields.next()?);
+    if name.is_empty() || fields.next().is_some() {
+        return None;
+    }
+    Some(Token {
+        name: name.to_owned(),
+        role: role.parse().ok()?,
+        digest: digest(hex)?,
+    })
+}
+
+fn digest(hex: &str) -> Option<[u8; 32]> {
+    let mut digest = [0; 32];
+    if hex.len() != 64 || !hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    for (byte, pair) in digest.iter_mut().zip(hex.as_bytes().chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(digest)
+}
+
+/// The token with this digest. Looks at all of them, whichever it is.
+pub(crate) fn find<'a>(tokens: &'a [Token], digest: &[u8; 32]) -> Option<&'a Token> {
+    let mut found = None;
+    for token in tokens {
+        if bool::from(token.digest.ct_eq(digest)) {
+            found = found.or(Some(token));
+        }
+    }
+    found
+}
+
+fn lines(text: &str) -> impl Iterator<Item = &str> + Clone {
+    let lines = text.lines().map(str::trim);
+    lines
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .take(LINES_MAX)
+}
+
+/// Whether a hash is of a kind that can be checked.
+fn is_hash(hash: &str) -> bool {
+    let bcrypt = ["$2a$", "$2b$", "$2x$", "$2y$"]
+        .iter()
+        .any(|kind| hash.starts_with(kind));
+    bcrypt || (hash.starts_with("$argon2") && PasswordHash::new(hash).is_ok())
+}
+
+/// Why somebody who should be able to log in cannot, as far as the file shows.
+pub(crate) fn unusable_users(file: &Path) -> Option<String> {
+    let shown = file.display();
+    let text = match read(file) {
+        Ok(text) => text,
+        Err(error) => {
+            let sentence = format!("{shown} cannot be read, no user can log in: {error}");
+            return Some(sentence);
+        }
+    };
+    let users = users(&text);
+    if users.is_empty() {
+        let sentence = format!("{shown} names no user, nobody can log in; add user:hash lines");
+        return Some(sentence);
+    }
+    let why = |user: &User| {
+        let name = printable(&user.name, 64);
+        if user.role.is_none() {
+            Some(format!("{name} (the role is none of {})", Role::WORDS))
+        } else {
+            let bad = !is_hash(&user.hash);
+            bad.then(|| format!("{name} (the hash is neither argon2 nor bcrypt)"))
+        }
+    };
+    let bad: Vec<String> = users.iter().filter_map(why).collect();
+    let names = bad.join(", ");
+    (!bad.is_empty()).then(|| format!("{shown}: these cannot log in: {names}"))
+}
+
+/// Why a token that should count does not, as far as the file shows.
+pub(crate) fn unusable_tokens(file: &Path) -> Option<String> {
+    let shown = file.display();
+    let text = match read(file) {
+        Ok(text) => text,
+        Err(error) => return Some(format!("{shown} cannot be read, no token counts: {error}")),
+    };
+    // Numbers, not words: a line that is none may hold a token by mistake.
+    let numbered = text.lines().enumerate();
+    let bad: Vec<String> = numbered
+        .filter(|(_, line)| lines(line).next().is_some() && token(line.trim()).is_none())
+        .map(|(index, _)| (index + 1).to_string())
+        .take(20)
+        .collect();
+    if !bad.is_empty() {
+        let numbers = bad.join(", ");
+        return Some(format!(
+            "{shown}: these lines are not name:role:sha256, with a role of {}: {numbers}",
+            Role::WORDS
+        ));
+    }
+    tokens(&text)
+        .is_empty()
+        .then(|| format!("{shown} names no token; `trivet token new` makes one"))
+}
+
+fn read(path: &Path) -> std::io::Result<String> {
+    let about = fs::metadata(path)?;
+    // Reading a pipe would wait for its writer.
+    if !about.is_file() {
+        return Err(std::io::Error::other("it is not a file"));
+    }
+    if about.len() > FILE_BYTES_MAX {
+        let sentence = format!("it is longer than {FILE_BYTES_MAX} bytes");
+        return Err(std::io::Error::other(sentence));
+    }
+    let mut text = String::new();
+    fs::File::open(path)?
+        .take(FILE_BYTES_MAX)
+        .read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// A file that is read again when it has changed.
+pub(crate) struct Watched<T> {
+    key: &'static str,
+    path: PathBuf,
+    parse: fn(&str) -> Vec<T>,
+    kept: Mutex<Kept<T>>,
+}
+
+struct Kept<T> {
+    stamp: Option<Stamp>,
+    lines: Arc<[T]>,
+    error: Option<String>,
+}
+
+/// What changes when a file does.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    fn of(path: &Path) -> Option<Self> {
+        let about = fs::metadata(path).ok()?;
+        Some(Self {
+            device: about.dev(),
+            inode: about.ino(),
+            size: about.size(),
+            modified: (about.mtime(), about.mtime_nsec()),
+            changed: (about.ctime(), about.ctime_nsec()),
+        })
+    }
+
+    /// Long enough ago that a later change cannot look the same.
+    fn is_settled(self, now: UnixMs) -> bool {
+        let newest = self.modified.0.max(self.changed.0);
+        let ms = u64::try_from(newest).unwrap_or(0).saturating_mul(1000);
+        // The second has begun at `ms`, and ends a second later.
+        ms.saturating_add(1000 + SETTLED_MS) < now.0
+    }
+}
+
+impl<T> Watched<T> {
+    pub(crate) fn new(key: &'static str, path: PathBuf, parse: fn(&str) -> Vec<T>) -> Self {
+        Self {
+            key,
+            path,
+            parse,
+            kept: Mutex::new(Kept {
+                stamp: None,
+                lines: Arc::from(Vec::new()),
+                error: None,
+            }),
+        }
+    }
+
+    /// What the file says now. A file that cannot be read names nobody.
+    pub(crate) fn current(&self, now: UnixMs) -> Arc<[T]> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let stamp = Stamp::of(&self.path);
+        if stamp.is_some() && stamp == kept.stamp {
+            return Arc::clone(&kept.lines);
+        }
+        let (lines, error) = match read(&self.path) {
+            Ok(text) => ((self.parse)(&text), None),
+            Err(error) => (Vec::new(), Some(error.to_string())),
+        };
+        if let Some(error) = &error
+            && kept.error.as_ref() != Some(error)
+        {
+            let (key, file) = (self.key, self.path.display());
+            say::line(&format!("trivet: {key}: {file} cannot be read: {error}"));
+        }
+        kept.stamp = stamp.filter(|stamp| stamp.is_settled(now));
+        kept.error = error;
+        kept.lines = Arc::from(lines);
+        Arc::clone(&kept.lines)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testbed::Scratch;
+
+    #[test]
+    fn users_have_a_role_or_are_admins() {
+        let text = "# people\n\nann:$2y$05$x\n bob:$2y$05$y:reader \neve:h:king\nnobody\n";
+        let found = users(text);
+        let roles: Vec<_> = found.iter().map(|user| (&*user.name, user.role)).collect();
+        assert_eq!(
+            roles,
+            [
+                ("ann", Some(Role::Admin)),
+                ("bob", Some(Role::Reader)),
+                ("eve", None)
+            ]
+        );
+        assert_eq!(found[1].hash, "$2y$05$y");
+    }
+
+    #[test]
+    fn tokens_are_found_by_their_digest_alone() {
+        let text = format!(
+            "ci:operator:{}\nlook:reader:{}\nhalf:reader:ab\nx:king:{}\n:admin:{}\ny:admin:{}:z\n",
+            "ab".repeat(32),
+            "0F".repeat(32),
+            "cd".repeat(32),
+            "ce".repeat(32),
+            "cf".repeat(32)
+        );
+        let tokens = tokens(&text);
+        assert_eq!(tokens.len(), 2, "{tokens:?}");
+        assert_eq!(find(&tokens, &[0xab; 32]).map(|one| &*one.name), Some("ci"));
+        assert_eq!(
+            find(&tokens, &[0x0f; 32]).map(|one| one.role),
+            Some(Role::Reader)
+        );
+        assert_eq!(find(&tokens, &[0xcd; 32]), None);
+        assert_eq!(digest(&"+f".repeat(32)), None, "a sign is no digit");
+    }
+
+    #[test]
+    fn hashes_are_of_two_kinds() {
+        let argon2 = "$argon2id$v=19$m=16,t=2,p=1$c29tZXNhbHQ$mXnGfbX0Uv1EvrTpfWqcDw";
+        for hash in ["$2b$05$x", "$2y$05$x", argon2] {
+            assert!(is_hash(hash), "{hash}");
+        }
+        for hash in ["", "plain", "$argon2id$broken", "{SHA}x"] {
+            assert!(!is_hash(hash), "{hash}");
+        }
+    }
+
+    #[test]
+    fn who_cannot_log_in_is_named_at_start() {
+        let scratch = Scratch::new();
+        let why = |text: &str| unusable_users(&scratch.file("users", text.as_bytes()));
+        assert!(why("").is_some_and(|why| why.contains("names no user")));
+        let said = why("ann:plain\nbob:$2y$05$abcdefghijklmnopqrstuv\nkim:$2y$05$x:king\n");
+        let said = said.unwrap();
+        assert!(said.contains("ann (the hash") && said.contains("kim (the role"));
+        assert!(!said.contains("bob"), "{said}");
+        assert_eq!(why("bob:$2y$05$abcdefghijklmnopqrstuv:reader\n"), None);
+        let absent = unusable_users(&scratch.0.join("absent")).unwrap();
+        assert!(absent.contains("cannot be read"), "{absent}");
+        let directory = unusable_users(&scratch.0).unwrap();
+        assert!(directory.contains("not a file"), "{directory}");
+    }
+
+    #[test]
+    fn lines_that_are_no_tokens_are_numbered_and_not_shown() {
+        let scratch = Scratch::new();
+        let why = |text: &str| unusable_tokens(&scratch.file("tokens", text.as_bytes()));
+        let good = format!("ci:operator:{}\n", "ab".repeat(32));
+        assert_eq!(why(&good), None);
+        assert!(why("# none\n").is_some_and(|why| why.contains("trivet token new")));
+        let said = why(&format!("{good}\nci:operator:secret\n")).unwrap();
+        assert!(said.ends_with(": 3"), "{said}");
+        assert!(!said.contains("secret"), "{said}");
+    }
+
+    #[test]
+    fn a_file_is_kept_until_it_changes() {
+        let scratch = Scratch::new();
+        let path = scratch.file(
+            "tokens",
+            format!("a:admin:{}\n", "ab".repeat(32)).as_bytes(),
+        );
+        let watched = Watched::new("api.tokens", path.clone(), tokens);
+        // Far in the future, so that the file counts as settled.
+        let now = UnixMs(u64::MAX);
+        let first = watched.current(now);
+        assert_eq!(first.len(), 1);
+        assert!(Arc::ptr_eq(&first, &watched.current(now)), "not read again");
+        fs::write(&path, "").unwrap();
+        assert_eq!(watched.current(now).len(), 0, "out at once");
+        fs::remove_file(&path).unwrap();
+        assert_eq!(watched.current(now).len(), 0);
+    }
+
+    /// Two changes of equal length within one tick of the file system's clock.
+    #[test]
+    fn a_file_that_has_just_changed_is_read_each_time() {
+        let scratch = Scratch::new();
+        let path = scratch.file("users", b"ann:x\n");
+        let watched = Watched::new("api.users", path, users);
+        let first = watched.current(UnixMs(0));
+        assert!(!Arc::ptr_eq(&first, &watched.current(UnixMs(0))));
+    }
+
+    #[test]
+    fn a_file_without_end_is_not_read() {
+        let scratch = Scratch::new();
+        let path = scratch.file("users", &vec![b'x'; FILE_BYTES_MAX as usize + 1]);
+        assert!(unusable_users(&path).is_some_and(|why| why.contains("longer than")));
+    }
+}

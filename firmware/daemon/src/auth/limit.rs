@@ -1,0 +1,236 @@
+//! Who has to wait after failed log-ins. Pure: time comes in as an argument.
+//!
+//! Failures are counted per place (an IPv4 address, or the /64 of an IPv6 one)
+//! and per user name. Both tables are bounded; a full one forgets whom it has
+//! not heard of for longest, so a flood of addresses costs neither memory nor
+//! anybody's log-in.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+
+use ring::digest::{SHA256, digest};
+use trivet_model::Tick;
+
+/// Failures that are free.
+pub(crate) const FAILURES_MAX: u32 = 5;
+
+/// Places that are remembered, and names.
+pub(crate) const ENTRIES_MAX: usize = 1024;
+
+/// The first wait. Every further failure doubles it.
+const WAIT_MS_FIRST: u64 = 5_000;
+
+/// The longest wait.
+const WAIT_MS_MAX: u64 = 60_000;
+
+/// A failure is forgotten after so long without another one.
+const FORGET_MS: u64 = 15 * 60_000;
+
+/// From where somebody calls.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) struct Place(IpAddr);
+
+impl Place {
+    /// Whoever has one address of an IPv6 network has all of them.
+    pub(crate) fn of(peer: IpAddr) -> Self {
+        Self(match peer.to_canonical() {
+            IpAddr::V4(address) => IpAddr::V4(address),
+            IpAddr::V6(address) => {
+                let [a, b, c, d, ..] = address.segments();
+                IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+            }
+        })
+    }
+
+    /// The same in bytes.
+    pub(crate) fn bytes(self) -> Vec<u8> {
+        match self.0 {
+            IpAddr::V4(address) => address.octets().to_vec(),
+            IpAddr::V6(address) => address.octets().to_vec(),
+        }
+    }
+}
+
+/// A user name that was tried, of bounded length.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) struct Name([u8; 32]);
+
+impl Name {
+    pub(crate) fn of(user: &str) -> Self {
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(digest(&SHA256, user.as_bytes()).as_ref());
+        Self(bytes)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Strikes {
+    count: u32,
+    last: Tick,
+}
+
+impl Strikes {
+    /// When the next try is looked at, if not at once.
+    fn until(self) -> Option<Tick> {
+        let beyond = self.count.checked_sub(FAILURES_MAX)?;
+        let wait_ms = WAIT_MS_FIRST.saturating_mul(1 << beyond.min(16));
+        Some(self.last.after_ms(wait_ms.min(WAIT_MS_MAX)))
+    }
+}
+
+struct Table<K>(BTreeMap<K, Strikes>);
+
+impl<K: Copy + Ord> Table<K> {
+    /// Seconds to wait, rounded up.
+    fn wait_s(&self, now: Tick, key: K) -> Option<u64> {
+        let until = self.0.get(&key)?.until()?;
+        let ms = until.since_ms(now);
+        (ms > 0).then(|| ms.div_ceil(1000))
+    }
+
+    fn fail(&mut self, now: Tick, key: K) {
+        if !self.0.contains_key(&key) && self.0.len() >= ENTRIES_MAX {
+            let oldest = self.0.iter().min_by_key(|(_, strikes)| strikes.last);
+            if let Some(oldest) = oldest.map(|(key, _)| *key) {
+                self.0.remove(&oldest);
+            }
+        }
+        let strikes = self.0.entry(key).or_insert(Strikes {
+            count: 0,
+            last: now,
+        });
+        if now.since_ms(strikes.last) > FORGET_MS {
+            strikes.count = 0;
+        }
+        strikes.count = strikes.count.saturating_add(1);
+        strikes.last = now;
+    }
+}
+
+/// The failures that are remembered.
+pub(crate) struct Limiter {
+    places: Table<Place>,
+    names: Table<Name>,
+}
+
+impl Default for Limiter {
+    fn default() -> Self {
+        Self {
+            places: Table(BTreeMap::new()),
+            names: Table(BTreeMap::new()),
+        }
+    }
+}
+
+impl Limiter {
+    /// How many seconds callers from there have to wait, if they have to.
+    pub(crate) fn place_wait_s(&self, now: Tick, place: Place) -> Option<u64> {
+        self.places.wait_s(now, place)
+    }
+
+    /// How many seconds that user has to wait, unless it is proven already.
+    pub(crate) fn name_wait_s(&self, now: Tick, name: Name) -> Option<u64> {
+        self.names.wait_s(now, name)
+    }
+
+    /// Counts a failure; the wait that begins with it, if one does.
+    pub(crate) fn fail(&mut self, now: Tick, place: Place, name: Option<Name>) -> Option<u64> {
+        self.places.fail(now, place);
+        if let Some(name) = name {
+            self.names.fail(now, name);
+        }
+        self.place_wait_s(now, place)
+    }
+
+    /// Somebody there has proven to be somebody.
+    pub(crate) fn clear_place(&mut self, place: Place) {
+        self.places.0.remove(&place);
+    }
+
+    /// The user has proven itself.
+    pub(crate) fn clear_name(&mut self, name: Name) {
+        self.names.0.remove(&name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(number: u32) -> Place {
+        Place::of(IpAddr::V4(number.into()))
+    }
+
+    #[test]
+    fn the_wait_begins_after_five_failures_and_grows_to_a_minute() {
+        let mut limiter = Limiter::default();
+        let mut now = Tick(0);
+        let mut waits = Vec::new();
+        for _ in 0..12 {
+            let wait = limiter.fail(now, place(1), None);
+            assert_eq!(limiter.place_wait_s(now, place(1)), wait);
+            waits.push(wait.unwrap_or(0));
+            now = now.after_ms(wait.unwrap_or(0) * 1000);
+            assert_eq!(limiter.place_wait_s(now, place(1)), None, "over by now");
+        }
+        assert_eq!(waits, [0, 0, 0, 0, 5, 10, 20, 40, 60, 60, 60, 60]);
+        assert_eq!(limiter.place_wait_s(now, place(2)), None);
+    }
+
+    #[test]
+    fn a_success_and_long_peace_clear_what_was() {
+        let mut limiter = Limiter::default();
+        let (ann, now) = (Name::of("ann"), Tick(7));
+        for _ in 0..FAILURES_MAX {
+            limiter.fail(now, place(1), Some(ann));
+        }
+        assert_eq!(limiter.name_wait_s(now, ann), Some(5));
+        limiter.clear_place(place(1));
+        assert_eq!(limiter.place_wait_s(now, place(1)), None);
+        assert_eq!(limiter.name_wait_s(now, ann), Some(5));
+        limiter.clear_name(ann);
+        assert_eq!(limiter.name_wait_s(now, ann), None);
+        for _ in 1..FAILURES_MAX {
+            limiter.fail(now, place(1), Some(ann));
+        }
+        let later = now.after_ms(FORGET_MS + 1);
+        assert_eq!(limiter.fail(later, place(1), Some(ann)), None);
+    }
+
+    /// A flood from everywhere neither grows the tables nor locks others out, and
+    /// the name under attack stays locked while the flood is about it.
+    #[test]
+    fn a_flood_of_addresses_is_bounded() {
+        let mut limiter = Limiter::default();
+        let ann = Name::of("ann");
+        for number in 0..10 * ENTRIES_MAX as u32 {
+            limiter.fail(Tick(number.into()), place(number), Some(ann));
+        }
+        assert_eq!(limiter.places.0.len(), ENTRIES_MAX);
+        let now = Tick(10 * ENTRIES_MAX as u64);
+        assert_eq!(limiter.place_wait_s(now, place(u32::MAX)), None);
+        assert_eq!(limiter.name_wait_s(now, ann), Some(60));
+        for number in 0..2 * ENTRIES_MAX {
+            limiter.fail(now, place(1), Some(Name::of(&number.to_string())));
+        }
+        assert_eq!(limiter.names.0.len(), ENTRIES_MAX);
+    }
+
+    #[test]
+    fn neighbours_in_one_network_of_ipv6_are_one_place() {
+        let of = |text: &str| Place::of(text.parse().unwrap());
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
+        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+    }
+
+    #[test]
+    fn endless_failures_do_not_overflow() {
+        let strikes = Strikes {
+            count: u32::MAX,
+            last: Tick(u64::MAX),
+        };
+        assert_eq!(strikes.until(), Some(Tick(u64::MAX)));
+    }
+}

@@ -1,0 +1,286 @@
+//! Callers of all kinds before a gate with real files.
+
+use super::*;
+use crate::testbed::Scratch;
+
+const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
+
+const TOKEN: &str = "a-token-of-the-tests";
+
+struct Door {
+    scratch: Scratch,
+    auth: Auth,
+}
+
+fn door(users: &str, tokens: &str) -> Door {
+    let scratch = Scratch::new();
+    let users = scratch.file("users", users.as_bytes());
+    let tokens = scratch.file("tokens", tokens.as_bytes());
+    let auth = Auth::gate(Some(&users), Some(&tokens), Clock::start());
+    Door { scratch, auth }
+}
+
+fn basic(credentials: &str) -> String {
+    let text = base64::engine::general_purpose::STANDARD.encode(credentials);
+    format!("Basic {text}")
+}
+
+fn token_line(role: &str) -> String {
+    let sha256 = digest(&SHA256, TOKEN.as_bytes());
+    let hex: Vec<String> = sha256.as_ref().iter().map(|b| format!("{b:02x}")).collect();
+    format!("ci:{role}:{}\n", hex.concat())
+}
+
+fn user_line(name: &str, password: &str) -> String {
+    format!("{name}:{}\n", bcrypt::hash(password, 4).unwrap())
+}
+
+impl Door {
+    async fn comes(&self, name: &'static str, value: &str, peer: IpAddr) -> Result<Known, Denied> {
+        let mut headers = HeaderMap::new();
+        headers.insert(name, value.parse().unwrap());
+        self.auth.check(&headers, peer).await
+    }
+
+    async fn tries(&self, credentials: &str, peer: IpAddr) -> Result<Known, Denied> {
+        self.comes("authorization", &basic(credentials), peer).await
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "compared with what a gate says")]
+fn known(who: Who, role: Role) -> Result<Known, Denied> {
+    Ok(Known { who, role })
+}
+
+fn is_wrong(result: &Result<Known, Denied>) -> bool {
+    matches!(result, Err(Denied::Wrong { .. }))
+}
+
+#[test]
+fn credentials_are_read_from_two_schemes() {
+    let want = Some(Given::Password {
+        user: "admin".to_owned(),
+        password: "a:b".to_owned(),
+    });
+    assert_eq!(credentials("Basic YWRtaW46YTpi"), want);
+    assert_eq!(credentials("bAsIc YWRtaW46YTpi"), want);
+    let token = Some(Given::Token("abc".to_owned()));
+    assert_eq!(credentials("beAREr  abc "), token);
+    for header in ["Digest x", "Basic", "Basic %%%", "Basic YWRtaW4="] {
+        assert_eq!(credentials(header), None, "{header}");
+    }
+}
+
+#[test]
+fn both_kinds_of_hashes_are_known_and_no_other() {
+    let bcrypt_hash = bcrypt::hash("secret", 4).unwrap();
+    assert!(verify("secret", &bcrypt_hash));
+    assert!(!verify("Secret", &bcrypt_hash));
+    // From the reference implementation: "password" with the salt "somesalt".
+    let argon2 = "$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$\
+                  CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc";
+    assert!(verify("password", argon2) && !verify("passwort", argon2));
+    for hash in ["", "secret", "$argon2id$broken", "{SHA}x"] {
+        assert!(!verify("secret", hash), "{hash}");
+    }
+}
+
+#[test]
+fn roles_reach_what_is_below_them() {
+    let all = [
+        Access::Public,
+        Access::Agent,
+        Access::Reader,
+        Access::Operator,
+        Access::Admin,
+    ];
+    for (role, count) in [(Role::Reader, 3), (Role::Operator, 4), (Role::Admin, 5)] {
+        let reached = all.iter().filter(|access| role.reaches(**access)).count();
+        assert_eq!(reached, count, "{role}");
+        assert_eq!(role.to_string().parse(), Ok(role));
+    }
+    assert!("king".parse::<Role>().is_err());
+}
+
+#[tokio::test]
+async fn a_user_taken_out_of_the_file_is_out_at_once() {
+    let door = door(&user_line("admin", "pw"), "");
+    let nobody = door.auth.check(&HeaderMap::new(), PEER).await;
+    assert_eq!(nobody, Err(Denied::Missing));
+    let admin = known(Who::user("admin"), Role::Admin);
+    assert_eq!(door.tries("admin:pw", PEER).await, admin);
+    assert_eq!(door.tries("admin:pw", PEER).await, admin);
+    door.scratch.file("users", b"");
+    assert!(is_wrong(&door.tries("admin:pw", PEER).await));
+}
+
+#[tokio::test]
+async fn a_user_has_the_role_of_its_line_as_it_is_now() {
+    let line = user_line("ann", "pw");
+    let door = door(&format!("{}:reader\n", line.trim()), "");
+    assert_eq!(
+        door.tries("ann:pw", PEER).await,
+        known(Who::user("ann"), Role::Reader)
+    );
+    let now = format!("{}:operator\n", line.trim());
+    door.scratch.file("users", now.as_bytes());
+    assert_eq!(
+        door.tries("ann:pw", PEER).await,
+        known(Who::user("ann"), Role::Operator)
+    );
+    // Half a word must not make an admin.
+    let odd = format!("{}:adm\n", line.trim());
+    door.scratch.file("users", odd.as_bytes());
+    assert!(is_wrong(&door.tries("ann:pw", PEER).await));
+}
+
+/// Its password is checked against another user's hash, which costs the same
+/// and must not let it in, not even with that user's password.
+#[tokio::test]
+async fn an_unknown_user_is_refused_with_any_password() {
+    let door = door(&user_line("admin", "pw"), "");
+    for _ in 0..2 {
+        assert!(is_wrong(&door.tries("other:pw", PEER).await));
+        assert!(door.tries("admin:pw", PEER).await.is_ok());
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_read_lets_nobody_in() {
+    let door = door(&user_line("admin", "pw"), &token_line("admin"));
+    for file in ["users", "tokens"] {
+        std::fs::remove_file(door.scratch.0.join(file)).unwrap();
+    }
+    assert!(is_wrong(&door.tries("admin:pw", PEER).await));
+    let bearer = format!("Bearer {TOKEN}");
+    assert!(is_wrong(&door.comes("authorization", &bearer, PEER).await));
+}
+
+#[tokio::test]
+async fn tokens_come_by_either_header_and_go_with_their_line() {
+    let door = door("", &token_line("operator"));
+    let ci = known(Who::token("ci"), Role::Operator);
+    let bearer = format!("Bearer {TOKEN}");
+    assert_eq!(door.comes("authorization", &bearer, PEER).await, ci);
+    assert_eq!(door.comes("x-auth-token", TOKEN, PEER).await, ci);
+    let other = door.comes("authorization", "Bearer other", PEER).await;
+    assert!(is_wrong(&other), "{other:?}");
+    assert!(!format!("{other:?}").contains("other"), "no token is told");
+    door.scratch.file("tokens", b"");
+    assert!(is_wrong(&door.comes("authorization", &bearer, PEER).await));
+}
+
+#[tokio::test]
+async fn what_is_not_on_does_not_count() {
+    let scratch = Scratch::new();
+    let users = scratch.file("users", user_line("admin", "pw").as_bytes());
+    let tokens = scratch.file("tokens", token_line("admin").as_bytes());
+    let only = |users: Option<&Path>, tokens: Option<&Path>| Door {
+        scratch: Scratch::new(),
+        auth: Auth::gate(users, tokens, Clock::start()),
+    };
+    let passwords = only(Some(&users), None);
+    let missing = Err(Denied::Missing);
+    assert_eq!(passwords.comes("x-auth-token", TOKEN, PEER).await, missing);
+    assert_eq!(passwords.auth.challenges().count(), 1);
+    let programs = only(None, Some(&tokens));
+    assert_eq!(programs.tries("admin:pw", PEER).await, missing);
+    let asked: Vec<_> = programs.auth.challenges().collect();
+    assert_eq!(asked, ["Bearer realm=\"Baremetal API\""]);
+}
+
+#[tokio::test]
+async fn proofs_are_remembered_up_to_their_bound() {
+    let hash = bcrypt::hash("pw", 4).unwrap();
+    let lines = (0..=PROVEN_MAX).map(|number| format!("u{number}:{hash}"));
+    let door = door(&lines.collect::<Vec<_>>().join("\n"), "");
+    for number in 0..=PROVEN_MAX {
+        assert!(door.tries(&format!("u{number}:pw"), PEER).await.is_ok());
+    }
+    let Auth::Gate(gate) = &door.auth else {
+        panic!("it has files")
+    };
+    assert_eq!(gate.proofs().len(), PROVEN_MAX);
+}
+
+async fn guess(door: &Door, user: &str, peer: IpAddr) {
+    for number in 1..=limit::FAILURES_MAX {
+        let result = door.tries(&format!("{user}:wrong"), peer).await;
+        let Err(Denied::Wrong { whose, wait_s }) = result else {
+            panic!("{result:?}")
+        };
+        assert_eq!(whose, format!("user {user}"));
+        assert_eq!(wait_s.is_some(), number == limit::FAILURES_MAX);
+    }
+}
+
+/// A locked address learns nothing, not even by the right password.
+#[tokio::test]
+async fn who_guesses_has_to_wait_and_proven_others_do_not() {
+    let door = door(&user_line("admin", "pw"), &token_line("reader"));
+    assert!(door.tries("admin:pw", OTHER).await.is_ok());
+    guess(&door, "admin", PEER).await;
+    for password in ["wrong", "pw"] {
+        let result = door.tries(&format!("admin:{password}"), PEER).await;
+        assert!(matches!(result, Err(Denied::Later { wait_s: 1..=5 })));
+    }
+    assert!(door.tries("admin:pw", OTHER).await.is_ok());
+    // Somebody new has to wait for the name, and a guess from a proven place, too.
+    let third = "192.0.2.3".parse().unwrap();
+    for (credentials, peer) in [("admin:pw", third), ("admin:wrong", OTHER)] {
+        let result = door.tries(credentials, peer).await;
+        assert!(matches!(result, Err(Denied::Later { .. })), "{result:?}");
+    }
+    // A token cannot be guessed and is not held up.
+    assert!(door.comes("x-auth-token", TOKEN, PEER).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_success_clears_the_failures() {
+    let door = door(&user_line("admin", "pw"), "");
+    for _ in 0..3 {
+        for _ in 1..limit::FAILURES_MAX {
+            assert!(is_wrong(&door.tries("nobody:x", PEER).await));
+        }
+        assert!(door.tries("admin:pw", PEER).await.is_ok());
+        // The name is another matter.
+        let Auth::Gate(gate) = &door.auth else {
+            panic!("it has files")
+        };
+        gate.limiter().clear_name(Name::of("nobody"));
+    }
+}
+
+/// Requests that come at once are as many guesses as requests one by one.
+#[tokio::test]
+async fn a_volley_is_no_way_round() {
+    let door = Arc::new(door(&user_line("admin", "pw"), ""));
+    let mut volley = tokio::task::JoinSet::new();
+    for _ in 0..40 {
+        let door = Arc::clone(&door);
+        volley.spawn(async move { is_wrong(&door.tries("admin:wrong", PEER).await) });
+    }
+    let checked = volley.join_all().await.into_iter().filter(|wrong| *wrong);
+    let most = limit::FAILURES_MAX as usize + CHECKS_MAX;
+    assert!((limit::FAILURES_MAX as usize..=most).contains(&checked.count()));
+}
+
+#[tokio::test]
+async fn wrong_tokens_count_as_well() {
+    let door = door(&user_line("admin", "pw"), &token_line("admin"));
+    for _ in 0..limit::FAILURES_MAX {
+        assert!(is_wrong(&door.comes("x-auth-token", "no", PEER).await));
+    }
+    let result = door.comes("x-auth-token", "no", PEER).await;
+    assert!(matches!(result, Err(Denied::Later { .. })));
+    let result = door.tries("admin:pw", PEER).await;
+    assert!(matches!(result, Err(Denied::Later { .. })));
+}
+
+#[tokio::test]
+async fn an_open_api_asks_nobody() {
+    let result = Auth::Open.check(&HeaderMap::new(), PEER).await;
+    assert_eq!(result, known(Who::Anyone, Role::Admin));
+    assert_eq!(Auth::Open.challenges().count(), 0);
+}
