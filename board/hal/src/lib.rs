@@ -1,5 +1,9 @@
 //! What a board is made of, as traits. Knows nobody.
 
+mod key;
+
+pub use key::{BOX_KEY_BYTES, BoxKey, KeyError, Vault};
+
 /// Bytes that stay when power goes: a fixed, preallocated region.
 ///
 /// A write is durable only after the next `flush` that returned. What a power

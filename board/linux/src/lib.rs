@@ -4,5 +4,7 @@
 //! and decides nothing.
 
 mod flash;
+mod key;
 
 pub use flash::{Counts, FileFlash, OpenFileError};
+pub use key::{KeyFile, KeyFileError};

@@ -6,3 +6,10 @@
 mod flash;
 
 pub use flash::{Counts, SECTOR_BYTES, SimFlash};
+
+use trivet_board_hal::BoxKey;
+
+/// The key of every simulated box: a seed must replay to the same bytes.
+pub fn box_key() -> BoxKey {
+    BoxKey::new(*b"the key of every simulated box!!")
+}

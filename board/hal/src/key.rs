@@ -1,0 +1,82 @@
+//! The box's key: what seals secrets at rest, and where a board keeps it.
+
+use std::error::Error;
+use std::fmt;
+
+use zeroize::Zeroize;
+
+/// Length of the key.
+pub const BOX_KEY_BYTES: usize = 32;
+
+/// The key of one box. It never shows itself and is wiped when it goes.
+#[derive(Clone)]
+pub struct BoxKey([u8; BOX_KEY_BYTES]);
+
+impl BoxKey {
+    /// A key of these bytes, which must come from a source of true randomness.
+    pub fn new(bytes: [u8; BOX_KEY_BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes, to derive other keys from or to put them where they are kept.
+    pub fn expose(&self) -> &[u8; BOX_KEY_BYTES] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for BoxKey {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("BoxKey(..)")
+    }
+}
+
+impl Drop for BoxKey {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+/// Where a board keeps the key of its box.
+pub trait Vault {
+    /// The key, or none if there never was one or it is lost.
+    fn key(&mut self) -> Result<Option<BoxKey>, KeyError>;
+
+    /// Makes a fresh key where there is none. It is durable when this returns.
+    fn make_key(&mut self) -> Result<BoxKey, KeyError>;
+}
+
+/// A key in hand is a vault that holds it.
+impl Vault for BoxKey {
+    fn key(&mut self) -> Result<Option<BoxKey>, KeyError> {
+        Ok(Some(self.clone()))
+    }
+
+    fn make_key(&mut self) -> Result<BoxKey, KeyError> {
+        Ok(self.clone())
+    }
+}
+
+/// The key cannot be read or kept. The board says why.
+#[derive(Debug, thiserror::Error)]
+#[error("the box's key cannot be used")]
+pub struct KeyError(#[source] pub Box<dyn Error + Send + Sync>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_does_not_show_itself() {
+        let shown = format!("{:?}", BoxKey::new([0x5a; 32]));
+        assert_eq!(shown, "BoxKey(..)");
+    }
+
+    #[test]
+    fn a_key_in_hand_is_held_and_never_replaced() {
+        let mut vault = BoxKey::new([7; 32]);
+        let held = vault.key().expect("it is there").expect("it is held");
+        assert_eq!(held.expose(), &[7; 32]);
+        let made = vault.make_key().expect("it is there");
+        assert_eq!(made.expose(), &[7; 32]);
+    }
+}
