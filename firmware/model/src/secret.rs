@@ -24,6 +24,16 @@ pub fn is_secret_key(key: &str) -> bool {
     WHOLE.contains(&key.as_str()) || PARTS.iter().any(|part| key.contains(part))
 }
 
+/// The key of an image's address, which holds credentials in its query part often
+/// enough that Ironic masks it.
+pub const IMAGE_URL: &str = "image_url";
+
+/// Whether the value under this key is sealed wherever it is kept: all that is
+/// masked anywhere.
+pub fn is_sealed_key(key: &str) -> bool {
+    key == IMAGE_URL || is_secret_key(key)
+}
+
 /// A copy of the object with every secret masked, at every depth.
 pub fn masked(object: &Map<String, Value>) -> Map<String, Value> {
     object
@@ -51,6 +61,16 @@ fn masked_value(value: &Value) -> Value {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn what_is_masked_is_sealed() {
+        for key in ["ipmi_password", "configdrive", "IPMI_Hex_Kg_Key", IMAGE_URL] {
+            assert!(is_sealed_key(key), "{key}");
+        }
+        for key in ["ipmi_username", "image_source", "image_urls", ""] {
+            assert!(!is_sealed_key(key), "{key}");
+        }
+    }
 
     #[test]
     fn masks_secrets_at_every_depth_and_nothing_else() {

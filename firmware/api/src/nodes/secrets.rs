@@ -3,10 +3,7 @@
 
 use serde_json::Value;
 use trivet_model::node::Object;
-use trivet_model::secret::{MASK, is_secret_key, masked};
-
-/// Holds credentials in its query part often enough that Ironic masks it.
-const IMAGE_URL: &str = "image_url";
+use trivet_model::secret::{IMAGE_URL, MASK, is_sealed_key, masked};
 
 /// `instance_info` as it is shown.
 pub(crate) fn instance_info(object: &Object) -> Object {
@@ -25,7 +22,7 @@ pub(crate) fn restore(new: &mut Value, old: &Value) {
         (Value::Object(new), Value::Object(old)) => {
             for (key, value) in new.iter_mut() {
                 let Some(stored) = old.get(key) else { continue };
-                if value.as_str() == Some(MASK) && (is_secret_key(key) || key == IMAGE_URL) {
+                if value.as_str() == Some(MASK) && is_sealed_key(key) {
                     *value = stored.clone();
                 } else {
                     restore(value, stored);
