@@ -9,10 +9,10 @@ use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
-use trivet_board_linux::FileFlash;
+use trivet_board_linux::{FileFlash, KeyFile};
 use trivet_model::{Note, NoteKind};
 use trivet_rack::{Input, Output};
-use trivet_store::Store;
+use trivet_store::{OpenError, Store};
 
 use crate::auth::Auth;
 use crate::clock::Clock;
@@ -54,17 +54,26 @@ pub(crate) struct Appliance {
     failed: oneshot::Receiver<EngineError>,
 }
 
-/// Opens the store in the box's data directory, making it if it is not there.
+/// Opens the store in the box's data directory, making it and its key if they are
+/// not there. The store's lock is held before the key is looked at.
 pub(crate) fn open_store(data: &Path, size_mib: u32) -> anyhow::Result<Store<FileFlash>> {
-    let file = data.join("store");
+    let (file, key) = (data.join("store"), data.join("store.key"));
     let flash = FileFlash::open(&file, u64::from(size_mib) << 20)
         .with_context(|| format!("the store {} cannot be opened", file.display()))?;
-    Store::open(flash).with_context(|| {
-        format!(
-            "the store {} cannot be used; it was left as it is. Restore it from a copy, or move \
-             it away to begin with an empty one",
-            file.display()
-        )
+    Store::open(flash, KeyFile::at(key.clone())).map_err(|error| {
+        let file = file.display();
+        let said = match error {
+            OpenError::Key(_) | OpenError::KeyMissing | OpenError::WrongKey => format!(
+                "the store {file} cannot be opened with its key file {}; both were left as they \
+                 are",
+                key.display()
+            ),
+            _ => format!(
+                "the store {file} cannot be used; it was left as it is. Restore it from a copy, \
+                 or move it away to begin with an empty one"
+            ),
+        };
+        anyhow::Error::new(error).context(said)
     })
 }
 

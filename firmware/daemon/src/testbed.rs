@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
-use trivet_board_linux::FileFlash;
+use trivet_board_linux::{FileFlash, KeyFile};
 use trivet_model::{AgentSession, Caller, Node, NodeId, ProvisionState, UnixMs};
 use trivet_rack::{Files, Limits, Output, Pace, Settings};
 use trivet_store::Store;
@@ -67,7 +67,8 @@ pub(crate) fn settings(directory: &Path) -> Settings {
 /// A store of this many KiB in a directory.
 pub(crate) fn store(directory: &Path, kib: u64, segment_bytes: u32) -> Store<FileFlash> {
     let flash = FileFlash::open(&directory.join("store"), kib << 10).unwrap();
-    Store::open_with(flash, segment_bytes).unwrap()
+    let key = KeyFile::at(directory.join("store.key"));
+    Store::open_with(flash, key, segment_bytes).unwrap()
 }
 
 /// An engine that runs, and why it ended.

@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use trivet_board_sim::SimFlash;
+use trivet_board_sim::{SimFlash, box_key};
 use trivet_dhcp::{BootServer, Subnet};
 use trivet_model::order::{Beat, Found, VerbArgs};
 use trivet_model::{
@@ -84,7 +84,7 @@ fn settings() -> Settings {
 
 impl Bench {
     fn new() -> Self {
-        let store = Store::open(SimFlash::new(4 << 20)).unwrap();
+        let store = Store::open(SimFlash::new(4 << 20), box_key()).unwrap();
         let entropy = Box::new(Seeded::new(1));
         let mut bench = Self {
             rack: Rack::new(settings(), entropy, store.records().unwrap()),

@@ -1,6 +1,6 @@
 //! Why a region was not opened, a batch not written, a record not understood.
 
-use trivet_board_hal::FlashError;
+use trivet_board_hal::{FlashError, KeyError};
 
 use crate::layout::BATCH_CHANGES_MAX;
 use crate::superblock::FORMAT_VERSION;
@@ -53,6 +53,21 @@ pub enum OpenError {
         /// What is wrong with it.
         what: &'static str,
     },
+    /// The board could not give the key, or not keep a new one.
+    #[error("the secrets in the store cannot be opened")]
+    Key(#[from] KeyError),
+    /// The board has no key, but something in the store is sealed.
+    #[error(
+        "the store holds sealed secrets and its key is missing, most likely because the key file \
+         was lost or not copied along: restore the key file from a backup"
+    )]
+    KeyMissing,
+    /// The store was sealed with another key.
+    #[error(
+        "the store was sealed with another key, most likely because the key file does not belong \
+         to this store: restore the key file that was made with it from a backup"
+    )]
+    WrongKey,
     /// A record is not one this program understands.
     #[error("a record in the store cannot be read")]
     Record(#[from] RecordError),
@@ -133,6 +148,15 @@ pub enum RecordError {
         kind: &'static str,
         /// What is wrong.
         what: &'static str,
+    },
+    /// A sealed value does not open.
+    #[error(
+        "a sealed value in a {kind} record does not open: the record was damaged or moved there \
+         from elsewhere, or the key is not the one of this store"
+    )]
+    Sealed {
+        /// Which kind.
+        kind: &'static str,
     },
     /// A free-form object is nested so deeply that it could not be read back.
     #[error("field {field} of a {kind} record is nested deeper than {limit}")]

@@ -4,7 +4,8 @@
 //! fixed segments of a preallocated region. A batch of changes is one commit with
 //! one flush and is durable when [`Store::commit`] returns. What is damaged, newer
 //! or foreign is refused with a reason and never reset. This room is pure: it
-//! knows no files, no clock and no randomness, only a [`trivet_board_hal::Flash`].
+//! knows no files, no clock and no randomness, only a [`trivet_board_hal::Flash`]
+//! and the key that secrets are sealed with.
 //! The README beside it is the normative description of the bytes.
 
 mod entry;
@@ -15,6 +16,7 @@ mod page;
 mod patch;
 mod recover;
 mod schema;
+mod seal;
 mod store;
 mod superblock;
 mod table;

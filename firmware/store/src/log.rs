@@ -76,14 +76,27 @@ struct Plan {
 
 impl<F: Flash> Log<F> {
     /// Opens the region, formatting it with this segment size if it is blank.
-    pub fn open(mut flash: F, segment_bytes: u32) -> Result<Self, OpenError> {
-        let layout = superblock::open(&mut flash, segment_bytes)?;
+    pub fn open(flash: F, segment_bytes: u32) -> Result<Self, OpenError> {
+        let (log, ()) = Self::open_if(flash, segment_bytes, |_| Ok(()))?;
+        Ok(log)
+    }
+
+    /// The same, unless `admit` refuses the records: then nothing was written.
+    pub(crate) fn open_if<T>(
+        mut flash: F,
+        segment_bytes: u32,
+        admit: impl FnOnce(&Table) -> Result<T, OpenError>,
+    ) -> Result<(Self, T), OpenError> {
+        let shape = superblock::find(&mut flash, segment_bytes)?;
+        let layout = shape.layout;
         let found = recover::recover(&mut flash, &layout)?;
+        let admitted = admit(&found.table)?;
+        superblock::complete(&mut flash, &shape)?;
         recover::wipe_torn(&mut flash, &layout, &found)?;
         // The newest commit may stand in a cache only, if a program died before its
         // flush. From here on others rely on it.
         flash.flush()?;
-        Ok(Self {
+        let log = Self {
             flash,
             layout,
             table: found.table,
@@ -91,7 +104,13 @@ impl<F: Flash> Log<F> {
             next_commit: found.next_commit,
             poisoned: false,
             stats: Stats::default(),
-        })
+        };
+        Ok((log, admitted))
+    }
+
+    /// Counts anew: what was done so far belongs to the opening.
+    pub(crate) fn count_from_here(&mut self) {
+        self.stats = Stats::default();
     }
 
     /// All records, in the order of their keys.

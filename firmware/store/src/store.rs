@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use trivet_board_hal::Flash;
+use trivet_board_hal::{Flash, Vault};
 use trivet_model::{Lease, MacAddr, Node, NodeId, Port, PortId, Resource, ResourceId};
 
 use crate::error::{CommitError, OpenError, RecordError};
 use crate::layout::{BATCH_CHANGES_MAX, Layout, SEGMENT_BYTES};
 use crate::log::{Log, Stats};
+use crate::seal::Sealer;
+use crate::table::Table;
 use crate::{Key, schema};
 
 /// One change of one record.
@@ -53,22 +55,66 @@ pub struct Records {
 #[derive(Clone, Debug)]
 pub struct Store<F> {
     log: Log<F>,
+    sealer: Arc<Sealer>,
 }
 
 impl<F: Flash> Store<F> {
     /// Opens the store and formats a blank region. Refuses a region that holds
-    /// anything this program cannot read, and leaves it as it is.
-    pub fn open(flash: F) -> Result<Self, OpenError> {
-        Self::open_with(flash, SEGMENT_BYTES)
+    /// anything this program cannot read or this key cannot open, and leaves it as it
+    /// is. Where the vault has no key and nothing is sealed yet, one is made in it
+    /// before anything is written.
+    pub fn open(flash: F, vault: impl Vault) -> Result<Self, OpenError> {
+        Self::open_with(flash, vault, SEGMENT_BYTES)
     }
 
     /// The same, with a segment size of one's own for a blank region.
-    pub fn open_with(flash: F, segment_bytes: u32) -> Result<Self, OpenError> {
-        let store = Self {
-            log: Log::open(flash, segment_bytes)?,
-        };
-        store.records()?;
+    pub fn open_with(
+        flash: F,
+        mut vault: impl Vault,
+        segment_bytes: u32,
+    ) -> Result<Self, OpenError> {
+        let admit = |table: &Table| admit(table, &mut vault);
+        let (log, sealer) = Log::open_if(flash, segment_bytes, admit)?;
+        let sealer = Arc::new(sealer);
+        let mut store = Self { log, sealer };
+        store.renew()?;
+        store.log.count_from_here();
         Ok(store)
+    }
+
+    /// Writes what earlier programs left unsealed, and the record that shows later
+    /// whether a key is the right one. Where there is no room for a record it stays as
+    /// it is until its next change.
+    fn renew(&mut self) -> Result<(), OpenError> {
+        let mut old = Vec::new();
+        if self.log.value(&schema::unit_key()).is_none() {
+            old.push(Change::PutSerial(0));
+        }
+        for (key, value) in self.log.iter() {
+            if !schema::is_old(key, value) {
+                continue;
+            }
+            old.push(match schema::decode(Some(&self.sealer), key, value)? {
+                schema::Record::Node(node) => Change::PutNode(Arc::new(*node)),
+                schema::Record::Port(port) => Change::PutPort(Arc::new(port)),
+                schema::Record::Lease(lease) => Change::PutLease(lease),
+                schema::Record::Serial(serial) => Change::PutSerial(serial),
+            });
+        }
+        old.chunks(BATCH_CHANGES_MAX)
+            .try_for_each(|batch| self.rewrite(batch))
+    }
+
+    fn rewrite(&mut self, batch: &[Change]) -> Result<(), OpenError> {
+        match self.commit(batch) {
+            Err(CommitError::Flash(error)) => Err(error.into()),
+            Err(_) if batch.len() > 1 => {
+                let (first, second) = batch.split_at(batch.len() / 2);
+                self.rewrite(first)?;
+                self.rewrite(second)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Writes all changes or none, in one commit with one flush; they are durable
@@ -81,7 +127,7 @@ impl<F: Flash> Store<F> {
         }
         let mut batch = BTreeMap::new();
         for change in changes {
-            let (key, value) = encode(change)?;
+            let (key, value) = encode(&self.sealer, change)?;
             batch.insert(key, value);
         }
         self.log.commit(batch)
@@ -91,7 +137,7 @@ impl<F: Flash> Store<F> {
     pub fn records(&self) -> Result<Records, RecordError> {
         let mut records = Records::default();
         for (key, value) in self.log.iter() {
-            match schema::decode(key, value)? {
+            match schema::decode(Some(&self.sealer), key, value)? {
                 schema::Record::Node(node) => {
                     records.nodes.insert(node.id, *node);
                 }
@@ -136,14 +182,46 @@ impl<F: Flash> Store<F> {
     }
 }
 
-fn encode(change: &Change) -> Result<(Key, Option<Vec<u8>>), RecordError> {
+/// Reads every record with the key of the vault, or makes a key if none is needed.
+fn admit(table: &Table, vault: &mut impl Vault) -> Result<Sealer, OpenError> {
+    let read = |sealer: Option<&Sealer>| {
+        let mut records = table.iter();
+        records.try_for_each(|(key, value)| schema::decode(sealer, key, value).map(drop))
+    };
+    let Some(key) = vault.key()? else {
+        return match read(None) {
+            Ok(()) => Ok(Sealer::new(&vault.make_key()?)),
+            Err(RecordError::Sealed { .. }) => Err(OpenError::KeyMissing),
+            Err(error) => Err(error.into()),
+        };
+    };
+    let sealer = Sealer::new(&key);
+    // The box's own record tells a wrong key from a damaged record.
+    let own = schema::unit_key();
+    let unit = table.value(&own);
+    if let Some(value) = unit
+        && let Err(RecordError::Sealed { .. }) = schema::decode(Some(&sealer), &own, value)
+    {
+        return Err(OpenError::WrongKey);
+    }
+    let proven = unit.is_some_and(|value| !schema::is_old(&own, value));
+    match read(Some(&sealer)) {
+        Err(RecordError::Sealed { .. }) if !proven => Err(OpenError::WrongKey),
+        outcome => Ok(outcome.map(|()| sealer)?),
+    }
+}
+
+fn encode(sealer: &Sealer, change: &Change) -> Result<(Key, Option<Vec<u8>>), RecordError> {
     Ok(match change {
-        Change::PutNode(node) => (schema::node_key(node.id), Some(schema::encode_node(node)?)),
+        Change::PutNode(node) => {
+            let bytes = schema::encode_node(sealer, node)?;
+            (schema::node_key(node.id), Some(bytes))
+        }
         Change::DeleteNode(id) => (schema::node_key(*id), None),
         Change::PutPort(port) => (schema::port_key(port.id), Some(schema::encode_port(port)?)),
         Change::DeletePort(id) => (schema::port_key(*id), None),
         Change::PutResource(resource) => {
-            let bytes = schema::encode_resource(resource)?;
+            let bytes = schema::encode_resource(sealer, resource)?;
             (schema::resource_key(resource.id), Some(bytes))
         }
         Change::DeleteResource(id) => (schema::resource_key(*id), None),
@@ -152,7 +230,10 @@ fn encode(change: &Change) -> Result<(Key, Option<Vec<u8>>), RecordError> {
             (schema::lease_key(lease.mac), Some(bytes))
         }
         Change::DeleteLease(mac) => (schema::lease_key(*mac), None),
-        Change::PutSerial(serial) => (schema::unit_key(), Some(schema::encode_serial(*serial)?)),
+        Change::PutSerial(serial) => {
+            let bytes = schema::encode_serial(sealer, *serial)?;
+            (schema::unit_key(), Some(bytes))
+        }
     })
 }
 

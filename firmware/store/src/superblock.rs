@@ -29,9 +29,15 @@ enum Copy {
     Foreign,
 }
 
-/// Finds the shape of the region, formats it if it is blank, and restores a
-/// copy of the superblock from the other one where only one is sound.
-pub(crate) fn open<F: Flash>(flash: &mut F, segment_bytes: u32) -> Result<Layout, OpenError> {
+/// The shape of a region, and the copies of its superblock that are to be written.
+#[derive(Debug)]
+pub(crate) struct Shape {
+    pub(crate) layout: Layout,
+    lacking: Vec<u64>,
+}
+
+/// Finds the shape of the region, one of our own if it is blank. Writes nothing.
+pub(crate) fn find<F: Flash>(flash: &mut F, segment_bytes: u32) -> Result<Shape, OpenError> {
     let size = flash.size();
     let too_small = OpenError::TooSmall {
         bytes: size,
@@ -56,9 +62,8 @@ pub(crate) fn open<F: Flash>(flash: &mut F, segment_bytes: u32) -> Result<Layout
         [Copy::Sound(layout), _] | [_, Copy::Sound(layout)] => layout,
         _ if is_blank(flash)? => {
             let layout = Layout::fresh(size, segment_bytes).ok_or(too_small)?;
-            write_copy(flash, 1, &layout)?;
-            write_copy(flash, 0, &layout)?;
-            return Ok(layout);
+            let lacking = vec![1, 0];
+            return Ok(Shape { layout, lacking });
         }
         [Copy::Foreign, Copy::Foreign] => return Err(OpenError::Foreign),
         _ => return Err(OpenError::SuperblockDamaged),
@@ -69,12 +74,19 @@ pub(crate) fn open<F: Flash>(flash: &mut F, segment_bytes: u32) -> Result<Layout
             expected: layout.region_bytes(),
         });
     }
-    for (copy, at) in copies.iter().zip(0..) {
-        if !matches!(copy, Copy::Sound(_)) {
-            write_copy(flash, at, &layout)?;
-        }
+    let lacking = (0..).zip(copies);
+    let lacking = lacking.filter(|(_, copy)| !matches!(copy, Copy::Sound(_)));
+    let lacking = lacking.map(|(at, _)| at).collect();
+    Ok(Shape { layout, lacking })
+}
+
+/// Formats a blank region, or restores a copy of the superblock from the other one
+/// where only one is sound.
+pub(crate) fn complete<F: Flash>(flash: &mut F, shape: &Shape) -> Result<(), OpenError> {
+    for &at in &shape.lacking {
+        write_copy(flash, at, &shape.layout)?;
     }
-    Ok(layout)
+    Ok(())
 }
 
 fn write_copy<F: Flash>(flash: &mut F, at: u64, layout: &Layout) -> Result<(), OpenError> {
@@ -140,6 +152,12 @@ mod tests {
     use super::*;
 
     const REGION: usize = 8192 + 8 * 16384;
+
+    fn open(flash: &mut SimFlash, segment_bytes: u32) -> Result<Layout, OpenError> {
+        let shape = find(flash, segment_bytes)?;
+        complete(flash, &shape)?;
+        Ok(shape.layout)
+    }
 
     fn formatted() -> Vec<u8> {
         let mut flash = SimFlash::new(REGION);

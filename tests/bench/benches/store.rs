@@ -12,6 +12,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 
+use trivet_board_hal::BoxKey;
 use trivet_board_linux::FileFlash;
 use trivet_model::{Entropy, Node, NodeId, PowerState, ProvisionState, Seeded, UnixMs};
 use trivet_store::{Change, Store};
@@ -84,7 +85,7 @@ fn per_update(count: u64) -> f64 {
 fn ours(disk: &Disk, seed: u64, update: Update) -> Result<Traffic, Failure> {
     let path = disk.path().join("store");
     let mut chance = Seeded::new(seed);
-    let mut store = Store::open(FileFlash::open(&path, REGION_BYTES)?)?;
+    let mut store = Store::open(FileFlash::open(&path, REGION_BYTES)?, BoxKey::new([7; 32]))?;
     let mut nodes: Vec<Node> = (0..RECORDS).map(|_| node(&mut chance)).collect();
     for batch in nodes.chunks(50) {
         let changes: Vec<_> = batch.iter().cloned().map(put).collect();

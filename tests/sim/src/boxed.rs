@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use trivet_api::{Facts, Request, Response, Then};
-use trivet_board_sim::SimFlash;
+use trivet_board_sim::{SimFlash, box_key};
 use trivet_model::{
     Caller, Digest, Entropy as _, NodeId, Now, Order, RefusalKind, Seeded, Tick, UnixMs, View, Who,
 };
@@ -188,7 +188,7 @@ impl Boxed {
         // Through the generator, so that no two lives draw from one stream.
         let seed = Seeded::new(self.seed ^ (self.life << 32)).number();
         let flash = self.flash.take().ok_or("the box has no flash")?;
-        let store = Store::open_with(flash.power_on(seed), SEGMENT_BYTES)
+        let store = Store::open_with(flash.power_on(seed), box_key(), SEGMENT_BYTES)
             .map_err(|error| format!("the store does not open: {error:?}"))?;
         let records = store
             .records()

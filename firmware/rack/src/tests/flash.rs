@@ -38,7 +38,7 @@ fn what_was_acknowledged_is_there_after_a_restart() {
 
 #[test]
 fn a_batch_that_is_too_large_goes_in_parts() {
-    let mut store = Store::open_with(SimFlash::new(64 * 65_536), 65_536).unwrap();
+    let mut store = Store::open_with(SimFlash::new(64 * 65_536), box_key(), 65_536).unwrap();
     let changes: Vec<_> = (0..200_u8)
         .map(|number| {
             let mut node = node(number);

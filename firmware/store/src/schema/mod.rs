@@ -8,6 +8,7 @@
 
 mod lease;
 mod node;
+mod node_v1;
 mod port;
 mod resource;
 mod unit;
@@ -20,6 +21,7 @@ use trivet_model::{Lease, MacAddr, Node, NodeId, Port, PortId, Resource, Resourc
 
 use crate::Key;
 use crate::error::RecordError;
+use crate::seal::Sealer;
 
 /// Deepest nesting of a free-form object. The JSON reader refuses more than 127,
 /// and what it would refuse must never get to flash.
@@ -98,13 +100,12 @@ pub(crate) enum Record {
     Resource(Resource),
 }
 
-/// The bytes of a node. The only place where they are made: secrets that are to
-/// be sealed at rest are sealed here.
-pub(crate) fn encode_node(node: &Node) -> Result<Vec<u8>, RecordError> {
+/// The bytes of a node, its secrets sealed.
+pub(crate) fn encode_node(sealer: &Sealer, node: &Node) -> Result<Vec<u8>, RecordError> {
     seal(
         RecordKind::Node,
         node::VERSION,
-        &node::NodeV1::from_model(node)?,
+        &node::NodeV2::from_model(sealer, node)?,
     )
 }
 
@@ -126,18 +127,22 @@ pub(crate) fn encode_lease(lease: &Lease) -> Result<Vec<u8>, RecordError> {
     )
 }
 
-/// The bytes of a resource.
-pub(crate) fn encode_resource(resource: &Resource) -> Result<Vec<u8>, RecordError> {
+/// The bytes of a resource, its secrets sealed.
+pub(crate) fn encode_resource(
+    sealer: &Sealer,
+    resource: &Resource,
+) -> Result<Vec<u8>, RecordError> {
     seal(
         RecordKind::Resource,
         resource::VERSION,
-        &resource::ResourceV1::from_model(resource)?,
+        &resource::ResourceV1::from_model(sealer, resource)?,
     )
 }
 
-/// The bytes of the box's own record.
-pub(crate) fn encode_serial(serial: u64) -> Result<Vec<u8>, RecordError> {
-    seal(RecordKind::Box, unit::VERSION, &unit::BoxV1 { serial })
+/// The bytes of the box's own record, which show whether a key belongs to the store.
+pub(crate) fn encode_serial(sealer: &Sealer, serial: u64) -> Result<Vec<u8>, RecordError> {
+    let unit = unit::BoxV2::new(sealer, serial)?;
+    seal(RecordKind::Box, unit::VERSION, &unit)
 }
 
 /// Where a node stands.
@@ -175,7 +180,12 @@ fn key(kind: RecordKind, id: [u8; 16]) -> Key {
 }
 
 /// Reads a record of any known version and checks that it stands under its key.
-pub(crate) fn decode(at: &Key, bytes: &[u8]) -> Result<Record, RecordError> {
+/// Without a sealer only a record in which nothing is sealed can be read.
+pub(crate) fn decode(
+    sealer: Option<&Sealer>,
+    at: &Key,
+    bytes: &[u8],
+) -> Result<Record, RecordError> {
     let kind =
         RecordKind::from_number(at.kind).ok_or(RecordError::UnknownKind { kind: at.kind })?;
     let (envelope, payload) = bytes
@@ -193,8 +203,12 @@ pub(crate) fn decode(at: &Key, bytes: &[u8]) -> Result<Record, RecordError> {
         });
     }
     let (record, own_key) = match (kind, version) {
-        (RecordKind::Node, 1) => {
-            let node = open::<node::NodeV1>(kind, payload)?.into_model()?;
+        (RecordKind::Node, 1 | 2) => {
+            let node = if version == 1 {
+                open::<node_v1::NodeV1>(kind, payload)?.into_model()?
+            } else {
+                open::<node::NodeV2>(kind, payload)?.into_model(sealer)?
+            };
             let own_key = node_key(node.id);
             (Record::Node(Box::new(node)), own_key)
         }
@@ -211,8 +225,12 @@ pub(crate) fn decode(at: &Key, bytes: &[u8]) -> Result<Record, RecordError> {
             let unit = open::<unit::BoxV1>(kind, payload)?;
             (Record::Serial(unit.serial), unit_key())
         }
+        (RecordKind::Box, 2) => {
+            let unit = open::<unit::BoxV2>(kind, payload)?;
+            (Record::Serial(unit.checked(sealer)?), unit_key())
+        }
         (RecordKind::Resource, 1) => {
-            let resource = open::<resource::ResourceV1>(kind, payload)?.into_model()?;
+            let resource = open::<resource::ResourceV1>(kind, payload)?.into_model(sealer)?;
             let own_key = resource_key(resource.id);
             (Record::Resource(resource), own_key)
         }
@@ -222,6 +240,16 @@ pub(crate) fn decode(at: &Key, bytes: &[u8]) -> Result<Record, RecordError> {
         Ok(record)
     } else {
         Err(kind.malformed("it stands under the key of another record"))
+    }
+}
+
+/// Whether the record is of a version that is written no more.
+pub(crate) fn is_old(at: &Key, bytes: &[u8]) -> bool {
+    match (RecordKind::from_number(at.kind), bytes) {
+        (Some(kind), [_, low, high, ..]) => {
+            u16::from_le_bytes([*low, *high]) < kind.newest_version()
+        }
+        _ => false,
     }
 }
 
@@ -252,7 +280,7 @@ fn object_text(
         .values()
         .any(|value| !is_shallow(value, JSON_DEPTH_MAX - 1))
     {
-        return Err(too_deep(kind, field));
+        return Err(too_deep(kind.name(), field));
     }
     serde_json::to_string(object).map_err(|_| kind.malformed("an object has no text"))
 }
@@ -260,20 +288,20 @@ fn object_text(
 /// Writes any JSON value as text.
 fn value_text(kind: RecordKind, field: &'static str, value: &Value) -> Result<String, RecordError> {
     if !is_shallow(value, JSON_DEPTH_MAX) {
-        return Err(too_deep(kind, field));
+        return Err(too_deep(kind.name(), field));
     }
     serde_json::to_string(value).map_err(|_| kind.malformed("a value has no text"))
 }
 
-fn too_deep(kind: RecordKind, field: &'static str) -> RecordError {
+pub(crate) fn too_deep(kind: &'static str, field: &'static str) -> RecordError {
     RecordError::TooDeep {
-        kind: kind.name(),
+        kind,
         field,
         limit: JSON_DEPTH_MAX,
     }
 }
 
-fn is_shallow(value: &Value, levels: usize) -> bool {
+pub(crate) fn is_shallow(value: &Value, levels: usize) -> bool {
     let inner = |value: &Value| is_shallow(value, levels - 1);
     match value {
         Value::Array(items) => levels > 0 && items.iter().all(inner),

@@ -1,4 +1,5 @@
-//! Nodes, with the job and the agent of the present boot.
+//! Nodes, with the job and the agent of the present boot. What is secret in them
+//! is sealed.
 
 use std::collections::BTreeMap;
 
@@ -6,27 +7,28 @@ use serde::{Deserialize, Serialize};
 use trivet_model::{AgentSession, Job, Node, NodeId, Step, UnixMs};
 use uuid::Uuid;
 
-use super::{RecordKind, json, object_text, optional_word, value_text, word};
+use super::{RecordKind, json, node_key, object_text, optional_word, value_text, word};
 use crate::error::RecordError;
+use crate::seal::{Seal, Sealed, SealedJson, Sealer};
 
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
 
 const KIND: RecordKind = RecordKind::Node;
 
-/// Version 1, frozen.
+/// Version 2, frozen.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct NodeV1 {
+pub(super) struct NodeV2 {
     id: [u8; 16],
     revision: u64,
     serial: u64,
     name: Option<String>,
     driver: String,
-    /// JSON text, as the next four.
-    driver_info: String,
+    driver_info: SealedJson,
+    /// JSON text.
     properties: String,
-    instance_info: String,
-    extra: String,
-    driver_internal_info: String,
+    instance_info: SealedJson,
+    extra: SealedJson,
+    driver_internal_info: SealedJson,
     provision_state: String,
     target_provision_state: Option<String>,
     provision_updated_at_ms: Option<u64>,
@@ -45,51 +47,49 @@ pub(super) struct NodeV1 {
     inspection_finished_at_ms: Option<u64>,
     /// JSON text.
     inventory: Option<String>,
-    /// JSON text.
-    kept: String,
-    job: Option<JobV1>,
-    agent: Option<AgentV1>,
+    kept: SealedJson,
+    job: Option<JobV2>,
+    agent: Option<AgentV2>,
 }
 
-/// Part of version 1 of a node, frozen.
+/// Part of version 2 of a node, frozen.
 #[derive(Debug, Serialize, Deserialize)]
-struct JobV1 {
+struct JobV2 {
     kind: String,
     phase: String,
     step_kind: Option<String>,
     manual: bool,
-    steps: Vec<StepV1>,
+    steps: Vec<StepV2>,
     at: u32,
     versions: BTreeMap<String, String>,
     tries: u32,
     boots: u32,
 }
 
-/// Part of version 1 of a node, frozen.
+/// Part of version 2 of a node, frozen.
 #[derive(Debug, Serialize, Deserialize)]
-struct StepV1 {
+struct StepV2 {
     step: String,
     interface: String,
     priority: i64,
-    /// JSON text.
-    args: String,
+    args: SealedJson,
     reboot_requested: bool,
     abortable: bool,
 }
 
-/// Part of version 1 of a node, frozen.
+/// Part of version 2 of a node, frozen.
 #[derive(Debug, Serialize, Deserialize)]
-struct AgentV1 {
-    token: String,
-    former_token: Option<String>,
+struct AgentV2 {
+    token: Sealed,
+    former_token: Option<Sealed>,
     url: Option<String>,
     verify_ca: Option<String>,
     version: Option<String>,
 }
 
-impl NodeV1 {
-    pub(super) fn from_model(node: &Node) -> Result<Self, RecordError> {
-        let object = |field, object| object_text(KIND, field, object);
+impl NodeV2 {
+    pub(super) fn from_model(sealer: &Sealer, node: &Node) -> Result<Self, RecordError> {
+        let seal = sealer.of(node_key(node.id));
         let text = |word: &'static str| word.to_owned();
         let inventory = node
             .inventory
@@ -101,11 +101,12 @@ impl NodeV1 {
             serial: node.serial,
             name: node.name.clone(),
             driver: node.driver.clone(),
-            driver_info: object("driver_info", &node.driver_info)?,
-            properties: object("properties", &node.properties)?,
-            instance_info: object("instance_info", &node.instance_info)?,
-            extra: object("extra", &node.extra)?,
-            driver_internal_info: object("driver_internal_info", &node.driver_internal_info)?,
+            driver_info: seal.object("driver_info", &node.driver_info)?,
+            properties: object_text(KIND, "properties", &node.properties)?,
+            instance_info: seal.object("instance_info", &node.instance_info)?,
+            extra: seal.object("extra", &node.extra)?,
+            driver_internal_info: seal
+                .object("driver_internal_info", &node.driver_internal_info)?,
             provision_state: text(node.provision_state.as_str()),
             target_provision_state: node.target_provision_state.map(|at| text(at.as_str())),
             provision_updated_at_ms: node.provision_updated_at.map(|at| at.0),
@@ -123,26 +124,39 @@ impl NodeV1 {
             inspection_started_at_ms: node.inspection_started_at.map(|at| at.0),
             inspection_finished_at_ms: node.inspection_finished_at.map(|at| at.0),
             inventory: inventory.transpose()?,
-            kept: object("kept", &node.kept)?,
-            job: node.job.as_ref().map(JobV1::from_model).transpose()?,
-            agent: node.agent.as_ref().map(AgentV1::from_model),
+            kept: seal.object("kept", &node.kept)?,
+            job: node
+                .job
+                .as_ref()
+                .map(|job| JobV2::from_model(seal, job))
+                .transpose()?,
+            agent: node
+                .agent
+                .as_ref()
+                .map(|agent| AgentV2::from_model(seal, agent))
+                .transpose()?,
         })
     }
 
     /// Every field of a node is named here, so that a new one does not compile
     /// until it has a version.
-    pub(super) fn into_model(self) -> Result<Node, RecordError> {
+    pub(super) fn into_model(self, sealer: Option<&Sealer>) -> Result<Node, RecordError> {
+        let seal = Seal::of(sealer, node_key(NodeId(Uuid::from_bytes(self.id))));
         Ok(Node {
             id: NodeId(Uuid::from_bytes(self.id)),
             revision: self.revision,
             serial: self.serial,
             name: self.name,
             driver: self.driver,
-            driver_info: json(KIND, &self.driver_info)?,
+            driver_info: seal.open_json("driver_info", 0, &self.driver_info)?,
             properties: json(KIND, &self.properties)?,
-            instance_info: json(KIND, &self.instance_info)?,
-            extra: json(KIND, &self.extra)?,
-            driver_internal_info: json(KIND, &self.driver_internal_info)?,
+            instance_info: seal.open_json("instance_info", 0, &self.instance_info)?,
+            extra: seal.open_json("extra", 0, &self.extra)?,
+            driver_internal_info: seal.open_json(
+                "driver_internal_info",
+                0,
+                &self.driver_internal_info,
+            )?,
             provision_state: word(KIND, &self.provision_state)?,
             target_provision_state: optional_word(KIND, self.target_provision_state)?,
             provision_updated_at: self.provision_updated_at_ms.map(UnixMs),
@@ -163,24 +177,23 @@ impl NodeV1 {
                 Some(text) => Some(json(KIND, &text)?),
                 None => None,
             },
-            kept: json(KIND, &self.kept)?,
-            job: self.job.map(JobV1::into_model).transpose()?,
-            agent: self.agent.map(AgentV1::into_model),
+            kept: seal.open_json("kept", 0, &self.kept)?,
+            job: self.job.map(|job| job.into_model(seal)).transpose()?,
+            agent: self.agent.map(|agent| agent.into_model(seal)).transpose()?,
         })
     }
 }
 
-impl JobV1 {
-    fn from_model(job: &Job) -> Result<Self, RecordError> {
+impl JobV2 {
+    fn from_model(seal: Seal<'_>, job: &Job) -> Result<Self, RecordError> {
         Ok(Self {
             kind: job.kind.as_str().to_owned(),
             phase: job.phase.as_str().to_owned(),
             step_kind: job.step_kind.map(|kind| kind.as_str().to_owned()),
             manual: job.manual,
-            steps: job
-                .steps
-                .iter()
-                .map(StepV1::from_model)
+            steps: (0..)
+                .zip(&job.steps)
+                .map(|(item, step)| StepV2::from_model(seal, item, step))
                 .collect::<Result<_, _>>()?,
             at: job.at,
             versions: job.versions.clone(),
@@ -189,16 +202,15 @@ impl JobV1 {
         })
     }
 
-    fn into_model(self) -> Result<Job, RecordError> {
+    fn into_model(self, seal: Seal<'_>) -> Result<Job, RecordError> {
         Ok(Job {
             kind: word(KIND, &self.kind)?,
             phase: word(KIND, &self.phase)?,
             step_kind: optional_word(KIND, self.step_kind)?,
             manual: self.manual,
-            steps: self
-                .steps
-                .into_iter()
-                .map(StepV1::into_model)
+            steps: (0..)
+                .zip(self.steps)
+                .map(|(item, step)| step.into_model(seal, item))
                 .collect::<Result<_, _>>()?,
             at: self.at,
             versions: self.versions,
@@ -208,48 +220,54 @@ impl JobV1 {
     }
 }
 
-impl StepV1 {
-    fn from_model(step: &Step) -> Result<Self, RecordError> {
+impl StepV2 {
+    fn from_model(seal: Seal<'_>, item: u32, step: &Step) -> Result<Self, RecordError> {
         Ok(Self {
             step: step.step.clone(),
             interface: step.interface.clone(),
             priority: step.priority,
-            args: value_text(KIND, "args", &step.args)?,
+            args: seal.value("args", item, &step.args)?,
             reboot_requested: step.reboot_requested,
             abortable: step.abortable,
         })
     }
 
-    fn into_model(self) -> Result<Step, RecordError> {
+    fn into_model(self, seal: Seal<'_>, item: u32) -> Result<Step, RecordError> {
         Ok(Step {
             step: self.step,
             interface: self.interface,
             priority: self.priority,
-            args: json(KIND, &self.args)?,
+            args: seal.open_json("args", item, &self.args)?,
             reboot_requested: self.reboot_requested,
             abortable: self.abortable,
         })
     }
 }
 
-impl AgentV1 {
-    fn from_model(agent: &AgentSession) -> Self {
-        Self {
-            token: agent.token.clone(),
-            former_token: agent.former_token.clone(),
+impl AgentV2 {
+    fn from_model(seal: Seal<'_>, agent: &AgentSession) -> Result<Self, RecordError> {
+        let former = agent.former_token.as_ref();
+        Ok(Self {
+            token: seal.text("token", &agent.token)?,
+            former_token: former
+                .map(|token| seal.text("former_token", token))
+                .transpose()?,
             url: agent.url.clone(),
             verify_ca: agent.verify_ca.clone(),
             version: agent.version.clone(),
-        }
+        })
     }
 
-    fn into_model(self) -> AgentSession {
-        AgentSession {
-            token: self.token,
-            former_token: self.former_token,
+    fn into_model(self, seal: Seal<'_>) -> Result<AgentSession, RecordError> {
+        let former = self.former_token.as_ref();
+        Ok(AgentSession {
+            token: seal.open_text("token", &self.token)?,
+            former_token: former
+                .map(|token| seal.open_text("former_token", token))
+                .transpose()?,
             url: self.url,
             verify_ca: self.verify_ca,
             version: self.version,
-        }
+        })
     }
 }

@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 use trivet_model::{NodeId, Resource, ResourceId, UnixMs};
 use uuid::Uuid;
 
-use super::{RecordKind, json, object_text, word};
+use super::{RecordKind, resource_key, word};
 use crate::error::RecordError;
+use crate::seal::{Seal, SealedJson, Sealer};
 
 pub(super) const VERSION: u16 = 1;
 
@@ -20,14 +21,16 @@ pub(super) struct ResourceV1 {
     serial: u64,
     name: Option<String>,
     node: Option<[u8; 16]>,
-    /// JSON text.
-    fields: String,
+    fields: SealedJson,
     created_at_ms: u64,
     updated_at_ms: Option<u64>,
 }
 
 impl ResourceV1 {
-    pub(super) fn from_model(resource: &Resource) -> Result<Self, RecordError> {
+    pub(super) fn from_model(
+        sealer: &Sealer,
+        resource: &Resource,
+    ) -> Result<Self, RecordError> {
         // Taken apart, so that a new field does not compile until it has a version.
         let Resource {
             id,
@@ -47,21 +50,23 @@ impl ResourceV1 {
             serial: *serial,
             name: name.clone(),
             node: node.map(NodeId::bytes),
-            fields: object_text(KIND, "fields", fields)?,
+            fields: sealer.of(resource_key(*id)).object("fields", fields)?,
             created_at_ms: created_at.0,
             updated_at_ms: updated_at.map(|at| at.0),
         })
     }
 
-    pub(super) fn into_model(self) -> Result<Resource, RecordError> {
+    pub(super) fn into_model(self, sealer: Option<&Sealer>) -> Result<Resource, RecordError> {
+        let id = ResourceId(Uuid::from_bytes(self.id));
+        let seal = Seal::of(sealer, resource_key(id));
         Ok(Resource {
-            id: ResourceId(Uuid::from_bytes(self.id)),
+            id,
             kind: word(KIND, &self.kind)?,
             revision: self.revision,
             serial: self.serial,
             name: self.name,
             node: self.node.map(|id| NodeId(Uuid::from_bytes(id))),
-            fields: json(KIND, &self.fields)?,
+            fields: seal.open_json("fields", 0, &self.fields)?,
             created_at: UnixMs(self.created_at_ms),
             updated_at: self.updated_at_ms.map(UnixMs),
         })

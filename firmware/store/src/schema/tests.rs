@@ -11,6 +11,10 @@ fn object(value: &Value) -> Object {
     value.as_object().unwrap().clone()
 }
 
+fn sealer() -> Sealer {
+    Sealer::new(&trivet_board_sim::box_key())
+}
+
 fn full_node() -> Node {
     let id = "01234567-89ab-4def-8123-456789abcdef".parse().unwrap();
     Node {
@@ -68,6 +72,17 @@ fn full_node() -> Node {
     }
 }
 
+/// The same with secrets in its objects.
+fn secret_node() -> Node {
+    let mut node = full_node();
+    node.driver_info = object(&json!({"a": "b", "ipmi_password": "p1"}));
+    node.instance_info = object(&json!({"d": [0, {"x/~token": [1]}]}));
+    if let Some(job) = &mut node.job {
+        job.steps[0].args = json!({"configdrive": {"h": "i"}});
+    }
+    node
+}
+
 fn full_port() -> Port {
     Port {
         id: "fedcba98-7654-4210-8edc-ba9876543210".parse().unwrap(),
@@ -114,45 +129,112 @@ const LEASE_V1: &[u8] = b"\x03\x01\0\x02\0\0\0\0\x09\x0a\0\0\x07";
 
 const BOX_V1: &[u8] = b"\x04\x01\0\xac\x02";
 
+/// With the key of simulated boxes. The sealed values were made by another program
+/// (Python's cryptography 48) after the text of the README.
+const NODE_V2: &[u8] = b"\x01\x02\0\
+    \x01\x23\x45\x67\x89\xab\x4d\xef\x81\x23\x45\x67\x89\xab\xcd\xef\
+    \xac\x02\x02\x01\x02n1\x04ipmi\
+    \x1e{\"a\":\"b\",\"ipmi_password\":null}\x01\
+    \x0e/ipmi_password\x20\
+    \x27\x0c\x67\x76\xe1\x00\xaf\x0a\x7c\xd5\x6f\xab\xe1\x84\xd1\xff\x2b\xbd\xa3\x14\xe9\x91\x42\x9c\
+    \x1c\x11\x39\xae\x8d\x7f\x49\x7d\
+    \x07{\"c\":1}\
+    \x1b{\"d\":[0,{\"x/~token\":null}]}\x01\
+    \x0f/d/1/x~1~0token\x1f\
+    \x04\xec\xbf\x75\xc5\xfa\x59\xc0\x70\x15\x55\x88\x99\xf3\x0b\xec\x91\x03\x51\xe7\x5f\x42\x61\xef\
+    \xd7\x03\x0f\xb6\x3d\x03\xee\
+    \x0b{\"e\":[1,2]}\0\x0a{\"f\":true}\0\
+    \x0ewait call-back\x01\x06active\x01\x05\
+    \x01\x08power on\x01\x09power off\x01\x02e1\
+    \x01\x01\x02m1\x01\x02f1\x01\x02i1\x01\x02r1\x01\0\
+    \x04\x01\x06\x01\x07\x01\x08\
+    \x01\x09{\"g\":1.5}\x0d{\"owner\":\"o\"}\0\
+    \x01\x06deploy\x0aawait step\x01\x06deploy\x01\
+    \x01\x02s1\x06deploy\x05\
+    \x14{\"configdrive\":null}\x01\
+    \x0c/configdrive\x25\
+    \x60\xb2\x28\x08\x4e\x50\x3d\x44\x4c\x44\xc6\x99\x3d\xac\x73\x73\x79\x62\x30\xfc\x9f\x04\x97\x2d\
+    \x09\x4a\xb3\x7d\xcb\x57\x66\x92\xf0\x50\x2e\x05\xca\
+    \x01\0\
+    \x01\x01\x01k\x01v\x09\x0a\
+    \x01\x1e\
+    \xa8\xff\x35\x6d\xc7\x7e\xca\x1a\x16\x40\x45\x97\xef\xfe\x2a\x6c\xed\xb3\x5e\xf5\x95\x9a\x20\xfa\
+    \xa1\x3d\x43\x45\xc5\xd1\
+    \x01\x1e\
+    \x43\x39\xd2\xa3\x43\x2b\x5f\x8f\xb0\x0a\x83\xed\x63\xef\xbc\xb6\x85\x09\x01\xa1\x33\x21\x91\x6e\
+    \x74\x74\x03\xef\x29\x26\
+    \x01\x02u1\x01\x02c1\x01\x02v1";
+
+const BOX_V2: &[u8] = b"\x04\x02\0\xac\x02\x22\
+    \xb2\x3f\xc1\x83\x49\x3b\xb1\x7d\x92\x21\xe5\xe3\xdd\x9a\xdc\x5b\xda\x69\x96\xcf\xe6\x12\x50\x92\
+    \x1f\x8d\xb8\xee\x54\x34\x81\x4e\x98\xfc";
+
+/// Every version that was ever written: key, bytes, record.
 fn pinned() -> Vec<(Key, &'static [u8], Record)> {
+    let node = |node: Node| Record::Node(Box::new(node));
     vec![
-        (
-            node_key(full_node().id),
-            NODE_V1,
-            Record::Node(Box::new(full_node())),
-        ),
+        (node_key(full_node().id), NODE_V1, node(full_node())),
+        (node_key(full_node().id), NODE_V2, node(secret_node())),
         (port_key(full_port().id), PORT_V1, Record::Port(full_port())),
         (lease_key(lease().mac), LEASE_V1, Record::Lease(lease())),
         (unit_key(), BOX_V1, Record::Serial(300)),
+        (unit_key(), BOX_V2, Record::Serial(300)),
     ]
 }
 
-#[test]
-fn the_bytes_of_version_one_are_pinned() {
+#[track_caller]
+fn same_bytes(made: &[u8], pinned: &[u8]) {
     assert_eq!(
-        encode_node(&full_node())
-            .unwrap()
-            .escape_ascii()
-            .to_string(),
-        NODE_V1.escape_ascii().to_string()
+        made.escape_ascii().to_string(),
+        pinned.escape_ascii().to_string()
     );
-    assert_eq!(encode_port(&full_port()).unwrap(), PORT_V1);
-    assert_eq!(encode_lease(&lease()).unwrap(), LEASE_V1);
-    assert_eq!(encode_serial(300).unwrap(), BOX_V1);
+}
+
+#[test]
+fn the_bytes_of_the_newest_versions_are_pinned() {
+    let sealer = sealer();
+    same_bytes(&encode_node(&sealer, &secret_node()).unwrap(), NODE_V2);
+    same_bytes(&encode_port(&full_port()).unwrap(), PORT_V1);
+    same_bytes(&encode_lease(&lease()).unwrap(), LEASE_V1);
+    same_bytes(&encode_serial(&sealer, 300).unwrap(), BOX_V2);
+}
+
+#[test]
+fn old_versions_are_known_as_such() {
+    for (key, bytes, _) in pinned() {
+        let old = bytes == NODE_V1 || bytes == BOX_V1;
+        assert_eq!(is_old(&key, bytes), old, "{key:?}");
+    }
+}
+
+#[test]
+fn without_the_key_only_what_is_sealed_stays_shut() {
+    for (key, bytes, record) in pinned() {
+        let read = decode(None, &key, bytes);
+        if bytes == NODE_V2 || bytes == BOX_V2 {
+            let kind = kind_name(key.kind);
+            assert_eq!(read, Err(RecordError::Sealed { kind }));
+        } else {
+            assert_eq!(read.unwrap(), record);
+        }
+    }
+    let bare = Node::new(full_node().id, "ipmi", UnixMs(1));
+    let bytes = encode_node(&sealer(), &bare).unwrap();
+    assert!(decode(None, &node_key(bare.id), &bytes).is_ok());
 }
 
 #[test]
 fn pinned_bytes_read_back() {
     for (key, bytes, record) in pinned() {
-        assert_eq!(decode(&key, bytes).unwrap(), record);
+        assert_eq!(decode(Some(&sealer()), &key, bytes).unwrap(), record);
     }
 }
 
 #[test]
 fn a_fresh_node_reads_back() {
     let node = Node::new(full_node().id, "redfish", UnixMs(u64::MAX));
-    let bytes = encode_node(&node).unwrap();
-    let read = decode(&node_key(node.id), &bytes).unwrap();
+    let bytes = encode_node(&sealer(), &node).unwrap();
+    let read = decode(Some(&sealer()), &node_key(node.id), &bytes).unwrap();
     assert_eq!(read, Record::Node(Box::new(node)));
 }
 
@@ -160,10 +242,13 @@ fn a_fresh_node_reads_back() {
 fn refuses_bytes_cut_short_or_left_over() {
     for (key, bytes, _) in pinned() {
         for end in 0..bytes.len() {
-            assert!(decode(&key, &bytes[..end]).is_err(), "{key:?} {end}");
+            assert!(
+                decode(Some(&sealer()), &key, &bytes[..end]).is_err(),
+                "{key:?} {end}"
+            );
         }
         let longer = [bytes, &[0]].concat();
-        let error = decode(&key, &longer).unwrap_err();
+        let error = decode(Some(&sealer()), &key, &longer).unwrap_err();
         assert!(error.to_string().contains("left over"), "{error}");
     }
 }
@@ -171,16 +256,21 @@ fn refuses_bytes_cut_short_or_left_over() {
 #[test]
 fn refuses_a_newer_version_by_kind_and_number() {
     for (key, bytes, _) in pinned() {
+        let known = RecordKind::from_number(key.kind).unwrap().newest_version();
+        let found = known + 1;
         let mut newer = bytes.to_vec();
-        newer[1] = 2;
-        let error = decode(&key, &newer).unwrap_err();
+        newer[1] = found as u8;
+        let error = decode(Some(&sealer()), &key, &newer).unwrap_err();
         let want = RecordError::NewerVersion {
             kind: kind_name(key.kind),
-            found: 2,
-            known: 1,
+            found,
+            known,
         };
         assert_eq!(error, want);
-        assert!(error.to_string().contains("version 2"), "{error}");
+        assert!(
+            error.to_string().contains(&format!("version {found}")),
+            "{error}"
+        );
     }
 }
 
@@ -190,25 +280,25 @@ fn refuses_version_zero_foreign_kinds_and_foreign_keys() {
         let mut old = bytes.to_vec();
         old[1] = 0;
         assert!(matches!(
-            decode(&key, &old),
+            decode(Some(&sealer()), &key, &old),
             Err(RecordError::Malformed { .. })
         ));
         let other = Key {
             id: [0xee; 16],
             ..key
         };
-        let error = decode(&other, bytes).unwrap_err();
+        let error = decode(Some(&sealer()), &other, bytes).unwrap_err();
         assert!(error.to_string().contains("another record"), "{error}");
         let unknown = Key { kind: 9, ..key };
         assert_eq!(
-            decode(&unknown, bytes),
+            decode(Some(&sealer()), &unknown, bytes),
             Err(RecordError::UnknownKind { kind: 9 })
         );
         let swapped = Key {
             kind: key.kind % 4 + 1,
             ..key
         };
-        assert!(decode(&swapped, bytes).is_err());
+        assert!(decode(Some(&sealer()), &swapped, bytes).is_err());
     }
     assert_eq!(kind_name(9), "foreign");
 }
@@ -224,7 +314,7 @@ fn refuses_unknown_words_and_broken_json() {
         let mut bytes = NODE_V1.to_vec();
         bytes[at..at + from.len()].copy_from_slice(to.as_bytes());
         assert!(matches!(
-            decode(&key, &bytes),
+            decode(Some(&sealer()), &key, &bytes),
             Err(RecordError::Malformed { kind: "node", .. })
         ));
     }
@@ -239,13 +329,13 @@ fn the_deepest_object_reads_back_and_one_deeper_is_refused() {
     let mut node = full_node();
     node.extra = object(&json!({ "deep": nested(JSON_DEPTH_MAX - 1) }));
     node.inventory = Some(nested(JSON_DEPTH_MAX));
-    let bytes = encode_node(&node).unwrap();
-    let read = decode(&node_key(node.id), &bytes).unwrap();
+    let bytes = encode_node(&sealer(), &node).unwrap();
+    let read = decode(Some(&sealer()), &node_key(node.id), &bytes).unwrap();
     assert_eq!(read, Record::Node(Box::new(node.clone())));
 
     node.inventory = Some(nested(JSON_DEPTH_MAX + 1));
     assert!(matches!(
-        encode_node(&node),
+        encode_node(&sealer(), &node),
         Err(RecordError::TooDeep {
             field: "inventory",
             ..
@@ -254,7 +344,7 @@ fn the_deepest_object_reads_back_and_one_deeper_is_refused() {
     node.inventory = None;
     node.extra = object(&json!({ "deep": nested(JSON_DEPTH_MAX) }));
     assert!(matches!(
-        encode_node(&node),
+        encode_node(&sealer(), &node),
         Err(RecordError::TooDeep { field: "extra", .. })
     ));
 }

@@ -2,11 +2,39 @@
 
 use serde::{Deserialize, Serialize};
 
-pub(super) const VERSION: u16 = 1;
+use super::unit_key;
+use crate::error::RecordError;
+use crate::seal::{Seal, Sealed, Sealer};
+
+pub(super) const VERSION: u16 = 2;
+
+/// What is sealed to tell later whether a key is the one of this store.
+const CHECK: &str = "trivet";
 
 /// Version 1, frozen.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Deserialize)]
 pub(super) struct BoxV1 {
     /// The last place given in the order of creation.
     pub(super) serial: u64,
+}
+
+/// Version 2, frozen.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct BoxV2 {
+    /// The last place given in the order of creation.
+    serial: u64,
+    check: Sealed,
+}
+
+impl BoxV2 {
+    pub(super) fn new(sealer: &Sealer, serial: u64) -> Result<Self, RecordError> {
+        let check = sealer.of(unit_key()).text("check", CHECK)?;
+        Ok(Self { serial, check })
+    }
+
+    /// The serial, if the store was sealed with this key.
+    pub(super) fn checked(self, sealer: Option<&Sealer>) -> Result<u64, RecordError> {
+        Seal::of(sealer, unit_key()).open_text("check", &self.check)?;
+        Ok(self.serial)
+    }
 }

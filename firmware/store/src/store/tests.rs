@@ -1,7 +1,7 @@
 //! The typed store over a flash in memory.
 
 use serde_json::json;
-use trivet_board_sim::SimFlash;
+use trivet_board_sim::{SimFlash, box_key};
 use trivet_model::{PowerState, UnixMs};
 use uuid::Uuid;
 
@@ -11,7 +11,7 @@ use crate::layout::PAGE_BYTES;
 const REGION: usize = 2 * PAGE_BYTES + 64 * 32768;
 
 fn open(flash: SimFlash) -> Store<SimFlash> {
-    Store::open_with(flash, 32768).unwrap()
+    Store::open_with(flash, box_key(), 32768).unwrap()
 }
 
 fn node(number: u128) -> Node {
@@ -46,10 +46,12 @@ fn lease(number: u8) -> Lease {
 
 #[test]
 fn opens_a_blank_region_of_default_shape() {
-    let store = Store::open(SimFlash::new(4 << 20)).unwrap();
+    let store = Store::open(SimFlash::new(4 << 20), box_key()).unwrap();
     assert_eq!(store.records().unwrap(), Records::default());
     assert_eq!(store.stats().segments, 15);
-    assert_eq!(store.stats().free_segments, 15);
+    // The box's own record stands in one.
+    assert_eq!(store.stats().free_segments, 14);
+    assert_eq!(store.stats().commits, 0);
     assert_eq!(store.layout().segment_pages, 64);
 }
 
@@ -157,13 +159,13 @@ fn a_record_that_could_not_be_read_back_is_refused_and_changes_nothing() {
 fn a_record_of_a_newer_version_keeps_the_store_from_opening() {
     let mut log = Log::open(SimFlash::new(REGION), 32768).unwrap();
     let key = schema::unit_key();
-    log.commit([(key, Some(vec![4, 2, 0, 1]))].into()).unwrap();
-    let error = Store::open_with(log.into_flash(), 32768).unwrap_err();
+    log.commit([(key, Some(vec![4, 3, 0, 1]))].into()).unwrap();
+    let error = Store::open_with(log.into_flash(), box_key(), 32768).unwrap_err();
     let OpenError::Record(error) = error else {
         panic!("{error}");
     };
     let said = error.to_string();
-    assert!(said.contains("box") && said.contains("version 2"), "{said}");
+    assert!(said.contains("box") && said.contains("version 3"), "{said}");
 }
 
 #[test]
@@ -175,7 +177,7 @@ fn a_record_of_an_unknown_kind_keeps_the_store_from_opening() {
     };
     log.commit([(key, Some(vec![77, 1, 0]))].into()).unwrap();
     assert!(matches!(
-        Store::open_with(log.into_flash(), 32768),
+        Store::open_with(log.into_flash(), box_key(), 32768),
         Err(OpenError::Record(RecordError::UnknownKind { kind: 77 }))
     ));
 }
