@@ -5,6 +5,8 @@
 
 mod flash;
 mod key;
+mod memory;
 
 pub use flash::{Counts, FileFlash, OpenFileError};
 pub use key::{KeyFile, KeyFileError};
+pub use memory::keep_private;

@@ -100,6 +100,11 @@ fn show(text: &str) -> ExitCode {
 }
 
 fn run(work: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
+    if let Err(error) = trivet_board_linux::keep_private() {
+        say::line(&format!(
+            "trivet: warning: a core dump of this process would show passwords: {error}"
+        ));
+    }
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => {
