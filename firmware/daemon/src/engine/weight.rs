@@ -3,7 +3,11 @@
 
 use serde_json::Value;
 use trivet_model::node::Object;
+use trivet_model::secret::is_sealed_key;
 use trivet_model::{Order, Refusal, RefusalKind};
+
+/// What sealing a value adds to its record, beside the words that lead to it.
+const SEAL_BYTES: usize = 40;
 
 /// The refusal of an order that brings more than `most` bytes of its own.
 pub(super) fn too_large(order: &Order, most: usize) -> Option<Refusal> {
@@ -17,14 +21,14 @@ pub(super) fn too_large(order: &Order, most: usize) -> Option<Refusal> {
             &node.kept,
         ]
         .into_iter()
-        .map(object)
+        .map(|one| object(one, 0))
         .sum(),
         Order::CreatePort(port) | Order::ReplacePort { port, .. } => {
-            object(&port.extra) + object(&port.kept)
+            object(&port.extra, 0) + object(&port.kept, 0)
         }
         Order::Provision { args, .. } => {
-            let steps: usize = args.steps.iter().map(|step| weight(&step.args)).sum();
-            steps + args.configdrive.as_ref().map_or(0, weight)
+            let steps: usize = args.steps.iter().map(|step| weight(&step.args, 0)).sum();
+            steps + args.configdrive.as_ref().map_or(0, |one| weight(one, 0))
         }
         _ => 0,
     };
@@ -34,19 +38,52 @@ pub(super) fn too_large(order: &Order, most: usize) -> Option<Refusal> {
     })
 }
 
-/// About the bytes of a value as text. Nesting is bounded by the API.
-fn weight(value: &Value) -> usize {
+/// About the bytes of a value as text, found under words of so many bytes. Nesting is
+/// bounded by the API.
+fn weight(value: &Value, path: usize) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 4,
         Value::String(text) => text.len() + 2,
-        Value::Array(items) => items.iter().map(|item| weight(item) + 1).sum(),
-        Value::Object(inner) => object(inner),
+        Value::Array(items) => {
+            let items = items.iter().map(|item| weight(item, path + 6) + 1);
+            items.sum()
+        }
+        Value::Object(inner) => object(inner, path),
     }
 }
 
-fn object(object: &Object) -> usize {
+fn object(object: &Object, path: usize) -> usize {
     object
         .iter()
-        .map(|(key, value)| key.len() + 4 + weight(value))
+        .map(|(key, value)| {
+            let path = path + key.len() + 1;
+            let seal = if is_sealed_key(key) {
+                SEAL_BYTES + path
+            } else {
+                0
+            };
+            key.len() + 4 + weight(value, path) + seal
+        })
         .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trivet_model::{Node, UnixMs};
+
+    /// Each secret is small, but has a place and a seal of its own.
+    #[test]
+    fn many_small_secrets_weigh_what_their_seals_do() {
+        let id = "01234567-89ab-4def-8123-456789abcdef".parse().unwrap();
+        let order = |word: &str| {
+            let mut node = Node::new(id, "ipmi", UnixMs(1));
+            let many = (0..1000).map(|number| (format!("{word}{number:03}"), 1.into()));
+            node.extra = many.collect();
+            Order::CreateNode(Box::new(node))
+        };
+        assert!(too_large(&order("other"), 20_000).is_none());
+        let refusal = too_large(&order("token"), 50_000).unwrap();
+        assert!(refusal.sentence.contains("over the limit"));
+    }
 }
