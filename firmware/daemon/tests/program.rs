@@ -3,9 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+
+use trivet_bmc_ipmi::Suite;
+use trivet_bmc_ipmi::bmc::{Bmc, Privilege, Setup, User};
+use trivet_rehearsal::Case;
 
 fn trivet(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_trivet"));
@@ -208,6 +213,145 @@ fn what_was_acknowledged_survives_an_orderly_and_a_sudden_end() {
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
     third.signal("-INT");
+}
+
+const PASSWORD: &str = "sealed-hunter2-4711";
+
+/// A BMC that lets `admin` in with this password, for as long as the test runs.
+fn bmc() -> u16 {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    let mut bmc = Bmc::new(Setup {
+        users: vec![User {
+            name: b"admin".to_vec(),
+            password: PASSWORD.as_bytes().to_vec(),
+            limit: Privilege::Administrator,
+        }],
+        guid: [1; 16],
+        kg: None,
+        suites: vec![Suite::Sha256],
+    });
+    std::thread::spawn(move || {
+        let (mut case, mut chance) = (Case::default(), trivet_model::Seeded::new(1));
+        let mut buffer = [0; 2048];
+        while let Ok((length, peer)) = socket.recv_from(&mut buffer) {
+            let number = peer.port().into();
+            let bytes = &buffer[..length];
+            if let Some(answer) = bmc.datagram(number, bytes, &mut case, &mut chance) {
+                let _ = socket.send_to(&answer, peer);
+            }
+        }
+    });
+    port
+}
+
+impl Serving {
+    /// Asks for `manage` and waits until the BMC let the box in, or did not.
+    fn managed(&self, name: &str) -> String {
+        let target = format!("PUT /v1/nodes/{name}/states/provision");
+        let answer = self.ask(&target, r#"{"target": "manage"}"#);
+        assert!(answer.starts_with("HTTP/1.1 202"), "{answer}");
+        for _ in 0..100_000 {
+            let answer = self.ask(&format!("GET /v1/nodes/{name}"), "");
+            if !answer.contains(r#""provision_state":"verifying""#) {
+                return answer;
+            }
+        }
+        panic!("{name} is being verified for ever");
+    }
+}
+
+/// A box with two nodes: one with the right password, one with another.
+fn box_with_secrets(scratch: &Scratch) -> (String, Serving) {
+    let data = scratch.0.join("data");
+    let config = scratch.file("settings", &settings(&data, free_port()));
+    let one = Serving::start(&config);
+    let port = bmc();
+    for (name, password) in [("n1", PASSWORD), ("n2", "wrong-hunter3-4711")] {
+        let body = format!(
+            r#"{{"driver": "ipmi", "name": "{name}", "driver_info": {{"ipmi_address": "127.0.0.1",
+            "ipmi_port": {port}, "ipmi_username": "admin", "ipmi_password": "{password}"}}}}"#
+        );
+        let answer = one.ask("POST /v1/nodes", &body);
+        assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    }
+    (config, one)
+}
+
+/// Whether the bytes stand anywhere in the file.
+fn stands_in(file: &Path, part: &str) -> bool {
+    let bytes = std::fs::read(file).unwrap();
+    let mut windows = bytes.windows(part.len());
+    windows.any(|window| window == part.as_bytes())
+}
+
+#[test]
+fn a_password_is_not_in_the_store_s_file_and_works_after_a_sudden_end() {
+    let scratch = Scratch::new("sealed");
+    let (config, one) = box_with_secrets(&scratch);
+    one.signal("-KILL");
+    let store = scratch.0.join("data/store");
+    assert!(
+        stands_in(&store, "ipmi_username"),
+        "the search finds things"
+    );
+    // The last one is Base64 of the middle of the password.
+    for part in [PASSWORD, "hunter2", "hunter3", "bGVkLWh1bnRlcjI"] {
+        assert!(!stands_in(&store, part), "{part} stands in the store");
+    }
+    let key = std::fs::metadata(scratch.0.join("data/store.key")).unwrap();
+    assert_eq!((key.len(), key.permissions().mode() & 0o777), (32, 0o600));
+
+    let again = Serving::start(&config);
+    let answer = again.managed("n1");
+    assert!(
+        answer.contains(r#""provision_state":"manageable""#),
+        "{answer}"
+    );
+    assert!(answer.contains(r#""ipmi_password":"******""#), "{answer}");
+    let answer = again.managed("n2");
+    assert!(answer.contains(r#""provision_state":"enroll""#), "{answer}");
+    assert!(!answer.contains(r#""last_error":null"#), "{answer}");
+    again.signal("-TERM");
+}
+
+#[test]
+fn a_key_file_that_is_lost_exposed_or_foreign_is_named_and_the_store_left_alone() {
+    let scratch = Scratch::new("keys");
+    let (config, one) = box_with_secrets(&scratch);
+    one.signal("-TERM");
+    let (store, key) = (
+        scratch.0.join("data/store"),
+        scratch.0.join("data/store.key"),
+    );
+    let (records, right) = (std::fs::read(&store).unwrap(), std::fs::read(&key).unwrap());
+    let refused = |want: &str| {
+        let output = run(&["serve", "--config", &config]);
+        assert_eq!(output.status.code(), Some(1));
+        let said = said(&output);
+        assert!(said.contains(want), "{said}");
+        assert!(said.contains(key.to_str().unwrap()), "{said}");
+        assert_eq!(std::fs::read(&store).unwrap(), records);
+    };
+    let mode = |mode| {
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode(0o644);
+    refused("chmod 600");
+    mode(0o600);
+    std::fs::write(&key, &right[..31]).unwrap();
+    refused("31 bytes");
+    std::fs::write(&key, [7; 32]).unwrap();
+    refused("restore the key file");
+    std::fs::remove_file(&key).unwrap();
+    refused("its key is missing");
+    assert!(!key.exists(), "no other key was put in its place");
+    std::fs::write(&key, &right).unwrap();
+    mode(0o600);
+    let again = Serving::start(&config);
+    let answer = again.ask("GET /v1/nodes/n1", "");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    again.signal("-TERM");
 }
 
 /// Whoever reads the lines may go away: the box does not.
