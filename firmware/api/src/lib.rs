@@ -17,6 +17,7 @@ mod events;
 mod field;
 mod list;
 mod nodes;
+mod openapi;
 mod passthru;
 mod patch;
 mod percent;

@@ -12,7 +12,7 @@ use crate::call::Call;
 use crate::error::Fault;
 use crate::field::{Column, Shape};
 use crate::{BODY_BYTES_MAX, Outcome, Response};
-use crate::{agent, drivers, events, nodes, passthru, ports, resources, root};
+use crate::{agent, drivers, events, nodes, openapi, passthru, ports, resources, root};
 
 /// One row.
 pub(crate) struct Route {
@@ -25,6 +25,8 @@ pub(crate) struct Route {
     /// Arguments after the question mark, in groups.
     pub(crate) asks: &'static [&'static [Arg]],
     pub(crate) takes: Takes,
+    /// Fields a new record must have.
+    pub(crate) needs: &'static [&'static str],
     pub(crate) gives: Gives,
     /// One line for people.
     pub(crate) says: &'static str,
@@ -120,6 +122,7 @@ impl Route {
             },
             asks: &[],
             takes: Takes::Nothing,
+            needs: &[],
             gives: if reads {
                 Gives::Any(200)
             } else {
@@ -137,6 +140,11 @@ impl Route {
 
     pub(crate) const fn takes(mut self, takes: Takes) -> Self {
         self.takes = takes;
+        self
+    }
+
+    pub(crate) const fn needs(mut self, needs: &'static [&'static str]) -> Self {
+        self.needs = needs;
         self
     }
 
@@ -170,6 +178,7 @@ impl Route {
 /// before what stands for any word.
 pub(crate) const TABLES: &[&[Route]] = &[
     root::ROUTES,
+    openapi::ROUTES,
     agent::ROUTES,
     nodes::ROUTES,
     nodes::BELOW,

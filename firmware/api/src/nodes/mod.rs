@@ -66,6 +66,7 @@ pub(crate) const ROUTES: &[Route] = &[
     .gives(Gives::List("nodes", columns)),
     Route::new("POST", &["v1", "nodes"], 1, "Enrol a node", create::create)
         .takes(Takes::Record(columns))
+        .needs(&["driver"])
         .gives(Gives::Record(201, columns)),
     Route::get(
         &["v1", "nodes", "detail"],

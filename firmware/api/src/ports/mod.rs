@@ -52,6 +52,7 @@ pub(crate) const ROUTES: &[Route] = &[
     .gives(Gives::List("ports", columns)),
     Route::new("POST", &["v1", "ports"], 1, "Add a port", write::create)
         .takes(Takes::Record(columns))
+        .needs(&["address"])
         .gives(Gives::Record(201, columns)),
     Route::get(
         &["v1", "ports", "detail"],

@@ -1,0 +1,405 @@
+//! The `OpenAPI` 3.1 description of this API, made from the rows that route it.
+//!
+//! It describes the newest version; `x-since` says which microversion brought a
+//! path, an argument or a field. Nothing is written here twice: what a handler
+//! reads and shows is what its row's tables say.
+
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value, json};
+
+use crate::access::Access;
+use crate::field::{Column, DESCRIPTION_BYTES_MAX, Shape, TEXT_BYTES_MAX, Write};
+use crate::route::{self, Arg, Gives, Route, Takes};
+use crate::{Outcome, Response, VERSION_MAX, VERSION_MIN, Version};
+
+pub(crate) const ROUTES: &[Route] =
+    &[
+        Route::get(&["v1", "openapi.json"], 1, "This description", |_| {
+            Ok(Outcome::Reply(served()))
+        })
+        .for_(Access::Public),
+    ];
+
+/// Made once: it is the same for everybody.
+fn served() -> Response {
+    static TEXT: LazyLock<String> = LazyLock::new(|| document().to_string());
+    Response {
+        status: 200,
+        headers: vec![("Content-Type", "application/json".to_owned())],
+        body: TEXT.as_bytes().to_vec(),
+    }
+}
+
+/// The whole description.
+fn document() -> Value {
+    let mut paths = Map::new();
+    let mut schemas = Map::new();
+    schemas.insert("Links".to_owned(), links());
+    schemas.insert("Refusal".to_owned(), refusal());
+    for row in route::rows() {
+        let path = paths.entry(path(row)).or_insert_with(|| json!({}));
+        path[row.method.to_ascii_lowercase()] = operation(row, &mut schemas);
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Trivet: OpenStack Ironic's API of a box on top of the rack",
+            "version": VERSION_MAX.to_string(),
+            "description": format!(
+                "Microversions {VERSION_MIN} to {VERSION_MAX}; this describes the newest. \
+                 `x-since` names the microversion that brought a thing; an older request \
+                 neither sees nor may name it."
+            ),
+            "license": {"name": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "security": [{"basic": []}, {"bearer": []}],
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "parameters": {"version": version_header()},
+            "securitySchemes": {
+                "basic": {"type": "http", "scheme": "basic"},
+                "bearer": {"type": "http", "scheme": "bearer"},
+            },
+        },
+    })
+}
+
+fn path(row: &Route) -> String {
+    format!("/{}", row.path.join("/"))
+}
+
+/// The name of the record a row speaks of: the last word of its path that
+/// names a collection.
+fn subject(row: &Route) -> &'static str {
+    let named = |word: &&&str| !word.starts_with('{') && **word != "detail";
+    row.path.iter().rev().find(named).copied().unwrap_or("root")
+}
+
+fn operation(row: &Route, schemas: &mut Map<String, Value>) -> Value {
+    let mut operation = json!({
+        "operationId": operation_id(row),
+        "summary": row.says,
+        "tags": [row.path.get(1).copied().unwrap_or("root")],
+        "x-since": Version(row.since).to_string(),
+        "x-access": format!("{:?}", row.access).to_lowercase(),
+        "parameters": parameters(row),
+        "responses": responses(row, schemas),
+    });
+    if let Some(body) = body(row, schemas) {
+        operation["requestBody"] = body;
+    }
+    if row.access <= Access::Agent {
+        operation["security"] = json!([]);
+    }
+    operation
+}
+
+fn operation_id(row: &Route) -> String {
+    let words = row.path.iter().map(|word| {
+        let word = word.trim_matches(['{', '}']);
+        word.replace('.', "_")
+    });
+    let words: Vec<String> = words.collect();
+    format!("{}_{}", row.method.to_ascii_lowercase(), words.join("_"))
+}
+
+fn parameters(row: &Route) -> Vec<Value> {
+    let words = row.path.iter().filter_map(|word| {
+        let name = word.strip_prefix('{')?.strip_suffix('}')?;
+        Some(json!({
+            "name": name, "in": "path", "required": true,
+            "schema": {"type": "string", "minLength": 1},
+        }))
+    });
+    let asks = row.asks.iter().flat_map(|group| group.iter()).map(|ask| {
+        json!({
+            "name": ask.name, "in": "query", "required": ask.required,
+            "schema": asked(ask.shape),
+            "x-since": Version(ask.since).to_string(),
+        })
+    });
+    let version = json!({"$ref": "#/components/parameters/version"});
+    words.chain(asks).chain([version]).collect()
+}
+
+/// A query argument: always text on the wire.
+fn asked(shape: Shape) -> Value {
+    match shape {
+        Shape::Flag => json!({"type": "boolean"}),
+        Shape::Number => json!({"type": "integer", "minimum": 1}),
+        Shape::Uuid => json!({"type": "string", "format": "uuid"}),
+        Shape::Word(words) => json!({"type": "string", "enum": words}),
+        _ => json!({"type": "string"}),
+    }
+}
+
+fn body(row: &Route, schemas: &mut Map<String, Value>) -> Option<Value> {
+    let schema = match row.takes {
+        Takes::Nothing => return None,
+        Takes::Any => json!({}),
+        Takes::Args(args) => arguments(args),
+        Takes::Record(columns) => {
+            let name = format!("{}_new", subject(row));
+            schemas.insert(name.clone(), new_record(&columns(), row.needs));
+            reference(&name)
+        }
+        Takes::Patch(columns) => {
+            let name = format!("{}_patch", subject(row));
+            schemas.insert(name.clone(), patch(&columns()));
+            reference(&name)
+        }
+    };
+    let needed = match row.takes {
+        Takes::Args(args) => args.iter().any(|arg| arg.required),
+        Takes::Any => false,
+        _ => true,
+    };
+    Some(json!({
+        "required": needed,
+        "content": {"application/json": {"schema": schema}},
+    }))
+}
+
+fn responses(row: &Route, schemas: &mut Map<String, Value>) -> Value {
+    let refused = json!({
+        "description": "Refused, with a sentence that says why",
+        "content": {"application/json": {"schema": reference("Refusal")}},
+    });
+    let (status, schema) = match row.gives {
+        Gives::Empty(status) => (status, None),
+        Gives::Any(status) => (status, Some(json!({}))),
+        Gives::Record(status, columns) => (status, Some(record(row, &columns(), schemas))),
+        Gives::List(key, columns) => {
+            let record = record(row, &columns(), schemas);
+            let list = json!({
+                "type": "object",
+                "required": [key],
+                "properties": {
+                    key: {"type": "array", "items": record},
+                    "next": {"type": "string", "description": "The next page"},
+                },
+            });
+            (200, Some(list))
+        }
+    };
+    let done = match schema {
+        None => json!({"description": "Done"}),
+        Some(schema) => json!({
+            "description": "Done",
+            "content": {"application/json": {"schema": schema}},
+        }),
+    };
+    json!({ status.to_string(): done, "default": refused })
+}
+
+fn record(row: &Route, columns: &[Column], schemas: &mut Map<String, Value>) -> Value {
+    let name = subject(row);
+    let properties: Map<String, Value> = columns
+        .iter()
+        .map(|column| {
+            (
+                column.name.to_owned(),
+                dated(shown(column.shape), column.since),
+            )
+        })
+        .collect();
+    let schema = json!({"type": "object", "properties": properties});
+    schemas.insert(name.to_owned(), schema);
+    reference(name)
+}
+
+fn new_record(columns: &[Column], needs: &[&str]) -> Value {
+    let properties: Map<String, Value> = columns
+        .iter()
+        .filter(|column| matches!(column.write, Write::AtCreation | Write::Always))
+        .map(|column| {
+            (
+                column.name.to_owned(),
+                dated(written(column.shape), column.since),
+            )
+        })
+        .collect();
+    json!({
+        "type": "object", "required": needs, "additionalProperties": false,
+        "properties": properties,
+    })
+}
+
+fn patch(columns: &[Column]) -> Value {
+    let roots: Vec<&str> = columns
+        .iter()
+        .filter(|column| matches!(column.write, Write::InPatch | Write::Always))
+        .map(|column| column.name)
+        .collect();
+    json!({
+        "type": "array",
+        "items": {
+            "type": "object",
+            "required": ["op", "path"],
+            "properties": {
+                "op": {"enum": ["add", "replace", "remove"]},
+                "path": {"type": "string", "pattern": format!("^/({})(/.+)?$", roots.join("|"))},
+                "value": {},
+            },
+        },
+    })
+}
+
+fn arguments(args: &[Arg]) -> Value {
+    let required: Vec<&str> = args
+        .iter()
+        .filter(|arg| arg.required)
+        .map(|arg| arg.name)
+        .collect();
+    let properties: Map<String, Value> = args
+        .iter()
+        .map(|arg| (arg.name.to_owned(), dated(written(arg.shape), arg.since)))
+        .collect();
+    json!({
+        "type": "object", "required": required, "additionalProperties": false,
+        "properties": properties,
+    })
+}
+
+fn dated(mut schema: Value, since: u16) -> Value {
+    schema["x-since"] = Value::from(Version(since).to_string());
+    schema
+}
+
+/// A value as it is read; null counts as absent.
+fn written(shape: Shape) -> Value {
+    match shape {
+        Shape::Text => json!({"type": ["string", "null"], "maxLength": TEXT_BYTES_MAX}),
+        Shape::LongText => {
+            json!({"type": ["string", "null"], "maxLength": DESCRIPTION_BYTES_MAX})
+        }
+        Shape::Flag => json!({"type": ["boolean", "null"]}),
+        Shape::Uuid => json!({"type": ["string", "null"], "format": "uuid"}),
+        Shape::Number => json!({"type": ["integer", "null"]}),
+        Shape::Object => json!({"type": ["object", "null"]}),
+        Shape::List => json!({"type": ["array", "null"]}),
+        Shape::Word(words) => json!({"type": "string", "enum": words}),
+        Shape::Links => reference("Links"),
+        Shape::Any => json!({}),
+    }
+}
+
+/// A value as it is shown. Texts of ours, such as an error, may be longer than
+/// what a client may write.
+fn shown(shape: Shape) -> Value {
+    match shape {
+        Shape::Text | Shape::LongText | Shape::Word(_) => json!({"type": ["string", "null"]}),
+        other => written(other),
+    }
+}
+
+fn reference(name: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{name}") })
+}
+
+fn links() -> Value {
+    json!({
+        "type": "array",
+        "items": {
+            "type": "object",
+            "required": ["href", "rel"],
+            "properties": {"href": {"type": "string"}, "rel": {"type": "string"}},
+        },
+    })
+}
+
+/// JSON inside a string, as Ironic has it.
+fn refusal() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "error_message": {
+                "type": "string",
+                "description": "A JSON document: faultcode, faultstring, debuginfo; or code, \
+                                title, description.",
+            },
+        },
+    })
+}
+
+fn version_header() -> Value {
+    json!({
+        "name": "X-OpenStack-Ironic-API-Version",
+        "in": "header",
+        "required": false,
+        "schema": {"type": "string", "pattern": "^(latest|1\\.[0-9]{1,3})$"},
+        "description": format!("The microversion to speak; {VERSION_MIN} when there is none."),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Bench, get};
+
+    const SNAPSHOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
+
+    /// A change of the API is a change of this file, for reviewers to see. Write it
+    /// anew with `TRIVET_WRITE_SNAPSHOTS=1 cargo test -p trivet-api`.
+    #[test]
+    fn the_description_is_the_one_that_is_checked_in() {
+        let now = serde_json::to_string_pretty(&document()).unwrap() + "\n";
+        if std::env::var_os("TRIVET_WRITE_SNAPSHOTS").is_some() {
+            std::fs::write(SNAPSHOT, &now).unwrap();
+        }
+        let kept = std::fs::read_to_string(SNAPSHOT).unwrap();
+        let same = kept == now;
+        let hint = "openapi.json is out of date: TRIVET_WRITE_SNAPSHOTS=1 cargo test -p trivet-api";
+        assert!(same, "{hint}");
+    }
+
+    #[test]
+    fn it_is_served() {
+        let served = Bench::new().reply(&get("/v1/openapi.json")).value();
+        assert_eq!(served, document());
+        assert_eq!(served["openapi"], "3.1.0");
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere() {
+        fn walk(at: &Value, whole: &Value) {
+            match at {
+                Value::Object(object) => {
+                    if let Some(Value::String(to)) = object.get("$ref") {
+                        let pointer = to.strip_prefix('#').unwrap();
+                        assert!(whole.pointer(pointer).is_some(), "{to}");
+                    }
+                    object.values().for_each(|value| walk(value, whole));
+                }
+                Value::Array(items) => items.iter().for_each(|value| walk(value, whole)),
+                _ => {}
+            }
+        }
+        let document = document();
+        walk(&document, &document);
+    }
+
+    #[test]
+    fn operations_have_names_of_their_own() {
+        let mut seen = std::collections::BTreeSet::new();
+        for row in route::rows() {
+            assert!(seen.insert(operation_id(row)), "{}", operation_id(row));
+        }
+    }
+
+    #[test]
+    fn what_a_handler_takes_is_what_the_description_says() {
+        let document = document();
+        let power = &document["paths"]["/v1/nodes/{node}/states/power"]["put"];
+        let schema = &power["requestBody"]["content"]["application/json"]["schema"];
+        assert_eq!(schema["required"], json!(["target"]));
+        assert_eq!(schema["properties"]["timeout"]["x-since"], "1.27");
+        let new = &document["components"]["schemas"]["nodes_new"];
+        assert_eq!(new["required"], json!(["driver"]));
+        assert!(new["properties"].get("provision_state").is_none());
+        assert!(new["properties"].get("driver_info").is_some());
+    }
+}
