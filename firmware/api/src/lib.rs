@@ -15,6 +15,7 @@ mod drivers;
 mod error;
 mod events;
 mod field;
+mod images;
 mod list;
 mod nodes;
 mod openapi;
@@ -40,6 +41,7 @@ use uuid::Uuid;
 pub use access::{Access, access};
 use call::Call;
 use error::Fault;
+pub use images::Image;
 pub use version::{VERSION_MAX, VERSION_MIN, Version};
 
 /// Longest request body. Ours: inspection data with its logs is the largest
@@ -145,7 +147,7 @@ pub struct Facts {
     /// Agents may be called back over plain HTTP.
     pub agent_http_allowed: bool,
     /// Images of the box itself: they need no digest from the operator.
-    pub images: Vec<String>,
+    pub images: Vec<Image>,
     /// When the box started.
     pub started_at: UnixMs,
 }

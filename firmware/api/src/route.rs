@@ -12,7 +12,7 @@ use crate::call::Call;
 use crate::error::Fault;
 use crate::field::{Column, Shape};
 use crate::{BODY_BYTES_MAX, Outcome, Response};
-use crate::{agent, drivers, events, nodes, openapi, passthru, ports, resources, root};
+use crate::{agent, drivers, events, images, nodes, openapi, passthru, ports, resources, root};
 
 /// One row.
 pub(crate) struct Route {
@@ -195,6 +195,7 @@ pub(crate) const TABLES: &[&[Route]] = &[
     drivers::ROUTES,
     passthru::ROUTES,
     events::ROUTES,
+    images::ROUTES,
 ];
 
 /// Every row, one after the other.

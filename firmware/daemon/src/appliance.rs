@@ -106,7 +106,15 @@ impl Appliance {
             notes: ground.notes,
         };
         let back = Arc::clone(&outlet.engine);
-        let images = settings.images.names().map(str::to_owned).collect();
+        let images = settings
+            .images
+            .all()
+            .map(|(name, image)| trivet_api::Image {
+                name: name.to_owned(),
+                size: image.size,
+                digest: image.digest,
+            });
+        let images = images.collect();
         let (engine, failed) = engine::start(clock, settings, store, outlet.carrier())?;
         // The engine's own handle: calls to agents end in inputs.
         let _ = back.set(engine.clone());

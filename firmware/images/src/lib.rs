@@ -66,9 +66,11 @@ impl Catalogue {
         self.images.get(name)
     }
 
-    /// The names of all images.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.images.keys().map(String::as_str)
+    /// All images, by name.
+    pub fn all(&self) -> impl Iterator<Item = (&str, &Image)> {
+        self.images
+            .iter()
+            .map(|(name, image)| (name.as_str(), image))
     }
 
     /// The image that an `image_source` means: the name alone, or `/images/NAME`
@@ -105,7 +107,10 @@ mod tests {
         let mut catalogue = Catalogue::default();
         catalogue.list("debian.raw", IMAGE).unwrap();
         let base = "http://192.0.2.1:8080";
-        assert_eq!(catalogue.names().collect::<Vec<_>>(), ["debian.raw"]);
+        assert_eq!(
+            catalogue.all().collect::<Vec<_>>(),
+            [("debian.raw", &IMAGE)]
+        );
         for source in ["debian.raw", "http://192.0.2.1:8080/images/debian.raw"] {
             assert_eq!(
                 catalogue.resolve(source, base),

@@ -5,9 +5,9 @@ use trivet_model::node::Object;
 use trivet_model::view::NodeView;
 
 use super::fields::interface;
-use crate::Outcome;
 use crate::call::{Call, reply};
 use crate::error::Fault;
+use crate::{Image, Outcome};
 
 /// The interfaces that are validated, with the version each came with and the
 /// field that says which one the node has.
@@ -76,7 +76,7 @@ fn ipmi(info: &Object) -> Option<String> {
     Some("driver_info.ipmi_port is not a port number".into())
 }
 
-fn image(info: &Object, own: &[String]) -> Option<String> {
+fn image(info: &Object, own: &[Image]) -> Option<String> {
     let has = |key: &str| {
         let value = info.get(key).and_then(Value::as_str);
         value.is_some_and(|text| !text.trim().is_empty())
@@ -86,7 +86,7 @@ fn image(info: &Object, own: &[String]) -> Option<String> {
     }
     let source = info.get("image_source").and_then(Value::as_str);
     // The box knows the digests of its own images.
-    if source.is_some_and(|source| own.iter().any(|name| name == source)) {
+    if source.is_some_and(|source| own.iter().any(|image| image.name == source)) {
         return None;
     }
     if has("image_checksum") || (has("image_os_hash_algo") && has("image_os_hash_value")) {
