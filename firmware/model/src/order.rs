@@ -110,6 +110,9 @@ impl Order {
             Self::CreatePort(_) => "create port",
             Self::ReplacePort { .. } => "change port",
             Self::DeletePort(_) => "delete port",
+            Self::CreateResource(_) => "create resource",
+            Self::ReplaceResource { .. } => "change resource",
+            Self::DeleteResource(..) => "delete resource",
             Self::Provision { verb, .. } => verb.as_str(),
             Self::Power { want, .. } => want.word(),
             Self::SetBoot { .. } => "set boot device",
@@ -131,7 +134,10 @@ impl Order {
             | Self::Maintenance { node, .. }
             | Self::Heartbeat { node, .. } => Some(*node),
             Self::Lookup { node, .. } => *node,
-            Self::DeletePort(_) | Self::Inventory { .. } => None,
+            Self::CreateResource(resource) | Self::ReplaceResource { resource, .. } => {
+                resource.node
+            }
+            Self::DeleteResource(..) | Self::DeletePort(_) | Self::Inventory { .. } => None,
         }
     }
 }

@@ -98,6 +98,7 @@ impl<F: Flash> Store<F> {
                 schema::Record::Node(node) => Change::PutNode(Arc::new(*node)),
                 schema::Record::Port(port) => Change::PutPort(Arc::new(port)),
                 schema::Record::Lease(lease) => Change::PutLease(lease),
+                schema::Record::Resource(resource) => Change::PutResource(Arc::new(resource)),
                 schema::Record::Serial(serial) => Change::PutSerial(serial),
             });
         }

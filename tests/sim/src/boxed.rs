@@ -170,7 +170,11 @@ impl Boxed {
                 drivers: vec!["ipmi".to_owned()],
                 public_endpoint: None,
                 agent_http_allowed: true,
-                images: vec![IMAGE.to_owned()],
+                images: vec![trivet_api::Image {
+                    name: IMAGE.to_owned(),
+                    size: image.len() as u64,
+                    digest: Digest::Sha256(crate::machine::sha256(image)),
+                }],
                 started_at: UnixMs(0),
             },
             seed,

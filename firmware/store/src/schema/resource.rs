@@ -27,10 +27,7 @@ pub(super) struct ResourceV1 {
 }
 
 impl ResourceV1 {
-    pub(super) fn from_model(
-        sealer: &Sealer,
-        resource: &Resource,
-    ) -> Result<Self, RecordError> {
+    pub(super) fn from_model(sealer: &Sealer, resource: &Resource) -> Result<Self, RecordError> {
         // Taken apart, so that a new field does not compile until it has a version.
         let Resource {
             id,
