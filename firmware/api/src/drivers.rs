@@ -1,6 +1,7 @@
 //! Hardware types with their interfaces, and the one conductor: this box.
 
 use serde_json::{Value, json};
+use trivet_hardware::{Hardware, Kind};
 use trivet_model::UnixMs;
 use trivet_model::node::Object;
 
@@ -11,145 +12,39 @@ use crate::field::{Shape, moment};
 use crate::list::{FIELDS_ASK, LIST_ASKS, asked_names};
 use crate::route::{Route, arg};
 
-/// The kinds of interfaces a node has, and the version each became visible.
-pub(crate) const INTERFACES: [(&str, u16); 13] = [
-    ("bios", 40),
-    ("boot", 31),
-    ("console", 31),
-    ("deploy", 31),
-    ("firmware", 86),
-    ("inspect", 31),
-    ("management", 31),
-    ("network", 20),
-    ("power", 31),
-    ("raid", 31),
-    ("rescue", 38),
-    ("storage", 33),
-    ("vendor", 31),
-];
-
-/// What we know of one hardware type.
-pub(crate) struct Hardware {
-    pub(crate) name: &'static str,
-    /// By kind, in the order of [`INTERFACES`]; the first is the default.
-    interfaces: [&'static [&'static str]; 13],
-    /// What may stand in `driver_info`, and what it means.
-    properties: &'static [(&'static str, &'static str)],
+/// The enabled hardware type of this name, or that an older name stands for.
+pub(crate) fn enabled(call: &Call<'_>, name: &str) -> Option<&'static Hardware> {
+    let hardware = trivet_hardware::named(name)?;
+    let enabled = call
+        .facts
+        .drivers
+        .iter()
+        .any(|driver| driver == hardware.name);
+    enabled.then_some(hardware)
 }
 
-const HARDWARE: [Hardware; 2] = [
-    Hardware {
-        name: "ipmi",
-        interfaces: [
-            &["no-bios"],
-            &["ipxe", "pxe"],
-            &["no-console"],
-            &["direct"],
-            &["no-firmware"],
-            &["agent", "no-inspect"],
-            &["ipmitool"],
-            &["noop"],
-            &["ipmitool"],
-            &["no-raid"],
-            &["no-rescue"],
-            &["noop"],
-            &["no-vendor"],
-        ],
-        properties: &[
-            (
-                "ipmi_address",
-                "IP address or host name of the BMC. Required.",
-            ),
-            (
-                "ipmi_port",
-                "UDP port of the BMC. Optional, 623 by default.",
-            ),
-            ("ipmi_username", "User name. Optional, none by default."),
-            ("ipmi_password", "Password. Optional, none by default."),
-            (
-                "ipmi_priv_level",
-                "Privilege level. Optional, ADMINISTRATOR by default.",
-            ),
-            (
-                "ipmi_cipher_suite",
-                "RMCP+ cipher suite. Optional, 17 or 3 by default.",
-            ),
-            ("ipmi_hex_kg_key", "Kg key as hexadecimal digits. Optional."),
-            (
-                "deploy_kernel",
-                "Kernel of the agent's ramdisk. Optional: the box has its own.",
-            ),
-            (
-                "deploy_ramdisk",
-                "The agent's ramdisk. Optional: the box has its own.",
-            ),
-            (
-                "kernel_append_params",
-                "More arguments for the ramdisk's kernel. Optional.",
-            ),
-        ],
-    },
-    Hardware {
-        name: "fake-hardware",
-        interfaces: [
-            &["fake", "no-bios"],
-            &["fake", "ipxe", "pxe"],
-            &["fake", "no-console"],
-            &["fake", "direct"],
-            &["fake", "no-firmware"],
-            &["fake", "agent", "no-inspect"],
-            &["fake"],
-            &["noop"],
-            &["fake"],
-            &["fake", "no-raid"],
-            &["fake", "no-rescue"],
-            &["noop"],
-            &["fake", "no-vendor"],
-        ],
-        properties: &[],
-    },
-];
-
-impl Hardware {
-    /// The enabled hardware type of this name.
-    pub(crate) fn named(call: &Call<'_>, name: &str) -> Option<&'static Self> {
-        let enabled = call.facts.drivers.iter().any(|driver| driver == name);
-        HARDWARE
-            .iter()
-            .find(|hardware| enabled && hardware.name == name)
+fn shown(hardware: &Hardware, call: &Call<'_>, detail: bool) -> Object {
+    let name = hardware.name;
+    let mut shown = Object::new();
+    shown.insert("name".into(), name.into());
+    shown.insert("hosts".into(), json!([call.facts.hostname]));
+    shown.insert("links".into(), call.links(&format!("drivers/{name}")));
+    if call.has(14) {
+        let properties = call.links(&format!("drivers/{name}/properties"));
+        shown.insert("properties".into(), properties);
     }
-
-    /// Interfaces of a kind, default first; empty for a kind nobody knows.
-    pub(crate) fn interfaces(&self, kind: &str) -> &'static [&'static str] {
-        let at = INTERFACES.iter().position(|(name, _)| *name == kind);
-        at.map_or(&[], |at| self.interfaces[at])
+    if call.has(30) {
+        shown.insert("type".into(), "dynamic".into());
     }
-
-    fn shown(&self, call: &Call<'_>, detail: bool) -> Object {
-        let name = self.name;
-        let mut shown = Object::new();
-        shown.insert("name".into(), name.into());
-        shown.insert("hosts".into(), json!([call.facts.hostname]));
-        shown.insert("links".into(), call.links(&format!("drivers/{name}")));
-        if call.has(14) {
-            let properties = call.links(&format!("drivers/{name}/properties"));
-            shown.insert("properties".into(), properties);
+    for kind in Kind::ALL {
+        if detail && call.has(30) && call.has(kind.since()) {
+            let (word, interfaces) = (kind.as_str(), hardware.interfaces(kind));
+            let default = json!(interfaces.first());
+            shown.insert(format!("default_{word}_interface"), default);
+            shown.insert(format!("enabled_{word}_interfaces"), json!(interfaces));
         }
-        if call.has(30) {
-            shown.insert("type".into(), "dynamic".into());
-        }
-        for (kind, since) in INTERFACES.iter().filter(|_| detail && call.has(30)) {
-            let interfaces = self.interfaces(kind);
-            if call.has(*since) {
-                shown.insert(
-                    format!("default_{kind}_interface"),
-                    json!(interfaces.first()),
-                );
-                shown.insert(format!("enabled_{kind}_interfaces"), json!(interfaces));
-            }
-        }
-        shown
     }
+    shown
 }
 
 pub(crate) const ROUTES: &[Route] = &[
@@ -159,7 +54,7 @@ pub(crate) const ROUTES: &[Route] = &[
         arg("fields", 77, Shape::Text),
     ]]),
     Route::get(&["v1", "drivers", "{driver}"], 1, "Show one", |call| {
-        let shown = named(call, call.last())?.shown(call, true);
+        let shown = shown(named(call, call.last())?, call, true);
         reply(&Value::Object(chosen(call, shown)?))
     })
     .asks(&[&[arg("fields", 77, Shape::Text)]]),
@@ -168,10 +63,9 @@ pub(crate) const ROUTES: &[Route] = &[
         1,
         "What its driver_info may hold",
         |call| {
-            let properties = named(call, call.word(2))?.properties;
+            let properties = named(call, call.word(2))?.properties();
             let shown: Object = properties
-                .iter()
-                .map(|(key, text)| ((*key).to_owned(), Value::from(*text)))
+                .map(|(key, text)| (key.to_owned(), Value::from(text)))
                 .collect();
             reply(&Value::Object(shown))
         },
@@ -223,7 +117,7 @@ pub(crate) const ROUTES: &[Route] = &[
 ];
 
 fn named(call: &Call<'_>, name: &str) -> Result<&'static Hardware, Fault> {
-    Hardware::named(call, name).ok_or_else(|| {
+    enabled(call, name).ok_or_else(|| {
         Fault::not_found(format!(
             "Could not find the following driver(s) or hardware type(s): {}.",
             name.escape_debug()
@@ -245,9 +139,9 @@ fn list(call: &Call<'_>) -> Result<Outcome, Fault> {
     }
     let mut drivers = Vec::new();
     for hardware in call.facts.drivers.iter().filter(|_| !none) {
-        if let Some(hardware) = Hardware::named(call, hardware) {
+        if let Some(hardware) = enabled(call, hardware) {
             let all = detail || call.query.last("fields").is_some();
-            drivers.push(Value::Object(chosen(call, hardware.shown(call, all))?));
+            drivers.push(Value::Object(chosen(call, shown(hardware, call, all))?));
         }
     }
     reply(&json!({ "drivers": drivers }))
@@ -358,14 +252,23 @@ mod tests {
     }
 
     #[test]
+    fn an_older_name_shows_what_it_stands_for() {
+        let bench = Bench::new();
+        let shown = bench.reply(&get("/v1/drivers/agent_ipmitool").at("1.110"));
+        assert_eq!(shown.value()["name"], "ipmi");
+        assert_eq!(bench.reply(&get("/v1/drivers/agent_ssh")).status, 404);
+    }
+
+    #[test]
     fn every_kind_of_interface_shows_from_its_version_on() {
         let shown = Bench::new()
             .reply(&get("/v1/drivers/ipmi").at("1.110"))
             .value();
-        for (kind, _) in INTERFACES {
+        for kind in Kind::ALL {
+            let word = kind.as_str();
             assert!(
-                shown[format!("default_{kind}_interface")].is_string(),
-                "{kind}"
+                shown[format!("default_{word}_interface")].is_string(),
+                "{word}"
             );
         }
         let older = Bench::new()

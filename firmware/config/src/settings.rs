@@ -236,16 +236,34 @@ pub struct Dhcp {
 pub enum HardwareType {
     /// IPMI 2.0 over RMCP+.
     Ipmi,
+    /// Redfish.
+    Redfish,
+    /// A person switches power.
+    Manual,
+    /// Virtual machines, through their host's SSH.
+    Ssh,
+    /// No hardware at all: a rehearsal.
+    Fake,
 }
 
 impl HardwareType {
     /// Every hardware type that is built.
-    pub const ALL: [HardwareType; 1] = [HardwareType::Ipmi];
+    pub const ALL: [HardwareType; 5] = [
+        HardwareType::Ipmi,
+        HardwareType::Redfish,
+        HardwareType::Manual,
+        HardwareType::Ssh,
+        HardwareType::Fake,
+    ];
 
     /// Ironic's name of it.
     pub fn name(self) -> &'static str {
         match self {
             HardwareType::Ipmi => "ipmi",
+            HardwareType::Redfish => "redfish",
+            HardwareType::Manual => "manual-management",
+            HardwareType::Ssh => "ssh",
+            HardwareType::Fake => "fake-hardware",
         }
     }
 }

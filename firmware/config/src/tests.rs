@@ -49,7 +49,7 @@ fn a_missing_section_is_off() {
     assert!(settings.api.is_none() && settings.inspector.is_none() && settings.http.is_none());
     assert!(settings.tftp.is_none() && settings.panel.is_none() && settings.dhcp.is_empty());
     assert_eq!(settings.boot, Boot::default());
-    assert_eq!(settings.hardware.types, [HardwareType::Ipmi]);
+    assert_eq!(settings.hardware.types, HardwareType::ALL);
     assert_eq!(
         (settings.agent.heartbeat_timeout_s, settings.agent.wait_s),
         (300, 1800)

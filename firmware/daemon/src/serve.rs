@@ -388,6 +388,13 @@ mod tests {
     }
 
     #[test]
+    fn every_hardware_type_of_the_settings_is_built() {
+        let names = hardware(&settings(&Scratch::new(), ""));
+        let built: Vec<_> = trivet_hardware::ALL.iter().map(|one| one.name).collect();
+        assert_eq!(names, built);
+    }
+
+    #[test]
     fn what_nodes_would_miss_is_named() {
         let scratch = Scratch::new();
         let kernel = scratch.file("kernel", b"k");

@@ -19,7 +19,12 @@ pub fn is_secret_key(key: &str) -> bool {
         "sslkey",
         "configdrive",
     ];
-    const WHOLE: [&str; 3] = ["snmp_auth_key", "snmp_priv_key", "ipmi_hex_kg_key"];
+    const WHOLE: [&str; 4] = [
+        "snmp_auth_key",
+        "snmp_priv_key",
+        "ipmi_hex_kg_key",
+        "ssh_key_contents",
+    ];
     let key = key.to_ascii_lowercase();
     WHOLE.contains(&key.as_str()) || PARTS.iter().any(|part| key.contains(part))
 }

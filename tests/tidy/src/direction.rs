@@ -6,10 +6,14 @@
 use crate::{Dependency, Finding, Package};
 
 /// Rooms that may know more than `firmware/model`, and what.
-const MORE: [(&str, &[&str]); 10] = [
+const MORE: [(&str, &[&str]); 11] = [
     ("firmware/agent", &["firmware/model", "firmware/ipa"]),
     ("firmware/inspect", &["firmware/model", "firmware/ipa"]),
-    ("firmware/api", &["firmware/model", "firmware/ipa"]),
+    (
+        "firmware/api",
+        &["firmware/model", "firmware/ipa", "firmware/hardware"],
+    ),
+    ("firmware/node", &["firmware/model", "firmware/hardware"]),
     ("firmware/store", &["firmware/model", "board/hal"]),
     ("image/agent", &["firmware/model", "firmware/ipa"]),
     ("board/linux", &["board/hal"]),

@@ -4,13 +4,14 @@
 //! advertised that is not here.
 
 use serde_json::{Value, json};
+use trivet_hardware::Kind;
 use trivet_model::node::Object;
 use trivet_model::view::NodeView;
 use trivet_model::{ProvisionState, StepKind, secret};
 
 use super::{is_locked, secrets};
 use crate::call::Call;
-use crate::drivers::Hardware;
+use crate::drivers;
 use crate::field::{Field, Shape, Write, field, moment, text};
 
 use Shape::{Flag, Links, List, LongText, Object as Map, Text, Uuid};
@@ -185,15 +186,14 @@ fn shown(object: &Object) -> Value {
     Value::Object(secret::masked(object))
 }
 
-/// The interface that was chosen, or the hardware type's default.
+/// The interface that was chosen, or the hardware type's default; null where the
+/// hardware type is not enabled.
 pub(crate) fn interface(view: &NodeView, call: &Call<'_>, name: &'static str) -> Value {
-    if let Some(chosen) = view.node.kept.get(name) {
-        return chosen.clone();
+    let enabled = drivers::enabled(call, &view.node.driver).is_some();
+    match Kind::named(name).filter(|_| enabled) {
+        Some(kind) => json!(trivet_hardware::interface(&view.node, kind)),
+        None => view.node.kept.get(name).cloned().unwrap_or(Value::Null),
     }
-    let kind = name.strip_suffix("_interface").unwrap_or(name);
-    Hardware::named(call, &view.node.driver)
-        .and_then(|hardware| hardware.interfaces(kind).first())
-        .map_or(Value::Null, |default| json!(default))
 }
 
 /// A state in the words of the request's version.

@@ -4,6 +4,7 @@
 //! checks the form, the version, and what the operator can still correct.
 
 use serde_json::{Value, json};
+use trivet_hardware::Kind;
 use trivet_model::node::Object;
 use trivet_model::order::VerbArgs;
 use trivet_model::view::NodeView;
@@ -276,7 +277,8 @@ fn check_possible(call: &Call<'_>, view: &NodeView, verb: Verb) -> Result<(), Fa
                 node.id
             )));
         }
-        let reasons = ["power", "boot", "deploy"].map(|kind| validate::reason(call, view, kind));
+        let reasons =
+            [Kind::Power, Kind::Boot, Kind::Deploy].map(|kind| validate::reason(call, view, kind));
         if let Some(reason) = reasons.into_iter().flatten().next() {
             return Err(Fault::bad(format!(
                 "Failed to validate deploy or power info for node {}. Error: {reason}",
@@ -284,9 +286,13 @@ fn check_possible(call: &Call<'_>, view: &NodeView, verb: Verb) -> Result<(), Fa
             )));
         }
     }
-    let inspect = super::fields::interface(view, call, "inspect_interface");
-    if verb == Verb::Inspect && inspect == "no-inspect" {
-        return Err(Fault::unsupported(&node.driver, "inspect"));
+    let (kind, word) = match verb {
+        Verb::Inspect => (Kind::Inspect, "inspect"),
+        Verb::Rescue | Verb::Unrescue => (Kind::Rescue, "rescue"),
+        _ => return Ok(()),
+    };
+    if trivet_hardware::interface(node, kind).starts_with("no-") {
+        return Err(Fault::unsupported(&node.driver, word));
     }
     Ok(())
 }

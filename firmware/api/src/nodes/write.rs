@@ -2,6 +2,7 @@
 //! by a patch with the patched document.
 
 use serde_json::{Value, json};
+use trivet_hardware::Kind;
 use trivet_model::node::Object;
 use trivet_model::view::NodeView;
 use trivet_model::{Node, NodeId};
@@ -10,7 +11,7 @@ use super::fields::FIELDS;
 use super::secrets;
 use crate::body::{DEPTH_MAX, depth};
 use crate::call::Call;
-use crate::drivers::{Hardware, INTERFACES};
+use crate::drivers;
 use crate::error::Fault;
 use crate::field;
 
@@ -59,6 +60,8 @@ pub(crate) fn read(document: Object, node: &mut Node) -> Result<(), Fault> {
         let value = field::read(row.name, row.shape, value)?;
         set(node, row.name, value);
     }
+    // After all fields: an older name chooses what the operator did not.
+    trivet_hardware::adopt_alias(node);
     Ok(())
 }
 
@@ -149,23 +152,23 @@ fn check_name(node: &Node) -> Result<(), Fault> {
 }
 
 fn check_interfaces(call: &Call<'_>, node: &Node) -> Result<(), Fault> {
-    let hardware = Hardware::named(call, &node.driver).ok_or_else(|| {
+    let hardware = drivers::enabled(call, &node.driver).ok_or_else(|| {
         Fault::bad(format!(
             "No valid host was found. Reason: hardware type \"{}\" is not enabled. Enabled: {}.",
             node.driver.escape_debug(),
             call.facts.drivers.join(", ")
         ))
     })?;
-    for (kind, _) in INTERFACES {
-        let chosen = node.kept.get(&format!("{kind}_interface"));
+    for kind in Kind::ALL {
+        let chosen = node.kept.get(kind.field());
         let Some(chosen) = chosen.and_then(Value::as_str) else {
             continue;
         };
         let enabled = hardware.interfaces(kind);
         if !enabled.contains(&chosen) {
             return Err(Fault::bad(format!(
-                "Could not find {kind} interface \"{}\" for hardware type {}. Valid interfaces: \
-                 {}.",
+                "Could not find {} interface \"{}\" for hardware type {}. Valid interfaces: {}.",
+                kind.as_str(),
                 chosen.escape_debug(),
                 hardware.name,
                 enabled.join(", ")

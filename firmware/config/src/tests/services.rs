@@ -309,10 +309,10 @@ fn hardware_types_are_the_built_ones() {
         [HardwareType::Ipmi]
     );
     bad(
-        "[hardware]\ntypes = [\"redfish\"]\n",
+        "[hardware]\ntypes = [\"ilo\"]\n",
         2,
         "hardware.types",
-        "known so far: ipmi",
+        "known so far: ipmi, redfish, manual-management, ssh, fake-hardware",
     );
     bad(
         "[hardware]\ntypes = [\"impi\"]\n",

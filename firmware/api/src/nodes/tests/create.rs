@@ -188,3 +188,20 @@ fn a_child_needs_another_node_as_parent() {
         .value();
     assert_eq!(children["children"], json!([shown["uuid"]]));
 }
+
+#[test]
+fn a_name_of_the_seed_era_is_shown_as_what_it_stands_for() {
+    for (older, today, deploy) in [
+        ("agent_ipmitool", "ipmi", "direct"),
+        ("agent_ssh", "ssh", "direct"),
+        ("fake_agent", "fake-hardware", "direct"),
+        ("fake-hardware", "fake-hardware", "fake"),
+    ] {
+        let mut bench = Bench::new();
+        bench.facts.drivers.push("ssh".into());
+        let body = json!({ "driver": older }).to_string();
+        let shown = bench.done(&send("POST", "/v1/nodes", &body).at(LATEST));
+        assert_eq!(shown.value()["driver"], today);
+        assert_eq!(shown.value()["deploy_interface"], deploy, "{older}");
+    }
+}

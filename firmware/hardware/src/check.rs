@@ -1,0 +1,119 @@
+//! Why an interface cannot work, as far as the record shows it.
+
+use serde_json::Value;
+use trivet_model::Node;
+use trivet_model::node::Object;
+
+use crate::{Kind, interface};
+
+/// Why no Redfish interface works.
+pub const REDFISH_NOT_YET: &str = "this box cannot drive Redfish BMCs yet; where the machine also \
+                                   speaks IPMI, use hardware type ipmi";
+
+/// The port of SSH (RFC 4253, section 4).
+pub const SSH_PORT: u16 = 22;
+
+/// Why the interface of this kind cannot work on this node; none if it can. `is_own`
+/// knows the images of the box's own catalogue, which need no digest from the operator.
+pub fn check(node: &Node, kind: Kind, is_own: &dyn Fn(&str) -> bool) -> Option<String> {
+    let chosen = interface(node, kind);
+    if chosen.starts_with("no-") {
+        return Some(format!(
+            "Driver {} does not support {} (disabled or not implemented).",
+            node.driver,
+            kind.as_str()
+        ));
+    }
+    match chosen {
+        "" => Some(format!("hardware type {} is not known", node.driver)),
+        "ipmitool" => ipmi(&node.driver_info),
+        "redfish" => redfish(&node.driver_info),
+        "ssh" => ssh(&node.driver_info),
+        "direct" => image(&node.instance_info, is_own),
+        _ => None,
+    }
+}
+
+fn text<'a>(info: &'a Object, key: &str) -> Option<&'a str> {
+    let text = info.get(key).and_then(Value::as_str).map(str::trim);
+    text.filter(|text| !text.is_empty())
+}
+
+/// A port number, as a number or as text: `default` where the key is absent, none
+/// where it is no port.
+pub fn number(info: &Object, key: &str, default: u16) -> Option<u16> {
+    let port = match info.get(key) {
+        None | Some(Value::Null) => return Some(default),
+        Some(Value::String(text)) => text.trim().parse().ok(),
+        Some(other) => other.as_u64().and_then(|port| u16::try_from(port).ok()),
+    };
+    port.filter(|port| *port > 0)
+}
+
+fn ipmi(info: &Object) -> Option<String> {
+    if text(info, "ipmi_address").is_none() {
+        return Some("driver_info lacks ipmi_address: say where the BMC is".into());
+    }
+    if number(info, "ipmi_port", 623).is_none() {
+        return Some("driver_info.ipmi_port is not a port number".into());
+    }
+    None
+}
+
+fn redfish(info: &Object) -> Option<String> {
+    if text(info, "redfish_address").is_none() {
+        return Some("driver_info lacks redfish_address: say where the BMC is".into());
+    }
+    Some(REDFISH_NOT_YET.into())
+}
+
+fn ssh(info: &Object) -> Option<String> {
+    for (key, what) in [
+        ("ssh_address", "say which host runs the virtual machine"),
+        ("ssh_username", "say as whom to log in there"),
+    ] {
+        if text(info, key).is_none() {
+            return Some(format!("driver_info lacks {key}: {what}"));
+        }
+    }
+    if number(info, "ssh_port", SSH_PORT).is_none() {
+        return Some("driver_info.ssh_port is not a port number".into());
+    }
+    match text(info, "ssh_virt_type") {
+        None | Some("virsh") => {}
+        Some(_) => {
+            return Some("driver_info.ssh_virt_type must be virsh: no other is known".into());
+        }
+    }
+    match (
+        text(info, "ssh_key_filename"),
+        text(info, "ssh_key_contents"),
+    ) {
+        (None, None) => Some(
+            "driver_info lacks a private key: give ssh_key_filename or ssh_key_contents".into(),
+        ),
+        (Some(_), Some(_)) => Some(
+            "driver_info has both ssh_key_filename and ssh_key_contents: give one of them".into(),
+        ),
+        _ => None,
+    }
+}
+
+fn image(info: &Object, is_own: &dyn Fn(&str) -> bool) -> Option<String> {
+    let Some(source) = text(info, "image_source") else {
+        return Some("instance_info lacks image_source: say which image to write".into());
+    };
+    // The box knows the digests of its own images.
+    if is_own(source) {
+        return None;
+    }
+    let has = |key| text(info, key).is_some();
+    if has("image_checksum") || (has("image_os_hash_algo") && has("image_os_hash_value")) {
+        return None;
+    }
+    Some(
+        "instance_info lacks a digest of the image: give image_checksum, or image_os_hash_algo \
+         and image_os_hash_value"
+            .into(),
+    )
+}

@@ -1,0 +1,89 @@
+//! The kinds of interfaces.
+
+/// One kind of interface of a node, in Ironic's words.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Kind {
+    /// BIOS settings.
+    Bios,
+    /// How it boots the ramdisk.
+    Boot,
+    /// Serial or graphical console.
+    Console,
+    /// How an instance gets onto it.
+    Deploy,
+    /// Firmware of its components.
+    Firmware,
+    /// How it is looked into.
+    Inspect,
+    /// Boot device, boot mode, sensors.
+    Management,
+    /// Networks of its ports.
+    Network,
+    /// On and off.
+    Power,
+    /// Arrays of disks.
+    Raid,
+    /// How a rescue ramdisk gets onto it.
+    Rescue,
+    /// Remote volumes.
+    Storage,
+    /// Whatever its vendor has beyond that.
+    Vendor,
+}
+
+/// Word, field of the node, and the microversion in which the field appeared.
+const FACTS: [(&str, &str, u16); 13] = [
+    ("bios", "bios_interface", 40),
+    ("boot", "boot_interface", 31),
+    ("console", "console_interface", 31),
+    ("deploy", "deploy_interface", 31),
+    ("firmware", "firmware_interface", 86),
+    ("inspect", "inspect_interface", 31),
+    ("management", "management_interface", 31),
+    ("network", "network_interface", 20),
+    ("power", "power_interface", 31),
+    ("raid", "raid_interface", 31),
+    ("rescue", "rescue_interface", 38),
+    ("storage", "storage_interface", 33),
+    ("vendor", "vendor_interface", 31),
+];
+
+impl Kind {
+    /// Every kind, by name.
+    pub const ALL: [Self; 13] = [
+        Self::Bios,
+        Self::Boot,
+        Self::Console,
+        Self::Deploy,
+        Self::Firmware,
+        Self::Inspect,
+        Self::Management,
+        Self::Network,
+        Self::Power,
+        Self::Raid,
+        Self::Rescue,
+        Self::Storage,
+        Self::Vendor,
+    ];
+
+    /// Ironic's word.
+    pub const fn as_str(self) -> &'static str {
+        FACTS[self as usize].0
+    }
+
+    /// The node's field that chooses it, such as `power_interface`.
+    pub const fn field(self) -> &'static str {
+        FACTS[self as usize].1
+    }
+
+    /// The minor microversion in which that field appeared.
+    pub const fn since(self) -> u16 {
+        FACTS[self as usize].2
+    }
+
+    /// The kind that a word or a field names.
+    pub fn named(name: &str) -> Option<Self> {
+        let at = |kind: &Self| name == kind.as_str() || name == kind.field();
+        Self::ALL.into_iter().find(at)
+    }
+}

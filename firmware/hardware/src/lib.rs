@@ -1,0 +1,129 @@
+//! Hardware types: which interfaces each has, what it wants in `driver_info`, and
+//! what it can do.
+//!
+//! Pure tables and the questions asked of them. A node says its hardware type and
+//! may choose an interface of each kind; [`interface`] is the one it has. Everything
+//! that differs between machines is decided by interface, never by hardware type, so
+//! that a rehearsal may mix (`power_interface` `fake`, `deploy_interface` `direct`).
+//! Names are Ironic's. Only what is really done, or kept without harm, is listed.
+
+mod check;
+mod kind;
+mod steps;
+mod table;
+
+pub use check::{REDFISH_NOT_YET, SSH_PORT, check, number};
+pub use kind::Kind;
+pub use steps::{Act, fake_steps, reserved};
+pub use table::{ALL, Hardware};
+
+use serde_json::Value;
+use trivet_model::{BootDevice, Node};
+
+/// Names of the seed era: what each means today, and the interfaces it chose.
+const ALIASES: [(&str, &str, &[(Kind, &str)]); 4] = [
+    ("agent_ipmitool", "ipmi", &[]),
+    ("agent_pyghmi", "ipmi", &[]),
+    ("agent_ssh", "ssh", &[]),
+    (
+        "fake_agent",
+        "fake-hardware",
+        &[
+            (Kind::Boot, "ipxe"),
+            (Kind::Deploy, "direct"),
+            (Kind::Inspect, "agent"),
+            (Kind::Rescue, "agent"),
+        ],
+    ),
+];
+
+/// The hardware type of this name, or that an older name stands for.
+pub fn named(name: &str) -> Option<&'static Hardware> {
+    let name = ALIASES
+        .iter()
+        .find(|(alias, _, _)| *alias == name)
+        .map_or(name, |(_, today, _)| *today);
+    ALL.iter().find(|hardware| hardware.name == name)
+}
+
+/// Puts today's name in place of an older one, with the interfaces that it chose,
+/// where the operator did not choose. The older name is not kept.
+pub fn adopt_alias(node: &mut Node) {
+    let alias = ALIASES.iter().find(|(alias, _, _)| *alias == node.driver);
+    let Some((_, today, interfaces)) = alias else {
+        return;
+    };
+    (*today).clone_into(&mut node.driver);
+    for (kind, name) in *interfaces {
+        let field = kind.field().to_owned();
+        node.kept.entry(field).or_insert_with(|| Value::from(*name));
+    }
+}
+
+/// The interface of this kind that a node has: the chosen one, else its hardware
+/// type's default. Empty for a hardware type that nobody knows.
+pub fn interface(node: &Node, kind: Kind) -> &'static str {
+    let enabled = named(&node.driver).map_or(&[][..], |hardware| hardware.interfaces(kind));
+    let chosen = node.kept.get(kind.field()).and_then(Value::as_str);
+    let chosen = chosen.and_then(|chosen| enabled.iter().find(|name| **name == chosen));
+    chosen.or(enabled.first()).copied().unwrap_or_default()
+}
+
+/// What a node may be able to do.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Ability {
+    /// Shut its system down softly.
+    SoftPower,
+    /// Take a non-maskable interrupt.
+    Nmi,
+    /// Keep a RAID configuration.
+    Raid,
+    /// Show a console.
+    Console,
+    /// Take virtual media.
+    VirtualMedia,
+    /// Switch between UEFI and BIOS.
+    BootMode,
+    /// Switch secure boot.
+    SecureBoot,
+    /// Keep BIOS settings.
+    Bios,
+}
+
+/// Whether a node can do this, by its interfaces.
+pub fn can(node: &Node, ability: Ability) -> bool {
+    let has = |kind, names: &[&str]| names.contains(&interface(node, kind));
+    match ability {
+        Ability::SoftPower => has(Kind::Power, &["ipmitool", "fake", "ssh"]),
+        Ability::Raid => has(Kind::Raid, &["fake"]),
+        Ability::Console => has(Kind::Console, &["fake"]),
+        Ability::Bios => has(Kind::Bios, &["fake"]),
+        Ability::BootMode | Ability::SecureBoot => has(Kind::Management, &["fake"]),
+        // Nothing that is built so far.
+        Ability::Nmi | Ability::VirtualMedia => false,
+    }
+}
+
+/// The boot devices a node can be told, by its management interface.
+pub fn boot_devices(node: &Node) -> &'static [BootDevice] {
+    match interface(node, Kind::Management) {
+        "ipmitool" => BootDevice::ALL,
+        "redfish" => &[
+            BootDevice::Pxe,
+            BootDevice::Disk,
+            BootDevice::Cdrom,
+            BootDevice::Bios,
+        ],
+        "fake" => &[BootDevice::Pxe],
+        _ => &[],
+    }
+}
+
+/// A person is this node's service processor: power orders are taken at once, and
+/// somebody must be told what to do.
+pub fn by_hand(node: &Node) -> bool {
+    named(&node.driver).is_some_and(|hardware| hardware.by_hand)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,72 @@
+//! Steps that need no agent.
+
+use trivet_model::{Step, StepKind};
+
+/// What a reserved step means. Ironic keeps these names for itself, for interface
+/// `power`, in clean, deploy and service steps alike.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Act {
+    /// Stop until `unhold`.
+    Hold,
+    /// Let so many seconds pass.
+    Wait {
+        /// How many; none waits for the agent's next heartbeat.
+        seconds: Option<u64>,
+    },
+    /// Switch on.
+    PowerOn,
+    /// Switch off.
+    PowerOff,
+    /// Off and on again.
+    Reboot,
+}
+
+/// The longest `wait`. Ours: a day.
+pub(crate) const WAIT_S_MAX: u64 = 86_400;
+
+/// What this step means, where it is a reserved one.
+pub fn reserved(step: &Step) -> Option<Act> {
+    if step.interface != "power" {
+        return None;
+    }
+    let seconds = step.args.get("seconds");
+    let seconds = seconds.and_then(|seconds| match seconds {
+        serde_json::Value::String(text) => text.trim().parse().ok(),
+        other => other.as_u64(),
+    });
+    match step.step.as_str() {
+        "hold" => Some(Act::Hold),
+        "wait" => Some(Act::Wait {
+            seconds: seconds.map(|seconds: u64| seconds.min(WAIT_S_MAX)),
+        }),
+        "power_on" => Some(Act::PowerOn),
+        "power_off" => Some(Act::PowerOff),
+        "reboot" => Some(Act::Reboot),
+        _ => None,
+    }
+}
+
+/// Interface and name of each step that a node with `deploy_interface` `fake` has,
+/// all of priority zero.
+pub fn fake_steps(kind: StepKind) -> &'static [(&'static str, &'static str)] {
+    match kind {
+        StepKind::Clean | StepKind::Service => &[
+            ("bios", "apply_configuration"),
+            ("bios", "factory_reset"),
+            ("deploy", "erase_devices"),
+            ("deploy", "erase_devices_metadata"),
+            ("firmware", "update"),
+            ("raid", "create_configuration"),
+            ("raid", "delete_configuration"),
+        ],
+        StepKind::Deploy => &[
+            ("bios", "apply_configuration"),
+            ("bios", "factory_reset"),
+            ("deploy", "deploy"),
+            ("deploy", "erase_devices_metadata"),
+            ("deploy", "write_image"),
+            ("firmware", "update"),
+            ("raid", "apply_configuration"),
+        ],
+    }
+}

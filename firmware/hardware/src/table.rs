@@ -1,0 +1,211 @@
+//! The hardware types there are.
+
+use crate::Kind;
+
+/// What may stand in `driver_info`, and what it means.
+type Properties = &'static [(&'static str, &'static str)];
+
+/// What we know of one hardware type.
+#[derive(Debug)]
+pub struct Hardware {
+    /// Ironic's name.
+    pub name: &'static str,
+    /// A person carries its power orders out.
+    pub(crate) by_hand: bool,
+    /// By kind, in the order of [`Kind::ALL`]; the first is the default.
+    interfaces: [&'static [&'static str]; 13],
+    properties: &'static [Properties],
+}
+
+impl Hardware {
+    /// Interfaces of a kind, default first.
+    pub fn interfaces(&self, kind: Kind) -> &'static [&'static str] {
+        self.interfaces[kind as usize]
+    }
+
+    /// What may stand in `driver_info`, and what it means.
+    pub fn properties(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        self.properties.iter().flat_map(|part| part.iter().copied())
+    }
+}
+
+const BOOT: Properties = &[
+    (
+        "deploy_kernel",
+        "Kernel of the agent's ramdisk. Optional: the box has its own.",
+    ),
+    (
+        "deploy_ramdisk",
+        "The agent's ramdisk. Optional: the box has its own.",
+    ),
+    (
+        "kernel_append_params",
+        "More arguments for the ramdisk's kernel. Optional.",
+    ),
+];
+
+const IPMI: Properties = &[
+    ("ipmi_address", "IP address of the BMC. Required."),
+    (
+        "ipmi_port",
+        "UDP port of the BMC. Optional, 623 by default.",
+    ),
+    ("ipmi_username", "User name. Optional, none by default."),
+    ("ipmi_password", "Password. Optional, none by default."),
+    (
+        "ipmi_priv_level",
+        "Privilege level. Optional, ADMINISTRATOR by default.",
+    ),
+    (
+        "ipmi_cipher_suite",
+        "RMCP+ cipher suite. Optional, 17 or 3 by default.",
+    ),
+    ("ipmi_hex_kg_key", "Kg key as hexadecimal digits. Optional."),
+];
+
+const REDFISH: Properties = &[
+    (
+        "redfish_address",
+        "URL of the Redfish service, such as https://192.0.2.7. Required.",
+    ),
+    (
+        "redfish_system_id",
+        "Path of the system, such as /redfish/v1/Systems/1. Optional where there is one.",
+    ),
+    ("redfish_username", "User name. Optional."),
+    ("redfish_password", "Password. Optional."),
+    (
+        "redfish_verify_ca",
+        "true, false, or the path of a CA to trust. Optional, true by default.",
+    ),
+    (
+        "redfish_auth_type",
+        "basic, session or auto. Optional, auto by default.",
+    ),
+];
+
+const SSH: Properties = &[
+    (
+        "ssh_address",
+        "IP address or name of the host of the virtual machine. Required.",
+    ),
+    ("ssh_port", "TCP port of its SSH. Optional, 22 by default."),
+    ("ssh_username", "User name on that host. Required."),
+    (
+        "ssh_key_filename",
+        "Path of the private key on this box. This or ssh_key_contents is required.",
+    ),
+    (
+        "ssh_key_contents",
+        "The private key itself. This or ssh_key_filename is required.",
+    ),
+    (
+        "ssh_virt_type",
+        "How the host runs machines: virsh (libvirt at qemu:///system). Optional.",
+    ),
+];
+
+/// Every hardware type.
+pub const ALL: [Hardware; 5] = [
+    Hardware {
+        name: "ipmi",
+        by_hand: false,
+        interfaces: [
+            &["no-bios"],
+            &["ipxe", "pxe"],
+            &["no-console"],
+            &["direct"],
+            &["no-firmware"],
+            &["agent", "no-inspect"],
+            &["ipmitool", "noop"],
+            &["noop"],
+            &["ipmitool"],
+            &["no-raid"],
+            &["agent", "no-rescue"],
+            &["noop"],
+            &["ipmitool", "no-vendor"],
+        ],
+        properties: &[IPMI, BOOT],
+    },
+    Hardware {
+        name: "redfish",
+        by_hand: false,
+        interfaces: [
+            &["no-bios", "redfish"],
+            &["ipxe", "pxe"],
+            &["no-console"],
+            &["direct"],
+            &["no-firmware", "redfish"],
+            &["agent", "no-inspect"],
+            &["redfish", "noop"],
+            &["noop"],
+            &["redfish"],
+            &["no-raid", "redfish"],
+            &["agent", "no-rescue"],
+            &["noop"],
+            &["no-vendor", "redfish"],
+        ],
+        properties: &[REDFISH, BOOT],
+    },
+    Hardware {
+        name: "manual-management",
+        by_hand: true,
+        interfaces: [
+            &["no-bios"],
+            &["ipxe", "pxe"],
+            &["no-console"],
+            &["direct"],
+            &["no-firmware"],
+            &["agent", "no-inspect"],
+            &["noop"],
+            &["noop"],
+            &["fake"],
+            &["no-raid"],
+            &["agent", "no-rescue"],
+            &["noop"],
+            &["no-vendor"],
+        ],
+        properties: &[BOOT],
+    },
+    Hardware {
+        name: "ssh",
+        by_hand: false,
+        interfaces: [
+            &["no-bios"],
+            &["ipxe", "pxe"],
+            &["no-console"],
+            &["direct"],
+            &["no-firmware"],
+            &["agent", "no-inspect"],
+            // A virtual machine boots from the network first; the boot script sends it on.
+            &["noop"],
+            &["noop"],
+            &["ssh"],
+            &["no-raid"],
+            &["agent", "no-rescue"],
+            &["noop"],
+            &["no-vendor"],
+        ],
+        properties: &[SSH, BOOT],
+    },
+    Hardware {
+        name: "fake-hardware",
+        by_hand: false,
+        interfaces: [
+            &["fake", "no-bios"],
+            &["fake", "ipxe", "pxe"],
+            &["fake", "no-console"],
+            &["fake", "direct"],
+            &["fake", "no-firmware"],
+            &["fake", "agent", "no-inspect"],
+            &["fake", "noop"],
+            &["noop"],
+            &["fake"],
+            &["fake", "no-raid"],
+            &["fake", "agent", "no-rescue"],
+            &["noop"],
+            &["fake", "no-vendor"],
+        ],
+        properties: &[],
+    },
+];

@@ -1,0 +1,230 @@
+use serde_json::{Value, json};
+use trivet_model::{NodeId, Seeded, Step, StepKind, UnixMs};
+
+use super::*;
+
+fn node(driver: &str) -> Node {
+    Node::new(NodeId::random(&mut Seeded::new(1)), driver, UnixMs(1))
+}
+
+fn with_info(driver: &str, info: Value) -> Node {
+    let mut node = node(driver);
+    node.driver_info = info.as_object().cloned().unwrap_or_default();
+    node
+}
+
+#[track_caller]
+fn lacks(node: &Node, kind: Kind, part: &str) {
+    let why = check(node, kind, &[]).unwrap_or_default();
+    assert!(why.contains(part), "{why:?} does not say {part:?}");
+}
+
+#[test]
+fn every_hardware_type_has_a_default_of_every_kind() {
+    for hardware in &ALL {
+        for kind in Kind::ALL {
+            let names = hardware.interfaces(kind);
+            assert!(!names.is_empty(), "{} {kind:?}", hardware.name);
+            assert_eq!(interface(&node(hardware.name), kind), names[0]);
+            let twice = names
+                .iter()
+                .any(|name| names.iter().filter(|other| *other == name).count() > 1);
+            assert!(!twice, "{} {kind:?}", hardware.name);
+        }
+    }
+}
+
+#[test]
+fn kinds_are_found_by_word_and_by_field() {
+    for kind in Kind::ALL {
+        assert_eq!(Kind::named(kind.as_str()), Some(kind));
+        assert_eq!(Kind::named(kind.field()), Some(kind));
+        assert_eq!(kind.field(), format!("{}_interface", kind.as_str()));
+    }
+    assert_eq!(Kind::named("colour"), None);
+}
+
+#[test]
+fn a_chosen_interface_counts_only_where_the_hardware_type_has_it() {
+    let mut node = node("fake-hardware");
+    node.kept.insert("deploy_interface".into(), "direct".into());
+    assert_eq!(interface(&node, Kind::Deploy), "direct");
+    node.kept
+        .insert("deploy_interface".into(), "anaconda".into());
+    assert_eq!(interface(&node, Kind::Deploy), "fake");
+    node.driver = "nonesuch".into();
+    assert_eq!(interface(&node, Kind::Deploy), "");
+    lacks(&node, Kind::Deploy, "nonesuch");
+}
+
+#[test]
+fn older_names_become_todays_with_the_interfaces_they_meant() {
+    for (older, today) in [
+        ("agent_ipmitool", "ipmi"),
+        ("agent_pyghmi", "ipmi"),
+        ("agent_ssh", "ssh"),
+        ("fake_agent", "fake-hardware"),
+    ] {
+        assert_eq!(named(older).map(|hardware| hardware.name), Some(today));
+        let mut node = node(older);
+        adopt_alias(&mut node);
+        assert_eq!(node.driver, today);
+    }
+    let mut rehearsal = node("fake_agent");
+    rehearsal.kept.insert("boot_interface".into(), "pxe".into());
+    adopt_alias(&mut rehearsal);
+    assert_eq!(interface(&rehearsal, Kind::Boot), "pxe");
+    assert_eq!(interface(&rehearsal, Kind::Deploy), "direct");
+    assert_eq!(interface(&rehearsal, Kind::Inspect), "agent");
+    assert_eq!(interface(&rehearsal, Kind::Power), "fake");
+}
+
+#[test]
+fn an_alias_chooses_only_what_its_hardware_type_has() {
+    for (_, today, interfaces) in ALIASES {
+        let hardware = named(today).unwrap();
+        for (kind, name) in interfaces {
+            assert!(hardware.interfaces(*kind).contains(name), "{today} {name}");
+        }
+    }
+}
+
+#[test]
+fn ipmi_wants_an_address_and_a_port_that_is_one() {
+    lacks(&node("ipmi"), Kind::Power, "ipmi_address");
+    let good = with_info(
+        "ipmi",
+        json!({"ipmi_address": "192.0.2.7", "ipmi_port": "6230"}),
+    );
+    assert_eq!(check(&good, Kind::Power, &[]), None);
+    assert_eq!(check(&good, Kind::Management, &[]), None);
+    for port in [json!(0), json!(65_536), json!("x"), json!([623])] {
+        let info = json!({"ipmi_address": "192.0.2.7", "ipmi_port": port});
+        lacks(&with_info("ipmi", info), Kind::Power, "ipmi_port");
+    }
+}
+
+#[test]
+fn ssh_wants_host_user_and_one_key() {
+    let mut info = json!({});
+    for (key, value) in [
+        ("ssh_address", "192.0.2.7"),
+        ("ssh_username", "root"),
+        ("private key", "x"),
+    ] {
+        lacks(&with_info("ssh", info.clone()), Kind::Power, key);
+        info[key] = json!(value);
+    }
+    info["ssh_key_filename"] = json!("/k");
+    assert_eq!(
+        check(&with_info("ssh", info.clone()), Kind::Power, &[]),
+        None
+    );
+    info["ssh_key_contents"] = json!("-----BEGIN");
+    lacks(&with_info("ssh", info.clone()), Kind::Power, "both");
+    info["ssh_virt_type"] = json!("vbox");
+    lacks(&with_info("ssh", info), Kind::Power, "virsh");
+}
+
+#[test]
+fn redfish_says_what_is_missing_and_that_it_is_not_driven_yet() {
+    lacks(&node("redfish"), Kind::Power, "redfish_address");
+    let whole = with_info("redfish", json!({"redfish_address": "https://192.0.2.7"}));
+    lacks(&whole, Kind::Power, REDFISH_NOT_YET);
+    lacks(&whole, Kind::Bios, "does not support bios");
+}
+
+#[test]
+fn an_image_needs_a_digest_unless_it_is_the_boxes_own() {
+    let mut node = node("ipmi");
+    lacks(&node, Kind::Deploy, "image_source");
+    node.instance_info.insert("image_source".into(), "a".into());
+    lacks(&node, Kind::Deploy, "digest");
+    assert_eq!(check(&node, Kind::Deploy, &["a".into()]), None);
+    node.instance_info
+        .insert("image_checksum".into(), "0".into());
+    assert_eq!(check(&node, Kind::Deploy, &[]), None);
+}
+
+#[test]
+fn a_fake_lacks_nothing() {
+    for kind in Kind::ALL {
+        assert_eq!(check(&node("fake-hardware"), kind, &[]), None, "{kind:?}");
+    }
+}
+
+#[test]
+fn abilities_follow_interfaces_not_hardware_types() {
+    let mut fake = node("fake-hardware");
+    assert!(can(&fake, Ability::Bios) && can(&fake, Ability::Raid));
+    assert!(can(&fake, Ability::SoftPower) && !can(&fake, Ability::Nmi));
+    fake.kept.insert("bios_interface".into(), "no-bios".into());
+    assert!(!can(&fake, Ability::Bios) && can(&fake, Ability::Raid));
+    let ipmi = node("ipmi");
+    assert!(can(&ipmi, Ability::SoftPower) && !can(&ipmi, Ability::Raid));
+    assert!(!can(&node("redfish"), Ability::SoftPower));
+}
+
+#[test]
+fn boot_devices_follow_the_management_interface() {
+    assert_eq!(boot_devices(&node("fake-hardware")), [BootDevice::Pxe]);
+    assert_eq!(boot_devices(&node("ipmi")), BootDevice::ALL);
+    assert!(boot_devices(&node("ssh")).is_empty());
+}
+
+#[test]
+fn only_manual_management_is_done_by_hand() {
+    assert!(by_hand(&node("manual-management")));
+    assert!(!by_hand(&node("fake-hardware")) && !by_hand(&node("nonesuch")));
+}
+
+#[test]
+fn properties_describe_driver_info_and_secrets_are_known_as_such() {
+    let ssh = named("ssh").unwrap();
+    let keys: Vec<_> = ssh.properties().map(|(key, _)| key).collect();
+    assert!(keys.contains(&"ssh_address") && keys.contains(&"deploy_kernel"));
+    for hardware in &ALL {
+        for (key, text) in hardware.properties() {
+            assert!(text.ends_with('.'), "{key}: {text}");
+        }
+    }
+    for key in ["ipmi_password", "redfish_password", "ssh_key_contents"] {
+        assert!(trivet_model::secret::is_secret_key(key), "{key}");
+    }
+}
+
+fn step(interface: &str, name: &str, args: Value) -> Step {
+    Step {
+        step: name.into(),
+        interface: interface.into(),
+        priority: 0,
+        args,
+        reboot_requested: false,
+        abortable: true,
+    }
+}
+
+#[test]
+fn reserved_steps_belong_to_power_alone() {
+    let act = |name: &str, args| reserved(&step("power", name, args));
+    assert_eq!(act("hold", json!({})), Some(Act::Hold));
+    assert_eq!(act("reboot", json!({})), Some(Act::Reboot));
+    assert_eq!(act("dance", json!({})), None);
+    assert_eq!(reserved(&step("deploy", "hold", json!({}))), None);
+    let wait = |args| act("wait", args);
+    let seconds = |seconds| Some(Act::Wait { seconds });
+    assert_eq!(wait(json!({"seconds": 5})), seconds(Some(5)));
+    assert_eq!(wait(json!({"seconds": "5"})), seconds(Some(5)));
+    assert_eq!(wait(json!({})), seconds(None));
+    let long = wait(json!({"seconds": u64::MAX}));
+    assert_eq!(long, seconds(Some(steps::WAIT_S_MAX)));
+}
+
+#[test]
+fn fake_steps_are_those_clients_ask_for() {
+    let clean = fake_steps(StepKind::Clean);
+    assert!(clean.contains(&("bios", "apply_configuration")));
+    assert!(clean.contains(&("raid", "create_configuration")));
+    assert_eq!(clean, fake_steps(StepKind::Service));
+    assert!(!fake_steps(StepKind::Deploy).contains(&("deploy", "erase_devices")));
+}
