@@ -33,7 +33,7 @@ pub fn answer(order: &AgentOrder, status: u16, body: &[u8]) -> Result<AgentEvent
         AgentOrder::Look => look(&read::<CommandList>(body)?.commands),
         AgentOrder::GetSteps(kind) => steps(*kind, &read(body)?),
         AgentOrder::Execute { kind, .. } => executed(*kind, &read(body)?),
-        AgentOrder::Sync | AgentOrder::PowerOff => standby(&read(body)?),
+        AgentOrder::FinishRescue | AgentOrder::Sync | AgentOrder::PowerOff => standby(&read(body)?),
     }
 }
 
@@ -76,7 +76,8 @@ fn look(commands: &[CommandResult]) -> Result<AgentEvent, AgentError> {
     };
     // Whatever runs, a new step would be refused. An agent that was told to go
     // away is still to be waited for, though the command itself has ended.
-    let leaving = ["power_off", "run_image", "lockdown"].contains(&last.command_name.as_str());
+    let leaving = ["power_off", "run_image", "lockdown", "finalize_rescue"]
+        .contains(&last.command_name.as_str());
     if last.command_status == CommandStatus::Running || leaving {
         return Ok(AgentEvent::StepRunning);
     }

@@ -8,6 +8,7 @@ use trivet_model::secret::masked;
 use trivet_model::{AgentOrder, Node, Port, Step, StepKind};
 
 use crate::image::WRITE_IMAGE;
+use crate::rescue::RESCUE_HASH;
 
 /// How long an agent may take to answer. Ironic's `command_timeout`.
 pub const COMMAND_TIMEOUT_MS: u64 = 60_000;
@@ -112,6 +113,14 @@ pub fn call(node: &Node, ports: &[Port], order: &AgentOrder) -> Result<Call, Cal
             ]);
             params.insert(format!("{kind}_version"), versions);
             (format!("{kind}.execute_{kind}_step"), params, false)
+        }
+        AgentOrder::FinishRescue => {
+            let hash = node.instance_info.get(RESCUE_HASH).cloned();
+            let params = object([
+                ("rescue_password", hash.unwrap_or_default()),
+                ("hashed", true.into()),
+            ]);
+            ("rescue.finalize_rescue".to_owned(), params, true)
         }
         AgentOrder::Sync => ("standby.sync".to_owned(), Map::new(), true),
         AgentOrder::PowerOff => ("standby.power_off".to_owned(), Map::new(), false),
@@ -357,6 +366,24 @@ mod tests {
             let (_, body) = sent(&order);
             assert_eq!(body, json!({"name": name, "params": {}}));
         }
+    }
+
+    #[test]
+    fn only_the_end_of_a_rescue_brings_the_hash() {
+        let mut rescued = node();
+        rescued
+            .instance_info
+            .insert(RESCUE_HASH.to_owned(), "$6$x".into());
+        let body = |order: &AgentOrder| {
+            let call = call(&rescued, &[], order).unwrap();
+            String::from_utf8(call.body.unwrap()).unwrap()
+        };
+        let sent: Value = serde_json::from_str(&body(&AgentOrder::FinishRescue)).unwrap();
+        let params = json!({"rescue_password": "$6$x", "hashed": true});
+        assert_eq!(sent["name"], "rescue.finalize_rescue");
+        assert_eq!(sent["params"], params);
+        let other = body(&AgentOrder::GetSteps(StepKind::Clean));
+        assert!(!other.contains("$6$x"), "{other}");
     }
 
     #[test]

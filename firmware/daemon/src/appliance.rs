@@ -16,7 +16,7 @@ use trivet_store::{OpenError, Store};
 
 use crate::auth::Auth;
 use crate::clock::Clock;
-use crate::doors::{agents, api, bmc, boot, dhcp, http, inspector, panel, tftp};
+use crate::doors::{agents, api, bmc, boot, dhcp, http, inspector, panel, ssh, tftp};
 use crate::engine::{self, Engine, EngineError};
 
 /// Takes a note and how to call its node.
@@ -39,6 +39,7 @@ pub(crate) struct Ground {
     pub(crate) tftp: Vec<UdpSocket>,
     pub(crate) dhcp: Vec<(UdpSocket, Ipv4Addr)>,
     pub(crate) bmc: UdpSocket,
+    pub(crate) ssh: ssh::Door,
     pub(crate) auth: Auth,
     pub(crate) facts: trivet_api::Facts,
     pub(crate) connections_max: usize,
@@ -103,6 +104,7 @@ impl Appliance {
             engine: Arc::default(),
             bmc: Arc::clone(&bmc_socket),
             dhcp: dhcp_doors,
+            ssh: ground.ssh,
             notes: ground.notes,
         };
         let back = Arc::clone(&outlet.engine);
@@ -182,6 +184,7 @@ struct Outlet {
     engine: Arc<std::sync::OnceLock<Engine>>,
     bmc: Arc<UdpSocket>,
     dhcp: Vec<dhcp::Door>,
+    ssh: ssh::Door,
     notes: NoteSink,
 }
 
@@ -204,13 +207,19 @@ impl Outlet {
                 let engine = Arc::clone(&self.engine);
                 self.runtime.spawn(async move {
                     let result = agents::call(&url, verify_ca.as_deref(), &request).await;
-                    let engine = engine.wait();
-                    let mut input = Input::AgentAnswered { node, call, result };
-                    // The job waits for this answer: a full queue only delays it.
-                    while let Err(back) = engine.offer(input) {
-                        input = back;
-                        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-                    }
+                    answer(&engine, Input::AgentAnswered { node, call, result }).await;
+                });
+            }
+            Output::Ssh {
+                node,
+                run,
+                target,
+                command,
+            } => {
+                let (engine, door) = (Arc::clone(&self.engine), self.ssh.clone());
+                self.runtime.spawn(async move {
+                    let result = door.run(run, &target, &command).await;
+                    answer(&engine, Input::SshAnswered { node, run, result }).await;
                 });
             }
             Output::Note { note, label } => (self.notes)(&note, label.as_deref()),
@@ -222,6 +231,15 @@ impl Outlet {
     fn send_bmc(&self, to: SocketAddr, bytes: &[u8]) {
         // A datagram that does not leave is repeated by its session.
         let _ = self.bmc.try_send_to(bytes, to);
+    }
+}
+
+/// Gives the rack an answer that a job waits for: a full queue only delays it.
+async fn answer(engine: &std::sync::OnceLock<Engine>, mut input: Input) {
+    let engine = engine.wait();
+    while let Err(back) = engine.offer(input) {
+        input = back;
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
 }
 

@@ -14,7 +14,7 @@ use trivet_rack::{Files, Limits};
 use crate::appliance::{Appliance, Ground, Listening, log_line, open_store};
 use crate::auth::{Auth, unusable_tokens, unusable_users};
 use crate::clock::Clock;
-use crate::{identity, library, say, sockets};
+use crate::{doors, identity, library, say, sockets};
 
 /// The port of a DHCP server (RFC 2131, section 4.1).
 const DHCP_PORT: u16 = 67;
@@ -62,6 +62,7 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
         tftp: tftp(&settings).await?,
         dhcp: dhcp(&settings).await?,
         bmc: sockets::udp("BMC", SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))).await?,
+        ssh: doors::ssh::Door::new(&data),
         auth: auth(api, clock),
         facts: trivet_api::Facts {
             hostname: name,

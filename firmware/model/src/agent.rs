@@ -55,6 +55,8 @@ pub enum AgentOrder {
     },
     /// What became of your last command?
     Look,
+    /// Set the rescue password that stands hashed in `instance_info`, and stop serving.
+    FinishRescue,
     /// Write buffers to disk.
     Sync,
     /// Shut the machine down.

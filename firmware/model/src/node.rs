@@ -157,6 +157,12 @@ words! {
         TearDown = "tear down",
         /// Take over a running instance.
         Adopt = "adopt",
+        /// Boot a rescue ramdisk and set its password.
+        Rescue = "rescue",
+        /// Return from it to the instance.
+        Unrescue = "unrescue",
+        /// Run steps on a node with an instance.
+        Service = "service",
     }
 }
 
@@ -180,6 +186,14 @@ words! {
         StartStep = "start step",
         /// For the step to end.
         AwaitStep = "await step",
+        /// For the BMC to carry out a step that switches power.
+        PowerStep = "power step",
+        /// For time to pass, as a step asked.
+        Pause = "pause",
+        /// For `unhold`.
+        Hold = "hold",
+        /// For the agent to take the rescue password.
+        FinishRescue = "finish rescue",
         /// For the agent's buffers to be on disk.
         Sync = "sync",
         /// For the machine to be off, after the agent's work.
@@ -210,7 +224,8 @@ pub struct Job {
     pub versions: BTreeMap<String, String>,
     /// How often the present phase was tried.
     pub tries: u32,
-    /// How often the machine was booted for this job.
+    /// How often the machine was booted into the agent for this job; zero where the
+    /// job needs no agent.
     pub boots: u32,
 }
 

@@ -30,6 +30,11 @@ pub enum NoteKind {
     },
     /// The BMC said this.
     PowerIs(PowerState),
+    /// Somebody must do by hand what a BMC would do.
+    ByHand {
+        /// What, such as `switch node-3 on now`.
+        what: String,
+    },
     /// The BMC failed an order.
     PowerFailed {
         /// The whole sentence.
@@ -108,6 +113,7 @@ impl fmt::Display for NoteKind {
         match self {
             Self::StateChanged { from, to } => write!(out, "{from} -> {to}"),
             Self::PowerIs(state) => write!(out, "BMC says {state}"),
+            Self::ByHand { what } => write!(out, "by hand: {what}"),
             Self::PowerFailed { said } => write!(out, "power order failed: {said}"),
             Self::LeaseGranted { mac, address } => write!(out, "{mac} has {address}"),
             Self::StrangerSeen { mac } => write!(out, "unknown machine {mac} asked for an address"),

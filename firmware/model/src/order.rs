@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::node::Object;
+use crate::secret::Hidden;
 use crate::{
     BootDevice, MacAddr, Node, NodeId, Port, PortId, PowerState, Resource, ResourceId,
     ResourceKind, Step, Verb,
@@ -59,6 +60,8 @@ pub enum Order {
         node: NodeId,
         /// To what.
         want: PowerWanted,
+        /// How long that may take, in seconds; none means the usual.
+        timeout_s: Option<u32>,
     },
     /// Choose the boot device.
     SetBoot {
@@ -149,6 +152,10 @@ pub struct VerbArgs {
     pub steps: Vec<Step>,
     /// `configdrive`, as it was given.
     pub configdrive: Option<Value>,
+    /// `rescue_password`: in clear from the caller to the rack, hashed after that.
+    pub rescue_password: Option<Hidden>,
+    /// `disable_ramdisk`: run the steps without booting the agent.
+    pub disable_ramdisk: bool,
 }
 
 /// What an operator wants of a machine's power.

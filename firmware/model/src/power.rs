@@ -115,6 +115,20 @@ pub enum PowerError {
         /// The missing key.
         missing: &'static str,
     },
+    /// This box does not do that.
+    #[error("{said}")]
+    Unsupported {
+        /// The whole sentence.
+        said: &'static str,
+    },
+    /// The host of a virtual machine did not carry the order out.
+    #[error("{said}")]
+    Host {
+        /// The whole sentence.
+        said: String,
+        /// Trying again cannot help.
+        lasting: bool,
+    },
     /// Too many orders wait for this BMC.
     #[error("too many orders wait for this BMC; try again when the present one is done")]
     Busy,

@@ -1,9 +1,33 @@
 //! Which free-form values are secrets, and how they are shown.
 
+use core::fmt;
+
 use serde_json::{Map, Value};
 
 /// What stands in place of a secret.
 pub const MASK: &str = "******";
+
+/// A secret on its way through the machine: printing it shows the mask.
+#[derive(Clone, Eq, PartialEq)]
+pub struct Hidden(String);
+
+impl Hidden {
+    /// Hides a text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text, for whoever must use it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(MASK)
+    }
+}
 
 /// Whether a key of a free-form object names a secret, as Ironic decides it.
 pub fn is_secret_key(key: &str) -> bool {
@@ -65,6 +89,13 @@ fn masked_value(value: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hidden_text_is_not_printed() {
+        let hidden = Hidden::new("hunter2");
+        assert_eq!(format!("{hidden:?}"), MASK);
+        assert_eq!(hidden.reveal(), "hunter2");
+    }
     use serde_json::json;
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use trivet_hardware::{Kind, interface, reserved};
 use trivet_model::order::VerbArgs;
 use trivet_model::{
     Job, JobKind, Node, NoteKind, Now, Phase, ProvisionState, Refusal, RefusalKind, StepKind, Verb,
@@ -9,7 +10,7 @@ use trivet_model::{
 
 use crate::steps::STEPS_MAX;
 use crate::table::{self, Cause, Turn};
-use crate::{Action, Limits, Turning};
+use crate::{Action, FAKE, Limits, RESCUE_HASH, Turning};
 
 /// Carries a verb out, or refuses it with the sentence to show. For `active`,
 /// `deploy` and `rebuild` the arguments bring the steps that write the image.
@@ -58,16 +59,39 @@ fn impossible(node: &Node, verb: Verb) -> Refusal {
 fn refuse_by_rule(node: &Node, verb: Verb, args: &VerbArgs) -> Result<(), Refusal> {
     let invalid = |sentence: String| Err(Refusal::new(RefusalKind::Invalid, sentence));
     match verb {
-        Verb::Rescue | Verb::Unrescue | Verb::Service => invalid(format!(
-            "This box does not offer \"{verb}\" yet; node \"{}\" was left as it is.",
-            node.id
+        Verb::Active | Verb::Deploy | Verb::Rebuild | Verb::Rescue | Verb::Unrescue
+            if node.maintenance =>
+        {
+            invalid(format!(
+                "Node \"{}\" is in maintenance; end that first (DELETE .../maintenance).",
+                node.id
+            ))
+        }
+        Verb::Inspect | Verb::Rescue | Verb::Unrescue if is_off(node, verb) => invalid(format!(
+            "Node \"{}\" has no interface for \"{verb}\"; choose another {}.",
+            node.id,
+            kind_of(verb).field()
         )),
-        Verb::Active | Verb::Deploy | Verb::Rebuild if node.maintenance => invalid(format!(
-            "Node \"{}\" is in maintenance; end that first (DELETE .../maintenance).",
-            node.id
+        Verb::Rescue if args.rescue_password.is_none() => {
+            invalid("The verb \"rescue\" needs a rescue_password.".to_owned())
+        }
+        Verb::Clean | Verb::Service if args.steps.is_empty() => invalid(format!(
+            "The verb \"{verb}\" needs {verb}_steps, a list of steps to run."
         )),
-        Verb::Clean if args.steps.is_empty() => {
-            invalid("The verb \"clean\" needs clean_steps, a list of steps to run.".to_owned())
+        Verb::Clean | Verb::Service if args.disable_ramdisk => {
+            let fake = interface(node, Kind::Deploy) == FAKE;
+            match args
+                .steps
+                .iter()
+                .find(|step| !fake && reserved(step).is_none())
+            {
+                Some(step) => invalid(format!(
+                    "disable_ramdisk: step {} of interface {} runs in the agent's ramdisk; leave \
+                     it out or let the ramdisk boot.",
+                    step.step, step.interface
+                )),
+                None => Ok(()),
+            }
         }
         _ if args.steps.len() > STEPS_MAX => invalid(format!(
             "{} steps are more than {STEPS_MAX}.",
@@ -75,6 +99,19 @@ fn refuse_by_rule(node: &Node, verb: Verb, args: &VerbArgs) -> Result<(), Refusa
         )),
         _ => Ok(()),
     }
+}
+
+/// The kind of interface that carries a verb out.
+const fn kind_of(verb: Verb) -> Kind {
+    match verb {
+        Verb::Inspect => Kind::Inspect,
+        Verb::Rescue | Verb::Unrescue => Kind::Rescue,
+        _ => Kind::Deploy,
+    }
+}
+
+fn is_off(node: &Node, verb: Verb) -> bool {
+    interface(node, kind_of(verb)).starts_with("no-")
 }
 
 impl Turning<'_> {
@@ -91,18 +128,20 @@ impl Turning<'_> {
             Verb::Inspect => {
                 self.node.inspection_started_at = Some(self.now.wall);
                 self.node.inspection_finished_at = None;
-                self.start(JobKind::Inspect, None, Phase::PowerOff, args);
+                if interface(&self.node, Kind::Inspect) == FAKE {
+                    // As with Ironic, such an inspection finds nothing.
+                    self.take_up(JobKind::Inspect, None, args);
+                    self.finish();
+                } else {
+                    self.start(JobKind::Inspect, None, Phase::PowerOff, args);
+                }
             }
             Verb::Provide if self.node.automated_clean == Some(false) => self.turn(Turn::Done),
             Verb::Provide => {
                 self.start(JobKind::Clean, Some(StepKind::Clean), Phase::PowerOff, args);
             }
-            Verb::Clean => {
-                self.start(JobKind::Clean, Some(StepKind::Clean), Phase::PowerOff, args);
-                if let Some(job) = &mut self.node.job {
-                    job.manual = true;
-                }
-            }
+            Verb::Clean => self.run_steps(JobKind::Clean, StepKind::Clean, args),
+            Verb::Service => self.run_steps(JobKind::Service, StepKind::Service, args),
             Verb::Adopt => self.start(JobKind::Adopt, None, Phase::ReadPower, args),
             Verb::Active | Verb::Deploy | Verb::Rebuild => {
                 self.start(
@@ -116,13 +155,55 @@ impl Turning<'_> {
                 self.start(JobKind::TearDown, None, Phase::PowerOff, args);
             }
             Verb::Abort => self.stopped_by_operator(from),
-            Verb::Unhold => self.wait_for_agent(),
-            Verb::Rescue | Verb::Unrescue | Verb::Service => {}
+            Verb::Unhold => self.released(),
+            Verb::Rescue => {
+                let password = args.rescue_password.clone();
+                self.take_up(JobKind::Rescue, None, args);
+                // One that needs no agent needs no password either.
+                if let Some(hash) = password
+                    && self.uses_agent()
+                {
+                    let info = &mut self.node.instance_info;
+                    info.insert(RESCUE_HASH.to_owned(), hash.reveal().into());
+                }
+                self.enter(Phase::PowerOff);
+            }
+            Verb::Unrescue => self.start(JobKind::Unrescue, None, Phase::FinalOff, args),
         }
     }
 
     fn start(&mut self, kind: JobKind, step_kind: Option<StepKind>, first: Phase, args: VerbArgs) {
-        self.node.agent = None;
+        self.take_up(kind, step_kind, args);
+        self.enter(first);
+    }
+
+    /// Steps of an operator, in the order given.
+    fn run_steps(&mut self, kind: JobKind, step_kind: StepKind, args: VerbArgs) {
+        let stay = args.disable_ramdisk;
+        self.take_up(kind, Some(step_kind), args);
+        let uses_agent = self.uses_agent();
+        if let Some(job) = &mut self.node.job {
+            job.manual = true;
+            if stay && uses_agent {
+                job.boots = 0;
+                return self.plan_here();
+            }
+        }
+        self.enter(Phase::PowerOff);
+    }
+
+    /// Makes a job the node's, with nothing begun yet.
+    fn take_up(&mut self, kind: JobKind, step_kind: Option<StepKind>, args: VerbArgs) {
+        let chosen = match kind {
+            JobKind::Inspect => Kind::Inspect,
+            JobKind::Rescue => Kind::Rescue,
+            _ => Kind::Deploy,
+        };
+        let boots = match kind {
+            JobKind::Verify | JobKind::Adopt | JobKind::Unrescue => 0,
+            _ => u32::from(interface(&self.node, chosen) != FAKE),
+        };
+        self.forget_boot();
         if let Some(drive) = args.configdrive {
             self.node
                 .instance_info
@@ -130,16 +211,16 @@ impl Turning<'_> {
         }
         self.node.job = Some(Job {
             kind,
-            phase: first,
+            // Where every job that has steps or an agent begins; `enter` says better.
+            phase: Phase::PowerOff,
             step_kind,
             manual: false,
             steps: args.steps,
             at: 0,
             versions: BTreeMap::new(),
             tries: 0,
-            boots: u32::from(first == Phase::PowerOff),
+            boots,
         });
-        self.enter(first);
     }
 
     fn stopped_by_operator(&mut self, from: ProvisionState) {
@@ -149,7 +230,7 @@ impl Turning<'_> {
             self.actions.push(Action::Note(NoteKind::Failed { why }));
         }
         self.node.job = None;
-        self.node.agent = None;
+        self.forget_boot();
     }
 }
 

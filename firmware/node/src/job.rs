@@ -1,4 +1,4 @@
-//! The jobs: verify, inspect, clean, deploy, tear down, adopt.
+//! The jobs: verify, inspect, clean, deploy, tear down, adopt, rescue, service.
 //!
 //! A job is a path through phases. Entering a phase gives one order; the event
 //! that the phase waits for leads to the next. What a BMC claims is a hint: that
@@ -7,9 +7,11 @@
 //! times, and then the job fails with a sentence.
 
 mod agent;
+mod own;
 mod power;
 
 use serde_json::Value;
+use trivet_hardware::Act;
 use trivet_model::node::Object;
 use trivet_model::{
     AgentOrder, BootDevice, Job, JobKind, Node, NoteKind, Now, Phase, PowerAnswer, PowerOrder,
@@ -17,7 +19,7 @@ use trivet_model::{
 };
 
 use crate::table::{self, Aim, Cause, Row, To, Turn};
-use crate::{Action, Event, Limits, Turning};
+use crate::{Action, Event, Limits, RESCUE_HASH, Turning};
 
 /// Takes a node through one event.
 pub fn step(now: Now, limits: &Limits, node: Node, event: Event) -> (Node, Vec<Action>) {
@@ -42,8 +44,9 @@ pub fn boots_agent(node: &Node) -> bool {
                 | Phase::GetSteps
                 | Phase::StartStep
                 | Phase::AwaitStep
+                | Phase::FinishRescue
                 | Phase::Sync
-        )
+        ) || job.boots > 0 && matches!(job.phase, Phase::PowerStep | Phase::Pause | Phase::Hold)
     })
 }
 
@@ -83,6 +86,7 @@ impl Turning<'_> {
                 // Asking once more is harmless where the first order was lost.
                 self.actions.push(Action::Power(PowerOrder::Off));
             }
+            Phase::Pause => self.step_passed(),
             other => self.give_order(other),
         }
     }
@@ -132,9 +136,12 @@ impl Turning<'_> {
         }
         match phase {
             // A new boot has a new agent with a new token.
-            Phase::PowerOff => self.node.agent = None,
-            Phase::AwaitAgent | Phase::AwaitStep => self.turn_if_possible(Turn::Wait),
-            Phase::StartStep | Phase::GetSteps => self.resumed(),
+            Phase::PowerOff | Phase::BootFromNet => self.node.agent = None,
+            Phase::AwaitAgent | Phase::AwaitStep | Phase::Pause => {
+                self.turn_if_possible(Turn::Wait);
+            }
+            Phase::StartStep | Phase::GetSteps | Phase::FinishRescue => self.resumed(),
+            Phase::Hold => self.turn(Turn::Hold),
             _ => {}
         }
         self.give_order(phase);
@@ -172,6 +179,20 @@ impl Turning<'_> {
                 }),
                 None => return self.next_step(),
             },
+            Phase::PowerStep => match self.present_act() {
+                Some(Act::PowerOff) => Action::Power(PowerOrder::Off),
+                Some(Act::PowerOn) => Action::Power(PowerOrder::On),
+                _ => Action::Power(PowerOrder::Cycle),
+            },
+            Phase::Pause => match self.present_act() {
+                Some(Act::Wait {
+                    seconds: Some(seconds),
+                }) => Action::WakeAfter(seconds * 1000),
+                _ => Action::WakeAfter(self.limits.agent_wait_ms),
+            },
+            // Only an operator ends it.
+            Phase::Hold => return,
+            Phase::FinishRescue => Action::Agent(AgentOrder::FinishRescue),
             Phase::Sync => Action::Agent(AgentOrder::Sync),
         };
         self.actions.push(action);
@@ -186,18 +207,19 @@ impl Turning<'_> {
         job.tries < self.limits.tries_max
     }
 
-    pub(crate) fn wait_for_agent(&mut self) {
-        self.actions
-            .push(Action::WakeAfter(self.limits.agent_wait_ms));
-    }
-
     fn resumed(&mut self) {
         self.turn_if_possible(Turn::Resume);
     }
 
-    fn finish(&mut self) {
-        let kind = self.node.job.take().map(|job| job.kind);
+    /// The agent of this boot and what was meant for it are no more.
+    pub(crate) fn forget_boot(&mut self) {
         self.node.agent = None;
+        self.node.instance_info.remove(RESCUE_HASH);
+    }
+
+    pub(crate) fn finish(&mut self) {
+        let kind = self.node.job.take().map(|job| job.kind);
+        self.forget_boot();
         if kind == Some(JobKind::Inspect) {
             self.node.inspection_started_at = None;
             self.node.inspection_finished_at = Some(self.now.wall);
@@ -205,9 +227,9 @@ impl Turning<'_> {
         self.turn(Turn::Done);
     }
 
-    fn fail(&mut self, why: &str) {
+    pub(crate) fn fail(&mut self, why: &str) {
         let job = self.node.job.take();
-        self.node.agent = None;
+        self.forget_boot();
         self.node.last_error = Some(why.to_owned());
         self.node.inspection_started_at = None;
         self.note(NoteKind::Failed {

@@ -20,6 +20,12 @@ use trivet_model::{
     AgentError, AgentEvent, AgentOrder, Node, NoteKind, PowerAnswer, PowerError, PowerOrder,
 };
 
+/// Where the hashed rescue password stands in `instance_info`, until it is handed over.
+pub const RESCUE_HASH: &str = "hashed_rescue_password";
+
+/// The interface that only pretends.
+const FAKE: &str = "fake";
+
 /// Something that happened to a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {

@@ -1,6 +1,7 @@
 //! In which order steps run.
 
-use trivet_model::{Job, JobKind, Step};
+use trivet_hardware::reserved;
+use trivet_model::{Job, Step};
 
 /// Ironic's order of interfaces among steps of one priority, first to last.
 const INTERFACES: [&str; 7] = [
@@ -18,20 +19,22 @@ pub(crate) const STEPS_MAX: usize = 64;
 
 /// Fits the steps an agent offers to a job: those it runs by itself (priority
 /// above zero) join those the job brought, in Ironic's order. Steps an operator
-/// gave stay as given. Refuses a wanted step that the agent does not have.
-pub(crate) fn plan(job: &Job, offered: &[Step]) -> Result<Vec<Step>, String> {
+/// gave stay as given. Refuses a wanted step that `who` does not have.
+pub(crate) fn plan(job: &Job, offered: &[Step], who: &str) -> Result<Vec<Step>, String> {
     let same =
         |one: &Step, other: &Step| one.step == other.step && one.interface == other.interface;
     for wanted in &job.steps {
-        if !offered.iter().any(|step| same(step, wanted)) {
+        if reserved(wanted).is_none() && !offered.iter().any(|step| same(step, wanted)) {
+            let kind = job.step_kind.map_or("", |kind| kind.as_str());
             return Err(format!(
-                "the agent has no step {} of interface {}; use a ramdisk that has it",
+                "{who} has no step {} of interface {} among its {kind} steps; leave it out, or \
+                 use a ramdisk and interfaces that have it",
                 wanted.step, wanted.interface
             ));
         }
     }
     let mut steps = job.steps.clone();
-    if job.manual && job.kind == JobKind::Clean {
+    if job.manual {
         return Ok(steps);
     }
     let own = offered.iter().filter(|step| step.priority > 0);
@@ -62,7 +65,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use serde_json::json;
-    use trivet_model::{Phase, StepKind};
+    use trivet_model::{JobKind, Phase, StepKind};
 
     use super::*;
 
@@ -93,7 +96,7 @@ mod tests {
 
     #[track_caller]
     fn check(job: &Job, offered: &[Step], want: &[&str]) {
-        let steps = plan(job, offered).unwrap();
+        let steps = plan(job, offered, "x").unwrap();
         assert_eq!(
             steps
                 .iter()
@@ -134,13 +137,13 @@ mod tests {
         let brought = job(vec![step("write", "deploy", 80)], false);
         let offered = [step("write", "deploy", 3), step("wipe", "deploy", 90)];
         check(&brought, &offered, &["wipe", "write"]);
-        let again = job(plan(&brought, &offered).unwrap(), false);
+        let again = job(plan(&brought, &offered, "x").unwrap(), false);
         check(&again, &offered, &["wipe", "write"]);
     }
 
     #[test]
     fn refuses_a_wanted_step_the_agent_does_not_have() {
-        let said = plan(&job(vec![step("dance", "deploy", 1)], true), &[]).unwrap_err();
+        let said = plan(&job(vec![step("dance", "deploy", 1)], true), &[], "x").unwrap_err();
         assert!(said.contains("no step dance of interface deploy"), "{said}");
     }
 
@@ -150,7 +153,7 @@ mod tests {
             .map(|n| step(&n.to_string(), "deploy", 1))
             .collect();
         assert!(
-            plan(&job(vec![], false), &offered)
+            plan(&job(vec![], false), &offered, "x")
                 .unwrap_err()
                 .contains("more than")
         );

@@ -16,6 +16,9 @@ pub fn doing(node: &NodeView) -> String {
             JobKind::Deploy => "Deploying",
             JobKind::TearDown => "Removing the instance",
             JobKind::Adopt => "Taking over",
+            JobKind::Rescue => "Rescuing",
+            JobKind::Unrescue => "Returning from rescue",
+            JobKind::Service => "Servicing",
         };
         return format!("{what}: {}", phase(node, job));
     }
@@ -38,6 +41,10 @@ fn phase(node: &NodeView, job: &Job) -> String {
             Some(file) => format!("{}, {file}", step(job)),
             None => step(job),
         },
+        Phase::PowerStep => format!("switching power for {}", step(job)),
+        Phase::Pause => format!("{}, letting time pass", step(job)),
+        Phase::Hold => "held; it goes on after unhold".to_owned(),
+        Phase::FinishRescue => "handing over the rescue password".to_owned(),
         Phase::Sync => "writing buffers to disk".to_owned(),
         Phase::FinalOff => "switching off".to_owned(),
         Phase::BootFromDisk => "choosing the disk as boot device".to_owned(),

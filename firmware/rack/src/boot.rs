@@ -171,11 +171,21 @@ fn plan(node: &Node) -> BootPlan {
     if trivet_node::boots_agent(node) {
         return BootPlan::Agent;
     }
-    let has_instance = node.provision_state == ProvisionState::Active
-        || node
-            .job
-            .as_ref()
-            .is_some_and(|job| job.kind == JobKind::Deploy);
+    let state = node.provision_state;
+    let kind = node.job.as_ref().map(|job| job.kind);
+    let has_instance = match kind {
+        Some(kind) => matches!(
+            kind,
+            JobKind::Deploy | JobKind::Unrescue | JobKind::Service | JobKind::Adopt
+        ),
+        None => matches!(
+            state,
+            ProvisionState::Active
+                | ProvisionState::RescueFail
+                | ProvisionState::UnrescueFail
+                | ProvisionState::ServiceFail
+        ),
+    };
     if has_instance {
         BootPlan::Disk
     } else {

@@ -10,11 +10,13 @@ mod agents;
 mod boot;
 mod bounds;
 mod durable;
+mod hosts;
 mod machine;
 mod orders;
 mod power;
 mod records;
 mod resources;
+mod switching;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +29,7 @@ pub use durable::make_durable;
 pub use machine::Rack;
 pub use trivet_agent::{Call, Method};
 pub use trivet_bmc_ipmi::Pace;
+pub use trivet_bmc_ssh as ssh;
 pub use trivet_dhcp as dhcp;
 pub use trivet_dhcp::Destination;
 pub use trivet_node::Limits;
@@ -112,6 +115,15 @@ pub enum Input {
         call: u64,
         /// Status and body, or what the connection said.
         result: Result<(u16, Vec<u8>), String>,
+    },
+    /// A command line on a host has ended, or could not be run.
+    SshAnswered {
+        /// For which node.
+        node: NodeId,
+        /// Which run.
+        run: u64,
+        /// What came of it, or why it did not run.
+        result: Result<ssh::Ran, String>,
     },
     /// Somebody asks for a file.
     FileAsked {
@@ -207,6 +219,18 @@ pub enum Output {
         verify_ca: Option<String>,
         /// What to ask.
         request: Call,
+    },
+    /// A command line for another host. It is always answered by
+    /// [`Input::SshAnswered`], within [`ssh::RUN_TIMEOUT_MS`].
+    Ssh {
+        /// For which node.
+        node: NodeId,
+        /// Which run.
+        run: u64,
+        /// Which host, and how to log in.
+        target: Box<ssh::Target>,
+        /// The line for its shell.
+        command: String,
     },
     /// Something happened: log it.
     Note {

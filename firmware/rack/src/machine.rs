@@ -6,8 +6,10 @@ use trivet_model::{AgentOrder, Entropy, NodeId, NoteKind, Now, PowerOrder, Tick,
 use trivet_node::{Action, Event};
 use trivet_store::Records;
 
+use crate::hosts::Hosts;
 use crate::power::Lines;
 use crate::records::Book;
+use crate::switching::{Goal, Way, way};
 use crate::{Input, Outbox, Output, Settings};
 
 /// All rooms as one machine. One thread owns it; it never waits.
@@ -17,6 +19,7 @@ pub struct Rack {
     pub(crate) book: Book,
     pub(crate) dhcp: Option<trivet_dhcp::Server>,
     pub(crate) lines: Lines,
+    pub(crate) hosts: Hosts,
     /// What each node waits for, apart from its record.
     pub(crate) waits: BTreeMap<NodeId, Waits>,
     /// Wake-ups, earliest first.
@@ -35,8 +38,8 @@ pub(crate) struct Waits {
     pub(crate) call: Option<(u64, AgentOrder)>,
     /// This run of the box handed out the token of the present boot.
     pub(crate) minted: bool,
-    /// How often an operator's power order was looked after.
-    pub(crate) power_polls: u32,
+    /// How an operator's power order goes on.
+    pub(crate) power: Goal,
 }
 
 impl Rack {
@@ -49,6 +52,7 @@ impl Rack {
         Self {
             dhcp: settings.dhcp.clone().map(trivet_dhcp::Server::new),
             lines: Lines::new(settings.pace),
+            hosts: Hosts::default(),
             settings,
             entropy,
             book: Book::restore(records),
@@ -98,6 +102,7 @@ impl Rack {
                     .datagram(now.tick, from, &bytes, &mut *self.entropy);
             }
             Input::AgentAnswered { node, call, result } => self.agent_answered(node, call, result),
+            Input::SshAnswered { node, run, result } => self.ssh_answered(now, node, run, result),
             Input::FileAsked {
                 ticket,
                 door,
@@ -138,7 +143,7 @@ impl Rack {
         for id in ids {
             self.events.push_back((id, Event::Restarted));
             // An operator's power order that was under way is looked after again.
-            self.look_at_power(now, id);
+            self.resume_power(now, id);
         }
     }
 
@@ -205,9 +210,16 @@ impl Rack {
         let Some(node) = self.book.node(id).cloned() else {
             return;
         };
-        let given = self.lines.order(now.tick, &node, order, &mut *self.entropy);
-        if let Err(error) = given {
-            self.bmc_answered(now, id, order, Err(error));
+        match way(&node, order) {
+            Way::Ipmi => {
+                let given = self.lines.order(now.tick, &node, order, &mut *self.entropy);
+                if let Err(error) = given {
+                    self.bmc_answered(now, id, order, Err(error));
+                }
+            }
+            Way::Host => self.order_host(now, &node, order),
+            Way::Pretended => self.pretend_power(now, &node, order),
+            Way::None(error) => self.bmc_answered(now, id, order, Err(error)),
         }
     }
 
@@ -225,6 +237,7 @@ impl Rack {
             self.wakes.remove(&(wake, id));
         }
         self.lines.forget(id);
+        self.hosts.forget(id);
     }
 
     pub(crate) fn note(&mut self, now: Now, id: Option<NodeId>, kind: NoteKind) {

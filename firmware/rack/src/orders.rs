@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use trivet_hardware::Kind;
 use trivet_model::order::VerbArgs;
 use trivet_model::{
     Caller, Done, Node, NodeId, NoteKind, Now, Order, Port, PortId, PowerOrder, ProvisionState,
@@ -79,9 +80,13 @@ impl Rack {
             }
             Order::DeleteResource(kind, id) => self.delete_resource(now, kind, id),
             Order::Provision { node, verb, args } => self.provision(now, node, verb, args),
-            Order::Power { node, want } => {
+            Order::Power {
+                node,
+                want,
+                timeout_s,
+            } => {
                 let node = self.known(node)?;
-                self.power_wanted(now, node, want)
+                self.power_wanted(now, node, want, timeout_s)
             }
             Order::SetBoot {
                 node,
@@ -274,7 +279,17 @@ impl Rack {
         mut args: VerbArgs,
     ) -> Result<(), Refusal> {
         let mut node = self.known(id)?;
-        if matches!(verb, Verb::Active | Verb::Deploy | Verb::Rebuild) {
+        if let Some(password) = args.rescue_password.take() {
+            // In clear it goes no further than this.
+            let hash = trivet_agent::rescue_hash(password.reveal(), &mut *self.entropy);
+            args.rescue_password = Some(hash.ok_or_else(|| {
+                let most = trivet_agent::RESCUE_PASSWORD_BYTES_MAX;
+                let sentence = format!("A rescue_password has at most {most} bytes.");
+                Refusal::new(RefusalKind::Invalid, sentence)
+            })?);
+        }
+        let writes = trivet_hardware::interface(&node, Kind::Deploy) != "fake";
+        if writes && matches!(verb, Verb::Active | Verb::Deploy | Verb::Rebuild) {
             // The table speaks first: what it refuses needs no image.
             trivet_node::ask(now, &self.settings.limits, &node, verb, args.clone())?;
             self.use_catalogue(&mut node);

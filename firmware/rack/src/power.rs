@@ -1,4 +1,4 @@
-//! Lines to BMCs, and power orders of an operator.
+//! Lines to BMCs that speak IPMI.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -6,17 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde_json::Value;
 use trivet_bmc_ipmi::{Pace, Session, Target};
 use trivet_model::node::Object;
-use trivet_model::order::PowerWanted;
-use trivet_model::{
-    Entropy, Node, NodeId, NoteKind, Now, PowerAnswer, PowerError, PowerOrder, PowerState, Refusal,
-    RefusalKind, Tick,
-};
-use trivet_node::Event;
-
-use crate::Rack;
-
-/// How often an operator's power order is looked after, once a second.
-const POWER_POLLS_MAX: u32 = 60;
+use trivet_model::{Entropy, Node, NodeId, PowerAnswer, PowerError, PowerOrder, Tick};
 
 /// The port of IPMI over LAN (IPMI 2.0, section 13.1.2).
 const IPMI_PORT: u16 = 623;
@@ -224,111 +214,4 @@ fn bmc_address(info: &Object) -> Result<SocketAddr, PowerError> {
         Some(_) => return Err(missing("a valid ipmi_port")),
     };
     Ok(SocketAddr::new(address, port))
-}
-
-impl Rack {
-    /// A BMC answered: to the job if there is one, else to the operator's order.
-    pub(crate) fn bmc_answered(
-        &mut self,
-        now: Now,
-        id: NodeId,
-        order: PowerOrder,
-        answer: Result<PowerAnswer, PowerError>,
-    ) {
-        if let Err(error) = &answer {
-            self.note(
-                now,
-                Some(id),
-                NoteKind::PowerFailed {
-                    said: error.to_string(),
-                },
-            );
-        }
-        let Some(node) = self.book.node(id) else {
-            return;
-        };
-        if node.job.is_none() && node.target_power_state.is_some() {
-            self.operator_power(now, id, &answer);
-        }
-        self.events.push_back((id, Event::Power(order, answer)));
-    }
-
-    fn operator_power(&mut self, now: Now, id: NodeId, answer: &Result<PowerAnswer, PowerError>) {
-        let Some(node) = self.book.node(id) else {
-            return;
-        };
-        let mut node = (**node).clone();
-        let polls = self.waits.entry(id).or_default().power_polls;
-        match answer {
-            Ok(PowerAnswer::Power(state)) if Some(*state) == node.target_power_state => {
-                node.target_power_state = None;
-                node.power_state = Some(*state);
-            }
-            Ok(_) if polls < POWER_POLLS_MAX => {
-                self.wake_after(now, id, self.settings.limits.power_poll_ms);
-                return;
-            }
-            Ok(_) => {
-                node.target_power_state = None;
-                node.last_error =
-                    Some("the BMC took the power order, but the power state did not change".into());
-            }
-            Err(error) => {
-                node.target_power_state = None;
-                node.last_error = Some(error.to_string());
-            }
-        }
-        self.book.put_node(now, node);
-    }
-
-    /// Looks whether an operator's order has worked.
-    pub(crate) fn look_at_power(&mut self, now: Now, id: NodeId) {
-        let waiting = self
-            .book
-            .node(id)
-            .is_some_and(|node| node.target_power_state.is_some());
-        if waiting {
-            self.waits.entry(id).or_default().power_polls += 1;
-            self.order_power(now, id, PowerOrder::Status);
-        }
-    }
-
-    pub(crate) fn power_wanted(
-        &mut self,
-        now: Now,
-        node: Node,
-        want: PowerWanted,
-    ) -> Result<(), Refusal> {
-        if node.job.is_some() {
-            return Err(Refusal::new(
-                RefusalKind::Conflict,
-                format!(
-                    "Node {} is busy ({}); wait until that is done or abort it.",
-                    node.id, node.provision_state
-                ),
-            ));
-        }
-        let (order, target) = match want {
-            PowerWanted::State(PowerState::On) => (PowerOrder::On, PowerState::On),
-            PowerWanted::State(PowerState::Off) => (PowerOrder::Off, PowerState::Off),
-            PowerWanted::SoftOff => (PowerOrder::SoftOff, PowerState::Off),
-            PowerWanted::Reboot => (PowerOrder::Cycle, PowerState::On),
-            PowerWanted::SoftReboot => {
-                return Err(Refusal::new(
-                    RefusalKind::Invalid,
-                    "This box does not offer \"soft rebooting\" yet; use \"rebooting\".",
-                ));
-            }
-        };
-        let id = node.id;
-        let node = Node {
-            target_power_state: Some(target),
-            last_error: None,
-            ..node
-        };
-        self.book.put_node(now, node);
-        self.waits.entry(id).or_default().power_polls = 0;
-        self.order_power(now, id, order);
-        Ok(())
-    }
 }

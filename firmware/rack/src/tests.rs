@@ -3,6 +3,7 @@
 mod agents;
 mod boot;
 mod flash;
+mod hardware;
 mod orders;
 mod power;
 

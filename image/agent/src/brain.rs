@@ -136,6 +136,8 @@ pub enum State {
     Stuck,
     /// Nobody knew it for too long: the process ends.
     GaveUp,
+    /// It set the rescue password and left the machine to its user.
+    Rescued,
 }
 
 /// The agent's mind.
@@ -236,7 +238,7 @@ impl Brain {
                     body: self.heartbeat().to_string().into_bytes(),
                 }
             }
-            State::Serving | State::Stuck | State::GaveUp => return Vec::new(),
+            State::Serving | State::Stuck | State::GaveUp | State::Rescued => return Vec::new(),
         };
         self.in_flight = true;
         vec![act]

@@ -11,15 +11,17 @@ mod fetch;
 mod http;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use trivet_ipa::{HEARTBEAT_VERSION, LOOKUP_VERSION};
+use trivet_model::secret::Hidden;
 use trivet_model::{Digest, Entropy, NodeId, Tick};
 
 use crate::brain::{Act, Brain, Failure, Identity, NO_ANSWER, Outcome, Pace, Plan, State, Work};
@@ -50,6 +52,9 @@ pub struct Options {
     pub disk: PathBuf,
     /// Its size.
     pub disk_bytes: u64,
+    /// Where the hashed rescue password is put, for the ramdisk to take it from;
+    /// without, a rescue fails.
+    pub rescue: Option<PathBuf>,
     /// How fast.
     pub pace: Pace,
 }
@@ -88,6 +93,8 @@ pub enum Event {
     PowerOff,
     /// It was told to restart the machine.
     Reboot,
+    /// It set the rescue password.
+    Rescued,
 }
 
 /// Why an agent ended.
@@ -101,6 +108,8 @@ pub enum End {
     Reboot,
     /// Nobody knew it for too long.
     GaveUp,
+    /// It left the machine to whoever rescues it.
+    Rescued,
 }
 
 /// Why an agent could not run.
@@ -245,12 +254,38 @@ async fn leaving(shared: &Shared, id: &str, work: &Work) -> Option<End> {
     let (event, end) = match work {
         Work::PowerOff => (Event::PowerOff, End::PowerOff),
         Work::Reboot => (Event::Reboot, End::Reboot),
+        Work::Rescue { hash } => {
+            let went = keep_rescue(shared.options.rescue.as_deref(), hash).await;
+            let failed = went.is_err();
+            report(shared, id, went.map(|()| Outcome::Rescued));
+            if failed {
+                return None;
+            }
+            sleep(Duration::from_millis(LEAVE_GRACE_MS)).await;
+            shared.tell(Event::Rescued).await;
+            return Some(End::Rescued);
+        }
         Work::WriteImage(_) | Work::Erase { .. } => return None,
     };
     report(shared, id, Ok(Outcome::Leaving));
     sleep(Duration::from_millis(LEAVE_GRACE_MS)).await;
     shared.tell(event).await;
     Some(end)
+}
+
+/// Puts the hash where the ramdisk looks for it, readable by nobody else.
+async fn keep_rescue(path: Option<&Path>, hash: &Hidden) -> Result<(), Failure> {
+    let Some(path) = path else {
+        return Err(Failure::Rescue("this ramdisk has no rescue".to_owned()));
+    };
+    let failed = |error: std::io::Error| Failure::Rescue(error.to_string());
+    let mut options = tokio::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(path).await.map_err(failed)?;
+    file.write_all(hash.reveal().as_bytes())
+        .await
+        .map_err(failed)?;
+    file.sync_all().await.map_err(failed)
 }
 
 fn report(shared: &Shared, id: &str, went: Result<Outcome, Failure>) {
@@ -276,7 +311,8 @@ async fn labour(shared: &Arc<Shared>, disk: &Disk, id: &str, work: Work) {
             }
             Err(failure) => Err(failure),
         },
-        Work::PowerOff | Work::Reboot => Ok(Outcome::Leaving),
+        // Those leave, or have failed to, before they come here.
+        Work::PowerOff | Work::Reboot | Work::Rescue { .. } => return,
     };
     if let Err(failure) = &went {
         shared.tell(Event::Failed(failure.to_string())).await;

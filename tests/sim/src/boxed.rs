@@ -309,6 +309,8 @@ impl Boxed {
                     request,
                 });
             }
+            // No node of these racks is a virtual machine.
+            Output::Ssh { .. } => {}
             Output::Note { note, label } => {
                 let label = label.unwrap_or_default();
                 out.push(Sent::Note(format!("{label} {}", note.kind)));

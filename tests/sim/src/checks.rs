@@ -8,6 +8,7 @@ use trivet_model::secret::MASK;
 use trivet_model::{MacAddr, NodeId, ProvisionState, View};
 use trivet_store::Records;
 
+use crate::operator::RESCUE_PASSWORD;
 use crate::wires::{Exchange, Who};
 
 /// What was seen, and what must not have been.
@@ -33,6 +34,10 @@ impl Checks {
 
     /// An answer of the API leaves the box, with this snapshot.
     pub(crate) fn answered(&mut self, exchange: &Exchange, status: u16, body: &[u8], view: &View) {
+        let secret = RESCUE_PASSWORD.as_bytes();
+        if body.windows(secret.len()).any(|part| part == secret) {
+            self.breaks(format!("{} showed the rescue password", exchange.path));
+        }
         if !exchange.api || status >= 300 {
             return;
         }
@@ -157,6 +162,9 @@ impl Checks {
                 self.breaks(format!(
                     "{name} neither rests nor shows a fault: {state}, {job:?}"
                 ));
+            }
+            if node.job.is_none() && node.instance_info.contains_key("hashed_rescue_password") {
+                self.breaks(format!("{name} keeps a rescue password that nobody needs"));
             }
             if state.is_resting() && node.job.is_some() {
                 self.breaks(format!("{name} rests in {state} with a job"));

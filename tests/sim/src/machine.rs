@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use sha2::{Digest as _, Sha256};
 use trivet_bmc_ipmi::bmc::Bmc;
-use trivet_image_agent::brain::{Failure, Outcome, Work};
+use trivet_image_agent::brain::{Failure, Outcome, State, Work};
 use trivet_ipa::LOOKUP_VERSION;
 use trivet_model::{BootDevice, Digest, PowerState, Seeded, Tick};
 use trivet_rack::Call;
@@ -114,6 +114,8 @@ pub(crate) struct Machine {
     pub(crate) disk: Disk,
     pub(crate) lie: Option<Lie>,
     pub(crate) hangs: bool,
+    /// Its ramdisk of this boot has a rescue password.
+    pub(crate) rescued: bool,
     pub(crate) armed: Option<Tick>,
     case: Case,
     claimed: Option<PowerState>,
@@ -136,6 +138,7 @@ impl Machine {
             disk: Disk::Empty,
             lie: None,
             hangs: false,
+            rescued: false,
             armed: None,
             case: Case::default(),
             claimed: None,
@@ -317,7 +320,8 @@ impl Machine {
         let Runs::Host(host) = &mut self.runs else {
             return;
         };
-        let Some(agent) = &mut host.agent else {
+        let serves = |agent: &&mut Box<host::Agent>| agent.brain.state() != State::Rescued;
+        let Some(agent) = host.agent.as_mut().filter(serves) else {
             let result = Err("connection refused".to_owned());
             return out.push(Effect::Answer { to, result });
         };
@@ -361,6 +365,10 @@ impl Machine {
             Work::Erase { .. } => {
                 self.disk = Disk::Empty;
                 Outcome::Erased
+            }
+            Work::Rescue { .. } => {
+                self.rescued = true;
+                Outcome::Rescued
             }
             Work::PowerOff => {
                 self.case.fall();
@@ -415,7 +423,9 @@ impl Machine {
                 self.disk = Disk::Torn;
                 out.push(ends(ERASE_MS, &command));
             }
-            Work::PowerOff | Work::Reboot => out.push(ends(200, &command)),
+            Work::Rescue { .. } | Work::PowerOff | Work::Reboot => {
+                out.push(ends(200, &command));
+            }
         }
         agent.work = Some((command, work, None));
     }
@@ -475,6 +485,7 @@ impl Machine {
         self.turns = self.case.turns();
         self.life += 1;
         self.shown = None;
+        self.rescued = false;
         let (index, life) = (self.index, self.life);
         if self.case.is_on() {
             let device = self.case.boot_device(matches!(self.disk, Disk::Image(_)));

@@ -20,6 +20,20 @@ const LOOK_MS: u64 = 3000;
 /// The version the operator speaks.
 const VERSION: &str = "1.90";
 
+/// What the operator rescues with; it must never come out of the box again.
+pub(crate) const RESCUE_PASSWORD: &str = "the operator's own rescue word";
+
+/// Steps that need the agent's company but none of its own: a pause, a hold that the
+/// operator ends, a reboot into the agent.
+fn service_steps() -> Value {
+    json!([
+        {"interface": "power", "step": "wait", "args": {"seconds": 2}},
+        {"interface": "power", "step": "hold"},
+        {"interface": "power", "step": "reboot"},
+        {"interface": "power", "step": "wait"},
+    ])
+}
+
 /// What was asked last.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Ask {
@@ -60,9 +74,11 @@ pub(crate) struct Desk {
 
 impl Desk {
     pub(crate) fn new(machine: usize, mac: MacAddr, chance: &mut Seeded) -> Self {
-        let more = match chance.below(6) {
+        let more = match chance.below(8) {
             0 => vec![Verb::Rebuild],
             1 => vec![Verb::Deleted],
+            2 => vec![Verb::Rescue],
+            3 => vec![Verb::Service],
             _ => Vec::new(),
         };
         Self {
@@ -85,6 +101,11 @@ impl Desk {
     /// Whether it goes the plain way: nothing is aborted.
     pub(crate) fn is_plain(&self) -> bool {
         !self.aborts
+    }
+
+    /// Whether it is about to end a rescue that it saw.
+    pub(crate) fn saw_rescue(&self) -> bool {
+        self.next == Ask::Verb(Verb::Unrescue)
     }
 
     /// The next request.
@@ -111,7 +132,12 @@ impl Desk {
                 ("PATCH", node, op)
             }
             Ask::Verb(verb) => {
-                let body = json!({ "target": verb.as_str() });
+                let mut body = json!({ "target": verb.as_str() });
+                match verb {
+                    Verb::Rescue => body["rescue_password"] = json!(RESCUE_PASSWORD),
+                    Verb::Service => body["service_steps"] = service_steps(),
+                    _ => {}
+                }
                 ("PUT", format!("{node}/states/provision"), body)
             }
             Ask::EndMaintenance => ("DELETE", format!("{node}/maintenance"), Value::Null),
@@ -225,6 +251,11 @@ impl Desk {
                 Verb::Active
             }
             ProvisionState::Error => Verb::Deleted,
+            ProvisionState::Rescue | ProvisionState::RescueFail | ProvisionState::UnrescueFail => {
+                Verb::Unrescue
+            }
+            ProvisionState::ServiceHold => Verb::Unhold,
+            ProvisionState::ServiceFail => Verb::Service,
             ProvisionState::Active => {
                 let Some(verb) = self.more.pop() else {
                     self.end = Some(End::Active);

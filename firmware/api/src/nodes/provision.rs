@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use trivet_hardware::Kind;
 use trivet_model::node::Object;
 use trivet_model::order::VerbArgs;
+use trivet_model::secret::Hidden;
 use trivet_model::view::NodeView;
 use trivet_model::{Node, Order, ProvisionState, Step, Verb};
 
@@ -26,6 +27,9 @@ pub(crate) const STEPS_BYTES_MAX: usize = 12 * 1024;
 /// Largest config drive, in bytes of JSON. Ours: it is kept in the record. A
 /// larger one goes behind a URL.
 pub(crate) const CONFIGDRIVE_BYTES_MAX: usize = 24 * 1024;
+
+/// Longest rescue password. Ours: hashing takes time with the square of it.
+pub(crate) const RESCUE_PASSWORD_BYTES_MAX: usize = 255;
 
 /// What the body may hold, and since when.
 pub(crate) const ARGUMENTS: &[Arg] = &[
@@ -136,7 +140,14 @@ fn arguments(call: &Call<'_>, verb: Verb, object: &Object) -> Result<VerbArgs, F
         None => {}
     }
     match (body::text(object, "rescue_password")?, verb) {
-        (Some(password), Verb::Rescue) if !password.trim().is_empty() => {}
+        (Some(password), Verb::Rescue) if !password.trim().is_empty() => {
+            if password.len() > RESCUE_PASSWORD_BYTES_MAX {
+                return Err(Fault::bad(format!(
+                    "A rescue_password has at most {RESCUE_PASSWORD_BYTES_MAX} bytes."
+                )));
+            }
+            args.rescue_password = Some(Hidden::new(password));
+        }
         (_, Verb::Rescue) => return Err(Fault::bad("rescue needs a rescue_password.")),
         (Some(_), _) => return misplaced("rescue_password", "rescue"),
         (None, _) => {}
@@ -144,13 +155,13 @@ fn arguments(call: &Call<'_>, verb: Verb, object: &Object) -> Result<VerbArgs, F
     if object.contains_key("runbook") {
         return Err(Fault::bad("This server does not keep runbooks."));
     }
-    match object.get("disable_ramdisk") {
-        None | Some(Value::Bool(false)) => Ok(args),
-        Some(Value::Bool(true)) => Err(Fault::bad(
-            "disable_ramdisk: this server runs every step in the ramdisk.",
-        )),
-        Some(_) => Err(Fault::bad("disable_ramdisk must be true or false.")),
-    }
+    args.disable_ramdisk = match (object.get("disable_ramdisk"), verb) {
+        (None | Some(Value::Bool(false)), _) => false,
+        (Some(Value::Bool(true)), Verb::Clean | Verb::Service) => true,
+        (Some(Value::Bool(true)), _) => return misplaced("disable_ramdisk", "clean and service"),
+        (Some(_), _) => return Err(Fault::bad("disable_ramdisk must be true or false.")),
+    };
+    Ok(args)
 }
 
 fn configdrive(call: &Call<'_>, drive: &Value) -> Result<Value, Fault> {

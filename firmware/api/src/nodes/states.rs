@@ -1,6 +1,7 @@
 //! `/v1/nodes/<ident>/states`: reading them, and asking for power.
 
 use serde_json::{Value, json};
+use trivet_hardware::{Ability, can};
 use trivet_model::order::PowerWanted;
 use trivet_model::view::NodeView;
 use trivet_model::{Order, PowerState, ProvisionState};
@@ -147,14 +148,17 @@ fn power(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
     if soft && !call.has(27) {
         return Err(Fault::too_new("a soft power target", 27));
     }
-    match object.get("timeout") {
-        None | Some(Value::Null) => {}
-        Some(timeout) if timeout.as_u64().is_some_and(|seconds| seconds > 0) => {}
-        Some(_) => {
-            return Err(Fault::bad(
-                "timeout must be a number of seconds above zero.",
-            ));
+    let timeout_s = match object.get("timeout") {
+        None | Some(Value::Null) => None,
+        Some(timeout) => {
+            let seconds = timeout.as_u64().filter(|seconds| *seconds > 0);
+            let seconds = seconds
+                .ok_or_else(|| Fault::bad("timeout must be a number of seconds above zero."))?;
+            Some(u32::try_from(seconds).unwrap_or(u32::MAX))
         }
+    };
+    if soft && !can(node, Ability::SoftPower) {
+        return Err(Fault::unsupported(&node.driver, "soft power"));
     }
     unlocked_for_power(call, view)?;
     let off = matches!(
@@ -169,7 +173,12 @@ fn power(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
     }
     let location = call.location(&format!("nodes/{}/states", node.id));
     let node = node.id;
-    order(Order::Power { node, want }, empty(202, Some(location)))
+    let wanted = Order::Power {
+        node,
+        want,
+        timeout_s,
+    };
+    order(wanted, empty(202, Some(location)))
 }
 
 fn unlocked_for_power(call: &Call<'_>, view: &NodeView) -> Result<(), Fault> {

@@ -186,6 +186,7 @@ impl Machine {
             },
             disk: self.disk.clone(),
             disk_bytes: DISK_BYTES,
+            rescue: Some(self.disk.with_extension("rescue")),
             pace: Pace::BRISK,
         };
         let (power, has_power) = watch::channel(true);

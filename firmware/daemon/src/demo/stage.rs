@@ -76,6 +76,7 @@ impl Stage {
             tftp: vec![tftp],
             dhcp: vec![(dhcp, BOX)],
             bmc: sockets::udp("BMC", home).await?,
+            ssh: crate::doors::ssh::Door::new(data),
             auth: Auth::Open,
             facts: trivet_api::Facts {
                 hostname: "demo".to_owned(),

@@ -10,4 +10,5 @@ pub(crate) mod inspector;
 pub(crate) mod panel;
 mod patient;
 pub(crate) mod places;
+pub(crate) mod ssh;
 pub(crate) mod tftp;

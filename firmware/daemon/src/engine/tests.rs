@@ -149,8 +149,8 @@ fn a_record_that_is_far_too_large_never_reaches_the_rack() {
         node: node.id,
         verb: trivet_model::Verb::Active,
         args: trivet_model::order::VerbArgs {
-            steps: Vec::new(),
             configdrive: Some(json!({"user_data": ["y".repeat(most), null, 7]})),
+            ..trivet_model::order::VerbArgs::default()
         },
     };
     assert!(weight::too_large(&drive, most).is_some());

@@ -1,6 +1,7 @@
 //! What an agent's beats and answers mean for a job.
 
 use serde_json::Value;
+use trivet_hardware::Act;
 use trivet_model::node::Object;
 use trivet_model::{AgentError, AgentEvent, AgentOrder, JobKind, NoteKind, Phase, Step};
 
@@ -28,14 +29,20 @@ impl Turning<'_> {
                 let Some(job) = &self.node.job else { return };
                 // The data of an inspection come by themselves and before the first beat. An
                 // agent that beats without having sent them gets no more time for it.
-                if job.kind != JobKind::Inspect {
-                    let next = if job.at > 0 {
-                        Phase::StartStep
-                    } else {
-                        Phase::GetSteps
-                    };
+                let (kind, midway) = (job.kind, job.at > 0);
+                if kind != JobKind::Inspect {
                     self.turn(Turn::Resume);
-                    self.enter(next);
+                    match kind {
+                        JobKind::Rescue => self.enter(Phase::FinishRescue),
+                        _ if midway => self.next_step(),
+                        _ => self.enter(Phase::GetSteps),
+                    }
+                }
+            }
+            Phase::Pause => {
+                // A wait without a time ends with the next beat.
+                if self.present_act() == Some(Act::Wait { seconds: None }) {
+                    self.step_passed();
                 }
             }
             Phase::AwaitStep => {
@@ -65,19 +72,24 @@ impl Turning<'_> {
                 if let Some(job) = &mut self.node.job {
                     job.versions = versions;
                 }
-                self.planned(&steps);
+                self.planned(&steps, "the agent");
             }
             (Phase::StartStep, AgentOrder::Execute { .. }, Ok(event)) => self.step_taken(event),
             (Phase::AwaitStep, AgentOrder::Look, Ok(event)) => self.step_seen(event),
             (Phase::Sync, AgentOrder::Sync, Ok(AgentEvent::Finished | AgentEvent::Accepted)) => {
                 self.enter(Phase::FinalOff);
             }
+            (
+                Phase::FinishRescue,
+                AgentOrder::FinishRescue,
+                Ok(AgentEvent::Finished | AgentEvent::Accepted),
+            ) => self.finish(),
             (Phase::StartStep, AgentOrder::Execute { .. }, Err(AgentError::Unreachable { .. })) => {
                 // The agent may have taken it: its next beat shows.
                 self.enter(Phase::AwaitStep);
             }
             (
-                Phase::GetSteps | Phase::Sync,
+                Phase::GetSteps | Phase::Sync | Phase::FinishRescue,
                 _,
                 Ok(AgentEvent::Busy) | Err(AgentError::Unreachable { .. }),
             ) => {
@@ -91,7 +103,11 @@ impl Turning<'_> {
                 self.not_reached();
             }
             (
-                Phase::GetSteps | Phase::StartStep | Phase::AwaitStep | Phase::Sync,
+                Phase::GetSteps
+                | Phase::StartStep
+                | Phase::AwaitStep
+                | Phase::FinishRescue
+                | Phase::Sync,
                 _,
                 Err(error),
             ) => {
@@ -108,27 +124,17 @@ impl Turning<'_> {
         }
     }
 
-    pub(super) fn planned(&mut self, offered: &[Step]) {
+    pub(super) fn planned(&mut self, offered: &[Step], who: &str) {
         let Some(job) = &mut self.node.job else {
             return;
         };
-        match steps::plan(job, offered) {
+        match steps::plan(job, offered, who) {
             Ok(steps) => {
                 job.steps = steps;
                 job.at = 0;
                 self.next_step();
             }
             Err(why) => self.fail(&why),
-        }
-    }
-
-    pub(super) fn next_step(&mut self) {
-        let Some(job) = &self.node.job else { return };
-        let more = (job.at as usize) < job.steps.len();
-        match (more, job.kind) {
-            (true, _) => self.enter(Phase::StartStep),
-            (false, JobKind::Deploy) => self.enter(Phase::Sync),
-            (false, _) => self.enter(Phase::FinalOff),
         }
     }
 

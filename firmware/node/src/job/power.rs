@@ -1,5 +1,6 @@
 //! What a BMC's answers mean for a job.
 
+use trivet_hardware::Act;
 use trivet_model::node::Object;
 use trivet_model::{
     JobKind, NoteKind, Phase, PowerAnswer, PowerError, PowerOrder, PowerState, StepKind,
@@ -35,6 +36,7 @@ impl Turning<'_> {
                     self.fail("the BMC took the order to power off, but the machine stays on");
                 }
             }
+            (Phase::PowerStep, Ok(answer)) => self.power_step(answer),
             (Phase::BootFromNet, Ok(_)) => self.enter(Phase::PowerOn),
             (Phase::PowerOn, Ok(_)) => {
                 self.node.power_state = Some(PowerState::On);
@@ -49,10 +51,36 @@ impl Turning<'_> {
         }
     }
 
+    /// A step that switches power: off must be seen, on is believed.
+    fn power_step(&mut self, answer: PowerAnswer) {
+        match (self.present_act(), answer) {
+            (Some(Act::PowerOff), PowerAnswer::Power(PowerState::Off)) => {
+                self.node.agent = None;
+                self.step_passed();
+            }
+            (Some(Act::PowerOff), PowerAnswer::Power(PowerState::On)) => {
+                if self.tried() {
+                    self.actions
+                        .push(Action::WakeAfter(self.limits.power_poll_ms));
+                } else {
+                    self.fail("the BMC took the order to power off, but the machine stays on");
+                }
+            }
+            (Some(Act::PowerOff), _) => self.actions.push(Action::Power(PowerOrder::Status)),
+            _ => {
+                self.node.power_state = Some(PowerState::On);
+                self.step_passed();
+            }
+        }
+    }
+
     pub(super) fn power_failed(&mut self, phase: Phase, error: &PowerError) {
         let lasting = matches!(
             error,
-            PowerError::NotConfigured { .. } | PowerError::Login { .. }
+            PowerError::NotConfigured { .. }
+                | PowerError::Login { .. }
+                | PowerError::Unsupported { .. }
+                | PowerError::Host { lasting: true, .. }
         );
         if !lasting && self.tried() {
             self.note(NoteKind::Retrying {
@@ -68,8 +96,14 @@ impl Turning<'_> {
         let Some(job) = &self.node.job else { return };
         match (phase, job.kind) {
             (Phase::PowerOff, JobKind::TearDown) => self.torn_down(),
+            (Phase::PowerOff, JobKind::Rescue) if job.boots == 0 => {
+                self.enter(Phase::StartInstance);
+            }
+            (Phase::PowerOff, _) if job.boots == 0 => self.plan_here(),
             (Phase::PowerOff, _) => self.enter(Phase::BootFromNet),
-            (_, JobKind::Deploy) => self.enter(Phase::BootFromDisk),
+            (_, JobKind::Deploy | JobKind::Service | JobKind::Unrescue) => {
+                self.enter(Phase::BootFromDisk);
+            }
             _ => self.finish(),
         }
     }
@@ -88,7 +122,11 @@ impl Turning<'_> {
             job.step_kind = Some(StepKind::Clean);
             job.steps.clear();
         }
-        self.enter(Phase::BootFromNet);
+        if self.uses_agent() {
+            self.enter(Phase::BootFromNet);
+        } else {
+            self.plan_here();
+        }
     }
 }
 
@@ -99,6 +137,10 @@ fn belongs(phase: Phase, order: PowerOrder) -> bool {
         Phase::PowerOff | Phase::FinalOff => {
             matches!(order, PowerOrder::Status | PowerOrder::Off)
         }
+        Phase::PowerStep => matches!(
+            order,
+            PowerOrder::Status | PowerOrder::Off | PowerOrder::On | PowerOrder::Cycle
+        ),
         Phase::BootFromNet | Phase::BootFromDisk => matches!(order, PowerOrder::SetBoot { .. }),
         Phase::PowerOn | Phase::StartInstance => order == PowerOrder::On,
         _ => false,

@@ -71,6 +71,7 @@ fn wants(node: NodeId, state: PowerState) -> Order {
     Order::Power {
         node,
         want: PowerWanted::State(state),
+        timeout_s: None,
     }
 }
 
@@ -183,9 +184,69 @@ fn a_busy_node_takes_no_power_orders() {
     let (mut bench, node) = Bench::inspecting();
     bench.refused(wants(node, PowerState::Off), RefusalKind::Conflict);
     bench.verb(node, Verb::Abort).unwrap();
-    let soft = Order::Power {
+    bench.order(wants(node, PowerState::Off)).unwrap();
+}
+
+#[test]
+fn a_soft_reboot_waits_until_the_system_is_down_and_then_switches_on() {
+    let mut bench = Bench::new();
+    let node = bench.with_node(1);
+    bench.force(node, |node| node.power_state = Some(PowerState::On));
+    let (mut bmc, mut case) = (
+        bmc(),
+        Case {
+            on: true,
+            works: false,
+        },
+    );
+    let want = PowerWanted::SoftReboot;
+    let timeout_s = None;
+    let order = Order::Power {
         node,
-        want: PowerWanted::SoftReboot,
+        want,
+        timeout_s,
     };
-    bench.refused(soft, RefusalKind::Invalid);
+    bench.order(order).unwrap();
+    talk(&mut bench, &mut bmc, &mut case);
+    for _ in 0..90 {
+        bench.later(1000);
+        talk(&mut bench, &mut bmc, &mut case);
+    }
+    let target = Some(PowerState::On);
+    assert_eq!(bench.node(node).target_power_state, target, "it still runs");
+    (case.on, case.works) = (false, true);
+    for _ in 0..3 {
+        bench.later(1000);
+        talk(&mut bench, &mut bmc, &mut case);
+    }
+    assert!(case.on);
+    let node = bench.node(node);
+    assert_eq!((node.target_power_state, node.last_error), (None, None));
+}
+
+#[test]
+fn a_soft_order_ends_with_the_time_it_was_given() {
+    let mut bench = Bench::new();
+    let node = bench.with_node(1);
+    let (mut bmc, mut case) = (
+        bmc(),
+        Case {
+            on: true,
+            works: false,
+        },
+    );
+    let order = Order::Power {
+        node,
+        want: PowerWanted::SoftOff,
+        timeout_s: Some(5),
+    };
+    bench.order(order).unwrap();
+    talk(&mut bench, &mut bmc, &mut case);
+    for _ in 0..8 {
+        bench.later(1000);
+        talk(&mut bench, &mut bmc, &mut case);
+    }
+    let node = bench.node(node);
+    assert_eq!(node.target_power_state, None);
+    assert!(node.last_error.unwrap().contains("hard"));
 }

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 use trivet_ipa::{CommandError, WireStep};
 use trivet_model::StepKind;
+use trivet_model::secret::Hidden;
 
 use super::Brain;
 use super::image;
@@ -76,6 +77,23 @@ static COMMANDS: &[Command] = &[
         &["step", "node", "ports", "deploy_version"],
         true,
         |_, params| execute(StepKind::Deploy, params),
+    ),
+    command("service", "get_service_steps", STEP_LIST, false, |_, _| {
+        Ok(steps(StepKind::Service))
+    }),
+    command(
+        "service",
+        "execute_service_step",
+        &["step", "node", "ports", "service_version"],
+        true,
+        |_, params| execute(StepKind::Service, params),
+    ),
+    command(
+        "rescue",
+        "finalize_rescue",
+        &["rescue_password", "hashed"],
+        false,
+        |_, params| finalize_rescue(params),
     ),
     command(
         "standby",
@@ -160,7 +178,7 @@ fn steps(kind: StepKind) -> Ran {
             described("erase_devices_metadata", 0),
             described("write_image", 0),
         ],
-        StepKind::Service => Vec::new(),
+        StepKind::Service => vec![described("write_image", 0)],
     };
     let mut found = json!({ "hardware_manager_version": versions() });
     found[format!("{kind}_steps")] = json!({ "TrivetHardwareManager": steps });
@@ -193,7 +211,7 @@ fn execute(kind: StepKind, params: &Map<String, Value>) -> Result<Ran, String> {
             Work::Erase { whole: false }
         }
         (StepKind::Clean, "erase_devices") => Work::Erase { whole: true },
-        (StepKind::Deploy, "write_image") => match image::order(&args) {
+        (StepKind::Deploy | StepKind::Service, "write_image") => match image::order(&args) {
             Ok(order) => Work::WriteImage(order),
             Err(details) => {
                 let message = "Image cannot be written";
@@ -210,6 +228,19 @@ fn execute(kind: StepKind, params: &Map<String, Value>) -> Result<Ran, String> {
         }
     };
     Ok(Ran::Started(work, Some((kind, step))))
+}
+
+/// Only a hash is taken: this agent has no user whose password it could hash.
+fn finalize_rescue(params: &Map<String, Value>) -> Result<Ran, String> {
+    let hash = params.get("rescue_password").and_then(Value::as_str);
+    let hash = hash.filter(|hash| hash.starts_with('$') && !hash.contains([':', '\n']));
+    match (hash, params.get("hashed")) {
+        (Some(hash), Some(Value::Bool(true))) => {
+            let hash = Hidden::new(hash);
+            Ok(Ran::Started(Work::Rescue { hash }, None))
+        }
+        _ => Err("'rescue_password' must be a crypt string, and 'hashed' true.".to_owned()),
+    }
 }
 
 fn error(kind: &str, code: u16, message: &str, details: String) -> CommandError {

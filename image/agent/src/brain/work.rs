@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 use trivet_ipa::{CommandError, CommandResult, CommandStatus};
+use trivet_model::secret::Hidden;
 use trivet_model::{StepKind, Tick};
 
-use super::Brain;
 use super::image::ImageOrder;
+use super::{Brain, State};
 
 /// Work for the shell. It must be on disk before it is reported done.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,6 +17,11 @@ pub enum Work {
     Erase {
         /// All of it; else only what makes it bootable.
         whole: bool,
+    },
+    /// Let somebody log in with this password, and leave the machine to them.
+    Rescue {
+        /// As crypt keeps it.
+        hash: Hidden,
     },
     /// Switch the machine off.
     PowerOff,
@@ -35,6 +41,8 @@ pub enum Outcome {
     },
     /// The disk is erased.
     Erased,
+    /// The rescue password is set.
+    Rescued,
     /// The machine is going down.
     Leaving,
 }
@@ -59,6 +67,9 @@ pub enum Failure {
     /// The disk could not be erased.
     #[error("Could not erase: {0}")]
     Erase(String),
+    /// The rescue password could not be set.
+    #[error("Could not set the rescue password: {0}")]
+    Rescue(String),
 }
 
 impl Failure {
@@ -69,6 +80,7 @@ impl Failure {
             Self::Checksum { .. } => "ImageChecksumError",
             Self::Write(_) => "ImageWriteError",
             Self::Erase(_) => "BlockDeviceEraseError",
+            Self::Rescue(_) => "CommandExecutionError",
         }
     }
 
@@ -104,6 +116,9 @@ impl Brain {
                 if let Outcome::Wrote { root_uuid, .. } = &outcome {
                     self.root_uuid.clone_from(root_uuid);
                 }
+                if outcome == Outcome::Rescued {
+                    self.state = State::Rescued;
+                }
                 command.command_status = CommandStatus::Succeeded;
                 command.command_result = told(command, running.step, &outcome);
             }
@@ -128,7 +143,7 @@ fn told(command: &CommandResult, step: Option<(StepKind, Value)>, outcome: &Outc
             let uuid = root_uuid.as_deref().unwrap_or("None");
             Value::from(format!("image of {bytes} bytes written root_uuid={uuid}"))
         }
-        Outcome::Erased | Outcome::Leaving => Value::Null,
+        Outcome::Erased | Outcome::Rescued | Outcome::Leaving => Value::Null,
     };
     match step {
         Some((kind, step)) => {

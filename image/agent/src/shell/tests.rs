@@ -135,6 +135,7 @@ impl Machine {
             },
             disk: disk.0.clone(),
             disk_bytes: DISK_BYTES,
+            rescue: Some(disk.0.with_extension("rescue")),
             pace: Pace {
                 gap_ms: 1,
                 retry_ms: 1,
@@ -286,6 +287,24 @@ async fn nobody_without_the_token_is_obeyed() {
 }
 
 #[tokio::test]
+async fn keeps_the_rescue_password_for_the_ramdisk_and_then_ends() {
+    let mut appliance = Appliance::new(Vec::new(), &token()).await;
+    let mut machine = Machine::start(&appliance, false);
+    let callback = callback(&appliance.beat().await);
+    let params = json!({"rescue_password": "$6$s$h", "hashed": true});
+    let (status, done) = order(&callback, &token(), "rescue.finalize_rescue", &params).await;
+    assert_eq!(
+        (status, &done["command_status"]),
+        (200, &json!("SUCCEEDED"))
+    );
+    machine.event(|event| *event == Event::Rescued).await;
+    assert_eq!(machine.run.await.unwrap().unwrap(), End::Rescued);
+    let file = machine.disk.0.with_extension("rescue");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "$6$s$h");
+    std::fs::remove_file(file).unwrap();
+}
+
+#[tokio::test]
 async fn answers_the_order_to_power_off_and_then_ends() {
     let mut appliance = Appliance::new(Vec::new(), &token()).await;
     let mut machine = Machine::start(&appliance, false);
@@ -374,6 +393,7 @@ async fn says_which_address_is_taken() {
         identity: Identity::default(),
         disk: scratch.0.clone(),
         disk_bytes: 0,
+        rescue: None,
         pace: Pace::BRISK,
     };
     let (_power, on) = watch::channel(true);

@@ -173,6 +173,14 @@ impl World {
                     self.queue
                         .push(self.now.after_ms(after_ms), Event::Desk { desk });
                 }
+                // Where nothing goes wrong, a node in rescue has a ramdisk that lets in.
+                if self.faults.are_none()
+                    && self.desks[desk].saw_rescue()
+                    && !self.machines[desk].rescued
+                {
+                    let sentence = format!("machine {desk} is in rescue without a password");
+                    self.checks.broken.push(sentence);
+                }
                 return;
             }
             Who::Impostor => return,

@@ -247,10 +247,59 @@ fn power_targets_become_wishes() {
         let body = json!({"target": target, "timeout": 60}).to_string();
         let request = send("PUT", POWER, &body).at(LATEST);
         let node = node_id(1);
-        assert_eq!(bench.order(&request).0, Order::Power { node, want });
+        let timeout_s = Some(60);
+        let wanted = Order::Power {
+            node,
+            want,
+            timeout_s,
+        };
+        assert_eq!(bench.order(&request).0, wanted);
         let response = bench.done(&request);
         assert_eq!(response.status, 202);
         assert!(response.header("Location").unwrap().ends_with("/states"));
+    }
+}
+
+#[test]
+fn a_rescue_brings_its_password_hidden() {
+    let mut bench = Bench::with(ProvisionState::Active);
+    let body = json!({"target": "rescue", "rescue_password": "hunter2"}).to_string();
+    let request = send("PUT", PROVISION, &body).at(LATEST);
+    let order = bench.order(&request).0;
+    assert!(!format!("{order:?}").contains("hunter2"), "{order:?}");
+    let Order::Provision { args, .. } = order else {
+        panic!("{order:?}");
+    };
+    let password = args.rescue_password.unwrap();
+    assert_eq!(password.reveal(), "hunter2");
+    let long = json!({"target": "rescue", "rescue_password": "x".repeat(256)});
+    refuses(&bench, &long, LATEST, 400);
+    bench.change(|node| {
+        drop(
+            node.kept
+                .insert("rescue_interface".into(), json!("no-rescue")),
+        )
+    });
+    let said = bench.refuses(&request, 400);
+    assert!(said.contains("does not support rescue"), "{said}");
+}
+
+#[test]
+fn the_ramdisk_may_be_left_out_of_clean_and_service() {
+    let steps = json!([{"interface": "power", "step": "hold"}]);
+    for (verb, state) in [
+        ("clean", ProvisionState::Manageable),
+        ("service", ProvisionState::Active),
+    ] {
+        let bench = Bench::with(state);
+        let mut body = json!({"target": verb, "disable_ramdisk": true});
+        body[format!("{verb}_steps")] = steps.clone();
+        let body = body.to_string();
+        let request = send("PUT", PROVISION, &body).at(LATEST);
+        let Order::Provision { args, .. } = bench.order(&request).0 else {
+            panic!("{verb}");
+        };
+        assert!(args.disable_ramdisk);
     }
 }
 

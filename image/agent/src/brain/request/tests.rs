@@ -1,5 +1,5 @@
 use super::*;
-use crate::brain::{Failure, Identity, Outcome, Pace, Plan};
+use crate::brain::{Failure, Identity, Outcome, Pace, Plan, State};
 use trivet_model::Seeded;
 
 const NOW: Tick = Tick(1_000);
@@ -418,4 +418,47 @@ fn odd_requests_are_answered_and_never_fatal() {
             assert!((200..500).contains(&reply.status), "{method} {target}");
         }
     }
+}
+
+#[test]
+fn a_rescue_takes_a_hash_hides_it_and_ends_the_agents_work() {
+    let mut brain = brain();
+    for wrong in [
+        json!({"rescue_password": "plain", "hashed": true}),
+        json!({"rescue_password": "$6$x", "hashed": false}),
+        json!({"rescue_password": "$6$x:0:0\nroot", "hashed": true}),
+        json!({}),
+    ] {
+        let reply = post(&mut brain, "rescue.finalize_rescue", &wrong);
+        fault(&reply, 400, "Invalid command parameters");
+    }
+    let right = json!({"rescue_password": "$6$salt$hash", "hashed": true});
+    let reply = post(&mut brain, "rescue.finalize_rescue", &right);
+    let (id, work) = reply.work.unwrap();
+    assert!(!format!("{work:?}").contains("hash$"), "{work:?}");
+    assert!(matches!(work, Work::Rescue { hash } if hash.reveal() == "$6$salt$hash"));
+    brain.work_done(NOW, &id, Ok(Outcome::Rescued));
+    assert_eq!(value(&brain.command(&id))["command_status"], "SUCCEEDED");
+    assert_eq!(brain.state(), State::Rescued);
+    assert_eq!(brain.wake_at(), None, "it beats no more");
+}
+
+#[test]
+fn service_steps_are_told_and_run() {
+    let mut brain = brain();
+    let params = json!({"node": {}, "ports": []});
+    let told = value(&post(&mut brain, "service.get_service_steps", &params));
+    let steps = &told["command_result"]["service_steps"]["TrivetHardwareManager"];
+    assert_eq!(steps[0]["step"], "write_image");
+    let mut params = write_image();
+    params.as_object_mut().unwrap().remove("deploy_version");
+    let reply = post(&mut brain, "service.execute_service_step", &params);
+    let (id, work) = reply.work.unwrap();
+    assert!(matches!(work, Work::WriteImage(_)));
+    let root_uuid = None;
+    let bytes = 9;
+    brain.work_done(NOW, &id, Ok(Outcome::Wrote { bytes, root_uuid }));
+    let done = value(&brain.command(&id));
+    let step = &done["command_result"]["service_step"]["step"];
+    assert_eq!(*step, "write_image");
 }

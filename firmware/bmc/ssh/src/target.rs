@@ -1,0 +1,90 @@
+//! Which host, as whom, with which key: from `driver_info`, every word checked.
+
+use serde_json::Value;
+use trivet_model::PowerError;
+use trivet_model::node::Object;
+use trivet_model::secret::Hidden;
+
+/// The port of SSH (RFC 4253, section 4).
+const SSH_PORT: u16 = 22;
+
+/// Longest name of a host or a user: that of a host name in DNS.
+const WORD_BYTES_MAX: usize = 253;
+
+/// Longest private key. Ours: RSA with 16384 bits fits.
+const KEY_BYTES_MAX: usize = 16 * 1024;
+
+/// The private key.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Key {
+    /// In this file on the box.
+    File(String),
+    /// The key itself.
+    Contents(Hidden),
+}
+
+/// Which host to log in to, and how.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Target {
+    /// IP address or name.
+    pub address: String,
+    /// TCP port.
+    pub port: u16,
+    /// User.
+    pub username: String,
+    /// Private key.
+    pub key: Key,
+}
+
+impl Target {
+    /// What `driver_info` says, if it is fit to stand on a command line.
+    pub fn of(info: &Object) -> Result<Self, PowerError> {
+        let missing = |missing| PowerError::NotConfigured { missing };
+        let word = |key: &str, more: &str| {
+            let text = info.get(key).and_then(Value::as_str).map(str::trim);
+            // A leading dash would be an option of ssh.
+            text.filter(|text| !text.is_empty() && text.len() <= WORD_BYTES_MAX)
+                .filter(|text| !text.starts_with('-'))
+                .filter(|text| {
+                    text.chars()
+                        .all(|letter| letter.is_ascii_alphanumeric() || more.contains(letter))
+                })
+                .map(str::to_owned)
+        };
+        let address = word("ssh_address", ".-:").ok_or(missing("a valid ssh_address"))?;
+        let username = word("ssh_username", "._-").ok_or(missing("a valid ssh_username"))?;
+        let port = match info.get("ssh_port") {
+            None | Some(Value::Null) => Some(SSH_PORT),
+            Some(Value::String(text)) => text.trim().parse().ok(),
+            Some(other) => other.as_u64().and_then(|port| u16::try_from(port).ok()),
+        };
+        let port = port.filter(|port| *port > 0);
+        if !matches!(info.get("ssh_virt_type"), None | Some(Value::Null))
+            && info.get("ssh_virt_type").and_then(Value::as_str) != Some("virsh")
+        {
+            return Err(missing("a known ssh_virt_type (virsh)"));
+        }
+        Ok(Self {
+            address,
+            port: port.ok_or(missing("a valid ssh_port"))?,
+            username,
+            key: key(info).ok_or(missing("one of ssh_key_filename and ssh_key_contents"))?,
+        })
+    }
+}
+
+fn key(info: &Object) -> Option<Key> {
+    let text = |key: &str| {
+        let text = info.get(key).and_then(Value::as_str);
+        text.filter(|text| !text.trim().is_empty() && text.len() <= KEY_BYTES_MAX)
+    };
+    match (text("ssh_key_filename"), text("ssh_key_contents")) {
+        (Some(file), None) => {
+            let plain = file.starts_with('/') && !file.chars().any(char::is_control);
+            plain.then(|| Key::File(file.to_owned()))
+        }
+        // OpenSSH refuses a key whose last line has no end.
+        (None, Some(key)) => Some(Key::Contents(Hidden::new(format!("{}\n", key.trim())))),
+        _ => None,
+    }
+}

@@ -1,0 +1,227 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+const MAC: MacAddr = MacAddr([0x52, 0x54, 0, 0xaa, 0xbb, 1]);
+const ID: &str = "6a5e2c1a-90a7-4d17-9e5f-aa0f6f3a1b2c";
+
+/// What virsh of libvirt 9 prints for two machines.
+fn listed(state: &str) -> String {
+    format!(
+        "domain 00000000-90a7-4d17-9e5f-aa0f6f3a1b2c\nrunning\n\n Interface   Type      Source    \
+         Model    MAC\n-----------------------------------------------\n vnet0       network   \
+         default   virtio   52:54:00:aa:bb:99\n\ndomain {ID}\n{state}\n\n Interface   Type      \
+         Source    Model    MAC\n-----------------------------------------------\n -           \
+         bridge    br0       virtio   52:54:00:AA:BB:01\n\n"
+    )
+}
+
+fn ran(status: i32, printed: &str, complained: &str) -> Result<Ran, String> {
+    Ok(Ran {
+        status,
+        printed: printed.into(),
+        complained: complained.into(),
+    })
+}
+
+#[track_caller]
+fn error(next: Next) -> (String, bool) {
+    match next {
+        Next::Done(Err(PowerError::Host { said, lasting })) => (said, lasting),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn found(order: PowerOrder, state: &str) -> (Talk, Next) {
+    let mut talk = Talk::new(order, vec![MAC]);
+    assert!(matches!(talk.begin(), Next::Run(line) if line.contains("list --all")));
+    let next = talk.ran(ran(0, &listed(state), ""));
+    (talk, next)
+}
+
+#[test]
+fn the_state_of_the_right_machine_is_told() {
+    for (word, state) in [
+        ("running", PowerState::On),
+        ("shut off", PowerState::Off),
+        ("paused", PowerState::On),
+        ("in shutdown", PowerState::On),
+        ("crashed", PowerState::Off),
+    ] {
+        let (_, next) = found(PowerOrder::Status, word);
+        assert_eq!(next, Next::Done(Ok(PowerAnswer::Power(state))), "{word}");
+    }
+}
+
+#[test]
+fn orders_become_lines_for_that_machine_alone() {
+    let on = PowerAnswer::Power(PowerState::On);
+    for (order, state, line, answer) in [
+        (PowerOrder::On, "shut off", format!("start {ID}"), on),
+        (
+            PowerOrder::Off,
+            "running",
+            format!("destroy {ID}"),
+            PowerAnswer::Power(PowerState::Off),
+        ),
+        (
+            PowerOrder::SoftOff,
+            "running",
+            format!("shutdown {ID}"),
+            PowerAnswer::Accepted,
+        ),
+        (PowerOrder::Reset, "running", format!("reset {ID}"), on),
+        (
+            PowerOrder::Cycle,
+            "running",
+            format!("destroy {ID} && virsh -c qemu:///system start {ID}"),
+            on,
+        ),
+        (PowerOrder::Cycle, "shut off", format!("start {ID}"), on),
+    ] {
+        let (mut talk, next) = found(order, state);
+        let Next::Run(run) = next else {
+            panic!("{order:?}: {next:?}");
+        };
+        assert!(run.ends_with(&line), "{run}");
+        assert_eq!(
+            talk.ran(ran(0, "", "")),
+            Next::Done(Ok(answer)),
+            "{order:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_so_already_needs_no_second_line() {
+    for (order, word, state) in [
+        (PowerOrder::On, "running", PowerState::On),
+        (PowerOrder::Off, "shut off", PowerState::Off),
+        (PowerOrder::SoftOff, "shut off", PowerState::Off),
+    ] {
+        let (_, next) = found(order, word);
+        assert_eq!(next, Next::Done(Ok(PowerAnswer::Power(state))));
+    }
+}
+
+#[test]
+fn a_machine_that_is_not_there_is_named_by_its_address() {
+    let mut talk = Talk::new(PowerOrder::On, vec![MacAddr([2; 6])]);
+    let (said, lasting) = error(talk.ran(ran(0, &listed("running"), "")));
+    assert!(said.contains("02:02:02:02:02:02") && lasting, "{said}");
+    let (said, lasting) = error(Talk::new(PowerOrder::On, vec![]).begin());
+    assert!(said.contains("no port") && lasting, "{said}");
+}
+
+#[test]
+fn failures_are_told_apart() {
+    for (status, complained, part, lasting) in [
+        (
+            255,
+            "root@h: Permission denied (publickey).",
+            "ssh_username",
+            true,
+        ),
+        (255, "Host key verification failed.", "known_hosts", true),
+        (
+            255,
+            "ssh: connect to host h port 22: refused",
+            "cannot be reached",
+            false,
+        ),
+        (127, "bash: virsh: command not found", "no virsh", true),
+        (
+            1,
+            "error: failed to connect to the hypervisor",
+            "hypervisor",
+            false,
+        ),
+        (1, "", "no reason given", false),
+    ] {
+        let mut talk = Talk::new(PowerOrder::Status, vec![MAC]);
+        let (said, lasts) = error(talk.ran(ran(status, "", complained)));
+        assert!(said.contains(part), "{said}");
+        assert_eq!(lasts, lasting, "{said}");
+    }
+    let mut talk = Talk::new(PowerOrder::Status, vec![MAC]);
+    let (said, lasts) = error(talk.ran(Err("no answer within 60000 ms".into())));
+    assert!(said.contains("60000") && !lasts);
+}
+
+#[test]
+fn no_printed_word_reaches_a_command_line() {
+    for id in [
+        "$(reboot)",
+        "6a5e2c1a-90a7-4d17-9e5f-aa0f6f3a1b2c;reboot",
+        "6a5e2c1a-90a7-4d17-9e5f-aa0f6f3a1b2\n",
+        "6a5e2c1a_90a7-4d17-9e5f-aa0f6f3a1b2c",
+    ] {
+        let printed = format!("domain {id}\nrunning\n- b br0 virtio {MAC}\n");
+        let mut talk = Talk::new(PowerOrder::Off, vec![MAC]);
+        let next = talk.ran(ran(0, &printed, ""));
+        assert!(matches!(next, Next::Done(Err(_))), "{next:?}");
+    }
+}
+
+#[test]
+fn what_a_host_says_is_cut_and_plain() {
+    let long = format!("first\n{}\u{7}", "x".repeat(1000));
+    let mut talk = Talk::new(PowerOrder::Status, vec![MAC]);
+    let (said, _) = error(talk.ran(ran(1, "", &long)));
+    assert!(said.len() < 400 && !said.contains('\u{7}') && !said.contains("first"));
+}
+
+fn info() -> Value {
+    json!({
+        "ssh_address": "192.0.2.7", "ssh_username": "virt-user", "ssh_key_filename": "/k/id %h",
+    })
+}
+
+fn target(info: &Value) -> Result<Target, PowerError> {
+    Target::of(info.as_object().unwrap())
+}
+
+#[test]
+fn driver_info_says_where_to_log_in() {
+    let read = target(&info()).unwrap();
+    assert_eq!((read.address.as_str(), read.port), ("192.0.2.7", 22));
+    assert_eq!(read.key, Key::File("/k/id %h".into()));
+    let mut other = info();
+    other["ssh_port"] = json!("2222");
+    other["ssh_key_filename"] = Value::Null;
+    other["ssh_key_contents"] = json!("-----BEGIN\nx\n-----END");
+    let read = target(&other).unwrap();
+    assert_eq!(read.port, 2222);
+    assert!(!format!("{read:?}").contains("BEGIN"));
+}
+
+#[test]
+fn words_that_would_mean_something_to_a_shell_or_to_ssh_are_refused() {
+    for (key, value) in [
+        ("ssh_address", json!("-oProxyCommand=reboot")),
+        ("ssh_address", json!("h;reboot")),
+        ("ssh_address", json!("h reboot")),
+        ("ssh_address", json!("")),
+        ("ssh_username", json!("-l")),
+        ("ssh_username", json!("root@other")),
+        ("ssh_username", json!("$(id)")),
+        ("ssh_username", json!(7)),
+        ("ssh_port", json!(0)),
+        ("ssh_port", json!(65_536)),
+        ("ssh_port", json!("22x")),
+        ("ssh_key_filename", json!("relative")),
+        ("ssh_key_filename", json!("/a\nb")),
+        (
+            "ssh_key_filename",
+            json!(format!("/{}", "x".repeat(20_000))),
+        ),
+        ("ssh_virt_type", json!("vbox")),
+    ] {
+        let mut wrong = info();
+        wrong[key] = value.clone();
+        assert!(target(&wrong).is_err(), "{key} {value}");
+    }
+    let mut both = info();
+    both["ssh_key_contents"] = json!("k");
+    assert!(target(&both).is_err());
+}

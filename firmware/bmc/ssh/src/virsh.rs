@@ -1,0 +1,79 @@
+//! libvirt's `virsh`: the command lines, and what it prints.
+
+use trivet_model::{MacAddr, PowerState};
+
+/// Lists every machine with its UUID, state and interfaces. Constant: machines are
+/// named by UUID, so that no name of theirs becomes a word of the shell.
+pub(crate) const FIND: &str = "export LC_ALL=C; for id in $(virsh -c qemu:///system list --all \
+    --uuid); do echo \"domain $id\"; virsh -c qemu:///system domstate \"$id\"; virsh -c \
+    qemu:///system domiflist \"$id\"; done; virsh -c qemu:///system version >/dev/null";
+
+/// Changes, by the sub-commands that make them.
+pub(crate) const START: &[&str] = &["start"];
+pub(crate) const DESTROY: &[&str] = &["destroy"];
+pub(crate) const SHUTDOWN: &[&str] = &["shutdown"];
+pub(crate) const RESET: &[&str] = &["reset"];
+pub(crate) const RESTART: &[&str] = &["destroy", "start"];
+
+/// A UUID in its plain form: nothing else is ever put into a command line.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Uuid(String);
+
+impl Uuid {
+    fn read(text: &str) -> Option<Self> {
+        let right = text.len() == 36
+            && text.bytes().enumerate().all(|(at, byte)| match at {
+                8 | 13 | 18 | 23 => byte == b'-',
+                _ => byte.is_ascii_hexdigit(),
+            });
+        right.then(|| Self(text.to_owned()))
+    }
+}
+
+/// A machine of the host.
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) struct Domain {
+    pub(crate) id: Uuid,
+    pub(crate) state: PowerState,
+}
+
+/// The command line of a change.
+pub(crate) fn line(change: &[&str], id: &Uuid) -> String {
+    let parts = change
+        .iter()
+        .map(|word| format!("virsh -c qemu:///system {word} {}", id.0));
+    let parts: Vec<_> = parts.collect();
+    format!("export LC_ALL=C; {}", parts.join(" && "))
+}
+
+/// The machine that has one of these addresses.
+pub(crate) fn find(printed: &[u8], macs: &[MacAddr]) -> Option<Domain> {
+    let text = String::from_utf8_lossy(printed);
+    let mut domain: Option<Domain> = None;
+    let mut state_follows = false;
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        if let Some(id) = line.strip_prefix("domain ") {
+            domain = Uuid::read(id).map(|id| Domain {
+                id,
+                state: PowerState::Off,
+            });
+            state_follows = true;
+            continue;
+        }
+        let Some(one) = &mut domain else { continue };
+        if state_follows {
+            state_follows = false;
+            one.state = match line {
+                "shut off" | "crashed" | "no state" => PowerState::Off,
+                _ => PowerState::On,
+            };
+        }
+        // Interface, type, source, model, MAC.
+        let mac = line.split_whitespace().last();
+        let mac = mac.and_then(|mac| mac.parse::<MacAddr>().ok());
+        if mac.is_some_and(|mac| macs.contains(&mac)) {
+            return domain;
+        }
+    }
+    None
+}

@@ -1,0 +1,221 @@
+//! Command lines on other hosts, through the system's own `ssh`. No retries here.
+//!
+//! `ssh` is given every option on its command line and reads no settings of a user.
+//! A host's key is remembered at the first visit and must be the same after that.
+
+use std::ffi::OsString;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt as _;
+use tokio::process::Command;
+use tokio::sync::Semaphore;
+use trivet_rack::ssh::{Key, PRINTED_BYTES_MAX, RUN_TIMEOUT_MS, Ran, Target};
+
+/// The most command lines at once.
+const RUNS_MAX: usize = 16;
+
+/// Runs command lines; keys and known hosts lie in one directory.
+#[derive(Clone)]
+pub(crate) struct Door {
+    directory: PathBuf,
+    places: Arc<Semaphore>,
+}
+
+impl Door {
+    pub(crate) fn new(data: &Path) -> Self {
+        Self {
+            directory: data.join("ssh"),
+            places: Arc::new(Semaphore::new(RUNS_MAX)),
+        }
+    }
+
+    /// Runs one line; what came of it, or why it did not run. `run` names its key file.
+    pub(crate) async fn run(
+        &self,
+        run: u64,
+        target: &Target,
+        command: &str,
+    ) -> Result<Ran, String> {
+        let Ok(_place) = self.places.acquire().await else {
+            return Err("the box is stopping".to_owned());
+        };
+        let own = |error: std::io::Error| format!("ssh cannot be used on this box: {error}");
+        std::fs::create_dir_all(&self.directory).map_err(own)?;
+        let key = match &target.key {
+            Key::File(path) => KeyFile::theirs(path),
+            Key::Contents(key) => {
+                let path = self.directory.join(format!("key-{run}"));
+                KeyFile::ours(path, key.reveal().as_bytes()).map_err(own)?
+            }
+        };
+        let known_hosts = self.directory.join("known_hosts");
+        let arguments = arguments(target, &key.path, &known_hosts, command);
+        let limit = Duration::from_millis(RUN_TIMEOUT_MS);
+        match tokio::time::timeout(limit, exchange(arguments)).await {
+            Ok(ran) => ran.map_err(own),
+            Err(_) => Err(format!(
+                "the host {} did not end the command within {RUN_TIMEOUT_MS} ms",
+                target.address
+            )),
+        }
+    }
+}
+
+/// A private key on disk; one that we wrote goes when it is no longer needed.
+struct KeyFile {
+    path: PathBuf,
+    ours: bool,
+}
+
+impl KeyFile {
+    fn theirs(path: &str) -> Self {
+        Self {
+            path: path.into(),
+            ours: false,
+        }
+    }
+
+    fn ours(path: PathBuf, key: &[u8]) -> std::io::Result<Self> {
+        let _ = std::fs::remove_file(&path);
+        let mut options = std::fs::OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        let mut file = options.open(&path)?;
+        let kept = Self { path, ours: true };
+        std::io::Write::write_all(&mut file, key)?;
+        Ok(kept)
+    }
+}
+
+impl Drop for KeyFile {
+    fn drop(&mut self) {
+        if self.ours {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn arguments(target: &Target, key: &Path, known_hosts: &Path, command: &str) -> Vec<OsString> {
+    // In these options ssh gives percent signs and blanks a meaning.
+    let plain = |path: &Path| path.display().to_string().replace('%', "%%");
+    let options = [
+        "BatchMode=yes".to_owned(),
+        "ClearAllForwardings=yes".to_owned(),
+        "ConnectTimeout=10".to_owned(),
+        "ForwardAgent=no".to_owned(),
+        "GlobalKnownHostsFile=none".to_owned(),
+        "IdentitiesOnly=yes".to_owned(),
+        "IdentityAgent=none".to_owned(),
+        format!("IdentityFile=\"{}\"", plain(key)),
+        "PasswordAuthentication=no".to_owned(),
+        "RequestTTY=no".to_owned(),
+        "ServerAliveCountMax=3".to_owned(),
+        "ServerAliveInterval=5".to_owned(),
+        "StrictHostKeyChecking=accept-new".to_owned(),
+        format!("UserKnownHostsFile=\"{}\"", plain(known_hosts)),
+    ];
+    let mut arguments: Vec<OsString> = vec!["-F".into(), "none".into(), "-T".into()];
+    for option in options {
+        arguments.extend(["-o".into(), option.into()]);
+    }
+    arguments.extend(["-p".into(), target.port.to_string().into()]);
+    arguments.extend(["-l".into(), target.username.clone().into()]);
+    arguments.extend(["--".into(), target.address.clone().into(), command.into()]);
+    arguments
+}
+
+async fn exchange(arguments: Vec<OsString>) -> std::io::Result<Ran> {
+    let mut child = Command::new("ssh")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        // When the time is over, the process goes with the future.
+        .kill_on_drop(true)
+        .spawn()?;
+    let (mut printed, mut complained) = (Vec::new(), Vec::new());
+    let most = PRINTED_BYTES_MAX as u64;
+    let out = child.stdout.take().map(|out| out.take(most));
+    let err = child.stderr.take().map(|err| err.take(most));
+    tokio::try_join!(
+        async {
+            match out {
+                Some(mut out) => out.read_to_end(&mut printed).await,
+                None => Ok(0),
+            }
+        },
+        async {
+            match err {
+                Some(mut err) => err.read_to_end(&mut complained).await,
+                None => Ok(0),
+            }
+        },
+    )?;
+    // Whoever prints more than we read is ended by the closed pipe.
+    let status = child.wait().await?;
+    Ok(Ran {
+        // A process that was ended by a signal said nothing of the host.
+        status: status.code().unwrap_or(255),
+        printed,
+        complained,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testbed::Scratch;
+    use trivet_model::secret::Hidden;
+
+    fn target(key: Key) -> Target {
+        Target {
+            address: "127.0.0.1".to_owned(),
+            port: 1,
+            username: "nobody".to_owned(),
+            key,
+        }
+    }
+
+    #[test]
+    fn every_option_is_ours_and_the_command_is_one_word() {
+        let target = target(Key::File("/k/50% \"x".to_owned()));
+        let words = arguments(&target, Path::new("/k/50%"), Path::new("/d/kh"), "a; b c");
+        let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+        assert!(words.iter().any(|word| word == "IdentityFile=\"/k/50%%\""));
+        assert_eq!(words[words.len() - 3..], ["--", "127.0.0.1", "a; b c"]);
+        assert!(words.iter().any(|word| word == "BatchMode=yes"));
+    }
+
+    #[tokio::test]
+    async fn a_key_of_the_record_is_on_disk_only_while_it_is_used() {
+        let scratch = Scratch::new();
+        let door = Door::new(&scratch.0);
+        let target = target(Key::Contents(Hidden::new("no key\n")));
+        // Nobody listens on port 1; where there is no ssh at all, that is said.
+        match door.run(7, &target, "true").await {
+            Ok(ran) => assert_eq!(ran.status, 255),
+            Err(said) => assert!(said.contains("ssh cannot be used"), "{said}"),
+        }
+        let left: Vec<_> = std::fs::read_dir(scratch.0.join("ssh"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .filter(|name| name.to_string_lossy().starts_with("key"))
+            .collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+
+    #[test]
+    fn a_key_file_is_readable_by_the_box_alone() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let scratch = Scratch::new();
+        let path = scratch.0.join("key");
+        let kept = KeyFile::ours(path.clone(), b"k").unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        drop(kept);
+        assert!(!path.exists());
+    }
+}

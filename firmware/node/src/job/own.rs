@@ -1,0 +1,173 @@
+//! Steps that need no agent: those Ironic keeps for itself, and those of a node that
+//! only pretends.
+
+use serde_json::Value;
+use trivet_hardware::{Act, Kind, fake_steps, interface, reserved};
+use trivet_model::node::Object;
+use trivet_model::{JobKind, NoteKind, Phase, PowerState, Step, StepKind};
+
+use crate::{Action, FAKE, Turning};
+
+impl Turning<'_> {
+    /// Whether the present job boots the agent.
+    pub(crate) fn uses_agent(&self) -> bool {
+        self.node.job.as_ref().is_some_and(|job| job.boots > 0)
+    }
+
+    /// Fits the steps of a job that boots no agent to what the node has.
+    pub(crate) fn plan_here(&mut self) {
+        let Some(job) = &self.node.job else { return };
+        let kind = job.step_kind.unwrap_or(StepKind::Clean);
+        let mut offered = Vec::new();
+        if interface(&self.node, Kind::Deploy) == FAKE {
+            let names = fake_steps(kind).iter();
+            offered.extend(names.filter_map(|(kind, name)| {
+                let of = interface(&self.node, Kind::named(kind)?);
+                (!of.starts_with("no-")).then(|| pretended(kind, name))
+            }));
+        }
+        self.planned(&offered, &format!("node {}", self.node.label()));
+    }
+
+    /// What a step of Ironic's own means, if the present one is such.
+    pub(super) fn present_act(&self) -> Option<Act> {
+        let job = self.node.job.as_ref()?;
+        reserved(job.steps.get(job.at as usize)?)
+    }
+
+    /// Begins the present step, or what follows the last one.
+    pub(super) fn next_step(&mut self) {
+        let Some(job) = &self.node.job else { return };
+        let Some(step) = job.steps.get(job.at as usize).cloned() else {
+            return self.steps_done();
+        };
+        match reserved(&step) {
+            Some(act) => self.begin_act(act, step.step),
+            None if !self.uses_agent() => {
+                self.note(NoteKind::StepStarted {
+                    step: step.step.clone(),
+                });
+                self.pretend(&step);
+                self.step_passed();
+            }
+            None if self.node.power_state == Some(PowerState::Off) => {
+                self.enter(Phase::BootFromNet);
+            }
+            None => self.enter(Phase::StartStep),
+        }
+    }
+
+    fn begin_act(&mut self, act: Act, step: String) {
+        self.note(NoteKind::StepStarted { step });
+        let is_off = self.node.power_state == Some(PowerState::Off);
+        match act {
+            Act::Hold => self.enter(Phase::Hold),
+            // Nobody beats where no agent runs.
+            Act::Wait { seconds: None } if !self.uses_agent() => self.step_passed(),
+            Act::Wait { .. } => self.enter(Phase::Pause),
+            Act::PowerOn if !is_off => self.step_passed(),
+            // Between steps of the agent a machine starts into the agent.
+            Act::PowerOn | Act::Reboot if self.uses_agent() => {
+                self.count_step();
+                self.enter(Phase::PowerOff);
+            }
+            Act::PowerOn | Act::PowerOff | Act::Reboot => self.enter(Phase::PowerStep),
+        }
+    }
+
+    fn count_step(&mut self) {
+        if let Some(step) = self.present_step() {
+            self.note(NoteKind::StepDone { step });
+        }
+        if let Some(job) = &mut self.node.job {
+            job.at += 1;
+        }
+    }
+
+    /// The present step is done; on with the next.
+    pub(super) fn step_passed(&mut self) {
+        self.count_step();
+        self.resumed();
+        self.next_step();
+    }
+
+    /// The operator ended a hold.
+    pub(crate) fn released(&mut self) {
+        if self.node.job.is_none() {
+            return self.fail("nothing was held; begin again");
+        }
+        let is_off = self.node.power_state == Some(PowerState::Off);
+        if !self.uses_agent() || is_off {
+            return self.step_passed();
+        }
+        // The agent runs: its next beat begins the next step.
+        self.count_step();
+        if let Some(job) = &mut self.node.job {
+            job.phase = Phase::AwaitAgent;
+            job.tries = 1;
+            let wait_ms = self.limits.agent_wait_ms;
+            self.actions.push(Action::WakeAfter(wait_ms));
+        }
+    }
+
+    fn steps_done(&mut self) {
+        let Some(job) = &self.node.job else { return };
+        let starts = matches!(job.kind, JobKind::Deploy | JobKind::Service);
+        let fake = interface(&self.node, Kind::Deploy) == FAKE;
+        match (self.uses_agent(), starts) {
+            (true, true) => self.enter(Phase::Sync),
+            (true, false) => self.enter(Phase::FinalOff),
+            (false, true) if fake => self.enter(Phase::BootFromDisk),
+            // Nothing was booted: the machine is as it was.
+            (false, _) => self.finish(),
+        }
+    }
+
+    /// What a step leaves behind on a node that only pretends.
+    fn pretend(&mut self, step: &Step) {
+        let kept = &mut self.node.kept;
+        let internal = &mut self.node.driver_internal_info;
+        match (step.interface.as_str(), step.step.as_str()) {
+            ("bios", "apply_configuration") => {
+                let settings = step.args.get("settings").and_then(Value::as_array);
+                let pairs = settings.into_iter().flatten().filter_map(|setting| {
+                    let name = setting.get("name").and_then(Value::as_str)?;
+                    Some((name.to_owned(), setting.get("value")?.clone()))
+                });
+                let mut known = match internal.remove(BIOS_SETTINGS) {
+                    Some(Value::Object(known)) => known,
+                    _ => Object::new(),
+                };
+                known.extend(pairs);
+                internal.insert(BIOS_SETTINGS.to_owned(), Value::Object(known));
+            }
+            ("bios", "factory_reset") => {
+                internal.remove(BIOS_SETTINGS);
+            }
+            ("raid", "create_configuration" | "apply_configuration") => {
+                let given = step.args.get("raid_config").cloned();
+                if let Some(config) = given.or_else(|| kept.get("target_raid_config").cloned()) {
+                    kept.insert("raid_config".to_owned(), config);
+                }
+            }
+            ("raid", "delete_configuration") => {
+                kept.remove("raid_config");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Where the settings of a pretended BIOS stand in `driver_internal_info`, by name.
+const BIOS_SETTINGS: &str = "bios_settings";
+
+fn pretended(interface: &str, name: &str) -> Step {
+    Step {
+        step: name.to_owned(),
+        interface: interface.to_owned(),
+        priority: 0,
+        args: Value::Object(Object::new()),
+        reboot_requested: false,
+        abortable: true,
+    }
+}

@@ -1,0 +1,261 @@
+//! Which way a power order goes, and power orders of an operator.
+
+use trivet_hardware::{Ability, Kind, REDFISH_NOT_YET, can, interface};
+use trivet_model::order::PowerWanted;
+use trivet_model::{
+    Node, NodeId, NoteKind, Now, PowerAnswer, PowerError, PowerOrder, PowerState, Refusal,
+    RefusalKind,
+};
+use trivet_node::Event;
+
+use crate::Rack;
+
+/// How often an operator's hard order is looked after, once a second.
+const POLLS_MAX: u32 = 60;
+
+/// How long a system may take to shut down. Ironic's number.
+const SOFT_S: u32 = 600;
+
+/// The longest time an operator may give. Ours.
+const TIMEOUT_S_MAX: u32 = 86_400;
+
+/// How an operator's power order goes on; in memory only.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Goal {
+    /// How often it was looked after, and how often it may be; none means [`POLLS_MAX`].
+    polls: u32,
+    polls_max: Option<u32>,
+    /// Switch on once the machine is seen off.
+    then_on: bool,
+    /// Being on counts only after that.
+    must_fall: bool,
+}
+
+/// Who carries an order out.
+pub(crate) enum Way {
+    Ipmi,
+    /// The host that runs the machine.
+    Host,
+    /// Nobody: it is as if done at once.
+    Pretended,
+    None(PowerError),
+}
+
+/// Decided by the node's interfaces: boot devices are management, the rest is power.
+pub(crate) fn way(node: &Node, order: PowerOrder) -> Way {
+    let kind = match order {
+        PowerOrder::ReadBoot | PowerOrder::SetBoot { .. } => Kind::Management,
+        _ => Kind::Power,
+    };
+    match interface(node, kind) {
+        "ipmitool" => Way::Ipmi,
+        "ssh" => Way::Host,
+        "fake" | "noop" => Way::Pretended,
+        "redfish" => Way::None(PowerError::Unsupported {
+            said: REDFISH_NOT_YET,
+        }),
+        _ => Way::None(PowerError::Unsupported {
+            said: "this box does not know the node's hardware type; choose another driver",
+        }),
+    }
+}
+
+impl Rack {
+    /// Takes an order that no BMC is asked for. The record is what counts.
+    pub(crate) fn pretend_power(&mut self, now: Now, node: &Node, order: PowerOrder) {
+        let state = match order {
+            PowerOrder::Status => node.power_state.unwrap_or(PowerState::Off),
+            PowerOrder::Off | PowerOrder::SoftOff => PowerState::Off,
+            PowerOrder::On | PowerOrder::Cycle | PowerOrder::Reset => PowerState::On,
+            PowerOrder::ReadBoot | PowerOrder::SetBoot { .. } => {
+                return self.bmc_answered(now, node.id, order, Ok(PowerAnswer::Accepted));
+            }
+        };
+        if trivet_hardware::by_hand(node)
+            && let Some(what) = by_hand(node, order)
+        {
+            self.note(now, Some(node.id), NoteKind::ByHand { what });
+        }
+        self.bmc_answered(now, node.id, order, Ok(PowerAnswer::Power(state)));
+    }
+
+    /// A BMC answered: to the job if there is one, else to the operator's order.
+    pub(crate) fn bmc_answered(
+        &mut self,
+        now: Now,
+        id: NodeId,
+        order: PowerOrder,
+        answer: Result<PowerAnswer, PowerError>,
+    ) {
+        if let Err(error) = &answer {
+            self.note(
+                now,
+                Some(id),
+                NoteKind::PowerFailed {
+                    said: error.to_string(),
+                },
+            );
+        }
+        let Some(node) = self.book.node(id).cloned() else {
+            return;
+        };
+        // First, so that what follows from an answer is heard after it.
+        self.events
+            .push_back((id, Event::Power(order, answer.clone())));
+        if let PowerOrder::SetBoot {
+            device, persistent, ..
+        } = order
+            && answer.is_ok()
+            && node.job.is_none()
+        {
+            let mut node = (*node).clone();
+            let info = &mut node.driver_internal_info;
+            info.insert("boot_device".to_owned(), device.as_str().into());
+            info.insert("boot_device_persistent".to_owned(), persistent.into());
+            self.book.put_node(now, node);
+        } else if node.job.is_none() && node.target_power_state.is_some() {
+            self.operator_power(now, id, &answer);
+        }
+    }
+
+    fn operator_power(&mut self, now: Now, id: NodeId, answer: &Result<PowerAnswer, PowerError>) {
+        let Some(node) = self.book.node(id) else {
+            return;
+        };
+        let mut node = (**node).clone();
+        let goal = &mut self.waits.entry(id).or_default().power;
+        let more = goal.polls < goal.polls_max.unwrap_or(POLLS_MAX);
+        match answer {
+            Ok(PowerAnswer::Power(PowerState::Off)) if goal.then_on => {
+                (goal.then_on, goal.must_fall) = (false, false);
+                return self.order_power(now, id, PowerOrder::On);
+            }
+            Ok(PowerAnswer::Power(state))
+                if Some(*state) == node.target_power_state && !goal.must_fall =>
+            {
+                node.target_power_state = None;
+                node.power_state = Some(*state);
+            }
+            Ok(_) if more => {
+                self.wake_after(now, id, self.settings.limits.power_poll_ms);
+                return;
+            }
+            Ok(_) => {
+                node.target_power_state = None;
+                node.last_error = Some(
+                    if goal.polls_max.is_some() {
+                        "the BMC took the power order, but the system did not go down in time; \
+                         power off or reboot hard"
+                    } else {
+                        "the BMC took the power order, but the power state did not change"
+                    }
+                    .to_owned(),
+                );
+            }
+            Err(error) => {
+                node.target_power_state = None;
+                node.last_error = Some(error.to_string());
+            }
+        }
+        self.book.put_node(now, node);
+    }
+
+    /// Looks whether an operator's order has worked.
+    pub(crate) fn look_at_power(&mut self, now: Now, id: NodeId) {
+        let waiting = self
+            .book
+            .node(id)
+            .is_some_and(|node| node.target_power_state.is_some());
+        if waiting {
+            self.waits.entry(id).or_default().power.polls += 1;
+            self.order_power(now, id, PowerOrder::Status);
+        }
+    }
+
+    /// After a restart: an order to be on is given again to a machine that is off,
+    /// because it may have been half of a reboot.
+    pub(crate) fn resume_power(&mut self, now: Now, id: NodeId) {
+        let target = self.book.node(id).and_then(|node| node.target_power_state);
+        if target == Some(PowerState::On) {
+            self.waits.entry(id).or_default().power.then_on = true;
+        }
+        self.look_at_power(now, id);
+    }
+
+    pub(crate) fn power_wanted(
+        &mut self,
+        now: Now,
+        node: Node,
+        want: PowerWanted,
+        timeout_s: Option<u32>,
+    ) -> Result<(), Refusal> {
+        if node.job.is_some() {
+            return Err(Refusal::new(
+                RefusalKind::Conflict,
+                format!(
+                    "Node {} is busy ({}); wait until that is done or abort it.",
+                    node.id, node.provision_state
+                ),
+            ));
+        }
+        let soft = matches!(want, PowerWanted::SoftOff | PowerWanted::SoftReboot);
+        if soft && !can(&node, Ability::SoftPower) {
+            return Err(Refusal::new(
+                RefusalKind::Invalid,
+                format!(
+                    "Node {} cannot be shut down softly; power it off or reboot it hard.",
+                    node.id
+                ),
+            ));
+        }
+        let (order, target) = match want {
+            PowerWanted::State(PowerState::On) => (PowerOrder::On, PowerState::On),
+            PowerWanted::State(PowerState::Off) => (PowerOrder::Off, PowerState::Off),
+            PowerWanted::SoftOff => (PowerOrder::SoftOff, PowerState::Off),
+            PowerWanted::Reboot => (PowerOrder::Cycle, PowerState::On),
+            // A machine that is off cannot be asked; it is just switched on.
+            PowerWanted::SoftReboot if node.power_state == Some(PowerState::Off) => {
+                (PowerOrder::On, PowerState::On)
+            }
+            PowerWanted::SoftReboot => (PowerOrder::SoftOff, PowerState::On),
+        };
+        let id = node.id;
+        let then_on = want == PowerWanted::SoftReboot && order == PowerOrder::SoftOff;
+        let seconds = timeout_s.or(soft.then_some(SOFT_S));
+        let poll_ms = self.settings.limits.power_poll_ms.max(1);
+        let polls = seconds.map(|seconds| {
+            let polls = u64::from(seconds.min(TIMEOUT_S_MAX)) * 1000 / poll_ms;
+            u32::try_from(polls).unwrap_or(u32::MAX).max(1)
+        });
+        self.waits.entry(id).or_default().power = Goal {
+            polls: 0,
+            polls_max: polls,
+            then_on,
+            must_fall: then_on,
+        };
+        let node = Node {
+            target_power_state: Some(target),
+            last_error: None,
+            ..node
+        };
+        self.book.put_node(now, node);
+        self.order_power(now, id, order);
+        Ok(())
+    }
+}
+
+/// What somebody must do now, if anything.
+fn by_hand(node: &Node, order: PowerOrder) -> Option<String> {
+    let name = node.label();
+    let agent = trivet_node::boots_agent(node);
+    Some(match order {
+        PowerOrder::On if agent => {
+            format!("switch {name} on now and let it boot from the network")
+        }
+        PowerOrder::On => format!("switch {name} on now"),
+        PowerOrder::Off => format!("switch {name} off now"),
+        PowerOrder::SoftOff => format!("shut {name} down now"),
+        PowerOrder::Cycle | PowerOrder::Reset => format!("switch {name} off and on again now"),
+        _ => return None,
+    })
+}

@@ -1,0 +1,273 @@
+//! Nodes without a BMC: pretended, switched by hand, or not driven yet.
+
+use trivet_model::node::Object;
+use trivet_model::order::PowerWanted;
+use trivet_model::secret::Hidden;
+use trivet_model::{PowerState, Step};
+
+use super::*;
+
+impl Bench {
+    /// A node of this hardware type; it is made past the settings of this bench.
+    fn with_driver(&mut self, driver: &str) -> NodeId {
+        let id = self.with_node(1);
+        self.force(id, |node| {
+            node.driver = driver.into();
+            node.driver_info = Object::new();
+        });
+        id
+    }
+
+    fn power(&mut self, node: NodeId, want: PowerWanted) -> Result<Done, Refusal> {
+        self.order(Order::Power {
+            node,
+            want,
+            timeout_s: None,
+        })
+    }
+
+    fn state(&self, id: NodeId) -> ProvisionState {
+        self.node(id).provision_state
+    }
+}
+
+#[test]
+fn a_pretended_node_lives_within_the_batch_that_asks() {
+    let mut bench = Bench::new();
+    let id = bench.with_driver("fake-hardware");
+    for (verb, state, power) in [
+        (Verb::Manage, ProvisionState::Manageable, PowerState::Off),
+        (Verb::Inspect, ProvisionState::Manageable, PowerState::Off),
+        (Verb::Provide, ProvisionState::Available, PowerState::Off),
+        (Verb::Active, ProvisionState::Active, PowerState::On),
+        (Verb::Rebuild, ProvisionState::Active, PowerState::On),
+        (Verb::Deleted, ProvisionState::Available, PowerState::Off),
+    ] {
+        bench.verb(id, verb).unwrap();
+        assert_eq!(bench.state(id), state, "{verb}");
+        assert_eq!(bench.node(id).power_state, Some(power), "{verb}");
+        let notes = bench.notes().join("\n");
+        assert!(notes.contains(state.as_str()), "{verb}: {notes}");
+    }
+    let restarted = bench.restarted();
+    assert_eq!(restarted.state(id), ProvisionState::Available);
+}
+
+#[test]
+fn a_pretended_node_takes_every_power_order_at_once() {
+    let mut bench = Bench::new();
+    let id = bench.with_driver("fake-hardware");
+    for (want, state) in [
+        (PowerWanted::State(PowerState::On), PowerState::On),
+        (PowerWanted::SoftReboot, PowerState::On),
+        (PowerWanted::SoftOff, PowerState::Off),
+        (PowerWanted::SoftReboot, PowerState::On),
+        (PowerWanted::Reboot, PowerState::On),
+        (PowerWanted::State(PowerState::Off), PowerState::Off),
+    ] {
+        bench.power(id, want).unwrap();
+        let node = bench.node(id);
+        assert_eq!(node.power_state, Some(state), "{want:?}");
+        assert_eq!((node.target_power_state, node.last_error), (None, None));
+    }
+}
+
+#[test]
+fn a_boot_device_that_was_set_is_remembered() {
+    let mut bench = Bench::new();
+    let node = bench.with_driver("fake-hardware");
+    let order = Order::SetBoot {
+        node,
+        device: trivet_model::BootDevice::Pxe,
+        persistent: true,
+    };
+    bench.order(order).unwrap();
+    let info = bench.node(node).driver_internal_info;
+    assert_eq!(info["boot_device"], "pxe");
+    assert_eq!(info["boot_device_persistent"], true);
+}
+
+#[test]
+fn a_rescue_password_is_kept_hashed_and_only_where_it_is_needed() {
+    let rescue = |node| Order::Provision {
+        node,
+        verb: Verb::Rescue,
+        args: VerbArgs {
+            rescue_password: Some(Hidden::new("hunter2")),
+            ..VerbArgs::default()
+        },
+    };
+    let mut bench = Bench::new();
+    let id = bench.with_node(1);
+    bench.force(id, |node| node.provision_state = ProvisionState::Active);
+    bench.order(rescue(id)).unwrap();
+    let kept = bench.node(id).instance_info["hashed_rescue_password"].clone();
+    assert!(kept.as_str().unwrap().starts_with("$6$"), "{kept}");
+    assert!(!bench.notes().join("\n").contains("hunter2"));
+    bench.force(id, |node| {
+        node.driver = "fake-hardware".into();
+        node.provision_state = ProvisionState::Active;
+        node.job = None;
+        node.instance_info = Object::new();
+    });
+    bench.order(rescue(id)).unwrap();
+    assert_eq!(bench.state(id), ProvisionState::Rescue);
+    assert!(bench.node(id).instance_info.is_empty());
+    bench.force(id, |node| node.provision_state = ProvisionState::Active);
+    let long = Order::Provision {
+        node: id,
+        verb: Verb::Rescue,
+        args: VerbArgs {
+            rescue_password: Some(Hidden::new("x".repeat(300))),
+            ..VerbArgs::default()
+        },
+    };
+    bench.refused(long, RefusalKind::Invalid);
+}
+
+#[test]
+fn a_hold_outlives_a_restart() {
+    let mut bench = Bench::new();
+    let node = bench.with_driver("fake-hardware");
+    bench.force(node, |node| {
+        node.provision_state = ProvisionState::Manageable
+    });
+    let hold = Step {
+        step: "hold".into(),
+        interface: "power".into(),
+        priority: 0,
+        args: json!({}),
+        reboot_requested: false,
+        abortable: true,
+    };
+    let args = VerbArgs {
+        steps: vec![hold],
+        ..VerbArgs::default()
+    };
+    let verb = Verb::Clean;
+    bench.order(Order::Provision { node, verb, args }).unwrap();
+    assert_eq!(bench.state(node), ProvisionState::CleanHold);
+    let mut bench = bench.restarted();
+    assert_eq!(bench.state(node), ProvisionState::CleanHold);
+    bench.verb(node, Verb::Unhold).unwrap();
+    assert_eq!(bench.state(node), ProvisionState::Manageable);
+}
+
+#[test]
+fn somebody_is_told_to_switch_a_node_by_hand_and_the_agent_is_waited_for() {
+    let mut bench = Bench::new();
+    let id = bench.with_driver("manual-management");
+    bench.verb(id, Verb::Manage).unwrap();
+    assert_eq!(bench.state(id), ProvisionState::Manageable);
+    bench.verb(id, Verb::Inspect).unwrap();
+    let notes = bench.notes().join("\n");
+    assert!(notes.contains("switch node-1 off now"), "{notes}");
+    assert!(notes.contains("switch node-1 on now"), "{notes}");
+    assert_eq!(bench.state(id), ProvisionState::InspectWait);
+    assert!(bench.lookup().is_ok());
+}
+
+#[test]
+fn a_redfish_node_fails_to_be_managed_with_an_honest_sentence() {
+    let mut bench = Bench::new();
+    let id = bench.with_driver("redfish");
+    bench.verb(id, Verb::Manage).unwrap();
+    assert_eq!(bench.state(id), ProvisionState::Enroll);
+    let said = bench.node(id).last_error.unwrap();
+    assert!(said.contains("cannot drive Redfish BMCs yet"), "{said}");
+    let said = bench.power(id, PowerWanted::SoftOff).unwrap_err().sentence;
+    assert!(said.contains("softly"), "{said}");
+}
+
+const LISTED: &str = "domain 6a5e2c1a-90a7-4d17-9e5f-aa0f6f3a1b2c\nshut off\n\n\
+                      - network default virtio 52:54:00:00:00:01\n";
+
+impl Bench {
+    fn with_host(&mut self) -> NodeId {
+        let id = self.with_driver("ssh");
+        let info = json!({
+            "ssh_address": "192.0.2.9", "ssh_username": "virt", "ssh_key_filename": "/k",
+        });
+        self.force(id, |node| {
+            node.driver_info = info.as_object().unwrap().clone()
+        });
+        id
+    }
+
+    /// The command line that went out last, and its number.
+    fn run(&self) -> Option<(u64, String)> {
+        self.outputs.iter().find_map(|output| match output {
+            Output::Ssh { run, command, .. } => Some((*run, command.clone())),
+            _ => None,
+        })
+    }
+
+    fn ran(&mut self, node: NodeId, run: u64, printed: &str) {
+        let ran = crate::ssh::Ran {
+            status: 0,
+            printed: printed.into(),
+            complained: Vec::new(),
+        };
+        self.tell(Input::SshAnswered {
+            node,
+            run,
+            result: Ok(ran),
+        });
+    }
+}
+
+#[test]
+fn a_virtual_machine_is_switched_by_its_host() {
+    let mut bench = Bench::new();
+    let id = bench.with_host();
+    bench.power(id, PowerWanted::State(PowerState::On)).unwrap();
+    let (run, _) = bench.run().unwrap();
+    bench.ran(id, run, LISTED);
+    let (start, line) = bench.run().unwrap();
+    assert!(
+        line.ends_with("start 6a5e2c1a-90a7-4d17-9e5f-aa0f6f3a1b2c"),
+        "{line}"
+    );
+    bench.ran(id, run, "an answer that came twice");
+    assert_eq!(bench.node(id).target_power_state, Some(PowerState::On));
+    bench.ran(id, start, "");
+    let node = bench.node(id);
+    assert_eq!(node.power_state, Some(PowerState::On));
+    assert_eq!((node.target_power_state, node.last_error), (None, None));
+}
+
+#[test]
+fn a_host_that_cannot_be_used_is_named_in_the_error() {
+    let mut bench = Bench::new();
+    let id = bench.with_host();
+    bench.verb(id, Verb::Manage).unwrap();
+    let (run, _) = bench.run().unwrap();
+    let refused = crate::ssh::Ran {
+        status: 255,
+        printed: Vec::new(),
+        complained: b"virt@192.0.2.9: Permission denied (publickey).".to_vec(),
+    };
+    bench.tell(Input::SshAnswered {
+        node: id,
+        run,
+        result: Ok(refused),
+    });
+    assert_eq!(bench.state(id), ProvisionState::Enroll);
+    let said = bench.node(id).last_error.unwrap();
+    assert!(said.contains("ssh_username"), "{said}");
+}
+
+#[test]
+fn orders_to_a_host_queue_up_to_a_bound_and_go_with_the_node() {
+    let mut bench = Bench::new();
+    let id = bench.with_host();
+    for _ in 0..20 {
+        let off = PowerWanted::State(PowerState::Off);
+        bench.power(id, off).unwrap();
+    }
+    let said = bench.node(id).last_error.unwrap();
+    assert!(said.contains("too many orders"), "{said}");
+    bench.order(Order::DeleteNode(id)).unwrap();
+    bench.ran(id, 1, LISTED);
+    assert_eq!(bench.run(), None);
+}
