@@ -80,7 +80,7 @@ impl Stage {
             auth: Auth::Open,
             facts: trivet_api::Facts {
                 hostname: "demo".to_owned(),
-                drivers: vec!["ipmi".to_owned()],
+                drivers: hardware(),
                 public_endpoint: None,
                 agent_http_allowed: true,
                 // Filled in when the images are listed.
@@ -186,6 +186,12 @@ fn settings(
             ..Limits::default()
         },
         pace: Pace::default(),
-        hardware: vec!["ipmi".to_owned()],
+        hardware: hardware(),
     })
+}
+
+/// Every hardware type, so that a client may rehearse with nodes of its own.
+fn hardware() -> Vec<String> {
+    let names = trivet_hardware::ALL.iter().map(|one| one.name.to_owned());
+    names.collect()
 }

@@ -59,13 +59,13 @@ impl Turning<'_> {
 
     fn begin_act(&mut self, act: Act, step: String) {
         self.note(NoteKind::StepStarted { step });
-        let is_off = self.node.power_state == Some(PowerState::Off);
+        let is_on = self.node.power_state == Some(PowerState::On);
         match act {
             Act::Hold => self.enter(Phase::Hold),
             // Nobody beats where no agent runs.
             Act::Wait { seconds: None } if !self.uses_agent() => self.step_passed(),
             Act::Wait { .. } => self.enter(Phase::Pause),
-            Act::PowerOn if !is_off => self.step_passed(),
+            Act::PowerOn if is_on => self.step_passed(),
             // Between steps of the agent a machine starts into the agent.
             Act::PowerOn | Act::Reboot if self.uses_agent() => {
                 self.count_step();

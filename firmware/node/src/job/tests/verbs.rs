@@ -255,6 +255,23 @@ fn steps_without_ramdisk_leave_the_machine_as_it_is() {
 }
 
 #[test]
+fn a_machine_of_which_nothing_is_known_is_switched_on_when_a_step_says_so() {
+    let mut rig = Rig::new(Manageable);
+    let steps = vec![power("power_on")];
+    let disable_ramdisk = true;
+    rig.asks(
+        Verb::Clean,
+        VerbArgs {
+            steps,
+            disable_ramdisk,
+            ..VerbArgs::default()
+        },
+    );
+    rig.power(PowerOrder::On, TAKEN).is(Manageable);
+    assert_eq!(rig.node.power_state, Some(PowerState::On));
+}
+
+#[test]
 fn a_pretended_node_goes_through_its_whole_life_at_once() {
     let mut rig = Rig::fake(Enroll);
     rig.ask(Verb::Manage, vec![]).at_rest(Manageable);
