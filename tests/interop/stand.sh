@@ -187,6 +187,7 @@ last = "127.$1.2.250"
 server = "$box"
 [agent]
 heartbeat_timeout_s = 10
+plain_http = true
 TOML
 }
 

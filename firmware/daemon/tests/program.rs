@@ -77,6 +77,23 @@ fn the_default_file_has_no_mistakes() {
 }
 
 #[test]
+fn a_token_is_printed_with_its_line() {
+    let one = run(&["token", "new", "--role", "operator", "--name", "ci"]);
+    assert!(one.status.success(), "{}", said(&one));
+    let text = String::from_utf8(one.stdout).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!((lines.len(), lines[0].len()), (2, 43));
+    assert!(lines[1].starts_with("ci:operator:"), "{text}");
+    let other = run(&["token", "new", "--role", "operator", "--name", "ci"]);
+    assert_ne!(text.as_bytes(), other.stdout);
+    for arguments in [["--role", "king"], ["--name", "a:b"]] {
+        let mut all = vec!["token", "new", "--role", "admin", "--name", "x"];
+        all.extend(arguments);
+        assert_eq!(run(&all).status.code(), Some(2), "{arguments:?}");
+    }
+}
+
+#[test]
 fn a_settings_file_that_cannot_be_written_is_no_success() {
     let full = std::fs::OpenOptions::new()
         .write(true)

@@ -69,15 +69,7 @@ impl Api {
             }
         };
         request.body = &body;
-        let answer = self.carry_out(&caller, &request).await;
-        if caller.who == Who::Agent && answer.status == 400 {
-            // The agent hears why and can do nothing; the operator can.
-            let (what, why) = (what(&request), sentence(&answer.body));
-            say::line(&format!(
-                "trivet: warning: {what} by an agent at {peer}: {why}"
-            ));
-        }
-        response(answer)
+        response(self.carry_out(&caller, &request).await)
     }
 
     /// Who calls, if it may ask for this; otherwise the answer.
@@ -184,12 +176,20 @@ impl Api {
                 &mut System::new() as &mut dyn Entropy,
             );
             let (order, then) = match outcome {
-                Outcome::Reply(response) => return response,
+                Outcome::Reply(response) => {
+                    if caller.who == Who::Agent && response.status == 400 {
+                        say_of_agent(request, caller.from, &sentence(&response.body));
+                    }
+                    return response;
+                }
                 Outcome::Order { order, then } => (order, then),
             };
             let last = (tries >= TRIES_MAX).then(|| order.clone());
             let result = match refused(&order, caller.from) {
-                Some(refusal) => Err(refusal),
+                Some(refusal) => {
+                    say_of_agent(request, caller.from, &refusal.sentence);
+                    Err(refusal)
+                }
                 None => self.engine.order(Arc::clone(caller), order).await,
             };
             let stale = match &result {
@@ -211,6 +211,15 @@ impl Api {
 fn what(request: &trivet_api::Request<'_>) -> String {
     let nobody = Caller::agent(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     nobody.asking(request.method, request.path).what
+}
+
+/// The agent hears why it was refused and can do nothing about it; the operator
+/// can. What the rack refuses it notes itself.
+fn say_of_agent(request: &trivet_api::Request<'_>, from: IpAddr, why: &str) {
+    let what = what(request);
+    say::line(&format!(
+        "trivet: warning: {what} by an agent at {from} refused: {why}"
+    ));
 }
 
 /// The sentence in a body of Ironic's errors.

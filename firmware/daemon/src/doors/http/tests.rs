@@ -60,6 +60,32 @@ async fn a_body_is_taken_up_to_its_bound() {
     assert!(body.contains("longer than 10 bytes"), "{body}");
 }
 
+/// Without a length, a body is too long only when it has come so far.
+#[tokio::test]
+async fn a_body_in_chunks_has_the_same_bound() {
+    let service = service(64, Waits::default()).await;
+    let head = "POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+                transfer-encoding: chunked\r\n\r\n";
+    let fits = format!("{head}5\r\n01234\r\n5\r\n56789\r\n0\r\n\r\n");
+    let answer = raw(service.address, &fits).await;
+    assert!(answer.ends_with("10 bytes\n"), "{answer}");
+    let over = format!("{head}5\r\n01234\r\n6\r\n56789a\r\n0\r\n\r\n");
+    let answer = raw(service.address, &over).await;
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+}
+
+/// The answer comes before a single byte of the body does.
+#[tokio::test]
+async fn a_body_that_says_it_is_too_long_is_not_waited_for() {
+    let service = service(64, Waits::default()).await;
+    let mut stream = TcpStream::connect(service.address).await.unwrap();
+    let head = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 11\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut start = [0; 12];
+    stream.read_exact(&mut start).await.unwrap();
+    assert_eq!(&start, b"HTTP/1.1 413");
+}
+
 #[tokio::test]
 async fn a_body_that_never_ends_is_not_waited_for() {
     let service = service(64, Waits::default()).await;
