@@ -191,7 +191,7 @@ impl<R: Listed> Order<R> {
                 let field = field::named(table, key, call)?;
                 if !field.sortable() {
                     return Err(Fault::bad(format!(
-                        "The sort_key value \"{key}\" is an invalid field for sorting."
+                        "The sort_key value {key} is an invalid field for sorting"
                     )));
                 }
                 Some(field)

@@ -84,7 +84,7 @@ mod tests {
         let body = Bench::new().reply(&get("/")).value();
         assert_eq!(body["versions"].as_array().unwrap().len(), 1);
         assert_eq!(body["default_version"]["min_version"], "1.1");
-        assert_eq!(body["versions"][0]["version"], "1.110");
+        assert_eq!(body["versions"][0]["version"], "1.115");
         assert_eq!(
             body["versions"][0]["links"][0]["href"],
             "http://box:6385/v1/"
@@ -96,7 +96,7 @@ mod tests {
         let bench = Bench::new();
         let plain = bench.reply(&get("/v1").at("1.110")).value();
         assert_eq!(plain, bench.reply(&get("/v1/").at("1.110")).value());
-        assert_eq!(plain["version"]["version"], "1.110");
+        assert_eq!(plain["version"]["version"], "1.115");
         assert_eq!(plain["inspection_rules"][1]["rel"], "bookmark");
     }
 

@@ -181,6 +181,7 @@ pub(crate) const TABLES: &[&[Route]] = &[
     openapi::ROUTES,
     agent::ROUTES,
     nodes::ROUTES,
+    nodes::OF_CHASSIS,
     nodes::BELOW,
     nodes::STATES,
     nodes::MANAGEMENT,

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use serde_json::Value;
 use trivet_model::view::{Live, NodeView};
 use trivet_model::{
-    Done, Node, NodeId, Order, Port, PortId, ProvisionState, Refusal, Seeded, UnixMs, View,
+    Done, Node, NodeId, Order, Port, PortId, ProvisionState, Refusal, Resource, Seeded, UnixMs,
+    View,
 };
 
 use crate::{Facts, Outcome, Request, Response, Then, finish, handle};
@@ -15,7 +16,7 @@ use crate::{Facts, Outcome, Request, Response, Then, finish, handle};
 pub(crate) const NOW: UnixMs = UnixMs(1_794_796_610_746);
 
 /// The newest version.
-pub(crate) const LATEST: &str = "1.110";
+pub(crate) const LATEST: &str = "1.115";
 
 /// A box with nodes, and what it answers.
 pub(crate) struct Bench {
@@ -90,6 +91,9 @@ impl Bench {
         if let Some(name) = &node.name {
             self.view.names.insert(name.clone(), node.id);
         }
+        if let Some(instance) = &node.instance_uuid {
+            self.view.instances.insert(instance.clone(), node.id);
+        }
         let before = self.view.nodes.get(&node.id);
         let view = NodeView {
             ports: before.map(|view| view.ports.clone()).unwrap_or_default(),
@@ -103,7 +107,19 @@ impl Bench {
 
     pub(crate) fn add_port(&mut self, port: Port) {
         self.view.macs.insert(port.address, port.id);
+        if let Some(name) = port.name() {
+            self.view.port_names.insert(name.to_owned(), port.id);
+        }
         self.view.ports.insert(port.id, Arc::new(port));
+    }
+
+    /// Keeps a resource, such as a chassis.
+    pub(crate) fn add_resource(&mut self, resource: Resource) {
+        let key = (resource.kind, resource.id);
+        for claim in resource.claims() {
+            self.view.claims.insert((key.0, claim), key.1);
+        }
+        self.view.resources.insert(key, Arc::new(resource));
     }
 
     /// Changes node 1.

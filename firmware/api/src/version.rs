@@ -16,7 +16,7 @@ pub struct Version(pub u16);
 pub const VERSION_MIN: Version = Version(1);
 
 /// Newest version whose fields and verbs we have.
-pub const VERSION_MAX: Version = Version(110);
+pub const VERSION_MAX: Version = Version(115);
 
 impl fmt::Display for Version {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -88,7 +88,7 @@ mod tests {
             (None, Some("baremetal 1.72"), "1.72"),
             (None, Some("compute 2.1, baremetal 1.9"), "1.9"),
             (None, Some("compute 2.1"), "1.1"),
-            (Some("latest"), Some("baremetal latest"), "1.110"),
+            (Some("latest"), Some("baremetal latest"), "1.115"),
         ] {
             let mut request = get("/v1/nodes");
             request.version = ours;
@@ -108,8 +108,8 @@ mod tests {
     fn a_version_out_of_range_is_not_acceptable_and_the_range_is_told() {
         for version in [
             "1.0",
-            "1.111",
-            "1.115",
+            "1.116",
+            "1.200",
             "2.1",
             "1",
             "1.",
@@ -127,7 +127,7 @@ mod tests {
             );
             assert_eq!(
                 response.header("X-OpenStack-Ironic-API-Maximum-Version"),
-                Some("1.110")
+                Some("1.115")
             );
             assert_eq!(response.fault()["code"], 406);
             assert_eq!(response.fault()["title"], "Not Acceptable");

@@ -254,6 +254,13 @@ pub struct Port {
     pub updated_at: Option<UnixMs>,
 }
 
+impl Port {
+    /// Its name, unique among ports.
+    pub fn name(&self) -> Option<&str> {
+        self.kept.get("name").and_then(Value::as_str)
+    }
+}
+
 /// An address given to a machine. When it ends is known in memory only: after
 /// a restart it counts anew, so that no address is ever given twice because a
 /// clock stepped.

@@ -26,10 +26,14 @@ pub struct View {
     pub nodes: OrdMap<NodeId, Arc<NodeView>>,
     /// Names of nodes.
     pub names: OrdMap<String, NodeId>,
+    /// The node each instance is on.
+    pub instances: OrdMap<String, NodeId>,
     /// Ports.
     pub ports: OrdMap<PortId, Arc<Port>>,
     /// Addresses of ports.
     pub macs: OrdMap<MacAddr, PortId>,
+    /// Names of ports.
+    pub port_names: OrdMap<String, PortId>,
     /// Resources, kind by kind.
     pub resources: OrdMap<(ResourceKind, ResourceId), Arc<Resource>>,
     /// What resources claim for themselves, see [`Resource::claims`].
@@ -81,6 +85,13 @@ impl View {
             .ok()
             .or_else(|| self.names.get(ident).copied())?;
         self.nodes.get(&id)
+    }
+
+    /// The port with this UUID or name.
+    pub fn port(&self, ident: &str) -> Option<&Arc<Port>> {
+        let named = || self.port_names.get(ident).copied();
+        let id = ident.parse().ok().or_else(named)?;
+        self.ports.get(&id)
     }
 
     /// The port with this address.

@@ -7,7 +7,7 @@ use trivet_hardware::Kind;
 use trivet_model::order::VerbArgs;
 use trivet_model::{
     Caller, Done, Node, NodeId, NoteKind, Now, Order, Port, PortId, PowerOrder, ProvisionState,
-    Refusal, RefusalKind, Verb,
+    Refusal, RefusalKind, ResourceKind, Verb,
 };
 
 use crate::bounds::{NODES_MAX, PORTS_MAX};
@@ -168,6 +168,27 @@ impl Rack {
         {
             return Err(conflict(format!("A node with name {name} already exists.")));
         }
+        if let Some(instance) = &node.instance_uuid
+            && let Some(owner) = self.book.view.instances.get(instance)
+            && *owner != node.id
+        {
+            return Err(conflict(format!(
+                "Instance {instance} is already associated with a node, it cannot be associated \
+                 with this other node {}",
+                node.id
+            )));
+        }
+        let chassis = node.kept.get("chassis_uuid").and_then(Value::as_str);
+        if let Some(chassis) = chassis
+            && self
+                .book
+                .view
+                .resource(ResourceKind::Chassis, chassis)
+                .is_none()
+        {
+            let sentence = format!("Chassis {chassis} could not be found.");
+            return Err(Refusal::new(RefusalKind::Invalid, sentence));
+        }
         Ok(())
     }
 
@@ -226,6 +247,23 @@ impl Rack {
     fn check_port(&self, port: &Port) -> Result<(), Refusal> {
         if self.book.node(port.node).is_none() {
             let sentence = format!("Node {} could not be found.", port.node);
+            return Err(Refusal::new(RefusalKind::Invalid, sentence));
+        }
+        if let Some(name) = port.name()
+            && let Some(owner) = self.book.view.port_names.get(name)
+            && *owner != port.id
+        {
+            return Err(conflict(format!("A port with name {name} already exists.")));
+        }
+        let group = port.kept.get("portgroup_uuid").and_then(Value::as_str);
+        if let Some(group) = group
+            && self
+                .book
+                .view
+                .resource(ResourceKind::PortGroup, group)
+                .is_none()
+        {
+            let sentence = format!("Portgroup {group} could not be found.");
             return Err(Refusal::new(RefusalKind::Invalid, sentence));
         }
         match self.book.view.macs.get(&port.address) {

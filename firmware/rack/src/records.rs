@@ -131,6 +131,14 @@ impl Book {
         if let Some(name) = &node.name {
             self.view.names.insert(name.clone(), id);
         }
+        if let Some(instance) = old.and_then(|old| old.node.instance_uuid.clone())
+            && node.instance_uuid.as_ref() != Some(&instance)
+        {
+            self.view.instances.remove(&instance);
+        }
+        if let Some(instance) = &node.instance_uuid {
+            self.view.instances.insert(instance.clone(), id);
+        }
         let view = match self.view.nodes.get(&id) {
             Some(old) => NodeView {
                 node,
@@ -154,6 +162,9 @@ impl Book {
         if let Some(name) = &view.node.name {
             self.view.names.remove(name);
         }
+        if let Some(instance) = &view.node.instance_uuid {
+            self.view.instances.remove(instance);
+        }
         for port in &view.ports {
             self.remove_port(*port);
         }
@@ -174,6 +185,9 @@ impl Book {
     fn show_port(&mut self, port: Port) {
         self.view.strangers.remove(&port.address);
         self.view.macs.insert(port.address, port.id);
+        if let Some(name) = port.name() {
+            self.view.port_names.insert(name.to_owned(), port.id);
+        }
         self.change_view(port.node, |view| view.ports.push(port.id));
         self.view.ports.insert(port.id, Arc::new(port));
     }
@@ -186,6 +200,9 @@ impl Book {
     fn remove_from_view(&mut self, id: PortId) {
         if let Some(port) = self.view.ports.remove(&id) {
             self.view.macs.remove(&port.address);
+            if let Some(name) = port.name() {
+                self.view.port_names.remove(name);
+            }
             self.change_view(port.node, |view| view.ports.retain(|other| *other != id));
         }
     }

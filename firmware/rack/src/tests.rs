@@ -6,6 +6,7 @@ mod flash;
 mod hardware;
 mod orders;
 mod power;
+mod unique;
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;

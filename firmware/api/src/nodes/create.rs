@@ -41,6 +41,7 @@ pub(crate) fn create(call: &Call<'_>) -> Result<Outcome, Fault> {
             node.id
         )));
     }
+    write::resolve(call, &mut node)?;
     write::check(call, &node)?;
     let id = node.id;
     order(

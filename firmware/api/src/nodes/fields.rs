@@ -19,14 +19,14 @@ use Write::{Always, AtCreation, InPatch, Never};
 
 /// Every field of a node, by name.
 pub(crate) const FIELDS: &[Field<NodeView>] = &[
-    field("allocation_uuid", 52, Uuid, Never, null),
+    field("allocation_uuid", 52, Uuid, Never, kept),
     field("automated_clean", 47, Flag, Always, |view, _, _| {
         json!(view.node.automated_clean)
     }),
     field("bios_interface", 40, Text, Always, interface),
     field("boot_interface", 31, Text, Always, interface),
-    field("boot_mode", 75, Text, Never, null),
-    field("chassis_uuid", 1, Uuid, Always, null),
+    field("boot_mode", 75, Text, Never, kept),
+    field("chassis_uuid", 1, Uuid, Always, kept),
     field("clean_step", 7, Map, Never, |view, _, _| {
         step(view, StepKind::Clean)
     }),
@@ -40,7 +40,7 @@ pub(crate) const FIELDS: &[Field<NodeView>] = &[
             .cloned()
             .unwrap_or_else(|| json!(""))
     }),
-    field("console_enabled", 1, Flag, Never, |_, _, _| json!(false)),
+    field("console_enabled", 1, Flag, Never, kept_flag),
     field("console_interface", 31, Text, Always, interface),
     field("created_at", 1, Text, Never, |view, _, _| {
         moment(Some(view.node.created_at))
@@ -97,16 +97,10 @@ pub(crate) const FIELDS: &[Field<NodeView>] = &[
     field("name", 5, Text, Always, |view, _, _| {
         text(view.node.name.as_deref())
     }),
-    field("network_data", 66, Map, Always, |view, _, name| {
-        view.node
-            .kept
-            .get(name)
-            .cloned()
-            .unwrap_or_else(|| json!({}))
-    }),
+    field("network_data", 66, Map, Always, kept_object),
     field("network_interface", 20, Text, Always, interface),
     field("owner", 50, Text, Always, kept),
-    field("parent_node", 83, Uuid, Always, kept),
+    field("parent_node", 83, Text, Always, kept),
     field("portgroups", 24, Links, Never, below),
     field("ports", 1, Links, Never, below),
     field("power_interface", 31, Text, Always, interface),
@@ -124,7 +118,7 @@ pub(crate) const FIELDS: &[Field<NodeView>] = &[
     field("provision_updated_at", 1, Text, Never, |view, _, _| {
         moment(view.node.provision_updated_at)
     }),
-    field("raid_config", 12, Map, Never, |_, _, _| json!({})),
+    field("raid_config", 12, Map, Never, kept_object),
     field("raid_interface", 31, Text, Always, interface),
     field("rescue_interface", 38, Text, Always, interface),
     field("reservation", 1, Text, Never, |view, call, _| {
@@ -135,7 +129,7 @@ pub(crate) const FIELDS: &[Field<NodeView>] = &[
     }),
     field("retired", 61, Flag, Always, kept_flag),
     field("retired_reason", 61, LongText, Always, kept),
-    field("secure_boot", 75, Flag, Never, null),
+    field("secure_boot", 75, Flag, Never, kept),
     field("service_step", 87, Map, Never, |view, _, _| {
         step(view, StepKind::Service)
     }),
@@ -148,7 +142,7 @@ pub(crate) const FIELDS: &[Field<NodeView>] = &[
     field("target_provision_state", 1, Text, Never, |view, call, _| {
         state(call, view.node.target_provision_state)
     }),
-    field("target_raid_config", 12, Map, Never, |_, _, _| json!({})),
+    field("target_raid_config", 12, Map, Never, kept_object),
     field("traits", 37, List, Never, |view, _, name| {
         view.node
             .kept
@@ -176,6 +170,11 @@ fn kept(view: &NodeView, _: &Call<'_>, name: &'static str) -> Value {
 
 fn kept_flag(view: &NodeView, _: &Call<'_>, name: &'static str) -> Value {
     Value::Bool(view.node.kept.get(name) == Some(&Value::Bool(true)))
+}
+
+fn kept_object(view: &NodeView, _: &Call<'_>, name: &'static str) -> Value {
+    let kept = view.node.kept.get(name).cloned();
+    kept.unwrap_or_else(|| json!({}))
 }
 
 fn below(view: &NodeView, call: &Call<'_>, name: &'static str) -> Value {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use trivet_model::view::NodeView;
-use trivet_model::{NodeId, ProvisionState};
+use trivet_model::{NodeId, ProvisionState, Resource, ResourceId, ResourceKind};
 
 use crate::call::Call;
 use crate::error::Fault;
@@ -59,6 +59,19 @@ fn kept<'v>(view: &'v NodeView, name: &str) -> Option<&'v str> {
     view.node.kept.get(name).and_then(Value::as_str)
 }
 
+/// The chassis of this UUID, which must be there.
+pub(crate) fn chassis<'a>(call: &Call<'a>, ident: &str) -> Result<&'a Resource, Fault> {
+    let id: ResourceId = ident.parse().map_err(|_| {
+        let ident = ident.escape_debug();
+        Fault::bad(format!("Expected a UUID but received {ident}."))
+    })?;
+    let found = call.view.resources.get(&(ResourceKind::Chassis, id));
+    found.map(AsRef::as_ref).ok_or_else(|| {
+        let ident = ident.escape_debug();
+        Fault::not_found(format!("Chassis {ident} could not be found."))
+    })
+}
+
 fn filter(call: &Call<'_>, name: &'static str, value: String) -> Result<Filter, Fault> {
     let flag = || Ok::<_, Fault>(call.query.flag(name)?.unwrap_or_default());
     Ok(match name {
@@ -107,7 +120,12 @@ fn filter(call: &Call<'_>, name: &'static str, value: String) -> Result<Filter, 
             let ours = call.facts.hostname == value;
             Box::new(move |_| ours)
         }
+        "chassis_uuid" => {
+            let chassis = chassis(call, &value)?.id.to_string();
+            Box::new(move |view| kept(view, "chassis_uuid") == Some(&chassis))
+        }
         "conductor_group" => {
+            let value = value.to_ascii_lowercase();
             Box::new(move |view| kept(view, "conductor_group").unwrap_or("") == value)
         }
         "project" => Box::new(move |view| {
@@ -116,9 +134,17 @@ fn filter(call: &Call<'_>, name: &'static str, value: String) -> Result<Filter, 
         "description_contains" => Box::new(move |view| {
             kept(view, "description").is_some_and(|text| text.contains(&value))
         }),
-        "shard" => Box::new(move |view| {
-            kept(view, "shard").is_some_and(|shard| value.split(',').any(|one| one == shard))
-        }),
+        "shard" => {
+            let wanted: Vec<String> = call
+                .query
+                .all(name)
+                .flat_map(|list| list.split(','))
+                .map(str::to_owned)
+                .collect();
+            Box::new(move |view| {
+                kept(view, "shard").is_some_and(|shard| wanted.iter().any(|one| one == shard))
+            })
+        }
         "parent_node" => {
             let parent = call.node(&value)?.node.id.to_string();
             Box::new(move |view| kept(view, "parent_node") == Some(&parent))

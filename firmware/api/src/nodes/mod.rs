@@ -26,7 +26,7 @@ use crate::route::{Arg, Gives, Route, Takes, arg, required};
 use crate::{Outcome, Response, Then, body, ports};
 
 use fields::FIELDS;
-use filters::FILTERS;
+use filters::{FILTERS, Filter};
 pub(crate) use management::ROUTES as MANAGEMENT;
 pub(crate) use states::ROUTES as STATES;
 
@@ -98,6 +98,26 @@ pub(crate) const ROUTES: &[Route] = &[
         "Forget a node",
         |call| delete(call, call.this()?),
     ),
+];
+
+/// The nodes of a chassis.
+pub(crate) const OF_CHASSIS: &[Route] = &[
+    Route::get(
+        &["v1", "chassis", "{chassis}", "nodes"],
+        1,
+        "List its nodes",
+        |call| in_chassis(call, false),
+    )
+    .asks(&[LIST_ASKS, FILTERS])
+    .gives(Gives::List("nodes", columns)),
+    Route::get(
+        &["v1", "chassis", "{chassis}", "nodes", "detail"],
+        1,
+        "List its nodes with every field",
+        |call| in_chassis(call, true),
+    )
+    .asks(&[LIST_ASKS, FILTERS])
+    .gives(Gives::List("nodes", columns)),
 ];
 
 /// What hangs below a node. Each row finds its node first.
@@ -288,7 +308,20 @@ pub(crate) const BELOW: &[Route] = &[
 ];
 
 fn list(call: &Call<'_>, detailed: bool) -> Result<Outcome, Fault> {
-    let filters = filters::read(call)?;
+    filtered(call, filters::read(call)?, detailed)
+}
+
+fn in_chassis(call: &Call<'_>, detailed: bool) -> Result<Outcome, Fault> {
+    let chassis = filters::chassis(call, call.word(2))?.id.to_string();
+    let mut filters = filters::read(call)?;
+    filters.push(Box::new(move |view| {
+        let kept = view.node.kept.get("chassis_uuid").and_then(Value::as_str);
+        kept == Some(&chassis)
+    }));
+    filtered(call, filters, detailed)
+}
+
+fn filtered(call: &Call<'_>, filters: Vec<Filter>, detailed: bool) -> Result<Outcome, Fault> {
     let nodes = call
         .view
         .nodes

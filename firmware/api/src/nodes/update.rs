@@ -17,7 +17,7 @@ pub(crate) fn update(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault>
     check_roots(call, &changes)?;
     if reset == Some(true) && !changes.iter().any(|change| change.root() == "driver") {
         return Err(Fault::bad(
-            "reset_interfaces goes only with a change of driver.",
+            "The reset_interfaces parameter can only be used when changing the node's driver.",
         ));
     }
     if changes.is_empty() {
@@ -47,6 +47,13 @@ pub(crate) fn update(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault>
             })
             .collect();
         write::read(touched, &mut node)?;
+    }
+    write::resolve(call, &mut node)?;
+    for name in ["protected", "retired"] {
+        // What is over needs no reason any more.
+        if view.node.kept.contains_key(name) && !node.kept.contains_key(name) {
+            node.kept.remove(&format!("{name}_reason"));
+        }
     }
     check_rules(call, &view.node, &node)?;
     write::check(call, &node)?;
@@ -115,7 +122,8 @@ fn check_rules(call: &Call<'_>, old: &Node, new: &Node) -> Result<(), Fault> {
     if !quiet && !moved.is_empty() {
         return Err(Fault::conflict(format!(
             "Node {} can not have {} updated unless it is in one of allowed (enroll, \
-             inspecting, inspect wait, manageable, available) states or in maintenance mode.",
+             inspecting, inspect wait, manageable, available) states or in maintenance mode. \
+             Current state is '{state}'.",
             old.id,
             moved.join(", ")
         )));
@@ -124,19 +132,42 @@ fn check_rules(call: &Call<'_>, old: &Node, new: &Node) -> Result<(), Fault> {
         && old_instance != new_instance
     {
         return Err(Fault::conflict(format!(
-            "Node {} is already associated with instance {old_instance}; remove it first.",
+            "Node {} is associated with instance {old_instance}.",
             old.id
         )));
     }
-    let on = json!(true);
-    let protects = new.kept.get("protected") == Some(&on) && old.kept.get("protected") != Some(&on);
-    if protects && !matches!(state, S::Active | S::Rescue) {
+    let begins = |name: &str| {
+        let on = |node: &Node| node.kept.get(name) == Some(&json!(true));
+        on(new) && !on(old)
+    };
+    if begins("protected") && !matches!(state, S::Active | S::Rescue) {
         return Err(Fault::conflict(format!(
-            "Node {} can only be protected in states active and rescue, not in {}.",
-            old.id,
-            super::fields::state(call, Some(state))
-                .as_str()
-                .unwrap_or("available")
+            "Node {} can only be made protected in provision states 'active' or 'rescue', the \
+             current state is '{state}'",
+            old.id
+        )));
+    }
+    if begins("retired") && state == S::Available {
+        return Err(Fault::conflict(format!(
+            "Node {} can not have 'retired' set in provision state 'available', the current state \
+             is '{state}'",
+            old.id
+        )));
+    }
+    let left = old.kept.contains_key("chassis_uuid") && !new.kept.contains_key("chassis_uuid");
+    if left && !call.has(25) {
+        return Err(Fault::too_new("removing chassis_uuid", 25));
+    }
+    check_console(old, new)
+}
+
+/// A console belongs to the driver that opened it.
+fn check_console(old: &Node, new: &Node) -> Result<(), Fault> {
+    if old.driver != new.driver && old.kept.get("console_enabled") == Some(&json!(true)) {
+        return Err(Fault::conflict(format!(
+            "Node {} can not update the driver while the console is enabled. Please stop the \
+             console first.",
+            old.id
         )));
     }
     Ok(())

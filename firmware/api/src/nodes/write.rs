@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use trivet_hardware::Kind;
 use trivet_model::node::Object;
 use trivet_model::view::NodeView;
-use trivet_model::{Node, NodeId};
+use trivet_model::{Node, NodeId, ResourceKind};
 
 use super::fields::FIELDS;
 use super::secrets;
@@ -86,7 +86,25 @@ fn set(node: &mut Node, name: &'static str, value: Value) {
         "driver_info" => node.driver_info = object(&node.driver_info),
         "properties" => node.properties = object(&node.properties),
         "extra" => node.extra = object(&node.extra),
-        "instance_info" => node.instance_info = object(&node.instance_info),
+        "instance_info" => {
+            node.instance_info = object(&node.instance_info);
+            // Nova says the instance's name here; Ironic shows it as a field too.
+            let name = node.instance_info.get("display_name").cloned();
+            if let Some(name) = name.filter(|name| name.as_str().is_some_and(|t| !t.is_empty()))
+                && !node.kept.contains_key("instance_name")
+            {
+                node.kept.insert("instance_name".to_owned(), name);
+            }
+        }
+        "conductor_group" => {
+            // Ironic compares groups without regard to case, and keeps them small.
+            let group = value.as_str().unwrap_or("").to_ascii_lowercase();
+            if group.is_empty() {
+                node.kept.remove(name);
+            } else {
+                node.kept.insert(name.to_owned(), group.into());
+            }
+        }
         "instance_uuid" => node.instance_uuid = text(),
         "resource_class" => node.resource_class = text(),
         "automated_clean" => node.automated_clean = value.as_bool(),
@@ -114,24 +132,46 @@ fn set(node: &mut Node, name: &'static str, value: Value) {
     }
 }
 
+/// A parent may be named by its name; its UUID is kept. No node is its own parent.
+pub(crate) fn resolve(call: &Call<'_>, node: &mut Node) -> Result<(), Fault> {
+    let Some(parent) = node.kept.get("parent_node").and_then(Value::as_str) else {
+        return Ok(());
+    };
+    let found = call.view.node(parent).map(|view| view.node.id);
+    let found = found.filter(|id| *id != node.id).ok_or_else(|| {
+        let parent = parent.escape_debug();
+        Fault::bad(format!("parent_node {parent} is not another node."))
+    })?;
+    let found = found.to_string().into();
+    node.kept.insert("parent_node".to_owned(), found);
+    Ok(())
+}
+
+/// A reason goes with what it is the reason of.
+fn check_reasons(node: &Node) -> Result<(), Fault> {
+    for name in ["protected", "retired"] {
+        let on = node.kept.get(name) == Some(&Value::Bool(true));
+        if !on && node.kept.contains_key(&format!("{name}_reason")) {
+            return Err(Fault::bad(format!(
+                "The {name}_reason field can only be set when {name} is True"
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Refuses a record that no node may have.
 pub(crate) fn check(call: &Call<'_>, node: &Node) -> Result<(), Fault> {
     check_name(node)?;
     check_interfaces(call, node)?;
     check_unique(call, node)?;
-    if node.kept.contains_key("chassis_uuid") {
-        return Err(Fault::bad(
-            "chassis_uuid: this server does not keep chassis.",
-        ));
+    let chassis = node.kept.get("chassis_uuid").and_then(Value::as_str);
+    if let Some(chassis) = chassis
+        && call.view.resource(ResourceKind::Chassis, chassis).is_none()
+    {
+        return Err(Fault::bad(format!("Chassis {chassis} could not be found.")));
     }
-    if let Some(parent) = node.kept.get("parent_node").and_then(Value::as_str) {
-        let known = parent.parse::<NodeId>().ok();
-        if known == Some(node.id) || !known.is_some_and(|id| call.view.nodes.contains_key(&id)) {
-            return Err(Fault::bad(format!(
-                "parent_node {parent} is not another node."
-            )));
-        }
-    }
+    check_reasons(node)?;
     check_size(node)
 }
 
@@ -189,15 +229,13 @@ fn check_unique(call: &Call<'_>, node: &Node) -> Result<(), Fault> {
     let Some(instance) = &node.instance_uuid else {
         return Ok(());
     };
-    let twin = call.view.nodes.values().find(|other| {
-        other.node.id != node.id && other.node.instance_uuid.as_ref() == Some(instance)
-    });
-    match twin {
-        Some(twin) => Err(Fault::conflict(format!(
-            "Instance {instance} is already associated with node {}.",
-            twin.node.id
+    match call.view.instances.get(instance) {
+        Some(owner) if *owner != node.id => Err(Fault::conflict(format!(
+            "Instance {instance} is already associated with a node, it cannot be associated with \
+             this other node {}",
+            node.id
         ))),
-        None => Ok(()),
+        _ => Ok(()),
     }
 }
 

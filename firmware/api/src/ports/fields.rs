@@ -12,6 +12,14 @@ use Write::{Always, AtCreation, Never};
 /// Every field of a port, by name.
 pub(crate) const FIELDS: &[Field<Port>] = &[
     field("address", 1, Text, Always, |port, _, _| json!(port.address)),
+    field(
+        "available_for_dynamic_portgroup",
+        111,
+        Flag,
+        Always,
+        |port, _, name| json!(port.kept.get(name) != Some(&Value::Bool(false))),
+    ),
+    field("category", 101, Text, Always, kept),
     field("created_at", 1, Text, Never, |port, _, _| {
         moment(Some(port.created_at))
     }),
@@ -46,6 +54,7 @@ pub(crate) const FIELDS: &[Field<Port>] = &[
     field("uuid", 1, Uuid, AtCreation, |port, _, _| {
         json!(port.id.to_string())
     }),
+    field("vendor", 100, Text, Always, kept),
 ];
 
 fn kept(port: &Port, _: &Call<'_>, name: &'static str) -> Value {

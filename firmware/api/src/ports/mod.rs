@@ -5,7 +5,7 @@ mod write;
 
 use serde_json::Value;
 use trivet_model::view::NodeView;
-use trivet_model::{MacAddr, NodeId, Order, Port, PortId};
+use trivet_model::{MacAddr, NodeId, Order, Port, PortId, ResourceKind};
 
 use crate::call::{Call, empty, order};
 use crate::error::Fault;
@@ -38,6 +38,8 @@ fn columns() -> Vec<Column> {
 
 const FILTERS: &[Arg] = &[
     arg("address", 1, Shape::Text),
+    arg("conductor_groups", 99, Shape::Text),
+    arg("description_contains", 1, Shape::Text),
     arg("node", 6, Shape::Text),
     arg("node_uuid", 1, Shape::Uuid),
     arg("portgroup", 24, Shape::Text),
@@ -89,13 +91,14 @@ pub(crate) const ROUTES: &[Route] = &[
     ),
 ];
 
-/// Ports are named by UUID only.
+/// Ports are named by UUID, and since they have names by those.
 fn port<'a>(call: &Call<'a>, ident: &str) -> Result<&'a Port, Fault> {
-    let id: PortId = ident.parse().map_err(|_| {
+    let word = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    if ident.parse::<PortId>().is_err() && !(call.has(88) && ident.bytes().all(word)) {
         let ident = ident.escape_debug();
-        Fault::bad(format!("Expected a UUID but received {ident}."))
-    })?;
-    let port = call.view.ports.get(&id);
+        return Err(Fault::bad(format!("Expected a UUID but received {ident}.")));
+    }
+    let port = call.view.port(ident);
     port.map(AsRef::as_ref).ok_or_else(|| Fault::no_port(ident))
 }
 
@@ -138,27 +141,74 @@ fn list(call: &Call<'_>, detailed: bool) -> Result<Outcome, Fault> {
         };
         owners.push(call.node(ident)?.node.id);
     }
-    if let Some(group) = call.query.last("portgroup") {
-        let group = group.escape_debug();
-        return Err(Fault::not_found(format!(
-            "Portgroup {group} could not be found."
-        )));
-    }
-    let shard = call.query.last("shard");
+    let group = match call.query.last("portgroup") {
+        None => None,
+        Some(ident) => Some(portgroup(call, ident)?),
+    };
+    check_combination(call)?;
+    let about = call.query.last("description_contains");
     let passes = |port: &&Port| {
         address.is_none_or(|address| port.address == address)
             && owners.iter().all(|owner| port.node == *owner)
-            && shard.is_none_or(|shard| in_shard(call, port, shard))
+            && group.as_ref().is_none_or(|group| in_group(port, group))
+            && about.is_none_or(|about| {
+                kept(&port.kept, "description").is_some_and(|text| text.contains(about))
+            })
+            && node_has(call, port, "shard", "shard", None)
+            && node_has(call, port, "conductor_groups", "conductor_group", Some(""))
     };
     page(call, passes, detailed)
 }
 
-fn in_shard(call: &Call<'_>, port: &Port, shard: &str) -> bool {
+/// Ironic refuses what it would not combine: a client that relied on it elsewhere
+/// would be surprised here.
+fn check_combination(call: &Call<'_>) -> Result<(), Fault> {
+    let given = |names: &[&str]| {
+        let given = names.iter().filter(|name| call.query.last(name).is_some());
+        given.count()
+    };
+    if given(&["node", "portgroup", "shard"]) > 1 {
+        return Err(Fault::forbidden("Operation not permitted."));
+    }
+    let others = ["node", "node_uuid", "portgroup", "address"];
+    if given(&["conductor_groups"]) > 0 && given(&others) > 0 {
+        return Err(Fault::bad(
+            "Filtering by conductor_groups cannot be combined with node_ident, portgroup_ident, \
+             or node address filters.",
+        ));
+    }
+    Ok(())
+}
+
+fn kept<'o>(object: &'o trivet_model::node::Object, name: &str) -> Option<&'o str> {
+    object.get(name).and_then(Value::as_str)
+}
+
+fn in_group(port: &Port, group: &str) -> bool {
+    kept(&port.kept, "portgroup_uuid") == Some(group)
+}
+
+/// The UUID of the portgroup of this UUID or name.
+fn portgroup(call: &Call<'_>, ident: &str) -> Result<String, Fault> {
+    let found = call.view.resource(ResourceKind::PortGroup, ident);
+    let found = found.ok_or_else(|| {
+        let ident = ident.escape_debug();
+        Fault::not_found(format!("Portgroup {ident} could not be found."))
+    })?;
+    Ok(found.id.to_string())
+}
+
+/// Whether the port's node has one of the asked values in a field.
+fn node_has(call: &Call<'_>, port: &Port, ask: &str, field: &str, absent: Option<&str>) -> bool {
+    if call.query.last(ask).is_none() {
+        return true;
+    }
     let node = call.view.nodes.get(&port.node);
-    let kept = node
-        .and_then(|view| view.node.kept.get("shard"))
-        .and_then(Value::as_str);
-    kept.is_some_and(|kept| shard.split(',').any(|one| one == kept))
+    let value = node
+        .and_then(|view| kept(&view.node.kept, field))
+        .or(absent);
+    let mut wanted = call.query.all(ask).flat_map(|list| list.split(','));
+    value.is_some_and(|value| wanted.any(|one| one == value))
 }
 
 fn page(

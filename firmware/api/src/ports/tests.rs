@@ -42,6 +42,8 @@ fn a_port_is_made_with_its_address_in_lower_case() {
         keys,
         [
             "address",
+            "available_for_dynamic_portgroup",
+            "category",
             "created_at",
             "description",
             "extra",
@@ -55,7 +57,8 @@ fn a_port_is_made_with_its_address_in_lower_case() {
             "portgroup_uuid",
             "pxe_enabled",
             "updated_at",
-            "uuid"
+            "uuid",
+            "vendor"
         ]
     );
 }

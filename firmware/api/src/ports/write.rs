@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use trivet_model::node::Object;
-use trivet_model::{MacAddr, NodeId, Order, Port, PortId};
+use trivet_model::{MacAddr, NodeId, Order, Port, PortId, ResourceKind};
 
 use super::fields::FIELDS;
 use super::node_is_free;
@@ -170,6 +170,11 @@ fn read(document: Object, port: &mut Port) -> Result<(), Fault> {
                     _ => Object::new(),
                 }
             }
+            // The one flag that is on unless somebody says no.
+            "available_for_dynamic_portgroup" if value == Value::Bool(false) => {
+                port.kept.insert(name, value);
+            }
+            "available_for_dynamic_portgroup" => drop(port.kept.remove(&name)),
             name if matches!(value, Value::Null | Value::Bool(false)) => {
                 port.kept.remove(name);
             }
@@ -197,18 +202,87 @@ fn check(call: &Call<'_>, port: &Port) -> Result<(), Fault> {
             port.address
         )));
     }
-    if let Some(group) = port.kept.get("portgroup_uuid").and_then(Value::as_str) {
-        return Err(Fault::bad(format!("Portgroup {group} could not be found.")));
+    check_group(call, port)?;
+    if let Some(name) = port.name() {
+        check_name(name)?;
+        let twin = call.view.port_names.get(name);
+        if twin.is_some_and(|twin| *twin != port.id) {
+            return Err(Fault::conflict(format!(
+                "A port with name {name} already exists."
+            )));
+        }
     }
-    let name = port.kept.get("name");
-    let twin = call
-        .view
-        .ports
-        .values()
-        .find(|other| name.is_some() && other.id != port.id && other.kept.get("name") == name);
-    if twin.is_some() {
-        return Err(Fault::conflict("A port with this name already exists."));
+    check_link(call, port)?;
+    check_size(port)
+}
+
+/// A port's bond is one of its own node.
+fn check_group(call: &Call<'_>, port: &Port) -> Result<(), Fault> {
+    let Some(group) = port.kept.get("portgroup_uuid").and_then(Value::as_str) else {
+        return Ok(());
+    };
+    let found = call.view.resource(ResourceKind::PortGroup, group);
+    match found.map(|found| found.node) {
+        Some(node) if node == Some(port.node) => Ok(()),
+        Some(_) => Err(Fault::bad(format!(
+            "Port {} and portgroup {group} belong to different nodes.",
+            port.id
+        ))),
+        None => Err(Fault::bad(format!("Portgroup {group} could not be found."))),
     }
+}
+
+fn check_name(name: &str) -> Result<(), Fault> {
+    let word = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    if !name.is_empty() && name.bytes().all(word) && name.parse::<PortId>().is_err() {
+        return Ok(());
+    }
+    let name = name.escape_debug();
+    Err(Fault::bad(format!(
+        "Expected a logical name but received {name}."
+    )))
+}
+
+/// What a switch's side of the cable may say, since when, and until when.
+const LINK_KEYS: [(&str, u16, u16); 7] = [
+    ("port_id", 19, u16::MAX),
+    ("switch_id", 19, u16::MAX),
+    ("switch_info", 19, u16::MAX),
+    ("hostname", 53, u16::MAX),
+    ("network_type", 64, u16::MAX),
+    ("vtep-logical-switch", 90, 104),
+    ("vtep-physical-switch", 90, 104),
+];
+
+fn check_link(call: &Call<'_>, port: &Port) -> Result<(), Fault> {
+    let Some(Value::Object(link)) = port.kept.get("local_link_connection") else {
+        return Ok(());
+    };
+    for (key, value) in link {
+        let row = LINK_KEYS.iter().find(|(name, _, _)| name == key);
+        let Some((name, since, until)) = row else {
+            let key = key.escape_debug();
+            return Err(Fault::bad(format!(
+                "local_link_connection: Additional properties are not allowed ('{key}' was \
+                 unexpected)"
+            )));
+        };
+        if !call.has(*since) || call.version.0 > *until {
+            return Err(Fault::not_acceptable(format!(
+                "Request not acceptable. local_link_connection/{name} is not of API version {}.",
+                call.version
+            )));
+        }
+        if !value.is_string() {
+            return Err(Fault::bad(format!(
+                "local_link_connection/{name} must be a string."
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn check_size(port: &Port) -> Result<(), Fault> {
     let mut bytes = 0;
     for object in [&port.extra, &port.kept] {
         let value = Value::Object(object.clone());

@@ -1,7 +1,7 @@
 use crate::list::PAGE_RECORDS_MAX;
 use crate::testing::{Bench, LATEST, get, node, node_id, node_in};
 use serde_json::{Value, json};
-use trivet_model::{Node, NodeId, ProvisionState};
+use trivet_model::{Node, NodeId, ProvisionState, Resource, ResourceKind, UnixMs};
 
 fn uuids(body: &Value) -> Vec<String> {
     let nodes = body["nodes"].as_array().unwrap();
@@ -217,7 +217,38 @@ fn every_filter_filters() {
     check(&bench, "conductor_group=", &[1]);
     check(&bench, "conductor=box", &[1, 2]);
     check(&bench, "conductor=other", &[]);
-    check(&bench, &format!("chassis_uuid={}", node_id(9)), &[]);
+    check(&bench, "parent_node=node-1", &[]);
+}
+
+#[test]
+fn the_nodes_of_a_chassis_by_filter_and_by_path() {
+    let mut bench = three();
+    let id = "00000000-0000-4000-a000-000000000001";
+    bench.add_resource(Resource::new(
+        id.parse().unwrap(),
+        ResourceKind::Chassis,
+        UnixMs(0),
+    ));
+    bench.change(|node| {
+        node.kept.insert("chassis_uuid".into(), json!(id));
+    });
+    check(&bench, &format!("chassis_uuid={id}"), &[1]);
+    for path in ["nodes", "nodes/detail"] {
+        let path = format!("/v1/chassis/{id}/{path}");
+        let body = bench.reply(&get(&path).at(LATEST)).value();
+        assert_eq!(uuids(&body), [node_id(1).to_string()], "{path}");
+        assert_eq!(
+            body["nodes"][0].get("chassis_uuid").is_some(),
+            path.ends_with("detail")
+        );
+    }
+    let other = node_id(9);
+    bench.refuses(
+        &get(&format!("/v1/nodes?chassis_uuid={other}")).at(LATEST),
+        404,
+    );
+    bench.refuses(&get(&format!("/v1/chassis/{other}/nodes")).at(LATEST), 404);
+    bench.refuses(&get("/v1/chassis/x/nodes").at(LATEST), 400);
 }
 
 #[test]

@@ -1,0 +1,208 @@
+//! Everything the tables say came with a version comes with that version: each
+//! field to read, to ask for, to write at creation and to patch, each filter,
+//! and each path.
+
+use serde_json::{Value, json};
+use trivet_model::{ProvisionState, Resource, ResourceKind};
+
+use crate::Outcome;
+use crate::field::{Column, Shape, Write};
+use crate::route::{Gives, Route, Takes, find, rows};
+use crate::testing::{Bench, NOW, get, node_id, port, send};
+
+const CHASSIS: &str = "00000000-0000-4000-a000-000000000001";
+const GROUP: &str = "00000000-0000-4000-a000-000000000002";
+
+fn bench() -> Bench {
+    let mut bench = Bench::with(ProvisionState::Active);
+    bench.add(crate::testing::node(2));
+    bench.add_port(port(1, 1));
+    let id = CHASSIS.parse().unwrap();
+    bench.add_resource(Resource::new(id, ResourceKind::Chassis, NOW));
+    let mut group = Resource::new(GROUP.parse().unwrap(), ResourceKind::PortGroup, NOW);
+    group.node = Some(node_id(1));
+    bench.add_resource(group);
+    bench.change(|node| {
+        node.driver = "fake-hardware".into();
+        node.maintenance = true;
+        for (name, value) in [("retired", json!(true)), ("protected", json!(true))] {
+            node.kept.insert(name.into(), value);
+        }
+    });
+    bench
+}
+
+/// A value the field takes.
+fn sample(column: &Column) -> Value {
+    match (column.name, column.shape) {
+        ("chassis_uuid", _) => json!(CHASSIS),
+        ("portgroup_uuid", _) => json!(GROUP),
+        ("node_uuid", _) => json!(node_id(1).to_string()),
+        ("parent_node", _) => json!("node-2"),
+        ("address", _) => json!("52:54:00:00:00:77"),
+        ("driver", _) => json!("fake-hardware"),
+        ("network_interface" | "storage_interface", _) => json!("noop"),
+        (name, _) if name.ends_with("_interface") => json!("fake"),
+        (_, Shape::Flag) => json!(true),
+        (_, Shape::Uuid) => json!("00000000-0000-4000-b000-000000000009"),
+        (_, Shape::Object) => json!({}),
+        _ => json!("word"),
+    }
+}
+
+/// The columns of the row's body or answer.
+fn columns(method: &str, path: &str) -> Vec<Column> {
+    let segments: Vec<String> = path[1..].split('/').map(str::to_owned).collect();
+    let row = find(method, &segments).unwrap();
+    match (row.takes, row.gives) {
+        (Takes::Record(columns) | Takes::Patch(columns), _)
+        | (_, Gives::Record(_, columns) | Gives::List(_, columns)) => columns(),
+        _ => panic!("{method} {path} has no columns"),
+    }
+}
+
+fn status(bench: &Bench, method: &str, path: &str, body: &str, version: u16) -> u16 {
+    let version = format!("1.{version}");
+    match bench.outcome(&send(method, path, body).at(&version)) {
+        Outcome::Order { .. } => 200,
+        Outcome::Reply(response) => response.status,
+    }
+}
+
+/// Refused as too new just before, and not any more from then on.
+#[track_caller]
+fn came_with(bench: &Bench, method: &str, path: &str, body: &str, since: u16) {
+    let before = status(bench, method, path, body, since - 1);
+    assert_eq!(before, 406, "{method} {path} {body} before 1.{since}");
+    let then = status(bench, method, path, body, since);
+    assert_eq!(then, 200, "{method} {path} {body} at 1.{since}");
+}
+
+/// What a record needs besides the field under test.
+type Base = fn() -> Value;
+
+const KINDS: [(&str, &str, Base); 2] = [
+    (
+        "/v1/nodes",
+        "/v1/nodes/00000000-0000-4000-8000-000000000001",
+        || json!({"driver": "fake-hardware"}),
+    ),
+    (
+        "/v1/ports",
+        "/v1/ports/00000000-0000-4000-9000-000000000001",
+        || json!({"address": "52:54:00:00:00:78", "node_uuid": node_id(1).to_string()}),
+    ),
+];
+
+#[test]
+fn fields_are_shown_from_their_version_on() {
+    let bench = bench();
+    for (all, one, _) in KINDS {
+        for column in columns("GET", one) {
+            for version in [column.since.saturating_sub(1).max(1), column.since] {
+                let at = format!("1.{version}");
+                let shown = bench.reply(&get(one).at(&at)).value();
+                let has = shown.get(column.name).is_some();
+                assert_eq!(has, version >= column.since, "{} at {at}", column.name);
+            }
+            // `fields=` itself came with 1.8.
+            let asked = column.since.max(8);
+            for path in [one, all] {
+                let path = format!("{path}?fields={}", column.name);
+                came_with(&bench, "GET", &path, "", asked);
+            }
+        }
+    }
+}
+
+#[test]
+fn fields_are_written_from_their_version_on() {
+    let bench = bench();
+    for (all, one, base) in KINDS {
+        for column in columns("POST", all) {
+            if column.since == 1 {
+                continue;
+            }
+            let at_creation = matches!(column.write, Write::AtCreation | Write::Always);
+            let in_patch = matches!(column.write, Write::InPatch | Write::Always);
+            let value = sample(&column);
+            if at_creation {
+                let mut body = base();
+                body[column.name] = value.clone();
+                if column.name == "retired_reason" {
+                    body["retired"] = json!(true);
+                }
+                came_with(&bench, "POST", all, &body.to_string(), column.since);
+            }
+            if in_patch {
+                let patch = json!([
+                    {"op": "add", "path": format!("/{}", column.name), "value": value},
+                ]);
+                came_with(&bench, "PATCH", one, &patch.to_string(), column.since);
+            }
+        }
+    }
+}
+
+#[test]
+fn filters_are_taken_from_their_version_on() {
+    let bench = bench();
+    for (all, _, _) in KINDS {
+        let segments: Vec<String> = all[1..].split('/').map(str::to_owned).collect();
+        let row = find("GET", &segments).unwrap();
+        for arg in row.asks.iter().flat_map(|group| group.iter()) {
+            let value = match (arg.name, arg.shape) {
+                ("marker", _) => continue,
+                ("provision_state", _) => "active".to_owned(),
+                ("limit", _) => "7".to_owned(),
+                ("sort_key" | "fields", _) => "uuid".to_owned(),
+                ("sort_dir", _) => "asc".to_owned(),
+                ("parent_node" | "node", _) => "node-1".to_owned(),
+                ("chassis_uuid", _) => CHASSIS.to_owned(),
+                ("portgroup", _) => GROUP.to_owned(),
+                ("address", _) => "52:54:00:00:00:01".to_owned(),
+                (_, Shape::Flag) => "true".to_owned(),
+                (_, Shape::Uuid) => node_id(1).to_string(),
+                _ => "word".to_owned(),
+            };
+            let path = format!("{all}?{}={value}", arg.name);
+            if arg.since == 1 {
+                assert_eq!(status(&bench, "GET", &path, "", 1), 200, "{path}");
+            } else {
+                came_with(&bench, "GET", &path, "", arg.since);
+            }
+        }
+    }
+}
+
+#[test]
+fn paths_exist_from_their_version_on() {
+    let bench = bench();
+    let path = |row: &Route| {
+        let words = row.path.iter().map(|word| match *word {
+            "{node}" => "node-1",
+            word if word.starts_with('{') => "x",
+            word => word,
+        });
+        format!("/{}", words.collect::<Vec<_>>().join("/"))
+    };
+    for row in rows().filter(|row| row.since > 1) {
+        let path = path(row);
+        let before = status(&bench, row.method, &path, "", row.since - 1);
+        assert!(
+            matches!(before, 404 | 405),
+            "{} {path} before 1.{}: {before}",
+            row.method,
+            row.since
+        );
+        let version = format!("1.{}", row.since);
+        let then = bench.outcome(&send(row.method, &path, "").at(&version));
+        if let Outcome::Reply(response) = then
+            && response.status >= 400
+        {
+            // The HTTP layer speaks of a title; what it finds does not.
+            let fault = response.fault();
+            assert!(fault.get("title").is_none(), "{} {path}", row.method);
+        }
+    }
+}
