@@ -4,76 +4,150 @@
 //! node, the moment and the sentence, so it stays the same while the note does.
 
 use serde_json::{Value, json};
-use trivet_model::node::Object;
 use trivet_model::view::NodeView;
-use trivet_model::{NodeId, Note, NoteKind, Seeded};
+use trivet_model::{NodeId, Note, NoteKind, ProvisionState, Seeded};
 
 use crate::Outcome;
 use crate::call::{Call, reply};
 use crate::error::Fault;
+use crate::field::{self, Column, Field, Shape, Write, field};
+use crate::list::{self, Kind, Listed};
+use crate::route::{Arg, arg};
+
+use Shape::{Links, Number, Text};
+use Write::Never;
+
+/// Longest sentence in a short entry, as in Ironic.
+const EVENT_CHARS_MAX: usize = 255;
+
+pub(crate) const ASKS: &[Arg] = &[
+    arg("detail", 78, Shape::Flag),
+    arg("limit", 78, Shape::Number),
+    arg("marker", 78, Shape::Text),
+    arg("sort_key", 78, Shape::Text),
+    arg("sort_dir", 78, Shape::Word(&["asc", "desc"])),
+];
+
+/// One failure.
+struct Event {
+    node: NodeId,
+    uuid: String,
+    /// Place in the timeline.
+    place: u64,
+    at: String,
+    why: String,
+    /// Who asked last before it.
+    user: Option<String>,
+    /// The state it left the node in.
+    state: Option<ProvisionState>,
+    short: bool,
+}
+
+impl Listed for Event {
+    fn uuid(&self) -> String {
+        self.uuid.clone()
+    }
+
+    fn serial(&self) -> u64 {
+        self.place
+    }
+}
+
+const FIELDS: &[Field<Event>] = &[
+    field("conductor", 78, Text, Never, |_, call, _| {
+        json!(call.facts.hostname)
+    }),
+    field("created_at", 78, Text, Never, |event, _, _| json!(event.at)),
+    field("duration_seconds", 115, Number, Never, unknown),
+    field("event", 78, Text, Never, |event, _, _| {
+        if event.short && event.why.chars().count() > EVENT_CHARS_MAX {
+            let start: String = event.why.chars().take(EVENT_CHARS_MAX - 4).collect();
+            return json!(format!("{start}..."));
+        }
+        json!(event.why)
+    }),
+    field("event_type", 78, Text, Never, |_, _, _| {
+        json!("provisioning")
+    }),
+    field("links", 78, Links, Never, |event, call, _| {
+        call.links(&format!("nodes/{}/history/{}", event.node, event.uuid))
+    }),
+    field("project", 113, Text, Never, unknown),
+    field("severity", 78, Text, Never, |_, _, _| json!("ERROR")),
+    field("state", 115, Text, Never, |event, _, _| json!(event.state)),
+    field("target_provision_state", 115, Text, Never, unknown),
+    field("user", 78, Text, Never, |event, _, _| json!(event.user)),
+    field("uuid", 78, Text, Never, |event, _, _| json!(event.uuid)),
+];
+
+const EVENTS: Kind<Event> = Kind {
+    name: "history",
+    table: FIELDS,
+    short: &["uuid", "created_at", "severity", "event", "links"],
+};
+
+fn unknown(_: &Event, _: &Call<'_>, _: &'static str) -> Value {
+    Value::Null
+}
+
+pub(crate) fn columns() -> Vec<Column> {
+    field::columns(FIELDS)
+}
 
 pub(crate) fn list(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
-    let detail = call.query.flag("detail")?.unwrap_or(false);
-    let records: Vec<Object> = failures(view)
-        .map(|failure| record(call, view, &failure, detail))
-        .collect();
-    reply(&json!({ "history": records }))
+    let short = !call.query.flag("detail")?.unwrap_or(false);
+    let events = events(view, short);
+    let find = |marker: &str| events.iter().find(|event| event.uuid == marker);
+    list::page(call, &EVENTS, events.iter(), find, false)
 }
 
 pub(crate) fn show(call: &Call<'_>, view: &NodeView, ident: &str) -> Result<Outcome, Fault> {
-    let found = failures(view).find(|failure| identity(view, failure) == *ident);
-    let failure = found.ok_or_else(|| {
+    let events = events(view, false);
+    let found = events.iter().find(|event| event.uuid == ident);
+    let found = found.ok_or_else(|| {
         let ident = ident.escape_debug();
         Fault::not_found(format!("Node history record {ident} could not be found."))
     })?;
-    reply(&Value::Object(record(call, view, &failure, true)))
+    let fields = field::every(FIELDS, call);
+    reply(&Value::Object(field::render(&fields, found, call)))
 }
 
-/// A failure, and who asked last before it.
-struct Failure<'a> {
-    note: &'a Note,
-    why: &'a str,
-    user: Option<&'a str>,
-}
-
-fn failures(view: &NodeView) -> impl Iterator<Item = Failure<'_>> {
-    let mut user = None;
-    view.timeline
-        .iter()
-        .filter_map(move |note| match &note.kind {
-            NoteKind::Failed { why } => Some(Failure { note, why, user }),
+fn events(view: &NodeView, short: bool) -> Vec<Event> {
+    let mut events: Vec<Event> = Vec::new();
+    let (mut state, mut user) = (None, None);
+    for (place, note) in view.timeline.iter().enumerate() {
+        match &note.kind {
+            NoteKind::StateChanged { to, .. } => {
+                // A failure is noted beside the change it causes.
+                state = Some(*to);
+                if let Some(last) = events.last_mut()
+                    && last.place + 1 == place as u64
+                {
+                    last.state = state;
+                }
+            }
             NoteKind::Asked {
                 caller,
                 refused: None,
                 ..
-            } => {
-                user = caller.who.name();
-                None
-            }
-            _ => None,
-        })
-}
-
-fn record(call: &Call<'_>, view: &NodeView, failure: &Failure<'_>, detail: bool) -> Object {
-    let Failure { note, why, user } = failure;
-    let uuid = identity(view, failure);
-    let links = call.links(&format!("nodes/{}/history/{uuid}", view.node.id));
-    let mut shown = Object::new();
-    shown.insert("uuid".into(), json!(uuid));
-    shown.insert("created_at".into(), json!(note.at.to_string()));
-    shown.insert("severity".into(), json!("ERROR"));
-    shown.insert("event".into(), json!(why));
-    shown.insert("links".into(), links);
-    if detail {
-        shown.insert("event_type".into(), json!("provisioning"));
-        shown.insert("conductor".into(), json!(call.facts.hostname));
-        shown.insert("user".into(), json!(user));
+            } => user = caller.who.name().map(str::to_owned),
+            NoteKind::Failed { why } => events.push(Event {
+                node: view.node.id,
+                uuid: identity(view, note, why),
+                place: place as u64,
+                at: note.at.to_string(),
+                why: why.clone(),
+                user: user.clone(),
+                state,
+                short,
+            }),
+            _ => {}
+        }
     }
-    shown
+    events
 }
 
-fn identity(view: &NodeView, failure: &Failure<'_>) -> String {
-    let Failure { note, why, .. } = failure;
+fn identity(view: &NodeView, note: &Note, why: &str) -> String {
     // FNV-1a, over what makes the note unique.
     let at = note.at.0.to_be_bytes();
     let node = view.node.id.bytes();

@@ -49,54 +49,12 @@ pub(crate) const ROUTES: &[Route] = &[
         "Interrupt its system",
         |call| Err(Fault::unsupported(&call.this()?.node.driver, "inject_nmi")),
     ),
-    Route::get(
-        &["v1", "nodes", "{node}", "management", "indicators"],
-        63,
-        "List its lights",
-        |call| {
-            call.this()?;
-            reply(&json!({ "indicators": [] }))
-        },
-    ),
-    Route::get(
-        &[
-            "v1",
-            "nodes",
-            "{node}",
-            "management",
-            "indicators",
-            "{light}",
-        ],
-        63,
-        "Whether one is lit",
-        |call| Err(no_light(call)),
-    ),
-    Route::new(
-        "PUT",
-        &[
-            "v1",
-            "nodes",
-            "{node}",
-            "management",
-            "indicators",
-            "{light}",
-        ],
-        63,
-        "Light one",
-        |call| Err(no_light(call)),
-    )
-    .takes(Takes::Args(&[required("state", 63, Shape::Text)])),
 ];
 
 const BOOT_DEVICE: &[Arg] = &[
     required("boot_device", 1, Shape::Text),
     arg("persistent", 1, Shape::Flag),
 ];
-
-fn no_light(call: &Call<'_>) -> Fault {
-    let name = call.last().escape_debug();
-    Fault::not_found(format!("Indicator {name} could not be found."))
-}
 
 fn supported(driver: &str) -> &'static [BootDevice] {
     if driver == "fake-hardware" {

@@ -1,12 +1,18 @@
 //! Nodes: their collection, one of them, and what hangs below it.
 
+mod able;
 mod create;
 mod fields;
 mod filters;
 mod history;
+mod lights;
 mod management;
+mod media;
 mod provision;
+mod raid;
+mod runbook;
 mod secrets;
+mod settings;
 pub(crate) mod show;
 mod states;
 mod traits;
@@ -27,7 +33,10 @@ use crate::{Outcome, Response, Then, body, ports};
 
 use fields::FIELDS;
 use filters::{FILTERS, Filter};
+pub(crate) use lights::ROUTES as LIGHTS;
 pub(crate) use management::ROUTES as MANAGEMENT;
+pub(crate) use media::ROUTES as MEDIA;
+pub(crate) use settings::ROUTES as SETTINGS;
 pub(crate) use states::ROUTES as STATES;
 
 impl Listed for NodeView {
@@ -186,11 +195,8 @@ pub(crate) const BELOW: &[Route] = &[
         "List what failed",
         |call| history::list(call, call.this()?),
     )
-    .asks(&[&[
-        arg("detail", 78, Shape::Flag),
-        arg("limit", 78, Shape::Number),
-        arg("marker", 78, Shape::Text),
-    ]]),
+    .asks(&[history::ASKS])
+    .gives(Gives::List("history", history::columns)),
     Route::get(
         &["v1", "nodes", "{node}", "history", "{event}"],
         78,
@@ -230,61 +236,6 @@ pub(crate) const BELOW: &[Route] = &[
             Ok(Outcome::Reply(Response::empty(204)))
         },
     ),
-    Route::get(
-        &["v1", "nodes", "{node}", "bios"],
-        40,
-        "List BIOS settings",
-        |call| {
-            call.this()?;
-            reply(&json!({ "bios": [] }))
-        },
-    )
-    .asks(&[&[
-        arg("detail", 74, Shape::Flag),
-        arg("fields", 74, Shape::Text),
-    ]]),
-    Route::get(
-        &["v1", "nodes", "{node}", "bios", "{setting}"],
-        40,
-        "Show one",
-        |call| {
-            let (id, name) = (call.this()?.node.id, call.last().escape_debug());
-            Err(Fault::not_found(format!(
-                "Node {id} doesn't have a BIOS setting '{name}'"
-            )))
-        },
-    ),
-    Route::get(
-        &["v1", "nodes", "{node}", "firmware"],
-        86,
-        "List firmware",
-        |call| {
-            call.this()?;
-            reply(&json!({ "firmware": [] }))
-        },
-    ),
-    Route::get(
-        &["v1", "nodes", "{node}", "vmedia"],
-        93,
-        "What is inserted",
-        vmedia,
-    ),
-    Route::new(
-        "POST",
-        &["v1", "nodes", "{node}", "vmedia"],
-        89,
-        "Insert",
-        vmedia,
-    )
-    .takes(Takes::Any),
-    Route::new(
-        "DELETE",
-        &["v1", "nodes", "{node}", "vmedia"],
-        89,
-        "Eject",
-        vmedia,
-    )
-    .asks(&[&[arg("device_types", 89, Shape::Text)]]),
     Route::get(
         &["v1", "nodes", "{node}", "children"],
         83,
@@ -374,7 +325,7 @@ fn delete(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
     let node = &view.node;
     if node.kept.get("protected") == Some(&Value::Bool(true)) {
         return Err(Fault::forbidden(format!(
-            "Node {} is protected and can not be undeployed, rebuilt or deleted.",
+            "Node {} is protected and cannot be undeployed, rebuilt or deleted",
             node.id
         )));
     }
@@ -440,15 +391,15 @@ fn inventory(node: &Node) -> Result<Outcome, Fault> {
 fn attach_vif(call: &Call<'_>) -> Result<Outcome, Fault> {
     call.this()?;
     let object = body::object(call)?;
-    if body::text(&object, "id")?.is_none() {
-        return Err(Fault::bad("id is required."));
+    if body::text(&object, "id")?.is_none_or(str::is_empty) {
+        return Err(Fault::bad("'id' is a required property"));
+    }
+    if call.has(67) && object.contains_key("port_uuid") && object.contains_key("portgroup_uuid") {
+        return Err(Fault::bad(
+            "Cannot specify both port_uuid and portgroup_uuid",
+        ));
     }
     Ok(Outcome::Reply(Response::empty(204)))
-}
-
-fn vmedia(call: &Call<'_>) -> Result<Outcome, Fault> {
-    let driver = &call.this()?.node.driver;
-    Err(Fault::unsupported(driver, "virtual media"))
 }
 
 fn children(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
@@ -463,7 +414,7 @@ fn children(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
         })
         .map(|child| child.node.id.to_string())
         .collect();
-    let links = call.links(&format!("nodes/{id}/children"));
+    let links = call.links(&format!("nodes/?parent_node={id}"));
     reply(&json!({"children": children, "links": links}))
 }
 

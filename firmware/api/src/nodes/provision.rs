@@ -11,7 +11,7 @@ use trivet_model::secret::Hidden;
 use trivet_model::view::NodeView;
 use trivet_model::{Node, Order, ProvisionState, Step, Verb};
 
-use super::{unlocked, validate};
+use super::{runbook, unlocked, validate};
 use crate::call::{Call, empty, order};
 use crate::error::Fault;
 use crate::field::Shape;
@@ -68,7 +68,7 @@ pub(crate) fn provision(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fau
         ))
     })?;
     check_versions(call, node, verb, &object)?;
-    let args = arguments(call, verb, &object)?;
+    let args = arguments(call, view, verb, &object)?;
     unlocked(call, node)?;
     check_possible(call, view, verb)?;
     let location = call.location(&format!("nodes/{}/states", node.id));
@@ -109,34 +109,60 @@ const fn deploys(verb: Verb) -> bool {
     matches!(verb, Verb::Active | Verb::Deploy | Verb::Rebuild)
 }
 
-fn arguments(call: &Call<'_>, verb: Verb, object: &Object) -> Result<VerbArgs, Fault> {
+fn arguments(
+    call: &Call<'_>,
+    view: &NodeView,
+    verb: Verb,
+    object: &Object,
+) -> Result<VerbArgs, Fault> {
     let misplaced = |name: &str, with: &str| {
         Err(Fault::bad(format!(
-            "{name} goes only with {with}, not with \"{verb}\"."
+            "\"{name}\" is only valid when setting target provision state to {with}"
         )))
     };
     let mut args = VerbArgs::default();
     if let Some(drive) = object.get("configdrive") {
         if !deploys(verb) {
-            return misplaced("configdrive", "active, rebuild and deploy");
+            return Err(Fault::bad(
+                "Adding a config drive is only supported when setting provision state to active, \
+                 rebuild",
+            ));
         }
         args.configdrive = Some(configdrive(call, drive)?);
     }
-    match (object.get("clean_steps"), verb) {
-        (Some(steps), Verb::Clean) => args.steps = self::steps("clean_steps", steps, false)?,
-        (None, Verb::Clean) => return Err(Fault::bad("clean needs clean_steps.")),
-        (Some(_), _) => return misplaced("clean_steps", "clean"),
-        (None, _) => {}
+    let mut disable_ramdisk = object.get("disable_ramdisk").and_then(Value::as_bool);
+    if let Some(ident) = body::text(object, "runbook")? {
+        for name in ["clean_steps", "service_steps"] {
+            if object.contains_key(name) {
+                return Err(Fault::bad(format!(
+                    "Please provide either \"{name}\" or a runbook, but not both."
+                )));
+            }
+        }
+        let brought = runbook::read(call, view, verb, ident)?;
+        args.steps = brought.steps;
+        disable_ramdisk = Some(brought.disable_ramdisk);
     }
-    match (object.get("service_steps"), verb) {
-        (Some(steps), Verb::Service) => args.steps = self::steps("service_steps", steps, false)?,
-        (None, Verb::Service) => return Err(Fault::bad("service needs service_steps.")),
-        (Some(_), _) => return misplaced("service_steps", "service"),
-        (None, _) => {}
+    check_ramdisk(call, verb, disable_ramdisk)?;
+    args.disable_ramdisk = disable_ramdisk == Some(true);
+    for (name, with) in [
+        ("clean_steps", Verb::Clean),
+        ("service_steps", Verb::Service),
+    ] {
+        match object.get(name) {
+            Some(steps) if verb == with => args.steps = self::steps(name, steps, false)?,
+            Some(_) => return misplaced(name, with.as_str()),
+            None if verb == with && args.steps.is_empty() => {
+                return Err(Fault::bad(format!(
+                    "\"{name}\" is required when setting target provision state to {with}"
+                )));
+            }
+            None => {}
+        }
     }
     match object.get("deploy_steps") {
         Some(steps) if deploys(verb) => args.steps = self::steps("deploy_steps", steps, true)?,
-        Some(_) => return misplaced("deploy_steps", "active, rebuild and deploy"),
+        Some(_) => return misplaced("deploy_steps", "active or rebuild"),
         None => {}
     }
     match (body::text(object, "rescue_password")?, verb) {
@@ -148,20 +174,38 @@ fn arguments(call: &Call<'_>, verb: Verb, object: &Object) -> Result<VerbArgs, F
             }
             args.rescue_password = Some(Hidden::new(password));
         }
-        (_, Verb::Rescue) => return Err(Fault::bad("rescue needs a rescue_password.")),
+        (_, Verb::Rescue) => {
+            return Err(Fault::bad(
+                "A non-empty \"rescue_password\" is required when setting target provision state \
+                 to rescue",
+            ));
+        }
         (Some(_), _) => return misplaced("rescue_password", "rescue"),
         (None, _) => {}
     }
-    if object.contains_key("runbook") {
-        return Err(Fault::bad("This server does not keep runbooks."));
-    }
-    args.disable_ramdisk = match (object.get("disable_ramdisk"), verb) {
-        (None | Some(Value::Bool(false)), _) => false,
-        (Some(Value::Bool(true)), Verb::Clean | Verb::Service) => true,
-        (Some(Value::Bool(true)), _) => return misplaced("disable_ramdisk", "clean and service"),
-        (Some(_), _) => return Err(Fault::bad("disable_ramdisk must be true or false.")),
-    };
     Ok(args)
+}
+
+/// Which verbs may go without the ramdisk; whether their steps can, the node decides.
+fn check_ramdisk(call: &Call<'_>, verb: Verb, disable: Option<bool>) -> Result<(), Fault> {
+    if disable.is_none() {
+        return Ok(());
+    }
+    match verb {
+        Verb::Clean => {}
+        Verb::Service if call.has(108) => {}
+        Verb::Service => {
+            return Err(Fault::not_acceptable(
+                "disable_ramdisk is not acceptable in this API version",
+            ));
+        }
+        _ => {
+            return Err(Fault::bad(
+                "disable_ramdisk is supported only with manual cleaning or servicing",
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn configdrive(call: &Call<'_>, drive: &Value) -> Result<Value, Fault> {
@@ -171,13 +215,17 @@ fn configdrive(call: &Call<'_>, drive: &Value) -> Result<Value, Fault> {
         )));
     }
     let object = match drive {
-        Value::String(_) => return Ok(drive.clone()),
+        Value::String(text) => {
+            check_drive_text(text)?;
+            return Ok(drive.clone());
+        }
         Value::Object(object) => object,
         _ => return Err(Fault::bad("configdrive must be a string or an object.")),
     };
     if !call.has(56) {
         return Err(Fault::bad(
-            "Building config drives is only supported from API version 1.56.",
+            "Providing a JSON object for configdrive is only supported starting with API version \
+             1.56",
         ));
     }
     body::only(
@@ -186,7 +234,7 @@ fn configdrive(call: &Call<'_>, drive: &Value) -> Result<Value, Fault> {
     )?;
     if object.contains_key("vendor_data") && !call.has(59) {
         return Err(Fault::bad(
-            "vendor_data is only supported from API version 1.59.",
+            "Providing vendor_data in configdrive is only supported starting with API version 1.59",
         ));
     }
     for name in ["meta_data", "network_data", "vendor_data"] {
@@ -209,9 +257,20 @@ fn configdrive(call: &Call<'_>, drive: &Value) -> Result<Value, Fault> {
     }
 }
 
+/// A text is an address or base64; anything else is a slip of the pen.
+fn check_drive_text(text: &str) -> Result<(), Fault> {
+    let base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=\n\r".contains(&byte);
+    if text.contains("://") || text.bytes().all(base64) {
+        return Ok(());
+    }
+    Err(Fault::bad(
+        "Invalid configdrive format: it is neither a JSON, nor a URL, nor a base64 string",
+    ))
+}
+
 /// Steps as they were given. Deploy steps say all four words, the others at
 /// least interface and step.
-fn steps(name: &str, value: &Value, all: bool) -> Result<Vec<Step>, Fault> {
+pub(crate) fn steps(name: &str, value: &Value, all: bool) -> Result<Vec<Step>, Fault> {
     let Value::Array(items) = value else {
         return Err(Fault::bad(format!("{name} must be a list.")));
     };
@@ -276,15 +335,15 @@ fn check_possible(call: &Call<'_>, view: &NodeView, verb: Verb) -> Result<(), Fa
     let removes = matches!(verb, Verb::Deleted | Verb::Undeploy | Verb::Rebuild);
     if removes && node.kept.get("protected") == Some(&json!(true)) {
         return Err(Fault::forbidden(format!(
-            "Node {} is protected and can not be undeployed, rebuilt or deleted.",
+            "Node {} is protected and cannot be undeployed, rebuilt or deleted",
             node.id
         )));
     }
     if deploys(verb) {
         if node.maintenance {
             return Err(Fault::bad(format!(
-                "The {verb} operation can't be performed on node {} because it's in maintenance \
-                 mode.",
+                "The provisioning operation can't be performed on node {} because it's in \
+                 maintenance mode.",
                 node.id
             )));
         }
@@ -296,6 +355,12 @@ fn check_possible(call: &Call<'_>, view: &NodeView, verb: Verb) -> Result<(), Fa
                 node.id
             )));
         }
+    }
+    if verb == Verb::Provide && node.kept.get("retired") == Some(&json!(true)) {
+        return Err(Fault::bad(format!(
+            "The providing operation can't be performed on node {} because it is retired.",
+            node.id
+        )));
     }
     let (kind, word) = match verb {
         Verb::Inspect => (Kind::Inspect, "inspect"),

@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 use trivet_hardware::{Ability, can};
 use trivet_model::order::PowerWanted;
 use trivet_model::view::NodeView;
-use trivet_model::{Order, PowerState, ProvisionState};
+use trivet_model::{Node, Order, PowerState, ProvisionState};
 
 use super::fields::FIELDS;
-use super::{provision, unlocked};
+use super::{able, provision, raid, replace, unlocked};
 use crate::call::{Call, empty, order, reply};
 use crate::error::Fault;
 use crate::field::Shape;
@@ -59,39 +59,30 @@ pub(crate) const ROUTES: &[Route] = &[
         &["v1", "nodes", "{node}", "states", "raid"],
         12,
         "Wanted RAID",
-        |call| {
-            body::object(call)?;
-            Err(Fault::unsupported(&call.this()?.node.driver, "raid"))
-        },
+        |call| raid::set(call, call.this()?),
     )
     .takes(Takes::Any),
     Route::get(
         &["v1", "nodes", "{node}", "states", "console"],
         1,
         "Its console",
-        console,
+        |call| console(call, call.this()?),
     ),
     Route::new(
         "PUT",
         &["v1", "nodes", "{node}", "states", "console"],
         1,
         "Switch it",
-        console,
+        |call| set_console(call, call.this()?),
     )
-    .takes(Takes::Args(&[required("enabled", 1, Shape::Flag)]))
+    .takes(Takes::Args(CONSOLE))
     .gives(Gives::Empty(202)),
     Route::new(
         "PUT",
         &["v1", "nodes", "{node}", "states", "boot_mode"],
         76,
         "Set it",
-        |call| {
-            body::args(call, BOOT_MODE)?;
-            Err(Fault::unsupported(
-                &call.this()?.node.driver,
-                "set_boot_mode",
-            ))
-        },
+        |call| set_boot_mode(call, call.this()?),
     )
     .takes(Takes::Args(BOOT_MODE))
     .gives(Gives::Empty(202)),
@@ -100,26 +91,89 @@ pub(crate) const ROUTES: &[Route] = &[
         &["v1", "nodes", "{node}", "states", "secure_boot"],
         76,
         "Switch secure boot",
-        |call| {
-            Err(Fault::unsupported(
-                &call.this()?.node.driver,
-                "set_secure_boot",
-            ))
-        },
+        |call| set_secure_boot(call, call.this()?),
     )
-    .takes(Takes::Args(&[required("target", 76, Shape::Flag)]))
+    .takes(Takes::Args(SECURE_BOOT))
     .gives(Gives::Empty(202)),
 ];
 
-const BOOT_MODE: &[Arg] = &[required("target", 76, Shape::Word(&["uefi", "bios"]))];
+const CONSOLE: &[Arg] = &[required("enabled", 1, Shape::Flag)];
+
+const BOOT_MODE: &[Arg] = &[required("target", 76, Shape::Text)];
+
+const SECURE_BOOT: &[Arg] = &[required("target", 76, Shape::Flag)];
 
 const POWER: &[Arg] = &[
     required("target", 1, Shape::Text),
     arg("timeout", 27, Shape::Number),
 ];
 
-fn console(call: &Call<'_>) -> Result<Outcome, Fault> {
-    Err(Fault::unsupported(&call.this()?.node.driver, "console"))
+fn console(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+    able::or_refuse(able::console(call, view), view, "console")?;
+    let enabled = view.node.kept.get("console_enabled") == Some(&json!(true));
+    let info = if enabled { json!({}) } else { Value::Null };
+    reply(&json!({ "console_enabled": enabled, "console_info": info }))
+}
+
+fn set_console(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+    let object = body::args(call, CONSOLE)?;
+    let wanted = object.get("enabled") == Some(&json!(true));
+    able::or_refuse(able::console(call, view), view, "console")?;
+    let location = call.location(&format!("nodes/{}/states/console", view.node.id));
+    keep(
+        call,
+        view,
+        "console_enabled",
+        wanted.then(|| json!(true)),
+        location,
+    )
+}
+
+fn set_boot_mode(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+    let object = body::args(call, BOOT_MODE)?;
+    let mode = body::text(&object, "target")?.unwrap_or("");
+    if !["uefi", "bios"].contains(&mode) {
+        return Err(Fault::bad(format!(
+            "Invalid boot mode {} requested for node. Allowed boot modes are: uefi, bios",
+            mode.escape_debug()
+        )));
+    }
+    able::or_refuse(able::boot_mode(call, view), view, "set_boot_mode")?;
+    keep(
+        call,
+        view,
+        "boot_mode",
+        Some(json!(mode)),
+        location(call, view),
+    )
+}
+
+fn set_secure_boot(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+    let object = body::args(call, SECURE_BOOT)?;
+    let wanted = object.get("target").cloned();
+    able::or_refuse(able::boot_mode(call, view), view, "set_secure_boot")?;
+    keep(call, view, "secure_boot", wanted, location(call, view))
+}
+
+fn location(call: &Call<'_>, view: &NodeView) -> String {
+    call.location(&format!("nodes/{}/states", view.node.id))
+}
+
+/// Keeps a state that nothing has to be done for, and answers 202.
+fn keep(
+    call: &Call<'_>,
+    view: &NodeView,
+    name: &str,
+    value: Option<Value>,
+    location: String,
+) -> Result<Outcome, Fault> {
+    unlocked(call, &view.node)?;
+    let mut node = Node::clone(&view.node);
+    match value {
+        Some(value) => drop(node.kept.insert(name.to_owned(), value)),
+        None => drop(node.kept.remove(name)),
+    }
+    replace(view, node, empty(202, Some(location)))
 }
 
 fn states(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
@@ -140,8 +194,13 @@ fn power(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
         Some("soft power off") => (PowerWanted::SoftOff, true),
         Some("soft rebooting") => (PowerWanted::SoftReboot, true),
         Some(other) => {
-            let other = other.escape_debug();
-            return Err(Fault::bad(format!("Invalid power target \"{other}\".")));
+            let state = node.power_state.map_or("None", PowerState::as_str);
+            return Err(Fault::bad(format!(
+                "The requested action \"{}\" can not be performed on node \"{}\" while it is in \
+                 state \"{state}\".",
+                other.escape_debug(),
+                node.id
+            )));
         }
         None => return Err(Fault::bad("target is required.")),
     };
@@ -153,7 +212,7 @@ fn power(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
         Some(timeout) => {
             let seconds = timeout.as_u64().filter(|seconds| *seconds > 0);
             let seconds = seconds
-                .ok_or_else(|| Fault::bad("timeout must be a number of seconds above zero."))?;
+                .ok_or_else(|| Fault::bad("timeout has to be positive integer"))?;
             Some(u32::try_from(seconds).unwrap_or(u32::MAX))
         }
     };
@@ -167,11 +226,11 @@ fn power(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
     );
     if off && node.kept.get("disable_power_off") == Some(&json!(true)) {
         return Err(Fault::conflict(format!(
-            "Node {} must not be powered off: disable_power_off is set.",
+            "Failed to set node power state to power off. Node {} has disable_power_off set.",
             node.id
         )));
     }
-    let location = call.location(&format!("nodes/{}/states", node.id));
+    let location = location(call, view);
     let node = node.id;
     let wanted = Order::Power {
         node,

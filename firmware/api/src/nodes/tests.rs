@@ -3,6 +3,8 @@
 mod below;
 mod create;
 mod lists;
+mod parts;
 mod patches;
+mod runbooks;
 mod shown;
 mod verbs;

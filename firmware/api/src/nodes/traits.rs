@@ -34,9 +34,7 @@ pub(crate) fn clear(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> 
 pub(crate) fn add(call: &Call<'_>, view: &NodeView, name: &str) -> Result<Outcome, Fault> {
     checked(name)?;
     if !body::object_or_empty(call)?.is_empty() {
-        return Err(Fault::bad(
-            "No body should be provided when setting one trait.",
-        ));
+        return Err(Fault::bad("No body should be provided when adding a trait"));
     }
     let mut traits = present(&view.node);
     if !traits.iter().any(|present| present == name) {
@@ -83,7 +81,8 @@ fn keep(
     replace(view, node, empty(204, location))
 }
 
-fn present(node: &Node) -> Vec<String> {
+/// The node's traits.
+pub(crate) fn present(node: &Node) -> Vec<String> {
     let kept = node.kept.get("traits").and_then(Value::as_array);
     kept.into_iter()
         .flatten()

@@ -88,7 +88,6 @@ fn refuses_bodies_without_sense() {
         json!({"target": "rescue"}),
         json!({"target": "rescue", "rescue_password": " "}),
         json!({"target": "service"}),
-        json!({"target": "provide", "runbook": "x"}),
         json!({"target": "provide", "disable_ramdisk": true}),
         json!({"target": "provide", "disable_ramdisk": "x"}),
     ] {

@@ -1,0 +1,145 @@
+//! `/v1/nodes/<ident>/vmedia`: images in drives that are not there.
+//!
+//! What is inserted stands among the node's own fields as `vmedia`, an object of
+//! device types and addresses.
+
+use serde_json::{Value, json};
+use trivet_model::Node;
+use trivet_model::node::Object;
+use trivet_model::view::NodeView;
+
+use super::{able, replace, unlocked};
+use crate::call::{Call, empty, reply};
+use crate::error::Fault;
+use crate::field::Shape;
+use crate::route::{Arg, Route, Takes, arg, required};
+use crate::{Outcome, body};
+
+/// Device types and what a BMC calls the media they take.
+const DEVICES: [(&str, &[&str]); 3] = [
+    ("cdrom", &["CD", "DVD"]),
+    ("disk", &["USBStick"]),
+    ("floppy", &["Floppy"]),
+];
+
+const WORDS: &[&str] = &["cdrom", "disk", "floppy"];
+
+/// Longest address of an image. Ours.
+pub(crate) const IMAGE_URL_BYTES_MAX: usize = 2048;
+
+const INSERT: &[Arg] = &[
+    required("device_type", 89, Shape::Word(WORDS)),
+    required("image_url", 89, Shape::LongText),
+    arg(
+        "image_download_source",
+        89,
+        Shape::Word(&["http", "local", "swift"]),
+    ),
+];
+
+pub(crate) const ROUTES: &[Route] = &[
+    Route::get(
+        &["v1", "nodes", "{node}", "vmedia"],
+        93,
+        "What is inserted",
+        |call| show(call, call.this()?),
+    ),
+    Route::new(
+        "POST",
+        &["v1", "nodes", "{node}", "vmedia"],
+        89,
+        "Insert an image",
+        |call| insert(call, call.this()?),
+    )
+    .takes(Takes::Args(INSERT)),
+    Route::new(
+        "DELETE",
+        &["v1", "nodes", "{node}", "vmedia"],
+        89,
+        "Eject images",
+        |call| eject(call, call.this()?),
+    )
+    .asks(&[&[arg("device_types", 89, Shape::Text)]]),
+];
+
+fn inserted(view: &NodeView) -> Object {
+    let kept = view.node.driver_internal_info.get("vmedia");
+    kept.and_then(Value::as_object).cloned().unwrap_or_default()
+}
+
+fn show(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+    able::or_refuse(able::media(call, view), view, "get_virtual_media")?;
+    let inserted = inserted(view);
+    let shown = DEVICES.map(|(device, media_types)| {
+        let image = inserted.get(device).and_then(Value::as_str);
+        json!({
+            "image": image.unwrap_or(""), "inserted": image.is_some(), "media_types": media_types,
+        })
+    });
+    reply(&json!(shown))
+}
+
+fn insert(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+    let object = body::args(call, INSERT)?;
+    let text = |key: &str| {
+        let text = body::text(&object, key)?.map(str::to_owned);
+        Ok::<_, Fault>(text.unwrap_or_default())
+    };
+    let (device, url) = (text("device_type")?, text("image_url")?);
+    if url.len() > IMAGE_URL_BYTES_MAX {
+        return Err(Fault::bad(format!(
+            "image_url has at most {IMAGE_URL_BYTES_MAX} bytes."
+        )));
+    }
+    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+    if !["http", "https", "nfs", "cifs"].contains(&scheme) {
+        return Err(Fault::bad(format!(
+            "Unsupported or missing URL scheme: {}",
+            scheme.escape_debug()
+        )));
+    }
+    able::or_refuse(able::media(call, view), view, "attach_virtual_media")?;
+    let mut inserted = inserted(view);
+    inserted.insert(device, url.into());
+    keep(call, view, inserted)
+}
+
+fn eject(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+    let types: Option<Vec<&str>> = call.query.last("device_types").map(|list| {
+        let types = list.split(',').map(str::trim);
+        types.filter(|word| !word.is_empty()).collect()
+    });
+    let strange: Vec<&str> = types
+        .iter()
+        .flatten()
+        .copied()
+        .filter(|word| !WORDS.contains(word))
+        .collect();
+    if !strange.is_empty() {
+        return Err(Fault::bad(format!(
+            "Invalid device type(s) {} (valid are {})",
+            strange.join(", ").escape_debug(),
+            WORDS.join(", ")
+        )));
+    }
+    able::or_refuse(able::media(call, view), view, "detach_virtual_media")?;
+    let mut inserted = inserted(view);
+    inserted.retain(|device, _| {
+        types
+            .as_ref()
+            .is_some_and(|types| !types.contains(&device.as_str()))
+    });
+    keep(call, view, inserted)
+}
+
+fn keep(call: &Call<'_>, view: &NodeView, inserted: Object) -> Result<Outcome, Fault> {
+    unlocked(call, &view.node)?;
+    let mut node = Node::clone(&view.node);
+    if inserted.is_empty() {
+        node.driver_internal_info.remove("vmedia");
+    } else {
+        let inserted = Value::Object(inserted);
+        node.driver_internal_info.insert("vmedia".into(), inserted);
+    }
+    replace(view, node, empty(204, None))
+}

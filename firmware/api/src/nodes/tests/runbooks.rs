@@ -1,0 +1,107 @@
+//! Runbooks bring steps to nodes that were approved for them.
+
+use crate::testing::{Bench, LATEST, NOW, send};
+use serde_json::json;
+use trivet_model::{Order, ProvisionState, Resource, ResourceKind};
+
+const ID: &str = "00000000-0000-4000-a000-000000000007";
+
+fn bench(state: ProvisionState) -> Bench {
+    let mut bench = Bench::with(state);
+    bench.change(|node| {
+        node.driver = "fake-hardware".into();
+        node.kept
+            .insert("traits".into(), json!(["CUSTOM_BOOK", "HW_CPU"]));
+    });
+    let mut runbook = Resource::new(ID.parse().unwrap(), ResourceKind::Runbook, NOW);
+    runbook.name = Some("CUSTOM_BOOK".into());
+    let steps = json!([
+        {"interface": "deploy", "step": "second", "args": {}, "order": 2},
+        {"interface": "bios", "step": "first", "args": {"a": 1}, "order": 1},
+    ]);
+    runbook.fields.insert("steps".into(), steps);
+    runbook.fields.insert("traits".into(), json!(["HW_CPU"]));
+    bench.add_resource(runbook);
+    bench
+}
+
+fn change(bench: &mut Bench, name: &str, value: serde_json::Value) {
+    let key = (ResourceKind::Runbook, ID.parse().unwrap());
+    let mut runbook = Resource::clone(&bench.view.resources[&key]);
+    runbook.fields.insert(name.into(), value);
+    bench.add_resource(runbook);
+}
+
+const PATH: &str = "/v1/nodes/node-1/states/provision";
+
+#[test]
+fn its_steps_run_in_their_order() {
+    for (verb, ident) in [("clean", ID), ("service", "CUSTOM_BOOK")] {
+        let bench = bench(ProvisionState::Manageable);
+        let body = json!({"target": verb, "runbook": ident}).to_string();
+        for version in ["1.108", LATEST] {
+            let (order, _) = bench.order(&send("PUT", PATH, &body).at(version));
+            let Order::Provision { args, .. } = order else {
+                panic!("not a verb");
+            };
+            let names: Vec<&str> = args.steps.iter().map(|step| step.step.as_str()).collect();
+            assert_eq!(names, ["first", "second"]);
+            assert_eq!(args.steps[0].args, json!({"a": 1}));
+        }
+    }
+}
+
+#[test]
+fn a_node_without_the_trait_is_not_approved() {
+    let mut bench = bench(ProvisionState::Manageable);
+    let body = json!({"target": "clean", "runbook": ID}).to_string();
+    bench.change(|node| drop(node.kept.insert("traits".into(), json!(["CUSTOM_BOOK"]))));
+    let said = bench.refuses(&send("PUT", PATH, &body).at(LATEST), 400);
+    assert!(said.contains("['HW_CPU']"), "{said}");
+    bench.order(&send("PUT", PATH, &body).at("1.111"));
+    bench.change(|node| drop(node.kept.remove("traits")));
+    let said = bench.refuses(&send("PUT", PATH, &body).at("1.111"), 400);
+    assert!(said.contains("not been approved"), "{said}");
+    change(&mut bench, "traits", json!([]));
+    let said = bench.refuses(&send("PUT", PATH, &body).at(LATEST), 400);
+    assert!(said.contains("no traits configured"), "{said}");
+}
+
+#[test]
+fn it_goes_with_steps_of_its_own_and_two_verbs_only() {
+    let bench = bench(ProvisionState::Manageable);
+    let step = json!([{"interface": "deploy", "step": "x"}]);
+    for (body, status) in [
+        (
+            json!({"target": "clean", "runbook": ID, "clean_steps": step}),
+            400,
+        ),
+        (json!({"target": "provide", "runbook": ID}), 400),
+        (json!({"target": "clean", "runbook": "none"}), 404),
+        (json!({"target": "provide", "disable_ramdisk": true}), 400),
+    ] {
+        bench.refuses(&send("PUT", PATH, &body.to_string()).at(LATEST), status);
+    }
+    let body = json!({"target": "clean", "runbook": ID}).to_string();
+    bench.refuses(&send("PUT", PATH, &body).at("1.91"), 406);
+}
+
+#[test]
+fn the_ramdisk_is_left_out_only_where_none_is_needed() {
+    let mut bench = bench(ProvisionState::Manageable);
+    change(&mut bench, "disable_ramdisk", json!(true));
+    let body = json!({"target": "clean", "runbook": ID}).to_string();
+    bench.order(&send("PUT", PATH, &body).at(LATEST));
+    bench.change(|node| node.driver = "ipmi".into());
+    bench.refuses(&send("PUT", PATH, &body).at(LATEST), 400);
+}
+
+#[test]
+fn a_retired_node_is_not_provided() {
+    let mut bench = bench(ProvisionState::Manageable);
+    let body = json!({"target": "provide"}).to_string();
+    bench.order(&send("PUT", PATH, &body).at(LATEST));
+    bench.change(|node| drop(node.kept.insert("retired".into(), json!(true))));
+    let said = bench.refuses(&send("PUT", PATH, &body).at(LATEST), 400);
+    assert!(said.contains("because it is retired"), "{said}");
+}
