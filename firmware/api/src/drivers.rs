@@ -10,6 +10,7 @@ use crate::call::{Call, reply};
 use crate::error::Fault;
 use crate::field::{Shape, moment};
 use crate::list::{FIELDS_ASK, LIST_ASKS, asked_names};
+use crate::nodes::raid;
 use crate::route::{Route, arg};
 
 /// The enabled hardware type of this name, or that an older name stands for.
@@ -82,7 +83,11 @@ pub(crate) const ROUTES: &[Route] = &[
         "What a logical disk may say",
         |call| {
             let hardware = named(call, call.word(2))?;
-            Err(Fault::unsupported(hardware.name, "raid"))
+            if hardware.interfaces(Kind::Raid) == ["no-raid"] {
+                return Err(Fault::unsupported(hardware.name, "raid"));
+            }
+            let shown = raid::PROPERTIES.map(|(key, text)| (key.to_owned(), Value::from(text)));
+            reply(&Value::Object(shown.into_iter().collect()))
         },
     ),
     Route::get(

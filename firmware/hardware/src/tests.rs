@@ -149,7 +149,11 @@ fn an_image_needs_a_digest_unless_it_is_the_boxes_own() {
 #[test]
 fn a_fake_lacks_nothing() {
     for kind in Kind::ALL {
-        assert_eq!(check(&node("fake-hardware"), kind, &|_| false), None, "{kind:?}");
+        assert_eq!(
+            check(&node("fake-hardware"), kind, &|_| false),
+            None,
+            "{kind:?}"
+        );
     }
 }
 

@@ -9,7 +9,7 @@ mod lights;
 mod management;
 mod media;
 mod provision;
-mod raid;
+pub(crate) mod raid;
 mod runbook;
 mod secrets;
 mod settings;

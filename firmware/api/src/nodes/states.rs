@@ -211,8 +211,8 @@ fn power(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
         None | Some(Value::Null) => None,
         Some(timeout) => {
             let seconds = timeout.as_u64().filter(|seconds| *seconds > 0);
-            let seconds = seconds
-                .ok_or_else(|| Fault::bad("timeout has to be positive integer"))?;
+            let seconds =
+                seconds.ok_or_else(|| Fault::bad("timeout has to be positive integer"))?;
             Some(u32::try_from(seconds).unwrap_or(u32::MAX))
         }
     };
