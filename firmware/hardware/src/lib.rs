@@ -20,8 +20,11 @@ pub use table::{ALL, Hardware};
 use serde_json::Value;
 use trivet_model::{BootDevice, Node};
 
+/// Interfaces by kind.
+type Choices = &'static [(Kind, &'static str)];
+
 /// Names of the seed era: what each means today, and the interfaces it chose.
-const ALIASES: [(&str, &str, &[(Kind, &str)]); 4] = [
+const ALIASES: [(&str, &str, Choices); 4] = [
     ("agent_ipmitool", "ipmi", &[]),
     ("agent_pyghmi", "ipmi", &[]),
     ("agent_ssh", "ssh", &[]),

@@ -9,12 +9,12 @@ pub const MASK: &str = "******";
 
 /// A secret on its way through the machine: printing it shows the mask.
 #[derive(Clone, Eq, PartialEq)]
-pub struct Hidden(String);
+pub struct Hidden(Box<str>);
 
 impl Hidden {
     /// Hides a text.
     pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
+        Self(text.into().into_boxed_str())
     }
 
     /// The text, for whoever must use it.

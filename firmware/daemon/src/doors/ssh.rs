@@ -18,6 +18,9 @@ use trivet_rack::ssh::{Key, PRINTED_BYTES_MAX, RUN_TIMEOUT_MS, Ran, Target};
 /// The most command lines at once.
 const RUNS_MAX: usize = 16;
 
+/// How files with keys of ours begin.
+const KEY_PREFIX: &str = "key-";
+
 /// Runs command lines; keys and known hosts lie in one directory.
 #[derive(Clone)]
 pub(crate) struct Door {
@@ -26,9 +29,18 @@ pub(crate) struct Door {
 }
 
 impl Door {
+    /// Keys that a box that lost power left behind are removed.
     pub(crate) fn new(data: &Path) -> Self {
+        let directory = data.join("ssh");
+        for entry in std::fs::read_dir(&directory).into_iter().flatten() {
+            if let Ok(entry) = entry
+                && entry.file_name().to_string_lossy().starts_with(KEY_PREFIX)
+            {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
         Self {
-            directory: data.join("ssh"),
+            directory,
             places: Arc::new(Semaphore::new(RUNS_MAX)),
         }
     }
@@ -48,7 +60,7 @@ impl Door {
         let key = match &target.key {
             Key::File(path) => KeyFile::theirs(path),
             Key::Contents(key) => {
-                let path = self.directory.join(format!("key-{run}"));
+                let path = self.directory.join(format!("{KEY_PREFIX}{run}"));
                 KeyFile::ours(path, key.reveal().as_bytes()).map_err(own)?
             }
         };
@@ -205,6 +217,16 @@ mod tests {
             .filter(|name| name.to_string_lossy().starts_with("key"))
             .collect();
         assert!(left.is_empty(), "{left:?}");
+    }
+
+    #[test]
+    fn keys_that_were_left_behind_are_removed_and_nothing_else() {
+        let scratch = Scratch::new();
+        scratch.file("ssh/key-7", b"k");
+        scratch.file("ssh/known_hosts", b"h");
+        Door::new(&scratch.0);
+        assert!(!scratch.0.join("ssh/key-7").exists());
+        assert!(scratch.0.join("ssh/known_hosts").exists());
     }
 
     #[test]

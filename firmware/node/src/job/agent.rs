@@ -39,11 +39,9 @@ impl Turning<'_> {
                     }
                 }
             }
-            Phase::Pause => {
-                // A wait without a time ends with the next beat.
-                if self.present_act() == Some(Act::Wait { seconds: None }) {
-                    self.step_passed();
-                }
+            // A wait without a time ends with the next beat.
+            Phase::Pause if self.present_act() == Some(Act::Wait { seconds: None }) => {
+                self.step_passed();
             }
             Phase::AwaitStep => {
                 self.actions

@@ -130,7 +130,7 @@ fn a_hold_outlives_a_restart() {
     let mut bench = Bench::new();
     let node = bench.with_driver("fake-hardware");
     bench.force(node, |node| {
-        node.provision_state = ProvisionState::Manageable
+        node.provision_state = ProvisionState::Manageable;
     });
     let hold = Step {
         step: "hold".into(),
@@ -189,7 +189,7 @@ impl Bench {
             "ssh_address": "192.0.2.9", "ssh_username": "virt", "ssh_key_filename": "/k",
         });
         self.force(id, |node| {
-            node.driver_info = info.as_object().unwrap().clone()
+            node.driver_info = info.as_object().unwrap().clone();
         });
         id
     }

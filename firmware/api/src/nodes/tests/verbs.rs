@@ -270,10 +270,8 @@ fn a_rescue_brings_its_password_hidden() {
     let long = json!({"target": "rescue", "rescue_password": "x".repeat(256)});
     refuses(&bench, &long, LATEST, 400);
     bench.change(|node| {
-        drop(
-            node.kept
-                .insert("rescue_interface".into(), json!("no-rescue")),
-        )
+        node.kept
+            .insert("rescue_interface".into(), json!("no-rescue"));
     });
     let said = bench.refuses(&request, 400);
     assert!(said.contains("does not support rescue"), "{said}");
