@@ -45,6 +45,8 @@ pub enum Order {
     },
     /// Forget a resource. An allocation gives its node back with this.
     DeleteResource(ResourceKind, ResourceId),
+    /// Forget every resource of a kind that is nobody's.
+    DeleteResources(ResourceKind),
     /// Move a node on in its life.
     Provision {
         /// Which.
@@ -116,6 +118,7 @@ impl Order {
             Self::CreateResource(_) => "create resource",
             Self::ReplaceResource { .. } => "change resource",
             Self::DeleteResource(..) => "delete resource",
+            Self::DeleteResources(_) => "delete resources",
             Self::Provision { verb, .. } => verb.as_str(),
             Self::Power { want, .. } => want.word(),
             Self::SetBoot { .. } => "set boot device",
@@ -140,7 +143,10 @@ impl Order {
             Self::CreateResource(resource) | Self::ReplaceResource { resource, .. } => {
                 resource.node
             }
-            Self::DeleteResource(..) | Self::DeletePort(_) | Self::Inventory { .. } => None,
+            Self::DeleteResource(..)
+            | Self::DeleteResources(_)
+            | Self::DeletePort(_)
+            | Self::Inventory { .. } => None,
         }
     }
 }

@@ -35,6 +35,41 @@ words! {
     }
 }
 
+impl ResourceKind {
+    /// What Ironic's sentences call it.
+    pub const fn noun(self) -> &'static str {
+        match self {
+            Self::Chassis => "chassis",
+            Self::PortGroup => "portgroup",
+            Self::Allocation => "allocation",
+            Self::DeployTemplate => "deploy template",
+            Self::Runbook => "runbook",
+            Self::InspectionRule => "rule",
+            Self::VolumeConnector => "volume connector",
+            Self::VolumeTarget => "volume target",
+        }
+    }
+
+    /// What to say when there is no such one.
+    pub fn missing(self, ident: &str) -> String {
+        let mut noun = self.noun().to_owned();
+        if let Some(first) = noun.get_mut(..1) {
+            first.make_ascii_uppercase();
+        }
+        format!("{noun} {} could not be found.", ident.escape_debug())
+    }
+
+    /// What to say when another one has this claim, see [`Resource::claims`].
+    pub fn taken(self, claim: &str) -> String {
+        let article = if self == Self::Allocation { "An" } else { "A" };
+        let claim = match self {
+            Self::VolumeTarget => claim.split_once(" of ").map_or(claim, |(claim, _)| claim),
+            _ => claim,
+        };
+        format!("{article} {} with {claim} already exists.", self.noun())
+    }
+}
+
 /// One of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resource {
@@ -83,23 +118,23 @@ impl Resource {
     /// What no other record of its kind may have too: its name, a bond's
     /// address, a connector's identity, a target's place in the boot order.
     pub fn claims(&self) -> Vec<String> {
-        let field = |name: &str| self.fields.get(name).filter(|value| !value.is_null());
         let mut claims = Vec::new();
         if let Some(name) = &self.name {
             claims.push(format!("name {name}"));
         }
         match self.kind {
             ResourceKind::PortGroup => {
-                claims.extend(field("address").map(|address| format!("address {address}")));
+                let address = self.text("address");
+                claims.extend(address.map(|address| format!("MAC address {address}")));
             }
             ResourceKind::VolumeConnector => {
-                let kind = field("type").unwrap_or(&Value::Null);
-                let id = field("connector_id").unwrap_or(&Value::Null);
-                claims.push(format!("connector {kind} {id}"));
+                let kind = self.text("type").unwrap_or_default();
+                let id = self.text("connector_id").unwrap_or_default();
+                claims.push(format!("type {kind} and connector ID {id}"));
             }
             ResourceKind::VolumeTarget => {
-                if let (Some(node), Some(index)) = (self.node, field("boot_index")) {
-                    claims.push(format!("boot_index {index} of node {node}"));
+                if let (Some(node), Some(index)) = (self.node, self.fields.get("boot_index")) {
+                    claims.push(format!("boot index '{index}' for the same node of {node}"));
                 }
             }
             _ => {}
@@ -128,7 +163,7 @@ mod tests {
             .insert("address".into(), json!("52:54:00:00:00:01"));
         assert_eq!(
             group.claims(),
-            ["name bond", "address \"52:54:00:00:00:01\""]
+            ["name bond", "MAC address 52:54:00:00:00:01"]
         );
         group.fields.insert("address".into(), Value::Null);
         assert_eq!(group.claims(), ["name bond"]);
@@ -152,5 +187,25 @@ mod tests {
         assert_eq!(one.claims(), two.claims());
         two.fields.insert("type".into(), json!("mac"));
         assert_ne!(one.claims(), two.claims());
+    }
+
+    #[test]
+    fn sentences_are_ironics() {
+        let kind = ResourceKind::VolumeTarget;
+        let mut target = fresh(kind);
+        target.node = Some(NodeId::random(&mut Seeded::new(2)));
+        target.fields.insert("boot_index".into(), json!(0));
+        assert_eq!(
+            kind.taken(&target.claims()[0]),
+            "A volume target with boot index '0' for the same node already exists."
+        );
+        assert_eq!(
+            ResourceKind::Allocation.taken("name a of b"),
+            "An allocation with name a of b already exists."
+        );
+        assert_eq!(
+            ResourceKind::DeployTemplate.missing("x\n"),
+            "Deploy template x\\n could not be found."
+        );
     }
 }

@@ -7,6 +7,7 @@
 //! for readers.
 
 mod agents;
+mod allocations;
 mod boot;
 mod bounds;
 mod durable;

@@ -11,7 +11,7 @@ use trivet_model::{
 };
 
 use crate::bounds::{NODES_MAX, PORTS_MAX};
-use crate::{Output, Rack};
+use crate::{Output, Rack, allocations};
 
 impl Rack {
     /// Carries out an order and notes who asked for it. A stale one is not noted:
@@ -79,6 +79,7 @@ impl Rack {
                 self.replace_resource(now, *resource, based_on)
             }
             Order::DeleteResource(kind, id) => self.delete_resource(now, kind, id),
+            Order::DeleteResources(kind) => self.delete_resources(kind),
             Order::Provision { node, verb, args } => self.provision(now, node, verb, args),
             Order::Power {
                 node,
@@ -199,6 +200,7 @@ impl Rack {
             return Err(Refusal::new(RefusalKind::Stale, sentence));
         }
         self.check_names(&node)?;
+        allocations::check_change(&old, &node)?;
         if node != old {
             self.book.put_node(now, node);
         }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+use serde_json::Value;
 use trivet_model::view::{Live, NodeView, STRANGERS_MAX, Stranger, TIMELINE_NOTES_MAX};
 use trivet_model::{
     Lease, MacAddr, Node, NodeId, Note, NoteKind, Now, Port, PortId, Resource, ResourceId,
@@ -12,6 +13,7 @@ use trivet_model::{
 use trivet_store::Change;
 
 use crate::Output;
+use crate::allocations::ALLOCATION;
 
 /// All records. Readers get clones of the view; what must go to flash is
 /// collected until the end of the batch, once per record.
@@ -112,8 +114,15 @@ impl Book {
             .collect()
     }
 
-    /// Keeps a node's record, new or changed.
+    /// Keeps a node's record, new or changed. A node that lost its instance has
+    /// lost its allocation too.
     pub(crate) fn put_node(&mut self, now: Now, mut node: Node) {
+        if node.instance_uuid.is_none()
+            && let Some(Value::String(id)) = node.kept.remove(ALLOCATION)
+            && let Ok(id) = id.parse()
+        {
+            self.remove_resource(ResourceKind::Allocation, id);
+        }
         node.revision += 1;
         node.updated_at = Some(now.wall);
         self.nodes_changed.insert(node.id);

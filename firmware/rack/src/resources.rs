@@ -1,6 +1,8 @@
 //! Ironic's smaller resources: kept, changed and forgotten. What a kind means is
 //! decided elsewhere; here nothing is lost and nothing is there twice.
 
+use serde_json::Value;
+use trivet_model::node::Object;
 use trivet_model::{Now, Refusal, RefusalKind, Resource, ResourceId, ResourceKind};
 
 use crate::Rack;
@@ -20,9 +22,12 @@ impl Rack {
         let id = resource.id;
         let taken = |kind: &ResourceKind| self.book.view.resources.contains_key(&(*kind, id));
         if let Some(kind) = ResourceKind::ALL.iter().find(|kind| taken(kind)) {
-            return Err(conflict(format!("A {kind} with UUID {id} already exists.")));
+            return Err(conflict(kind.taken(&format!("UUID {id}"))));
         }
         self.check_resource(&resource)?;
+        if resource.kind == ResourceKind::Allocation {
+            self.allocate(now, &mut resource)?;
+        }
         resource.serial = self.book.next_serial();
         resource.revision = 0;
         self.book.put_resource(now, resource);
@@ -35,8 +40,7 @@ impl Rack {
         for claim in resource.claims() {
             let key = (resource.kind, claim);
             if view.claims.get(&key).is_some_and(|id| *id != resource.id) {
-                let (kind, claim) = key;
-                return Err(conflict(format!("A {kind} with {claim} already exists.")));
+                return Err(conflict(key.0.taken(&key.1)));
             }
         }
         match resource.node {
@@ -62,6 +66,9 @@ impl Rack {
         }
         if old != resource {
             self.check_resource(&resource)?;
+            if old.node != resource.node {
+                self.check_unused(&old)?;
+            }
             self.book.put_resource(now, resource);
         }
         Ok(())
@@ -69,22 +76,66 @@ impl Rack {
 
     pub(crate) fn delete_resource(
         &mut self,
-        _: Now,
+        now: Now,
         kind: ResourceKind,
         id: ResourceId,
     ) -> Result<(), Refusal> {
-        self.known_resource(kind, id)?;
+        let resource = self.known_resource(kind, id)?;
+        self.check_unused(&resource)?;
+        if kind == ResourceKind::Allocation {
+            self.deallocate(now, &resource)?;
+        }
         self.book.remove_resource(kind, id);
         Ok(())
+    }
+
+    pub(crate) fn delete_resources(&mut self, kind: ResourceKind) -> Result<(), Refusal> {
+        let all = self.book.view.resources_of(kind);
+        let ids: Vec<ResourceId> = all.map(|resource| resource.id).collect();
+        for id in &ids {
+            self.check_unused(&self.known_resource(kind, *id)?)?;
+        }
+        for id in ids {
+            self.book.remove_resource(kind, id);
+        }
+        Ok(())
+    }
+
+    /// Refuses where something else names it.
+    fn check_unused(&self, resource: &Resource) -> Result<(), Refusal> {
+        let (view, id) = (&self.book.view, resource.id.to_string());
+        let names = |kept: &Object, field: &str| {
+            kept.get(field).and_then(Value::as_str) == Some(id.as_str())
+        };
+        let content = match resource.kind {
+            ResourceKind::PortGroup => {
+                let mut ports = view.ports.values();
+                ports
+                    .any(|port| names(&port.kept, "portgroup_uuid"))
+                    .then_some("ports")
+            }
+            ResourceKind::Chassis => {
+                let mut nodes = view.nodes.values();
+                nodes
+                    .any(|view| names(&view.node.kept, "chassis_uuid"))
+                    .then_some("nodes")
+            }
+            _ => None,
+        };
+        let Some(content) = content else {
+            return Ok(());
+        };
+        let sentence = format!(
+            "Cannot complete the requested action because {} {id} contains {content}.",
+            resource.kind.noun()
+        );
+        Err(Refusal::new(RefusalKind::Invalid, sentence))
     }
 
     fn known_resource(&self, kind: ResourceKind, id: ResourceId) -> Result<Resource, Refusal> {
         let resource = self.book.view.resources.get(&(kind, id));
         resource
             .map(|resource| (**resource).clone())
-            .ok_or_else(|| {
-                let sentence = format!("The {kind} {id} could not be found.");
-                Refusal::new(RefusalKind::NotFound, sentence)
-            })
+            .ok_or_else(|| Refusal::new(RefusalKind::NotFound, kind.missing(&id.to_string())))
     }
 }

@@ -1,12 +1,14 @@
 //! The rack as a whole, one node at a time, on flash in memory.
 
 mod agents;
+mod allocations;
 mod boot;
 mod flash;
 mod hardware;
 mod orders;
 mod power;
 mod unique;
+mod resources;
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;

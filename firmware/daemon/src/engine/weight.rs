@@ -26,6 +26,9 @@ pub(super) fn too_large(order: &Order, most: usize) -> Option<Refusal> {
         Order::CreatePort(port) | Order::ReplacePort { port, .. } => {
             object(&port.extra, 0) + object(&port.kept, 0)
         }
+        Order::CreateResource(resource) | Order::ReplaceResource { resource, .. } => {
+            object(&resource.fields, 0)
+        }
         Order::Provision { args, .. } => {
             let steps: usize = args.steps.iter().map(|step| weight(&step.args, 0)).sum();
             steps + args.configdrive.as_ref().map_or(0, |one| weight(one, 0))

@@ -1,0 +1,241 @@
+//! Allocations: which node somebody gets, and when it is free again.
+//!
+//! A node is chosen in the batch that keeps the allocation, so there is no race:
+//! among two that want the last node, the one whose order comes first has it.
+//! The choice follows from the records alone: the node that bears the
+//! allocation's name, as Ironic prefers it, or else the oldest that fits.
+//!
+//! An allocation names its node, and the node names its allocation and has it as
+//! its instance. What takes the instance away (undeploying, a patch, the end of
+//! the node) takes the allocation with it, see `Book::put_node`.
+
+use serde_json::{Value, json};
+use trivet_model::{Node, NodeId, Now, ProvisionState, Refusal, RefusalKind, Resource};
+
+use crate::Rack;
+use crate::orders::conflict;
+
+/// Where a node keeps the UUID of its allocation.
+pub(crate) const ALLOCATION: &str = "allocation_uuid";
+
+impl Rack {
+    /// Gives a new allocation its node, or says in it why there is none. With a
+    /// node it only takes down what is so already: that node's instance.
+    pub(crate) fn allocate(&mut self, now: Now, allocation: &mut Resource) -> Result<(), Refusal> {
+        let id = allocation.id.to_string();
+        let mut nodes = self.book.view.nodes.values();
+        let holder = nodes.find(|view| view.node.instance_uuid.as_ref() == Some(&id));
+        if let Some(holder) = holder.map(|view| view.node.id)
+            && allocation.node != Some(holder)
+        {
+            return Err(conflict(format!(
+                "Instance {id} is already associated with node {holder}."
+            )));
+        }
+        if let Some(id) = allocation.node {
+            let node = self.known(id)?;
+            fits_backfill(allocation, &node)?;
+            self.give(now, allocation, node);
+            return Ok(());
+        }
+        match self.choose(allocation) {
+            Ok(node) => self.give(now, allocation, node),
+            Err(why) => {
+                let why = failed(allocation, &why);
+                allocation.fields.insert("state".into(), json!("error"));
+                allocation.fields.insert("last_error".into(), json!(why));
+            }
+        }
+        Ok(())
+    }
+
+    fn give(&mut self, now: Now, allocation: &mut Resource, mut node: Node) {
+        let id = allocation.id.to_string();
+        allocation.node = Some(node.id);
+        allocation.fields.insert("state".into(), json!("active"));
+        let traits = allocation.fields.get("traits").cloned();
+        let traits = traits.unwrap_or_else(|| json!([]));
+        node.instance_info.insert("traits".into(), traits);
+        node.instance_uuid = Some(id.clone());
+        node.kept.insert(ALLOCATION.into(), json!(id));
+        self.book.put_node(now, node);
+    }
+
+    /// The node for an allocation, or why there is none.
+    fn choose(&self, allocation: &Resource) -> Result<Node, String> {
+        let class = allocation.text("resource_class").unwrap_or_default();
+        let candidates = list(allocation.fields.get("candidate_nodes"));
+        let owner = allocation.text("owner");
+        let nodes = self.book.view.nodes.values().map(|view| &*view.node);
+        let free = nodes.filter(|node| {
+            node.resource_class.as_deref() == Some(class)
+                && is_free(node)
+                && owner.is_none_or(|owner| is_of(node, owner))
+                && (candidates.is_empty() || is_among(&candidates, node.id))
+        });
+        let free: Vec<&Node> = free.collect();
+        if free.is_empty() && candidates.is_empty() {
+            return Err(format!(
+                "no available nodes match the resource class {class}"
+            ));
+        }
+        if free.is_empty() {
+            return Err(format!(
+                "none of the requested nodes are available and match the resource class {class}"
+            ));
+        }
+        let wanted = list(allocation.fields.get("traits"));
+        let fitting = free.into_iter().filter(|node| has_traits(node, &wanted));
+        let best = fitting.min_by_key(|node| {
+            let namesake = node.name.is_some() && node.name == allocation.name;
+            (!namesake, node.serial)
+        });
+        best.cloned().ok_or_else(|| {
+            let wanted = wanted.join(", ");
+            format!("no suitable nodes have the requested traits {wanted}")
+        })
+    }
+
+    /// Gives an allocation's node back, unless it is in use.
+    pub(crate) fn deallocate(&mut self, now: Now, allocation: &Resource) -> Result<(), Refusal> {
+        let Some(mut node) = allocation.node.and_then(|id| self.known(id).ok()) else {
+            return Ok(());
+        };
+        let (id, state) = (allocation.id, node.provision_state);
+        let why = if node.maintenance {
+            None
+        } else if node.target_provision_state.is_some() && !updatable(state) {
+            Some(format!(
+                "is in state {state} where updates are not allowed (and maintenance mode is off)"
+            ))
+        } else if state == ProvisionState::Active {
+            Some("is active (and maintenance mode is off)".to_owned())
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            return Err(conflict(format!(
+                "Cannot remove allocation {id} for node {}, because the node {why}",
+                node.id
+            )));
+        }
+        node.instance_uuid = None;
+        // The record goes with the instance.
+        self.book.put_node(now, node);
+        Ok(())
+    }
+}
+
+/// A patch may take an instance and its allocation only from a node that rests.
+pub(crate) fn check_change(old: &Node, new: &Node) -> Result<(), Refusal> {
+    use ProvisionState as S;
+    let loses = old.kept.contains_key(ALLOCATION) && new.instance_uuid.is_none();
+    let state = old.provision_state;
+    let rests = matches!(
+        state,
+        S::Enroll | S::Inspecting | S::InspectWait | S::Manageable | S::Available
+    );
+    if !loses || old.maintenance || rests {
+        return Ok(());
+    }
+    Err(conflict(format!(
+        "Node {} with an allocation can not have instance_uuid removed unless it is in one of \
+         allowed (enroll, inspecting, inspect wait, manageable, available) states or in \
+         maintenance mode. Current state is '{state}'.",
+        old.id
+    )))
+}
+
+/// Backfilling takes down what is so already, and only that.
+fn fits_backfill(allocation: &Resource, node: &Node) -> Result<(), Refusal> {
+    let (id, node_id) = (allocation.id.to_string(), node.id);
+    if let Some(instance) = &node.instance_uuid
+        && (*instance != id || node.kept.contains_key(ALLOCATION))
+    {
+        return Err(conflict(format!(
+            "Node {node_id} is associated with instance {instance}."
+        )));
+    }
+    let mut wrong = Vec::new();
+    if node.provision_state != ProvisionState::Active {
+        wrong.push(format!(
+            "Node must be in the \"active\" state, but the current state is \"{}\"",
+            node.provision_state
+        ));
+    }
+    if allocation.text("resource_class") != node.resource_class.as_deref() {
+        wrong.push(format!(
+            "Resource class {} does not match the requested resource class {}",
+            node.resource_class.as_deref().unwrap_or("None"),
+            allocation.text("resource_class").unwrap_or_default()
+        ));
+    }
+    let wanted = list(allocation.fields.get("traits"));
+    if !has_traits(node, &wanted) {
+        let (has, wanted) = (list(node.kept.get("traits")), wanted.join(", "));
+        wrong.push(format!(
+            "List of traits {} does not match the requested traits {wanted}",
+            has.join(", ")
+        ));
+    }
+    let candidates = list(allocation.fields.get("candidate_nodes"));
+    if !candidates.is_empty() && !is_among(&candidates, node_id) {
+        wrong.push(format!(
+            "Candidate nodes must be empty or contain the target node, but got {}",
+            candidates.join(", ")
+        ));
+    }
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    let why = format!(
+        "Cannot backfill an allocation for node {node_id}: {}",
+        wrong.join("; ")
+    );
+    let sentence = failed(allocation, &why);
+    Err(Refusal::new(RefusalKind::Invalid, sentence))
+}
+
+fn failed(allocation: &Resource, why: &str) -> String {
+    format!("Failed to process allocation {}: {why}.", allocation.id)
+}
+
+fn is_free(node: &Node) -> bool {
+    let on = |name: &str| node.kept.get(name) == Some(&Value::Bool(true));
+    node.provision_state == ProvisionState::Available
+        && !node.maintenance
+        && node.instance_uuid.is_none()
+        && node.power_state.is_some()
+        && !on("retired")
+        && !on("protected")
+}
+
+/// Whether the node is the project's own, or lent to it.
+fn is_of(node: &Node, project: &str) -> bool {
+    let is = |name: &str| node.kept.get(name).and_then(Value::as_str) == Some(project);
+    is("owner") || is("lessee")
+}
+
+fn is_among(candidates: &[&str], node: NodeId) -> bool {
+    candidates.iter().any(|one| one.parse() == Ok(node))
+}
+
+fn has_traits(node: &Node, wanted: &[&str]) -> bool {
+    let has = list(node.kept.get("traits"));
+    wanted.iter().all(|one| has.contains(one))
+}
+
+fn list(value: Option<&Value>) -> Vec<&str> {
+    let items = value.and_then(Value::as_array).into_iter().flatten();
+    items.filter_map(Value::as_str).collect()
+}
+
+/// States on the way somewhere in which Ironic lets a node be updated.
+fn updatable(state: ProvisionState) -> bool {
+    use ProvisionState as S;
+    state.is_failure()
+        || matches!(
+            state,
+            S::Inspecting | S::InspectWait | S::Verifying | S::Error | S::ServiceHold
+        )
+}

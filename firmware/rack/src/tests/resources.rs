@@ -1,0 +1,126 @@
+//! Resources are unique in what they claim, and what is in use stays.
+
+use super::*;
+use trivet_model::{Resource, ResourceId, ResourceKind};
+
+fn fresh(number: u64, kind: ResourceKind) -> Resource {
+    let id = ResourceId::random(&mut Seeded::new(700 + number));
+    Resource::new(id, kind, UnixMs(1))
+}
+
+fn create(resource: &Resource) -> Order {
+    Order::CreateResource(Box::new(resource.clone()))
+}
+
+#[test]
+fn names_and_identities_are_unique() {
+    let mut bench = Bench::new();
+    let mut one = fresh(1, ResourceKind::Runbook);
+    one.name = Some("CUSTOM_A".into());
+    bench.order(create(&one)).unwrap();
+    let said = bench.refused(create(&one), RefusalKind::Conflict);
+    assert_eq!(
+        said,
+        format!("A runbook with UUID {} already exists.", one.id)
+    );
+    let mut two = fresh(2, ResourceKind::Runbook);
+    two.name.clone_from(&one.name);
+    let said = bench.refused(create(&two), RefusalKind::Conflict);
+    assert_eq!(said, "A runbook with name CUSTOM_A already exists.");
+    // Another kind may have the same name, but not the same UUID.
+    two.kind = ResourceKind::DeployTemplate;
+    bench.order(create(&two)).unwrap();
+    one.kind = ResourceKind::Chassis;
+    bench.refused(create(&one), RefusalKind::Conflict);
+}
+
+#[test]
+fn a_change_based_on_an_older_record_is_stale() {
+    let mut bench = Bench::new();
+    let kind = ResourceKind::Chassis;
+    let chassis = fresh(1, kind);
+    bench.order(create(&chassis)).unwrap();
+    let view = bench.rack.view();
+    let read = Resource::clone(&view.resources[&(kind, chassis.id)]);
+    let mut changed = read.clone();
+    changed.fields.insert("description".into(), json!("left"));
+    let order = Order::ReplaceResource {
+        resource: Box::new(changed),
+        based_on: read.revision,
+    };
+    bench.order(order.clone()).unwrap();
+    bench.refused(order, RefusalKind::Stale);
+    let bench = bench.restarted();
+    let kept = &bench.rack.view().resources[&(kind, chassis.id)];
+    assert_eq!(kept.text("description"), Some("left"));
+}
+
+#[test]
+fn what_holds_something_stays() {
+    let mut bench = Bench::new();
+    let id = bench.with_node(1);
+    let chassis = fresh(1, ResourceKind::Chassis);
+    let mut group = fresh(2, ResourceKind::PortGroup);
+    group.node = Some(id);
+    for resource in [&chassis, &group] {
+        bench.order(create(resource)).unwrap();
+    }
+    let held = chassis.id.to_string();
+    bench.force(id, |node| {
+        node.kept.insert("chassis_uuid".into(), json!(held));
+    });
+    let mut member = port(2, id);
+    let held = group.id.to_string();
+    member.kept.insert("portgroup_uuid".into(), json!(held));
+    bench.order(Order::CreatePort(Box::new(member))).unwrap();
+    for (resource, said) in [(&chassis, "contains nodes."), (&group, "contains ports.")] {
+        let order = Order::DeleteResource(resource.kind, resource.id);
+        let sentence = bench.refused(order, RefusalKind::Invalid);
+        assert!(sentence.ends_with(said), "{sentence}");
+    }
+    bench.refused(
+        Order::DeleteResources(ResourceKind::Chassis),
+        RefusalKind::Invalid,
+    );
+    // The node takes its own with it; the chassis is then empty.
+    bench.order(Order::DeleteNode(id)).unwrap();
+    bench
+        .order(Order::DeleteResource(chassis.kind, chassis.id))
+        .unwrap();
+    assert!(bench.restarted().rack.view().resources.is_empty());
+}
+
+#[test]
+fn all_of_a_kind_go_at_once() {
+    let mut bench = Bench::new();
+    for number in 0..3 {
+        let rule = fresh(number, ResourceKind::InspectionRule);
+        bench.order(create(&rule)).unwrap();
+    }
+    let other = fresh(9, ResourceKind::Chassis);
+    bench.order(create(&other)).unwrap();
+    bench
+        .order(Order::DeleteResources(ResourceKind::InspectionRule))
+        .unwrap();
+    let view = bench.restarted().rack.view();
+    assert_eq!(view.resources.len(), 1);
+    assert!(view.resources.contains_key(&(other.kind, other.id)));
+}
+
+#[test]
+fn what_belongs_to_no_node_is_refused() {
+    let mut bench = Bench::new();
+    let mut target = fresh(1, ResourceKind::VolumeTarget);
+    target.node = Some(NodeId::random(&mut Seeded::new(77)));
+    bench.refused(create(&target), RefusalKind::Invalid);
+    let id = bench.with_node(1);
+    target.node = Some(id);
+    target.fields.insert("boot_index".into(), json!(0));
+    bench.order(create(&target)).unwrap();
+    target.id = fresh(2, target.kind).id;
+    let said = bench.refused(create(&target), RefusalKind::Conflict);
+    assert!(
+        said.contains("boot index '0' for the same node already"),
+        "{said}"
+    );
+}
