@@ -222,6 +222,10 @@ fn compare_values(one: &Value, two: &Value) -> Ordering {
     match (one, two) {
         (Value::String(one), Value::String(two)) => one.cmp(two),
         (Value::Bool(one), Value::Bool(two)) => one.cmp(two),
+        (Value::Number(one), Value::Number(two)) => {
+            let (one, two) = (one.as_f64(), two.as_f64());
+            one.unwrap_or(0.0).total_cmp(&two.unwrap_or(0.0))
+        }
         (one, two) => two.is_null().cmp(&one.is_null()),
     }
 }

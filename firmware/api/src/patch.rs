@@ -33,6 +33,11 @@ impl Change {
         self.path.first().map_or("", String::as_str)
     }
 
+    /// Whether it touches a field as a whole.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.path.len() == 1
+    }
+
     fn shown_path(&self) -> String {
         format!("/{}", self.path.join("/"))
             .escape_debug()

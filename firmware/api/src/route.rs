@@ -189,6 +189,7 @@ pub(crate) const TABLES: &[&[Route]] = &[
     nodes::SETTINGS,
     nodes::MEDIA,
     ports::ROUTES,
+    resources::BELOW,
     resources::CHASSIS,
     resources::PORTGROUPS,
     resources::ALLOCATIONS,

@@ -106,7 +106,8 @@ fn whole(call: &Call<'_>) -> Result<Vec<String>, Fault> {
     Ok(traits)
 }
 
-fn checked(name: &str) -> Result<(), Fault> {
+/// Refuses what is no trait.
+pub(crate) fn checked(name: &str) -> Result<(), Fault> {
     let plain = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
     let spaced = |space: &str| name.len() > space.len() && name.starts_with(space);
     if name.len() <= TRAIT_BYTES_MAX

@@ -211,7 +211,7 @@ fn node_has(call: &Call<'_>, port: &Port, ask: &str, field: &str, absent: Option
     value.is_some_and(|value| wanted.any(|one| one == value))
 }
 
-fn page(
+pub(crate) fn page(
     call: &Call<'_>,
     passes: impl Fn(&&Port) -> bool,
     detailed: bool,

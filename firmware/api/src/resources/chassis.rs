@@ -1,7 +1,9 @@
 //! Chassis: places for nodes, with a description.
 
 use super::{Column, Field, Kind, LIST_ASKS, Resource, ResourceKind, Route, Shape, Spec};
-use super::{anything, created, crud, detailed, every, kept, links, object, updated, uuid};
+use super::{created, crud, detailed, every, kept, links, object, updated, uuid};
+use crate::call::Call;
+use crate::error::Fault;
 use crate::field::{Write, columns, field};
 use crate::route::Gives;
 use Write::{Always, AtCreation, Never};
@@ -25,15 +27,16 @@ fn all() -> Vec<Column> {
 pub(crate) const SPEC: Spec = Spec {
     kind: ResourceKind::Chassis,
     path: "chassis",
-    noun: "Chassis",
+    by_name: false,
     list: Kind {
         name: "chassis",
         table: FIELDS,
         short: &["uuid", "description", "links"],
     },
     required: &[],
-    check: anything,
+    check: |_, _, _| Ok(()),
     passes: every,
+    may_go: is_empty,
 };
 
 const fn rows() -> [Route; 6] {
@@ -57,3 +60,16 @@ const fn rows() -> [Route; 6] {
 }
 
 pub(crate) const ROUTES: &[Route] = &rows();
+
+fn is_empty(call: &Call<'_>, chassis: &Resource) -> Result<(), Fault> {
+    let id = chassis.id.to_string();
+    let holds = |kept: &trivet_model::node::Object| {
+        kept.get("chassis_uuid").and_then(|kept| kept.as_str()) == Some(id.as_str())
+    };
+    if call.view.nodes.values().any(|view| holds(&view.node.kept)) {
+        return Err(Fault::bad(format!(
+            "Cannot complete the requested action because chassis {id} contains nodes."
+        )));
+    }
+    Ok(())
+}

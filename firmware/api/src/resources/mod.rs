@@ -5,50 +5,72 @@
 //! differs stands in a [`Spec`] per kind: its fields, and what a record of it
 //! must be like.
 
+mod allocation;
+mod below;
 mod chassis;
-mod kinds;
+mod portgroup;
+mod rule;
+mod runbook;
+mod steps;
+mod template;
+#[cfg(test)]
+mod tests;
+mod volume;
 mod write;
 
 use serde_json::{Value, json};
-use trivet_model::{Order, Resource, ResourceKind};
+use trivet_model::{MacAddr, Order, Resource, ResourceId, ResourceKind};
 
+use crate::access::Access;
 use crate::call::{Call, empty, order, reply};
 use crate::error::Fault;
 use crate::field::{self, Column, Field, Shape, moment};
 use crate::list::{self, Kind, LIST_ASKS, Listed};
-use crate::route::{Columns, Gives, Route, Takes};
+use crate::nodes;
+use crate::route::{Arg, Columns, Gives, Route, Takes, arg};
 use crate::{Outcome, Response};
 
-pub(crate) use kinds::{ALLOCATIONS, PORTGROUPS, RULES, RUNBOOKS, TEMPLATES, VOLUME};
-
-pub(crate) const CHASSIS: &[Route] = chassis::ROUTES;
+pub(crate) use allocation::ROUTES as ALLOCATIONS;
+pub(crate) use below::ROUTES as BELOW;
+pub(crate) use chassis::ROUTES as CHASSIS;
+pub(crate) use portgroup::ROUTES as PORTGROUPS;
+pub(crate) use rule::ROUTES as RULES;
+pub(crate) use runbook::ROUTES as RUNBOOKS;
+pub(crate) use template::ROUTES as TEMPLATES;
+pub(crate) use volume::ROUTES as VOLUME;
 
 /// What one kind of resource is like.
 pub(crate) struct Spec {
     pub(crate) kind: ResourceKind,
     /// Where it is, below `/v1`.
     pub(crate) path: &'static str,
-    /// What Ironic's sentences call it.
-    pub(crate) noun: &'static str,
+    /// Whether paths may call it by its name.
+    pub(crate) by_name: bool,
     pub(crate) list: Kind<Resource>,
     /// Fields that must be there.
     pub(crate) required: &'static [&'static str],
-    /// Refuses a record no resource of this kind may be.
-    pub(crate) check: fn(&Call<'_>, &Resource) -> Result<(), Fault>,
+    /// Refuses a record no resource of this kind may be, and brings the others
+    /// into the form we keep. With the record before a change, if there is one.
+    pub(crate) check: fn(&Call<'_>, Option<&Resource>, &mut Resource) -> Result<(), Fault>,
     /// Whether the list shows a record, by the query's filters.
     pub(crate) passes: fn(&Call<'_>, &Resource) -> Result<bool, Fault>,
+    /// Refuses to delete what is in use.
+    pub(crate) may_go: fn(&Call<'_>, &Resource) -> Result<(), Fault>,
 }
 
 const SPECS: [&Spec; 8] = [
     &chassis::SPEC,
-    &kinds::PORTGROUP,
-    &kinds::ALLOCATION,
-    &kinds::TEMPLATE,
-    &kinds::RUNBOOK,
-    &kinds::RULE,
-    &kinds::CONNECTOR,
-    &kinds::TARGET,
+    &portgroup::SPEC,
+    &allocation::SPEC,
+    &template::SPEC,
+    &runbook::SPEC,
+    &rule::SPEC,
+    &volume::CONNECTOR,
+    &volume::TARGET,
 ];
+
+/// The argument that shows those of one node.
+const NODE_ASK: &[Arg] = &[arg("node", 1, Shape::Text)];
 
 impl Listed for Resource {
     fn uuid(&self) -> String {
@@ -76,11 +98,14 @@ impl Spec {
     }
 
     pub(crate) fn missing(&self, ident: &str) -> Fault {
-        let ident = ident.escape_debug();
-        Fault::not_found(format!("{} {ident} could not be found.", self.noun))
+        Fault::not_found(self.kind.missing(ident))
     }
 
-    fn named<'a>(&self, call: &Call<'a>, ident: &str) -> Result<&'a Resource, Fault> {
+    pub(crate) fn named<'a>(&self, call: &Call<'a>, ident: &str) -> Result<&'a Resource, Fault> {
+        if !self.by_name && ident.parse::<ResourceId>().is_err() {
+            let ident = ident.escape_debug();
+            return Err(Fault::bad(format!("Expected a UUID but received {ident}.")));
+        }
         let found = call.view.resource(self.kind, ident);
         found.map(AsRef::as_ref).ok_or_else(|| self.missing(ident))
     }
@@ -104,7 +129,7 @@ pub(crate) const fn crud(
     since: u16,
     key: &'static str,
     columns: Columns,
-    asks: &'static [&'static [crate::route::Arg]],
+    asks: &'static [&'static [Arg]],
 ) -> [Route; 5] {
     [
         Route::get(all, since, "List them, oldest first", list_all)
@@ -123,6 +148,17 @@ pub(crate) const fn crud(
     ]
 }
 
+/// The same rows where changes can harm machines for good.
+pub(crate) const fn guarded([list, make, show, change, remove]: [Route; 5]) -> [Route; 5] {
+    [
+        list,
+        make.for_(Access::Admin),
+        show,
+        change.for_(Access::Admin),
+        remove.for_(Access::Admin),
+    ]
+}
+
 fn list_all(call: &Call<'_>) -> Result<Outcome, Fault> {
     listed(call, false)
 }
@@ -134,9 +170,19 @@ pub(crate) fn detailed(call: &Call<'_>) -> Result<Outcome, Fault> {
 
 fn listed(call: &Call<'_>, detailed: bool) -> Result<Outcome, Fault> {
     let spec = Spec::of(call)?;
+    page(call, spec, spec.passes, detailed)
+}
+
+/// One page of the resources of a kind that pass.
+fn page(
+    call: &Call<'_>,
+    spec: &Spec,
+    passes: impl Fn(&Call<'_>, &Resource) -> Result<bool, Fault>,
+    detailed: bool,
+) -> Result<Outcome, Fault> {
     let mut shown = Vec::new();
     for resource in call.view.resources_of(spec.kind) {
-        if (spec.passes)(call, resource)? {
+        if passes(call, resource)? {
             shown.push(resource.as_ref());
         }
     }
@@ -160,6 +206,7 @@ fn show(call: &Call<'_>) -> Result<Outcome, Fault> {
 fn delete(call: &Call<'_>) -> Result<Outcome, Fault> {
     let spec = Spec::of(call)?;
     let resource = spec.named(call, call.last())?;
+    (spec.may_go)(call, resource)?;
     order(
         Order::DeleteResource(spec.kind, resource.id),
         empty(204, None),
@@ -215,11 +262,6 @@ pub(crate) fn links(resource: &Resource, call: &Call<'_>, _: &'static str) -> Va
     call.links(&format!("{path}/{}", resource.id))
 }
 
-/// Anything goes.
-pub(crate) fn anything(_: &Call<'_>, _: &Resource) -> Result<(), Fault> {
-    Ok(())
-}
-
 /// Every record is shown.
 pub(crate) fn every(_: &Call<'_>, _: &Resource) -> Result<bool, Fault> {
     Ok(true)
@@ -231,4 +273,55 @@ pub(crate) fn of_node(call: &Call<'_>, resource: &Resource) -> Result<bool, Faul
         None => Ok(true),
         Some(ident) => Ok(resource.node == Some(call.node(ident)?.node.id)),
     }
+}
+
+/// It may always go.
+pub(crate) fn freely(_: &Call<'_>, _: &Resource) -> Result<(), Fault> {
+    Ok(())
+}
+
+/// Refuses while the node it belongs to is locked.
+fn node_is_free(call: &Call<'_>, resource: &Resource) -> Result<(), Fault> {
+    let node = resource.node.and_then(|id| call.view.nodes.get(&id));
+    node.map_or(Ok(()), |view| nodes::unlocked(call, &view.node))
+}
+
+/// Whether a name may stand in a path, as Ironic's logical names may.
+fn is_logical_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let word = !name.is_empty() && name != "." && name != ".." && name != "detail";
+    word && name.bytes().all(plain) && name.parse::<ResourceId>().is_err()
+}
+
+/// Refuses a name that no path can hold.
+fn check_name(old: Option<&Resource>, resource: &Resource) -> Result<(), Fault> {
+    let Some(name) = resource
+        .name
+        .as_deref()
+        .filter(|name| !is_logical_name(name))
+    else {
+        return Ok(());
+    };
+    let (kind, name) = (resource.kind.noun(), name.escape_debug());
+    Err(Fault::bad(match old {
+        None => format!("Cannot create {kind} with invalid name '{name}'"),
+        Some(_) => format!("Cannot update {kind} with invalid name '{name}'"),
+    }))
+}
+
+/// Refuses a text that is no hardware address; keeps others in lower case.
+fn check_address(resource: &mut Resource) -> Result<(), Fault> {
+    let Some(text) = resource.text("address") else {
+        return Ok(());
+    };
+    let address = mac(text)?;
+    resource.fields.insert("address".into(), json!(address));
+    Ok(())
+}
+
+fn mac(text: &str) -> Result<MacAddr, Fault> {
+    text.parse().map_err(|_| {
+        let text = text.escape_debug();
+        Fault::bad(format!("Expected a MAC address but received {text}."))
+    })
 }

@@ -4,11 +4,12 @@ use serde_json::Value;
 use trivet_model::node::Object;
 use trivet_model::{NodeId, Order, Resource, ResourceId};
 
-use super::Spec;
+use super::{Spec, steps};
 use crate::body::{self, DEPTH_MAX, depth};
 use crate::call::{Call, order};
 use crate::error::Fault;
-use crate::patch::{self, Op};
+use crate::nodes::secrets;
+use crate::patch::{self, Change, Op};
 use crate::{Outcome, Then, field};
 
 /// Largest resource, in bytes of JSON. Ours.
@@ -16,7 +17,17 @@ pub(crate) const RESOURCE_BYTES_MAX: usize = 32 * 1024;
 
 pub(crate) fn create(call: &Call<'_>) -> Result<Outcome, Fault> {
     let spec = Spec::of(call)?;
-    let mut document = body::object(call)?;
+    let resource = Resource::new(ResourceId(call.new_id()), spec.kind, call.now);
+    make(call, spec, body::object(call)?, resource)
+}
+
+/// Makes the resource that a document fills.
+pub(crate) fn make(
+    call: &Call<'_>,
+    spec: &Spec,
+    mut document: Object,
+    mut resource: Resource,
+) -> Result<Outcome, Fault> {
     document.retain(|_, value| !value.is_null());
     for name in document.keys() {
         let rows = &mut spec.list.table.iter();
@@ -30,20 +41,11 @@ pub(crate) fn create(call: &Call<'_>) -> Result<Outcome, Fault> {
             return Err(Fault::too_new(row.name, row.since));
         }
     }
-    if let Some(name) = spec
-        .required
-        .iter()
-        .find(|name| !document.contains_key(**name))
-    {
-        return Err(Fault::bad(format!("'{name}' is a required property")));
-    }
-    let mut resource = Resource::new(ResourceId(call.new_id()), spec.kind, call.now);
     read(call, spec, document, &mut resource)?;
-    check(call, spec, &resource)?;
-    let (kind, id) = (spec.kind, resource.id);
+    check(call, spec, None, &mut resource)?;
     let then = Then::Resource {
-        kind,
-        id,
+        kind: spec.kind,
+        id: resource.id,
         created: true,
     };
     order(Order::CreateResource(Box::new(resource)), then)
@@ -54,18 +56,7 @@ pub(crate) fn update(call: &Call<'_>) -> Result<Outcome, Fault> {
     let old = spec.named(call, call.last())?;
     let changes = patch::parse(call.body, call.has(98))?;
     for change in &changes {
-        let root = change.root();
-        let row = field::named(spec.list.table, root, call)?;
-        if !row.in_patch() {
-            return Err(Fault::bad(format!(
-                "'/{root}' is an internal attribute and can not be updated"
-            )));
-        }
-        if change.op == Op::Remove && spec.required.contains(&root) {
-            return Err(Fault::bad(format!(
-                "'/{root}' is mandatory and can not be removed"
-            )));
-        }
+        check_change(call, spec, change)?;
     }
     if changes.is_empty() {
         return Ok(Outcome::Reply(spec.whole(call, old, false)));
@@ -75,25 +66,67 @@ pub(crate) fn update(call: &Call<'_>) -> Result<Outcome, Fault> {
             .table
             .iter()
             .filter(|row| row.in_patch())
-            .map(|row| (row.name.to_owned(), row.show(old, call)))
+            .map(|row| {
+                // What is kept, not what is shown: secrets would become stars.
+                let kept = old.fields.get(row.name).cloned();
+                let value = kept.unwrap_or_else(|| row.show(old, call));
+                (row.name.to_owned(), value)
+            })
             .collect(),
     );
     patch::apply(&mut document, &changes)?;
     let mut resource = old.clone();
     if let Value::Object(mut document) = document {
         document.retain(|name, _| changes.iter().any(|change| change.root() == name));
+        for (name, value) in &mut document {
+            match old.fields.get(name) {
+                Some(kept) if name == "steps" => steps::restore(value, kept),
+                Some(kept) => secrets::restore(value, kept),
+                None => {}
+            }
+        }
         read(call, spec, document, &mut resource)?;
     }
-    check(call, spec, &resource)?;
-    let (kind, id) = (spec.kind, old.id);
+    check(call, spec, Some(old), &mut resource)?;
     let then = Then::Resource {
-        kind,
-        id,
+        kind: spec.kind,
+        id: old.id,
         created: false,
     };
+    replace(old, resource, then)
+}
+
+/// The order that puts a changed record in place of the one we read.
+pub(crate) fn replace(old: &Resource, new: Resource, then: Then) -> Result<Outcome, Fault> {
     let based_on = old.revision;
-    let resource = Box::new(resource);
+    let resource = Box::new(new);
     order(Order::ReplaceResource { resource, based_on }, then)
+}
+
+fn check_change(call: &Call<'_>, spec: &Spec, change: &Change) -> Result<(), Fault> {
+    let root = change.root();
+    let writable = || spec.list.table.iter().filter(|row| row.in_patch());
+    match writable().find(|row| row.name == root) {
+        Some(row) if !call.has(row.since) => return Err(Fault::too_new(row.name, row.since)),
+        Some(_) => {}
+        None => {
+            let names: Vec<&str> = writable()
+                .filter(|row| call.has(row.since))
+                .map(|row| row.name)
+                .collect();
+            return Err(Fault::bad(format!(
+                "Cannot patch /{}. Only the following can be updated: {}",
+                root.escape_debug(),
+                names.join(", ")
+            )));
+        }
+    }
+    if change.op == Op::Remove && change.is_whole() && spec.required.contains(&root) {
+        return Err(Fault::bad(format!(
+            "'/{root}' is mandatory and can not be removed"
+        )));
+    }
+    Ok(())
 }
 
 /// Writes a document into a record. Null means the default.
@@ -115,6 +148,7 @@ fn read(
             }
             ("name", value) => resource.name = value.as_str().map(str::to_owned),
             ("node_uuid", Value::String(ident)) => resource.node = Some(owner(call, ident)?),
+            ("node_uuid", _) => resource.node = None,
             (name, Value::Null) => drop(resource.fields.remove(name)),
             (name, _) => drop(resource.fields.insert(name.to_owned(), value)),
         }
@@ -123,7 +157,7 @@ fn read(
 }
 
 /// An unknown node in a body is the body's fault, not the path's.
-fn owner(call: &Call<'_>, ident: &str) -> Result<NodeId, Fault> {
+pub(crate) fn owner(call: &Call<'_>, ident: &str) -> Result<NodeId, Fault> {
     let view = call.view.node(ident).ok_or_else(|| {
         let ident = ident.escape_debug();
         Fault::bad(format!("Node {ident} could not be found."))
@@ -131,26 +165,41 @@ fn owner(call: &Call<'_>, ident: &str) -> Result<NodeId, Fault> {
     Ok(view.node.id)
 }
 
-fn check(call: &Call<'_>, spec: &Spec, resource: &Resource) -> Result<(), Fault> {
+fn check(
+    call: &Call<'_>,
+    spec: &Spec,
+    old: Option<&Resource>,
+    resource: &mut Resource,
+) -> Result<(), Fault> {
+    for name in spec.required {
+        let there = match *name {
+            "name" => resource.name.is_some(),
+            "node_uuid" => resource.node.is_some(),
+            name => resource.fields.contains_key(name),
+        };
+        if !there {
+            return Err(Fault::bad(format!("'{name}' is a required property")));
+        }
+    }
     let fields = Value::Object(resource.fields.clone());
     if depth(&fields) > DEPTH_MAX {
         return Err(Fault::bad(format!(
             "Fields nest at most {DEPTH_MAX} levels."
         )));
     }
-    if fields.to_string().len() > RESOURCE_BYTES_MAX {
+    (spec.check)(call, old, resource)?;
+    // Only now: a check may bring fields into the form they are kept in.
+    if Value::Object(resource.fields.clone()).to_string().len() > RESOURCE_BYTES_MAX {
         return Err(Fault::bad(format!(
             "The fields have at most {RESOURCE_BYTES_MAX} bytes together."
         )));
     }
     for claim in resource.claims() {
-        let twin = call.view.claims.get(&(resource.kind, claim.clone()));
+        let key = (resource.kind, claim);
+        let twin = call.view.claims.get(&key);
         if twin.is_some_and(|id| *id != resource.id) {
-            return Err(Fault::conflict(format!(
-                "A {} with {claim} already exists.",
-                spec.noun.to_lowercase()
-            )));
+            return Err(Fault::conflict(resource.kind.taken(&key.1)));
         }
     }
-    (spec.check)(call, resource)
+    Ok(())
 }

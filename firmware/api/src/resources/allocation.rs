@@ -1,0 +1,186 @@
+//! Allocations: a node of a class for somebody. The rack chooses the node; here
+//! is what may be asked for.
+
+use serde_json::{Value, json};
+use trivet_model::ResourceId;
+
+use super::{Column, Field, Kind, LIST_ASKS, Resource, ResourceKind, Route, Shape, Spec, write};
+use super::{created, crud, freely, items, kept, links, name, node, object, updated, uuid};
+use crate::call::Call;
+use crate::error::Fault;
+use crate::field::{Write, columns, field};
+use crate::nodes::traits;
+use crate::route::{Arg, Takes, arg};
+use crate::{Outcome, body};
+use Write::{Always, AtCreation, Never};
+
+/// Longest class, as in Ironic.
+const CLASS_BYTES_MAX: usize = 80;
+
+const FIELDS: &[Field<Resource>] = &[
+    field("candidate_nodes", 52, Shape::List, AtCreation, items),
+    field("created_at", 52, Shape::Text, Never, created),
+    field("extra", 52, Shape::Object, Always, object),
+    field("last_error", 52, Shape::Text, Never, kept),
+    field("links", 52, Shape::Links, Never, links),
+    field("name", 52, Shape::Text, Always, name),
+    field("node_uuid", 52, Shape::Uuid, Never, node),
+    field("owner", 60, Shape::Text, AtCreation, kept),
+    field("resource_class", 52, Shape::Text, AtCreation, kept),
+    field("state", 52, Shape::Text, Never, kept),
+    field("traits", 52, Shape::List, AtCreation, items),
+    field("updated_at", 52, Shape::Text, Never, updated),
+    field("uuid", 52, Shape::Uuid, AtCreation, uuid),
+];
+
+fn all() -> Vec<Column> {
+    columns(FIELDS)
+}
+
+/// What a creation takes: also the node of an instance that is there already.
+fn taken() -> Vec<Column> {
+    let node = Column {
+        name: "node",
+        since: 58,
+        shape: Shape::Text,
+        write: AtCreation,
+    };
+    columns(FIELDS).into_iter().chain([node]).collect()
+}
+
+pub(crate) const SPEC: Spec = Spec {
+    kind: ResourceKind::Allocation,
+    path: "allocations",
+    by_name: true,
+    list: Kind {
+        name: "allocations",
+        table: FIELDS,
+        short: &[
+            "uuid",
+            "name",
+            "node_uuid",
+            "resource_class",
+            "state",
+            "traits",
+            "candidate_nodes",
+            "last_error",
+            "extra",
+            "owner",
+            "links",
+            "created_at",
+            "updated_at",
+        ],
+    },
+    required: &[],
+    check,
+    passes,
+    // The rack refuses while the node is in use.
+    may_go: freely,
+};
+
+const FILTERS: &[Arg] = &[
+    arg("node", 52, Shape::Text),
+    arg("resource_class", 52, Shape::Text),
+    arg("state", 52, Shape::Text),
+    arg("owner", 60, Shape::Text),
+];
+
+const fn rows() -> [Route; 5] {
+    let [list, make, show, mut change, remove] = crud(
+        &["v1", "allocations"],
+        &["v1", "allocations", "{allocation}"],
+        52,
+        "allocations",
+        all,
+        &[LIST_ASKS, FILTERS],
+    );
+    let mut make = make.takes(Takes::Record(taken));
+    make.answer = create;
+    change.since = 57;
+    [list, make, show, change, remove]
+}
+
+pub(crate) const ROUTES: &[Route] = &rows();
+
+fn create(call: &Call<'_>) -> Result<Outcome, Fault> {
+    let mut document = body::object(call)?;
+    let kind = ResourceKind::Allocation;
+    let mut allocation = Resource::new(ResourceId(call.new_id()), kind, call.now);
+    match document.remove("node") {
+        None | Some(Value::Null) => {}
+        Some(_) if !call.has(58) => {
+            return Err(Fault::bad(
+                "Cannot set node when creating an allocation in this API version",
+            ));
+        }
+        Some(Value::String(ident)) => {
+            let id = write::owner(call, &ident)?;
+            allocation.node = Some(id);
+            let node = &call.node(&id.to_string())?.node;
+            // The instance that is there already is what is allocated.
+            let instance = node.instance_uuid.as_deref();
+            if let Some(instance) = instance.and_then(|text| text.parse().ok()) {
+                allocation.id = instance;
+            }
+            if let Some(class) = &node.resource_class {
+                let class = json!(class);
+                allocation.fields.insert("resource_class".into(), class);
+            }
+        }
+        Some(_) => return Err(Fault::bad("node must be a string.")),
+    }
+    write::make(call, &SPEC, document, allocation)
+}
+
+fn check(call: &Call<'_>, old: Option<&Resource>, allocation: &mut Resource) -> Result<(), Fault> {
+    super::check_name(old, allocation)?;
+    if old.is_some() {
+        return Ok(());
+    }
+    match allocation.text("resource_class").map(str::len) {
+        None | Some(0) => {
+            return Err(Fault::bad(
+                "The resource_class field is mandatory when not backfilling",
+            ));
+        }
+        Some(bytes) if bytes > CLASS_BYTES_MAX => {
+            return Err(Fault::bad(format!(
+                "resource_class has at most {CLASS_BYTES_MAX} bytes."
+            )));
+        }
+        Some(_) => {}
+    }
+    for wanted in texts(allocation, "traits")? {
+        traits::checked(&wanted)?;
+    }
+    let mut candidates = Vec::new();
+    for ident in texts(allocation, "candidate_nodes")? {
+        candidates.push(write::owner(call, &ident)?.to_string());
+    }
+    let candidates = json!(candidates);
+    allocation
+        .fields
+        .insert("candidate_nodes".into(), candidates);
+    Ok(())
+}
+
+fn texts(allocation: &Resource, name: &str) -> Result<Vec<String>, Fault> {
+    let kept = allocation.fields.get(name).and_then(Value::as_array);
+    let items = kept.into_iter().flatten();
+    items
+        .map(|item| item.as_str().map(str::to_owned))
+        .collect::<Option<_>>()
+        .ok_or_else(|| Fault::bad(format!("{name} must be a list of strings.")))
+}
+
+fn passes(call: &Call<'_>, allocation: &Resource) -> Result<bool, Fault> {
+    if let Some(ident) = call.query.last("node")
+        && allocation.node != Some(write::owner(call, ident)?)
+    {
+        return Ok(false);
+    }
+    Ok(["resource_class", "state", "owner"].iter().all(|name| {
+        let wanted = call.query.last(name);
+        wanted.is_none() || wanted == allocation.text(name)
+    }))
+}

@@ -1,0 +1,217 @@
+//! Portgroups: ports of one node that are bonded.
+
+use serde_json::{Value, json};
+use trivet_model::{Port, ProvisionState};
+
+use super::{Column, Field, Kind, LIST_ASKS, NODE_ASK, Resource, ResourceKind, Route, Shape, Spec};
+use super::{created, crud, detailed, flag, kept, links, name, node, object, updated, uuid};
+use crate::Outcome;
+use crate::call::Call;
+use crate::error::Fault;
+use crate::field::{Write, columns, field};
+use crate::ports;
+use crate::route::{Arg, Gives, arg};
+use Write::{Always, AtCreation, Never};
+
+/// Ironic's default bond.
+const MODE: &str = "active-backup";
+
+/// Longest physical network and category, as in Ironic.
+const NETWORK_BYTES_MAX: usize = 64;
+const CATEGORY_BYTES_MAX: usize = 80;
+
+const FIELDS: &[Field<Resource>] = &[
+    field("address", 23, Shape::Text, Always, kept),
+    field("category", 103, Shape::Text, Always, kept),
+    field("created_at", 23, Shape::Text, Never, created),
+    field("dynamic_portgroup", 111, Shape::Flag, Never, flag),
+    field("extra", 23, Shape::Object, Always, object),
+    field("internal_info", 23, Shape::Object, Never, object),
+    field("links", 23, Shape::Links, Never, links),
+    field("mode", 26, Shape::Text, Always, |group, _, name| {
+        json!(group.text(name).unwrap_or(MODE))
+    }),
+    field("name", 23, Shape::Text, Always, name),
+    field("node_uuid", 23, Shape::Uuid, Always, node),
+    field("physical_network", 102, Shape::Text, Always, kept),
+    field("ports", 23, Shape::Links, Never, |group, call, _| {
+        call.links(&format!("portgroups/{}/ports", group.id))
+    }),
+    field("properties", 26, Shape::Object, Always, object),
+    field(
+        "standalone_ports_supported",
+        23,
+        Shape::Flag,
+        Always,
+        |group, _, name| json!(group.fields.get(name) != Some(&Value::Bool(false))),
+    ),
+    field("updated_at", 23, Shape::Text, Never, updated),
+    field("uuid", 23, Shape::Uuid, AtCreation, uuid),
+];
+
+fn all() -> Vec<Column> {
+    columns(FIELDS)
+}
+
+pub(crate) const SPEC: Spec = Spec {
+    kind: ResourceKind::PortGroup,
+    path: "portgroups",
+    by_name: true,
+    list: Kind {
+        name: "portgroups",
+        table: FIELDS,
+        short: &["uuid", "address", "name", "links"],
+    },
+    required: &["node_uuid"],
+    check,
+    passes,
+    may_go,
+};
+
+const FILTERS: &[Arg] = &[
+    arg("address", 23, Shape::Text),
+    arg("shard", 106, Shape::Text),
+];
+
+const fn rows() -> [Route; 8] {
+    let [list, make, show, change, remove] = crud(
+        &["v1", "portgroups"],
+        &["v1", "portgroups", "{portgroup}"],
+        23,
+        "portgroups",
+        all,
+        &[LIST_ASKS, NODE_ASK, FILTERS],
+    );
+    let detail = Route::get(
+        &["v1", "portgroups", "detail"],
+        23,
+        "List them with every field",
+        detailed,
+    )
+    .asks(&[LIST_ASKS, NODE_ASK, FILTERS])
+    .gives(Gives::List("portgroups", all));
+    let below = Route::get(
+        &["v1", "portgroups", "{portgroup}", "ports"],
+        24,
+        "List its ports",
+        |call| members(call, false),
+    )
+    .asks(&[LIST_ASKS]);
+    let below_detail = Route::get(
+        &["v1", "portgroups", "{portgroup}", "ports", "detail"],
+        24,
+        "The same with every field",
+        |call| members(call, true),
+    )
+    .asks(&[LIST_ASKS]);
+    [
+        list,
+        make,
+        detail,
+        show,
+        change,
+        remove,
+        below,
+        below_detail,
+    ]
+}
+
+pub(crate) const ROUTES: &[Route] = &rows();
+
+fn members(call: &Call<'_>, detailed: bool) -> Result<Outcome, Fault> {
+    let group = SPEC.named(call, call.word(2))?;
+    ports::page(call, |port| is_member(port, group), detailed)
+}
+
+fn is_member(port: &Port, group: &Resource) -> bool {
+    let kept = port.kept.get("portgroup_uuid").and_then(Value::as_str);
+    kept.is_some_and(|kept| kept.parse() == Ok(group.id))
+}
+
+/// Whether it has ports; they are ports of its node.
+fn has_members(call: &Call<'_>, group: &Resource) -> bool {
+    let view = group.node.and_then(|node| call.view.nodes.get(&node));
+    let mut ids = view.into_iter().flat_map(|view| &view.ports);
+    let port = |id| call.view.ports.get(id);
+    ids.any(|id| port(id).is_some_and(|port| is_member(port, group)))
+}
+
+fn passes(call: &Call<'_>, group: &Resource) -> Result<bool, Fault> {
+    if let Some(text) = call.query.last("address") {
+        let address = super::mac(text)?;
+        if group.text("address") != Some(address.to_string().as_str()) {
+            return Ok(false);
+        }
+    }
+    if let Some(shards) = call.query.last("shard") {
+        let view = group.node.and_then(|id| call.view.nodes.get(&id));
+        let shard = view.and_then(|view| view.node.kept.get("shard")?.as_str());
+        if !shard.is_some_and(|shard| shards.split(',').any(|one| one == shard)) {
+            return Ok(false);
+        }
+    }
+    super::of_node(call, group)
+}
+
+fn check(call: &Call<'_>, old: Option<&Resource>, group: &mut Resource) -> Result<(), Fault> {
+    super::check_name(old, group)?;
+    super::check_address(group)?;
+    for (name, most) in [
+        ("physical_network", NETWORK_BYTES_MAX),
+        ("category", CATEGORY_BYTES_MAX),
+    ] {
+        if group.text(name).is_some_and(|text| text.len() > most) {
+            return Err(Fault::bad(format!("{name} has at most {most} bytes.")));
+        }
+    }
+    match old {
+        Some(old) => check_moment(call, old, group),
+        None => Ok(()),
+    }
+}
+
+/// A bond may change while nobody works on its node, and may move to another
+/// node while it is empty and that node is not in use.
+fn check_moment(call: &Call<'_>, old: &Resource, group: &Resource) -> Result<(), Fault> {
+    use ProvisionState as S;
+    let id = group.id;
+    let Some(view) = group.node.and_then(|id| call.view.nodes.get(&id)) else {
+        return Ok(());
+    };
+    let (node, state) = (view.node.id, view.node.provision_state);
+    if state == S::Inspecting {
+        return Err(Fault::conflict(format!(
+            "Cannot update portgroup \"{id}\" on node \"{node}\" while it is in state \"{state}\"."
+        )));
+    }
+    super::node_is_free(call, old)?;
+    super::node_is_free(call, group)?;
+    if old.node == group.node {
+        return Ok(());
+    }
+    if !view.node.maintenance && !matches!(state, S::Enroll | S::InspectWait | S::Manageable) {
+        return Err(Fault::conflict(format!(
+            "Portgroup {id} can not be associated to node {node} unless the node is in a enroll, \
+             inspecting, inspect wait, manageable state or in maintenance mode. Current state is \
+             '{state}'."
+        )));
+    }
+    if has_members(call, old) {
+        return Err(Fault::bad(format!(
+            "Portgroup {id} can not be associated with node {node} because there are ports \
+             associated with this portgroup."
+        )));
+    }
+    Ok(())
+}
+
+fn may_go(call: &Call<'_>, group: &Resource) -> Result<(), Fault> {
+    super::node_is_free(call, group)?;
+    if has_members(call, group) {
+        return Err(Fault::bad(format!(
+            "Cannot complete the requested action because portgroup {} contains ports.",
+            group.id
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,227 @@
+//! Inspection rules: what to do with what an agent found. They are kept and
+//! checked; each operation's arguments are known, so that a rule that could
+//! never run is refused when it is written.
+
+use serde_json::{Value, json};
+use trivet_model::Order;
+
+use super::{Column, Field, Kind, LIST_ASKS, Resource, ResourceKind, Route, Shape, Spec};
+use super::{created, crud, flag, freely, guarded, kept, links, updated, uuid};
+use crate::access::Access;
+use crate::call::{Call, empty, order};
+use crate::error::Fault;
+use crate::field::{Write, columns, field};
+use crate::route::{Arg, arg};
+use Write::{Always, AtCreation, Never};
+
+/// Most conditions, and most actions, of one rule. Ours.
+pub(crate) const OPERATIONS_MAX: usize = 256;
+
+/// Highest priority of an operator's rule, as in Ironic.
+const PRIORITY_MAX: u64 = 9999;
+
+/// The only phase there is.
+const PHASE: &str = "main";
+
+const FIELDS: &[Field<Resource>] = &[
+    field("actions", 96, Shape::List, Always, operations),
+    field("conditions", 96, Shape::List, Always, operations),
+    field("created_at", 96, Shape::Text, Never, created),
+    field("description", 96, Shape::Text, Always, kept),
+    field("links", 96, Shape::Links, Never, links),
+    field("phase", 96, Shape::Text, Always, |rule, _, name| {
+        json!(rule.text(name).unwrap_or(PHASE))
+    }),
+    field("priority", 96, Shape::Number, Always, |rule, _, name| {
+        rule.fields.get(name).cloned().unwrap_or(json!(0))
+    }),
+    field("sensitive", 96, Shape::Flag, Always, flag),
+    field("updated_at", 96, Shape::Text, Never, updated),
+    field("uuid", 96, Shape::Uuid, AtCreation, uuid),
+];
+
+fn all() -> Vec<Column> {
+    columns(FIELDS)
+}
+
+pub(crate) const SPEC: Spec = Spec {
+    kind: ResourceKind::InspectionRule,
+    path: "inspection_rules",
+    by_name: false,
+    list: Kind {
+        name: "inspection_rules",
+        table: FIELDS,
+        short: &["uuid", "priority", "phase", "description", "links"],
+    },
+    required: &["actions"],
+    check,
+    passes: |call, rule| {
+        let phase = call.query.last("phase");
+        Ok(phase.is_none_or(|phase| rule.text("phase").unwrap_or(PHASE) == phase))
+    },
+    may_go: freely,
+};
+
+const FILTERS: &[Arg] = &[arg("phase", 96, Shape::Text)];
+
+const fn rows() -> [Route; 6] {
+    let path = &["v1", "inspection_rules"];
+    let [list, make, show, change, remove] = guarded(crud(
+        path,
+        &["v1", "inspection_rules", "{rule}"],
+        96,
+        "inspection_rules",
+        all,
+        &[LIST_ASKS, FILTERS],
+    ));
+    let clear = Route::new("DELETE", path, 96, "Remove every rule", |_| {
+        let kind = ResourceKind::InspectionRule;
+        order(Order::DeleteResources(kind), empty(204, None))
+    })
+    .for_(Access::Admin);
+    [list, make, show, change, remove, clear]
+}
+
+pub(crate) const ROUTES: &[Route] = &rows();
+
+/// A sensitive rule does not show what it looks for and does.
+fn operations(rule: &Resource, _: &Call<'_>, name: &'static str) -> Value {
+    if rule.fields.get("sensitive") == Some(&Value::Bool(true)) {
+        return Value::Null;
+    }
+    rule.fields.get(name).cloned().unwrap_or(json!([]))
+}
+
+/// An operation: its name, the arguments it needs and those it may have.
+type Operation = (
+    &'static str,
+    &'static [&'static str],
+    &'static [&'static str],
+);
+
+const CONDITIONS: &[Operation] = &[
+    ("eq", &["values"], &["force_strings"]),
+    ("lt", &["values"], &["force_strings"]),
+    ("gt", &["values"], &["force_strings"]),
+    ("is-empty", &["value"], &[]),
+    ("in-net", &["address", "subnet"], &[]),
+    ("matches", &["value", "regex"], &[]),
+    ("contains", &["value", "regex"], &[]),
+    ("one-of", &["value"], &["values"]),
+    ("is-none", &["value"], &[]),
+    ("is-true", &["value"], &[]),
+    ("is-false", &["value"], &[]),
+];
+
+const ACTIONS: &[Operation] = &[
+    ("fail", &["msg"], &[]),
+    ("log", &["msg"], &["level"]),
+    ("set-attribute", &["path", "value"], &[]),
+    ("extend-attribute", &["path", "value"], &["unique"]),
+    ("del-attribute", &["path"], &[]),
+    ("set-capability", &["name", "value"], &[]),
+    ("unset-capability", &["name"], &[]),
+    ("add-trait", &["name"], &[]),
+    ("remove-trait", &["name"], &[]),
+    ("set-plugin-data", &["path", "value"], &[]),
+    ("extend-plugin-data", &["path", "value"], &["unique"]),
+    ("unset-plugin-data", &["path"], &[]),
+    ("set-port-attribute", &["port_id", "path", "value"], &[]),
+    (
+        "extend-port-attribute",
+        &["port_id", "path", "value"],
+        &["unique"],
+    ),
+    ("del-port-attribute", &["port_id", "path"], &[]),
+    (
+        "api-call",
+        &["url"],
+        &["headers", "proxies", "timeout", "retries", "backoff_factor"],
+    ),
+];
+
+fn check(_: &Call<'_>, old: Option<&Resource>, rule: &mut Resource) -> Result<(), Fault> {
+    let hidden = |rule: &Resource| rule.fields.get("sensitive") == Some(&Value::Bool(true));
+    if old.is_some_and(hidden) && !hidden(rule) {
+        return Err(Fault::bad(
+            "Inspection rules cannot have the sensitive flag unset.",
+        ));
+    }
+    let phase = rule.text("phase").unwrap_or(PHASE);
+    if phase != PHASE {
+        return Err(Fault::bad(format!(
+            "Invalid phase: {}. Valid phases are: {PHASE}",
+            phase.escape_debug()
+        )));
+    }
+    let priority = rule.fields.get("priority").map(Value::as_u64);
+    if priority.is_some_and(|number| number.is_none_or(|number| number > PRIORITY_MAX)) {
+        return Err(Fault::bad(format!(
+            "Priority must be between 0 and {PRIORITY_MAX} for user-defined rules."
+        )));
+    }
+    for (name, known) in [("actions", ACTIONS), ("conditions", CONDITIONS)] {
+        let items = rule.fields.get(name).and_then(Value::as_array);
+        let items = items.map(Vec::as_slice).unwrap_or_default();
+        if items.len() > OPERATIONS_MAX || (name == "actions" && items.is_empty()) {
+            return Err(Fault::bad(format!(
+                "{name} must hold at least one and at most {OPERATIONS_MAX} entries."
+            )));
+        }
+        for item in items {
+            check_operation(name, known, item)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_operation(list: &str, known: &[Operation], item: &Value) -> Result<(), Fault> {
+    let condition = list == "conditions";
+    let what = if condition { "condition" } else { "action" };
+    let written = item.get("op").and_then(Value::as_str).unwrap_or_default();
+    // One exclamation mark turns a condition round.
+    let op = match written.strip_prefix('!') {
+        Some(rest) if condition => rest,
+        _ => written,
+    };
+    let Some((_, needed, optional)) = known.iter().find(|(name, ..)| *name == op) else {
+        let op = written.escape_debug();
+        return Err(Fault::bad(format!("Unsupported {what} operator: {op}")));
+    };
+    let invalid = |why: String| {
+        Fault::bad(format!(
+            "Invalid parameters for {what} operator {op}: {why}"
+        ))
+    };
+    match item.get("args") {
+        Some(Value::Object(args)) => {
+            let missing = needed.iter().find(|name| !args.contains_key(**name));
+            if let Some(name) = missing {
+                return Err(invalid(format!("missing required argument(s): {name}")));
+            }
+            let fits = |name: &&str| needed.contains(name) || optional.contains(name);
+            let strange = args.keys().map(String::as_str).find(|name| !fits(name));
+            if let Some(name) = strange {
+                let name = name.escape_debug();
+                return Err(invalid(format!("unexpected argument(s): {name}")));
+            }
+        }
+        Some(Value::Array(args)) => {
+            if let Some(name) = needed.get(args.len()) {
+                return Err(invalid(format!("missing required argument(s): {name}")));
+            }
+            if args.len() > needed.len() + optional.len() {
+                return Err(invalid("too many arguments".to_owned()));
+            }
+        }
+        _ => return Err(invalid("args must be either a list or dictionary".into())),
+    }
+    let multiple = item.get("multiple").map(|value| value.as_str());
+    if multiple.is_some_and(|word| !matches!(word, Some("any" | "all" | "first" | "last"))) {
+        return Err(invalid("multiple is any, all, first or last".to_owned()));
+    }
+    match item.get("loop") {
+        None | Some(Value::Array(_) | Value::Object(_)) => Ok(()),
+        Some(_) => Err(invalid("loop must be a list or an object".to_owned())),
+    }
+}

@@ -1,0 +1,172 @@
+//! Runbooks: clean and service steps by name, and the traits of nodes they fit.
+
+use serde_json::{Value, json};
+
+use super::{Column, Field, Kind, LIST_ASKS, Resource, ResourceKind, Route, Shape, Spec, write};
+use super::{created, crud, every, flag, freely, guarded, items, kept, links, name, object, steps};
+use super::{updated, uuid};
+use crate::access::Access;
+use crate::call::{Call, empty, reply};
+use crate::error::Fault;
+use crate::field::{Write, columns, field};
+use crate::nodes::traits::{self, TRAITS_MAX};
+use crate::route::{Arg, Takes, required};
+use crate::{Outcome, body};
+use Write::{Always, AtCreation, Never};
+
+const FIELDS: &[Field<Resource>] = &[
+    field("created_at", 92, Shape::Text, Never, created),
+    field("description", 112, Shape::Text, Always, kept),
+    field("disable_ramdisk", 92, Shape::Flag, Always, flag),
+    field("extra", 92, Shape::Object, Always, object),
+    field("links", 92, Shape::Links, Never, links),
+    field("name", 92, Shape::Text, Always, name),
+    field("owner", 92, Shape::Text, Always, kept),
+    field("public", 92, Shape::Flag, Always, flag),
+    field("steps", 92, Shape::List, Always, steps::shown),
+    field("traits", 112, Shape::List, Never, items),
+    field("updated_at", 92, Shape::Text, Never, updated),
+    field("uuid", 92, Shape::Uuid, AtCreation, uuid),
+];
+
+fn all() -> Vec<Column> {
+    columns(FIELDS)
+}
+
+pub(crate) const SPEC: Spec = Spec {
+    kind: ResourceKind::Runbook,
+    path: "runbooks",
+    by_name: true,
+    list: Kind {
+        name: "runbooks",
+        table: FIELDS,
+        short: &["uuid", "name", "links"],
+    },
+    required: &["name", "steps"],
+    check,
+    passes: every,
+    may_go: freely,
+};
+
+const TRAITS: &[Arg] = &[required("traits", 112, Shape::List)];
+
+const fn rows() -> [Route; 10] {
+    let [list, make, show, change, remove] = guarded(crud(
+        &["v1", "runbooks"],
+        &["v1", "runbooks", "{runbook}"],
+        92,
+        "runbooks",
+        all,
+        &[LIST_ASKS],
+    ));
+    let path = &["v1", "runbooks", "{runbook}", "traits"];
+    let one = &["v1", "runbooks", "{runbook}", "traits", "{trait}"];
+    let admin = Access::Admin;
+    [
+        list,
+        make,
+        show,
+        change,
+        remove,
+        Route::get(path, 112, "List its traits", |call| {
+            let traits = present(SPEC.named(call, call.word(2))?);
+            reply(&json!({ "traits": traits }))
+        }),
+        Route::new("PUT", path, 112, "Give it these traits", set_traits)
+            .takes(Takes::Args(TRAITS))
+            .for_(admin),
+        Route::new("DELETE", path, 112, "Take all its traits", |call| {
+            keep(call, Vec::new(), None)
+        })
+        .for_(admin),
+        Route::new("PUT", one, 112, "Add a trait", add_trait).for_(admin),
+        Route::new("DELETE", one, 112, "Remove a trait", |call| {
+            let mut traits = present(SPEC.named(call, call.word(2))?);
+            traits.retain(|present| present != call.last());
+            keep(call, traits, None)
+        })
+        .for_(admin),
+    ]
+}
+
+pub(crate) const ROUTES: &[Route] = &rows();
+
+/// Names are traits until a runbook has traits of its own.
+fn check(call: &Call<'_>, old: Option<&Resource>, runbook: &mut Resource) -> Result<(), Fault> {
+    let renamed = old.is_none_or(|old| old.name != runbook.name);
+    if call.has(112) {
+        super::check_name(old, runbook)?;
+    } else if renamed {
+        traits::checked(runbook.name.as_deref().unwrap_or_default())?;
+    }
+    check_owner(old, runbook)?;
+    steps::check(runbook)
+}
+
+/// What is public belongs to nobody.
+fn check_owner(old: Option<&Resource>, runbook: &mut Resource) -> Result<(), Fault> {
+    let public = |runbook: &Resource| runbook.fields.get("public") == Some(&Value::Bool(true));
+    if !public(runbook) || runbook.text("owner").is_none() {
+        return Ok(());
+    }
+    let published =
+        old.is_some_and(|old| !public(old) && old.text("owner") == runbook.text("owner"));
+    if published {
+        runbook.fields.remove("owner");
+        return Ok(());
+    }
+    Err(Fault::bad("There cannot be an owner for a public runbook"))
+}
+
+fn present(runbook: &Resource) -> Vec<String> {
+    let kept = runbook.fields.get("traits").and_then(Value::as_array);
+    let texts = kept.into_iter().flatten().filter_map(Value::as_str);
+    texts.map(str::to_owned).collect()
+}
+
+fn set_traits(call: &Call<'_>) -> Result<Outcome, Fault> {
+    let object = body::args(call, TRAITS)?;
+    let mut traits = Vec::new();
+    for item in object
+        .get("traits")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+    {
+        let name = item.as_str();
+        let name = name.ok_or_else(|| Fault::bad("A trait must be a string."))?;
+        traits::checked(name)?;
+        traits.push(name.to_owned());
+    }
+    keep(call, traits, None)
+}
+
+fn add_trait(call: &Call<'_>) -> Result<Outcome, Fault> {
+    let (ident, name) = (call.word(2), call.last());
+    let mut traits = present(SPEC.named(call, ident)?);
+    if !body::object_or_empty(call)?.is_empty() {
+        return Err(Fault::bad("No body should be provided when adding a trait"));
+    }
+    traits::checked(name)?;
+    traits.push(name.to_owned());
+    let location = call.location(&format!("runbooks/{ident}/traits/{name}"));
+    keep(call, traits, Some(location))
+}
+
+fn keep(
+    call: &Call<'_>,
+    mut traits: Vec<String>,
+    location: Option<String>,
+) -> Result<Outcome, Fault> {
+    let old = SPEC.named(call, call.word(2))?;
+    traits.sort_unstable();
+    traits.dedup();
+    if traits.len() > TRAITS_MAX {
+        return Err(Fault::bad(format!(
+            "A runbook has at most {TRAITS_MAX} traits."
+        )));
+    }
+    let mut runbook = old.clone();
+    runbook.fields.insert("traits".into(), json!(traits));
+    write::replace(old, runbook, empty(204, location))
+}
