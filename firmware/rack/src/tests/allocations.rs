@@ -304,7 +304,11 @@ fn nobody_gets_a_node_twice() {
                     made.push(allocation.id);
                     Order::CreateResource(Box::new(allocation))
                 };
-                let input = Input::Order { ticket: at, order };
+                let input = Input::Order {
+                    ticket: at,
+                    caller: caller(),
+                    order,
+                };
                 bench.rack.handle(bench.now, input, &mut outbox);
             }
             bench.rack.take_changes(&mut outbox);

@@ -1,0 +1,257 @@
+//! Deploy templates, runbooks and inspection rules.
+
+use super::*;
+
+fn template(steps: &Value) -> Value {
+    json!({"name": "CUSTOM_A", "steps": steps})
+}
+
+#[test]
+fn steps_have_a_shape() {
+    let mut shelf = Shelf::new();
+    let path = "/v1/deploy_templates";
+    let good = json!({"interface": "bios", "step": "apply", "args": {}, "priority": 1});
+    let with = |key: &str, value: Value| {
+        let mut step = good.clone();
+        step[key] = value;
+        template(&json!([step]))
+    };
+    let without = |key: &str| {
+        let mut step = good.clone();
+        step.as_object_mut().unwrap().remove(key);
+        template(&json!([step]))
+    };
+    for (body, said) in [
+        (template(&json!([])), "at least one"),
+        (template(&json!(["x"])), "object"),
+        (template(&json!("x")), "list"),
+        (without("interface"), "'interface' is a required"),
+        (without("step"), "'step' is a required"),
+        (without("args"), "'args' is a required"),
+        (without("priority"), "'priority' is a required"),
+        (with("interface", json!("network")), "is not one of"),
+        (with("step", json!("")), "step"),
+        (with("args", json!([])), "args"),
+        (with("priority", json!(-1)), "priority"),
+        (with("priority", json!("one")), "priority"),
+        (with("order", json!(1)), "'order' was unexpected"),
+        (template(&json!([good, good])), "Duplicate deploy steps"),
+        (template(&Value::Array(vec![good.clone(); 300])), "at most"),
+    ] {
+        let sentence = shelf.refuses("POST", path, &body, 400);
+        assert!(sentence.contains(said), "{sentence}");
+    }
+    for name in ["custom_a", "A", "CUSTOM_", ""] {
+        let body = json!({"name": name, "steps": [good]});
+        shelf.refuses("POST", path, &body, 400);
+    }
+    // A number that came as text is a number.
+    let made = shelf.makes(path, &with("priority", json!("150")));
+    assert_eq!(made["steps"][0]["priority"], 150);
+    let patch = json!([{"op": "replace", "path": "/steps/0/interface", "value": "x"}]);
+    shelf.refuses("PATCH", "/v1/deploy_templates/CUSTOM_A", &patch, 400);
+    let patch = json!([{"op": "remove", "path": "/steps"}]);
+    shelf.refuses("PATCH", "/v1/deploy_templates/CUSTOM_A", &patch, 400);
+    let patch = json!([{"op": "replace", "path": "/name", "value": null}]);
+    shelf.refuses("PATCH", "/v1/deploy_templates/CUSTOM_A", &patch, 400);
+}
+
+#[test]
+fn secrets_in_steps_stay_with_their_step() {
+    let mut shelf = Shelf::new();
+    let step = |name: &str, secret: &str| json!({"interface": "raid", "step": name, "priority": 1, "args": {"password": secret}});
+    let body = template(&json!([step("a", "one"), step("b", "two")]));
+    let made = shelf.makes("/v1/deploy_templates", &body);
+    assert_eq!(made["steps"][0]["args"]["password"], "******");
+    // Written back in another order.
+    let turned = json!([made["steps"][1], made["steps"][0]]);
+    let path = "/v1/deploy_templates/CUSTOM_A";
+    shelf.patches(path, "replace", "/steps", &turned);
+    let patch = json!([{"op": "remove", "path": "/steps/1"}]);
+    assert_eq!(shelf.does("PATCH", path, &patch).status, 200);
+    let kept = shelf.0.view.resources.values().next().unwrap();
+    assert_eq!(kept.fields["steps"], json!([step("b", "two")]));
+}
+
+fn runbook() -> Value {
+    json!({"name": "CUSTOM_A", "steps": [{"interface": "bios", "step": "x", "order": "1"}]})
+}
+
+#[test]
+fn a_public_runbook_is_nobodys() {
+    let mut shelf = Shelf::new();
+    let mut body = runbook();
+    body["owner"] = json!("somebody");
+    let made = shelf.makes("/v1/runbooks", &body);
+    let step = json!({"interface": "bios", "step": "x", "order": 1, "args": {}});
+    assert_eq!(made["steps"], json!([step]));
+    assert_eq!(made["public"], false);
+    let path = "/v1/runbooks/CUSTOM_A";
+    let public = shelf.patches(path, "replace", "/public", &json!(true));
+    assert_eq!(
+        (&public["public"], &public["owner"]),
+        (&json!(true), &Value::Null)
+    );
+    let patch = json!([{"op": "add", "path": "/owner", "value": "somebody"}]);
+    let said = shelf.refuses("PATCH", path, &patch, 400);
+    assert_eq!(said, "There cannot be an owner for a public runbook");
+    let patch = json!([
+        {"op": "replace", "path": "/public", "value": false},
+        {"op": "add", "path": "/owner", "value": "somebody"},
+    ]);
+    assert_eq!(shelf.does("PATCH", path, &patch).status, 200);
+}
+
+#[test]
+fn names_are_traits_until_runbooks_have_traits() {
+    let mut shelf = Shelf::new();
+    let mut body = runbook();
+    body["name"] = json!("any-name");
+    let response = shelf.does_at("1.111", "POST", "/v1/runbooks", &body);
+    assert_eq!(response.status, 400);
+    body["description"] = json!("why");
+    let response = shelf.does_at("1.111", "POST", "/v1/runbooks", &body);
+    assert_eq!(response.status, 406);
+    let made = shelf.makes("/v1/runbooks", &body);
+    assert_eq!(
+        (&made["description"], &made["traits"]),
+        (&json!("why"), &json!([]))
+    );
+    // Older clients may change it all the same.
+    let patch = json!([{"op": "add", "path": "/extra/a", "value": 1}]);
+    let response = shelf.does_at("1.111", "PATCH", "/v1/runbooks/any-name", &patch);
+    assert_eq!(response.status, 200, "{}", response.text());
+    assert_eq!(response.value().get("traits"), None);
+}
+
+#[test]
+fn a_runbook_has_traits() {
+    let mut shelf = Shelf::new();
+    shelf.makes("/v1/runbooks", &runbook());
+    let path = "/v1/runbooks/CUSTOM_A/traits";
+    let body = json!({"traits": ["CUSTOM_B", "CUSTOM_A", "CUSTOM_B"]});
+    assert_eq!(shelf.does("PUT", path, &body).status, 204);
+    assert_eq!(
+        shelf.shows(path),
+        json!({"traits": ["CUSTOM_A", "CUSTOM_B"]})
+    );
+    let one = format!("{path}/CUSTOM_C");
+    let response = shelf.does("PUT", &one, &Value::Null);
+    assert_eq!(response.status, 204);
+    assert!(response.header("Location").unwrap().ends_with(&one));
+    assert_eq!(shelf.does("DELETE", &one, &Value::Null).status, 204);
+    assert_eq!(shelf.does("DELETE", &one, &Value::Null).status, 204);
+    assert_eq!(shelf.shows(path)["traits"].as_array().unwrap().len(), 2);
+    for (path, body) in [
+        (path, json!({"traits": ["x"]})),
+        (path, json!({"traits": [1]})),
+        (path, json!({})),
+        (one.as_str(), json!({"a": 1})),
+    ] {
+        shelf.refuses("PUT", path, &body, 400);
+    }
+    let many: Vec<String> = (0..51).map(|at| format!("CUSTOM_{at}")).collect();
+    shelf.refuses("PUT", path, &json!({ "traits": many }), 400);
+    assert_eq!(shelf.does("DELETE", path, &Value::Null).status, 204);
+    assert_eq!(shelf.shows(path), json!({"traits": []}));
+    assert_eq!(
+        shelf.does_at("1.111", "GET", path, &Value::Null).status,
+        404
+    );
+    assert_eq!(access("PUT", path), Access::Admin);
+}
+
+#[test]
+fn rules_know_their_operations() {
+    let mut shelf = Shelf::new();
+    let path = "/v1/inspection_rules";
+    let fail = json!({"op": "fail", "args": {"msg": "x"}});
+    let acts = |action: Value| json!({"actions": [action]});
+    let when = |condition: Value| json!({"actions": [fail], "conditions": [condition]});
+    for (body, said) in [
+        (json!({"actions": []}), "at least one"),
+        (
+            acts(json!({"op": "dance", "args": {}})),
+            "Unsupported action operator: dance",
+        ),
+        (
+            acts(json!({"op": "!fail", "args": {"msg": 1}})),
+            "Unsupported action",
+        ),
+        (
+            acts(json!({"op": "fail", "args": {}})),
+            "missing required argument(s): msg",
+        ),
+        (
+            acts(json!({"op": "fail", "args": {"msg": 1, "x": 1}})),
+            "unexpected argument(s): x",
+        ),
+        (acts(json!({"op": "fail"})), "list or dictionary"),
+        (acts(json!({"op": "fail", "args": ["a", "b"]})), "too many"),
+        (
+            acts(json!({"op": "set-attribute", "args": ["a"]})),
+            "missing required",
+        ),
+        (
+            acts(json!({"op": "fail", "args": ["a"], "loop": 1})),
+            "loop",
+        ),
+        (
+            when(json!({"op": "!!eq", "args": {"values": []}})),
+            "Unsupported condition",
+        ),
+        (
+            when(json!({"op": "eq", "args": {"values": []}, "multiple": "some"})),
+            "multiple",
+        ),
+        (when(json!(5)), "Unsupported condition"),
+        (
+            json!({"actions": [fail], "phase": "early"}),
+            "Invalid phase: early",
+        ),
+        (json!({"actions": [fail], "priority": -1}), "Priority"),
+        (json!({"actions": [fail], "priority": 10_000}), "Priority"),
+    ] {
+        let sentence = shelf.refuses("POST", path, &body, 400);
+        assert!(sentence.contains(said), "{sentence}");
+    }
+    let good = json!({
+        "actions": [fail, {"op": "set-attribute", "args": ["/driver", "x"], "loop": [1]}],
+        "conditions": [{"op": "!eq", "args": {"values": ["{x}", 1]}, "multiple": "all"}],
+        "priority": 9999, "phase": "main",
+    });
+    let made = shelf.makes(path, &good);
+    assert_eq!(made["priority"], 9999);
+    let listed = shelf.shows(&format!("{path}?phase=main"));
+    assert_eq!(listed["inspection_rules"][0]["priority"], 9999);
+    let listed = shelf.shows(&format!("{path}?phase=x"));
+    assert_eq!(listed["inspection_rules"], json!([]));
+}
+
+#[test]
+fn a_sensitive_rule_shows_nothing_and_stays_so() {
+    let mut shelf = Shelf::new();
+    let fail = json!({"op": "fail", "args": {"msg": "x"}});
+    let body = json!({"actions": [fail], "sensitive": true});
+    let made = shelf.does("POST", "/v1/inspection_rules", &body).value();
+    assert_eq!(
+        (&made["actions"], &made["conditions"]),
+        (&Value::Null, &Value::Null)
+    );
+    let path = format!("/v1/inspection_rules/{}", made["uuid"].as_str().unwrap());
+    let patch = json!([{"op": "replace", "path": "/sensitive", "value": false}]);
+    let said = shelf.refuses("PATCH", &path, &patch, 400);
+    assert!(said.contains("sensitive flag unset"), "{said}");
+    shelf.patches(&path, "replace", "/priority", &json!(7));
+    let kept = shelf.0.view.resources.values().next().unwrap();
+    assert_eq!(kept.fields["actions"], json!([fail]));
+}
+
+#[test]
+fn all_rules_go_at_once() {
+    let shelf = Shelf::new();
+    let request = send("DELETE", "/v1/inspection_rules", "").at(LATEST);
+    let (order, _) = shelf.0.order(&request);
+    assert_eq!(order, Order::DeleteResources(ResourceKind::InspectionRule));
+    assert_eq!(access("DELETE", "/v1/inspection_rules"), Access::Admin);
+}
