@@ -7,8 +7,8 @@ mod flash;
 mod hardware;
 mod orders;
 mod power;
-mod unique;
 mod resources;
+mod unique;
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;

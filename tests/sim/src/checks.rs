@@ -16,8 +16,11 @@ use crate::wires::{Exchange, Who};
 pub(crate) struct Checks {
     /// Tokens that left the box in clear.
     tokens: BTreeSet<String>,
-    /// Nodes and ports whose creation was acknowledged.
+    /// Records whose creation was acknowledged.
     created: BTreeSet<String>,
+    /// Records somebody wanted deleted, whatever came of it, and those that are.
+    unwanted: BTreeSet<String>,
+    deleted: BTreeSet<String>,
     /// The least `extra.count` that was acknowledged.
     counts: BTreeMap<NodeId, u64>,
     /// The revision each node had when a change of it was last acknowledged.
@@ -29,6 +32,13 @@ impl Checks {
     fn breaks(&mut self, sentence: String) {
         if self.broken.len() < 20 {
             self.broken.push(sentence);
+        }
+    }
+
+    /// Somebody asks for something; whether the box hears it is another matter.
+    pub(crate) fn asked(&mut self, exchange: &Exchange) {
+        if exchange.method == "DELETE" {
+            self.unwanted.extend(last_word(exchange));
         }
     }
 
@@ -48,10 +58,18 @@ impl Checks {
         if exchange.who == Who::Impostor && exchange.method == "POST" {
             self.breaks(format!("an impostor's beat was taken: {}", exchange.path));
         }
+        if exchange.who == Who::Clerk {
+            self.ties(view);
+        }
         match (exchange.method, status) {
+            // Undeploying frees an allocation, so that it may go by itself.
+            ("POST", 201) if exchange.path == "/v1/allocations" => {}
             ("POST", 201) => {
                 self.created
                     .extend(read()["uuid"].as_str().map(str::to_owned));
+            }
+            ("DELETE", 204) if exchange.who == Who::Clerk => {
+                self.deleted.extend(last_word(exchange));
             }
             ("PATCH" | "PUT" | "DELETE", 200 | 202 | 204) => {
                 let id = exchange
@@ -68,6 +86,18 @@ impl Checks {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Nothing names what is gone, and no node is in two allocations.
+    fn ties(&mut self, view: &View) {
+        let wrong = crate::ties::wrong(
+            view.nodes.values().map(|view| &*view.node),
+            view.ports.values().map(|port| &**port),
+            view.resources.values().map(|resource| &**resource),
+        );
+        if let Some(sentence) = wrong {
+            self.breaks(sentence);
         }
     }
 
@@ -98,10 +128,25 @@ impl Checks {
                 "after a restart {lost}; against the cut batch: {tried:?}"
             ));
         }
-        for id in &self.created {
+        let wrong = crate::ties::wrong(
+            records.nodes.values(),
+            records.ports.values(),
+            records.resources.values(),
+        );
+        self.broken
+            .extend(wrong.map(|wrong| format!("after a restart {wrong}")));
+        let resource = |id: &str| {
+            id.parse()
+                .is_ok_and(|id| records.resources.contains_key(&id))
+        };
+        for id in self.deleted.iter().filter(|id| resource(id)) {
+            self.broken
+                .push(format!("the record {id} was deleted and is there again"));
+        }
+        for id in self.created.difference(&self.unwanted) {
             let node = id.parse().is_ok_and(|id| records.nodes.contains_key(&id));
             let port = id.parse().is_ok_and(|id| records.ports.contains_key(&id));
-            if !node && !port {
+            if !node && !port && !resource(id) {
                 self.broken
                     .push(format!("the acknowledged record {id} is lost"));
             }
@@ -180,6 +225,11 @@ impl Checks {
     }
 }
 
+/// The last word of the path: which record a request is about.
+fn last_word(exchange: &Exchange) -> Option<String> {
+    exchange.path.rsplit('/').next().map(str::to_owned)
+}
+
 /// What differs between records and a snapshot, if anything does.
 fn difference(records: &Records, view: &View) -> Option<String> {
     if records.nodes.len() != view.nodes.len() || records.ports.len() != view.ports.len() {
@@ -207,7 +257,18 @@ fn difference(records: &Records, view: &View) -> Option<String> {
         .ports
         .iter()
         .find(|(id, shown)| records.ports.get(id) != Some(&**shown));
-    port.map(|(id, _)| format!("port {id} differs"))
+    if let Some((id, _)) = port {
+        return Some(format!("port {id} differs"));
+    }
+    let shown = &view.resources;
+    if records.resources.len() != shown.len() {
+        let (found, wanted) = (records.resources.len(), shown.len());
+        return Some(format!("there are {found} resources instead of {wanted}"));
+    }
+    let resource = shown
+        .iter()
+        .find(|(key, shown)| records.resources.get(&key.1) != Some(&***shown));
+    resource.map(|(key, _)| format!("{} {} differs", key.0, key.1))
 }
 
 #[cfg(test)]

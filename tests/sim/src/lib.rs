@@ -8,11 +8,13 @@
 
 mod boxed;
 mod checks;
+mod clerk;
 mod doors;
 mod faults;
 mod lodger;
 mod machine;
 mod operator;
+mod ties;
 mod trace;
 mod wires;
 mod world;

@@ -34,6 +34,9 @@ fn service_steps() -> Value {
     ])
 }
 
+/// The class of every node, for allocations.
+pub(crate) const CLASS: &str = "sim";
+
 /// What was asked last.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Ask {
@@ -168,6 +171,7 @@ impl Desk {
             "uuid": self.node.to_string(),
             "name": format!("node-{}", self.machine),
             "driver": "ipmi",
+            "resource_class": CLASS,
             "driver_info": {
                 "ipmi_address": bmc(self.machine).to_string(),
                 "ipmi_username": BMC_USER, "ipmi_password": BMC_PASSWORD,

@@ -63,6 +63,8 @@ pub(crate) enum Who {
     Impostor,
     /// The operator, about the node of this number.
     Operator { desk: usize },
+    /// The clerk.
+    Clerk,
 }
 
 /// What an agent asked.
@@ -154,6 +156,8 @@ pub(crate) enum Event {
     },
     /// The operator looks at a node.
     Desk { desk: usize },
+    /// The clerk acts.
+    Clerk,
     /// Something goes wrong.
     Incident(Incident),
     /// A BMC is well again.

@@ -10,6 +10,7 @@ use trivet_rack::Input;
 
 use crate::boxed::{Boxed, Died};
 use crate::checks::Checks;
+use crate::clerk::Clerk;
 use crate::doors::content;
 use crate::faults::Faults;
 use crate::lodger::Lodger;
@@ -46,6 +47,7 @@ pub(crate) struct World {
     pub(crate) boxed: Boxed,
     pub(crate) machines: Vec<Machine>,
     pub(crate) desks: Vec<Desk>,
+    clerk: Option<Clerk>,
     strangers: Vec<Stranger>,
     queue: Queue,
     chance: Seeded,
@@ -74,10 +76,11 @@ impl World {
         let machines: Vec<_> = (0..count)
             .map(|at| Machine::new(at, seed ^ at as u64))
             .collect();
-        let desks = machines
+        let desks: Vec<_> = machines
             .iter()
             .map(|machine| Desk::new(machine.index, machine.hardware.mac, &mut chance))
             .collect();
+        let nodes = desks.iter().map(|desk| desk.node).collect();
         let mut world = Self {
             now: Tick(0),
             trace: Trace::new(keep_text),
@@ -85,6 +88,7 @@ impl World {
             boxed: Boxed::new(seed, addresses, lease_s, &image),
             machines,
             desks,
+            clerk: Clerk::of(seed, nodes),
             strangers: Vec::new(),
             queue: Queue::default(),
             chance,
@@ -107,6 +111,7 @@ impl World {
             let at = Tick(100 + self.chance.below(3000));
             self.queue.push(at, Event::Desk { desk });
         }
+        self.clerk_pauses();
         for at in 0..strangers {
             let index = self.machines.len() + at;
             let mac = MacAddr([0x52, 0x54, 0, 0x99, 0, index as u8]);
@@ -273,6 +278,7 @@ impl World {
             Event::Http { exchange, answer } => self.hears(exchange, answer),
             Event::Called { url, to, request } => self.called(&url, to, &request),
             Event::Desk { desk } => self.desk_asks(desk),
+            Event::Clerk => self.clerk_asks(),
             Event::Incident(incident) => self.goes_wrong(incident),
             Event::BmcWell { machine } => {
                 let restarted = self.chance.chance(500);

@@ -7,6 +7,7 @@ use trivet_rack::Destination;
 
 use super::World;
 use crate::boxed::Sent;
+use crate::clerk::Clerk;
 use crate::machine::Asks;
 use crate::wires::{AgentCall, Answer, Event, Exchange, HTTP_TIMEOUT_MS, Who, of_bmc, of_relay};
 
@@ -146,6 +147,7 @@ impl World {
             version: asks.version,
             body: asks.body,
         });
+        self.checks.asked(&exchange);
         self.exchanges.insert(number, Rc::clone(&exchange));
         let late = self.now.after_ms(HTTP_TIMEOUT_MS);
         self.queue.push(
@@ -183,6 +185,12 @@ impl World {
                 }
                 return;
             }
+            Who::Clerk => {
+                if let Some(clerk) = &mut self.clerk {
+                    clerk.hears(&answer);
+                }
+                return self.clerk_pauses();
+            }
             Who::Impostor => return,
             Who::Firmware { machine, .. }
             | Who::Agent { machine, .. }
@@ -190,6 +198,18 @@ impl World {
         };
         self.machines[machine].http(self.now, exchange.who.clone(), answer, &mut out);
         self.follow(machine, out);
+    }
+
+    pub(super) fn clerk_pauses(&mut self) {
+        if let Some(after_ms) = self.clerk.as_mut().and_then(Clerk::pauses) {
+            self.queue.push(self.now.after_ms(after_ms), Event::Clerk);
+        }
+    }
+
+    pub(super) fn clerk_asks(&mut self) {
+        if let Some(asks) = self.clerk.as_mut().map(Clerk::asks) {
+            self.asks(Who::Clerk, Ipv4Addr::new(10, 2, 0, 2), true, asks);
+        }
     }
 
     pub(super) fn desk_asks(&mut self, desk: usize) {
