@@ -3,7 +3,7 @@
 //! in either case some day.
 
 use serde_json::{Value, json};
-use trivet_model::{Entropy as _, NodeId, ResourceId, Seeded};
+use trivet_model::{NodeId, ResourceId, Seeded};
 
 use crate::machine::Asks;
 use crate::operator::CLASS;

@@ -9,7 +9,7 @@ use trivet_model::{Node, Port, Resource, ResourceId, ResourceKind};
 
 /// What is wrong among these records, if anything is.
 pub(crate) fn wrong<'r>(
-    nodes: impl Iterator<Item = &'r Node> + Clone,
+    nodes: impl Iterator<Item = &'r Node>,
     ports: impl Iterator<Item = &'r Port>,
     resources: impl Iterator<Item = &'r Resource>,
 ) -> Option<String> {
