@@ -37,7 +37,7 @@ pub fn answer(order: &AgentOrder, status: u16, body: &[u8]) -> Result<AgentEvent
     }
 }
 
-fn nonsense(words: impl AsRef<str>) -> AgentError {
+pub(crate) fn nonsense(words: impl AsRef<str>) -> AgentError {
     AgentError::Nonsense {
         said: said(words.as_ref()),
     }
@@ -49,7 +49,7 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, AgentError> {
 
 /// Any status but 200. The agent's API refuses with a fault document; a proxy or a
 /// stranger on its port does not.
-fn refusal(status: u16, body: &[u8]) -> Result<AgentEvent, AgentError> {
+pub(crate) fn refusal(status: u16, body: &[u8]) -> Result<AgentEvent, AgentError> {
     let fault = serde_json::from_slice::<AgentFault>(body).ok();
     let words = fault.as_ref().map(|fault| said(&fault.faultstring));
     // Agents before 2020 answered 500 with these words where newer ones say 409.

@@ -5,7 +5,7 @@ use core::fmt;
 use serde_json::{Map, Value, json};
 use trivet_ipa::{COMMANDS_PATH, CommandRequest, TOKEN_MASK, TOKEN_PARAMETER, WireStep};
 use trivet_model::secret::masked;
-use trivet_model::{AgentOrder, Node, Port, Step, StepKind};
+use trivet_model::{AgentOrder, AgentSession, Node, Port, Step, StepKind};
 
 use crate::image::WRITE_IMAGE;
 use crate::rescue::RESCUE_HASH;
@@ -72,16 +72,12 @@ pub enum CallError {
 
 /// The request that an order becomes.
 pub fn call(node: &Node, ports: &[Port], order: &AgentOrder) -> Result<Call, CallError> {
-    let agent = node.agent.as_ref().ok_or(CallError::NoAgent)?;
-    if agent.url.is_none() {
-        return Err(CallError::NotHeard);
-    }
-    let token = percent_encoded(&agent.token);
+    let agent = alive(node)?;
     let (name, params, wait) = match order {
         AgentOrder::Look => {
             return Ok(Call {
                 method: Method::Get,
-                path_and_query: format!("{COMMANDS_PATH}?{TOKEN_PARAMETER}={token}"),
+                path_and_query: path(agent, false),
                 body: None,
                 timeout_ms: COMMAND_TIMEOUT_MS,
             });
@@ -125,14 +121,44 @@ pub fn call(node: &Node, ports: &[Port], order: &AgentOrder) -> Result<Call, Cal
         AgentOrder::Sync => ("standby.sync".to_owned(), Map::new(), true),
         AgentOrder::PowerOff => ("standby.power_off".to_owned(), Map::new(), false),
     };
-    let wait = if wait { "wait=true&" } else { "" };
+    Ok(post(agent, name, params, wait))
+}
+
+/// The agent of this node, if it has said where it listens.
+pub(crate) fn alive(node: &Node) -> Result<&AgentSession, CallError> {
+    let agent = node.agent.as_ref().ok_or(CallError::NoAgent)?;
+    if agent.url.is_none() {
+        return Err(CallError::NotHeard);
+    }
+    Ok(agent)
+}
+
+/// A command to the agent.
+pub(crate) fn post(
+    agent: &AgentSession,
+    name: String,
+    params: Map<String, Value>,
+    wait: bool,
+) -> Call {
     let body = json!(CommandRequest { name, params }).to_string();
-    Ok(Call {
+    Call {
         method: Method::Post,
-        path_and_query: format!("{COMMANDS_PATH}?{wait}{TOKEN_PARAMETER}={token}"),
+        path_and_query: path(agent, wait),
         body: Some(body.into_bytes()),
         timeout_ms: COMMAND_TIMEOUT_MS,
-    })
+    }
+}
+
+/// Agents from before tokens refuse arguments that they do not know.
+fn path(agent: &AgentSession, wait: bool) -> String {
+    let token = (!agent.is_legacy())
+        .then(|| format!("{TOKEN_PARAMETER}={}", percent_encoded(&agent.token)));
+    let wait = wait.then(|| "wait=true".to_owned());
+    let query: Vec<String> = wait.into_iter().chain(token).collect();
+    if query.is_empty() {
+        return COMMANDS_PATH.to_owned();
+    }
+    format!("{COMMANDS_PATH}?{}", query.join("&"))
 }
 
 fn object<const N: usize>(fields: [(&str, Value); N]) -> Map<String, Value> {

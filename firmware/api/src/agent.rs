@@ -167,7 +167,7 @@ fn bounded(object: &Object, key: &str) -> Result<Option<String>, Fault> {
     }
 }
 
-fn check_callback(call: &Call<'_>, url: &str) -> Result<(), Fault> {
+pub(crate) fn check_callback(call: &Call<'_>, url: &str) -> Result<(), Fault> {
     let (tls, rest) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
         (Some(rest), _) => (true, rest),
         (None, Some(rest)) => (false, rest),

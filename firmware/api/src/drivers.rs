@@ -5,13 +5,13 @@ use trivet_hardware::{Hardware, Kind};
 use trivet_model::UnixMs;
 use trivet_model::node::Object;
 
-use crate::Outcome;
 use crate::call::{Call, reply};
 use crate::error::Fault;
 use crate::field::{Shape, moment};
 use crate::list::{FIELDS_ASK, LIST_ASKS, asked_names};
 use crate::nodes::raid;
 use crate::route::{Route, arg};
+use crate::{Outcome, passthru};
 
 /// The enabled hardware type of this name, or that an older name stands for.
 pub(crate) fn enabled(call: &Call<'_>, name: &str) -> Option<&'static Hardware> {
@@ -96,7 +96,7 @@ pub(crate) const ROUTES: &[Route] = &[
         "List its vendor's methods",
         |call| {
             named(call, call.word(2))?;
-            reply(&json!({}))
+            reply(&passthru::driver_methods())
         },
     ),
     Route::get(
@@ -303,10 +303,12 @@ mod tests {
     }
 
     #[test]
-    fn vendor_methods_there_are_none() {
+    fn vendor_methods_are_listed() {
         let bench = Bench::new();
         let methods = get("/v1/drivers/ipmi/vendor_passthru/methods");
-        assert_eq!(bench.reply(&methods).value(), json!({}));
+        let listed = bench.reply(&methods).value();
+        assert_eq!(listed.as_object().unwrap().len(), 1);
+        assert_eq!(listed["lookup"]["http_methods"], json!(["POST"]));
         let call = bench.reply(&get("/v1/drivers/ipmi/vendor_passthru?method=dance"));
         assert_eq!(call.status, 400);
         assert_eq!(call.fault()["faultstring"], "No handler for method dance");

@@ -131,8 +131,12 @@ pub enum Then {
     },
     /// What the agent needs to know of its node.
     Found,
+    /// The same for an agent from before tokens.
+    LegacyFound,
     /// Whose inspection data it was.
     Inspected,
+    /// What the BMC or the agent said.
+    Said,
 }
 
 /// What the box says of itself.
@@ -235,8 +239,10 @@ fn finished(call: &Call<'_>, then: &Then, done: Done) -> Result<Response, Fault>
         }
         (Then::Found, Done::Found(found)) => Ok(agent::found(call, &found)),
         (Then::Inspected, Done::Inspected(id)) => Ok(agent::inspected(id)),
-        (Then::Found | Then::Inspected, _) => Err(Fault::server(
-            "the order was carried out but brought no node; this is a fault of the box",
+        (Then::LegacyFound, Done::Found(found)) => Ok(passthru::found(call, &found)),
+        (Then::Said, Done::Said(said)) => Ok(Response::json(200, &said)),
+        (Then::Found | Then::LegacyFound | Then::Inspected | Then::Said, _) => Err(Fault::server(
+            "the order was carried out but brought no answer; this is a fault of the box",
         )),
     }
 }
@@ -245,7 +251,8 @@ fn refused(then: &Then, refusal: Refusal) -> Fault {
     let Refusal { kind, sentence } = refusal;
     // One sentence for "unknown" and "not now", so that strangers cannot probe
     // which nodes exist.
-    if kind == RefusalKind::NotFound && matches!(then, Then::Found | Then::Inspected) {
+    let stranger = matches!(then, Then::Found | Then::LegacyFound | Then::Inspected);
+    if kind == RefusalKind::NotFound && stranger {
         return Fault::not_found("Resource could not be found.");
     }
     match kind {
@@ -253,6 +260,7 @@ fn refused(then: &Then, refusal: Refusal) -> Fault {
         RefusalKind::NotFound => Fault::not_found(sentence),
         RefusalKind::Conflict | RefusalKind::Stale => Fault::conflict(sentence),
         RefusalKind::Forbidden => Fault::forbidden(sentence),
+        RefusalKind::Failed => Fault::server(sentence),
         RefusalKind::Unavailable => Fault::unavailable(sentence),
     }
 }

@@ -1,13 +1,35 @@
 //! Vendor methods, of hardware types and of nodes.
+//!
+//! They answer with what the BMC or the agent said, so all of them are listed as
+//! synchronous; clients take the 200 as they take Ironic's 202. The two methods of
+//! agents from before tokens are here too: see `certs/README.md` for what they cost.
 
-use serde_json::json;
+mod legacy;
+#[cfg(test)]
+mod tests;
 
-use crate::Outcome;
+use serde_json::{Value, json};
+use trivet_hardware::{Ability, Kind, can, interface};
+use trivet_model::node::Object;
+use trivet_model::order::VendorMethod;
+use trivet_model::power::{RAW_BYTES_MAX, RawBytes};
+use trivet_model::view::NodeView;
+use trivet_model::{Node, Order, PowerOrder};
+
 use crate::access::Access;
-use crate::call::{Call, reply};
+use crate::call::{Call, order, reply};
 use crate::error::Fault;
 use crate::field::Shape;
 use crate::route::{Arg, Gives, Route, Takes, arg};
+use crate::{Outcome, Then, body};
+
+pub(crate) use legacy::found;
+
+/// Longest body of a vendor method. Ours: it waits in memory for the answer.
+const METHOD_BYTES_MAX: usize = 64 * 1024;
+
+/// Longest name of an agent's command. Ours.
+const COMMAND_BYTES_MAX: usize = 128;
 
 const METHOD: &[Arg] = &[arg("method", 1, Shape::Text)];
 
@@ -16,7 +38,19 @@ const DRIVER_METHOD: &[&str] = &["v1", "drivers", "{driver}", "vendor_passthru",
 const NODE: &[&str] = &["v1", "nodes", "{node}", "vendor_passthru"];
 const NODE_METHOD: &[&str] = &["v1", "nodes", "{node}", "vendor_passthru", "{method}"];
 
-const fn row(method: &'static str, path: &'static [&'static str]) -> Route {
+const fn node(method: &'static str, path: &'static [&'static str]) -> Route {
+    row(method, path, of_node)
+}
+
+const fn driver(method: &'static str, path: &'static [&'static str]) -> Route {
+    row(method, path, of_driver)
+}
+
+const fn row(
+    method: &'static str,
+    path: &'static [&'static str],
+    answer: fn(&Call<'_>) -> Result<Outcome, Fault>,
+) -> Route {
     Route::new(method, path, 1, "Call a vendor's method", answer)
         .asks(&[METHOD])
         .takes(Takes::Any)
@@ -29,38 +63,257 @@ pub(crate) const ROUTES: &[Route] = &[
         &["v1", "nodes", "{node}", "vendor_passthru", "methods"],
         1,
         "List its vendor's methods",
-        |call| {
-            call.this()?;
-            reply(&json!({}))
-        },
+        |call| reply(&described(methods_of(&call.this()?.node))),
     ),
-    row("GET", NODE),
-    row("POST", NODE),
-    row("PUT", NODE),
-    row("PATCH", NODE),
-    row("DELETE", NODE),
-    row("GET", NODE_METHOD),
-    row("POST", NODE_METHOD),
-    row("PUT", NODE_METHOD),
-    row("PATCH", NODE_METHOD),
-    row("DELETE", NODE_METHOD),
-    row("GET", DRIVER),
-    row("POST", DRIVER),
-    row("PUT", DRIVER),
-    row("DELETE", DRIVER),
-    row("GET", DRIVER_METHOD),
-    row("POST", DRIVER_METHOD),
-    row("PUT", DRIVER_METHOD),
-    row("DELETE", DRIVER_METHOD),
+    legacy::DRIVER_LOOKUP,
+    legacy::NODE_LOOKUP,
+    legacy::HEARTBEAT,
+    node("GET", NODE),
+    node("POST", NODE),
+    node("PUT", NODE),
+    node("PATCH", NODE),
+    node("DELETE", NODE),
+    node("GET", NODE_METHOD),
+    node("POST", NODE_METHOD),
+    node("PUT", NODE_METHOD),
+    node("PATCH", NODE_METHOD),
+    node("DELETE", NODE_METHOD),
+    driver("GET", DRIVER),
+    driver("POST", DRIVER),
+    driver("PUT", DRIVER),
+    driver("DELETE", DRIVER),
+    driver("GET", DRIVER_METHOD),
+    driver("POST", DRIVER_METHOD),
+    driver("PUT", DRIVER_METHOD),
+    driver("DELETE", DRIVER_METHOD),
 ];
 
-fn answer(call: &Call<'_>) -> Result<Outcome, Fault> {
-    let method = match call.segments.get(4) {
-        Some(method) => method.as_str(),
+/// One method. All of them are called by POST.
+struct Method {
+    name: &'static str,
+    /// For people.
+    says: &'static str,
+    /// Whether this node has it.
+    offered: fn(&Node) -> bool,
+    answer: fn(&Call<'_>, &NodeView) -> Result<Outcome, Fault>,
+}
+
+const METHODS: [Method; 4] = [
+    Method {
+        name: "agent_command",
+        says: "Give the agent a command. Arguments: 'command' (such as 'standby.sync'); optional \
+               'params' (object) and 'wait' (Boolean): answer when it has ended.",
+        offered: |_| true,
+        answer: agent_command,
+    },
+    Method {
+        name: "bmc_reset",
+        says: "Reset the BMC. Argument: 'warm' (Boolean) - for warm (True) or cold (False) reset.",
+        offered: speaks_ipmi,
+        answer: bmc_reset,
+    },
+    Method {
+        name: "heartbeat",
+        says: "Heartbeat of an agent from before tokens. Required argument: 'agent_url'.",
+        offered: Node::allows_legacy_agent,
+        answer: |call, _| legacy::heartbeat(call),
+    },
+    Method {
+        name: "send_raw",
+        says: "Send raw bytes to the BMC. Required argument: 'raw_bytes' - a string of raw bytes \
+               (e.g. '0x00 0x01').",
+        offered: speaks_ipmi,
+        answer: send_raw,
+    },
+];
+
+/// Whether an operator may speak IPMI to the node's BMC.
+fn speaks_ipmi(node: &Node) -> bool {
+    interface(node, Kind::Vendor) == "ipmitool"
+}
+
+fn methods_of(node: &Node) -> impl Iterator<Item = &'static Method> {
+    METHODS.iter().filter(move |method| (method.offered)(node))
+}
+
+fn described(methods: impl Iterator<Item = &'static Method>) -> Value {
+    let described: Object = methods
+        .map(|method| {
+            // A beat asks for nothing but to be heard.
+            let locks = method.name != "heartbeat";
+            (method.name.to_owned(), metadata(method.says, locks))
+        })
+        .collect();
+    Value::Object(described)
+}
+
+fn metadata(says: &str, locks: bool) -> Value {
+    json!({
+        "http_methods": ["POST"],
+        "async": false,
+        "description": says,
+        "attach": false,
+        "require_exclusive_lock": locks,
+    })
+}
+
+/// What a hardware type offers without a node.
+pub(crate) fn driver_methods() -> Value {
+    json!({ "lookup": metadata(legacy::LOOKUP_SAYS, false) })
+}
+
+/// The method's name, from the path or the query.
+fn named<'c>(call: &'c Call<'_>) -> Result<&'c str, Fault> {
+    let name = match call.segments.get(4) {
+        Some(name) => name.as_str(),
         None => call.query.last("method").unwrap_or(""),
     };
+    if name.is_empty() {
+        return Err(Fault::bad("Method not specified"));
+    }
+    Ok(name)
+}
+
+fn no_handler(name: &str) -> Fault {
+    Fault::bad(format!("No handler for method {}", name.escape_debug()))
+}
+
+/// Every method is for POST.
+fn posted(call: &Call<'_>, name: &str) -> Result<(), Fault> {
+    if call.method == "POST" {
+        return Ok(());
+    }
+    let method = call.method.escape_debug();
     Err(Fault::bad(format!(
-        "No handler for method {}",
-        method.escape_debug()
+        "The method {name} does not support HTTP {method}"
     )))
+}
+
+fn of_node(call: &Call<'_>) -> Result<Outcome, Fault> {
+    let view = call.this()?;
+    let name = named(call)?;
+    let method = methods_of(&view.node).find(|method| method.name == name);
+    let method = method.ok_or_else(|| no_handler(name))?;
+    posted(call, name)?;
+    if call.body.len() > METHOD_BYTES_MAX {
+        return Err(Fault::bad(format!(
+            "The body of a vendor method has at most {METHOD_BYTES_MAX} bytes."
+        )));
+    }
+    (method.answer)(call, view)
+}
+
+fn of_driver(call: &Call<'_>) -> Result<Outcome, Fault> {
+    legacy::known_driver(call)?;
+    match named(call)? {
+        "lookup" => {
+            posted(call, "lookup")?;
+            legacy::lookup(call)
+        }
+        name => Err(no_handler(name)),
+    }
+}
+
+fn vendor(view: &NodeView, method: VendorMethod, then: Then) -> Result<Outcome, Fault> {
+    let node = view.node.id;
+    order(Order::Vendor { node, method }, then)
+}
+
+/// `PUT .../management/inject_nmi`.
+pub(crate) fn inject_nmi(call: &Call<'_>) -> Result<Outcome, Fault> {
+    let view = call.this()?;
+    if !can(&view.node, Ability::Nmi) {
+        return Err(Fault::unsupported(&view.node.driver, "inject_nmi"));
+    }
+    let then = crate::call::empty(204, None);
+    vendor(view, VendorMethod::Bmc(PowerOrder::Nmi), then)
+}
+
+fn send_raw(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+    let object = body::object_or_empty(call)?;
+    body::only(&object, &["raw_bytes"])?;
+    let text = body::text(&object, "raw_bytes")?.filter(|text| !text.trim().is_empty());
+    let text =
+        text.ok_or_else(|| Fault::bad("Parameter raw_bytes (string of bytes) was not specified."))?;
+    vendor(view, VendorMethod::Bmc(raw(text)?), Then::Said)
+}
+
+/// Network function, command and data, each byte as `0x` and one or two digits.
+fn raw(text: &str) -> Result<PowerOrder, Fault> {
+    let byte = |word: &str| {
+        let digits = word.strip_prefix("0x").filter(|digits| digits.len() <= 2);
+        let plain = |digits: &&str| digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let digits = digits.filter(plain);
+        digits.and_then(|digits| u8::from_str_radix(digits, 16).ok())
+    };
+    let words = text.split_ascii_whitespace();
+    let bytes: Option<Vec<u8>> = words.take(RAW_BYTES_MAX + 3).map(byte).collect();
+    let bytes = bytes.ok_or_else(|| {
+        Fault::bad("raw_bytes must be bytes like 0x06 0x01, with spaces between them.")
+    })?;
+    let [netfn, command, data @ ..] = &bytes[..] else {
+        return Err(Fault::bad(
+            "raw_bytes must name a network function and a command: at least two bytes.",
+        ));
+    };
+    if *netfn > 0x3e || netfn % 2 != 0 {
+        return Err(Fault::bad(
+            "The first of raw_bytes is a network function: an even number up to 0x3e.",
+        ));
+    }
+    let data = RawBytes::new(data).ok_or_else(|| {
+        Fault::bad(format!(
+            "raw_bytes has at most {RAW_BYTES_MAX} bytes of data."
+        ))
+    })?;
+    Ok(PowerOrder::Raw {
+        netfn: *netfn,
+        command: *command,
+        data,
+    })
+}
+
+fn bmc_reset(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+    let object = body::args(call, &[arg("warm", 1, Shape::Flag)])?;
+    let warm = object.get("warm").and_then(Value::as_bool).unwrap_or(true);
+    let reset = PowerOrder::BmcReset { warm };
+    vendor(view, VendorMethod::Bmc(reset), Then::Said)
+}
+
+fn agent_command(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+    const ARGS: &[Arg] = &[
+        crate::route::required("command", 1, Shape::LongText),
+        arg("params", 1, Shape::Object),
+        arg("wait", 1, Shape::Flag),
+    ];
+    let mut object = body::args(call, ARGS)?;
+    let command = body::text(&object, "command")?
+        .unwrap_or_default()
+        .to_owned();
+    let plain = |part: &str| {
+        let letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        !part.is_empty() && part.bytes().all(letter)
+    };
+    let parts = command.split_once('.');
+    if command.len() > COMMAND_BYTES_MAX
+        || !parts.is_some_and(|(extension, name)| plain(extension) && plain(name))
+    {
+        return Err(Fault::bad(
+            "command must be an extension and a command of the agent, such as standby.sync.",
+        ));
+    }
+    let wait = object.get("wait").and_then(Value::as_bool).unwrap_or(false);
+    let params = match object.remove("params") {
+        Some(Value::Object(params)) => params,
+        _ => Object::new(),
+    };
+    if params.values().map(body::depth).max().unwrap_or(0) > body::DEPTH_MAX {
+        return Err(Fault::bad("params is nested too deeply."));
+    }
+    let method = VendorMethod::Agent {
+        command,
+        params,
+        wait,
+    };
+    vendor(view, method, Then::Said)
 }

@@ -152,8 +152,10 @@ pub(crate) enum EngineError {
 struct Asked {
     caller: Arc<Caller>,
     order: Order,
-    reply: oneshot::Sender<Result<Done, Refusal>>,
+    reply: Reply,
 }
+
+type Reply = oneshot::Sender<Result<Done, Refusal>>;
 
 impl Asked {
     fn refuse(self, refusal: Refusal) {
@@ -199,6 +201,9 @@ struct Thread {
     view: watch::Sender<Arc<View>>,
     tickets: u64,
     orders: BTreeMap<u64, Asked>,
+    /// Orders of earlier batches whose answer the rack owes still. What they asked
+    /// for may have been said to a BMC, so they are never given again.
+    promised: BTreeMap<u64, Reply>,
     files: BTreeMap<u64, Wanted>,
     stopping: Option<oneshot::Sender<()>>,
 }
@@ -255,6 +260,7 @@ impl Thread {
             view,
             tickets: 0,
             orders: BTreeMap::new(),
+            promised: BTreeMap::new(),
             files: BTreeMap::new(),
             stopping: None,
         };
@@ -330,6 +336,9 @@ impl Thread {
                     .outputs
                     .into_iter()
                     .for_each(|output| self.let_out(output));
+                let owed = std::mem::take(&mut self.orders).into_iter();
+                self.promised
+                    .extend(owed.map(|(ticket, asked)| (ticket, asked.reply)));
                 Ok(None)
             }
             Err(error @ (CommitError::Flash(_) | CommitError::Poisoned)) => {
@@ -404,6 +413,10 @@ impl Thread {
     }
 
     fn go_back(&mut self) -> Result<(), EngineError> {
+        for reply in std::mem::take(&mut self.promised).into_values() {
+            let sentence = "The box had to begin anew; whether this was carried out is not known.";
+            let _ = reply.send(Err(Refusal::new(RefusalKind::Failed, sentence)));
+        }
         self.rack = rack(&self.settings, &self.store)?;
         self.begin()
     }
@@ -413,6 +426,8 @@ impl Thread {
             Output::Reply { ticket, result } => {
                 if let Some(asked) = self.orders.remove(&ticket) {
                     let _ = asked.reply.send(result);
+                } else if let Some(reply) = self.promised.remove(&ticket) {
+                    let _ = reply.send(result);
                 }
             }
             Output::File { ticket, grant } => {

@@ -102,8 +102,9 @@ pub fn can(node: &Node, ability: Ability) -> bool {
         Ability::Console => has(Kind::Console, &["fake"]),
         Ability::Bios => has(Kind::Bios, &["fake"]),
         Ability::BootMode | Ability::SecureBoot => has(Kind::Management, &["fake"]),
+        Ability::Nmi => has(Kind::Management, &["ipmitool"]),
         // Nothing that is built so far.
-        Ability::Nmi | Ability::VirtualMedia => false,
+        Ability::VirtualMedia => false,
     }
 }
 

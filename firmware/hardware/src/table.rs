@@ -31,6 +31,10 @@ impl Hardware {
 
 const BOOT: Properties = &[
     (
+        "agent_legacy_api",
+        "Let agents from before tokens in, without any proof. Optional, false by default.",
+    ),
+    (
         "deploy_kernel",
         "Kernel of the agent's ramdisk. Optional: the box has its own.",
     ),

@@ -120,6 +120,15 @@ impl Node {
         }
     }
 
+    /// Whether the operator lets agents from before tokens in for this node.
+    pub fn allows_legacy_agent(&self) -> bool {
+        match self.driver_info.get("agent_legacy_api") {
+            Some(Value::Bool(allowed)) => *allowed,
+            Some(Value::String(word)) => word.eq_ignore_ascii_case("true"),
+            _ => false,
+        }
+    }
+
     /// The name, or the UUID where there is none: how notes call the node.
     pub fn label(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.id.to_string())
@@ -140,6 +149,25 @@ pub struct AgentSession {
     pub verify_ca: Option<String>,
     /// Its version.
     pub version: Option<String>,
+}
+
+impl AgentSession {
+    /// The session of an agent from before tokens: its token is empty, which no
+    /// guess ever is.
+    pub fn legacy() -> Self {
+        Self {
+            token: String::new(),
+            former_token: None,
+            url: None,
+            verify_ca: None,
+            version: None,
+        }
+    }
+
+    /// Whether this agent has no token.
+    pub fn is_legacy(&self) -> bool {
+        self.token.is_empty()
+    }
 }
 
 words! {

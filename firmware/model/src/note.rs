@@ -40,6 +40,13 @@ pub enum NoteKind {
         /// The whole sentence.
         said: String,
     },
+    /// An operator said something to the BMC or the agent by a vendor method.
+    VendorCalled {
+        /// Which, and what of it is no secret.
+        method: String,
+        /// What came of it.
+        outcome: String,
+    },
     /// An address was given.
     LeaseGranted {
         /// To whom.
@@ -115,6 +122,7 @@ impl fmt::Display for NoteKind {
             Self::PowerIs(state) => write!(out, "BMC says {state}"),
             Self::ByHand { what } => write!(out, "by hand: {what}"),
             Self::PowerFailed { said } => write!(out, "power order failed: {said}"),
+            Self::VendorCalled { method, outcome } => write!(out, "{method}: {outcome}"),
             Self::LeaseGranted { mac, address } => write!(out, "{mac} has {address}"),
             Self::StrangerSeen { mac } => write!(out, "unknown machine {mac} asked for an address"),
             Self::FileSent {

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::node::Object;
 use crate::secret::Hidden;
 use crate::{
-    BootDevice, MacAddr, Node, NodeId, Port, PortId, PowerState, Resource, ResourceId,
+    BootDevice, MacAddr, Node, NodeId, Port, PortId, PowerOrder, PowerState, Resource, ResourceId,
     ResourceKind, Step, Verb,
 };
 
@@ -74,6 +74,13 @@ pub enum Order {
         /// For every boot.
         persistent: bool,
     },
+    /// Say something to a node's BMC or agent and wait for what it says.
+    Vendor {
+        /// Which.
+        node: NodeId,
+        /// What.
+        method: VendorMethod,
+    },
     /// Hands off, or on again.
     Maintenance {
         /// Which.
@@ -96,6 +103,20 @@ pub enum Order {
         node: NodeId,
         /// What it said.
         beat: Beat,
+    },
+    /// An agent from before tokens asks which node it is.
+    LegacyLookup {
+        /// Its hardware addresses.
+        addresses: Vec<MacAddr>,
+        /// The node it believes to be.
+        node: Option<NodeId>,
+    },
+    /// An agent from before tokens is alive.
+    LegacyHeartbeat {
+        /// Of which node.
+        node: NodeId,
+        /// Where it listens.
+        url: String,
     },
     /// An agent sends what it found in its machine.
     Inventory {
@@ -124,7 +145,12 @@ impl Order {
             Self::SetBoot { .. } => "set boot device",
             Self::Maintenance { on: true, .. } => "maintenance on",
             Self::Maintenance { on: false, .. } => "maintenance off",
-            Self::Lookup { .. } | Self::Heartbeat { .. } | Self::Inventory { .. } => return None,
+            Self::Vendor { method, .. } => method.word(),
+            Self::Lookup { .. }
+            | Self::Heartbeat { .. }
+            | Self::LegacyLookup { .. }
+            | Self::LegacyHeartbeat { .. }
+            | Self::Inventory { .. } => return None,
         })
     }
 
@@ -138,8 +164,10 @@ impl Order {
             | Self::Power { node, .. }
             | Self::SetBoot { node, .. }
             | Self::Maintenance { node, .. }
+            | Self::Vendor { node, .. }
+            | Self::LegacyHeartbeat { node, .. }
             | Self::Heartbeat { node, .. } => Some(*node),
-            Self::Lookup { node, .. } => *node,
+            Self::Lookup { node, .. } | Self::LegacyLookup { node, .. } => *node,
             Self::CreateResource(resource) | Self::ReplaceResource { resource, .. } => {
                 resource.node
             }
@@ -147,6 +175,34 @@ impl Order {
             | Self::DeleteResources(_)
             | Self::DeletePort(_)
             | Self::Inventory { .. } => None,
+        }
+    }
+}
+
+/// What a vendor method says to whom.
+#[derive(Clone, Debug, PartialEq)]
+pub enum VendorMethod {
+    /// To the BMC: one of `Nmi`, `BmcReset`, `Raw`.
+    Bmc(PowerOrder),
+    /// To the agent.
+    Agent {
+        /// Extension and command, such as `standby.sync`.
+        command: String,
+        /// Keyword arguments.
+        params: Object,
+        /// Answer when the command has ended, not when it has begun.
+        wait: bool,
+    },
+}
+
+impl VendorMethod {
+    /// Its name.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Agent { .. } => "agent_command",
+            Self::Bmc(PowerOrder::Nmi) => "inject_nmi",
+            Self::Bmc(PowerOrder::BmcReset { .. }) => "bmc_reset",
+            Self::Bmc(_) => "send_raw",
         }
     }
 }
@@ -210,6 +266,10 @@ pub enum Done {
     Found(Box<Found>),
     /// The inventory belongs to this node.
     Inspected(NodeId),
+    /// What the BMC or the agent said.
+    Said(Value),
+    /// Under way: the answer comes later.
+    Owed,
 }
 
 /// What an agent is told at lookup.
@@ -252,6 +312,8 @@ pub enum RefusalKind {
     Stale,
     /// The caller may not.
     Forbidden,
+    /// The BMC or the agent failed: repeating it by itself is no good idea.
+    Failed,
     /// A bound is reached, or flash failed: repeat later.
     Unavailable,
 }

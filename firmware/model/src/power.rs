@@ -59,6 +59,75 @@ pub enum PowerOrder {
         /// As UEFI.
         efi: bool,
     },
+    /// Interrupt the running system, so that it dumps its memory.
+    Nmi,
+    /// Restart the BMC itself; the machine runs on.
+    BmcReset {
+        /// Keeping what it knows, as far as it can.
+        warm: bool,
+    },
+    /// Say this to the BMC, whatever it means.
+    Raw {
+        /// Network function, even: requests are.
+        netfn: u8,
+        /// Command.
+        command: u8,
+        /// What goes with it.
+        data: RawBytes,
+    },
+}
+
+impl PowerOrder {
+    /// Whether doing it twice could do more than doing it once, so that it must
+    /// not be said again where nobody knows whether it was heard.
+    pub const fn counts(self) -> bool {
+        matches!(self, Self::Nmi | Self::BmcReset { .. } | Self::Raw { .. })
+    }
+}
+
+/// Most bytes of a raw command, and of its answer. Ours: messages of IPMI over a
+/// LAN are seldom half as long.
+pub const RAW_BYTES_MAX: usize = 128;
+
+/// The bytes of a raw command or its answer, at most [`RAW_BYTES_MAX`].
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub struct RawBytes {
+    bytes: [u8; RAW_BYTES_MAX],
+    len: u8,
+}
+
+impl RawBytes {
+    /// These bytes, unless they are too many.
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        let mut all = [0; RAW_BYTES_MAX];
+        all.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(Self {
+            bytes: all,
+            len: u8::try_from(bytes.len()).ok()?,
+        })
+    }
+
+    /// The bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
+    }
+}
+
+/// As people write them: `0x00 0x04`.
+impl fmt::Display for RawBytes {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, byte) in self.as_slice().iter().enumerate() {
+            let gap = if at == 0 { "" } else { " " };
+            write!(out, "{gap}0x{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for RawBytes {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "RawBytes({self})")
+    }
 }
 
 /// What a BMC said when an order went through.
@@ -76,6 +145,13 @@ pub enum PowerAnswer {
         persistent: bool,
         /// As UEFI.
         efi: bool,
+    },
+    /// The answer to a raw command.
+    Raw {
+        /// IPMI completion code; zero means done.
+        code: u8,
+        /// What came with it.
+        data: RawBytes,
     },
 }
 
@@ -97,6 +173,12 @@ pub enum PowerError {
         /// What it said.
         said: &'static str,
     },
+    /// The BMC has as many sessions as it can hold.
+    #[error(
+        "the BMC has no free session; close other consoles to it, or wait a minute for it to end \
+         forgotten ones"
+    )]
+    NoFreeSession,
     /// The BMC refused the command.
     #[error("the BMC refused the command with completion code 0x{code:02x}")]
     Refused {
@@ -132,4 +214,19 @@ pub enum PowerError {
     /// Too many orders wait for this BMC.
     #[error("too many orders wait for this BMC; try again when the present one is done")]
     Busy,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn raw_bytes_have_a_bound_and_read_as_people_write_them() {
+        let bytes = RawBytes::new(&[0, 0x4f]).unwrap();
+        assert_eq!(bytes.as_slice(), [0, 0x4f]);
+        assert_eq!(bytes.to_string(), "0x00 0x4f");
+        assert_eq!(RawBytes::new(&[]).unwrap().to_string(), "");
+        assert!(RawBytes::new(&[1; RAW_BYTES_MAX]).is_some());
+        assert!(RawBytes::new(&[1; RAW_BYTES_MAX + 1]).is_none());
+    }
 }

@@ -68,6 +68,79 @@ impl Rack {
         })))
     }
 
+    /// A lookup of an agent from before tokens. Whoever speaks for the machine's
+    /// address first is believed, so it must be expected, and the operator must
+    /// have allowed it for this very node.
+    pub(crate) fn legacy_lookup(
+        &mut self,
+        now: Now,
+        addresses: &[MacAddr],
+        node: Option<NodeId>,
+    ) -> Result<Done, Refusal> {
+        let id = match node {
+            Some(id) => id,
+            None => self.only_owner(addresses).ok_or_else(Self::nothing_found)?,
+        };
+        let mut node = self.known(id).map_err(|_| Self::nothing_found())?;
+        let expected = node.provision_state.allows_lookup() && trivet_node::boots_agent(&node);
+        let other = node.agent.as_ref().is_some_and(|agent| !agent.is_legacy());
+        if !expected || !node.allows_legacy_agent() || other {
+            return Err(Self::nothing_found());
+        }
+        if node.agent.is_none() {
+            node.agent = Some(AgentSession::legacy());
+            self.book.put_node(now, node.clone());
+            self.note(now, Some(id), NoteKind::AgentLookedUp);
+        }
+        self.events.push_back((id, Event::SignOfLife));
+        Ok(Done::Found(Box::new(Found {
+            node: id,
+            properties: node.properties,
+            instance_info: masked(&node.instance_info),
+            driver_internal_info: masked(&node.driver_internal_info),
+            agent_token: MASK.to_owned(),
+            heartbeat_timeout_s: self.settings.heartbeat_timeout_s,
+        })))
+    }
+
+    /// A heartbeat of an agent from before tokens. Only where one looked its node
+    /// up in this boot, and only from where the first beat came.
+    pub(crate) fn legacy_heartbeat(
+        &mut self,
+        now: Now,
+        id: NodeId,
+        url: String,
+    ) -> Result<(), Refusal> {
+        let mut node = self.known(id)?;
+        let allowed = node.allows_legacy_agent();
+        let session = node
+            .agent
+            .as_mut()
+            .filter(|agent| allowed && agent.is_legacy());
+        let Some(session) = session else {
+            return Err(self.refuse_caller(now, id, "no agent without a token was let in"));
+        };
+        match &session.url {
+            Some(known) if *known != url => {
+                let why = "agent_url differs from the recorded one";
+                return Err(self.refuse_caller(now, id, why));
+            }
+            Some(_) => {}
+            None => {
+                session.url = Some(url);
+                self.book.put_node(now, node.clone());
+                let version = "without a token".to_owned();
+                self.note(now, Some(id), NoteKind::AgentReady { version });
+            }
+        }
+        self.book
+            .change_view(id, |view| view.live.beat_at = Some(now.wall));
+        if node.provision_state.is_waiting() {
+            self.events.push_back((id, Event::Beat));
+        }
+        Ok(())
+    }
+
     /// The one node that has any of these addresses.
     fn only_owner(&self, addresses: &[MacAddr]) -> Option<NodeId> {
         let owners: BTreeSet<_> = addresses
@@ -203,10 +276,14 @@ impl Rack {
 
     pub(crate) fn agent_answered(
         &mut self,
+        now: Now,
         id: NodeId,
         call: u64,
         result: Result<(u16, Vec<u8>), String>,
     ) {
+        if self.vendor_agent_answered(now, id, call, &result) {
+            return;
+        }
         let Some(waits) = self.waits.get_mut(&id) else {
             return;
         };

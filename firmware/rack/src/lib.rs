@@ -18,8 +18,10 @@ mod power;
 mod records;
 mod resources;
 mod switching;
+mod target;
 #[cfg(test)]
 mod tests;
+mod vendor;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
@@ -35,6 +37,7 @@ pub use trivet_dhcp as dhcp;
 pub use trivet_dhcp::Destination;
 pub use trivet_node::Limits;
 pub use trivet_store::{Change, Records};
+pub use vendor::PROMISES_MAX;
 
 use trivet_model::{Caller, Done, NodeId, Note, Order, Refusal};
 
@@ -178,7 +181,8 @@ impl Door {
 /// Something that must leave the box, after the batch's changes are durable.
 #[derive(Debug)]
 pub enum Output {
-    /// The answer to [`Input::Order`].
+    /// The answer to [`Input::Order`]. It comes with the same input, except that to
+    /// a vendor method, which comes when the BMC or the agent has answered.
     Reply {
         /// The order's.
         ticket: u64,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use trivet_model::{AgentOrder, Entropy, NodeId, NoteKind, Now, PowerOrder, Tick, View};
+use trivet_model::{AgentOrder, Done, Entropy, NodeId, NoteKind, Now, PowerOrder, Tick, View};
 use trivet_node::{Action, Event};
 use trivet_store::Records;
 
@@ -10,6 +10,7 @@ use crate::hosts::Hosts;
 use crate::power::Lines;
 use crate::records::Book;
 use crate::switching::{Goal, Way, way};
+use crate::vendor::Promise;
 use crate::{Input, Outbox, Output, Settings};
 
 /// All rooms as one machine. One thread owns it; it never waits.
@@ -28,6 +29,8 @@ pub struct Rack {
     pub(crate) events: VecDeque<(NodeId, Event)>,
     pub(crate) outputs: Vec<Output>,
     pub(crate) calls: u64,
+    /// Answers owed to callers, one for a node.
+    pub(crate) promises: BTreeMap<NodeId, Promise>,
 }
 
 /// What is under way for one node and not on flash.
@@ -61,6 +64,7 @@ impl Rack {
             events: VecDeque::new(),
             outputs: Vec::new(),
             calls,
+            promises: BTreeMap::new(),
         }
     }
 
@@ -76,6 +80,7 @@ impl Rack {
         wake.into_iter()
             .chain(self.lines.deadline())
             .chain(leases)
+            .chain(self.promise_deadline())
             .min()
     }
 
@@ -88,9 +93,11 @@ impl Rack {
                 caller,
                 order,
             } => {
-                let result = self.asked(now, caller, order);
+                let result = self.asked(now, ticket, caller, order);
                 self.settle(now);
-                self.outputs.push(Output::Reply { ticket, result });
+                if result != Ok(Done::Owed) {
+                    self.outputs.push(Output::Reply { ticket, result });
+                }
             }
             Input::Dhcp {
                 local,
@@ -101,7 +108,9 @@ impl Rack {
                 self.lines
                     .datagram(now.tick, from, &bytes, &mut *self.entropy);
             }
-            Input::AgentAnswered { node, call, result } => self.agent_answered(node, call, result),
+            Input::AgentAnswered { node, call, result } => {
+                self.agent_answered(now, node, call, result);
+            }
             Input::SshAnswered { node, run, result } => self.ssh_answered(now, node, run, result),
             Input::FileAsked {
                 ticket,
@@ -162,6 +171,7 @@ impl Rack {
             }
         }
         self.lines.tick(now.tick, &mut *self.entropy);
+        self.expire_promises(now);
         self.expire_leases(now);
     }
 
@@ -238,6 +248,7 @@ impl Rack {
         }
         self.lines.forget(id);
         self.hosts.forget(id);
+        self.break_promise(id);
     }
 
     pub(crate) fn note(&mut self, now: Now, id: Option<NodeId>, kind: NoteKind) {

@@ -19,11 +19,12 @@ impl Rack {
     pub(crate) fn asked(
         &mut self,
         now: Now,
+        ticket: u64,
         caller: Arc<Caller>,
         order: Order,
     ) -> Result<Done, Refusal> {
         let Some(word) = order.word() else {
-            return self.order(now, order);
+            return self.order(now, ticket, order);
         };
         let node = self.subject(&order);
         // A node that is deleted has no name afterwards.
@@ -31,7 +32,7 @@ impl Rack {
             .and_then(|id| self.book.node(id))
             .map(|node| node.label());
         let before = self.outputs.len();
-        let result = self.order(now, order);
+        let result = self.order(now, ticket, order);
         let refused = match &result {
             Err(refusal) if refusal.kind == RefusalKind::Stale => return result,
             Err(refusal) => Some(refusal.sentence.clone()),
@@ -66,7 +67,7 @@ impl Rack {
         }
     }
 
-    fn order(&mut self, now: Now, order: Order) -> Result<Done, Refusal> {
+    fn order(&mut self, now: Now, ticket: u64, order: Order) -> Result<Done, Refusal> {
         match order {
             Order::CreateNode(node) => self.create_node(now, *node),
             Order::ReplaceNode { node, based_on } => self.replace_node(now, *node, based_on),
@@ -106,6 +107,13 @@ impl Rack {
             Order::Maintenance { node, on, reason } => self.maintenance(now, node, on, reason),
             Order::Lookup { addresses, node } => return self.lookup(now, &addresses, node),
             Order::Heartbeat { node, beat } => self.heartbeat(now, node, beat),
+            Order::LegacyLookup { addresses, node } => {
+                return self.legacy_lookup(now, &addresses, node);
+            }
+            Order::LegacyHeartbeat { node, url } => self.legacy_heartbeat(now, node, url),
+            Order::Vendor { node, method } => {
+                return self.vendor(now, ticket, node, method).map(|()| Done::Owed);
+            }
             Order::Inventory { document } => return self.inventory(document),
         }
         .map(|()| Done::Kept)

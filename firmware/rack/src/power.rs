@@ -1,15 +1,13 @@
 //! Lines to BMCs that speak IPMI.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
-use serde_json::Value;
-use trivet_bmc_ipmi::{Pace, Session, Target};
+use trivet_bmc_ipmi::{Pace, Session};
 use trivet_model::node::Object;
 use trivet_model::{Entropy, Node, NodeId, PowerAnswer, PowerError, PowerOrder, Tick};
 
-/// The port of IPMI over LAN (IPMI 2.0, section 13.1.2).
-const IPMI_PORT: u16 = 623;
+use crate::target::{bmc_address, target};
 
 /// One session per BMC that has been spoken to.
 pub(crate) struct Lines {
@@ -80,19 +78,7 @@ impl Lines {
                 missing: "an ipmi_address and ipmi_port of its own (another node has the same)",
             });
         }
-        let text = |key: &str| {
-            node.driver_info
-                .get(key)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .into()
-        };
-        let target = Target {
-            username: text("ipmi_username"),
-            password: text("ipmi_password"),
-            kg: None,
-            suite: None,
-        };
+        let target = target(&node.driver_info)?;
         let line = Line {
             address,
             info: node.driver_info.clone(),
@@ -193,25 +179,4 @@ impl Lines {
             self.deadlines.extend(deadline.map(|at| (at, id)));
         }
     }
-}
-
-/// Where a node's BMC listens. Names are not resolved: the box may have no
-/// uplink, and a name that moves must not move power orders.
-fn bmc_address(info: &Object) -> Result<SocketAddr, PowerError> {
-    let missing = |missing| PowerError::NotConfigured { missing };
-    let address: IpAddr = info
-        .get("ipmi_address")
-        .and_then(Value::as_str)
-        .and_then(|text| text.parse().ok())
-        .ok_or(missing("ipmi_address (an IP address)"))?;
-    let port = match info.get("ipmi_port") {
-        None | Some(Value::Null) => IPMI_PORT,
-        Some(Value::Number(number)) => number
-            .as_u64()
-            .and_then(|port| u16::try_from(port).ok())
-            .ok_or(missing("a valid ipmi_port"))?,
-        Some(Value::String(text)) => text.parse().map_err(|_| missing("a valid ipmi_port"))?,
-        Some(_) => return Err(missing("a valid ipmi_port")),
-    };
-    Ok(SocketAddr::new(address, port))
 }

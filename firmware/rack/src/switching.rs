@@ -41,10 +41,12 @@ pub(crate) enum Way {
     None(PowerError),
 }
 
-/// Decided by the node's interfaces: boot devices are management, the rest is power.
+/// Decided by the node's interfaces: boot devices and interrupts are management, what
+/// is said to the BMC itself is its vendor's, the rest is power.
 pub(crate) fn way(node: &Node, order: PowerOrder) -> Way {
     let kind = match order {
-        PowerOrder::ReadBoot | PowerOrder::SetBoot { .. } => Kind::Management,
+        PowerOrder::ReadBoot | PowerOrder::SetBoot { .. } | PowerOrder::Nmi => Kind::Management,
+        PowerOrder::BmcReset { .. } | PowerOrder::Raw { .. } => Kind::Vendor,
         _ => Kind::Power,
     };
     match interface(node, kind) {
@@ -67,7 +69,11 @@ impl Rack {
             PowerOrder::Status => node.power_state.unwrap_or(PowerState::Off),
             PowerOrder::Off | PowerOrder::SoftOff => PowerState::Off,
             PowerOrder::On | PowerOrder::Cycle | PowerOrder::Reset => PowerState::On,
-            PowerOrder::ReadBoot | PowerOrder::SetBoot { .. } => {
+            PowerOrder::ReadBoot
+            | PowerOrder::SetBoot { .. }
+            | PowerOrder::Nmi
+            | PowerOrder::BmcReset { .. }
+            | PowerOrder::Raw { .. } => {
                 return self.bmc_answered(now, node.id, order, Ok(PowerAnswer::Accepted));
             }
         };
@@ -87,6 +93,9 @@ impl Rack {
         order: PowerOrder,
         answer: Result<PowerAnswer, PowerError>,
     ) {
+        if order.counts() {
+            return self.vendor_bmc_answered(now, id, order, answer);
+        }
         if let Err(error) = &answer {
             self.note(
                 now,
@@ -135,22 +144,23 @@ impl Rack {
             {
                 node.target_power_state = None;
                 node.power_state = Some(*state);
+                self.note(now, Some(id), NoteKind::PowerIs(*state));
             }
             Ok(_) if more => {
                 self.wake_after(now, id, self.settings.limits.power_poll_ms);
                 return;
             }
             Ok(_) => {
+                let said = if goal.polls_max.is_some() {
+                    "the BMC took the power order, but the system did not go down in time; power \
+                     off or reboot hard"
+                } else {
+                    "the BMC took the power order, but the power state did not change"
+                };
                 node.target_power_state = None;
-                node.last_error = Some(
-                    if goal.polls_max.is_some() {
-                        "the BMC took the power order, but the system did not go down in time; \
-                         power off or reboot hard"
-                    } else {
-                        "the BMC took the power order, but the power state did not change"
-                    }
-                    .to_owned(),
-                );
+                node.last_error = Some(said.to_owned());
+                let said = said.to_owned();
+                self.note(now, Some(id), NoteKind::PowerFailed { said });
             }
             Err(error) => {
                 node.target_power_state = None;

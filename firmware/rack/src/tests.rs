@@ -9,6 +9,7 @@ mod orders;
 mod power;
 mod resources;
 mod unique;
+mod vendor;
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;

@@ -74,7 +74,7 @@ impl Chassis for Case {
             PowerOrder::On => self.switch(PowerState::On),
             PowerOrder::Off | PowerOrder::SoftOff => self.switch(PowerState::Off),
             PowerOrder::Cycle | PowerOrder::Reset => self.restart(),
-            PowerOrder::Status | PowerOrder::ReadBoot | PowerOrder::SetBoot { .. } => {}
+            _ => {}
         }
     }
 

@@ -9,7 +9,7 @@ use crate::call::{Call, empty, order, reply};
 use crate::error::Fault;
 use crate::field::Shape;
 use crate::route::{Arg, Route, Takes, arg, required};
-use crate::{Outcome, body};
+use crate::{Outcome, body, passthru};
 
 pub(crate) const ROUTES: &[Route] = &[
     Route::get(
@@ -47,7 +47,7 @@ pub(crate) const ROUTES: &[Route] = &[
         &["v1", "nodes", "{node}", "management", "inject_nmi"],
         29,
         "Interrupt its system",
-        |call| Err(Fault::unsupported(&call.this()?.node.driver, "inject_nmi")),
+        passthru::inject_nmi,
     ),
 ];
 

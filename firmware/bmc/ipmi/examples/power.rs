@@ -4,7 +4,7 @@
 //! `power ADDRESS:PORT USER PASSWORD SUITE ORDER...`
 //!
 //! SUITE is `auto`, `3` or `17`, with `:KG` after it where the BMC has a key.
-//! Orders: status, on, off, soft, cycle, reset, boot,
+//! Orders: status, on, off, soft, cycle, reset, nmi, bmc-reset, id, boot,
 //! boot=DEVICE[,persistent][,efi].
 
 use std::env;
@@ -13,7 +13,8 @@ use std::net::UdpSocket;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use trivet_bmc_ipmi::{PACKET_BYTES_MAX, Pace, Session, Suite, Target};
+use trivet_bmc_ipmi::{PACKET_BYTES_MAX, Pace, Privilege, Session, Suite, Target};
+use trivet_model::power::RawBytes;
 use trivet_model::{PowerAnswer, PowerError, PowerOrder, Tick};
 
 #[path = "system/entropy.rs"]
@@ -56,6 +57,7 @@ fn target(username: &str, password: &str, suite: &str) -> Result<Target, Failure
         password,
         kg,
         suite,
+        privilege: Privilege::Administrator,
     })
 }
 
@@ -68,6 +70,13 @@ fn order(word: &str) -> Result<PowerOrder, Failure> {
         "cycle" => PowerOrder::Cycle,
         "reset" => PowerOrder::Reset,
         "boot" => PowerOrder::ReadBoot,
+        "nmi" => PowerOrder::Nmi,
+        "bmc-reset" => PowerOrder::BmcReset { warm: true },
+        "id" => PowerOrder::Raw {
+            netfn: 6,
+            command: 1,
+            data: RawBytes::new(&[]).ok_or("too long")?,
+        },
         _ => {
             let wanted = word.strip_prefix("boot=").ok_or("no such order")?;
             let mut parts = wanted.split(',');
@@ -99,6 +108,7 @@ fn words(result: &Result<PowerAnswer, PowerError>) -> String {
             let device = device.map_or("none".into(), |device| device.to_string());
             format!("boot {device} persistent={persistent} efi={efi}")
         }
+        Ok(PowerAnswer::Raw { code, data }) => format!("code 0x{code:02x} data {data}"),
         Err(error) => format!("error: {error}"),
     }
 }

@@ -17,6 +17,7 @@ use trivet_model::{Entropy, PowerOrder, PowerState};
 use crate::boot::BootFlags;
 use crate::channel::Channel;
 use crate::command::completion;
+pub use crate::privilege::Privilege;
 use crate::suite::{Exchange, Suite};
 use crate::wire::message::Message;
 use crate::wire::packet::{
@@ -40,34 +41,12 @@ const ACT_DISTANCE_MAX: u32 = 32;
 pub trait Chassis {
     /// Whether it runs.
     fn power(&self) -> PowerState;
-    /// Does one of `On`, `Off`, `SoftOff`, `Cycle`, `Reset`; others do not come.
+    /// Does one of `On`, `Off`, `SoftOff`, `Cycle`, `Reset`, `Nmi`; others do not come.
     fn control(&mut self, order: PowerOrder);
     /// The boot flags its firmware would read.
     fn boot(&self) -> BootFlags;
     /// Replaces them.
     fn set_boot(&mut self, flags: BootFlags);
-}
-
-/// Privilege levels, lowest first (section 6.8).
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum Privilege {
-    /// May look.
-    User = 2,
-    /// May switch power and choose boot devices.
-    Operator = 3,
-    /// May do all.
-    Administrator = 4,
-}
-
-impl Privilege {
-    fn from_level(level: u8) -> Option<Self> {
-        match level {
-            2 => Some(Self::User),
-            3 => Some(Self::Operator),
-            4 => Some(Self::Administrator),
-            _ => None,
-        }
-    }
 }
 
 /// Somebody who may log in.
@@ -282,6 +261,9 @@ impl Bmc {
         let bytes = live.channel.seal(KIND_IPMI, &response.emit(), entropy);
         if let Some(closed) = commands::session_closed(&request, &response) {
             self.sessions.remove(&closed);
+        }
+        if commands::resets(&request, &response) {
+            self.restart();
         }
         Some(bytes)
     }

@@ -19,7 +19,6 @@ use crate::command::{Request, app, completion};
 use crate::suite::Suite;
 use crate::wire::message::{Message, SEQUENCE_MASK};
 use crate::wire::packet::{KIND_IPMI, Packet};
-use crate::wire::rakp::PRIVILEGE_ADMIN;
 
 use login::{Heard, Login, Stage};
 use script::{Next, Script};
@@ -73,7 +72,7 @@ struct Work {
 /// What an answer in the session is awaited to.
 struct Asked {
     message: Message,
-    /// Set Session Privilege Level, without which nobody is administrator.
+    /// Set Session Privilege Level, without which everybody is a mere user.
     raising: bool,
 }
 
@@ -240,6 +239,11 @@ impl Session {
             self.leave(entropy);
         }
         let (script, request) = Script::start(order);
+        if order.counts() {
+            // In a session that the BMC may have forgotten nobody could tell whether
+            // such an order was heard.
+            self.leave(entropy);
+        }
         let kept = matches!(self.link, Link::Up(_));
         self.work = Some(Work {
             id,
@@ -268,6 +272,9 @@ impl Session {
         self.wait = None;
         self.asked = None;
         if let Some(work) = self.work.take() {
+            if work.script.ends_session() {
+                self.leave(entropy);
+            }
             self.answers.push_back((work.id, result));
         }
         self.begin(now, entropy);
@@ -334,10 +341,12 @@ impl Session {
                 self.link = Link::Up(channel);
                 self.proven = Some(self.suite);
                 self.last_heard = now;
-                let raise = Request::app(app::SET_SESSION_PRIVILEGE, &[PRIVILEGE_ADMIN]);
+                let raise =
+                    Request::app(app::SET_SESSION_PRIVILEGE, &[self.target.privilege.level()]);
                 self.ask_for(now, &raise, true, entropy);
             }
             Heard::Algorithms => self.other_suite(now, entropy),
+            Heard::Full => self.refused(now, PowerError::NoFreeSession, entropy),
             Heard::Refused { said, parting } => {
                 if let Some(bytes) = parting {
                     self.post(bytes);
@@ -400,7 +409,11 @@ impl Session {
             Some(_) => self.refused(now, silent, entropy),
             None => match &mut self.work {
                 // One that says it is busy is not lost.
-                Some(work) if work.losses < LOSSES_MAX && work.trouble.is_none() => {
+                Some(work)
+                    if work.losses < LOSSES_MAX
+                        && work.trouble.is_none()
+                        && !work.script.counts() =>
+                {
                     work.losses += 1;
                     work.kept = false;
                     self.leave(entropy);
@@ -422,9 +435,15 @@ impl Session {
     /// Lets the order fail, with what is known about why.
     fn give_up(&mut self, now: Tick, entropy: &mut dyn Entropy) {
         let silent = self.silent(now);
+        let said = self.asked.as_ref().is_some_and(|asked| !asked.raising);
         let trouble = self.work.as_mut().and_then(|work| work.trouble.take());
+        let work = self.work.as_ref().filter(|_| said && trouble.is_none());
+        let result = match work.and_then(|work| work.script.meant_by_silence()) {
+            Some(answer) => Ok(answer),
+            None => Err(trouble.unwrap_or(silent)),
+        };
         self.leave(entropy);
-        self.finish(now, Err(trouble.unwrap_or(silent)), entropy);
+        self.finish(now, result, entropy);
     }
 
     fn heard_message(&mut self, now: Tick, message: &Message, entropy: &mut dyn Entropy) {
@@ -448,7 +467,7 @@ impl Session {
                 self.ask(now, entropy);
             } else {
                 self.leave(entropy);
-                let said = "the user may not be administrator";
+                let said = "the user may not have the wanted level, see ipmi_priv_level";
                 self.finish(now, Err(PowerError::Login { said }), entropy);
             }
             return;

@@ -15,6 +15,8 @@ pub(crate) mod chassis {
 /// Commands of the management controller itself.
 pub(crate) mod app {
     pub(crate) const DEVICE_ID: u8 = 0x01;
+    pub(crate) const COLD_RESET: u8 = 0x02;
+    pub(crate) const WARM_RESET: u8 = 0x03;
     pub(crate) const SYSTEM_GUID: u8 = 0x37;
     pub(crate) const CHANNEL_AUTHENTICATION: u8 = 0x38;
     pub(crate) const SET_SESSION_PRIVILEGE: u8 = 0x3b;
@@ -28,6 +30,8 @@ pub(crate) mod control {
     pub(crate) const UP: u8 = 1;
     pub(crate) const CYCLE: u8 = 2;
     pub(crate) const RESET: u8 = 3;
+    /// Pulse diagnostic interrupt.
+    pub(crate) const INTERRUPT: u8 = 4;
     pub(crate) const SOFT: u8 = 5;
 }
 

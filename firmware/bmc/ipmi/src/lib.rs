@@ -13,6 +13,7 @@ mod boot;
 mod channel;
 mod client;
 mod command;
+mod privilege;
 mod suite;
 mod wire;
 
@@ -21,5 +22,6 @@ mod tests;
 
 pub use boot::BootFlags;
 pub use client::{ORDERS_WAITING_MAX, Pace, Session, Target};
+pub use privilege::Privilege;
 pub use suite::Suite;
 pub use wire::PACKET_BYTES_MAX;

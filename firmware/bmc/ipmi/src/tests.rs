@@ -4,4 +4,5 @@ mod hostile;
 mod login;
 mod machine;
 mod orders;
+mod vendor;
 mod wire;

@@ -125,6 +125,11 @@ impl Talk {
             (PowerOrder::ReadBoot | PowerOrder::SetBoot { .. }, _) => {
                 return Next::Done(Ok(PowerAnswer::Accepted));
             }
+            // Nor is there a BMC to say these to.
+            (PowerOrder::Nmi | PowerOrder::BmcReset { .. } | PowerOrder::Raw { .. }, _) => {
+                let said = "a virtual machine over SSH has no BMC";
+                return Next::Done(Err(PowerError::Unsupported { said }));
+            }
             (PowerOrder::Off, PowerState::On) => {
                 (virsh::DESTROY, PowerAnswer::Power(PowerState::Off))
             }

@@ -76,6 +76,16 @@ pub(crate) fn check_callback(url: &str, peer: IpAddr) -> Result<(), &'static str
     Ok(())
 }
 
+/// The same for an agent that has no token: nothing but the address it calls from
+/// speaks for it, so it must listen there.
+pub(crate) fn check_own(url: &str, peer: IpAddr) -> Result<(), &'static str> {
+    let to = Place::of(url)?.address.ip().to_canonical();
+    if to != peer.to_canonical() {
+        return Err("agent_url is not at the address the agent calls from");
+    }
+    Ok(())
+}
+
 /// Makes one call; status and body, or what the connection said.
 pub(crate) async fn call(
     url: &str,

@@ -243,15 +243,19 @@ fn is_request_id(text: &str) -> bool {
 
 /// What the box refuses for where the caller is.
 fn refused(order: &Order, peer: IpAddr) -> Option<Refusal> {
-    let Order::Heartbeat { node, beat } = order else {
-        return None;
+    let (node, why) = match order {
+        Order::Heartbeat { node, beat } => (
+            node,
+            agents::check_callback(&beat.callback_url, peer).err()?,
+        ),
+        Order::LegacyHeartbeat { node, url } => (node, agents::check_own(url, peer).err()?),
+        _ => return None,
     };
-    let why = agents::check_callback(&beat.callback_url, peer).err()?;
     let sentence = format!("Heartbeat for node {node} refused: {why}.");
     Some(Refusal::new(RefusalKind::Invalid, sentence))
 }
 
-fn response(answer: trivet_api::Response) -> Response<Body> {
+pub(crate) fn response(answer: trivet_api::Response) -> Response<Body> {
     let body = if answer.body.is_empty() {
         http::empty()
     } else {

@@ -7,9 +7,15 @@ use trivet_model::{PowerOrder, PowerState};
 
 use super::*;
 
-struct Case {
+pub(super) struct Case {
     on: bool,
     works: bool,
+}
+
+impl Case {
+    pub(super) fn new(on: bool) -> Self {
+        Self { on, works: true }
+    }
 }
 
 impl Chassis for Case {
@@ -34,7 +40,7 @@ impl Chassis for Case {
     fn set_boot(&mut self, _: BootFlags) {}
 }
 
-fn bmc() -> Bmc {
+pub(super) fn bmc() -> Bmc {
     Bmc::new(Setup {
         users: vec![User {
             name: b"a".to_vec(),
@@ -67,6 +73,31 @@ fn talk(bench: &mut Bench, bmc: &mut Bmc, case: &mut Case) {
     }
 }
 
+/// The same until an order is answered; gives the answer and leaves what came with it.
+pub(super) fn talk_until_reply(
+    bench: &mut Bench,
+    bmc: &mut Bmc,
+    case: &mut Case,
+) -> (u64, Result<Done, Refusal>) {
+    let mut entropy = Seeded::new(4);
+    for _ in 0..100 {
+        let sent = bench.outputs.iter().find_map(|output| match output {
+            Output::Bmc { to, bytes } => Some((*to, bytes.clone())),
+            _ => None,
+        });
+        let (from, bytes) = sent.expect("the BMC is being spoken to");
+        if let Some(bytes) = bmc.datagram(0, &bytes, case, &mut entropy) {
+            bench.tell(Input::Bmc { from, bytes });
+        }
+        for output in &bench.outputs {
+            if let Output::Reply { ticket, result } = output {
+                return (*ticket, result.clone());
+            }
+        }
+    }
+    panic!("no answer");
+}
+
 fn wants(node: NodeId, state: PowerState) -> Order {
     Order::Power {
         node,
@@ -95,6 +126,14 @@ fn an_order_is_looked_after_until_the_state_is_reached() {
     let node = bench.node(id);
     assert_eq!(node.power_state, Some(PowerState::On));
     assert_eq!((node.target_power_state, node.last_error), (None, None));
+    assert_eq!(told(&bench, id).last().unwrap(), "BMC says power on");
+}
+
+/// The node's timeline.
+fn told(bench: &Bench, id: NodeId) -> Vec<String> {
+    let view = bench.rack.view();
+    let notes = view.nodes[&id].timeline.iter();
+    notes.map(|note| note.kind.to_string()).collect()
 }
 
 #[test]
@@ -117,6 +156,7 @@ fn a_bmc_that_accepts_and_does_nothing_is_found_out() {
     let node = bench.node(id);
     assert_eq!(node.target_power_state, None);
     assert!(node.last_error.unwrap().contains("did not change"));
+    assert!(told(&bench, id).last().unwrap().contains("did not change"));
 }
 
 #[test]

@@ -40,6 +40,13 @@ pub(super) fn acted(request: &Message, response: &Message) -> bool {
         && response.body.first() == Some(&completion::OK)
 }
 
+/// Whether the request restarted the BMC itself.
+pub(super) fn resets(request: &Message, response: &Message) -> bool {
+    request.netfn == NETFN_APP
+        && matches!(request.command, app::COLD_RESET | app::WARM_RESET)
+        && response.body.first() == Some(&completion::OK)
+}
+
 /// The session that a request closed, if it did.
 pub(super) fn session_closed(request: &Message, response: &Message) -> Option<u32> {
     let closed = request.netfn == NETFN_APP
@@ -73,6 +80,14 @@ impl Bmc {
         };
         match (request.netfn, request.command) {
             (NETFN_APP, app::DEVICE_ID) => device_id(),
+            (NETFN_APP, app::COLD_RESET | app::WARM_RESET) => {
+                let may = caller.level >= Privilege::Administrator;
+                vec![if may {
+                    completion::OK
+                } else {
+                    completion::NO_PRIVILEGE
+                }]
+            }
             (NETFN_APP, app::SET_SESSION_PRIVILEGE) => set_privilege(data, caller),
             (NETFN_APP, app::CLOSE_SESSION) => close_session(data, caller),
             (NETFN_CHASSIS, chassis::STATUS) => {
@@ -177,8 +192,8 @@ fn close_session(data: &[u8], caller: Caller) -> Vec<u8> {
     }
 }
 
-/// Chassis Control. What is off can be neither cycled nor reset nor shut down,
-/// as on many BMCs.
+/// Chassis Control. What is off can be neither cycled nor reset nor shut down
+/// nor interrupted, as on many BMCs.
 fn act(data: &[u8], machine: &mut dyn Chassis) -> u8 {
     let Some(&action) = data.first() else {
         return completion::BAD_LENGTH;
@@ -188,12 +203,13 @@ fn act(data: &[u8], machine: &mut dyn Chassis) -> u8 {
         control::UP => PowerOrder::On,
         control::CYCLE => PowerOrder::Cycle,
         control::RESET => PowerOrder::Reset,
+        control::INTERRUPT => PowerOrder::Nmi,
         control::SOFT => PowerOrder::SoftOff,
         _ => return completion::BAD_FIELD,
     };
     let needs_power = matches!(
         order,
-        PowerOrder::Cycle | PowerOrder::Reset | PowerOrder::SoftOff
+        PowerOrder::Cycle | PowerOrder::Reset | PowerOrder::SoftOff | PowerOrder::Nmi
     );
     if needs_power && machine.power() == PowerState::Off {
         return completion::NOT_IN_THIS_STATE;

@@ -15,8 +15,7 @@ use crate::wire::packet::{
     KIND_RAKP_4, Packet,
 };
 use crate::wire::rakp::{
-    OpenRequest, PRIVILEGE_ADMIN, ROLE_NAME_ONLY, Rakp1, Rakp3, Reply, parse_opened, parse_rakp2,
-    status,
+    OpenRequest, ROLE_NAME_ONLY, Rakp1, Rakp3, Reply, parse_opened, parse_rakp2, status,
 };
 
 use super::Target;
@@ -43,6 +42,8 @@ pub(super) enum Heard {
     Done(Box<Channel>),
     /// The BMC will not do this suite.
     Algorithms,
+    /// The BMC has no session left for us.
+    Full,
     /// The BMC refused, or its proof is wrong; perhaps a last word to it.
     Refused {
         said: &'static str,
@@ -78,7 +79,7 @@ impl Login {
             console_random,
             managed_random: [0; 16],
             guid: [0; 16],
-            role: ROLE_NAME_ONLY | PRIVILEGE_ADMIN,
+            role: ROLE_NAME_ONLY | target.privilege.level(),
             username: target.username.clone(),
         };
         Self {
@@ -115,8 +116,13 @@ impl Login {
         self.doubtful.take().map(|status| self.refused(status))
     }
 
+    /// The level this login is for.
+    fn level(&self) -> u8 {
+        self.exchange.role & !ROLE_NAME_ONLY
+    }
+
     fn capabilities(&self) -> Message {
-        let data = [THIS_CHANNEL_V2, PRIVILEGE_ADMIN];
+        let data = [THIS_CHANNEL_V2, self.level()];
         Message::request(
             NETFN_APP,
             self.tag & SEQUENCE_MASK,
@@ -136,7 +142,7 @@ impl Login {
             Stage::Open => {
                 let request = OpenRequest {
                     tag: self.tag,
-                    privilege: PRIVILEGE_ADMIN,
+                    privilege: self.level(),
                     console_id: self.exchange.console_id,
                     algorithms: self.exchange.suite.algorithms(),
                 };
@@ -250,6 +256,9 @@ impl Login {
     fn refused(&self, status: u8) -> Heard {
         if self.stage == Stage::Open && status::is_about_algorithms(status) {
             return Heard::Algorithms;
+        }
+        if status::is_about_room(status) {
+            return Heard::Full;
         }
         Heard::Refused {
             said: status::words(status),

@@ -2,10 +2,11 @@
 //! script says the first, and for each answer the next or the end. It knows
 //! nothing of sessions or time.
 
+use trivet_model::power::RawBytes;
 use trivet_model::{BootDevice, PowerAnswer, PowerError, PowerOrder, PowerState};
 
 use crate::boot::BootFlags;
-use crate::command::{Request, chassis, completion, control, option};
+use crate::command::{Request, app, chassis, completion, control, option};
 
 /// Keeps the flags valid when no power command follows within 60 seconds, which
 /// a slow order behind ours could exceed (table 28-14, parameter 3, bit 3).
@@ -59,8 +60,50 @@ impl Script {
                 Request::chassis(chassis::BOOT_OPTIONS, &[option::FLAGS, 0, 0]),
             ),
             PowerOrder::SetBoot { .. } => (Step::Begin, set(option::SET_IN_PROGRESS, &[1])),
+            PowerOrder::Nmi => (Step::Main, control(control::INTERRUPT)),
+            PowerOrder::BmcReset { warm } => {
+                let command = if warm {
+                    app::WARM_RESET
+                } else {
+                    app::COLD_RESET
+                };
+                (Step::Main, Request::app(command, &[]))
+            }
+            PowerOrder::Raw {
+                netfn,
+                command,
+                data,
+            } => {
+                let data = data.as_slice().to_vec();
+                let request = Request {
+                    netfn,
+                    command,
+                    data,
+                };
+                (Step::Main, request)
+            }
         };
         (Self { order, step }, request)
+    }
+
+    /// Whether it must not be said again where it may have been heard.
+    pub(super) fn counts(&self) -> bool {
+        self.order.counts()
+    }
+
+    /// Whether the session is no good after it: a BMC that restarts forgets it, and
+    /// a raw command may have changed its level.
+    pub(super) fn ends_session(&self) -> bool {
+        matches!(
+            self.order,
+            PowerOrder::BmcReset { .. } | PowerOrder::Raw { .. }
+        )
+    }
+
+    /// What it means when the order was said and nothing came back: a BMC that
+    /// restarts may do so before it answers.
+    pub(super) fn meant_by_silence(&self) -> Option<PowerAnswer> {
+        matches!(self.order, PowerOrder::BmcReset { .. }).then_some(PowerAnswer::Accepted)
     }
 
     /// Takes the answer to the last request.
@@ -92,6 +135,7 @@ impl Script {
         match (self.order, code) {
             (PowerOrder::Status, completion::OK) => Next::Done(power(data).map(PowerAnswer::Power)),
             (PowerOrder::ReadBoot, completion::OK) => Next::Done(boot(data)),
+            (PowerOrder::Raw { .. }, _) => Next::Done(raw(code, data)),
             (PowerOrder::Cycle, completion::NOT_IN_THIS_STATE) => {
                 self.ask(Step::Raise, control(control::UP))
             }
@@ -149,6 +193,14 @@ fn accepted(code: u8) -> Result<PowerAnswer, PowerError> {
         completion::OK => Ok(PowerAnswer::Accepted),
         code => Err(PowerError::Refused { code }),
     }
+}
+
+/// Whatever the BMC said, a refusal too: only who asked knows what it means.
+fn raw(code: u8, data: &[u8]) -> Result<PowerAnswer, PowerError> {
+    let data = RawBytes::new(data).ok_or(PowerError::Nonsense {
+        said: "an answer longer than anybody reads",
+    })?;
+    Ok(PowerAnswer::Raw { code, data })
 }
 
 fn power(data: &[u8]) -> Result<PowerState, PowerError> {

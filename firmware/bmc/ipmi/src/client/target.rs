@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use crate::privilege::Privilege;
 use crate::suite::Suite;
 use crate::wire::rakp::{KG_BYTES_MAX, PASSWORD_BYTES_MAX, USERNAME_BYTES_MAX};
 
@@ -16,6 +17,8 @@ pub struct Target {
     pub kg: Option<Vec<u8>>,
     /// The one suite to use; none tries 17, then 3.
     pub suite: Option<Suite>,
+    /// The level to work at.
+    pub privilege: Privilege,
 }
 
 impl fmt::Debug for Target {
@@ -24,6 +27,7 @@ impl fmt::Debug for Target {
         out.debug_struct("Target")
             .field("username", &self.username.escape_ascii().to_string())
             .field("suite", &self.suite)
+            .field("privilege", &self.privilege)
             .finish_non_exhaustive()
     }
 }

@@ -52,7 +52,11 @@ fn a_user_below_administrator_is_refused() {
         password: b"look".to_vec(),
         ..target()
     };
-    refuses(bad, setup(), "the user may not be administrator");
+    refuses(
+        bad,
+        setup(),
+        "the user may not have the wanted level, see ipmi_priv_level",
+    );
 }
 
 #[test]
@@ -375,7 +379,7 @@ fn a_session_starts_below_operator_until_it_is_raised() {
     assert_eq!(ask(6, 0x3b, &[]), [0xc7]);
     assert_eq!(ask(6, 0x3b, &[4]), [0, 4]);
     assert_eq!(ask(0, 0x02, &[]), [0xc7]);
-    assert_eq!(ask(0, 0x02, &[4]), [0xcc]);
+    assert_eq!(ask(0, 0x02, &[9]), [0xcc]);
     assert_eq!(ask(0, 0x02, &[1]), [0], "a refusal is not kept");
     assert_eq!(ask(0, 0x08, &[5, 0x80, 4, 0, 0, 0]), [0]);
     assert_eq!(ask(6, 0x01, &[])[..2], [0, 0x20]);

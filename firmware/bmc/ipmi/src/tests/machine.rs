@@ -82,6 +82,7 @@ pub(super) fn target() -> Target {
         password: b"password".to_vec(),
         kg: None,
         suite: None,
+        privilege: Privilege::Administrator,
     }
 }
 

@@ -10,8 +10,7 @@ pub(crate) const USERNAME_BYTES_MAX: usize = 16;
 /// Longest password and longest BMC key (sections 22.30 and 13.31).
 pub(crate) const PASSWORD_BYTES_MAX: usize = 20;
 pub(crate) const KG_BYTES_MAX: usize = 20;
-/// The administrator's level, and the bit that looks the user up by name alone.
-pub(crate) const PRIVILEGE_ADMIN: u8 = 4;
+/// The bit that looks the user up by name alone, whatever the level.
 pub(crate) const ROLE_NAME_ONLY: u8 = 0x10;
 
 /// Status codes of RMCP+ and RAKP (table 13-15), those that anybody here sends
@@ -47,12 +46,16 @@ pub(crate) mod status {
         )
     }
 
+    /// Whether the refusal is for want of a free session.
+    pub(crate) fn is_about_room(code: u8) -> bool {
+        matches!(code, NO_RESOURCES | NO_RESOURCES_AT_ROLE)
+    }
+
     /// The refusal in words.
     pub(crate) fn words(code: u8) -> &'static str {
         match code {
-            NO_RESOURCES | NO_RESOURCES_AT_ROLE => "it has no free session",
             BAD_SESSION_ID | 0x08 => "it does not know the session",
-            0x09 | ROLE_REFUSED => "the user may not be administrator",
+            0x09 | ROLE_REFUSED => "the user may not have the wanted level, see ipmi_priv_level",
             BAD_NAME_LENGTH | NAME_REFUSED | 0x0e => "it does not know the user",
             BAD_CHECK_VALUE => "the password is wrong",
             _ if is_about_algorithms(code) => "it refuses our cipher suites",
@@ -240,7 +243,7 @@ mod tests {
     fn reads_an_open_request_it_wrote_and_no_prefix_of_it() {
         let request = OpenRequest {
             tag: 3,
-            privilege: PRIVILEGE_ADMIN,
+            privilege: 4,
             console_id: 0x0102_0304,
             algorithms: Suite::Sha256.algorithms(),
         };

@@ -52,6 +52,22 @@ async fn converse(mut stream: impl AsyncRead + AsyncWrite + Unpin, answer: &str)
 
 const FINE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
 
+#[test]
+fn an_agent_without_a_token_is_called_where_it_calls_from() {
+    let peer: IpAddr = "192.0.2.7".parse().unwrap();
+    assert_eq!(check_own("http://192.0.2.7:9999", peer), Ok(()));
+    let mapped: IpAddr = "::ffff:192.0.2.7".parse().unwrap();
+    assert_eq!(check_own("http://192.0.2.7:9999", mapped), Ok(()));
+    for url in [
+        "http://192.0.2.8:9999",
+        "http://127.0.0.1:9999",
+        "http://agent:9999",
+        "",
+    ] {
+        assert!(check_own(url, peer).is_err(), "{url}");
+    }
+}
+
 #[tokio::test]
 async fn a_plain_call_carries_path_and_body() {
     let (address, agent) = agent(FINE, None).await;

@@ -1,0 +1,150 @@
+//! Lookup and heartbeat of agents from before tokens (before version 2.0).
+//!
+//! Nobody proves anything here, so both are off until the operator says
+//! `agent_legacy_api` in a node's `driver_info`, and work for a node that is
+//! expected to boot its agent now. A stranger gets the same 404 whatever is wrong.
+
+use serde_json::{Value, json};
+use trivet_model::order::Found;
+use trivet_model::{MacAddr, NodeId, Order};
+
+use crate::access::Access;
+use crate::agent::{ADDRESSES_MAX, BEAT_TEXT_BYTES_MAX, check_callback};
+use crate::call::{Call, empty, order};
+use crate::error::Fault;
+use crate::field::Shape;
+use crate::route::{Gives, Route, Takes, required};
+use crate::{Outcome, Response, Then, body, drivers};
+
+pub(super) const LOOKUP_SAYS: &str = "Lookup of an agent from before tokens. Required arguments: \
+                                      'version' (2) and 'inventory'.";
+
+pub(super) const DRIVER_LOOKUP: Route = Route::new(
+    "POST",
+    &["v1", "drivers", "{driver}", "vendor_passthru", "lookup"],
+    1,
+    "An agent from before tokens asks which node it is",
+    |call| {
+        known_driver(call)?;
+        lookup(call)
+    },
+)
+.takes(Takes::Any)
+.gives(Gives::Any(200))
+.for_(Access::Agent);
+
+/// Where some documents of that time have it.
+pub(super) const NODE_LOOKUP: Route = Route::new(
+    "POST",
+    &["v1", "nodes", "{node}", "vendor_passthru", "lookup"],
+    1,
+    "An agent from before tokens asks which node it is",
+    lookup,
+)
+.takes(Takes::Any)
+.gives(Gives::Any(200))
+.for_(Access::Agent);
+
+pub(super) const HEARTBEAT: Route = Route::new(
+    "POST",
+    &["v1", "nodes", "{node}", "vendor_passthru", "heartbeat"],
+    1,
+    "An agent from before tokens is alive",
+    heartbeat,
+)
+.takes(Takes::Args(&[required("agent_url", 1, Shape::Text)]))
+.gives(Gives::Empty(202))
+.for_(Access::Agent);
+
+/// Refuses a driver that is neither enabled nor an old name of one that is known:
+/// agents are booted with the old names, whatever drives their machine.
+pub(super) fn known_driver(call: &Call<'_>) -> Result<(), Fault> {
+    let name = call.word(2);
+    let enabled = drivers::enabled(call, name).is_some();
+    let old = trivet_hardware::named(name).is_some_and(|hardware| hardware.name != name);
+    if enabled || old {
+        return Ok(());
+    }
+    Err(Fault::not_found(format!(
+        "Could not find the following driver(s) or hardware type(s): {}.",
+        name.escape_debug()
+    )))
+}
+
+pub(super) fn lookup(call: &Call<'_>) -> Result<Outcome, Fault> {
+    let object = body::object(call)?;
+    match object.get("version") {
+        Some(Value::String(text)) if text == "2" => {}
+        Some(Value::Number(number)) if number.as_u64() == Some(2) => {}
+        Some(other) => {
+            let other = other.to_string().chars().take(40).collect::<String>();
+            return Err(Fault::bad(format!(
+                "Unknown lookup payload version: {other}"
+            )));
+        }
+        None => return Err(Fault::bad("Missing parameter version")),
+    }
+    let interfaces = object
+        .get("inventory")
+        .and_then(|inventory| inventory.get("interfaces"))
+        .and_then(Value::as_array);
+    let interfaces = interfaces.ok_or_else(|| {
+        Fault::bad("Malformed network interfaces lookup: inventory.interfaces must be a list.")
+    })?;
+    let mut addresses: Vec<MacAddr> = interfaces
+        .iter()
+        .filter_map(|interface| interface.get("mac_address")?.as_str()?.parse().ok())
+        .collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    if addresses.len() > ADDRESSES_MAX {
+        return Err(Fault::bad(format!("At most {ADDRESSES_MAX} addresses.")));
+    }
+    let node = match body::text(&object, "node_uuid")? {
+        None => None,
+        Some(text) => {
+            let id = text.parse::<NodeId>();
+            Some(id.map_err(|_| Fault::bad("node_uuid must be a UUID."))?)
+        }
+    };
+    if node.is_none() && addresses.is_empty() {
+        return Err(Fault::bad(
+            "No interface of the inventory has a MAC address.",
+        ));
+    }
+    order(Order::LegacyLookup { addresses, node }, Then::LegacyFound)
+}
+
+/// The answer to such a lookup. It holds no secret.
+pub(crate) fn found(call: &Call<'_>, found: &Found) -> Response {
+    Response::json(
+        200,
+        &json!({
+            "heartbeat_timeout": found.heartbeat_timeout_s,
+            "node": {
+                "uuid": found.node.to_string(),
+                "properties": found.properties,
+                "instance_info": found.instance_info,
+                "driver_internal_info": found.driver_internal_info,
+                "links": call.links(&format!("nodes/{}", found.node)),
+            },
+        }),
+    )
+}
+
+pub(super) fn heartbeat(call: &Call<'_>) -> Result<Outcome, Fault> {
+    let view = call.view.node(call.word(2));
+    let view = view.filter(|view| view.node.allows_legacy_agent());
+    let view = view.ok_or_else(|| Fault::not_found("Resource could not be found."))?;
+    let object = body::object(call)?;
+    body::only(&object, &["agent_url"])?;
+    let url = body::text(&object, "agent_url")?;
+    let url =
+        url.ok_or_else(|| Fault::bad("For heartbeat operation, \"agent_url\" must be specified."))?;
+    if url.len() > BEAT_TEXT_BYTES_MAX {
+        return Err(Fault::bad("agent_url is too long."));
+    }
+    check_callback(call, url)?;
+    let (node, url) = (view.node.id, url.to_owned());
+    order(Order::LegacyHeartbeat { node, url }, empty(202, None))
+}

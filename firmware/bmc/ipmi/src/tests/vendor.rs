@@ -1,0 +1,164 @@
+//! What counts: interrupts, restarts of the BMC, raw commands; levels; full BMCs.
+
+use trivet_model::power::{RAW_BYTES_MAX, RawBytes};
+use trivet_model::{PowerAnswer, PowerError, PowerOrder};
+
+use super::machine::{ACCEPTED, Outcome, Rig, setup, target};
+use crate::wire::packet::{self, KIND_OPEN_REQUEST};
+use crate::wire::rakp::status;
+use crate::{Privilege, Target};
+
+fn raw(netfn: u8, command: u8, data: &[u8]) -> PowerOrder {
+    PowerOrder::Raw {
+        netfn,
+        command,
+        data: RawBytes::new(data).unwrap(),
+    }
+}
+
+fn said(code: u8, data: &[u8]) -> Outcome {
+    Ok(PowerAnswer::Raw {
+        code,
+        data: RawBytes::new(data).unwrap(),
+    })
+}
+
+#[test]
+fn a_raw_command_brings_back_what_the_bmc_said() {
+    let mut rig = Rig::new(target(), setup());
+    assert_eq!(rig.run(raw(0, 1, &[])), said(0, &[0, 0, 0]));
+    assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
+    assert_eq!(rig.run(raw(0, 1, &[])), said(0, &[1, 0, 0]));
+    assert_eq!(rig.run(raw(0, 2, &[9])), said(0xcc, &[]), "bad field");
+    assert_eq!(rig.run(raw(0x2e, 0x77, &[1, 2])), said(0xc1, &[]));
+    let longest = raw(0x2e, 1, &[7; RAW_BYTES_MAX]);
+    assert_eq!(rig.run(longest), said(0xc1, &[]));
+}
+
+#[test]
+fn an_interrupt_reaches_a_machine_that_runs() {
+    let mut rig = Rig::new(target(), setup());
+    let off = Err(PowerError::Refused { code: 0xd5 });
+    assert_eq!(rig.run(PowerOrder::Nmi), off);
+    assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
+    assert_eq!(rig.run(PowerOrder::Nmi), ACCEPTED);
+    assert_eq!(rig.machine.done, [PowerOrder::On, PowerOrder::Nmi]);
+}
+
+#[test]
+fn a_bmc_that_was_reset_is_logged_in_to_anew() {
+    for warm in [true, false] {
+        let mut rig = Rig::new(target(), setup());
+        assert_eq!(rig.run(PowerOrder::BmcReset { warm }), ACCEPTED);
+        assert_eq!(rig.bmc.sessions(), 0);
+        let before = rig.now;
+        assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
+        assert!(rig.now.since_ms(before) < 100, "no wait for a lost session");
+    }
+}
+
+/// Whether the datagram is sealed, so a request inside a session.
+fn sealed(bytes: &[u8]) -> bool {
+    bytes[4] == 6 && bytes[5] & 0xc0 == 0xc0
+}
+
+/// Plays an order where the BMC takes the privilege and then falls silent;
+/// gives how often the machine or the BMC heard of the order, and the outcome.
+fn play_deaf(order: PowerOrder) -> (usize, Outcome) {
+    let mut rig = Rig::new(target(), setup());
+    rig.machine.power = trivet_model::PowerState::On;
+    rig.order(1, order).unwrap();
+    let (mut inside, mut heard) = (0, 0);
+    for _ in 0..200 {
+        while let Some(bytes) = rig.session.transmit() {
+            inside += usize::from(sealed(&bytes));
+            let answer = rig
+                .bmc
+                .datagram(1, &bytes, &mut rig.machine, &mut rig.entropy);
+            if inside > 1 {
+                heard += usize::from(sealed(&bytes));
+            } else if let Some(answer) = answer {
+                rig.forge(&answer);
+            }
+        }
+        if let Some((_, result)) = rig.session.answer() {
+            return (heard, result);
+        }
+        rig.now = rig.session.deadline().unwrap();
+        rig.session.tick(rig.now, &mut rig.entropy);
+    }
+    panic!("no answer");
+}
+
+#[test]
+fn what_counts_is_not_said_in_a_second_session() {
+    let (heard, outcome) = play_deaf(PowerOrder::Nmi);
+    assert!(matches!(outcome, Err(PowerError::Silent { .. })));
+    assert!(
+        (1..=6).contains(&heard),
+        "{heard} in one session, then closed"
+    );
+    let (_, outcome) = play_deaf(raw(6, 1, &[]));
+    assert!(matches!(outcome, Err(PowerError::Silent { .. })));
+}
+
+#[test]
+fn a_bmc_that_restarts_before_it_answers_has_done_what_it_was_told() {
+    let (_, outcome) = play_deaf(PowerOrder::BmcReset { warm: false });
+    assert_eq!(outcome, ACCEPTED);
+    // Where it never got that far, silence means what it always means.
+    let mut rig = Rig::new(target(), setup());
+    rig.faults.lost = 1000;
+    let reset = PowerOrder::BmcReset { warm: true };
+    assert!(matches!(rig.run(reset), Err(PowerError::Silent { .. })));
+}
+
+#[test]
+fn a_lower_level_is_worked_at_where_it_is_asked_for() {
+    let watcher = Target {
+        username: b"watcher".to_vec(),
+        password: b"look".to_vec(),
+        privilege: Privilege::User,
+        ..target()
+    };
+    let mut rig = Rig::new(watcher, setup());
+    assert!(rig.run(PowerOrder::Status).is_ok());
+    let refused = Err(PowerError::Refused { code: 0xd4 });
+    assert_eq!(rig.run(PowerOrder::On), refused);
+    let operator = Target {
+        privilege: Privilege::Operator,
+        ..target()
+    };
+    let mut rig = Rig::new(operator, setup());
+    assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
+    assert_eq!(rig.run(PowerOrder::BmcReset { warm: true }), refused);
+}
+
+#[test]
+fn a_full_bmc_is_told_apart_from_a_wrong_login() {
+    for code in [status::NO_RESOURCES, status::NO_RESOURCES_AT_ROLE] {
+        let mut rig = Rig::new(target(), setup());
+        rig.order(1, PowerOrder::Status).unwrap();
+        let answer = loop {
+            while let Some(bytes) = rig.session.transmit() {
+                if bytes[4] == 6 && bytes[5] == KIND_OPEN_REQUEST {
+                    // Tag, status, two bytes, and the session the request named.
+                    let mut refusal = vec![bytes[16], code, 0, 0];
+                    refusal.extend(&bytes[20..24]);
+                    rig.forge(&packet::plus(0x11, 0, 0, &refusal));
+                } else {
+                    let answer = rig
+                        .bmc
+                        .datagram(1, &bytes, &mut rig.machine, &mut rig.entropy);
+                    rig.forge(&answer.unwrap());
+                }
+            }
+            if let Some(answer) = rig.session.answer() {
+                break answer;
+            }
+            rig.now = rig.session.deadline().unwrap();
+            rig.session.tick(rig.now, &mut rig.entropy);
+        };
+        assert_eq!(answer, (1, Err(PowerError::NoFreeSession)));
+    }
+}

@@ -1,0 +1,146 @@
+//! How to reach a node's BMC, as its `driver_info` says. A value that cannot be
+//! honoured is refused: working with less than was asked for would surprise later.
+
+use std::net::{IpAddr, SocketAddr};
+
+use serde_json::Value;
+use trivet_bmc_ipmi::{Privilege, Suite, Target};
+use trivet_model::PowerError;
+use trivet_model::node::Object;
+
+/// The port of IPMI over LAN (IPMI 2.0, section 13.1.2).
+const IPMI_PORT: u16 = 623;
+
+/// Hexadecimal digits of a BMC's key: twenty bytes (section 13.31).
+const KG_DIGITS: usize = 40;
+
+/// Where a node's BMC listens. Names are not resolved: the box may have no
+/// uplink, and a name that moves must not move power orders.
+pub(crate) fn bmc_address(info: &Object) -> Result<SocketAddr, PowerError> {
+    let missing = |missing| PowerError::NotConfigured { missing };
+    let address: IpAddr = info
+        .get("ipmi_address")
+        .and_then(Value::as_str)
+        .and_then(|text| text.parse().ok())
+        .ok_or(missing("ipmi_address (an IP address)"))?;
+    let port = match info.get("ipmi_port") {
+        None | Some(Value::Null) => IPMI_PORT,
+        Some(Value::Number(number)) => number
+            .as_u64()
+            .and_then(|port| u16::try_from(port).ok())
+            .ok_or(missing("a valid ipmi_port"))?,
+        Some(Value::String(text)) => text.parse().map_err(|_| missing("a valid ipmi_port"))?,
+        Some(_) => return Err(missing("a valid ipmi_port")),
+    };
+    Ok(SocketAddr::new(address, port))
+}
+
+/// Whom to log in as, and how.
+pub(crate) fn target(info: &Object) -> Result<Target, PowerError> {
+    let text = |key: &str| {
+        let text = info.get(key).and_then(Value::as_str);
+        text.unwrap_or_default().into()
+    };
+    Ok(Target {
+        username: text("ipmi_username"),
+        password: text("ipmi_password"),
+        kg: key(info)?,
+        suite: suite(info)?,
+        privilege: privilege(info)?,
+    })
+}
+
+fn privilege(info: &Object) -> Result<Privilege, PowerError> {
+    let word = match info.get("ipmi_priv_level") {
+        None | Some(Value::Null) => return Ok(Privilege::Administrator),
+        Some(value) => value.as_str().unwrap_or_default(),
+    };
+    let missing = "an ipmi_priv_level of ADMINISTRATOR, OPERATOR or USER";
+    match word.to_ascii_uppercase().as_str() {
+        "ADMINISTRATOR" => Ok(Privilege::Administrator),
+        "OPERATOR" => Ok(Privilege::Operator),
+        "USER" => Ok(Privilege::User),
+        _ => Err(PowerError::NotConfigured { missing }),
+    }
+}
+
+fn suite(info: &Object) -> Result<Option<Suite>, PowerError> {
+    let number = match info.get("ipmi_cipher_suite") {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::String(text)) => text.trim().parse().ok(),
+        Some(value) => value.as_u64().and_then(|number| u8::try_from(number).ok()),
+    };
+    let missing = "an ipmi_cipher_suite of 17 or 3 (this box speaks no other)";
+    let suite = number.and_then(Suite::from_number);
+    suite.map(Some).ok_or(PowerError::NotConfigured { missing })
+}
+
+fn key(info: &Object) -> Result<Option<Vec<u8>>, PowerError> {
+    let text = match info.get("ipmi_hex_kg_key") {
+        None | Some(Value::Null) => return Ok(None),
+        Some(value) => value.as_str().unwrap_or_default(),
+    };
+    let missing = "an ipmi_hex_kg_key of 40 hexadecimal digits";
+    let digit = |letter: u8| char::from(letter).to_digit(16);
+    let pairs = text.as_bytes().chunks_exact(2);
+    let bytes: Option<Vec<u8>> = pairs
+        .map(|pair| match pair {
+            &[high, low] => u8::try_from(digit(high)? << 4 | digit(low)?).ok(),
+            _ => None,
+        })
+        .collect();
+    let bytes = bytes.filter(|_| text.len() == KG_DIGITS);
+    bytes.map(Some).ok_or(PowerError::NotConfigured { missing })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(key: &str, value: Value) -> Result<Target, PowerError> {
+        target(&Object::from_iter([(key.to_owned(), value)]))
+    }
+
+    #[test]
+    fn without_a_word_it_is_the_administrator_with_any_suite() {
+        let target = read("ipmi_username", json!("admin")).unwrap();
+        assert_eq!(target.username, b"admin");
+        assert_eq!(target.privilege, Privilege::Administrator);
+        assert_eq!((target.suite, target.kg), (None, None));
+    }
+
+    #[test]
+    fn levels_suites_and_keys_are_honoured() {
+        let level = read("ipmi_priv_level", json!("operator"))
+            .unwrap()
+            .privilege;
+        assert_eq!(level, Privilege::Operator);
+        for value in [json!(3), json!("3")] {
+            let suite = read("ipmi_cipher_suite", value).unwrap().suite;
+            assert_eq!(suite, Some(Suite::Sha1));
+        }
+        let kg = read("ipmi_hex_kg_key", json!("00fF".repeat(10)))
+            .unwrap()
+            .kg;
+        assert_eq!(kg, Some([0, 0xff].repeat(10)));
+    }
+
+    #[test]
+    fn what_cannot_be_honoured_is_named() {
+        for (key, value) in [
+            ("ipmi_priv_level", json!("CALLBACK")),
+            ("ipmi_priv_level", json!(4)),
+            ("ipmi_cipher_suite", json!(0)),
+            ("ipmi_cipher_suite", json!("x")),
+            ("ipmi_cipher_suite", json!(300)),
+            ("ipmi_hex_kg_key", json!("00")),
+            ("ipmi_hex_kg_key", json!("0g".repeat(20))),
+            ("ipmi_hex_kg_key", json!("\u{e9}".repeat(20))),
+            ("ipmi_hex_kg_key", json!([])),
+        ] {
+            let said = read(key, value).unwrap_err().to_string();
+            assert!(said.contains(key), "{said}");
+        }
+    }
+}

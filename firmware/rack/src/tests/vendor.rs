@@ -1,0 +1,305 @@
+//! Vendor methods: answers that come later, and agents from before tokens.
+
+use trivet_model::order::VendorMethod;
+use trivet_model::power::RawBytes;
+use trivet_model::{AgentSession, Phase, PowerOrder, PowerState};
+
+use super::power::{Case, bmc, talk_until_reply};
+use super::*;
+use crate::PROMISES_MAX;
+
+const RAW: PowerOrder = PowerOrder::BmcReset { warm: true };
+
+fn vendor(node: NodeId, order: PowerOrder) -> Order {
+    let method = VendorMethod::Bmc(order);
+    Order::Vendor { node, method }
+}
+
+fn status() -> PowerOrder {
+    PowerOrder::Raw {
+        netfn: 0,
+        command: 1,
+        data: RawBytes::new(&[]).unwrap(),
+    }
+}
+
+fn agent(node: NodeId) -> Order {
+    Order::Vendor {
+        node,
+        method: VendorMethod::Agent {
+            command: "standby.sync".into(),
+            params: serde_json::Map::new(),
+            wait: true,
+        },
+    }
+}
+
+/// Gives the order with this ticket; the answer, if it came at once.
+fn ask(bench: &mut Bench, ticket: u64, order: Order) -> Option<Result<Done, Refusal>> {
+    let caller = caller();
+    bench.tell(Input::Order {
+        ticket,
+        caller,
+        order,
+    });
+    reply(bench, ticket)
+}
+
+fn reply(bench: &mut Bench, wanted: u64) -> Option<Result<Done, Refusal>> {
+    bench.outputs.iter().find_map(|output| match output {
+        Output::Reply { ticket, result } if *ticket == wanted => Some(result.clone()),
+        _ => None,
+    })
+}
+
+#[test]
+fn the_answer_comes_when_the_bmc_has_answered() {
+    let mut bench = Bench::new();
+    let id = bench.with_node(1);
+    let (mut bmc, mut case) = (bmc(), Case::new(true));
+    assert_eq!(ask(&mut bench, 7, vendor(id, status())), None);
+    let (ticket, result) = talk_until_reply(&mut bench, &mut bmc, &mut case);
+    assert_eq!(ticket, 7);
+    let said = json!({"completion_code": "0x00", "data": "0x01 0x00 0x00"});
+    assert_eq!(result, Ok(Done::Said(said)));
+    let notes = bench.notes();
+    assert!(notes[0].starts_with("send_raw 0x00 0x01"), "{notes:?}");
+    assert!(bench.rack.promises.is_empty());
+    assert_eq!(bench.node(id).target_power_state, None);
+}
+
+#[test]
+fn an_interrupt_and_a_reset_are_accepted() {
+    for order in [PowerOrder::Nmi, RAW] {
+        let mut bench = Bench::new();
+        let id = bench.with_node(1);
+        assert_eq!(ask(&mut bench, 7, vendor(id, order)), None);
+        let (_, result) = talk_until_reply(&mut bench, &mut bmc(), &mut Case::new(true));
+        assert_eq!(result, Ok(Done::Said(json!({"accepted": true}))));
+    }
+}
+
+#[test]
+fn one_at_a_time_and_not_beside_a_job() {
+    let mut bench = Bench::new();
+    let id = bench.with_node(1);
+    assert_eq!(ask(&mut bench, 7, vendor(id, status())), None);
+    bench.refused(vendor(id, RAW), RefusalKind::Conflict);
+    let nobody = NodeId::random(&mut Seeded::new(99));
+    bench.refused(vendor(nobody, RAW), RefusalKind::NotFound);
+    let (mut bench, id) = Bench::inspecting();
+    bench.force(id, |node| node.provision_state = ProvisionState::Inspecting);
+    let said = bench.refused(vendor(id, RAW), RefusalKind::Conflict);
+    assert!(said.contains("inspecting"), "{said}");
+}
+
+#[test]
+fn an_unfit_node_is_told_at_once() {
+    let mut bench = Bench::new();
+    let id = bench.with_node(1);
+    bench.force(id, |node| drop(node.driver_info.remove("ipmi_address")));
+    let said = bench.refused(vendor(id, RAW), RefusalKind::Invalid);
+    assert!(said.contains("ipmi_address"), "{said}");
+    assert!(bench.rack.promises.is_empty());
+}
+
+#[test]
+fn a_silent_bmc_and_a_bound_end_the_wait() {
+    let mut bench = Bench::new();
+    let id = bench.with_node(1);
+    assert_eq!(ask(&mut bench, 7, vendor(id, status())), None);
+    let mut answer = None;
+    for _ in 0..30 {
+        bench.later(1000);
+        answer = answer.or_else(|| reply(&mut bench, 7));
+    }
+    let refusal = answer.unwrap().unwrap_err();
+    assert_eq!(refusal.kind, RefusalKind::Failed);
+    assert!(refusal.sentence.contains("did not answer"), "{refusal}");
+    // A line that is made anew forgets its orders: then the bound ends the wait.
+    assert_eq!(ask(&mut bench, 8, vendor(id, status())), None);
+    bench.rack.lines.forget(id);
+    bench.later(89_999);
+    assert_eq!(reply(&mut bench, 8), None);
+    let due = bench.rack.deadline().unwrap();
+    assert_eq!(due.since_ms(bench.now.tick), 1);
+    bench.later(1);
+    let refusal = reply(&mut bench, 8).unwrap().unwrap_err();
+    assert!(refusal.sentence.contains("in time"), "{refusal}");
+    assert!(bench.rack.promises.is_empty());
+}
+
+#[test]
+fn answers_owed_have_a_bound_and_end_with_their_node() {
+    let mut bench = Bench::new();
+    let mut last = bench.with_node(1);
+    for number in 0..PROMISES_MAX {
+        let mut one = node(1);
+        one.id = NodeId::random(&mut Seeded::new(1000 + number as u64));
+        one.name = None;
+        let [high, low] = (number as u16).to_be_bytes();
+        let address = format!("198.51.{high}.{low}");
+        one.driver_info
+            .insert("ipmi_address".into(), json!(address));
+        last = one.id;
+        bench.order(Order::CreateNode(Box::new(one))).unwrap();
+        assert_eq!(
+            ask(&mut bench, 100 + number as u64, vendor(last, status())),
+            None
+        );
+    }
+    let first = node(1).id;
+    bench.refused(vendor(first, RAW), RefusalKind::Unavailable);
+    bench.order(Order::DeleteNode(last)).unwrap();
+    let ticket = 99 + PROMISES_MAX as u64;
+    let refusal = reply(&mut bench, ticket).unwrap().unwrap_err();
+    assert_eq!(refusal.kind, RefusalKind::NotFound);
+    assert_eq!(ask(&mut bench, 5, vendor(first, RAW)), None, "room again");
+}
+
+/// A node in `inspect wait` whose agent has told where it listens.
+fn with_agent() -> (Bench, NodeId) {
+    let (mut bench, id) = Bench::inspecting();
+    bench.force(id, |node| {
+        node.agent = Some(AgentSession {
+            token: "s3cret".into(),
+            url: Some("http://10.0.0.100:9999".into()),
+            ..AgentSession::legacy()
+        });
+    });
+    (bench, id)
+}
+
+fn called(bench: &Bench) -> Option<u64> {
+    bench.outputs.iter().find_map(|output| match output {
+        Output::CallAgent { call, .. } => Some(*call),
+        _ => None,
+    })
+}
+
+#[test]
+fn an_agents_answer_comes_back_whole_and_its_status_is_noted() {
+    let (mut bench, id) = with_agent();
+    assert_eq!(ask(&mut bench, 7, agent(id)), None);
+    let call = called(&bench).unwrap();
+    let document = json!({"command_status": "SUCCEEDED", "command_result": {"a": 1}});
+    let answered = |call, result| Input::AgentAnswered {
+        node: id,
+        call,
+        result,
+    };
+    let body = document.to_string().into_bytes();
+    bench.tell(answered(call + 1, Ok((200, body.clone()))));
+    assert_eq!(reply(&mut bench, 7), None, "that was another call");
+    bench.tell(answered(call, Ok((200, body))));
+    assert_eq!(reply(&mut bench, 7), Some(Ok(Done::Said(document))));
+    assert_eq!(bench.notes(), ["agent_command standby.sync: SUCCEEDED"]);
+    for (result, kind) in [
+        (Err("connection refused".to_owned()), RefusalKind::Failed),
+        (Ok((409, b"{}".to_vec())), RefusalKind::Conflict),
+        (Ok((200, b"junk".to_vec())), RefusalKind::Failed),
+    ] {
+        assert_eq!(ask(&mut bench, 8, agent(id)), None);
+        let call = called(&bench).unwrap();
+        bench.tell(answered(call, result));
+        let refusal = reply(&mut bench, 8).unwrap().unwrap_err();
+        assert_eq!(refusal.kind, kind, "{refusal}");
+        assert!(!format!("{:?}", bench.notes()).contains("s3cret"));
+    }
+}
+
+#[test]
+fn an_agent_that_is_not_there_or_at_work_gets_no_command() {
+    let (mut bench, id) = Bench::inspecting();
+    let said = bench.refused(agent(id), RefusalKind::Invalid);
+    assert!(said.contains("no agent"), "{said}");
+    let (mut bench, id) = with_agent();
+    for phase in [Phase::AwaitStep, Phase::GetSteps, Phase::Sync] {
+        bench.force(id, |node| node.job.as_mut().unwrap().phase = phase);
+        bench.refused(agent(id), RefusalKind::Conflict);
+    }
+    bench.force(id, |node| node.provision_state = ProvisionState::CleanHold);
+    assert_eq!(ask(&mut bench, 7, agent(id)), None, "on hold it rests");
+}
+
+fn legacy_lookup() -> Order {
+    Order::LegacyLookup {
+        addresses: vec![MAC],
+        node: None,
+    }
+}
+
+fn legacy_beat(node: NodeId, url: &str) -> Order {
+    let url = url.to_owned();
+    Order::LegacyHeartbeat { node, url }
+}
+
+#[test]
+fn agents_from_before_tokens_are_let_in_only_where_it_is_allowed() {
+    const URL: &str = "http://10.0.0.100:9999";
+    let (mut bench, id) = Bench::inspecting();
+    let unknown = bench.order(legacy_lookup()).unwrap_err();
+    assert_eq!(unknown.kind, RefusalKind::NotFound);
+    bench.force(id, |node| {
+        drop(
+            node.driver_info
+                .insert("agent_legacy_api".into(), json!(true)),
+        );
+    });
+    bench.refused(legacy_beat(id, URL), RefusalKind::Invalid);
+    for _ in 0..2 {
+        let Ok(Done::Found(found)) = bench.order(legacy_lookup()) else {
+            panic!("not found");
+        };
+        assert_eq!((found.node, found.heartbeat_timeout_s), (id, 300));
+    }
+    bench.order(legacy_beat(id, URL)).unwrap();
+    bench.order(legacy_beat(id, URL)).unwrap();
+    bench.refused(
+        legacy_beat(id, "http://10.0.0.7:9999"),
+        RefusalKind::Invalid,
+    );
+    // Nobody guesses the token of who has none.
+    for token in ["", "x"] {
+        let beat = beat(token);
+        bench.refused(Order::Heartbeat { node: id, beat }, RefusalKind::Invalid);
+    }
+    bench.force(id, |node| drop(node.driver_info.remove("agent_legacy_api")));
+    bench.refused(legacy_beat(id, URL), RefusalKind::Invalid);
+}
+
+#[test]
+fn an_agent_with_a_token_is_not_put_out_by_one_without() {
+    let (mut bench, id) = Bench::inspecting();
+    bench.force(id, |node| {
+        drop(
+            node.driver_info
+                .insert("agent_legacy_api".into(), json!(true)),
+        );
+    });
+    let token = bench.lookup().unwrap().agent_token;
+    assert_eq!(
+        bench.order(legacy_lookup()).unwrap_err().kind,
+        RefusalKind::NotFound
+    );
+    bench.refused(
+        legacy_beat(id, "http://10.0.0.100:9999"),
+        RefusalKind::Invalid,
+    );
+    let beat = beat(&token);
+    bench.order(Order::Heartbeat { node: id, beat }).unwrap();
+    // And not when nobody is expected.
+    let mut bench = Bench::new();
+    let id = bench.with_node(1);
+    bench.force(id, |node| {
+        drop(
+            node.driver_info
+                .insert("agent_legacy_api".into(), json!(true)),
+        );
+    });
+    assert_eq!(
+        bench.order(legacy_lookup()).unwrap_err(),
+        bench.lookup().unwrap_err()
+    );
+    assert_eq!(bench.node(id).power_state, None::<PowerState>);
+}
