@@ -135,7 +135,7 @@ pub(crate) fn heartbeat(call: &Call<'_>) -> Result<Outcome, Fault> {
     }
     let text = |key: &str| bounded(&object, key);
     let callback_url = text("callback_url")?.unwrap_or_default();
-    check_callback(call, &callback_url)?;
+    check_callback(&callback_url, call.facts.agent_http_allowed)?;
     if let Some(status) = text("agent_status")?
         && !["start", "end", "error"].contains(&status.as_str())
     {
@@ -167,7 +167,9 @@ fn bounded(object: &Object, key: &str) -> Result<Option<String>, Fault> {
     }
 }
 
-pub(crate) fn check_callback(call: &Call<'_>, url: &str) -> Result<(), Fault> {
+/// Whether an agent may be called back there, over plain HTTP only where that is
+/// allowed.
+pub(crate) fn check_callback(url: &str, http_allowed: bool) -> Result<(), Fault> {
     let (tls, rest) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
         (Some(rest), _) => (true, rest),
         (None, Some(rest)) => (false, rest),
@@ -182,7 +184,7 @@ pub(crate) fn check_callback(call: &Call<'_>, url: &str) -> Result<(), Fault> {
     if authority.is_empty() || !authority.bytes().all(plain) || !url.is_ascii() {
         return Err(Fault::bad("callback_url does not name a host."));
     }
-    if !tls && !call.facts.agent_http_allowed {
+    if !tls && !http_allowed {
         return Err(Fault::bad(
             "callback_url must be https: agents have to use TLS, unless the box's settings say \
              agent.plain_http = true.",

@@ -115,6 +115,16 @@ impl Fault {
     }
 }
 
+impl Fault {
+    /// The refusal as the inspector's clients read it.
+    pub(crate) fn for_inspector(self) -> Response {
+        Response::json(
+            self.status,
+            &json!({ "error": { "message": self.sentence } }),
+        )
+    }
+}
+
 impl From<Fault> for Response {
     fn from(fault: Fault) -> Self {
         let inner = match fault.title {

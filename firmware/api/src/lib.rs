@@ -16,6 +16,7 @@ mod error;
 mod events;
 mod field;
 mod images;
+pub mod inspector;
 mod list;
 mod nodes;
 mod openapi;
@@ -148,6 +149,8 @@ pub struct Facts {
     pub drivers: Vec<String>,
     /// Base of links, such as `https://box.example`; none: from the request.
     pub public_endpoint: Option<String>,
+    /// The inspector's API is on, at an address of its own.
+    pub inspector: bool,
     /// Agents may be called back over plain HTTP.
     pub agent_http_allowed: bool,
     /// Images of the box itself: they need no digest from the operator.

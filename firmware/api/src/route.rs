@@ -12,7 +12,9 @@ use crate::call::Call;
 use crate::error::Fault;
 use crate::field::{Column, Shape};
 use crate::{BODY_BYTES_MAX, Outcome, Response};
-use crate::{agent, drivers, events, images, nodes, openapi, passthru, ports, resources, root};
+use crate::{
+    agent, drivers, events, images, inspector, nodes, openapi, passthru, ports, resources, root,
+};
 
 /// One row.
 pub(crate) struct Route {
@@ -229,7 +231,7 @@ pub(crate) fn route(call: &Call<'_>) -> Result<Outcome, Fault> {
     let row = match found.clone().find(|row| row.method == call.method) {
         Some(row) => row,
         None if found.next().is_some() => return Err(Fault::no_method(call.method)),
-        None => return Err(Fault::no_path()),
+        None => return Err(inspector::elsewhere(call).unwrap_or_else(Fault::no_path)),
     };
     check_query(call, row)?;
     (row.answer)(call)

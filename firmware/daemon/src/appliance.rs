@@ -132,19 +132,24 @@ impl Appliance {
         }
         let facts = trivet_api::Facts {
             images,
+            inspector: !ground.inspector.sockets.is_empty(),
             ..ground.facts
         };
-        let api = api::Api {
+        // Where the API itself is for this machine alone and asks nobody who he is,
+        // the inspector's address is no way around that.
+        let at_home = ground.api.sockets.iter().all(at_home);
+        let strangers = !(matches!(ground.auth, Auth::Open) && at_home);
+        let api = Arc::new(api::Api {
             engine: engine.clone(),
             facts,
             auth: ground.auth,
             clock,
-        };
+        });
         let places = http::Places::new(ground.connections_max);
         let waits = http::Waits::default();
         let services = [
-            (ground.api, api::handler(Arc::new(api))),
-            (ground.inspector, inspector::handler(engine.clone())),
+            (ground.api, api::handler(Arc::clone(&api))),
+            (ground.inspector, inspector::handler(api, strangers)),
             (ground.http, boot::handler(engine.clone())),
             (ground.panel, panel::handler(engine.clone(), clock)),
         ];
@@ -176,6 +181,13 @@ impl Appliance {
         self.engine.stop().await;
         outcome
     }
+}
+
+/// Whether a socket is reached from this machine alone.
+fn at_home(socket: &TcpListener) -> bool {
+    socket
+        .local_addr()
+        .is_ok_and(|address| address.ip().is_loopback())
 }
 
 /// Carries outputs from the engine's thread to the world.

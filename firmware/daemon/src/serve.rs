@@ -68,6 +68,8 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
             hostname: name,
             drivers: hardware(&settings),
             public_endpoint: api.and_then(|api| api.public_url.clone()),
+            // Filled in when the doors open.
+            inspector: false,
             agent_http_allowed: settings.agent.plain_http,
             // Filled in when the images are listed.
             images: Vec::new(),

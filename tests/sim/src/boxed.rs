@@ -169,6 +169,7 @@ impl Boxed {
                 hostname: "box".to_owned(),
                 drivers: vec!["ipmi".to_owned()],
                 public_endpoint: None,
+                inspector: false,
                 agent_http_allowed: true,
                 images: vec![trivet_api::Image {
                     name: IMAGE.to_owned(),

@@ -297,7 +297,6 @@ fn a_beat_from_before_tokens_is_taken_where_it_is_allowed() {
     let path = format!("/v1/nodes/{}/vendor_passthru/heartbeat", node_id(1));
     let body = "{\"agent_url\": \"http://192.0.2.7:9999\"}";
     let mut bench = bench();
-    bench.facts.agent_http_allowed = true;
     let said = bench.refuses(&post(&path, body), 404);
     assert_eq!(said, "Resource could not be found.");
     bench.change(|node| {

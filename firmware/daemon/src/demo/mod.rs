@@ -83,6 +83,9 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
         screen.say(&format!("web page   {}", stage.page_url));
     }
     screen.say(&format!("Ironic API {}", wiring.api_url));
+    if let Some(stage) = &stage {
+        screen.say(&format!("inspector  {}", stage.inspector_url));
+    }
     screen.say(&format!(
         "BMCs       user {BMC_USER}, password {BMC_PASSWORD}; addresses in each node's driver_info"
     ));

@@ -36,6 +36,7 @@ const RELAY: Ipv4Addr = Ipv4Addr::new(127, 77, 0, 2);
 pub(crate) struct Stage {
     pub(crate) wiring: Wiring,
     pub(crate) page_url: String,
+    pub(crate) inspector_url: String,
     view: watch::Receiver<Arc<View>>,
     stop: oneshot::Sender<()>,
     running: JoinHandle<Result<(), EngineError>>,
@@ -50,11 +51,13 @@ impl Stage {
         let api = sockets::tcp("API", home).await?;
         let http = sockets::tcp("HTTP", home).await?;
         let panel = sockets::tcp("panel", home).await?;
+        let inspector = sockets::tcp("inspector", home).await?;
         let tftp = sockets::udp("TFTP", any_port(BOX)).await?;
         let dhcp = sockets::udp("DHCP", any_port(BOX)).await?;
         let api_url = format!("http://{}", api.local_addr()?);
         let http_url = format!("http://{}", http.local_addr()?);
         let page_url = format!("http://{}/", panel.local_addr()?);
+        let inspector_url = format!("http://{}", inspector.local_addr()?);
         let std::net::SocketAddr::V4(dhcp_address) = dhcp.local_addr()? else {
             anyhow::bail!("the DHCP socket has no IPv4 address");
         };
@@ -70,7 +73,7 @@ impl Stage {
         };
         let ground = Ground {
             api: listening(api),
-            inspector: Listening::default(),
+            inspector: listening(inspector),
             http: listening(http),
             panel: listening(panel),
             tftp: vec![tftp],
@@ -82,6 +85,7 @@ impl Stage {
                 hostname: "demo".to_owned(),
                 drivers: hardware(),
                 public_endpoint: None,
+                inspector: false,
                 agent_http_allowed: true,
                 // Filled in when the images are listed.
                 images: Vec::new(),
@@ -102,6 +106,7 @@ impl Stage {
         Ok(Self {
             wiring,
             page_url,
+            inspector_url,
             view,
             stop,
             running,

@@ -57,7 +57,8 @@ impl Api {
             body: &[],
             request_id: &request_id,
         };
-        let caller = match self.caller(&request, &head.headers, peer).await {
+        let access = trivet_api::access(request.method, request.path);
+        let caller = match self.caller(&request, access, &head.headers, peer).await {
             Ok(caller) => Arc::new(caller),
             Err(response) => return *response,
         };
@@ -73,13 +74,13 @@ impl Api {
     }
 
     /// Who calls, if it may ask for this; otherwise the answer.
-    async fn caller(
+    pub(crate) async fn caller(
         &self,
         request: &trivet_api::Request<'_>,
+        access: Access,
         headers: &HeaderMap,
         peer: IpAddr,
     ) -> Result<Caller, Box<Response<Body>>> {
-        let access = trivet_api::access(request.method, request.path);
         let caller = Caller::agent(peer);
         if access <= Access::Agent {
             return Ok(caller);

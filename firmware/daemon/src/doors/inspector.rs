@@ -1,118 +1,191 @@
-//! The inspector's address: agents of older set-ups send their data here.
+//! The inspector's address: its API for clients, and where agents of older set-ups
+//! send their data. What it answers is decided in `firmware/api`.
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use hyper::body::Incoming;
-use hyper::{Method, Request, Response, StatusCode};
-use serde_json::{Value, json};
-use trivet_model::{Caller, Done, Order, RefusalKind};
+use hyper::header::{RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::{Request, Response};
+use trivet_api::{Access, Outcome, inspector};
 
+use super::api::{self, Api};
 use super::http::{self, Answer, Body, Handler};
-use crate::engine::Engine;
+use crate::clock::System;
 
-/// Longest inspection document.
-const DOCUMENT_BYTES_MAX: usize = 8 * 1024 * 1024;
-
-/// The handler for the inspector's address.
-pub(crate) fn handler(engine: Engine) -> Handler {
-    Arc::new(move |peer, _secure, request| -> Answer {
-        let engine = engine.clone();
-        let caller = Arc::new(Caller::agent(peer.ip()));
-        Box::pin(async move { answer(&engine, caller, request).await })
+/// The handler for the inspector's address. Unless `strangers`, only this machine
+/// itself may do more than agents do.
+pub(crate) fn handler(api: Arc<Api>, strangers: bool) -> Handler {
+    Arc::new(move |peer: SocketAddr, secure, request| -> Answer {
+        let api = Arc::clone(&api);
+        Box::pin(async move {
+            let answer = answer(&api, peer.ip(), (strangers, secure), request).await;
+            api::response(answer)
+        })
     })
 }
 
 async fn answer(
-    engine: &Engine,
-    caller: Arc<Caller>,
+    api: &Api,
+    peer: IpAddr,
+    (strangers, secure): (bool, bool),
     request: Request<Incoming>,
-) -> Response<Body> {
-    match (request.method(), request.uri().path()) {
-        (&Method::GET, "/" | "/v1" | "/v1/") => {
-            let version = json!({"id": "1.18", "status": "CURRENT", "links": []});
-            said(StatusCode::OK, &json!({"versions": [version]}))
-        }
-        (&Method::POST, "/v1/continue") => take(engine, caller, request).await,
-        _ => failed(
-            StatusCode::NOT_FOUND,
-            "this address takes POST /v1/continue and no more yet",
-        ),
+) -> trivet_api::Response {
+    let (head, body) = request.into_parts();
+    let header = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
+    let request_id = format!("req-{}", trivet_model::NodeId::random(&mut System::new()));
+    let mut request = trivet_api::Request {
+        method: head.method.as_str(),
+        path: head.uri.path(),
+        query: head.uri.query().unwrap_or_default(),
+        host: header("host").unwrap_or("localhost"),
+        scheme: if secure { "https" } else { "http" },
+        version: header("x-openstack-ironic-inspector-api-version"),
+        openstack_version: None,
+        body: &[],
+        request_id: &request_id,
+    };
+    let access = inspector::access(request.method, request.path);
+    if access > Access::Agent && !strangers && !peer.to_canonical().is_loopback() {
+        let sentence = "This address takes data of agents from you and no more: the API has no \
+                        authentication. Set api.auth, or api.allow_open, in the settings.";
+        return inspector::refused(403, sentence);
     }
-}
-
-async fn take(engine: &Engine, caller: Arc<Caller>, request: Request<Incoming>) -> Response<Body> {
-    let body = match http::read(request.into_body(), DOCUMENT_BYTES_MAX).await {
+    let caller = match api.caller(&request, access, &head.headers, peer).await {
+        Ok(caller) => Arc::new(caller),
+        Err(denied) => return not_let_in(&denied),
+    };
+    let body = match http::read(body, trivet_api::BODY_BYTES_MAX).await {
         Ok(body) => body,
         Err(error) => {
-            let (status, sentence) = error.answer(DOCUMENT_BYTES_MAX);
-            return failed(status, &sentence);
+            let (status, sentence) = error.answer(trivet_api::BODY_BYTES_MAX);
+            return inspector::refused(status.as_u16(), &sentence);
         }
     };
-    let Ok(document) = serde_json::from_slice(&body) else {
-        return failed(StatusCode::BAD_REQUEST, "the body is not JSON");
-    };
-    match engine.order(caller, Order::Inventory { document }).await {
-        Ok(Done::Inspected(node)) => said(StatusCode::OK, &json!({"uuid": node.to_string()})),
-        Ok(_) => failed(StatusCode::INTERNAL_SERVER_ERROR, "the box lost its thread"),
-        Err(refusal) => {
-            let status = match refusal.kind {
-                RefusalKind::NotFound => StatusCode::NOT_FOUND,
-                RefusalKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-                _ => StatusCode::BAD_REQUEST,
-            };
-            failed(status, &refusal.sentence)
+    request.body = &body;
+    let now = api.clock.now().wall;
+    match inspector::handle(&request, &api.engine.view(), &api.facts, now) {
+        Outcome::Reply(response) => response,
+        Outcome::Order { order, then } => {
+            inspector::finish(&then, api.engine.order(caller, order).await)
         }
     }
 }
 
-fn failed(status: StatusCode, sentence: &str) -> Response<Body> {
-    said(status, &json!({"error": {"message": sentence}}))
-}
-
-fn said(status: StatusCode, body: &Value) -> Response<Body> {
-    let mut response = Response::new(http::full(body.to_string()));
-    *response.status_mut() = status;
-    let json = hyper::header::HeaderValue::from_static("application/json");
-    response
-        .headers_mut()
-        .insert(hyper::header::CONTENT_TYPE, json);
-    response
+/// What the API says to who is not let in, in the inspector's form.
+fn not_let_in(denied: &Response<Body>) -> trivet_api::Response {
+    let status = denied.status().as_u16();
+    let sentence = match status {
+        401 => "Authorization required, or the credentials are wrong.",
+        403 => "Your role may not do this; ask an admin of this box.",
+        _ => "Too many wrong credentials; try again later.",
+    };
+    let mut answer = inspector::refused(status, sentence);
+    for (name, shown) in [
+        (WWW_AUTHENTICATE, "WWW-Authenticate"),
+        (RETRY_AFTER, "Retry-After"),
+    ] {
+        for value in denied.headers().get_all(name) {
+            let value = value.to_str().unwrap_or_default();
+            answer.headers.push((shown, value.to_owned()));
+        }
+    }
+    answer
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testbed::{self, Scratch, ask};
+    use crate::auth::Auth;
+    use crate::clock::Clock;
+    use crate::testbed::{self, Scratch, ask, caller, node};
+    use serde_json::{Value, json};
     use tokio::net::TcpListener;
+    use trivet_model::{Order, ProvisionState};
 
-    #[tokio::test]
-    async fn data_of_strangers_and_nonsense_are_refused_in_json() {
+    async fn served(auth: Auth, strangers: bool) -> (Arc<Api>, SocketAddr, Scratch) {
         let scratch = Scratch::new();
         let (engine, _why) = testbed::engine(testbed::settings(&scratch.0), &scratch.0);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
+        let api = Arc::new(Api {
+            engine,
+            facts: trivet_api::Facts::default(),
+            auth,
+            clock: Clock::start(),
+        });
+        let handler = handler(Arc::clone(&api), strangers);
         let mut doors = tokio::task::JoinSet::new();
         let places = http::Places::new(64);
         let waits = http::Waits::default();
-        let handler = handler(engine.clone());
         http::serve(&mut doors, vec![listener], None, (&places, waits), &handler);
+        doors.detach_all();
+        (api, address, scratch)
+    }
+
+    #[track_caller]
+    fn check((head, body): &(String, String), status: &str) -> Value {
+        assert!(
+            head.starts_with(&format!("http/1.1 {status}")),
+            "{head} {body}"
+        );
+        assert!(
+            head.contains("inspector-api-maximum-version: 1.18"),
+            "{head}"
+        );
+        serde_json::from_str(body).unwrap()
+    }
+
+    #[tokio::test]
+    async fn data_of_strangers_and_nonsense_are_refused_in_json() {
+        let (api, address, _scratch) = served(Auth::Open, true).await;
         let stranger = json!({"inventory": {"interfaces": [
             {"name": "eth0", "mac_address": "52:54:00:00:00:01"}]}});
         for (line, body, status) in [
             ("GET /", "", "200"),
             ("POST /v1/continue", "{", "400"),
             ("POST /v1/continue", &stranger.to_string(), "404"),
-            ("GET /v1/continue", "", "404"),
+            ("GET /v1/continue", "", "405"),
         ] {
-            let (head, body) = ask(address, line, "", body).await;
-            assert!(
-                head.starts_with(&format!("http/1.1 {status}")),
-                "{line}: {head} {body}"
-            );
-            let _: Value = serde_json::from_str(&body).unwrap();
+            check(&ask(address, line, "", body).await, status);
         }
-        engine.stop().await;
-        let (head, _) = ask(address, "POST /v1/continue", "", &stranger.to_string()).await;
-        assert!(head.starts_with("http/1.1 503"), "{head}");
+        api.engine.stop().await;
+        let late = ask(address, "POST /v1/continue", "", &stranger.to_string()).await;
+        check(&late, "503");
+    }
+
+    #[tokio::test]
+    async fn an_introspection_starts_and_is_seen() {
+        let (api, address, _scratch) = served(Auth::Open, true).await;
+        let mut node = node();
+        node.provision_state = ProvisionState::Manageable;
+        let id = node.id;
+        let order = Order::CreateNode(Box::new(node));
+        api.engine.order(caller(), order).await.unwrap();
+        let path = format!("/v1/introspection/{id}");
+        check(&ask(address, &format!("GET {path}"), "", "").await, "404");
+        check(&ask(address, &format!("POST {path}"), "", "").await, "202");
+        let status = check(&ask(address, &format!("GET {path}"), "", "").await, "200");
+        assert_eq!(status["finished"], false);
+        let list = check(&ask(address, "GET /v1/introspection", "", "").await, "200");
+        assert_eq!(list["introspection"][0]["uuid"], id.to_string());
+        let again = ask(address, &format!("POST {path}"), "", "").await;
+        let said = check(&again, "400")["error"]["message"].clone();
+        assert!(said.as_str().unwrap().contains("inspecting"), "{said}");
+    }
+
+    #[tokio::test]
+    async fn operators_prove_themselves_and_agents_need_not() {
+        let scratch = Scratch::new();
+        let users = scratch.file("users", b"");
+        let gate = Auth::gate(Some(&users), None, Clock::start());
+        let (_api, address, _other) = served(gate, true).await;
+        check(&ask(address, "GET /v1/introspection", "", "").await, "401");
+        check(
+            &ask(address, "POST /v1/introspection/x/abort", "", "").await,
+            "401",
+        );
+        check(&ask(address, "GET /v1", "", "").await, "200");
+        check(&ask(address, "POST /v1/continue", "", "{}").await, "400");
     }
 }

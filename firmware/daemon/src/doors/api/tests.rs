@@ -36,6 +36,7 @@ async fn served(auth: impl FnOnce(&Scratch) -> Auth) -> Served {
             hostname: "box".to_owned(),
             drivers: vec!["ipmi".to_owned()],
             public_endpoint: None,
+            inspector: false,
             agent_http_allowed: true,
             images: Vec::new(),
             started_at: clock.now().wall,

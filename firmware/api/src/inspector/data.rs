@@ -1,0 +1,52 @@
+//! What an inspection found, in the inspector's form.
+
+use serde_json::{Value, json};
+use trivet_model::node::Object;
+use trivet_model::view::NodeView;
+
+use crate::error::Fault;
+
+/// What is kept, as it is kept.
+pub(super) fn kept(view: &NodeView) -> Result<&Value, Fault> {
+    view.node.inventory.as_ref().ok_or_else(|| {
+        let id = view.node.id;
+        Fault::not_found(format!("Introspection data not found for node {id}"))
+    })
+}
+
+/// The inventory with what the inspector's plugins would have made of it.
+pub(super) fn processed(view: &NodeView) -> Result<Value, Fault> {
+    let kept = kept(view)?;
+    let inventory = kept.get("inventory").unwrap_or(&Value::Null);
+    let mut document = match kept.get("plugin_data") {
+        Some(Value::Object(data)) => data.clone(),
+        _ => Object::new(),
+    };
+    let mut macs = Vec::new();
+    let mut interfaces = Object::new();
+    for interface in inventory["interfaces"].as_array().into_iter().flatten() {
+        let Some(name) = interface["name"].as_str() else {
+            continue;
+        };
+        let mac = &interface["mac_address"];
+        macs.push(mac.clone());
+        let shown = json!({
+            "mac": mac,
+            "ip": interface["ipv4_address"],
+            "client_id": interface["client_id"],
+        });
+        interfaces.insert(name.to_owned(), shown);
+    }
+    let interfaces = Value::Object(interfaces);
+    document.insert("macs".into(), Value::Array(macs));
+    document.insert("all_interfaces".into(), interfaces.clone());
+    document.insert("interfaces".into(), interfaces);
+    document.insert("ipmi_address".into(), inventory["bmc_address"].clone());
+    for name in ["cpus", "cpu_arch", "memory_mb", "local_gb"] {
+        if let Some(value) = view.node.properties.get(name) {
+            document.insert(name.into(), value.clone());
+        }
+    }
+    document.insert("inventory".into(), inventory.clone());
+    Ok(Value::Object(document))
+}

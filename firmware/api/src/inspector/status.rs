@@ -1,0 +1,162 @@
+//! How a node's introspection stands.
+
+use serde_json::{Value, json};
+use trivet_model::view::NodeView;
+use trivet_model::{NoteKind, Phase, ProvisionState, UnixMs};
+
+use super::link;
+use crate::Outcome;
+use crate::call::{Call, reply};
+use crate::error::Fault;
+use crate::field::moment;
+use crate::list::PAGE_RECORDS_MAX;
+
+/// All states of an introspection; some of them never come about here.
+const STATES: [&str; 8] = [
+    "starting",
+    "waiting",
+    "processing",
+    "finished",
+    "error",
+    "reapplying",
+    "enrolling",
+    "aborting",
+];
+
+struct Status {
+    state: &'static str,
+    error: Option<String>,
+    started_at: Option<UnixMs>,
+    finished_at: Option<UnixMs>,
+}
+
+/// None where the node was never inspected, or so long ago that nothing is left.
+fn read(view: &NodeView) -> Option<Status> {
+    let node = &view.node;
+    let early = |phase| {
+        matches!(
+            phase,
+            Phase::PowerOff | Phase::BootFromNet | Phase::PowerOn | Phase::AwaitAgent
+        )
+    };
+    let (state, error, finished_at) = match node.provision_state {
+        ProvisionState::Inspecting if node.job.as_ref().is_some_and(|job| early(job.phase)) => {
+            ("starting", None, None)
+        }
+        ProvisionState::Inspecting => ("processing", None, None),
+        ProvisionState::InspectWait => ("waiting", None, None),
+        ProvisionState::InspectFail => {
+            let error = node.last_error.clone();
+            let error = error.unwrap_or_else(|| "the inspection failed".to_owned());
+            ("error", Some(error), node.provision_updated_at)
+        }
+        _ => ("finished", None, Some(node.inspection_finished_at?)),
+    };
+    Some(Status {
+        state,
+        error,
+        started_at: node.inspection_started_at.or_else(|| begun(view)),
+        finished_at,
+    })
+}
+
+/// When the last inspection began, as far as the timeline reaches: the record
+/// forgets it at the end, as Ironic's does.
+fn begun(view: &NodeView) -> Option<UnixMs> {
+    let start = view.timeline.iter().rev().find(|note| {
+        matches!(note.kind, NoteKind::StateChanged { from, to }
+            if to == ProvisionState::Inspecting && from != ProvisionState::InspectWait)
+    });
+    start.map(|note| note.at)
+}
+
+fn shown(call: &Call<'_>, view: &NodeView, status: &Status) -> Value {
+    let uuid = view.node.id.to_string();
+    json!({
+        "uuid": uuid,
+        "finished": status.finished_at.is_some(),
+        "state": status.state,
+        "started_at": moment(status.started_at),
+        "finished_at": moment(status.finished_at),
+        "error": status.error,
+        "links": [link(call, &format!("v1/introspection/{uuid}"))],
+    })
+}
+
+/// One node's.
+pub(super) fn of(call: &Call<'_>, view: &NodeView) -> Result<Value, Fault> {
+    let status = read(view).ok_or_else(|| {
+        let id = view.node.id;
+        Fault::not_found(format!("Could not find introspection of node {id}"))
+    })?;
+    Ok(shown(call, view, &status))
+}
+
+/// All there are, newest first, one page at a time.
+pub(super) fn list(call: &Call<'_>) -> Result<Outcome, Fault> {
+    let limit = limit(call)?;
+    let wanted = states(call)?;
+    let mut all: Vec<_> = call
+        .view
+        .nodes
+        .values()
+        .filter_map(|view| Some((read(view)?, view)))
+        .collect();
+    all.sort_by_key(|(status, view)| std::cmp::Reverse((status.started_at, view.node.serial)));
+    if let Some(marker) = call
+        .query
+        .last("marker")
+        .filter(|marker| !marker.is_empty())
+    {
+        let id: trivet_model::NodeId = marker
+            .parse()
+            .map_err(|_| Fault::bad("Bad request: Marker not UUID-like"))?;
+        let at = all.iter().position(|(_, view)| view.node.id == id);
+        let at = at.ok_or_else(|| Fault::not_found(format!("Could not find node {id}")))?;
+        all.drain(..=at);
+    }
+    let page: Vec<Value> = all
+        .iter()
+        .filter(|(status, _)| wanted.is_empty() || wanted.contains(&status.state))
+        .take(limit)
+        .map(|(status, view)| shown(call, view, status))
+        .collect();
+    reply(&json!({ "introspection": page }))
+}
+
+fn limit(call: &Call<'_>) -> Result<usize, Fault> {
+    let Some(text) = call.query.last("limit").filter(|text| !text.is_empty()) else {
+        return Ok(PAGE_RECORDS_MAX);
+    };
+    match text.parse::<i64>() {
+        Ok(0) => Ok(PAGE_RECORDS_MAX),
+        Ok(limit) if limit < 0 => Err(Fault::bad("Bad request: Limit cannot be negative")),
+        Ok(limit) => match usize::try_from(limit) {
+            Ok(limit) if limit <= PAGE_RECORDS_MAX => Ok(limit),
+            _ => Err(Fault::bad(format!(
+                "Bad request: Limit over {PAGE_RECORDS_MAX}"
+            ))),
+        },
+        Err(_) => Err(Fault::bad("Bad request: limit must be a number")),
+    }
+}
+
+fn states<'c>(call: &'c Call<'_>) -> Result<Vec<&'c str>, Fault> {
+    let Some(text) = call.query.last("state") else {
+        return Ok(Vec::new());
+    };
+    let wanted: Vec<&str> = text.split(',').collect();
+    let strange: Vec<&str> = wanted
+        .iter()
+        .filter(|state| !STATES.contains(state))
+        .copied()
+        .collect();
+    if strange.is_empty() {
+        return Ok(wanted);
+    }
+    let strange = strange.join(", ");
+    Err(Fault::bad(format!(
+        "Bad request: State(s) \"{}\" are not valid",
+        strange.escape_debug()
+    )))
+}
