@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Mutex;
 
 use serde_json::json;
-use trivet_model::order::Beat;
-use trivet_model::{Node, NodeId};
+use trivet_model::order::{Beat, VendorMethod};
+use trivet_model::{Node, NodeId, PowerOrder};
 use trivet_rack::Door;
 
 use crate::testbed::{self, Scratch, node, node_with_agent};
@@ -109,6 +109,32 @@ fn heartbeats_that_change_nothing_write_nothing() {
     assert_eq!(thread.store.flash().counts(), first);
     let view = engine.view();
     assert!(view.nodes[&node.id].live.beat_at.is_some());
+}
+
+/// What such an order asked for may have been said to a BMC already.
+#[test]
+fn an_order_whose_answer_is_owed_is_not_given_twice() {
+    let scratch = Scratch::new();
+    let (mut thread, _engine) = thread(&scratch);
+    let mut node = node();
+    node.driver_info
+        .insert("ipmi_address".to_owned(), json!("192.0.2.9"));
+    let (message, _answer) = create(&node);
+    run(&mut thread, vec![message]);
+    let method = VendorMethod::Bmc(PowerOrder::Nmi);
+    let (message, mut owed) = asking(Order::Vendor {
+        node: node.id,
+        method,
+    });
+    run(&mut thread, vec![message]);
+    assert!(owed.try_recv().is_err(), "nobody has answered yet");
+    assert_eq!((thread.orders.len(), thread.promised.len()), (0, 1));
+    let most = thread.store.layout().record_bytes_max();
+    let (message, mut refused) = create(&heavy(most - 40));
+    run(&mut thread, vec![message]);
+    assert!(refused.try_recv().unwrap().is_err());
+    assert_eq!(kind(&mut owed), RefusalKind::Failed);
+    assert!(thread.promised.is_empty() && thread.rack.deadline().is_none());
 }
 
 #[test]
