@@ -19,6 +19,7 @@ mod records;
 mod resources;
 mod switching;
 mod target;
+mod templates;
 #[cfg(test)]
 mod tests;
 mod vendor;

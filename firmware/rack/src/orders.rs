@@ -340,6 +340,7 @@ impl Rack {
         if writes && matches!(verb, Verb::Active | Verb::Deploy | Verb::Rebuild) {
             // The table speaks first: what it refuses needs no image.
             trivet_node::ask(now, &self.settings.limits, &node, verb, args.clone())?;
+            crate::templates::join(&self.book.view, &node, &mut args.steps)?;
             self.use_catalogue(&mut node);
             if let Some(drive) = &args.configdrive {
                 node.instance_info

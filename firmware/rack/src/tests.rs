@@ -8,6 +8,7 @@ mod hardware;
 mod orders;
 mod power;
 mod resources;
+mod templates;
 mod unique;
 mod vendor;
 
