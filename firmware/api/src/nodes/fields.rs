@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use trivet_hardware::Kind;
 use trivet_model::node::Object;
 use trivet_model::view::NodeView;
-use trivet_model::{ProvisionState, StepKind, secret};
+use trivet_model::{ProvisionState, Step, StepKind, secret};
 
 use super::{is_locked, secrets};
 use crate::call::Call;
@@ -58,7 +58,7 @@ pub(crate) const FIELDS: &[Field<NodeView>] = &[
         shown(&view.node.driver_info)
     }),
     field("driver_internal_info", 3, Map, Never, |view, _, _| {
-        shown(&view.node.driver_internal_info)
+        internal_info(view)
     }),
     field("extra", 1, Map, Always, |view, _, _| json!(view.node.extra)),
     field("fault", 42, Text, Never, |view, _, _| {
@@ -206,6 +206,21 @@ pub(crate) fn state(call: &Call<'_>, state: Option<ProvisionState>) -> Value {
     }
 }
 
+/// What is kept, and as Ironic tells it the steps of the work under way and which one
+/// is on: clients draw their bars from these.
+fn internal_info(view: &NodeView) -> Value {
+    let mut info = secret::masked(&view.node.driver_internal_info);
+    let job = view.node.job.as_ref().filter(|job| !job.steps.is_empty());
+    if let Some(job) = job
+        && let Some(kind) = job.step_kind
+    {
+        let steps: Vec<Value> = job.steps.iter().map(shown_step).collect();
+        info.insert(format!("{kind}_steps"), Value::Array(steps));
+        info.insert(format!("{kind}_step_index"), json!(job.at));
+    }
+    Value::Object(info)
+}
+
 /// The step under way, in the field that belongs to its kind.
 fn step(view: &NodeView, kind: StepKind) -> Value {
     let job = view
@@ -214,16 +229,15 @@ fn step(view: &NodeView, kind: StepKind) -> Value {
         .as_ref()
         .filter(|job| job.step_kind == Some(kind));
     let step = job.and_then(|job| job.steps.get(job.at as usize));
-    step.map_or_else(
-        || json!({}),
-        |step| {
-            let mut args = Object::new();
-            args.insert("args".into(), step.args.clone());
-            let mut shown = secret::masked(&args);
-            shown.insert("step".into(), json!(step.step));
-            shown.insert("interface".into(), json!(step.interface));
-            shown.insert("priority".into(), json!(step.priority));
-            Value::Object(shown)
-        },
-    )
+    step.map_or_else(|| json!({}), shown_step)
+}
+
+fn shown_step(step: &Step) -> Value {
+    let mut args = Object::new();
+    args.insert("args".into(), step.args.clone());
+    let mut shown = secret::masked(&args);
+    shown.insert("step".into(), json!(step.step));
+    shown.insert("interface".into(), json!(step.interface));
+    shown.insert("priority".into(), json!(step.priority));
+    Value::Object(shown)
 }

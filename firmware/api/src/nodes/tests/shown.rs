@@ -177,6 +177,9 @@ fn the_step_under_way_is_shown_in_its_own_field() {
     let shown = bench.reply(&get("/v1/nodes/node-1").at(LATEST)).value();
     assert_eq!(shown["clean_step"]["step"], "erase_devices");
     assert_eq!(shown["clean_step"]["args"]["password"], MASK);
+    let info = &shown["driver_internal_info"];
+    assert_eq!(info["clean_steps"], json!([shown["clean_step"]]));
+    assert_eq!(info["clean_step_index"], 0);
     assert_eq!(shown["deploy_step"], json!({}));
 }
 
