@@ -1,4 +1,4 @@
-//! The program `trivet`: the appliance, its demo, and its settings file.
+//! The program `trivet`: the appliance, its demo, its settings file, and commands for people.
 
 mod appliance;
 mod auth;
@@ -19,7 +19,7 @@ mod testbed;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 /// The box on top of the rack: bare servers become running machines.
 #[derive(Parser)]
@@ -56,6 +56,13 @@ enum Command {
         #[command(subcommand)]
         command: auth::token::Command,
     },
+    #[command(flatten)]
+    Client(trivet_cli::ClientCommand),
+    /// Print a script that completes commands and options in a shell
+    Completion(trivet_cli::CompletionArguments),
+    /// Say what the exit codes mean
+    #[command(long_about = trivet_cli::EXIT_CODES, help_template = "{about}\n")]
+    ExitCodes,
 }
 
 /// Exit codes, as scripts may rely on them.
@@ -79,6 +86,11 @@ fn main() -> ExitCode {
         },
         Command::Config => show(trivet_config::default_file()),
         Command::Token { command } => show(&command.run(&mut clock::System::new())),
+        Command::Client(command) => ExitCode::from(trivet_cli::run(command).code()),
+        Command::Completion(wanted) => {
+            show(&trivet_cli::completion(&wanted, &mut Arguments::command()))
+        }
+        Command::ExitCodes => show(&format!("{}\n", trivet_cli::EXIT_CODES)),
     }
 }
 

@@ -422,3 +422,46 @@ fn a_demo_needs_at_least_one_machine() {
         assert_eq!(output.status.code(), Some(2));
     }
 }
+
+#[test]
+fn exit_codes_and_completion_need_no_box() {
+    for arguments in [&["help", "exit-codes"][..], &["exit-codes"]] {
+        let output = run(arguments);
+        assert!(output.status.success());
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains("\n  7    the node was not there"), "{text}");
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        let output = run(&["completion", shell]);
+        assert!(output.status.success());
+        let text = String::from_utf8(output.stdout).unwrap();
+        for word in ["boot-device", "serve", "exit-codes"] {
+            assert!(text.contains(word), "{shell}: {word}");
+        }
+    }
+    assert_eq!(run(&["completion", "tcsh"]).status.code(), Some(2));
+}
+
+#[test]
+fn commands_ask_a_box_over_its_api() {
+    let scratch = Scratch::new("client");
+    let config = scratch.file("settings", &settings(&scratch.0.join("data"), free_port()));
+    let serving = Serving::start(&config);
+    let url = format!("http://{}", serving.api);
+    let ask = |arguments: &[&str]| {
+        let mut command = trivet(arguments);
+        command.env("TRIVET_URL", &url).env_remove("TRIVET_USER");
+        command.env_remove("TRIVET_TOKEN").output().unwrap()
+    };
+    let made = ask(&["node", "create", "--driver", "ipmi", "--name", "n1"]);
+    assert!(made.status.success(), "{}", said(&made));
+    let list = String::from_utf8(ask(&["node", "list"]).stdout).unwrap();
+    assert!(list.starts_with("NAME  UUID "), "{list}");
+    assert!(list.lines().any(|line| line.starts_with("n1 ")), "{list}");
+    assert_eq!(ask(&["node", "show", "n2"]).status.code(), Some(4));
+    assert_eq!(ask(&["node", "deploy", "n1"]).status.code(), Some(5));
+    serving.signal("-TERM");
+    let away = ask(&["node", "list"]);
+    assert_eq!(away.status.code(), Some(3));
+    assert!(said(&away).contains(&url), "{}", said(&away));
+}

@@ -27,7 +27,12 @@ const MORE: [(&str, &[&str]); 11] = [
 const COMPOSERS: [(&str, &[&str]); 4] = [
     (
         "firmware/rack",
-        &["firmware/daemon", "firmware/rehearsal", "tests/"],
+        &[
+            "firmware/cli",
+            "firmware/daemon",
+            "firmware/rehearsal",
+            "tests/",
+        ],
     ),
     ("firmware/rehearsal", &["firmware/daemon", "tests/"]),
     ("firmware/daemon", &["tests/"]),
@@ -35,7 +40,8 @@ const COMPOSERS: [(&str, &[&str]); 4] = [
 ];
 
 /// Where an async runtime may be.
-const ASYNC: [&str; 4] = [
+const ASYNC: [&str; 5] = [
+    "firmware/cli",
     "firmware/daemon",
     "certs/authority",
     "image/agent",
@@ -190,6 +196,22 @@ mod tests {
         check("firmware/panel", "firmware/ipa", false, false);
     }
 
+    /// The commands are a client of the API: nothing behind it is theirs to use.
+    #[test]
+    fn commands_know_words_and_nothing_of_the_inside() {
+        check("firmware/cli", "firmware/model", false, true);
+        for inside in [
+            "firmware/api",
+            "firmware/rack",
+            "firmware/store",
+            "firmware/daemon",
+        ] {
+            check("firmware/cli", inside, false, false);
+        }
+        check("firmware/rack", "firmware/cli", false, false);
+        check("firmware/daemon", "firmware/cli", false, true);
+    }
+
     #[test]
     fn some_rooms_know_one_more() {
         check("firmware/agent", "firmware/ipa", false, true);
@@ -225,6 +247,7 @@ mod tests {
         assert_eq!(with("firmware/rack", "tokio-util"), 1);
         assert_eq!(with("firmware/api", "hyper"), 1);
         assert_eq!(with("firmware/daemon", "tokio"), 0);
+        assert_eq!(with("firmware/cli", "hyper"), 0);
         assert_eq!(with("tests/bench", "tokio"), 0);
         assert_eq!(with("firmware/dhcp", "dhcproto"), 0);
     }

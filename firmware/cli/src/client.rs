@@ -1,0 +1,145 @@
+//! One exchange with the box over HTTP or HTTPS.
+
+mod tls;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::connection::Connection;
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::request::{Answer, Request};
+
+/// Longest answer taken. A page has a thousand nodes.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// How long one exchange may take.
+const EXCHANGE_WAIT: Duration = Duration::from_mins(1);
+
+/// Asks one box.
+pub(crate) struct Client {
+    connection: Connection,
+    tls: Option<TlsConnector>,
+}
+
+impl Client {
+    pub(crate) fn new(connection: Connection) -> Result<Self, Fault> {
+        let tls = if connection.place.secure {
+            Some(tls::connector(&connection.trust)?)
+        } else {
+            None
+        };
+        Ok(Self { connection, tls })
+    }
+
+    /// Status and body, or why there is none.
+    pub(crate) async fn exchange(&self, request: &Request) -> Result<Answer, Fault> {
+        match tokio::time::timeout(EXCHANGE_WAIT, self.whole(request)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(self.unreachable("no answer in time", "")),
+        }
+    }
+
+    async fn whole(&self, request: &Request) -> Result<Answer, Fault> {
+        let place = &self.connection.place;
+        let stream = TcpStream::connect((place.host.as_str(), place.port))
+            .await
+            .map_err(|error| self.unreachable(&error.to_string(), REACH))?;
+        let Some(tls) = &self.tls else {
+            return self.talk(TokioIo::new(stream), request).await;
+        };
+        let name = tls::name(&place.host)?;
+        let stream = tls
+            .connect(name, stream)
+            .await
+            .map_err(|error| self.unreachable(&error.to_string(), TRUST))?;
+        self.talk(TokioIo::new(stream), request).await
+    }
+
+    async fn talk<S>(&self, stream: S, request: &Request) -> Result<Answer, Fault>
+    where
+        S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    {
+        let broken = |error: hyper::Error| self.unreachable(&error.to_string(), PROTOCOL);
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(stream)
+            .await
+            .map_err(broken)?;
+        let connection = tokio::spawn(connection);
+        let message = self.message(request)?;
+        let outcome = match sender.send_request(message).await {
+            Ok(answer) => self.answer(answer).await,
+            Err(error) => Err(broken(error)),
+        };
+        connection.abort();
+        outcome
+    }
+
+    fn message(&self, request: &Request) -> Result<hyper::Request<Full<Bytes>>, Fault> {
+        let place = &self.connection.place;
+        let version = format!("1.{}", request.version);
+        let mut message = hyper::Request::builder()
+            .method(request.method)
+            .uri(format!("{}{}", place.prefix, request.path))
+            .header("host", &place.authority)
+            .header("accept", "application/json")
+            .header("user-agent", concat!("trivet/", env!("CARGO_PKG_VERSION")))
+            .header("x-openstack-ironic-api-version", version);
+        if let Some(login) = &self.connection.login {
+            message = message.header("authorization", login);
+        }
+        let body = match &request.body {
+            Some(body) => {
+                message = message.header("content-type", "application/json");
+                Bytes::from(body.to_string())
+            }
+            None => Bytes::new(),
+        };
+        message
+            .body(Full::new(body))
+            .map_err(|error| Fault::usage(format!("this cannot be asked: {error}")))
+    }
+
+    async fn answer(&self, answer: hyper::Response<Incoming>) -> Result<Answer, Fault> {
+        let status = answer.status().as_u16();
+        let version_max = answer
+            .headers()
+            .get("x-openstack-ironic-api-maximum-version")
+            .and_then(|value| value.to_str().ok()?.strip_prefix("1.")?.parse().ok());
+        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX)
+            .collect()
+            .await
+            .map_err(|error| self.unreachable(&error.to_string(), PROTOCOL))?
+            .to_bytes();
+        let body = match serde_json::from_slice(&body) {
+            Ok(value) => value,
+            // Refusals may come from something in between that speaks no JSON.
+            Err(_) if body.is_empty() || status >= 300 => Value::Null,
+            Err(error) => {
+                let why = format!("its answer is not JSON: {error}");
+                return Err(self.unreachable(&why, PROTOCOL));
+            }
+        };
+        Ok(Answer {
+            status,
+            body,
+            version_max,
+        })
+    }
+
+    fn unreachable(&self, why: &str, hint: &str) -> Fault {
+        let url = &self.connection.place.url;
+        let sentence = format!("cannot reach the box at {url}: {why}.{hint}");
+        Fault::new(Exit::Unreachable, sentence)
+    }
+}
+
+const REACH: &str = " Is it running? --url or TRIVET_URL name another address.";
+const TRUST: &str = " For the box's own authority give --ca FILE.";
+const PROTOCOL: &str = " Is there a Trivet or Ironic API at this address, and http or https right?";

@@ -1,0 +1,85 @@
+//! Exit codes, as scripts may rely on them.
+
+use core::fmt;
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+pub enum Exit {
+    /// All is well.
+    Fine = 0,
+    /// The node ended in a failure state, or is not fit for what was asked.
+    Failed = 1,
+    /// The arguments are wrong.
+    Usage = 2,
+    /// The box cannot be reached, or cannot answer.
+    Unreachable = 3,
+    /// There is no such node, port or image.
+    NotFound = 4,
+    /// The box refused.
+    Refused = 5,
+    /// The box does not let us in.
+    Unauthorised = 6,
+    /// It took longer than it may.
+    TimedOut = 7,
+    /// Stopped from the keyboard, as shells count it.
+    Interrupted = 130,
+}
+
+impl Exit {
+    /// The number for the system.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}", self.code())
+    }
+}
+
+/// What `trivet help exit-codes` prints.
+pub const EXIT_CODES: &str = "\
+Exit codes of trivet node, port and image:
+
+  0    done; with waiting: the node is where it should be
+  1    the node ended in a failure state; `node validate`: it is not fit to deploy;
+       standard output cannot be written
+  2    the arguments are wrong; nothing was asked of the box
+  3    the box cannot be reached, does not answer in time or answers 5xx
+  4    there is no such node, port or image
+  5    the box refused (400, 403, 409 and other 4xx)
+  6    not authorised (401): user, password or token are missing or wrong
+  7    the node was not there in time (--timeout); the box goes on with it
+  130  stopped with Ctrl-C
+
+trivet demo, serve, check and config: 0 done, 1 it went wrong, 2 the arguments or the
+settings are wrong.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_is_explained() {
+        let all = [
+            Exit::Fine,
+            Exit::Failed,
+            Exit::Usage,
+            Exit::Unreachable,
+            Exit::NotFound,
+            Exit::Refused,
+            Exit::Unauthorised,
+            Exit::TimedOut,
+            Exit::Interrupted,
+        ];
+        for exit in all {
+            let start = format!("  {exit} ");
+            assert!(
+                EXIT_CODES.lines().any(|line| line.starts_with(&start)),
+                "{exit:?} is not explained"
+            );
+        }
+    }
+}

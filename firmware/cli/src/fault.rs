@@ -1,0 +1,173 @@
+//! Refusals and failures: the sentence for people, the exit code for scripts.
+
+use serde_json::Value;
+
+use crate::exit::Exit;
+use crate::request::Answer;
+use crate::table::harmless;
+
+/// Longest sentence that is passed on.
+const SENTENCE_CHARS_MAX: usize = 2000;
+
+/// A sentence and how the command ends with it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Fault {
+    pub(crate) exit: Exit,
+    pub(crate) sentence: String,
+}
+
+impl Fault {
+    pub(crate) fn new(exit: Exit, sentence: impl Into<String>) -> Self {
+        Self {
+            exit,
+            sentence: sentence.into(),
+        }
+    }
+
+    pub(crate) fn usage(sentence: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, sentence)
+    }
+
+    /// What an answer of 400 and above means. `subject` is what was asked about.
+    pub(crate) fn of(answer: &Answer, subject: &str) -> Self {
+        let said = said(&answer.body);
+        let status = answer.status;
+        match status {
+            401 => Self::new(
+                Exit::Unauthorised,
+                format!(
+                    "not authorised: {said} Give --user and --password-file, or --token-file, or \
+                     set TRIVET_USER and TRIVET_PASSWORD, or TRIVET_TOKEN."
+                ),
+            ),
+            404 => Self::new(
+                Exit::NotFound,
+                format!("{subject}: {said}{}", hint(subject)),
+            ),
+            500.. => Self::new(
+                Exit::Unreachable,
+                format!("{subject}: the box answered {status}: {said} Its log says more."),
+            ),
+            400.. => Self::new(
+                Exit::Refused,
+                format!("{subject}: refused ({status}): {said}"),
+            ),
+            _ => Self::new(
+                Exit::Unreachable,
+                format!(
+                    "{subject}: an answer {status} that makes no sense here: is there a Trivet or \
+                     Ironic API at this address?"
+                ),
+            ),
+        }
+    }
+}
+
+/// What a person may do about something that is not there.
+fn hint(subject: &str) -> &'static str {
+    match subject.split(' ').next() {
+        Some("node") => " `trivet node list` shows the nodes there are.",
+        Some("port") => " `trivet port list` shows the ports there are.",
+        _ => "",
+    }
+}
+
+/// Whether the same request may well succeed a little later.
+pub(crate) fn is_passing(answer: &Answer) -> bool {
+    // 409 is also the answer to what will never work, such as a name taken twice.
+    match answer.status {
+        409 => said(&answer.body).contains("is locked"),
+        503 => true,
+        _ => false,
+    }
+}
+
+/// The sentence in an error, in any of the forms that are in use.
+pub(crate) fn said(body: &Value) -> String {
+    let inner = match &body["error_message"] {
+        Value::String(text) => serde_json::from_str(text).unwrap_or(Value::Null),
+        other => other.clone(),
+    };
+    let texts = [
+        &inner["faultstring"],
+        &inner["description"],
+        &body["error_message"],
+        &body["error"]["message"],
+        &body["message"],
+    ];
+    let text = texts.into_iter().find_map(Value::as_str);
+    let mut text: String = harmless(text.unwrap_or("no reason given"))
+        .chars()
+        .take(SENTENCE_CHARS_MAX)
+        .collect();
+    if !text.ends_with(['.', '!', '?']) {
+        text.push('.');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn answer(status: u16, sentence: &str) -> Answer {
+        let inner = json!({"faultcode": "Client", "faultstring": sentence}).to_string();
+        Answer {
+            status,
+            body: json!({"error_message": inner}),
+            version_max: None,
+        }
+    }
+
+    #[test]
+    fn the_sentence_is_found_in_every_form() {
+        assert_eq!(said(&answer(400, "Bad verb").body), "Bad verb.");
+        let layer = json!({"error_message": "{\"code\": 404, \"description\": \"No path.\"}"});
+        assert_eq!(said(&layer), "No path.");
+        let basic = json!({"error": {"message": "Authorization required", "code": 401}});
+        assert_eq!(said(&basic), "Authorization required.");
+        assert_eq!(said(&json!({"error_message": "plain"})), "plain.");
+        assert_eq!(said(&json!({"error_message": {"faultstring": "a"}})), "a.");
+        assert_eq!(said(&Value::Null), "no reason given.");
+        assert_eq!(said(&json!([1])), "no reason given.");
+        assert_eq!(said(&json!({"message": "a\u{1b}[2J\nb"})), "a [2J b.");
+        let long = json!({"message": "x".repeat(9999)});
+        assert_eq!(said(&long).len(), SENTENCE_CHARS_MAX + 1);
+    }
+
+    #[test]
+    fn every_kind_of_refusal_has_its_code() {
+        let cases = [
+            (400, Exit::Refused),
+            (401, Exit::Unauthorised),
+            (403, Exit::Refused),
+            (404, Exit::NotFound),
+            (406, Exit::Refused),
+            (409, Exit::Refused),
+            (500, Exit::Unreachable),
+            (503, Exit::Unreachable),
+            (302, Exit::Unreachable),
+        ];
+        for (status, exit) in cases {
+            let fault = Fault::of(&answer(status, "Because."), "node n1");
+            assert_eq!(fault.exit, exit, "{status}");
+        }
+        let fault = Fault::of(&answer(404, "Node n1 could not be found."), "node n1");
+        assert!(fault.sentence.contains("could not be found."));
+        assert!(fault.sentence.contains("trivet node list"));
+    }
+
+    #[test]
+    fn only_locks_and_busy_boxes_pass() {
+        let locked = "Node n1 is locked by host box, please retry";
+        assert!(is_passing(&answer(409, locked)));
+        assert!(is_passing(&answer(503, "busy")));
+        assert!(!is_passing(&answer(
+            409,
+            "A node with name n1 already exists."
+        )));
+        assert!(!is_passing(&answer(400, locked)));
+    }
+}

@@ -1,0 +1,501 @@
+//! From arguments to requests, and what comes after the last of them.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::arguments::{
+    BootDevice, Clean, Create, Deploy, Fields, ImageCommand, List, Maintenance, NodeCommand, Plain,
+    PortCommand, Power, PowerAction, Set, Switch, Waiting, Watch,
+};
+use crate::fault::Fault;
+use crate::request::{Request, encoded, node_path};
+use crate::show::View;
+use crate::values::{Reader, file_json, file_text, object, value};
+use crate::wait::Goal;
+
+/// What a look at a node asks for while waiting.
+pub(crate) const LOOK_FIELDS: &str = "uuid,name,provision_state,target_provision_state,\
+power_state,target_power_state,last_error,maintenance,clean_step,deploy_step,service_step,\
+driver_internal_info";
+
+/// Columns of a list.
+const LIST_FIELDS: &str = "uuid,name,driver,provision_state,target_provision_state,power_state,\
+maintenance,last_error";
+
+/// Requests one after the other, and the end of the command.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Plan {
+    /// What it is about, such as `node n1`.
+    pub(crate) subject: String,
+    pub(crate) requests: Vec<Request>,
+    pub(crate) then: Then,
+}
+
+/// What comes after the last request was answered well.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Then {
+    /// Show that answer.
+    Show(View),
+    /// Say a sentence.
+    Say(String),
+    /// Look at the node until it is there.
+    Wait {
+        node: String,
+        goal: Goal,
+        limit_ms: u64,
+    },
+    /// Look at nodes and tell what changes.
+    Watch {
+        nodes: Vec<String>,
+        until: Option<String>,
+        limit_ms: Option<u64>,
+    },
+    /// Delete the one port in the answer.
+    DeletePort,
+}
+
+/// What `trivet node ...` asks for.
+pub(crate) fn node(command: &NodeCommand, json: bool, read: Reader<'_>) -> Result<Plan, Fault> {
+    use NodeCommand as C;
+    match command {
+        C::List(list) => Ok(self::list(list, json)),
+        C::Show(one) => Ok(shown(&one.node, "", View::Node)),
+        C::Create(one) => create(one, read),
+        C::Delete(one) => Ok(said(
+            &one.node,
+            vec![Request::new("DELETE", node_path(&one.node, ""))],
+            "deleted",
+        )),
+        C::Set(one) => set(one, read),
+        C::Watch(one) => Ok(watch(one)),
+        C::Manage(one) => Ok(plain(one, "manage", "manageable", json)),
+        C::Inspect(one) => Ok(plain(one, "inspect", "manageable", json)),
+        C::Provide(one) => Ok(plain(one, "provide", "available", json)),
+        C::Undeploy(one) => Ok(plain(one, "undeploy", "available", json)),
+        C::Unrescue(one) => Ok(plain(one, "unrescue", "active", json)),
+        C::Adopt(one) => Ok(plain(one, "adopt", "active", json)),
+        C::Abort(one) => {
+            let ask = provision(&one.node, "abort");
+            Ok(verb(&one.node, vec![ask], Goal::Rest, &one.waiting, json))
+        }
+        C::Clean(one) => clean(one, json, read),
+        C::Deploy(one) => deploy(one, "deploy", json, read),
+        C::Rebuild(one) => deploy(one, "rebuild", json, read),
+        C::Rescue(one) => {
+            let password = file_text("--rescue-password-file", &one.ramdisk_password_file, read)?;
+            let body = json!({"target": "rescue", "rescue_password": password});
+            let ask = states(&one.node, "provision", body);
+            let goal = Goal::State("rescue".to_owned());
+            Ok(verb(&one.node, vec![ask], goal, &one.waiting, json))
+        }
+        C::Power(one) => power(one, json),
+        C::BootDevice(one) => Ok(boot_device(one)),
+        C::Maintenance(one) => Ok(maintenance(one)),
+        C::Validate(one) => Ok(shown(&one.node, "/validate", View::Validation)),
+        C::History(one) => Ok(shown(&one.node, "/history?detail=True", View::History)),
+        C::Inventory(one) => Ok(shown(&one.node, "/inventory", View::Inventory)),
+    }
+}
+
+/// What `trivet port ...` asks for.
+pub(crate) fn port(command: &PortCommand) -> Plan {
+    match command {
+        PortCommand::List { node } => {
+            let mut path = "/v1/ports?detail=True".to_owned();
+            if let Some(node) = node {
+                let _ = write!(path, "&node={}", encoded(node));
+            }
+            let subject = node
+                .as_ref()
+                .map_or("ports".to_owned(), |node| format!("node {node}"));
+            Plan {
+                subject,
+                requests: vec![Request::get(path)],
+                then: Then::Show(View::Ports),
+            }
+        }
+        PortCommand::Create {
+            node,
+            address,
+            pxe_enabled,
+        } => {
+            let mut body = json!({"node_ident": node, "address": address});
+            if let Some(enabled) = pxe_enabled {
+                body["pxe_enabled"] = json!(enabled);
+            }
+            Plan {
+                subject: format!("port {address} of node {node}"),
+                requests: vec![Request::new("POST", "/v1/ports").with(body)],
+                then: Then::Show(View::Port),
+            }
+        }
+        PortCommand::Delete { port } => {
+            let subject = format!("port {port}");
+            // The API knows ports by UUID only; people know their addresses.
+            if port.contains(':') {
+                let path = format!("/v1/ports?address={}", encoded(port));
+                return Plan {
+                    subject,
+                    requests: vec![Request::get(path)],
+                    then: Then::DeletePort,
+                };
+            }
+            Plan {
+                requests: vec![delete_port(port)],
+                then: Then::Say(format!("{subject}: deleted")),
+                subject,
+            }
+        }
+    }
+}
+
+/// Forgets a port by its UUID.
+pub(crate) fn delete_port(uuid: &str) -> Request {
+    Request::new("DELETE", format!("/v1/ports/{}", encoded(uuid)))
+}
+
+/// What `trivet image ...` asks for.
+pub(crate) fn image(command: &ImageCommand) -> Plan {
+    let (subject, view) = match command {
+        ImageCommand::List => ("images".to_owned(), View::Images),
+        ImageCommand::Show { image } => (format!("image {image}"), View::Image(image.clone())),
+    };
+    Plan {
+        subject,
+        requests: vec![Request::get("/trivet/images")],
+        then: Then::Show(view),
+    }
+}
+
+/// One look at one node, or at all.
+pub(crate) fn look(node: Option<&str>) -> Request {
+    let path = match node {
+        Some(node) => node_path(node, ""),
+        None => "/v1/nodes".to_owned(),
+    };
+    Request::get(format!("{path}?fields={LOOK_FIELDS}"))
+}
+
+fn shown(node: &str, below: &str, view: View) -> Plan {
+    Plan {
+        subject: format!("node {node}"),
+        requests: vec![Request::get(node_path(node, below))],
+        then: Then::Show(view),
+    }
+}
+
+fn said(node: &str, requests: Vec<Request>, what: &str) -> Plan {
+    Plan {
+        subject: format!("node {node}"),
+        requests,
+        then: Then::Say(format!("node {node}: {what}")),
+    }
+}
+
+fn list(list: &List, json: bool) -> Plan {
+    let mut path = if json {
+        "/v1/nodes?detail=True".to_owned()
+    } else {
+        format!("/v1/nodes?fields={LIST_FIELDS}")
+    };
+    let filters = [
+        ("provision_state", list.state.as_deref()),
+        ("maintenance", list.maintenance.then_some("true")),
+        ("resource_class", list.resource_class.as_deref()),
+        ("driver", list.driver.as_deref()),
+    ];
+    for (key, value) in filters {
+        if let Some(value) = value {
+            let _ = write!(path, "&{key}={}", encoded(value));
+        }
+    }
+    Plan {
+        subject: "nodes".to_owned(),
+        requests: vec![Request::get(path)],
+        then: Then::Show(View::Nodes),
+    }
+}
+
+fn create(one: &Create, read: Reader<'_>) -> Result<Plan, Fault> {
+    let mut body = json!({"driver": one.driver});
+    for (name, value) in whole_fields(&one.fields) {
+        body[name] = value;
+    }
+    if let Some(uuid) = &one.uuid {
+        body["uuid"] = json!(uuid);
+    }
+    for (flag, name, pairs) in objects(&one.fields) {
+        if !pairs.is_empty() {
+            body[name] = object(flag, pairs, read)?;
+        }
+    }
+    for pair in &one.fields.interface {
+        let (kind, name) = value("--interface", pair, read)?;
+        body[format!("{kind}_interface")] = name;
+    }
+    let name = one.fields.name.as_deref().or(one.uuid.as_deref());
+    Ok(Plan {
+        subject: format!("node {}", name.unwrap_or("without a name")),
+        requests: vec![Request::new("POST", "/v1/nodes").with(body)],
+        then: Then::Show(View::Node),
+    })
+}
+
+/// Fields that are given as one value.
+fn whole_fields(fields: &Fields) -> Vec<(&'static str, Value)> {
+    let given = [
+        ("name", fields.name.as_ref().map(|text| json!(text))),
+        (
+            "resource_class",
+            fields.resource_class.as_ref().map(|text| json!(text)),
+        ),
+        (
+            "description",
+            fields.description.as_ref().map(|text| json!(text)),
+        ),
+        (
+            "automated_clean",
+            fields.automated_clean.map(|flag| json!(flag)),
+        ),
+    ];
+    let given = given.into_iter();
+    given
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect()
+}
+
+/// Fields that are given key by key.
+fn objects(fields: &Fields) -> [(&'static str, &'static str, &[String]); 4] {
+    [
+        ("--driver-info", "driver_info", &fields.driver_info),
+        ("--property", "properties", &fields.property),
+        ("--instance-info", "instance_info", &fields.instance_info),
+        ("--extra", "extra", &fields.extra),
+    ]
+}
+
+fn set(one: &Set, read: Reader<'_>) -> Result<Plan, Fault> {
+    let add = |path: String, value: Value| json!({"op": "add", "path": path, "value": value});
+    let mut patch = Vec::new();
+    if let Some(driver) = &one.driver {
+        patch.push(add("/driver".to_owned(), json!(driver)));
+    }
+    for (name, value) in whole_fields(&one.fields) {
+        patch.push(add(format!("/{name}"), value));
+    }
+    for (flag, name, pairs) in objects(&one.fields) {
+        for pair in pairs {
+            let (key, value) = value(flag, pair, read)?;
+            patch.push(add(format!("/{name}/{}", pointer(&key)), value));
+        }
+    }
+    for pair in &one.fields.interface {
+        let (kind, name) = value("--interface", pair, read)?;
+        patch.push(add(format!("/{}_interface", pointer(&kind)), name));
+    }
+    for field in &one.unset {
+        let path = match field.split_once('.') {
+            Some((name, key)) => format!("/{}/{}", pointer(name), pointer(key)),
+            None => format!("/{}", pointer(field)),
+        };
+        patch.push(json!({"op": "remove", "path": path}));
+    }
+    if patch.is_empty() {
+        return Err(Fault::usage("nothing to set: name a field, see --help"));
+    }
+    let path = node_path(&one.node, "");
+    Ok(Plan {
+        subject: format!("node {}", one.node),
+        requests: vec![Request::new("PATCH", path).with(Value::Array(patch))],
+        then: Then::Show(View::Node),
+    })
+}
+
+/// One part of a JSON pointer (RFC 6901).
+fn pointer(part: &str) -> String {
+    part.replace('~', "~0").replace('/', "~1")
+}
+
+fn watch(one: &Watch) -> Plan {
+    let subject = match one.nodes.as_slice() {
+        [] => "nodes".to_owned(),
+        nodes => format!("node {}", nodes.join(", ")),
+    };
+    Plan {
+        subject,
+        requests: Vec::new(),
+        then: Then::Watch {
+            nodes: one.nodes.clone(),
+            until: one.until.clone(),
+            limit_ms: one.timeout.map(|seconds| u64::from(seconds) * 1000),
+        },
+    }
+}
+
+fn states(node: &str, what: &str, body: Value) -> Request {
+    Request::new("PUT", node_path(node, &format!("/states/{what}"))).with(body)
+}
+
+fn provision(node: &str, target: &str) -> Request {
+    states(node, "provision", json!({ "target": target }))
+}
+
+fn plain(one: &Plain, target: &str, end: &str, json: bool) -> Plan {
+    let ask = provision(&one.node, target);
+    let goal = Goal::State(end.to_owned());
+    verb(&one.node, vec![ask], goal, &one.waiting, json)
+}
+
+/// Requests that set something going, and the wait for its end.
+fn verb(node: &str, mut asks: Vec<Request>, goal: Goal, waiting: &Waiting, json: bool) -> Plan {
+    if !waiting.no_wait {
+        return Plan {
+            subject: format!("node {node}"),
+            requests: asks,
+            then: Then::Wait {
+                node: node.to_owned(),
+                goal,
+                limit_ms: u64::from(waiting.timeout) * 1000,
+            },
+        };
+    }
+    if json {
+        asks.push(Request::get(node_path(node, "")));
+        return Plan {
+            subject: format!("node {node}"),
+            requests: asks,
+            then: Then::Show(View::Node),
+        };
+    }
+    let follow = format!("accepted; `trivet node watch {node}` follows it");
+    said(node, asks, &follow)
+}
+
+fn clean(one: &Clean, json: bool, read: Reader<'_>) -> Result<Plan, Fault> {
+    let steps = match &one.steps {
+        Some(file) => step_list(file, read)?,
+        None => {
+            let steps: Result<Vec<Value>, Fault> = one.step.iter().map(|text| step(text)).collect();
+            Value::Array(steps?)
+        }
+    };
+    let body = json!({"target": "clean", "clean_steps": steps});
+    let ask = states(&one.node, "provision", body);
+    let goal = Goal::State("manageable".to_owned());
+    Ok(verb(&one.node, vec![ask], goal, &one.waiting, json))
+}
+
+fn step(text: &str) -> Result<Value, Fault> {
+    let parts = text
+        .split_once('.')
+        .filter(|(interface, step)| !interface.is_empty() && !step.is_empty());
+    let (interface, step) = parts.ok_or_else(|| {
+        Fault::usage(format!(
+            "--step wants INTERFACE.STEP, such as deploy.erase_devices, not {text:?}"
+        ))
+    })?;
+    Ok(json!({"interface": interface, "step": step}))
+}
+
+fn step_list(file: &str, read: Reader<'_>) -> Result<Value, Fault> {
+    let steps = file_json("--steps", file, read)?;
+    if steps.is_array() {
+        return Ok(steps);
+    }
+    Err(Fault::usage(format!(
+        "--steps: {file} holds no JSON list of steps"
+    )))
+}
+
+fn deploy(one: &Deploy, target: &str, json: bool, read: Reader<'_>) -> Result<Plan, Fault> {
+    let mut asks = Vec::new();
+    if let Some(image) = &one.image {
+        let mut patch =
+            vec![json!({"op": "add", "path": "/instance_info/image_source", "value": image})];
+        if let Some(digest) = &one.sha256 {
+            for (key, value) in [("algo", "sha256"), ("value", digest.as_str())] {
+                let path = format!("/instance_info/image_os_hash_{key}");
+                patch.push(json!({"op": "add", "path": path, "value": value}));
+            }
+        }
+        let path = node_path(&one.node, "");
+        asks.push(Request::new("PATCH", path).with(Value::Array(patch)));
+    }
+    let mut body = json!({ "target": target });
+    if let Some(drive) = &one.config_drive {
+        body["configdrive"] = config_drive(drive, read)?;
+    }
+    if let Some(file) = &one.steps {
+        body["deploy_steps"] = step_list(file, read)?;
+    }
+    asks.push(states(&one.node, "provision", body));
+    let goal = Goal::State("active".to_owned());
+    Ok(verb(&one.node, asks, goal, &one.waiting, json))
+}
+
+fn config_drive(given: &str, read: Reader<'_>) -> Result<Value, Fault> {
+    if given.starts_with("http://") || given.starts_with("https://") {
+        return Ok(json!(given));
+    }
+    let text = file_text("--config-drive", given, read)?;
+    match serde_json::from_str::<Value>(&text) {
+        Ok(object @ Value::Object(_)) => Ok(object),
+        _ => Ok(json!(text)),
+    }
+}
+
+fn power(one: &Power, json: bool) -> Result<Plan, Fault> {
+    let (target, end) = match (one.action, one.soft) {
+        (PowerAction::On, false) => ("power on", "power on"),
+        (PowerAction::Off, false) => ("power off", "power off"),
+        (PowerAction::Off, true) => ("soft power off", "power off"),
+        (PowerAction::Reboot, false) => ("rebooting", "power on"),
+        (PowerAction::Reboot, true) => ("soft rebooting", "power on"),
+        (PowerAction::Status, false) => {
+            return Ok(shown(&one.node, "/states", View::Power(one.node.clone())));
+        }
+        (PowerAction::On | PowerAction::Status, true) => {
+            return Err(Fault::usage("--soft goes with off and reboot only"));
+        }
+    };
+    let ask = states(&one.node, "power", json!({ "target": target }));
+    let goal = Goal::Power(end.to_owned());
+    Ok(verb(&one.node, vec![ask], goal, &one.waiting, json))
+}
+
+fn boot_device(one: &BootDevice) -> Plan {
+    let below = "/management/boot_device";
+    let Some(device) = &one.device else {
+        if one.supported {
+            return shown(&one.node, &format!("{below}/supported"), View::BootDevices);
+        }
+        return shown(&one.node, below, View::BootDevice);
+    };
+    let body = json!({"boot_device": device, "persistent": one.persistent});
+    let ask = Request::new("PUT", node_path(&one.node, below)).with(body);
+    let when = if one.persistent {
+        "from now on"
+    } else {
+        "once, at its next boot"
+    };
+    said(&one.node, vec![ask], &format!("boots from {device} {when}"))
+}
+
+fn maintenance(one: &Maintenance) -> Plan {
+    let path = node_path(&one.node, "/maintenance");
+    let (ask, what) = match one.switch {
+        Switch::On => {
+            let body = one
+                .reason
+                .as_ref()
+                .map_or(json!({}), |why| json!({ "reason": why }));
+            (Request::new("PUT", path).with(body), "in maintenance")
+        }
+        Switch::Off => (Request::new("DELETE", path), "out of maintenance"),
+    };
+    said(&one.node, vec![ask], what)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,288 @@
+//! Lines as people type them, and the requests they become.
+
+use super::*;
+use crate::arguments::ClientCommand;
+use crate::arguments::tests::parsed;
+use crate::exit::Exit;
+use crate::testing::files;
+
+fn plan(line: &str) -> Result<Plan, Fault> {
+    match parsed(line).unwrap_or_else(|error| panic!("{line}: {error}")) {
+        ClientCommand::Node(node) => super::node(&node.command, node.global.json, &files),
+        ClientCommand::Port(port) => Ok(super::port(&port.command)),
+        ClientCommand::Image(image) => Ok(super::image(&image.command)),
+    }
+}
+
+/// Method, path and body of every request.
+#[track_caller]
+fn check(line: &str, want: &[(&str, &str, Value)]) {
+    let plan = plan(line).unwrap();
+    let got: Vec<(&str, &str, Value)> = plan
+        .requests
+        .iter()
+        .map(|one| {
+            let body = one.body.clone().unwrap_or(Value::Null);
+            (one.method, one.path.as_str(), body)
+        })
+        .collect();
+    assert_eq!(got, want, "{line}");
+}
+
+#[track_caller]
+fn refuses(line: &str, word: &str) {
+    let fault = plan(line).unwrap_err();
+    assert_eq!(fault.exit, Exit::Usage);
+    assert!(fault.sentence.contains(word), "{line}: {}", fault.sentence);
+}
+
+#[test]
+fn reading_commands() {
+    let none = Value::Null;
+    check("node show n/1", &[("GET", "/v1/nodes/n%2F1", none.clone())]);
+    check(
+        "node validate n1",
+        &[("GET", "/v1/nodes/n1/validate", none.clone())],
+    );
+    check(
+        "node history n1",
+        &[("GET", "/v1/nodes/n1/history?detail=True", none.clone())],
+    );
+    check(
+        "node inventory n1",
+        &[("GET", "/v1/nodes/n1/inventory", none.clone())],
+    );
+    check(
+        "node power status n1",
+        &[("GET", "/v1/nodes/n1/states", none.clone())],
+    );
+    let path = "/v1/nodes/n1/management/boot_device";
+    check("node boot-device n1", &[("GET", path, none.clone())]);
+    let path = "/v1/nodes/n1/management/boot_device/supported";
+    check(
+        "node boot-device n1 --supported",
+        &[("GET", path, none.clone())],
+    );
+    check("image list", &[("GET", "/trivet/images", none.clone())]);
+    check(
+        "port list --node a+b",
+        &[("GET", "/v1/ports?detail=True&node=a%2Bb", none)],
+    );
+}
+
+#[test]
+fn lists_are_filtered_by_the_box() {
+    let path = "/v1/nodes?detail=True&provision_state=available&maintenance=true\
+                &resource_class=a%26b&driver=ipmi";
+    check(
+        "node list --json --state available --maintenance --resource-class a&b --driver ipmi",
+        &[("GET", path, Value::Null)],
+    );
+    let plan = plan("node list").unwrap();
+    assert!(
+        plan.requests[0]
+            .path
+            .starts_with("/v1/nodes?fields=uuid,name,")
+    );
+}
+
+#[test]
+fn verbs_and_where_they_end() {
+    for (line, target, end) in [
+        ("manage", "manage", "manageable"),
+        ("inspect", "inspect", "manageable"),
+        ("provide", "provide", "available"),
+        ("deploy", "deploy", "active"),
+        ("undeploy", "undeploy", "available"),
+        ("rebuild", "rebuild", "active"),
+        ("unrescue", "unrescue", "active"),
+        ("adopt", "adopt", "active"),
+    ] {
+        let line = format!("node {line} n1 --timeout 9");
+        let body = json!({ "target": target });
+        check(&line, &[("PUT", "/v1/nodes/n1/states/provision", body)]);
+        let want = Then::Wait {
+            node: "n1".to_owned(),
+            goal: Goal::State(end.to_owned()),
+            limit_ms: 9_000,
+        };
+        assert_eq!(plan(&line).unwrap().then, want, "{line}");
+    }
+    let Then::Wait { goal, .. } = plan("node abort n1").unwrap().then else {
+        panic!("an abort is waited for");
+    };
+    assert_eq!(goal, Goal::Rest);
+}
+
+#[test]
+fn waiting_is_a_choice() {
+    let said = plan("node provide n1 --no-wait").unwrap().then;
+    assert!(matches!(said, Then::Say(text) if text.contains("trivet node watch n1")));
+    let waits = plan("node provide n1 --no-wait --wait").unwrap().then;
+    assert!(matches!(waits, Then::Wait { .. }), "the last word counts");
+    let json = plan("node provide n1 --no-wait --json").unwrap();
+    assert_eq!(json.then, Then::Show(View::Node));
+    assert_eq!(json.requests[1].path, "/v1/nodes/n1");
+}
+
+#[test]
+fn a_deployment_chooses_its_image_first() {
+    let add = |key: &str, value: &str| {
+        let path = format!("/instance_info/{key}");
+        json!({"op": "add", "path": path, "value": value})
+    };
+    check(
+        "node deploy n1 --image http://a/b --sha256 00ff --config-drive object --steps steps",
+        &[
+            (
+                "PATCH",
+                "/v1/nodes/n1",
+                json!([
+                    add("image_source", "http://a/b"),
+                    add("image_os_hash_algo", "sha256"),
+                    add("image_os_hash_value", "00ff"),
+                ]),
+            ),
+            (
+                "PUT",
+                "/v1/nodes/n1/states/provision",
+                json!({
+                    "target": "deploy", "configdrive": {"meta_data": {"name": "a"}},
+                    "deploy_steps": [{"interface": "deploy", "step": "erase_devices"}],
+                }),
+            ),
+        ],
+    );
+    for (given, want) in [("text", "H4sIAAAA"), ("https://a/c", "https://a/c")] {
+        let body = json!({"target": "rebuild", "configdrive": want});
+        let line = format!("node rebuild n1 --config-drive {given}");
+        check(&line, &[("PUT", "/v1/nodes/n1/states/provision", body)]);
+    }
+    refuses("node deploy n1 --steps object", "no JSON list");
+    refuses("node deploy n1 --config-drive absent", "absent");
+}
+
+#[test]
+fn cleaning_by_hand_has_steps() {
+    let body = json!({"target": "clean", "clean_steps": [
+        {"interface": "deploy", "step": "a"}, {"interface": "raid", "step": "b.c"},
+    ]});
+    let line = "node clean n1 --step deploy.a --step raid.b.c";
+    check(line, &[("PUT", "/v1/nodes/n1/states/provision", body)]);
+    let body = json!({
+        "target": "clean",
+        "clean_steps": [{"interface": "deploy", "step": "erase_devices"}],
+    });
+    let line = "node clean n1 --steps steps";
+    check(line, &[("PUT", "/v1/nodes/n1/states/provision", body)]);
+    refuses("node clean n1 --step erase", "INTERFACE.STEP");
+    refuses("node clean n1 --steps text", "not JSON");
+}
+
+#[test]
+fn a_rescue_password_comes_from_a_file() {
+    let body = json!({"target": "rescue", "rescue_password": "hunter2"});
+    let line = "node rescue n1 --rescue-password-file password";
+    check(line, &[("PUT", "/v1/nodes/n1/states/provision", body)]);
+}
+
+#[test]
+fn power_hard_and_soft() {
+    for (line, target) in [
+        ("on n1", "power on"),
+        ("off n1", "power off"),
+        ("off n1 --soft", "soft power off"),
+        ("reboot n1", "rebooting"),
+        ("reboot n1 --soft", "soft rebooting"),
+    ] {
+        let body = json!({ "target": target });
+        check(
+            &format!("node power {line}"),
+            &[("PUT", "/v1/nodes/n1/states/power", body)],
+        );
+    }
+    refuses("node power on n1 --soft", "--soft");
+    refuses("node power status n1 --soft", "--soft");
+}
+
+#[test]
+fn nodes_are_created_and_changed() {
+    let fields = "--name n1 --driver-info a=1 --driver-info ipmi_password=@password \
+                  --property cpus=4 --extra x/y=z --interface inspect=agent \
+                  --resource-class big --automated-clean false";
+    let body = json!({
+        "driver": "ipmi", "name": "n1", "driver_info": {"a": 1, "ipmi_password": "hunter2"},
+        "properties": {"cpus": 4}, "extra": {"x/y": "z"}, "inspect_interface": "agent",
+        "resource_class": "big", "automated_clean": false,
+    });
+    check(
+        &format!("node create --driver ipmi {fields}"),
+        &[("POST", "/v1/nodes", body)],
+    );
+    let add = |path: &str, value: Value| json!({"op": "add", "path": path, "value": value});
+    let patch = json!([
+        add("/driver", json!("redfish")), add("/description", json!("d")),
+        add("/driver_info/ipmi_password", json!("hunter2")), add("/extra/x~1y", json!("z")),
+        add("/boot_interface", json!("ipxe")),
+        {"op": "remove", "path": "/extra/a.b"}, {"op": "remove", "path": "/name"},
+    ]);
+    check(
+        "node set n1 --driver redfish --description d --driver-info ipmi_password=@password \
+         --extra x/y=z --interface boot=ipxe --unset extra.a.b --unset name",
+        &[("PATCH", "/v1/nodes/n1", patch)],
+    );
+    refuses("node set n1", "nothing to set");
+    refuses("node set n1 --driver-info ipmi_password=hunter2", "@FILE");
+    refuses("node create --driver ipmi --driver-info x", "KEY=VALUE");
+    check("node delete n1", &[("DELETE", "/v1/nodes/n1", Value::Null)]);
+}
+
+#[test]
+fn small_switches() {
+    let path = "/v1/nodes/n1/management/boot_device";
+    let body = json!({"boot_device": "pxe", "persistent": true});
+    check(
+        "node boot-device n1 pxe --persistent",
+        &[("PUT", path, body)],
+    );
+    let path = "/v1/nodes/n1/maintenance";
+    check("node maintenance on n1", &[("PUT", path, json!({}))]);
+    let body = json!({"reason": "fan"});
+    check(
+        "node maintenance on n1 --reason fan",
+        &[("PUT", path, body)],
+    );
+    check("node maintenance off n1", &[("DELETE", path, Value::Null)]);
+}
+
+#[test]
+fn ports_by_uuid_and_by_address() {
+    let body = json!({"node_ident": "n1", "address": "52:54:00:00:00:01", "pxe_enabled": false});
+    let line = "port create --node n1 --address 52:54:00:00:00:01 --pxe-enabled false";
+    check(line, &[("POST", "/v1/ports", body)]);
+    check(
+        "port delete u-1",
+        &[("DELETE", "/v1/ports/u-1", Value::Null)],
+    );
+    let path = "/v1/ports?address=52%3A54%3A00%3A00%3A00%3A01";
+    check(
+        "port delete 52:54:00:00:00:01",
+        &[("GET", path, Value::Null)],
+    );
+    assert_eq!(
+        plan("port delete 52:54:00:00:00:01").unwrap().then,
+        Then::DeletePort
+    );
+}
+
+#[test]
+fn watching_asks_nothing_first() {
+    let plan = plan("node watch n1 n2 --until active --timeout 5").unwrap();
+    assert!(plan.requests.is_empty());
+    let want = Then::Watch {
+        nodes: vec!["n1".to_owned(), "n2".to_owned()],
+        until: Some("active".to_owned()),
+        limit_ms: Some(5_000),
+    };
+    assert_eq!(plan.then, want);
+}

@@ -1,0 +1,135 @@
+//! One line that says how far a wait is.
+
+use std::fmt::Write as _;
+
+use crate::table::cut;
+use crate::wait::Sight;
+
+/// Characters inside the bar.
+const BAR_CHARS: u64 = 20;
+
+/// How far it is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Progress {
+    words: String,
+    /// This step, of so many.
+    done: Option<(u64, u64)>,
+    elapsed_ms: u64,
+}
+
+impl Progress {
+    /// Of one node.
+    pub(crate) fn of(sight: &Sight, elapsed_ms: u64) -> Self {
+        let mut words = format!("{}  {}", sight.name, sight.state);
+        if let Some(wanted) = &sight.target_power {
+            let _ = write!(words, "  {} -> {wanted}", sight.power);
+        }
+        if let Some(step) = &sight.step {
+            let _ = write!(words, "  {step}");
+        }
+        Self {
+            words,
+            done: sight.done,
+            elapsed_ms,
+        }
+    }
+
+    /// Of many nodes: how many are there.
+    pub(crate) fn many(words: String, done: Option<(u64, u64)>, elapsed_ms: u64) -> Self {
+        Self {
+            words,
+            done,
+            elapsed_ms,
+        }
+    }
+
+    /// The line, no longer than the terminal is wide.
+    pub(crate) fn line(&self, width: usize) -> String {
+        let mut tail = String::new();
+        if let Some((at, count)) = self.done {
+            let _ = write!(tail, "  {} {at}/{count}", bar(at, count));
+        }
+        let _ = write!(tail, "  {}", duration(self.elapsed_ms));
+        let room = width.saturating_sub(tail.chars().count());
+        cut(&format!("{}{tail}", cut(&self.words, room)), width)
+    }
+}
+
+/// The step under way counts as half done.
+fn bar(at: u64, count: u64) -> String {
+    let halves = at
+        .min(count)
+        .saturating_mul(2)
+        .saturating_sub(u64::from(at < count));
+    let full = halves.saturating_mul(BAR_CHARS) / count.max(1).saturating_mul(2);
+    let full = full.min(BAR_CHARS) as usize;
+    format!(
+        "[{}{}]",
+        "#".repeat(full),
+        "-".repeat(BAR_CHARS as usize - full)
+    )
+}
+
+/// A span of time for people.
+pub(crate) fn duration(ms: u64) -> String {
+    let seconds = ms / 1000;
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {:02} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {:02} min", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sight() -> Sight {
+        Sight {
+            name: "node-01".to_owned(),
+            state: "wait call-back".to_owned(),
+            step: Some("deploy.write_image".to_owned()),
+            ..Sight::default()
+        }
+    }
+
+    #[test]
+    fn the_line_has_state_step_and_time() {
+        let line = Progress::of(&sight(), 12_300).line(80);
+        assert_eq!(line, "node-01  wait call-back  deploy.write_image  12 s");
+    }
+
+    #[test]
+    fn steps_that_are_known_have_a_bar() {
+        let mut sight = sight();
+        sight.done = Some((2, 4));
+        let line = Progress::of(&sight, 0).line(120);
+        assert!(
+            line.ends_with("  [#######-------------] 2/4  0 s"),
+            "{line}"
+        );
+        assert_eq!(bar(4, 4), "[####################]");
+        assert_eq!(bar(0, 4), "[--------------------]");
+        assert_eq!(bar(9, 4), "[####################]");
+        assert_eq!(bar(u64::MAX, u64::MAX).len(), 22);
+        assert_eq!(bar(0, 0).len(), 22);
+    }
+
+    #[test]
+    fn the_words_give_way_before_the_bar() {
+        let mut sight = sight();
+        sight.done = Some((1, 2));
+        for width in 0..100 {
+            let line = Progress::of(&sight, 5_000).line(width);
+            assert!(line.chars().count() <= width, "{width}: {line}");
+        }
+        assert!(Progress::of(&sight, 5_000).line(50).ends_with("1/2  5 s"));
+    }
+
+    #[test]
+    fn time_is_told_as_people_do() {
+        assert_eq!(duration(59_999), "59 s");
+        assert_eq!(duration(61_000), "1 min 01 s");
+        assert_eq!(duration(3_661_000), "1 h 01 min");
+    }
+}

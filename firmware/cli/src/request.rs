@@ -1,0 +1,103 @@
+//! Requests to the box and its answers, as values.
+
+use serde_json::Value;
+
+/// The newest microversion whose words these commands use: `abort` while deploying.
+pub(crate) const VERSION: u16 = 110;
+
+/// One request.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Request {
+    pub(crate) method: &'static str,
+    /// Path and query, encoded.
+    pub(crate) path: String,
+    pub(crate) body: Option<Value>,
+    /// The microversion it speaks, `1.N`.
+    pub(crate) version: u16,
+}
+
+impl Request {
+    pub(crate) fn new(method: &'static str, path: impl Into<String>) -> Self {
+        Self {
+            method,
+            path: path.into(),
+            body: None,
+            version: VERSION,
+        }
+    }
+
+    pub(crate) fn get(path: impl Into<String>) -> Self {
+        Self::new("GET", path)
+    }
+
+    pub(crate) fn with(mut self, body: Value) -> Self {
+        self.body = Some(body);
+        self
+    }
+}
+
+/// One answer.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// Null when there is none.
+    pub(crate) body: Value,
+    /// The newest microversion the box has, if it says so.
+    pub(crate) version_max: Option<u16>,
+}
+
+/// `/v1/nodes/<ident>` and what is below.
+pub(crate) fn node_path(ident: &str, below: &str) -> String {
+    format!("/v1/nodes/{}{below}", encoded(ident))
+}
+
+/// Everything but unreserved characters is percent-encoded (RFC 3986).
+pub(crate) fn encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or('0');
+            out.push('%');
+            out.extend([digit(byte >> 4), digit(byte & 15)].map(|one| one.to_ascii_uppercase()));
+        }
+    }
+    out
+}
+
+/// Path and query of a link the box gave. Only these: whatever host it names, we stay
+/// with the box we were told to ask.
+pub(crate) fn link_path(link: &str) -> Option<String> {
+    let rest = match link.split_once("://") {
+        Some((_, rest)) => rest.split_once('/').map(|(_, path)| format!("/{path}"))?,
+        None => link.to_owned(),
+    };
+    let fine = rest.starts_with("/v1/") && rest.bytes().all(|byte| byte.is_ascii_graphic());
+    fine.then_some(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_leave_their_place_in_the_path() {
+        assert_eq!(
+            node_path("a/../b?x=1#y", "/states"),
+            "/v1/nodes/a%2F..%2Fb%3Fx%3D1%23y/states"
+        );
+        assert_eq!(node_path("ns~name", ""), "/v1/nodes/ns~name");
+        assert_eq!(encoded("\u{e9} %"), "%C3%A9%20%25");
+    }
+
+    #[test]
+    fn links_are_followed_on_the_same_box_only() {
+        let here = Some("/v1/nodes?marker=x".to_owned());
+        assert_eq!(link_path("http://evil:1/v1/nodes?marker=x"), here);
+        assert_eq!(link_path("/v1/nodes?marker=x"), here);
+        assert_eq!(link_path("http://box"), None);
+        assert_eq!(link_path("http://box/other"), None);
+        assert_eq!(link_path("/v1/a b\r\nx: y"), None);
+    }
+}

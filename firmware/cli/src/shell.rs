@@ -1,0 +1,215 @@
+//! Carries a command out: files, environment, clock, terminal.
+
+use std::cell::Cell;
+use std::io::{ErrorKind, IsTerminal as _, Read, Write};
+use std::time::{Duration, Instant};
+
+use console::Term;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::arguments::ClientCommand;
+use crate::client::Client;
+use crate::connection::Connection;
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::plan;
+use crate::task::{Act, Out, Style, Task, Turn};
+
+/// Longest file an argument may name. Config drives are the largest.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// The width of a terminal that does not tell.
+const COLUMNS: usize = 80;
+
+/// Runs a command to its end and says how that was.
+pub fn run(command: ClientCommand) -> Exit {
+    let (mut out, mut errors) = (std::io::stdout(), std::io::stderr());
+    let width = out.is_terminal().then(|| columns(&Term::stdout()));
+    let dumb = std::env::var("TERM").is_ok_and(|term| term == "dumb");
+    let able = errors.is_terminal() && !dumb;
+    let screen = Screen {
+        out: &mut out,
+        errors: &mut errors,
+        term: able.then(Term::stderr),
+        drawn: false,
+    };
+    run_on(command, screen, width)
+}
+
+/// Runs a command that prints as into a pipe: results to `out`, the rest to `errors`.
+pub fn run_into(command: ClientCommand, out: &mut dyn Write, errors: &mut dyn Write) -> Exit {
+    let screen = Screen {
+        out,
+        errors,
+        term: None,
+        drawn: false,
+    };
+    run_on(command, screen, None)
+}
+
+fn run_on(command: ClientCommand, mut screen: Screen<'_>, width: Option<usize>) -> Exit {
+    match prepare(command, width).and_then(|(client, task)| drive(&client, task, &mut screen)) {
+        Ok(exit) => exit,
+        Err(fault) => {
+            screen.note(&format!("trivet: {}", fault.sentence));
+            fault.exit
+        }
+    }
+}
+
+fn prepare(command: ClientCommand, width: Option<usize>) -> Result<(Client, Task), Fault> {
+    let taken = Cell::new(false);
+    let read = |name: &str| text_of(name, &taken);
+    let (global, plan) = match command {
+        ClientCommand::Node(node) => {
+            let plan = plan::node(&node.command, node.global.json, &read)?;
+            (node.global, plan)
+        }
+        ClientCommand::Port(port) => (port.global, plan::port(&port.command)),
+        ClientCommand::Image(image) => (image.global, plan::image(&image.command)),
+    };
+    let variable = |name: &str| std::env::var(name).ok();
+    let connection = Connection::of(&global, &variable, &read)?;
+    let style = Style {
+        json: global.json,
+        width,
+    };
+    Ok((Client::new(connection)?, Task::new(plan, style)))
+}
+
+fn columns(term: &Term) -> usize {
+    term.size_checked()
+        .map_or(COLUMNS, |(_, columns)| columns.into())
+}
+
+/// The text of a file or of standard input, which can be read once.
+fn text_of(name: &str, taken: &Cell<bool>) -> Result<String, String> {
+    let mut text = String::new();
+    let mut read =
+        |source: &mut dyn Read| source.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
+    let outcome = if name == "-" {
+        if taken.replace(true) {
+            return Err("standard input can be read only once".to_owned());
+        }
+        read(&mut std::io::stdin().lock())
+    } else {
+        std::fs::File::open(name).and_then(|mut file| read(&mut file))
+    };
+    match outcome {
+        Err(error) => Err(format!("{name} cannot be read: {error}")),
+        Ok(length) if length as u64 > FILE_BYTES_MAX => {
+            Err(format!("{name} is longer than {FILE_BYTES_MAX} bytes"))
+        }
+        Ok(_) => Ok(text),
+    }
+}
+
+fn drive(client: &Client, task: Task, screen: &mut Screen<'_>) -> Result<Exit, Fault> {
+    let broken =
+        |error: std::io::Error| Fault::new(Exit::Unreachable, format!("cannot start: {error}"));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(broken)?;
+    let exit = runtime.block_on(async {
+        let stop = signal(SignalKind::interrupt()).map_err(broken)?;
+        Ok(follow(client, task, stop, screen).await)
+    });
+    // Whoever is still being looked up by name need not be waited for.
+    runtime.shutdown_background();
+    exit
+}
+
+async fn follow(
+    client: &Client,
+    mut task: Task,
+    mut stop: Signal,
+    screen: &mut Screen<'_>,
+) -> Exit {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place here that reads a clock"
+    )]
+    let clock = Instant::now();
+    let now = || u64::try_from(clock.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let mut turn = task.begin(now());
+    loop {
+        if let Err(exit) = screen.show(&turn) {
+            return exit;
+        }
+        turn = match turn.act {
+            Act::End(exit) => return exit,
+            Act::Send(request) => tokio::select! {
+                answer = client.exchange(&request) => task.answered(now(), answer),
+                _ = stop.recv() => task.interrupted(),
+            },
+            Act::Pause(ms) => tokio::select! {
+                () = tokio::time::sleep(Duration::from_millis(ms)) => task.woken(),
+                _ = stop.recv() => task.interrupted(),
+            },
+        };
+    }
+}
+
+/// Results on one side, the rest on the other.
+struct Screen<'a> {
+    out: &'a mut dyn Write,
+    errors: &'a mut dyn Write,
+    /// Where a line can be redrawn.
+    term: Option<Term>,
+    drawn: bool,
+}
+
+impl Screen<'_> {
+    /// Prints what a turn says; the exit code when nobody can be told any more.
+    fn show(&mut self, turn: &Turn) -> Result<(), Exit> {
+        for out in &turn.outs {
+            match out {
+                Out::Line(text) => self.line(text)?,
+                Out::Note(text) => self.note(text),
+                Out::Change(text) if self.term.is_none() => self.note(text),
+                Out::Change(_) => {}
+                Out::Progress(progress) => {
+                    if let Some(term) = &self.term {
+                        // The last column stays free: some terminals wrap there.
+                        let line = progress.line(columns(term).saturating_sub(1));
+                        let _ = term.clear_line().and_then(|()| term.write_str(&line));
+                        self.drawn = true;
+                    }
+                }
+            }
+        }
+        if matches!(turn.act, Act::End(_)) {
+            self.clear();
+        }
+        Ok(())
+    }
+
+    fn clear(&mut self) {
+        if let Some(term) = self.term.as_ref().filter(|_| self.drawn) {
+            let _ = term.clear_line();
+        }
+        self.drawn = false;
+    }
+
+    fn note(&mut self, text: &str) {
+        self.clear();
+        // Nobody may be there to read it.
+        let _ = writeln!(self.errors, "{text}");
+    }
+
+    fn line(&mut self, text: &str) -> Result<(), Exit> {
+        self.clear();
+        match writeln!(self.out, "{text}").and_then(|()| self.out.flush()) {
+            Ok(()) => Ok(()),
+            // A reader that has seen enough is no failure.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Exit::Fine),
+            Err(error) => {
+                self.note(&format!(
+                    "trivet: standard output cannot be written: {error}"
+                ));
+                Err(Exit::Failed)
+            }
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Answers as tables.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::table::Table;
+
+/// What an answer is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum View {
+    /// A list of nodes.
+    Nodes,
+    /// One node.
+    Node,
+    /// A list of ports.
+    Ports,
+    /// One port.
+    Port,
+    /// The images of the box.
+    Images,
+    /// One of them.
+    Image(String),
+    /// What a deployment lacks.
+    Validation,
+    /// What went wrong.
+    History,
+    /// What inspection found.
+    Inventory,
+    /// What the node boots from.
+    BootDevice,
+    /// What it can boot from.
+    BootDevices,
+    /// The power state of this node.
+    Power(String),
+}
+
+/// Interfaces without which nothing is deployed.
+const NEEDED: [&str; 6] = [
+    "boot",
+    "deploy",
+    "management",
+    "network",
+    "power",
+    "storage",
+];
+
+impl View {
+    /// The key of a list that comes in pages.
+    pub(crate) fn list(&self) -> Option<&'static str> {
+        match self {
+            Self::Nodes => Some("nodes"),
+            Self::Ports => Some("ports"),
+            _ => None,
+        }
+    }
+
+    /// Chooses what to show, and what it means for the exit code.
+    pub(crate) fn chosen(&self, body: Value) -> Result<(Value, Exit), Fault> {
+        match self {
+            Self::Image(name) => {
+                let mut images = items(&body, "images").iter();
+                let found = images.find(|image| image["name"] == name.as_str());
+                let found = found.cloned().ok_or_else(|| {
+                    let sentence = format!(
+                        "image {name}: the box has no image of this name. `trivet image list` \
+                         shows those it has."
+                    );
+                    Fault::new(Exit::NotFound, sentence)
+                })?;
+                Ok((found, Exit::Fine))
+            }
+            Self::Validation => {
+                let fit = NEEDED.iter().all(|kind| body[*kind]["result"] != false);
+                Ok((body, if fit { Exit::Fine } else { Exit::Failed }))
+            }
+            _ => Ok((body, Exit::Fine)),
+        }
+    }
+
+    /// The table of an answer.
+    pub(crate) fn table(&self, body: &Value) -> Table {
+        match self {
+            Self::Nodes => nodes(body),
+            Self::Ports => ports(body),
+            Self::Images => images(body),
+            Self::Node | Self::Port | Self::Image(_) => fields(body),
+            Self::BootDevice => boot_device(body),
+            Self::Validation => validation(body),
+            Self::History => history(body),
+            Self::Inventory => inventory(&body["inventory"]),
+            Self::BootDevices => {
+                let mut table = Table::default();
+                for device in items(body, "supported_boot_devices") {
+                    table.row([cell(device)]);
+                }
+                table
+            }
+            Self::Power(node) => power(node, body),
+        }
+    }
+}
+
+fn items<'a>(body: &'a Value, key: &str) -> &'a [Value] {
+    body[key].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Any value in one cell; nothing is nothing.
+pub(crate) fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Bool(true) => "yes".to_owned(),
+        Value::Bool(false) => "no".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn nodes(body: &Value) -> Table {
+    let mut table = Table::new(&["NAME", "UUID", "STATE", "POWER", "DRIVER", "REMARK"]);
+    for node in items(body, "nodes") {
+        let power = cell(&node["power_state"]);
+        let state = match node["target_provision_state"].as_str() {
+            Some(target) => format!("{} -> {target}", cell(&node["provision_state"])),
+            None => cell(&node["provision_state"]),
+        };
+        let error = cell(&node["last_error"]);
+        let remark = match node["maintenance"] == true {
+            true if error.is_empty() => "maintenance".to_owned(),
+            true => format!("maintenance: {error}"),
+            false => error,
+        };
+        table.row([
+            cell(&node["name"]),
+            cell(&node["uuid"]),
+            state,
+            power.strip_prefix("power ").unwrap_or(&power).to_owned(),
+            cell(&node["driver"]),
+            remark,
+        ]);
+    }
+    table
+}
+
+fn ports(body: &Value) -> Table {
+    let mut table = Table::new(&["ADDRESS", "UUID", "NODE", "PXE"]);
+    for port in items(body, "ports") {
+        table.row(["address", "uuid", "node_uuid", "pxe_enabled"].map(|key| cell(&port[key])));
+    }
+    table
+}
+
+fn images(body: &Value) -> Table {
+    let mut table = Table::new(&["NAME", "SIZE", "FORMAT", "SHA256"]);
+    for image in items(body, "images") {
+        table.row([
+            cell(&image["name"]),
+            image["size"].as_u64().map(size).unwrap_or_default(),
+            cell(&image["format"]),
+            cell(&image["sha256"]),
+        ]);
+    }
+    table
+}
+
+/// One row per field that says anything; objects have one row per key.
+fn fields(body: &Value) -> Table {
+    let mut table = Table::default();
+    for (key, value) in body.as_object().into_iter().flatten() {
+        // Links to the API are of no use to people.
+        if ["links", "ports", "portgroups", "states", "volume"].contains(&key.as_str()) {
+            continue;
+        }
+        match value {
+            Value::Null => {}
+            Value::Object(inner) => {
+                for (inner_key, inner) in inner {
+                    table.row([format!("{key}.{inner_key}"), cell(inner)]);
+                }
+            }
+            Value::Array(list) if list.is_empty() => {}
+            Value::String(text) if text.is_empty() => {}
+            other => table.row([key.clone(), cell(other)]),
+        }
+    }
+    table
+}
+
+fn validation(body: &Value) -> Table {
+    let mut table = Table::new(&["INTERFACE", "FIT", "REASON"]);
+    for (kind, found) in body.as_object().into_iter().flatten() {
+        table.row([kind.clone(), cell(&found["result"]), cell(&found["reason"])]);
+    }
+    table
+}
+
+fn history(body: &Value) -> Table {
+    let mut table = Table::new(&["WHEN", "SEVERITY", "EVENT"]);
+    for record in items(body, "history") {
+        table.row(["created_at", "severity", "event"].map(|key| cell(&record[key])));
+    }
+    table
+}
+
+fn inventory(found: &Value) -> Table {
+    let mut table = Table::default();
+    let vendor = &found["system_vendor"];
+    let system = ["manufacturer", "product_name", "serial_number"].map(|key| cell(&vendor[key]));
+    table.row(["system".to_owned(), system.join(" ").trim().to_owned()]);
+    let cpu = &found["cpu"];
+    let of = [&cpu["count"], &cpu["architecture"], &cpu["model_name"]].map(cell);
+    table.row(["cpu".to_owned(), of.join(" ").trim().to_owned()]);
+    if let Some(mb) = found["memory"]["physical_mb"].as_u64() {
+        table.row(["memory".to_owned(), size(mb.saturating_mul(1 << 20))]);
+    }
+    for disk in items(found, "disks") {
+        let bytes = disk["size"].as_u64().map(size).unwrap_or_default();
+        let of = [
+            cell(&disk["name"]),
+            bytes,
+            cell(&disk["model"]),
+            cell(&disk["serial"]),
+        ];
+        table.row(["disk".to_owned(), of.join(" ").trim().to_owned()]);
+    }
+    for port in items(found, "interfaces") {
+        let of = ["name", "mac_address", "ipv4_address", "product"].map(|key| cell(&port[key]));
+        table.row(["interface".to_owned(), of.join(" ").trim().to_owned()]);
+    }
+    let boot = cell(&found["boot"]["current_boot_mode"]);
+    for (name, value) in [("boot mode", boot), ("bmc", cell(&found["bmc_address"]))] {
+        if !value.is_empty() {
+            table.row([name.to_owned(), value]);
+        }
+    }
+    table
+}
+
+fn boot_device(body: &Value) -> Table {
+    let mut table = Table::default();
+    for key in ["boot_device", "persistent"] {
+        let value = match &body[key] {
+            Value::Null => "unknown".to_owned(),
+            known => cell(known),
+        };
+        table.row([key.to_owned(), value]);
+    }
+    table
+}
+
+fn power(node: &str, body: &Value) -> Table {
+    let mut table = Table::default();
+    let mut state = cell(&body["power_state"]);
+    if state.is_empty() {
+        state.push_str("unknown");
+    }
+    if let Some(target) = body["target_power_state"].as_str() {
+        let _ = write!(state, " -> {target}");
+    }
+    table.row([node.to_owned(), state]);
+    table
+}
+
+/// Bytes for people.
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut tenths = u128::from(bytes) * 10 / 1024;
+    let mut unit = 0;
+    while tenths >= 10_240 && unit + 1 < UNITS.len() {
+        tenths /= 1024;
+        unit += 1;
+    }
+    let name = UNITS.get(unit).copied().unwrap_or_default();
+    format!("{}.{} {name}", tenths / 10, tenths % 10)
+}
+
+#[cfg(test)]
+mod tests;

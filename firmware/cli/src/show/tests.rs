@@ -1,0 +1,141 @@
+//! Answers and what people see of them.
+
+use serde_json::json;
+
+use super::*;
+
+fn lines(view: &View, body: &Value) -> Vec<String> {
+    view.table(body).lines(None)
+}
+
+#[test]
+fn nodes_in_a_list() {
+    let body = json!({"nodes": [
+        {"name": "n1", "uuid": "u1", "provision_state": "deploying",
+         "target_provision_state": "active", "power_state": "power on", "driver": "ipmi",
+         "maintenance": false, "last_error": null},
+        {"name": null, "uuid": "u2", "provision_state": "clean failed", "power_state": null,
+         "driver": "ipmi", "maintenance": true, "last_error": "no disk"},
+    ]});
+    assert_eq!(
+        lines(&View::Nodes, &body),
+        [
+            "NAME  UUID  STATE                POWER  DRIVER  REMARK",
+            "n1    u1    deploying -> active  on     ipmi",
+            "      u2    clean failed                ipmi    maintenance: no disk",
+        ]
+    );
+    assert_eq!(
+        lines(&View::Nodes, &json!({})).len(),
+        1,
+        "the head is always there"
+    );
+}
+
+#[test]
+fn one_node_shows_what_says_something() {
+    let body = json!({
+        "name": "n1", "description": null, "owner": "", "traits": [], "links": [1],
+        "extra": {}, "driver_info": {"a": 1, "b": {"c": true}}, "maintenance": false,
+        "states": [],
+    });
+    assert_eq!(
+        lines(&View::Node, &body),
+        [
+            "driver_info.a  1",
+            "driver_info.b  {\"c\":true}",
+            "maintenance    no",
+            "name           n1",
+        ]
+    );
+    assert!(lines(&View::Node, &json!("odd")).is_empty());
+}
+
+#[test]
+fn images_by_name() {
+    let body = json!({"images": [
+        {"name": "a.raw", "size": 16_777_216, "format": "raw", "sha256": "00"},
+    ]});
+    assert_eq!(
+        lines(&View::Images, &body)[1],
+        "a.raw  16.0 MiB  raw     00"
+    );
+    let (one, exit) = View::Image("a.raw".to_owned())
+        .chosen(body.clone())
+        .unwrap();
+    assert_eq!((&one["sha256"], exit), (&json!("00"), Exit::Fine));
+    let fault = View::Image("b".to_owned()).chosen(body).unwrap_err();
+    assert_eq!(fault.exit, Exit::NotFound);
+    assert!(fault.sentence.contains("trivet image list"));
+}
+
+#[test]
+fn what_a_deployment_needs_decides_the_code() {
+    let fine = json!({"deploy": {"result": true}, "rescue": {"result": false, "reason": "x"}});
+    assert_eq!(View::Validation.chosen(fine.clone()).unwrap().1, Exit::Fine);
+    assert_eq!(
+        lines(&View::Validation, &fine),
+        [
+            "INTERFACE  FIT  REASON",
+            "deploy     yes",
+            "rescue     no   x"
+        ]
+    );
+    let bad = json!({"deploy": {"result": false, "reason": "no image"}});
+    assert_eq!(View::Validation.chosen(bad).unwrap().1, Exit::Failed);
+}
+
+#[test]
+fn an_inventory_in_few_lines() {
+    let body = json!({"inventory": {
+        "system_vendor": {"manufacturer": "Acme", "product_name": "R1", "serial_number": "7"},
+        "cpu": {"count": 8, "architecture": "x86_64", "model_name": "Fast"},
+        "memory": {"physical_mb": 2048}, "bmc_address": "192.0.2.1",
+        "disks": [{"name": "/dev/sda", "size": 1_000_000_000_000_u64, "model": "D"}],
+        "interfaces": [{"name": "eth0", "mac_address": "52:54:00:00:00:01"}],
+        "boot": {"current_boot_mode": "uefi"},
+    }});
+    assert_eq!(
+        lines(&View::Inventory, &body),
+        [
+            "system     Acme R1 7",
+            "cpu        8 x86_64 Fast",
+            "memory     2.0 GiB",
+            "disk       /dev/sda 931.3 GiB D",
+            "interface  eth0 52:54:00:00:00:01",
+            "boot mode  uefi",
+            "bmc        192.0.2.1",
+        ]
+    );
+    assert_eq!(lines(&View::Inventory, &json!({"inventory": []})).len(), 2);
+}
+
+#[test]
+fn smaller_answers() {
+    let body = json!({"supported_boot_devices": ["pxe", "disk"]});
+    assert_eq!(lines(&View::BootDevices, &body), ["pxe", "disk"]);
+    let body = json!({"boot_device": "pxe", "persistent": false});
+    assert_eq!(
+        lines(&View::BootDevice, &body),
+        ["boot_device  pxe", "persistent   no"]
+    );
+    let body = json!({"boot_device": null, "persistent": null});
+    assert_eq!(lines(&View::BootDevice, &body)[0], "boot_device  unknown");
+    let power = View::Power("n1".to_owned());
+    let body = json!({"power_state": "power off", "target_power_state": "power on"});
+    assert_eq!(lines(&power, &body), ["n1  power off -> power on"]);
+    assert_eq!(lines(&power, &json!({})), ["n1  unknown"]);
+    let body = json!({"history": [{"created_at": "t", "severity": "ERROR", "event": "e"}]});
+    assert_eq!(lines(&View::History, &body)[1], "t     ERROR     e");
+    let body = json!({"ports": [{"address": "a", "uuid": "u", "node_uuid": "n",
+        "pxe_enabled": true}]});
+    assert_eq!(lines(&View::Ports, &body)[1], "a        u     n     yes");
+}
+
+#[test]
+fn sizes_for_people() {
+    assert_eq!(size(1023), "1023 B");
+    assert_eq!(size(1024), "1.0 KiB");
+    assert_eq!(size(1_572_864), "1.5 MiB");
+    assert_eq!(size(u64::MAX), "16383.9 PiB");
+}

@@ -1,0 +1,439 @@
+//! One command from its first request to its exit code, without a socket or a clock.
+//!
+//! The shell sends what it is told to send, sleeps as long as it is told to, and hands
+//! answers back with the time. Every turn says what to print and what to do next.
+
+use std::collections::VecDeque;
+
+use serde_json::{Value, json};
+
+use crate::exit::Exit;
+use crate::fault::{Fault, is_passing};
+use crate::plan::{Plan, Then, delete_port, look};
+use crate::progress::{Progress, duration};
+use crate::request::{Answer, Request, VERSION, link_path};
+use crate::show::View;
+use crate::wait::{Goal, Sight, Verdict, judge, look_gap_ms};
+use crate::watch::Watcher;
+
+/// How often a request is repeated while the node is locked or the box is busy.
+const TRIES_MAX: u32 = 10;
+
+/// Between two such tries.
+const TRY_GAP_MS: u64 = 1_000;
+
+/// How long the box may be away while we wait for a node: it may be restarted.
+const AWAY_MS_MAX: u64 = 120_000;
+
+/// Most pages of one list.
+const PAGES_MAX: u32 = 1_000;
+
+/// How answers are shown.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Style {
+    pub(crate) json: bool,
+    /// The terminal's width, where there is one.
+    pub(crate) width: Option<usize>,
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Act {
+    /// Send this and hand back the answer.
+    Send(Request),
+    /// Wake the task after so many milliseconds.
+    Pause(u64),
+    /// It is over.
+    End(Exit),
+}
+
+/// Something to print.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Out {
+    /// A line of the result.
+    Line(String),
+    /// A sentence beside the result.
+    Note(String),
+    /// A change while waiting; for where nothing can be redrawn.
+    Change(String),
+    /// Where it is; for a line that is redrawn.
+    Progress(Progress),
+}
+
+/// What one event leads to.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Turn {
+    pub(crate) outs: Vec<Out>,
+    pub(crate) act: Act,
+}
+
+impl Turn {
+    fn only(act: Act) -> Self {
+        Self {
+            outs: Vec::new(),
+            act,
+        }
+    }
+
+    fn fault(fault: Fault) -> Self {
+        Self {
+            outs: vec![Out::Note(format!("trivet: {}", fault.sentence))],
+            act: Act::End(fault.exit),
+        }
+    }
+}
+
+/// A command under way.
+#[derive(Debug)]
+pub(crate) struct Task {
+    subject: String,
+    then: Then,
+    style: Style,
+    /// Not sent yet.
+    rest: VecDeque<Request>,
+    /// Sent, or to be sent again.
+    current: Request,
+    /// Whether `current` is a look at nodes.
+    looking: bool,
+    watcher: Option<Watcher>,
+    /// Since when we look, and when the box was last heard.
+    started: u64,
+    heard: u64,
+    tries: u32,
+    version: u16,
+    /// What the pages so far had.
+    items: Vec<Value>,
+    pages: u32,
+    last: Option<Sight>,
+}
+
+impl Task {
+    pub(crate) fn new(plan: Plan, style: Style) -> Self {
+        let watcher = match &plan.then {
+            Then::Watch { nodes, until, .. } => {
+                Some(Watcher::new(nodes.clone(), until.clone(), style.json))
+            }
+            _ => None,
+        };
+        Self {
+            subject: plan.subject,
+            then: plan.then,
+            style,
+            rest: plan.requests.into(),
+            current: Request::get("/v1"),
+            looking: false,
+            watcher,
+            started: 0,
+            heard: 0,
+            tries: 0,
+            version: VERSION,
+            items: Vec::new(),
+            pages: 0,
+            last: None,
+        }
+    }
+
+    /// The first turn.
+    pub(crate) fn begin(&mut self, now: u64) -> Turn {
+        self.heard = now;
+        match self.rest.pop_front() {
+            Some(request) => self.send(request),
+            None => self.start_looking(now),
+        }
+    }
+
+    /// After a pause: the same again.
+    pub(crate) fn woken(&mut self) -> Turn {
+        self.send(self.current.clone())
+    }
+
+    /// Stopped from the keyboard.
+    pub(crate) fn interrupted(&self) -> Turn {
+        match &self.then {
+            // A watch without an end ends so.
+            Then::Watch { until: None, .. } => Turn::only(Act::End(Exit::Fine)),
+            Then::Wait { node, .. } if self.looking => Turn::fault(Fault::new(
+                Exit::Interrupted,
+                format!(
+                    "stopped waiting; the box goes on with node {node}. `trivet node watch {node}` \
+                     follows it."
+                ),
+            )),
+            _ => Turn::only(Act::End(Exit::Interrupted)),
+        }
+    }
+
+    /// An answer, or why there is none.
+    pub(crate) fn answered(&mut self, now: u64, answer: Result<Answer, Fault>) -> Turn {
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(fault) => return self.unheard(now, fault),
+        };
+        let newest = answer.version_max.filter(|newest| *newest < self.version);
+        if let (406, Some(newest)) = (answer.status, newest) {
+            // An older box: its words will do for most of what we ask.
+            self.version = newest;
+            return self.woken();
+        }
+        if is_passing(&answer) && self.tries < TRIES_MAX {
+            return self.try_again();
+        }
+        self.tries = 0;
+        if !(200..300).contains(&answer.status) {
+            return Turn::fault(self.refused(&answer));
+        }
+        self.heard = now;
+        if let Some(key) = self.list_key()
+            && let Some(turn) = self.page(key, &answer.body)
+        {
+            return turn;
+        }
+        if self.looking {
+            return self.looked(now, &answer.body);
+        }
+        match self.rest.pop_front() {
+            Some(request) => self.send(request),
+            None => self.finish(now, answer.body),
+        }
+    }
+
+    fn send(&mut self, request: Request) -> Turn {
+        self.current = request;
+        self.current.version = self.version;
+        Turn::only(Act::Send(self.current.clone()))
+    }
+
+    fn try_again(&mut self) -> Turn {
+        self.tries += 1;
+        let mut turn = Turn::only(Act::Pause(TRY_GAP_MS));
+        if self.tries == 1 && !self.looking {
+            turn.outs.push(Out::Note(format!(
+                "{} is busy; trying again for up to {}",
+                self.subject,
+                duration(u64::from(TRIES_MAX) * TRY_GAP_MS)
+            )));
+        }
+        turn
+    }
+
+    /// The box did not answer. A look may be repeated; what changes something may not,
+    /// since it may have been done.
+    fn unheard(&mut self, now: u64, fault: Fault) -> Turn {
+        let away = now.saturating_sub(self.heard);
+        if !self.looking || fault.exit != Exit::Unreachable || away > AWAY_MS_MAX {
+            return Turn::fault(fault);
+        }
+        if self
+            .limit()
+            .is_some_and(|limit| now.saturating_sub(self.started) >= limit)
+        {
+            return Turn::fault(self.too_late());
+        }
+        let mut turn = Turn::only(Act::Pause(TRY_GAP_MS));
+        turn.outs
+            .push(Out::Change(format!("trivet: {}", fault.sentence)));
+        turn
+    }
+
+    fn refused(&self, answer: &Answer) -> Fault {
+        let images = matches!(&self.then, Then::Show(View::Images | View::Image(_)));
+        if images && answer.status == 404 {
+            return Fault::new(
+                Exit::NotFound,
+                "this box does not list its images: it has no /trivet/images. It may be an older \
+                 Trivet, or another Ironic; look into the directory of its images instead.",
+            );
+        }
+        Fault::of(answer, &self.subject)
+    }
+
+    /// The key of the list that the present answer is a page of.
+    fn list_key(&self) -> Option<&'static str> {
+        match (&self.then, &self.watcher) {
+            (Then::Show(view), _) => view.list(),
+            (_, Some(watcher)) if watcher.nodes.len() != 1 => Some("nodes"),
+            _ => None,
+        }
+    }
+
+    /// Keeps a page; the next request if there is another page.
+    fn page(&mut self, key: &str, body: &Value) -> Option<Turn> {
+        self.items
+            .extend(body[key].as_array().into_iter().flatten().cloned());
+        self.pages += 1;
+        let next = link_path(body["next"].as_str()?)?;
+        (self.pages < PAGES_MAX).then(|| self.send(Request::get(next)))
+    }
+
+    /// All requests of the plan were answered well.
+    fn finish(&mut self, now: u64, body: Value) -> Turn {
+        match self.then.clone() {
+            Then::Show(view) => self.shown(&view, body),
+            Then::Say(sentence) => Turn {
+                outs: if self.style.json {
+                    Vec::new()
+                } else {
+                    vec![Out::Line(sentence)]
+                },
+                act: Act::End(Exit::Fine),
+            },
+            Then::Wait { .. } | Then::Watch { .. } => self.start_looking(now),
+            Then::DeletePort => {
+                let port = body["ports"][0]["uuid"].as_str();
+                let Some(uuid) = port else {
+                    let sentence = format!(
+                        "{}: the box knows no port of this address. `trivet port list` shows \
+                         those it knows.",
+                        self.subject
+                    );
+                    return Turn::fault(Fault::new(Exit::NotFound, sentence));
+                };
+                self.then = Then::Say(format!("{}: deleted", self.subject));
+                self.send(delete_port(uuid))
+            }
+        }
+    }
+
+    fn shown(&mut self, view: &View, mut body: Value) -> Turn {
+        if let Some(key) = view.list() {
+            body = json!({ key: std::mem::take(&mut self.items) });
+        }
+        let (body, exit) = match view.chosen(body) {
+            Ok(chosen) => chosen,
+            Err(fault) => return Turn::fault(fault),
+        };
+        let lines = if self.style.json {
+            vec![format!("{body:#}")]
+        } else {
+            view.table(&body).lines(self.style.width)
+        };
+        Turn {
+            outs: lines.into_iter().map(Out::Line).collect(),
+            act: Act::End(exit),
+        }
+    }
+
+    fn start_looking(&mut self, now: u64) -> Turn {
+        self.started = now;
+        self.looking = true;
+        self.send(self.look())
+    }
+
+    /// The first request of a look.
+    fn look(&self) -> Request {
+        match (&self.then, &self.watcher) {
+            (Then::Wait { node, .. }, _) => look(Some(node)),
+            (_, Some(watcher)) => match watcher.nodes.as_slice() {
+                [node] => look(Some(node)),
+                _ => look(None),
+            },
+            _ => look(None),
+        }
+    }
+
+    fn looked(&mut self, now: u64, body: &Value) -> Turn {
+        let elapsed = now.saturating_sub(self.started);
+        self.pages = 0;
+        // After the last page comes the first one again.
+        self.current = self.look();
+        let items = std::mem::take(&mut self.items);
+        let (mut outs, verdict) = match (self.then.clone(), &mut self.watcher) {
+            (Then::Wait { node, goal, .. }, _) => self.judged(&node, &goal, body, elapsed),
+            (_, Some(watcher)) => {
+                let one = std::slice::from_ref(body);
+                let all = if watcher.nodes.len() == 1 {
+                    one
+                } else {
+                    &items
+                };
+                let looked = watcher.look(all, elapsed);
+                let lines = looked.lines.into_iter().map(Out::Line);
+                let outs = lines.chain(looked.progress.map(Out::Progress)).collect();
+                (outs, looked.end)
+            }
+            _ => (Vec::new(), Some(Ok(()))),
+        };
+        let act = match verdict {
+            Some(Ok(())) => Act::End(Exit::Fine),
+            Some(Err(fault)) => {
+                outs.push(Out::Note(format!("trivet: {}", fault.sentence)));
+                Act::End(fault.exit)
+            }
+            None => match self.limit() {
+                Some(limit) if elapsed >= limit => {
+                    let fault = self.too_late();
+                    outs.push(Out::Note(format!("trivet: {}", fault.sentence)));
+                    Act::End(fault.exit)
+                }
+                Some(limit) => Act::Pause(look_gap_ms(elapsed).min(limit - elapsed)),
+                None => Act::Pause(look_gap_ms(elapsed)),
+            },
+        };
+        Turn { outs, act }
+    }
+
+    /// One look of a wait.
+    fn judged(
+        &mut self,
+        node: &str,
+        goal: &Goal,
+        body: &Value,
+        elapsed: u64,
+    ) -> (Vec<Out>, Option<Result<(), Fault>>) {
+        let sight = Sight::of(body);
+        let mut outs = Vec::new();
+        if self.last.as_ref() != Some(&sight) {
+            let words = match goal {
+                Goal::Power(_) => &sight.power,
+                Goal::State(_) | Goal::Rest => &sight.words(),
+            };
+            outs.push(Out::Change(format!("{node}: {words}")));
+        }
+        outs.push(Out::Progress(Progress::of(&sight, elapsed)));
+        let verdict = judge(goal, &sight);
+        let end = match &verdict {
+            Verdict::Going => None,
+            Verdict::There => Some(Ok(())),
+            Verdict::Failed(why) => Some(Err(Fault::new(
+                Exit::Failed,
+                format!("node {node} {why} (`trivet node history {node}` says more)"),
+            ))),
+        };
+        if end.is_some() && self.style.json {
+            outs.push(Out::Line(format!("{body:#}")));
+        } else if verdict == Verdict::There {
+            let state = match goal {
+                Goal::Power(power) => format!("has {power}"),
+                Goal::State(_) | Goal::Rest => format!("is {}", sight.state),
+            };
+            let took = duration(elapsed);
+            outs.push(Out::Line(format!("node {node} {state} after {took}")));
+        }
+        self.last = Some(sight);
+        (outs, end)
+    }
+
+    fn limit(&self) -> Option<u64> {
+        match &self.then {
+            Then::Wait { limit_ms, .. } => Some(*limit_ms),
+            Then::Watch { limit_ms, .. } => *limit_ms,
+            _ => None,
+        }
+    }
+
+    fn too_late(&self) -> Fault {
+        let limit = duration(self.limit().unwrap_or(0));
+        let state = self.last.as_ref().map(Sight::words);
+        let sentence = match state {
+            Some(state) => format!(
+                "{} is still `{state}` after {limit}; the box goes on with it",
+                self.subject
+            ),
+            None => format!("{}: not there after {limit}; the box goes on", self.subject),
+        };
+        Fault::new(Exit::TimedOut, sentence)
+    }
+}
+
+#[cfg(test)]
+mod tests;

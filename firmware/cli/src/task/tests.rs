@@ -1,0 +1,345 @@
+//! Whole commands against scripted answers.
+
+use serde_json::json;
+
+use super::*;
+use crate::testing::{bad, good, node};
+
+fn wait(goal: &str, limit_ms: u64) -> Plan {
+    Plan {
+        subject: "node n1".to_owned(),
+        requests: vec![Request::new("PUT", "/v1/nodes/n1/states/provision")],
+        then: Then::Wait {
+            node: "n1".to_owned(),
+            goal: Goal::State(goal.to_owned()),
+            limit_ms,
+        },
+    }
+}
+
+fn show(view: View) -> Plan {
+    Plan {
+        subject: "nodes".to_owned(),
+        requests: vec![Request::get("/v1/nodes")],
+        then: Then::Show(view),
+    }
+}
+
+/// Runs a command; what it printed, what it sent, how long it slept, how it ended.
+struct Run {
+    outs: Vec<Out>,
+    sent: Vec<Request>,
+    now: u64,
+    exit: Exit,
+}
+
+fn run(plan: Plan, style: Style, answers: Vec<Result<Answer, Fault>>) -> Run {
+    let mut task = Task::new(plan, style);
+    let mut answers = answers.into_iter();
+    let mut run = Run {
+        outs: Vec::new(),
+        sent: Vec::new(),
+        now: 5_000,
+        exit: Exit::Fine,
+    };
+    let mut turn = task.begin(run.now);
+    loop {
+        run.outs.append(&mut turn.outs);
+        turn = match turn.act {
+            Act::Send(request) => {
+                run.sent.push(request);
+                run.now += 10;
+                task.answered(
+                    run.now,
+                    answers.next().expect("no more requests than answers"),
+                )
+            }
+            Act::Pause(ms) => {
+                run.now += ms;
+                task.woken()
+            }
+            Act::End(exit) => {
+                run.exit = exit;
+                assert_eq!(answers.next(), None, "every answer was asked for");
+                return run;
+            }
+        };
+    }
+}
+
+fn lines(run: &Run) -> Vec<&str> {
+    let line = |out: &Out| matches!(out, Out::Line(_));
+    texts(run, line)
+}
+
+fn texts(run: &Run, choose: impl Fn(&Out) -> bool) -> Vec<&str> {
+    let texts = run.outs.iter().filter(|out| choose(out));
+    texts
+        .filter_map(|out| match out {
+            Out::Line(text) | Out::Note(text) | Out::Change(text) => Some(text.as_str()),
+            Out::Progress(_) => None,
+        })
+        .collect()
+}
+
+fn notes(run: &Run) -> String {
+    texts(run, |out| matches!(out, Out::Note(_))).join("\n")
+}
+
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "it stands among answers that did not come"
+)]
+fn ok(body: Value) -> Result<Answer, Fault> {
+    Ok(good(body))
+}
+
+fn gone() -> Result<Answer, Fault> {
+    Err(Fault::new(Exit::Unreachable, "cannot reach the box"))
+}
+
+const LOCKED: &str = "Node n1 is locked by host box, please retry";
+
+#[test]
+fn a_verb_is_followed_to_its_end() {
+    let answers = vec![
+        ok(Value::Null),
+        ok(node("n1", "deploying", Some("active"))),
+        ok(node("n1", "deploying", Some("active"))),
+        ok(node("n1", "wait call-back", Some("active"))),
+        ok(node("n1", "active", None)),
+    ];
+    let run = run(wait("active", 60_000), Style::default(), answers);
+    assert_eq!(run.exit, Exit::Fine);
+    assert_eq!(lines(&run), ["node n1 is active after 0 s"]);
+    let changes = texts(&run, |out| matches!(out, Out::Change(_)));
+    assert_eq!(
+        changes,
+        ["n1: deploying", "n1: wait call-back", "n1: active"]
+    );
+    let drawn = run
+        .outs
+        .iter()
+        .filter(|out| matches!(out, Out::Progress(_)));
+    assert_eq!(drawn.count(), 4, "the line is drawn at every look");
+}
+
+#[test]
+fn a_failure_has_code_1_and_its_reason() {
+    let mut failed = node("n1", "deploy failed", Some("active"));
+    failed["last_error"] = json!("the image does not fit");
+    for (json, count) in [(false, 0), (true, 1)] {
+        let style = Style { json, width: None };
+        let run = run(
+            wait("active", 60_000),
+            style,
+            vec![ok(Value::Null), ok(failed.clone())],
+        );
+        assert_eq!(run.exit, Exit::Failed);
+        assert!(notes(&run).contains("the image does not fit"));
+        assert_eq!(lines(&run).len(), count, "scripts get the node");
+    }
+}
+
+#[test]
+fn a_wait_has_an_end() {
+    let mut answers = vec![ok(Value::Null)];
+    answers.extend((0..5).map(|_| ok(node("n1", "deploying", Some("active")))));
+    let run = run(wait("active", 1_000), Style::default(), answers);
+    assert_eq!(run.exit, Exit::TimedOut);
+    assert!(
+        notes(&run).contains("still `deploying` after 1 s"),
+        "{}",
+        notes(&run)
+    );
+}
+
+#[test]
+fn locked_nodes_are_tried_again_a_bounded_number_of_times() {
+    let answers = vec![
+        Ok(bad(409, LOCKED)),
+        Ok(bad(503, "busy")),
+        ok(Value::Null),
+        ok(node("n1", "active", None)),
+    ];
+    let good = run(wait("active", 60_000), Style::default(), answers);
+    assert_eq!(good.exit, Exit::Fine);
+    assert_eq!(good.sent[0], good.sent[2]);
+    assert_eq!(notes(&good).matches("is busy").count(), 1);
+    let answers = (0..=TRIES_MAX).map(|_| Ok(bad(409, LOCKED))).collect();
+    let never = run(wait("active", 60_000), Style::default(), answers);
+    assert_eq!(never.exit, Exit::Refused);
+    assert!(notes(&never).contains("is locked by host box"));
+}
+
+#[test]
+fn refusals_are_not_tried_again() {
+    for (status, exit) in [
+        (400, Exit::Refused),
+        (401, Exit::Unauthorised),
+        (403, Exit::Refused),
+        (404, Exit::NotFound),
+        (409, Exit::Refused),
+    ] {
+        let answers = vec![Ok(bad(status, "No."))];
+        let run = run(wait("active", 60_000), Style::default(), answers);
+        assert_eq!(run.exit, exit, "{status}");
+        assert!(notes(&run).starts_with("trivet: "), "{}", notes(&run));
+    }
+}
+
+#[test]
+fn what_changes_something_is_not_sent_twice_by_ourselves() {
+    let run = run(wait("active", 60_000), Style::default(), vec![gone()]);
+    assert_eq!(run.exit, Exit::Unreachable);
+    assert_eq!(run.sent.len(), 1);
+}
+
+#[test]
+fn a_box_that_restarts_is_waited_for() {
+    let answers = vec![
+        ok(Value::Null),
+        ok(node("n1", "deploying", Some("active"))),
+        gone(),
+        gone(),
+        ok(node("n1", "active", None)),
+    ];
+    let back = run(wait("active", 600_000), Style::default(), answers);
+    assert_eq!(back.exit, Exit::Fine);
+    let mut answers = vec![ok(Value::Null)];
+    let looks = AWAY_MS_MAX / (TRY_GAP_MS + 10) + 2;
+    answers.extend((0..looks).map(|_| gone()));
+    let never = run(wait("active", 600_000), Style::default(), answers);
+    assert_eq!(never.exit, Exit::Unreachable);
+    let mut answers = vec![ok(Value::Null)];
+    answers.extend((0..3).map(|_| gone()));
+    let late = run(wait("active", 2_000), Style::default(), answers);
+    assert_eq!(late.exit, Exit::TimedOut);
+}
+
+#[test]
+fn an_older_box_is_asked_in_its_own_version() {
+    let mut old = bad(406, "Version 1.110 is not supported.");
+    old.version_max = Some(82);
+    let answers = vec![Ok(old), ok(json!({"nodes": []}))];
+    let run = run(show(View::Nodes), Style::default(), answers);
+    assert_eq!(run.exit, Exit::Fine);
+    assert_eq!([run.sent[0].version, run.sent[1].version], [VERSION, 82]);
+    // A field that is too new for any version we could speak is a refusal.
+    let answers = vec![Ok(bad(406, "no"))];
+    assert_eq!(
+        self::run(show(View::Nodes), Style::default(), answers).exit,
+        Exit::Refused
+    );
+}
+
+#[test]
+fn pages_are_put_together() {
+    let next = "http://elsewhere/v1/nodes?marker=uuid-n1";
+    let answers = vec![
+        ok(json!({"nodes": [node("n1", "active", None)], "next": next})),
+        ok(json!({"nodes": [node("n2", "active", None)]})),
+    ];
+    let style = Style {
+        json: true,
+        width: None,
+    };
+    let run = run(show(View::Nodes), style, answers);
+    assert_eq!(run.sent[1].path, "/v1/nodes?marker=uuid-n1");
+    let told: Value = serde_json::from_str(lines(&run)[0]).unwrap();
+    assert_eq!(told["nodes"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_list_without_an_end_ends() {
+    let endless = json!({"nodes": [], "next": "http://b/v1/nodes?marker=x"});
+    let answers = (0..PAGES_MAX).map(|_| ok(endless.clone())).collect();
+    assert_eq!(
+        run(show(View::Nodes), Style::default(), answers).exit,
+        Exit::Fine
+    );
+}
+
+#[test]
+fn a_port_is_deleted_by_its_address() {
+    let plan = Plan {
+        subject: "port aa:bb".to_owned(),
+        requests: vec![Request::get("/v1/ports?address=aa%3Abb")],
+        then: Then::DeletePort,
+    };
+    let answers = vec![ok(json!({"ports": [{"uuid": "u 1"}]})), ok(Value::Null)];
+    let found = run(plan.clone(), Style::default(), answers);
+    assert_eq!(found.sent[1], Request::new("DELETE", "/v1/ports/u%201"));
+    assert_eq!(lines(&found), ["port aa:bb: deleted"]);
+    let none = run(plan, Style::default(), vec![ok(json!({"ports": []}))]);
+    assert_eq!((none.exit, none.sent.len()), (Exit::NotFound, 1));
+}
+
+#[test]
+fn a_box_without_a_list_of_images_is_told_so() {
+    let run = run(
+        show(View::Images),
+        Style::default(),
+        vec![Ok(bad(404, "No path."))],
+    );
+    assert_eq!(run.exit, Exit::NotFound);
+    assert!(notes(&run).contains("does not list its images"));
+}
+
+fn watch(nodes: &[&str], until: Option<&str>) -> Plan {
+    Plan {
+        subject: "nodes".to_owned(),
+        requests: Vec::new(),
+        then: Then::Watch {
+            nodes: nodes.iter().map(|name| (*name).to_owned()).collect(),
+            until: until.map(str::to_owned),
+            limit_ms: None,
+        },
+    }
+}
+
+#[test]
+fn a_watch_of_all_reads_every_page_of_every_look() {
+    let next = "/v1/nodes?marker=uuid-n1";
+    let first = |state: &str| json!({"nodes": [node("n1", state, None)], "next": next});
+    let answers = vec![
+        ok(first("active")),
+        ok(json!({"nodes": [node("n2", "deploying", Some("active"))]})),
+        ok(first("active")),
+        ok(json!({"nodes": [node("n2", "active", None)]})),
+    ];
+    let run = run(watch(&[], Some("active")), Style::default(), answers);
+    assert_eq!(run.exit, Exit::Fine);
+    assert_eq!(lines(&run).len(), 3, "{:?}", lines(&run));
+    assert_eq!(run.sent[0], run.sent[2]);
+}
+
+#[test]
+fn a_watch_of_one_asks_for_that_one() {
+    let answers = vec![ok(node("n1", "active", None))];
+    let run = run(watch(&["n1"], Some("active")), Style::default(), answers);
+    assert!(run.sent[0].path.starts_with("/v1/nodes/n1?fields="));
+    let answers = vec![Ok(bad(404, "Node n1 could not be found."))];
+    let run = self::run(watch(&["n1"], None), Style::default(), answers);
+    assert_eq!(run.exit, Exit::NotFound);
+}
+
+#[test]
+fn the_keyboard_stops_a_watch_well_and_a_wait_with_a_word() {
+    let act = |plan: Plan| Task::new(plan, Style::default()).interrupted();
+    assert_eq!(act(watch(&[], None)).act, Act::End(Exit::Fine));
+    assert_eq!(
+        act(watch(&[], Some("active"))).act,
+        Act::End(Exit::Interrupted)
+    );
+    let mut task = Task::new(wait("active", 1), Style::default());
+    task.begin(0);
+    assert!(
+        task.interrupted().outs.is_empty(),
+        "nothing was accepted yet"
+    );
+    task.answered(1, ok(Value::Null));
+    let turn = task.interrupted();
+    assert_eq!(turn.act, Act::End(Exit::Interrupted));
+    assert!(matches!(&turn.outs[0], Out::Note(text) if text.contains("the box goes on")));
+}

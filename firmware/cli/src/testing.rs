@@ -1,0 +1,48 @@
+//! What tests of this room share.
+
+use serde_json::{Value, json};
+
+use crate::request::Answer;
+
+/// Files by name, for tests.
+pub(crate) fn files(name: &str) -> Result<String, String> {
+    match name {
+        "number" => Ok("12345\n".to_owned()),
+        "password" => Ok("hunter2\r\n".to_owned()),
+        "list" => Ok("[]".to_owned()),
+        "steps" => Ok(r#"[{"interface": "deploy", "step": "erase_devices"}]"#.to_owned()),
+        "object" => Ok(r#"{"meta_data": {"name": "a"}}"#.to_owned()),
+        "text" => Ok("H4sIAAAA\n".to_owned()),
+        other => Err(format!("{other} cannot be read: no such file")),
+    }
+}
+
+/// A good answer.
+pub(crate) fn good(body: Value) -> Answer {
+    let status = if body.is_null() { 202 } else { 200 };
+    Answer {
+        status,
+        body,
+        version_max: Some(110),
+    }
+}
+
+/// A refusal as the box words it.
+pub(crate) fn bad(status: u16, sentence: &str) -> Answer {
+    let inner = json!({"faultcode": "Client", "faultstring": sentence}).to_string();
+    Answer {
+        status,
+        body: json!({ "error_message": inner }),
+        version_max: Some(110),
+    }
+}
+
+/// A node in a state, on its way to another.
+pub(crate) fn node(name: &str, state: &str, target: Option<&str>) -> Value {
+    json!({
+        "uuid": format!("uuid-{name}"), "name": name, "provision_state": state,
+        "target_provision_state": target, "power_state": "power on",
+        "target_power_state": null, "last_error": null, "maintenance": false,
+        "clean_step": {}, "deploy_step": {}, "driver_internal_info": {},
+    })
+}

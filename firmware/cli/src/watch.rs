@@ -1,0 +1,274 @@
+//! Many nodes at once: what changed since the last look, and whether all are there.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::progress::{Progress, duration};
+use crate::wait::Sight;
+
+/// Follows nodes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Watcher {
+    /// Names or UUIDs; all nodes if empty.
+    pub(crate) nodes: Vec<String>,
+    pub(crate) until: Option<String>,
+    pub(crate) json: bool,
+    /// By UUID.
+    seen: BTreeMap<String, Sight>,
+}
+
+/// What one look tells.
+#[derive(Debug, Default)]
+pub(crate) struct Looked {
+    pub(crate) lines: Vec<String>,
+    pub(crate) progress: Option<Progress>,
+    /// The watch is over.
+    pub(crate) end: Option<Result<(), Fault>>,
+}
+
+impl Watcher {
+    pub(crate) fn new(nodes: Vec<String>, until: Option<String>, json: bool) -> Self {
+        Self {
+            nodes,
+            until,
+            json,
+            seen: BTreeMap::new(),
+        }
+    }
+
+    fn wants(&self, node: &Value) -> bool {
+        let is = |key: &str, name: &String| node[key].as_str() == Some(name);
+        self.nodes.is_empty()
+            || self
+                .nodes
+                .iter()
+                .any(|name| is("name", name) || is("uuid", name))
+    }
+
+    /// Takes in all nodes of the box, or the one that was asked for.
+    pub(crate) fn look(&mut self, nodes: &[Value], elapsed_ms: u64) -> Looked {
+        let mut looked = Looked::default();
+        let mut now = BTreeMap::new();
+        for node in nodes.iter().filter(|node| self.wants(node)) {
+            let uuid = node["uuid"].as_str().unwrap_or_default().to_owned();
+            let sight = Sight::of(node);
+            if self.seen.get(&uuid) != Some(&sight) {
+                looked.lines.push(self.line(&uuid, &sight, elapsed_ms));
+            }
+            now.insert(uuid, sight);
+        }
+        for (uuid, sight) in &self.seen {
+            if !now.contains_key(uuid) {
+                looked.lines.push(self.gone(uuid, sight, elapsed_ms));
+            }
+        }
+        let missing = self.nodes.iter().find(|name| {
+            let named = |(uuid, sight): (&String, &Sight)| uuid == *name || sight.name == **name;
+            !now.iter().any(named) && !self.seen.iter().any(named)
+        });
+        if let Some(name) = missing {
+            looked.end = Some(Err(Fault::new(
+                Exit::NotFound,
+                format!("node {name}: there is none. `trivet node list` shows those there are."),
+            )));
+        }
+        self.seen = now;
+        looked.progress = Some(self.progress(elapsed_ms));
+        if looked.end.is_none() {
+            looked.end = self.end();
+        }
+        looked
+    }
+
+    fn line(&self, uuid: &str, sight: &Sight, elapsed_ms: u64) -> String {
+        if self.json {
+            return json!({
+                "elapsed_ms": elapsed_ms, "uuid": uuid, "name": sight.name,
+                "provision_state": sight.state, "target_provision_state": sight.target,
+                "power_state": sight.power, "target_power_state": sight.target_power,
+                "step": sight.step, "step_index": sight.done.map(|done| done.0),
+                "steps": sight.done.map(|done| done.1),
+                "maintenance": sight.maintenance, "last_error": sight.error,
+            })
+            .to_string();
+        }
+        let mut line = format!(
+            "{:>6}  {}: {}",
+            duration(elapsed_ms),
+            sight.name,
+            sight.words()
+        );
+        let _ = write!(line, ", {}", sight.power);
+        if let Some(target) = &sight.target_power {
+            let _ = write!(line, " -> {target}");
+        }
+        if sight.maintenance {
+            line.push_str(", in maintenance");
+        }
+        if let Some(error) = &sight.error {
+            let _ = write!(line, ": {error}");
+        }
+        line
+    }
+
+    fn gone(&self, uuid: &str, sight: &Sight, elapsed_ms: u64) -> String {
+        if self.json {
+            let name = &sight.name;
+            return json!({"elapsed_ms": elapsed_ms, "uuid": uuid, "name": name, "gone": true})
+                .to_string();
+        }
+        format!("{:>6}  {}: gone", duration(elapsed_ms), sight.name)
+    }
+
+    fn is_there(&self, sight: &Sight) -> bool {
+        self.until.as_ref() == Some(&sight.state)
+    }
+
+    fn progress(&self, elapsed_ms: u64) -> Progress {
+        if let (1, Some(sight)) = (self.seen.len(), self.seen.values().next()) {
+            return Progress::of(sight, elapsed_ms);
+        }
+        let mut states: BTreeMap<&str, u64> = BTreeMap::new();
+        for sight in self.seen.values() {
+            *states.entry(&sight.state).or_default() += 1;
+        }
+        let states: Vec<String> = states
+            .iter()
+            .map(|(state, count)| format!("{count} {state}"))
+            .collect();
+        let there = self.seen.values().filter(|sight| self.is_there(sight));
+        let done = self
+            .until
+            .is_some()
+            .then_some((there.count() as u64, self.seen.len() as u64));
+        let words = format!("{} nodes: {}", self.seen.len(), states.join(", "));
+        Progress::many(words, done, elapsed_ms)
+    }
+
+    /// Over when every node is there or has failed.
+    fn end(&self) -> Option<Result<(), Fault>> {
+        let until = self.until.as_ref()?;
+        if self.seen.is_empty() {
+            let sentence = "there is no node to wait for";
+            return Some(Err(Fault::new(Exit::NotFound, sentence)));
+        }
+        let mut failed = Vec::new();
+        for sight in self.seen.values().filter(|sight| !self.is_there(sight)) {
+            if !sight.has_failed() {
+                return None;
+            }
+            let why = sight.error.as_deref().unwrap_or("no reason given");
+            failed.push(format!("{}: {}: {why}", sight.name, sight.state));
+        }
+        if failed.is_empty() {
+            return Some(Ok(()));
+        }
+        let sentence = format!("not every node is {until}; {}", failed.join("; "));
+        Some(Err(Fault::new(Exit::Failed, sentence)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::node;
+
+    fn watcher(nodes: &[&str], until: Option<&str>) -> Watcher {
+        let nodes = nodes.iter().map(|name| (*name).to_owned()).collect();
+        Watcher::new(nodes, until.map(str::to_owned), false)
+    }
+
+    #[test]
+    fn only_changes_are_told() {
+        let mut watcher = watcher(&[], None);
+        let rack = [
+            node("n1", "deploying", Some("active")),
+            node("n2", "active", None),
+        ];
+        let looked = watcher.look(&rack, 0);
+        assert_eq!(
+            looked.lines,
+            [
+                "   0 s  n1: deploying, power on",
+                "   0 s  n2: active, power on"
+            ]
+        );
+        assert!(watcher.look(&rack, 1_000).lines.is_empty());
+        let rack = [node("n1", "wait call-back", Some("active"))];
+        let looked = watcher.look(&rack, 2_000);
+        assert_eq!(
+            looked.lines,
+            ["   2 s  n1: wait call-back, power on", "   2 s  n2: gone"]
+        );
+        assert!(looked.end.is_none());
+    }
+
+    #[test]
+    fn all_must_be_there() {
+        let mut watcher = watcher(&[], Some("active"));
+        let half = [
+            node("n1", "deploying", Some("active")),
+            node("n2", "active", None),
+        ];
+        let looked = watcher.look(&half, 0);
+        assert!(looked.end.is_none());
+        let line = looked.progress.unwrap().line(80);
+        assert!(line.starts_with("2 nodes: 1 active, 1 deploying") && line.contains("1/2"));
+        let whole = [node("n1", "active", None), node("n2", "active", None)];
+        assert_eq!(watcher.look(&whole, 1).end, Some(Ok(())));
+    }
+
+    #[test]
+    fn one_that_failed_is_named_when_the_others_are_done() {
+        let mut watcher = watcher(&[], Some("active"));
+        let mut bad = node("n1", "deploy failed", Some("active"));
+        bad["last_error"] = json!("no disk");
+        let rack = [bad.clone(), node("n2", "deploying", Some("active"))];
+        assert!(
+            watcher.look(&rack, 0).end.is_none(),
+            "the other may still come"
+        );
+        let fault = watcher.look(&[bad, node("n2", "active", None)], 1).end;
+        let fault = fault.unwrap().unwrap_err();
+        assert_eq!(fault.exit, Exit::Failed);
+        assert!(
+            fault.sentence.contains("n1: deploy failed: no disk"),
+            "{}",
+            fault.sentence
+        );
+    }
+
+    #[test]
+    fn a_failure_state_can_be_waited_for() {
+        let mut watcher = watcher(&["n1"], Some("clean failed"));
+        let rack = [node("n1", "clean failed", None), node("n2", "active", None)];
+        assert_eq!(watcher.look(&rack, 0).end, Some(Ok(())));
+    }
+
+    #[test]
+    fn names_that_nobody_has_are_told() {
+        let mut some = watcher(&["n1", "uuid-n2", "n3"], None);
+        let rack = [node("n1", "active", None), node("n2", "active", None)];
+        let fault = some.look(&rack, 0).end.unwrap().unwrap_err();
+        assert_eq!(fault.exit, Exit::NotFound);
+        assert!(fault.sentence.contains("n3"), "{}", fault.sentence);
+        let fault = watcher(&[], Some("active")).look(&[], 0).end;
+        assert_eq!(fault.unwrap().unwrap_err().exit, Exit::NotFound);
+    }
+
+    #[test]
+    fn scripts_get_one_object_per_change() {
+        let mut watcher = Watcher::new(Vec::new(), None, true);
+        let lines = watcher.look(&[node("n1", "active", None)], 7).lines;
+        let told: Value = serde_json::from_str(&lines[0]).unwrap();
+        assert_eq!(told["provision_state"], "active");
+        assert_eq!(told["elapsed_ms"], 7);
+        let lines = watcher.look(&[], 8).lines;
+        let told: Value = serde_json::from_str(&lines[0]).unwrap();
+        assert_eq!(told["gone"], true);
+    }
+}

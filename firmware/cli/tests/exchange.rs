@@ -1,0 +1,327 @@
+//! Commands over real sockets, against a box that answers from a script.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use clap::Parser;
+use serde_json::{Value, json};
+use trivet_cli::{ClientCommand, Exit, run_into};
+
+#[derive(Parser)]
+struct Program {
+    #[command(subcommand)]
+    command: ClientCommand,
+}
+
+/// What the script answers: how the request must begin, status, body.
+type Scene = (&'static str, u16, Value);
+
+/// A box that answers from a script, one connection after the other.
+struct Box {
+    url: String,
+    /// What it was asked, line by line.
+    heard: JoinHandle<Vec<String>>,
+}
+
+/// Wraps an accepted connection, for TLS.
+type Wrap = dyn Fn(TcpStream) -> Option<std::boxed::Box<dyn Talk>> + Send;
+
+trait Talk: Read + Write {}
+impl<T: Read + Write> Talk for T {}
+
+impl Box {
+    fn with(scenes: Vec<Scene>) -> Self {
+        let plain = |stream| Some(std::boxed::Box::new(stream) as std::boxed::Box<dyn Talk>);
+        Self::wrapped("http", std::boxed::Box::new(plain), scenes)
+    }
+
+    fn wrapped(scheme: &str, wrap: std::boxed::Box<Wrap>, scenes: Vec<Scene>) -> Self {
+        let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let url = format!("{scheme}://{}", socket.local_addr().unwrap());
+        let heard = std::thread::spawn(move || {
+            let mut heard = Vec::new();
+            for (start, status, body) in scenes {
+                let (stream, _) = socket.accept().unwrap();
+                if let Some(mut stream) = wrap(stream) {
+                    heard.push(answer(&mut *stream, start, status, &body));
+                }
+            }
+            heard
+        });
+        Self { url, heard }
+    }
+
+    /// Runs a command against it: exit, output, notes, and what the box heard.
+    fn run(self, line: &str) -> (Exit, String, String, Vec<String>) {
+        let (exit, out, notes) = run(&format!("{line} --url {}", self.url));
+        (exit, out, notes, self.heard.join().unwrap())
+    }
+}
+
+/// Reads one request and answers it; the request as it came.
+fn answer(stream: &mut dyn Talk, start: &str, status: u16, body: &Value) -> String {
+    let mut reader = BufReader::new(stream);
+    let mut request = String::new();
+    while !request.ends_with("\r\n\r\n") {
+        assert!(reader.read_line(&mut request).unwrap() > 0, "{request}");
+    }
+    assert!(request.starts_with(start), "wanted {start}, got {request}");
+    let length = request
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length: "))
+        .map_or(0, |length| length.parse().unwrap());
+    let mut sent = vec![0; length];
+    reader.read_exact(&mut sent).unwrap();
+    request.push_str(std::str::from_utf8(&sent).unwrap());
+    let text = match body {
+        Value::Null => String::new(),
+        // What is not JSON travels as it is.
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let stream = reader.into_inner();
+    write!(
+        stream,
+        "HTTP/1.1 {status} X\r\nx-openstack-ironic-api-maximum-version: 1.115\r\n\
+         content-length: {}\r\n\r\n{text}",
+        text.len()
+    )
+    .unwrap();
+    stream.flush().unwrap();
+    request
+}
+
+fn run(line: &str) -> (Exit, String, String) {
+    let words = std::iter::once("trivet").chain(line.split_whitespace());
+    let command = Program::try_parse_from(words).unwrap().command;
+    let (mut out, mut errors) = (Vec::new(), Vec::new());
+    let exit = run_into(command, &mut out, &mut errors);
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (exit, text(out), text(errors))
+}
+
+fn fault(sentence: &str) -> Value {
+    json!({"error_message": json!({"faultcode": "Client", "faultstring": sentence}).to_string()})
+}
+
+fn node(state: &str, target: Option<&str>) -> Value {
+    json!({"uuid": "u1", "name": "n1", "provision_state": state,
+           "target_provision_state": target, "power_state": "power on", "last_error": null})
+}
+
+const PUT: &str = "PUT /v1/nodes/n1/states/provision HTTP/1.1\r\n";
+const LOOK: &str = "GET /v1/nodes/n1?fields=uuid,name,";
+
+#[test]
+fn a_locked_node_is_asked_again_and_followed() {
+    let locked = fault("Node n1 is locked by host box, please retry after it is done.");
+    let scenes = vec![
+        (PUT, 409, locked),
+        (PUT, 202, Value::Null),
+        (LOOK, 200, node("deploying", Some("active"))),
+        (LOOK, 200, node("wait call-back", Some("active"))),
+        (LOOK, 200, node("active", None)),
+    ];
+    let (exit, out, notes, heard) = Box::with(scenes).run("node deploy n1");
+    assert_eq!(
+        (exit, out.as_str()),
+        (Exit::Fine, "node n1 is active after 0 s\n")
+    );
+    let notes: Vec<&str> = notes.lines().collect();
+    assert_eq!(
+        notes,
+        [
+            "node n1 is busy; trying again for up to 10 s",
+            "n1: deploying",
+            "n1: wait call-back",
+            "n1: active"
+        ]
+    );
+    assert!(
+        heard[1].ends_with("{\"target\":\"deploy\"}"),
+        "{}",
+        heard[1]
+    );
+    assert!(heard[1].contains("x-openstack-ironic-api-version: 1.110\r\n"));
+    assert!(!heard[1].contains("authorization"));
+}
+
+#[test]
+fn a_deployment_that_fails_has_code_1() {
+    let mut failed = node("deploy failed", Some("active"));
+    failed["last_error"] = json!("no disk is large enough");
+    let scenes = vec![(PUT, 202, Value::Null), (LOOK, 200, failed)];
+    let (exit, out, notes, _) = Box::with(scenes).run("node deploy n1 --json");
+    assert_eq!(exit, Exit::Failed);
+    assert!(notes.contains("no disk is large enough"), "{notes}");
+    let told: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(told["provision_state"], "deploy failed");
+}
+
+#[test]
+fn a_wait_that_is_too_long_has_code_7() {
+    // The last look comes when a second has passed: 0, 0.3, 0.6, 0.9 and 1 s.
+    let mut scenes = vec![(PUT, 202, Value::Null)];
+    scenes.extend((0..5).map(|_| (LOOK, 200, node("deploying", Some("active")))));
+    let slow = Box::with(scenes);
+    let (exit, _, notes) = run(&format!("node deploy n1 --timeout 1 --url {}", slow.url));
+    assert_eq!(exit, Exit::TimedOut);
+    assert!(notes.contains("still `deploying` after 1 s"), "{notes}");
+}
+
+#[test]
+fn refusals_have_their_codes() {
+    for (status, exit) in [
+        (400, Exit::Refused),
+        (401, Exit::Unauthorised),
+        (403, Exit::Refused),
+        (404, Exit::NotFound),
+        (409, Exit::Refused),
+        (500, Exit::Unreachable),
+    ] {
+        let scenes = vec![("GET /v1/nodes/n1 ", status, fault("It is so."))];
+        let (got, out, notes, _) = Box::with(scenes).run("node show n1");
+        assert_eq!((got, out.as_str()), (exit, ""), "{status}");
+        assert!(notes.contains("It is so."), "{status}: {notes}");
+    }
+}
+
+#[test]
+fn nobody_there_has_code_3_and_says_where() {
+    let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let place = socket.local_addr().unwrap();
+    drop(socket);
+    let (exit, _, notes) = run(&format!("node list --url http://{place}"));
+    assert_eq!(exit, Exit::Unreachable);
+    assert!(
+        notes.contains(&place.to_string()) && notes.contains("--url"),
+        "{notes}"
+    );
+}
+
+#[test]
+fn something_else_that_speaks_http_is_not_taken_for_a_box() {
+    let page = json!("<html>It works!</html>");
+    let (exit, _, notes, _) = Box::with(vec![("GET ", 200, page)]).run("node list");
+    assert_eq!(exit, Exit::Unreachable);
+    assert!(notes.contains("not JSON"), "{notes}");
+}
+
+#[test]
+fn a_watch_tells_changes_until_all_are_there() {
+    let list = |state: &str, target| json!({"nodes": [node(state, target)]});
+    let scenes = vec![
+        (
+            "GET /v1/nodes?fields=",
+            200,
+            list("cleaning", Some("available")),
+        ),
+        (
+            "GET /v1/nodes?fields=",
+            200,
+            list("cleaning", Some("available")),
+        ),
+        ("GET /v1/nodes?fields=", 200, list("available", None)),
+    ];
+    let (exit, out, _, _) = Box::with(scenes).run("node watch --until available");
+    assert_eq!(exit, Exit::Fine);
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines.len(), 2, "{out}");
+    assert!(lines[0].contains("n1: cleaning") && lines[1].contains("n1: available"));
+}
+
+#[test]
+fn images_come_from_the_boxs_own_list() {
+    let list = json!({"images": [
+        {"name": "a.raw", "size": 2048, "sha256": "00ff", "format": "raw"},
+    ]});
+    let scenes = vec![("GET /trivet/images ", 200, list.clone())];
+    let (_, out, _, _) = Box::with(scenes).run("image list");
+    assert_eq!(out.lines().nth(1), Some("a.raw  2.0 KiB  raw     00ff"));
+    let scenes = vec![("GET /trivet/images ", 200, list)];
+    assert_eq!(Box::with(scenes).run("image show b").0, Exit::NotFound);
+    let scenes = vec![("GET /trivet/images ", 404, Value::Null)];
+    let (exit, _, notes, _) = Box::with(scenes).run("image list");
+    assert_eq!(exit, Exit::NotFound);
+    assert!(notes.contains("does not list its images"), "{notes}");
+}
+
+#[test]
+fn logins_travel_in_the_header() {
+    let file = std::env::temp_dir().join(format!("trivet-cli-secret-{}", std::process::id()));
+    std::fs::write(&file, "hunter2\n").unwrap();
+    let name = file.to_str().unwrap();
+    for (options, want) in [
+        (
+            format!("--user me --password-file {name}"),
+            "Basic bWU6aHVudGVyMg==",
+        ),
+        (format!("--token-file {name}"), "Bearer hunter2"),
+    ] {
+        let scenes = vec![("GET /v1/nodes?", 200, json!({"nodes": []}))];
+        let (exit, _, _, heard) = Box::with(scenes).run(&format!("node list {options}"));
+        assert_eq!(exit, Exit::Fine);
+        let header = format!("authorization: {want}\r\n");
+        assert!(heard[0].contains(&header), "{}", heard[0]);
+    }
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
+fn a_secret_on_the_command_line_reaches_nobody() {
+    let (exit, _, notes) = run("node set n1 --driver-info ipmi_password=hunter2");
+    assert_eq!(exit, Exit::Usage);
+    assert!(
+        notes.contains("ipmi_password=@FILE") && !notes.contains("hunter2"),
+        "{notes}"
+    );
+}
+
+/// A certificate for loopback, and a server that shows it.
+fn secure(scenes: Vec<Scene>) -> (Box, String) {
+    let names = vec!["127.0.0.1".to_owned()];
+    let made = rcgen::generate_simple_self_signed(names).unwrap();
+    let key = rustls_pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key.into())
+        .unwrap();
+    let config = Arc::new(config);
+    let wrap = move |mut stream: TcpStream| {
+        let mut tls = rustls::ServerConnection::new(Arc::clone(&config)).unwrap();
+        while tls.is_handshaking() {
+            tls.complete_io(&mut stream).ok()?;
+        }
+        let stream = rustls::StreamOwned::new(tls, stream);
+        Some(std::boxed::Box::new(stream) as std::boxed::Box<dyn Talk>)
+    };
+    let scripted = Box::wrapped("https", std::boxed::Box::new(wrap), scenes);
+    (scripted, made.cert.pem())
+}
+
+#[test]
+fn https_wants_trust() {
+    let scenes = || vec![("GET /v1/nodes?", 200, json!({"nodes": []}))];
+    let (stranger, _) = secure(scenes());
+    let (exit, _, notes, heard) = stranger.run("node list");
+    assert_eq!(exit, Exit::Unreachable);
+    assert!(notes.contains("--ca FILE"), "{notes}");
+    assert!(heard.is_empty(), "nothing is asked of a stranger");
+
+    let (any, _) = secure(scenes());
+    assert_eq!(any.run("node list --insecure").0, Exit::Fine);
+
+    let (known, pem) = secure(scenes());
+    let file = std::env::temp_dir().join(format!("trivet-cli-ca-{}", std::process::id()));
+    std::fs::write(&file, pem).unwrap();
+    let line = format!("node list --ca {}", file.to_str().unwrap());
+    assert_eq!(known.run(&line).0, Exit::Fine);
+    std::fs::remove_file(&file).unwrap();
+}
