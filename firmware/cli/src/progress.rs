@@ -12,8 +12,8 @@ const BAR_CHARS: u64 = 20;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Progress {
     words: String,
-    /// This step, of so many.
-    done: Option<(u64, u64)>,
+    /// Halves that are done, for the bar; this step, of so many.
+    done: Option<(u64, u64, u64)>,
     elapsed_ms: u64,
 }
 
@@ -29,7 +29,10 @@ impl Progress {
         }
         Self {
             words,
-            done: sight.done,
+            // The step under way counts as half done.
+            done: sight
+                .done
+                .map(|(at, count)| (at.saturating_mul(2).saturating_sub(1), at, count)),
             elapsed_ms,
         }
     }
@@ -38,7 +41,7 @@ impl Progress {
     pub(crate) fn many(words: String, done: Option<(u64, u64)>, elapsed_ms: u64) -> Self {
         Self {
             words,
-            done,
+            done: done.map(|(there, count)| (there.saturating_mul(2), there, count)),
             elapsed_ms,
         }
     }
@@ -46,8 +49,8 @@ impl Progress {
     /// The line, no longer than the terminal is wide.
     pub(crate) fn line(&self, width: usize) -> String {
         let mut tail = String::new();
-        if let Some((at, count)) = self.done {
-            let _ = write!(tail, "  {} {at}/{count}", bar(at, count));
+        if let Some((halves, at, count)) = self.done {
+            let _ = write!(tail, "  {} {at}/{count}", bar(halves, count));
         }
         let _ = write!(tail, "  {}", duration(self.elapsed_ms));
         let room = width.saturating_sub(tail.chars().count());
@@ -55,12 +58,8 @@ impl Progress {
     }
 }
 
-/// The step under way counts as half done.
-fn bar(at: u64, count: u64) -> String {
-    let halves = at
-        .min(count)
-        .saturating_mul(2)
-        .saturating_sub(u64::from(at < count));
+/// So many halves of all.
+fn bar(halves: u64, count: u64) -> String {
     let full = halves.saturating_mul(BAR_CHARS) / count.max(1).saturating_mul(2);
     let full = full.min(BAR_CHARS) as usize;
     format!(
@@ -108,7 +107,11 @@ mod tests {
             line.ends_with("  [#######-------------] 2/4  0 s"),
             "{line}"
         );
-        assert_eq!(bar(4, 4), "[####################]");
+        sight.done = Some((1, 1));
+        let line = Progress::of(&sight, 0).line(120);
+        assert!(line.contains("[##########----------] 1/1"), "{line}");
+        let all = Progress::many("2 nodes".to_owned(), Some((2, 2)), 0).line(80);
+        assert_eq!(all, "2 nodes  [####################] 2/2  0 s");
         assert_eq!(bar(0, 4), "[--------------------]");
         assert_eq!(bar(9, 4), "[####################]");
         assert_eq!(bar(u64::MAX, u64::MAX).len(), 22);
