@@ -25,6 +25,8 @@ pub(crate) struct Checks {
     counts: BTreeMap<NodeId, u64>,
     /// The revision each node had when a change of it was last acknowledged.
     revisions: BTreeMap<NodeId, u64>,
+    /// How many allocations got a node.
+    pub(crate) given: usize,
     pub(crate) broken: Vec<String>,
 }
 
@@ -63,7 +65,9 @@ impl Checks {
         }
         match (exchange.method, status) {
             // Undeploying frees an allocation, so that it may go by itself.
-            ("POST", 201) if exchange.path == "/v1/allocations" => {}
+            ("POST", 201) if exchange.path == "/v1/allocations" => {
+                self.given += usize::from(read()["state"] == "active");
+            }
             ("POST", 201) => {
                 self.created
                     .extend(read()["uuid"].as_str().map(str::to_owned));

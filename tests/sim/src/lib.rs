@@ -32,6 +32,8 @@ pub struct Story {
     pub machines: usize,
     /// How many of them became active.
     pub active: usize,
+    /// How many allocations got a node.
+    pub given: usize,
     /// How often the box started.
     pub starts: u64,
     /// How long it took, in virtual milliseconds.
@@ -50,6 +52,7 @@ pub fn tell(seed: u64, keep_text: bool) -> Story {
     Story {
         machines: world.machines.len(),
         active: world.active(),
+        given: world.checks.given,
         starts: world.boxed.life,
         took_ms,
         broken: std::mem::take(&mut world.checks.broken),

@@ -89,6 +89,13 @@ fn beats_without_inspection_data_end() {
     }
 }
 
+/// The clerk's checkers see something: there are allocations that get a node.
+#[test]
+fn clerks_get_nodes() {
+    let given: usize = (0..30).map(|at| tell(3 * at + 1, false).given).sum();
+    assert!(given > 3, "{given}");
+}
+
 #[test]
 fn the_same_seed_tells_the_same_story() {
     for seed in 0..24 {

@@ -102,7 +102,7 @@ pub(crate) const TARGET: Spec = Spec {
 };
 
 const fn rows() -> [Route; 11] {
-    let [a, b, c, d, e] = crud(
+    let [list, make, show, change, remove] = crud(
         &["v1", "volume", "connectors"],
         &["v1", "volume", "connectors", "{connector}"],
         32,
@@ -110,7 +110,7 @@ const fn rows() -> [Route; 11] {
         connector_columns,
         &[LIST_ASKS, NODE_ASK],
     );
-    let [f, g, h, i, j] = crud(
+    let [list2, make2, show2, change2, remove2] = crud(
         &["v1", "volume", "targets"],
         &["v1", "volume", "targets", "{target}"],
         32,
@@ -119,7 +119,9 @@ const fn rows() -> [Route; 11] {
         &[LIST_ASKS, NODE_ASK],
     );
     let root = Route::get(&["v1", "volume"], 32, "Where volumes are", volume);
-    [root, a, b, c, d, e, f, g, h, i, j]
+    [
+        root, list, make, show, change, remove, list2, make2, show2, change2, remove2,
+    ]
 }
 
 pub(crate) const ROUTES: &[Route] = &rows();

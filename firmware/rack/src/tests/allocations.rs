@@ -5,6 +5,9 @@ use trivet_model::{PowerState, Resource, ResourceId, ResourceKind};
 
 const KIND: ResourceKind = ResourceKind::Allocation;
 
+/// What is wrong with a node, and how it comes to be so.
+type Spoil = (&'static str, fn(&mut Node));
+
 /// Wants a node of class `big`.
 fn wants(number: u64) -> Resource {
     let id = ResourceId::random(&mut Seeded::new(500 + number));
@@ -96,7 +99,7 @@ fn a_namesake_comes_before_older_nodes() {
 
 #[test]
 fn what_does_not_fit_is_not_given() {
-    let spoils: [(&str, fn(&mut Node)); 8] = [
+    let spoils: [Spoil; 8] = [
         ("state", |node| {
             node.provision_state = ProvisionState::Manageable;
         }),
@@ -295,7 +298,7 @@ fn nobody_gets_a_node_twice() {
         let mut made: Vec<ResourceId> = Vec::new();
         for round in 0..12 {
             let mut outbox = Outbox::default();
-            for at in 0..1 + chance.below(4) {
+            for at in 0..=chance.below(4) {
                 let order = if chance.chance(350) && !made.is_empty() {
                     let at = chance.below(made.len() as u64) as usize;
                     Order::DeleteResource(KIND, made.swap_remove(at))
