@@ -108,15 +108,7 @@ impl Appliance {
             notes: ground.notes,
         };
         let back = Arc::clone(&outlet.engine);
-        let images = settings
-            .images
-            .all()
-            .map(|(name, image)| trivet_api::Image {
-                name: name.to_owned(),
-                size: image.size,
-                digest: image.digest,
-            });
-        let images = images.collect();
+        let images = own_images(&settings);
         let (engine, failed) = engine::start(clock, settings, store, outlet.carrier())?;
         // The engine's own handle: calls to agents end in inputs.
         let _ = back.set(engine.clone());
@@ -135,10 +127,7 @@ impl Appliance {
             inspector: !ground.inspector.sockets.is_empty(),
             ..ground.facts
         };
-        // Where the API itself is for this machine alone and asks nobody who he is,
-        // the inspector's address is no way around that.
-        let at_home = ground.api.sockets.iter().all(at_home);
-        let strangers = !(matches!(ground.auth, Auth::Open) && at_home);
+        let strangers = takes_strangers(&ground.api, &ground.auth);
         let api = Arc::new(api::Api {
             engine: engine.clone(),
             facts,
@@ -153,15 +142,9 @@ impl Appliance {
             (ground.http, boot::handler(engine.clone())),
             (ground.panel, panel::handler(engine.clone(), clock)),
         ];
-        for (listening, handler) in services {
-            let Listening { sockets, tls } = listening;
-            http::serve(
-                &mut doors,
-                sockets,
-                tls.as_ref(),
-                (&places, waits),
-                &handler,
-            );
+        for (Listening { sockets, tls }, handler) in services {
+            let seats = (&places, waits);
+            http::serve(&mut doors, sockets, tls.as_ref(), seats, &handler);
         }
         Ok(Self {
             engine,
@@ -183,11 +166,24 @@ impl Appliance {
     }
 }
 
-/// Whether a socket is reached from this machine alone.
-fn at_home(socket: &TcpListener) -> bool {
-    socket
-        .local_addr()
-        .is_ok_and(|address| address.ip().is_loopback())
+/// The images of this box, as the API names them.
+fn own_images(settings: &trivet_rack::Settings) -> Vec<trivet_api::Image> {
+    let image = |(name, image): (&str, &trivet_images::Image)| trivet_api::Image {
+        name: name.to_owned(),
+        size: image.size,
+        digest: image.digest,
+    };
+    settings.images.all().map(image).collect()
+}
+
+/// Whether people elsewhere may use the inspector's address. Where the API itself is
+/// for this machine alone and asks nobody who he is, that is no way around it.
+fn takes_strangers(api: &Listening, auth: &Auth) -> bool {
+    let at_home = |socket: &TcpListener| {
+        let address = socket.local_addr();
+        address.is_ok_and(|address| address.ip().is_loopback())
+    };
+    !(matches!(auth, Auth::Open) && api.sockets.iter().all(at_home))
 }
 
 /// Carries outputs from the engine's thread to the world.

@@ -159,6 +159,8 @@ mod tests {
         let (api, address, _scratch) = served(Auth::Open, true).await;
         let mut node = node();
         node.provision_state = ProvisionState::Manageable;
+        node.driver_info
+            .insert("ipmi_address".to_owned(), json!("192.0.2.9"));
         let id = node.id;
         let order = Order::CreateNode(Box::new(node));
         api.engine.order(caller(), order).await.unwrap();

@@ -324,7 +324,8 @@ fn the_thin_parts_answer_correctly() {
         value(&bench, "management/indicators"),
         json!({"indicators": []})
     );
-    assert_eq!(value(&bench, "vendor_passthru/methods"), json!({}));
+    let methods = value(&bench, "vendor_passthru/methods");
+    assert_eq!(methods.as_object().unwrap().len(), 3);
     assert_eq!(value(&bench, "ports")["ports"].as_array().unwrap().len(), 1);
     assert_eq!(
         value(&bench, "volume/connectors"),
@@ -342,7 +343,6 @@ fn the_thin_parts_answer_correctly() {
         ("PUT", "states/boot_mode", r#"{"target": "uefi"}"#, 400),
         ("PUT", "states/boot_mode", r#"{"target": "x"}"#, 400),
         ("PUT", "states/secure_boot", r#"{"target": true}"#, 400),
-        ("PUT", "management/inject_nmi", "{}", 400),
         ("GET", "management/indicators/led", "", 400),
         ("GET", "management/indicators/led@system", "", 400),
         ("POST", "vendor_passthru/dance", "", 400),
