@@ -91,6 +91,8 @@ pub enum Ability {
     SecureBoot,
     /// Keep BIOS settings.
     Bios,
+    /// Light its lights.
+    Lights,
 }
 
 /// Whether a node can do this, by its interfaces.
@@ -101,10 +103,10 @@ pub fn can(node: &Node, ability: Ability) -> bool {
         Ability::Raid => has(Kind::Raid, &["fake"]),
         Ability::Console => has(Kind::Console, &["fake"]),
         Ability::Bios => has(Kind::Bios, &["fake"]),
-        Ability::BootMode | Ability::SecureBoot => has(Kind::Management, &["fake"]),
         Ability::Nmi => has(Kind::Management, &["ipmitool"]),
-        // Nothing that is built so far.
-        Ability::VirtualMedia => false,
+        Ability::BootMode | Ability::SecureBoot | Ability::VirtualMedia | Ability::Lights => {
+            has(Kind::Management, &["fake"])
+        }
     }
 }
 

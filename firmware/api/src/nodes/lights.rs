@@ -3,6 +3,7 @@
 //! What was lit stands among the node's own fields as `indicators`.
 
 use serde_json::{Value, json};
+use trivet_hardware::{Ability, can};
 use trivet_model::Node;
 use trivet_model::view::NodeView;
 
@@ -76,12 +77,16 @@ pub(crate) const ROUTES: &[Route] = &[
     .takes(Takes::Args(STATE)),
 ];
 
-fn lights(call: &Call<'_>, view: &NodeView) -> &'static [Light] {
-    if able::lights(call, view) { FAKE } else { &[] }
+fn lights(view: &NodeView) -> &'static [Light] {
+    if can(&view.node, Ability::Lights) {
+        FAKE
+    } else {
+        &[]
+    }
 }
 
 fn list(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
-    let shown: Vec<Value> = lights(call, view)
+    let shown: Vec<Value> = lights(view)
         .iter()
         .map(|light| {
             let path = format!(
@@ -105,8 +110,8 @@ fn named(call: &Call<'_>, view: &NodeView) -> Result<&'static Light, Fault> {
             name.escape_debug()
         )));
     };
-    let lights = lights(call, view);
-    able::or_refuse(!lights.is_empty(), view, "get_indicator_state")?;
+    let lights = lights(view);
+    able::or_refuse(view, Ability::Lights, "get_indicator_state")?;
     let same = |known: &&Light| known.name == name;
     if let Some(found) = lights.iter().find(same) {
         return Ok(found);

@@ -4,6 +4,7 @@
 //! device types and addresses.
 
 use serde_json::{Value, json};
+use trivet_hardware::Ability;
 use trivet_model::Node;
 use trivet_model::node::Object;
 use trivet_model::view::NodeView;
@@ -42,7 +43,7 @@ pub(crate) const ROUTES: &[Route] = &[
         &["v1", "nodes", "{node}", "vmedia"],
         93,
         "What is inserted",
-        |call| show(call, call.this()?),
+        |call| show(call.this()?),
     ),
     Route::new(
         "POST",
@@ -67,8 +68,8 @@ fn inserted(view: &NodeView) -> Object {
     kept.and_then(Value::as_object).cloned().unwrap_or_default()
 }
 
-fn show(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
-    able::or_refuse(able::media(call, view), view, "get_virtual_media")?;
+fn show(view: &NodeView) -> Result<Outcome, Fault> {
+    able::or_refuse(view, Ability::VirtualMedia, "get_virtual_media")?;
     let inserted = inserted(view);
     let shown = DEVICES.map(|(device, media_types)| {
         let image = inserted.get(device).and_then(Value::as_str);
@@ -98,7 +99,7 @@ fn insert(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
             scheme.escape_debug()
         )));
     }
-    able::or_refuse(able::media(call, view), view, "attach_virtual_media")?;
+    able::or_refuse(view, Ability::VirtualMedia, "attach_virtual_media")?;
     let mut inserted = inserted(view);
     inserted.insert(device, url.into());
     keep(call, view, inserted)
@@ -122,7 +123,7 @@ fn eject(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
             WORDS.join(", ")
         )));
     }
-    able::or_refuse(able::media(call, view), view, "detach_virtual_media")?;
+    able::or_refuse(view, Ability::VirtualMedia, "detach_virtual_media")?;
     let mut inserted = inserted(view);
     inserted.retain(|device, _| {
         types

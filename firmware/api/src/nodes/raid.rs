@@ -1,11 +1,12 @@
 //! `PUT /v1/nodes/<ident>/states/raid`: the logical disks an operator wants.
 
 use serde_json::{Value, json};
+use trivet_hardware::{Ability, can};
 use trivet_model::Node;
 use trivet_model::node::Object;
 use trivet_model::view::NodeView;
 
-use super::{able, replace, unlocked};
+use super::{replace, unlocked};
 use crate::call::{Call, empty};
 use crate::error::Fault;
 use crate::{Outcome, body};
@@ -61,7 +62,7 @@ const LEVELS: [&str; 9] = ["JBOD", "0", "1", "2", "5", "6", "1+0", "5+0", "6+0"]
 
 pub(crate) fn set(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
     let target = body::object(call)?;
-    if !able::raid(call, view) {
+    if !can(&view.node, Ability::Raid) {
         return Err(Fault::not_found(format!(
             "Driver {} does not support raid (disabled or not implemented).",
             view.node.driver

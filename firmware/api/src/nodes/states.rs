@@ -66,7 +66,7 @@ pub(crate) const ROUTES: &[Route] = &[
         &["v1", "nodes", "{node}", "states", "console"],
         1,
         "Its console",
-        |call| console(call, call.this()?),
+        |call| console(call.this()?),
     ),
     Route::new(
         "PUT",
@@ -108,8 +108,8 @@ const POWER: &[Arg] = &[
     arg("timeout", 27, Shape::Number),
 ];
 
-fn console(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
-    able::or_refuse(able::console(call, view), view, "console")?;
+fn console(view: &NodeView) -> Result<Outcome, Fault> {
+    able::or_refuse(view, Ability::Console, "console")?;
     let enabled = view.node.kept.get("console_enabled") == Some(&json!(true));
     let info = if enabled { json!({}) } else { Value::Null };
     reply(&json!({ "console_enabled": enabled, "console_info": info }))
@@ -118,7 +118,7 @@ fn console(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
 fn set_console(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
     let object = body::args(call, CONSOLE)?;
     let wanted = object.get("enabled") == Some(&json!(true));
-    able::or_refuse(able::console(call, view), view, "console")?;
+    able::or_refuse(view, Ability::Console, "console")?;
     let location = call.location(&format!("nodes/{}/states/console", view.node.id));
     keep(
         call,
@@ -138,7 +138,7 @@ fn set_boot_mode(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
             mode.escape_debug()
         )));
     }
-    able::or_refuse(able::boot_mode(call, view), view, "set_boot_mode")?;
+    able::or_refuse(view, Ability::BootMode, "set_boot_mode")?;
     keep(
         call,
         view,
@@ -151,7 +151,7 @@ fn set_boot_mode(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
 fn set_secure_boot(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
     let object = body::args(call, SECURE_BOOT)?;
     let wanted = object.get("target").cloned();
-    able::or_refuse(able::boot_mode(call, view), view, "set_secure_boot")?;
+    able::or_refuse(view, Ability::SecureBoot, "set_secure_boot")?;
     keep(call, view, "secure_boot", wanted, location(call, view))
 }
 

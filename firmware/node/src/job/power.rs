@@ -112,6 +112,7 @@ impl Turning<'_> {
     pub(super) fn torn_down(&mut self) {
         self.node.instance_info = Object::new();
         self.node.instance_uuid = None;
+        self.node.kept.remove("instance_name");
         self.turn(Turn::Done);
         if self.node.automated_clean == Some(false) {
             self.finish();

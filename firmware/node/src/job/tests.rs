@@ -424,12 +424,14 @@ fn removal_clears_the_instance_and_cleans() {
         .instance_info
         .insert("image_source".into(), "x".into());
     rig.node.instance_uuid = Some("u".into());
+    rig.node.kept.insert("instance_name".into(), json!("web"));
     rig.ask(Verb::Deleted, vec![]).is(Deleting);
     rig.power(PowerOrder::Off, TAKEN)
         .power(PowerOrder::Status, OFF)
         .is(Cleaning);
     assert!(rig.node.instance_info.is_empty());
     assert_eq!(rig.node.instance_uuid, None);
+    assert!(!rig.node.kept.contains_key("instance_name"));
     rig.power(SET_PXE, TAKEN)
         .power(PowerOrder::On, TAKEN)
         .is(CleanWait);
