@@ -72,8 +72,27 @@ pub(crate) fn chassis<'a>(call: &Call<'a>, ident: &str) -> Result<&'a Resource, 
     })
 }
 
+/// A filter that is on or off.
+fn flagged(name: &'static str, want: bool) -> Filter {
+    match name {
+        "associated" => Box::new(move |view| view.node.instance_uuid.is_some() == want),
+        "maintenance" => Box::new(move |view| view.node.maintenance == want),
+        "sharded" => Box::new(move |view| kept(view, "shard").is_some() == want),
+        "include_children" => Box::new(move |view| want || kept(view, "parent_node").is_none()),
+        other => {
+            Box::new(move |view| (view.node.kept.get(other) == Some(&Value::Bool(true))) == want)
+        }
+    }
+}
+
 fn filter(call: &Call<'_>, name: &'static str, value: String) -> Result<Filter, Fault> {
-    let flag = || Ok::<_, Fault>(call.query.flag(name)?.unwrap_or_default());
+    if let Some(Shape::Flag) = FILTERS
+        .iter()
+        .find(|arg| arg.name == name)
+        .map(|arg| arg.shape)
+    {
+        return Ok(flagged(name, call.query.flag(name)?.unwrap_or_default()));
+    }
     Ok(match name {
         "instance_uuid" => {
             let id: NodeId = value
@@ -81,28 +100,6 @@ fn filter(call: &Call<'_>, name: &'static str, value: String) -> Result<Filter, 
                 .map_err(|_| Fault::bad("instance_uuid must be a UUID."))?;
             let id = id.to_string();
             Box::new(move |view| view.node.instance_uuid.as_deref() == Some(&id))
-        }
-        "associated" => {
-            let want = flag()?;
-            Box::new(move |view| view.node.instance_uuid.is_some() == want)
-        }
-        "maintenance" => {
-            let want = flag()?;
-            Box::new(move |view| view.node.maintenance == want)
-        }
-        "retired" => {
-            let want = flag()?;
-            Box::new(move |view| {
-                (view.node.kept.get("retired") == Some(&Value::Bool(true))) == want
-            })
-        }
-        "sharded" => {
-            let want = flag()?;
-            Box::new(move |view| kept(view, "shard").is_some() == want)
-        }
-        "include_children" => {
-            let all = flag()?;
-            Box::new(move |view| all || kept(view, "parent_node").is_none())
         }
         "provision_state" => {
             let want: ProvisionState = value.parse().map_err(|_| {

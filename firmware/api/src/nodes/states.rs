@@ -124,7 +124,7 @@ fn set_console(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
         call,
         view,
         "console_enabled",
-        wanted.then(|| json!(true)),
+        wanted.then_some(Value::Bool(true)),
         location,
     )
 }
