@@ -4,6 +4,8 @@
 //! a store; a store of an earlier program is sealed at its first opening, whatever
 //! cut that short; and a refused store is left as it is, byte by byte.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -124,15 +126,12 @@ fn finds(region: &[u8], part: &[u8]) -> bool {
 
 fn forms(secret: &str) -> Vec<Vec<u8>> {
     let bytes = secret.as_bytes();
-    let hex = |upper: bool| -> Vec<u8> {
-        let digits = bytes.iter().map(|byte| match upper {
-            true => format!("{byte:02X}"),
-            false => format!("{byte:02x}"),
-        });
-        digits.collect::<String>().into_bytes()
-    };
+    let hex: Vec<_> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = hex.concat();
     let mut forms = base64(secret);
-    forms.extend([bytes[..12].to_vec(), hex(false), hex(true)]);
+    forms.push(bytes[..12].to_vec());
+    forms.push(hex.to_ascii_uppercase().into_bytes());
+    forms.push(hex.into_bytes());
     forms.push(bytes.iter().rev().copied().collect());
     forms
 }
