@@ -56,10 +56,8 @@ fn methods_are_described_as_ironic_does() {
     let listed = bench.reply(&get(path)).value();
     assert_eq!(listed.as_object().unwrap().len(), 1);
     bench.change(|node| {
-        drop(
-            node.driver_info
-                .insert("agent_legacy_api".into(), json!(true)),
-        )
+        node.driver_info
+            .insert("agent_legacy_api".into(), json!(true));
     });
     assert!(bench.reply(&get(path)).value()["heartbeat"].is_object());
 }
@@ -68,10 +66,8 @@ fn methods_are_described_as_ironic_does() {
 fn no_vendor_takes_the_methods_of_the_bmc_away() {
     let mut bench = bench();
     bench.change(|node| {
-        drop(
-            node.kept
-                .insert("vendor_interface".into(), json!("no-vendor")),
-        )
+        node.kept
+            .insert("vendor_interface".into(), json!("no-vendor"));
     });
     let said = bench.refuses(&post(RESET, "{}"), 400);
     assert_eq!(said, "No handler for method bmc_reset");
@@ -300,10 +296,8 @@ fn a_beat_from_before_tokens_is_taken_where_it_is_allowed() {
     let said = bench.refuses(&post(&path, body), 404);
     assert_eq!(said, "Resource could not be found.");
     bench.change(|node| {
-        drop(
-            node.driver_info
-                .insert("agent_legacy_api".into(), json!("True")),
-        )
+        node.driver_info
+            .insert("agent_legacy_api".into(), json!("True"));
     });
     let (order, then) = bench.order(&post(&path, body));
     let url = "http://192.0.2.7:9999".to_owned();

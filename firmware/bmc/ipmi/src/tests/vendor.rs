@@ -16,6 +16,7 @@ fn raw(netfn: u8, command: u8, data: &[u8]) -> PowerOrder {
     }
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "compared with outcomes")]
 fn said(code: u8, data: &[u8]) -> Outcome {
     Ok(PowerAnswer::Raw {
         code,
