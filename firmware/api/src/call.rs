@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use serde::ser::{Serialize, SerializeMap as _, SerializeSeq as _, Serializer};
 use serde_json::{Value, json};
 use trivet_model::view::NodeView;
 use trivet_model::{Order, UnixMs, View};
@@ -81,15 +82,54 @@ impl<'a> Call<'a> {
 
     /// The pair of links every record has.
     pub(crate) fn links(&self, path: &str) -> Value {
-        json!([
-            {"href": format!("{}/v1/{path}", self.base), "rel": "self"},
-            {"href": format!("{}/{path}", self.base), "rel": "bookmark"},
-        ])
+        json!(self.pair(path))
+    }
+
+    /// The same, made when it is written.
+    pub(crate) fn pair<'p>(&'p self, path: &'p str) -> Pair<'p> {
+        let base = self.base.as_str();
+        Pair { base, path }
     }
 
     /// Where a record is.
     pub(crate) fn location(&self, path: &str) -> String {
         format!("{}/v1/{path}", self.base)
+    }
+}
+
+/// The pair of links of a record.
+pub(crate) struct Pair<'p> {
+    base: &'p str,
+    path: &'p str,
+}
+
+struct Link<'p> {
+    to: core::fmt::Arguments<'p>,
+    rel: &'static str,
+}
+
+impl Serialize for Pair<'_> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        let Self { base, path } = self;
+        let mut list = out.serialize_seq(Some(2))?;
+        list.serialize_element(&Link {
+            to: format_args!("{base}/v1/{path}"),
+            rel: "self",
+        })?;
+        list.serialize_element(&Link {
+            to: format_args!("{base}/{path}"),
+            rel: "bookmark",
+        })?;
+        list.end()
+    }
+}
+
+impl Serialize for Link<'_> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        let mut map = out.serialize_map(Some(2))?;
+        map.serialize_entry("href", &self.to)?;
+        map.serialize_entry("rel", self.rel)?;
+        map.end()
     }
 }
 
@@ -126,16 +166,16 @@ pub(crate) fn empty(status: u16, location: Option<String>) -> Then {
 
 /// An answer that is ready now.
 #[expect(clippy::unnecessary_wraps, reason = "the last word of every handler")]
-pub(crate) fn reply(value: &Value) -> Result<Outcome, Fault> {
+pub(crate) fn reply(value: &impl Serialize) -> Result<Outcome, Fault> {
     Ok(Outcome::Reply(Response::json(200, value)))
 }
 
 impl Response {
-    pub(crate) fn json(status: u16, value: &Value) -> Self {
+    pub(crate) fn json(status: u16, value: &impl Serialize) -> Self {
         Self {
             status,
             headers: vec![("Content-Type", "application/json".to_owned())],
-            body: value.to_string().into_bytes(),
+            body: serde_json::to_vec(value).expect("keys are texts and nothing else can fail"),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Field tables: what a record shows, since which version, and what may be
 //! written. One row per field drives answers, `fields=`, sorting and bodies.
 
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::Value;
 use trivet_model::UnixMs;
 use trivet_model::node::Object;
@@ -68,6 +69,7 @@ pub(crate) struct Field<R> {
     pub(crate) since: u16,
     pub(crate) shape: Shape,
     pub(crate) write: Write,
+    /// What it shows; of links only the path, which stands for the pair of them.
     show: fn(&R, &Call<'_>, &'static str) -> Value,
 }
 
@@ -90,7 +92,10 @@ pub(crate) const fn field<R>(
 
 impl<R> Field<R> {
     pub(crate) fn show(&self, record: &R, call: &Call<'_>) -> Value {
-        (self.show)(record, call, self.name)
+        match (self.shape, (self.show)(record, call, self.name)) {
+            (Shape::Links, Value::String(path)) => call.links(&path),
+            (_, value) => value,
+        }
     }
 
     pub(crate) fn at_creation(&self) -> bool {
@@ -123,7 +128,33 @@ pub(crate) fn named<R>(
     }
 }
 
-/// The record with these fields, and its links in any case.
+/// A record with these fields, for an answer. Each value is made when it is written,
+/// so that a long list costs its bytes and no tree of values beside them.
+pub(crate) struct Shown<'s, 'c, R: 'static> {
+    pub(crate) fields: &'s [&'static Field<R>],
+    pub(crate) record: &'s R,
+    pub(crate) call: &'s Call<'c>,
+}
+
+impl<R> Serialize for Shown<'_, '_, R> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        let mut map = out.serialize_map(Some(self.fields.len()))?;
+        for field in self.fields {
+            match (
+                field.shape,
+                (field.show)(self.record, self.call, field.name),
+            ) {
+                (Shape::Links, Value::String(path)) => {
+                    map.serialize_entry(field.name, &self.call.pair(&path))?;
+                }
+                (_, value) => map.serialize_entry(field.name, &value)?,
+            }
+        }
+        map.end()
+    }
+}
+
+/// The record with these fields, as a value.
 pub(crate) fn render<R>(fields: &[&'static Field<R>], record: &R, call: &Call<'_>) -> Object {
     fields
         .iter()

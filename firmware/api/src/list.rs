@@ -5,11 +5,12 @@
 
 use core::cmp::Ordering;
 
-use serde_json::{Value, json};
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
+use serde_json::Value;
 
 use crate::call::Call;
 use crate::error::Fault;
-use crate::field::{self, Field, Shape};
+use crate::field::{self, Field, Shape, Shown};
 use crate::route::{Arg, arg};
 use crate::{Outcome, Response};
 
@@ -102,9 +103,7 @@ pub(crate) fn page<'r, R: Listed>(
     };
     let limit = limit(call)?;
     let order = Order::read(kind.table, call)?;
-    let mut keyed: Vec<(Value, &R)> = records
-        .map(|record| (order.key(record, call), record))
-        .collect();
+    let mut keyed: Vec<Keyed<'_, R>> = records.map(|record| order.key(record, call)).collect();
     keyed.sort_by(|one, two| order.compare(one, two));
     if let Some(marker) = call.query.last("marker") {
         let record = find(marker).ok_or_else(|| {
@@ -113,21 +112,40 @@ pub(crate) fn page<'r, R: Listed>(
                 marker.escape_debug()
             ))
         })?;
-        let place = (order.key(record, call), record);
+        let place = order.key(record, call);
         keyed.retain(|entry| order.compare(entry, &place) == Ordering::Greater);
     }
     keyed.truncate(limit);
-    let shown: Vec<Value> = keyed
-        .iter()
-        .map(|(_, record)| Value::Object(field::render(&fields, *record, call)))
-        .collect();
-    let mut answer = json!({ kind.name: shown });
-    if keyed.len() == limit
-        && let Some((_, last)) = keyed.last()
-    {
-        answer["next"] = Value::String(next(call, limit, &last.uuid()));
+    let last = keyed.last().filter(|_| keyed.len() == limit);
+    let shown = keyed.iter().map(|keyed| Shown {
+        fields: &fields,
+        record: keyed.record,
+        call,
+    });
+    let page = Page {
+        name: kind.name,
+        shown: shown.collect(),
+        next: last.map(|last| next(call, limit, &last.record.uuid())),
+    };
+    Ok(Outcome::Reply(Response::json(200, &page)))
+}
+
+/// An answer: the records, and where more are.
+struct Page<T> {
+    name: &'static str,
+    shown: Vec<T>,
+    next: Option<String>,
+}
+
+impl<T: Serialize> Serialize for Page<T> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        let mut map = out.serialize_map(None)?;
+        map.serialize_entry(self.name, &self.shown)?;
+        if let Some(next) = &self.next {
+            map.serialize_entry("next", next)?;
+        }
+        map.end()
     }
-    Ok(Outcome::Reply(Response::json(200, &answer)))
 }
 
 fn wants_detail(call: &Call<'_>, detailed_path: bool) -> Result<bool, Fault> {
@@ -166,6 +184,13 @@ fn next(call: &Call<'_>, limit: usize, marker: &str) -> String {
     )
 }
 
+/// A record with what it is sorted by.
+struct Keyed<'r, R> {
+    by: Value,
+    serial: u64,
+    record: &'r R,
+}
+
 /// The order of a list.
 struct Order<R: 'static> {
     by: Option<&'static Field<R>>,
@@ -200,15 +225,19 @@ impl<R: Listed> Order<R> {
         Ok(Self { by, descending })
     }
 
-    fn key(&self, record: &R, call: &Call<'_>) -> Value {
-        self.by
-            .map_or(Value::Null, |field| field.show(record, call))
+    fn key<'r>(&self, record: &'r R, call: &Call<'_>) -> Keyed<'r, R> {
+        let by = self.by.map(|field| field.show(record, call));
+        Keyed {
+            by: by.unwrap_or_default(),
+            serial: record.serial(),
+            record,
+        }
     }
 
-    fn compare(&self, one: &(Value, &R), two: &(Value, &R)) -> Ordering {
-        let order = compare_values(&one.0, &two.0)
-            .then_with(|| one.1.serial().cmp(&two.1.serial()))
-            .then_with(|| one.1.uuid().cmp(&two.1.uuid()));
+    fn compare(&self, one: &Keyed<'_, R>, two: &Keyed<'_, R>) -> Ordering {
+        let order = compare_values(&one.by, &two.by)
+            .then_with(|| one.serial.cmp(&two.serial))
+            .then_with(|| one.record.uuid().cmp(&two.record.uuid()));
         if self.descending {
             order.reverse()
         } else {

@@ -84,8 +84,8 @@ pub(crate) const FIELDS: &[Field<NodeView>] = &[
         text(view.node.last_error.as_deref())
     }),
     field("lessee", 65, Text, Always, kept),
-    field("links", 1, Links, Never, |view, call, _| {
-        call.links(&format!("nodes/{}", view.node.id))
+    field("links", 1, Links, Never, |view, _, _| {
+        Value::String(format!("nodes/{}", view.node.id))
     }),
     field("maintenance", 1, Flag, Always, |view, _, _| {
         json!(view.node.maintenance)
@@ -177,8 +177,8 @@ fn kept_object(view: &NodeView, _: &Call<'_>, name: &'static str) -> Value {
     kept.unwrap_or_else(|| json!({}))
 }
 
-fn below(view: &NodeView, call: &Call<'_>, name: &'static str) -> Value {
-    call.links(&format!("nodes/{}/{name}", view.node.id))
+fn below(view: &NodeView, _: &Call<'_>, name: &'static str) -> Value {
+    Value::String(format!("nodes/{}/{name}", view.node.id))
 }
 
 fn shown(object: &Object) -> Value {

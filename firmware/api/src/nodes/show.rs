@@ -1,11 +1,11 @@
 //! One node as an answer.
 
-use serde_json::Value;
 use trivet_model::view::NodeView;
 
 use super::fields::FIELDS;
 use crate::call::Call;
 use crate::error::Fault;
+use crate::field::Shown;
 use crate::{Outcome, Response, field, list};
 
 /// `GET /v1/nodes/<ident>`.
@@ -14,13 +14,21 @@ pub(crate) fn show(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
         Some(fields) => fields,
         None => field::every(FIELDS, call),
     };
-    let shown = Value::Object(field::render(&fields, view, call));
+    let shown = Shown {
+        fields: &fields,
+        record: view,
+        call,
+    };
     Ok(Outcome::Reply(Response::json(200, &shown)))
 }
 
 /// The whole node, as a creation or a patch answers it.
 pub(crate) fn whole(call: &Call<'_>, view: &NodeView, created: bool) -> Response {
-    let shown = Value::Object(field::render(&field::every(FIELDS, call), view, call));
+    let shown = Shown {
+        fields: &field::every(FIELDS, call),
+        record: view,
+        call,
+    };
     if !created {
         return Response::json(200, &shown);
     }

@@ -29,8 +29,8 @@ pub(crate) const FIELDS: &[Field<Port>] = &[
     field("is_smartnic", 53, Flag, Always, |port, _, name| {
         json!(port.kept.get(name) == Some(&Value::Bool(true)))
     }),
-    field("links", 1, Links, Never, |port, call, _| {
-        call.links(&format!("ports/{}", port.id))
+    field("links", 1, Links, Never, |port, _, _| {
+        Value::String(format!("ports/{}", port.id))
     }),
     field(
         "local_link_connection",
