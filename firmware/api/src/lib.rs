@@ -213,6 +213,15 @@ pub fn refuse(request: &Request<'_>, status: u16, sentence: &str) -> Response {
     sealed(request, version, Fault::of_shell(status, sentence).into())
 }
 
+/// The answer to a request that was handled so often. One that was right at first and
+/// is wrong on a newer snapshot met somebody faster: a conflict and no mistake.
+pub fn overtaken(tries: u32, mut response: Response) -> Response {
+    if tries > 1 && response.status == 400 {
+        response.status = 409;
+    }
+    response
+}
+
 fn finished(call: &Call<'_>, then: &Then, done: Done) -> Result<Response, Fault> {
     match (then, done) {
         (Then::Node { id, created }, _) => {

@@ -55,6 +55,8 @@ pub enum Order {
         verb: Verb,
         /// What goes with the verb.
         args: VerbArgs,
+        /// The revision it was based on; none: whichever it has by then.
+        based_on: Option<u64>,
     },
     /// Switch a node on, off, or off and on.
     Power {

@@ -81,7 +81,12 @@ impl Rack {
             }
             Order::DeleteResource(kind, id) => self.delete_resource(now, kind, id),
             Order::DeleteResources(kind) => self.delete_resources(kind),
-            Order::Provision { node, verb, args } => self.provision(now, node, verb, args),
+            Order::Provision {
+                node,
+                verb,
+                args,
+                based_on,
+            } => self.provision(now, (node, based_on), verb, args),
             Order::Power {
                 node,
                 want,
@@ -123,12 +128,7 @@ impl Rack {
         self.book
             .node(id)
             .map(|node| (**node).clone())
-            .ok_or_else(|| {
-                Refusal::new(
-                    RefusalKind::NotFound,
-                    format!("Node {id} could not be found."),
-                )
-            })
+            .ok_or_else(|| no_node(id))
     }
 
     fn create_node(&mut self, now: Now, mut node: Node) -> Result<(), Refusal> {
@@ -204,8 +204,7 @@ impl Rack {
     fn replace_node(&mut self, now: Now, node: Node, based_on: u64) -> Result<(), Refusal> {
         let old = self.known(node.id)?;
         if old.revision != based_on {
-            let sentence = format!("Node {} changed meanwhile; read it again.", node.id);
-            return Err(Refusal::new(RefusalKind::Stale, sentence));
+            return Err(stale(node.id));
         }
         self.check_names(&node)?;
         allocations::check_change(&old, &node)?;
@@ -322,11 +321,14 @@ impl Rack {
     fn provision(
         &mut self,
         now: Now,
-        id: NodeId,
+        (id, based_on): (NodeId, Option<u64>),
         verb: Verb,
         mut args: VerbArgs,
     ) -> Result<(), Refusal> {
         let mut node = self.known(id)?;
+        if based_on.is_some_and(|based_on| based_on != node.revision) {
+            return Err(stale(id));
+        }
         if let Some(password) = args.rescue_password.take() {
             // In clear it goes no further than this.
             let hash = trivet_agent::rescue_hash(password.reveal(), &mut *self.entropy);
@@ -412,6 +414,18 @@ fn image_url(node: &Node) -> String {
 
 pub(crate) fn conflict(sentence: String) -> Refusal {
     Refusal::new(RefusalKind::Conflict, sentence)
+}
+
+fn stale(id: NodeId) -> Refusal {
+    let sentence = format!("Node {id} changed meanwhile; read it again.");
+    Refusal::new(RefusalKind::Stale, sentence)
+}
+
+pub(crate) fn no_node(id: NodeId) -> Refusal {
+    Refusal::new(
+        RefusalKind::NotFound,
+        format!("Node {id} could not be found."),
+    )
 }
 
 fn no_port(id: PortId) -> Refusal {

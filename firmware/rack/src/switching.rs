@@ -208,6 +208,13 @@ impl Rack {
                 ),
             ));
         }
+        if let Some(target) = node.target_power_state {
+            let sentence = format!(
+                "Node {} is on its way to {target}; wait until that is done.",
+                node.id
+            );
+            return Err(Refusal::new(RefusalKind::Conflict, sentence));
+        }
         let soft = matches!(want, PowerWanted::SoftOff | PowerWanted::SoftReboot);
         if soft && !can(&node, Ability::SoftPower) {
             return Err(Refusal::new(

@@ -171,10 +171,12 @@ impl Bench {
     }
 
     fn verb(&mut self, node: NodeId, verb: Verb) -> Result<Done, Refusal> {
+        let based_on = Some(self.node(node).revision);
         self.order(Order::Provision {
             node,
             verb,
             args: VerbArgs::default(),
+            based_on,
         })
     }
 

@@ -285,6 +285,7 @@ impl Boxed {
                 let request = request(&exchange);
                 let answer =
                     trivet_api::finish(&request, &waiting.then, result, &on.view, &self.facts);
+                let answer = trivet_api::overtaken(waiting.tries, answer);
                 out.push(answered(exchange, answer));
             }
             Output::File { ticket, grant } => {
@@ -407,7 +408,10 @@ impl On {
     ) {
         let request = request(&exchange);
         match trivet_api::handle(&request, &self.view, facts, now.wall, &mut self.entropy) {
-            trivet_api::Outcome::Reply(response) => out.push(answered(exchange, response)),
+            trivet_api::Outcome::Reply(response) => {
+                let response = trivet_api::overtaken(tries, response);
+                out.push(answered(exchange, response));
+            }
             trivet_api::Outcome::Order { order, then } => self.order(exchange, order, then, tries),
         }
     }

@@ -232,6 +232,7 @@ fn provision(view: &NodeView, verb: Verb) -> Result<Outcome, Fault> {
         node: view.node.id,
         verb,
         args: VerbArgs::default(),
+        based_on: None,
     };
     order(asked, empty(202, None))
 }

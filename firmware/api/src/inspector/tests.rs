@@ -45,6 +45,7 @@ fn wants(verb: Verb) -> Order {
         node: node_id(1),
         verb,
         args: VerbArgs::default(),
+        based_on: None,
     }
 }
 

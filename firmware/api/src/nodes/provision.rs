@@ -72,9 +72,14 @@ pub(crate) fn provision(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fau
     unlocked(call, node)?;
     check_possible(call, view, verb)?;
     let location = call.location(&format!("nodes/{}/states", node.id));
-    let node = node.id;
+    let (node, based_on) = (node.id, Some(node.revision));
     order(
-        Order::Provision { node, verb, args },
+        Order::Provision {
+            node,
+            verb,
+            args,
+            based_on,
+        },
         empty(202, Some(location)),
     )
 }

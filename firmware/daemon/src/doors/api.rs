@@ -181,7 +181,7 @@ impl Api {
                     if caller.who == Who::Agent && response.status == 400 {
                         say_of_agent(request, caller.from, &sentence(&response.body));
                     }
-                    return response;
+                    return trivet_api::overtaken(tries, response);
                 }
                 Outcome::Order { order, then } => (order, then),
             };
@@ -202,7 +202,8 @@ impl Api {
             }
             if stale.is_none() || last.is_some() {
                 let view = self.engine.view();
-                return trivet_api::finish(request, &then, result, &view, &self.facts);
+                let answer = trivet_api::finish(request, &then, result, &view, &self.facts);
+                return trivet_api::overtaken(tries, answer);
             }
         }
     }

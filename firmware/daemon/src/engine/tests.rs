@@ -178,6 +178,7 @@ fn a_record_that_is_far_too_large_never_reaches_the_rack() {
             configdrive: Some(json!({"user_data": ["y".repeat(most), null, 7]})),
             ..trivet_model::order::VerbArgs::default()
         },
+        based_on: None,
     };
     assert!(weight::too_large(&drive, most).is_some());
 }

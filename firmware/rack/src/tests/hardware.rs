@@ -96,6 +96,7 @@ fn a_rescue_password_is_kept_hashed_and_only_where_it_is_needed() {
             rescue_password: Some(Hidden::new("hunter2")),
             ..VerbArgs::default()
         },
+        based_on: None,
     };
     let mut bench = Bench::new();
     let id = bench.with_node(1);
@@ -121,6 +122,7 @@ fn a_rescue_password_is_kept_hashed_and_only_where_it_is_needed() {
             rescue_password: Some(Hidden::new("x".repeat(300))),
             ..VerbArgs::default()
         },
+        based_on: None,
     };
     bench.refused(long, RefusalKind::Invalid);
 }
@@ -144,8 +146,13 @@ fn a_hold_outlives_a_restart() {
         steps: vec![hold],
         ..VerbArgs::default()
     };
-    let verb = Verb::Clean;
-    bench.order(Order::Provision { node, verb, args }).unwrap();
+    let order = Order::Provision {
+        node,
+        verb: Verb::Clean,
+        args,
+        based_on: None,
+    };
+    bench.order(order).unwrap();
     assert_eq!(bench.state(node), ProvisionState::CleanHold);
     let mut bench = bench.restarted();
     assert_eq!(bench.state(node), ProvisionState::CleanHold);

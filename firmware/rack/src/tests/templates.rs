@@ -64,6 +64,7 @@ fn a_step_the_operator_gave_counts_before_the_templates() {
             steps: vec![own],
             ..VerbArgs::default()
         },
+        based_on: None,
     };
     bench.order(order).unwrap();
     assert_eq!(steps(&bench, id), [("one".to_owned(), json!("mine"))]);

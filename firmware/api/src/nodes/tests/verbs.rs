@@ -39,7 +39,10 @@ fn ready() -> Bench {
 fn a_verb_becomes_an_order_and_202_with_a_location() {
     let mut bench = Bench::with(ProvisionState::Enroll);
     let request = send("PUT", PROVISION, r#"{"target": "manage"}"#).at(LATEST);
-    let Order::Provision { node, verb, args } = bench.order(&request).0 else {
+    let Order::Provision {
+        node, verb, args, ..
+    } = bench.order(&request).0
+    else {
         panic!("not a verb");
     };
     assert_eq!((node, verb), (node_id(1), Verb::Manage));

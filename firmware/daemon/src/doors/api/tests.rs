@@ -279,3 +279,55 @@ async fn a_heartbeat_cannot_send_the_box_to_a_name() {
     assert!(head.starts_with("http/1.1 202"), "{head} {body}");
     one.engine.stop().await;
 }
+
+/// Which of two requests sent at once won; the other must hear of a conflict.
+async fn race(one: &Served, line: &str, bodies: [Value; 2]) -> usize {
+    let [first, second] = bodies.map(|body| body.to_string());
+    let (first, second) = tokio::join!(
+        status(one, line, "", &first),
+        status(one, line, "", &second)
+    );
+    let won = usize::from(first.0 >= 300);
+    let (winner, loser) = if won == 0 {
+        (first, second)
+    } else {
+        (second, first)
+    };
+    assert!(winner.0 < 300, "{line}: nobody won: {}", winner.2);
+    assert_eq!(loser.0, 409, "{line}: {}", loser.2);
+    let said = fault(&loser.2);
+    assert_eq!(said["faultcode"], "Client");
+    assert!(said["faultstring"].is_string(), "{said}");
+    won
+}
+
+#[tokio::test]
+async fn of_two_writers_one_wins_and_the_other_hears_of_a_conflict() {
+    let one = served(|_| Auth::Open).await;
+    for round in 0..40 {
+        let name = format!("n{round}");
+        let info = json!({"ipmi_address": "127.0.0.1", "ipmi_port": 9, "ipmi_username": "a",
+                          "ipmi_password": "b"});
+        let new = |writer: usize| {
+            json!({"driver": "ipmi", "name": name, "driver_info": info,
+                   "extra": {"writer": writer}})
+        };
+        let made = race(&one, "POST /v1/nodes", [new(0), new(1)]).await;
+        let instance = |writer: usize| format!("00000000-0000-4000-8000-{writer:06}{round:06}");
+        let patch = |writer: usize| {
+            json!([{"op": "add", "path": "/instance_uuid", "value": instance(writer)},
+                   {"op": "add", "path": "/extra/patch", "value": writer}])
+        };
+        let line = format!("PATCH /v1/nodes/{name}");
+        let taken = race(&one, &line, [patch(0), patch(1)]).await;
+        let line = format!("PUT /v1/nodes/{name}/states/provision");
+        let manage = json!({"target": "manage"});
+        race(&one, &line, [manage.clone(), manage]).await;
+        let view = one.engine.view();
+        let node = &view.node(&name).unwrap().node;
+        assert_eq!(node.extra["writer"], json!(made));
+        assert_eq!(node.extra["patch"], json!(taken));
+        assert_eq!(node.instance_uuid, Some(instance(taken)));
+    }
+    one.engine.stop().await;
+}

@@ -1,0 +1,351 @@
+//! Two writers of one record. By seed: both read the same snapshot, their orders
+//! come in any sequence, in one batch or in several, with other writers between
+//! them. One wins; the others hear of a conflict in Ironic's form; the record is
+//! wholly the winner's, on flash as well.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use trivet_api::{Facts, Outcome, Request, Response, Then};
+use trivet_board_sim::{SimFlash, box_key};
+use trivet_model::{
+    Caller, Entropy as _, Node, NodeId, Now, Order, ProvisionState, RefusalKind, Seeded, Tick,
+    UnixMs, View,
+};
+use trivet_rack::{Change, Files, Input, Limits, Outbox, Output, Pace, Rack, Settings};
+use trivet_store::Store;
+
+const SEEDS: u64 = 400;
+const SEGMENT_BYTES: u32 = 32 * 1024;
+const FLASH_BYTES: usize = 2 * 4096 + 16 * SEGMENT_BYTES as usize;
+const STALE_MAX: u32 = 8;
+
+/// What a writer sends.
+struct Wanted {
+    method: &'static str,
+    path: String,
+    body: String,
+}
+
+impl Wanted {
+    fn new(method: &'static str, path: impl Into<String>, body: &Value) -> Self {
+        Self {
+            method,
+            path: path.into(),
+            body: body.to_string(),
+        }
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request {
+            method: self.method,
+            path: &self.path,
+            query: "",
+            host: "box",
+            scheme: "http",
+            version: Some("latest"),
+            openstack_version: None,
+            body: self.body.as_bytes(),
+            request_id: "req-1",
+        }
+    }
+}
+
+/// An order on its way, and how often it was tried.
+struct Waiting {
+    writer: usize,
+    order: Order,
+    then: Then,
+    tries: u32,
+}
+
+struct Stand {
+    rack: Rack,
+    store: Store<SimFlash>,
+    view: View,
+    facts: Facts,
+    chance: Seeded,
+}
+
+impl Stand {
+    /// A box with one node that is ready for every verb of an operator.
+    fn new(seed: u64, node: &Node) -> Self {
+        let mut store = open(SimFlash::new(FLASH_BYTES));
+        store
+            .commit(&[Change::PutNode(Arc::new(node.clone()))])
+            .unwrap();
+        let records = store.records().unwrap();
+        let rack = Rack::new(settings(), Box::new(Seeded::new(seed)), records);
+        let facts = Facts {
+            hostname: "box".to_owned(),
+            drivers: vec!["ipmi".to_owned()],
+            ..Facts::default()
+        };
+        let view = rack.view();
+        let chance = Seeded::new(seed);
+        let mut stand = Self {
+            rack,
+            store,
+            view,
+            facts,
+            chance,
+        };
+        stand.batch(vec![Input::Started]);
+        stand
+    }
+
+    fn handle(&mut self, wanted: &Wanted) -> Outcome {
+        let (view, facts) = (&self.view, &self.facts);
+        trivet_api::handle(&wanted.request(), view, facts, UnixMs(5), &mut self.chance)
+    }
+
+    /// One batch, as the daemon takes it: durable before anybody hears of it.
+    fn batch(&mut self, inputs: Vec<Input>) -> Vec<Output> {
+        let now = Now {
+            tick: Tick(1),
+            wall: UnixMs(5),
+        };
+        let mut outbox = Outbox::default();
+        for input in inputs {
+            self.rack.handle(now, input, &mut outbox);
+        }
+        self.rack.take_changes(&mut outbox);
+        trivet_rack::make_durable(&mut self.store, &outbox.changes).unwrap();
+        self.view = self.rack.view();
+        outbox.outputs
+    }
+
+    /// The answers to writers who all read the same snapshot.
+    fn answers(&mut self, writers: &[Wanted]) -> Vec<Response> {
+        let mut answers: BTreeMap<usize, Response> = BTreeMap::new();
+        let mut waiting = Vec::new();
+        for (writer, wanted) in writers.iter().enumerate() {
+            let outcome = self.handle(wanted);
+            self.sort(writer, 1, outcome, &mut waiting, &mut answers);
+        }
+        while !waiting.is_empty() {
+            let size = 1 + self.chance.below(waiting.len() as u64) as usize;
+            let batch: Vec<Waiting> = (0..size)
+                .map(|_| waiting.swap_remove(self.chance.below(waiting.len() as u64) as usize))
+                .collect();
+            let inputs = batch.iter().zip(0..).map(|(one, ticket)| Input::Order {
+                ticket,
+                caller: Arc::new(Caller::agent(Ipv4Addr::LOCALHOST.into())),
+                order: one.order.clone(),
+            });
+            let outputs = self.batch(inputs.collect());
+            for output in outputs {
+                let Output::Reply { ticket, result } = output else {
+                    continue;
+                };
+                let one = &batch[ticket as usize];
+                let wanted = &writers[one.writer];
+                let stale = matches!(&result, Err(no) if no.kind == RefusalKind::Stale);
+                if stale && one.tries < STALE_MAX {
+                    let outcome = self.handle(wanted);
+                    let (writer, tries) = (one.writer, one.tries + 1);
+                    self.sort(writer, tries, outcome, &mut waiting, &mut answers);
+                    continue;
+                }
+                let (request, facts) = (wanted.request(), &self.facts);
+                let answer = trivet_api::finish(&request, &one.then, result, &self.view, facts);
+                answers.insert(one.writer, trivet_api::overtaken(one.tries, answer));
+            }
+        }
+        answers.into_values().collect()
+    }
+
+    fn sort(
+        &mut self,
+        writer: usize,
+        tries: u32,
+        outcome: Outcome,
+        waiting: &mut Vec<Waiting>,
+        answers: &mut BTreeMap<usize, Response>,
+    ) {
+        match outcome {
+            Outcome::Reply(answer) => {
+                answers.insert(writer, trivet_api::overtaken(tries, answer));
+            }
+            Outcome::Order { order, then } => waiting.push(Waiting {
+                writer,
+                order,
+                then,
+                tries,
+            }),
+        }
+    }
+
+    /// What a new start would find is what readers see.
+    fn check_flash(self) {
+        let records = open(SimFlash::with_bytes(self.store.flash().bytes().to_vec()))
+            .records()
+            .unwrap();
+        assert_eq!(records.nodes.len(), self.view.nodes.len());
+        for (id, node) in &records.nodes {
+            assert_eq!(node, self.view.nodes[id].node.as_ref());
+        }
+        assert_eq!(records.ports.len(), self.view.ports.len());
+        for (id, port) in &records.ports {
+            assert_eq!(port, self.view.ports[id].as_ref());
+        }
+    }
+}
+
+fn open(flash: SimFlash) -> Store<SimFlash> {
+    Store::open_with(flash, box_key(), SEGMENT_BYTES).unwrap()
+}
+
+fn settings() -> Settings {
+    Settings {
+        dhcp: None,
+        api_url: String::new(),
+        http_url: String::new(),
+        images: trivet_images::Catalogue::default(),
+        files: Files::default(),
+        kernel_args: String::new(),
+        heartbeat_timeout_s: 300,
+        limits: Limits::default(),
+        pace: Pace::default(),
+        hardware: vec!["ipmi".to_owned()],
+    }
+}
+
+fn node(state: ProvisionState) -> Node {
+    let id = NodeId::random(&mut Seeded::new(7));
+    let mut node = Node::new(id, "ipmi", UnixMs(1));
+    node.provision_state = state;
+    node.serial = 1;
+    let info = json!({"ipmi_address": "192.0.2.1", "ipmi_username": "a", "ipmi_password": "b"});
+    node.driver_info = info.as_object().cloned().unwrap();
+    node
+}
+
+/// The writer who won; all others heard of a conflict.
+#[track_caller]
+fn winner(seed: u64, answers: &[Response]) -> usize {
+    let won: Vec<usize> = (0..answers.len())
+        .filter(|at| answers[*at].status < 300)
+        .collect();
+    for answer in answers.iter().filter(|answer| answer.status >= 300) {
+        let body: Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!(answer.status, 409, "seed {seed}: {body}");
+        let inner: Value = serde_json::from_str(body["error_message"].as_str().unwrap()).unwrap();
+        assert_eq!(inner["faultcode"], "Client", "seed {seed}: {inner}");
+        assert!(!inner["faultstring"].as_str().unwrap().is_empty());
+    }
+    assert_eq!(won.len(), 1, "seed {seed}: {won:?} won");
+    won[0]
+}
+
+/// Between two and five writers.
+fn crowd(seed: u64) -> std::ops::Range<usize> {
+    0..2 + seed as usize % 4
+}
+
+#[test]
+fn of_writers_of_an_instance_one_wins() {
+    for seed in 0..SEEDS {
+        let node = node(ProvisionState::Available);
+        let mut stand = Stand::new(seed, &node);
+        let instance = |at: usize| format!("00000000-0000-4000-8000-{at:012}");
+        let mut writers: Vec<Wanted> = crowd(seed)
+            .map(|at| {
+                let patch = json!([
+                    {"op": "add", "path": "/instance_uuid", "value": instance(at)},
+                    {"op": "add", "path": "/extra/writer", "value": at},
+                ]);
+                Wanted::new("PATCH", format!("/v1/nodes/{}", node.id), &patch)
+            })
+            .collect();
+        // One more who touches something else: both its patch and the winner's count.
+        let patch = json!([{"op": "add", "path": "/description", "value": "apart"}]);
+        writers.push(Wanted::new(
+            "PATCH",
+            format!("/v1/nodes/{}", node.id),
+            &patch,
+        ));
+        let mut answers = stand.answers(&writers);
+        assert_eq!(answers.pop().map(|answer| answer.status), Some(200));
+        let won = winner(seed, &answers);
+        let kept = Arc::clone(&stand.view.nodes[&node.id].node);
+        assert_eq!(kept.instance_uuid, Some(instance(won)), "seed {seed}");
+        assert_eq!(kept.extra["writer"], json!(won), "seed {seed}");
+        assert_eq!(kept.kept["description"], json!("apart"), "seed {seed}");
+        stand.check_flash();
+    }
+}
+
+#[test]
+fn of_verbs_one_wins() {
+    for seed in 0..SEEDS {
+        let node = node(ProvisionState::Manageable);
+        let mut stand = Stand::new(seed, &node);
+        let verbs = [("inspect", "inspecting"), ("provide", "cleaning")];
+        let verb = |at: usize| verbs[(seed as usize / 4 + at) % 2];
+        let writers: Vec<Wanted> = crowd(seed)
+            .map(|at| {
+                let path = format!("/v1/nodes/{}/states/provision", node.id);
+                Wanted::new("PUT", path, &json!({"target": verb(at).0}))
+            })
+            .collect();
+        let answers = stand.answers(&writers);
+        let won = winner(seed, &answers);
+        let kept = Arc::clone(&stand.view.nodes[&node.id].node);
+        assert_eq!(kept.provision_state.as_str(), verb(won).1, "seed {seed}");
+        stand.check_flash();
+    }
+}
+
+#[test]
+fn of_power_orders_one_wins() {
+    for seed in 0..SEEDS {
+        let node = node(ProvisionState::Manageable);
+        let mut stand = Stand::new(seed, &node);
+        let want = |at: usize| ["power on", "power off"][(seed as usize / 4 + at) % 2];
+        let writers: Vec<Wanted> = crowd(seed)
+            .map(|at| {
+                let path = format!("/v1/nodes/{}/states/power", node.id);
+                Wanted::new("PUT", path, &json!({"target": want(at)}))
+            })
+            .collect();
+        let answers = stand.answers(&writers);
+        let won = winner(seed, &answers);
+        let target = stand.view.nodes[&node.id].node.target_power_state;
+        assert_eq!(json!(target), json!(want(won)), "seed {seed}");
+        stand.check_flash();
+    }
+}
+
+#[test]
+fn of_creates_of_one_name_or_address_one_wins() {
+    for seed in 0..SEEDS {
+        let node = node(ProvisionState::Available);
+        let mut stand = Stand::new(seed, &node);
+        let nodes: Vec<Wanted> = crowd(seed)
+            .map(|at| {
+                let body = json!({"driver": "ipmi", "name": "twin", "extra": {"writer": at}});
+                Wanted::new("POST", "/v1/nodes", &body)
+            })
+            .collect();
+        let answers = stand.answers(&nodes);
+        let won = winner(seed, &answers);
+        let twin = stand.view.node("twin").unwrap();
+        assert_eq!(twin.node.extra["writer"], json!(won), "seed {seed}");
+        let ports: Vec<Wanted> = crowd(seed)
+            .map(|at| {
+                let body = json!({"node_uuid": node.id.to_string(), "extra": {"writer": at},
+                                  "address": "52:54:00:00:00:01"});
+                Wanted::new("POST", "/v1/ports", &body)
+            })
+            .collect();
+        let answers = stand.answers(&ports);
+        let won = winner(seed, &answers);
+        assert_eq!(stand.view.ports.len(), 1);
+        let port = stand.view.ports.values().next().unwrap();
+        assert_eq!(port.extra["writer"], json!(won), "seed {seed}");
+        stand.check_flash();
+    }
+}
