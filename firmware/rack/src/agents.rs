@@ -1,17 +1,19 @@
 //! Agents: lookup, heartbeat, inspection data, and calls to them.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde_json::Value;
 use trivet_model::node::Object;
 use trivet_model::order::{Beat, Found};
 use trivet_model::secret::{MASK, masked};
 use trivet_model::{
-    AgentError, AgentOrder, AgentSession, Done, MacAddr, NodeId, NoteKind, Now, ProvisionState,
-    Refusal, RefusalKind,
+    AgentError, AgentOrder, AgentSession, Done, MacAddr, Node, NodeId, NoteKind, Now,
+    ProvisionState, Refusal, RefusalKind,
 };
 use trivet_node::Event;
 
+use crate::orders::no_node;
 use crate::{Output, Rack};
 
 impl Rack {
@@ -155,12 +157,12 @@ impl Rack {
     }
 
     pub(crate) fn heartbeat(&mut self, now: Now, id: NodeId, beat: Beat) -> Result<(), Refusal> {
-        let mut node = self.known(id)?;
-        let Some(session) = &mut node.agent else {
+        let node = Arc::clone(self.book.node(id).ok_or_else(|| no_node(id))?);
+        let Some(session) = &node.agent else {
             return Err(self.refuse_caller(now, id, "no agent was let in for this boot"));
         };
         let guess = beat.agent_token.as_deref();
-        let former = session.former_token.take();
+        let former = session.former_token.as_ref();
         let former = former.filter(|token| trivet_certs_enrol::matches(token, guess));
         if former.is_none() && !trivet_certs_enrol::matches(&session.token, guess) {
             return Err(self.refuse_caller(now, id, "agent_token is missing or wrong"));
@@ -181,11 +183,15 @@ impl Rack {
         }
         if session.url.is_none() {
             let version = beat.agent_version.clone().unwrap_or_default();
-            session.token = former.unwrap_or_else(|| session.token.clone());
-            session.url = Some(beat.callback_url);
-            session.verify_ca = beat.agent_verify_ca;
-            session.version = beat.agent_version;
-            self.book.put_node(now, node.clone());
+            let mut ready = Node::clone(&node);
+            ready.agent = Some(AgentSession {
+                token: former.unwrap_or(&session.token).clone(),
+                former_token: None,
+                url: Some(beat.callback_url),
+                verify_ca: beat.agent_verify_ca,
+                version: beat.agent_version,
+            });
+            self.book.put_node(now, ready);
             self.note(now, Some(id), NoteKind::AgentReady { version });
         }
         // A beat that changes nothing ends here: a memory write, never a flash write.
