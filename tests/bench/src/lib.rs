@@ -1,7 +1,12 @@
 //! Benchmarks beside their peers.
 //!
 //! Each benchmark measures ours and a peer in the same run and prints one line per
-//! figure: name, ours, peer, ratio, spread. What they share is here.
+//! figure: name, ours, peer, ratio, spread. What they share is here. Where the peer
+//! is too large to run beside us, its figures are constants with their source.
 
+pub mod api;
 pub mod disk;
 pub mod figure;
+pub mod load;
+pub mod rack;
+pub mod server;

@@ -1,0 +1,52 @@
+//! What a request costs the server, beside Ironic.
+//!
+//! The server is the real program on one core, with its store on a real file
+//! system; the clients have the other core. Rates are per second that the server
+//! was on the processor. Ironic's are of Ironic 39 on sqlite, measured on a machine
+//! of this kind, the best of its runs. For creates the peer is ourselves: what one
+//! costs with ten nodes stands beside what it costs with ten thousand.
+#![expect(clippy::print_stdout, reason = "figures go to standard output")]
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use trivet_tests_bench::api::{self, Promise, Scale};
+use trivet_tests_bench::server::{self, Profile};
+
+/// The scale of the promises.
+const SCALE: Scale = Scale {
+    nodes: 500,
+    few: 10,
+    many: 10_000,
+    bulk: 1000,
+    alone: 500,
+    requests: 30_000,
+    runs: 3,
+    minute: Duration::from_mins(1),
+    connections: 32,
+};
+
+fn main() -> Result<ExitCode, Box<dyn Error>> {
+    // The path of a program measures that one, to compare two builds.
+    let named = std::env::args().skip(1).find(|word| !word.starts_with('-'));
+    let program = match named {
+        Some(path) => path.into(),
+        None => server::build(Profile::Release)?,
+    };
+    server::step_aside();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    println!("name ours peer ratio spread");
+    let mut code = ExitCode::SUCCESS;
+    let mut report = |promise: Promise| {
+        println!("{}", promise.figure.line());
+        if !promise.kept() {
+            eprintln!("  not as promised: {:?}", promise.limit);
+            code = ExitCode::FAILURE;
+        }
+    };
+    runtime.block_on(api::measure(&program, SCALE, &mut report))?;
+    Ok(code)
+}

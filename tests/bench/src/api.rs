@@ -1,0 +1,340 @@
+//! The measurements behind `benches/api.rs`, at any scale.
+
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::disk::Disk;
+use crate::figure::Figure;
+use crate::load::{self, Run, request};
+use crate::rack;
+use crate::server::{STORE_MIB, Server};
+
+/// How much of everything.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    /// Nodes behind the rates.
+    pub nodes: usize,
+    /// Nodes there are when creating is measured first.
+    pub few: usize,
+    /// Nodes there are when it is measured again, and that beat while others read.
+    pub many: usize,
+    /// Creates over all connections.
+    pub bulk: usize,
+    /// Creates one after the other.
+    pub alone: usize,
+    /// Short requests of one run; lists are a twentieth of that.
+    pub requests: usize,
+    /// Runs of each kind of request.
+    pub runs: usize,
+    /// The time in which each node beats once.
+    pub minute: Duration,
+    /// Connections.
+    pub connections: usize,
+}
+
+/// Bytes of the disk beneath the store.
+const DISK_BYTES: u64 = (2 * STORE_MIB) << 20;
+
+/// Clients that read, as fast as they are answered, while nodes beat.
+const READERS: usize = 4;
+
+/// What a reader waits at most, but for one in a hundred.
+const READ_MS_MAX: f64 = 5.0;
+
+/// A figure, and what was promised.
+#[derive(Clone, Debug)]
+pub struct Promise {
+    /// Ours and the peer's.
+    pub figure: Figure,
+    /// At least this, if it is a rate; at most this otherwise.
+    pub limit: Limit,
+}
+
+/// What was promised of a figure.
+#[derive(Clone, Copy, Debug)]
+pub enum Limit {
+    /// Ours is at least this.
+    AtLeast(f64),
+    /// Ours is at most this.
+    AtMost(f64),
+    /// Ours by the other is at most this.
+    RatioAtMost(f64),
+    /// Only to be told.
+    None,
+}
+
+impl Promise {
+    /// Whether it was kept.
+    #[must_use]
+    pub fn kept(&self) -> bool {
+        match self.limit {
+            Limit::AtLeast(least) => self.figure.ours() >= least,
+            Limit::AtMost(most) => self.figure.ours() <= most,
+            Limit::RatioAtMost(most) => self.figure.ratio() <= most,
+            Limit::None => true,
+        }
+    }
+}
+
+/// Measures a program at this scale, and reports figure by figure.
+pub async fn measure(
+    program: &Path,
+    scale: Scale,
+    report: &mut dyn FnMut(Promise),
+) -> io::Result<()> {
+    let disk = Disk::new(DISK_BYTES)?;
+    rates(program, &disk, scale, report).await?;
+    std::fs::remove_dir_all(disk.path().join("rates"))?;
+    creates(program, &disk, scale, report).await
+}
+
+/// One kind of request.
+struct Asked {
+    name: &'static str,
+    requests: Vec<Vec<u8>>,
+    status: u16,
+    count: usize,
+    promised: f64,
+    /// Ironic's, per second on the processor.
+    peer: f64,
+}
+
+async fn rates(
+    program: &Path,
+    disk: &Disk,
+    scale: Scale,
+    report: &mut dyn FnMut(Promise),
+) -> io::Result<()> {
+    let data = disk.path().join("rates");
+    let (server, beats) = beating(program, &data, 0..scale.nodes).await?;
+    let show = |node| request("GET", &format!("/v1/nodes/{}", rack::uuid(node)), "");
+    let kinds = [
+        Asked {
+            name: "api_heartbeats_per_cpu_second",
+            requests: beats,
+            status: 202,
+            count: scale.requests,
+            promised: 10_000.0,
+            peer: 67.0,
+        },
+        Asked {
+            name: "api_node_lists_per_cpu_second",
+            requests: vec![request("GET", "/v1/nodes", "")],
+            status: 200,
+            count: scale.requests.div_ceil(20),
+            promised: 500.0,
+            peer: 3.5,
+        },
+        Asked {
+            name: "api_node_shows_per_cpu_second",
+            requests: (0..scale.nodes).map(show).collect(),
+            status: 200,
+            count: scale.requests,
+            promised: 10_000.0,
+            peer: 82.0,
+        },
+    ];
+    for kind in kinds {
+        report(rate(&server, kind, scale).await?);
+    }
+    for path in [
+        "/v1/nodes".to_owned(),
+        format!("/v1/nodes/{}", rack::uuid(0)),
+    ] {
+        second_opinion(&server, scale, &path)?;
+    }
+    Ok(())
+}
+
+async fn rate(server: &Server, kind: Asked, scale: Scale) -> io::Result<Promise> {
+    let mut figure = Figure::new(kind.name);
+    let requests = Arc::new(kind.requests);
+    for _ in 0..scale.runs {
+        let before = server.processor_seconds()?;
+        let run = load::rush(
+            server.address(),
+            scale.connections,
+            Arc::clone(&requests),
+            kind.count,
+            kind.status,
+        )
+        .await?;
+        let spent = server.processor_seconds()? - before;
+        figure.add(per(run.requests, spent), kind.peer);
+        tell(kind.name, &run);
+    }
+    Ok(Promise {
+        figure,
+        limit: Limit::AtLeast(kind.promised),
+    })
+}
+
+fn tell(name: &str, run: &Run) {
+    eprintln!(
+        "{name}: {:.0}/s by the clock, half within {:.2} ms, 99 of 100 within {:.2} ms",
+        per(run.requests, run.seconds),
+        run.wait_ms(0.5),
+        run.wait_ms(0.99)
+    );
+}
+
+/// The same by `wrk`, where it is installed: our own client might flatter us.
+fn second_opinion(server: &Server, scale: Scale, path: &str) -> io::Result<()> {
+    let before = server.processor_seconds()?;
+    let output = Command::new("wrk")
+        .args(["--threads", "1", "--duration", "5s", "--connections"])
+        .arg(scale.connections.to_string())
+        .args(["--header", "X-OpenStack-Ironic-API-Version: latest"])
+        .arg(format!("http://{}{path}", server.address()))
+        .output();
+    let Ok(output) = output else {
+        return Ok(());
+    };
+    let spent = server.processor_seconds()? - before;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    // Such as "  12345 requests in 5.00s, 67.89MB read".
+    let line = text.lines().find(|line| line.contains(" requests in "));
+    let count = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    let rate = per(count.unwrap_or(0), spent);
+    eprintln!("wrk {path}: {rate:.0} per second on the processor");
+    Ok(())
+}
+
+/// What creating nodes cost, each with a port.
+struct Cost {
+    seconds: f64,
+    processor_ms: f64,
+    bytes: f64,
+    flushes: Option<f64>,
+}
+
+async fn cost(
+    disk: &Disk,
+    server: &Server,
+    connections: usize,
+    numbers: Range<usize>,
+) -> io::Result<Cost> {
+    let count = numbers.len();
+    let traffic = disk.traffic(server.process())?;
+    let processor = server.processor_seconds()?;
+    let seconds = rack::enrol(server.address(), connections, numbers).await?;
+    let processor = server.processor_seconds()? - processor;
+    let traffic = disk.traffic(server.process())?.since(traffic);
+    let each = |sum: u64| per(usize::try_from(sum).unwrap_or(usize::MAX), per(count, 1.0));
+    Ok(Cost {
+        seconds,
+        processor_ms: processor * 1000.0 / per(count, 1.0),
+        bytes: each(traffic.bytes),
+        flushes: traffic.flushes.map(each),
+    })
+}
+
+async fn creates(
+    program: &Path,
+    disk: &Disk,
+    scale: Scale,
+    report: &mut dyn FnMut(Promise),
+) -> io::Result<()> {
+    let data = disk.path().join("creates");
+    let server = Server::start(program, &data)?;
+    let mut made = 0;
+    let mut costs = Vec::new();
+    for nodes in [scale.few, scale.many] {
+        rack::enrol(server.address(), scale.connections, made..nodes).await?;
+        let bulk = nodes + scale.bulk;
+        made = bulk + scale.alone;
+        let together = cost(disk, &server, scale.connections, nodes..bulk).await?;
+        costs.push((together, cost(disk, &server, 1, bulk..made).await?));
+    }
+    eprintln!("{made} nodes: {:.0} MiB resident", server.resident_mib()?);
+    drop(server);
+    if let [(few, few_alone), (many, many_alone)] = &costs[..] {
+        let mut put = |name: &str, many: f64, few: f64, limit| {
+            let mut figure = Figure::new(name);
+            figure.add(many, few);
+            report(Promise { figure, limit });
+        };
+        // With many nodes, beside the same with few.
+        let same = Limit::RatioAtMost(1.3);
+        put(
+            "api_bulk_create_s",
+            many.seconds,
+            few.seconds,
+            Limit::AtMost(5.0),
+        );
+        put(
+            "api_bulk_create_cpu_ms",
+            many.processor_ms,
+            few.processor_ms,
+            same,
+        );
+        put("api_bulk_create_bytes", many.bytes, few.bytes, same);
+        if let (Some(many), Some(few)) = (many.flushes, few.flushes) {
+            put("api_bulk_create_flushes", many, few, Limit::None);
+        }
+        let (many, few) = (many_alone, few_alone);
+        put(
+            "api_lone_create_cpu_ms",
+            many.processor_ms,
+            few.processor_ms,
+            same,
+        );
+        put("api_lone_create_bytes", many.bytes, few.bytes, same);
+    }
+    report(reads(program, &data, scale).await?);
+    Ok(())
+}
+
+/// How long readers wait while every node beats once in the time.
+async fn reads(program: &Path, data: &Path, scale: Scale) -> io::Result<Promise> {
+    let (server, beats) = beating(program, data, 0..scale.many).await?;
+    let beats = Arc::new(beats);
+    let show = |node| request("GET", &format!("/v1/nodes/{}", rack::uuid(node)), "");
+    let shows: Arc<Vec<_>> = Arc::new((0..scale.many).map(show).collect());
+    let mut figure = Figure::new("api_read_p99_ms_while_nodes_beat");
+    let beating = tokio::spawn(load::trickle(server.address(), beats, scale.minute, 202));
+    while !beating.is_finished() {
+        let shows = Arc::clone(&shows);
+        let run = load::rush(server.address(), READERS, shows, scale.requests / 4, 200).await?;
+        // Nobody measured Ironic's: beside it stands what was promised.
+        figure.add(run.wait_ms(0.99), READ_MS_MAX);
+        tell("reads while nodes beat", &run);
+    }
+    let beats = beating.await.map_err(io::Error::other)??;
+    tell("heartbeats", &beats);
+    eprintln!("beating: {:.0} MiB resident", server.resident_mib()?);
+    Ok(Promise {
+        figure,
+        limit: Limit::AtMost(READ_MS_MAX),
+    })
+}
+
+/// A server with these nodes, all waiting for data of their agents, and their beats.
+async fn beating(
+    program: &Path,
+    data: &Path,
+    numbers: Range<usize>,
+) -> io::Result<(Server, Vec<Vec<u8>>)> {
+    if !data.exists() {
+        let server = Server::start(program, data)?;
+        rack::enrol(server.address(), 16, numbers.clone()).await?;
+    }
+    let start = load::now();
+    let server = Server::start(program, data)?;
+    let took = start.elapsed().as_secs_f64();
+    eprintln!(
+        "{} nodes: answers {took:.2} s after its start",
+        numbers.len()
+    );
+    let beats = rack::heartbeats(server.address(), numbers).await?;
+    Ok((server, beats))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of one run")]
+fn per(count: usize, seconds: f64) -> f64 {
+    count as f64 / seconds
+}

@@ -1,0 +1,138 @@
+//! A rack of nodes in the server's records, enrolled over HTTP.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::load::{Client, now, request};
+
+/// The node of this number: its UUID.
+#[must_use]
+pub fn uuid(number: usize) -> String {
+    format!("00000000-0000-4000-8000-{number:012x}")
+}
+
+fn address(number: usize) -> String {
+    let [.., one, two, three, four] = number.to_be_bytes();
+    format!("52:54:{one:02x}:{two:02x}:{three:02x}:{four:02x}")
+}
+
+/// The requests that enrol the node of this number, with one port.
+#[must_use]
+pub fn enrolment(number: usize) -> [Vec<u8>; 2] {
+    let node = json!({
+        "uuid": uuid(number),
+        "name": format!("node-{number:05}"),
+        "driver": "fake-hardware",
+        "deploy_interface": "direct",
+        "inspect_interface": "agent",
+        "resource_class": "baremetal",
+        "driver_info": {
+            "fake_address": format!("10.1.{}.{}", number / 256 % 256, number % 256),
+            "fake_username": "admin",
+            "fake_password": "a password of usual length",
+        },
+        "properties": {
+            "cpu_arch": "x86_64", "cpus": 32, "memory_mb": 131_072, "local_gb": 894,
+            "capabilities": "boot_mode:uefi",
+        },
+        "extra": { "rack": number / 40, "height": number % 40 },
+    });
+    let port = json!({ "node_uuid": uuid(number), "address": address(number) });
+    [
+        request("POST", "/v1/nodes", &node.to_string()),
+        request("POST", "/v1/ports", &port.to_string()),
+    ]
+}
+
+/// Enrols these nodes over so many connections; each create is durable before the
+/// client goes on to its next. Gives the seconds it took.
+pub async fn enrol(
+    server: SocketAddr,
+    connections: usize,
+    numbers: std::ops::Range<usize>,
+) -> io::Result<f64> {
+    let start = now();
+    each(server, connections, numbers, |client, number| {
+        Box::pin(async move {
+            for request in enrolment(number) {
+                client.expect(&request, 201).await?;
+            }
+            Ok(())
+        })
+    })
+    .await?;
+    Ok(start.elapsed().as_secs_f64())
+}
+
+/// Brings all these nodes to where they wait for data of their agents, and lets the
+/// agents look themselves up; gives their heartbeats.
+pub async fn heartbeats(
+    server: SocketAddr,
+    numbers: std::ops::Range<usize>,
+) -> io::Result<Vec<Vec<u8>>> {
+    each(server, 16, numbers, |client, number| {
+        Box::pin(async move {
+            let path = format!("/v1/nodes/{}/states/provision", uuid(number));
+            for verb in ["manage", "inspect"] {
+                let body = json!({ "target": verb }).to_string();
+                client.expect(&request("PUT", &path, &body), 202).await?;
+            }
+            let path = format!("/v1/lookup?addresses={}", address(number));
+            let answer = client.ask(&request("GET", &path, "")).await?;
+            let found: Value = serde_json::from_slice(&answer.body)?;
+            // As long as the agent's own.
+            let certificate = "-----BEGIN CERTIFICATE-----\n".to_owned() + &"MIIC".repeat(300);
+            let token = found["config"]["agent_token"].as_str();
+            let token = token.ok_or_else(|| io::Error::other(format!("no token in {found}")))?;
+            let body = json!({
+                "callback_url": "https://127.0.0.1:9999",
+                "agent_verify_ca": certificate,
+                "agent_token": token,
+                "agent_version": "11.3.0",
+                "agent_status": "start",
+            });
+            let path = format!("/v1/heartbeat/{}", uuid(number));
+            let beat = request("POST", &path, &body.to_string());
+            client.expect(&beat, 202).await?;
+            Ok(beat)
+        })
+    })
+    .await
+}
+
+type Doing<'a, T> = std::pin::Pin<Box<dyn Future<Output = io::Result<T>> + Send + 'a>>;
+
+/// Does something for each number, over so many connections; the results in order.
+async fn each<T: Send + 'static>(
+    server: SocketAddr,
+    connections: usize,
+    numbers: std::ops::Range<usize>,
+    work: impl for<'a> Fn(&'a mut Client, usize) -> Doing<'a, T> + Send + Sync + 'static,
+) -> io::Result<Vec<T>> {
+    let work = Arc::new(work);
+    let mut clients = JoinSet::new();
+    for lane in 0..connections {
+        let (work, lane) = (
+            Arc::clone(&work),
+            numbers.clone().skip(lane).step_by(connections),
+        );
+        clients.spawn(async move {
+            let mut client = Client::connect(server).await?;
+            let mut done = Vec::new();
+            for number in lane {
+                done.push((number, work(&mut client, number).await?));
+            }
+            Ok::<_, io::Error>(done)
+        });
+    }
+    let mut all = Vec::with_capacity(numbers.len());
+    while let Some(ended) = clients.join_next().await {
+        all.append(&mut ended.map_err(io::Error::other)??);
+    }
+    all.sort_by_key(|(number, _)| *number);
+    Ok(all.into_iter().map(|(_, done)| done).collect())
+}

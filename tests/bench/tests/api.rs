@@ -1,0 +1,41 @@
+//! That the benchmark of the API works: few nodes, an unoptimised program, and no
+//! word about time.
+
+use std::time::Duration;
+
+use trivet_tests_bench::api::{self, Scale};
+use trivet_tests_bench::server::{self, Profile};
+
+const SCALE: Scale = Scale {
+    nodes: 4,
+    few: 1,
+    many: 20,
+    bulk: 6,
+    alone: 3,
+    requests: 400,
+    runs: 1,
+    minute: Duration::from_secs(1),
+    connections: 3,
+};
+
+#[test]
+fn every_figure_of_the_api_is_measured() {
+    let program = server::build(Profile::Dev).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let mut promises = Vec::new();
+    let mut report = |promise| promises.push(promise);
+    let measured = api::measure(&program, SCALE, &mut report);
+    runtime.block_on(measured).unwrap();
+    let names: Vec<_> = promises
+        .iter()
+        .map(|promise| promise.figure.line())
+        .collect();
+    assert!(names.len() >= 9, "{names:?}");
+    for promise in &promises {
+        // A short run may take no whole tick of the processor's account.
+        assert!(!promise.figure.ours().is_sign_negative(), "{names:?}");
+    }
+}
