@@ -56,10 +56,15 @@ fn steps_have_a_shape() {
     shelf.refuses("PATCH", "/v1/deploy_templates/CUSTOM_A", &patch, 400);
 }
 
+/// A step with a secret.
+fn step(name: &str, secret: &str) -> Value {
+    let args = json!({ "password": secret });
+    json!({"interface": "raid", "step": name, "priority": 1, "args": args})
+}
+
 #[test]
 fn secrets_in_steps_stay_with_their_step() {
     let mut shelf = Shelf::new();
-    let step = |name: &str, secret: &str| json!({"interface": "raid", "step": name, "priority": 1, "args": {"password": secret}});
     let body = template(&json!([step("a", "one"), step("b", "two")]));
     let made = shelf.makes("/v1/deploy_templates", &body);
     assert_eq!(made["steps"][0]["args"]["password"], "******");
