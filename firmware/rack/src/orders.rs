@@ -338,11 +338,13 @@ impl Rack {
                 Refusal::new(RefusalKind::Invalid, sentence)
             })?);
         }
-        let writes = trivet_hardware::interface(&node, Kind::Deploy) != "fake";
-        if writes && matches!(verb, Verb::Active | Verb::Deploy | Verb::Rebuild) {
-            // The table speaks first: what it refuses needs no image.
+        let deploys = matches!(verb, Verb::Active | Verb::Deploy | Verb::Rebuild);
+        if deploys {
+            // The table speaks first: what it refuses needs no image and no template.
             trivet_node::ask(now, &self.settings.limits, &node, verb, args.clone())?;
             crate::templates::join(&self.book.view, &node, &mut args.steps)?;
+        }
+        if deploys && trivet_hardware::interface(&node, Kind::Deploy) != "fake" {
             self.use_catalogue(&mut node);
             if let Some(drive) = &args.configdrive {
                 node.instance_info
