@@ -11,8 +11,7 @@ use serde_json::{Value, json};
 use trivet_api::{Facts, Outcome, Request, Response, Then};
 use trivet_board_sim::{SimFlash, box_key};
 use trivet_model::{
-    Caller, Entropy as _, Node, NodeId, Now, Order, ProvisionState, RefusalKind, Seeded, Tick,
-    UnixMs, View,
+    Caller, Node, NodeId, Now, Order, ProvisionState, RefusalKind, Seeded, Tick, UnixMs, View,
 };
 use trivet_rack::{Change, Files, Input, Limits, Outbox, Output, Pace, Rack, Settings};
 use trivet_store::Store;
@@ -75,8 +74,8 @@ impl Stand {
         let mut store = open(SimFlash::new(FLASH_BYTES));
         store
             .commit(&[Change::PutNode(Arc::new(node.clone()))])
-            .unwrap();
-        let records = store.records().unwrap();
+            .expect("the flash has room");
+        let records = store.records().expect("what was written is read");
         let rack = Rack::new(settings(), Box::new(Seeded::new(seed)), records);
         let facts = Facts {
             hostname: "box".to_owned(),
@@ -112,7 +111,7 @@ impl Stand {
             self.rack.handle(now, input, &mut outbox);
         }
         self.rack.take_changes(&mut outbox);
-        trivet_rack::make_durable(&mut self.store, &outbox.changes).unwrap();
+        trivet_rack::make_durable(&mut self.store, &outbox.changes).expect("the flash has room");
         self.view = self.rack.view();
         outbox.outputs
     }
@@ -123,7 +122,7 @@ impl Stand {
         let mut waiting = Vec::new();
         for (writer, wanted) in writers.iter().enumerate() {
             let outcome = self.handle(wanted);
-            self.sort(writer, 1, outcome, &mut waiting, &mut answers);
+            sort(writer, 1, outcome, &mut waiting, &mut answers);
         }
         while !waiting.is_empty() {
             let size = 1 + self.chance.below(waiting.len() as u64) as usize;
@@ -146,7 +145,7 @@ impl Stand {
                 if stale && one.tries < STALE_MAX {
                     let outcome = self.handle(wanted);
                     let (writer, tries) = (one.writer, one.tries + 1);
-                    self.sort(writer, tries, outcome, &mut waiting, &mut answers);
+                    sort(writer, tries, outcome, &mut waiting, &mut answers);
                     continue;
                 }
                 let (request, facts) = (wanted.request(), &self.facts);
@@ -157,32 +156,11 @@ impl Stand {
         answers.into_values().collect()
     }
 
-    fn sort(
-        &mut self,
-        writer: usize,
-        tries: u32,
-        outcome: Outcome,
-        waiting: &mut Vec<Waiting>,
-        answers: &mut BTreeMap<usize, Response>,
-    ) {
-        match outcome {
-            Outcome::Reply(answer) => {
-                answers.insert(writer, trivet_api::overtaken(tries, answer));
-            }
-            Outcome::Order { order, then } => waiting.push(Waiting {
-                writer,
-                order,
-                then,
-                tries,
-            }),
-        }
-    }
-
     /// What a new start would find is what readers see.
     fn check_flash(self) {
         let records = open(SimFlash::with_bytes(self.store.flash().bytes().to_vec()))
             .records()
-            .unwrap();
+            .expect("what was written is read");
         assert_eq!(records.nodes.len(), self.view.nodes.len());
         for (id, node) in &records.nodes {
             assert_eq!(node, self.view.nodes[id].node.as_ref());
@@ -194,8 +172,28 @@ impl Stand {
     }
 }
 
+fn sort(
+    writer: usize,
+    tries: u32,
+    outcome: Outcome,
+    waiting: &mut Vec<Waiting>,
+    answers: &mut BTreeMap<usize, Response>,
+) {
+    match outcome {
+        Outcome::Reply(answer) => {
+            answers.insert(writer, trivet_api::overtaken(tries, answer));
+        }
+        Outcome::Order { order, then } => waiting.push(Waiting {
+            writer,
+            order,
+            then,
+            tries,
+        }),
+    }
+}
+
 fn open(flash: SimFlash) -> Store<SimFlash> {
-    Store::open_with(flash, box_key(), SEGMENT_BYTES).unwrap()
+    Store::open_with(flash, box_key(), SEGMENT_BYTES).expect("a store of our own")
 }
 
 fn settings() -> Settings {
@@ -219,7 +217,7 @@ fn node(state: ProvisionState) -> Node {
     node.provision_state = state;
     node.serial = 1;
     let info = json!({"ipmi_address": "192.0.2.1", "ipmi_username": "a", "ipmi_password": "b"});
-    node.driver_info = info.as_object().cloned().unwrap();
+    node.driver_info = info.as_object().cloned().expect("an object");
     node
 }
 
@@ -230,11 +228,16 @@ fn winner(seed: u64, answers: &[Response]) -> usize {
         .filter(|at| answers[*at].status < 300)
         .collect();
     for answer in answers.iter().filter(|answer| answer.status >= 300) {
-        let body: Value = serde_json::from_slice(&answer.body).unwrap();
+        let body: Value = serde_json::from_slice(&answer.body).expect("JSON");
         assert_eq!(answer.status, 409, "seed {seed}: {body}");
-        let inner: Value = serde_json::from_str(body["error_message"].as_str().unwrap()).unwrap();
+        let inner = body["error_message"].as_str().expect("a text");
+        let inner: Value = serde_json::from_str(inner).expect("JSON inside");
         assert_eq!(inner["faultcode"], "Client", "seed {seed}: {inner}");
-        assert!(!inner["faultstring"].as_str().unwrap().is_empty());
+        assert!(
+            inner["faultstring"]
+                .as_str()
+                .is_some_and(|said| !said.is_empty())
+        );
     }
     assert_eq!(won.len(), 1, "seed {seed}: {won:?} won");
     won[0]
