@@ -23,11 +23,13 @@ from ironicclient import shell
 # What one step of a machine's life may take, in seconds.
 PATIENCE = 240
 # How many different commands this must have been.
-COMMANDS_MIN = 100
+COMMANDS_MIN = 110
 
 known = set()
 used = set()
 calls = 0
+# A directory for files.
+work = sys.argv[2]
 
 
 def run(*words):
@@ -205,7 +207,8 @@ def places():
     assert shows("chassis", "show", chassis)["description"] == "by the door"
     does("node", "set", "fake-1", "--chassis-uuid", chassis)
     assert names("node", "list", "--chassis", chassis) == ["fake-1"]
-    refuses("--max-retries", "0", "chassis", "delete", chassis, says="contains nodes|Failed to delete")
+    refuses("--max-retries", "0", "chassis", "delete", chassis,
+            says="contains nodes")
     does("node", "unset", "fake-1", "--chassis-uuid")
     does("chassis", "delete", chassis, says="Deleted chassis")
 
@@ -233,7 +236,8 @@ def ports():
     does("port", "group", "list", "--node", "fake-1", says="bond")
     does("port", "set", port["uuid"], "--port-group", group["uuid"])
     assert len(shows("port", "list", "--port-group", "bond")) == 1
-    refuses("--max-retries", "0", "port", "group", "delete", "bond", says="contains ports|Failed to delete")
+    refuses("--max-retries", "0", "port", "group", "delete", "bond",
+            says="contains ports")
     does("port", "unset", port["uuid"], "--port-group")
     does("port", "group", "set", "bond", "--extra", "a=b", "--property", "miimon=100")
     does("port", "group", "unset", "bond", "--extra", "a")
@@ -332,7 +336,7 @@ def lives():
         drive.write(base64.b64encode(gzip.compress(b"x" * 4096)).decode())
         drive.flush()
         does("node", "rebuild", "--wait", "60", "fake-1", "--config-drive", drive.name)
-    refuses("--max-retries", "0", "node", "delete", "fake-1", says="HTTP 409|Failed to delete")
+    refuses("--max-retries", "0", "node", "delete", "fake-1", says="HTTP 409")
     does("node", "set", "fake-1", "--protected", "--protected-reason", "hands off")
     refuses("node", "undeploy", "fake-1", says=r"is protected and cannot be undeployed")
     does("node", "unset", "fake-1", "--protected")
@@ -435,7 +439,7 @@ def writes_down():
     refuses("node", "deploy", "fake-1", says="missing traits CUSTOM_NONE")
     does("deploy", "template", "delete", "CUSTOM_FAST", says="Deleted deploy template")
     steps = json.dumps([{"interface": "bios", "step": "factory_reset", "args": {}, "order": 1}])
-    does("runbook", "create", "CUSTOM_BOOK", "--steps", steps)
+    does("runbook", "create", "--name", "CUSTOM_BOOK", "--steps", steps)
     does("runbook", "list", says="CUSTOM_BOOK")
     does("runbook", "set", "CUSTOM_BOOK", "--extra", "a=b")
     does("runbook", "unset", "CUSTOM_BOOK", "--extra", "a")
@@ -473,7 +477,7 @@ def retires():
     assert names("node", "list", "--driver", "fake-hardware", "--include-children") == []
 
 
-def creates_from_a_file(work):
+def creates_from_a_file():
     path = os.path.join(work, "nodes.json")
     with open(path, "w", encoding="ascii") as file:
         json.dump({"nodes": [{"name": "filed", "driver": "fake-hardware",
@@ -487,7 +491,7 @@ def creates_from_a_file(work):
 # With hardware that is simulated.
 
 
-def reads_the_rack(work):
+def reads_the_rack():
     active = names("node", "list", "--provision-state", "active", "--sort", "name")
     assert active == ["node-01", "node-02", "node-03"], active
     shown = shows("node", "show", "node-01")
@@ -502,7 +506,7 @@ def reads_the_rack(work):
     assert len(shows("port", "list", "--node", "node-03")) == 1
     power = [row for row in shows("node", "validate", "node-01") if row["Interface"] == "power"]
     assert power[0]["Result"] is True
-    refuses("--max-retries", "0", "node", "delete", "node-01", says="HTTP 409|Failed to delete")
+    refuses("--max-retries", "0", "node", "delete", "node-01", says="HTTP 409")
 
 
 def switches_the_rack():
@@ -543,13 +547,13 @@ def lives_on_the_rack():
     does("node", "inventory", "save", "node-03", says="R0003")
 
 
-def main(endpoint, work):
+def main(endpoint):
     os.environ.update(OS_AUTH_TYPE="none", OS_ENDPOINT=endpoint)
     known.update(shell.CommandManager(shell._NAMESPACE).commands)
     parts = [
         enrols, lists, changes, places, ports, drivers, versions, lives, hardware,
-        volumes, allocates, writes_down, retires, lambda: creates_from_a_file(work),
-        lambda: reads_the_rack(work), switches_the_rack, lives_on_the_rack,
+        volumes, allocates, writes_down, retires, creates_from_a_file, reads_the_rack,
+        switches_the_rack, lives_on_the_rack,
     ]
     failures = 0
     for part in parts:
@@ -568,4 +572,4 @@ def main(endpoint, work):
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main(sys.argv[1]))
