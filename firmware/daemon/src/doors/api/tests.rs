@@ -306,7 +306,9 @@ async fn of_two_writers_one_wins_and_the_other_hears_of_a_conflict() {
     let one = served(|_| Auth::Open).await;
     for round in 0..40 {
         let name = format!("n{round}");
-        let info = json!({"ipmi_address": "127.0.0.1", "ipmi_port": 9, "ipmi_username": "a",
+        // A BMC of its own: a second node on one fails at once, and may be asked again.
+        let bmc = format!("127.0.1.{}", round + 1);
+        let info = json!({"ipmi_address": bmc, "ipmi_port": 9, "ipmi_username": "a",
                           "ipmi_password": "b"});
         let new = |writer: usize| {
             json!({"driver": "ipmi", "name": name, "driver_info": info,
