@@ -39,8 +39,9 @@ pub struct Scale {
 /// Bytes of the disk beneath the store.
 const DISK_BYTES: u64 = (2 * STORE_MIB) << 20;
 
-/// Clients that read, as fast as they are answered, while nodes beat.
-const READERS: usize = 4;
+/// Between two reads while nodes beat, and the runs they are told in.
+const READ_GAP: Duration = Duration::from_millis(5);
+const READ_RUNS: usize = 5;
 
 /// What a reader waits at most, but for one in a hundred.
 const READ_MS_MAX: f64 = 5.0;
@@ -296,16 +297,17 @@ async fn reads(program: &Path, data: &Path, scale: Scale) -> io::Result<Promise>
     let show = |node| request("GET", &format!("/v1/nodes/{}", rack::uuid(node)), "");
     let shows: Arc<Vec<_>> = Arc::new((0..scale.many).map(show).collect());
     let mut figure = Figure::new("api_read_p99_ms_while_nodes_beat");
-    let beating = tokio::spawn(load::trickle(server.address(), beats, scale.minute, 202));
-    while !beating.is_finished() {
-        let shows = Arc::clone(&shows);
-        let run = load::rush(server.address(), READERS, shows, scale.requests / 4, 200).await?;
+    let address = server.address();
+    let reads = scale.minute.as_millis() / READ_GAP.as_millis();
+    let count = usize::try_from(reads).unwrap_or(usize::MAX) / READ_RUNS;
+    let beating = tokio::spawn(load::trickle(address, beats, scale.minute, 202));
+    for _ in 0..READ_RUNS {
+        let run = load::watch(address, Arc::clone(&shows), count, READ_GAP, 200).await?;
         // Nobody measured Ironic's: beside it stands what was promised.
         figure.add(run.wait_ms(0.99), READ_MS_MAX);
         tell("reads while nodes beat", &run);
     }
-    let beats = beating.await.map_err(io::Error::other)??;
-    tell("heartbeats", &beats);
+    tell("beats", &beating.await.map_err(io::Error::other)??);
     eprintln!("beating: {:.0} MiB resident", server.resident_mib()?);
     Ok(Promise {
         figure,

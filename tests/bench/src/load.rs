@@ -198,6 +198,33 @@ pub async fn rush(
     })
 }
 
+/// Sends so many requests with such a gap between them over one connection, going
+/// round these, as somebody does who watches.
+pub async fn watch(
+    address: SocketAddr,
+    requests: Arc<Vec<Vec<u8>>>,
+    count: usize,
+    gap: Duration,
+    status: u16,
+) -> io::Result<Run> {
+    let mut client = Client::connect(address).await?;
+    let mut beat = tokio::time::interval(gap);
+    let mut waits = Vec::with_capacity(count);
+    let start = now();
+    for request in requests.iter().cycle().take(count) {
+        beat.tick().await;
+        let sent = now();
+        client.expect(request, status).await?;
+        waits.push(sent.elapsed());
+    }
+    waits.sort_unstable();
+    Ok(Run {
+        requests: count,
+        seconds: start.elapsed().as_secs_f64(),
+        waits,
+    })
+}
+
 /// Sends each request once, evenly over the time, each over a connection of its
 /// own, as agents do that call once a minute.
 pub async fn trickle(
