@@ -265,6 +265,20 @@ fn a_host_that_cannot_be_used_is_named_in_the_error() {
 }
 
 #[test]
+fn orders_to_a_host_queue_up_to_a_bound() {
+    let mut bench = Bench::new();
+    let id = bench.with_host();
+    for _ in 0..20 {
+        let off = PowerWanted::State(PowerState::Off);
+        bench.power(id, off).unwrap();
+        // As if it had been given up, so that the next is not refused for this one.
+        bench.force(id, |node| node.target_power_state = None);
+    }
+    let said = bench.node(id).last_error.unwrap();
+    assert!(said.contains("too many orders"), "{said}");
+}
+
+#[test]
 fn one_order_goes_to_a_host_at_a_time_and_goes_with_the_node() {
     let mut bench = Bench::new();
     let id = bench.with_host();
