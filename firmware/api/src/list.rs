@@ -156,10 +156,11 @@ fn limit(call: &Call<'_>) -> Result<usize, Fault> {
     let Some(text) = call.query.last("limit") else {
         return Ok(PAGE_RECORDS_MAX);
     };
-    match text.parse::<u64>() {
-        Ok(limit) if limit >= 1 => Ok(
-            usize::try_from(limit).map_or(PAGE_RECORDS_MAX, |limit| limit.min(PAGE_RECORDS_MAX))
-        ),
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match text.parse::<usize>() {
+        Ok(limit) if limit >= 1 => Ok(limit.min(PAGE_RECORDS_MAX)),
+        // Beyond all numbers is beyond a page.
+        Err(_) if digits => Ok(PAGE_RECORDS_MAX),
         _ => Err(Fault::bad("limit must be a number above zero.")),
     }
 }

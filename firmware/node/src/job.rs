@@ -264,10 +264,14 @@ impl Turning<'_> {
         let from = row.from;
         let to = match row.to {
             To::State(to) => to,
-            To::Target => self
-                .node
-                .target_provision_state
-                .unwrap_or(ProvisionState::Manageable),
+            To::Target => match self.node.target_provision_state {
+                // What is retired is not offered again.
+                Some(ProvisionState::Available) if is_retired(&self.node) => {
+                    ProvisionState::Manageable
+                }
+                Some(target) => target,
+                None => ProvisionState::Manageable,
+            },
         };
         if let Aim::At(target) = row.aim {
             self.node.target_provision_state = Some(target);
@@ -283,6 +287,10 @@ impl Turning<'_> {
     pub(crate) fn note(&mut self, kind: NoteKind) {
         self.actions.push(Action::Note(kind));
     }
+}
+
+fn is_retired(node: &Node) -> bool {
+    node.kept.get("retired") == Some(&Value::Bool(true))
 }
 
 fn cleaning_midway(job: &Job) -> bool {

@@ -134,6 +134,17 @@ fn refuses_to_clean_without_steps_or_with_too_many() {
 }
 
 #[test]
+fn a_retired_node_is_cleaned_and_not_offered() {
+    let mut retired = node(Manageable);
+    retired.automated_clean = Some(false);
+    retired.kept.insert("retired".into(), true.into());
+    let args = VerbArgs::default();
+    let (node, _) = ask(NOW, &Limits::default(), &retired, Verb::Provide, args).unwrap();
+    assert_eq!(node.provision_state, Manageable);
+    assert_eq!(node.target_provision_state, None);
+}
+
+#[test]
 fn provide_without_cleaning_offers_at_once() {
     let mut plain = node(Manageable);
     plain.automated_clean = Some(false);

@@ -452,6 +452,17 @@ fn removal_without_cleaning_offers_at_once() {
 }
 
 #[test]
+fn a_retired_node_is_not_offered_after_its_removal() {
+    let mut rig = Rig::new(Active);
+    rig.node.automated_clean = Some(false);
+    rig.node.kept.insert("retired".into(), true.into());
+    rig.ask(Verb::Undeploy, vec![]);
+    rig.power(PowerOrder::Off, TAKEN)
+        .power(PowerOrder::Status, OFF)
+        .is(Manageable);
+}
+
+#[test]
 fn a_step_that_wants_a_reboot_gets_one_and_the_next_step_follows() {
     let mut rig = Rig::new(Manageable);
     rig.ask(Verb::Provide, vec![]).boots();

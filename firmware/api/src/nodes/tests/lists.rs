@@ -124,6 +124,7 @@ fn limits_and_markers_are_checked() {
         404,
     );
     check(&bench, "limit=99999999999", &[3, 2, 1]);
+    check(&bench, "limit=99999999999999999999", &[3, 2, 1]);
 }
 
 #[test]
