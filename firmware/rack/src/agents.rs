@@ -22,20 +22,22 @@ impl Rack {
         Refusal::new(RefusalKind::NotFound, "Resource could not be found.")
     }
 
+    /// The node an agent looks for, if its agent is expected now.
+    fn expected(&self, addresses: &[MacAddr], node: Option<NodeId>) -> Result<Node, Refusal> {
+        let id = node.or_else(|| self.only_owner(addresses));
+        let node = id.and_then(|id| self.known(id).ok());
+        node.filter(|node| node.provision_state.allows_lookup() && trivet_node::boots_agent(node))
+            .ok_or_else(Self::nothing_found)
+    }
+
     pub(crate) fn lookup(
         &mut self,
         now: Now,
         addresses: &[MacAddr],
         node: Option<NodeId>,
     ) -> Result<Done, Refusal> {
-        let id = match node {
-            Some(id) => id,
-            None => self.only_owner(addresses).ok_or_else(Self::nothing_found)?,
-        };
-        let mut node = self.known(id).map_err(|_| Self::nothing_found())?;
-        if !node.provision_state.allows_lookup() || !trivet_node::boots_agent(&node) {
-            return Err(Self::nothing_found());
-        }
+        let mut node = self.expected(addresses, node)?;
+        let id = node.id;
         let mut agent_token = MASK.to_owned();
         let waits = self.waits.entry(id).or_default();
         // The box lost power between the commit of a token and the first heartbeat: the
@@ -79,14 +81,10 @@ impl Rack {
         addresses: &[MacAddr],
         node: Option<NodeId>,
     ) -> Result<Done, Refusal> {
-        let id = match node {
-            Some(id) => id,
-            None => self.only_owner(addresses).ok_or_else(Self::nothing_found)?,
-        };
-        let mut node = self.known(id).map_err(|_| Self::nothing_found())?;
-        let expected = node.provision_state.allows_lookup() && trivet_node::boots_agent(&node);
+        let mut node = self.expected(addresses, node)?;
+        let id = node.id;
         let other = node.agent.as_ref().is_some_and(|agent| !agent.is_legacy());
-        if !expected || !node.allows_legacy_agent() || other {
+        if !node.allows_legacy_agent() || other {
             return Err(Self::nothing_found());
         }
         if node.agent.is_none() {
