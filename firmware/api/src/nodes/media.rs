@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use trivet_hardware::Ability;
 use trivet_model::Node;
 use trivet_model::node::Object;
+use trivet_model::secret::MASK;
 use trivet_model::view::NodeView;
 
 use super::{able, replace, unlocked};
@@ -101,8 +102,24 @@ fn insert(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
     }
     able::or_refuse(view, Ability::VirtualMedia, "attach_virtual_media")?;
     let mut inserted = inserted(view);
-    inserted.insert(device, url.into());
+    inserted.insert(device, masked(&url).into());
     keep(call, view, inserted)
+}
+
+/// The address without a password in it: readers see it, and the hardware that has
+/// such drives so far is pretended and fetches nothing.
+fn masked(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or("");
+    match authority.rsplit_once('@') {
+        Some((login, _)) => {
+            let user = login.split(':').next().unwrap_or("");
+            format!("{scheme}://{user}:{MASK}{}", &rest[login.len()..])
+        }
+        None => url.to_owned(),
+    }
 }
 
 fn eject(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
@@ -143,4 +160,22 @@ fn keep(call: &Call<'_>, view: &NodeView, inserted: Object) -> Result<Outcome, F
         node.driver_internal_info.insert("vmedia".into(), inserted);
     }
     replace(view, node, empty(204, None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::masked;
+
+    #[test]
+    fn a_password_in_an_address_is_not_kept() {
+        for (url, shown) in [
+            ("http://u:pw@box/x.iso", "http://u:******@box/x.iso"),
+            ("http://u:p@w@box:80?a=b@c", "http://u:******@box:80?a=b@c"),
+            ("http://token@box", "http://token:******@box"),
+            ("http://box/x@y.iso", "http://box/x@y.iso"),
+            ("http://box", "http://box"),
+        ] {
+            assert_eq!(masked(url), shown);
+        }
+    }
 }
