@@ -204,7 +204,9 @@ impl Outlet {
     fn carry(&mut self, output: Output) {
         match output {
             Output::Bmc { to, bytes } => self.send_bmc(to, &bytes),
-            Output::Dhcp { local, to, bytes } => dhcp::send(&self.dhcp, local, &to, &bytes),
+            Output::Dhcp {
+                local, to, bytes, ..
+            } => dhcp::send(&self.dhcp, local, &to, &bytes),
             Output::CallAgent {
                 node,
                 call,
@@ -232,7 +234,7 @@ impl Outlet {
             }
             Output::Note { note, label } => (self.notes)(&note, label.as_deref()),
             // The engine answers these itself.
-            Output::Reply { .. } | Output::File { .. } => {}
+            Output::Reply { .. } | Output::File { .. } | Output::Probe { .. } => {}
         }
     }
 

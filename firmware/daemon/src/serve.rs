@@ -331,14 +331,14 @@ fn dhcp_settings(settings: &Settings, http_url: &str) -> Option<trivet_rack::dhc
         dns: dhcp.dns.clone(),
         boot: trivet_rack::dhcp::BootServer {
             tftp: dhcp.server,
-            bios_loader: BIOS_LOADER.to_owned(),
-            efi_loader: EFI_LOADER.to_owned(),
+            loaders: trivet_rack::dhcp::Loaders::usual(),
             script_url: format!("{http_url}/boot/{{mac}}/script"),
-            http_loader_url: None,
+            loaders_url: None,
         },
         known_only: dhcp.mode == config::DhcpMode::Reservations,
     });
     Some(trivet_rack::dhcp::Settings {
+        links: Vec::new(),
         subnets: subnets.collect(),
         lease_s,
     })

@@ -36,15 +36,20 @@ pub(crate) fn answer(frame: &Frame, boot: &BootServer) -> Answer {
         };
     }
     if class.starts_with(b"HTTPClient") {
-        return match &boot.http_loader_url {
-            Some(url) if arch == Some(UEFI_X64_HTTP) => Answer::Http { url: url.clone() },
+        return match (&boot.loaders_url, &boot.loaders.x64) {
+            (Some(url), Some(file)) if arch == Some(UEFI_X64_HTTP) => Answer::Http {
+                url: format!("{url}/{file}"),
+            },
             _ => Answer::Nothing,
         };
     }
     let file = match arch {
-        Some(BIOS) => &boot.bios_loader,
-        Some(arch) if UEFI_X64.contains(&arch) => &boot.efi_loader,
+        Some(BIOS) => &boot.loaders.bios,
+        Some(arch) if UEFI_X64.contains(&arch) => &boot.loaders.x64,
         _ => return Answer::Nothing,
+    };
+    let Some(file) = file else {
+        return Answer::Nothing;
     };
     if !class.starts_with(b"PXEClient") {
         return Answer::Nothing;
@@ -68,7 +73,7 @@ mod tests {
 
     fn boot() -> BootServer {
         let mut boot = subnet(0).boot;
-        boot.http_loader_url = Some("http://10.0.0.1/ipxe.efi".into());
+        boot.loaders_url = Some("http://10.0.0.1".into());
         boot
     }
 
@@ -92,7 +97,7 @@ mod tests {
         assert_eq!(answer_to(Some(0), false), by_tftp("undionly.kpxe"));
         assert_eq!(answer_to(Some(7), false), by_tftp("snponly.efi"));
         assert_eq!(answer_to(Some(9), false), by_tftp("snponly.efi"));
-        let url = "http://10.0.0.1/ipxe.efi".into();
+        let url = "http://10.0.0.1/snponly.efi".into();
         assert_eq!(answer_to(Some(16), false), Answer::Http { url });
     }
 

@@ -20,7 +20,8 @@ mod table;
 pub use frame::{FRAME_BYTES_MAX, Reason};
 pub use server::{Arrival, Destination, Outcome, Reply, Server};
 pub use settings::{
-    BOOT_TEXT_BYTES_MAX, BootServer, DNS_MAX, LEASE_S_MIN, Mistake, SUBNETS_MAX, Settings, Subnet,
+    BOOT_TEXT_BYTES_MAX, BootServer, DNS_MAX, LEASE_S_MIN, Link, Loaders, Mistake, SUBNETS_MAX,
+    Settings, Subnet,
 };
 pub use table::{
     GRACE_MS, LEASES_MAX, LeaseChange, OFFER_HOLD_MS, OFFERS_MAX, PAST_MAX, SET_ASIDE_MAX,

@@ -8,7 +8,7 @@ use core::net::{Ipv4Addr, SocketAddrV4};
 
 use dhcproto::v4::MessageType;
 use trivet_model::boot::ClientSeen;
-use trivet_model::{Lease, MacAddr, Tick};
+use trivet_model::{Lease, LinkId, MacAddr, Tick};
 
 use crate::boot;
 use crate::frame::{self, Frame, Reason};
@@ -25,10 +25,29 @@ const VENDOR_CLASS_BYTES_MAX: usize = 64;
 /// Where a frame came in.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Arrival {
-    /// The address of the interface.
+    /// Where it was heard.
+    pub link: LinkId,
+    /// Our address there.
     pub local: Ipv4Addr,
     /// Who sent the datagram.
     pub source: SocketAddrV4,
+    /// The port it was sent to: 67 and 4011 are ours, 68 is the clients'.
+    pub port: u16,
+    /// The hardware address it came from, where frames are heard.
+    pub from: Option<MacAddr>,
+}
+
+impl Arrival {
+    /// A datagram at the server's port, on the first link.
+    pub fn datagram(local: Ipv4Addr, source: SocketAddrV4) -> Self {
+        Self {
+            link: LinkId(0),
+            local,
+            source,
+            port: SERVER_PORT,
+            from: None,
+        }
+    }
 }
 
 /// Where a reply goes.
@@ -48,6 +67,8 @@ pub enum Destination {
     },
     /// To a client that has this address, at port 68, by plain routing.
     Renewing(Ipv4Addr),
+    /// Back to who asked the boot service (port 4011), from that port.
+    Asker(SocketAddrV4),
 }
 
 /// A frame to send.

@@ -3,6 +3,8 @@
 
 use core::net::Ipv4Addr;
 
+use trivet_model::LinkMode;
+
 /// Subnets of one server. Ours.
 pub const SUBNETS_MAX: usize = 64;
 
@@ -18,10 +20,27 @@ pub const BOOT_TEXT_BYTES_MAX: usize = 255;
 /// Everything the server is told at its start.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Settings {
+    /// Where DHCP is heard; a [`LinkId`](trivet_model::LinkId) counts these.
+    pub links: Vec<Link>,
     /// Where addresses are given.
     pub subnets: Vec<Subnet>,
     /// How long a lease lasts.
     pub lease_s: u32,
+}
+
+/// One interface, or one address that relays send to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Link {
+    /// The interface's name, or the address.
+    pub name: String,
+    /// What we do there.
+    pub mode: LinkMode,
+    /// Machines that the caller does not know are answered too.
+    pub discovery: bool,
+    /// Our address there.
+    pub server: Ipv4Addr,
+    /// What machines boot where others give the addresses (proxy).
+    pub boot: BootServer,
 }
 
 /// One network and the part of it that is ours to give.
@@ -52,14 +71,39 @@ pub struct Subnet {
 pub struct BootServer {
     /// Where the first loader is.
     pub tftp: Ipv4Addr,
-    /// First loader of a BIOS.
-    pub bios_loader: String,
-    /// First loader of 64-bit UEFI.
-    pub efi_loader: String,
+    /// First loaders, by firmware.
+    pub loaders: Loaders,
     /// The script iPXE gets; `{mac}` in it becomes the client's address.
     pub script_url: String,
-    /// First loader of UEFI that boots by HTTP, if it shall.
-    pub http_loader_url: Option<String>,
+    /// Where UEFI that boots by HTTP finds the same loaders, without a slash at the
+    /// end; such firmware gets an address only where there is none.
+    pub loaders_url: Option<String>,
+}
+
+/// The first loader of each kind of firmware; firmware without one gets an address
+/// only.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Loaders {
+    /// BIOS.
+    pub bios: Option<String>,
+    /// 64-bit UEFI on x86.
+    pub x64: Option<String>,
+    /// 32-bit UEFI on x86.
+    pub ia32: Option<String>,
+    /// 64-bit UEFI on ARM.
+    pub arm64: Option<String>,
+}
+
+impl Loaders {
+    /// The loaders of Debian's `ipxe` package.
+    pub fn usual() -> Self {
+        Self {
+            bios: Some("undionly.kpxe".into()),
+            x64: Some("snponly.efi".into()),
+            ia32: None,
+            arm64: None,
+        }
+    }
 }
 
 impl BootServer {
@@ -67,10 +111,9 @@ impl BootServer {
     pub fn new(tftp: Ipv4Addr, script_url: impl Into<String>) -> Self {
         Self {
             tftp,
-            bios_loader: "undionly.kpxe".into(),
-            efi_loader: "snponly.efi".into(),
+            loaders: Loaders::usual(),
             script_url: script_url.into(),
-            http_loader_url: None,
+            loaders_url: None,
         }
     }
 }
@@ -215,10 +258,12 @@ impl Subnet {
             found.push(Mistake::TooManyDns { network });
         }
         let texts = [
-            ("bios_loader", Some(&self.boot.bios_loader)),
-            ("efi_loader", Some(&self.boot.efi_loader)),
+            ("loader for BIOS", self.boot.loaders.bios.as_ref()),
+            ("loader for UEFI x64", self.boot.loaders.x64.as_ref()),
+            ("loader for UEFI ia32", self.boot.loaders.ia32.as_ref()),
+            ("loader for UEFI arm64", self.boot.loaders.arm64.as_ref()),
             ("script_url", Some(&self.boot.script_url)),
-            ("http_loader_url", self.boot.http_loader_url.as_ref()),
+            ("loaders_url", self.boot.loaders_url.as_ref()),
         ];
         for (what, text) in texts {
             let good = |text: &String| {
@@ -254,6 +299,7 @@ pub(crate) mod tests {
 
     pub(crate) fn settings() -> Settings {
         Settings {
+            links: Vec::new(),
             subnets: vec![subnet(0), subnet(1)],
             lease_s: 600,
         }

@@ -5,7 +5,7 @@ use core::fmt;
 use core::net::Ipv4Addr;
 use std::sync::Arc;
 
-use crate::{Caller, MacAddr, NodeId, PowerState, ProvisionState, UnixMs};
+use crate::{Caller, Fault, MacAddr, NodeId, PowerState, ProvisionState, UnixMs};
 
 /// Something that happened.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -54,6 +54,27 @@ pub enum NoteKind {
         /// Which.
         address: Ipv4Addr,
     },
+    /// A DHCP exchange: what a machine asked, and what it was told.
+    Dhcp {
+        /// Its hardware address.
+        mac: MacAddr,
+        /// What it asked, such as `DISCOVER`.
+        asked: &'static str,
+        /// What it was told, such as `OFFER`; none where there was no answer.
+        said: Option<&'static str>,
+        /// The address it was given or confirmed.
+        address: Option<Ipv4Addr>,
+        /// What its firmware says of itself, such as `UEFI x64 PXE`.
+        firmware: &'static str,
+        /// What it was told to boot.
+        boot: Option<String>,
+        /// Why it was refused or not answered.
+        why: Option<&'static str>,
+    },
+    /// Something is wrong, from now on.
+    FaultRaised(Fault),
+    /// It is no longer so.
+    FaultGone(Fault),
     /// A machine that is no port of any node asked for an address.
     StrangerSeen {
         /// Its hardware address.
@@ -67,8 +88,10 @@ pub enum NoteKind {
         path: String,
         /// How many bytes left.
         sent: u64,
-        /// How many there were.
-        size: u64,
+        /// How many were asked for.
+        asked: u64,
+        /// How long it took.
+        took_ms: u64,
     },
     /// An agent found its node.
     AgentLookedUp,
@@ -125,21 +148,43 @@ impl fmt::Display for NoteKind {
             Self::VendorCalled { method, outcome } => write!(out, "{method}: {outcome}"),
             Self::LeaseGranted { mac, address } => write!(out, "{mac} has {address}"),
             Self::StrangerSeen { mac } => write!(out, "unknown machine {mac} asked for an address"),
-            Self::FileSent {
-                by,
-                path,
-                sent,
-                size,
-            } if sent == size => {
-                write!(out, "{by} sent {path}, {size} bytes")
-            }
-            Self::FileSent {
-                by,
-                path,
-                sent,
-                size,
+            Self::Dhcp {
+                mac,
+                asked,
+                said,
+                address,
+                firmware,
+                boot,
+                why,
             } => {
-                write!(out, "{by} sent {path} short: {sent} of {size} bytes")
+                write!(out, "{mac} ({firmware}): {asked}")?;
+                match said {
+                    Some(said) => write!(out, ", {said}")?,
+                    None => write!(out, ", no answer")?,
+                }
+                if let Some(address) = address {
+                    write!(out, " {address}")?;
+                }
+                if let Some(boot) = boot {
+                    write!(out, ", boot {boot}")?;
+                }
+                why.map_or(Ok(()), |why| write!(out, ": {why}"))
+            }
+            Self::FaultRaised(fault) => write!(out, "fault: {fault}"),
+            Self::FaultGone(fault) => write!(out, "fault is gone: {fault}"),
+            Self::FileSent {
+                by,
+                path,
+                sent,
+                asked,
+                took_ms,
+            } => {
+                if sent == asked {
+                    write!(out, "{by} sent {path}, {asked} bytes")?;
+                } else {
+                    write!(out, "{by} sent {path} short: {sent} of {asked} bytes")?;
+                }
+                write!(out, " in {}", Took(*took_ms, *sent))
             }
             Self::AgentLookedUp => write!(out, "agent found its node"),
             Self::AgentReady { version } => write!(out, "agent {version} is ready"),
@@ -160,5 +205,20 @@ impl fmt::Display for NoteKind {
             Self::Retrying { why } => write!(out, "trying again: {why}"),
             Self::Failed { why } => write!(out, "failed: {why}"),
         }
+    }
+}
+
+/// Milliseconds, and the rate where it means something.
+struct Took(u64, u64);
+
+impl fmt::Display for Took {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(ms, bytes) = *self;
+        write!(out, "{}.{:03} s", ms / 1000, ms % 1000)?;
+        let tenths = bytes.saturating_mul(10_000) / (ms.max(1) << 20);
+        if ms > 0 && tenths > 0 {
+            write!(out, " ({}.{} MiB/s)", tenths / 10, tenths % 10)?;
+        }
+        Ok(())
     }
 }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use imbl::{OrdMap, Vector};
 
 use crate::boot::ClientSeen;
+use crate::fault::{Fault, Standing};
+use crate::lan::{LinkId, LinkView};
 use crate::{
     MacAddr, Node, NodeId, Note, Port, PortId, Resource, ResourceId, ResourceKind, UnixMs,
 };
@@ -40,6 +42,10 @@ pub struct View {
     pub claims: OrdMap<(ResourceKind, String), ResourceId>,
     /// Machines that asked for an address and are no port of any node.
     pub strangers: OrdMap<MacAddr, Stranger>,
+    /// Where DHCP is heard, and who else serves there.
+    pub links: OrdMap<LinkId, Arc<LinkView>>,
+    /// What is wrong now.
+    pub faults: OrdMap<Fault, Standing>,
 }
 
 /// One node for readers.

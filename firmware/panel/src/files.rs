@@ -24,7 +24,7 @@ pub(crate) fn files(node: &NodeView) -> Files {
                 NoteKind::StateChanged { .. } | NoteKind::StepStarted { .. }
             )
         })
-        .filter(|note| matches!(note.kind, NoteKind::FileSent { sent, size, .. } if sent == size))
+        .filter(|note| matches!(note.kind, NoteKind::FileSent { sent, asked, .. } if sent == asked))
         .count() as u64;
     let permille = match node.live.transfer {
         Some((sent, size)) if size > 0 => share(sent.min(size), size, 1000),

@@ -85,7 +85,8 @@ pub(crate) fn sent(path: &str, sent: u64, size: u64) -> NoteKind {
         by: "HTTP",
         path: path.to_owned(),
         sent,
-        size,
+        asked: size,
+        took_ms: 1,
     }
 }
 

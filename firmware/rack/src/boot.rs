@@ -1,6 +1,6 @@
 //! Booting: addresses and files for machines, and what that tells of them.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use trivet_dhcp::{Arrival, LeaseChange};
@@ -12,16 +12,9 @@ use trivet_node::Event;
 use crate::{Below, Door, Grant, Output, Rack};
 
 impl Rack {
-    pub(crate) fn dhcp_heard(
-        &mut self,
-        now: Now,
-        local: Ipv4Addr,
-        source: SocketAddrV4,
-        bytes: &[u8],
-    ) {
+    pub(crate) fn dhcp_heard(&mut self, now: Now, arrival: Arrival, bytes: &[u8]) {
         let Some(dhcp) = &mut self.dhcp else { return };
         let macs = &self.book.view.macs;
-        let arrival = Arrival { local, source };
         let outcome = dhcp.handle(now.tick, bytes, arrival, |mac| macs.contains_key(&mac));
         self.lease_changes(now, outcome.changes);
         if let Some(client) = outcome.seen {
@@ -40,7 +33,8 @@ impl Rack {
         }
         if let Some(reply) = outcome.reply {
             self.outputs.push(Output::Dhcp {
-                local,
+                link: arrival.link,
+                local: arrival.local,
                 to: reply.to,
                 bytes: reply.bytes,
             });
@@ -135,14 +129,14 @@ impl Rack {
         peer: IpAddr,
         door: Door,
         path: String,
-        (sent, size): (u64, u64),
+        (sent, asked, took_ms): (u64, u64, u64),
         ended: bool,
     ) {
         let Some(id) = self.node_of_peer(peer) else {
             return;
         };
         self.book.change_view(id, |view| {
-            view.live.transfer = (!ended).then_some((sent, size));
+            view.live.transfer = (!ended).then_some((sent, asked));
             view.live.transfer_path = (!ended).then(|| path.clone());
         });
         if ended {
@@ -150,7 +144,8 @@ impl Rack {
                 by: door.name(),
                 path,
                 sent,
-                size,
+                asked,
+                took_ms,
             };
             self.note(now, Some(id), kind);
         }

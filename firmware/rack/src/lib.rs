@@ -24,7 +24,7 @@ mod templates;
 mod tests;
 mod vendor;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub use trivet_node::Limits;
 pub use trivet_store::{Change, Records};
 pub use vendor::PROMISES_MAX;
 
-use trivet_model::{Caller, Done, NodeId, Note, Order, Refusal};
+use trivet_model::{Caller, Done, LinkId, MacAddr, NodeId, Note, Order, Refusal};
 
 /// What the rack is told at start.
 #[derive(Clone)]
@@ -98,12 +98,19 @@ pub enum Input {
     },
     /// A DHCP message.
     Dhcp {
-        /// The box's own address on the interface it came by.
-        local: Ipv4Addr,
-        /// Who sent it.
-        source: SocketAddrV4,
+        /// Where it came in.
+        arrival: dhcp::Arrival,
         /// The datagram's payload.
         bytes: Vec<u8>,
+    },
+    /// A machine says that an address is its own (an ARP answer).
+    Claimed {
+        /// Where it was heard.
+        link: LinkId,
+        /// The address.
+        address: Ipv4Addr,
+        /// The machine.
+        mac: MacAddr,
     },
     /// A datagram from a BMC.
     Bmc {
@@ -151,8 +158,10 @@ pub enum Input {
         path: String,
         /// Bytes so far.
         sent: u64,
-        /// Bytes in all.
-        size: u64,
+        /// Bytes that were asked for.
+        asked: u64,
+        /// Time so far.
+        took_ms: u64,
         /// No more will follow.
         ended: bool,
     },
@@ -199,12 +208,22 @@ pub enum Output {
     },
     /// A DHCP message to send.
     Dhcp {
+        /// By which way.
+        link: LinkId,
         /// From this address of ours.
         local: Ipv4Addr,
         /// Where to.
         to: Destination,
         /// The payload.
         bytes: Vec<u8>,
+    },
+    /// Ask on the wire who has an address (an ARP probe). An answer comes as
+    /// [`Input::Claimed`]; silence says nothing.
+    Probe {
+        /// Where.
+        link: LinkId,
+        /// Which.
+        address: Ipv4Addr,
     },
     /// A datagram to a BMC.
     Bmc {

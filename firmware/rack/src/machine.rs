@@ -99,11 +99,9 @@ impl Rack {
                     self.outputs.push(Output::Reply { ticket, result });
                 }
             }
-            Input::Dhcp {
-                local,
-                source,
-                bytes,
-            } => self.dhcp_heard(now, local, source, &bytes),
+            Input::Dhcp { arrival, bytes } => self.dhcp_heard(now, arrival, &bytes),
+            // The DHCP room does not probe yet.
+            Input::Claimed { .. } => {}
             Input::Bmc { from, bytes } => {
                 self.lines
                     .datagram(now.tick, from, &bytes, &mut *self.entropy);
@@ -126,10 +124,11 @@ impl Rack {
                 door,
                 path,
                 sent,
-                size,
+                asked,
+                took_ms,
                 ended,
             } => {
-                self.file_sent(now, peer, door, path, (sent, size), ended);
+                self.file_sent(now, peer, door, path, (sent, asked, took_ms), ended);
             }
             Input::Tick => self.tick(now),
         }

@@ -68,6 +68,7 @@ fn settings() -> Settings {
         .unwrap();
     Settings {
         dhcp: Some(trivet_dhcp::Settings {
+            links: Vec::new(),
             subnets: vec![subnet],
             lease_s: 60,
         }),

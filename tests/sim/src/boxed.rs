@@ -128,6 +128,7 @@ fn settings(addresses: u8, lease_s: u32, image: &[u8]) -> trivet_rack::Settings 
         .expect("the name of the only image is plain");
     trivet_rack::Settings {
         dhcp: Some(dhcp::Settings {
+            links: Vec::new(),
             subnets: vec![subnet],
             lease_s,
         }),
@@ -311,8 +312,8 @@ impl Boxed {
                     request,
                 });
             }
-            // No node of these racks is a virtual machine.
-            Output::Ssh { .. } => {}
+            // No node of these racks is a virtual machine, and nobody takes an address.
+            Output::Ssh { .. } | Output::Probe { .. } => {}
             Output::Note { note, label } => {
                 let label = label.unwrap_or_default();
                 out.push(Sent::Note(format!("{label} {}", note.kind)));

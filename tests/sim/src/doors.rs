@@ -124,7 +124,8 @@ impl Doors {
                     door: Door::Http,
                     path: exchange.path.clone(),
                     sent: size,
-                    size,
+                    asked: size,
+                    took_ms: 0,
                     ended: true,
                 });
                 out.push(Sent::Http {
@@ -200,7 +201,8 @@ impl Doors {
                 door: Door::Tftp,
                 path: transfer.path,
                 sent: transfer.sender.bytes(),
-                size: transfer.bytes.len() as u64,
+                asked: transfer.bytes.len() as u64,
+                took_ms: 0,
                 ended: true,
             });
         }

@@ -251,11 +251,8 @@ impl World {
             Event::BoxTurn { .. } | Event::BoxTick { .. } => {}
             Event::BoxDhcp { from, bytes } => {
                 let source = std::net::SocketAddrV4::new(relay(from), 67);
-                self.tell(Input::Dhcp {
-                    local: crate::wires::BOX,
-                    source,
-                    bytes,
-                });
+                let arrival = trivet_rack::dhcp::Arrival::datagram(crate::wires::BOX, source);
+                self.tell(Input::Dhcp { arrival, bytes });
             }
             Event::BoxBmc { from, bytes } => {
                 let from = SocketAddr::from((crate::wires::bmc(from), 623));

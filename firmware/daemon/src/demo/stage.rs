@@ -154,13 +154,7 @@ fn settings(
     api_url: String,
     http_url: String,
 ) -> anyhow::Result<trivet_rack::Settings> {
-    let boot = BootServer {
-        tftp: BOX,
-        bios_loader: "undionly.kpxe".to_owned(),
-        efi_loader: "snponly.efi".to_owned(),
-        script_url: format!("{http_url}/boot/{{mac}}/script"),
-        http_loader_url: None,
-    };
+    let boot = BootServer::new(BOX, format!("{http_url}/boot/{{mac}}/script"));
     let subnet = Subnet {
         network: Ipv4Addr::new(127, 77, 0, 0),
         prefix: 16,
@@ -174,6 +168,7 @@ fn settings(
     };
     Ok(trivet_rack::Settings {
         dhcp: Some(Dhcp {
+            links: Vec::new(),
             subnets: vec![subnet],
             lease_s: 3600,
         }),

@@ -74,6 +74,7 @@ async fn answer<B>(engine: &Engine, peer: IpAddr, request: &Request<B>) -> Respo
                 peer,
                 path,
                 size: to - from,
+                began: tokio::time::Instant::now(),
             },
         )
     };
@@ -181,6 +182,7 @@ struct Teller {
     peer: IpAddr,
     path: String,
     size: u64,
+    began: tokio::time::Instant,
 }
 
 /// Pieces on their way to one client. Counts what the client's connection took,
@@ -200,7 +202,8 @@ impl Sending {
             door: Door::Http,
             path: self.teller.path.clone(),
             sent: self.sent,
-            size: self.teller.size,
+            asked: self.teller.size,
+            took_ms: u64::try_from(self.teller.began.elapsed().as_millis()).unwrap_or(u64::MAX),
             ended,
         });
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::UdpSocket;
+use trivet_rack::dhcp::Arrival;
 use trivet_rack::{Destination, Input};
 
 use crate::engine::Engine;
@@ -34,11 +35,8 @@ pub(crate) async fn run(socket: Arc<UdpSocket>, local: Ipv4Addr, engine: Engine)
         match socket.recv_from(&mut buffer).await {
             Ok((length, SocketAddr::V4(source))) => {
                 let bytes = buffer[..length].to_vec();
-                engine.tell(Input::Dhcp {
-                    local,
-                    source,
-                    bytes,
-                });
+                let arrival = Arrival::datagram(local, source);
+                engine.tell(Input::Dhcp { arrival, bytes });
             }
             Ok(_) => {}
             // An interface that went down, most likely: look again, but not at once.
@@ -50,7 +48,7 @@ pub(crate) async fn run(socket: Arc<UdpSocket>, local: Ipv4Addr, engine: Engine)
 /// Sends one answer.
 pub(crate) fn send(doors: &[Door], local: Ipv4Addr, to: &Destination, bytes: &[u8]) {
     let address = match to {
-        Destination::Relay(relay) => *relay,
+        Destination::Relay(peer) | Destination::Asker(peer) => *peer,
         Destination::Renewing(client) => SocketAddrV4::new(*client, CLIENT_PORT),
         // A client without an address answers no ARP yet; RFC 2131 section 4.1 lets a
         // server that cannot write link-layer frames broadcast instead.
@@ -82,13 +80,7 @@ mod tests {
             server: BOX,
             router: None,
             dns: Vec::new(),
-            boot: BootServer {
-                tftp: BOX,
-                bios_loader: "b".to_owned(),
-                efi_loader: "e".to_owned(),
-                script_url: "http://127.0.0.1/{mac}".to_owned(),
-                http_loader_url: None,
-            },
+            boot: BootServer::new(BOX, "http://127.0.0.1/{mac}"),
             known_only: false,
         }
     }
@@ -117,11 +109,15 @@ mod tests {
         let seen = Arc::clone(&destinations);
         let mut settings = testbed::settings(&scratch.0);
         settings.dhcp = Some(Settings {
+            links: Vec::new(),
             subnets: vec![subnet()],
             lease_s: 60,
         });
         let (engine, _why) = testbed::carrying(settings, &scratch.0, move |output| {
-            if let Output::Dhcp { local, to, bytes } = output {
+            if let Output::Dhcp {
+                local, to, bytes, ..
+            } = output
+            {
                 seen.lock().unwrap().push(to);
                 send(&doors, local, &to, &bytes);
             }

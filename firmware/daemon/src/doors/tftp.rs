@@ -109,7 +109,7 @@ async fn transfer(
     let Some(mut opened) = opened else {
         return refuse(&socket, tftp::ErrorCode::NotFound, "no such file").await;
     };
-    let size = opened.size;
+    let (size, began) = (opened.size, clock.now().tick);
     let mut sender = tftp::Sender::new(&request, size, tftp::Limits::default(), clock.now().tick.0);
     let sending = send(&socket, &mut sender, &mut opened, clock);
     if timeout(wait, sending).await.is_err() {
@@ -122,7 +122,8 @@ async fn transfer(
         door,
         path,
         sent,
-        size,
+        asked: size,
+        took_ms: clock.now().tick.0.saturating_sub(began.0),
         ended: true,
     });
 }

@@ -10,10 +10,10 @@ fn client() -> Client {
 }
 
 fn served(server: &mut Server, now: Tick, client: &mut Client) {
-    let arrived = Arrival {
-        local: Ipv4Addr::new(10, 0, 0, 1),
-        source: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68),
-    };
+    let arrived = Arrival::datagram(
+        Ipv4Addr::new(10, 0, 0, 1),
+        SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68),
+    );
     while let Some(bytes) = client.transmit() {
         let outcome = server.handle(now, &bytes, arrived, |_| true);
         if let Some(reply) = outcome.reply {
@@ -96,10 +96,10 @@ fn starts_over_when_the_request_is_not_answered() {
     let mut client = client();
     client.start(Tick(0));
     let discover = client.transmit().unwrap();
-    let arrived = Arrival {
-        local: Ipv4Addr::new(10, 0, 0, 1),
-        source: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68),
-    };
+    let arrived = Arrival::datagram(
+        Ipv4Addr::new(10, 0, 0, 1),
+        SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68),
+    );
     let offer = server.handle(Tick(0), &discover, arrived, |_| true);
     client.datagram(Tick(0), &offer.reply.unwrap().bytes);
     let kind = |client: &mut Client| frame::decode(&client.transmit().unwrap(), 1).unwrap().kind;
@@ -142,10 +142,10 @@ fn starts_over_when_refused() {
 fn a_release_gives_the_address_back() {
     let (mut server, mut client) = bound();
     let bytes = client.release().unwrap();
-    let arrived = Arrival {
-        local: Ipv4Addr::new(10, 0, 0, 1),
-        source: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68),
-    };
+    let arrived = Arrival::datagram(
+        Ipv4Addr::new(10, 0, 0, 1),
+        SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68),
+    );
     let outcome = server.handle(Tick(1), &bytes, arrived, |_| true);
     assert_eq!(outcome.changes.len(), 1);
     assert_eq!(client.bound(), None);
@@ -158,10 +158,10 @@ fn answers_for_others_are_ignored() {
     let mut other = Client::new(MacAddr([2, 0, 0, 0, 0, 2]), None, false, None, None);
     other.start(Tick(0));
     let discover = other.transmit().unwrap();
-    let arrived = Arrival {
-        local: Ipv4Addr::new(10, 0, 0, 1),
-        source: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68),
-    };
+    let arrived = Arrival::datagram(
+        Ipv4Addr::new(10, 0, 0, 1),
+        SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68),
+    );
     let offer = server.handle(Tick(0), &discover, arrived, |_| true);
     let mut client = client();
     client.start(Tick(0));

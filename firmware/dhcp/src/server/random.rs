@@ -29,10 +29,10 @@ struct World {
 }
 
 fn arrival() -> Arrival {
-    Arrival {
-        local: Ipv4Addr::new(10, 0, 0, 1),
-        source: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68),
-    }
+    Arrival::datagram(
+        Ipv4Addr::new(10, 0, 0, 1),
+        SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68),
+    )
 }
 
 impl World {

@@ -10,10 +10,7 @@ const LOCAL: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const ANY: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
 
 fn arrival() -> Arrival {
-    Arrival {
-        local: LOCAL,
-        source: SocketAddrV4::new(ANY, 68),
-    }
+    Arrival::datagram(LOCAL, SocketAddrV4::new(ANY, 68))
 }
 
 fn mac(number: u8) -> MacAddr {
@@ -90,7 +87,7 @@ fn option(message: &Message, code: u8) -> Option<&DhcpOption> {
 /// DISCOVER of a machine whose firmware says this, answered.
 fn offer_to(arch: Option<u16>, ipxe: bool, giaddr: Option<Ipv4Addr>) -> Outcome {
     let mut settings = settings();
-    settings.subnets[0].boot.http_loader_url = Some("http://10.0.0.1/loader.efi".into());
+    settings.subnets[0].boot.loaders_url = Some("http://10.0.0.1".into());
     let mut client = Client::new(mac(9), arch, ipxe, Some([7; 16]), giaddr);
     client.start(Tick(0));
     let frame = client.transmit().unwrap();
@@ -356,7 +353,7 @@ fn uefi_by_http_gets_its_class_and_a_url() {
     let answer = decoded(&offer_to(Some(16), false, None));
     let class = DhcpOption::ClassIdentifier(b"HTTPClient".to_vec());
     assert_eq!(option(&answer, 60), Some(&class));
-    let url = DhcpOption::BootfileName(b"http://10.0.0.1/loader.efi".to_vec());
+    let url = DhcpOption::BootfileName(b"http://10.0.0.1/snponly.efi".to_vec());
     assert_eq!(option(&answer, 67), Some(&url));
 }
 

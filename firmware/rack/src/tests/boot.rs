@@ -14,11 +14,9 @@ fn lease(bench: &mut Bench, mac: MacAddr) -> Option<Ipv4Addr> {
     let mut client = Client::new(mac, Some(7), true, None, Some(RELAY));
     client.start(bench.now.tick);
     while let Some(bytes) = client.transmit() {
-        bench.tell(Input::Dhcp {
-            local: Ipv4Addr::new(10, 0, 0, 1),
-            source: SocketAddrV4::new(RELAY, 67),
-            bytes,
-        });
+        let source = SocketAddrV4::new(RELAY, 67);
+        let arrival = trivet_dhcp::Arrival::datagram(Ipv4Addr::new(10, 0, 0, 1), source);
+        bench.tell(Input::Dhcp { arrival, bytes });
         for output in &bench.outputs {
             if let Output::Dhcp { bytes, .. } = output {
                 client.datagram(bench.now.tick, bytes);
@@ -114,7 +112,8 @@ fn a_file_on_its_way_is_shown_and_then_noted() {
         door: Door::Http,
         path: "/boot/kernel".into(),
         sent,
-        size: 10,
+        asked: 10,
+        took_ms: 1500,
         ended,
     };
     bench.tell(sent(4, false));
@@ -122,5 +121,8 @@ fn a_file_on_its_way_is_shown_and_then_noted() {
     assert_eq!(live(&bench).transfer, Some((4, 10)));
     bench.tell(sent(10, true));
     assert_eq!(live(&bench).transfer, None);
-    assert_eq!(bench.notes(), ["HTTP sent /boot/kernel, 10 bytes"]);
+    assert_eq!(
+        bench.notes(),
+        ["HTTP sent /boot/kernel, 10 bytes in 1.500 s"]
+    );
 }

@@ -41,6 +41,7 @@ impl Rig {
             now: Tick(0),
             firmware: Firmware::start(Tick(0), Hardware::new(1), place),
             dhcp: Server::new(Settings {
+                links: Vec::new(),
                 subnets: vec![subnet],
                 lease_s: 3600,
             }),
@@ -63,7 +64,7 @@ impl Rig {
 
     fn answer_dhcp(&mut self, bytes: &[u8]) {
         let source = SocketAddrV4::new(RELAY, 67);
-        let arrival = Arrival { local: BOX, source };
+        let arrival = Arrival::datagram(BOX, source);
         let reply = self
             .dhcp
             .handle(self.now, bytes, arrival, |_: MacAddr| true)

@@ -22,7 +22,9 @@ impl World {
         match sent {
             Sent::Dhcp { to, bytes } => {
                 let to = match to {
-                    Destination::Relay(address) => of_relay(*address.ip()),
+                    Destination::Relay(address) | Destination::Asker(address) => {
+                        of_relay(*address.ip())
+                    }
                     Destination::Renewing(address) => self.holder(address),
                     Destination::Client { mac, .. } => {
                         self.machines.iter().position(|one| one.hardware.mac == mac)

@@ -1,0 +1,89 @@
+//! What is wrong with the box or its networks, as long as it is wrong.
+//!
+//! A note says that something happened; a fault stands until its cause is gone.
+//! One cause is one fault, however often it shows.
+
+use core::fmt;
+use core::net::Ipv4Addr;
+
+use crate::{MacAddr, UnixMs};
+
+/// How many faults stand at the same time. Ours.
+pub const FAULTS_MAX: usize = 256;
+
+/// One cause.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Fault {
+    /// Another DHCP server answers where the box does.
+    ForeignServer {
+        /// The interface.
+        link: String,
+        /// As it names itself.
+        address: Ipv4Addr,
+        /// Its hardware address, if it is known.
+        mac: Option<MacAddr>,
+    },
+    /// No address is left.
+    PoolExhausted {
+        /// First of the range.
+        first: Ipv4Addr,
+        /// Last of the range.
+        last: Ipv4Addr,
+    },
+    /// Somebody uses an address that is ours to give.
+    AddressTaken {
+        /// Which.
+        address: Ipv4Addr,
+        /// Who.
+        by: MacAddr,
+    },
+    /// A file that machines are sent to is not there.
+    LoaderMissing {
+        /// Where it should be.
+        path: String,
+        /// Who needs it.
+        firmware: &'static str,
+    },
+}
+
+/// Since when a fault stands.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Standing {
+    /// When it was first seen.
+    pub since: UnixMs,
+    /// When it was last seen.
+    pub seen_at: UnixMs,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ForeignServer { link, address, mac } => {
+                write!(out, "another DHCP server, {address}")?;
+                if let Some(mac) = mac {
+                    write!(out, " ({mac})")?;
+                }
+                write!(
+                    out,
+                    ", answers on {link}; switch one of the two off, or set this box to mode \
+                     \"proxy\" there"
+                )
+            }
+            Self::PoolExhausted { first, last } => write!(
+                out,
+                "no address from {first} to {last} is left; widen the range, shorten lease_s, or \
+                 serve known machines only (mode \"reservations\")"
+            ),
+            Self::AddressTaken { address, by } => write!(
+                out,
+                "{by} uses {address}, which is this box's to give; give that machine another \
+                 address or take it out of the range"
+            ),
+            Self::LoaderMissing { path, firmware } => write!(
+                out,
+                "{path} is missing, so {firmware} cannot boot; install it (Debian: ipxe) or set \
+                 boot.loaders"
+            ),
+        }
+    }
+}
