@@ -4,9 +4,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use trivet_dhcp::{Arrival, LeaseChange};
-use trivet_httpboot::{AgentBoot, Route};
+use trivet_httpboot::Route;
 use trivet_model::view::Stranger;
-use trivet_model::{BootPlan, JobKind, MacAddr, Node, NodeId, NoteKind, Now, ProvisionState};
+use trivet_model::{NodeId, NoteKind, Now};
 use trivet_node::Event;
 
 use crate::{Below, Door, Grant, Output, Rack};
@@ -108,21 +108,6 @@ impl Rack {
         }
     }
 
-    fn script(&self, mac: MacAddr) -> String {
-        let node = self.book.node_of_mac(mac).and_then(|id| self.book.node(id));
-        let plan = node.map_or(BootPlan::Wait, |node| plan(node));
-        let inspect = node
-            .and_then(|node| node.job.as_ref())
-            .is_some_and(|job| job.kind == JobKind::Inspect);
-        let boot = AgentBoot {
-            http_url: &self.settings.http_url,
-            api_url: &self.settings.api_url,
-            inspect,
-            kernel_args: &self.settings.kernel_args,
-        };
-        trivet_httpboot::script(mac, plan, &boot)
-    }
-
     pub(crate) fn file_sent(
         &mut self,
         now: Now,
@@ -158,33 +143,6 @@ impl Rack {
         };
         let mac = self.book.holder(address)?;
         self.book.node_of_mac(mac)
-    }
-}
-
-/// What a machine boots into, by where its node is.
-fn plan(node: &Node) -> BootPlan {
-    if trivet_node::boots_agent(node) {
-        return BootPlan::Agent;
-    }
-    let state = node.provision_state;
-    let kind = node.job.as_ref().map(|job| job.kind);
-    let has_instance = match kind {
-        Some(kind) => matches!(
-            kind,
-            JobKind::Deploy | JobKind::Unrescue | JobKind::Service | JobKind::Adopt
-        ),
-        None => matches!(
-            state,
-            ProvisionState::Active
-                | ProvisionState::RescueFail
-                | ProvisionState::UnrescueFail
-                | ProvisionState::ServiceFail
-        ),
-    };
-    if has_instance {
-        BootPlan::Disk
-    } else {
-        BootPlan::Wait
     }
 }
 

@@ -14,6 +14,7 @@ mod durable;
 mod hosts;
 mod machine;
 mod orders;
+mod plan;
 mod power;
 mod records;
 mod resources;
