@@ -4,7 +4,8 @@ use serde_json::Value;
 use trivet_model::Node;
 use trivet_model::node::Object;
 
-use crate::{Kind, interface};
+use crate::payload::{agent_args, agent_files, payload};
+use crate::{Kind, RAMDISK, interface};
 
 /// Why no Redfish interface works.
 pub const REDFISH_NOT_YET: &str = "this box cannot drive Redfish BMCs yet; where the machine also \
@@ -30,8 +31,18 @@ pub fn check(node: &Node, kind: Kind, is_own: &dyn Fn(&str) -> bool) -> Option<S
         "redfish" => Some(redfish(&node.driver_info)),
         "ssh" => ssh(&node.driver_info),
         "direct" => image(&node.instance_info, is_own),
+        RAMDISK => payload(node).err(),
+        "ipxe" | "pxe" => netboot(node).err(),
         _ => None,
     }
+}
+
+/// Whether the agent can be booted as the record says.
+fn netboot(node: &Node) -> Result<(), String> {
+    agent_files(node, false)?;
+    agent_files(node, true)?;
+    agent_args(node, "")?;
+    Ok(())
 }
 
 fn text<'a>(info: &'a Object, key: &str) -> Option<&'a str> {

@@ -9,11 +9,13 @@
 
 mod check;
 mod kind;
+mod payload;
 mod steps;
 mod table;
 
 pub use check::{REDFISH_NOT_YET, SSH_PORT, check, number};
 pub use kind::Kind;
+pub use payload::{BOOT_TEXT_BYTES_MAX, Payload, Source, agent_args, agent_files, payload};
 pub use steps::{Act, fake_steps, reserved};
 pub use table::{ALL, Hardware};
 
@@ -129,6 +131,15 @@ pub fn boot_devices(node: &Node) -> &'static [BootDevice] {
 /// somebody must be told what to do.
 pub fn by_hand(node: &Node) -> bool {
     named(&node.driver).is_some_and(|hardware| hardware.by_hand)
+}
+
+/// The deploy interface that writes no disk: the machine boots what the operator named
+/// from the network, each time.
+pub const RAMDISK: &str = "ramdisk";
+
+/// Whether a node's instance boots from the network instead of its disk.
+pub fn netboots_instance(node: &Node) -> bool {
+    interface(node, Kind::Deploy) == RAMDISK
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The hardware types there are.
 
-use crate::Kind;
+use crate::{Kind, RAMDISK};
 
 /// What may stand in `driver_info`, and what it means.
 type Properties = &'static [(&'static str, &'static str)];
@@ -36,15 +36,26 @@ const BOOT: Properties = &[
     ),
     (
         "deploy_kernel",
-        "Kernel of the agent's ramdisk. Optional: the box has its own.",
+        "Kernel of the agent's ramdisk, as an http or https URL. Optional: the box has its own.",
     ),
     (
         "deploy_ramdisk",
-        "The agent's ramdisk. Optional: the box has its own.",
+        "The agent's ramdisk, as an http or https URL. Optional: the box has its own.",
+    ),
+    (
+        "rescue_kernel",
+        "Kernel of the rescue ramdisk, as an http or https URL. Optional: deploy_kernel, else \
+         the box's own.",
+    ),
+    (
+        "rescue_ramdisk",
+        "The rescue ramdisk, as an http or https URL. Optional: deploy_ramdisk, else the box's \
+         own.",
     ),
     (
         "kernel_append_params",
-        "More arguments for the ramdisk's kernel. Optional.",
+        "Arguments for the ramdisk's kernel instead of the box's; %default% stands for those. \
+         Optional.",
     ),
 ];
 
@@ -118,7 +129,7 @@ pub const ALL: [Hardware; 5] = [
             &["no-bios"],
             &["ipxe", "pxe"],
             &["no-console"],
-            &["direct"],
+            &["direct", RAMDISK],
             &["no-firmware"],
             &["agent", "no-inspect"],
             &["ipmitool", "noop"],
@@ -138,7 +149,7 @@ pub const ALL: [Hardware; 5] = [
             &["no-bios", "redfish"],
             &["ipxe", "pxe"],
             &["no-console"],
-            &["direct"],
+            &["direct", RAMDISK],
             &["no-firmware", "redfish"],
             &["agent", "no-inspect"],
             &["redfish", "noop"],
@@ -158,7 +169,7 @@ pub const ALL: [Hardware; 5] = [
             &["no-bios"],
             &["ipxe", "pxe"],
             &["no-console"],
-            &["direct"],
+            &["direct", RAMDISK],
             &["no-firmware"],
             &["agent", "no-inspect"],
             &["noop"],
@@ -178,7 +189,7 @@ pub const ALL: [Hardware; 5] = [
             &["no-bios"],
             &["ipxe", "pxe"],
             &["no-console"],
-            &["direct"],
+            &["direct", RAMDISK],
             &["no-firmware"],
             &["agent", "no-inspect"],
             // A virtual machine boots from the network first; the boot script sends it on.
@@ -199,7 +210,7 @@ pub const ALL: [Hardware; 5] = [
             &["fake", "no-bios"],
             &["fake", "ipxe", "pxe"],
             &["fake", "no-console"],
-            &["fake", "direct"],
+            &["fake", "direct", RAMDISK],
             &["fake", "no-firmware"],
             &["fake", "agent", "no-inspect"],
             &["fake", "noop"],

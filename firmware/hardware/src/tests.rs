@@ -232,3 +232,31 @@ fn fake_steps_are_those_clients_ask_for() {
     assert_eq!(clean, fake_steps(StepKind::Service));
     assert!(!fake_steps(StepKind::Deploy).contains(&("deploy", "erase_devices")));
 }
+
+#[test]
+fn an_instance_that_boots_from_the_network_says_what() {
+    for driver in [
+        "ipmi",
+        "redfish",
+        "ssh",
+        "manual-management",
+        "fake-hardware",
+    ] {
+        let mut node = node(driver);
+        assert!(!netboots_instance(&node));
+        node.kept.insert("deploy_interface".into(), RAMDISK.into());
+        assert!(netboots_instance(&node), "{driver}");
+        lacks(&node, Kind::Deploy, "boot_iso");
+        node.instance_info.insert("boot_iso".into(), "a.iso".into());
+        assert_eq!(check(&node, Kind::Deploy, &|_| false), None);
+    }
+}
+
+#[test]
+fn an_agent_that_cannot_be_booted_is_told_by_the_boot_interface() {
+    let info = json!({"deploy_kernel": "http://h/k"});
+    lacks(&with_info("ipmi", info), Kind::Boot, "deploy_ramdisk");
+    let info = json!({"kernel_append_params": "a && b"});
+    lacks(&with_info("ipmi", info), Kind::Boot, "kernel_append_params");
+    assert_eq!(check(&node("ipmi"), Kind::Boot, &|_| false), None);
+}

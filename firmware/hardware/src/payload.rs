@@ -1,0 +1,223 @@
+//! What a node's record says about what it boots: the operator's own kernel and ramdisk
+//! or image (`deploy_interface` `ramdisk`), an agent of its own, words for kernel lines.
+//!
+//! All of it ends up in an iPXE script, where a line end begins a command, `||` and `&&`
+//! join commands, `#` hides the rest of a line and `${...}` is replaced. None of these
+//! may come from a record, and what has them is refused with a sentence.
+
+use serde_json::Value;
+use trivet_model::Node;
+use trivet_model::node::Object;
+
+/// Longest URL, file name or list of kernel arguments that we take. Ours: iPXE and
+/// kernels have limits of their own, not far beyond.
+pub const BOOT_TEXT_BYTES_MAX: usize = 1024;
+
+/// Stands for the box's own kernel arguments in `kernel_append_params`. Ironic's word.
+const DEFAULT: &str = "%default%";
+
+/// Where a file to boot is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Source {
+    /// At this HTTP address.
+    Url(String),
+    /// In the operator's directory, under this name.
+    File(String),
+}
+
+/// What a node with an instance boots from the network, each time it boots.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Payload {
+    /// A kernel with its ramdisk, such as an installer's.
+    Kernel {
+        /// The kernel.
+        kernel: Source,
+        /// The ramdisk.
+        ramdisk: Source,
+        /// Words for the kernel line.
+        args: String,
+    },
+    /// The image of a disk or a CD.
+    Iso(Source),
+}
+
+/// What a node whose `deploy_interface` is `ramdisk` boots, or what its record lacks.
+pub fn payload(node: &Node) -> Result<Payload, String> {
+    let info = &node.instance_info;
+    let iso = source(info, "boot_iso")?;
+    let kernel = source(info, "kernel")?;
+    let ramdisk = source(info, "ramdisk")?;
+    match (iso, kernel, ramdisk) {
+        (Some(iso), None, None) => Ok(Payload::Iso(iso)),
+        (Some(_), _, _) => Err(
+            "instance_info has both boot_iso and a kernel or ramdisk: say which one to boot".into(),
+        ),
+        (None, Some(kernel), Some(ramdisk)) => Ok(Payload::Kernel {
+            kernel,
+            ramdisk,
+            args: payload_args(node)?,
+        }),
+        (None, Some(_), None) => {
+            Err("instance_info has a kernel but no ramdisk: give both, or boot_iso".into())
+        }
+        (None, None, Some(_)) => {
+            Err("instance_info has a ramdisk but no kernel: give both, or boot_iso".into())
+        }
+        (None, None, None) => {
+            Err("instance_info lacks what to boot: give kernel and ramdisk, or boot_iso".into())
+        }
+    }
+}
+
+/// Kernel and ramdisk of an agent of the node's own, if it has one that a machine can
+/// load. A rescue has its own; without them it uses those of a deployment.
+pub fn agent_files(node: &Node, rescue: bool) -> Result<Option<(String, String)>, String> {
+    let pair = |kernel: &str, ramdisk: &str| {
+        let found = (address(node, kernel)?, address(node, ramdisk)?);
+        match found {
+            (Some(kernel), Some(ramdisk)) => Ok(Some((kernel, ramdisk))),
+            (None, None) => Ok(None),
+            // A kernel without the modules that belong to it boots into nothing.
+            _ => Err(format!(
+                "driver_info has only one of {kernel} and {ramdisk} as an http address: give \
+                 both, or none to boot the box's own agent"
+            )),
+        }
+    };
+    let rescues = if rescue {
+        pair("rescue_kernel", "rescue_ramdisk")?
+    } else {
+        None
+    };
+    match rescues {
+        Some(files) => Ok(Some(files)),
+        None => pair("deploy_kernel", "deploy_ramdisk"),
+    }
+}
+
+/// Words for the agent's kernel line: the node's, the instance's first, else the box's.
+pub fn agent_args(node: &Node, default: &str) -> Result<String, String> {
+    Ok(appended(node)?.map_or_else(|| default.to_owned(), |args| args.replace(DEFAULT, default)))
+}
+
+/// Words for the operator's own kernel. The box's words are the agent's and stay out.
+fn payload_args(node: &Node) -> Result<String, String> {
+    let own = args(
+        &node.instance_info,
+        "instance_info",
+        "ramdisk_kernel_arguments",
+    )?;
+    let more = appended(node)?.map(|args| args.replace(DEFAULT, ""));
+    let words: Vec<_> = [own, more].into_iter().flatten().collect();
+    Ok(words
+        .join(" ")
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" "))
+}
+
+fn appended(node: &Node) -> Result<Option<String>, String> {
+    let key = "kernel_append_params";
+    match args(&node.instance_info, "instance_info", key)? {
+        Some(args) => Ok(Some(args)),
+        None => args(&node.driver_info, "driver_info", key),
+    }
+}
+
+/// Present text, trimmed; null and the empty text count as absent.
+fn text<'a>(info: &'a Object, place: &str, key: &str) -> Result<Option<&'a str>, String> {
+    match info.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) if text.len() > BOOT_TEXT_BYTES_MAX => Err(format!(
+            "{place}.{key} is longer than {BOOT_TEXT_BYTES_MAX} bytes"
+        )),
+        Some(Value::String(text)) => Ok(Some(text.trim()).filter(|text| !text.is_empty())),
+        Some(_) => Err(format!("{place}.{key} must be a text")),
+    }
+}
+
+fn args(info: &Object, place: &str, key: &str) -> Result<Option<String>, String> {
+    let Some(text) = text(info, place, key)? else {
+        return Ok(None);
+    };
+    if !text
+        .bytes()
+        .all(|byte| byte == b' ' || byte.is_ascii_graphic())
+    {
+        return Err(format!(
+            "{place}.{key} must be one line of printable ASCII characters"
+        ));
+    }
+    let mut words = text.split(' ');
+    let joins = words.any(|word| matches!(word, "||" | "&&") || word.starts_with('#'));
+    if joins || text.contains("${") {
+        return Err(format!(
+            "{place}.{key} has a word that means something to the boot loader (||, &&, # or \
+             ${{...}}): leave it out"
+        ));
+    }
+    Ok(Some(text.to_owned()))
+}
+
+fn source(info: &Object, key: &str) -> Result<Option<Source>, String> {
+    let Some(text) = text(info, "instance_info", key)? else {
+        return Ok(None);
+    };
+    if is_http(text) {
+        return url(text, "instance_info", key).map(|url| Some(Source::Url(url)));
+    }
+    if text.contains("://") {
+        return Err(format!(
+            "instance_info.{key} is no address that a machine can load: give an http or https \
+             URL, or the name of a file in the operator's directory"
+        ));
+    }
+    let name = text.trim_start_matches('/');
+    let plain = |part: &str| {
+        let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"._+~@=-".contains(&byte);
+        !matches!(part, "" | "." | "..") && part.bytes().all(letter)
+    };
+    if !name.split('/').all(plain) {
+        return Err(format!(
+            "instance_info.{key} is not a plain file name: use letters, digits and ._+~@=- below \
+             the operator's directory"
+        ));
+    }
+    Ok(Some(Source::File(name.to_owned())))
+}
+
+/// An address in `driver_info` that a machine can load; others are none: clients name
+/// there what only a conductor could read, and the box has an agent of its own.
+fn address(node: &Node, key: &str) -> Result<Option<String>, String> {
+    match text(&node.driver_info, "driver_info", key)? {
+        Some(text) if is_http(text) => url(text, "driver_info", key).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn is_http(text: &str) -> bool {
+    let scheme = text.split_once("://").map(|(scheme, _)| scheme);
+    scheme.is_some_and(|scheme| {
+        scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https")
+    })
+}
+
+fn url(text: &str, place: &str, key: &str) -> Result<String, String> {
+    if text.contains(' ') {
+        return Err(format!(
+            "{place}.{key} has a space in it: write %20 instead"
+        ));
+    }
+    let host = text.split_once("://").map_or("", |(_, rest)| rest);
+    let bad = !text.bytes().all(|byte| byte.is_ascii_graphic()) || text.contains("${");
+    if bad || host.is_empty() || host.starts_with('/') {
+        return Err(format!(
+            "{place}.{key} is no URL that a boot loader can read: use printable ASCII \
+             characters, and no ${{...}}"
+        ));
+    }
+    Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+use serde_json::json;
+use trivet_model::{NodeId, Seeded, UnixMs};
+
+use super::*;
+
+fn node(instance: Value, driver: Value) -> Node {
+    let mut node = Node::new(NodeId::random(&mut Seeded::new(1)), "ipmi", UnixMs(1));
+    node.instance_info = instance.as_object().cloned().unwrap_or_default();
+    node.driver_info = driver.as_object().cloned().unwrap_or_default();
+    node
+}
+
+fn with(instance: Value) -> Node {
+    node(instance, json!({}))
+}
+
+#[track_caller]
+fn refuses(instance: Value, part: &str) {
+    let why = payload(&with(instance)).unwrap_err();
+    assert!(why.contains(part), "{why:?} does not say {part:?}");
+}
+
+#[test]
+fn an_installer_has_kernel_ramdisk_and_its_own_words() {
+    let info = json!({
+        "kernel": "debian/12/linux", "ramdisk": "https://m.example/initrd.gz",
+        "ramdisk_kernel_arguments": "auto=true  url=http://m/p",
+        "kernel_append_params": "%default% console=ttyS0",
+    });
+    let want = Payload::Kernel {
+        kernel: Source::File("debian/12/linux".into()),
+        ramdisk: Source::Url("https://m.example/initrd.gz".into()),
+        args: "auto=true url=http://m/p console=ttyS0".into(),
+    };
+    assert_eq!(payload(&with(info)), Ok(want));
+}
+
+#[test]
+fn an_image_stands_alone() {
+    let want = Payload::Iso(Source::File("live.iso".into()));
+    assert_eq!(payload(&with(json!({"boot_iso": "/live.iso"}))), Ok(want));
+    refuses(json!({"boot_iso": "a.iso", "kernel": "k"}), "both");
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    refuses(json!({}), "give kernel and ramdisk, or boot_iso");
+    refuses(json!({"kernel": "", "ramdisk": null}), "lacks what to boot");
+    refuses(json!({"kernel": "k"}), "no ramdisk");
+    refuses(json!({"ramdisk": "r"}), "no kernel");
+    refuses(json!({"boot_iso": 7}), "must be a text");
+}
+
+#[test]
+fn no_source_leads_outside_or_into_the_script() {
+    for (source, part) in [
+        ("../etc/passwd", "plain file name"),
+        ("a//b", "plain file name"),
+        ("a b", "plain file name"),
+        ("a\nboot", "plain file name"),
+        ("${net0/mac}", "plain file name"),
+        ("file:///srv/x", "http or https"),
+        ("tftp://b/x", "http or https"),
+        ("http://b/a b", "%20"),
+        ("http://b/a\nshell", "no URL"),
+        ("http://b/${uuid}", "no URL"),
+        ("http://b/\u{e9}", "no URL"),
+        ("http://", "no URL"),
+        ("http:///x", "no URL"),
+    ] {
+        refuses(json!({ "boot_iso": source }), part);
+    }
+    let long = format!("http://b/{}", "x".repeat(BOOT_TEXT_BYTES_MAX));
+    refuses(json!({ "boot_iso": long }), "longer");
+}
+
+#[test]
+fn no_argument_becomes_a_command() {
+    for (bad, part) in [
+        ("a || shell", "boot loader"),
+        ("a && shell", "boot loader"),
+        ("a #b", "boot loader"),
+        ("x=${net0/mac}", "boot loader"),
+        ("a\nshell", "one line"),
+        ("a\tb", "one line"),
+    ] {
+        let info = json!({"kernel": "k", "ramdisk": "r", "ramdisk_kernel_arguments": bad});
+        refuses(info, part);
+        let own = node(json!({}), json!({ "kernel_append_params": bad }));
+        assert!(agent_args(&own, "").unwrap_err().contains(part), "{bad}");
+    }
+    let fine = node(json!({}), json!({"kernel_append_params": "a=b||c d#e $f"}));
+    assert_eq!(agent_args(&fine, ""), Ok("a=b||c d#e $f".into()));
+}
+
+#[test]
+fn the_instances_words_go_before_the_nodes_and_those_before_the_boxs() {
+    let args = |instance, driver| agent_args(&node(instance, driver), "quiet").unwrap();
+    assert_eq!(args(json!({}), json!({})), "quiet");
+    let key = "kernel_append_params";
+    let driver = json!({ key: "%default% d=1" });
+    assert_eq!(args(json!({}), driver.clone()), "quiet d=1");
+    assert_eq!(args(json!({ key: "i=1" }), driver), "i=1");
+}
+
+#[test]
+fn an_agent_of_the_nodes_own_comes_as_a_pair_of_addresses() {
+    let files = |driver, rescue| agent_files(&node(json!({}), driver), rescue);
+    let pair = |kernel: &str, ramdisk: &str| Ok(Some((kernel.to_owned(), ramdisk.to_owned())));
+    assert_eq!(files(json!({}), false), Ok(None));
+    let both = json!({"deploy_kernel": "http://h/k", "deploy_ramdisk": "HTTPS://h/r"});
+    assert_eq!(
+        files(both.clone(), false),
+        pair("http://h/k", "HTTPS://h/r")
+    );
+    assert_eq!(files(both.clone(), true), pair("http://h/k", "HTTPS://h/r"));
+    let mut rescue = both;
+    rescue["rescue_kernel"] = json!("http://h/rk");
+    assert!(
+        files(rescue.clone(), true)
+            .unwrap_err()
+            .contains("rescue_ramdisk")
+    );
+    rescue["rescue_ramdisk"] = json!("http://h/rr");
+    assert_eq!(
+        files(rescue.clone(), true),
+        pair("http://h/rk", "http://h/rr")
+    );
+    assert_eq!(files(rescue, false), pair("http://h/k", "HTTPS://h/r"));
+    let conductors = json!({"deploy_kernel": "file:///k", "deploy_ramdisk": "a-glance-id"});
+    assert_eq!(files(conductors, false), Ok(None));
+    for half in [
+        json!({"deploy_kernel": "http://h/k"}),
+        json!({"deploy_kernel": "file:///k", "deploy_ramdisk": "http://h/r"}),
+    ] {
+        assert!(files(half, false).unwrap_err().contains("give both"));
+    }
+    let spaced = json!({"deploy_kernel": "http://h/a k", "deploy_ramdisk": "http://h/r"});
+    assert!(files(spaced, false).unwrap_err().contains("%20"));
+}
