@@ -8,7 +8,7 @@ mod path;
 mod script;
 
 pub use path::{PATH_BYTES_MAX, Relative};
-pub use script::{AgentBoot, script};
+pub use script::script;
 
 use trivet_model::MacAddr;
 
@@ -51,6 +51,17 @@ pub fn script_path(mac: MacAddr) -> String {
     format!("/boot/{mac}/script")
 }
 
+/// The path of the agent's kernel.
+pub const KERNEL_PATH: &str = "/boot/kernel";
+
+/// The path of the agent's ramdisk.
+pub const RAMDISK_PATH: &str = "/boot/ramdisk";
+
+/// The path of a file in the operator's directory.
+pub fn file_path(name: &str) -> String {
+    format!("/files/{name}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,13 +80,13 @@ mod tests {
         let mac = "52:54:00:00:00:01".parse().unwrap();
         check("/boot/52:54:00:00:00:01/script", Some(Route::Script(mac)));
         check("/boot/52%3a54:00:00:00:01/script", Some(Route::Script(mac)));
-        check("/boot/kernel", Some(Route::Kernel));
-        check("/boot/ramdisk", Some(Route::Ramdisk));
+        check(KERNEL_PATH, Some(Route::Kernel));
+        check(RAMDISK_PATH, Some(Route::Ramdisk));
         check(
             "/images/debian.raw",
             Some(Route::Image("debian.raw".into())),
         );
-        check("/files/a/b", file("a/b"));
+        check(&file_path("a/b"), file("a/b"));
         assert_eq!(http(&script_path(mac)), Some(Route::Script(mac)));
     }
 

@@ -23,7 +23,7 @@ pub mod time;
 pub mod view;
 
 pub use agent::{AgentError, AgentEvent, AgentOrder, Step, StepKind};
-pub use boot::BootPlan;
+pub use boot::{BootPlan, KernelBoot};
 pub use caller::{Caller, Who};
 pub use digest::Digest;
 pub use entropy::{Entropy, Seeded};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use trivet_hardware::{Kind, interface, reserved};
+use trivet_hardware::{Kind, interface, netboots_instance, reserved};
 use trivet_model::order::VerbArgs;
 use trivet_model::{
     Job, JobKind, Node, NoteKind, Now, Phase, ProvisionState, Refusal, RefusalKind, StepKind, Verb,
@@ -201,6 +201,8 @@ impl Turning<'_> {
         };
         let boots = match kind {
             JobKind::Verify | JobKind::Adopt | JobKind::Unrescue => 0,
+            // Nothing is written: the machine only boots.
+            JobKind::Deploy if netboots_instance(&self.node) => 0,
             _ => u32::from(interface(&self.node, chosen) != FAKE),
         };
         self.forget_boot();

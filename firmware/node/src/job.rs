@@ -36,17 +36,21 @@ pub fn step(now: Now, limits: &Limits, node: Node, event: Event) -> (Node, Vec<A
 /// Whether the machine must get the agent when it boots from the network now.
 pub fn boots_agent(node: &Node) -> bool {
     node.job.as_ref().is_some_and(|job| {
-        matches!(
-            job.phase,
-            Phase::BootFromNet
-                | Phase::PowerOn
-                | Phase::AwaitAgent
-                | Phase::GetSteps
-                | Phase::StartStep
-                | Phase::AwaitStep
-                | Phase::FinishRescue
-                | Phase::Sync
-        ) || job.boots > 0 && matches!(job.phase, Phase::PowerStep | Phase::Pause | Phase::Hold)
+        job.boots > 0
+            && matches!(
+                job.phase,
+                Phase::BootFromNet
+                    | Phase::PowerOn
+                    | Phase::AwaitAgent
+                    | Phase::GetSteps
+                    | Phase::StartStep
+                    | Phase::AwaitStep
+                    | Phase::FinishRescue
+                    | Phase::Sync
+                    | Phase::PowerStep
+                    | Phase::Pause
+                    | Phase::Hold
+            )
     })
 }
 
@@ -156,7 +160,8 @@ impl Turning<'_> {
             Phase::PowerOff | Phase::FinalOff => Action::Power(PowerOrder::Off),
             Phase::BootFromNet => Action::Power(PowerOrder::SetBoot {
                 device: BootDevice::Pxe,
-                persistent: false,
+                // An instance without a disk boots from the network each time.
+                persistent: job.boots == 0,
                 efi,
             }),
             Phase::BootFromDisk => Action::Power(PowerOrder::SetBoot {

@@ -344,7 +344,11 @@ impl Rack {
             trivet_node::ask(now, &self.settings.limits, &node, verb, args.clone())?;
             crate::templates::join(&self.book.view, &node, &mut args.steps)?;
         }
-        if deploys && trivet_hardware::interface(&node, Kind::Deploy) != "fake" {
+        let deployed_by = trivet_hardware::interface(&node, Kind::Deploy);
+        if deploys && deployed_by == trivet_hardware::RAMDISK {
+            trivet_hardware::payload(&node)
+                .map_err(|lacks| Refusal::new(RefusalKind::Invalid, lacks))?;
+        } else if deploys && deployed_by != "fake" {
             self.use_catalogue(&mut node);
             if let Some(drive) = &args.configdrive {
                 node.instance_info

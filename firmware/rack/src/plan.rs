@@ -1,31 +1,22 @@
 //! What a machine boots into, and the script that says so.
 
-use trivet_httpboot::AgentBoot;
-use trivet_model::{BootPlan, JobKind, MacAddr, Node, ProvisionState};
+use trivet_hardware::{Payload, Source};
+use trivet_model::{BootPlan, JobKind, KernelBoot, MacAddr, Node, ProvisionState};
 
-use crate::Rack;
+use crate::{Rack, Settings};
 
 impl Rack {
     pub(crate) fn script(&self, mac: MacAddr) -> String {
         let node = self.book.node_of_mac(mac).and_then(|id| self.book.node(id));
-        let plan = node.map_or(BootPlan::Wait, |node| plan(node));
-        let inspect = node
-            .and_then(|node| node.job.as_ref())
-            .is_some_and(|job| job.kind == JobKind::Inspect);
-        let boot = AgentBoot {
-            http_url: &self.settings.http_url,
-            api_url: &self.settings.api_url,
-            inspect,
-            kernel_args: &self.settings.kernel_args,
-        };
-        trivet_httpboot::script(mac, plan, &boot)
+        let plan = node.map_or(BootPlan::Wait, |node| plan(&self.settings, node));
+        trivet_httpboot::script(mac, &plan, &self.settings.http_url)
     }
 }
 
 /// What a machine boots into, by where its node is.
-fn plan(node: &Node) -> BootPlan {
+pub(crate) fn plan(settings: &Settings, node: &Node) -> BootPlan {
     if trivet_node::boots_agent(node) {
-        return BootPlan::Agent;
+        return agent(settings, node);
     }
     let state = node.provision_state;
     let kind = node.job.as_ref().map(|job| job.kind);
@@ -42,9 +33,58 @@ fn plan(node: &Node) -> BootPlan {
                 | ProvisionState::ServiceFail
         ),
     };
-    if has_instance {
-        BootPlan::Disk
-    } else {
-        BootPlan::Wait
+    match has_instance {
+        true if trivet_hardware::netboots_instance(node) => instance(settings, node),
+        true => BootPlan::Disk,
+        false => BootPlan::Wait,
+    }
+}
+
+/// The agent: the node's own where its record names one that can be loaded, else the
+/// box's. Words that would break the script are left out; validation tells of both.
+fn agent(settings: &Settings, node: &Node) -> BootPlan {
+    let kind = node.job.as_ref().map(|job| job.kind);
+    let own = trivet_hardware::agent_files(node, kind == Some(JobKind::Rescue));
+    let (kernel, ramdisk) = own.ok().flatten().unwrap_or_else(|| {
+        let base = &settings.http_url;
+        (
+            format!("{base}{}", trivet_httpboot::KERNEL_PATH),
+            format!("{base}{}", trivet_httpboot::RAMDISK_PATH),
+        )
+    });
+    let args = trivet_hardware::agent_args(node, &settings.kernel_args)
+        .unwrap_or_else(|_| settings.kernel_args.clone());
+    BootPlan::Agent {
+        files: KernelBoot {
+            kernel,
+            ramdisk,
+            args,
+        },
+        api_url: settings.api_url.clone(),
+        inspect: kind == Some(JobKind::Inspect),
+    }
+}
+
+/// What the operator chose. A record that was changed into nonsense after it was
+/// deployed leaves the machine waiting until it is corrected.
+fn instance(settings: &Settings, node: &Node) -> BootPlan {
+    let url = |source| match source {
+        Source::Url(url) => url,
+        Source::File(name) => {
+            format!("{}{}", settings.http_url, trivet_httpboot::file_path(&name))
+        }
+    };
+    match trivet_hardware::payload(node) {
+        Ok(Payload::Kernel {
+            kernel,
+            ramdisk,
+            args,
+        }) => BootPlan::Kernel(KernelBoot {
+            kernel: url(kernel),
+            ramdisk: url(ramdisk),
+            args,
+        }),
+        Ok(Payload::Iso(source)) => BootPlan::Iso { url: url(source) },
+        Err(_) => BootPlan::Wait,
     }
 }

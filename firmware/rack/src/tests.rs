@@ -6,6 +6,7 @@ mod boot;
 mod flash;
 mod hardware;
 mod orders;
+mod plan;
 mod power;
 mod resources;
 mod templates;

@@ -8,7 +8,7 @@ use embedded_tftp as tftp;
 use trivet_dhcp::client::{Bound, Client};
 use trivet_model::Tick;
 
-use crate::script::{self, Script};
+use crate::script::{self, Again, Script};
 use crate::{Hardware, KernelLine};
 
 /// UEFI for x86-64 (RFC 4578, table 1).
@@ -56,6 +56,8 @@ pub enum Ended {
     Agent(KernelLine),
     /// To the disk.
     Disk,
+    /// To a kernel or an image of the operator's, which is no agent.
+    Other,
 }
 
 enum Stage {
@@ -72,9 +74,14 @@ enum Stage {
     Kernel {
         ramdisk: String,
         line: KernelLine,
+        otherwise: Option<Again>,
     },
     Ramdisk {
         line: KernelLine,
+        otherwise: Option<Again>,
+    },
+    Image {
+        otherwise: Option<Again>,
     },
     Resting {
         until: Tick,
@@ -211,13 +218,37 @@ impl Firmware {
         };
         match (std::mem::replace(&mut self.stage, rest), body) {
             (Stage::Script, Some(body)) => self.has_script(now, body),
-            (Stage::Kernel { ramdisk, line }, Some(kernel)) if !kernel.is_empty() => {
-                self.stage = Stage::Ramdisk { line };
+            (
+                Stage::Kernel {
+                    ramdisk,
+                    line,
+                    otherwise,
+                },
+                Some(kernel),
+            ) if !kernel.is_empty() => {
+                self.stage = Stage::Ramdisk { line, otherwise };
                 self.wants.push_back(Do::Fetch { url: ramdisk });
             }
-            (Stage::Ramdisk { line }, Some(ramdisk)) if !ramdisk.is_empty() => {
-                self.stage = Stage::Ended(Ended::Agent(line));
+            (Stage::Ramdisk { line, .. }, Some(ramdisk)) if !ramdisk.is_empty() => {
+                let agent = line.api_url.is_some() || line.inspection_url.is_some();
+                self.stage = Stage::Ended(if agent {
+                    Ended::Agent(line)
+                } else {
+                    Ended::Other
+                });
             }
+            (Stage::Image { .. }, Some(image)) if !image.is_empty() => {
+                self.stage = Stage::Ended(Ended::Other);
+            }
+            (
+                Stage::Kernel { otherwise, .. }
+                | Stage::Ramdisk { otherwise, .. }
+                | Stage::Image { otherwise },
+                _,
+            ) => match otherwise {
+                Some(again) => self.asks_again(now, again),
+                None => self.start_over(now),
+            },
             (Stage::Ended(ended), _) => self.stage = Stage::Ended(ended),
             _ => self.start_over(now),
         }
@@ -298,19 +329,30 @@ impl Firmware {
                 kernel,
                 ramdisk,
                 line,
+                otherwise,
             }) => {
-                self.stage = Stage::Kernel { ramdisk, line };
+                self.stage = Stage::Kernel {
+                    ramdisk,
+                    line,
+                    otherwise,
+                };
                 self.wants.push_back(Do::Fetch { url: kernel });
             }
-            Some(Script::Exit) => self.stage = Stage::Ended(Ended::Disk),
-            Some(Script::Again { after_ms, url }) => {
-                self.stage = Stage::Resting {
-                    until: now.after_ms(after_ms),
-                    again: Some(url),
-                };
+            Some(Script::Image { url, otherwise }) => {
+                self.stage = Stage::Image { otherwise };
+                self.wants.push_back(Do::Fetch { url });
             }
+            Some(Script::Exit) => self.stage = Stage::Ended(Ended::Disk),
+            Some(Script::Again(again)) => self.asks_again(now, again),
             None => self.start_over(now),
         }
+    }
+
+    fn asks_again(&mut self, now: Tick, again: Again) {
+        self.stage = Stage::Resting {
+            until: now.after_ms(again.after_ms),
+            again: Some(again.url),
+        };
     }
 
     fn start_over(&mut self, now: Tick) {

@@ -1,5 +1,8 @@
 //! The few words of an iPXE script that our scripts use.
 
+/// The most lines that are followed, jumps included: a script may go in circles.
+const LINES_MAX: usize = 64;
+
 /// What a script wants done.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Script {
@@ -8,11 +11,26 @@ pub(crate) enum Script {
         kernel: String,
         ramdisk: String,
         line: KernelLine,
+        /// Where that fails.
+        otherwise: Option<Again>,
+    },
+    /// Boot this image over the network.
+    Image {
+        url: String,
+        /// Where that fails.
+        otherwise: Option<Again>,
     },
     /// Leave: the next boot device is the disk.
     Exit,
     /// Wait and fetch a script again.
-    Again { after_ms: u64, url: String },
+    Again(Again),
+}
+
+/// Wait and fetch a script again.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Again {
+    pub(crate) after_ms: u64,
+    pub(crate) url: String,
 }
 
 /// The arguments that the agent reads from its kernel line.
@@ -26,15 +44,27 @@ pub struct KernelLine {
     pub bootif: Option<String>,
 }
 
-/// Reads a script; none where it is not one, or not one that boots.
+/// Reads a script as UEFI firmware does; none where it is not one, or not one that boots.
 pub(crate) fn parse(text: &str) -> Option<Script> {
-    let mut lines = text.lines();
-    if lines.next() != Some("#!ipxe") {
+    let lines: Vec<_> = text.lines().collect();
+    if lines.first() != Some(&"#!ipxe") {
         return None;
     }
+    follow(&lines, 1)
+}
+
+/// Goes on from a line, as if every command succeeded.
+fn follow(lines: &[&str], start: usize) -> Option<Script> {
     let (mut kernel, mut ramdisk, mut line, mut after_ms) = (None, None, KernelLine::default(), 0);
-    for text in lines {
-        let mut words = text.split_whitespace();
+    let mut at = start;
+    for _ in 0..LINES_MAX {
+        let (command, rest) = lines.get(at)?.split_once("||").unwrap_or((lines[at], ""));
+        let otherwise = || match follow(lines, label(lines, rest)?)? {
+            Script::Again(again) => Some(again),
+            _ => None,
+        };
+        at += 1;
+        let mut words = command.split_whitespace();
         match words.next() {
             Some("kernel") => {
                 kernel = words.next().map(str::to_owned);
@@ -46,20 +76,37 @@ pub(crate) fn parse(text: &str) -> Option<Script> {
                     kernel: kernel?,
                     ramdisk: ramdisk?,
                     line,
+                    otherwise: otherwise(),
                 });
             }
+            Some("sanboot") => {
+                let last = words.last().filter(|word| word.contains("://"));
+                return Some(last.map_or(Script::Exit, |url| Script::Image {
+                    url: url.to_owned(),
+                    otherwise: otherwise(),
+                }));
+            }
+            Some("iseq") if command.contains("${platform} efi ") => at = label(lines, command)?,
+            Some("goto") => at = label(lines, command)?,
             Some("exit") => return Some(Script::Exit),
             Some("sleep") => after_ms = words.next()?.parse::<u64>().ok()?.checked_mul(1000)?,
             Some("chain") => {
-                return Some(Script::Again {
-                    after_ms,
-                    url: words.last()?.to_owned(),
-                });
+                let url = words.last()?.to_owned();
+                return Some(Script::Again(Again { after_ms, url }));
             }
             _ => {}
         }
     }
     None
+}
+
+/// The line of the label that a command jumps to.
+fn label(lines: &[&str], command: &str) -> Option<usize> {
+    let (_, name) = command.split_once("goto ")?;
+    let name = name.split_whitespace().next()?;
+    lines
+        .iter()
+        .position(|line| line.strip_prefix(':') == Some(name))
 }
 
 fn kernel_line<'a>(words: impl Iterator<Item = &'a str>) -> KernelLine {
@@ -82,8 +129,9 @@ mod tests {
 
     #[test]
     fn reads_what_boots_an_agent() {
-        let text = "#!ipxe\nkernel http://b/k initrd=r BOOTIF=01-52 ipa-api-url=http://a\n\
-                    initrd --name r http://b/r\nboot\n";
+        let text = "#!ipxe\nkernel http://b/k initrd=r BOOTIF=01-52 ipa-api-url=http://a || goto no\n\
+                    initrd --name r http://b/r || goto no\nboot || goto no\n\
+                    :no\nsleep 3\nchain http://b/s || goto no\n";
         let line = KernelLine {
             api_url: Some("http://a".into()),
             inspection_url: None,
@@ -93,6 +141,10 @@ mod tests {
             kernel: "http://b/k".into(),
             ramdisk: "http://b/r".into(),
             line,
+            otherwise: Some(Again {
+                after_ms: 3000,
+                url: "http://b/s".into(),
+            }),
         };
         assert_eq!(parse(text), Some(want));
     }
@@ -100,14 +152,33 @@ mod tests {
     #[test]
     fn reads_exit_and_chain() {
         assert_eq!(parse("#!ipxe\nexit 0\n"), Some(Script::Exit));
-        let want = Script::Again {
+        let disk = "#!ipxe\niseq ${platform} efi && goto efi ||\nboot\n:efi\nexit 1\n";
+        assert_eq!(parse(disk), Some(Script::Exit));
+        let want = Script::Again(Again {
             after_ms: 10_000,
             url: "http://b/s".into(),
-        };
+        });
         assert_eq!(
             parse("#!ipxe\nsleep 10\nchain --replace http://b/s\n"),
             Some(want)
         );
+    }
+
+    #[test]
+    fn tells_an_image_from_a_disk() {
+        let disk = "#!ipxe\nsanboot --no-describe --drive 0x80 ||\nexit 0\n";
+        assert_eq!(parse(disk), Some(Script::Exit));
+        let want = Script::Image {
+            url: "http://b/i".into(),
+            otherwise: None,
+        };
+        let text = "#!ipxe\nsanboot --no-describe http://b/i || goto nowhere\n";
+        assert_eq!(parse(text), Some(want));
+    }
+
+    #[test]
+    fn a_script_that_goes_in_circles_ends() {
+        assert_eq!(parse("#!ipxe\n:a\ngoto a\n"), None);
     }
 
     #[test]

@@ -570,6 +570,8 @@ impl Machine {
                         self.boots_disk(now, out);
                         self.talk(now, out);
                     }
+                    // No node of these racks boots anything else.
+                    Some(Ended::Other) => self.runs = Runs::Nothing,
                     None => {}
                 }
             }

@@ -158,8 +158,9 @@ impl Machine {
                 let _ = turns.changed().await;
             }
             Some((Ended::Agent(line), address)) => self.run_agent(line, address, turns).await,
-            // No socket to be had: the machine hangs until somebody switches it.
-            None => {
+            // What the operator chose runs, or there was no socket to be had and the
+            // machine hangs: until somebody switches it.
+            Some((Ended::Other, _)) | None => {
                 let _ = turns.changed().await;
             }
         }

@@ -2,7 +2,7 @@
 //! only pretends.
 
 use serde_json::Value;
-use trivet_hardware::{Act, Kind, fake_steps, interface, reserved};
+use trivet_hardware::{Act, Kind, fake_steps, interface, netboots_instance, reserved};
 use trivet_model::node::Object;
 use trivet_model::{JobKind, NoteKind, Phase, PowerState, Step, StepKind};
 
@@ -110,6 +110,12 @@ impl Turning<'_> {
         }
     }
 
+    /// Whether the job is the deployment of an instance that is not on a disk.
+    fn begins_instance(&self) -> bool {
+        let job = self.node.job.as_ref();
+        job.is_some_and(|job| job.kind == JobKind::Deploy) && netboots_instance(&self.node)
+    }
+
     fn steps_done(&mut self) {
         let Some(job) = &self.node.job else { return };
         let starts = matches!(job.kind, JobKind::Deploy | JobKind::Service);
@@ -118,6 +124,7 @@ impl Turning<'_> {
             (true, true) => self.enter(Phase::Sync),
             (true, false) => self.enter(Phase::FinalOff),
             (false, true) if fake => self.enter(Phase::BootFromDisk),
+            (false, true) if self.begins_instance() => self.starts_instance(),
             // Nothing was booted: the machine is as it was.
             (false, _) => self.finish(),
         }

@@ -1,6 +1,6 @@
 //! What a BMC's answers mean for a job.
 
-use trivet_hardware::Act;
+use trivet_hardware::{Act, netboots_instance};
 use trivet_model::node::Object;
 use trivet_model::{
     JobKind, NoteKind, Phase, PowerAnswer, PowerError, PowerOrder, PowerState, StepKind,
@@ -37,7 +37,8 @@ impl Turning<'_> {
                 }
             }
             (Phase::PowerStep, Ok(answer)) => self.power_step(answer),
-            (Phase::BootFromNet, Ok(_)) => self.enter(Phase::PowerOn),
+            (Phase::BootFromNet, Ok(_)) if self.uses_agent() => self.enter(Phase::PowerOn),
+            (Phase::BootFromNet, Ok(_)) => self.enter(Phase::StartInstance),
             (Phase::PowerOn, Ok(_)) => {
                 self.node.power_state = Some(PowerState::On);
                 self.enter(Phase::AwaitAgent);
@@ -102,10 +103,22 @@ impl Turning<'_> {
             (Phase::PowerOff, _) if job.boots == 0 => self.plan_here(),
             (Phase::PowerOff, _) => self.enter(Phase::BootFromNet),
             (_, JobKind::Deploy | JobKind::Service | JobKind::Unrescue) => {
-                self.enter(Phase::BootFromDisk);
+                self.starts_instance();
             }
             _ => self.finish(),
         }
+    }
+
+    /// The machine is off and the agent's work done: it starts what it is for.
+    pub(super) fn starts_instance(&mut self) {
+        if !netboots_instance(&self.node) {
+            return self.enter(Phase::BootFromDisk);
+        }
+        // No agent follows any more.
+        if let Some(job) = &mut self.node.job {
+            job.boots = 0;
+        }
+        self.enter(Phase::BootFromNet);
     }
 
     /// The instance is gone; its end is the beginning of cleaning.

@@ -12,6 +12,7 @@ use trivet_model::{
 use super::*;
 use crate::ask;
 
+mod netboot;
 mod verbs;
 
 const NOW: Now = Now {

@@ -39,7 +39,7 @@ fn asks(bench: &mut Bench, door: Door, path: &str) -> Option<Grant> {
     })
 }
 
-fn script(bench: &mut Bench) -> String {
+pub(super) fn script(bench: &mut Bench) -> String {
     match asks(bench, Door::Http, &format!("/boot/{MAC}/script")) {
         Some(Grant::Bytes(bytes)) => String::from_utf8(bytes).unwrap(),
         other => panic!("{other:?}"),

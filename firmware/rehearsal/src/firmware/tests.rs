@@ -18,6 +18,8 @@ struct Rig {
     /// Addresses fetched so far.
     fetched: Vec<String>,
     script: &'static str,
+    /// An address that nobody answers for.
+    lost: &'static str,
 }
 
 impl Rig {
@@ -48,6 +50,7 @@ impl Rig {
             transfer: None,
             fetched: Vec::new(),
             script,
+            lost: "",
         }
     }
 
@@ -106,8 +109,9 @@ impl Rig {
         } else {
             b"bytes"
         };
+        let body = Some(body).filter(|_| url != self.lost);
         self.fetched.push(url);
-        self.firmware.fetched(self.now, Some(body));
+        self.firmware.fetched(self.now, body);
     }
 }
 
@@ -199,4 +203,33 @@ fn asks_again_when_nobody_answers() {
     rig.answer_dhcp(&second);
     rig.settle();
     assert!(rig.firmware.ended().is_some());
+}
+
+#[test]
+fn a_kernel_that_does_not_come_is_asked_for_again_as_the_script_says() {
+    let mut rig = Rig::new(AGENT);
+    rig.script = "#!ipxe\nkernel http://b/k || goto no\ninitrd http://b/r || goto no\n\
+                  boot || goto no\n:no\nsleep 5\nchain http://10.0.0.1/boot/again/script\n";
+    rig.lost = "http://b/k";
+    rig.settle();
+    assert_eq!(rig.firmware.ended(), None);
+    assert!(rig.firmware.address().is_some(), "it stays in its loader");
+    rig.script = AGENT;
+    rig.now = rig.firmware.deadline().expect("it waits");
+    assert_eq!(rig.now, Tick(5000));
+    rig.firmware.tick(rig.now);
+    rig.settle();
+    assert!(matches!(rig.firmware.ended(), Some(Ended::Agent(_))));
+}
+
+#[test]
+fn what_is_no_agent_is_told_from_one() {
+    for script in [
+        "#!ipxe\nkernel http://b/k quiet\ninitrd http://b/r\nboot\n",
+        "#!ipxe\nsanboot --no-describe http://b/i\n",
+    ] {
+        let mut rig = Rig::new(script);
+        rig.settle();
+        assert_eq!(rig.firmware.ended(), Some(&Ended::Other), "{script}");
+    }
 }

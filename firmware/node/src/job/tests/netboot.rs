@@ -1,0 +1,82 @@
+//! Instances that boot from the network each time.
+
+use super::*;
+
+const SET_NET: PowerOrder = PowerOrder::SetBoot {
+    device: BootDevice::Pxe,
+    persistent: true,
+    efi: false,
+};
+
+fn rig(state: ProvisionState) -> Rig {
+    let mut rig = Rig::new(state);
+    let field = "deploy_interface".to_owned();
+    rig.node.kept.insert(field, "ramdisk".into());
+    rig
+}
+
+#[test]
+fn a_deployment_without_a_disk_sets_the_network_powers_on_and_is_active() {
+    let mut rig = rig(Available);
+    rig.ask(Verb::Active, vec![]).is(Deploying);
+    rig.power(PowerOrder::Off, TAKEN)
+        .power(PowerOrder::Status, OFF)
+        .is(Deploying);
+    assert!(!boots_agent(&rig.node), "no agent is meant to boot");
+    rig.power(SET_NET, TAKEN);
+    assert!(!boots_agent(&rig.node));
+    rig.power(PowerOrder::On, TAKEN).is(Active);
+    assert_eq!(rig.node.job, None);
+}
+
+#[test]
+fn its_steps_cannot_be_those_of_an_agent() {
+    let mut rig = rig(Available);
+    rig.ask(Verb::Active, vec![offered("erase_devices", 10)]);
+    rig.power(PowerOrder::Off, TAKEN)
+        .power(PowerOrder::Status, OFF)
+        .is(DeployFail);
+    let why = rig.node.last_error.clone().unwrap_or_default();
+    assert!(why.contains("erase_devices"), "{why}");
+}
+
+#[test]
+fn after_service_it_boots_from_the_network_again() {
+    let mut rig = rig(Active);
+    rig.ask(Verb::Service, vec![offered("burn_in", 0)]).boots();
+    assert!(boots_agent(&rig.node), "service is the agent's");
+    rig.hear(Event::Beat)
+        .agent(steps_are(&[offered("burn_in", 0)]))
+        .agent(Ok(AgentEvent::Accepted));
+    rig.hear(Event::Beat).agent(done("burn_in"));
+    rig.agent(Ok(AgentEvent::Finished));
+    rig.power(PowerOrder::Off, TAKEN)
+        .power(PowerOrder::Status, OFF);
+    assert!(!boots_agent(&rig.node));
+    rig.power(SET_NET, TAKEN)
+        .power(PowerOrder::On, TAKEN)
+        .is(Active);
+}
+
+#[test]
+fn unrescued_it_boots_from_the_network_again() {
+    let mut rig = rig(Rescue);
+    rig.ask(Verb::Unrescue, vec![]);
+    rig.power(PowerOrder::Off, TAKEN)
+        .power(PowerOrder::Status, OFF);
+    rig.power(SET_NET, TAKEN)
+        .power(PowerOrder::On, TAKEN)
+        .is(Active);
+}
+
+#[test]
+fn its_removal_cleans_with_the_agent_as_any_other() {
+    let mut rig = rig(Active);
+    rig.ask(Verb::Deleted, vec![]);
+    rig.power(PowerOrder::Off, TAKEN)
+        .power(PowerOrder::Status, OFF)
+        .is(Cleaning);
+    rig.power(SET_PXE, TAKEN);
+    assert!(boots_agent(&rig.node));
+    rig.power(PowerOrder::On, TAKEN).is(CleanWait);
+}

@@ -1,0 +1,128 @@
+//! What a machine is told to boot.
+
+use trivet_model::Phase;
+
+use super::boot::script;
+use super::*;
+
+fn changed(bench: &mut Bench, id: NodeId, instance: Value, driver: Value) {
+    let object = |value: Value| value.as_object().cloned().unwrap_or_default();
+    bench.force(id, |node| {
+        node.instance_info = object(instance);
+        node.driver_info.extend(object(driver));
+    });
+}
+
+/// A node without a BMC whose instance boots from the network.
+fn diskless(instance: Value) -> (Bench, NodeId) {
+    let mut bench = Bench::new();
+    let id = bench.with_node(1);
+    bench.force(id, |node| {
+        node.driver = "manual-management".into();
+        node.provision_state = ProvisionState::Available;
+        node.kept
+            .insert("deploy_interface".into(), "ramdisk".into());
+    });
+    changed(&mut bench, id, instance, json!({}));
+    (bench, id)
+}
+
+#[test]
+fn an_operators_kernel_is_booted_each_time_while_the_node_is_active() {
+    let (mut bench, id) = diskless(json!({
+        "kernel": "debian/linux", "ramdisk": "http://m.example/initrd.gz",
+        "ramdisk_kernel_arguments": "auto=true",
+    }));
+    assert!(script(&mut bench).contains("is not to boot now"));
+    bench.verb(id, Verb::Active).unwrap();
+    assert_eq!(bench.node(id).provision_state, ProvisionState::Active);
+    let text = script(&mut bench);
+    let kernel = "kernel http://10.0.0.1:8080/files/debian/linux initrd=ramdisk auto=true ||";
+    assert!(text.contains(kernel), "{text}");
+    assert!(text.contains("initrd --name ramdisk http://m.example/initrd.gz ||"));
+    assert!(!text.contains("ipa-"), "{text}");
+    let mut bench = bench.restarted();
+    assert_eq!(script(&mut bench), text);
+    bench.verb(id, Verb::Deleted).unwrap();
+    assert!(script(&mut bench).contains("ipa-api-url="), "it is cleaned");
+}
+
+#[test]
+fn an_image_of_the_operators_is_booted() {
+    let (mut bench, id) = diskless(json!({"boot_iso": "live.iso"}));
+    bench.verb(id, Verb::Active).unwrap();
+    let text = script(&mut bench);
+    let want = "sanboot --no-describe http://10.0.0.1:8080/files/live.iso ||";
+    assert!(text.contains(want), "{text}");
+}
+
+#[test]
+fn what_is_missing_refuses_the_deployment_with_the_sentence_of_validation() {
+    let (mut bench, id) = diskless(json!({"kernel": "a"}));
+    let refusal = bench.verb(id, Verb::Active).unwrap_err();
+    assert_eq!(refusal.kind, RefusalKind::Invalid);
+    assert!(refusal.sentence.contains("no ramdisk"), "{refusal}");
+    assert_eq!(bench.node(id).provision_state, ProvisionState::Available);
+}
+
+#[test]
+fn a_record_that_became_nonsense_leaves_the_machine_waiting() {
+    let (mut bench, id) = diskless(json!({"boot_iso": "live.iso"}));
+    bench.verb(id, Verb::Active).unwrap();
+    changed(&mut bench, id, json!({"boot_iso": "a\nshell"}), json!({}));
+    let text = script(&mut bench);
+    assert!(
+        text.contains("is not to boot now") && !text.contains("shell"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_node_may_have_an_agent_and_words_of_its_own() {
+    let (mut bench, id) = Bench::inspecting();
+    let driver = json!({
+        "deploy_kernel": "http://m/k", "deploy_ramdisk": "http://m/r",
+        "kernel_append_params": "a=1",
+    });
+    changed(&mut bench, id, json!({}), driver);
+    let text = script(&mut bench);
+    assert!(
+        text.contains("kernel http://m/k initrd=ramdisk BOOTIF="),
+        "{text}"
+    );
+    assert!(text.contains("/v1/continue_inspection a=1 ||"), "{text}");
+    assert!(
+        text.contains("initrd --name ramdisk http://m/r ||"),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_agent_that_cannot_be_loaded_and_words_that_break_are_not_used() {
+    let (mut bench, id) = Bench::inspecting();
+    let own = script(&mut bench);
+    let driver = json!({
+        "deploy_kernel": "http://m/a k", "deploy_ramdisk": "http://m/r",
+        "kernel_append_params": "a\nshell",
+    });
+    changed(&mut bench, id, json!({}), driver);
+    assert_eq!(script(&mut bench), own);
+}
+
+#[test]
+fn a_rescue_has_a_ramdisk_of_its_own() {
+    let (mut bench, id) = Bench::inspecting();
+    bench.force(id, |node| {
+        node.provision_state = ProvisionState::RescueWait;
+        let job = node.job.as_mut().unwrap();
+        (job.kind, job.phase) = (trivet_model::JobKind::Rescue, Phase::AwaitAgent);
+    });
+    let driver = json!({"rescue_kernel": "http://m/k", "rescue_ramdisk": "http://m/r"});
+    changed(&mut bench, id, json!({}), driver);
+    let text = script(&mut bench);
+    assert!(
+        text.contains("http://m/k") && text.contains("http://m/r"),
+        "{text}"
+    );
+    assert!(!text.contains("continue_inspection"), "{text}");
+}
