@@ -6,7 +6,9 @@
 mod flash;
 mod key;
 mod memory;
+mod sending;
 
 pub use flash::{Counts, FileFlash, OpenFileError};
 pub use key::{KeyFile, KeyFileError};
 pub use memory::keep_private;
+pub use sending::{in_memory, send_file, send_more, unacknowledged};

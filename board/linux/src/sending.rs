@@ -1,0 +1,144 @@
+//! Files to sockets without a copy through our memory.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _};
+
+/// Sends bytes of a file from `at`, at most `count`; how many the socket took. None
+/// of them means that the file ends there.
+#[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
+pub fn send_file(socket: impl AsFd, file: impl AsFd, at: u64, count: usize) -> io::Result<usize> {
+    let mut offset = libc::off_t::try_from(at).map_err(io::Error::other)?;
+    let (socket, file) = (socket.as_fd().as_raw_fd(), file.as_fd().as_raw_fd());
+    // SAFETY: both descriptors are borrowed for the call, and the kernel writes the
+    // new offset to a variable that outlives it.
+    let sent = unsafe { libc::sendfile(socket, file, &raw mut offset, count) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+/// Sends bytes that more will follow at once, so that no segment goes out for them
+/// alone; how many the socket took.
+#[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
+pub fn send_more(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    let flags = libc::MSG_MORE | libc::MSG_NOSIGNAL;
+    let socket = socket.as_fd().as_raw_fd();
+    // SAFETY: the kernel reads as many bytes as the slice has.
+    let sent = unsafe { libc::send(socket, bytes.as_ptr().cast(), bytes.len(), flags) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+/// How many bytes the other side of a TCP connection has not acknowledged, sent or
+/// not; its end counts as one. What is left after a reset stays left.
+#[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
+pub fn unacknowledged(socket: impl AsFd) -> io::Result<u64> {
+    let mut bytes: libc::c_int = 0;
+    let socket = socket.as_fd().as_raw_fd();
+    // SAFETY: SIOCOUTQ, which is TIOCOUTQ, writes one int to a variable that outlives
+    // the call.
+    let done = unsafe { libc::ioctl(socket, libc::TIOCOUTQ, &raw mut bytes) };
+    match done {
+        0 => u64::try_from(bytes).map_err(io::Error::other),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Whether the byte at `at` can be read without waiting for a disk. A file system
+/// that cannot tell says no.
+#[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
+pub fn in_memory(file: impl AsFd, at: u64) -> bool {
+    let Ok(offset) = libc::off_t::try_from(at) else {
+        return false;
+    };
+    let mut byte = 0_u8;
+    let into = libc::iovec {
+        iov_base: (&raw mut byte).cast(),
+        iov_len: 1,
+    };
+    let file = file.as_fd().as_raw_fd();
+    // SAFETY: one buffer of one byte, and both it and its description outlive the call.
+    let read = unsafe { libc::preadv2(file, &raw const into, 1, offset, libc::RWF_NOWAIT) };
+    read >= 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::io::{Read as _, Write as _};
+    use std::net::{Shutdown, TcpListener, TcpStream};
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (here, listener.accept().unwrap().0)
+    }
+
+    /// A file that has no name any more.
+    fn file(bytes: &[u8]) -> File {
+        let name = format!("trivet-sending-{}-{:p}", std::process::id(), bytes);
+        let path = std::env::temp_dir().join(name);
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path)
+            .unwrap();
+        std::fs::remove_file(path).unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_head_and_a_part_of_a_file_arrive_in_order() {
+        let ((here, mut there), file) = (pair(), file(b"0123456789"));
+        assert_eq!(send_more(&here, b"head ").unwrap(), 5);
+        assert_eq!(send_file(&here, &file, 3, 4).unwrap(), 4);
+        assert_eq!(send_file(&here, &file, 8, 100).unwrap(), 2);
+        drop(here);
+        let mut all = String::new();
+        there.read_to_string(&mut all).unwrap();
+        assert_eq!(all, "head 345689");
+    }
+
+    #[test]
+    fn a_file_has_an_end_and_no_byte_before_its_beginning() {
+        let ((here, _there), file) = (pair(), file(b"0123456789"));
+        assert_eq!(send_file(&here, &file, 10, 4).unwrap(), 0);
+        assert_eq!(send_file(&here, &file, 1 << 40, 4).unwrap(), 0);
+        assert!(send_file(&here, &file, u64::MAX, 4).is_err());
+        assert!(!in_memory(&file, u64::MAX));
+    }
+
+    #[test]
+    fn what_was_just_written_is_in_memory() {
+        let file = file(b"0123456789");
+        assert!(in_memory(&file, 9));
+    }
+
+    #[test]
+    fn bytes_that_nobody_takes_stay_unacknowledged() {
+        let (here, there) = pair();
+        assert_eq!(unacknowledged(&here).unwrap(), 0);
+        here.set_nonblocking(true).unwrap();
+        let mut sent = 0;
+        while let Ok(more) = (&here).write(&[0; 4096]) {
+            sent += more as u64;
+        }
+        let left = unacknowledged(&here).unwrap();
+        assert!(left > 0 && left < sent, "{left} of {sent}");
+        // Unread bytes are thrown away with a reset.
+        drop(there);
+        here.set_nonblocking(false).unwrap();
+        assert!((&here).read(&mut [0; 1]).is_err());
+        assert!(unacknowledged(&here).unwrap() > 0);
+    }
+
+    /// Such a write ends a process by a signal unless it is asked not to.
+    #[test]
+    fn a_socket_that_is_shut_is_an_error_and_no_signal() {
+        let ((here, _there), file) = (pair(), file(b"0123456789"));
+        here.shutdown(Shutdown::Write).unwrap();
+        let error = send_more(&here, b"x").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+        assert!(send_file(&here, &file, 0, 4).is_err());
+    }
+}
