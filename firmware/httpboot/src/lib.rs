@@ -1,13 +1,18 @@
 //! Which bytes a node gets for which path, by TFTP and by HTTP.
 //!
-//! Decides names and scripts only: it opens no file and knows no node. A path
-//! from the wire becomes a [`Route`] that cannot lead outside the directory it
+//! Decides names, scripts and the heads of HTTP: it opens no file and knows no node.
+//! A path from the wire becomes a [`Route`] that cannot lead outside the directory it
 //! is looked up in, or nothing.
 
+mod answer;
 mod path;
+mod range;
+mod request;
 mod script;
 
+pub use answer::{Answer, TEXT, Thing, answer, kind, refusal};
 pub use path::{PATH_BYTES_MAX, Relative};
+pub use request::{BODY_BYTES_MAX, Body, HEAD_BYTES_MAX, Method, Nonsense, Request, parse};
 pub use script::script;
 
 use trivet_model::MacAddr;
@@ -23,9 +28,14 @@ pub enum Route {
     Ramdisk,
     /// An image of the catalogue.
     Image(String),
-    /// A loader, or a file in the operator's directory.
+    /// A loader.
+    Loader(Relative),
+    /// A file in the operator's directory; by TFTP a loader as well.
     File(Relative),
 }
+
+/// Where firmware that boots over HTTP finds loaders, below the boot server's address.
+pub const LOADERS_PATH: &str = "/boot/loaders";
 
 /// What a path asks for over HTTP; none where there is no such thing.
 pub fn http(path: &str) -> Option<Route> {
@@ -35,8 +45,9 @@ pub fn http(path: &str) -> Option<Route> {
         ["boot", mac, "script"] => mac.parse().ok().map(Route::Script),
         ["boot", "kernel"] => Some(Route::Kernel),
         ["boot", "ramdisk"] => Some(Route::Ramdisk),
+        ["boot", "loaders", _, ..] => Some(Route::Loader(relative.below(2))),
         ["images", name] => Some(Route::Image(name.to_owned())),
-        ["files", _, ..] => Some(Route::File(relative.below_first())),
+        ["files", _, ..] => Some(Route::File(relative.below(1))),
         _ => None,
     }
 }
@@ -75,6 +86,10 @@ mod tests {
         Relative::from_tftp(text).map(Route::File)
     }
 
+    fn loader(text: &str) -> Option<Route> {
+        Relative::from_tftp(text).map(Route::Loader)
+    }
+
     #[test]
     fn finds_every_kind_of_path() {
         let mac = "52:54:00:00:00:01".parse().unwrap();
@@ -87,6 +102,11 @@ mod tests {
             Some(Route::Image("debian.raw".into())),
         );
         check(&file_path("a/b"), file("a/b"));
+        check(
+            &format!("{LOADERS_PATH}/snponly.efi"),
+            loader("snponly.efi"),
+        );
+        check("/boot/loaders/arm64/ipxe.efi", loader("arm64/ipxe.efi"));
         assert_eq!(http(&script_path(mac)), Some(Route::Script(mac)));
     }
 
@@ -99,6 +119,8 @@ mod tests {
             "/images/",
             "/images/a/b",
             "/boot/xx/script",
+            "/boot/loaders",
+            "/boot/loaders/",
             "/etc",
         ] {
             check(path, None);
@@ -112,6 +134,8 @@ mod tests {
             "/files/%2e%2e/etc/passwd",
             "/files/a%2f..%2f..%2fb",
             "/files/..%5cb",
+            "/boot/loaders/../kernel",
+            "/boot/loaders/%2e%2e/store",
             "/images/..",
             "/files//etc",
             "/files/a%00b",

@@ -41,9 +41,9 @@ impl Relative {
         self.0.iter().map(String::as_str)
     }
 
-    /// The path without its first part.
-    pub(crate) fn below_first(mut self) -> Self {
-        self.0.remove(0);
+    /// The path without its first parts.
+    pub(crate) fn below(mut self, parts: usize) -> Self {
+        self.0.drain(..parts.min(self.0.len()));
         self
     }
 }

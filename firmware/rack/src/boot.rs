@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use trivet_dhcp::{Arrival, LeaseChange};
-use trivet_httpboot::Route;
+use trivet_httpboot::{Relative, Route};
 use trivet_model::view::Stranger;
 use trivet_model::{NodeId, NoteKind, Now};
 use trivet_node::Event;
@@ -89,21 +89,13 @@ impl Rack {
                     root,
                 }]))
             }
+            Route::Loader(relative) => below(files.loaders.iter(), &relative),
             Route::File(relative) => {
                 let loaders = match door {
                     Door::Tftp => files.loaders.as_ref(),
                     Door::Http => None,
                 };
-                let places = files.operator.iter().chain(loaders);
-                let candidates: Vec<_> = places
-                    .map(|root| Below {
-                        root: root.clone(),
-                        file: relative
-                            .segments()
-                            .fold(root.clone(), |path, part| path.join(part)),
-                    })
-                    .collect();
-                (!candidates.is_empty()).then_some(Grant::File(candidates))
+                below(files.operator.iter().chain(loaders), &relative)
             }
         }
     }
@@ -144,6 +136,19 @@ impl Rack {
         let mac = self.book.holder(address)?;
         self.book.node_of_mac(mac)
     }
+}
+
+/// A path below the first of these directories that has it.
+fn below<'a>(roots: impl Iterator<Item = &'a PathBuf>, relative: &Relative) -> Option<Grant> {
+    let candidates: Vec<_> = roots
+        .map(|root| Below {
+            root: root.clone(),
+            file: relative
+                .segments()
+                .fold(root.clone(), |path, part| path.join(part)),
+        })
+        .collect();
+    (!candidates.is_empty()).then_some(Grant::File(candidates))
 }
 
 /// A file that the settings name itself.

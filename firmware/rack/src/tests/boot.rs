@@ -99,6 +99,7 @@ fn files_are_granted_below_their_directories_only() {
     assert!(granted(Door::Http, "/images/disk.raw"));
     assert!(!granted(Door::Http, "/boot/ramdisk"), "it is not named");
     assert!(!granted(Door::Http, "/images/other.raw"));
+    assert!(granted(Door::Http, "/boot/loaders/snponly.efi"));
     assert!(!granted(Door::Http, "/files/snponly.efi"));
     assert!(!granted(Door::Tftp, "../etc/passwd"));
 }
