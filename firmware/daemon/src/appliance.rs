@@ -139,13 +139,14 @@ impl Appliance {
         let services = [
             (ground.api, api::handler(Arc::clone(&api))),
             (ground.inspector, inspector::handler(api, strangers)),
-            (ground.http, boot::handler(engine.clone())),
             (ground.panel, panel::handler(engine.clone(), clock)),
         ];
         for (Listening { sockets, tls }, handler) in services {
             let seats = (&places, waits);
             http::serve(&mut doors, sockets, tls.as_ref(), seats, &handler);
         }
+        let seats = (&places, waits);
+        boot::serve(&mut doors, ground.http.sockets, seats, &engine, clock);
         Ok(Self {
             engine,
             doors,

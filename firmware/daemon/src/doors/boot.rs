@@ -1,233 +1,319 @@
-//! Boot files and images over HTTP: whole files and single ranges.
+//! Boot files and images over HTTP.
+//!
+//! What to answer says `trivet-httpboot`; here are the connection and the bytes. A
+//! file leaves by sendfile(2) and never passes through our memory, for which hyper
+//! has no way. Each transfer is told to the rack, with what the client really took.
 
+use std::fs::File;
+use std::io;
 use std::net::IpAddr;
-use std::pin::Pin;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
-use http_body_util::{BodyExt, StreamBody};
-use hyper::body::Frame;
-use hyper::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, HeaderValue, IF_RANGE, RANGE};
-use hyper::{HeaderMap, Method, Request, Response, StatusCode};
-use tokio::sync::mpsc;
-use trivet_rack::{Door, Input};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout, timeout_at};
+use trivet_httpboot::{self as httpboot, Answer, Body, Method, Nonsense, Request, Thing};
+use trivet_rack::Door;
 
-use super::http::{self, Answer, Body, Handler};
+use super::accept::{Places, Waits, accept};
+use super::http::{DRAIN_BYTES_MAX, DRAIN_WAIT};
+use crate::clock::Clock;
 use crate::engine::Engine;
-use crate::files::{self, Opened};
+use crate::files::{self, Content, Opened};
 
-/// Bytes read and sent at a time.
-const CHUNK_BYTES: usize = 256 * 1024;
+mod transfer;
+mod wire;
 
-/// A file's progress is told after this many bytes.
-const TELL_BYTES: u64 = 4 * 1024 * 1024;
+use transfer::{TELL_BYTES, Transfer};
+use wire::Wire;
 
-/// The handler for boot files.
-pub(crate) fn handler(engine: Engine) -> Handler {
-    Arc::new(move |peer, _secure, request| -> Answer {
-        let engine = engine.clone();
-        Box::pin(async move { answer(&engine, peer.ip(), &request).await })
-    })
-}
+/// How long after the last byte we first look whether it was taken, and how long at
+/// most until we look again. The client's next request makes us look at once.
+const LOOK_FIRST: Duration = Duration::from_millis(1);
+const LOOK_LATER: Duration = Duration::from_millis(100);
 
-async fn answer<B>(engine: &Engine, peer: IpAddr, request: &Request<B>) -> Response<Body> {
-    if request.method() != Method::GET && request.method() != Method::HEAD {
-        return http::text(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "only GET and HEAD are served here",
-        );
-    }
-    let path = request.uri().path().to_owned();
-    let grant = engine.file(Door::Http, peer, path.clone()).await;
-    let opened = match grant {
-        Some(grant) => files::open(grant).await,
-        None => None,
-    };
-    let Some(opened) = opened else {
-        return http::text(StatusCode::NOT_FOUND, "there is no such file on this box");
-    };
-    let size = opened.size;
-    // Ranges are defined for GET alone (RFC 9110, section 14.2).
-    let asked = match *request.method() {
-        Method::GET => range(request.headers(), size),
-        _ => Ok(None),
-    };
-    let range = match asked {
-        Ok(range) => range,
-        Err(Unsatisfiable) => {
-            let mut response = http::text(StatusCode::RANGE_NOT_SATISFIABLE, "beyond the end");
-            content_range(response.headers_mut(), format!("bytes */{size}"));
-            return response;
-        }
-    };
-    let (from, to) = range.unwrap_or((0, size));
-    let body = if request.method() == Method::HEAD {
-        http::empty()
-    } else {
-        stream(
-            opened,
-            from,
-            to,
-            Teller {
-                engine: engine.clone(),
-                peer,
-                path,
-                size: to - from,
-                began: tokio::time::Instant::now(),
-            },
-        )
-    };
-    let mut response = Response::new(body);
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_LENGTH, HeaderValue::from(to - from));
-    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    if range.is_some() {
-        content_range(headers, format!("bytes {from}-{}/{size}", to - 1));
-        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
-    }
-    response
-}
-
-fn content_range(headers: &mut HeaderMap, text: String) {
-    if let Ok(value) = HeaderValue::from_str(&text) {
-        headers.insert(CONTENT_RANGE, value);
-    }
-}
-
-#[derive(Debug, Eq, PartialEq)]
-struct Unsatisfiable;
-
-/// The one range a client asks for, as first byte and the byte after the last.
-/// A header that is not one byte range is ignored, as RFC 9110 section 14.2 allows.
-/// So is one that holds only for a file like the client's: we name no versions of
-/// files yet, and half of one must not be joined to half of another.
-fn range(headers: &HeaderMap, size: u64) -> Result<Option<(u64, u64)>, Unsatisfiable> {
-    if headers.contains_key(IF_RANGE) {
-        return Ok(None);
-    }
-    let text = headers.get(RANGE).and_then(|value| value.to_str().ok());
-    let Some((first, last)) = text
-        .and_then(|text| text.strip_prefix("bytes="))
-        .and_then(|text| text.split_once('-'))
-    else {
-        return Ok(None);
-    };
-    let number = |text: &str| {
-        let digits = text.trim();
-        let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
-        plain.then(|| digits.parse::<u64>().ok()).flatten()
-    };
-    let (from, to) = match (number(first), number(last)) {
-        (Some(from), Some(last)) if from <= last => (from, last.saturating_add(1).min(size)),
-        (Some(from), None) if last.trim().is_empty() => (from, size),
-        (None, Some(suffix)) if first.trim().is_empty() => (size - suffix.min(size), size),
-        _ => return Ok(None),
-    };
-    if from < to {
-        Ok(Some((from, to)))
-    } else {
-        Err(Unsatisfiable)
-    }
-}
-
-/// Reads ahead of the client, each piece on a thread that is given back after it:
-/// however many clients are slow, there are threads left for others.
-fn stream(mut opened: Opened, from: u64, to: u64, teller: Teller) -> Body {
-    let (sender, pieces) = mpsc::channel::<Piece>(1);
-    tokio::spawn(async move {
-        let mut at = from;
-        while at < to {
-            let want = usize::try_from(to - at)
-                .unwrap_or(CHUNK_BYTES)
-                .min(CHUNK_BYTES);
-            let read = tokio::task::spawn_blocking(move || {
-                let piece = piece(&mut opened, at, want);
-                (opened, piece)
-            });
-            let Ok((back, piece)) = read.await else {
-                return;
-            };
-            opened = back;
-            let failed = piece.is_err();
-            if sender.send(piece).await.is_err() || failed {
-                return;
-            }
-            at += want as u64;
-        }
+/// Serves boot files on these listeners for ever.
+pub(crate) fn serve(
+    doors: &mut JoinSet<()>,
+    listeners: Vec<TcpListener>,
+    (places, waits): (&Places, Waits),
+    engine: &Engine,
+    clock: Clock,
+) {
+    let engine = engine.clone();
+    accept(doors, listeners, places, move |stream, peer| {
+        let connection = Connection {
+            wire: Wire::new(stream, waits.stall),
+            heard: Vec::new(),
+            client_ended: false,
+            // The same machine, whether it came to an IPv4 or an IPv6 socket.
+            peer: peer.ip().to_canonical(),
+            waits,
+            engine: engine.clone(),
+            clock,
+        };
+        connection.run()
     });
-    StreamBody::new(Sending {
-        pieces,
-        teller,
-        sent: 0,
-        told: 0,
-    })
-    .boxed()
 }
 
-type Piece = Result<Bytes, std::io::Error>;
-
-fn piece(opened: &mut Opened, at: u64, want: usize) -> Piece {
-    let mut chunk = vec![0; want];
-    if opened.read(at, &mut chunk)? == want {
-        Ok(Bytes::from(chunk))
-    } else {
-        // The file shrank: a short body must not look whole.
-        Err(std::io::Error::other("the file changed while it was sent"))
-    }
-}
-
-struct Teller {
-    engine: Engine,
+/// One client.
+struct Connection {
+    wire: Wire,
+    /// What has come and is not yet understood.
+    heard: Vec<u8>,
+    /// The client says nothing more; it may still read.
+    client_ended: bool,
     peer: IpAddr,
-    path: String,
-    size: u64,
-    began: tokio::time::Instant,
+    waits: Waits,
+    engine: Engine,
+    clock: Clock,
 }
 
-/// Pieces on their way to one client. Counts what the client's connection took,
-/// and tells the end when the connection lets go of it, whole or not.
-struct Sending {
-    pieces: mpsc::Receiver<Piece>,
-    teller: Teller,
-    sent: u64,
-    told: u64,
-}
-
-impl Sending {
-    fn tell(&mut self, ended: bool) {
-        self.told = self.sent;
-        self.teller.engine.tell(Input::FileSent {
-            peer: self.teller.peer,
-            door: Door::Http,
-            path: self.teller.path.clone(),
-            sent: self.sent,
-            asked: self.teller.size,
-            took_ms: u64::try_from(self.teller.began.elapsed().as_millis()).unwrap_or(u64::MAX),
-            ended,
-        });
+impl Connection {
+    async fn run(mut self) {
+        // A client that breaks off is its own affair; what it took has been told.
+        while matches!(self.exchange().await, Ok(true)) {}
     }
-}
 
-impl futures_core::Stream for Sending {
-    type Item = Result<Frame<Bytes>, std::io::Error>;
+    /// One request and its answer; whether another may follow.
+    async fn exchange(&mut self) -> io::Result<bool> {
+        let request = match self.request().await? {
+            None => return Ok(false),
+            Some(Ok(request)) => request,
+            Some(Err(nonsense)) => {
+                let answer = httpboot::refusal(nonsense, self.now());
+                self.wire.write(&answer).await?;
+                self.drain().await;
+                return Ok(false);
+            }
+        };
+        if let Body::Dropped(bytes) = request.body {
+            self.drop_body(bytes).await?;
+        }
+        let opened = self.find(&request).await;
+        let thing = match &opened {
+            Some(opened) => Some(thing(opened, &request.path)?),
+            None => None,
+        };
+        let answer = httpboot::answer(&request, thing.as_ref(), self.now());
+        let keep_alive = answer.keep_alive;
+        match (opened, answer.bytes) {
+            (Some(opened), Some((from, to))) => {
+                self.transfer(request.path, opened, answer, from..to)
+                    .await?;
+            }
+            _ => self.wire.write(&answer.head).await?,
+        }
+        if request.body == Body::Unread {
+            self.drain().await;
+        }
+        Ok(keep_alive)
+    }
 
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let item = std::task::ready!(self.pieces.poll_recv(context));
-        if let Some(Ok(bytes)) = &item {
-            self.sent += bytes.len() as u64;
-            if self.sent - self.told >= TELL_BYTES && self.sent < self.teller.size {
-                self.tell(false);
+    /// The next request; none where there is no more, or not in time.
+    async fn request(&mut self) -> io::Result<Option<Result<Request, Nonsense>>> {
+        let deadline = Instant::now() + self.waits.head;
+        loop {
+            match httpboot::parse(&self.heard) {
+                Err(nonsense) => return Ok(Some(Err(nonsense))),
+                Ok(Some((request, length))) => {
+                    self.heard.drain(..length);
+                    return Ok(Some(Ok(request)));
+                }
+                Ok(None) if self.client_ended => return Ok(None),
+                Ok(None) => {}
+            }
+            match timeout_at(deadline, self.hear()).await {
+                Ok(went) => went?,
+                Err(_) => return Ok(None),
             }
         }
-        Poll::Ready(item.map(|piece| piece.map(Frame::data)))
+    }
+
+    /// Takes in what comes next.
+    async fn hear(&mut self) -> io::Result<()> {
+        if self.wire.read(&mut self.heard).await? == 0 {
+            self.client_ended = true;
+        }
+        Ok(())
+    }
+
+    async fn drop_body(&mut self, bytes: u64) -> io::Result<()> {
+        let deadline = Instant::now() + self.waits.head;
+        let mut left = usize::try_from(bytes).unwrap_or(usize::MAX);
+        loop {
+            let here = left.min(self.heard.len());
+            self.heard.drain(..here);
+            left -= here;
+            if left == 0 {
+                return Ok(());
+            }
+            if self.client_ended {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            timeout_at(deadline, self.hear()).await??;
+        }
+    }
+
+    async fn find(&self, request: &Request) -> Option<Opened> {
+        if request.method == Method::Other {
+            return None;
+        }
+        let path = request.path.clone();
+        files::open(self.engine.file(Door::Http, self.peer, path).await?).await
+    }
+
+    fn now(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_millis(self.clock.now().wall.0)
+    }
+
+    /// Sends an answer with bytes of a file, and tells how it went.
+    async fn transfer(
+        &mut self,
+        path: String,
+        opened: Opened,
+        answer: Answer,
+        bytes: Range<u64>,
+    ) -> io::Result<()> {
+        let asked = bytes.end - bytes.start;
+        let mut transfer = Transfer::new(self.engine.clone(), self.peer, path, asked);
+        let body_from = self.wire.taken() + answer.head.len() as u64;
+        let went = match opened.content {
+            Content::Bytes(all) => self.send_bytes(answer.head, &all, bytes).await,
+            Content::File(file) => {
+                let file = Arc::new(file);
+                self.send_file(&answer.head, &file, bytes, &mut transfer)
+                    .await
+            }
+        };
+        if went.is_ok() {
+            if !answer.keep_alive {
+                self.wire.end();
+            }
+            self.settle().await;
+        }
+        let acknowledged = self.wire.taken() - self.wire.unacknowledged();
+        let sent = acknowledged.saturating_sub(body_from).min(asked);
+        transfer.end(sent).await;
+        if went.is_err() || sent < asked {
+            // Neither does half a file look whole, nor does the kernel go on with it.
+            self.wire.reset();
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        Ok(())
+    }
+
+    /// Head and body of a small answer leave together.
+    async fn send_bytes(
+        &mut self,
+        mut head: Vec<u8>,
+        all: &[u8],
+        bytes: Range<u64>,
+    ) -> io::Result<()> {
+        let place = |at: u64| usize::try_from(at).map_err(io::Error::other);
+        let part = all.get(place(bytes.start)?..place(bytes.end)?);
+        head.extend_from_slice(part.ok_or(io::ErrorKind::UnexpectedEof)?);
+        self.wire.write(&head).await
+    }
+
+    async fn send_file(
+        &mut self,
+        head: &[u8],
+        file: &Arc<File>,
+        bytes: Range<u64>,
+        transfer: &mut Transfer,
+    ) -> io::Result<()> {
+        if bytes.is_empty() {
+            return self.wire.write(head).await;
+        }
+        self.wire.write_more(head).await?;
+        let (mut at, mut told) = (bytes.start, bytes.start);
+        while at < bytes.end {
+            match self.wire.send_file(file, at, bytes.end - at).await? {
+                // The file shrank: a short body must not look whole.
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                sent => at += sent,
+            }
+            if at - told >= TELL_BYTES && at < bytes.end {
+                told = at;
+                transfer.progress(at - bytes.start);
+                // A client that is as fast as we are must not keep others waiting.
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the client's side has taken everything, as long as it goes on
+    /// taking: what is in our own buffers when it goes away never arrived.
+    async fn settle(&mut self) {
+        let mut left = self.wire.unacknowledged();
+        let mut since = Instant::now();
+        let mut look = LOOK_FIRST;
+        while left > 0 && !self.wire.is_broken() {
+            let listens = !self.client_ended && self.heard.len() < httpboot::HEAD_BYTES_MAX;
+            if listens {
+                match timeout(look, self.hear()).await {
+                    Ok(Err(_)) => return,
+                    Ok(Ok(())) => {}
+                    Err(_) => look = LOOK_LATER.min(look * 2),
+                }
+            } else {
+                tokio::time::sleep(look).await;
+                look = LOOK_LATER.min(look * 2);
+            }
+            let now = self.wire.unacknowledged();
+            if now < left {
+                since = Instant::now();
+            } else if since.elapsed() >= self.waits.stall {
+                return;
+            }
+            left = now;
+        }
+    }
+
+    /// Reads what a client still sends. It would not read its answer if the box
+    /// closed meanwhile.
+    async fn drain(&mut self) {
+        self.wire.end();
+        let _ = timeout(DRAIN_WAIT, async {
+            let mut left = DRAIN_BYTES_MAX;
+            while !self.client_ended {
+                left = left.checked_sub(self.heard.len())?;
+                self.heard.clear();
+                self.hear().await.ok()?;
+            }
+            Some(())
+        })
+        .await;
     }
 }
 
-impl Drop for Sending {
-    fn drop(&mut self) {
-        self.tell(true);
-    }
+/// What the head of the answer says of a file. A file has another tag as soon as
+/// anything of it was changed: the kernel does not let its change time be set.
+fn thing(opened: &Opened, path: &str) -> io::Result<Thing> {
+    Ok(match &opened.content {
+        Content::Bytes(bytes) => Thing {
+            size: bytes.len() as u64,
+            kind: httpboot::TEXT,
+            tag: None,
+            modified: None,
+        },
+        Content::File(file) => {
+            let facts = file.metadata()?;
+            let (inode, size) = (facts.ino(), facts.len());
+            let (changed_s, and_ns) = (facts.ctime(), facts.ctime_nsec());
+            Thing {
+                size,
+                kind: httpboot::kind(path),
+                tag: Some(format!("{inode:x}-{size:x}-{changed_s:x}.{and_ns:x}")),
+                modified: facts.modified().ok(),
+            }
+        }
+    })
 }
 
 #[cfg(test)]

@@ -14,60 +14,19 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
+use super::accept::accept;
+pub(crate) use super::accept::{Places, Waits};
 use super::patient::Patient;
-use super::places::Peers;
 
 /// How long a client may take for the whole body of a request.
 const BODY_WAIT: Duration = Duration::from_mins(1);
 
 /// How much and how long a client may still send of a body that is too long. It
 /// would not read its answer if the box closed while it sends.
-const DRAIN_BYTES_MAX: usize = 64 * 1024 * 1024;
-const DRAIN_WAIT: Duration = Duration::from_secs(10);
-
-/// How long clients may take.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Waits {
-    /// To send the head of a request, and between two requests.
-    pub(crate) head: Duration,
-    /// For the TLS handshake.
-    pub(crate) handshake: Duration,
-    /// Between reading two pieces of an answer.
-    pub(crate) stall: Duration,
-}
-
-impl Default for Waits {
-    fn default() -> Self {
-        Self {
-            head: Duration::from_secs(30),
-            handshake: Duration::from_secs(10),
-            stall: Duration::from_mins(1),
-        }
-    }
-}
-
-/// How many connections there may be, shared by all services.
-#[derive(Clone)]
-pub(crate) struct Places {
-    all: Arc<Semaphore>,
-    peers: Arc<Peers>,
-    service_max: usize,
-}
-
-impl Places {
-    /// So many in all. No service gets the last quarter, so that a crowd at one
-    /// door leaves room at the others, and no peer gets more than its share.
-    pub(crate) fn new(connections_max: usize) -> Self {
-        Self {
-            all: Arc::new(Semaphore::new(connections_max)),
-            peers: Peers::sharing(connections_max),
-            service_max: (connections_max - connections_max / 4).max(1),
-        }
-    }
-}
+pub(super) const DRAIN_BYTES_MAX: usize = 64 * 1024 * 1024;
+pub(super) const DRAIN_WAIT: Duration = Duration::from_secs(10);
 
 /// A body that may stream.
 pub(crate) type Body = BoxBody<Bytes, std::io::Error>;
@@ -194,49 +153,10 @@ pub(crate) fn serve(
     (places, waits): (&Places, Waits),
     handler: &Handler,
 ) {
-    let of_service = Arc::new(Semaphore::new(places.service_max));
-    for listener in listeners {
-        doors.spawn(run(
-            listener,
-            tls.cloned(),
-            places.clone(),
-            Arc::clone(&of_service),
-            waits,
-            Arc::clone(handler),
-        ));
-    }
-}
-
-async fn run(
-    listener: TcpListener,
-    tls: Option<TlsAcceptor>,
-    places: Places,
-    of_service: Arc<Semaphore>,
-    waits: Waits,
-    handler: Handler,
-) {
-    loop {
-        let Ok(in_service) = Arc::clone(&of_service).acquire_owned().await else {
-            return;
-        };
-        let Ok(in_all) = Arc::clone(&places.all).acquire_owned().await else {
-            return;
-        };
-        let Ok((stream, peer)) = listener.accept().await else {
-            // Out of descriptors, most likely: let others finish first.
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            continue;
-        };
-        // Closing at once tells a peer with too many connections soonest.
-        let Some(seat) = places.peers.seat(peer.ip()) else {
-            continue;
-        };
-        let (tls, handler) = (tls.clone(), Arc::clone(&handler));
-        tokio::spawn(async move {
-            connection(stream, peer, tls, waits, handler).await;
-            drop((in_service, in_all, seat));
-        });
-    }
+    let (tls, handler) = (tls.cloned(), Arc::clone(handler));
+    accept(doors, listeners, places, move |stream, peer| {
+        connection(stream, peer, tls.clone(), waits, Arc::clone(&handler))
+    });
 }
 
 async fn connection(
@@ -246,7 +166,6 @@ async fn connection(
     waits: Waits,
     handler: Handler,
 ) {
-    let _ = stream.set_nodelay(true);
     let stream = Patient::new(stream, waits.stall);
     match tls {
         None => requests(TokioIo::new(stream), peer, false, waits, handler).await,

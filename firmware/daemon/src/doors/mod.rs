@@ -1,5 +1,6 @@
 //! One file per door: each turns a protocol's bytes into inputs and back.
 
+mod accept;
 pub(crate) mod agents;
 pub(crate) mod api;
 pub(crate) mod bmc;

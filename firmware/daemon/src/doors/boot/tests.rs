@@ -1,78 +1,143 @@
 //! Boot files over loopback, from a real engine and real files.
 
 use super::*;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::symlink;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use trivet_model::{Lease, MacAddr, NoteKind, Port, PortId, UnixMs};
+use trivet_rack::{Change, Output};
 
-use crate::testbed::{self, Scratch, ask};
+use crate::clock::System;
+use crate::testbed::{self, Scratch, ask, raw};
 
-#[track_caller]
-fn check(header: &str, want: Result<Option<(u64, u64)>, Unsatisfiable>) {
-    let mut headers = HeaderMap::new();
-    headers.insert(RANGE, HeaderValue::from_str(header).unwrap());
-    assert_eq!(range(&headers, 100), want, "{header}");
-}
-
-#[test]
-fn takes_every_form_of_one_range() {
-    check("bytes=0-9", Ok(Some((0, 10))));
-    check("bytes=90-", Ok(Some((90, 100))));
-    check("bytes=-10", Ok(Some((90, 100))));
-    check("bytes=-1000", Ok(Some((0, 100))));
-    check("bytes=50-1000", Ok(Some((50, 100))));
-}
-
-#[test]
-fn ignores_what_is_not_one_byte_range() {
-    for header in [
-        "bytes=9-0",
-        "bytes=a-b",
-        "bytes=0-1,5-6",
-        "lines=0-1",
-        "bytes=",
-        "bytes=+1-2",
-        "bytes=99999999999999999999-",
-    ] {
-        check(header, Ok(None));
-    }
-}
-
-#[test]
-fn refuses_a_range_beyond_the_end() {
-    check("bytes=100-", Err(Unsatisfiable));
-    check("bytes=-0", Err(Unsatisfiable));
-}
-
-/// A box with `files/` of a scratch directory.
+/// A box with `files/` and `loaders/` of a scratch directory, and a node whose
+/// address is that of this machine.
 struct Served {
     scratch: Scratch,
     engine: Engine,
     address: SocketAddr,
+    places: Places,
+    notes: UnboundedReceiver<NoteKind>,
     _doors: JoinSet<()>,
 }
 
 async fn served() -> Served {
+    served_with(Waits::default()).await
+}
+
+async fn served_with(waits: Waits) -> Served {
     let scratch = Scratch::new();
     scratch.file("files/hello", b"0123456789");
-    let (engine, _why) = testbed::engine(testbed::settings(&scratch.0), &scratch.0);
+    scratch.file("loaders/snponly.efi", b"a loader");
+    enrol(&scratch);
+    let (told, notes) = unbounded_channel();
+    let settings = testbed::settings(&scratch.0);
+    let (engine, _why) = testbed::carrying(settings, &scratch.0, move |output| {
+        if let Output::Note { note, .. } = output {
+            let _ = told.send(note.kind);
+        }
+    });
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let mut doors = JoinSet::new();
-    let places = http::Places::new(64);
-    let waits = http::Waits::default();
-    let handler = handler(engine.clone());
-    http::serve(&mut doors, vec![listener], None, (&places, waits), &handler);
+    let places = Places::new(64);
+    let (seats, clock) = ((&places, waits), Clock::start());
+    serve(&mut doors, vec![listener], seats, &engine, clock);
     Served {
         scratch,
         engine,
         address,
+        places,
+        notes,
         _doors: doors,
     }
 }
+
+fn enrol(scratch: &Scratch) {
+    let (node, mac) = (testbed::node(), MacAddr([2, 0, 0, 0, 0, 1]));
+    let port = Port {
+        id: PortId::random(&mut System::new()),
+        revision: 0,
+        serial: 1,
+        node: node.id,
+        address: mac,
+        pxe_enabled: true,
+        extra: trivet_model::node::Object::default(),
+        kept: trivet_model::node::Object::default(),
+        created_at: UnixMs(1),
+        updated_at: None,
+    };
+    let changes = [
+        Change::PutNode(Arc::new(node)),
+        Change::PutPort(Arc::new(port)),
+        Change::PutLease(Lease {
+            mac,
+            address: Ipv4Addr::LOCALHOST,
+        }),
+    ];
+    testbed::store(&scratch.0, 4096, 256 << 10)
+        .commit(&changes)
+        .unwrap();
+}
+
+impl Served {
+    /// The next transfer that ended: its path, what was sent and what was asked.
+    async fn sent(&mut self) -> (String, u64, u64) {
+        loop {
+            if let Some(NoteKind::FileSent {
+                path, sent, asked, ..
+            }) = self.notes.recv().await
+            {
+                return (path, sent, asked);
+            }
+        }
+    }
+
+    async fn connect(&self) -> Client {
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        Client { stream }
+    }
+}
+
+/// A client that asks again on the same connection.
+struct Client {
+    stream: TcpStream,
+}
+
+impl Client {
+    async fn say(&mut self, text: &str) {
+        self.stream.write_all(text.as_bytes()).await.unwrap();
+    }
+
+    /// The head of an answer, in lower case, and a body as long as it says.
+    async fn answer(&mut self) -> (String, Vec<u8>) {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(self.stream.read_u8().await.unwrap());
+        }
+        let head = String::from_utf8(head).unwrap().to_ascii_lowercase();
+        let length = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: "))
+            .map_or(0, |length| length.parse().unwrap());
+        let mut body = vec![0; length];
+        self.stream.read_exact(&mut body).await.unwrap();
+        (head, body)
+    }
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nhost: box\r\n\r\n")
+}
+
+const SHORT: Waits = Waits {
+    head: Duration::from_millis(300),
+    handshake: Duration::from_millis(300),
+    stall: Duration::from_millis(300),
+};
 
 #[tokio::test]
 async fn a_file_comes_whole_and_in_ranges() {
@@ -136,32 +201,258 @@ async fn nothing_outside_the_directory_and_no_other_method_is_served() {
 
 #[tokio::test]
 async fn a_large_file_comes_as_it_is() {
-    let one = served().await;
+    let mut one = served().await;
     let content: Vec<u8> = (0..3_000_017_u32).map(|n| b'a' + (n % 26) as u8).collect();
     one.scratch.file("files/large", &content);
     let (head, body) = ask(one.address, "GET /files/large", "", "").await;
     assert!(head.starts_with("http/1.1 200"), "{head}");
     assert!(body.as_bytes() == content);
+    let whole = ("/files/large".to_owned(), 3_000_017, 3_000_017);
+    assert_eq!(one.sent().await, whole);
     one.engine.stop().await;
 }
 
 #[tokio::test]
 async fn a_file_that_shrinks_is_a_broken_answer_and_not_a_whole_one() {
-    let one = served().await;
-    let path = one.scratch.file("files/shrinking", &vec![b'x'; 8 << 20]);
-    let mut stream = TcpStream::connect(one.address).await.unwrap();
-    let request = b"GET /files/shrinking HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
-    stream.write_all(request).await.unwrap();
+    let mut one = served().await;
+    let path = one.scratch.file("files/shrinking", &vec![b'x'; 64 << 20]);
+    let mut client = one.connect().await;
+    client.say(&get("/files/shrinking")).await;
     let mut first = [0; 1000];
-    stream.read_exact(&mut first).await.unwrap();
+    client.stream.read_exact(&mut first).await.unwrap();
     std::fs::OpenOptions::new()
         .write(true)
         .open(path)
         .and_then(|file| file.set_len(100))
         .unwrap();
     let mut rest = Vec::new();
-    let _ = stream.read_to_end(&mut rest).await;
-    assert!(rest.len() < 8 << 20);
+    let end = client.stream.read_to_end(&mut rest).await;
+    assert!(rest.len() < 64 << 20);
+    assert!(end.is_err(), "it does not look like an end either");
+    let (_, sent, asked) = one.sent().await;
+    assert!(sent < asked && asked == 64 << 20, "{sent} of {asked}");
+    one.engine.stop().await;
+}
+
+#[tokio::test]
+async fn one_connection_serves_request_after_request_and_several_at_once() {
+    let one = served().await;
+    let mut client = one.connect().await;
+    for _ in 0..3 {
+        client.say(&get("/files/hello")).await;
+        let (head, body) = client.answer().await;
+        assert!(head.starts_with("http/1.1 200") && !head.contains("connection:"));
+        assert_eq!(body, b"0123456789");
+    }
+    let put = "PUT /files/hello HTTP/1.1\r\nhost: box\r\ncontent-length: 3\r\n\r\nGET";
+    let head = "HEAD /files/hello HTTP/1.1\r\nhost: box\r\n\r\n";
+    let all = [&get("/files/nothing"), put, head, &get("/files/hello")].concat();
+    client.say(&all).await;
+    assert!(client.answer().await.0.starts_with("http/1.1 404"));
+    assert!(client.answer().await.0.starts_with("http/1.1 405"));
+    // The body that a head announces does not follow it.
+    let mut announced = vec![0; 4096];
+    let (mut length, end) = (0, b"0123456789");
+    while !announced[..length].ends_with(end) {
+        length += client.stream.read(&mut announced[length..]).await.unwrap();
+    }
+    let text = String::from_utf8_lossy(&announced[..length]).into_owned();
+    assert_eq!(text.matches("HTTP/1.1 200").count(), 2, "{text}");
+    assert_eq!(text.matches("0123456789").count(), 1, "{text}");
+    one.engine.stop().await;
+}
+
+#[tokio::test]
+async fn http_1_0_gets_one_answer_and_an_end_unless_it_asks() {
+    let one = served().await;
+    let answer = raw(one.address, "GET /files/hello HTTP/1.0\r\n\r\n").await;
+    assert!(answer.contains("\r\nConnection: close\r\n"), "{answer}");
+    assert!(answer.ends_with("\r\n\r\n0123456789"), "{answer}");
+    let mut client = one.connect().await;
+    for _ in 0..2 {
+        client
+            .say("GET /files/hello HTTP/1.0\r\nconnection: keep-alive\r\n\r\n")
+            .await;
+        assert_eq!(client.answer().await.1, b"0123456789");
+    }
+    one.engine.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_shuts_its_half_still_gets_its_answer() {
+    let one = served().await;
+    let mut client = one.connect().await;
+    client.say(&get("/files/hello")).await;
+    client.stream.shutdown().await.unwrap();
+    assert_eq!(client.answer().await.1, b"0123456789");
+    assert_eq!(client.stream.read(&mut [0; 1]).await.unwrap(), 0);
+    one.engine.stop().await;
+}
+
+#[tokio::test]
+async fn a_file_is_not_sent_again_until_it_changes() {
+    let mut one = served().await;
+    let tag_of = |head: &str| {
+        let line = head.lines().find_map(|line| line.strip_prefix("etag: "));
+        line.unwrap().to_owned()
+    };
+    let (head, _) = ask(one.address, "GET /files/hello", "", "").await;
+    assert!(head.contains("\r\nlast-modified: ") && head.contains("\r\ndate: "));
+    let tag = tag_of(&head);
+    one.sent().await;
+    let fields = format!("if-none-match: {tag}\r\n");
+    let (head, body) = ask(one.address, "GET /files/hello", &fields, "").await;
+    assert!(
+        head.starts_with("http/1.1 304") && body.is_empty(),
+        "{head}"
+    );
+    let fields = format!("range: bytes=3-5\r\nif-range: {tag}\r\n");
+    let (_, body) = ask(one.address, "GET /files/hello", &fields, "").await;
+    assert_eq!(body, "345");
+    assert_eq!(one.sent().await.2, 3, "what was not sent is no transfer");
+
+    // The same size and the same date: still another file.
+    let file = std::fs::File::open(one.scratch.0.join("files/hello")).unwrap();
+    let date = file.metadata().unwrap().modified().unwrap();
+    let path = one.scratch.file("files/hello", b"9876543210");
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.set_modified(date).unwrap();
+    let (head, body) = ask(one.address, "GET /files/hello", &fields, "").await;
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+    assert_eq!(body, "9876543210");
+    assert_ne!(tag_of(&head), tag);
+    let fields = format!("if-match: {tag}\r\n");
+    let (head, _) = ask(one.address, "GET /files/hello", &fields, "").await;
+    assert!(head.starts_with("http/1.1 412"), "{head}");
+    one.engine.stop().await;
+}
+
+#[tokio::test]
+async fn firmware_finds_loaders_and_scripts() {
+    let mut one = served().await;
+    let (head, body) = ask(one.address, "GET /boot/loaders/snponly.efi", "", "").await;
+    assert!(head.contains("content-type: application/efi"), "{head}");
+    assert_eq!(body, "a loader");
+    one.sent().await;
+    let script = "/boot/02:00:00:00:00:01/script";
+    let (head, body) = ask(one.address, &format!("GET {script}"), "", "").await;
+    assert!(head.contains("content-type: text/plain"), "{head}");
+    assert!(head.contains("cache-control: no-store"), "{head}");
+    assert!(body.starts_with("#!ipxe\n"), "{body}");
+    let length = body.len() as u64;
+    assert_eq!(one.sent().await, (script.to_owned(), length, length));
+    one.engine.stop().await;
+}
+
+/// A small answer leaves in one piece: firmware reads it in one go.
+#[tokio::test]
+async fn head_and_body_of_a_small_file_leave_together() {
+    let one = served().await;
+    for path in ["/files/hello", "/boot/02:00:00:00:00:01/script"] {
+        let mut client = one.connect().await;
+        client.say(&get(path)).await;
+        client.stream.readable().await.unwrap();
+        let mut all = [0; 4096];
+        let length = client.stream.read(&mut all).await.unwrap();
+        let text = String::from_utf8_lossy(&all[..length]).into_owned();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("Content-Length: {}", body.len())));
+    }
+    one.engine.stop().await;
+}
+
+#[tokio::test]
+async fn nonsense_is_answered_and_the_connection_closed() {
+    let one = served().await;
+    for (text, status) in [
+        ("hello\r\n\r\n", "400"),
+        ("GET /files/hello HTTP/1.1\r\n\r\n", "400"),
+        ("GET /files/hello HTTP/3.0\r\n\r\n", "505"),
+        (&"x".repeat(32 << 10), "431"),
+    ] {
+        // Returns at all, because the box closes.
+        let mut client = one.connect().await;
+        client.say(text).await;
+        client.stream.shutdown().await.unwrap();
+        let mut answer = String::new();
+        let _ = client.stream.read_to_string(&mut answer).await;
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{answer}"
+        );
+    }
+    one.engine.stop().await;
+}
+
+#[tokio::test]
+async fn a_body_that_we_do_not_read_ends_the_connection_after_the_answer() {
+    let one = served().await;
+    let mut client = one.connect().await;
+    client
+        .say(
+            "GET /files/hello HTTP/1.1\r\nhost: box\r\ncontent-length: 5\r\n\
+             expect: 100-continue\r\n\r\n",
+        )
+        .await;
+    let (head, body) = client.answer().await;
+    assert!(head.contains("\r\nconnection: close\r\n"), "{head}");
+    assert_eq!(body, b"0123456789");
+    let chunks = "5\r\n01234\r\n".repeat(20_000);
+    let put = "PUT /x HTTP/1.1\r\nhost: box\r\ntransfer-encoding: chunked\r\n\r\n";
+    let mut client = one.connect().await;
+    client.say(&format!("{put}{chunks}0\r\n\r\n")).await;
+    let (head, _) = client.answer().await;
+    assert!(head.starts_with("http/1.1 405"), "{head}");
+    one.engine.stop().await;
+}
+
+#[tokio::test]
+async fn a_head_that_never_ends_and_a_silent_client_lose_their_connections() {
+    let one = served_with(SHORT).await;
+    let begun = "GET /files/hello HTTP/1.1\r\nhost: x\r\n";
+    let body = "GET /files/hello HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n1234";
+    for request in [begun, body, ""] {
+        // Returns at all, because the box closes.
+        assert_eq!(raw(one.address, request).await, "");
+    }
+    let answer = raw(one.address, &get("/files/hello")).await;
+    assert!(answer.ends_with("0123456789"), "{answer}");
+    one.engine.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_never_reads_loses_its_place_and_its_file_is_short() {
+    let mut one = served_with(SHORT).await;
+    one.scratch.file("files/large", &vec![b'x'; 64 << 20]);
+    let mut client = one.connect().await;
+    client.say(&get("/files/large")).await;
+    let mut first = [0; 16];
+    client.stream.read_exact(&mut first).await.unwrap();
+    let (path, sent, asked) = one.sent().await;
+    assert_eq!((path.as_str(), asked), ("/files/large", 64 << 20));
+    assert!(sent > 0 && sent < asked, "{sent} of {asked}");
+    while one.places.all.available_permits() < 63 {
+        tokio::task::yield_now().await;
+    }
+    one.engine.stop().await;
+}
+
+/// All of it fits into the kernel's buffers, and none of it was read: what counts is
+/// what the client's side took.
+#[tokio::test]
+async fn a_client_that_goes_away_has_a_short_file() {
+    let mut one = served().await;
+    one.scratch.file("files/medium", &vec![b'x'; 1 << 20]);
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    let stream = socket.connect(one.address).await.unwrap();
+    let mut client = Client { stream };
+    client.say(&get("/files/medium")).await;
+    let mut first = [0; 1000];
+    client.stream.read_exact(&mut first).await.unwrap();
+    drop(client);
+    let (_, sent, asked) = one.sent().await;
+    assert!(sent < asked && asked == 1 << 20, "{sent} of {asked}");
     one.engine.stop().await;
 }
 
