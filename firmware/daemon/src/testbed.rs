@@ -61,6 +61,7 @@ pub(crate) fn settings(directory: &Path) -> Settings {
         limits: Limits::default(),
         pace: Pace::default(),
         hardware: vec!["ipmi".to_owned()],
+        faults: Vec::new(),
     }
 }
 

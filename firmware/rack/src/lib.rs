@@ -41,7 +41,7 @@ pub use trivet_node::Limits;
 pub use trivet_store::{Change, Records};
 pub use vendor::PROMISES_MAX;
 
-use trivet_model::{Caller, Done, LinkId, MacAddr, NodeId, Note, Order, Refusal};
+use trivet_model::{Caller, Done, Fault, LinkId, MacAddr, NodeId, Note, Order, Refusal};
 
 /// What the rack is told at start.
 #[derive(Clone)]
@@ -66,6 +66,8 @@ pub struct Settings {
     pub pace: Pace,
     /// Hardware types that are enabled.
     pub hardware: Vec<String>,
+    /// What the shell found wrong at its start: it stands until the next one.
+    pub faults: Vec<Fault>,
 }
 
 /// Where files lie. A file that is not named is not served.

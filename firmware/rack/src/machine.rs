@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use trivet_model::fault::Standing;
 use trivet_model::{AgentOrder, Done, Entropy, NodeId, NoteKind, Now, PowerOrder, Tick, View};
 use trivet_node::{Action, Event};
 use trivet_store::Records;
@@ -146,6 +147,14 @@ impl Rack {
             for lease in self.book.leases.values() {
                 dhcp.restore(now.tick, *lease);
             }
+        }
+        for fault in self.settings.faults.clone() {
+            let standing = Standing {
+                since: now.wall,
+                seen_at: now.wall,
+            };
+            self.book.view.faults.insert(fault.clone(), standing);
+            self.note(now, None, NoteKind::FaultRaised(fault));
         }
         let ids: Vec<_> = self.book.view.nodes.keys().copied().collect();
         for id in ids {

@@ -87,6 +87,7 @@ fn settings() -> Settings {
         limits: Limits::default(),
         pace: Pace::default(),
         hardware: vec!["ipmi".into()],
+        faults: Vec::new(),
     }
 }
 

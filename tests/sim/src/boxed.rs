@@ -159,6 +159,7 @@ fn settings(addresses: u8, lease_s: u32, image: &[u8]) -> trivet_rack::Settings 
             order_ms_max: 8000,
         },
         hardware: vec!["ipmi".to_owned()],
+        faults: Vec::new(),
     }
 }
 

@@ -208,6 +208,7 @@ fn settings() -> Settings {
         limits: Limits::default(),
         pace: Pace::default(),
         hardware: vec!["ipmi".to_owned()],
+        faults: Vec::new(),
     }
 }
 

@@ -187,6 +187,7 @@ fn settings(
         },
         pace: Pace::default(),
         hardware: hardware(),
+        faults: Vec::new(),
     })
 }
 

@@ -3,6 +3,7 @@
 use std::net::SocketAddrV4;
 
 use trivet_dhcp::client::Client;
+use trivet_model::{Fault, NoteKind};
 
 use super::*;
 use crate::{Door, Grant};
@@ -126,4 +127,31 @@ fn a_file_on_its_way_is_shown_and_then_noted() {
         bench.notes(),
         ["HTTP sent /boot/kernel, 10 bytes in 1.500 s"]
     );
+}
+
+#[test]
+fn what_the_shell_found_wrong_stands_from_the_start_and_is_noted_once() {
+    let mut bench = Bench::new();
+    let fault = Fault::LoaderMissing {
+        path: "/loaders/undionly.kpxe".into(),
+        firmware: "BIOS firmware",
+    };
+    let settings = Settings {
+        faults: vec![fault.clone()],
+        ..settings()
+    };
+    let records = bench.store.records().unwrap();
+    bench.rack = Rack::new(settings, Box::new(Seeded::new(3)), records);
+    bench.tell(Input::Started);
+    let notes: Vec<_> = bench
+        .outputs
+        .iter()
+        .filter(|output| {
+            matches!(output, Output::Note { note, .. }
+                if note.kind == NoteKind::FaultRaised(fault.clone()))
+        })
+        .collect();
+    assert_eq!(notes.len(), 1);
+    let standing = bench.rack.view().faults[&fault];
+    assert_eq!(standing.since, bench.now.wall);
 }
