@@ -1,15 +1,16 @@
-//! `[[dhcp]]`: where addresses are handed out, which ones, and to whom.
+//! `[[dhcp]]`: where DHCP is heard, what the box does there, and which addresses it
+//! hands out.
 //!
 //! An entry that is off is checked as far as it goes and left out of the settings.
-//! The modes `listen` and `proxy` are words of the plan that no room acts on yet,
-//! so they are refused by name rather than as unknown.
+//! Addresses written in a mode that gives none are checked all the same, so that a
+//! change of `mode` alone is a change that works.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use crate::contradiction::{Claims, Transport};
 use crate::mistake::Mistakes;
 use crate::reader::{Found, Section};
-use crate::settings::{Dhcp, DhcpDoor, DhcpMode, Network};
+use crate::settings::{Dhcp, DhcpDoor, DhcpMode, Network, Pool};
 use crate::value;
 
 /// Most `[[dhcp]]` sections. Ours.
@@ -26,7 +27,7 @@ const DHCP_PORT: u16 = 67;
 
 const LEASE_S_DEFAULT: u32 = 3600;
 
-const KNOWN: [&str; 10] = [
+const KNOWN: [&str; 12] = [
     "interface",
     "listen",
     "mode",
@@ -37,7 +38,11 @@ const KNOWN: [&str; 10] = [
     "router",
     "dns",
     "lease_s",
+    "discovery",
+    "router_advertisements",
 ];
+
+const WORDS: &str = "write \"off\", \"listen\", \"proxy\", \"reservations\" or \"server\"";
 
 pub(crate) fn entries(
     root: &Section<'_>,
@@ -52,6 +57,7 @@ pub(crate) fn entries(
 }
 
 /// The mode of an entry, or that it is off.
+#[derive(Clone, Copy, Eq, PartialEq)]
 enum Wanted {
     Off,
     On(DhcpMode),
@@ -61,82 +67,199 @@ fn entry(section: &Section<'_>, claims: &mut Claims, mistakes: &mut Mistakes) ->
     section.allow_only(&KNOWN, mistakes);
     let wanted = mode(section, mistakes);
     let door = door(section, claims, mistakes);
-    let network = value::network(section, "network", mistakes);
-    let first = value::ipv4(section, "first", mistakes);
-    let last = value::ipv4(section, "last", mistakes);
-    let server = value::ipv4(section, "server", mistakes);
-    let router = value::ipv4(section, "router", mistakes);
-    let dns = dns(section, mistakes);
+    let addresses = addresses(section, mistakes);
     let lease_s = section.number("lease_s", 60..=31_536_000, mistakes);
-    let member = |key: &str, found: Option<Found<Ipv4Addr>>, mistakes: &mut Mistakes| match &network
-    {
-        Some(network) => member(section, key, found?, network.value, mistakes),
-        None => found,
-    };
-    // An address outside the network says nothing about the range: one mistake is enough.
-    let first = member("first", first, mistakes);
-    let last = member("last", last, mistakes);
-    let server = member("server", server, mistakes);
-    let router = member("router", router, mistakes);
-    if let (Some(first), Some(last)) = (&first, &last) {
-        check_range(section, first, last, mistakes);
-        for (key, found) in [("server", &server), ("router", &router)] {
-            check_outside(
-                section,
-                key,
-                found.as_ref(),
-                (first.value, last.value),
-                mistakes,
-            );
-        }
-    }
-    if matches!(wanted, Some(Wanted::Off)) {
+    let discovery = section.flag("discovery", mistakes);
+    let advertisements = section.flag("router_advertisements", mistakes);
+    if wanted == Some(Wanted::Off) {
         return None;
     }
-    for key in ["network", "first", "last", "server"] {
-        if !section.has(key) {
-            let sentence =
-                "is missing: a section that is not off needs network, first, last and server";
-            mistakes.missing(section.at(), &section.key(key), sentence);
+    // A mode that cannot be read may have been meant as one that gives addresses.
+    let mode = wanted.and_then(|wanted| match wanted {
+        Wanted::On(mode) => Some(mode),
+        Wanted::Off => None,
+    });
+    let gives = mode.is_none_or(DhcpMode::gives_addresses);
+    if gives {
+        needs_addresses(section, mistakes);
+        if let (Some(first), Some(last)) = (&addresses.first, &addresses.last) {
+            claims.range(section.key("first"), first.value, last.value, first.at);
         }
     }
-    let (first, last) = (first?, last?);
-    claims.range(section.key("first"), first.value, last.value, first.at);
-    let Some(Wanted::On(mode)) = wanted else {
-        return None;
-    };
+    let (mode, door) = (mode?, door?);
+    let discovery = discovers(section, mode, discovery, mistakes);
+    let router_advertisements = advertises(section, mode, &door, advertisements, mistakes);
+    let server = server(section, mode, &door, addresses.server.as_ref(), mistakes);
+    let pool = if gives { Some(addresses.pool()?) } else { None };
     Some(Dhcp {
-        door: door?,
+        server: if gives { Some(server?) } else { server },
+        door,
         mode,
-        network: network?.value,
-        first: first.value,
-        last: last.value,
-        server: server?.value,
-        router: router.map(|router| router.value),
-        dns,
+        pool,
+        discovery,
+        router_advertisements,
         lease_s: lease_s.unwrap_or(LEASE_S_DEFAULT),
     })
 }
 
+/// The addresses of an entry, as far as they are written and make sense.
+struct Addresses {
+    network: Option<Found<Network>>,
+    first: Option<Found<Ipv4Addr>>,
+    last: Option<Found<Ipv4Addr>>,
+    server: Option<Found<Ipv4Addr>>,
+    router: Option<Found<Ipv4Addr>>,
+    dns: Vec<Ipv4Addr>,
+}
+
+impl Addresses {
+    fn pool(self) -> Option<Pool> {
+        Some(Pool {
+            network: self.network?.value,
+            first: self.first?.value,
+            last: self.last?.value,
+            router: self.router.map(|router| router.value),
+            dns: self.dns,
+        })
+    }
+}
+
+fn addresses(section: &Section<'_>, mistakes: &mut Mistakes) -> Addresses {
+    let network = value::network(section, "network", mistakes);
+    let within = network.as_ref().map(|network| network.value);
+    // An address outside the network says nothing about the range: one mistake is enough.
+    let mut address = |key: &str| {
+        let found = value::ipv4(section, key, mistakes)?;
+        match within {
+            Some(network) => member(section, key, found, network, mistakes),
+            None => Some(found),
+        }
+    };
+    let (first, last) = (address("first"), address("last"));
+    let (server, router) = (address("server"), address("router"));
+    if let (Some(first), Some(last)) = (&first, &last) {
+        check_range(section, first, last, mistakes);
+        let range = (first.value, last.value);
+        for (key, found) in [("server", &server), ("router", &router)] {
+            check_outside(section, key, found.as_ref(), range, mistakes);
+        }
+    }
+    Addresses {
+        network,
+        first,
+        last,
+        server,
+        router,
+        dns: dns(section, mistakes),
+    }
+}
+
+fn needs_addresses(section: &Section<'_>, mistakes: &mut Mistakes) {
+    for key in ["network", "first", "last", "server"] {
+        if !section.has(key) {
+            let sentence = "is missing: a section that gives addresses (\"reservations\" or \
+                            \"server\") needs network, first, last and server";
+            mistakes.missing(section.at(), &section.key(key), sentence);
+        }
+    }
+}
+
+/// The entry's mode. The box is quiet on a network it was told nothing about.
 fn mode(section: &Section<'_>, mistakes: &mut Mistakes) -> Option<Wanted> {
-    const WORDS: &str = "write \"off\", \"reservations\" or \"server\"";
     if !section.has("mode") {
-        mistakes.missing(
-            section.at(),
-            &section.key("mode"),
-            format!("is missing: {WORDS}"),
-        );
+        return Some(Wanted::On(DhcpMode::Listen));
     }
     let text = section.text("mode", mistakes)?;
-    let sentence = match text.value {
-        "off" => return Some(Wanted::Off),
-        "reservations" => return Some(Wanted::On(DhcpMode::Reservations)),
-        "server" => return Some(Wanted::On(DhcpMode::Server)),
-        later @ ("listen" | "proxy") => format!("`{later}` is not built yet: {WORDS}"),
-        other => format!("`{other}` is unknown: {WORDS}"),
+    if text.value == "off" {
+        return Some(Wanted::Off);
+    }
+    let known = DhcpMode::ALL
+        .into_iter()
+        .find(|mode| mode.name() == text.value);
+    if known.is_none() {
+        let sentence = format!("`{}` is unknown: {WORDS}", text.value);
+        mistakes.add(text.at, &section.key("mode"), sentence);
+    }
+    known.map(Wanted::On)
+}
+
+/// Whether machines nobody has enrolled are answered.
+fn discovers(
+    section: &Section<'_>,
+    mode: DhcpMode,
+    said: Option<Found<bool>>,
+    mistakes: &mut Mistakes,
+) -> bool {
+    let wanted = said.as_ref().map(|said| said.value);
+    let sentence = match mode {
+        DhcpMode::Listen if wanted.is_some() => {
+            "means nothing in mode \"listen\", where nobody is answered: remove the line"
+        }
+        DhcpMode::Reservations if wanted == Some(true) => {
+            "contradicts mode \"reservations\", which answers known machines only: write mode = \
+             \"server\", or remove the line"
+        }
+        _ => return wanted.unwrap_or(mode == DhcpMode::Server),
     };
-    mistakes.add(text.at, &section.key("mode"), sentence);
-    None
+    if let Some(said) = said {
+        mistakes.add(said.at, &section.key("discovery"), sentence);
+    }
+    false
+}
+
+/// Whether IPv6 routers are spoken of.
+fn advertises(
+    section: &Section<'_>,
+    mode: DhcpMode,
+    door: &DhcpDoor,
+    said: Option<Found<bool>>,
+    mistakes: &mut Mistakes,
+) -> bool {
+    let wired = matches!(door, DhcpDoor::Interface(_));
+    let Some(said) = said else {
+        return wired && mode.gives_addresses();
+    };
+    let sentence = match (said.value, wired, mode) {
+        (false, _, _) => return false,
+        (true, true, DhcpMode::Listen) => {
+            "contradicts mode \"listen\", in which the box says nothing"
+        }
+        (true, false, _) => "needs an interface: they do not pass a relay",
+        (true, true, _) => return true,
+    };
+    mistakes.add(said.at, &section.key("router_advertisements"), sentence);
+    false
+}
+
+/// Our own address, if it is said here or can be known from what is said.
+fn server(
+    section: &Section<'_>,
+    mode: DhcpMode,
+    door: &DhcpDoor,
+    said: Option<&Found<Ipv4Addr>>,
+    mistakes: &mut Mistakes,
+) -> Option<Ipv4Addr> {
+    if let (DhcpDoor::Relayed(_), DhcpMode::Listen) = (door, mode) {
+        let sentence = "relays bring requests to be answered, and mode \"listen\" answers none: \
+                        name an interface, or write another mode";
+        mistakes.add(section.at_key("listen"), &section.key("listen"), sentence);
+    }
+    if let Some(said) = said {
+        return Some(said.value);
+    }
+    match (door, mode) {
+        (DhcpDoor::Relayed(address), DhcpMode::Proxy) if !address.ip().is_unspecified() => {
+            Some(*address.ip())
+        }
+        (DhcpDoor::Relayed(_), DhcpMode::Proxy) => {
+            if !section.has("server") {
+                let sentence = "is missing: listen names no address that nodes could be told";
+                mistakes.missing(section.at(), &section.key("server"), sentence);
+            }
+            None
+        }
+        _ => None,
+    }
 }
 
 fn door(section: &Section<'_>, claims: &mut Claims, mistakes: &mut Mistakes) -> Option<DhcpDoor> {

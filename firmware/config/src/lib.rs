@@ -24,9 +24,9 @@ pub use crate::reader::TEXT_BYTES_MAX;
 pub use crate::service::{API_PORT, HTTP_PORT, INSPECTOR_PORT, PANEL_PORT, TFTP_PORT};
 pub use crate::settings::{
     Agent, Api, Appliance, Auth, Boot, Dhcp, DhcpDoor, DhcpMode, Hardware, HardwareType, Http,
-    Inspector, Limits, Network, Panel, Ramdisk, Settings, Tftp,
+    Inspector, Limits, Loaders, Network, Panel, Pool, Ramdisk, Settings, Tftp,
 };
-pub use crate::value::LISTEN_MAX;
+pub use crate::value::{LISTEN_MAX, LOADER_BYTES_MAX};
 
 use crate::contradiction::Claims;
 use crate::mistake::Mistakes;
@@ -101,6 +101,7 @@ fn read(root: &Section<'_>, mistakes: &mut Mistakes) -> Option<Settings> {
         panel,
         boot,
         dhcp,
+        listens_everywhere: !root.has("dhcp"),
         hardware,
         agent,
         limits,

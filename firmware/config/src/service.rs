@@ -30,6 +30,18 @@ const KERNEL_ARGS_BYTES_MAX: usize = 2048;
 
 const STORE_MIB_DEFAULT: u32 = 64;
 
+const BOOT_KNOWN: [&str; 9] = [
+    "files",
+    "loaders",
+    "loader_bios",
+    "loader_x64",
+    "loader_ia32",
+    "loader_arm64",
+    "kernel",
+    "ramdisk",
+    "kernel_args",
+];
+
 pub(crate) fn appliance(root: &Section<'_>, mistakes: &mut Mistakes) -> Option<Appliance> {
     let Some(section) = root.section("box", mistakes) else {
         let sentence = "is missing: add a section [box] with data = \"DIRECTORY\"";
@@ -276,13 +288,18 @@ pub(crate) fn boot(root: &Section<'_>, mistakes: &mut Mistakes) -> Boot {
     let Some(section) = root.section("boot", mistakes) else {
         return boot;
     };
-    section.allow_only(
-        &["files", "loaders", "kernel", "ramdisk", "kernel_args"],
-        mistakes,
-    );
+    section.allow_only(&BOOT_KNOWN, mistakes);
     boot.files = value::path(&section, "files", mistakes);
     if let Some(loaders) = value::path(&section, "loaders", mistakes) {
         boot.loaders = loaders;
+    }
+    for (key, loader) in [
+        ("loader_bios", &mut boot.loader.bios),
+        ("loader_x64", &mut boot.loader.x64),
+        ("loader_ia32", &mut boot.loader.ia32),
+        ("loader_arm64", &mut boot.loader.arm64),
+    ] {
+        value::loader(&section, key, loader, mistakes);
     }
     let kernel = value::path(&section, "kernel", mistakes);
     let ramdisk = value::path(&section, "ramdisk", mistakes);

@@ -23,8 +23,11 @@ pub struct Settings {
     pub panel: Option<Panel>,
     /// What nodes are booted with: `[boot]`.
     pub boot: Boot,
-    /// Where addresses are handed out: every `[[dhcp]]` that is not off.
+    /// Where DHCP is heard and perhaps answered: every `[[dhcp]]` that is not off.
     pub dhcp: Vec<Dhcp>,
+    /// No `[[dhcp]]` was written at all, so the box hears every wired interface it
+    /// has and says nothing.
+    pub listens_everywhere: bool,
     /// Which kinds of service processors are driven: `[hardware]`.
     pub hardware: Hardware,
     /// How long agents may stay silent, and how they are called: `[agent]`.
@@ -134,10 +137,38 @@ pub struct Boot {
     pub files: Option<PathBuf>,
     /// Directory of the network boot loaders.
     pub loaders: PathBuf,
+    /// Which of them each kind of firmware is sent to.
+    pub loader: Loaders,
     /// Kernel and ramdisk of the agent; absent until the operator has them.
     pub ramdisk: Option<Ramdisk>,
     /// Added to the agent's kernel line.
     pub kernel_args: String,
+}
+
+/// The first loader of each kind of firmware, by its name below the directory of
+/// loaders. Firmware without one gets an address and nothing to boot.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Loaders {
+    /// BIOS.
+    pub bios: Option<String>,
+    /// 64-bit UEFI on x86.
+    pub x64: Option<String>,
+    /// 32-bit UEFI on x86.
+    pub ia32: Option<String>,
+    /// 64-bit UEFI on ARM.
+    pub arm64: Option<String>,
+}
+
+impl Default for Loaders {
+    /// As Debian's package `ipxe` names them; it has none for the other two.
+    fn default() -> Self {
+        Loaders {
+            bios: Some("undionly.kpxe".to_owned()),
+            x64: Some("snponly.efi".to_owned()),
+            ia32: None,
+            arm64: None,
+        }
+    }
 }
 
 /// Kernel and ramdisk of the agent.
@@ -154,6 +185,7 @@ impl Default for Boot {
         Boot {
             files: None,
             loaders: PathBuf::from("/usr/lib/ipxe"),
+            loader: Loaders::default(),
             ramdisk: None,
             kernel_args: String::new(),
         }
@@ -169,13 +201,42 @@ pub enum DhcpDoor {
     Relayed(SocketAddrV4),
 }
 
-/// Who gets an address.
+/// What the box does where it hears DHCP.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum DhcpMode {
-    /// Nodes the box knows, nobody else.
+    /// It hears and never says a word.
+    Listen,
+    /// It tells machines what to boot; another server gives the addresses.
+    Proxy,
+    /// It gives addresses to nodes it knows, nobody else.
     Reservations,
-    /// Everybody who asks.
+    /// It gives addresses to everybody who asks.
     Server,
+}
+
+impl DhcpMode {
+    /// Every mode, the quietest first.
+    pub const ALL: [DhcpMode; 4] = [
+        DhcpMode::Listen,
+        DhcpMode::Proxy,
+        DhcpMode::Reservations,
+        DhcpMode::Server,
+    ];
+
+    /// As the file spells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            DhcpMode::Listen => "listen",
+            DhcpMode::Proxy => "proxy",
+            DhcpMode::Reservations => "reservations",
+            DhcpMode::Server => "server",
+        }
+    }
+
+    /// Whether the box gives addresses in this mode.
+    pub fn gives_addresses(self) -> bool {
+        matches!(self, DhcpMode::Reservations | DhcpMode::Server)
+    }
 }
 
 /// An IPv4 network.
@@ -208,26 +269,38 @@ impl Network {
     }
 }
 
-/// One place where addresses are handed out.
+/// The addresses that are handed out at one place.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Dhcp {
-    /// Where requests arrive.
-    pub door: DhcpDoor,
-    /// Who gets an address.
-    pub mode: DhcpMode,
+pub struct Pool {
     /// The network the addresses are of.
     pub network: Network,
     /// First address handed out.
     pub first: Ipv4Addr,
     /// Last address handed out.
     pub last: Ipv4Addr,
-    /// The box's own address as these nodes see it.
-    pub server: Ipv4Addr,
-    /// Their way out, if there is one.
+    /// The nodes' way out, if there is one.
     pub router: Option<Ipv4Addr>,
     /// Their name servers.
     pub dns: Vec<Ipv4Addr>,
-    /// How long an address is theirs.
+}
+
+/// One place where DHCP is heard.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Dhcp {
+    /// Where requests arrive.
+    pub door: DhcpDoor,
+    /// What the box does there.
+    pub mode: DhcpMode,
+    /// The box's own address as these nodes see it. Always there where addresses are
+    /// given; without it a proxy is known by the first address of its interface.
+    pub server: Option<Ipv4Addr>,
+    /// What is handed out: there exactly where the mode gives addresses.
+    pub pool: Option<Pool>,
+    /// Machines that the box does not know are answered too.
+    pub discovery: bool,
+    /// Loaders that wait for an IPv6 router are told that there is none.
+    pub router_advertisements: bool,
+    /// How long an address is a node's.
     pub lease_s: u32,
 }
 

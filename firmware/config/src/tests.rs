@@ -101,6 +101,7 @@ fn the_default_file_shows_every_key_with_a_valid_value() {
     assert_eq!(settings.limits, Limits::default());
     assert_eq!(settings.agent, Agent::default());
     assert_eq!(settings.boot.loaders, Boot::default().loaders);
+    assert_eq!(settings.boot.loader, Loaders::default());
     assert_eq!(settings.appliance.store_mib, 64);
     assert_eq!(settings.dhcp[0].lease_s, good(DHCP).dhcp[0].lease_s);
 }

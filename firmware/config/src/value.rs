@@ -22,6 +22,10 @@ const LABEL_BYTES_MAX: usize = 63;
 /// Longest interface name: Linux' IFNAMSIZ without the closing zero.
 const INTERFACE_BYTES_MAX: usize = 15;
 
+/// Longest name of a loader: the field `file` of a DHCP message with its closing
+/// zero (RFC 2131, section 2).
+pub const LOADER_BYTES_MAX: usize = 127;
+
 /// The addresses under `listen`: one `IP:PORT` or a list; the port may be left out.
 pub(crate) fn listen(
     section: &Section<'_>,
@@ -138,6 +142,37 @@ pub(crate) fn path(section: &Section<'_>, key: &str, mistakes: &mut Mistakes) ->
     section
         .text(key, mistakes)
         .map(|text| PathBuf::from(text.value))
+}
+
+/// The name of a loader below the directory of loaders. An empty text says that such
+/// firmware has none; without the key the name stays as it is.
+pub(crate) fn loader(
+    section: &Section<'_>,
+    key: &str,
+    name: &mut Option<String>,
+    mistakes: &mut Mistakes,
+) {
+    let Some(text) = section.text_or_empty(key, mistakes) else {
+        return;
+    };
+    if text.value.is_empty() {
+        *name = None;
+    } else if is_loader(text.value) {
+        *name = Some(text.value.to_owned());
+    } else {
+        let sentence = format!(
+            "is not a file below boot.loaders: at most {LOADER_BYTES_MAX} letters, digits and any \
+             of . _ + - with slashes between, such as \"snponly.efi\""
+        );
+        mistakes.add(text.at, &section.key(key), sentence);
+    }
+}
+
+/// It becomes part of a TFTP path and of a URL, and must not leave its directory.
+fn is_loader(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._+-".contains(&byte);
+    let word = |word: &str| !["", ".", ".."].contains(&word) && word.bytes().all(plain);
+    text.len() <= LOADER_BYTES_MAX && text.split('/').all(word)
 }
 
 /// `http://HOST[:PORT][/PATH]` or `https://..`, without a slash at the end.
@@ -347,6 +382,24 @@ mod tests {
             "http://-box",
         ] {
             assert!(parse_url(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_loader_is_a_file_below_its_directory() {
+        for text in [
+            "snponly.efi",
+            "shim/shimx64.efi",
+            "x86_64-efi/ipxe.efi",
+            "a..b",
+        ] {
+            assert!(is_loader(text), "{text}");
+        }
+        let long = "x".repeat(LOADER_BYTES_MAX + 1);
+        for text in [
+            "/a", "a/", "a//b", "../a", "a/./b", "a b", "a\\b", "a%2e", "a?", &long,
+        ] {
+            assert!(!is_loader(text), "{text}");
         }
     }
 

@@ -260,6 +260,7 @@ pub(crate) fn log_line(note: &Note, label: Option<&str>) -> String {
     let level = match note.kind {
         NoteKind::Failed { .. }
         | NoteKind::PowerFailed { .. }
+        | NoteKind::FaultRaised(_)
         | NoteKind::CallerRefused { .. }
         | NoteKind::Asked {
             refused: Some(_), ..

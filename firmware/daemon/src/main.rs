@@ -81,7 +81,10 @@ fn main() -> ExitCode {
             Err(code) => code,
         },
         Command::Check { config } => match settings(&config) {
-            Ok(_) => show(&format!("{} has no mistakes\n", config.display())),
+            Ok(settings) => {
+                let sum = format!("{} has no mistakes\n", config.display());
+                show(&format!("{}{sum}", serve::plan(&settings)))
+            }
             Err(code) => code,
         },
         Command::Config => show(trivet_config::default_file()),

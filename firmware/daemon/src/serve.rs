@@ -1,5 +1,9 @@
 //! `trivet serve`: the appliance on real interfaces, by the settings file.
 
+mod lan;
+
+pub(crate) use lan::plan;
+
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -19,10 +23,6 @@ use crate::{doors, identity, library, say, sockets};
 /// The port of a DHCP server (RFC 2131, section 4.1).
 const DHCP_PORT: u16 = 67;
 
-/// The loaders that machines are sent to, as the `ipxe` package names them.
-const BIOS_LOADER: &str = "undionly.kpxe";
-const EFI_LOADER: &str = "snponly.efi";
-
 /// Runs until SIGINT or SIGTERM.
 pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
     let clock = Clock::start();
@@ -38,6 +38,7 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
     let api = settings.api.as_ref();
     let panel = settings.panel.as_ref();
     let http = settings.http.as_ref();
+    let links = lan::entries(&settings);
     let ground = Ground {
         api: Listening {
             sockets: listen("API", api.map(|api| &api.listen)).await?,
@@ -60,7 +61,7 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
             tls: tls(panel.is_some_and(|panel| panel.tls))?,
         },
         tftp: tftp(&settings).await?,
-        dhcp: dhcp(&settings).await?,
+        dhcp: dhcp(&links).await?,
         bmc: sockets::udp("BMC", SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))).await?,
         ssh: doors::ssh::Door::new(&data),
         auth: auth(api, clock),
@@ -79,7 +80,7 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
         transfers_max: settings.limits.transfers_max as usize,
         notes: Box::new(|note, label| say::line(&log_line(note, label))),
     };
-    let rack = rack_settings(&settings, &ground)?;
+    let rack = rack_settings(&settings, &links, &ground)?;
     let store = open_store(&data, settings.appliance.store_mib)?;
     say_where(&ground, &authority.fingerprint());
     for line in missing(&settings, &rack.files, [&rack.api_url, &rack.http_url]) {
@@ -114,7 +115,7 @@ fn private_directory(data: &Path) -> anyhow::Result<()> {
 }
 
 /// What the settings name and nodes will miss. The box serves all the same: files
-/// may come later.
+/// may come later. Loaders are not among it: one that is missing is a fault.
 fn missing(settings: &Settings, files: &Files, urls: [&str; 2]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut look = |key: &str, path: &Path| {
@@ -130,11 +131,6 @@ fn missing(settings: &Settings, files: &Files, urls: [&str; 2]) -> Vec<String> {
     ] {
         if let Some(path) = path {
             look(key, path);
-        }
-    }
-    if settings.tftp.is_some() {
-        for loader in [BIOS_LOADER, EFI_LOADER] {
-            look("boot.loaders", &settings.boot.loaders.join(loader));
         }
     }
     if let Some(auth) = settings.api.as_ref().map(|api| &api.auth) {
@@ -211,7 +207,8 @@ fn addresses(settings: &Settings) -> Vec<IpAddr> {
         .map(SocketAddr::ip)
         .filter(|ip| !ip.is_unspecified())
         .collect();
-    all.extend(settings.dhcp.iter().map(|dhcp| IpAddr::V4(dhcp.server)));
+    let servers = settings.dhcp.iter().filter_map(|dhcp| dhcp.server);
+    all.extend(servers.map(IpAddr::V4));
     all.push(Ipv4Addr::LOCALHOST.into());
     all.sort_unstable();
     all.dedup();
@@ -237,10 +234,10 @@ async fn tftp(settings: &Settings) -> anyhow::Result<Vec<UdpSocket>> {
     Ok(open)
 }
 
-async fn dhcp(settings: &Settings) -> anyhow::Result<Vec<(UdpSocket, Ipv4Addr)>> {
+async fn dhcp(links: &[lan::Entry]) -> anyhow::Result<Vec<(UdpSocket, Ipv4Addr)>> {
     let mut open = Vec::new();
-    for dhcp in &settings.dhcp {
-        let socket = match &dhcp.door {
+    for link in links {
+        let socket = match &link.door {
             config::DhcpDoor::Relayed(address) => sockets::udp("DHCP", (*address).into()).await?,
             config::DhcpDoor::Interface(name) => {
                 let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, DHCP_PORT));
@@ -249,7 +246,7 @@ async fn dhcp(settings: &Settings) -> anyhow::Result<Vec<(UdpSocket, Ipv4Addr)>>
                 socket
             }
         };
-        open.push((socket, dhcp.server));
+        open.push((socket, link.server));
     }
     Ok(open)
 }
@@ -269,8 +266,9 @@ fn url_for_nodes(
         return Ok(String::new());
     };
     let address = socket.local_addr()?;
-    let ip = match settings.dhcp.first() {
-        Some(dhcp) if address.ip().is_unspecified() => dhcp.server.into(),
+    let ours = settings.dhcp.iter().find_map(|dhcp| dhcp.server);
+    let ip = match ours {
+        Some(server) if address.ip().is_unspecified() => server.into(),
         _ if address.ip().is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         _ => address.ip(),
     };
@@ -280,7 +278,11 @@ fn url_for_nodes(
     ))
 }
 
-fn rack_settings(settings: &Settings, ground: &Ground) -> anyhow::Result<trivet_rack::Settings> {
+fn rack_settings(
+    settings: &Settings,
+    links: &[lan::Entry],
+    ground: &Ground,
+) -> anyhow::Result<trivet_rack::Settings> {
     let api = settings.api.as_ref();
     let scheme = if api.is_some_and(|api| api.tls) {
         "https"
@@ -297,7 +299,7 @@ fn rack_settings(settings: &Settings, ground: &Ground) -> anyhow::Result<trivet_
     let images = settings.appliance.data.join("images");
     let ramdisk = settings.boot.ramdisk.as_ref();
     Ok(trivet_rack::Settings {
-        dhcp: dhcp_settings(settings, &http_url),
+        dhcp: (!links.is_empty()).then(|| lan::room(links, &settings.boot, &http_url)),
         images: library::catalogue(&images, |line| say::line(&format!("trivet: {line}")))?,
         files: Files {
             kernel: ramdisk.map(|pair| pair.kernel.clone()),
@@ -316,31 +318,7 @@ fn rack_settings(settings: &Settings, ground: &Ground) -> anyhow::Result<trivet_
         },
         pace: trivet_rack::Pace::default(),
         hardware: hardware(settings),
-    })
-}
-
-fn dhcp_settings(settings: &Settings, http_url: &str) -> Option<trivet_rack::dhcp::Settings> {
-    let lease_s = settings.dhcp.first()?.lease_s;
-    let subnets = settings.dhcp.iter().map(|dhcp| trivet_rack::dhcp::Subnet {
-        network: dhcp.network.address,
-        prefix: dhcp.network.prefix,
-        first: dhcp.first,
-        last: dhcp.last,
-        server: dhcp.server,
-        router: dhcp.router,
-        dns: dhcp.dns.clone(),
-        boot: trivet_rack::dhcp::BootServer {
-            tftp: dhcp.server,
-            loaders: trivet_rack::dhcp::Loaders::usual(),
-            script_url: format!("{http_url}/boot/{{mac}}/script"),
-            loaders_url: None,
-        },
-        known_only: dhcp.mode == config::DhcpMode::Reservations,
-    });
-    Some(trivet_rack::dhcp::Settings {
-        links: Vec::new(),
-        subnets: subnets.collect(),
-        lease_s,
+        faults: lan::missing_loaders(settings),
     })
 }
 
@@ -401,13 +379,10 @@ mod tests {
     fn what_nodes_would_miss_is_named() {
         let scratch = Scratch::new();
         let kernel = scratch.file("kernel", b"k");
-        let loaders = scratch.0.join("loaders");
-        scratch.file("loaders/snponly.efi", b"x");
         let more = format!(
-            "[tftp]\nlisten = \"127.0.0.1:69\"\n[boot]\nkernel = \"{}\"\n\
-             ramdisk = \"/nowhere/ramdisk\"\nloaders = \"{}\"\n[agent]\nplain_http = true\n",
-            kernel.display(),
-            loaders.display()
+            "[boot]\nkernel = \"{}\"\nramdisk = \"/nowhere/ramdisk\"\n\
+             [agent]\nplain_http = true\n",
+            kernel.display()
         );
         let settings = settings(&scratch, &more);
         let pair = settings.boot.ramdisk.as_ref();
@@ -418,15 +393,14 @@ mod tests {
         };
         let urls = ["http://127.0.0.1:1", ""];
         let lines = missing(&settings, &files, urls);
-        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(lines[0].starts_with("boot.ramdisk: /nowhere/ramdisk"));
-        assert!(lines[1].contains("undionly.kpxe"), "{lines:?}");
         let strict = Settings {
             agent: config::Agent::default(),
             ..settings
         };
         let lines = missing(&strict, &files, urls);
-        assert!(lines[2].starts_with("agent.plain_http: "), "{lines:?}");
+        assert!(lines[1].starts_with("agent.plain_http: "), "{lines:?}");
     }
 
     #[test]

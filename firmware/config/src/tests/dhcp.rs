@@ -10,11 +10,13 @@ fn a_dhcp_section_becomes_plain_values() {
     let dhcp = &good(&text).dhcp[0];
     assert_eq!(dhcp.door, DhcpDoor::Interface("eth1".to_owned()));
     assert_eq!(dhcp.mode, DhcpMode::Server);
-    assert_eq!(dhcp.network.mask(), Ipv4Addr::new(255, 255, 255, 0));
-    assert_eq!(dhcp.first, Ipv4Addr::new(192, 0, 2, 100));
-    assert_eq!(dhcp.router, Some(Ipv4Addr::new(192, 0, 2, 254)));
+    assert_eq!(dhcp.server, Some(Ipv4Addr::new(192, 0, 2, 1)));
+    let pool = dhcp.pool.as_ref().unwrap();
+    assert_eq!(pool.network.mask(), Ipv4Addr::new(255, 255, 255, 0));
+    assert_eq!(pool.first, Ipv4Addr::new(192, 0, 2, 100));
+    assert_eq!(pool.router, Some(Ipv4Addr::new(192, 0, 2, 254)));
     assert_eq!(
-        (dhcp.dns.as_slice(), dhcp.lease_s),
+        (pool.dns.as_slice(), dhcp.lease_s),
         (&[Ipv4Addr::new(9, 9, 9, 9)][..], 600)
     );
     let relayed = DHCP.replace("interface = \"eth1\"", "listen = \"127.0.0.1\"");
@@ -42,39 +44,91 @@ fn a_dhcp_section_that_is_off_is_left_out_but_checked() {
 }
 
 #[test]
-fn dhcp_modes_are_the_built_ones() {
-    for mode in ["listen", "proxy"] {
-        let text = DHCP.replace("\"server\"", &format!("\"{mode}\""));
-        bad(&text, 3, "dhcp.mode", "not built yet");
+fn a_section_without_a_mode_listens() {
+    let settings = good("[[dhcp]]\ninterface = \"eth1\"\n");
+    let dhcp = &settings.dhcp[0];
+    assert_eq!((dhcp.mode, dhcp.server), (DhcpMode::Listen, None));
+    assert!(dhcp.pool.is_none() && !dhcp.discovery && !dhcp.router_advertisements);
+    assert!(!settings.listens_everywhere);
+}
+
+#[test]
+fn a_file_without_dhcp_listens_everywhere_and_one_that_is_off_does_not() {
+    assert!(good("").listens_everywhere);
+    let off = good("[[dhcp]]\ninterface = \"eth1\"\nmode = \"off\"\n");
+    assert!(!off.listens_everywhere);
+}
+
+/// So that an operator can try a mode by changing one line.
+#[test]
+fn every_mode_takes_the_lines_of_the_fullest() {
+    for mode in DhcpMode::ALL {
+        let text = DHCP.replace("\"server\"", &format!("\"{}\"", mode.name()));
+        let dhcp = &good(&text).dhcp[0];
+        assert_eq!(dhcp.mode, mode);
+        assert_eq!(dhcp.pool.is_some(), mode.gives_addresses());
+        assert_eq!(dhcp.router_advertisements, mode.gives_addresses());
+        assert_eq!(dhcp.discovery, mode == DhcpMode::Server);
+        let addresses = text.replace("2.100", "1.100");
+        bad(&addresses, 5, "dhcp.first", "is not in 192.0.2.0/24");
     }
+    let unknown = DHCP.replace("\"server\"", "\"relay\"");
+    bad(&unknown, 3, "dhcp.mode", "\"reservations\" or \"server\"");
+}
+
+#[test]
+fn a_proxy_needs_no_pool_and_may_learn_its_address_from_the_interface() {
+    let proxy = "[[dhcp]]\ninterface = \"eth1\"\nmode = \"proxy\"\n";
+    assert_eq!(good(proxy).dhcp[0].server, None);
+    let said = good(&format!(
+        "{proxy}server = \"192.0.2.1\"\ndiscovery = true\n"
+    ));
+    assert_eq!(said.dhcp[0].server, Some(Ipv4Addr::new(192, 0, 2, 1)));
+    assert!(said.dhcp[0].discovery);
+    let relayed = proxy.replace("interface = \"eth1\"", "listen = \"192.0.2.9\"");
+    let address = good(&relayed).dhcp[0].server;
+    assert_eq!(address, Some(Ipv4Addr::new(192, 0, 2, 9)));
+    let anywhere = relayed.replace("192.0.2.9", "0.0.0.0");
+    bad(&anywhere, 1, "dhcp.server", "listen names no address");
+}
+
+#[test]
+fn what_a_mode_cannot_do_is_refused() {
+    let quiet = "[[dhcp]]\ninterface = \"eth1\"\nmode = \"listen\"\n";
+    for value in ["true", "false"] {
+        let text = format!("{quiet}discovery = {value}\n");
+        bad(&text, 4, "dhcp.discovery", "remove the line");
+    }
+    let loud = format!("{quiet}router_advertisements = true\n");
+    bad(&loud, 4, "dhcp.router_advertisements", "says nothing");
+    good(&format!("{quiet}router_advertisements = false\n"));
+    let known = DHCP.replace("\"server\"", "\"reservations\"");
+    let strangers = format!("{known}discovery = true\n");
+    bad(&strangers, 8, "dhcp.discovery", "known machines only");
+    good(&format!("{known}discovery = false\n"));
+    let relayed = DHCP.replace("interface = \"eth1\"", "listen = \"192.0.2.1\"");
+    assert!(!good(&relayed).dhcp[0].router_advertisements);
+    let far = format!("{relayed}router_advertisements = true\n");
+    bad(&far, 8, "dhcp.router_advertisements", "do not pass a relay");
     bad(
-        &DHCP.replace("\"server\"", "\"relay\""),
-        3,
-        "dhcp.mode",
-        "unknown",
-    );
-    bad(
-        &DHCP.replace("mode = \"server\"\n", ""),
-        1,
-        "dhcp.mode",
-        "is missing",
+        "[[dhcp]]\nlisten = \"192.0.2.1\"\n",
+        2,
+        "dhcp.listen",
+        "name an interface",
     );
 }
 
 /// A mode that is mistyped says nothing about the rest, which is checked as well.
 #[test]
 fn an_unknown_mode_does_not_hide_what_is_missing() {
-    for mode in ["mode = \"sever\"\n", ""] {
-        let list = mistakes(&format!(
-            "[[dhcp]]\ninterface = \"eth1\"\n{mode}network = \"192.0.2.0/24\"\n"
-        ));
-        let mut keys: Vec<&str> = list.iter().map(|(_, key, _)| key.as_str()).collect();
-        keys.sort_unstable();
-        assert_eq!(
-            keys,
-            ["dhcp.first", "dhcp.last", "dhcp.mode", "dhcp.server"]
-        );
-    }
+    let list =
+        mistakes("[[dhcp]]\ninterface = \"eth1\"\nmode = \"sever\"\nnetwork = \"192.0.2.0/24\"\n");
+    let mut keys: Vec<&str> = list.iter().map(|(_, key, _)| key.as_str()).collect();
+    keys.sort_unstable();
+    assert_eq!(
+        keys,
+        ["dhcp.first", "dhcp.last", "dhcp.mode", "dhcp.server"]
+    );
     let unknown = DHCP.replace("\"server\"", "\"sever\"");
     let other = unknown.replace("eth1", "eth2");
     let list = mistakes(&format!("{unknown}{other}"));

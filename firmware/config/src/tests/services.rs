@@ -361,3 +361,23 @@ fn waits_and_limits_have_bounds() {
         "between 1",
     );
 }
+
+#[test]
+fn each_kind_of_firmware_has_a_loader_or_none() {
+    let usual = good("[boot]\nloaders = \"/l\"\n").boot.loader;
+    assert_eq!(usual, Loaders::default());
+    assert_eq!(usual.bios.as_deref(), Some("undionly.kpxe"));
+    let text = "[boot]\nloader_bios = \"\"\nloader_x64 = \"shim/shimx64.efi\"\n\
+                loader_arm64 = \"snp-arm64.efi\"\n";
+    let named = good(text).boot.loader;
+    assert_eq!(named.bios, None);
+    assert_eq!(named.x64.as_deref(), Some("shim/shimx64.efi"));
+    assert_eq!(named.ia32, None);
+    assert_eq!(named.arm64.as_deref(), Some("snp-arm64.efi"));
+    bad(
+        "[boot]\nloader_x64 = \"../key\"\n",
+        2,
+        "boot.loader_x64",
+        "below boot.loaders",
+    );
+}
