@@ -1,0 +1,177 @@
+//! Router advertisements: when one is due, and to whom.
+//!
+//! iPXE 1.0.0+git-20190125 asks for IPv6 routers beside DHCP and waits for an answer: its
+//! script ran 19.7 s after power-on without one and 6.6 s after it with the emptiest
+//! there is. So ours says that there is no router, and a running system learns nothing
+//! from it: no default route, no prefix, no address. Timing follows RFC 4861 section 6.2, with one choice of ours:
+//! a machine that asks is answered alone and at once, which the RFC allows and which
+//! spares the others. Where so many ask that this would be a flood, one answer goes to
+//! all.
+
+use alloc::vec::Vec;
+use core::net::Ipv6Addr;
+
+use trivet_model::{MacAddr, Tick};
+
+use crate::say::advertisement;
+
+/// All routers of a link (RFC 4291 section 2.7.1): where machines ask.
+pub const SOLICITED_GROUP: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
+
+/// The same group as Ethernet has it (RFC 2464 section 7).
+pub const SOLICITED_MAC: MacAddr = MacAddr([0x33, 0x33, 0, 0, 0, 2]);
+
+/// All machines of a link (RFC 4291 section 2.7.1), and as Ethernet has it.
+const EVERYBODY: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+const EVERYBODY_MAC: MacAddr = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
+
+/// Least time between two answers to everybody: `MIN_DELAY_BETWEEN_RAS`, RFC 4861
+/// section 10.
+const GAP_MS_MIN: u64 = 3_000;
+
+/// Between two that nobody asked for. Ours, within the bounds of RFC 4861 section
+/// 6.2.1: a switch that filters groups may keep questions from us, and whoever waits
+/// is helped by the next of these.
+const PERIOD_MS: u64 = 10_000;
+
+/// Answers to single machines within one second. Ours: a rack that is switched on at
+/// once is below it, a flood is not.
+pub const ANSWERS_PER_S_MAX: u32 = 256;
+
+const SECOND_MS: u64 = 1_000;
+
+/// Says when to advertise on one interface.
+#[derive(Clone, Debug)]
+pub struct Advertiser {
+    own: MacAddr,
+    /// When everybody is told next, and when they were last.
+    next: Tick,
+    last: Option<Tick>,
+    /// The present second and the answers in it.
+    second: Tick,
+    answers: u32,
+}
+
+impl Advertiser {
+    /// The first is due at once.
+    pub fn new(now: Tick, own: MacAddr) -> Self {
+        Self {
+            own,
+            next: now,
+            last: None,
+            second: now,
+            answers: 0,
+        }
+    }
+
+    /// A machine asks. The frame to send at once, if there is one; otherwise everybody
+    /// is told at [`Advertiser::deadline`].
+    pub fn solicited(
+        &mut self,
+        now: Tick,
+        from: MacAddr,
+        source: Option<Ipv6Addr>,
+    ) -> Option<Vec<u8>> {
+        if now.since_ms(self.second) >= SECOND_MS {
+            self.second = now;
+            self.answers = 0;
+        }
+        match source {
+            Some(source) if self.answers < ANSWERS_PER_S_MAX => {
+                self.answers += 1;
+                Some(advertisement(self.own, from, source))
+            }
+            _ => {
+                let soonest = self.last.map_or(now, |last| last.after_ms(GAP_MS_MIN));
+                self.next = self.next.min(soonest.max(now));
+                None
+            }
+        }
+    }
+
+    /// When [`Advertiser::due`] has something to say.
+    pub fn deadline(&self) -> Tick {
+        self.next
+    }
+
+    /// What everybody is told, if it is time.
+    pub fn due(&mut self, now: Tick) -> Option<Vec<u8>> {
+        if now < self.next {
+            return None;
+        }
+        self.last = Some(now);
+        self.next = now.after_ms(PERIOD_MS);
+        Some(advertisement(self.own, EVERYBODY_MAC, EVERYBODY))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{NODE, OWN, sent};
+
+    const ASKER: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 7);
+
+    #[test]
+    fn the_first_is_due_at_once_and_then_by_period() {
+        let mut advertiser = Advertiser::new(Tick(5), OWN);
+        assert_eq!(advertiser.deadline(), Tick(5));
+        let first = sent(&advertiser.due(Tick(5)).unwrap());
+        assert_eq!((first.mac, first.address), (EVERYBODY_MAC, EVERYBODY));
+        assert_eq!(advertiser.due(Tick(5)), None);
+        assert_eq!(advertiser.deadline(), Tick(5 + PERIOD_MS));
+        assert_eq!(advertiser.due(Tick(4 + PERIOD_MS)), None);
+        assert!(advertiser.due(Tick(5 + PERIOD_MS)).is_some());
+    }
+
+    #[test]
+    fn who_asks_with_an_address_is_answered_alone_and_at_once() {
+        let mut advertiser = Advertiser::new(Tick(0), OWN);
+        advertiser.due(Tick(0));
+        let answer = advertiser.solicited(Tick(1), NODE, Some(ASKER)).unwrap();
+        let answer = sent(&answer);
+        assert_eq!((answer.mac, answer.address), (NODE, ASKER));
+        assert_eq!(
+            advertiser.deadline(),
+            Tick(PERIOD_MS),
+            "nobody else is told"
+        );
+    }
+
+    #[test]
+    fn who_asks_without_an_address_is_told_with_everybody_and_not_too_often() {
+        let mut advertiser = Advertiser::new(Tick(0), OWN);
+        advertiser.due(Tick(0));
+        assert_eq!(advertiser.solicited(Tick(100), NODE, None), None);
+        assert_eq!(advertiser.deadline(), Tick(GAP_MS_MIN));
+        assert!(advertiser.due(Tick(GAP_MS_MIN)).is_some());
+        assert_eq!(advertiser.solicited(Tick(9_000), NODE, None), None);
+        assert_eq!(advertiser.deadline(), Tick(9_000), "the last is long ago");
+    }
+
+    #[test]
+    fn a_flood_of_questions_becomes_one_answer_to_all() {
+        let mut advertiser = Advertiser::new(Tick(0), OWN);
+        advertiser.due(Tick(0));
+        let mut answers = 0;
+        for at in 0..10_000_u64 {
+            let now = Tick(at / 20);
+            answers += u32::from(advertiser.solicited(now, NODE, Some(ASKER)).is_some());
+            answers += u32::from(advertiser.due(now).is_some());
+        }
+        assert_eq!(answers, ANSWERS_PER_S_MAX, "within half a second");
+        assert_eq!(advertiser.deadline(), Tick(GAP_MS_MIN), "the rest together");
+        let later = advertiser.solicited(Tick(SECOND_MS), NODE, Some(ASKER));
+        assert!(later.is_some(), "the next second is a new one");
+    }
+
+    #[test]
+    fn a_question_never_puts_off_what_is_due() {
+        let mut advertiser = Advertiser::new(Tick(0), OWN);
+        advertiser.due(Tick(0));
+        advertiser.solicited(Tick(PERIOD_MS - 1), NODE, None);
+        assert!(advertiser.deadline() <= Tick(PERIOD_MS));
+        advertiser.solicited(Tick(PERIOD_MS + 50), NODE, None);
+        assert!(advertiser.deadline() <= Tick(PERIOD_MS));
+    }
+}

@@ -1,0 +1,109 @@
+//! Which claims of addresses are worth passing on.
+//!
+//! Every ARP message claims its sender's address, and a busy network has hundreds a
+//! second of them. Only addresses that are ours to give matter, and the same word of
+//! the same machine matters once in a while.
+
+use alloc::collections::BTreeMap;
+use core::net::Ipv4Addr;
+
+use trivet_model::{MacAddr, Tick};
+
+/// How many addresses are remembered. Ours: when there are more, all are forgotten and
+/// told again, which costs time and nothing else.
+pub const CLAIMS_MAX: usize = 4096;
+
+/// How long the same claim is not repeated. Ours.
+const REST_MS: u64 = 10_000;
+
+/// The claims of one interface.
+#[derive(Clone, Debug, Default)]
+pub struct Claims {
+    /// First and last address to give, if any are given.
+    range: Option<(Ipv4Addr, Ipv4Addr)>,
+    told: BTreeMap<Ipv4Addr, (MacAddr, Tick)>,
+}
+
+impl Claims {
+    /// Claims within a range matter; none do where no addresses are given.
+    pub fn new(range: Option<(Ipv4Addr, Ipv4Addr)>) -> Self {
+        Self {
+            range,
+            told: BTreeMap::new(),
+        }
+    }
+
+    /// Somebody is asked about an address: the next answer counts.
+    pub fn probed(&mut self, address: Ipv4Addr) {
+        self.told.remove(&address);
+    }
+
+    /// Whether a claim is worth passing on.
+    pub fn heard(&mut self, now: Tick, address: Ipv4Addr, mac: MacAddr) -> bool {
+        let ours = self
+            .range
+            .is_some_and(|(first, last)| (first..=last).contains(&address));
+        let told = self
+            .told
+            .get(&address)
+            .is_some_and(|(who, at)| *who == mac && now.since_ms(*at) < REST_MS);
+        if !ours || told {
+            return false;
+        }
+        if self.told.len() >= CLAIMS_MAX && !self.told.contains_key(&address) {
+            self.told.clear();
+        }
+        self.told.insert(address, (mac, now));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{NODE, OWN};
+
+    const FIRST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 100);
+    const LAST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 200);
+
+    #[test]
+    fn only_addresses_that_are_ours_to_give_matter() {
+        let mut claims = Claims::new(Some((FIRST, LAST)));
+        assert!(claims.heard(Tick(0), FIRST, NODE));
+        assert!(claims.heard(Tick(0), LAST, NODE));
+        for other in [[10, 0, 0, 99], [10, 0, 0, 201], [192, 0, 2, 1]] {
+            assert!(!claims.heard(Tick(0), other.into(), NODE));
+        }
+        let mut none = Claims::new(None);
+        assert!(!none.heard(Tick(0), FIRST, NODE));
+    }
+
+    #[test]
+    fn the_same_word_is_passed_on_once_in_a_while() {
+        let mut claims = Claims::new(Some((FIRST, LAST)));
+        assert!(claims.heard(Tick(0), FIRST, NODE));
+        assert!(!claims.heard(Tick(REST_MS - 1), FIRST, NODE));
+        assert!(claims.heard(Tick(REST_MS), FIRST, NODE));
+    }
+
+    #[test]
+    fn another_machine_and_an_answer_to_a_probe_always_count() {
+        let mut claims = Claims::new(Some((FIRST, LAST)));
+        assert!(claims.heard(Tick(0), FIRST, NODE));
+        assert!(claims.heard(Tick(0), FIRST, OWN), "two say it is theirs");
+        assert!(!claims.heard(Tick(0), FIRST, OWN));
+        claims.probed(FIRST);
+        assert!(claims.heard(Tick(1), FIRST, OWN));
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let wide = (Ipv4Addr::new(10, 0, 0, 0), Ipv4Addr::new(10, 255, 255, 255));
+        let mut claims = Claims::new(Some(wide));
+        for at in 0..3 * CLAIMS_MAX as u32 {
+            let address = Ipv4Addr::from_bits(wide.0.to_bits() + at);
+            assert!(claims.heard(Tick(0), address, NODE));
+            assert!(claims.told.len() <= CLAIMS_MAX);
+        }
+    }
+}
