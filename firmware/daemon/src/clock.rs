@@ -32,6 +32,14 @@ impl Clock {
     }
 }
 
+impl Clock {
+    /// Microseconds of the monotonic clock, for round trips.
+    #[expect(clippy::disallowed_methods, reason = "the shell reads clocks here")]
+    pub(crate) fn us(&self) -> u64 {
+        Instant::now().duration_since(self.started).as_micros() as u64
+    }
+}
+
 /// The operating system's randomness.
 #[derive(Debug)]
 pub(crate) struct System(SystemRandom);

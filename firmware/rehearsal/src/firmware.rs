@@ -153,7 +153,10 @@ impl Firmware {
     pub fn deadline(&self) -> Option<Tick> {
         match &self.stage {
             Stage::Address { client, .. } => client.deadline(),
-            Stage::Loader { receiver, .. } => receiver.deadline().map(Tick),
+            Stage::Loader { receiver, .. } => {
+                let at_us = receiver.deadline();
+                at_us.map(|at_us| Tick(at_us.div_ceil(1000)))
+            }
             Stage::Resting { until, .. } => Some(*until),
             _ => None,
         }
@@ -169,7 +172,7 @@ impl Firmware {
                 }
             }
             Stage::Loader { receiver, .. } => {
-                receiver.tick(now.0);
+                receiver.tick(us(now));
                 self.after_loader(now);
             }
             Stage::Resting { until, again } if *until <= now => match again.take() {
@@ -203,7 +206,7 @@ impl Firmware {
                     return;
                 }
                 *to = from;
-                receiver.datagram(now.0, bytes, loaded);
+                receiver.datagram(us(now), bytes, loaded);
                 self.after_loader(now);
             }
             _ => {}
@@ -282,7 +285,7 @@ impl Firmware {
                     ..tftp::Limits::default()
                 };
                 let mode = tftp::Mode::Octet;
-                let receiver = Box::new(tftp::Receiver::new(file, mode, asked, limits, now.0));
+                let receiver = Box::new(tftp::Receiver::new(file, mode, asked, limits, us(now)));
                 let to = SocketAddrV4::new(bound.next_server, self.place.tftp_port);
                 self.stage = Stage::Loader {
                     receiver,
@@ -362,6 +365,11 @@ impl Firmware {
             again: None,
         };
     }
+}
+
+/// TFTP counts microseconds.
+fn us(now: Tick) -> u64 {
+    now.0.saturating_mul(1000)
 }
 
 #[cfg(test)]

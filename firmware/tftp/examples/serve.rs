@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use embedded_tftp::{
-    ErrorCode, Limits, Packet, ReadFailed, ReadRequest, Sender, Source, State, parse, write_error,
+    ErrorCode, Limits, Packet, ReadError, ReadRequest, Sender, Source, State, parse, write_error,
 };
 
 /// Transfers at the same time. Ours.
@@ -23,8 +23,10 @@ const TRANSFERS_MAX: usize = 32;
 struct OpenFile(File);
 
 impl Source for OpenFile {
-    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), ReadFailed> {
-        self.0.read_exact_at(out, offset).map_err(|_| ReadFailed)
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), ReadError> {
+        self.0
+            .read_exact_at(out, offset)
+            .map_err(|_| ReadError::Failed)
     }
 }
 
@@ -52,12 +54,8 @@ fn serve(
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     socket.connect(client)?;
     let start = Instant::now();
-    let now_ms = || start.elapsed().as_millis() as u64;
-    let limits = Limits {
-        window_blocks_max: 64,
-        ..Limits::default()
-    };
-    let mut sender = Sender::new(request, size, limits, now_ms());
+    let now_us = || start.elapsed().as_micros() as u64;
+    let mut sender = Sender::new(request, size, Limits::default(), now_us());
     let mut out = Vec::new();
     let mut packet = [0; 2048];
     loop {
@@ -67,10 +65,10 @@ fn serve(
         let Some(deadline) = sender.deadline() else {
             return Ok(sender.state());
         };
-        let wait_ms = deadline.saturating_sub(now_ms()).max(1);
-        socket.set_read_timeout(Some(Duration::from_millis(wait_ms)))?;
+        let wait_us = deadline.saturating_sub(now_us()).max(1);
+        socket.set_read_timeout(Some(Duration::from_micros(wait_us)))?;
         match socket.recv(&mut packet) {
-            Ok(len) => sender.datagram(now_ms(), &packet[..len]),
+            Ok(len) => sender.datagram(now_us(), &packet[..len]),
             Err(error)
                 if matches!(
                     error.kind(),
@@ -78,7 +76,7 @@ fn serve(
                 ) => {}
             Err(error) => return Err(error),
         }
-        sender.tick(now_ms());
+        sender.tick(now_us());
     }
 }
 

@@ -1,10 +1,10 @@
 //! TFTP transfers without input or output of their own.
 //!
-//! Bytes and milliseconds come in as arguments; datagrams come out as values.
+//! Bytes and microseconds come in as arguments; datagrams come out as values.
 //! [`Sender`] is the server's side of one read request, [`Receiver`] the
 //! client's side. Nothing here opens a socket or a file, reads a clock or knows
 //! addresses: whoever owns the socket keeps one `Sender` per client port and
-//! calls `datagram`, `tick` and `transmit`.
+//! calls `datagram`, `tick` and `transmit`, or `burst` for a window at once.
 //!
 //! Follows RFC 1350 (protocol), 2347 (options), 2348 (block size), 2349
 //! (timeout, transfer size), 7440 (window size) and 1123 section 4.2.3 (no
@@ -25,10 +25,11 @@ mod wire;
 
 pub use packet::{
     BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, ErrorCode, FILE_NAME_BYTES_MAX, Mode,
-    OPTIONS_MAX, Options, Packet, PacketError, REQUEST_BYTES_MAX, ReadRequest, parse, write_error,
+    OPTIONS_MAX, Options, Packet, PacketError, REQUEST_BYTES_MAX, ReadRequest, is_request, parse,
+    write_error,
 };
 pub use receiver::{Receiver, Sink, WriteFailed};
-pub use sender::{ReadFailed, Sender, Source, WINDOW_BLOCKS_MAX};
+pub use sender::{ReadError, Sender, Source, WINDOW_BLOCKS_MAX};
 pub use timing::Limits;
 
 /// How far a transfer is.

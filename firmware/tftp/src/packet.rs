@@ -181,6 +181,14 @@ pub fn parse(packet: &[u8]) -> Result<Packet<'_>, PacketError> {
     }
 }
 
+/// Whether a datagram asks to read or to write, however badly: who sent it waits
+/// for an answer, so one that makes no sense is refused. Anything else that
+/// comes unasked is never answered, so that two servers cannot keep each other
+/// busy with errors.
+pub fn is_request(packet: &[u8]) -> bool {
+    matches!(word(packet), Ok((READ | WRITE, _)))
+}
+
 fn word(bytes: &[u8]) -> Result<(u16, &[u8]), PacketError> {
     let (head, rest) = bytes.split_first_chunk().ok_or(PacketError::Truncated)?;
     Ok((u16::from_be_bytes(*head), rest))
@@ -269,10 +277,10 @@ pub(crate) fn write_ack(block: u16, out: &mut Vec<u8>) {
     out.extend(block.to_be_bytes());
 }
 
-/// Begins a DATA packet; the contents are appended by the caller.
-pub(crate) fn begin_data(block: u16, out: &mut Vec<u8>) {
-    begin(DATA, out);
-    out.extend(block.to_be_bytes());
+/// What stands before the contents of a DATA packet.
+pub(crate) fn data_head(block: u16) -> [u8; 4] {
+    let ([zero, operation], [high, low]) = (DATA.to_be_bytes(), block.to_be_bytes());
+    [zero, operation, high, low]
 }
 
 pub(crate) fn write_option_ack(options: &Options, out: &mut Vec<u8>) {

@@ -70,7 +70,7 @@ pub struct Receiver {
 
 impl Receiver {
     /// Asks for `file` with `asked` options (`file_bytes` zero asks for the size).
-    pub fn new(file: &str, mode: Mode, asked: Options, limits: Limits, now_ms: u64) -> Self {
+    pub fn new(file: &str, mode: Mode, asked: Options, limits: Limits, now_us: u64) -> Self {
         Self {
             file: file.into(),
             mode,
@@ -86,18 +86,18 @@ impl Receiver {
             gap_told: false,
             bytes: 0,
             decoder: Decoder::default(),
-            timing: Timing::new(limits, asked.timeout_s, now_ms),
+            timing: Timing::new(limits, asked.timeout_s, now_us),
         }
     }
 
     /// Hears a datagram from the server's port. Nonsense is ignored.
-    pub fn datagram(&mut self, now_ms: u64, packet: &[u8], sink: &mut dyn Sink) {
+    pub fn datagram(&mut self, now_us: u64, packet: &[u8], sink: &mut dyn Sink) {
         if matches!(self.phase, Phase::Failed(_)) {
             return;
         }
         match packet::parse(packet) {
-            Ok(Packet::OptionAck(options)) => self.agreed(now_ms, &options),
-            Ok(Packet::Data { block, data }) => self.data(now_ms, block, data, sink),
+            Ok(Packet::OptionAck(options)) => self.agreed(now_us, &options),
+            Ok(Packet::Data { block, data }) => self.data(now_us, block, data, sink),
             Ok(Packet::Error { code, .. }) if self.phase != Phase::Done => {
                 self.phase = Phase::Failed(Failure::Peer { code });
                 self.due = Due::Nothing;
@@ -107,11 +107,11 @@ impl Receiver {
     }
 
     /// Sends again or gives up, if it is time.
-    pub fn tick(&mut self, now_ms: u64) {
-        if self.deadline().is_none_or(|at| now_ms < at) {
+    pub fn tick(&mut self, now_us: u64) {
+        if self.deadline().is_none_or(|at| now_us < at) {
             return;
         }
-        if !self.timing.again(now_ms) {
+        if !self.timing.again(now_us) {
             self.phase = Phase::Failed(Failure::Silent);
             self.due = Due::Nothing;
         } else if self.phase == Phase::Asking {
@@ -164,7 +164,7 @@ impl Receiver {
         self.due = Due::Error(code, message);
     }
 
-    fn agreed(&mut self, now_ms: u64, options: &Options) {
+    fn agreed(&mut self, now_us: u64, options: &Options) {
         match self.phase {
             Phase::Asking => {}
             // Our first confirmation was lost.
@@ -191,12 +191,12 @@ impl Receiver {
         self.window = u64::from(options.window_blocks.unwrap_or(1));
         self.announced = options.file_bytes;
         self.timing.set_asked(options.timeout_s);
-        self.timing.progress(now_ms, false);
+        self.timing.restart(now_us);
         self.phase = Phase::Receiving;
         self.confirm();
     }
 
-    fn data(&mut self, now_ms: u64, block: u16, data: &[u8], sink: &mut dyn Sink) {
+    fn data(&mut self, now_us: u64, block: u16, data: &[u8], sink: &mut dyn Sink) {
         let ahead = block.wrapping_sub(self.received as u16);
         if self.phase == Phase::Asking {
             if block != 1 {
@@ -213,7 +213,7 @@ impl Receiver {
             return;
         }
         match ahead {
-            1 => self.take(now_ms, data, sink),
+            1 => self.take(now_us, data, sink),
             // It came again although it is confirmed: the confirmation was lost.
             0 if self.received > 0 && self.confirmed == self.received => self.confirm(),
             2..0x8000 if !self.gap_told => {
@@ -224,7 +224,7 @@ impl Receiver {
         }
     }
 
-    fn take(&mut self, now_ms: u64, data: &[u8], sink: &mut dyn Sink) {
+    fn take(&mut self, now_us: u64, data: &[u8], sink: &mut dyn Sink) {
         if data.len() > usize::from(self.block_bytes) {
             let long = "the block is longer than agreed";
             return self.fail(Failure::Protocol, ErrorCode::IllegalOperation, long);
@@ -242,7 +242,7 @@ impl Receiver {
         }
         self.received += 1;
         self.gap_told = false;
-        self.timing.progress(now_ms, false);
+        self.timing.restart(now_us);
         if last {
             self.phase = Phase::Done;
         }

@@ -3,7 +3,7 @@
 //! Decides what to send next and when to send it again. It refuses to know
 //! where the bytes come from: [`Source`] is asked for them anew each time a
 //! block leaves, so a window costs no memory. Blocks are counted without
-//! wrapping; only the wire sees the low 16 bits.
+//! wrapping; only the wire sees the low 16 bits. All times are in microseconds.
 
 use alloc::vec::Vec;
 
@@ -16,22 +16,31 @@ use crate::{Failure, State};
 /// numbers, so that an old acknowledgement can never be taken for a new one.
 pub const WINDOW_BLOCKS_MAX: u16 = 1024;
 
+/// Bytes of a DATA packet before its contents.
+const HEAD_BYTES: usize = 4;
+
 /// Where the bytes of the file are.
 pub trait Source {
     /// Fills all of `out` from `offset` on. Never asked past the size given to
     /// [`Sender::new`].
-    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), ReadFailed>;
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), ReadError>;
 }
 
-/// The file cannot be read; the client is told and the transfer ends.
+/// Why there are no bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct ReadFailed;
+pub enum ReadError {
+    /// The file cannot be read; the client is told and the transfer ends.
+    Failed,
+    /// They are being fetched. Nothing is sent now; whoever owns the source asks
+    /// the sender again once they are there.
+    NotYet,
+}
 
 impl Source for &[u8] {
-    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), ReadFailed> {
-        let start = usize::try_from(offset).map_err(|_| ReadFailed)?;
-        let end = start.checked_add(out.len()).ok_or(ReadFailed)?;
-        out.copy_from_slice(self.get(start..end).ok_or(ReadFailed)?);
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), ReadError> {
+        let start = usize::try_from(offset).map_err(|_| ReadError::Failed)?;
+        let end = start.checked_add(out.len()).ok_or(ReadError::Failed)?;
+        out.copy_from_slice(self.get(start..end).ok_or(ReadError::Failed)?);
         Ok(())
     }
 }
@@ -59,8 +68,10 @@ pub struct Sender {
     acked: u64,
     /// The block to send next, when the window is open for it.
     next: u64,
-    /// The highest block that was ever sent.
+    /// The highest block that was ever sent, and the same before the present
+    /// window: what is confirmed beyond that one was sent once.
     sent: u64,
+    sent_before: u64,
     /// The final block; in netascii known only once it was encoded.
     last: Option<u64>,
     /// Something after `acked` was sent more than once.
@@ -75,7 +86,7 @@ pub struct Sender {
 
 impl Sender {
     /// Begins to answer `request` for a file of `file_bytes` bytes.
-    pub fn new(request: &ReadRequest<'_>, file_bytes: u64, limits: Limits, now_ms: u64) -> Self {
+    pub fn new(request: &ReadRequest<'_>, file_bytes: u64, limits: Limits, now_us: u64) -> Self {
         let agreed = agree(request, file_bytes, &limits);
         let block_bytes = agreed.block_bytes.unwrap_or(packet::BLOCK_BYTES_DEFAULT);
         let agreeing = agreed != Options::default();
@@ -94,6 +105,7 @@ impl Sender {
             acked: 0,
             next: 1,
             sent: 0,
+            sent_before: 0,
             last: match request.mode {
                 // The final block is the first that is not full, so a file of
                 // whole blocks ends with an empty one (RFC 1350 section 6).
@@ -104,25 +116,25 @@ impl Sender {
             repeated_before: false,
             place: Place::default(),
             place_after: Place::default(),
-            timing: Timing::new(limits, agreed.timeout_s, now_ms),
+            timing: Timing::new(limits, agreed.timeout_s, now_us),
         }
     }
 
     /// Hears a datagram from the client's port. Nonsense is ignored.
-    pub fn datagram(&mut self, now_ms: u64, packet: &[u8]) {
+    pub fn datagram(&mut self, now_us: u64, packet: &[u8]) {
         if !self.is_running() {
             return;
         }
         match packet::parse(packet) {
-            Ok(Packet::Ack { block }) => self.acknowledged(now_ms, block),
+            Ok(Packet::Ack { block }) => self.acknowledged(now_us, block),
             Ok(Packet::Error { code, .. }) => self.phase = Phase::Failed(Failure::Peer { code }),
             // The client did not hear our first answer and asks again.
             Ok(Packet::Read(_)) if self.acked == 0 => match self.phase {
-                Phase::Agreeing => self.option_ack_due = true,
-                _ if self.agreed == Options::default() => {
-                    self.next = 1;
+                Phase::Agreeing => {
+                    self.option_ack_due = true;
                     self.repeated = true;
                 }
+                _ if self.agreed == Options::default() => self.go_back(),
                 _ => {}
             },
             _ => {}
@@ -130,21 +142,19 @@ impl Sender {
     }
 
     /// Sends again or gives up, if it is time.
-    pub fn tick(&mut self, now_ms: u64) {
-        if !self.is_running() || now_ms < self.timing.deadline() {
+    pub fn tick(&mut self, now_us: u64) {
+        if !self.is_running() || now_us < self.timing.deadline() {
             return;
         }
-        if !self.timing.again(now_ms) {
-            let all_sent = self.last.is_some_and(|last| self.sent >= last);
-            self.phase = Phase::Failed(if all_sent {
+        if !self.timing.again(now_us) {
+            self.phase = Phase::Failed(if self.is_all_sent() {
                 Failure::LastAckLost
             } else {
                 Failure::Silent
             });
             return;
         }
-        self.repeated = true;
-        self.next = self.acked + 1;
+        self.go_back();
         self.option_ack_due = self.phase == Phase::Agreeing;
     }
 
@@ -156,19 +166,46 @@ impl Sender {
     /// Replaces `out` by the next datagram to send and returns its length, or
     /// `None` when nothing is to be sent now. Call until `None`.
     pub fn transmit(&mut self, source: &mut dyn Source, out: &mut Vec<u8>) -> Option<usize> {
+        self.burst(source, 1, usize::MAX, out)
+    }
+
+    /// Replaces `out` by the next datagrams to send, back to back, and returns
+    /// the length of each; the last may be shorter. At least one, and beyond it
+    /// at most `segments_max` and `bytes_max` in all. Call until `None`.
+    ///
+    /// This is the shape that segmentation offload takes: one buffer, one size.
+    pub fn burst(
+        &mut self,
+        source: &mut dyn Source,
+        segments_max: usize,
+        bytes_max: usize,
+        out: &mut Vec<u8>,
+    ) -> Option<usize> {
         match self.phase {
             Phase::Agreeing if core::mem::take(&mut self.option_ack_due) => {
                 packet::write_option_ack(&self.agreed, out);
+                return Some(out.len());
             }
-            Phase::Sending if self.is_open() => {
-                if self.block(source, out).is_err() {
-                    self.phase = Phase::Failed(Failure::Local);
-                    packet::write_error(ErrorCode::Other, "the file cannot be read", out);
-                }
-            }
+            Phase::Sending if self.is_open() => {}
             _ => return None,
         }
-        Some(out.len())
+        let sent = match self.mode {
+            Mode::Octet => {
+                let fit = bytes_max / (HEAD_BYTES + usize::from(self.block_bytes));
+                self.blocks(source, segments_max.min(fit).max(1), out)
+            }
+            Mode::Netascii => self.encoded_block(source, out),
+        };
+        match sent {
+            Ok(()) => {}
+            Err(ReadError::NotYet) => return None,
+            Err(ReadError::Failed) => {
+                self.phase = Phase::Failed(Failure::Local);
+                packet::write_error(ErrorCode::Other, "the file cannot be read", out);
+                return Some(out.len());
+            }
+        }
+        Some(out.len().min(HEAD_BYTES + usize::from(self.block_bytes)))
     }
 
     /// How far it is.
@@ -191,6 +228,11 @@ impl Sender {
         }
     }
 
+    /// Whether every block has left at least once.
+    pub fn is_all_sent(&self) -> bool {
+        self.last.is_some_and(|last| self.sent >= last)
+    }
+
     fn is_running(&self) -> bool {
         matches!(self.phase, Phase::Agreeing | Phase::Sending)
     }
@@ -199,11 +241,15 @@ impl Sender {
         self.next <= self.acked + self.window && self.last.is_none_or(|last| self.next <= last)
     }
 
-    fn acknowledged(&mut self, now_ms: u64, block: u16) {
+    fn acknowledged(&mut self, now_us: u64, block: u16) {
         if self.phase == Phase::Agreeing {
             if block == 0 {
                 self.phase = Phase::Sending;
-                self.timing.progress(now_ms, self.timing.is_first_try());
+                // An offer made twice is confirmed twice, which says nothing
+                // about the first window.
+                self.timing.progress(now_us, !self.repeated);
+                self.repeated_before = self.repeated;
+                self.repeated = false;
             }
             return;
         }
@@ -217,7 +263,9 @@ impl Sender {
             self.acknowledged_again();
             return;
         }
-        self.timing.progress(now_ms, !self.repeated);
+        let measured = confirmed > self.sent_before || !self.repeated;
+        self.timing.progress(now_us, measured);
+        self.sent_before = self.sent;
         self.acked = confirmed;
         self.place = self.place_after;
         self.repeated_before = self.repeated;
@@ -237,28 +285,65 @@ impl Sender {
     /// alone would explain it.
     fn acknowledged_again(&mut self) {
         if self.window > 1 && self.sent > self.acked && !self.repeated && !self.repeated_before {
-            self.next = self.acked + 1;
-            self.repeated = true;
+            self.go_back();
         }
     }
 
-    fn block(&mut self, source: &mut dyn Source, out: &mut Vec<u8>) -> Result<(), ReadFailed> {
-        packet::begin_data(self.next as u16, out);
-        match self.mode {
-            Mode::Octet => {
-                let offset = (self.next - 1) * u64::from(self.block_bytes);
-                read_into(source, offset, self.room(offset), out)?;
-            }
-            Mode::Netascii => {
-                let mut raw = Vec::new();
-                let mut place = self.place;
-                read_into(source, place.offset, self.room(place.offset), &mut raw)?;
-                netascii::encode(&mut place, &raw, usize::from(self.block_bytes), out);
-                self.place_after = place;
-                if out.len() < 4 + usize::from(self.block_bytes) {
-                    self.last = Some(self.next);
-                }
-            }
+    /// What is outstanding is sent once more, so nothing of it can be measured.
+    fn go_back(&mut self) {
+        self.next = self.acked + 1;
+        self.sent_before = self.sent;
+        self.repeated = true;
+    }
+
+    /// Writes up to `count` blocks with one read: the bytes go to the end of
+    /// the room that all blocks need, and each then moves up behind its head.
+    fn blocks(
+        &mut self,
+        source: &mut dyn Source,
+        count: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ReadError> {
+        let mut end = self.acked + self.window;
+        if let Some(last) = self.last {
+            end = end.min(last);
+        }
+        let count = count.min((end + 1 - self.next) as usize);
+        let block = usize::from(self.block_bytes);
+        let offset = (self.next - 1) * u64::from(self.block_bytes);
+        let rest = self.file_bytes - offset.min(self.file_bytes);
+        let len = rest.min((count * block) as u64) as usize;
+        let heads = count * HEAD_BYTES;
+        // What was in there before is overwritten, so it is not cleared first.
+        out.resize(heads + len, 0);
+        source.read(offset, &mut out[heads..])?;
+        for index in 0..count {
+            let at = index * (HEAD_BYTES + block);
+            let from = heads + index * block;
+            let to = (from + block).min(heads + len);
+            out.copy_within(from..to, at + HEAD_BYTES);
+            let head = packet::data_head((self.next + index as u64) as u16);
+            out[at..at + HEAD_BYTES].copy_from_slice(&head);
+        }
+        self.next += count as u64;
+        self.sent = self.sent.max(self.next - 1);
+        Ok(())
+    }
+
+    fn encoded_block(
+        &mut self,
+        source: &mut dyn Source,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ReadError> {
+        let mut place = self.place;
+        let mut raw = alloc::vec![0; self.room(place.offset)];
+        source.read(place.offset, &mut raw)?;
+        out.clear();
+        out.extend(packet::data_head(self.next as u16));
+        netascii::encode(&mut place, &raw, usize::from(self.block_bytes), out);
+        self.place_after = place;
+        if out.len() < HEAD_BYTES + usize::from(self.block_bytes) {
+            self.last = Some(self.next);
         }
         self.sent = self.sent.max(self.next);
         self.next += 1;
@@ -269,17 +354,6 @@ impl Sender {
     fn room(&self, offset: u64) -> usize {
         (self.file_bytes - offset.min(self.file_bytes)).min(u64::from(self.block_bytes)) as usize
     }
-}
-
-fn read_into(
-    source: &mut dyn Source,
-    offset: u64,
-    len: usize,
-    out: &mut Vec<u8>,
-) -> Result<(), ReadFailed> {
-    let start = out.len();
-    out.resize(start + len, 0);
-    source.read(offset, &mut out[start..])
 }
 
 /// What we agree to: never more than was asked, never what was not asked.
@@ -297,11 +371,7 @@ fn agree(request: &ReadRequest<'_>, file_bytes: u64, limits: &Limits) -> Options
             .filter(|_| octet)
             .map(|blocks| blocks.min(window_max)),
         file_bytes: asked.file_bytes.filter(|_| octet).map(|_| file_bytes),
-        // A timeout can only be taken or left (RFC 2349). Longer than our own
-        // longest wait is left, so that a silent client is not kept for hours.
-        timeout_s: asked
-            .timeout_s
-            .filter(|&seconds| u64::from(seconds) * 1000 <= limits.retry_ms_max),
+        timeout_s: asked.timeout_s,
     }
 }
 

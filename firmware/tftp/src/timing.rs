@@ -1,25 +1,32 @@
 //! When to send again: bounds, and the measured time of a round trip.
 //!
 //! The estimate is that of RFC 6298, without samples from anything that was
-//! sent twice (Karn's rule). A client that asked for a timeout (RFC 2349) gets
-//! exactly that one instead.
+//! sent twice, and a wait once doubled stays so until there is a sample again
+//! (Karn's rule). A client that asked for a timeout (RFC 2349) never waits
+//! longer than that for a repetition; it waits less where the round trip allows
+//! it, because clients ask for whole seconds by default (curl for six) and
+//! would pay that for every lost packet.
 
 /// What one side agrees to. All of it is ours to choose; the defaults suit one
 /// Ethernet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Limits {
-    /// Largest block we agree to. 1468 fills an Ethernet frame.
+    /// Largest block we agree to. 1468 fills an Ethernet frame; whoever knows
+    /// the path's MTU gives what fits it, or more, if fragments are welcome.
     pub block_bytes_max: u16,
     /// Largest window we agree to, in blocks.
     pub window_blocks_max: u16,
-    /// How often the same thing is sent before we give up.
+    /// How often the same thing is sent at least before we give up.
     pub tries_max: u32,
+    /// How long a peer may be silent at least before we give up. A switch whose
+    /// port comes up anew, or a guest that was stopped, is silent for seconds.
+    pub silence_us_max: u64,
     /// Shortest wait before sending again.
-    pub retry_ms_min: u64,
+    pub retry_us_min: u64,
     /// Longest wait before sending again.
-    pub retry_ms_max: u64,
+    pub retry_us_max: u64,
     /// First wait, before anything was measured.
-    pub retry_ms_first: u64,
+    pub retry_us_first: u64,
     /// Largest file a receiver takes.
     pub file_bytes_max: u64,
 }
@@ -28,95 +35,124 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             block_bytes_max: 1468,
-            window_blocks_max: 16,
+            window_blocks_max: 64,
             tries_max: 6,
-            retry_ms_min: 100,
-            retry_ms_max: 8000,
-            retry_ms_first: 1000,
+            silence_us_max: 20_000_000,
+            retry_us_min: 10_000,
+            retry_us_max: 8_000_000,
+            retry_us_first: 250_000,
             file_bytes_max: 1 << 32,
         }
     }
 }
 
-/// The retransmission clock of one transfer.
+/// The retransmission clock of one transfer. Times are in microseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct Timing {
     limits: Limits,
-    asked_ms: Option<u64>,
-    smoothed_ms: Option<u64>,
-    variation_ms: u64,
+    asked_us: Option<u64>,
+    smoothed_us: Option<u64>,
+    variation_us: u64,
+    /// How often the present thing was sent.
     tries: u32,
+    /// How often the wait was doubled since the last sample.
+    doublings: u32,
     armed_at: u64,
+    heard_at: u64,
 }
 
 impl Timing {
-    pub(crate) fn new(limits: Limits, asked_s: Option<u8>, now_ms: u64) -> Self {
-        Self {
+    pub(crate) fn new(limits: Limits, asked_s: Option<u8>, now_us: u64) -> Self {
+        let mut timing = Self {
             limits,
-            asked_ms: asked_s.map(|seconds| u64::from(seconds) * 1000),
-            smoothed_ms: None,
-            variation_ms: 0,
+            asked_us: None,
+            smoothed_us: None,
+            variation_us: 0,
             tries: 1,
-            armed_at: now_ms,
-        }
+            doublings: 0,
+            armed_at: now_us,
+            heard_at: now_us,
+        };
+        timing.set_asked(asked_s);
+        timing
     }
 
     /// The peer asked for, or agreed to, this timeout.
     pub(crate) fn set_asked(&mut self, asked_s: Option<u8>) {
-        self.asked_ms = asked_s.map(|seconds| u64::from(seconds) * 1000);
+        self.asked_us = asked_s.map(|seconds| u64::from(seconds) * 1_000_000);
     }
 
     /// Something new was heard: `measured` unless it may answer a repetition.
-    pub(crate) fn progress(&mut self, now_ms: u64, measured: bool) {
+    pub(crate) fn progress(&mut self, now_us: u64, measured: bool) {
         if measured {
-            self.sample(now_ms.saturating_sub(self.armed_at));
+            self.sample(now_us.saturating_sub(self.armed_at));
+            self.doublings = 0;
+        } else {
+            self.relax(now_us.saturating_sub(self.heard_at));
         }
         self.tries = 1;
-        self.armed_at = now_ms;
+        self.armed_at = now_us;
+        self.heard_at = now_us;
+    }
+
+    /// Whatever the answer was to, the round trip is no longer than the time since
+    /// the first try: a wait that is well beyond that has been doubled too often.
+    fn relax(&mut self, since_first_us: u64) {
+        let enough = since_first_us.saturating_mul(3) / 2;
+        while self.doublings > 0 && self.doubled_us(self.doublings - 1) >= enough {
+            self.doublings -= 1;
+        }
+    }
+
+    /// Something new was heard by a side that measures nothing.
+    pub(crate) fn restart(&mut self, now_us: u64) {
+        self.progress(now_us, false);
+        self.doublings = 0;
     }
 
     /// The wait is over. False when no further try is left.
-    pub(crate) fn again(&mut self, now_ms: u64) -> bool {
-        self.armed_at = now_ms;
-        self.tries += 1;
+    pub(crate) fn again(&mut self, now_us: u64) -> bool {
+        self.armed_at = now_us;
+        self.tries = self.tries.saturating_add(1);
+        self.doublings = self.doublings.saturating_add(1);
+        let silent_us = now_us.saturating_sub(self.heard_at);
+        // Who asked for a long timeout may be silent as long.
+        let patience_us = self.asked_us.unwrap_or(0).saturating_mul(2);
         self.tries <= self.limits.tries_max
-    }
-
-    /// Was everything outstanding sent only once?
-    pub(crate) fn is_first_try(&self) -> bool {
-        self.tries == 1
+            || silent_us < self.limits.silence_us_max.max(patience_us)
     }
 
     /// When to send again.
     pub(crate) fn deadline(&self) -> u64 {
-        self.armed_at.saturating_add(self.wait_ms())
+        self.armed_at.saturating_add(self.wait_us())
     }
 
-    fn wait_ms(&self) -> u64 {
-        if let Some(asked) = self.asked_ms {
-            return asked;
-        }
-        let base = match self.smoothed_ms {
-            Some(smoothed) => smoothed.saturating_add(self.variation_ms.saturating_mul(4)),
-            None => self.limits.retry_ms_first,
+    fn wait_us(&self) -> u64 {
+        let most = self.asked_us.unwrap_or(self.limits.retry_us_max);
+        self.doubled_us(self.doublings)
+            .min(most.max(self.limits.retry_us_min))
+    }
+
+    fn doubled_us(&self, doublings: u32) -> u64 {
+        let base = match self.smoothed_us {
+            Some(smoothed) => smoothed.saturating_add(self.variation_us.saturating_mul(4)),
+            None => self.limits.retry_us_first,
         };
         // Thirty-two doublings pass any bound and cannot overflow the shift.
-        let doublings = (self.tries - 1).min(32);
-        base.max(self.limits.retry_ms_min)
-            .saturating_mul(1 << doublings)
-            .min(self.limits.retry_ms_max.max(self.limits.retry_ms_min))
+        base.max(self.limits.retry_us_min)
+            .saturating_mul(1 << doublings.min(32))
     }
 
-    fn sample(&mut self, round_ms: u64) {
-        match self.smoothed_ms {
+    fn sample(&mut self, round_us: u64) {
+        match self.smoothed_us {
             None => {
-                self.smoothed_ms = Some(round_ms);
-                self.variation_ms = round_ms / 2;
+                self.smoothed_us = Some(round_us);
+                self.variation_us = round_us / 2;
             }
             Some(smoothed) => {
-                let error = smoothed.abs_diff(round_ms);
-                self.variation_ms = self.variation_ms - self.variation_ms / 4 + error / 4;
-                self.smoothed_ms = Some(smoothed - smoothed / 8 + round_ms / 8);
+                let error = smoothed.abs_diff(round_us);
+                self.variation_us = self.variation_us - self.variation_us / 4 + error / 4;
+                self.smoothed_us = Some(smoothed - smoothed / 8 + round_us / 8);
             }
         }
     }
@@ -134,46 +170,114 @@ mod tests {
     fn the_first_wait_is_the_default_and_then_doubles_up_to_the_bound() {
         let mut timing = timing();
         let mut now = 0;
-        for wait in [1000, 2000, 4000, 8000, 8000, 8000] {
-            assert_eq!(timing.deadline(), now + wait);
+        for wait_ms in [250, 500, 1000, 2000, 4000, 8000, 8000, 8000] {
+            assert_eq!(timing.deadline(), now + wait_ms * 1000);
             now = timing.deadline();
             timing.again(now);
         }
     }
 
     #[test]
-    fn gives_up_after_the_last_try() {
+    fn gives_up_after_the_last_try_and_a_long_silence() {
         let mut timing = timing();
-        let tries = (0..10).take_while(|_| timing.again(0)).count();
-        assert_eq!(tries, 5, "six tries are five repetitions");
+        let mut tries = 0;
+        while timing.again(timing.deadline()) {
+            tries += 1;
+        }
+        assert_eq!(tries, 6);
+        assert!(timing.armed_at >= Limits::default().silence_us_max);
+
+        // Where the round trip is short, many tries fit into that silence.
+        timing.progress(timing.armed_at, true);
+        let began = timing.armed_at;
+        timing.smoothed_us = Some(100);
+        timing.variation_us = 0;
+        while timing.again(timing.deadline()) {
+            tries += 1;
+        }
+        assert!(timing.armed_at - began >= Limits::default().silence_us_max);
+        assert!(tries < 20, "{tries} tries");
     }
 
     #[test]
     fn a_measured_round_trip_shortens_the_wait_down_to_the_bound() {
         let mut timing = timing();
-        timing.progress(200, true);
-        assert_eq!(timing.deadline(), 200 + 200 + 4 * 100);
+        timing.progress(20_000, true);
+        assert_eq!(timing.deadline(), 20_000 + 20_000 + 4 * 10_000);
         for step in 0..50 {
-            timing.progress(200 + step, true);
+            timing.progress(20_000 + step, true);
         }
-        assert_eq!(timing.deadline(), 249 + 100);
+        assert_eq!(timing.deadline(), 20_049 + 10_000);
     }
 
     #[test]
     fn a_repetition_is_not_measured() {
         let mut timing = timing();
         timing.again(500);
-        timing.progress(501, timing.is_first_try());
-        assert_eq!(timing.deadline(), 501 + 1000);
+        timing.progress(501, timing.tries == 1);
+        assert_eq!(timing.smoothed_us, None);
+    }
+
+    /// A guest that is emulated may become a hundred times slower at once. Each
+    /// answer then comes after a repetition and says nothing about the round trip.
+    #[test]
+    fn a_wait_once_doubled_stays_until_there_is_a_sample() {
+        let mut timing = timing();
+        let mut now = 0;
+        for _ in 0..30 {
+            now += 100;
+            timing.progress(now, true);
+        }
+        let (round, mut repeated) = (100_000, 0);
+        for _ in 0..20 {
+            let sent_at = now;
+            while timing.deadline() < sent_at + round {
+                assert!(timing.again(timing.deadline()));
+                repeated += 1;
+            }
+            now = sent_at + round;
+            timing.progress(now, timing.tries == 1);
+        }
+        assert!(repeated <= 5, "{repeated} repetitions for 20 slow answers");
+    }
+
+    /// On a wire that loses much, answers to repetitions must not add up to waits
+    /// of seconds.
+    #[test]
+    fn an_answer_that_comes_soon_ends_the_doubling() {
+        let mut timing = timing();
+        timing.progress(200, true);
+        let mut now = 200;
+        for _ in 0..6 {
+            now = timing.deadline();
+            timing.again(now);
+            timing.again(timing.deadline());
+            now = timing.deadline();
+            timing.progress(now, false);
+            timing.progress(now + 200, false);
+            now += 200;
+        }
+        assert_eq!(timing.deadline(), now + 10_000);
     }
 
     #[test]
-    fn the_clients_own_timeout_is_kept_to_the_letter() {
-        let mut timing = Timing::new(Limits::default(), Some(3), 10);
-        timing.progress(20, true);
-        assert_eq!(timing.deadline(), 3020);
-        timing.again(3020);
-        assert_eq!(timing.deadline(), 6020);
+    fn the_clients_own_timeout_is_the_longest_wait() {
+        let mut timing = Timing::new(Limits::default(), Some(1), 0);
+        let mut now = 0;
+        for wait_ms in [250, 500, 1000, 1000, 1000] {
+            assert_eq!(timing.deadline(), now + wait_ms * 1000);
+            now = timing.deadline();
+            timing.again(now);
+        }
+        let mut patient = Timing::new(Limits::default(), Some(255), 0);
+        for _ in 0..10 {
+            patient.again(0);
+        }
+        assert_eq!(
+            patient.deadline(),
+            255_000_000,
+            "longer than our own longest"
+        );
     }
 
     #[test]

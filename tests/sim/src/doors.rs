@@ -45,7 +45,8 @@ impl Doors {
             .transfers
             .values()
             .filter_map(|one| one.sender.deadline());
-        deadlines.min().map(Tick)
+        // The transfers count microseconds.
+        deadlines.min().map(|at_us| Tick(at_us.div_ceil(1000)))
     }
 
     pub(crate) fn asked_by_http(&mut self, exchange: Rc<Exchange>) -> Input {
@@ -74,7 +75,7 @@ impl Doors {
             if let Some(transfer) = self.transfers.get_mut(&port)
                 && transfer.peer == peer
             {
-                transfer.sender.datagram(now.0, packet);
+                transfer.sender.datagram(now.0 * 1000, packet);
                 self.work(now, inbox, out);
             }
             return;
@@ -99,7 +100,7 @@ impl Doors {
 
     pub(crate) fn tick(&mut self, now: Tick, inbox: &mut dyn FnMut(Input), out: &mut Vec<Sent>) {
         for transfer in self.transfers.values_mut() {
-            transfer.sender.tick(now.0);
+            transfer.sender.tick(now.0 * 1000);
         }
         self.work(now, inbox, out);
     }
@@ -165,7 +166,7 @@ impl Doors {
             });
         };
         let limits = tftp::Limits::default();
-        let sender = tftp::Sender::new(&request, bytes.len() as u64, limits, now.0);
+        let sender = tftp::Sender::new(&request, bytes.len() as u64, limits, now.0 * 1000);
         let path = request.file.to_owned();
         self.transfers.insert(
             port,

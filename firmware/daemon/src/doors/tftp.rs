@@ -110,7 +110,7 @@ async fn transfer(
         return refuse(&socket, tftp::ErrorCode::NotFound, "no such file").await;
     };
     let (size, began) = (opened.size, clock.now().tick);
-    let mut sender = tftp::Sender::new(&request, size, tftp::Limits::default(), clock.now().tick.0);
+    let mut sender = tftp::Sender::new(&request, size, tftp::Limits::default(), clock.us());
     let sending = send(&socket, &mut sender, &mut opened, clock);
     if timeout(wait, sending).await.is_err() {
         refuse(&socket, tftp::ErrorCode::Other, "this took too long").await;
@@ -135,17 +135,17 @@ async fn refuse(socket: &UdpSocket, code: tftp::ErrorCode, message: &str) {
 }
 
 impl tftp::Source for Opened {
-    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), tftp::ReadFailed> {
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), tftp::ReadError> {
         match Opened::read(self, offset, out) {
             Ok(length) if length == out.len() => Ok(()),
-            _ => Err(tftp::ReadFailed),
+            _ => Err(tftp::ReadError::Failed),
         }
     }
 }
 
 /// Drives one transfer to its end.
 async fn send(socket: &UdpSocket, sender: &mut tftp::Sender, opened: &mut Opened, clock: Clock) {
-    let now_ms = || clock.now().tick.0;
+    let now_us = || clock.us();
     let mut out = Vec::new();
     let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
     loop {
@@ -157,12 +157,12 @@ async fn send(socket: &UdpSocket, sender: &mut tftp::Sender, opened: &mut Opened
         if sender.state() != tftp::State::Running {
             return;
         }
-        let wait_ms = sender.deadline().unwrap_or(0).saturating_sub(now_ms());
-        match timeout(Duration::from_millis(wait_ms), socket.recv(&mut buffer)).await {
-            Ok(Ok(length)) => sender.datagram(now_ms(), &buffer[..length]),
+        let wait_us = sender.deadline().unwrap_or(0).saturating_sub(now_us());
+        match timeout(Duration::from_micros(wait_us), socket.recv(&mut buffer)).await {
+            Ok(Ok(length)) => sender.datagram(now_us(), &buffer[..length]),
             // The client closed its port: done with us, whatever it has.
             Ok(Err(_)) => return,
-            Err(_) => sender.tick(now_ms()),
+            Err(_) => sender.tick(now_us()),
         }
     }
 }

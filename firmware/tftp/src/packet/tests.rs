@@ -150,7 +150,7 @@ fn every_written_packet_reads_back() {
     assert_eq!(parse(&out), Ok(Packet::Read(read)));
     write_ack(65_535, &mut out);
     assert_eq!(parse(&out), Ok(Packet::Ack { block: 65_535 }));
-    begin_data(3, &mut out);
+    out = data_head(3).to_vec();
     out.extend(b"xyz");
     assert_eq!(
         parse(&out),
@@ -159,4 +159,22 @@ fn every_written_packet_reads_back() {
             data: b"xyz"
         })
     );
+}
+
+#[test]
+fn a_request_is_told_from_what_nobody_waits_for() {
+    for request in [&b"\0\x01"[..], b"\0\x02f\0octet\0", b"\0\x01\xff\0mail\0"] {
+        assert!(is_request(request), "{request:?}");
+    }
+    for other in [
+        &b""[..],
+        b"\0",
+        b"\0\x03\0\x01",
+        b"\0\x04\0\x01",
+        b"\0\x05\0\0x\0",
+        b"\0\x06",
+        b"\x01\0",
+    ] {
+        assert!(!is_request(other), "{other:?}");
+    }
 }

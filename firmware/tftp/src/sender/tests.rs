@@ -80,7 +80,7 @@ fn agrees_to_what_was_asked_within_the_limits_and_to_nothing_else() {
     };
     let want = Options {
         block_bytes: Some(1468),
-        window_blocks: Some(16),
+        window_blocks: Some(64),
         timeout_s: None,
         file_bytes: Some(5000),
     };
@@ -98,13 +98,24 @@ fn the_window_has_a_bound_whatever_the_limits_say() {
 }
 
 #[test]
-fn a_timeout_longer_than_our_longest_wait_is_not_agreed_to() {
-    let asked = |seconds| Options {
-        timeout_s: Some(seconds),
-        ..Options::default()
-    };
-    assert_eq!(sender(asked(8)).agreed.timeout_s, Some(8));
-    assert_eq!(sender(asked(9)).agreed, Options::default());
+fn a_timeout_is_agreed_to_exactly_and_is_the_longest_wait() {
+    for seconds in [1, 9, 255] {
+        let asked = Options {
+            timeout_s: Some(seconds),
+            ..Options::default()
+        };
+        let mut sender = sender(asked);
+        assert_eq!(drain(&mut sender), [Sent::OptionAck(asked)]);
+        let mut longest = 0;
+        let mut before = 0;
+        while let Some(at) = sender.deadline() {
+            longest = longest.max(at - before);
+            before = at;
+            sender.tick(at);
+            assert!(drain(&mut sender).len() <= 1);
+        }
+        assert!(longest <= u64::from(seconds) * 1_000_000);
+    }
 }
 
 #[test]
@@ -183,10 +194,6 @@ fn confirmations_of_blocks_never_sent_are_ignored() {
 #[test]
 fn a_file_of_whole_blocks_ends_with_an_empty_one() {
     let mut sender = agreed(windowed(64));
-    for window in [16, 32, 48] {
-        drain(&mut sender);
-        ack(&mut sender, 2, window);
-    }
     let tail = drain(&mut sender);
     assert_eq!(tail.last(), Some(&Sent::Block(51, 0)));
     ack(&mut sender, 3, 51);
@@ -212,7 +219,7 @@ fn sends_again_after_the_deadline_and_gives_up_after_the_last_try() {
         sender.tick(at);
         repeated += drain(&mut sender).len();
     }
-    assert_eq!(repeated, 5);
+    assert_eq!(repeated, 6);
     let want = State::Failed {
         bytes: 0,
         reason: Failure::Silent,
@@ -223,8 +230,10 @@ fn sends_again_after_the_deadline_and_gives_up_after_the_last_try() {
 #[test]
 fn a_client_that_leaves_without_the_last_word_is_told_apart() {
     let mut sender = Sender::new(&request(Options::default()), 10, Limits::default(), 0);
+    assert!(!sender.is_all_sent());
     while let Some(at) = sender.deadline() {
         drain(&mut sender);
+        assert!(sender.is_all_sent());
         sender.tick(at);
     }
     let want = State::Failed {
@@ -312,4 +321,94 @@ fn netascii_agrees_to_neither_window_nor_size() {
         ..Options::default()
     };
     assert_eq!(sender.agreed, want);
+}
+
+#[test]
+fn an_offer_confirmed_twice_does_not_double_the_first_window() {
+    let mut sender = sender(windowed(4));
+    drain(&mut sender);
+    sender.tick(sender.deadline().unwrap());
+    assert!(matches!(drain(&mut sender)[..], [Sent::OptionAck(_)]));
+    ack(&mut sender, 300_000, 0);
+    assert_eq!(drain(&mut sender), blocks(1..=4));
+    ack(&mut sender, 300_001, 0);
+    assert_eq!(drain(&mut sender), []);
+}
+
+#[test]
+fn a_window_is_one_buffer_of_equal_pieces() {
+    let file: Vec<u8> = (0..1050_u32).map(|n| n as u8).collect();
+    let request = request(windowed(16));
+    let mut sender = Sender::new(&request, 1050, Limits::default(), 0);
+    let mut out = vec![];
+    sender.burst(&mut &*file, 64, 65_507, &mut out);
+    ack(&mut sender, 1, 0);
+    assert_eq!(sender.burst(&mut &*file, 64, 65_507, &mut out), Some(104));
+    assert_eq!(out.len(), 10 * 104 + 54);
+    let mut content: Vec<u8> = vec![];
+    for (piece, block) in out.chunks(104).zip(1_u16..) {
+        assert_eq!(piece[..4], packet::data_head(block));
+        content.extend(&piece[4..]);
+    }
+    assert_eq!(content, file);
+    assert_eq!(sender.burst(&mut &*file, 64, 65_507, &mut out), None);
+}
+
+#[test]
+fn a_burst_keeps_to_its_bounds_and_goes_on_where_it_ended() {
+    let mut sender = agreed(windowed(16));
+    let mut out = vec![];
+    let mut sizes = vec![];
+    for (segments, bytes) in [(3, 65_507), (64, 520), (0, 0), (64, 65_507)] {
+        assert_eq!(
+            sender.burst(&mut &*FILE, segments, bytes, &mut out),
+            Some(104)
+        );
+        sizes.push(out.len() / 104);
+    }
+    assert_eq!(sizes, [3, 5, 1, 7]);
+    assert_eq!(sender.burst(&mut &*FILE, 64, 65_507, &mut out), None);
+}
+
+#[test]
+fn bytes_that_are_not_there_yet_are_asked_for_again() {
+    struct Slow(bool);
+    impl Source for Slow {
+        fn read(&mut self, _offset: u64, out: &mut [u8]) -> Result<(), ReadError> {
+            out.fill(1);
+            if self.0 {
+                Ok(())
+            } else {
+                Err(ReadError::NotYet)
+            }
+        }
+    }
+    for mode in [Mode::Octet, Mode::Netascii] {
+        let request = ReadRequest {
+            mode,
+            ..request(Options::default())
+        };
+        let mut sender = Sender::new(&request, 1000, Limits::default(), 0);
+        let mut out = vec![];
+        assert_eq!(sender.transmit(&mut Slow(false), &mut out), None);
+        assert_eq!(sender.state(), State::Running);
+        assert_eq!(sender.transmit(&mut Slow(true), &mut out), Some(516));
+        assert_eq!(out[..4], packet::data_head(1));
+    }
+}
+
+#[test]
+fn blocks_sent_for_the_first_time_are_measured_among_repeated_ones() {
+    let mut sender = agreed(windowed(4));
+    drain(&mut sender);
+    // Block 3 is lost: 3 and 4 are repeated, 5 and 6 are new.
+    ack(&mut sender, 1000, 2);
+    assert_eq!(drain(&mut sender), blocks(3..=6));
+    ack(&mut sender, 100_000, 4);
+    let repeated_only = sender.deadline().unwrap() - 100_000;
+    drain(&mut sender);
+    ack(&mut sender, 200_000, 8);
+    let with_new = sender.deadline().unwrap() - 200_000;
+    assert!(repeated_only < 100_000, "{repeated_only}");
+    assert!(with_new >= 100_000, "{with_new}");
 }

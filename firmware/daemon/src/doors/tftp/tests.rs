@@ -37,10 +37,10 @@ async fn served(room: Room) -> Served {
 /// Asks for a file and takes it as far as it comes.
 async fn fetch(from: SocketAddr, file: &str, asked: Options) -> (State, Vec<u8>) {
     let clock = Clock::start();
-    let now_ms = || clock.now().tick.0;
+    let now_us = || clock.us();
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let limits = tftp::Limits::default();
-    let mut receiver = Receiver::new(file, Mode::Octet, asked, limits, now_ms());
+    let mut receiver = Receiver::new(file, Mode::Octet, asked, limits, now_us());
     let (mut content, mut out) = (Vec::new(), Vec::new());
     let (mut peer, mut buffer) = (from, [0; DATAGRAM_BYTES_MAX]);
     loop {
@@ -50,14 +50,14 @@ async fn fetch(from: SocketAddr, file: &str, asked: Options) -> (State, Vec<u8>)
         if receiver.state() != State::Running {
             return (receiver.state(), content);
         }
-        let wait_ms = receiver.deadline().unwrap_or(0).saturating_sub(now_ms());
+        let wait_us = receiver.deadline().unwrap_or(0).saturating_sub(now_us());
         let heard = socket.recv_from(&mut buffer);
-        match timeout(Duration::from_millis(wait_ms), heard).await {
+        match timeout(Duration::from_micros(wait_us), heard).await {
             Ok(Ok((length, sender))) => {
                 peer = sender;
-                receiver.datagram(now_ms(), &buffer[..length], &mut content);
+                receiver.datagram(now_us(), &buffer[..length], &mut content);
             }
-            _ => receiver.tick(now_ms()),
+            _ => receiver.tick(now_us()),
         }
     }
 }
