@@ -3,12 +3,23 @@
 //! It carries bytes between the traits of `board/hal` and the operating system
 //! and decides nothing.
 
+mod datagram;
+mod files;
 mod flash;
 mod key;
 mod memory;
+mod poll;
+mod reading;
 mod sending;
 
+pub use datagram::{
+    Came, SEGMENTS_BYTES_MAX, SEGMENTS_MAX, Segments, SentTo, bound_unread, path_mtu, receive,
+    tell_destinations,
+};
+pub use files::raise_open_files;
 pub use flash::{Counts, FileFlash, OpenFileError};
 pub use key::{KeyFile, KeyFileError};
 pub use memory::keep_private;
+pub use poll::{Interest, Poll, Waker};
+pub use reading::read_cached;
 pub use sending::{in_memory, send_file, send_more, unacknowledged};

@@ -1,0 +1,135 @@
+use super::*;
+
+fn pair() -> (UdpSocket, UdpSocket) {
+    let (one, other) = (
+        UdpSocket::bind("127.0.0.1:0").unwrap(),
+        UdpSocket::bind("127.0.0.1:0").unwrap(),
+    );
+    one.connect(other.local_addr().unwrap()).unwrap();
+    other.connect(one.local_addr().unwrap()).unwrap();
+    (one, other)
+}
+
+/// Everything that came, datagram by datagram.
+fn drain(socket: &UdpSocket) -> Vec<Vec<u8>> {
+    socket.set_nonblocking(true).unwrap();
+    let mut buffer = [0; 2000];
+    let mut all = Vec::new();
+    while let Ok(length) = socket.recv(&mut buffer) {
+        all.push(buffer[..length].to_vec());
+    }
+    all
+}
+
+fn content(length: usize) -> Vec<u8> {
+    (0..=250).cycle().take(length).collect()
+}
+
+#[test]
+fn a_datagram_tells_to_which_of_our_addresses_it_was_sent() {
+    for (listen, asked) in [
+        ("0.0.0.0:0", "127.3.2.1"),
+        ("127.9.9.9:0", "127.9.9.9"),
+        ("[::]:0", "::1"),
+        ("[::]:0", "127.1.1.1"),
+    ] {
+        let Ok(server) = UdpSocket::bind(listen) else {
+            assert!(
+                listen.starts_with('['),
+                "{listen}: only IPv6 may be missing"
+            );
+            continue;
+        };
+        tell_destinations(&server).unwrap();
+        let port = server.local_addr().unwrap().port();
+        let any = if asked == "::1" {
+            "[::1]:0"
+        } else {
+            "127.0.0.1:0"
+        };
+        let client = UdpSocket::bind(any).unwrap();
+        let asked: IpAddr = asked.parse().unwrap();
+        client.send_to(b"hello", (asked, port)).unwrap();
+        let mut buffer = [0; 3];
+        let came = receive(&server, &mut buffer).unwrap();
+        assert_eq!((came.length, &buffer), (3, b"hel"));
+        assert_eq!(came.from.port(), client.local_addr().unwrap().port());
+        let to = came.to.unwrap();
+        assert_eq!(to.address.to_canonical(), asked);
+        assert!(to.to_us_alone && to.interface > 0, "{to:?}");
+    }
+}
+
+#[test]
+fn a_socket_that_was_not_told_to_tells_nothing() {
+    let (one, other) = pair();
+    one.send(b"x").unwrap();
+    let came = receive(&other, &mut [0; 10]).unwrap();
+    assert_eq!(came.to, None);
+    assert_eq!(came.from, one.local_addr().unwrap());
+    other.set_nonblocking(true).unwrap();
+    let error = receive(&other, &mut [0; 10]).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+}
+
+#[test]
+fn many_datagrams_arrive_as_they_were_with_offload_and_without() {
+    for offload in [true, false] {
+        let (one, other) = pair();
+        let mut segments = Segments::new(offload);
+        for (length, each) in [
+            (64 * 100, 100),
+            (1000, 516),
+            (1472, 1472),
+            (4, 516),
+            (40, 12),
+        ] {
+            let bytes = content(length);
+            assert_eq!(segments.send(&one, &bytes, each).unwrap(), length);
+            let want: Vec<_> = bytes.chunks(each).map(<[u8]>::to_vec).collect();
+            assert!(drain(&other) == want, "{offload} {length} by {each}");
+        }
+        // Longer than the datagrams before it, and still one.
+        assert_eq!(segments.send(&one, &content(60), 60).unwrap(), 60);
+        assert_eq!(drain(&other), [content(60)]);
+        assert_eq!(segments.is_offloaded(), offload);
+    }
+}
+
+/// The kernel refuses to cut into pieces that do not fit the path. That must be
+/// remembered, and what was to be sent must arrive.
+#[test]
+fn what_the_kernel_refuses_to_cut_is_sent_one_by_one() {
+    let (one, other) = pair();
+    let mut segments = Segments::new(true);
+    // More pieces than the kernel cuts, which it refuses like a missing feature.
+    let bytes = content(200 * 10);
+    let sent = segments.send(&one, &bytes, 10).unwrap();
+    assert!(!segments.is_offloaded());
+    assert_eq!(sent, SEGMENTS_MAX * 10, "as many as one call takes");
+    assert_eq!(drain(&other).concat(), bytes[..sent]);
+    assert_eq!(segments.send(&one, &bytes[..100], 10).unwrap(), 100);
+    assert_eq!(drain(&other).len(), 10);
+}
+
+#[test]
+fn a_peer_that_closed_its_port_is_told() {
+    let (one, other) = pair();
+    drop(other);
+    let mut segments = Segments::new(true);
+    let _ = segments.send(&one, &content(100), 100);
+    let error = one.recv(&mut [0; 1]).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    assert!(segments.is_offloaded(), "no fault of the kernel's");
+}
+
+#[test]
+fn the_path_has_a_length_and_the_unread_a_bound() {
+    let (one, other) = pair();
+    assert!(path_mtu(&one).unwrap() >= 1280);
+    bound_unread(&other, 4096).unwrap();
+    for _ in 0..100 {
+        one.send(&content(1000)).unwrap();
+    }
+    assert!(drain(&other).len() < 20);
+}

@@ -1,0 +1,199 @@
+//! Waiting for many sockets at once, in one thread, and being woken by others.
+//!
+//! For doors that have so many small datagrams that a task per socket would cost
+//! more than the datagrams: one call waits, and tells which sockets have something.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Sockets told about by one call. Ours; what is left over comes with the next.
+const READY_MAX: usize = 256;
+
+/// What to wait for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Interest {
+    /// Something to read.
+    Read,
+    /// Something to read, or room to write.
+    ReadAndWrite,
+}
+
+impl Interest {
+    fn bits(self) -> u32 {
+        let bits = match self {
+            Self::Read => libc::EPOLLIN,
+            Self::ReadAndWrite => libc::EPOLLIN | libc::EPOLLOUT,
+        };
+        bits.cast_unsigned()
+    }
+}
+
+/// A set of sockets, each under a key of its owner's.
+#[derive(Debug)]
+pub struct Poll {
+    epoll: OwnedFd,
+    events: Vec<libc::epoll_event>,
+}
+
+impl Poll {
+    /// An empty set.
+    #[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: takes a flag and touches no memory of ours.
+        let epoll = checked(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        Ok(Self {
+            // SAFETY: the call has just made it, and nobody else owns it.
+            epoll: unsafe { OwnedFd::from_raw_fd(epoll) },
+            events: vec![libc::epoll_event { events: 0, u64: 0 }; READY_MAX],
+        })
+    }
+
+    /// Waits for this one as well. It leaves the set when it is closed.
+    pub fn add(&self, socket: impl AsFd, key: u64, interest: Interest) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_ADD, socket, key, interest)
+    }
+
+    /// Waits for something else of one that was added.
+    pub fn change(&self, socket: impl AsFd, key: u64, interest: Interest) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_MOD, socket, key, interest)
+    }
+
+    #[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
+    fn control(
+        &self,
+        what: libc::c_int,
+        socket: impl AsFd,
+        key: u64,
+        interest: Interest,
+    ) -> io::Result<()> {
+        let mut event = libc::epoll_event {
+            events: interest.bits(),
+            u64: key,
+        };
+        let (epoll, socket) = (self.epoll.as_raw_fd(), socket.as_fd().as_raw_fd());
+        // SAFETY: both descriptors are open, and the event outlives the call.
+        checked(unsafe { libc::epoll_ctl(epoll, what, socket, &raw mut event) }).map(drop)
+    }
+
+    /// Waits until some have something, or so long, and puts their keys into
+    /// `ready`, which is empty when nothing happened.
+    #[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
+    pub fn wait(&mut self, wait: Option<Duration>, ready: &mut Vec<u64>) -> io::Result<()> {
+        ready.clear();
+        let wait_ms = wait.map_or(-1, |wait| {
+            // Up, so that what is due then is due.
+            let ms = wait.as_micros().div_ceil(1000);
+            libc::c_int::try_from(ms).unwrap_or(libc::c_int::MAX)
+        });
+        let (epoll, room) = (self.epoll.as_raw_fd(), self.events.len());
+        let room = libc::c_int::try_from(room).unwrap_or(libc::c_int::MAX);
+        // SAFETY: `events` has room for as many as are asked for.
+        let count =
+            checked(unsafe { libc::epoll_wait(epoll, self.events.as_mut_ptr(), room, wait_ms) });
+        let count = match count {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+            other => other?,
+        };
+        let count = usize::try_from(count).unwrap_or(0);
+        ready.extend(self.events[..count].iter().map(|event| event.u64));
+        Ok(())
+    }
+}
+
+/// Wakes a thread that waits, from any other.
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<File>);
+
+impl Waker {
+    /// Wakes the one that waits for these, with this key.
+    #[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
+    pub fn new(poll: &Poll, key: u64) -> io::Result<Self> {
+        // SAFETY: takes two numbers and touches no memory of ours.
+        let event = checked(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
+        // SAFETY: the call has just made it, and nobody else owns it.
+        let event = unsafe { File::from_raw_fd(event) };
+        poll.add(&event, key, Interest::Read)?;
+        Ok(Self(Arc::new(event)))
+    }
+
+    /// Wakes. However often it is called meanwhile, that is one wake.
+    pub fn wake(&self) {
+        // It can only fail where the count is full, and then it wakes anyway.
+        let _ = (&*self.0).write(&1_u64.to_ne_bytes());
+    }
+
+    /// The wake was heard.
+    pub fn heard(&self) {
+        let _ = (&*self.0).read(&mut [0; 8]);
+    }
+}
+
+pub(crate) fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+
+    #[test]
+    fn tells_which_socket_has_something_until_it_is_read() {
+        let mut poll = Poll::new().unwrap();
+        let sockets: Vec<_> = (0..3)
+            .map(|_| UdpSocket::bind("127.0.0.1:0").unwrap())
+            .collect();
+        for (key, socket) in (7..).zip(&sockets) {
+            poll.add(socket, key, Interest::Read).unwrap();
+        }
+        let mut ready = vec![1];
+        poll.wait(Some(Duration::ZERO), &mut ready).unwrap();
+        assert!(ready.is_empty());
+        let to = sockets[1].local_addr().unwrap();
+        sockets[0].send_to(b"x", to).unwrap();
+        for _ in 0..2 {
+            poll.wait(None, &mut ready).unwrap();
+            assert_eq!(ready, [8]);
+        }
+        sockets[1].recv(&mut [0; 1]).unwrap();
+        poll.wait(Some(Duration::ZERO), &mut ready).unwrap();
+        assert!(ready.is_empty());
+    }
+
+    #[test]
+    fn room_to_write_is_told_where_it_is_asked_for() {
+        let mut poll = Poll::new().unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        poll.add(&socket, 1, Interest::ReadAndWrite).unwrap();
+        let mut ready = Vec::new();
+        poll.wait(None, &mut ready).unwrap();
+        assert_eq!(ready, [1]);
+        poll.change(&socket, 1, Interest::Read).unwrap();
+        poll.wait(Some(Duration::ZERO), &mut ready).unwrap();
+        assert!(ready.is_empty());
+    }
+
+    #[test]
+    fn a_wake_from_another_thread_ends_the_wait() {
+        let mut poll = Poll::new().unwrap();
+        let waker = Waker::new(&poll, 5).unwrap();
+        let other = waker.clone();
+        let thread = std::thread::spawn(move || {
+            other.wake();
+            other.wake();
+        });
+        let mut ready = Vec::new();
+        poll.wait(None, &mut ready).unwrap();
+        thread.join().unwrap();
+        assert_eq!(ready, [5]);
+        waker.heard();
+        poll.wait(Some(Duration::ZERO), &mut ready).unwrap();
+        assert!(ready.is_empty(), "two wakes were one");
+    }
+}
