@@ -385,6 +385,6 @@ pub(crate) fn limits(root: &Section<'_>, mistakes: &mut Mistakes) -> Limits {
     let transfers = section.number("transfers_max", 1..=16_384, mistakes);
     Limits {
         connections_max: connections.unwrap_or(default.connections_max),
-        transfers_max: transfers.unwrap_or(default.transfers_max),
+        transfers_max: transfers.or(default.transfers_max),
     }
 }

@@ -382,15 +382,15 @@ impl Default for Agent {
 pub struct Limits {
     /// Most TCP connections open at once, all services together.
     pub connections_max: u32,
-    /// Most TFTP transfers at once.
-    pub transfers_max: u32,
+    /// Most TFTP transfers at once; without it, as many as memory has room for.
+    pub transfers_max: Option<u32>,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Limits {
             connections_max: 1024,
-            transfers_max: 256,
+            transfers_max: None,
         }
     }
 }

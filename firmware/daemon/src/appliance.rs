@@ -18,6 +18,7 @@ use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::doors::{agents, api, bmc, boot, dhcp, http, inspector, panel, ssh, tftp};
 use crate::engine::{self, Engine, EngineError};
+use crate::say;
 
 /// Takes a note and how to call its node.
 pub(crate) type NoteSink = Box<dyn FnMut(&Note, Option<&str>) + Send>;
@@ -118,10 +119,13 @@ impl Appliance {
         for (socket, local) in inputs {
             doors.spawn(dhcp::run(socket, local, engine.clone()));
         }
-        let room = tftp::Room::new(ground.transfers_max);
-        for socket in ground.tftp {
-            doors.spawn(tftp::run(socket, engine.clone(), clock, room.clone()));
-        }
+        serve_tftp(
+            &mut doors,
+            ground.tftp,
+            ground.transfers_max,
+            &engine,
+            clock,
+        )?;
         let facts = trivet_api::Facts {
             images,
             inspector: !ground.inspector.sockets.is_empty(),
@@ -165,6 +169,31 @@ impl Appliance {
         self.engine.stop().await;
         outcome
     }
+}
+
+/// All of TFTP is one thread, which ends with the doors.
+fn serve_tftp(
+    doors: &mut JoinSet<()>,
+    sockets: Vec<UdpSocket>,
+    transfers_max: usize,
+    engine: &Engine,
+    clock: Clock,
+) -> anyhow::Result<()> {
+    if sockets.is_empty() {
+        return Ok(());
+    }
+    let sockets: Result<Vec<_>, _> = sockets.into_iter().map(UdpSocket::into_std).collect();
+    let sockets = sockets.context("the sockets for TFTP cannot be used")?;
+    let room = tftp::Room::new(transfers_max);
+    let serving = tftp::run(sockets, engine.clone(), clock, room, tftp::Ways::default());
+    doors.spawn(async move {
+        if let Err(error) = serving.await {
+            say::line(&format!(
+                "trivet: warning: TFTP has stopped: {error}; restart the box"
+            ));
+        }
+    });
+    Ok(())
 }
 
 /// The images of this box, as the API names them.

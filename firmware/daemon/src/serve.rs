@@ -77,7 +77,10 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
             started_at: clock.now().wall,
         },
         connections_max: settings.limits.connections_max as usize,
-        transfers_max: settings.limits.transfers_max as usize,
+        transfers_max: doors::tftp::transfers_max(
+            settings.limits.transfers_max,
+            settings.limits.connections_max as usize,
+        ),
         notes: Box::new(|note, label| say::line(&log_line(note, label))),
     };
     let rack = rack_settings(&settings, &links, &ground)?;

@@ -1,170 +1,418 @@
-//! TFTP: one task and one socket per transfer, bounded.
+//! TFTP: all transfers in one thread, each with a socket of its own.
+//!
+//! A transfer of one block at a time is as fast as its two ends answer, so the way
+//! from an acknowledgement to the next block is short: one wait for all sockets, one
+//! read, one send, no task to wake. The thread itself never waits for anything else:
+//! what to send is asked of the engine, and a file is opened, and read where it is not
+//! in memory, by the runtime, which then wakes the thread.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
+mod content;
+mod room;
+mod transfer;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::io;
+use std::net::UdpSocket;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use embedded_tftp as tftp;
-use tokio::net::UdpSocket;
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::runtime::Handle;
+use trivet_board_linux::{self as board, Interest, Poll, SentTo, Waker};
 use trivet_rack::{Door, Input};
 
-use super::places::Peers;
+use self::content::{Content, Fetched};
+use self::room::Place;
+pub(crate) use self::room::{Room, transfers_max};
+use self::transfer::{Asker, DATAGRAM_BYTES_MAX, Step, Transfer};
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::files::{self, Opened};
 
 /// How long one transfer may take, however steadily its client goes on. Ours: a
 /// loader takes seconds, and a ramdisk in blocks of 512 bytes some minutes.
-const TRANSFER_WAIT: Duration = Duration::from_mins(20);
+const TRANSFER_WAIT_US: u64 = 20 * 60 * 1_000_000;
 
-/// Longest datagram that is read. A request has at most 512 bytes (RFC 2347).
-const DATAGRAM_BYTES_MAX: usize = 2048;
+/// A file's progress is told after this many bytes.
+const TELL_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Pause after the system refuses us a datagram.
-const ERROR_PAUSE: Duration = Duration::from_millis(10);
+/// Requests taken from one socket before transfers have their turn again.
+const REQUESTS_AT_ONCE_MAX: usize = 32;
 
-/// Room for transfers, shared by all sockets.
+/// The keys of the poll: who wakes us, listening sockets, and then transfers.
+const WAKER_KEY: u64 = 0;
+const LISTENER_KEY_FIRST: u64 = 1;
+const TRANSFER_KEY_FIRST: u64 = 1 << 32;
+
+/// What others tell the thread. As many as there are transfers, at most.
+enum Word {
+    Opened(u64, Option<Opened>),
+    Fetched(u64, io::Result<Fetched>),
+    Stop,
+}
+
+/// Others' way to the thread.
 #[derive(Clone)]
-pub(crate) struct Room {
-    places: Arc<Semaphore>,
-    peers: Arc<Peers>,
-    wait: Duration,
+struct Ear {
+    words: Sender<Word>,
+    waker: Waker,
 }
 
-impl Room {
-    pub(crate) fn new(transfers_max: usize) -> Self {
+impl Ear {
+    fn tell(&self, word: Word) {
+        // A thread that has ended needs no word.
+        let _ = self.words.send(word);
+        self.waker.wake();
+    }
+}
+
+/// Ends the thread when it is dropped.
+struct Running(Ear);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.tell(Word::Stop);
+    }
+}
+
+/// How the thread works. Tests turn some of it down.
+#[derive(Clone, Copy)]
+pub(crate) struct Ways {
+    wait_us: u64,
+    offload: bool,
+}
+
+impl Default for Ways {
+    fn default() -> Self {
         Self {
-            places: Arc::new(Semaphore::new(transfers_max)),
-            peers: Peers::sharing(transfers_max),
-            wait: TRANSFER_WAIT,
+            wait_us: TRANSFER_WAIT_US,
+            offload: true,
         }
     }
 }
 
-/// Serves read requests for ever.
-pub(crate) async fn run(socket: UdpSocket, engine: Engine, clock: Clock, room: Room) {
-    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
-    loop {
-        let Ok((length, peer)) = socket.recv_from(&mut buffer).await else {
-            tokio::time::sleep(ERROR_PAUSE).await;
-            continue;
-        };
-        // Whatever else comes to this port belongs to no transfer.
-        let request = tftp::parse(&buffer[..length]);
-        if !matches!(request, Ok(tftp::Packet::Read(_) | tftp::Packet::Write)) {
-            continue;
+/// Serves read requests until it is dropped.
+pub(crate) async fn run(
+    sockets: Vec<UdpSocket>,
+    engine: Engine,
+    clock: Clock,
+    room: Room,
+    ways: Ways,
+) -> io::Result<()> {
+    let poll = Poll::new()?;
+    let (words, inbox) = channel();
+    let waker = Waker::new(&poll, WAKER_KEY)?;
+    for (key, socket) in (LISTENER_KEY_FIRST..).zip(&sockets) {
+        socket.set_nonblocking(true)?;
+        board::tell_destinations(socket)?;
+        poll.add(socket, key, Interest::Read)?;
+    }
+    let ear = Ear { words, waker };
+    let thread = Thread {
+        poll,
+        sockets,
+        inbox,
+        ear: ear.clone(),
+        runtime: Handle::current(),
+        engine,
+        clock,
+        room,
+        ways,
+        slots: BTreeMap::new(),
+        askers: BTreeMap::new(),
+        alarms: BinaryHeap::new(),
+        key_next: TRANSFER_KEY_FIRST,
+        out: Vec::new(),
+    };
+    let _running = Running(ear);
+    let (ended, end) = tokio::sync::oneshot::channel();
+    std::thread::Builder::new()
+        .name("tftp".to_owned())
+        .spawn(move || ended.send(thread.run()))?;
+    end.await
+        .unwrap_or_else(|_| Err(io::Error::other("the TFTP thread broke")))
+}
+
+enum Slot {
+    /// The engine is asked for the file.
+    Asked {
+        asker: Asker,
+        request: Vec<u8>,
+        place: Place,
+    },
+    Sending(Box<Transfer>),
+}
+
+struct Thread {
+    poll: Poll,
+    sockets: Vec<UdpSocket>,
+    inbox: Receiver<Word>,
+    ear: Ear,
+    runtime: Handle,
+    engine: Engine,
+    clock: Clock,
+    room: Room,
+    ways: Ways,
+    slots: BTreeMap<u64, Slot>,
+    /// Who has which slot: a client has one transfer from one port.
+    askers: BTreeMap<Asker, u64>,
+    /// When to look at which transfer; entries that are no longer its alarm are old.
+    alarms: BinaryHeap<Reverse<(u64, u64)>>,
+    key_next: u64,
+    out: Vec<u8>,
+}
+
+impl Thread {
+    fn run(mut self) -> io::Result<()> {
+        let mut ready = Vec::new();
+        loop {
+            let now_us = self.clock.us();
+            let wait = self
+                .alarms
+                .peek()
+                .map(|Reverse((at_us, _))| Duration::from_micros(at_us.saturating_sub(now_us)));
+            self.poll.wait(wait, &mut ready)?;
+            let now_us = self.clock.us();
+            for &key in &ready {
+                if key >= TRANSFER_KEY_FIRST {
+                    self.ready(key, now_us);
+                } else if key == WAKER_KEY {
+                    self.ear.waker.heard();
+                    while let Ok(word) = self.inbox.try_recv() {
+                        match word {
+                            Word::Opened(key, opened) => self.opened(key, opened, now_us),
+                            Word::Fetched(key, fetched) => self.fetched(key, fetched, now_us),
+                            Word::Stop => return Ok(()),
+                        }
+                    }
+                } else {
+                    self.requests(key, now_us);
+                }
+            }
+            self.ring(now_us);
         }
-        // Without a free place the client asks again: it repeats its request by itself.
-        let Ok(place) = Arc::clone(&room.places).try_acquire_owned() else {
-            continue;
-        };
-        let Some(seat) = room.peers.seat(peer.ip()) else {
-            continue;
-        };
-        let (request, engine) = (buffer[..length].to_vec(), engine.clone());
-        let Ok(local) = socket.local_addr() else {
-            continue;
-        };
-        let wait = room.wait;
-        tokio::spawn(async move {
-            transfer(local, peer, &request, &engine, (clock, wait)).await;
-            drop((place, seat));
-        });
     }
-}
 
-async fn transfer(
-    local: SocketAddr,
-    peer: SocketAddr,
-    packet: &[u8],
-    engine: &Engine,
-    (clock, wait): (Clock, Duration),
-) {
-    let Ok(socket) = UdpSocket::bind(SocketAddr::new(local.ip(), 0)).await else {
-        return;
-    };
-    if socket.connect(peer).await.is_err() {
-        return;
-    }
-    let request = match tftp::parse(packet) {
-        Ok(tftp::Packet::Read(request)) => request,
-        Ok(tftp::Packet::Write) => {
-            return refuse(
-                &socket,
-                tftp::ErrorCode::AccessViolation,
-                "this box takes no files",
-            )
-            .await;
-        }
-        _ => return,
-    };
-    let path = request.file.to_owned();
-    let grant = engine.file(Door::Tftp, peer.ip(), path.clone()).await;
-    let opened = match grant {
-        Some(grant) => files::open(grant).await,
-        None => None,
-    };
-    let Some(mut opened) = opened else {
-        return refuse(&socket, tftp::ErrorCode::NotFound, "no such file").await;
-    };
-    let (size, began) = (opened.size, clock.now().tick);
-    let mut sender = tftp::Sender::new(&request, size, tftp::Limits::default(), clock.us());
-    let sending = send(&socket, &mut sender, &mut opened, clock);
-    if timeout(wait, sending).await.is_err() {
-        refuse(&socket, tftp::ErrorCode::Other, "this took too long").await;
-    }
-    let sent = sender.bytes();
-    let (peer, door) = (peer.ip(), Door::Tftp);
-    engine.tell(Input::FileSent {
-        peer,
-        door,
-        path,
-        sent,
-        asked: size,
-        took_ms: clock.now().tick.0.saturating_sub(began.0),
-        ended: true,
-    });
-}
-
-async fn refuse(socket: &UdpSocket, code: tftp::ErrorCode, message: &str) {
-    let mut answer = Vec::new();
-    tftp::write_error(code, message, &mut answer);
-    let _ = socket.send(&answer).await;
-}
-
-impl tftp::Source for Opened {
-    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), tftp::ReadError> {
-        match Opened::read(self, offset, out) {
-            Ok(length) if length == out.len() => Ok(()),
-            _ => Err(tftp::ReadError::Failed),
+    /// Takes what has come to a listening socket.
+    fn requests(&mut self, key: u64, now_us: u64) {
+        let mut buffer = [0; DATAGRAM_BYTES_MAX];
+        for _ in 0..REQUESTS_AT_ONCE_MAX {
+            let index = usize::try_from(key - LISTENER_KEY_FIRST).unwrap_or(usize::MAX);
+            let Some(socket) = self.sockets.get(index) else {
+                return;
+            };
+            let Ok(came) = board::receive(socket, &mut buffer) else {
+                return;
+            };
+            // What was asked of everybody is not answered (RFC 1123, section 4.2.3.5).
+            let Some(
+                to @ SentTo {
+                    to_us_alone: true, ..
+                },
+            ) = came.to
+            else {
+                continue;
+            };
+            let asker = Asker::new(came.from, to);
+            self.request(asker, &buffer[..came.length], now_us);
         }
     }
-}
 
-/// Drives one transfer to its end.
-async fn send(socket: &UdpSocket, sender: &mut tftp::Sender, opened: &mut Opened, clock: Clock) {
-    let now_us = || clock.us();
-    let mut out = Vec::new();
-    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
-    loop {
-        while let Some(length) = sender.transmit(opened, &mut out) {
-            if socket.send(&out[..length]).await.is_err() {
-                break;
+    fn request(&mut self, asker: Asker, packet: &[u8], now_us: u64) {
+        let path = match tftp::parse(packet) {
+            Ok(tftp::Packet::Read(request)) => request.file.to_owned(),
+            Ok(tftp::Packet::Write) => {
+                let code = tftp::ErrorCode::AccessViolation;
+                return asker.refuse(code, "this box takes no files");
+            }
+            Err(error) if tftp::is_request(packet) => {
+                let code = tftp::ErrorCode::IllegalOperation;
+                return asker.refuse(code, &error.to_string());
+            }
+            // Whatever else comes to this port belongs to no transfer.
+            _ => return,
+        };
+        if let Some(&key) = self.askers.get(&asker) {
+            match self.slots.get_mut(&key) {
+                // It repeats what is being looked for.
+                Some(Slot::Asked { request, .. }) if request == packet => return,
+                // It did not hear the first answer.
+                Some(Slot::Sending(transfer)) if transfer.is_repeated_by(packet) => {
+                    transfer.sender.datagram(now_us, packet);
+                    return self.pump(key);
+                }
+                // It has begun anew from the same port, as UEFI does once it has the
+                // size: what was before is over.
+                Some(_) => self.end(key),
+                None => {}
             }
         }
-        if sender.state() != tftp::State::Running {
+        let Some(place) = self.room.place(asker.peer.ip(), now_us) else {
             return;
-        }
-        let wait_us = sender.deadline().unwrap_or(0).saturating_sub(now_us());
-        match timeout(Duration::from_micros(wait_us), socket.recv(&mut buffer)).await {
-            Ok(Ok(length)) => sender.datagram(now_us(), &buffer[..length]),
-            // The client closed its port: done with us, whatever it has.
-            Ok(Err(_)) => return,
-            Err(_) => sender.tick(now_us()),
+        };
+        let key = self.key_next;
+        self.key_next += 1;
+        let request = packet.to_vec();
+        self.slots.insert(
+            key,
+            Slot::Asked {
+                asker,
+                request,
+                place,
+            },
+        );
+        self.askers.insert(asker, key);
+        let (engine, ear) = (self.engine.clone(), self.ear.clone());
+        self.runtime.spawn(async move {
+            let grant = engine.file(Door::Tftp, asker.peer.ip(), path).await;
+            let opened = match grant {
+                Some(grant) => files::open(grant).await,
+                None => None,
+            };
+            ear.tell(Word::Opened(key, opened));
+        });
+    }
+
+    fn opened(&mut self, key: u64, opened: Option<Opened>, now_us: u64) {
+        // It may be over already: then its client has asked for something else.
+        let Some(Slot::Asked { .. }) = self.slots.get(&key) else {
+            return;
+        };
+        let Some(Slot::Asked {
+            asker,
+            request,
+            place,
+        }) = self.slots.remove(&key)
+        else {
+            return;
+        };
+        let Some(opened) = opened else {
+            self.askers.remove(&asker);
+            return asker.refuse(tftp::ErrorCode::NotFound, "no such file");
+        };
+        let content = Content::new(opened);
+        let ways = (&self.poll, self.ways.offload);
+        match Transfer::begin((key, asker), request, content, ways, (place, now_us)) {
+            Ok(transfer) => {
+                self.slots.insert(key, Slot::Sending(Box::new(transfer)));
+                self.pump(key);
+            }
+            // No socket to be had: the client asks again.
+            Err(_) => {
+                self.askers.remove(&asker);
+            }
         }
     }
+
+    fn fetched(&mut self, key: u64, fetched: io::Result<Fetched>, _now_us: u64) {
+        if let Some(Slot::Sending(transfer)) = self.slots.get_mut(&key) {
+            transfer.content.fetched(fetched);
+            self.pump(key);
+        }
+    }
+
+    fn ready(&mut self, key: u64, now_us: u64) {
+        let Some(Slot::Sending(transfer)) = self.slots.get_mut(&key) else {
+            return;
+        };
+        let step = transfer.ready(&self.poll, now_us, &mut self.out);
+        self.after(key, &step);
+    }
+
+    fn pump(&mut self, key: u64) {
+        let Some(Slot::Sending(transfer)) = self.slots.get_mut(&key) else {
+            return;
+        };
+        let step = transfer.pump(&self.poll, &mut self.out);
+        self.after(key, &step);
+    }
+
+    /// After each step: fetch what is missing, tell how far it is, set its alarm.
+    fn after(&mut self, key: u64, step: &Step) {
+        let Some(Slot::Sending(transfer)) = self.slots.get_mut(&key) else {
+            return;
+        };
+        if *step == Step::Over {
+            return self.end(key);
+        }
+        if let Some(missing) = transfer.content.missing() {
+            let ear = self.ear.clone();
+            self.runtime.spawn_blocking(move || {
+                ear.tell(Word::Fetched(key, missing.fetch()));
+            });
+        }
+        if transfer.sender.bytes() - transfer.told >= TELL_BYTES {
+            tell(&self.engine, self.clock, transfer, false);
+        }
+        let last_us = transfer.began_us.saturating_add(self.ways.wait_us);
+        let due_us = transfer.sender.deadline().unwrap_or(last_us).min(last_us);
+        // An alarm that is too early is set anew when it rings, so that the common
+        // step, which only moves it on, costs nothing.
+        if due_us < transfer.alarm_us {
+            transfer.alarm_us = due_us;
+            self.alarms.push(Reverse((due_us, key)));
+        }
+    }
+
+    /// Looks at all whose time has come.
+    fn ring(&mut self, now_us: u64) {
+        while let Some(&Reverse((at_us, key))) = self.alarms.peek() {
+            if at_us > now_us {
+                return;
+            }
+            self.alarms.pop();
+            let Some(Slot::Sending(transfer)) = self.slots.get_mut(&key) else {
+                continue;
+            };
+            if transfer.alarm_us != at_us {
+                continue;
+            }
+            transfer.alarm_us = u64::MAX;
+            if now_us.saturating_sub(transfer.began_us) >= self.ways.wait_us {
+                transfer.cut_off("this took too long");
+                self.end(key);
+            } else {
+                transfer.sender.tick(now_us);
+                self.pump(key);
+            }
+        }
+    }
+
+    /// Ends a transfer, or what was asked and not begun.
+    fn end(&mut self, key: u64) {
+        match self.slots.remove(&key) {
+            Some(Slot::Sending(mut transfer)) => {
+                self.forget(&transfer.asker, key);
+                if !transfer.is_question() {
+                    tell(&self.engine, self.clock, &mut transfer, true);
+                }
+            }
+            Some(Slot::Asked { asker, .. }) => self.forget(&asker, key),
+            None => {}
+        }
+    }
+
+    fn forget(&mut self, asker: &Asker, key: u64) {
+        if self.askers.get(asker) == Some(&key) {
+            self.askers.remove(asker);
+        }
+    }
+}
+
+/// Tells the rack how far a transfer is.
+fn tell(engine: &Engine, clock: Clock, transfer: &mut Transfer, ended: bool) {
+    transfer.told = transfer.sender.bytes();
+    let took_us = clock.us().saturating_sub(transfer.began_us);
+    engine.tell(Input::FileSent {
+        peer: transfer.asker.peer.ip(),
+        door: Door::Tftp,
+        path: transfer.path.clone(),
+        sent: transfer.arrived(),
+        asked: transfer.content.size(),
+        took_ms: took_us / 1000,
+        ended,
+    });
 }
 
 #[cfg(test)]
