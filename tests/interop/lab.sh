@@ -1,0 +1,230 @@
+# Sourced after stand.sh by tests that need a LAN: network namespaces with wires between
+# them, a box in one of them, captures, a kernel with a tiny ramdisk, and QEMU guests with
+# real firmware. All names carry this process's number; all of it ends with the test.
+# Needs root. No traffic leaves the namespaces.
+# shellcheck shell=bash disable=SC2154
+
+[ "$(id -u)" -eq 0 ] || {
+    echo "network namespaces need root" >&2
+    exit 3
+}
+need ip curl python3 tcpdump
+
+interop=$root/tests/interop
+lab_cache=${CARGO_TARGET_DIR:-$root/target}/lab
+spaces=()
+
+lab_cleanup() {
+    local space
+    cleanup
+    for space in "${spaces[@]+"${spaces[@]}"}"; do
+        ip netns del "$space" 2>/dev/null || true
+    done
+}
+trap lab_cleanup EXIT
+
+# space NAME: a namespace, known as $NAME from then on. IPv6 is off where not asked for,
+# so that nothing but the programs under test speaks.
+space() {
+    local name=trivet-$1-$$
+    ip netns add "$name"
+    spaces+=("$name")
+    ip netns exec "$name" sysctl -qw net.ipv6.conf.default.disable_ipv6=1 \
+        net.ipv6.conf.all.disable_ipv6=1
+    ip -n "$name" link set lo up
+    printf -v "$1" %s "$name"
+}
+
+# in_space SPACE COMMAND...: `start` may run it too, its process is the command's own.
+in_space() { ip netns exec "$@"; }
+
+# bridge SPACE NAME: a switch that forwards at once and says nothing itself.
+bridge() {
+    ip -n "$1" link add name "$2" type bridge forward_delay 0 mcast_snooping 0
+    ip -n "$1" link set dev "$2" up
+}
+
+# leg SPACE INTERFACE WIRE BRIDGE [ADDRESS [MAC]]: an interface plugged into a bridge of WIRE.
+legs=0
+leg() {
+    local peer
+    legs=$((legs + 1))
+    peer=leg$legs
+    ip link add "$2" netns "$1" type veth peer name "$peer" netns "$3"
+    [ -z "${6-}" ] || ip -n "$1" link set dev "$2" address "$6"
+    ip -n "$3" link set dev "$peer" master "$4"
+    ip -n "$3" link set dev "$peer" up
+    [ -z "${5-}" ] || ip -n "$1" addr add "$5" dev "$2"
+    ip -n "$1" link set dev "$2" up
+}
+
+# peer_of SPACE INTERFACE: the far end of a leg, in $wire.
+peer_of() {
+    local number
+    number=$(in_space "$1" cat "/sys/class/net/$2/iflink")
+    ip -n "$wire" -o link | awk -F'[: @]+' -v number="$number" '$1 == number {print $2}'
+}
+
+# mac_of SPACE INTERFACE
+mac_of() { in_space "$1" cat "/sys/class/net/$2/address"; }
+
+# capture SPACE INTERFACE FILE [FILTER...]: every frame, until `end $pid`.
+capture() {
+    local where=$1 interface=$2 file=$3
+    shift 3
+    start "$work/tcpdump" ip netns exec "$where" tcpdump -i "$interface" -n -s 0 -U \
+        --immediate-mode -Z root -w "$file" "$@"
+    # The file's header is written when the capture has begun.
+    await 30 test -s "$file" || give_up "tcpdump does not start" "$work/tcpdump"
+}
+
+# end PID [SIGNAL]: ends a process of ours and waits until it is gone.
+end() {
+    kill "-${2:-TERM}" "$1" 2>/dev/null || true
+    wait "$1" 2>/dev/null || true
+    forget "$1"
+}
+
+# frames FILE: what a capture saw of DHCP, one line a frame (see frames.py).
+frames() { python3 "$interop/frames.py" "$@"; }
+
+# hears SECONDS PATTERN FILE: waits until a line matches.
+hears() { await "$1" grep -Eqa -- "$2" "$3"; }
+
+# Settings of the box up to its DHCP sections, which the caller adds to $work/trivet.toml.
+# box_settings ADDRESS: where nodes reach it.
+box_settings() {
+    box=$1
+    api=http://$box:6385
+    mkdir -p "$work/data/images" "$work/loaders"
+    cat >"$work/trivet.toml" <<TOML
+[box]
+data = "$work/data"
+store_mib = 16
+[api]
+listen = "$box:6385"
+allow_open = true
+[http]
+listen = "$box:8080"
+[tftp]
+listen = "$box:69"
+TOML
+}
+
+# box_serve SPACE: a box whose API answers; its process is $box_pid, its log $work/box.
+box_serve() {
+    box_space=$1
+    start "$work/box" ip netns exec "$1" "$trivet" serve --config "$work/trivet.toml"
+    box_pid=$pid
+    await 60 in_space "$1" curl -sf --max-time 10 -o "$work/answer" "$api/v1" ||
+        give_up "the box does not answer at $api" "$work/box"
+    # What answers might be another one that this one could not take the place of.
+    kill -0 "$box_pid" || give_up "the box has ended" "$work/box"
+}
+
+# box_ends [SIGNAL]
+box_ends() { end "$box_pid" "${1:-TERM}"; }
+
+# call METHOD PATH [BODY]: the box's API; the answer is printed.
+call() {
+    in_space "$box_space" curl -sS --fail-with-body --max-time 60 -X "$1" \
+        -H 'Content-Type: application/json' -H 'X-OpenStack-Ironic-API-Version: 1.104' \
+        ${3:+-d "$3"} "$api$2"
+}
+
+# enrol NAME MAC: a node under inspection, so that it is to boot the agent. A person
+# switches its power: here that is who starts QEMU.
+enrol() {
+    local uuid
+    uuid=$(call POST /v1/nodes "{\"name\": \"$1\", \"driver\": \"manual-management\"}" |
+        python3 -c 'import json, sys; print(json.load(sys.stdin)["uuid"])')
+    call POST /v1/ports "{\"node_uuid\": \"$uuid\", \"address\": \"$2\"}" >"$work/answer"
+    call PUT "/v1/nodes/$uuid/states/provision" '{"target": "manage"}'
+    hears 60 "$1: (enroll|verifying) -> manageable" "$work/box" ||
+        give_up "$1 does not become manageable" "$work/box"
+    call PUT "/v1/nodes/$uuid/states/provision" '{"target": "inspect"}'
+    hears 60 "$1: inspecting -> inspect wait" "$work/box" ||
+        give_up "$1 does not wait for its agent" "$work/box"
+}
+
+# kernel_and_ramdisk: Debian's kernel for virtual machines and a ramdisk that says where it
+# was booted from and switches off: $kernel and $ramdisk. Kept in target.
+kernel_and_ramdisk() {
+    local package tree=$lab_cache/ramdisk
+    need apt-get busybox cpio dpkg-deb gzip
+    kernel=$lab_cache/vmlinuz ramdisk=$lab_cache/ramdisk.gz
+    mkdir -p "$lab_cache"
+    if [ ! -s "$kernel" ]; then
+        (cd "$lab_cache" && { fetch_kernel || { apt-get -qq update && fetch_kernel; }; }) \
+            >"$work/apt" 2>&1 || give_up "no kernel from Debian" "$work/apt"
+        package=$(ls -t "$lab_cache"/linux-image-*.deb | head -n 1)
+        rm -rf "$lab_cache/kernel"
+        dpkg-deb -x "$package" "$lab_cache/kernel"
+        cp "$lab_cache"/kernel/boot/vmlinuz-* "$kernel.new"
+        rm -rf "$lab_cache/kernel" "$package"
+        mv "$kernel.new" "$kernel"
+    fi
+    rm -rf "$tree"
+    mkdir -p "$tree/bin" "$tree/dev" "$tree/proc"
+    cp "$(command -v busybox)" "$tree/bin/busybox"
+    cat >"$tree/init" <<'INIT'
+#!/bin/busybox sh
+/bin/busybox mount -t devtmpfs dev /dev
+/bin/busybox mount -t proc proc /proc
+for word in $(/bin/busybox cat /proc/cmdline); do
+    case $word in
+    BOOTIF=*) from=${word#BOOTIF=} ;;
+    ipa-api-url=*) box=${word#ipa-api-url=} ;;
+    esac
+done
+echo "TRIVET-INIT booted from $from, box $box" >/dev/ttyS0
+/bin/busybox poweroff -f
+INIT
+    chmod +x "$tree/init"
+    (cd "$tree" && find . | cpio --quiet -o -H newc | gzip -1) >"$ramdisk"
+}
+
+fetch_kernel() {
+    local package
+    package=$(apt-cache depends linux-image-cloud-amd64 |
+        awk '/Depends: linux-image/ {print $2; exit}')
+    [ -n "$package" ] && apt-get -qq download "$package"
+}
+
+# guest NAME FIRMWARE SPACE BRIDGE MAC: power on. FIRMWARE is bios (SeaBIOS with the iPXE
+# ROM of its card), pxe (OVMF's own PXE) or http (OVMF's HTTP boot). Its process is $pid,
+# its serial console $work/NAME.serial. Emulated, because not every machine has KVM.
+guest() {
+    local name=$1 firmware=$2 where=$3 switch=$4 mac=$5 tap options
+    tap=tap-${5//:/}
+    tap=tap-${tap: -8}
+    ip -n "$where" tuntap add "$tap" mode tap
+    ip -n "$where" link set dev "$tap" master "$switch"
+    ip -n "$where" link set dev "$tap" up
+    case $firmware in
+    bios)
+        options=(-machine "q35,graphics=off" -boot n
+            -device "virtio-net-pci,netdev=n0,mac=$mac")
+        ;;
+    pxe | http)
+        cp /usr/share/OVMF/OVMF_VARS_4M.fd "$work/$name.vars"
+        options=(-machine q35 -device virtio-rng-pci
+            -drive "if=pflash,format=raw,readonly=on,file=/usr/share/OVMF/OVMF_CODE_4M.fd"
+            -drive "if=pflash,format=raw,file=$work/$name.vars"
+            -device "virtio-net-pci,netdev=n0,mac=$mac,bootindex=1,romfile=")
+        [ "$firmware" = pxe ] || options+=(
+            -fw_cfg "name=opt/org.tianocore/IPv4PXESupport,string=n"
+            -fw_cfg "name=opt/org.tianocore/IPv6PXESupport,string=n")
+        ;;
+    esac
+    start "$work/$name.qemu" ip netns exec "$where" qemu-system-x86_64 -accel tcg -nodefaults \
+        -display none -cpu max -m 512 -smp 1 -no-reboot -serial "file:$work/$name.serial" \
+        -uuid "00112233-4455-6677-8899-${mac//:/}" \
+        -netdev "tap,id=n0,ifname=$tap,script=no,downscript=no" "${options[@]}"
+}
+
+# cpu_seconds PID: what a process has used so far.
+cpu_seconds() {
+    awk -v hz="$(getconf CLK_TCK)" '{print ($14 + $15) / hz}' "/proc/$1/stat" 2>/dev/null ||
+        echo gone
+}
