@@ -50,6 +50,12 @@ impl<'doc> Section<'doc> {
         self.value(key).is_some()
     }
 
+    /// Whether the key's value is a text.
+    pub(crate) fn is_text(&self, key: &str) -> bool {
+        let value = self.value(key);
+        value.is_some_and(|value| matches!(value.get_ref(), DeValue::String(_)))
+    }
+
     /// Where a key's value starts; where the section starts if there is none.
     pub(crate) fn at_key(&self, key: &str) -> usize {
         self.value(key).map_or(self.at, |value| value.span().start)

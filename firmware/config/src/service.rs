@@ -380,11 +380,27 @@ pub(crate) fn limits(root: &Section<'_>, mistakes: &mut Mistakes) -> Limits {
     let Some(section) = root.section("limits", mistakes) else {
         return default;
     };
-    section.allow_only(&["connections_max", "transfers_max"], mistakes);
+    let known = ["connections_max", "transfers_max", "boots_at_once"];
+    section.allow_only(&known, mistakes);
     let connections = section.number("connections_max", 16..=65_536, mistakes);
     let transfers = section.number("transfers_max", 1..=16_384, mistakes);
     Limits {
         connections_max: connections.unwrap_or(default.connections_max),
         transfers_max: transfers.or(default.transfers_max),
+        boots_at_once: boots_at_once(&section, mistakes),
     }
+}
+
+/// A number, or `"auto"`, which is the default.
+fn boots_at_once(section: &Section<'_>, mistakes: &mut Mistakes) -> Option<u32> {
+    const KEY: &str = "boots_at_once";
+    if section.is_text(KEY) {
+        let word = section.text(KEY, mistakes)?;
+        if word.value != "auto" {
+            let sentence = "must be a number or \"auto\"".to_owned();
+            mistakes.add(word.at, &section.key(KEY), sentence);
+        }
+        return None;
+    }
+    section.number(KEY, 1..=1024, mistakes)
 }

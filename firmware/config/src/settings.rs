@@ -384,6 +384,8 @@ pub struct Limits {
     pub connections_max: u32,
     /// Most TFTP transfers at once; without it, as many as memory has room for.
     pub transfers_max: Option<u32>,
+    /// How many nodes boot from the network at once; none: as many as the link carries.
+    pub boots_at_once: Option<u32>,
 }
 
 impl Default for Limits {
@@ -391,6 +393,7 @@ impl Default for Limits {
         Limits {
             connections_max: 1024,
             transfers_max: None,
+            boots_at_once: None,
         }
     }
 }

@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use trivet_config::{self as config, Settings};
-use trivet_rack::{Files, Limits};
+use trivet_rack::{AtOnce, Files, Limits};
 
 use crate::appliance::{Appliance, Ground, Listening, log_line, open_store};
 use crate::auth::{Auth, unusable_tokens, unusable_users};
@@ -320,9 +320,15 @@ fn rack_settings(
             ..Limits::default()
         },
         pace: trivet_rack::Pace::default(),
+        boots_at_once: boots_at_once(settings),
         hardware: hardware(settings),
         faults: lan::missing_loaders(settings),
     })
+}
+
+fn boots_at_once(settings: &Settings) -> AtOnce {
+    let many = settings.limits.boots_at_once;
+    many.map_or(AtOnce::Auto, |many| AtOnce::Fixed(many as usize))
 }
 
 fn say_where(ground: &Ground, fingerprint: &str) {

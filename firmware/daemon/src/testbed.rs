@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use trivet_board_linux::{FileFlash, KeyFile};
 use trivet_model::{AgentSession, Caller, Node, NodeId, ProvisionState, UnixMs};
-use trivet_rack::{Files, Limits, Output, Pace, Settings};
+use trivet_rack::{AtOnce, Files, Limits, Output, Pace, Settings};
 use trivet_store::Store;
 
 use crate::clock::{Clock, System};
@@ -60,6 +60,7 @@ pub(crate) fn settings(directory: &Path) -> Settings {
         heartbeat_timeout_s: 300,
         limits: Limits::default(),
         pace: Pace::default(),
+        boots_at_once: AtOnce::default(),
         hardware: vec!["ipmi".to_owned()],
         faults: Vec::new(),
     }

@@ -30,6 +30,21 @@ pub enum NoteKind {
     },
     /// The BMC said this.
     PowerIs(PowerState),
+    /// An order to switch power left for the BMC or the host.
+    PowerOrdered {
+        /// Which, such as `power on`.
+        order: &'static str,
+    },
+    /// It was taken.
+    PowerTaken {
+        /// Which, such as `power on`.
+        order: &'static str,
+    },
+    /// Too many machines boot from the network: this one waits for its turn.
+    BootQueued {
+        /// How many wait before it.
+        ahead: u64,
+    },
     /// Somebody must do by hand what a BMC would do.
     ByHand {
         /// What, such as `switch node-3 on now`.
@@ -143,6 +158,11 @@ impl fmt::Display for NoteKind {
         match self {
             Self::StateChanged { from, to } => write!(out, "{from} -> {to}"),
             Self::PowerIs(state) => write!(out, "BMC says {state}"),
+            Self::PowerOrdered { order } => write!(out, "{order} ordered"),
+            Self::PowerTaken { order } => write!(out, "{order} taken by the BMC"),
+            Self::BootQueued { ahead } => {
+                write!(out, "waits for its turn to boot, {ahead} ahead")
+            }
             Self::ByHand { what } => write!(out, "by hand: {what}"),
             Self::PowerFailed { said } => write!(out, "power order failed: {said}"),
             Self::VendorCalled { method, outcome } => write!(out, "{method}: {outcome}"),

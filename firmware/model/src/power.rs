@@ -83,6 +83,18 @@ impl PowerOrder {
     pub const fn counts(self) -> bool {
         matches!(self, Self::Nmi | Self::BmcReset { .. } | Self::Raw { .. })
     }
+
+    /// What it does to the machine's power, if that is what it is for.
+    pub const fn switches(self) -> Option<&'static str> {
+        match self {
+            Self::On => Some("power on"),
+            Self::Off => Some("power off"),
+            Self::SoftOff => Some("shut down"),
+            Self::Cycle => Some("power off and on"),
+            Self::Reset => Some("reset"),
+            _ => None,
+        }
+    }
 }
 
 /// Most bytes of a raw command, and of its answer. Ours: messages of IPMI over a

@@ -46,6 +46,21 @@ pub struct View {
     pub links: OrdMap<LinkId, Arc<LinkView>>,
     /// What is wrong now.
     pub faults: OrdMap<Fault, Standing>,
+    /// Who boots from the network, and who waits for it.
+    pub boots: Boots,
+}
+
+/// How many machines boot from the network at once.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Boots {
+    /// How many may.
+    pub limit: usize,
+    /// How many do.
+    pub booting: usize,
+    /// How many wait for their turn.
+    pub waiting: usize,
+    /// How many have had their turn after waiting.
+    pub served: u64,
 }
 
 /// One node for readers.
@@ -72,6 +87,8 @@ pub struct Live {
     pub transfer: Option<(u64, u64)>,
     /// The name of the present file.
     pub transfer_path: Option<String>,
+    /// Its number among those that wait to boot; see [`View::ahead`].
+    pub queued: Option<u64>,
 }
 
 /// A machine that is no port of any node.
@@ -91,6 +108,12 @@ impl View {
             .ok()
             .or_else(|| self.names.get(ident).copied())?;
         self.nodes.get(&id)
+    }
+
+    /// How many others boot before this one, if it waits for its turn.
+    pub fn ahead(&self, node: &NodeView) -> Option<u64> {
+        let number = node.live.queued?;
+        Some(number.saturating_sub(self.boots.served))
     }
 
     /// The port with this UUID or name.

@@ -214,7 +214,7 @@ fn card(view: &View, node: &NodeView, notes_max: usize) -> NodeCard {
         maintenance: record.maintenance,
         maintenance_reason: record.maintenance_reason.clone(),
         progress: progress(node),
-        doing: doing(node),
+        doing: doing(view, node),
         transfer: node.live.transfer.map(|(sent, size)| Transfer {
             path: node.live.transfer_path.clone(),
             sent,

@@ -1,12 +1,12 @@
 //! What a node is doing, and what to do when it failed, in plain words.
 
 use trivet_model::view::NodeView;
-use trivet_model::{Job, JobKind, Phase, ProvisionState};
+use trivet_model::{Job, JobKind, Phase, ProvisionState, View};
 
 use crate::files::{files, share};
 
 /// What the node is doing now.
-pub fn doing(node: &NodeView) -> String {
+pub fn doing(view: &View, node: &NodeView) -> String {
     let record = &node.node;
     if let Some(job) = &record.job {
         let what = match job.kind {
@@ -20,12 +20,22 @@ pub fn doing(node: &NodeView) -> String {
             JobKind::Unrescue => "Returning from rescue",
             JobKind::Service => "Servicing",
         };
-        return format!("{what}: {}", phase(node, job));
+        let now = turn(view, node).unwrap_or_else(|| phase(node, job));
+        return format!("{what}: {now}");
     }
     if let Some(wanted) = record.target_power_state {
-        return format!("Changing power: waiting for {wanted}");
+        let now = turn(view, node).unwrap_or_else(|| format!("waiting for {wanted}"));
+        return format!("Changing power: {now}");
     }
     resting(record.provision_state, record.last_error.is_some()).to_owned()
+}
+
+/// It waits until others have booted.
+fn turn(view: &View, node: &NodeView) -> Option<String> {
+    Some(match view.ahead(node)? {
+        0 => "waiting for its turn to boot, next in line".to_owned(),
+        ahead => format!("waiting for its turn to boot, {ahead} ahead"),
+    })
 }
 
 fn phase(node: &NodeView, job: &Job) -> String {
@@ -170,6 +180,10 @@ mod tests {
     use crate::testing::{Case, sent};
     use trivet_model::PowerState;
 
+    fn doing(node: &NodeView) -> String {
+        super::doing(&View::default(), node)
+    }
+
     fn deploying(phase: Phase) -> Case {
         Case::new(ProvisionState::DeployWait).job(JobKind::Deploy, phase, 0, 2)
     }
@@ -198,6 +212,31 @@ mod tests {
         assert_eq!(
             doing(&booted.view()),
             "Deploying: waiting for the agent to report"
+        );
+    }
+
+    #[test]
+    fn who_waits_for_its_turn_is_told_how_many_are_ahead() {
+        let mut view = View::default();
+        view.boots.served = 30;
+        let mut node = deploying(Phase::PowerOn).view();
+        node.live.queued = Some(42);
+        let said = super::doing(&view, &node);
+        assert_eq!(said, "Deploying: waiting for its turn to boot, 12 ahead");
+        view.boots.served = 42;
+        let said = super::doing(&view, &node);
+        assert_eq!(
+            said,
+            "Deploying: waiting for its turn to boot, next in line"
+        );
+        let mut node = Case::new(ProvisionState::Active)
+            .change(|node| node.target_power_state = Some(PowerState::On))
+            .view();
+        node.live.queued = Some(43);
+        let said = super::doing(&view, &node);
+        assert_eq!(
+            said,
+            "Changing power: waiting for its turn to boot, 1 ahead"
         );
     }
 

@@ -61,6 +61,7 @@ impl Rack {
             self.book.put_node(now, node.clone());
             self.note(now, Some(id), NoteKind::AgentLookedUp);
         }
+        self.gate.arrived(id);
         self.events.push_back((id, Event::SignOfLife));
         Ok(Done::Found(Box::new(Found {
             node: id,
@@ -92,6 +93,7 @@ impl Rack {
             self.book.put_node(now, node.clone());
             self.note(now, Some(id), NoteKind::AgentLookedUp);
         }
+        self.gate.arrived(id);
         self.events.push_back((id, Event::SignOfLife));
         Ok(Done::Found(Box::new(Found {
             node: id,
@@ -227,6 +229,7 @@ impl Rack {
             properties.insert("capabilities".to_owned(), merged.into());
         }
         let inventory = findings.kept;
+        self.gate.arrived(id);
         self.events.push_back((
             id,
             Event::Inspected {

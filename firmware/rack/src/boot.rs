@@ -78,7 +78,11 @@ impl Rack {
         }
         let files = &self.settings.files;
         match route {
-            Route::Script(mac) => Some(Grant::Bytes(self.script(mac).into_bytes())),
+            Route::Script(mac) => {
+                let script = self.script(mac);
+                self.script_given(mac);
+                Some(Grant::Bytes(script.into_bytes()))
+            }
             Route::Kernel => files.kernel.clone().map(alone),
             Route::Ramdisk => files.ramdisk.clone().map(alone),
             Route::Image(name) => {
@@ -116,6 +120,12 @@ impl Rack {
             view.live.transfer = (!ended).then_some((sent, asked));
             view.live.transfer_path = (!ended).then(|| path.clone());
         });
+        let file = trivet_storm::Fetched {
+            sent,
+            asked,
+            took_ms,
+        };
+        self.boot_loads(now, id, &path, file, ended);
         if ended {
             let kind = NoteKind::FileSent {
                 by: door.name(),

@@ -9,6 +9,7 @@
 mod agents;
 mod allocations;
 mod boot;
+mod boots;
 mod bounds;
 mod durable;
 mod hosts;
@@ -39,6 +40,7 @@ pub use trivet_dhcp as dhcp;
 pub use trivet_dhcp::Destination;
 pub use trivet_node::Limits;
 pub use trivet_store::{Change, Records};
+pub use trivet_storm::AtOnce;
 pub use vendor::PROMISES_MAX;
 
 use trivet_model::{Caller, Done, Fault, LinkId, MacAddr, NodeId, Note, Order, Refusal};
@@ -64,6 +66,8 @@ pub struct Settings {
     pub limits: Limits,
     /// How a BMC is asked again.
     pub pace: Pace,
+    /// How many machines boot from the network at once.
+    pub boots_at_once: AtOnce,
     /// Hardware types that are enabled.
     pub hardware: Vec<String>,
     /// What the shell found wrong at its start: it stands until the next one.

@@ -30,6 +30,8 @@ pub struct Rack {
     pub(crate) events: VecDeque<(NodeId, Event)>,
     pub(crate) outputs: Vec<Output>,
     pub(crate) calls: u64,
+    /// Who boots from the network, and who waits for it.
+    pub(crate) gate: trivet_storm::Gate,
     /// Answers owed to callers, one for a node.
     pub(crate) promises: BTreeMap<NodeId, Promise>,
 }
@@ -57,6 +59,7 @@ impl Rack {
             dhcp: settings.dhcp.clone().map(trivet_dhcp::Server::new),
             lines: Lines::new(settings.pace),
             hosts: Hosts::default(),
+            gate: crate::boots::gate(&settings),
             settings,
             entropy,
             book: Book::restore(records),
@@ -81,6 +84,7 @@ impl Rack {
         wake.into_iter()
             .chain(self.lines.deadline())
             .chain(leases)
+            .chain(self.gate.deadline())
             .chain(self.promise_deadline())
             .min()
     }
@@ -158,6 +162,9 @@ impl Rack {
         }
         let ids: Vec<_> = self.book.view.nodes.keys().copied().collect();
         for id in ids {
+            if let Some(node) = self.book.node(id).cloned() {
+                self.resume_boot(now, &node);
+            }
             self.events.push_back((id, Event::Restarted));
             // An operator's power order that was under way is looked after again.
             self.resume_power(now, id);
@@ -179,6 +186,7 @@ impl Rack {
             }
         }
         self.lines.tick(now.tick, &mut *self.entropy);
+        self.gate.tick(now.tick);
         self.expire_promises(now);
         self.expire_leases(now);
     }
@@ -192,7 +200,7 @@ impl Rack {
             while let Some((id, order, answer)) = self.lines.answer() {
                 self.bmc_answered(now, id, order, answer);
             }
-            if self.events.is_empty() {
+            if self.events.is_empty() && !self.let_boot(now) {
                 break;
             }
         }
@@ -209,6 +217,7 @@ impl Rack {
             trivet_node::step(now, &self.settings.limits, (*before).clone(), event);
         if after != *before {
             self.book.put_node(now, after);
+            self.check_boot(id);
         }
         self.carry_out(now, id, actions);
     }
@@ -224,11 +233,16 @@ impl Rack {
         }
     }
 
-    pub(crate) fn order_power(&mut self, now: Now, id: NodeId, order: PowerOrder) {
+    /// Gives a power order whose turn has come.
+    pub(crate) fn give_power(&mut self, now: Now, id: NodeId, order: PowerOrder) {
         let Some(node) = self.book.node(id).cloned() else {
             return;
         };
-        match way(&node, order) {
+        let way = way(&node, order);
+        if let (Way::Ipmi | Way::Host, Some(order)) = (&way, order.switches()) {
+            self.note(now, Some(id), NoteKind::PowerOrdered { order });
+        }
+        match way {
             Way::Ipmi => {
                 let given = self.lines.order(now.tick, &node, order, &mut *self.entropy);
                 if let Err(error) = given {
@@ -254,6 +268,7 @@ impl Rack {
         if let Some(wake) = self.waits.remove(&id).and_then(|waits| waits.wake) {
             self.wakes.remove(&(wake, id));
         }
+        self.boots_no_more(id);
         self.lines.forget(id);
         self.hosts.forget(id);
         self.break_promise(id);

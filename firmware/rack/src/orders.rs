@@ -361,6 +361,7 @@ impl Rack {
         }
         let (node, actions) = trivet_node::ask(now, &self.settings.limits, &node, verb, args)?;
         self.book.put_node(now, node);
+        self.check_boot(id);
         self.carry_out(now, id, actions);
         Ok(())
     }

@@ -96,18 +96,19 @@ impl Rack {
         if order.counts() {
             return self.vendor_bmc_answered(now, id, order, answer);
         }
-        if let Err(error) = &answer {
-            self.note(
-                now,
-                Some(id),
-                NoteKind::PowerFailed {
-                    said: error.to_string(),
-                },
-            );
-        }
         let Some(node) = self.book.node(id).cloned() else {
             return;
         };
+        match (&answer, order.switches()) {
+            (Err(error), _) => {
+                let said = error.to_string();
+                self.note(now, Some(id), NoteKind::PowerFailed { said });
+            }
+            (Ok(_), Some(order)) if matches!(way(&node, PowerOrder::On), Way::Ipmi | Way::Host) => {
+                self.note(now, Some(id), NoteKind::PowerTaken { order });
+            }
+            _ => {}
+        }
         // First, so that what follows from an answer is heard after it.
         self.events
             .push_back((id, Event::Power(order, answer.clone())));
@@ -208,7 +209,10 @@ impl Rack {
                 ),
             ));
         }
-        if let Some(target) = node.target_power_state {
+        // One that waits for its turn to boot may think better of it.
+        if let Some(target) = node.target_power_state
+            && !self.gate.waits(node.id)
+        {
             let sentence = format!(
                 "Node {} is on its way to {target}; wait until that is done.",
                 node.id
@@ -244,6 +248,7 @@ impl Rack {
             let polls = u64::from(seconds.min(TIMEOUT_S_MAX)) * 1000 / poll_ms;
             u32::try_from(polls).unwrap_or(u32::MAX).max(1)
         });
+        self.boots_no_more(id);
         self.waits.entry(id).or_default().power = Goal {
             polls: 0,
             polls_max: polls,

@@ -9,6 +9,7 @@ mod orders;
 mod plan;
 mod power;
 mod resources;
+mod storm;
 mod templates;
 mod unique;
 mod vendor;
@@ -26,7 +27,7 @@ use trivet_model::{
 };
 use trivet_store::Store;
 
-use crate::{Files, Input, Limits, Outbox, Output, Pace, Rack, Settings, make_durable};
+use crate::{AtOnce, Files, Input, Limits, Outbox, Output, Pace, Rack, Settings, make_durable};
 
 const MAC: MacAddr = MacAddr([0x52, 0x54, 0, 0, 0, 1]);
 
@@ -86,6 +87,7 @@ fn settings() -> Settings {
         heartbeat_timeout_s: 300,
         limits: Limits::default(),
         pace: Pace::default(),
+        boots_at_once: AtOnce::default(),
         hardware: vec!["ipmi".into()],
         faults: Vec::new(),
     }
@@ -93,10 +95,14 @@ fn settings() -> Settings {
 
 impl Bench {
     fn new() -> Self {
+        Self::with(settings())
+    }
+
+    fn with(settings: Settings) -> Self {
         let store = Store::open(SimFlash::new(4 << 20), box_key()).unwrap();
         let entropy = Box::new(Seeded::new(1));
         let mut bench = Self {
-            rack: Rack::new(settings(), entropy, store.records().unwrap()),
+            rack: Rack::new(settings, entropy, store.records().unwrap()),
             store,
             now: Now {
                 tick: Tick(0),
@@ -110,10 +116,18 @@ impl Bench {
 
     /// The same flash with a rack that knows only what stands on it.
     fn restarted(self) -> Self {
+        self.restarted_with(AtOnce::Auto)
+    }
+
+    fn restarted_with(self, boots_at_once: AtOnce) -> Self {
+        let settings = Settings {
+            boots_at_once,
+            ..settings()
+        };
         let entropy = Box::new(Seeded::new(2));
         let records = self.store.records().unwrap();
         let mut bench = Self {
-            rack: Rack::new(settings(), entropy, records),
+            rack: Rack::new(settings, entropy, records),
             now: Now {
                 tick: Tick(0),
                 ..self.now

@@ -14,7 +14,9 @@ use trivet_model::{
     Caller, Digest, Entropy as _, NodeId, Now, Order, RefusalKind, Seeded, Tick, UnixMs, View, Who,
 };
 use trivet_rack::dhcp::{self, BootServer, Subnet};
-use trivet_rack::{Call, Destination, Files, Grant, Input, Limits, Outbox, Output, Pace, Rack};
+use trivet_rack::{
+    AtOnce, Call, Destination, Files, Grant, Input, Limits, Outbox, Output, Pace, Rack,
+};
 use trivet_store::{Records, Store};
 
 use crate::doors::{Doors, content};
@@ -158,6 +160,7 @@ fn settings(addresses: u8, lease_s: u32, image: &[u8]) -> trivet_rack::Settings 
             tries_max: 4,
             order_ms_max: 8000,
         },
+        boots_at_once: AtOnce::default(),
         hardware: vec!["ipmi".to_owned()],
         faults: Vec::new(),
     }

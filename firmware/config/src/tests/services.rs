@@ -335,6 +335,23 @@ fn hardware_types_are_the_built_ones() {
 }
 
 #[test]
+fn boots_at_once_are_a_number_or_left_to_the_box() {
+    let many = |text: &str| good(&format!("[limits]\n{text}\n")).limits.boots_at_once;
+    assert_eq!(many(""), None);
+    assert_eq!(many("boots_at_once = \"auto\""), None);
+    assert_eq!(many("boots_at_once = 24"), Some(24));
+    for (text, word) in [
+        ("\"many\"", "auto"),
+        ("0", "between 1"),
+        ("1025", "and 1024"),
+        ("true", "a whole number"),
+    ] {
+        let text = format!("[limits]\nboots_at_once = {text}\n");
+        bad(&text, 2, "limits.boots_at_once", word);
+    }
+}
+
+#[test]
 fn waits_and_limits_have_bounds() {
     let settings = good("[agent]\nwait_s = 60\n[limits]\nconnections_max = 16\n");
     assert_eq!(

@@ -69,7 +69,7 @@ impl Screen {
                 for (name, bar) in bars {
                     if let Some(node) = view.node(name) {
                         bar.set_position(trivet_panel::progress(node).into());
-                        bar.set_message(trivet_panel::doing(node));
+                        bar.set_message(trivet_panel::doing(&view, node));
                     }
                 }
             }

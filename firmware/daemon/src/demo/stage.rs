@@ -8,7 +8,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use trivet_model::{Entropy as _, Seeded, View};
 use trivet_rack::dhcp::{BootServer, Settings as Dhcp, Subnet};
-use trivet_rack::{Files, Limits, Pace};
+use trivet_rack::{AtOnce, Files, Limits, Pace};
 
 use super::any_port;
 use super::machine::Wiring;
@@ -186,6 +186,7 @@ fn settings(
             ..Limits::default()
         },
         pace: Pace::default(),
+        boots_at_once: AtOnce::default(),
         hardware: hardware(),
         faults: Vec::new(),
     })

@@ -11,7 +11,7 @@ use crate::{Door, Grant};
 const RELAY: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 200);
 
 /// Lets a client get an address; what it got.
-fn lease(bench: &mut Bench, mac: MacAddr) -> Option<Ipv4Addr> {
+pub(super) fn lease(bench: &mut Bench, mac: MacAddr) -> Option<Ipv4Addr> {
     let mut client = Client::new(mac, Some(7), true, None, Some(RELAY));
     client.start(bench.now.tick);
     while let Some(bytes) = client.transmit() {

@@ -1,0 +1,276 @@
+//! How many machines boot from the network at once, and who is next.
+//!
+//! Two hundred machines that are switched on together ask one link for two hundred
+//! ramdisks, and where each gets too little of it, none arrives in time. So an order
+//! that boots a machine from the network first asks a [`Gate`]. Those it cannot let
+//! through wait in the order they came; none fails by waiting, because a machine's
+//! timers begin with its power order. A boot holds its place until its last file has
+//! left whole, until it is heard of in another way, or until nothing was heard of it
+//! for so long that it cannot matter any more.
+//!
+//! How many places there are is a fixed number or is found ([`AtOnce::Auto`]), as TCP
+//! finds how much a path carries, from how the last file of each boot, which is nearly
+//! all of what a boot loads, came through:
+//!
+//! - It came short, or took longer than a machine can wait, or its machine was given up
+//!   while it loaded: too many. The limit becomes half of those that boot, once: boots
+//!   that began before the limit fell say nothing about the new one.
+//! - It came whole, at no less than a quarter of the best rate seen: there is room.
+//!   Until the link was first too full the limit grows by one for each such file, so
+//!   that it doubles with each wave; after that by one for each full wave. It grows only
+//!   while somebody waits: a limit that is not reached proves nothing.
+//! - Anything between: the link is full and everybody arrives. More at once would only
+//!   make each slower, so the limit stays.
+//!
+//! Why not the rate of all transfers together: a place is held from power-on, and most
+//! of that time goes into firmware that loads nothing. What all load together then tells
+//! more about self-tests than about the link. Knows no node but by name, and nothing of
+//! what a boot is for.
+
+mod limit;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use trivet_model::view::Boots;
+use trivet_model::{NodeId, PowerOrder, Tick};
+
+use limit::Limit;
+pub use limit::{AtOnce, LIMIT_MAX, LIMIT_START};
+
+/// How long is long. All of it follows from how long a job waits for its machine.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Patience {
+    /// A boot of which nothing was heard for so long is not counted any more.
+    pub silent_ms: u64,
+    /// A last file that takes longer than this is slow.
+    pub slow_ms: u64,
+}
+
+/// May it boot?
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Turn {
+    /// Now.
+    Now,
+    /// It waits from now on, behind so many others.
+    Queued {
+        /// How many are ahead.
+        ahead: u64,
+        /// Its number; how many are ahead later is this less [`Boots::served`].
+        number: u64,
+    },
+    /// It waits already.
+    Waits,
+}
+
+/// How a file of a boot went.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Fetched {
+    /// Bytes that left.
+    pub sent: u64,
+    /// Bytes that were asked for.
+    pub asked: u64,
+    /// How long that took.
+    pub took_ms: u64,
+}
+
+/// A boot that holds a place.
+#[derive(Clone, Copy, Debug)]
+struct Boot {
+    since: Tick,
+    /// When it is not counted any more, unless something is heard of it.
+    until: Tick,
+    /// It has begun to load.
+    loads: bool,
+}
+
+/// Who boots and who waits. At most one entry for a node, so as many as there are nodes.
+#[derive(Debug)]
+pub struct Gate {
+    limit: Limit,
+    patience: Patience,
+    booting: BTreeMap<NodeId, Boot>,
+    ends: BTreeSet<(Tick, NodeId)>,
+    waiting: VecDeque<(NodeId, PowerOrder)>,
+    /// How many have left the head of the queue.
+    served: u64,
+}
+
+impl Gate {
+    /// A gate with nobody at it.
+    pub fn new(rule: AtOnce, patience: Patience) -> Self {
+        Self {
+            limit: Limit::new(rule),
+            patience,
+            booting: BTreeMap::new(),
+            ends: BTreeSet::new(),
+            waiting: VecDeque::new(),
+            served: 0,
+        }
+    }
+
+    /// For readers.
+    pub fn tally(&self) -> Boots {
+        Boots {
+            limit: self.limit.now(),
+            booting: self.booting.len(),
+            waiting: self.waiting.len(),
+            served: self.served,
+        }
+    }
+
+    /// Whether it boots or waits.
+    pub fn knows(&self, node: NodeId) -> bool {
+        self.booting.contains_key(&node) || self.waits(node)
+    }
+
+    /// Whether it waits.
+    pub fn waits(&self, node: NodeId) -> bool {
+        self.place(node).is_some()
+    }
+
+    fn place(&self, node: NodeId) -> Option<usize> {
+        self.waiting.iter().position(|(other, _)| *other == node)
+    }
+
+    /// A machine is to boot by this order. An order given again, because the BMC did
+    /// not take the first, needs no second place.
+    pub fn ask(&mut self, now: Tick, node: NodeId, order: PowerOrder) -> Turn {
+        if self.booting.contains_key(&node) {
+            self.heard(now, node);
+            return Turn::Now;
+        }
+        if let Some(place) = self.place(node) {
+            self.waiting[place].1 = order;
+            return Turn::Waits;
+        }
+        if self.waiting.is_empty() && self.booting.len() < self.limit.now() {
+            self.begin(now, node);
+            return Turn::Now;
+        }
+        let ahead = self.waiting.len() as u64;
+        self.waiting.push_back((node, order));
+        Turn::Queued {
+            ahead,
+            number: self.served + ahead,
+        }
+    }
+
+    /// A boot that was under way before this gate was there: it is counted, whatever
+    /// the limit says.
+    pub fn resume(&mut self, now: Tick, node: NodeId) {
+        self.left(node);
+        self.begin(now, node);
+    }
+
+    /// Who may boot now, and by which order.
+    pub fn next(&mut self, now: Tick) -> Option<(NodeId, PowerOrder)> {
+        if self.booting.len() >= self.limit.now() {
+            return None;
+        }
+        let (node, order) = self.waiting.pop_front()?;
+        self.served += 1;
+        self.begin(now, node);
+        Some((node, order))
+    }
+
+    /// Something of a file has left for it.
+    pub fn loads(&mut self, now: Tick, node: NodeId) {
+        self.heard(now, node);
+        if let Some(boot) = self.booting.get_mut(&node) {
+            boot.loads = true;
+        }
+    }
+
+    /// The last file of its boot has ended, whole or short.
+    pub fn fetched(&mut self, now: Tick, node: NodeId, file: Fetched) {
+        let Some(boot) = self.booting.get(&node).copied() else {
+            return;
+        };
+        if file.sent < file.asked {
+            // It may ask again, and keeps its place.
+            self.loads(now, node);
+            return self.too_many(now, boot);
+        }
+        if file.took_ms > self.patience.slow_ms {
+            self.too_many(now, boot);
+        } else {
+            let rate = file.sent.saturating_mul(1000) / file.took_ms.max(1);
+            self.limit.came_whole(rate, !self.waiting.is_empty());
+        }
+        self.arrived(node);
+    }
+
+    /// What it boots runs, or is no matter of ours: its place is free.
+    pub fn arrived(&mut self, node: NodeId) {
+        if let Some(boot) = self.booting.remove(&node) {
+            self.ends.remove(&(boot.until, node));
+        }
+    }
+
+    /// It is switched off, to boot again or not at all. If that was while it loaded, it
+    /// had too little of the link.
+    pub fn given_up(&mut self, now: Tick, node: NodeId) -> Option<usize> {
+        if let Some(boot) = self.booting.get(&node).copied()
+            && boot.loads
+        {
+            self.too_many(now, boot);
+        }
+        self.left(node)
+    }
+
+    /// It does not boot any more, for a reason that says nothing about the link. The
+    /// place in the queue that it leaves, if it waited.
+    pub fn left(&mut self, node: NodeId) -> Option<usize> {
+        self.arrived(node);
+        let place = self.place(node)?;
+        self.waiting.remove(place);
+        Some(place)
+    }
+
+    /// Who waits from this place on, with the number each has now.
+    pub fn behind(&self, place: usize) -> impl Iterator<Item = (NodeId, u64)> {
+        let queue = self.waiting.iter().enumerate().skip(place);
+        queue.map(|(place, (node, _))| (*node, self.served + place as u64))
+    }
+
+    /// When [`Gate::tick`] is due.
+    pub fn deadline(&self) -> Option<Tick> {
+        self.ends.first().map(|(at, _)| *at)
+    }
+
+    /// Boots of which nothing was heard are not counted any more.
+    pub fn tick(&mut self, now: Tick) {
+        while let Some(&(at, node)) = self.ends.first()
+            && at <= now
+        {
+            self.given_up(now, node);
+        }
+    }
+
+    fn begin(&mut self, now: Tick, node: NodeId) {
+        let until = now.after_ms(self.patience.silent_ms);
+        let boot = Boot {
+            since: now,
+            until,
+            loads: false,
+        };
+        self.booting.insert(node, boot);
+        self.ends.insert((until, node));
+    }
+
+    fn heard(&mut self, now: Tick, node: NodeId) {
+        let Some(boot) = self.booting.get_mut(&node) else {
+            return;
+        };
+        self.ends.remove(&(boot.until, node));
+        boot.until = now.after_ms(self.patience.silent_ms);
+        self.ends.insert((boot.until, node));
+    }
+
+    fn too_many(&mut self, now: Tick, boot: Boot) {
+        self.limit.too_many(now, boot.since, self.booting.len());
+    }
+}
+
+#[cfg(test)]
+mod tests;
