@@ -107,6 +107,9 @@ impl Bench {
 
     pub(crate) fn add_port(&mut self, port: Port) {
         self.view.macs.insert(port.address, port.id);
+        if let Some(address) = port.reserved() {
+            self.view.reserved.insert(address, port.id);
+        }
         if let Some(name) = port.name() {
             self.view.port_names.insert(name.to_owned(), port.id);
         }

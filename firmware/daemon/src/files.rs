@@ -1,7 +1,6 @@
 //! Files that were granted: opened, and never outside their directory.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
 
@@ -53,31 +52,6 @@ fn open_below(below: &Below) -> Option<Opened> {
     })
 }
 
-impl Opened {
-    /// Fills `out` from `at`; fewer bytes only at the end.
-    pub(crate) fn read(&mut self, at: u64, out: &mut [u8]) -> std::io::Result<usize> {
-        match &mut self.content {
-            Content::Bytes(bytes) => {
-                let from = usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
-                let length = out.len().min(bytes.len() - from);
-                out[..length].copy_from_slice(&bytes[from..from + length]);
-                Ok(length)
-            }
-            Content::File(file) => {
-                file.seek(SeekFrom::Start(at))?;
-                let mut filled = 0;
-                while filled < out.len() {
-                    match file.read(&mut out[filled..])? {
-                        0 => break,
-                        length => filled += length,
-                    }
-                }
-                Ok(filled)
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,21 +101,5 @@ mod tests {
         };
         let grant = Grant::File(vec![below("one"), below("two")]);
         assert_eq!(open(grant).await.unwrap().size, 2);
-    }
-
-    #[test]
-    fn reading_ends_at_the_end() {
-        let scratch = Scratch::new();
-        scratch.file("root/x", b"0123456789");
-        let bytes = Opened {
-            size: 10,
-            content: Content::Bytes(b"0123456789".to_vec()),
-        };
-        for mut opened in [opened(&scratch, "x").unwrap(), bytes] {
-            let mut out = [0; 4];
-            assert_eq!(opened.read(8, &mut out).unwrap(), 2);
-            assert_eq!(&out[..2], b"89");
-            assert_eq!(opened.read(1 << 30, &mut out).unwrap(), 0);
-        }
     }
 }

@@ -8,12 +8,10 @@
 
 use core::net::Ipv4Addr;
 
-use dhcproto::v4::{
-    Architecture, DhcpOption, Flags, Message, MessageType, OptionCode, UnknownOption,
-};
 use trivet_model::{MacAddr, Tick};
 
-use crate::frame::{self, Frame};
+use crate::frame::{self, Frame, Kind, code};
+use crate::writer::Writer;
 
 /// First wait before sending again.
 pub const RETRY_MS_MIN: u64 = 1000;
@@ -122,10 +120,9 @@ impl Client {
         let bound = self.bound()?.clone();
         self.phase = Phase::Idle;
         self.settle();
-        let mut message = self.message(MessageType::Release, bound.address);
-        let options = message.opts_mut();
-        options.insert(DhcpOption::ServerIdentifier(bound.server));
-        frame::encode(&message, self.relay_info())
+        let mut message = self.message(Kind::Release, bound.address);
+        message.address_option(code::SERVER, bound.server);
+        Some(message.finish(self.relay_info()))
     }
 
     /// Hears a frame. Nonsense and frames for others are ignored.
@@ -133,26 +130,26 @@ impl Client {
         let Ok(frame) = frame::decode(bytes, 2) else {
             return;
         };
-        if frame.mac != self.machine.mac || frame.message.xid() != self.xid() {
+        if frame.mac != self.machine.mac || frame.xid() != self.xid() {
             return;
         }
         match (&self.phase, frame.kind) {
-            (Phase::Discovering, MessageType::Offer) => {
-                let address = frame.message.yiaddr();
+            (Phase::Discovering, Kind::Offer) => {
+                let address = frame.yiaddr();
                 if let Some(server) = frame.server().filter(|_| !address.is_unspecified()) {
                     self.enter(now, Phase::Requesting { address, server });
                 }
             }
             (
                 Phase::Requesting { address, .. } | Phase::Renewing(Bound { address, .. }),
-                MessageType::Ack,
+                Kind::Ack,
             ) => {
                 if let Some(bound) = bound(&frame).filter(|bound| bound.address == *address) {
                     self.phase = Phase::Bound(bound);
                     self.settle();
                 }
             }
-            (Phase::Requesting { .. } | Phase::Renewing(_), MessageType::Nak) => self.start(now),
+            (Phase::Requesting { .. } | Phase::Renewing(_), Kind::Nak) => self.start(now),
             _ => {}
         }
     }
@@ -196,18 +193,17 @@ impl Client {
         }
         let none = Ipv4Addr::UNSPECIFIED;
         let message = match &self.phase {
-            Phase::Discovering => self.message(MessageType::Discover, none),
+            Phase::Discovering => self.message(Kind::Discover, none),
             Phase::Requesting { address, server } => {
-                let mut message = self.message(MessageType::Request, none);
-                let options = message.opts_mut();
-                options.insert(DhcpOption::RequestedIpAddress(*address));
-                options.insert(DhcpOption::ServerIdentifier(*server));
+                let mut message = self.message(Kind::Request, none);
+                message.address_option(code::REQUESTED, *address);
+                message.address_option(code::SERVER, *server);
                 message
             }
-            Phase::Renewing(bound) => self.message(MessageType::Request, bound.address),
+            Phase::Renewing(bound) => self.message(Kind::Request, bound.address),
             Phase::Idle | Phase::Bound(_) | Phase::GivenUp => return None,
         };
-        frame::encode(&message, self.relay_info())
+        Some(message.finish(self.relay_info()))
     }
 
     /// What it has got.
@@ -242,9 +238,10 @@ impl Client {
         self.deadline = None;
     }
 
-    fn xid(&self) -> u32 {
+    fn xid(&self) -> [u8; 4] {
         let [_, _, a, b, c, d] = self.machine.mac.0;
-        u32::from_be_bytes([a, b, c, d]) ^ self.counter.wrapping_mul(0x9e37_79b1)
+        let xid = u32::from_be_bytes([a, b, c, d]) ^ self.counter.wrapping_mul(0x9e37_79b1);
+        xid.to_be_bytes()
     }
 
     /// RFC 3046 with RFC 8357: sub-option 19 asks for the answer at our port.
@@ -254,51 +251,50 @@ impl Client {
             .map(|_| [1, 3, b's', b'i', b'm', 19, 0].as_slice())
     }
 
-    fn message(&self, kind: MessageType, has: Ipv4Addr) -> Message {
+    fn message(&self, kind: Kind, has: Ipv4Addr) -> Writer {
         let machine = &self.machine;
-        let none = Ipv4Addr::UNSPECIFIED;
-        let relay = machine.giaddr.unwrap_or(none);
-        let mut message = Message::new_with_id(self.xid(), has, none, none, relay, &machine.mac.0);
-        message.set_hops(u8::from(machine.giaddr.is_some()));
+        let mut message = Writer::new(1, self.xid(), machine.mac);
+        message.ciaddr(has);
+        if let Some(relay) = machine.giaddr {
+            message.giaddr(relay);
+            message.hops(1);
+        }
         let uefi = machine.arch.is_some_and(|arch| arch != 0) && !machine.ipxe;
         if uefi && has.is_unspecified() {
-            message.set_flags(Flags::default().set_broadcast());
+            message.broadcast();
         }
-        let options = message.opts_mut();
-        options.insert(DhcpOption::MessageType(kind));
-        if matches!(kind, MessageType::Release | MessageType::Decline) {
+        message.option(code::KIND, &[kind.number()]);
+        if matches!(kind, Kind::Release | Kind::Decline) {
             return message;
         }
-        options.insert(DhcpOption::MaxMessageSize(0x05c0));
-        options.insert(DhcpOption::ClassIdentifier(self.vendor_class()));
-        let asked = [1, 3, 6, 12, 15, 43, 54, 60, 66, 67, 97].map(OptionCode::from);
-        options.insert(DhcpOption::ParameterRequestList(asked.to_vec()));
+        message.option(code::SIZE_MAX, &[0x05, 0xc0]);
+        message.option(code::CLASS, self.vendor_class().as_bytes());
+        let asked = [1, 3, 6, 12, 15, 43, 54, 60, 66, 67, 97];
+        message.option(code::ASKED_FOR, &asked);
         if !uefi {
             let id = [[1].as_slice(), &machine.mac.0].concat();
-            options.insert(DhcpOption::ClientIdentifier(id));
+            message.option(code::CLIENT_ID, &id);
         }
         if let Some(arch) = machine.arch {
-            options.insert(DhcpOption::ClientSystemArchitecture(Architecture(arch)));
-            let minor = if arch == 0 { (2, 1) } else { (3, 0) };
-            options.insert(DhcpOption::ClientNetworkInterface(1, minor.0, minor.1));
+            message.option(code::ARCH, &arch.to_be_bytes());
+            let interface = if arch == 0 { [1, 2, 1] } else { [1, 3, 0] };
+            message.option(code::INTERFACE, &interface);
         }
         if let Some(uuid) = machine.uuid {
             let id = [[0].as_slice(), &frame::swap_uuid(uuid)].concat();
-            options.insert(DhcpOption::ClientMachineIdentifier(id));
+            message.option(code::MACHINE_ID, &id);
         }
         if machine.ipxe {
-            options.insert(DhcpOption::UserClass(b"iPXE".to_vec()));
+            message.option(code::USER_CLASS, b"iPXE");
             // Its version, as captured.
-            let own = vec![0xeb, 3, 1, 0, 0];
-            let own = UnknownOption::new(OptionCode::Unknown(frame::IPXE), own);
-            options.insert(DhcpOption::Unknown(own));
+            message.option(code::IPXE, &[0xeb, 3, 1, 0, 0]);
         }
         message
     }
 
-    fn vendor_class(&self) -> Vec<u8> {
+    fn vendor_class(&self) -> String {
         let Some(arch) = self.machine.arch else {
-            return b"udhcp 1.35.0".to_vec();
+            return "udhcp 1.35.0".to_owned();
         };
         // 15 to 20 are the architectures that boot by HTTP (IANA registry).
         let method = if (15..=20).contains(&arch) {
@@ -311,17 +307,17 @@ impl Client {
             (_, true) => "003010",
             _ => "003000",
         };
-        format!("{method}:Arch:{arch:05}:UNDI:{interface}").into_bytes()
+        format!("{method}:Arch:{arch:05}:UNDI:{interface}")
     }
 }
 
-fn bound(frame: &Frame) -> Option<Bound> {
-    let address = frame.message.yiaddr();
+fn bound(frame: &Frame<'_>) -> Option<Bound> {
+    let address = frame.yiaddr();
     (!address.is_unspecified()).then_some(Bound {
         address,
         server: frame.server()?,
-        boot_file: frame.boot_file(),
-        next_server: frame.message.siaddr(),
+        boot_file: frame.boot_file().map(str::to_owned),
+        next_server: frame.siaddr(),
         lease_s: frame.lease_s()?,
     })
 }

@@ -1,114 +1,121 @@
-//! The guard before the codec.
+//! Frames taken apart.
 //!
-//! dhcproto ends its option list silently at the first option it cannot read,
-//! keeps its assertions about lengths in debug builds, does not follow option
-//! overload, and panics when asked for a hardware address longer than 16 bytes.
-//! So every frame is first taken apart here: what is no Ethernet DHCP is
-//! refused, options are gathered from all areas (RFC 2131 section 4.1, RFC
-//! 3396), those of the wrong length are dropped one by one, and only a clean
-//! frame of options we use reaches the codec. Option 82 never does: it is kept
-//! as bytes, to be returned as they came.
+//! Nothing of a frame is trusted: what is no Ethernet DHCP is refused, options
+//! are gathered from all areas (RFC 2131 section 4.1) and joined where they were
+//! split (RFC 3396), and each is read by itself, so that one of the wrong length
+//! is as good as absent and hides no other. Options nobody here reads are
+//! skipped, so a frame costs the same however many it has. The tests compare
+//! with another implementation.
 
 use core::net::Ipv4Addr;
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 
-use dhcproto::v4::{DhcpOption, Message, MessageType, OptionCode};
-use dhcproto::{Decodable, Decoder, Encodable};
 use trivet_model::MacAddr;
+
+pub(crate) use crate::reason::Reason;
 
 /// Longest frame we look at. Ours: what fits one Ethernet frame.
 pub const FRAME_BYTES_MAX: usize = 1472;
 
 /// Header up to the options (RFC 2131 section 2).
-const HEADER_BYTES: usize = 236;
+pub(crate) const HEADER_BYTES: usize = 236;
 
 /// RFC 2131 section 3.
-const MAGIC: [u8; 4] = [99, 130, 83, 99];
+pub(crate) const MAGIC: [u8; 4] = [99, 130, 83, 99];
 
-const SNAME: core::ops::Range<usize> = 44..108;
-const FILE: core::ops::Range<usize> = 108..236;
+pub(crate) const SNAME: core::ops::Range<usize> = 44..108;
+pub(crate) const FILE: core::ops::Range<usize> = 108..236;
 
-/// Option 52 (RFC 2132 section 9.3): options also stand in `file` or `sname`.
-const OVERLOAD: u8 = 52;
+/// Option codes (RFC 2132 unless said otherwise).
+pub(crate) mod code {
+    pub(crate) const MASK: u8 = 1;
+    pub(crate) const ROUTER: u8 = 3;
+    pub(crate) const DNS: u8 = 6;
+    pub(crate) const BROADCAST: u8 = 28;
+    pub(crate) const VENDOR: u8 = 43;
+    pub(crate) const REQUESTED: u8 = 50;
+    pub(crate) const LEASE_TIME: u8 = 51;
+    /// Options also stand in `file` or `sname`.
+    pub(crate) const OVERLOAD: u8 = 52;
+    pub(crate) const KIND: u8 = 53;
+    pub(crate) const SERVER: u8 = 54;
+    pub(crate) const ASKED_FOR: u8 = 55;
+    pub(crate) const TEXT: u8 = 56;
+    pub(crate) const SIZE_MAX: u8 = 57;
+    pub(crate) const RENEWAL: u8 = 58;
+    pub(crate) const REBINDING: u8 = 59;
+    pub(crate) const CLASS: u8 = 60;
+    pub(crate) const CLIENT_ID: u8 = 61;
+    pub(crate) const TFTP_SERVER: u8 = 66;
+    pub(crate) const BOOT_FILE: u8 = 67;
+    /// RFC 3004.
+    pub(crate) const USER_CLASS: u8 = 77;
+    /// RFC 3046.
+    pub(crate) const RELAY_INFO: u8 = 82;
+    /// RFC 4578, as the next two.
+    pub(crate) const ARCH: u8 = 93;
+    pub(crate) const INTERFACE: u8 = 94;
+    pub(crate) const MACHINE_ID: u8 = 97;
+    /// iPXE's own.
+    pub(crate) const IPXE: u8 = 175;
+}
 
-/// Option 82 (RFC 3046).
-const RELAY_INFO: u8 = 82;
+/// What a message is (option 53).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Kind {
+    Discover,
+    Offer,
+    Request,
+    Decline,
+    Ack,
+    Nak,
+    Release,
+    Inform,
+    Other,
+}
 
-/// Option 175, iPXE's own.
-pub(crate) const IPXE: u8 = 175;
+impl Kind {
+    const ALL: [(Self, &'static str); 8] = [
+        (Self::Discover, "DISCOVER"),
+        (Self::Offer, "OFFER"),
+        (Self::Request, "REQUEST"),
+        (Self::Decline, "DECLINE"),
+        (Self::Ack, "ACK"),
+        (Self::Nak, "NAK"),
+        (Self::Release, "RELEASE"),
+        (Self::Inform, "INFORM"),
+    ];
 
-/// Why a frame got no answer.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Reason {
-    /// Shorter than header and cookie.
-    #[error("the frame is too short to be DHCP")]
-    TooShort,
-    /// Longer than [`FRAME_BYTES_MAX`].
-    #[error("the frame is longer than {FRAME_BYTES_MAX} bytes")]
-    TooLong,
-    /// The wrong direction: not a request, or for a client not a reply.
-    #[error("the frame goes the other way (operation {0})")]
-    WrongDirection(u8),
-    /// The hardware is not Ethernet with six bytes of address.
-    #[error("the client is not on Ethernet")]
-    NotEthernet,
-    /// The hardware address is zero or that of a group.
-    #[error("the client's hardware address is not that of one machine")]
-    NotOneMachine,
-    /// The cookie of DHCP is missing.
-    #[error("the frame is BOOTP without the cookie of DHCP")]
-    NoCookie,
-    /// There is no message type.
-    #[error("the frame has no message type")]
-    NoMessageType,
-    /// A message type servers do not answer.
-    #[error("message type {0} is not for us")]
-    UnknownMessageType(u8),
-    /// No subnet of ours fits where it came from.
-    #[error("no subnet is set up for where this came from")]
-    NoSubnet,
-    /// The subnet serves known machines only.
-    #[error("the machine is not known and this subnet serves known machines only")]
-    UnknownClient,
-    /// The client has chosen another server.
-    #[error("the client speaks to another server")]
-    OtherServer,
-    /// The client asks about an address of which we know nothing.
-    #[error("we have no record of the address the client asks about")]
-    NoRecord,
-    /// The message lacks the address it is about.
-    #[error("the message names no address")]
-    NoAddress,
-    /// All addresses are in use.
-    #[error("all addresses of the subnet are in use: widen its range or shorten the lease")]
-    PoolExhausted,
-    /// More offers are open than [`crate::OFFERS_MAX`].
-    #[error("too many offers are open")]
-    TooManyOffers,
-    /// More leases than [`crate::LEASES_MAX`].
-    #[error("too many leases")]
-    TooManyLeases,
-    /// The codec refused our own reply.
-    #[error("the reply could not be encoded: check the lengths of the boot settings")]
-    NotEncoded,
-    /// It needed no answer (a release or a refusal of an address).
-    #[error("the message needs no answer")]
-    NoAnswerNeeded,
+    fn read(number: u8) -> Self {
+        let at = usize::from(number).wrapping_sub(1);
+        Self::ALL.get(at).map_or(Self::Other, |(kind, _)| *kind)
+    }
+
+    /// Its number on the wire.
+    pub(crate) fn number(self) -> u8 {
+        let at = Self::ALL.iter().position(|(kind, _)| *kind == self);
+        at.map_or(0, |at| at as u8 + 1)
+    }
+
+    /// As RFC 2131 calls it.
+    pub(crate) fn name(self) -> &'static str {
+        let found = Self::ALL.iter().find(|(kind, _)| *kind == self);
+        found.map_or("an unknown message", |(_, name)| name)
+    }
 }
 
 /// A frame that passed the guard.
 #[derive(Clone, Debug)]
-pub(crate) struct Frame {
-    pub(crate) message: Message,
+pub(crate) struct Frame<'a> {
+    header: &'a [u8],
+    options: Vec<(u8, Cow<'a, [u8]>)>,
     pub(crate) mac: MacAddr,
-    pub(crate) kind: MessageType,
-    /// Option 82 as it came.
-    pub(crate) relay_info: Option<Vec<u8>>,
+    pub(crate) kind: Kind,
 }
 
 /// Takes a frame apart that travels in the direction `operation` (1 to the
 /// server, 2 to the client).
-pub(crate) fn decode(bytes: &[u8], operation: u8) -> Result<Frame, Reason> {
+pub(crate) fn decode(bytes: &[u8], operation: u8) -> Result<Frame<'_>, Reason> {
     if bytes.len() > FRAME_BYTES_MAX {
         return Err(Reason::TooLong);
     }
@@ -117,7 +124,7 @@ pub(crate) fn decode(bytes: &[u8], operation: u8) -> Result<Frame, Reason> {
         .filter(|(_, tail)| tail.len() >= MAGIC.len())
         .ok_or(Reason::TooShort)?;
     if header[0] != operation {
-        return Err(Reason::WrongDirection(header[0]));
+        return Err(Reason::WrongDirection);
     }
     if header[1] != 1 || header[2] != 6 {
         return Err(Reason::NotEthernet);
@@ -129,111 +136,54 @@ pub(crate) fn decode(bytes: &[u8], operation: u8) -> Result<Frame, Reason> {
         return Err(Reason::NotOneMachine);
     }
     let options = tail.strip_prefix(&MAGIC).ok_or(Reason::NoCookie)?;
-    let mut gathered = gather(header, options);
-    let relay_info = gathered.remove(&RELAY_INFO);
-    let message = clean(header, &gathered).ok_or(Reason::TooShort)?;
-    let kind = message.opts().msg_type().ok_or(Reason::NoMessageType)?;
-    Ok(Frame {
-        message,
+    let mut frame = Frame {
+        header,
+        options: Vec::with_capacity(16),
         mac,
-        kind,
-        relay_info,
-    })
+        kind: Kind::Other,
+    };
+    frame.gather(options);
+    match frame.get(code::KIND) {
+        Some([number]) => frame.kind = Kind::read(*number),
+        _ => return Err(Reason::NoMessageType),
+    }
+    Ok(frame)
 }
 
-/// All options, joined where they were split.
-fn gather(header: &[u8], options: &[u8]) -> BTreeMap<u8, Vec<u8>> {
-    let mut gathered = BTreeMap::new();
-    scan(options, &mut gathered);
-    let overload = gathered.get(&OVERLOAD).map_or(0, |value| match value[..] {
-        [which @ 1..=3] => which,
-        _ => 0,
-    });
-    if overload & 1 != 0 {
-        scan(&header[FILE], &mut gathered);
-    }
-    if overload & 2 != 0 {
-        scan(&header[SNAME], &mut gathered);
-    }
-    gathered
+/// Do we have a use for this option?
+fn is_read(code: u8) -> bool {
+    matches!(
+        code,
+        code::REQUESTED
+            ..=code::ASKED_FOR
+                | code::SIZE_MAX
+                | code::CLASS
+                | code::CLIENT_ID
+                | code::BOOT_FILE
+                | code::USER_CLASS
+                | code::RELAY_INFO
+                | code::ARCH
+                | code::MACHINE_ID
+                | code::IPXE
+    )
 }
 
-fn scan(mut area: &[u8], gathered: &mut BTreeMap<u8, Vec<u8>>) {
-    while let [code, rest @ ..] = area {
-        match code {
-            0 => area = rest,
-            255 => return,
-            _ => {
-                let Some((&len, rest)) = rest.split_first() else {
-                    return;
-                };
-                let Some((value, rest)) = rest.split_at_checked(usize::from(len)) else {
-                    return;
-                };
-                gathered.entry(*code).or_default().extend_from_slice(value);
-                area = rest;
+/// The options of one area, in order.
+fn scan(mut area: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+    core::iter::from_fn(move || {
+        loop {
+            match area {
+                [] | [255, ..] => return None,
+                [0, rest @ ..] => area = rest,
+                [code, rest @ ..] => {
+                    let (len, rest) = rest.split_first()?;
+                    let (value, rest) = rest.split_at_checked(usize::from(*len))?;
+                    area = rest;
+                    return Some((*code, value));
+                }
             }
         }
-    }
-}
-
-/// Would the codec read this option, and do we have a use for it?
-fn is_good(code: u8, value: &[u8]) -> bool {
-    match code {
-        53 => value.len() == 1,
-        57 => value.len() == 2,
-        1 | 50 | 51 | 54 | 58 | 59 => value.len() == 4,
-        3 | 6 => !value.is_empty() && value.len().is_multiple_of(4),
-        // A list of architectures (RFC 4578); the codec reads the first.
-        93 => value.len() >= 2 && value.len().is_multiple_of(2),
-        // Type 0 and a UUID.
-        97 => value.len() == 17 && value[0] == 0,
-        43 | 55 | 60 | 61 | 66 | 67 | 77 | IPXE => !value.is_empty(),
-        _ => false,
-    }
-}
-
-/// Writes a frame of good options only and has the codec read it.
-fn clean(header: &[u8], gathered: &BTreeMap<u8, Vec<u8>>) -> Option<Message> {
-    let mut bytes = header.to_vec();
-    if gathered.contains_key(&OVERLOAD) {
-        bytes[SNAME.start..FILE.end].fill(0);
-    }
-    bytes.extend(MAGIC);
-    for (&code, value) in gathered {
-        if is_good(code, value) {
-            append_option(code, value, &mut bytes);
-        }
-    }
-    bytes.push(255);
-    Message::decode(&mut Decoder::new(&bytes)).ok()
-}
-
-/// Appends an option, split if it is long (RFC 3396).
-fn append_option(code: u8, value: &[u8], bytes: &mut Vec<u8>) {
-    for part in value.chunks(255) {
-        bytes.extend([code, part.len() as u8]);
-        bytes.extend_from_slice(part);
-    }
-}
-
-/// Encodes a message, with option 82 behind all others (RFC 3046 section 2.1)
-/// and padding up to the 300 bytes that old relays insist on (RFC 1542
-/// section 2.1). `None` only if the codec refuses its own message.
-pub(crate) fn encode(message: &Message, relay_info: Option<&[u8]>) -> Option<Vec<u8>> {
-    const PADDED_BYTES: usize = 300;
-    let mut bytes = message.to_vec().ok()?;
-    if let Some(info) = relay_info {
-        if bytes.last() == Some(&255) {
-            bytes.pop();
-        }
-        append_option(RELAY_INFO, info, &mut bytes);
-        bytes.push(255);
-    }
-    if bytes.len() < PADDED_BYTES {
-        bytes.resize(PADDED_BYTES, 0);
-    }
-    Some(bytes)
+    })
 }
 
 /// A UUID between text order and the order of SMBIOS, in which the first three
@@ -245,81 +195,158 @@ pub(crate) fn swap_uuid(mut uuid: [u8; 16]) -> [u8; 16] {
     uuid
 }
 
-impl Frame {
-    fn option(&self, code: OptionCode) -> Option<&DhcpOption> {
-        self.message.opts().get(code)
+impl<'a> Frame<'a> {
+    /// All options we read, joined where they were split.
+    fn gather(&mut self, options: &'a [u8]) {
+        self.take_area(options);
+        let overload = match self.get(code::OVERLOAD) {
+            Some([which @ 1..=3]) => *which,
+            _ => 0,
+        };
+        if overload & 1 != 0 {
+            self.take_area(&self.header[FILE]);
+        }
+        if overload & 2 != 0 {
+            self.take_area(&self.header[SNAME]);
+        }
+    }
+
+    fn take_area(&mut self, area: &'a [u8]) {
+        for (code, value) in scan(area).filter(|(code, _)| is_read(*code)) {
+            match self.options.iter_mut().find(|(other, _)| *other == code) {
+                Some((_, begun)) => begun.to_mut().extend_from_slice(value),
+                None => self.options.push((code, Cow::Borrowed(value))),
+            }
+        }
+    }
+
+    pub(crate) fn get(&self, code: u8) -> Option<&[u8]> {
+        let found = self.options.iter().find(|(other, _)| *other == code);
+        found.map(|(_, value)| &**value)
+    }
+
+    fn address_option(&self, code: u8) -> Option<Ipv4Addr> {
+        <[u8; 4]>::try_from(self.get(code)?)
+            .ok()
+            .map(Ipv4Addr::from)
+    }
+
+    fn field<const BYTES: usize>(&self, at: usize) -> [u8; BYTES] {
+        let mut bytes = [0; BYTES];
+        bytes.copy_from_slice(&self.header[at..at + BYTES]);
+        bytes
+    }
+
+    /// Chosen by the client for one exchange.
+    pub(crate) fn xid(&self) -> [u8; 4] {
+        self.field(4)
+    }
+
+    pub(crate) fn flags(&self) -> [u8; 2] {
+        self.field(10)
+    }
+
+    /// The client cannot hear unicast yet.
+    pub(crate) fn wants_broadcast(&self) -> bool {
+        self.flags()[0] & 0x80 != 0
+    }
+
+    /// The address the client has.
+    pub(crate) fn ciaddr(&self) -> Ipv4Addr {
+        self.field::<4>(12).into()
+    }
+
+    /// The address the client is given.
+    pub(crate) fn yiaddr(&self) -> Ipv4Addr {
+        self.field::<4>(16).into()
+    }
+
+    /// Where the loader is.
+    pub(crate) fn siaddr(&self) -> Ipv4Addr {
+        self.field::<4>(20).into()
+    }
+
+    /// The relay.
+    pub(crate) fn giaddr(&self) -> Ipv4Addr {
+        self.field::<4>(24).into()
+    }
+
+    pub(crate) fn is_relayed(&self) -> bool {
+        !self.giaddr().is_unspecified()
     }
 
     /// Option 50.
     pub(crate) fn requested(&self) -> Option<Ipv4Addr> {
-        match self.option(OptionCode::RequestedIpAddress)? {
-            DhcpOption::RequestedIpAddress(address) => Some(*address),
-            _ => None,
-        }
+        self.address_option(code::REQUESTED)
     }
 
     /// Option 51.
     pub(crate) fn lease_s(&self) -> Option<u32> {
-        match self.option(OptionCode::AddressLeaseTime)? {
-            DhcpOption::AddressLeaseTime(seconds) => Some(*seconds),
-            _ => None,
-        }
+        let value = <[u8; 4]>::try_from(self.get(code::LEASE_TIME)?).ok()?;
+        Some(u32::from_be_bytes(value))
     }
 
     /// Option 54.
     pub(crate) fn server(&self) -> Option<Ipv4Addr> {
-        match self.option(OptionCode::ServerIdentifier)? {
-            DhcpOption::ServerIdentifier(address) => Some(*address),
-            _ => None,
-        }
+        self.address_option(code::SERVER)
+    }
+
+    /// Does the client ask for this option (55)?
+    pub(crate) fn asks_for(&self, code: u8) -> bool {
+        self.get(code::ASKED_FOR)
+            .is_some_and(|codes| codes.contains(&code))
+    }
+
+    /// How many bytes of payload the client takes. Option 57 counts the headers of
+    /// IP and UDP too and is never below 576 (RFC 2132 section 9.10).
+    pub(crate) fn size_max(&self) -> usize {
+        const LEAST: u16 = 576;
+        const HEADERS: usize = 28;
+        let size = match self.get(code::SIZE_MAX) {
+            Some(&[high, low]) => u16::from_be_bytes([high, low]).max(LEAST),
+            _ => LEAST,
+        };
+        (usize::from(size) - HEADERS).min(FRAME_BYTES_MAX)
     }
 
     /// Option 60.
     pub(crate) fn vendor_class(&self) -> Option<&[u8]> {
-        match self.option(OptionCode::ClassIdentifier)? {
-            DhcpOption::ClassIdentifier(bytes) => Some(bytes),
-            _ => None,
-        }
+        self.get(code::CLASS)
     }
 
     /// Option 61.
     pub(crate) fn client_id(&self) -> Option<&[u8]> {
-        match self.option(OptionCode::ClientIdentifier)? {
-            DhcpOption::ClientIdentifier(bytes) => Some(bytes),
-            _ => None,
-        }
+        self.get(code::CLIENT_ID).filter(|id| !id.is_empty())
     }
 
     /// Option 67, or else the `file` field.
-    pub(crate) fn boot_file(&self) -> Option<String> {
-        let bytes = match self.option(OptionCode::BootfileName) {
-            Some(DhcpOption::BootfileName(bytes)) => bytes,
-            _ => self.message.fname()?,
+    pub(crate) fn boot_file(&self) -> Option<&str> {
+        let field = || {
+            let overloaded = self.get(code::OVERLOAD).is_some();
+            (!overloaded).then_some(&self.header[FILE])
         };
+        let bytes = self.get(code::BOOT_FILE).or_else(field)?;
         let end = bytes.iter().position(|&byte| byte == 0);
-        let bytes = &bytes[..end.unwrap_or(bytes.len())];
-        let text = core::str::from_utf8(bytes).ok()?;
-        (!text.is_empty()).then(|| text.to_owned())
+        let text = core::str::from_utf8(&bytes[..end.unwrap_or(bytes.len())]).ok()?;
+        (!text.is_empty()).then_some(text)
     }
 
     /// Option 93, first entry; or what the vendor class says (RFC 4578 has both).
     pub(crate) fn arch(&self) -> Option<u16> {
-        if let Some(DhcpOption::ClientSystemArchitecture(arch)) =
-            self.option(OptionCode::ClientSystemArchitecture)
+        if let Some([high, low, rest @ ..]) = self.get(code::ARCH)
+            && rest.len().is_multiple_of(2)
         {
-            return Some(arch.0);
+            return Some(u16::from_be_bytes([*high, *low]));
         }
         let class = core::str::from_utf8(self.vendor_class()?).ok()?;
         let (_, tail) = class.split_once(":Arch:")?;
         tail.get(..5)?.parse().ok()
     }
 
-    /// Option 97 as it came: the type and sixteen bytes.
+    /// Option 97 as it came: type 0 and sixteen bytes.
     pub(crate) fn machine_id(&self) -> Option<&[u8]> {
-        match self.option(OptionCode::ClientMachineIdentifier)? {
-            DhcpOption::ClientMachineIdentifier(bytes) => Some(bytes),
-            _ => None,
-        }
+        let id = self.get(code::MACHINE_ID)?;
+        (id.len() == 17 && id[0] == 0).then_some(id)
     }
 
     /// Option 97 as a UUID in text order.
@@ -331,23 +358,20 @@ impl Frame {
     /// Is the client iPXE? It sends option 175, and `iPXE` as user class: bare,
     /// not in the counted form of RFC 3004, which is accepted too.
     pub(crate) fn is_ipxe(&self) -> bool {
-        if self.message.opts().contains(OptionCode::Unknown(IPXE)) {
-            return true;
-        }
-        match self.option(OptionCode::UserClass) {
-            Some(DhcpOption::UserClass(class)) => class == b"iPXE" || class == b"\x04iPXE",
-            _ => false,
-        }
+        self.get(code::IPXE).is_some_and(|own| !own.is_empty())
+            || matches!(self.get(code::USER_CLASS), Some(b"iPXE" | b"\x04iPXE"))
+    }
+
+    /// Option 82 as it came.
+    pub(crate) fn relay_info(&self) -> Option<&[u8]> {
+        self.get(code::RELAY_INFO)
     }
 
     /// Does the relay want its answer at the port it sent from? (RFC 8357:
-    /// sub-option 19 of option 82.)
+    /// sub-option 19 of option 82.) The sub-options have the form of options, 0
+    /// and 255 excepted, which RFC 3046 does not assign.
     pub(crate) fn relay_port_counts(&self) -> bool {
-        let mut parts = BTreeMap::new();
-        // The sub-options have the form of options, 0 and 255 excepted, which
-        // RFC 3046 does not assign.
-        scan(self.relay_info.as_deref().unwrap_or_default(), &mut parts);
-        parts.contains_key(&19)
+        scan(self.relay_info().unwrap_or_default()).any(|(code, _)| code == 19)
     }
 }
 

@@ -9,16 +9,26 @@ use std::collections::BTreeMap;
 
 use crate::settings::Subnet;
 
+/// How many addresses in a row are passed over because they are reserved, in one
+/// search. Ours: the next search goes on where this one ended.
+const PASSED_OVER_MAX: u32 = 1024;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
     first: u32,
     last: u32,
-    /// Addresses inside the range that belong to nobody's machine.
+    /// First and last address of the whole network.
+    network: (u32, u32),
+    /// Addresses of the network that belong to nobody's machine.
     kept_out: Vec<u32>,
     /// First to last of each free range; ranges never touch.
     free: BTreeMap<u32, u32>,
+    /// How many are free.
+    free_count: u64,
     /// Where to look next.
     cursor: u32,
+    /// How many were free (all of them reserved) when none was found.
+    exhausted_at: Option<u64>,
 }
 
 impl Pool {
@@ -33,15 +43,20 @@ impl Pool {
             .collect();
         let first = subnet.first.max(subnet.network).to_bits();
         let last = subnet.last.min(subnet.broadcast()).to_bits();
+        let free: BTreeMap<u32, u32> = (first <= last)
+            .then_some((first, last))
+            .into_iter()
+            .collect();
+        let counts = free.iter().map(|(&start, &end)| u64::from(end - start) + 1);
         let mut pool = Self {
             first,
             last,
+            network: (subnet.network.to_bits(), subnet.broadcast().to_bits()),
             kept_out: Vec::new(),
-            free: (first <= last)
-                .then_some((first, last))
-                .into_iter()
-                .collect(),
+            free_count: counts.sum(),
+            free,
             cursor: first,
+            exhausted_at: None,
         };
         for &address in &kept_out {
             pool.take(Ipv4Addr::from_bits(address));
@@ -50,7 +65,13 @@ impl Pool {
         pool
     }
 
-    /// Is the address ours to give?
+    /// Could a machine of this network have the address, by reservation at least?
+    pub(crate) fn could_hold(&self, address: Ipv4Addr) -> bool {
+        let bits = address.to_bits();
+        (self.network.0..=self.network.1).contains(&bits) && !self.kept_out.contains(&bits)
+    }
+
+    /// Is the address ours to give to anybody?
     pub(crate) fn covers(&self, address: Ipv4Addr) -> bool {
         let bits = address.to_bits();
         (self.first..=self.last).contains(&bits) && !self.kept_out.contains(&bits)
@@ -73,6 +94,7 @@ impl Pool {
         if bits < end {
             self.free.insert(bits + 1, end);
         }
+        self.free_count -= 1;
         true
     }
 
@@ -94,20 +116,35 @@ impl Pool {
             end = after_end;
         }
         self.free.insert(start, end);
+        self.free_count += 1;
     }
 
-    /// Takes out the next free address in turn.
-    pub(crate) fn next(&mut self) -> Option<Ipv4Addr> {
-        let bits = if self.range_of(self.cursor).is_some() {
-            self.cursor
-        } else {
-            let after = self.free.range(self.cursor..).next();
-            *after.or_else(|| self.free.first_key_value())?.0
-        };
-        let address = Ipv4Addr::from_bits(bits);
-        self.take(address);
-        self.cursor = bits.checked_add(1).unwrap_or(self.first);
-        Some(address)
+    /// Takes out the next free address in turn that is not kept for somebody.
+    pub(crate) fn next(&mut self, kept: impl Fn(Ipv4Addr) -> bool) -> Option<Ipv4Addr> {
+        let mut tries = self.free_count.min(u64::from(PASSED_OVER_MAX) + 1);
+        while tries > 0 {
+            tries -= 1;
+            let bits = if self.range_of(self.cursor).is_some() {
+                self.cursor
+            } else {
+                let after = self.free.range(self.cursor..).next();
+                *after.or_else(|| self.free.first_key_value())?.0
+            };
+            self.cursor = bits.checked_add(1).unwrap_or(self.first);
+            let address = Ipv4Addr::from_bits(bits);
+            if !kept(address) {
+                self.take(address);
+                return Some(address);
+            }
+        }
+        self.exhausted_at = Some(self.free_count);
+        None
+    }
+
+    /// None was left at the last search, and none has come back since.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.exhausted_at
+            .is_some_and(|then| self.free_count <= then)
     }
 
     fn range_of(&self, bits: u32) -> Option<(u32, u32)> {
@@ -127,21 +164,52 @@ mod tests {
         Ipv4Addr::new(10, 0, 0, last)
     }
 
+    fn nobodys(_: Ipv4Addr) -> bool {
+        false
+    }
+
+    #[test]
+    fn passes_over_what_is_kept_for_somebody() {
+        let mut pool = Pool::new(&subnet(0));
+        let kept = |address: Ipv4Addr| address.octets()[3] < 108;
+        assert_eq!(pool.next(kept), Some(address(108)));
+        assert_eq!(pool.next(kept), Some(address(109)));
+        assert!(!pool.is_exhausted());
+        assert_eq!(pool.next(kept), None);
+        assert!(pool.is_exhausted());
+        assert!(pool.is_free(address(100)), "it is still its owner's");
+        pool.put(address(108));
+        assert!(!pool.is_exhausted());
+    }
+
+    #[test]
+    fn a_search_among_very_many_kept_ones_has_an_end_and_goes_on() {
+        let mut subnet = subnet(0);
+        subnet.network = Ipv4Addr::new(10, 0, 0, 0);
+        subnet.prefix = 8;
+        subnet.first = Ipv4Addr::new(10, 1, 0, 0);
+        subnet.last = Ipv4Addr::new(10, 1, 255, 255);
+        let mut pool = Pool::new(&subnet);
+        let free = Ipv4Addr::new(10, 1, 200, 0);
+        let searches = (1..100).find(|_| pool.next(|address| address != free) == Some(free));
+        assert_eq!(searches, Some(1 + 200 * 256 / 1025));
+    }
+
     #[test]
     fn gives_every_address_once_and_then_none() {
         let mut pool = Pool::new(&subnet(0));
         for last in 100..=109 {
-            assert_eq!(pool.next(), Some(address(last)));
+            assert_eq!(pool.next(nobodys), Some(address(last)));
         }
-        assert_eq!(pool.next(), None);
+        assert_eq!(pool.next(nobodys), None);
     }
 
     #[test]
     fn gives_what_was_returned_last() {
         let mut pool = Pool::new(&subnet(0));
-        pool.next();
+        pool.next(nobodys);
         pool.put(address(100));
-        assert_eq!(pool.next(), Some(address(101)));
+        assert_eq!(pool.next(nobodys), Some(address(101)));
     }
 
     #[test]
@@ -150,7 +218,7 @@ mod tests {
         subnet.first = address(0);
         subnet.last = address(255);
         let mut pool = Pool::new(&subnet);
-        let given: BTreeSet<_> = std::iter::from_fn(|| pool.next()).collect();
+        let given: BTreeSet<_> = std::iter::from_fn(|| pool.next(nobodys)).collect();
         assert_eq!(given.len(), 253);
         for kept in [0, 1, 255] {
             assert!(!given.contains(&address(kept)));
@@ -163,7 +231,7 @@ mod tests {
     fn an_empty_range_gives_nothing() {
         let mut subnet = subnet(0);
         subnet.last = address(9);
-        assert_eq!(Pool::new(&subnet).next(), None);
+        assert_eq!(Pool::new(&subnet).next(nobodys), None);
     }
 
     #[test]
@@ -175,7 +243,7 @@ mod tests {
         subnet.last = Ipv4Addr::BROADCAST;
         let mut pool = Pool::new(&subnet);
         pool.cursor = u32::MAX;
-        assert_eq!(pool.next(), Some(Ipv4Addr::from_bits(1)));
+        assert_eq!(pool.next(nobodys), Some(Ipv4Addr::from_bits(1)));
         pool.put(Ipv4Addr::BROADCAST);
         assert!(!pool.is_free(Ipv4Addr::BROADCAST));
     }
@@ -195,7 +263,7 @@ mod tests {
                         free.insert(some);
                     }
                 }
-                _ => match pool.next() {
+                _ => match pool.next(nobodys) {
                     Some(given) => assert!(free.remove(&given)),
                     None => assert!(free.is_empty()),
                 },
@@ -203,6 +271,7 @@ mod tests {
             assert_eq!(pool.is_free(some), free.contains(&some));
             let counted: u32 = pool.free.iter().map(|(start, end)| end - start + 1).sum();
             assert_eq!(counted as usize, free.len());
+            assert_eq!(pool.free_count as usize, free.len());
         }
     }
 }

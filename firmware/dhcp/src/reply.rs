@@ -1,22 +1,23 @@
 //! The frames we send: which fields and options stand in which reply (RFC 2131
 //! table 3, RFC 4578, and what PXE 2.1 wants in option 43).
+//!
+//! What a client cannot do without is written first. If its frame is full, what
+//! it did not ask for is left out before what it asked for.
 
 use core::net::Ipv4Addr;
 
-use dhcproto::v4::{DhcpOption, Message, MessageType, Opcode, OptionCode, UnknownOption};
-
-use crate::boot::Answer;
-use crate::frame::{self, Frame};
+use crate::boot::{Answer, Firmware, Machine};
+use crate::frame::{Frame, Kind, code};
 use crate::settings::{DNS_MAX, Subnet};
+use crate::writer::Writer;
 
 /// What differs from one reply to the next.
 pub(crate) struct Content<'a> {
-    pub(crate) kind: MessageType,
+    pub(crate) kind: Kind,
     pub(crate) subnet: &'a Subnet,
     /// The address given; none in answer to INFORM.
     pub(crate) address: Option<Ipv4Addr>,
-    pub(crate) lease_s: u32,
-    pub(crate) boot: Answer,
+    pub(crate) boot: &'a Answer<'a>,
 }
 
 /// PXE sub-option 6 (discovery control) with bit 3: load the named file and
@@ -26,108 +27,143 @@ const SKIP_DISCOVERY: [u8; 4] = [6, 1, 8, 255];
 /// iPXE sub-option 176 (`no-pxedhcp`): do not wait for a second server.
 const NO_PROXY: [u8; 3] = [176, 1, 1];
 
-/// An OFFER or ACK. `None` only if the codec refuses its own message.
-pub(crate) fn give(frame: &Frame, content: Content<'_>) -> Option<Vec<u8>> {
-    let Content {
-        kind,
-        subnet,
-        address,
-        lease_s,
-        boot,
-    } = content;
-    let mut message = answer_to(frame, kind, subnet.server);
-    if kind == MessageType::Ack {
-        message.set_ciaddr(frame.message.ciaddr());
+const PXE_CLASS: &[u8] = b"PXEClient";
+
+/// OVMF takes no offer for HTTP boot without this class.
+const HTTP_CLASS: &[u8] = b"HTTPClient";
+
+/// An OFFER or ACK. `None` if the relay's option leaves no room for it.
+pub(crate) fn give(frame: &Frame<'_>, content: &Content<'_>) -> Option<Vec<u8>> {
+    let subnet = content.subnet;
+    let mut writer = answer_to(frame, content.kind, subnet.server)?;
+    if content.kind == Kind::Ack {
+        writer.ciaddr(frame.ciaddr());
     }
-    let options = message.opts_mut();
-    options.insert(DhcpOption::SubnetMask(subnet.mask()));
-    options.insert(DhcpOption::BroadcastAddr(subnet.broadcast()));
-    if let Some(router) = subnet.router {
-        options.insert(DhcpOption::Router(vec![router]));
+    if let Some(address) = content.address {
+        writer.yiaddr(address);
+        let lease_s = subnet.lease_s.to_be_bytes();
+        writer.option(code::LEASE_TIME, &lease_s).then_some(())?;
     }
-    if !subnet.dns.is_empty() {
-        let dns = subnet.dns.iter().copied().take(DNS_MAX);
-        options.insert(DhcpOption::DomainNameServer(dns.collect()));
+    writer.address_option(code::MASK, subnet.mask());
+    add_boot(&mut writer, frame, content.boot);
+    match content.boot {
+        Answer::Tftp { .. } => writer.option(code::VENDOR, &SKIP_DISCOVERY),
+        Answer::Script { .. } => writer.option(code::IPXE, &NO_PROXY),
+        Answer::Http { .. } | Answer::Nothing => true,
+    };
+    // RFC 2131 section 4.4.5: half, and seven eighths.
+    let (renewal, rebinding) = (subnet.lease_s / 2, subnet.lease_s - subnet.lease_s / 8);
+    for asked in [true, false] {
+        let wanted = |code| frame.asks_for(code) == asked;
+        if let Some(router) = subnet.router.filter(|_| wanted(code::ROUTER)) {
+            writer.address_option(code::ROUTER, router);
+        }
+        if wanted(code::DNS) && !subnet.dns.is_empty() {
+            let servers = subnet.dns.iter().take(DNS_MAX);
+            let servers: Vec<u8> = servers.flat_map(Ipv4Addr::octets).collect();
+            writer.option(code::DNS, &servers);
+        }
+        if content.address.is_some() && wanted(code::RENEWAL) {
+            writer.option(code::RENEWAL, &renewal.to_be_bytes());
+        }
+        if content.address.is_some() && wanted(code::REBINDING) {
+            writer.option(code::REBINDING, &rebinding.to_be_bytes());
+        }
+        if wanted(code::BROADCAST) {
+            writer.address_option(code::BROADCAST, subnet.broadcast());
+        }
+        if let Answer::Tftp { server, .. } = content.boot
+            && wanted(code::TFTP_SERVER)
+        {
+            writer.option(code::TFTP_SERVER, server.to_string().as_bytes());
+        }
     }
-    if let Some(address) = address {
-        // RFC 2131 section 4.4.5: half, and seven eighths.
-        options.insert(DhcpOption::AddressLeaseTime(lease_s));
-        options.insert(DhcpOption::Renewal(lease_s / 2));
-        options.insert(DhcpOption::Rebinding(lease_s - lease_s / 8));
-        message.set_yiaddr(address);
+    Some(writer.finish(frame.relay_info()))
+}
+
+/// What to boot, without an address: an OFFER beside that of another server, or
+/// the ACK of the boot service.
+///
+/// OVMF throws away every offer without address that has a discovery control in
+/// option 43 (it counts how many it has before it keeps the first), and asks the
+/// boot service if there is none; a BIOS needs the control to take the file at
+/// once. iPXE takes the file of an offer of class `PXEClient`.
+pub(crate) fn boot_only(
+    frame: &Frame<'_>,
+    kind: Kind,
+    server: Ipv4Addr,
+    boot: &Answer<'_>,
+) -> Option<Vec<u8>> {
+    let mut writer = answer_to(frame, kind, server)?;
+    writer.ciaddr(frame.ciaddr());
+    if kind == Kind::Offer {
+        // There is no address to send it to.
+        writer.broadcast();
     }
-    add_boot(&mut message, frame, boot);
-    frame::encode(&message, frame.relay_info.as_deref())
+    add_boot(&mut writer, frame, boot);
+    match boot {
+        Answer::Script { .. } => {
+            writer.option(code::CLASS, PXE_CLASS);
+            repeat_machine(&mut writer, frame);
+        }
+        Answer::Tftp { server, .. } => {
+            if Firmware::of(frame).machine == Machine::Bios {
+                writer.option(code::VENDOR, &SKIP_DISCOVERY);
+            }
+            writer.option(code::TFTP_SERVER, server.to_string().as_bytes());
+        }
+        Answer::Http { .. } | Answer::Nothing => {}
+    }
+    Some(writer.finish(frame.relay_info()))
 }
 
 /// A NAK. Through a relay it must be broadcast to the client (RFC 2131 section
 /// 4.3.2), because the client's address may be wrong.
-pub(crate) fn refuse(frame: &Frame, server: Ipv4Addr, why: &str) -> Option<Vec<u8>> {
-    let mut message = answer_to(frame, MessageType::Nak, server);
-    if frame.message.giaddr() != Ipv4Addr::UNSPECIFIED {
-        message.set_flags(frame.message.flags().set_broadcast());
+pub(crate) fn refuse(frame: &Frame<'_>, server: Ipv4Addr, why: &str) -> Option<Vec<u8>> {
+    let mut writer = answer_to(frame, Kind::Nak, server)?;
+    if frame.is_relayed() {
+        writer.broadcast();
     }
-    message.opts_mut().insert(DhcpOption::Message(why.into()));
-    frame::encode(&message, frame.relay_info.as_deref())
+    writer.option(code::TEXT, why.as_bytes());
+    Some(writer.finish(frame.relay_info()))
 }
 
 /// What every reply repeats of its request.
-fn answer_to(frame: &Frame, kind: MessageType, server: Ipv4Addr) -> Message {
-    let asked = &frame.message;
-    let none = Ipv4Addr::UNSPECIFIED;
-    let mut message =
-        Message::new_with_id(asked.xid(), none, none, none, asked.giaddr(), &frame.mac.0);
-    message.set_opcode(Opcode::BootReply);
-    message.set_flags(asked.flags());
-    let options = message.opts_mut();
-    options.insert(DhcpOption::MessageType(kind));
-    options.insert(DhcpOption::ServerIdentifier(server));
+fn answer_to(frame: &Frame<'_>, kind: Kind, server: Ipv4Addr) -> Option<Writer> {
+    let mut writer = Writer::new(2, frame.xid(), frame.mac);
+    writer.limit(frame.size_max(), frame.relay_info());
+    writer.flags(frame.flags());
+    writer.giaddr(frame.giaddr());
+    let mut fits = writer.option(code::KIND, &[kind.number()]);
+    fits &= writer.address_option(code::SERVER, server);
     if let Some(id) = frame.client_id() {
         // RFC 6842.
-        options.insert(DhcpOption::ClientIdentifier(id.to_vec()));
+        fits &= writer.option(code::CLIENT_ID, id);
     }
-    message
+    fits.then_some(writer)
 }
 
-fn add_boot(message: &mut Message, frame: &Frame, boot: Answer) {
+fn add_boot(writer: &mut Writer, frame: &Frame<'_>, boot: &Answer<'_>) {
+    let Some(file) = boot.file() else { return };
+    writer.file(file);
+    writer.option(code::BOOT_FILE, file.as_bytes());
     match boot {
+        Answer::Tftp { server, .. } => {
+            writer.siaddr(*server);
+            writer.option(code::CLASS, PXE_CLASS);
+            repeat_machine(writer, frame);
+        }
+        Answer::Script { server, .. } => writer.siaddr(*server),
+        Answer::Http { .. } => {
+            writer.option(code::CLASS, HTTP_CLASS);
+        }
         Answer::Nothing => {}
-        Answer::Tftp { server, file } => {
-            name_file(message, &file);
-            message.set_siaddr(server);
-            let options = message.opts_mut();
-            let name = server.to_string().into_bytes();
-            options.insert(DhcpOption::TFTPServerName(name));
-            options.insert(DhcpOption::ClassIdentifier(b"PXEClient".to_vec()));
-            options.insert(DhcpOption::VendorExtensions(SKIP_DISCOVERY.to_vec()));
-            if let Some(id) = frame.machine_id() {
-                // PXE 2.1 has the server repeat the identifier.
-                options.insert(DhcpOption::ClientMachineIdentifier(id.to_vec()));
-            }
-        }
-        Answer::Script { server, url } => {
-            name_file(message, &url);
-            message.set_siaddr(server);
-            let code = OptionCode::Unknown(frame::IPXE);
-            let option = UnknownOption::new(code, NO_PROXY.to_vec());
-            message.opts_mut().insert(DhcpOption::Unknown(option));
-        }
-        Answer::Http { url } => {
-            name_file(message, &url);
-            // OVMF takes no offer for HTTP boot without this.
-            let class = DhcpOption::ClassIdentifier(b"HTTPClient".to_vec());
-            message.opts_mut().insert(class);
-        }
     }
 }
 
-/// In option 67 always and, as old firmware wants it, in `file` if it fits with
-/// its ending zero.
-fn name_file(message: &mut Message, file: &str) {
-    const FILE_BYTES: usize = 128;
-    if file.len() < FILE_BYTES {
-        message.set_fname(file.as_bytes());
+/// PXE 2.1 has the server repeat the identifier.
+fn repeat_machine(writer: &mut Writer, frame: &Frame<'_>) {
+    if let Some(id) = frame.machine_id() {
+        writer.option(code::MACHINE_ID, id);
     }
-    let option = DhcpOption::BootfileName(file.as_bytes().to_vec());
-    message.opts_mut().insert(option);
 }

@@ -6,18 +6,22 @@
 
 use core::net::{Ipv4Addr, SocketAddrV4};
 
-use dhcproto::v4::MessageType;
 use trivet_model::boot::ClientSeen;
-use trivet_model::{Lease, LinkId, MacAddr, Tick};
+use trivet_model::{Lease, LinkId, LinkMode, MacAddr, NoteKind, Tick};
 
-use crate::boot;
+use crate::boot::Firmware;
+use crate::foreign::{Foreign, elsewhere};
 use crate::frame::{self, Frame, Reason};
-use crate::reply::{self, Content};
-use crate::settings::{SUBNETS_MAX, Settings, Subnet};
+use crate::machines::Machines;
+use crate::settings::{LINKS_MAX, Link, SUBNETS_MAX, Settings};
 use crate::table::{LeaseChange, Table};
+use crate::turn::{Given, Turn};
 
 /// The port of servers and relays (RFC 2131 section 4.1).
-const SERVER_PORT: u16 = 67;
+pub(crate) const SERVER_PORT: u16 = 67;
+
+/// The port of the boot service (PXE 2.1).
+pub(crate) const BOOT_PORT: u16 = 4011;
 
 /// Longest vendor class that is passed on. Ours.
 const VENDOR_CLASS_BYTES_MAX: usize = 64;
@@ -89,21 +93,33 @@ pub struct Outcome {
     pub changes: Vec<LeaseChange>,
     /// Who it was, if it was a client at all.
     pub seen: Option<ClientSeen>,
+    /// The exchange, for the timeline of that client.
+    pub note: Option<NoteKind>,
     /// Why there is no reply.
     pub dropped: Option<Reason>,
+    /// Another server that the frame tells of.
+    pub foreign: Option<Foreign>,
+    /// What a machine has, or is about to have, from another server.
+    pub elsewhere: Option<Lease>,
+    /// An address to ask for on the link, see [`Server::claimed`].
+    pub probe: Option<Ipv4Addr>,
 }
 
 /// The DHCP server.
 #[derive(Clone, Debug)]
 pub struct Server {
-    settings: Settings,
-    table: Table,
+    pub(crate) settings: Settings,
+    pub(crate) table: Table,
 }
 
 impl Server {
-    /// A server without leases. Subnets past [`SUBNETS_MAX`] are left out.
+    /// A server without leases. Subnets past [`SUBNETS_MAX`] are left out, and links
+    /// past [`LINKS_MAX`] only listen.
     pub fn new(mut settings: Settings) -> Self {
         settings.subnets.truncate(SUBNETS_MAX);
+        for link in settings.links.iter_mut().skip(LINKS_MAX) {
+            link.mode = LinkMode::Listen;
+        }
         Self {
             table: Table::new(&settings),
             settings,
@@ -112,8 +128,8 @@ impl Server {
 
     /// Takes a durable lease back, counted anew from `now`. False if it cannot
     /// be ours any more (the range was changed): the caller may forget it.
-    pub fn restore(&mut self, now: Tick, lease: Lease) -> bool {
-        self.table.restore(now, lease)
+    pub fn restore(&mut self, now: Tick, lease: Lease, machines: impl Machines) -> bool {
+        self.table.restore(now, lease, &machines)
     }
 
     /// Ends the lease of a machine, by order of the operator.
@@ -141,261 +157,119 @@ impl Server {
         self.table.leases()
     }
 
-    /// Answers one frame. `known` says which machines a subnet of known
-    /// machines serves.
+    /// First and last address of each range in which none was left when somebody
+    /// asked, and none has come back since.
+    pub fn exhausted(&self) -> impl Iterator<Item = (Ipv4Addr, Ipv4Addr)> {
+        let subnets = &self.settings.subnets;
+        self.table
+            .exhausted()
+            .filter_map(|at| subnets.get(at))
+            .map(|subnet| (subnet.first, subnet.last))
+    }
+
+    /// Could the address be kept for a machine: is it one of our networks', and not
+    /// the box's, the router's or nobody's? Where no network is ours, all could.
+    pub fn could_keep(&self, address: Ipv4Addr) -> bool {
+        self.settings.subnets.is_empty() || self.table.could_hold(address)
+    }
+
+    /// A machine answers for an address. True if we had that address in mind for
+    /// another: who was only offered it will be refused and it rests for a while;
+    /// who has leased it keeps it.
+    pub fn claimed(&mut self, now: Tick, address: Ipv4Addr, mac: MacAddr) -> bool {
+        self.table.claimed(now, address, mac)
+    }
+
+    /// Answers one frame.
     pub fn handle(
         &mut self,
         now: Tick,
         frame: &[u8],
         arrived: Arrival,
-        known: impl Fn(MacAddr) -> bool,
+        machines: impl Machines,
     ) -> Outcome {
         let mut outcome = Outcome::default();
-        let given = frame::decode(frame, 1).and_then(|frame| {
-            let mut turn = Turn {
-                server: self,
-                now,
-                arrived,
-                frame: &frame,
-                changes: &mut outcome.changes,
-            };
-            let given = turn.answer(known);
-            outcome.seen = Some(seen(&frame, given.as_ref().ok().and_then(|it| it.address)));
-            given
-        });
+        if frame.first() == Some(&2) {
+            (outcome.foreign, outcome.elsewhere) = self.foreign_answer(frame, &arrived);
+            outcome.dropped = Some(Reason::WrongDirection);
+            return outcome;
+        }
+        let frame = match frame::decode(frame, 1) {
+            Ok(frame) => frame,
+            Err(reason) => {
+                outcome.dropped = Some(reason);
+                return outcome;
+            }
+        };
+        outcome.foreign = self.foreign_choice(&frame, &arrived);
+        outcome.elsewhere = elsewhere(&frame, &arrived, outcome.foreign.is_some());
+        let firmware = Firmware::of(&frame);
+        let mut turn = Turn {
+            server: self,
+            now,
+            arrived,
+            frame: &frame,
+            firmware,
+            machines: &machines,
+            changes: &mut outcome.changes,
+            probe: &mut outcome.probe,
+        };
+        let given = turn.answer();
+        outcome.seen = Some(seen(&frame, &arrived, given.as_ref().ok()));
+        outcome.note = Some(note(&frame, firmware, &given));
         match given {
             Ok(given) => outcome.reply = Some(given.reply),
             Err(reason) => outcome.dropped = Some(reason),
         }
         outcome
     }
+
+    pub(crate) fn link(&self, id: LinkId) -> Option<&Link> {
+        self.settings.links.get(usize::from(id.0))
+    }
+
+    /// Is this one of our own addresses?
+    pub(crate) fn is_ours(&self, address: Ipv4Addr, arrived: &Arrival) -> bool {
+        let Settings { links, subnets } = &self.settings;
+        address == arrived.local
+            || subnets.iter().any(|subnet| subnet.server == address)
+            || links.iter().any(|link| link.server == address)
+    }
 }
 
-fn seen(frame: &Frame, address: Option<Ipv4Addr>) -> ClientSeen {
+fn seen(frame: &Frame<'_>, arrived: &Arrival, given: Option<&Given>) -> ClientSeen {
     let class = frame.vendor_class().unwrap_or_default();
     let class = &class[..class.len().min(VENDOR_CLASS_BYTES_MAX)];
     let class = core::str::from_utf8(class).ok();
     ClientSeen {
         mac: frame.mac,
+        link: arrived.link,
         arch: frame.arch(),
         uuid: frame.uuid(),
         ipxe: frame.is_ipxe(),
         vendor_class: class.filter(|text| !text.is_empty()).map(str::to_owned),
+        address: given.and_then(|given| given.address),
+    }
+}
+
+fn note(frame: &Frame<'_>, firmware: Firmware, given: &Result<Given, Reason>) -> NoteKind {
+    let (said, address, boot, why) = match given {
+        Ok(given) => (
+            Some(given.kind.name()),
+            given.address,
+            given.boot.clone(),
+            given.why,
+        ),
+        Err(reason) => (None, None, None, Some(reason.sentence())),
+    };
+    NoteKind::Dhcp {
+        mac: frame.mac,
+        asked: frame.kind.name(),
+        said,
         address,
-    }
-}
-
-/// A reply, and the address it gives.
-struct Given {
-    reply: Reply,
-    address: Option<Ipv4Addr>,
-}
-
-/// The handling of one frame.
-struct Turn<'a> {
-    server: &'a mut Server,
-    now: Tick,
-    arrived: Arrival,
-    frame: &'a Frame,
-    changes: &'a mut Vec<LeaseChange>,
-}
-
-impl Turn<'_> {
-    fn answer(&mut self, known: impl Fn(MacAddr) -> bool) -> Result<Given, Reason> {
-        let mac = self.frame.mac;
-        match self.frame.kind {
-            MessageType::Release => return Err(self.release()),
-            MessageType::Decline => return Err(self.decline()),
-            MessageType::Discover | MessageType::Request | MessageType::Inform => {}
-            other => return Err(Reason::UnknownMessageType(other.into())),
-        }
-        let at = self.subnet().ok_or(Reason::NoSubnet)?;
-        if self.server.settings.subnets[at].known_only && !known(mac) {
-            return Err(Reason::UnknownClient);
-        }
-        match self.frame.kind {
-            MessageType::Discover => {
-                let wish = self.frame.requested();
-                let table = &mut self.server.table;
-                let address = table.offer(self.now, at, mac, wish, self.changes)?;
-                self.give(MessageType::Offer, at, Some(address))
-            }
-            MessageType::Request => self.request(at),
-            _ => self.give(MessageType::Ack, at, None),
-        }
-    }
-
-    /// The subnet the client is on: by its relay, else by the address it has,
-    /// else by our interface.
-    fn subnet(&self) -> Option<usize> {
-        let message = &self.frame.message;
-        let subnets = &self.server.settings.subnets;
-        let holding = |address: Ipv4Addr| {
-            if address == Ipv4Addr::UNSPECIFIED {
-                return None;
-            }
-            subnets.iter().position(|subnet| subnet.contains(address))
-        };
-        if message.giaddr() != Ipv4Addr::UNSPECIFIED {
-            return holding(message.giaddr());
-        }
-        let by_client = match self.frame.kind {
-            MessageType::Discover => None,
-            _ => holding(message.ciaddr()),
-        };
-        by_client.or_else(|| holding(self.arrived.local))
-    }
-
-    /// The four kinds of REQUEST (RFC 2131 section 4.3.2).
-    fn request(&mut self, at: usize) -> Result<Given, Reason> {
-        let mac = self.frame.mac;
-        let has = self.frame.message.ciaddr();
-        let subnet = &self.server.settings.subnets[at];
-        let chosen = self.frame.server();
-        if chosen.is_some_and(|id| id != subnet.server && id != self.arrived.local) {
-            self.server.table.withdraw_offer(mac);
-            return Err(Reason::OtherServer);
-        }
-        if has != Ipv4Addr::UNSPECIFIED {
-            return self.renew(at, has);
-        }
-        let wanted = self.frame.requested().ok_or(Reason::NoAddress)?;
-        if chosen.is_some() {
-            if self.server.table.may_have(at, mac, wanted) {
-                return self.confirm(at, wanted);
-            }
-            return self.refuse(at, "the address is not free");
-        }
-        // The client has restarted and remembers an address.
-        if !subnet.contains(wanted) {
-            return self.refuse(at, "the address is of another network");
-        }
-        match self.server.table.lease_of(mac) {
-            Some(lease) if lease == wanted => self.confirm(at, wanted),
-            Some(_) => self.refuse(at, "the lease is for another address"),
-            None => Err(Reason::NoRecord),
-        }
-    }
-
-    /// The client uses the address and wants to keep it. If we have lost its
-    /// lease but nobody else has the address, the client is believed.
-    fn renew(&mut self, at: usize, has: Ipv4Addr) -> Result<Given, Reason> {
-        let mac = self.frame.mac;
-        let table = &self.server.table;
-        let lease = table.lease_of(mac);
-        if lease.is_none_or(|lease| lease == has) && table.may_have(at, mac, has) {
-            return self.confirm(at, has);
-        }
-        if lease.is_some() || table.covers(at, has) {
-            return self.refuse(at, "the address is not yours");
-        }
-        Err(Reason::NoRecord)
-    }
-
-    fn confirm(&mut self, at: usize, address: Ipv4Addr) -> Result<Given, Reason> {
-        let table = &mut self.server.table;
-        table.grant(self.now, self.frame.mac, address, self.changes)?;
-        self.give(MessageType::Ack, at, Some(address))
-    }
-
-    /// Always says why no reply leaves.
-    fn release(&mut self) -> Reason {
-        let has = self.frame.message.ciaddr();
-        if !self.is_for_us() {
-            return Reason::OtherServer;
-        }
-        if self.server.table.lease_of(self.frame.mac) != Some(has) {
-            return Reason::NoRecord;
-        }
-        self.changes
-            .extend(self.server.table.forget(self.frame.mac));
-        Reason::NoAnswerNeeded
-    }
-
-    /// Always says why no reply leaves.
-    fn decline(&mut self) -> Reason {
-        let Some(address) = self.frame.requested() else {
-            return Reason::NoAddress;
-        };
-        if !self.is_for_us() {
-            return Reason::OtherServer;
-        }
-        let table = &mut self.server.table;
-        match table.decline(self.now, self.frame.mac, address) {
-            Ok(change) => {
-                self.changes.extend(change);
-                Reason::NoAnswerNeeded
-            }
-            Err(reason) => reason,
-        }
-    }
-
-    fn is_for_us(&self) -> bool {
-        let subnets = &self.server.settings.subnets;
-        self.frame.server().is_none_or(|id| {
-            id == self.arrived.local || subnets.iter().any(|subnet| subnet.server == id)
-        })
-    }
-
-    fn give(
-        &self,
-        kind: MessageType,
-        at: usize,
-        address: Option<Ipv4Addr>,
-    ) -> Result<Given, Reason> {
-        let subnet: &Subnet = &self.server.settings.subnets[at];
-        let to = self.destination(address)?;
-        let content = Content {
-            kind,
-            subnet,
-            address,
-            lease_s: self.server.settings.lease_s,
-            boot: boot::answer(self.frame, &subnet.boot),
-        };
-        let bytes = reply::give(self.frame, content).ok_or(Reason::NotEncoded)?;
-        Ok(Given {
-            reply: Reply { to, bytes },
-            address,
-        })
-    }
-
-    fn refuse(&mut self, at: usize, why: &str) -> Result<Given, Reason> {
-        self.server.table.withdraw_offer(self.frame.mac);
-        let server = self.server.settings.subnets[at].server;
-        let to = self.relay().unwrap_or(Destination::Client {
-            mac: self.frame.mac,
-            address: Ipv4Addr::BROADCAST,
-            broadcast: true,
-        });
-        let bytes = reply::refuse(self.frame, server, why).ok_or(Reason::NotEncoded)?;
-        Ok(Given {
-            reply: Reply { to, bytes },
-            address: None,
-        })
-    }
-
-    fn relay(&self) -> Option<Destination> {
-        let relay = self.frame.message.giaddr();
-        let port = if self.frame.relay_port_counts() {
-            self.arrived.source.port()
-        } else {
-            SERVER_PORT
-        };
-        (relay != Ipv4Addr::UNSPECIFIED).then(|| Destination::Relay(SocketAddrV4::new(relay, port)))
-    }
-
-    /// RFC 2131 section 4.1, and 4.3.5 for INFORM, which is answered directly.
-    fn destination(&self, address: Option<Ipv4Addr>) -> Result<Destination, Reason> {
-        let has = self.frame.message.ciaddr();
-        let has = (has != Ipv4Addr::UNSPECIFIED).then_some(Destination::Renewing(has));
-        let Some(address) = address else {
-            return has.ok_or(Reason::NoAddress);
-        };
-        Ok(self.relay().or(has).unwrap_or(Destination::Client {
-            mac: self.frame.mac,
-            address,
-            broadcast: self.frame.message.flags().broadcast(),
-        }))
+        firmware: firmware.name(),
+        boot,
+        why,
     }
 }
 

@@ -5,6 +5,9 @@ use core::net::Ipv4Addr;
 
 use trivet_model::LinkMode;
 
+/// Links of one server. Ours.
+pub const LINKS_MAX: usize = 64;
+
 /// Subnets of one server. Ours.
 pub const SUBNETS_MAX: usize = 64;
 
@@ -24,8 +27,6 @@ pub struct Settings {
     pub links: Vec<Link>,
     /// Where addresses are given.
     pub subnets: Vec<Subnet>,
-    /// How long a lease lasts.
-    pub lease_s: u32,
 }
 
 /// One interface, or one address that relays send to.
@@ -64,6 +65,8 @@ pub struct Subnet {
     pub boot: BootServer,
     /// Only machines that the caller knows get an address.
     pub known_only: bool,
+    /// How long a lease lasts.
+    pub lease_s: u32,
 }
 
 /// What each kind of firmware is told to load.
@@ -139,6 +142,12 @@ impl Subnet {
 /// One thing in the settings that makes no sense.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Mistake {
+    /// More links than [`LINKS_MAX`].
+    #[error("{count} interfaces are more than {LINKS_MAX}: leave some out")]
+    TooManyLinks {
+        /// How many there are.
+        count: usize,
+    },
     /// More subnets than [`SUBNETS_MAX`].
     #[error("{count} subnets are more than {SUBNETS_MAX}: leave some out")]
     TooManySubnets {
@@ -146,8 +155,10 @@ pub enum Mistake {
         count: usize,
     },
     /// The lease is shorter than [`LEASE_S_MIN`].
-    #[error("a lease of {lease_s} s is too short: give at least {LEASE_S_MIN}")]
+    #[error("a lease of {lease_s} s in {network} is too short: give at least {LEASE_S_MIN}")]
     LeaseTooShort {
+        /// Which subnet.
+        network: Ipv4Addr,
         /// As given.
         lease_s: u32,
     },
@@ -207,14 +218,14 @@ impl Settings {
     /// Everything that makes no sense; empty when all is well.
     pub fn mistakes(&self) -> Vec<Mistake> {
         let mut found = Vec::new();
+        if self.links.len() > LINKS_MAX {
+            found.push(Mistake::TooManyLinks {
+                count: self.links.len(),
+            });
+        }
         if self.subnets.len() > SUBNETS_MAX {
             found.push(Mistake::TooManySubnets {
                 count: self.subnets.len(),
-            });
-        }
-        if self.lease_s < LEASE_S_MIN {
-            found.push(Mistake::LeaseTooShort {
-                lease_s: self.lease_s,
             });
         }
         for (at, subnet) in self.subnets.iter().enumerate() {
@@ -252,6 +263,12 @@ impl Subnet {
                 network,
                 first: self.first,
                 last: self.last,
+            });
+        }
+        if self.lease_s < LEASE_S_MIN {
+            found.push(Mistake::LeaseTooShort {
+                network,
+                lease_s: self.lease_s,
             });
         }
         if self.dns.len() > DNS_MAX {
@@ -294,6 +311,19 @@ pub(crate) mod tests {
             dns: vec![server],
             boot: BootServer::new(server, "http://10.0.0.1/boot/{mac}/script.ipxe"),
             known_only: false,
+            lease_s: 600,
+        }
+    }
+
+    /// A link on the first network.
+    pub(crate) fn link(mode: LinkMode) -> Link {
+        let Subnet { server, boot, .. } = subnet(0);
+        Link {
+            name: "eth0".into(),
+            mode,
+            discovery: true,
+            server,
+            boot,
         }
     }
 
@@ -301,7 +331,6 @@ pub(crate) mod tests {
         Settings {
             links: Vec::new(),
             subnets: vec![subnet(0), subnet(1)],
-            lease_s: 600,
         }
     }
 
@@ -332,7 +361,7 @@ pub(crate) mod tests {
 
     #[test]
     fn names_each_mistake() {
-        let wrong = one_mistake(|settings| settings.lease_s = 59);
+        let wrong = one_mistake(|settings| settings.subnets[0].lease_s = 59);
         assert!(wrong.to_string().contains("at least 60"), "{wrong}");
         let wrong = one_mistake(|settings| settings.subnets[0].network = [10, 0, 0, 9].into());
         assert!(wrong.to_string().contains("write 10.0.0.0"), "{wrong}");
@@ -356,6 +385,10 @@ pub(crate) mod tests {
             settings.subnets = (0..65).map(subnet).collect();
         });
         assert_eq!(wrong, Mistake::TooManySubnets { count: 65 });
+        let wrong = one_mistake(|settings| {
+            settings.links = (0..65).map(|_| link(LinkMode::Listen)).collect();
+        });
+        assert_eq!(wrong, Mistake::TooManyLinks { count: 65 });
         let wrong = one_mistake(|settings| {
             settings.subnets[0].dns = vec![Ipv4Addr::LOCALHOST; DNS_MAX + 1];
         });

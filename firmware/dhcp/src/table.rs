@@ -4,6 +4,10 @@
 //! address set aside because somebody said it is in use. Each address has at
 //! most one holding and each machine at most one lease and one offer, whatever
 //! the subnets. When a holding ends is decided by the monotonic clock alone.
+//!
+//! Strangers cannot keep a known machine from its address: some places for offers
+//! are never theirs, and where no address is left, what was offered to the
+//! stranger that has waited longest is offered to the known one instead.
 
 use core::net::Ipv4Addr;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -11,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use trivet_model::{Lease, MacAddr, Tick};
 
 use crate::frame::Reason;
+use crate::machines::Machines;
 use crate::pool::Pool;
 use crate::settings::{SUBNETS_MAX, Settings};
 
@@ -19,6 +24,12 @@ pub const LEASES_MAX: usize = 65_536;
 
 /// Offers at the same time. Ours: a flood of invented machines ends here.
 pub const OFFERS_MAX: usize = 4096;
+
+/// Offers to strangers at the same time. Ours.
+pub const STRANGERS_OFFERS_MAX: usize = OFFERS_MAX - OFFERS_MAX / 8;
+
+/// How many offers to strangers are looked at for one that may be taken back. Ours.
+const STRANGERS_TRIED_MAX: usize = 64;
 
 /// Addresses set aside at the same time; one more gives the oldest back. Ours.
 pub const SET_ASIDE_MAX: usize = 256;
@@ -57,6 +68,8 @@ struct Holding {
     kind: Kind,
     mac: MacAddr,
     until: Tick,
+    /// An offer to a machine that is not known, in this subnet.
+    stranger: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,9 +78,17 @@ struct Places {
     offer: Option<Ipv4Addr>,
 }
 
+/// An address that was offered.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Offered {
+    pub(crate) address: Ipv4Addr,
+    /// The machine did not have it before.
+    pub(crate) fresh: bool,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
-    lease_ms: u64,
+    lease_ms: Vec<u64>,
     pools: Vec<Pool>,
     held: BTreeMap<Ipv4Addr, Holding>,
     ends: BTreeSet<(Tick, Ipv4Addr)>,
@@ -76,14 +97,18 @@ pub(crate) struct Table {
     set_aside: VecDeque<Ipv4Addr>,
     leases: usize,
     offers: usize,
+    /// Offers to strangers, by subnet and end.
+    strangers: BTreeSet<(usize, Tick, Ipv4Addr)>,
 }
 
 impl Table {
     pub(crate) fn new(settings: &Settings) -> Self {
-        let subnets = settings.subnets.iter().take(SUBNETS_MAX);
+        let subnets = || settings.subnets.iter().take(SUBNETS_MAX);
         Self {
-            lease_ms: u64::from(settings.lease_s) * 1000,
-            pools: subnets.map(Pool::new).collect(),
+            lease_ms: subnets()
+                .map(|subnet| u64::from(subnet.lease_s) * 1000)
+                .collect(),
+            pools: subnets().map(Pool::new).collect(),
             held: BTreeMap::new(),
             ends: BTreeSet::new(),
             machines: BTreeMap::new(),
@@ -91,6 +116,7 @@ impl Table {
             set_aside: VecDeque::new(),
             leases: 0,
             offers: 0,
+            strangers: BTreeSet::new(),
         }
     }
 
@@ -110,69 +136,159 @@ impl Table {
     }
 
     /// Could `mac` have `address` of this subnet: is it its own, or nobody's?
-    pub(crate) fn may_have(&self, subnet: usize, mac: MacAddr, address: Ipv4Addr) -> bool {
+    pub(crate) fn may_have(
+        &self,
+        subnet: usize,
+        mac: MacAddr,
+        address: Ipv4Addr,
+        machines: &impl Machines,
+    ) -> bool {
         let Some(pool) = self.pools.get(subnet) else {
             return false;
         };
-        match self.held.get(&address) {
-            Some(holding) => {
-                holding.mac == mac && holding.kind != Kind::SetAside && pool.covers(address)
-            }
-            None => pool.is_free(address),
-        }
+        let ours = match machines.owner(address) {
+            Some(owner) => owner == mac && pool.could_hold(address),
+            None => pool.covers(address),
+        };
+        let held = self.held.get(&address);
+        ours && held.is_none_or(|held| held.mac == mac && held.kind != Kind::SetAside)
     }
 
-    /// Is the address of this subnet ours to give, now or later?
+    /// Is the address of this subnet ours to give to anybody, now or later?
     pub(crate) fn covers(&self, subnet: usize, address: Ipv4Addr) -> bool {
-        self.pools
-            .get(subnet)
-            .is_some_and(|pool| pool.covers(address))
+        let pool = self.pools.get(subnet);
+        pool.is_some_and(|pool| pool.covers(address))
     }
 
-    /// Finds an address to offer: the one the machine has, was offered, wishes
-    /// or had, and else the next in turn (RFC 2131 section 4.3.1).
+    /// Could a machine of any of our networks have the address?
+    pub(crate) fn could_hold(&self, address: Ipv4Addr) -> bool {
+        self.pools.iter().any(|pool| pool.could_hold(address))
+    }
+
+    /// The subnets in which nothing was left when somebody asked, nor came back.
+    pub(crate) fn exhausted(&self) -> impl Iterator<Item = usize> {
+        let pools = self.pools.iter().enumerate();
+        pools.filter_map(|(at, pool)| pool.is_exhausted().then_some(at))
+    }
+
+    /// Finds an address to offer: the one reserved for the machine, that it has,
+    /// was offered, wishes or had, and else the next in turn (RFC 2131 section
+    /// 4.3.1).
     pub(crate) fn offer(
         &mut self,
         now: Tick,
         subnet: usize,
         mac: MacAddr,
         wish: Option<Ipv4Addr>,
+        machines: &impl Machines,
         changes: &mut Vec<LeaseChange>,
-    ) -> Result<Ipv4Addr, Reason> {
-        let until = now.after_ms(OFFER_HOLD_MS);
-        let own = [self.lease_of(mac), self.offer_of(mac)];
-        if let Some(address) = own
-            .into_iter()
-            .flatten()
-            .find(|&own| self.covers(subnet, own))
-        {
-            self.hold_until(address, until);
-            return Ok(address);
-        }
-        if let Some(elsewhere) = self.offer_of(mac) {
-            self.free(elsewhere);
-        }
-        if self.offers >= OFFERS_MAX {
-            changes.extend(self.expire(now));
-        }
-        if self.offers >= OFFERS_MAX {
-            return Err(Reason::TooManyOffers);
+    ) -> Result<Offered, Reason> {
+        let reserved = machines.reserved(mac);
+        if let Some(address) = reserved {
+            self.clear_offer_to_others(mac, address);
         }
         let past = self.past.get(&mac).copied();
-        let wished = [wish, past].into_iter().flatten();
-        let wished = wished.into_iter().find(|&address| {
-            self.pools
-                .get(subnet)
-                .is_some_and(|pool| pool.is_free(address))
-        });
-        let found = wished.or_else(|| self.next(subnet));
-        let address = if let Some(address) = found {
-            address
-        } else {
-            changes.extend(self.expire(now));
-            self.next(subnet).ok_or(Reason::PoolExhausted)?
+        let wishes = [reserved, self.lease_of(mac), self.offer_of(mac), wish, past];
+        let found = wishes
+            .into_iter()
+            .flatten()
+            .find(|&address| self.may_have(subnet, mac, address, machines));
+        let until = now.after_ms(OFFER_HOLD_MS);
+        if let Some(address) = found.filter(|own| self.held.contains_key(own)) {
+            self.hold_until(address, until);
+            return Ok(Offered {
+                address,
+                fresh: false,
+            });
+        }
+        self.withdraw_offer(mac);
+        let known = machines.known(mac);
+        self.make_room(now, known, changes)?;
+        let address = match found {
+            Some(address) => address,
+            None => self.next(now, subnet, mac, known, machines, changes)?,
         };
-        self.hold(address, Kind::Offer, mac, until);
+        let holding = Holding {
+            kind: Kind::Offer,
+            mac,
+            until,
+            stranger: (!known).then_some(subnet),
+        };
+        self.hold(address, holding);
+        Ok(Offered {
+            address,
+            fresh: past != Some(address),
+        })
+    }
+
+    /// What is reserved for `mac` is not on offer to anybody else.
+    fn clear_offer_to_others(&mut self, mac: MacAddr, address: Ipv4Addr) {
+        let held = self.held.get(&address);
+        if held.is_some_and(|held| held.kind == Kind::Offer && held.mac != mac) {
+            self.free(address);
+        }
+    }
+
+    /// A place for one more offer.
+    fn make_room(
+        &mut self,
+        now: Tick,
+        known: bool,
+        changes: &mut Vec<LeaseChange>,
+    ) -> Result<(), Reason> {
+        let is_full = |table: &Self| {
+            table.offers >= OFFERS_MAX || !known && table.strangers.len() >= STRANGERS_OFFERS_MAX
+        };
+        if !is_full(self) {
+            return Ok(());
+        }
+        changes.extend(self.expire(now));
+        if known && is_full(self) {
+            let oldest = (0..self.pools.len()).filter_map(|at| self.strangers_of(at).next());
+            if let Some((_, address)) = oldest.min() {
+                self.free(address);
+            }
+        }
+        if is_full(self) {
+            return Err(Reason::TooManyOffers);
+        }
+        Ok(())
+    }
+
+    /// Offers to strangers in a subnet, the oldest first.
+    fn strangers_of(&self, subnet: usize) -> impl Iterator<Item = (Tick, Ipv4Addr)> {
+        let first = (subnet, Tick(0), Ipv4Addr::UNSPECIFIED);
+        let of_subnet = self.strangers.range(first..);
+        of_subnet
+            .take_while(move |(at, ..)| *at == subnet)
+            .map(|&(_, until, address)| (until, address))
+    }
+
+    fn next(
+        &mut self,
+        now: Tick,
+        subnet: usize,
+        mac: MacAddr,
+        known: bool,
+        machines: &impl Machines,
+        changes: &mut Vec<LeaseChange>,
+    ) -> Result<Ipv4Addr, Reason> {
+        let kept = |address| machines.owner(address).is_some();
+        let pick = |table: &mut Self| table.pools.get_mut(subnet)?.next(kept);
+        if let Some(address) = pick(self) {
+            return Ok(address);
+        }
+        changes.extend(self.expire(now));
+        if let Some(address) = pick(self) {
+            return Ok(address);
+        }
+        let may_have = |address| machines.owner(address).is_none_or(|owner| owner == mac);
+        let oldest = self
+            .strangers_of(subnet)
+            .take(STRANGERS_TRIED_MAX)
+            .find(|&(_, address)| known && may_have(address));
+        let (_, address) = oldest.ok_or(Reason::PoolExhausted)?;
+        self.free(address);
         Ok(address)
     }
 
@@ -180,11 +296,13 @@ impl Table {
     pub(crate) fn grant(
         &mut self,
         now: Tick,
+        subnet: usize,
         mac: MacAddr,
         address: Ipv4Addr,
         changes: &mut Vec<LeaseChange>,
     ) -> Result<(), Reason> {
-        let until = now.after_ms(self.lease_ms).after_ms(GRACE_MS);
+        let lease_ms = self.lease_ms.get(subnet).copied().unwrap_or_default();
+        let until = now.after_ms(lease_ms).after_ms(GRACE_MS);
         let before = self.lease_of(mac);
         if before == Some(address) {
             self.hold_until(address, until);
@@ -200,23 +318,30 @@ impl Table {
             self.free(address);
             changes.push(LeaseChange::Released(Lease { mac, address }));
         }
-        if let Some(offered) = self.offer_of(mac) {
-            self.free(offered);
-        }
-        self.hold(address, Kind::Lease, mac, until);
+        self.withdraw_offer(mac);
+        let holding = Holding {
+            kind: Kind::Lease,
+            mac,
+            until,
+            stranger: None,
+        };
+        self.hold(address, holding);
         changes.push(LeaseChange::Granted(Lease { mac, address }));
         Ok(())
     }
 
     /// Takes a durable lease back at the start. False if the address is not
     /// ours to give any more, or is held already.
-    pub(crate) fn restore(&mut self, now: Tick, lease: Lease) -> bool {
+    pub(crate) fn restore(&mut self, now: Tick, lease: Lease, machines: &impl Machines) -> bool {
         let Lease { mac, address } = lease;
-        let ours = self.pools.iter().any(|pool| pool.is_free(address));
-        if !ours || self.lease_of(mac).is_some() || self.held.contains_key(&address) {
+        let mut subnets = 0..self.pools.len();
+        let subnet = subnets.find(|&at| self.may_have(at, mac, address, machines));
+        let Some(subnet) = subnet else { return false };
+        if self.lease_of(mac).is_some() || self.held.contains_key(&address) {
             return false;
         }
-        self.grant(now, mac, address, &mut Vec::new()).is_ok()
+        self.grant(now, subnet, mac, address, &mut Vec::new())
+            .is_ok()
     }
 
     /// Ends the lease and the offer of a machine.
@@ -246,13 +371,37 @@ impl Table {
         }
         self.free(address);
         self.past.remove(&mac);
+        self.set_aside(now, mac, address);
+        Ok(leased.then_some(LeaseChange::Released(Lease { mac, address })))
+    }
+
+    /// `mac` says that it uses the address. True if somebody else was offered it,
+    /// who will not get it, or has leased it, who keeps it.
+    pub(crate) fn claimed(&mut self, now: Tick, address: Ipv4Addr, mac: MacAddr) -> bool {
+        match self.held.get(&address) {
+            Some(held) if held.kind == Kind::Lease => held.mac != mac,
+            Some(held) if held.kind == Kind::Offer && held.mac != mac => {
+                self.free(address);
+                self.set_aside(now, mac, address);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn set_aside(&mut self, now: Tick, mac: MacAddr, address: Ipv4Addr) {
         if self.set_aside.len() >= SET_ASIDE_MAX
             && let Some(&oldest) = self.set_aside.front()
         {
             self.free(oldest);
         }
-        self.hold(address, Kind::SetAside, mac, now.after_ms(SET_ASIDE_MS));
-        Ok(leased.then_some(LeaseChange::Released(Lease { mac, address })))
+        let holding = Holding {
+            kind: Kind::SetAside,
+            mac,
+            until: now.after_ms(SET_ASIDE_MS),
+            stranger: None,
+        };
+        self.hold(address, holding);
     }
 
     /// Ends what is over.
@@ -279,18 +428,23 @@ impl Table {
         self.ends.first().map(|&(until, _)| until)
     }
 
-    fn next(&mut self, subnet: usize) -> Option<Ipv4Addr> {
-        self.pools.get_mut(subnet)?.next()
-    }
-
-    fn hold(&mut self, address: Ipv4Addr, kind: Kind, mac: MacAddr, until: Tick) {
+    fn hold(&mut self, address: Ipv4Addr, holding: Holding) {
         // Pools never overlap by settings; taking from all of them keeps an
         // address single even if they do.
         for pool in &mut self.pools {
             pool.take(address);
         }
-        self.held.insert(address, Holding { kind, mac, until });
+        let Holding {
+            kind,
+            mac,
+            until,
+            stranger,
+        } = holding;
+        self.held.insert(address, holding);
         self.ends.insert((until, address));
+        if let Some(subnet) = stranger {
+            self.strangers.insert((subnet, until, address));
+        }
         match kind {
             Kind::Offer => {
                 self.offers += 1;
@@ -311,8 +465,12 @@ impl Table {
             && holding.until < until
         {
             self.ends.remove(&(holding.until, address));
-            holding.until = until;
             self.ends.insert((until, address));
+            if let Some(subnet) = holding.stranger {
+                self.strangers.remove(&(subnet, holding.until, address));
+                self.strangers.insert((subnet, until, address));
+            }
+            holding.until = until;
         }
     }
 
@@ -325,6 +483,9 @@ impl Table {
         if holding.kind == Kind::SetAside {
             self.set_aside.retain(|&other| other != address);
             return Some(holding);
+        }
+        if let Some(subnet) = holding.stranger {
+            self.strangers.remove(&(subnet, holding.until, address));
         }
         if let Some(places) = self.machines.get_mut(&holding.mac) {
             if holding.kind == Kind::Lease {

@@ -2,7 +2,7 @@
 
 use core::net::Ipv4Addr;
 
-use crate::MacAddr;
+use crate::{LinkId, MacAddr};
 
 /// What a machine boots into when it boots from the network.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -63,6 +63,8 @@ impl BootPlan {
 pub struct ClientSeen {
     /// Its hardware address.
     pub mac: MacAddr,
+    /// Where it was heard.
+    pub link: LinkId,
     /// DHCP option 93, first entry.
     pub arch: Option<u16>,
     /// DHCP option 97, as a UUID in text order.

@@ -58,17 +58,12 @@ pub struct Standing {
 impl fmt::Display for Fault {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ForeignServer { link, address, mac } => {
-                write!(out, "another DHCP server, {address}")?;
-                if let Some(mac) = mac {
-                    write!(out, " ({mac})")?;
-                }
-                write!(
-                    out,
-                    ", answers on {link}; switch one of the two off, or set this box to mode \
-                     \"proxy\" there"
-                )
-            }
+            Self::ForeignServer { link, address, mac } => write!(
+                out,
+                "{}, answers on {link}; switch one of the two off, or set this box to mode \
+                 \"proxy\" there",
+                Another(*address, *mac)
+            ),
             Self::PoolExhausted { first, last } => write!(
                 out,
                 "no address from {first} to {last} is left; widen the range, shorten lease_s, or \
@@ -85,5 +80,16 @@ impl fmt::Display for Fault {
                  boot.loaders"
             ),
         }
+    }
+}
+
+/// Another server, for people.
+pub(crate) struct Another(pub(crate) Ipv4Addr, pub(crate) Option<MacAddr>);
+
+impl fmt::Display for Another {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(address, mac) = self;
+        write!(out, "another DHCP server, {address}")?;
+        mac.map_or(Ok(()), |mac| write!(out, " ({mac})"))
     }
 }

@@ -282,10 +282,24 @@ pub struct Port {
     pub updated_at: Option<UnixMs>,
 }
 
+/// Where a port's `extra` says which address is kept for it.
+pub const RESERVED: &str = "ipv4_address";
+
 impl Port {
     /// Its name, unique among ports.
     pub fn name(&self) -> Option<&str> {
         self.kept.get("name").and_then(Value::as_str)
+    }
+
+    /// The address that is kept for it.
+    pub fn reserved(&self) -> Option<Ipv4Addr> {
+        self.extra.get(RESERVED)?.as_str()?.parse().ok()
+    }
+
+    /// Does it say which address to keep, in a form that is no address?
+    pub fn reserves_nonsense(&self) -> bool {
+        let said = self.extra.get(RESERVED);
+        said.is_some_and(|said| !said.is_null()) && self.reserved().is_none()
     }
 }
 

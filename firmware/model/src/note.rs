@@ -5,6 +5,7 @@ use core::fmt;
 use core::net::Ipv4Addr;
 use std::sync::Arc;
 
+use crate::fault::Another;
 use crate::{Caller, Fault, MacAddr, NodeId, PowerState, ProvisionState, UnixMs};
 
 /// Something that happened.
@@ -62,13 +63,6 @@ pub enum NoteKind {
         /// What came of it.
         outcome: String,
     },
-    /// An address was given.
-    LeaseGranted {
-        /// To whom.
-        mac: MacAddr,
-        /// Which.
-        address: Ipv4Addr,
-    },
     /// A DHCP exchange: what a machine asked, and what it was told.
     Dhcp {
         /// Its hardware address.
@@ -86,6 +80,15 @@ pub enum NoteKind {
         /// Why it was refused or not answered.
         why: Option<&'static str>,
     },
+    /// Another DHCP server was heard for the first time.
+    ServerHeard {
+        /// The interface.
+        link: String,
+        /// As it names itself.
+        address: Ipv4Addr,
+        /// Its hardware address, if it is known.
+        mac: Option<MacAddr>,
+    },
     /// Something is wrong, from now on.
     FaultRaised(Fault),
     /// It is no longer so.
@@ -94,6 +97,11 @@ pub enum NoteKind {
     StrangerSeen {
         /// Its hardware address.
         mac: MacAddr,
+    },
+    /// More such machines asked than are noted one by one.
+    StrangersSeen {
+        /// How many more.
+        more: u64,
     },
     /// A file went out, whole or short.
     FileSent {
@@ -166,7 +174,6 @@ impl fmt::Display for NoteKind {
             Self::ByHand { what } => write!(out, "by hand: {what}"),
             Self::PowerFailed { said } => write!(out, "power order failed: {said}"),
             Self::VendorCalled { method, outcome } => write!(out, "{method}: {outcome}"),
-            Self::LeaseGranted { mac, address } => write!(out, "{mac} has {address}"),
             Self::StrangerSeen { mac } => write!(out, "unknown machine {mac} asked for an address"),
             Self::Dhcp {
                 mac,
@@ -189,6 +196,12 @@ impl fmt::Display for NoteKind {
                     write!(out, ", boot {boot}")?;
                 }
                 why.map_or(Ok(()), |why| write!(out, ": {why}"))
+            }
+            Self::StrangersSeen { more } => {
+                write!(out, "and {more} more unknown machines asked for an address")
+            }
+            Self::ServerHeard { link, address, mac } => {
+                write!(out, "{}, was heard on {link}", Another(*address, *mac))
             }
             Self::FaultRaised(fault) => write!(out, "fault: {fault}"),
             Self::FaultGone(fault) => write!(out, "fault is gone: {fault}"),

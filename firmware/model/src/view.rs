@@ -1,6 +1,7 @@
 //! A snapshot for readers: the API and the page answer from it and never wait
 //! for the machine. Taking one costs the same however many nodes there are.
 
+use core::net::Ipv4Addr;
 use std::sync::Arc;
 
 use imbl::{OrdMap, Vector};
@@ -34,6 +35,8 @@ pub struct View {
     pub ports: OrdMap<PortId, Arc<Port>>,
     /// Addresses of ports.
     pub macs: OrdMap<MacAddr, PortId>,
+    /// The port each address is kept for.
+    pub reserved: OrdMap<Ipv4Addr, PortId>,
     /// Names of ports.
     pub port_names: OrdMap<String, PortId>,
     /// Resources, kind by kind.

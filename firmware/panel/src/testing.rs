@@ -6,8 +6,8 @@ use std::sync::Arc;
 use trivet_model::boot::ClientSeen;
 use trivet_model::view::{Live, NodeView, Stranger};
 use trivet_model::{
-    Job, JobKind, MacAddr, Node, NodeId, Note, NoteKind, Phase, PowerState, ProvisionState, Seeded,
-    Step, StepKind, UnixMs, View,
+    Job, JobKind, LinkId, MacAddr, Node, NodeId, Note, NoteKind, Phase, PowerState, ProvisionState,
+    Seeded, Step, StepKind, UnixMs, View,
 };
 
 /// A moment on 2026-11-16.
@@ -181,6 +181,7 @@ fn add_strangers(view: &mut View) {
         let known = arch.is_some();
         let client = ClientSeen {
             mac,
+            link: LinkId(0),
             arch,
             uuid: None,
             ipxe: known,

@@ -1,73 +1,15 @@
-//! Booting: addresses and files for machines, and what that tells of them.
+//! Booting: files for machines, and what that tells of them.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use trivet_dhcp::{Arrival, LeaseChange};
 use trivet_httpboot::{Relative, Route};
-use trivet_model::view::Stranger;
 use trivet_model::{NodeId, NoteKind, Now};
 use trivet_node::Event;
 
-use crate::{Below, Door, Grant, Output, Rack};
+use crate::{Below, Door, Grant, Rack};
 
 impl Rack {
-    pub(crate) fn dhcp_heard(&mut self, now: Now, arrival: Arrival, bytes: &[u8]) {
-        let Some(dhcp) = &mut self.dhcp else { return };
-        let macs = &self.book.view.macs;
-        let outcome = dhcp.handle(now.tick, bytes, arrival, |mac| macs.contains_key(&mac));
-        self.lease_changes(now, outcome.changes);
-        if let Some(client) = outcome.seen {
-            let mac = client.mac;
-            match self.book.node_of_mac(mac) {
-                Some(node) => self.events.push_back((node, Event::SignOfLife)),
-                None => {
-                    if self.book.stranger(Stranger {
-                        seen_at: now.wall,
-                        client,
-                    }) {
-                        self.note(now, None, NoteKind::StrangerSeen { mac });
-                    }
-                }
-            }
-        }
-        if let Some(reply) = outcome.reply {
-            self.outputs.push(Output::Dhcp {
-                link: arrival.link,
-                local: arrival.local,
-                to: reply.to,
-                bytes: reply.bytes,
-            });
-        }
-    }
-
-    /// Addresses whose time is over are free again.
-    pub(crate) fn expire_leases(&mut self, now: Now) {
-        if let Some(dhcp) = &mut self.dhcp
-            && dhcp.deadline().is_some_and(|at| at <= now.tick)
-        {
-            let changes = dhcp.expire(now.tick);
-            self.lease_changes(now, changes);
-        }
-    }
-
-    fn lease_changes(&mut self, now: Now, changes: Vec<LeaseChange>) {
-        for change in changes {
-            match change {
-                LeaseChange::Granted(lease) => {
-                    self.book.put_lease(lease);
-                    let node = self.book.node_of_mac(lease.mac);
-                    let kind = NoteKind::LeaseGranted {
-                        mac: lease.mac,
-                        address: lease.address,
-                    };
-                    self.note(now, node, kind);
-                }
-                LeaseChange::Released(lease) => self.book.remove_lease(lease.mac),
-            }
-        }
-    }
-
     pub(crate) fn file_asked(&mut self, door: Door, peer: IpAddr, path: &str) -> Option<Grant> {
         let route = match door {
             Door::Tftp => trivet_httpboot::tftp(path)?,
@@ -138,12 +80,13 @@ impl Rack {
         }
     }
 
-    /// The node that has leased this address.
+    /// The node that has this address, from us or from another server.
     fn node_of_peer(&self, peer: IpAddr) -> Option<NodeId> {
         let IpAddr::V4(address) = peer else {
             return None;
         };
-        let mac = self.book.holder(address)?;
+        let elsewhere = || self.lan.holder(address);
+        let mac = self.book.holder(address).or_else(elsewhere)?;
         self.book.node_of_mac(mac)
     }
 }

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use trivet_model::fault::Standing;
 use trivet_model::{AgentOrder, Done, Entropy, NodeId, NoteKind, Now, PowerOrder, Tick, View};
 use trivet_node::{Action, Event};
 use trivet_store::Records;
 
+use crate::faults::Quiet;
 use crate::hosts::Hosts;
+use crate::lan::{self, Lan};
 use crate::power::Lines;
 use crate::records::Book;
 use crate::switching::{Goal, Way, way};
@@ -20,6 +21,8 @@ pub struct Rack {
     pub(crate) entropy: Box<dyn Entropy + Send>,
     pub(crate) book: Book,
     pub(crate) dhcp: Option<trivet_dhcp::Server>,
+    pub(crate) lan: Lan,
+    pub(crate) quiet: Quiet,
     pub(crate) lines: Lines,
     pub(crate) hosts: Hosts,
     /// What each node waits for, apart from its record.
@@ -55,6 +58,8 @@ impl Rack {
         let mut entropy = entropy;
         // A late answer to a call of a former machine must not fit a call of this one.
         let calls = entropy.number() >> 1;
+        let mut book = Book::restore(records);
+        book.view.links.extend(lan::links(&settings));
         Self {
             dhcp: settings.dhcp.clone().map(trivet_dhcp::Server::new),
             lines: Lines::new(settings.pace),
@@ -62,7 +67,9 @@ impl Rack {
             gate: crate::boots::gate(&settings),
             settings,
             entropy,
-            book: Book::restore(records),
+            book,
+            lan: Lan::default(),
+            quiet: Quiet::default(),
             waits: BTreeMap::new(),
             wakes: BTreeSet::new(),
             events: VecDeque::new(),
@@ -86,6 +93,8 @@ impl Rack {
             .chain(leases)
             .chain(self.gate.deadline())
             .chain(self.promise_deadline())
+            .chain(self.lan.deadline())
+            .chain(self.quiet.deadline())
             .min()
     }
 
@@ -105,8 +114,7 @@ impl Rack {
                 }
             }
             Input::Dhcp { arrival, bytes } => self.dhcp_heard(now, arrival, &bytes),
-            // The DHCP room does not probe yet.
-            Input::Claimed { .. } => {}
+            Input::Claimed { link, address, mac } => self.claimed(now, link, address, mac),
             Input::Bmc { from, bytes } => {
                 self.lines
                     .datagram(now.tick, from, &bytes, &mut *self.entropy);
@@ -147,18 +155,9 @@ impl Rack {
     }
 
     fn started(&mut self, now: Now) {
-        if let Some(dhcp) = &mut self.dhcp {
-            for lease in self.book.leases.values() {
-                dhcp.restore(now.tick, *lease);
-            }
-        }
+        self.restore_leases(now);
         for fault in self.settings.faults.clone() {
-            let standing = Standing {
-                since: now.wall,
-                seen_at: now.wall,
-            };
-            self.book.view.faults.insert(fault.clone(), standing);
-            self.note(now, None, NoteKind::FaultRaised(fault));
+            self.fault(now, fault);
         }
         let ids: Vec<_> = self.book.view.nodes.keys().copied().collect();
         for id in ids {
@@ -189,6 +188,8 @@ impl Rack {
         self.gate.tick(now.tick);
         self.expire_promises(now);
         self.expire_leases(now);
+        self.tell_of_strangers(now);
+        self.expire_faults(now);
     }
 
     /// Carries out what follows, until nothing does.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use trivet_hardware::Kind;
+use trivet_model::node::RESERVED;
 use trivet_model::order::VerbArgs;
 use trivet_model::{
     Caller, Done, Node, NodeId, NoteKind, Now, Order, Port, PortId, PowerOrder, ProvisionState,
@@ -275,6 +276,7 @@ impl Rack {
             let sentence = format!("Portgroup {group} could not be found.");
             return Err(Refusal::new(RefusalKind::Invalid, sentence));
         }
+        self.check_reserved(port)?;
         match self.book.view.macs.get(&port.address) {
             Some(owner) if *owner != port.id => Err(conflict(format!(
                 "A port with MAC address {} already exists.",
@@ -282,6 +284,29 @@ impl Rack {
             ))),
             _ => Ok(()),
         }
+    }
+
+    /// The address that is kept for a port is nobody else's, and one we could give.
+    fn check_reserved(&self, port: &Port) -> Result<(), Refusal> {
+        let Some(address) = port.reserved() else {
+            return Ok(());
+        };
+        if let Some(twin) = self.book.view.reserved.get(&address)
+            && *twin != port.id
+        {
+            return Err(conflict(format!(
+                "Port {twin} has extra/{RESERVED} {address} already; give each port its own."
+            )));
+        }
+        let dhcp = self.dhcp.as_ref();
+        if dhcp.is_some_and(|dhcp| !dhcp.could_keep(address)) {
+            let sentence = format!(
+                "extra/{RESERVED} {address} is no address for a machine in any network that this \
+                 box serves; see [[dhcp]] in the settings."
+            );
+            return Err(Refusal::new(RefusalKind::Invalid, sentence));
+        }
+        Ok(())
     }
 
     fn replace_port(&mut self, now: Now, port: Port, based_on: u64) -> Result<(), Refusal> {

@@ -14,6 +14,10 @@ use trivet_store::Change;
 
 use crate::Output;
 use crate::allocations::ALLOCATION;
+use crate::recent::Recent;
+
+/// How many exchanges back an equal one is looked for. Ours: a boot has six.
+const EXCHANGES_FOLDED_MAX: usize = 8;
 
 /// All records. Readers get clones of the view; what must go to flash is
 /// collected until the end of the batch, once per record.
@@ -23,6 +27,8 @@ pub(crate) struct Book {
     pub(crate) leases: BTreeMap<MacAddr, Lease>,
     /// Who holds which address.
     holders: BTreeMap<Ipv4Addr, MacAddr>,
+    /// Unknown machines, by when they were seen last.
+    strangers: Recent,
     serial: u64,
     serial_changed: bool,
     nodes_changed: BTreeSet<NodeId>,
@@ -192,8 +198,12 @@ impl Book {
     }
 
     fn show_port(&mut self, port: Port) {
+        self.strangers.forget(port.address);
         self.view.strangers.remove(&port.address);
         self.view.macs.insert(port.address, port.id);
+        if let Some(address) = port.reserved() {
+            self.view.reserved.insert(address, port.id);
+        }
         if let Some(name) = port.name() {
             self.view.port_names.insert(name.to_owned(), port.id);
         }
@@ -209,6 +219,9 @@ impl Book {
     fn remove_from_view(&mut self, id: PortId) {
         if let Some(port) = self.view.ports.remove(&id) {
             self.view.macs.remove(&port.address);
+            if let Some(address) = port.reserved() {
+                self.view.reserved.remove(&address);
+            }
             if let Some(name) = port.name() {
                 self.view.port_names.remove(name);
             }
@@ -305,22 +318,34 @@ impl Book {
         Output::Note { note, label }
     }
 
+    /// Files an exchange with a machine's firmware. None if it repeats one of those
+    /// that it follows without anything in between: then it stands in its place.
+    pub(crate) fn note_exchange(&mut self, now: Now, id: NodeId, kind: NoteKind) -> Option<Output> {
+        let timeline = &self.view.nodes.get(&id)?.timeline;
+        let newest = timeline.iter().rev().take(EXCHANGES_FOLDED_MAX);
+        let same = newest
+            .take_while(|note| matches!(note.kind, NoteKind::Dhcp { .. }))
+            .position(|note| note.kind == kind);
+        if let Some(back) = same {
+            self.change_view(id, |view| {
+                view.timeline.remove(view.timeline.len() - 1 - back);
+            });
+        }
+        let output = self.note(now, Some(id), kind);
+        same.is_none().then_some(output)
+    }
+
     /// Remembers an unknown machine; true if it was not known yet.
     pub(crate) fn stranger(&mut self, stranger: Stranger) -> bool {
         let mac = stranger.client.mac;
-        let known = self.view.strangers.contains_key(&mac);
-        if !known && self.view.strangers.len() >= STRANGERS_MAX {
-            let oldest = self
-                .view
-                .strangers
-                .iter()
-                .min_by_key(|(_, stranger)| stranger.seen_at);
-            if let Some(oldest) = oldest.map(|(mac, _)| *mac) {
-                self.view.strangers.remove(&oldest);
-            }
+        if self.strangers.touch(mac)
+            && self.strangers.len() > STRANGERS_MAX
+            && let Some(oldest) = self.strangers.oldest()
+        {
+            self.strangers.forget(oldest);
+            self.view.strangers.remove(&oldest);
         }
-        self.view.strangers.insert(mac, stranger);
-        !known
+        self.view.strangers.insert(mac, stranger).is_none()
     }
 
     /// The node whose port has this address.

@@ -5,6 +5,7 @@ mod allocations;
 mod boot;
 mod flash;
 mod hardware;
+mod lan;
 mod orders;
 mod plan;
 mod power;
@@ -34,6 +35,7 @@ const MAC: MacAddr = MacAddr([0x52, 0x54, 0, 0, 0, 1]);
 /// A rack and its store, driven by hand.
 struct Bench {
     rack: Rack,
+    settings: Settings,
     store: Store<SimFlash>,
     now: Now,
     /// What the last batch let out, answers to orders excepted.
@@ -62,6 +64,7 @@ fn settings() -> Settings {
         dns: Vec::new(),
         boot: BootServer::new(server, "http://10.0.0.1:8080/boot/{mac}/script"),
         known_only: false,
+        lease_s: 60,
     };
     let mut images = trivet_images::Catalogue::default();
     let digest = Digest::Sha256([7; 32]);
@@ -72,7 +75,6 @@ fn settings() -> Settings {
         dhcp: Some(trivet_dhcp::Settings {
             links: Vec::new(),
             subnets: vec![subnet],
-            lease_s: 60,
         }),
         api_url: "http://10.0.0.1:6385".into(),
         http_url: "http://10.0.0.1:8080".into(),
@@ -102,7 +104,8 @@ impl Bench {
         let store = Store::open(SimFlash::new(4 << 20), box_key()).unwrap();
         let entropy = Box::new(Seeded::new(1));
         let mut bench = Self {
-            rack: Rack::new(settings, entropy, store.records().unwrap()),
+            rack: Rack::new(settings.clone(), entropy, store.records().unwrap()),
+            settings,
             store,
             now: Now {
                 tick: Tick(0),
@@ -122,7 +125,7 @@ impl Bench {
     fn restarted_with(self, boots_at_once: AtOnce) -> Self {
         let settings = Settings {
             boots_at_once,
-            ..settings()
+            ..self.settings.clone()
         };
         let entropy = Box::new(Seeded::new(2));
         let records = self.store.records().unwrap();

@@ -118,6 +118,7 @@ fn settings(addresses: u8, lease_s: u32, image: &[u8]) -> trivet_rack::Settings 
         dns: Vec::new(),
         boot: BootServer::new(BOX, format!("{HTTP_URL}/boot/{{mac}}/script")),
         known_only: false,
+        lease_s,
     };
     let mut images = trivet_images::Catalogue::default();
     let digest = Digest::Sha256(crate::machine::sha256(image));
@@ -132,7 +133,6 @@ fn settings(addresses: u8, lease_s: u32, image: &[u8]) -> trivet_rack::Settings 
         dhcp: Some(dhcp::Settings {
             links: Vec::new(),
             subnets: vec![subnet],
-            lease_s,
         }),
         api_url: API_URL.to_owned(),
         http_url: HTTP_URL.to_owned(),

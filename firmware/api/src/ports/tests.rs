@@ -93,6 +93,8 @@ fn refuses_what_is_no_port() {
         json!({"address": mac, "node_uuid": node, "internal_info": {}}),
         json!({"address": mac, "node_uuid": node, "portgroup_uuid": node}),
         json!({"address": mac, "node_uuid": node, "extra": {"x": "y".repeat(PORT_BYTES_MAX)}}),
+        json!({"address": mac, "node_uuid": node, "extra": {"ipv4_address": "10.0.0.300"}}),
+        json!({"address": mac, "node_uuid": node, "extra": {"ipv4_address": 7}}),
     ] {
         refuses(&body, LATEST, 400);
     }

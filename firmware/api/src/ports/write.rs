@@ -1,7 +1,7 @@
 //! Making and changing ports.
 
 use serde_json::Value;
-use trivet_model::node::Object;
+use trivet_model::node::{Object, RESERVED};
 use trivet_model::{MacAddr, NodeId, Order, Port, PortId, ResourceKind};
 
 use super::fields::FIELDS;
@@ -203,6 +203,7 @@ fn check(call: &Call<'_>, port: &Port) -> Result<(), Fault> {
         )));
     }
     check_group(call, port)?;
+    check_reserved(call, port)?;
     if let Some(name) = port.name() {
         check_name(name)?;
         let twin = call.view.port_names.get(name);
@@ -214,6 +215,24 @@ fn check(call: &Call<'_>, port: &Port) -> Result<(), Fault> {
     }
     check_link(call, port)?;
     check_size(port)
+}
+
+/// The address that is kept for a port is an address, and nobody else's.
+fn check_reserved(call: &Call<'_>, port: &Port) -> Result<(), Fault> {
+    if port.reserves_nonsense() {
+        return Err(Fault::bad(format!(
+            "extra/{RESERVED} must be an IPv4 address such as \"192.0.2.7\"."
+        )));
+    }
+    let Some(address) = port.reserved() else {
+        return Ok(());
+    };
+    match call.view.reserved.get(&address) {
+        Some(twin) if *twin != port.id => Err(Fault::conflict(format!(
+            "Port {twin} has extra/{RESERVED} {address} already; give each port its own."
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// A port's bond is one of its own node.

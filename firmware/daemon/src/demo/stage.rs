@@ -165,12 +165,12 @@ fn settings(
         dns: Vec::new(),
         boot,
         known_only: true,
+        lease_s: 3600,
     };
     Ok(trivet_rack::Settings {
         dhcp: Some(Dhcp {
             links: Vec::new(),
             subnets: vec![subnet],
-            lease_s: 3600,
         }),
         images: library::catalogue(&data.join("images"), |_| {})?,
         api_url,

@@ -82,6 +82,7 @@ mod tests {
             dns: Vec::new(),
             boot: BootServer::new(BOX, "http://127.0.0.1/{mac}"),
             known_only: false,
+            lease_s: 60,
         }
     }
 
@@ -111,7 +112,6 @@ mod tests {
         settings.dhcp = Some(Settings {
             links: Vec::new(),
             subnets: vec![subnet()],
-            lease_s: 60,
         });
         let (engine, _why) = testbed::carrying(settings, &scratch.0, move |output| {
             if let Output::Dhcp {

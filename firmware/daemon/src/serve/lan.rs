@@ -92,13 +92,12 @@ pub(super) fn room(entries: &[Entry], boot: &config::Boot, http_url: &str) -> dh
             dns: pool.dns.clone(),
             boot: boot_server(entry.server, boot, http_url),
             known_only: !entry.discovery,
+            lease_s: entry.lease_s,
         })
     });
-    let gives = entries.iter().find(|entry| entry.pool.is_some());
     dhcp::Settings {
         links: links.collect(),
         subnets: subnets.collect(),
-        lease_s: gives.map_or(dhcp::LEASE_S_MIN, |entry| entry.lease_s),
     }
 }
 
@@ -199,7 +198,7 @@ mod tests {
         );
         assert_eq!(room.subnets.len(), 1);
         assert!(room.subnets[0].known_only);
-        assert_eq!(room.lease_s, 600);
+        assert_eq!(room.subnets[0].lease_s, 600);
         assert_eq!(room.mistakes(), []);
     }
 

@@ -102,12 +102,15 @@ fn starts_over_when_the_request_is_not_answered() {
     );
     let offer = server.handle(Tick(0), &discover, arrived, |_| true);
     client.datagram(Tick(0), &offer.reply.unwrap().bytes);
-    let kind = |client: &mut Client| frame::decode(&client.transmit().unwrap(), 1).unwrap().kind;
+    let kind = |client: &mut Client| {
+        let bytes = client.transmit().unwrap();
+        frame::decode(&bytes, 1).unwrap().kind
+    };
     for _ in 0..REQUESTS_MAX {
-        assert_eq!(kind(&mut client), MessageType::Request);
+        assert_eq!(kind(&mut client), Kind::Request);
         client.tick(client.deadline().unwrap());
     }
-    assert_eq!(kind(&mut client), MessageType::Discover);
+    assert_eq!(kind(&mut client), Kind::Discover);
 }
 
 #[test]
@@ -131,7 +134,7 @@ fn starts_over_when_refused() {
         mac: MacAddr([2, 0, 0, 0, 0, 7]),
         address: Ipv4Addr::new(10, 0, 0, 100),
     };
-    other.restore(Tick(0), lease);
+    other.restore(Tick(0), lease, |_| true);
     client.renew(Tick(1));
     served(&mut other, Tick(1), &mut client);
     let address = client.bound().unwrap().address;

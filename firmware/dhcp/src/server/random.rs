@@ -119,7 +119,11 @@ impl World {
         self.server = Server::new(settings());
         for (&mac, &address) in &self.durable {
             let lease = Lease { mac, address };
-            assert!(self.server.restore(self.now, lease), "seed {}", self.seed);
+            assert!(
+                self.server.restore(self.now, lease, |_| false),
+                "seed {}",
+                self.seed
+            );
         }
     }
 
@@ -255,5 +259,7 @@ fn hostile_frames_never_panic() {
             *first = 2;
         }
         client.datagram(Tick(round), &bytes);
+        let heard = server.handle(Tick(round), &bytes, arrival(), |_| true);
+        assert!(heard.reply.is_none());
     }
 }

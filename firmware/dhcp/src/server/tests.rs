@@ -3,7 +3,7 @@ use crate::client::Client;
 use crate::settings::tests::settings;
 use crate::table::{GRACE_MS, OFFER_HOLD_MS};
 use core::net::SocketAddrV4;
-use dhcproto::v4::{DhcpOption, Message, OptionCode};
+use dhcproto::v4::{DhcpOption, Message, MessageType, OptionCode};
 use dhcproto::{Decodable, Decoder, Encodable};
 
 const LOCAL: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
@@ -396,18 +396,15 @@ fn an_exhausted_pool_is_a_reason_and_not_a_reply() {
 #[test]
 fn answers_of_servers_and_unknown_kinds_are_left_alone() {
     let mut bench = Bench::new();
-    for (kind, number) in [
-        (MessageType::Offer, 2),
-        (MessageType::Ack, 5),
-        (MessageType::LeaseQuery, 10),
-        (MessageType::Unknown(99), 99),
+    for kind in [
+        MessageType::Offer,
+        MessageType::Ack,
+        MessageType::LeaseQuery,
+        MessageType::Unknown(99),
     ] {
         let outcome = bench.hear(&message(kind, []));
-        assert_eq!(
-            outcome.dropped,
-            Some(Reason::UnknownMessageType(number)),
-            "{kind:?}"
-        );
+        let dropped = outcome.dropped;
+        assert_eq!(dropped, Some(Reason::UnknownMessageType), "{kind:?}");
     }
 }
 

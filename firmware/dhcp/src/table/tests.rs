@@ -27,13 +27,17 @@ fn address(last: u8) -> Ipv4Addr {
 
 #[track_caller]
 fn offered(table: &mut Table, now: u64, number: u32) -> Result<Ipv4Addr, Reason> {
-    table.offer(Tick(now), 0, mac(number), None, &mut vec![])
+    let offered = table.offer(Tick(now), 0, mac(number), None, &NOBODY, &mut vec![])?;
+    Ok(offered.address)
 }
+
+const NOBODY: fn(MacAddr) -> bool = |_| false;
+const EVERYBODY: fn(MacAddr) -> bool = |_| true;
 
 fn granted(table: &mut Table, now: u64, number: u32, address: Ipv4Addr) -> Vec<LeaseChange> {
     let mut changes = vec![];
     table
-        .grant(Tick(now), mac(number), address, &mut changes)
+        .grant(Tick(now), 0, mac(number), address, &mut changes)
         .unwrap();
     changes
 }
@@ -85,8 +89,16 @@ fn a_wish_is_granted_when_it_is_free() {
     granted(&mut table, 0, 1, address(105));
     let mut wish = |number, last| {
         table
-            .offer(Tick(0), 0, mac(number), Some(address(last)), &mut vec![])
+            .offer(
+                Tick(0),
+                0,
+                mac(number),
+                Some(address(last)),
+                &NOBODY,
+                &mut vec![],
+            )
             .unwrap()
+            .address
     };
     assert_eq!(wish(2, 107), address(107));
     assert_eq!(wish(3, 105), address(100));
@@ -107,12 +119,13 @@ fn an_exhausted_pool_is_told_and_recovers() {
 fn moving_to_another_subnet_ends_the_old_lease_at_the_request() {
     let mut table = table();
     granted(&mut table, 0, 1, address(100));
-    let there = table.offer(Tick(1), 1, mac(1), None, &mut vec![]).unwrap();
+    let there = table.offer(Tick(1), 1, mac(1), None, &NOBODY, &mut vec![]);
+    let there = there.unwrap().address;
     assert_eq!(table.lease_of(mac(1)), Some(address(100)));
     let changes = granted(&mut table, 2, 1, there);
     assert_eq!(changes.len(), 2, "{changes:?}");
     assert_eq!(table.leases().count(), 1);
-    assert!(table.may_have(0, mac(2), address(100)));
+    assert!(table.may_have(0, mac(2), address(100), &NOBODY));
 }
 
 #[test]
@@ -121,10 +134,10 @@ fn a_declined_address_rests_for_a_while() {
     granted(&mut table, 0, 1, address(100));
     let change = table.decline(Tick(0), mac(1), address(100)).unwrap();
     assert!(matches!(change, Some(LeaseChange::Released(_))));
-    assert!(!table.may_have(0, mac(1), address(100)));
+    assert!(!table.may_have(0, mac(1), address(100), &NOBODY));
     assert_eq!(offered(&mut table, 1, 1), Ok(address(101)));
     table.expire(Tick(SET_ASIDE_MS));
-    assert!(table.may_have(0, mac(1), address(100)));
+    assert!(table.may_have(0, mac(1), address(100), &NOBODY));
 }
 
 #[test]
@@ -146,19 +159,31 @@ fn setting_aside_one_too_many_gives_the_oldest_back() {
         declined.push(address);
     }
     assert_eq!(table.set_aside.len(), SET_ASIDE_MAX);
-    assert!(table.may_have(0, mac(9), declined[0]));
-    assert!(!table.may_have(0, mac(9), declined[1]));
+    assert!(table.may_have(0, mac(9), declined[0], &NOBODY));
+    assert!(!table.may_have(0, mac(9), declined[1], &NOBODY));
 }
 
 #[test]
 fn offers_have_a_bound() {
     let mut table = wide();
-    for number in 0..OFFERS_MAX as u32 {
+    for number in 0..STRANGERS_OFFERS_MAX as u32 {
         offered(&mut table, 0, number).unwrap();
     }
     let more = OFFERS_MAX as u32;
     assert_eq!(offered(&mut table, 1, more), Err(Reason::TooManyOffers));
-    assert!(offered(&mut table, OFFER_HOLD_MS, more).is_ok());
+    for number in 0..OFFERS_MAX as u32 {
+        let to = mac(0x10_0000 + number);
+        let offered = table.offer(Tick(1), 0, to, None, &EVERYBODY, &mut vec![]);
+        assert!(offered.is_ok(), "known {number}");
+    }
+    assert!(
+        table.strangers.is_empty(),
+        "the known have taken their places"
+    );
+    let one_more = table.offer(Tick(2), 0, mac(more), None, &EVERYBODY, &mut vec![]);
+    assert_eq!(one_more, Err(Reason::TooManyOffers));
+    assert!(offered(&mut table, OFFER_HOLD_MS + 1, more).is_ok());
+    assert_eq!(table.offers, 1);
 }
 
 #[test]
@@ -169,7 +194,7 @@ fn leases_and_the_memory_of_them_have_a_bound() {
         granted(&mut table, 0, number, numbered(number));
     }
     let more = LEASES_MAX as u32;
-    let refused = table.grant(Tick(1), mac(more), numbered(more), &mut vec![]);
+    let refused = table.grant(Tick(1), 0, mac(more), numbered(more), &mut vec![]);
     assert_eq!(refused, Err(Reason::TooManyLeases));
     let moved = granted(&mut table, 1, 0, numbered(more));
     assert_eq!(moved.len(), 2, "moving needs no room");
@@ -185,11 +210,17 @@ fn a_restored_lease_counts_anew_and_foreign_ones_are_refused() {
         mac: mac(number),
         address,
     };
-    assert!(table.restore(Tick(7), lease(1, address(100))));
-    assert!(!table.restore(Tick(7), lease(2, address(100))), "held");
-    assert!(!table.restore(Tick(7), lease(1, address(101))), "second");
+    assert!(table.restore(Tick(7), lease(1, address(100)), &NOBODY));
     assert!(
-        !table.restore(Tick(7), lease(3, address(9))),
+        !table.restore(Tick(7), lease(2, address(100)), &NOBODY),
+        "held"
+    );
+    assert!(
+        !table.restore(Tick(7), lease(1, address(101)), &NOBODY),
+        "second"
+    );
+    assert!(
+        !table.restore(Tick(7), lease(3, address(9)), &NOBODY),
         "out of range"
     );
     assert_eq!(table.deadline(), Some(Tick(7 + 600_000 + GRACE_MS)));
@@ -199,8 +230,187 @@ fn a_restored_lease_counts_anew_and_foreign_ones_are_refused() {
 fn forgetting_ends_lease_and_offer() {
     let mut table = table();
     granted(&mut table, 0, 1, address(100));
-    table.offer(Tick(0), 1, mac(1), None, &mut vec![]).unwrap();
+    table
+        .offer(Tick(0), 1, mac(1), None, &NOBODY, &mut vec![])
+        .unwrap();
     assert!(table.forget(mac(1)).is_some());
     assert_eq!(table.forget(mac(1)), None);
     assert!(table.machines.is_empty() && table.held.is_empty());
+}
+
+/// Machine 1 has 10.0.0.105 reserved, machine 2 10.0.0.9, out of the range.
+struct Reserved;
+
+impl Machines for Reserved {
+    fn known(&self, asked: MacAddr) -> bool {
+        self.reserved(asked).is_some()
+    }
+
+    fn reserved(&self, asked: MacAddr) -> Option<Ipv4Addr> {
+        let kept = [(mac(1), address(105)), (mac(2), address(9))];
+        kept.iter().find(|kept| kept.0 == asked).map(|kept| kept.1)
+    }
+
+    fn owner(&self, asked: Ipv4Addr) -> Option<MacAddr> {
+        [1, 2]
+            .map(mac)
+            .into_iter()
+            .find(|&mac| self.reserved(mac) == Some(asked))
+    }
+}
+
+fn offered_reserved(table: &mut Table, number: u32, wish: Option<Ipv4Addr>) -> Ipv4Addr {
+    let offered = table.offer(Tick(0), 0, mac(number), wish, &Reserved, &mut vec![]);
+    offered.unwrap().address
+}
+
+#[test]
+fn a_reserved_address_goes_to_its_machine_and_to_nobody_else() {
+    let mut table = table();
+    assert_eq!(
+        offered_reserved(&mut table, 3, Some(address(105))),
+        address(100)
+    );
+    assert_eq!(
+        offered_reserved(&mut table, 3, Some(address(9))),
+        address(100)
+    );
+    assert_eq!(
+        offered_reserved(&mut table, 1, Some(address(107))),
+        address(105)
+    );
+    assert_eq!(offered_reserved(&mut table, 2, None), address(9));
+    assert!(!table.may_have(0, mac(3), address(105), &Reserved));
+    assert!(
+        !table.may_have(1, mac(2), address(9), &Reserved),
+        "not there"
+    );
+    for number in 10..18 {
+        assert_ne!(offered_reserved(&mut table, number, None), address(105));
+    }
+    let full = table.offer(Tick(0), 0, mac(18), None, &Reserved, &mut vec![]);
+    assert_eq!(full, Err(Reason::PoolExhausted));
+}
+
+#[test]
+fn a_reservation_made_later_is_obeyed_as_soon_as_the_address_is_free() {
+    let mut table = table();
+    granted(&mut table, 0, 3, address(105));
+    granted(&mut table, 0, 1, address(100));
+    assert_eq!(offered_reserved(&mut table, 1, None), address(100));
+    assert!(
+        !table.may_have(0, mac(3), address(105), &Reserved),
+        "no renewal"
+    );
+    table.forget(mac(3));
+    assert_eq!(
+        offered_reserved(&mut table, 3, None),
+        address(101),
+        "not its old one"
+    );
+    assert_eq!(offered_reserved(&mut table, 1, None), address(105));
+    let changes = granted(&mut table, 0, 1, address(105));
+    assert_eq!(changes.len(), 2, "{changes:?}");
+}
+
+#[test]
+fn what_was_only_offered_to_another_is_its_owners() {
+    let mut table = table();
+    let wish = Some(address(105));
+    table
+        .offer(Tick(0), 0, mac(3), wish, &NOBODY, &mut vec![])
+        .unwrap();
+    assert_eq!(offered_reserved(&mut table, 1, None), address(105));
+    assert_eq!(table.offer_of(mac(3)), None);
+}
+
+#[test]
+fn a_reserved_address_out_of_the_range_is_restored_while_it_is_reserved() {
+    let lease = Lease {
+        mac: mac(2),
+        address: address(9),
+    };
+    assert!(table().restore(Tick(0), lease, &Reserved));
+    assert!(!table().restore(Tick(0), lease, &NOBODY));
+    let stolen = Lease {
+        mac: mac(3),
+        address: address(105),
+    };
+    assert!(!table().restore(Tick(0), stolen, &Reserved));
+}
+
+#[test]
+fn a_known_machine_takes_the_oldest_offer_of_a_stranger_and_never_a_lease() {
+    let mut table = table();
+    granted(&mut table, 0, 50, address(100));
+    for number in 0..9 {
+        offered(&mut table, u64::from(number), number).unwrap();
+    }
+    offered(&mut table, 10, 0).unwrap();
+    assert_eq!(offered(&mut table, 10, 60), Err(Reason::PoolExhausted));
+    let mut known = |number| {
+        table
+            .offer(Tick(11), 0, mac(number), None, &EVERYBODY, &mut vec![])
+            .map(|offered| offered.address)
+    };
+    assert_eq!(known(70), Ok(address(102)), "machine 0 has asked again");
+    for number in 71..79 {
+        known(number).unwrap();
+    }
+    assert_eq!(known(79), Err(Reason::PoolExhausted));
+    assert_eq!(table.lease_of(mac(50)), Some(address(100)));
+    assert_eq!(table.exhausted().collect::<Vec<_>>(), [0]);
+    table.forget(mac(50));
+    assert_eq!(table.exhausted().count(), 0);
+}
+
+#[test]
+fn an_offered_address_that_answers_is_set_aside() {
+    let mut table = table();
+    let first = offered(&mut table, 0, 1).unwrap();
+    assert!(!table.claimed(Tick(1), first, mac(1)), "its own");
+    assert!(table.claimed(Tick(1), first, mac(9)));
+    assert!(!table.may_have(0, mac(1), first, &NOBODY));
+    assert!(!table.claimed(Tick(2), first, mac(9)), "known by now");
+    assert_eq!(offered(&mut table, 2, 1), Ok(address(101)));
+    assert!(
+        !table.claimed(Tick(2), address(109), mac(9)),
+        "nobody was given it"
+    );
+    table.expire(Tick(1 + SET_ASIDE_MS));
+    assert!(table.may_have(0, mac(1), first, &NOBODY));
+}
+
+#[test]
+fn a_leased_address_that_answers_elsewhere_stays_leased() {
+    let mut table = table();
+    granted(&mut table, 0, 1, address(100));
+    assert!(!table.claimed(Tick(1), address(100), mac(1)));
+    assert!(table.claimed(Tick(1), address(100), mac(9)));
+    assert_eq!(table.lease_of(mac(1)), Some(address(100)));
+}
+
+#[test]
+fn an_offer_is_fresh_unless_the_machine_had_the_address() {
+    let mut table = table();
+    let fresh = |table: &mut Table| {
+        let offered = table.offer(Tick(0), 0, mac(1), None, &NOBODY, &mut vec![]);
+        offered.unwrap().fresh
+    };
+    assert!(fresh(&mut table));
+    assert!(!fresh(&mut table), "asked again");
+    granted(&mut table, 0, 1, address(100));
+    assert!(!fresh(&mut table), "leased");
+    table.forget(mac(1));
+    assert!(!fresh(&mut table), "had it");
+}
+
+#[test]
+fn each_subnet_has_its_own_lease_time() {
+    let mut settings = settings();
+    settings.subnets[1].lease_s = 60;
+    let mut table = Table::new(&settings);
+    let there = Ipv4Addr::new(10, 0, 1, 100);
+    table.grant(Tick(0), 1, mac(1), there, &mut vec![]).unwrap();
+    assert_eq!(table.deadline(), Some(Tick(60_000 + GRACE_MS)));
 }

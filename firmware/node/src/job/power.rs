@@ -38,12 +38,11 @@ impl Turning<'_> {
             }
             (Phase::PowerStep, Ok(answer)) => self.power_step(answer),
             (Phase::BootFromNet, Ok(_)) if self.uses_agent() => self.enter(Phase::PowerOn),
-            (Phase::BootFromNet, Ok(_)) => self.enter(Phase::StartInstance),
             (Phase::PowerOn, Ok(_)) => {
                 self.node.power_state = Some(PowerState::On);
                 self.enter(Phase::AwaitAgent);
             }
-            (Phase::BootFromDisk, Ok(_)) => self.enter(Phase::StartInstance),
+            (Phase::BootFromNet | Phase::BootFromDisk, Ok(_)) => self.enter(Phase::StartInstance),
             (Phase::StartInstance, Ok(_)) => {
                 self.node.power_state = Some(PowerState::On);
                 self.finish();

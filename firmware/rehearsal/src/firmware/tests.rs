@@ -34,6 +34,7 @@ impl Rig {
             dns: Vec::new(),
             boot: BootServer::new(BOX, "http://10.0.0.1/boot/{mac}/script".to_owned()),
             known_only: false,
+            lease_s: 3600,
         };
         let place = Place {
             relay: RELAY,
@@ -45,7 +46,6 @@ impl Rig {
             dhcp: Server::new(Settings {
                 links: Vec::new(),
                 subnets: vec![subnet],
-                lease_s: 3600,
             }),
             transfer: None,
             fetched: Vec::new(),

@@ -1,0 +1,174 @@
+use super::*;
+use crate::frame::code;
+use crate::settings::tests::{link, settings};
+use crate::writer::Writer;
+use core::net::SocketAddrV4;
+use trivet_model::{LinkMode, Tick};
+
+const OTHER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+const OURS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+const CLIENT: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+const SERVER: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xee]);
+
+fn arrival(source: Ipv4Addr) -> Arrival {
+    Arrival {
+        port: 68,
+        from: Some(SERVER),
+        ..Arrival::datagram(OURS, SocketAddrV4::new(source, 67))
+    }
+}
+
+fn answer(kind: Kind, server: Ipv4Addr, change: impl FnOnce(&mut Writer)) -> Vec<u8> {
+    let mut writer = Writer::new(2, [1; 4], CLIENT);
+    writer.option(code::KIND, &[kind.number()]);
+    writer.address_option(code::SERVER, server);
+    change(&mut writer);
+    writer.finish(None)
+}
+
+fn heard(bytes: &[u8], arrived: Arrival) -> Option<Foreign> {
+    let mut settings = settings();
+    settings.links = vec![link(LinkMode::Listen)];
+    settings.links[0].server = Ipv4Addr::new(10, 7, 7, 7);
+    let outcome = Server::new(settings).handle(Tick(0), bytes, arrived, |_| true);
+    assert_eq!((outcome.reply, outcome.seen), (None, None));
+    outcome.foreign
+}
+
+#[test]
+fn an_answer_gives_its_server_away() {
+    for kind in [Kind::Offer, Kind::Ack, Kind::Nak] {
+        let bytes = answer(kind, OTHER, |writer| writer.yiaddr([10, 0, 0, 50].into()));
+        let want = Foreign {
+            address: OTHER,
+            mac: Some(SERVER),
+            proxy: false,
+            relayed: false,
+        };
+        assert_eq!(heard(&bytes, arrival(OTHER)), Some(want), "{kind:?}");
+    }
+}
+
+#[test]
+fn without_an_identifier_it_is_called_by_where_it_sends_from() {
+    let mut writer = Writer::new(2, [1; 4], CLIENT);
+    writer.option(code::KIND, &[2]);
+    let found = heard(&writer.finish(None), arrival(OTHER)).unwrap();
+    assert_eq!(found.address, OTHER);
+}
+
+#[test]
+fn an_offer_without_address_is_a_proxys() {
+    let bytes = answer(Kind::Offer, OTHER, |_| ());
+    assert!(heard(&bytes, arrival(OTHER)).unwrap().proxy);
+    let to_inform = answer(Kind::Ack, OTHER, |_| ());
+    assert!(!heard(&to_inform, arrival(OTHER)).unwrap().proxy);
+    let boots = answer(Kind::Ack, OTHER, |writer| {
+        writer.option(code::CLASS, b"PXEClient");
+    });
+    assert!(heard(&boots, arrival(OTHER)).unwrap().proxy);
+}
+
+#[test]
+fn our_own_answers_are_nobody_elses() {
+    let second = Ipv4Addr::new(10, 0, 1, 1);
+    let of_a_link = Ipv4Addr::new(10, 7, 7, 7);
+    for ours in [OURS, second, of_a_link] {
+        assert_eq!(
+            heard(&answer(Kind::Offer, ours, |_| ()), arrival(OTHER)),
+            None
+        );
+        assert_eq!(
+            heard(&answer(Kind::Offer, OTHER, |_| ()), arrival(ours)),
+            None
+        );
+    }
+}
+
+#[test]
+fn behind_a_relay_the_hardware_address_is_not_the_servers() {
+    let bytes = answer(Kind::Offer, OTHER, |writer| {
+        writer.giaddr([10, 0, 0, 254].into());
+    });
+    let found = heard(&bytes, arrival(OTHER)).unwrap();
+    assert_eq!((found.mac, found.relayed), (None, true));
+}
+
+#[test]
+fn nonsense_gives_nobody_away() {
+    for address in [
+        Ipv4Addr::UNSPECIFIED,
+        Ipv4Addr::BROADCAST,
+        Ipv4Addr::new(224, 0, 0, 1),
+    ] {
+        assert_eq!(
+            heard(&answer(Kind::Offer, address, |_| ()), arrival(OTHER)),
+            None
+        );
+    }
+    assert_eq!(
+        heard(&answer(Kind::Discover, OTHER, |_| ()), arrival(OTHER)),
+        None
+    );
+    let mut bytes = answer(Kind::Offer, OTHER, |_| ());
+    bytes.truncate(240);
+    assert_eq!(heard(&bytes, arrival(OTHER)), None);
+}
+
+#[test]
+fn a_client_that_chose_another_gives_it_away_without_its_hardware_address() {
+    let request = |kind: Kind, server| {
+        let mut writer = Writer::new(1, [1; 4], CLIENT);
+        writer.option(code::KIND, &[kind.number()]);
+        writer.address_option(code::SERVER, server);
+        writer.address_option(code::REQUESTED, Ipv4Addr::new(10, 0, 0, 50));
+        let bytes = writer.finish(None);
+        let mut server = Server::new(settings());
+        server
+            .handle(Tick(0), &bytes, arrival(OTHER), |_| true)
+            .foreign
+    };
+    let want = Foreign {
+        address: OTHER,
+        mac: None,
+        proxy: false,
+        relayed: false,
+    };
+    assert_eq!(request(Kind::Request, OTHER), Some(want));
+    assert_eq!(request(Kind::Request, OURS), None);
+    assert_eq!(request(Kind::Discover, OTHER), None);
+    assert_eq!(request(Kind::Request, Ipv4Addr::UNSPECIFIED), None);
+}
+
+#[test]
+fn what_others_give_is_known_from_their_word_and_the_clients() {
+    let address = Ipv4Addr::new(10, 0, 0, 50);
+    let lease = Some(Lease {
+        mac: CLIENT,
+        address,
+    });
+    let mut server = Server::new(settings());
+    let mut tells = |bytes: &[u8], port| {
+        let arrived = Arrival {
+            port,
+            ..arrival(OTHER)
+        };
+        server.handle(Tick(0), bytes, arrived, |_| true).elsewhere
+    };
+    let ack = answer(Kind::Ack, OTHER, |writer| writer.yiaddr(address));
+    assert_eq!(tells(&ack, 68), lease);
+    let offer = answer(Kind::Offer, OTHER, |writer| writer.yiaddr(address));
+    assert_eq!(tells(&offer, 68), None, "it may take another");
+    let asks = |server: Ipv4Addr, has: Ipv4Addr| {
+        let mut writer = Writer::new(1, [1; 4], CLIENT);
+        writer.ciaddr(has);
+        writer.option(code::KIND, &[Kind::Request.number()]);
+        writer.address_option(code::SERVER, server);
+        writer.address_option(code::REQUESTED, address);
+        writer.finish(None)
+    };
+    assert_eq!(tells(&asks(OTHER, Ipv4Addr::UNSPECIFIED), 67), lease);
+    assert_eq!(tells(&asks(OURS, Ipv4Addr::UNSPECIFIED), 67), None);
+    assert_eq!(tells(&asks(OURS, address), BOOT_PORT), lease);
+    assert_eq!(tells(&asks(OURS, Ipv4Addr::UNSPECIFIED), BOOT_PORT), None);
+}

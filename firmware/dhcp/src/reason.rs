@@ -1,0 +1,79 @@
+//! Why a frame got no answer.
+
+use core::fmt;
+
+use crate::frame::FRAME_BYTES_MAX;
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident = $sentence:literal),* $(,)?) => {
+        /// Why a frame got no answer.
+        #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+        pub enum Reason {
+            $($(#[$doc])* $name),*
+        }
+
+        impl Reason {
+            /// For people.
+            pub const fn sentence(self) -> &'static str {
+                match self {
+                    $(Self::$name => $sentence),*
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Shorter than header and cookie.
+    TooShort = "the frame is too short to be DHCP",
+    /// Longer than [`FRAME_BYTES_MAX`].
+    TooLong = "the frame is longer than 1472 bytes",
+    /// The wrong direction: not a request, or for a client not a reply.
+    WrongDirection = "the frame goes the other way",
+    /// The hardware is not Ethernet with six bytes of address.
+    NotEthernet = "the client is not on Ethernet",
+    /// The hardware address is zero or that of a group.
+    NotOneMachine = "the client's hardware address is not that of one machine",
+    /// The cookie of DHCP is missing.
+    NoCookie = "the frame is BOOTP without the cookie of DHCP",
+    /// There is no message type.
+    NoMessageType = "the frame has no message type",
+    /// A message type servers do not answer.
+    UnknownMessageType = "the message type is not for us",
+    /// No subnet of ours fits where it came from.
+    NoSubnet = "no subnet is set up for where this came from",
+    /// Known machines only are served here.
+    UnknownClient = "the machine is not known and only known machines are served here",
+    /// The box says nothing on this link.
+    OnlyListening = "the box only listens here (mode \"listen\")",
+    /// Another server gives the addresses on this link.
+    OnlyBoot = "another server gives the addresses here (mode \"proxy\")",
+    /// There is no loader for such firmware.
+    NothingToBoot = "there is no loader for this firmware (boot.loaders)",
+    /// The client has chosen another server.
+    OtherServer = "the client speaks to another server",
+    /// The client asks about an address of which we know nothing.
+    NoRecord = "we have no record of the address the client asks about",
+    /// The message lacks the address it is about.
+    NoAddress = "the message names no address",
+    /// All addresses are in use.
+    PoolExhausted = "all addresses of the subnet are in use: widen its range or shorten the lease",
+    /// More offers are open than [`crate::OFFERS_MAX`].
+    TooManyOffers = "too many offers are open",
+    /// More leases than [`crate::LEASES_MAX`].
+    TooManyLeases = "too many leases",
+    /// What the relay wants back leaves no room for an answer.
+    NoRoom = "the relay's information leaves no room for an answer",
+    /// It needed no answer (a release or a refusal of an address).
+    NoAnswerNeeded = "none is needed",
+}
+
+const _: () = assert!(FRAME_BYTES_MAX == 1472, "the sentence of TooLong names it");
+
+impl fmt::Display for Reason {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.sentence())
+    }
+}
+
+impl core::error::Error for Reason {}

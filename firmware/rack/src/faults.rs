@@ -1,0 +1,73 @@
+//! What is wrong now: raised once however often it shows, and gone when its cause
+//! is, or when it has not shown for a while.
+
+use std::collections::BTreeMap;
+
+use trivet_model::fault::{FAULTS_MAX, Standing};
+use trivet_model::{Fault, NoteKind, Now, Tick};
+
+use crate::Rack;
+
+/// A fault that shows by chance only is gone if it has not shown for this long. Ours.
+pub(crate) const FAULT_QUIET_MS: u64 = 600_000;
+
+/// When faults go that nobody takes back.
+#[derive(Default)]
+pub(crate) struct Quiet(BTreeMap<Fault, Tick>);
+
+impl Quiet {
+    /// There are few: see [`FAULTS_MAX`].
+    pub(crate) fn deadline(&self) -> Option<Tick> {
+        self.0.values().min().copied()
+    }
+}
+
+impl Rack {
+    /// Something is wrong until [`Rack::fault_gone`] says otherwise.
+    pub(crate) fn fault(&mut self, now: Now, fault: Fault) {
+        let faults = &mut self.book.view.faults;
+        if let Some(standing) = faults.get_mut(&fault) {
+            standing.seen_at = now.wall;
+            return;
+        }
+        if faults.len() >= FAULTS_MAX {
+            return;
+        }
+        let standing = Standing {
+            since: now.wall,
+            seen_at: now.wall,
+        };
+        faults.insert(fault.clone(), standing);
+        self.note(now, None, NoteKind::FaultRaised(fault));
+    }
+
+    /// Something shows to be wrong, now and then.
+    pub(crate) fn fault_seen(&mut self, now: Now, fault: Fault) {
+        self.fault(now, fault.clone());
+        if self.book.view.faults.contains_key(&fault) {
+            self.quiet
+                .0
+                .insert(fault, now.tick.after_ms(FAULT_QUIET_MS));
+        }
+    }
+
+    pub(crate) fn fault_gone(&mut self, now: Now, fault: &Fault) {
+        if self.forget_fault(fault) {
+            self.note(now, None, NoteKind::FaultGone(fault.clone()));
+        }
+    }
+
+    /// Takes it back without a word: it is told in another form.
+    pub(crate) fn forget_fault(&mut self, fault: &Fault) -> bool {
+        self.quiet.0.remove(fault);
+        self.book.view.faults.remove(fault).is_some()
+    }
+
+    pub(crate) fn expire_faults(&mut self, now: Now) {
+        let quiet = self.quiet.0.iter().filter(|(_, at)| **at <= now.tick);
+        let gone: Vec<_> = quiet.map(|(fault, _)| fault.clone()).collect();
+        for fault in gone {
+            self.fault_gone(now, &fault);
+        }
+    }
+}
