@@ -175,28 +175,7 @@ impl fmt::Display for NoteKind {
             Self::PowerFailed { said } => write!(out, "power order failed: {said}"),
             Self::VendorCalled { method, outcome } => write!(out, "{method}: {outcome}"),
             Self::StrangerSeen { mac } => write!(out, "unknown machine {mac} asked for an address"),
-            Self::Dhcp {
-                mac,
-                asked,
-                said,
-                address,
-                firmware,
-                boot,
-                why,
-            } => {
-                write!(out, "{mac} ({firmware}): {asked}")?;
-                match said {
-                    Some(said) => write!(out, ", {said}")?,
-                    None => write!(out, ", no answer")?,
-                }
-                if let Some(address) = address {
-                    write!(out, " {address}")?;
-                }
-                if let Some(boot) = boot {
-                    write!(out, ", boot {boot}")?;
-                }
-                why.map_or(Ok(()), |why| write!(out, ": {why}"))
-            }
+            Self::Dhcp { .. } => self.exchange(out),
             Self::StrangersSeen { more } => {
                 write!(out, "and {more} more unknown machines asked for an address")
             }
@@ -238,6 +217,32 @@ impl fmt::Display for NoteKind {
             Self::Retrying { why } => write!(out, "trying again: {why}"),
             Self::Failed { why } => write!(out, "failed: {why}"),
         }
+    }
+}
+
+impl NoteKind {
+    fn exchange(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Dhcp {
+            mac,
+            asked,
+            said,
+            address,
+            firmware,
+            boot,
+            why,
+        } = self
+        else {
+            return Ok(());
+        };
+        let said = said.unwrap_or("no answer");
+        write!(out, "{mac} ({firmware}): {asked}, {said}")?;
+        if let Some(address) = address {
+            write!(out, " {address}")?;
+        }
+        if let Some(boot) = boot {
+            write!(out, ", boot {boot}")?;
+        }
+        why.map_or(Ok(()), |why| write!(out, ": {why}"))
     }
 }
 

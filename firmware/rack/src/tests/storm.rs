@@ -126,7 +126,7 @@ fn whoever_is_aborted_leaves_the_queue_or_its_place() {
     bench.order(Order::DeleteNode(ids[4])).unwrap_err();
     bench.force(ids[4], |node| node.job = None);
     bench.force(ids[4], |node| {
-        node.provision_state = ProvisionState::Manageable
+        node.provision_state = ProvisionState::Manageable;
     });
     bench.order(Order::DeleteNode(ids[4])).unwrap();
     assert_eq!(bench.tally(), (2, 0));
