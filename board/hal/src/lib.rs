@@ -1,7 +1,9 @@
 //! What a board is made of, as traits. Knows nobody.
 
+mod frames;
 mod key;
 
+pub use frames::{FRAME_BYTES_MAX, FRAMES_MAX, FramesIn, FramesOut};
 pub use key::{BOX_KEY_BYTES, BoxKey, KeyError, Vault};
 
 /// Bytes that stay when power goes: a fixed, preallocated region.

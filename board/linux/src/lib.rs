@@ -6,6 +6,8 @@
 mod datagram;
 mod files;
 mod flash;
+mod frames;
+mod interface;
 mod key;
 mod memory;
 mod poll;
@@ -18,6 +20,8 @@ pub use datagram::{
 };
 pub use files::raise_open_files;
 pub use flash::{Counts, FileFlash, OpenFileError};
+pub use frames::{Ear, RECEIVE_BYTES_MAX, Voice};
+pub use interface::{Interface, interface, interfaces};
 pub use key::{KeyFile, KeyFileError};
 pub use memory::keep_private;
 pub use poll::{Interest, Poll, Waker};

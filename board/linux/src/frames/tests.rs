@@ -1,0 +1,177 @@
+//! Frames over a real wire.
+
+use super::testing::{ip, wire};
+use super::*;
+use crate::interface;
+
+/// An ARP message from `right`, with a number in it.
+fn arp(number: u16) -> Vec<u8> {
+    let right = interface("right").unwrap().unwrap();
+    let mut frame = vec![0xff; 6];
+    frame.extend(right.mac);
+    frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
+    frame.extend(right.mac);
+    frame.extend([10, 0]);
+    frame.extend(number.to_be_bytes());
+    frame.extend([0; 28]);
+    frame
+}
+
+fn ends() -> (Ear, Voice) {
+    let left = interface("left").unwrap().unwrap();
+    let right = interface("right").unwrap().unwrap();
+    let ear = Ear::open(&left, &[[0x33, 0x33, 0, 0, 0, 2]]).unwrap();
+    (ear, Voice::open(&right).unwrap())
+}
+
+/// Waits until something has come; false if nothing does for a long time.
+#[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
+fn ready(ear: &Ear) -> bool {
+    let mut wish = libc::pollfd {
+        fd: ear.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: the pointer is to the one structure that is announced.
+    unsafe { libc::poll(&raw mut wish, 1, 30_000) == 1 }
+}
+
+/// The next `count` frames, and whether their checksums are vouched for.
+fn hear_all(ear: &mut Ear, count: usize) -> Vec<(Vec<u8>, bool)> {
+    let mut heard = Vec::new();
+    while heard.len() < count && ready(ear) {
+        ear.receive(&mut |frame, vouched| heard.push((frame.to_vec(), vouched)))
+            .unwrap();
+    }
+    heard
+}
+
+fn hear(ear: &mut Ear, count: usize) -> Vec<Vec<u8>> {
+    let heard = hear_all(ear, count).into_iter();
+    heard.map(|(frame, _)| frame).collect()
+}
+
+#[test]
+fn frames_arrive_whole_and_in_order() {
+    wire(|| {
+        let (mut ear, mut voice) = ends();
+        assert_eq!(ear.mac(), interface("left").unwrap().unwrap().mac);
+        let frames: Vec<_> = (0..200).map(arp).collect();
+        assert_eq!(voice.send(&frames).unwrap(), 200);
+        assert_eq!(hear(&mut ear, 200), frames);
+        let nothing = ear.receive(&mut |_, _| {}).unwrap_err();
+        assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+    });
+}
+
+#[test]
+fn what_is_none_of_our_business_is_not_heard() {
+    wire(|| {
+        let (mut ear, mut voice) = ends();
+        let mut other = arp(1);
+        other[12..14].copy_from_slice(&[0x88, 0xcc]);
+        voice.send(&[other, arp(2)]).unwrap();
+        assert_eq!(hear(&mut ear, 1), [arp(2)]);
+    });
+}
+
+#[test]
+fn a_frame_with_the_tag_of_a_vlan_is_not_heard_and_one_with_a_priority_is() {
+    wire(|| {
+        let (mut ear, mut voice) = ends();
+        let tagged = |number: u16| {
+            let mut frame = arp(number);
+            let tag = [0x81, 0x00, 0xe0, number as u8];
+            frame.splice(12..12, tag);
+            frame
+        };
+        voice.send(&[tagged(5), tagged(0), arp(7)]).unwrap();
+        assert_eq!(hear(&mut ear, 2), [arp(0), arp(7)]);
+    });
+}
+
+#[test]
+fn what_leaves_by_the_same_interface_is_not_heard() {
+    wire(|| {
+        let (mut ear, mut voice) = ends();
+        let left = interface("left").unwrap().unwrap();
+        Voice::open(&left).unwrap().send(&[arp(1)]).unwrap();
+        voice.send(&[arp(2)]).unwrap();
+        assert_eq!(hear(&mut ear, 1), [arp(2)]);
+    });
+}
+
+#[test]
+fn a_frame_that_is_too_long_for_the_wire_does_not_stop_the_others() {
+    wire(|| {
+        let (mut ear, mut voice) = ends();
+        let mut long = arp(1);
+        long.resize(4000, 0);
+        assert_eq!(voice.send(&[long, arp(2)]).unwrap(), 1);
+        assert_eq!(hear(&mut ear, 1), [arp(2)]);
+    });
+}
+
+#[test]
+fn frames_longer_than_we_hear_are_dropped() {
+    wire(|| {
+        for end in ["left", "right"] {
+            ip(&format!("link set {end} mtu 9000"));
+        }
+        let (mut ear, mut voice) = ends();
+        let mut long = arp(1);
+        long.resize(FRAME_BYTES_MAX + 1, 0);
+        let mut full = arp(2);
+        full.resize(FRAME_BYTES_MAX, 0);
+        voice.send(&[long, full.clone()]).unwrap();
+        assert_eq!(hear(&mut ear, 1), [full]);
+    });
+}
+
+/// So that a rack that is switched on at once is heard while the box is busy.
+#[test]
+fn thousands_of_frames_wait_while_nobody_listens() {
+    wire(|| {
+        let (mut ear, mut voice) = ends();
+        let frames: Vec<_> = (0..4000).map(arp).collect();
+        let mut sent = 0;
+        while sent < frames.len() {
+            sent += voice.send(&frames[sent..]).unwrap();
+        }
+        let heard = hear(&mut ear, frames.len());
+        assert_eq!(heard.len(), frames.len());
+    });
+}
+
+/// Datagrams that never meet a card have no checksum yet: the kernel says so.
+#[test]
+fn who_vouches_for_checksums_is_passed_on() {
+    wire(|| {
+        let (mut ear, mut voice) = ends();
+        ip("addr add 192.0.2.1/24 dev right");
+        ip("neigh add 192.0.2.9 lladdr 02:00:00:00:00:09 dev right");
+        let socket = std::net::UdpSocket::bind("192.0.2.1:0").unwrap();
+        socket.send_to(b"request", "192.0.2.9:67").unwrap();
+        voice.send(&[arp(1)]).unwrap();
+        let heard: Vec<_> = hear_all(&mut ear, 2)
+            .iter()
+            .map(|(frame, vouched)| (frame[12..14].to_vec(), *vouched))
+            .collect();
+        assert_eq!(heard, [(vec![8, 0], true), (vec![8, 6], false)]);
+    });
+}
+
+#[test]
+fn an_interface_that_goes_away_is_an_error() {
+    wire(|| {
+        let (mut ear, mut voice) = ends();
+        let left = interface("left").unwrap().unwrap();
+        let last = arp(1);
+        ip("link set left down");
+        let error = ear.receive(&mut |_, _| {}).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NetworkDown);
+        ip("link del left");
+        assert!(voice.send(&[last]).is_err());
+        assert!(Ear::open(&left, &[]).is_err());
+    });
+}
