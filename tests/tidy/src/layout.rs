@@ -80,8 +80,6 @@ pub fn members(packages: &[Package], paths: &[String]) -> Vec<Finding> {
     paths
         .iter()
         .filter(|path| path.ends_with("/Cargo.toml") && !known.contains(*path))
-        // Fuzzing needs another compiler and keeps its own workspace.
-        .filter(|path| !path.starts_with("tests/fuzz/"))
         .map(|path| {
             Finding::of(
                 path,
@@ -150,11 +148,7 @@ mod tests {
 
     #[test]
     fn a_package_outside_the_workspace_is_caught() {
-        let list = paths(&[
-            "Cargo.toml",
-            "firmware/a/Cargo.toml",
-            "tests/fuzz/Cargo.toml",
-        ]);
+        let list = paths(&["Cargo.toml", "firmware/a/Cargo.toml"]);
         assert_eq!(members(&[], &list).len(), 1);
         assert!(members(&[package("firmware/a")], &list).is_empty());
     }

@@ -1,0 +1,39 @@
+//! The fuzzer. Which target it runs says `TRIVET_FUZZ`; without it, this prints the
+//! names of all. The seeds are written to the directory `TRIVET_FUZZ_SEEDS` first.
+#![no_main]
+#![expect(clippy::print_stdout, reason = "a list of names is what was asked for")]
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use trivet_tests_fuzz::{TARGETS, Target, find};
+
+static CHOSEN: OnceLock<Target> = OnceLock::new();
+
+libfuzzer_sys::fuzz_target!(
+    init: choose(),
+    |bytes: &[u8]| {
+        if let Some(target) = CHOSEN.get() {
+            (target.run)(bytes);
+        }
+    }
+);
+
+/// Runs once, before the fuzzer looks at its arguments.
+fn choose() {
+    let name = std::env::var("TRIVET_FUZZ").unwrap_or_default();
+    let Some(target) = find(&name) else {
+        for target in TARGETS {
+            println!("{}", target.name);
+        }
+        std::process::exit(i32::from(!name.is_empty()));
+    };
+    if let Some(directory) = std::env::var_os("TRIVET_FUZZ_SEEDS") {
+        let directory = PathBuf::from(directory);
+        for (number, seed) in (target.seeds)().iter().enumerate() {
+            let file = directory.join(format!("seed-{number:02}"));
+            std::fs::write(&file, seed).expect("the directory for seeds can be written");
+        }
+    }
+    CHOSEN.set(target).expect("this runs once");
+}

@@ -1,0 +1,417 @@
+//! The whole way from a frame to its answer.
+//!
+//! An input is a list of steps: frames made of choices, frames as they are, time that
+//! passes, restarts. Beside the server goes a record of what it said must be durable.
+//! After every step: no address is two machines', nothing was promised that is not
+//! durable, and each reply is well formed and goes where RFC 2131 sends it.
+
+use core::net::{Ipv4Addr, SocketAddrV4};
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use trivet_dhcp::{
+    Arrival, BootServer, Destination, FRAME_BYTES_MAX, LeaseChange, Link, Outcome, Server,
+    Settings, Subnet,
+};
+use trivet_model::{Lease, LinkId, LinkMode, MacAddr, Tick};
+
+use super::wire::{ACK, DISCOVER, Frame, INFORM, NAK, OFFER, REQUEST};
+use crate::Target;
+use crate::input::Input;
+
+pub(crate) const TARGET: Target = Target {
+    name: "dhcp_server",
+    run,
+    seeds,
+    broke: &[],
+};
+
+/// Steps of one input: far more than it takes to fill the ranges.
+const STEPS_MAX: usize = 32;
+
+/// Machines below this number are known.
+const KNOWN: u8 = 4;
+
+/// Our links by what we do there.
+const LINKS: [LinkMode; 2] = [LinkMode::Server, LinkMode::Reservations];
+
+/// A subnet only relays send from.
+const RELAYED: u8 = 9;
+
+/// What frames speak of: nothing, ranges and their ends, ourselves, relays, strangers.
+const USUAL: [Ipv4Addr; 18] = [
+    Ipv4Addr::UNSPECIFIED,
+    Ipv4Addr::new(10, 0, 0, 10),
+    Ipv4Addr::new(10, 0, 0, 11),
+    Ipv4Addr::new(10, 0, 0, 12),
+    Ipv4Addr::new(10, 0, 0, 1),
+    Ipv4Addr::new(10, 0, 0, 254),
+    Ipv4Addr::new(10, 0, 1, 10),
+    Ipv4Addr::new(10, 0, 1, 1),
+    Ipv4Addr::new(10, 0, 9, 10),
+    Ipv4Addr::new(10, 0, 9, 11),
+    Ipv4Addr::new(10, 0, 9, 254),
+    Ipv4Addr::new(10, 0, 9, 1),
+    Ipv4Addr::new(10, 0, 0, 0),
+    Ipv4Addr::new(10, 0, 0, 255),
+    Ipv4Addr::new(10, 0, 2, 10),
+    Ipv4Addr::new(192, 0, 2, 1),
+    Ipv4Addr::LOCALHOST,
+    Ipv4Addr::BROADCAST,
+];
+
+fn subnet(third: u8, mode: LinkMode) -> Subnet {
+    let server = Ipv4Addr::new(10, 0, third, 1);
+    let mut boot = BootServer::new(server, "http://10.0.0.1/boot/{mac}/script");
+    boot.loaders_url = Some("http://10.0.0.1/boot/loaders".to_owned());
+    Subnet {
+        network: Ipv4Addr::new(10, 0, third, 0),
+        prefix: 24,
+        first: Ipv4Addr::new(10, 0, third, 10),
+        last: Ipv4Addr::new(10, 0, third, 13),
+        server,
+        router: Some(server),
+        dns: vec![server],
+        boot,
+        known_only: mode == LinkMode::Reservations,
+    }
+}
+
+/// The settings, made once.
+fn house() -> &'static Settings {
+    static HOUSE: OnceLock<Settings> = OnceLock::new();
+    HOUSE.get_or_init(settings)
+}
+
+fn settings() -> Settings {
+    let links = LINKS.into_iter().enumerate();
+    let links = links.map(|(number, mode)| Link {
+        name: format!("wire{number}"),
+        mode,
+        discovery: mode == LinkMode::Server,
+        server: local(number as u8),
+        boot: subnet(number as u8, mode).boot,
+    });
+    Settings {
+        links: links.collect(),
+        subnets: vec![
+            subnet(0, LinkMode::Server),
+            subnet(1, LinkMode::Reservations),
+            subnet(RELAYED, LinkMode::Server),
+        ],
+        lease_s: 600,
+    }
+}
+
+fn local(link: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, link, 1)
+}
+
+fn mac(number: u8) -> [u8; 6] {
+    [0x52, 0x54, 0, 0, 0, number]
+}
+
+fn is_known(mac: MacAddr) -> bool {
+    let [.., number] = mac.0;
+    mac.0 == self::mac(number) && number < KNOWN
+}
+
+struct World {
+    now: Tick,
+    server: Server,
+    durable: BTreeMap<MacAddr, Ipv4Addr>,
+}
+
+fn run(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let mut world = World {
+        now: Tick(1),
+        server: Server::new(house().clone()),
+        durable: BTreeMap::new(),
+    };
+    for _ in 0..STEPS_MAX {
+        if input.is_empty() {
+            break;
+        }
+        world.step(&mut input);
+        world.check();
+    }
+}
+
+impl World {
+    fn step(&mut self, input: &mut Input<'_>) {
+        match input.byte() % 16 {
+            0..=8 => {
+                let frame = composed(input);
+                self.deliver(input, &frame);
+            }
+            9..=11 => {
+                let frame = input.counted_long();
+                self.deliver(input, frame);
+            }
+            12 => self.now = self.now.after_ms(u64::from(input.word())),
+            13 => self.now = self.now.after_ms(u64::from(input.byte()) * 10_000),
+            14 => {
+                let changes = self.server.expire(self.now);
+                self.keep(&changes);
+            }
+            _ => self.rare(input),
+        }
+    }
+
+    fn rare(&mut self, input: &mut Input<'_>) {
+        match input.byte() {
+            0..128 => {
+                let change = self.server.forget(MacAddr(mac(input.byte() % 8)));
+                self.keep(change.as_slice());
+            }
+            _ => {
+                self.server = Server::new(house().clone());
+                for (&mac, &address) in &self.durable {
+                    let lease = Lease { mac, address };
+                    assert!(self.server.restore(self.now, lease), "{address} is lost");
+                }
+            }
+        }
+    }
+
+    fn deliver(&mut self, input: &mut Input<'_>, bytes: &[u8]) {
+        let place = input.byte();
+        let link = place % LINKS.len() as u8;
+        let source = match place >> 4 {
+            0..12 => SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68),
+            12 | 13 => SocketAddrV4::new(Ipv4Addr::new(10, 0, RELAYED, 254), 67),
+            _ => SocketAddrV4::new(input.address(&USUAL), input.word()),
+        };
+        let port = match place >> 2 & 3 {
+            0 | 1 => 67,
+            2 => 4011,
+            _ => 68,
+        };
+        let arrived = Arrival {
+            link: LinkId(u16::from(link)),
+            local: local(link),
+            source,
+            port,
+            from: (place & 1 == 0).then_some(MacAddr(mac(place))),
+        };
+        let before = self.durable.clone();
+        let outcome = self.server.handle(self.now, bytes, arrived, is_known);
+        self.keep(&outcome.changes);
+        self.judge(bytes, arrived, &outcome, &before);
+    }
+
+    /// What the server says must be durable, as the store would keep it.
+    fn keep(&mut self, changes: &[LeaseChange]) {
+        for change in changes {
+            match *change {
+                LeaseChange::Granted(lease) => {
+                    let twice = self.durable.values().any(|held| *held == lease.address);
+                    assert!(!twice, "{} is leased twice", lease.address);
+                    let old = self.durable.insert(lease.mac, lease.address);
+                    assert_eq!(old, None, "{} has two leases", lease.mac);
+                }
+                LeaseChange::Released(lease) => {
+                    let old = self.durable.remove(&lease.mac);
+                    assert_eq!(old, Some(lease.address), "released what was not held");
+                }
+            }
+        }
+    }
+
+    fn judge(
+        &self,
+        bytes: &[u8],
+        arrived: Arrival,
+        outcome: &Outcome,
+        before: &BTreeMap<MacAddr, Ipv4Addr>,
+    ) {
+        let mode = LINKS[usize::from(arrived.link.0)];
+        if matches!(mode, LinkMode::Listen | LinkMode::Proxy) {
+            assert_eq!(
+                &self.durable, before,
+                "leases change where others give them"
+            );
+        }
+        let Some(reply) = &outcome.reply else {
+            assert!(outcome.dropped.is_some(), "neither a reply nor a reason");
+            return;
+        };
+        assert!(outcome.dropped.is_none(), "a reply and a reason against it");
+        assert!(
+            reply.bytes.len() <= FRAME_BYTES_MAX,
+            "a reply of {}",
+            reply.bytes.len()
+        );
+        let asked = Frame::read(bytes).expect("answered, so it was DHCP");
+        let said = Frame::read_strictly(&reply.bytes);
+        assert_ne!(mode, LinkMode::Listen, "a word where we only listen");
+        assert_eq!(
+            (said.operation, said.xid, said.mac),
+            (2, asked.xid, asked.mac)
+        );
+        assert_eq!(said.giaddr, asked.giaddr, "the relay would not know it");
+        let kind = said.kind().expect("a reply has a type");
+        let fits = match asked.kind() {
+            Some(DISCOVER) => kind == OFFER || kind == ACK,
+            Some(REQUEST) => kind == ACK || kind == NAK,
+            Some(INFORM) => kind == ACK,
+            _ => false,
+        };
+        assert!(fits, "{:?} is answered by {kind}", asked.kind());
+        assert!(said.address(54).is_some(), "a reply names its server");
+        self.judge_address(mode, kind, &asked, &said);
+        judge_destination(kind, arrived, &asked, &said, reply.to);
+    }
+
+    fn judge_address(&self, mode: LinkMode, kind: u8, asked: &Frame, said: &Frame) {
+        let mac = MacAddr(said.mac);
+        let given = said.yiaddr;
+        if given.is_unspecified() {
+            assert!(
+                kind != OFFER || mode == LinkMode::Proxy,
+                "an offer of nothing"
+            );
+            return;
+        }
+        assert!(kind == OFFER || kind == ACK && asked.kind() == Some(REQUEST));
+        assert_ne!(mode, LinkMode::Proxy, "addresses are others' to give");
+        let subnets = &house().subnets;
+        let of = subnets.iter().find(|subnet| subnet.contains(given));
+        let of = of.expect("an address of a subnet of ours");
+        assert!(
+            (of.first..=of.last).contains(&given),
+            "{given} is not in the range"
+        );
+        assert!(!of.known_only || is_known(mac), "a stranger gets {given}");
+        let holder = self.durable.iter().find(|(_, held)| **held == given);
+        let holder = holder.map(|(holder, _)| *holder);
+        if kind == ACK {
+            assert_eq!(holder, Some(mac), "{given} is promised and not durable");
+            assert!(said.options.contains_key(&51), "a lease has its time");
+        } else {
+            assert!(
+                holder.is_none_or(|holder| holder == mac),
+                "{given} has a holder"
+            );
+        }
+    }
+
+    fn check(&self) {
+        let leased = self.server.leases().map(|lease| (lease.mac, lease.address));
+        let durable = self.durable.iter().map(|(mac, address)| (*mac, *address));
+        assert!(leased.eq(durable), "memory and store differ");
+    }
+}
+
+/// RFC 2131 section 4.1; 4.3.5 for INFORM; PXE 2.1 for port 4011.
+fn judge_destination(kind: u8, arrived: Arrival, asked: &Frame, said: &Frame, to: Destination) {
+    let inform = asked.kind() == Some(INFORM);
+    match to {
+        Destination::Asker(peer) => {
+            assert_eq!((peer, arrived.port), (arrived.source, 4011));
+        }
+        Destination::Relay(relay) => {
+            assert_eq!(*relay.ip(), asked.giaddr);
+            assert!(!asked.giaddr.is_unspecified());
+            assert!(relay.port() == 67 || relay.port() == arrived.source.port());
+        }
+        Destination::Renewing(address) => {
+            assert_eq!(address, asked.ciaddr);
+            assert!(!address.is_unspecified() && kind != NAK);
+            assert!(inform || asked.giaddr.is_unspecified(), "past the relay");
+        }
+        Destination::Client {
+            mac,
+            address,
+            broadcast,
+        } => {
+            assert_eq!(mac.0, asked.mac);
+            assert!(asked.giaddr.is_unspecified(), "past the relay");
+            if kind == NAK {
+                assert!(broadcast, "who is refused has no address to hear at");
+            } else if !said.yiaddr.is_unspecified() {
+                assert!(asked.ciaddr.is_unspecified(), "it has an address");
+                assert_eq!((address, broadcast), (said.yiaddr, asked.broadcast));
+            }
+        }
+    }
+}
+
+/// A frame made of choices, so that most of them mean something.
+fn composed(input: &mut Input<'_>) -> Vec<u8> {
+    let who = input.byte();
+    let kind = input.choose(&[DISCOVER, REQUEST, REQUEST, INFORM, 4, 7, 2, 13]);
+    let mut frame = Frame::request(mac(who % 8), kind);
+    frame.broadcast = who & 8 != 0;
+    frame.ciaddr = input.address(&USUAL);
+    frame.giaddr = if who & 16 == 0 {
+        Ipv4Addr::UNSPECIFIED
+    } else {
+        input.address(&USUAL)
+    };
+    for (bit, code) in [(32, 50), (64, 54)] {
+        if who & bit != 0 {
+            let address = input.address(&USUAL);
+            frame.options.insert(code, address.octets().to_vec());
+        }
+    }
+    if who & 128 != 0 {
+        let class = match input.byte() % 4 {
+            0 => "PXEClient:Arch:00000:UNDI:002001",
+            1 => "PXEClient:Arch:00007:UNDI:003000",
+            2 => "HTTPClient:Arch:00016:UNDI:003000",
+            _ => "udhcp 1.35.0",
+        };
+        frame.options.insert(60, class.as_bytes().to_vec());
+    }
+    frame.write(input.counted())
+}
+
+/// Which fields stand in a composed frame beside its type.
+const WISH: u8 = 32;
+const CHOSEN: u8 = 64;
+const RELAY: u8 = 16;
+
+fn seeds() -> Vec<Vec<u8>> {
+    // Places in `USUAL`: 0 nothing, 1 the first address, 4 our own, 10 a relay.
+    let offer_and_ack = |who: u8, link: u8| {
+        let discover = [0, who, 0, 0, 0, link];
+        let request = [0, who | WISH | CHOSEN, 1, 0, 1, 4, 0, link];
+        [discover.as_slice(), &request].concat()
+    };
+    let relayed = [0, RELAY | 5, 0, 0, 10, 0, 0xc0];
+    let relayed_ack = [0, RELAY | WISH | CHOSEN | 5, 1, 0, 10, 8, 11, 0, 0xc0];
+    let renew = [0, 1, 1, 1, 0, 0];
+    let release = [0, 1, 5, 1, 0, 0];
+    let decline = [0, 1 | WISH, 4, 0, 1, 0, 0];
+    let inform = [0, 2, 3, 2, 0, 0];
+    let later = [13, 64, 14];
+    let restart = [15, 255];
+    let forget = [15, 0, 1];
+    let proxied = [0, 128, 0, 0, 1, 0, 2];
+    let raw = Frame::request(mac(3), DISCOVER).write(&[82, 4, 19, 0, 1, 0]);
+    let raw = [&[9, 0, raw.len() as u8][..], &raw, &[0]].concat();
+    vec![
+        [&offer_and_ack(1, 0)[..], &renew, &release].concat(),
+        [&offer_and_ack(1, 0)[..], &decline, &offer_and_ack(2, 0)].concat(),
+        [
+            &offer_and_ack(1, 0)[..],
+            &restart,
+            &renew,
+            &later,
+            &later,
+            &offer_and_ack(3, 0),
+        ]
+        .concat(),
+        [&relayed[..], &relayed_ack, &forget, &inform].concat(),
+        [
+            &offer_and_ack(2, 1)[..],
+            &offer_and_ack(6, 1),
+            &offer_and_ack(2, 3),
+        ]
+        .concat(),
+        [&proxied[..], &offer_and_ack(0, 2)].concat(),
+        raw,
+    ]
+}

@@ -1,0 +1,255 @@
+//! The server's side: a request, then anything at all from the client.
+//!
+//! The source panics when it is asked past the file's end, and every block that leaves
+//! must hold the file's bytes of its place: at most a window of them at once.
+
+use embedded_tftp::{
+    BLOCK_BYTES_DEFAULT, Limits, Mode, Options, Packet, ReadError, ReadRequest, Sender, Source,
+    State, parse,
+};
+
+use crate::Target;
+use crate::input::Input;
+
+pub(crate) const TARGET: Target = Target {
+    name: "tftp_sender",
+    run,
+    seeds,
+    broke: &[],
+};
+
+const STEPS_MAX: usize = 64;
+
+/// Less than all block numbers of the smallest blocks, so that none comes round.
+const FILE_BYTES_MAX: u64 = 60_000;
+
+/// What the kernel takes at once.
+const BURST_BYTES_MAX: usize = 65_000;
+
+/// A file whose every byte tells its place.
+struct Ruler {
+    bytes: u64,
+    /// Why there are no bytes now.
+    fails: Option<ReadError>,
+}
+
+fn mark(offset: u64) -> u8 {
+    (offset ^ offset >> 8).wrapping_mul(0x9d) as u8
+}
+
+impl Source for Ruler {
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), ReadError> {
+        assert!(offset + out.len() as u64 <= self.bytes, "read past the end");
+        if let Some(error) = self.fails {
+            return Err(error);
+        }
+        for (place, byte) in out.iter_mut().enumerate() {
+            *byte = mark(offset + place as u64);
+        }
+        Ok(())
+    }
+}
+
+struct World {
+    sender: Sender,
+    source: Ruler,
+    request: Asked,
+    limits: Limits,
+    now: u64,
+    agreed: Options,
+    sent: u16,
+    /// Datagrams in one buffer.
+    at_once: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Asked {
+    mode: Mode,
+    options: Options,
+}
+
+fn run(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let request = input.counted();
+    let Ok(Packet::Read(request)) = parse(request) else {
+        return;
+    };
+    let file_bytes = u64::from(input.word()) % FILE_BYTES_MAX;
+    let limits = Limits {
+        window_blocks_max: input.choose(&[16, 1, 64, 1024, 0]),
+        block_bytes_max: input.choose(&[1468, 512, 8, 0, u16::MAX]),
+        ..Limits::default()
+    };
+    let mut world = World::new(&request, file_bytes, limits);
+    world.drain();
+    for _ in 0..STEPS_MAX {
+        if input.is_empty() {
+            break;
+        }
+        world.step(&mut input);
+        world.drain();
+    }
+    world.end();
+}
+
+impl World {
+    fn new(request: &ReadRequest<'_>, bytes: u64, limits: Limits) -> Self {
+        Self {
+            sender: Sender::new(request, bytes, limits, 0),
+            source: Ruler { bytes, fails: None },
+            at_once: 1,
+            request: Asked {
+                mode: request.mode,
+                options: request.options,
+            },
+            limits,
+            now: 0,
+            agreed: Options::default(),
+            sent: 0,
+        }
+    }
+
+    fn step(&mut self, input: &mut Input<'_>) {
+        match input.byte() % 8 {
+            // What was sent last is confirmed, or something near it.
+            0..=3 => {
+                let block = self
+                    .sent
+                    .wrapping_add_signed(i16::from(input.byte().cast_signed()));
+                self.acknowledge(block);
+            }
+            4 => self.acknowledge(input.word()),
+            5 => self.sender.datagram(self.now, input.counted_long()),
+            6 => {
+                self.now = self.sender.deadline().unwrap_or(self.now).max(self.now);
+                self.sender.tick(self.now);
+            }
+            _ => {
+                self.source.fails = match input.byte() {
+                    0..160 => None,
+                    160..250 => Some(ReadError::NotYet),
+                    _ => Some(ReadError::Failed),
+                };
+                self.at_once = usize::from(input.choose(&[1_u8, 4, 64, 0]));
+                self.now += u64::from(input.word()) * 1000;
+                self.sender.tick(self.now);
+            }
+        }
+    }
+
+    fn acknowledge(&mut self, block: u16) {
+        let [high, low] = block.to_be_bytes();
+        self.sender.datagram(self.now, &[0, 4, high, low]);
+    }
+
+    /// All that leaves now.
+    fn drain(&mut self) {
+        let window = self.agreed.window_blocks.unwrap_or(1);
+        let mut out = Vec::new();
+        let mut count = 0;
+        while let Some(each) =
+            self.sender
+                .burst(&mut self.source, self.at_once, BURST_BYTES_MAX, &mut out)
+        {
+            assert!(each > 0 && (out.len() <= BURST_BYTES_MAX || out.len() == each));
+            assert!(out.len().div_ceil(each) <= self.at_once.max(1));
+            for datagram in out.chunks(each) {
+                count += 1;
+                assert!(count <= window.max(1), "more than a window at once");
+                self.datagram(datagram);
+            }
+        }
+    }
+
+    fn datagram(&mut self, bytes: &[u8]) {
+        match parse(bytes) {
+            Ok(Packet::Data { block, data }) => self.block(block, data),
+            Ok(Packet::OptionAck(agreed)) => self.agree(agreed),
+            Ok(Packet::Error { .. }) => {
+                assert_eq!(self.source.fails, Some(ReadError::Failed));
+            }
+            other => panic!("sent {other:?}"),
+        }
+    }
+
+    fn agree(&mut self, agreed: Options) {
+        super::check_options(&agreed);
+        let asked = self.request.options;
+        // Never more than was asked, never what was not asked.
+        let within = |got: Option<u16>, asked: Option<u16>, most: u16| {
+            got.is_none_or(|got| asked.is_some_and(|asked| got <= asked && got <= most))
+        };
+        let window_max = self.limits.window_blocks_max.max(1);
+        let block_max = self.limits.block_bytes_max.max(8);
+        assert!(within(
+            agreed.window_blocks,
+            asked.window_blocks,
+            window_max
+        ));
+        assert!(within(agreed.block_bytes, asked.block_bytes, block_max));
+        assert!(agreed.timeout_s.is_none() || agreed.timeout_s == asked.timeout_s);
+        assert!(
+            agreed
+                .file_bytes
+                .is_none_or(|size| size == self.source.bytes)
+        );
+        self.agreed = agreed;
+    }
+
+    fn block(&mut self, block: u16, data: &[u8]) {
+        let size = self.agreed.block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT);
+        assert!(data.len() <= usize::from(size), "a block of {}", data.len());
+        assert_ne!(block, 0, "blocks count from one");
+        self.sent = block;
+        if self.request.mode == Mode::Netascii {
+            return;
+        }
+        let from = u64::from(block - 1) * u64::from(size);
+        let left = self
+            .source
+            .bytes
+            .checked_sub(from)
+            .expect("no block behind the end");
+        assert_eq!(data.len() as u64, left.min(u64::from(size)));
+        for (place, byte) in data.iter().enumerate() {
+            assert_eq!(*byte, mark(from + place as u64), "block {block}");
+        }
+    }
+
+    /// A client that is silent from now on is not waited for for ever.
+    fn end(&mut self) {
+        self.source.fails = None;
+        for _ in 0..1000 {
+            let Some(deadline) = self.sender.deadline() else {
+                break;
+            };
+            self.now = deadline.max(self.now);
+            self.sender.tick(self.now);
+            self.drain();
+        }
+        match self.sender.state() {
+            State::Running => panic!("it never ends"),
+            State::Done { bytes } => assert_eq!(bytes, self.source.bytes),
+            State::Failed { bytes, .. } => assert!(bytes <= self.source.bytes),
+        }
+    }
+}
+
+fn seeds() -> Vec<Vec<u8>> {
+    let begin = |request: &[u8], size: u16| {
+        let [high, low] = size.to_be_bytes();
+        [&[request.len() as u8][..], request, &[high, low, 0, 0]].concat()
+    };
+    let window = b"\0\x01f\0octet\0blksize\x0016\0windowsize\x004\0tsize\x000\0";
+    let plain = b"\0\x01f\0octet\0";
+    let text = b"\0\x01f\0netascii\0blksize\x0064\0";
+    let acks = [0, 0].repeat(20);
+    let error = [5, 0, 5, 0, 5, 0, 8, 0];
+    vec![
+        [&begin(plain, 2000)[..], &acks].concat(),
+        [&begin(window, 333)[..], &[4, 0, 0], &acks, &[0, 254], &acks].concat(),
+        [&begin(window, 0)[..], &error].concat(),
+        [&begin(text, 500)[..], &[4, 0, 0], &acks, &[6, 6, 6]].concat(),
+        [&begin(plain, 512)[..], &[6, 6, 0, 0, 7, 251, 1, 0, 0, 0, 0]].concat(),
+    ]
+}
