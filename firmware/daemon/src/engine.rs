@@ -5,6 +5,7 @@
 //! the outputs out and shows the new snapshot. Inputs that come meanwhile wait
 //! for the next batch, so the busier the box, the more a flush carries.
 
+mod share;
 mod weight;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ use trivet_store::{CommitError, Store};
 
 use crate::clock::{Clock, System};
 use crate::say;
+use share::{Place, Shares};
 
 /// The most inputs that wait for the rack. A door that finds the queue full
 /// answers "later", or drops the datagram as a full wire would.
@@ -36,6 +38,8 @@ const STOP_GAP: Duration = Duration::from_millis(5);
 
 enum Message {
     Input(Input),
+    /// A datagram that anybody can send, and its place among those.
+    Datagram(Input, Place),
     Order(Asked),
     File(Wanted),
     Stop(oneshot::Sender<()>),
@@ -46,6 +50,7 @@ enum Message {
 pub(crate) struct Engine {
     queue: SyncSender<Message>,
     view: watch::Receiver<Arc<View>>,
+    datagrams: Shares,
 }
 
 impl Engine {
@@ -67,8 +72,21 @@ impl Engine {
     /// Gives the rack something, or gives it back when the queue is full.
     #[expect(clippy::result_large_err, reason = "it comes back to be offered again")]
     pub(crate) fn offer(&self, input: Input) -> Result<(), Input> {
-        match self.queue.try_send(Message::Input(input)) {
-            Err(TrySendError::Full(Message::Input(input))) => Err(input),
+        let message = match &input {
+            Input::Dhcp { bytes, .. } => {
+                let known = share::sender(bytes)
+                    .is_some_and(|mac| self.view.borrow().macs.contains_key(&mac));
+                match self.datagrams.place(known) {
+                    Some(place) => Message::Datagram(input, place),
+                    None => return Err(input),
+                }
+            }
+            _ => Message::Input(input),
+        };
+        match self.queue.try_send(message) {
+            Err(TrySendError::Full(Message::Input(input) | Message::Datagram(input, _))) => {
+                Err(input)
+            }
             _ => Ok(()),
         }
     }
@@ -264,7 +282,12 @@ impl Thread {
             files: BTreeMap::new(),
             stopping: None,
         };
-        Ok((thread, Engine { queue, view: watch }))
+        let engine = Engine {
+            queue,
+            view: watch,
+            datagrams: Shares::default(),
+        };
+        Ok((thread, engine))
     }
 
     fn run(&mut self) -> Result<(), EngineError> {
@@ -361,6 +384,10 @@ impl Thread {
         let ticket = self.tickets;
         match message {
             Message::Input(input) => Some(input),
+            Message::Datagram(input, place) => {
+                drop(place);
+                Some(input)
+            }
             Message::Order(asked) => {
                 let most = self.store.layout().record_bytes_max();
                 if let Some(refusal) = weight::too_large(&asked.order, most) {

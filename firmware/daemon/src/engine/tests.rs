@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use serde_json::json;
 use trivet_model::order::{Beat, VendorMethod};
-use trivet_model::{Node, NodeId, PowerOrder};
+use trivet_model::{MacAddr, Node, NodeId, Port, PortId, PowerOrder, UnixMs};
 use trivet_rack::Door;
 
 use crate::testbed::{self, Scratch, node, node_with_agent};
@@ -109,6 +109,56 @@ fn heartbeats_that_change_nothing_write_nothing() {
     assert_eq!(thread.store.flash().counts(), first);
     let view = engine.view();
     assert!(view.nodes[&node.id].live.beat_at.is_some());
+}
+
+fn datagram(number: usize) -> Input {
+    let source = std::net::SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68);
+    let mut bytes = vec![0; 300];
+    bytes[28..36].copy_from_slice(&number.to_be_bytes());
+    Input::Dhcp {
+        arrival: trivet_rack::dhcp::Arrival::datagram(Ipv4Addr::LOCALHOST, source),
+        bytes,
+    }
+}
+
+#[test]
+fn a_flood_of_datagrams_leaves_room_for_orders_and_for_nodes() {
+    let scratch = Scratch::new();
+    let (mut thread, engine) = thread(&scratch);
+    let node = node();
+    let mac = MacAddr([0x52, 0x54, 0, 0, 0, 1]);
+    let port = Port {
+        id: PortId::random(&mut trivet_model::Seeded::new(3)),
+        revision: 0,
+        serial: 0,
+        node: node.id,
+        address: mac,
+        pxe_enabled: true,
+        extra: serde_json::Map::new(),
+        kept: serde_json::Map::new(),
+        created_at: UnixMs(0),
+        updated_at: None,
+    };
+    let (one, _answer) = create(&node);
+    let (two, _answer) = asking(Order::CreatePort(Box::new(port)));
+    run(&mut thread, vec![one, two]);
+    let taken = (0..2 * INPUTS_WAITING_MAX)
+        .filter(|number| engine.tell(datagram(*number)))
+        .count();
+    assert!(taken < INPUTS_WAITING_MAX / 2, "{taken} of the queue");
+    let mut known = datagram(0);
+    if let Input::Dhcp { bytes, .. } = &mut known {
+        bytes[28..34].copy_from_slice(&mac.0);
+    }
+    assert!(engine.tell(known), "a node is heard");
+    assert!(engine.tell(Input::Tick), "and so is everything else");
+    // What was handled has given its place back.
+    for _ in 0..=taken.div_ceil(BATCH_INPUTS_MAX) {
+        let batch = thread.next_batch();
+        run(&mut thread, batch);
+    }
+    let again = (0..taken).filter(|number| engine.tell(datagram(*number)));
+    assert_eq!(again.count(), taken);
 }
 
 /// What such an order asked for may have been said to a BMC already.
