@@ -18,7 +18,7 @@ use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::doors::{agents, api, bmc, boot, dhcp, http, inspector, panel, ssh, tftp};
 use crate::engine::{self, Engine, EngineError};
-use crate::say;
+use crate::say::{self, throttle::Throttle};
 
 /// Takes a note and how to call its node.
 pub(crate) type NoteSink = Box<dyn FnMut(&Note, Option<&str>) + Send>;
@@ -283,8 +283,29 @@ async fn answer(engine: &std::sync::OnceLock<Engine>, mut input: Input) {
     }
 }
 
-/// One line per note, for logs.
-pub(crate) fn log_line(note: &Note, label: Option<&str>) -> String {
+/// Notes as lines of the log. What any machine can cause by asking for an address is
+/// said within bounds.
+pub(crate) fn log(clock: Clock) -> NoteSink {
+    let mut asking = Throttle::new(clock.now().tick);
+    Box::new(move |note, label| {
+        let tick = clock.now().tick;
+        let caused = matches!(
+            note.kind,
+            NoteKind::StrangerSeen { .. } | NoteKind::LeaseGranted { .. } | NoteKind::Dhcp { .. }
+        );
+        if let Some(count) = asking.left_out(tick) {
+            say::line(&format!(
+                "trivet: {count} lines about who asked for an address were left out here"
+            ));
+        }
+        if !caused || asking.allows(tick) {
+            say::line(&log_line(note, label));
+        }
+    })
+}
+
+/// One line per note.
+fn log_line(note: &Note, label: Option<&str>) -> String {
     let who = label.unwrap_or("box");
     let level = match note.kind {
         NoteKind::Failed { .. }

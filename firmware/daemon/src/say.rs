@@ -4,6 +4,8 @@
 //! or go away, and none of that may hold up or end the box. Lines that find the
 //! queue full are counted and left out.
 
+pub(crate) mod throttle;
+
 use std::io::Write;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

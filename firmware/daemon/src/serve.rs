@@ -15,7 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use trivet_config::{self as config, Settings};
 use trivet_rack::{AtOnce, Files, Limits};
 
-use crate::appliance::{Appliance, Ground, Listening, log_line, open_store};
+use crate::appliance::{self, Appliance, Ground, Listening, open_store};
 use crate::auth::{Auth, unusable_tokens, unusable_users};
 use crate::clock::Clock;
 use crate::{doors, identity, library, say, sockets};
@@ -81,7 +81,7 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
             settings.limits.transfers_max,
             settings.limits.connections_max as usize,
         ),
-        notes: Box::new(|note, label| say::line(&log_line(note, label))),
+        notes: appliance::log(clock),
     };
     let rack = rack_settings(&settings, &links, &ground)?;
     let store = open_store(&data, settings.appliance.store_mib)?;

@@ -1,0 +1,99 @@
+//! A bound on lines that anybody on a wire can cause, by sending frames.
+//!
+//! A rack that boots at once says all it has to say; a flood fills the allowance, and
+//! from then on the log grows no faster than the allowance comes back. What is left
+//! out is counted and told.
+
+use trivet_model::Tick;
+
+/// Lines at once: a rack of a hundred machines, each with several exchanges.
+const LINES_MAX: u64 = 1000;
+
+/// One more line is allowed after so long.
+const LINE_MS: u64 = 100;
+
+/// How many lines are allowed now.
+#[derive(Debug)]
+pub(crate) struct Throttle {
+    left: u64,
+    counted: Tick,
+    left_out: u64,
+}
+
+impl Throttle {
+    pub(crate) fn new(now: Tick) -> Self {
+        Self {
+            left: LINES_MAX,
+            counted: now,
+            left_out: 0,
+        }
+    }
+
+    /// Whether a line may be said now; one that may not is counted.
+    pub(crate) fn allows(&mut self, now: Tick) -> bool {
+        self.refill(now);
+        if self.left == 0 {
+            self.left_out += 1;
+            return false;
+        }
+        self.left -= 1;
+        true
+    }
+
+    /// How many were left out, once there is room to tell it.
+    pub(crate) fn left_out(&mut self, now: Tick) -> Option<u64> {
+        self.refill(now);
+        if self.left_out == 0 || self.left == 0 {
+            return None;
+        }
+        self.left -= 1;
+        Some(core::mem::take(&mut self.left_out))
+    }
+
+    fn refill(&mut self, now: Tick) {
+        let more = now.since_ms(self.counted) / LINE_MS;
+        if more > 0 {
+            self.left = self.left.saturating_add(more).min(LINES_MAX);
+            self.counted = self.counted.after_ms(more.saturating_mul(LINE_MS));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(throttle: &mut Throttle, now: u64, lines: u64) -> u64 {
+        (0..lines).filter(|_| throttle.allows(Tick(now))).count() as u64
+    }
+
+    #[test]
+    fn a_rack_that_boots_at_once_says_everything() {
+        let mut throttle = Throttle::new(Tick(5));
+        assert_eq!(said(&mut throttle, 5, LINES_MAX), LINES_MAX);
+        assert_eq!(throttle.left_out(Tick(5)), None);
+    }
+
+    #[test]
+    fn a_flood_says_no_more_than_the_allowance_and_is_told_of() {
+        let mut throttle = Throttle::new(Tick(0));
+        let mut all = 0;
+        for now in 0..10_000 {
+            all += said(&mut throttle, now, 10);
+        }
+        assert_eq!(all, LINES_MAX + 9999 / LINE_MS);
+        assert_eq!(throttle.left_out(Tick(9999)), None, "no room to tell it");
+        assert_eq!(throttle.left_out(Tick(10_100)), Some(100_000 - all));
+        assert_eq!(throttle.left_out(Tick(20_000)), None, "told once");
+    }
+
+    #[test]
+    fn the_allowance_comes_back_and_has_its_bound() {
+        let mut throttle = Throttle::new(Tick(0));
+        said(&mut throttle, 0, 2 * LINES_MAX);
+        assert_eq!(said(&mut throttle, 10 * LINE_MS + 50, 100), 10);
+        assert_eq!(said(&mut throttle, 11 * LINE_MS, 100), 1, "halves add up");
+        assert_eq!(said(&mut throttle, u64::MAX, 2 * LINES_MAX), LINES_MAX);
+        assert_eq!(said(&mut throttle, 0, 1), 0, "a clock that goes back");
+    }
+}
