@@ -291,7 +291,7 @@ pub(crate) fn log(clock: Clock) -> NoteSink {
         let tick = clock.now().tick;
         let caused = matches!(
             note.kind,
-            NoteKind::StrangerSeen { .. } | NoteKind::LeaseGranted { .. } | NoteKind::Dhcp { .. }
+            NoteKind::StrangerSeen { .. } | NoteKind::Dhcp { .. }
         );
         if let Some(count) = asking.left_out(tick) {
             say::line(&format!(
