@@ -33,7 +33,12 @@ const STEPS_MAX: usize = 32;
 const KNOWN: u8 = 4;
 
 /// Our links by what we do there.
-const LINKS: [LinkMode; 2] = [LinkMode::Server, LinkMode::Reservations];
+const LINKS: [LinkMode; 4] = [
+    LinkMode::Server,
+    LinkMode::Reservations,
+    LinkMode::Listen,
+    LinkMode::Proxy,
+];
 
 /// A subnet only relays send from.
 const RELAYED: u8 = 9;
@@ -74,6 +79,7 @@ fn subnet(third: u8, mode: LinkMode) -> Subnet {
         dns: vec![server],
         boot,
         known_only: mode == LinkMode::Reservations,
+        lease_s: 600,
     }
 }
 
@@ -99,7 +105,6 @@ fn settings() -> Settings {
             subnet(1, LinkMode::Reservations),
             subnet(RELAYED, LinkMode::Server),
         ],
-        lease_s: 600,
     }
 }
 
@@ -169,7 +174,8 @@ impl World {
                 self.server = Server::new(house().clone());
                 for (&mac, &address) in &self.durable {
                     let lease = Lease { mac, address };
-                    assert!(self.server.restore(self.now, lease), "{address} is lost");
+                    let kept = self.server.restore(self.now, lease, is_known);
+                    assert!(kept, "{address} is lost");
                 }
             }
         }
@@ -193,7 +199,10 @@ impl World {
             local: local(link),
             source,
             port,
-            from: (place & 1 == 0).then_some(MacAddr(mac(place))),
+            from: place
+                .count_ones()
+                .is_multiple_of(2)
+                .then_some(MacAddr(mac(place))),
         };
         let before = self.durable.clone();
         let outcome = self.server.handle(self.now, bytes, arrived, is_known);
