@@ -3,7 +3,7 @@
 //! Two services on one address, two ranges with the same addresses, and a
 //! directory of secrets that would be served to the network.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Component, Path};
 
 use crate::mistake::Mistakes;
@@ -18,6 +18,8 @@ pub(crate) enum Transport {
 
 struct Listener {
     key: String,
+    /// Others of the same kind may have the very same address.
+    shared: bool,
     transport: Transport,
     address: SocketAddr,
     at: usize,
@@ -54,8 +56,21 @@ impl Claims {
     ) {
         self.listeners.push(Listener {
             key,
+            shared: false,
             transport,
             address,
+            at,
+        });
+    }
+
+    /// Where DHCP is heard: all networks behind relays may send to the same address, also
+    /// to that of an interface.
+    pub(crate) fn dhcp(&mut self, key: String, address: SocketAddrV4, at: usize) {
+        self.listeners.push(Listener {
+            key,
+            shared: true,
+            transport: Transport::Udp,
+            address: address.into(),
             at,
         });
     }
@@ -77,11 +92,19 @@ impl Claims {
     pub(crate) fn check(&self, mistakes: &mut Mistakes) {
         for (index, later) in self.listeners.iter().enumerate() {
             let clash = self.listeners[..index].iter().find(|earlier| {
-                earlier.transport == later.transport && overlap(earlier.address, later.address)
+                let together = earlier.shared && later.shared && earlier.address == later.address;
+                earlier.transport == later.transport
+                    && overlap(earlier.address, later.address)
+                    && !together
             });
             if let Some(earlier) = clash {
+                let way = if earlier.shared && later.shared {
+                    "write the same address in both"
+                } else {
+                    "choose another port"
+                };
                 let sentence = format!(
-                    "{} is already taken by {} ({}): choose another port",
+                    "{} is already taken by {} ({}): {way}",
                     later.address, earlier.key, earlier.address
                 );
                 mistakes.add(later.at, &later.key, sentence);

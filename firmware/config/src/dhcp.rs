@@ -7,7 +7,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
-use crate::contradiction::{Claims, Transport};
+use crate::contradiction::Claims;
 use crate::mistake::Mistakes;
 use crate::reader::{Found, Section};
 use crate::settings::{Dhcp, DhcpDoor, DhcpMode, Network, Pool};
@@ -90,6 +90,16 @@ fn entry(section: &Section<'_>, claims: &mut Claims, mistakes: &mut Mistakes) ->
     let discovery = discovers(section, mode, discovery, mistakes);
     let router_advertisements = advertises(section, mode, &door, advertisements, mistakes);
     let server = server(section, mode, &door, addresses.server.as_ref(), mistakes);
+    if let (DhcpDoor::Interface(_), Some(server)) = (&door, server)
+        && mode != DhcpMode::Listen
+    {
+        let address = SocketAddrV4::new(server, DHCP_PORT);
+        claims.dhcp(
+            section.key("interface"),
+            address,
+            section.at_key("interface"),
+        );
+    }
     let pool = if gives { Some(addresses.pool()?) } else { None };
     Some(Dhcp {
         server: if gives { Some(server?) } else { server },
@@ -136,7 +146,13 @@ fn addresses(section: &Section<'_>, mistakes: &mut Mistakes) -> Addresses {
         }
     };
     let (first, last) = (address("first"), address("last"));
-    let (server, router) = (address("server"), address("router"));
+    let router = address("router");
+    let server = if section.has("listen") {
+        // Behind a relay the box is on another network than the machines.
+        value::ipv4(section, "server", mistakes)
+    } else {
+        address("server")
+    };
     if let (Some(first), Some(last)) = (&first, &last) {
         check_range(section, first, last, mistakes);
         let range = (first.value, last.value);
@@ -305,17 +321,8 @@ fn relayed(
             return None;
         }
     };
-    claim_relayed(section, address, text.at, claims);
+    claims.dhcp(section.key("listen"), address, text.at);
     Some(DhcpDoor::Relayed(address))
-}
-
-fn claim_relayed(section: &Section<'_>, address: SocketAddrV4, at: usize, claims: &mut Claims) {
-    claims.listener(
-        section.key("listen"),
-        Transport::Udp,
-        SocketAddr::V4(address),
-        at,
-    );
 }
 
 fn dns(section: &Section<'_>, mistakes: &mut Mistakes) -> Vec<Ipv4Addr> {

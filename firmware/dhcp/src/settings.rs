@@ -42,6 +42,19 @@ pub struct Link {
     pub server: Ipv4Addr,
     /// What machines boot where others give the addresses (proxy).
     pub boot: BootServer,
+    /// It is for what relays pass on, wherever that is heard.
+    pub relayed: bool,
+    /// The network of its machines and the length of its prefix, where addresses are
+    /// given.
+    pub network: Option<(Ipv4Addr, u8)>,
+}
+
+impl Link {
+    /// Is it for what a relay with this address passes on?
+    pub(crate) fn serves_relay(&self, relay: Ipv4Addr) -> bool {
+        let on_it = |(network, prefix)| (relay & mask(prefix)) == network & mask(prefix);
+        self.relayed && self.network.is_none_or(on_it)
+    }
 }
 
 /// One network and the part of it that is ours to give.
@@ -121,11 +134,15 @@ impl BootServer {
     }
 }
 
+fn mask(prefix: u8) -> Ipv4Addr {
+    let host_bits = 32_u32.saturating_sub(u32::from(prefix));
+    Ipv4Addr::from_bits(u32::MAX.checked_shl(host_bits).unwrap_or(0))
+}
+
 impl Subnet {
     /// The network mask.
     pub fn mask(&self) -> Ipv4Addr {
-        let host_bits = 32_u32.saturating_sub(u32::from(self.prefix));
-        Ipv4Addr::from_bits(u32::MAX.checked_shl(host_bits).unwrap_or(0))
+        mask(self.prefix)
     }
 
     /// The address that reaches all of the network.
@@ -324,6 +341,8 @@ pub(crate) mod tests {
             discovery: true,
             server,
             boot,
+            relayed: false,
+            network: None,
         }
     }
 

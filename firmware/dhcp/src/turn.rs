@@ -9,7 +9,7 @@ use crate::frame::{Frame, Kind, Reason};
 use crate::machines::Machines;
 use crate::reply::{self, Content};
 use crate::server::{Arrival, BOOT_PORT, Destination, Reply, SERVER_PORT, Server};
-use crate::settings::{BootServer, Subnet};
+use crate::settings::{BootServer, Link, Subnet};
 use crate::table::LeaseChange;
 
 /// A reply, and what is told of it.
@@ -38,7 +38,7 @@ pub(crate) struct Turn<'a, M> {
 
 impl<M: Machines> Turn<'_, M> {
     pub(crate) fn answer(&mut self) -> Result<Given, Reason> {
-        let link = self.server.link(self.arrived.link);
+        let link = self.link();
         // Who listens nowhere in particular serves everywhere.
         let (mode, discovery) =
             link.map_or((LinkMode::Server, true), |link| (link.mode, link.discovery));
@@ -65,6 +65,24 @@ impl<M: Machines> Turn<'_, M> {
         }
     }
 
+    /// Whose rules count: those of the network the relay stands in, or else those of
+    /// where the frame was heard.
+    fn link(&self) -> Option<&Link> {
+        let heard = self.server.link(self.arrived.link);
+        if !self.frame.is_relayed() {
+            return heard;
+        }
+        let relay = self.frame.giaddr();
+        let links = &self.server.settings.links;
+        let of = |known: bool| {
+            let mut links = links
+                .iter()
+                .filter(move |one| one.network.is_some() == known);
+            links.find(|one| one.serves_relay(relay))
+        };
+        of(true).or_else(|| of(false)).or(heard)
+    }
+
     fn check_known(&self, known_only: bool) -> Result<(), Reason> {
         if known_only && !self.machines.known(self.frame.mac) {
             return Err(Reason::UnknownClient);
@@ -74,8 +92,7 @@ impl<M: Machines> Turn<'_, M> {
 
     /// Beside another server: what to boot, to who boots from the network.
     fn beside(&self, known_only: bool) -> Result<Given, Reason> {
-        let link = self.server.link(self.arrived.link);
-        let link = link.ok_or(Reason::NoSubnet)?;
+        let link = self.link().ok_or(Reason::NoSubnet)?;
         if self.arrived.port == BOOT_PORT {
             self.check_known(known_only)?;
             return self.boot_service(link.server, &link.boot);

@@ -29,6 +29,24 @@ fn a_dhcp_section_becomes_plain_values() {
 }
 
 #[test]
+fn networks_behind_relays_share_an_address_and_the_box_is_on_none_of_them() {
+    let far = |third: u8, listen: &str| {
+        format!(
+            "[[dhcp]]\nlisten = \"{listen}\"\nmode = \"reservations\"\n\
+             network = \"10.0.{third}.0/24\"\nfirst = \"10.0.{third}.10\"\n\
+             last = \"10.0.{third}.20\"\nserver = \"192.0.2.1\"\n"
+        )
+    };
+    let (one, two) = (far(1, "192.0.2.1"), far(2, "192.0.2.1"));
+    let settings = good(&format!("{DHCP}{one}{two}"));
+    assert_eq!(settings.dhcp.len(), 3);
+    assert_eq!(settings.dhcp[2].server, Some(Ipv4Addr::new(192, 0, 2, 1)));
+    let anywhere = format!("{DHCP}{}", far(1, "0.0.0.0"));
+    let said = "is already taken by dhcp.interface (192.0.2.1:67): write the same address";
+    bad(&anywhere, DHCP.lines().count() + 2, "dhcp.listen", said);
+}
+
+#[test]
 fn a_dhcp_section_that_is_off_is_left_out_but_checked() {
     assert!(
         good("[[dhcp]]\ninterface = \"eth1\"\nmode = \"off\"\n")

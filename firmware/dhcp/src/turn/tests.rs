@@ -278,6 +278,42 @@ fn a_new_offer_is_probed_on_the_link_and_not_behind_a_relay() {
     assert_eq!(outcome.probe, None);
 }
 
+/// One interface that only listens to its own network may still be where relays send to.
+#[test]
+fn what_a_relay_passes_on_follows_the_rules_of_the_network_it_stands_in() {
+    let mut settings = settings();
+    let far = |third: u8, mode| Link {
+        relayed: true,
+        network: Some((subnet(third).network, 24)),
+        discovery: mode == LinkMode::Server,
+        ..link(mode)
+    };
+    settings.links = vec![
+        link(LinkMode::Proxy),
+        far(0, LinkMode::Reservations),
+        far(1, LinkMode::Server),
+        Link {
+            relayed: true,
+            ..link(LinkMode::Proxy)
+        },
+    ];
+    let mut server = Server::new(settings);
+    let mut through = |relay: [u8; 4], arch| {
+        let relay = Some(Ipv4Addr::from(relay));
+        let mut client = Client::new(MAC, arch, false, None, relay);
+        client.start(Tick(0));
+        let outcome = ask(&mut server, &client.transmit().unwrap(), false);
+        outcome.reply.map(|reply| {
+            let frame = frame::decode(&reply.bytes, 2).unwrap();
+            frame.yiaddr()
+        })
+    };
+    assert_eq!(through([10, 0, 0, 254], Some(7)), None, "nobody knows it");
+    assert_eq!(through([10, 0, 1, 254], Some(7)), Some(subnet(1).first));
+    let elsewhere = through([192, 0, 2, 1], Some(7));
+    assert_eq!(elsewhere, Some(Ipv4Addr::UNSPECIFIED), "only what to boot");
+}
+
 #[test]
 fn who_was_offered_a_taken_address_is_refused_and_gets_another() {
     let mut server = server(LinkMode::Server, true);

@@ -27,6 +27,8 @@ fn bench(mode: LinkMode) -> Bench {
         discovery: true,
         server: BOX,
         boot: dhcp.subnets[0].boot.clone(),
+        relayed: false,
+        network: None,
     }];
     Bench::with(settings)
 }

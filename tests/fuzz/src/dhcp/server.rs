@@ -97,6 +97,8 @@ fn settings() -> Settings {
         discovery: mode == LinkMode::Server,
         server: local(number as u8),
         boot: subnet(number as u8, mode).boot,
+        relayed: false,
+        network: None,
     });
     Settings {
         links: links.collect(),
