@@ -1,6 +1,6 @@
 //! The running appliance: sockets that are open, the engine, and the doors.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub(crate) struct Ground {
     pub(crate) http: Listening,
     pub(crate) panel: Listening,
     pub(crate) tftp: Vec<UdpSocket>,
-    pub(crate) dhcp: Vec<(UdpSocket, Ipv4Addr)>,
+    pub(crate) dhcp: Vec<dhcp::Place>,
     pub(crate) bmc: UdpSocket,
     pub(crate) ssh: ssh::Door,
     pub(crate) auth: Auth,
@@ -88,23 +88,12 @@ impl Appliance {
         store: Store<FileFlash>,
     ) -> anyhow::Result<Self> {
         let bmc_socket = Arc::new(ground.bmc);
-        let dhcp_doors: Vec<_> = ground
-            .dhcp
-            .into_iter()
-            .map(|(socket, local)| dhcp::Door {
-                socket: Arc::new(socket),
-                local,
-            })
-            .collect();
-        let inputs: Vec<_> = dhcp_doors
-            .iter()
-            .map(|door| (Arc::clone(&door.socket), door.local))
-            .collect();
+        let (dhcp, ears) = dhcp::Doors::new(ground.dhcp);
         let outlet = Outlet {
             runtime: tokio::runtime::Handle::current(),
             engine: Arc::default(),
             bmc: Arc::clone(&bmc_socket),
-            dhcp: dhcp_doors,
+            dhcp: dhcp.clone(),
             ssh: ground.ssh,
             notes: ground.notes,
         };
@@ -116,9 +105,7 @@ impl Appliance {
 
         let mut doors = JoinSet::new();
         doors.spawn(bmc::run(bmc_socket, engine.clone()));
-        for (socket, local) in inputs {
-            doors.spawn(dhcp::run(socket, local, engine.clone()));
-        }
+        dhcp.hear(ears, &mut doors, &engine, clock);
         serve_tftp(
             &mut doors,
             ground.tftp,
@@ -221,7 +208,7 @@ struct Outlet {
     runtime: tokio::runtime::Handle,
     engine: Arc<std::sync::OnceLock<Engine>>,
     bmc: Arc<UdpSocket>,
-    dhcp: Vec<dhcp::Door>,
+    dhcp: dhcp::Doors,
     ssh: ssh::Door,
     notes: NoteSink,
 }
@@ -235,8 +222,12 @@ impl Outlet {
         match output {
             Output::Bmc { to, bytes } => self.send_bmc(to, &bytes),
             Output::Dhcp {
-                local, to, bytes, ..
-            } => dhcp::send(&self.dhcp, local, &to, &bytes),
+                link,
+                local,
+                to,
+                bytes,
+            } => self.dhcp.send(link, local, &to, &bytes),
+            Output::Probe { link, address } => self.dhcp.probe(link, address),
             Output::CallAgent {
                 node,
                 call,
@@ -264,7 +255,7 @@ impl Outlet {
             }
             Output::Note { note, label } => (self.notes)(&note, label.as_deref()),
             // The engine answers these itself.
-            Output::Reply { .. } | Output::File { .. } | Output::Probe { .. } => {}
+            Output::Reply { .. } | Output::File { .. } => {}
         }
     }
 

@@ -20,9 +20,6 @@ use crate::auth::{Auth, unusable_tokens, unusable_users};
 use crate::clock::Clock;
 use crate::{doors, identity, library, say, sockets};
 
-/// The port of a DHCP server (RFC 2131, section 4.1).
-const DHCP_PORT: u16 = 67;
-
 /// Runs until SIGINT or SIGTERM.
 pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
     let clock = Clock::start();
@@ -38,7 +35,7 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
     let api = settings.api.as_ref();
     let panel = settings.panel.as_ref();
     let http = settings.http.as_ref();
-    let links = lan::entries(&settings);
+    let (links, dhcp) = lan::open(&settings, clock).await?;
     let ground = Ground {
         api: Listening {
             sockets: listen("API", api.map(|api| &api.listen)).await?,
@@ -61,7 +58,7 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
             tls: tls(panel.is_some_and(|panel| panel.tls))?,
         },
         tftp: tftp(&settings).await?,
-        dhcp: dhcp(&links).await?,
+        dhcp,
         bmc: sockets::udp("BMC", SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))).await?,
         ssh: doors::ssh::Door::new(&data),
         auth: auth(api, clock),
@@ -237,27 +234,10 @@ async fn tftp(settings: &Settings) -> anyhow::Result<Vec<UdpSocket>> {
     Ok(open)
 }
 
-async fn dhcp(links: &[lan::Entry]) -> anyhow::Result<Vec<(UdpSocket, Ipv4Addr)>> {
-    let mut open = Vec::new();
-    for link in links {
-        let socket = match &link.door {
-            config::DhcpDoor::Relayed(address) => sockets::udp("DHCP", (*address).into()).await?,
-            config::DhcpDoor::Interface(name) => {
-                let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, DHCP_PORT));
-                let socket = sockets::udp_on("DHCP", any, name)?;
-                socket.set_broadcast(true)?;
-                socket
-            }
-        };
-        open.push((socket, link.server));
-    }
-    Ok(open)
-}
-
 /// Where nodes reach a service: what the settings say, or else its port on the
 /// first network that the box serves.
 fn url_for_nodes(
-    settings: &Settings,
+    links: &[lan::Entry],
     public: Option<&String>,
     scheme: &str,
     sockets: &[TcpListener],
@@ -269,7 +249,7 @@ fn url_for_nodes(
         return Ok(String::new());
     };
     let address = socket.local_addr()?;
-    let ours = settings.dhcp.iter().find_map(|dhcp| dhcp.server);
+    let ours = links.iter().find_map(lan::Entry::speaks_as);
     let ip = match ours {
         Some(server) if address.ip().is_unspecified() => server.into(),
         _ if address.ip().is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -297,8 +277,8 @@ fn rack_settings(
         .http
         .as_ref()
         .and_then(|http| http.public_url.as_ref());
-    let api_url = url_for_nodes(settings, api_public, scheme, &ground.api.sockets)?;
-    let http_url = url_for_nodes(settings, http_public, "http", &ground.http.sockets)?;
+    let api_url = url_for_nodes(links, api_public, scheme, &ground.api.sockets)?;
+    let http_url = url_for_nodes(links, http_public, "http", &ground.http.sockets)?;
     let images = settings.appliance.data.join("images");
     let ramdisk = settings.boot.ramdisk.as_ref();
     Ok(trivet_rack::Settings {
@@ -355,10 +335,8 @@ fn say_where(ground: &Ground, fingerprint: &str) {
             say::line(&format!("trivet: TFTP at {address}"));
         }
     }
-    for (socket, server) in &ground.dhcp {
-        if let Ok(address) = socket.local_addr() {
-            say::line(&format!("trivet: DHCP at {address} as {server}"));
-        }
+    for place in &ground.dhcp {
+        say::line(&format!("trivet: DHCP {place}"));
     }
     say::line(&format!(
         "trivet: this box's CA has SHA-256 fingerprint {fingerprint}"

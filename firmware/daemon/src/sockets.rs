@@ -101,19 +101,19 @@ pub(crate) async fn udp(
         .map_err(|error| failed(service, Protocol::Udp, address, error))
 }
 
-/// A UDP socket that hears one interface alone. It belongs to the interface before
-/// it has its port: otherwise the same port on a second interface would be in use.
+/// A UDP socket of one interface alone that never waits. It belongs to the interface
+/// before it has its port: otherwise the same port on a second interface would be in use.
 pub(crate) fn udp_on(
     service: &'static str,
     address: SocketAddr,
     interface: &str,
-) -> Result<UdpSocket, SocketError> {
-    let open = || {
+) -> Result<std::net::UdpSocket, SocketError> {
+    let open = || -> std::io::Result<std::net::UdpSocket> {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
         socket.bind_device(Some(interface.as_bytes()))?;
         socket.set_nonblocking(true)?;
         socket.bind(&address.into())?;
-        UdpSocket::from_std(socket.into())
+        Ok(socket.into())
     };
     open().map_err(|source| {
         if source.kind() == ErrorKind::AddrInUse {
@@ -155,8 +155,8 @@ mod tests {
     }
 
     /// As two DHCP networks need it: port 67 on each of two interfaces.
-    #[tokio::test]
-    async fn two_interfaces_have_the_same_port_each() {
+    #[test]
+    fn two_interfaces_have_the_same_port_each() {
         let any = "0.0.0.0:0".parse().unwrap();
         let first = udp_on("DHCP", any, "lo").unwrap();
         let port = first.local_addr().unwrap().port();

@@ -1,10 +1,10 @@
 //! Which claims of addresses are worth passing on.
 //!
 //! Every ARP message claims its sender's address, and a busy network has hundreds a
-//! second of them. Only addresses that are ours to give matter, and the same word of
-//! the same machine matters once in a while.
+//! second of them. Only addresses that are ours to give matter, and those that were asked
+//! about, and the same word of the same machine matters once in a while.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use core::net::Ipv4Addr;
 
 use trivet_model::{MacAddr, Tick};
@@ -12,6 +12,9 @@ use trivet_model::{MacAddr, Tick};
 /// How many addresses are remembered. Ours: when there are more, all are forgotten and
 /// told again, which costs time and nothing else.
 pub const CLAIMS_MAX: usize = 4096;
+
+/// How many addresses that were asked about are remembered. Ours: as above.
+const ASKED_MAX: usize = 256;
 
 /// How long the same claim is not repeated. Ours.
 const REST_MS: u64 = 10_000;
@@ -21,33 +24,44 @@ const REST_MS: u64 = 10_000;
 pub struct Claims {
     /// First and last address to give, if any are given.
     range: Option<(Ipv4Addr, Ipv4Addr)>,
+    /// Asked about although they are not ours to give: another server's own, say.
+    asked: BTreeSet<Ipv4Addr>,
     told: BTreeMap<Ipv4Addr, (MacAddr, Tick)>,
 }
 
 impl Claims {
-    /// Claims within a range matter; none do where no addresses are given.
+    /// Claims within a range matter; none do by themselves where no addresses are given.
     pub fn new(range: Option<(Ipv4Addr, Ipv4Addr)>) -> Self {
         Self {
             range,
-            told: BTreeMap::new(),
+            ..Self::default()
         }
     }
 
     /// Somebody is asked about an address: the next answer counts.
     pub fn probed(&mut self, address: Ipv4Addr) {
         self.told.remove(&address);
+        if !self.is_ours(address) {
+            if self.asked.len() >= ASKED_MAX {
+                self.asked.clear();
+            }
+            self.asked.insert(address);
+        }
+    }
+
+    fn is_ours(&self, address: Ipv4Addr) -> bool {
+        let range = self.range;
+        range.is_some_and(|(first, last)| (first..=last).contains(&address))
     }
 
     /// Whether a claim is worth passing on.
     pub fn heard(&mut self, now: Tick, address: Ipv4Addr, mac: MacAddr) -> bool {
-        let ours = self
-            .range
-            .is_some_and(|(first, last)| (first..=last).contains(&address));
+        let matters = self.is_ours(address) || self.asked.contains(&address);
         let told = self
             .told
             .get(&address)
             .is_some_and(|(who, at)| *who == mac && now.since_ms(*at) < REST_MS);
-        if !ours || told {
+        if !matters || told {
             return false;
         }
         if self.told.len() >= CLAIMS_MAX && !self.told.contains_key(&address) {
@@ -94,6 +108,19 @@ mod tests {
         assert!(!claims.heard(Tick(0), FIRST, OWN));
         claims.probed(FIRST);
         assert!(claims.heard(Tick(1), FIRST, OWN));
+    }
+
+    #[test]
+    fn an_address_that_was_asked_about_matters_wherever_it_is() {
+        let mut claims = Claims::new(None);
+        let server = Ipv4Addr::new(10, 0, 0, 1);
+        claims.probed(server);
+        assert!(claims.heard(Tick(0), server, NODE));
+        assert!(!claims.heard(Tick(1), server, NODE), "once in a while");
+        for at in 0..3 * ASKED_MAX as u32 {
+            claims.probed(Ipv4Addr::from_bits(at));
+            assert!(claims.asked.len() <= ASKED_MAX);
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::machine::Wiring;
 use crate::appliance::{Appliance, Ground, Listening, open_store};
 use crate::auth::Auth;
 use crate::clock::Clock;
+use crate::doors::dhcp::{Place, Relayed};
 use crate::engine::EngineError;
 use crate::{library, sockets};
 
@@ -77,7 +78,10 @@ impl Stage {
             http: listening(http),
             panel: listening(panel),
             tftp: vec![tftp],
-            dhcp: vec![(dhcp, BOX)],
+            dhcp: vec![Place::Relayed(Relayed {
+                socket: dhcp,
+                local: BOX,
+            })],
             bmc: sockets::udp("BMC", home).await?,
             ssh: crate::doors::ssh::Door::new(data),
             auth: Auth::Open,

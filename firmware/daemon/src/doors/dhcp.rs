@@ -1,140 +1,126 @@
-//! DHCP datagrams.
+//! DHCP: where it is heard and how answers leave.
 //!
-//! First form: plain UDP sockets. Clients that have no address yet get their
-//! answers by broadcast.
+//! A door is an address that relays send to ([`Relayed`]) or an interface whose frames
+//! are heard ([`Wire`]). Its place in the list is its [`LinkId`].
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::sync::Arc;
-use std::time::Duration;
-
-use tokio::net::UdpSocket;
-use trivet_rack::dhcp::Arrival;
-use trivet_rack::{Destination, Input};
-
-use crate::engine::Engine;
-
-/// Longest datagram: an Ethernet frame.
-const DATAGRAM_BYTES_MAX: usize = 1500;
-
-/// Pause after the system refuses us a datagram.
-const ERROR_PAUSE: Duration = Duration::from_millis(10);
-
-/// The ports of DHCP (RFC 2131, section 4.1).
-const CLIENT_PORT: u16 = 68;
-
-/// One socket and the address of ours that it stands for.
-pub(crate) struct Door {
-    pub(crate) socket: Arc<UdpSocket>,
-    pub(crate) local: Ipv4Addr,
-}
-
-/// Reads datagrams for ever.
-pub(crate) async fn run(socket: Arc<UdpSocket>, local: Ipv4Addr, engine: Engine) {
-    let mut buffer = [0; DATAGRAM_BYTES_MAX];
-    loop {
-        match socket.recv_from(&mut buffer).await {
-            Ok((length, SocketAddr::V4(source))) => {
-                let bytes = buffer[..length].to_vec();
-                let arrival = Arrival::datagram(local, source);
-                engine.tell(Input::Dhcp { arrival, bytes });
-            }
-            Ok(_) => {}
-            // An interface that went down, most likely: look again, but not at once.
-            Err(_) => tokio::time::sleep(ERROR_PAUSE).await,
-        }
-    }
-}
-
-/// Sends one answer.
-pub(crate) fn send(doors: &[Door], local: Ipv4Addr, to: &Destination, bytes: &[u8]) {
-    let address = match to {
-        Destination::Relay(peer) | Destination::Asker(peer) => *peer,
-        Destination::Renewing(client) => SocketAddrV4::new(*client, CLIENT_PORT),
-        // A client without an address answers no ARP yet; RFC 2131 section 4.1 lets a
-        // server that cannot write link-layer frames broadcast instead.
-        Destination::Client { .. } => SocketAddrV4::new(Ipv4Addr::BROADCAST, CLIENT_PORT),
-    };
-    if let Some(door) = doors.iter().find(|door| door.local == local) {
-        // A datagram that does not leave is one the client asks for again.
-        let _ = door.socket.try_send_to(bytes, address.into());
-    }
-}
-
+mod hearing;
+mod line;
+mod relayed;
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testbed::{self, Scratch};
-    use std::sync::Mutex;
-    use trivet_rack::Output;
-    use trivet_rack::dhcp::{BootServer, Settings, Subnet};
+mod tests;
+mod wire;
 
-    const BOX: Ipv4Addr = Ipv4Addr::new(127, 77, 0, 1);
-    const RELAY: Ipv4Addr = Ipv4Addr::new(127, 77, 0, 2);
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
 
-    fn subnet() -> Subnet {
-        Subnet {
-            network: Ipv4Addr::new(127, 77, 0, 0),
-            prefix: 16,
-            first: Ipv4Addr::new(127, 77, 1, 1),
-            last: Ipv4Addr::new(127, 77, 1, 9),
-            server: BOX,
-            router: None,
-            dns: Vec::new(),
-            boot: BootServer::new(BOX, "http://127.0.0.1/{mac}"),
-            known_only: false,
-            lease_s: 60,
+use tokio::task::JoinSet;
+use trivet_model::LinkId;
+use trivet_rack::Destination;
+
+use crate::clock::Clock;
+use crate::engine::Engine;
+use crate::say;
+
+pub(crate) use relayed::Relayed;
+pub(crate) use wire::{Opened, Wants};
+
+use wire::{Hearing, Wire};
+
+/// One place where DHCP is heard, ready and not yet heard.
+pub(crate) enum Place {
+    Relayed(Relayed),
+    Wire(Box<Opened>),
+    /// Relays send to an address where another place hears already.
+    Shared(SocketAddrV4),
+}
+
+/// For people: where we hear, and as whom we answer.
+impl fmt::Display for Place {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Relayed(door) => door.fmt(out),
+            Self::Wire(opened) => opened.fmt(out),
+            Self::Shared(address) => write!(out, "at {address} for relays, heard already"),
         }
     }
+}
 
-    /// A discover as a relay passes it on (RFC 2131, sections 2 and 4.1).
-    fn discover() -> Vec<u8> {
-        let mut bytes = vec![0; 236];
-        bytes[..4].copy_from_slice(&[1, 1, 6, 1]);
-        bytes[24..28].copy_from_slice(&RELAY.octets());
-        bytes[28..34].copy_from_slice(&[0x52, 0x54, 0, 0, 0, 1]);
-        // The relay wants its answer at the port it sends from (RFC 8357, section 5.2).
-        bytes.extend([99, 130, 83, 99, 53, 1, 1, 82, 2, 19, 0, 255]);
-        bytes
+enum Door {
+    Relayed(Relayed),
+    Wire(Wire),
+    /// Nothing is heard here, so nothing is answered here.
+    Shared,
+}
+
+/// All doors, for who sends.
+#[derive(Clone)]
+pub(crate) struct Doors(Arc<[Door]>);
+
+/// What hears at interfaces, by the numbers of their doors.
+pub(crate) struct Ears(Vec<(usize, Hearing)>);
+
+impl Doors {
+    /// Takes the places in the order of their numbers.
+    pub(crate) fn new(places: Vec<Place>) -> (Self, Ears) {
+        let (mut doors, mut ears) = (Vec::new(), Vec::new());
+        for (number, place) in places.into_iter().enumerate() {
+            doors.push(match place {
+                Place::Relayed(door) => Door::Relayed(door),
+                Place::Wire(opened) => {
+                    let Opened { wire, hearing } = *opened;
+                    ears.push((number, hearing));
+                    Door::Wire(wire)
+                }
+                Place::Shared(_) => Door::Shared,
+            });
+        }
+        (Self(doors.into()), Ears(ears))
     }
 
-    #[tokio::test]
-    async fn a_request_through_a_relay_is_answered_to_the_relay() {
-        let scratch = Scratch::new();
-        let socket = Arc::new(UdpSocket::bind((BOX, 0)).await.unwrap());
-        let relay = UdpSocket::bind((RELAY, 0)).await.unwrap();
-        let doors = [Door {
-            socket: Arc::clone(&socket),
-            local: BOX,
-        }];
-        let destinations = Arc::new(Mutex::new(Vec::new()));
-        let seen = Arc::clone(&destinations);
-        let mut settings = testbed::settings(&scratch.0);
-        settings.dhcp = Some(Settings {
-            links: Vec::new(),
-            subnets: vec![subnet()],
-        });
-        let (engine, _why) = testbed::carrying(settings, &scratch.0, move |output| {
-            if let Output::Dhcp {
-                local, to, bytes, ..
-            } = output
-            {
-                seen.lock().unwrap().push(to);
-                send(&doors, local, &to, &bytes);
+    /// Hears at all doors until `tasks` is dropped.
+    pub(crate) fn hear(&self, ears: Ears, tasks: &mut JoinSet<()>, engine: &Engine, clock: Clock) {
+        for (number, door) in self.0.iter().enumerate() {
+            if let Door::Relayed(_) = door {
+                let (doors, engine) = (self.clone(), engine.clone());
+                tasks.spawn(async move {
+                    if let Some(Door::Relayed(door)) = doors.0.get(number) {
+                        door.hear(link(number), &engine).await;
+                    }
+                });
+            }
+        }
+        if ears.0.is_empty() {
+            return;
+        }
+        let hearing = hearing::run(self.clone(), ears.0, engine.clone(), clock);
+        tasks.spawn(async move {
+            if let Err(error) = hearing.await {
+                say::line(&format!(
+                    "trivet: warning: DHCP has stopped: {error}; restart the box"
+                ));
             }
         });
-        let address = socket.local_addr().unwrap();
-        let door = tokio::spawn(run(socket, BOX, engine.clone()));
-        for nonsense in [&b""[..], b"hello", &[0xff; 1500]] {
-            relay.send_to(nonsense, address).await.unwrap();
-        }
-        relay.send_to(&discover(), address).await.unwrap();
-        let mut buffer = [0; DATAGRAM_BYTES_MAX];
-        let (length, from) = relay.recv_from(&mut buffer).await.unwrap();
-        assert_eq!(from, address);
-        assert!(length > 240 && buffer[0] == 2, "a reply");
-        assert_eq!(buffer[16..20], [127, 77, 1, 1], "the first free address");
-        assert_eq!(destinations.lock().unwrap().len(), 1);
-        door.abort();
-        engine.stop().await;
     }
+
+    /// Sends one answer. What does not leave, the client asks for again.
+    pub(crate) fn send(&self, link: LinkId, local: Ipv4Addr, to: &Destination, bytes: &[u8]) {
+        match self.0.get(usize::from(link.0)) {
+            Some(Door::Relayed(door)) => door.send(to, bytes),
+            Some(Door::Wire(wire)) => wire.send(local, to, bytes),
+            Some(Door::Shared) | None => {}
+        }
+    }
+
+    /// Asks who has an address. Nobody can be asked through a relay.
+    pub(crate) fn probe(&self, link: LinkId, address: Ipv4Addr) {
+        if let Some(Door::Wire(wire)) = self.0.get(usize::from(link.0)) {
+            wire.probe(address);
+        }
+    }
+}
+
+/// The settings have far fewer doors than there are numbers.
+fn link(number: usize) -> LinkId {
+    LinkId(u16::try_from(number).unwrap_or(u16::MAX))
 }

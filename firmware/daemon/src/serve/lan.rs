@@ -1,34 +1,170 @@
 //! `[[dhcp]]` and `[boot]` as the rack wants them: links, subnets, loaders.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
+use anyhow::Context as _;
+use trivet_board_linux::{Interface, interfaces};
 use trivet_config::{self as config, DhcpDoor, DhcpMode, Settings};
+use trivet_lan::SERVER_PORT;
 use trivet_model::{Fault, LinkMode};
 use trivet_rack::dhcp;
 
+use crate::clock::Clock;
+use crate::doors::dhcp::{Opened, Place, Relayed, Wants};
+use crate::{say, sockets};
+
 /// One place where DHCP is heard, with all that the settings left open filled in.
 pub(super) struct Entry {
-    pub(super) door: DhcpDoor,
-    pub(super) mode: DhcpMode,
+    door: DhcpDoor,
+    mode: DhcpMode,
     /// Our address there; unspecified where we say nothing.
-    pub(super) server: Ipv4Addr,
+    server: Ipv4Addr,
     discovery: bool,
     pool: Option<config::Pool>,
     lease_s: u32,
+    advertises: bool,
+    /// Nobody asked for it by name.
+    by_default: bool,
 }
 
-/// All places, in the order that a [`LinkId`](trivet_model::LinkId) counts them.
-pub(super) fn entries(settings: &Settings) -> Vec<Entry> {
-    let entry = |dhcp: &config::Dhcp| Entry {
-        door: dhcp.door.clone(),
-        mode: dhcp.mode,
-        server: dhcp.server.unwrap_or(Ipv4Addr::UNSPECIFIED),
-        discovery: dhcp.discovery,
-        pool: dhcp.pool.clone(),
-        lease_s: dhcp.lease_s,
-    };
+impl Entry {
+    /// Our address there, if we say anything.
+    pub(super) fn speaks_as(&self) -> Option<Ipv4Addr> {
+        (self.mode != DhcpMode::Listen).then_some(self.server)
+    }
+
+    fn of(dhcp: &config::Dhcp, interfaces: &[Interface]) -> Result<Self, LanError> {
+        let listens = dhcp.mode == DhcpMode::Listen;
+        let found = match (&dhcp.door, dhcp.server) {
+            (_, Some(server)) => server,
+            (DhcpDoor::Interface(name), None) if !listens => first_address(name, interfaces)?,
+            (_, None) => Ipv4Addr::UNSPECIFIED,
+        };
+        Ok(Self {
+            door: dhcp.door.clone(),
+            mode: dhcp.mode,
+            server: found,
+            discovery: dhcp.discovery,
+            pool: dhcp.pool.clone(),
+            lease_s: dhcp.lease_s,
+            advertises: dhcp.router_advertisements,
+            by_default: false,
+        })
+    }
+
+    /// An interface that nobody said anything about.
+    fn unknown(interface: &Interface) -> Self {
+        Self {
+            door: DhcpDoor::Interface(interface.name.clone()),
+            mode: DhcpMode::Listen,
+            server: Ipv4Addr::UNSPECIFIED,
+            discovery: false,
+            pool: None,
+            lease_s: 0,
+            advertises: false,
+            by_default: true,
+        }
+    }
+
+    async fn open(&self, clock: Clock) -> anyhow::Result<Place> {
+        Ok(match &self.door {
+            DhcpDoor::Relayed(address) => Place::Relayed(Relayed {
+                socket: sockets::udp("DHCP", (*address).into()).await?,
+                local: self.server,
+            }),
+            DhcpDoor::Interface(name) => {
+                let wants = Wants {
+                    name: name.clone(),
+                    speaks_as: self.speaks_as(),
+                    range: self.pool.as_ref().map(|pool| (pool.first, pool.last)),
+                    advertises: self.advertises,
+                };
+                Place::Wire(Box::new(Opened::new(wants, clock)?))
+            }
+        })
+    }
+}
+
+/// Why a place of the settings cannot be one.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LanError {
+    #[error("dhcp: interface {name} has no IPv4 address; give it one, or write `server`")]
+    NoAddress { name: String },
+    #[error("dhcp: there is no Ethernet interface {name}; `ip link` lists them")]
+    Absent { name: String },
+}
+
+fn first_address(name: &str, interfaces: &[Interface]) -> Result<Ipv4Addr, LanError> {
+    let found = interfaces.iter().find(|interface| interface.name == name);
+    let name = name.to_owned();
+    match found {
+        None => Err(LanError::Absent { name }),
+        Some(found) => match found.addresses.first() {
+            None => Err(LanError::NoAddress { name }),
+            Some(address) => Ok(*address),
+        },
+    }
+}
+
+/// All places, in the order that a [`LinkId`](trivet_model::LinkId) counts them: those
+/// of the settings, or else every wired interface.
+fn entries(settings: &Settings, interfaces: &[Interface]) -> Result<Vec<Entry>, LanError> {
+    if settings.listens_everywhere {
+        let wired = interfaces
+            .iter()
+            .filter(|one| !one.is_part && !one.is_wireless);
+        return Ok(wired.take(dhcp::LINKS_MAX).map(Entry::unknown).collect());
+    }
+    let entry = |dhcp| Entry::of(dhcp, interfaces);
     settings.dhcp.iter().map(entry).collect()
+}
+
+/// Addresses of relays that need no socket of their own: an interface hears what is sent
+/// there, or an earlier section does.
+fn heard_elsewhere(entries: &[Entry]) -> Vec<Option<SocketAddrV4>> {
+    let wires = entries.iter().filter_map(|entry| match &entry.door {
+        DhcpDoor::Interface(_) => Some(SocketAddrV4::new(entry.speaks_as()?, SERVER_PORT)),
+        DhcpDoor::Relayed(_) => None,
+    });
+    let mut heard: BTreeSet<_> = wires.collect();
+    let shared = entries.iter().map(|entry| match &entry.door {
+        DhcpDoor::Relayed(address) if !heard.insert(*address) => Some(*address),
+        _ => None,
+    });
+    shared.collect()
+}
+
+/// Opens all places. One that nobody asked for is left out where it cannot be opened.
+pub(super) async fn open(
+    settings: &Settings,
+    clock: Clock,
+) -> anyhow::Result<(Vec<Entry>, Vec<Place>)> {
+    let interfaces = interfaces().context("the interfaces cannot be listed")?;
+    let (mut open, mut places) = (Vec::new(), Vec::new());
+    let entries = entries(settings, &interfaces)?;
+    let heard = heard_elsewhere(&entries);
+    for (entry, heard) in entries.into_iter().zip(heard) {
+        if let Some(address) = heard {
+            places.push(Place::Shared(address));
+            open.push(entry);
+            continue;
+        }
+        match entry.open(clock).await {
+            Ok(place) => {
+                places.push(place);
+                open.push(entry);
+            }
+            Err(error) if entry.by_default => {
+                say::line(&format!(
+                    "trivet: warning: {error}; who serves DHCP there will not be known"
+                ));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((open, places))
 }
 
 /// What the box would do about DHCP, in a line for each place.
@@ -79,6 +215,11 @@ pub(super) fn room(entries: &[Entry], boot: &config::Boot, http_url: &str) -> dh
         discovery: entry.discovery,
         server: entry.server,
         boot: boot_server(entry.server, boot, http_url),
+        relayed: matches!(entry.door, DhcpDoor::Relayed(_)),
+        network: entry
+            .pool
+            .as_ref()
+            .map(|pool| (pool.network.address, pool.network.prefix)),
     });
     let subnets = entries.iter().filter_map(|entry| {
         let pool = entry.pool.as_ref()?;
@@ -177,7 +318,7 @@ mod tests {
 
     fn told(text: &str, http_url: &str) -> dhcp::Settings {
         let settings = trivet_config::parse(text).unwrap();
-        room(&entries(&settings), &settings.boot, http_url)
+        room(&entries(&settings, &[]).unwrap(), &settings.boot, http_url)
     }
 
     #[test]
@@ -226,6 +367,76 @@ mod tests {
         let room = told("[box]\ndata = \"/d\"\n[[dhcp]]\ninterface = \"e\"\n", "");
         assert_eq!((room.links.len(), room.subnets.len()), (1, 0));
         assert_eq!(room.mistakes(), []);
+    }
+
+    fn wired(name: &str, address: Option<Ipv4Addr>) -> Interface {
+        Interface {
+            name: name.to_owned(),
+            addresses: address.into_iter().collect(),
+            ..Interface::default()
+        }
+    }
+
+    #[test]
+    fn relays_that_send_where_we_hear_already_need_no_socket() {
+        let relayed = |third: u8, listen: &str| {
+            format!(
+                "[[dhcp]]\nlisten = \"{listen}\"\nmode = \"reservations\"\n\
+                 network = \"10.0.{third}.0/24\"\nfirst = \"10.0.{third}.10\"\n\
+                 last = \"10.0.{third}.20\"\nserver = \"10.0.{third}.1\"\n"
+            )
+        };
+        let text = format!(
+            "{}{}{}{}",
+            ALL.replace("198.51.100.1\"\nmode", "192.0.2.1:67\"\nmode"),
+            relayed(1, "192.0.2.7"),
+            relayed(2, "192.0.2.7"),
+            relayed(3, "192.0.2.1:6767"),
+        );
+        let settings = trivet_config::parse(&text).unwrap();
+        let heard = heard_elsewhere(&entries(&settings, &[]).unwrap());
+        let at = |text: &str| Some(text.parse().unwrap());
+        let want = [
+            None,
+            None,
+            at("192.0.2.1:67"),
+            None,
+            at("192.0.2.7:67"),
+            None,
+        ];
+        assert_eq!(heard, want);
+    }
+
+    #[test]
+    fn without_a_section_every_wired_interface_is_listened_to() {
+        let settings = trivet_config::parse("[box]\ndata = \"/d\"\n").unwrap();
+        let radio = Interface {
+            is_wireless: true,
+            ..wired("wlan0", None)
+        };
+        let part = Interface {
+            is_part: true,
+            ..wired("eth1", None)
+        };
+        let all = [wired("br0", None), radio, part, wired("eth0", None)];
+        let entries = entries(&settings, &all).unwrap();
+        let room = room(&entries, &settings.boot, "");
+        let names: Vec<_> = room.links.iter().map(|link| link.name.as_str()).collect();
+        assert_eq!(names, ["br0", "eth0"]);
+        assert!(room.links.iter().all(|link| link.mode == LinkMode::Listen));
+        assert!(entries.iter().all(|entry| entry.speaks_as().is_none()));
+    }
+
+    #[test]
+    fn a_proxy_is_known_by_the_first_address_of_its_interface() {
+        let text = "[box]\ndata = \"/d\"\n[[dhcp]]\ninterface = \"e\"\nmode = \"proxy\"\n";
+        let settings = trivet_config::parse(text).unwrap();
+        let address = Ipv4Addr::new(192, 0, 2, 9);
+        let found = entries(&settings, &[wired("e", Some(address))]).unwrap();
+        assert_eq!(found[0].speaks_as(), Some(address));
+        let said = |all: &[Interface]| entries(&settings, all).err().unwrap().to_string();
+        assert!(said(&[wired("e", None)]).contains("e has no IPv4 address"));
+        assert!(said(&[]).contains("no Ethernet interface e"));
     }
 
     #[test]
