@@ -191,13 +191,20 @@ fetch_kernel() {
     [ -n "$package" ] && apt-get -qq download "$package"
 }
 
+# tap_of MAC: the switch's port of a guest.
+tap_of() {
+    local digits=${1//:/}
+    echo "tap-${digits: -8}"
+}
+
 # guest NAME FIRMWARE SPACE BRIDGE MAC: power on. FIRMWARE is bios (SeaBIOS with the iPXE
 # ROM of its card), pxe (OVMF's own PXE) or http (OVMF's HTTP boot). Its process is $pid,
 # its serial console $work/NAME.serial. Emulated, because not every machine has KVM.
 guest() {
     local name=$1 firmware=$2 where=$3 switch=$4 mac=$5 tap options
-    tap=tap-${5//:/}
-    tap=tap-${tap: -8}
+    tap=$(tap_of "$mac")
+    # It may have been on before.
+    ip -n "$where" link del "$tap" 2>/dev/null || true
     ip -n "$where" tuntap add "$tap" mode tap
     ip -n "$where" link set dev "$tap" master "$switch"
     ip -n "$where" link set dev "$tap" up
@@ -221,10 +228,4 @@ guest() {
         -display none -cpu max -m 512 -smp 1 -no-reboot -serial "file:$work/$name.serial" \
         -uuid "00112233-4455-6677-8899-${mac//:/}" \
         -netdev "tap,id=n0,ifname=$tap,script=no,downscript=no" "${options[@]}"
-}
-
-# cpu_seconds PID: what a process has used so far.
-cpu_seconds() {
-    awk -v hz="$(getconf CLK_TCK)" '{print ($14 + $15) / hz}' "/proc/$1/stat" 2>/dev/null ||
-        echo gone
 }
