@@ -9,14 +9,15 @@ mod files;
 mod model;
 mod page;
 mod progress;
+mod vendor;
 mod words;
 
 #[cfg(test)]
 mod testing;
 
 pub use model::{
-    Counts, NOTES_PER_NODE_MAX, NOTES_SHOWN_MAX, NodeCard, NoteLine, PanelModel, StrangerCard,
-    Tone, Transfer, json, model,
+    Counts, FaultCard, LinkCard, NOTES_PER_NODE_MAX, NOTES_SHOWN_MAX, NodeCard, NoteLine,
+    PanelModel, ServerCard, StrangerCard, Tone, Transfer, json, model,
 };
 pub use page::{CSP, page};
 pub use progress::progress;

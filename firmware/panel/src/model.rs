@@ -1,9 +1,15 @@
 //! The view model: everything the page shows, and nothing else.
 
-use serde::Serialize;
-use trivet_model::view::{NodeView, Stranger};
-use trivet_model::{MacAddr, PowerState, ProvisionState, UnixMs, View};
+use core::net::Ipv4Addr;
 
+use serde::Serialize;
+use trivet_model::fault::Standing;
+use trivet_model::lan::{ForeignServer, LinkView};
+use trivet_model::view::{NodeView, Stranger};
+use trivet_model::{Fault, MacAddr, PowerState, ProvisionState, UnixMs, View};
+use uuid::Uuid;
+
+use crate::vendor::vendor;
 use crate::{advice, doing, progress};
 
 /// Most notes of one node on the page.
@@ -23,6 +29,45 @@ pub struct PanelModel {
     pub nodes: Vec<NodeCard>,
     /// Machines that are no port of any node, last seen first.
     pub strangers: Vec<StrangerCard>,
+    /// What is wrong with the box or its networks, the newest first.
+    pub faults: Vec<FaultCard>,
+    /// Where DHCP is heard, in the order of the settings.
+    pub links: Vec<LinkCard>,
+}
+
+/// Something that is wrong as long as it is shown.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct FaultCard {
+    /// What, and what to do.
+    pub text: String,
+    /// Since when.
+    pub since_ms: u64,
+}
+
+/// One network.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct LinkCard {
+    /// The interface, or the address for relays.
+    pub name: String,
+    /// What the box does there.
+    pub mode: &'static str,
+    /// Other DHCP servers there.
+    pub servers: Vec<ServerCard>,
+}
+
+/// A DHCP server that is not us.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct ServerCard {
+    /// As it names itself.
+    pub address: Ipv4Addr,
+    /// Its hardware address, if it is known.
+    pub mac: Option<MacAddr>,
+    /// Who made it.
+    pub vendor: Option<&'static str>,
+    /// It gives no addresses, only what to boot.
+    pub proxy: bool,
+    /// When it was heard last.
+    pub seen_at_ms: u64,
 }
 
 /// How many nodes there are of each tone.
@@ -128,6 +173,10 @@ pub struct StrangerCard {
     pub seen_at_ms: u64,
     /// The address it was given.
     pub address: Option<String>,
+    /// Who made its network card.
+    pub vendor: Option<&'static str>,
+    /// Its UUID, as it says itself.
+    pub uuid: Option<String>,
     /// What it said of itself.
     pub about: String,
 }
@@ -152,6 +201,33 @@ pub fn model(view: &View, now: UnixMs) -> PanelModel {
         counts: counts(&nodes),
         nodes,
         strangers,
+        faults: faults(view),
+        links: view.links.values().map(|link| link_card(link)).collect(),
+    }
+}
+
+fn faults(view: &View) -> Vec<FaultCard> {
+    let card = |(fault, standing): (&Fault, &Standing)| FaultCard {
+        text: fault.to_string(),
+        since_ms: standing.since.0,
+    };
+    let mut cards: Vec<_> = view.faults.iter().map(card).collect();
+    cards.sort_by_key(|card| core::cmp::Reverse(card.since_ms));
+    cards
+}
+
+fn link_card(link: &LinkView) -> LinkCard {
+    let server = |server: &ForeignServer| ServerCard {
+        address: server.address,
+        mac: server.mac,
+        vendor: server.mac.and_then(vendor),
+        proxy: server.proxy,
+        seen_at_ms: server.seen_at.0,
+    };
+    LinkCard {
+        name: link.name.clone(),
+        mode: link.mode.as_str(),
+        servers: link.foreign.iter().map(server).collect(),
     }
 }
 
@@ -257,13 +333,15 @@ fn stranger_card(mac: MacAddr, stranger: &Stranger) -> StrangerCard {
         None => "no firmware named",
     };
     let loader = if client.ipxe { ", iPXE" } else { "" };
-    let vendor = client.vendor_class.as_deref();
-    let vendor = vendor.map(|class| format!(", {class}")).unwrap_or_default();
+    let class = client.vendor_class.as_deref();
+    let class = class.map(|class| format!(", {class}")).unwrap_or_default();
     StrangerCard {
         mac,
         seen_at_ms: stranger.seen_at.0,
         address: client.address.map(|address| address.to_string()),
-        about: format!("{firmware}{loader}{vendor}"),
+        vendor: vendor(mac),
+        uuid: client.uuid.map(|uuid| Uuid::from_bytes(uuid).to_string()),
+        about: format!("{firmware}{loader}{class}"),
     }
 }
 
@@ -354,5 +432,22 @@ mod tests {
         assert!(model.strangers[0].seen_at_ms > model.strangers[1].seen_at_ms);
         assert_eq!(model.strangers[0].about, "UEFI, x86-64, iPXE, PXEClient");
         assert_eq!(model.strangers[1].about, "no firmware named");
+        let (known, other) = (&model.strangers[0], &model.strangers[1]);
+        assert_eq!(known.vendor, Some("QEMU or KVM (made up)"));
+        assert!(known.uuid.is_some() && other.uuid.is_none());
+    }
+
+    #[test]
+    fn networks_show_who_else_serves_them_and_faults_what_is_wrong() {
+        let model = model(&sample(), NOW);
+        let link = &model.links[0];
+        assert_eq!((link.name.as_str(), link.mode), ("eth1", "server"));
+        let server = &link.servers[0];
+        assert_eq!(server.address, Ipv4Addr::new(192, 0, 2, 254));
+        assert_eq!(server.vendor, Some("Dell"));
+        let texts: Vec<_> = model.faults.iter().map(|fault| &fault.text).collect();
+        assert_eq!(texts.len(), 2);
+        assert!(texts[0].contains("another DHCP server, 192.0.2.254"));
+        assert!(model.faults[0].since_ms > model.faults[1].since_ms);
     }
 }

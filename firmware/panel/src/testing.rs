@@ -1,13 +1,16 @@
 //! Snapshots for tests.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use trivet_model::boot::ClientSeen;
+use trivet_model::fault::Standing;
+use trivet_model::lan::{ForeignServer, LinkView};
 use trivet_model::view::{Live, NodeView, Stranger};
 use trivet_model::{
-    Job, JobKind, LinkId, MacAddr, Node, NodeId, Note, NoteKind, Phase, PowerState, ProvisionState,
-    Seeded, Step, StepKind, UnixMs, View,
+    Fault, Job, JobKind, LinkId, LinkMode, MacAddr, Node, NodeId, Note, NoteKind, Phase,
+    PowerState, ProvisionState, Seeded, Step, StepKind, UnixMs, View,
 };
 
 /// A moment on 2026-11-16.
@@ -172,7 +175,48 @@ pub(crate) fn sample() -> View {
         named(silent, "rack1-u08", None),
     ]);
     add_strangers(&mut view);
+    add_network(&mut view);
     view
+}
+
+/// A network where somebody else serves too, and where loaders are missing.
+fn add_network(view: &mut View) {
+    let address = Ipv4Addr::new(192, 0, 2, 254);
+    let mac = Some(MacAddr([0x00, 0x14, 0x22, 0, 0, 9]));
+    let server = ForeignServer {
+        address,
+        mac,
+        proxy: false,
+        seen_at: UnixMs(NOW.0 - 2000),
+    };
+    let link = LinkView {
+        name: "eth1".into(),
+        mode: LinkMode::Server,
+        foreign: vec![server],
+    };
+    view.links.insert(LinkId(0), Arc::new(link));
+    let faults = [
+        (
+            Fault::ForeignServer {
+                link: "eth1".into(),
+                address,
+                mac,
+            },
+            60_000,
+        ),
+        (
+            Fault::LoaderMissing {
+                path: "/usr/lib/ipxe/undionly.kpxe".into(),
+                firmware: "BIOS firmware",
+            },
+            3_600_000,
+        ),
+    ];
+    for (fault, before) in faults {
+        let since = UnixMs(NOW.0 - before);
+        let seen_at = since;
+        view.faults.insert(fault, Standing { since, seen_at });
+    }
 }
 
 fn add_strangers(view: &mut View) {
@@ -183,7 +227,7 @@ fn add_strangers(view: &mut View) {
             mac,
             link: LinkId(0),
             arch,
-            uuid: None,
+            uuid: known.then_some([7; 16]),
             ipxe: known,
             vendor_class: known.then(|| "PXEClient".into()),
             address: None,

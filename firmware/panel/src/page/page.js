@@ -125,9 +125,40 @@
       const mac = item.appendChild(make("span", "mono"));
       mac.textContent = stranger.mac;
       const about = item.appendChild(make("span", "about"));
-      about.textContent = stranger.about + (stranger.address ? ", has " + stranger.address : "");
+      about.textContent = [stranger.vendor, stranger.about, stranger.uuid,
+        stranger.address && "has " + stranger.address].filter(Boolean).join(", ");
       const when = item.appendChild(make("span", "when"));
       when.textContent = "seen " + ago(stranger.seen_at_ms);
+      return item;
+    }));
+  };
+
+  const drawFaults = () => {
+    by("faults-section").hidden = model.faults.length === 0;
+    by("faults").replaceChildren(...model.faults.map((fault) => {
+      const item = make("li", "fault");
+      item.appendChild(make("span", "about")).textContent = fault.text;
+      item.appendChild(make("span", "when")).textContent = "since " + ago(fault.since_ms);
+      return item;
+    }));
+  };
+
+  const MODES = {
+    listen: "listens and says nothing", proxy: "tells what to boot beside another server",
+    reservations: "serves known machines", server: "serves everybody",
+  };
+
+  const drawLinks = () => {
+    by("links-section").hidden = model.links.length === 0;
+    by("links").replaceChildren(...model.links.map((link) => {
+      const item = make("li", "stranger");
+      item.appendChild(make("span", "mono")).textContent = link.name;
+      const others = link.servers.map((server) => "another DHCP server" +
+        (server.proxy ? " (boot only)" : "") + ": " +
+        [server.address, server.mac, server.vendor].filter(Boolean).join(" ") +
+        ", heard " + ago(server.seen_at_ms));
+      item.appendChild(make("span", "about")).textContent =
+        [MODES[link.mode], ...others].join("; ");
       return item;
     }));
   };
@@ -195,6 +226,8 @@
     if (!model) return;
     drawCounts();
     drawNodes();
+    drawFaults();
+    drawLinks();
     drawStrangers();
     drawDetail();
     const { total, active, failed } = model.counts;
