@@ -240,7 +240,7 @@ impl Rack {
         let before = remember(link, now, heard);
         let mac = heard.mac.or(before.as_ref().and_then(|before| before.mac));
         let address = heard.address;
-        if before.is_none() && mac.is_none() && !heard.relayed && mode != LinkMode::Listen {
+        if before.is_none() && mac.is_none() && !heard.relayed {
             self.outputs.push(Output::Probe { link: id, address });
         }
         let fault = |mac| Fault::ForeignServer {

@@ -227,8 +227,8 @@ pub enum Output {
         /// The payload.
         bytes: Vec<u8>,
     },
-    /// Ask on the wire who has an address (an ARP probe). An answer comes as
-    /// [`Input::Claimed`]; silence says nothing.
+    /// Ask on the wire who has an address (an ARP probe), or only listen for it where
+    /// nothing is said. An answer comes as [`Input::Claimed`]; silence says nothing.
     Probe {
         /// Where.
         link: LinkId,
