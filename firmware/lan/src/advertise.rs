@@ -3,10 +3,10 @@
 //! iPXE 1.0.0+git-20190125 asks for IPv6 routers beside DHCP and waits for an answer: its
 //! script ran 19.7 s after power-on without one and 6.6 s after it with the emptiest
 //! there is. So ours says that there is no router, and a running system learns nothing
-//! from it: no default route, no prefix, no address. Timing follows RFC 4861 section 6.2, with one choice of ours:
-//! a machine that asks is answered alone and at once, which the RFC allows and which
-//! spares the others. Where so many ask that this would be a flood, one answer goes to
-//! all.
+//! from it: no default route, no prefix, no address. Timing follows RFC 4861 section 6.2,
+//! with one choice of ours: a machine that asks is answered alone and at once, which the
+//! RFC allows and which spares the others. Where so many ask that this would be a flood,
+//! one answer goes to all.
 
 use alloc::vec::Vec;
 use core::net::Ipv6Addr;

@@ -129,8 +129,8 @@ mod tests {
 
     #[test]
     fn reads_what_boots_an_agent() {
-        let text = "#!ipxe\nkernel http://b/k initrd=r BOOTIF=01-52 ipa-api-url=http://a || goto no\n\
-                    initrd --name r http://b/r || goto no\nboot || goto no\n\
+        let text = "#!ipxe\nkernel http://b/k initrd=r BOOTIF=01-52 ipa-api-url=http://a \
+                    || goto no\ninitrd --name r http://b/r || goto no\nboot || goto no\n\
                     :no\nsleep 3\nchain http://b/s || goto no\n";
         let line = KernelLine {
             api_url: Some("http://a".into()),
