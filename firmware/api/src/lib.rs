@@ -17,6 +17,7 @@ mod events;
 mod field;
 mod images;
 pub mod inspector;
+mod lan;
 mod list;
 mod nodes;
 mod openapi;

@@ -13,7 +13,8 @@ use crate::error::Fault;
 use crate::field::{Column, Shape};
 use crate::{BODY_BYTES_MAX, Outcome, Response};
 use crate::{
-    agent, drivers, events, images, inspector, nodes, openapi, passthru, ports, resources, root,
+    agent, drivers, events, images, inspector, lan, nodes, openapi, passthru, ports, resources,
+    root,
 };
 
 /// One row.
@@ -203,6 +204,7 @@ pub(crate) const TABLES: &[&[Route]] = &[
     passthru::ROUTES,
     events::ROUTES,
     images::ROUTES,
+    lan::ROUTES,
 ];
 
 /// Every row, one after the other.

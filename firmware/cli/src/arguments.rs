@@ -16,6 +16,8 @@ pub enum ClientCommand {
     Port(PortArguments),
     /// Images the box can write
     Image(ImageArguments),
+    /// The box's networks, what is wrong there, and machines nobody has enrolled
+    Lan(LanArguments),
 }
 
 /// Arguments of `trivet node`.
@@ -43,6 +45,26 @@ pub struct ImageArguments {
     pub(crate) global: Global,
     #[command(subcommand)]
     pub(crate) command: ImageCommand,
+}
+
+/// Arguments of `trivet lan`.
+#[derive(Args, Debug)]
+pub struct LanArguments {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: LanCommand,
+}
+
+/// What to look at.
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub(crate) enum LanCommand {
+    /// What the box does on each network, and who else serves DHCP there
+    Networks,
+    /// What is wrong now, and what to do about it
+    Faults,
+    /// Machines that ask for an address and are no port of any node
+    Strangers,
 }
 
 /// Arguments of `trivet completion`.

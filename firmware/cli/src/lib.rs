@@ -24,6 +24,8 @@ mod wait;
 mod watch;
 
 pub use arguments::{ClientCommand, completion};
-pub use arguments::{CompletionArguments, ImageArguments, NodeArguments, PortArguments};
+pub use arguments::{
+    CompletionArguments, ImageArguments, LanArguments, NodeArguments, PortArguments,
+};
 pub use exit::{EXIT_CODES, Exit};
 pub use shell::{run, run_into};

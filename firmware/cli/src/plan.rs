@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use crate::arguments::{
-    BootDevice, Clean, Create, Deploy, Fields, ImageCommand, List, Maintenance, NodeCommand, Plain,
-    PortCommand, Power, PowerAction, Set, Switch, Waiting, Watch,
+    BootDevice, Clean, Create, Deploy, Fields, ImageCommand, LanCommand, List, Maintenance,
+    NodeCommand, Plain, PortCommand, Power, PowerAction, Set, Switch, Waiting, Watch,
 };
 use crate::fault::Fault;
 use crate::request::{Request, encoded, node_path};
@@ -164,6 +164,20 @@ pub(crate) fn image(command: &ImageCommand) -> Plan {
     Plan {
         subject,
         requests: vec![Request::get("/trivet/images")],
+        then: Then::Show(view),
+    }
+}
+
+/// What `trivet lan ...` asks for.
+pub(crate) fn lan(command: LanCommand) -> Plan {
+    let (subject, view) = match command {
+        LanCommand::Networks => ("networks", View::Networks),
+        LanCommand::Faults => ("faults", View::Faults),
+        LanCommand::Strangers => ("strangers", View::Strangers),
+    };
+    Plan {
+        subject: subject.to_owned(),
+        requests: vec![Request::get(format!("/trivet/{subject}"))],
         then: Then::Show(view),
     }
 }

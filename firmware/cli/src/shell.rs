@@ -67,6 +67,7 @@ fn prepare(command: ClientCommand, width: Option<usize>) -> Result<(Client, Task
         }
         ClientCommand::Port(port) => (port.global, plan::port(&port.command)),
         ClientCommand::Image(image) => (image.global, plan::image(&image.command)),
+        ClientCommand::Lan(lan) => (lan.global, plan::lan(lan.command)),
     };
     let variable = |name: &str| std::env::var(name).ok();
     let connection = Connection::of(&global, &variable, &read)?;

@@ -23,6 +23,12 @@ pub(crate) enum View {
     Images,
     /// One of them.
     Image(String),
+    /// Networks and who else serves them.
+    Networks,
+    /// What is wrong.
+    Faults,
+    /// Machines nobody has enrolled.
+    Strangers,
     /// What a deployment lacks.
     Validation,
     /// What went wrong.
@@ -86,6 +92,9 @@ impl View {
             Self::Nodes => nodes(body),
             Self::Ports => ports(body),
             Self::Images => images(body),
+            Self::Networks => networks(body),
+            Self::Faults => faults(body),
+            Self::Strangers => strangers(body),
             Self::Node | Self::Port | Self::Image(_) => fields(body),
             Self::BootDevice => boot_device(body),
             Self::Validation => validation(body),
@@ -161,6 +170,51 @@ fn images(body: &Value) -> Table {
             cell(&image["format"]),
             cell(&image["sha256"]),
         ]);
+    }
+    table
+}
+
+/// One row for each other server, or one that says there is none.
+fn networks(body: &Value) -> Table {
+    let mut table = Table::new(&["NETWORK", "MODE", "OTHER SERVER", "MAC", "VENDOR", "SEEN"]);
+    for network in items(body, "networks") {
+        let [name, mode] = ["name", "mode"].map(|key| cell(&network[key]));
+        let servers = items(network, "other_servers");
+        for server in servers {
+            let [address, mac, vendor, seen] =
+                ["address", "mac", "vendor", "seen_at"].map(|key| cell(&server[key]));
+            table.row([name.clone(), mode.clone(), address, mac, vendor, seen]);
+        }
+        if servers.is_empty() {
+            table.row([name, mode, "none heard".to_owned()]);
+        }
+    }
+    table
+}
+
+fn faults(body: &Value) -> Table {
+    let mut table = Table::new(&["SINCE", "WHAT IS WRONG"]);
+    for fault in items(body, "faults") {
+        table.row(["since", "fault"].map(|key| cell(&fault[key])));
+    }
+    table
+}
+
+fn strangers(body: &Value) -> Table {
+    let mut table = Table::new(&[
+        "MAC", "VENDOR", "ARCH", "UUID", "NETWORK", "ADDRESS", "SEEN",
+    ]);
+    let keys = [
+        "mac",
+        "vendor",
+        "architecture",
+        "uuid",
+        "network",
+        "address",
+        "seen_at",
+    ];
+    for stranger in items(body, "strangers") {
+        table.row(keys.map(|key| cell(&stranger[key])));
     }
     table
 }

@@ -20,6 +20,7 @@ pub mod resource;
 pub mod secret;
 pub mod state;
 pub mod time;
+pub mod vendor;
 pub mod view;
 
 pub use agent::{AgentError, AgentEvent, AgentOrder, Step, StepKind};

@@ -9,7 +9,6 @@ mod files;
 mod model;
 mod page;
 mod progress;
-mod vendor;
 mod words;
 
 #[cfg(test)]

@@ -5,11 +5,11 @@ use core::net::Ipv4Addr;
 use serde::Serialize;
 use trivet_model::fault::Standing;
 use trivet_model::lan::{ForeignServer, LinkView};
+use trivet_model::vendor::vendor;
 use trivet_model::view::{NodeView, Stranger};
 use trivet_model::{Fault, MacAddr, PowerState, ProvisionState, UnixMs, View};
 use uuid::Uuid;
 
-use crate::vendor::vendor;
 use crate::{advice, doing, progress};
 
 /// Most notes of one node on the page.

@@ -11,6 +11,15 @@ fn plan(line: &str) -> Result<Plan, Fault> {
         ClientCommand::Node(node) => super::node(&node.command, node.global.json, &files),
         ClientCommand::Port(port) => Ok(super::port(&port.command)),
         ClientCommand::Image(image) => Ok(super::image(&image.command)),
+        ClientCommand::Lan(lan) => Ok(super::lan(lan.command)),
+    }
+}
+
+#[test]
+fn networks_are_looked_at() {
+    for word in ["networks", "faults", "strangers"] {
+        let path = format!("/trivet/{word}");
+        check(&format!("lan {word}"), &[("GET", &path, Value::Null)]);
     }
 }
 

@@ -70,6 +70,24 @@ fn images_by_name() {
 }
 
 #[test]
+fn networks_faults_and_strangers() {
+    let body = json!({"networks": [
+        {"name": "eth0", "mode": "server", "other_servers": []},
+        {"name": "eth1", "mode": "listen", "other_servers": [{"address": "192.0.2.9",
+            "mac": null, "vendor": null, "seen_at": "now"}]},
+    ]});
+    let shown = lines(&View::Networks, &body);
+    assert_eq!(shown[1], "eth0     server  none heard");
+    assert_eq!(shown[2], "eth1     listen  192.0.2.9                  now");
+    let body = json!({"faults": [{"since": "t", "fault": "no address is left"}]});
+    assert_eq!(lines(&View::Faults, &body)[1], "t      no address is left");
+    let body = json!({"strangers": [{"mac": "m", "vendor": "Dell", "architecture": 7,
+        "uuid": "u", "network": "eth0", "address": null, "seen_at": "t"}]});
+    let want = "m    Dell    7     u     eth0              t";
+    assert_eq!(lines(&View::Strangers, &body)[1], want);
+}
+
+#[test]
 fn what_a_deployment_needs_decides_the_code() {
     let fine = json!({"deploy": {"result": true}, "rescue": {"result": false, "reason": "x"}});
     assert_eq!(View::Validation.chosen(fine.clone()).unwrap().1, Exit::Fine);

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use trivet_model::MacAddr;
+use crate::MacAddr;
 
 static VENDORS: LazyLock<BTreeMap<[u8; 3], &'static str>> =
     LazyLock::new(|| parse(include_str!("vendors.txt")));
@@ -15,7 +15,7 @@ static VENDORS: LazyLock<BTreeMap<[u8; 3], &'static str>> =
 const LOCAL: u8 = 2;
 
 /// The maker, if the list has it.
-pub(crate) fn vendor(mac: MacAddr) -> Option<&'static str> {
+pub fn vendor(mac: MacAddr) -> Option<&'static str> {
     let [first, second, third, ..] = mac.0;
     let known = VENDORS.get(&[first, second, third]).copied();
     known.or((first & LOCAL != 0).then_some("made-up address"))
