@@ -128,15 +128,19 @@ impl Sender {
         match packet::parse(packet) {
             Ok(Packet::Ack { block }) => self.acknowledged(now_us, block),
             Ok(Packet::Error { code, .. }) => self.phase = Phase::Failed(Failure::Peer { code }),
-            // The client did not hear our first answer and asks again.
-            Ok(Packet::Read(_)) if self.acked == 0 => match self.phase {
-                Phase::Agreeing => {
-                    self.option_ack_due = true;
-                    self.repeated = true;
+            // The client did not hear our first answer and asks again. So soon after the
+            // answer it is the wire that doubled the request: saying it twice would make
+            // atftp give up, and if it was lost, it is about to be said again anyway.
+            Ok(Packet::Read(_)) if self.acked == 0 && !self.timing.is_soon(now_us) => {
+                match self.phase {
+                    Phase::Agreeing => {
+                        self.option_ack_due = true;
+                        self.repeated = true;
+                    }
+                    _ if self.agreed == Options::default() => self.go_back(),
+                    _ => {}
                 }
-                _ if self.agreed == Options::default() => self.go_back(),
-                _ => {}
-            },
+            }
             _ => {}
         }
     }

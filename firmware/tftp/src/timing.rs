@@ -122,6 +122,11 @@ impl Timing {
             || silent_us < self.limits.silence_us_max.max(patience_us)
     }
 
+    /// Whether it was sent so lately that nobody misses it yet.
+    pub(crate) fn is_soon(&self, now_us: u64) -> bool {
+        now_us < self.armed_at.saturating_add(self.limits.retry_us_first)
+    }
+
     /// When to send again.
     pub(crate) fn deadline(&self) -> u64 {
         self.armed_at.saturating_add(self.wait_us())
@@ -278,6 +283,16 @@ mod tests {
             255_000_000,
             "longer than our own longest"
         );
+    }
+
+    #[test]
+    fn what_was_just_sent_is_not_missed_until_the_first_wait_is_over() {
+        let mut timing = timing();
+        assert!(timing.is_soon(249_999));
+        assert!(!timing.is_soon(250_000));
+        timing.again(250_000);
+        assert!(timing.is_soon(499_999), "it was sent again");
+        assert!(!timing.is_soon(500_000), "although the next wait is longer");
     }
 
     #[test]

@@ -238,7 +238,7 @@ impl Thread {
                 // It repeats what is being looked for.
                 Some(Slot::Asked { request, .. }) if request == packet => return,
                 // It did not hear the first answer.
-                Some(Slot::Sending(transfer)) if transfer.is_repeated_by(packet) => {
+                Some(Slot::Sending(transfer)) if transfer.is_repeated_by(packet, now_us) => {
                     transfer.sender.datagram(now_us, packet);
                     return self.pump(key);
                 }

@@ -372,6 +372,10 @@ async fn a_long_transfer_tells_how_far_it_is() {
     transfer.sender.datagram(5, b"\0\x04\0\x01");
     assert_eq!(transfer.pump(&poll, &mut out), Step::Running);
     assert_eq!(transfer.arrived(), 512);
+    // The same request is the wire's doing at first, and later a client that begins anew.
+    assert!(transfer.is_repeated_by(b"\0\x01x\0octet\0", 4000));
+    assert!(!transfer.is_repeated_by(b"\0\x01y\0octet\0", 4000));
+    assert!(!transfer.is_repeated_by(b"\0\x01x\0octet\0", 250_000));
     // It has everything, closes its port, and only its last word is lost.
     drop(client);
     transfer.sender.tick(10_000_000);

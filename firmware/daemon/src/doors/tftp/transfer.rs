@@ -17,6 +17,10 @@ pub(super) const UNREAD_BYTES_MAX: usize = 16 * 1024;
 /// Longest datagram that is read. A request has at most 512 bytes (RFC 2347).
 pub(super) const DATAGRAM_BYTES_MAX: usize = 2048;
 
+/// The same request from the same port within this time is the same one, which came by two
+/// ways. Ours: longer than any wire delays, shorter than a client needs to begin anew.
+const DOUBLED_US: u64 = 250_000;
+
 /// What a packet has beside a block: 4 bytes of TFTP, 8 of UDP, and those of IP.
 const HEADS_V4_BYTES: usize = 4 + 8 + 20;
 const HEADS_V6_BYTES: usize = 4 + 8 + 40;
@@ -235,8 +239,10 @@ impl Transfer {
             }
     }
 
-    /// Whether this is the request that it answers, before anything has come of it.
-    pub(super) fn is_repeated_by(&self, request: &[u8]) -> bool {
-        self.sender.bytes() == 0 && self.request == request
+    /// Whether this is the request that it answers: before anything has come of it, or so
+    /// soon that the wire has doubled it and not the client.
+    pub(super) fn is_repeated_by(&self, request: &[u8], now_us: u64) -> bool {
+        let soon = now_us.saturating_sub(self.began_us) < DOUBLED_US;
+        (soon || self.sender.bytes() == 0) && self.request == request
     }
 }
