@@ -325,7 +325,10 @@ impl Sender {
             let at = index * (HEAD_BYTES + block);
             let from = heads + index * block;
             let to = (from + block).min(heads + len);
-            out.copy_within(from..to, at + HEAD_BYTES);
+            // The last one is where it belongs.
+            if from != at + HEAD_BYTES {
+                out.copy_within(from..to, at + HEAD_BYTES);
+            }
             let head = packet::data_head((self.next + index as u64) as u16);
             out[at..at + HEAD_BYTES].copy_from_slice(&head);
         }

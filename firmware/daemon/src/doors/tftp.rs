@@ -7,6 +7,7 @@
 //! in memory, by the runtime, which then wakes the thread.
 
 mod content;
+mod pace;
 mod room;
 mod transfer;
 
@@ -23,6 +24,7 @@ use trivet_board_linux::{self as board, Interest, Poll, SentTo, Waker};
 use trivet_rack::{Door, Input};
 
 use self::content::{Content, Fetched};
+use self::pace::{LOOK_US_MAX, Pace};
 use self::room::Place;
 pub(crate) use self::room::{Room, transfers_max};
 use self::transfer::{Asker, DATAGRAM_BYTES_MAX, Step, Transfer};
@@ -123,6 +125,7 @@ pub(crate) async fn run(
         askers: BTreeMap::new(),
         alarms: BinaryHeap::new(),
         key_next: TRANSFER_KEY_FIRST,
+        pace: Pace::default(),
         out: Vec::new(),
     };
     let _running = Running(ear);
@@ -160,6 +163,7 @@ struct Thread {
     /// When to look at which transfer; entries that are no longer its alarm are old.
     alarms: BinaryHeap<Reverse<(u64, u64)>>,
     key_next: u64,
+    pace: Pace,
     out: Vec<u8>,
 }
 
@@ -167,16 +171,17 @@ impl Thread {
     fn run(mut self) -> io::Result<()> {
         let mut ready = Vec::new();
         loop {
-            let now_us = self.clock.us();
-            let wait = self
-                .alarms
-                .peek()
-                .map(|Reverse((at_us, _))| Duration::from_micros(at_us.saturating_sub(now_us)));
-            self.poll.wait(wait, &mut ready)?;
-            let now_us = self.clock.us();
+            let now_us = self.wait(&mut ready)?;
+            // First all that was heard, then all that is to be said: the kernel's ways to
+            // read and to send stay in the processor's cache.
             for &key in &ready {
                 if key >= TRANSFER_KEY_FIRST {
-                    self.ready(key, now_us);
+                    self.hear(key, now_us);
+                }
+            }
+            for &key in &ready {
+                if key >= TRANSFER_KEY_FIRST {
+                    self.pump(key);
                 } else if key == WAKER_KEY {
                     self.ear.waker.heard();
                     while let Ok(word) = self.inbox.try_recv() {
@@ -192,6 +197,31 @@ impl Thread {
             }
             self.ring(now_us);
         }
+    }
+
+    /// Waits until something is ready or due, and tells the time then.
+    fn wait(&mut self, ready: &mut Vec<u64>) -> io::Result<u64> {
+        let began_us = self.clock.us();
+        let due_us = self.alarms.peek().map(|Reverse((at_us, _))| *at_us);
+        if !self.slots.is_empty() && self.pace.looks() {
+            let until_us = due_us.unwrap_or(u64::MAX).min(began_us + LOOK_US_MAX);
+            loop {
+                self.poll.wait(Some(Duration::ZERO), ready)?;
+                let now_us = self.clock.us();
+                if !ready.is_empty() {
+                    self.pace.looked(true);
+                    return Ok(now_us);
+                }
+                if now_us >= until_us {
+                    break;
+                }
+            }
+            self.pace.looked(false);
+        }
+        let now_us = self.clock.us();
+        let wait = due_us.map(|at_us| Duration::from_micros(at_us.saturating_sub(now_us)));
+        self.poll.wait(wait, ready)?;
+        Ok(self.clock.us())
     }
 
     /// Takes what has come to a listening socket.
@@ -312,12 +342,12 @@ impl Thread {
         }
     }
 
-    fn ready(&mut self, key: u64, now_us: u64) {
-        let Some(Slot::Sending(transfer)) = self.slots.get_mut(&key) else {
-            return;
-        };
-        let step = transfer.ready(&self.poll, now_us, &mut self.out);
-        self.after(key, &step);
+    fn hear(&mut self, key: u64, now_us: u64) {
+        if let Some(Slot::Sending(transfer)) = self.slots.get_mut(&key)
+            && transfer.hear(&self.poll, now_us, &mut self.out) == Step::Over
+        {
+            self.end(key);
+        }
     }
 
     fn pump(&mut self, key: u64) {

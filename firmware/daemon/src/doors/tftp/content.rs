@@ -14,9 +14,13 @@ use trivet_board_linux::read_cached;
 
 use crate::files::{self, Opened};
 
-/// Bytes read at once, and kept until they are sent. Ours: small enough for many
-/// transfers to stay in the processor's cache, and as many as one burst can have.
+/// Bytes fetched from a disk at once, and kept until they are sent. Ours: as many as one
+/// burst can have.
 pub(super) const AHEAD_BYTES: usize = 64 * 1024;
+
+/// Bytes read from memory at once, and kept until they are sent. Ours: small enough for
+/// the blocks of many transfers to stay in the processor's cache.
+const CACHED_BYTES: usize = DIRECT_BYTES_MIN;
 
 /// From so many bytes on, a read goes where it is wanted, not by way of `ahead`.
 const DIRECT_BYTES_MIN: usize = 16 * 1024;
@@ -130,7 +134,7 @@ impl Content {
         if wanted >= DIRECT_BYTES_MIN {
             read = cached(file, offset, out)?;
         } else {
-            wanted = rest.min(AHEAD_BYTES);
+            wanted = rest.min(CACHED_BYTES);
             self.ahead.resize(wanted, 0);
             let ahead = cached(file, offset, &mut self.ahead)?;
             self.ahead.truncate(ahead);

@@ -380,7 +380,7 @@ async fn a_long_transfer_tells_how_far_it_is() {
     drop(client);
     transfer.sender.tick(10_000_000);
     assert_eq!(transfer.pump(&poll, &mut out), Step::Running);
-    assert_eq!(transfer.ready(&poll, 10_000_000, &mut out), Step::Over);
+    assert_eq!(transfer.hear(&poll, 10_000_000, &mut out), Step::Over);
     assert_eq!(transfer.arrived(), 1000);
     assert!(!transfer.is_question());
     engine.stop().await;

@@ -153,8 +153,8 @@ impl Transfer {
         })
     }
 
-    /// The socket has something, or room.
-    pub(super) fn ready(&mut self, poll: &Poll, now_us: u64, out: &mut Vec<u8>) -> Step {
+    /// The socket has something, or room. What follows from it is for [`Self::pump`].
+    pub(super) fn hear(&mut self, poll: &Poll, now_us: u64, out: &mut Vec<u8>) -> Step {
         if !self.unsent.is_empty() {
             out.clone_from(&self.unsent);
             self.unsent.clear();
@@ -173,7 +173,7 @@ impl Transfer {
             }
             Err(_) => {}
         }
-        self.pump(poll, out)
+        Step::Running
     }
 
     /// Sends all that is to be sent now.
