@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use trivet_tests_bench::api::{self, Promise, Scale};
+use trivet_tests_bench::process;
 use trivet_tests_bench::server::{self, Profile};
 
 /// The scale of the promises.
@@ -34,7 +35,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         Some(path) => path.into(),
         None => server::build(Profile::Release)?,
     };
-    server::step_aside();
+    process::step_aside();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

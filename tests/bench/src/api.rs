@@ -155,7 +155,7 @@ async fn rate(server: &Server, kind: Asked, scale: Scale) -> io::Result<Promise>
     let mut figure = Figure::new(kind.name);
     let requests = Arc::new(kind.requests);
     for _ in 0..scale.runs {
-        let before = server.processor_seconds()?;
+        let before = server.process().processor_seconds()?;
         let run = load::rush(
             server.address(),
             scale.connections,
@@ -164,7 +164,7 @@ async fn rate(server: &Server, kind: Asked, scale: Scale) -> io::Result<Promise>
             kind.status,
         )
         .await?;
-        let spent = server.processor_seconds()? - before;
+        let spent = server.process().processor_seconds()? - before;
         figure.add(per(run.requests, spent), kind.peer);
         tell(kind.name, &run);
     }
@@ -185,7 +185,7 @@ fn tell(name: &str, run: &Run) {
 
 /// The same by `wrk`, where it is installed: our own client might flatter us.
 fn second_opinion(server: &Server, scale: Scale, path: &str) -> io::Result<()> {
-    let before = server.processor_seconds()?;
+    let before = server.process().processor_seconds()?;
     let output = Command::new("wrk")
         .args(["--threads", "1", "--duration", "5s", "--connections"])
         .arg(scale.connections.to_string())
@@ -195,7 +195,7 @@ fn second_opinion(server: &Server, scale: Scale, path: &str) -> io::Result<()> {
     let Ok(output) = output else {
         return Ok(());
     };
-    let spent = server.processor_seconds()? - before;
+    let spent = server.process().processor_seconds()? - before;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     // Such as "  12345 requests in 5.00s, 67.89MB read".
     let line = text.lines().find(|line| line.contains(" requests in "));
@@ -220,11 +220,11 @@ async fn cost(
     numbers: Range<usize>,
 ) -> io::Result<Cost> {
     let count = numbers.len();
-    let traffic = disk.traffic(server.process())?;
-    let processor = server.processor_seconds()?;
+    let traffic = disk.traffic(server.process().id())?;
+    let processor = server.process().processor_seconds()?;
     let seconds = rack::enrol(server.address(), connections, numbers).await?;
-    let processor = server.processor_seconds()? - processor;
-    let traffic = disk.traffic(server.process())?.since(traffic);
+    let processor = server.process().processor_seconds()? - processor;
+    let traffic = disk.traffic(server.process().id())?.since(traffic);
     let each = |sum: u64| per(usize::try_from(sum).unwrap_or(usize::MAX), per(count, 1.0));
     Ok(Cost {
         seconds,
@@ -251,7 +251,10 @@ async fn creates(
         let together = cost(disk, &server, scale.connections, nodes..bulk).await?;
         costs.push((together, cost(disk, &server, 1, bulk..made).await?));
     }
-    eprintln!("{made} nodes: {:.0} MiB resident", server.resident_mib()?);
+    eprintln!(
+        "{made} nodes: {:.0} MiB resident",
+        server.process().resident_mib()?
+    );
     drop(server);
     if let [(few, few_alone), (many, many_alone)] = &costs[..] {
         let mut put = |name: &str, many: f64, few: f64, limit| {
@@ -308,7 +311,10 @@ async fn reads(program: &Path, data: &Path, scale: Scale) -> io::Result<Promise>
         tell("reads while nodes beat", &run);
     }
     tell("beats", &beating.await.map_err(io::Error::other)??);
-    eprintln!("beating: {:.0} MiB resident", server.resident_mib()?);
+    eprintln!(
+        "beating: {:.0} MiB resident",
+        server.process().resident_mib()?
+    );
     Ok(Promise {
         figure,
         limit: Limit::AtMost(READ_MS_MAX),

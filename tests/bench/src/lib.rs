@@ -5,8 +5,15 @@
 //! is too large to run beside us, its figures are constants with their source.
 
 pub mod api;
+pub mod claim;
+pub mod dhcp;
 pub mod disk;
+pub mod exchanging;
+pub mod fetching;
 pub mod figure;
 pub mod load;
+pub mod peers;
+pub mod process;
 pub mod rack;
 pub mod server;
+pub mod tftp;

@@ -1,19 +1,12 @@
-//! The program under test, as its own process on its own core.
-//!
-//! It is built first, so that no figure is of an old build. Time on the processor
-//! and memory come from the kernel's account of that process.
+//! Our own program under test. It is built first, so that no figure is of an old build.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-/// The core of the server; whoever measures takes the next one.
-const SERVER_CORE: usize = 0;
-
-/// Ticks of `/proc` in a second: `USER_HZ`, the same on every Linux.
-const TICKS_PER_SECOND: f64 = 100.0;
+use crate::process::Process;
 
 /// Size of the store: enough for ten thousand nodes with agents.
 pub(crate) const STORE_MIB: u64 = 256;
@@ -65,40 +58,35 @@ pub fn build(profile: Profile) -> io::Result<PathBuf> {
 /// The program at work. It ends with the value.
 #[derive(Debug)]
 pub struct Server {
-    child: Child,
+    process: Process,
     address: SocketAddr,
 }
 
 impl Server {
     /// Starts the program with its data in this directory, and waits until it answers.
     pub fn start(program: &Path, data: &Path) -> io::Result<Self> {
+        Self::with(program, data, "")
+    }
+
+    /// The same, with more sections in its settings.
+    pub fn with(program: &Path, data: &Path, sections: &str) -> io::Result<Self> {
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
             .local_addr()?
             .port();
         let settings = data.with_extension("toml");
-        fs::write(&settings, settings_text(data, port))?;
-        let log = data.with_extension("log");
-        let mut command = pinned(program, SERVER_CORE);
-        let child = command
-            .args(["serve", "--config"])
-            .arg(&settings)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(File::create(&log)?)
-            .spawn()?;
+        fs::write(&settings, settings_text(data, port) + sections)?;
+        let arguments = ["serve".as_ref(), "--config".as_ref(), settings.as_os_str()];
+        let process = Process::start(program, arguments, &data.with_extension("log"))?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let mut server = Self { child, address };
-        server.wait_until_ready(&log)?;
+        let mut server = Self { process, address };
+        server.wait_until_ready()?;
         Ok(server)
     }
 
     /// The port is open before the records are read, so only an answer tells.
-    fn wait_until_ready(&mut self, log: &Path) -> io::Result<()> {
+    fn wait_until_ready(&mut self) -> io::Result<()> {
         loop {
-            if let Some(status) = self.child.try_wait()? {
-                let said = fs::read_to_string(log)?;
-                return Err(io::Error::other(format!("{status}: {said}")));
-            }
+            self.process.check()?;
             if let Ok(mut stream) = TcpStream::connect(self.address) {
                 stream.write_all(b"GET / HTTP/1.1\r\nHost: box\r\nConnection: close\r\n\r\n")?;
                 let mut answer = String::new();
@@ -115,69 +103,9 @@ impl Server {
     }
 
     /// Its process.
-    pub fn process(&self) -> u32 {
-        self.child.id()
+    pub fn process(&self) -> &Process {
+        &self.process
     }
-
-    /// Seconds it was on the processor so far, in user space and in the kernel.
-    pub fn processor_seconds(&self) -> io::Result<f64> {
-        let text = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        // Fields of proc_pid_stat(5) after the name in parentheses: 14 and 15 of all
-        // are utime and stime.
-        let after = text.rsplit(')').next().unwrap_or_default();
-        let field = |at: usize| after.split_whitespace().nth(at - 3)?.parse::<f64>().ok();
-        field(14)
-            .zip(field(15))
-            .map(|(user, kernel)| (user + kernel) / TICKS_PER_SECOND)
-            .ok_or_else(|| io::Error::other(format!("no times in {text:?}")))
-    }
-
-    /// Memory it holds, in MiB.
-    pub fn resident_mib(&self) -> io::Result<f64> {
-        let text = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let kib = text.lines().find_map(|line| {
-            let value = line.strip_prefix("VmRSS:")?;
-            value.trim().trim_end_matches(" kB").parse::<f64>().ok()
-        });
-        kib.map(|kib| kib / 1024.0)
-            .ok_or_else(|| io::Error::other("no VmRSS"))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Puts this process on the core beside the server's, so that neither takes time
-/// from the other. Without `taskset` or a second core it stays where it is.
-pub fn step_aside() {
-    let (core, process) = (SERVER_CORE + 1, std::process::id());
-    let moved = Command::new("taskset")
-        .args(["--all-tasks", "--cpu-list", "--pid"])
-        .args([core.to_string(), process.to_string()])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    if !moved.is_ok_and(|status| status.success()) {
-        eprintln!("no core of its own for each: rates by the clock mean little");
-    }
-}
-
-fn pinned(program: &Path, core: usize) -> Command {
-    let there = Command::new("taskset")
-        .arg("--version")
-        .stdout(Stdio::null())
-        .status();
-    if !there.is_ok_and(|status| status.success()) {
-        return Command::new(program);
-    }
-    // It becomes the program, so its process is the program's.
-    let mut command = Command::new("taskset");
-    command.args(["--cpu-list", &core.to_string()]).arg(program);
-    command
 }
 
 fn settings_text(data: &Path, port: u16) -> String {

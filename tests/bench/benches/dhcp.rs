@@ -1,0 +1,56 @@
+//! DHCP with durable leases, beside kea and dnsmasq.
+//!
+//! Every server has the same core, disk and clients, which have the other core. Needs root:
+//! all of it is in a network namespace of its own, with nothing but a loopback interface.
+#![expect(clippy::print_stdout, reason = "figures go to standard output")]
+
+use std::error::Error;
+use std::process::{Command, ExitCode};
+
+use trivet_tests_bench::dhcp::{self, Scale};
+use trivet_tests_bench::server::{self, Profile};
+use trivet_tests_bench::{claim, process};
+
+/// The scale of the claims.
+const SCALE: Scale = Scale {
+    exchanges: 20_000,
+    exchanges_dnsmasq: 1000,
+    at_once: 96,
+};
+
+/// Set where this program has come to its namespace.
+const INSIDE: &str = "TRIVET_BENCH_INSIDE";
+
+fn main() -> Result<ExitCode, Box<dyn Error>> {
+    // The path of a program measures that one, to compare two builds.
+    let named = std::env::args().skip(1).find(|word| !word.starts_with('-'));
+    let program = match named {
+        Some(path) => path.into(),
+        None => server::build(Profile::Release)?,
+    };
+    if std::env::var_os(INSIDE).is_none() {
+        let status = Command::new("unshare")
+            .arg("--net")
+            .arg(std::env::current_exe()?)
+            .arg(&program)
+            .env(INSIDE, "1")
+            .status()?;
+        return Ok(if status.success() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        });
+    }
+    dhcp::lay_wire()?;
+    process::step_aside();
+    println!(
+        "each claim: the best ratio of at most {} runs",
+        claim::RUNS_MAX
+    );
+    let kept = dhcp::measure(&program, SCALE, &mut |line| println!("{line}"))?;
+    Ok(if kept {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,41 @@
+//! TFTP beside tftpd-hpa, dnsmasq and atftpd.
+//!
+//! Every server has the same core, the same file and the same client, which has the other
+//! core. Needs root: dnsmasq has no setting for its port.
+#![expect(clippy::print_stdout, reason = "figures go to standard output")]
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use trivet_tests_bench::server::{self, Profile};
+use trivet_tests_bench::tftp::{self, Scale};
+use trivet_tests_bench::{claim, process};
+
+/// The scale of the claims.
+const SCALE: Scale = Scale {
+    file_bytes: 4 << 20,
+    rounds: 8,
+    alone: 2,
+    at_once: 48,
+    windowed: 32,
+};
+
+fn main() -> Result<ExitCode, Box<dyn Error>> {
+    // The path of a program measures that one, to compare two builds.
+    let named = std::env::args().skip(1).find(|word| !word.starts_with('-'));
+    let program = match named {
+        Some(path) => path.into(),
+        None => server::build(Profile::Release)?,
+    };
+    process::step_aside();
+    println!(
+        "each claim: the best ratio of at most {} runs",
+        claim::RUNS_MAX
+    );
+    let kept = tftp::measure(&program, SCALE, &mut |line| println!("{line}"))?;
+    Ok(if kept {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}

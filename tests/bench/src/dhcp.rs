@@ -1,0 +1,220 @@
+//! The measurements behind `benches/dhcp.rs`: our box, kea and dnsmasq, each with the same
+//! clients, core and disk. All of them keep leases on that disk: ours are flushed before the
+//! ACK leaves, dnsmasq's too, kea's are written and not flushed.
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::Path;
+use std::process::Command;
+
+use crate::claim::{self, Claim, Limit, Seen};
+use crate::exchanging::{self, Load};
+use crate::peers::{self, Scratch};
+use crate::process::Process;
+use crate::server::Server;
+
+/// How much of everything.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    /// Exchanges of one run.
+    pub exchanges: u32,
+    /// The same of dnsmasq, which writes its whole file for each lease and would take
+    /// minutes: the fewer, the better for it.
+    pub exchanges_dnsmasq: u32,
+    /// Exchanges at once: two racks.
+    pub at_once: u32,
+}
+
+/// Addresses on a loopback interface of its own.
+const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), 67);
+const RELAY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 2), 67);
+const FIRST: &str = "10.100.0.1";
+const LAST: &str = "10.100.255.254";
+
+const CLAIMS: [Claim; 3] = [
+    Claim {
+        name: "exchanges/s beside kea",
+        limit: Limit::AtLeast(1.0),
+    },
+    Claim {
+        name: "processor ms per exchange beside kea",
+        limit: Limit::AtMost(0.5),
+    },
+    Claim {
+        name: "exchanges/s beside dnsmasq",
+        limit: Limit::AtLeast(10.0),
+    },
+];
+
+/// Gives this network namespace, which must be new, the addresses of both sides.
+///
+/// # Errors
+///
+/// When `ip` fails.
+pub fn lay_wire() -> io::Result<()> {
+    let addresses = [SERVER, RELAY].map(|end| format!("{}/8", end.ip()));
+    let [server, relay] = &addresses;
+    for arguments in [
+        vec!["link", "set", "dev", "lo", "up"],
+        vec!["addr", "add", server, "dev", "lo"],
+        vec!["addr", "add", relay, "dev", "lo"],
+    ] {
+        let status = Command::new("ip").args(&arguments).status()?;
+        if !status.success() {
+            return Err(io::Error::other(format!("ip {arguments:?}: {status}")));
+        }
+    }
+    Ok(())
+}
+
+/// Measures a program beside its peers; the result tells whether every claim holds.
+///
+/// # Errors
+///
+/// When a server does not start or an exchange fails.
+pub fn measure(program: &Path, scale: Scale, say: &mut dyn FnMut(&str)) -> io::Result<bool> {
+    let disk = Scratch::new("dhcp")?;
+    say(&format!("leases on {}", disk.file_system()?));
+    let mut number = 0;
+    let run = || {
+        // Every server begins without leases.
+        number += 1;
+        let directory = disk.path().join(format!("run{number}"));
+        fs::create_dir(&directory)?;
+        let ours = ours(program, &directory, scale)?;
+        let kea = kea(&directory, scale)?;
+        let dnsmasq = dnsmasq(&directory, scale)?;
+        let seen = |ours, peer, peer_name| Seen {
+            ours,
+            peer,
+            peer_name,
+        };
+        Ok(vec![
+            seen(ours.per_second, kea.per_second, "kea"),
+            seen(ours.processor_ms_each, kea.processor_ms_each, "kea"),
+            seen(ours.per_second, dnsmasq.per_second, "dnsmasq"),
+        ])
+    };
+    claim::judge(&CLAIMS, run, say)
+}
+
+struct Rate {
+    per_second: f64,
+    processor_ms_each: f64,
+}
+
+fn measured(name: &str, process: &Process, exchanges: u32, at_once: u32) -> io::Result<Rate> {
+    let load = |exchanges| Load {
+        server: SERVER,
+        relay: RELAY,
+        exchanges,
+        at_once,
+    };
+    let before = process.processor_seconds()?;
+    let outcome = exchanging::exchange(load(exchanges))
+        .map_err(|error| io::Error::other(format!("{name}: {error}")))?;
+    let spent = process.processor_seconds()? - before;
+    let rate = Rate {
+        per_second: f64::from(exchanges) / outcome.took.as_secs_f64(),
+        processor_ms_each: spent * 1000.0 / f64::from(exchanges),
+    };
+    eprintln!(
+        "  {name:8} {exchanges} exchanges, {at_once} at once: {:.0}/s, {:.4} ms of the processor \
+         each, {} messages said again, {} offers refused",
+        rate.per_second, rate.processor_ms_each, outcome.repeated, outcome.refused
+    );
+    Ok(rate)
+}
+
+fn ours(program: &Path, directory: &Path, scale: Scale) -> io::Result<Rate> {
+    let data = directory.join("box");
+    fs::create_dir(&data)?;
+    let sections = format!(
+        "[[dhcp]]\nlisten = \"{SERVER}\"\nmode = \"server\"\nnetwork = \"10.0.0.0/8\"\n\
+         first = \"{FIRST}\"\nlast = \"{LAST}\"\nserver = \"{}\"\nlease_s = 3600\n",
+        SERVER.ip()
+    );
+    let server = Server::with(program, &data, &sections)?;
+    measured("trivet", server.process(), scale.exchanges, scale.at_once)
+}
+
+fn kea(directory: &Path, scale: Scale) -> io::Result<Rate> {
+    let leases = directory.join("kea.csv");
+    let settings = directory.join("kea.json");
+    let text = serde_json::json!({"Dhcp4": {
+        "interfaces-config": {
+            "interfaces": [format!("lo/{}", SERVER.ip())],
+            "dhcp-socket-type": "udp",
+        },
+        "lease-database": {"type": "memfile", "persist": true, "name": leases},
+        "valid-lifetime": 3600,
+        "subnet4": [{
+            "subnet": "10.0.0.0/8",
+            "pools": [{"pool": format!("{FIRST} - {LAST}")}],
+        }],
+        // As quiet as ours is.
+        "loggers": [{
+            "name": "kea-dhcp4",
+            "severity": "WARN",
+            "output_options": [{"output": "stdout"}],
+        }],
+    }});
+    fs::write(&settings, text.to_string())?;
+    let program = peers::installed("env")?;
+    let server = peers::installed("kea-dhcp4")?;
+    let arguments = [
+        format!("KEA_PIDFILE_DIR={}", directory.display()),
+        format!("KEA_LOCKFILE_DIR={}", directory.display()),
+        server.display().to_string(),
+        "-c".to_owned(),
+        settings.display().to_string(),
+    ];
+    let process = Process::start(&program, arguments, &directory.join("kea.log"))?;
+    ready(process, "kea", |process| {
+        measured("kea", process, scale.exchanges, scale.at_once)
+    })
+}
+
+fn dnsmasq(directory: &Path, scale: Scale) -> io::Result<Rate> {
+    let arguments = [
+        "--keep-in-foreground".to_owned(),
+        "--conf-file=/dev/null".to_owned(),
+        "--port=0".to_owned(),
+        "--user=root".to_owned(),
+        "--interface=lo".to_owned(),
+        // Without it nobody else may have the port at another address.
+        "--bind-interfaces".to_owned(),
+        "--quiet-dhcp".to_owned(),
+        // It would wait for an echo before each offer.
+        "--no-ping".to_owned(),
+        "--dhcp-authoritative".to_owned(),
+        "--dhcp-lease-max=100000".to_owned(),
+        format!("--dhcp-range={FIRST},{LAST},255.0.0.0,1h"),
+        format!(
+            "--dhcp-leasefile={}",
+            directory.join("dnsmasq.leases").display()
+        ),
+    ];
+    let program = peers::installed("dnsmasq")?;
+    let process = Process::start(&program, arguments, &directory.join("dnsmasq.log"))?;
+    ready(process, "dnsmasq", |process| {
+        measured("dnsmasq", process, scale.exchanges_dnsmasq, scale.at_once)
+    })
+}
+
+/// Waits until the server has its socket, and measures it.
+fn ready(
+    mut process: Process,
+    name: &str,
+    measure: impl FnOnce(&Process) -> io::Result<Rate>,
+) -> io::Result<Rate> {
+    let port = format!(":{:04X} ", SERVER.port());
+    while !fs::read_to_string("/proc/net/udp")?.contains(&port) {
+        process
+            .check()
+            .map_err(|error| io::Error::other(format!("{name}: {error}")))?;
+        std::thread::yield_now();
+    }
+    measure(&process)
+}

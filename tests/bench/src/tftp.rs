@@ -1,0 +1,363 @@
+//! The measurements behind `benches/tftp.rs`: our box and three peers, each with the same
+//! files, clients and core.
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::claim::{self, Claim, Limit, Seen};
+use crate::fetching::{self, Shape};
+use crate::peers;
+use crate::process::Process;
+use crate::server::Server;
+
+/// How much of everything.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    /// Bytes of the file.
+    pub file_bytes: usize,
+    /// Rounds of one run, in each of which every server has its turn.
+    pub rounds: usize,
+    /// Transfers of a round one after the other, one block at a time.
+    pub alone: usize,
+    /// Transfers at once.
+    pub at_once: usize,
+    /// Transfers of a round one after the other in windows.
+    pub windowed: usize,
+}
+
+/// Blocks that fill an Ethernet frame, as firmware asks for.
+const BLOCK_BYTES: u16 = 1468;
+
+/// dnsmasq has no setting for its port, so it gets an address of its own.
+const DNSMASQ: Ipv4Addr = Ipv4Addr::new(127, 69, 0, 1);
+const TFTP_PORT: u16 = 69;
+
+const FILE: &str = "ramdisk";
+
+const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
+
+/// One server at work.
+struct Peer {
+    name: &'static str,
+    running: Running,
+    address: SocketAddr,
+}
+
+enum Running {
+    Ours(Server),
+    Theirs(Process),
+}
+
+/// What one run of transfers shows.
+#[derive(Clone, Copy, Debug)]
+struct Rate {
+    mib_per_second: f64,
+    processor_seconds_per_gib: f64,
+}
+
+impl Peer {
+    fn process(&self) -> &Process {
+        match &self.running {
+            Running::Ours(server) => server.process(),
+            Running::Theirs(process) => process,
+        }
+    }
+
+    fn fetch(&self, want: &[u8], shape: Shape) -> io::Result<Duration> {
+        fetching::fetch(self.address, FILE, want, shape)
+            .map_err(|error| io::Error::other(format!("{}: {error}", self.name)))
+    }
+}
+
+/// What is claimed, and how it is measured.
+struct Scenario {
+    claims: &'static [Claim],
+    window_blocks: u16,
+    measured: Measured,
+}
+
+enum Measured {
+    /// One transfer beside the best of all peers.
+    Alone,
+    /// Many at once beside dnsmasq, which serves all of them in one thread too.
+    AtOnce,
+    /// One transfer in windows beside atftpd, the only peer that has them.
+    Windowed,
+}
+
+const SCENARIOS: [Scenario; 4] = [
+    Scenario {
+        claims: &[Claim {
+            name: "one transfer, window 1, MiB/s",
+            limit: Limit::AtLeast(1.0),
+        }],
+        window_blocks: 1,
+        measured: Measured::Alone,
+    },
+    Scenario {
+        claims: &[Claim {
+            name: "48 transfers at once, window 1, MiB/s",
+            limit: Limit::AtLeast(1.3),
+        }],
+        window_blocks: 1,
+        measured: Measured::AtOnce,
+    },
+    Scenario {
+        claims: &[
+            Claim {
+                name: "one transfer, window 16, MiB/s",
+                limit: Limit::AtLeast(2.0),
+            },
+            Claim {
+                name: "one transfer, window 16, processor s/GiB",
+                limit: Limit::AtMost(0.5),
+            },
+        ],
+        window_blocks: 16,
+        measured: Measured::Windowed,
+    },
+    Scenario {
+        claims: &[
+            Claim {
+                name: "one transfer, window 64, MiB/s",
+                limit: Limit::AtLeast(2.0),
+            },
+            Claim {
+                name: "one transfer, window 64, processor s/GiB",
+                limit: Limit::AtMost(0.5),
+            },
+        ],
+        window_blocks: 64,
+        measured: Measured::Windowed,
+    },
+];
+
+/// All servers with the same file.
+struct Bench {
+    scale: Scale,
+    want: Vec<u8>,
+    ours: Peer,
+    hpa: Peer,
+    dnsmasq: Peer,
+    atftpd: Peer,
+    _directory: peers::Scratch,
+}
+
+/// Measures a program beside its peers; the result tells whether every claim holds.
+///
+/// # Errors
+///
+/// When a server does not start or a transfer fails.
+pub fn measure(program: &Path, scale: Scale, say: &mut dyn FnMut(&str)) -> io::Result<bool> {
+    let bench = Bench::start(program, scale)?;
+    let mut kept = true;
+    for scenario in &SCENARIOS {
+        kept &= claim::judge(scenario.claims, || bench.run(scenario), say)?;
+    }
+    Ok(kept)
+}
+
+impl Bench {
+    fn start(program: &Path, scale: Scale) -> io::Result<Self> {
+        let scratch = peers::Scratch::new("tftp")?;
+        let directory = scratch.path();
+        let root = directory.join("root");
+        fs::create_dir(&root)?;
+        // No two blocks are alike, so that one in the place of another is noticed.
+        let want: Vec<u8> = (0..scale.file_bytes as u64)
+            .map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8)
+            .collect();
+        fs::write(root.join(FILE), &want)?;
+        Ok(Self {
+            scale,
+            want,
+            ours: ours(program, directory, &root)?,
+            hpa: hpa(directory, &root)?,
+            dnsmasq: dnsmasq(directory, &root, scale.at_once)?,
+            atftpd: atftpd(directory, &root)?,
+            _directory: scratch,
+        })
+    }
+
+    fn run(&self, scenario: &Scenario) -> io::Result<Vec<Seen>> {
+        let scale = self.scale;
+        let (transfers, at_once) = match scenario.measured {
+            Measured::Alone => (scale.alone, 1),
+            Measured::AtOnce => (scale.at_once, scale.at_once),
+            Measured::Windowed => (scale.windowed, 1),
+        };
+        let shape = Shape {
+            block_bytes: BLOCK_BYTES,
+            window_blocks: scenario.window_blocks,
+            transfers,
+            at_once,
+        };
+        let servers: &[&Peer] = match scenario.measured {
+            Measured::Alone => &[&self.ours, &self.hpa, &self.dnsmasq, &self.atftpd],
+            Measured::AtOnce => &[&self.ours, &self.dnsmasq],
+            Measured::Windowed => &[&self.ours, &self.atftpd],
+        };
+        let rates = self.rates(servers, shape)?;
+        let ours = rates[0];
+        let best = servers.iter().zip(rates).skip(1);
+        let best =
+            best.max_by(|(_, one), (_, other)| one.mib_per_second.total_cmp(&other.mib_per_second));
+        let Some((peer, theirs)) = best else {
+            return Ok(Vec::new());
+        };
+        let seen = |ours, theirs| Seen {
+            ours,
+            peer: theirs,
+            peer_name: peer.name,
+        };
+        Ok(vec![
+            seen(ours.mib_per_second, theirs.mib_per_second),
+            seen(
+                ours.processor_seconds_per_gib,
+                theirs.processor_seconds_per_gib,
+            ),
+        ])
+    }
+
+    /// Takes turns in short rounds, so that what else the machine does meets all alike.
+    #[expect(clippy::cast_precision_loss, reason = "bytes of one run")]
+    fn rates(&self, servers: &[&Peer], shape: Shape) -> io::Result<Vec<Rate>> {
+        let spent = |peer: &&Peer| peer.process().processor_seconds();
+        let before = servers.iter().map(spent).collect::<io::Result<Vec<_>>>()?;
+        let mut took = vec![Duration::ZERO; servers.len()];
+        for _ in 0..self.scale.rounds {
+            for (server, took) in servers.iter().zip(&mut took) {
+                *took += server.fetch(&self.want, shape)?;
+            }
+        }
+        let gib = (self.want.len() * shape.transfers * self.scale.rounds) as f64 / GIB;
+        let mut rates = Vec::new();
+        for ((server, took), before) in servers.iter().zip(took).zip(before) {
+            let rate = Rate {
+                mib_per_second: gib * 1024.0 / took.as_secs_f64(),
+                processor_seconds_per_gib: (spent(server)? - before) / gib,
+            };
+            eprintln!(
+                "  {:9} window {:2}, {:2} at once: {:7.1} MiB/s, {:.2} s of the processor per GiB",
+                server.name,
+                shape.window_blocks,
+                shape.at_once,
+                rate.mib_per_second,
+                rate.processor_seconds_per_gib
+            );
+            rates.push(rate);
+        }
+        Ok(rates)
+    }
+}
+
+fn ours(program: &Path, directory: &Path, root: &Path) -> io::Result<Peer> {
+    let data = directory.join("box");
+    fs::create_dir(&data)?;
+    let address = free_address()?;
+    let sections = format!(
+        "[tftp]\nlisten = \"{address}\"\n[boot]\nfiles = \"{}\"\nloader_bios = \"\"\nloader_x64 = \"\"\n",
+        root.display()
+    );
+    Ok(Peer {
+        name: "trivet",
+        running: Running::Ours(Server::with(program, &data, &sections)?),
+        address,
+    })
+}
+
+/// tftpd-hpa.
+fn hpa(directory: &Path, root: &Path) -> io::Result<Peer> {
+    let program = peers::unpacked("tftpd-hpa", "usr/sbin/in.tftpd")?;
+    let address = free_address()?;
+    let arguments = [
+        "--listen",
+        "--foreground",
+        "--secure",
+        "--user",
+        "root",
+        "--address",
+    ];
+    let arguments = arguments
+        .iter()
+        .map(PathBuf::from)
+        .chain([address.to_string().into(), root.to_owned()]);
+    theirs("tftpd-hpa", &program, arguments, directory, address)
+}
+
+fn dnsmasq(directory: &Path, root: &Path, at_once: usize) -> io::Result<Peer> {
+    let arguments = [
+        "--keep-in-foreground".to_owned(),
+        "--conf-file=/dev/null".to_owned(),
+        "--port=0".to_owned(),
+        "--bind-interfaces".to_owned(),
+        "--user=root".to_owned(),
+        "--enable-tftp".to_owned(),
+        // It has room for its own files beside those of transfers.
+        format!("--tftp-max={}", at_once + 16),
+        format!("--listen-address={DNSMASQ}"),
+        format!("--tftp-root={}", root.display()),
+    ];
+    let program = peers::installed("dnsmasq")?;
+    let address = SocketAddr::from((DNSMASQ, TFTP_PORT));
+    theirs("dnsmasq", &program, arguments, directory, address)
+}
+
+fn atftpd(directory: &Path, root: &Path) -> io::Result<Peer> {
+    let program = peers::unpacked("atftpd", "usr/sbin/atftpd")?;
+    let address = free_address()?;
+    let port = address.port().to_string();
+    let arguments = ["--daemon", "--no-fork", "--user", "root", "--group", "root"];
+    let place = [
+        "--bind-address",
+        "127.0.0.1",
+        "--logfile",
+        "-",
+        "--port",
+        &port,
+    ];
+    let arguments = arguments
+        .iter()
+        .chain(&place)
+        .map(PathBuf::from)
+        .chain([root.to_owned()]);
+    theirs("atftpd", &program, arguments, directory, address)
+}
+
+fn theirs(
+    name: &'static str,
+    program: &Path,
+    arguments: impl IntoIterator<Item = impl AsRef<std::ffi::OsStr>>,
+    directory: &Path,
+    address: SocketAddr,
+) -> io::Result<Peer> {
+    let log = directory.join(name).with_extension("log");
+    let mut process = Process::start(program, arguments, &log)?;
+    wait_until_ready(&mut process, address)?;
+    Ok(Peer {
+        name,
+        running: Running::Theirs(process),
+        address,
+    })
+}
+
+/// Asks for a file that is not there until that is said.
+fn wait_until_ready(process: &mut Process, address: SocketAddr) -> io::Result<()> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    socket.set_read_timeout(Some(Duration::from_millis(100)))?;
+    let mut answer = [0; 512];
+    loop {
+        process.check()?;
+        socket.send_to(b"\0\x01absent\0octet\0", address)?;
+        if socket.recv_from(&mut answer).is_ok() {
+            return Ok(());
+        }
+    }
+}
+
+fn free_address() -> io::Result<SocketAddr> {
+    UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+}
