@@ -48,15 +48,15 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Looks `count` times, with this share of hits in a hundred, and tells how many of all
-    /// waits were looks.
+    /// Waits `count` times, with so many hits in a hundred, scattered, and tells how many in
+    /// a hundred were looks.
     fn share(count: u32, hits: u32) -> u32 {
         let mut pace = Pace::default();
         let mut looks = 0;
         for wait in 0..count {
             if pace.looks() {
                 looks += 1;
-                pace.looked(wait % 100 < hits);
+                pace.looked(wait * 37 % 100 < hits);
             }
         }
         looks * 100 / count
