@@ -259,7 +259,8 @@ fn ours(program: &Path, directory: &Path, root: &Path) -> io::Result<Peer> {
     fs::create_dir(&data)?;
     let address = free_address()?;
     let sections = format!(
-        "[tftp]\nlisten = \"{address}\"\n[boot]\nfiles = \"{}\"\nloader_bios = \"\"\nloader_x64 = \"\"\n",
+        "[tftp]\nlisten = \"{address}\"\n[boot]\nfiles = \"{}\"\n\
+         loader_bios = \"\"\nloader_x64 = \"\"\n",
         root.display()
     );
     Ok(Peer {
