@@ -15,4 +15,6 @@ pub use crate::authority::{
 };
 pub use crate::error::AuthorityError;
 pub use crate::pin::pinned_client_config;
-pub use crate::tls::{PEM_BYTES_MAX, server_config, trusting_client_config};
+pub use crate::tls::{
+    BUNDLE_BYTES_MAX, PEM_BYTES_MAX, bundled_client_config, server_config, trusting_client_config,
+};

@@ -54,6 +54,35 @@ pub fn trusting_client_config(ca_pem: &str) -> Result<ClientConfig, AuthorityErr
     Ok(config)
 }
 
+/// Longest bundle of authorities that is read. Ours; Mozilla's is a quarter of that.
+pub const BUNDLE_BYTES_MAX: usize = 1024 * 1024;
+
+/// TLS for a client that trusts every authority in these bundles. One that cannot be
+/// used is left out, as bundles of operating systems have such; a bundle without any
+/// is a mistake.
+pub fn bundled_client_config(bundles: &[String]) -> Result<ClientConfig, AuthorityError> {
+    let mut roots = RootCertStore::empty();
+    for bundle in bundles {
+        if bundle.len() > BUNDLE_BYTES_MAX {
+            return Err(AuthorityError::TooLong {
+                bytes: bundle.len(),
+                most: BUNDLE_BYTES_MAX,
+            });
+        }
+        let list = CertificateDer::pem_slice_iter(bundle.as_bytes()).flatten();
+        let (used, _) = roots.add_parsable_certificates(list);
+        if used == 0 {
+            return Err(AuthorityError::NoCertificates);
+        }
+    }
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    Ok(config)
+}
+
 fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, AuthorityError> {
     check_length(pem)?;
     CertificateDer::pem_slice_iter(pem.as_bytes())
@@ -171,6 +200,22 @@ pub(crate) mod tests {
                 Some(ProtocolVersion::TLSv1_3)
             );
         }
+    }
+
+    #[test]
+    fn a_bundle_is_trusted_with_all_that_is_in_it() {
+        let ours = Authority::create(NOW_UNIX_S, "rack 7").unwrap();
+        let theirs = Authority::create(NOW_UNIX_S, "rack 8").unwrap();
+        let junk = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        let bundle = [theirs.certificate_pem(), junk, ours.certificate_pem()].concat();
+        let client = bundled_client_config(&[bundle]).unwrap();
+        handshake(client, server(&ours), "box.example").unwrap();
+        assert!(matches!(
+            bundled_client_config(&[junk.to_owned()]),
+            Err(AuthorityError::NoCertificates)
+        ));
+        let long = "x".repeat(BUNDLE_BYTES_MAX + 1);
+        assert!(bundled_client_config(&[long]).is_err());
     }
 
     #[test]

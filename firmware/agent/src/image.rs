@@ -37,7 +37,7 @@ pub enum Problem {
 }
 
 /// The name of the step that writes an image.
-pub(crate) const WRITE_IMAGE: &str = "write_image";
+pub const WRITE_IMAGE: &str = "write_image";
 
 /// The deploy step that writes the node's image from `image_url`, which is where
 /// the agent fetches it (our own address, not the operator's).

@@ -8,6 +8,7 @@
 
 mod contradiction;
 mod dhcp;
+mod images;
 mod mistake;
 mod reader;
 mod service;
@@ -23,8 +24,8 @@ pub use crate::mistake::{MISTAKES_MAX, Mistake};
 pub use crate::reader::TEXT_BYTES_MAX;
 pub use crate::service::{API_PORT, HTTP_PORT, INSPECTOR_PORT, PANEL_PORT, TFTP_PORT};
 pub use crate::settings::{
-    Agent, Api, Appliance, Auth, Boot, Dhcp, DhcpDoor, DhcpMode, Hardware, HardwareType, Http,
-    Inspector, Limits, Loaders, Network, Panel, Pool, Ramdisk, Settings, Tftp,
+    Agent, Api, Appliance, Auth, Boot, Dhcp, DhcpDoor, DhcpMode, Hardware, HardwareType, Hours,
+    Http, Images, Inspector, Limits, Loaders, Network, Panel, Pool, Ramdisk, Settings, Tftp,
 };
 pub use crate::value::{LISTEN_MAX, LOADER_BYTES_MAX};
 
@@ -35,7 +36,7 @@ use crate::reader::Section;
 /// Longest file that is read. Ours: the commented default file is a fortieth of it.
 pub const FILE_BYTES_MAX: usize = 256 * 1024;
 
-const SECTIONS: [&str; 11] = [
+const SECTIONS: [&str; 12] = [
     "box",
     "api",
     "inspector",
@@ -43,6 +44,7 @@ const SECTIONS: [&str; 11] = [
     "tftp",
     "panel",
     "boot",
+    "images",
     "dhcp",
     "hardware",
     "agent",
@@ -85,6 +87,7 @@ fn read(root: &Section<'_>, mistakes: &mut Mistakes) -> Option<Settings> {
     let tftp = service::tftp(root, &mut claims, mistakes);
     let panel = service::panel(root, &mut claims, mistakes);
     let boot = service::boot(root, mistakes);
+    let images = images::images(root, mistakes);
     let dhcp = dhcp::entries(root, &mut claims, mistakes);
     let hardware = service::hardware(root, mistakes);
     let agent = service::agent(root, mistakes);
@@ -100,6 +103,7 @@ fn read(root: &Section<'_>, mistakes: &mut Mistakes) -> Option<Settings> {
         tftp,
         panel,
         boot,
+        images,
         dhcp,
         listens_everywhere: !root.has("dhcp"),
         hardware,

@@ -23,6 +23,8 @@ pub struct Settings {
     pub panel: Option<Panel>,
     /// What nodes are booted with: `[boot]`.
     pub boot: Boot,
+    /// The cache of images from elsewhere: `[images]`.
+    pub images: Images,
     /// Where DHCP is heard and perhaps answered: every `[[dhcp]]` that is not off.
     pub dhcp: Vec<Dhcp>,
     /// No `[[dhcp]]` was written at all, so the box hears every wired interface it
@@ -190,6 +192,45 @@ impl Default for Boot {
             kernel_args: String::new(),
         }
     }
+}
+
+/// The cache of images from elsewhere.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Images {
+    /// Authorities that are trusted beside the system's own.
+    pub ca: Option<PathBuf>,
+    /// A proxy, as `host:port`.
+    pub proxy: Option<String>,
+    /// How fast all fills together may be.
+    pub rate_kib_s: Option<u32>,
+    /// When images are fetched that no node waits for.
+    pub window: Option<Hours>,
+    /// How much the cache may hold.
+    pub quota_gib: Option<u32>,
+    /// How much of the disk stays free for the store.
+    pub reserve_mib: u32,
+}
+
+impl Default for Images {
+    fn default() -> Self {
+        Images {
+            ca: None,
+            proxy: None,
+            rate_kib_s: None,
+            window: None,
+            quota_gib: None,
+            reserve_mib: 256,
+        }
+    }
+}
+
+/// Hours of the day, in minutes since midnight.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Hours {
+    /// The first minute.
+    pub from_minute: u16,
+    /// The minute after the last; before the first it is of the next day.
+    pub to_minute: u16,
 }
 
 /// Where DHCP requests arrive.

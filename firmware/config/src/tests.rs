@@ -1,6 +1,7 @@
 //! Whole files: what each rule says, on which line, and that it says all at once.
 
 mod dhcp;
+mod images;
 mod services;
 
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! The running appliance: sockets that are open, the engine, and the doors.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -10,11 +10,13 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use trivet_board_linux::{FileFlash, KeyFile};
+use trivet_model::image::{ImageNews, ImageState};
 use trivet_model::{Note, NoteKind};
 use trivet_rack::{Input, Output};
 use trivet_store::{OpenError, Store};
 
 use crate::auth::Auth;
+use crate::cache::{Cache, Ways};
 use crate::clock::Clock;
 use crate::doors::{agents, api, bmc, boot, dhcp, http, inspector, panel, ssh, tftp};
 use crate::engine::{self, Engine, EngineError};
@@ -45,6 +47,8 @@ pub(crate) struct Ground {
     pub(crate) facts: trivet_api::Facts,
     pub(crate) connections_max: usize,
     pub(crate) transfers_max: usize,
+    /// Where images from elsewhere are kept, and how they are fetched.
+    pub(crate) cache: (PathBuf, Ways),
     /// Where notes go.
     pub(crate) notes: NoteSink,
 }
@@ -137,7 +141,9 @@ impl Appliance {
             http::serve(&mut doors, sockets, tls.as_ref(), seats, &handler);
         }
         let seats = (&places, waits);
-        boot::serve(&mut doors, ground.http.sockets, seats, &engine, clock);
+        let cache = open_cache(&mut doors, &ground.cache, &engine)?;
+        let sources = (&engine, &cache);
+        boot::serve(&mut doors, ground.http.sockets, seats, sources, clock);
         Ok(Self {
             engine,
             doors,
@@ -156,6 +162,31 @@ impl Appliance {
         self.engine.stop().await;
         outcome
     }
+}
+
+/// The image cache, whose news go to the rack.
+fn open_cache(
+    doors: &mut JoinSet<()>,
+    (root, ways): &(PathBuf, Ways),
+    engine: &Engine,
+) -> anyhow::Result<Cache> {
+    let engine = engine.clone();
+    let runtime = tokio::runtime::Handle::current();
+    let news = Box::new(move |news: ImageNews| {
+        let last = news.state != ImageState::Filling;
+        // Progress that finds a full queue is told again with the next one.
+        if let Err(input) = engine.offer(Input::Image(news))
+            && last
+        {
+            let engine = engine.clone();
+            runtime.spawn(async move { offer_again(&engine, input).await });
+        }
+    });
+    let cache = Cache::open(root, ways.clone(), news)
+        .with_context(|| format!("the image cache {} cannot be used", root.display()))?;
+    let kept = cache.clone();
+    doors.spawn(async move { kept.look_after().await });
+    Ok(cache)
 }
 
 /// All of TFTP is one thread, which ends with the doors.
@@ -266,8 +297,11 @@ impl Outlet {
 }
 
 /// Gives the rack an answer that a job waits for: a full queue only delays it.
-async fn answer(engine: &std::sync::OnceLock<Engine>, mut input: Input) {
-    let engine = engine.wait();
+async fn answer(engine: &std::sync::OnceLock<Engine>, input: Input) {
+    offer_again(engine.wait(), input).await;
+}
+
+async fn offer_again(engine: &Engine, mut input: Input) {
     while let Err(back) = engine.offer(input) {
         input = back;
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;

@@ -2,6 +2,7 @@
 
 mod appliance;
 mod auth;
+mod cache;
 mod clock;
 mod demo;
 mod doors;

@@ -13,10 +13,12 @@ use anyhow::Context as _;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use trivet_config::{self as config, Settings};
+use trivet_images::pace::Window;
 use trivet_rack::{AtOnce, Files, Limits};
 
 use crate::appliance::{self, Appliance, Ground, Listening, open_store};
 use crate::auth::{Auth, unusable_tokens, unusable_users};
+use crate::cache::{Origin, Ways};
 use crate::clock::Clock;
 use crate::{doors, identity, library, say, sockets};
 
@@ -78,6 +80,7 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
             settings.limits.transfers_max,
             settings.limits.connections_max as usize,
         ),
+        cache: (data.join("cache"), ways(&settings.images, clock)?),
         notes: appliance::log(clock),
     };
     let rack = rack_settings(&settings, &links, &ground)?;
@@ -90,6 +93,19 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
     appliance.run(told_to_stop()?).await?;
     say::line("trivet: stopped; all that was acknowledged is on flash");
     Ok(())
+}
+
+/// How images from elsewhere are fetched.
+fn ways(images: &config::Images, clock: Clock) -> anyhow::Result<Ways> {
+    Ok(Ways {
+        origin: Origin::new(images.ca.as_deref(), images.proxy.clone())?,
+        bytes_per_s: images.rate_kib_s.map(|rate| u64::from(rate) << 10),
+        window: images.window.map(|hours| Window {
+            from_minute: hours.from_minute,
+            to_minute: hours.to_minute,
+        }),
+        clock,
+    })
 }
 
 /// Comes with SIGINT or SIGTERM.
@@ -284,6 +300,7 @@ fn rack_settings(
     Ok(trivet_rack::Settings {
         dhcp: (!links.is_empty()).then(|| lan::room(links, &settings.boot, &http_url)),
         images: library::catalogue(&images, |line| say::line(&format!("trivet: {line}")))?,
+        cache: true,
         files: Files {
             kernel: ramdisk.map(|pair| pair.kernel.clone()),
             ramdisk: ramdisk.map(|pair| pair.ramdisk.clone()),

@@ -51,6 +51,7 @@ pub(crate) fn settings(directory: &Path) -> Settings {
         api_url: "http://192.0.2.1:6385".to_owned(),
         http_url: "http://192.0.2.1:8080".to_owned(),
         images: trivet_images::Catalogue::default(),
+        cache: false,
         files: Files {
             operator: Some(directory.join("files")),
             loaders: Some(directory.join("loaders")),

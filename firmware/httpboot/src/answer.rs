@@ -100,6 +100,13 @@ pub fn answer(request: &Request, found: Option<&Thing>, now: SystemTime) -> Answ
     }
 }
 
+/// The answer to a request for what is not to be had now, with a sentence that says why.
+pub fn unavailable(request: &Request, sentence: &str, now: SystemTime) -> Answer {
+    let mut out = Out::new(request, now);
+    out.field("Retry-After", "10");
+    out.sentence("503 Service Unavailable", sentence)
+}
+
 /// The answer to what is no request; the connection ends with it.
 pub fn refusal(nonsense: Nonsense, now: SystemTime) -> Vec<u8> {
     let status = match nonsense {

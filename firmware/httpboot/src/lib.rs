@@ -10,12 +10,12 @@ mod range;
 mod request;
 mod script;
 
-pub use answer::{Answer, TEXT, Thing, answer, kind, refusal};
+pub use answer::{Answer, TEXT, Thing, answer, kind, refusal, unavailable};
 pub use path::{PATH_BYTES_MAX, Relative};
 pub use request::{BODY_BYTES_MAX, Body, HEAD_BYTES_MAX, Method, Nonsense, Request, parse};
 pub use script::script;
 
-use trivet_model::MacAddr;
+use trivet_model::{MacAddr, NodeId};
 
 /// What a path asks for.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -28,6 +28,9 @@ pub enum Route {
     Ramdisk,
     /// An image of the catalogue.
     Image(String),
+    /// The image that this node is being written with. Whether the rest of the path is
+    /// right knows who made it.
+    NodeImage(NodeId),
     /// A loader.
     Loader(Relative),
     /// A file in the operator's directory; by TFTP a loader as well.
@@ -46,6 +49,7 @@ pub fn http(path: &str) -> Option<Route> {
         ["boot", "kernel"] => Some(Route::Kernel),
         ["boot", "ramdisk"] => Some(Route::Ramdisk),
         ["boot", "loaders", _, ..] => Some(Route::Loader(relative.below(2))),
+        ["nodes", node, _, _] => node.parse().ok().map(Route::NodeImage),
         ["images", name] => Some(Route::Image(name.to_owned())),
         ["files", _, ..] => Some(Route::File(relative.below(1))),
         _ => None,
@@ -67,6 +71,12 @@ pub const KERNEL_PATH: &str = "/boot/kernel";
 
 /// The path of the agent's ramdisk.
 pub const RAMDISK_PATH: &str = "/boot/ramdisk";
+
+/// The path of the image that a node is being written with. The token is good for one
+/// deployment.
+pub fn node_image_path(node: NodeId, token: &str, name: &str) -> String {
+    format!("/nodes/{node}/{token}/{name}")
+}
 
 /// The path of a file in the operator's directory.
 pub fn file_path(name: &str) -> String {
@@ -101,6 +111,9 @@ mod tests {
             "/images/debian.raw",
             Some(Route::Image("debian.raw".into())),
         );
+        let node = NodeId::random(&mut trivet_model::Seeded::new(1));
+        let path = node_image_path(node, "t0ken", "debian.raw");
+        check(&path, Some(Route::NodeImage(node)));
         check(&file_path("a/b"), file("a/b"));
         check(
             &format!("{LOADERS_PATH}/snponly.efi"),
@@ -118,6 +131,7 @@ mod tests {
             "/files/",
             "/images/",
             "/images/a/b",
+            "/nodes/x/token/name",
             "/boot/xx/script",
             "/boot/loaders",
             "/boot/loaders/",

@@ -1,152 +1,20 @@
-//! The catalogue of images: which there are and what they must hash to.
+//! Images: which there are, and how one comes into the box and leaves it checked.
 //!
-//! First form: images lie whole in the box's own directory and were hashed by
-//! the shell before they were listed here. Filling from a source, eviction and
-//! formats come with the cache.
+//! [`Catalogue`] knows the files in the box's own directory. [`Fill`] decides how an
+//! image is brought from its sources: whom to ask for which bytes, when a beginning
+//! that is here may be gone on with, when it is dropped, and when to give up.
+//! [`Follow`] says how far a reader may read while that goes on. [`sums`] reads
+//! checksum files, and [`pace`] keeps a fill from taking the whole uplink. Nothing
+//! here opens a file or a socket.
 
-use std::collections::BTreeMap;
+mod catalogue;
+mod fill;
+mod follow;
+pub mod pace;
+pub mod sums;
+mod wanted;
 
-use trivet_model::Digest;
-
-/// The most images a box lists. Ours.
-pub const IMAGES_MAX: usize = 1024;
-
-/// Longest name of an image. Ours.
-pub const NAME_BYTES_MAX: usize = 255;
-
-/// One image.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Image {
-    /// Bytes.
-    pub size: u64,
-    /// What it hashes to.
-    pub digest: Digest,
-}
-
-/// Why an image was not listed.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum ListError {
-    /// The name cannot stand in a URL path.
-    #[error(
-        "image name {name:?} must be 1 to {NAME_BYTES_MAX} letters, digits, dots, dashes or \
-         underscores and not begin with a dot; rename the file"
-    )]
-    Name {
-        /// The name.
-        name: String,
-    },
-    /// There are too many.
-    #[error("more than {IMAGES_MAX} images; remove some")]
-    Full,
-}
-
-/// All images of this box.
-#[derive(Clone, Debug, Default)]
-pub struct Catalogue {
-    images: BTreeMap<String, Image>,
-}
-
-impl Catalogue {
-    /// Lists an image, in place of one of the same name.
-    pub fn list(&mut self, name: &str, image: Image) -> Result<(), ListError> {
-        if !is_name(name) {
-            return Err(ListError::Name {
-                name: name.to_owned(),
-            });
-        }
-        if self.images.len() >= IMAGES_MAX && !self.images.contains_key(name) {
-            return Err(ListError::Full);
-        }
-        self.images.insert(name.to_owned(), image);
-        Ok(())
-    }
-
-    /// The image of this name.
-    pub fn find(&self, name: &str) -> Option<&Image> {
-        self.images.get(name)
-    }
-
-    /// All images, by name.
-    pub fn all(&self) -> impl Iterator<Item = (&str, &Image)> {
-        self.images
-            .iter()
-            .map(|(name, image)| (name.as_str(), image))
-    }
-
-    /// The image that an `image_source` means: the name alone, or `/images/NAME`
-    /// below this box's own address.
-    pub fn resolve<'a>(&self, source: &'a str, http_url: &str) -> Option<(&'a str, &Image)> {
-        let name = match source.strip_prefix(http_url) {
-            Some(path) => path.strip_prefix("/images/")?,
-            None => source,
-        };
-        self.find(name).map(|image| (name, image))
-    }
-}
-
-fn is_name(name: &str) -> bool {
-    !name.is_empty()
-        && name.len() <= NAME_BYTES_MAX
-        && !name.starts_with('.')
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const IMAGE: Image = Image {
-        size: 5,
-        digest: Digest::Sha256([7; 32]),
-    };
-
-    #[test]
-    fn finds_an_image_by_name_and_by_our_own_url() {
-        let mut catalogue = Catalogue::default();
-        catalogue.list("debian.raw", IMAGE).unwrap();
-        let base = "http://192.0.2.1:8080";
-        assert_eq!(
-            catalogue.all().collect::<Vec<_>>(),
-            [("debian.raw", &IMAGE)]
-        );
-        for source in ["debian.raw", "http://192.0.2.1:8080/images/debian.raw"] {
-            assert_eq!(
-                catalogue.resolve(source, base),
-                Some(("debian.raw", &IMAGE))
-            );
-        }
-        for source in [
-            "other",
-            "http://192.0.2.1:8080/files/debian.raw",
-            "http://x/debian.raw",
-        ] {
-            assert_eq!(catalogue.resolve(source, base), None, "{source}");
-        }
-    }
-
-    #[test]
-    fn refuses_names_that_are_no_file_names() {
-        let mut catalogue = Catalogue::default();
-        for name in ["", ".hidden", "a/b", "a b", &"x".repeat(NAME_BYTES_MAX + 1)] {
-            let error = catalogue.list(name, IMAGE).unwrap_err();
-            assert_eq!(
-                error,
-                ListError::Name {
-                    name: name.to_owned()
-                }
-            );
-        }
-    }
-
-    #[test]
-    fn refuses_more_than_its_bound_but_replaces() {
-        let mut catalogue = Catalogue::default();
-        for number in 0..IMAGES_MAX {
-            catalogue.list(&format!("image-{number}"), IMAGE).unwrap();
-        }
-        assert_eq!(catalogue.list("one-more", IMAGE), Err(ListError::Full));
-        assert_eq!(catalogue.list("image-0", IMAGE), Ok(()));
-    }
-}
+pub use catalogue::{Catalogue, IMAGES_MAX, Image, ListError, NAME_BYTES_MAX, is_name};
+pub use fill::{Ask, Failure, Fill, Head, Next, Taken};
+pub use follow::{Ending, Follow};
+pub use wanted::{Key, SOURCES_MAX, Wanted, file_name};

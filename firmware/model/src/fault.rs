@@ -44,6 +44,13 @@ pub enum Fault {
         /// Who needs it.
         firmware: &'static str,
     },
+    /// An image is not to be had.
+    ImageFailed {
+        /// Which.
+        image: String,
+        /// The whole sentence.
+        why: String,
+    },
 }
 
 /// Since when a fault stands.
@@ -74,6 +81,7 @@ impl fmt::Display for Fault {
                 "{by} uses {address}, which is this box's to give; give that machine another \
                  address or take it out of the range"
             ),
+            Self::ImageFailed { why, .. } => out.write_str(why),
             Self::LoaderMissing { path, firmware } => write!(
                 out,
                 "{path} is missing, so {firmware} cannot boot; install it (Debian: ipxe) or set \

@@ -11,6 +11,7 @@ pub mod digest;
 pub mod entropy;
 pub mod fault;
 pub mod identity;
+pub mod image;
 pub mod lan;
 pub mod node;
 pub mod note;

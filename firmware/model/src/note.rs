@@ -116,6 +116,30 @@ pub enum NoteKind {
         /// How long it took.
         took_ms: u64,
     },
+    /// An image is fetched from its source, or checked.
+    ImageComes {
+        /// Which.
+        image: String,
+    },
+    /// An image is in the cache and its digest is right.
+    ImageIsWhole {
+        /// Which.
+        image: String,
+        /// How large it is.
+        bytes: u64,
+    },
+    /// An image has changed on the disk of this box.
+    ImageRotten {
+        /// Which.
+        image: String,
+        /// How many of its chunks.
+        chunks: u64,
+    },
+    /// An image is not to be had.
+    ImageFailed {
+        /// The whole sentence.
+        why: String,
+    },
     /// An agent found its node.
     AgentLookedUp,
     /// An agent's first heartbeat of this boot.
@@ -198,6 +222,19 @@ impl fmt::Display for NoteKind {
                 }
                 write!(out, " in {}", Took(*took_ms, *sent))
             }
+            Self::ImageComes { image } => write!(out, "image {image} is fetched or checked"),
+            Self::ImageIsWhole { image, bytes } => {
+                write!(
+                    out,
+                    "image {image} is here, {bytes} bytes, its digest is right"
+                )
+            }
+            Self::ImageRotten { image, chunks } => write!(
+                out,
+                "image {image} has changed on this box's disk in {chunks} chunks; they are \
+                 fetched again"
+            ),
+            Self::ImageFailed { why } => out.write_str(why),
             Self::AgentLookedUp => write!(out, "agent found its node"),
             Self::AgentReady { version } => write!(out, "agent {version} is ready"),
             Self::CallerRefused { why } => write!(out, "caller refused: {why}"),

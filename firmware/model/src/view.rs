@@ -8,6 +8,7 @@ use imbl::{OrdMap, Vector};
 
 use crate::boot::ClientSeen;
 use crate::fault::{Fault, Standing};
+use crate::image::ImageNews;
 use crate::lan::{LinkId, LinkView};
 use crate::{
     MacAddr, Node, NodeId, Note, Port, PortId, Resource, ResourceId, ResourceKind, UnixMs,
@@ -49,6 +50,8 @@ pub struct View {
     pub links: OrdMap<LinkId, Arc<LinkView>>,
     /// What is wrong now.
     pub faults: OrdMap<Fault, Standing>,
+    /// Images in the cache, by what they are called there.
+    pub images: OrdMap<String, Arc<ImageNews>>,
     /// Who boots from the network, and who waits for it.
     pub boots: Boots,
 }

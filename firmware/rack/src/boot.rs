@@ -35,6 +35,7 @@ impl Rack {
                     root,
                 }]))
             }
+            Route::NodeImage(id) => self.node_image(peer, id, path),
             Route::Loader(relative) => below(files.loaders.iter(), &relative),
             Route::File(relative) => {
                 let loaders = match door {
@@ -81,7 +82,7 @@ impl Rack {
     }
 
     /// The node that has this address, from us or from another server.
-    fn node_of_peer(&self, peer: IpAddr) -> Option<NodeId> {
+    pub(crate) fn node_of_peer(&self, peer: IpAddr) -> Option<NodeId> {
         let IpAddr::V4(address) = peer else {
             return None;
         };

@@ -14,6 +14,7 @@ mod bounds;
 mod durable;
 mod faults;
 mod hosts;
+mod images;
 mod lan;
 mod machine;
 mod orders;
@@ -46,6 +47,7 @@ pub use trivet_store::{Change, Records};
 pub use trivet_storm::AtOnce;
 pub use vendor::PROMISES_MAX;
 
+use trivet_model::image::ImageNews;
 use trivet_model::{Caller, Done, Fault, LinkId, MacAddr, NodeId, Note, Order, Refusal};
 
 /// What the rack is told at start.
@@ -59,6 +61,8 @@ pub struct Settings {
     pub http_url: String,
     /// The images of this box.
     pub images: trivet_images::Catalogue,
+    /// Images from elsewhere are fetched through the cache of this box.
+    pub cache: bool,
     /// Where things lie on disk.
     pub files: Files,
     /// What the operator adds to the agent's kernel line.
@@ -175,6 +179,8 @@ pub enum Input {
         /// No more will follow.
         ended: bool,
     },
+    /// Something became of an image in the cache.
+    Image(ImageNews),
     /// Time has passed: [`Rack::deadline`] may be due.
     Tick,
 }
@@ -283,6 +289,8 @@ pub enum Grant {
     Bytes(Vec<u8>),
     /// The first of these files that exists, below the directory it is named with.
     File(Vec<Below>),
+    /// This image, from the cache.
+    Image(Box<trivet_images::Wanted>),
 }
 
 /// A file and the directory it must not leave.

@@ -143,6 +143,7 @@ impl Rack {
             } => {
                 self.file_sent(now, peer, door, path, (sent, asked, took_ms), ended);
             }
+            Input::Image(news) => self.image_news(now, news),
             Input::Tick => self.tick(now),
         }
         self.settle(now);

@@ -379,7 +379,8 @@ impl Rack {
                 node.instance_info
                     .insert("configdrive".to_owned(), drive.clone());
             }
-            let write = trivet_agent::write_image_step(&node, &image_url(&node))
+            let url = self.image_url(&node);
+            let write = trivet_agent::write_image_step(&node, &url)
                 .map_err(|problem| Refusal::new(RefusalKind::Invalid, problem.to_string()))?;
             args.steps.retain(|step| step.step != write.step);
             args.steps.push(write);
@@ -434,14 +435,6 @@ impl Rack {
         self.book.put_node(now, node);
         Ok(())
     }
-}
-
-fn image_url(node: &Node) -> String {
-    let source = node.instance_info.get("image_source");
-    source
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .to_owned()
 }
 
 pub(crate) fn conflict(sentence: String) -> Refusal {

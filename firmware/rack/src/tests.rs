@@ -5,6 +5,7 @@ mod allocations;
 mod boot;
 mod flash;
 mod hardware;
+mod images;
 mod lan;
 mod orders;
 mod plan;
@@ -79,6 +80,7 @@ fn settings() -> Settings {
         api_url: "http://10.0.0.1:6385".into(),
         http_url: "http://10.0.0.1:8080".into(),
         images,
+        cache: true,
         files: Files {
             kernel: Some("/boot/kernel".into()),
             images: Some("/images".into()),

@@ -137,6 +137,7 @@ fn settings(addresses: u8, lease_s: u32, image: &[u8]) -> trivet_rack::Settings 
         api_url: API_URL.to_owned(),
         http_url: HTTP_URL.to_owned(),
         images,
+        cache: false,
         files: Files {
             kernel: Some("/boot/kernel".into()),
             ramdisk: Some("/boot/ramdisk".into()),

@@ -6,7 +6,7 @@
 use crate::{Dependency, Finding, Package};
 
 /// Rooms that may know more than `firmware/model`, and what.
-const MORE: [(&str, &[&str]); 11] = [
+const MORE: [(&str, &[&str]); 12] = [
     ("firmware/agent", &["firmware/model", "firmware/ipa"]),
     ("firmware/inspect", &["firmware/model", "firmware/ipa"]),
     (
@@ -15,7 +15,11 @@ const MORE: [(&str, &[&str]); 11] = [
     ),
     ("firmware/node", &["firmware/model", "firmware/hardware"]),
     ("firmware/store", &["firmware/model", "board/hal"]),
-    ("image/agent", &["firmware/model", "firmware/ipa"]),
+    ("firmware/images", &["firmware/model", "firmware/chunks"]),
+    (
+        "image/agent",
+        &["firmware/model", "firmware/ipa", "firmware/chunks"],
+    ),
     ("board/linux", &["board/hal"]),
     ("board/sim", &["board/hal"]),
     ("firmware/model", &[]),

@@ -14,6 +14,7 @@ use super::any_port;
 use super::machine::Wiring;
 use crate::appliance::{Appliance, Ground, Listening, open_store};
 use crate::auth::Auth;
+use crate::cache::Ways;
 use crate::clock::Clock;
 use crate::doors::dhcp::{Place, Relayed};
 use crate::engine::EngineError;
@@ -97,6 +98,7 @@ impl Stage {
             },
             connections_max: 4096,
             transfers_max: 1024,
+            cache: (data.join("cache"), Ways::plain(clock)),
             notes: Box::new(|_, _| {}),
         };
         let settings = settings(data, files, api_url, http_url)?;
@@ -179,6 +181,7 @@ fn settings(
         images: library::catalogue(&data.join("images"), |_| {})?,
         api_url,
         http_url,
+        cache: false,
         files,
         kernel_args: String::new(),
         heartbeat_timeout_s: 3,

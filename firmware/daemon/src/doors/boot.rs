@@ -8,26 +8,28 @@ use std::fs::File;
 use std::io;
 use std::net::IpAddr;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
-use trivet_httpboot::{self as httpboot, Answer, Body, Method, Nonsense, Request, Thing};
-use trivet_rack::Door;
+use trivet_httpboot::{self as httpboot, Answer, Body, Method, Nonsense, Request};
+use trivet_rack::{Door, Grant};
 
 use super::accept::{Places, Waits, accept};
 use super::http::{DRAIN_BYTES_MAX, DRAIN_WAIT};
+use crate::cache::{Cache, Reader};
 use crate::clock::Clock;
 use crate::engine::Engine;
-use crate::files::{self, Content, Opened};
+use crate::files::{self, Content};
 
+mod found;
 mod transfer;
 mod wire;
 
-use transfer::{TELL_BYTES, Transfer};
+use found::Found;
+use transfer::Transfer;
 use wire::Wire;
 
 /// How long after the last byte we first look whether it was taken, and how long at
@@ -40,10 +42,10 @@ pub(crate) fn serve(
     doors: &mut JoinSet<()>,
     listeners: Vec<TcpListener>,
     (places, waits): (&Places, Waits),
-    engine: &Engine,
+    (engine, cache): (&Engine, &Cache),
     clock: Clock,
 ) {
-    let engine = engine.clone();
+    let (engine, cache) = (engine.clone(), cache.clone());
     accept(doors, listeners, places, move |stream, peer| {
         let connection = Connection {
             wire: Wire::new(stream, waits.stall),
@@ -53,6 +55,7 @@ pub(crate) fn serve(
             peer: peer.ip().to_canonical(),
             waits,
             engine: engine.clone(),
+            cache: cache.clone(),
             clock,
         };
         connection.run()
@@ -69,6 +72,7 @@ struct Connection {
     peer: IpAddr,
     waits: Waits,
     engine: Engine,
+    cache: Cache,
     clock: Clock,
 }
 
@@ -93,17 +97,23 @@ impl Connection {
         if let Body::Dropped(bytes) = request.body {
             self.drop_body(bytes).await?;
         }
-        let opened = self.find(&request).await;
-        let thing = match &opened {
-            Some(opened) => Some(thing(opened, &request.path)?),
+        let found = match self.find(&request).await {
+            Ok(found) => found,
+            Err(why) => {
+                let answer = httpboot::unavailable(&request, &why, self.now());
+                self.wire.write(&answer.head).await?;
+                return Ok(answer.keep_alive);
+            }
+        };
+        let thing = match &found {
+            Some(found) => Some(found.thing(&request.path)?),
             None => None,
         };
         let answer = httpboot::answer(&request, thing.as_ref(), self.now());
         let keep_alive = answer.keep_alive;
-        match (opened, answer.bytes) {
-            (Some(opened), Some((from, to))) => {
-                self.transfer(request.path, opened, answer, from..to)
-                    .await?;
+        match (found, answer.bytes) {
+            (Some(found), Some((from, to))) => {
+                self.transfer(request.path, found, answer, from..to).await?;
             }
             _ => self.wire.write(&answer.head).await?,
         }
@@ -158,12 +168,18 @@ impl Connection {
         }
     }
 
-    async fn find(&self, request: &Request) -> Option<Opened> {
+    /// What was asked for, if there is such a thing; an error says why it is not to be
+    /// had now.
+    async fn find(&self, request: &Request) -> Result<Option<Found>, String> {
         if request.method == Method::Other {
-            return None;
+            return Ok(None);
         }
         let path = request.path.clone();
-        files::open(self.engine.file(Door::Http, self.peer, path).await?).await
+        match self.engine.file(Door::Http, self.peer, path).await {
+            None => Ok(None),
+            Some(Grant::Image(wanted)) => Found::image(&self.cache, &wanted).await.map(Some),
+            Some(grant) => Ok(files::open(grant).await.map(Found::File)),
+        }
     }
 
     fn now(&self) -> SystemTime {
@@ -174,18 +190,24 @@ impl Connection {
     async fn transfer(
         &mut self,
         path: String,
-        opened: Opened,
+        found: Found,
         answer: Answer,
         bytes: Range<u64>,
     ) -> io::Result<()> {
         let asked = bytes.end - bytes.start;
         let mut transfer = Transfer::new(self.engine.clone(), self.peer, path, asked);
         let body_from = self.wire.taken() + answer.head.len() as u64;
-        let went = match opened.content {
-            Content::Bytes(all) => self.send_bytes(answer.head, &all, bytes).await,
-            Content::File(file) => {
-                let file = Arc::new(file);
-                self.send_file(&answer.head, &file, bytes, &mut transfer)
+        let went = match found {
+            Found::File(opened) => match opened.content {
+                Content::Bytes(all) => self.send_bytes(answer.head, &all, bytes).await,
+                Content::File(file) => {
+                    let file = Arc::new(file);
+                    self.send_file(&answer.head, &file, bytes, &mut transfer)
+                        .await
+                }
+            },
+            Found::Image(image) => {
+                self.send_image(&answer.head, image.reader, bytes, &mut transfer)
                     .await
             }
         };
@@ -230,19 +252,52 @@ impl Connection {
             return self.wire.write(head).await;
         }
         self.wire.write_more(head).await?;
-        let (mut at, mut told) = (bytes.start, bytes.start);
+        self.send_part(file, bytes.clone(), bytes.start, transfer)
+            .await
+    }
+
+    /// Sends these bytes of an answer that began with byte `first`.
+    async fn send_part(
+        &mut self,
+        file: &Arc<File>,
+        bytes: Range<u64>,
+        first: u64,
+        transfer: &mut Transfer,
+    ) -> io::Result<()> {
+        let mut at = bytes.start;
         while at < bytes.end {
             match self.wire.send_file(file, at, bytes.end - at).await? {
                 // The file shrank: a short body must not look whole.
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 sent => at += sent,
             }
-            if at - told >= TELL_BYTES && at < bytes.end {
-                told = at;
-                transfer.progress(at - bytes.start);
+            if transfer.is_worth_telling(at - first) {
+                transfer.progress(at - first);
                 // A client that is as fast as we are must not keep others waiting.
                 tokio::task::yield_now().await;
             }
+        }
+        Ok(())
+    }
+
+    /// Follows an image that may still be on its way. Where it turns out to be wrong,
+    /// the answer ends short, which no client takes for an end.
+    async fn send_image(
+        &mut self,
+        head: &[u8],
+        mut reader: Reader,
+        bytes: Range<u64>,
+        transfer: &mut Transfer,
+    ) -> io::Result<()> {
+        self.wire.write(head).await?;
+        let mut at = bytes.start;
+        while at < bytes.end {
+            let readable = reader.readable(at).await.map_err(io::Error::other)?;
+            let until = readable.min(bytes.end);
+            let file = Arc::clone(reader.file());
+            self.send_part(&file, at..until, bytes.start, transfer)
+                .await?;
+            at = until;
         }
         Ok(())
     }
@@ -290,30 +345,6 @@ impl Connection {
         })
         .await;
     }
-}
-
-/// What the head of the answer says of a file. A file has another tag as soon as
-/// anything of it was changed: the kernel does not let its change time be set.
-fn thing(opened: &Opened, path: &str) -> io::Result<Thing> {
-    Ok(match &opened.content {
-        Content::Bytes(bytes) => Thing {
-            size: bytes.len() as u64,
-            kind: httpboot::TEXT,
-            tag: None,
-            modified: None,
-        },
-        Content::File(file) => {
-            let facts = file.metadata()?;
-            let (inode, size) = (facts.ino(), facts.len());
-            let (changed_s, and_ns) = (facts.ctime(), facts.ctime_nsec());
-            Thing {
-                size,
-                kind: httpboot::kind(path),
-                tag: Some(format!("{inode:x}-{size:x}-{changed_s:x}.{and_ns:x}")),
-                modified: facts.modified().ok(),
-            }
-        }
-    })
 }
 
 #[cfg(test)]

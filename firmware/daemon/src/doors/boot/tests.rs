@@ -7,9 +7,11 @@ use std::os::unix::fs::symlink;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use trivet_model::{Digest, Order, ProvisionState, Verb};
 use trivet_model::{Lease, MacAddr, NoteKind, Port, PortId, UnixMs};
-use trivet_rack::{Change, Output};
+use trivet_rack::{Change, Output, Settings};
 
+use crate::cache::Ways;
 use crate::clock::System;
 use crate::testbed::{self, Scratch, ask, raw};
 
@@ -30,11 +32,15 @@ async fn served() -> Served {
 
 async fn served_with(waits: Waits) -> Served {
     let scratch = Scratch::new();
+    let settings = testbed::settings(&scratch.0);
+    served_by(scratch, settings, waits).await
+}
+
+async fn served_by(scratch: Scratch, settings: Settings, waits: Waits) -> Served {
     scratch.file("files/hello", b"0123456789");
     scratch.file("loaders/snponly.efi", b"a loader");
     enrol(&scratch);
     let (told, notes) = unbounded_channel();
-    let settings = testbed::settings(&scratch.0);
     let (engine, _why) = testbed::carrying(settings, &scratch.0, move |output| {
         if let Output::Note { note, .. } = output {
             let _ = told.send(note.kind);
@@ -45,7 +51,13 @@ async fn served_with(waits: Waits) -> Served {
     let mut doors = JoinSet::new();
     let places = Places::new(64);
     let (seats, clock) = ((&places, waits), Clock::start());
-    serve(&mut doors, vec![listener], seats, &engine, clock);
+    let cache = Cache::open(
+        &scratch.0.join("cache"),
+        Ways::plain(clock),
+        Box::new(|_| {}),
+    );
+    let sources = (&engine, &cache.unwrap());
+    serve(&mut doors, vec![listener], seats, sources, clock);
     Served {
         scratch,
         engine,
@@ -481,4 +493,88 @@ fn clients_that_do_not_read_leave_threads_for_others() {
         assert!(head.starts_with("http/1.1 200"), "{head}");
         one.engine.stop().await;
     });
+}
+
+/// A node that is being written with a file of the box itself, which comes through
+/// the cache as from anywhere else; the path of its image.
+async fn deploying(one: &Served, image: &[u8], digest: &str) -> String {
+    one.scratch.file("files/origin.raw", image);
+    let mut node = testbed::node();
+    let id = node.id;
+    node.provision_state = ProvisionState::Available;
+    let source = format!("http://{}/files/origin.raw", one.address);
+    let info = &mut node.instance_info;
+    info.insert("image_source".to_owned(), source.into());
+    info.insert("image_checksum".to_owned(), digest.into());
+    let order = Order::CreateNode(Box::new(node));
+    one.engine.order(testbed::caller(), order).await.unwrap();
+    let order = Order::Provision {
+        node: id,
+        based_on: None,
+        verb: Verb::Active,
+        args: trivet_model::order::VerbArgs::default(),
+    };
+    one.engine.order(testbed::caller(), order).await.unwrap();
+    let view = one.engine.view();
+    let job = view.nodes.get(&id).unwrap().node.job.clone().unwrap();
+    let url = job.steps[0].args["image_info"]["urls"][0].as_str().unwrap();
+    url.strip_prefix("http://192.0.2.1:8080")
+        .unwrap()
+        .to_owned()
+}
+
+async fn with_cache() -> Served {
+    let scratch = Scratch::new();
+    let settings = Settings {
+        cache: true,
+        ..testbed::settings(&scratch.0)
+    };
+    served_by(scratch, settings, Waits::default()).await
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    let sum = ring::digest::digest(&ring::digest::SHA256, bytes);
+    Digest::Sha256(sum.as_ref().try_into().unwrap()).to_string()
+}
+
+#[tokio::test]
+async fn an_image_from_elsewhere_comes_through_the_cache() {
+    let one = with_cache().await;
+    let image: Vec<u8> = (0..3_000_017_u32).map(|n| b'a' + (n % 26) as u8).collect();
+    let path = deploying(&one, &image, &sha256(&image)).await;
+    for _ in 0..2 {
+        let (head, body) = ask(one.address, &format!("GET {path}"), "", "").await;
+        assert!(head.starts_with("http/1.1 200"), "{head}");
+        assert!(head.contains(&format!("etag: \"sha256-{}\"", sha256(&image))));
+        assert!(body.as_bytes() == image);
+    }
+    let fields = "range: bytes=2000000-2000009\r\n";
+    let (head, body) = ask(one.address, &format!("GET {path}"), fields, "").await;
+    assert!(head.starts_with("http/1.1 206"), "{head}");
+    assert_eq!(body.as_bytes(), &image[2_000_000..2_000_010]);
+    let (head, body) = ask(one.address, &format!("HEAD {path}"), "", "").await;
+    assert!(head.contains("content-length: 3000017") && body.is_empty());
+    one.engine.stop().await;
+}
+
+#[tokio::test]
+async fn a_wrong_image_is_cut_short_and_then_refused_with_the_reason() {
+    let one = with_cache().await;
+    let image: Vec<u8> = (0..3_000_017_u32).map(|n| b'a' + (n % 26) as u8).collect();
+    let path = deploying(&one, &image, &sha256(b"another")).await;
+    let mut client = one.connect().await;
+    client.say(&get(&path)).await;
+    let mut all = Vec::new();
+    let end = client.stream.read_to_end(&mut all).await;
+    assert!(all.len() < image.len(), "{} bytes", all.len());
+    let text = String::from_utf8_lossy(&all[..all.len().min(500)]).into_owned();
+    if text.starts_with("HTTP/1.1 200") {
+        assert!(end.is_err(), "it does not look like an end either");
+    }
+    let (head, body) = ask(one.address, &format!("GET {path}"), "", "").await;
+    assert!(head.starts_with("http/1.1 503"), "{head}");
+    for part in ["origin.raw", &sha256(b"another"), &sha256(&image)] {
+        assert!(body.contains(part), "{part}: {body}");
+    }
+    one.engine.stop().await;
 }

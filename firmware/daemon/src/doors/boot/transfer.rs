@@ -9,7 +9,7 @@ use trivet_rack::{Door, Input};
 use crate::engine::Engine;
 
 /// A file's progress is told after this many bytes.
-pub(super) const TELL_BYTES: u64 = 4 * 1024 * 1024;
+const TELL_BYTES: u64 = 4 * 1024 * 1024;
 
 /// The engine has too much to do: how long until the end is told again.
 const TELL_GAP: Duration = Duration::from_millis(20);
@@ -19,6 +19,7 @@ pub(super) struct Transfer {
     peer: IpAddr,
     path: String,
     asked: u64,
+    told: u64,
     began: Instant,
 }
 
@@ -30,12 +31,19 @@ impl Transfer {
             peer,
             path,
             asked,
+            told: 0,
             began: Instant::now(),
         }
     }
 
+    /// Whether enough has left since the last time.
+    pub(super) fn is_worth_telling(&self, sent: u64) -> bool {
+        sent - self.told >= TELL_BYTES && sent < self.asked
+    }
+
     /// So much is on its way. Nobody waits for this: a busy engine hears the next one.
-    pub(super) fn progress(&self, sent: u64) {
+    pub(super) fn progress(&mut self, sent: u64) {
+        self.told = sent;
         self.engine.tell(self.input(sent, false));
     }
 

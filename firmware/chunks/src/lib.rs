@@ -1,0 +1,36 @@
+//! Digests that can be checked chunk by chunk.
+//!
+//! SHA-256 and SHA-512 (FIPS 180-4) go from one state to the next, a block at a time.
+//! A chunk list is the states at the ends of the chunks, so it costs nothing beyond
+//! the digest of the whole: a chunk is right if it leads from the state before it to
+//! the state after it, and the last chunk if it leads to the digest itself. A digest
+//! that is interrupted goes on from any state of the list. A list with a wrong state
+//! never leads to the digest, so it needs no signature beside the image's own.
+
+mod list;
+mod running;
+
+pub use list::{BadList, LIST_BYTES_MAX, List};
+pub use running::{Algorithm, Running, State};
+
+/// Bytes of a chunk; the last one of an image may be shorter. Ours: a multiple of
+/// both algorithms' blocks, and small enough to fetch again without a thought.
+pub const CHUNK_BYTES: u64 = 1024 * 1024;
+
+/// The most chunks of an image: 16 TiB.
+pub const CHUNKS_MAX: u64 = 1 << 24;
+
+/// How many chunks an image of this size has. One without bytes has one chunk, which
+/// is empty: its digest is checked like any other.
+pub const fn chunks(size: u64) -> u64 {
+    if size == 0 {
+        1
+    } else {
+        size.div_ceil(CHUNK_BYTES)
+    }
+}
+
+/// Where the last chunk of an image of this size begins.
+pub const fn last_chunk(size: u64) -> u64 {
+    (chunks(size) - 1) * CHUNK_BYTES
+}

@@ -1,0 +1,54 @@
+//! `[images]`.
+
+use super::*;
+
+#[test]
+fn the_cache_needs_no_section() {
+    let images = good("").images;
+    assert_eq!(images, Images::default());
+    assert_eq!(images.reserve_mib, 256);
+}
+
+#[test]
+fn every_key_is_read() {
+    let text = "[images]\nca = \"/etc/ca.pem\"\nproxy = \"http://proxy.example:3128\"\n\
+                rate_kib_s = 2048\nwindow = \"22:00-06:30\"\nquota_gib = 40\nreserve_mib = 512\n";
+    let images = good(text).images;
+    assert_eq!(
+        images.ca.as_deref(),
+        Some(std::path::Path::new("/etc/ca.pem"))
+    );
+    assert_eq!(images.proxy.as_deref(), Some("proxy.example:3128"));
+    assert_eq!(images.rate_kib_s, Some(2048));
+    let hours = Hours {
+        from_minute: 22 * 60,
+        to_minute: 6 * 60 + 30,
+    };
+    assert_eq!(images.window, Some(hours));
+    assert_eq!((images.quota_gib, images.reserve_mib), (Some(40), 512));
+}
+
+#[test]
+fn mistakes_say_what_would_be_right() {
+    for proxy in [
+        "http://proxy.example",
+        "https://proxy.example:1",
+        "http://u@p:1",
+        "http://p:0",
+    ] {
+        let text = format!("[images]\nproxy = \"{proxy}\"\n");
+        let mistakes = parse(&format!("[box]\ndata = \"d\"\n{text}")).unwrap_err();
+        assert_eq!(mistakes[0].key, "images.proxy", "{proxy}");
+    }
+    for window in ["22:00", "24:00-01:00", "1-2", "05:00-05:00", "05:60-06:00"] {
+        let text = format!("[images]\nwindow = \"{window}\"\n");
+        bad(&text, 2, "images.window", "22:00-06:00");
+    }
+    bad(
+        "[images]\nquota_gib = 0\n",
+        2,
+        "images.quota_gib",
+        "between",
+    );
+    bad("[images]\nreserve = 1\n", 2, "images.reserve", "unknown");
+}

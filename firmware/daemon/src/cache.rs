@@ -1,0 +1,282 @@
+//! The image cache: images by their digest, filled from their sources, checked, and
+//! read while that goes on.
+//!
+//! What is right and whom to ask says `trivet-images`; here are the files, the
+//! connections and the threads. In the cache's directory an image has up to four
+//! files, named by its key: `.json` (what it is and where it comes from), `.part`
+//! (what has come so far) or `.whole` (all of it), and `.chunks` (its chunk list, see
+//! `trivet-chunks`). None of them is believed after a restart: every byte is hashed
+//! again before it leaves, and readers follow that as they follow a fill.
+
+mod checking;
+mod entry;
+mod filling;
+mod hashing;
+mod origin;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use trivet_images::pace::{Pace, Window};
+use trivet_images::{Key, Wanted};
+use trivet_model::image::{ImageNews, ImageState};
+
+use crate::clock::Clock;
+pub(crate) use entry::Reader;
+use entry::{Entry, Kept};
+pub(crate) use origin::Origin;
+
+/// How long a fill that failed is not begun anew: its readers hear why meanwhile.
+const FAILED_REST: Duration = Duration::from_secs(10);
+
+/// How often to look whether images may come now.
+const WINDOW_LOOK: Duration = Duration::from_secs(1);
+
+/// The most images that are in the cache or on their way into it.
+const ENTRIES_MAX: usize = 4096;
+
+/// Hears what becomes of images.
+pub(crate) type NewsSink = Box<dyn Fn(ImageNews) + Send + Sync>;
+
+/// The cache; clones are the same one.
+#[derive(Clone)]
+pub(crate) struct Cache(Arc<Inner>);
+
+struct Inner {
+    root: PathBuf,
+    slots: Mutex<BTreeMap<String, Slot>>,
+    ways: Ways,
+    pace: Option<Mutex<Pace>>,
+    news: NewsSink,
+}
+
+/// How images are fetched, by the settings.
+#[derive(Clone)]
+pub(crate) struct Ways {
+    pub(crate) origin: Origin,
+    /// How fast all fills together may be.
+    pub(crate) bytes_per_s: Option<u64>,
+    /// When images come that nobody reads.
+    pub(crate) window: Option<Window>,
+    pub(crate) clock: Clock,
+}
+
+impl Ways {
+    /// Without TLS, limits or hours.
+    pub(crate) fn plain(clock: Clock) -> Self {
+        Self {
+            origin: Origin::default(),
+            bytes_per_s: None,
+            window: None,
+            clock,
+        }
+    }
+}
+
+/// One image.
+struct Slot {
+    wanted: Wanted,
+    entry: Arc<Entry>,
+    state: SlotState,
+}
+
+enum SlotState {
+    /// On disk since before we started; nobody has looked at it yet.
+    Unseen(Box<Kept>),
+    /// A task fills or checks it.
+    Busy,
+    /// All of it is here and right.
+    Whole,
+    /// It was given up, and when it may be tried again.
+    Failed(Instant),
+}
+
+impl Cache {
+    /// The cache in this directory, with what is in it.
+    pub(crate) fn open(root: &Path, ways: Ways, news: NewsSink) -> std::io::Result<Self> {
+        std::fs::create_dir_all(root)?;
+        let mut slots = BTreeMap::new();
+        for kept in entry::scan(root)? {
+            let key = kept.wanted.key().to_string();
+            let entry = Arc::new(Entry::at(root, &key, kept.whole)?);
+            let slot = Slot {
+                wanted: kept.wanted.clone(),
+                entry,
+                state: SlotState::Unseen(Box::new(kept)),
+            };
+            if slots.len() < ENTRIES_MAX {
+                slots.insert(key, slot);
+            }
+        }
+        Ok(Self(Arc::new(Inner {
+            root: root.to_owned(),
+            slots: Mutex::new(slots),
+            pace: ways
+                .bytes_per_s
+                .map(|rate| Mutex::new(Pace::new(rate, ways.clock.now().tick.0))),
+            ways,
+            news,
+        })))
+    }
+
+    /// Looks after all that lies in the cache since before we started: what is whole
+    /// is checked and what is not is gone on with, one after the other.
+    pub(crate) async fn look_after(&self) {
+        let keys: Vec<String> = self.slots().keys().cloned().collect();
+        for key in keys {
+            let entry = {
+                let mut slots = self.slots();
+                let Some(slot) = slots.get_mut(&key) else {
+                    continue;
+                };
+                self.begin(&key, slot);
+                Arc::clone(&slot.entry)
+            };
+            entry.settled().await;
+        }
+    }
+
+    /// Opens an image for reading; the fill begins if nobody has begun it. An error
+    /// is a sentence for people.
+    pub(crate) fn reader(&self, wanted: &Wanted) -> Result<Reader, String> {
+        let key = wanted.key().to_string();
+        let mut slots = self.slots();
+        if !slots.contains_key(&key) {
+            if slots.len() >= ENTRIES_MAX {
+                return Err(format!("the cache has {ENTRIES_MAX} images; remove some"));
+            }
+            let kept = Kept::fresh(wanted);
+            let slot = Slot {
+                wanted: wanted.clone(),
+                entry: Arc::new(self.fresh(&key)?),
+                state: SlotState::Unseen(Box::new(kept)),
+            };
+            slots.insert(key.clone(), slot);
+        }
+        let slot = slots.get_mut(&key).ok_or("the cache lost its place")?;
+        self.ask_again(&key, slot, wanted)?;
+        self.begin(&key, slot);
+        Ok(Reader::new(Arc::clone(&slot.entry)))
+    }
+
+    fn fresh(&self, key: &str) -> Result<Entry, String> {
+        Entry::fresh(&self.0.root, key)
+            .map_err(|error| format!("the cache cannot make a file: {error}"))
+    }
+
+    /// An image that failed is tried again after its rest, from where it can be had
+    /// by now.
+    fn ask_again(&self, key: &str, slot: &mut Slot, wanted: &Wanted) -> Result<(), String> {
+        if !matches!(slot.state, SlotState::Failed(until) if until <= Instant::now()) {
+            return Ok(());
+        }
+        slot.wanted = wanted.clone();
+        let kept =
+            entry::kept(&self.0.root, key).filter(|kept| kept.wanted.digest == wanted.digest);
+        let mut kept = kept.unwrap_or_else(|| Kept::fresh(wanted));
+        kept.wanted = wanted.clone();
+        let entry = Entry::at(&self.0.root, key, kept.whole);
+        slot.entry = Arc::new(entry.map_err(|error| error.to_string())?);
+        slot.state = SlotState::Unseen(Box::new(kept));
+        Ok(())
+    }
+
+    /// Starts the task for an image that has none.
+    fn begin(&self, key: &str, slot: &mut Slot) {
+        if let SlotState::Unseen(_) = slot.state
+            && let SlotState::Unseen(kept) = std::mem::replace(&mut slot.state, SlotState::Busy)
+        {
+            let task = filling::Task::new(self.clone(), key.to_owned(), Arc::clone(&slot.entry));
+            tokio::spawn(task.run(*kept));
+        }
+    }
+
+    /// Cuts off everybody who reads the image and gives it a new, empty file.
+    fn replace(&self, key: &str, why: &str) -> Result<Arc<Entry>, String> {
+        let fresh = Arc::new(self.fresh(key)?);
+        let mut slots = self.slots();
+        if let Some(slot) = slots.get_mut(key) {
+            slot.entry.cut(why);
+            slot.entry = Arc::clone(&fresh);
+        }
+        Ok(fresh)
+    }
+
+    /// A task is done with its image.
+    fn settle(&self, key: &str, went: Result<(), String>) {
+        let mut slots = self.slots();
+        let Some(slot) = slots.get_mut(key) else {
+            return;
+        };
+        match went {
+            Ok(()) => {
+                slot.state = SlotState::Whole;
+                slot.entry.right();
+            }
+            Err(why) => {
+                slot.state = SlotState::Failed(Instant::now() + FAILED_REST);
+                slot.entry.cut(&why);
+            }
+        }
+    }
+
+    fn tell(&self, wanted: &Wanted, size: Option<u64>, have: u64, state: ImageState) {
+        (self.0.news)(ImageNews {
+            key: wanted.key().to_string(),
+            name: wanted.name.clone(),
+            digest: wanted.digest,
+            size,
+            have,
+            state,
+        });
+    }
+
+    fn slots(&self) -> MutexGuard<'_, BTreeMap<String, Slot>> {
+        self.0.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// So many bytes have come: waits as long as the pace wants.
+    async fn slow_down(&self, bytes: u64) {
+        let Some(pace) = &self.0.pace else { return };
+        let now_ms = self.0.ways.clock.now().tick.0;
+        let wait_ms = pace
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .took(bytes, now_ms);
+        if wait_ms > 0 {
+            tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+        }
+    }
+
+    /// Waits for the hours when images may come that nobody reads.
+    async fn wait_for_window(&self, entry: &Entry) {
+        let Some(window) = self.0.ways.window else {
+            return;
+        };
+        while !entry.is_read() {
+            let wait_ms = window.opens_in_ms(self.0.ways.clock.now().wall.0);
+            if wait_ms == 0 {
+                return;
+            }
+            // The clock may be set meanwhile, and somebody may come to read.
+            let wait = Duration::from_millis(wait_ms).min(WINDOW_LOOK);
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    fn path(&self, key: &str, end: &str) -> PathBuf {
+        self.0.root.join(format!("{key}.{end}"))
+    }
+}
+
+/// The key of a file of the cache, by its name.
+fn key_of(name: &str) -> Option<(Key, &str)> {
+    let (key, end) = name.split_once('.')?;
+    Some((Key::parse(key)?, end))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,220 @@
+//! One image in the cache: its files, and how far it may be read.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use trivet_images::{Ending, Follow, SOURCES_MAX, Wanted};
+
+/// Longest `.json` that is read.
+const KEPT_BYTES_MAX: u64 = 64 * 1024;
+
+/// An image that is being filled or checked, or is whole. When what has come turns out
+/// to be wrong, the image gets another entry, and this one's readers are cut off.
+pub(super) struct Entry {
+    pub(super) file: Arc<File>,
+    follow: watch::Sender<Follow>,
+    /// Readers have a clone each.
+    readers: Arc<()>,
+}
+
+impl Entry {
+    /// The file as it lies in the cache, or an empty one.
+    pub(super) fn at(root: &Path, key: &str, whole: bool) -> io::Result<Self> {
+        let end = if whole { "whole" } else { "part" };
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(root.join(format!("{key}.{end}")))?;
+        Ok(Self {
+            file: Arc::new(file),
+            follow: watch::Sender::new(Follow::new()),
+            readers: Arc::new(()),
+        })
+    }
+
+    /// An empty file in place of any other. Whoever has the old one open keeps it.
+    pub(super) fn fresh(root: &Path, key: &str) -> io::Result<Self> {
+        for end in ["part", "whole", "chunks"] {
+            match std::fs::remove_file(root.join(format!("{key}.{end}"))) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Self::at(root, key, false)
+    }
+
+    pub(super) fn size_is(&self, size: u64) {
+        self.follow.send_if_modified(|follow| {
+            let new = follow.size != Some(size);
+            follow.size = Some(size);
+            new
+        });
+    }
+
+    pub(super) fn hashed_is(&self, hashed: u64) {
+        self.follow.send_modify(|follow| follow.hashed = hashed);
+    }
+
+    pub(super) fn hashed(&self) -> u64 {
+        self.follow.borrow().hashed
+    }
+
+    /// Whether somebody reads it.
+    pub(super) fn is_read(&self) -> bool {
+        Arc::strong_count(&self.readers) > 1
+    }
+
+    pub(super) fn right(&self) {
+        self.follow
+            .send_modify(|follow| follow.ending = Ending::Right);
+    }
+
+    /// Nobody reads on, and everybody who tries hears why.
+    pub(super) fn cut(&self, why: &str) {
+        self.follow
+            .send_modify(|follow| follow.ending = Ending::Wrong(why.to_owned()));
+    }
+
+    /// Waits until it is right or given up.
+    pub(super) async fn settled(&self) {
+        let mut follow = self.follow.subscribe();
+        // The sender is ours, so waiting ends with an ending only.
+        let _ = follow
+            .wait_for(|follow| follow.ending != Ending::Open)
+            .await;
+    }
+}
+
+/// Somebody who reads an image.
+pub(crate) struct Reader {
+    entry: Arc<Entry>,
+    follow: watch::Receiver<Follow>,
+    _counted: Arc<()>,
+}
+
+impl Reader {
+    pub(super) fn new(entry: Arc<Entry>) -> Self {
+        let follow = entry.follow.subscribe();
+        let counted = Arc::clone(&entry.readers);
+        Self {
+            entry,
+            follow,
+            _counted: counted,
+        }
+    }
+
+    pub(crate) fn file(&self) -> &Arc<File> {
+        &self.entry.file
+    }
+
+    /// How large the image is, as soon as that is known.
+    pub(crate) async fn size(&mut self) -> Result<u64, String> {
+        let known = |follow: &Follow| follow.size.is_some() || follow.ending != Ending::Open;
+        let follow = self.follow.wait_for(known).await;
+        let follow = follow.map_err(|_| "the box is stopping".to_owned())?;
+        match (&follow.ending, follow.size) {
+            (Ending::Wrong(why), _) => Err(why.clone()),
+            (_, Some(size)) => Ok(size),
+            (_, None) => Err("its size is not known".to_owned()),
+        }
+    }
+
+    /// Up to which byte may be read, as soon as that is beyond this one.
+    pub(crate) async fn readable(&mut self, beyond: u64) -> Result<u64, String> {
+        let follow = self.follow.wait_for(|follow| follow.concerns(beyond));
+        let follow = follow.await.map_err(|_| "the box is stopping".to_owned())?;
+        match &follow.ending {
+            Ending::Wrong(why) => Err(why.clone()),
+            _ => Ok(follow.readable()),
+        }
+    }
+}
+
+/// What the cache remembers of an image over a restart.
+pub(super) struct Kept {
+    pub(super) wanted: Wanted,
+    pub(super) size: Option<u64>,
+    pub(super) validator: Option<String>,
+    pub(super) whole: bool,
+}
+
+impl Kept {
+    /// Nothing is here yet.
+    pub(super) fn fresh(wanted: &Wanted) -> Self {
+        Self {
+            wanted: wanted.clone(),
+            size: None,
+            validator: None,
+            whole: false,
+        }
+    }
+
+    /// Puts it beside the image, all or nothing.
+    pub(super) fn write(&self, root: &Path) -> io::Result<()> {
+        let key = self.wanted.key();
+        let text = json!({
+            "name": self.wanted.name,
+            "sources": self.wanted.sources,
+            "size": self.size,
+            "validator": self.validator,
+        });
+        let (new, path) = (
+            root.join(format!("{key}.json.new")),
+            root.join(format!("{key}.json")),
+        );
+        let mut file = File::create(&new)?;
+        file.write_all(text.to_string().as_bytes())?;
+        file.sync_data()?;
+        std::fs::rename(new, path)?;
+        File::open(root)?.sync_all()
+    }
+}
+
+/// What is kept of the image with this key; none if it cannot be read.
+pub(super) fn kept(root: &Path, key: &str) -> Option<Kept> {
+    let path = root.join(format!("{key}.json"));
+    if path.metadata().ok()?.len() > KEPT_BYTES_MAX {
+        return None;
+    }
+    let value: Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let sources = value["sources"].as_array()?.iter().filter_map(text);
+    let wanted = Wanted {
+        name: text(&value["name"])?,
+        digest: trivet_images::Key::parse(key)?.0,
+        sources: sources.take(SOURCES_MAX).collect(),
+    };
+    let whole = root.join(format!("{key}.whole")).is_file();
+    Some(Kept {
+        wanted,
+        size: value["size"].as_u64(),
+        validator: text(&value["validator"]),
+        whole,
+    })
+}
+
+/// Everything in the cache. What nobody can use any more is removed.
+pub(super) fn scan(root: &Path) -> io::Result<Vec<Kept>> {
+    let mut found = Vec::new();
+    for file in std::fs::read_dir(root)?.flatten() {
+        let name = file.file_name().to_string_lossy().into_owned();
+        let Some((key, end)) = super::key_of(&name) else {
+            continue;
+        };
+        let kept = kept(root, &key.to_string());
+        match (kept, end) {
+            (Some(kept), "json") => found.push(kept),
+            // Without its record nobody knows what it is, and this one was never
+            // finished.
+            (None, _) | (_, "json.new") => std::fs::remove_file(file.path())?,
+            _ => {}
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,244 @@
+//! The task that brings one image to its end.
+
+use std::fs::OpenOptions;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+use trivet_images::{Failure, Fill, Next, Taken, Wanted};
+use trivet_model::image::ImageState;
+
+use super::Cache;
+use super::checking::{self, Checked};
+use super::entry::{Entry, Kept};
+use super::hashing::Hashing;
+use super::origin::{Answer, Body};
+
+/// How long a source may pause within a file.
+pub(super) const PIECE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Progress is told after so many bytes.
+const TELL_BYTES: u64 = 8 * 1024 * 1024;
+
+/// What readers hear who have bytes of a file that the source no longer has.
+const ANOTHER: &str = "the source has another file now; it is fetched from its beginning";
+
+pub(super) struct Task {
+    cache: Cache,
+    key: String,
+    entry: Arc<Entry>,
+    told: u64,
+}
+
+impl Task {
+    pub(super) fn new(cache: Cache, key: String, entry: Arc<Entry>) -> Self {
+        Self {
+            cache,
+            key,
+            entry,
+            told: 0,
+        }
+    }
+
+    pub(super) async fn run(mut self, kept: Kept) {
+        let wanted = kept.wanted.clone();
+        let size = kept.size;
+        let went = self.bring(kept).await;
+        let (have, state) = match &went {
+            Ok(()) => (self.entry.hashed(), ImageState::Whole),
+            Err(failure) => (self.entry.hashed(), ImageState::Failed(failure.to_string())),
+        };
+        let size = if went.is_ok() { Some(have) } else { size };
+        let words = went.map_err(|failure| failure.to_string());
+        self.cache.settle(&self.key, words);
+        self.cache.tell(&wanted, size, have, state);
+    }
+
+    async fn bring(&mut self, kept: Kept) -> Result<(), Failure> {
+        let wanted = kept.wanted.clone();
+        let checked = checking::look(&self.cache, &self.key, &self.entry, &kept).await;
+        let checked = checked.map_err(|error| disk(&wanted, &error))?;
+        let (list, bad) = match checked {
+            Checked::Right => return Ok(()),
+            Checked::Rotten { list, bad } => (list, bad),
+            Checked::Part { list } => (list, Vec::new()),
+        };
+        if !bad.is_empty() {
+            let first = bad[0];
+            self.cache.tell(
+                &wanted,
+                kept.size,
+                first,
+                ImageState::Rotten(bad.len() as u64),
+            );
+            let mended = checking::mend(&self.cache, &self.entry, &kept, &list, &bad).await;
+            if mended.is_ok() {
+                return Ok(());
+            }
+        }
+        let known = bad.first().copied().unwrap_or(list.known());
+        let mut list = list;
+        list.keep(known);
+        self.fill(kept, list).await
+    }
+
+    /// Fetches what follows after the chunks in the list.
+    async fn fill(&mut self, mut kept: Kept, list: trivet_chunks::List) -> Result<(), Failure> {
+        let wanted = kept.wanted.clone();
+        let have = list.known() * trivet_chunks::CHUNK_BYTES;
+        if kept.whole {
+            self.unwhole(&wanted)?;
+            kept.whole = false;
+        }
+        let mut fill = Fill::new(wanted.clone(), have, kept.size, kept.validator.take());
+        let mut hashing = self.hash(&wanted, list)?;
+        self.entry.hashed_is(have);
+        if let Some(size) = fill.size() {
+            self.entry.size_is(size);
+        }
+        self.told = have;
+        self.cache
+            .tell(&wanted, fill.size(), have, ImageState::Filling);
+        loop {
+            if fill.is_complete() {
+                let found = hashing
+                    .finish()
+                    .await
+                    .map_err(|error| disk(&wanted, &error))?;
+                match fill.judged(found) {
+                    Ok(()) => return self.keep(&wanted),
+                    Err(wrong) => hashing = self.anew(&wanted, &wrong.to_string())?,
+                }
+                continue;
+            }
+            let ask = match fill.turn() {
+                Next::Ask(ask) => ask,
+                Next::Wait { ms } => {
+                    sleep(Duration::from_millis(ms)).await;
+                    continue;
+                }
+                Next::GiveUp(failure) => return Err(failure),
+            };
+            self.cache.wait_for_window(&self.entry).await;
+            let answer = match self.cache.0.ways.origin.ask(&ask).await {
+                Ok(answer) => answer,
+                Err(why) => {
+                    fill.failed(why);
+                    continue;
+                }
+            };
+            let Answer { head, body } = answer;
+            let skip = match fill.answered(&head) {
+                Taken::Append => 0,
+                Taken::Skip(bytes) => bytes,
+                Taken::Anew => {
+                    hashing = self.anew(&wanted, ANOTHER)?;
+                    0
+                }
+                Taken::Drop => {
+                    hashing = self.anew(&wanted, ANOTHER)?;
+                    continue;
+                }
+                Taken::Refuse => continue,
+            };
+            self.know(&mut kept, &fill, &wanted)?;
+            self.pull(&mut fill, &hashing, body, skip).await;
+        }
+    }
+
+    fn hash(&self, wanted: &Wanted, list: trivet_chunks::List) -> Result<Hashing, Failure> {
+        let failed = |error| disk(wanted, &error);
+        let path = self.cache.path(&self.key, "chunks");
+        // The file has what the list has, whatever stood there before.
+        std::fs::write(&path, list.bytes()).map_err(failed)?;
+        let chunks = OpenOptions::new().append(true).open(path).map_err(failed)?;
+        Hashing::start(Arc::clone(&self.entry), list, chunks).map_err(failed)
+    }
+
+    /// What has come is dropped, and who reads it is cut off.
+    fn anew(&mut self, wanted: &Wanted, why: &str) -> Result<Hashing, Failure> {
+        let image = wanted.name.clone();
+        let fresh = self.cache.replace(&self.key, why);
+        self.entry = fresh.map_err(|why| Failure::Disk { image, why })?;
+        self.told = 0;
+        self.hash(wanted, trivet_chunks::List::new(&wanted.digest))
+    }
+
+    /// Size and validator are kept for the time after a restart.
+    fn know(&self, kept: &mut Kept, fill: &Fill, wanted: &Wanted) -> Result<(), Failure> {
+        if let Some(size) = fill.size() {
+            self.entry.size_is(size);
+        }
+        let validator = fill.validator().map(str::to_owned);
+        if kept.size != fill.size() || kept.validator != validator {
+            kept.size = fill.size();
+            kept.validator = validator;
+            kept.write(&self.cache.0.root)
+                .map_err(|error| disk(wanted, &error))?;
+        }
+        Ok(())
+    }
+
+    async fn pull(&mut self, fill: &mut Fill, hashing: &Hashing, mut body: Body, mut skip: u64) {
+        loop {
+            let mut piece = match timeout(PIECE_TIMEOUT, body.next()).await {
+                Err(_) => return fill.failed("stopped sending".to_owned()),
+                Ok(None) => {
+                    fill.ended();
+                    return;
+                }
+                Ok(Some(Err(why))) => return fill.failed(format!("broke off: {why}")),
+                Ok(Some(Ok(piece))) => piece,
+            };
+            let over = usize::try_from(skip).unwrap_or(usize::MAX).min(piece.len());
+            let _ = piece.split_to(over);
+            skip -= over as u64;
+            let length = piece.len() as u64;
+            if fill.size().is_some_and(|size| fill.have() + length > size) {
+                return fill.failed("sends more than it said".to_owned());
+            }
+            if length > 0 && hashing.push(piece).await.is_err() {
+                return fill.failed("came to a disk that fails".to_owned());
+            }
+            fill.came(length);
+            self.cache.slow_down(length).await;
+            if fill.have() - self.told >= TELL_BYTES {
+                self.told = fill.have();
+                self.tell(fill);
+            }
+        }
+    }
+
+    fn tell(&self, fill: &Fill) {
+        let wanted = fill.wanted();
+        self.cache
+            .tell(wanted, fill.size(), fill.have(), ImageState::Filling);
+    }
+
+    /// The image is right: from now on it lies in the cache as a whole one.
+    fn keep(&self, wanted: &Wanted) -> Result<(), Failure> {
+        let (part, whole) = (
+            self.cache.path(&self.key, "part"),
+            self.cache.path(&self.key, "whole"),
+        );
+        let moved = std::fs::rename(part, whole)
+            .and_then(|()| std::fs::File::open(&self.cache.0.root)?.sync_all());
+        moved.map_err(|error| disk(wanted, &error))
+    }
+
+    /// A whole image is no longer one.
+    fn unwhole(&self, wanted: &Wanted) -> Result<(), Failure> {
+        let (part, whole) = (
+            self.cache.path(&self.key, "part"),
+            self.cache.path(&self.key, "whole"),
+        );
+        std::fs::rename(whole, part).map_err(|error| disk(wanted, &error))
+    }
+}
+
+pub(super) fn disk(wanted: &Wanted, error: &std::io::Error) -> Failure {
+    Failure::Disk {
+        image: wanted.name.clone(),
+        why: error.to_string(),
+    }
+}

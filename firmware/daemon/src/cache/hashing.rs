@@ -1,0 +1,153 @@
+//! The thread that writes what comes and hashes it on the way.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot};
+use trivet_chunks::{CHUNK_BYTES, List, Running};
+use trivet_model::Digest;
+
+use super::entry::Entry;
+
+/// Pieces that wait to be written. A piece is what one read of a socket gave.
+const PIECES_MAX: usize = 32;
+
+/// Readers are woken after so many bytes, or when nothing more waits to be written.
+const PUBLISH_BYTES: u64 = 256 * 1024;
+
+enum Piece {
+    Data(Bytes),
+    Finish(oneshot::Sender<io::Result<Digest>>),
+}
+
+/// A thread at work on one image.
+pub(super) struct Hashing {
+    pieces: mpsc::Sender<Piece>,
+}
+
+/// The thread ended early; finishing tells why.
+#[derive(Debug)]
+pub(super) struct Broken;
+
+impl Hashing {
+    /// Goes on with an image whose first chunks are in the list.
+    pub(super) fn start(entry: Arc<Entry>, list: List, chunks: File) -> io::Result<Self> {
+        let (pieces, coming) = mpsc::channel(PIECES_MAX);
+        std::thread::Builder::new()
+            .name("digest".to_owned())
+            .spawn(move || {
+                let mut work = Work::new(entry, list, chunks);
+                work.run(coming);
+            })?;
+        Ok(Self { pieces })
+    }
+
+    pub(super) async fn push(&self, piece: Bytes) -> Result<(), Broken> {
+        self.pieces
+            .send(Piece::Data(piece))
+            .await
+            .map_err(|_| Broken)
+    }
+
+    /// The digest of all that was pushed, which is on disk then.
+    pub(super) async fn finish(self) -> io::Result<Digest> {
+        let gone = || io::Error::other("the thread that writes it has ended");
+        let (reply, answer) = oneshot::channel();
+        let asked = self.pieces.send(Piece::Finish(reply)).await;
+        asked.map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
+    }
+}
+
+struct Work {
+    entry: Arc<Entry>,
+    running: Running,
+    list: List,
+    chunks: File,
+    published: u64,
+    failed: Option<io::Error>,
+}
+
+impl Work {
+    fn new(entry: Arc<Entry>, list: List, chunks: File) -> Self {
+        let known = list.known();
+        let running = list.before(known).expect("a list knows what it reaches");
+        Self {
+            published: running.bytes(),
+            entry,
+            running,
+            list,
+            chunks,
+            failed: None,
+        }
+    }
+
+    fn run(&mut self, mut coming: mpsc::Receiver<Piece>) {
+        while let Some(piece) = coming.blocking_recv() {
+            match piece {
+                Piece::Data(bytes) => {
+                    if self.failed.is_none() {
+                        self.failed = self.take(&bytes).err();
+                    }
+                    let new = self.running.bytes() - self.published;
+                    if new >= PUBLISH_BYTES || coming.is_empty() {
+                        self.publish();
+                    }
+                }
+                Piece::Finish(reply) => {
+                    let _ = reply.send(self.finish());
+                    return;
+                }
+            }
+        }
+    }
+
+    fn publish(&mut self) {
+        if self.failed.is_none() {
+            self.published = self.running.bytes();
+            self.entry.hashed_is(self.published);
+        }
+    }
+
+    /// A state goes into the list when its chunk is over, and not if the image ends
+    /// just there: the last chunk is known by the digest.
+    fn take(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        self.entry.file.write_all_at(bytes, self.running.bytes())?;
+        while !bytes.is_empty() {
+            let within = self.running.bytes() % CHUNK_BYTES;
+            if within == 0 && self.running.bytes() > 0 {
+                self.note_chunk()?;
+            }
+            let room = usize::try_from(CHUNK_BYTES - within).unwrap_or(usize::MAX);
+            let (front, rest) = bytes.split_at(bytes.len().min(room));
+            self.running.update(front);
+            bytes = rest;
+        }
+        Ok(())
+    }
+
+    fn note_chunk(&mut self) -> io::Result<()> {
+        if self.list.known() * CHUNK_BYTES >= self.running.bytes() {
+            return Ok(());
+        }
+        let state = self.running.state().expect("chunks are whole blocks");
+        let mut bytes = Vec::new();
+        state.write(&mut bytes);
+        self.list.push(state);
+        self.chunks.write_all(&bytes)
+    }
+
+    /// Bytes are on disk before anybody calls them right.
+    fn finish(&mut self) -> io::Result<Digest> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        self.publish();
+        self.entry.file.sync_all()?;
+        self.chunks.sync_all()?;
+        Ok(self.running.clone().finish())
+    }
+}

@@ -1,0 +1,449 @@
+//! Where images come from: servers over http and https, and files of this machine.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Incoming;
+use hyper::header::{
+    CONTENT_LENGTH, CONTENT_RANGE, ETAG, HOST, HeaderMap, HeaderName, IF_RANGE, LAST_MODIFIED,
+    LOCATION, RANGE, USER_AGENT,
+};
+use hyper::{Request, Response, Uri};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use trivet_images::{Ask, Head};
+
+/// How long a server may take to begin its answer.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How often a server may send us elsewhere.
+const REDIRECTS_MAX: usize = 5;
+
+/// Longest answer of a proxy before the connection is ours.
+const PROXY_ANSWER_BYTES_MAX: usize = 8 * 1024;
+
+/// Bytes of a file that are read at a time, and pieces of it that wait.
+const FILE_PIECE_BYTES: usize = 256 * 1024;
+const FILE_PIECES_MAX: usize = 8;
+
+/// How servers are reached.
+#[derive(Clone, Default)]
+pub(crate) struct Origin {
+    /// Whom to trust; without, https is refused.
+    pub(crate) tls: Option<TlsConnector>,
+    /// A proxy, as `host:port`.
+    pub(crate) proxy: Option<String>,
+}
+
+/// Where operating systems keep the authorities they trust.
+const BUNDLES: [&str; 3] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/cert.pem",
+];
+
+impl Origin {
+    /// Trusts the system's authorities and those of the file, if one is named.
+    pub(crate) fn new(ca: Option<&Path>, proxy: Option<String>) -> anyhow::Result<Self> {
+        let system = BUNDLES
+            .iter()
+            .find_map(|path| std::fs::read_to_string(path).ok());
+        let mut bundles: Vec<String> = system.into_iter().collect();
+        if let Some(path) = ca {
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("images.ca: {} cannot be read", path.display()))?;
+            bundles.push(text);
+        }
+        if bundles.is_empty() {
+            return Ok(Self { tls: None, proxy });
+        }
+        let config = trivet_certs_authority::bundled_client_config(&bundles)
+            .context("images.ca: no certificate of an authority is in it")?;
+        let tls = Some(TlsConnector::from(Arc::new(config)));
+        Ok(Self { tls, proxy })
+    }
+}
+
+/// An answer of a source.
+pub(super) struct Answer {
+    pub(super) head: Head,
+    pub(super) body: Body,
+}
+
+/// What comes after its head.
+pub(super) enum Body {
+    Net {
+        incoming: Incoming,
+        _connection: Connection,
+    },
+    File(mpsc::Receiver<io::Result<Bytes>>),
+    None,
+}
+
+/// A connection that ends with whoever reads from it.
+pub(super) struct Connection(JoinHandle<()>);
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Body {
+    /// The next bytes; none at the end as the protocol has it.
+    pub(super) async fn next(&mut self) -> Option<Result<Bytes, String>> {
+        match self {
+            Self::Net { incoming, .. } => loop {
+                match incoming.frame().await? {
+                    Err(error) => return Some(Err(chain(&error))),
+                    Ok(frame) => {
+                        if let Ok(data) = frame.into_data() {
+                            return Some(Ok(data));
+                        }
+                    }
+                }
+            },
+            Self::File(pieces) => {
+                let piece = pieces.recv().await?;
+                Some(piece.map_err(|error| error.to_string()))
+            }
+            Self::None => None,
+        }
+    }
+}
+
+/// An error and what it came from.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        text = format!("{text}: {inner}");
+        source = inner.source();
+    }
+    text
+}
+
+impl Origin {
+    /// Asks a source. An error is the end of a sentence that begins with the source.
+    pub(super) async fn ask(&self, ask: &Ask) -> Result<Answer, String> {
+        if let Some(path) = ask.url.strip_prefix("file://") {
+            return open(path, ask).map_err(|error| format!("cannot be read: {error}"));
+        }
+        let asked = timeout(HEAD_TIMEOUT, self.follow(ask)).await;
+        asked.unwrap_or_else(|_| Err("does not answer".to_owned()))
+    }
+
+    async fn follow(&self, ask: &Ask) -> Result<Answer, String> {
+        let mut url = ask.url.clone();
+        for _ in 0..=REDIRECTS_MAX {
+            let place = Place::of(&url)?;
+            let (response, connection) = self.get(&place, ask).await?;
+            let status = response.status().as_u16();
+            if !matches!(status, 301 | 302 | 303 | 307 | 308) {
+                let head = head(status, response.headers());
+                let body = Body::Net {
+                    incoming: response.into_body(),
+                    _connection: connection,
+                };
+                return Ok(Answer { head, body });
+            }
+            let to = response.headers().get(LOCATION);
+            let to = to.and_then(|value| value.to_str().ok());
+            let next = place.resolve(to.ok_or("sends us elsewhere and does not say where")?);
+            if place.secure && !next.starts_with("https://") {
+                return Err(format!("sends us to {next}, where nobody proves who he is"));
+            }
+            url = next;
+        }
+        Err("sends us in circles".to_owned())
+    }
+
+    async fn get(
+        &self,
+        place: &Place,
+        ask: &Ask,
+    ) -> Result<(Response<Incoming>, Connection), String> {
+        let through_proxy = self.proxy.is_some() && !place.secure;
+        let target = if through_proxy {
+            format!("http://{}{}", place.authority, place.path)
+        } else {
+            place.path.clone()
+        };
+        let mut request = Request::builder()
+            .uri(target)
+            .header(HOST, &place.host_header)
+            .header(USER_AGENT, concat!("trivet/", env!("CARGO_PKG_VERSION")));
+        if ask.from > 0 || ask.to.is_some() {
+            let to = ask.to.map_or(String::new(), |to| (to - 1).to_string());
+            request = request.header(RANGE, format!("bytes={}-{to}", ask.from));
+        }
+        if let Some(validator) = &ask.if_range {
+            request = request.header(IF_RANGE, validator);
+        }
+        let request = request
+            .body(Empty::<Bytes>::new())
+            .map_err(|_| "is no URL that can be asked for".to_owned())?;
+        let stream = self.connect(place).await?;
+        if !place.secure {
+            return exchange(stream, request).await;
+        }
+        let tls = self.tls.as_ref();
+        let tls = tls.ok_or("needs https, and no authority to trust is set (images.ca)")?;
+        let name = rustls_pki_types::ServerName::try_from(place.host.clone());
+        let name = name.map_err(|_| "has a host that no certificate can name".to_owned())?;
+        let stream = tls.connect(name, stream).await;
+        let stream = stream.map_err(|error| format!("is not trusted: {}", chain(&error)))?;
+        exchange(stream, request).await
+    }
+
+    async fn connect(&self, place: &Place) -> Result<TcpStream, String> {
+        let to = self.proxy.as_ref().unwrap_or(&place.authority);
+        let stream = TcpStream::connect(to.as_str()).await;
+        let mut stream = stream.map_err(|error| format!("cannot be reached: {error}"))?;
+        if self.proxy.is_some() && place.secure {
+            tunnel(&mut stream, &place.authority).await?;
+        }
+        Ok(stream)
+    }
+}
+
+/// Asks a proxy for a connection to a server (RFC 9110, section 9.3.6).
+async fn tunnel(stream: &mut TcpStream, authority: &str) -> Result<(), String> {
+    let failed = |error: io::Error| format!("cannot be reached through the proxy: {error}");
+    let request = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.map_err(failed)?;
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        if answer.len() >= PROXY_ANSWER_BYTES_MAX {
+            return Err("is behind a proxy that talks too much".to_owned());
+        }
+        answer.push(stream.read_u8().await.map_err(failed)?);
+    }
+    let line = String::from_utf8_lossy(&answer);
+    let line = line.lines().next().unwrap_or_default();
+    match line.split(' ').nth(1) {
+        Some(status) if status.starts_with('2') => Ok(()),
+        _ => Err(format!("is refused by the proxy: {line}")),
+    }
+}
+
+async fn exchange<S>(
+    stream: S,
+    request: Request<Empty<Bytes>>,
+) -> Result<(Response<Incoming>, Connection), String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let failed = |error: hyper::Error| format!("broke off: {}", chain(&error));
+    let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+    let (mut sender, connection) = handshake.map_err(failed)?;
+    let connection = Connection(tokio::spawn(async move {
+        // What went wrong, the body tells as well.
+        let _ = connection.await;
+    }));
+    let response = sender.send_request(request).await.map_err(failed)?;
+    Ok((response, connection))
+}
+
+/// What the head of an answer says of the file.
+fn head(status: u16, headers: &HeaderMap) -> Head {
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    // A weak tag says nothing of single bytes (RFC 9110, section 13.1.5).
+    let tag = text(ETAG).filter(|tag| !tag.starts_with("W/"));
+    let range = text(CONTENT_RANGE).and_then(|text| {
+        let (bounds, total) = text.strip_prefix("bytes ")?.split_once('/')?;
+        let (from, _) = bounds.split_once('-')?;
+        Some((from.parse().ok()?, total.parse().ok()))
+    });
+    Head {
+        status,
+        length: text(CONTENT_LENGTH).and_then(|text| text.parse().ok()),
+        range,
+        validator: tag.or_else(|| text(LAST_MODIFIED)).map(str::to_owned),
+    }
+}
+
+/// A file of this machine.
+fn open(path: &str, ask: &Ask) -> io::Result<Answer> {
+    let path = Path::new(path);
+    // Opening a pipe would wait for its writer.
+    if !path.metadata()?.is_file() {
+        return Err(io::Error::other("it is no file"));
+    }
+    let file = File::open(path)?;
+    let facts = file.metadata()?;
+    let size = facts.len();
+    let to = ask.to.unwrap_or(size).min(size);
+    let head = Head {
+        status: if ask.from > size { 416 } else { 206 },
+        length: Some(to.saturating_sub(ask.from)),
+        range: Some((ask.from, Some(size))),
+        validator: Some(format!(
+            "\"{:x}-{:x}.{:x}\"",
+            facts.ino(),
+            facts.ctime(),
+            facts.ctime_nsec()
+        )),
+    };
+    if head.status == 416 {
+        let body = Body::None;
+        return Ok(Answer { head, body });
+    }
+    let (pieces, body) = mpsc::channel(FILE_PIECES_MAX);
+    let from = ask.from;
+    tokio::task::spawn_blocking(move || read(&file, from, to, &pieces));
+    let body = Body::File(body);
+    Ok(Answer { head, body })
+}
+
+fn read(file: &File, mut at: u64, to: u64, pieces: &mpsc::Sender<io::Result<Bytes>>) {
+    while at < to {
+        let length = usize::try_from(to - at).unwrap_or(usize::MAX);
+        let mut piece = vec![0; length.min(FILE_PIECE_BYTES)];
+        let piece = match file.read_at(&mut piece, at) {
+            // It has become shorter, which whoever counts will notice.
+            Ok(0) => return,
+            Ok(length) => {
+                at += length as u64;
+                piece.truncate(length);
+                Ok(Bytes::from(piece))
+            }
+            Err(error) => Err(error),
+        };
+        let over = piece.is_err();
+        if pieces.blocking_send(piece).is_err() || over {
+            return;
+        }
+    }
+}
+
+/// Where a server is, and what to ask it for.
+struct Place {
+    secure: bool,
+    host: String,
+    /// As the socket wants it: always with a port.
+    authority: String,
+    /// As the server wants it.
+    host_header: String,
+    path: String,
+}
+
+impl Place {
+    fn of(url: &str) -> Result<Self, String> {
+        let uri: Uri = url.parse().map_err(|_| "is no URL".to_owned())?;
+        let secure = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            _ => return Err("is neither http, https nor file".to_owned()),
+        };
+        let authority = uri.authority().ok_or("has no host")?;
+        if authority.as_str().contains('@') {
+            return Err("has a user in it, which is not supported".to_owned());
+        }
+        let host = authority.host();
+        let port = authority
+            .port_u16()
+            .unwrap_or(if secure { 443 } else { 80 });
+        let path = uri.path_and_query().map_or("/", |path| path.as_str());
+        Ok(Self {
+            secure,
+            host: host
+                .trim_start_matches('[')
+                .trim_end_matches(']')
+                .to_owned(),
+            authority: format!("{host}:{port}"),
+            host_header: authority.as_str().to_owned(),
+            path: path.to_owned(),
+        })
+    }
+
+    /// The URL that a redirection means (RFC 9110, section 10.2.2).
+    fn resolve(&self, to: &str) -> String {
+        let scheme = if self.secure { "https" } else { "http" };
+        let base = format!("{scheme}://{}", self.host_header);
+        if to.contains("://") {
+            return to.to_owned();
+        }
+        if let Some(rest) = to.strip_prefix("//") {
+            return format!("{scheme}://{rest}");
+        }
+        if to.starts_with('/') {
+            return format!("{base}{to}");
+        }
+        let path = self.path.split('?').next().unwrap_or_default();
+        let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
+        format!("{base}{directory}/{to}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_taken_apart_and_strange_ones_refused() {
+        let place = Place::of("https://[::1]/a/b?c").unwrap();
+        assert!(place.secure);
+        assert_eq!(
+            (place.host.as_str(), place.authority.as_str()),
+            ("::1", "[::1]:443")
+        );
+        assert_eq!(place.path, "/a/b?c");
+        let place = Place::of("http://h:81").unwrap();
+        assert_eq!(
+            (place.authority.as_str(), place.path.as_str()),
+            ("h:81", "/")
+        );
+        for url in ["ftp://h/x", "/x", "http://u:p@h/x", "", "http://"] {
+            assert!(Place::of(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn redirections_are_relative_to_where_they_come_from() {
+        let place = Place::of("https://h:8443/a/b?c").unwrap();
+        for (to, want) in [
+            ("http://o/x", "http://o/x"),
+            ("//o/x", "https://o/x"),
+            ("/x", "https://h:8443/x"),
+            ("x", "https://h:8443/a/x"),
+        ] {
+            assert_eq!(place.resolve(to), want);
+        }
+    }
+
+    #[test]
+    fn heads_say_what_can_be_gone_on_with() {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_RANGE, "bytes 5-9/10".parse().unwrap());
+        headers.insert(ETAG, "W/\"x\"".parse().unwrap());
+        headers.insert(
+            LAST_MODIFIED,
+            "Tue, 17 Nov 2026 00:00:00 GMT".parse().unwrap(),
+        );
+        let said = head(206, &headers);
+        assert_eq!(said.range, Some((5, Some(10))));
+        let date = "Tue, 17 Nov 2026 00:00:00 GMT";
+        assert_eq!(
+            said.validator.as_deref(),
+            Some(date),
+            "the weak tag is not used"
+        );
+        headers.insert(CONTENT_RANGE, "bytes 5-9/*".parse().unwrap());
+        assert_eq!(head(206, &headers).range, Some((5, None)));
+        headers.insert(CONTENT_RANGE, "lines 5-9/10".parse().unwrap());
+        assert_eq!(head(206, &headers).range, None);
+    }
+}

@@ -1,0 +1,503 @@
+//! The cache against sources that are slow, cut off, change and lie, and against its
+//! own disk.
+
+use super::*;
+use std::net::SocketAddr;
+use std::os::unix::fs::FileExt as _;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use ring::digest::{SHA256, SHA512, digest};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use trivet_chunks::CHUNK_BYTES;
+use trivet_model::Digest;
+
+use crate::testbed::Scratch;
+
+const CHUNK: usize = CHUNK_BYTES as usize;
+
+/// An image of four chunks, the last of them short.
+fn sample() -> Vec<u8> {
+    (0..3 * CHUNK + 12_345)
+        .map(|at| (at * 131 % 251) as u8)
+        .collect()
+}
+
+fn sha256(bytes: &[u8]) -> Digest {
+    Digest::Sha256(digest(&SHA256, bytes).as_ref().try_into().unwrap())
+}
+
+/// How a source behaves.
+#[derive(Clone)]
+struct Manners {
+    content: Arc<Vec<u8>>,
+    tag: Option<&'static str>,
+    ranges: bool,
+    /// What it says the size is, if not the truth.
+    says: Option<usize>,
+    /// It cuts each connection after so many bytes of the file.
+    cut_after: Option<usize>,
+}
+
+impl Manners {
+    fn plain(content: Vec<u8>) -> Self {
+        Self {
+            content: Arc::new(content),
+            tag: Some("\"one\""),
+            ranges: true,
+            says: None,
+            cut_after: None,
+        }
+    }
+}
+
+/// A source on loopback, whose manners can be changed.
+struct Source {
+    address: SocketAddr,
+    manners: watch::Sender<Manners>,
+    /// Bytes of the file that left, and requests that came.
+    sent: Arc<AtomicU64>,
+    asked: Arc<AtomicUsize>,
+    /// Where the last answer began.
+    from: Arc<AtomicUsize>,
+    /// Bytes that may leave: a full measure unless a test holds it back.
+    gate: Arc<Semaphore>,
+    _task: JoinSet<()>,
+}
+
+const OPEN: usize = Semaphore::MAX_PERMITS / 2;
+
+/// Bytes that leave the source at a time.
+const STEP: usize = 16 * 1024;
+
+impl Source {
+    async fn new(manners: Manners) -> Self {
+        Self::gated(manners, OPEN).await
+    }
+
+    async fn gated(manners: Manners, permits: usize) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (manners, watched) = watch::channel(manners);
+        let (sent, asked) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicUsize::new(0)));
+        let gate = Arc::new(Semaphore::new(permits));
+        let mut task = JoinSet::new();
+        let from = Arc::new(AtomicUsize::new(0));
+        let begun = Arc::clone(&from);
+        let counts = (Arc::clone(&sent), Arc::clone(&asked), Arc::clone(&gate));
+        task.spawn(async move {
+            let mut clients = JoinSet::new();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let manners = watched.borrow().clone();
+                let (sent, asked, gate) = counts.clone();
+                asked.fetch_add(1, Ordering::SeqCst);
+                let begun = Arc::clone(&begun);
+                clients.spawn(async move {
+                    let _ = Box::pin(answer(stream, manners, (&sent, &begun), &gate)).await;
+                });
+            }
+        });
+        Self {
+            address,
+            manners,
+            sent,
+            asked,
+            from,
+            gate,
+            _task: task,
+        }
+    }
+
+    fn wanted(&self, digest: Digest) -> Wanted {
+        Wanted {
+            name: "disk.raw".into(),
+            digest,
+            sources: vec![format!("http://{}/disk.raw", self.address)],
+        }
+    }
+
+    fn sent(&self) -> u64 {
+        self.sent.load(Ordering::SeqCst)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Manners)) {
+        self.manners.send_modify(change);
+    }
+}
+
+async fn answer(
+    mut stream: TcpStream,
+    manners: Manners,
+    (sent, begun): (&AtomicU64, &AtomicUsize),
+    gate: &Semaphore,
+) -> std::io::Result<()> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await?);
+    }
+    let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
+    let field = |name: &str| {
+        let line = head.lines().find_map(|line| line.strip_prefix(name));
+        line.map(|value| value.trim().to_owned())
+    };
+    let size = manners.says.unwrap_or(manners.content.len());
+    let asked = field("range: bytes=").filter(|_| manners.ranges);
+    let same = field("if-range:").is_none_or(|tag| Some(tag.as_str()) == manners.tag);
+    let bounds = asked.filter(|_| same).map(|text| {
+        let (from, to) = text.split_once('-').unwrap();
+        let to = to.parse::<usize>().map_or(size, |last| last + 1);
+        (from.parse::<usize>().unwrap(), to)
+    });
+    let (from, to) = bounds.unwrap_or((0, size));
+    begun.store(from, Ordering::SeqCst);
+    let mut lines = match bounds {
+        Some(_) => format!(
+            "HTTP/1.1 206 Partial Content\r\ncontent-range: bytes {from}-{}/{size}\r\n",
+            to - 1
+        ),
+        None => "HTTP/1.1 200 OK\r\n".to_owned(),
+    };
+    if let Some(tag) = manners.tag {
+        lines = format!("{lines}etag: {tag}\r\n");
+    }
+    lines = format!("{lines}content-length: {}\r\n\r\n", to - from);
+    stream.write_all(lines.as_bytes()).await?;
+    let end = to.min(manners.cut_after.map_or(to, |after| from + after));
+    let mut at = from;
+    while at < end {
+        let step = STEP.min(end - at);
+        gate.acquire_many(step as u32).await.unwrap().forget();
+        let missing = [0; STEP];
+        let part = manners
+            .content
+            .get(at..at + step)
+            .unwrap_or(&missing[..step]);
+        stream.write_all(part).await?;
+        sent.fetch_add(step as u64, Ordering::SeqCst);
+        at += step;
+    }
+    Ok(())
+}
+
+fn cache(scratch: &Scratch) -> Cache {
+    let root = scratch.0.join("cache");
+    Cache::open(&root, Ways::plain(Clock::start()), Box::new(|_| {})).unwrap()
+}
+
+/// Reads as a client does: all that was announced, or what came before the cut and why.
+async fn read(mut reader: Reader) -> Result<Vec<u8>, (Vec<u8>, String)> {
+    let mut all = Vec::new();
+    let size = reader.size().await.map_err(|why| (Vec::new(), why))?;
+    while (all.len() as u64) < size {
+        let at = all.len();
+        match reader.readable(at as u64).await {
+            Err(why) => return Err((all, why)),
+            Ok(until) => {
+                all.resize(usize::try_from(until).unwrap(), 0);
+                reader
+                    .file()
+                    .read_exact_at(&mut all[at..], at as u64)
+                    .unwrap();
+            }
+        }
+    }
+    Ok(all)
+}
+
+#[tokio::test]
+async fn many_readers_are_one_fill() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let source = Source::new(Manners::plain(image.clone())).await;
+    let cache = cache(&scratch);
+    let wanted = source.wanted(sha256(&image));
+    let mut readers = JoinSet::new();
+    for _ in 0..40 {
+        readers.spawn(read(cache.reader(&wanted).unwrap()));
+    }
+    while let Some(went) = readers.join_next().await {
+        assert!(went.unwrap().unwrap() == image);
+    }
+    assert_eq!(source.sent(), image.len() as u64);
+    assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
+    assert_eq!(source.asked.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_reader_follows_and_the_last_chunk_waits_for_the_digest() {
+    let (scratch, image) = (Scratch::new(), sample());
+    // All but the last step of the file may leave.
+    let source = Source::gated(Manners::plain(image.clone()), 3 * CHUNK + STEP / 4).await;
+    let cache = cache(&scratch);
+    let mut reader = cache.reader(&source.wanted(sha256(&image))).unwrap();
+    assert_eq!(reader.size().await, Ok(image.len() as u64));
+    let mut at = 0;
+    while at < 3 * CHUNK_BYTES {
+        at = reader.readable(at).await.unwrap();
+    }
+    assert_eq!(at, 3 * CHUNK_BYTES, "the last chunk is not for anybody yet");
+    source.gate.add_permits(STEP);
+    assert_eq!(reader.readable(at).await, Ok(image.len() as u64));
+}
+
+#[tokio::test]
+async fn both_digests_are_known() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let source = Source::new(Manners::plain(image.clone())).await;
+    let sum = digest(&SHA512, &image);
+    let wanted = source.wanted(Digest::Sha512(sum.as_ref().try_into().unwrap()));
+    let cache = cache(&scratch);
+    assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
+}
+
+/// What every reader of a wrong image sees.
+async fn never_whole(manners: Manners, digest: Digest) -> String {
+    let scratch = Scratch::new();
+    let source = Source::new(manners).await;
+    let cache = cache(&scratch);
+    let wanted = source.wanted(digest);
+    let mut readers = JoinSet::new();
+    for _ in 0..8 {
+        readers.spawn(read(cache.reader(&wanted).unwrap()));
+    }
+    let mut said = String::new();
+    while let Some(went) = readers.join_next().await {
+        let (got, why) = went.unwrap().expect_err("no reader has all of it");
+        assert!(got.len() <= 3 * CHUNK);
+        said = why;
+    }
+    // Whoever comes now hears the same, and nothing is left of it.
+    let late = read(cache.reader(&wanted).unwrap()).await.unwrap_err();
+    assert_eq!(late, (Vec::new(), said.clone()));
+    let whole = scratch.0.join(format!("cache/{}.whole", wanted.key()));
+    assert!(!whole.exists());
+    said
+}
+
+#[tokio::test]
+async fn a_flipped_byte_is_never_a_whole_answer() {
+    let image = sample();
+    for at in [0, CHUNK, image.len() - 1] {
+        let mut wrong = image.clone();
+        wrong[at] ^= 1;
+        let found = sha256(&wrong).to_string();
+        let said = never_whole(Manners::plain(wrong), sha256(&image)).await;
+        for part in ["disk.raw", "http://", &sha256(&image).to_string(), &found] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_byte_more_or_less_is_never_a_whole_answer() {
+    let image = sample();
+    let short = image[..image.len() - 1].to_vec();
+    let said = never_whole(Manners::plain(short), sha256(&image)).await;
+    assert!(said.contains("is not what it should be"), "{said}");
+    let long = [image.clone(), vec![0]].concat();
+    let said = never_whole(Manners::plain(long), sha256(&image)).await;
+    assert!(said.contains("is not what it should be"), "{said}");
+}
+
+#[tokio::test]
+async fn a_cut_source_is_gone_on_with_where_it_was() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let mut manners = Manners::plain(image.clone());
+    manners.cut_after = Some(image.len() * 2 / 5);
+    let source = Source::new(manners).await;
+    let cache = cache(&scratch);
+    let wanted = source.wanted(sha256(&image));
+    assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
+    assert_eq!(source.asked.load(Ordering::SeqCst), 3);
+    assert_eq!(source.sent(), image.len() as u64, "no byte came twice");
+}
+
+#[tokio::test]
+async fn a_source_without_ranges_is_read_over() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let mut manners = Manners::plain(image.clone());
+    manners.ranges = false;
+    manners.cut_after = Some(image.len() * 2 / 5);
+    let source = Source::gated(manners, 0).await;
+    let cache = cache(&scratch);
+    let wanted = source.wanted(sha256(&image));
+    let reader = tokio::spawn(read(cache.reader(&wanted).unwrap()));
+    source.gate.add_permits(image.len() * 2 / 5);
+    while source.asked.load(Ordering::SeqCst) < 2 {
+        tokio::task::yield_now().await;
+    }
+    source.change(|manners| manners.cut_after = None);
+    source.gate.add_permits(OPEN);
+    assert!(reader.await.unwrap().unwrap() == image);
+}
+
+#[tokio::test]
+async fn another_file_at_the_source_cuts_readers_of_the_first() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let other: Vec<u8> = image.iter().map(|byte| byte ^ 0x55).collect();
+    let mut manners = Manners::plain(other);
+    manners.cut_after = Some(2 * CHUNK);
+    let source = Source::gated(manners, CHUNK + STEP).await;
+    let cache = cache(&scratch);
+    // The right one comes second, and has the right digest.
+    let wanted = source.wanted(sha256(&image));
+    let mut first = cache.reader(&wanted).unwrap();
+    assert!(first.readable(0).await.unwrap() > 0);
+    let right = Arc::new(image.clone());
+    source.change(|manners| {
+        manners.content = right;
+        manners.tag = Some("\"two\"");
+        manners.cut_after = None;
+    });
+    source.gate.add_permits(OPEN);
+    let (got, why) = read(first).await.expect_err("half of each is no image");
+    assert!(
+        got.len() <= 3 * CHUNK && why.contains("another file"),
+        "{why}"
+    );
+    assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
+}
+
+#[tokio::test]
+async fn a_fill_that_was_killed_goes_on_after_the_restart() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let source = Source::gated(Manners::plain(image.clone()), 2 * CHUNK + STEP).await;
+    let wanted = source.wanted(sha256(&image));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let root = scratch.0.join("cache");
+    let first = wanted.clone();
+    runtime
+        .spawn(async move {
+            let cache = Cache::open(&root, Ways::plain(Clock::start()), Box::new(|_| {}));
+            let mut reader = cache.unwrap().reader(&first).unwrap();
+            let mut at = 0;
+            while at < 2 * CHUNK_BYTES {
+                at = reader.readable(at).await.unwrap();
+            }
+        })
+        .await
+        .unwrap();
+    // As the kernel ends a process: no task does anything more.
+    runtime.shutdown_background();
+    let list = scratch.0.join(format!("cache/{}.chunks", wanted.key()));
+    assert_eq!(std::fs::read(list).unwrap().len(), 2 * 32);
+    source.gate.add_permits(OPEN);
+    let cache = cache(&scratch);
+    assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
+    assert_eq!(source.from.load(Ordering::SeqCst), 2 * CHUNK);
+}
+
+/// A cache with one whole image, as it lies on disk.
+async fn filled(scratch: &Scratch, source: &Source, image: &[u8]) -> PathBuf {
+    let wanted = source.wanted(sha256(image));
+    let cache = cache(scratch);
+    assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
+    let path = scratch.0.join(format!("cache/{}.whole", wanted.key()));
+    assert!(path.exists());
+    path
+}
+
+fn rot(path: &Path, at: u64) {
+    let file = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path);
+    let file = file.unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], at).unwrap();
+}
+
+#[tokio::test]
+async fn rot_is_found_after_a_restart_and_only_its_chunk_is_fetched_again() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let source = Source::new(Manners::plain(image.clone())).await;
+    let path = filled(&scratch, &source, &image).await;
+    let wanted = source.wanted(sha256(&image));
+    for (at, length) in [(5, CHUNK), (CHUNK + 1, CHUNK), (image.len() - 1, 12_345)] {
+        rot(&path, at as u64);
+        let before = source.sent();
+        let cache = cache(&scratch);
+        assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
+        assert_eq!(source.sent() - before, length as u64, "{at}");
+        assert!(std::fs::read(&path).unwrap() == image);
+    }
+}
+
+#[tokio::test]
+async fn a_rotten_image_without_its_source_is_not_served() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let source = Source::new(Manners::plain(image.clone())).await;
+    let path = filled(&scratch, &source, &image).await;
+    let wanted = source.wanted(sha256(&image));
+    rot(&path, CHUNK_BYTES);
+    drop(source);
+    let cache = cache(&scratch);
+    let (got, why) = read(cache.reader(&wanted).unwrap()).await.unwrap_err();
+    assert!(
+        got.len() <= CHUNK && why.contains("cannot be fetched"),
+        "{why}"
+    );
+}
+
+#[tokio::test]
+async fn a_whole_image_needs_no_source_after_a_restart() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let source = Source::new(Manners::plain(image.clone())).await;
+    let path = filled(&scratch, &source, &image).await;
+    let wanted = source.wanted(sha256(&image));
+    drop(source);
+    let again = cache(&scratch);
+    again.look_after().await;
+    assert!(read(again.reader(&wanted).unwrap()).await.unwrap() == image);
+    // Not even its chunk list, since the digest speaks for all of it.
+    std::fs::remove_file(path.with_extension("chunks")).unwrap();
+    let cache = cache(&scratch);
+    assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
+}
+
+#[tokio::test]
+async fn files_of_this_machine_are_sources_too() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let file = scratch.file("origin.raw", &image);
+    let wanted = Wanted {
+        name: "origin.raw".into(),
+        digest: sha256(&image),
+        sources: vec![
+            "file:///nowhere/at/all".into(),
+            format!("file://{}", file.display()),
+        ],
+    };
+    let cache = cache(&scratch);
+    assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
+}
+
+#[tokio::test]
+async fn an_image_without_bytes_is_an_image() {
+    let scratch = Scratch::new();
+    let source = Source::new(Manners::plain(Vec::new())).await;
+    let cache = cache(&scratch);
+    let reader = cache.reader(&source.wanted(sha256(b""))).unwrap();
+    assert!(read(reader).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn strange_files_in_the_cache_are_left_or_removed() {
+    let scratch = Scratch::new();
+    let key = format!("sha256-{}", "ab".repeat(32));
+    scratch.file("cache/notes.txt", b"mine");
+    scratch.file(&format!("cache/{key}.whole"), b"whose");
+    scratch.file(&format!("cache/{key}.json.new"), b"{");
+    let _cache = cache(&scratch);
+    let mut left: Vec<_> = std::fs::read_dir(scratch.0.join("cache"))
+        .unwrap()
+        .map(|file| file.unwrap().file_name())
+        .collect();
+    left.sort();
+    assert_eq!(left, ["notes.txt"]);
+}

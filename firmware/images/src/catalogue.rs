@@ -1,0 +1,152 @@
+//! The images that lie in the box's own directory.
+//!
+//! They were hashed by the shell before they were listed here, and are served as they
+//! lie there.
+
+use std::collections::BTreeMap;
+
+use trivet_model::Digest;
+
+/// The most images a box lists. Ours.
+pub const IMAGES_MAX: usize = 1024;
+
+/// Longest name of an image. Ours.
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// One image.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Image {
+    /// Bytes.
+    pub size: u64,
+    /// What it hashes to.
+    pub digest: Digest,
+}
+
+/// Why an image was not listed.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum ListError {
+    /// The name cannot stand in a URL path.
+    #[error(
+        "image name {name:?} must be 1 to {NAME_BYTES_MAX} letters, digits, dots, dashes or \
+         underscores and not begin with a dot; rename the file"
+    )]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// There are too many.
+    #[error("more than {IMAGES_MAX} images; remove some")]
+    Full,
+}
+
+/// All images of this box.
+#[derive(Clone, Debug, Default)]
+pub struct Catalogue {
+    images: BTreeMap<String, Image>,
+}
+
+impl Catalogue {
+    /// Lists an image, in place of one of the same name.
+    pub fn list(&mut self, name: &str, image: Image) -> Result<(), ListError> {
+        if !is_name(name) {
+            return Err(ListError::Name {
+                name: name.to_owned(),
+            });
+        }
+        if self.images.len() >= IMAGES_MAX && !self.images.contains_key(name) {
+            return Err(ListError::Full);
+        }
+        self.images.insert(name.to_owned(), image);
+        Ok(())
+    }
+
+    /// The image of this name.
+    pub fn find(&self, name: &str) -> Option<&Image> {
+        self.images.get(name)
+    }
+
+    /// All images, by name.
+    pub fn all(&self) -> impl Iterator<Item = (&str, &Image)> {
+        self.images
+            .iter()
+            .map(|(name, image)| (name.as_str(), image))
+    }
+
+    /// The image that an `image_source` means: the name alone, or `/images/NAME`
+    /// below this box's own address.
+    pub fn resolve<'a>(&self, source: &'a str, http_url: &str) -> Option<(&'a str, &Image)> {
+        let name = match source.strip_prefix(http_url) {
+            Some(path) => path.strip_prefix("/images/")?,
+            None => source,
+        };
+        self.find(name).map(|image| (name, image))
+    }
+}
+
+/// Whether an image may have this name: it stands in URL paths and is a file name.
+pub fn is_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= NAME_BYTES_MAX
+        && !name.starts_with('.')
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IMAGE: Image = Image {
+        size: 5,
+        digest: Digest::Sha256([7; 32]),
+    };
+
+    #[test]
+    fn finds_an_image_by_name_and_by_our_own_url() {
+        let mut catalogue = Catalogue::default();
+        catalogue.list("debian.raw", IMAGE).unwrap();
+        let base = "http://192.0.2.1:8080";
+        assert_eq!(
+            catalogue.all().collect::<Vec<_>>(),
+            [("debian.raw", &IMAGE)]
+        );
+        for source in ["debian.raw", "http://192.0.2.1:8080/images/debian.raw"] {
+            assert_eq!(
+                catalogue.resolve(source, base),
+                Some(("debian.raw", &IMAGE))
+            );
+        }
+        for source in [
+            "other",
+            "http://192.0.2.1:8080/files/debian.raw",
+            "http://x/debian.raw",
+        ] {
+            assert_eq!(catalogue.resolve(source, base), None, "{source}");
+        }
+    }
+
+    #[test]
+    fn refuses_names_that_are_no_file_names() {
+        let mut catalogue = Catalogue::default();
+        for name in ["", ".hidden", "a/b", "a b", &"x".repeat(NAME_BYTES_MAX + 1)] {
+            let error = catalogue.list(name, IMAGE).unwrap_err();
+            assert_eq!(
+                error,
+                ListError::Name {
+                    name: name.to_owned()
+                }
+            );
+        }
+    }
+
+    #[test]
+    fn refuses_more_than_its_bound_but_replaces() {
+        let mut catalogue = Catalogue::default();
+        for number in 0..IMAGES_MAX {
+            catalogue.list(&format!("image-{number}"), IMAGE).unwrap();
+        }
+        assert_eq!(catalogue.list("one-more", IMAGE), Err(ListError::Full));
+        assert_eq!(catalogue.list("image-0", IMAGE), Ok(()));
+    }
+}

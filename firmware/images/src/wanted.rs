@@ -1,0 +1,98 @@
+//! What is asked of the cache: an image by its digest, and where it can be had.
+
+use core::fmt;
+
+use trivet_model::Digest;
+
+/// The most sources of one image. Ours.
+pub const SOURCES_MAX: usize = 8;
+
+/// An image that somebody wants. Two that have the same digest are the same image,
+/// whatever they are called and wherever they come from.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Wanted {
+    /// For people.
+    pub name: String,
+    /// What it must hash to.
+    pub digest: Digest,
+    /// URLs, the best first.
+    pub sources: Vec<String>,
+}
+
+impl Wanted {
+    /// What it is called in the cache.
+    pub fn key(&self) -> Key {
+        Key(self.digest)
+    }
+}
+
+/// What an image is called in the cache: its algorithm and digest.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Key(pub Digest);
+
+impl fmt::Display for Key {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}-{}", self.0.algorithm(), self.0)
+    }
+}
+
+impl Key {
+    /// From what [`fmt::Display`] shows.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (algorithm, digest) = text.split_once('-')?;
+        let digest: Digest = digest.parse().ok()?;
+        let key = Self(digest);
+        (digest.algorithm() == algorithm && key.to_string() == text).then_some(key)
+    }
+}
+
+/// The last part of a URL's path, for people.
+pub fn file_name(url: &str) -> &str {
+    let path = url.split(['?', '#']).next().unwrap_or_default();
+    path.rsplit('/').next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_reads_back_and_nothing_else_is_one() {
+        for digest in [Digest::Sha256([0xab; 32]), Digest::Sha512([1; 64])] {
+            let key = Key(digest);
+            assert_eq!(Key::parse(&key.to_string()), Some(key));
+        }
+        let hex = "ab".repeat(32);
+        for text in [
+            String::new(),
+            hex.clone(),
+            format!("sha512-{hex}"),
+            format!("sha256-{}", hex.to_uppercase()),
+            format!("sha256-{hex}.part"),
+        ] {
+            assert_eq!(Key::parse(&text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_name_is_the_last_part_of_the_path() {
+        assert_eq!(file_name("http://h/a/b.raw?x=/y#z"), "b.raw");
+        assert_eq!(file_name("b.raw"), "b.raw");
+        assert_eq!(file_name("http://h/"), "");
+    }
+
+    #[test]
+    fn what_an_image_is_called_does_not_matter() {
+        let one = Wanted {
+            name: "a".into(),
+            digest: Digest::Sha256([1; 32]),
+            sources: vec!["http://h/a".into()],
+        };
+        let two = Wanted {
+            name: "b".into(),
+            sources: Vec::new(),
+            ..one.clone()
+        };
+        assert_eq!(one.key(), two.key());
+    }
+}

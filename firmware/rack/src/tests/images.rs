@@ -1,0 +1,150 @@
+//! Images from elsewhere pass through the cache.
+
+use super::*;
+use std::net::IpAddr;
+use trivet_model::image::{ImageNews, ImageState};
+
+use crate::{Door, Grant};
+
+const SOURCE: &str = "https://images.example/debian.raw?x=1";
+
+fn deploying(bench: &mut Bench, source: &str) -> NodeId {
+    let id = bench.with_node(1);
+    bench.force(id, |node| {
+        node.provision_state = ProvisionState::Available;
+        let info = &mut node.instance_info;
+        info.insert("image_source".into(), json!(source));
+        info.insert("image_checksum".into(), json!("0a".repeat(32)));
+    });
+    bench.verb(id, Verb::Active).unwrap();
+    id
+}
+
+fn url(bench: &Bench, id: NodeId) -> String {
+    let job = bench.node(id).job.unwrap();
+    let url = &job.steps[0].args["image_info"]["urls"][0];
+    url.as_str().unwrap().to_owned()
+}
+
+fn granted(bench: &mut Bench, peer: Ipv4Addr, path: &str) -> Option<Grant> {
+    bench.tell(Input::FileAsked {
+        ticket: 1,
+        door: Door::Http,
+        peer: IpAddr::V4(peer),
+        path: path.to_owned(),
+    });
+    let file = bench.outputs.iter().find_map(|output| match output {
+        Output::File { grant, .. } => Some(grant.clone()),
+        _ => None,
+    });
+    file.unwrap()
+}
+
+const STRANGER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 77);
+
+#[test]
+fn a_node_fetches_its_image_through_the_cache_at_its_own_address() {
+    let mut bench = Bench::new();
+    let id = deploying(&mut bench, SOURCE);
+    let url = url(&bench, id);
+    let path = url.strip_prefix("http://10.0.0.1:8080").unwrap().to_owned();
+    assert!(path.starts_with(&format!("/nodes/{id}/")) && path.ends_with("/debian.raw"));
+    let Some(Grant::Image(wanted)) = granted(&mut bench, STRANGER, &path) else {
+        panic!("an image is granted");
+    };
+    assert_eq!(wanted.sources, [SOURCE]);
+    assert_eq!(wanted.digest.to_string(), "0a".repeat(32));
+    assert_eq!(wanted.name, "debian.raw");
+    // The record still says what the operator said.
+    assert_eq!(bench.node(id).instance_info["image_source"], SOURCE);
+    // A restart forgets no token.
+    let mut bench = bench.restarted();
+    assert!(granted(&mut bench, STRANGER, &path).is_some());
+}
+
+#[test]
+fn no_other_path_no_other_node_and_no_later_time_is_granted() {
+    let mut bench = Bench::new();
+    let id = deploying(&mut bench, SOURCE);
+    let url = url(&bench, id);
+    let path = url.strip_prefix("http://10.0.0.1:8080").unwrap().to_owned();
+    let guess = format!("/nodes/{id}/{}/debian.raw", "0".repeat(32));
+    assert_eq!(granted(&mut bench, STRANGER, &guess), None);
+    let longer = format!("{path}x");
+    assert_eq!(granted(&mut bench, STRANGER, &longer), None);
+    bench.force(id, |node| {
+        node.job = None;
+        node.provision_state = ProvisionState::Active;
+    });
+    assert_eq!(granted(&mut bench, STRANGER, &path), None);
+}
+
+#[test]
+fn what_must_be_converted_and_what_is_here_does_not_pass_through() {
+    for (source, format) in [
+        (SOURCE, "qcow2"),
+        ("http://10.0.0.1:8080/files/x.raw", "raw"),
+        ("file:///etc/shadow", "raw"),
+    ] {
+        let mut bench = Bench::new();
+        let id = bench.with_node(1);
+        bench.force(id, |node| {
+            node.provision_state = ProvisionState::Available;
+            let info = &mut node.instance_info;
+            info.insert("image_source".into(), json!(source));
+            info.insert("image_disk_format".into(), json!(format));
+            info.insert("image_checksum".into(), json!("0a".repeat(32)));
+        });
+        bench.verb(id, Verb::Active).unwrap();
+        assert_eq!(url(&bench, id), source);
+    }
+}
+
+fn news(state: ImageState) -> Input {
+    let digest: Digest = "0a".repeat(32).parse().unwrap();
+    Input::Image(ImageNews {
+        key: format!("sha256-{digest}"),
+        name: "debian.raw".into(),
+        digest,
+        size: Some(100),
+        have: 40,
+        state,
+    })
+}
+
+#[test]
+fn what_becomes_of_an_image_is_on_the_timeline_of_who_waits_for_it() {
+    let mut bench = Bench::new();
+    let id = deploying(&mut bench, SOURCE);
+    bench.tell(news(ImageState::Filling));
+    bench.tell(news(ImageState::Filling));
+    let said = bench.notes();
+    assert!(said.is_empty(), "progress is no news: {said:?}");
+    bench.tell(news(ImageState::Failed("it is wrong".into())));
+    assert!(bench.notes().iter().any(|note| note == "it is wrong"));
+    let view = bench.rack.view();
+    let timeline = &view.nodes.get(&id).unwrap().timeline;
+    let last = timeline.last().unwrap().kind.to_string();
+    assert_eq!(last, "it is wrong");
+    assert_eq!(view.faults.len(), 1);
+    let shown = view.images.values().next().unwrap();
+    assert_eq!((shown.size, shown.have), (Some(100), 40));
+    bench.tell(news(ImageState::Whole));
+    let view = bench.rack.view();
+    assert!(view.faults.is_empty(), "it is here now");
+    let timeline = &view.nodes.get(&id).unwrap().timeline;
+    let last = timeline.last().unwrap().kind.to_string();
+    assert!(last.contains("its digest is right"), "{last}");
+}
+
+#[test]
+fn one_image_has_one_fault_however_often_it_fails() {
+    let mut bench = Bench::new();
+    bench.tell(news(ImageState::Failed("away".into())));
+    bench.tell(news(ImageState::Failed("wrong".into())));
+    let view = bench.rack.view();
+    let faults: Vec<String> = view.faults.keys().map(ToString::to_string).collect();
+    assert_eq!(faults, ["wrong"]);
+    bench.tell(news(ImageState::Rotten(2)));
+    assert!(bench.notes()[0].contains("2 chunks"));
+}
