@@ -1,13 +1,18 @@
 //! The box's own images. Ironic has no such thing, so this stands outside `/v1`.
 
 use serde_json::{Value, json};
-use trivet_model::Digest;
 use trivet_model::image::{ImageNews, ImageState};
+use trivet_model::{Digest, Order, Resource, ResourceId, ResourceKind};
 
-use crate::Outcome;
-use crate::call::{Call, reply};
+use crate::call::{self, Call, reply};
 use crate::error::Fault;
-use crate::route::Route;
+use crate::field::Shape;
+use crate::route::{Arg, Gives, Route, Takes, arg, required};
+use crate::{Outcome, Response, Then, body};
+
+/// The most sources of an image, and the longest of them. Ours.
+const SOURCES_MAX: usize = 8;
+const SOURCE_BYTES_MAX: usize = 2048;
 
 /// An image of the box.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -20,15 +25,70 @@ pub struct Image {
     pub digest: Digest,
 }
 
+/// What a new image of the catalogue may say.
+const NEW: &[Arg] = &[
+    required("name", 1, Shape::Text),
+    required("sources", 1, Shape::List),
+    required("checksum", 1, Shape::Text),
+    arg("pinned", 1, Shape::Flag),
+];
+
 pub(crate) const ROUTES: &[Route] = &[
     Route::get(&["trivet", "images"], 1, "List the box's images", list),
     Route::get(&["trivet", "images", "{image}"], 1, "Show one", show),
+    Route::new(
+        "POST",
+        &["trivet", "images"],
+        1,
+        "Put an image into the catalogue",
+        create,
+    )
+    .takes(Takes::Args(NEW))
+    .gives(Gives::Any(201)),
+    Route::new(
+        "DELETE",
+        &["trivet", "images", "{image}"],
+        1,
+        "Remove one",
+        delete,
+    ),
+    Route::new(
+        "POST",
+        &["trivet", "images", "{image}", "fill"],
+        1,
+        "Bring one into the cache",
+        fill,
+    )
+    .gives(Gives::Empty(202)),
+    Route::new(
+        "PUT",
+        &["trivet", "images", "{image}", "pin"],
+        1,
+        "Keep one in the cache whatever comes",
+        pin,
+    ),
+    Route::new(
+        "DELETE",
+        &["trivet", "images", "{image}", "pin"],
+        1,
+        "Let one go when there is no room",
+        unpin,
+    ),
 ];
 
 fn list(call: &Call<'_>) -> Result<Outcome, Fault> {
     let own = call.facts.images.iter().map(shown);
-    let cached = call.view.images.values().map(|news| cached(news));
-    let images: Vec<Value> = own.chain(cached).collect();
+    let kept = call.view.resources_of(ResourceKind::Image);
+    let kept: Vec<&Resource> = kept.map(AsRef::as_ref).collect();
+    let keys: Vec<String> = kept.iter().filter_map(|one| key(one)).collect();
+    let passing = call
+        .view
+        .images
+        .values()
+        .filter(|news| !keys.contains(&news.key));
+    let passing = passing.map(|news| cached(news));
+    let kept = kept.iter().map(|resource| catalogued(call, resource));
+    let images: Vec<Value> = own.chain(kept).chain(passing).collect();
     reply(&json!({ "images": images }))
 }
 
@@ -37,13 +97,115 @@ fn show(call: &Call<'_>) -> Result<Outcome, Fault> {
     if let Some(image) = call.facts.images.iter().find(named) {
         return reply(&shown(image));
     }
+    if let Some(resource) = call.view.resource(ResourceKind::Image, call.last()) {
+        return reply(&catalogued(call, resource));
+    }
     let mut images = call.view.images.values();
     let news = images.find(|news| news.key == call.last() || news.name == call.last());
-    let news = news.ok_or_else(|| {
-        let name = call.last().escape_debug();
-        Fault::not_found(format!("Image {name} could not be found."))
-    })?;
-    reply(&cached(news))
+    reply(&cached(news.ok_or_else(|| missing(call.last()))?))
+}
+
+fn missing(name: &str) -> Fault {
+    Fault::not_found(ResourceKind::Image.missing(name))
+}
+
+/// The record that the path speaks of.
+fn this<'a>(call: &Call<'a>) -> Result<&'a Resource, Fault> {
+    let name = call.word(2);
+    let resource = call.view.resource(ResourceKind::Image, name);
+    resource.map(AsRef::as_ref).ok_or_else(|| missing(name))
+}
+
+fn create(call: &Call<'_>) -> Result<Outcome, Fault> {
+    let mut fields = body::args(call, NEW)?;
+    let name = body::text(&fields, "name")?.unwrap_or_default().to_owned();
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+    if name.is_empty() || name.starts_with('.') || !name.bytes().all(plain) {
+        return Err(Fault::bad(
+            "name must be letters, digits, dots, dashes or underscores and not begin with a dot.",
+        ));
+    }
+    let checksum = body::text(&fields, "checksum")?.unwrap_or_default();
+    if checksum.parse::<Digest>().is_err() {
+        return Err(Fault::bad(
+            "checksum must be 64 (SHA-256) or 128 (SHA-512) hexadecimal digits, or the URL of a \
+             checksum file.",
+        ));
+    }
+    let sources = fields["sources"].as_array().map_or(&[][..], Vec::as_slice);
+    let fits = |source: &Value| {
+        let source = source.as_str().unwrap_or_default();
+        let known = ["http://", "https://", "file:///"];
+        source.len() <= SOURCE_BYTES_MAX && known.iter().any(|scheme| source.starts_with(scheme))
+    };
+    if sources.is_empty() || sources.len() > SOURCES_MAX || !sources.iter().all(fits) {
+        return Err(Fault::bad(format!(
+            "sources must be 1 to {SOURCES_MAX} URLs that begin with http://, https:// or file:///."
+        )));
+    }
+    fields.remove("name");
+    let id = ResourceId(call.new_id());
+    let mut resource = Resource::new(id, ResourceKind::Image, call.now);
+    resource.name = Some(name.clone());
+    resource.fields = fields;
+    let order = Order::CreateResource(Box::new(resource));
+    call::order(order, Then::Image { name })
+}
+
+fn delete(call: &Call<'_>) -> Result<Outcome, Fault> {
+    let order = Order::DeleteResource(ResourceKind::Image, this(call)?.id);
+    call::order(order, call::empty(204, None))
+}
+
+fn fill(call: &Call<'_>) -> Result<Outcome, Fault> {
+    let order = Order::FillImage(this(call)?.id);
+    call::order(order, call::empty(202, None))
+}
+
+fn pin(call: &Call<'_>) -> Result<Outcome, Fault> {
+    pinned(call, true)
+}
+
+fn unpin(call: &Call<'_>) -> Result<Outcome, Fault> {
+    pinned(call, false)
+}
+
+fn pinned(call: &Call<'_>, on: bool) -> Result<Outcome, Fault> {
+    let mut resource = this(call)?.clone();
+    let based_on = resource.revision;
+    resource.fields.insert("pinned".to_owned(), on.into());
+    let resource = Box::new(resource);
+    let order = Order::ReplaceResource { resource, based_on };
+    call::order(order, call::empty(204, None))
+}
+
+/// The answer to a new image.
+pub(crate) fn whole(call: &Call<'_>, name: &str) -> Result<Response, Fault> {
+    let resource = call.view.resource(ResourceKind::Image, name);
+    let resource = resource.ok_or_else(|| missing(name))?;
+    Ok(Response::json(201, &catalogued(call, resource)))
+}
+
+fn key(resource: &Resource) -> Option<String> {
+    let digest: Digest = resource.text("checksum")?.parse().ok()?;
+    Some(format!("{}-{digest}", digest.algorithm()))
+}
+
+/// An image of the catalogue, and how far it has come.
+fn catalogued(call: &Call<'_>, resource: &Resource) -> Value {
+    let digest: Option<Digest> = resource.text("checksum").and_then(|text| text.parse().ok());
+    let news = key(resource).and_then(|key| call.view.images.get(&key));
+    let mut value = match news {
+        Some(news) => cached(news),
+        None => json!({"size": null, "here": 0, "state": "absent", "fault": null, "format": "raw"}),
+    };
+    value["name"] = json!(resource.name);
+    value["sources"] = json!(resource.fields.get("sources"));
+    value["pinned"] = json!(resource.fields.get("pinned") == Some(&Value::Bool(true)));
+    if let Some(digest) = digest {
+        value[digest.algorithm()] = json!(digest.to_string());
+    }
+    value
 }
 
 /// An image from elsewhere, and how far it has come.
@@ -78,7 +240,7 @@ fn shown(image: &Image) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Bench, get};
+    use crate::testing::{Bench, get, send};
 
     #[test]
     fn images_are_listed_and_shown_by_name() {
@@ -121,5 +283,60 @@ mod tests {
         }
         let all = bench.reply(&get("/trivet/images")).value();
         assert_eq!(all["images"][0]["name"], "far.raw");
+    }
+
+    const NEW_IMAGE: &str = "/trivet/images";
+
+    fn new(name: &str, sources: Value, checksum: &str) -> Value {
+        json!({"name": name, "sources": sources, "checksum": checksum})
+    }
+
+    #[test]
+    fn an_image_is_put_into_the_catalogue_filled_pinned_and_removed() {
+        let mut bench = Bench::new();
+        let sum = "ab".repeat(32);
+        let asked = new("far.raw", json!(["http://h/far.raw"]), &sum).to_string();
+        let (order, then) = bench.order(&send("POST", NEW_IMAGE, &asked));
+        let name = "far.raw".to_owned();
+        assert_eq!(then, Then::Image { name });
+        let Order::CreateResource(resource) = order else {
+            panic!("a record");
+        };
+        assert_eq!(resource.kind, ResourceKind::Image);
+        let id = resource.id;
+        bench.add_resource(*resource);
+        let one = bench.reply(&get("/trivet/images/far.raw")).value();
+        assert_eq!(
+            (&one["state"], &one["sha256"]),
+            (&json!("absent"), &json!(sum))
+        );
+        let order = |method, path| bench.order(&send(method, path, "")).0;
+        let filled = order("POST", "/trivet/images/far.raw/fill");
+        assert_eq!(filled, Order::FillImage(id));
+        let pinned = order("PUT", "/trivet/images/far.raw/pin");
+        assert!(matches!(pinned, Order::ReplaceResource { resource, .. }
+            if resource.fields["pinned"] == json!(true)));
+        let removed = order("DELETE", "/trivet/images/far.raw");
+        assert_eq!(removed, Order::DeleteResource(ResourceKind::Image, id));
+        bench.refuses(&send("DELETE", "/trivet/images/other", ""), 404);
+    }
+
+    #[test]
+    fn an_image_that_cannot_be_fetched_or_checked_is_refused() {
+        let bench = Bench::new();
+        let sum = "ab".repeat(32);
+        let good = json!(["http://h/x"]);
+        for body in [
+            new("a/b", good.clone(), &sum),
+            new("", good.clone(), &sum),
+            new("x", json!([]), &sum),
+            new("x", json!(["ftp://h/x"]), &sum),
+            new("x", json!([7]), &sum),
+            new("x", json!(vec!["http://h/x"; SOURCES_MAX + 1]), &sum),
+            new("x", good.clone(), "d41d8cd98f00b204e9800998ecf8427e"),
+            json!({"name": "x", "sources": good}),
+        ] {
+            bench.refuses(&send("POST", NEW_IMAGE, &body.to_string()), 400);
+        }
     }
 }

@@ -124,6 +124,11 @@ pub enum Then {
         /// It is new: 201 with its location.
         created: bool,
     },
+    /// Show the image, which is new.
+    Image {
+        /// Its name.
+        name: String,
+    },
     /// An answer without a body.
     Empty {
         /// 202 or 204.
@@ -247,6 +252,7 @@ fn finished(call: &Call<'_>, then: &Then, done: Done) -> Result<Response, Fault>
             let resource = resource.ok_or_else(|| spec.missing(&id.to_string()))?;
             Ok(spec.whole(call, resource, *created))
         }
+        (Then::Image { name }, _) => images::whole(call, name),
         (Then::Empty { status, location }, _) => {
             Ok(Response::empty(*status).with_location(location.clone()))
         }

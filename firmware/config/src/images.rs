@@ -5,13 +5,14 @@ use crate::reader::Section;
 use crate::settings::{Hours, Images};
 use crate::value;
 
-const KNOWN: [&str; 6] = [
+const KNOWN: [&str; 7] = [
     "ca",
     "proxy",
     "rate_kib_s",
     "window",
     "quota_gib",
     "reserve_mib",
+    "scrub_s",
 ];
 
 pub(crate) fn images(root: &Section<'_>, mistakes: &mut Mistakes) -> Images {
@@ -21,6 +22,7 @@ pub(crate) fn images(root: &Section<'_>, mistakes: &mut Mistakes) -> Images {
     };
     section.allow_only(&KNOWN, mistakes);
     let reserve = section.number("reserve_mib", 16..=1_048_576, mistakes);
+    let scrub = section.number("scrub_s", 1..=31_536_000, mistakes);
     Images {
         ca: value::path(&section, "ca", mistakes),
         proxy: proxy(&section, mistakes),
@@ -28,6 +30,7 @@ pub(crate) fn images(root: &Section<'_>, mistakes: &mut Mistakes) -> Images {
         window: window(&section, mistakes),
         quota_gib: section.number("quota_gib", 1..=1_048_576, mistakes),
         reserve_mib: reserve.unwrap_or(default.reserve_mib),
+        scrub_s: scrub.unwrap_or(default.scrub_s),
     }
 }
 

@@ -209,6 +209,8 @@ pub struct Images {
     pub quota_gib: Option<u32>,
     /// How much of the disk stays free for the store.
     pub reserve_mib: u32,
+    /// How long after one look through all images the next one begins.
+    pub scrub_s: u32,
 }
 
 impl Default for Images {
@@ -220,6 +222,7 @@ impl Default for Images {
             window: None,
             quota_gib: None,
             reserve_mib: 256,
+            scrub_s: 86_400,
         }
     }
 }

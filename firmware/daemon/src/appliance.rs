@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::Context as _;
 use tokio::net::{TcpListener, UdpSocket};
@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use trivet_board_linux::{FileFlash, KeyFile};
+use trivet_images::Key;
 use trivet_model::image::{ImageNews, ImageState};
 use trivet_model::{Note, NoteKind};
 use trivet_rack::{Input, Output};
@@ -93,15 +94,17 @@ impl Appliance {
     ) -> anyhow::Result<Self> {
         let bmc_socket = Arc::new(ground.bmc);
         let (dhcp, ears) = dhcp::Doors::new(ground.dhcp);
+        let back = Arc::new(OnceLock::new());
+        let cache = open_cache(&ground.cache, &back)?;
         let outlet = Outlet {
             runtime: tokio::runtime::Handle::current(),
-            engine: Arc::default(),
+            engine: Arc::clone(&back),
+            cache: cache.clone(),
             bmc: Arc::clone(&bmc_socket),
             dhcp: dhcp.clone(),
             ssh: ground.ssh,
             notes: ground.notes,
         };
-        let back = Arc::clone(&outlet.engine);
         let images = own_images(&settings);
         let (engine, failed) = engine::start(clock, settings, store, outlet.carrier())?;
         // The engine's own handle: calls to agents end in inputs.
@@ -109,6 +112,11 @@ impl Appliance {
 
         let mut doors = JoinSet::new();
         doors.spawn(bmc::run(bmc_socket, engine.clone()));
+        let kept = cache.clone();
+        doors.spawn(async move {
+            kept.look_after().await;
+            kept.scrub().await;
+        });
         dhcp.hear(ears, &mut doors, &engine, clock);
         serve_tftp(
             &mut doors,
@@ -141,7 +149,6 @@ impl Appliance {
             http::serve(&mut doors, sockets, tls.as_ref(), seats, &handler);
         }
         let seats = (&places, waits);
-        let cache = open_cache(&mut doors, &ground.cache, &engine)?;
         let sources = (&engine, &cache);
         boot::serve(&mut doors, ground.http.sockets, seats, sources, clock);
         Ok(Self {
@@ -166,14 +173,14 @@ impl Appliance {
 
 /// The image cache, whose news go to the rack.
 fn open_cache(
-    doors: &mut JoinSet<()>,
     (root, ways): &(PathBuf, Ways),
-    engine: &Engine,
+    engine: &Arc<OnceLock<Engine>>,
 ) -> anyhow::Result<Cache> {
-    let engine = engine.clone();
+    let engine = Arc::clone(engine);
     let runtime = tokio::runtime::Handle::current();
     let news = Box::new(move |news: ImageNews| {
         let last = news.state != ImageState::Filling;
+        let Some(engine) = engine.get() else { return };
         // Progress that finds a full queue is told again with the next one.
         if let Err(input) = engine.offer(Input::Image(news))
             && last
@@ -182,11 +189,8 @@ fn open_cache(
             runtime.spawn(async move { offer_again(&engine, input).await });
         }
     });
-    let cache = Cache::open(root, ways.clone(), news)
-        .with_context(|| format!("the image cache {} cannot be used", root.display()))?;
-    let kept = cache.clone();
-    doors.spawn(async move { kept.look_after().await });
-    Ok(cache)
+    Cache::open(root, ways.clone(), news)
+        .with_context(|| format!("the image cache {} cannot be used", root.display()))
 }
 
 /// All of TFTP is one thread, which ends with the doors.
@@ -237,7 +241,8 @@ fn takes_strangers(api: &Listening, auth: &Auth) -> bool {
 /// Carries outputs from the engine's thread to the world.
 struct Outlet {
     runtime: tokio::runtime::Handle,
-    engine: Arc<std::sync::OnceLock<Engine>>,
+    engine: Arc<OnceLock<Engine>>,
+    cache: Cache,
     bmc: Arc<UdpSocket>,
     dhcp: dhcp::Doors,
     ssh: ssh::Door,
@@ -284,6 +289,12 @@ impl Outlet {
                     answer(&engine, Input::SshAnswered { node, run, result }).await;
                 });
             }
+            Output::FillImage(wanted) => {
+                // What goes wrong is told by the cache itself.
+                let _runtime = self.runtime.enter();
+                let _ = self.cache.reader(&wanted);
+            }
+            Output::DropImage(digest) => self.cache.drop_image(Key(digest)),
             Output::Note { note, label } => (self.notes)(&note, label.as_deref()),
             // The engine answers these itself.
             Output::Reply { .. } | Output::File { .. } => {}
@@ -297,7 +308,7 @@ impl Outlet {
 }
 
 /// Gives the rack an answer that a job waits for: a full queue only delays it.
-async fn answer(engine: &std::sync::OnceLock<Engine>, input: Input) {
+async fn answer(engine: &OnceLock<Engine>, input: Input) {
     offer_again(engine.wait(), input).await;
 }
 

@@ -61,6 +61,8 @@ pub(crate) struct Ways {
     pub(crate) bytes_per_s: Option<u64>,
     /// When images come that nobody reads.
     pub(crate) window: Option<Window>,
+    /// How often all that is whole is read through.
+    pub(crate) scrub: Option<Duration>,
     pub(crate) clock: Clock,
 }
 
@@ -71,6 +73,7 @@ impl Ways {
             origin: Origin::default(),
             bytes_per_s: None,
             window: None,
+            scrub: None,
             clock,
         }
     }
@@ -139,6 +142,47 @@ impl Cache {
         }
     }
 
+    /// Reads all that is whole through, for ever: bytes that have changed on the disk
+    /// are fetched again.
+    pub(crate) async fn scrub(&self) {
+        let Some(every) = self.0.ways.scrub else {
+            return;
+        };
+        loop {
+            tokio::time::sleep(every).await;
+            let keys: Vec<String> = self.slots().keys().cloned().collect();
+            for key in keys {
+                self.scrub_one(&key).await;
+            }
+        }
+    }
+
+    async fn scrub_one(&self, key: &str) {
+        let file = match self.slots().get(key) {
+            Some(slot) if matches!(slot.state, SlotState::Whole) => Arc::clone(&slot.entry.file),
+            _ => return,
+        };
+        let Some(kept) = entry::kept(&self.0.root, key) else {
+            return;
+        };
+        // A disk that cannot be read has lost the image as well.
+        let right = checking::scrub(self, key, file, &kept).await;
+        if matches!(right, Ok(true)) {
+            return;
+        }
+        let mut slots = self.slots();
+        if let Some(slot) = slots.get_mut(key)
+            && matches!(slot.state, SlotState::Whole)
+            && let Ok(fresh) = Entry::at(&self.0.root, key, true)
+        {
+            slot.entry
+                .cut("its bytes have changed on this box's disk; they are fetched again");
+            slot.entry = Arc::new(fresh);
+            slot.state = SlotState::Unseen(Box::new(kept));
+            self.begin(key, slot);
+        }
+    }
+
     /// Opens an image for reading; the fill begins if nobody has begun it. An error
     /// is a sentence for people.
     pub(crate) fn reader(&self, wanted: &Wanted) -> Result<Reader, String> {
@@ -160,6 +204,26 @@ impl Cache {
         self.ask_again(&key, slot, wanted)?;
         self.begin(&key, slot);
         Ok(Reader::new(Arc::clone(&slot.entry)))
+    }
+
+    /// Removes an image. Who reads it now reads on; nobody finds it any more.
+    pub(crate) fn drop_image(&self, key: Key) {
+        let key = key.to_string();
+        let mut slots = self.slots();
+        if let Some(slot) = slots.remove(&key)
+            && let SlotState::Busy = slot.state
+        {
+            // The task that is at work on it finds its place gone and ends.
+            slot.entry.cut("it was removed");
+        }
+        self.remove_files(&key);
+    }
+
+    fn remove_files(&self, key: &str) {
+        for end in ["json", "part", "whole", "chunks"] {
+            // What cannot be removed now is found again at the next start.
+            let _ = std::fs::remove_file(self.path(key, end));
+        }
     }
 
     fn fresh(&self, key: &str) -> Result<Entry, String> {
@@ -205,12 +269,24 @@ impl Cache {
         Ok(fresh)
     }
 
-    /// A task is done with its image.
-    fn settle(&self, key: &str, went: Result<(), String>) {
+    /// Whether this is still what lies in the image's place.
+    fn is_current(&self, key: &str, entry: &Arc<Entry>) -> bool {
+        let slots = self.slots();
+        slots
+            .get(key)
+            .is_some_and(|slot| Arc::ptr_eq(&slot.entry, entry))
+    }
+
+    /// A task is done with its image, if that was not removed meanwhile.
+    fn settle(&self, key: &str, entry: &Arc<Entry>, went: Result<(), String>) {
         let mut slots = self.slots();
         let Some(slot) = slots.get_mut(key) else {
+            self.remove_files(key);
             return;
         };
+        if !Arc::ptr_eq(&slot.entry, entry) {
+            return;
+        }
         match went {
             Ok(()) => {
                 slot.state = SlotState::Whole;

@@ -8,6 +8,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::net::{TcpListener, UdpSocket};
@@ -104,6 +105,7 @@ fn ways(images: &config::Images, clock: Clock) -> anyhow::Result<Ways> {
             from_minute: hours.from_minute,
             to_minute: hours.to_minute,
         }),
+        scrub: Some(Duration::from_secs(images.scrub_s.into())),
         clock,
     })
 }

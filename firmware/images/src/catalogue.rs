@@ -71,16 +71,6 @@ impl Catalogue {
             .iter()
             .map(|(name, image)| (name.as_str(), image))
     }
-
-    /// The image that an `image_source` means: the name alone, or `/images/NAME`
-    /// below this box's own address.
-    pub fn resolve<'a>(&self, source: &'a str, http_url: &str) -> Option<(&'a str, &Image)> {
-        let name = match source.strip_prefix(http_url) {
-            Some(path) => path.strip_prefix("/images/")?,
-            None => source,
-        };
-        self.find(name).map(|image| (name, image))
-    }
 }
 
 /// Whether an image may have this name: it stands in URL paths and is a file name.
@@ -103,27 +93,15 @@ mod tests {
     };
 
     #[test]
-    fn finds_an_image_by_name_and_by_our_own_url() {
+    fn finds_an_image_by_name() {
         let mut catalogue = Catalogue::default();
         catalogue.list("debian.raw", IMAGE).unwrap();
-        let base = "http://192.0.2.1:8080";
         assert_eq!(
             catalogue.all().collect::<Vec<_>>(),
             [("debian.raw", &IMAGE)]
         );
-        for source in ["debian.raw", "http://192.0.2.1:8080/images/debian.raw"] {
-            assert_eq!(
-                catalogue.resolve(source, base),
-                Some(("debian.raw", &IMAGE))
-            );
-        }
-        for source in [
-            "other",
-            "http://192.0.2.1:8080/files/debian.raw",
-            "http://x/debian.raw",
-        ] {
-            assert_eq!(catalogue.resolve(source, base), None, "{source}");
-        }
+        assert_eq!(catalogue.find("debian.raw"), Some(&IMAGE));
+        assert_eq!(catalogue.find("other"), None);
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub enum Order {
     DeleteResource(ResourceKind, ResourceId),
     /// Forget every resource of a kind that is nobody's.
     DeleteResources(ResourceKind),
+    /// Bring an image of the catalogue into the cache.
+    FillImage(ResourceId),
     /// Move a node on in its life.
     Provision {
         /// Which.
@@ -142,6 +144,7 @@ impl Order {
             Self::ReplaceResource { .. } => "change resource",
             Self::DeleteResource(..) => "delete resource",
             Self::DeleteResources(_) => "delete resources",
+            Self::FillImage(_) => "fill image",
             Self::Provision { verb, .. } => verb.as_str(),
             Self::Power { want, .. } => want.word(),
             Self::SetBoot { .. } => "set boot device",
@@ -175,6 +178,7 @@ impl Order {
             }
             Self::DeleteResource(..)
             | Self::DeleteResources(_)
+            | Self::FillImage(_)
             | Self::DeletePort(_)
             | Self::Inventory { .. } => None,
         }

@@ -32,6 +32,8 @@ words! {
         VolumeConnector = "volume_connector",
         /// The volume's side.
         VolumeTarget = "volume_target",
+        /// An image of the catalogue; not Ironic's, but of the same shape.
+        Image = "image",
     }
 }
 
@@ -47,6 +49,7 @@ impl ResourceKind {
             Self::InspectionRule => "rule",
             Self::VolumeConnector => "volume connector",
             Self::VolumeTarget => "volume target",
+            Self::Image => "image",
         }
     }
 
@@ -61,7 +64,11 @@ impl ResourceKind {
 
     /// What to say when another one has this claim, see [`Resource::claims`].
     pub fn taken(self, claim: &str) -> String {
-        let article = if self == Self::Allocation { "An" } else { "A" };
+        let article = if matches!(self, Self::Allocation | Self::Image) {
+            "An"
+        } else {
+            "A"
+        };
         let claim = match self {
             Self::VolumeTarget => claim.split_once(" of ").map_or(claim, |(claim, _)| claim),
             _ => claim,

@@ -28,7 +28,10 @@ impl Rack {
             Route::Kernel => files.kernel.clone().map(alone),
             Route::Ramdisk => files.ramdisk.clone().map(alone),
             Route::Image(name) => {
-                self.settings.images.find(&name)?;
+                if self.settings.images.find(&name).is_none() {
+                    let wanted = self.catalogued(&name)?;
+                    return Some(Grant::Image(Box::new(wanted)));
+                }
                 let root = files.images.clone()?;
                 Some(Grant::File(vec![Below {
                     file: root.join(name),

@@ -5,11 +5,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde_json::Value;
-use trivet_images::{Wanted, file_name, is_name};
+use trivet_images::{IMAGES_MAX, SOURCES_MAX, Wanted, file_name, is_name};
 use trivet_model::image::{ImageNews, ImageState};
-use trivet_model::{Fault, Node, NodeId, NoteKind, Now};
+use trivet_model::{
+    Fault, Node, NodeId, NoteKind, Now, Refusal, RefusalKind, Resource, ResourceId, ResourceKind,
+};
 
-use crate::{Grant, Rack};
+use crate::{Grant, Output, Rack};
 
 /// What a file is called whose own name cannot stand in a path.
 const NAMELESS: &str = "image";
@@ -44,6 +46,59 @@ impl Rack {
             "{base}{}",
             trivet_httpboot::node_image_path(node.id, &token, name)
         )
+    }
+
+    /// What the catalogue says of the image of this name.
+    pub(crate) fn catalogued(&self, name: &str) -> Option<Wanted> {
+        let resource = self.book.view.resource(ResourceKind::Image, name)?;
+        wanted(resource)
+    }
+
+    /// A name means one image, and each can be fetched.
+    pub(crate) fn check_image(&self, resource: &Resource) -> Result<(), Refusal> {
+        let name = resource.name.as_deref().unwrap_or_default();
+        if self.settings.images.find(name).is_some() {
+            let sentence = format!("An image with name {name} lies in the box's own directory.");
+            return Err(Refusal::new(RefusalKind::Conflict, sentence));
+        }
+        let of_kind = self.book.view.resources_of(ResourceKind::Image);
+        if of_kind.count() >= IMAGES_MAX {
+            let sentence = format!("The catalogue has {IMAGES_MAX} images; remove some.");
+            return Err(Refusal::new(RefusalKind::Unavailable, sentence));
+        }
+        match wanted(resource) {
+            Some(_) => Ok(()),
+            None => Err(Refusal::new(
+                RefusalKind::Invalid,
+                "An image needs a digest of SHA-256 or SHA-512.",
+            )),
+        }
+    }
+
+    pub(crate) fn fill_image(&mut self, id: ResourceId) -> Result<(), Refusal> {
+        let resource = self.book.view.resources.get(&(ResourceKind::Image, id));
+        let Some(wanted) = resource.and_then(|resource| wanted(resource)) else {
+            let sentence = ResourceKind::Image.missing(&id.to_string());
+            return Err(Refusal::new(RefusalKind::NotFound, sentence));
+        };
+        self.outputs.push(Output::FillImage(Box::new(wanted)));
+        Ok(())
+    }
+
+    /// The record is gone; its bytes go too, unless another record means them.
+    pub(crate) fn drop_image(&mut self, resource: &Resource) {
+        let Some(Wanted { digest, .. }) = wanted(resource) else {
+            return;
+        };
+        let mut others = self.book.view.resources_of(ResourceKind::Image);
+        let same = |other: &Resource| wanted(other).is_some_and(|other| other.digest == digest);
+        let used = others.any(|other| same(other));
+        drop(others);
+        if !used {
+            self.outputs.push(Output::DropImage(digest));
+            let key = trivet_images::Key(digest).to_string();
+            self.book.view.images.remove(&key);
+        }
     }
 
     /// The image of a deployment. Its address has the token of that deployment in it,
@@ -133,6 +188,17 @@ impl Rack {
             .map(|(id, _)| *id)
             .collect()
     }
+}
+
+/// An image of the catalogue, as the cache wants it.
+fn wanted(resource: &Resource) -> Option<Wanted> {
+    let sources = resource.fields.get("sources").and_then(Value::as_array);
+    let sources = sources.into_iter().flatten().filter_map(Value::as_str);
+    Some(Wanted {
+        name: resource.name.clone()?,
+        digest: resource.text("checksum")?.parse().ok()?,
+        sources: sources.take(SOURCES_MAX).map(str::to_owned).collect(),
+    })
 }
 
 fn source(node: &Node) -> &str {

@@ -273,6 +273,10 @@ pub enum Output {
         /// The line for its shell.
         command: String,
     },
+    /// Bring this image into the cache, if it is not there.
+    FillImage(Box<trivet_images::Wanted>),
+    /// Nobody wants the image of this digest any more.
+    DropImage(trivet_model::Digest),
     /// Something happened: log it.
     Note {
         /// What.

@@ -82,6 +82,7 @@ impl Rack {
             }
             Order::DeleteResource(kind, id) => self.delete_resource(now, kind, id),
             Order::DeleteResources(kind) => self.delete_resources(kind),
+            Order::FillImage(id) => self.fill_image(id),
             Order::Provision {
                 node,
                 verb,
@@ -402,14 +403,18 @@ impl Rack {
             return;
         };
         let base = &self.settings.http_url;
-        let Some((name, image)) = self.settings.images.resolve(source, base) else {
+        let name = source
+            .strip_prefix(base.as_str())
+            .and_then(|path| path.strip_prefix("/images/"))
+            .unwrap_or(source);
+        let own = self.settings.images.find(name).map(|image| image.digest);
+        let Some(digest) = own.or_else(|| self.catalogued(name).map(|wanted| wanted.digest)) else {
             return;
         };
         let url = format!("{base}/images/{name}");
         let has_digest = ["image_os_hash_value", "image_checksum"]
             .iter()
             .any(|key| node.instance_info.contains_key(*key));
-        let digest = image.digest;
         node.instance_info
             .insert("image_source".to_owned(), url.into());
         if !has_digest {

@@ -25,6 +25,9 @@ impl Rack {
             return Err(conflict(kind.taken(&format!("UUID {id}"))));
         }
         self.check_resource(&resource)?;
+        if resource.kind == ResourceKind::Image {
+            self.check_image(&resource)?;
+        }
         if resource.kind == ResourceKind::Allocation {
             self.allocate(now, &mut resource)?;
         }
@@ -86,6 +89,9 @@ impl Rack {
             self.deallocate(now, &resource)?;
         }
         self.book.remove_resource(kind, id);
+        if kind == ResourceKind::Image {
+            self.drop_image(&resource);
+        }
         Ok(())
     }
 

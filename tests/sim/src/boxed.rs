@@ -297,6 +297,8 @@ impl Boxed {
             Output::File { ticket, grant } => {
                 let body = grant.and_then(|grant| match grant {
                     Grant::Bytes(bytes) => Some(bytes),
+                    // The simulated box has no cache.
+                    Grant::Image(_) => None,
                     Grant::File(files) => files.iter().find_map(|below| content(&below.file)),
                 });
                 on.doors.granted(now.tick, ticket, body, &mut on.inbox, out);
@@ -318,7 +320,10 @@ impl Boxed {
                 });
             }
             // No node of these racks is a virtual machine, and nobody takes an address.
-            Output::Ssh { .. } | Output::Probe { .. } => {}
+            Output::Ssh { .. }
+            | Output::Probe { .. }
+            | Output::FillImage(_)
+            | Output::DropImage(_) => {}
             Output::Note { note, label } => {
                 let label = label.unwrap_or_default();
                 out.push(Sent::Note(format!("{label} {}", note.kind)));

@@ -202,6 +202,7 @@ fn settings() -> Settings {
         api_url: String::new(),
         http_url: String::new(),
         images: trivet_images::Catalogue::default(),
+        cache: false,
         files: Files::default(),
         kernel_args: String::new(),
         heartbeat_timeout_s: 300,

@@ -2,12 +2,15 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use tokio::time::timeout;
-use trivet_chunks::{CHUNK_BYTES, List, chunks};
+use tokio::time::{Instant, timeout};
+use trivet_chunks::{Algorithm, CHUNK_BYTES, LIST_BYTES_MAX, List, chunks};
 use trivet_images::Ask;
+use trivet_model::Digest;
 
 use super::Cache;
 use super::entry::{Entry, Kept};
@@ -38,11 +41,8 @@ pub(super) async fn look(
     entry: &Arc<Entry>,
     kept: &Kept,
 ) -> io::Result<Checked> {
-    let list = std::fs::read(cache.path(key, "chunks")).unwrap_or_default();
     let digest = kept.wanted.digest;
-    let whole_states =
-        list.len() - list.len() % trivet_chunks::Algorithm::of(&digest).state_bytes();
-    let list = List::read(&digest, &list[..whole_states]).unwrap_or_else(|_| List::new(&digest));
+    let list = read_list(cache, key, &digest);
     if let Some(size) = kept.size {
         entry.size_is(size);
     }
@@ -50,6 +50,7 @@ pub(super) async fn look(
     let look = Look {
         entry,
         list,
+        chunks_path: cache.path(key, "chunks"),
         digest,
         size: kept.size.filter(|_| kept.whole),
     };
@@ -58,10 +59,96 @@ pub(super) async fn look(
         .map_err(io::Error::other)?
 }
 
+/// The chunk list as far as it can be read. A state that was being written when the
+/// power went is left out.
+fn read_list(cache: &Cache, key: &str, digest: &Digest) -> List {
+    let path = cache.path(key, "chunks");
+    let short = path
+        .metadata()
+        .is_ok_and(|facts| facts.len() <= LIST_BYTES_MAX);
+    let bytes = if short {
+        std::fs::read(path)
+    } else {
+        Ok(Vec::new())
+    };
+    let bytes = bytes.unwrap_or_default();
+    let over = bytes.len() % Algorithm::of(digest).state_bytes();
+    let list = List::read(digest, &bytes[..bytes.len() - over]);
+    list.unwrap_or_else(|_| List::new(digest))
+}
+
+/// A whole image on the disk and its list.
+struct Chunks {
+    file: Arc<File>,
+    list: List,
+    digest: Digest,
+    size: u64,
+}
+
+impl Chunks {
+    fn is_right(&self, chunk: u64) -> io::Result<bool> {
+        let at = chunk * CHUNK_BYTES;
+        let length = usize::try_from(CHUNK_BYTES.min(self.size - at)).unwrap_or(0);
+        let mut bytes = vec![0; length];
+        self.file.read_exact_at(&mut bytes, at)?;
+        Ok(self.list.is_right(chunk, &bytes, self.size, &self.digest))
+    }
+
+    /// Whether these are all right.
+    fn are_right(&self, some: Range<u64>) -> io::Result<bool> {
+        for chunk in some {
+            if !self.is_right(chunk)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Chunks that are looked at without a pause in between.
+const SCRUB_CHUNKS: u64 = 8;
+
+/// How much longer than the work each pause is, so that readers hardly notice.
+const SCRUB_PAUSE: u32 = 3;
+
+/// Reads a whole image through in the background. Whether all of it is right.
+pub(super) async fn scrub(
+    cache: &Cache,
+    key: &str,
+    file: Arc<File>,
+    kept: &Kept,
+) -> io::Result<bool> {
+    let Some(size) = kept.size else {
+        return Ok(false);
+    };
+    let digest = kept.wanted.digest;
+    let list = read_list(cache, key, &digest);
+    let all = Arc::new(Chunks {
+        file,
+        list,
+        digest,
+        size,
+    });
+    let mut at = 0;
+    while at < chunks(size) {
+        let some = at..chunks(size).min(at + SCRUB_CHUNKS);
+        at = some.end;
+        let began = Instant::now();
+        let work = Arc::clone(&all);
+        let right = tokio::task::spawn_blocking(move || work.are_right(some)).await;
+        if !right.map_err(io::Error::other)?? {
+            return Ok(false);
+        }
+        tokio::time::sleep(began.elapsed() * SCRUB_PAUSE).await;
+    }
+    Ok(true)
+}
+
 struct Look {
     entry: Arc<Entry>,
     list: List,
-    digest: trivet_model::Digest,
+    chunks_path: PathBuf,
+    digest: Digest,
     /// Of an image that is said to be whole.
     size: Option<u64>,
 }
@@ -81,35 +168,42 @@ impl Look {
     }
 
     fn whole(self, size: u64) -> io::Result<Checked> {
+        let all = Chunks {
+            file: Arc::clone(&self.entry.file),
+            list: self.list,
+            digest: self.digest,
+            size,
+        };
         let mut bad = Vec::new();
-        let mut buffer = vec![0; CHUNK_BYTES as usize];
         for chunk in 0..chunks(size) {
-            let at = chunk * CHUNK_BYTES;
-            let length = usize::try_from(CHUNK_BYTES.min(size - at)).unwrap_or(0);
-            let bytes = &mut buffer[..length];
-            self.entry.file.read_exact_at(bytes, at)?;
-            if !self.list.is_right(chunk, bytes, size, &self.digest) {
+            if !all.is_right(chunk)? {
                 bad.push(chunk);
             } else if bad.is_empty() {
-                self.entry.hashed_is(at + length as u64);
+                self.entry.hashed_is(size.min((chunk + 1) * CHUNK_BYTES));
             }
         }
-        Ok(if bad.is_empty() {
-            Checked::Right
-        } else {
-            let list = self.list;
-            Checked::Rotten { list, bad }
-        })
+        let list = all.list;
+        if bad.is_empty() {
+            return Ok(Checked::Right);
+        }
+        // It may be the list that has changed.
+        let (found, made) = hash(&self.entry.file, size, &self.digest)?;
+        if found != self.digest {
+            return Ok(Checked::Rotten { list, bad });
+        }
+        std::fs::write(&self.chunks_path, made.bytes())?;
+        self.entry.hashed_is(size);
+        Ok(Checked::Right)
     }
 
     /// Hashes all of it, and believes it if the digest is right.
     fn rebuild(self, size: u64) -> io::Result<Checked> {
-        let (found, list) = hash(&self.entry.file, size, &self.digest)?;
+        let (found, mut list) = hash(&self.entry.file, size, &self.digest)?;
         if found == self.digest {
+            std::fs::write(&self.chunks_path, list.bytes())?;
             self.entry.hashed_is(size);
             return Ok(Checked::Right);
         }
-        let mut list = list;
         list.keep(0);
         Ok(Checked::Part { list })
     }
@@ -140,11 +234,7 @@ impl Look {
 }
 
 /// The digest of a file and its chunk list.
-fn hash(
-    file: &File,
-    size: u64,
-    like: &trivet_model::Digest,
-) -> io::Result<(trivet_model::Digest, List)> {
+fn hash(file: &File, size: u64, like: &Digest) -> io::Result<(Digest, List)> {
     let mut list = List::new(like);
     let mut running = list.before(0).expect("every list has a beginning");
     let mut buffer = vec![0; CHUNK_BYTES as usize];

@@ -50,7 +50,7 @@ impl Task {
         };
         let size = if went.is_ok() { Some(have) } else { size };
         let words = went.map_err(|failure| failure.to_string());
-        self.cache.settle(&self.key, words);
+        self.cache.settle(&self.key, &self.entry, words);
         self.cache.tell(&wanted, size, have, state);
     }
 
@@ -221,6 +221,11 @@ impl Task {
             self.cache.path(&self.key, "part"),
             self.cache.path(&self.key, "whole"),
         );
+        if !self.cache.is_current(&self.key, &self.entry) {
+            let why = "it was removed meanwhile".to_owned();
+            let image = wanted.name.clone();
+            return Err(Failure::Disk { image, why });
+        }
         let moved = std::fs::rename(part, whole)
             .and_then(|()| std::fs::File::open(&self.cache.0.root)?.sync_all());
         moved.map_err(|error| disk(wanted, &error))

@@ -501,3 +501,68 @@ async fn strange_files_in_the_cache_are_left_or_removed() {
     left.sort();
     assert_eq!(left, ["notes.txt"]);
 }
+
+fn scrubbed(scratch: &Scratch) -> Cache {
+    let root = scratch.0.join("cache");
+    let ways = Ways {
+        scrub: Some(Duration::from_millis(1)),
+        ..Ways::plain(Clock::start())
+    };
+    Cache::open(&root, ways, Box::new(|_| {})).unwrap()
+}
+
+#[tokio::test]
+async fn rot_is_found_by_the_scrub_and_mended_while_the_box_runs() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let source = Source::new(Manners::plain(image.clone())).await;
+    let wanted = source.wanted(sha256(&image));
+    let cache = scrubbed(&scratch);
+    assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
+    let scrub = tokio::spawn({
+        let cache = cache.clone();
+        async move { cache.scrub().await }
+    });
+    let path = scratch.0.join(format!("cache/{}.whole", wanted.key()));
+    let before = source.sent();
+    rot(&path, CHUNK_BYTES + 7);
+    while std::fs::read(&path).unwrap() != image {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(source.sent() - before, CHUNK_BYTES);
+    assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
+    scrub.abort();
+}
+
+#[tokio::test]
+async fn a_rotten_list_is_made_anew_from_a_right_image() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let source = Source::new(Manners::plain(image.clone())).await;
+    let path = filled(&scratch, &source, &image).await;
+    let list = path.with_extension("chunks");
+    let good = std::fs::read(&list).unwrap();
+    rot(&list, 40);
+    let before = source.sent();
+    let cache = cache(&scratch);
+    let wanted = source.wanted(sha256(&image));
+    assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
+    assert_eq!(source.sent(), before, "nothing was fetched");
+    assert!(std::fs::read(&list).unwrap() == good);
+}
+
+#[tokio::test]
+async fn an_image_that_is_removed_leaves_nothing_even_while_it_comes() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let source = Source::gated(Manners::plain(image.clone()), CHUNK).await;
+    let wanted = source.wanted(sha256(&image));
+    let cache = cache(&scratch);
+    let mut reader = cache.reader(&wanted).unwrap();
+    assert!(reader.readable(0).await.unwrap() > 0);
+    cache.drop_image(wanted.key());
+    let why = reader.readable(0).await.unwrap_err();
+    assert!(why.contains("removed"), "{why}");
+    source.gate.add_permits(OPEN);
+    let root = scratch.0.join("cache");
+    while std::fs::read_dir(&root).unwrap().next().is_some() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}

@@ -44,6 +44,19 @@ pub(crate) struct Stage {
     running: JoinHandle<Result<(), EngineError>>,
 }
 
+fn facts(clock: Clock) -> trivet_api::Facts {
+    trivet_api::Facts {
+        hostname: "demo".to_owned(),
+        drivers: hardware(),
+        public_endpoint: None,
+        inspector: false,
+        agent_http_allowed: true,
+        // Filled in when the images are listed.
+        images: Vec::new(),
+        started_at: clock.now().wall,
+    }
+}
+
 impl Stage {
     /// Starts the appliance with its files in `data`.
     pub(crate) async fn set(data: &Path) -> anyhow::Result<Self> {
@@ -86,16 +99,7 @@ impl Stage {
             bmc: sockets::udp("BMC", home).await?,
             ssh: crate::doors::ssh::Door::new(data),
             auth: Auth::Open,
-            facts: trivet_api::Facts {
-                hostname: "demo".to_owned(),
-                drivers: hardware(),
-                public_endpoint: None,
-                inspector: false,
-                agent_http_allowed: true,
-                // Filled in when the images are listed.
-                images: Vec::new(),
-                started_at: clock.now().wall,
-            },
+            facts: facts(clock),
             connections_max: 4096,
             transfers_max: 1024,
             cache: (data.join("cache"), Ways::plain(clock)),

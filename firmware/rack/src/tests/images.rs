@@ -148,3 +148,74 @@ fn one_image_has_one_fault_however_often_it_fails() {
     bench.tell(news(ImageState::Rotten(2)));
     assert!(bench.notes()[0].contains("2 chunks"));
 }
+
+fn catalogued(bench: &mut Bench, number: u64, name: &str) -> trivet_model::ResourceId {
+    let id = trivet_model::ResourceId::random(&mut Seeded::new(number));
+    let kind = trivet_model::ResourceKind::Image;
+    let mut resource = trivet_model::Resource::new(id, kind, UnixMs(1));
+    resource.name = Some(name.to_owned());
+    let fields = &mut resource.fields;
+    fields.insert(
+        "sources".into(),
+        json!(["http://far/one.raw", "http://near/two.raw"]),
+    );
+    fields.insert("checksum".into(), json!("0b".repeat(32)));
+    bench
+        .order(Order::CreateResource(Box::new(resource)))
+        .unwrap();
+    id
+}
+
+#[test]
+fn an_image_of_the_catalogue_is_served_deployed_filled_and_dropped() {
+    let mut bench = Bench::new();
+    let id = catalogued(&mut bench, 1, "far.raw");
+    let Some(Grant::Image(wanted)) = granted(&mut bench, STRANGER, "/images/far.raw") else {
+        panic!("an image is granted");
+    };
+    assert_eq!(wanted.sources.len(), 2);
+    assert_eq!(wanted.digest.to_string(), "0b".repeat(32));
+    let node = bench.with_node(1);
+    bench.force(node, |node| {
+        node.provision_state = ProvisionState::Available;
+        node.instance_info
+            .insert("image_source".into(), json!("far.raw"));
+    });
+    bench.verb(node, Verb::Active).unwrap();
+    assert_eq!(url(&bench, node), "http://10.0.0.1:8080/images/far.raw");
+    bench.order(Order::FillImage(id)).unwrap();
+    let filled =
+        |output: &Output| matches!(output, Output::FillImage(wanted) if wanted.name == "far.raw");
+    assert!(bench.outputs.iter().any(filled));
+    // Two names of the same bytes: they stay until the second name goes.
+    let kind = trivet_model::ResourceKind::Image;
+    let twin = catalogued(&mut bench, 2, "twin.raw");
+    let dropped = |bench: &Bench| {
+        let mut outputs = bench.outputs.iter();
+        outputs.any(|output| matches!(output, Output::DropImage(_)))
+    };
+    bench.order(Order::DeleteResource(kind, id)).unwrap();
+    assert!(!dropped(&bench));
+    bench.order(Order::DeleteResource(kind, twin)).unwrap();
+    assert!(dropped(&bench));
+    assert_eq!(granted(&mut bench, STRANGER, "/images/twin.raw"), None);
+}
+
+#[test]
+fn a_name_means_one_image() {
+    let mut bench = Bench::new();
+    catalogued(&mut bench, 1, "far.raw");
+    let kind = trivet_model::ResourceKind::Image;
+    for (number, name, sum) in [
+        (2, "far.raw", "0b".repeat(32)),
+        (3, "disk.raw", "0b".repeat(32)),
+        (4, "other.raw", "no digest".to_owned()),
+    ] {
+        let id = trivet_model::ResourceId::random(&mut Seeded::new(number));
+        let mut resource = trivet_model::Resource::new(id, kind, UnixMs(1));
+        resource.name = Some(name.to_owned());
+        resource.fields.insert("checksum".into(), json!(sum));
+        let order = Order::CreateResource(Box::new(resource));
+        assert!(bench.order(order).is_err(), "{name}");
+    }
+}

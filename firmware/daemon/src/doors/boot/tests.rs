@@ -33,13 +33,13 @@ async fn served() -> Served {
 async fn served_with(waits: Waits) -> Served {
     let scratch = Scratch::new();
     let settings = testbed::settings(&scratch.0);
+    enrol(&scratch);
     served_by(scratch, settings, waits).await
 }
 
 async fn served_by(scratch: Scratch, settings: Settings, waits: Waits) -> Served {
     scratch.file("files/hello", b"0123456789");
     scratch.file("loaders/snponly.efi", b"a loader");
-    enrol(&scratch);
     let (told, notes) = unbounded_channel();
     let (engine, _why) = testbed::carrying(settings, &scratch.0, move |output| {
         if let Output::Note { note, .. } = output {
@@ -502,6 +502,8 @@ async fn deploying(one: &Served, image: &[u8], digest: &str) -> String {
     let mut node = testbed::node();
     let id = node.id;
     node.provision_state = ProvisionState::Available;
+    let bmc = &mut node.driver_info;
+    bmc.insert("ipmi_address".to_owned(), "192.0.2.9".into());
     let source = format!("http://{}/files/origin.raw", one.address);
     let info = &mut node.instance_info;
     info.insert("image_source".to_owned(), source.into());
