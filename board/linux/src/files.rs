@@ -1,6 +1,9 @@
 //! How many files and sockets this process may have open.
 
+use std::ffi::CString;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 /// Raises the bound to what the system lets us have, and tells it.
 #[expect(unsafe_code, reason = "the system calls have no safe wrapper in std")]
@@ -20,9 +23,29 @@ pub fn raise_open_files() -> io::Result<u64> {
     Ok(if raised { bound.rlim_max } else { before })
 }
 
+/// Bytes that are free for us on the file system of this path.
+#[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
+pub fn free_bytes(path: &Path) -> io::Result<u64> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: all bytes zero is a valid value of this plain structure of numbers.
+    let mut facts: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel reads `path`, which ends with a zero byte, and writes into
+    // `facts`; both live through the call.
+    if unsafe { libc::statvfs(path.as_ptr(), &raw mut facts) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_system_has_room_and_a_path_that_is_not_there_is_an_error() {
+        assert!(free_bytes(&std::env::temp_dir()).unwrap() > 0);
+        assert!(free_bytes(Path::new("/nowhere/at/all")).is_err());
+    }
 
     #[test]
     fn the_bound_is_raised_once_and_stays() {

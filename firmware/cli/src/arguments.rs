@@ -433,6 +433,40 @@ pub(crate) enum ImageCommand {
         /// Its name
         image: String,
     },
+    /// Put an image from elsewhere into the catalogue; it comes when a node wants it
+    Add {
+        /// What to call it
+        image: String,
+        /// Where it is: http, https or file URLs, the best first
+        #[arg(long = "source", value_name = "URL", required = true)]
+        sources: Vec<String>,
+        /// Its SHA-256 or SHA-512, in hexadecimal
+        #[arg(long, value_name = "DIGEST")]
+        checksum: String,
+        /// Never let it go for want of room
+        #[arg(long)]
+        pin: bool,
+    },
+    /// Bring an image into the cache now
+    Fill {
+        /// Its name
+        image: String,
+    },
+    /// Never let an image go for want of room
+    Pin {
+        /// Its name
+        image: String,
+    },
+    /// Let an image go when there is no room
+    Unpin {
+        /// Its name
+        image: String,
+    },
+    /// Remove an image from the catalogue and the cache
+    Remove {
+        /// Its name
+        image: String,
+    },
 }
 
 fn states() -> PossibleValuesParser {

@@ -157,10 +157,36 @@ pub(crate) fn delete_port(uuid: &str) -> Request {
 
 /// What `trivet image ...` asks for.
 pub(crate) fn image(command: &ImageCommand) -> Plan {
-    let (subject, view) = match command {
-        ImageCommand::List => ("images".to_owned(), View::Images),
-        ImageCommand::Show { image } => (format!("image {image}"), View::Image(image.clone())),
-    };
+    match command {
+        ImageCommand::List => listed("images".to_owned(), View::Images),
+        ImageCommand::Show { image } => {
+            listed(format!("image {image}"), View::Image(image.clone()))
+        }
+        ImageCommand::Add {
+            image,
+            sources,
+            checksum,
+            pin,
+        } => {
+            let body = json!({
+                "name": image, "sources": sources, "checksum": checksum, "pinned": pin,
+            });
+            let request = Request::new("POST", "/trivet/images").with(body);
+            of_image(image, request, "is in the catalogue")
+        }
+        ImageCommand::Fill { image } => {
+            let what = format!("comes; see trivet image show {image}");
+            of_image(image, below(image, "POST", "/fill"), &what)
+        }
+        ImageCommand::Pin { image } => of_image(image, below(image, "PUT", "/pin"), "is pinned"),
+        ImageCommand::Unpin { image } => {
+            of_image(image, below(image, "DELETE", "/pin"), "is no longer pinned")
+        }
+        ImageCommand::Remove { image } => of_image(image, below(image, "DELETE", ""), "is removed"),
+    }
+}
+
+fn listed(subject: String, view: View) -> Plan {
     Plan {
         subject,
         requests: vec![Request::get("/trivet/images")],
@@ -179,6 +205,18 @@ pub(crate) fn lan(command: LanCommand) -> Plan {
         subject: subject.to_owned(),
         requests: vec![Request::get(format!("/trivet/{subject}"))],
         then: Then::Show(view),
+    }
+}
+
+fn below(image: &str, method: &'static str, rest: &str) -> Request {
+    Request::new(method, format!("/trivet/images/{}{rest}", encoded(image)))
+}
+
+fn of_image(image: &str, request: Request, what: &str) -> Plan {
+    Plan {
+        subject: format!("image {image}"),
+        requests: vec![request],
+        then: Then::Say(format!("image {image}: {what}")),
     }
 }
 

@@ -162,12 +162,13 @@ fn ports(body: &Value) -> Table {
 }
 
 fn images(body: &Value) -> Table {
-    let mut table = Table::new(&["NAME", "SIZE", "FORMAT", "SHA256"]);
+    let mut table = Table::new(&["NAME", "SIZE", "STATE", "HERE", "SHA256"]);
     for image in items(body, "images") {
         table.row([
             cell(&image["name"]),
             image["size"].as_u64().map(size).unwrap_or_default(),
-            cell(&image["format"]),
+            cell(&image["state"]),
+            here(image),
             cell(&image["sha256"]),
         ]);
     }
@@ -217,6 +218,16 @@ fn strangers(body: &Value) -> Table {
         table.row(keys.map(|key| cell(&stranger[key])));
     }
     table
+}
+
+/// How much of an image is in the box, in percent.
+fn here(image: &Value) -> String {
+    match (image["here"].as_u64(), image["size"].as_u64()) {
+        (Some(here), Some(all)) if all > 0 => {
+            format!("{}%", u128::from(here) * 100 / u128::from(all))
+        }
+        _ => String::new(),
+    }
 }
 
 /// One row per field that says anything; objects have one row per key.

@@ -294,6 +294,7 @@ impl Outlet {
                 let _runtime = self.runtime.enter();
                 let _ = self.cache.reader(&wanted);
             }
+            Output::PinImages(digests) => self.cache.pin(&digests),
             Output::DropImage(digest) => self.cache.drop_image(Key(digest)),
             Output::Note { note, label } => (self.notes)(&note, label.as_deref()),
             // The engine answers these itself.

@@ -14,14 +14,16 @@ mod filling;
 mod hashing;
 mod origin;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 use trivet_images::pace::{Pace, Window};
+use trivet_images::space::{Held, Room, make_room};
 use trivet_images::{Key, Wanted};
+use trivet_model::Digest;
 use trivet_model::image::{ImageNews, ImageState};
 
 use crate::clock::Clock;
@@ -29,8 +31,8 @@ pub(crate) use entry::Reader;
 use entry::{Entry, Kept};
 pub(crate) use origin::Origin;
 
-/// How long a fill that failed is not begun anew: its readers hear why meanwhile.
-const FAILED_REST: Duration = Duration::from_secs(10);
+/// How long a fill that failed rests, unless told otherwise.
+pub(crate) const FAILED_REST: Duration = Duration::from_secs(10);
 
 /// How often to look whether images may come now.
 const WINDOW_LOOK: Duration = Duration::from_secs(1);
@@ -50,6 +52,8 @@ struct Inner {
     slots: Mutex<BTreeMap<String, Slot>>,
     ways: Ways,
     pace: Option<Mutex<Pace>>,
+    /// Keys of what stays whatever comes.
+    pinned: Mutex<BTreeSet<String>>,
     news: NewsSink,
 }
 
@@ -63,6 +67,11 @@ pub(crate) struct Ways {
     pub(crate) window: Option<Window>,
     /// How often all that is whole is read through.
     pub(crate) scrub: Option<Duration>,
+    /// How much the cache may hold, and what stays free for the store.
+    pub(crate) quota_bytes: Option<u64>,
+    pub(crate) reserve_bytes: u64,
+    /// How long a fill that failed is not begun anew: its readers hear why meanwhile.
+    pub(crate) failed_rest: Duration,
     pub(crate) clock: Clock,
 }
 
@@ -74,6 +83,9 @@ impl Ways {
             bytes_per_s: None,
             window: None,
             scrub: None,
+            quota_bytes: None,
+            reserve_bytes: 0,
+            failed_rest: FAILED_REST,
             clock,
         }
     }
@@ -84,6 +96,8 @@ struct Slot {
     wanted: Wanted,
     entry: Arc<Entry>,
     state: SlotState,
+    /// When somebody last asked for it.
+    used_at_ms: u64,
 }
 
 enum SlotState {
@@ -109,6 +123,7 @@ impl Cache {
                 wanted: kept.wanted.clone(),
                 entry,
                 state: SlotState::Unseen(Box::new(kept)),
+                used_at_ms: 0,
             };
             if slots.len() < ENTRIES_MAX {
                 slots.insert(key, slot);
@@ -121,6 +136,7 @@ impl Cache {
                 .bytes_per_s
                 .map(|rate| Mutex::new(Pace::new(rate, ways.clock.now().tick.0))),
             ways,
+            pinned: Mutex::default(),
             news,
         })))
     }
@@ -197,13 +213,58 @@ impl Cache {
                 wanted: wanted.clone(),
                 entry: Arc::new(self.fresh(&key)?),
                 state: SlotState::Unseen(Box::new(kept)),
+                used_at_ms: 0,
             };
             slots.insert(key.clone(), slot);
         }
         let slot = slots.get_mut(&key).ok_or("the cache lost its place")?;
+        slot.used_at_ms = self.0.ways.clock.now().tick.0;
         self.ask_again(&key, slot, wanted)?;
         self.begin(&key, slot);
         Ok(Reader::new(Arc::clone(&slot.entry)))
+    }
+
+    /// These images stay whatever comes.
+    pub(crate) fn pin(&self, digests: &[Digest]) {
+        let keys = digests.iter().map(|digest| Key(*digest).to_string());
+        let mut pinned = self.0.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+        *pinned = keys.collect();
+    }
+
+    /// Makes room for an image of this size, or says what to do.
+    fn make_room(&self, key: &str, size: u64) -> Result<(), String> {
+        let mut slots = self.slots();
+        let pinned = self.0.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+        let pinned = pinned.clone();
+        let others = slots.iter().filter(|(other, _)| *other != key);
+        let held: Vec<Held> = others
+            .map(|(other, slot)| Held {
+                key: other.clone(),
+                name: slot.wanted.name.clone(),
+                bytes: slot.entry.claims(),
+                used_at_ms: slot.used_at_ms,
+                may_go: !matches!(slot.state, SlotState::Busy)
+                    && !slot.entry.is_read()
+                    && !pinned.contains(other),
+            })
+            .collect();
+        // What others on their way will still take is as good as taken.
+        let coming: u64 = slots.values().map(|slot| slot.entry.lacks()).sum();
+        let here = slots.get(key).map_or(0, |slot| slot.entry.on_disk());
+        let free = trivet_board_linux::free_bytes(&self.0.root);
+        let free = free.map_err(|error| error.to_string())?;
+        let room = Room {
+            quota_bytes: self.0.ways.quota_bytes,
+            reserve_bytes: self.0.ways.reserve_bytes,
+            free_bytes: free.saturating_sub(coming).saturating_add(here),
+        };
+        for gone in make_room(&held, size, room)? {
+            if let Some(slot) = slots.remove(&gone) {
+                self.remove_files(&gone);
+                self.tell(&slot.wanted, None, 0, ImageState::Gone);
+            }
+        }
+        Ok(())
     }
 
     /// Removes an image. Who reads it now reads on; nobody finds it any more.
@@ -278,7 +339,7 @@ impl Cache {
     }
 
     /// A task is done with its image, if that was not removed meanwhile.
-    fn settle(&self, key: &str, entry: &Arc<Entry>, went: Result<(), String>) {
+    fn settle(&self, key: &str, entry: &Arc<Entry>, went: Result<(), String>, keeps: bool) {
         let mut slots = self.slots();
         let Some(slot) = slots.get_mut(key) else {
             self.remove_files(key);
@@ -293,7 +354,11 @@ impl Cache {
                 slot.entry.right();
             }
             Err(why) => {
-                slot.state = SlotState::Failed(Instant::now() + FAILED_REST);
+                // What is no beginning of the image is not gone on with either.
+                if !keeps {
+                    self.remove_files(key);
+                }
+                slot.state = SlotState::Failed(Instant::now() + self.0.ways.failed_rest);
                 slot.entry.cut(&why);
             }
         }

@@ -19,7 +19,7 @@ use trivet_rack::{AtOnce, Files, Limits};
 
 use crate::appliance::{self, Appliance, Ground, Listening, open_store};
 use crate::auth::{Auth, unusable_tokens, unusable_users};
-use crate::cache::{Origin, Ways};
+use crate::cache::{FAILED_REST, Origin, Ways};
 use crate::clock::Clock;
 use crate::{doors, identity, library, say, sockets};
 
@@ -105,6 +105,9 @@ fn ways(images: &config::Images, clock: Clock) -> anyhow::Result<Ways> {
             from_minute: hours.from_minute,
             to_minute: hours.to_minute,
         }),
+        quota_bytes: images.quota_gib.map(|quota| u64::from(quota) << 30),
+        reserve_bytes: u64::from(images.reserve_mib) << 20,
+        failed_rest: FAILED_REST,
         scrub: Some(Duration::from_secs(images.scrub_s.into())),
         clock,
     })

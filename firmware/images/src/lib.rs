@@ -4,13 +4,15 @@
 //! image is brought from its sources: whom to ask for which bytes, when a beginning
 //! that is here may be gone on with, when it is dropped, and when to give up.
 //! [`Follow`] says how far a reader may read while that goes on. [`sums`] reads
-//! checksum files, and [`pace`] keeps a fill from taking the whole uplink. Nothing
+//! checksum files, [`pace`] keeps a fill from taking the
+//! whole uplink, and [`space`] says who goes when there is no room. Nothing
 //! here opens a file or a socket.
 
 mod catalogue;
 mod fill;
 mod follow;
 pub mod pace;
+pub mod space;
 pub mod sums;
 mod wanted;
 

@@ -13,6 +13,8 @@ pub enum ImageState {
     Rotten(u64),
     /// All of it is here and right.
     Whole,
+    /// It made room for another.
+    Gone,
     /// It is not to be had: the whole sentence.
     Failed(String),
 }
@@ -23,6 +25,7 @@ impl fmt::Display for ImageState {
             Self::Filling => "filling",
             Self::Rotten(_) => "rotten",
             Self::Whole => "whole",
+            Self::Gone => "absent",
             Self::Failed(_) => "failed",
         })
     }

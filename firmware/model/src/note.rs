@@ -135,6 +135,11 @@ pub enum NoteKind {
         /// How many of its chunks.
         chunks: u64,
     },
+    /// An image was removed from the cache for want of room.
+    ImageGone {
+        /// Which.
+        image: String,
+    },
     /// An image is not to be had.
     ImageFailed {
         /// The whole sentence.
@@ -234,6 +239,7 @@ impl fmt::Display for NoteKind {
                 "image {image} has changed on this box's disk in {chunks} chunks; they are \
                  fetched again"
             ),
+            Self::ImageGone { image } => write!(out, "image {image} made room for another"),
             Self::ImageFailed { why } => out.write_str(why),
             Self::AgentLookedUp => write!(out, "agent found its node"),
             Self::AgentReady { version } => write!(out, "agent {version} is ready"),

@@ -85,6 +85,16 @@ impl Rack {
         Ok(())
     }
 
+    /// Tells the cache what must stay.
+    pub(crate) fn pin_images(&mut self) {
+        let pinned = |resource: &Resource| resource.fields.get("pinned") == Some(&true.into());
+        let all = self.book.view.resources_of(ResourceKind::Image);
+        let kept = all.filter(|resource| pinned(resource));
+        let digests = kept.filter_map(|resource| Some(wanted(resource)?.digest));
+        let digests = digests.collect();
+        self.outputs.push(Output::PinImages(digests));
+    }
+
     /// The record is gone; its bytes go too, unless another record means them.
     pub(crate) fn drop_image(&mut self, resource: &Resource) {
         let Some(Wanted { digest, .. }) = wanted(resource) else {
@@ -138,13 +148,16 @@ impl Rack {
                 image,
                 bytes: news.have,
             },
+            ImageState::Gone => NoteKind::ImageGone { image },
             ImageState::Failed(why) => NoteKind::ImageFailed { why: why.clone() },
         };
         self.image_faults(now, &news);
-        self.book
-            .view
-            .images
-            .insert(news.key.clone(), Arc::new(news));
+        let images = &mut self.book.view.images;
+        if news.state == ImageState::Gone {
+            images.remove(&news.key);
+        } else {
+            images.insert(news.key.clone(), Arc::new(news));
+        }
         if !changed {
             return;
         }
@@ -163,7 +176,7 @@ impl Rack {
                 why: why.clone(),
             }),
             ImageState::Filling | ImageState::Rotten(_) => return,
-            ImageState::Whole => None,
+            ImageState::Whole | ImageState::Gone => None,
         };
         let faults = self.book.view.faults.keys();
         let of_it =

@@ -275,6 +275,8 @@ pub enum Output {
     },
     /// Bring this image into the cache, if it is not there.
     FillImage(Box<trivet_images::Wanted>),
+    /// These images stay in the cache whatever comes; all others may go.
+    PinImages(Vec<trivet_model::Digest>),
     /// Nobody wants the image of this digest any more.
     DropImage(trivet_model::Digest),
     /// Something happened: log it.

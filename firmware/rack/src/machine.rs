@@ -157,6 +157,7 @@ impl Rack {
 
     fn started(&mut self, now: Now) {
         self.restore_leases(now);
+        self.pin_images();
         for fault in self.settings.faults.clone() {
             self.fault(now, fault);
         }

@@ -33,7 +33,11 @@ impl Rack {
         }
         resource.serial = self.book.next_serial();
         resource.revision = 0;
+        let kind = resource.kind;
         self.book.put_resource(now, resource);
+        if kind == ResourceKind::Image {
+            self.pin_images();
+        }
         Ok(())
     }
 
@@ -73,6 +77,9 @@ impl Rack {
                 self.check_unused(&old)?;
             }
             self.book.put_resource(now, resource);
+            if kind == ResourceKind::Image {
+                self.pin_images();
+            }
         }
         Ok(())
     }
@@ -90,6 +97,7 @@ impl Rack {
         }
         self.book.remove_resource(kind, id);
         if kind == ResourceKind::Image {
+            self.pin_images();
             self.drop_image(&resource);
         }
         Ok(())

@@ -11,6 +11,7 @@ pub mod disk;
 pub mod exchanging;
 pub mod fetching;
 pub mod figure;
+pub mod images;
 pub mod load;
 pub mod peers;
 pub mod process;

@@ -323,6 +323,7 @@ impl Boxed {
             Output::Ssh { .. }
             | Output::Probe { .. }
             | Output::FillImage(_)
+            | Output::PinImages(_)
             | Output::DropImage(_) => {}
             Output::Note { note, label } => {
                 let label = label.unwrap_or_default();

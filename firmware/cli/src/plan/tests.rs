@@ -73,6 +73,23 @@ fn reading_commands() {
         &[("GET", path, none.clone())],
     );
     check("image list", &[("GET", "/trivet/images", none.clone())]);
+    let path = "/trivet/images/a.raw";
+    check("image remove a.raw", &[("DELETE", path, none.clone())]);
+    for (line, method, rest) in [
+        ("image fill a.raw", "POST", "/fill"),
+        ("image pin a.raw", "PUT", "/pin"),
+        ("image unpin a.raw", "DELETE", "/pin"),
+    ] {
+        check(line, &[(method, &format!("{path}{rest}"), none.clone())]);
+    }
+    let body = json!({
+        "name": "a.raw", "sources": ["http://h/a", "http://i/a"], "checksum": "ab",
+        "pinned": false,
+    });
+    check(
+        "image add a.raw --source http://h/a --source http://i/a --checksum ab",
+        &[("POST", "/trivet/images", body)],
+    );
     check(
         "port list --node a+b",
         &[("GET", "/v1/ports?detail=True&node=a%2Bb", none)],

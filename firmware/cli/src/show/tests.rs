@@ -54,11 +54,12 @@ fn one_node_shows_what_says_something() {
 #[test]
 fn images_by_name() {
     let body = json!({"images": [
-        {"name": "a.raw", "size": 16_777_216, "format": "raw", "sha256": "00"},
+        {"name": "a.raw", "size": 16_777_216, "state": "filling", "here": 4_194_304,
+         "sha256": "00"},
     ]});
     assert_eq!(
         lines(&View::Images, &body)[1],
-        "a.raw  16.0 MiB  raw     00"
+        "a.raw  16.0 MiB  filling  25%   00"
     );
     let (one, exit) = View::Image("a.raw".to_owned())
         .chosen(body.clone())

@@ -65,6 +65,21 @@ impl Entry {
         self.follow.borrow().hashed
     }
 
+    /// Bytes it has on the disk.
+    pub(super) fn on_disk(&self) -> u64 {
+        self.file.metadata().map_or(0, |facts| facts.len())
+    }
+
+    /// Bytes it has, or will have once it is whole.
+    pub(super) fn claims(&self) -> u64 {
+        self.on_disk().max(self.follow.borrow().size.unwrap_or(0))
+    }
+
+    /// Bytes that are still to come.
+    pub(super) fn lacks(&self) -> u64 {
+        self.claims() - self.on_disk()
+    }
+
     /// Whether somebody reads it.
     pub(super) fn is_read(&self) -> bool {
         Arc::strong_count(&self.readers) > 1

@@ -49,8 +49,12 @@ impl Task {
             Err(failure) => (self.entry.hashed(), ImageState::Failed(failure.to_string())),
         };
         let size = if went.is_ok() { Some(have) } else { size };
+        let keeps = matches!(
+            went,
+            Ok(()) | Err(Failure::Away { .. } | Failure::Disk { .. })
+        );
         let words = went.map_err(|failure| failure.to_string());
-        self.cache.settle(&self.key, &self.entry, words);
+        self.cache.settle(&self.key, &self.entry, words, keeps);
         self.cache.tell(&wanted, size, have, state);
     }
 
@@ -142,7 +146,7 @@ impl Task {
                 Taken::Refuse => continue,
             };
             self.know(&mut kept, &fill, &wanted)?;
-            self.pull(&mut fill, &hashing, body, skip).await;
+            self.pull(&mut fill, &hashing, body, skip).await?;
         }
     }
 
@@ -166,8 +170,11 @@ impl Task {
 
     /// Size and validator are kept for the time after a restart.
     fn know(&self, kept: &mut Kept, fill: &Fill, wanted: &Wanted) -> Result<(), Failure> {
-        if let Some(size) = fill.size() {
-            self.entry.size_is(size);
+        if let Some(bytes) = fill.size() {
+            let room = self.cache.make_room(&self.key, bytes);
+            let image = wanted.name.clone();
+            room.map_err(|why| Failure::NoRoom { image, bytes, why })?;
+            self.entry.size_is(bytes);
         }
         let validator = fill.validator().map(str::to_owned);
         if kept.size != fill.size() || kept.validator != validator {
@@ -179,26 +186,39 @@ impl Task {
         Ok(())
     }
 
-    async fn pull(&mut self, fill: &mut Fill, hashing: &Hashing, mut body: Body, mut skip: u64) {
+    async fn pull(
+        &mut self,
+        fill: &mut Fill,
+        hashing: &Hashing,
+        mut body: Body,
+        mut skip: u64,
+    ) -> Result<(), Failure> {
         loop {
             let mut piece = match timeout(PIECE_TIMEOUT, body.next()).await {
-                Err(_) => return fill.failed("stopped sending".to_owned()),
-                Ok(None) => {
-                    fill.ended();
-                    return;
-                }
-                Ok(Some(Err(why))) => return fill.failed(format!("broke off: {why}")),
                 Ok(Some(Ok(piece))) => piece,
+                other => {
+                    match other {
+                        Err(_) => fill.failed("stopped sending".to_owned()),
+                        Ok(Some(Err(why))) => fill.failed(format!("broke off: {why}")),
+                        Ok(_) => {
+                            fill.ended();
+                        }
+                    }
+                    return Ok(());
+                }
             };
             let over = usize::try_from(skip).unwrap_or(usize::MAX).min(piece.len());
             let _ = piece.split_to(over);
             skip -= over as u64;
             let length = piece.len() as u64;
             if fill.size().is_some_and(|size| fill.have() + length > size) {
-                return fill.failed("sends more than it said".to_owned());
+                fill.failed("sends more than it said".to_owned());
+                return Ok(());
             }
             if length > 0 && hashing.push(piece).await.is_err() {
-                return fill.failed("came to a disk that fails".to_owned());
+                let image = fill.wanted().name.clone();
+                let why = hashing.why();
+                return Err(Failure::Disk { image, why });
             }
             fill.came(length);
             self.cache.slow_down(length).await;

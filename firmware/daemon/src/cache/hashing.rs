@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
@@ -26,9 +26,10 @@ enum Piece {
 /// A thread at work on one image.
 pub(super) struct Hashing {
     pieces: mpsc::Sender<Piece>,
+    failed: Arc<OnceLock<String>>,
 }
 
-/// The thread ended early; finishing tells why.
+/// The thread ended early; [`Hashing::why`] tells why.
 #[derive(Debug)]
 pub(super) struct Broken;
 
@@ -36,13 +37,17 @@ impl Hashing {
     /// Goes on with an image whose first chunks are in the list.
     pub(super) fn start(entry: Arc<Entry>, list: List, chunks: File) -> io::Result<Self> {
         let (pieces, coming) = mpsc::channel(PIECES_MAX);
+        let failed = Arc::new(OnceLock::new());
+        let told = Arc::clone(&failed);
         std::thread::Builder::new()
             .name("digest".to_owned())
             .spawn(move || {
                 let mut work = Work::new(entry, list, chunks);
-                work.run(coming);
+                if let Err(error) = work.run(coming) {
+                    let _ = told.set(error.to_string());
+                }
             })?;
-        Ok(Self { pieces })
+        Ok(Self { pieces, failed })
     }
 
     pub(super) async fn push(&self, piece: Bytes) -> Result<(), Broken> {
@@ -52,12 +57,20 @@ impl Hashing {
             .map_err(|_| Broken)
     }
 
+    /// Why the thread ended.
+    pub(super) fn why(&self) -> String {
+        let why = self.failed.get();
+        why.map_or("the thread that writes it has ended", String::as_str)
+            .to_owned()
+    }
+
     /// The digest of all that was pushed, which is on disk then.
     pub(super) async fn finish(self) -> io::Result<Digest> {
-        let gone = || io::Error::other("the thread that writes it has ended");
+        let gone = || io::Error::other(self.why());
         let (reply, answer) = oneshot::channel();
-        let asked = self.pieces.send(Piece::Finish(reply)).await;
-        asked.map_err(|_| gone())?;
+        if self.pieces.send(Piece::Finish(reply)).await.is_err() {
+            return Err(gone());
+        }
         answer.await.map_err(|_| gone())?
     }
 }
@@ -68,7 +81,6 @@ struct Work {
     list: List,
     chunks: File,
     published: u64,
-    failed: Option<io::Error>,
 }
 
 impl Work {
@@ -81,17 +93,14 @@ impl Work {
             running,
             list,
             chunks,
-            failed: None,
         }
     }
 
-    fn run(&mut self, mut coming: mpsc::Receiver<Piece>) {
+    fn run(&mut self, mut coming: mpsc::Receiver<Piece>) -> io::Result<()> {
         while let Some(piece) = coming.blocking_recv() {
             match piece {
                 Piece::Data(bytes) => {
-                    if self.failed.is_none() {
-                        self.failed = self.take(&bytes).err();
-                    }
+                    self.take(&bytes)?;
                     let new = self.running.bytes() - self.published;
                     if new >= PUBLISH_BYTES || coming.is_empty() {
                         self.publish();
@@ -99,17 +108,16 @@ impl Work {
                 }
                 Piece::Finish(reply) => {
                     let _ = reply.send(self.finish());
-                    return;
+                    return Ok(());
                 }
             }
         }
+        Ok(())
     }
 
     fn publish(&mut self) {
-        if self.failed.is_none() {
-            self.published = self.running.bytes();
-            self.entry.hashed_is(self.published);
-        }
+        self.published = self.running.bytes();
+        self.entry.hashed_is(self.published);
     }
 
     /// A state goes into the list when its chunk is over, and not if the image ends
@@ -142,9 +150,6 @@ impl Work {
 
     /// Bytes are on disk before anybody calls them right.
     fn finish(&mut self) -> io::Result<Digest> {
-        if let Some(error) = self.failed.take() {
-            return Err(error);
-        }
         self.publish();
         self.entry.file.sync_all()?;
         self.chunks.sync_all()?;

@@ -271,8 +271,8 @@ async fn never_whole(manners: Manners, digest: Digest) -> String {
     // Whoever comes now hears the same, and nothing is left of it.
     let late = read(cache.reader(&wanted).unwrap()).await.unwrap_err();
     assert_eq!(late, (Vec::new(), said.clone()));
-    let whole = scratch.0.join(format!("cache/{}.whole", wanted.key()));
-    assert!(!whole.exists());
+    let left = std::fs::read_dir(scratch.0.join("cache")).unwrap();
+    assert_eq!(left.count(), 0);
     said
 }
 
@@ -565,4 +565,99 @@ async fn an_image_that_is_removed_leaves_nothing_even_while_it_comes() {
     while std::fs::read_dir(&root).unwrap().next().is_some() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
+}
+
+fn of_bytes(scratch: &Scratch, name: &str, byte: u8) -> (Wanted, Vec<u8>) {
+    let image = vec![byte; CHUNK + 1];
+    let file = scratch.file(name, &image);
+    let wanted = Wanted {
+        name: name.to_owned(),
+        digest: sha256(&image),
+        sources: vec![format!("file://{}", file.display())],
+    };
+    (wanted, image)
+}
+
+/// Room for two images and a half.
+fn small(scratch: &Scratch) -> Cache {
+    let ways = Ways {
+        quota_bytes: Some(5 * CHUNK_BYTES / 2),
+        failed_rest: Duration::ZERO,
+        ..Ways::plain(Clock::start())
+    };
+    Cache::open(&scratch.0.join("cache"), ways, Box::new(|_| {})).unwrap()
+}
+
+#[tokio::test]
+async fn the_image_that_nobody_asked_for_longest_makes_room() {
+    let scratch = Scratch::new();
+    let cache = small(&scratch);
+    let images: Vec<_> = (1..=3)
+        .map(|byte| of_bytes(&scratch, &format!("{byte}.raw"), byte))
+        .collect();
+    for (wanted, image) in &images {
+        assert!(read(cache.reader(wanted).unwrap()).await.unwrap() == *image);
+    }
+    let there = |at: usize| {
+        let key = images[at].0.key();
+        scratch.0.join(format!("cache/{key}.whole")).exists()
+    };
+    assert_eq!([there(0), there(1), there(2)], [false, true, true]);
+    let one = format!("cache/{}.json", images[0].0.key());
+    assert!(!scratch.0.join(one).exists(), "nothing of it is left");
+}
+
+#[tokio::test]
+async fn what_is_read_or_pinned_stays_and_the_newcomer_is_told_why() {
+    let scratch = Scratch::new();
+    let cache = small(&scratch);
+    let (pinned, image) = of_bytes(&scratch, "pinned.raw", 1);
+    assert!(read(cache.reader(&pinned).unwrap()).await.unwrap() == image);
+    cache.pin(&[pinned.digest]);
+    let (used, _) = of_bytes(&scratch, "used.raw", 2);
+    let mut reader = cache.reader(&used).unwrap();
+    let size = reader.size().await.unwrap();
+    while reader.readable(size - 1).await.unwrap() < size {}
+    let (late, image) = of_bytes(&scratch, "late.raw", 3);
+    let (got, why) = read(cache.reader(&late).unwrap()).await.unwrap_err();
+    assert!(got.is_empty());
+    for part in [
+        "late.raw",
+        "finds no room",
+        "pinned.raw",
+        "used.raw",
+        "quota",
+    ] {
+        assert!(why.contains(part), "{part}: {why}");
+    }
+    let left = scratch.0.join(format!("cache/{}.whole", late.key()));
+    assert!(!left.exists());
+    // Who read goes, and there is room.
+    drop(reader);
+    assert!(read(cache.reader(&late).unwrap()).await.unwrap() == image);
+    assert!(
+        scratch
+            .0
+            .join(format!("cache/{}.whole", pinned.key()))
+            .exists()
+    );
+    assert!(
+        !scratch
+            .0
+            .join(format!("cache/{}.whole", used.key()))
+            .exists()
+    );
+}
+
+#[tokio::test]
+async fn the_stores_reserve_is_not_filled_with_images() {
+    let scratch = Scratch::new();
+    let ways = Ways {
+        reserve_bytes: u64::MAX / 2,
+        ..Ways::plain(Clock::start())
+    };
+    let cache = Cache::open(&scratch.0.join("cache"), ways, Box::new(|_| {})).unwrap();
+    let (wanted, _) = of_bytes(&scratch, "x.raw", 1);
+    let (_, why) = read(cache.reader(&wanted).unwrap()).await.unwrap_err();
+    assert!(why.contains("images.reserve_mib"), "{why}");
 }

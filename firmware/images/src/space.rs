@@ -1,0 +1,146 @@
+//! Which images go when there is no room for another.
+
+/// An image that is in the cache.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Held {
+    /// What it is called in the cache.
+    pub key: String,
+    /// For people.
+    pub name: String,
+    /// How much of the disk it has.
+    pub bytes: u64,
+    /// When somebody last asked for it.
+    pub used_at_ms: u64,
+    /// Nobody reads it, nothing fills it, and it is not pinned.
+    pub may_go: bool,
+}
+
+/// How much room there is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Room {
+    /// What the cache may hold.
+    pub quota_bytes: Option<u64>,
+    /// What stays free for the store.
+    pub reserve_bytes: u64,
+    /// What is free on the disk.
+    pub free_bytes: u64,
+}
+
+/// The most names that a refusal lists.
+const NAMES_MAX: usize = 8;
+
+/// Who has to go so that so many more bytes fit: the ones that were asked for longest
+/// ago, and no more of them than needed. Where that does not help nobody goes, and a
+/// sentence says what to do.
+pub fn make_room(held: &[Held], need: u64, room: Room) -> Result<Vec<String>, String> {
+    let used: u64 = held.iter().map(|one| one.bytes).sum();
+    let over_quota = room
+        .quota_bytes
+        .map_or(0, |quota| (used + need).saturating_sub(quota));
+    let over_disk = (need + room.reserve_bytes).saturating_sub(room.free_bytes);
+    let mut missing = over_quota.max(over_disk);
+    let mut oldest: Vec<&Held> = held.iter().filter(|one| one.may_go).collect();
+    oldest.sort_by_key(|one| (one.used_at_ms, one.key.as_str()));
+    let mut gone = Vec::new();
+    for one in oldest {
+        if missing == 0 {
+            break;
+        }
+        missing = missing.saturating_sub(one.bytes);
+        gone.push(one.key.clone());
+    }
+    if missing == 0 {
+        return Ok(gone);
+    }
+    let mut stay: Vec<&Held> = held.iter().filter(|one| !one.may_go).collect();
+    stay.sort_by_key(|one| core::cmp::Reverse(one.bytes));
+    let names = stay.iter().take(NAMES_MAX).map(|one| one.name.as_str());
+    let names: Vec<&str> = names.collect();
+    let bound = if over_quota > over_disk {
+        "images.quota_gib"
+    } else {
+        "the disk, less images.reserve_mib,"
+    };
+    let rest = if names.is_empty() {
+        "make it larger".to_owned()
+    } else {
+        format!(
+            "make it larger, or unpin or remove one of: {}",
+            names.join(", ")
+        )
+    };
+    Err(format!("{bound} is too small by {missing} bytes; {rest}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(key: &str, bytes: u64, used_at_ms: u64, may_go: bool) -> Held {
+        Held {
+            key: key.to_owned(),
+            name: format!("{key}.raw"),
+            bytes,
+            used_at_ms,
+            may_go,
+        }
+    }
+
+    fn room(quota_bytes: Option<u64>, free_bytes: u64) -> Room {
+        Room {
+            quota_bytes,
+            reserve_bytes: 10,
+            free_bytes,
+        }
+    }
+
+    #[test]
+    fn nobody_goes_while_there_is_room() {
+        let all = [held("a", 50, 1, true)];
+        assert_eq!(make_room(&all, 40, room(Some(90), 50)), Ok(Vec::new()));
+        assert_eq!(make_room(&[], 40, room(None, 50)), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn the_one_that_was_read_longest_ago_goes_first_and_no_more_than_needed() {
+        let all = [
+            held("young", 50, 9, true),
+            held("old", 50, 1, true),
+            held("middle", 50, 5, true),
+        ];
+        let gone = make_room(&all, 60, room(Some(150), 1000)).unwrap();
+        assert_eq!(gone, ["old", "middle"]);
+        let gone = make_room(&all, 50, room(Some(150), 1000)).unwrap();
+        assert_eq!(gone, ["old"]);
+    }
+
+    #[test]
+    fn what_is_read_filled_or_pinned_stays_and_is_named() {
+        let all = [held("used", 50, 1, false), held("free", 20, 9, true)];
+        let gone = make_room(&all, 20, room(Some(80), 1000)).unwrap();
+        assert_eq!(gone, ["free"]);
+        let said = make_room(&all, 60, room(Some(80), 1000)).unwrap_err();
+        assert!(
+            said.contains("images.quota_gib") && said.contains("30 bytes"),
+            "{said}"
+        );
+        assert!(
+            said.contains("used.raw") && !said.contains("free.raw"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn the_reserve_of_the_store_is_never_used() {
+        let all = [held("a", 30, 1, true)];
+        assert_eq!(
+            make_room(&all, 40, room(None, 49)),
+            Ok(vec!["a".to_owned()])
+        );
+        let said = make_room(&all, 70, room(None, 49)).unwrap_err();
+        assert!(
+            said.contains("reserve_mib") && said.contains("larger"),
+            "{said}"
+        );
+    }
+}

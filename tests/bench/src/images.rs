@@ -1,0 +1,334 @@
+//! Images beside nginx: a cold one that 48 readers want at once, and a hot one.
+//!
+//! The source of the cold image is slow and counts what leaves it; its peer is nginx
+//! with a proxy cache that lets one request through and holds the others. The hot
+//! image is in memory on both sides, and each server has a core of its own. Readers
+//! compare every byte of the cold image with what it should be.
+
+mod peer;
+mod reader;
+mod source;
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use trivet_chunks::{Algorithm, CHUNK_BYTES, Running};
+use trivet_model::Digest;
+
+use crate::figure::Figure;
+use crate::process::Process;
+use crate::server::Server;
+use reader::{Read, all_at_once};
+use source::Source;
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    /// Bytes of the cold image.
+    pub cold_bytes: usize,
+    /// How fast its source is.
+    pub source_bytes_per_s: usize,
+    /// Its readers.
+    pub readers: usize,
+    /// Bytes of the hot image.
+    pub hot_bytes: usize,
+    /// How many clients read it at once, and how often.
+    pub clients: &'static [usize],
+    /// Whole images that each measurement of the hot one moves, at least.
+    pub hot_reads: usize,
+    /// How often the hot one is measured, ours and the peer by turns.
+    pub runs: usize,
+}
+
+/// What a figure must keep.
+#[derive(Clone, Copy, Debug)]
+pub enum Limit {
+    /// Ours by the peer's is at least this.
+    RatioMin(f64),
+    /// Ours by the peer's is at most this.
+    RatioMax(f64),
+    /// Ours is at most this.
+    Most(f64),
+}
+
+/// A figure and what was promised of it.
+#[derive(Debug)]
+pub struct Promise {
+    /// The figure.
+    pub figure: Figure,
+    /// What it must keep.
+    pub limit: Limit,
+}
+
+impl Promise {
+    fn new(name: &str, values: &[(f64, f64)], limit: Limit) -> Self {
+        let mut figure = Figure::new(name);
+        for (ours, peer) in values {
+            figure.add(*ours, *peer);
+        }
+        Self { figure, limit }
+    }
+
+    /// Whether it does.
+    pub fn kept(&self) -> bool {
+        match self.limit {
+            Limit::RatioMin(least) => self.figure.ratio() >= least,
+            Limit::RatioMax(most) => self.figure.ratio() <= most,
+            Limit::Most(most) => self.figure.ours() <= most,
+        }
+    }
+}
+
+fn mib(bytes: u64) -> f64 {
+    let kib = u32::try_from(bytes >> 10).unwrap_or(u32::MAX);
+    f64::from(kib) / 1024.0
+}
+
+/// Bytes that no compression and no luck makes equal.
+fn content(bytes: usize) -> Arc<Vec<u8>> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut all = Vec::with_capacity(bytes + 8);
+    while all.len() < bytes {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        all.extend_from_slice(&state.to_le_bytes());
+    }
+    all.truncate(bytes);
+    Arc::new(all)
+}
+
+/// Measures all and reports each figure.
+pub async fn measure(
+    program: &Path,
+    directory: &Path,
+    scale: Scale,
+    report: &mut dyn FnMut(Promise),
+) -> io::Result<()> {
+    digest(scale, report);
+    cold(program, directory, scale, report).await?;
+    hot(program, directory, scale, report).await
+}
+
+/// Our own program, with images.
+struct Appliance {
+    server: Server,
+    images: SocketAddr,
+}
+
+impl Appliance {
+    fn start(program: &Path, data: &Path) -> io::Result<Self> {
+        let port = free_port()?;
+        let section = format!("[http]\nlisten = \"127.0.0.1:{port}\"\n");
+        Ok(Self {
+            server: Server::with(program, data, &section)?,
+            images: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+        })
+    }
+
+    fn images(&self) -> SocketAddr {
+        self.images
+    }
+
+    fn process(&self) -> &Process {
+        self.server.process()
+    }
+
+    /// Puts an image into its catalogue.
+    fn add_image(&self, name: &str, source: &str, content: &[u8]) -> io::Result<()> {
+        let sum = ring::digest::digest(&ring::digest::SHA256, content);
+        let sum = sum.as_ref().try_into().map_err(io::Error::other)?;
+        let sum = Digest::Sha256(sum).to_string();
+        let body = serde_json::json!({"name": name, "sources": [source], "checksum": sum});
+        let body = body.to_string();
+        let mut stream = TcpStream::connect(self.server.address())?;
+        let head = format!(
+            "POST /trivet/images HTTP/1.1\r\nHost: box\r\nConnection: close\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(head.as_bytes())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        if answer.starts_with("HTTP/1.1 201") {
+            Ok(())
+        } else {
+            Err(io::Error::other(answer))
+        }
+    }
+}
+
+fn free_port() -> io::Result<u16> {
+    let held = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    Ok(held.local_addr()?.port())
+}
+
+/// What the digest of a fill, chunk list included, costs beside ring's plain one.
+fn digest(scale: Scale, report: &mut dyn FnMut(Promise)) {
+    let image = content(scale.cold_bytes);
+    let mut rates = Vec::new();
+    for _ in 0..scale.runs {
+        let began = Instant::now();
+        let mut running = Running::new(Algorithm::Sha256);
+        let mut list = Vec::new();
+        for chunk in image.chunks(CHUNK_BYTES as usize) {
+            list.extend(running.state());
+            running.update(chunk);
+        }
+        std::hint::black_box((running.finish(), list));
+        let ours = began.elapsed();
+        let began = Instant::now();
+        std::hint::black_box(ring::digest::digest(&ring::digest::SHA256, &image));
+        let peer = began.elapsed();
+        let rate = |took: Duration| mib(image.len() as u64) / took.as_secs_f64().max(1e-6);
+        rates.push((rate(ours), rate(peer)));
+    }
+    let limit = Limit::RatioMin(1.0 / 1.2);
+    report(Promise::new("digest_mib_per_s", &rates, limit));
+}
+
+/// What one side did with a cold image.
+struct Cold {
+    /// When the last reader had its first byte, after the source's first.
+    first_s: f64,
+    /// When the last reader had all, after the source's first.
+    done_s: f64,
+    /// How long the source itself took.
+    source_s: f64,
+    /// What left the source, by the size of the image.
+    bytes: f64,
+}
+
+async fn cold(
+    program: &Path,
+    directory: &Path,
+    scale: Scale,
+    report: &mut dyn FnMut(Promise),
+) -> io::Result<()> {
+    let image = content(scale.cold_bytes);
+    let server = Appliance::start(program, &directory.join("cold"))?;
+    let source = Source::start(Arc::clone(&image), scale.source_bytes_per_s).await?;
+    let url = format!("http://{}/cold.raw", source.address());
+    server.add_image("cold.raw", &url, &image)?;
+    let ours = one_cold(server.images(), "/images/cold.raw", &source, &image, scale).await?;
+    drop(server);
+    let source = Source::start(Arc::clone(&image), scale.source_bytes_per_s).await?;
+    let nginx = peer::Nginx::caching(&directory.join("peer"), source.address())?;
+    let peer = one_cold(nginx.address(), "/cold.raw", &source, &image, scale).await?;
+    let mut say = |name: &str, ours: f64, peer: f64, limit: Limit| {
+        report(Promise::new(name, &[(ours, peer)], limit));
+    };
+    say(
+        "cold_source_bytes",
+        ours.bytes,
+        peer.bytes,
+        Limit::Most(1.0),
+    );
+    say(
+        "cold_first_byte_s",
+        ours.first_s,
+        peer.first_s,
+        Limit::Most(0.3),
+    );
+    say(
+        "cold_first_byte",
+        ours.first_s,
+        peer.first_s,
+        Limit::RatioMax(0.1),
+    );
+    let by_source = (ours.done_s / ours.source_s, peer.done_s / peer.source_s);
+    say(
+        "cold_done_by_source",
+        by_source.0,
+        by_source.1,
+        Limit::Most(1.1),
+    );
+    say(
+        "cold_done_s",
+        ours.done_s,
+        peer.done_s,
+        Limit::RatioMax(1.0 / 1.3),
+    );
+    Ok(())
+}
+
+async fn one_cold(
+    server: SocketAddr,
+    path: &str,
+    source: &Source,
+    image: &Arc<Vec<u8>>,
+    scale: Scale,
+) -> io::Result<Cold> {
+    let want = Some(Arc::clone(image));
+    let reads = all_at_once(server, path, scale.readers, want).await?;
+    let began = source
+        .first()
+        .ok_or_else(|| io::Error::other("the source was not asked"))?;
+    let seconds = |at: Instant| at.saturating_duration_since(began).as_secs_f64();
+    let latest = |pick: fn(&Read) -> Instant| {
+        let each = reads.iter().map(|read| seconds(pick(read)));
+        each.fold(0.0, f64::max)
+    };
+    Ok(Cold {
+        first_s: latest(|read| read.first),
+        done_s: latest(|read| read.done),
+        source_s: seconds(source.last()),
+        bytes: mib(source.sent()) / mib(image.len() as u64),
+    })
+}
+
+async fn hot(
+    program: &Path,
+    directory: &Path,
+    scale: Scale,
+    report: &mut dyn FnMut(Promise),
+) -> io::Result<()> {
+    let image = content(scale.hot_bytes);
+    let root = directory.join("hot");
+    std::fs::create_dir_all(&root)?;
+    std::fs::write(root.join("hot.raw"), image.as_slice())?;
+    let source = Source::start(Arc::clone(&image), usize::MAX).await?;
+    let server = Appliance::start(program, &directory.join("warm"))?;
+    let url = format!("http://{}/hot.raw", source.address());
+    server.add_image("hot.raw", &url, &image)?;
+    let nginx = peer::Nginx::serving(&directory.join("plain"), &root)?;
+    drop(image);
+    // Both have it in memory from now on.
+    all_at_once(server.images(), "/images/hot.raw", 1, None).await?;
+    all_at_once(nginx.address(), "/hot.raw", 1, None).await?;
+    let gib = |reads: usize| mib((reads * scale.hot_bytes) as u64) / 1024.0;
+    for &clients in scale.clients {
+        let (mut rates, mut costs) = (Vec::new(), Vec::new());
+        let rounds = scale.hot_reads.div_ceil(clients);
+        for _ in 0..scale.runs {
+            let mut sides = [(0.0, 0.0); 2];
+            let places = [
+                (server.images(), "/images/hot.raw", server.process()),
+                (nginx.address(), "/hot.raw", nginx.process()),
+            ];
+            for (side, (address, path, process)) in sides.iter_mut().zip(places) {
+                let before = process.processor_seconds()?;
+                let began = Instant::now();
+                for _ in 0..rounds {
+                    all_at_once(address, path, clients, None).await?;
+                }
+                let took = began.elapsed().max(Duration::from_millis(1)).as_secs_f64();
+                let moved = gib(rounds * clients);
+                let spent = process.processor_seconds()? - before;
+                *side = (moved * 1024.0 / took, spent / moved);
+            }
+            rates.push((sides[0].0, sides[1].0));
+            costs.push((sides[0].1, sides[1].1));
+        }
+        let name = format!("hot_{clients}_mib_per_s");
+        report(Promise::new(&name, &rates, Limit::RatioMin(0.95)));
+        let name = format!("hot_{clients}_cpu_s_per_gib");
+        report(Promise::new(&name, &costs, Limit::RatioMax(1.1)));
+    }
+    Ok(())
+}

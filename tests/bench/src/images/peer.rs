@@ -1,0 +1,79 @@
+//! nginx on its own core.
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
+
+use super::free_port;
+use crate::process::Process;
+
+pub(super) struct Nginx {
+    process: Process,
+    address: SocketAddr,
+}
+
+impl Nginx {
+    /// A proxy with a cache: one request goes to the source, the others wait for it.
+    pub(super) fn caching(directory: &Path, source: SocketAddr) -> io::Result<Self> {
+        let cache = directory.join("cache");
+        let before = format!(
+            "proxy_cache_path {} keys_zone=images:1m max_size=8g inactive=1h use_temp_path=off;",
+            cache.display()
+        );
+        let within = format!(
+            "location / {{ proxy_pass http://{source}; proxy_cache images; proxy_cache_valid 1h; \
+             proxy_cache_lock on; proxy_cache_lock_timeout 10m; proxy_cache_lock_age 10m; \
+             proxy_max_temp_file_size 0; }}"
+        );
+        Self::start(directory, &before, &within)
+    }
+
+    /// Files of a directory, by sendfile.
+    pub(super) fn serving(directory: &Path, root: &Path) -> io::Result<Self> {
+        let root = root.canonicalize()?;
+        let within = format!("root {};", root.display());
+        Self::start(directory, "", &within)
+    }
+
+    fn start(directory: &Path, before: &str, within: &str) -> io::Result<Self> {
+        fs::create_dir_all(directory)?;
+        let directory = directory.canonicalize()?;
+        let here = directory.display();
+        let port = free_port()?;
+        let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .map(|kind| format!("{kind}_temp_path {here}/{kind};"))
+            .concat();
+        let text = format!(
+            "user root;\ndaemon off;\nmaster_process off;\nworker_processes 1;\n\
+             pid {here}/pid;\nerror_log {here}/log;\nevents {{ worker_connections 1024; }}\n\
+             http {{\naccess_log off;\nsendfile on;\ntcp_nopush on;\n{temporary}\n{before}\n\
+             server {{ listen 127.0.0.1:{port}; {within} }}\n}}\n"
+        );
+        let settings = directory.join("conf");
+        fs::write(&settings, text)?;
+        let log = directory.join("log");
+        let arguments = [
+            "-c".as_ref(),
+            settings.as_os_str(),
+            "-e".as_ref(),
+            log.as_os_str(),
+        ];
+        let process = Process::start(Path::new("nginx"), arguments, &log)?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let mut nginx = Self { process, address };
+        while TcpStream::connect(address).is_err() {
+            nginx.process.check()?;
+            std::thread::yield_now();
+        }
+        Ok(nginx)
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(super) fn process(&self) -> &Process {
+        &self.process
+    }
+}
