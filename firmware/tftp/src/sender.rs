@@ -78,6 +78,8 @@ pub struct Sender {
     repeated: bool,
     /// The same of the window before: its acknowledgement may come twice.
     repeated_before: bool,
+    /// The client has confirmed the options again, after blocks of the first window.
+    forgot: bool,
     /// Where block `acked + 1` begins, and where the one after it does.
     place: Place,
     place_after: Place,
@@ -114,6 +116,7 @@ impl Sender {
             },
             repeated: false,
             repeated_before: false,
+            forgot: false,
             place: Place::default(),
             place_after: Place::default(),
             timing: Timing::new(limits, agreed.timeout_s, now_us),
@@ -157,6 +160,11 @@ impl Sender {
                 Failure::Silent
             });
             return;
+        }
+        if core::mem::take(&mut self.forgot) {
+            self.acked = 0;
+            self.place = Place::default();
+            self.place_after = Place::default();
         }
         self.go_back();
         self.option_ack_due = self.phase == Phase::Agreeing;
@@ -261,8 +269,13 @@ impl Sender {
         let ahead = u64::from(block.wrapping_sub(self.acked as u16));
         let confirmed = self.acked + ahead;
         if confirmed > self.sent {
+            // curl 7.88 begins anew when a late OACK comes after its first block, and then
+            // takes no block but the first. Where nothing else comes until it is time to
+            // send again, it gets that one; for who did not forget that is a repetition.
+            self.forgot |= block == 0 && self.acked <= self.window;
             return;
         }
+        self.forgot = false;
         if ahead == 0 {
             self.acknowledged_again();
             return;

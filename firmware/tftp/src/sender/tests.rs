@@ -63,6 +63,41 @@ fn blocks(range: core::ops::RangeInclusive<u16>) -> Vec<Sent> {
 }
 
 #[test]
+fn a_client_that_begins_anew_gets_the_first_block_when_it_is_time() {
+    let mut sender = agreed(windowed(1));
+    assert_eq!(drain(&mut sender), blocks(1..=1));
+    ack(&mut sender, 2, 1);
+    assert_eq!(drain(&mut sender), blocks(2..=2));
+    ack(&mut sender, 3, 0);
+    assert_eq!(drain(&mut sender), [], "not at once: it may be a late copy");
+    let due = sender.deadline().unwrap();
+    sender.tick(due);
+    assert_eq!(drain(&mut sender), blocks(1..=1));
+    ack(&mut sender, due + 1, 1);
+    assert_eq!(drain(&mut sender), blocks(2..=2));
+}
+
+#[test]
+fn a_late_copy_of_the_first_acknowledgement_costs_nothing() {
+    let mut sender = agreed(windowed(1));
+    drain(&mut sender);
+    ack(&mut sender, 2, 1);
+    drain(&mut sender);
+    ack(&mut sender, 3, 0);
+    ack(&mut sender, 4, 2);
+    assert_eq!(drain(&mut sender), blocks(3..=3));
+    sender.tick(sender.deadline().unwrap());
+    assert_eq!(drain(&mut sender), blocks(3..=3), "it goes on where it is");
+    ack(&mut sender, 1 << 40, 0);
+    sender.tick(sender.deadline().unwrap());
+    assert_eq!(
+        drain(&mut sender),
+        blocks(3..=3),
+        "long past the first window"
+    );
+}
+
+#[test]
 fn without_options_the_first_answer_is_data() {
     let mut sender = sender(Options::default());
     assert_eq!(drain(&mut sender), [Sent::Block(1, 512)]);
