@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, UdpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use trivet_config::{self as config, Settings};
 use trivet_images::pace::Window;
-use trivet_rack::{AtOnce, Files, Limits};
+use trivet_rack::{AtOnce, Everywhere, Files, Limits};
 
 use crate::appliance::{self, Appliance, Ground, Listening, open_store};
 use crate::auth::{Auth, unusable_tokens, unusable_users};
@@ -282,6 +282,12 @@ fn url_for_nodes(
     ))
 }
 
+/// The port of a service that listens on every address, and is not said to be elsewhere.
+fn everywhere(public: Option<&String>, sockets: &[TcpListener]) -> Option<u16> {
+    let address = sockets.first()?.local_addr().ok()?;
+    (public.is_none() && address.ip().is_unspecified()).then_some(address.port())
+}
+
 fn rack_settings(
     settings: &Settings,
     links: &[lan::Entry],
@@ -299,11 +305,13 @@ fn rack_settings(
         .as_ref()
         .and_then(|http| http.public_url.as_ref());
     let api_url = url_for_nodes(links, api_public, scheme, &ground.api.sockets)?;
+    let http_everywhere = everywhere(http_public, &ground.http.sockets);
     let http_url = url_for_nodes(links, http_public, "http", &ground.http.sockets)?;
     let images = settings.appliance.data.join("images");
     let ramdisk = settings.boot.ramdisk.as_ref();
     Ok(trivet_rack::Settings {
-        dhcp: (!links.is_empty()).then(|| lan::room(links, &settings.boot, &http_url)),
+        dhcp: (!links.is_empty())
+            .then(|| lan::room(links, &settings.boot, &http_url, http_everywhere)),
         images: library::catalogue(&images, |line| say::line(&format!("trivet: {line}")))?,
         cache: true,
         files: Files {
@@ -315,6 +323,10 @@ fn rack_settings(
         },
         api_url,
         http_url,
+        everywhere: Everywhere {
+            api: everywhere(api_public, &ground.api.sockets).map(|port| (scheme, port)),
+            http: http_everywhere,
+        },
         kernel_args: settings.boot.kernel_args.clone(),
         heartbeat_timeout_s: settings.agent.heartbeat_timeout_s.into(),
         limits: Limits {

@@ -50,6 +50,7 @@ pub(crate) fn settings(directory: &Path) -> Settings {
         dhcp: None,
         api_url: "http://192.0.2.1:6385".to_owned(),
         http_url: "http://192.0.2.1:8080".to_owned(),
+        everywhere: trivet_rack::Everywhere::default(),
         images: trivet_images::Catalogue::default(),
         cache: false,
         files: Files {

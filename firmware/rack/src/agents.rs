@@ -254,7 +254,11 @@ impl Rack {
             self.events.push_back((id, Event::Agent(order, Err(error))));
             return;
         };
-        match (trivet_agent::call(&node, &ports, &order), &session.url) {
+        let mut told = std::borrow::Cow::Borrowed(&*node);
+        if let Some(url) = &session.url {
+            self.settings.tell_reachable(&mut told, url);
+        }
+        match (trivet_agent::call(&told, &ports, &order), &session.url) {
             (Ok(request), Some(url)) => {
                 self.calls += 1;
                 waits.call = Some((self.calls, order));

@@ -21,7 +21,7 @@ impl Rack {
         let files = &self.settings.files;
         match route {
             Route::Script(mac) => {
-                let script = self.script(mac);
+                let script = self.script(mac, peer);
                 self.script_given(mac);
                 Some(Grant::Bytes(script.into_bytes()))
             }

@@ -43,8 +43,8 @@ impl Rack {
     }
 
     fn loads_from_net(&self, id: NodeId) -> bool {
-        let node = self.book.node(id);
-        node.is_some_and(|node| plan(&self.settings, node).is_net())
+        let (node, urls) = (self.book.node(id), self.settings.urls_for(None));
+        node.is_some_and(|node| plan(&self.settings, &urls, node).is_net())
     }
 
     fn turn(&mut self, now: Now, id: NodeId, order: PowerOrder) -> bool {
@@ -123,7 +123,8 @@ impl Rack {
 
     /// The path of the last file of a node's boot, where this box serves it whole.
     fn last_file(&self, id: NodeId) -> Option<String> {
-        let plan = plan(&self.settings, self.book.node(id)?);
+        let urls = self.settings.urls_for(None);
+        let plan = plan(&self.settings, &urls, self.book.node(id)?);
         let path = plan.last_file()?.strip_prefix(&self.settings.http_url)?;
         path.starts_with('/').then(|| path.to_owned())
     }

@@ -20,6 +20,7 @@ mod machine;
 mod orders;
 mod plan;
 mod power;
+mod reach;
 mod recent;
 mod records;
 mod resources;
@@ -37,6 +38,7 @@ use std::sync::Arc;
 pub use bounds::{NODES_MAX, PORTS_MAX, RESOURCES_MAX};
 pub use durable::make_durable;
 pub use machine::Rack;
+pub use reach::Everywhere;
 pub use trivet_agent::{Call, Method};
 pub use trivet_bmc_ipmi::Pace;
 pub use trivet_bmc_ssh as ssh;
@@ -59,6 +61,8 @@ pub struct Settings {
     pub api_url: String,
     /// Where nodes reach boot files and images, without a slash at the end.
     pub http_url: String,
+    /// What of these listens on every address.
+    pub everywhere: Everywhere,
     /// The images of this box.
     pub images: trivet_images::Catalogue,
     /// Images from elsewhere are fetched through the cache of this box.

@@ -1,22 +1,26 @@
 //! What a machine boots into, and the script that says so.
 
+use std::net::IpAddr;
+
 use trivet_hardware::{Payload, Source};
 use trivet_model::{BootPlan, JobKind, KernelBoot, MacAddr, Node, ProvisionState};
 
+use crate::reach::Urls;
 use crate::{Rack, Settings};
 
 impl Rack {
-    pub(crate) fn script(&self, mac: MacAddr) -> String {
+    pub(crate) fn script(&self, mac: MacAddr, peer: IpAddr) -> String {
         let node = self.book.node_of_mac(mac).and_then(|id| self.book.node(id));
-        let plan = node.map_or(BootPlan::Wait, |node| plan(&self.settings, node));
-        trivet_httpboot::script(mac, &plan, &self.settings.http_url)
+        let urls = self.settings.urls_for(Some(peer));
+        let plan = node.map_or(BootPlan::Wait, |node| plan(&self.settings, &urls, node));
+        trivet_httpboot::script(mac, &plan, &urls.http)
     }
 }
 
 /// What a machine boots into, by where its node is.
-pub(crate) fn plan(settings: &Settings, node: &Node) -> BootPlan {
+pub(crate) fn plan(settings: &Settings, urls: &Urls, node: &Node) -> BootPlan {
     if trivet_node::boots_agent(node) {
-        return agent(settings, node);
+        return agent(settings, urls, node);
     }
     let state = node.provision_state;
     let kind = node.job.as_ref().map(|job| job.kind);
@@ -34,7 +38,7 @@ pub(crate) fn plan(settings: &Settings, node: &Node) -> BootPlan {
         ),
     };
     match has_instance {
-        true if trivet_hardware::netboots_instance(node) => instance(settings, node),
+        true if trivet_hardware::netboots_instance(node) => instance(urls, node),
         true => BootPlan::Disk,
         false => BootPlan::Wait,
     }
@@ -42,11 +46,11 @@ pub(crate) fn plan(settings: &Settings, node: &Node) -> BootPlan {
 
 /// The agent: the node's own where its record names one that can be loaded, else the
 /// box's. Words that would break the script are left out; validation tells of both.
-fn agent(settings: &Settings, node: &Node) -> BootPlan {
+fn agent(settings: &Settings, urls: &Urls, node: &Node) -> BootPlan {
     let kind = node.job.as_ref().map(|job| job.kind);
     let own = trivet_hardware::agent_files(node, kind == Some(JobKind::Rescue));
     let (kernel, ramdisk) = own.ok().flatten().unwrap_or_else(|| {
-        let base = &settings.http_url;
+        let base = &urls.http;
         (
             format!("{base}{}", trivet_httpboot::KERNEL_PATH),
             format!("{base}{}", trivet_httpboot::RAMDISK_PATH),
@@ -60,18 +64,18 @@ fn agent(settings: &Settings, node: &Node) -> BootPlan {
             ramdisk,
             args,
         },
-        api_url: settings.api_url.clone(),
+        api_url: urls.api.clone(),
         inspect: kind == Some(JobKind::Inspect),
     }
 }
 
 /// What the operator chose. A record that was changed into nonsense after it was
 /// deployed leaves the machine waiting until it is corrected.
-fn instance(settings: &Settings, node: &Node) -> BootPlan {
+fn instance(urls: &Urls, node: &Node) -> BootPlan {
     let url = |source| match source {
         Source::Url(url) => url,
         Source::File(name) => {
-            format!("{}{}", settings.http_url, trivet_httpboot::file_path(&name))
+            format!("{}{}", urls.http, trivet_httpboot::file_path(&name))
         }
     };
     match trivet_hardware::payload(node) {

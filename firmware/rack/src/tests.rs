@@ -53,7 +53,7 @@ fn caller() -> Arc<Caller> {
     Arc::new(caller.asking("PUT", "/v1/x"))
 }
 
-fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     let server = Ipv4Addr::new(10, 0, 0, 1);
     let subnet = Subnet {
         network: Ipv4Addr::new(10, 0, 0, 0),
@@ -79,6 +79,7 @@ fn settings() -> Settings {
         }),
         api_url: "http://10.0.0.1:6385".into(),
         http_url: "http://10.0.0.1:8080".into(),
+        everywhere: crate::Everywhere::default(),
         images,
         cache: true,
         files: Files {

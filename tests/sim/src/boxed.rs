@@ -136,6 +136,7 @@ fn settings(addresses: u8, lease_s: u32, image: &[u8]) -> trivet_rack::Settings 
         }),
         api_url: API_URL.to_owned(),
         http_url: HTTP_URL.to_owned(),
+        everywhere: trivet_rack::Everywhere::default(),
         images,
         cache: false,
         files: Files {

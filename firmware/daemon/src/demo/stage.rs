@@ -185,6 +185,7 @@ fn settings(
         images: library::catalogue(&data.join("images"), |_| {})?,
         api_url,
         http_url,
+        everywhere: trivet_rack::Everywhere::default(),
         cache: false,
         files,
         kernel_args: String::new(),

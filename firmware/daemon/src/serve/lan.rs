@@ -208,13 +208,25 @@ fn place(door: &DhcpDoor) -> String {
 }
 
 /// What the DHCP room is told.
-pub(super) fn room(entries: &[Entry], boot: &config::Boot, http_url: &str) -> dhcp::Settings {
+/// HTTP is at `http_url`, or else on this port of every address of ours.
+pub(super) fn room(
+    entries: &[Entry],
+    boot: &config::Boot,
+    http_url: &str,
+    everywhere: Option<u16>,
+) -> dhcp::Settings {
+    let url = |entry: &Entry| match everywhere {
+        Some(port) if !entry.server.is_unspecified() => {
+            format!("http://{}:{port}", entry.server)
+        }
+        _ => http_url.to_owned(),
+    };
     let links = entries.iter().map(|entry| dhcp::Link {
         name: place(&entry.door),
         mode: mode(entry.mode),
         discovery: entry.discovery,
         server: entry.server,
-        boot: boot_server(entry.server, boot, http_url),
+        boot: boot_server(entry.server, boot, &url(entry)),
         relayed: matches!(entry.door, DhcpDoor::Relayed(_)),
         network: entry
             .pool
@@ -231,7 +243,7 @@ pub(super) fn room(entries: &[Entry], boot: &config::Boot, http_url: &str) -> dh
             server: entry.server,
             router: pool.router,
             dns: pool.dns.clone(),
-            boot: boot_server(entry.server, boot, http_url),
+            boot: boot_server(entry.server, boot, &url(entry)),
             known_only: !entry.discovery,
             lease_s: entry.lease_s,
         })
@@ -318,7 +330,12 @@ mod tests {
 
     fn told(text: &str, http_url: &str) -> dhcp::Settings {
         let settings = trivet_config::parse(text).unwrap();
-        room(&entries(&settings, &[]).unwrap(), &settings.boot, http_url)
+        room(
+            &entries(&settings, &[]).unwrap(),
+            &settings.boot,
+            http_url,
+            None,
+        )
     }
 
     #[test]
@@ -378,6 +395,27 @@ mod tests {
     }
 
     #[test]
+    fn every_network_is_told_the_address_the_box_has_there() {
+        let settings = trivet_config::parse(ALL).unwrap();
+        let entries = entries(&settings, &[]).unwrap();
+        let room = room(
+            &entries,
+            &settings.boot,
+            "http://192.0.2.1:8080",
+            Some(8080),
+        );
+        let url = |boot: &dhcp::BootServer| boot.loaders_url.clone().unwrap();
+        assert_eq!(
+            url(&room.links[1].boot),
+            "http://192.0.2.1:8080/boot/loaders"
+        );
+        assert_eq!(
+            url(&room.subnets[0].boot),
+            "http://198.51.100.1:8080/boot/loaders"
+        );
+    }
+
+    #[test]
     fn relays_that_send_where_we_hear_already_need_no_socket() {
         let relayed = |third: u8, listen: &str| {
             format!(
@@ -420,7 +458,7 @@ mod tests {
         };
         let all = [wired("br0", None), radio, part, wired("eth0", None)];
         let entries = entries(&settings, &all).unwrap();
-        let room = room(&entries, &settings.boot, "");
+        let room = room(&entries, &settings.boot, "", None);
         let names: Vec<_> = room.links.iter().map(|link| link.name.as_str()).collect();
         assert_eq!(names, ["br0", "eth0"]);
         assert!(room.links.iter().all(|link| link.mode == LinkMode::Listen));
