@@ -65,6 +65,7 @@ mod tests {
     use std::fs::File;
     use std::io::{Read as _, Write as _};
     use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     fn pair() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -74,7 +75,10 @@ mod tests {
 
     /// A file that has no name any more.
     fn file(bytes: &[u8]) -> File {
-        let name = format!("trivet-sending-{}-{:p}", std::process::id(), bytes);
+        // Equal bytes may lie at one address, so that tells no two files apart.
+        static FILES: AtomicU64 = AtomicU64::new(0);
+        let number = FILES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("trivet-sending-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
         let mut file = File::options()
             .read(true)
