@@ -17,6 +17,7 @@ use trivet_model::{Entropy, PowerOrder, PowerState};
 use crate::boot::BootFlags;
 use crate::channel::Channel;
 use crate::command::completion;
+pub use crate::errand::{MAILBOX_BLOCK_BYTES, MAILBOX_BLOCKS_MAX};
 pub use crate::privilege::Privilege;
 use crate::suite::{Exchange, Suite};
 use crate::wire::message::Message;
@@ -28,7 +29,6 @@ use crate::wire::rakp::OpenRequest;
 
 use commands::Caller;
 use options::BootOptions;
-pub use options::{MAILBOX_BLOCK_BYTES, MAILBOX_BLOCKS_MAX};
 
 /// Most sessions at once, half-open ones included. Ours; real BMCs have 4 to 36.
 pub const SESSIONS_MAX: usize = 8;
@@ -163,6 +163,11 @@ impl Bmc {
     /// reads from inside. None where nothing was written.
     pub fn mailbox(&self, block: u8) -> Option<[u8; MAILBOX_BLOCK_BYTES]> {
         self.options.mailbox(block)
+    }
+
+    /// Takes boot options only between "set in progress" and "set complete".
+    pub fn insist_on_frames(&mut self) {
+        self.options.framed = true;
     }
 
     /// Answers the next requests inside sessions with "node busy", as BMCs do

@@ -8,6 +8,7 @@
 
 mod login;
 mod script;
+mod talk;
 mod target;
 
 use std::collections::VecDeque;
@@ -16,15 +17,16 @@ use trivet_model::{Entropy, PowerAnswer, PowerError, PowerOrder, Tick};
 
 use crate::channel::Channel;
 use crate::command::{Request, app, completion};
+use crate::errand::{Errand, Report};
 use crate::suite::Suite;
 use crate::wire::message::{Message, SEQUENCE_MASK};
 use crate::wire::packet::{KIND_IPMI, Packet};
 
 use login::{Heard, Login, Stage};
-use script::{Next, Script};
+use talk::{Answer, Next, Talk};
 pub use target::{Pace, Target};
 
-/// Most orders that wait, are under way or have answers nobody fetched. Ours.
+/// Most orders and errands that wait, are under way or have answers nobody fetched. Ours.
 pub const ORDERS_WAITING_MAX: usize = 16;
 /// Most datagrams that wait to be sent; the oldest go first. Ours: one step
 /// makes at most three.
@@ -39,6 +41,9 @@ const KEPT_TRIES_MAX: u32 = 3;
 /// How long a session may rest before we take it for gone. BMCs end sessions
 /// after 60 s without traffic, give or take three (section 6.12.15).
 const REST_MS_MAX: u64 = 50_000;
+/// How long an errand may take in all. Ours: an event log read record by record
+/// from a slow BMC takes minutes.
+const ERRAND_MS_MAX: u64 = 300_000;
 
 enum Link {
     /// No session. With work at hand, a login begins when the wait is over.
@@ -55,12 +60,15 @@ struct Wait {
     tries: u32,
 }
 
-/// The order under way.
+/// The order or errand under way.
 struct Work {
     id: u64,
-    script: Script,
+    talk: Talk,
     request: Request,
     started: Tick,
+    /// When the BMC last said something that led on. An order has its time from
+    /// the start, each request of an errand from here.
+    moved: Tick,
     refusals: u32,
     losses: u32,
     /// Whether the session was there before this order.
@@ -87,9 +95,10 @@ pub struct Session {
     asked: Option<Asked>,
     wait: Option<Wait>,
     work: Option<Work>,
-    waiting: VecDeque<(u64, PowerOrder)>,
+    waiting: VecDeque<(u64, Talk, Request)>,
     outbox: VecDeque<Vec<u8>>,
     answers: VecDeque<(u64, Result<PowerAnswer, PowerError>)>,
+    reports: VecDeque<(u64, Result<Report, PowerError>)>,
     request_number: u8,
     last_heard: Tick,
     closing: bool,
@@ -110,6 +119,7 @@ impl Session {
             waiting: VecDeque::new(),
             outbox: VecDeque::new(),
             answers: VecDeque::new(),
+            reports: VecDeque::new(),
             request_number: 0,
             last_heard: Tick::default(),
             closing: false,
@@ -124,14 +134,39 @@ impl Session {
         order: PowerOrder,
         entropy: &mut dyn Entropy,
     ) -> Result<(), PowerError> {
+        let (talk, request) = Talk::order(order);
+        self.take(now, id, talk, request, entropy)
+    }
+
+    /// Takes an errand; its report comes out of [`Session::report`] under `id`.
+    pub fn errand(
+        &mut self,
+        now: Tick,
+        id: u64,
+        errand: Errand,
+        entropy: &mut dyn Entropy,
+    ) -> Result<(), PowerError> {
+        let (talk, request) = Talk::errand(errand)?;
+        self.take(now, id, talk, request, entropy)
+    }
+
+    fn take(
+        &mut self,
+        now: Tick,
+        id: u64,
+        talk: Talk,
+        request: Request,
+        entropy: &mut dyn Entropy,
+    ) -> Result<(), PowerError> {
         if let Some(missing) = self.target.lacking() {
             return Err(PowerError::NotConfigured { missing });
         }
-        let held = self.waiting.len() + usize::from(self.work.is_some()) + self.answers.len();
+        let done = self.answers.len() + self.reports.len();
+        let held = self.waiting.len() + usize::from(self.work.is_some()) + done;
         if held >= ORDERS_WAITING_MAX {
             return Err(PowerError::Busy);
         }
-        self.waiting.push_back((id, order));
+        self.waiting.push_back((id, talk, request));
         self.begin(now, entropy);
         Ok(())
     }
@@ -174,7 +209,7 @@ impl Session {
         let Some(work) = &self.work else {
             return;
         };
-        if now >= work.started.after_ms(self.pace.order_ms_max) {
+        if now >= self.limit(work) {
             self.give_up(now, entropy);
         } else if let Some(wait) = self.wait.filter(|wait| now >= wait.due) {
             self.overdue(now, wait, entropy);
@@ -184,8 +219,16 @@ impl Session {
     /// When [`Session::tick`] has something to do next, if ever.
     pub fn deadline(&self) -> Option<Tick> {
         let work = self.work.as_ref()?;
-        let limit = work.started.after_ms(self.pace.order_ms_max);
+        let limit = self.limit(work);
         Some(self.wait.map_or(limit, |wait| wait.due.min(limit)))
+    }
+
+    fn limit(&self, work: &Work) -> Tick {
+        let order = work.moved.after_ms(self.pace.order_ms_max);
+        order.min(
+            work.started
+                .after_ms(ERRAND_MS_MAX.max(self.pace.order_ms_max)),
+        )
     }
 
     /// The next datagram to send.
@@ -196,6 +239,11 @@ impl Session {
     /// The next order that is done, and how it ended.
     pub fn answer(&mut self) -> Option<(u64, Result<PowerAnswer, PowerError>)> {
         self.answers.pop_front()
+    }
+
+    /// The next errand that is done, and what it brought.
+    pub fn report(&mut self) -> Option<(u64, Result<Report, PowerError>)> {
+        self.reports.pop_front()
     }
 
     /// The wait for an answer is over.
@@ -209,6 +257,7 @@ impl Session {
                     return self.heard_login(now, heard, entropy);
                 }
             }
+            Link::Up(_) if self.asked.is_none() => return self.ask(now, entropy),
             Link::Up(_) if kept => tries_max = tries_max.min(KEPT_TRIES_MAX),
             Link::Up(_) => {}
         }
@@ -231,15 +280,14 @@ impl Session {
         if self.work.is_some() {
             return;
         }
-        let Some((id, order)) = self.waiting.pop_front() else {
+        let Some((id, talk, request)) = self.waiting.pop_front() else {
             self.close_when_idle(entropy);
             return;
         };
         if now.since_ms(self.last_heard) > REST_MS_MAX {
             self.leave(entropy);
         }
-        let (script, request) = Script::start(order);
-        if order.counts() {
+        if talk.counts() {
             // In a session that the BMC may have forgotten nobody could tell whether
             // such an order was heard.
             self.leave(entropy);
@@ -247,9 +295,10 @@ impl Session {
         let kept = matches!(self.link, Link::Up(_));
         self.work = Some(Work {
             id,
-            script,
+            talk,
             request,
             started: now,
+            moved: now,
             refusals: 0,
             losses: 0,
             kept,
@@ -263,19 +312,20 @@ impl Session {
         }
     }
 
-    fn finish(
-        &mut self,
-        now: Tick,
-        result: Result<PowerAnswer, PowerError>,
-        entropy: &mut dyn Entropy,
-    ) {
+    fn finish(&mut self, now: Tick, result: Result<Answer, PowerError>, entropy: &mut dyn Entropy) {
         self.wait = None;
         self.asked = None;
         if let Some(work) = self.work.take() {
-            if work.script.ends_session() {
+            if work.talk.ends_session() {
                 self.leave(entropy);
             }
-            self.answers.push_back((work.id, result));
+            let id = work.id;
+            match result {
+                Ok(Answer::Power(answer)) => self.answers.push_back((id, Ok(answer))),
+                Ok(Answer::Errand(report)) => self.reports.push_back((id, Ok(report))),
+                Err(error) if work.talk.is_errand() => self.reports.push_back((id, Err(error))),
+                Err(error) => self.answers.push_back((id, Err(error))),
+            }
         }
         self.begin(now, entropy);
     }
@@ -412,7 +462,7 @@ impl Session {
                 Some(work)
                     if work.losses < LOSSES_MAX
                         && work.trouble.is_none()
-                        && !work.script.counts() =>
+                        && !work.talk.counts() =>
                 {
                     work.losses += 1;
                     work.kept = false;
@@ -428,7 +478,7 @@ impl Session {
         let waited_ms = self
             .work
             .as_ref()
-            .map_or(0, |work| now.since_ms(work.started));
+            .map_or(0, |work| now.since_ms(work.moved));
         PowerError::Silent { waited_ms }
     }
 
@@ -438,7 +488,7 @@ impl Session {
         let said = self.asked.as_ref().is_some_and(|asked| !asked.raising);
         let trouble = self.work.as_mut().and_then(|work| work.trouble.take());
         let work = self.work.as_ref().filter(|_| said && trouble.is_none());
-        let result = match work.and_then(|work| work.script.meant_by_silence()) {
+        let result = match work.and_then(|work| work.talk.meant_by_silence()) {
             Some(answer) => Ok(answer),
             None => Err(trouble.unwrap_or(silent)),
         };
@@ -472,10 +522,24 @@ impl Session {
             }
             return;
         }
-        match work.script.hear(code, data) {
+        if work.talk.is_errand() {
+            work.moved = now;
+            // A session replaced long ago says nothing about the one at hand.
+            work.losses = 0;
+        }
+        match work.talk.hear(code, data) {
             Next::Ask(request) => {
                 work.request = request;
                 self.ask(now, entropy);
+            }
+            Next::Later { request, wait_ms } => {
+                work.request = request;
+                self.asked = None;
+                self.wait = Some(Wait {
+                    due: now.after_ms(wait_ms.max(1)),
+                    next_ms: self.pace.first_ms,
+                    tries: 0,
+                });
             }
             Next::Done(result) => self.finish(now, result, entropy),
         }

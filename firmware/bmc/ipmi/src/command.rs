@@ -49,6 +49,8 @@ pub(crate) mod completion {
     pub(crate) const OK: u8 = 0x00;
     /// Boot options: no such parameter.
     pub(crate) const NO_PARAMETER: u8 = 0x80;
+    /// Boot options: somebody else is setting them.
+    pub(crate) const IN_PROGRESS: u8 = 0x81;
     /// Set Session Privilege Level: above the user's limit.
     pub(crate) const ABOVE_LIMIT: u8 = 0x81;
     /// Close Session: no such session.
@@ -64,10 +66,13 @@ pub(crate) mod completion {
 
 /// A command and its data, without the numbers that one sending of it has.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Request {
-    pub(crate) netfn: u8,
-    pub(crate) command: u8,
-    pub(crate) data: Vec<u8>,
+pub struct Request {
+    /// Network function, even.
+    pub netfn: u8,
+    /// Command.
+    pub command: u8,
+    /// What goes with it.
+    pub data: Vec<u8>,
 }
 
 impl Request {

@@ -13,6 +13,7 @@ mod boot;
 mod channel;
 mod client;
 mod command;
+pub mod errand;
 mod privilege;
 mod suite;
 mod wire;

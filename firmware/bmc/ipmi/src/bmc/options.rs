@@ -7,15 +7,13 @@ use crate::boot::BootFlags;
 use crate::command::{completion, option};
 
 use super::Chassis;
-
-/// Bytes of one block of the boot initiator mailbox.
-pub const MAILBOX_BLOCK_BYTES: usize = 16;
-/// Blocks the mailbox has. Ours; the specification asks for at least five.
-pub const MAILBOX_BLOCKS_MAX: u8 = 16;
+use crate::errand::{MAILBOX_BLOCK_BYTES, MAILBOX_BLOCKS_MAX};
 
 /// The stored parameters.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BootOptions {
+    /// Whether parameters may be set only between "in progress" and "complete".
+    pub(super) framed: bool,
     in_progress: u8,
     clearing: u8,
     acknowledge: [u8; 2],
@@ -32,8 +30,12 @@ impl BootOptions {
         let Some((&selector, data)) = data.split_first() else {
             return vec![completion::BAD_LENGTH];
         };
+        let parameter = selector & 0x7f;
+        if let Some(code) = self.out_of_frame(parameter, data) {
+            return vec![code];
+        }
         // The top bit would lock the parameter; locks are not kept.
-        let code = match (selector & 0x7f, data) {
+        let code = match (parameter, data) {
             (option::SET_IN_PROGRESS, &[state, ..]) => {
                 self.in_progress = state & 0x03;
                 completion::OK
@@ -65,6 +67,17 @@ impl BootOptions {
             _ => completion::NO_PARAMETER,
         };
         vec![code]
+    }
+
+    /// The refusal of what a BMC that insists on frames gets outside one.
+    fn out_of_frame(&self, parameter: u8, data: &[u8]) -> Option<u8> {
+        let open = self.in_progress == 1;
+        match (parameter, data.first()) {
+            _ if !self.framed => None,
+            (option::SET_IN_PROGRESS, Some(1)) => open.then_some(completion::IN_PROGRESS),
+            (option::SET_IN_PROGRESS, _) => None,
+            _ => (!open).then_some(completion::NOT_IN_THIS_STATE),
+        }
     }
 
     fn write_mailbox(&mut self, block: u8, bytes: &[u8]) -> u8 {
@@ -141,6 +154,27 @@ mod tests {
             assert_eq!(options.read(&[set[0], 0, 0], &chassis), read);
         }
         assert_eq!(chassis.0.device, Some(BootDevice::Pxe));
+    }
+
+    #[test]
+    fn one_that_insists_takes_parameters_only_inside_a_frame() {
+        let mut options = BootOptions {
+            framed: true,
+            ..BootOptions::default()
+        };
+        let mut chassis = Flags::default();
+        for (data, code) in [
+            (&[7, 0, 1][..], 0xd5),
+            (&[5, 0x80, 4, 0, 0, 0], 0xd5),
+            (&[0, 1], 0),
+            (&[0, 1], 0x81),
+            (&[7, 0, 1], 0),
+            (&[0, 0], 0),
+            (&[7, 0, 2], 0xd5),
+        ] {
+            assert_eq!(options.set(data, &mut chassis), [code], "{data:?}");
+        }
+        assert_eq!(options.mailbox(0).map(|block| block[0]), Some(1));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use trivet_model::{
 };
 
 use crate::bmc::{Bmc, Chassis, Privilege, Setup, User};
+use crate::errand::{Errand, Report};
 use crate::{BootFlags, Pace, Session, Suite, Target};
 
 pub(super) type Outcome = Result<PowerAnswer, PowerError>;
@@ -148,6 +149,17 @@ impl Rig {
         assert_eq!(answers.len(), 1);
         assert_eq!(answers[0].0, 7);
         answers[0].1.clone()
+    }
+
+    /// Gives one errand and plays it to its end.
+    pub(super) fn run_errand(&mut self, errand: Errand) -> Result<Report, PowerError> {
+        self.session
+            .errand(self.now, 8, errand, &mut self.entropy)
+            .expect("the queue has room");
+        assert_eq!(self.settle(), []);
+        let (id, result) = self.session.report().expect("a report");
+        assert_eq!(id, 8);
+        result
     }
 
     fn put(&mut self, to_bmc: bool, bytes: &[u8]) {

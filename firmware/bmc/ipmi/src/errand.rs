@@ -1,0 +1,144 @@
+//! Errands: what is asked of a BMC besides power. Each is a dialogue of
+//! requests, one after the other, that ends in a [`Report`].
+//!
+//! A dialogue knows nothing of sessions or time: it says its next request and
+//! hears a completion code and data. Whatever a BMC answers, it ends after a
+//! bounded number of requests. Every errand may be begun again from the start
+//! when nobody knows how far it came.
+
+mod mailbox;
+
+use trivet_model::PowerError;
+
+use crate::boot::BootFlags;
+pub use crate::command::Request;
+pub use mailbox::{MAILBOX_BLOCK_BYTES, MAILBOX_BLOCKS_MAX, MAILBOX_BYTES_MAX};
+
+/// Something to ask of a BMC.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Errand {
+    /// Read the boot flags as they are, the valid bit too.
+    BootFlags,
+    /// Read so many blocks of the boot initiator mailbox, from the first on.
+    ReadMailbox {
+        /// At most [`MAILBOX_BLOCKS_MAX`].
+        blocks: u8,
+    },
+    /// Write the boot initiator mailbox from its first block on, and read it back.
+    WriteMailbox {
+        /// One to [`MAILBOX_BYTES_MAX`] bytes; the last block is filled with zeros.
+        bytes: Vec<u8>,
+    },
+}
+
+/// What an errand brought back.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Report {
+    /// It is done, and where it wrote something, that was read back.
+    Done,
+    /// The boot flags.
+    BootFlags(BootFlags),
+    /// Blocks of the mailbox, one after the other.
+    Mailbox(Vec<u8>),
+}
+
+/// How an errand ends.
+pub type Outcome = Result<Report, PowerError>;
+
+/// What comes after an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Next {
+    /// The next request.
+    Ask(Request),
+    /// The next request, after a pause that the BMC needs.
+    Later {
+        /// What to ask then.
+        request: Request,
+        /// How long to wait before.
+        wait_ms: u64,
+    },
+    /// The end.
+    Done(Outcome),
+}
+
+/// One errand under way.
+#[derive(Clone, Debug)]
+pub struct Dialogue(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Flags,
+    Reading(mailbox::Reading),
+    Writing(mailbox::Writing),
+}
+
+impl Dialogue {
+    /// The dialogue of an errand and its first request; refused where no BMC
+    /// could do it.
+    pub fn start(errand: Errand) -> Result<(Self, Request), PowerError> {
+        let (kind, request) = match errand {
+            Errand::BootFlags => (Kind::Flags, mailbox::read_flags()),
+            Errand::ReadMailbox { blocks } => {
+                let (script, request) = mailbox::Reading::start(blocks)?;
+                (Kind::Reading(script), request)
+            }
+            Errand::WriteMailbox { bytes } => {
+                let (script, request) = mailbox::Writing::start(&bytes)?;
+                (Kind::Writing(script), request)
+            }
+        };
+        Ok((Self(kind), request))
+    }
+
+    /// Takes the completion code and the data of the answer to the last request.
+    pub fn hear(&mut self, code: u8, data: &[u8]) -> Next {
+        match &mut self.0 {
+            Kind::Flags => Next::Done(mailbox::flags(code, data)),
+            Kind::Reading(script) => script.hear(code, data),
+            Kind::Writing(script) => script.hear(code, data),
+        }
+    }
+}
+
+fn refused(code: u8) -> Next {
+    Next::Done(Err(PowerError::Refused { code }))
+}
+
+fn nonsense(said: &'static str) -> Next {
+    Next::Done(Err(PowerError::Nonsense { said }))
+}
+
+/// Too much or too little to ask of any BMC.
+fn impossible(said: &'static str) -> PowerError {
+    PowerError::Unsupported { said }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Plays an errand to its end with a function in the BMC's place; gives the
+    /// requests and the outcome.
+    #[track_caller]
+    pub(crate) fn play(
+        errand: Errand,
+        mut bmc: impl FnMut(&Request) -> Vec<u8>,
+    ) -> (Vec<Request>, Outcome) {
+        let (mut dialogue, mut request) = Dialogue::start(errand).expect("it can be asked");
+        let mut asked = Vec::new();
+        loop {
+            assert!(asked.len() < 100_000, "no end");
+            let body = bmc(&request);
+            asked.push(request);
+            let (&code, data) = body.split_first().expect("a completion code");
+            match dialogue.hear(code, data) {
+                Next::Ask(next) | Next::Later { request: next, .. } => request = next,
+                Next::Done(outcome) => return (asked, outcome),
+            }
+        }
+    }
+
+    pub(crate) fn nonsense_of(outcome: &Outcome) -> bool {
+        matches!(outcome, Err(PowerError::Nonsense { .. }))
+    }
+}
