@@ -7,6 +7,7 @@
 //! longest makes room for a new one.
 
 mod commands;
+mod fru;
 mod handshake;
 mod options;
 
@@ -18,6 +19,7 @@ use crate::boot::BootFlags;
 use crate::channel::Channel;
 use crate::command::completion;
 pub use crate::errand::{MAILBOX_BLOCK_BYTES, MAILBOX_BLOCKS_MAX};
+use crate::fru::Inventory;
 pub use crate::privilege::Privilege;
 use crate::suite::{Exchange, Suite};
 use crate::wire::message::Message;
@@ -137,6 +139,7 @@ struct Slot {
 pub struct Bmc {
     setup: Setup,
     options: BootOptions,
+    fru: fru::Fru,
     sessions: BTreeMap<u32, Slot>,
     clock: u64,
     busy: u32,
@@ -148,6 +151,7 @@ impl Bmc {
         Self {
             setup,
             options: BootOptions::default(),
+            fru: fru::Fru::default(),
             sessions: BTreeMap::new(),
             clock: 0,
             busy: 0,
@@ -163,6 +167,21 @@ impl Bmc {
     /// reads from inside. None where nothing was written.
     pub fn mailbox(&self, block: u8) -> Option<[u8; MAILBOX_BLOCK_BYTES]> {
         self.options.mailbox(block)
+    }
+
+    /// Puts an inventory into the FRU device, zeros behind it.
+    pub fn set_fru(&mut self, inventory: &Inventory) {
+        self.fru.fill(&inventory.emit());
+    }
+
+    /// The bytes of the FRU device.
+    pub fn fru(&self) -> &[u8] {
+        &self.fru.bytes
+    }
+
+    /// Takes the FRU device only in pieces of so many bytes.
+    pub fn set_fru_piece(&mut self, bytes: u8) {
+        self.fru.piece = usize::from(bytes);
     }
 
     /// Takes boot options only between "set in progress" and "set complete".

@@ -3,6 +3,7 @@
 
 pub(crate) const NETFN_CHASSIS: u8 = 0x00;
 pub(crate) const NETFN_APP: u8 = 0x06;
+pub(crate) const NETFN_STORAGE: u8 = 0x0a;
 
 /// Commands of the chassis.
 pub(crate) mod chassis {
@@ -22,6 +23,13 @@ pub(crate) mod app {
     pub(crate) const SET_SESSION_PRIVILEGE: u8 = 0x3b;
     pub(crate) const CLOSE_SESSION: u8 = 0x3c;
     pub(crate) const CHANNEL_CIPHER_SUITES: u8 = 0x54;
+}
+
+/// Commands of what a controller stores.
+pub(crate) mod storage {
+    pub(crate) const FRU_INFO: u8 = 0x10;
+    pub(crate) const READ_FRU: u8 = 0x11;
+    pub(crate) const WRITE_FRU: u8 = 0x12;
 }
 
 /// What Chassis Control is told to do (section 28.3).
@@ -58,10 +66,15 @@ pub(crate) mod completion {
     pub(crate) const NODE_BUSY: u8 = 0xc0;
     pub(crate) const NO_COMMAND: u8 = 0xc1;
     pub(crate) const BAD_LENGTH: u8 = 0xc7;
+    pub(crate) const TOO_LONG: u8 = 0xc8;
     pub(crate) const OUT_OF_RANGE: u8 = 0xc9;
+    /// More bytes asked for than fit into an answer.
+    pub(crate) const TOO_MUCH: u8 = 0xca;
+    pub(crate) const NOT_PRESENT: u8 = 0xcb;
     pub(crate) const BAD_FIELD: u8 = 0xcc;
     pub(crate) const NO_PRIVILEGE: u8 = 0xd4;
     pub(crate) const NOT_IN_THIS_STATE: u8 = 0xd5;
+    pub(crate) const UNSPECIFIED: u8 = 0xff;
 }
 
 /// A command and its data, without the numbers that one sending of it has.
@@ -79,6 +92,14 @@ impl Request {
     pub(crate) fn app(command: u8, data: &[u8]) -> Self {
         Self {
             netfn: NETFN_APP,
+            command,
+            data: data.to_vec(),
+        }
+    }
+
+    pub(crate) fn storage(command: u8, data: &[u8]) -> Self {
+        Self {
+            netfn: NETFN_STORAGE,
             command,
             data: data.to_vec(),
         }

@@ -6,12 +6,15 @@
 //! bounded number of requests. Every errand may be begun again from the start
 //! when nobody knows how far it came.
 
+mod fru;
 mod mailbox;
+mod piece;
 
 use trivet_model::PowerError;
 
 use crate::boot::BootFlags;
 pub use crate::command::Request;
+pub use fru::FRU_BYTES_MAX;
 pub use mailbox::{MAILBOX_BLOCK_BYTES, MAILBOX_BLOCKS_MAX, MAILBOX_BYTES_MAX};
 
 /// Something to ask of a BMC.
@@ -29,6 +32,20 @@ pub enum Errand {
         /// One to [`MAILBOX_BYTES_MAX`] bytes; the last block is filled with zeros.
         bytes: Vec<u8>,
     },
+    /// Read a FRU inventory device; [`crate::fru::Inventory`] knows its areas.
+    ReadFru {
+        /// Its number; zero is the machine's own.
+        device: u8,
+    },
+    /// Write to a FRU inventory device, and read it back.
+    WriteFru {
+        /// Its number.
+        device: u8,
+        /// Where to begin.
+        offset: u16,
+        /// What to write; it must end within the device and [`FRU_BYTES_MAX`].
+        bytes: Vec<u8>,
+    },
 }
 
 /// What an errand brought back.
@@ -40,6 +57,8 @@ pub enum Report {
     BootFlags(BootFlags),
     /// Blocks of the mailbox, one after the other.
     Mailbox(Vec<u8>),
+    /// The bytes of a FRU device, at most [`FRU_BYTES_MAX`].
+    Fru(Vec<u8>),
 }
 
 /// How an errand ends.
@@ -70,6 +89,7 @@ enum Kind {
     Flags,
     Reading(mailbox::Reading),
     Writing(mailbox::Writing),
+    Fru(fru::Script),
 }
 
 impl Dialogue {
@@ -86,6 +106,18 @@ impl Dialogue {
                 let (script, request) = mailbox::Writing::start(&bytes)?;
                 (Kind::Writing(script), request)
             }
+            Errand::ReadFru { device } => {
+                let (script, request) = fru::Script::read(device);
+                (Kind::Fru(script), request)
+            }
+            Errand::WriteFru {
+                device,
+                offset,
+                bytes,
+            } => {
+                let (script, request) = fru::Script::write(device, offset, bytes)?;
+                (Kind::Fru(script), request)
+            }
         };
         Ok((Self(kind), request))
     }
@@ -96,6 +128,7 @@ impl Dialogue {
             Kind::Flags => Next::Done(mailbox::flags(code, data)),
             Kind::Reading(script) => script.hear(code, data),
             Kind::Writing(script) => script.hear(code, data),
+            Kind::Fru(script) => script.hear(code, data),
         }
     }
 }

@@ -14,6 +14,7 @@ mod channel;
 mod client;
 mod command;
 pub mod errand;
+pub mod fru;
 mod privilege;
 mod suite;
 mod wire;

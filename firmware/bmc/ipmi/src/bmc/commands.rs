@@ -2,7 +2,9 @@
 
 use trivet_model::{PowerOrder, PowerState};
 
-use crate::command::{NETFN_APP, NETFN_CHASSIS, app, chassis, completion, control};
+use crate::command::{
+    NETFN_APP, NETFN_CHASSIS, NETFN_STORAGE, app, chassis, completion, control, storage,
+};
 use crate::wire::message::Message;
 use crate::wire::number_at;
 use crate::wire::rakp::suite_record;
@@ -102,6 +104,21 @@ impl Bmc {
             (NETFN_CHASSIS, chassis::CONTROL) => vec![act(data, machine)],
             (NETFN_CHASSIS, chassis::SET_BOOT_OPTIONS) => self.options.set(data, machine),
             (NETFN_CHASSIS, chassis::BOOT_OPTIONS) => self.options.read(data, machine),
+            (NETFN_STORAGE, command) => self.stored(command, data, caller),
+            _ => vec![completion::NO_COMMAND],
+        }
+    }
+
+    /// What the BMC stores. Reading is for everybody, writing for operators.
+    fn stored(&mut self, command: u8, data: &[u8], caller: Caller) -> Vec<u8> {
+        let writes = matches!(command, storage::WRITE_FRU);
+        if writes && caller.level < Privilege::Operator {
+            return vec![completion::NO_PRIVILEGE];
+        }
+        match command {
+            storage::FRU_INFO | storage::READ_FRU | storage::WRITE_FRU => {
+                self.fru.answer(command, data)
+            }
             _ => vec![completion::NO_COMMAND],
         }
     }
@@ -151,8 +168,8 @@ impl Bmc {
     }
 }
 
-/// Get Device ID (section 20.1): firmware 1.00, IPMI 2.0, a chassis device, no
-/// manufacturer.
+/// Get Device ID (section 20.1): firmware 1.00, IPMI 2.0; chassis,
+/// FRU, event log, sensor repository and sensors; no manufacturer.
 fn device_id() -> Vec<u8> {
     vec![
         completion::OK,
@@ -161,7 +178,7 @@ fn device_id() -> Vec<u8> {
         0x01,
         0x00,
         0x02,
-        0x80,
+        0x8f,
         0,
         0,
         0,

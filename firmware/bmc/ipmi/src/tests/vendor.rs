@@ -114,15 +114,19 @@ fn a_bmc_that_restarts_before_it_answers_has_done_what_it_was_told() {
     assert!(matches!(rig.run(reset), Err(PowerError::Silent { .. })));
 }
 
-#[test]
-fn a_lower_level_is_worked_at_where_it_is_asked_for() {
-    let watcher = Target {
+/// Somebody who may only look.
+pub(super) fn watcher() -> Target {
+    Target {
         username: b"watcher".to_vec(),
         password: b"look".to_vec(),
         privilege: Privilege::User,
         ..target()
-    };
-    let mut rig = Rig::new(watcher, setup());
+    }
+}
+
+#[test]
+fn a_lower_level_is_worked_at_where_it_is_asked_for() {
+    let mut rig = Rig::new(watcher(), setup());
     assert!(rig.run(PowerOrder::Status).is_ok());
     let refused = Err(PowerError::Refused { code: 0xd4 });
     assert_eq!(rig.run(PowerOrder::On), refused);
