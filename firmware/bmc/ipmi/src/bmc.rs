@@ -10,6 +10,7 @@ mod commands;
 mod fru;
 mod handshake;
 mod options;
+mod sel;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,6 +22,7 @@ use crate::command::completion;
 pub use crate::errand::{MAILBOX_BLOCK_BYTES, MAILBOX_BLOCKS_MAX};
 use crate::fru::Inventory;
 pub use crate::privilege::Privilege;
+use crate::sel::{Event, Record};
 use crate::suite::{Exchange, Suite};
 use crate::wire::message::Message;
 use crate::wire::packet::{
@@ -31,6 +33,7 @@ use crate::wire::rakp::OpenRequest;
 
 use commands::Caller;
 use options::BootOptions;
+pub use sel::SEL_RECORDS_MAX;
 
 /// Most sessions at once, half-open ones included. Ours; real BMCs have 4 to 36.
 pub const SESSIONS_MAX: usize = 8;
@@ -140,6 +143,7 @@ pub struct Bmc {
     setup: Setup,
     options: BootOptions,
     fru: fru::Fru,
+    log: sel::Log,
     sessions: BTreeMap<u32, Slot>,
     clock: u64,
     busy: u32,
@@ -152,6 +156,7 @@ impl Bmc {
             setup,
             options: BootOptions::default(),
             fru: fru::Fru::default(),
+            log: sel::Log::default(),
             sessions: BTreeMap::new(),
             clock: 0,
             busy: 0,
@@ -182,6 +187,21 @@ impl Bmc {
     /// Takes the FRU device only in pieces of so many bytes.
     pub fn set_fru_piece(&mut self, bytes: u8) {
         self.fru.piece = usize::from(bytes);
+    }
+
+    /// Adds an event to the log, at most [`SEL_RECORDS_MAX`].
+    pub fn add_event(&mut self, time_s: u32, event: Event) {
+        self.log.add(time_s, event);
+    }
+
+    /// What is in the log.
+    pub fn events(&self) -> &[Record] {
+        self.log.records()
+    }
+
+    /// Has the log say so often that its erasure goes on.
+    pub fn erase_slowly(&mut self, times: u8) {
+        self.log.slow = times;
     }
 
     /// Takes boot options only between "set in progress" and "set complete".

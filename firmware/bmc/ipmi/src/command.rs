@@ -30,6 +30,11 @@ pub(crate) mod storage {
     pub(crate) const FRU_INFO: u8 = 0x10;
     pub(crate) const READ_FRU: u8 = 0x11;
     pub(crate) const WRITE_FRU: u8 = 0x12;
+    pub(crate) const SEL_INFO: u8 = 0x40;
+    pub(crate) const RESERVE_SEL: u8 = 0x42;
+    pub(crate) const SEL_ENTRY: u8 = 0x43;
+    pub(crate) const CLEAR_SEL: u8 = 0x47;
+    pub(crate) const SEL_TIME: u8 = 0x48;
 }
 
 /// What Chassis Control is told to do (section 28.3).
@@ -65,6 +70,8 @@ pub(crate) mod completion {
     pub(crate) const NO_SESSION: u8 = 0x87;
     pub(crate) const NODE_BUSY: u8 = 0xc0;
     pub(crate) const NO_COMMAND: u8 = 0xc1;
+    /// The reservation is no longer good.
+    pub(crate) const CANCELLED: u8 = 0xc5;
     pub(crate) const BAD_LENGTH: u8 = 0xc7;
     pub(crate) const TOO_LONG: u8 = 0xc8;
     pub(crate) const OUT_OF_RANGE: u8 = 0xc9;

@@ -9,13 +9,16 @@
 mod fru;
 mod mailbox;
 mod piece;
+mod sel;
 
 use trivet_model::PowerError;
 
 use crate::boot::BootFlags;
 pub use crate::command::Request;
+use crate::sel::{Record, SelInfo};
 pub use fru::FRU_BYTES_MAX;
 pub use mailbox::{MAILBOX_BLOCK_BYTES, MAILBOX_BLOCKS_MAX, MAILBOX_BYTES_MAX};
+pub use sel::EVENTS_MAX;
 
 /// Something to ask of a BMC.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -46,6 +49,12 @@ pub enum Errand {
         /// What to write; it must end within the device and [`FRU_BYTES_MAX`].
         bytes: Vec<u8>,
     },
+    /// Ask how full the event log is.
+    SelInfo,
+    /// Read the event log, at most [`EVENTS_MAX`] records.
+    SelList,
+    /// Erase the event log.
+    SelClear,
 }
 
 /// What an errand brought back.
@@ -59,6 +68,15 @@ pub enum Report {
     Mailbox(Vec<u8>),
     /// The bytes of a FRU device, at most [`FRU_BYTES_MAX`].
     Fru(Vec<u8>),
+    /// How full the event log is.
+    SelInfo(SelInfo),
+    /// The event log.
+    Sel {
+        /// How full it was at the start.
+        info: SelInfo,
+        /// What is in it, oldest first.
+        records: Vec<Record>,
+    },
 }
 
 /// How an errand ends.
@@ -90,6 +108,7 @@ enum Kind {
     Reading(mailbox::Reading),
     Writing(mailbox::Writing),
     Fru(fru::Script),
+    Sel(sel::Script),
 }
 
 impl Dialogue {
@@ -106,6 +125,9 @@ impl Dialogue {
                 let (script, request) = mailbox::Writing::start(&bytes)?;
                 (Kind::Writing(script), request)
             }
+            Errand::SelInfo => Self::log(sel::Want::Info),
+            Errand::SelList => Self::log(sel::Want::List),
+            Errand::SelClear => Self::log(sel::Want::Clear),
             Errand::ReadFru { device } => {
                 let (script, request) = fru::Script::read(device);
                 (Kind::Fru(script), request)
@@ -122,6 +144,11 @@ impl Dialogue {
         Ok((Self(kind), request))
     }
 
+    fn log(want: sel::Want) -> (Kind, Request) {
+        let (script, request) = sel::Script::start(want);
+        (Kind::Sel(script), request)
+    }
+
     /// Takes the completion code and the data of the answer to the last request.
     pub fn hear(&mut self, code: u8, data: &[u8]) -> Next {
         match &mut self.0 {
@@ -129,6 +156,7 @@ impl Dialogue {
             Kind::Reading(script) => script.hear(code, data),
             Kind::Writing(script) => script.hear(code, data),
             Kind::Fru(script) => script.hear(code, data),
+            Kind::Sel(script) => script.hear(code, data),
         }
     }
 }

@@ -37,9 +37,12 @@ pub(super) fn level_granted(request: &Message, response: &Message) -> Option<Pri
 
 /// Whether the request did something that doing again would do twice.
 pub(super) fn acted(request: &Message, response: &Message) -> bool {
-    request.netfn == NETFN_CHASSIS
-        && request.command == chassis::CONTROL
-        && response.body.first() == Some(&completion::OK)
+    // A second reservation would cancel the first.
+    let acts = matches!(
+        (request.netfn, request.command),
+        (NETFN_CHASSIS, chassis::CONTROL) | (NETFN_STORAGE, storage::RESERVE_SEL)
+    );
+    acts && response.body.first() == Some(&completion::OK)
 }
 
 /// Whether the request restarted the BMC itself.
@@ -111,7 +114,7 @@ impl Bmc {
 
     /// What the BMC stores. Reading is for everybody, writing for operators.
     fn stored(&mut self, command: u8, data: &[u8], caller: Caller) -> Vec<u8> {
-        let writes = matches!(command, storage::WRITE_FRU);
+        let writes = matches!(command, storage::WRITE_FRU | storage::CLEAR_SEL);
         if writes && caller.level < Privilege::Operator {
             return vec![completion::NO_PRIVILEGE];
         }
@@ -119,6 +122,11 @@ impl Bmc {
             storage::FRU_INFO | storage::READ_FRU | storage::WRITE_FRU => {
                 self.fru.answer(command, data)
             }
+            storage::SEL_INFO
+            | storage::RESERVE_SEL
+            | storage::SEL_ENTRY
+            | storage::CLEAR_SEL
+            | storage::SEL_TIME => self.log.answer(command, data),
             _ => vec![completion::NO_COMMAND],
         }
     }

@@ -5,6 +5,7 @@ use trivet_model::{BootDevice, PowerError, PowerOrder, PowerState};
 use super::machine::{ACCEPTED, Faults, Rig, SET_PXE, setup, target};
 use crate::errand::{Errand, Report};
 use crate::fru::{Inventory, Product};
+use crate::sel::Event;
 use crate::{BootFlags, ORDERS_WAITING_MAX};
 
 pub(super) const BAD_WIRE: Faults = Faults {
@@ -181,4 +182,60 @@ fn the_fru_survives_a_bad_wire_and_a_bmc_that_restarts() {
         bytes: (0..200).collect(),
     };
     survives(&write, |_| {}, |report| *report == Report::Done);
+}
+
+fn fill_log(rig: &mut Rig) {
+    for sensor in 0..20 {
+        let event = Event {
+            generator: 0x20,
+            sensor_type: 1,
+            sensor,
+            asserted: true,
+            kind: 1,
+            data: [0x57, 60, 55],
+        };
+        rig.bmc.add_event(1_000 + u32::from(sensor), event);
+    }
+}
+
+#[test]
+fn the_log_is_listed_and_cleared() {
+    let mut rig = Rig::new(target(), setup());
+    fill_log(&mut rig);
+    rig.bmc.erase_slowly(3);
+    let Ok(Report::SelInfo(info)) = rig.run_errand(Errand::SelInfo) else {
+        panic!("no state");
+    };
+    assert_eq!((info.records, info.overflowed), (20, false));
+    let Ok(Report::Sel { records, .. }) = rig.run_errand(Errand::SelList) else {
+        panic!("no log");
+    };
+    assert_eq!(records, rig.bmc.events());
+    assert_eq!(records.len(), 20);
+    let before = rig.now;
+    assert_eq!(rig.run_errand(Errand::SelClear), Ok(Report::Done));
+    assert!(
+        rig.now.since_ms(before) >= 1_000,
+        "it waits between questions"
+    );
+    assert!(rig.bmc.events().is_empty());
+    let empty = rig.run_errand(Errand::SelList);
+    assert!(matches!(empty, Ok(Report::Sel { records, .. }) if records.is_empty()));
+}
+
+#[test]
+fn the_log_survives_a_bad_wire_and_a_bmc_that_restarts() {
+    let whole = |report: &Report| match report {
+        Report::Sel { records, .. } => records.len() == 20,
+        _ => false,
+    };
+    survives(&Errand::SelList, fill_log, whole);
+    survives(&Errand::SelClear, fill_log, |report| {
+        *report == Report::Done
+    });
+    let mut rig = Rig::new(super::vendor::watcher(), setup());
+    fill_log(&mut rig);
+    let refused = Err(PowerError::Refused { code: 0xd4 });
+    assert_eq!(rig.run_errand(Errand::SelClear), refused);
+    assert_eq!(rig.bmc.events().len(), 20);
 }
