@@ -10,6 +10,7 @@ mod commands;
 mod fru;
 mod handshake;
 mod options;
+mod sdr;
 mod sel;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -22,6 +23,7 @@ use crate::command::completion;
 pub use crate::errand::{MAILBOX_BLOCK_BYTES, MAILBOX_BLOCKS_MAX};
 use crate::fru::Inventory;
 pub use crate::privilege::Privilege;
+use crate::sdr::Sensor;
 use crate::sel::{Event, Record};
 use crate::suite::{Exchange, Suite};
 use crate::wire::message::Message;
@@ -33,6 +35,7 @@ use crate::wire::rakp::OpenRequest;
 
 use commands::Caller;
 use options::BootOptions;
+pub use sdr::SENSORS_MAX;
 pub use sel::SEL_RECORDS_MAX;
 
 /// Most sessions at once, half-open ones included. Ours; real BMCs have 4 to 36.
@@ -144,6 +147,7 @@ pub struct Bmc {
     options: BootOptions,
     fru: fru::Fru,
     log: sel::Log,
+    sensors: sdr::Sensors,
     sessions: BTreeMap<u32, Slot>,
     clock: u64,
     busy: u32,
@@ -157,6 +161,7 @@ impl Bmc {
             options: BootOptions::default(),
             fru: fru::Fru::default(),
             log: sel::Log::default(),
+            sensors: sdr::Sensors::default(),
             sessions: BTreeMap::new(),
             clock: 0,
             busy: 0,
@@ -202,6 +207,12 @@ impl Bmc {
     /// Has the log say so often that its erasure goes on.
     pub fn erase_slowly(&mut self, times: u8) {
         self.log.slow = times;
+    }
+
+    /// Adds a sensor, at most [`SENSORS_MAX`], or changes the one of its number.
+    /// Without a raw reading it says that it has none.
+    pub fn set_sensor(&mut self, sensor: Sensor, raw: Option<u8>) {
+        self.sensors.set(sensor, raw);
     }
 
     /// Takes boot options only between "set in progress" and "set complete".

@@ -2,6 +2,7 @@
 //! codes (table 5-2).
 
 pub(crate) const NETFN_CHASSIS: u8 = 0x00;
+pub(crate) const NETFN_SENSOR: u8 = 0x04;
 pub(crate) const NETFN_APP: u8 = 0x06;
 pub(crate) const NETFN_STORAGE: u8 = 0x0a;
 
@@ -25,11 +26,20 @@ pub(crate) mod app {
     pub(crate) const CHANNEL_CIPHER_SUITES: u8 = 0x54;
 }
 
+/// Commands of sensors.
+pub(crate) mod sensor {
+    pub(crate) const THRESHOLDS: u8 = 0x27;
+    pub(crate) const READING: u8 = 0x2d;
+}
+
 /// Commands of what a controller stores.
 pub(crate) mod storage {
     pub(crate) const FRU_INFO: u8 = 0x10;
     pub(crate) const READ_FRU: u8 = 0x11;
     pub(crate) const WRITE_FRU: u8 = 0x12;
+    pub(crate) const SDR_INFO: u8 = 0x20;
+    pub(crate) const RESERVE_SDR: u8 = 0x22;
+    pub(crate) const SDR: u8 = 0x23;
     pub(crate) const SEL_INFO: u8 = 0x40;
     pub(crate) const RESERVE_SEL: u8 = 0x42;
     pub(crate) const SEL_ENTRY: u8 = 0x43;

@@ -9,15 +9,18 @@
 mod fru;
 mod mailbox;
 mod piece;
+mod sdr;
 mod sel;
 
 use trivet_model::PowerError;
 
 use crate::boot::BootFlags;
 pub use crate::command::Request;
+use crate::sdr::Reading;
 use crate::sel::{Record, SelInfo};
 pub use fru::FRU_BYTES_MAX;
 pub use mailbox::{MAILBOX_BLOCK_BYTES, MAILBOX_BLOCKS_MAX, MAILBOX_BYTES_MAX};
+pub use sdr::SENSOR_RECORDS_MAX;
 pub use sel::EVENTS_MAX;
 
 /// Something to ask of a BMC.
@@ -55,6 +58,8 @@ pub enum Errand {
     SelList,
     /// Erase the event log.
     SelClear,
+    /// Read all sensors, of at most [`SENSOR_RECORDS_MAX`] records.
+    Sensors,
 }
 
 /// What an errand brought back.
@@ -77,6 +82,8 @@ pub enum Report {
         /// What is in it, oldest first.
         records: Vec<Record>,
     },
+    /// The sensors, in the order of their records.
+    Sensors(Vec<Reading>),
 }
 
 /// How an errand ends.
@@ -109,6 +116,7 @@ enum Kind {
     Writing(mailbox::Writing),
     Fru(fru::Script),
     Sel(sel::Script),
+    Sdr(sdr::Script),
 }
 
 impl Dialogue {
@@ -128,6 +136,10 @@ impl Dialogue {
             Errand::SelInfo => Self::log(sel::Want::Info),
             Errand::SelList => Self::log(sel::Want::List),
             Errand::SelClear => Self::log(sel::Want::Clear),
+            Errand::Sensors => {
+                let (script, request) = sdr::Script::start();
+                (Kind::Sdr(script), request)
+            }
             Errand::ReadFru { device } => {
                 let (script, request) = fru::Script::read(device);
                 (Kind::Fru(script), request)
@@ -157,6 +169,7 @@ impl Dialogue {
             Kind::Writing(script) => script.hear(code, data),
             Kind::Fru(script) => script.hear(code, data),
             Kind::Sel(script) => script.hear(code, data),
+            Kind::Sdr(script) => script.hear(code, data),
         }
     }
 }

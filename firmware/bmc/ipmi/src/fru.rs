@@ -4,6 +4,7 @@
 
 mod field;
 
+pub(crate) use field::text;
 use field::{Fields, push};
 
 /// Areas are counted in eights of bytes.

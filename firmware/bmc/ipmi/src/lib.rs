@@ -16,6 +16,7 @@ mod command;
 pub mod errand;
 pub mod fru;
 mod privilege;
+pub mod sdr;
 pub mod sel;
 mod suite;
 mod wire;

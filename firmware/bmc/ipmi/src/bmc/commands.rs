@@ -3,7 +3,8 @@
 use trivet_model::{PowerOrder, PowerState};
 
 use crate::command::{
-    NETFN_APP, NETFN_CHASSIS, NETFN_STORAGE, app, chassis, completion, control, storage,
+    NETFN_APP, NETFN_CHASSIS, NETFN_SENSOR, NETFN_STORAGE, app, chassis, completion, control,
+    storage,
 };
 use crate::wire::message::Message;
 use crate::wire::number_at;
@@ -40,7 +41,8 @@ pub(super) fn acted(request: &Message, response: &Message) -> bool {
     // A second reservation would cancel the first.
     let acts = matches!(
         (request.netfn, request.command),
-        (NETFN_CHASSIS, chassis::CONTROL) | (NETFN_STORAGE, storage::RESERVE_SEL)
+        (NETFN_CHASSIS, chassis::CONTROL)
+            | (NETFN_STORAGE, storage::RESERVE_SEL | storage::RESERVE_SDR)
     );
     acts && response.body.first() == Some(&completion::OK)
 }
@@ -107,6 +109,7 @@ impl Bmc {
             (NETFN_CHASSIS, chassis::CONTROL) => vec![act(data, machine)],
             (NETFN_CHASSIS, chassis::SET_BOOT_OPTIONS) => self.options.set(data, machine),
             (NETFN_CHASSIS, chassis::BOOT_OPTIONS) => self.options.read(data, machine),
+            (NETFN_SENSOR, command) => self.sensors.asked(command, data),
             (NETFN_STORAGE, command) => self.stored(command, data, caller),
             _ => vec![completion::NO_COMMAND],
         }
@@ -121,6 +124,9 @@ impl Bmc {
         match command {
             storage::FRU_INFO | storage::READ_FRU | storage::WRITE_FRU => {
                 self.fru.answer(command, data)
+            }
+            storage::SDR_INFO | storage::RESERVE_SDR | storage::SDR => {
+                self.sensors.stored(command, data)
             }
             storage::SEL_INFO
             | storage::RESERVE_SEL

@@ -5,6 +5,8 @@ use trivet_model::{BootDevice, PowerError, PowerOrder, PowerState};
 use super::machine::{ACCEPTED, Faults, Rig, SET_PXE, setup, target};
 use crate::errand::{Errand, Report};
 use crate::fru::{Inventory, Product};
+use crate::sdr::State;
+use crate::sdr::tests::full;
 use crate::sel::Event;
 use crate::{BootFlags, ORDERS_WAITING_MAX};
 
@@ -238,4 +240,39 @@ fn the_log_survives_a_bad_wire_and_a_bmc_that_restarts() {
     let refused = Err(PowerError::Refused { code: 0xd4 });
     assert_eq!(rig.run_errand(Errand::SelClear), refused);
     assert_eq!(rig.bmc.events().len(), 20);
+}
+
+fn plant_sensors(rig: &mut Rig) {
+    for number in 0..12 {
+        let mut sensor = full();
+        sensor.number = number;
+        sensor.name = format!("Inlet {number}");
+        let raw = (number != 3).then_some(68 + number);
+        rig.bmc.set_sensor(sensor, raw);
+    }
+}
+
+#[test]
+fn sensors_are_read_with_name_value_unit_and_state() {
+    let mut rig = Rig::new(super::vendor::watcher(), setup());
+    plant_sensors(&mut rig);
+    let Ok(Report::Sensors(readings)) = rig.run_errand(Errand::Sensors) else {
+        panic!("no sensors");
+    };
+    assert_eq!(readings.len(), 12);
+    let said = |at: usize| (readings[at].value, readings[at].state);
+    assert_eq!(said(0), (Some(68.0), State::Ok));
+    assert_eq!(said(2), (Some(70.0), State::NonCritical));
+    assert_eq!(said(3), (None, State::Unavailable));
+    assert_eq!(readings[11].name, "Inlet 11");
+    assert_eq!(readings[11].unit, "degrees C");
+}
+
+#[test]
+fn sensors_survive_a_bad_wire_and_a_bmc_that_restarts() {
+    let whole = |report: &Report| match report {
+        Report::Sensors(readings) => readings.len() == 12,
+        _ => false,
+    };
+    survives(&Errand::Sensors, plant_sensors, whole);
 }

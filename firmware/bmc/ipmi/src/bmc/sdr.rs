@@ -1,0 +1,197 @@
+//! Sensors of the simulated BMC: the repository of their records, given in
+//! pieces to whoever holds the newest reservation, and their readings.
+
+use crate::command::{completion, sensor, storage};
+use crate::sdr::Sensor;
+
+/// Most sensors it has. Ours.
+pub const SENSORS_MAX: usize = 64;
+/// Longest piece of a record that it gives. Ours.
+const PIECE_BYTES_MAX: usize = 32;
+
+/// The sensors, each with its raw reading if it has one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sensors {
+    sensors: Vec<(Sensor, Option<u8>)>,
+    reservation: u16,
+}
+
+impl Sensors {
+    /// Adds a sensor or gives one of the same number another reading. Changes of
+    /// the repository cancel reservations.
+    pub(super) fn set(&mut self, sensor: Sensor, raw: Option<u8>) {
+        let known = |(other, _): &&mut (Sensor, _)| other.number == sensor.number;
+        if let Some(place) = self.sensors.iter_mut().find(known) {
+            *place = (sensor, raw);
+        } else if self.sensors.len() < SENSORS_MAX {
+            self.sensors.push((sensor, raw));
+        }
+        self.reservation = self.reservation.wrapping_add(1);
+    }
+
+    /// The body of the response to a command about the repository.
+    pub(super) fn stored(&mut self, command: u8, data: &[u8]) -> Vec<u8> {
+        match command {
+            storage::SDR_INFO => {
+                let [low, high] = (self.sensors.len() as u16).to_le_bytes();
+                let mut body = vec![completion::OK, 0x51, low, high, 0, 0];
+                body.extend([0; 8]);
+                // Reservations are known.
+                body.push(0x02);
+                body
+            }
+            storage::RESERVE_SDR => {
+                self.reservation = self.reservation.wrapping_add(1).max(1);
+                let [low, high] = self.reservation.to_le_bytes();
+                vec![completion::OK, low, high]
+            }
+            _ => self.record(data),
+        }
+    }
+
+    fn record(&self, data: &[u8]) -> Vec<u8> {
+        let &[low, high, id_low, id_high, offset, count, ..] = data else {
+            return vec![completion::BAD_LENGTH];
+        };
+        if offset != 0 && u16::from_le_bytes([low, high]) != self.reservation {
+            return vec![completion::CANCELLED];
+        }
+        // Record numbers count from one; zero asks for the first too.
+        let id = u16::from_le_bytes([id_low, id_high]).max(1);
+        let at = usize::from(id) - 1;
+        let Some((sensor, _)) = self.sensors.get(at) else {
+            return vec![completion::NOT_PRESENT];
+        };
+        let record = sensor.emit(id);
+        let Some(bytes) = record.get(usize::from(offset)..) else {
+            return vec![completion::OUT_OF_RANGE];
+        };
+        let count = usize::from(count).min(bytes.len());
+        if count > PIECE_BYTES_MAX {
+            return vec![completion::TOO_MUCH];
+        }
+        let next = if at + 1 < self.sensors.len() {
+            id + 1
+        } else {
+            0xffff
+        };
+        let mut body = vec![completion::OK];
+        body.extend(next.to_le_bytes());
+        body.extend(&bytes[..count]);
+        body
+    }
+
+    /// The body of the response to a command about a sensor.
+    pub(super) fn asked(&self, command: u8, data: &[u8]) -> Vec<u8> {
+        let Some(&number) = data.first() else {
+            return vec![completion::BAD_LENGTH];
+        };
+        let found = self.sensors.iter().find(|(it, _)| it.number == number);
+        let Some((sensor, raw)) = found else {
+            return vec![completion::NOT_PRESENT];
+        };
+        match command {
+            sensor::READING => match raw {
+                Some(raw) => vec![completion::OK, *raw, 0xc0, passed(sensor, *raw), 0],
+                None => vec![completion::OK, 0, 0xe0, 0, 0],
+            },
+            sensor::THRESHOLDS => {
+                let mut body = vec![completion::OK, 0];
+                for (bit, raw) in sensor.thresholds.iter().enumerate() {
+                    body[1] |= u8::from(raw.is_some()) << bit;
+                    body.push(raw.unwrap_or_default());
+                }
+                body
+            }
+            _ => vec![completion::NO_COMMAND],
+        }
+    }
+}
+
+/// A bit for each threshold that a reading is past.
+fn passed(sensor: &Sensor, raw: u8) -> u8 {
+    let Some(factors) = sensor.factors else {
+        return raw;
+    };
+    let mut bits = 0;
+    for (bit, threshold) in sensor.thresholds.iter().enumerate() {
+        let values = threshold.and_then(|it| Some((factors.value(raw)?, factors.value(it)?)));
+        let past = values.is_some_and(|(value, limit)| match bit {
+            0..3 => value <= limit,
+            _ => value >= limit,
+        });
+        bits |= u8::from(past) << bit;
+    }
+    bits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sdr::tests::full;
+
+    fn two() -> Sensors {
+        let mut sensors = Sensors::default();
+        sensors.set(full(), Some(75));
+        let other = Sensor {
+            number: 9,
+            ..full()
+        };
+        sensors.set(other, None);
+        sensors
+    }
+
+    #[test]
+    fn gives_records_in_pieces_to_the_newest_reservation() {
+        let mut sensors = two();
+        let reserve = sensors.stored(storage::RESERVE_SDR, &[]);
+        let (low, high) = (reserve[1], reserve[2]);
+        let head = sensors.stored(storage::SDR, &[low, high, 0, 0, 0, 5]);
+        assert_eq!(head[..8], [0, 2, 0, 1, 0, 0x51, 1, head[7]]);
+        let part = sensors.stored(storage::SDR, &[low, high, 2, 0, 5, 3]);
+        assert_eq!(part, [0, 0xff, 0xff, 0x20, 0, 9]);
+        for (data, code) in [
+            (&[low, high, 0, 0, 0][..], 0xc7),
+            (&[low, high, 3, 0, 0, 5], 0xcb),
+            (&[low, high, 1, 0, 0, 255], 0xca),
+            (&[low, high, 1, 0, 200, 5], 0xc9),
+            (&[low ^ 1, high, 1, 0, 5, 5], 0xc5),
+        ] {
+            assert_eq!(sensors.stored(storage::SDR, data), [code], "{data:?}");
+        }
+        sensors.set(full(), Some(1));
+        let late = sensors.stored(storage::SDR, &[low, high, 1, 0, 5, 5]);
+        assert_eq!(late, [0xc5]);
+        assert_eq!(sensors.stored(storage::SDR_INFO, &[])[2], 2);
+    }
+
+    #[test]
+    fn readings_say_which_thresholds_are_passed() {
+        let mut sensors = two();
+        for (raw, bits) in [(69, 0), (70, 0b1000), (80, 0b1_1000)] {
+            sensors.set(full(), Some(raw));
+            let reading = sensors.asked(sensor::READING, &[0x30]);
+            assert_eq!(reading, [0, raw, 0xc0, bits, 0]);
+        }
+        assert_eq!(sensors.asked(sensor::READING, &[9])[2], 0xe0);
+        let thresholds = sensors.asked(sensor::THRESHOLDS, &[0x30]);
+        assert_eq!(thresholds, [0, 0b1_1000, 0, 0, 0, 70, 80, 0]);
+        for (command, data, code) in [
+            (sensor::READING, &[][..], 0xc7),
+            (sensor::READING, &[1], 0xcb),
+            (0x99, &[9], 0xc1),
+        ] {
+            assert_eq!(sensors.asked(command, data), [code]);
+        }
+    }
+
+    #[test]
+    fn the_repository_is_bounded() {
+        let mut sensors = Sensors::default();
+        for number in 0..=u8::MAX {
+            let sensor = Sensor { number, ..full() };
+            sensors.set(sensor, None);
+        }
+        assert_eq!(sensors.sensors.len(), SENSORS_MAX);
+    }
+}

@@ -1,0 +1,329 @@
+//! Sensor data records (section 43): full and compact sensors, and what a raw
+//! reading of one means. Conversion is M times x plus B with two exponents, then
+//! one of twelve functions (section 36.3).
+
+use crate::fru::text;
+
+/// Bytes before the body of every record: number, version, type, length.
+pub const HEAD_BYTES: usize = 5;
+/// Most bytes of a sensor's record. Ours: a full one has at most 79.
+pub const RECORD_BYTES_MAX: usize = 96;
+
+pub(crate) const KIND_FULL: u8 = 0x01;
+pub(crate) const KIND_COMPACT: u8 = 0x02;
+/// Reading type of sensors with thresholds (table 42-1).
+const THRESHOLDS: u8 = 0x01;
+const FULL_NAME_AT: usize = 47;
+const COMPACT_NAME_AT: usize = 31;
+const NAME_BYTES_MAX: usize = 16;
+/// Functions after the linear one; above them a sensor has a table of its own.
+const FUNCTION_MAX: u8 = 11;
+/// Where a record keeps the thresholds, in the order in which states and Get
+/// Sensor Thresholds name them: lower non-critical, critical, non-recoverable,
+/// then upper.
+const THRESHOLDS_AT: [usize; 6] = [41, 40, 39, 38, 37, 36];
+
+/// How a raw reading becomes a value.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Factors {
+    /// Unsigned, ones' complement, two's complement.
+    pub format: u8,
+    /// Which function comes last; zero for none.
+    pub function: u8,
+    /// Ten bits with a sign.
+    pub m: i16,
+    /// Ten bits with a sign.
+    pub b: i16,
+    /// Exponent of B, four bits with a sign.
+    pub b_exponent: i8,
+    /// Exponent of the result, four bits with a sign.
+    pub result_exponent: i8,
+}
+
+impl Factors {
+    /// The value of a raw reading; none where there is no such number.
+    pub fn value(self, raw: u8) -> Option<f64> {
+        let raw = match self.format {
+            // Ones' complement has two zeros.
+            1 if raw & 0x80 != 0 => -f64::from(!raw),
+            0 | 1 => f64::from(raw),
+            _ => f64::from(raw.cast_signed()),
+        };
+        let offset = f64::from(self.b) * 10_f64.powi(self.b_exponent.into());
+        let scale = 10_f64.powi(self.result_exponent.into());
+        let linear = (f64::from(self.m) * raw + offset) * scale;
+        let value = match self.function {
+            0 => linear,
+            1 => linear.ln(),
+            2 => linear.log10(),
+            3 => linear.log2(),
+            4 => linear.exp(),
+            5 => 10_f64.powf(linear),
+            6 => linear.exp2(),
+            7 => linear.recip(),
+            8 => linear * linear,
+            9 => linear.powi(3),
+            10 => linear.sqrt(),
+            FUNCTION_MAX => linear.cbrt(),
+            _ => return None,
+        };
+        value.is_finite().then_some(value)
+    }
+}
+
+/// A sensor as its record describes it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Sensor {
+    /// Address of the controller it belongs to; a BMC's own have 0x20.
+    pub owner: u8,
+    /// Unit within that controller.
+    pub lun: u8,
+    /// Its number there.
+    pub number: u8,
+    /// What it measures (table 42-3).
+    pub kind: u8,
+    /// What its states mean (table 42-1); one for thresholds.
+    pub reading_type: u8,
+    /// How units combine, and whether it is a percentage.
+    pub unit_flags: u8,
+    /// Unit (table 43-15).
+    pub unit: u8,
+    /// Second unit, where they combine.
+    pub unit_second: u8,
+    /// How to convert; none for sensors with states only.
+    pub factors: Option<Factors>,
+    /// Raw thresholds that can be read, as [`Sensor::state`] orders them.
+    pub thresholds: [Option<u8>; 6],
+    /// Its name.
+    pub name: String,
+}
+
+/// How a sensor is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum State {
+    /// Within its thresholds.
+    Ok,
+    /// Past a non-critical threshold.
+    NonCritical,
+    /// Past a critical one.
+    Critical,
+    /// Past the last one.
+    NonRecoverable,
+    /// It has states instead, a bit for each that holds.
+    Bits(u16),
+    /// It says nothing at present.
+    Unavailable,
+}
+
+/// A sensor and what it said.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading {
+    /// Number of the sensor.
+    pub number: u8,
+    /// What it measures.
+    pub kind: u8,
+    /// Its name.
+    pub name: String,
+    /// The value, if it has one.
+    pub value: Option<f64>,
+    /// Unit of the value.
+    pub unit: String,
+    /// How it is.
+    pub state: State,
+}
+
+fn ten_bits(low: u8, high: u8) -> i16 {
+    let bits = u16::from(low) | u16::from(high & 0xc0) << 2;
+    (bits << 6).cast_signed() >> 6
+}
+
+fn four_bits(bits: u8) -> i8 {
+    (bits << 4).cast_signed() >> 4
+}
+
+fn name(bytes: &[u8], at: usize) -> Option<String> {
+    let head = *bytes.get(at)?;
+    let bytes = bytes.get(at + 1..)?.get(..usize::from(head & 0x1f))?;
+    // Type zero is Unicode here; makers write plain letters all the same.
+    let kind = if head >> 6 == 0 { 3 } else { head >> 6 };
+    let text = text(kind, bytes, true);
+    let kept = text.chars().filter(|letter| !letter.is_control());
+    Some(kept.collect::<String>().trim().to_owned())
+}
+
+impl Sensor {
+    /// Reads a whole record; none where it is cut short or not a sensor's.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let full = match *bytes.get(3)? {
+            KIND_FULL => true,
+            KIND_COMPACT => false,
+            _ => return None,
+        };
+        let bytes = bytes.get(..HEAD_BYTES + usize::from(*bytes.get(4)?))?;
+        let name = name(bytes, if full { FULL_NAME_AT } else { COMPACT_NAME_AT })?;
+        let format = bytes[20] >> 6;
+        let factors = (full && format < 3).then(|| Factors {
+            format,
+            function: bytes[23] & 0x7f,
+            m: ten_bits(bytes[24], bytes[25]),
+            b: ten_bits(bytes[26], bytes[27]),
+            b_exponent: four_bits(bytes[29]),
+            result_exponent: four_bits(bytes[29] >> 4),
+        });
+        let readable = if full && bytes[13] == THRESHOLDS {
+            bytes[18]
+        } else {
+            0
+        };
+        let mut thresholds = [None; 6];
+        for (bit, at) in THRESHOLDS_AT.into_iter().enumerate() {
+            if readable >> bit & 1 != 0 {
+                thresholds[bit] = Some(bytes[at]);
+            }
+        }
+        Some(Self {
+            owner: bytes[5],
+            lun: bytes[6] & 3,
+            number: bytes[7],
+            kind: bytes[12],
+            reading_type: bytes[13] & 0x7f,
+            unit_flags: bytes[20] & 0x3f,
+            unit: bytes[21],
+            unit_second: bytes[22],
+            factors,
+            thresholds,
+            name,
+        })
+    }
+
+    /// The record of this sensor: full if it has factors, else compact. Of the
+    /// name sixteen letters are kept.
+    pub fn emit(&self, id: u16) -> Vec<u8> {
+        let (kind, name_at) = match self.factors {
+            Some(_) => (KIND_FULL, FULL_NAME_AT),
+            None => (KIND_COMPACT, COMPACT_NAME_AT),
+        };
+        let mut out = vec![0; name_at + 1];
+        out[..2].copy_from_slice(&id.to_le_bytes());
+        (out[2], out[3]) = (0x51, kind);
+        (out[5], out[6], out[7]) = (self.owner, self.lun & 3, self.number);
+        // Entity: the system board.
+        (out[8], out[9]) = (7, 1);
+        (out[12], out[13]) = (self.kind, self.reading_type & 0x7f);
+        let format = self.factors.map_or(3, |factors| factors.format & 3);
+        out[20] = format << 6 | self.unit_flags & 0x3f;
+        (out[21], out[22]) = (self.unit, self.unit_second);
+        if let Some(factors) = self.factors {
+            let (m, b) = (factors.m.cast_unsigned(), factors.b.cast_unsigned());
+            out[23] = factors.function & 0x7f;
+            (out[24], out[25]) = (m as u8, (m >> 2) as u8 & 0xc0);
+            (out[26], out[27]) = (b as u8, (b >> 2) as u8 & 0xc0);
+            out[29] = factors.result_exponent.cast_unsigned() << 4
+                | factors.b_exponent.cast_unsigned() & 0x0f;
+            for (bit, at) in THRESHOLDS_AT.into_iter().enumerate() {
+                if let Some(raw) = self.thresholds[bit] {
+                    // Thresholds can be read, and which.
+                    out[11] = 0x04;
+                    out[18] |= 1 << bit;
+                    out[at] = raw;
+                }
+            }
+        }
+        let letters = self
+            .name
+            .chars()
+            .map(|letter| u8::try_from(letter).unwrap_or(b'?'));
+        let letters: Vec<u8> = letters.take(NAME_BYTES_MAX).collect();
+        out[name_at] = 0xc0 | letters.len() as u8;
+        out.extend(letters);
+        out[4] = (out.len() - HEAD_BYTES) as u8;
+        out
+    }
+
+    /// What the data of Get Sensor Reading (section 35.14) means for this sensor.
+    pub fn reading(&self, data: &[u8]) -> Reading {
+        let mut reading = Reading {
+            number: self.number,
+            kind: self.kind,
+            name: self.name.clone(),
+            value: None,
+            unit: self.unit_name(),
+            state: State::Unavailable,
+        };
+        let &[raw, flags, ref states @ ..] = data else {
+            return reading;
+        };
+        let (scanned, missing) = (flags & 0x40 != 0, flags & 0x20 != 0);
+        if !scanned || missing {
+            return reading;
+        }
+        let low = states.first().copied().unwrap_or_default();
+        let high = states.get(1).copied().unwrap_or_default() & 0x7f;
+        reading.value = self.factors.and_then(|factors| factors.value(raw));
+        reading.state = if self.reading_type == THRESHOLDS {
+            state(low)
+        } else {
+            State::Bits(u16::from_le_bytes([low, high]))
+        };
+        reading
+    }
+
+    /// The unit in words, such as `degrees C` or `V`; empty where it has none.
+    pub fn unit_name(&self) -> String {
+        let percent = if self.unit_flags & 1 != 0 { "%" } else { "" };
+        let (base, second) = (unit(self.unit), unit(self.unit_second));
+        let joint = match self.unit_flags >> 1 & 3 {
+            1 => "/",
+            2 => "*",
+            _ => return format!("{percent}{base}"),
+        };
+        format!("{percent}{base}{joint}{second}")
+    }
+}
+
+/// The worst threshold that was passed.
+fn state(bits: u8) -> State {
+    match bits {
+        bits if bits & 0b10_0100 != 0 => State::NonRecoverable,
+        bits if bits & 0b01_0010 != 0 => State::Critical,
+        bits if bits & 0b00_1001 != 0 => State::NonCritical,
+        _ => State::Ok,
+    }
+}
+
+/// Units by their numbers (table 43-15), as far as sensors of servers have them.
+fn unit(number: u8) -> &'static str {
+    const UNITS: [&str; 27] = [
+        "",
+        "degrees C",
+        "degrees F",
+        "K",
+        "V",
+        "A",
+        "W",
+        "J",
+        "C",
+        "VA",
+        "nt",
+        "lm",
+        "lx",
+        "cd",
+        "kPa",
+        "PSI",
+        "N",
+        "CFM",
+        "RPM",
+        "Hz",
+        "us",
+        "ms",
+        "s",
+        "min",
+        "h",
+        "d",
+        "weeks",
+    ];
+    UNITS.get(usize::from(number)).copied().unwrap_or("?")
+}
+
+#[cfg(test)]
+pub(crate) mod tests;
