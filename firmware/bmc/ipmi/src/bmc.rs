@@ -9,6 +9,7 @@
 mod commands;
 mod fru;
 mod handshake;
+mod identity;
 mod options;
 mod sdr;
 mod sel;
@@ -20,6 +21,7 @@ use trivet_model::{Entropy, PowerOrder, PowerState};
 use crate::boot::BootFlags;
 use crate::channel::Channel;
 use crate::command::completion;
+use crate::errand::{Lan, Light};
 pub use crate::errand::{MAILBOX_BLOCK_BYTES, MAILBOX_BLOCKS_MAX};
 use crate::fru::Inventory;
 pub use crate::privilege::Privilege;
@@ -55,6 +57,8 @@ pub trait Chassis {
     fn boot(&self) -> BootFlags;
     /// Replaces them.
     fn set_boot(&mut self, flags: BootFlags);
+    /// Switches the light that marks it, if it has one.
+    fn identify(&mut self, _light: Light) {}
 }
 
 /// Somebody who may log in.
@@ -148,6 +152,7 @@ pub struct Bmc {
     fru: fru::Fru,
     log: sel::Log,
     sensors: sdr::Sensors,
+    lan: Lan,
     sessions: BTreeMap<u32, Slot>,
     clock: u64,
     busy: u32,
@@ -162,6 +167,7 @@ impl Bmc {
             fru: fru::Fru::default(),
             log: sel::Log::default(),
             sensors: sdr::Sensors::default(),
+            lan: Lan::default(),
             sessions: BTreeMap::new(),
             clock: 0,
             busy: 0,
@@ -213,6 +219,11 @@ impl Bmc {
     /// Without a raw reading it says that it has none.
     pub fn set_sensor(&mut self, sensor: Sensor, raw: Option<u8>) {
         self.sensors.set(sensor, raw);
+    }
+
+    /// Tells it its place in the network.
+    pub fn set_lan(&mut self, lan: Lan) {
+        self.lan = lan;
     }
 
     /// Takes boot options only between "set in progress" and "set complete".

@@ -5,11 +5,13 @@ pub(crate) const NETFN_CHASSIS: u8 = 0x00;
 pub(crate) const NETFN_SENSOR: u8 = 0x04;
 pub(crate) const NETFN_APP: u8 = 0x06;
 pub(crate) const NETFN_STORAGE: u8 = 0x0a;
+pub(crate) const NETFN_TRANSPORT: u8 = 0x0c;
 
 /// Commands of the chassis.
 pub(crate) mod chassis {
     pub(crate) const STATUS: u8 = 0x01;
     pub(crate) const CONTROL: u8 = 0x02;
+    pub(crate) const IDENTIFY: u8 = 0x04;
     pub(crate) const SET_BOOT_OPTIONS: u8 = 0x08;
     pub(crate) const BOOT_OPTIONS: u8 = 0x09;
 }
@@ -19,11 +21,30 @@ pub(crate) mod app {
     pub(crate) const DEVICE_ID: u8 = 0x01;
     pub(crate) const COLD_RESET: u8 = 0x02;
     pub(crate) const WARM_RESET: u8 = 0x03;
+    pub(crate) const DEVICE_GUID: u8 = 0x08;
     pub(crate) const SYSTEM_GUID: u8 = 0x37;
     pub(crate) const CHANNEL_AUTHENTICATION: u8 = 0x38;
     pub(crate) const SET_SESSION_PRIVILEGE: u8 = 0x3b;
     pub(crate) const CLOSE_SESSION: u8 = 0x3c;
+    pub(crate) const CHANNEL_INFO: u8 = 0x42;
+    pub(crate) const USER_ACCESS: u8 = 0x44;
+    pub(crate) const USER_NAME: u8 = 0x46;
     pub(crate) const CHANNEL_CIPHER_SUITES: u8 = 0x54;
+}
+
+/// Commands of the network.
+pub(crate) mod transport {
+    pub(crate) const LAN_PARAMETER: u8 = 0x02;
+}
+
+/// LAN parameters (table 23-4).
+pub(crate) mod lan {
+    pub(crate) const SET_IN_PROGRESS: u8 = 0;
+    pub(crate) const ADDRESS: u8 = 3;
+    pub(crate) const SOURCE: u8 = 4;
+    pub(crate) const MAC: u8 = 5;
+    pub(crate) const MASK: u8 = 6;
+    pub(crate) const GATEWAY: u8 = 12;
 }
 
 /// Commands of sensors.
@@ -70,7 +91,7 @@ pub(crate) mod option {
 /// Completion codes.
 pub(crate) mod completion {
     pub(crate) const OK: u8 = 0x00;
-    /// Boot options: no such parameter.
+    /// Boot options and LAN: no such parameter.
     pub(crate) const NO_PARAMETER: u8 = 0x80;
     /// Boot options: somebody else is setting them.
     pub(crate) const IN_PROGRESS: u8 = 0x81;

@@ -7,6 +7,7 @@
 //! when nobody knows how far it came.
 
 mod fru;
+mod identity;
 mod mailbox;
 mod piece;
 mod sdr;
@@ -16,9 +17,11 @@ use trivet_model::PowerError;
 
 use crate::boot::BootFlags;
 pub use crate::command::Request;
+use crate::command::{app, completion};
 use crate::sdr::Reading;
 use crate::sel::{Record, SelInfo};
 pub use fru::FRU_BYTES_MAX;
+pub use identity::{AddressSource, Lan, Light, USERS_MAX, UserEntry};
 pub use mailbox::{MAILBOX_BLOCK_BYTES, MAILBOX_BLOCKS_MAX, MAILBOX_BYTES_MAX};
 pub use sdr::SENSOR_RECORDS_MAX;
 pub use sel::EVENTS_MAX;
@@ -60,6 +63,25 @@ pub enum Errand {
     SelClear,
     /// Read all sensors, of at most [`SENSOR_RECORDS_MAX`] records.
     Sensors,
+    /// Switch the light that marks the machine.
+    Identify {
+        /// What it is to do.
+        light: Light,
+    },
+    /// Ask for the machine's identifier.
+    SystemGuid,
+    /// Ask for the BMC's own identifier.
+    DeviceGuid,
+    /// Ask for the BMC's place in the network.
+    Lan {
+        /// The channel; 14 for the one that is spoken on.
+        channel: u8,
+    },
+    /// List the BMC's users.
+    Users {
+        /// The channel; 14 for the one that is spoken on.
+        channel: u8,
+    },
 }
 
 /// What an errand brought back.
@@ -84,6 +106,12 @@ pub enum Report {
     },
     /// The sensors, in the order of their records.
     Sensors(Vec<Reading>),
+    /// An identifier, as it went over the wire.
+    Guid([u8; 16]),
+    /// The BMC's place in the network.
+    Lan(Lan),
+    /// The BMC's users, at most [`USERS_MAX`].
+    Users(Vec<UserEntry>),
 }
 
 /// How an errand ends.
@@ -117,6 +145,10 @@ enum Kind {
     Fru(fru::Script),
     Sel(sel::Script),
     Sdr(sdr::Script),
+    Light,
+    Guid,
+    Lan(identity::LanScript),
+    Users(identity::UsersScript),
 }
 
 impl Dialogue {
@@ -139,6 +171,17 @@ impl Dialogue {
             Errand::Sensors => {
                 let (script, request) = sdr::Script::start();
                 (Kind::Sdr(script), request)
+            }
+            Errand::Identify { light } => (Kind::Light, light.request()),
+            Errand::SystemGuid => (Kind::Guid, Request::app(app::SYSTEM_GUID, &[])),
+            Errand::DeviceGuid => (Kind::Guid, Request::app(app::DEVICE_GUID, &[])),
+            Errand::Lan { channel } => {
+                let (script, request) = identity::LanScript::start(channel);
+                (Kind::Lan(script), request)
+            }
+            Errand::Users { channel } => {
+                let (script, request) = identity::UsersScript::start(channel);
+                (Kind::Users(script), request)
             }
             Errand::ReadFru { device } => {
                 let (script, request) = fru::Script::read(device);
@@ -170,6 +213,11 @@ impl Dialogue {
             Kind::Fru(script) => script.hear(code, data),
             Kind::Sel(script) => script.hear(code, data),
             Kind::Sdr(script) => script.hear(code, data),
+            Kind::Light if code == completion::OK => Next::Done(Ok(Report::Done)),
+            Kind::Light => refused(code),
+            Kind::Guid => Next::Done(identity::guid(code, data)),
+            Kind::Lan(script) => script.hear(code, data),
+            Kind::Users(script) => script.hear(code, data),
         }
     }
 }

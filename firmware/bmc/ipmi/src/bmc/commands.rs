@@ -3,19 +3,20 @@
 use trivet_model::{PowerOrder, PowerState};
 
 use crate::command::{
-    NETFN_APP, NETFN_CHASSIS, NETFN_SENSOR, NETFN_STORAGE, app, chassis, completion, control,
-    storage,
+    NETFN_APP, NETFN_CHASSIS, NETFN_SENSOR, NETFN_STORAGE, NETFN_TRANSPORT, app, chassis,
+    completion, control, storage, transport,
 };
 use crate::wire::message::Message;
 use crate::wire::number_at;
 use crate::wire::rakp::suite_record;
 
-use super::{Bmc, Chassis, Privilege};
+use super::{Bmc, Chassis, Privilege, identity};
+use crate::errand::Light;
 
 /// The number a request names when it means the channel it came by, and the
 /// number that channel really has.
-const CHANNEL_THIS: u8 = 0x0e;
-const CHANNEL_LAN: u8 = 0x01;
+pub(super) const CHANNEL_THIS: u8 = 0x0e;
+pub(super) const CHANNEL_LAN: u8 = 0x01;
 /// Bytes of suite records that one answer holds (section 22.15).
 const SUITE_BYTES_MAX: usize = 16;
 
@@ -75,7 +76,7 @@ impl Bmc {
         match (request.netfn, request.command) {
             (NETFN_APP, app::CHANNEL_AUTHENTICATION) => return self.authentication(data),
             (NETFN_APP, app::CHANNEL_CIPHER_SUITES) => return self.cipher_suites(data),
-            (NETFN_APP, app::SYSTEM_GUID) => {
+            (NETFN_APP, app::SYSTEM_GUID | app::DEVICE_GUID) => {
                 let mut body = vec![completion::OK];
                 body.extend(self.setup.guid);
                 return body;
@@ -97,20 +98,49 @@ impl Bmc {
             }
             (NETFN_APP, app::SET_SESSION_PRIVILEGE) => set_privilege(data, caller),
             (NETFN_APP, app::CLOSE_SESSION) => close_session(data, caller),
-            (NETFN_CHASSIS, chassis::STATUS) => {
-                let on = machine.power() == PowerState::On;
-                vec![completion::OK, u8::from(on), 0, 0]
-            }
-            (NETFN_CHASSIS, chassis::CONTROL | chassis::SET_BOOT_OPTIONS)
+            (NETFN_APP, app::CHANNEL_INFO) => identity::channel_info(data),
+            (NETFN_APP, app::USER_ACCESS | app::USER_NAME)
                 if caller.level < Privilege::Operator =>
             {
                 vec![completion::NO_PRIVILEGE]
             }
-            (NETFN_CHASSIS, chassis::CONTROL) => vec![act(data, machine)],
-            (NETFN_CHASSIS, chassis::SET_BOOT_OPTIONS) => self.options.set(data, machine),
-            (NETFN_CHASSIS, chassis::BOOT_OPTIONS) => self.options.read(data, machine),
+            (NETFN_APP, app::USER_ACCESS) => identity::user_access(data, &self.setup.users),
+            (NETFN_APP, app::USER_NAME) => identity::user_name(data, &self.setup.users),
+            (NETFN_TRANSPORT, transport::LAN_PARAMETER) => identity::lan_parameter(data, &self.lan),
+            (NETFN_CHASSIS, command) => self.chassis(command, data, caller, machine),
             (NETFN_SENSOR, command) => self.sensors.asked(command, data),
             (NETFN_STORAGE, command) => self.stored(command, data, caller),
+            _ => vec![completion::NO_COMMAND],
+        }
+    }
+
+    /// The machine itself. Looking is for everybody, acting for operators.
+    fn chassis(
+        &mut self,
+        command: u8,
+        data: &[u8],
+        caller: Caller,
+        machine: &mut dyn Chassis,
+    ) -> Vec<u8> {
+        let acts = matches!(
+            command,
+            chassis::CONTROL | chassis::SET_BOOT_OPTIONS | chassis::IDENTIFY
+        );
+        if acts && caller.level < Privilege::Operator {
+            return vec![completion::NO_PRIVILEGE];
+        }
+        match command {
+            chassis::STATUS => {
+                let on = machine.power() == PowerState::On;
+                vec![completion::OK, u8::from(on), 0, 0]
+            }
+            chassis::CONTROL => vec![act(data, machine)],
+            chassis::IDENTIFY => {
+                machine.identify(Light::parse(data));
+                vec![completion::OK]
+            }
+            chassis::SET_BOOT_OPTIONS => self.options.set(data, machine),
+            chassis::BOOT_OPTIONS => self.options.read(data, machine),
             _ => vec![completion::NO_COMMAND],
         }
     }

@@ -3,7 +3,7 @@
 use trivet_model::{BootDevice, PowerError, PowerOrder, PowerState};
 
 use super::machine::{ACCEPTED, Faults, Rig, SET_PXE, setup, target};
-use crate::errand::{Errand, Report};
+use crate::errand::{AddressSource, Errand, Lan, Light, Report};
 use crate::fru::{Inventory, Product};
 use crate::sdr::State;
 use crate::sdr::tests::full;
@@ -275,4 +275,60 @@ fn sensors_survive_a_bad_wire_and_a_bmc_that_restarts() {
         _ => false,
     };
     survives(&Errand::Sensors, plant_sensors, whole);
+}
+
+#[test]
+fn the_light_marks_the_machine_for_operators() {
+    let mut rig = Rig::new(target(), setup());
+    let lights = [
+        Light::For { seconds: 30 },
+        Light::On,
+        Light::For { seconds: 0 },
+    ];
+    for light in lights {
+        assert_eq!(rig.run_errand(Errand::Identify { light }), Ok(Report::Done));
+    }
+    assert_eq!(rig.machine.lights, lights);
+    let mut rig = Rig::new(super::vendor::watcher(), setup());
+    let light = Light::On;
+    let refused = Err(PowerError::Refused { code: 0xd4 });
+    assert_eq!(rig.run_errand(Errand::Identify { light }), refused);
+}
+
+#[test]
+fn a_bmc_says_who_and_where_it_is() {
+    let mut rig = Rig::new(target(), setup());
+    let guid = Ok(Report::Guid(*b"0123456789abcdef"));
+    assert_eq!(rig.run_errand(Errand::SystemGuid), guid);
+    assert_eq!(rig.run_errand(Errand::DeviceGuid), guid);
+    let lan = Lan {
+        address: Some([10, 0, 0, 2].into()),
+        source: Some(AddressSource::Static),
+        mac: Some([2, 0, 0, 0, 0, 9]),
+        mask: Some([255, 255, 255, 0].into()),
+        gateway: Some([10, 0, 0, 1].into()),
+    };
+    let ask = Errand::Lan { channel: 14 };
+    assert_eq!(rig.run_errand(ask.clone()), Ok(Report::Lan(Lan::default())));
+    rig.bmc.set_lan(lan);
+    assert_eq!(rig.run_errand(ask), Ok(Report::Lan(lan)));
+    let elsewhere = rig.run_errand(Errand::Lan { channel: 7 });
+    assert_eq!(elsewhere, Err(PowerError::Refused { code: 0xcc }));
+}
+
+#[test]
+fn a_bmc_lists_its_users_to_operators() {
+    let users = Errand::Users { channel: 1 };
+    let mut rig = Rig::new(target(), setup());
+    let Ok(Report::Users(listed)) = rig.run_errand(users.clone()) else {
+        panic!("no users");
+    };
+    let names: Vec<_> = listed
+        .iter()
+        .map(|user| (&*user.name, user.limit))
+        .collect();
+    assert_eq!(names, [("", 15), ("admin", 4), ("watcher", 2)]);
+    let mut rig = Rig::new(super::vendor::watcher(), setup());
+    let refused = Err(PowerError::Refused { code: 0xd4 });
+    assert_eq!(rig.run_errand(users), refused);
 }

@@ -383,7 +383,7 @@ fn a_session_starts_below_operator_until_it_is_raised() {
     assert_eq!(ask(0, 0x02, &[1]), [0], "a refusal is not kept");
     assert_eq!(ask(0, 0x08, &[5, 0x80, 4, 0, 0, 0]), [0]);
     assert_eq!(ask(6, 0x01, &[])[..2], [0, 0x20]);
-    assert_eq!(ask(6, 0x42, &[]), [0xc1]);
+    assert_eq!(ask(6, 0x7f, &[]), [0xc1]);
     assert_eq!(ask(6, 0x3c, &[1, 2, 3, 4]), [0x87]);
     assert_eq!(ask(6, 0x3c, &[1]), [0xc7]);
     assert_eq!(ask(6, 0x3c, &id.to_le_bytes()), [0]);

@@ -7,7 +7,7 @@ use trivet_model::{
 };
 
 use crate::bmc::{Bmc, Chassis, Privilege, Setup, User};
-use crate::errand::{Errand, Report};
+use crate::errand::{Errand, Light, Report};
 use crate::{BootFlags, Pace, Session, Suite, Target};
 
 pub(super) type Outcome = Result<PowerAnswer, PowerError>;
@@ -26,6 +26,7 @@ pub(super) struct Machine {
     pub(super) power: PowerState,
     pub(super) boot: BootFlags,
     pub(super) done: Vec<PowerOrder>,
+    pub(super) lights: Vec<Light>,
 }
 
 impl Default for Machine {
@@ -34,6 +35,7 @@ impl Default for Machine {
             power: PowerState::Off,
             boot: BootFlags::default(),
             done: Vec::new(),
+            lights: Vec::new(),
         }
     }
 }
@@ -57,6 +59,10 @@ impl Chassis for Machine {
 
     fn set_boot(&mut self, flags: BootFlags) {
         self.boot = flags;
+    }
+
+    fn identify(&mut self, light: Light) {
+        self.lights.push(light);
     }
 }
 
