@@ -9,6 +9,7 @@
 mod dhcp;
 mod httpboot;
 mod input;
+mod ipmi;
 mod lan;
 mod tftp;
 
@@ -26,7 +27,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 13] = [
     dhcp::frame::TARGET,
     dhcp::server::TARGET,
     dhcp::client::TARGET,
@@ -36,6 +37,10 @@ pub const TARGETS: [Target; 9] = [
     httpboot::PATHS,
     httpboot::REQUESTS,
     lan::FRAMES,
+    ipmi::ERRANDS,
+    ipmi::FRU,
+    ipmi::SDR,
+    ipmi::SEL,
 ];
 
 /// The target of this name.

@@ -1,0 +1,246 @@
+//! What BMCs answer: the dialogues of all errands, and the inventories, events
+//! and sensor records inside their answers.
+
+use trivet_bmc_ipmi::errand::{Dialogue, Errand, Light, Next, Report};
+use trivet_bmc_ipmi::fru::{Board, Chassis, Inventory, Product};
+use trivet_bmc_ipmi::sdr::{Factors, HEAD_BYTES, Sensor};
+use trivet_bmc_ipmi::sel::{Event, Record, SelInfo};
+
+use crate::Target;
+use crate::input::Input;
+
+pub(crate) const ERRANDS: Target = Target {
+    name: "ipmi_errands",
+    run: errands,
+    seeds: errand_seeds,
+    broke: &[],
+};
+
+pub(crate) const FRU: Target = Target {
+    name: "ipmi_fru",
+    run: fru,
+    seeds: fru_seeds,
+    broke: &[],
+};
+
+pub(crate) const SDR: Target = Target {
+    name: "ipmi_sdr",
+    run: sdr,
+    seeds: sdr_seeds,
+    broke: &[],
+};
+
+pub(crate) const SEL: Target = Target {
+    name: "ipmi_sel",
+    run: sel,
+    seeds: sel_seeds,
+    broke: &[],
+};
+
+/// Requests that any errand makes at most, however the BMC answers: an inventory
+/// of 16 KiB written and read byte by byte.
+const REQUESTS_MAX: usize = 40_000;
+/// Longest data of a request that still fits a BMC's message.
+const REQUEST_BYTES_MAX: usize = 64;
+
+/// All errands, by a number.
+fn errand(number: u8) -> Errand {
+    match number % 13 {
+        0 => Errand::BootFlags,
+        1 => Errand::ReadMailbox { blocks: 3 },
+        2 => Errand::WriteMailbox {
+            bytes: vec![number; 20],
+        },
+        3 => Errand::ReadFru { device: 0 },
+        4 => Errand::WriteFru {
+            device: 0,
+            offset: 4,
+            bytes: vec![number; 40],
+        },
+        5 => Errand::SelInfo,
+        6 => Errand::SelList,
+        7 => Errand::SelClear,
+        8 => Errand::Sensors,
+        9 => Errand::Identify { light: Light::On },
+        10 => Errand::SystemGuid,
+        11 => Errand::Lan { channel: 14 },
+        _ => Errand::Users { channel: 14 },
+    }
+}
+
+/// Plays an errand. The input gives answers, each with its length before it; when
+/// it is used up, its last answer is given again and again.
+fn errands(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let Ok((mut dialogue, mut request)) = Dialogue::start(errand(input.byte())) else {
+        return;
+    };
+    let mut answer: &[u8] = &[];
+    for _ in 0..REQUESTS_MAX {
+        assert!(request.netfn & 1 == 0 && request.data.len() <= REQUEST_BYTES_MAX);
+        if !input.is_empty() {
+            answer = input.counted();
+        }
+        let (code, data) = answer
+            .split_first()
+            .map_or((0, answer), |(code, data)| (*code, data));
+        match dialogue.hear(code, data) {
+            Next::Ask(next) | Next::Later { request: next, .. } => request = next,
+            Next::Done(Ok(report)) => return means_something(&report),
+            Next::Done(Err(_)) => return,
+        }
+    }
+    panic!("an errand without end");
+}
+
+fn means_something(report: &Report) {
+    match report {
+        Report::Fru(bytes) => fru(bytes),
+        Report::Sensors(readings) => {
+            assert!(
+                readings
+                    .iter()
+                    .all(|it| it.value.is_none_or(f64::is_finite))
+            );
+        }
+        Report::Users(users) => {
+            let plain = |name: &str| name.chars().count() <= 16 && !name.contains('\0');
+            assert!(users.iter().all(|user| plain(&user.name)));
+        }
+        _ => {}
+    }
+}
+
+fn errand_seeds() -> Vec<Vec<u8>> {
+    let counted = |answers: &[&[u8]]| -> Vec<u8> {
+        let parts = answers
+            .iter()
+            .map(|it| [&[it.len() as u8][..], it].concat());
+        parts.collect::<Vec<_>>().concat()
+    };
+    let info: &[u8] = &[0, 0x51, 2, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2];
+    let event = [&[0, 0xff, 0xff][..], &[2; 16]].concat();
+    let sensor = sensor().emit(1);
+    let head = [&[0, 0xff, 0xff][..], &sensor[..HEAD_BYTES]].concat();
+    let body = [&[0, 0xff, 0xff][..], &sensor[HEAD_BYTES..37]].concat();
+    let rest = [&[0, 0xff, 0xff][..], &sensor[37..]].concat();
+    let block: &[u8] = &[
+        0, 1, 7, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
+    ];
+    let user: &[u8] = &[0, 2, 1, 1, 0x14];
+    let scripts: [(u8, Vec<&[u8]>); 8] = [
+        (0, vec![&[0, 1, 5, 0xe0, 4, 0, 0, 0]]),
+        (1, vec![block]),
+        (3, vec![&[0, 64, 0, 0], &[0xca], &[0, 2, 7, 8]]),
+        (6, vec![info, &[0, 1, 0], &event]),
+        (7, vec![info, &[0, 1, 0], &[0, 0], &[0, 1]]),
+        (8, vec![&[0, 1, 0], &head, &body, &rest, &[0, 40, 0xc0, 0]]),
+        (11, vec![&[0, 0x11, 10, 0, 0, 2, 0, 0]]),
+        (12, vec![user, b"\0admin\0\0\0\0\0\0\0\0\0\0\0", user]),
+    ];
+    let seeds = scripts
+        .iter()
+        .map(|(number, answers)| [&[*number][..], &counted(answers)].concat());
+    seeds.collect()
+}
+
+/// What is read can be written, and what was written is read the same.
+fn fru(bytes: &[u8]) {
+    let Ok(inventory) = Inventory::parse(bytes) else {
+        return;
+    };
+    let cut = Inventory::parse(&inventory.emit()).expect("what was written is read");
+    assert_eq!(Inventory::parse(&cut.emit()), Ok(cut));
+}
+
+fn fru_seeds() -> Vec<Vec<u8>> {
+    let (chassis, board, product) = (Chassis::default(), Board::default(), Product::default());
+    let mut inventory = Inventory {
+        chassis: Some(chassis),
+        board: Some(board),
+        product: Some(product),
+    };
+    let empty = inventory.emit();
+    if let Some(board) = &mut inventory.board {
+        board.maker = "Trivet".into();
+        board.extra = vec!["more".into()];
+    }
+    vec![empty, inventory.emit(), Inventory::default().emit()]
+}
+
+/// Four bytes of a reading, then the record.
+fn sdr(bytes: &[u8]) {
+    let (reading, record) = bytes.split_at(bytes.len().min(4));
+    let Some(sensor) = Sensor::parse(record) else {
+        return;
+    };
+    let again = Sensor::parse(&sensor.emit(1)).expect("what was written is read");
+    assert_eq!(
+        (again.factors, again.number),
+        (sensor.factors, sensor.number)
+    );
+    let reading = sensor.reading(reading);
+    assert!(reading.value.is_none_or(f64::is_finite));
+    assert!(!reading.name.chars().any(char::is_control));
+}
+
+fn sensor() -> Sensor {
+    Sensor {
+        owner: 0x20,
+        lun: 0,
+        number: 4,
+        kind: 1,
+        reading_type: 1,
+        unit_flags: 0,
+        unit: 1,
+        unit_second: 0,
+        factors: Some(Factors {
+            format: 0,
+            function: 0,
+            m: 1,
+            b: 0,
+            b_exponent: 0,
+            result_exponent: 0,
+        }),
+        thresholds: [None, None, None, Some(70), Some(80), None],
+        name: "Inlet".into(),
+    }
+}
+
+fn sdr_seeds() -> Vec<Vec<u8>> {
+    let compact = Sensor {
+        factors: None,
+        thresholds: [None; 6],
+        ..sensor()
+    };
+    let records = [sensor().emit(1), compact.emit(2)];
+    records
+        .map(|record| [&[25, 0xc0, 0, 0][..], &record].concat())
+        .to_vec()
+}
+
+/// A record is either read and kept byte for byte, or not one.
+fn sel(bytes: &[u8]) {
+    let record = Record::parse(bytes);
+    assert_eq!(record.is_some(), bytes.len() == 16);
+    if let Some(record) = record {
+        assert_eq!(record.bytes, bytes);
+        if let (Some(event), Some(time_s)) = (record.event, record.time_s) {
+            let again = Record::new(record.id, time_s, event);
+            assert_eq!((again.event, again.time_s), (record.event, record.time_s));
+        }
+    }
+    assert_eq!(SelInfo::parse(bytes).is_some(), bytes.len() >= 14);
+}
+
+fn sel_seeds() -> Vec<Vec<u8>> {
+    let event = Event {
+        generator: 0x20,
+        sensor_type: 1,
+        sensor: 4,
+        asserted: true,
+        kind: 1,
+        data: [0x57, 60, 55],
+    };
+    vec![Record::new(1, 1_000, event).bytes.to_vec(), vec![0x51; 14]]
+}
