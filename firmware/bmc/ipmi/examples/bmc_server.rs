@@ -8,6 +8,10 @@ use std::io::Write;
 use std::net::{SocketAddr, UdpSocket};
 
 use trivet_bmc_ipmi::bmc::{Bmc, Chassis, Privilege, Setup, User};
+use trivet_bmc_ipmi::errand::{AddressSource, Lan, Light};
+use trivet_bmc_ipmi::fru::{self, Inventory};
+use trivet_bmc_ipmi::sdr::{Factors, Sensor};
+use trivet_bmc_ipmi::sel::Event;
 use trivet_bmc_ipmi::{BootFlags, PACKET_BYTES_MAX, Suite};
 use trivet_model::{PowerOrder, PowerState};
 
@@ -46,6 +50,83 @@ impl Chassis for Machine {
         tell(&format!("boot {flags:?}"));
         self.boot = flags;
     }
+
+    fn identify(&mut self, light: Light) {
+        tell(&format!("light {light:?}"));
+    }
+}
+
+/// Gives the BMC an inventory, two events, three sensors and an address.
+fn furnish(bmc: &mut Bmc) {
+    let product = fru::Product {
+        maker: "Trivet".into(),
+        name: "Simulated server".into(),
+        part: "TS-1".into(),
+        serial: "P0003".into(),
+        ..fru::Product::default()
+    };
+    let board = fru::Board {
+        made_minutes: 13_000_000,
+        maker: "Trivet".into(),
+        name: "Simulated board".into(),
+        serial: "B0002".into(),
+        ..fru::Board::default()
+    };
+    bmc.set_fru(&Inventory {
+        chassis: Some(fru::Chassis {
+            kind: 23,
+            serial: "C0001".into(),
+            ..fru::Chassis::default()
+        }),
+        board: Some(board),
+        product: Some(product),
+    });
+    bmc.set_fru_piece(20);
+    for asserted in [true, false] {
+        let event = Event {
+            generator: 0x20,
+            sensor_type: 1,
+            sensor: 1,
+            asserted,
+            kind: 1,
+            data: [0x57, 75, 70],
+        };
+        bmc.add_event(1_700_000_000, event);
+    }
+    for (number, kind, unit, (m, exponent), raw, name) in [
+        (1, 1, 1, (1, 0), Some(72), "Inlet Temp"),
+        (2, 2, 4, (63, -3), Some(192), "P12V"),
+        (3, 4, 18, (60, 0), None, "Fan 1"),
+    ] {
+        let sensor = Sensor {
+            owner: 0x20,
+            lun: 0,
+            number,
+            kind,
+            reading_type: 1,
+            unit_flags: 0,
+            unit,
+            unit_second: 0,
+            factors: Some(Factors {
+                format: 0,
+                function: 0,
+                m,
+                b: 0,
+                b_exponent: 0,
+                result_exponent: exponent,
+            }),
+            thresholds: [None, None, None, (number == 1).then_some(70), None, None],
+            name: name.into(),
+        };
+        bmc.set_sensor(sensor, raw);
+    }
+    bmc.set_lan(Lan {
+        address: Some([192, 0, 2, 7].into()),
+        source: Some(AddressSource::Static),
+        mac: Some([2, 0, 0, 0, 0, 7]),
+        mask: Some([255, 255, 255, 0].into()),
+        gateway: Some([192, 0, 2, 1].into()),
+    });
 }
 
 /// A number for an address, as the BMC wants its peers.
@@ -73,6 +154,7 @@ fn main() -> std::io::Result<()> {
         kg: arguments.next(),
         suites: vec![Suite::Sha1, Suite::Sha256],
     });
+    furnish(&mut bmc);
     let mut machine = Machine {
         power: PowerState::Off,
         boot: BootFlags::default(),

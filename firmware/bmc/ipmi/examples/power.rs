@@ -4,8 +4,10 @@
 //! `power ADDRESS:PORT USER PASSWORD SUITE ORDER...`
 //!
 //! SUITE is `auto`, `3` or `17`, with `:KG` after it where the BMC has a key.
-//! Orders: status, on, off, soft, cycle, reset, nmi, bmc-reset, id, boot,
-//! boot=DEVICE[,persistent][,efi].
+//! Orders: status, on, off, soft, cycle, reset, nmi, bmc-reset, bmc-cold-reset, id,
+//! boot, boot=DEVICE[,persistent][,efi]. Errands: flags, mailbox, mailbox=TEXT, fru,
+//! fru=SERIAL, sel-info, sel, sel-clear, sensors, identify, identify=SECONDS, guid,
+//! device-guid, lan, users.
 
 use std::env;
 use std::io::{ErrorKind, Write};
@@ -19,6 +21,8 @@ use trivet_model::{PowerAnswer, PowerError, PowerOrder, Tick};
 
 #[path = "system/entropy.rs"]
 mod entropy;
+#[path = "system/errands.rs"]
+mod errands;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -72,6 +76,7 @@ fn order(word: &str) -> Result<PowerOrder, Failure> {
         "boot" => PowerOrder::ReadBoot,
         "nmi" => PowerOrder::Nmi,
         "bmc-reset" => PowerOrder::BmcReset { warm: true },
+        "bmc-cold-reset" => PowerOrder::BmcReset { warm: false },
         "id" => PowerOrder::Raw {
             netfn: 6,
             command: 1,
@@ -113,20 +118,28 @@ fn words(result: &Result<PowerAnswer, PowerError>) -> String {
     }
 }
 
-/// Plays one order to its end.
+/// Plays one order or errand to its end; gives what it came to, in words.
 fn play(
     session: &mut Session,
     socket: &UdpSocket,
     clock: &Clock,
     entropy: &mut entropy::System,
-    order: PowerOrder,
-) -> Result<Result<PowerAnswer, PowerError>, Failure> {
-    session.order(clock.now(), 0, order, entropy)?;
+    word: &str,
+) -> Result<(bool, String), Failure> {
+    match errands::errand(word) {
+        Some(errand) => session.errand(clock.now(), 0, errand, entropy)?,
+        None => session.order(clock.now(), 0, order(word)?, entropy)?,
+    }
     let mut buffer = [0; PACKET_BYTES_MAX + 1];
     loop {
         send_all(session, socket);
         if let Some((_, result)) = session.answer() {
-            return Ok(result);
+            return Ok((result.is_ok(), words(&result)));
+        }
+        if let Some((_, result)) = session.report() {
+            let said = result.as_ref().map(errands::words);
+            let said = said.unwrap_or_else(|error| format!("error: {error}"));
+            return Ok((result.is_ok(), said));
         }
         let now = clock.now();
         let wait_ms = session.deadline().map_or(1, |due| due.since_ms(now)).max(1);
@@ -164,9 +177,9 @@ fn run() -> Result<bool, Failure> {
     let clock = Clock::start();
     let mut good = true;
     for word in orders {
-        let result = play(&mut session, &socket, &clock, &mut entropy, order(word)?)?;
-        writeln!(std::io::stdout(), "{word}: {}", words(&result))?;
-        good &= result.is_ok();
+        let (went, said) = play(&mut session, &socket, &clock, &mut entropy, word)?;
+        writeln!(std::io::stdout(), "{word}: {said}")?;
+        good &= went;
     }
     session.close(&mut entropy);
     send_all(&mut session, &socket);
