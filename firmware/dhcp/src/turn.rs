@@ -206,6 +206,12 @@ impl<M: Machines> Turn<'_, M> {
         }
         let wanted = self.frame.requested().ok_or(Reason::NoAddress)?;
         if chosen.is_some() {
+            // A stranger takes what it was offered: or a few frames would take a range.
+            let table = &self.server.table;
+            let offered = [table.offer_of(mac), table.lease_of(mac)].contains(&Some(wanted));
+            if !offered && !self.machines.known(mac) {
+                return self.refuse(at, "the address was not offered");
+            }
             if self.may_have(at, wanted) {
                 return self.confirm(at, wanted);
             }

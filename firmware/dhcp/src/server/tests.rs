@@ -64,6 +64,7 @@ impl Bench {
     /// Machine 1 gets 10.0.0.100.
     fn leased() -> Self {
         let mut bench = Self::new();
+        bench.hear(&message(MessageType::Discover, [wanted(100)]));
         let outcome = bench.hear(&request([wanted(100), chosen(LOCAL)]));
         assert_eq!(kind(&outcome), MessageType::Ack);
         bench

@@ -278,6 +278,26 @@ fn a_new_offer_is_probed_on_the_link_and_not_behind_a_relay() {
     assert_eq!(outcome.probe, None);
 }
 
+#[test]
+fn a_stranger_gets_only_what_it_was_offered() {
+    let mut server = server(LinkMode::Server, true);
+    let select = || {
+        let mut writer = Writer::new(1, [3; 4], MAC);
+        writer.option(code::KIND, &[Kind::Request.number()]);
+        writer.option(code::REQUESTED, &subnet(0).first.octets());
+        writer.option(code::SERVER, &LOCAL.octets());
+        writer.finish(None)
+    };
+    let refused = ask(&mut server, &select(), false);
+    assert_eq!(reply(&refused).kind, Kind::Nak);
+    assert_eq!(refused.changes, [], "nothing is kept for it");
+    let known = ask(&mut server.clone(), &select(), true);
+    assert_eq!(reply(&known).kind, Kind::Ack, "a node is believed");
+    ask(&mut server, &discover(None, false), false);
+    let offered = ask(&mut server, &select(), false);
+    assert_eq!(reply(&offered).kind, Kind::Ack);
+}
+
 /// One interface that only listens to its own network may still be where relays send to.
 #[test]
 fn what_a_relay_passes_on_follows_the_rules_of_the_network_it_stands_in() {
