@@ -17,9 +17,10 @@ pub(super) const UNREAD_BYTES_MAX: usize = 16 * 1024;
 /// Longest datagram that is read. A request has at most 512 bytes (RFC 2347).
 pub(super) const DATAGRAM_BYTES_MAX: usize = 2048;
 
-/// The same request from the same port within this time is the same one, which came by two
-/// ways. Ours: longer than any wire delays, shorter than a client needs to begin anew.
-const DOUBLED_US: u64 = 250_000;
+/// The same request from the same port, so soon after a word of the client, is one that the
+/// wire has doubled or brought late. Ours: longer than any wire delays. A client that has
+/// begun anew says nothing else meanwhile, and repeats its request.
+const LATE_US: u64 = 1_000_000;
 
 /// What a packet has beside a block: 4 bytes of TFTP, 8 of UDP, and those of IP.
 const HEADS_V4_BYTES: usize = 4 + 8 + 20;
@@ -105,6 +106,8 @@ pub(super) struct Transfer {
     pub(super) sender: tftp::Sender,
     pub(super) content: Content,
     pub(super) began_us: u64,
+    /// When the client last said something.
+    heard_us: u64,
     /// Bytes that the rack was told of.
     pub(super) told: u64,
     /// When the thread looks at it next without a datagram.
@@ -141,6 +144,7 @@ impl Transfer {
             request,
             content,
             began_us: now_us,
+            heard_us: now_us,
             told: 0,
             alarm_us: u64::MAX,
             key,
@@ -165,7 +169,10 @@ impl Transfer {
         }
         let mut buffer = [0; DATAGRAM_BYTES_MAX];
         match self.socket.recv(&mut buffer) {
-            Ok(length) => self.sender.datagram(now_us, &buffer[..length]),
+            Ok(length) => {
+                self.heard_us = now_us;
+                self.sender.datagram(now_us, &buffer[..length]);
+            }
             // The client closed its port: done with us, whatever it has.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 self.port_closed = true;
@@ -240,9 +247,9 @@ impl Transfer {
     }
 
     /// Whether this is the request that it answers: before anything has come of it, or so
-    /// soon that the wire has doubled it and not the client.
+    /// soon that it is the wire's repetition and not the client's.
     pub(super) fn is_repeated_by(&self, request: &[u8], now_us: u64) -> bool {
-        let soon = now_us.saturating_sub(self.began_us) < DOUBLED_US;
+        let soon = now_us.saturating_sub(self.heard_us) < LATE_US;
         (soon || self.sender.bytes() == 0) && self.request == request
     }
 }
