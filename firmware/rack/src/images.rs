@@ -2,6 +2,7 @@
 //! them there.
 
 use std::net::IpAddr;
+use std::path::{Component, Path};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -67,12 +68,32 @@ impl Rack {
             return Err(Refusal::new(RefusalKind::Unavailable, sentence));
         }
         match wanted(resource) {
-            Some(_) => Ok(()),
+            Some(wanted) => wanted
+                .sources
+                .iter()
+                .try_for_each(|url| self.check_file(url)),
             None => Err(Refusal::new(
                 RefusalKind::Invalid,
                 "An image needs a digest of SHA-256 or SHA-512.",
             )),
         }
+    }
+
+    /// Files of the box may be read that everybody can read anyway, and no others.
+    fn check_file(&self, url: &str) -> Result<(), Refusal> {
+        let Some(path) = url.strip_prefix("file://") else {
+            return Ok(());
+        };
+        let path = Path::new(path);
+        let plain = path
+            .components()
+            .all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+        let open = self.settings.files.operator.as_ref();
+        if plain && open.is_some_and(|root| path.starts_with(root)) {
+            return Ok(());
+        }
+        let sentence = format!("{url} is not below boot.files, where files for everybody are.");
+        Err(Refusal::new(RefusalKind::Invalid, sentence))
     }
 
     pub(crate) fn fill_image(&mut self, id: ResourceId) -> Result<(), Refusal> {

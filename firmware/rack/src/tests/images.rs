@@ -202,6 +202,32 @@ fn an_image_of_the_catalogue_is_served_deployed_filled_and_dropped() {
 }
 
 #[test]
+fn only_files_for_everybody_are_sources() {
+    let mut bench = Bench::new();
+    bench.rack.settings.files.operator = Some("/srv/files".into());
+    let mut tells = |number: u64, url: &str| {
+        let id = trivet_model::ResourceId::random(&mut Seeded::new(number));
+        let kind = trivet_model::ResourceKind::Image;
+        let mut resource = trivet_model::Resource::new(id, kind, UnixMs(1));
+        resource.name = Some(format!("image-{number}"));
+        resource.fields.insert("sources".into(), json!([url]));
+        let sum = json!("0b".repeat(32));
+        resource.fields.insert("checksum".into(), sum);
+        let order = Order::CreateResource(Box::new(resource));
+        bench.order(order).err().map(|refusal| refusal.sentence)
+    };
+    assert_eq!(tells(1, "file:///srv/files/one.raw"), None);
+    for (number, url) in [
+        (2, "file:///etc/shadow"),
+        (3, "file:///srv/files/../../etc/shadow"),
+        (4, "file:///srv/files-too/x"),
+    ] {
+        let said = tells(number, url).expect("it is refused");
+        assert!(said.contains("not below boot.files"), "{said}");
+    }
+}
+
+#[test]
 fn a_name_means_one_image() {
     let mut bench = Bench::new();
     catalogued(&mut bench, 1, "far.raw");
