@@ -56,6 +56,10 @@ enum Phase {
 
 /// One file on its way to one client.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own about what was said and heard"
+)]
 pub struct Sender {
     mode: Mode,
     file_bytes: u64,

@@ -201,6 +201,7 @@ fn settings() -> Settings {
         dhcp: None,
         api_url: String::new(),
         http_url: String::new(),
+        everywhere: trivet_rack::Everywhere::default(),
         images: trivet_images::Catalogue::default(),
         cache: false,
         files: Files::default(),
