@@ -11,6 +11,10 @@ use crate::{MacAddr, UnixMs};
 /// How many faults stand at the same time. Ours.
 pub const FAULTS_MAX: usize = 256;
 
+/// How many of them are of one kind. Ours: whoever can cause one kind by sending frames must
+/// not hide the others.
+pub const FAULTS_OF_KIND_MAX: usize = 32;
+
 /// One cause.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Fault {

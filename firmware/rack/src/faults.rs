@@ -2,8 +2,9 @@
 //! is, or when it has not shown for a while.
 
 use std::collections::BTreeMap;
+use std::mem::discriminant;
 
-use trivet_model::fault::{FAULTS_MAX, Standing};
+use trivet_model::fault::{FAULTS_MAX, FAULTS_OF_KIND_MAX, Standing};
 use trivet_model::{Fault, NoteKind, Now, Tick};
 
 use crate::Rack;
@@ -30,7 +31,9 @@ impl Rack {
             standing.seen_at = now.wall;
             return;
         }
-        if faults.len() >= FAULTS_MAX {
+        let kind = discriminant(&fault);
+        let same = faults.keys().filter(|one| discriminant(*one) == kind);
+        if faults.len() >= FAULTS_MAX || same.count() >= FAULTS_OF_KIND_MAX {
             return;
         }
         let standing = Standing {

@@ -5,6 +5,7 @@ use std::net::SocketAddrV4;
 
 use trivet_dhcp::client::Client;
 use trivet_dhcp::{Arrival, Link, OFFER_HOLD_MS};
+use trivet_model::fault::FAULTS_OF_KIND_MAX;
 use trivet_model::view::TIMELINE_NOTES_MAX;
 use trivet_model::{Fault, LinkId, LinkMode, NoteKind};
 
@@ -363,6 +364,20 @@ fn a_leased_address_used_by_another_is_a_fault_and_stays_leased() {
     claimed(&mut bench, address, OTHER_MAC);
     assert_eq!(faults(&bench).len(), 1);
     assert!(bench.store.records().unwrap().leases.contains_key(&MAC));
+}
+
+#[test]
+fn many_faults_of_one_kind_do_not_hide_the_others() {
+    let mut bench = bench(LinkMode::Server);
+    let address = lease(&mut bench, MAC, None).unwrap();
+    for number in 0..600 {
+        claimed(&mut bench, address, stranger(number));
+    }
+    assert_eq!(faults(&bench).len(), FAULTS_OF_KIND_MAX);
+    lease(&mut bench, stranger(1), None).unwrap();
+    discover(&mut bench, stranger(2));
+    let full = |fault: &Fault| matches!(fault, Fault::PoolExhausted { .. });
+    assert!(faults(&bench).iter().any(full));
 }
 
 #[test]
