@@ -123,6 +123,7 @@ impl FileFlash {
             return Err(io_error("fill", &new, source));
         }
         fs::rename(&new, path).map_err(|source| io_error("rename", &new, source))?;
+        let_go(&file);
         let directory = match path.parent() {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
@@ -131,6 +132,18 @@ impl FileFlash {
             .and_then(|directory| directory.sync_all())
             .map_err(|source| io_error("flush", directory, source))
     }
+}
+
+impl Drop for FileFlash {
+    fn drop(&mut self) {
+        let_go(&self.file);
+    }
+}
+
+/// Gives the lock back. To close the file is not enough: a process that is being started
+/// holds a copy of it from its fork to its exec.
+fn let_go(file: &File) {
+    let _ = file.unlock();
 }
 
 fn exists(path: &Path) -> Result<bool, OpenFileError> {
