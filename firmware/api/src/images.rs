@@ -269,6 +269,7 @@ mod tests {
             size: Some(100),
             have: 40,
             state: ImageState::Failed("it is wrong".into()),
+            raw: None,
         };
         bench.view.images.insert(news.key.clone(), news.into());
         for ident in ["far.raw", "sha256-ab"] {

@@ -372,6 +372,7 @@ impl Cache {
             size,
             have,
             state,
+            raw: None,
         });
     }
 

@@ -3,6 +3,7 @@
 use core::fmt;
 
 use trivet_model::Digest;
+pub use trivet_model::image::Format;
 
 /// The most sources of one image. Ours.
 pub const SOURCES_MAX: usize = 8;
@@ -17,6 +18,8 @@ pub struct Wanted {
     pub digest: Digest,
     /// URLs, the best first.
     pub sources: Vec<String>,
+    /// What its bytes are. Whoever wants a packed one reads the disk that is in it.
+    pub format: Format,
 }
 
 impl Wanted {
@@ -87,6 +90,7 @@ mod tests {
             name: "a".into(),
             digest: Digest::Sha256([1; 32]),
             sources: vec!["http://h/a".into()],
+            format: Format::Raw,
         };
         let two = Wanted {
             name: "b".into(),

@@ -4,11 +4,104 @@ use core::fmt;
 
 use crate::Digest;
 
+/// What the bytes of an image are.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Format {
+    /// A disk, byte for byte.
+    #[default]
+    Raw,
+    /// A disk compressed with zstd.
+    Zstd,
+    /// A disk compressed with gzip.
+    Gzip,
+    /// A disk compressed with xz.
+    Xz,
+    /// A disk as QEMU keeps it.
+    Qcow2,
+    /// A disc that boots as it is.
+    Iso,
+    /// A Linux kernel.
+    Kernel,
+    /// The initial ramdisk of a kernel.
+    Ramdisk,
+}
+
+impl Format {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Raw,
+        Self::Zstd,
+        Self::Gzip,
+        Self::Xz,
+        Self::Qcow2,
+        Self::Iso,
+        Self::Kernel,
+        Self::Ramdisk,
+    ];
+
+    /// What people and records call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Zstd => "zstd",
+            Self::Gzip => "gzip",
+            Self::Xz => "xz",
+            Self::Qcow2 => "qcow2",
+            Self::Iso => "iso",
+            Self::Kernel => "kernel",
+            Self::Ramdisk => "ramdisk",
+        }
+    }
+
+    /// From [`Self::name`].
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|format| format.name() == name)
+    }
+
+    /// What the end of a file's name promises; raw where it promises nothing.
+    pub fn of_file_name(name: &str) -> Self {
+        let name = name.to_ascii_lowercase();
+        let ends: [(&str, Self); 7] = [
+            (".qcow2", Self::Qcow2),
+            (".zst", Self::Zstd),
+            (".zstd", Self::Zstd),
+            (".gz", Self::Gzip),
+            (".xz", Self::Xz),
+            (".iso", Self::Iso),
+            (".qcow", Self::Qcow2),
+        ];
+        let found = ends.into_iter().find(|(end, _)| name.ends_with(end));
+        found.map_or(Self::Raw, |(_, format)| format)
+    }
+
+    /// Nodes get another file than this one: the disk that is in it.
+    pub fn is_packed(self) -> bool {
+        matches!(self, Self::Zstd | Self::Gzip | Self::Xz | Self::Qcow2)
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
+    }
+}
+
+/// The disk that was in a packed image.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Unpacked {
+    /// What it hashes to.
+    pub digest: Digest,
+    /// Bytes.
+    pub size: u64,
+}
+
 /// How it stands with an image.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ImageState {
     /// It comes from its source, or is checked.
     Filling,
+    /// It is here, and the disk in it is being taken out.
+    Unpacking,
     /// So many of its chunks have changed on the disk; they are fetched again.
     Rotten(u64),
     /// All of it is here and right.
@@ -23,6 +116,7 @@ impl fmt::Display for ImageState {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Filling => "filling",
+            Self::Unpacking => "unpacking",
             Self::Rotten(_) => "rotten",
             Self::Whole => "whole",
             Self::Gone => "absent",
@@ -46,4 +140,31 @@ pub struct ImageNews {
     pub have: u64,
     /// How it stands.
     pub state: ImageState,
+    /// Of a packed image: the disk in it, once that is in the cache.
+    pub raw: Option<Unpacked>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_format_is_known_by_its_name() {
+        for format in Format::ALL {
+            assert_eq!(Format::parse(format.name()), Some(format));
+        }
+        assert_eq!(Format::parse("vmdk"), None);
+    }
+
+    #[test]
+    fn the_end_of_a_name_promises_a_format() {
+        let of = Format::of_file_name;
+        assert_eq!(of("debian.QCOW2"), Format::Qcow2);
+        assert_eq!(of("disk.raw.zst"), Format::Zstd);
+        assert_eq!(of("disk.img.gz"), Format::Gzip);
+        assert_eq!(of("disk.raw.xz"), Format::Xz);
+        assert_eq!(of("live.iso"), Format::Iso);
+        assert_eq!(of("disk.raw"), Format::Raw);
+        assert_eq!(of(""), Format::Raw);
+    }
 }

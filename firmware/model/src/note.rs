@@ -121,6 +121,11 @@ pub enum NoteKind {
         /// Which.
         image: String,
     },
+    /// The disk in a packed image is taken out.
+    ImageUnpacks {
+        /// Which.
+        image: String,
+    },
     /// An image is in the cache and its digest is right.
     ImageIsWhole {
         /// Which.
@@ -228,6 +233,12 @@ impl fmt::Display for NoteKind {
                 write!(out, " in {}", Took(*took_ms, *sent))
             }
             Self::ImageComes { image } => write!(out, "image {image} is fetched or checked"),
+            Self::ImageUnpacks { image } => {
+                write!(
+                    out,
+                    "image {image} is here, and the disk in it is taken out"
+                )
+            }
             Self::ImageIsWhole { image, bytes } => {
                 write!(
                     out,

@@ -6,7 +6,7 @@ use std::path::{Component, Path};
 use std::sync::Arc;
 
 use serde_json::Value;
-use trivet_images::{IMAGES_MAX, SOURCES_MAX, Wanted, file_name, is_name};
+use trivet_images::{Format, IMAGES_MAX, SOURCES_MAX, Wanted, file_name, is_name};
 use trivet_model::image::{ImageNews, ImageState};
 use trivet_model::{
     Fault, Node, NodeId, NoteKind, Now, Refusal, RefusalKind, Resource, ResourceId, ResourceKind,
@@ -150,6 +150,7 @@ impl Rack {
             name: file_name(source).to_owned(),
             digest: info["os_hash_value"].as_str()?.parse().ok()?,
             sources: vec![source.to_owned()],
+            format: Format::Raw,
         })))
     }
 
@@ -161,6 +162,7 @@ impl Rack {
         let changed = before.is_none_or(|before| before.state != news.state);
         let kind = match &news.state {
             ImageState::Filling => NoteKind::ImageComes { image },
+            ImageState::Unpacking => NoteKind::ImageUnpacks { image },
             ImageState::Rotten(chunks) => NoteKind::ImageRotten {
                 image,
                 chunks: *chunks,
@@ -196,7 +198,7 @@ impl Rack {
                 image: image.clone(),
                 why: why.clone(),
             }),
-            ImageState::Filling | ImageState::Rotten(_) => return,
+            ImageState::Filling | ImageState::Unpacking | ImageState::Rotten(_) => return,
             ImageState::Whole | ImageState::Gone => None,
         };
         let faults = self.book.view.faults.keys();
@@ -232,6 +234,10 @@ fn wanted(resource: &Resource) -> Option<Wanted> {
         name: resource.name.clone()?,
         digest: resource.text("checksum")?.parse().ok()?,
         sources: sources.take(SOURCES_MAX).map(str::to_owned).collect(),
+        format: resource
+            .text("format")
+            .and_then(Format::parse)
+            .unwrap_or_default(),
     })
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use trivet_images::{Ending, Follow, SOURCES_MAX, Wanted};
+use trivet_images::{Ending, Follow, Format, SOURCES_MAX, Wanted};
 
 /// Longest `.json` that is read.
 const KEPT_BYTES_MAX: u64 = 64 * 1024;
@@ -176,6 +176,7 @@ impl Kept {
         let text = json!({
             "name": self.wanted.name,
             "sources": self.wanted.sources,
+            "format": self.wanted.format.name(),
             "size": self.size,
             "validator": self.validator,
         });
@@ -204,6 +205,10 @@ pub(super) fn kept(root: &Path, key: &str) -> Option<Kept> {
         name: text(&value["name"])?,
         digest: trivet_images::Key::parse(key)?.0,
         sources: sources.take(SOURCES_MAX).collect(),
+        format: value["format"]
+            .as_str()
+            .and_then(Format::parse)
+            .unwrap_or_default(),
     };
     let whole = root.join(format!("{key}.whole")).is_file();
     Some(Kept {

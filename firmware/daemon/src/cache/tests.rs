@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use trivet_chunks::CHUNK_BYTES;
+use trivet_images::Format;
 use trivet_model::Digest;
 
 use crate::testbed::Scratch;
@@ -116,6 +117,7 @@ impl Source {
             name: "disk.raw".into(),
             digest,
             sources: vec![format!("http://{}/disk.raw", self.address)],
+            format: Format::Raw,
         }
     }
 
@@ -472,6 +474,7 @@ async fn files_of_this_machine_are_sources_too() {
             "file:///nowhere/at/all".into(),
             format!("file://{}", file.display()),
         ],
+        format: Format::Raw,
     };
     let cache = cache(&scratch);
     assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
@@ -574,6 +577,7 @@ fn of_bytes(scratch: &Scratch, name: &str, byte: u8) -> (Wanted, Vec<u8>) {
         name: name.to_owned(),
         digest: sha256(&image),
         sources: vec![format!("file://{}", file.display())],
+        format: Format::Raw,
     };
     (wanted, image)
 }

@@ -13,6 +13,7 @@ fn wanted(sources: usize) -> Wanted {
         sources: (0..sources)
             .map(|n| format!("http://s{n}/disk.raw"))
             .collect(),
+        format: crate::Format::Raw,
     }
 }
 

@@ -109,6 +109,7 @@ fn news(state: ImageState) -> Input {
         size: Some(100),
         have: 40,
         state,
+        raw: None,
     })
 }
 
