@@ -5,6 +5,7 @@
 //! Everything it started ends with it, and it returns only after the last write to
 //! the disk, so the next boot finds a quiet disk, as after a real power cut.
 
+mod chunked;
 mod disk;
 mod door;
 mod fetch;

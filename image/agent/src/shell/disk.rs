@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256, Sha512};
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, OwnedMutexGuard, mpsc};
 use tokio::task::{JoinHandle, spawn_blocking};
 use trivet_model::Digest;
 
@@ -85,7 +85,7 @@ impl Disk {
     /// Begins to write an image.
     pub(super) async fn writer(&self, want: Digest) -> Writer {
         let (pieces, coming) = mpsc::channel(PIECES_MAX);
-        let guard = Arc::clone(&self.busy).lock_owned().await;
+        let guard = self.lock().await;
         let disk = self.clone();
         let thread = spawn_blocking(move || {
             let _guard = guard;
@@ -94,9 +94,31 @@ impl Disk {
         Writer { pieces, thread }
     }
 
+    /// Waits until nobody else writes.
+    pub(super) async fn lock(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.busy).lock_owned().await
+    }
+
+    /// Opens the disk for an image of this size, with nothing on it that boots.
+    pub(super) fn begin(&self, size: u64) -> Result<File, Failure> {
+        if size > self.bytes {
+            return Err(self.too_small());
+        }
+        let failed = |error: io::Error| Failure::Write(error.to_string());
+        let file = self.open().map_err(failed)?;
+        self.clear_head(&file).map_err(failed)?;
+        file.sync_all().map_err(failed)?;
+        Ok(file)
+    }
+
+    fn too_small(&self) -> Failure {
+        let words = format!("the image is longer than the disk of {} bytes", self.bytes);
+        Failure::Write(words)
+    }
+
     /// Erases the whole disk, or what makes it bootable.
     pub(super) async fn erase(&self, whole: bool) -> Result<(), Failure> {
-        let guard = Arc::clone(&self.busy).lock_owned().await;
+        let guard = self.lock().await;
         let disk = self.clone();
         let erased = spawn_blocking(move || {
             let _guard = guard;
@@ -137,9 +159,7 @@ impl Disk {
 
     fn write(&self, want: Digest, mut coming: mpsc::Receiver<Piece>) -> Result<Written, Failure> {
         let failed = |error: io::Error| Failure::Write(error.to_string());
-        let file = self.open().map_err(failed)?;
-        self.clear_head(&file).map_err(failed)?;
-        file.sync_all().map_err(failed)?;
+        let file = self.begin(0)?;
         let mut head = Vec::new();
         let mut hash = Hash::like(want);
         let mut bytes = 0_u64;
@@ -151,8 +171,7 @@ impl Disk {
             };
             let end = bytes + piece.len() as u64;
             if end > self.bytes {
-                let words = format!("the image is longer than the disk of {} bytes", self.bytes);
-                return Err(Failure::Write(words));
+                return Err(self.too_small());
             }
             hash.update(&piece);
             let room = HEAD_BYTES.saturating_sub(head.len()).min(piece.len());
@@ -180,7 +199,7 @@ impl Disk {
 }
 
 /// The identifier in an MBR, as the stock agent reports it for a whole disk.
-fn disk_identifier(head: &[u8]) -> Option<String> {
+pub(super) fn disk_identifier(head: &[u8]) -> Option<String> {
     let boot_sector = head.get(..512)?;
     let identifier: [u8; 4] = boot_sector[440..444].try_into().ok()?;
     let signed = boot_sector[510..] == [0x55, 0xaa];

@@ -1,13 +1,14 @@
 //! A small HTTP client: one connection for each request, plain HTTP.
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
-use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, USER_AGENT};
+use hyper::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName, RANGE, USER_AGENT};
 use hyper::{Request, Response, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpSocket, TcpStream};
@@ -64,12 +65,41 @@ pub(super) async fn ask(
     answered.ok().flatten().unwrap_or((NO_ANSWER, Vec::new()))
 }
 
+/// Asks for a file, or for some bytes of it.
+pub(super) async fn get(
+    own: IpAddr,
+    url: &str,
+    bytes: Option<Range<u64>>,
+) -> Result<Response<Incoming>, HttpError> {
+    let range = bytes.map(|bytes| format!("bytes={}-{}", bytes.start, bytes.end.saturating_sub(1)));
+    let range = range.map(|range| (RANGE, range));
+    request(own, ("GET", url), range, Vec::new()).await
+}
+
+/// How long a file is, if the server says so.
+pub(super) async fn size(own: IpAddr, url: &str) -> Option<u64> {
+    let response = request(own, ("HEAD", url), None, Vec::new()).await.ok()?;
+    let size = response.headers().get(CONTENT_LENGTH)?;
+    size.to_str().ok()?.parse().ok()
+}
+
 /// Sends a request from the machine's own address and waits for the head of the
 /// answer.
-pub(super) async fn send(
+async fn send(
     own: IpAddr,
     (method, url): (&str, &str),
     version: Option<&str>,
+    body: Vec<u8>,
+) -> Result<Response<Incoming>, HttpError> {
+    let name = HeaderName::from_static(VERSION_HEADER);
+    let version = version.map(|version| (name, version.to_owned()));
+    request(own, (method, url), version, body).await
+}
+
+async fn request(
+    own: IpAddr,
+    (method, url): (&str, &str),
+    header: Option<(HeaderName, String)>,
     body: Vec<u8>,
 ) -> Result<Response<Incoming>, HttpError> {
     let bad = || HttpError::BadUrl {
@@ -90,8 +120,8 @@ pub(super) async fn send(
     if !body.is_empty() {
         request = request.header(CONTENT_TYPE, "application/json");
     }
-    if let Some(version) = version {
-        request = request.header(VERSION_HEADER, version);
+    if let Some((name, value)) = header {
+        request = request.header(name, value);
     }
     let request = request
         .body(Full::new(Bytes::from(body)))

@@ -86,13 +86,22 @@ async fn serve(
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let what = format!("{} {}", request.method(), request.uri().path());
+    let range = request.headers().get("range").map(|range| {
+        let range = range.to_str().unwrap().strip_prefix("bytes=").unwrap();
+        let (from, last) = range.split_once('-').unwrap();
+        (
+            from.parse::<usize>().unwrap(),
+            last.parse::<usize>().unwrap() + 1,
+        )
+    });
     let body = request.into_body().collect().await.unwrap().to_bytes();
     let answer = |status: u16, body: Bytes| {
         let answer = Response::builder().status(status);
         Ok(answer.body(Full::new(body)).unwrap())
     };
     let body = serde_json::from_slice(&body).unwrap_or_default();
-    tell.send((what.clone(), body)).unwrap();
+    let part = range.map_or_else(String::new, |(from, to)| format!(" {from}-{to}"));
+    tell.send((format!("{what}{part}"), body)).unwrap();
     if what.starts_with("POST /v1/heartbeat/") {
         return answer(202, Bytes::new());
     }
@@ -106,8 +115,32 @@ async fn serve(
             answer(200, Bytes::from(found.to_string()))
         }
         "GET /image" => answer(200, image),
+        "GET /listed.chunks" => answer(200, list(&image)),
+        "HEAD /listed" => answer(200, image),
+        // The first time one byte of the third chunk is wrong.
+        "GET /listed" => {
+            let (from, to) = range.expect("it asks for what it lacks");
+            let mut part = image.slice(from..to).to_vec();
+            if let Some(byte) = part.get_mut(2 * CHUNK + 9) {
+                *byte ^= 1;
+            }
+            answer(206, part.into())
+        }
         _ => answer(404, Bytes::new()),
     }
+}
+
+const CHUNK: usize = trivet_chunks::CHUNK_BYTES as usize;
+
+/// The chunk list of an image.
+fn list(image: &[u8]) -> Bytes {
+    let mut list = trivet_chunks::List::new(&sha256(image));
+    let mut running = list.before(0).unwrap();
+    for chunk in image.chunks(CHUNK).take(image.len().div_ceil(CHUNK) - 1) {
+        running.update(chunk);
+        list.push(running.state().unwrap());
+    }
+    list.bytes().into()
 }
 
 /// An agent under test.
@@ -218,6 +251,32 @@ async fn writes_the_image_it_is_told_to_and_beats_early_when_done() {
     assert_eq!(wrote, Event::Wrote { bytes, digest });
     assert!(machine.disk.bytes().starts_with(&image));
     assert_eq!(machine.cut().await, End::PowerCut);
+}
+
+#[tokio::test]
+async fn a_wrong_chunk_is_fetched_again_and_nothing_else() {
+    let image = image(4 * CHUNK + 5);
+    let mut appliance = Appliance::new(image.clone(), &token()).await;
+    let machine = Machine::start(&appliance, false);
+    let callback = callback(&appliance.beat().await);
+    let urls = [format!("{}/listed", appliance.url)];
+    let name = "deploy.execute_deploy_step";
+    let step = write_step(&urls, sha256(&image));
+    let (_, done) = order(&callback, &token(), name, &step).await;
+    assert_eq!(done["command_status"], "SUCCEEDED", "{done}");
+    assert!(machine.disk.bytes().starts_with(&image));
+    // Once more: only what makes it bootable is not there.
+    let (_, done) = order(&callback, &token(), name, &step).await;
+    assert_eq!(done["command_status"], "SUCCEEDED", "{done}");
+    assert!(machine.disk.bytes().starts_with(&image));
+    machine.cut().await;
+    let mut asked = Vec::new();
+    while let Ok((what, _)) = appliance.seen.try_recv() {
+        asked.extend(what.strip_prefix("GET /listed ").map(str::to_owned));
+    }
+    let (all, third) = (0..image.len(), 2 * CHUNK..3 * CHUNK);
+    let want = [all, third, 0..CHUNK].map(|part| format!("{}-{}", part.start, part.end));
+    assert_eq!(asked, want);
 }
 
 #[tokio::test]
@@ -357,8 +416,13 @@ async fn a_power_cut_during_a_write_ends_it_and_leaves_nothing_that_boots() {
     let ordering = order(&callback, &token, "deploy.execute_deploy_step", &step);
     let stall = async {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        // It has no chunk list.
         let (mut stream, _) = stalling.accept().await.unwrap();
         let mut request = [0; 4096];
+        assert!(stream.read(&mut request).await.unwrap() > 0);
+        let none = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
+        stream.write_all(none).await.unwrap();
+        let (mut stream, _) = stalling.accept().await.unwrap();
         assert!(stream.read(&mut request).await.unwrap() > 0);
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", image.len());
         stream.write_all(head.as_bytes()).await.unwrap();

@@ -1,0 +1,192 @@
+//! An image whose chunk list is known: every chunk is checked before it is written,
+//! what is on the disk already is not fetched, and what was wrong is fetched alone.
+//!
+//! The list proves itself: each chunk must lead from the state before it to the state
+//! after it, and the last one to the digest that was ordered. So whoever gives us a
+//! wrong list can keep us from writing, and not make us write something else.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{JoinHandle, spawn_blocking};
+use trivet_chunks::{CHUNK_BYTES, List, chunks};
+use trivet_model::Digest;
+
+use super::disk::{Disk, Written, disk_identifier};
+use crate::brain::Failure;
+
+/// Chunks on their way to the disk.
+const CHUNKS_WAITING_MAX: usize = 4;
+
+/// How many chunks are looked at to know whether something of the image is there.
+/// Ours: a disk that never had it is not read through.
+const SAMPLES_MAX: u64 = 8;
+
+/// What must be on the disk.
+pub(super) struct Wanted {
+    pub(super) list: List,
+    pub(super) size: u64,
+    pub(super) digest: Digest,
+}
+
+impl Wanted {
+    /// The bytes of a chunk.
+    pub(super) fn place(&self, chunk: u64) -> Range<u64> {
+        let from = chunk * CHUNK_BYTES;
+        from..self.size.min(from + CHUNK_BYTES)
+    }
+
+    fn is_right(&self, chunk: u64, bytes: &[u8]) -> bool {
+        self.list.is_right(chunk, bytes, self.size, &self.digest)
+    }
+}
+
+struct Chunk {
+    number: u64,
+    bytes: Bytes,
+    right: oneshot::Sender<bool>,
+}
+
+/// An image on its way to the disk. Dropped before its end it leaves a disk that does
+/// not boot.
+pub(super) struct Writer {
+    chunks: mpsc::Sender<Chunk>,
+    thread: JoinHandle<Result<Written, Failure>>,
+}
+
+impl Writer {
+    /// Begins, and says which chunks are lacking.
+    pub(super) async fn begin(
+        disk: &Disk,
+        wanted: Arc<Wanted>,
+    ) -> Result<(Self, Vec<u64>), Failure> {
+        let (chunks, coming) = mpsc::channel(CHUNKS_WAITING_MAX);
+        let (tell, lacking) = oneshot::channel();
+        let guard = disk.lock().await;
+        let disk = disk.clone();
+        let thread = spawn_blocking(move || {
+            let _guard = guard;
+            write(&disk, &wanted, tell, coming)
+        });
+        match lacking.await {
+            Ok(lacking) => Ok((Self { chunks, thread }, lacking)),
+            // It ended before it could say so.
+            Err(_) => Err(match thread.await {
+                Ok(Err(failure)) => failure,
+                _ => Failure::Write("the writer broke".to_owned()),
+            }),
+        }
+    }
+
+    /// Writes a chunk if it is right. Fails when the writer has ended early;
+    /// [`Self::finish`] tells why.
+    pub(super) async fn push(&mut self, number: u64, bytes: Bytes) -> Result<bool, ()> {
+        let (right, answer) = oneshot::channel();
+        let chunk = Chunk {
+            number,
+            bytes,
+            right,
+        };
+        self.chunks.send(chunk).await.map_err(|_| ())?;
+        answer.await.map_err(|_| ())
+    }
+
+    /// Makes the disk bootable if all is there.
+    pub(super) async fn finish(self) -> Result<Written, Failure> {
+        drop(self.chunks);
+        let broken = |_| Failure::Write("the writer broke".to_owned());
+        self.thread.await.map_err(broken)?
+    }
+}
+
+fn write(
+    disk: &Disk,
+    wanted: &Wanted,
+    tell: oneshot::Sender<Vec<u64>>,
+    mut coming: mpsc::Receiver<Chunk>,
+) -> Result<Written, Failure> {
+    let failed = |error: io::Error| Failure::Write(error.to_string());
+    let file = disk.begin(wanted.size)?;
+    let mut lacking = lacking(&file, wanted).map_err(failed)?;
+    let _ = tell.send(lacking.iter().copied().collect());
+    let mut head = Bytes::new();
+    while let Some(chunk) = coming.blocking_recv() {
+        let right = wanted.is_right(chunk.number, &chunk.bytes);
+        if right {
+            if chunk.number == 0 {
+                head = chunk.bytes;
+            } else {
+                let at = wanted.place(chunk.number).start;
+                file.write_all_at(&chunk.bytes, at).map_err(failed)?;
+            }
+            lacking.remove(&chunk.number);
+        }
+        let _ = chunk.right.send(right);
+    }
+    if let Some(first) = lacking.first() {
+        return Err(Failure::Checksum {
+            want: wanted.digest.to_string(),
+            got: format!(
+                "{} chunks that do not fit its list, the first at byte {}",
+                lacking.len(),
+                first * CHUNK_BYTES
+            ),
+        });
+    }
+    // The order matters: nothing boots before all of it is there.
+    file.sync_all().map_err(failed)?;
+    file.write_all_at(&head, 0).map_err(failed)?;
+    file.sync_all().map_err(failed)?;
+    Ok(Written {
+        bytes: wanted.size,
+        digest: wanted.digest,
+        root_uuid: disk_identifier(&head),
+    })
+}
+
+/// The chunks that the disk has not. The first is what makes it bootable, and was
+/// erased.
+fn lacking(file: &File, wanted: &Wanted) -> io::Result<BTreeSet<u64>> {
+    let count = chunks(wanted.size);
+    let mut buffer = vec![0; CHUNK_BYTES as usize];
+    let mut has = |chunk: u64| -> io::Result<bool> {
+        let place = wanted.place(chunk);
+        let length = usize::try_from(place.end - place.start).unwrap_or(0);
+        file.read_exact_at(&mut buffer[..length], place.start)?;
+        Ok(wanted.is_right(chunk, &buffer[..length]))
+    };
+    let step = (count / SAMPLES_MAX).max(1);
+    let samples = (1..count).step_by(usize::try_from(step).unwrap_or(usize::MAX));
+    let mut some = false;
+    for chunk in samples {
+        some = some || has(chunk)?;
+    }
+    let mut lacking = BTreeSet::from([0]);
+    for chunk in 1..count {
+        if !some || !has(chunk)? {
+            lacking.insert(chunk);
+        }
+    }
+    Ok(lacking)
+}
+
+/// Chunks that follow each other, as one request each.
+pub(super) fn runs(chunks: &[u64]) -> Vec<Range<u64>> {
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for &chunk in chunks {
+        match runs.last_mut() {
+            Some(run) if run.end == chunk => run.end += 1,
+            _ => runs.push(chunk..chunk + 1),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests;
