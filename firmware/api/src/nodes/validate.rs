@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use trivet_hardware::Kind;
+use trivet_model::ResourceKind;
 use trivet_model::node::Object;
 use trivet_model::view::NodeView;
 
@@ -45,6 +46,9 @@ pub(crate) fn reason(call: &Call<'_>, view: &NodeView, kind: Kind) -> Option<Str
     if drivers::enabled(call, &view.node.driver).is_none() {
         return Some(format!("hardware type {} is not enabled", view.node.driver));
     }
-    let own = |name: &str| call.facts.images.iter().any(|image| image.name == name);
+    let own = |name: &str| {
+        let kept = call.view.resource(ResourceKind::Image, name);
+        kept.is_some() || call.facts.images.iter().any(|image| image.name == name)
+    };
     trivet_hardware::check(&view.node, kind, &own)
 }
