@@ -70,6 +70,9 @@ pub enum CallError {
     NotHeard,
 }
 
+/// Where records and the agent have the config drive, or the address of it.
+const CONFIG_DRIVE: &str = "configdrive";
+
 /// The request that an order becomes.
 pub fn call(node: &Node, ports: &[Port], order: &AgentOrder) -> Result<Call, CallError> {
     let agent = alive(node)?;
@@ -94,8 +97,10 @@ pub fn call(node: &Node, ports: &[Port], order: &AgentOrder) -> Result<Call, Cal
             step,
             versions,
         } => {
-            // Only here does the agent need the config drive itself.
-            let whole = *kind == StepKind::Deploy;
+            // Only here does the agent need the config drive itself, and not even here
+            // where it is told where to fetch it.
+            let fetched = step.args.get(CONFIG_DRIVE).is_some();
+            let whole = *kind == StepKind::Deploy && !fetched;
             // No versions means: do not check. The agent compares the whole map.
             let versions = if versions.is_empty() {
                 Value::Null
@@ -200,10 +205,10 @@ fn step_for_agent(node: &Node, step: &Step) -> Value {
     // as an error it cannot even report.
     let mut args = step.args.as_object().cloned();
     if step.step == WRITE_IMAGE
-        && let Some(drive @ Value::String(_)) = node.instance_info.get("configdrive")
+        && let Some(drive @ Value::String(_)) = node.instance_info.get(CONFIG_DRIVE)
     {
-        args.get_or_insert_default()
-            .insert("configdrive".to_owned(), drive.clone());
+        let args = args.get_or_insert_default();
+        args.entry(CONFIG_DRIVE).or_insert_with(|| drive.clone());
     }
     json!(WireStep {
         step: step.step.clone(),

@@ -6,6 +6,7 @@
 use serde_json::{Value, json};
 use trivet_ipa::ImageInfo;
 use trivet_ipa::image::is_file_name;
+use trivet_model::image::{Format, Unpacked};
 use trivet_model::node::Object;
 use trivet_model::{Digest, Node, Step};
 
@@ -39,31 +40,68 @@ pub enum Problem {
 /// The name of the step that writes an image.
 pub const WRITE_IMAGE: &str = "write_image";
 
-/// The deploy step that writes the node's image from `image_url`, which is where
-/// the agent fetches it (our own address, not the operator's).
-pub fn write_image_step(node: &Node, image_url: &str) -> Result<Step, Problem> {
+/// Where the agent fetches what it writes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Places<'a> {
+    /// The image: our own address, not the operator's.
+    pub image: &'a str,
+    /// It passes through the cache, which finds its digest and takes it out of any
+    /// packing; [`told`] says of it then what the agent gets.
+    pub cached: bool,
+    /// The config drive, where it is not told inline.
+    pub drive: Option<&'a str>,
+}
+
+/// The deploy step that writes the node's image.
+pub fn write_image_step(node: &Node, places: Places<'_>) -> Result<Step, Problem> {
     let info = &node.instance_info;
     let source = text(info, "image_source")?.ok_or(Problem::Missing {
         field: "image_source",
-        hint: "image_source=<URL of a raw whole-disk image>",
+        hint: "image_source=<URL of a whole-disk image>",
     })?;
-    let digest = digest(info)?;
-    let format = disk_format(info)?;
+    let sum = sum(info)?;
+    let format = disk_format(info, source)?;
     whole_disk(info)?;
-    let image_info = ImageInfo {
+    let mut image_info = ImageInfo {
         id: Some(image_id(source, node)),
-        urls: vec![image_url.to_owned()],
-        os_hash_algo: Some(digest.algorithm().to_owned()),
-        os_hash_value: Some(digest.to_string()),
+        urls: vec![places.image.to_owned()],
+        os_hash_algo: None,
+        os_hash_value: None,
         checksum: None,
-        disk_format: Some(format.to_owned()),
-        stream_raw_images: format == "raw",
+        disk_format: Some(format.name().to_owned()),
+        stream_raw_images: places.cached || format == Format::Raw,
         image_type: Some("whole-disk".to_owned()),
         node_uuid: Some(node.id.to_string()),
     };
+    match sum {
+        Sum::Known(digest) => {
+            image_info.os_hash_algo = Some(digest.algorithm().to_owned());
+            image_info.os_hash_value = Some(digest.to_string());
+        }
+        Sum::File(url) => image_info.checksum = Some(url.to_owned()),
+    }
+    let unfit = |field, why| Err(Problem::Unfit { field, why });
+    match (places.cached, sum, format) {
+        (false, Sum::File(_), _) => {
+            let why = "the address of a checksum file is followed only where the image passes \
+                       through the box's cache; give the SHA-256 or SHA-512 itself";
+            return unfit("image_checksum", why);
+        }
+        (false, _, Format::Zstd | Format::Gzip | Format::Xz) => {
+            let why = "a compressed image must pass through the box's cache: give a http(s) URL, \
+                       or the name of an image of the box";
+            return unfit("image_disk_format", why);
+        }
+        _ => {}
+    }
     // The config drive itself joins when the step goes out: a record holds it once.
-    configdrive(info)?;
-    let args = json!({ "image_info": image_info });
+    let drive = configdrive(info)?;
+    let mut args = json!({ "image_info": image_info });
+    if let (Some(url), Some(drive)) = (places.drive, drive)
+        && !drive.contains("://")
+    {
+        args["configdrive"] = url.into();
+    }
     Ok(Step {
         step: WRITE_IMAGE.to_owned(),
         interface: "deploy".to_owned(),
@@ -87,7 +125,34 @@ fn text<'info>(info: &'info Object, field: &'static str) -> Result<Option<&'info
     }
 }
 
-fn digest(info: &Object) -> Result<Digest, Problem> {
+/// What the agent is told of an image of the cache: always a disk byte for byte, with
+/// the digest of that.
+pub fn told(image_info: &mut Value, raw: Option<&Unpacked>) {
+    if let Some(raw) = raw {
+        image_info["os_hash_algo"] = raw.digest.algorithm().into();
+        image_info["os_hash_value"] = raw.digest.to_string().into();
+    }
+    image_info["disk_format"] = Format::Raw.name().into();
+}
+
+/// Whether an agent that gave up writing says that the image's bytes were to blame:
+/// they did not come, or were not the right ones. The words are those of the stock
+/// agent's `ImageDownloadError` and `ImageChecksumError`, and ours.
+pub fn blames_image(said: &str) -> bool {
+    let said = said.to_ascii_lowercase();
+    let words = ["failed to verify", "checksum", "download", "fetch"];
+    words.iter().any(|word| said.contains(word))
+}
+
+/// Where the digest of an image is known from.
+#[derive(Clone, Copy)]
+enum Sum<'a> {
+    Known(Digest),
+    /// A checksum file has it.
+    File(&'a str),
+}
+
+fn sum(info: &Object) -> Result<Sum<'_>, Problem> {
     let field = "image_os_hash_value";
     if let Some(value) = text(info, field)? {
         let digest = parse_digest(field, value)?;
@@ -98,19 +163,22 @@ fn digest(info: &Object) -> Result<Digest, Problem> {
                 why: "it must be sha256 with 64 digits or sha512 with 128 digits",
             });
         }
-        return Ok(digest);
+        return Ok(Sum::Known(digest));
     }
     let field = "image_checksum";
     let value = text(info, field)?.ok_or(Problem::Missing {
         field,
-        hint: "image_checksum=<SHA-256 or SHA-512 of the image, in hexadecimal>",
+        hint: "image_checksum=<SHA-256 or SHA-512 of the image, or the URL of a checksum file>",
     })?;
-    parse_digest(field, value)
+    if value.starts_with("http://") || value.starts_with("https://") {
+        return Ok(Sum::File(value));
+    }
+    parse_digest(field, value).map(Sum::Known)
 }
 
 fn parse_digest(field: &'static str, value: &str) -> Result<Digest, Problem> {
     let why = if value.contains("://") {
-        "the address of a checksum file is not followed; give the SHA-256 or SHA-512 itself"
+        "a checksum file is read from a http or https URL in image_checksum, and nowhere else"
     } else if value.len() == 32 {
         "MD5 is not accepted; give the SHA-256 (64 digits) or SHA-512 (128 digits)"
     } else {
@@ -119,15 +187,32 @@ fn parse_digest(field: &'static str, value: &str) -> Result<Digest, Problem> {
     value.parse().map_err(|_| Problem::Unfit { field, why })
 }
 
-fn disk_format(info: &Object) -> Result<&str, Problem> {
+/// What a name promises counts where nothing is said. Ironic calls a raw image with a
+/// partition table `gpt`.
+fn disk_format(info: &Object, source: &str) -> Result<Format, Problem> {
     let field = "image_disk_format";
-    match text(info, field)? {
-        None => Ok("raw"),
-        Some(format @ ("raw" | "qcow2" | "gpt")) => Ok(format),
-        Some(_) => Err(Problem::Unfit {
+    let format = match text(info, field)? {
+        None => {
+            let path = source.split(['?', '#']).next().unwrap_or_default();
+            return Ok(written(Format::of_file_name(path)));
+        }
+        Some("gpt") => Some(Format::Raw),
+        Some(name) => Format::parse(name),
+    };
+    match format.map(written) {
+        Some(format) if format == Format::Raw || format.is_packed() => Ok(format),
+        _ => Err(Problem::Unfit {
             field,
-            why: "it must be raw, gpt or qcow2",
+            why: "it must be raw, gpt, iso, qcow2, zstd, gzip or xz",
         }),
+    }
+}
+
+/// A disc goes onto a disk as it is.
+fn written(format: Format) -> Format {
+    match format {
+        Format::Iso => Format::Raw,
+        other => other,
     }
 }
 
@@ -185,6 +270,17 @@ mod tests {
 
     const URL: &str = "http://192.0.2.1:8080/images/disk.raw";
 
+    const PLACES: Places<'_> = Places {
+        image: URL,
+        cached: false,
+        drive: None,
+    };
+
+    const CACHED: Places<'_> = Places {
+        cached: true,
+        ..PLACES
+    };
+
     fn node(info: Value) -> Node {
         let id = NodeId::random(&mut Seeded::new(1));
         let mut node = Node::new(id, "ipmi", UnixMs(0));
@@ -197,7 +293,9 @@ mod tests {
 
     #[track_caller]
     fn problem(info: Value) -> String {
-        write_image_step(&node(info), URL).unwrap_err().to_string()
+        write_image_step(&node(info), PLACES)
+            .unwrap_err()
+            .to_string()
     }
 
     #[test]
@@ -208,7 +306,7 @@ mod tests {
             "image_os_hash_algo": "sha256", "image_os_hash_value": digest,
             "configdrive": "H4sI",
         }));
-        let step = write_image_step(&node, URL).unwrap();
+        let step = write_image_step(&node, PLACES).unwrap();
         assert_eq!(
             (step.step.as_str(), step.interface.as_str()),
             ("write_image", "deploy")
@@ -229,7 +327,7 @@ mod tests {
     #[test]
     fn takes_the_older_checksum_by_its_length() {
         let node = node(json!({"image_source": "a.raw", "image_checksum": "AB".repeat(64)}));
-        let step = write_image_step(&node, URL).unwrap();
+        let step = write_image_step(&node, PLACES).unwrap();
         assert_eq!(step.args["image_info"]["os_hash_algo"], "sha512");
         assert_eq!(step.args["image_info"]["os_hash_value"], "ab".repeat(64));
         assert_eq!(step.args.get("configdrive"), None);
@@ -241,8 +339,84 @@ mod tests {
             json!({"image_source": "a.qcow2", "image_disk_format": "qcow2",
                                "image_checksum": "ab".repeat(32)}),
         );
-        let step = write_image_step(&node, URL).unwrap();
+        let step = write_image_step(&node, PLACES).unwrap();
         assert_eq!(step.args["image_info"]["stream_raw_images"], false);
+    }
+
+    #[test]
+    fn what_passes_through_the_cache_reaches_the_agent_as_a_plain_disk() {
+        let raw = Unpacked {
+            digest: Digest::Sha256([7; 32]),
+            size: 1,
+        };
+        let digest = "ab".repeat(32);
+        for (source, said, format) in [
+            ("http://h/a.qcow2?x=1", None, "qcow2"),
+            ("http://h/a", Some("zstd"), "zstd"),
+            ("http://h/a.img.gz", None, "gzip"),
+            ("http://h/a.qcow2", Some("raw"), "raw"),
+            ("http://h/live.iso", None, "raw"),
+            ("http://h/a.raw", Some("gpt"), "raw"),
+        ] {
+            let info = json!({"image_source": source, "image_checksum": digest,
+                              "image_disk_format": said});
+            let step = write_image_step(&node(info), CACHED).unwrap();
+            let mut info = step.args["image_info"].clone();
+            assert_eq!(info["disk_format"], format, "{source}");
+            assert_eq!(info["stream_raw_images"], true);
+            told(&mut info, (format != "raw").then_some(&raw));
+            assert_eq!(info["disk_format"], "raw");
+            let want = if format == "raw" {
+                digest.clone()
+            } else {
+                raw.digest.to_string()
+            };
+            assert_eq!(info["os_hash_value"], want);
+        }
+    }
+
+    #[test]
+    fn a_checksum_file_is_followed_where_the_cache_can() {
+        let sums = "https://h/SHA256SUMS";
+        let node = node(json!({"image_source": "http://h/a.raw", "image_checksum": sums}));
+        let step = write_image_step(&node, CACHED).unwrap();
+        let info = &step.args["image_info"];
+        assert_eq!(info["checksum"], sums);
+        assert_eq!(info.get("os_hash_value"), None);
+        let said = problem(json!({"image_source": "a.gz", "image_checksum": "ab".repeat(32)}));
+        assert!(said.contains("cache"), "{said}");
+    }
+
+    #[test]
+    fn a_config_drive_is_fetched_where_there_is_a_place_for_it() {
+        let places = Places {
+            drive: Some("http://192.0.2.1/nodes/x/drive/t"),
+            ..CACHED
+        };
+        let step = |drive: Value| {
+            let info = json!({"image_source": "http://h/a", "image_checksum": "ab".repeat(32),
+                              "configdrive": drive});
+            write_image_step(&node(info), places).unwrap().args
+        };
+        assert_eq!(step(json!("H4sI"))["configdrive"], places.drive.unwrap());
+        assert_eq!(step(json!("http://h/drive")).get("configdrive"), None);
+        assert_eq!(step(Value::Null).get("configdrive"), None);
+    }
+
+    #[test]
+    fn an_agent_blames_the_image_or_something_else() {
+        for said in [
+            "Error performing deploy_step write_image: Image failed to verify against checksum. \
+             location: /dev/vda; image ID: x; image checksum: a; verification checksum: b",
+            "Error downloading image: Download of image x failed: URL: http://h/x",
+            "Could not download image: it ended early",
+        ] {
+            assert!(blames_image(said), "{said}");
+        }
+        assert!(!blames_image(
+            "Could not write image: the disk is too small"
+        ));
+        assert!(!blames_image("No suitable device was found"));
     }
 
     #[test]

@@ -14,7 +14,9 @@ mod said;
 
 pub use answer::{ANSWER_BYTES_MAX, STEPS_MAX, answer};
 pub use call::{COMMAND_TIMEOUT_MS, Call, CallError, Method, call};
-pub use image::{Problem, WRITE_IMAGE, WRITE_IMAGE_PRIORITY, write_image_step};
+pub use image::{
+    Places, Problem, WRITE_IMAGE, WRITE_IMAGE_PRIORITY, blames_image, told, write_image_step,
+};
 pub use raw::{RawAnswer, raw_answer, raw_call};
 pub use rescue::{RESCUE_PASSWORD_BYTES_MAX, rescue_hash};
 pub use said::SAID_CHARS_MAX;

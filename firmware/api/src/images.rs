@@ -126,7 +126,10 @@ fn create(call: &Call<'_>) -> Result<Outcome, Fault> {
         ));
     }
     let checksum = body::text(&fields, "checksum")?.unwrap_or_default();
-    if checksum.parse::<Digest>().is_err() {
+    let sums = ["http://", "https://"];
+    let is_file = checksum.len() <= SOURCE_BYTES_MAX
+        && sums.iter().any(|scheme| checksum.starts_with(scheme));
+    if !is_file && checksum.parse::<Digest>().is_err() {
         return Err(Fault::bad(
             "checksum must be 64 (SHA-256) or 128 (SHA-512) hexadecimal digits, or the URL of a \
              checksum file.",
@@ -201,6 +204,10 @@ fn catalogued(call: &Call<'_>, resource: &Resource) -> Value {
     };
     value["name"] = json!(resource.name);
     value["sources"] = json!(resource.fields.get("sources"));
+    value["checksum_url"] = json!(resource.fields.get("checksum_url").or_else(|| {
+        let sum = resource.fields.get("checksum");
+        sum.filter(|_| digest.is_none())
+    }));
     value["pinned"] = json!(resource.fields.get("pinned") == Some(&Value::Bool(true)));
     if let Some(digest) = digest {
         value[digest.algorithm()] = json!(digest.to_string());

@@ -289,10 +289,30 @@ impl Outlet {
                     answer(&engine, Input::SshAnswered { node, run, result }).await;
                 });
             }
-            Output::FillImage(wanted) => {
-                // What goes wrong is told by the cache itself.
+            // What goes wrong with an image is told by the cache itself.
+            Output::FillImage {
+                wanted,
+                urgent: false,
+            } => {
                 let _runtime = self.runtime.enter();
-                let _ = self.cache.reader(&wanted);
+                let _ = self.cache.fill(&wanted);
+            }
+            Output::FillImage { wanted, .. } => {
+                let cache = self.cache.clone();
+                self.runtime
+                    .spawn(async move { cache.bring(&wanted).await });
+            }
+            Output::CheckImage(wanted) => {
+                let cache = self.cache.clone();
+                self.runtime
+                    .spawn(async move { cache.check(&wanted).await });
+            }
+            Output::FindSum { url, name } => {
+                let (engine, cache) = (Arc::clone(&self.engine), self.cache.clone());
+                self.runtime.spawn(async move {
+                    let result = cache.find_sum(&url, &name).await;
+                    answer(&engine, Input::SumFound { url, name, result }).await;
+                });
             }
             Output::PinImages(digests) => self.cache.pin(&digests),
             Output::DropImage(digest) => self.cache.drop_image(Key(digest)),

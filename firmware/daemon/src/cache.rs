@@ -13,6 +13,7 @@ mod entry;
 mod filling;
 mod hashing;
 mod origin;
+mod sums;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -27,6 +28,7 @@ use trivet_model::Digest;
 use trivet_model::image::{ImageNews, ImageState};
 
 use crate::clock::Clock;
+use checking::Scrub;
 pub(crate) use entry::Reader;
 use entry::{Entry, Kept};
 pub(crate) use origin::Origin;
@@ -55,6 +57,8 @@ struct Inner {
     /// Keys of what stays whatever comes.
     pinned: Mutex<BTreeSet<String>>,
     news: NewsSink,
+    /// What was last told of each image that is here.
+    told: Mutex<BTreeMap<String, ImageNews>>,
 }
 
 /// How images are fetched, by the settings.
@@ -100,6 +104,14 @@ struct Slot {
     used_at_ms: u64,
 }
 
+/// Who wants an image. What was given up rests before a reader makes it be tried
+/// again; who gives an order may have mended what was the matter.
+#[derive(Clone, Copy)]
+enum Asked {
+    Read,
+    Order,
+}
+
 enum SlotState {
     /// On disk since before we started; nobody has looked at it yet.
     Unseen(Box<Kept>),
@@ -138,6 +150,7 @@ impl Cache {
             ways,
             pinned: Mutex::default(),
             news,
+            told: Mutex::default(),
         })))
     }
 
@@ -168,12 +181,39 @@ impl Cache {
             tokio::time::sleep(every).await;
             let keys: Vec<String> = self.slots().keys().cloned().collect();
             for key in keys {
-                self.scrub_one(&key).await;
+                self.scrub_one(&key, Scrub::Gentle).await;
             }
         }
     }
 
-    async fn scrub_one(&self, key: &str) {
+    /// Reads an image through at once, because an agent doubts it, and brings in what
+    /// is wrong or lacking. How it ended is told even where nothing was wrong.
+    pub(crate) async fn check(&self, wanted: &Wanted) {
+        self.scrub_one(&wanted.key().to_string(), Scrub::Now).await;
+        self.bring(wanted).await;
+    }
+
+    /// Brings an image in when there is time for it.
+    pub(crate) fn fill(&self, wanted: &Wanted) -> Result<(), String> {
+        self.reader_for(wanted, Asked::Order).map(drop)
+    }
+
+    /// Brings an image in for somebody who cannot read it before it is whole, so that
+    /// it counts as read meanwhile. How it ended is told even where it was here.
+    pub(crate) async fn bring(&self, wanted: &Wanted) {
+        let went = match self.reader_for(wanted, Asked::Order) {
+            Ok(mut reader) => reader.settled().await,
+            Err(why) => Err(why),
+        };
+        let told = self.told().get(&wanted.key().to_string()).cloned();
+        match (told, went) {
+            (Some(news), _) => (self.0.news)(news),
+            (None, Err(why)) => self.tell(wanted, None, 0, ImageState::Failed(why)),
+            (None, Ok(())) => {}
+        }
+    }
+
+    async fn scrub_one(&self, key: &str, how: Scrub) {
         let file = match self.slots().get(key) {
             Some(slot) if matches!(slot.state, SlotState::Whole) => Arc::clone(&slot.entry.file),
             _ => return,
@@ -182,7 +222,7 @@ impl Cache {
             return;
         };
         // A disk that cannot be read has lost the image as well.
-        let right = checking::scrub(self, key, file, &kept).await;
+        let right = checking::scrub(self, key, file, &kept, how).await;
         if matches!(right, Ok(true)) {
             return;
         }
@@ -202,6 +242,10 @@ impl Cache {
     /// Opens an image for reading; the fill begins if nobody has begun it. An error
     /// is a sentence for people.
     pub(crate) fn reader(&self, wanted: &Wanted) -> Result<Reader, String> {
+        self.reader_for(wanted, Asked::Read)
+    }
+
+    fn reader_for(&self, wanted: &Wanted, asked: Asked) -> Result<Reader, String> {
         let key = wanted.key().to_string();
         let mut slots = self.slots();
         if !slots.contains_key(&key) {
@@ -218,10 +262,23 @@ impl Cache {
             slots.insert(key.clone(), slot);
         }
         let slot = slots.get_mut(&key).ok_or("the cache lost its place")?;
+        if let (SlotState::Failed(until), Asked::Order) = (&mut slot.state, asked) {
+            *until = Instant::now();
+        }
         slot.used_at_ms = self.0.ways.clock.now().tick.0;
         self.ask_again(&key, slot, wanted)?;
         self.begin(&key, slot);
         Ok(Reader::new(Arc::clone(&slot.entry)))
+    }
+
+    /// The chunk list of an image that is whole.
+    pub(crate) async fn list(&self, wanted: &Wanted) -> Option<Vec<u8>> {
+        let key = wanted.key().to_string();
+        let is_whole = |slot: &Slot| matches!(slot.state, SlotState::Whole);
+        if !self.slots().get(&key).is_some_and(is_whole) {
+            return None;
+        }
+        tokio::fs::read(self.path(&key, "chunks")).await.ok()
     }
 
     /// These images stay whatever comes.
@@ -270,6 +327,7 @@ impl Cache {
     /// Removes an image. Who reads it now reads on; nobody finds it any more.
     pub(crate) fn drop_image(&self, key: Key) {
         let key = key.to_string();
+        self.told().remove(&key);
         let mut slots = self.slots();
         if let Some(slot) = slots.remove(&key)
             && let SlotState::Busy = slot.state
@@ -365,7 +423,7 @@ impl Cache {
     }
 
     fn tell(&self, wanted: &Wanted, size: Option<u64>, have: u64, state: ImageState) {
-        (self.0.news)(ImageNews {
+        let news = ImageNews {
             key: wanted.key().to_string(),
             name: wanted.name.clone(),
             digest: wanted.digest,
@@ -373,7 +431,19 @@ impl Cache {
             have,
             state,
             raw: None,
-        });
+        };
+        let mut told = self.told();
+        if news.state == ImageState::Gone {
+            told.remove(&news.key);
+        } else if told.len() < ENTRIES_MAX || told.contains_key(&news.key) {
+            told.insert(news.key.clone(), news.clone());
+        }
+        drop(told);
+        (self.0.news)(news);
+    }
+
+    fn told(&self) -> MutexGuard<'_, BTreeMap<String, ImageNews>> {
+        self.0.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn slots(&self) -> MutexGuard<'_, BTreeMap<String, Slot>> {

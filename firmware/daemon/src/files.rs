@@ -25,7 +25,7 @@ pub(crate) async fn open(grant: Grant) -> Option<Opened> {
             content: Content::Bytes(bytes),
         }),
         // The cache opens these.
-        Grant::Image(_) => None,
+        Grant::Image(_) | Grant::ChunkList(_) => None,
         Grant::File(candidates) => {
             tokio::task::spawn_blocking(move || candidates.iter().find_map(open_below))
                 .await

@@ -31,6 +31,8 @@ pub enum Route {
     /// The image that this node is being written with. Whether the rest of the path is
     /// right knows who made it.
     NodeImage(NodeId),
+    /// The config drive that this node is being written with, likewise.
+    NodeDrive(NodeId),
     /// A loader.
     Loader(Relative),
     /// A file in the operator's directory; by TFTP a loader as well.
@@ -50,6 +52,7 @@ pub fn http(path: &str) -> Option<Route> {
         ["boot", "ramdisk"] => Some(Route::Ramdisk),
         ["boot", "loaders", _, ..] => Some(Route::Loader(relative.below(2))),
         ["nodes", node, _, _] => node.parse().ok().map(Route::NodeImage),
+        ["drives", node, _] => node.parse().ok().map(Route::NodeDrive),
         ["images", name] => Some(Route::Image(name.to_owned())),
         ["files", _, ..] => Some(Route::File(relative.below(1))),
         _ => None,
@@ -76,6 +79,14 @@ pub const RAMDISK_PATH: &str = "/boot/ramdisk";
 /// deployment.
 pub fn node_image_path(node: NodeId, token: &str, name: &str) -> String {
     format!("/nodes/{node}/{token}/{name}")
+}
+
+/// What follows the path of an image in the path of its chunk list.
+pub const CHUNK_LIST_END: &str = ".chunks";
+
+/// The path of the config drive of a deployment.
+pub fn node_drive_path(node: NodeId, token: &str) -> String {
+    format!("/drives/{node}/{token}")
 }
 
 /// The path of a file in the operator's directory.

@@ -145,6 +145,18 @@ pub enum NoteKind {
         /// Which.
         image: String,
     },
+    /// A node's agent is up, and its image is not ready for it.
+    WaitsForImage {
+        /// Which.
+        image: String,
+    },
+    /// An agent could not write an image and blames the image.
+    ImageDoubted {
+        /// Which.
+        image: String,
+        /// The agent's own words.
+        said: String,
+    },
     /// An image is not to be had.
     ImageFailed {
         /// The whole sentence.
@@ -251,6 +263,14 @@ impl fmt::Display for NoteKind {
                  fetched again"
             ),
             Self::ImageGone { image } => write!(out, "image {image} made room for another"),
+            Self::WaitsForImage { image } => {
+                write!(out, "waits for image {image} to be ready")
+            }
+            Self::ImageDoubted { image, said } => write!(
+                out,
+                "the agent could not write image {image}: {said}; the image is checked in this \
+                 box before it is written again"
+            ),
             Self::ImageFailed { why } => out.write_str(why),
             Self::AgentLookedUp => write!(out, "agent found its node"),
             Self::AgentReady { version } => write!(out, "agent {version} is ready"),

@@ -75,6 +75,7 @@ impl Turning<'_> {
             } => {
                 self.inspected(phase, properties, inventory);
             }
+            Event::StepAgain { why } => self.step_again(phase, why),
             Event::Woke => self.woke(phase),
             Event::Restarted => self.restarted(phase),
         }

@@ -44,6 +44,11 @@ pub enum Event {
         /// The document to keep.
         inventory: Value,
     },
+    /// The present step failed for a reason that is gone: it is done again.
+    StepAgain {
+        /// What was the matter.
+        why: String,
+    },
     /// The time asked for by [`Action::WakeAfter`] has passed.
     Woke,
     /// The box has restarted: nothing that was under way is known to be.

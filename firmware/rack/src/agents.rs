@@ -8,7 +8,7 @@ use trivet_model::node::Object;
 use trivet_model::order::{Beat, Found};
 use trivet_model::secret::{MASK, masked};
 use trivet_model::{
-    AgentError, AgentOrder, AgentSession, Done, MacAddr, Node, NodeId, NoteKind, Now,
+    AgentError, AgentEvent, AgentOrder, AgentSession, Done, MacAddr, Node, NodeId, NoteKind, Now,
     ProvisionState, Refusal, RefusalKind,
 };
 use trivet_node::Event;
@@ -240,8 +240,11 @@ impl Rack {
         Ok(Done::Inspected(id))
     }
 
-    pub(crate) fn call_agent(&mut self, id: NodeId, order: AgentOrder) {
+    pub(crate) fn call_agent(&mut self, now: Now, id: NodeId, order: AgentOrder) {
         let Some(node) = self.book.node(id).cloned() else {
+            return;
+        };
+        let Some(mut order) = self.with_image(now, &node, order) else {
             return;
         };
         let ports = self.book.ports_of(id);
@@ -254,11 +257,10 @@ impl Rack {
             self.events.push_back((id, Event::Agent(order, Err(error))));
             return;
         };
-        let mut told = std::borrow::Cow::Borrowed(&*node);
-        if let Some(url) = &session.url {
-            self.settings.tell_reachable(&mut told, url);
+        if let (Some(url), AgentOrder::Execute { step, .. }) = (&session.url, &mut order) {
+            self.settings.tell_reachable(&mut step.args, url);
         }
-        match (trivet_agent::call(&told, &ports, &order), &session.url) {
+        match (trivet_agent::call(&node, &ports, &order), &session.url) {
             (Ok(request), Some(url)) => {
                 self.calls += 1;
                 waits.call = Some((self.calls, order));
@@ -313,6 +315,11 @@ impl Rack {
                 })
             }
         };
+        if let Ok(AgentEvent::StepFailed { said, .. }) = &answer
+            && self.write_failed(now, id, said)
+        {
+            return;
+        }
         self.events.push_back((id, Event::Agent(order, answer)));
     }
 }

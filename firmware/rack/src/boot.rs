@@ -29,8 +29,12 @@ impl Rack {
             Route::Ramdisk => files.ramdisk.clone().map(alone),
             Route::Image(name) => {
                 if self.settings.images.find(&name).is_none() {
-                    let wanted = self.catalogued(&name)?;
-                    return Some(Grant::Image(Box::new(wanted)));
+                    if let Some(wanted) = self.catalogued(&name) {
+                        return Some(Grant::Image(Box::new(wanted)));
+                    }
+                    let of = name.strip_suffix(trivet_httpboot::CHUNK_LIST_END)?;
+                    let wanted = self.catalogued(of)?;
+                    return Some(Grant::ChunkList(Box::new(wanted)));
                 }
                 let root = files.images.clone()?;
                 Some(Grant::File(vec![Below {
@@ -39,6 +43,7 @@ impl Rack {
                 }]))
             }
             Route::NodeImage(id) => self.node_image(peer, id, path),
+            Route::NodeDrive(id) => self.node_drive(peer, id, path),
             Route::Loader(relative) => below(files.loaders.iter(), &relative),
             Route::File(relative) => {
                 let loaders = match door {

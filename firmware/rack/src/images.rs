@@ -1,54 +1,20 @@
-//! Images from elsewhere: nodes fetch them through the cache, and what becomes of
-//! them there.
+//! Images from elsewhere: the catalogue, and what becomes of them in the cache.
 
-use std::net::IpAddr;
 use std::path::{Component, Path};
 use std::sync::Arc;
 
 use serde_json::Value;
-use trivet_images::{Format, IMAGES_MAX, SOURCES_MAX, Wanted, file_name, is_name};
+use trivet_images::{Format, IMAGES_MAX, SOURCES_MAX, Wanted, file_name};
 use trivet_model::image::{ImageNews, ImageState};
 use trivet_model::{
-    Fault, Node, NodeId, NoteKind, Now, Refusal, RefusalKind, Resource, ResourceId, ResourceKind,
+    Digest, Fault, Node, NodeId, NoteKind, Now, Refusal, RefusalKind, Resource, ResourceId,
+    ResourceKind,
 };
 
-use crate::{Grant, Output, Rack};
-
-/// What a file is called whose own name cannot stand in a path.
-const NAMELESS: &str = "image";
+use crate::written::image_info;
+use crate::{Output, Rack};
 
 impl Rack {
-    /// Where the node fetches its image: through the cache, at an address that is
-    /// good for this deployment of this node only, or where the operator said.
-    pub(crate) fn image_url(&mut self, node: &Node) -> String {
-        let source = source(node).to_owned();
-        let base = self.settings.http_url.clone();
-        let elsewhere = ["http://", "https://"]
-            .iter()
-            .any(|scheme| source.starts_with(scheme));
-        let raw = matches!(
-            node.instance_info
-                .get("image_disk_format")
-                .and_then(Value::as_str),
-            None | Some("raw")
-        );
-        let ours = !base.is_empty() && source.starts_with(&base);
-        if !self.settings.cache || base.is_empty() || !elsewhere || ours || !raw {
-            return source;
-        }
-        let token = format!(
-            "{:016x}{:016x}",
-            self.entropy.number(),
-            self.entropy.number()
-        );
-        let name = Some(file_name(&source)).filter(|name| is_name(name));
-        let name = name.unwrap_or(NAMELESS);
-        format!(
-            "{base}{}",
-            trivet_httpboot::node_image_path(node.id, &token, name)
-        )
-    }
-
     /// What the catalogue says of the image of this name.
     pub(crate) fn catalogued(&self, name: &str) -> Option<Wanted> {
         let resource = self.book.view.resource(ResourceKind::Image, name)?;
@@ -67,15 +33,20 @@ impl Rack {
             let sentence = format!("The catalogue has {IMAGES_MAX} images; remove some.");
             return Err(Refusal::new(RefusalKind::Unavailable, sentence));
         }
-        match wanted(resource) {
-            Some(wanted) => wanted
-                .sources
-                .iter()
-                .try_for_each(|url| self.check_file(url)),
-            None => Err(Refusal::new(
+        if wanted(resource).is_none() && sum_file(resource).is_none() {
+            return Err(Refusal::new(
                 RefusalKind::Invalid,
-                "An image needs a digest of SHA-256 or SHA-512.",
-            )),
+                "An image needs a digest of SHA-256 or SHA-512, or a checksum file.",
+            ));
+        }
+        sources(resource).try_for_each(|url| self.check_file(url))
+    }
+
+    /// A new image whose digest is in a checksum file: it is looked up at once.
+    pub(crate) fn image_created(&mut self, resource: &Resource) {
+        self.pin_images();
+        if let Some((url, name)) = sum_file(resource) {
+            self.find_sum(url, name);
         }
     }
 
@@ -98,12 +69,61 @@ impl Rack {
 
     pub(crate) fn fill_image(&mut self, id: ResourceId) -> Result<(), Refusal> {
         let resource = self.book.view.resources.get(&(ResourceKind::Image, id));
-        let Some(wanted) = resource.and_then(|resource| wanted(resource)) else {
+        let Some(resource) = resource.cloned() else {
             let sentence = ResourceKind::Image.missing(&id.to_string());
             return Err(Refusal::new(RefusalKind::NotFound, sentence));
         };
-        self.outputs.push(Output::FillImage(Box::new(wanted)));
+        match (wanted(&resource), sum_file(&resource)) {
+            (Some(wanted), _) => self.fill(wanted, false),
+            // It is filled when its digest is known.
+            (None, Some((url, name))) => {
+                self.writes.fill_later.insert(id);
+                self.find_sum(url, name);
+            }
+            (None, None) => {}
+        }
         Ok(())
+    }
+
+    pub(crate) fn fill(&mut self, wanted: Wanted, urgent: bool) {
+        let wanted = Box::new(wanted);
+        self.outputs.push(Output::FillImage { wanted, urgent });
+    }
+
+    /// Records whose digest was in this checksum file know it now.
+    pub(crate) fn image_summed(
+        &mut self,
+        now: Now,
+        (url, name): (&str, &str),
+        result: &Result<Digest, String>,
+    ) {
+        let of_file = |resource: &&Arc<Resource>| sum_file(resource) == Some((url, name));
+        let all = self.book.view.resources_of(ResourceKind::Image);
+        let some: Vec<Arc<Resource>> = all.filter(of_file).cloned().collect();
+        for resource in some {
+            let mut resource = Resource::clone(&resource);
+            let fill = self.writes.fill_later.remove(&resource.id);
+            let image = resource.name.clone().unwrap_or_default();
+            match result {
+                Ok(digest) => {
+                    let fields = &mut resource.fields;
+                    fields.insert("checksum_url".to_owned(), url.into());
+                    fields.insert("checksum".to_owned(), digest.to_string().into());
+                    let wanted = wanted(&resource);
+                    self.book.put_resource(now, resource);
+                    self.pin_images();
+                    self.image_fault(now, &image, None);
+                    if let (true, Some(wanted)) = (fill, wanted) {
+                        self.fill(wanted, false);
+                    }
+                }
+                Err(why) => {
+                    let why = format!("image {image} has no digest: {why}");
+                    self.image_fault(now, &image, Some(&why));
+                    self.note(now, None, NoteKind::ImageFailed { why });
+                }
+            }
+        }
     }
 
     /// Tells the cache what must stay.
@@ -132,28 +152,6 @@ impl Rack {
         }
     }
 
-    /// The image of a deployment. Its address has the token of that deployment in it,
-    /// and another node than the one it was made for gets nothing.
-    pub(crate) fn node_image(&self, peer: IpAddr, id: NodeId, path: &str) -> Option<Grant> {
-        if self.node_of_peer(peer).is_some_and(|other| other != id) {
-            return None;
-        }
-        let node = self.book.node(id)?;
-        let info = image_info(node)?;
-        let url = info["urls"][0].as_str()?;
-        let own = url.strip_prefix(&self.settings.http_url)?;
-        if !is_same(own, path) {
-            return None;
-        }
-        let source = source(node);
-        Some(Grant::Image(Box::new(Wanted {
-            name: file_name(source).to_owned(),
-            digest: info["os_hash_value"].as_str()?.parse().ok()?,
-            sources: vec![source.to_owned()],
-            format: Format::Raw,
-        })))
-    }
-
     /// Something became of an image.
     pub(crate) fn image_news(&mut self, now: Now, news: ImageNews) {
         let image = news.name.clone();
@@ -174,33 +172,33 @@ impl Rack {
             ImageState::Gone => NoteKind::ImageGone { image },
             ImageState::Failed(why) => NoteKind::ImageFailed { why: why.clone() },
         };
-        self.image_faults(now, &news);
+        match &news.state {
+            ImageState::Failed(why) => self.image_fault(now, &news.name, Some(why)),
+            ImageState::Whole | ImageState::Gone => self.image_fault(now, &news.name, None),
+            ImageState::Filling | ImageState::Unpacking | ImageState::Rotten(_) => {}
+        }
         let images = &mut self.book.view.images;
+        let news = Arc::new(news);
         if news.state == ImageState::Gone {
             images.remove(&news.key);
         } else {
-            images.insert(news.key.clone(), Arc::new(news));
+            images.insert(news.key.clone(), Arc::clone(&news));
         }
-        if !changed {
-            return;
+        if changed {
+            for id in self.users_of(&digest) {
+                self.note(now, Some(id), kind.clone());
+            }
+            self.note(now, None, kind);
         }
-        for id in self.users_of(&digest) {
-            self.note(now, Some(id), kind.clone());
-        }
-        self.note(now, None, kind);
+        self.image_is(now, &news);
     }
 
     /// A fault stands as long as the image is not to be had.
-    fn image_faults(&mut self, now: Now, news: &ImageNews) {
-        let image = news.name.clone();
-        let failed = match &news.state {
-            ImageState::Failed(why) => Some(Fault::ImageFailed {
-                image: image.clone(),
-                why: why.clone(),
-            }),
-            ImageState::Filling | ImageState::Unpacking | ImageState::Rotten(_) => return,
-            ImageState::Whole | ImageState::Gone => None,
-        };
+    fn image_fault(&mut self, now: Now, image: &str, why: Option<&str>) {
+        let failed = why.map(|why| Fault::ImageFailed {
+            image: image.to_owned(),
+            why: why.to_owned(),
+        });
         let faults = self.book.view.faults.keys();
         let of_it =
             |fault: &&Fault| matches!(fault, Fault::ImageFailed { image: of, .. } if *of == image);
@@ -226,14 +224,19 @@ impl Rack {
     }
 }
 
-/// An image of the catalogue, as the cache wants it.
-fn wanted(resource: &Resource) -> Option<Wanted> {
+fn sources(resource: &Resource) -> impl Iterator<Item = &str> {
     let sources = resource.fields.get("sources").and_then(Value::as_array);
     let sources = sources.into_iter().flatten().filter_map(Value::as_str);
+    sources.take(SOURCES_MAX)
+}
+
+/// An image of the catalogue, as the cache wants it; none as long as its digest is not
+/// known.
+fn wanted(resource: &Resource) -> Option<Wanted> {
     Some(Wanted {
         name: resource.name.clone()?,
         digest: resource.text("checksum")?.parse().ok()?,
-        sources: sources.take(SOURCES_MAX).map(str::to_owned).collect(),
+        sources: sources(resource).map(str::to_owned).collect(),
         format: resource
             .text("format")
             .and_then(Format::parse)
@@ -241,22 +244,12 @@ fn wanted(resource: &Resource) -> Option<Wanted> {
     })
 }
 
-fn source(node: &Node) -> &str {
-    let source = node.instance_info.get("image_source");
-    source.and_then(Value::as_str).unwrap_or_default()
-}
-
-/// What the agent of a node that is being deployed is told of its image.
-fn image_info(node: &Node) -> Option<&Value> {
-    let steps = &node.job.as_ref()?.steps;
-    let write = steps
+/// The checksum file that has the digest of an image, and the image's name in there.
+pub(crate) fn sum_file(resource: &Resource) -> Option<(&str, &str)> {
+    let url = resource.text("checksum")?;
+    let elsewhere = ["http://", "https://"]
         .iter()
-        .find(|step| step.step == trivet_agent::WRITE_IMAGE)?;
-    write.args.get("image_info")
-}
-
-/// Compares secrets without telling by the time it takes where they differ.
-fn is_same(one: &str, other: &str) -> bool {
-    let pairs = one.bytes().zip(other.bytes());
-    one.len() == other.len() && pairs.fold(0, |differ, (one, other)| differ | (one ^ other)) == 0
+        .any(|scheme| url.starts_with(scheme));
+    let name = file_name(sources(resource).next()?);
+    elsewhere.then_some((url, name))
 }

@@ -30,6 +30,7 @@ mod templates;
 #[cfg(test)]
 mod tests;
 mod vendor;
+mod written;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -185,6 +186,15 @@ pub enum Input {
     },
     /// Something became of an image in the cache.
     Image(ImageNews),
+    /// The answer to [`Output::FindSum`].
+    SumFound {
+        /// Of which checksum file.
+        url: String,
+        /// Of which file.
+        name: String,
+        /// The digest, or a sentence why there is none.
+        result: Result<trivet_model::Digest, String>,
+    },
     /// Time has passed: [`Rack::deadline`] may be due.
     Tick,
 }
@@ -278,7 +288,22 @@ pub enum Output {
         command: String,
     },
     /// Bring this image into the cache, if it is not there.
-    FillImage(Box<trivet_images::Wanted>),
+    FillImage {
+        /// Which.
+        wanted: Box<trivet_images::Wanted>,
+        /// Somebody waits for it: no hours are kept. How it ended is always told then.
+        urgent: bool,
+    },
+    /// Read an image of the cache through, and mend it. How it ended is always told.
+    CheckImage(Box<trivet_images::Wanted>),
+    /// Find the digest of the file of this name in a checksum file. It is always
+    /// answered by [`Input::SumFound`].
+    FindSum {
+        /// Where the checksum file is.
+        url: String,
+        /// The file's name.
+        name: String,
+    },
     /// These images stay in the cache whatever comes; all others may go.
     PinImages(Vec<trivet_model::Digest>),
     /// Nobody wants the image of this digest any more.
@@ -301,6 +326,8 @@ pub enum Grant {
     File(Vec<Below>),
     /// This image, from the cache.
     Image(Box<trivet_images::Wanted>),
+    /// The chunk list of this image, if it is whole.
+    ChunkList(Box<trivet_images::Wanted>),
 }
 
 /// A file and the directory it must not leave.

@@ -13,6 +13,7 @@ use crate::power::Lines;
 use crate::records::Book;
 use crate::switching::{Goal, Way, way};
 use crate::vendor::Promise;
+use crate::written::Writes;
 use crate::{Input, Outbox, Output, Settings};
 
 /// All rooms as one machine. One thread owns it; it never waits.
@@ -37,6 +38,8 @@ pub struct Rack {
     pub(crate) gate: trivet_storm::Gate,
     /// Answers owed to callers, one for a node.
     pub(crate) promises: BTreeMap<NodeId, Promise>,
+    /// Writes that wait for their image.
+    pub(crate) writes: Writes,
 }
 
 /// What is under way for one node and not on flash.
@@ -76,6 +79,7 @@ impl Rack {
             outputs: Vec::new(),
             calls,
             promises: BTreeMap::new(),
+            writes: Writes::default(),
         }
     }
 
@@ -144,6 +148,7 @@ impl Rack {
                 self.file_sent(now, peer, door, path, (sent, asked, took_ms), ended);
             }
             Input::Image(news) => self.image_news(now, news),
+            Input::SumFound { url, name, result } => self.sum_found(now, &url, &name, result),
             Input::Tick => self.tick(now),
         }
         self.settle(now);
@@ -219,6 +224,9 @@ impl Rack {
         let (after, actions) =
             trivet_node::step(now, &self.settings.limits, (*before).clone(), event);
         if after != *before {
+            if after.job.is_none() {
+                self.writes.forget(id);
+            }
             self.book.put_node(now, after);
             self.check_boot(id);
         }
@@ -229,7 +237,7 @@ impl Rack {
         for action in actions {
             match action {
                 Action::Power(order) => self.order_power(now, id, order),
-                Action::Agent(order) => self.call_agent(id, order),
+                Action::Agent(order) => self.call_agent(now, id, order),
                 Action::WakeAfter(ms) => self.wake_after(now, id, ms),
                 Action::Note(kind) => self.note(now, Some(id), kind),
             }

@@ -375,53 +375,22 @@ impl Rack {
             trivet_hardware::payload(&node)
                 .map_err(|lacks| Refusal::new(RefusalKind::Invalid, lacks))?;
         } else if deploys && deployed_by != "fake" {
-            self.use_catalogue(&mut node);
             if let Some(drive) = &args.configdrive {
                 node.instance_info
                     .insert("configdrive".to_owned(), drive.clone());
             }
-            let url = self.image_url(&node);
-            let write = trivet_agent::write_image_step(&node, &url)
-                .map_err(|problem| Refusal::new(RefusalKind::Invalid, problem.to_string()))?;
+            let write = self.write_step(&node)?;
             args.steps.retain(|step| step.step != write.step);
             args.steps.push(write);
         }
         let (node, actions) = trivet_node::ask(now, &self.settings.limits, &node, verb, args)?;
         self.book.put_node(now, node);
         self.check_boot(id);
+        if deploys {
+            self.fetch_early(id);
+        }
         self.carry_out(now, id, actions);
         Ok(())
-    }
-
-    /// An image of our own catalogue needs no URL and no digest from the operator.
-    fn use_catalogue(&self, node: &mut Node) {
-        let Some(source) = node
-            .instance_info
-            .get("image_source")
-            .and_then(Value::as_str)
-        else {
-            return;
-        };
-        let base = &self.settings.http_url;
-        let name = source
-            .strip_prefix(base.as_str())
-            .and_then(|path| path.strip_prefix("/images/"))
-            .unwrap_or(source);
-        let own = self.settings.images.find(name).map(|image| image.digest);
-        let Some(digest) = own.or_else(|| self.catalogued(name).map(|wanted| wanted.digest)) else {
-            return;
-        };
-        let url = format!("{base}/images/{name}");
-        let has_digest = ["image_os_hash_value", "image_checksum"]
-            .iter()
-            .any(|key| node.instance_info.contains_key(*key));
-        node.instance_info
-            .insert("image_source".to_owned(), url.into());
-        if !has_digest {
-            let info = &mut node.instance_info;
-            info.insert("image_os_hash_algo".to_owned(), digest.algorithm().into());
-            info.insert("image_os_hash_value".to_owned(), digest.to_string().into());
-        }
     }
 
     fn maintenance(

@@ -1,11 +1,9 @@
 //! Where machines reach the box. One that has several networks is told to each of them
 //! by the address it has there, where its services listen on all addresses.
 
-use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::Value;
-use trivet_model::Node;
 
 use crate::Settings;
 
@@ -49,16 +47,14 @@ impl Settings {
         Some(subnet.server)
     }
 
-    /// A node's steps name images at the box's usual address: here at the one that the
+    /// A step names its image at the box's usual address: here at the one that the
     /// agent at this URL reaches.
-    pub(crate) fn tell_reachable(&self, node: &mut Cow<'_, Node>, agent_url: &str) {
+    pub(crate) fn tell_reachable(&self, args: &mut Value, agent_url: &str) {
         let urls = self.urls_for(host(agent_url));
         if urls.http == self.http_url || self.http_url.is_empty() {
             return;
         }
-        for step in node.to_mut().job.iter_mut().flat_map(|job| &mut job.steps) {
-            replace(&mut step.args, &self.http_url, &urls.http);
-        }
+        replace(args, &self.http_url, &urls.http);
     }
 }
 

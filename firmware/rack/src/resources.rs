@@ -33,10 +33,10 @@ impl Rack {
         }
         resource.serial = self.book.next_serial();
         resource.revision = 0;
-        let kind = resource.kind;
+        let created = resource.clone();
         self.book.put_resource(now, resource);
-        if kind == ResourceKind::Image {
-            self.pin_images();
+        if created.kind == ResourceKind::Image {
+            self.image_created(&created);
         }
         Ok(())
     }

@@ -15,6 +15,7 @@ mod storm;
 mod templates;
 mod unique;
 mod vendor;
+mod written;
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;

@@ -299,7 +299,7 @@ impl Boxed {
                 let body = grant.and_then(|grant| match grant {
                     Grant::Bytes(bytes) => Some(bytes),
                     // The simulated box has no cache.
-                    Grant::Image(_) => None,
+                    Grant::Image(_) | Grant::ChunkList(_) => None,
                     Grant::File(files) => files.iter().find_map(|below| content(&below.file)),
                 });
                 on.doors.granted(now.tick, ticket, body, &mut on.inbox, out);
@@ -323,7 +323,9 @@ impl Boxed {
             // No node of these racks is a virtual machine, and nobody takes an address.
             Output::Ssh { .. }
             | Output::Probe { .. }
-            | Output::FillImage(_)
+            | Output::FillImage { .. }
+            | Output::CheckImage(_)
+            | Output::FindSum { .. }
             | Output::PinImages(_)
             | Output::DropImage(_) => {}
             Output::Note { note, label } => {

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 use trivet_chunks::{Algorithm, CHUNK_BYTES, LIST_BYTES_MAX, List, chunks};
@@ -111,12 +112,22 @@ const SCRUB_CHUNKS: u64 = 8;
 /// How much longer than the work each pause is, so that readers hardly notice.
 const SCRUB_PAUSE: u32 = 3;
 
-/// Reads a whole image through in the background. Whether all of it is right.
+/// How an image is read through.
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub(super) enum Scrub {
+    /// With pauses.
+    Gentle,
+    /// Without: somebody waits for it.
+    Now,
+}
+
+/// Reads a whole image through. Whether all of it is right.
 pub(super) async fn scrub(
     cache: &Cache,
     key: &str,
     file: Arc<File>,
     kept: &Kept,
+    how: Scrub,
 ) -> io::Result<bool> {
     let Some(size) = kept.size else {
         return Ok(false);
@@ -139,7 +150,9 @@ pub(super) async fn scrub(
         if !right.map_err(io::Error::other)?? {
             return Ok(false);
         }
-        tokio::time::sleep(began.elapsed() * SCRUB_PAUSE).await;
+        if how == Scrub::Gentle {
+            tokio::time::sleep(began.elapsed() * SCRUB_PAUSE).await;
+        }
     }
     Ok(true)
 }
@@ -251,63 +264,98 @@ fn hash(file: &File, size: u64, like: &Digest) -> io::Result<(Digest, List)> {
     Ok((running.finish(), list))
 }
 
-/// Fetches bad chunks again, and only those. An error is a sentence.
+/// Why bad chunks were not mended.
+pub(super) enum Unmended {
+    /// No source can be asked now: the end of a sentence that begins with the source.
+    Away(String),
+    /// The sources give no parts, or other bytes: all that follows must be fetched.
+    NotByParts,
+}
+
+/// How often in a row asking for a chunk may fail, and the first wait. Ours.
+const MEND_TRIES_MAX: u32 = 5;
+const MEND_WAIT_FIRST: Duration = Duration::from_millis(250);
+
+/// Fetches bad chunks again, and only those.
 pub(super) async fn mend(
     cache: &Cache,
     entry: &Entry,
     kept: &Kept,
     list: &List,
     bad: &[u64],
-) -> Result<(), String> {
-    let size = kept.size.ok_or("its size is not known")?;
+) -> Result<(), Unmended> {
+    let size = kept.size.ok_or(Unmended::NotByParts)?;
+    let broken = |error: io::Error| Unmended::Away(error.to_string());
     for &chunk in bad {
-        let at = chunk * CHUNK_BYTES;
-        let to = size.min(at + CHUNK_BYTES);
-        let mut last = "it has no source".to_owned();
-        let mut mended = false;
-        for url in &kept.wanted.sources {
-            let ask = Ask {
-                url: url.clone(),
-                from: at,
-                to: Some(to),
-                if_range: None,
-            };
-            match part(cache, &ask).await {
-                Ok(bytes) if list.is_right(chunk, &bytes, size, &kept.wanted.digest) => {
-                    let written = entry.file.write_all_at(&bytes, at);
-                    written.map_err(|error| error.to_string())?;
-                    mended = true;
-                    break;
-                }
-                Ok(_) => last = format!("{url} has other bytes there"),
-                Err(why) => last = format!("{url} {why}"),
-            }
-        }
-        if !mended {
-            return Err(last);
-        }
+        let bytes = mended(cache, kept, list, (chunk, size)).await?;
+        entry
+            .file
+            .write_all_at(&bytes, chunk * CHUNK_BYTES)
+            .map_err(broken)?;
     }
-    entry.file.sync_all().map_err(|error| error.to_string())?;
+    entry.file.sync_all().map_err(broken)?;
     entry.hashed_is(size);
     Ok(())
 }
 
-/// These bytes of a file, from a source that knows ranges.
-async fn part(cache: &Cache, ask: &Ask) -> Result<Vec<u8>, String> {
+/// The right bytes of a chunk, from whichever source has them.
+async fn mended(
+    cache: &Cache,
+    kept: &Kept,
+    list: &List,
+    (chunk, size): (u64, u64),
+) -> Result<Vec<u8>, Unmended> {
+    let at = chunk * CHUNK_BYTES;
+    let mut last = Unmended::NotByParts;
+    for tries in 0..MEND_TRIES_MAX {
+        if tries > 0 {
+            tokio::time::sleep(MEND_WAIT_FIRST * (1 << (tries - 1))).await;
+        }
+        let mut away = false;
+        for url in &kept.wanted.sources {
+            let ask = Ask {
+                url: url.clone(),
+                from: at,
+                to: Some(size.min(at + CHUNK_BYTES)),
+                if_range: None,
+            };
+            match part(cache, &ask).await {
+                Ok(Some(bytes)) if list.is_right(chunk, &bytes, size, &kept.wanted.digest) => {
+                    return Ok(bytes);
+                }
+                Ok(_) => {}
+                Err(why) => {
+                    away = true;
+                    last = Unmended::Away(why);
+                }
+            }
+        }
+        if !away {
+            return Err(Unmended::NotByParts);
+        }
+    }
+    Err(last)
+}
+
+/// These bytes of a file; none from a source that has no such part.
+async fn part(cache: &Cache, ask: &Ask) -> Result<Option<Vec<u8>>, String> {
     let answer = cache.0.ways.origin.ask(ask).await?;
-    if answer.head.status != 206 || answer.head.range.map(|(from, _)| from) != Some(ask.from) {
-        return Err(format!("answered with status {}", answer.head.status));
+    let from = answer.head.range.map(|(from, _)| from);
+    match answer.head.status {
+        206 if from == Some(ask.from) => {}
+        200 | 206 | 416 => return Ok(None),
+        status => return Err(format!("answered with status {status}")),
     }
     let mut body = answer.body;
     let mut all = Vec::new();
     loop {
         let piece = timeout(PIECE_TIMEOUT, body.next()).await;
         match piece.map_err(|_| "stopped sending".to_owned())? {
-            None => return Ok(all),
+            None => return Ok(Some(all)),
             Some(piece) => all.extend_from_slice(&piece?),
         }
         if all.len() as u64 > CHUNK_BYTES {
-            return Err("sends more than was asked for".to_owned());
+            return Ok(None);
         }
     }
 }

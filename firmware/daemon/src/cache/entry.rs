@@ -140,6 +140,16 @@ impl Reader {
         }
     }
 
+    /// Waits until it is right, or given up with a sentence.
+    pub(crate) async fn settled(&mut self) -> Result<(), String> {
+        let follow = self.follow.wait_for(|follow| follow.ending != Ending::Open);
+        let follow = follow.await.map_err(|_| "the box is stopping".to_owned())?;
+        match &follow.ending {
+            Ending::Wrong(why) => Err(why.clone()),
+            _ => Ok(()),
+        }
+    }
+
     /// Up to which byte may be read, as soon as that is beyond this one.
     pub(crate) async fn readable(&mut self, beyond: u64) -> Result<u64, String> {
         let follow = self.follow.wait_for(|follow| follow.concerns(beyond));

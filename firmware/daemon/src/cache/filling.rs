@@ -9,7 +9,7 @@ use trivet_images::{Failure, Fill, Next, Taken, Wanted};
 use trivet_model::image::ImageState;
 
 use super::Cache;
-use super::checking::{self, Checked};
+use super::checking::{self, Checked, Unmended};
 use super::entry::{Entry, Kept};
 use super::hashing::Hashing;
 use super::origin::{Answer, Body};
@@ -75,9 +75,11 @@ impl Task {
                 first,
                 ImageState::Rotten(bad.len() as u64),
             );
-            let mended = checking::mend(&self.cache, &self.entry, &kept, &list, &bad).await;
-            if mended.is_ok() {
-                return Ok(());
+            match checking::mend(&self.cache, &self.entry, &kept, &list, &bad).await {
+                Ok(()) => return Ok(()),
+                // What is right of it stays, and is not fetched again later.
+                Err(Unmended::Away(why)) => return Err(away(&kept, bad.len(), why)),
+                Err(Unmended::NotByParts) => {}
             }
         }
         let known = bad.first().copied().unwrap_or(list.known());
@@ -258,6 +260,18 @@ impl Task {
             self.cache.path(&self.key, "whole"),
         );
         std::fs::rename(whole, part).map_err(|error| disk(wanted, &error))
+    }
+}
+
+/// Bad chunks of an image that was whole are not to be had.
+fn away(kept: &Kept, bad: usize, why: String) -> Failure {
+    let source_url = kept.wanted.sources.last().cloned().unwrap_or_default();
+    let lost = bad as u64 * trivet_chunks::CHUNK_BYTES;
+    Failure::Away {
+        image: kept.wanted.name.clone(),
+        source_url,
+        why,
+        have: kept.size.unwrap_or(0).saturating_sub(lost),
     }
 }
 

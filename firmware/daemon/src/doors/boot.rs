@@ -178,6 +178,13 @@ impl Connection {
         match self.engine.file(Door::Http, self.peer, path).await {
             None => Ok(None),
             Some(Grant::Image(wanted)) => Found::image(&self.cache, &wanted).await.map(Some),
+            Some(Grant::ChunkList(wanted)) => {
+                let list = self.cache.list(&wanted).await.map(Grant::Bytes);
+                Ok(match list {
+                    Some(list) => files::open(list).await.map(Found::File),
+                    None => None,
+                })
+            }
             Some(grant) => Ok(files::open(grant).await.map(Found::File)),
         }
     }

@@ -205,6 +205,14 @@ impl Turning<'_> {
         }
     }
 
+    /// Whoever says so counts how often.
+    pub(super) fn step_again(&mut self, phase: Phase, why: String) {
+        if phase == Phase::AwaitStep {
+            self.note(NoteKind::Retrying { why });
+            self.enter(Phase::StartStep);
+        }
+    }
+
     pub(super) fn present_step(&self) -> Option<String> {
         let job = self.node.job.as_ref()?;
         job.steps.get(job.at as usize).map(|step| step.step.clone())

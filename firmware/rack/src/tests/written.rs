@@ -1,0 +1,363 @@
+//! Writes that wait for their image, and writes that are done again.
+
+use super::*;
+use trivet_model::image::{ImageNews, ImageState, Unpacked};
+use trivet_model::{AgentSession, Phase};
+use trivet_node::Event;
+
+use crate::{Door, Grant};
+
+const SUMS: &str = "https://images.example/SHA256SUMS";
+
+/// A node whose agent is up, with its write as the present step.
+fn at_write(bench: &mut Bench, info: Value) -> NodeId {
+    let id = bench.with_node(1);
+    bench.force(id, |node| {
+        node.provision_state = ProvisionState::Available;
+        let Value::Object(info) = info else {
+            panic!("an object")
+        };
+        node.instance_info.extend(info);
+    });
+    bench.verb(id, Verb::Active).unwrap();
+    bench.force(id, |node| {
+        node.provision_state = ProvisionState::DeployWait;
+        let job = node.job.as_mut().unwrap();
+        job.phase = Phase::AwaitStep;
+        job.step_kind = Some(trivet_model::StepKind::Deploy);
+        node.agent = Some(AgentSession {
+            token: "t".repeat(40),
+            former_token: None,
+            url: Some("http://10.0.0.100:9999".into()),
+            verify_ca: None,
+            version: None,
+        });
+    });
+    id
+}
+
+/// The present step is started.
+fn start(bench: &mut Bench, id: NodeId) {
+    let why = "the test wants it".to_owned();
+    bench.rack.events.push_back((id, Event::StepAgain { why }));
+    bench.tell(Input::Tick);
+}
+
+/// What the last call told the agent of its image, and its number.
+fn told(bench: &Bench) -> Option<(Value, u64)> {
+    let mut calls = bench.outputs.iter();
+    calls.find_map(|output| match output {
+        Output::CallAgent { request, call, .. } => {
+            let body: Value = serde_json::from_slice(request.body.as_ref()?).unwrap();
+            Some((body["params"]["step"]["args"].clone(), *call))
+        }
+        _ => None,
+    })
+}
+
+fn news(digest: &str, state: ImageState, raw: Option<Unpacked>) -> Input {
+    let digest: Digest = digest.parse().unwrap();
+    Input::Image(ImageNews {
+        key: trivet_images::Key(digest).to_string(),
+        name: "a.qcow2".into(),
+        digest,
+        size: Some(100),
+        have: 100,
+        state,
+        raw,
+    })
+}
+
+fn packed() -> Value {
+    json!({"image_source": "http://far/a.qcow2", "image_checksum": "0a".repeat(32)})
+}
+
+fn plain() -> Value {
+    json!({"image_source": "http://far/a.raw", "image_checksum": "0a".repeat(32)})
+}
+
+const RAW: Unpacked = Unpacked {
+    digest: Digest::Sha256([0xee; 32]),
+    size: 1 << 20,
+};
+
+fn last_note(bench: &Bench, id: NodeId) -> String {
+    let view = bench.rack.view();
+    let timeline = &view.nodes.get(&id).unwrap().timeline;
+    timeline.last().unwrap().kind.to_string()
+}
+
+#[test]
+fn an_image_comes_while_the_machine_boots() {
+    let mut bench = Bench::new();
+    let id = bench.with_node(1);
+    bench.force(id, |node| {
+        node.provision_state = ProvisionState::Available;
+        let Value::Object(info) = plain() else {
+            unreachable!()
+        };
+        node.instance_info.extend(info);
+    });
+    bench.verb(id, Verb::Active).unwrap();
+    let urgent = |output: &Output| matches!(output, Output::FillImage { urgent: true, .. });
+    assert!(bench.outputs.iter().any(urgent));
+}
+
+#[test]
+fn a_plain_image_is_written_at_once() {
+    let mut bench = Bench::new();
+    let id = at_write(&mut bench, plain());
+    start(&mut bench, id);
+    let (args, _) = told(&bench).expect("the agent is called");
+    let info = &args["image_info"];
+    assert_eq!(info["os_hash_value"], "0a".repeat(32));
+    assert_eq!(info["disk_format"], "raw");
+}
+
+#[test]
+fn a_packed_image_is_written_when_its_disk_is_taken_out() {
+    let mut bench = Bench::new();
+    let id = at_write(&mut bench, packed());
+    start(&mut bench, id);
+    assert!(told(&bench).is_none(), "it has to wait");
+    assert!(last_note(&bench, id).contains("waits for image a.qcow2"));
+    let sum = "0a".repeat(32);
+    bench.tell(news(&sum, ImageState::Unpacking, None));
+    assert!(told(&bench).is_none());
+    bench.tell(news(&"0b".repeat(32), ImageState::Whole, Some(RAW)));
+    assert!(told(&bench).is_none(), "that is another image");
+    bench.tell(news(&sum, ImageState::Whole, Some(RAW)));
+    let (args, _) = told(&bench).expect("the agent is called");
+    let info = &args["image_info"];
+    assert_eq!(info["os_hash_value"], RAW.digest.to_string());
+    assert_eq!(info["disk_format"], "raw");
+    assert_eq!(info["stream_raw_images"], true);
+    // The door asks the cache for the packed one, which knows what to do with it.
+    let url = info["urls"][0].as_str().unwrap();
+    bench.tell(Input::FileAsked {
+        ticket: 1,
+        door: Door::Http,
+        peer: Ipv4Addr::new(192, 0, 2, 77).into(),
+        path: url.strip_prefix("http://10.0.0.1:8080").unwrap().to_owned(),
+    });
+    let granted = bench.outputs.iter().any(|output| {
+        let Output::File { grant, .. } = output else {
+            return false;
+        };
+        let Some(Grant::Image(wanted)) = grant else {
+            return false;
+        };
+        wanted.format == trivet_images::Format::Qcow2 && wanted.digest.to_string() == sum
+    });
+    assert!(granted);
+    // The next node finds it ready.
+    start(&mut bench, id);
+    let job = bench.node(id).job.unwrap();
+    assert_eq!(job.phase, Phase::StartStep);
+}
+
+#[test]
+fn a_packed_image_that_fails_fails_the_deployment_with_its_words() {
+    let mut bench = Bench::new();
+    let id = at_write(&mut bench, packed());
+    start(&mut bench, id);
+    let failed = ImageState::Failed("it has a backing file".into());
+    bench.tell(news(&"0a".repeat(32), failed, None));
+    let node = bench.node(id);
+    assert_eq!(node.provision_state, ProvisionState::DeployFail);
+    let error = node.last_error.unwrap();
+    assert!(error.contains("it has a backing file"), "{error}");
+}
+
+#[test]
+fn a_digest_in_a_checksum_file_is_found_kept_and_told() {
+    let mut bench = Bench::new();
+    let info = json!({"image_source": "http://far/a.raw", "image_checksum": SUMS});
+    let id = at_write(&mut bench, info);
+    start(&mut bench, id);
+    assert!(told(&bench).is_none(), "it has to wait");
+    let found = |result| Input::SumFound {
+        url: SUMS.to_owned(),
+        name: "a.raw".to_owned(),
+        result,
+    };
+    bench.tell(found(Ok(Digest::Sha256([5; 32]))));
+    let (args, _) = told(&bench).expect("the agent is called");
+    let info = &args["image_info"];
+    assert_eq!(info["os_hash_value"], "05".repeat(32));
+    assert_eq!(info.get("checksum"), None);
+    let filled = |output: &Output| matches!(output, Output::FillImage { .. });
+    assert!(bench.outputs.iter().any(filled));
+    // It is part of the record, whatever the file says later.
+    let bench = bench.restarted();
+    let job = bench.node(id).job.unwrap();
+    let info = &job.steps[0].args["image_info"];
+    assert_eq!(info["os_hash_value"], "05".repeat(32));
+}
+
+#[test]
+fn a_checksum_file_that_does_not_help_fails_the_deployment() {
+    let mut bench = Bench::new();
+    let info = json!({"image_source": "http://far/a.raw", "image_checksum": SUMS});
+    let id = at_write(&mut bench, info);
+    start(&mut bench, id);
+    bench.tell(Input::SumFound {
+        url: SUMS.to_owned(),
+        name: "a.raw".to_owned(),
+        result: Err("the checksum file has no SHA-256 for a.raw".into()),
+    });
+    let error = bench.node(id).last_error.unwrap();
+    assert!(error.contains("has no SHA-256 for a.raw"), "{error}");
+}
+
+/// The agent's answer to the call that is out.
+fn says(bench: &mut Bench, id: NodeId, call: u64, error: &str) {
+    let body = json!({"id": "1", "command_name": "execute_deploy_step", "command_params": {},
+                      "command_status": "FAILED", "command_result": null,
+                      "command_error": {"type": "X", "code": 500, "message": "m",
+                                        "details": error}});
+    bench.tell(Input::AgentAnswered {
+        node: id,
+        call,
+        result: Ok((200, body.to_string().into_bytes())),
+    });
+}
+
+const BLAME: &str = "Image failed to verify against checksum. location: /dev/vda";
+
+#[test]
+fn a_write_that_blames_the_image_is_done_again_after_a_check() {
+    let mut bench = Bench::new();
+    let id = at_write(&mut bench, plain());
+    for _ in 0..3 {
+        start(&mut bench, id);
+        let (_, call) = told(&bench).expect("the agent is called");
+        says(&mut bench, id, call, BLAME);
+        let checks = |output: &Output| matches!(output, Output::CheckImage(_));
+        assert!(bench.outputs.iter().any(checks));
+        assert!(last_note(&bench, id).contains("is checked in this box"));
+        // What is rotten is fetched again first.
+        let sum = "0a".repeat(32);
+        bench.force(id, |node| {
+            node.job.as_mut().unwrap().phase = Phase::AwaitStep
+        });
+        bench.tell(news(&sum, ImageState::Rotten(1), None));
+        assert!(told(&bench).is_none());
+        bench.tell(news(&sum, ImageState::Whole, None));
+        assert!(told(&bench).is_some(), "it is written again");
+        bench.force(id, |node| {
+            node.job.as_mut().unwrap().phase = Phase::AwaitStep
+        });
+    }
+    // Not for ever.
+    start(&mut bench, id);
+    let (_, call) = told(&bench).unwrap();
+    says(&mut bench, id, call, BLAME);
+    let node = bench.node(id);
+    assert_eq!(node.provision_state, ProvisionState::DeployFail);
+    assert!(node.last_error.unwrap().contains(BLAME));
+}
+
+#[test]
+fn a_write_that_failed_for_another_reason_has_failed() {
+    let mut bench = Bench::new();
+    let id = at_write(&mut bench, plain());
+    start(&mut bench, id);
+    let (_, call) = told(&bench).unwrap();
+    says(
+        &mut bench,
+        id,
+        call,
+        "Could not write image: the disk is too small",
+    );
+    assert_eq!(bench.node(id).provision_state, ProvisionState::DeployFail);
+}
+
+#[test]
+fn a_write_whose_image_is_gone_fails_with_both_reasons() {
+    let mut bench = Bench::new();
+    let id = at_write(&mut bench, plain());
+    start(&mut bench, id);
+    let (_, call) = told(&bench).unwrap();
+    says(&mut bench, id, call, BLAME);
+    bench.force(id, |node| {
+        node.job.as_mut().unwrap().phase = Phase::AwaitStep
+    });
+    let failed = ImageState::Failed("the source is away".into());
+    bench.tell(news(&"0a".repeat(32), failed, None));
+    let error = bench.node(id).last_error.unwrap();
+    assert!(error.contains(BLAME) && error.contains("the source is away"));
+}
+
+#[test]
+fn a_config_drive_is_fetched_at_an_address_of_this_deployment() {
+    let mut bench = Bench::new();
+    let mut info = plain();
+    info["configdrive"] = json!("H4sIdrive");
+    let id = at_write(&mut bench, info);
+    start(&mut bench, id);
+    let (args, _) = told(&bench).unwrap();
+    let url = args["configdrive"].as_str().unwrap();
+    let path = url.strip_prefix("http://10.0.0.1:8080").unwrap().to_owned();
+    assert!(path.starts_with(&format!("/drives/{id}/")), "{path}");
+    let granted = |bench: &mut Bench, path: &str| {
+        bench.tell(Input::FileAsked {
+            ticket: 1,
+            door: Door::Http,
+            peer: Ipv4Addr::new(192, 0, 2, 77).into(),
+            path: path.to_owned(),
+        });
+        let file = bench.outputs.iter().find_map(|output| match output {
+            Output::File { grant, .. } => Some(grant.clone()),
+            _ => None,
+        });
+        file.unwrap()
+    };
+    let drive = granted(&mut bench, &path);
+    assert_eq!(drive, Some(Grant::Bytes(b"H4sIdrive".to_vec())));
+    let guess = format!("/drives/{id}/{}", "0".repeat(32));
+    assert_eq!(granted(&mut bench, &guess), None);
+    bench.force(id, |node| node.job = None);
+    assert_eq!(granted(&mut bench, &path), None, "it has expired");
+}
+
+#[test]
+fn an_image_of_the_catalogue_may_have_its_digest_in_a_checksum_file() {
+    let mut bench = Bench::new();
+    let id = trivet_model::ResourceId::random(&mut Seeded::new(9));
+    let kind = trivet_model::ResourceKind::Image;
+    let mut resource = trivet_model::Resource::new(id, kind, UnixMs(1));
+    resource.name = Some("far".into());
+    let sources = json!(["http://far/a.raw"]);
+    resource.fields.insert("sources".into(), sources);
+    resource.fields.insert("checksum".into(), json!(SUMS));
+    bench
+        .order(Order::CreateResource(Box::new(resource)))
+        .unwrap();
+    let sought =
+        |output: &Output| matches!(output, Output::FindSum { name, .. } if name == "a.raw");
+    assert!(bench.outputs.iter().any(sought));
+    bench.order(Order::FillImage(id)).unwrap();
+    assert!(!bench.outputs.iter().any(sought), "once is enough");
+    let found = |result| Input::SumFound {
+        url: SUMS.to_owned(),
+        name: "a.raw".to_owned(),
+        result,
+    };
+    bench.tell(found(
+        Err("https://images.example cannot be reached".into()),
+    ));
+    let view = bench.rack.view();
+    let fault = view.faults.keys().next().unwrap().to_string();
+    assert!(fault.contains("image far has no digest"), "{fault}");
+    bench.order(Order::FillImage(id)).unwrap();
+    assert!(bench.outputs.iter().any(sought), "asking again tries again");
+    bench.tell(found(Ok(Digest::Sha256([5; 32]))));
+    let view = bench.rack.view();
+    assert!(view.faults.is_empty());
+    let kept = view.resource(kind, "far").unwrap();
+    assert_eq!(kept.text("checksum"), Some("05".repeat(32).as_str()));
+    assert_eq!(kept.text("checksum_url"), Some(SUMS));
+    let filled = |output: &Output| matches!(output, Output::FillImage { urgent: false, .. });
+    assert!(bench.outputs.iter().any(filled));
+}

@@ -1,0 +1,445 @@
+//! The image that a node is written with: where its agent fetches it, how a write waits
+//! until that is known and ready, and how it is done again where this box was to blame.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use serde_json::Value;
+use trivet_agent::{Places, WRITE_IMAGE};
+use trivet_images::{Format, Key, Wanted, file_name, is_name};
+use trivet_model::image::{ImageNews, ImageState, Unpacked};
+use trivet_model::{
+    AgentEvent, AgentOrder, Digest, Node, NodeId, NoteKind, Now, Phase, Refusal, RefusalKind,
+    ResourceId, ResourceKind, Step,
+};
+use trivet_node::Event;
+
+use crate::images::sum_file;
+use crate::{Grant, Output, Rack};
+
+/// What a file is called whose own name cannot stand in a path.
+const NAMELESS: &str = "image";
+
+/// How often a write is done again in one deployment because the image's bytes did not
+/// reach the agent right. Ours.
+const WRITES_AGAIN_MAX: u32 = 3;
+
+/// Writes that wait for their image. Nothing of it is on flash: after a restart the
+/// agent has no step, and is given it again.
+#[derive(Default)]
+pub(crate) struct Writes {
+    held: BTreeMap<NodeId, Held>,
+    again: BTreeMap<NodeId, u32>,
+    /// Checksum files that are being read, and for which file.
+    sought: BTreeSet<(String, String)>,
+    /// Images to bring into the cache once their digest is known.
+    pub(crate) fill_later: BTreeSet<ResourceId>,
+}
+
+enum Held {
+    /// The step starts when the image's digest is known and its disk is taken out.
+    Start(AgentOrder),
+    /// The step is done again when the image has been checked. This is what the agent
+    /// said of it.
+    Again(String),
+}
+
+impl Writes {
+    /// The node is not being written any more.
+    pub(crate) fn forget(&mut self, id: NodeId) {
+        self.held.remove(&id);
+        self.again.remove(&id);
+    }
+}
+
+impl Rack {
+    /// The step that writes the node's image. What the agent fetches is at addresses
+    /// that are good for this deployment of this node only.
+    pub(crate) fn write_step(&mut self, node: &Node) -> Result<Step, Refusal> {
+        let mut node = node.clone();
+        self.use_catalogue(&mut node);
+        let base = self.settings.http_url.clone();
+        let cached = self.is_cached(&node);
+        let mut image = source(&node).to_owned();
+        if cached {
+            let name = Some(file_name(&image)).filter(|name| is_name(name));
+            let name = name.unwrap_or(NAMELESS);
+            let path = trivet_httpboot::node_image_path(node.id, &self.token(), name);
+            image = format!("{base}{path}");
+        }
+        let drive = (!base.is_empty()).then(|| {
+            let path = trivet_httpboot::node_drive_path(node.id, &self.token());
+            format!("{base}{path}")
+        });
+        let places = Places {
+            image: &image,
+            cached,
+            drive: drive.as_deref(),
+        };
+        trivet_agent::write_image_step(&node, places)
+            .map_err(|problem| Refusal::new(RefusalKind::Invalid, problem.to_string()))
+    }
+
+    fn token(&mut self) -> String {
+        let (one, two) = (self.entropy.number(), self.entropy.number());
+        format!("{one:016x}{two:016x}")
+    }
+
+    /// The name of an image of this box, if the node's image is one.
+    fn own_name<'a>(&self, node: &'a Node) -> Option<&'a str> {
+        let source = source(node);
+        let base = self.settings.http_url.as_str();
+        let path = Some(base)
+            .filter(|base| !base.is_empty())
+            .and_then(|base| source.strip_prefix(base)?.strip_prefix("/images/"));
+        let name = path.unwrap_or(source);
+        let here = self.settings.images.find(name).is_some();
+        let kept = || self.book.view.resource(ResourceKind::Image, name).is_some();
+        (here || kept()).then_some(name)
+    }
+
+    /// An image of this box needs no URL, no digest and no format from the operator.
+    fn use_catalogue(&self, node: &mut Node) {
+        let Some(name) = self.own_name(node).map(str::to_owned) else {
+            return;
+        };
+        let own = self.settings.images.find(&name);
+        let kept = self.book.view.resource(ResourceKind::Image, &name);
+        let kept = kept.filter(|_| own.is_none());
+        let kept = |field: &str| Some(kept?.text(field)?.to_owned());
+        let sum = own.map(|image| image.digest.to_string());
+        let sum = sum.or_else(|| kept("checksum"));
+        let info = &mut node.instance_info;
+        let url = format!("{}/images/{name}", self.settings.http_url);
+        info.insert("image_source".to_owned(), url.into());
+        let has_digest = ["image_os_hash_value", "image_checksum"]
+            .iter()
+            .any(|key| info.contains_key(*key));
+        if let (false, Some(sum)) = (has_digest, sum) {
+            info.insert("image_checksum".to_owned(), sum.into());
+        }
+        if let Some(format) = kept("format") {
+            let format = || format.into();
+            info.entry("image_disk_format").or_insert_with(format);
+        }
+    }
+
+    /// Whether the node's image passes through the cache. What lies in the box's own
+    /// directory as nodes want it does not.
+    fn is_cached(&self, node: &Node) -> bool {
+        let (source, base) = (source(node), &self.settings.http_url);
+        if !self.settings.cache || base.is_empty() {
+            return false;
+        }
+        if let Some(name) = self.own_name(node) {
+            let here = self.settings.images.find(name).is_some();
+            return !here || Format::of_file_name(name).is_packed();
+        }
+        let elsewhere = ["http://", "https://"]
+            .iter()
+            .any(|scheme| source.starts_with(scheme));
+        elsewhere && !source.starts_with(base.as_str())
+    }
+
+    /// What the cache is asked for, for a node whose image passes through it; none as
+    /// long as the digest is not known.
+    fn wanted_by(&self, node: &Node) -> Option<Wanted> {
+        let info = image_info(node)?;
+        let path = own_path(info, &self.settings.http_url)?;
+        if !path.starts_with("/nodes/") {
+            return None;
+        }
+        let wanted = Wanted {
+            name: file_name(source(node)).to_owned(),
+            digest: info["os_hash_value"].as_str()?.parse().ok()?,
+            sources: vec![source(node).to_owned()],
+            format: info["disk_format"].as_str().and_then(Format::parse)?,
+        };
+        let Some(name) = self.own_name(node) else {
+            return Some(wanted);
+        };
+        let sources = match self.settings.images.find(name) {
+            Some(_) => {
+                let file = self.settings.files.images.as_ref()?.join(name);
+                vec![format!("file://{}", file.display())]
+            }
+            None => self.catalogued(name)?.sources,
+        };
+        Some(Wanted { sources, ..wanted })
+    }
+
+    /// The image of a deployment, or its chunk list. The address has the token of that
+    /// deployment in it, and another node than the one it was made for gets nothing.
+    pub(crate) fn node_image(&self, peer: IpAddr, id: NodeId, path: &str) -> Option<Grant> {
+        let node = self.asking(peer, id)?;
+        let own = own_path(image_info(node)?, &self.settings.http_url)?;
+        let list = path.strip_suffix(trivet_httpboot::CHUNK_LIST_END);
+        if is_same(own, path) {
+            Some(Grant::Image(Box::new(self.wanted_by(node)?)))
+        } else if list.is_some_and(|of| is_same(own, of)) {
+            Some(Grant::ChunkList(Box::new(self.wanted_by(node)?)))
+        } else {
+            None
+        }
+    }
+
+    /// The config drive of a deployment, likewise.
+    pub(crate) fn node_drive(&self, peer: IpAddr, id: NodeId, path: &str) -> Option<Grant> {
+        let node = self.asking(peer, id)?;
+        let url = write_of(node)?.args.get("configdrive")?.as_str()?;
+        if !is_same(url.strip_prefix(&self.settings.http_url)?, path) {
+            return None;
+        }
+        let drive = node.instance_info.get("configdrive")?.as_str()?;
+        Some(Grant::Bytes(drive.as_bytes().to_vec()))
+    }
+
+    /// The node, unless it is another one that asks.
+    fn asking(&self, peer: IpAddr, id: NodeId) -> Option<&Node> {
+        if self.node_of_peer(peer).is_some_and(|other| other != id) {
+            return None;
+        }
+        self.book.node(id).map(AsRef::as_ref)
+    }
+
+    /// Brings the image in while the machine boots.
+    pub(crate) fn fetch_early(&mut self, id: NodeId) {
+        let Some(node) = self.book.node(id).cloned() else {
+            return;
+        };
+        if let Some((url, name)) = self.sum_of(&node) {
+            self.find_sum(&url, &name);
+        } else if let Some(wanted) = self.wanted_by(&node) {
+            self.fill(wanted, true);
+        }
+    }
+
+    /// The checksum file that must be read first, and the file's name in there.
+    fn sum_of(&self, node: &Node) -> Option<(String, String)> {
+        let url = image_info(node)?["checksum"].as_str()?.to_owned();
+        let own = self.own_name(node);
+        let kept = own.and_then(|name| self.book.view.resource(ResourceKind::Image, name));
+        let name = kept.and_then(|resource| Some(sum_file(resource)?.1));
+        let name = name.unwrap_or_else(|| file_name(source(node))).to_owned();
+        Some((url, name))
+    }
+
+    pub(crate) fn find_sum(&mut self, url: &str, name: &str) {
+        let sought = (url.to_owned(), name.to_owned());
+        if self.writes.sought.insert(sought.clone()) {
+            let (url, name) = sought;
+            self.outputs.push(Output::FindSum { url, name });
+        }
+    }
+
+    /// The order as the agent gets it; none where it has to wait for its image.
+    pub(crate) fn with_image(
+        &mut self,
+        now: Now,
+        node: &Node,
+        mut order: AgentOrder,
+    ) -> Option<AgentOrder> {
+        let AgentOrder::Execute { step, .. } = &mut order else {
+            return Some(order);
+        };
+        if step.step != WRITE_IMAGE {
+            return Some(order);
+        }
+        if let Some((url, name)) = self.sum_of(node) {
+            self.find_sum(&url, &name);
+            self.hold(now, node, order);
+            return None;
+        }
+        let Some(wanted) = self.wanted_by(node) else {
+            return Some(order);
+        };
+        let mut raw = None;
+        if wanted.format.is_packed() {
+            raw = self.unpacked(&wanted.digest);
+            if raw.is_none() {
+                self.fill(wanted, true);
+                self.hold(now, node, order);
+                return None;
+            }
+        }
+        trivet_agent::told(&mut step.args["image_info"], raw.as_ref());
+        Some(order)
+    }
+
+    /// The disk that was in a packed image, if it is in the cache.
+    fn unpacked(&self, digest: &Digest) -> Option<Unpacked> {
+        let key = Key(*digest).to_string();
+        self.book.view.images.get(&key)?.raw
+    }
+
+    fn hold(&mut self, now: Now, node: &Node, order: AgentOrder) {
+        let before = self.writes.held.insert(node.id, Held::Start(order));
+        if before.is_none() {
+            let image = file_name(source(node)).to_owned();
+            self.note(now, Some(node.id), NoteKind::WaitsForImage { image });
+        }
+    }
+
+    /// A checksum file was read, or cannot be.
+    pub(crate) fn sum_found(
+        &mut self,
+        now: Now,
+        url: &str,
+        name: &str,
+        result: Result<Digest, String>,
+    ) {
+        let sought = (url.to_owned(), name.to_owned());
+        self.writes.sought.remove(&sought);
+        self.image_summed(now, (url, name), &result);
+        let nodes = self.book.view.nodes.iter();
+        let of_file = |node: &Node| self.sum_of(node).as_ref() == Some(&sought);
+        let some = nodes.filter(|(_, view)| of_file(&view.node));
+        let some: Vec<NodeId> = some.map(|(id, _)| *id).collect();
+        for id in some {
+            match &result {
+                Ok(digest) => self.digest_is(now, id, digest),
+                Err(why) => {
+                    let why = format!("the digest of the image is not known: {why}");
+                    self.give_up_start(id, &why);
+                }
+            }
+        }
+    }
+
+    /// The digest that was in a checksum file becomes part of the deployment.
+    fn digest_is(&mut self, now: Now, id: NodeId, digest: &Digest) {
+        let Some(mut node) = self.book.node(id).map(|node| Node::clone(node)) else {
+            return;
+        };
+        let steps = node.job.iter_mut().flat_map(|job| &mut job.steps);
+        for step in steps.filter(|step| step.step == WRITE_IMAGE) {
+            if let Some(info) = step.args["image_info"].as_object_mut() {
+                info.remove("checksum");
+                info.insert("os_hash_algo".to_owned(), digest.algorithm().into());
+                info.insert("os_hash_value".to_owned(), digest.to_string().into());
+            }
+        }
+        self.book.put_node(now, node);
+        self.fetch_early(id);
+        self.start(now, id);
+    }
+
+    /// How it stands with an image: writes that waited for it go on or fail.
+    pub(crate) fn image_is(&mut self, now: Now, news: &ImageNews) {
+        let digest = news.digest.to_string();
+        let held = self.writes.held.keys().copied();
+        let waits = |id: &NodeId| {
+            let info = self.book.node(*id).and_then(|node| image_info(node));
+            info.is_some_and(|info| info["os_hash_value"].as_str() == Some(&digest))
+        };
+        for id in held.filter(waits).collect::<Vec<_>>() {
+            match (&news.state, self.writes.held.get(&id)) {
+                (ImageState::Failed(why), Some(Held::Start(_))) => self.give_up_start(id, why),
+                (_, Some(Held::Start(_))) if news.raw.is_some() => self.start(now, id),
+                (ImageState::Failed(why), Some(Held::Again(said))) => {
+                    let said = format!("{said}; {why}");
+                    self.writes.held.remove(&id);
+                    self.fail_write(id, AgentOrder::Look, said);
+                }
+                (ImageState::Whole, Some(Held::Again(_))) => {
+                    self.writes.held.remove(&id);
+                    let why = "the image was checked in this box and is right; it is written again";
+                    let why = why.to_owned();
+                    self.events.push_back((id, Event::StepAgain { why }));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Gives a step that waited, if the node still waits for it.
+    fn start(&mut self, now: Now, id: NodeId) {
+        let Some(Held::Start(_)) = self.writes.held.get(&id) else {
+            return;
+        };
+        self.writes.held.remove(&id);
+        let job = self.book.node(id).and_then(|node| node.job.clone());
+        let Some(job) = job.filter(|job| job.phase == Phase::StartStep) else {
+            return;
+        };
+        if let Some(step) = job.steps.get(job.at as usize) {
+            let order = AgentOrder::Execute {
+                kind: job.step_kind.unwrap_or(trivet_model::StepKind::Deploy),
+                step: step.clone(),
+                versions: job.versions,
+            };
+            self.call_agent(now, id, order);
+        }
+    }
+
+    fn give_up_start(&mut self, id: NodeId, why: &str) {
+        if let Some(Held::Start(_)) = self.writes.held.get(&id)
+            && let Some(Held::Start(order)) = self.writes.held.remove(&id)
+        {
+            self.fail_write(id, order, why.to_owned());
+        }
+    }
+
+    fn fail_write(&mut self, id: NodeId, order: AgentOrder, said: String) {
+        let failed = AgentEvent::StepFailed { step: None, said };
+        self.events.push_back((id, Event::Agent(order, Ok(failed))));
+    }
+
+    /// A step of the agent failed. Where the image came through the cache and its bytes
+    /// are to blame, it is read through here and written again: whether it may be.
+    pub(crate) fn write_failed(&mut self, now: Now, id: NodeId, said: &str) -> bool {
+        if let Some(Held::Again(_)) = self.writes.held.get(&id) {
+            // The agent only repeats what it said.
+            return true;
+        }
+        let Some(node) = self.book.node(id).cloned() else {
+            return false;
+        };
+        let job = node.job.as_ref();
+        let present = job.and_then(|job| job.steps.get(job.at as usize));
+        let writes = present.is_some_and(|step| step.step == WRITE_IMAGE);
+        let again = self.writes.again.get(&id).copied().unwrap_or(0);
+        if !writes || !trivet_agent::blames_image(said) || again >= WRITES_AGAIN_MAX {
+            return false;
+        }
+        let Some(wanted) = self.wanted_by(&node) else {
+            return false;
+        };
+        self.writes.again.insert(id, again + 1);
+        let kind = NoteKind::ImageDoubted {
+            image: wanted.name.clone(),
+            said: said.to_owned(),
+        };
+        self.note(now, Some(id), kind);
+        self.writes.held.insert(id, Held::Again(said.to_owned()));
+        self.outputs.push(Output::CheckImage(Box::new(wanted)));
+        true
+    }
+}
+
+/// The path in the image's address, if that is one of ours.
+fn own_path<'a>(info: &'a Value, base: &str) -> Option<&'a str> {
+    let url = info["urls"][0].as_str()?;
+    url.strip_prefix(base).filter(|_| !base.is_empty())
+}
+
+fn source(node: &Node) -> &str {
+    let source = node.instance_info.get("image_source");
+    source.and_then(Value::as_str).unwrap_or_default()
+}
+
+fn write_of(node: &Node) -> Option<&Step> {
+    let steps = &node.job.as_ref()?.steps;
+    steps.iter().find(|step| step.step == WRITE_IMAGE)
+}
+
+/// What the record of a node that is being deployed says of its image.
+pub(crate) fn image_info(node: &Node) -> Option<&Value> {
+    write_of(node)?.args.get("image_info")
+}
+
+/// Compares secrets without telling by the time it takes where they differ.
+fn is_same(one: &str, other: &str) -> bool {
+    let pairs = one.bytes().zip(other.bytes());
+    one.len() == other.len() && pairs.fold(0, |differ, (one, other)| differ | (one ^ other)) == 0
+}
