@@ -182,7 +182,7 @@ fn open_cache(
         let last = news.state != ImageState::Filling;
         let Some(engine) = engine.get() else { return };
         // Progress that finds a full queue is told again with the next one.
-        if let Err(input) = engine.offer(Input::Image(news))
+        if let Err(input) = engine.offer(Input::Image(Box::new(news)))
             && last
         {
             let engine = engine.clone();

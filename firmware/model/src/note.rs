@@ -207,6 +207,43 @@ pub enum NoteKind {
     },
 }
 
+impl NoteKind {
+    /// The words for what became of an image.
+    fn of_image(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ImageComes { image } => write!(out, "image {image} is fetched or checked"),
+            Self::ImageUnpacks { image } => {
+                write!(
+                    out,
+                    "image {image} is here, and the disk in it is taken out"
+                )
+            }
+            Self::ImageIsWhole { image, bytes } => {
+                write!(
+                    out,
+                    "image {image} is here, {bytes} bytes, its digest is right"
+                )
+            }
+            Self::ImageRotten { image, chunks } => write!(
+                out,
+                "image {image} has changed on this box's disk in {chunks} chunks; they are \
+                 fetched again"
+            ),
+            Self::ImageGone { image } => write!(out, "image {image} made room for another"),
+            Self::WaitsForImage { image } => {
+                write!(out, "waits for image {image} to be ready")
+            }
+            Self::ImageDoubted { image, said } => write!(
+                out,
+                "the agent could not write image {image}: {said}; the image is checked in this \
+                 box before it is written again"
+            ),
+            Self::ImageFailed { why } => out.write_str(why),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl fmt::Display for NoteKind {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -244,34 +281,14 @@ impl fmt::Display for NoteKind {
                 }
                 write!(out, " in {}", Took(*took_ms, *sent))
             }
-            Self::ImageComes { image } => write!(out, "image {image} is fetched or checked"),
-            Self::ImageUnpacks { image } => {
-                write!(
-                    out,
-                    "image {image} is here, and the disk in it is taken out"
-                )
-            }
-            Self::ImageIsWhole { image, bytes } => {
-                write!(
-                    out,
-                    "image {image} is here, {bytes} bytes, its digest is right"
-                )
-            }
-            Self::ImageRotten { image, chunks } => write!(
-                out,
-                "image {image} has changed on this box's disk in {chunks} chunks; they are \
-                 fetched again"
-            ),
-            Self::ImageGone { image } => write!(out, "image {image} made room for another"),
-            Self::WaitsForImage { image } => {
-                write!(out, "waits for image {image} to be ready")
-            }
-            Self::ImageDoubted { image, said } => write!(
-                out,
-                "the agent could not write image {image}: {said}; the image is checked in this \
-                 box before it is written again"
-            ),
-            Self::ImageFailed { why } => out.write_str(why),
+            Self::ImageComes { .. }
+            | Self::ImageUnpacks { .. }
+            | Self::ImageIsWhole { .. }
+            | Self::ImageRotten { .. }
+            | Self::ImageGone { .. }
+            | Self::WaitsForImage { .. }
+            | Self::ImageDoubted { .. }
+            | Self::ImageFailed { .. } => self.of_image(out),
             Self::AgentLookedUp => write!(out, "agent found its node"),
             Self::AgentReady { version } => write!(out, "agent {version} is ready"),
             Self::CallerRefused { why } => write!(out, "caller refused: {why}"),

@@ -185,7 +185,7 @@ pub enum Input {
         ended: bool,
     },
     /// Something became of an image in the cache.
-    Image(ImageNews),
+    Image(Box<ImageNews>),
     /// The answer to [`Output::FindSum`].
     SumFound {
         /// Of which checksum file.

@@ -147,7 +147,7 @@ impl Rack {
             } => {
                 self.file_sent(now, peer, door, path, (sent, asked, took_ms), ended);
             }
-            Input::Image(news) => self.image_news(now, news),
+            Input::Image(news) => self.image_news(now, *news),
             Input::SumFound { url, name, result } => self.sum_found(now, &url, &name, result),
             Input::Tick => self.tick(now),
         }

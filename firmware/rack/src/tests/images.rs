@@ -101,7 +101,7 @@ fn what_is_here_does_not_pass_through() {
 
 fn news(state: ImageState) -> Input {
     let digest: Digest = "0a".repeat(32).parse().unwrap();
-    Input::Image(ImageNews {
+    Input::Image(Box::new(ImageNews {
         key: format!("sha256-{digest}"),
         name: "debian.raw".into(),
         digest,
@@ -109,7 +109,7 @@ fn news(state: ImageState) -> Input {
         have: 40,
         state,
         raw: None,
-    })
+    }))
 }
 
 #[test]
@@ -190,7 +190,10 @@ fn an_image_of_the_catalogue_is_served_deployed_filled_and_dropped() {
     };
     assert_eq!(wanted.sources.len(), 2);
     bench.order(Order::FillImage(id)).unwrap();
-    let filled = |output: &Output| matches!(output, Output::FillImage { wanted, .. } if wanted.name == "far.raw");
+    let filled = |output: &Output| match output {
+        Output::FillImage { wanted, .. } => wanted.name == "far.raw",
+        _ => false,
+    };
     assert!(bench.outputs.iter().any(filled));
     // Two names of the same bytes: they stay until the second name goes.
     let kind = trivet_model::ResourceKind::Image;

@@ -57,7 +57,7 @@ fn told(bench: &Bench) -> Option<(Value, u64)> {
 
 fn news(digest: &str, state: ImageState, raw: Option<Unpacked>) -> Input {
     let digest: Digest = digest.parse().unwrap();
-    Input::Image(ImageNews {
+    Input::Image(Box::new(ImageNews {
         key: trivet_images::Key(digest).to_string(),
         name: "a.qcow2".into(),
         digest,
@@ -65,7 +65,7 @@ fn news(digest: &str, state: ImageState, raw: Option<Unpacked>) -> Input {
         have: 100,
         state,
         raw,
-    })
+    }))
 }
 
 fn packed() -> Value {
@@ -239,14 +239,14 @@ fn a_write_that_blames_the_image_is_done_again_after_a_check() {
         // What is rotten is fetched again first.
         let sum = "0a".repeat(32);
         bench.force(id, |node| {
-            node.job.as_mut().unwrap().phase = Phase::AwaitStep
+            node.job.as_mut().unwrap().phase = Phase::AwaitStep;
         });
         bench.tell(news(&sum, ImageState::Rotten(1), None));
         assert!(told(&bench).is_none());
         bench.tell(news(&sum, ImageState::Whole, None));
         assert!(told(&bench).is_some(), "it is written again");
         bench.force(id, |node| {
-            node.job.as_mut().unwrap().phase = Phase::AwaitStep
+            node.job.as_mut().unwrap().phase = Phase::AwaitStep;
         });
     }
     // Not for ever.
@@ -281,7 +281,7 @@ fn a_write_whose_image_is_gone_fails_with_both_reasons() {
     let (_, call) = told(&bench).unwrap();
     says(&mut bench, id, call, BLAME);
     bench.force(id, |node| {
-        node.job.as_mut().unwrap().phase = Phase::AwaitStep
+        node.job.as_mut().unwrap().phase = Phase::AwaitStep;
     });
     let failed = ImageState::Failed("the source is away".into());
     bench.tell(news(&"0a".repeat(32), failed, None));
