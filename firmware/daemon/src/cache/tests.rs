@@ -17,6 +17,8 @@ use trivet_model::Digest;
 
 use crate::testbed::Scratch;
 
+mod doubts;
+
 const CHUNK: usize = CHUNK_BYTES as usize;
 
 /// An image of four chunks, the last of them short.

@@ -556,6 +556,14 @@ async fn an_image_from_elsewhere_comes_through_the_cache() {
     assert_eq!(body.as_bytes(), &image[2_000_000..2_000_010]);
     let (head, body) = ask(one.address, &format!("HEAD {path}"), "", "").await;
     assert!(head.contains("content-length: 3000017") && body.is_empty());
+    // Two chunks and a bit: the state after each but the last.
+    let (head, _) = ask(one.address, &format!("HEAD {path}.chunks"), "", "").await;
+    assert!(head.contains("content-length: 64"), "{head}");
+    let other = path.replace("/nodes/", "/nodes/x");
+    for none in [format!("GET {path}.chunk"), format!("GET {other}.chunks")] {
+        let (head, _) = ask(one.address, &none, "", "").await;
+        assert!(head.starts_with("http/1.1 404"), "{none}: {head}");
+    }
     one.engine.stop().await;
 }
 

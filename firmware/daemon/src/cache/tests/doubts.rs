@@ -1,0 +1,122 @@
+//! Images that an agent doubts, chunk lists, and checksum files.
+
+use super::*;
+use std::sync::mpsc;
+
+/// A cache whose news can be read.
+fn telling(scratch: &Scratch) -> (Cache, mpsc::Receiver<ImageNews>) {
+    let (tell, told) = mpsc::channel();
+    let news = Box::new(move |news| drop(tell.send(news)));
+    let root = scratch.0.join("cache");
+    let ways = Ways::plain(Clock::start());
+    (Cache::open(&root, ways, news).unwrap(), told)
+}
+
+fn states(told: &mpsc::Receiver<ImageNews>) -> Vec<String> {
+    told.try_iter().map(|news| news.state.to_string()).collect()
+}
+
+#[tokio::test]
+async fn a_doubted_image_that_is_right_is_told_to_be() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let source = Source::new(Manners::plain(image.clone())).await;
+    let wanted = source.wanted(sha256(&image));
+    let (cache, told) = telling(&scratch);
+    cache.bring(&wanted).await;
+    assert_eq!(states(&told).last().unwrap(), "whole");
+    let sent = source.sent();
+    cache.check(&wanted).await;
+    assert_eq!(states(&told), ["whole"]);
+    assert_eq!(source.sent(), sent, "nothing is fetched for a doubt");
+}
+
+#[tokio::test]
+async fn a_doubted_image_that_is_rotten_is_mended_at_once() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let source = Source::new(Manners::plain(image.clone())).await;
+    let wanted = source.wanted(sha256(&image));
+    let (cache, told) = telling(&scratch);
+    cache.bring(&wanted).await;
+    let path = scratch.0.join(format!("cache/{}.whole", wanted.key()));
+    rot(&path, CHUNK_BYTES + 3);
+    let sent = source.sent();
+    assert!(cache.list(&wanted).await.is_some());
+    states(&told);
+    cache.check(&wanted).await;
+    assert!(states(&told).contains(&"rotten".to_owned()));
+    assert_eq!(source.sent() - sent, CHUNK_BYTES);
+    assert!(std::fs::read(&path).unwrap() == image);
+}
+
+#[tokio::test]
+async fn rot_whose_source_is_away_keeps_what_is_right() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let source = Source::new(Manners::plain(image.clone())).await;
+    let path = filled(&scratch, &source, &image).await;
+    let mut wanted = source.wanted(sha256(&image));
+    rot(&path, 3);
+    drop(source);
+    let (cache, told) = telling(&scratch);
+    cache.bring(&wanted).await;
+    let last = told.try_iter().last().unwrap();
+    let ImageState::Failed(why) = &last.state else {
+        panic!("{last:?}")
+    };
+    assert!(why.contains("cannot be fetched"), "{why}");
+    assert!(cache.list(&wanted).await.is_none(), "it is not whole");
+    // An order tries again at once, and one chunk is enough.
+    let source = Source::new(Manners::plain(image.clone())).await;
+    wanted.sources = source.wanted(wanted.digest).sources;
+    cache.bring(&wanted).await;
+    assert_eq!(source.sent(), CHUNK_BYTES);
+    assert!(std::fs::read(&path).unwrap() == image);
+    assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
+}
+
+#[tokio::test]
+async fn a_source_without_parts_mends_by_sending_all() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let source = Source::new(Manners::plain(image.clone())).await;
+    let path = filled(&scratch, &source, &image).await;
+    source.change(|manners| manners.ranges = false);
+    rot(&path, 3);
+    let cache = cache(&scratch);
+    let wanted = source.wanted(sha256(&image));
+    assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
+}
+
+#[tokio::test]
+async fn the_chunk_list_of_a_whole_image_proves_every_chunk() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let source = Source::gated(Manners::plain(image.clone()), CHUNK).await;
+    let wanted = source.wanted(sha256(&image));
+    let cache = cache(&scratch);
+    let reader = cache.reader(&wanted).unwrap();
+    assert!(cache.list(&wanted).await.is_none(), "it is on its way");
+    source.gate.add_permits(OPEN / 2);
+    assert!(read(reader).await.unwrap() == image);
+    let bytes = cache.list(&wanted).await.unwrap();
+    let list = trivet_chunks::List::read(&wanted.digest, &bytes).unwrap();
+    let size = image.len() as u64;
+    for (chunk, bytes) in (0..).zip(image.chunks(CHUNK)) {
+        assert!(list.is_right(chunk, bytes, size, &wanted.digest));
+    }
+}
+
+#[tokio::test]
+async fn the_digest_is_found_in_a_checksum_file() {
+    let scratch = Scratch::new();
+    let cache = cache(&scratch);
+    let digest = sha256(b"x");
+    let sums = format!("{digest}  disk.raw\n");
+    let source = Source::new(Manners::plain(sums.into_bytes())).await;
+    let url = format!("http://{}/SHA256SUMS", source.address);
+    assert_eq!(cache.find_sum(&url, "disk.raw").await, Ok(digest));
+    let why = cache.find_sum(&url, "other.raw").await.unwrap_err();
+    assert!(why.contains("has no SHA-256 or SHA-512 for other.raw"));
+    source.change(|manners| manners.content = Arc::new(vec![b'a'; 2 << 20]));
+    let why = cache.find_sum(&url, "disk.raw").await.unwrap_err();
+    assert!(why.contains("too long"), "{why}");
+    let why = cache.find_sum("http://127.0.0.1:1/x", "a").await;
+    assert!(why.unwrap_err().contains("give the digest itself"));
+}
