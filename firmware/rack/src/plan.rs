@@ -2,18 +2,46 @@
 
 use std::net::IpAddr;
 
+use serde_json::Value;
 use trivet_hardware::{Payload, Source};
+use trivet_model::node::Object;
 use trivet_model::{BootPlan, JobKind, KernelBoot, MacAddr, Node, ProvisionState};
 
 use crate::reach::Urls;
 use crate::{Rack, Settings};
 
+/// Where records say what a machine loads.
+const AGENT_FILES: [&str; 4] = [
+    "deploy_kernel",
+    "deploy_ramdisk",
+    "rescue_kernel",
+    "rescue_ramdisk",
+];
+const INSTANCE_FILES: [&str; 3] = ["kernel", "ramdisk", "boot_iso"];
+
 impl Rack {
     pub(crate) fn script(&self, mac: MacAddr, peer: IpAddr) -> String {
         let node = self.book.node_of_mac(mac).and_then(|id| self.book.node(id));
         let urls = self.settings.urls_for(Some(peer));
-        let plan = node.map_or(BootPlan::Wait, |node| plan(&self.settings, &urls, node));
+        let plan = node.map_or(BootPlan::Wait, |node| {
+            let mut node = Node::clone(node);
+            self.name_images(&mut node.driver_info, &AGENT_FILES, &urls);
+            self.name_images(&mut node.instance_info, &INSTANCE_FILES, &urls);
+            plan(&self.settings, &urls, &node)
+        });
         trivet_httpboot::script(mac, &plan, &urls.http)
+    }
+
+    /// What a machine loads may be an image of the box, called by its name.
+    fn name_images(&self, info: &mut Object, keys: &[&str], urls: &Urls) {
+        for key in keys {
+            let Some(Value::String(name)) = info.get_mut(*key) else {
+                continue;
+            };
+            if self.is_image(name) {
+                *name = format!("{}/images/{name}", urls.http);
+            }
+        }
     }
 }
 

@@ -92,10 +92,13 @@ impl Rack {
         let path = Some(base)
             .filter(|base| !base.is_empty())
             .and_then(|base| source.strip_prefix(base)?.strip_prefix("/images/"));
-        let name = path.unwrap_or(source);
+        Some(path.unwrap_or(source)).filter(|name| self.is_image(name))
+    }
+
+    /// Whether the box has an image of this name, or knows where to get it.
+    pub(crate) fn is_image(&self, name: &str) -> bool {
         let here = self.settings.images.find(name).is_some();
-        let kept = || self.book.view.resource(ResourceKind::Image, name).is_some();
-        (here || kept()).then_some(name)
+        here || self.book.view.resource(ResourceKind::Image, name).is_some()
     }
 
     /// An image of this box needs no URL, no digest and no format from the operator.

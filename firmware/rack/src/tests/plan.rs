@@ -57,6 +57,32 @@ fn an_image_of_the_operators_is_booted() {
 }
 
 #[test]
+fn what_a_machine_loads_may_be_an_image_of_the_box() {
+    let (mut bench, id) = diskless(json!({"kernel": "disk.raw", "ramdisk": "far.cpio"}));
+    let image = trivet_model::ResourceId::random(&mut Seeded::new(4));
+    let kind = trivet_model::ResourceKind::Image;
+    let mut resource = trivet_model::Resource::new(image, kind, UnixMs(1));
+    resource.name = Some("far.cpio".into());
+    let (sources, sum) = (json!(["http://far/x"]), json!("0b".repeat(32)));
+    resource.fields.insert("sources".into(), sources);
+    resource.fields.insert("checksum".into(), sum);
+    let order = Order::CreateResource(Box::new(resource));
+    bench.order(order).unwrap();
+    bench.verb(id, Verb::Active).unwrap();
+    let text = script(&mut bench);
+    let (kernel, ramdisk) = ("disk.raw initrd", "far.cpio ||");
+    let at = "http://10.0.0.1:8080/images";
+    for want in [format!("{at}/{kernel}"), format!("{at}/{ramdisk}")] {
+        assert!(text.contains(&want), "{want}: {text}");
+    }
+    let driver = json!({"deploy_kernel": "disk.raw", "deploy_ramdisk": "far.cpio"});
+    changed(&mut bench, id, json!({}), driver);
+    bench.verb(id, Verb::Deleted).unwrap();
+    let text = script(&mut bench);
+    assert!(text.contains(&format!("kernel {at}/disk.raw ")), "{text}");
+}
+
+#[test]
 fn what_is_missing_refuses_the_deployment_with_the_sentence_of_validation() {
     let (mut bench, id) = diskless(json!({"kernel": "a"}));
     let refusal = bench.verb(id, Verb::Active).unwrap_err();
