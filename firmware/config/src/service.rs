@@ -380,14 +380,21 @@ pub(crate) fn limits(root: &Section<'_>, mistakes: &mut Mistakes) -> Limits {
     let Some(section) = root.section("limits", mistakes) else {
         return default;
     };
-    let known = ["connections_max", "transfers_max", "boots_at_once"];
+    let known = [
+        "connections_max",
+        "transfers_max",
+        "boots_at_once",
+        "power_fresh_s",
+    ];
     section.allow_only(&known, mistakes);
     let connections = section.number("connections_max", 16..=65_536, mistakes);
     let transfers = section.number("transfers_max", 1..=16_384, mistakes);
+    let fresh = section.number("power_fresh_s", 0..=86_400, mistakes);
     Limits {
         connections_max: connections.unwrap_or(default.connections_max),
         transfers_max: transfers.or(default.transfers_max),
         boots_at_once: boots_at_once(&section, mistakes),
+        power_fresh_s: fresh.unwrap_or(default.power_fresh_s),
     }
 }
 

@@ -430,6 +430,8 @@ pub struct Limits {
     pub transfers_max: Option<u32>,
     /// How many nodes boot from the network at once; none: as many as the link carries.
     pub boots_at_once: Option<u32>,
+    /// How often power states are read that nobody asks for, in seconds; 0 is never.
+    pub power_fresh_s: u32,
 }
 
 impl Default for Limits {
@@ -438,6 +440,7 @@ impl Default for Limits {
             connections_max: 1024,
             transfers_max: None,
             boots_at_once: None,
+            power_fresh_s: 60,
         }
     }
 }

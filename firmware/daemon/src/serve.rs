@@ -334,6 +334,8 @@ fn rack_settings(
             ..Limits::default()
         },
         pace: trivet_rack::Pace::default(),
+        power_fresh_ms: Some(u64::from(settings.limits.power_fresh_s) * 1000)
+            .filter(|every_ms| *every_ms > 0),
         boots_at_once: boots_at_once(settings),
         hardware: hardware(settings),
         faults: lan::missing_loaders(settings),

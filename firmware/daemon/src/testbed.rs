@@ -62,6 +62,7 @@ pub(crate) fn settings(directory: &Path) -> Settings {
         heartbeat_timeout_s: 300,
         limits: Limits::default(),
         pace: Pace::default(),
+        power_fresh_ms: None,
         boots_at_once: AtOnce::default(),
         hardware: vec!["ipmi".to_owned()],
         faults: Vec::new(),

@@ -48,6 +48,13 @@ pub enum Fault {
         /// Who needs it.
         firmware: &'static str,
     },
+    /// A BMC cannot be read.
+    BmcFails {
+        /// Of which node.
+        node: String,
+        /// The whole sentence.
+        why: String,
+    },
     /// An image is not to be had.
     ImageFailed {
         /// Which.
@@ -85,6 +92,7 @@ impl fmt::Display for Fault {
                 "{by} uses {address}, which is this box's to give; give that machine another \
                  address or take it out of the range"
             ),
+            Self::BmcFails { node, why } => write!(out, "node {node}: {why}"),
             Self::ImageFailed { why, .. } => out.write_str(why),
             Self::LoaderMissing { path, firmware } => write!(
                 out,

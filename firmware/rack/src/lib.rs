@@ -13,6 +13,7 @@ mod boots;
 mod bounds;
 mod durable;
 mod faults;
+mod freshness;
 mod hosts;
 mod images;
 mod lan;
@@ -78,6 +79,8 @@ pub struct Settings {
     pub limits: Limits,
     /// How a BMC is asked again.
     pub pace: Pace,
+    /// How often power states are read that nobody asks for; none is never.
+    pub power_fresh_ms: Option<u64>,
     /// How many machines boot from the network at once.
     pub boots_at_once: AtOnce,
     /// Hardware types that are enabled.

@@ -7,6 +7,7 @@ use trivet_node::{Action, Event};
 use trivet_store::Records;
 
 use crate::faults::Quiet;
+use crate::freshness::Fresh;
 use crate::hosts::Hosts;
 use crate::lan::{self, Lan};
 use crate::power::Lines;
@@ -38,6 +39,8 @@ pub struct Rack {
     pub(crate) gate: trivet_storm::Gate,
     /// Answers owed to callers, one for a node.
     pub(crate) promises: BTreeMap<NodeId, Promise>,
+    /// Whose power state is read when.
+    pub(crate) fresh: Fresh,
     /// Writes that wait for their image.
     pub(crate) writes: Writes,
 }
@@ -79,6 +82,7 @@ impl Rack {
             outputs: Vec::new(),
             calls,
             promises: BTreeMap::new(),
+            fresh: Fresh::default(),
             writes: Writes::default(),
         }
     }
@@ -99,6 +103,7 @@ impl Rack {
             .chain(self.promise_deadline())
             .chain(self.lan.deadline())
             .chain(self.quiet.deadline())
+            .chain(self.fresh.deadline())
             .min()
     }
 
@@ -174,6 +179,7 @@ impl Rack {
             self.events.push_back((id, Event::Restarted));
             // An operator's power order that was under way is looked after again.
             self.resume_power(now, id);
+            self.keep_fresh(now, id);
         }
     }
 
@@ -197,6 +203,7 @@ impl Rack {
         self.expire_leases(now);
         self.tell_of_strangers(now);
         self.expire_faults(now);
+        self.freshen(now);
     }
 
     /// Carries out what follows, until nothing does.
@@ -275,7 +282,9 @@ impl Rack {
         self.wakes.insert((at, id));
     }
 
-    pub(crate) fn forget(&mut self, id: NodeId) {
+    pub(crate) fn forget(&mut self, now: Now, id: NodeId) {
+        self.forget_fresh(now, id);
+        self.writes.forget(id);
         if let Some(wake) = self.waits.remove(&id).and_then(|waits| waits.wake) {
             self.wakes.remove(&(wake, id));
         }

@@ -72,7 +72,7 @@ impl Rack {
         match order {
             Order::CreateNode(node) => self.create_node(now, *node),
             Order::ReplaceNode { node, based_on } => self.replace_node(now, *node, based_on),
-            Order::DeleteNode(id) => self.delete_node(id),
+            Order::DeleteNode(id) => self.delete_node(now, id),
             Order::CreatePort(port) => self.create_port(now, *port),
             Order::ReplacePort { port, based_on } => self.replace_port(now, *port, based_on),
             Order::DeletePort(id) => self.delete_port(id),
@@ -147,6 +147,7 @@ impl Rack {
         self.check_names(&node)?;
         node.serial = self.book.next_serial();
         node.revision = 0;
+        let id = node.id;
         self.book.put_node(
             now,
             Node {
@@ -154,6 +155,7 @@ impl Rack {
                 ..node
             },
         );
+        self.keep_fresh(now, id);
         Ok(())
     }
 
@@ -216,7 +218,7 @@ impl Rack {
         Ok(())
     }
 
-    fn delete_node(&mut self, id: NodeId) -> Result<(), Refusal> {
+    fn delete_node(&mut self, now: Now, id: NodeId) -> Result<(), Refusal> {
         let node = self.known(id)?;
         let free = matches!(
             node.provision_state,
@@ -233,7 +235,7 @@ impl Rack {
             )));
         }
         self.book.remove_node(id);
-        self.forget(id);
+        self.forget(now, id);
         Ok(())
     }
 

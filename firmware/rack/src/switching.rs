@@ -99,6 +99,9 @@ impl Rack {
         let Some(node) = self.book.node(id).cloned() else {
             return;
         };
+        if order == PowerOrder::Status && self.freshened(now, &node, &answer) {
+            return;
+        }
         match (&answer, order.switches()) {
             (Err(error), _) => {
                 let said = error.to_string();

@@ -4,6 +4,7 @@ mod agents;
 mod allocations;
 mod boot;
 mod flash;
+mod freshness;
 mod hardware;
 mod images;
 mod lan;
@@ -93,6 +94,7 @@ pub(crate) fn settings() -> Settings {
         heartbeat_timeout_s: 300,
         limits: Limits::default(),
         pace: Pace::default(),
+        power_fresh_ms: None,
         boots_at_once: AtOnce::default(),
         hardware: vec!["ipmi".into()],
         faults: Vec::new(),

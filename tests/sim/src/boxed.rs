@@ -162,6 +162,7 @@ fn settings(addresses: u8, lease_s: u32, image: &[u8]) -> trivet_rack::Settings 
             tries_max: 4,
             order_ms_max: 8000,
         },
+        power_fresh_ms: None,
         boots_at_once: AtOnce::default(),
         hardware: vec!["ipmi".to_owned()],
         faults: Vec::new(),

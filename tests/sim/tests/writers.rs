@@ -209,6 +209,7 @@ fn settings() -> Settings {
         heartbeat_timeout_s: 300,
         limits: Limits::default(),
         pace: Pace::default(),
+        power_fresh_ms: None,
         boots_at_once: trivet_rack::AtOnce::default(),
         hardware: vec!["ipmi".to_owned()],
         faults: Vec::new(),

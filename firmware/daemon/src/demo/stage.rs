@@ -198,6 +198,7 @@ fn settings(
             ..Limits::default()
         },
         pace: Pace::default(),
+        power_fresh_ms: Some(10_000),
         boots_at_once: AtOnce::default(),
         hardware: hardware(),
         faults: Vec::new(),

@@ -54,7 +54,7 @@ pub(super) fn bmc() -> Bmc {
 }
 
 /// Carries datagrams to and fro until neither side has more to say.
-fn talk(bench: &mut Bench, bmc: &mut Bmc, case: &mut Case) {
+pub(super) fn talk(bench: &mut Bench, bmc: &mut Bmc, case: &mut Case) {
     let mut entropy = Seeded::new(4);
     loop {
         let sent: Vec<_> = std::mem::take(&mut bench.outputs)

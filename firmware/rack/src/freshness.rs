@@ -1,0 +1,149 @@
+//! Power states are read now and then, so that what somebody did at the machine shows,
+//! and so that a BMC that has gone away is known before it is needed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use trivet_model::{
+    Fault, Node, NodeId, Now, PowerAnswer, PowerError, PowerOrder, ProvisionState, Tick,
+};
+use trivet_node::Event;
+
+use crate::Rack;
+use crate::switching::{Way, way};
+
+/// How many BMCs are asked at once for freshness' sake. Ours: orders do not count.
+const AT_ONCE_MAX: usize = 32;
+
+/// One reading that is lost is no fault; so many in a row are.
+const FAILURES_MIN: u32 = 2;
+
+/// A BMC that does not answer is asked half as often each time, so many times.
+const HALVINGS_MAX: u32 = 4;
+
+/// Who is read when.
+#[derive(Default)]
+pub(crate) struct Fresh {
+    due: BTreeSet<(Tick, NodeId)>,
+    at: BTreeMap<NodeId, Tick>,
+    /// Who has been asked and has not answered.
+    asked: BTreeSet<NodeId>,
+    /// How often in a row it failed, and what was raised for it.
+    failed: BTreeMap<NodeId, (u32, Option<Fault>)>,
+}
+
+impl Fresh {
+    /// While too many are asked, an answer makes us look again.
+    pub(crate) fn deadline(&self) -> Option<Tick> {
+        let first = self.due.first().map(|(at, _)| *at);
+        first.filter(|_| self.asked.len() < AT_ONCE_MAX)
+    }
+
+    fn set(&mut self, id: NodeId, at: Tick) {
+        self.unset(id);
+        self.due.insert((at, id));
+        self.at.insert(id, at);
+    }
+
+    fn unset(&mut self, id: NodeId) {
+        if let Some(at) = self.at.remove(&id) {
+            self.due.remove(&(at, id));
+        }
+    }
+}
+
+impl Rack {
+    /// A node is new, or the box is: its turn comes at any time within a round, so that
+    /// a rack is not read in one moment.
+    pub(crate) fn keep_fresh(&mut self, now: Now, id: NodeId) {
+        if let Some(every_ms) = self.settings.power_fresh_ms {
+            let within = self.entropy.number() % every_ms.max(1);
+            self.fresh.set(id, now.tick.after_ms(within));
+        }
+    }
+
+    /// The node is gone.
+    pub(crate) fn forget_fresh(&mut self, now: Now, id: NodeId) {
+        self.fresh.unset(id);
+        self.fresh.asked.remove(&id);
+        if let Some((_, Some(fault))) = self.fresh.failed.remove(&id) {
+            self.fault_gone(now, &fault);
+        }
+    }
+
+    pub(crate) fn freshen(&mut self, now: Now) {
+        let Some(every_ms) = self.settings.power_fresh_ms else {
+            return;
+        };
+        while let Some(&(at, id)) = self.fresh.due.first()
+            && at <= now.tick
+            && self.fresh.asked.len() < AT_ONCE_MAX
+        {
+            self.fresh.unset(id);
+            let Some(node) = self.book.node(id).cloned() else {
+                continue;
+            };
+            let failures = self.fresh.failed.get(&id).map_or(0, |(count, _)| *count);
+            let halvings = failures.saturating_sub(FAILURES_MIN).min(HALVINGS_MAX);
+            self.fresh
+                .set(id, now.tick.after_ms(every_ms.max(1) << halvings));
+            if is_idle(&node) && !self.fresh.asked.contains(&id) {
+                self.fresh.asked.insert(id);
+                self.give_power(now, id, PowerOrder::Status);
+            }
+        }
+    }
+
+    /// Takes the answer to a reading that was for freshness' sake; false if it was not.
+    pub(crate) fn freshened(
+        &mut self,
+        now: Now,
+        node: &Node,
+        answer: &Result<PowerAnswer, PowerError>,
+    ) -> bool {
+        let id = node.id;
+        if !self.fresh.asked.remove(&id) {
+            return false;
+        }
+        match answer {
+            Ok(answer) => {
+                if let Some((_, Some(fault))) = self.fresh.failed.remove(&id) {
+                    self.fault_gone(now, &fault);
+                }
+                // A job that began meanwhile asks for itself.
+                if is_idle(node) {
+                    let event = Event::Power(PowerOrder::Status, Ok(*answer));
+                    self.events.push_back((id, event));
+                }
+            }
+            Err(error) => self.failed_reading(now, node, error),
+        }
+        true
+    }
+
+    /// One fault for one cause: another cause takes its place.
+    fn failed_reading(&mut self, now: Now, node: &Node, error: &PowerError) {
+        let (count, raised) = self.fresh.failed.entry(node.id).or_default();
+        *count = count.saturating_add(1);
+        if *count < FAILURES_MIN {
+            return;
+        }
+        let fault = Fault::BmcFails {
+            node: node.label(),
+            why: error.to_string(),
+        };
+        let old = raised.replace(fault.clone());
+        if let Some(old) = old.filter(|old| *old != fault) {
+            self.fault_gone(now, &old);
+        }
+        self.fault(now, fault);
+    }
+}
+
+/// Nobody else is at the node's BMC, and it is one that can be asked.
+fn is_idle(node: &Node) -> bool {
+    node.job.is_none()
+        && node.target_power_state.is_none()
+        && !node.maintenance
+        && node.provision_state != ProvisionState::Enroll
+        && matches!(way(node, PowerOrder::Status), Way::Ipmi | Way::Host)
+}
