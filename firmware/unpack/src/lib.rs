@@ -1,0 +1,109 @@
+//! Packed disk images into raw ones: qcow2, and raw images packed with zstd, gzip or xz.
+//!
+//! Nothing here opens a file: a packed image is read through [`ReadAt`], and the raw one
+//! comes out in pieces, first to last: bytes, or a run of zeros that need not be stored.
+//! What an image says about itself is never believed: no table, window or name is read
+//! beyond a bound, nothing is read outside the image (no backing file, no external data
+//! file), no part of a qcow2 is read twice, and a stream that is cut short, has wrong
+//! check sums or other bytes behind it is refused.
+//!
+//! gzip and xz are read in Rust; zstd by its own library, which is four times as fast as
+//! the one in Rust and is what its format is defined by.
+
+mod packing;
+mod piece;
+mod qcow2;
+mod refusal;
+mod source;
+mod stream;
+
+#[cfg(test)]
+mod tests;
+
+pub use packing::{MAGIC_BYTES, Packing};
+use piece::Part;
+pub use piece::Piece;
+pub use refusal::Refusal;
+pub use source::ReadAt;
+
+/// The largest raw image. Ours: as many chunks as a chunk list may have.
+pub const RAW_BYTES_MAX: u64 = 16 << 40;
+
+/// The most memory that a stream may want for what it has said before: 128 MiB, as
+/// zstd's own tool allows; `xz -9` wants 64 MiB.
+pub const WINDOW_BYTES_MAX: u64 = 128 << 20;
+
+/// The longest piece of bytes: what is all zeros in one such piece is left out.
+pub const PIECE_BYTES: usize = 64 * 1024;
+
+/// An image on its way from packed to raw.
+pub struct Unpacker<S> {
+    inner: Inner<S>,
+    buffer: Box<[u8]>,
+    /// What came out so far.
+    bytes: u64,
+    /// It has ended, well or not: nothing more comes out.
+    ended: bool,
+}
+
+enum Inner<S> {
+    Qcow2(Box<qcow2::Qcow2<S>>),
+    Stream(stream::Stream),
+}
+
+impl<S: ReadAt + Send + 'static> Unpacker<S> {
+    /// Looks at the head of an image that is said to be packed this way.
+    pub fn open(packing: Packing, source: S) -> Result<Self, Refusal> {
+        packing::check(packing, &source)?;
+        let inner = match packing {
+            Packing::Qcow2 => Inner::Qcow2(Box::new(qcow2::Qcow2::open(source)?)),
+            _ => Inner::Stream(stream::Stream::open(packing, source)?),
+        };
+        Ok(Self {
+            inner,
+            buffer: vec![0; PIECE_BYTES].into(),
+            bytes: 0,
+            ended: false,
+        })
+    }
+
+    /// How large the raw image will be, where the packed one says so and can be held to
+    /// it.
+    pub fn size(&self) -> Option<u64> {
+        match &self.inner {
+            Inner::Qcow2(qcow2) => Some(qcow2.size()),
+            Inner::Stream(_) => None,
+        }
+    }
+
+    /// The next piece; none when all has come. After a refusal nothing more comes.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "a piece lends from the unpacker"
+    )]
+    pub fn next(&mut self) -> Result<Option<Piece<'_>>, Refusal> {
+        if self.ended {
+            return Ok(None);
+        }
+        let went = match &mut self.inner {
+            Inner::Qcow2(qcow2) => qcow2.next(&mut self.buffer),
+            Inner::Stream(stream) => stream.next(&mut self.buffer),
+        };
+        let part = match went {
+            Ok(Some(part)) => part,
+            other => {
+                self.ended = true;
+                return other.map(|_| None);
+            }
+        };
+        self.bytes = self.bytes.saturating_add(part.bytes());
+        if self.bytes > RAW_BYTES_MAX {
+            self.ended = true;
+            return Err(Refusal::TooLarge { bytes: self.bytes });
+        }
+        Ok(Some(match part {
+            Part::Data(bytes) => Piece::Data(&self.buffer[..bytes]),
+            Part::Zeros(bytes) => Piece::Zeros(bytes),
+        }))
+    }
+}

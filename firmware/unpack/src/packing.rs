@@ -1,0 +1,108 @@
+//! How an image can be packed, and how that is known from its first bytes.
+
+use core::fmt;
+
+use crate::{ReadAt, Refusal};
+
+/// So many first bytes tell all packings apart.
+pub const MAGIC_BYTES: usize = 6;
+
+/// How an image is packed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Packing {
+    /// QEMU's disk image, version 2 or 3.
+    Qcow2,
+    /// A raw image, packed with zstd (RFC 8878).
+    Zstd,
+    /// A raw image, packed with gzip (RFC 1952).
+    Gzip,
+    /// A raw image, packed with xz.
+    Xz,
+}
+
+impl Packing {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Qcow2, Self::Zstd, Self::Gzip, Self::Xz];
+
+    /// By the first bytes of an image; none where they are no packing's. A raw image
+    /// begins with a boot sector, which begins with code or zeros: its first bytes can
+    /// be those of a gzip or zstd stream only by a rare chance, but never qcow2's.
+    pub fn of_magic(first: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|packing| packing.begins(first))
+    }
+
+    fn begins(self, first: &[u8]) -> bool {
+        match self {
+            Self::Qcow2 => first.starts_with(b"QFI\xfb"),
+            // RFC 8878: a frame, or a frame that is to be skipped.
+            Self::Zstd => {
+                first.starts_with(&[0x28, 0xb5, 0x2f, 0xfd])
+                    || matches!(first, [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..])
+            }
+            // RFC 1952: the magic and the only method there is.
+            Self::Gzip => first.starts_with(&[0x1f, 0x8b, 8]),
+            Self::Xz => first.starts_with(b"\xfd7zXZ\0"),
+        }
+    }
+}
+
+impl fmt::Display for Packing {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Qcow2 => "qcow2",
+            Self::Zstd => "zstd",
+            Self::Gzip => "gzip",
+            Self::Xz => "xz",
+        })
+    }
+}
+
+/// Whether an image begins as it is said to.
+pub(crate) fn check(said: Packing, source: &impl ReadAt) -> Result<(), Refusal> {
+    let mut first = [0; MAGIC_BYTES];
+    let there = source.length().min(MAGIC_BYTES as u64) as usize;
+    let first = &mut first[..there];
+    source.read(first, 0)?;
+    if said.begins(first) {
+        return Ok(());
+    }
+    Err(Refusal::Other {
+        said,
+        found: Packing::of_magic(first),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packings_are_known_by_their_first_bytes() {
+        let samples: [(&[u8], Option<Packing>); 8] = [
+            (b"QFI\xfb\0\0", Some(Packing::Qcow2)),
+            (b"\x28\xb5\x2f\xfd", Some(Packing::Zstd)),
+            (b"\x53\x2a\x4d\x18\0\0", Some(Packing::Zstd)),
+            (b"\x1f\x8b\x08\0\0\0", Some(Packing::Gzip)),
+            (b"\xfd7zXZ\0", Some(Packing::Xz)),
+            (b"\xeb\x63\x90\0\0\0", None),
+            (b"QFI", None),
+            (b"", None),
+        ];
+        for (first, packing) in samples {
+            assert_eq!(Packing::of_magic(first), packing, "{first:?}");
+        }
+    }
+
+    #[test]
+    fn an_image_that_is_not_what_it_is_said_to_be_is_refused() {
+        let gzip = b"\x1f\x8b\x08\0".to_vec();
+        assert_eq!(check(Packing::Gzip, &gzip), Ok(()));
+        let why = check(Packing::Qcow2, &gzip).unwrap_err();
+        let said = Packing::Qcow2;
+        let found = Some(Packing::Gzip);
+        assert_eq!(why, Refusal::Other { said, found });
+        assert!(why.to_string().contains("gzip"), "{why}");
+        let why = check(Packing::Xz, &b"no".to_vec()).unwrap_err();
+        assert!(why.to_string().contains("is said to be xz"), "{why}");
+    }
+}

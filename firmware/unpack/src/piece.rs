@@ -1,0 +1,74 @@
+//! What comes out.
+
+/// A part of the raw image, which follows right after the one before.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Piece<'buffer> {
+    /// These bytes, at most [`crate::PIECE_BYTES`].
+    Data(&'buffer [u8]),
+    /// So many zeros.
+    Zeros(u64),
+}
+
+impl Piece<'_> {
+    /// How many bytes of the raw image.
+    pub const fn bytes(&self) -> u64 {
+        match *self {
+            Self::Data(bytes) => bytes.len() as u64,
+            Self::Zeros(bytes) => bytes,
+        }
+    }
+}
+
+/// The same, as readers tell it: bytes are at the beginning of the buffer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Part {
+    Data(usize),
+    Zeros(u64),
+}
+
+impl Part {
+    pub(crate) const fn bytes(&self) -> u64 {
+        match *self {
+            Self::Data(bytes) => bytes as u64,
+            Self::Zeros(bytes) => bytes,
+        }
+    }
+
+    /// These bytes are at the beginning of the buffer; zeros are told as such.
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        if are_zeros(bytes) {
+            Self::Zeros(bytes.len() as u64)
+        } else {
+            Self::Data(bytes.len())
+        }
+    }
+}
+
+/// Bytes are looked at in blocks, without a branch for each: most blocks of a disk are
+/// known not to be zeros by their first.
+fn are_zeros(bytes: &[u8]) -> bool {
+    let (blocks, rest) = bytes.as_chunks::<64>();
+    let none = |block: &[u8]| block.iter().fold(0, |all, byte| all | byte) == 0;
+    blocks.iter().all(|block| none(block)) && none(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_zeros_are_zeros() {
+        for length in [0, 1, 63, 64, 65, 1000] {
+            let mut bytes = vec![0; length];
+            assert_eq!(Part::of(&bytes), Part::Zeros(length as u64));
+            for at in [0, length / 2, length.saturating_sub(1)] {
+                let Some(byte) = bytes.get_mut(at) else {
+                    continue;
+                };
+                *byte = 1;
+                assert_eq!(Part::of(&bytes), Part::Data(length));
+                bytes[at] = 0;
+            }
+        }
+    }
+}

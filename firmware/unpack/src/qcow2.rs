@@ -1,0 +1,297 @@
+//! The clusters of a qcow2, in the order of the raw image.
+//!
+//! Only the active state is read: snapshots, bitmaps and reference counts are passed over.
+//! One table of level 2 is in memory at a time, and a window of level 1. In a sound image
+//! every table and every cluster of the active state is there once; so what they take
+//! together is counted, and when it is more than the file has, some of it was named twice:
+//! that bounds the work, whatever the tables say.
+
+mod header;
+mod squeezed;
+
+#[cfg(test)]
+mod tests;
+
+use header::{Header, damaged, within};
+use squeezed::{Place, Squeezed};
+
+use crate::piece::Part;
+use crate::{ReadAt, Refusal};
+
+/// Entries of level 1 in memory.
+const L1_WINDOW: u64 = 4096;
+
+/// Bits of entries.
+const OFFSET: u64 = 0x00ff_ffff_ffff_fe00;
+const COPIED: u64 = 1 << 63;
+const COMPRESSED: u64 = 1 << 62;
+const ZERO: u64 = 1;
+
+/// Subclusters of a cluster, where it has them.
+const SUBCLUSTERS: u64 = 32;
+
+/// A qcow2 on its way.
+pub(crate) struct Qcow2<S> {
+    source: S,
+    header: Header,
+    /// Where the next piece begins in the raw image.
+    at: u64,
+    /// Entries of level 1, from this one on.
+    l1: Vec<u8>,
+    l1_from: u64,
+    /// The table of level 2 for this entry of level 1; empty if it has none.
+    l2: Vec<u8>,
+    l2_of: Option<u64>,
+    squeezed: Option<Squeezed>,
+    /// Which cluster of the raw image is decompressed there.
+    squeezed_of: Option<u64>,
+    /// What of the file was named so far.
+    named: u64,
+}
+
+/// What a part of the raw image is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Extent {
+    Zeros(u64),
+    /// So many bytes from there in the file.
+    Stored {
+        at: u64,
+        bytes: u64,
+    },
+    /// So many bytes within the cluster that is decompressed.
+    Squeezed {
+        from: u64,
+        bytes: u64,
+    },
+}
+
+impl<S: ReadAt> Qcow2<S> {
+    pub(crate) fn open(source: S) -> Result<Self, Refusal> {
+        let header = Header::read(&source)?;
+        Ok(Self {
+            named: header.l1_entries * 8,
+            source,
+            header,
+            at: 0,
+            l1: Vec::new(),
+            l1_from: 0,
+            l2: Vec::new(),
+            l2_of: None,
+            squeezed: None,
+            squeezed_of: None,
+        })
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.header.size
+    }
+
+    pub(crate) fn next(&mut self, buffer: &mut [u8]) -> Result<Option<Part>, Refusal> {
+        let mut zeros = 0;
+        while self.at < self.header.size {
+            match self.extent()? {
+                Extent::Zeros(bytes) => {
+                    zeros += bytes;
+                    self.at += bytes;
+                }
+                // What has been passed over goes first; this part is looked at again.
+                _ if zeros > 0 => break,
+                extent => return self.take(extent, buffer).map(Some),
+            }
+        }
+        Ok((zeros > 0).then_some(Part::Zeros(zeros)))
+    }
+
+    fn take(&mut self, extent: Extent, buffer: &mut [u8]) -> Result<Part, Refusal> {
+        let most = buffer.len() as u64;
+        let bytes = match extent {
+            Extent::Zeros(_) => return Ok(Part::Zeros(0)),
+            Extent::Stored { at, bytes } => {
+                let bytes = bytes.min(most);
+                let length = self.source.length();
+                within("a cluster", at, bytes, length)?;
+                self.name(bytes)?;
+                self.source.read(&mut buffer[..bytes as usize], at)?;
+                bytes as usize
+            }
+            Extent::Squeezed { from, bytes } => {
+                let (from, bytes) = (from as usize, bytes.min(most) as usize);
+                let cluster = self.squeezed.as_ref().map(|it| it.cluster.as_slice());
+                let part = cluster.and_then(|all| all.get(from..from + bytes));
+                buffer[..bytes].copy_from_slice(part.ok_or(Refusal::Overlap)?);
+                bytes
+            }
+        };
+        self.at += bytes as u64;
+        Ok(Part::of(&buffer[..bytes]))
+    }
+
+    /// So many more bytes of the file were named.
+    fn name(&mut self, bytes: u64) -> Result<(), Refusal> {
+        self.named = self.named.saturating_add(bytes);
+        if self.named > self.source.length() {
+            return Err(Refusal::Overlap);
+        }
+        Ok(())
+    }
+
+    /// What follows in the raw image, within one entry.
+    fn extent(&mut self) -> Result<Extent, Refusal> {
+        let covers = self.header.l2_covers();
+        let l1_index = self.at / covers;
+        self.load_l2(l1_index)?;
+        let left = self.header.size - self.at;
+        if self.l2.is_empty() {
+            return Ok(Extent::Zeros((covers - self.at % covers).min(left)));
+        }
+        let cluster_bytes = self.header.cluster_bytes();
+        let within = self.at % cluster_bytes;
+        let entry_bytes = self.header.entry_bytes();
+        let index = (self.at % covers) >> self.header.cluster_bits;
+        let entry_at = index as usize * entry_bytes;
+        let entry = self.l2.get(entry_at..entry_at + entry_bytes);
+        let entry = entry.ok_or_else(|| damaged("a level 2 table is too short"))?;
+        let (entry, map) = entry.split_at(8);
+        let (entry, map) = (number(entry), number(map));
+        let extent = if entry & COMPRESSED != 0 {
+            self.squeeze(entry)?;
+            Extent::Squeezed {
+                from: within,
+                bytes: cluster_bytes - within,
+            }
+        } else if self.header.extended {
+            self.subclusters(entry, map, within)?
+        } else {
+            self.cluster(entry, within)?
+        };
+        Ok(extent.at_most(left))
+    }
+
+    /// A cluster without subclusters.
+    fn cluster(&self, entry: u64, within: u64) -> Result<Extent, Refusal> {
+        let bytes = self.header.cluster_bytes() - within;
+        let offset = self.offset(entry & !ZERO)?;
+        if entry & ZERO != 0 && self.header.version < 3 {
+            return Err(damaged("a cluster of version 2 is marked as zeros"));
+        }
+        if entry & ZERO != 0 || offset == 0 {
+            return Ok(Extent::Zeros(bytes));
+        }
+        let at = offset + within;
+        Ok(Extent::Stored { at, bytes })
+    }
+
+    /// A cluster whose subclusters are there, zeros or absent, each for itself: the lower
+    /// half of the map says which are there, the upper half which are zeros.
+    fn subclusters(&self, entry: u64, map: u64, within: u64) -> Result<Extent, Refusal> {
+        let offset = self.offset(entry)?;
+        let (there, zeros) = (map as u32, (map >> 32) as u32);
+        if there & zeros != 0 || (there != 0 && offset == 0) {
+            return Err(damaged("a map of subclusters says two things"));
+        }
+        let bytes = self.header.cluster_bytes() / SUBCLUSTERS;
+        let is_there = |index: u64| there >> index & 1 == 1;
+        let first = within / bytes;
+        let mut last = first;
+        while last + 1 < SUBCLUSTERS && is_there(last + 1) == is_there(first) {
+            last += 1;
+        }
+        let length = (last + 1) * bytes - within;
+        if is_there(first) {
+            let at = offset + within;
+            return Ok(Extent::Stored { at, bytes: length });
+        }
+        Ok(Extent::Zeros(length))
+    }
+
+    /// The offset in an entry that is not compressed.
+    fn offset(&self, entry: u64) -> Result<u64, Refusal> {
+        let offset = entry & OFFSET;
+        if entry & !(OFFSET | COPIED) != 0 {
+            return Err(damaged("an entry of a table has bits that are not known"));
+        }
+        if !offset.is_multiple_of(self.header.cluster_bytes()) {
+            return Err(damaged("an entry of a table does not name a cluster"));
+        }
+        Ok(offset)
+    }
+
+    /// Decompresses the cluster that is next, unless that was done.
+    fn squeeze(&mut self, entry: u64) -> Result<(), Refusal> {
+        let cluster = self.at >> self.header.cluster_bits;
+        if self.squeezed_of == Some(cluster) {
+            return Ok(());
+        }
+        if entry & COPIED != 0 {
+            return Err(damaged("a compressed cluster is marked as one that is not"));
+        }
+        let place = Place::of(entry, self.header.cluster_bits);
+        let squeezed = match &mut self.squeezed {
+            Some(squeezed) => squeezed,
+            none => none.insert(Squeezed::new(
+                self.header.compression,
+                self.header.cluster_bytes() as usize,
+            )?),
+        };
+        let bytes = squeezed.read(&self.source, place)?;
+        self.squeezed_of = Some(cluster);
+        self.name(bytes)
+    }
+
+    /// Reads the table of level 2 for this entry of level 1, unless it is there.
+    fn load_l2(&mut self, l1_index: u64) -> Result<(), Refusal> {
+        if self.l2_of == Some(l1_index) {
+            return Ok(());
+        }
+        let entry = self.l1_entry(l1_index)?;
+        let offset = self.offset(entry)?;
+        self.l2.clear();
+        if offset != 0 {
+            let bytes = self.header.cluster_bytes();
+            within("a level 2 table", offset, bytes, self.source.length())?;
+            self.name(bytes)?;
+            self.l2.resize(bytes as usize, 0);
+            self.source.read(&mut self.l2, offset)?;
+        }
+        self.l2_of = Some(l1_index);
+        Ok(())
+    }
+
+    fn l1_entry(&mut self, index: u64) -> Result<u64, Refusal> {
+        let from = index - index % L1_WINDOW;
+        if self.l1.is_empty() || self.l1_from != from {
+            let entries = (self.header.l1_entries - from).min(L1_WINDOW);
+            self.l1.resize(entries as usize * 8, 0);
+            self.source
+                .read(&mut self.l1, self.header.l1_at + from * 8)?;
+            self.l1_from = from;
+        }
+        let at = (index - from) as usize * 8;
+        let entry = self.l1.get(at..at + 8);
+        Ok(number(entry.ok_or_else(|| {
+            damaged("its level 1 table is too short")
+        })?))
+    }
+}
+
+impl Extent {
+    fn at_most(self, most: u64) -> Self {
+        match self {
+            Self::Zeros(bytes) => Self::Zeros(bytes.min(most)),
+            Self::Stored { at, bytes } => Self::Stored {
+                at,
+                bytes: bytes.min(most),
+            },
+            Self::Squeezed { from, bytes } => Self::Squeezed {
+                from,
+                bytes: bytes.min(most),
+            },
+        }
+    }
+}
+
+/// A big-endian number of eight bytes; nothing is 0.
+fn number(bytes: &[u8]) -> u64 {
+    let (words, _) = bytes.as_chunks::<8>();
+    words.first().map_or(0, |word| u64::from_be_bytes(*word))
+}

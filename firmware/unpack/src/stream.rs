@@ -1,0 +1,126 @@
+//! Raw images that were packed as a stream of bytes.
+
+use std::io::{self, BufRead, Read};
+
+use flate2::bufread::MultiGzDecoder;
+use lzma_rust2::XzReader;
+use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
+
+use crate::piece::Part;
+use crate::source::{Cursor, Unreadable};
+use crate::{Packing, ReadAt, Refusal, WINDOW_BYTES_MAX};
+
+/// The tables of an xz decoder beside its dictionary, with room to spare.
+const XZ_TABLES_KIB: u32 = 1024;
+
+/// A stream on its way.
+pub(crate) struct Stream {
+    packing: Packing,
+    reader: Box<dyn Read + Send>,
+}
+
+impl Stream {
+    pub(crate) fn open<S>(packing: Packing, source: S) -> Result<Self, Refusal>
+    where
+        S: ReadAt + Send + 'static,
+    {
+        let cursor = Cursor::new(source);
+        let reader: Box<dyn Read + Send> = match packing {
+            Packing::Gzip => Box::new(MultiGzDecoder::new(cursor)),
+            Packing::Xz => {
+                let limit = (WINDOW_BYTES_MAX / 1024) as u32 + XZ_TABLES_KIB;
+                Box::new(XzReader::new_mem_limit(cursor, true, limit))
+            }
+            _ => Box::new(Zstd::new(cursor).map_err(|error| refused(packing, &error))?),
+        };
+        Ok(Self { packing, reader })
+    }
+
+    /// A whole piece, or what is left: a piece is short only at the end.
+    pub(crate) fn next(&mut self, buffer: &mut [u8]) -> Result<Option<Part>, Refusal> {
+        let mut have = 0;
+        while have < buffer.len() {
+            match self.reader.read(&mut buffer[have..]) {
+                Ok(0) => break,
+                Ok(bytes) => have += bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(refused(self.packing, &error)),
+            }
+        }
+        Ok((have > 0).then(|| Part::of(&buffer[..have])))
+    }
+}
+
+fn refused(packing: Packing, error: &io::Error) -> Refusal {
+    let inner = error.get_ref();
+    if let Some(unreadable) = inner.and_then(|inner| inner.downcast_ref::<Unreadable>()) {
+        return Refusal::Unreadable(unreadable.to_string());
+    }
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => Refusal::CutShort {
+            packing,
+            what: "its stream",
+        },
+        io::ErrorKind::OutOfMemory => Refusal::Window,
+        _ => Refusal::damaged(packing, error.to_string()),
+    }
+}
+
+/// Frames of zstd, one after the other.
+struct Zstd<S> {
+    cursor: Cursor<S>,
+    context: DCtx<'static>,
+    /// Within a frame.
+    open: bool,
+}
+
+impl<S: ReadAt> Zstd<S> {
+    fn new(cursor: Cursor<S>) -> io::Result<Self> {
+        Ok(Self {
+            cursor,
+            context: context()?,
+            open: false,
+        })
+    }
+}
+
+/// A decoder of zstd that keeps to our bound.
+pub(crate) fn context() -> io::Result<DCtx<'static>> {
+    let mut context = DCtx::try_create().ok_or(io::ErrorKind::OutOfMemory)?;
+    let parameter = DParameter::WindowLogMax(WINDOW_BYTES_MAX.ilog2());
+    context.set_parameter(parameter).map_err(error_of)?;
+    Ok(context)
+}
+
+/// What the library says, as far as we tell its errors apart.
+pub(crate) fn error_of(code: zstd_safe::ErrorCode) -> io::Error {
+    let name = zstd_safe::get_error_name(code);
+    if name.contains("requires too much memory") {
+        return io::ErrorKind::OutOfMemory.into();
+    }
+    io::Error::new(io::ErrorKind::InvalidData, name)
+}
+
+impl<S: ReadAt> Read for Zstd<S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let input = self.cursor.fill_buf()?;
+            let ends = input.is_empty();
+            if ends && !self.open {
+                return Ok(0);
+            }
+            let mut input = InBuffer::around(input);
+            let mut output = OutBuffer::around(&mut *buffer);
+            let went = self.context.decompress_stream(&mut output, &mut input);
+            let (taken, given) = (input.pos, output.pos());
+            self.open = went.map_err(error_of)? != 0;
+            self.cursor.consume(taken);
+            if given > 0 {
+                return Ok(given);
+            }
+            if ends && self.open {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+}
