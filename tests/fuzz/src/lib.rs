@@ -12,6 +12,7 @@ mod input;
 mod ipmi;
 mod lan;
 mod tftp;
+mod unpack;
 
 /// One target.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +28,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 15] = [
     dhcp::frame::TARGET,
     dhcp::server::TARGET,
     dhcp::client::TARGET,
@@ -41,6 +42,8 @@ pub const TARGETS: [Target; 13] = [
     ipmi::FRU,
     ipmi::SDR,
     ipmi::SEL,
+    unpack::QCOW2,
+    unpack::STREAMS,
 ];
 
 /// The target of this name.
