@@ -6,14 +6,19 @@
 //! files, named by its key: `.json` (what it is and where it comes from), `.part`
 //! (what has come so far) or `.whole` (all of it), and `.chunks` (its chunk list, see
 //! `trivet-chunks`). None of them is believed after a restart: every byte is hashed
-//! again before it leaves, and readers follow that as they follow a fill.
+//! again before it leaves, and readers follow that as they follow a fill. A packed image
+//! has a `.disk` beside it, which names the disk that was in it (see `unpacking`).
 
 mod checking;
 mod entry;
 mod filling;
 mod hashing;
+mod link;
+mod mending;
 mod origin;
 mod sums;
+mod taking;
+mod unpacking;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -31,7 +36,9 @@ use crate::clock::Clock;
 use checking::Scrub;
 pub(crate) use entry::Reader;
 use entry::{Entry, Kept};
+use link::Link;
 pub(crate) use origin::Origin;
+use unpacking::Making;
 
 /// How long a fill that failed rests, unless told otherwise.
 pub(crate) const FAILED_REST: Duration = Duration::from_secs(10);
@@ -59,6 +66,13 @@ struct Inner {
     news: NewsSink,
     /// What was last told of each image that is here.
     told: Mutex<BTreeMap<String, ImageNews>>,
+    /// Disks on their way out of packed images, by the keys of those. Where more than one
+    /// is locked, this comes first, then `slots`, then `links`.
+    makings: Mutex<BTreeMap<String, Making>>,
+    /// Disks that were in packed images, by the keys of those.
+    links: Mutex<BTreeMap<String, Link>>,
+    /// Images whose disk was being taken out when we were stopped.
+    interrupted: Vec<String>,
 }
 
 /// How images are fetched, by the settings.
@@ -128,7 +142,8 @@ impl Cache {
     pub(crate) fn open(root: &Path, ways: Ways, news: NewsSink) -> std::io::Result<Self> {
         std::fs::create_dir_all(root)?;
         let mut slots = BTreeMap::new();
-        for kept in entry::scan(root)? {
+        let found = entry::scan(root)?;
+        for kept in found.kept {
             let key = kept.wanted.key().to_string();
             let entry = Arc::new(Entry::at(root, &key, kept.whole)?);
             let slot = Slot {
@@ -151,12 +166,28 @@ impl Cache {
             pinned: Mutex::default(),
             news,
             told: Mutex::default(),
+            makings: Mutex::default(),
+            links: Mutex::new(
+                found
+                    .links
+                    .into_iter()
+                    .take(ENTRIES_MAX)
+                    .map(|link| (link.key(), link))
+                    .collect(),
+            ),
+            interrupted: found.interrupted,
         })))
     }
 
     /// Looks after all that lies in the cache since before we started: what is whole
     /// is checked and what is not is gone on with, one after the other.
     pub(crate) async fn look_after(&self) {
+        for key in &self.0.interrupted {
+            let wanted = self.slots().get(key).map(|slot| slot.wanted.clone());
+            if let Some(wanted) = wanted.filter(|wanted| wanted.format.is_packed()) {
+                self.unpack_again(&wanted);
+            }
+        }
         let keys: Vec<String> = self.slots().keys().cloned().collect();
         for key in keys {
             let entry = {
@@ -189,7 +220,9 @@ impl Cache {
     /// Reads an image through at once, because an agent doubts it, and brings in what
     /// is wrong or lacking. How it ended is told even where nothing was wrong.
     pub(crate) async fn check(&self, wanted: &Wanted) {
-        self.scrub_one(&wanted.key().to_string(), Scrub::Now).await;
+        if let Some(key) = self.read_key(wanted) {
+            self.scrub_one(&key, Scrub::Now).await;
+        }
         self.bring(wanted).await;
     }
 
@@ -223,9 +256,17 @@ impl Cache {
         };
         // A disk that cannot be read has lost the image as well.
         let right = checking::scrub(self, key, file, &kept, how).await;
-        if matches!(right, Ok(true)) {
-            return;
+        if !matches!(right, Ok(true)) {
+            self.distrust(key);
         }
+    }
+
+    /// What lies there is not what it was: it is checked and mended, and who reads it is
+    /// cut off.
+    fn distrust(&self, key: &str) {
+        let Some(kept) = entry::kept(&self.0.root, key) else {
+            return;
+        };
         let mut slots = self.slots();
         if let Some(slot) = slots.get_mut(key)
             && matches!(slot.state, SlotState::Whole)
@@ -239,13 +280,23 @@ impl Cache {
         }
     }
 
-    /// Opens an image for reading; the fill begins if nobody has begun it. An error
-    /// is a sentence for people.
+    /// Opens an image for reading; the fill begins if nobody has begun it. Who opens a
+    /// packed image reads the disk that is in it, once that was taken out. An error is a
+    /// sentence for people.
     pub(crate) fn reader(&self, wanted: &Wanted) -> Result<Reader, String> {
         self.reader_for(wanted, Asked::Read)
     }
 
     fn reader_for(&self, wanted: &Wanted, asked: Asked) -> Result<Reader, String> {
+        if wanted.format.is_packed() {
+            self.disk(wanted, asked)
+        } else {
+            self.plain(wanted, asked)
+        }
+    }
+
+    /// Opens an image as it comes from its source.
+    fn plain(&self, wanted: &Wanted, asked: Asked) -> Result<Reader, String> {
         let key = wanted.key().to_string();
         let mut slots = self.slots();
         if !slots.contains_key(&key) {
@@ -273,7 +324,7 @@ impl Cache {
 
     /// The chunk list of an image that is whole.
     pub(crate) async fn list(&self, wanted: &Wanted) -> Option<Vec<u8>> {
-        let key = wanted.key().to_string();
+        let key = self.read_key(wanted)?;
         let is_whole = |slot: &Slot| matches!(slot.state, SlotState::Whole);
         if !self.slots().get(&key).is_some_and(is_whole) {
             return None;
@@ -290,24 +341,59 @@ impl Cache {
 
     /// Makes room for an image of this size, or says what to do.
     fn make_room(&self, key: &str, size: u64) -> Result<(), String> {
+        let gone = self.evict_for(key, size)?;
+        self.tell_evicted(gone);
+        Ok(())
+    }
+
+    fn evict_for(&self, key: &str, size: u64) -> Result<Vec<(String, Wanted)>, String> {
+        let makings = self.makings();
         let mut slots = self.slots();
         let pinned = self.0.pinned.lock().unwrap_or_else(PoisonError::into_inner);
         let pinned = pinned.clone();
+        let links = self.links().clone();
+        // A disk is pinned with the image that it was in.
+        let is_pinned = |other: &str| {
+            let of = |(image, link): (&String, &Link)| {
+                pinned.contains(image) && link.raw.to_string() == other
+            };
+            pinned.contains(other) || links.iter().any(of)
+        };
+        // An image whose disk is here is needed again only if that is lost.
+        let is_spare = |other: &str| {
+            let disk = links.get(other).map(|link| link.raw.to_string());
+            let slot = disk.and_then(|disk| slots.get(&disk));
+            slot.is_some_and(|slot| matches!(slot.state, SlotState::Whole))
+        };
         let others = slots.iter().filter(|(other, _)| *other != key);
-        let held: Vec<Held> = others
+        let mut held: Vec<Held> = others
             .map(|(other, slot)| Held {
                 key: other.clone(),
                 name: slot.wanted.name.clone(),
                 bytes: slot.entry.claims(),
-                used_at_ms: slot.used_at_ms,
+                used_at_ms: if is_spare(other) { 0 } else { slot.used_at_ms },
                 may_go: !matches!(slot.state, SlotState::Busy)
                     && !slot.entry.is_read()
-                    && !pinned.contains(other),
+                    && !is_pinned(other),
             })
             .collect();
         // What others on their way will still take is as good as taken.
-        let coming: u64 = slots.values().map(|slot| slot.entry.lacks()).sum();
-        let here = slots.get(key).map_or(0, |slot| slot.entry.on_disk());
+        let mut coming: u64 = slots.values().map(|slot| slot.entry.lacks()).sum();
+        let mut here = slots.get(key).map_or(0, |slot| slot.entry.on_disk());
+        for (image, making) in makings.iter() {
+            if format!("{image}{}", unpacking::MAKING_END) == key {
+                here = making.entry.on_disk();
+                continue;
+            }
+            coming += making.entry.lacks();
+            held.push(Held {
+                key: String::new(),
+                name: making.wanted.name.clone(),
+                bytes: making.entry.claims(),
+                used_at_ms: 0,
+                may_go: false,
+            });
+        }
         let free = trivet_board_linux::free_bytes(&self.0.root);
         let free = free.map_err(|error| error.to_string())?;
         let room = Room {
@@ -315,27 +401,33 @@ impl Cache {
             reserve_bytes: self.0.ways.reserve_bytes,
             free_bytes: free.saturating_sub(coming).saturating_add(here),
         };
+        let mut all = Vec::new();
         for gone in make_room(&held, size, room)? {
             if let Some(slot) = slots.remove(&gone) {
                 self.remove_files(&gone);
-                self.tell(&slot.wanted, None, 0, ImageState::Gone);
+                all.push((gone, slot.wanted));
             }
         }
-        Ok(())
+        Ok(all)
     }
 
     /// Removes an image. Who reads it now reads on; nobody finds it any more.
     pub(crate) fn drop_image(&self, key: Key) {
         let key = key.to_string();
         self.told().remove(&key);
+        self.drop_disk(&key);
+        self.drop_slot(&key);
+    }
+
+    fn drop_slot(&self, key: &str) {
         let mut slots = self.slots();
-        if let Some(slot) = slots.remove(&key)
+        if let Some(slot) = slots.remove(key)
             && let SlotState::Busy = slot.state
         {
             // The task that is at work on it finds its place gone and ends.
             slot.entry.cut("it was removed");
         }
-        self.remove_files(&key);
+        self.remove_files(key);
     }
 
     fn remove_files(&self, key: &str) {
@@ -353,7 +445,14 @@ impl Cache {
     /// An image that failed is tried again after its rest, from where it can be had
     /// by now.
     fn ask_again(&self, key: &str, slot: &mut Slot, wanted: &Wanted) -> Result<(), String> {
-        if !matches!(slot.state, SlotState::Failed(until) if until <= Instant::now()) {
+        let other = slot.wanted.format != wanted.format;
+        let again = match slot.state {
+            SlotState::Failed(until) => other || until <= Instant::now(),
+            // What its bytes are said to be is checked with them.
+            SlotState::Whole => other,
+            SlotState::Unseen(_) | SlotState::Busy => false,
+        };
+        if !again {
             return Ok(());
         }
         slot.wanted = wanted.clone();
@@ -361,6 +460,10 @@ impl Cache {
             entry::kept(&self.0.root, key).filter(|kept| kept.wanted.digest == wanted.digest);
         let mut kept = kept.unwrap_or_else(|| Kept::fresh(wanted));
         kept.wanted = wanted.clone();
+        if other && kept.whole {
+            let written = kept.write(&self.0.root);
+            written.map_err(|error| format!("the cache cannot keep its record: {error}"))?;
+        }
         let entry = Entry::at(&self.0.root, key, kept.whole);
         slot.entry = Arc::new(entry.map_err(|error| error.to_string())?);
         slot.state = SlotState::Unseen(Box::new(kept));
@@ -430,7 +533,7 @@ impl Cache {
             size,
             have,
             state,
-            raw: None,
+            raw: self.unpacked(wanted),
         };
         let mut told = self.told();
         if news.state == ImageState::Gone {
@@ -464,11 +567,11 @@ impl Cache {
     }
 
     /// Waits for the hours when images may come that nobody reads.
-    async fn wait_for_window(&self, entry: &Entry) {
+    async fn wait_for_window(&self, key: &str, entry: &Entry) {
         let Some(window) = self.0.ways.window else {
             return;
         };
-        while !entry.is_read() {
+        while !entry.is_read() && !self.is_disk_read(key) {
             let wait_ms = window.opens_in_ms(self.0.ways.clock.now().wall.0);
             if wait_ms == 0 {
                 return;

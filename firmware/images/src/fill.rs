@@ -75,6 +75,14 @@ pub enum Failure {
         /// What to do.
         why: String,
     },
+    /// Its bytes are right, but they are not what they are said to be.
+    #[error("image {image} {why}")]
+    Format {
+        /// Which image.
+        image: String,
+        /// What is wrong with them, and what to do.
+        why: String,
+    },
     /// The box's own disk failed.
     #[error("image {image} cannot be kept: {why}")]
     Disk {

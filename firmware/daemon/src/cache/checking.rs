@@ -62,7 +62,7 @@ pub(super) async fn look(
 
 /// The chunk list as far as it can be read. A state that was being written when the
 /// power went is left out.
-fn read_list(cache: &Cache, key: &str, digest: &Digest) -> List {
+pub(super) fn read_list(cache: &Cache, key: &str, digest: &Digest) -> List {
     let path = cache.path(key, "chunks");
     let short = path
         .metadata()

@@ -4,7 +4,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::link::Link;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use trivet_images::{Ending, Follow, Format, SOURCES_MAX, Wanted};
@@ -19,6 +21,8 @@ pub(super) struct Entry {
     follow: watch::Sender<Follow>,
     /// Readers have a clone each.
     readers: Arc<()>,
+    /// Bytes it will have, where its readers do not hear of that yet.
+    expected: AtomicU64,
 }
 
 impl Entry {
@@ -35,6 +39,7 @@ impl Entry {
             file: Arc::new(file),
             follow: watch::Sender::new(Follow::new()),
             readers: Arc::new(()),
+            expected: AtomicU64::new(0),
         })
     }
 
@@ -47,6 +52,27 @@ impl Entry {
             }
         }
         Self::at(root, key, false)
+    }
+
+    /// An empty file for the disk in the image with this key. No name that is ever
+    /// served ends so.
+    pub(super) fn unpacking(root: &Path, key: &str) -> io::Result<Self> {
+        let path = root.join(format!("{key}.unpack"));
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(path)?;
+        Ok(Self {
+            file: Arc::new(file),
+            follow: watch::Sender::new(Follow::new()),
+            readers: Arc::new(()),
+            expected: AtomicU64::new(0),
+        })
     }
 
     pub(super) fn size_is(&self, size: u64) {
@@ -72,7 +98,14 @@ impl Entry {
 
     /// Bytes it has, or will have once it is whole.
     pub(super) fn claims(&self) -> u64 {
-        self.on_disk().max(self.follow.borrow().size.unwrap_or(0))
+        let size = self.follow.borrow().size.unwrap_or(0);
+        let expected = self.expected.load(Ordering::Relaxed);
+        self.on_disk().max(size).max(expected)
+    }
+
+    /// It will have so many bytes; others count on that.
+    pub(super) fn expects(&self, bytes: u64) {
+        self.expected.store(bytes, Ordering::Relaxed);
     }
 
     /// Bytes that are still to come.
@@ -94,6 +127,11 @@ impl Entry {
     pub(super) fn cut(&self, why: &str) {
         self.follow
             .send_modify(|follow| follow.ending = Ending::Wrong(why.to_owned()));
+    }
+
+    /// Neither right nor given up yet.
+    pub(super) fn is_open(&self) -> bool {
+        self.follow.borrow().ending == Ending::Open
     }
 
     /// Waits until it is right or given up.
@@ -124,6 +162,18 @@ impl Reader {
         }
     }
 
+    /// The same, without counting as one who reads.
+    pub(super) fn quiet(self) -> Self {
+        Self {
+            _counted: Arc::new(()),
+            ..self
+        }
+    }
+
+    pub(super) fn entry(&self) -> &Arc<Entry> {
+        &self.entry
+    }
+
     pub(crate) fn file(&self) -> &Arc<File> {
         &self.entry.file
     }
@@ -150,6 +200,12 @@ impl Reader {
         }
     }
 
+    /// Waits until all of it is here and right; tells its size.
+    pub(super) async fn whole(&mut self) -> Result<u64, String> {
+        self.settled().await?;
+        self.size().await
+    }
+
     /// Up to which byte may be read, as soon as that is beyond this one.
     pub(crate) async fn readable(&mut self, beyond: u64) -> Result<u64, String> {
         let follow = self.follow.wait_for(|follow| follow.concerns(beyond));
@@ -167,6 +223,8 @@ pub(super) struct Kept {
     pub(super) size: Option<u64>,
     pub(super) validator: Option<String>,
     pub(super) whole: bool,
+    /// Of a disk that was in a packed image: that image's key.
+    pub(super) from: Option<String>,
 }
 
 impl Kept {
@@ -177,6 +235,7 @@ impl Kept {
             size: None,
             validator: None,
             whole: false,
+            from: None,
         }
     }
 
@@ -189,29 +248,35 @@ impl Kept {
             "format": self.wanted.format.name(),
             "size": self.size,
             "validator": self.validator,
+            "from": self.from,
         });
-        let (new, path) = (
-            root.join(format!("{key}.json.new")),
-            root.join(format!("{key}.json")),
-        );
-        let mut file = File::create(&new)?;
-        file.write_all(text.to_string().as_bytes())?;
-        file.sync_data()?;
-        std::fs::rename(new, path)?;
-        File::open(root)?.sync_all()
+        write_text(root, &format!("{key}.json"), &text)
     }
 }
 
-/// What is kept of the image with this key; none if it cannot be read.
-pub(super) fn kept(root: &Path, key: &str) -> Option<Kept> {
-    let path = root.join(format!("{key}.json"));
+/// Writes a record, all or nothing.
+pub(super) fn write_text(root: &Path, name: &str, text: &Value) -> io::Result<()> {
+    let new = root.join(format!("{name}.new"));
+    let mut file = File::create(&new)?;
+    file.write_all(text.to_string().as_bytes())?;
+    file.sync_data()?;
+    std::fs::rename(new, root.join(name))?;
+    File::open(root)?.sync_all()
+}
+
+/// Reads a record; none if it is no record of ours.
+pub(super) fn read_text(path: &Path) -> Option<Value> {
     if path.metadata().ok()?.len() > KEPT_BYTES_MAX {
         return None;
     }
-    let value: Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+    serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+}
+
+/// The image that a record is about.
+pub(super) fn wanted(key: &str, value: &Value) -> Option<Wanted> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let sources = value["sources"].as_array()?.iter().filter_map(text);
-    let wanted = Wanted {
+    Some(Wanted {
         name: text(&value["name"])?,
         digest: trivet_images::Key::parse(key)?.0,
         sources: sources.take(SOURCES_MAX).collect(),
@@ -219,30 +284,61 @@ pub(super) fn kept(root: &Path, key: &str) -> Option<Kept> {
             .as_str()
             .and_then(Format::parse)
             .unwrap_or_default(),
-    };
-    let whole = root.join(format!("{key}.whole")).is_file();
-    Some(Kept {
-        wanted,
-        size: value["size"].as_u64(),
-        validator: text(&value["validator"]),
-        whole,
     })
 }
 
+/// What is kept of the image with this key; none if it cannot be read.
+pub(super) fn kept(root: &Path, key: &str) -> Option<Kept> {
+    let value = read_text(&root.join(format!("{key}.json")))?;
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    Some(Kept {
+        wanted: wanted(key, &value)?,
+        size: value["size"].as_u64(),
+        validator: text(&value["validator"]),
+        whole: root.join(format!("{key}.whole")).is_file(),
+        from: text(&value["from"]),
+    })
+}
+
+/// What is in the cache.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) kept: Vec<Kept>,
+    /// Which disk was in which image.
+    pub(super) links: Vec<Link>,
+    /// Keys of images whose disk was being taken out.
+    pub(super) interrupted: Vec<String>,
+}
+
 /// Everything in the cache. What nobody can use any more is removed.
-pub(super) fn scan(root: &Path) -> io::Result<Vec<Kept>> {
-    let mut found = Vec::new();
+pub(super) fn scan(root: &Path) -> io::Result<Found> {
+    let mut found = Found::default();
     for file in std::fs::read_dir(root)?.flatten() {
         let name = file.file_name().to_string_lossy().into_owned();
         let Some((key, end)) = super::key_of(&name) else {
             continue;
         };
-        let kept = kept(root, &key.to_string());
+        let key = key.to_string();
+        if end == "disk"
+            && let Some(link) = Link::read(root, &key)
+        {
+            found.links.push(link);
+            continue;
+        }
+        if end == "unpack" {
+            // A disk that is not whole is nothing: it is made anew.
+            std::fs::remove_file(file.path())?;
+            found.interrupted.push(key);
+            continue;
+        }
+        let kept = kept(root, &key);
         match (kept, end) {
-            (Some(kept), "json") => found.push(kept),
+            (Some(kept), "json") => found.kept.push(kept),
             // Without its record nobody knows what it is, and this one was never
             // finished.
-            (None, _) | (_, "json.new") => std::fs::remove_file(file.path())?,
+            (None, _) | (_, "json.new" | "disk" | "disk.new") => {
+                std::fs::remove_file(file.path())?;
+            }
             _ => {}
         }
     }

@@ -13,6 +13,7 @@ use super::checking::{self, Checked, Unmended};
 use super::entry::{Entry, Kept};
 use super::hashing::Hashing;
 use super::origin::{Answer, Body};
+use super::unpacking::check_said;
 
 /// How long a source may pause within a file.
 pub(super) const PIECE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -24,9 +25,9 @@ const TELL_BYTES: u64 = 8 * 1024 * 1024;
 const ANOTHER: &str = "the source has another file now; it is fetched from its beginning";
 
 pub(super) struct Task {
-    cache: Cache,
-    key: String,
-    entry: Arc<Entry>,
+    pub(super) cache: Cache,
+    pub(super) key: String,
+    pub(super) entry: Arc<Entry>,
     told: u64,
 }
 
@@ -41,19 +42,33 @@ impl Task {
     }
 
     pub(super) async fn run(mut self, kept: Kept) {
+        if kept.from.is_some() {
+            return self.run_disk(kept).await;
+        }
         let wanted = kept.wanted.clone();
         let size = kept.size;
         let went = self.bring(kept).await;
+        let went = went.and_then(|()| check_said(&wanted, &self.entry));
         let (have, state) = match &went {
+            // Who wants the disk in it hears of that.
+            Ok(()) if self.cache.is_making(&self.key) => {
+                (self.entry.hashed(), ImageState::Unpacking)
+            }
             Ok(()) => (self.entry.hashed(), ImageState::Whole),
             Err(failure) => (self.entry.hashed(), ImageState::Failed(failure.to_string())),
         };
         let size = if went.is_ok() { Some(have) } else { size };
         let keeps = matches!(
             went,
-            Ok(()) | Err(Failure::Away { .. } | Failure::Disk { .. })
+            Ok(()) | Err(Failure::Away { .. } | Failure::Disk { .. } | Failure::Format { .. })
         );
         let words = went.map_err(|failure| failure.to_string());
+        if state == ImageState::Unpacking {
+            // Before the disk can be there, which is told by whoever takes it out.
+            self.cache.tell(&wanted, size, have, state);
+            self.cache.settle(&self.key, &self.entry, words, keeps);
+            return;
+        }
         self.cache.settle(&self.key, &self.entry, words, keeps);
         self.cache.tell(&wanted, size, have, state);
     }
@@ -125,7 +140,7 @@ impl Task {
                 }
                 Next::GiveUp(failure) => return Err(failure),
             };
-            self.cache.wait_for_window(&self.entry).await;
+            self.cache.wait_for_window(&self.key, &self.entry).await;
             let answer = match self.cache.0.ways.origin.ask(&ask).await {
                 Ok(answer) => answer,
                 Err(why) => {

@@ -1,6 +1,8 @@
 //! The cache against sources that are slow, cut off, change and lie, and against its
 //! own disk.
 
+mod packed;
+
 use super::*;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt as _;

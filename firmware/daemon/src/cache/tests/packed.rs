@@ -1,0 +1,330 @@
+//! Packed images: the disk in them is taken out once, and never half.
+
+use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::*;
+
+/// A disk of four chunks: bytes, two chunks of zeros, and bytes.
+fn disk() -> Vec<u8> {
+    let mut disk = sample();
+    disk[CHUNK / 2..3 * CHUNK].fill(0);
+    disk.truncate(3 * CHUNK + 512);
+    disk
+}
+
+fn gzip(raw: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(raw).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// A qcow2 of version 2, all of whose clusters of 64 KiB are there or zeros.
+fn qcow2(raw: &[u8]) -> Vec<u8> {
+    const CLUSTER: usize = 1 << 16;
+    let mut file = vec![0; 3 * CLUSTER];
+    file[..8].copy_from_slice(b"QFI\xfb\0\0\0\x02");
+    file[23] = 16;
+    file[24..32].copy_from_slice(&(raw.len() as u64).to_be_bytes());
+    file[39] = 1;
+    file[40..48].copy_from_slice(&(CLUSTER as u64).to_be_bytes());
+    file[CLUSTER..CLUSTER + 8].copy_from_slice(&(2 * CLUSTER as u64).to_be_bytes());
+    for (index, cluster) in raw.chunks(CLUSTER).enumerate() {
+        if cluster.iter().all(|byte| *byte == 0) {
+            continue;
+        }
+        let at = file.len() as u64;
+        file[2 * CLUSTER + index * 8..][..8].copy_from_slice(&at.to_be_bytes());
+        file.extend_from_slice(cluster);
+        file.resize(file.len().next_multiple_of(CLUSTER), 0);
+    }
+    file
+}
+
+fn packed(source: &Source, name: &str, image: &[u8], format: Format) -> Wanted {
+    Wanted {
+        name: name.to_owned(),
+        format,
+        ..source.wanted(sha256(image))
+    }
+}
+
+/// A cache, and what it tells.
+fn told(scratch: &Scratch, ways: Ways) -> (Cache, Arc<Mutex<Vec<ImageNews>>>) {
+    let news = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&news);
+    let sink: NewsSink = Box::new(move |one| kept.lock().unwrap().push(one));
+    let cache = Cache::open(&scratch.0.join("cache"), ways, sink).unwrap();
+    (cache, news)
+}
+
+fn quick() -> Ways {
+    Ways {
+        failed_rest: Duration::ZERO,
+        ..Ways::plain(Clock::start())
+    }
+}
+
+fn path(scratch: &Scratch, digest: Digest, end: &str) -> PathBuf {
+    scratch.0.join(format!("cache/{}.{end}", Key(digest)))
+}
+
+/// Waits until the cache has told this.
+async fn hears(news: &Mutex<Vec<ImageNews>>, want: impl Fn(&ImageNews) -> bool) {
+    while !news.lock().unwrap().iter().any(&want) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn many_readers_of_a_packed_image_read_the_disk_in_it() {
+    let (scratch, raw) = (Scratch::new(), disk());
+    for (name, format, image) in [
+        ("disk.gz", Format::Gzip, gzip(&raw)),
+        ("disk.qcow2", Format::Qcow2, qcow2(&raw)),
+    ] {
+        let source = Source::new(Manners::plain(image.clone())).await;
+        let (cache, news) = told(&scratch, quick());
+        let wanted = packed(&source, name, &image, format);
+        let mut readers = JoinSet::new();
+        for _ in 0..8 {
+            readers.spawn(read(cache.reader(&wanted).unwrap()));
+        }
+        while let Some(went) = readers.join_next().await {
+            assert!(went.unwrap().unwrap() == raw, "{name}");
+        }
+        assert_eq!(source.sent(), image.len() as u64, "it came once");
+        hears(&news, |one| one.state == ImageState::Whole).await;
+        let news = news.lock().unwrap().clone();
+        let last = news.last().unwrap();
+        let made = last.raw.unwrap();
+        assert_eq!(made.digest, sha256(&raw));
+        assert_eq!(made.size, raw.len() as u64);
+        assert_eq!(last.key, wanted.key().to_string());
+        let is_whole = |one: &&ImageNews| one.state == ImageState::Whole;
+        assert!(news.iter().filter(is_whole).all(|one| one.raw.is_some()));
+        let unpacks = news.iter().any(|one| one.state == ImageState::Unpacking);
+        assert!(unpacks, "{name}");
+        // By its own digest it is an image like any other.
+        let own = Wanted {
+            digest: sha256(&raw),
+            sources: Vec::new(),
+            format: Format::Raw,
+            ..wanted
+        };
+        assert!(read(cache.reader(&own).unwrap()).await.unwrap() == raw);
+        let facts = path(&scratch, own.digest, "whole").metadata().unwrap();
+        assert!(facts.blocks() * 512 < raw.len() as u64, "zeros are holes");
+        let left = std::fs::read_dir(scratch.0.join("cache"))
+            .unwrap()
+            .flatten();
+        let ends = left.map(|file| file.file_name().into_string().unwrap());
+        assert!(!ends.into_iter().any(|name| name.ends_with(".unpack")));
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_taken_out_of_an_image_whose_digest_is_wrong() {
+    let (scratch, raw) = (Scratch::new(), disk());
+    let image = gzip(&raw);
+    let source = Source::new(Manners::plain(image)).await;
+    let (cache, _) = told(&scratch, Ways::plain(Clock::start()));
+    let wanted = packed(&source, "disk.gz", b"something else", Format::Gzip);
+    let (got, why) = read(cache.reader(&wanted).unwrap()).await.unwrap_err();
+    assert!(got.is_empty() && why.contains("is not what it should be"));
+    assert!(!path(&scratch, sha256(&raw), "whole").exists());
+}
+
+#[tokio::test]
+async fn an_image_that_is_refused_says_why_and_is_never_served() {
+    let (scratch, raw) = (Scratch::new(), disk());
+    let mut backed = qcow2(&raw);
+    backed[14..16].copy_from_slice(&[1, 0]);
+    backed[19] = 4;
+    backed[256..260].copy_from_slice(b"base");
+    let mut short = gzip(&raw);
+    short.truncate(short.len() - 4);
+    for (image, format, parts) in [
+        (backed, Format::Qcow2, ["backing file (base)", "qemu-img"]),
+        (short, Format::Gzip, ["cut short", "gzip"]),
+        (
+            qcow2(&raw),
+            Format::Raw,
+            ["said to be raw", "--format qcow2"],
+        ),
+        (raw.clone(), Format::Xz, ["said to be xz", "which format"]),
+    ] {
+        let source = Source::new(Manners::plain(image.clone())).await;
+        let (cache, news) = told(&scratch, Ways::plain(Clock::start()));
+        let wanted = packed(&source, "disk.img", &image, format);
+        let (got, why) = read(cache.reader(&wanted).unwrap()).await.unwrap_err();
+        assert!(got.len() < image.len(), "{why}");
+        for part in parts.into_iter().chain(["image disk.img"]) {
+            assert!(why.contains(part), "{part}: {why}");
+        }
+        let failed = ImageState::Failed(why.clone());
+        hears(&news, |one| one.state == failed).await;
+        // Who asks again hears the same, and it does not come again.
+        let again = read(cache.reader(&wanted).unwrap()).await.unwrap_err();
+        assert_eq!(again, (Vec::new(), why));
+        assert_eq!(source.sent(), image.len() as u64);
+        // After a restart it is told again.
+        if format.is_packed() {
+            drop(cache);
+            let (cache, news) = told(&scratch, Ways::plain(Clock::start()));
+            cache.look_after().await;
+            hears(&news, |one| one.state == failed).await;
+            cache.drop_image(wanted.key());
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_image_that_was_said_to_be_something_else_is_taken_as_it_is() {
+    let (scratch, raw) = (Scratch::new(), disk());
+    let image = qcow2(&raw);
+    let source = Source::new(Manners::plain(image.clone())).await;
+    let (cache, _) = told(&scratch, Ways::plain(Clock::start()));
+    let wrong = packed(&source, "disk.img", &image, Format::Raw);
+    assert!(read(cache.reader(&wrong).unwrap()).await.is_err());
+    let right = packed(&source, "disk.img", &image, Format::Qcow2);
+    assert!(read(cache.reader(&right).unwrap()).await.unwrap() == raw);
+    assert!(read(cache.reader(&wrong).unwrap()).await.is_err());
+    assert_eq!(source.sent(), image.len() as u64, "it came once");
+}
+
+#[tokio::test]
+async fn the_same_disk_in_two_images_is_there_once() {
+    let (scratch, raw) = (Scratch::new(), disk());
+    let (cache, _) = told(&scratch, quick());
+    let mut all = Vec::new();
+    for (format, image) in [(Format::Gzip, gzip(&raw)), (Format::Qcow2, qcow2(&raw))] {
+        let file = scratch.file(format.name(), &image);
+        let wanted = Wanted {
+            name: format.name().to_owned(),
+            digest: sha256(&image),
+            sources: vec![format!("file://{}", file.display())],
+            format,
+        };
+        assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == raw);
+        all.push(wanted);
+    }
+    let whole = path(&scratch, sha256(&raw), "whole");
+    cache.drop_image(all[0].key());
+    assert!(whole.exists(), "the other one needs it");
+    assert!(read(cache.reader(&all[1]).unwrap()).await.unwrap() == raw);
+    cache.drop_image(all[1].key());
+    let left = std::fs::read_dir(scratch.0.join("cache")).unwrap();
+    assert_eq!(left.count(), 0);
+}
+
+fn rot(file: &Path, at: u64) {
+    let file = std::fs::OpenOptions::new().write(true).open(file).unwrap();
+    file.write_all_at(&[0x55, 0xaa], at).unwrap();
+}
+
+#[tokio::test]
+async fn a_disk_that_has_changed_is_mended_from_its_image_after_a_restart() {
+    let (scratch, raw) = (Scratch::new(), disk());
+    let image = gzip(&raw);
+    let source = Source::new(Manners::plain(image.clone())).await;
+    let wanted = packed(&source, "disk.gz", &image, Format::Gzip);
+    let (cache, _) = told(&scratch, quick());
+    assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == raw);
+    drop(cache);
+    let whole = path(&scratch, sha256(&raw), "whole");
+    rot(&whole, 5);
+    rot(&whole, 2 * CHUNK_BYTES);
+    let (cache, news) = told(&scratch, quick());
+    assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == raw);
+    assert!(std::fs::read(&whole).unwrap() == raw);
+    hears(&news, |one| one.state == ImageState::Rotten(2)).await;
+    hears(&news, |one| one.raw.is_some()).await;
+    assert_eq!(source.sent(), image.len() as u64, "the image was here");
+    // It is gone, and so is its image: both come back.
+    drop(cache);
+    std::fs::remove_file(&whole).unwrap();
+    for end in ["whole", "json", "chunks"] {
+        std::fs::remove_file(path(&scratch, wanted.digest, end)).unwrap();
+    }
+    let (cache, _) = told(&scratch, quick());
+    assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == raw);
+    assert_eq!(source.sent(), 2 * image.len() as u64);
+    assert!(std::fs::read(&whole).unwrap() == raw);
+}
+
+#[tokio::test]
+async fn what_was_half_made_before_a_restart_is_made_anew() {
+    let (scratch, raw) = (Scratch::new(), disk());
+    let image = qcow2(&raw);
+    let source = Source::new(Manners::plain(image.clone())).await;
+    let wanted = packed(&source, "disk.qcow2", &image, Format::Qcow2);
+    let (cache, _) = told(&scratch, quick());
+    assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == raw);
+    drop(cache);
+    // As a kill in the middle leaves it: no record of the disk, and a beginning of it.
+    for end in ["json", "whole", "chunks"] {
+        std::fs::remove_file(path(&scratch, sha256(&raw), end)).unwrap();
+    }
+    std::fs::remove_file(path(&scratch, wanted.digest, "disk")).unwrap();
+    let half = path(&scratch, wanted.digest, "unpack");
+    std::fs::write(&half, &raw[..CHUNK]).unwrap();
+    // And a disk whose record was not written yet.
+    std::fs::write(path(&scratch, Digest::Sha256([7; 32]), "whole"), b"half").unwrap();
+    let (cache, news) = told(&scratch, quick());
+    assert!(!half.exists());
+    assert!(!path(&scratch, Digest::Sha256([7; 32]), "whole").exists());
+    cache.look_after().await;
+    hears(&news, |one| one.raw.is_some()).await;
+    assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == raw);
+    assert_eq!(source.sent(), image.len() as u64);
+}
+
+#[tokio::test]
+async fn the_image_goes_before_its_disk_and_room_is_asked_for_both() {
+    let (scratch, raw) = (Scratch::new(), disk());
+    let image = qcow2(&raw);
+    let source = Source::new(Manners::plain(image.clone())).await;
+    let wanted = packed(&source, "disk.qcow2", &image, Format::Qcow2);
+    let ways = |quota| Ways {
+        quota_bytes: Some(quota),
+        ..quick()
+    };
+    // Room for the image, and not for its disk.
+    let tight = image.len() as u64 + raw.len() as u64 - 1;
+    let (cache, news) = told(&scratch, ways(tight));
+    let (got, why) = read(cache.reader(&wanted).unwrap()).await.unwrap_err();
+    assert!(got.is_empty() && why.contains("finds no room"), "{why}");
+    hears(&news, |one| matches!(one.state, ImageState::Failed(_))).await;
+    drop(cache);
+    // Room for both, and for one more without the image.
+    let both = raw.len() as u64 + image.len() as u64;
+    let (cache, news) = told(&scratch, ways(both + CHUNK_BYTES / 2));
+    assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == raw);
+    let whole = |digest| path(&scratch, digest, "whole").exists();
+    assert!(whole(wanted.digest) && whole(sha256(&raw)));
+    let (other, bytes) = of_bytes(&scratch, "other.raw", 3);
+    assert!(read(cache.reader(&other).unwrap()).await.unwrap() == bytes);
+    assert!(!whole(wanted.digest) && whole(sha256(&raw)));
+    let gone = |one: &ImageNews| one.state == ImageState::Gone;
+    assert!(!news.lock().unwrap().iter().any(gone), "the disk is here");
+    assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == raw);
+    assert_eq!(source.sent(), image.len() as u64, "it did not come again");
+    // Pinned, the disk stays whatever comes.
+    cache.pin(&[wanted.digest]);
+    let (last, _) = of_bytes(&scratch, "last.raw", 4);
+    let large = Wanted {
+        digest: sha256(&sample()),
+        sources: vec![format!(
+            "file://{}",
+            scratch.file("large.raw", &sample()).display()
+        )],
+        ..last
+    };
+    let (_, why) = read(cache.reader(&large).unwrap()).await.unwrap_err();
+    assert!(why.contains("disk.qcow2"), "{why}");
+    assert!(whole(sha256(&raw)));
+}
