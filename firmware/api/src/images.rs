@@ -1,7 +1,7 @@
 //! The box's own images. Ironic has no such thing, so this stands outside `/v1`.
 
 use serde_json::{Value, json};
-use trivet_model::image::{ImageNews, ImageState};
+use trivet_model::image::{Format, ImageNews, ImageState};
 use trivet_model::{Digest, Order, Resource, ResourceId, ResourceKind};
 
 use crate::call::{self, Call, reply};
@@ -31,6 +31,7 @@ const NEW: &[Arg] = &[
     required("sources", 1, Shape::List),
     required("checksum", 1, Shape::Text),
     arg("pinned", 1, Shape::Flag),
+    arg("format", 1, Shape::Text),
 ];
 
 pub(crate) const ROUTES: &[Route] = &[
@@ -146,6 +147,8 @@ fn create(call: &Call<'_>) -> Result<Outcome, Fault> {
             "sources must be 1 to {SOURCES_MAX} URLs that begin with http://, https:// or file:///."
         )));
     }
+    let format = format(&fields, &name)?;
+    fields.insert("format".to_owned(), json!(format.name()));
     fields.remove("name");
     let id = ResourceId(call.new_id());
     let mut resource = Resource::new(id, ResourceKind::Image, call.now);
@@ -153,6 +156,22 @@ fn create(call: &Call<'_>) -> Result<Outcome, Fault> {
     resource.fields = fields;
     let order = Order::CreateResource(Box::new(resource));
     call::order(order, Then::Image { name })
+}
+
+/// What its bytes are: as it is said, or else by the end of its source's name or its own.
+fn format(fields: &trivet_model::node::Object, name: &str) -> Result<Format, Fault> {
+    if let Some(said) = body::text(fields, "format")? {
+        return Format::parse(said).ok_or_else(|| {
+            let all = Format::ALL.map(Format::name).join(", ");
+            Fault::bad(format!("format must be one of: {all}."))
+        });
+    }
+    let source = fields["sources"][0].as_str().unwrap_or_default();
+    let path = source.split(['?', '#']).next().unwrap_or_default();
+    Ok(match Format::of_file_name(path) {
+        Format::Raw => Format::of_file_name(name),
+        format => format,
+    })
 }
 
 fn delete(call: &Call<'_>) -> Result<Outcome, Fault> {
@@ -200,8 +219,9 @@ fn catalogued(call: &Call<'_>, resource: &Resource) -> Value {
     let news = key(resource).and_then(|key| call.view.images.get(&key));
     let mut value = match news {
         Some(news) => cached(news),
-        None => json!({"size": null, "here": 0, "state": "absent", "fault": null, "format": "raw"}),
+        None => json!({"size": null, "here": 0, "state": "absent", "fault": null, "raw": null}),
     };
+    value["format"] = json!(resource.text("format").unwrap_or("raw"));
     value["name"] = json!(resource.name);
     value["sources"] = json!(resource.fields.get("sources"));
     value["checksum_url"] = json!(resource.fields.get("checksum_url").or_else(|| {
@@ -221,7 +241,12 @@ fn cached(news: &ImageNews) -> Value {
         ImageState::Failed(why) => Some(why),
         _ => None,
     };
+    // Of a packed image: the disk in it, which nodes read.
+    let raw = news
+        .raw
+        .map(|raw| json!({"size": raw.size, raw.digest.algorithm(): raw.digest.to_string()}));
     json!({
+        "raw": raw,
         "name": news.name,
         "key": news.key,
         "size": news.size,
@@ -327,6 +352,56 @@ mod tests {
         let removed = order("DELETE", "/trivet/images/far.raw");
         assert_eq!(removed, Order::DeleteResource(ResourceKind::Image, id));
         bench.refuses(&send("DELETE", "/trivet/images/other", ""), 404);
+    }
+
+    #[test]
+    fn the_format_is_said_or_known_by_the_name() {
+        let mut bench = Bench::new();
+        let sum = "ab".repeat(32);
+        let stored = |body: &Value| {
+            let (order, _) = bench.order(&send("POST", NEW_IMAGE, &body.to_string()));
+            let Order::CreateResource(resource) = order else {
+                panic!("a record");
+            };
+            resource
+        };
+        for (name, source, format) in [
+            ("debian", "http://h/debian.qcow2?x=1", "qcow2"),
+            ("debian.xz", "http://h/latest", "xz"),
+            ("debian.raw", "http://h/debian.raw", "raw"),
+            ("live", "file:///srv/live.iso", "iso"),
+        ] {
+            let resource = stored(&new(name, json!([source]), &sum));
+            assert_eq!(resource.fields["format"], format, "{source}");
+        }
+        let mut said = new("disk.raw", json!(["http://h/disk.raw"]), &sum);
+        said["format"] = json!("zstd");
+        let resource = stored(&said);
+        assert_eq!(resource.fields["format"], "zstd");
+        said["format"] = json!("vmdk");
+        bench.refuses(&send("POST", NEW_IMAGE, &said.to_string()), 400);
+        bench.add_resource(*resource);
+        let one = bench.reply(&get("/trivet/images/disk.raw")).value();
+        assert_eq!(
+            (&one["format"], &one["raw"]),
+            (&json!("zstd"), &json!(null))
+        );
+        let news = ImageNews {
+            key: format!("sha256-{sum}"),
+            name: "disk.raw".into(),
+            digest: Digest::Sha256([0xab; 32]),
+            size: Some(100),
+            have: 100,
+            state: ImageState::Whole,
+            raw: Some(trivet_model::image::Unpacked {
+                digest: Digest::Sha256([0xcd; 32]),
+                size: 400,
+            }),
+        };
+        bench.view.images.insert(news.key.clone(), news.into());
+        let one = bench.reply(&get("/trivet/images/disk.raw")).value();
+        assert_eq!(one["raw"], json!({"size": 400, "sha256": "cd".repeat(32)}));
+        assert_eq!(one["format"], "zstd");
     }
 
     #[test]

@@ -443,6 +443,10 @@ pub(crate) enum ImageCommand {
         /// Its SHA-256 or SHA-512, in hexadecimal
         #[arg(long, value_name = "DIGEST")]
         checksum: String,
+        /// What its bytes are: raw, zstd, gzip, xz, qcow2, iso, kernel or ramdisk; else by the
+        /// end of its name. Nodes get the disk that is in a packed one
+        #[arg(long)]
+        format: Option<String>,
         /// Never let it go for want of room
         #[arg(long)]
         pin: bool,

@@ -166,11 +166,15 @@ pub(crate) fn image(command: &ImageCommand) -> Plan {
             image,
             sources,
             checksum,
+            format,
             pin,
         } => {
-            let body = json!({
+            let mut body = json!({
                 "name": image, "sources": sources, "checksum": checksum, "pinned": pin,
             });
+            if let Some(format) = format {
+                body["format"] = json!(format);
+            }
             let request = Request::new("POST", "/trivet/images").with(body);
             of_image(image, request, "is in the catalogue")
         }

@@ -162,10 +162,11 @@ fn ports(body: &Value) -> Table {
 }
 
 fn images(body: &Value) -> Table {
-    let mut table = Table::new(&["NAME", "SIZE", "STATE", "HERE", "SHA256"]);
+    let mut table = Table::new(&["NAME", "FORMAT", "SIZE", "STATE", "HERE", "SHA256"]);
     for image in items(body, "images") {
         table.row([
             cell(&image["name"]),
+            cell(&image["format"]),
             image["size"].as_u64().map(size).unwrap_or_default(),
             cell(&image["state"]),
             here(image),

@@ -237,13 +237,14 @@ fn a_watch_tells_changes_until_all_are_there() {
 #[test]
 fn images_come_from_the_boxs_own_list() {
     let list = json!({"images": [
-        {"name": "a.raw", "size": 2048, "here": 2048, "state": "whole", "sha256": "00ff"},
+        {"name": "a.raw", "size": 2048, "here": 2048, "state": "whole", "sha256": "00ff",
+         "format": "raw"},
     ]});
     let scenes = vec![("GET /trivet/images ", 200, list.clone())];
     let (_, out, _, _) = Box::with(scenes).run("image list");
     assert_eq!(
         out.lines().nth(1),
-        Some("a.raw  2.0 KiB  whole  100%  00ff")
+        Some("a.raw  raw     2.0 KiB  whole  100%  00ff")
     );
     let scenes = vec![("GET /trivet/images ", 200, list)];
     assert_eq!(Box::with(scenes).run("image show b").0, Exit::NotFound);

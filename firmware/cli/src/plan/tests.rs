@@ -88,7 +88,13 @@ fn reading_commands() {
     });
     check(
         "image add a.raw --source http://h/a --source http://i/a --checksum ab",
-        &[("POST", "/trivet/images", body)],
+        &[("POST", "/trivet/images", body.clone())],
+    );
+    let mut packed = body;
+    packed["format"] = json!("qcow2");
+    check(
+        "image add a.raw --source http://h/a --source http://i/a --checksum ab --format qcow2",
+        &[("POST", "/trivet/images", packed)],
     );
     check(
         "port list --node a+b",

@@ -55,16 +55,22 @@ fn one_node_shows_what_says_something() {
 fn images_by_name() {
     let body = json!({"images": [
         {"name": "a.raw", "size": 16_777_216, "state": "filling", "here": 4_194_304,
-         "sha256": "00"},
+         "sha256": "00", "format": "xz", "raw": {"sha256": "11", "size": 7}},
     ]});
     assert_eq!(
         lines(&View::Images, &body)[1],
-        "a.raw  16.0 MiB  filling  25%   00"
+        "a.raw  xz      16.0 MiB  filling  25%   00"
     );
     let (one, exit) = View::Image("a.raw".to_owned())
         .chosen(body.clone())
         .unwrap();
     assert_eq!((&one["sha256"], exit), (&json!("00"), Exit::Fine));
+    let shown = lines(&View::Image("a.raw".to_owned()), &one);
+    assert!(
+        shown
+            .iter()
+            .any(|line| line.starts_with("raw.sha256  ") && line.ends_with("11"))
+    );
     let fault = View::Image("b".to_owned()).chosen(body).unwrap_err();
     assert_eq!(fault.exit, Exit::NotFound);
     assert!(fault.sentence.contains("trivet image list"));
