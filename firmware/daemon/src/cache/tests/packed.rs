@@ -328,3 +328,64 @@ async fn the_image_goes_before_its_disk_and_room_is_asked_for_both() {
     assert!(why.contains("disk.qcow2"), "{why}");
     assert!(whole(sha256(&raw)));
 }
+
+#[tokio::test]
+async fn who_orders_an_image_has_its_disk_brought_listed_and_checked() {
+    let (scratch, raw) = (Scratch::new(), disk());
+    let image = gzip(&raw);
+    let source = Source::new(Manners::plain(image.clone())).await;
+    let wanted = packed(&source, "disk.gz", &image, Format::Gzip);
+    let (cache, news) = told(&scratch, Ways::plain(Clock::start()));
+    assert_eq!(cache.list(&wanted).await, None, "nothing is here");
+    cache.bring(&wanted).await;
+    hears(&news, |one| one.raw.is_some()).await;
+    // The list is that of the disk, by which an agent checks what it writes.
+    let list = cache.list(&wanted).await.unwrap();
+    let list = trivet_chunks::List::read(&sha256(&raw), &list).unwrap();
+    let size = raw.len() as u64;
+    for (at, chunk) in raw.chunks(CHUNK).enumerate() {
+        assert!(list.is_right(at as u64, chunk, size, &sha256(&raw)), "{at}");
+    }
+    // Whoever asks hears how it stands, though nothing changed.
+    news.lock().unwrap().clear();
+    cache.bring(&wanted).await;
+    assert!(news.lock().unwrap().iter().any(|one| one.raw.is_some()));
+    // An agent doubts it: the disk is read through, and mended.
+    let whole = path(&scratch, sha256(&raw), "whole");
+    rot(&whole, 5);
+    news.lock().unwrap().clear();
+    cache.check(&wanted).await;
+    hears(&news, |one| one.state == ImageState::Rotten(1)).await;
+    let right = |one: &ImageNews| one.state == ImageState::Whole && one.raw.is_some();
+    hears(&news, right).await;
+    assert!(std::fs::read(&whole).unwrap() == raw);
+    assert_eq!(
+        source.sent(),
+        image.len() as u64,
+        "from the image that is here"
+    );
+}
+
+#[tokio::test]
+async fn an_image_that_changes_between_its_check_and_its_unpacking_is_not_unpacked() {
+    let (scratch, raw) = (Scratch::new(), disk());
+    let image = qcow2(&raw);
+    let source = Source::new(Manners::plain(image.clone())).await;
+    let plain = packed(&source, "disk.qcow2", &image, Format::Iso);
+    let (cache, _) = told(&scratch, quick());
+    assert!(read(cache.reader(&plain).unwrap()).await.unwrap() == image);
+    // Behind the cache's back, in the bytes of a cluster, which no format checks.
+    rot(&path(&scratch, plain.digest, "whole"), 3 * (1 << 16) + 99);
+    let list = checking::read_list(&cache, &plain.key().to_string(), &plain.digest);
+    let entry = Arc::new(Entry::unpacking(&cache.0.root, "sha256-x").unwrap());
+    let reader = cache.reader(&plain).unwrap();
+    let from = (
+        Arc::clone(reader.file()),
+        list,
+        plain.digest,
+        image.len() as u64,
+    );
+    let taking = taking::Taking::new(from, entry, None);
+    let went = taking.run(trivet_unpack::Packing::Qcow2, &|_| Ok(()));
+    assert!(matches!(went, Err(taking::Trouble::Rotten)));
+}
