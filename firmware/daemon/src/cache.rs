@@ -371,7 +371,11 @@ impl Cache {
                 key: other.clone(),
                 name: slot.wanted.name.clone(),
                 bytes: slot.entry.claims(),
-                used_at_ms: if is_spare(other) { 0 } else { slot.used_at_ms },
+                used_at_ms: if is_spare(other) {
+                    0
+                } else {
+                    slot.used_at_ms.max(1)
+                },
                 may_go: !matches!(slot.state, SlotState::Busy)
                     && !slot.entry.is_read()
                     && !is_pinned(other),
