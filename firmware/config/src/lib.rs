@@ -22,7 +22,7 @@ use toml::de::DeTable;
 pub use crate::dhcp::{DHCP_MAX, DNS_MAX, RANGE_ADDRESSES_MAX};
 pub use crate::mistake::{MISTAKES_MAX, Mistake};
 pub use crate::reader::TEXT_BYTES_MAX;
-pub use crate::service::{API_PORT, HTTP_PORT, INSPECTOR_PORT, PANEL_PORT, TFTP_PORT};
+pub use crate::service::{API_PORT, HTTP_PORT, HTTPS_PORT, INSPECTOR_PORT, PANEL_PORT, TFTP_PORT};
 pub use crate::settings::{
     Agent, Api, Appliance, Auth, Boot, Dhcp, DhcpDoor, DhcpMode, Hardware, HardwareType, Hours,
     Http, Images, Inspector, Limits, Loaders, Network, Panel, Pool, Ramdisk, Settings, Tftp,

@@ -20,6 +20,8 @@ pub const API_PORT: u16 = 6385;
 pub const INSPECTOR_PORT: u16 = 5050;
 /// Port of boot files and images when none is given: ours.
 pub const HTTP_PORT: u16 = 8080;
+/// Port of boot files and images over TLS when none is given: ours.
+pub const HTTPS_PORT: u16 = 8444;
 /// Port of TFTP when none is given: RFC 1350.
 pub const TFTP_PORT: u16 = 69;
 /// Port of the web page when none is given: ours, usable without root.
@@ -72,7 +74,7 @@ fn listen(
     mistakes: &mut Mistakes,
 ) -> Option<Vec<Found<SocketAddr>>> {
     let addresses = match (section.has("listen"), default) {
-        (true, _) => value::listen(section, port, mistakes)?,
+        (true, _) => value::listen(section, "listen", port, mistakes)?,
         (false, Some(default)) => {
             vec![Found {
                 value: SocketAddr::from((default, port)),
@@ -227,7 +229,7 @@ pub(crate) fn http(
     mistakes: &mut Mistakes,
 ) -> Option<Http> {
     let section = root.section("http", mistakes)?;
-    section.allow_only(&["listen", "public_url"], mistakes);
+    section.allow_only(&["listen", "tls_listen", "public_url"], mistakes);
     let public_url = value::url(&section, "public_url", mistakes);
     let addresses = listen(
         &section,
@@ -235,9 +237,19 @@ pub(crate) fn http(
         None,
         (Transport::Tcp, claims),
         mistakes,
-    )?;
+    );
+    let secure = value::listen(&section, "tls_listen", HTTPS_PORT, mistakes).unwrap_or_default();
+    for found in &secure {
+        claims.listener(
+            section.key("tls_listen"),
+            Transport::Tcp,
+            found.value,
+            found.at,
+        );
+    }
     Some(Http {
-        listen: plain(addresses),
+        listen: plain(addresses?),
+        tls_listen: plain(secure),
         public_url,
     })
 }

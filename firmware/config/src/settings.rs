@@ -112,6 +112,8 @@ pub struct Inspector {
 pub struct Http {
     /// Where it listens.
     pub listen: Vec<SocketAddr>,
+    /// Where it serves the same over TLS with a certificate of the box's own authority.
+    pub tls_listen: Vec<SocketAddr>,
     /// Address under which nodes reach it, without a slash at the end.
     pub public_url: Option<String>,
 }

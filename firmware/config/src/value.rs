@@ -26,18 +26,19 @@ const INTERFACE_BYTES_MAX: usize = 15;
 /// zero (RFC 2131, section 2).
 pub const LOADER_BYTES_MAX: usize = 127;
 
-/// The addresses under `listen`: one `IP:PORT` or a list; the port may be left out.
+/// The addresses under `key`: one `IP:PORT` or a list; the port may be left out.
 pub(crate) fn listen(
     section: &Section<'_>,
+    key: &str,
     default_port: u16,
     mistakes: &mut Mistakes,
 ) -> Option<Vec<Found<SocketAddr>>> {
-    let texts = section.texts("listen", LISTEN_MAX, mistakes)?;
+    let texts = section.texts(key, LISTEN_MAX, mistakes)?;
     let mut addresses = Vec::new();
     for text in &texts {
         match socket_address(text.value, default_port) {
             Ok(value) => addresses.push(Found { value, at: text.at }),
-            Err(sentence) => mistakes.add(text.at, &section.key("listen"), sentence),
+            Err(sentence) => mistakes.add(text.at, &section.key(key), sentence),
         }
     }
     (addresses.len() == texts.len()).then_some(addresses)

@@ -39,6 +39,7 @@ pub(crate) struct Ground {
     pub(crate) api: Listening,
     pub(crate) inspector: Listening,
     pub(crate) http: Listening,
+    pub(crate) https: Listening,
     pub(crate) panel: Listening,
     pub(crate) tftp: Vec<UdpSocket>,
     pub(crate) dhcp: Vec<dhcp::Place>,
@@ -148,9 +149,10 @@ impl Appliance {
             let seats = (&places, waits);
             http::serve(&mut doors, sockets, tls.as_ref(), seats, &handler);
         }
-        let seats = (&places, waits);
-        let sources = (&engine, &cache);
-        boot::serve(&mut doors, ground.http.sockets, seats, sources, clock);
+        for Listening { sockets, tls } in [ground.http, ground.https] {
+            let (seats, sources) = ((&places, waits), (&engine, &cache));
+            boot::serve(&mut doors, (sockets, tls.as_ref()), seats, sources, clock);
+        }
         Ok(Self {
             engine,
             doors,

@@ -38,23 +38,19 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
     let api = settings.api.as_ref();
     let panel = settings.panel.as_ref();
     let http = settings.http.as_ref();
+    let inspector = settings.inspector.as_ref();
+    let plain = |sockets| Listening { sockets, tls: None };
     let (links, dhcp) = lan::open(&settings, clock).await?;
     let ground = Ground {
         api: Listening {
             sockets: listen("API", api.map(|api| &api.listen)).await?,
             tls: tls(api.is_some_and(|api| api.tls))?,
         },
-        inspector: Listening {
-            sockets: listen(
-                "inspector",
-                settings.inspector.as_ref().map(|one| &one.listen),
-            )
-            .await?,
-            tls: None,
-        },
-        http: Listening {
-            sockets: listen("HTTP", http.map(|http| &http.listen)).await?,
-            tls: None,
+        inspector: plain(listen("inspector", inspector.map(|one| &one.listen)).await?),
+        http: plain(listen("HTTP", http.map(|http| &http.listen)).await?),
+        https: Listening {
+            sockets: listen("HTTPS", http.map(|http| &http.tls_listen)).await?,
+            tls: tls(http.is_some_and(|http| !http.tls_listen.is_empty()))?,
         },
         panel: Listening {
             sockets: listen("panel", panel.map(|panel| &panel.listen)).await?,
@@ -223,8 +219,10 @@ fn hardware(settings: &Settings) -> Vec<String> {
 fn addresses(settings: &Settings) -> Vec<IpAddr> {
     let api = settings.api.iter().flat_map(|api| &api.listen);
     let panel = settings.panel.iter().flat_map(|panel| &panel.listen);
+    let https = settings.http.iter().flat_map(|http| &http.tls_listen);
     let mut all: Vec<IpAddr> = api
         .chain(panel)
+        .chain(https)
         .map(SocketAddr::ip)
         .filter(|ip| !ip.is_unspecified())
         .collect();
@@ -352,6 +350,7 @@ fn say_where(ground: &Ground, fingerprint: &str) {
         ("Ironic API", &ground.api),
         ("inspector", &ground.inspector),
         ("boot files and images", &ground.http),
+        ("boot files and images", &ground.https),
         ("web page", &ground.panel),
     ];
     for (name, listening) in services {

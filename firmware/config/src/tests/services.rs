@@ -198,6 +198,31 @@ fn services_without_a_default_address_ask_for_one() {
 }
 
 #[test]
+fn images_over_tls_have_addresses_of_their_own() {
+    let http = |more: &str| {
+        good(&format!("[http]\nlisten = \"::\"\n{more}"))
+            .http
+            .unwrap()
+    };
+    assert!(http("").tls_listen.is_empty());
+    let secure = http("tls_listen = [\"192.0.2.1\", \"[::]:443\"]\n").tls_listen;
+    assert_eq!(secure[0].port(), HTTPS_PORT);
+    assert_eq!(secure[1], "[::]:443".parse().unwrap());
+    bad(
+        "[http]\nlisten = \"127.0.0.1:80\"\ntls_listen = \"127.0.0.1:80\"\n",
+        3,
+        "http.tls_listen",
+        "http.listen",
+    );
+    bad(
+        "[http]\nlisten = \"::\"\ntls_listen = \"box\"\n",
+        3,
+        "http.tls_listen",
+        "IP:PORT",
+    );
+}
+
+#[test]
 fn the_page_is_on_loopback_with_tls_by_default() {
     let panel = good("[panel]\n").panel.unwrap();
     assert_eq!(panel.listen, ["127.0.0.1:8443".parse().unwrap()]);

@@ -90,6 +90,7 @@ impl Stage {
             api: listening(api),
             inspector: listening(inspector),
             http: listening(http),
+            https: Listening::default(),
             panel: listening(panel),
             tftp: vec![tftp],
             dhcp: vec![Place::Relayed(Relayed {

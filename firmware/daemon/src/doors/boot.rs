@@ -2,7 +2,8 @@
 //!
 //! What to answer says `trivet-httpboot`; here are the connection and the bytes. A
 //! file leaves by sendfile(2) and never passes through our memory, for which hyper
-//! has no way. Each transfer is told to the rack, with what the client really took.
+//! has no way; over TLS it passes through one buffer. Each transfer is told to the
+//! rack, with what the client really took.
 
 use std::fs::File;
 use std::io;
@@ -11,9 +12,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
+use tokio_rustls::TlsAcceptor;
 use trivet_httpboot::{self as httpboot, Answer, Body, Method, Nonsense, Request};
 use trivet_rack::{Door, Grant};
 
@@ -25,10 +27,14 @@ use crate::engine::Engine;
 use crate::files::{self, Content};
 
 mod found;
+mod records;
+mod secure;
+mod socket;
 mod transfer;
 mod wire;
 
 use found::Found;
+use secure::Secure;
 use transfer::Transfer;
 use wire::Wire;
 
@@ -40,26 +46,42 @@ const LOOK_LATER: Duration = Duration::from_millis(100);
 /// Serves boot files on these listeners for ever.
 pub(crate) fn serve(
     doors: &mut JoinSet<()>,
-    listeners: Vec<TcpListener>,
+    (listeners, tls): (Vec<TcpListener>, Option<&TlsAcceptor>),
     (places, waits): (&Places, Waits),
     (engine, cache): (&Engine, &Cache),
     clock: Clock,
 ) {
-    let (engine, cache) = (engine.clone(), cache.clone());
+    let (engine, cache, tls) = (engine.clone(), cache.clone(), tls.cloned());
     accept(doors, listeners, places, move |stream, peer| {
-        let connection = Connection {
-            wire: Wire::new(stream, waits.stall),
-            heard: Vec::new(),
-            client_ended: false,
-            // The same machine, whether it came to an IPv4 or an IPv6 socket.
-            peer: peer.ip().to_canonical(),
-            waits,
-            engine: engine.clone(),
-            cache: cache.clone(),
-            clock,
-        };
-        connection.run()
+        let (engine, cache, tls) = (engine.clone(), cache.clone(), tls.clone());
+        async move {
+            // Who does not get through the handshake has been told by TLS itself.
+            let Some(wire) = wire(stream, tls.as_ref(), waits).await else {
+                return;
+            };
+            let connection = Connection {
+                wire,
+                heard: Vec::new(),
+                client_ended: false,
+                // The same machine, whether it came to an IPv4 or an IPv6 socket.
+                peer: peer.ip().to_canonical(),
+                waits,
+                engine,
+                cache,
+                clock,
+            };
+            connection.run().await;
+        }
     });
+}
+
+async fn wire(stream: TcpStream, tls: Option<&TlsAcceptor>, waits: Waits) -> Option<Wire> {
+    let Some(tls) = tls else {
+        return Some(Wire::plain(stream, waits.stall));
+    };
+    let handshake = Secure::accept(stream, waits.stall, tls);
+    let secure = timeout(waits.handshake, handshake).await.ok()?.ok()?;
+    Some(Wire::Secure(Box::new(secure)))
 }
 
 /// One client.
@@ -79,7 +101,13 @@ struct Connection {
 impl Connection {
     async fn run(mut self) {
         // A client that breaks off is its own affair; what it took has been told.
-        while matches!(self.exchange().await, Ok(true)) {}
+        loop {
+            match self.exchange().await {
+                Ok(true) => {}
+                Ok(false) => return self.wire.end().await,
+                Err(_) => return,
+            }
+        }
     }
 
     /// One request and its answer; whether another may follow.
@@ -220,11 +248,11 @@ impl Connection {
         };
         if went.is_ok() {
             if !answer.keep_alive {
-                self.wire.end();
+                self.wire.end().await;
             }
             self.settle().await;
         }
-        let acknowledged = self.wire.taken() - self.wire.unacknowledged();
+        let acknowledged = self.wire.acknowledged();
         let sent = acknowledged.saturating_sub(body_from).min(asked);
         transfer.end(sent).await;
         if went.is_err() || sent < asked {
@@ -340,7 +368,7 @@ impl Connection {
     /// Reads what a client still sends. It would not read its answer if the box
     /// closed meanwhile.
     async fn drain(&mut self) {
-        self.wire.end();
+        self.wire.end().await;
         let _ = timeout(DRAIN_WAIT, async {
             let mut left = DRAIN_BYTES_MAX;
             while !self.client_ended {

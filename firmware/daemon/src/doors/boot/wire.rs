@@ -1,102 +1,91 @@
-//! The socket of one client: what it took, and how long it may take nothing.
-//!
-//! Plain TCP. A connection over TLS would be another kind of wire with the same
-//! calls, whose files pass through memory.
+//! How bytes get to one client: as they are, or over TLS.
 
 use std::fs::File;
 use std::io;
-use std::net::Shutdown;
 use std::sync::Arc;
 use std::time::Duration;
 
-use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 use trivet_board_linux as board;
+
+use super::secure::Secure;
+use super::socket::{HEAR_BYTES, Socket};
 
 /// Bytes of a file that leave in one call, at most.
 const CHUNK_BYTES: u64 = 1024 * 1024;
 
-/// Room for what comes next.
-const HEAR_BYTES: usize = 4096;
-
-pub(super) struct Wire {
-    stream: Arc<TcpStream>,
-    /// How long the client may take nothing at all.
-    stall: Duration,
-    taken: u64,
-    ended: bool,
+pub(super) enum Wire {
+    Plain(Plain),
+    Secure(Box<Secure>),
 }
 
 impl Wire {
-    pub(super) fn new(stream: TcpStream, stall: Duration) -> Self {
-        Self {
-            stream: Arc::new(stream),
-            stall,
-            taken: 0,
-            ended: false,
+    pub(super) fn plain(stream: TcpStream, stall: Duration) -> Self {
+        Self::Plain(Plain(Socket::new(stream, stall)))
+    }
+
+    fn socket(&self) -> &Socket {
+        match self {
+            Self::Plain(plain) => &plain.0,
+            Self::Secure(secure) => secure.socket(),
         }
     }
 
-    /// Bytes that the kernel took for this client.
+    /// Bytes that the kernel took for this client, as the client sees them: without
+    /// what TLS adds.
     pub(super) fn taken(&self) -> u64 {
-        self.taken
+        match self {
+            Self::Plain(plain) => plain.0.taken,
+            Self::Secure(secure) => secure.taken(),
+        }
     }
 
-    /// Bytes of these that the client's side has not acknowledged.
+    /// Bytes of these that the client's side has acknowledged.
+    pub(super) fn acknowledged(&self) -> u64 {
+        match self {
+            Self::Plain(plain) => plain.0.taken - plain.0.unacknowledged(),
+            Self::Secure(secure) => secure.acknowledged(),
+        }
+    }
+
+    /// Bytes on the line that the client's side has not acknowledged.
     pub(super) fn unacknowledged(&self) -> u64 {
-        let left = board::unacknowledged(&*self.stream).unwrap_or(self.taken);
-        // The end of the connection counts as a byte.
-        left.saturating_sub(u64::from(self.ended)).min(self.taken)
+        self.socket().unacknowledged()
     }
 
     /// The client has gone away.
     pub(super) fn is_broken(&self) -> bool {
-        !matches!(self.stream.take_error(), Ok(None))
+        self.socket().is_broken()
     }
 
-    /// Appends what comes next; nothing at the client's end.
-    pub(super) async fn read(&self, into: &mut Vec<u8>) -> io::Result<usize> {
-        loop {
-            self.stream.readable().await?;
-            into.reserve(HEAR_BYTES);
-            match self.stream.try_read_buf(into) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                went => return went,
-            }
+    /// Appends what comes next; nothing at the client's end. May be given up at any
+    /// time without losing a byte.
+    pub(super) async fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
+        match self {
+            Self::Plain(plain) => plain.read(into).await,
+            Self::Secure(secure) => secure.read(into).await,
         }
     }
 
     pub(super) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.write_with(bytes, TcpStream::try_write).await
+        match self {
+            Self::Plain(plain) => plain.write(bytes, TcpStream::try_write).await,
+            Self::Secure(secure) => secure.write(bytes).await,
+        }
     }
 
     /// Writes the beginning of what [`Self::send_file`] goes on with.
     pub(super) async fn write_more(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.write_with(bytes, |stream, rest| {
-            stream.try_io(Interest::WRITABLE, || board::send_more(stream, rest))
-        })
-        .await
-    }
-
-    async fn write_with(
-        &mut self,
-        mut bytes: &[u8],
-        write: impl Fn(&TcpStream, &[u8]) -> io::Result<usize>,
-    ) -> io::Result<()> {
-        while !bytes.is_empty() {
-            match write(&self.stream, bytes) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(length) => {
-                    self.taken += length as u64;
-                    bytes = &bytes[length..];
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable().await?,
-                Err(error) => return Err(error),
+        match self {
+            Self::Plain(plain) => {
+                let write = |stream: &TcpStream, rest: &[u8]| {
+                    stream.try_io(Interest::WRITABLE, || board::send_more(stream, rest))
+                };
+                plain.write(bytes, write).await
             }
+            Self::Secure(secure) => secure.write(bytes).await,
         }
-        Ok(())
     }
 
     /// Sends some bytes of a file, at most `count`; none at its end. Where they have
@@ -107,15 +96,82 @@ impl Wire {
         at: u64,
         count: u64,
     ) -> io::Result<u64> {
+        match self {
+            Self::Plain(plain) => plain.send_file(file, at, count).await,
+            Self::Secure(secure) => secure.send_file(file, at, count).await,
+        }
+    }
+
+    /// Tells the client that nothing more comes.
+    pub(super) async fn end(&mut self) {
+        match self {
+            Self::Plain(plain) => plain.0.end(),
+            Self::Secure(secure) => secure.end().await,
+        }
+    }
+
+    /// Ends the connection at once, and so that the client notices: over TLS there is
+    /// no word of an end either.
+    pub(super) fn reset(&self) {
+        self.socket().reset();
+    }
+}
+
+/// Whether these bytes of a file can be read without waiting for a disk, as far as
+/// its first and last one tell.
+pub(super) fn in_memory(file: &File, at: u64, count: u64) -> bool {
+    let last = at + count.saturating_sub(1);
+    board::in_memory(file, at) && board::in_memory(file, last)
+}
+
+/// Plain TCP: a file never passes through our memory.
+pub(super) struct Plain(Socket);
+
+impl Plain {
+    async fn read(&self, into: &mut Vec<u8>) -> io::Result<usize> {
+        let stream = &self.0.stream;
+        loop {
+            stream.readable().await?;
+            into.reserve(HEAR_BYTES);
+            match stream.try_read_buf(into) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                went => return went,
+            }
+        }
+    }
+
+    async fn write(
+        &mut self,
+        mut bytes: &[u8],
+        write: impl Fn(&TcpStream, &[u8]) -> io::Result<usize>,
+    ) -> io::Result<()> {
+        let socket = &mut self.0;
+        while !bytes.is_empty() {
+            match write(&socket.stream, bytes) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(length) => {
+                    socket.taken += length as u64;
+                    bytes = &bytes[length..];
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    socket.writable().await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    async fn send_file(&mut self, file: &Arc<File>, at: u64, count: u64) -> io::Result<u64> {
+        let socket = &mut self.0;
         let count = count.min(CHUNK_BYTES);
         loop {
-            let (stream, source) = (Arc::clone(&self.stream), Arc::clone(file));
+            let (stream, source) = (Arc::clone(&socket.stream), Arc::clone(file));
             let send = move || {
                 let call = || board::send_file(&*stream, &*source, at, count as usize);
                 stream.try_io(Interest::WRITABLE, call)
             };
-            let last = at + count - 1;
-            let went = if board::in_memory(&**file, at) && board::in_memory(&**file, last) {
+            let went = if in_memory(file, at, count) {
                 send()
             } else {
                 tokio::task::spawn_blocking(send)
@@ -123,43 +179,15 @@ impl Wire {
                     .map_err(io::Error::other)?
             };
             match went {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable().await?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    socket.writable().await?;
+                }
                 Err(error) => return Err(error),
                 Ok(sent) => {
-                    self.taken += sent as u64;
+                    socket.taken += sent as u64;
                     return Ok(sent as u64);
                 }
             }
         }
-    }
-
-    /// Waits until the client has taken some more. Room in the buffer is told late,
-    /// so that a slow client is one whose acknowledgements still come.
-    async fn writable(&self) -> io::Result<()> {
-        let mut left = self.unacknowledged();
-        loop {
-            if let Ok(went) = timeout(self.stall, self.stream.writable()).await {
-                return went;
-            }
-            let now = self.unacknowledged();
-            if now >= left {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            left = now;
-        }
-    }
-
-    /// Tells the client that nothing more comes.
-    pub(super) fn end(&mut self) {
-        if !self.ended {
-            self.ended = SockRef::from(&*self.stream)
-                .shutdown(Shutdown::Write)
-                .is_ok();
-        }
-    }
-
-    /// Ends the connection at once, and so that the client notices.
-    pub(super) fn reset(&self) {
-        let _ = SockRef::from(&*self.stream).set_linger(Some(Duration::ZERO));
     }
 }
