@@ -7,6 +7,7 @@
 
 mod peer;
 mod reader;
+mod secure;
 mod source;
 
 use std::io::{self, Read as _, Write as _};
@@ -23,7 +24,8 @@ use trivet_model::Digest;
 use crate::figure::Figure;
 use crate::process::Process;
 use crate::server::Server;
-use reader::{Read, all_at_once};
+use reader::{Read, Way, all_at_once};
+use secure::Trust;
 use source::Source;
 
 /// How much is measured.
@@ -119,15 +121,19 @@ pub async fn measure(
 struct Appliance {
     server: Server,
     images: SocketAddr,
+    /// The same over TLS.
+    secure: SocketAddr,
 }
 
 impl Appliance {
     fn start(program: &Path, data: &Path) -> io::Result<Self> {
-        let port = free_port()?;
-        let section = format!("[http]\nlisten = \"127.0.0.1:{port}\"\n");
+        let at = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let (images, secure) = (at(free_port()?), at(free_port()?));
+        let section = format!("[http]\nlisten = \"{images}\"\ntls_listen = \"{secure}\"\n");
         Ok(Self {
             server: Server::with(program, data, &section)?,
-            images: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+            images,
+            secure,
         })
     }
 
@@ -265,7 +271,7 @@ async fn one_cold(
     scale: Scale,
 ) -> io::Result<Cold> {
     let want = Some(Arc::clone(image));
-    let reads = all_at_once(server, path, scale.readers, want).await?;
+    let reads = all_at_once(server, path, &Way::Plain, scale.readers, want).await?;
     let began = source
         .first()
         .ok_or_else(|| io::Error::other("the source was not asked"))?;
@@ -282,6 +288,13 @@ async fn one_cold(
     })
 }
 
+/// A server with a hot image.
+struct Place<'a> {
+    address: SocketAddr,
+    path: &'a str,
+    process: &'a Process,
+}
+
 async fn hot(
     program: &Path,
     directory: &Path,
@@ -293,42 +306,76 @@ async fn hot(
     std::fs::create_dir_all(&root)?;
     std::fs::write(root.join("hot.raw"), image.as_slice())?;
     let source = Source::start(Arc::clone(&image), usize::MAX).await?;
-    let server = Appliance::start(program, &directory.join("warm"))?;
+    let data = directory.join("warm");
+    let server = Appliance::start(program, &data)?;
     let url = format!("http://{}/hot.raw", source.address());
     server.add_image("hot.raw", &url, &image)?;
-    let nginx = peer::Nginx::serving(&directory.join("plain"), &root)?;
-    drop(image);
-    // Both have it in memory from now on.
-    all_at_once(server.images(), "/images/hot.raw", 1, None).await?;
-    all_at_once(nginx.address(), "/hot.raw", 1, None).await?;
-    let gib = |reads: usize| mib((reads * scale.hot_bytes) as u64) / 1024.0;
-    for &clients in scale.clients {
-        let (mut rates, mut costs) = (Vec::new(), Vec::new());
-        let rounds = scale.hot_reads.div_ceil(clients);
-        for _ in 0..scale.runs {
-            let mut sides = [(0.0, 0.0); 2];
-            let places = [
-                (server.images(), "/images/hot.raw", server.process()),
-                (nginx.address(), "/hot.raw", nginx.process()),
-            ];
-            for (side, (address, path, process)) in sides.iter_mut().zip(places) {
-                let before = process.processor_seconds()?;
-                let began = Instant::now();
-                for _ in 0..rounds {
-                    all_at_once(address, path, clients, None).await?;
-                }
-                let took = began.elapsed().max(Duration::from_millis(1)).as_secs_f64();
-                let moved = gib(rounds * clients);
-                let spent = process.processor_seconds()? - before;
-                *side = (moved * 1024.0 / took, spent / moved);
-            }
-            rates.push((sides[0].0, sides[1].0));
-            costs.push((sides[0].1, sides[1].1));
+    let plain = peer::Nginx::serving(&directory.join("plain"), &root)?;
+    let (authority, files) = secure::peer_certificate(&root)?;
+    let over_tls = peer::Nginx::secure(&directory.join("secure"), &root, &files)?;
+    let ours = std::fs::read_to_string(data.join("certs/ca.pem"))?;
+    let trust = Trust::new(&[ours, authority])?;
+    let ours = |address: SocketAddr| Place {
+        address,
+        path: "/images/hot.raw",
+        process: server.process(),
+    };
+    let sides = [ours(server.images()), plain.place("/hot.raw")];
+    let secure = [ours(server.secure), over_tls.place("/hot.raw")];
+    // Both have it in memory from now on, and what is served is right.
+    for (places, way) in [(&sides, Way::Plain), (&secure, Way::Secure(trust.clone()))] {
+        for place in places {
+            let want = Some(Arc::clone(&image));
+            all_at_once(place.address, place.path, &way, 1, want).await?;
         }
+    }
+    drop(image);
+    let suites = [
+        trust.suite(secure[0].address).await?,
+        trust.suite(secure[1].address).await?,
+    ];
+    if suites[0] != suites[1] {
+        return Err(io::Error::other(format!("not the same suite: {suites:?}")));
+    }
+    for &clients in scale.clients {
+        let (rates, costs) = one_hot(&sides, &Way::Plain, clients, scale).await?;
         let name = format!("hot_{clients}_mib_per_s");
         report(Promise::new(&name, &rates, Limit::RatioMin(0.95)));
         let name = format!("hot_{clients}_cpu_s_per_gib");
         report(Promise::new(&name, &costs, Limit::RatioMax(1.1)));
+        let way = Way::Counted(trust.clone());
+        let (rates, _) = one_hot(&secure, &way, clients, scale).await?;
+        let name = format!("hot_tls_{clients}_mib_per_s");
+        report(Promise::new(&name, &rates, Limit::RatioMin(0.9)));
     }
     Ok(())
+}
+
+/// MiB/s and processor seconds per GiB, ours and the peer's, of some runs.
+async fn one_hot(
+    places: &[Place<'_>; 2],
+    way: &Way,
+    clients: usize,
+    scale: Scale,
+) -> io::Result<(Vec<(f64, f64)>, Vec<(f64, f64)>)> {
+    let gib = |reads: usize| mib((reads * scale.hot_bytes) as u64) / 1024.0;
+    let (mut rates, mut costs) = (Vec::new(), Vec::new());
+    let rounds = scale.hot_reads.div_ceil(clients);
+    for _ in 0..scale.runs {
+        let mut sides = [(0.0, 0.0); 2];
+        for (side, place) in sides.iter_mut().zip(places) {
+            let before = place.process.processor_seconds()?;
+            let began = Instant::now();
+            for _ in 0..rounds {
+                all_at_once(place.address, place.path, way, clients, None).await?;
+            }
+            let took = began.elapsed().max(Duration::from_millis(1)).as_secs_f64();
+            let moved = gib(rounds * clients);
+            let spent = place.process.processor_seconds()? - before;
+            *side = (moved * 1024.0 / took, spent / moved);
+        }
+        rates.push((sides[0].0, sides[1].0));
+        costs.push((sides[0].1, sides[1].1));
+    }
+    Ok((rates, costs))
 }

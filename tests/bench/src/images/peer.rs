@@ -3,9 +3,9 @@
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::free_port;
+use super::{Place, free_port};
 use crate::process::Process;
 
 pub(super) struct Nginx {
@@ -26,17 +26,30 @@ impl Nginx {
              proxy_cache_lock on; proxy_cache_lock_timeout 10m; proxy_cache_lock_age 10m; \
              proxy_max_temp_file_size 0; }}"
         );
-        Self::start(directory, &before, &within)
+        Self::start(directory, &before, &within, "")
     }
 
     /// Files of a directory, by sendfile.
     pub(super) fn serving(directory: &Path, root: &Path) -> io::Result<Self> {
         let root = root.canonicalize()?;
         let within = format!("root {};", root.display());
-        Self::start(directory, "", &within)
+        Self::start(directory, "", &within, "")
     }
 
-    fn start(directory: &Path, before: &str, within: &str) -> io::Result<Self> {
+    /// The same over TLS 1.3, with a certificate and its key.
+    pub(super) fn secure(directory: &Path, root: &Path, files: &[PathBuf; 2]) -> io::Result<Self> {
+        let root = root.canonicalize()?;
+        let [chain, key] = files;
+        let within = format!(
+            "root {}; ssl_protocols TLSv1.3; ssl_certificate {}; ssl_certificate_key {};",
+            root.display(),
+            chain.canonicalize()?.display(),
+            key.canonicalize()?.display()
+        );
+        Self::start(directory, "", &within, " ssl")
+    }
+
+    fn start(directory: &Path, before: &str, within: &str, kind: &str) -> io::Result<Self> {
         fs::create_dir_all(directory)?;
         let directory = directory.canonicalize()?;
         let here = directory.display();
@@ -48,7 +61,7 @@ impl Nginx {
             "user root;\ndaemon off;\nmaster_process off;\nworker_processes 1;\n\
              pid {here}/pid;\nerror_log {here}/log;\nevents {{ worker_connections 1024; }}\n\
              http {{\naccess_log off;\nsendfile on;\ntcp_nopush on;\n{temporary}\n{before}\n\
-             server {{ listen 127.0.0.1:{port}; {within} }}\n}}\n"
+             server {{ listen 127.0.0.1:{port}{kind}; {within} }}\n}}\n"
         );
         let settings = directory.join("conf");
         fs::write(&settings, text)?;
@@ -73,7 +86,11 @@ impl Nginx {
         self.address
     }
 
-    pub(super) fn process(&self) -> &Process {
-        &self.process
+    pub(super) fn place<'a>(&'a self, path: &'a str) -> Place<'a> {
+        Place {
+            address: self.address,
+            path,
+            process: &self.process,
+        }
     }
 }

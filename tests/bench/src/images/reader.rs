@@ -1,16 +1,18 @@
-//! Readers of an image: one connection each.
+//! Readers of an image: one connection each, plain or over TLS.
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::secure::{self, Trust};
+
 /// Room for what comes.
-const BUFFER_BYTES: usize = 512 * 1024;
+pub(super) const BUFFER_BYTES: usize = 512 * 1024;
 
 /// Longest head of an answer.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
@@ -21,18 +23,40 @@ pub(super) struct Read {
     pub(super) done: Instant,
 }
 
+/// How an image is read.
+#[derive(Clone)]
+pub(super) enum Way {
+    Plain,
+    /// Decrypted, and so believed.
+    Secure(Trust),
+    /// Over TLS, with only the head decrypted: that of the body would keep a core as
+    /// busy as the server's, and be what is measured.
+    Counted(Trust),
+}
+
 /// So many readers at once; an error where one did not get exactly the image.
 pub(super) async fn all_at_once(
     server: SocketAddr,
     path: &str,
+    way: &Way,
     readers: usize,
     want: Option<Arc<Vec<u8>>>,
 ) -> io::Result<Vec<Read>> {
     let mut tasks = JoinSet::new();
     for _ in 0..readers {
         let request = format!("GET {path} HTTP/1.1\r\nHost: box\r\nConnection: close\r\n\r\n");
-        let want = want.clone();
-        tasks.spawn(async move { read(server, &request, want.as_deref()).await });
+        let (want, way) = (want.clone(), way.clone());
+        tasks.spawn(async move {
+            let stream = TcpStream::connect(server).await?;
+            match way {
+                Way::Plain => read(stream, &request, want.as_deref()).await,
+                Way::Secure(trust) => {
+                    let stream = trust.connect(stream).await?;
+                    read(stream, &request, want.as_deref()).await
+                }
+                Way::Counted(trust) => secure::count(stream, &request, &trust).await,
+            }
+        });
     }
     let mut reads = Vec::new();
     while let Some(read) = tasks.join_next().await {
@@ -41,8 +65,11 @@ pub(super) async fn all_at_once(
     Ok(reads)
 }
 
-async fn read(server: SocketAddr, request: &str, want: Option<&Vec<u8>>) -> io::Result<Read> {
-    let mut stream = TcpStream::connect(server).await?;
+async fn read(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    request: &str,
+    want: Option<&Vec<u8>>,
+) -> io::Result<Read> {
     stream.write_all(request.as_bytes()).await?;
     let (mut body, length) = head(&mut stream).await?;
     let wrong = |at: usize| io::Error::other(format!("another byte than it should be near {at}"));
@@ -75,22 +102,34 @@ async fn read(server: SocketAddr, request: &str, want: Option<&Vec<u8>>) -> io::
 }
 
 /// What came after the head with it, and how long the body is.
-async fn head(stream: &mut TcpStream) -> io::Result<(Vec<u8>, usize)> {
+async fn head(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<(Vec<u8>, usize)> {
     let mut all = Vec::new();
     loop {
-        if let Some(end) = all.windows(4).position(|four| four == b"\r\n\r\n") {
-            let text = String::from_utf8_lossy(&all[..end]).to_ascii_lowercase();
-            let length = text
-                .lines()
-                .find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
-            if !text.starts_with("http/1.1 200") {
-                return Err(io::Error::other(text));
-            }
-            let length = length.ok_or_else(|| io::Error::other("no length"))?;
-            return Ok((all.split_off(end + 4), length));
+        if let Some((end, length)) = body(&all)? {
+            return Ok((all.split_off(end), length));
         }
-        if all.len() > HEAD_BYTES_MAX || stream.read_buf(&mut all).await? == 0 {
+        if stream.read_buf(&mut all).await? == 0 {
             return Err(io::Error::other("no head"));
         }
     }
+}
+
+/// Where the body of an answer begins and how long it is, once its head is whole.
+pub(super) fn body(all: &[u8]) -> io::Result<Option<(usize, usize)>> {
+    let Some(end) = all.windows(4).position(|four| four == b"\r\n\r\n") else {
+        return if all.len() > HEAD_BYTES_MAX {
+            Err(io::Error::other("no head"))
+        } else {
+            Ok(None)
+        };
+    };
+    let text = String::from_utf8_lossy(&all[..end]).to_ascii_lowercase();
+    let length = text
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
+    if !text.starts_with("http/1.1 200") {
+        return Err(io::Error::other(text));
+    }
+    let length = length.ok_or_else(|| io::Error::other("no length"))?;
+    Ok(Some((end + 4, length)))
 }
