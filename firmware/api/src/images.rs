@@ -14,6 +14,9 @@ use crate::{Outcome, Response, Then, body};
 const SOURCES_MAX: usize = 8;
 const SOURCE_BYTES_MAX: usize = 2048;
 
+/// What an image can be booted by, where not by both.
+const BOOT_MODES: [&str; 2] = ["bios", "uefi"];
+
 /// An image of the box.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Image {
@@ -28,8 +31,9 @@ pub struct Image {
 /// What a new image of the catalogue may say.
 const NEW: &[Arg] = &[
     required("name", 1, Shape::Text),
-    required("sources", 1, Shape::List),
+    arg("sources", 1, Shape::List),
     required("checksum", 1, Shape::Text),
+    arg("boot_mode", 1, Shape::Text),
     arg("pinned", 1, Shape::Flag),
     arg("format", 1, Shape::Text),
 ];
@@ -61,6 +65,14 @@ pub(crate) const ROUTES: &[Route] = &[
         fill,
     )
     .gives(Gives::Empty(202)),
+    Route::new(
+        "PUT",
+        &["trivet", "images", "{image}", "data"],
+        1,
+        "Upload one; Content-Range goes on where an upload broke off",
+        data,
+    )
+    .gives(Gives::Any(200)),
     Route::new(
         "PUT",
         &["trivet", "images", "{image}", "pin"],
@@ -136,19 +148,25 @@ fn create(call: &Call<'_>) -> Result<Outcome, Fault> {
              checksum file.",
         ));
     }
-    let sources = fields["sources"].as_array().map_or(&[][..], Vec::as_slice);
+    let sources = fields.get("sources").and_then(Value::as_array);
+    let sources = sources.map_or(&[][..], Vec::as_slice);
     let fits = |source: &Value| {
         let source = source.as_str().unwrap_or_default();
         let known = ["http://", "https://", "file:///"];
         source.len() <= SOURCE_BYTES_MAX && known.iter().any(|scheme| source.starts_with(scheme))
     };
-    if sources.is_empty() || sources.len() > SOURCES_MAX || !sources.iter().all(fits) {
+    if sources.len() > SOURCES_MAX || !sources.iter().all(fits) {
         return Err(Fault::bad(format!(
-            "sources must be 1 to {SOURCES_MAX} URLs that begin with http://, https:// or file:///."
+            "sources must be at most {SOURCES_MAX} URLs that begin with http://, https:// or \
+             file:///; without any the image is uploaded."
         )));
     }
     let format = format(&fields, &name)?;
     fields.insert("format".to_owned(), json!(format.name()));
+    let mode = body::text(&fields, "boot_mode")?;
+    if mode.is_some_and(|mode| !BOOT_MODES.contains(&mode)) {
+        return Err(Fault::bad("boot_mode must be bios or uefi, or left out."));
+    }
     fields.remove("name");
     let id = ResourceId(call.new_id());
     let mut resource = Resource::new(id, ResourceKind::Image, call.now);
@@ -182,6 +200,53 @@ fn delete(call: &Call<'_>) -> Result<Outcome, Fault> {
 fn fill(call: &Call<'_>) -> Result<Outcome, Fault> {
     let order = Order::FillImage(this(call)?.id);
     call::order(order, call::empty(202, None))
+}
+
+/// The bytes never come here: the shell takes them in before and after it asks.
+fn data(call: &Call<'_>) -> Result<Outcome, Fault> {
+    reply(&catalogued(call, this(call)?))
+}
+
+/// The image whose bytes a request brings, if it does.
+pub fn uploads(method: &str, path: &str) -> Option<String> {
+    let segments = crate::percent::segments(path).ok()?;
+    match segments.as_slice() {
+        [first, second, name, last]
+            if method == "PUT" && first == "trivet" && second == "images" && last == "data" =>
+        {
+            Some(name.clone())
+        }
+        _ => None,
+    }
+}
+
+/// Which bytes of an image the head of an upload offers: the first, how many, and of
+/// how many in all. Otherwise a status and a sentence.
+pub fn offered(range: Option<&str>, length: Option<u64>) -> Result<[u64; 3], (u16, &'static str)> {
+    let Some(length) = length else {
+        let sentence = "An upload must say how long it is: send it with Content-Length.";
+        return Err((411, sentence));
+    };
+    let Some(range) = range else {
+        return Ok([0, length, length]);
+    };
+    let parsed = range.trim().strip_prefix("bytes ").and_then(|rest| {
+        let (part, size) = rest.split_once('/')?;
+        let (from, last) = part.split_once('-')?;
+        let number = |text: &str| text.parse::<u64>().ok();
+        Some((number(from)?, number(last)?, number(size)?))
+    });
+    match parsed {
+        Some((from, last, size))
+            if from <= last && last < size && last - from == length.wrapping_sub(1) =>
+        {
+            Ok([from, length, size])
+        }
+        _ => Err((
+            400,
+            "Content-Range must be `bytes FIRST-LAST/SIZE` and fit Content-Length.",
+        )),
+    }
 }
 
 fn pin(call: &Call<'_>) -> Result<Outcome, Fault> {
@@ -228,6 +293,7 @@ fn catalogued(call: &Call<'_>, resource: &Resource) -> Value {
         let sum = resource.fields.get("checksum");
         sum.filter(|_| digest.is_none())
     }));
+    value["boot_mode"] = json!(resource.fields.get("boot_mode"));
     value["pinned"] = json!(resource.fields.get("pinned") == Some(&Value::Bool(true)));
     if let Some(digest) = digest {
         value[digest.algorithm()] = json!(digest.to_string());
@@ -412,7 +478,7 @@ mod tests {
         for body in [
             new("a/b", good.clone(), &sum),
             new("", good.clone(), &sum),
-            new("x", json!([]), &sum),
+            json!({"name": "x", "checksum": sum, "boot_mode": "coreboot"}),
             new("x", json!(["ftp://h/x"]), &sum),
             new("x", json!([7]), &sum),
             new("x", json!(vec!["http://h/x"; SOURCES_MAX + 1]), &sum),
@@ -420,6 +486,63 @@ mod tests {
             json!({"name": "x", "sources": good}),
         ] {
             bench.refuses(&send("POST", NEW_IMAGE, &body.to_string()), 400);
+        }
+    }
+
+    #[test]
+    fn an_image_without_a_source_is_uploaded() {
+        let mut bench = Bench::new();
+        let sum = "cd".repeat(32);
+        let body = json!({"name": "up.raw", "checksum": sum, "boot_mode": "uefi"}).to_string();
+        let Order::CreateResource(resource) = bench.order(&send("POST", NEW_IMAGE, &body)).0 else {
+            panic!("a record");
+        };
+        bench.add_resource(*resource);
+        let empty = new("too.raw", json!([]), &sum).to_string();
+        bench.order(&send("POST", NEW_IMAGE, &empty));
+        let shown = bench
+            .reply(&send("PUT", "/trivet/images/up.raw/data", ""))
+            .value();
+        assert_eq!(
+            (&shown["name"], &shown["boot_mode"], &shown["here"]),
+            (&json!("up.raw"), &json!("uefi"), &json!(0))
+        );
+        bench.refuses(&send("PUT", "/trivet/images/other/data", ""), 404);
+        assert_eq!(
+            uploads("PUT", "/trivet/images/up.raw/data"),
+            Some("up.raw".to_owned())
+        );
+        for (method, path) in [
+            ("GET", "/trivet/images/up.raw/data"),
+            ("PUT", "/trivet/images/up.raw/pin"),
+            ("PUT", "/trivet/images/up.raw"),
+            ("PUT", "/trivet/images/%zz/data"),
+        ] {
+            assert_eq!(uploads(method, path), None, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn the_head_of_an_upload_says_which_bytes_it_has() {
+        assert_eq!(offered(None, Some(7)), Ok([0, 7, 7]));
+        assert_eq!(offered(Some("bytes 3-6/7"), Some(4)), Ok([3, 4, 7]));
+        assert_eq!(offered(None, None).unwrap_err().0, 411);
+        for (range, length) in [
+            ("bytes 3-6/7", 5),
+            ("bytes 3-6/6", 4),
+            ("bytes 6-3/7", 4),
+            ("bytes 3-6/*", 4),
+            ("bytes */7", 0),
+            ("3-6/7", 4),
+            ("bytes 0-0/1", 0),
+            ("bytes 0-18446744073709551615/7", 0),
+            ("", 0),
+        ] {
+            assert_eq!(
+                offered(Some(range), Some(length)).unwrap_err().0,
+                400,
+                "{range}"
+            );
         }
     }
 }

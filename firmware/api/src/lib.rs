@@ -43,7 +43,7 @@ use uuid::Uuid;
 pub use access::{Access, access};
 use call::Call;
 use error::Fault;
-pub use images::Image;
+pub use images::{Image, offered, uploads};
 pub use version::{VERSION_MAX, VERSION_MIN, Version};
 
 /// Longest request body. Ours: inspection data with its logs is the largest

@@ -137,6 +137,7 @@ impl Appliance {
             facts,
             auth: ground.auth,
             clock,
+            cache: cache.clone(),
         });
         let places = http::Places::new(ground.connections_max);
         let waits = http::Waits::default();

@@ -19,6 +19,7 @@ mod origin;
 mod sums;
 mod taking;
 mod unpacking;
+mod uploading;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -27,8 +28,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use trivet_images::pace::{Pace, Window};
-use trivet_images::space::{Held, Room, make_room};
-use trivet_images::{Key, Wanted};
+use trivet_images::space::{self, Held, Room, make_room};
+use trivet_images::{Failure, Key, Wanted};
 use trivet_model::Digest;
 use trivet_model::image::{ImageNews, ImageState};
 
@@ -39,6 +40,7 @@ use entry::{Entry, Kept};
 use link::Link;
 pub(crate) use origin::Origin;
 use unpacking::Making;
+pub(crate) use uploading::{Offer, Refused};
 
 /// How long a fill that failed rests, unless told otherwise.
 pub(crate) const FAILED_REST: Duration = Duration::from_secs(10);
@@ -131,10 +133,32 @@ enum SlotState {
     Unseen(Box<Kept>),
     /// A task fills or checks it.
     Busy,
+    /// Somebody uploads it.
+    Uploaded,
+    /// Its first bytes are here and were checked; an upload goes on with them. What
+    /// its readers hear.
+    Part(Part, String),
     /// All of it is here and right.
     Whole,
     /// It was given up, and when it may be tried again.
     Failed(Instant),
+}
+
+/// How much of an image is here, and how large it is if that is known.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+struct Part {
+    have: u64,
+    size: Option<u64>,
+}
+
+/// What a task leaves behind.
+enum Left {
+    /// All of the image.
+    Whole,
+    /// Bytes that an upload goes on with, and why they are not all.
+    Part(Part, String),
+    /// Nothing, or what the next fill goes on with.
+    Failed { why: String, keeps: bool },
 }
 
 impl Cache {
@@ -317,6 +341,11 @@ impl Cache {
             *until = Instant::now();
         }
         slot.used_at_ms = self.0.ways.clock.now().tick.0;
+        if let SlotState::Part(_, why) = &slot.state
+            && wanted.sources.is_empty()
+        {
+            return Err(why.clone());
+        }
         self.ask_again(&key, slot, wanted)?;
         self.begin(&key, slot);
         Ok(Reader::new(Arc::clone(&slot.entry)))
@@ -349,38 +378,7 @@ impl Cache {
     fn evict_for(&self, key: &str, size: u64) -> Result<Vec<(String, Wanted)>, String> {
         let makings = self.makings();
         let mut slots = self.slots();
-        let pinned = self.0.pinned.lock().unwrap_or_else(PoisonError::into_inner);
-        let pinned = pinned.clone();
-        let links = self.links().clone();
-        // A disk is pinned with the image that it was in.
-        let is_pinned = |other: &str| {
-            let of = |(image, link): (&String, &Link)| {
-                pinned.contains(image) && link.raw.to_string() == other
-            };
-            pinned.contains(other) || links.iter().any(of)
-        };
-        // An image whose disk is here is needed again only if that is lost.
-        let is_spare = |other: &str| {
-            let disk = links.get(other).map(|link| link.raw.to_string());
-            let slot = disk.and_then(|disk| slots.get(&disk));
-            slot.is_some_and(|slot| matches!(slot.state, SlotState::Whole))
-        };
-        let others = slots.iter().filter(|(other, _)| *other != key);
-        let mut held: Vec<Held> = others
-            .map(|(other, slot)| Held {
-                key: other.clone(),
-                name: slot.wanted.name.clone(),
-                bytes: slot.entry.claims(),
-                used_at_ms: if is_spare(other) {
-                    0
-                } else {
-                    slot.used_at_ms.max(1)
-                },
-                may_go: !matches!(slot.state, SlotState::Busy)
-                    && !slot.entry.is_read()
-                    && !is_pinned(other),
-            })
-            .collect();
+        let mut held = self.held(&slots, key);
         // What others on their way will still take is as good as taken.
         let mut coming: u64 = slots.values().map(|slot| slot.entry.lacks()).sum();
         let mut here = slots.get(key).map_or(0, |slot| slot.entry.on_disk());
@@ -415,6 +413,53 @@ impl Cache {
         Ok(all)
     }
 
+    /// All images but this one.
+    fn held(&self, slots: &BTreeMap<String, Slot>, key: &str) -> Vec<Held> {
+        let pinned = self.0.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+        let pinned = pinned.clone();
+        let links = self.links().clone();
+        // A disk is pinned with the image that it was in.
+        let is_pinned = |other: &str| {
+            let of = |(image, link): (&String, &Link)| {
+                pinned.contains(image) && link.raw.to_string() == other
+            };
+            pinned.contains(other) || links.iter().any(of)
+        };
+        // An image whose disk is here is needed again only if that is lost.
+        let is_spare = |other: &str| {
+            let disk = links.get(other).map(|link| link.raw.to_string());
+            let slot = disk.and_then(|disk| slots.get(&disk));
+            slot.is_some_and(|slot| matches!(slot.state, SlotState::Whole))
+        };
+        let others = slots.iter().filter(|(other, _)| *other != key);
+        others
+            .map(|(other, slot)| Held {
+                key: other.clone(),
+                name: slot.wanted.name.clone(),
+                bytes: slot.entry.claims(),
+                used_at_ms: if is_spare(other) {
+                    0
+                } else {
+                    slot.used_at_ms.max(1)
+                },
+                may_go: !matches!(slot.state, SlotState::Busy | SlotState::Uploaded)
+                    && !slot.entry.is_read()
+                    && !is_pinned(other),
+            })
+            .collect()
+    }
+
+    /// The disk failed; where it is full, what to remove is said.
+    fn disk_failed(&self, key: &str, wanted: &Wanted, error: &std::io::Error) -> Failure {
+        let why = if error.kind() == std::io::ErrorKind::StorageFull {
+            space::full(&self.held(&self.slots(), key))
+        } else {
+            error.to_string()
+        };
+        let image = wanted.name.clone();
+        Failure::Disk { image, why }
+    }
+
     /// Removes an image. Who reads it now reads on; nobody finds it any more.
     pub(crate) fn drop_image(&self, key: Key) {
         let key = key.to_string();
@@ -426,7 +471,7 @@ impl Cache {
     fn drop_slot(&self, key: &str) {
         let mut slots = self.slots();
         if let Some(slot) = slots.remove(key)
-            && let SlotState::Busy = slot.state
+            && let SlotState::Busy | SlotState::Uploaded = slot.state
         {
             // The task that is at work on it finds its place gone and ends.
             slot.entry.cut("it was removed");
@@ -454,7 +499,8 @@ impl Cache {
             SlotState::Failed(until) => other || until <= Instant::now(),
             // What its bytes are said to be is checked with them.
             SlotState::Whole => other,
-            SlotState::Unseen(_) | SlotState::Busy => false,
+            SlotState::Part(..) => true,
+            _ => false,
         };
         if !again {
             return Ok(());
@@ -504,7 +550,7 @@ impl Cache {
     }
 
     /// A task is done with its image, if that was not removed meanwhile.
-    fn settle(&self, key: &str, entry: &Arc<Entry>, went: Result<(), String>, keeps: bool) {
+    fn settle(&self, key: &str, entry: &Arc<Entry>, left: Left) {
         let mut slots = self.slots();
         let Some(slot) = slots.get_mut(key) else {
             self.remove_files(key);
@@ -513,12 +559,16 @@ impl Cache {
         if !Arc::ptr_eq(&slot.entry, entry) {
             return;
         }
-        match went {
-            Ok(()) => {
+        match left {
+            Left::Whole => {
                 slot.state = SlotState::Whole;
                 slot.entry.right();
             }
-            Err(why) => {
+            Left::Part(part, why) => {
+                slot.entry.cut(&why);
+                slot.state = SlotState::Part(part, why);
+            }
+            Left::Failed { why, keeps } => {
                 // What is no beginning of the image is not gone on with either.
                 if !keeps {
                     self.remove_files(key);

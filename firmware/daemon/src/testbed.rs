@@ -14,6 +14,7 @@ use trivet_model::{AgentSession, Caller, Node, NodeId, ProvisionState, UnixMs};
 use trivet_rack::{AtOnce, Files, Limits, Output, Pace, Settings};
 use trivet_store::Store;
 
+use crate::cache::{Cache, Ways};
 use crate::clock::{Clock, System};
 use crate::engine::{self, Engine, EngineError};
 
@@ -92,6 +93,15 @@ pub(crate) fn carrying(
 ) -> (Engine, oneshot::Receiver<EngineError>) {
     let store = store(directory, 4096, 256 << 10);
     engine::start(Clock::start(), settings, store, Box::new(carry)).unwrap()
+}
+
+/// A cache whose news the engine hears.
+pub(crate) fn cache(directory: &Path, engine: &Engine, clock: Clock) -> Cache {
+    let engine = engine.clone();
+    let news = Box::new(move |news| {
+        let _ = engine.offer(trivet_rack::Input::Image(Box::new(news)));
+    });
+    Cache::open(&directory.join("cache"), Ways::plain(clock), news).unwrap()
 }
 
 /// Whose orders the tests give.

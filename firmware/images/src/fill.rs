@@ -59,6 +59,48 @@ pub enum Failure {
         /// How much is here.
         have: u64,
     },
+    /// What was uploaded is something else.
+    #[error(
+        "the upload of image {image} is not what it should be: {algorithm} {expected} is \
+         expected, {found} was found in {bytes} bytes; upload the right file, or correct the \
+         digest. What came was dropped"
+    )]
+    WrongUpload {
+        /// Which image.
+        image: String,
+        /// Of which digest.
+        algorithm: &'static str,
+        /// What should be there.
+        expected: String,
+        /// What is there.
+        found: String,
+        /// How much came.
+        bytes: u64,
+    },
+    /// Its upload is not at its end.
+    #[error(
+        "image {image} is not whole: {have} bytes of its upload are here and are kept. Go on \
+         with the upload from there, or begin it anew"
+    )]
+    Part {
+        /// Which image.
+        image: String,
+        /// How much is here.
+        have: u64,
+    },
+    /// It has changed on the disk, and there is nobody to ask for it again.
+    #[error(
+        "image {image} has {chunks} chunks that have changed on this box's disk, and no source \
+         to fetch them from; upload it again. The first {have} bytes are right and are kept"
+    )]
+    Rotten {
+        /// Which image.
+        image: String,
+        /// How many chunks.
+        chunks: u64,
+        /// How much before the first of them is here.
+        have: u64,
+    },
     /// Nobody said where to get it.
     #[error("image {image} is not in the cache and has no source; add one, or upload it")]
     NoSource {

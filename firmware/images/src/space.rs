@@ -72,6 +72,23 @@ pub fn make_room(held: &[Held], need: u64, room: Room) -> Result<Vec<String>, St
     Err(format!("{bound} is too small by {missing} bytes; {rest}"))
 }
 
+/// What to do when the disk is full although there was room: others write to it too.
+pub fn full(held: &[Held]) -> String {
+    let mut largest: Vec<&Held> = held.iter().filter(|one| one.bytes > 0).collect();
+    largest.sort_by_key(|one| core::cmp::Reverse(one.bytes));
+    let names: Vec<&str> = largest
+        .iter()
+        .take(NAMES_MAX)
+        .map(|one| one.name.as_str())
+        .collect();
+    let images = if names.is_empty() {
+        String::new()
+    } else {
+        format!(", or remove one of the images {}", names.join(", "))
+    };
+    format!("the disk with the cache is full; remove files there{images}, and try again")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,5 +159,16 @@ mod tests {
             said.contains("reserve_mib") && said.contains("larger"),
             "{said}"
         );
+    }
+
+    #[test]
+    fn a_full_disk_is_told_with_what_is_large() {
+        let said = full(&[
+            held("a", 5, 1, true),
+            held("b", 9, 1, false),
+            held("c", 0, 1, true),
+        ]);
+        assert!(said.contains("images b.raw, a.raw, and"), "{said}");
+        assert!(!full(&[]).contains("images"), "{}", full(&[]));
     }
 }

@@ -74,7 +74,15 @@ impl Rack {
             return Err(Refusal::new(RefusalKind::NotFound, sentence));
         };
         match (wanted(&resource), sum_file(&resource)) {
-            (Some(wanted), _) => self.fill(wanted, false),
+            (Some(wanted), _) => {
+                let news = self.book.view.images.get(&wanted.key().to_string());
+                let whole = news.is_some_and(|news| news.state == ImageState::Whole);
+                if wanted.sources.is_empty() && !whole {
+                    let sentence = format!("Image {} has no source; upload it.", wanted.name);
+                    return Err(Refusal::new(RefusalKind::Conflict, sentence));
+                }
+                self.fill(wanted, false);
+            }
             // It is filled when its digest is known.
             (None, Some((url, name))) => {
                 self.writes.fill_later.insert(id);

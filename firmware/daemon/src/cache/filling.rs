@@ -5,21 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
+use trivet_chunks::List;
 use trivet_images::{Failure, Fill, Next, Taken, Wanted};
 use trivet_model::image::ImageState;
 
-use super::Cache;
 use super::checking::{self, Checked, Unmended};
 use super::entry::{Entry, Kept};
 use super::hashing::Hashing;
 use super::origin::{Answer, Body};
 use super::unpacking::check_said;
+use super::{Cache, Left, Part};
 
 /// How long a source may pause within a file.
 pub(super) const PIECE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Progress is told after so many bytes.
-const TELL_BYTES: u64 = 8 * 1024 * 1024;
+pub(super) const TELL_BYTES: u64 = 8 * 1024 * 1024;
 
 /// What readers hear who have bytes of a file that the source no longer has.
 const ANOTHER: &str = "the source has another file now; it is fetched from its beginning";
@@ -49,39 +50,36 @@ impl Task {
         let size = kept.size;
         let went = self.bring(kept).await;
         let went = went.and_then(|()| check_said(&wanted, &self.entry));
-        let (have, state) = match &went {
+        let have = self.entry.hashed();
+        let (size, state) = match &went {
             // Who wants the disk in it hears of that.
-            Ok(()) if self.cache.is_making(&self.key) => {
-                (self.entry.hashed(), ImageState::Unpacking)
-            }
-            Ok(()) => (self.entry.hashed(), ImageState::Whole),
-            Err(failure) => (self.entry.hashed(), ImageState::Failed(failure.to_string())),
+            Ok(()) if self.cache.is_making(&self.key) => (Some(have), ImageState::Unpacking),
+            Ok(()) => (Some(have), ImageState::Whole),
+            Err(failure) => (size, ImageState::Failed(failure.to_string())),
         };
-        let size = if went.is_ok() { Some(have) } else { size };
-        let keeps = matches!(
-            went,
-            Ok(()) | Err(Failure::Away { .. } | Failure::Disk { .. } | Failure::Format { .. })
-        );
-        let words = went.map_err(|failure| failure.to_string());
+        let left = left(went, size);
         if state == ImageState::Unpacking {
             // Before the disk can be there, which is told by whoever takes it out.
             self.cache.tell(&wanted, size, have, state);
-            self.cache.settle(&self.key, &self.entry, words, keeps);
+            self.cache.settle(&self.key, &self.entry, left);
             return;
         }
-        self.cache.settle(&self.key, &self.entry, words, keeps);
+        self.cache.settle(&self.key, &self.entry, left);
         self.cache.tell(&wanted, size, have, state);
     }
 
     async fn bring(&mut self, kept: Kept) -> Result<(), Failure> {
         let wanted = kept.wanted.clone();
         let checked = checking::look(&self.cache, &self.key, &self.entry, &kept).await;
-        let checked = checked.map_err(|error| disk(&wanted, &error))?;
+        let checked = checked.map_err(|error| self.disk(&wanted, &error))?;
         let (list, bad) = match checked {
             Checked::Right => return Ok(()),
             Checked::Rotten { list, bad } => (list, bad),
             Checked::Part { list } => (list, Vec::new()),
         };
+        if wanted.sources.is_empty() {
+            return self.wait_for_upload(&kept, list, &bad);
+        }
         if !bad.is_empty() {
             let first = bad[0];
             self.cache.tell(
@@ -101,6 +99,30 @@ impl Task {
         let mut list = list;
         list.keep(known);
         self.fill(kept, list).await
+    }
+
+    /// Nobody can be asked for what is missing: what is right is kept for an upload
+    /// to go on with.
+    fn wait_for_upload(&self, kept: &Kept, mut list: List, bad: &[u64]) -> Result<(), Failure> {
+        let image = kept.wanted.name.clone();
+        list.keep(bad.first().copied().unwrap_or(list.known()));
+        let have = list.known() * trivet_chunks::CHUNK_BYTES;
+        if kept.whole {
+            self.unwhole(&kept.wanted)?;
+        }
+        self.entry.hashed_is(have);
+        std::fs::write(self.cache.path(&self.key, "chunks"), list.bytes())
+            .map_err(|error| self.disk(&kept.wanted, &error))?;
+        let chunks = bad.len() as u64;
+        Err(match (chunks, have) {
+            (0, 0) => Failure::NoSource { image },
+            (0, _) => Failure::Part { image, have },
+            _ => Failure::Rotten {
+                image,
+                chunks,
+                have,
+            },
+        })
     }
 
     /// Fetches what follows after the chunks in the list.
@@ -125,7 +147,7 @@ impl Task {
                 let found = hashing
                     .finish()
                     .await
-                    .map_err(|error| disk(&wanted, &error))?;
+                    .map_err(|error| self.disk(&wanted, &error))?;
                 match fill.judged(found) {
                     Ok(()) => return self.keep(&wanted),
                     Err(wrong) => hashing = self.anew(&wanted, &wrong.to_string())?,
@@ -168,7 +190,7 @@ impl Task {
     }
 
     fn hash(&self, wanted: &Wanted, list: trivet_chunks::List) -> Result<Hashing, Failure> {
-        let failed = |error| disk(wanted, &error);
+        let failed = |error| self.disk(wanted, &error);
         let path = self.cache.path(&self.key, "chunks");
         // The file has what the list has, whatever stood there before.
         std::fs::write(&path, list.bytes()).map_err(failed)?;
@@ -198,7 +220,7 @@ impl Task {
             kept.size = fill.size();
             kept.validator = validator;
             kept.write(&self.cache.0.root)
-                .map_err(|error| disk(wanted, &error))?;
+                .map_err(|error| self.disk(wanted, &error))?;
         }
         Ok(())
     }
@@ -233,9 +255,7 @@ impl Task {
                 return Ok(());
             }
             if length > 0 && hashing.push(piece).await.is_err() {
-                let image = fill.wanted().name.clone();
-                let why = hashing.why();
-                return Err(Failure::Disk { image, why });
+                return Err(self.disk(fill.wanted(), &hashing.why()));
             }
             fill.came(length);
             self.cache.slow_down(length).await;
@@ -244,6 +264,10 @@ impl Task {
                 self.tell(fill);
             }
         }
+    }
+
+    pub(super) fn disk(&self, wanted: &Wanted, error: &std::io::Error) -> Failure {
+        self.cache.disk_failed(&self.key, wanted, error)
     }
 
     fn tell(&self, fill: &Fill) {
@@ -265,7 +289,7 @@ impl Task {
         }
         let moved = std::fs::rename(part, whole)
             .and_then(|()| std::fs::File::open(&self.cache.0.root)?.sync_all());
-        moved.map_err(|error| disk(wanted, &error))
+        moved.map_err(|error| self.disk(wanted, &error))
     }
 
     /// A whole image is no longer one.
@@ -274,7 +298,7 @@ impl Task {
             self.cache.path(&self.key, "part"),
             self.cache.path(&self.key, "whole"),
         );
-        std::fs::rename(whole, part).map_err(|error| disk(wanted, &error))
+        std::fs::rename(whole, part).map_err(|error| self.disk(wanted, &error))
     }
 }
 
@@ -290,9 +314,19 @@ fn away(kept: &Kept, bad: usize, why: String) -> Failure {
     }
 }
 
-pub(super) fn disk(wanted: &Wanted, error: &std::io::Error) -> Failure {
-    Failure::Disk {
-        image: wanted.name.clone(),
-        why: error.to_string(),
+/// What is left of an image after this.
+pub(super) fn left(went: Result<(), Failure>, size: Option<u64>) -> Left {
+    let Err(failure) = went else {
+        return Left::Whole;
+    };
+    let why = failure.to_string();
+    match failure {
+        Failure::Part { have, .. } | Failure::Rotten { have, .. } => {
+            Left::Part(Part { have, size }, why)
+        }
+        Failure::Away { .. } | Failure::Disk { .. } | Failure::Format { .. } => {
+            Left::Failed { why, keeps: true }
+        }
+        _ => Left::Failed { why, keeps: false },
     }
 }

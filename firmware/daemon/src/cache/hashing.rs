@@ -20,13 +20,14 @@ const PUBLISH_BYTES: u64 = 256 * 1024;
 
 enum Piece {
     Data(Bytes),
+    Pause(oneshot::Sender<io::Result<()>>),
     Finish(oneshot::Sender<io::Result<Digest>>),
 }
 
 /// A thread at work on one image.
 pub(super) struct Hashing {
     pieces: mpsc::Sender<Piece>,
-    failed: Arc<OnceLock<String>>,
+    failed: Arc<OnceLock<io::Error>>,
 }
 
 /// The thread ended early; [`Hashing::why`] tells why.
@@ -44,7 +45,7 @@ impl Hashing {
             .spawn(move || {
                 let mut work = Work::new(entry, list, chunks);
                 if let Err(error) = work.run(coming) {
-                    let _ = told.set(error.to_string());
+                    let _ = told.set(error);
                 }
             })?;
         Ok(Self { pieces, failed })
@@ -58,15 +59,27 @@ impl Hashing {
     }
 
     /// Why the thread ended.
-    pub(super) fn why(&self) -> String {
-        let why = self.failed.get();
-        why.map_or("the thread that writes it has ended", String::as_str)
-            .to_owned()
+    pub(super) fn why(&self) -> io::Error {
+        match self.failed.get() {
+            Some(error) => io::Error::new(error.kind(), error.to_string()),
+            None => io::Error::other("the thread that writes it has ended"),
+        }
+    }
+
+    /// More is to follow another time: what was pushed is on disk then, and in the list
+    /// as far as its chunks are whole.
+    pub(super) async fn pause(self) -> io::Result<()> {
+        let gone = || self.why();
+        let (reply, answer) = oneshot::channel();
+        if self.pieces.send(Piece::Pause(reply)).await.is_err() {
+            return Err(gone());
+        }
+        answer.await.map_err(|_| gone())?
     }
 
     /// The digest of all that was pushed, which is on disk then.
     pub(super) async fn finish(self) -> io::Result<Digest> {
-        let gone = || io::Error::other(self.why());
+        let gone = || self.why();
         let (reply, answer) = oneshot::channel();
         if self.pieces.send(Piece::Finish(reply)).await.is_err() {
             return Err(gone());
@@ -105,6 +118,10 @@ impl Work {
                     if new >= PUBLISH_BYTES || coming.is_empty() {
                         self.publish();
                     }
+                }
+                Piece::Pause(reply) => {
+                    let _ = reply.send(self.pause());
+                    return Ok(());
                 }
                 Piece::Finish(reply) => {
                     let _ = reply.send(self.finish());
@@ -146,6 +163,16 @@ impl Work {
         state.write(&mut bytes);
         self.list.push(state);
         self.chunks.write_all(&bytes)
+    }
+
+    fn pause(&mut self) -> io::Result<()> {
+        let bytes = self.running.bytes();
+        if bytes > 0 && bytes.is_multiple_of(CHUNK_BYTES) {
+            self.note_chunk()?;
+        }
+        self.publish();
+        self.entry.file.sync_all()?;
+        self.chunks.sync_all()
     }
 
     /// Bytes are on disk before anybody calls them right.

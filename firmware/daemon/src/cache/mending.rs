@@ -5,25 +5,32 @@ use trivet_chunks::chunks;
 use trivet_images::Failure;
 use trivet_model::image::ImageState;
 
-use super::Asked;
 use super::checking::{self, Checked};
 use super::entry::Kept;
-use super::filling::{Task, disk};
+use super::filling::Task;
 use super::link::Link;
 use super::unpacking::Why;
+use super::{Asked, Left};
 
 impl Task {
     /// Looks at a disk, and tells what became of the images that it was in.
     pub(super) async fn run_disk(self, kept: Kept) {
         let links = self.cache.links_to(&self.key);
         let went = self.mend_disk(&kept, &links).await;
-        let words = went.as_ref().map_err(ToString::to_string).copied();
-        self.cache.settle(&self.key, &self.entry, words, true);
+        let state = match &went {
+            Ok(()) => ImageState::Whole,
+            Err(failure) => ImageState::Failed(failure.to_string()),
+        };
+        let left = match went {
+            Ok(()) => Left::Whole,
+            Err(failure) => Left::Failed {
+                why: failure.to_string(),
+                keeps: true,
+            },
+        };
+        self.cache.settle(&self.key, &self.entry, left);
         for link in links {
-            let state = match &went {
-                Ok(()) => ImageState::Whole,
-                Err(failure) => ImageState::Failed(failure.to_string()),
-            };
+            let state = state.clone();
             let (size, have) = (Some(link.size), link.size);
             self.cache.tell(&link.wanted, size, have, state);
         }
@@ -32,7 +39,7 @@ impl Task {
     async fn mend_disk(&self, kept: &Kept, links: &[Link]) -> Result<(), Failure> {
         let wanted = &kept.wanted;
         let looked = checking::look(&self.cache, &self.key, &self.entry, kept).await;
-        let bad = match looked.map_err(|error| disk(wanted, &error))? {
+        let bad = match looked.map_err(|error| self.disk(wanted, &error))? {
             Checked::Right => return Ok(()),
             Checked::Rotten { bad, .. } => bad,
             Checked::Part { .. } => (0..chunks(kept.size.unwrap_or(0))).collect(),
@@ -87,7 +94,7 @@ impl Task {
             }
             std::fs::File::open(&self.cache.0.root)?.sync_all()
         };
-        keep().map_err(|error| disk(&link.wanted, &error))?;
+        keep().map_err(|error| self.disk(&link.wanted, &error))?;
         self.entry.size_is(made.size);
         self.entry.hashed_is(made.size);
         Ok(())

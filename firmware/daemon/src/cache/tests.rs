@@ -2,6 +2,7 @@
 //! own disk.
 
 mod packed;
+mod uploads;
 
 use super::*;
 use std::net::SocketAddr;

@@ -18,7 +18,6 @@ use trivet_unpack::{MAGIC_BYTES, Packing};
 
 use super::checking;
 use super::entry::{self, Entry, Kept, Reader};
-use super::filling::disk;
 use super::link::Link;
 use super::taking::{Made, Taking, Trouble};
 use super::{Asked, Cache, ENTRIES_MAX, Slot, SlotState};
@@ -63,7 +62,10 @@ pub(super) fn check_said(wanted: &Wanted, entry: &Entry) -> Result<(), Failure> 
     }
     let mut first = [0; MAGIC_BYTES];
     let read = entry.file.read_at(&mut first, 0);
-    let read = read.map_err(|error| disk(wanted, &error))?;
+    let read = read.map_err(|error| Failure::Disk {
+        image: wanted.name.clone(),
+        why: error.to_string(),
+    })?;
     if Packing::of_magic(&first[..read]) != Some(Packing::Qcow2) {
         return Ok(());
     }
@@ -148,7 +150,7 @@ impl Cache {
         let went = went.and_then(|(size, made)| {
             self.publish(&key, &wanted, &entry, size, &made)
                 .map(|()| size)
-                .map_err(|error| Why::New(disk(&wanted, &error)))
+                .map_err(|error| Why::New(self.disk_failed(&key, &wanted, &error)))
         });
         let why = match went {
             Ok(size) => return self.tell(&wanted, Some(size), size, ImageState::Whole),
@@ -256,8 +258,11 @@ impl Cache {
         let started = thread.spawn(move || {
             let _ = reply.send(taking.run(unpacked_as, &room));
         });
-        started.map_err(|error| disk(wanted, &error))?;
-        let gone = || disk(wanted, &std::io::Error::other("the thread has ended"));
+        started.map_err(|error| self.disk_failed(key, wanted, &error))?;
+        let gone = || {
+            let error = std::io::Error::other("the thread has ended");
+            self.disk_failed(key, wanted, &error)
+        };
         let went = answer.await.map_err(|_| gone())?;
         went.map_err(|trouble| match trouble {
             Trouble::Refused(refusal) => Failure::Format {
@@ -265,7 +270,7 @@ impl Cache {
                 why: refusal.to_string(),
             },
             Trouble::NoRoom { bytes, why } => Failure::NoRoom { image, bytes, why },
-            Trouble::Disk(error) => disk(wanted, &error),
+            Trouble::Disk(error) => self.disk_failed(key, wanted, &error),
             Trouble::Rotten => {
                 self.distrust(key);
                 let why = "it has changed on this box's disk; it is checked again".to_owned();

@@ -13,9 +13,12 @@ use trivet_model::{Caller, Entropy, Order, Refusal, RefusalKind, Who};
 use super::agents;
 use super::http::{self, Answer, Body, Handler};
 use crate::auth::{Auth, Denied};
+use crate::cache::Cache;
 use crate::clock::{Clock, System};
 use crate::engine::{self, Engine};
 use crate::say;
+
+mod upload;
 
 /// How often a change is tried anew when somebody else changed the record meanwhile.
 const TRIES_MAX: u32 = 8;
@@ -26,6 +29,8 @@ pub(crate) struct Api {
     pub(crate) facts: Facts,
     pub(crate) auth: Auth,
     pub(crate) clock: Clock,
+    /// Where images go that are uploaded.
+    pub(crate) cache: Cache,
 }
 
 /// The handler for this API.
@@ -62,6 +67,12 @@ impl Api {
             Ok(caller) => Arc::new(caller),
             Err(response) => return *response,
         };
+        if let Some(image) = trivet_api::uploads(request.method, request.path) {
+            return response(
+                self.upload(&caller, &request, &image, &head.headers, body)
+                    .await,
+            );
+        }
         let body = match http::read(body, trivet_api::BODY_BYTES_MAX).await {
             Ok(body) => body,
             Err(error) => {

@@ -108,11 +108,13 @@ mod tests {
         let (engine, _why) = testbed::engine(testbed::settings(&scratch.0), &scratch.0);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
+        let clock = Clock::start();
         let api = Arc::new(Api {
+            cache: testbed::cache(&scratch.0, &engine, clock),
             engine,
             facts: trivet_api::Facts::default(),
             auth,
-            clock: Clock::start(),
+            clock,
         });
         let handler = handler(Arc::clone(&api), strangers);
         let mut doors = tokio::task::JoinSet::new();

@@ -1,5 +1,7 @@
 //! The Ironic API over loopback, through a real engine.
 
+mod upload;
+
 use super::*;
 use serde_json::{Value, json};
 use std::sync::Mutex;
@@ -14,7 +16,7 @@ struct Served {
     address: SocketAddr,
     notes: Arc<Mutex<Vec<String>>>,
     _doors: JoinSet<()>,
-    _scratch: Scratch,
+    scratch: Scratch,
 }
 
 async fn served(auth: impl FnOnce(&Scratch) -> Auth) -> Served {
@@ -43,6 +45,7 @@ async fn served(auth: impl FnOnce(&Scratch) -> Auth) -> Served {
         },
         auth: auth(&scratch),
         clock,
+        cache: testbed::cache(&scratch.0, &engine, clock),
     };
     let mut doors = JoinSet::new();
     let places = http::Places::new(64);
@@ -54,7 +57,7 @@ async fn served(auth: impl FnOnce(&Scratch) -> Auth) -> Served {
         address,
         notes,
         _doors: doors,
-        _scratch: scratch,
+        scratch,
     }
 }
 

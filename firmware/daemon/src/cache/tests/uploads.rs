@@ -1,0 +1,291 @@
+//! Images that are sent to the box, and senders that go away.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Frame;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+use super::*;
+
+/// A body that a test feeds; it breaks off when the other end goes.
+struct Fed(Receiver<Bytes>);
+
+impl hyper::body::Body for Fed {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        self.0.poll_recv(context).map(|piece| match piece {
+            Some(piece) => Some(Ok(Frame::data(piece))),
+            None => Some(Err(std::io::ErrorKind::ConnectionReset.into())),
+        })
+    }
+}
+
+fn fed() -> (Sender<Bytes>, Fed) {
+    let (send, receive) = channel(1);
+    (send, Fed(receive))
+}
+
+fn wanted(image: &[u8]) -> Wanted {
+    Wanted {
+        name: "up.raw".to_owned(),
+        digest: sha256(image),
+        sources: Vec::new(),
+        format: Format::Raw,
+    }
+}
+
+fn whole(image: &[u8]) -> Offer {
+    from(image, 0)
+}
+
+fn from(image: &[u8], from: usize) -> Offer {
+    Offer {
+        from: from as u64,
+        bytes: (image.len() - from) as u64,
+        size: image.len() as u64,
+    }
+}
+
+fn body(bytes: &[u8]) -> Full<Bytes> {
+    Full::new(Bytes::copy_from_slice(bytes))
+}
+
+/// Sends this much and goes away.
+async fn cut(cache: &Cache, image: &[u8], after: usize) {
+    let (send, mut fed) = fed();
+    let uploaded = async {
+        let went = cache.upload(&wanted(image), whole(image), &mut fed).await;
+        assert!(matches!(went, Err(Refused::Broken(_))), "{went:?}");
+    };
+    let sent = async {
+        for piece in image[..after].chunks(100_000) {
+            send.send(Bytes::copy_from_slice(piece)).await.unwrap();
+        }
+        drop(send);
+    };
+    tokio::join!(uploaded, sent);
+}
+
+#[tokio::test]
+async fn an_upload_is_followed_and_its_last_chunk_waits_for_the_digest() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let cache = cache(&scratch);
+    let (send, mut fed) = fed();
+    let (shared, wanted) = (cache.clone(), wanted(&image));
+    let (ours, offer) = (wanted.clone(), whole(&image));
+    let upload = tokio::spawn(async move { shared.upload(&ours, offer, &mut fed).await });
+    let end = image.len() - 1;
+    for piece in image[..end].chunks(CHUNK) {
+        send.send(Bytes::copy_from_slice(piece)).await.unwrap();
+    }
+    let mut reader = cache.reader(&wanted).unwrap();
+    assert_eq!(reader.size().await.unwrap(), image.len() as u64);
+    let readable = reader.readable(2 * CHUNK_BYTES - 1).await.unwrap();
+    assert!(readable <= 3 * CHUNK_BYTES, "{readable}");
+    // Somebody else comes with the same.
+    let second = cache
+        .upload(&wanted, whole(&image), &mut body(&image))
+        .await;
+    assert!(
+        matches!(&second, Err(Refused::Conflict(why)) if why.contains("somebody else")),
+        "{second:?}"
+    );
+    let last = Bytes::copy_from_slice(&image[end..]);
+    send.send(last).await.unwrap();
+    assert_eq!(upload.await.unwrap(), Ok(image.len() as u64));
+    assert!(read(reader).await.unwrap() == image);
+    let again = cache
+        .upload(&wanted, whole(&image), &mut body(&image))
+        .await;
+    assert!(matches!(again, Err(Refused::Conflict(_))), "{again:?}");
+}
+
+#[tokio::test]
+async fn what_came_before_the_sender_went_is_kept_and_gone_on_with() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let cache = cache(&scratch);
+    cut(&cache, &image, 2 * CHUNK + 777).await;
+    let why = cache.reader(&wanted(&image)).err().unwrap();
+    assert!(why.contains("2097152 bytes of its upload"), "{why}");
+    for wrong in [CHUNK, 2 * CHUNK + 777, 3 * CHUNK] {
+        let offer = from(&image, wrong);
+        let went = cache
+            .upload(&wanted(&image), offer, &mut body(&image[wrong..]))
+            .await;
+        assert!(
+            matches!(&went, Err(Refused::Conflict(why)) if why.contains("2097152 bytes here")),
+            "{went:?}"
+        );
+    }
+    let other = Offer {
+        size: image.len() as u64 + 1,
+        ..from(&image, 2 * CHUNK)
+    };
+    let went = cache.upload(&wanted(&image), other, &mut body(b"")).await;
+    assert!(matches!(went, Err(Refused::Conflict(_))), "{went:?}");
+    let offer = from(&image, 2 * CHUNK);
+    let mut rest = body(&image[2 * CHUNK..]);
+    let went = cache.upload(&wanted(&image), offer, &mut rest).await;
+    assert_eq!(went, Ok(image.len() as u64));
+    let reader = cache.reader(&wanted(&image)).unwrap();
+    assert!(read(reader).await.unwrap() == image);
+}
+
+#[tokio::test]
+async fn an_upload_in_parts_is_one() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let cache = cache(&scratch);
+    for at in 0..4 {
+        let part = &image[at * CHUNK..image.len().min((at + 1) * CHUNK)];
+        let offer = Offer {
+            from: (at * CHUNK) as u64,
+            bytes: part.len() as u64,
+            size: image.len() as u64,
+        };
+        let went = cache.upload(&wanted(&image), offer, &mut body(part)).await;
+        let here = image.len().min((at + 1) * CHUNK);
+        assert_eq!(went, Ok(here as u64), "{at}");
+    }
+}
+
+#[tokio::test]
+async fn an_upload_that_was_killed_is_checked_and_goes_on_after_the_restart() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let first = cache(&scratch);
+    cut(&first, &image, 3 * CHUNK + 100).await;
+    drop(first);
+    // What the power cut did to it.
+    let key = wanted(&image).key();
+    rot(
+        &scratch.0.join(format!("cache/{key}.part")),
+        CHUNK_BYTES + 5,
+    );
+    let second = cache(&scratch);
+    let why = read(second.reader(&wanted(&image)).unwrap()).await;
+    let (got, why) = why.unwrap_err();
+    assert!(
+        got.len() <= CHUNK && why.contains("1048576 bytes of"),
+        "{why}"
+    );
+    let offer = from(&image, CHUNK);
+    let went = second
+        .upload(&wanted(&image), offer, &mut body(&image[CHUNK..]))
+        .await;
+    assert_eq!(went, Ok(image.len() as u64));
+    let reader = second.reader(&wanted(&image)).unwrap();
+    assert!(read(reader).await.unwrap() == image);
+}
+
+#[tokio::test]
+async fn another_file_than_the_digest_says_is_dropped() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let cache = cache(&scratch);
+    let mut wrong = image.clone();
+    wrong[CHUNK + 7] ^= 1;
+    let went = cache
+        .upload(&wanted(&image), whole(&wrong), &mut body(&wrong))
+        .await;
+    let Err(Refused::Wrong(why)) = went else {
+        panic!("{went:?}");
+    };
+    for digest in [sha256(&image), sha256(&wrong)] {
+        assert!(why.contains(&digest.to_string()), "{why}");
+    }
+    let files = std::fs::read_dir(scratch.0.join("cache")).unwrap();
+    assert_eq!(files.count(), 0);
+    // And the right one is welcome at once.
+    let went = cache
+        .upload(&wanted(&image), whole(&image), &mut body(&image))
+        .await;
+    assert_eq!(went, Ok(image.len() as u64));
+}
+
+#[tokio::test]
+async fn rot_without_a_source_is_never_served_and_wants_an_upload() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let first = cache(&scratch);
+    let went = first
+        .upload(&wanted(&image), whole(&image), &mut body(&image))
+        .await;
+    assert_eq!(went, Ok(image.len() as u64));
+    drop(first);
+    let key = wanted(&image).key();
+    let path = scratch.0.join(format!("cache/{key}.whole"));
+    rot(&path, 2 * CHUNK_BYTES + 5);
+    let second = cache(&scratch);
+    let (got, why) = read(second.reader(&wanted(&image)).unwrap())
+        .await
+        .unwrap_err();
+    assert!(got.len() <= 2 * CHUNK, "{}", got.len());
+    assert!(why.contains("upload it again"), "{why}");
+    assert!(!path.exists());
+    let offer = from(&image, 2 * CHUNK);
+    let went = second
+        .upload(&wanted(&image), offer, &mut body(&image[2 * CHUNK..]))
+        .await;
+    assert_eq!(went, Ok(image.len() as u64));
+}
+
+#[tokio::test]
+async fn an_upload_without_room_is_refused_before_it_comes() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let ways = Ways {
+        quota_bytes: Some(image.len() as u64 - 1),
+        ..Ways::plain(Clock::start())
+    };
+    let cache = Cache::open(&scratch.0.join("cache"), ways, Box::new(|_| {})).unwrap();
+    let (_send, mut fed) = fed();
+    let went = cache.upload(&wanted(&image), whole(&image), &mut fed).await;
+    assert!(
+        matches!(&went, Err(Refused::NoRoom(why)) if why.contains("images.quota_gib")),
+        "{went:?}"
+    );
+    let files = std::fs::read_dir(scratch.0.join("cache")).unwrap();
+    assert_eq!(files.count(), 0);
+}
+
+#[tokio::test]
+async fn an_image_that_is_removed_while_it_is_uploaded_leaves_nothing() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let cache = cache(&scratch);
+    let (send, mut fed) = fed();
+    let (shared, wanted) = (cache.clone(), wanted(&image));
+    let (ours, offer) = (wanted.clone(), whole(&image));
+    let upload = tokio::spawn(async move { shared.upload(&ours, offer, &mut fed).await });
+    let (first, rest) = image.split_at(2 * CHUNK);
+    send.send(Bytes::copy_from_slice(first)).await.unwrap();
+    // It has its place once it has taken this.
+    drop(send.reserve().await.unwrap());
+    let mut reader = cache.reader(&wanted).unwrap();
+    reader.readable(0).await.unwrap();
+    cache.drop_image(wanted.key());
+    let _ = send.send(Bytes::copy_from_slice(rest)).await;
+    assert!(upload.await.unwrap().is_err());
+    let files = std::fs::read_dir(scratch.0.join("cache")).unwrap();
+    assert_eq!(files.count(), 0);
+}
+
+/// A source was given later, or the same bytes are wanted from elsewhere.
+#[tokio::test]
+async fn a_broken_upload_is_finished_from_a_source() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let source = Source::new(Manners::plain(image.clone())).await;
+    let cache = cache(&scratch);
+    cut(&cache, &image, 2 * CHUNK + 777).await;
+    let wanted = Wanted {
+        sources: vec![format!("http://{}/up.raw", source.address)],
+        ..wanted(&image)
+    };
+    let reader = cache.reader(&wanted).unwrap();
+    assert!(read(reader).await.unwrap() == image);
+    let sent = source.sent.load(Ordering::SeqCst);
+    assert_eq!(sent, image.len() as u64 - 2 * CHUNK_BYTES);
+}
