@@ -1,5 +1,7 @@
 //! The arguments, as people type them.
 
+use std::path::PathBuf;
+
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
 use trivet_model::ProvisionState;
@@ -135,7 +137,7 @@ pub(crate) struct Global {
 /// Whether and how long to wait.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Waiting {
-    /// Wait until the node is there (the default)
+    /// Wait until it is there (the default)
     #[arg(long, overrides_with = "no_wait")]
     pub(crate) wait: bool,
     /// Return as soon as the box has accepted it
@@ -440,13 +442,16 @@ pub(crate) enum ImageCommand {
         /// Where it is: http, https or file URLs, the best first
         #[arg(long = "source", value_name = "URL", required = true)]
         sources: Vec<String>,
-        /// Its SHA-256 or SHA-512, in hexadecimal
+        /// Its SHA-256 or SHA-512, in hexadecimal, or the URL of a checksum file
         #[arg(long, value_name = "DIGEST")]
         checksum: String,
         /// What its bytes are: raw, zstd, gzip, xz, qcow2, iso, kernel or ramdisk; else by the
         /// end of its name. Nodes get the disk that is in a packed one
         #[arg(long)]
         format: Option<String>,
+        /// What can boot it, if not both
+        #[arg(long, value_name = "MODE", value_parser = ["bios", "uefi"])]
+        boot_mode: Option<String>,
         /// Never let it go for want of room
         #[arg(long)]
         pin: bool,
@@ -455,6 +460,24 @@ pub(crate) enum ImageCommand {
     Fill {
         /// Its name
         image: String,
+        #[command(flatten)]
+        waiting: Waiting,
+    },
+    /// Send a file to the box as an image; goes on where an upload broke off
+    Upload {
+        /// What to call it; it is put into the catalogue if it is not there
+        image: String,
+        /// The file
+        file: PathBuf,
+        /// What its bytes are, as for `add`; else by the end of its name
+        #[arg(long)]
+        format: Option<String>,
+        /// What can boot it, if not both
+        #[arg(long, value_name = "MODE", value_parser = ["bios", "uefi"])]
+        boot_mode: Option<String>,
+        /// Never let it go for want of room
+        #[arg(long)]
+        pin: bool,
     },
     /// Never let an image go for want of room
     Pin {

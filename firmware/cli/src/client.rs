@@ -39,40 +39,66 @@ impl Client {
         Ok(Self { connection, tls })
     }
 
+    /// Sends an image's bytes; how long that takes is the caller's business.
+    pub(crate) async fn upload<B>(
+        &self,
+        request: &Request,
+        fields: &[(&str, String)],
+        body: B,
+    ) -> Result<Answer, Fault>
+    where
+        B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: std::error::Error + Send + Sync,
+    {
+        let mut message = self.head(request);
+        for (name, value) in fields {
+            message = message.header(*name, value);
+        }
+        let message = message.body(body);
+        self.carry(message.map_err(|error| cannot_ask(&error))?)
+            .await
+    }
+
     /// Status and body, or why there is none.
     pub(crate) async fn exchange(&self, request: &Request) -> Result<Answer, Fault> {
-        match tokio::time::timeout(EXCHANGE_WAIT, self.whole(request)).await {
+        let message = self.message(request)?;
+        match tokio::time::timeout(EXCHANGE_WAIT, self.carry(message)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(self.unreachable("no answer in time", "")),
         }
     }
 
-    async fn whole(&self, request: &Request) -> Result<Answer, Fault> {
+    async fn carry<B>(&self, message: hyper::Request<B>) -> Result<Answer, Fault>
+    where
+        B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: std::error::Error + Send + Sync,
+    {
         let place = &self.connection.place;
         let stream = TcpStream::connect((place.host.as_str(), place.port))
             .await
             .map_err(|error| self.unreachable(&error.to_string(), REACH))?;
         let Some(tls) = &self.tls else {
-            return self.talk(TokioIo::new(stream), request).await;
+            return self.talk(TokioIo::new(stream), message).await;
         };
         let name = tls::name(&place.host)?;
         let stream = tls
             .connect(name, stream)
             .await
             .map_err(|error| self.unreachable(&error.to_string(), TRUST))?;
-        self.talk(TokioIo::new(stream), request).await
+        self.talk(TokioIo::new(stream), message).await
     }
 
-    async fn talk<S>(&self, stream: S, request: &Request) -> Result<Answer, Fault>
+    async fn talk<S, B>(&self, stream: S, message: hyper::Request<B>) -> Result<Answer, Fault>
     where
         S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+        B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: std::error::Error + Send + Sync,
     {
         let broken = |error: hyper::Error| self.unreachable(&error.to_string(), PROTOCOL);
         let (mut sender, connection) = hyper::client::conn::http1::handshake(stream)
             .await
             .map_err(broken)?;
         let connection = tokio::spawn(connection);
-        let message = self.message(request)?;
         let outcome = match sender.send_request(message).await {
             Ok(answer) => self.answer(answer).await,
             Err(error) => Err(broken(error)),
@@ -81,7 +107,7 @@ impl Client {
         outcome
     }
 
-    fn message(&self, request: &Request) -> Result<hyper::Request<Full<Bytes>>, Fault> {
+    fn head(&self, request: &Request) -> hyper::http::request::Builder {
         let place = &self.connection.place;
         let version = format!("1.{}", request.version);
         let mut message = hyper::Request::builder()
@@ -94,6 +120,11 @@ impl Client {
         if let Some(login) = &self.connection.login {
             message = message.header("authorization", login);
         }
+        message
+    }
+
+    fn message(&self, request: &Request) -> Result<hyper::Request<Full<Bytes>>, Fault> {
+        let mut message = self.head(request);
         let body = match &request.body {
             Some(body) => {
                 message = message.header("content-type", "application/json");
@@ -103,7 +134,7 @@ impl Client {
         };
         message
             .body(Full::new(body))
-            .map_err(|error| Fault::usage(format!("this cannot be asked: {error}")))
+            .map_err(|error| cannot_ask(&error))
     }
 
     async fn answer(&self, answer: hyper::Response<Incoming>) -> Result<Answer, Fault> {
@@ -138,6 +169,10 @@ impl Client {
         let sentence = format!("cannot reach the box at {url}: {why}.{hint}");
         Fault::new(Exit::Unreachable, sentence)
     }
+}
+
+fn cannot_ask(error: &hyper::http::Error) -> Fault {
+    Fault::usage(format!("this cannot be asked: {error}"))
 }
 
 const REACH: &str = " Is it running? --url or TRIVET_URL name another address.";

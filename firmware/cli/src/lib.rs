@@ -19,6 +19,7 @@ mod table;
 mod task;
 #[cfg(test)]
 mod testing;
+mod upload;
 mod values;
 mod wait;
 mod watch;

@@ -45,6 +45,8 @@ pub(crate) enum Then {
         goal: Goal,
         limit_ms: u64,
     },
+    /// Look at the image until it is whole.
+    WaitImage { image: String, limit_ms: u64 },
     /// Look at nodes and tell what changes.
     Watch {
         nodes: Vec<String>,
@@ -167,21 +169,32 @@ pub(crate) fn image(command: &ImageCommand) -> Plan {
             sources,
             checksum,
             format,
+            boot_mode,
             pin,
         } => {
-            let mut body = json!({
-                "name": image, "sources": sources, "checksum": checksum, "pinned": pin,
+            let request = new_image(&NewImage {
+                image,
+                sources,
+                checksum,
+                format: format.as_deref(),
+                boot_mode: boot_mode.as_deref(),
+                pin: *pin,
             });
-            if let Some(format) = format {
-                body["format"] = json!(format);
-            }
-            let request = Request::new("POST", "/trivet/images").with(body);
             of_image(image, request, "is in the catalogue")
         }
-        ImageCommand::Fill { image } => {
+        ImageCommand::Fill { image, waiting } if waiting.no_wait => {
             let what = format!("comes; see trivet image show {image}");
             of_image(image, below(image, "POST", "/fill"), &what)
         }
+        ImageCommand::Fill { image, waiting } => Plan {
+            then: Then::WaitImage {
+                image: image.clone(),
+                limit_ms: u64::from(waiting.timeout) * 1000,
+            },
+            ..of_image(image, below(image, "POST", "/fill"), "")
+        },
+        // The shell begins with this look, and goes on by itself.
+        ImageCommand::Upload { image, .. } => of_image(image, look_image(image), ""),
         ImageCommand::Pin { image } => of_image(image, below(image, "PUT", "/pin"), "is pinned"),
         ImageCommand::Unpin { image } => {
             of_image(image, below(image, "DELETE", "/pin"), "is no longer pinned")
@@ -222,6 +235,38 @@ fn of_image(image: &str, request: Request, what: &str) -> Plan {
         requests: vec![request],
         then: Then::Say(format!("image {image}: {what}")),
     }
+}
+
+/// A new record of the catalogue.
+pub(crate) struct NewImage<'a> {
+    pub(crate) image: &'a str,
+    pub(crate) sources: &'a [String],
+    pub(crate) checksum: &'a str,
+    pub(crate) format: Option<&'a str>,
+    pub(crate) boot_mode: Option<&'a str>,
+    pub(crate) pin: bool,
+}
+
+pub(crate) fn new_image(new: &NewImage<'_>) -> Request {
+    let mut body = json!({
+        "name": new.image, "sources": new.sources, "checksum": new.checksum, "pinned": new.pin,
+    });
+    for (field, said) in [("format", new.format), ("boot_mode", new.boot_mode)] {
+        if let Some(said) = said {
+            body[field] = said.into();
+        }
+    }
+    Request::new("POST", "/trivet/images").with(body)
+}
+
+/// One look at an image.
+pub(crate) fn look_image(image: &str) -> Request {
+    below(image, "GET", "")
+}
+
+/// The request that an image's bytes go with.
+pub(crate) fn put_image(image: &str) -> Request {
+    below(image, "PUT", "/data")
 }
 
 /// One look at one node, or at all.

@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 use console::Term;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::arguments::ClientCommand;
+use crate::arguments::{ClientCommand, ImageCommand};
 use crate::client::Client;
 use crate::connection::Connection;
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::plan;
+use crate::progress::{Progress, duration};
 use crate::task::{Act, Out, Style, Task, Turn};
+use crate::upload::{Upload, Watched};
 
 /// Longest file an argument may name. Config drives are the largest.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -48,7 +50,27 @@ pub fn run_into(command: ClientCommand, out: &mut dyn Write, errors: &mut dyn Wr
 }
 
 fn run_on(command: ClientCommand, mut screen: Screen<'_>, width: Option<usize>) -> Exit {
-    match prepare(command, width).and_then(|(client, task)| drive(&client, task, &mut screen)) {
+    let went = if let ClientCommand::Image(image) = &command
+        && let ImageCommand::Upload {
+            image,
+            file,
+            format,
+            boot_mode,
+            pin,
+        } = &image.command
+    {
+        let upload = Upload {
+            image,
+            file,
+            format: format.as_deref(),
+            boot_mode: boot_mode.as_deref(),
+            pin: *pin,
+        };
+        self::upload(&command, &upload, &mut screen)
+    } else {
+        prepare(command, width).and_then(|(client, task)| drive(&client, task, &mut screen))
+    };
+    match went {
         Ok(exit) => exit,
         Err(fault) => {
             screen.note(&format!("trivet: {}", fault.sentence));
@@ -76,6 +98,89 @@ fn prepare(command: ClientCommand, width: Option<usize>) -> Result<(Client, Task
         width,
     };
     Ok((Client::new(connection)?, Task::new(plan, style)))
+}
+
+fn upload(
+    command: &ClientCommand,
+    upload: &Upload<'_>,
+    screen: &mut Screen<'_>,
+) -> Result<Exit, Fault> {
+    let ClientCommand::Image(image) = command else {
+        return Ok(Exit::Usage);
+    };
+    let taken = Cell::new(false);
+    let read = |name: &str| text_of(name, &taken);
+    let variable = |name: &str| std::env::var(name).ok();
+    let client = Client::new(Connection::of(&image.global, &variable, &read)?)?;
+    let clock = start();
+    let runtime = runtime()?;
+    let went = runtime.block_on(async {
+        let mut stop = signal(SignalKind::interrupt()).map_err(|error| broken(&error))?;
+        let mut watched = Watching { screen, clock };
+        tokio::select! {
+            went = upload.run(&client, &mut watched) => went.map(Some),
+            _ = stop.recv() => Ok(None),
+        }
+    });
+    runtime.shutdown_background();
+    let Some(record) = went? else {
+        let name = upload.image;
+        let sentence = format!(
+            "stopped; what has arrived is kept. `trivet image upload {name} ...` goes on with it."
+        );
+        return Err(Fault::new(Exit::Interrupted, sentence));
+    };
+    let line = if image.global.json {
+        format!("{record:#}")
+    } else {
+        let took = duration(elapsed_ms(clock));
+        format!("image {} is whole after {took}", upload.image)
+    };
+    match screen.line(&line) {
+        Ok(()) => Ok(Exit::Fine),
+        Err(exit) => Ok(exit),
+    }
+}
+
+/// An upload on the screen.
+struct Watching<'a, 'b> {
+    screen: &'a mut Screen<'b>,
+    clock: Instant,
+}
+
+impl Watched for Watching<'_, '_> {
+    fn progress(&mut self, progress: &Progress) {
+        self.screen.draw(progress);
+    }
+
+    fn note(&mut self, sentence: &str) {
+        self.screen.note(sentence);
+    }
+
+    fn elapsed_ms(&self) -> u64 {
+        elapsed_ms(self.clock)
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place here that reads a clock"
+)]
+fn start() -> Instant {
+    Instant::now()
+}
+
+fn elapsed_ms(clock: Instant) -> u64 {
+    u64::try_from(clock.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+fn broken(error: &std::io::Error) -> Fault {
+    Fault::new(Exit::Unreachable, format!("cannot start: {error}"))
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Fault> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().map_err(|error| broken(&error))
 }
 
 fn columns(term: &Term) -> usize {
@@ -106,14 +211,9 @@ fn text_of(name: &str, taken: &Cell<bool>) -> Result<String, String> {
 }
 
 fn drive(client: &Client, task: Task, screen: &mut Screen<'_>) -> Result<Exit, Fault> {
-    let broken =
-        |error: std::io::Error| Fault::new(Exit::Unreachable, format!("cannot start: {error}"));
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(broken)?;
+    let runtime = runtime()?;
     let exit = runtime.block_on(async {
-        let stop = signal(SignalKind::interrupt()).map_err(broken)?;
+        let stop = signal(SignalKind::interrupt()).map_err(|error| broken(&error))?;
         Ok(follow(client, task, stop, screen).await)
     });
     // Whoever is still being looked up by name need not be waited for.
@@ -127,12 +227,8 @@ async fn follow(
     mut stop: Signal,
     screen: &mut Screen<'_>,
 ) -> Exit {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the one place here that reads a clock"
-    )]
-    let clock = Instant::now();
-    let now = || u64::try_from(clock.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let clock = start();
+    let now = || elapsed_ms(clock);
     let mut turn = task.begin(now());
     loop {
         if let Err(exit) = screen.show(&turn) {
@@ -170,20 +266,22 @@ impl Screen<'_> {
                 Out::Note(text) => self.note(text),
                 Out::Change(text) if self.term.is_none() => self.note(text),
                 Out::Change(_) => {}
-                Out::Progress(progress) => {
-                    if let Some(term) = &self.term {
-                        // The last column stays free: some terminals wrap there.
-                        let line = progress.line(columns(term).saturating_sub(1));
-                        let _ = term.clear_line().and_then(|()| term.write_str(&line));
-                        self.drawn = true;
-                    }
-                }
+                Out::Progress(progress) => self.draw(progress),
             }
         }
         if matches!(turn.act, Act::End(_)) {
             self.clear();
         }
         Ok(())
+    }
+
+    fn draw(&mut self, progress: &Progress) {
+        if let Some(term) = &self.term {
+            // The last column stays free: some terminals wrap there.
+            let line = progress.line(columns(term).saturating_sub(1));
+            let _ = term.clear_line().and_then(|()| term.write_str(&line));
+            self.drawn = true;
+        }
     }
 
     fn clear(&mut self) {

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 
 use crate::exit::Exit;
 use crate::fault::{Fault, is_passing};
-use crate::plan::{Plan, Then, delete_port, look};
+use crate::plan::{Plan, Then, delete_port, look, look_image};
 use crate::progress::{Progress, duration};
 use crate::request::{Answer, Request, VERSION, link_path};
 use crate::show::View;
-use crate::wait::{Goal, Sight, Verdict, judge, look_gap_ms};
+use crate::wait::{Goal, ImageSight, Sight, Verdict, judge, look_gap_ms};
 use crate::watch::Watcher;
 
 /// How often a request is repeated while the node is locked or the box is busy.
@@ -24,6 +24,9 @@ const TRY_GAP_MS: u64 = 1_000;
 
 /// How long the box may be away while we wait for a node: it may be restarted.
 const AWAY_MS_MAX: u64 = 120_000;
+
+/// How long an image may look as it did before it was asked for.
+const SETTLE_MS: u64 = 3_000;
 
 /// Most pages of one list.
 const PAGES_MAX: u32 = 1_000;
@@ -152,6 +155,13 @@ impl Task {
         match &self.then {
             // A watch without an end ends so.
             Then::Watch { until: None, .. } => Turn::only(Act::End(Exit::Fine)),
+            Then::WaitImage { image, .. } if self.looking => Turn::fault(Fault::new(
+                Exit::Interrupted,
+                format!(
+                    "stopped waiting; the box goes on with image {image}. `trivet image show \
+                     {image}` says how far it is."
+                ),
+            )),
             Then::Wait { node, .. } if self.looking => Turn::fault(Fault::new(
                 Exit::Interrupted,
                 format!(
@@ -277,7 +287,9 @@ impl Task {
                 },
                 act: Act::End(Exit::Fine),
             },
-            Then::Wait { .. } | Then::Watch { .. } => self.start_looking(now),
+            Then::Wait { .. } | Then::WaitImage { .. } | Then::Watch { .. } => {
+                self.start_looking(now)
+            }
             Then::DeletePort => {
                 let port = body["ports"][0]["uuid"].as_str();
                 let Some(uuid) = port else {
@@ -323,6 +335,7 @@ impl Task {
     fn look(&self) -> Request {
         match (&self.then, &self.watcher) {
             (Then::Wait { node, .. }, _) => look(Some(node)),
+            (Then::WaitImage { image, .. }, _) => look_image(image),
             (_, Some(watcher)) => match watcher.nodes.as_slice() {
                 [node] => look(Some(node)),
                 _ => look(None),
@@ -339,6 +352,7 @@ impl Task {
         let items = std::mem::take(&mut self.items);
         let (mut outs, verdict) = match (self.then.clone(), &mut self.watcher) {
             (Then::Wait { node, goal, .. }, _) => self.judged(&node, &goal, body, elapsed),
+            (Then::WaitImage { image, .. }, _) => self.judged_image(&image, body, elapsed),
             (_, Some(watcher)) => {
                 let one = std::slice::from_ref(body);
                 let all = if watcher.nodes.len() == 1 {
@@ -413,9 +427,38 @@ impl Task {
         (outs, end)
     }
 
+    /// One look of a wait for an image.
+    fn judged_image(
+        &self,
+        image: &str,
+        body: &Value,
+        elapsed: u64,
+    ) -> (Vec<Out>, Option<Result<(), Fault>>) {
+        let sight = ImageSight::of(body);
+        let progress = Progress::many(format!("{image}  {}", sight.state), sight.mib(), elapsed);
+        let mut outs = vec![Out::Progress(progress)];
+        let end = match sight.verdict() {
+            Verdict::Going => return (outs, None),
+            // It may be the fault of the time before.
+            Verdict::Failed(_) if elapsed < SETTLE_MS => return (outs, None),
+            Verdict::There => Ok(()),
+            Verdict::Failed(why) => {
+                let sentence = format!("image {image} {why}");
+                Err(Fault::new(Exit::Failed, sentence))
+            }
+        };
+        if self.style.json {
+            outs.push(Out::Line(format!("{body:#}")));
+        } else if end.is_ok() {
+            let took = duration(elapsed);
+            outs.push(Out::Line(format!("image {image} is whole after {took}")));
+        }
+        (outs, Some(end))
+    }
+
     fn limit(&self) -> Option<u64> {
         match &self.then {
-            Then::Wait { limit_ms, .. } => Some(*limit_ms),
+            Then::Wait { limit_ms, .. } | Then::WaitImage { limit_ms, .. } => Some(*limit_ms),
             Then::Watch { limit_ms, .. } => *limit_ms,
             _ => None,
         }

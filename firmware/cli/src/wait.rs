@@ -141,6 +141,50 @@ pub(crate) const fn look_gap_ms(elapsed_ms: u64) -> u64 {
     }
 }
 
+/// How far an image is.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct ImageSight {
+    pub(crate) state: String,
+    pub(crate) here: u64,
+    pub(crate) size: Option<u64>,
+    fault: Option<String>,
+}
+
+impl ImageSight {
+    pub(crate) fn of(image: &Value) -> Self {
+        let text = |key: &str| image[key].as_str().map(harmless);
+        Self {
+            state: text("state").unwrap_or_default(),
+            here: image["here"].as_u64().unwrap_or(0),
+            size: image["size"].as_u64(),
+            fault: text("fault"),
+        }
+    }
+
+    /// MiB that are here, of how many.
+    pub(crate) fn mib(&self) -> Option<(u64, u64)> {
+        self.size
+            .map(|size| (self.here >> 20, size.div_ceil(1 << 20)))
+    }
+
+    pub(crate) fn verdict(&self) -> Verdict {
+        match self.state.as_str() {
+            "whole" => Verdict::There,
+            "failed" => {
+                let why = self.fault.as_deref().unwrap_or("is not to be had");
+                Verdict::Failed(format!("failed: {why}"))
+            }
+            _ => Verdict::Going,
+        }
+    }
+
+    /// From which byte an upload of a file of this size goes on.
+    pub(crate) fn goes_on_from(&self, file_bytes: u64) -> u64 {
+        let fits = self.size == Some(file_bytes) && self.here < file_bytes;
+        if fits { self.here } else { 0 }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -256,5 +300,35 @@ mod tests {
             assert_eq!(judge(&active(), &sight), Verdict::Going);
         }
         assert_eq!(Sight::of(&json!({"uuid": "u\n"})).name, "u ");
+    }
+
+    #[test]
+    fn an_image_is_there_when_it_is_whole_and_never_when_it_failed() {
+        let look = |state: &str| {
+            ImageSight::of(&json!({
+                "state": state, "here": 5 << 20, "size": (9 << 20) + 1, "fault": "it is wrong",
+            }))
+        };
+        assert_eq!(look("whole").verdict(), Verdict::There);
+        assert_eq!(look("filling").verdict(), Verdict::Going);
+        assert_eq!(look("absent").verdict(), Verdict::Going);
+        let failed = Verdict::Failed("failed: it is wrong".to_owned());
+        assert_eq!(look("failed").verdict(), failed);
+        assert_eq!(look("filling").mib(), Some((5, 10)));
+    }
+
+    #[test]
+    fn an_upload_goes_on_only_with_a_file_of_the_same_size() {
+        let sight = ImageSight::of(&json!({"state": "failed", "here": 3, "size": 9}));
+        assert_eq!(sight.goes_on_from(9), 3);
+        assert_eq!(sight.goes_on_from(8), 0);
+        assert_eq!(
+            ImageSight::of(&json!({"here": 0, "size": null})).goes_on_from(9),
+            0
+        );
+        assert_eq!(
+            ImageSight::of(&json!({"here": 9, "size": 9})).goes_on_from(9),
+            0
+        );
     }
 }

@@ -329,3 +329,93 @@ fn https_wants_trust() {
     assert_eq!(known.run(&line).0, Exit::Fine);
     std::fs::remove_file(&file).unwrap();
 }
+
+/// A file with this text, which goes with the value.
+struct Sample(std::path::PathBuf);
+
+impl Sample {
+    fn new(name: &str, text: &str) -> Self {
+        let name = format!("trivet-cli-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, text).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Sample {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn an_upload_makes_the_record_first_and_then_sends_the_file() {
+    let sample = Sample::new("new", "abc");
+    let record = |state: &str| json!({"name": "a.raw", "state": state, "here": 0, "size": null});
+    let one = Box::with(vec![
+        ("GET /trivet/images/a.raw ", 404, fault("none")),
+        ("POST /trivet/images ", 201, record("absent")),
+        ("PUT /trivet/images/a.raw/data ", 200, record("whole")),
+    ]);
+    let line = format!("image upload a.raw {} --boot-mode uefi", sample.0.display());
+    let (exit, out, notes, heard) = one.run(&line);
+    assert_eq!(exit, Exit::Fine, "{notes}");
+    assert!(out.starts_with("image a.raw is whole after "), "{out}");
+    // SHA-256 of abc, as FIPS 180-2 gives it.
+    assert!(
+        heard[1].contains("ba7816bf8f01cfea414140de5dae2223"),
+        "{heard:?}"
+    );
+    assert!(heard[1].contains("\"boot_mode\":\"uefi\""), "{heard:?}");
+    assert!(heard[2].ends_with("\r\n\r\nabc"), "{heard:?}");
+    assert!(heard[2].contains("content-length: 3\r\n"), "{heard:?}");
+    assert!(!heard[2].contains("content-range"), "{heard:?}");
+}
+
+#[test]
+fn an_upload_that_broke_off_goes_on() {
+    let sample = Sample::new("on", "abcdef");
+    let record = |here: u64| json!({"name": "a", "state": "failed", "here": here, "size": 6});
+    let one = Box::with(vec![
+        ("GET /trivet/images/a ", 200, record(2)),
+        ("PUT /trivet/images/a/data ", 400, fault("it broke off")),
+        ("GET /trivet/images/a ", 200, record(4)),
+        ("PUT /trivet/images/a/data ", 200, json!({"state": "whole"})),
+    ]);
+    let line = format!("image upload a {} --json", sample.0.display());
+    let (exit, out, notes, heard) = one.run(&line);
+    assert_eq!(exit, Exit::Fine, "{notes}");
+    assert!(
+        out.contains("\"whole\"") && notes.contains("it broke off"),
+        "{out}{notes}"
+    );
+    assert!(
+        heard[1].contains("content-range: bytes 2-5/6\r\n"),
+        "{heard:?}"
+    );
+    assert!(heard[1].ends_with("\r\n\r\ncdef"), "{heard:?}");
+    assert!(
+        heard[3].contains("content-range: bytes 4-5/6\r\n"),
+        "{heard:?}"
+    );
+}
+
+#[test]
+fn what_the_box_refuses_or_has_is_not_sent_again() {
+    let sample = Sample::new("no", "abc");
+    let record = json!({"name": "a", "state": "absent", "here": 0, "size": null});
+    let one = Box::with(vec![
+        ("GET /trivet/images/a ", 200, record),
+        ("PUT /trivet/images/a/data ", 413, fault("remove b.raw")),
+    ]);
+    let line = format!("image upload a {}", sample.0.display());
+    let (exit, _, notes, _) = one.run(&line);
+    assert_eq!(exit, Exit::Refused);
+    assert!(notes.contains("remove b.raw"), "{notes}");
+    let whole = json!({"name": "a", "state": "whole", "here": 3, "size": 3});
+    let one = Box::with(vec![("GET /trivet/images/a ", 200, whole)]);
+    assert_eq!(one.run(&line).0, Exit::Fine);
+    let (exit, _, notes) = run("image upload a /nowhere/file --url http://127.0.0.1:1");
+    assert_eq!(exit, Exit::Usage);
+    assert!(notes.contains("/nowhere/file cannot be read"), "{notes}");
+}

@@ -71,7 +71,13 @@ impl Format {
             (".qcow", Self::Qcow2),
         ];
         let found = ends.into_iter().find(|(end, _)| name.ends_with(end));
-        found.map_or(Self::Raw, |(_, format)| format)
+        let found = found.map_or(Self::Raw, |(_, format)| format);
+        // A kernel takes its ramdisk out of the packing itself.
+        let boots = ["initrd", "initramfs", "ramdisk"];
+        if found.is_packed() && boots.iter().any(|word| name.contains(word)) {
+            return Self::Ramdisk;
+        }
+        found
     }
 
     /// Nodes get another file than this one: the disk that is in it.
@@ -164,6 +170,7 @@ mod tests {
         assert_eq!(of("disk.img.gz"), Format::Gzip);
         assert_eq!(of("disk.raw.xz"), Format::Xz);
         assert_eq!(of("live.iso"), Format::Iso);
+        assert_eq!(of("initrd.gz"), Format::Ramdisk);
         assert_eq!(of("disk.raw"), Format::Raw);
         assert_eq!(of(""), Format::Raw);
     }

@@ -77,6 +77,8 @@ fn reading_commands() {
     check("image remove a.raw", &[("DELETE", path, none.clone())]);
     for (line, method, rest) in [
         ("image fill a.raw", "POST", "/fill"),
+        ("image fill a.raw --no-wait", "POST", "/fill"),
+        ("image upload a.raw f", "GET", ""),
         ("image pin a.raw", "PUT", "/pin"),
         ("image unpin a.raw", "DELETE", "/pin"),
     ] {

@@ -343,3 +343,65 @@ fn the_keyboard_stops_a_watch_well_and_a_wait_with_a_word() {
     assert_eq!(turn.act, Act::End(Exit::Interrupted));
     assert!(matches!(&turn.outs[0], Out::Note(text) if text.contains("the box goes on")));
 }
+
+fn image(state: &str, here: u64) -> Answer {
+    good(json!({
+        "name": "a.raw", "state": state, "here": here, "size": 9 << 20, "fault": "it is wrong",
+    }))
+}
+
+fn fill(limit_ms: u64) -> Plan {
+    Plan {
+        subject: "image a.raw".to_owned(),
+        requests: vec![Request::new("POST", "/trivet/images/a.raw/fill")],
+        then: Then::WaitImage {
+            image: "a.raw".to_owned(),
+            limit_ms,
+        },
+    }
+}
+
+#[test]
+fn a_fill_is_waited_for_with_its_progress() {
+    let answers = vec![
+        good(Value::Null),
+        image("failed", 0),
+        image("filling", 5 << 20),
+        image("whole", 9 << 20),
+    ];
+    let answers = answers.into_iter().map(Ok).collect();
+    let run = run(fill(60_000), Style::default(), answers);
+    assert_eq!(run.exit, Exit::Fine);
+    assert!(lines(&run)[0].starts_with("image a.raw is whole after"));
+    let bars = run.outs.iter().filter_map(|out| match out {
+        Out::Progress(progress) => Some(progress.line(80)),
+        _ => None,
+    });
+    let bars: Vec<String> = bars.collect();
+    assert!(
+        bars[1].contains("filling  [###########---------] 5/9"),
+        "{bars:?}"
+    );
+}
+
+#[test]
+fn a_fill_that_fails_ends_the_wait_with_why() {
+    let mut answers = vec![good(Value::Null)];
+    answers.extend((0..100).map(|_| image("failed", 0)));
+    let mut task = Task::new(fill(60_000), Style::default());
+    let (mut now, mut answers) = (0, answers.into_iter());
+    let mut turn = task.begin(now);
+    let exit = loop {
+        turn = match turn.act {
+            Act::Send(_) => task.answered(now, Ok(answers.next().unwrap())),
+            Act::Pause(ms) => {
+                now += ms;
+                task.woken()
+            }
+            Act::End(exit) => break exit,
+        };
+    };
+    assert_eq!(exit, Exit::Failed);
+    let said = |out: &Out| matches!(out, Out::Note(why) if why.contains("failed: it is wrong"));
+    assert!(turn.outs.iter().any(said), "{:?}", turn.outs);
+}

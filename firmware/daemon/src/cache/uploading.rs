@@ -14,7 +14,7 @@ use trivet_images::{Failure, Wanted};
 use trivet_model::image::ImageState;
 
 use super::entry::{Entry, Kept};
-use super::filling::{TELL_BYTES, left};
+use super::filling::TELL_BYTES;
 use super::hashing::Hashing;
 use super::unpacking::check_said;
 use super::{Cache, ENTRIES_MAX, Left, Part, Slot, SlotState, checking};

@@ -1,0 +1,262 @@
+//! Sends a file to the box as an image, and goes on where that broke off.
+//!
+//! What is here says the box; how the next try begins says `wait::ImageSight`.
+
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+use ring::digest::{Context as Hash, SHA256};
+use trivet_model::Digest;
+
+use crate::client::Client;
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::plan::{NewImage, look_image, new_image, put_image};
+use crate::progress::Progress;
+use crate::request::{Answer, Request};
+use crate::wait::{ImageSight, Verdict};
+
+/// Bytes that are read at a time.
+const PIECE_BYTES: usize = 256 * 1024;
+
+/// How often the line is redrawn.
+const DRAW_GAP: Duration = Duration::from_millis(200);
+
+/// How often an upload that broke off is gone on with while nothing more arrives.
+const TRIES_MAX: u32 = 10;
+const TRY_GAP: Duration = Duration::from_secs(1);
+
+/// What is uploaded.
+pub(crate) struct Upload<'a> {
+    pub(crate) image: &'a str,
+    pub(crate) file: &'a Path,
+    pub(crate) format: Option<&'a str>,
+    pub(crate) boot_mode: Option<&'a str>,
+    pub(crate) pin: bool,
+}
+
+/// What people see meanwhile.
+pub(crate) trait Watched {
+    /// How far it is.
+    fn progress(&mut self, progress: &Progress);
+    /// A sentence.
+    fn note(&mut self, sentence: &str);
+    /// Milliseconds since the beginning.
+    fn elapsed_ms(&self) -> u64;
+}
+
+impl Upload<'_> {
+    /// Does all of it; the record of the whole image.
+    pub(crate) async fn run(
+        &self,
+        client: &Client,
+        watched: &mut dyn Watched,
+    ) -> Result<serde_json::Value, Fault> {
+        let size = self.open()?.1;
+        let mut tries = 0;
+        let mut before = 0;
+        loop {
+            let sight = match self.look(client, watched).await? {
+                Ok(whole) => return Ok(whole),
+                Err(sight) => sight,
+            };
+            let from = sight.goes_on_from(size);
+            if from > before {
+                tries = 0;
+                before = from;
+            }
+            let broke = match self.send(client, from, size, watched).await {
+                Ok(answer) if answer.status == 200 => return Ok(answer.body),
+                // 400 is what an upload that broke off is answered with.
+                Ok(answer) if answer.status != 400 => return Err(self.refused(&answer)),
+                Ok(answer) => self.refused(&answer),
+                Err(fault) if fault.exit == Exit::Unreachable => fault,
+                Err(fault) => return Err(fault),
+            };
+            tries += 1;
+            if tries >= TRIES_MAX {
+                return Err(broke);
+            }
+            watched.note(&format!("trivet: {}", broke.sentence));
+            tokio::time::sleep(TRY_GAP).await;
+        }
+    }
+
+    fn refused(&self, answer: &Answer) -> Fault {
+        Fault::of(answer, &format!("image {}", self.image))
+    }
+
+    /// The whole image if it is there, or how far it is; one that the catalogue does not
+    /// have is put there first.
+    async fn look(
+        &self,
+        client: &Client,
+        watched: &mut dyn Watched,
+    ) -> Result<Result<serde_json::Value, ImageSight>, Fault> {
+        let mut answer = ask(client, &look_image(self.image)).await?;
+        if answer.status == 404 {
+            let sum = self.digest(watched)?;
+            let create = new_image(&NewImage {
+                image: self.image,
+                sources: &[],
+                checksum: &sum,
+                format: self.format,
+                boot_mode: self.boot_mode,
+                pin: self.pin,
+            });
+            answer = ask(client, &create).await?;
+        }
+        if !(200..300).contains(&answer.status) {
+            return Err(self.refused(&answer));
+        }
+        let sight = ImageSight::of(&answer.body);
+        if sight.verdict() == Verdict::There {
+            return Ok(Ok(answer.body));
+        }
+        Ok(Err(sight))
+    }
+
+    fn open(&self) -> Result<(File, u64), Fault> {
+        let failed = |error: io::Error| {
+            let file = self.file.display();
+            Fault::usage(format!("{file} cannot be read: {error}"))
+        };
+        let file = File::open(self.file).map_err(failed)?;
+        let size = file.metadata().map_err(failed)?.len();
+        Ok((file, size))
+    }
+
+    fn digest(&self, watched: &mut dyn Watched) -> Result<String, Fault> {
+        let (mut file, size) = self.open()?;
+        let mut hash = Hash::new(&SHA256);
+        let mut buffer = vec![0; PIECE_BYTES];
+        let (mut done, mut drawn_ms) = (0, 0);
+        loop {
+            let got = file.read(&mut buffer).map_err(|error| {
+                let file = self.file.display();
+                Fault::usage(format!("{file} cannot be read: {error}"))
+            })?;
+            if got == 0 {
+                break;
+            }
+            hash.update(&buffer[..got]);
+            done += got as u64;
+            let now_ms = watched.elapsed_ms();
+            if now_ms - drawn_ms >= DRAW_GAP.as_millis() as u64 {
+                drawn_ms = now_ms;
+                let words = format!("{}  hashing", self.image);
+                watched.progress(&Progress::many(words, mib(done, size), now_ms));
+            }
+        }
+        let mut sum = [0; 32];
+        sum.copy_from_slice(hash.finish().as_ref());
+        Ok(Digest::Sha256(sum).to_string())
+    }
+
+    async fn send(
+        &self,
+        client: &Client,
+        from: u64,
+        size: u64,
+        watched: &mut dyn Watched,
+    ) -> Result<Answer, Fault> {
+        let (mut file, _) = self.open()?;
+        file.seek(SeekFrom::Start(from)).map_err(|error| {
+            let file = self.file.display();
+            Fault::usage(format!("{file} cannot be read: {error}"))
+        })?;
+        let sent = Arc::new(AtomicU64::new(from));
+        let body = FileBody {
+            file,
+            left: size - from,
+            sent: Arc::clone(&sent),
+        };
+        let mut fields = vec![("content-type", "application/octet-stream".to_owned())];
+        if from > 0 {
+            let last = size - 1;
+            fields.push(("content-range", format!("bytes {from}-{last}/{size}")));
+        }
+        let request = put_image(self.image);
+        let answer = client.upload(&request, &fields, body);
+        tokio::pin!(answer);
+        let mut beat = tokio::time::interval(DRAW_GAP);
+        loop {
+            tokio::select! {
+                answer = &mut answer => return answer,
+                _ = beat.tick() => {
+                    let at = sent.load(Ordering::Relaxed);
+                    let words = format!("{}  uploading", self.image);
+                    let now_ms = watched.elapsed_ms();
+                    watched.progress(&Progress::many(words, mib(at, size), now_ms));
+                }
+            }
+        }
+    }
+}
+
+fn mib(done: u64, size: u64) -> Option<(u64, u64)> {
+    (size > 0).then_some((done >> 20, size.div_ceil(1 << 20)))
+}
+
+/// A look may be repeated: the box may be restarted meanwhile.
+async fn ask(client: &Client, request: &Request) -> Result<Answer, Fault> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match client.exchange(request).await {
+            Err(fault) if fault.exit == Exit::Unreachable && tries < TRIES_MAX => {
+                tokio::time::sleep(TRY_GAP).await;
+            }
+            other => return other,
+        }
+    }
+}
+
+/// The rest of a file as the body of a request, read as it is wanted.
+struct FileBody {
+    file: File,
+    left: u64,
+    sent: Arc<AtomicU64>,
+}
+
+impl Body for FileBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        if self.left == 0 {
+            return Poll::Ready(None);
+        }
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX);
+        let mut piece = vec![0; PIECE_BYTES.min(most)];
+        let got = match self.file.read(&mut piece) {
+            // It became shorter: half of it must not look like all.
+            Ok(0) => return Poll::Ready(Some(Err(io::ErrorKind::UnexpectedEof.into()))),
+            Ok(got) => got,
+            Err(error) => return Poll::Ready(Some(Err(error))),
+        };
+        piece.truncate(got);
+        self.left -= got as u64;
+        self.sent.fetch_add(got as u64, Ordering::Relaxed);
+        Poll::Ready(Some(Ok(Frame::data(piece.into()))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}
