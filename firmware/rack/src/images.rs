@@ -145,8 +145,8 @@ impl Rack {
     }
 
     /// The record is gone; its bytes go too, unless another record means them.
-    pub(crate) fn drop_image(&mut self, resource: &Resource) {
-        let Some(Wanted { digest, .. }) = wanted(resource) else {
+    pub(crate) fn drop_image(&mut self, now: Now, resource: &Resource) {
+        let Some(Wanted { digest, name, .. }) = wanted(resource) else {
             return;
         };
         let mut others = self.book.view.resources_of(ResourceKind::Image);
@@ -157,6 +157,17 @@ impl Rack {
             self.outputs.push(Output::DropImage(digest));
             let key = trivet_images::Key(digest).to_string();
             self.book.view.images.remove(&key);
+            // What is wrong with it is nobody's trouble any more.
+            let (size, have, state) = (None, 0, ImageState::Gone);
+            let gone = ImageNews {
+                key,
+                name,
+                digest,
+                size,
+                have,
+                state,
+            };
+            self.image_faults(now, &gone);
         }
     }
 

@@ -98,7 +98,7 @@ impl Rack {
         self.book.remove_resource(kind, id);
         if kind == ResourceKind::Image {
             self.pin_images();
-            self.drop_image(&resource);
+            self.drop_image(now, &resource);
         }
         Ok(())
     }

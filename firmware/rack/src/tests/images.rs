@@ -210,6 +210,28 @@ fn an_image_of_the_catalogue_is_served_deployed_filled_and_dropped() {
 }
 
 #[test]
+fn an_image_without_a_source_is_not_fetched_and_its_fault_goes_with_it() {
+    let mut bench = Bench::new();
+    let id = trivet_model::ResourceId::random(&mut Seeded::new(1));
+    let kind = trivet_model::ResourceKind::Image;
+    let mut resource = trivet_model::Resource::new(id, kind, UnixMs(1));
+    resource.name = Some("debian.raw".to_owned());
+    let sum = json!("0a".repeat(32));
+    resource.fields.insert("checksum".into(), sum);
+    let order = Order::CreateResource(Box::new(resource));
+    bench.order(order).unwrap();
+    let refused = bench.order(Order::FillImage(id)).unwrap_err();
+    assert!(refused.sentence.contains("upload it"), "{refused:?}");
+    bench.tell(news(ImageState::Failed("it is wrong".into())));
+    assert_eq!(bench.rack.view().faults.len(), 1);
+    bench.tell(news(ImageState::Whole));
+    bench.order(Order::FillImage(id)).unwrap();
+    bench.tell(news(ImageState::Failed("it is rotten".into())));
+    bench.order(Order::DeleteResource(kind, id)).unwrap();
+    assert!(bench.rack.view().faults.is_empty());
+}
+
+#[test]
 fn only_files_for_everybody_are_sources() {
     let mut bench = Bench::new();
     bench.rack.settings.files.operator = Some("/srv/files".into());
