@@ -72,6 +72,7 @@ pub(crate) const ROUTES: &[Route] = &[
         "Upload one; Content-Range goes on where an upload broke off",
         data,
     )
+    .takes(Takes::Bytes)
     .gives(Gives::Any(200)),
     Route::new(
         "PUT",

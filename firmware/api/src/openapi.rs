@@ -139,6 +139,10 @@ fn asked(shape: Shape) -> Value {
 fn body(row: &Route, schemas: &mut Map<String, Value>) -> Option<Value> {
     let schema = match row.takes {
         Takes::Nothing => return None,
+        Takes::Bytes => {
+            let content = json!({"application/octet-stream": {}});
+            return Some(json!({"required": true, "content": content}));
+        }
         Takes::Any => json!({}),
         Takes::Args(args) => arguments(args),
         Takes::Record(columns) => {

@@ -76,6 +76,8 @@ pub(crate) enum Takes {
     Patch(Columns),
     /// Any JSON.
     Any,
+    /// Bytes, which the shell takes in.
+    Bytes,
 }
 
 /// What an answer looks like when all went well.
