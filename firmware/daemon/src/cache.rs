@@ -549,15 +549,15 @@ impl Cache {
             .is_some_and(|slot| Arc::ptr_eq(&slot.entry, entry))
     }
 
-    /// A task is done with its image, if that was not removed meanwhile.
-    fn settle(&self, key: &str, entry: &Arc<Entry>, left: Left) {
+    /// A task is done with its image. Whether that was not removed meanwhile.
+    fn settle(&self, key: &str, entry: &Arc<Entry>, left: Left) -> bool {
         let mut slots = self.slots();
         let Some(slot) = slots.get_mut(key) else {
             self.remove_files(key);
-            return;
+            return false;
         };
         if !Arc::ptr_eq(&slot.entry, entry) {
-            return;
+            return false;
         }
         match left {
             Left::Whole => {
@@ -577,6 +577,7 @@ impl Cache {
                 slot.entry.cut(&why);
             }
         }
+        true
     }
 
     fn tell(&self, wanted: &Wanted, size: Option<u64>, have: u64, state: ImageState) {

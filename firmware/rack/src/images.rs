@@ -158,16 +158,7 @@ impl Rack {
             let key = trivet_images::Key(digest).to_string();
             self.book.view.images.remove(&key);
             // What is wrong with it is nobody's trouble any more.
-            let (size, have, state) = (None, 0, ImageState::Gone);
-            let gone = ImageNews {
-                key,
-                name,
-                digest,
-                size,
-                have,
-                state,
-            };
-            self.image_faults(now, &gone);
+            self.image_fault(now, &name, None);
         }
     }
 

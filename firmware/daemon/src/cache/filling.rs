@@ -64,8 +64,10 @@ impl Task {
             self.cache.settle(&self.key, &self.entry, left);
             return;
         }
-        self.cache.settle(&self.key, &self.entry, left);
-        self.cache.tell(&wanted, size, have, state);
+        // Nobody cares any more about one that was removed.
+        if self.cache.settle(&self.key, &self.entry, left) {
+            self.cache.tell(&wanted, size, have, state);
+        }
     }
 
     async fn bring(&mut self, kept: Kept) -> Result<(), Failure> {

@@ -670,3 +670,19 @@ async fn the_stores_reserve_is_not_filled_with_images() {
     let (_, why) = read(cache.reader(&wanted).unwrap()).await.unwrap_err();
     assert!(why.contains("images.reserve_mib"), "{why}");
 }
+
+#[tokio::test]
+async fn who_asks_for_a_fill_does_not_wait_for_the_rest_after_a_failure() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let source = Source::new(Manners::plain(b"another".to_vec())).await;
+    let cache = cache(&scratch);
+    let wanted = source.wanted(sha256(&image));
+    let first = read(cache.reader(&wanted).unwrap()).await;
+    assert!(first.is_err());
+    source.manners.send_replace(Manners::plain(image.clone()));
+    let again = read(cache.reader(&wanted).unwrap()).await;
+    assert!(again.is_err(), "it rests, and says why");
+    cache.fill(&wanted).unwrap();
+    let reader = cache.reader(&wanted).unwrap();
+    assert!(read(reader).await.unwrap() == image);
+}

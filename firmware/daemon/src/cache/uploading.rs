@@ -258,8 +258,9 @@ impl Upload {
     /// Gives the place up; what is here is looked at before the next one goes on.
     async fn end(mut self, went: Result<(), Failure>, offer: Offer) -> Result<u64, Refused> {
         let Err(failure) = went else {
-            self.cache.settle(&self.key, &self.entry, Left::Whole);
-            self.tell(ImageState::Whole);
+            if self.cache.settle(&self.key, &self.entry, Left::Whole) {
+                self.tell(ImageState::Whole);
+            }
             return Ok(self.have);
         };
         let why = failure.to_string();
@@ -271,8 +272,9 @@ impl Upload {
                     why: why.clone(),
                     keeps: false,
                 };
-                self.cache.settle(&self.key, &self.entry, left);
-                self.tell(ImageState::Failed(why));
+                if self.cache.settle(&self.key, &self.entry, left) {
+                    self.tell(ImageState::Failed(why));
+                }
                 Err(Refused::Wrong(sentence))
             }
             Failure::Part { .. } => {
@@ -293,34 +295,43 @@ impl Upload {
                 Err(Refused::NoRoom(sentence))
             }
             _ => {
-                self.check(&why).await;
-                self.have = self.cache.part(&self.key).have;
-                self.tell(ImageState::Failed(why));
+                if self.check(&why).await {
+                    self.have = self.cache.part(&self.key).have;
+                    self.tell(ImageState::Failed(why));
+                }
                 Err(Refused::Disk(sentence))
             }
         }
     }
 
     /// As after a restart: only what fits its list is kept. Where there are sources, the
-    /// next reader goes on with those.
-    async fn check(&self, why: &str) {
+    /// next reader goes on with those. Whether it was not removed meanwhile.
+    async fn check(&self, why: &str) -> bool {
         if self.have < CHUNK_BYTES || !self.kept.wanted.sources.is_empty() {
             let left = Left::Failed {
                 why: why.to_owned(),
                 keeps: self.have >= CHUNK_BYTES,
             };
-            self.cache.settle(&self.key, &self.entry, left);
-            self.tell(ImageState::Failed(why.to_owned()));
-            return;
+            let ours = self.cache.settle(&self.key, &self.entry, left);
+            if ours {
+                self.tell(ImageState::Failed(why.to_owned()));
+            }
+            return ours;
         }
         let fresh = {
             let mut slots = self.cache.slots();
             let slot = slots.get_mut(&self.key);
             let Some(slot) = slot.filter(|slot| Arc::ptr_eq(&slot.entry, &self.entry)) else {
-                return;
+                // Nobody finds it any more, so nothing of it may lie about.
+                if !slots.contains_key(&self.key) {
+                    self.cache.remove_files(&self.key);
+                }
+                return false;
             };
             let Ok(fresh) = Entry::at(&self.cache.0.root, &self.key, false) else {
-                return;
+                slot.state = SlotState::Failed(tokio::time::Instant::now());
+                slot.entry.cut(why);
+                return true;
             };
             let fresh = Arc::new(fresh);
             slot.entry.cut(why);
@@ -337,6 +348,7 @@ impl Upload {
             fresh
         };
         fresh.settled().await;
+        true
     }
 }
 
