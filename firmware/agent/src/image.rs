@@ -193,8 +193,7 @@ fn disk_format(info: &Object, source: &str) -> Result<Format, Problem> {
     let field = "image_disk_format";
     let format = match text(info, field)? {
         None => {
-            let path = source.split(['?', '#']).next().unwrap_or_default();
-            return Ok(written(Format::of_file_name(path)));
+            return Ok(written(Format::of_file_name(source)));
         }
         Some("gpt") => Some(Format::Raw),
         Some(name) => Format::parse(name),

@@ -185,9 +185,9 @@ fn format(fields: &trivet_model::node::Object, name: &str) -> Result<Format, Fau
             Fault::bad(format!("format must be one of: {all}."))
         });
     }
-    let source = fields["sources"][0].as_str().unwrap_or_default();
-    let path = source.split(['?', '#']).next().unwrap_or_default();
-    Ok(match Format::of_file_name(path) {
+    let sources = fields.get("sources").and_then(Value::as_array);
+    let source = sources.and_then(|all| all.first()?.as_str());
+    Ok(match Format::of_file_name(source.unwrap_or_default()) {
         Format::Raw => Format::of_file_name(name),
         format => format,
     })
@@ -331,7 +331,7 @@ fn shown(image: &Image) -> Value {
         "size": image.size,
         "here": image.size,
         "state": "whole",
-        "format": "raw",
+        "format": Format::of_file_name(&image.name).name(),
         image.digest.algorithm(): image.digest.to_string(),
     })
 }

@@ -58,8 +58,11 @@ impl Format {
         Self::ALL.into_iter().find(|format| format.name() == name)
     }
 
-    /// What the end of a file's name promises; raw where it promises nothing.
+    /// What the end of a file's name, or of a URL's path, promises; raw where it
+    /// promises nothing.
     pub fn of_file_name(name: &str) -> Self {
+        let path = name.split(['?', '#']).next().unwrap_or_default();
+        let name = path.rsplit('/').next().unwrap_or_default();
         let name = name.to_ascii_lowercase();
         let ends: [(&str, Self); 7] = [
             (".qcow2", Self::Qcow2),
@@ -171,6 +174,7 @@ mod tests {
         assert_eq!(of("disk.raw.xz"), Format::Xz);
         assert_eq!(of("live.iso"), Format::Iso);
         assert_eq!(of("initrd.gz"), Format::Ramdisk);
+        assert_eq!(of("http://h/ramdisks/disk.gz?x=.xz"), Format::Gzip);
         assert_eq!(of("disk.raw"), Format::Raw);
         assert_eq!(of(""), Format::Raw);
     }

@@ -224,9 +224,14 @@ impl Story<'_> {
     async fn digest_of_image(&self) -> anyhow::Result<String> {
         let path = format!("/trivet/images/{}", self.image);
         let image = self.must("GET", &path, None, &[200]).await?;
-        let digest = ["raw_sha256", "sha256", "sha512"]
+        let disk = if image["raw"].is_null() {
+            &image
+        } else {
+            &image["raw"]
+        };
+        let digest = ["sha256", "sha512"]
             .iter()
-            .find_map(|field| image[*field].as_str());
+            .find_map(|field| disk[*field].as_str());
         let digest = digest.context("the box does not say what its image hashes to")?;
         Ok(digest.to_owned())
     }
