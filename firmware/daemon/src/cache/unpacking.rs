@@ -378,7 +378,7 @@ impl Cache {
 
     /// The key of what is read by whoever wants this image: its own, or that of the disk
     /// in it, if that was taken out.
-    pub(super) fn read_key(&self, wanted: &Wanted) -> Option<String> {
+    pub(crate) fn read_key(&self, wanted: &Wanted) -> Option<String> {
         let key = wanted.key().to_string();
         if wanted.format.is_packed() {
             return self.links().get(&key).map(|link| link.raw.to_string());

@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
 use trivet_httpboot::{self as httpboot, Thing};
-use trivet_images::{Key, Wanted};
+use trivet_images::Wanted;
 
 use crate::cache::{Cache, Reader};
 use crate::files::{Content, Opened};
@@ -18,7 +18,8 @@ pub(super) enum Found {
 pub(super) struct Image {
     pub(super) reader: Reader,
     size: u64,
-    key: Key,
+    /// The key of what is read.
+    tag: String,
 }
 
 impl Found {
@@ -27,8 +28,9 @@ impl Found {
     pub(super) async fn image(cache: &Cache, wanted: &Wanted) -> Result<Self, String> {
         let mut reader = cache.reader(wanted)?;
         let size = reader.size().await?;
-        let key = wanted.key();
-        Ok(Self::Image(Box::new(Image { reader, size, key })))
+        let key = cache.read_key(wanted);
+        let tag = key.unwrap_or_else(|| wanted.key().to_string());
+        Ok(Self::Image(Box::new(Image { reader, size, tag })))
     }
 
     /// What the head of the answer says of it. An image is known by its digest, and a
@@ -41,7 +43,7 @@ impl Found {
                 return Ok(Thing {
                     size: image.size,
                     kind: httpboot::kind(path),
-                    tag: Some(image.key.to_string()),
+                    tag: Some(image.tag.clone()),
                     modified: None,
                 });
             }
