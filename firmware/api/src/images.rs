@@ -14,6 +14,9 @@ use crate::{Outcome, Response, Then, body};
 const SOURCES_MAX: usize = 8;
 const SOURCE_BYTES_MAX: usize = 2048;
 
+/// The largest image. Ours.
+const IMAGE_BYTES_MAX: u64 = 1 << 44;
+
 /// What an image can be booted by, where not by both.
 const BOOT_MODES: [&str; 2] = ["bios", "uefi"];
 
@@ -139,6 +142,11 @@ fn create(call: &Call<'_>) -> Result<Outcome, Fault> {
             "name must be letters, digits, dots, dashes or underscores and not begin with a dot.",
         ));
     }
+    if name.ends_with(".chunks") {
+        return Err(Fault::bad(
+            "name must not end in .chunks: so are the chunk lists of images called.",
+        ));
+    }
     let checksum = body::text(&fields, "checksum")?.unwrap_or_default();
     let sums = ["http://", "https://"];
     let is_file = checksum.len() <= SOURCE_BYTES_MAX
@@ -229,6 +237,9 @@ pub fn offered(range: Option<&str>, length: Option<u64>) -> Result<[u64; 3], (u1
         return Err((411, sentence));
     };
     let Some(range) = range else {
+        if length > IMAGE_BYTES_MAX {
+            return Err((413, "An image has at most 16 TiB."));
+        }
         return Ok([0, length, length]);
     };
     let parsed = range.trim().strip_prefix("bytes ").and_then(|rest| {
@@ -237,6 +248,9 @@ pub fn offered(range: Option<&str>, length: Option<u64>) -> Result<[u64; 3], (u1
         let number = |text: &str| text.parse::<u64>().ok();
         Some((number(from)?, number(last)?, number(size)?))
     });
+    if parsed.is_some_and(|(_, _, size)| size > IMAGE_BYTES_MAX) {
+        return Err((413, "An image has at most 16 TiB."));
+    }
     match parsed {
         Some((from, last, size))
             if from <= last && last < size && last - from == length.wrapping_sub(1) =>
@@ -298,8 +312,21 @@ fn catalogued(call: &Call<'_>, resource: &Resource) -> Value {
     value["pinned"] = json!(resource.fields.get("pinned") == Some(&Value::Bool(true)));
     if let Some(digest) = digest {
         value[digest.algorithm()] = json!(digest.to_string());
+    } else if let Some(why) = sumless(call, resource) {
+        value["state"] = json!("failed");
+        value["fault"] = json!(why);
     }
     value
+}
+
+/// Why the digest of an image is not known yet, if looking for it failed.
+fn sumless(call: &Call<'_>, resource: &Resource) -> Option<String> {
+    let name = resource.name.as_deref()?;
+    let mut faults = call.view.faults.keys();
+    faults.find_map(|fault| match fault {
+        trivet_model::Fault::ImageFailed { image, why } if image == name => Some(why.clone()),
+        _ => None,
+    })
 }
 
 /// An image from elsewhere, and how far it has come.

@@ -251,7 +251,11 @@ impl Cache {
 
     /// Brings an image in when there is time for it.
     pub(crate) fn fill(&self, wanted: &Wanted) -> Result<(), String> {
-        self.reader_for(wanted, Asked::Order).map(drop)
+        let reader = self.reader_for(wanted, Asked::Order)?;
+        if reader.is_settled() {
+            self.tell_again(wanted, &Ok(()));
+        }
+        Ok(())
     }
 
     /// Brings an image in for somebody who cannot read it before it is whole, so that
@@ -261,11 +265,28 @@ impl Cache {
             Ok(mut reader) => reader.settled().await,
             Err(why) => Err(why),
         };
-        let told = self.told().get(&wanted.key().to_string()).cloned();
+        self.tell_again(wanted, &went);
+    }
+
+    /// How it stands with an image, for whoever asked and may not have heard. One that
+    /// came under another name has not been told at all.
+    fn tell_again(&self, wanted: &Wanted, went: &Result<(), String>) {
+        let key = wanted.key().to_string();
+        let told = self.told().get(&key).cloned();
         match (told, went) {
             (Some(news), _) => (self.0.news)(news),
-            (None, Err(why)) => self.tell(wanted, None, 0, ImageState::Failed(why)),
-            (None, Ok(())) => {}
+            (None, Err(why)) => self.tell(wanted, None, 0, ImageState::Failed(why.clone())),
+            (None, Ok(())) => {
+                let size = match self.slots().get(&key) {
+                    Some(slot) if matches!(slot.state, SlotState::Whole) => {
+                        Some(slot.entry.on_disk())
+                    }
+                    _ => None,
+                };
+                if let Some(size) = size {
+                    self.tell(wanted, Some(size), size, ImageState::Whole);
+                }
+            }
         }
     }
 
@@ -431,13 +452,15 @@ impl Cache {
     }
 
     /// Cuts off everybody who reads the image and gives it a new, empty file.
-    fn replace(&self, key: &str, why: &str) -> Result<Arc<Entry>, String> {
-        let fresh = Arc::new(self.fresh(key)?);
+    fn replace(&self, key: &str, old: &Arc<Entry>, why: &str) -> Result<Arc<Entry>, String> {
         let mut slots = self.slots();
-        if let Some(slot) = slots.get_mut(key) {
-            slot.entry.cut(why);
-            slot.entry = Arc::clone(&fresh);
-        }
+        let slot = slots.get_mut(key);
+        let Some(slot) = slot.filter(|slot| Arc::ptr_eq(&slot.entry, old)) else {
+            return Err("it was removed".to_owned());
+        };
+        let fresh = Arc::new(self.fresh(key)?);
+        slot.entry.cut(why);
+        slot.entry = Arc::clone(&fresh);
         Ok(fresh)
     }
 

@@ -9,7 +9,7 @@
 
 use trivet_model::Digest;
 
-use crate::Wanted;
+use crate::{IMAGE_BYTES_MAX, Wanted};
 
 /// How often in a row asking may fail without a byte coming, for each source. Ours.
 const FAILURES_MAX: u32 = 5;
@@ -100,6 +100,12 @@ pub enum Failure {
         chunks: u64,
         /// How much before the first of them is here.
         have: u64,
+    },
+    /// Somebody removed it meanwhile.
+    #[error("image {image} was removed")]
+    Removed {
+        /// Which image.
+        image: String,
     },
     /// Nobody said where to get it.
     #[error("image {image} is not in the cache and has no source; add one, or upload it")]
@@ -318,6 +324,14 @@ impl Fill {
 
     /// A source answered.
     pub fn answered(&mut self, head: &Head) -> Taken {
+        let total = head.range.and_then(|(_, total)| total);
+        let size = total.or(head.length).unwrap_or(0);
+        if matches!(head.status, 200 | 206) && size > IMAGE_BYTES_MAX {
+            self.failed(format!(
+                "says that it has {size} bytes; an image has at most {IMAGE_BYTES_MAX}"
+            ));
+            return Taken::Refuse;
+        }
         match head.status {
             200 => self.whole(head),
             206 => self.part(head),

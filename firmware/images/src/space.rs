@@ -33,11 +33,14 @@ const NAMES_MAX: usize = 8;
 /// ago, and no more of them than needed. Where that does not help nobody goes, and a
 /// sentence says what to do.
 pub fn make_room(held: &[Held], need: u64, room: Room) -> Result<Vec<String>, String> {
-    let used: u64 = held.iter().map(|one| one.bytes).sum();
+    let sum = |all: u64, one: &Held| all.saturating_add(one.bytes);
+    let used = held.iter().fold(0, sum);
     let over_quota = room
         .quota_bytes
-        .map_or(0, |quota| (used + need).saturating_sub(quota));
-    let over_disk = (need + room.reserve_bytes).saturating_sub(room.free_bytes);
+        .map_or(0, |quota| used.saturating_add(need).saturating_sub(quota));
+    let over_disk = need
+        .saturating_add(room.reserve_bytes)
+        .saturating_sub(room.free_bytes);
     let mut missing = over_quota.max(over_disk);
     let mut oldest: Vec<&Held> = held.iter().filter(|one| one.may_go).collect();
     oldest.sort_by_key(|one| (one.used_at_ms, one.key.as_str()));
@@ -52,7 +55,8 @@ pub fn make_room(held: &[Held], need: u64, room: Room) -> Result<Vec<String>, St
     if missing == 0 {
         return Ok(gone);
     }
-    let mut stay: Vec<&Held> = held.iter().filter(|one| !one.may_go).collect();
+    let stays = |one: &&Held| !one.may_go && one.bytes > 0;
+    let mut stay: Vec<&Held> = held.iter().filter(stays).collect();
     stay.sort_by_key(|one| core::cmp::Reverse(one.bytes));
     let names = stay.iter().take(NAMES_MAX).map(|one| one.name.as_str());
     let names: Vec<&str> = names.collect();
@@ -109,6 +113,24 @@ mod tests {
             reserve_bytes: 10,
             free_bytes,
         }
+    }
+
+    #[test]
+    fn sizes_beyond_all_measure_find_no_room() {
+        let room = Room {
+            quota_bytes: Some(100),
+            reserve_bytes: 10,
+            free_bytes: 1000,
+        };
+        let held = Held {
+            key: "a".into(),
+            name: "a".into(),
+            bytes: u64::MAX,
+            used_at_ms: 0,
+            may_go: false,
+        };
+        assert!(make_room(&[], u64::MAX, room).is_err());
+        assert!(make_room(&[held.clone(), held], 1, room).is_err());
     }
 
     #[test]

@@ -5,6 +5,9 @@ use core::fmt;
 use trivet_model::Digest;
 pub use trivet_model::image::Format;
 
+/// The largest image. Ours: a chunk list has no more chunks.
+pub const IMAGE_BYTES_MAX: u64 = 1 << 44;
+
 /// The most sources of one image. Ours.
 pub const SOURCES_MAX: usize = 8;
 

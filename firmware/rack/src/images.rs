@@ -94,7 +94,7 @@ impl Rack {
     }
 
     pub(crate) fn fill(&mut self, wanted: Wanted, urgent: bool) {
-        let wanted = Box::new(wanted);
+        let wanted = Box::new(self.with_all_sources(wanted));
         self.outputs.push(Output::FillImage { wanted, urgent });
     }
 
@@ -146,7 +146,10 @@ impl Rack {
 
     /// The record is gone; its bytes go too, unless another record means them.
     pub(crate) fn drop_image(&mut self, now: Now, resource: &Resource) {
-        let Some(Wanted { digest, name, .. }) = wanted(resource) else {
+        // What is wrong with it is nobody's trouble any more.
+        let name = resource.name.clone().unwrap_or_default();
+        self.image_fault(now, &name, None);
+        let Some(Wanted { digest, .. }) = wanted(resource) else {
             return;
         };
         let mut others = self.book.view.resources_of(ResourceKind::Image);
@@ -157,9 +160,40 @@ impl Rack {
             self.outputs.push(Output::DropImage(digest));
             let key = trivet_images::Key(digest).to_string();
             self.book.view.images.remove(&key);
-            // What is wrong with it is nobody's trouble any more.
-            self.image_fault(now, &name, None);
         }
+    }
+
+    /// An image that a node is being written with stays.
+    pub(crate) fn check_unwritten(&self, resource: &Resource) -> Result<(), Refusal> {
+        let name = resource.name.as_deref().unwrap_or_default();
+        let nodes = self.book.view.nodes.values();
+        let writes = |node: &Node| image_info(node).is_some() && self.own_name(node) == Some(name);
+        let Some(view) = nodes.into_iter().find(|view| writes(&view.node)) else {
+            return Ok(());
+        };
+        let sentence = format!(
+            "Image {name} is being written to node {}; wait until that is done, or abort it.",
+            view.node.label()
+        );
+        Err(Refusal::new(RefusalKind::Conflict, sentence))
+    }
+
+    /// The same bytes may be had elsewhere under another name.
+    fn with_all_sources(&self, mut wanted: Wanted) -> Wanted {
+        let all = self.book.view.resources_of(ResourceKind::Image);
+        let same = all.filter(|other| {
+            let digest = other.text("checksum").and_then(|sum| sum.parse().ok());
+            digest == Some(wanted.digest)
+        });
+        let more: Vec<String> = same
+            .flat_map(|other| sources(other).map(str::to_owned))
+            .collect();
+        for url in more {
+            if wanted.sources.len() < SOURCES_MAX && !wanted.sources.contains(&url) {
+                wanted.sources.push(url);
+            }
+        }
+        wanted
     }
 
     /// Something became of an image.
@@ -184,7 +218,12 @@ impl Rack {
         };
         match &news.state {
             ImageState::Failed(why) => self.image_fault(now, &news.name, Some(why)),
-            ImageState::Whole | ImageState::Gone => self.image_fault(now, &news.name, None),
+            ImageState::Whole | ImageState::Gone => {
+                self.image_fault(now, &news.name, None);
+                if changed {
+                    self.faults_gone(now, &news.digest);
+                }
+            }
             ImageState::Filling | ImageState::Unpacking | ImageState::Rotten(_) => {}
         }
         let images = &mut self.book.view.images;
@@ -201,6 +240,19 @@ impl Rack {
             self.note(now, None, kind);
         }
         self.image_is(now, &news);
+    }
+
+    /// The bytes are here: so they are under every name.
+    fn faults_gone(&mut self, now: Now, digest: &Digest) {
+        let all = self.book.view.resources_of(ResourceKind::Image);
+        let same = all.filter(|resource| {
+            let sum = resource.text("checksum").and_then(|sum| sum.parse().ok());
+            sum == Some(*digest)
+        });
+        let names: Vec<String> = same.filter_map(|resource| resource.name.clone()).collect();
+        for name in names {
+            self.image_fault(now, &name, None);
+        }
     }
 
     /// A fault stands as long as the image is not to be had.

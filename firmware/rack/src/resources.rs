@@ -92,6 +92,9 @@ impl Rack {
     ) -> Result<(), Refusal> {
         let resource = self.known_resource(kind, id)?;
         self.check_unused(&resource)?;
+        if kind == ResourceKind::Image {
+            self.check_unwritten(&resource)?;
+        }
         if kind == ResourceKind::Allocation {
             self.deallocate(now, &resource)?;
         }

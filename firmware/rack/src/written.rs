@@ -86,7 +86,7 @@ impl Rack {
     }
 
     /// The name of an image of this box, if the node's image is one.
-    fn own_name<'a>(&self, node: &'a Node) -> Option<&'a str> {
+    pub(crate) fn own_name<'a>(&self, node: &'a Node) -> Option<&'a str> {
         let source = source(node);
         let base = self.settings.http_url.as_str();
         let path = Some(base)
@@ -159,7 +159,8 @@ impl Rack {
             format: info["disk_format"].as_str().and_then(Format::parse)?,
         };
         let Some(name) = self.own_name(node) else {
-            return Some(wanted);
+            // A name that means nothing any more is no address.
+            return source(node).contains("://").then_some(wanted);
         };
         let sources = match self.settings.images.find(name) {
             Some(_) => {

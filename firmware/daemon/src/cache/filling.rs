@@ -203,7 +203,7 @@ impl Task {
     /// What has come is dropped, and who reads it is cut off.
     fn anew(&mut self, wanted: &Wanted, why: &str) -> Result<Hashing, Failure> {
         let image = wanted.name.clone();
-        let fresh = self.cache.replace(&self.key, why);
+        let fresh = self.cache.replace(&self.key, &self.entry, why);
         self.entry = fresh.map_err(|why| Failure::Disk { image, why })?;
         self.told = 0;
         self.hash(wanted, trivet_chunks::List::new(&wanted.digest))
@@ -235,6 +235,11 @@ impl Task {
         mut skip: u64,
     ) -> Result<(), Failure> {
         loop {
+            // The uplink is not for what nobody wants any more.
+            if !self.entry.is_open() {
+                let image = fill.wanted().name.clone();
+                return Err(Failure::Removed { image });
+            }
             let mut piece = match timeout(PIECE_TIMEOUT, body.next()).await {
                 Ok(Some(Ok(piece))) => piece,
                 other => {
@@ -264,8 +269,20 @@ impl Task {
             if fill.have() - self.told >= TELL_BYTES {
                 self.told = fill.have();
                 self.tell(fill);
+                self.room_for_more(fill)?;
             }
         }
+    }
+
+    /// A source that does not say how long its file is must not fill the disk.
+    fn room_for_more(&self, fill: &Fill) -> Result<(), Failure> {
+        if fill.size().is_some() {
+            return Ok(());
+        }
+        let bytes = fill.have() + 2 * TELL_BYTES;
+        let image = fill.wanted().name.clone();
+        let room = self.cache.make_room(&self.key, bytes);
+        room.map_err(|why| Failure::NoRoom { image, bytes, why })
     }
 
     pub(super) fn disk(&self, wanted: &Wanted, error: &std::io::Error) -> Failure {

@@ -7,6 +7,7 @@ use trivet_images::space::{self, Held, Room, make_room};
 use trivet_images::{Failure, Key, Wanted};
 use trivet_model::Digest;
 
+use super::entry;
 use super::link::Link;
 use super::{Cache, Slot, SlotState, unpacking};
 
@@ -81,6 +82,12 @@ impl Cache {
             let slot = disk.and_then(|disk| slots.get(&disk));
             slot.is_some_and(|slot| matches!(slot.state, SlotState::Whole))
         };
+        // An upload is the only copy there is. A disk that was in an image is not.
+        let is_only = |other: &str, slot: &Slot| {
+            let made = || entry::kept(&self.0.root, other).is_some_and(|kept| kept.from.is_some());
+            let here = matches!(slot.state, SlotState::Whole | SlotState::Unseen(_));
+            here && slot.wanted.sources.is_empty() && !made()
+        };
         let others = slots.iter().filter(|(other, _)| *other != key);
         others
             .map(|(other, slot)| Held {
@@ -94,7 +101,8 @@ impl Cache {
                 },
                 may_go: !matches!(slot.state, SlotState::Busy | SlotState::Uploaded)
                     && !slot.entry.is_read()
-                    && !is_pinned(other),
+                    && !is_pinned(other)
+                    && !is_only(other, slot),
             })
             .collect()
     }

@@ -2,6 +2,7 @@
 //! by its own thread, and readers follow it; what came before the sender went away is
 //! checked and waits for the rest.
 
+use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use trivet_chunks::{CHUNK_BYTES, List};
 use trivet_images::{Failure, Wanted};
 use trivet_model::image::ImageState;
 
-use super::entry::{Entry, Kept};
+use super::entry::{self, Entry, Kept};
 use super::filling::TELL_BYTES;
 use super::hashing::Hashing;
 use super::unpacking::check_said;
@@ -71,6 +72,17 @@ impl Cache {
     {
         let key = wanted.key().to_string();
         self.look_at(&key).await;
+        if let Some(size) = self.adopt(&key, wanted) {
+            // The sender is heard to its end: it would not read the answer before.
+            while let Ok(Some(Ok(_))) = timeout(PAUSE_MAX, body.frame()).await {}
+            return Ok(size);
+        }
+        Self::may_claim(&self.slots(), &key, wanted, offer)?;
+        // Before what an earlier upload left is given up for it.
+        let room = self.make_room(&key, offer.size);
+        let (image, bytes) = (wanted.name.clone(), offer.size);
+        let no_room = |why| Failure::NoRoom { image, bytes, why }.to_string();
+        room.map_err(|why| Refused::NoRoom(format!("{}.", upper(&no_room(why)))))?;
         let entry = self.claim(&key, wanted, offer)?;
         let mut upload = Upload {
             cache: self.clone(),
@@ -103,12 +115,36 @@ impl Cache {
         }
     }
 
-    /// The image's place, for us alone.
-    fn claim(&self, key: &str, wanted: &Wanted, offer: Offer) -> Result<Arc<Entry>, Refused> {
+    /// A disk that was taken out of a packed image, and is this image, is from now on
+    /// kept for its own sake. How large it is.
+    fn adopt(&self, key: &str, wanted: &Wanted) -> Option<u64> {
+        let size = {
+            let mut slots = self.slots();
+            let slot = slots.get_mut(key)?;
+            let mut kept = entry::kept(&self.0.root, key)?;
+            if !matches!(slot.state, SlotState::Whole) || kept.from.is_none() {
+                return None;
+            }
+            kept.from = None;
+            kept.wanted = wanted.clone();
+            kept.write(&self.0.root).ok()?;
+            slot.wanted = wanted.clone();
+            kept.size?
+        };
+        self.tell(wanted, Some(size), size, ImageState::Whole);
+        Some(size)
+    }
+
+    /// Whether an upload may have the image's place.
+    fn may_claim(
+        slots: &BTreeMap<String, Slot>,
+        key: &str,
+        wanted: &Wanted,
+        offer: Offer,
+    ) -> Result<(), Refused> {
         let name = &wanted.name;
         let conflict = |why: String| Err(Refused::Conflict(format!("Image {name} {why}")));
         let disk = |why: String| Refused::Disk(format!("Image {name} cannot be kept: {why}."));
-        let mut slots = self.slots();
         if !slots.contains_key(key) && slots.len() >= ENTRIES_MAX {
             let why = format!("the cache has {ENTRIES_MAX} images; remove some");
             return Err(disk(why));
@@ -140,6 +176,15 @@ impl Cache {
                 "was said to have {size} bytes when its upload began; begin it anew at byte 0"
             ));
         }
+        Ok(())
+    }
+
+    /// The image's place, for us alone.
+    fn claim(&self, key: &str, wanted: &Wanted, offer: Offer) -> Result<Arc<Entry>, Refused> {
+        let name = &wanted.name;
+        let disk = |why: String| Refused::Disk(format!("Image {name} cannot be kept: {why}."));
+        let mut slots = self.slots();
+        Self::may_claim(&slots, key, wanted, offer)?;
         let entry = if offer.from > 0 {
             Entry::at(&self.0.root, key, false)
         } else {

@@ -285,3 +285,15 @@ fn a_source_that_tells_no_length_ends_where_it_ends() {
     assert!(fill.ended());
     assert_eq!(fill.size(), Some(77));
 }
+
+#[test]
+fn a_size_beyond_all_measure_is_not_believed() {
+    let mut fill = fill(1);
+    assert!(matches!(fill.turn(), Next::Ask(_)));
+    let head = Head {
+        length: Some(u64::MAX),
+        ..whole(None)
+    };
+    assert_eq!(fill.answered(&head), Taken::Refuse);
+    assert_eq!(fill.size(), None);
+}

@@ -202,6 +202,7 @@ fn an_image_of_the_catalogue_is_served_deployed_filled_and_dropped() {
         let mut outputs = bench.outputs.iter();
         outputs.any(|output| matches!(output, Output::DropImage(_)))
     };
+    bench.force(node, |node| node.job = None);
     bench.order(Order::DeleteResource(kind, id)).unwrap();
     assert!(!dropped(&bench));
     bench.order(Order::DeleteResource(kind, twin)).unwrap();

@@ -321,6 +321,63 @@ fn a_config_drive_is_fetched_at_an_address_of_this_deployment() {
     assert_eq!(granted(&mut bench, &path), None, "it has expired");
 }
 
+fn kept(bench: &mut Bench, number: u64, name: &str, source: &str) -> trivet_model::ResourceId {
+    let id = trivet_model::ResourceId::random(&mut Seeded::new(number));
+    let kind = trivet_model::ResourceKind::Image;
+    let mut resource = trivet_model::Resource::new(id, kind, UnixMs(1));
+    resource.name = Some(name.to_owned());
+    let (sources, sum) = (json!([source]), json!("0a".repeat(32)));
+    resource.fields.insert("sources".into(), sources);
+    resource.fields.insert("checksum".into(), sum);
+    bench
+        .order(Order::CreateResource(Box::new(resource)))
+        .unwrap();
+    id
+}
+
+#[test]
+fn an_image_that_is_being_written_is_not_removed() {
+    let mut bench = Bench::new();
+    let image = kept(&mut bench, 9, "far", "http://far/a.raw");
+    let id = at_write(&mut bench, json!({"image_source": "far"}));
+    let kind = trivet_model::ResourceKind::Image;
+    let remove = || Order::DeleteResource(kind, image);
+    let said = bench.refused(remove(), RefusalKind::Conflict);
+    assert!(said.contains("node-1"), "{said}");
+    bench.force(id, |node| node.job = None);
+    bench.order(remove()).unwrap();
+}
+
+#[test]
+fn one_image_under_two_names_has_the_sources_and_the_faults_of_both() {
+    let mut bench = Bench::new();
+    kept(&mut bench, 8, "one", "http://dead/a.raw");
+    let two = kept(&mut bench, 9, "two", "http://far/a.raw");
+    bench.order(Order::FillImage(two)).unwrap();
+    let sources = bench.outputs.iter().find_map(|output| match output {
+        Output::FillImage { wanted, .. } => Some(wanted.sources.clone()),
+        _ => None,
+    });
+    let want = ["http://far/a.raw", "http://dead/a.raw"].map(str::to_owned);
+    assert_eq!(sources.unwrap(), want);
+    let news = |name: &str, state| {
+        let digest: Digest = "0a".repeat(32).parse().unwrap();
+        Input::Image(Box::new(ImageNews {
+            key: trivet_images::Key(digest).to_string(),
+            name: name.to_owned(),
+            digest,
+            size: Some(1),
+            have: 1,
+            state,
+            raw: None,
+        }))
+    };
+    bench.tell(news("one", ImageState::Failed("it is away".into())));
+    assert_eq!(bench.rack.view().faults.len(), 1);
+    bench.tell(news("two", ImageState::Whole));
+    assert!(bench.rack.view().faults.is_empty());
+}
+
 #[test]
 fn an_image_of_the_catalogue_may_have_its_digest_in_a_checksum_file() {
     let mut bench = Bench::new();

@@ -120,3 +120,22 @@ async fn the_digest_is_found_in_a_checksum_file() {
     let why = cache.find_sum("http://127.0.0.1:1/x", "a").await;
     assert!(why.unwrap_err().contains("give the digest itself"));
 }
+
+#[tokio::test]
+async fn an_image_that_is_removed_is_not_fetched_any_further() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let source = Source::gated(Manners::plain(image.clone()), CHUNK).await;
+    let wanted = source.wanted(sha256(&image));
+    let cache = cache(&scratch);
+    let mut reader = cache.reader(&wanted).unwrap();
+    reader.readable(0).await.unwrap();
+    cache.drop_image(wanted.key());
+    assert!(reader.settled().await.is_err(), "its readers hear of it");
+    // What is asked for after that is a fill of its own, and the first does not meddle.
+    let reader = cache.reader(&wanted).unwrap();
+    source.gate.add_permits(OPEN / 2);
+    assert!(read(reader).await.unwrap() == image);
+    assert!(source.sent() < 2 * image.len() as u64);
+    let path = scratch.0.join(format!("cache/{}.whole", wanted.key()));
+    assert!(std::fs::read(path).unwrap() == image);
+}

@@ -389,3 +389,37 @@ async fn an_image_that_changes_between_its_check_and_its_unpacking_is_not_unpack
     let went = taking.run(trivet_unpack::Packing::Qcow2, &|_| Ok(()));
     assert!(matches!(went, Err(taking::Trouble::Rotten)));
 }
+
+#[tokio::test]
+async fn a_disk_that_is_uploaded_too_outlives_the_image_that_it_was_in() {
+    let (scratch, disk) = (Scratch::new(), disk());
+    let image = gzip(&disk);
+    let source = Source::new(Manners::plain(image.clone())).await;
+    let wanted = packed(&source, "a.gz", &image, Format::Gzip);
+    let (cache, news) = told(&scratch, quick());
+    assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == disk);
+    let own = Wanted {
+        name: "own.raw".into(),
+        digest: sha256(&disk),
+        sources: Vec::new(),
+        format: Format::Raw,
+    };
+    let size = disk.len() as u64;
+    let offer = Offer {
+        from: 0,
+        bytes: size,
+        size,
+    };
+    let mut body = http_body_util::Full::new(bytes::Bytes::from(disk.clone()));
+    let took = cache.upload(&own, offer, &mut body).await;
+    assert_eq!(took, Ok(size));
+    hears(&news, |one| {
+        one.name == "own.raw" && one.state == ImageState::Whole
+    })
+    .await;
+    cache.drop_image(wanted.key());
+    assert!(read(cache.reader(&own).unwrap()).await.unwrap() == disk);
+    // After a restart too.
+    let (cache, _) = told(&scratch, quick());
+    assert!(read(cache.reader(&own).unwrap()).await.unwrap() == disk);
+}

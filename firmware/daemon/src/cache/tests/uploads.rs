@@ -289,3 +289,44 @@ async fn a_broken_upload_is_finished_from_a_source() {
     let sent = source.sent.load(Ordering::SeqCst);
     assert_eq!(sent, image.len() as u64 - 2 * CHUNK_BYTES);
 }
+
+#[tokio::test]
+async fn an_upload_that_finds_no_room_leaves_what_an_earlier_one_left() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let cache = cache(&scratch);
+    cut(&cache, &image, 2 * CHUNK + 5).await;
+    let offer = Offer {
+        size: 1 << 43,
+        ..whole(&image)
+    };
+    let went = cache
+        .upload(&wanted(&image), offer, &mut body(&image))
+        .await;
+    assert!(matches!(&went, Err(Refused::NoRoom(_))), "{went:?}");
+    let have = 2 * CHUNK;
+    let rest = cache
+        .upload(
+            &wanted(&image),
+            from(&image, have),
+            &mut body(&image[have..]),
+        )
+        .await;
+    assert_eq!(rest, Ok(image.len() as u64));
+}
+
+#[tokio::test]
+async fn the_only_copy_of_an_image_does_not_make_room() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let ways = Ways {
+        quota_bytes: Some(image.len() as u64 + CHUNK_BYTES),
+        ..Ways::plain(Clock::start())
+    };
+    let cache = Cache::open(&scratch.0.join("cache"), ways, Box::new(|_| {})).unwrap();
+    let ours = wanted(&image);
+    let took = cache.upload(&ours, whole(&image), &mut body(&image)).await;
+    assert_eq!(took, Ok(image.len() as u64));
+    let (other, _) = of_bytes(&scratch, "other.raw", 7);
+    let (_, why) = read(cache.reader(&other).unwrap()).await.unwrap_err();
+    assert!(why.contains("unpin or remove one of: up.raw"), "{why}");
+    assert!(read(cache.reader(&ours).unwrap()).await.unwrap() == image);
+}
