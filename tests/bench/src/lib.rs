@@ -5,6 +5,7 @@
 //! is too large to run beside us, its figures are constants with their source.
 
 pub mod api;
+pub mod bmcs;
 pub mod claim;
 pub mod dhcp;
 pub mod disk;
@@ -14,6 +15,7 @@ pub mod figure;
 pub mod images;
 pub mod load;
 pub mod peers;
+pub mod power;
 pub mod process;
 pub mod rack;
 pub mod server;

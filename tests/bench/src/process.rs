@@ -61,15 +61,7 @@ impl Process {
 
     /// Seconds it was on the processor so far, in user space and in the kernel.
     pub fn processor_seconds(&self) -> io::Result<f64> {
-        let text = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        // Fields of proc_pid_stat(5) after the name in parentheses: 14 and 15 of all
-        // are utime and stime.
-        let after = text.rsplit(')').next().unwrap_or_default();
-        let field = |at: usize| after.split_whitespace().nth(at - 3)?.parse::<f64>().ok();
-        field(14)
-            .zip(field(15))
-            .map(|(user, kernel)| (user + kernel) / TICKS_PER_SECOND)
-            .ok_or_else(|| io::Error::other(format!("no times in {text:?}")))
+        stat_seconds(&format!("/proc/{}/stat", self.child.id()), [14, 15])
     }
 
     /// Memory it holds, in MiB.
@@ -89,6 +81,28 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Seconds that processes were on the processor which this one started and which ended.
+///
+/// # Errors
+///
+/// When the kernel does not tell.
+pub fn children_seconds() -> io::Result<f64> {
+    stat_seconds("/proc/self/stat", [16, 17])
+}
+
+/// The sum of two times of `proc_pid_stat(5)`: 14 and 15 of its fields are the times of the
+/// process in user space and in the kernel, 16 and 17 those of its children.
+fn stat_seconds(path: &str, fields: [usize; 2]) -> io::Result<f64> {
+    let text = fs::read_to_string(path)?;
+    // The name in parentheses is the second field.
+    let after = text.rsplit(')').next().unwrap_or_default();
+    let field = |at: usize| after.split_whitespace().nth(at - 3)?.parse::<f64>().ok();
+    let [user, kernel] = fields.map(field);
+    user.zip(kernel)
+        .map(|(user, kernel)| (user + kernel) / TICKS_PER_SECOND)
+        .ok_or_else(|| io::Error::other(format!("no times in {text:?}")))
 }
 
 /// Puts this process on the core beside the server's, so that neither takes time

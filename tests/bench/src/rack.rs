@@ -107,7 +107,7 @@ pub async fn heartbeats(
 type Doing<'a, T> = std::pin::Pin<Box<dyn Future<Output = io::Result<T>> + Send + 'a>>;
 
 /// Does something for each number, over so many connections; the results in order.
-async fn each<T: Send + 'static>(
+pub(crate) async fn each<T: Send + 'static>(
     server: SocketAddr,
     connections: usize,
     numbers: std::ops::Range<usize>,

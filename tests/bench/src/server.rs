@@ -112,7 +112,7 @@ fn settings_text(data: &Path, port: u16) -> String {
     format!(
         "[box]\ndata = \"{}\"\nname = \"box\"\nstore_mib = {STORE_MIB}\n\
          [api]\nlisten = \"127.0.0.1:{port}\"\nauth = \"none\"\n\
-         [hardware]\ntypes = [\"fake-hardware\"]\n",
+         [hardware]\ntypes = [\"fake-hardware\", \"ipmi\"]\n",
         data.display()
     )
 }

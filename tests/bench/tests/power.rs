@@ -1,0 +1,44 @@
+//! That the benchmark of power works: few BMCs, an unoptimised program, and no word about
+//! time. The peer need not be installed here and is left out.
+
+use trivet_tests_bench::bmcs::Bmcs;
+use trivet_tests_bench::peers::Scratch;
+use trivet_tests_bench::power::{self, Scale};
+use trivet_tests_bench::server::{self, Profile};
+
+#[test]
+fn every_bmc_is_asked_once_a_round() {
+    let bmcs = Bmcs::here(5).unwrap();
+    power::ours(bmcs.ports(), 3).unwrap();
+    assert_eq!(bmcs.looks().unwrap(), [3; 5]);
+}
+
+#[test]
+fn a_bmc_that_is_not_there_is_noticed() {
+    let bmcs = Bmcs::here(1).unwrap();
+    // Taken, and nobody answers.
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let ports = [bmcs.ports()[0], silent.local_addr().unwrap().port()];
+    power::ours(&ports, 1).unwrap_err();
+}
+
+#[test]
+fn the_program_keeps_bmcs_fresh() {
+    let program = server::build(Profile::Dev).unwrap();
+    let scratch = Scratch::new("fresh").unwrap();
+    let bmcs = Bmcs::here(5).unwrap();
+    let scale = Scale {
+        rounds: 1,
+        fresh_s: 1,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let mut lines = Vec::new();
+    let mut say = |line: &str| lines.push(line.to_owned());
+    let fresh = power::fresh(&program, &bmcs, scratch.path(), scale, &mut say);
+    runtime.block_on(fresh).unwrap();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(bmcs.looks().unwrap().iter().all(|&looks| looks >= 2));
+}
