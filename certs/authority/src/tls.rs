@@ -46,6 +46,10 @@ pub fn trusting_client_config(ca_pem: &str) -> Result<ClientConfig, AuthorityErr
     roots
         .add(one_certificate(ca_pem)?)
         .map_err(AuthorityError::Root)?;
+    trusting(roots)
+}
+
+fn trusting(roots: RootCertStore) -> Result<ClientConfig, AuthorityError> {
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
@@ -75,12 +79,7 @@ pub fn bundled_client_config(bundles: &[String]) -> Result<ClientConfig, Authori
             return Err(AuthorityError::NoCertificates);
         }
     }
-    let mut config = ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    config.alpn_protocols = vec![ALPN.to_vec()];
-    Ok(config)
+    trusting(roots)
 }
 
 fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, AuthorityError> {
