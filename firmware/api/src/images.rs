@@ -1,7 +1,7 @@
 //! The box's own images. Ironic has no such thing, so this stands outside `/v1`.
 
 use serde_json::{Value, json};
-use trivet_model::image::{Format, ImageNews, ImageState};
+use trivet_model::image::{Format, IMAGE_BYTES_MAX, ImageNews, ImageState};
 use trivet_model::{Digest, Order, Resource, ResourceId, ResourceKind};
 
 use crate::call::{self, Call, reply};
@@ -13,9 +13,6 @@ use crate::{Outcome, Response, Then, body};
 /// The most sources of an image, and the longest of them. Ours.
 const SOURCES_MAX: usize = 8;
 const SOURCE_BYTES_MAX: usize = 2048;
-
-/// The largest image. Ours.
-const IMAGE_BYTES_MAX: u64 = 1 << 44;
 
 /// What an image can be booted by, where not by both.
 const BOOT_MODES: [&str; 2] = ["bios", "uefi"];

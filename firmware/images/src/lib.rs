@@ -19,4 +19,6 @@ mod wanted;
 pub use catalogue::{Catalogue, IMAGES_MAX, Image, ListError, NAME_BYTES_MAX, is_name};
 pub use fill::{Ask, Failure, Fill, Head, Next, Taken};
 pub use follow::{Ending, Follow};
-pub use wanted::{Format, IMAGE_BYTES_MAX, Key, SOURCES_MAX, Wanted, file_name};
+pub use wanted::{
+    Format, IMAGE_BYTES_MAX, Key, SOURCES_MAX, Wanted, digest_of, file_name, sources_of,
+};

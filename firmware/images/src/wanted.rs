@@ -2,11 +2,9 @@
 
 use core::fmt;
 
-use trivet_model::Digest;
-pub use trivet_model::image::Format;
-
-/// The largest image. Ours: a chunk list has no more chunks.
-pub const IMAGE_BYTES_MAX: u64 = 1 << 44;
+use serde_json::Value;
+pub use trivet_model::image::{Format, IMAGE_BYTES_MAX};
+use trivet_model::{Digest, Resource};
 
 /// The most sources of one image. Ours.
 pub const SOURCES_MAX: usize = 8;
@@ -26,10 +24,35 @@ pub struct Wanted {
 }
 
 impl Wanted {
+    /// An image of the catalogue; none as long as its digest is not known.
+    pub fn of_record(record: &Resource) -> Option<Self> {
+        Some(Self {
+            name: record.name.clone()?,
+            digest: digest_of(record)?,
+            sources: sources_of(record).map(str::to_owned).collect(),
+            format: record
+                .text("format")
+                .and_then(Format::parse)
+                .unwrap_or_default(),
+        })
+    }
+
     /// What it is called in the cache.
     pub fn key(&self) -> Key {
         Key(self.digest)
     }
+}
+
+/// The digest of an image of the catalogue, if it is known.
+pub fn digest_of(record: &Resource) -> Option<Digest> {
+    record.text("checksum")?.parse().ok()
+}
+
+/// Where an image of the catalogue can be had.
+pub fn sources_of(record: &Resource) -> impl Iterator<Item = &str> {
+    let sources = record.fields.get("sources").and_then(Value::as_array);
+    let sources = sources.into_iter().flatten().filter_map(Value::as_str);
+    sources.take(SOURCES_MAX)
 }
 
 /// What an image is called in the cache: its algorithm and digest.
@@ -85,6 +108,27 @@ mod tests {
         assert_eq!(file_name("http://h/a/b.raw?x=/y#z"), "b.raw");
         assert_eq!(file_name("b.raw"), "b.raw");
         assert_eq!(file_name("http://h/"), "");
+    }
+
+    #[test]
+    fn a_record_is_wanted_once_its_digest_is_known() {
+        let id = trivet_model::ResourceId::random(&mut trivet_model::Seeded::new(1));
+        let kind = trivet_model::ResourceKind::Image;
+        let mut record = Resource::new(id, kind, trivet_model::UnixMs(0));
+        record.name = Some("a".into());
+        let mut set = |field: &str, value: Value| {
+            record.fields.insert(field.to_owned(), value);
+            Wanted::of_record(&record)
+        };
+        assert_eq!(set("checksum", "http://h/SHA256SUMS".into()), None);
+        let sum = "ab".repeat(32);
+        let wanted = set("checksum", sum.into()).unwrap();
+        assert_eq!((wanted.format, wanted.sources.len()), (Format::Raw, 0));
+        set("format", "qcow2".into());
+        let many: Vec<String> = (0..20).map(|n| format!("http://h/{n}")).collect();
+        let wanted = set("sources", many.into()).unwrap();
+        assert_eq!(wanted.format, Format::Qcow2);
+        assert_eq!(wanted.sources.len(), SOURCES_MAX);
     }
 
     #[test]

@@ -4,6 +4,9 @@ use core::fmt;
 
 use crate::Digest;
 
+/// The largest image. Ours: a chunk list has no more chunks.
+pub const IMAGE_BYTES_MAX: u64 = 1 << 44;
+
 /// What the bytes of an image are.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Format {

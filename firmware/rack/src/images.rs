@@ -3,8 +3,7 @@
 use std::path::{Component, Path};
 use std::sync::Arc;
 
-use serde_json::Value;
-use trivet_images::{Format, IMAGES_MAX, SOURCES_MAX, Wanted, file_name};
+use trivet_images::{IMAGES_MAX, SOURCES_MAX, Wanted, digest_of, file_name, sources_of};
 use trivet_model::image::{ImageNews, ImageState};
 use trivet_model::{
     Digest, Fault, Node, NodeId, NoteKind, Now, Refusal, RefusalKind, Resource, ResourceId,
@@ -18,7 +17,7 @@ impl Rack {
     /// What the catalogue says of the image of this name.
     pub(crate) fn catalogued(&self, name: &str) -> Option<Wanted> {
         let resource = self.book.view.resource(ResourceKind::Image, name)?;
-        wanted(resource)
+        Wanted::of_record(resource)
     }
 
     /// A name means one image, and each can be fetched.
@@ -33,13 +32,13 @@ impl Rack {
             let sentence = format!("The catalogue has {IMAGES_MAX} images; remove some.");
             return Err(Refusal::new(RefusalKind::Unavailable, sentence));
         }
-        if wanted(resource).is_none() && sum_file(resource).is_none() {
+        if Wanted::of_record(resource).is_none() && sum_file(resource).is_none() {
             return Err(Refusal::new(
                 RefusalKind::Invalid,
                 "An image needs a digest of SHA-256 or SHA-512, or a checksum file.",
             ));
         }
-        sources(resource).try_for_each(|url| self.check_file(url))
+        sources_of(resource).try_for_each(|url| self.check_file(url))
     }
 
     /// A new image whose digest is in a checksum file: it is looked up at once.
@@ -73,7 +72,7 @@ impl Rack {
             let sentence = ResourceKind::Image.missing(&id.to_string());
             return Err(Refusal::new(RefusalKind::NotFound, sentence));
         };
-        match (wanted(&resource), sum_file(&resource)) {
+        match (Wanted::of_record(&resource), sum_file(&resource)) {
             (Some(wanted), _) => {
                 let news = self.book.view.images.get(&wanted.key().to_string());
                 let whole = news.is_some_and(|news| news.state == ImageState::Whole);
@@ -117,7 +116,7 @@ impl Rack {
                     let fields = &mut resource.fields;
                     fields.insert("checksum_url".to_owned(), url.into());
                     fields.insert("checksum".to_owned(), digest.to_string().into());
-                    let wanted = wanted(&resource);
+                    let wanted = Wanted::of_record(&resource);
                     self.book.put_resource(now, resource);
                     self.pin_images();
                     self.image_fault(now, &image, None);
@@ -139,7 +138,7 @@ impl Rack {
         let pinned = |resource: &Resource| resource.fields.get("pinned") == Some(&true.into());
         let all = self.book.view.resources_of(ResourceKind::Image);
         let kept = all.filter(|resource| pinned(resource));
-        let digests = kept.filter_map(|resource| Some(wanted(resource)?.digest));
+        let digests = kept.filter_map(|resource| digest_of(resource));
         let digests = digests.collect();
         self.outputs.push(Output::PinImages(digests));
     }
@@ -149,14 +148,11 @@ impl Rack {
         // What is wrong with it is nobody's trouble any more.
         let name = resource.name.clone().unwrap_or_default();
         self.image_fault(now, &name, None);
-        let Some(Wanted { digest, .. }) = wanted(resource) else {
+        self.writes.fill_later.remove(&resource.id);
+        let Some(digest) = digest_of(resource) else {
             return;
         };
-        let mut others = self.book.view.resources_of(ResourceKind::Image);
-        let same = |other: &Resource| wanted(other).is_some_and(|other| other.digest == digest);
-        let used = others.any(|other| same(other));
-        drop(others);
-        if !used {
+        if self.records_of(digest).next().is_none() {
             self.outputs.push(Output::DropImage(digest));
             let key = trivet_images::Key(digest).to_string();
             self.book.view.images.remove(&key);
@@ -178,15 +174,17 @@ impl Rack {
         Err(Refusal::new(RefusalKind::Conflict, sentence))
     }
 
+    /// The records that mean these bytes.
+    fn records_of(&self, digest: Digest) -> impl Iterator<Item = &Arc<Resource>> {
+        let all = self.book.view.resources_of(ResourceKind::Image);
+        all.filter(move |record| digest_of(record) == Some(digest))
+    }
+
     /// The same bytes may be had elsewhere under another name.
     fn with_all_sources(&self, mut wanted: Wanted) -> Wanted {
-        let all = self.book.view.resources_of(ResourceKind::Image);
-        let same = all.filter(|other| {
-            let digest = other.text("checksum").and_then(|sum| sum.parse().ok());
-            digest == Some(wanted.digest)
-        });
+        let same = self.records_of(wanted.digest);
         let more: Vec<String> = same
-            .flat_map(|other| sources(other).map(str::to_owned))
+            .flat_map(|other| sources_of(other).map(str::to_owned))
             .collect();
         for url in more {
             if wanted.sources.len() < SOURCES_MAX && !wanted.sources.contains(&url) {
@@ -221,7 +219,7 @@ impl Rack {
             ImageState::Whole | ImageState::Gone => {
                 self.image_fault(now, &news.name, None);
                 if changed {
-                    self.faults_gone(now, &news.digest);
+                    self.faults_gone(now, news.digest);
                 }
             }
             ImageState::Filling | ImageState::Unpacking | ImageState::Rotten(_) => {}
@@ -243,13 +241,9 @@ impl Rack {
     }
 
     /// The bytes are here: so they are under every name.
-    fn faults_gone(&mut self, now: Now, digest: &Digest) {
-        let all = self.book.view.resources_of(ResourceKind::Image);
-        let same = all.filter(|resource| {
-            let sum = resource.text("checksum").and_then(|sum| sum.parse().ok());
-            sum == Some(*digest)
-        });
-        let names: Vec<String> = same.filter_map(|resource| resource.name.clone()).collect();
+    fn faults_gone(&mut self, now: Now, digest: Digest) {
+        let same = self.records_of(digest);
+        let names: Vec<String> = same.filter_map(|record| record.name.clone()).collect();
         for name in names {
             self.image_fault(now, &name, None);
         }
@@ -286,32 +280,12 @@ impl Rack {
     }
 }
 
-fn sources(resource: &Resource) -> impl Iterator<Item = &str> {
-    let sources = resource.fields.get("sources").and_then(Value::as_array);
-    let sources = sources.into_iter().flatten().filter_map(Value::as_str);
-    sources.take(SOURCES_MAX)
-}
-
-/// An image of the catalogue, as the cache wants it; none as long as its digest is not
-/// known.
-fn wanted(resource: &Resource) -> Option<Wanted> {
-    Some(Wanted {
-        name: resource.name.clone()?,
-        digest: resource.text("checksum")?.parse().ok()?,
-        sources: sources(resource).map(str::to_owned).collect(),
-        format: resource
-            .text("format")
-            .and_then(Format::parse)
-            .unwrap_or_default(),
-    })
-}
-
 /// The checksum file that has the digest of an image, and the image's name in there.
 pub(crate) fn sum_file(resource: &Resource) -> Option<(&str, &str)> {
     let url = resource.text("checksum")?;
     let elsewhere = ["http://", "https://"]
         .iter()
         .any(|scheme| url.starts_with(scheme));
-    let name = file_name(sources(resource).next()?);
+    let name = file_name(sources_of(resource).next()?);
     elsewhere.then_some((url, name))
 }

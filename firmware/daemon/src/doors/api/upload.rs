@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hyper::HeaderMap;
 use hyper::body::{Body as _, Incoming};
-use trivet_images::{Format, Key, SOURCES_MAX, Wanted};
+use trivet_images::{Key, Wanted};
 use trivet_model::image::ImageState;
 use trivet_model::{Caller, ResourceKind};
 
@@ -93,23 +93,7 @@ impl Api {
             offered.map_err(|(status, sentence)| trivet_api::refuse(request, status, sentence))?;
         let view = self.engine.view();
         let resource = view.resource(ResourceKind::Image, image);
-        let wanted = resource.and_then(|resource| {
-            let sources = resource
-                .fields
-                .get("sources")
-                .and_then(|one| one.as_array());
-            let sources = sources.into_iter().flatten();
-            let sources = sources.filter_map(|one| one.as_str().map(str::to_owned));
-            Some(Wanted {
-                name: resource.name.clone()?,
-                digest: resource.text("checksum")?.parse().ok()?,
-                sources: sources.take(SOURCES_MAX).collect(),
-                format: resource
-                    .text("format")
-                    .and_then(Format::parse)
-                    .unwrap_or_default(),
-            })
-        });
+        let wanted = resource.and_then(|record| Wanted::of_record(record));
         let sentence = format!("Image {image} has no digest yet; wait until it has one.");
         let wanted = wanted.ok_or_else(|| trivet_api::refuse(request, 409, &sentence))?;
         Ok((wanted, Offer { from, bytes, size }))
