@@ -75,6 +75,14 @@ const IPMI: Properties = &[
         "ipmi_cipher_suite",
         "RMCP+ cipher suite. Optional, 17 or 3 by default.",
     ),
+    (
+        "ipmi_allow_cipher_suite_0",
+        "True lets ipmi_cipher_suite be 0, which protects nothing. Optional, false by default.",
+    ),
+    (
+        "ipmi_protocol_version",
+        "2.0, or 1.5 (with MD5) for a BMC that knows nothing better. Optional, 2.0 by default.",
+    ),
     ("ipmi_hex_kg_key", "Kg key as hexadecimal digits. Optional."),
 ];
 

@@ -191,6 +191,21 @@ pub enum PowerError {
          forgotten ones"
     )]
     NoFreeSession,
+    /// The BMC and the box have no cipher suite in common.
+    #[error(
+        "the BMC refuses our cipher suites; let ipmi_cipher_suite name one that it has, or write \
+         ipmi_protocol_version 1.5 where it is too old for any"
+    )]
+    NoSuite,
+    /// The user may not do that.
+    #[error(
+        "the BMC does not give its user the wanted level; raise the user's limit there, or set \
+         ipmi_priv_level to what the user may have"
+    )]
+    Privilege,
+    /// The BMC has other work.
+    #[error("the BMC says that it is busy; try again in a minute, or restart the BMC")]
+    Occupied,
     /// The BMC refused the command.
     #[error("the BMC refused the command with completion code 0x{code:02x}")]
     Refused {

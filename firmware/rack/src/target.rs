@@ -46,6 +46,7 @@ pub(crate) fn target(info: &Object) -> Result<Target, PowerError> {
         password: text("ipmi_password"),
         kg: key(info)?,
         suite: suite(info)?,
+        old: is_old(info)?,
         privilege: privilege(info)?,
     })
 }
@@ -70,9 +71,37 @@ fn suite(info: &Object) -> Result<Option<Suite>, PowerError> {
         Some(Value::String(text)) => text.trim().parse().ok(),
         Some(value) => value.as_u64().and_then(|number| u8::try_from(number).ok()),
     };
-    let missing = "an ipmi_cipher_suite of 17 or 3 (this box speaks no other)";
-    let suite = number.and_then(Suite::from_number);
-    suite.map(Some).ok_or(PowerError::NotConfigured { missing })
+    let missing = match number.and_then(Suite::from_number) {
+        Some(Suite::Plain) if !insists(info) => {
+            "ipmi_allow_cipher_suite_0 = true: without it ipmi_cipher_suite 0 is not used, because \
+             anybody on the network could switch the machine then"
+        }
+        Some(suite) => return Ok(Some(suite)),
+        None => "an ipmi_cipher_suite of 17 or 3 (this box speaks no other, but for 0)",
+    };
+    Err(PowerError::NotConfigured { missing })
+}
+
+/// Whether the operator wants suite 0 in spite of what it is.
+fn insists(info: &Object) -> bool {
+    match info.get("ipmi_allow_cipher_suite_0") {
+        Some(Value::Bool(yes)) => *yes,
+        Some(Value::String(word)) => word.trim().eq_ignore_ascii_case("true"),
+        _ => false,
+    }
+}
+
+/// Whether IPMI 1.5 is to be spoken; 2.0 is where nothing is said.
+fn is_old(info: &Object) -> Result<bool, PowerError> {
+    let missing = "an ipmi_protocol_version of 2.0 or 1.5";
+    match info.get("ipmi_protocol_version") {
+        None | Some(Value::Null) => Ok(false),
+        Some(Value::String(word)) if word.trim() == "2.0" => Ok(false),
+        Some(Value::String(word)) if word.trim() == "1.5" => Ok(true),
+        Some(Value::Number(number)) if number.to_string() == "2.0" => Ok(false),
+        Some(Value::Number(number)) if number.to_string() == "1.5" => Ok(true),
+        Some(_) => Err(PowerError::NotConfigured { missing }),
+    }
 }
 
 fn key(info: &Object) -> Result<Option<Vec<u8>>, PowerError> {
@@ -127,11 +156,45 @@ mod tests {
     }
 
     #[test]
+    fn what_protects_nothing_wants_to_be_insisted_on() {
+        let with = |insists: Value| {
+            target(&Object::from_iter([
+                ("ipmi_cipher_suite".to_owned(), json!(0)),
+                ("ipmi_allow_cipher_suite_0".to_owned(), insists),
+            ]))
+        };
+        for insists in [json!(true), json!("True")] {
+            assert_eq!(with(insists).unwrap().suite, Some(Suite::Plain));
+        }
+        for insists in [json!(false), json!("no"), json!(1), json!(null)] {
+            let said = with(insists).unwrap_err().to_string();
+            assert!(said.contains("ipmi_allow_cipher_suite_0"), "{said}");
+        }
+    }
+
+    #[test]
+    fn the_old_protocol_is_spoken_where_it_is_asked_for() {
+        for (value, old) in [
+            (json!("1.5"), true),
+            (json!(1.5), true),
+            (json!("2.0"), false),
+            (json!(2.0), false),
+            (json!(null), false),
+        ] {
+            let target = read("ipmi_protocol_version", value).unwrap();
+            assert_eq!(target.old, old);
+        }
+    }
+
+    #[test]
     fn what_cannot_be_honoured_is_named() {
         for (key, value) in [
             ("ipmi_priv_level", json!("CALLBACK")),
             ("ipmi_priv_level", json!(4)),
             ("ipmi_cipher_suite", json!(0)),
+            ("ipmi_cipher_suite", json!(1)),
+            ("ipmi_protocol_version", json!("1.6")),
+            ("ipmi_protocol_version", json!(true)),
             ("ipmi_cipher_suite", json!("x")),
             ("ipmi_cipher_suite", json!(300)),
             ("ipmi_hex_kg_key", json!("00")),

@@ -128,6 +128,7 @@ fn round(ports: &[u16]) -> io::Result<Duration> {
             password: PASSWORD.into(),
             kg: None,
             suite: Some(SUITE),
+            old: false,
             privilege: Privilege::Administrator,
         };
         let mut session = Session::new(target, Pace::default());

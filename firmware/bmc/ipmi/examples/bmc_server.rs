@@ -1,7 +1,8 @@
 //! A simulated BMC on a free UDP port of the loopback, for real IPMI consoles
 //! to talk to. Prints `port N`, then one line per change of the machine.
 //!
-//! `bmc_server USER PASSWORD [KG]`
+//! `bmc_server USER PASSWORD [KG [old]]`, where KG may be empty; `old` adds IPMI 1.5 and
+//! suite 0.
 
 use std::env;
 use std::io::Write;
@@ -141,9 +142,13 @@ fn main() -> std::io::Result<()> {
     let mut arguments = env::args().skip(1).map(String::into_bytes);
     let (Some(name), Some(password)) = (arguments.next(), arguments.next()) else {
         return Err(std::io::Error::other(
-            "usage: bmc_server USER PASSWORD [KG]",
+            "usage: bmc_server USER PASSWORD [KG [old]]",
         ));
     };
+    let kg = arguments.next().filter(|kg| !kg.is_empty());
+    let old = arguments.next().is_some_and(|word| word == b"old");
+    let mut suites = vec![Suite::Sha1, Suite::Sha256];
+    suites.extend(old.then_some(Suite::Plain));
     let mut bmc = Bmc::new(Setup {
         users: vec![User {
             name,
@@ -151,9 +156,12 @@ fn main() -> std::io::Result<()> {
             limit: Privilege::Administrator,
         }],
         guid: *b"trivet simulated",
-        kg: arguments.next(),
-        suites: vec![Suite::Sha1, Suite::Sha256],
+        kg,
+        suites,
     });
+    if old {
+        bmc.speak_old();
+    }
     furnish(&mut bmc);
     let mut machine = Machine {
         power: PowerState::Off,

@@ -3,7 +3,8 @@
 //!
 //! `power ADDRESS:PORT USER PASSWORD SUITE ORDER...`
 //!
-//! SUITE is `auto`, `3` or `17`, with `:KG` after it where the BMC has a key.
+//! SUITE is `auto`, `0`, `3`, `17` or, for IPMI 1.5, `md5`, with `:KG` after it where the BMC
+//! has a key.
 //! Orders: status, on, off, soft, cycle, reset, nmi, bmc-reset, bmc-cold-reset, id,
 //! boot, boot=DEVICE[,persistent][,efi]. Errands: flags, mailbox, mailbox=TEXT, fru,
 //! fru=SERIAL, sel-info, sel, sel-clear, sensors, identify, identify=SECONDS, guid,
@@ -45,8 +46,9 @@ fn target(username: &str, password: &str, suite: &str) -> Result<Target, Failure
         Some((suite, kg)) => (suite, Some(kg.as_bytes().to_vec())),
         None => (suite, None),
     };
+    let old = suite == "md5";
     let suite = match suite {
-        "auto" => None,
+        "auto" | "md5" => None,
         number => Some(
             number
                 .parse()
@@ -61,6 +63,7 @@ fn target(username: &str, password: &str, suite: &str) -> Result<Target, Failure
         password,
         kg,
         suite,
+        old,
         privilege: Privilege::Administrator,
     })
 }

@@ -10,6 +10,7 @@ mod commands;
 mod fru;
 mod handshake;
 mod identity;
+mod old;
 mod options;
 mod sdr;
 mod sel;
@@ -154,6 +155,8 @@ pub struct Bmc {
     sensors: sdr::Sensors,
     lan: Lan,
     sessions: BTreeMap<u32, Slot>,
+    /// Sessions of IPMI 1.5, where it speaks that.
+    old: Option<old::Table>,
     clock: u64,
     busy: u32,
 }
@@ -169,6 +172,7 @@ impl Bmc {
             sensors: sdr::Sensors::default(),
             lan: Lan::default(),
             sessions: BTreeMap::new(),
+            old: None,
             clock: 0,
             busy: 0,
         }
@@ -237,9 +241,15 @@ impl Bmc {
         self.busy = requests;
     }
 
+    /// Speaks IPMI 1.5 with MD5 too.
+    pub fn speak_old(&mut self) {
+        self.old = Some(old::Table::default());
+    }
+
     /// Forgets all sessions, as a BMC does that restarts.
     pub fn restart(&mut self) {
         self.sessions.clear();
+        self.old = self.old.as_ref().map(|_| old::Table::default());
     }
 
     /// Takes a datagram of `peer` and gives the answer, if it deserves one.
@@ -254,11 +264,15 @@ impl Bmc {
         self.clock += 1;
         match Packet::parse(bytes)? {
             Packet::Ping { tag } => Some(packet::pong(tag)),
-            Packet::Bare { message } => packet::bare(&self.outside(message, chassis)?),
-            Packet::Plus(plus) if plus.encrypted || plus.authenticated => {
+            Packet::Bare { message } => {
+                let challenge = self.challenged(message, entropy);
+                packet::bare(&challenge.or_else(|| self.outside(message, chassis))?)
+            }
+            Packet::Old(packet) => self.old_inside(&packet, chassis, entropy),
+            Packet::Plus(plus) if plus.encrypted || plus.authenticated || plus.session_id != 0 => {
                 self.inside(&plus, chassis, entropy)
             }
-            Packet::Plus(plus) if plus.session_id == 0 => match plus.kind {
+            Packet::Plus(plus) => match plus.kind {
                 KIND_IPMI => {
                     let answer = self.outside(plus.payload, chassis)?;
                     Some(packet::plus(KIND_IPMI, 0, 0, &answer))
@@ -277,7 +291,6 @@ impl Bmc {
                 }
                 _ => None,
             },
-            Packet::Plus(_) => None,
         }
     }
 

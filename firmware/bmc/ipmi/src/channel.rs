@@ -1,15 +1,57 @@
 //! An established session's protection: every packet is encrypted and carries
-//! an authentication code and a sequence number; nothing else is let through.
+//! an authentication code and a sequence number; nothing else is let through. In
+//! suite 0, which an operator must insist on, only the numbers are left.
+
+pub(crate) mod old;
 
 use trivet_model::Entropy;
 
 use crate::suite::{BLOCK_BYTES, Keys, Suite, decrypt, encrypt, same_code};
-use crate::wire::packet::{self, BIT_AUTHENTICATED, BIT_ENCRYPTED, PLUS_HEADER_BYTES, Plus};
+use crate::wire::packet::{
+    self, BIT_AUTHENTICATED, BIT_ENCRYPTED, KIND_IPMI, PLUS_HEADER_BYTES, Packet, Plus,
+};
 
 /// Bytes of the RMCP header, which the code does not cover.
 const RMCP_BYTES: usize = 4;
 /// The last byte before the code, always this (section 13.28.4).
 const NEXT_HEADER: u8 = 0x07;
+
+/// The console's end of an established session of either kind.
+pub(crate) enum Line {
+    /// IPMI 2.0.
+    Plus(Box<Channel>),
+    /// IPMI 1.5.
+    Old(Box<old::Channel>),
+}
+
+impl Line {
+    /// The other end's name for this session.
+    pub(crate) fn peer_id(&self) -> u32 {
+        match self {
+            Self::Plus(channel) => channel.peer_id,
+            Self::Old(channel) => channel.id(),
+        }
+    }
+
+    /// Protects one message; none where it is too long for the session's kind.
+    pub(crate) fn seal(&mut self, text: &[u8], entropy: &mut dyn Entropy) -> Option<Vec<u8>> {
+        match self {
+            Self::Plus(channel) => Some(channel.seal(KIND_IPMI, text, entropy)),
+            Self::Old(channel) => channel.seal(text),
+        }
+    }
+
+    /// The message in a packet, if the other end made it for this session.
+    pub(crate) fn open(&mut self, packet: &Packet<'_>) -> Option<Vec<u8>> {
+        match (self, packet) {
+            (Self::Plus(channel), Packet::Plus(plus)) if plus.kind == KIND_IPMI => {
+                channel.open(plus)
+            }
+            (Self::Old(channel), Packet::Old(packet)) => channel.open(packet),
+            _ => None,
+        }
+    }
+}
 
 /// One end of an established session.
 pub(crate) struct Channel {
@@ -33,15 +75,13 @@ impl Channel {
         }
     }
 
-    /// The other end's name for this session.
-    pub(crate) fn peer_id(&self) -> u32 {
-        self.peer_id
-    }
-
     /// Protects one payload for the other end, under a new sequence number.
     pub(crate) fn seal(&mut self, kind: u8, text: &[u8], entropy: &mut dyn Entropy) -> Vec<u8> {
         // Zero is for packets outside a session, so the count skips it.
         self.sequence = self.sequence.checked_add(1).unwrap_or(1);
+        if !self.suite.protects() {
+            return packet::plus(kind, self.peer_id, self.sequence, text);
+        }
         let mut vector = [0; BLOCK_BYTES];
         entropy.fill(&mut vector);
         let payload = encrypt(&self.keys.cipher, vector, text);
@@ -59,8 +99,15 @@ impl Channel {
     /// it was not seen before. The window moves only for such packets, so
     /// forged ones cannot push it.
     pub(crate) fn open(&mut self, packet: &Plus<'_>) -> Option<Vec<u8>> {
-        if !packet.encrypted || !packet.authenticated || packet.session_id != self.own_id {
+        let protects = self.suite.protects();
+        if (packet.encrypted, packet.authenticated) != (protects, protects)
+            || packet.session_id != self.own_id
+        {
             return None;
+        }
+        if !protects {
+            let admitted = self.window.admit(packet.sequence);
+            return admitted.then(|| packet.payload.to_vec());
         }
         let signed_bytes = packet.whole.len().checked_sub(self.suite.code_bytes())?;
         let (signed, code) = packet.whole.split_at(signed_bytes);
@@ -78,20 +125,41 @@ impl Channel {
 /// Which sequence numbers came in already. Everything behind the newest by more
 /// than the width of `seen` is taken for old. Section 6.12.13 also bounds jumps
 /// forward; packets reach this only when authentic, so a jump means losses.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Window {
     newest: u32,
     /// Bit `n` stands for `newest - n`.
     seen: u64,
+    /// How far ahead of the newest the next may be.
+    ahead_max: u32,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self {
+            newest: 0,
+            seen: 0,
+            ahead_max: (1 << 31) - 1,
+        }
+    }
 }
 
 impl Window {
+    /// One that begins with `first` and lets nothing in that is far from it.
+    fn narrow(first: u32, ahead_max: u32) -> Self {
+        Self {
+            newest: first.wrapping_sub(1),
+            seen: u64::MAX,
+            ahead_max,
+        }
+    }
+
     fn admit(&mut self, sequence: u32) -> bool {
         if sequence == 0 {
             return false;
         }
         let ahead = sequence.wrapping_sub(self.newest);
-        if ahead != 0 && ahead < 1 << 31 {
+        if ahead != 0 && ahead <= self.ahead_max {
             self.seen = self.seen.checked_shl(ahead).unwrap_or(0) | 1;
             self.newest = sequence;
             return true;
@@ -217,6 +285,7 @@ mod tests {
         let mut window = Window {
             newest: u32::MAX - 1,
             seen: 1,
+            ..Window::default()
         };
         assert!(window.admit(u32::MAX));
         assert!(window.admit(1));
@@ -226,6 +295,7 @@ mod tests {
         managed.window = Window {
             newest: u32::MAX,
             seen: 1,
+            ..Window::default()
         };
         let bytes = console.seal(KIND_IPMI, b"text", &mut Seeded::new(1));
         assert_eq!(console.sequence, 1);

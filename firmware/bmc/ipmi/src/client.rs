@@ -15,14 +15,14 @@ use std::collections::VecDeque;
 
 use trivet_model::{Entropy, PowerAnswer, PowerError, PowerOrder, Tick};
 
-use crate::channel::Channel;
+use crate::channel::Line;
 use crate::command::{Request, app, completion};
 use crate::errand::{Errand, Report};
 use crate::suite::Suite;
 use crate::wire::message::{Message, SEQUENCE_MASK};
-use crate::wire::packet::{KIND_IPMI, Packet};
+use crate::wire::packet::Packet;
 
-use login::{Heard, Login, Stage};
+use login::{Heard, Login, Silence};
 use talk::{Answer, Next, Talk};
 pub use target::{Pace, Target};
 
@@ -48,8 +48,8 @@ const ERRAND_MS_MAX: u64 = 300_000;
 enum Link {
     /// No session. With work at hand, a login begins when the wait is over.
     Down,
-    Login(Box<Login>),
-    Up(Box<Channel>),
+    Login(Login),
+    Up(Line),
 }
 
 /// The repetition of what was last said.
@@ -189,13 +189,8 @@ impl Session {
                 let heard = login.hear(&self.target, &packet);
                 self.heard_login(now, heard, entropy);
             }
-            Link::Up(channel) => {
-                let Packet::Plus(plus) = packet else {
-                    return;
-                };
-                let text = (plus.kind == KIND_IPMI)
-                    .then(|| channel.open(&plus))
-                    .flatten();
+            Link::Up(line) => {
+                let text = line.open(&packet);
                 if let Some(message) = text.as_deref().and_then(Message::parse) {
                     self.last_heard = now;
                     self.heard_message(now, &message, entropy);
@@ -320,7 +315,7 @@ impl Session {
                 self.leave(entropy);
             }
             let id = work.id;
-            match result {
+            match result.map_err(told_apart) {
                 Ok(Answer::Power(answer)) => self.answers.push_back((id, Ok(answer))),
                 Ok(Answer::Errand(report)) => self.reports.push_back((id, Ok(report))),
                 Err(error) if work.talk.is_errand() => self.reports.push_back((id, Err(error))),
@@ -337,7 +332,7 @@ impl Session {
 
     fn enter(&mut self, now: Tick, login: Login, entropy: &mut dyn Entropy) {
         self.asked = None;
-        self.link = Link::Login(Box::new(login));
+        self.link = Link::Login(login);
         self.say(now, self.pace.first_ms, 1, entropy);
     }
 
@@ -368,13 +363,14 @@ impl Session {
     /// Says, perhaps again, what awaits an answer.
     fn say(&mut self, now: Tick, wait_ms: u64, tries: u32, entropy: &mut dyn Entropy) {
         let bytes = match (&mut self.link, &self.asked) {
-            (Link::Login(login), _) => login.message(&self.target),
-            (Link::Up(channel), Some(asked)) => {
-                channel.seal(KIND_IPMI, &asked.message.emit(), entropy)
-            }
+            (Link::Login(login), _) => Some(login.message(&self.target)),
+            (Link::Up(line), Some(asked)) => line.seal(&asked.message.emit(), entropy),
             _ => return,
         };
-        self.post(bytes);
+        // What is too long for IPMI 1.5 is never heard, and so ends as silence.
+        if let Some(bytes) = bytes {
+            self.post(bytes);
+        }
         let next_ms = wait_ms.saturating_mul(2).min(self.pace.wait_ms_max.max(1));
         self.wait = Some(Wait {
             due: now.after_ms(wait_ms.max(1)),
@@ -387,8 +383,8 @@ impl Session {
         match heard {
             Heard::Nothing => {}
             Heard::Next => self.say(now, self.pace.first_ms, 1, entropy),
-            Heard::Done(channel) => {
-                self.link = Link::Up(channel);
+            Heard::Done(line) => {
+                self.link = Link::Up(line);
                 self.proven = Some(self.suite);
                 self.last_heard = now;
                 let raise =
@@ -396,12 +392,11 @@ impl Session {
                 self.ask_for(now, &raise, true, entropy);
             }
             Heard::Algorithms => self.other_suite(now, entropy),
-            Heard::Full => self.refused(now, PowerError::NoFreeSession, entropy),
-            Heard::Refused { said, parting } => {
+            Heard::Refused { error, parting } => {
                 if let Some(bytes) = parting {
                     self.post(bytes);
                 }
-                self.refused(now, PowerError::Login { said }, entropy);
+                self.refused(now, error, entropy);
             }
         }
     }
@@ -415,8 +410,7 @@ impl Session {
         } else {
             self.proven = None;
             self.suite = self.target.suite.unwrap_or(Suite::Sha256);
-            let said = "it refuses our cipher suites";
-            self.refused(now, PowerError::Login { said }, entropy);
+            self.refused(now, PowerError::NoSuite, entropy);
         }
     }
 
@@ -441,19 +435,15 @@ impl Session {
 
     /// The last try of a request went unanswered.
     fn fell_silent(&mut self, now: Tick, entropy: &mut dyn Entropy) {
-        let stage = match &self.link {
-            Link::Login(login) => Some((login.stage(), login.suite(), login.lacks_v2())),
+        let silence = match &self.link {
+            Link::Login(login) => Some(login.silence()),
             _ => None,
         };
         let silent = self.silent(now);
-        match stage {
-            Some((Stage::Capabilities, ..)) => self.give_up(now, entropy),
-            Some((Stage::Open, _, true)) => {
-                let said = "it answers, but not to IPMI 2.0 (RMCP+); switch that on";
-                self.refused(now, PowerError::Nonsense { said }, entropy);
-            }
-            // Some BMCs keep silent where they should refuse a suite.
-            Some((Stage::Open, Suite::Sha256, _)) if self.target.suite.is_none() => {
+        match silence {
+            Some(Silence::Nobody) => self.give_up(now, entropy),
+            Some(Silence::Means(error)) => self.refused(now, error, entropy),
+            Some(Silence::Algorithms) if self.target.suite.is_none() => {
                 self.other_suite(now, entropy);
             }
             Some(_) => self.refused(now, silent, entropy),
@@ -517,8 +507,7 @@ impl Session {
                 self.ask(now, entropy);
             } else {
                 self.leave(entropy);
-                let said = "the user may not have the wanted level, see ipmi_priv_level";
-                self.finish(now, Err(PowerError::Login { said }), entropy);
+                self.finish(now, Err(PowerError::Privilege), entropy);
             }
             return;
         }
@@ -557,11 +546,25 @@ impl Session {
     fn leave(&mut self, entropy: &mut dyn Entropy) {
         self.asked = None;
         self.wait = None;
-        if let Link::Up(mut channel) = core::mem::replace(&mut self.link, Link::Down) {
-            let request = Request::app(app::CLOSE_SESSION, &channel.peer_id().to_le_bytes());
+        if let Link::Up(mut line) = core::mem::replace(&mut self.link, Link::Down) {
+            let request = Request::app(app::CLOSE_SESSION, &line.peer_id().to_le_bytes());
             let message = self.number(&request);
-            let bytes = channel.seal(KIND_IPMI, &message.emit(), entropy);
-            self.post(bytes);
+            if let Some(bytes) = line.seal(&message.emit(), entropy) {
+                self.post(bytes);
+            }
         }
+    }
+}
+
+/// Completion codes that mean the same whatever was asked.
+fn told_apart(error: PowerError) -> PowerError {
+    match error {
+        PowerError::Refused {
+            code: completion::NO_PRIVILEGE,
+        } => PowerError::Privilege,
+        PowerError::Refused {
+            code: completion::NODE_BUSY,
+        } => PowerError::Occupied,
+        other => other,
     }
 }

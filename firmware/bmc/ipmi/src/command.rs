@@ -24,6 +24,8 @@ pub(crate) mod app {
     pub(crate) const DEVICE_GUID: u8 = 0x08;
     pub(crate) const SYSTEM_GUID: u8 = 0x37;
     pub(crate) const CHANNEL_AUTHENTICATION: u8 = 0x38;
+    pub(crate) const SESSION_CHALLENGE: u8 = 0x39;
+    pub(crate) const ACTIVATE_SESSION: u8 = 0x3a;
     pub(crate) const SET_SESSION_PRIVILEGE: u8 = 0x3b;
     pub(crate) const CLOSE_SESSION: u8 = 0x3c;
     pub(crate) const CHANNEL_INFO: u8 = 0x42;

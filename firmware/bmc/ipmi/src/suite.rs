@@ -1,4 +1,4 @@
-//! Cipher suites 3 and 17 (table 22-20) and the key exchange made with them
+//! Cipher suites 0, 3 and 17 (table 22-20) and the key exchange made with them
 //! (sections 13.28 to 13.32). Knows keys and bytes, not messages.
 
 use cbc::cipher::block_padding::NoPadding;
@@ -14,6 +14,8 @@ pub(crate) const BLOCK_BYTES: usize = 16;
 /// A set of algorithms a session is protected with.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Suite {
+    /// Suite 0: no proof of anything, nothing encrypted. Only for operators who insist.
+    Plain,
     /// Suite 3: RAKP-HMAC-SHA1, HMAC-SHA1-96, AES-CBC-128.
     Sha1,
     /// Suite 17: RAKP-HMAC-SHA256, HMAC-SHA256-128, AES-CBC-128.
@@ -24,6 +26,7 @@ impl Suite {
     /// The suite with this number, if it is one of ours.
     pub fn from_number(number: u8) -> Option<Self> {
         match number {
+            0 => Some(Self::Plain),
             3 => Some(Self::Sha1),
             17 => Some(Self::Sha256),
             _ => None,
@@ -33,6 +36,7 @@ impl Suite {
     /// Its number in the specification.
     pub fn number(self) -> u8 {
         match self {
+            Self::Plain => 0,
             Self::Sha1 => 3,
             Self::Sha256 => 17,
         }
@@ -41,20 +45,27 @@ impl Suite {
     /// Authentication, integrity, confidentiality (tables 13-17 to 13-19).
     pub(crate) fn algorithms(self) -> [u8; 3] {
         match self {
+            Self::Plain => [0, 0, 0],
             Self::Sha1 => [1, 1, 1],
             Self::Sha256 => [3, 4, 1],
         }
     }
 
     pub(crate) fn from_algorithms(algorithms: [u8; 3]) -> Option<Self> {
-        [Self::Sha1, Self::Sha256]
+        [Self::Plain, Self::Sha1, Self::Sha256]
             .into_iter()
             .find(|suite| suite.algorithms() == algorithms)
+    }
+
+    /// Whether packets of its sessions are encrypted and signed.
+    pub(crate) fn protects(self) -> bool {
+        self != Self::Plain
     }
 
     /// Bytes of the code at the end of each packet and of RAKP message 4.
     pub(crate) fn code_bytes(self) -> usize {
         match self {
+            Self::Plain => 0,
             Self::Sha1 => 12,
             Self::Sha256 => 16,
         }
@@ -62,6 +73,7 @@ impl Suite {
 
     pub(crate) fn hmac(self, key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
         match self {
+            Self::Plain => Vec::new(),
             Self::Sha1 => hmac::<Hmac<Sha1>>(key, parts),
             Self::Sha256 => hmac::<Hmac<Sha256>>(key, parts),
         }
@@ -150,8 +162,7 @@ impl Exchange {
         let session = self.suite.hmac(kg.unwrap_or(password), &parts);
         let integrity = self.suite.hmac(&session, &[&[1; 20]]);
         let second = self.suite.hmac(&session, &[&[2; 20]]);
-        let mut cipher = [0; BLOCK_BYTES];
-        cipher.copy_from_slice(&second[..BLOCK_BYTES]);
+        let cipher = second.first_chunk().copied().unwrap_or_default();
         Keys {
             session,
             integrity,
@@ -314,12 +325,12 @@ mod tests {
 
     #[test]
     fn suites_are_found_by_their_algorithms_and_numbers() {
-        for suite in [Suite::Sha1, Suite::Sha256] {
+        for suite in [Suite::Plain, Suite::Sha1, Suite::Sha256] {
             assert_eq!(Suite::from_algorithms(suite.algorithms()), Some(suite));
             assert_eq!(Suite::from_number(suite.number()), Some(suite));
         }
         assert_eq!(Suite::from_algorithms([1, 4, 1]), None);
-        assert_eq!(Suite::from_algorithms([0, 0, 0]), None);
-        assert_eq!(Suite::from_number(0), None);
+        assert_eq!(Suite::from_algorithms([0, 1, 0]), None);
+        assert_eq!(Suite::from_number(1), None);
     }
 }

@@ -4,6 +4,8 @@ mod errands;
 mod hostile;
 mod login;
 mod machine;
+mod old;
 mod orders;
+mod plain;
 mod vendor;
 mod wire;

@@ -79,6 +79,8 @@ impl Turning<'_> {
             error,
             PowerError::NotConfigured { .. }
                 | PowerError::Login { .. }
+                | PowerError::NoSuite
+                | PowerError::Privilege
                 | PowerError::Unsupported { .. }
                 | PowerError::Host { lasting: true, .. }
         );

@@ -2,6 +2,7 @@
 
 use trivet_model::{PowerOrder, PowerState};
 
+use crate::channel::old::MD5;
 use crate::command::{
     NETFN_APP, NETFN_CHASSIS, NETFN_SENSOR, NETFN_STORAGE, NETFN_TRANSPORT, app, chassis,
     completion, control, storage, transport,
@@ -174,13 +175,14 @@ impl Bmc {
         if !matches!(channel & 0x0f, CHANNEL_THIS | CHANNEL_LAN) {
             return vec![completion::BAD_FIELD];
         }
-        // IPMI 2.0 only: no authentication of the old kind but the extended
-        // data; named users exist; a key of our own where it is set.
+        // The extended data of IPMI 2.0; MD5 where IPMI 1.5 is spoken; named
+        // users exist; a key of our own where it is set.
+        let kinds = if self.old.is_some() { 1 << MD5 } else { 0 };
         let kg = if self.setup.kg.is_some() { 0x20 } else { 0 };
         vec![
             completion::OK,
             CHANNEL_LAN,
-            0x80,
+            0x80 | kinds,
             kg | 0x04,
             0x02,
             0,

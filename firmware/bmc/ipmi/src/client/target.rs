@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use crate::channel::old::KEY_BYTES;
 use crate::privilege::Privilege;
 use crate::suite::Suite;
 use crate::wire::rakp::{KG_BYTES_MAX, PASSWORD_BYTES_MAX, USERNAME_BYTES_MAX};
@@ -17,6 +18,8 @@ pub struct Target {
     pub kg: Option<Vec<u8>>,
     /// The one suite to use; none tries 17, then 3.
     pub suite: Option<Suite>,
+    /// Speak IPMI 1.5 with MD5 instead, to a BMC that knows nothing better.
+    pub old: bool,
     /// The level to work at.
     pub privilege: Privilege,
 }
@@ -27,6 +30,7 @@ impl fmt::Debug for Target {
         out.debug_struct("Target")
             .field("username", &self.username.escape_ascii().to_string())
             .field("suite", &self.suite)
+            .field("old", &self.old)
             .field("privilege", &self.privilege)
             .finish_non_exhaustive()
     }
@@ -39,6 +43,8 @@ impl Target {
             Some("an ipmi_username of at most 16 bytes")
         } else if self.password.len() > PASSWORD_BYTES_MAX {
             Some("an ipmi_password of at most 20 bytes")
+        } else if self.old && self.password.len() > KEY_BYTES {
+            Some("an ipmi_password of at most 16 bytes, as IPMI 1.5 wants it")
         } else if self.kg.as_ref().is_some_and(|kg| kg.len() > KG_BYTES_MAX) {
             Some("an ipmi_hex_kg_key of at most 20 bytes")
         } else {

@@ -89,6 +89,7 @@ pub(super) fn target() -> Target {
         password: b"password".to_vec(),
         kg: None,
         suite: None,
+        old: false,
         privilege: Privilege::Administrator,
     }
 }

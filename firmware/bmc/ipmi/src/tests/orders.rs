@@ -289,5 +289,5 @@ fn play_busy(busy: u32) -> super::machine::Outcome {
 #[test]
 fn a_busy_bmc_is_asked_again_in_the_same_session() {
     assert_eq!(play_busy(2), Ok(PowerAnswer::Power(PowerState::On)));
-    assert_eq!(play_busy(100), Err(PowerError::Refused { code: 0xc0 }));
+    assert_eq!(play_busy(100), Err(PowerError::Occupied));
 }

@@ -1,8 +1,8 @@
 //! RMCP packets (section 13.1): the presence ping of ASF, the session header of
-//! IPMI 1.5 (only outside a session) and that of RMCP+. Knows no keys: what is
+//! IPMI 1.5 (outside a session, or signed with MD5) and that of RMCP+. Knows no keys: what is
 //! authenticated or encrypted stays so here.
 
-use super::{PACKET_BYTES_MAX, number_at};
+use super::{PACKET_BYTES_MAX, number_at, sixteen_at};
 
 /// RMCP version 1.0, reserved, no acknowledgement asked (section 13.1.3).
 const RMCP_HEAD: [u8; 3] = [0x06, 0x00, 0xff];
@@ -10,6 +10,7 @@ const CLASS_ASF: u8 = 0x06;
 const CLASS_IPMI: u8 = 0x07;
 /// Session header formats (section 13.6).
 const FORMAT_NONE: u8 = 0x00;
+const FORMAT_MD5: u8 = 0x02;
 pub(crate) const FORMAT_PLUS: u8 = 0x06;
 /// ASF's enterprise number and message types (section 13.2.3).
 const ASF_ENTERPRISE: [u8; 4] = [0x00, 0x00, 0x11, 0xbe];
@@ -38,8 +39,19 @@ pub(crate) enum Packet<'a> {
     Ping { tag: u8 },
     /// An IPMI message in the old header, outside any session.
     Bare { message: &'a [u8] },
+    /// An IPMI message in the old header, signed.
+    Old(Old<'a>),
     /// RMCP+.
     Plus(Plus<'a>),
+}
+
+/// One packet of an IPMI 1.5 session.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Old<'a> {
+    pub(crate) session_id: u32,
+    pub(crate) sequence: u32,
+    pub(crate) code: [u8; 16],
+    pub(crate) message: &'a [u8],
 }
 
 /// One RMCP+ packet.
@@ -66,6 +78,7 @@ impl<'a> Packet<'a> {
             CLASS_ASF => parse_asf(body),
             CLASS_IPMI => match *body.first()? {
                 FORMAT_NONE => parse_bare(body),
+                FORMAT_MD5 => parse_old(body).map(Packet::Old),
                 FORMAT_PLUS => parse_plus(body).map(Packet::Plus),
                 _ => None,
             },
@@ -84,6 +97,16 @@ fn parse_bare(body: &[u8]) -> Option<Packet<'_>> {
     let end = 10 + usize::from(*body.get(9)?);
     let message = body.get(10..end)?;
     (sequence == 0 && session_id == 0).then_some(Packet::Bare { message })
+}
+
+fn parse_old(body: &[u8]) -> Option<Old<'_>> {
+    let end = 26 + usize::from(*body.get(25)?);
+    Some(Old {
+        sequence: number_at(body, 1)?,
+        session_id: number_at(body, 5)?,
+        code: sixteen_at(body, 9)?,
+        message: body.get(26..end)?,
+    })
 }
 
 fn parse_plus(whole: &[u8]) -> Option<Plus<'_>> {
@@ -133,6 +156,19 @@ pub(crate) fn bare(message: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
+/// The same inside a session of IPMI 1.5, signed.
+pub(crate) fn old(packet: &Old<'_>) -> Option<Vec<u8>> {
+    let length = u8::try_from(packet.message.len()).ok()?;
+    let mut out = rmcp(CLASS_IPMI);
+    out.push(FORMAT_MD5);
+    out.extend(packet.sequence.to_le_bytes());
+    out.extend(packet.session_id.to_le_bytes());
+    out.extend(packet.code);
+    out.push(length);
+    out.extend(packet.message);
+    Some(out)
+}
+
 /// An RMCP+ packet up to and including its payload; `kind` carries the two bits.
 pub(crate) fn plus(kind: u8, session_id: u32, sequence: u32, payload: &[u8]) -> Vec<u8> {
     let mut out = rmcp(CLASS_IPMI);
@@ -161,6 +197,23 @@ mod tests {
             Packet::parse(&bytes),
             Some(Packet::Bare { message: b"abc" })
         );
+    }
+
+    #[test]
+    fn reads_the_signed_old_header_it_writes_and_no_prefix_of_it() {
+        let packet = Old {
+            session_id: 7,
+            sequence: 9,
+            code: [3; 16],
+            message: b"abc",
+        };
+        let bytes = old(&packet).unwrap();
+        assert_eq!(Packet::parse(&bytes), Some(Packet::Old(packet)));
+        for end in 0..bytes.len() {
+            assert_eq!(Packet::parse(&bytes[..end]), None, "{end} bytes");
+        }
+        let message = &[0; 256];
+        assert_eq!(old(&Old { message, ..packet }), None);
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub(crate) const ROLE_NAME_ONLY: u8 = 0x10;
 /// Status codes of RMCP+ and RAKP (table 13-15), those that anybody here sends
 /// or treats apart.
 pub(crate) mod status {
+    use trivet_model::PowerError;
+
     pub(crate) const OK: u8 = 0x00;
     pub(crate) const NO_RESOURCES: u8 = 0x01;
     pub(crate) const BAD_SESSION_ID: u8 = 0x02;
@@ -51,16 +53,18 @@ pub(crate) mod status {
         matches!(code, NO_RESOURCES | NO_RESOURCES_AT_ROLE)
     }
 
-    /// The refusal in words.
-    pub(crate) fn words(code: u8) -> &'static str {
-        match code {
+    /// What the refusal means.
+    pub(crate) fn error(code: u8) -> PowerError {
+        let said = match code {
+            _ if is_about_room(code) => return PowerError::NoFreeSession,
+            _ if is_about_algorithms(code) => return PowerError::NoSuite,
+            0x09 | ROLE_REFUSED => return PowerError::Privilege,
             BAD_SESSION_ID | 0x08 => "it does not know the session",
-            0x09 | ROLE_REFUSED => "the user may not have the wanted level, see ipmi_priv_level",
             BAD_NAME_LENGTH | NAME_REFUSED | 0x0e => "it does not know the user",
             BAD_CHECK_VALUE => "the password is wrong",
-            _ if is_about_algorithms(code) => "it refuses our cipher suites",
             _ => "unknown status code",
-        }
+        };
+        PowerError::Login { said }
     }
 }
 
@@ -303,10 +307,12 @@ mod tests {
     }
 
     #[test]
-    fn every_status_has_words() {
+    fn every_status_means_something() {
         for code in 0..=u8::MAX {
-            assert!(!status::words(code).is_empty());
+            assert!(!status::error(code).to_string().is_empty());
         }
+        let full = status::error(status::NO_RESOURCES);
+        assert_eq!(full, trivet_model::PowerError::NoFreeSession);
         assert!(status::is_about_algorithms(status::NO_SUITE_MATCH));
         assert!(!status::is_about_algorithms(status::NAME_REFUSED));
     }

@@ -1,0 +1,81 @@
+//! Suite 0: nothing is proven, so it is used only where somebody insists.
+
+use trivet_model::{PowerAnswer, PowerError, PowerOrder, PowerState};
+
+use super::machine::{ACCEPTED, Faults, Rig, setup, target};
+use crate::bmc::Setup;
+use crate::wire::packet::{self, KIND_IPMI, Packet};
+use crate::{Suite, Target};
+
+fn insists() -> Target {
+    Target {
+        suite: Some(Suite::Plain),
+        ..target()
+    }
+}
+
+fn careless() -> Setup {
+    Setup {
+        suites: vec![Suite::Plain],
+        ..setup()
+    }
+}
+
+#[test]
+fn whoever_insists_gets_a_session_without_protection() {
+    let mut rig = Rig::new(insists(), careless());
+    assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
+    let on = Ok(PowerAnswer::Power(PowerState::On));
+    assert_eq!(rig.run(PowerOrder::Status), on);
+    let Some(Packet::Plus(last)) = rig.sent.last().and_then(|it| Packet::parse(it)) else {
+        panic!("an RMCP+ packet");
+    };
+    assert!(!last.encrypted && !last.authenticated && last.session_id != 0);
+}
+
+#[test]
+fn nobody_falls_back_to_it() {
+    let mut rig = Rig::new(target(), careless());
+    assert_eq!(rig.run(PowerOrder::On), Err(PowerError::NoSuite));
+    assert!(rig.machine.done.is_empty());
+}
+
+#[test]
+fn a_careful_bmc_refuses_it() {
+    let mut rig = Rig::new(insists(), setup());
+    assert_eq!(rig.run(PowerOrder::On), Err(PowerError::NoSuite));
+}
+
+#[test]
+fn a_protected_session_takes_no_plain_packet() {
+    let mut rig = Rig::new(target(), setup());
+    assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
+    let Some(Packet::Plus(last)) = rig.sent.last().and_then(|it| Packet::parse(it)) else {
+        panic!("an RMCP+ packet");
+    };
+    // Switch off, as a request of this session would, but for its protection.
+    let text = [0x20, 0x00, 0xe0, 0x81, 0x04, 0x02, 0x00, 0x79];
+    let forged = packet::plus(KIND_IPMI, last.session_id, last.sequence + 1, &text);
+    rig.bmc
+        .datagram(1, &forged, &mut rig.machine, &mut rig.entropy);
+    assert_eq!(rig.machine.done, [PowerOrder::On]);
+}
+
+#[test]
+fn copies_and_losses_do_no_harm() {
+    for seed in 0..100 {
+        let faults = Faults {
+            lost: 100,
+            doubled: 200,
+            bent: 0,
+            late_ms: 400,
+        };
+        let mut rig = Rig::seeded(seed, faults);
+        rig.session = crate::Session::new(insists(), crate::Pace::default());
+        rig.bmc = crate::bmc::Bmc::new(careless());
+        match rig.run(PowerOrder::On) {
+            Ok(_) => assert_eq!(rig.machine.power, PowerState::On, "seed {seed}"),
+            Err(error) => assert!(matches!(error, PowerError::Silent { .. }), "{error}"),
+        }
+    }
+}
