@@ -1,6 +1,8 @@
 //! What BMCs answer: the dialogues of all errands, and the inventories, events
 //! and sensor records inside their answers.
 
+pub(crate) mod session;
+
 use trivet_bmc_ipmi::errand::{Dialogue, Errand, Light, Next, Report};
 use trivet_bmc_ipmi::fru::{Board, Chassis, Inventory, Product};
 use trivet_bmc_ipmi::sdr::{Factors, HEAD_BYTES, Sensor};

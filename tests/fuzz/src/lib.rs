@@ -28,7 +28,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 15] = [
+pub const TARGETS: [Target; 16] = [
     dhcp::frame::TARGET,
     dhcp::server::TARGET,
     dhcp::client::TARGET,
@@ -42,6 +42,7 @@ pub const TARGETS: [Target; 15] = [
     ipmi::FRU,
     ipmi::SDR,
     ipmi::SEL,
+    ipmi::session::TARGET,
     unpack::QCOW2,
     unpack::STREAMS,
 ];

@@ -1,0 +1,203 @@
+//! The session machine between a true BMC and somebody who stands on the wire.
+//!
+//! The machine is off and stays off, and only its state is asked for: whoever makes the
+//! session say anything else has made it believe a wrong, replayed or cut answer.
+
+use trivet_bmc_ipmi::bmc::{Bmc, Chassis, Setup, User};
+use trivet_bmc_ipmi::{BootFlags, Pace, Privilege, Session, Suite, Target as Peer};
+use trivet_model::{PowerAnswer, PowerOrder, PowerState, Seeded, Tick};
+
+use crate::Target;
+use crate::input::Input;
+
+pub(crate) const TARGET: Target = Target {
+    name: "ipmi_session",
+    run,
+    seeds,
+    broke: &[],
+};
+
+/// Orders of one input, and steps to the end of all of them.
+const ORDERS_MAX: u64 = 8;
+const STEPS_MAX: usize = 10_000;
+
+/// Off, and it stays so.
+struct Machine;
+
+impl Chassis for Machine {
+    fn power(&self) -> PowerState {
+        PowerState::Off
+    }
+
+    fn control(&mut self, order: PowerOrder) {
+        panic!("nobody ordered {order:?}");
+    }
+
+    fn boot(&self) -> BootFlags {
+        BootFlags::default()
+    }
+
+    fn set_boot(&mut self, flags: BootFlags) {
+        panic!("nobody ordered {flags:?}");
+    }
+}
+
+struct Wire {
+    now: Tick,
+    session: Session,
+    bmc: Bmc,
+    entropy: Seeded,
+    ordered: u64,
+    answered: u64,
+    /// What the BMC has said so far.
+    said: Vec<Vec<u8>>,
+}
+
+impl Wire {
+    fn new(kind: u8) -> Self {
+        let (username, password) = (b"admin".to_vec(), b"password".to_vec());
+        let mut bmc = Bmc::new(Setup {
+            users: vec![User {
+                name: username.clone(),
+                password: password.clone(),
+                limit: Privilege::Administrator,
+            }],
+            guid: [7; 16],
+            kg: None,
+            suites: vec![Suite::Sha1, Suite::Sha256],
+        });
+        bmc.speak_old();
+        let peer = Peer {
+            username,
+            password,
+            kg: None,
+            suite: [None, Some(Suite::Sha1), Some(Suite::Sha256), None][usize::from(kind % 4)],
+            old: kind % 4 == 3,
+            privilege: Privilege::Administrator,
+        };
+        Self {
+            now: Tick(1_000),
+            session: Session::new(peer, Pace::default()),
+            bmc,
+            entropy: Seeded::new(u64::from(kind)),
+            ordered: 0,
+            answered: 0,
+            said: Vec::new(),
+        }
+    }
+
+    fn order(&mut self) {
+        if self.ordered < ORDERS_MAX {
+            let order = PowerOrder::Status;
+            let given = self
+                .session
+                .order(self.now, self.ordered, order, &mut self.entropy);
+            given.expect("fewer orders than a session holds");
+            self.ordered += 1;
+        }
+    }
+
+    /// The BMC's answer to the next datagram of the session, if it gives one.
+    fn exchange(&mut self) -> Option<Vec<u8>> {
+        let bytes = self.session.transmit()?;
+        let answer = self
+            .bmc
+            .datagram(1, &bytes, &mut Machine, &mut self.entropy)?;
+        self.said.push(answer.clone());
+        Some(answer)
+    }
+
+    fn hear(&mut self, bytes: &[u8]) {
+        self.session.datagram(self.now, bytes, &mut self.entropy);
+        while let Some((_, answer)) = self.session.answer() {
+            self.answered += 1;
+            if let Ok(answer) = answer {
+                assert_eq!(answer, PowerAnswer::Power(PowerState::Off));
+            }
+        }
+    }
+
+    fn wait(&mut self, ms: u64) {
+        self.now = self.now.after_ms(ms);
+        self.session.tick(self.now, &mut self.entropy);
+        self.hear(&[]);
+    }
+
+    /// Whatever came before, every order ends.
+    fn finish(&mut self) {
+        for _ in 0..STEPS_MAX {
+            if let Some(answer) = self.exchange() {
+                self.hear(&answer);
+            } else if let Some(due) = self.session.deadline() {
+                self.wait(due.since_ms(self.now));
+            } else {
+                break;
+            }
+        }
+        assert_eq!(self.answered, self.ordered, "an order without end");
+    }
+}
+
+fn run(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let mut wire = Wire::new(input.byte());
+    wire.order();
+    while !input.is_empty() {
+        match input.byte() % 8 {
+            0 => wire.order(),
+            1 => {
+                if let Some(answer) = wire.exchange() {
+                    wire.hear(&answer);
+                }
+            }
+            // Lost on the way.
+            2 => drop(wire.exchange()),
+            3 => {
+                let (at, bits) = (usize::from(input.byte()), input.byte().max(1));
+                if let Some(mut answer) = wire.exchange() {
+                    let at = at % answer.len();
+                    answer[at] ^= bits;
+                    wire.hear(&answer);
+                }
+            }
+            4 => {
+                let end = usize::from(input.byte());
+                if let Some(answer) = wire.exchange() {
+                    wire.hear(answer.get(..end).unwrap_or_default());
+                }
+            }
+            // Said before, perhaps in another session.
+            5 => {
+                let at = usize::from(input.byte());
+                let old = wire.said.get(at % wire.said.len().max(1)).cloned();
+                wire.hear(&old.unwrap_or_default());
+            }
+            6 => {
+                let forged = input.counted();
+                wire.hear(forged);
+            }
+            _ => {
+                let ms = u64::from(input.word());
+                wire.wait(ms);
+                if ms % 16 == 15 {
+                    wire.bmc.restart();
+                }
+            }
+        }
+    }
+    wire.finish();
+}
+
+fn seeds() -> Vec<Vec<u8>> {
+    // A login and an order in peace, one with every fault, one with forged packets.
+    let peace = [1; 12];
+    let faults = [
+        1, 1, 2, 7, 1, 0, 3, 20, 1, 1, 4, 9, 5, 1, 1, 1, 0, 7, 0, 15, 1, 1,
+    ];
+    let forged = [
+        1, 6, 12, 6, 0, 0xff, 7, 6, 0xc0, 1, 0, 0, 0, 9, 0, 1, 1, 5, 0,
+    ];
+    (0..4)
+        .flat_map(|kind| [&peace[..], &faults, &forged].map(|steps| [&[kind][..], steps].concat()))
+        .collect()
+}
