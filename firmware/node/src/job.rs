@@ -3,10 +3,11 @@
 //! A job is a path through phases. Entering a phase gives one order; the event
 //! that the phase waits for leads to the next. What a BMC claims is a hint: that
 //! a machine really started is believed when it is heard on the wire. A machine
-//! that is not heard, or falls silent, is booted again, a bounded number of
-//! times, and then the job fails with a sentence.
+//! that is not heard, or falls silent, is booted again, by stronger means each
+//! time (`ladder`), and then the job fails with a sentence.
 
 mod agent;
+mod ladder;
 mod own;
 mod power;
 
@@ -15,11 +16,12 @@ use trivet_hardware::Act;
 use trivet_model::node::Object;
 use trivet_model::{
     AgentOrder, BootDevice, Job, JobKind, Node, NoteKind, Now, Phase, PowerAnswer, PowerOrder,
-    ProvisionState, StepKind,
+    PowerState, ProvisionState, StepKind,
 };
 
 use crate::table::{self, Aim, Cause, Row, To, Turn};
 use crate::{Action, Event, Limits, RESCUE_HASH, Turning};
+use ladder::{BMC_RESET, Rung};
 
 /// Takes a node through one event.
 pub fn step(now: Now, limits: &Limits, node: Node, event: Event) -> (Node, Vec<Action>) {
@@ -118,11 +120,20 @@ impl Turning<'_> {
         }
         job.boots += 1;
         job.at = 0;
+        let rung = ladder::boot(job.boots, self.limits.boots_max);
         self.note(NoteKind::Retrying {
             why: why.to_owned(),
         });
         self.resumed();
-        self.enter(Phase::PowerOff);
+        match rung {
+            Rung::Reset => self.enter(Phase::BootFromNet),
+            Rung::Cycle => self.enter(Phase::PowerOff),
+            Rung::BmcReset => {
+                self.enter(Phase::PowerOff);
+                self.actions.pop();
+                self.actions.push(Action::Power(BMC_RESET));
+            }
+        }
     }
 
     // Moving on.
@@ -170,6 +181,10 @@ impl Turning<'_> {
                 persistent: true,
                 efi,
             }),
+            // What runs already boots by a reset.
+            Phase::PowerOn if self.node.power_state == Some(PowerState::On) => {
+                Action::Power(PowerOrder::Reset)
+            }
             Phase::PowerOn | Phase::StartInstance => Action::Power(PowerOrder::On),
             Phase::AwaitAgent if job.tries > 0 => Action::WakeAfter(self.limits.agent_wait_ms),
             Phase::AwaitAgent => Action::WakeAfter(self.limits.boot_ms),

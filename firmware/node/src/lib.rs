@@ -95,7 +95,7 @@ impl Default for Limits {
             power_poll_ms: 1000,
             retry_ms: 5000,
             tries_max: 10,
-            boots_max: 3,
+            boots_max: 4,
         }
     }
 }

@@ -6,6 +6,7 @@ use trivet_model::{
     JobKind, NoteKind, Phase, PowerAnswer, PowerError, PowerOrder, PowerState, StepKind,
 };
 
+use super::ladder::{self, BMC_RESET};
 use crate::table::Turn;
 use crate::{Action, Turning};
 
@@ -16,10 +17,20 @@ impl Turning<'_> {
         order: PowerOrder,
         answer: Result<PowerAnswer, PowerError>,
     ) {
+        if order == BMC_RESET && switches(phase) {
+            // It needs a moment to come back, or never went; what was wanted is wanted.
+            self.actions.push(Action::WakeAfter(self.limits.retry_ms));
+            return;
+        }
         if !belongs(phase, order) {
             return;
         }
         match (phase, answer) {
+            // A machine that is off after all cannot be reset.
+            (Phase::PowerOn, Err(_)) if order == PowerOrder::Reset => {
+                self.node.power_state = None;
+                self.actions.push(Action::Power(PowerOrder::On));
+            }
             (_, Err(error)) => self.power_failed(phase, &error),
             (Phase::ReadPower, Ok(PowerAnswer::Power(_))) => self.finish(),
             (Phase::PowerOff | Phase::FinalOff, Ok(PowerAnswer::Accepted)) => {
@@ -29,12 +40,7 @@ impl Turning<'_> {
                 self.is_off(phase);
             }
             (Phase::PowerOff | Phase::FinalOff, Ok(PowerAnswer::Power(PowerState::On))) => {
-                if self.tried() {
-                    self.actions
-                        .push(Action::WakeAfter(self.limits.power_poll_ms));
-                } else {
-                    self.fail("the BMC took the order to power off, but the machine stays on");
-                }
+                self.stays_on();
             }
             (Phase::PowerStep, Ok(answer)) => self.power_step(answer),
             (Phase::BootFromNet, Ok(_)) if self.uses_agent() => self.enter(Phase::PowerOn),
@@ -58,20 +64,36 @@ impl Turning<'_> {
                 self.node.agent = None;
                 self.step_passed();
             }
-            (Some(Act::PowerOff), PowerAnswer::Power(PowerState::On)) => {
-                if self.tried() {
-                    self.actions
-                        .push(Action::WakeAfter(self.limits.power_poll_ms));
-                } else {
-                    self.fail("the BMC took the order to power off, but the machine stays on");
-                }
-            }
+            (Some(Act::PowerOff), PowerAnswer::Power(PowerState::On)) => self.stays_on(),
             (Some(Act::PowerOff), _) => self.actions.push(Action::Power(PowerOrder::Status)),
             _ => {
                 self.node.power_state = Some(PowerState::On);
                 self.step_passed();
             }
         }
+    }
+
+    /// It was told to be off and says that it is on.
+    fn stays_on(&mut self) {
+        if self.tried() {
+            self.once_more(None, self.limits.power_poll_ms);
+        } else {
+            self.fail(
+                "the BMC took the order to power off, but the machine stays on, also after the \
+                 BMC was restarted; pull its plug and look at the BMC",
+            );
+        }
+    }
+
+    /// Waits and tries again, or restarts the BMC when it is time for that.
+    fn once_more(&mut self, error: Option<&PowerError>, wait_ms: u64) {
+        let tries = self.node.job.as_ref().map_or(0, |job| job.tries);
+        let action = if ladder::restarts_bmc(error, tries, self.limits.tries_max) {
+            Action::Power(BMC_RESET)
+        } else {
+            Action::WakeAfter(wait_ms)
+        };
+        self.actions.push(action);
     }
 
     pub(super) fn power_failed(&mut self, phase: Phase, error: &PowerError) {
@@ -88,7 +110,7 @@ impl Turning<'_> {
             self.note(NoteKind::Retrying {
                 why: error.to_string(),
             });
-            self.actions.push(Action::WakeAfter(self.limits.retry_ms));
+            self.once_more(Some(error), self.limits.retry_ms);
         } else {
             self.fail(&format!("{phase}: {error}"));
         }
@@ -145,6 +167,21 @@ impl Turning<'_> {
     }
 }
 
+/// Whether the phase is one in which a BMC may be restarted.
+fn switches(phase: Phase) -> bool {
+    matches!(
+        phase,
+        Phase::ReadPower
+            | Phase::PowerOff
+            | Phase::FinalOff
+            | Phase::PowerStep
+            | Phase::BootFromNet
+            | Phase::BootFromDisk
+            | Phase::PowerOn
+            | Phase::StartInstance
+    )
+}
+
 /// Whether an answer to this order is what the phase waits for.
 fn belongs(phase: Phase, order: PowerOrder) -> bool {
     match phase {
@@ -157,7 +194,8 @@ fn belongs(phase: Phase, order: PowerOrder) -> bool {
             PowerOrder::Status | PowerOrder::Off | PowerOrder::On | PowerOrder::Cycle
         ),
         Phase::BootFromNet | Phase::BootFromDisk => matches!(order, PowerOrder::SetBoot { .. }),
-        Phase::PowerOn | Phase::StartInstance => order == PowerOrder::On,
+        Phase::PowerOn => matches!(order, PowerOrder::On | PowerOrder::Reset),
+        Phase::StartInstance => order == PowerOrder::On,
         _ => false,
     }
 }

@@ -106,6 +106,23 @@ impl Rig {
             .power(PowerOrder::On, TAKEN)
             .hear(Event::SignOfLife)
     }
+
+    /// The same where it was not heard: as the ladder says.
+    fn boots_again(&mut self) -> &mut Self {
+        let number = self.node.job.as_ref().unwrap().boots;
+        match ladder::boot(number, self.limits.boots_max) {
+            Rung::Reset => {
+                self.power(SET_PXE, TAKEN).power(PowerOrder::Reset, TAKEN);
+                self.hear(Event::SignOfLife)
+            }
+            Rung::Cycle => self.boots(),
+            Rung::BmcReset => {
+                self.power(BMC_RESET, TAKEN);
+                self.wants(&Action::WakeAfter(self.limits.retry_ms));
+                self.hear(Event::Woke).boots()
+            }
+        }
+    }
 }
 
 const SET_PXE: PowerOrder = PowerOrder::SetBoot {
@@ -310,12 +327,64 @@ fn a_deployment_writes_the_image_and_starts_the_disk() {
 fn a_machine_that_is_never_heard_is_booted_again_and_then_given_up() {
     let mut rig = Rig::new(Available);
     rig.ask(Verb::Active, vec![offered("write_image", 80)]);
-    for _ in 1..rig.limits.boots_max {
-        rig.boots().hear(Event::Woke).is(Deploying);
+    rig.boots().hear(Event::Woke).is(Deploying);
+    for _ in 2..rig.limits.boots_max {
+        rig.boots_again().hear(Event::Woke).is(Deploying);
     }
-    rig.boots().hear(Event::Woke).is(DeployFail);
-    assert!(rig.node.last_error.as_ref().unwrap().contains("3 boots"));
+    rig.boots_again().hear(Event::Woke).is(DeployFail);
+    assert!(rig.node.last_error.as_ref().unwrap().contains("4 boots"));
     assert_eq!(rig.node.target_provision_state, Some(Active));
+}
+
+#[test]
+fn a_machine_that_was_off_after_all_is_switched_on_instead_of_reset() {
+    let mut rig = deploying();
+    rig.hear(Event::Woke).power(SET_PXE, TAKEN);
+    let off = PowerError::Refused { code: 0xd5 };
+    rig.power(PowerOrder::Reset, Err(off))
+        .power(PowerOrder::On, TAKEN)
+        .hear(Event::SignOfLife)
+        .is(DeployWait);
+}
+
+#[test]
+fn a_bmc_that_fails_is_restarted_once_and_asked_again() {
+    let mut rig = Rig::new(Manageable);
+    rig.ask(Verb::Inspect, vec![]);
+    let refused = || Err(PowerError::Refused { code: 0xff });
+    let mut restarts = 0;
+    for _ in 1..rig.limits.tries_max {
+        rig.power(PowerOrder::Off, refused());
+        if rig.actions.contains(&Action::Power(BMC_RESET)) {
+            restarts += 1;
+            rig.power(BMC_RESET, Err(PowerError::Silent { waited_ms: 9 }));
+        }
+        rig.wants(&Action::WakeAfter(rig.limits.retry_ms));
+        rig.hear(Event::Woke);
+    }
+    assert_eq!(restarts, 1);
+    rig.power(PowerOrder::Off, refused()).is(InspectFail);
+}
+
+#[test]
+fn a_machine_that_stays_on_has_its_bmc_restarted_and_is_then_given_up() {
+    let mut rig = Rig::new(Manageable);
+    rig.ask(Verb::Inspect, vec![]);
+    let mut restarts = 0;
+    for _ in 1..rig.limits.tries_max {
+        rig.power(PowerOrder::Off, TAKEN).power(PowerOrder::Status, ON);
+        if rig.actions.contains(&Action::Power(BMC_RESET)) {
+            restarts += 1;
+            rig.power(BMC_RESET, TAKEN);
+        }
+        rig.hear(Event::Woke);
+    }
+    assert_eq!(restarts, 1);
+    rig.power(PowerOrder::Off, TAKEN)
+        .power(PowerOrder::Status, ON)
+        .is(InspectFail);
+    let why = rig.node.last_error.as_ref().unwrap();
+    assert!(why.contains("stays on"), "{why}");
 }
 
 #[test]
@@ -326,7 +395,7 @@ fn an_agent_that_falls_silent_in_a_step_is_booted_again_and_starts_over() {
     rig.agent(Ok(AgentEvent::Accepted))
         .hear(Event::Woke)
         .is(Deploying);
-    rig.boots().is(DeployWait);
+    rig.boots_again().is(DeployWait);
     rig.hear(Event::Beat);
     assert_eq!(rig.agent_order(), AgentOrder::GetSteps(StepKind::Deploy));
 }
@@ -337,7 +406,7 @@ fn an_agent_that_lost_our_token_is_booted_again() {
     rig.hear(Event::Beat)
         .agent(Err(AgentError::TokenRefused))
         .is(Deploying);
-    rig.wants(&Action::Power(PowerOrder::Off));
+    rig.wants(&Action::Power(SET_PXE));
     assert_eq!(rig.node.agent, None);
 }
 
@@ -531,7 +600,7 @@ fn only_the_first_sign_of_a_boot_gives_its_agent_more_time() {
     rig.hear(Event::Restarted);
     rig.wants(&Action::WakeAfter(rig.limits.agent_wait_ms));
     rig.hear(Event::Woke);
-    rig.wants(&Action::Power(PowerOrder::Off));
+    rig.wants(&Action::Power(SET_PXE));
 }
 
 #[test]
@@ -563,7 +632,7 @@ fn an_agent_that_beats_but_cannot_be_called_is_booted_again() {
         assert_eq!(rig.node.job.as_ref().unwrap().phase, Phase::AwaitStep);
         rig.hear(Event::Beat).agent(Err(silent.clone()));
     }
-    assert_eq!(rig.node.job.as_ref().unwrap().phase, Phase::PowerOff);
+    assert_eq!(rig.node.job.as_ref().unwrap().phase, Phase::BootFromNet);
 }
 
 #[test]

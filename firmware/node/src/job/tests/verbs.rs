@@ -116,7 +116,12 @@ fn a_rescue_that_is_not_answered_boots_again_and_then_fails() {
     let mut rig = Rig::new(Active);
     rig.rescues();
     for boot in 1..=rig.limits.boots_max {
-        rig.boots().hear(Event::Beat);
+        if boot == 1 {
+            rig.boots();
+        } else {
+            rig.boots_again();
+        }
+        rig.hear(Event::Beat);
         for _ in 1..rig.limits.tries_max {
             rig.agent(unreachable()).is(Rescuing);
             rig.hear(Event::Woke);
