@@ -161,6 +161,7 @@ fn settings(addresses: u8, lease_s: u32, image: &[u8]) -> trivet_rack::Settings 
             wait_ms_max: 1000,
             tries_max: 4,
             order_ms_max: 8000,
+            rest_ms: 50,
         },
         power_fresh_ms: None,
         boots_at_once: AtOnce::default(),

@@ -173,7 +173,7 @@ fn run() -> Result<bool, Failure> {
     let [address, username, password, suite, orders @ ..] = &arguments[..] else {
         return Err("usage: power ADDRESS:PORT USER PASSWORD SUITE ORDER...".into());
     };
-    let socket = UdpSocket::bind("127.0.0.1:0")?;
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
     socket.connect(address)?;
     let mut session = Session::new(target(username, password, suite)?, Pace::default());
     let mut entropy = entropy::System::open()?;

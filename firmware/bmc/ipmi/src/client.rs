@@ -101,6 +101,8 @@ pub struct Session {
     reports: VecDeque<(u64, Result<Report, PowerError>)>,
     request_number: u8,
     last_heard: Tick,
+    /// No order begins before.
+    rests_until: Tick,
     closing: bool,
 }
 
@@ -122,6 +124,7 @@ impl Session {
             reports: VecDeque::new(),
             request_number: 0,
             last_heard: Tick::default(),
+            rests_until: Tick::default(),
             closing: false,
         }
     }
@@ -202,7 +205,7 @@ impl Session {
     /// Does what is due.
     pub fn tick(&mut self, now: Tick, entropy: &mut dyn Entropy) {
         let Some(work) = &self.work else {
-            return;
+            return self.begin(now, entropy);
         };
         if now >= self.limit(work) {
             self.give_up(now, entropy);
@@ -213,7 +216,9 @@ impl Session {
 
     /// When [`Session::tick`] has something to do next, if ever.
     pub fn deadline(&self) -> Option<Tick> {
-        let work = self.work.as_ref()?;
+        let Some(work) = self.work.as_ref() else {
+            return (!self.waiting.is_empty()).then_some(self.rests_until);
+        };
         let limit = self.limit(work);
         Some(self.wait.map_or(limit, |wait| wait.due.min(limit)))
     }
@@ -272,7 +277,8 @@ impl Session {
 
     /// Takes up the next order if none is under way.
     fn begin(&mut self, now: Tick, entropy: &mut dyn Entropy) {
-        if self.work.is_some() {
+        let rests = now < self.rests_until && !self.waiting.is_empty();
+        if self.work.is_some() || rests {
             return;
         }
         let Some((id, talk, request)) = self.waiting.pop_front() else {
@@ -310,6 +316,7 @@ impl Session {
     fn finish(&mut self, now: Tick, result: Result<Answer, PowerError>, entropy: &mut dyn Entropy) {
         self.wait = None;
         self.asked = None;
+        self.rests_until = now.after_ms(self.pace.rest_ms);
         if let Some(work) = self.work.take() {
             if work.talk.ends_session() {
                 self.leave(entropy);

@@ -64,6 +64,9 @@ pub struct Pace {
     pub tries_max: u32,
     /// How long one order may take in all, from its first datagram.
     pub order_ms_max: u64,
+    /// Rest between the end of one order and the beginning of the next: cheap BMCs
+    /// lose what comes faster.
+    pub rest_ms: u64,
 }
 
 impl Default for Pace {
@@ -73,6 +76,7 @@ impl Default for Pace {
             wait_ms_max: 2_000,
             tries_max: 5,
             order_ms_max: 20_000,
+            rest_ms: 50,
         }
     }
 }

@@ -145,7 +145,11 @@ impl Rig {
         rig
     }
 
+    /// Gives an order to a BMC that has rested.
     pub(super) fn order(&mut self, id: u64, order: PowerOrder) -> Result<(), PowerError> {
+        if !self.sent.is_empty() {
+            self.now = self.now.after_ms(Pace::default().rest_ms);
+        }
         self.session.order(self.now, id, order, &mut self.entropy)
     }
 

@@ -239,6 +239,35 @@ fn a_dead_bmc_is_reported_silent_and_a_live_one_found_again() {
 }
 
 #[test]
+fn a_bmc_rests_between_two_orders_and_never_has_two_at_once() {
+    let mut rig = Rig::new(target(), setup());
+    assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
+    let rest_ms = crate::Pace::default().rest_ms;
+    for id in 1..=3 {
+        let given = rig
+            .session
+            .order(rig.now, id, PowerOrder::Status, &mut rig.entropy);
+        given.unwrap();
+    }
+    for _ in 1..=3 {
+        // The last answer has come just now.
+        assert_eq!(rig.session.transmit(), None);
+        assert_eq!(rig.session.deadline(), Some(rig.now.after_ms(rest_ms)));
+        rig.now = rig.now.after_ms(rest_ms);
+        rig.session.tick(rig.now, &mut rig.entropy);
+        let asked = rig.session.transmit().unwrap();
+        assert_eq!(rig.session.transmit(), None);
+        let answer = rig
+            .bmc
+            .datagram(1, &asked, &mut rig.machine, &mut rig.entropy);
+        rig.now = rig.now.after_ms(3);
+        rig.forge(&answer.unwrap());
+        assert!(rig.session.answer().is_some());
+    }
+    assert_eq!(rig.session.deadline(), None);
+}
+
+#[test]
 fn the_time_limit_of_an_order_holds() {
     let mut rig = Rig::new(target(), setup());
     let pace = crate::Pace {
