@@ -155,7 +155,8 @@ kernel_and_ramdisk() {
     kernel=$lab_cache/vmlinuz ramdisk=$lab_cache/ramdisk.gz
     mkdir -p "$lab_cache"
     if [ ! -s "$kernel" ]; then
-        (cd "$lab_cache" && { fetch_kernel || { apt-get -qq update && fetch_kernel; }; }) \
+        (cd "$lab_cache" && { fetch_kernel cloud-amd64 ||
+            { apt-get -qq update && fetch_kernel cloud-amd64; }; }) \
             >"$work/apt" 2>&1 || give_up "no kernel from Debian" "$work/apt"
         package=$(ls -t "$lab_cache"/linux-image-*.deb | head -n 1)
         rm -rf "$lab_cache/kernel"
@@ -184,11 +185,36 @@ INIT
     (cd "$tree" && find . | cpio --quiet -o -H newc | gzip -1) >"$ramdisk"
 }
 
-fetch_kernel() {
+fetch_kernel() { # FLAVOUR
     local package
-    package=$(apt-cache depends linux-image-cloud-amd64 |
+    package=$(apt-cache depends "linux-image-$1" |
         awk '/Depends: linux-image/ {print $2; exit}')
     [ -n "$package" ] && apt-get -qq download "$package"
+}
+
+# full_kernel MODULE...: Debian's kernel for real machines in $kernel, and modules of it in
+# $lab_modules. Kept in target; what is not there yet is fetched.
+full_kernel() {
+    local module package tree=$lab_cache/full
+    need apt-get dpkg-deb
+    kernel=$tree/vmlinuz lab_modules=$tree/modules
+    for module; do
+        [ -s "$lab_modules/$module.ko" ] || rm -f "$kernel"
+    done
+    [ ! -s "$kernel" ] || return 0
+    rm -rf "$tree"
+    mkdir -p "$lab_modules"
+    (cd "$tree" && { fetch_kernel amd64 || { apt-get -qq update && fetch_kernel amd64; }; }) \
+        >"$work/apt" 2>&1 || give_up "no kernel from Debian" "$work/apt"
+    package=$(ls -t "$tree"/linux-image-*.deb | head -n 1)
+    dpkg-deb -x "$package" "$tree/all"
+    for module; do
+        find "$tree/all/lib/modules" -name "$module.ko" -exec cp {} "$lab_modules/" \;
+        [ -s "$lab_modules/$module.ko" ] || give_up "Debian's kernel has no module $module"
+    done
+    cp "$tree"/all/boot/vmlinuz-* "$kernel.new"
+    rm -rf "$tree/all" "$package"
+    mv "$kernel.new" "$kernel"
 }
 
 # tap_of MAC: the switch's port of a guest.
