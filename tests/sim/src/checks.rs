@@ -11,6 +11,10 @@ use trivet_store::Records;
 use crate::operator::RESCUE_PASSWORD;
 use crate::wires::{Exchange, Who};
 
+mod bmc;
+
+use bmc::Bmcs;
+
 /// What was seen, and what must not have been.
 #[derive(Debug, Default)]
 pub(crate) struct Checks {
@@ -27,6 +31,8 @@ pub(crate) struct Checks {
     revisions: BTreeMap<NodeId, u64>,
     /// How many allocations got a node.
     pub(crate) given: usize,
+    /// What BMCs saw.
+    pub(crate) bmcs: Bmcs,
     pub(crate) broken: Vec<String>,
 }
 
@@ -34,6 +40,13 @@ impl Checks {
     fn breaks(&mut self, sentence: String) {
         if self.broken.len() < 20 {
             self.broken.push(sentence);
+        }
+    }
+
+    /// A sentence of a checker of its own, if it has one.
+    pub(crate) fn say(&mut self, sentence: Option<String>) {
+        if let Some(sentence) = sentence {
+            self.breaks(sentence);
         }
     }
 

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use trivet_bmc_ipmi::bmc::Bmc;
 use trivet_image_agent::brain::{Failure, Outcome, State, Work};
 use trivet_ipa::LOOKUP_VERSION;
-use trivet_model::{BootDevice, Digest, PowerState, Seeded, Tick};
+use trivet_model::{BootDevice, Digest, PowerOrder, PowerState, Seeded, Tick};
 use trivet_rack::Call;
 use trivet_rehearsal::{Case, Do, Ended, Firmware, Hardware, KernelLine, Place};
 
@@ -46,6 +46,8 @@ pub(crate) enum Disk {
 pub(crate) enum Effect {
     Dhcp(Vec<u8>),
     Bmc(Vec<u8>),
+    /// The BMC was told to do this.
+    Controlled(PowerOrder),
     Tftp {
         peer: SocketAddrV4,
         to: SocketAddrV4,
@@ -187,14 +189,17 @@ impl Machine {
         if self.hangs {
             return;
         }
+        let mut orders = Vec::new();
         let mut front = Front {
             case: &mut self.case,
             lie: self.lie,
             claimed: &mut self.claimed,
+            orders: &mut orders,
         };
         if let Some(bytes) = self.bmc.datagram(0, bytes, &mut front, &mut self.entropy) {
             out.push(Effect::Bmc(bytes));
         }
+        out.extend(orders.into_iter().map(Effect::Controlled));
         self.settle(now, out);
     }
 

@@ -255,6 +255,7 @@ impl World {
                 self.tell(Input::Dhcp { arrival, bytes });
             }
             Event::BoxBmc { from, bytes } => {
+                self.checks.bmcs.heard(from);
                 let from = SocketAddr::from((crate::wires::bmc(from), 623));
                 self.tell(Input::Bmc { from, bytes });
             }

@@ -12,6 +12,8 @@ pub(super) struct Front<'a> {
     pub(super) case: &'a mut Case,
     pub(super) lie: Option<Lie>,
     pub(super) claimed: &'a mut Option<PowerState>,
+    /// Every order that reached it.
+    pub(super) orders: &'a mut Vec<PowerOrder>,
 }
 
 impl Chassis for Front<'_> {
@@ -20,6 +22,7 @@ impl Chassis for Front<'_> {
     }
 
     fn control(&mut self, order: PowerOrder) {
+        self.orders.push(order);
         match self.lie {
             None | Some(Lie::Forgets) => self.case.control(order),
             Some(Lie::Deaf) => {}

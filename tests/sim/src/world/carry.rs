@@ -18,6 +18,17 @@ impl World {
         }
     }
 
+    /// A datagram leaves for a machine's BMC.
+    fn bmc_sees(&mut self, machine: usize, bytes: &[u8]) {
+        let (now, life) = (self.now, self.boxed.life);
+        let node = self.desks.get(machine).map(|desk| desk.node);
+        let view = node.and_then(|node| self.boxed.durable.nodes.get(&node));
+        let bmcs = &mut self.checks.bmcs;
+        bmcs.wanted(now, machine, view.map(|view| &*view.node));
+        let broken = bmcs.sent(now, life, machine, bytes);
+        self.checks.say(broken);
+    }
+
     pub(super) fn carry(&mut self, sent: Sent) {
         match sent {
             Sent::Dhcp { to, bytes } => {
@@ -40,6 +51,7 @@ impl World {
             } => {
                 let known = of_bmc(*to.ip()).filter(|index| *index < self.machines.len());
                 if let Some(to) = known {
+                    self.bmc_sees(to, &bytes);
                     self.datagram(|bytes| Event::Bmc { to, bytes }, bytes);
                 }
             }

@@ -49,6 +49,10 @@ impl World {
             Effect::Dhcp(bytes) => {
                 self.datagram(|bytes| Event::BoxDhcp { from: index, bytes }, bytes);
             }
+            Effect::Controlled(order) => {
+                let broken = self.checks.bmcs.controlled(self.now, index, order);
+                self.checks.say(broken);
+            }
             Effect::Bmc(bytes) => {
                 self.datagram(|bytes| Event::BoxBmc { from: index, bytes }, bytes);
             }
