@@ -21,6 +21,7 @@ use trivet_model::{
 
 use crate::table::{self, Aim, Cause, Row, To, Turn};
 use crate::{Action, Event, Limits, RESCUE_HASH, Turning};
+pub use ladder::rung;
 use ladder::{BMC_RESET, Rung};
 
 /// Takes a node through one event.

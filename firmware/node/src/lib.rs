@@ -12,7 +12,7 @@ mod steps;
 pub mod table;
 
 pub use ask::ask;
-pub use job::{boots_agent, step};
+pub use job::{boots_agent, rung, step};
 
 use serde_json::Value;
 use trivet_model::node::Object;

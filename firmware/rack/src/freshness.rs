@@ -44,6 +44,13 @@ impl Fresh {
         self.at.insert(id, at);
     }
 
+    /// Whoever is read at all is read next.
+    pub(crate) fn hurry(&mut self, now: Tick, id: NodeId) {
+        if self.at.contains_key(&id) {
+            self.set(id, now);
+        }
+    }
+
     fn unset(&mut self, id: NodeId) {
         if let Some(at) = self.at.remove(&id) {
             self.due.remove(&(at, id));

@@ -140,6 +140,7 @@ impl Rack {
 
     fn node_heard(&mut self, now: Now, node: NodeId, note: Option<NoteKind>) {
         self.events.push_back((node, Event::SignOfLife));
+        self.is_alive(now, node);
         if let Some(kind) = note {
             let output = self.book.note_exchange(now, node, kind);
             self.outputs.extend(output);

@@ -22,6 +22,10 @@ const TIMEOUT_S_MAX: u32 = 86_400;
 /// How an operator's power order goes on; in memory only.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Goal {
+    /// What was ordered, where it is one that must come true at once.
+    hard: Option<PowerOrder>,
+    /// The BMC was restarted for it: its silence is no answer.
+    restarted: bool,
     /// How often it was looked after, and how often it may be; none means [`POLLS_MAX`].
     polls: u32,
     polls_max: Option<u32>,
@@ -150,16 +154,17 @@ impl Rack {
                 node.power_state = Some(*state);
                 self.note(now, Some(id), NoteKind::PowerIs(*state));
             }
-            Ok(_) if more => {
-                self.wake_after(now, id, self.settings.limits.power_poll_ms);
-                return;
+            Ok(_) if more => return self.once_more(now, id),
+            Err(PowerError::Silent { .. }) if more && goal.restarted => {
+                return self.once_more(now, id);
             }
             Ok(_) => {
                 let said = if goal.polls_max.is_some() {
                     "the BMC took the power order, but the system did not go down in time; power \
                      off or reboot hard"
                 } else {
-                    "the BMC took the power order, but the power state did not change"
+                    "the BMC took the power order, but the power state did not change, also after \
+                     the BMC was restarted; look at the machine and its BMC"
                 };
                 node.target_power_state = None;
                 node.last_error = Some(said.to_owned());
@@ -172,6 +177,64 @@ impl Rack {
             }
         }
         self.book.put_node(now, node);
+    }
+
+    /// The power is not yet as an operator wants it: it is looked at again, and now and
+    /// then stronger means are tried.
+    fn once_more(&mut self, now: Now, id: NodeId) {
+        let goal = &mut self.waits.entry(id).or_default().power;
+        let rung = goal
+            .hard
+            .and_then(|order| trivet_node::rung(order, goal.polls, POLLS_MAX));
+        match rung {
+            Some(order) => {
+                goal.restarted |= order.counts();
+                // Looking again counts; this answer is not to a look.
+                goal.polls += 1;
+                self.order_power(now, id, order);
+            }
+            None => self.wake_after(now, id, self.settings.limits.power_poll_ms),
+        }
+    }
+
+    /// A BMC was restarted for a job or an operator's order, or would not be.
+    pub(crate) fn rung_taken(
+        &mut self,
+        now: Now,
+        id: NodeId,
+        order: PowerOrder,
+        answer: Result<PowerAnswer, PowerError>,
+    ) {
+        let Some(node) = self.book.node(id) else {
+            return;
+        };
+        if node.job.is_some() {
+            self.events.push_back((id, Event::Power(order, answer)));
+        } else if node.target_power_state.is_some() {
+            self.wake_after(now, id, self.settings.limits.retry_ms);
+        }
+    }
+
+    /// A machine is heard on the wire, so it is on, whatever its BMC says.
+    pub(crate) fn is_alive(&mut self, now: Now, id: NodeId) {
+        let Some(node) = self.book.node(id).cloned() else {
+            return;
+        };
+        if node.job.is_some() || node.power_state == Some(PowerState::On) {
+            return;
+        }
+        let goal = self.waits.get(&id).map(|waits| waits.power);
+        let falls = goal.is_some_and(|goal| goal.must_fall);
+        if node.target_power_state == Some(PowerState::On) && !falls {
+            let mut node = (*node).clone();
+            node.target_power_state = None;
+            node.power_state = Some(PowerState::On);
+            self.note(now, Some(id), NoteKind::PowerIs(PowerState::On));
+            self.book.put_node(now, node);
+        } else if node.target_power_state.is_none() {
+            // Somebody pressed its button, or the BMC is wrong: it is asked now.
+            self.fresh.hurry(now.tick, id);
+        }
     }
 
     /// Looks whether an operator's order has worked.
@@ -253,6 +316,8 @@ impl Rack {
         });
         self.boots_no_more(id);
         self.waits.entry(id).or_default().power = Goal {
+            hard: polls.is_none().then_some(order),
+            restarted: false,
             polls: 0,
             polls_max: polls,
             then_on,

@@ -7,6 +7,7 @@ mod flash;
 mod freshness;
 mod hardware;
 mod images;
+mod ladder;
 mod lan;
 mod orders;
 mod plan;

@@ -150,6 +150,13 @@ impl Rack {
             Err(error) => error.to_string(),
         };
         self.note_vendor(now, id, label(order), outcome);
+        let asked = self.promises.get(&id);
+        let asked =
+            asked.is_some_and(|owed| matches!(owed.waits_for, WaitsFor::Bmc(it) if it == order));
+        if !asked {
+            // Nobody waits for it any more, or it is a rung of the ladder.
+            return self.rung_taken(now, id, order, answer);
+        }
         let result = match answer {
             Ok(PowerAnswer::Raw { code, data }) => Ok(json!({
                 "completion_code": format!("0x{code:02x}"),
@@ -167,11 +174,7 @@ impl Rack {
                 Err(Refusal::new(kind, format!("Node {id}: {error}.")))
             }
         };
-        // An answer that nobody waits for any more is on the timeline.
-        let owed = self.promises.get(&id);
-        if owed.is_some_and(|owed| matches!(owed.waits_for, WaitsFor::Bmc(it) if it == order)) {
-            self.keep_promise(id, result);
-        }
+        self.keep_promise(id, result);
     }
 
     /// Takes an agent's answer if it is to a vendor method.

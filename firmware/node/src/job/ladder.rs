@@ -41,6 +41,19 @@ pub(super) fn restarts_bmc(error: Option<&PowerError>, tries: u32, most: u32) ->
     hears && most > 3 && tries == most / 2
 }
 
+/// What else to do about an operator's order that was taken and did not come true after so
+/// many looks of so many: said again, then stronger, then the BMC is restarted.
+pub fn rung(order: PowerOrder, looks: u32, most: u32) -> Option<PowerOrder> {
+    let quarter = (most / 4).max(1);
+    match (looks / quarter, looks % quarter) {
+        (1, 0) => Some(order),
+        (2, 0) if order == PowerOrder::Off => Some(order),
+        (2, 0) => Some(PowerOrder::Cycle),
+        (3, 0) => Some(BMC_RESET),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,9 +70,23 @@ mod tests {
     }
 
     #[test]
+    fn an_order_that_does_not_come_true_is_given_by_stronger_means() {
+        let rungs = |order| (1..=60).filter_map(move |looks| rung(order, looks, 60));
+        let on: Vec<_> = rungs(PowerOrder::On).collect();
+        assert_eq!(on, [PowerOrder::On, PowerOrder::Cycle, BMC_RESET]);
+        // What is to be off is never switched on for it.
+        let off: Vec<_> = rungs(PowerOrder::Off).collect();
+        assert_eq!(off, [PowerOrder::Off, PowerOrder::Off, BMC_RESET]);
+    }
+
+    #[test]
     fn a_bmc_that_hears_is_restarted_once_at_half_time() {
         let refused = PowerError::Refused { code: 0xff };
-        let times = |error, most| (1..=most).filter(|it| restarts_bmc(error, *it, most)).count();
+        let times = |error, most| {
+            (1..=most)
+                .filter(|it| restarts_bmc(error, *it, most))
+                .count()
+        };
         assert_eq!(times(Some(&refused), 10), 1);
         assert_eq!(times(Some(&PowerError::Occupied), 10), 1);
         assert_eq!(times(None, 10), 1, "it lied");

@@ -372,7 +372,8 @@ fn a_machine_that_stays_on_has_its_bmc_restarted_and_is_then_given_up() {
     rig.ask(Verb::Inspect, vec![]);
     let mut restarts = 0;
     for _ in 1..rig.limits.tries_max {
-        rig.power(PowerOrder::Off, TAKEN).power(PowerOrder::Status, ON);
+        rig.power(PowerOrder::Off, TAKEN)
+            .power(PowerOrder::Status, ON);
         if rig.actions.contains(&Action::Power(BMC_RESET)) {
             restarts += 1;
             rig.power(BMC_RESET, TAKEN);

@@ -8,13 +8,18 @@ use trivet_model::{PowerOrder, PowerState};
 use super::*;
 
 pub(super) struct Case {
-    on: bool,
-    works: bool,
+    pub(super) on: bool,
+    pub(super) works: bool,
+    pub(super) orders: Vec<PowerOrder>,
 }
 
 impl Case {
     pub(super) fn new(on: bool) -> Self {
-        Self { on, works: true }
+        Self {
+            on,
+            works: true,
+            orders: Vec::new(),
+        }
     }
 }
 
@@ -28,6 +33,7 @@ impl Chassis for Case {
     }
 
     fn control(&mut self, order: PowerOrder) {
+        self.orders.push(order);
         if self.works {
             self.on = order != PowerOrder::Off;
         }
@@ -98,7 +104,7 @@ pub(super) fn talk_until_reply(
     panic!("no answer");
 }
 
-fn wants(node: NodeId, state: PowerState) -> Order {
+pub(super) fn wants(node: NodeId, state: PowerState) -> Order {
     Order::Power {
         node,
         want: PowerWanted::State(state),
@@ -110,13 +116,7 @@ fn wants(node: NodeId, state: PowerState) -> Order {
 fn an_order_is_looked_after_until_the_state_is_reached() {
     let mut bench = Bench::new();
     let id = bench.with_node(1);
-    let (mut bmc, mut case) = (
-        bmc(),
-        Case {
-            on: false,
-            works: true,
-        },
-    );
+    let (mut bmc, mut case) = (bmc(), Case::new(false));
     bench.order(wants(id, PowerState::On)).unwrap();
     assert_eq!(bench.node(id).target_power_state, Some(PowerState::On));
     talk(&mut bench, &mut bmc, &mut case);
@@ -130,7 +130,7 @@ fn an_order_is_looked_after_until_the_state_is_reached() {
 }
 
 /// The node's timeline.
-fn told(bench: &Bench, id: NodeId) -> Vec<String> {
+pub(super) fn told(bench: &Bench, id: NodeId) -> Vec<String> {
     let view = bench.rack.view();
     let notes = view.nodes[&id].timeline.iter();
     notes.map(|note| note.kind.to_string()).collect()
@@ -143,8 +143,8 @@ fn a_bmc_that_accepts_and_does_nothing_is_found_out() {
     let (mut bmc, mut case) = (
         bmc(),
         Case {
-            on: true,
             works: false,
+            ..Case::new(true)
         },
     );
     bench.order(wants(id, PowerState::Off)).unwrap();
@@ -178,13 +178,7 @@ fn an_order_under_way_is_looked_after_again_after_a_restart() {
     let id = bench.with_node(1);
     bench.order(wants(id, PowerState::On)).unwrap();
     let mut bench = bench.restarted();
-    let (mut bmc, mut case) = (
-        bmc(),
-        Case {
-            on: true,
-            works: true,
-        },
-    );
+    let (mut bmc, mut case) = (bmc(), Case::new(true));
     talk(&mut bench, &mut bmc, &mut case);
     assert_eq!(bench.node(id).target_power_state, None);
 }
@@ -235,8 +229,8 @@ fn a_soft_reboot_waits_until_the_system_is_down_and_then_switches_on() {
     let (mut bmc, mut case) = (
         bmc(),
         Case {
-            on: true,
             works: false,
+            ..Case::new(true)
         },
     );
     let want = PowerWanted::SoftReboot;
@@ -271,8 +265,8 @@ fn a_soft_order_ends_with_the_time_it_was_given() {
     let (mut bmc, mut case) = (
         bmc(),
         Case {
-            on: true,
             works: false,
+            ..Case::new(true)
         },
     );
     let order = Order::Power {
