@@ -20,7 +20,6 @@ use crate::wires::{AgentCall, Answer, Asked, TFTP_PORT, Who, relay};
 mod front;
 mod host;
 
-use front::Front;
 use host::Host;
 
 /// From power to the first instruction of the firmware's network code.
@@ -184,31 +183,6 @@ impl Machine {
     }
 
     // What happens to it.
-
-    pub(crate) fn bmc_datagram(&mut self, now: Tick, bytes: &[u8], out: &mut Vec<Effect>) {
-        if self.hangs {
-            return;
-        }
-        let mut orders = Vec::new();
-        let mut front = Front {
-            case: &mut self.case,
-            lie: self.lie,
-            claimed: &mut self.claimed,
-            orders: &mut orders,
-        };
-        if let Some(bytes) = self.bmc.datagram(0, bytes, &mut front, &mut self.entropy) {
-            out.push(Effect::Bmc(bytes));
-        }
-        out.extend(orders.into_iter().map(Effect::Controlled));
-        self.settle(now, out);
-    }
-
-    pub(crate) fn bmc_well(&mut self, restarted: bool) {
-        (self.lie, self.hangs, self.claimed) = (None, false, None);
-        if restarted {
-            self.bmc.restart();
-        }
-    }
 
     pub(crate) fn loses_power(&mut self, now: Tick, back: bool, out: &mut Vec<Effect>) {
         if back {

@@ -2,18 +2,19 @@
 
 use trivet_bmc_ipmi::BootFlags;
 use trivet_bmc_ipmi::bmc::Chassis;
-use trivet_model::{PowerOrder, PowerState};
+use trivet_model::{PowerOrder, PowerState, Tick};
 use trivet_rehearsal::Case;
 
+use super::{Effect, Machine};
 use crate::faults::Lie;
 
 /// The chassis as a BMC that may lie shows it.
-pub(super) struct Front<'a> {
-    pub(super) case: &'a mut Case,
-    pub(super) lie: Option<Lie>,
-    pub(super) claimed: &'a mut Option<PowerState>,
+struct Front<'a> {
+    case: &'a mut Case,
+    lie: Option<Lie>,
+    claimed: &'a mut Option<PowerState>,
     /// Every order that reached it.
-    pub(super) orders: &'a mut Vec<PowerOrder>,
+    orders: &'a mut Vec<PowerOrder>,
 }
 
 impl Chassis for Front<'_> {
@@ -42,6 +43,33 @@ impl Chassis for Front<'_> {
     fn set_boot(&mut self, flags: BootFlags) {
         if self.lie.is_none() {
             self.case.set_boot(flags);
+        }
+    }
+}
+
+impl Machine {
+    pub(crate) fn bmc_datagram(&mut self, now: Tick, bytes: &[u8], out: &mut Vec<Effect>) {
+        if self.hangs {
+            return;
+        }
+        let mut orders = Vec::new();
+        let mut front = Front {
+            case: &mut self.case,
+            lie: self.lie,
+            claimed: &mut self.claimed,
+            orders: &mut orders,
+        };
+        if let Some(bytes) = self.bmc.datagram(0, bytes, &mut front, &mut self.entropy) {
+            out.push(Effect::Bmc(bytes));
+        }
+        out.extend(orders.into_iter().map(Effect::Controlled));
+        self.settle(now, out);
+    }
+
+    pub(crate) fn bmc_well(&mut self, restarted: bool) {
+        (self.lie, self.hangs, self.claimed) = (None, false, None);
+        if restarted {
+            self.bmc.restart();
         }
     }
 }
