@@ -377,6 +377,7 @@ impl Rack {
             trivet_hardware::payload(&node)
                 .map_err(|lacks| Refusal::new(RefusalKind::Invalid, lacks))?;
         } else if deploys && deployed_by != "fake" {
+            args.configdrive = packed_drive(&node, args.configdrive.take())?;
             if let Some(drive) = &args.configdrive {
                 node.instance_info
                     .insert("configdrive".to_owned(), drive.clone());
@@ -415,6 +416,27 @@ impl Rack {
 
 pub(crate) fn conflict(sentence: String) -> Refusal {
     Refusal::new(RefusalKind::Conflict, sentence)
+}
+
+/// A config drive given as an object is made here; others are as they came.
+fn packed_drive(node: &Node, drive: Option<Value>) -> Result<Option<Value>, Refusal> {
+    let Some(Value::Object(parts)) = drive else {
+        return Ok(drive);
+    };
+    let name = node.name.clone().map(Value::from);
+    let host = node.instance_info.get("display_name").cloned();
+    let facts = [
+        ("uuid", Some(Value::from(node.id.to_string()))),
+        ("name", name.clone()),
+        ("hostname", host.or(name)),
+    ];
+    let facts = facts
+        .into_iter()
+        .filter_map(|(key, fact)| Some((key.to_owned(), fact?)));
+    match trivet_configdrive::packed(&parts, &facts.collect()) {
+        Ok(text) => Ok(Some(text.into())),
+        Err(problem) => Err(Refusal::new(RefusalKind::Invalid, format!("{problem}."))),
+    }
 }
 
 fn stale(id: NodeId) -> Refusal {

@@ -289,6 +289,56 @@ fn a_write_whose_image_is_gone_fails_with_both_reasons() {
     assert!(error.contains(BLAME) && error.contains("the source is away"));
 }
 
+/// Asks for a deployment with this config drive.
+fn deploys_with(drive: Value) -> (Bench, NodeId, Result<Done, Refusal>) {
+    let mut bench = Bench::new();
+    let id = bench.with_node(1);
+    let Value::Object(info) = plain() else {
+        unreachable!()
+    };
+    bench.force(id, |node| {
+        node.provision_state = ProvisionState::Available;
+        node.instance_info.extend(info);
+    });
+    let args = VerbArgs {
+        configdrive: Some(drive),
+        ..VerbArgs::default()
+    };
+    let done = bench.order(Order::Provision {
+        node: id,
+        verb: Verb::Active,
+        args,
+        based_on: None,
+    });
+    (bench, id, done)
+}
+
+#[test]
+fn a_config_drive_given_as_an_object_is_made_of_it_and_of_the_nodes_facts() {
+    let (bench, id, done) = deploys_with(json!({"user_data": "#!/bin/sh"}));
+    done.unwrap();
+    let node = bench.node(id);
+    let Value::Object(facts) =
+        json!({"uuid": id.to_string(), "name": node.name, "hostname": node.name})
+    else {
+        unreachable!()
+    };
+    let Value::Object(parts) = json!({"user_data": "#!/bin/sh"}) else {
+        unreachable!()
+    };
+    let want = trivet_configdrive::packed(&parts, &facts).unwrap();
+    assert_eq!(node.instance_info["configdrive"], want);
+}
+
+#[test]
+fn a_config_drive_that_cannot_be_made_changes_nothing() {
+    let (bench, id, done) = deploys_with(json!({"user_data": 7}));
+    let said = done.unwrap_err().to_string();
+    assert!(said.contains("user_data must be text"), "{said}");
+    assert_eq!(bench.node(id).provision_state, ProvisionState::Available);
+    assert_eq!(bench.node(id).instance_info.get("configdrive"), None);
+}
+
 #[test]
 fn a_config_drive_is_fetched_at_an_address_of_this_deployment() {
     let mut bench = Bench::new();
