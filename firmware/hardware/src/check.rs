@@ -93,8 +93,15 @@ fn ssh(info: &Object) -> Option<String> {
     }
     match text(info, "ssh_virt_type") {
         None | Some("virsh") => {}
+        Some("commands") => {
+            for key in ["ssh_power_on", "ssh_power_off", "ssh_power_status"] {
+                if text(info, key).is_none() {
+                    return Some(format!("driver_info lacks {key}: give a command line"));
+                }
+            }
+        }
         Some(_) => {
-            return Some("driver_info.ssh_virt_type must be virsh: no other is known".into());
+            return Some("driver_info.ssh_virt_type must be virsh or commands".into());
         }
     }
     match (

@@ -124,7 +124,28 @@ const SSH: Properties = &[
     ),
     (
         "ssh_virt_type",
-        "How the host runs machines: virsh (libvirt at qemu:///system). Optional.",
+        "How the host runs machines: virsh (libvirt at qemu:///system), or commands, which are \
+         given here. Optional, virsh by default.",
+    ),
+    (
+        "ssh_power_on",
+        "With commands: the command line on the host that switches the machine on. Required.",
+    ),
+    (
+        "ssh_power_off",
+        "With commands: the command line that switches it off. Required.",
+    ),
+    (
+        "ssh_power_status",
+        "With commands: the command line that prints on or off as its last word. Required.",
+    ),
+    (
+        "ssh_power_soft_off",
+        "With commands: the command line that asks its system to shut down. Optional.",
+    ),
+    (
+        "ssh_power_reset",
+        "With commands: the command line that resets it. Optional, off and on by default.",
     ),
 ];
 

@@ -40,7 +40,7 @@ impl Rack {
         };
         let macs = self.book.ports_of(id);
         let macs = macs.iter().map(|port| port.address).collect();
-        let talk = Talk::new(order, macs);
+        let talk = Talk::new(order, macs, target.given.clone());
         match self.hosts.open.get_mut(&id) {
             Some(queue) if queue.talks.len() >= ORDERS_MAX => {
                 self.bmc_answered(now, id, order, Err(PowerError::Busy));

@@ -2,13 +2,16 @@
 //!
 //! Pure. An order becomes a [`Talk`]: it names a command line, takes what came of it,
 //! and either names the next or ends with an answer. Who runs `ssh` is not known here.
-//! The machine is found by the addresses of the node's ports. No word of the node's
-//! record stands in a command line: those are constant, or carry a UUID that was read
-//! from the host and checked letter by letter.
+//! With libvirt the machine is found by the addresses of the node's ports, and no word of
+//! the node's record stands in a command line: those are constant, or carry a UUID that
+//! was read from the host and checked letter by letter. Where the operator gives command
+//! lines of his own (`given`), those are run as they are.
 
+mod given;
 mod target;
 mod virsh;
 
+pub use given::Commands;
 pub use target::{Key, Target};
 
 use trivet_model::{MacAddr, PowerAnswer, PowerError, PowerOrder, PowerState};
@@ -61,15 +64,19 @@ enum Waits {
 pub struct Talk {
     order: PowerOrder,
     macs: Vec<MacAddr>,
+    /// The operator's own command lines, in place of virsh.
+    given: Option<Commands>,
     waits: Waits,
 }
 
 impl Talk {
-    /// Begins an order for the machine that has one of these addresses.
-    pub fn new(order: PowerOrder, macs: Vec<MacAddr>) -> Self {
+    /// Begins an order for the machine that has one of these addresses, or by the
+    /// operator's own command lines.
+    pub fn new(order: PowerOrder, macs: Vec<MacAddr>, given: Option<Commands>) -> Self {
         Self {
             order,
             macs,
+            given,
             waits: Waits::Find,
         }
     }
@@ -81,6 +88,9 @@ impl Talk {
 
     /// The first thing to do.
     pub fn begin(&self) -> Next {
+        if let Some(given) = &self.given {
+            return Next::Run(given.status());
+        }
         if self.macs.is_empty() {
             return failed(
                 "the node has no port, so its virtual machine cannot be told from others; create \
@@ -97,11 +107,34 @@ impl Talk {
             Err(said) => return Next::Done(Err(host(&said, false))),
         };
         if ran.status != 0 {
-            return Next::Done(Err(complaint(&ran)));
+            let program = self.given.as_ref().map_or("virsh", |_| "the command");
+            return Next::Done(Err(complaint(&ran, program)));
         }
-        match self.waits {
-            Waits::Find => self.found(&ran.printed),
-            Waits::Change(answer) => Next::Done(Ok(answer)),
+        match (self.waits, self.given.clone()) {
+            (Waits::Find, Some(given)) => self.read(&given, &ran.printed),
+            (Waits::Find, None) => self.found(&ran.printed),
+            (Waits::Change(answer), _) => Next::Done(Ok(answer)),
+        }
+    }
+
+    /// The operator's command line has told the state.
+    fn read(&mut self, given: &Commands, printed: &[u8]) -> Next {
+        let Some(is) = given::state(printed) else {
+            return failed(&format!(
+                "ssh_power_status printed {:?}; its last word must be on or off",
+                words(printed)
+            ));
+        };
+        if let Some(answer) = aside(self.order) {
+            return Next::Done(answer);
+        }
+        match given.line(self.order, is) {
+            None => Next::Done(Ok(PowerAnswer::Power(is))),
+            Some(Err(error)) => Next::Done(Err(error)),
+            Some(Ok((line, answer))) => {
+                self.waits = Waits::Change(answer);
+                Next::Run(line)
+            }
         }
     }
 
@@ -115,21 +148,10 @@ impl Talk {
             ));
         };
         let is = domain.state;
+        if let Some(answer) = aside(self.order) {
+            return Next::Done(answer);
+        }
         let (change, to) = match (self.order, is) {
-            (PowerOrder::Status, _)
-            | (PowerOrder::On, PowerState::On)
-            | (PowerOrder::Off | PowerOrder::SoftOff, PowerState::Off) => {
-                return Next::Done(Ok(PowerAnswer::Power(is)));
-            }
-            // Boot devices are management, which this room does not do.
-            (PowerOrder::ReadBoot | PowerOrder::SetBoot { .. }, _) => {
-                return Next::Done(Ok(PowerAnswer::Accepted));
-            }
-            // Nor is there a BMC to say these to.
-            (PowerOrder::Nmi | PowerOrder::BmcReset { .. } | PowerOrder::Raw { .. }, _) => {
-                let said = "a virtual machine over SSH has no BMC";
-                return Next::Done(Err(PowerError::Unsupported { said }));
-            }
             (PowerOrder::Off, PowerState::On) => {
                 (virsh::DESTROY, PowerAnswer::Power(PowerState::Off))
             }
@@ -144,9 +166,24 @@ impl Talk {
             (PowerOrder::On | PowerOrder::Cycle | PowerOrder::Reset, PowerState::Off) => {
                 (virsh::START, PowerAnswer::Power(PowerState::On))
             }
+            // It is as it should be.
+            _ => return Next::Done(Ok(PowerAnswer::Power(is))),
         };
         self.waits = Waits::Change(to);
         Next::Run(virsh::line(change, &domain.id))
+    }
+}
+
+/// What is not about power: boot devices are management, which this room does not do, and
+/// there is no BMC to say anything to.
+fn aside(order: PowerOrder) -> Option<Result<PowerAnswer, PowerError>> {
+    match order {
+        PowerOrder::ReadBoot | PowerOrder::SetBoot { .. } => Some(Ok(PowerAnswer::Accepted)),
+        PowerOrder::Nmi | PowerOrder::BmcReset { .. } | PowerOrder::Raw { .. } => {
+            let said = "a machine that is switched over SSH has no BMC";
+            Some(Err(PowerError::Unsupported { said }))
+        }
+        _ => None,
     }
 }
 
@@ -162,16 +199,16 @@ fn host(said: &str, lasting: bool) -> PowerError {
 }
 
 /// Why a command line failed, in words that help.
-fn complaint(ran: &Ran) -> PowerError {
+fn complaint(ran: &Ran, program: &str) -> PowerError {
     let said = words(&ran.complained);
-    if ran.status == NOT_FOUND {
+    if ran.status == NOT_FOUND && program == "virsh" {
         return host(
             "the host has no virsh; install libvirt's clients there",
             true,
         );
     }
     if ran.status != SSH_FAILED {
-        return host(&format!("virsh on the host failed: {said}"), false);
+        return host(&format!("{program} on the host failed: {said}"), false);
     }
     for (sign, advice) in [
         (

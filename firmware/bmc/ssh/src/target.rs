@@ -5,6 +5,8 @@ use trivet_model::PowerError;
 use trivet_model::node::Object;
 use trivet_model::secret::Hidden;
 
+use crate::given::Commands;
+
 /// The port of SSH (RFC 4253, section 4).
 const SSH_PORT: u16 = 22;
 
@@ -34,6 +36,8 @@ pub struct Target {
     pub username: String,
     /// Private key.
     pub key: Key,
+    /// The operator's own command lines, where the host has no libvirt.
+    pub given: Option<Commands>,
 }
 
 impl Target {
@@ -59,15 +63,17 @@ impl Target {
             Some(other) => other.as_u64().and_then(|port| u16::try_from(port).ok()),
         };
         let port = port.filter(|port| *port > 0);
-        if !matches!(info.get("ssh_virt_type"), None | Some(Value::Null))
-            && info.get("ssh_virt_type").and_then(Value::as_str) != Some("virsh")
-        {
-            return Err(missing("a known ssh_virt_type (virsh)"));
-        }
+        let given = match info.get("ssh_virt_type") {
+            None | Some(Value::Null) => None,
+            Some(Value::String(word)) if word == "virsh" => None,
+            Some(Value::String(word)) if word == "commands" => Some(Commands::of(info)?),
+            Some(_) => return Err(missing("a known ssh_virt_type (virsh or commands)")),
+        };
         Ok(Self {
             address,
             port: port.ok_or(missing("a valid ssh_port"))?,
             username,
+            given,
             key: key(info).ok_or(missing("one of ssh_key_filename and ssh_key_contents"))?,
         })
     }

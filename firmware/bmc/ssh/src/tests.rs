@@ -35,7 +35,7 @@ fn error(next: Next) -> (String, bool) {
 }
 
 fn found(order: PowerOrder, state: &str) -> (Talk, Next) {
-    let mut talk = Talk::new(order, vec![MAC]);
+    let mut talk = Talk::new(order, vec![MAC], None);
     assert!(matches!(talk.begin(), Next::Run(line) if line.contains("list --all")));
     let next = talk.ran(ran(0, &listed(state), ""));
     (talk, next)
@@ -108,10 +108,10 @@ fn what_is_so_already_needs_no_second_line() {
 
 #[test]
 fn a_machine_that_is_not_there_is_named_by_its_address() {
-    let mut talk = Talk::new(PowerOrder::On, vec![MacAddr([2; 6])]);
+    let mut talk = Talk::new(PowerOrder::On, vec![MacAddr([2; 6])], None);
     let (said, lasting) = error(talk.ran(ran(0, &listed("running"), "")));
     assert!(said.contains("02:02:02:02:02:02") && lasting, "{said}");
-    let (said, lasting) = error(Talk::new(PowerOrder::On, vec![]).begin());
+    let (said, lasting) = error(Talk::new(PowerOrder::On, vec![], None).begin());
     assert!(said.contains("no port") && lasting, "{said}");
 }
 
@@ -140,12 +140,12 @@ fn failures_are_told_apart() {
         ),
         (1, "", "no reason given", false),
     ] {
-        let mut talk = Talk::new(PowerOrder::Status, vec![MAC]);
+        let mut talk = Talk::new(PowerOrder::Status, vec![MAC], None);
         let (said, lasts) = error(talk.ran(ran(status, "", complained)));
         assert!(said.contains(part), "{said}");
         assert_eq!(lasts, lasting, "{said}");
     }
-    let mut talk = Talk::new(PowerOrder::Status, vec![MAC]);
+    let mut talk = Talk::new(PowerOrder::Status, vec![MAC], None);
     let (said, lasts) = error(talk.ran(Err("no answer within 60000 ms".into())));
     assert!(said.contains("60000") && !lasts);
 }
@@ -159,7 +159,7 @@ fn no_printed_word_reaches_a_command_line() {
         "6a5e2c1a_90a7-4d17-9e5f-aa0f6f3a1b2c",
     ] {
         let printed = format!("domain {id}\nrunning\n- b br0 virtio {MAC}\n");
-        let mut talk = Talk::new(PowerOrder::Off, vec![MAC]);
+        let mut talk = Talk::new(PowerOrder::Off, vec![MAC], None);
         let next = talk.ran(ran(0, &printed, ""));
         assert!(matches!(next, Next::Done(Err(_))), "{next:?}");
     }
@@ -168,7 +168,7 @@ fn no_printed_word_reaches_a_command_line() {
 #[test]
 fn what_a_host_says_is_cut_and_plain() {
     let long = format!("first\n{}\u{7}", "x".repeat(1000));
-    let mut talk = Talk::new(PowerOrder::Status, vec![MAC]);
+    let mut talk = Talk::new(PowerOrder::Status, vec![MAC], None);
     let (said, _) = error(talk.ran(ran(1, "", &long)));
     assert!(said.len() < 400 && !said.contains('\u{7}') && !said.contains("first"));
 }
@@ -226,4 +226,116 @@ fn words_that_would_mean_something_to_a_shell_or_to_ssh_are_refused() {
     let mut both = info();
     both["ssh_key_contents"] = json!("k");
     assert!(target(&both).is_err());
+}
+
+/// What `driver_info` says of a host whose commands the operator gives.
+fn given(more: &[(&str, &str)]) -> Result<Commands, PowerError> {
+    let mut info = json!({
+        "ssh_power_on": "outlet 7 on",
+        "ssh_power_off": "outlet 7 off",
+        "ssh_power_status": "outlet 7",
+    });
+    for (key, value) in more {
+        info[*key] = (*value).into();
+    }
+    let Value::Object(info) = info else {
+        unreachable!()
+    };
+    Commands::of(&info)
+}
+
+/// Plays an order where the status line printed this; the line that followed.
+fn by_commands(order: PowerOrder, printed: &str, more: &[(&str, &str)]) -> (Talk, Next) {
+    let mut talk = Talk::new(order, vec![], Some(given(more).unwrap()));
+    assert_eq!(talk.begin(), Next::Run("outlet 7".into()));
+    let next = talk.ran(ran(0, printed, ""));
+    (talk, next)
+}
+
+#[test]
+fn given_commands_are_run_as_they_are() {
+    let (on, off) = (PowerState::On, PowerState::Off);
+    for (order, printed, line, leads_to) in [
+        (PowerOrder::On, "off\n", "outlet 7 on", on),
+        (PowerOrder::Off, "outlet 7 is ON", "outlet 7 off", off),
+        (PowerOrder::Cycle, "0", "outlet 7 on", on),
+        (
+            PowerOrder::Cycle,
+            "running",
+            "{ outlet 7 off; } && { outlet 7 on; }",
+            on,
+        ),
+        (
+            PowerOrder::Reset,
+            "on",
+            "{ outlet 7 off; } && { outlet 7 on; }",
+            on,
+        ),
+    ] {
+        let (mut talk, next) = by_commands(order, printed, &[]);
+        assert_eq!(next, Next::Run(line.into()), "{order:?}");
+        let done = Next::Done(Ok(PowerAnswer::Power(leads_to)));
+        assert_eq!(talk.ran(ran(0, "whatever", "")), done);
+    }
+    let reset = [("ssh_power_reset", "kick 7")];
+    let (_, next) = by_commands(PowerOrder::Reset, "on", &reset);
+    assert_eq!(next, Next::Run("kick 7".into()));
+}
+
+#[test]
+fn what_is_already_so_needs_no_command() {
+    for (order, printed, state) in [
+        (PowerOrder::Status, "state: Off", PowerState::Off),
+        (PowerOrder::On, "on", PowerState::On),
+        (PowerOrder::Off, "stopped", PowerState::Off),
+        (PowerOrder::SoftOff, "down", PowerState::Off),
+    ] {
+        let (_, next) = by_commands(order, printed, &[]);
+        assert_eq!(next, Next::Done(Ok(PowerAnswer::Power(state))), "{order:?}");
+    }
+    let boot = by_commands(PowerOrder::ReadBoot, "on", &[]).1;
+    assert_eq!(boot, Next::Done(Ok(PowerAnswer::Accepted)));
+}
+
+#[test]
+fn a_soft_order_wants_a_command_of_its_own() {
+    let (_, next) = by_commands(PowerOrder::SoftOff, "on", &[]);
+    assert!(
+        matches!(next, Next::Done(Err(PowerError::Unsupported { said }))
+        if said.contains("ssh_power_soft_off"))
+    );
+    let soft = [("ssh_power_soft_off", "ask 7")];
+    let (mut talk, next) = by_commands(PowerOrder::SoftOff, "on", &soft);
+    assert_eq!(next, Next::Run("ask 7".into()));
+    let taken = Next::Done(Ok(PowerAnswer::Accepted));
+    assert_eq!(talk.ran(ran(0, "", "")), taken);
+}
+
+#[test]
+fn a_status_nobody_understands_and_a_command_that_fails_are_told() {
+    for printed in ["", "maybe", "on fire"] {
+        let (said, lasting) = error(by_commands(PowerOrder::On, printed, &[]).1);
+        assert!(
+            said.contains("last word must be on or off") && lasting,
+            "{said}"
+        );
+    }
+    let mut talk = Talk::new(PowerOrder::On, vec![], Some(given(&[]).unwrap()));
+    let (said, lasting) = error(talk.ran(ran(1, "", "outlet: no such number")));
+    assert!(!lasting && said == "the command on the host failed: outlet: no such number");
+    let (said, _) = error(talk.ran(ran(127, "", "sh: outlet: not found")));
+    assert!(said.contains("outlet: not found"), "{said}");
+}
+
+#[test]
+fn commands_that_are_missing_or_no_line_are_named() {
+    for (key, value) in [
+        ("ssh_power_on", ""),
+        ("ssh_power_off", "a\nb"),
+        ("ssh_power_status", " "),
+        ("ssh_power_on", &"x".repeat(2000)),
+    ] {
+        let said = given(&[(key, value)]).unwrap_err().to_string();
+        assert!(said.contains(key), "{said}");
+    }
 }

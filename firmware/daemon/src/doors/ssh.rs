@@ -188,6 +188,7 @@ mod tests {
             port: 1,
             username: "nobody".to_owned(),
             key,
+            given: None,
         }
     }
 
