@@ -24,8 +24,8 @@ pub use crate::mistake::{MISTAKES_MAX, Mistake};
 pub use crate::reader::TEXT_BYTES_MAX;
 pub use crate::service::{API_PORT, HTTP_PORT, HTTPS_PORT, INSPECTOR_PORT, PANEL_PORT, TFTP_PORT};
 pub use crate::settings::{
-    Agent, Api, Appliance, Auth, Boot, Dhcp, DhcpDoor, DhcpMode, Hardware, HardwareType, Hours,
-    Http, Images, Inspector, Limits, Loaders, Network, Panel, Pool, Ramdisk, Settings, Tftp,
+    Agent, Api, Appliance, Auth, Boot, Dhcp, DhcpDoor, DhcpMode, Erase, Hardware, HardwareType,
+    Hours, Http, Images, Inspector, Limits, Loaders, Network, Panel, Pool, Ramdisk, Settings, Tftp,
 };
 pub use crate::value::{LISTEN_MAX, LOADER_BYTES_MAX};
 

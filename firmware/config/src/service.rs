@@ -9,8 +9,8 @@ use crate::contradiction::{Claims, Transport};
 use crate::mistake::Mistakes;
 use crate::reader::{Found, Section, nearest};
 use crate::settings::{
-    Agent, Api, Appliance, Auth, Boot, Hardware, HardwareType, Http, Inspector, Limits, Panel,
-    Ramdisk, Tftp,
+    Agent, Api, Appliance, Auth, Boot, Erase, Hardware, HardwareType, Http, Inspector, Limits,
+    Panel, Ramdisk, Tftp,
 };
 use crate::value;
 
@@ -375,7 +375,10 @@ pub(crate) fn agent(root: &Section<'_>, mistakes: &mut Mistakes) -> Agent {
     let Some(section) = root.section("agent", mistakes) else {
         return default;
     };
-    section.allow_only(&["heartbeat_timeout_s", "wait_s", "plain_http"], mistakes);
+    section.allow_only(
+        &["heartbeat_timeout_s", "wait_s", "plain_http", "erase"],
+        mistakes,
+    );
     let timeout = section.number("heartbeat_timeout_s", 10..=86_400, mistakes);
     let wait = section.number("wait_s", 10..=86_400, mistakes);
     Agent {
@@ -384,6 +387,24 @@ pub(crate) fn agent(root: &Section<'_>, mistakes: &mut Mistakes) -> Agent {
         plain_http: section
             .flag("plain_http", mistakes)
             .is_some_and(|plain| plain.value),
+        erase: erase(&section, mistakes),
+    }
+}
+
+fn erase(section: &Section<'_>, mistakes: &mut Mistakes) -> Erase {
+    let Some(text) = section.text("erase", mistakes) else {
+        return Erase::default();
+    };
+    match text.value {
+        "metadata" => Erase::Metadata,
+        "full" => Erase::Full,
+        "none" => Erase::None,
+        other => {
+            let sentence =
+                format!("`{other}` is unknown: write \"metadata\", \"full\" or \"none\"");
+            mistakes.add(text.at, &section.key("erase"), sentence);
+            Erase::default()
+        }
     }
 }
 

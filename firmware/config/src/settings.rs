@@ -411,6 +411,20 @@ pub struct Agent {
     pub wait_s: u32,
     /// Agents may be called over plain HTTP.
     pub plain_http: bool,
+    /// What automated cleaning erases.
+    pub erase: Erase,
+}
+
+/// What automated cleaning erases.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Erase {
+    /// Partition tables and the like: seconds.
+    #[default]
+    Metadata,
+    /// Every byte, as the agent thinks best: up to hours.
+    Full,
+    /// Nothing.
+    None,
 }
 
 impl Default for Agent {
@@ -419,6 +433,7 @@ impl Default for Agent {
             heartbeat_timeout_s: 300,
             wait_s: 1800,
             plain_http: false,
+            erase: Erase::default(),
         }
     }
 }

@@ -329,6 +329,11 @@ fn rack_settings(
         heartbeat_timeout_s: settings.agent.heartbeat_timeout_s.into(),
         limits: Limits {
             agent_wait_ms: u64::from(settings.agent.wait_s) * 1000,
+            erase: match settings.agent.erase {
+                trivet_config::Erase::Metadata => trivet_rack::Erase::Metadata,
+                trivet_config::Erase::Full => trivet_rack::Erase::Full,
+                trivet_config::Erase::None => trivet_rack::Erase::None,
+            },
             ..Limits::default()
         },
         pace: trivet_rack::Pace::default(),

@@ -84,6 +84,20 @@ pub struct Limits {
     pub tries_max: u32,
     /// How often a machine is booted for one job.
     pub boots_max: u32,
+    /// What automated cleaning erases.
+    pub erase: Erase,
+}
+
+/// What automated cleaning erases, of what the agent offers to.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Erase {
+    /// What tells how disks are divided.
+    #[default]
+    Metadata,
+    /// All that the agent would.
+    Full,
+    /// Nothing.
+    None,
 }
 
 impl Default for Limits {
@@ -96,6 +110,7 @@ impl Default for Limits {
             retry_ms: 5000,
             tries_max: 10,
             boots_max: 4,
+            erase: Erase::default(),
         }
     }
 }

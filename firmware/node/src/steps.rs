@@ -1,7 +1,9 @@
 //! In which order steps run.
 
 use trivet_hardware::reserved;
-use trivet_model::{Job, Step};
+use trivet_model::{Job, Step, StepKind};
+
+use crate::Erase;
 
 /// Ironic's order of interfaces among steps of one priority, first to last.
 const INTERFACES: [&str; 7] = [
@@ -16,6 +18,31 @@ const INTERFACES: [&str; 7] = [
 
 /// The most steps a job may have. Ours: an agent that lists more is broken.
 pub(crate) const STEPS_MAX: usize = 64;
+
+/// The steps of an agent that erase whole disks, and the one that only forgets how they
+/// are divided.
+const ERASE_DISKS: [&str; 2] = ["erase_devices", "erase_devices_express"];
+const ERASE_METADATA: &str = "erase_devices_metadata";
+
+/// What an agent offers to run by itself, less what is not to be erased. What an operator
+/// asks for by name is not touched.
+pub(crate) fn allowed(job: &Job, offered: &[Step], erase: Erase) -> Vec<Step> {
+    let unwanted = |step: &Step| {
+        let disks = ERASE_DISKS.contains(&step.step.as_str());
+        match erase {
+            Erase::Full => false,
+            Erase::Metadata => disks,
+            Erase::None => disks || step.step == ERASE_METADATA,
+        }
+    };
+    let mut offered = offered.to_vec();
+    if job.step_kind == Some(StepKind::Clean) {
+        for step in offered.iter_mut().filter(|step| unwanted(step)) {
+            step.priority = 0;
+        }
+    }
+    offered
+}
 
 /// Fits the steps an agent offers to a job: those it runs by itself (priority
 /// above zero) join those the job brought, in Ironic's order. Steps an operator
@@ -65,7 +92,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use serde_json::json;
-    use trivet_model::{JobKind, Phase, StepKind};
+    use trivet_model::{JobKind, Phase};
 
     use super::*;
 
@@ -103,6 +130,33 @@ mod tests {
                 .map(|step| step.step.as_str())
                 .collect::<Vec<_>>(),
             want
+        );
+    }
+
+    #[test]
+    fn automated_cleaning_erases_what_it_was_told_to() {
+        let offered = [
+            step("erase_devices", "deploy", 10),
+            step("erase_devices_metadata", "deploy", 99),
+            step("burnin_cpu", "deploy", 5),
+        ];
+        for (erase, want) in [
+            (
+                Erase::Full,
+                &["erase_devices_metadata", "erase_devices", "burnin_cpu"][..],
+            ),
+            (Erase::Metadata, &["erase_devices_metadata", "burnin_cpu"]),
+            (Erase::None, &["burnin_cpu"]),
+        ] {
+            let job = job(vec![], false);
+            check(&job, &allowed(&job, &offered, erase), want);
+        }
+        // Who asks for a step by name gets it.
+        let job = job(vec![step("erase_devices", "deploy", 0)], true);
+        check(
+            &job,
+            &allowed(&job, &offered, Erase::None),
+            &["erase_devices"],
         );
     }
 

@@ -46,7 +46,7 @@ pub use trivet_bmc_ipmi::Pace;
 pub use trivet_bmc_ssh as ssh;
 pub use trivet_dhcp as dhcp;
 pub use trivet_dhcp::Destination;
-pub use trivet_node::Limits;
+pub use trivet_node::{Erase, Limits};
 pub use trivet_store::{Change, Records};
 pub use trivet_storm::AtOnce;
 pub use vendor::PROMISES_MAX;

@@ -155,6 +155,7 @@ fn settings(addresses: u8, lease_s: u32, image: &[u8]) -> trivet_rack::Settings 
             retry_ms: 1000,
             tries_max: 6,
             boots_max: 3,
+            erase: trivet_rack::Erase::default(),
         },
         pace: Pace {
             first_ms: 250,

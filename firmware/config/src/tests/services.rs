@@ -154,6 +154,21 @@ fn tokens_stand_alone_or_beside_users() {
 fn agents_speak_tls_unless_told_otherwise() {
     assert!(!good("[agent]\nwait_s = 60\n").agent.plain_http);
     assert!(good("[agent]\nplain_http = true\n").agent.plain_http);
+    for (word, erase) in [
+        ("metadata", Erase::Metadata),
+        ("full", Erase::Full),
+        ("none", Erase::None),
+    ] {
+        let text = format!("[agent]\nerase = \"{word}\"\n");
+        assert_eq!(good(&text).agent.erase, erase);
+    }
+    let all = "[agent]\nerase = \"all\"\n";
+    bad(
+        all,
+        2,
+        "agent.erase",
+        "write \"metadata\", \"full\" or \"none\"",
+    );
     bad(
         "[agent]\nplain_http = \"yes\"\n",
         2,

@@ -126,7 +126,8 @@ impl Turning<'_> {
         let Some(job) = &mut self.node.job else {
             return;
         };
-        match steps::plan(job, offered, who) {
+        let offered = steps::allowed(job, offered, self.limits.erase);
+        match steps::plan(job, &offered, who) {
             Ok(steps) => {
                 job.steps = steps;
                 job.at = 0;
