@@ -1,0 +1,164 @@
+//! What goes into a ramdisk. The key of a recipe is a digest of all of it: a ramdisk that
+//! was built from the same recipe need not be built again.
+
+use sha2::{Digest as _, Sha256};
+
+/// The Ironic Python Agent that is driven and tested.
+pub(crate) const IPA_VERSION: &str = "13.0.0";
+
+/// The Debian release whose Python runs it: the agent wants 3.11 or later.
+pub(crate) const RELEASE: &str = "bookworm";
+
+/// What the agent calls, and what the ramdisk's own `/init` does.
+pub(crate) const PACKAGES: [&str; 27] = [
+    "bsdextrautils",
+    "busybox-static",
+    "ca-certificates",
+    "dmidecode",
+    "dosfstools",
+    "e2fsprogs",
+    "efibootmgr",
+    "fdisk",
+    "gdisk",
+    "genisoimage",
+    "hdparm",
+    "ipmitool",
+    "iproute2",
+    "kmod",
+    "lshw",
+    "mdadm",
+    "nvme-cli",
+    "parted",
+    "pciutils",
+    "procps",
+    "psmisc",
+    "python3",
+    "qemu-utils",
+    "smartmontools",
+    "udev",
+    "xfsprogs",
+    "zstd",
+];
+
+/// Drivers of what machines have; what these need comes with them.
+pub(crate) const MODULES: [&str; 40] = [
+    "ahci",
+    "ata_piix",
+    "bnx2",
+    "bnx2x",
+    "bnxt_en",
+    "bonding",
+    "button",
+    "dm_mod",
+    "e1000",
+    "e1000e",
+    "efivarfs",
+    "evdev",
+    "ext4",
+    "hpsa",
+    "i40e",
+    "ice",
+    "igb",
+    "igc",
+    "ipmi_devintf",
+    "ipmi_si",
+    "isofs",
+    "ixgbe",
+    "loop",
+    "megaraid_sas",
+    "mlx4_en",
+    "mlx5_core",
+    "mpt3sas",
+    "nls_ascii",
+    "nvme",
+    "r8169",
+    "raid1",
+    "sd_mod",
+    "sr_mod",
+    "tg3",
+    "vfat",
+    "virtio_blk",
+    "virtio_net",
+    "virtio_pci",
+    "virtio_scsi",
+    "xfs",
+];
+
+/// A file of ours and where it goes.
+pub(crate) struct Own {
+    pub(crate) path: &'static str,
+    pub(crate) text: &'static str,
+    pub(crate) runs: bool,
+}
+
+const POWER: &str = include_str!("../files/power");
+
+/// All of them.
+pub(crate) const OWN: [Own; 5] = [
+    Own {
+        path: "init",
+        text: include_str!("../files/init"),
+        runs: true,
+    },
+    Own {
+        path: "etc/trivet-lease",
+        text: include_str!("../files/lease"),
+        runs: true,
+    },
+    Own {
+        path: "usr/local/sbin/reboot",
+        text: POWER,
+        runs: true,
+    },
+    Own {
+        path: "usr/local/sbin/poweroff",
+        text: POWER,
+        runs: true,
+    },
+    Own {
+        path: "etc/ironic-python-agent/trivet.conf",
+        text: "[DEFAULT]\n",
+        runs: false,
+    },
+];
+
+/// The key of what is built here for this kernel.
+pub(crate) fn key(kernel_package: &str) -> String {
+    let mut hash = Sha256::new();
+    // Counts when building itself changes.
+    let lines = ["recipe 1", IPA_VERSION, RELEASE, kernel_package];
+    let own = OWN.iter().flat_map(|own| [own.path, own.text]);
+    for part in lines.into_iter().chain(PACKAGES).chain(MODULES).chain(own) {
+        hash.update(part.as_bytes());
+        hash.update([0]);
+    }
+    let digest = hash.finalize();
+    let letters = digest.iter().take(8).map(|byte| format!("{byte:02x}"));
+    letters.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_changes_with_the_kernel_and_with_nothing_else() {
+        assert_eq!(key("linux-image-1"), key("linux-image-1"));
+        assert_ne!(key("linux-image-1"), key("linux-image-2"));
+        assert_eq!(key("x").len(), 16);
+    }
+
+    #[test]
+    fn lists_are_in_order_without_doubles() {
+        assert!(PACKAGES.is_sorted_by(|one, next| one < next));
+        assert!(MODULES.is_sorted_by(|one, next| one < next));
+    }
+
+    #[test]
+    fn what_agents_call_by_name_is_there() {
+        let paths: Vec<_> = OWN.iter().map(|own| own.path).collect();
+        for name in ["usr/local/sbin/reboot", "usr/local/sbin/poweroff", "init"] {
+            assert!(paths.contains(&name));
+        }
+    }
+}
