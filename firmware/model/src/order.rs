@@ -5,11 +5,12 @@ use serde_json::Value;
 use crate::node::Object;
 use crate::secret::Hidden;
 use crate::{
-    BootDevice, MacAddr, Node, NodeId, Port, PortId, PowerOrder, PowerState, Resource, ResourceId,
-    ResourceKind, Step, Verb,
+    BootDevice, Errand, MacAddr, Node, NodeId, Port, PortId, PowerOrder, PowerState, Resource,
+    ResourceId, ResourceKind, Step, Verb,
 };
 
-/// One change asked for through the API. Reads never become orders.
+/// One change asked for through the API. Reads never become orders, unless somebody else
+/// than the box must be asked.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Order {
     /// Keep a new node. `revision`, `serial` and times are set by the rack.
@@ -190,6 +191,8 @@ impl Order {
 pub enum VendorMethod {
     /// To the BMC: one of `Nmi`, `BmcReset`, `Raw`.
     Bmc(PowerOrder),
+    /// To the BMC: what is asked of it beside power.
+    Errand(Errand),
     /// To the agent.
     Agent {
         /// Extension and command, such as `standby.sync`.
@@ -206,6 +209,7 @@ impl VendorMethod {
     pub fn word(&self) -> &'static str {
         match self {
             Self::Agent { .. } => "agent_command",
+            Self::Errand(errand) => errand.word(),
             Self::Bmc(PowerOrder::Nmi) => "inject_nmi",
             Self::Bmc(PowerOrder::BmcReset { .. }) => "bmc_reset",
             Self::Bmc(_) => "send_raw",

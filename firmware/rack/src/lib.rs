@@ -12,6 +12,7 @@ mod boot;
 mod boots;
 mod bounds;
 mod durable;
+mod errands;
 mod faults;
 mod freshness;
 mod hosts;

@@ -215,6 +215,9 @@ impl Rack {
             while let Some((id, order, answer)) = self.lines.answer() {
                 self.bmc_answered(now, id, order, answer);
             }
+            while let Some((id, number, result)) = self.lines.findings() {
+                self.errand_answered(now, id, number, result);
+            }
             if self.events.is_empty() && !self.let_boot(now) {
                 break;
             }

@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 
 use trivet_bmc_ipmi::{Pace, Session};
 use trivet_model::node::Object;
-use trivet_model::{Entropy, Node, NodeId, PowerAnswer, PowerError, PowerOrder, Tick};
+use trivet_model::{
+    Entropy, Errand, Findings, Node, NodeId, PowerAnswer, PowerError, PowerOrder, Tick,
+};
 
 use crate::target::{bmc_address, target};
 
@@ -17,6 +19,8 @@ pub(crate) struct Lines {
     deadlines: BTreeSet<(Tick, NodeId)>,
     /// Lines that may have something to send or an answer to give.
     stirred: VecDeque<NodeId>,
+    /// Errands whose line went away under them.
+    lost: VecDeque<(NodeId, u64)>,
     numbers: u64,
 }
 
@@ -26,6 +30,7 @@ struct Line {
     info: Object,
     session: Session,
     orders: BTreeMap<u64, PowerOrder>,
+    errands: BTreeSet<u64>,
     deadline: Option<Tick>,
 }
 
@@ -37,6 +42,7 @@ impl Lines {
             by_address: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             stirred: VecDeque::new(),
+            lost: VecDeque::new(),
             numbers: 0,
         }
     }
@@ -52,21 +58,38 @@ impl Lines {
         order: PowerOrder,
         entropy: &mut dyn Entropy,
     ) -> Result<(), PowerError> {
-        if self
-            .open
-            .get(&node.id)
-            .is_none_or(|line| line.info != node.driver_info)
-        {
-            self.open(node)?;
-        }
-        let Some(line) = self.open.get_mut(&node.id) else {
-            return Err(PowerError::Busy);
-        };
         self.numbers += 1;
-        line.session.order(now, self.numbers, order, entropy)?;
-        line.orders.insert(self.numbers, order);
+        let number = self.numbers;
+        let line = self.line(node)?;
+        line.session.order(now, number, order, entropy)?;
+        line.orders.insert(number, order);
         self.stir(node.id);
         Ok(())
+    }
+
+    /// Takes an errand; its findings come out of [`Lines::findings`] under its number.
+    pub(crate) fn errand(
+        &mut self,
+        now: Tick,
+        node: &Node,
+        number: u64,
+        errand: &Errand,
+        entropy: &mut dyn Entropy,
+    ) -> Result<(), PowerError> {
+        let errand = trivet_bmc_ipmi::asked(errand)?;
+        let line = self.line(node)?;
+        line.session.errand(now, number, errand, entropy)?;
+        line.errands.insert(number);
+        self.stir(node.id);
+        Ok(())
+    }
+
+    fn line(&mut self, node: &Node) -> Result<&mut Line, PowerError> {
+        let line = self.open.get(&node.id);
+        if line.is_none_or(|line| line.info != node.driver_info) {
+            self.open(node)?;
+        }
+        self.open.get_mut(&node.id).ok_or(PowerError::Busy)
     }
 
     fn open(&mut self, node: &Node) -> Result<(), PowerError> {
@@ -84,6 +107,7 @@ impl Lines {
             info: node.driver_info.clone(),
             session: Session::new(target, self.pace),
             orders: BTreeMap::new(),
+            errands: BTreeSet::new(),
             deadline: None,
         };
         self.by_address.insert(address, node.id);
@@ -94,6 +118,8 @@ impl Lines {
     pub(crate) fn forget(&mut self, id: NodeId) {
         if let Some(line) = self.open.remove(&id) {
             self.by_address.remove(&line.address);
+            self.lost
+                .extend(line.errands.iter().map(|number| (id, *number)));
             if let Some(deadline) = line.deadline {
                 self.deadlines.remove(&(deadline, id));
             }
@@ -148,6 +174,25 @@ impl Lines {
                 if let Some(order) = line.orders.remove(&number) {
                     return Some((id, order, answer));
                 }
+            }
+        }
+        None
+    }
+
+    /// The next errand that any BMC is done with.
+    pub(crate) fn findings(&mut self) -> Option<(NodeId, u64, Result<Findings, PowerError>)> {
+        if let Some((id, number)) = self.lost.pop_front() {
+            let said = "driver_info changed while its BMC was asked; ask again".to_owned();
+            let lasting = false;
+            return Some((id, number, Err(PowerError::Host { said, lasting })));
+        }
+        for &id in &self.stirred {
+            let Some(line) = self.open.get_mut(&id) else {
+                continue;
+            };
+            if let Some((number, result)) = line.session.report() {
+                line.errands.remove(&number);
+                return Some((id, number, result.map(trivet_bmc_ipmi::found)));
             }
         }
         None

@@ -3,6 +3,7 @@
 mod agents;
 mod allocations;
 mod boot;
+mod errands;
 mod flash;
 mod freshness;
 mod hardware;

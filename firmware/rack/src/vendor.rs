@@ -13,6 +13,7 @@ use trivet_model::{
     ProvisionState, Refusal, RefusalKind, Tick,
 };
 
+use crate::errands::OWED_MS_MAX;
 use crate::{Output, Rack};
 
 /// The most answers owed at once.
@@ -33,6 +34,8 @@ pub(crate) struct Promise {
 
 enum WaitsFor {
     Bmc(PowerOrder),
+    /// The number of the errand.
+    Errand(u64),
     /// The number of the call.
     Agent(u64),
 }
@@ -59,14 +62,21 @@ impl Rack {
         }
         let due = now.tick.after_ms(PROMISE_MS_MAX);
         match method {
+            VendorMethod::Errand(errand) => {
+                bmc_is_free(&node)?;
+                self.calls += 1;
+                let number = self.calls;
+                let promise = Promise {
+                    ticket,
+                    due: now.tick.after_ms(OWED_MS_MAX),
+                    label: errand.word().to_owned(),
+                    waits_for: WaitsFor::Errand(number),
+                };
+                self.promises.insert(id, promise);
+                self.give_errand(now, &node, number, &errand);
+            }
             VendorMethod::Bmc(order) => {
-                if node.job.is_some() && !node.provision_state.is_waiting() {
-                    let why = format!(
-                        "it is busy ({}); wait until that is done",
-                        node.provision_state
-                    );
-                    return Err(conflict(id, &why));
-                }
+                bmc_is_free(&node)?;
                 let promise = Promise {
                     ticket,
                     due,
@@ -163,18 +173,17 @@ impl Rack {
                 "data": data.to_string(),
             })),
             Ok(_) => Ok(json!({ "accepted": true })),
-            Err(error) => {
-                let kind = match error {
-                    PowerError::NotConfigured { .. } | PowerError::Unsupported { .. } => {
-                        RefusalKind::Invalid
-                    }
-                    PowerError::Busy => RefusalKind::Conflict,
-                    _ => RefusalKind::Failed,
-                };
-                Err(Refusal::new(kind, format!("Node {id}: {error}.")))
-            }
+            Err(error) => Err(refusal(id, &error)),
         };
         self.keep_promise(id, result);
+    }
+
+    /// What was asked, if the answer to the errand of this number is owed.
+    pub(crate) fn owed_errand(&self, id: NodeId, number: u64) -> Option<String> {
+        let owed = self.promises.get(&id);
+        let owed =
+            owed.filter(|owed| matches!(owed.waits_for, WaitsFor::Errand(it) if it == number));
+        owed.map(|owed| owed.label.clone())
     }
 
     /// Takes an agent's answer if it is to a vendor method.
@@ -221,11 +230,11 @@ impl Rack {
         true
     }
 
-    fn note_vendor(&mut self, now: Now, id: NodeId, method: String, outcome: String) {
+    pub(crate) fn note_vendor(&mut self, now: Now, id: NodeId, method: String, outcome: String) {
         self.note(now, Some(id), NoteKind::VendorCalled { method, outcome });
     }
 
-    fn keep_promise(&mut self, id: NodeId, result: Result<Value, Refusal>) {
+    pub(crate) fn keep_promise(&mut self, id: NodeId, result: Result<Value, Refusal>) {
         if let Some(promise) = self.promises.remove(&id) {
             let result = result.map(Done::Said);
             let ticket = promise.ticket;
@@ -277,6 +286,26 @@ fn label(order: PowerOrder) -> String {
         }
         other => format!("{other:?}"),
     }
+}
+
+/// A job that is at work has the BMC for itself.
+fn bmc_is_free(node: &Node) -> Result<(), Refusal> {
+    if node.job.is_none() || node.provision_state.is_waiting() {
+        return Ok(());
+    }
+    let state = node.provision_state;
+    let why = format!("it is busy ({state}); wait until that is done");
+    Err(conflict(node.id, &why))
+}
+
+/// What a caller is told of a BMC that failed.
+pub(crate) fn refusal(id: NodeId, error: &PowerError) -> Refusal {
+    let kind = match error {
+        PowerError::NotConfigured { .. } | PowerError::Unsupported { .. } => RefusalKind::Invalid,
+        PowerError::Busy => RefusalKind::Conflict,
+        _ => RefusalKind::Failed,
+    };
+    Refusal::new(kind, format!("Node {id}: {error}."))
 }
 
 fn conflict(id: NodeId, why: &str) -> Refusal {

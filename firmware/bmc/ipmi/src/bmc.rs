@@ -22,7 +22,7 @@ use trivet_model::{Entropy, PowerOrder, PowerState};
 use crate::boot::BootFlags;
 use crate::channel::Channel;
 use crate::command::completion;
-use crate::errand::{Lan, Light};
+use crate::errand::{Lan, Light, LightNow};
 pub use crate::errand::{MAILBOX_BLOCK_BYTES, MAILBOX_BLOCKS_MAX};
 use crate::fru::Inventory;
 pub use crate::privilege::Privilege;
@@ -154,6 +154,8 @@ pub struct Bmc {
     log: sel::Log,
     sensors: sdr::Sensors,
     lan: Lan,
+    /// Without a clock a timed light stays lit.
+    light: LightNow,
     sessions: BTreeMap<u32, Slot>,
     /// Sessions of IPMI 1.5, where it speaks that.
     old: Option<old::Table>,
@@ -171,6 +173,7 @@ impl Bmc {
             log: sel::Log::default(),
             sensors: sdr::Sensors::default(),
             lan: Lan::default(),
+            light: LightNow::Off,
             sessions: BTreeMap::new(),
             old: None,
             clock: 0,

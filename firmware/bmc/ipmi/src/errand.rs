@@ -3,9 +3,10 @@
 //!
 //! A dialogue knows nothing of sessions or time: it says its next request and
 //! hears a completion code and data. Whatever a BMC answers, it ends after a
-//! bounded number of requests. Every errand may be begun again from the start
-//! when nobody knows how far it came.
+//! bounded number of requests. An errand may be begun again from the start
+//! when nobody knows how far it came, unless it counts ([`Errand::counts`]).
 
+mod device;
 mod fru;
 mod identity;
 mod mailbox;
@@ -20,8 +21,9 @@ pub use crate::command::Request;
 use crate::command::{app, completion};
 use crate::sdr::Reading;
 use crate::sel::{Record, SelInfo};
+pub use device::{DeviceId, Identity};
 pub use fru::FRU_BYTES_MAX;
-pub use identity::{AddressSource, Lan, Light, USERS_MAX, UserEntry};
+pub use identity::{AddressSource, Lan, Light, LightNow, USERS_MAX, UserEntry};
 pub use mailbox::{MAILBOX_BLOCK_BYTES, MAILBOX_BLOCKS_MAX, MAILBOX_BYTES_MAX};
 pub use sdr::SENSOR_RECORDS_MAX;
 pub use sel::EVENTS_MAX;
@@ -31,7 +33,8 @@ pub use sel::EVENTS_MAX;
 pub enum Errand {
     /// Read the boot flags as they are, the valid bit too.
     BootFlags,
-    /// Read so many blocks of the boot initiator mailbox, from the first on.
+    /// Read so many blocks of the boot initiator mailbox, from the first on, or as many
+    /// as there are.
     ReadMailbox {
         /// At most [`MAILBOX_BLOCKS_MAX`].
         blocks: u8,
@@ -68,6 +71,10 @@ pub enum Errand {
         /// What it is to do.
         light: Light,
     },
+    /// Ask what that light does.
+    LightNow,
+    /// Ask who the BMC is, with both identifiers as far as it has them.
+    Identity,
     /// Ask for the machine's identifier.
     SystemGuid,
     /// Ask for the BMC's own identifier.
@@ -106,6 +113,10 @@ pub enum Report {
     },
     /// The sensors, in the order of their records.
     Sensors(Vec<Reading>),
+    /// What the light does.
+    Light(LightNow),
+    /// Who the BMC is.
+    Identity(Identity),
     /// An identifier, as it went over the wire.
     Guid([u8; 16]),
     /// The BMC's place in the network.
@@ -146,9 +157,19 @@ enum Kind {
     Sel(sel::Script),
     Sdr(sdr::Script),
     Light,
+    LightNow,
+    Identity(device::Script),
     Guid,
     Lan(identity::LanScript),
     Users(identity::UsersScript),
+}
+
+impl Errand {
+    /// Whether doing it twice could do more than doing it once: a log that is erased
+    /// again loses what came between.
+    pub const fn counts(&self) -> bool {
+        matches!(self, Self::SelClear)
+    }
 }
 
 impl Dialogue {
@@ -173,6 +194,11 @@ impl Dialogue {
                 (Kind::Sdr(script), request)
             }
             Errand::Identify { light } => (Kind::Light, light.request()),
+            Errand::LightNow => (Kind::LightNow, LightNow::request()),
+            Errand::Identity => {
+                let (script, request) = device::Script::start();
+                (Kind::Identity(script), request)
+            }
             Errand::SystemGuid => (Kind::Guid, Request::app(app::SYSTEM_GUID, &[])),
             Errand::DeviceGuid => (Kind::Guid, Request::app(app::DEVICE_GUID, &[])),
             Errand::Lan { channel } => {
@@ -215,6 +241,8 @@ impl Dialogue {
             Kind::Sdr(script) => script.hear(code, data),
             Kind::Light if code == completion::OK => Next::Done(Ok(Report::Done)),
             Kind::Light => refused(code),
+            Kind::LightNow => Next::Done(identity::light(code, data)),
+            Kind::Identity(script) => script.hear(code, data),
             Kind::Guid => Next::Done(identity::guid(code, data)),
             Kind::Lan(script) => script.hear(code, data),
             Kind::Users(script) => script.hear(code, data),

@@ -8,6 +8,7 @@
 //! text followed is the IPMI v2.0 specification, revision 1.1; sections are
 //! named where a constant comes from one.
 
+mod asking;
 pub mod bmc;
 mod boot;
 mod channel;
@@ -24,6 +25,7 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
+pub use asking::{asked, found};
 pub use boot::BootFlags;
 pub use client::{ORDERS_WAITING_MAX, Pace, Session, Target};
 pub use privilege::Privilege;

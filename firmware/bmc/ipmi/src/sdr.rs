@@ -92,7 +92,8 @@ pub struct Sensor {
     pub unit_second: u8,
     /// How to convert; none for sensors with states only.
     pub factors: Option<Factors>,
-    /// Raw thresholds that can be read, as [`Sensor::state`] orders them.
+    /// Raw thresholds that can be read, lower before upper and
+    /// non-critical, critical, non-recoverable in each.
     pub thresholds: [Option<u8>; 6],
     /// Its name.
     pub name: String,
@@ -128,6 +129,8 @@ pub struct Reading {
     pub value: Option<f64>,
     /// Unit of the value.
     pub unit: String,
+    /// Thresholds that can be read, as [`Sensor::thresholds`] orders them.
+    pub thresholds: [Option<f64>; 6],
     /// How it is.
     pub state: State,
 }
@@ -248,6 +251,7 @@ impl Sensor {
             name: self.name.clone(),
             value: None,
             unit: self.unit_name(),
+            thresholds: self.thresholds.map(|raw| self.factors?.value(raw?)),
             state: State::Unavailable,
         };
         let &[raw, flags, ref states @ ..] = data else {

@@ -86,12 +86,15 @@ pub(super) fn talk_until_reply(
     case: &mut Case,
 ) -> (u64, Result<Done, Refusal>) {
     let mut entropy = Seeded::new(4);
-    for _ in 0..100 {
-        let sent = bench.outputs.iter().find_map(|output| match output {
-            Output::Bmc { to, bytes } => Some((*to, bytes.clone())),
-            _ => None,
-        });
-        let (from, bytes) = sent.expect("the BMC is being spoken to");
+    let mut sent = std::collections::VecDeque::new();
+    for _ in 0..200 {
+        for output in &bench.outputs {
+            if let Output::Bmc { to, bytes } = output {
+                sent.push_back((*to, bytes.clone()));
+            }
+        }
+        bench.outputs.clear();
+        let (from, bytes) = sent.pop_front().expect("the BMC is being spoken to");
         if let Some(bytes) = bmc.datagram(0, &bytes, case, &mut entropy) {
             bench.tell(Input::Bmc { from, bytes });
         }

@@ -60,7 +60,7 @@ fn the_answer_comes_when_the_bmc_has_answered() {
     assert_eq!(ask(&mut bench, 7, vendor(id, status())), None);
     let (ticket, result) = talk_until_reply(&mut bench, &mut bmc, &mut case);
     assert_eq!(ticket, 7);
-    let said = json!({"completion_code": "0x00", "data": "0x01 0x00 0x00"});
+    let said = json!({"completion_code": "0x00", "data": "0x01 0x00 0x40"});
     assert_eq!(result, Ok(Done::Said(said)));
     let notes = bench.notes();
     assert!(notes[0].starts_with("send_raw 0x00 0x01"), "{notes:?}");

@@ -133,11 +133,13 @@ impl Bmc {
         match command {
             chassis::STATUS => {
                 let on = machine.power() == PowerState::On;
-                vec![completion::OK, u8::from(on), 0, 0]
+                vec![completion::OK, u8::from(on), 0, self.light.bits()]
             }
             chassis::CONTROL => vec![act(data, machine)],
             chassis::IDENTIFY => {
-                machine.identify(Light::parse(data));
+                let light = Light::parse(data);
+                self.light = light.into();
+                machine.identify(light);
                 vec![completion::OK]
             }
             chassis::SET_BOOT_OPTIONS => self.options.set(data, machine),

@@ -23,7 +23,10 @@ pub(super) enum Answer {
 /// One order or errand, waiting or under way.
 pub(super) enum Talk {
     Power(Script),
-    Errand(Box<Dialogue>),
+    Errand {
+        dialogue: Box<Dialogue>,
+        counts: bool,
+    },
 }
 
 impl Talk {
@@ -33,19 +36,21 @@ impl Talk {
     }
 
     pub(super) fn errand(errand: errand::Errand) -> Result<(Self, Request), PowerError> {
+        let counts = errand.counts();
         let (dialogue, request) = Dialogue::start(errand)?;
-        Ok((Self::Errand(Box::new(dialogue)), request))
+        let dialogue = Box::new(dialogue);
+        Ok((Self::Errand { dialogue, counts }, request))
     }
 
     pub(super) fn is_errand(&self) -> bool {
-        matches!(self, Self::Errand(_))
+        matches!(self, Self::Errand { .. })
     }
 
     /// Whether it must not be said again where it may have been heard.
     pub(super) fn counts(&self) -> bool {
         match self {
             Self::Power(script) => script.counts(),
-            Self::Errand(_) => false,
+            Self::Errand { counts, .. } => *counts,
         }
     }
 
@@ -53,7 +58,7 @@ impl Talk {
     pub(super) fn ends_session(&self) -> bool {
         match self {
             Self::Power(script) => script.ends_session(),
-            Self::Errand(_) => false,
+            Self::Errand { .. } => false,
         }
     }
 
@@ -61,7 +66,7 @@ impl Talk {
     pub(super) fn meant_by_silence(&self) -> Option<Answer> {
         match self {
             Self::Power(script) => script.meant_by_silence().map(Answer::Power),
-            Self::Errand(_) => None,
+            Self::Errand { .. } => None,
         }
     }
 
@@ -72,7 +77,7 @@ impl Talk {
                 script::Next::Ask(request) => Next::Ask(request),
                 script::Next::Done(result) => Next::Done(result.map(Answer::Power)),
             },
-            Self::Errand(dialogue) => match dialogue.hear(code, data) {
+            Self::Errand { dialogue, .. } => match dialogue.hear(code, data) {
                 errand::Next::Ask(request) => Next::Ask(request),
                 errand::Next::Later { request, wait_ms } => Next::Later { request, wait_ms },
                 errand::Next::Done(result) => Next::Done(result.map(Answer::Errand)),

@@ -105,6 +105,60 @@ pub struct UserEntry {
     pub messaging: bool,
 }
 
+/// What the light does, as Get Chassis Status tells it (section 28.2).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LightNow {
+    /// It is dark.
+    Off,
+    /// It is lit for a while.
+    Timed,
+    /// It is lit until told otherwise.
+    On,
+    /// The BMC does not say.
+    Unknown,
+}
+
+impl LightNow {
+    pub(super) fn request() -> Request {
+        Request::chassis(chassis::STATUS, &[])
+    }
+
+    /// The third byte of the status: whether the state is told, and the state.
+    pub(crate) fn bits(self) -> u8 {
+        match self {
+            Self::Off => 0x40,
+            Self::Timed => 0x50,
+            Self::On => 0x60,
+            Self::Unknown => 0,
+        }
+    }
+}
+
+impl From<Light> for LightNow {
+    fn from(light: Light) -> Self {
+        match light {
+            Light::On => Self::On,
+            Light::For { seconds: 0 } => Self::Off,
+            Light::For { .. } => Self::Timed,
+        }
+    }
+}
+
+/// The light in an answer to Get Chassis Status.
+pub(super) fn light(code: u8, data: &[u8]) -> Outcome {
+    if code != completion::OK {
+        return Err(PowerError::Refused { code });
+    }
+    let said = "a chassis status cut short";
+    let bits = data.get(2).ok_or(PowerError::Nonsense { said })?;
+    Ok(Report::Light(match bits & 0x70 {
+        0x40 => LightNow::Off,
+        0x50 => LightNow::Timed,
+        0x60 => LightNow::On,
+        _ => LightNow::Unknown,
+    }))
+}
+
 /// The sixteen bytes of a GUID in an answer.
 pub(super) fn guid(code: u8, data: &[u8]) -> Outcome {
     if code != completion::OK {
@@ -260,6 +314,29 @@ mod tests {
         let (_, outcome) = play(Errand::Identify { light }, |_| vec![0xcc]);
         assert_eq!(outcome, Err(PowerError::Refused { code: 0xcc }));
         assert_eq!(Light::parse(&[]), Light::For { seconds: 15 });
+    }
+
+    #[test]
+    fn what_the_light_does_is_read_where_the_bmc_says() {
+        for light in [
+            LightNow::Off,
+            LightNow::Timed,
+            LightNow::On,
+            LightNow::Unknown,
+        ] {
+            let (asked, outcome) = play(Errand::LightNow, |_| vec![0, 1, 0, light.bits(), 0]);
+            assert_eq!((asked[0].netfn, asked[0].command), (0, 1));
+            assert_eq!(outcome, Ok(Report::Light(light)));
+        }
+        let (_, outcome) = play(Errand::LightNow, |_| vec![0, 1, 0, 0x70]);
+        assert_eq!(outcome, Ok(Report::Light(LightNow::Unknown)));
+        let (_, outcome) = play(Errand::LightNow, |_| vec![0, 1, 0]);
+        assert!(nonsense_of(&outcome));
+        let (_, outcome) = play(Errand::LightNow, |_| vec![0xd4]);
+        assert_eq!(outcome, Err(PowerError::Refused { code: 0xd4 }));
+        assert_eq!(LightNow::from(Light::On), LightNow::On);
+        assert_eq!(LightNow::from(Light::For { seconds: 0 }), LightNow::Off);
+        assert_eq!(LightNow::from(Light::For { seconds: 9 }), LightNow::Timed);
     }
 
     #[test]

@@ -90,8 +90,15 @@ impl Reading {
     }
 
     pub(super) fn hear(&mut self, code: u8, data: &[u8]) -> Next {
-        if code != completion::OK {
-            return refused(code);
+        match code {
+            completion::OK => {}
+            // It has fewer blocks than we would read.
+            completion::OUT_OF_RANGE | completion::BAD_FIELD | completion::NOT_PRESENT
+                if self.next > 0 =>
+            {
+                return self.end();
+            }
+            code => return refused(code),
         }
         let Some(block) = block(data, self.next) else {
             return nonsense("a mailbox block that is not the one asked for");
@@ -101,6 +108,10 @@ impl Reading {
         if self.next < self.blocks {
             return Next::Ask(read(option::MAILBOX, self.next));
         }
+        self.end()
+    }
+
+    fn end(&mut self) -> Next {
         Next::Done(Ok(Report::Mailbox(core::mem::take(&mut self.bytes))))
     }
 }
@@ -252,6 +263,24 @@ mod tests {
                 other => panic!("asked {other:?}"),
             }
         }
+    }
+
+    #[test]
+    fn a_smaller_mailbox_is_read_to_its_end() {
+        let read = Errand::ReadMailbox { blocks: 16 };
+        for code in [0xc9, 0xcc, 0xcb] {
+            let mut small = Box::new(&[]);
+            let (asked, outcome) = play(read.clone(), |request| match request.data[1] {
+                5.. => vec![code],
+                _ => small.answer(request),
+            });
+            assert_eq!(
+                (asked.len(), outcome),
+                (6, Ok(Report::Mailbox(vec![0; 80])))
+            );
+        }
+        let (_, outcome) = play(read, |_| vec![0xcc]);
+        assert_eq!(outcome, Err(PowerError::Refused { code: 0xcc }));
     }
 
     fn write_of(length: usize) -> Errand {
