@@ -30,8 +30,9 @@ pub const ERRAND_MS_MAX: u64 = 300_000;
 /// Most bytes that are written into a boot mailbox. Ours: sixteen blocks of IPMI's.
 pub const MAILBOX_BYTES_MAX: usize = 256;
 
-/// Most bytes that are written into an inventory device at once. Ours.
-pub const INVENTORY_BYTES_MAX: usize = 16 * 1024;
+/// Most bytes that are written into an inventory device at once. Ours; a larger one is
+/// written part by part.
+pub const INVENTORY_BYTES_MAX: usize = 3 * 1024;
 
 words! {
     /// How a machine's firmware boots.

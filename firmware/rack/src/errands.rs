@@ -3,6 +3,7 @@
 //! An errand is a vendor method with another bound: its answer is owed, there is one for
 //! a node, and it waits its turn behind the orders that the BMC has already.
 
+use serde_json::json;
 use trivet_hardware::{Kind, REDFISH_NOT_YET, interface};
 use trivet_model::errand::ERRAND_MS_MAX;
 use trivet_model::{Errand, Findings, Node, NodeId, Now, PowerError};
@@ -50,16 +51,51 @@ impl Rack {
         number: u64,
         result: Result<Findings, PowerError>,
     ) {
-        let outcome = match &result {
-            Ok(_) => "done".to_owned(),
-            Err(error) => error.to_string(),
-        };
         // One that nobody waits for any more was noted when the wait ended.
-        if let Some(label) = self.owed_errand(id, number) {
-            self.note_vendor(now, id, label, outcome);
-            let result = result.map(|findings| findings.value());
-            let result = result.map_err(|error| crate::vendor::refusal(id, &error));
-            self.keep_promise(id, result);
+        let Some(errand) = self.owed_errand(id, number) else {
+            return;
+        };
+        let outcome = match &result {
+            // Who asked is noted, and nothing has changed.
+            Ok(_) if errand.reads() => None,
+            Ok(_) => Some("done".to_owned()),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(outcome) = outcome {
+            self.note_vendor(now, id, errand.word().to_owned(), outcome);
+        }
+        if let Ok(findings) = &result {
+            self.keep_modes(now, id, &errand, findings);
+        }
+        let result = result.map(|findings| findings.value());
+        let result = result.map_err(|error| crate::vendor::refusal(id, &error));
+        self.keep_promise(id, result);
+    }
+
+    /// How the firmware boots stands in the node's record, as far as the BMC told it.
+    pub(crate) fn keep_modes(
+        &mut self,
+        now: Now,
+        id: NodeId,
+        errand: &Errand,
+        findings: &Findings,
+    ) {
+        let (field, value) = match (errand, findings) {
+            (Errand::SetBootMode(mode), _) | (_, Findings::BootMode(Some(mode))) => {
+                ("boot_mode", json!(mode))
+            }
+            (Errand::SetSecureBoot(on), _) | (_, Findings::SecureBoot(Some(on))) => {
+                ("secure_boot", json!(on))
+            }
+            _ => return,
+        };
+        let Some(node) = self.book.node(id) else {
+            return;
+        };
+        if node.kept.get(field) != Some(&value) {
+            let mut node = (**node).clone();
+            node.kept.insert(field.to_owned(), value);
+            self.book.put_node(now, node);
         }
     }
 }

@@ -9,8 +9,8 @@ use trivet_agent::RawAnswer;
 use trivet_model::node::Object;
 use trivet_model::order::VendorMethod;
 use trivet_model::{
-    AgentError, Done, Node, NodeId, NoteKind, Now, Phase, PowerAnswer, PowerError, PowerOrder,
-    ProvisionState, Refusal, RefusalKind, Tick,
+    AgentError, Done, Errand, Node, NodeId, NoteKind, Now, Phase, PowerAnswer, PowerError,
+    PowerOrder, ProvisionState, Refusal, RefusalKind, Tick,
 };
 
 use crate::errands::OWED_MS_MAX;
@@ -34,8 +34,8 @@ pub(crate) struct Promise {
 
 enum WaitsFor {
     Bmc(PowerOrder),
-    /// The number of the errand.
-    Errand(u64),
+    /// The number of the errand, and what it was.
+    Errand(u64, Errand),
     /// The number of the call.
     Agent(u64),
 }
@@ -70,7 +70,7 @@ impl Rack {
                     ticket,
                     due: now.tick.after_ms(OWED_MS_MAX),
                     label: errand.word().to_owned(),
-                    waits_for: WaitsFor::Errand(number),
+                    waits_for: WaitsFor::Errand(number, errand.clone()),
                 };
                 self.promises.insert(id, promise);
                 self.give_errand(now, &node, number, &errand);
@@ -179,11 +179,11 @@ impl Rack {
     }
 
     /// What was asked, if the answer to the errand of this number is owed.
-    pub(crate) fn owed_errand(&self, id: NodeId, number: u64) -> Option<String> {
-        let owed = self.promises.get(&id);
-        let owed =
-            owed.filter(|owed| matches!(owed.waits_for, WaitsFor::Errand(it) if it == number));
-        owed.map(|owed| owed.label.clone())
+    pub(crate) fn owed_errand(&self, id: NodeId, number: u64) -> Option<Errand> {
+        match &self.promises.get(&id)?.waits_for {
+            WaitsFor::Errand(owed, errand) if *owed == number => Some(errand.clone()),
+            _ => None,
+        }
     }
 
     /// Takes an agent's answer if it is to a vendor method.

@@ -47,7 +47,7 @@ const REQUEST_BYTES_MAX: usize = 64;
 
 /// All errands, by a number.
 fn errand(number: u8) -> Errand {
-    match number % 13 {
+    match number % 15 {
         0 => Errand::BootFlags,
         1 => Errand::ReadMailbox { blocks: 3 },
         2 => Errand::WriteMailbox {
@@ -66,7 +66,9 @@ fn errand(number: u8) -> Errand {
         9 => Errand::Identify { light: Light::On },
         10 => Errand::SystemGuid,
         11 => Errand::Lan { channel: 14 },
-        _ => Errand::Users { channel: 14 },
+        12 => Errand::Users { channel: 14 },
+        13 => Errand::Identity,
+        _ => Errand::LightNow,
     }
 }
 
@@ -96,6 +98,8 @@ fn errands(bytes: &[u8]) {
 }
 
 fn means_something(report: &Report) {
+    let told = trivet_bmc_ipmi::found(report.clone()).value();
+    assert!(told.is_object());
     match report {
         Report::Fru(bytes) => fru(bytes),
         Report::Sensors(readings) => {

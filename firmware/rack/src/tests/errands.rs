@@ -2,9 +2,9 @@
 
 use trivet_bmc_ipmi::bmc::Bmc;
 use trivet_bmc_ipmi::sel::Event;
-use trivet_model::errand::{HiddenBytes, Light};
+use trivet_model::errand::{BootMode, HiddenBytes, Light};
 use trivet_model::order::VendorMethod;
-use trivet_model::{Errand, PowerOrder};
+use trivet_model::{Errand, Findings, PowerOrder};
 
 use super::power::{Case, bmc, talk_until_reply};
 use super::*;
@@ -54,8 +54,11 @@ fn what_a_bmc_is_asked_is_answered_and_noted() {
     let identity = said(&mut bench, &mut bmc, id, Errand::Identity);
     assert_eq!(identity["protocol"], "ipmi");
     assert_eq!(identity["firmware_version"], "1.00");
-    let notes = bench.notes();
-    assert_eq!(notes, ["read identity of the BMC: done"], "{notes:?}");
+    assert_eq!(
+        bench.notes(),
+        [""; 0],
+        "who asked stands on the timeline already"
+    );
     assert!(bench.rack.promises.is_empty());
     let timeline = bench.rack.view().nodes.get(&id).unwrap().timeline.clone();
     let asked = timeline.iter().map(|note| note.kind.to_string());
@@ -75,6 +78,8 @@ fn the_light_is_switched_and_read() {
     ] {
         let done = said(&mut bench, &mut bmc, id, Errand::SetLight(light));
         assert_eq!(done, json!({"done": true}));
+        let notes = bench.notes();
+        assert!(notes[0].starts_with("light o"), "{notes:?}");
         let now = said(&mut bench, &mut bmc, id, Errand::Light);
         assert_eq!(now, json!({"state": state}));
     }
@@ -136,6 +141,28 @@ fn what_cannot_be_done_is_refused_with_a_sentence() {
 }
 
 #[test]
+fn how_the_firmware_boots_stands_in_the_record() {
+    let mut bench = Bench::new();
+    let id = bench.with_node(1);
+    let now = bench.now;
+    let mode = Findings::BootMode(Some(BootMode::Bios));
+    bench.rack.keep_modes(now, id, &Errand::BootMode, &mode);
+    assert_eq!(bench.node(id).kept["boot_mode"], "bios");
+    let uefi = Errand::SetBootMode(BootMode::Uefi);
+    bench.rack.keep_modes(now, id, &uefi, &Findings::Done);
+    assert_eq!(bench.node(id).kept["boot_mode"], "uefi");
+    let on = Errand::SetSecureBoot(true);
+    bench.rack.keep_modes(now, id, &on, &Findings::Done);
+    assert_eq!(bench.node(id).kept["secure_boot"], true);
+    let before = bench.node(id);
+    let unknown = Findings::SecureBoot(None);
+    bench
+        .rack
+        .keep_modes(now, id, &Errand::SecureBoot, &unknown);
+    assert_eq!(bench.node(id), before);
+}
+
+#[test]
 fn one_at_a_time_and_not_beside_a_job() {
     let mut bench = Bench::new();
     let id = bench.with_node(1);
@@ -185,7 +212,7 @@ fn an_errand_may_take_minutes_but_not_for_ever() {
     let refusal = reply(&bench, 7).unwrap().unwrap_err();
     assert!(refusal.sentence.contains("in time"), "{refusal}");
     // Its answer is nobody's now.
-    let findings = Ok(trivet_model::Findings::Done);
+    let findings = Ok(Findings::Done);
     bench.rack.errand_answered(bench.now, id, 1, findings);
     assert!(bench.rack.promises.is_empty());
 }
