@@ -12,6 +12,7 @@ mod agent;
 mod body;
 mod call;
 mod drivers;
+mod errands;
 mod error;
 mod events;
 mod field;
@@ -144,6 +145,8 @@ pub enum Then {
     Inspected,
     /// What the BMC or the agent said.
     Said,
+    /// The drives that a BMC listed.
+    Media,
 }
 
 /// What the box says of itself.
@@ -260,9 +263,12 @@ fn finished(call: &Call<'_>, then: &Then, done: Done) -> Result<Response, Fault>
         (Then::Inspected, Done::Inspected(id)) => Ok(agent::inspected(id)),
         (Then::LegacyFound, Done::Found(found)) => Ok(passthru::found(call, &found)),
         (Then::Said, Done::Said(said)) => Ok(Response::json(200, &said)),
-        (Then::Found | Then::LegacyFound | Then::Inspected | Then::Said, _) => Err(Fault::server(
-            "the order was carried out but brought no answer; this is a fault of the box",
-        )),
+        (Then::Media, Done::Said(said)) => Ok(Response::json(200, &nodes::listed(&said))),
+        (Then::Found | Then::LegacyFound | Then::Inspected | Then::Said | Then::Media, _) => {
+            Err(Fault::server(
+                "the order was carried out but brought no answer; this is a fault of the box",
+            ))
+        }
     }
 }
 

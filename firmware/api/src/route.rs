@@ -13,8 +13,8 @@ use crate::error::Fault;
 use crate::field::{Column, Shape};
 use crate::{BODY_BYTES_MAX, Outcome, Response};
 use crate::{
-    agent, drivers, events, images, inspector, lan, nodes, openapi, passthru, ports, resources,
-    root,
+    agent, drivers, errands, events, images, inspector, lan, nodes, openapi, passthru, ports,
+    resources, root,
 };
 
 /// One row.
@@ -207,6 +207,7 @@ pub(crate) const TABLES: &[&[Route]] = &[
     events::ROUTES,
     images::ROUTES,
     lan::ROUTES,
+    errands::ROUTES,
 ];
 
 /// Every row, one after the other.

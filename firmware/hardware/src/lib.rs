@@ -106,10 +106,16 @@ pub fn can(node: &Node, ability: Ability) -> bool {
         Ability::Console => has(Kind::Console, &["fake"]),
         Ability::Bios => has(Kind::Bios, &["fake"]),
         Ability::Nmi => has(Kind::Management, &["ipmitool"]),
-        Ability::BootMode | Ability::SecureBoot | Ability::VirtualMedia | Ability::Lights => {
-            has(Kind::Management, &["fake"])
+        Ability::BootMode | Ability::SecureBoot | Ability::VirtualMedia => {
+            has(Kind::Management, &["fake", "redfish"])
         }
+        Ability::Lights => has(Kind::Management, &["fake", "ipmitool", "redfish"]),
     }
+}
+
+/// Whether what manages a node is pretended: its record is all there is.
+pub fn pretends(node: &Node) -> bool {
+    interface(node, Kind::Management) == "fake"
 }
 
 /// The boot devices a node can be told, by its management interface.

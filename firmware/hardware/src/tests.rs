@@ -167,6 +167,9 @@ fn abilities_follow_interfaces_not_hardware_types() {
     let ipmi = node("ipmi");
     assert!(can(&ipmi, Ability::SoftPower) && !can(&ipmi, Ability::Raid));
     assert!(!can(&node("redfish"), Ability::SoftPower));
+    assert!(can(&ipmi, Ability::Lights) && !can(&ipmi, Ability::VirtualMedia));
+    assert!(can(&node("redfish"), Ability::VirtualMedia));
+    assert!(pretends(&fake) && !pretends(&ipmi));
 }
 
 #[test]

@@ -1,18 +1,21 @@
 //! `/v1/nodes/<ident>/management/indicators`: lights of a machine.
 //!
-//! What was lit stands among the node's own fields as `indicators`.
+//! A BMC has one that marks its machine, and is asked. What was lit on hardware that is
+//! pretended stands among the node's own fields as `indicators`.
 
 use serde_json::{Value, json};
-use trivet_hardware::{Ability, can};
-use trivet_model::Node;
+use trivet_hardware::{Ability, can, pretends};
+use trivet_model::errand as model;
 use trivet_model::view::NodeView;
+use trivet_model::{Errand, Node};
 
 use super::{able, replace, unlocked};
 use crate::call::{Call, empty, reply};
+use crate::errands::errand;
 use crate::error::Fault;
 use crate::field::Shape;
 use crate::route::{Arg, Route, Takes, required};
-use crate::{Outcome, body};
+use crate::{Outcome, Then, body};
 
 /// One light: its name at its component, and what it can be.
 struct Light {
@@ -37,6 +40,14 @@ const FAKE: &[Light] = &[
         states: &["blinking", "off", "on"],
     },
 ];
+
+/// What a BMC has, whatever its protocol.
+const REAL: &[Light] = &[Light {
+    name: "led@system",
+    component: "system",
+    readonly: false,
+    states: &["off", "on"],
+}];
 
 const STATE: &[Arg] = &[required("state", 63, Shape::Text)];
 
@@ -78,10 +89,10 @@ pub(crate) const ROUTES: &[Route] = &[
 ];
 
 fn lights(view: &NodeView) -> &'static [Light] {
-    if can(&view.node, Ability::Lights) {
-        FAKE
-    } else {
-        &[]
+    match can(&view.node, Ability::Lights) {
+        true if pretends(&view.node) => FAKE,
+        true => REAL,
+        false => &[],
     }
 }
 
@@ -128,6 +139,9 @@ fn named(call: &Call<'_>, view: &NodeView) -> Result<&'static Light, Fault> {
 
 fn show(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
     let light = named(call, view)?;
+    if !pretends(&view.node) {
+        return errand(view, Errand::Light, Then::Said);
+    }
     let kept = view.node.driver_internal_info.get("indicators");
     let state = kept.and_then(|kept| kept.get(light.name)).cloned();
     reply(&json!({ "state": state.unwrap_or_else(|| json!("off")) }))
@@ -149,6 +163,13 @@ fn set(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
         ))
     })?;
     unlocked(call, &view.node)?;
+    if !pretends(&view.node) {
+        let wanted = match *state {
+            "off" => model::Light::Off,
+            _ => model::Light::On,
+        };
+        return errand(view, Errand::SetLight(wanted), empty(204, None));
+    }
     let mut node = Node::clone(&view.node);
     let info = &mut node.driver_internal_info;
     let kept = info

@@ -1,21 +1,22 @@
 //! `/v1/nodes/<ident>/vmedia`: images in drives that are not there.
 //!
-//! What is inserted stands among the node's own fields as `vmedia`, an object of
-//! device types and addresses.
+//! A BMC is asked. What is inserted on hardware that is pretended stands among the node's
+//! own fields as `vmedia`, an object of device types and addresses.
 
 use serde_json::{Value, json};
-use trivet_hardware::Ability;
-use trivet_model::Node;
+use trivet_hardware::{Ability, pretends};
 use trivet_model::node::Object;
-use trivet_model::secret::MASK;
+use trivet_model::secret::{Hidden, MASK};
 use trivet_model::view::NodeView;
+use trivet_model::{Errand, Node};
 
 use super::{able, replace, unlocked};
 use crate::call::{Call, empty, reply};
+use crate::errands::errand;
 use crate::error::Fault;
 use crate::field::Shape;
 use crate::route::{Arg, Route, Takes, arg, required};
-use crate::{Outcome, body};
+use crate::{Outcome, Then, body};
 
 /// Device types and what a BMC calls the media they take.
 const DEVICES: [(&str, &[&str]); 3] = [
@@ -71,6 +72,9 @@ fn inserted(view: &NodeView) -> Object {
 
 fn show(view: &NodeView) -> Result<Outcome, Fault> {
     able::or_refuse(view, Ability::VirtualMedia, "get_virtual_media")?;
+    if !pretends(&view.node) {
+        return errand(view, Errand::Media, Then::Media);
+    }
     let inserted = inserted(view);
     let shown = DEVICES.map(|(device, media_types)| {
         let image = inserted.get(device).and_then(Value::as_str);
@@ -79,6 +83,23 @@ fn show(view: &NodeView) -> Result<Outcome, Fault> {
         })
     });
     reply(&json!(shown))
+}
+
+/// What a BMC said of its drives, as Ironic lists them.
+pub(crate) fn listed(said: &Value) -> Value {
+    let drives = said["media"].as_array().into_iter().flatten();
+    let shown = drives.map(|drive| {
+        let devices = drive["devices"].as_array().into_iter().flatten();
+        let devices = devices.filter_map(Value::as_str);
+        let known = |word| DEVICES.iter().find(|(device, _)| *device == word);
+        let media: Vec<_> = devices.filter_map(known).flat_map(|(_, it)| *it).collect();
+        json!({
+            "image": drive["image"].as_str().unwrap_or(""),
+            "inserted": drive["inserted"],
+            "media_types": media,
+        })
+    });
+    shown.collect()
 }
 
 fn insert(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
@@ -101,6 +122,12 @@ fn insert(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
         )));
     }
     able::or_refuse(view, Ability::VirtualMedia, "attach_virtual_media")?;
+    if !pretends(&view.node) {
+        let device = device.parse().map_err(|_| Fault::bad("No such device."))?;
+        let url = Hidden::new(url);
+        unlocked(call, &view.node)?;
+        return errand(view, Errand::InsertMedia { device, url }, empty(204, None));
+    }
     let mut inserted = inserted(view);
     inserted.insert(device, masked(&url).into());
     keep(call, view, inserted)
@@ -141,6 +168,12 @@ fn eject(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
         )));
     }
     able::or_refuse(view, Ability::VirtualMedia, "detach_virtual_media")?;
+    if !pretends(&view.node) {
+        let named = types.iter().flatten();
+        let devices = named.filter_map(|word| word.parse().ok()).collect();
+        unlocked(call, &view.node)?;
+        return errand(view, Errand::EjectMedia { devices }, empty(204, None));
+    }
     let mut inserted = inserted(view);
     inserted.retain(|device, _| {
         types

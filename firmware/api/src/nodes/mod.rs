@@ -35,7 +35,7 @@ use fields::FIELDS;
 use filters::{FILTERS, Filter};
 pub(crate) use lights::ROUTES as LIGHTS;
 pub(crate) use management::ROUTES as MANAGEMENT;
-pub(crate) use media::ROUTES as MEDIA;
+pub(crate) use media::{ROUTES as MEDIA, listed};
 pub(crate) use settings::ROUTES as SETTINGS;
 pub(crate) use states::ROUTES as STATES;
 

@@ -1,14 +1,16 @@
 //! `/v1/nodes/<ident>/states`: reading them, and asking for power.
 
 use serde_json::{Value, json};
-use trivet_hardware::{Ability, can};
+use trivet_hardware::{Ability, can, pretends};
+use trivet_model::errand::BootMode;
 use trivet_model::order::PowerWanted;
 use trivet_model::view::NodeView;
-use trivet_model::{Node, Order, PowerState, ProvisionState};
+use trivet_model::{Errand, Node, Order, PowerState, ProvisionState};
 
 use super::fields::FIELDS;
 use super::{able, provision, raid, replace, unlocked};
 use crate::call::{Call, empty, order, reply};
+use crate::errands::errand;
 use crate::error::Fault;
 use crate::field::Shape;
 use crate::route::{Arg, Gives, Route, Takes, arg, required};
@@ -132,13 +134,16 @@ fn set_console(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
 fn set_boot_mode(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
     let object = body::args(call, BOOT_MODE)?;
     let mode = body::text(&object, "target")?.unwrap_or("");
-    if !["uefi", "bios"].contains(&mode) {
-        return Err(Fault::bad(format!(
+    let mode: BootMode = mode.parse().map_err(|_| {
+        Fault::bad(format!(
             "Invalid boot mode {} requested for node. Allowed boot modes are: uefi, bios",
             mode.escape_debug()
-        )));
-    }
+        ))
+    })?;
     able::or_refuse(view, Ability::BootMode, "set_boot_mode")?;
+    if !pretends(&view.node) {
+        return change(call, view, Errand::SetBootMode(mode));
+    }
     keep(
         call,
         view,
@@ -152,11 +157,21 @@ fn set_secure_boot(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
     let object = body::args(call, SECURE_BOOT)?;
     let wanted = object.get("target").cloned();
     able::or_refuse(view, Ability::SecureBoot, "set_secure_boot")?;
+    if !pretends(&view.node) {
+        let on = wanted == Some(Value::Bool(true));
+        return change(call, view, Errand::SetSecureBoot(on));
+    }
     keep(call, view, "secure_boot", wanted, location(call, view))
 }
 
 fn location(call: &Call<'_>, view: &NodeView) -> String {
     call.location(&format!("nodes/{}/states", view.node.id))
+}
+
+/// Has the BMC change a state, and answers 202 when it did.
+fn change(call: &Call<'_>, view: &NodeView, asked: Errand) -> Result<Outcome, Fault> {
+    unlocked(call, &view.node)?;
+    errand(view, asked, empty(202, Some(location(call, view))))
 }
 
 /// Keeps a state that nothing has to be done for, and answers 202.
