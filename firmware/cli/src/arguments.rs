@@ -6,6 +6,8 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
 use trivet_model::ProvisionState;
 
+pub use crate::bmc::BmcArguments;
+
 /// Longest wait in seconds where none is given.
 const TIMEOUT_S: u32 = 3600;
 
@@ -20,6 +22,8 @@ pub enum ClientCommand {
     Image(ImageArguments),
     /// The box's networks, what is wrong there, and machines nobody has enrolled
     Lan(LanArguments),
+    /// Sensors, event log, light and what else a node's BMC has beside power
+    Bmc(BmcArguments),
 }
 
 /// Arguments of `trivet node`.

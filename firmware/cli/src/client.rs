@@ -11,6 +11,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use trivet_model::errand::ERRAND_MS_MAX;
 
 use crate::connection::Connection;
 use crate::exit::Exit;
@@ -22,6 +23,9 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// How long one exchange may take.
 const EXCHANGE_WAIT: Duration = Duration::from_mins(1);
+
+/// Longest wait where the box must ask a BMC: longer than the box itself waits.
+const ERRAND_WAIT: Duration = Duration::from_millis(ERRAND_MS_MAX + 120_000);
 
 /// Asks one box.
 pub(crate) struct Client {
@@ -62,7 +66,12 @@ impl Client {
     /// Status and body, or why there is none.
     pub(crate) async fn exchange(&self, request: &Request) -> Result<Answer, Fault> {
         let message = self.message(request)?;
-        match tokio::time::timeout(EXCHANGE_WAIT, self.carry(message)).await {
+        let wait = if request.patient {
+            ERRAND_WAIT
+        } else {
+            EXCHANGE_WAIT
+        };
+        match tokio::time::timeout(wait, self.carry(message)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(self.unreachable("no answer in time", "")),
         }

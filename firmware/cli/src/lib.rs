@@ -6,6 +6,7 @@
 //! `wait` judges when a node has arrived. `client` and `shell` carry that out.
 
 mod arguments;
+mod bmc;
 mod client;
 mod connection;
 mod exit;
@@ -24,9 +25,9 @@ mod values;
 mod wait;
 mod watch;
 
-pub use arguments::{ClientCommand, completion};
 pub use arguments::{
-    CompletionArguments, ImageArguments, LanArguments, NodeArguments, PortArguments,
+    BmcArguments, CompletionArguments, ImageArguments, LanArguments, NodeArguments, PortArguments,
 };
+pub use arguments::{ClientCommand, completion};
 pub use exit::{EXIT_CODES, Exit};
 pub use shell::{run, run_into};

@@ -14,6 +14,8 @@ pub(crate) struct Request {
     pub(crate) body: Option<Value>,
     /// The microversion it speaks, `1.N`.
     pub(crate) version: u16,
+    /// The box must ask somebody who may take minutes.
+    pub(crate) patient: bool,
 }
 
 impl Request {
@@ -23,11 +25,17 @@ impl Request {
             path: path.into(),
             body: None,
             version: VERSION,
+            patient: false,
         }
     }
 
     pub(crate) fn get(path: impl Into<String>) -> Self {
         Self::new("GET", path)
+    }
+
+    pub(crate) fn patient(mut self) -> Self {
+        self.patient = true;
+        self
     }
 
     pub(crate) fn with(mut self, body: Value) -> Self {

@@ -8,6 +8,7 @@ use console::Term;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::arguments::{ClientCommand, ImageCommand};
+use crate::bmc;
 use crate::client::Client;
 use crate::connection::Connection;
 use crate::exit::Exit;
@@ -90,6 +91,10 @@ fn prepare(command: ClientCommand, width: Option<usize>) -> Result<(Client, Task
         ClientCommand::Port(port) => (port.global, plan::port(&port.command)),
         ClientCommand::Image(image) => (image.global, plan::image(&image.command)),
         ClientCommand::Lan(lan) => (lan.global, plan::lan(lan.command)),
+        ClientCommand::Bmc(bmc) => {
+            let plan = bmc::plan(&bmc.command, &read)?;
+            (bmc.global, plan)
+        }
     };
     let variable = |name: &str| std::env::var(name).ok();
     let connection = Connection::of(&global, &variable, &read)?;

@@ -1,5 +1,7 @@
 //! Answers as tables.
 
+pub(crate) mod bmc;
+
 use std::fmt::Write as _;
 
 use serde_json::Value;
@@ -41,6 +43,8 @@ pub(crate) enum View {
     BootDevices,
     /// The power state of this node.
     Power(String),
+    /// What a BMC said.
+    Bmc(bmc::Table),
 }
 
 /// Interfaces without which nothing is deployed.
@@ -108,6 +112,7 @@ impl View {
                 table
             }
             Self::Power(node) => power(node, body),
+            Self::Bmc(table) => table.rows(body),
         }
     }
 }

@@ -12,6 +12,7 @@ fn plan(line: &str) -> Result<Plan, Fault> {
         ClientCommand::Port(port) => Ok(super::port(&port.command)),
         ClientCommand::Image(image) => Ok(super::image(&image.command)),
         ClientCommand::Lan(lan) => Ok(super::lan(lan.command)),
+        ClientCommand::Bmc(bmc) => crate::bmc::plan(&bmc.command, &files),
     }
 }
 
