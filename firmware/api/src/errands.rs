@@ -9,7 +9,7 @@ mod tests;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::Value;
+use serde_json::{Value, json};
 use trivet_model::errand::{HiddenBytes, INVENTORY_BYTES_MAX, Light, MAILBOX_BYTES_MAX};
 use trivet_model::node::Object;
 use trivet_model::order::VendorMethod;
@@ -17,7 +17,7 @@ use trivet_model::view::NodeView;
 use trivet_model::{Errand, Order};
 
 use crate::access::Access;
-use crate::call::{Call, empty, order};
+use crate::call::{Call, empty, order, reply};
 use crate::error::Fault;
 use crate::field::{Column, Shape, Write};
 use crate::route::{Arg, Gives, Route, Takes, arg, required};
@@ -42,6 +42,20 @@ macro_rules! asks {
 }
 
 pub(crate) const ROUTES: &[Route] = &[
+    Route::get(
+        &["trivet", "bmcs"],
+        1,
+        "How well BMCs answer, the worst first",
+        all_health,
+    )
+    .gives(Gives::List("bmcs", health_columns)),
+    Route::get(
+        &["trivet", "nodes", "{node}", "bmc"],
+        1,
+        "How well its BMC answers",
+        |call| reply(&health(call.this()?)),
+    )
+    .gives(Gives::Record(200, health_columns)),
     asks!("sensors", "Read its sensors", Errand::Sensors).gives(Gives::List("sensors", sensors)),
     asks!("events", "Read its event log, oldest first", Errand::Events)
         .gives(Gives::List("events", events)),
@@ -111,6 +125,40 @@ const LIGHT: &[Arg] = &[
 ];
 
 const MAILBOX: &[Arg] = &[required("data", 1, Shape::LongText)];
+
+/// What the box has seen of a node's BMC lately; nulls where it was not asked.
+fn health(view: &NodeView) -> Value {
+    let health = view.live.bmc;
+    json!({
+        "node": view.node.label(),
+        "uuid": view.node.id,
+        "score": health.map(|health| health.score),
+        "asked": health.map_or(0, |health| health.asked),
+        "answered": health.map_or(0, |health| health.answered),
+        "median_ms": health.and_then(|health| health.median_ms),
+        "last_error": health.and_then(|health| health.last_error),
+    })
+}
+
+fn all_health(call: &Call<'_>) -> Result<Outcome, Fault> {
+    let nodes = call.view.nodes.values();
+    let mut asked: Vec<_> = nodes.filter(|view| view.live.bmc.is_some()).collect();
+    asked.sort_by_key(|view| (view.live.bmc.map(|health| health.score), view.node.serial));
+    let shown: Vec<Value> = asked.into_iter().map(|view| health(view)).collect();
+    reply(&json!({ "bmcs": shown }))
+}
+
+fn health_columns() -> Vec<Column> {
+    columns(&[
+        ("node", Text),
+        ("uuid", Shape::Uuid),
+        ("score", Number),
+        ("asked", Number),
+        ("answered", Number),
+        ("median_ms", Number),
+        ("last_error", Text),
+    ])
+}
 
 /// Asks the node's BMC.
 pub(crate) fn errand(view: &NodeView, asked: Errand, then: Then) -> Result<Outcome, Fault> {

@@ -55,6 +55,15 @@ pub enum Fault {
         /// The whole sentence.
         why: String,
     },
+    /// Two nodes name one BMC.
+    BmcShared {
+        /// The one that is left alone.
+        node: String,
+        /// The one that has it.
+        other: String,
+        /// Where the BMC is.
+        address: String,
+    },
     /// An image is not to be had.
     ImageFailed {
         /// Which.
@@ -93,6 +102,15 @@ impl fmt::Display for Fault {
                  address or take it out of the range"
             ),
             Self::BmcFails { node, why } => write!(out, "node {node}: {why}"),
+            Self::BmcShared {
+                node,
+                other,
+                address,
+            } => write!(
+                out,
+                "node {node}: its BMC {address} is node {other}'s, so its power is not \
+                 switched; correct ipmi_address or ipmi_port of one of them, or delete one"
+            ),
             Self::ImageFailed { why, .. } => out.write_str(why),
             Self::LoaderMissing { path, firmware } => write!(
                 out,

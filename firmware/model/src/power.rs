@@ -243,6 +243,24 @@ pub enum PowerError {
     Busy,
 }
 
+impl PowerError {
+    /// Of which kind it is, in one word for programs.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Silent { .. } => "unreachable",
+            Self::Login { .. } => "login",
+            Self::NoFreeSession | Self::Occupied | Self::Busy => "busy",
+            Self::NoSuite => "no_suite",
+            Self::Privilege => "privilege",
+            Self::Refused { .. } => "refused",
+            Self::Nonsense { .. } => "nonsense",
+            Self::NotConfigured { .. } => "not_configured",
+            Self::Unsupported { .. } => "unsupported",
+            Self::Host { .. } => "host",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

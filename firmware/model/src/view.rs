@@ -95,6 +95,23 @@ pub struct Live {
     pub transfer_path: Option<String>,
     /// Its number among those that wait to boot; see [`View::ahead`].
     pub queued: Option<u64>,
+    /// How well its BMC answers; none until it was asked.
+    pub bmc: Option<BmcHealth>,
+}
+
+/// How well a BMC answered lately.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct BmcHealth {
+    /// How many of its last answers are counted.
+    pub asked: u32,
+    /// How many of them came.
+    pub answered: u32,
+    /// How long the middle one took.
+    pub median_ms: Option<u64>,
+    /// Of which kind the last failure was, see [`crate::PowerError::kind`].
+    pub last_error: Option<&'static str>,
+    /// 0 to 100: the share that came, less for being slow.
+    pub score: u8,
 }
 
 /// A machine that is no port of any node.

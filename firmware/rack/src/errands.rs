@@ -9,6 +9,7 @@ use trivet_model::errand::ERRAND_MS_MAX;
 use trivet_model::{Errand, Findings, Node, NodeId, Now, PowerError};
 
 use crate::Rack;
+use crate::rivals::NOT_ITS_OWN;
 use crate::switching::Way;
 
 /// How long the answer to an errand may be owed: orders before it may take their time too.
@@ -30,6 +31,7 @@ impl Rack {
     /// Sends an errand to who can run it. Its number comes back with the answer.
     pub(crate) fn give_errand(&mut self, now: Now, node: &Node, number: u64, errand: &Errand) {
         let given = match way(node) {
+            Way::Ipmi if self.rivals.loses(node.id) => Err(NOT_ITS_OWN),
             Way::Ipmi => self
                 .lines
                 .errand(now.tick, node, number, errand, &mut *self.entropy),

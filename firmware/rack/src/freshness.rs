@@ -90,10 +90,12 @@ impl Rack {
                 continue;
             };
             let failures = self.fresh.failed.get(&id).map_or(0, |(count, _)| *count);
-            let halvings = failures.saturating_sub(FAILURES_MIN).min(HALVINGS_MAX);
+            let halvings = failures.saturating_sub(FAILURES_MIN);
+            let halvings = halvings.max(self.health.doublings(id)).min(HALVINGS_MAX);
             self.fresh
                 .set(id, now.tick.after_ms(every_ms.max(1) << halvings));
-            if is_idle(&node) && !self.fresh.asked.contains(&id) {
+            let fit = is_idle(&node) && !self.rivals.loses(id);
+            if fit && !self.fresh.asked.contains(&id) {
                 self.fresh.asked.insert(id);
                 self.give_power(now, id, PowerOrder::Status);
             }

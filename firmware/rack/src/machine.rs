@@ -8,10 +8,12 @@ use trivet_store::Records;
 
 use crate::faults::Quiet;
 use crate::freshness::Fresh;
+use crate::health::Health;
 use crate::hosts::Hosts;
 use crate::lan::{self, Lan};
 use crate::power::Lines;
 use crate::records::Book;
+use crate::rivals::{NOT_ITS_OWN, Rivals};
 use crate::switching::{Goal, Way, way};
 use crate::vendor::Promise;
 use crate::written::Writes;
@@ -41,6 +43,10 @@ pub struct Rack {
     pub(crate) promises: BTreeMap<NodeId, Promise>,
     /// Whose power state is read when.
     pub(crate) fresh: Fresh,
+    /// How well BMCs answer.
+    pub(crate) health: Health,
+    /// Nodes that name one BMC.
+    pub(crate) rivals: Rivals,
     /// Writes that wait for their image.
     pub(crate) writes: Writes,
 }
@@ -83,6 +89,8 @@ impl Rack {
             calls,
             promises: BTreeMap::new(),
             fresh: Fresh::default(),
+            health: Health::default(),
+            rivals: Rivals::default(),
             writes: Writes::default(),
         }
     }
@@ -166,6 +174,7 @@ impl Rack {
     }
 
     fn started(&mut self, now: Now) {
+        self.settle_rivals(now);
         self.restore_leases(now);
         self.pin_images();
         for fault in self.settings.faults.clone() {
@@ -208,14 +217,17 @@ impl Rack {
 
     /// Carries out what follows, until nothing does.
     pub(crate) fn settle(&mut self, now: Now) {
+        self.settle_rivals(now);
         loop {
             while let Some((id, event)) = self.events.pop_front() {
                 self.step(now, id, event);
             }
-            while let Some((id, order, answer)) = self.lines.answer() {
+            while let Some((id, (order, asked), answer)) = self.lines.answer() {
+                self.bmc_heard(now, id, Some(asked), answer.as_ref().err());
                 self.bmc_answered(now, id, order, answer);
             }
             while let Some((id, number, result)) = self.lines.findings() {
+                self.bmc_heard(now, id, None, result.as_ref().err());
                 self.errand_answered(now, id, number, result);
             }
             if self.events.is_empty() && !self.let_boot(now) {
@@ -264,6 +276,9 @@ impl Rack {
             self.note(now, Some(id), NoteKind::PowerOrdered { order });
         }
         match way {
+            Way::Ipmi if self.rivals.loses(id) => {
+                self.bmc_answered(now, id, order, Err(NOT_ITS_OWN));
+            }
             Way::Ipmi => {
                 let given = self.lines.order(now.tick, &node, order, &mut *self.entropy);
                 if let Err(error) = given {
@@ -293,6 +308,7 @@ impl Rack {
         }
         self.boots_no_more(id);
         self.lines.forget(id);
+        self.health.forget(id);
         self.hosts.forget(id);
         self.break_promise(id);
     }

@@ -9,6 +9,7 @@ use trivet_model::{
     Entropy, Errand, Findings, Node, NodeId, PowerAnswer, PowerError, PowerOrder, Tick,
 };
 
+use crate::rivals::NOT_ITS_OWN;
 use crate::target::{bmc_address, target};
 
 /// One session per BMC that has been spoken to.
@@ -24,12 +25,16 @@ pub(crate) struct Lines {
     numbers: u64,
 }
 
+/// Whose answer, to what and when that was asked, and the answer.
+type Answered = (NodeId, (PowerOrder, Tick), Result<PowerAnswer, PowerError>);
+
 struct Line {
     address: SocketAddr,
     /// What the session was made from: a change of `driver_info` makes a new one.
     info: Object,
     session: Session,
-    orders: BTreeMap<u64, PowerOrder>,
+    /// What was asked under each number, and when.
+    orders: BTreeMap<u64, (PowerOrder, Tick)>,
     errands: BTreeSet<u64>,
     deadline: Option<Tick>,
 }
@@ -62,7 +67,7 @@ impl Lines {
         let number = self.numbers;
         let line = self.line(node)?;
         line.session.order(now, number, order, entropy)?;
-        line.orders.insert(number, order);
+        line.orders.insert(number, (order, now));
         self.stir(node.id);
         Ok(())
     }
@@ -97,9 +102,7 @@ impl Lines {
         let address = bmc_address(&node.driver_info)?;
         // Two nodes with one BMC address would hear each other's answers.
         if self.by_address.contains_key(&address) {
-            return Err(PowerError::NotConfigured {
-                missing: "an ipmi_address and ipmi_port of its own (another node has the same)",
-            });
+            return Err(NOT_ITS_OWN);
         }
         let target = target(&node.driver_info)?;
         let line = Line {
@@ -162,10 +165,8 @@ impl Lines {
         }
     }
 
-    /// The next answer of any BMC.
-    pub(crate) fn answer(
-        &mut self,
-    ) -> Option<(NodeId, PowerOrder, Result<PowerAnswer, PowerError>)> {
+    /// The next answer of any BMC: whose, to what and when that was asked.
+    pub(crate) fn answer(&mut self) -> Option<Answered> {
         for &id in &self.stirred {
             let Some(line) = self.open.get_mut(&id) else {
                 continue;

@@ -35,6 +35,8 @@ pub(crate) struct Book {
     ports_changed: BTreeSet<PortId>,
     resources_changed: BTreeSet<(ResourceKind, ResourceId)>,
     leases_changed: BTreeSet<MacAddr>,
+    /// Nodes that may name another BMC now, or have another label.
+    pub(crate) bmcs_changed: BTreeSet<NodeId>,
 }
 
 impl Book {
@@ -138,6 +140,14 @@ impl Book {
     fn show(&mut self, node: Arc<Node>) {
         let id = node.id;
         let old = self.view.nodes.get(&id);
+        let same = |old: &NodeView| {
+            let old = &old.node;
+            (&old.driver, &old.driver_info, &old.kept, &old.name)
+                == (&node.driver, &node.driver_info, &node.kept, &node.name)
+        };
+        if !old.is_some_and(|old| same(old)) {
+            self.bmcs_changed.insert(id);
+        }
         if let Some(name) = old.and_then(|old| old.node.name.clone())
             && node.name.as_ref() != Some(&name)
         {
@@ -187,6 +197,7 @@ impl Book {
             self.remove_resource(*kind, *resource);
         }
         self.nodes_changed.insert(id);
+        self.bmcs_changed.insert(id);
     }
 
     pub(crate) fn put_port(&mut self, now: Now, mut port: Port) {

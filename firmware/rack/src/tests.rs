@@ -7,6 +7,7 @@ mod errands;
 mod flash;
 mod freshness;
 mod hardware;
+mod health;
 mod images;
 mod ladder;
 mod lan;

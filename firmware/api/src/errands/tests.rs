@@ -1,11 +1,11 @@
 //! What is asked of a BMC: who may, what becomes of it, and what is refused.
 
-use serde_json::json;
 use trivet_model::errand::{
     Address, BootMode, Drive, Event, Findings, Identity, LightState, MediaDevice, Parts, Sensor,
     SensorState, Severity, System, Thresholds, User,
 };
 use trivet_model::secret::Hidden;
+use trivet_model::view::BmcHealth;
 use trivet_model::{Done, ProvisionState, Refusal, RefusalKind};
 
 use super::*;
@@ -214,6 +214,39 @@ fn drives_are_listed_as_ironic_does() {
             {"image": "", "inserted": false, "media_types": ["USBStick", "Floppy"]},
         ])
     );
+}
+
+#[test]
+fn how_well_bmcs_answer_is_told_the_worst_first() {
+    let mut bench = bench();
+    bench.add(crate::testing::node(2));
+    bench.add(crate::testing::node(3));
+    for (number, score) in [(1, 100), (2, 40)] {
+        let view = bench.view.nodes.get_mut(&node_id(number)).unwrap();
+        let view = std::sync::Arc::make_mut(view);
+        view.live.bmc = Some(BmcHealth {
+            asked: 16,
+            answered: 8,
+            median_ms: Some(30),
+            last_error: Some("login"),
+            score,
+        });
+    }
+    let shown = bench.reply(&get("/trivet/bmcs")).value();
+    let names = shown["bmcs"].as_array().unwrap().iter();
+    let names: Vec<_> = names.map(|bmc| bmc["node"].clone()).collect();
+    assert_eq!(
+        names,
+        ["node-2", "node-1"],
+        "who was not asked is not listed"
+    );
+    let one = bench.reply(&get("/trivet/nodes/node-2/bmc")).value();
+    assert_eq!(
+        (&one["score"], &one["last_error"]),
+        (&json!(40), &json!("login"))
+    );
+    let new = bench.reply(&get("/trivet/nodes/node-3/bmc")).value();
+    assert_eq!((&new["score"], &new["asked"]), (&json!(null), &json!(0)));
 }
 
 /// What is described is what is told.

@@ -1,0 +1,134 @@
+//! Nodes that name one BMC: they would hear each other's answers, so only one of them
+//! speaks to it. That is the one that was enrolled first, before a restart and after it;
+//! the others are faults until one of the records is corrected.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use trivet_hardware::{Kind, interface};
+use trivet_model::{Fault, Node, NodeId, Now, PowerError};
+
+use crate::Rack;
+use crate::target::bmc_address;
+
+/// Who names which BMC.
+#[derive(Default)]
+pub(crate) struct Rivals {
+    /// By age: the first one has it.
+    by_address: BTreeMap<SocketAddr, BTreeSet<(u64, NodeId)>>,
+    address_of: BTreeMap<NodeId, (SocketAddr, u64)>,
+    /// What was raised for those that lose.
+    faults: BTreeMap<NodeId, Fault>,
+}
+
+impl Rivals {
+    /// Whether this node's BMC is another's.
+    pub(crate) fn loses(&self, id: NodeId) -> bool {
+        let named = self.address_of.get(&id);
+        named.is_some_and(|(address, _)| self.holder(*address) != Some(id))
+    }
+
+    fn holder(&self, address: SocketAddr) -> Option<NodeId> {
+        let named = self.by_address.get(&address)?;
+        named.first().map(|(_, id)| *id)
+    }
+
+    fn others(&self, address: SocketAddr) -> Vec<NodeId> {
+        let named = self.by_address.get(&address).into_iter().flatten();
+        named.skip(1).map(|(_, id)| *id).collect()
+    }
+
+    /// Takes a node as it is now; gives the addresses where something changed.
+    fn take(&mut self, id: NodeId, node: Option<&Node>) -> Vec<SocketAddr> {
+        let address = node.and_then(named).map(|address| {
+            let serial = node.map_or(0, |node| node.serial);
+            (address, serial)
+        });
+        let old = self.address_of.get(&id).copied();
+        if old == address {
+            return Vec::new();
+        }
+        if let Some((address, serial)) = old {
+            self.address_of.remove(&id);
+            if let Some(named) = self.by_address.get_mut(&address) {
+                named.remove(&(serial, id));
+                if named.is_empty() {
+                    self.by_address.remove(&address);
+                }
+            }
+        }
+        if let Some((address, serial)) = address {
+            self.address_of.insert(id, (address, serial));
+            let named = self.by_address.entry(address).or_default();
+            named.insert((serial, id));
+        }
+        let touched = old.into_iter().chain(address);
+        touched.map(|(address, _)| address).collect()
+    }
+}
+
+/// The BMC that a node names, if it is spoken to by IPMI.
+fn named(node: &Node) -> Option<SocketAddr> {
+    let speaks = [Kind::Power, Kind::Management, Kind::Vendor];
+    let speaks = speaks.map(|kind| interface(node, kind) == "ipmitool");
+    let address = speaks
+        .contains(&true)
+        .then(|| bmc_address(&node.driver_info));
+    address?.ok()
+}
+
+/// Why a node that loses is not driven.
+pub(crate) const NOT_ITS_OWN: PowerError = PowerError::NotConfigured {
+    missing: "an ipmi_address and ipmi_port of its own (another node has the same)",
+};
+
+impl Rack {
+    /// Looks at nodes whose records changed, and raises and takes back what follows.
+    pub(crate) fn settle_rivals(&mut self, now: Now) {
+        let changed = std::mem::take(&mut self.book.bmcs_changed);
+        if changed.is_empty() {
+            return;
+        }
+        let mut touched = BTreeSet::new();
+        for id in changed {
+            let node = self.book.node(id).cloned();
+            touched.extend(self.rivals.take(id, node.as_deref()));
+            // Its label may be another one.
+            let named = self.rivals.address_of.get(&id);
+            touched.extend(named.map(|(address, _)| *address));
+        }
+        let free = self.rivals.faults.keys().copied();
+        let free: Vec<NodeId> = free.filter(|id| !self.rivals.loses(*id)).collect();
+        for id in free {
+            if let Some(fault) = self.rivals.faults.remove(&id) {
+                self.fault_gone(now, &fault);
+            }
+        }
+        for address in touched {
+            self.judge_address(now, address);
+        }
+    }
+
+    fn judge_address(&mut self, now: Now, address: SocketAddr) {
+        let Some(holder) = self.rivals.holder(address) else {
+            return;
+        };
+        let label = |rack: &Self, id| {
+            let node = rack.book.node(id);
+            node.map_or_else(String::new, |node| node.label())
+        };
+        for id in self.rivals.others(address) {
+            self.lines.forget(id);
+            let fault = Fault::BmcShared {
+                node: label(self, id),
+                other: label(self, holder),
+                address: address.to_string(),
+            };
+            let old = self.rivals.faults.insert(id, fault.clone());
+            if let Some(old) = old.filter(|old| *old != fault) {
+                self.fault_gone(now, &old);
+            }
+            self.fault(now, fault);
+        }
+    }
+}
