@@ -207,7 +207,7 @@ pub fn finish(
     let answer =
         Call::new(request, version, view, facts, now, Uuid::nil()).and_then(|call| match result {
             Ok(done) => finished(&call, then, done),
-            Err(refusal) => Err(refused(then, refusal)),
+            Err(refusal) => Err(refused(&call, then, refusal)),
         });
     sealed(
         request,
@@ -272,7 +272,7 @@ fn finished(call: &Call<'_>, then: &Then, done: Done) -> Result<Response, Fault>
     }
 }
 
-fn refused(then: &Then, refusal: Refusal) -> Fault {
+fn refused(call: &Call<'_>, then: &Then, refusal: Refusal) -> Fault {
     let Refusal { kind, sentence } = refusal;
     // One sentence for "unknown" and "not now", so that strangers cannot probe
     // which nodes exist.
@@ -285,6 +285,8 @@ fn refused(then: &Then, refusal: Refusal) -> Fault {
         RefusalKind::NotFound => Fault::not_found(sentence),
         RefusalKind::Conflict | RefusalKind::Stale => Fault::conflict(sentence),
         RefusalKind::Forbidden => Fault::forbidden(sentence),
+        // Where Ironic has no path its 500 need not be kept: the box itself is fine.
+        RefusalKind::Failed if call.word(0) == "trivet" => Fault::of_shell(502, &sentence),
         RefusalKind::Failed => Fault::server(sentence),
         RefusalKind::Unavailable => Fault::unavailable(sentence),
     }

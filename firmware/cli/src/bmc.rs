@@ -115,8 +115,8 @@ pub(crate) struct Media {
     #[arg(value_enum)]
     pub(crate) action: Option<MediaAction>,
     /// Where the BMC fetches the image; @FILE reads an address that holds a password
-    #[arg(required_if_eq("action", "insert"))]
-    pub(crate) url: Option<String>,
+    #[arg(value_name = "URL", required_if_eq("action", "insert"))]
+    pub(crate) image: Option<String>,
     /// Which drive: cdrom, disk or floppy [default: cdrom to insert, all to eject]
     #[arg(long, value_parser = ["cdrom", "disk", "floppy"], requires = "action")]
     pub(crate) device: Option<String>,
@@ -233,7 +233,7 @@ fn media(one: &Media, read: Reader<'_>) -> Result<Plan, Fault> {
     Ok(match one.action {
         None => asked(node, "media", Shown::Media),
         Some(MediaAction::Insert) => {
-            let given = one.url.as_deref().unwrap_or_default();
+            let given = one.image.as_deref().unwrap_or_default();
             let url = match given.strip_prefix('@') {
                 Some(file) => file_text("the address of the image", file, read)?,
                 None => given.to_owned(),
@@ -243,7 +243,7 @@ fn media(one: &Media, read: Reader<'_>) -> Result<Plan, Fault> {
             let ask = Request::new("POST", drives).with(body);
             said(node, ask, &format!("the image is in its {device}"))
         }
-        Some(MediaAction::Eject) if one.url.is_some() => {
+        Some(MediaAction::Eject) if one.image.is_some() => {
             return Err(Fault::usage(
                 "eject takes no address; name a drive by --device",
             ));

@@ -41,10 +41,11 @@ impl fmt::Display for Exit {
 
 /// What `trivet help exit-codes` prints.
 pub const EXIT_CODES: &str = "\
-Exit codes of trivet node, port and image:
+Exit codes of trivet node, port, image, lan and bmc:
 
   0    done; with waiting: the node is where it should be
-  1    the node ended in a failure state; `node validate`: it is not fit to deploy;
+  1    the node ended in a failure state; its BMC did not answer or failed;
+       `node validate`: it is not fit to deploy;
        standard output cannot be written
   2    the arguments are wrong; nothing was asked of the box
   3    the box cannot be reached, does not answer in time or answers 5xx

@@ -44,6 +44,10 @@ impl Fault {
                 Exit::NotFound,
                 format!("{subject}: {said}{}", hint(subject)),
             ),
+            // Ours, and not that of a proxy: the box is there, and the BMC is not.
+            502 if answer.body["error_message"].is_string() => {
+                Self::new(Exit::Failed, format!("{subject}: failed: {said}"))
+            }
             500.. => Self::new(
                 Exit::Unreachable,
                 format!("{subject}: the box answered {status}: {said} Its log says more."),
@@ -147,6 +151,7 @@ mod tests {
             (406, Exit::Refused),
             (409, Exit::Refused),
             (500, Exit::Unreachable),
+            (502, Exit::Failed),
             (503, Exit::Unreachable),
             (302, Exit::Unreachable),
         ];

@@ -64,6 +64,13 @@ fn what_a_bmc_said_is_the_answer() {
     let refusal = Refusal::new(RefusalKind::Invalid, "IPMI has no virtual media.");
     let shown = bench().finish(&request, &Then::Said, Err(refusal));
     assert_eq!(shown.status, 400);
+    let silent = || Refusal::new(RefusalKind::Failed, "Node x: the BMC did not answer.");
+    let shown = bench().finish(&request, &Then::Said, Err(silent()));
+    assert_eq!(shown.status, 502, "the box itself is fine");
+    assert!(shown.text().contains("did not answer"), "{}", shown.text());
+    let ironics = get("/v1/nodes/node-1/management/indicators/led@system").at(LATEST);
+    let shown = bench().finish(&ironics, &Then::Said, Err(silent()));
+    assert_eq!(shown.status, 500);
 }
 
 #[test]

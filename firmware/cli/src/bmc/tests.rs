@@ -106,6 +106,10 @@ fn media_go_in_and_out() {
         path,
         body,
     );
+    let ClientCommand::Bmc(bmc) = parsed("bmc media n1 insert http://x/y").unwrap() else {
+        panic!("it is about BMCs");
+    };
+    assert_eq!(bmc.global.url, None, "it is no address of a box");
     check("media n1 eject", "DELETE", path, Value::Null);
     let only = "/v1/nodes/n1/vmedia?device_types=floppy";
     check(

@@ -242,6 +242,41 @@ fn the_log_survives_a_bad_wire_and_a_bmc_that_restarts() {
     assert_eq!(rig.bmc.events().len(), 20);
 }
 
+/// Sessions that are opened for an errand where the BMC falls silent inside them.
+fn sessions_of_a_deaf_bmc(errand: Errand) -> usize {
+    // RMCP+ and the payload type of Open Session (section 13.27).
+    let opens = |bytes: &[u8]| bytes[4] == 6 && bytes[5] == 0x10;
+    let mut rig = Rig::new(target(), setup());
+    let asked = rig.session.errand(rig.now, 1, errand, &mut rig.entropy);
+    asked.unwrap();
+    let mut opened = 0;
+    for _ in 0..200 {
+        while let Some(bytes) = rig.session.transmit() {
+            opened += usize::from(opens(&bytes));
+            let answer = rig
+                .bmc
+                .datagram(1, &bytes, &mut rig.machine, &mut rig.entropy);
+            let sealed = bytes[4] == 6 && bytes[5] & 0xc0 == 0xc0;
+            if let Some(answer) = answer.filter(|_| !sealed) {
+                rig.forge(&answer);
+            }
+        }
+        if let Some((_, result)) = rig.session.report() {
+            assert!(matches!(result, Err(PowerError::Silent { .. })));
+            return opened;
+        }
+        rig.now = rig.session.deadline().unwrap();
+        rig.session.tick(rig.now, &mut rig.entropy);
+    }
+    panic!("no end");
+}
+
+#[test]
+fn a_log_is_not_cleared_in_a_second_session() {
+    assert_eq!(sessions_of_a_deaf_bmc(Errand::SelClear), 1);
+    assert_eq!(sessions_of_a_deaf_bmc(Errand::SelList), 2);
+}
+
 fn plant_sensors(rig: &mut Rig) {
     for number in 0..12 {
         let mut sensor = full();
