@@ -37,7 +37,7 @@ pub use lan::{LinkId, LinkMode};
 pub use node::{AgentSession, Job, JobKind, Lease, Node, Phase, Port};
 pub use note::{Note, NoteKind};
 pub use order::{Done, Order, Refusal, RefusalKind};
-pub use power::{BootDevice, PowerAnswer, PowerError, PowerOrder, PowerState};
+pub use power::{BootDevice, Cause, PowerAnswer, PowerError, PowerOrder, PowerState};
 pub use resource::{Resource, ResourceKind};
 pub use state::{ProvisionState, Verb};
 pub use time::{Now, Tick, UnixMs};

@@ -167,6 +167,42 @@ pub enum PowerAnswer {
     },
 }
 
+/// What kept a BMC that answers in sentences from carrying an order out.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Cause {
+    /// No connection, or no answer.
+    Unreachable,
+    /// Its certificate is not one that the node's record trusts.
+    Untrusted,
+    /// It does not accept the user or the password.
+    Login,
+    /// The user may not do this.
+    Privilege,
+    /// It has no time now.
+    Busy,
+    /// It refused, with reasons of its own.
+    Refused,
+    /// It took the order and does not do it.
+    Lied,
+    /// It sent something that its protocol does not allow.
+    Nonsense,
+}
+
+impl Cause {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::Untrusted => "untrusted",
+            Self::Login => "login",
+            Self::Privilege => "privilege",
+            Self::Busy => "busy",
+            Self::Refused => "refused",
+            Self::Lied => "lied",
+            Self::Nonsense => "nonsense",
+        }
+    }
+}
+
 /// Why an order to a BMC did not go through.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum PowerError {
@@ -238,6 +274,14 @@ pub enum PowerError {
         /// Trying again cannot help.
         lasting: bool,
     },
+    /// A BMC that answers in sentences did not carry the order out.
+    #[error("{said}")]
+    Bmc {
+        /// What kind of failure it is.
+        cause: Cause,
+        /// The whole sentence.
+        said: String,
+    },
     /// Too many orders wait for this BMC.
     #[error("too many orders wait for this BMC; try again when the present one is done")]
     Busy,
@@ -257,6 +301,23 @@ impl PowerError {
             Self::NotConfigured { .. } => "not_configured",
             Self::Unsupported { .. } => "unsupported",
             Self::Host { .. } => "host",
+            Self::Bmc { cause, .. } => cause.word(),
+        }
+    }
+
+    /// Whether trying again cannot help until somebody changes something.
+    pub const fn is_lasting(&self) -> bool {
+        match self {
+            Self::NotConfigured { .. }
+            | Self::Login { .. }
+            | Self::NoSuite
+            | Self::Privilege
+            | Self::Unsupported { .. } => true,
+            Self::Host { lasting, .. } => *lasting,
+            Self::Bmc { cause, .. } => {
+                matches!(cause, Cause::Untrusted | Cause::Login | Cause::Privilege)
+            }
+            _ => false,
         }
     }
 }
@@ -273,5 +334,21 @@ mod tests {
         assert_eq!(RawBytes::new(&[]).unwrap().to_string(), "");
         assert!(RawBytes::new(&[1; RAW_BYTES_MAX]).is_some());
         assert!(RawBytes::new(&[1; RAW_BYTES_MAX + 1]).is_none());
+    }
+
+    #[test]
+    fn what_nobody_but_the_operator_can_mend_is_not_tried_again() {
+        let bmc = |cause| PowerError::Bmc {
+            cause,
+            said: "no".to_owned(),
+        };
+        for cause in [Cause::Untrusted, Cause::Login, Cause::Privilege] {
+            assert!(bmc(cause).is_lasting());
+        }
+        for cause in [Cause::Unreachable, Cause::Busy, Cause::Refused, Cause::Lied] {
+            assert!(!bmc(cause).is_lasting());
+        }
+        assert!(!PowerError::Busy.is_lasting());
+        assert!(PowerError::Unsupported { said: "no" }.is_lasting());
     }
 }

@@ -97,16 +97,7 @@ impl Turning<'_> {
     }
 
     pub(super) fn power_failed(&mut self, phase: Phase, error: &PowerError) {
-        let lasting = matches!(
-            error,
-            PowerError::NotConfigured { .. }
-                | PowerError::Login { .. }
-                | PowerError::NoSuite
-                | PowerError::Privilege
-                | PowerError::Unsupported { .. }
-                | PowerError::Host { lasting: true, .. }
-        );
-        if !lasting && self.tried() {
+        if !error.is_lasting() && self.tried() {
             self.note(NoteKind::Retrying {
                 why: error.to_string(),
             });

@@ -1,0 +1,264 @@
+//! Failures in words: what went wrong, the likely cause, and which key of `driver_info`
+//! to look at. What a BMC says is quoted cleaned and cut.
+
+use serde_json::Value;
+use trivet_model::{Cause, PowerError};
+
+use crate::http::Trouble;
+use crate::script::Reply;
+
+/// More of a BMC's own words than this is not shown. Ours.
+const SAID_CHARS_MAX: usize = 200;
+
+/// Messages of one answer that are looked at. Ours.
+const MESSAGES_MAX: usize = 8;
+
+fn bmc(cause: Cause, said: impl Into<String>) -> PowerError {
+    PowerError::Bmc {
+        cause,
+        said: said.into(),
+    }
+}
+
+pub(crate) fn nonsense(said: &str) -> PowerError {
+    bmc(Cause::Nonsense, format!("the BMC sent nonsense: {said}"))
+}
+
+pub(crate) fn lied(said: &str) -> PowerError {
+    bmc(Cause::Lied, format!("the BMC said it was done, but {said}"))
+}
+
+pub(crate) fn busy(said: &str) -> PowerError {
+    bmc(
+        Cause::Busy,
+        format!("the BMC is busy ({said}); try again in a minute"),
+    )
+}
+
+/// What this BMC cannot do, whoever asks.
+pub(crate) fn cannot(said: &'static str) -> PowerError {
+    PowerError::Unsupported { said }
+}
+
+/// A connection that brought no answer.
+pub(crate) fn trouble(trouble: &Trouble) -> PowerError {
+    match trouble {
+        Trouble::Unreachable { said } => bmc(
+            Cause::Unreachable,
+            format!(
+                "the BMC cannot be reached ({}); check redfish_address, its cable and that \
+                 Redfish is on",
+                clean(said)
+            ),
+        ),
+        Trouble::Lost { said } => bmc(
+            Cause::Unreachable,
+            format!(
+                "the BMC did not answer ({}); it may be restarting or overloaded",
+                clean(said)
+            ),
+        ),
+        Trouble::Untrusted {
+            fingerprint: Some(digits),
+            said,
+        } => bmc(
+            Cause::Untrusted,
+            format!(
+                "the BMC's certificate is not trusted ({}); its SHA-256 is {}: compare it at the \
+                 BMC, then set redfish_pin to it, or give the authority that signed it as \
+                 redfish_verify_ca",
+                clean(said),
+                clean(digits)
+            ),
+        ),
+        Trouble::Untrusted { said, .. } => bmc(
+            Cause::Untrusted,
+            format!(
+                "TLS with the BMC failed ({}); check redfish_address, redfish_verify_ca and \
+                 redfish_pin",
+                clean(said)
+            ),
+        ),
+        Trouble::TooLong => nonsense("an answer longer than anybody reads"),
+    }
+}
+
+/// An answer that is a refusal.
+pub(crate) fn refused(reply: &Reply) -> PowerError {
+    let own = own_words(reply);
+    let status = reply.status;
+    let and = |text: &str| match &own {
+        Some(own) => format!("{text} ({own})"),
+        None => text.to_owned(),
+    };
+    match status {
+        401 => login(&and("HTTP status 401")),
+        403 => bmc(
+            Cause::Privilege,
+            format!(
+                "the BMC does not let its user do this ({}); give redfish_username a user with \
+                 more privilege",
+                and("HTTP status 403")
+            ),
+        ),
+        429 | 503 => busy(&and(&format!("HTTP status {status}"))),
+        300..=399 => {
+            nonsense("it sends us to another address; if that is right, give it as redfish_address")
+        }
+        404 => bmc(
+            Cause::Refused,
+            format!(
+                "the BMC has no such thing ({}); check redfish_system_id",
+                and("HTTP status 404")
+            ),
+        ),
+        _ => bmc(
+            Cause::Refused,
+            format!(
+                "the BMC refused with HTTP status {}",
+                and(&status.to_string())
+            ),
+        ),
+    }
+}
+
+pub(crate) fn login(said: &str) -> PowerError {
+    bmc(
+        Cause::Login,
+        format!("the BMC refused the login ({said}); check redfish_username and redfish_password"),
+    )
+}
+
+/// What the BMC says about a failure: `@Message.ExtendedInfo` of DSP0266, section 8.6.
+fn own_words(reply: &Reply) -> Option<String> {
+    let error = reply.body.as_ref()?.get("error")?;
+    let messages = error.get("@Message.ExtendedInfo").and_then(Value::as_array);
+    let said = messages
+        .into_iter()
+        .flatten()
+        .take(MESSAGES_MAX)
+        .find_map(|message| message.get("Message").and_then(Value::as_str))
+        .or_else(|| error.get("message").and_then(Value::as_str))?;
+    Some(clean(said)).filter(|said| !said.is_empty())
+}
+
+/// Whether one of the messages of a failure has this in its identifier.
+pub(crate) fn has_message(reply: &Reply, name: &str) -> bool {
+    let error = reply.body.as_ref().and_then(|body| body.get("error"));
+    let messages = error.and_then(|error| error.get("@Message.ExtendedInfo")?.as_array());
+    let ids = messages.into_iter().flatten().take(MESSAGES_MAX);
+    let ids = ids.filter_map(|message| message.get("MessageId")?.as_str());
+    let code = error.and_then(|error| error.get("code")?.as_str());
+    ids.chain(code).any(|id| id.contains(name))
+}
+
+/// One line of printable text, not too long.
+pub(crate) fn clean(text: &str) -> String {
+    let printable = |letter: char| if letter.is_control() { ' ' } else { letter };
+    let words: String = text.chars().take(SAID_CHARS_MAX).map(printable).collect();
+    words.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn reply(status: u16, body: Value) -> Reply {
+        Reply {
+            status,
+            body: Some(body),
+            ..Reply::default()
+        }
+    }
+
+    #[track_caller]
+    fn is(error: PowerError, cause: Cause, parts: &[&str]) {
+        let PowerError::Bmc { cause: found, said } = error else {
+            panic!("{error:?}");
+        };
+        assert_eq!(found, cause, "{said}");
+        for part in parts {
+            assert!(said.contains(part), "{said}");
+        }
+        assert!(!said.contains("ipmi"), "{said}");
+    }
+
+    #[test]
+    fn statuses_are_told_apart() {
+        for (status, cause, part) in [
+            (401, Cause::Login, "redfish_password"),
+            (403, Cause::Privilege, "redfish_username"),
+            (404, Cause::Refused, "redfish_system_id"),
+            (409, Cause::Refused, "409"),
+            (429, Cause::Busy, "429"),
+            (500, Cause::Refused, "500"),
+            (503, Cause::Busy, "503"),
+            (307, Cause::Nonsense, "redfish_address"),
+        ] {
+            is(refused(&reply(status, Value::Null)), cause, &[part]);
+        }
+    }
+
+    #[test]
+    fn connections_are_told_apart() {
+        let said = "no route".to_owned();
+        let unreachable = Trouble::Unreachable { said: said.clone() };
+        is(
+            trouble(&unreachable),
+            Cause::Unreachable,
+            &["no route", "redfish_address"],
+        );
+        let lost = Trouble::Lost { said: said.clone() };
+        is(trouble(&lost), Cause::Unreachable, &["no route"]);
+        let untrusted = Trouble::Untrusted {
+            fingerprint: Some("abcd".to_owned()),
+            said: said.clone(),
+        };
+        is(
+            trouble(&untrusted),
+            Cause::Untrusted,
+            &["abcd", "redfish_pin"],
+        );
+        let tls = Trouble::Untrusted {
+            fingerprint: None,
+            said,
+        };
+        is(trouble(&tls), Cause::Untrusted, &["redfish_verify_ca"]);
+        is(trouble(&Trouble::TooLong), Cause::Nonsense, &["longer"]);
+    }
+
+    #[test]
+    fn the_bmcs_own_words_are_quoted_clean_and_short() {
+        let body = json!({"error": {"message": "general", "@Message.ExtendedInfo": [
+            7, {"MessageId": "Base.1.8.PropertyUnknown"},
+            {"Message": format!("no\u{1b}[31m\nsuch {}", "x".repeat(9999))},
+        ]}});
+        let said = refused(&reply(400, body.clone())).to_string();
+        assert!(said.contains("no [31m such x"), "{said}");
+        assert!(said.len() < 400 && !said.contains('\u{1b}'), "{said}");
+        assert!(has_message(&reply(400, body.clone()), "PropertyUnknown"));
+        assert!(!has_message(&reply(400, body), "SessionLimit"));
+        let plain = json!({"error": {"code": "Base.1.0.GeneralError", "message": "general"}});
+        is(
+            refused(&reply(400, plain.clone())),
+            Cause::Refused,
+            &["(general)"],
+        );
+        assert!(has_message(&reply(400, plain), "GeneralError"));
+    }
+
+    #[test]
+    fn bodies_of_any_shape_are_no_harm() {
+        for body in [
+            json!(null),
+            json!([]),
+            json!({"error": 7}),
+            json!({"error": {"@Message.ExtendedInfo": {}}}),
+            json!({"error": {"@Message.ExtendedInfo": [[]], "message": []}}),
+        ] {
+            assert!(!has_message(&reply(400, body.clone()), "x"));
+            is(refused(&reply(400, body)), Cause::Refused, &["400"]);
+        }
+    }
+}

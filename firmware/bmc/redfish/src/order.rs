@@ -1,0 +1,249 @@
+//! Power orders as scripts.
+//!
+//! A switch is said, not guessed needless: a BMC that says "on" of a machine that is off
+//! must not keep it off. Where the BMC refuses it or may not have heard it, the state is
+//! read. Whether the machine follows is for the caller to look at: it takes some time.
+
+use serde_json::{Value, json};
+use trivet_model::{BootDevice, PowerAnswer, PowerError, PowerOrder, PowerState};
+
+use crate::fault;
+use crate::quirk::{self, Quirk};
+use crate::script::{Book, Seen, Step, Written};
+
+/// How often a change is looked for before the BMC counts as a liar. Ours.
+const LOOKS_MAX: usize = 5;
+/// Pause between two looks. Ours.
+const LOOK_MS: u64 = 1_000;
+
+/// Carries an order out.
+pub(crate) fn run(order: PowerOrder, book: &mut Book<'_>) -> Step<PowerAnswer> {
+    match order {
+        PowerOrder::Status => Ok(PowerAnswer::Power(power(book.system()?)?)),
+        PowerOrder::On => switch(book, &["On", "ForceOn"], Some(PowerState::On)),
+        PowerOrder::Off => switch(book, &["ForceOff"], Some(PowerState::Off)),
+        PowerOrder::SoftOff => switch(book, &["GracefulShutdown"], Some(PowerState::Off)),
+        PowerOrder::Cycle => restart(book, &["PowerCycle", "ForceRestart"]),
+        PowerOrder::Reset => restart(book, &["ForceRestart", "PowerCycle"]),
+        PowerOrder::Nmi => {
+            let system = book.system()?;
+            let (target, word) = action(book, system, "#ComputerSystem.Reset", &["Nmi"])?;
+            let written = book.post(&target, json!({"ResetType": word}), true)?;
+            written.done().map(|()| PowerAnswer::Accepted)
+        }
+        PowerOrder::BmcReset { warm } => bmc_reset(book, warm),
+        PowerOrder::ReadBoot => Ok(boot(book.system()?)),
+        PowerOrder::SetBoot {
+            device,
+            persistent,
+            efi,
+        } => {
+            let words: &[&str] = match device {
+                BootDevice::Pxe => &["Pxe"],
+                BootDevice::Disk => &["Hdd"],
+                // Supermicro's name for a virtual one.
+                BootDevice::Cdrom => &["Cd", "UsbCd"],
+                BootDevice::Bios => &["BiosSetup"],
+                BootDevice::Safe => {
+                    let said = "Redfish has no safe mode to boot; choose the disk instead";
+                    return Err(fault::cannot(said).into());
+                }
+            };
+            set_boot(book, words, persistent, efi, None)?;
+            Ok(PowerAnswer::Accepted)
+        }
+        PowerOrder::Raw { .. } => {
+            let said = "raw commands are IPMI; a Redfish BMC takes none";
+            Err(fault::cannot(said).into())
+        }
+    }
+}
+
+/// What the BMC claims. A machine on its way off is not off yet.
+fn power(system: Seen<'_>) -> Result<PowerState, PowerError> {
+    match system.text(&["PowerState"]) {
+        Some("On" | "PoweringOn" | "PoweringOff" | "Paused") => Ok(PowerState::On),
+        Some("Off") => Ok(PowerState::Off),
+        _ => Err(fault::nonsense("a system without a power state")),
+    }
+}
+
+fn switch(book: &mut Book<'_>, words: &[&str], end: Option<PowerState>) -> Step<PowerAnswer> {
+    let system = book.system()?;
+    let (target, word) = action(book, system, "#ComputerSystem.Reset", words)?;
+    // One that restarts a machine would restart it twice.
+    let once = end.is_none();
+    match book.post(&target, json!({"ResetType": word}), once)? {
+        Written::Done => Ok(PowerAnswer::Accepted),
+        Written::Refused(error) | Written::Unknown(error) => {
+            // Some refuse to switch on what is on; some do it and fall silent.
+            let moot = end.is_some() && !error.is_lasting();
+            if moot && power(book.system()?).ok() == end {
+                return Ok(PowerAnswer::Accepted);
+            }
+            Err(error.into())
+        }
+    }
+}
+
+/// Off and on again; on, if it is off.
+fn restart(book: &mut Book<'_>, words: &[&str]) -> Step<PowerAnswer> {
+    match power(book.system()?)? {
+        PowerState::Off => switch(book, &["On", "ForceOn"], Some(PowerState::On)),
+        PowerState::On => switch(book, words, None),
+    }
+}
+
+/// Where an action is, and the first of these words that it takes. Where the BMC does
+/// not say what it takes, the first is tried; for a restart that is `ForceRestart`.
+fn action(book: &mut Book<'_>, on: Seen<'_>, name: &str, words: &[&str]) -> Step<(String, String)> {
+    let lacks = || fault::cannot("the BMC cannot do this: its Redfish has no such reset");
+    let action = on.at(&["Actions", name]).ok_or_else(lacks)?;
+    let target = action.get("target").and_then(Value::as_str);
+    let target = target.ok_or_else(|| fault::nonsense("an action without a target"))?;
+    let target = book.path(target)?;
+    let mut allowed = action
+        .get("ResetType@Redfish.AllowableValues")
+        .and_then(Value::as_array);
+    if let (None, Some(info)) = (
+        allowed,
+        action.get("@Redfish.ActionInfo").and_then(Value::as_str),
+    ) {
+        let path = book.path(info)?;
+        let parameters = book
+            .get(&path)?
+            .at(&["Parameters"])
+            .and_then(Value::as_array);
+        allowed = parameters
+            .into_iter()
+            .flatten()
+            .find(|parameter| parameter.get("Name").and_then(Value::as_str) == Some("ResetType"))
+            .and_then(|parameter| parameter.get("AllowableValues")?.as_array());
+    }
+    let word = match allowed {
+        Some(allowed) => words
+            .iter()
+            .find(|word| allowed.iter().any(|one| one == **word)),
+        None => words
+            .iter()
+            .find(|word| **word == "ForceRestart")
+            .or(words.first()),
+    };
+    Ok((target, (*word.ok_or_else(lacks)?).to_owned()))
+}
+
+fn bmc_reset(book: &mut Book<'_>, warm: bool) -> Step<PowerAnswer> {
+    let manager = manager(book)?;
+    let manager = book.get(&manager)?;
+    let words: &[&str] = if warm {
+        &["GracefulRestart", "ForceRestart"]
+    } else {
+        &["ForceRestart", "GracefulRestart"]
+    };
+    let (target, word) = action(book, manager, "#Manager.Reset", words)?;
+    match book.post(&target, json!({"ResetType": word}), true)? {
+        // A BMC that restarts may do so before it answers.
+        Written::Done | Written::Unknown(_) => Ok(PowerAnswer::Accepted),
+        Written::Refused(error) => Err(error.into()),
+    }
+}
+
+/// The BMC's own resource: the one that manages the system, else the only one.
+pub(crate) fn manager(book: &mut Book<'_>) -> Step<String> {
+    let system = book.system()?;
+    let managers = system.at(&["Links", "ManagedBy"]);
+    if let Some(path) = book.linked(managers.and_then(|list| list.get(0)))? {
+        return Ok(path);
+    }
+    let mut members = book.members("/redfish/v1/Managers")?;
+    match (members.pop(), members.is_empty()) {
+        (Some(only), true) => Ok(only),
+        _ => Err(fault::nonsense("no telling which manager is the system's").into()),
+    }
+}
+
+fn boot(system: Seen<'_>) -> PowerAnswer {
+    let word = |key| system.text(&["Boot", key]).unwrap_or_default();
+    let enabled = word("BootSourceOverrideEnabled");
+    let device = match word("BootSourceOverrideTarget") {
+        "Pxe" => Some(BootDevice::Pxe),
+        "Hdd" => Some(BootDevice::Disk),
+        "Cd" | "UsbCd" => Some(BootDevice::Cdrom),
+        "BiosSetup" => Some(BootDevice::Bios),
+        _ => None,
+    };
+    PowerAnswer::Boot {
+        device: device.filter(|_| enabled != "Disabled"),
+        persistent: enabled == "Continuous",
+        efi: word("BootSourceOverrideMode") == "UEFI",
+    }
+}
+
+/// Sets the boot override and reads it back: the target only, as there are BMCs that
+/// show "Continuous" whatever was set. Without `efi` the mode stays as it is, since
+/// nobody may have said anything about it.
+pub(crate) fn set_boot(
+    book: &mut Book<'_>,
+    words: &[&str],
+    persistent: bool,
+    efi: bool,
+    uri: Option<&str>,
+) -> Step<()> {
+    let path = book.system_path()?;
+    let system = book.get(&path)?;
+    let lacks = || fault::cannot("the BMC cannot boot from there: its Redfish does not offer it");
+    let offered = |key: &str| {
+        let key = format!("{key}@Redfish.AllowableValues");
+        system.at(&["Boot", &key]).and_then(Value::as_array)
+    };
+    let word = match offered("BootSourceOverrideTarget") {
+        Some(allowed) => words
+            .iter()
+            .find(|word| allowed.iter().any(|one| one == **word)),
+        None => words.first(),
+    };
+    let word = *word.ok_or_else(lacks)?;
+    let enabled = if persistent { "Continuous" } else { "Once" };
+    let mut boot = json!({
+        "BootSourceOverrideTarget": word,
+        "BootSourceOverrideEnabled": enabled,
+    });
+    let mode = system.text(&["Boot", "BootSourceOverrideMode"]);
+    let modes = offered("BootSourceOverrideMode");
+    let has_uefi = modes.is_none_or(|modes| modes.iter().any(|one| one == "UEFI"));
+    if efi && has_uefi && mode.is_some_and(|mode| mode != "UEFI") {
+        boot["BootSourceOverrideMode"] = "UEFI".into();
+    }
+    if let Some(uri) = uri {
+        boot["HttpBootUri"] = uri.into();
+    }
+    let written = book.patch(&path, system, json!({"Boot": boot}))?;
+    if quirk::has(system.body, Quirk::BootLater) {
+        return written.done();
+    }
+    let lie = "its boot device reads back as another one";
+    await_change(book, &path, written, lie, |now| {
+        now.text(&["Boot", "BootSourceOverrideTarget"]) == Some(word)
+    })
+}
+
+/// Reads a resource until it shows a change, or says that the BMC lied.
+pub(crate) fn await_change(
+    book: &mut Book<'_>,
+    path: &str,
+    written: Written,
+    lie: &str,
+    shows: impl Fn(Seen<'_>) -> bool,
+) -> Step<()> {
+    if let Written::Refused(error) = written {
+        return Err(error.into());
+    }
+    for look in 0..LOOKS_MAX {
+        let wait_ms = if look == 0 { 0 } else { LOOK_MS };
+        if shows(book.read_after(path, wait_ms)?) {
+            return Ok(());
+        }
+    }
+    written.done()?;
+    Err(fault::lied(lie).into())
+}

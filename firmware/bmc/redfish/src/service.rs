@@ -1,0 +1,343 @@
+//! The other end: a simulated Redfish service, for tests and interop.
+//!
+//! Pure, like the client's end. It has sessions and passwords, machines whose power
+//! follows some time later, boot overrides, virtual media, Secure Boot, lights, sensors
+//! and an inventory, marks on resources, and tasks where it is told to. It can be told to
+//! misbehave as BMCs do.
+
+mod change;
+mod show;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde_json::{Value, json};
+use trivet_model::secret::Hidden;
+use trivet_model::{Entropy, MacAddr, PowerState, Tick};
+
+use crate::http::{Answer, Credentials, Method, Request};
+
+/// Sessions it can hold. Ours; real ones have as few.
+pub const SESSIONS_MAX: usize = 8;
+/// Tasks it remembers; the oldest are forgotten. Ours.
+const TASKS_MAX: usize = 16;
+/// Done things it remembers. Ours.
+const DEEDS_MAX: usize = 4096;
+
+/// What the service is like.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of its own for a test"
+)]
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Who may log in; none where everybody may do everything.
+    pub user: Option<(String, Hidden)>,
+    /// The user may read, and nothing else.
+    pub only_reads: bool,
+    /// It has a session service; else passwords in each request.
+    pub sessions: bool,
+    /// Power follows an order after so long.
+    pub lag_ms: u64,
+    /// Changes become tasks that take so long.
+    pub task_ms: Option<u64>,
+    /// Virtual media are below the manager, not the system.
+    pub media_below_manager: bool,
+    /// Sensors as single resources, else as the older tables.
+    pub sensors: bool,
+    /// How many machines it manages.
+    pub machines: usize,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            user: Some(("root".to_owned(), Hidden::new("calvin"))),
+            only_reads: false,
+            sessions: true,
+            lag_ms: 0,
+            task_ms: None,
+            media_below_manager: false,
+            sensors: true,
+            machines: 1,
+        }
+    }
+}
+
+/// How it misbehaves; all of it can be changed at any time.
+#[derive(Clone, Debug, Default)]
+pub struct Misbehaviour {
+    /// So many requests more are answered with 503, and to come again in so many seconds.
+    pub busy: (u32, u64),
+    /// So many answers more are cut in half.
+    pub cut: u32,
+    /// It says this of the power, whatever is true.
+    pub says: Option<PowerState>,
+    /// It takes resets and does nothing.
+    pub lazy: bool,
+}
+
+/// One machine behind the service.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// Whether it runs.
+    pub power: PowerState,
+    /// A state on its way, and when it is there.
+    pub pending: Option<(PowerState, Tick)>,
+    /// Boot override: target, enabled, mode, address.
+    pub boot: [String; 4],
+    /// The image in its virtual drive.
+    pub media: Option<String>,
+    /// Its light.
+    pub light: bool,
+    /// Secure Boot as set.
+    pub secure_boot: bool,
+    /// Addresses of its ports.
+    pub macs: Vec<MacAddr>,
+    revision: u64,
+}
+
+impl Machine {
+    fn new(number: usize) -> Self {
+        let last = u8::try_from(number).unwrap_or(u8::MAX);
+        Self {
+            power: PowerState::Off,
+            pending: None,
+            boot: ["None", "Disabled", "UEFI", ""].map(str::to_owned),
+            media: None,
+            light: false,
+            secure_boot: false,
+            macs: vec![
+                MacAddr([2, 0, 0, 0, 1, last]),
+                MacAddr([2, 0, 0, 0, 2, last]),
+            ],
+            revision: 1,
+        }
+    }
+
+    fn settle(&mut self, now: Tick) {
+        if let Some((state, at)) = self.pending
+            && now >= at
+        {
+            self.pending = None;
+            self.power = state;
+            self.revision += 1;
+        }
+    }
+}
+
+struct Task {
+    until: Tick,
+    deed: Deed,
+    ended: Option<Result<(), u16>>,
+}
+
+/// Something that the service was told to do.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Deed {
+    /// A machine's power, in Redfish's word.
+    Reset(usize, String),
+    /// The BMC itself.
+    ManagerReset,
+    /// An image into a machine's drive, or out of it.
+    Media(usize, Option<String>),
+    /// A machine's settings.
+    Change(usize, Value),
+    /// The same, of its Secure Boot.
+    SecureBoot(usize, bool),
+}
+
+/// A simulated Redfish service.
+pub struct Service {
+    setup: Setup,
+    /// What it does wrong now.
+    pub misbehaviour: Misbehaviour,
+    machines: Vec<Machine>,
+    sessions: BTreeMap<String, String>,
+    tasks: BTreeMap<u64, Task>,
+    numbers: u64,
+    down_until: Tick,
+    deeds: VecDeque<Deed>,
+}
+
+impl Service {
+    /// A service whose machines are off.
+    pub fn new(setup: Setup) -> Self {
+        Self {
+            machines: (1..=setup.machines).map(Machine::new).collect(),
+            setup,
+            misbehaviour: Misbehaviour::default(),
+            sessions: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+            numbers: 0,
+            down_until: Tick::default(),
+            deeds: VecDeque::new(),
+        }
+    }
+
+    /// A machine, by its place.
+    pub fn machine(&mut self, index: usize) -> Option<&mut Machine> {
+        self.machines.get_mut(index)
+    }
+
+    /// What it was told to do, oldest first, since the last time.
+    pub fn take_deeds(&mut self) -> Vec<Deed> {
+        self.deeds.drain(..).collect()
+    }
+
+    /// How many sessions are open.
+    pub fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Forgets all sessions, as BMCs do.
+    pub fn drop_sessions(&mut self) {
+        self.sessions.clear();
+    }
+
+    /// Is away for a while, and forgets what is not kept.
+    pub fn restart(&mut self, until: Tick) {
+        self.sessions.clear();
+        self.tasks.clear();
+        self.down_until = until;
+    }
+
+    /// The answer to a request; none while it is away.
+    pub fn handle(
+        &mut self,
+        now: Tick,
+        request: &Request,
+        entropy: &mut dyn Entropy,
+    ) -> Option<Answer> {
+        if now < self.down_until {
+            return None;
+        }
+        for machine in &mut self.machines {
+            machine.settle(now);
+        }
+        if self.misbehaviour.busy.0 > 0 {
+            self.misbehaviour.busy.0 -= 1;
+            let retry_after_s = Some(self.misbehaviour.busy.1).filter(|seconds| *seconds > 0);
+            let refusal = refused(503, "Base.1.8.ServiceTemporarilyUnavailable", "Come again.");
+            return Some(Answer {
+                retry_after_s,
+                ..refusal
+            });
+        }
+        let mut answer = self.route(now, request, entropy);
+        if self.misbehaviour.cut > 0 && !answer.body.is_empty() {
+            self.misbehaviour.cut -= 1;
+            answer.body.truncate(answer.body.len() / 2);
+        }
+        Some(answer)
+    }
+
+    fn route(&mut self, now: Tick, request: &Request, entropy: &mut dyn Entropy) -> Answer {
+        let path = request.path.trim_end_matches('/');
+        let parts: Vec<&str> = path.split('/').skip(1).collect();
+        if parts.first() != Some(&"redfish") || parts.get(1) != Some(&"v1") {
+            return missing();
+        }
+        let parts = &parts[2..];
+        let body = request
+            .body
+            .as_ref()
+            .map(Hidden::reveal)
+            .unwrap_or_default();
+        let body: Value = serde_json::from_str(body).unwrap_or_default();
+        if let (Method::Post, ["SessionService", "Sessions"]) = (request.method, parts) {
+            return self.log_in(&body, entropy);
+        }
+        if !parts.is_empty() && !self.knows(request.credentials.as_ref()) {
+            return refused(401, "Base.1.8.NoValidSession", "Who are you?");
+        }
+        match request.method {
+            Method::Get => self.show(now, parts),
+            Method::Delete => match parts {
+                ["SessionService", "Sessions", id] => {
+                    self.sessions.retain(|_, session| session != id);
+                    Answer {
+                        status: 204,
+                        ..Answer::default()
+                    }
+                }
+                _ => missing(),
+            },
+            _ if self.setup.only_reads => {
+                refused(403, "Base.1.8.InsufficientPrivilege", "You may only read.")
+            }
+            Method::Post => self.act(now, parts, &body),
+            Method::Patch => self.change(now, parts, request.if_match.as_deref(), &body),
+        }
+    }
+
+    fn knows(&self, credentials: Option<&Credentials>) -> bool {
+        let Some((name, password)) = &self.setup.user else {
+            return true;
+        };
+        match credentials {
+            Some(Credentials::Token(token)) => self.sessions.contains_key(token.reveal()),
+            Some(Credentials::Basic(pair)) => {
+                pair.reveal() == format!("{name}:{}", password.reveal())
+            }
+            None => false,
+        }
+    }
+
+    fn log_in(&mut self, body: &Value, entropy: &mut dyn Entropy) -> Answer {
+        if !self.setup.sessions {
+            return missing();
+        }
+        let word = |key: &str| body.get(key).and_then(Value::as_str);
+        let right = self.setup.user.as_ref().is_some_and(|(name, password)| {
+            word("UserName") == Some(name) && word("Password") == Some(password.reveal())
+        });
+        if !right {
+            return refused(401, "Base.1.8.ResourceAtUriUnauthorized", "Wrong password.");
+        }
+        if self.sessions.len() >= SESSIONS_MAX {
+            return refused(503, "Base.1.8.SessionLimitExceeded", "No session is free.");
+        }
+        self.numbers += 1;
+        let (id, token) = (
+            self.numbers.to_string(),
+            format!("{:016x}", entropy.number()),
+        );
+        let place = format!("/redfish/v1/SessionService/Sessions/{id}");
+        self.sessions.insert(token.clone(), id);
+        Answer {
+            token: Some(Hidden::new(token)),
+            location: Some(place.clone()),
+            ..found(201, &json!({"@odata.id": place, "Name": "Session"}))
+        }
+    }
+
+    fn told(&mut self, deed: &Deed) {
+        if self.deeds.len() >= DEEDS_MAX {
+            self.deeds.pop_front();
+        }
+        self.deeds.push_back(deed.clone());
+    }
+}
+
+fn found(status: u16, body: &Value) -> Answer {
+    Answer {
+        status,
+        body: body.to_string().into_bytes(),
+        ..Answer::default()
+    }
+}
+
+fn missing() -> Answer {
+    refused(
+        404,
+        "Base.1.8.ResourceMissingAtURI",
+        "There is no such resource.",
+    )
+}
+
+/// A refusal as DSP0266, section 8.6, has it.
+fn refused(status: u16, id: &str, said: &str) -> Answer {
+    let message = json!({"MessageId": id, "Message": said, "Severity": "Warning"});
+    let error = json!({"code": id, "message": said, "@Message.ExtendedInfo": [message]});
+    found(status, &json!({"error": error}))
+}

@@ -1,0 +1,207 @@
+//! What the simulated service can be told to do, at once or as a task.
+
+use serde_json::{Value, json};
+use trivet_model::{PowerState, Tick};
+
+use super::{Deed, Service, TASKS_MAX, Task, found, missing, refused};
+use crate::http::Answer;
+
+/// How long it is away when it restarts itself.
+const RESTART_MS: u64 = 20_000;
+
+impl Service {
+    /// Actions.
+    pub(super) fn act(&mut self, now: Tick, parts: &[&str], body: &Value) -> Answer {
+        let word = body.get("ResetType").and_then(Value::as_str);
+        let word = word.unwrap_or_default().to_owned();
+        match parts {
+            ["Managers", "BMC", "Actions", "Manager.Reset"] => {
+                self.told(&Deed::ManagerReset);
+                self.restart(now.after_ms(RESTART_MS));
+                done()
+            }
+            ["Systems", id, "Actions", "ComputerSystem.Reset"] => match self.index(id) {
+                Some(index) => self.begin(now, Deed::Reset(index, word)),
+                None => missing(),
+            },
+            [kind, id, "VirtualMedia", "Cd", "Actions", action] => {
+                let below = if self.setup.media_below_manager {
+                    "Managers"
+                } else {
+                    "Systems"
+                };
+                let index = if *kind == "Managers" {
+                    Some(0)
+                } else {
+                    self.index(id)
+                };
+                let image = body.get("Image").and_then(Value::as_str).map(str::to_owned);
+                match (index.filter(|_| *kind == below), *action) {
+                    (Some(index), "VirtualMedia.InsertMedia") if image.is_some() => {
+                        self.begin(now, Deed::Media(index, image))
+                    }
+                    (Some(index), "VirtualMedia.EjectMedia") => {
+                        self.begin(now, Deed::Media(index, None))
+                    }
+                    _ => missing(),
+                }
+            }
+            _ => missing(),
+        }
+    }
+
+    /// Changes of resources.
+    pub(super) fn change(
+        &mut self,
+        now: Tick,
+        parts: &[&str],
+        if_match: Option<&str>,
+        body: &Value,
+    ) -> Answer {
+        let ["Systems", id, rest @ ..] = parts else {
+            return missing();
+        };
+        let Some(index) = self.index(id) else {
+            return missing();
+        };
+        let revision = self
+            .machines
+            .get(index)
+            .map_or(0, |machine| machine.revision);
+        let mark = format!("\"{revision}\"");
+        let same = |etag: &str| etag.strip_prefix("W/").unwrap_or(etag) == mark;
+        if if_match.is_some_and(|etag| !same(etag)) {
+            return refused(412, "Base.1.8.PreconditionFailed", "Somebody changed it.");
+        }
+        match (rest, body.get("SecureBootEnable").and_then(Value::as_bool)) {
+            ([], _) => self.begin(now, Deed::Change(index, body.clone())),
+            (["SecureBoot"], Some(on)) => self.begin(now, Deed::SecureBoot(index, on)),
+            _ => missing(),
+        }
+    }
+
+    fn index(&self, id: &str) -> Option<usize> {
+        self.machine_of(id)?;
+        id.parse::<usize>().ok()?.checked_sub(1)
+    }
+
+    fn begin(&mut self, now: Tick, deed: Deed) -> Answer {
+        self.told(&deed);
+        let Some(task_ms) = self.setup.task_ms else {
+            return match self.carry_out(now, &deed) {
+                Ok(()) => done(),
+                Err(status) => refused(status, "Base.1.8.ActionNotSupported", "Not in this state."),
+            };
+        };
+        self.numbers += 1;
+        if self.tasks.len() >= TASKS_MAX {
+            self.tasks.pop_first();
+        }
+        let until = now.after_ms(task_ms);
+        let ended = None;
+        self.tasks.insert(self.numbers, Task { until, deed, ended });
+        Answer {
+            location: Some(format!(
+                "/redfish/v1/TaskService/TaskMonitors/{}",
+                self.numbers
+            )),
+            retry_after_s: Some(1),
+            ..found(202, &json!({"TaskState": "New"}))
+        }
+    }
+
+    pub(super) fn show_task(&mut self, now: Tick, number: &str) -> Answer {
+        let number: Option<u64> = number.parse().ok();
+        let task = number.and_then(|number| self.tasks.get(&number));
+        let Some((number, task)) = number.zip(task) else {
+            return missing();
+        };
+        if now < task.until {
+            return Answer {
+                retry_after_s: Some(1),
+                ..found(202, &json!({"TaskState": "Running"}))
+            };
+        }
+        let ended = match task.ended {
+            Some(ended) => ended,
+            None => {
+                let deed = task.deed.clone();
+                self.carry_out(now, &deed)
+            }
+        };
+        if let Some(task) = self.tasks.get_mut(&number) {
+            task.ended = Some(ended);
+        }
+        match ended {
+            Ok(()) => found(200, &json!({"TaskState": "Completed", "TaskStatus": "OK"})),
+            Err(_) => found(
+                200,
+                &json!({
+                    "TaskState": "Exception", "TaskStatus": "Critical",
+                    "Messages": [{"Message": "Not in this state."}],
+                }),
+            ),
+        }
+    }
+
+    /// Does it, or says with which status it is refused.
+    fn carry_out(&mut self, now: Tick, deed: &Deed) -> Result<(), u16> {
+        let (lag_ms, lazy) = (self.setup.lag_ms, self.misbehaviour.lazy);
+        let index = match deed {
+            Deed::Reset(index, _)
+            | Deed::Media(index, _)
+            | Deed::Change(index, _)
+            | Deed::SecureBoot(index, _) => *index,
+            Deed::ManagerReset => return Ok(()),
+        };
+        let machine = self.machines.get_mut(index).ok_or(404_u16)?;
+        match deed {
+            Deed::Reset(_, word) => {
+                let to = match (word.as_str(), machine.power) {
+                    ("On" | "ForceOn", PowerState::Off)
+                    | ("ForceRestart" | "PowerCycle", PowerState::On) => PowerState::On,
+                    ("ForceOff" | "GracefulShutdown", PowerState::On) => PowerState::Off,
+                    ("Nmi", PowerState::On) => return Ok(()),
+                    // As iLO does: what is on cannot be switched on.
+                    (
+                        "On" | "ForceOff" | "GracefulShutdown" | "ForceRestart" | "PowerCycle"
+                        | "Nmi",
+                        _,
+                    ) => {
+                        return Err(409);
+                    }
+                    _ => return Err(400),
+                };
+                if !lazy {
+                    machine.pending = Some((to, now.after_ms(lag_ms)));
+                    machine.settle(now);
+                }
+            }
+            Deed::Media(_, image) => machine.media.clone_from(image),
+            Deed::SecureBoot(_, on) => machine.secure_boot = *on,
+            Deed::Change(_, body) => {
+                let keys =
+                    ["Target", "Enabled", "Mode"].map(|key| format!("BootSourceOverride{key}"));
+                let boot = body.get("Boot");
+                let uri = ["HttpBootUri".to_owned()];
+                for (own, key) in machine.boot.iter_mut().zip(keys.iter().chain(&uri)) {
+                    if let Some(word) = boot.and_then(|boot| boot.get(key)?.as_str()) {
+                        word.clone_into(own);
+                    }
+                }
+                let light = body.get("LocationIndicatorActive").and_then(Value::as_bool);
+                machine.light = light.unwrap_or(machine.light);
+            }
+            Deed::ManagerReset => {}
+        }
+        machine.revision += 1;
+        Ok(())
+    }
+}
+
+fn done() -> Answer {
+    Answer {
+        status: 204,
+        ..Answer::default()
+    }
+}

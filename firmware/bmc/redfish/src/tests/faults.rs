@@ -1,0 +1,153 @@
+//! Seeded faults: whatever happens on the wire, every order ends confirmed or with a
+//! name, and nothing is said twice that must not be.
+
+use trivet_model::{BootDevice, PowerAnswer, PowerOrder, PowerState, Seeded};
+
+use super::machine::{Rig, carry, lost, unreachable};
+use crate::service::{Deed, Setup};
+use crate::{Answer, Errand, Method, Report};
+
+/// A bad wire to a moody BMC. What it loses may have been heard or not; what it repeats
+/// is the answer to the request before.
+fn bad(rig: &mut Rig, seed: u64) {
+    let mut dice = Seeded::new(seed);
+    let mut before: Option<Answer> = None;
+    rig.wire(move |now, request, service, entropy| {
+        match dice.below(40) {
+            0 => return Err(unreachable()),
+            1 => return Err(lost()),
+            2 => {
+                let _ = carry(now, request, service, entropy);
+                return Err(lost());
+            }
+            3 => service.misbehaviour.busy = (1, dice.below(5)),
+            4 => service.drop_sessions(),
+            5 => service.misbehaviour.cut = 1,
+            6 => service.restart(now.after_ms(dice.below(15_000))),
+            7 => service.misbehaviour.says = Some(PowerState::On),
+            8 => service.misbehaviour.says = None,
+            9 if request.method == Method::Get => {
+                // What was asked before is answered once more.
+                if let Some(old) = before.take() {
+                    return Ok(old);
+                }
+            }
+            _ => {}
+        }
+        let answer = carry(now, request, service, entropy)?;
+        before = Some(answer.clone());
+        Ok(answer)
+    });
+}
+
+fn setup(seed: u64) -> Setup {
+    Setup {
+        lag_ms: (seed % 12) * 1_000,
+        task_ms: seed.is_multiple_of(3).then_some(3_000),
+        sessions: !seed.is_multiple_of(5),
+        ..Setup::default()
+    }
+}
+
+/// How often each thing was done since the last time.
+fn resets(rig: &mut Rig, word: &str) -> usize {
+    let deeds = rig.service.take_deeds();
+    let wanted = Deed::Reset(0, word.to_owned());
+    deeds.iter().filter(|deed| **deed == wanted).count()
+}
+
+#[test]
+fn every_order_ends_and_what_counts_is_done_once_at_most() {
+    for seed in 0..300 {
+        let mut rig = Rig::new(setup(seed));
+        rig.service.machine(0).unwrap().power = PowerState::On;
+        bad(&mut rig, seed);
+        for order in [PowerOrder::Nmi, PowerOrder::Cycle, PowerOrder::Reset] {
+            let answer = rig.order(order);
+            let deeds = rig.service.take_deeds();
+            assert!(
+                deeds.len() <= 1,
+                "seed {seed}: {order:?} {deeds:?} {answer:?}"
+            );
+            if let Err(error) = answer {
+                assert!(!error.to_string().is_empty());
+            }
+        }
+        let _ = rig.order(PowerOrder::BmcReset { warm: true });
+        assert!(rig.service.take_deeds().len() <= 1, "seed {seed}");
+    }
+}
+
+#[test]
+fn with_patience_every_machine_gets_where_it_should() {
+    for seed in 0..200 {
+        let mut rig = Rig::new(setup(seed));
+        bad(&mut rig, 1_000 + seed);
+        for (order, end) in [
+            (PowerOrder::On, PowerState::On),
+            (PowerOrder::Off, PowerState::Off),
+        ] {
+            let mut tries = 0;
+            // As a job does: the order until it is taken, then the state until it is there.
+            while rig.service.machine(0).unwrap().power != end {
+                tries += 1;
+                assert!(tries < 200, "seed {seed}: {order:?}");
+                let taken = rig.order(order) == Ok(PowerAnswer::Accepted);
+                rig.wait(if taken { 12_000 } else { 5_000 });
+                let _ = rig.order(PowerOrder::Status);
+            }
+        }
+        assert!(resets(&mut rig, "On") >= 1, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_boot_device_that_was_accepted_is_set() {
+    let order = PowerOrder::SetBoot {
+        device: BootDevice::Pxe,
+        persistent: false,
+        efi: true,
+    };
+    let mut accepted = 0;
+    for seed in 0..200 {
+        let mut rig = Rig::new(setup(seed));
+        bad(&mut rig, 2_000 + seed);
+        if rig.order(order) == Ok(PowerAnswer::Accepted) {
+            accepted += 1;
+            assert_eq!(
+                rig.service.machine(0).unwrap().boot[0],
+                "Pxe",
+                "seed {seed}"
+            );
+        }
+    }
+    assert!(accepted > 100, "{accepted}");
+}
+
+#[test]
+fn an_image_that_was_reported_is_in() {
+    let mut done = 0;
+    for seed in 0..200 {
+        let mut rig = Rig::new(setup(seed));
+        bad(&mut rig, 3_000 + seed);
+        let url = "http://192.0.2.1/a.iso".to_owned();
+        if rig.errand(Errand::InsertMedia { url }) == Ok(Report::Done) {
+            done += 1;
+            assert!(
+                rig.service.machine(0).unwrap().media.is_some(),
+                "seed {seed}"
+            );
+        }
+    }
+    assert!(done > 50, "{done}");
+}
+
+#[test]
+fn a_lazy_bmc_accepts_and_its_state_tells() {
+    let mut rig = Rig::new(Setup::default());
+    rig.service.misbehaviour.lazy = true;
+    assert_eq!(rig.order(PowerOrder::On), Ok(PowerAnswer::Accepted));
+    rig.wait(60_000);
+    let off = Ok(PowerAnswer::Power(PowerState::Off));
+    assert_eq!(rig.order(PowerOrder::Status), off);
+}

@@ -1,0 +1,295 @@
+use serde_json::json;
+use trivet_model::secret::Hidden;
+use trivet_model::{Cause, PowerAnswer, PowerError, PowerOrder, PowerState};
+
+use super::machine::{Rig, body, carry, cause, json_answer, lost, unreachable};
+use crate::service::{SESSIONS_MAX, Setup};
+use crate::{Answer, Credentials, Method, Trouble};
+
+const OFF: Result<PowerAnswer, PowerError> = Ok(PowerAnswer::Power(PowerState::Off));
+
+fn kinds(rig: &Rig) -> Vec<&'static str> {
+    let kind = |request: &crate::Request| match &request.credentials {
+        Some(Credentials::Token(_)) => "token",
+        Some(Credentials::Basic(_)) => "basic",
+        None => "none",
+    };
+    rig.asked.iter().map(kind).collect()
+}
+
+#[test]
+fn logs_in_once_and_keeps_the_session() {
+    let mut rig = Rig::new(Setup::default());
+    for _ in 0..3 {
+        assert_eq!(rig.order(PowerOrder::Status), OFF);
+    }
+    assert_eq!(kinds(&rig), ["none", "token", "token", "token", "token"]);
+    let want = json!({"UserName": "root", "Password": "calvin"});
+    assert_eq!(body(&rig.asked[0]), want);
+    assert_eq!(rig.service.sessions(), 1);
+}
+
+#[test]
+fn ends_the_session_when_it_is_closed() {
+    let mut rig = Rig::new(Setup::default());
+    rig.order(PowerOrder::Status).unwrap();
+    rig.session.close();
+    rig.step();
+    assert_eq!(rig.service.sessions(), 0);
+    assert_eq!(rig.session.deadline(), None);
+    assert!(rig.session.transmit(rig.now).is_none());
+    // A later order begins anew.
+    assert_eq!(rig.order(PowerOrder::Status), OFF);
+    assert_eq!(rig.service.sessions(), 1);
+}
+
+#[test]
+fn who_forgets_a_session_can_end_it() {
+    let mut rig = Rig::new(Setup::default());
+    assert!(rig.session.farewell().is_none());
+    rig.order(PowerOrder::Status).unwrap();
+    let request = rig.session.farewell().unwrap();
+    assert_eq!(request.method, Method::Delete);
+    assert_eq!(request.path, "/redfish/v1/SessionService/Sessions/1");
+    assert!(rig.session.farewell().is_none());
+}
+
+#[test]
+fn a_session_that_is_gone_is_replaced_once() {
+    let mut rig = Rig::new(Setup::default());
+    rig.order(PowerOrder::Status).unwrap();
+    rig.service.drop_sessions();
+    rig.take_asked();
+    assert_eq!(rig.order(PowerOrder::On), Ok(PowerAnswer::Accepted));
+    assert_eq!(kinds(&rig)[..3], ["token", "none", "token"]);
+    assert_eq!(rig.service.take_deeds().len(), 1);
+    // One that forgets each session at once is not asked forever.
+    rig.wire(|now, request, service, entropy| {
+        service.drop_sessions();
+        carry(now, request, service, entropy)
+    });
+    rig.take_asked();
+    assert_eq!(cause(rig.order(PowerOrder::Status)), Cause::Login);
+    assert!(rig.asked.len() <= 4);
+}
+
+#[test]
+fn the_password_goes_along_where_there_are_no_sessions() {
+    let mut rig = Rig::new(Setup {
+        sessions: false,
+        ..Setup::default()
+    });
+    assert_eq!(rig.order(PowerOrder::Status), OFF);
+    assert_eq!(rig.order(PowerOrder::Status), OFF);
+    assert_eq!(kinds(&rig), ["none", "basic", "basic", "basic"]);
+}
+
+#[test]
+fn the_operator_chooses_how_to_log_in() {
+    let basic = json!({"redfish_auth_type": "basic"});
+    let mut rig = Rig::with(Setup::default(), basic);
+    assert_eq!(rig.order(PowerOrder::Status), OFF);
+    assert_eq!(kinds(&rig), ["basic", "basic"]);
+    let without = Setup {
+        sessions: false,
+        ..Setup::default()
+    };
+    let mut rig = Rig::with(without, json!({"redfish_auth_type": "session"}));
+    assert_eq!(cause(rig.order(PowerOrder::Status)), Cause::Refused);
+    assert_eq!(kinds(&rig), ["none"]);
+}
+
+#[test]
+fn nobody_logs_in_where_there_is_no_user() {
+    let open = Setup {
+        user: None,
+        ..Setup::default()
+    };
+    let nobody = json!({"redfish_username": null});
+    let mut rig = Rig::with(open, nobody.clone());
+    assert_eq!(rig.order(PowerOrder::Status), OFF);
+    assert_eq!(kinds(&rig), ["none", "none"]);
+    let mut rig = Rig::with(Setup::default(), nobody);
+    assert_eq!(cause(rig.order(PowerOrder::Status)), Cause::Login);
+}
+
+#[test]
+fn a_wrong_password_is_said_once_and_named() {
+    for auth in ["auto", "session", "basic"] {
+        let more = json!({"redfish_password": "wrong", "redfish_auth_type": auth});
+        let mut rig = Rig::with(Setup::default(), more);
+        let answer = rig.order(PowerOrder::Status);
+        let said = answer.as_ref().unwrap_err().to_string();
+        assert!(
+            said.contains("redfish_password") && !said.contains("wrong"),
+            "{said}"
+        );
+        assert_eq!(cause(answer), Cause::Login);
+        // More could lock the account.
+        assert_eq!(rig.asked.len(), 1, "{auth}");
+    }
+}
+
+/// iLO answers 400 to a wrong password.
+#[test]
+fn a_wrong_password_by_another_status_is_known_too() {
+    let mut rig = Rig::new(Setup::default());
+    rig.wire(|_, _, _, _| {
+        let id = "iLO.2.15.UnauthorizedLoginAttempt";
+        let error = json!({"error": {"@Message.ExtendedInfo": [{"MessageId": id}]}});
+        Ok(json_answer(400, &error))
+    });
+    assert_eq!(cause(rig.order(PowerOrder::Status)), Cause::Login);
+    assert_eq!(rig.asked.len(), 1);
+}
+
+#[test]
+fn a_user_who_may_only_read_is_told_apart() {
+    let mut rig = Rig::new(Setup {
+        only_reads: true,
+        ..Setup::default()
+    });
+    assert_eq!(rig.order(PowerOrder::Status), OFF);
+    let answer = rig.order(PowerOrder::On);
+    assert!(answer.as_ref().unwrap_err().is_lasting());
+    assert_eq!(cause(answer), Cause::Privilege);
+}
+
+#[test]
+fn a_bmc_without_a_free_session_is_waited_for() {
+    let session = json!({"redfish_auth_type": "session"});
+    let mut rig = Rig::with(Setup::default(), session);
+    let mut others: Vec<_> = (0..SESSIONS_MAX)
+        .map(|_| Rig::new(Setup::default()).session)
+        .collect();
+    // All its sessions are somebody else's.
+    let mut entropy = trivet_model::Seeded::new(1);
+    for other in &mut others {
+        other.order(rig.now, 1, PowerOrder::Status).unwrap();
+        let login = other.transmit(rig.now).unwrap();
+        let answer = rig.service.handle(rig.now, &login, &mut entropy);
+        assert_eq!(answer.unwrap().status, 201);
+    }
+    assert_eq!(cause(rig.order(PowerOrder::Status)), Cause::Busy);
+    assert_eq!(rig.asked.len(), 3);
+    rig.service.drop_sessions();
+    assert_eq!(rig.order(PowerOrder::Status), OFF);
+}
+
+#[test]
+fn a_full_house_by_another_status_has_its_own_words() {
+    let answer = || {
+        let id = "Base.1.8.SessionLimitExceeded";
+        json_answer(
+            400,
+            &json!({"error": {"@Message.ExtendedInfo": [{"MessageId": id}]}}),
+        )
+    };
+    let session = json!({"redfish_auth_type": "session"});
+    let mut rig = Rig::with(Setup::default(), session);
+    rig.wire(move |_, _, _, _| Ok(answer()));
+    assert_eq!(
+        rig.order(PowerOrder::Status),
+        Err(PowerError::NoFreeSession)
+    );
+}
+
+#[test]
+fn a_login_that_gets_lost_is_tried_again_within_bounds() {
+    for trouble in [unreachable(), lost()] {
+        let mut rig = Rig::new(Setup::default());
+        let mut left = 2;
+        let said = trouble.clone();
+        rig.wire(move |now, request, service, entropy| {
+            if left > 0 {
+                left -= 1;
+                return Err(said.clone());
+            }
+            carry(now, request, service, entropy)
+        });
+        assert_eq!(rig.order(PowerOrder::Status), OFF);
+        let mut rig = Rig::new(Setup::default());
+        rig.wire(move |_, _, _, _| Err(trouble.clone()));
+        assert_eq!(cause(rig.order(PowerOrder::Status)), Cause::Unreachable);
+        assert_eq!(rig.asked.len(), 3);
+    }
+}
+
+#[test]
+fn a_certificate_that_is_not_trusted_ends_it_at_once() {
+    let mut rig = Rig::new(Setup::default());
+    rig.wire(|_, _, _, _| {
+        Err(Trouble::Untrusted {
+            fingerprint: Some("ab".repeat(32)),
+            said: "self-signed".to_owned(),
+        })
+    });
+    let answer = rig.order(PowerOrder::Status);
+    let said = answer.as_ref().unwrap_err().to_string();
+    assert!(
+        said.contains(&"ab".repeat(32)) && said.contains("redfish_pin"),
+        "{said}"
+    );
+    assert!(answer.as_ref().unwrap_err().is_lasting());
+    assert_eq!(cause(answer), Cause::Untrusted);
+    assert_eq!(rig.asked.len(), 1);
+}
+
+#[test]
+fn a_session_needs_a_token_that_fits_a_header() {
+    for token in [
+        None,
+        Some(""),
+        Some("a b"),
+        Some("a\r\nb"),
+        Some(&"x".repeat(5000) as &str),
+    ] {
+        let answer = Answer {
+            token: token.map(Hidden::new),
+            ..json_answer(201, &json!({}))
+        };
+        let session = json!({"redfish_auth_type": "session"});
+        let mut rig = Rig::with(Setup::default(), session);
+        rig.wire(move |_, _, _, _| Ok(answer.clone()));
+        assert_eq!(cause(rig.order(PowerOrder::Status)), Cause::Nonsense);
+    }
+}
+
+/// A session that lies elsewhere is used, and never ended there.
+#[test]
+fn the_place_of_a_session_is_on_the_bmc_or_nowhere() {
+    for (place, ends) in [
+        (
+            "https://192.0.2.7/redfish/v1/SessionService/Sessions/9",
+            true,
+        ),
+        (
+            "https://evil.example/redfish/v1/SessionService/Sessions/9",
+            false,
+        ),
+    ] {
+        let mut rig = Rig::new(Setup::default());
+        rig.wire(move |now, request, service, entropy| {
+            let mut answer = carry(now, request, service, entropy)?;
+            if answer.token.is_some() {
+                answer.location = Some(place.to_owned());
+            }
+            Ok(answer)
+        });
+        assert_eq!(rig.order(PowerOrder::Status), OFF);
+        assert_eq!(rig.session.farewell().is_some(), ends, "{place}");
+    }
+}
+
+#[test]
+fn an_answer_that_nobody_asked_for_changes_nothing() {
+    let mut rig = Rig::new(Setup::default());
+    rig.session
+        .answered(rig.now, Ok(json_answer(200, &json!({"PowerState": "On"}))));
+    rig.session.answered(rig.now, Err(lost()));
+    assert_eq!(rig.order(PowerOrder::Status), OFF);
+    rig.session
+        .answered(rig.now, Ok(json_answer(401, &json!({}))));
+    assert_eq!(rig.order(PowerOrder::Status), OFF);
+    assert_eq!(rig.service.sessions(), 1);
+}

@@ -1,0 +1,488 @@
+use serde_json::{Value, json};
+use trivet_model::power::RawBytes;
+use trivet_model::{BootDevice, Cause, PowerAnswer, PowerError, PowerOrder, PowerState};
+
+use super::machine::{Rig, body, carry, cause, json_answer, lost};
+use crate::Method;
+use crate::service::{Deed, Setup};
+
+const ACCEPTED: Result<PowerAnswer, PowerError> = Ok(PowerAnswer::Accepted);
+
+const ON: Result<PowerAnswer, PowerError> = Ok(PowerAnswer::Power(PowerState::On));
+const OFF: Result<PowerAnswer, PowerError> = Ok(PowerAnswer::Power(PowerState::Off));
+
+fn reset(word: &str) -> Deed {
+    Deed::Reset(0, word.to_owned())
+}
+
+fn running() -> Rig {
+    let mut rig = Rig::new(Setup::default());
+    rig.service.machine(0).unwrap().power = PowerState::On;
+    rig
+}
+
+const PXE: PowerOrder = PowerOrder::SetBoot {
+    device: BootDevice::Pxe,
+    persistent: false,
+    efi: false,
+};
+
+#[test]
+fn reads_the_power_of_the_only_system() {
+    let mut rig = Rig::new(Setup::default());
+    assert_eq!(rig.order(PowerOrder::Status), OFF);
+    assert_eq!(
+        rig.take_asked(),
+        [
+            "POST /redfish/v1/SessionService/Sessions",
+            "GET /redfish/v1/Systems",
+            "GET /redfish/v1/Systems/1",
+        ]
+    );
+    // The second time all of that is known.
+    assert_eq!(rig.order(PowerOrder::Status), OFF);
+    assert_eq!(rig.take_asked(), ["GET /redfish/v1/Systems/1"]);
+}
+
+#[test]
+fn switches_on_and_off_with_a_lag() {
+    let mut rig = Rig::new(Setup {
+        lag_ms: 11_000,
+        ..Setup::default()
+    });
+    assert_eq!(rig.order(PowerOrder::On), ACCEPTED);
+    assert_eq!(rig.order(PowerOrder::Status), OFF);
+    rig.wait(11_000);
+    assert_eq!(rig.order(PowerOrder::Status), ON);
+    assert_eq!(rig.order(PowerOrder::Off), ACCEPTED);
+    // It is on its way off, and that is not off.
+    assert_eq!(rig.order(PowerOrder::Status), ON);
+    rig.wait(11_000);
+    assert_eq!(rig.order(PowerOrder::Status), OFF);
+    assert_eq!(rig.service.take_deeds(), [reset("On"), reset("ForceOff")]);
+}
+
+#[test]
+fn each_order_has_its_word() {
+    for (order, word) in [
+        (PowerOrder::SoftOff, "GracefulShutdown"),
+        (PowerOrder::Cycle, "PowerCycle"),
+        (PowerOrder::Reset, "ForceRestart"),
+        (PowerOrder::Nmi, "Nmi"),
+    ] {
+        let mut rig = running();
+        assert_eq!(rig.order(order), ACCEPTED);
+        assert_eq!(rig.service.take_deeds(), [reset(word)]);
+    }
+}
+
+#[test]
+fn what_is_off_is_switched_on_instead_of_restarted() {
+    for order in [PowerOrder::Cycle, PowerOrder::Reset] {
+        let mut rig = Rig::new(Setup::default());
+        assert_eq!(rig.order(order), ACCEPTED);
+        assert_eq!(rig.service.take_deeds(), [reset("On")]);
+    }
+}
+
+#[test]
+fn a_needless_switch_that_is_refused_is_done() {
+    let mut rig = running();
+    assert_eq!(rig.order(PowerOrder::On), ACCEPTED);
+    assert_eq!(rig.service.take_deeds(), [reset("On")]);
+    let mut rig = Rig::new(Setup::default());
+    assert_eq!(rig.order(PowerOrder::Off), ACCEPTED);
+    assert_eq!(rig.order(PowerOrder::SoftOff), ACCEPTED);
+}
+
+/// It says "on" of a machine that is off: the order is given all the same.
+#[test]
+fn a_liar_does_not_keep_a_machine_off() {
+    let mut rig = Rig::new(Setup::default());
+    rig.service.misbehaviour.says = Some(PowerState::On);
+    assert_eq!(rig.order(PowerOrder::On), ACCEPTED);
+    assert_eq!(rig.service.machine(0).unwrap().power, PowerState::On);
+}
+
+#[test]
+fn a_refusal_that_matters_is_told_with_its_words() {
+    let mut rig = Rig::new(Setup::default());
+    let answer = rig.order(PowerOrder::Nmi);
+    let said = answer.as_ref().unwrap_err().to_string();
+    assert!(
+        said.contains("409") && said.contains("Not in this state"),
+        "{said}"
+    );
+    assert_eq!(cause(answer), Cause::Refused);
+}
+
+#[test]
+fn a_lost_switch_counts_by_what_is_read_after_it() {
+    for heard in [true, false] {
+        let mut rig = Rig::new(Setup::default());
+        rig.wire(move |now, request, service, entropy| {
+            if !request.path.ends_with("ComputerSystem.Reset") {
+                return carry(now, request, service, entropy);
+            }
+            if heard {
+                let _ = carry(now, request, service, entropy);
+            }
+            Err(lost())
+        });
+        let answer = rig.order(PowerOrder::On);
+        if heard {
+            assert_eq!(answer, ACCEPTED);
+        } else {
+            assert_eq!(cause(answer), Cause::Unreachable);
+        }
+        // It is not for this end to say it again.
+        assert!(rig.service.take_deeds().len() <= 1);
+    }
+}
+
+#[test]
+fn what_restarts_is_never_said_twice() {
+    for order in [
+        PowerOrder::Cycle,
+        PowerOrder::Reset,
+        PowerOrder::Nmi,
+        PowerOrder::BmcReset { warm: true },
+    ] {
+        let mut rig = running();
+        rig.wire(|now, request, service, entropy| {
+            let answer = carry(now, request, service, entropy);
+            let acts = request.path.contains("/Actions/");
+            if acts { Err(lost()) } else { answer }
+        });
+        let answer = rig.order(order);
+        let posts = rig
+            .asked
+            .iter()
+            .filter(|one| one.path.contains("/Actions/"));
+        assert_eq!(posts.count(), 1, "{order:?}");
+        // A BMC that restarts falls silent by that.
+        assert_eq!(answer.is_ok(), matches!(order, PowerOrder::BmcReset { .. }));
+    }
+}
+
+#[test]
+fn a_busy_bmc_is_asked_again_but_not_to_restart_anything() {
+    let mut rig = running();
+    assert_eq!(rig.order(PowerOrder::Status), ON);
+    rig.service.misbehaviour.busy = (2, 5);
+    let before = rig.now;
+    assert_eq!(rig.order(PowerOrder::Status), ON);
+    assert!(
+        rig.now.since_ms(before) >= 10_000,
+        "Retry-After is honoured"
+    );
+    rig.service.misbehaviour.busy = (3, 0);
+    assert_eq!(cause(rig.order(PowerOrder::Status)), Cause::Busy);
+    // Busy when it comes to the deed itself.
+    for (order, tries) in [
+        (PowerOrder::On, 3),
+        (PowerOrder::Nmi, 1),
+        (PowerOrder::Cycle, 1),
+    ] {
+        let mut rig = running();
+        rig.wire(|now, request, service, entropy| {
+            if request.method == Method::Post && request.path.contains("/Actions/") {
+                service.misbehaviour.busy = (1, 0);
+            }
+            carry(now, request, service, entropy)
+        });
+        // What is on counts as switched on, whatever the BMC has no time for.
+        assert_eq!(rig.order(order).is_ok(), order == PowerOrder::On);
+        let posts = rig
+            .asked
+            .iter()
+            .filter(|one| one.path.contains("/Actions/"));
+        assert_eq!(posts.count(), tries, "{order:?}");
+    }
+}
+
+#[test]
+fn restarts_the_bmc_and_logs_in_again_after_it() {
+    for (warm, word) in [(true, "GracefulRestart"), (false, "ForceRestart")] {
+        let mut rig = running();
+        assert_eq!(rig.order(PowerOrder::BmcReset { warm }), ACCEPTED);
+        let last = rig.asked.last().unwrap();
+        assert_eq!(body(last), json!({"ResetType": word}));
+        // It is away for 20 s; then it knows nobody.
+        assert_eq!(cause(rig.order(PowerOrder::Status)), Cause::Unreachable);
+        rig.wait(20_000);
+        assert_eq!(rig.order(PowerOrder::Status), ON);
+        assert_eq!(rig.service.take_deeds(), [Deed::ManagerReset]);
+    }
+}
+
+#[test]
+fn sets_a_boot_device_and_reads_it_back() {
+    let mut rig = Rig::new(Setup::default());
+    for (device, word) in [
+        (BootDevice::Pxe, "Pxe"),
+        (BootDevice::Disk, "Hdd"),
+        (BootDevice::Cdrom, "Cd"),
+        (BootDevice::Bios, "BiosSetup"),
+    ] {
+        for persistent in [false, true] {
+            let order = PowerOrder::SetBoot {
+                device,
+                persistent,
+                efi: false,
+            };
+            assert_eq!(rig.order(order), ACCEPTED);
+            let enabled = if persistent { "Continuous" } else { "Once" };
+            let boot = &rig.service.machine(0).unwrap().boot;
+            assert_eq!(boot[..3], [word, enabled, "UEFI"]);
+            let want = PowerAnswer::Boot {
+                device: Some(device),
+                persistent,
+                efi: true,
+            };
+            assert_eq!(rig.order(PowerOrder::ReadBoot), Ok(want));
+        }
+    }
+}
+
+#[test]
+fn an_override_that_is_disabled_is_no_boot_device() {
+    let mut rig = Rig::new(Setup::default());
+    let machine = rig.service.machine(0).unwrap();
+    machine.boot = ["Pxe", "Disabled", "Legacy", ""].map(str::to_owned);
+    let want = PowerAnswer::Boot {
+        device: None,
+        persistent: false,
+        efi: false,
+    };
+    assert_eq!(rig.order(PowerOrder::ReadBoot), Ok(want));
+}
+
+#[test]
+fn the_mode_is_changed_only_to_uefi_and_only_when_it_is_wanted() {
+    let order = |efi| PowerOrder::SetBoot {
+        device: BootDevice::Pxe,
+        persistent: false,
+        efi,
+    };
+    for (is, efi, then) in [
+        ("Legacy", true, "UEFI"),
+        ("Legacy", false, "Legacy"),
+        ("UEFI", false, "UEFI"),
+    ] {
+        let mut rig = Rig::new(Setup::default());
+        rig.service.machine(0).unwrap().boot[2] = is.to_owned();
+        assert_eq!(rig.order(order(efi)), ACCEPTED);
+        assert_eq!(rig.service.machine(0).unwrap().boot[2], then);
+        let sent = rig.asked.iter().find(|one| one.method == Method::Patch);
+        let mode = body(sent.unwrap())["Boot"]["BootSourceOverrideMode"].clone();
+        assert_eq!(mode.is_null(), is == then);
+    }
+}
+
+#[test]
+fn an_order_that_redfish_does_not_have_is_refused_with_a_sentence() {
+    let mut rig = Rig::new(Setup::default());
+    let safe = PowerOrder::SetBoot {
+        device: BootDevice::Safe,
+        persistent: false,
+        efi: false,
+    };
+    let raw = PowerOrder::Raw {
+        netfn: 6,
+        command: 1,
+        data: RawBytes::new(&[]).unwrap(),
+    };
+    for order in [safe, raw] {
+        let Err(PowerError::Unsupported { said }) = rig.order(order) else {
+            panic!("{order:?}");
+        };
+        assert!(said.contains("Redfish"), "{said}");
+    }
+    assert!(rig.asked.is_empty());
+}
+
+/// A BMC made of one system resource, which a PATCH does not change.
+fn fixed(system: Value) -> Rig {
+    Rig::against(
+        move |request| match (request.method, request.path.as_str()) {
+            (Method::Get, "/redfish/v1/Systems") => json_answer(
+                200,
+                &json!({"Members": [{"@odata.id": "/redfish/v1/Systems/1"}]}),
+            ),
+            (Method::Get, _) => json_answer(200, &system),
+            _ => json_answer(204, &Value::Null),
+        },
+    )
+}
+
+#[test]
+fn a_boot_device_that_reads_back_as_another_is_a_lie() {
+    let boot = json!({"BootSourceOverrideTarget": "Hdd"});
+    let mut rig = fixed(json!({"Boot": boot}));
+    assert_eq!(cause(rig.order(PXE)), Cause::Lied);
+    // Dell keeps it back until the next start, and others say that they do.
+    for more in [
+        json!({"Manufacturer": "Dell Inc."}),
+        json!({"@Redfish.Settings": {}}),
+    ] {
+        let mut system = more;
+        system["Boot"] = boot.clone();
+        assert_eq!(fixed(system).order(PXE), ACCEPTED);
+    }
+}
+
+/// As sushy-tools does.
+#[test]
+fn once_need_not_read_back_as_once() {
+    let boot = json!({
+        "BootSourceOverrideTarget": "Pxe", "BootSourceOverrideEnabled": "Continuous",
+    });
+    assert_eq!(fixed(json!({"Boot": boot})).order(PXE), ACCEPTED);
+}
+
+#[test]
+fn words_are_chosen_among_those_the_bmc_takes() {
+    let system = |words: Value| {
+        json!({"PowerState": "On", "Actions": {"#ComputerSystem.Reset": {
+            "target": "/reset", "ResetType@Redfish.AllowableValues": words,
+        }}})
+    };
+    let sent = |words: Value, order| {
+        let mut rig = fixed(system(words));
+        let answer = rig.order(order);
+        let word = body(rig.asked.last().unwrap())["ResetType"].clone();
+        (answer, word)
+    };
+    let all = json!(["On", "ForceOff", "ForceRestart", "PowerCycle"]);
+    assert_eq!(
+        sent(all.clone(), PowerOrder::Cycle),
+        (ACCEPTED, json!("PowerCycle"))
+    );
+    assert_eq!(
+        sent(all, PowerOrder::Reset),
+        (ACCEPTED, json!("ForceRestart"))
+    );
+    let few = json!(["ForceOn", "ForceRestart"]);
+    assert_eq!(
+        sent(few.clone(), PowerOrder::Cycle),
+        (ACCEPTED, json!("ForceRestart"))
+    );
+    assert_eq!(
+        sent(few.clone(), PowerOrder::On),
+        (ACCEPTED, json!("ForceOn"))
+    );
+    let lacks = sent(few, PowerOrder::SoftOff).0;
+    assert!(
+        matches!(lacks, Err(PowerError::Unsupported { .. })),
+        "{lacks:?}"
+    );
+    // Where nothing is said, what most have.
+    assert_eq!(
+        sent(Value::Null, PowerOrder::Cycle),
+        (ACCEPTED, json!("ForceRestart"))
+    );
+    assert_eq!(
+        sent(Value::Null, PowerOrder::Off),
+        (ACCEPTED, json!("ForceOff"))
+    );
+}
+
+#[test]
+fn a_boot_device_is_chosen_among_those_the_bmc_offers() {
+    let boot = json!({
+        "BootSourceOverrideTarget": "UsbCd",
+        "BootSourceOverrideTarget@Redfish.AllowableValues": ["Hdd", "UsbCd"],
+    });
+    let mut rig = fixed(json!({"Boot": boot}));
+    let cd = PowerOrder::SetBoot {
+        device: BootDevice::Cdrom,
+        persistent: false,
+        efi: false,
+    };
+    assert_eq!(rig.order(cd), ACCEPTED);
+    assert!(matches!(
+        rig.order(PXE),
+        Err(PowerError::Unsupported { .. })
+    ));
+}
+
+#[test]
+fn more_than_one_system_must_be_told_apart() {
+    let setup = Setup {
+        machines: 2,
+        ..Setup::default()
+    };
+    let mut rig = Rig::new(setup.clone());
+    let said = rig.order(PowerOrder::Status).unwrap_err().to_string();
+    assert!(said.contains("redfish_system_id"), "{said}");
+    let second = json!({"redfish_system_id": "/redfish/v1/Systems/2"});
+    let mut rig = Rig::with(setup, second);
+    assert_eq!(rig.order(PowerOrder::On), ACCEPTED);
+    assert_eq!(rig.service.take_deeds(), [Deed::Reset(1, "On".to_owned())]);
+}
+
+#[test]
+fn a_change_names_the_mark_it_is_based_on() {
+    let mut rig = Rig::new(Setup::default());
+    assert_eq!(rig.order(PXE), ACCEPTED);
+    let patch = rig
+        .asked
+        .iter()
+        .find(|one| one.method == Method::Patch)
+        .unwrap();
+    assert_eq!(patch.if_match.as_deref(), Some("W/\"1\""));
+    // Somebody is faster, once.
+    let mut raced = false;
+    rig.wire(move |now, request, service, entropy| {
+        if request.method == Method::Patch && !raced {
+            raced = true;
+            let mut other = request.clone();
+            other.if_match = None;
+            carry(now, &other, service, entropy)?;
+        }
+        carry(now, request, service, entropy)
+    });
+    rig.take_asked();
+    assert_eq!(rig.order(PXE), ACCEPTED);
+    let patches = rig.asked.iter().filter(|one| one.method == Method::Patch);
+    let marks: Vec<_> = patches.map(|one| one.if_match.clone().unwrap()).collect();
+    assert_eq!(marks, ["W/\"2\"", "\"3\""]);
+}
+
+#[test]
+fn a_change_that_is_always_too_late_is_given_up() {
+    let mut rig = Rig::new(Setup::default());
+    rig.wire(|now, request, service, entropy| {
+        if request.method == Method::Patch {
+            return Ok(json_answer(412, &Value::Null));
+        }
+        carry(now, request, service, entropy)
+    });
+    assert_eq!(cause(rig.order(PXE)), Cause::Refused);
+    let patches = rig.asked.iter().filter(|one| one.method == Method::Patch);
+    assert_eq!(patches.count(), 2);
+}
+
+#[test]
+fn orders_wait_in_line_and_the_line_has_an_end() {
+    let mut rig = Rig::new(Setup::default());
+    for id in 0..crate::ORDERS_WAITING_MAX {
+        let id = 100 + u64::try_from(id).unwrap();
+        assert_eq!(rig.session.order(rig.now, id, PowerOrder::Status), Ok(()));
+    }
+    let more = rig.session.order(rig.now, 1, PowerOrder::Status);
+    assert_eq!(more, Err(PowerError::Busy));
+    let mut seen = Vec::new();
+    while seen.len() < crate::ORDERS_WAITING_MAX {
+        match rig.session.answer() {
+            Some((id, answer)) => {
+                assert_eq!(answer, OFF);
+                seen.push(id);
+            }
+            None => rig.step(),
+        }
+    }
+    assert!(seen.is_sorted());
+    assert_eq!(rig.session.deadline(), None);
+}
