@@ -7,6 +7,8 @@ mod sensors;
 
 use serde_json::{Value, json};
 use trivet_model::PowerError;
+use trivet_model::errand::{Drive, Identity, MediaDevice};
+use trivet_model::secret::Hidden;
 
 use crate::fault;
 use crate::order::{await_change, set_boot};
@@ -55,14 +57,19 @@ pub enum Errand {
         /// For every boot, not only the next.
         persistent: bool,
     },
-    /// Put this image into the virtual CD drive; another one is taken out.
+    /// Put this image into a virtual drive; another one is taken out.
     InsertMedia {
-        /// Where the image is.
-        url: String,
+        /// Which kind of drive.
+        device: MediaDevice,
+        /// Where the image is; a login may be part of it.
+        url: Hidden,
     },
-    /// Take the image out of the virtual CD drive.
-    EjectMedia,
-    /// Read which image is in the virtual CD drive.
+    /// Take images out of virtual drives.
+    EjectMedia {
+        /// Of these kinds; empty means all.
+        devices: Vec<MediaDevice>,
+    },
+    /// List virtual drives and what is in them.
     Media,
     /// Read how the firmware starts.
     BootMode,
@@ -76,6 +83,8 @@ pub enum Errand {
     Sensors,
     /// Read what the machine is.
     Inventory,
+    /// Read who the BMC is.
+    Identity,
     /// Read whether the light that marks the machine is on.
     Light,
     /// Switch the light that marks the machine.
@@ -87,8 +96,8 @@ pub enum Errand {
 pub enum Report {
     /// It is done, and was read back.
     Done,
-    /// The image in the virtual CD drive.
-    Media(Option<String>),
+    /// The virtual drives.
+    Media(Vec<Drive>),
     /// How the firmware starts.
     BootMode(BootMode),
     /// Whether signed loaders only are started.
@@ -97,14 +106,18 @@ pub enum Report {
     Sensors(Vec<SensorReading>),
     /// What the machine is.
     Inventory(Box<Inventory>),
+    /// Who the BMC is.
+    Identity(Box<Identity>),
     /// Whether the light is on.
     Light(bool),
 }
 
 /// Refuses what no BMC could be asked.
 pub(crate) fn check(errand: &Errand) -> Result<(), PowerError> {
-    let (Errand::BootHttp { url, .. } | Errand::InsertMedia { url }) = errand else {
-        return Ok(());
+    let url = match errand {
+        Errand::BootHttp { url, .. } => url,
+        Errand::InsertMedia { url, .. } => url.reveal(),
+        _ => return Ok(()),
     };
     let known = url.starts_with("http://") || url.starts_with("https://");
     let plain = url.bytes().all(|byte| byte.is_ascii_graphic());
@@ -123,8 +136,8 @@ pub(crate) fn run(errand: &Errand, book: &mut Book<'_>) -> Step<Report> {
             set_boot(book, &["UefiHttp"], *persistent, true, Some(url))?;
             Ok(Report::Done)
         }
-        Errand::InsertMedia { url } => media::insert(book, url),
-        Errand::EjectMedia => media::eject(book),
+        Errand::InsertMedia { device, url } => media::insert(book, *device, url.reveal()),
+        Errand::EjectMedia { devices } => media::eject(book, devices),
         Errand::Media => media::read(book),
         Errand::BootMode => match boot_mode(book.system()?) {
             Some(mode) => Ok(Report::BootMode(mode)),
@@ -140,6 +153,10 @@ pub(crate) fn run(errand: &Errand, book: &mut Book<'_>) -> Step<Report> {
         Errand::Inventory => {
             let inventory = inventory::read(book)?;
             Ok(Report::Inventory(Box::new(inventory)))
+        }
+        Errand::Identity => {
+            let identity = inventory::identity(book)?;
+            Ok(Report::Identity(Box::new(identity)))
         }
         Errand::Light => {
             let (_, seen) = lamp(book)?;

@@ -9,6 +9,7 @@
 //!
 //! BIOS settings, firmware and events are not here yet: each would be one more errand.
 
+mod asking;
 mod errand;
 mod fault;
 mod http;
@@ -23,6 +24,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 
+pub use asking::{asked, found};
 pub use errand::{
     BootMode, Errand, Inventory, Report, SENSORS_MAX, SecureBoot, SensorReading, URL_BYTES_MAX,
 };

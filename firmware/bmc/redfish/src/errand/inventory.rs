@@ -2,9 +2,11 @@
 
 use serde_json::Value;
 use trivet_model::MacAddr;
+use trivet_model::errand::Identity;
 
 use crate::fault;
-use crate::script::{Book, Step};
+use crate::order::manager;
+use crate::script::{Book, Seen, Step};
 
 /// Network ports that are looked at. Ours.
 const PORTS_MAX: usize = 32;
@@ -18,6 +20,12 @@ pub struct Inventory {
     pub model: Option<String>,
     /// Its serial number.
     pub serial: Option<String>,
+    /// The maker's number for what it sold.
+    pub sku: Option<String>,
+    /// The owner's own number.
+    pub asset_tag: Option<String>,
+    /// `OK`, `Warning` or `Critical`, as the BMC judges.
+    pub health: Option<String>,
     /// Its identifier.
     pub uuid: Option<String>,
     /// The version of its firmware.
@@ -34,15 +42,15 @@ pub struct Inventory {
 
 pub(super) fn read(book: &mut Book<'_>) -> Step<Inventory> {
     let system = book.system()?;
-    let text = |keys: &[&str]| {
-        let text = fault::clean(system.text(keys)?);
-        (!text.is_empty()).then_some(text)
-    };
+    let text = |keys: &[&str]| text(system, keys);
     let memory = system.at(&["MemorySummary", "TotalSystemMemoryGiB"]);
     let mut found = Inventory {
         maker: text(&["Manufacturer"]),
         model: text(&["Model"]),
         serial: text(&["SerialNumber"]),
+        sku: text(&["SKU"]).or_else(|| text(&["PartNumber"])),
+        asset_tag: text(&["AssetTag"]),
+        health: text(&["Status", "Health"]),
         uuid: text(&["UUID"]),
         bios: text(&["BiosVersion"]),
         memory_mib: memory.and_then(Value::as_f64).and_then(mib),
@@ -66,6 +74,29 @@ pub(super) fn read(book: &mut Book<'_>) -> Step<Inventory> {
         }
     }
     Ok(found)
+}
+
+fn text(seen: Seen<'_>, keys: &[&str]) -> Option<String> {
+    let text = fault::clean(seen.text(keys)?);
+    (!text.is_empty()).then_some(text)
+}
+
+/// The service's root is what every BMC has; its manager resource says more.
+pub(super) fn identity(book: &mut Book<'_>) -> Step<Identity> {
+    let root = book.get("/redfish/v1")?;
+    let system = book.system()?;
+    let path = manager(book)?;
+    let manager = book.get(&path)?;
+    Ok(Identity {
+        protocol: "redfish".to_owned(),
+        protocol_version: text(root, &["RedfishVersion"]),
+        firmware_version: text(manager, &["FirmwareVersion"]),
+        manufacturer: text(manager, &["Manufacturer"]).or_else(|| text(root, &["Vendor"])),
+        model: text(manager, &["Model"]),
+        bmc_uuid: text(manager, &["UUID"]),
+        system_uuid: text(system, &["UUID"]),
+        ..Identity::default()
+    })
 }
 
 /// Some BMCs name fractions of a GiB.

@@ -1,6 +1,7 @@
-//! Virtual media: the drive that looks like a CD, below the system or its manager.
+//! Virtual media: drives that are not there, below the system or its manager.
 
 use serde_json::{Value, json};
+use trivet_model::errand::{Drive, MediaDevice};
 
 use super::Report;
 use crate::fault;
@@ -10,47 +11,86 @@ use crate::script::{Book, Seen, Step, Written};
 /// Drives that are looked at. Ours.
 const DRIVES_MAX: usize = 8;
 
-/// The drive for CDs, else the first there is.
-fn drive<'a>(book: &mut Book<'a>) -> Step<(String, Seen<'a>)> {
+/// All drives, with their paths.
+fn drives<'a>(book: &mut Book<'a>) -> Step<Vec<(String, Seen<'a>)>> {
     let link = book.system()?.at(&["VirtualMedia"]);
-    let drives = match book.linked(link)? {
-        Some(path) => book.members(&path)?,
-        None => Vec::new(),
-    };
-    let drives = if drives.is_empty() {
+    let mut paths = members(book, link)?;
+    if paths.is_empty() {
         let manager = manager(book)?;
         let link = book.get(&manager)?.at(&["VirtualMedia"]);
-        match book.linked(link)? {
-            Some(path) => book.members(&path)?,
-            None => Vec::new(),
-        }
-    } else {
-        drives
-    };
-    let mut first = None;
-    for path in drives.into_iter().take(DRIVES_MAX) {
-        let seen = book.get(&path)?;
-        let kinds = seen.at(&["MediaTypes"]).and_then(Value::as_array);
-        let is_cd = |kind: &Value| matches!(kind.as_str(), Some("CD" | "DVD"));
-        if kinds.is_some_and(|kinds| kinds.iter().any(is_cd)) {
-            return Ok((path, seen));
-        }
-        first.get_or_insert((path, seen));
+        paths = members(book, link)?;
     }
-    let lacks = || fault::cannot("the BMC has no virtual media").into();
-    first.ok_or_else(lacks)
+    if paths.is_empty() {
+        return Err(fault::cannot("the BMC has no virtual media").into());
+    }
+    let paths = paths.into_iter().take(DRIVES_MAX);
+    paths
+        .map(|path| {
+            let seen = book.get(&path)?;
+            Ok((path, seen))
+        })
+        .collect()
 }
 
-fn image(drive: Seen<'_>) -> Option<String> {
+fn members(book: &mut Book<'_>, link: Option<&Value>) -> Step<Vec<String>> {
+    match book.linked(link)? {
+        Some(path) => book.members(&path),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// What can be put into a drive. One that does not say takes CDs.
+fn devices(drive: Seen<'_>) -> Vec<MediaDevice> {
+    let kinds = drive.at(&["MediaTypes"]).and_then(Value::as_array);
+    let Some(kinds) = kinds else {
+        return vec![MediaDevice::Cdrom];
+    };
+    let mut devices: Vec<MediaDevice> = kinds
+        .iter()
+        .filter_map(|kind| match kind.as_str()? {
+            "CD" | "DVD" => Some(MediaDevice::Cdrom),
+            "USBStick" => Some(MediaDevice::Disk),
+            "Floppy" => Some(MediaDevice::Floppy),
+            _ => None,
+        })
+        .collect();
+    devices.dedup();
+    devices
+}
+
+fn image<'a>(drive: &Seen<'a>) -> Option<&'a str> {
     let inserted = drive.at(&["Inserted"]).and_then(Value::as_bool);
     let image = drive.text(&["Image"]).filter(|image| !image.is_empty())?;
     // Older services have no such property: what is named is in.
-    (inserted != Some(false)).then(|| fault::clean(image))
+    (inserted != Some(false)).then_some(image)
+}
+
+/// An address without what may be a password.
+fn without_login(url: &str) -> String {
+    let url = fault::clean(url);
+    match url.split_once("://") {
+        Some((scheme, rest)) => {
+            let end = rest.find('/').unwrap_or(rest.len());
+            let (host, path) = rest.split_at(end);
+            let host = host.rsplit('@').next().unwrap_or_default();
+            format!("{scheme}://{host}{path}")
+        }
+        None => url,
+    }
 }
 
 pub(super) fn read(book: &mut Book<'_>) -> Step<Report> {
-    let (_, drive) = drive(book)?;
-    Ok(Report::Media(image(drive)))
+    let drives = drives(book)?;
+    let drive = |(path, seen): (String, Seen<'_>)| {
+        let id = seen.text(&["Id"]).map(fault::clean);
+        Drive {
+            id: id.unwrap_or_else(|| path.rsplit('/').next().unwrap_or_default().to_owned()),
+            devices: devices(seen),
+            image: image(&seen).map(without_login),
+            inserted: image(&seen).is_some(),
+        }
+    };
+    Ok(Report::Media(drives.into_iter().map(drive).collect()))
 }
 
 /// Says it by the drive's action, or by changing the drive where it has none.
@@ -66,7 +106,8 @@ fn change<'a>(
     {
         Some(target) => {
             let target = book.path(target)?;
-            book.post(&target, by_action, false)
+            // What may have been fetched is not to be fetched again.
+            book.post(&target, by_action, true)
         }
         None => book.patch(path, drive, by_patch),
     }
@@ -76,21 +117,26 @@ fn take_out<'a>(book: &mut Book<'a>, path: &str, drive: Seen<'a>) -> Step<()> {
     let bodies = (json!({}), json!({"Image": null, "Inserted": false}));
     let written = change(book, (path, drive), "#VirtualMedia.EjectMedia", bodies)?;
     let lie = "the image is still in its virtual drive";
-    await_change(book, path, written, lie, |now| image(now).is_none())
+    await_change(book, path, written, lie, |now| image(&now).is_none())
 }
 
-pub(super) fn eject(book: &mut Book<'_>) -> Step<Report> {
-    let (path, drive) = drive(book)?;
-    if image(drive).is_some() {
-        take_out(book, &path, drive)?;
+pub(super) fn eject(book: &mut Book<'_>, wanted: &[MediaDevice]) -> Step<Report> {
+    for (path, drive) in drives(book)? {
+        let meant = wanted.is_empty() || devices(drive).iter().any(|one| wanted.contains(one));
+        if meant && image(&drive).is_some() {
+            take_out(book, &path, drive)?;
+        }
     }
     Ok(Report::Done)
 }
 
-pub(super) fn insert(book: &mut Book<'_>, url: &str) -> Step<Report> {
-    let (path, mut drive) = drive(book)?;
-    match image(drive) {
-        Some(there) if there == fault::clean(url) => return Ok(Report::Done),
+pub(super) fn insert(book: &mut Book<'_>, device: MediaDevice, url: &str) -> Step<Report> {
+    let mut drives = drives(book)?.into_iter();
+    let fits = drives.find(|(_, drive)| devices(*drive).contains(&device));
+    let lacks = || fault::cannot("the BMC has no virtual drive of that kind");
+    let (path, mut drive) = fits.ok_or_else(lacks)?;
+    match image(&drive) {
+        Some(there) if there == url => return Ok(Report::Done),
         Some(_) => {
             take_out(book, &path, drive)?;
             drive = book.get(&path)?;
@@ -101,6 +147,23 @@ pub(super) fn insert(book: &mut Book<'_>, url: &str) -> Step<Report> {
     let bodies = (body.clone(), body);
     let written = change(book, (&path, drive), "#VirtualMedia.InsertMedia", bodies)?;
     let lie = "its virtual drive is empty";
-    await_change(book, &path, written, lie, |now| image(now).is_some())?;
+    await_change(book, &path, written, lie, |now| image(&now).is_some())?;
     Ok(Report::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_in_addresses_are_left_out() {
+        for (url, want) in [
+            ("http://a/b@c", "http://a/b@c"),
+            ("https://u:p@a/b", "https://a/b"),
+            ("https://u:p@x@a:1", "https://a:1"),
+            ("//nas/share/x.iso", "//nas/share/x.iso"),
+        ] {
+            assert_eq!(without_login(url), want);
+        }
+    }
 }

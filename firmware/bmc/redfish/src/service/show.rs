@@ -148,7 +148,7 @@ impl Service {
 
     fn manager(&self) -> Value {
         let mut body = json!({
-            "Name": "BMC",
+            "Name": "BMC", "FirmwareVersion": "2.4", "Model": "Simulated BMC",
             "Actions": {"#Manager.Reset": {
                 "target": format!("{ROOT}/Managers/BMC/Actions/Manager.Reset"),
                 "ResetType@Redfish.AllowableValues": ["ForceRestart", "GracefulRestart"],

@@ -1,4 +1,6 @@
 use serde_json::{Value, json};
+use trivet_model::errand::MediaDevice;
+use trivet_model::secret::Hidden;
 use trivet_model::{Cause, PowerError};
 
 use super::machine::{Rig, body, carry, cause, json_answer, lost};
@@ -10,8 +12,25 @@ const ISO: &str = "http://192.0.2.1/agent.iso";
 
 fn insert(url: &str) -> Errand {
     Errand::InsertMedia {
-        url: url.to_owned(),
+        device: MediaDevice::Cdrom,
+        url: Hidden::new(url),
     }
+}
+
+const EJECT: Errand = Errand::EjectMedia {
+    devices: Vec::new(),
+};
+
+/// What is in the drive for CDs.
+#[track_caller]
+fn inside(rig: &mut Rig) -> Option<String> {
+    let Ok(Report::Media(drives)) = rig.errand(Errand::Media) else {
+        panic!("no drives");
+    };
+    let cd = drives
+        .iter()
+        .find(|drive| drive.devices.contains(&MediaDevice::Cdrom));
+    cd.unwrap().image.clone()
 }
 
 fn media(deeds: Vec<Deed>) -> Vec<Option<String>> {
@@ -45,14 +64,11 @@ fn an_image_goes_into_the_cd_drive_and_out_of_it() {
             media_below_manager,
             ..Setup::default()
         });
-        assert_eq!(rig.errand(Errand::Media), Ok(Report::Media(None)));
+        assert_eq!(inside(&mut rig), None);
         assert_eq!(rig.errand(insert(ISO)), DONE);
-        assert_eq!(
-            rig.errand(Errand::Media),
-            Ok(Report::Media(Some(ISO.to_owned())))
-        );
-        assert_eq!(rig.errand(Errand::EjectMedia), DONE);
-        assert_eq!(rig.errand(Errand::Media), Ok(Report::Media(None)));
+        assert_eq!(inside(&mut rig).as_deref(), Some(ISO));
+        assert_eq!(rig.errand(EJECT), DONE);
+        assert_eq!(inside(&mut rig), None);
         assert_eq!(
             media(rig.service.take_deeds()),
             [Some(ISO.to_owned()), None]
@@ -69,8 +85,8 @@ fn what_is_there_already_is_left_and_another_image_is_taken_out() {
     assert_eq!(rig.errand(insert("http://192.0.2.1/b.iso")), DONE);
     let want = [None, Some("http://192.0.2.1/b.iso".to_owned())];
     assert_eq!(media(rig.service.take_deeds()), want);
-    assert_eq!(rig.errand(Errand::EjectMedia), DONE);
-    assert_eq!(rig.errand(Errand::EjectMedia), DONE);
+    assert_eq!(rig.errand(EJECT), DONE);
+    assert_eq!(rig.errand(EJECT), DONE);
     assert_eq!(media(rig.service.take_deeds()), [None]);
 }
 
@@ -108,11 +124,8 @@ fn a_drive_without_actions_is_changed_itself() {
         "/s": {"VirtualMedia": {"@odata.id": "/v"}},
         "/v": {"Members": [{"@odata.id": "/v/1"}]}, "/v/1": {"Image": ISO},
     }));
-    assert_eq!(
-        rig.errand(Errand::Media),
-        Ok(Report::Media(Some(ISO.to_owned())))
-    );
-    assert_eq!(cause(rig.errand(Errand::EjectMedia)), Cause::Lied);
+    assert_eq!(inside(&mut rig).as_deref(), Some(ISO));
+    assert_eq!(cause(rig.errand(EJECT)), Cause::Lied);
     let patch = rig
         .asked
         .iter()
@@ -326,4 +339,37 @@ fn an_inventory_of_strange_values_is_a_poor_one() {
         (found.memory_mib, found.cpus, found.macs.len()),
         (None, None, 1)
     );
+}
+
+#[test]
+fn an_image_goes_into_a_drive_of_its_kind() {
+    let mut rig = Rig::new(Setup::default());
+    let disk = Errand::InsertMedia {
+        device: MediaDevice::Disk,
+        url: Hidden::new(ISO),
+    };
+    let lacks = rig.errand(disk);
+    assert!(
+        matches!(lacks, Err(PowerError::Unsupported { .. })),
+        "{lacks:?}"
+    );
+    assert_eq!(rig.errand(insert(ISO)), DONE);
+    rig.service.take_deeds();
+    let floppies = Errand::EjectMedia {
+        devices: vec![MediaDevice::Floppy],
+    };
+    assert_eq!(rig.errand(floppies), DONE);
+    assert!(rig.service.take_deeds().is_empty());
+    assert_eq!(inside(&mut rig).as_deref(), Some(ISO));
+}
+
+#[test]
+fn the_bmc_says_who_it_is() {
+    let mut rig = Rig::new(Setup::default());
+    let Ok(Report::Identity(who)) = rig.errand(Errand::Identity) else {
+        panic!("nobody");
+    };
+    assert_eq!(who.protocol, "redfish");
+    assert_eq!(who.protocol_version.as_deref(), Some("1.15.0"));
+    assert_eq!(who.firmware_version.as_deref(), Some("2.4"));
 }

@@ -1,6 +1,8 @@
 //! Seeded faults: whatever happens on the wire, every order ends confirmed or with a
 //! name, and nothing is said twice that must not be.
 
+use trivet_model::errand::MediaDevice;
+use trivet_model::secret::Hidden;
 use trivet_model::{BootDevice, PowerAnswer, PowerOrder, PowerState, Seeded};
 
 use super::machine::{Rig, carry, lost, unreachable};
@@ -130,8 +132,9 @@ fn an_image_that_was_reported_is_in() {
     for seed in 0..200 {
         let mut rig = Rig::new(setup(seed));
         bad(&mut rig, 3_000 + seed);
-        let url = "http://192.0.2.1/a.iso".to_owned();
-        if rig.errand(Errand::InsertMedia { url }) == Ok(Report::Done) {
+        let url = Hidden::new("http://192.0.2.1/a.iso");
+        let device = MediaDevice::Cdrom;
+        if rig.errand(Errand::InsertMedia { device, url }) == Ok(Report::Done) {
             done += 1;
             assert!(
                 rig.service.machine(0).unwrap().media.is_some(),

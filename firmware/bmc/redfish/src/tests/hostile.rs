@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use trivet_model::errand::MediaDevice;
+use trivet_model::secret::Hidden;
 use trivet_model::{BootDevice, Cause, PowerOrder};
 
 use super::machine::{Rig, cause, json_answer};
@@ -34,8 +36,14 @@ fn all_errands() -> Vec<Errand> {
             url: url.clone(),
             persistent: true,
         },
-        Errand::InsertMedia { url },
-        Errand::EjectMedia,
+        Errand::InsertMedia {
+            device: MediaDevice::Cdrom,
+            url: Hidden::new(url),
+        },
+        Errand::EjectMedia {
+            devices: Vec::new(),
+        },
+        Errand::Identity,
         Errand::Media,
         Errand::BootMode,
         Errand::SetBootMode(BootMode::Legacy),

@@ -1,4 +1,6 @@
 use serde_json::{Value, json};
+use trivet_model::errand::MediaDevice;
+use trivet_model::secret::Hidden;
 use trivet_model::{BootDevice, Cause, PowerAnswer, PowerError, PowerOrder, PowerState};
 
 use super::machine::{Rig, carry, cause, json_answer, lost};
@@ -57,8 +59,12 @@ fn a_task_is_followed_to_its_end() {
         efi: true,
     };
     assert_eq!(rig.order(boot), ACCEPTED);
-    let url = "http://192.0.2.1/a.iso".to_owned();
-    assert_eq!(rig.errand(Errand::InsertMedia { url }), Ok(Report::Done));
+    let url = Hidden::new("http://192.0.2.1/a.iso");
+    let device = MediaDevice::Cdrom;
+    assert_eq!(
+        rig.errand(Errand::InsertMedia { device, url }),
+        Ok(Report::Done)
+    );
     assert_eq!(rig.service.take_deeds().len(), 3);
 }
 
