@@ -338,12 +338,16 @@ pub(crate) fn hardware(root: &Section<'_>, mistakes: &mut Mistakes) -> Hardware 
     let Some(section) = root.section("hardware", mistakes) else {
         return Hardware::default();
     };
-    section.allow_only(&["types"], mistakes);
+    section.allow_only(&["types", "redfish_ca"], mistakes);
+    let redfish_ca = value::path(&section, "redfish_ca", mistakes);
     let names: Vec<&str> = HardwareType::ALL.iter().map(|known| known.name()).collect();
     let mut types = Vec::new();
     // The list may name each type once, so it is never longer than this.
     let Some(texts) = section.texts("types", names.len() + 16, mistakes) else {
-        return Hardware::default();
+        return Hardware {
+            redfish_ca,
+            ..Hardware::default()
+        };
     };
     for text in texts {
         let known = HardwareType::ALL
@@ -367,7 +371,7 @@ pub(crate) fn hardware(root: &Section<'_>, mistakes: &mut Mistakes) -> Hardware 
             }
         }
     }
-    Hardware { types }
+    Hardware { types, redfish_ca }
 }
 
 pub(crate) fn agent(root: &Section<'_>, mistakes: &mut Mistakes) -> Agent {

@@ -392,12 +392,15 @@ impl HardwareType {
 pub struct Hardware {
     /// Enabled types, each once, never empty.
     pub types: Vec<HardwareType>,
+    /// Authorities that Redfish BMCs are trusted by, where a node's record names none.
+    pub redfish_ca: Option<PathBuf>,
 }
 
 impl Default for Hardware {
     fn default() -> Self {
         Hardware {
             types: HardwareType::ALL.to_vec(),
+            redfish_ca: None,
         }
     }
 }

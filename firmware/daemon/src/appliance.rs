@@ -19,7 +19,7 @@ use trivet_store::{OpenError, Store};
 use crate::auth::Auth;
 use crate::cache::{Cache, Ways};
 use crate::clock::Clock;
-use crate::doors::{agents, api, bmc, boot, dhcp, http, inspector, panel, ssh, tftp};
+use crate::doors::{agents, api, bmc, boot, dhcp, http, inspector, panel, redfish, ssh, tftp};
 use crate::engine::{self, Engine, EngineError};
 use crate::say::{self, throttle::Throttle};
 
@@ -45,6 +45,7 @@ pub(crate) struct Ground {
     pub(crate) dhcp: Vec<dhcp::Place>,
     pub(crate) bmc: UdpSocket,
     pub(crate) ssh: ssh::Door,
+    pub(crate) redfish: redfish::Door,
     pub(crate) auth: Auth,
     pub(crate) facts: trivet_api::Facts,
     pub(crate) connections_max: usize,
@@ -104,6 +105,7 @@ impl Appliance {
             bmc: Arc::clone(&bmc_socket),
             dhcp: dhcp.clone(),
             ssh: ground.ssh,
+            redfish: ground.redfish,
             notes: ground.notes,
         };
         let images = own_images(&settings);
@@ -249,6 +251,7 @@ struct Outlet {
     bmc: Arc<UdpSocket>,
     dhcp: dhcp::Doors,
     ssh: ssh::Door,
+    redfish: redfish::Door,
     notes: NoteSink,
 }
 
@@ -274,10 +277,9 @@ impl Outlet {
                 verify_ca,
                 request,
             } => {
-                let engine = Arc::clone(&self.engine);
-                self.runtime.spawn(async move {
+                self.owe(async move {
                     let result = agents::call(&url, verify_ca.as_deref(), &request).await;
-                    answer(&engine, Input::AgentAnswered { node, call, result }).await;
+                    Input::AgentAnswered { node, call, result }
                 });
             }
             Output::Ssh {
@@ -286,35 +288,35 @@ impl Outlet {
                 target,
                 command,
             } => {
-                let (engine, door) = (Arc::clone(&self.engine), self.ssh.clone());
-                self.runtime.spawn(async move {
+                let door = self.ssh.clone();
+                self.owe(async move {
                     let result = door.run(run, &target, &command).await;
-                    answer(&engine, Input::SshAnswered { node, run, result }).await;
+                    Input::SshAnswered { node, run, result }
                 });
             }
-            // What goes wrong with an image is told by the cache itself.
-            Output::FillImage {
-                wanted,
-                urgent: false,
+            Output::Redfish {
+                node,
+                call,
+                target,
+                request,
             } => {
-                let _runtime = self.runtime.enter();
-                let _ = self.cache.fill(&wanted);
+                let door = self.redfish.clone();
+                self.owe(async move {
+                    let result = door.ask(&target, &request).await;
+                    Input::RedfishAnswered { node, call, result }
+                });
             }
-            Output::FillImage { wanted, .. } => {
-                let cache = self.cache.clone();
-                self.runtime
-                    .spawn(async move { cache.bring(&wanted).await });
-            }
+            Output::FillImage { wanted, urgent } => self.fill(wanted, urgent),
             Output::CheckImage(wanted) => {
                 let cache = self.cache.clone();
                 self.runtime
                     .spawn(async move { cache.check(&wanted).await });
             }
             Output::FindSum { url, name } => {
-                let (engine, cache) = (Arc::clone(&self.engine), self.cache.clone());
-                self.runtime.spawn(async move {
+                let cache = self.cache.clone();
+                self.owe(async move {
                     let result = cache.find_sum(&url, &name).await;
-                    answer(&engine, Input::SumFound { url, name, result }).await;
+                    Input::SumFound { url, name, result }
                 });
             }
             Output::PinImages(digests) => self.cache.pin(&digests),
@@ -323,6 +325,25 @@ impl Outlet {
             // The engine answers these itself.
             Output::Reply { .. } | Output::File { .. } => {}
         }
+    }
+
+    /// What goes wrong with an image is told by the cache itself.
+    fn fill(&self, wanted: Box<trivet_images::Wanted>, urgent: bool) {
+        let cache = self.cache.clone();
+        if urgent {
+            self.runtime
+                .spawn(async move { cache.bring(&wanted).await });
+        } else {
+            let _runtime = self.runtime.enter();
+            let _ = cache.fill(&wanted);
+        }
+    }
+
+    /// Does something whose outcome the rack waits for.
+    fn owe(&self, asking: impl Future<Output = Input> + Send + 'static) {
+        let engine = Arc::clone(&self.engine);
+        self.runtime
+            .spawn(async move { answer(&engine, asking.await).await });
     }
 
     fn send_bmc(&self, to: SocketAddr, bytes: &[u8]) {

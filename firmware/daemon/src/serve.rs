@@ -60,6 +60,7 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
         dhcp,
         bmc: sockets::udp("BMC", SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))).await?,
         ssh: doors::ssh::Door::new(&data),
+        redfish: doors::redfish::Door::new(settings.hardware.redfish_ca.as_deref())?,
         auth: auth(api, clock),
         facts: trivet_api::Facts {
             hostname: name,

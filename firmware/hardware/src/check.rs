@@ -7,10 +7,6 @@ use trivet_model::node::Object;
 use crate::payload::{agent_args, agent_files, payload};
 use crate::{Kind, RAMDISK, interface};
 
-/// Why no Redfish interface works.
-pub const REDFISH_NOT_YET: &str = "this box cannot drive Redfish BMCs yet; where the machine also \
-                                   speaks IPMI, use hardware type ipmi";
-
 /// The port of SSH (RFC 4253, section 4).
 pub const SSH_PORT: u16 = 22;
 
@@ -28,7 +24,12 @@ pub fn check(node: &Node, kind: Kind, is_own: &dyn Fn(&str) -> bool) -> Option<S
     match chosen {
         "" => Some(format!("hardware type {} is not known", node.driver)),
         "ipmitool" => ipmi(&node.driver_info),
-        "redfish" => Some(redfish(&node.driver_info)),
+        "redfish" if matches!(kind, Kind::Bios | Kind::Firmware | Kind::Raid) => Some(format!(
+            "this box does not drive {} by Redfish yet; the interface may be chosen, but does \
+             nothing",
+            kind.as_str()
+        )),
+        "redfish" => redfish(&node.driver_info),
         "ssh" => ssh(&node.driver_info),
         "direct" => image(&node.instance_info, is_own),
         RAMDISK => payload(node).err(),
@@ -71,12 +72,21 @@ fn ipmi(info: &Object) -> Option<String> {
     None
 }
 
-/// Until Redfish is driven there is always a reason.
-fn redfish(info: &Object) -> String {
+fn redfish(info: &Object) -> Option<String> {
     if text(info, "redfish_address").is_none() {
-        return "driver_info lacks redfish_address: say where the BMC is".into();
+        return Some("driver_info lacks redfish_address: say where the BMC is".into());
     }
-    REDFISH_NOT_YET.into()
+    match text(info, "redfish_auth_type").map(str::to_ascii_lowercase) {
+        None => {}
+        Some(word) if ["auto", "session", "basic"].contains(&word.as_str()) => {}
+        Some(_) => {
+            return Some("driver_info.redfish_auth_type must be auto, session or basic".into());
+        }
+    }
+    if text(info, "redfish_password").is_some() && text(info, "redfish_username").is_none() {
+        return Some("driver_info has redfish_password without redfish_username".into());
+    }
+    None
 }
 
 fn ssh(info: &Object) -> Option<String> {

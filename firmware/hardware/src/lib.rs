@@ -13,7 +13,7 @@ mod payload;
 mod steps;
 mod table;
 
-pub use check::{REDFISH_NOT_YET, SSH_PORT, check, number};
+pub use check::{SSH_PORT, check, number};
 pub use kind::Kind;
 pub use payload::{BOOT_TEXT_BYTES_MAX, Payload, Source, agent_args, agent_files, payload};
 pub use steps::{Act, fake_steps, reserved};
@@ -101,11 +101,11 @@ pub enum Ability {
 pub fn can(node: &Node, ability: Ability) -> bool {
     let has = |kind, names: &[&str]| names.contains(&interface(node, kind));
     match ability {
-        Ability::SoftPower => has(Kind::Power, &["ipmitool", "fake", "ssh"]),
+        Ability::SoftPower => has(Kind::Power, &["ipmitool", "redfish", "fake", "ssh"]),
         Ability::Raid => has(Kind::Raid, &["fake"]),
         Ability::Console => has(Kind::Console, &["fake"]),
         Ability::Bios => has(Kind::Bios, &["fake"]),
-        Ability::Nmi => has(Kind::Management, &["ipmitool"]),
+        Ability::Nmi => has(Kind::Management, &["ipmitool", "redfish"]),
         Ability::BootMode | Ability::SecureBoot | Ability::VirtualMedia => {
             has(Kind::Management, &["fake", "redfish"])
         }

@@ -89,7 +89,7 @@ const IPMI: Properties = &[
 const REDFISH: Properties = &[
     (
         "redfish_address",
-        "URL of the Redfish service, such as https://192.0.2.7. Required.",
+        "URL of the Redfish service, such as https://192.0.2.7, or its host. Required.",
     ),
     (
         "redfish_system_id",
@@ -99,7 +99,12 @@ const REDFISH: Properties = &[
     ("redfish_password", "Password. Optional."),
     (
         "redfish_verify_ca",
-        "true, false, or the path of a CA to trust. Optional, true by default.",
+        "true (hardware.redfish_ca of the box's settings), false (anybody), a path on this \
+         box or the PEM text of an authority. Optional, true by default.",
+    ),
+    (
+        "redfish_pin",
+        "SHA-256 of the BMC's certificate in hexadecimal digits: no other is believed. Optional.",
     ),
     (
         "redfish_auth_type",

@@ -127,11 +127,19 @@ fn ssh_wants_host_user_and_one_key() {
 }
 
 #[test]
-fn redfish_says_what_is_missing_and_that_it_is_not_driven_yet() {
+fn redfish_says_what_is_missing_or_wrong() {
     lacks(&node("redfish"), Kind::Power, "redfish_address");
     let whole = with_info("redfish", json!({"redfish_address": "https://192.0.2.7"}));
-    lacks(&whole, Kind::Power, REDFISH_NOT_YET);
+    assert_eq!(check(&whole, Kind::Power, &|_| false), None);
+    assert_eq!(check(&whole, Kind::Management, &|_| false), None);
     lacks(&whole, Kind::Bios, "does not support bios");
+    let wrong = |key: &str, value: &str| {
+        let mut node = whole.clone();
+        node.driver_info.insert(key.into(), value.into());
+        lacks(&node, Kind::Power, key);
+    };
+    wrong("redfish_auth_type", "digest");
+    wrong("redfish_password", "p");
 }
 
 #[test]
@@ -166,7 +174,7 @@ fn abilities_follow_interfaces_not_hardware_types() {
     assert!(!can(&fake, Ability::Bios) && can(&fake, Ability::Raid));
     let ipmi = node("ipmi");
     assert!(can(&ipmi, Ability::SoftPower) && !can(&ipmi, Ability::Raid));
-    assert!(!can(&node("redfish"), Ability::SoftPower));
+    assert!(can(&node("redfish"), Ability::SoftPower) && can(&node("redfish"), Ability::Nmi));
     assert!(can(&ipmi, Ability::Lights) && !can(&ipmi, Ability::VirtualMedia));
     assert!(can(&node("redfish"), Ability::VirtualMedia));
     assert!(pretends(&fake) && !pretends(&ipmi));

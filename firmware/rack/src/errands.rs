@@ -4,7 +4,7 @@
 //! a node, and it waits its turn behind the orders that the BMC has already.
 
 use serde_json::json;
-use trivet_hardware::{Kind, REDFISH_NOT_YET, interface};
+use trivet_hardware::{Kind, interface};
 use trivet_model::errand::ERRAND_MS_MAX;
 use trivet_model::{Errand, Findings, Node, NodeId, Now, PowerError};
 
@@ -19,7 +19,7 @@ pub(crate) const OWED_MS_MAX: u64 = ERRAND_MS_MAX + 60_000;
 pub(crate) fn way(node: &Node) -> Way {
     let said = match interface(node, Kind::Management) {
         "ipmitool" => return Way::Ipmi,
-        "redfish" => REDFISH_NOT_YET,
+        "redfish" => return Way::Redfish,
         "fake" => "this node's hardware is pretended, and there is no BMC to ask",
         "noop" => "nobody manages this node's hardware for the box; choose a driver with a BMC",
         _ => "this box does not know the node's hardware type; choose another driver",
@@ -35,6 +35,7 @@ impl Rack {
             Way::Ipmi => self
                 .lines
                 .errand(now.tick, node, number, errand, &mut *self.entropy),
+            Way::Redfish => self.services.errand(now.tick, node, number, errand),
             Way::None(error) => Err(error),
             Way::Host | Way::Pretended => Err(PowerError::Unsupported {
                 said: "this node has no BMC to ask",

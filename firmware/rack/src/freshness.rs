@@ -9,7 +9,7 @@ use trivet_model::{
 use trivet_node::Event;
 
 use crate::Rack;
-use crate::switching::{Way, way};
+use crate::switching::has_bmc;
 
 /// How many BMCs are asked at once for freshness' sake. Ours: orders do not count.
 const AT_ONCE_MAX: usize = 32;
@@ -154,5 +154,5 @@ fn is_idle(node: &Node) -> bool {
         && node.target_power_state.is_none()
         && !node.maintenance
         && node.provision_state != ProvisionState::Enroll
-        && matches!(way(node, PowerOrder::Status), Way::Ipmi | Way::Host)
+        && has_bmc(node)
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use trivet_model::view::BmcHealth;
-use trivet_model::{NodeId, Now, PowerError, Tick};
+use trivet_model::{Cause, NodeId, Now, PowerError, Tick};
 
 use crate::Rack;
 
@@ -116,9 +116,14 @@ impl Rack {
                 | PowerError::Busy,
             ) => return,
             // It answered, though not as it was wished.
-            None | Some(PowerError::Refused { .. }) => {
-                End::Answered(asked.map(|asked| now.tick.since_ms(asked)))
-            }
+            None
+            | Some(
+                PowerError::Refused { .. }
+                | PowerError::Bmc {
+                    cause: Cause::Refused,
+                    ..
+                },
+            ) => End::Answered(asked.map(|asked| now.tick.since_ms(asked))),
             Some(_) => End::Failed,
         };
         if self.book.node(id).is_none() {

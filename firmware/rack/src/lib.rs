@@ -26,6 +26,7 @@ mod power;
 mod reach;
 mod recent;
 mod records;
+mod redfish;
 mod resources;
 mod rivals;
 mod switching;
@@ -46,6 +47,7 @@ pub use machine::Rack;
 pub use reach::Everywhere;
 pub use trivet_agent::{Call, Method};
 pub use trivet_bmc_ipmi::Pace;
+pub use trivet_bmc_redfish as bmc_redfish;
 pub use trivet_bmc_ssh as ssh;
 pub use trivet_dhcp as dhcp;
 pub use trivet_dhcp::Destination;
@@ -161,6 +163,15 @@ pub enum Input {
         run: u64,
         /// What came of it, or why it did not run.
         result: Result<ssh::Ran, String>,
+    },
+    /// A Redfish BMC answered a request, or did not.
+    RedfishAnswered {
+        /// For which node.
+        node: NodeId,
+        /// Which request.
+        call: u64,
+        /// What it answered, or why there is no answer.
+        result: Result<bmc_redfish::Answer, bmc_redfish::Trouble>,
     },
     /// Somebody asks for a file.
     FileAsked {
@@ -292,6 +303,18 @@ pub enum Output {
         target: Box<ssh::Target>,
         /// The line for its shell.
         command: String,
+    },
+    /// A request to a Redfish BMC. It is always answered by [`Input::RedfishAnswered`],
+    /// within [`bmc_redfish::REQUEST_TIMEOUT_MS`].
+    Redfish {
+        /// For which node.
+        node: NodeId,
+        /// Which request.
+        call: u64,
+        /// Which BMC, and whom to believe that it is.
+        target: Box<bmc_redfish::Target>,
+        /// What to ask.
+        request: Box<bmc_redfish::Request>,
     },
     /// Bring this image into the cache, if it is not there.
     FillImage {

@@ -13,6 +13,7 @@ use crate::hosts::Hosts;
 use crate::lan::{self, Lan};
 use crate::power::Lines;
 use crate::records::Book;
+use crate::redfish::Services;
 use crate::rivals::{NOT_ITS_OWN, Rivals};
 use crate::switching::{Goal, Way, way};
 use crate::vendor::Promise;
@@ -29,6 +30,7 @@ pub struct Rack {
     pub(crate) quiet: Quiet,
     pub(crate) lines: Lines,
     pub(crate) hosts: Hosts,
+    pub(crate) services: Services,
     /// What each node waits for, apart from its record.
     pub(crate) waits: BTreeMap<NodeId, Waits>,
     /// Wake-ups, earliest first.
@@ -76,6 +78,7 @@ impl Rack {
             dhcp: settings.dhcp.clone().map(trivet_dhcp::Server::new),
             lines: Lines::new(settings.pace),
             hosts: Hosts::default(),
+            services: Services::default(),
             gate: crate::boots::gate(&settings),
             settings,
             entropy,
@@ -106,6 +109,7 @@ impl Rack {
         let leases = self.dhcp.as_ref().and_then(trivet_dhcp::Server::deadline);
         wake.into_iter()
             .chain(self.lines.deadline())
+            .chain(self.services.deadline())
             .chain(leases)
             .chain(self.gate.deadline())
             .chain(self.promise_deadline())
@@ -140,6 +144,9 @@ impl Rack {
                 self.agent_answered(now, node, call, result);
             }
             Input::SshAnswered { node, run, result } => self.ssh_answered(now, node, run, result),
+            Input::RedfishAnswered { call, result, .. } => {
+                self.services.answered(now.tick, call, result);
+            }
             Input::FileAsked {
                 ticket,
                 door,
@@ -207,6 +214,7 @@ impl Rack {
             }
         }
         self.lines.tick(now.tick, &mut *self.entropy);
+        self.services.tick(now.tick);
         self.gate.tick(now.tick);
         self.expire_promises(now);
         self.expire_leases(now);
@@ -226,6 +234,14 @@ impl Rack {
                 self.bmc_heard(now, id, Some(asked), answer.as_ref().err());
                 self.bmc_answered(now, id, order, answer);
             }
+            while let Some((id, (order, asked), answer)) = self.services.answer() {
+                self.bmc_heard(now, id, Some(asked), answer.as_ref().err());
+                self.bmc_answered(now, id, order, answer);
+            }
+            while let Some((id, number, result)) = self.services.findings() {
+                self.bmc_heard(now, id, None, result.as_ref().err());
+                self.errand_answered(now, id, number, result);
+            }
             while let Some((id, number, result)) = self.lines.findings() {
                 self.bmc_heard(now, id, None, result.as_ref().err());
                 self.errand_answered(now, id, number, result);
@@ -236,6 +252,14 @@ impl Rack {
         }
         while let Some((to, bytes)) = self.lines.transmit() {
             self.outputs.push(Output::Bmc { to, bytes });
+        }
+        while let Some(leaving) = self.services.transmit(now.tick, &mut self.calls) {
+            self.outputs.push(Output::Redfish {
+                node: leaving.node,
+                call: leaving.call,
+                target: leaving.target,
+                request: Box::new(leaving.request),
+            });
         }
     }
 
@@ -272,7 +296,7 @@ impl Rack {
             return;
         };
         let way = way(&node, order);
-        if let (Way::Ipmi | Way::Host, Some(order)) = (&way, order.switches()) {
+        if let (Way::Ipmi | Way::Redfish | Way::Host, Some(order)) = (&way, order.switches()) {
             self.note(now, Some(id), NoteKind::PowerOrdered { order });
         }
         match way {
@@ -281,6 +305,12 @@ impl Rack {
             }
             Way::Ipmi => {
                 let given = self.lines.order(now.tick, &node, order, &mut *self.entropy);
+                if let Err(error) = given {
+                    self.bmc_answered(now, id, order, Err(error));
+                }
+            }
+            Way::Redfish => {
+                let given = self.services.order(now.tick, &node, order);
                 if let Err(error) = given {
                     self.bmc_answered(now, id, order, Err(error));
                 }
@@ -310,6 +340,7 @@ impl Rack {
         self.lines.forget(id);
         self.health.forget(id);
         self.hosts.forget(id);
+        self.services.forget(id);
         self.break_promise(id);
     }
 

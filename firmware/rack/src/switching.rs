@@ -1,6 +1,6 @@
 //! Which way a power order goes, and power orders of an operator.
 
-use trivet_hardware::{Ability, Kind, REDFISH_NOT_YET, can, interface};
+use trivet_hardware::{Ability, Kind, can, interface};
 use trivet_model::order::PowerWanted;
 use trivet_model::{
     Node, NodeId, NoteKind, Now, PowerAnswer, PowerError, PowerOrder, PowerState, Refusal,
@@ -38,6 +38,7 @@ pub(crate) struct Goal {
 /// Who carries an order out.
 pub(crate) enum Way {
     Ipmi,
+    Redfish,
     /// The host that runs the machine.
     Host,
     /// Nobody: it is as if done at once.
@@ -50,6 +51,10 @@ pub(crate) enum Way {
 pub(crate) fn way(node: &Node, order: PowerOrder) -> Way {
     let kind = match order {
         PowerOrder::ReadBoot | PowerOrder::SetBoot { .. } | PowerOrder::Nmi => Kind::Management,
+        // Redfish restarts a BMC as part of management.
+        PowerOrder::BmcReset { .. } if interface(node, Kind::Management) == "redfish" => {
+            Kind::Management
+        }
         PowerOrder::BmcReset { .. } | PowerOrder::Raw { .. } => Kind::Vendor,
         _ => Kind::Power,
     };
@@ -57,13 +62,22 @@ pub(crate) fn way(node: &Node, order: PowerOrder) -> Way {
         "ipmitool" => Way::Ipmi,
         "ssh" => Way::Host,
         "fake" | "noop" => Way::Pretended,
-        "redfish" => Way::None(PowerError::Unsupported {
-            said: REDFISH_NOT_YET,
+        "redfish" => Way::Redfish,
+        "no-vendor" => Way::None(PowerError::Unsupported {
+            said: "the node's vendor interface is off; choose one that has this method",
         }),
         _ => Way::None(PowerError::Unsupported {
             said: "this box does not know the node's hardware type; choose another driver",
         }),
     }
+}
+
+/// Whether somebody is asked when it comes to power.
+pub(crate) fn has_bmc(node: &Node) -> bool {
+    matches!(
+        way(node, PowerOrder::Status),
+        Way::Ipmi | Way::Redfish | Way::Host
+    )
 }
 
 impl Rack {
@@ -111,7 +125,7 @@ impl Rack {
                 let said = error.to_string();
                 self.note(now, Some(id), NoteKind::PowerFailed { said });
             }
-            (Ok(_), Some(order)) if matches!(way(&node, PowerOrder::On), Way::Ipmi | Way::Host) => {
+            (Ok(_), Some(order)) if has_bmc(&node) => {
                 self.note(now, Some(id), NoteKind::PowerTaken { order });
             }
             _ => {}

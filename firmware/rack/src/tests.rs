@@ -14,6 +14,7 @@ mod lan;
 mod orders;
 mod plan;
 mod power;
+mod redfish;
 mod resources;
 mod storm;
 mod templates;

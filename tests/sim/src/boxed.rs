@@ -323,8 +323,10 @@ impl Boxed {
                     request,
                 });
             }
-            // No node of these racks is a virtual machine, and nobody takes an address.
+            // No node of these racks is a virtual machine or speaks Redfish, and nobody takes
+            // an address.
             Output::Ssh { .. }
+            | Output::Redfish { .. }
             | Output::Probe { .. }
             | Output::FillImage { .. }
             | Output::CheckImage(_)

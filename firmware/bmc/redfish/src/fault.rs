@@ -129,6 +129,16 @@ pub(crate) fn login(said: &str) -> PowerError {
     )
 }
 
+/// A service without sessions, where nothing else is wanted.
+pub(crate) fn no_sessions(status: u16) -> PowerError {
+    bmc(
+        Cause::Refused,
+        format!(
+            "the BMC has no sessions (HTTP status {status}); set redfish_auth_type to auto or basic"
+        ),
+    )
+}
+
 /// What the BMC says about a failure: `@Message.ExtendedInfo` of DSP0266, section 8.6.
 fn own_words(reply: &Reply) -> Option<String> {
     let error = reply.body.as_ref()?.get("error")?;

@@ -389,6 +389,7 @@ impl Session {
             // It has no sessions, or none left.
             _ if self.target.auth == Auth::Auto => self.basic = true,
             (200..300, None) => self.finish(now, Err(fault::nonsense("a session without a token"))),
+            (404 | 405 | 501, _) => self.finish(now, Err(fault::no_sessions(reply.status))),
             _ if fault::has_message(&reply, "SessionLimitExceeded") => {
                 self.finish(now, Err(PowerError::NoFreeSession));
             }

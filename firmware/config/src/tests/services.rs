@@ -343,6 +343,14 @@ fn kernel_and_ramdisk_come_together() {
 }
 
 #[test]
+fn authorities_of_bmcs_are_a_file() {
+    let hardware = good("[hardware]\nredfish_ca = \"/etc/bmc.pem\"\n").hardware;
+    let path = std::path::Path::new("/etc/bmc.pem");
+    assert_eq!(hardware.redfish_ca.as_deref(), Some(path));
+    assert_eq!(hardware.types, HardwareType::ALL);
+}
+
+#[test]
 fn hardware_types_are_the_built_ones() {
     assert_eq!(
         good("[hardware]\ntypes = \"ipmi\"\n").hardware.types,

@@ -99,6 +99,7 @@ impl Stage {
             })],
             bmc: sockets::udp("BMC", home).await?,
             ssh: crate::doors::ssh::Door::new(data),
+            redfish: crate::doors::redfish::Door::new(None)?,
             auth: Auth::Open,
             facts: facts(clock),
             connections_max: 4096,

@@ -11,5 +11,6 @@ pub(crate) mod inspector;
 pub(crate) mod panel;
 mod patient;
 pub(crate) mod places;
+pub(crate) mod redfish;
 pub(crate) mod ssh;
 pub(crate) mod tftp;

@@ -1,7 +1,7 @@
 //! The ladder: what is done about a machine or a BMC that does not do as it was told.
 //! Each rung is stronger than the one before, and each is taken once.
 
-use trivet_model::{PowerError, PowerOrder};
+use trivet_model::{Cause, PowerError, PowerOrder};
 
 /// The strongest: the BMC starts anew. Cold, because a warm one keeps what ails it.
 pub(super) const BMC_RESET: PowerOrder = PowerOrder::BmcReset { warm: false };
@@ -36,6 +36,10 @@ pub(super) fn restarts_bmc(error: Option<&PowerError>, tries: u32, most: u32) ->
                 | PowerError::Busy
                 | PowerError::NoFreeSession
                 | PowerError::Host { .. }
+                | PowerError::Bmc {
+                    cause: Cause::Unreachable | Cause::Busy,
+                    ..
+                }
         )
     );
     hears && most > 3 && tries == most / 2

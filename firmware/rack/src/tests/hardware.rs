@@ -1,4 +1,4 @@
-//! Nodes without a BMC: pretended, switched by hand, or not driven yet.
+//! Nodes without a BMC: pretended, switched by hand, or by their host.
 
 use trivet_model::node::Object;
 use trivet_model::order::PowerWanted;
@@ -172,18 +172,6 @@ fn somebody_is_told_to_switch_a_node_by_hand_and_the_agent_is_waited_for() {
     assert!(notes.contains("switch node-1 on now"), "{notes}");
     assert_eq!(bench.state(id), ProvisionState::InspectWait);
     assert!(bench.lookup().is_ok());
-}
-
-#[test]
-fn a_redfish_node_fails_to_be_managed_with_an_honest_sentence() {
-    let mut bench = Bench::new();
-    let id = bench.with_driver("redfish");
-    bench.verb(id, Verb::Manage).unwrap();
-    assert_eq!(bench.state(id), ProvisionState::Enroll);
-    let said = bench.node(id).last_error.unwrap();
-    assert!(said.contains("cannot drive Redfish BMCs yet"), "{said}");
-    let said = bench.power(id, PowerWanted::SoftOff).unwrap_err().sentence;
-    assert!(said.contains("softly"), "{said}");
 }
 
 const LISTED: &str = "domain 6a5e2c1a-90a7-4d17-9e5f-aa0f6f3a1b2c\nshut off\n\n\

@@ -1,0 +1,207 @@
+//! A simulated Redfish service on a free port of the loopback, for real clients to talk
+//! to. Prints `port N`, then one line per thing it was told to do.
+//!
+//! `redfish_server USER PASSWORD [--tls CERT.pem KEY.pem] [--lag MS] [--task MS]
+//! [--no-sessions] [--machines N]`
+
+use std::env;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use trivet_bmc_redfish::service::{Service, Setup};
+use trivet_bmc_redfish::{Answer, BODY_BYTES_MAX, Credentials, Method, Request};
+use trivet_model::secret::Hidden;
+use trivet_model::{Entropy, Tick};
+
+/// Longest head of a request.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// Random bytes of the system.
+struct System(std::fs::File);
+
+impl Entropy for System {
+    fn fill(&mut self, out: &mut [u8]) {
+        self.0.read_exact(out).expect("the system has random bytes");
+    }
+}
+
+/// A line for whoever watches; one that is not read does not matter.
+fn tell(line: &str) {
+    let mut out = std::io::stdout().lock();
+    let _unread = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+fn tls(certificate: &str, key: &str) -> Outcome<Arc<ServerConfig>> {
+    let chain = CertificateDer::pem_file_iter(certificate)?.collect::<Result<_, _>>()?;
+    let key = PrivateKeyDer::from_pem_file(key)?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)?;
+    Ok(Arc::new(config))
+}
+
+/// Reads one request; none where it is no HTTP.
+fn read(stream: &mut impl Read) -> Outcome<Option<Request>> {
+    let mut bytes = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        let mut headers = [httparse::EMPTY_HEADER; 64];
+        let mut head = httparse::Request::new(&mut headers);
+        if let httparse::Status::Complete(end) = head.parse(&bytes)? {
+            let Some(mut request) = request(&head) else {
+                return Ok(None);
+            };
+            let length = head
+                .headers
+                .iter()
+                .find(|one| one.name.eq_ignore_ascii_case("content-length"));
+            let length = length.and_then(|one| std::str::from_utf8(one.value).ok()?.parse().ok());
+            let length: usize = length.unwrap_or(0).min(BODY_BYTES_MAX);
+            let mut body = bytes.split_off(end);
+            while body.len() < length {
+                let count = stream.read(&mut piece)?;
+                if count == 0 {
+                    return Ok(None);
+                }
+                body.extend(&piece[..count]);
+            }
+            if length > 0 {
+                request.body = Some(Hidden::new(String::from_utf8(body)?));
+            }
+            return Ok(Some(request));
+        }
+        let count = stream.read(&mut piece)?;
+        if count == 0 || bytes.len() > HEAD_BYTES_MAX {
+            return Ok(None);
+        }
+        bytes.extend(&piece[..count]);
+    }
+}
+
+fn request(head: &httparse::Request<'_, '_>) -> Option<Request> {
+    let method = match head.method? {
+        "GET" => Method::Get,
+        "POST" => Method::Post,
+        "PATCH" => Method::Patch,
+        "DELETE" => Method::Delete,
+        _ => return None,
+    };
+    let text = |value| std::str::from_utf8(value).ok();
+    let headers = || head.headers.iter();
+    Some(Request {
+        method,
+        path: head.path?.to_owned(),
+        credentials: headers().find_map(|one| Credentials::of_header(one.name, text(one.value)?)),
+        if_match: headers()
+            .find(|one| one.name.eq_ignore_ascii_case("if-match"))
+            .and_then(|one| text(one.value).map(str::to_owned)),
+        body: None,
+    })
+}
+
+fn write(stream: &mut impl Write, answer: &Answer) -> std::io::Result<()> {
+    let mut head = format!("HTTP/1.1 {} X\r\nConnection: close\r\n", answer.status);
+    if answer.status != 204 {
+        let length = answer.body.len();
+        head += &format!("Content-Type: application/json\r\nContent-Length: {length}\r\n");
+    }
+    let token = answer.token.as_ref().map(|token| token.reveal().to_owned());
+    let again = answer.retry_after_s.map(|seconds| seconds.to_string());
+    for (name, value) in [
+        ("X-Auth-Token", token),
+        ("Location", answer.location.clone()),
+        ("ETag", answer.etag.clone()),
+        ("Retry-After", again),
+    ] {
+        if let Some(value) = value {
+            head += &format!("{name}: {value}\r\n");
+        }
+    }
+    stream.write_all(format!("{head}\r\n").as_bytes())?;
+    stream.write_all(&answer.body)?;
+    stream.flush()
+}
+
+struct Server {
+    service: Service,
+    entropy: System,
+    started: Instant,
+}
+
+impl Server {
+    fn serve(&mut self, stream: &mut (impl Read + Write)) -> Outcome<()> {
+        let Some(request) = read(stream)? else {
+            return Ok(());
+        };
+        let ms = u64::try_from(self.started.elapsed().as_millis())?;
+        let now = Tick::default().after_ms(ms);
+        let answer = self.service.handle(now, &request, &mut self.entropy);
+        for deed in self.service.take_deeds() {
+            tell(&format!("{deed:?}"));
+        }
+        // One that is away says nothing.
+        if let Some(answer) = answer {
+            write(stream, &answer)?;
+        }
+        Ok(())
+    }
+}
+
+fn main() -> Outcome<()> {
+    let mut arguments = env::args().skip(1);
+    let usage = "usage: redfish_server USER PASSWORD [OPTIONS]";
+    let user = arguments.next().ok_or(usage)?;
+    let password = arguments.next().ok_or(usage)?;
+    let mut setup = Setup {
+        user: Some((user, Hidden::new(password))),
+        ..Setup::default()
+    };
+    let mut config = None;
+    while let Some(word) = arguments.next() {
+        let mut next = || arguments.next().ok_or(usage);
+        match word.as_str() {
+            "--tls" => config = Some(tls(&next()?, &next()?)?),
+            "--lag" => setup.lag_ms = next()?.parse()?,
+            "--task" => setup.task_ms = Some(next()?.parse()?),
+            "--machines" => setup.machines = next()?.parse()?,
+            "--no-sessions" => setup.sessions = false,
+            _ => return Err(usage.into()),
+        }
+    }
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    tell(&format!("port {}", listener.local_addr()?.port()));
+    #[expect(clippy::disallowed_methods, reason = "the example is its own shell")]
+    let started = Instant::now();
+    let mut server = Server {
+        service: Service::new(setup),
+        entropy: System(std::fs::File::open("/dev/urandom")?),
+        started,
+    };
+    loop {
+        let (mut stream, _): (TcpStream, _) = listener.accept()?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        let served = match &config {
+            None => server.serve(&mut stream),
+            Some(config) => {
+                let connection = ServerConnection::new(config.clone())?;
+                let mut stream = StreamOwned::new(connection, stream);
+                let served = server.serve(&mut stream);
+                stream.conn.send_close_notify();
+                let _ = stream.flush();
+                served
+            }
+        };
+        if let Err(error) = served {
+            tell(&format!("error {error}"));
+        }
+    }
+}

@@ -1,0 +1,538 @@
+//! Nodes whose BMCs speak Redfish, in virtual time, on good wires and bad ones.
+
+use std::collections::BTreeMap;
+
+use trivet_bmc_redfish::service::{Deed, Service, Setup};
+use trivet_bmc_redfish::{Answer, Request, Trouble};
+use trivet_model::errand::MediaDevice;
+use trivet_model::order::{PowerWanted, VendorMethod};
+use trivet_model::secret::Hidden;
+use trivet_model::{Errand, NoteKind, PowerState};
+
+use super::*;
+use crate::redfish::GAP_MS;
+
+/// How a request ends, and how long that takes.
+type Wire = Box<dyn FnMut(Tick, &Request, &mut Service) -> (Result<Answer, Trouble>, u64)>;
+
+struct Flight {
+    due: Tick,
+    node: NodeId,
+    call: u64,
+    host: String,
+    result: Result<Answer, Trouble>,
+}
+
+/// A rack, simulated services by their host, and what is between them.
+struct Lab {
+    bench: Bench,
+    services: BTreeMap<String, Service>,
+    flights: Vec<Flight>,
+    /// When each host was done with its last request.
+    rested: BTreeMap<String, Tick>,
+    wire: Wire,
+    lines: Vec<String>,
+    notes: Vec<NoteKind>,
+    replies: Vec<Result<Done, Refusal>>,
+}
+
+fn away() -> Trouble {
+    Trouble::Unreachable {
+        said: "connection refused".to_owned(),
+    }
+}
+
+fn lost() -> Trouble {
+    Trouble::Lost {
+        said: "reset by peer".to_owned(),
+    }
+}
+
+fn carry(now: Tick, request: &Request, service: &mut Service) -> Result<Answer, Trouble> {
+    service
+        .handle(now, request, &mut Seeded::new(now.0))
+        .ok_or_else(away)
+}
+
+impl Lab {
+    fn new(setup: Setup) -> Self {
+        Self::with(Bench::new(), setup)
+    }
+
+    fn with(bench: Bench, setup: Setup) -> Self {
+        Self {
+            bench,
+            services: BTreeMap::from([("192.0.2.7".to_owned(), Service::new(setup))]),
+            flights: Vec::new(),
+            rested: BTreeMap::new(),
+            wire: Box::new(|now, request, service| (carry(now, request, service), 30)),
+            lines: Vec::new(),
+            notes: Vec::new(),
+            replies: Vec::new(),
+        }
+    }
+
+    /// A node whose record names the service, past all rules.
+    fn node(&mut self, number: u8, more: Value) -> NodeId {
+        let id = self.bench.with_node(number);
+        let mut info = json!({
+            "redfish_address": "https://192.0.2.7", "redfish_username": "root",
+            "redfish_password": "calvin",
+        });
+        for (key, value) in more.as_object().unwrap() {
+            info[key] = value.clone();
+        }
+        self.bench.force(id, |node| {
+            node.driver = "redfish".into();
+            node.driver_info = info.as_object().unwrap().clone();
+            node.provision_state = ProvisionState::Manageable;
+        });
+        self.gather();
+        id
+    }
+
+    fn service(&mut self) -> &mut Service {
+        self.services.get_mut("192.0.2.7").unwrap()
+    }
+
+    /// Takes up what the last batch let out. No BMC ever has two requests, nor one
+    /// without its rest.
+    fn gather(&mut self) {
+        for output in std::mem::take(&mut self.bench.outputs) {
+            match output {
+                Output::Redfish {
+                    node,
+                    call,
+                    target,
+                    request,
+                } => {
+                    let now = self.bench.now.tick;
+                    let host = target.address.host.clone();
+                    let two = self.flights.iter().any(|flight| flight.host == host);
+                    assert!(!two, "two requests at once to {host}");
+                    if let Some(at) = self.rested.get(&host) {
+                        assert!(now.since_ms(*at) >= GAP_MS, "{host} has no rest");
+                    }
+                    let line = format!("{} {}", request.method.as_str(), request.path);
+                    self.lines.push(line);
+                    let service = self.services.get_mut(&host).unwrap();
+                    let (result, took_ms) = (self.wire)(now, &request, service);
+                    self.flights.push(Flight {
+                        due: now.after_ms(took_ms),
+                        node,
+                        call,
+                        host,
+                        result,
+                    });
+                }
+                Output::Note { note, .. } => self.notes.push(note.kind),
+                Output::Reply { ticket: 7, result } => self.replies.push(result),
+                _ => {}
+            }
+        }
+    }
+
+    /// What happens next, within `ms`; false if nothing does.
+    fn step(&mut self, until: Tick) -> bool {
+        let flight = self.flights.iter().map(|flight| flight.due).min();
+        let next = flight.into_iter().chain(self.bench.rack.deadline()).min();
+        let Some(next) = next.filter(|next| *next <= until) else {
+            self.bench.now.tick = until;
+            return false;
+        };
+        self.bench.now.tick = self.bench.now.tick.max(next);
+        let landed = self.flights.iter().position(|flight| flight.due <= next);
+        match landed {
+            Some(at) => {
+                let flight = self.flights.remove(at);
+                self.rested.insert(flight.host, self.bench.now.tick);
+                self.bench.tell(Input::RedfishAnswered {
+                    node: flight.node,
+                    call: flight.call,
+                    result: flight.result,
+                });
+            }
+            None => self.bench.tell(Input::Tick),
+        }
+        self.gather();
+        true
+    }
+
+    fn pass(&mut self, ms: u64) {
+        let until = self.bench.now.tick.after_ms(ms);
+        while self.step(until) {}
+    }
+
+    /// Gives a power order and waits for its end.
+    #[track_caller]
+    fn power(&mut self, node: NodeId, want: PowerWanted) {
+        let order = Order::Power {
+            node,
+            want,
+            timeout_s: None,
+        };
+        self.bench.order(order).unwrap();
+        self.gather();
+        let until = self.bench.now.tick.after_ms(1_200_000);
+        while self.bench.node(node).target_power_state.is_some() {
+            assert!(self.step(until), "the order does not end");
+        }
+    }
+
+    fn ask(&mut self, node: NodeId, errand: Errand) -> Result<Done, Refusal> {
+        let method = VendorMethod::Errand(errand);
+        self.bench.tell(Input::Order {
+            ticket: 7,
+            caller: caller(),
+            order: Order::Vendor { node, method },
+        });
+        self.gather();
+        let until = self.bench.now.tick.after_ms(600_000);
+        while self.replies.is_empty() {
+            assert!(self.step(until), "the errand does not end");
+        }
+        self.replies.remove(0)
+    }
+}
+
+fn on() -> PowerWanted {
+    PowerWanted::State(PowerState::On)
+}
+
+fn off() -> PowerWanted {
+    PowerWanted::State(PowerState::Off)
+}
+
+fn resets(service: &mut Service) -> Vec<String> {
+    let word = |deed| match deed {
+        Deed::Reset(_, word) => Some(word),
+        _ => None,
+    };
+    service.take_deeds().into_iter().filter_map(word).collect()
+}
+
+#[test]
+fn a_node_is_managed_by_reading_its_power() {
+    let mut lab = Lab::new(Setup::default());
+    let id = lab.node(1, json!({}));
+    lab.bench
+        .force(id, |node| node.provision_state = ProvisionState::Enroll);
+    lab.bench.verb(id, Verb::Manage).unwrap();
+    lab.gather();
+    lab.pass(5_000);
+    let node = lab.bench.node(id);
+    assert_eq!(node.provision_state, ProvisionState::Manageable);
+    assert_eq!(node.power_state, Some(PowerState::Off));
+}
+
+#[test]
+fn power_is_switched_with_the_lag_of_a_slow_machine() {
+    let mut lab = Lab::new(Setup {
+        lag_ms: 11_000,
+        ..Setup::default()
+    });
+    let id = lab.node(1, json!({}));
+    for (want, state, words) in [
+        (on(), PowerState::On, vec!["On"]),
+        (PowerWanted::Reboot, PowerState::On, vec!["PowerCycle"]),
+        (
+            PowerWanted::SoftOff,
+            PowerState::Off,
+            vec!["GracefulShutdown"],
+        ),
+        (PowerWanted::SoftReboot, PowerState::On, vec!["On"]),
+        (
+            PowerWanted::SoftReboot,
+            PowerState::On,
+            vec!["GracefulShutdown", "On"],
+        ),
+        (off(), PowerState::Off, vec!["ForceOff"]),
+    ] {
+        lab.power(id, want);
+        let node = lab.bench.node(id);
+        assert_eq!(
+            (node.power_state, node.last_error),
+            (Some(state), None),
+            "{want:?}"
+        );
+        // A restart may still be on its way when it reads as on.
+        lab.pass(12_000);
+        assert_eq!(lab.service().machine(0).unwrap().power, state, "{want:?}");
+        assert_eq!(resets(lab.service()), words, "{want:?}");
+    }
+    assert!(
+        lab.notes
+            .iter()
+            .any(|note| matches!(note, NoteKind::PowerTaken { .. }))
+    );
+}
+
+#[test]
+fn two_nodes_of_one_bmc_take_turns_and_know_their_systems() {
+    let mut lab = Lab::new(Setup {
+        machines: 2,
+        ..Setup::default()
+    });
+    let first = lab.node(1, json!({"redfish_system_id": "/redfish/v1/Systems/1"}));
+    let second = lab.node(2, json!({"redfish_system_id": "/redfish/v1/Systems/2"}));
+    for node in [first, second] {
+        let order = Order::Power {
+            node,
+            want: on(),
+            timeout_s: None,
+        };
+        lab.bench.order(order).unwrap();
+        lab.gather();
+    }
+    lab.pass(30_000);
+    for (index, id) in [first, second].into_iter().enumerate() {
+        assert_eq!(lab.bench.node(id).power_state, Some(PowerState::On));
+        assert_eq!(lab.service().machine(index).unwrap().power, PowerState::On);
+    }
+    assert_eq!(resets(lab.service()), ["On", "On"]);
+}
+
+#[test]
+fn another_record_is_another_session_and_the_old_one_is_ended() {
+    let mut lab = Lab::new(Setup::default());
+    let id = lab.node(1, json!({}));
+    lab.power(id, on());
+    assert_eq!(lab.service().sessions(), 1);
+    lab.bench.force(id, |node| {
+        node.driver_info
+            .insert("redfish_auth_type".into(), "basic".into());
+    });
+    lab.power(id, off());
+    lab.pass(1_000);
+    assert_eq!(lab.service().sessions(), 0);
+    assert_eq!(lab.bench.node(id).power_state, Some(PowerState::Off));
+}
+
+#[test]
+fn an_order_under_way_ends_when_the_record_changes() {
+    let mut lab = Lab::new(Setup::default());
+    let id = lab.node(1, json!({}));
+    let order = Order::Power {
+        node: id,
+        want: on(),
+        timeout_s: None,
+    };
+    lab.bench.order(order).unwrap();
+    lab.gather();
+    lab.bench.force(id, |node| {
+        node.driver_info
+            .insert("redfish_auth_type".into(), "basic".into());
+        node.maintenance = false;
+    });
+    // Somebody asks the new record something; the answer to the old request is stale.
+    let done = lab.ask(id, Errand::Light).unwrap();
+    assert_eq!(done, Done::Said(json!({"state": "off"})));
+    let node = lab.bench.node(id);
+    assert_eq!(node.target_power_state, None);
+    assert!(node.last_error.unwrap().contains("driver_info changed"));
+}
+
+#[test]
+fn a_node_that_is_deleted_logs_out() {
+    let mut lab = Lab::new(Setup::default());
+    let id = lab.node(1, json!({}));
+    lab.power(id, on());
+    lab.bench
+        .force(id, |node| node.provision_state = ProvisionState::Enroll);
+    lab.bench.order(Order::DeleteNode(id)).unwrap();
+    lab.gather();
+    lab.pass(1_000);
+    assert_eq!(lab.service().sessions(), 0);
+    assert!(lab.lines.last().unwrap().starts_with("DELETE"));
+    assert_eq!(lab.bench.rack.services.deadline(), None);
+}
+
+#[test]
+fn an_answer_that_comes_twice_or_too_late_is_nobodys() {
+    let mut lab = Lab::new(Setup::default());
+    let id = lab.node(1, json!({}));
+    lab.power(id, on());
+    for call in 0..200 {
+        let result = Ok(Answer {
+            status: 401,
+            ..Answer::default()
+        });
+        let node = id;
+        lab.bench
+            .tell(Input::RedfishAnswered { node, call, result });
+        lab.gather();
+    }
+    lab.power(id, off());
+    assert_eq!(lab.bench.node(id).power_state, Some(PowerState::Off));
+    assert_eq!(lab.service().sessions(), 1);
+}
+
+#[test]
+fn what_is_wrong_with_the_record_is_said_with_its_keys() {
+    for (more, part) in [
+        (json!({"redfish_password": "hunter2"}), "redfish_password"),
+        (json!({"redfish_address": null}), "redfish_address"),
+        (json!({"redfish_pin": "x"}), "redfish_pin"),
+    ] {
+        let mut lab = Lab::new(Setup::default());
+        let id = lab.node(1, more);
+        lab.power(id, on());
+        let said = lab.bench.node(id).last_error.unwrap();
+        assert!(said.contains(part) && !said.contains("hunter2"), "{said}");
+        assert!(!said.contains("ipmi"), "{said}");
+        assert!(lab.service().take_deeds().is_empty());
+    }
+}
+
+#[test]
+fn a_liar_and_a_lazy_bmc_are_found_out() {
+    let mut lab = Lab::new(Setup::default());
+    let id = lab.node(1, json!({}));
+    lab.service().misbehaviour.lazy = true;
+    lab.power(id, on());
+    let said = lab.bench.node(id).last_error.unwrap();
+    assert!(said.contains("did not change"), "{said}");
+    // It says on, while it is off: the order is given nevertheless.
+    lab.service().misbehaviour.lazy = false;
+    lab.service().misbehaviour.says = Some(PowerState::On);
+    lab.power(id, on());
+    assert_eq!(lab.service().machine(0).unwrap().power, PowerState::On);
+}
+
+#[test]
+fn power_that_nobody_asked_for_shows() {
+    let settings = Settings {
+        power_fresh_ms: Some(60_000),
+        ..settings()
+    };
+    let mut lab = Lab::with(Bench::with(settings), Setup::default());
+    let id = lab.node(1, json!({}));
+    lab.pass(70_000);
+    assert_eq!(lab.bench.node(id).power_state, Some(PowerState::Off));
+    lab.service().machine(0).unwrap().power = PowerState::On;
+    lab.pass(70_000);
+    assert_eq!(lab.bench.node(id).power_state, Some(PowerState::On));
+    // One login serves for all of that.
+    let logins = lab.lines.iter().filter(|line| line.ends_with("/Sessions"));
+    assert_eq!(logins.count(), 1);
+}
+
+#[test]
+fn errands_reach_a_redfish_bmc() {
+    let mut lab = Lab::new(Setup::default());
+    let id = lab.node(1, json!({}));
+    let insert = Errand::InsertMedia {
+        device: MediaDevice::Cdrom,
+        url: Hidden::new("http://192.0.2.1/a.iso"),
+    };
+    assert_eq!(lab.ask(id, insert), Ok(Done::Said(json!({"done": true}))));
+    let Ok(Done::Said(media)) = lab.ask(id, Errand::Media) else {
+        panic!("no media");
+    };
+    assert_eq!(media["media"][1]["image"], "http://192.0.2.1/a.iso");
+    let Ok(Done::Said(system)) = lab.ask(id, Errand::System) else {
+        panic!("no system");
+    };
+    assert_eq!(system["memory_mb"], 65_536);
+    let refusal = lab.ask(id, Errand::Mailbox).unwrap_err();
+    assert!(refusal.sentence.contains("Redfish"), "{refusal}");
+}
+
+/// A bad wire to a moody BMC, by seed.
+fn bad(seed: u64) -> Wire {
+    let mut dice = Seeded::new(seed);
+    Box::new(move |now, request, service| {
+        let took_ms = 5 + dice.below(200);
+        match dice.below(30) {
+            0 => return (Err(away()), took_ms),
+            1 => return (Err(lost()), 30_000),
+            2 => {
+                let _ = carry(now, request, service);
+                return (Err(lost()), 30_000);
+            }
+            3 => service.misbehaviour.busy = (1, dice.below(4)),
+            4 => service.drop_sessions(),
+            5 => service.misbehaviour.cut = 1,
+            6 => service.restart(now.after_ms(dice.below(20_000))),
+            7 => service.misbehaviour.says = Some(PowerState::On),
+            8 => return (carry(now, request, service), 25_000),
+            _ => service.misbehaviour.says = None,
+        }
+        (carry(now, request, service), took_ms)
+    })
+}
+
+#[test]
+fn on_a_bad_wire_every_order_ends_and_no_restart_is_said_twice() {
+    let mut good = 0;
+    for seed in 0..60 {
+        let mut lab = Lab::new(Setup {
+            lag_ms: 1_000 * (seed % 12),
+            task_ms: seed.is_multiple_of(3).then_some(2_000),
+            sessions: !seed.is_multiple_of(4),
+            ..Setup::default()
+        });
+        let id = lab.node(1, json!({}));
+        lab.wire = bad(seed);
+        for want in [on(), PowerWanted::Reboot, off(), on(), PowerWanted::SoftOff] {
+            lab.service().take_deeds();
+            lab.power(id, want);
+            let node = lab.bench.node(id);
+            let words = resets(lab.service());
+            let restarts = words.iter().filter(|word| word.ends_with("Cycle")).count();
+            assert!(restarts <= 1, "seed {seed}: {words:?}");
+            good += u32::from(node.last_error.is_none());
+            // A failure has a name.
+            assert_ne!(node.last_error.as_deref(), Some(""), "seed {seed}");
+        }
+        // On a good wire all is well again.
+        lab.wire = Box::new(|now, request, service| {
+            service.misbehaviour = trivet_bmc_redfish::service::Misbehaviour::default();
+            (carry(now, request, service), 30)
+        });
+        lab.pass(60_000);
+        lab.power(id, off());
+        let node = lab.bench.node(id);
+        assert_eq!(
+            (node.power_state, node.last_error),
+            (Some(PowerState::Off), None)
+        );
+        lab.pass(15_000);
+        assert_eq!(
+            lab.service().machine(0).unwrap().power,
+            PowerState::Off,
+            "seed {seed}"
+        );
+    }
+    assert!(good > 150, "{good} of 300");
+}
+
+/// The wire that asks nothing twice: what is posted is counted where it leaves.
+#[test]
+fn an_interrupt_leaves_the_box_once_whatever_happens() {
+    for seed in 0..60 {
+        let mut lab = Lab::new(Setup::default());
+        let id = lab.node(1, json!({}));
+        lab.service().machine(0).unwrap().power = PowerState::On;
+        lab.wire = bad(1_000 + seed);
+        let method = VendorMethod::Bmc(trivet_model::PowerOrder::Nmi);
+        lab.bench.tell(Input::Order {
+            ticket: 7,
+            caller: caller(),
+            order: Order::Vendor { node: id, method },
+        });
+        lab.gather();
+        let until = lab.bench.now.tick.after_ms(600_000);
+        while lab.replies.is_empty() {
+            assert!(lab.step(until), "seed {seed}: no end");
+        }
+        lab.pass(400_000);
+        assert!(resets(lab.service()).len() <= 1, "seed {seed}");
+        let done = lab
+            .lines
+            .iter()
+            .filter(|line| line.ends_with("Actions/ComputerSystem.Reset"));
+        // A login that was lost, and nothing else, lets it be said again.
+        assert!(done.count() <= 3, "seed {seed}");
+    }
+}
