@@ -11,6 +11,7 @@ mod httpboot;
 mod input;
 mod ipmi;
 mod lan;
+mod redfish;
 mod tftp;
 mod unpack;
 
@@ -28,7 +29,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 16] = [
+pub const TARGETS: [Target; 18] = [
     dhcp::frame::TARGET,
     dhcp::server::TARGET,
     dhcp::client::TARGET,
@@ -43,6 +44,8 @@ pub const TARGETS: [Target; 16] = [
     ipmi::SDR,
     ipmi::SEL,
     ipmi::session::TARGET,
+    redfish::ANSWERS,
+    redfish::SESSION,
     unpack::QCOW2,
     unpack::STREAMS,
 ];

@@ -1,0 +1,280 @@
+//! What Redfish BMCs answer, and the session between a true service and a bad wire.
+
+use serde_json::json;
+use trivet_bmc_redfish::service::{Deed, Service, Setup};
+use trivet_bmc_redfish::{
+    Answer, BootMode, Errand, Request, Session, Target as Bmc, Trouble, found,
+};
+use trivet_model::errand::MediaDevice;
+use trivet_model::secret::Hidden;
+use trivet_model::{BootDevice, PowerOrder, PowerState, Seeded, Tick};
+
+use crate::Target;
+use crate::input::Input;
+
+pub(crate) const ANSWERS: Target = Target {
+    name: "redfish_answers",
+    run: answers,
+    seeds: answer_seeds,
+    broke: &[],
+};
+
+pub(crate) const SESSION: Target = Target {
+    name: "redfish_session",
+    run: session,
+    seeds: session_seeds,
+    broke: &[],
+};
+
+/// Requests that any order or errand makes at most, logins among them.
+const REQUESTS_MAX: usize = 700;
+
+const ORDERS: [PowerOrder; 10] = [
+    PowerOrder::Status,
+    PowerOrder::On,
+    PowerOrder::Off,
+    PowerOrder::SoftOff,
+    PowerOrder::Cycle,
+    PowerOrder::Reset,
+    PowerOrder::Nmi,
+    PowerOrder::BmcReset { warm: true },
+    PowerOrder::ReadBoot,
+    PowerOrder::SetBoot {
+        device: BootDevice::Cdrom,
+        persistent: false,
+        efi: true,
+    },
+];
+
+fn errands() -> [Errand; 12] {
+    let device = MediaDevice::Cdrom;
+    let url = "http://192.0.2.1/x";
+    [
+        Errand::Sensors,
+        Errand::Inventory,
+        Errand::Identity,
+        Errand::Light,
+        Errand::SetLight(true),
+        Errand::BootMode,
+        Errand::SetBootMode(BootMode::Legacy),
+        Errand::SecureBoot,
+        Errand::SetSecureBoot(true),
+        Errand::InsertMedia {
+            device,
+            url: Hidden::new(url),
+        },
+        Errand::EjectMedia {
+            devices: vec![device],
+        },
+        Errand::BootHttp {
+            url: url.to_owned(),
+            persistent: true,
+        },
+    ]
+}
+
+fn target(auth: &str) -> Bmc {
+    let info = json!({
+        "redfish_address": "https://192.0.2.7", "redfish_username": "root",
+        "redfish_password": "calvin", "redfish_auth_type": auth,
+    });
+    let info = info.as_object().cloned().unwrap_or_default();
+    Bmc::of(&info).expect("the record is whole")
+}
+
+/// Takes the order or errand of this number.
+fn give(session: &mut Session, now: Tick, number: u8) {
+    let errands = errands();
+    let number = usize::from(number) % (ORDERS.len() + errands.len());
+    let given = match ORDERS.get(number) {
+        Some(order) => session.order(now, 1, *order),
+        None => session.errand(now, 1, errands[number - ORDERS.len()].clone()),
+    };
+    given.expect("nothing waits before it");
+}
+
+/// Whether it has ended; what came of it must mean something.
+fn ended(session: &mut Session) -> bool {
+    if let Some((_, answer)) = session.answer() {
+        if let Err(error) = answer {
+            let said = error.to_string();
+            assert!(!said.is_empty() && !said.contains("calvin") && said.len() < 1500);
+        }
+        return true;
+    }
+    match session.report() {
+        Some((_, Ok(report))) => {
+            assert!(found(report).value().is_object());
+            true
+        }
+        Some((_, Err(error))) => {
+            assert!(!error.to_string().contains("calvin"));
+            true
+        }
+        None => false,
+    }
+}
+
+/// Every request stays on the BMC and on one line.
+fn fits(request: &Request) {
+    let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+    assert!(request.path.starts_with('/') && !request.path.starts_with("//"));
+    assert!(plain(&request.path) && request.if_match.as_deref().is_none_or(plain));
+    if let Some(credentials) = &request.credentials {
+        let (_, value) = credentials.header();
+        assert!(plain(&value.reveal().replace(' ', "")));
+    }
+}
+
+/// Plays until the end; `answer` has the BMC's part.
+fn play(session: &mut Session, mut answer: impl FnMut(Tick, &Request) -> Result<Answer, Trouble>) {
+    let mut now = Tick::default().after_ms(1_000);
+    for _ in 0..REQUESTS_MAX {
+        if ended(session) {
+            return;
+        }
+        let due = session.deadline().expect("it has something to do");
+        now = now.max(due);
+        let request = session.transmit(now).expect("it is due");
+        assert!(session.transmit(now).is_none(), "two at once");
+        fits(&request);
+        let heard = answer(now, &request);
+        now = now.after_ms(10);
+        session.answered(now, heard);
+    }
+    panic!("no end");
+}
+
+fn trouble(choice: u8) -> Trouble {
+    let said = "x".to_owned();
+    match choice % 3 {
+        0 => Trouble::Unreachable { said },
+        1 => Trouble::Lost { said },
+        _ => Trouble::Untrusted {
+            fingerprint: None,
+            said,
+        },
+    }
+}
+
+/// The input gives answers: a choice, headers where the choice says so, and a body with
+/// its length before it. When it is used up, its last answer is given again and again.
+fn answers(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let auth = input.choose(&["auto", "session", "basic"]);
+    let mut session = Session::new(target(auth));
+    give(&mut session, Tick::default(), input.byte());
+    let mut last = Ok(Answer::default());
+    play(&mut session, |_, _| {
+        if input.is_empty() {
+            return last.clone();
+        }
+        let choice = input.byte();
+        last = if choice >= 0xf0 {
+            Err(trouble(choice))
+        } else {
+            let statuses = [
+                200, 200, 200, 201, 202, 204, 400, 401, 403, 404, 412, 500, 503,
+            ];
+            let mut header = |bit: u8| {
+                let text = (choice & bit != 0).then(|| input.counted());
+                text.map(|text| String::from_utf8_lossy(text).into_owned())
+            };
+            let (location, etag, token) = (header(1), header(2), header(4));
+            Ok(Answer {
+                status: input.choose(&statuses),
+                token: token.map(Hidden::new),
+                location,
+                etag,
+                retry_after_s: (choice & 8 != 0).then(|| u64::from(input.byte())),
+                body: input.counted_long().to_vec(),
+            })
+        };
+        last.clone()
+    });
+}
+
+fn answer_seeds() -> Vec<Vec<u8>> {
+    let answer = |body: &str| {
+        let length = u16::try_from(body.len()).unwrap_or(0).to_be_bytes();
+        [&[0, 0][..], &length, body.as_bytes()].concat()
+    };
+    let systems = answer(r#"{"Members":[{"@odata.id":"/s"}]}"#);
+    let system = answer(
+        r##"{"PowerState":"On","Boot":{"BootSourceOverrideMode":"UEFI"},"IndicatorLED":"Off",
+        "Links":{"Chassis":[{"@odata.id":"/c"}],"ManagedBy":[{"@odata.id":"/m"}]},
+        "VirtualMedia":{"@odata.id":"/v"},"SecureBoot":{"@odata.id":"/b"},
+        "EthernetInterfaces":{"@odata.id":"/e"},"Actions":{"#ComputerSystem.Reset":
+        {"target":"/r","ResetType@Redfish.AllowableValues":["On","ForceOff","Nmi"]}}}"##,
+    );
+    let rest = answer(
+        r##"{"Members":[{"@odata.id":"/x"}],"Sensors":{"@odata.id":"/l"},"MediaTypes":["CD"],
+        "SecureBootEnable":false,"TaskState":"Completed","Reading":1,"Name":"n",
+        "Actions":{"#VirtualMedia.InsertMedia":{"target":"/i"},
+        "#Manager.Reset":{"target":"/r"}}}"##,
+    );
+    let task = [&[1, 2][..], b"/t", &[4, 0, 0]].concat();
+    let works = u8::try_from(ORDERS.len() + errands().len()).unwrap_or(0);
+    (0..works)
+        .map(|work| [&[2, work][..], &systems, &system, &rest, &task, &rest].concat())
+        .collect()
+}
+
+/// The input is the wire between both ends, a byte for each request.
+fn session(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let choice = input.byte();
+    let mut service = Service::new(Setup {
+        sessions: choice & 1 == 0,
+        task_ms: (choice & 2 != 0).then_some(3_000),
+        lag_ms: u64::from(choice >> 4) * 1_000,
+        ..Setup::default()
+    });
+    if choice & 4 != 0
+        && let Some(machine) = service.machine(0)
+    {
+        machine.power = PowerState::On;
+    }
+    let mut entropy = Seeded::new(1);
+    let mut session = Session::new(target("auto"));
+    let work = input.byte();
+    give(&mut session, Tick::default(), work);
+    play(&mut session, |now, request| {
+        let fate = input.byte();
+        match fate % 16 {
+            1 => return Err(trouble(0)),
+            2 => return Err(trouble(1)),
+            3 => {
+                let _ = service.handle(now, request, &mut entropy);
+                return Err(trouble(1));
+            }
+            4 => service.misbehaviour.busy = (1, u64::from(fate >> 4)),
+            5 => service.drop_sessions(),
+            6 => service.misbehaviour.cut = 1,
+            7 => service.restart(now.after_ms(u64::from(fate) * 100)),
+            8 => service.misbehaviour.says = Some(PowerState::On),
+            _ => {}
+        }
+        let answer = service.handle(now, request, &mut entropy);
+        answer.ok_or(trouble(0))
+    });
+    let counts = |deed: &Deed| match deed {
+        Deed::Reset(_, word) => matches!(word.as_str(), "ForceRestart" | "PowerCycle" | "Nmi"),
+        Deed::ManagerReset => true,
+        Deed::Media(_, image) => image.is_some(),
+        _ => false,
+    };
+    let deeds = service.take_deeds();
+    assert!(
+        deeds.iter().filter(|deed| counts(deed)).count() <= 1,
+        "{deeds:?}"
+    );
+}
+
+fn session_seeds() -> Vec<Vec<u8>> {
+    let works = u8::try_from(ORDERS.len() + errands().len()).unwrap_or(0);
+    let wire = [0, 0, 5, 0, 4, 0, 3, 0, 0, 2, 1, 6, 0, 0, 7, 8, 0, 0];
+    (0..works)
+        .map(|work| [&[work.wrapping_mul(37), work][..], &wire].concat())
+        .collect()
+}
