@@ -109,24 +109,27 @@ fn request(head: &httparse::Request<'_, '_>) -> Option<Request> {
 }
 
 fn write(stream: &mut impl Write, answer: &Answer) -> std::io::Result<()> {
-    let mut head = format!("HTTP/1.1 {} X\r\nConnection: close\r\n", answer.status);
-    if answer.status != 204 {
-        let length = answer.body.len();
-        head += &format!("Content-Type: application/json\r\nContent-Length: {length}\r\n");
-    }
+    let status = answer.status;
+    let mut head = vec![format!("HTTP/1.1 {status} X\r\nConnection: close")];
+    let has_body = status != 204;
+    let length = has_body.then(|| answer.body.len().to_string());
     let token = answer.token.as_ref().map(|token| token.reveal().to_owned());
     let again = answer.retry_after_s.map(|seconds| seconds.to_string());
     for (name, value) in [
+        (
+            "Content-Type",
+            has_body.then(|| "application/json".to_owned()),
+        ),
+        ("Content-Length", length),
         ("X-Auth-Token", token),
         ("Location", answer.location.clone()),
         ("ETag", answer.etag.clone()),
         ("Retry-After", again),
     ] {
-        if let Some(value) = value {
-            head += &format!("{name}: {value}\r\n");
-        }
+        head.extend(value.map(|value| format!("{name}: {value}")));
     }
-    stream.write_all(format!("{head}\r\n").as_bytes())?;
+    let head = head.join("\r\n");
+    stream.write_all(format!("{head}\r\n\r\n").as_bytes())?;
     stream.write_all(&answer.body)?;
     stream.flush()
 }
