@@ -305,6 +305,18 @@ impl PowerError {
         }
     }
 
+    /// Whether the BMC could not be heard at all.
+    pub const fn is_silence(&self) -> bool {
+        matches!(
+            self,
+            Self::Silent { .. }
+                | Self::Bmc {
+                    cause: Cause::Unreachable,
+                    ..
+                }
+        )
+    }
+
     /// Whether trying again cannot help until somebody changes something.
     pub const fn is_lasting(&self) -> bool {
         match self {

@@ -169,7 +169,7 @@ impl Rack {
                 self.note(now, Some(id), NoteKind::PowerIs(*state));
             }
             Ok(_) if more => return self.once_more(now, id),
-            Err(PowerError::Silent { .. }) if more && goal.restarted => {
+            Err(error) if error.is_silence() && more && goal.restarted => {
                 return self.once_more(now, id);
             }
             Ok(_) => {
