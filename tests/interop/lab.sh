@@ -192,13 +192,17 @@ fetch_kernel() { # FLAVOUR
     [ -n "$package" ] && apt-get -qq download "$package"
 }
 
-# full_kernel MODULE...: Debian's kernel for real machines in $kernel, and modules of it in
-# $lab_modules. Kept in target; what is not there yet is fetched.
+# Modules of the kernel for real machines that guests of some test load.
+FULL_MODULES="button cdrom evdev ipmi_devintf ipmi_msghandler ipmi_si isofs virtio virtio_blk
+    virtio_pci virtio_pci_legacy_dev virtio_pci_modern_dev virtio_ring"
+
+# full_kernel: Debian's kernel for real machines in $kernel, and these modules of it in
+# $lab_modules. Kept in target.
 full_kernel() {
     local module package tree=$lab_cache/full
     need apt-get dpkg-deb
     kernel=$tree/vmlinuz lab_modules=$tree/modules
-    for module; do
+    for module in $FULL_MODULES; do
         [ -s "$lab_modules/$module.ko" ] || rm -f "$kernel"
     done
     [ ! -s "$kernel" ] || return 0
@@ -208,7 +212,7 @@ full_kernel() {
         >"$work/apt" 2>&1 || give_up "no kernel from Debian" "$work/apt"
     package=$(ls -t "$tree"/linux-image-*.deb | head -n 1)
     dpkg-deb -x "$package" "$tree/all"
-    for module; do
+    for module in $FULL_MODULES; do
         find "$tree/all/lib/modules" -name "$module.ko" -exec cp {} "$lab_modules/" \;
         [ -s "$lab_modules/$module.ko" ] || give_up "Debian's kernel has no module $module"
     done
