@@ -17,6 +17,7 @@ mod link;
 mod order;
 mod quirk;
 mod script;
+mod secrets;
 pub mod service;
 mod session;
 mod target;

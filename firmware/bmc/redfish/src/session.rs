@@ -17,6 +17,7 @@ use crate::http::{Answer, Credentials, Method, Request, Trouble};
 use crate::link;
 use crate::order;
 use crate::script::{Book, Call, Halt, Heard, Reply, Step};
+use crate::secrets::Secrets;
 use crate::target::{Auth, Target};
 
 /// Most orders and errands that wait, are under way or have answers nobody fetched. Ours.
@@ -301,6 +302,8 @@ impl Session {
 
     fn finish(&mut self, now: Tick, outcome: Result<Outcome, PowerError>) {
         let Some(work) = self.work.take() else { return };
+        let secrets = Secrets::of(&self.target, self.token.as_ref().map(|it| &it.token));
+        let outcome = outcome.map_err(|error| secrets.hidden_in(error));
         if outcome.is_err() {
             // The BMC may be another one now.
             self.system = None;
@@ -333,9 +336,10 @@ impl Session {
             return;
         }
         work.next = None;
+        let secrets = Secrets::of(&self.target, self.token.as_ref().map(|it| &it.token));
         let heard = answer.and_then(|answer| {
             work.bytes = work.bytes.saturating_add(answer.body.len());
-            read(answer)
+            read(answer, &secrets)
         });
         work.answers.push(heard);
         self.advance(now);
@@ -363,7 +367,8 @@ impl Session {
                 && text.bytes().all(|byte| byte.is_ascii_graphic())
         };
         let token = answer.token.take().filter(plain);
-        let reply = match read(answer) {
+        let secrets = Secrets::of(&self.target, None);
+        let reply = match read(answer, &secrets) {
             Ok(reply) => reply,
             Err(trouble) => return self.finish(now, Err(fault::trouble(&trouble))),
         };
@@ -399,7 +404,7 @@ impl Session {
 }
 
 /// Reads what came. No JSON is no failure by itself: many refusals come as HTML.
-fn read(answer: Answer) -> Result<Reply, Trouble> {
+fn read(answer: Answer, secrets: &Secrets) -> Result<Reply, Trouble> {
     if answer.body.len() > BODY_BYTES_MAX {
         return Err(Trouble::TooLong);
     }
@@ -408,6 +413,14 @@ fn read(answer: Answer) -> Result<Reply, Trouble> {
     } else {
         serde_json::from_slice(&answer.body).ok()
     };
+    let body = body.map(|mut body| {
+        // Only refusals are quoted; elsewhere a word that happens to be the password
+        // must keep its meaning.
+        if answer.status >= 400 {
+            secrets.blot_all(&mut body);
+        }
+        body
+    });
     Ok(Reply {
         status: answer.status,
         location: answer.location,

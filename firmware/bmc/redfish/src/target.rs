@@ -174,6 +174,18 @@ impl Target {
                     .ok_or(missing("a redfish_system_id such as /redfish/v1/Systems/1"))?,
             ),
         };
+        for (key, wants) in [
+            ("redfish_username", "a redfish_username that is a text"),
+            (
+                "redfish_password",
+                "a redfish_password that is a text (in quotes)",
+            ),
+        ] {
+            let value = info.get(key).filter(|value| !value.is_null());
+            if value.is_some_and(|value| !value.is_string()) {
+                return Err(missing(wants));
+            }
+        }
         let password = Hidden::new(text(info, "redfish_password").unwrap_or_default());
         let login = text(info, "redfish_username").map(|username| Login {
             username: username.to_owned(),

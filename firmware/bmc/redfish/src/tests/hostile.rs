@@ -7,6 +7,7 @@ use trivet_model::secret::Hidden;
 use trivet_model::{BootDevice, Cause, PowerOrder};
 
 use super::machine::{Rig, cause, json_answer};
+use crate::service::Setup;
 use crate::{Answer, BODY_BYTES_MAX, BootMode, Errand};
 
 fn all_orders() -> Vec<PowerOrder> {
@@ -361,5 +362,27 @@ proptest! {
                 ..json_answer(*status, body)
             }
         });
+    }
+}
+
+#[test]
+fn a_bmc_that_repeats_what_it_was_told_in_confidence_is_not_quoted_with_it() {
+    let far = "x".repeat(190);
+    for said in [
+        "The value 'calvin' for the property Password is of a different format".to_owned(),
+        "Authorization: Basic cm9vdDpjYWx2aW4=".to_owned(),
+        // Cut in the middle of it.
+        format!("{far}calvin"),
+    ] {
+        for status in [400, 401, 403, 404, 500, 503] {
+            let body = json!({"error": {"message": said, "@Message.ExtendedInfo":
+                [{"MessageId": "Base.1.0.PropertyValueFormatError", "Message": said}]}});
+            let mut rig = Rig::new(Setup::default());
+            rig.wire(move |_, _, _, _| Ok(json_answer(status, &body)));
+            let shown = rig.order(PowerOrder::On).unwrap_err().to_string();
+            for secret in ["calv", "cm9vdD"] {
+                assert!(!shown.contains(secret), "{status}: {shown}");
+            }
+        }
     }
 }

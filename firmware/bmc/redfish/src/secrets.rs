@@ -1,0 +1,119 @@
+//! What a BMC was told in confidence and may say again: in the words of its refusals, which
+//! are shown to people, it is blotted out.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+use trivet_model::PowerError;
+use trivet_model::secret::{Hidden, MASK};
+
+use crate::Target;
+
+/// How deep an answer is looked into. Ours: deeper words are quoted by nobody.
+const DEPTH_MAX: usize = 16;
+
+/// The password, the token, and both together with the user as a header has them.
+pub(crate) struct Secrets(Vec<Hidden>);
+
+impl Secrets {
+    pub(crate) fn of(target: &Target, token: Option<&Hidden>) -> Self {
+        let mut secrets: Vec<Hidden> = token.cloned().into_iter().collect();
+        if let Some(login) = &target.login {
+            let pair = format!("{}:{}", login.username, login.password.reveal());
+            secrets.push(Hidden::new(STANDARD.encode(pair)));
+            secrets.push(login.password.clone());
+        }
+        secrets.retain(|secret| !secret.reveal().is_empty());
+        Self(secrets)
+    }
+
+    fn blot(&self, text: &mut String) {
+        for secret in &self.0 {
+            if text.contains(secret.reveal()) {
+                *text = text.replace(secret.reveal(), MASK);
+            }
+        }
+    }
+
+    /// Blots them out of every text of an answer.
+    pub(crate) fn blot_all(&self, value: &mut Value) {
+        self.blot_below(value, 0);
+    }
+
+    fn blot_below(&self, value: &mut Value, depth: usize) {
+        match value {
+            Value::String(text) => self.blot(text),
+            _ if depth >= DEPTH_MAX => *value = Value::Null,
+            Value::Array(items) => {
+                for item in items {
+                    self.blot_below(item, depth + 1);
+                }
+            }
+            Value::Object(fields) => {
+                for (_, field) in fields.iter_mut() {
+                    self.blot_below(field, depth + 1);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The same error, without them.
+    pub(crate) fn hidden_in(&self, error: PowerError) -> PowerError {
+        match error {
+            PowerError::Bmc { cause, mut said } => {
+                self.blot(&mut said);
+                PowerError::Bmc { cause, said }
+            }
+            other => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn target() -> Target {
+        let info = json!({
+            "redfish_address": "http://127.0.0.1",
+            "redfish_username": "root",
+            "redfish_password": "calvin",
+        });
+        let Value::Object(info) = info else {
+            unreachable!()
+        };
+        Target::of(&info.into_iter().collect()).unwrap()
+    }
+
+    #[test]
+    fn every_form_of_a_secret_is_blotted_out() {
+        let secrets = Secrets::of(&target(), Some(&Hidden::new("t0ken")));
+        let mut body = json!({"error": {"message": "'calvin' is wrong", "more":
+            [{"Message": "cm9vdDpjYWx2aW4= and t0ken, t0ken"}, 7, null]}});
+        secrets.blot_all(&mut body);
+        let text = body.to_string();
+        assert!(!text.contains("calvin") && !text.contains("cm9v") && !text.contains("t0ken"));
+        assert!(text.contains("is wrong"));
+    }
+
+    #[test]
+    fn what_is_deeper_than_anybody_reads_is_dropped() {
+        let mut deep = json!("calvin");
+        for _ in 0..40 {
+            deep = json!([deep]);
+        }
+        Secrets::of(&target(), None).blot_all(&mut deep);
+        assert!(!deep.to_string().contains("calvin"));
+    }
+
+    #[test]
+    fn without_a_password_nothing_is_hidden() {
+        let mut open = target();
+        open.login = None;
+        let mut body = json!("calvin");
+        Secrets::of(&open, None).blot_all(&mut body);
+        assert_eq!(body, "calvin");
+    }
+}
