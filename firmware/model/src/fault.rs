@@ -109,7 +109,7 @@ impl fmt::Display for Fault {
             } => write!(
                 out,
                 "node {node}: its BMC {address} is node {other}'s, so its power is not \
-                 switched; correct ipmi_address or ipmi_port of one of them, or delete one"
+                 switched; correct the address in one of the records, or delete one"
             ),
             Self::ImageFailed { why, .. } => out.write_str(why),
             Self::LoaderMissing { path, firmware } => write!(

@@ -31,7 +31,7 @@ impl Rack {
     /// Sends an errand to who can run it. Its number comes back with the answer.
     pub(crate) fn give_errand(&mut self, now: Now, node: &Node, number: u64, errand: &Errand) {
         let given = match way(node) {
-            Way::Ipmi if self.rivals.loses(node.id) => Err(NOT_ITS_OWN),
+            Way::Ipmi | Way::Redfish if self.rivals.loses(node.id) => Err(NOT_ITS_OWN),
             Way::Ipmi => self
                 .lines
                 .errand(now.tick, node, number, errand, &mut *self.entropy),

@@ -300,7 +300,7 @@ impl Rack {
             self.note(now, Some(id), NoteKind::PowerOrdered { order });
         }
         match way {
-            Way::Ipmi if self.rivals.loses(id) => {
+            Way::Ipmi | Way::Redfish if self.rivals.loses(id) => {
                 self.bmc_answered(now, id, order, Err(NOT_ITS_OWN));
             }
             Way::Ipmi => {
@@ -337,7 +337,7 @@ impl Rack {
             self.wakes.remove(&(wake, id));
         }
         self.boots_no_more(id);
-        self.lines.forget(id);
+        self.lines.forget(id, &mut *self.entropy);
         self.health.forget(id);
         self.hosts.forget(id);
         self.services.forget(id);

@@ -20,8 +20,11 @@ pub(crate) struct Lines {
     deadlines: BTreeSet<(Tick, NodeId)>,
     /// Lines that may have something to send or an answer to give.
     stirred: VecDeque<NodeId>,
-    /// Errands whose line went away under them.
+    /// Orders and errands whose line went away under them.
+    lost_orders: VecDeque<(NodeId, (PowerOrder, Tick))>,
     lost: VecDeque<(NodeId, u64)>,
+    /// Last words to BMCs.
+    parting: VecDeque<(SocketAddr, Vec<u8>)>,
     numbers: u64,
 }
 
@@ -47,7 +50,9 @@ impl Lines {
             by_address: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             stirred: VecDeque::new(),
+            lost_orders: VecDeque::new(),
             lost: VecDeque::new(),
+            parting: VecDeque::new(),
             numbers: 0,
         }
     }
@@ -65,7 +70,7 @@ impl Lines {
     ) -> Result<(), PowerError> {
         self.numbers += 1;
         let number = self.numbers;
-        let line = self.line(node)?;
+        let line = self.line(node, entropy)?;
         line.session.order(now, number, order, entropy)?;
         line.orders.insert(number, (order, now));
         self.stir(node.id);
@@ -82,23 +87,23 @@ impl Lines {
         entropy: &mut dyn Entropy,
     ) -> Result<(), PowerError> {
         let errand = trivet_bmc_ipmi::asked(errand)?;
-        let line = self.line(node)?;
+        let line = self.line(node, entropy)?;
         line.session.errand(now, number, errand, entropy)?;
         line.errands.insert(number);
         self.stir(node.id);
         Ok(())
     }
 
-    fn line(&mut self, node: &Node) -> Result<&mut Line, PowerError> {
+    fn line(&mut self, node: &Node, entropy: &mut dyn Entropy) -> Result<&mut Line, PowerError> {
         let line = self.open.get(&node.id);
         if line.is_none_or(|line| line.info != node.driver_info) {
-            self.open(node)?;
+            self.open(node, entropy)?;
         }
         self.open.get_mut(&node.id).ok_or(PowerError::Busy)
     }
 
-    fn open(&mut self, node: &Node) -> Result<(), PowerError> {
-        self.forget(node.id);
+    fn open(&mut self, node: &Node, entropy: &mut dyn Entropy) -> Result<(), PowerError> {
+        self.forget(node.id, entropy);
         let address = bmc_address(&node.driver_info)?;
         // Two nodes with one BMC address would hear each other's answers.
         if self.by_address.contains_key(&address) {
@@ -118,14 +123,21 @@ impl Lines {
         Ok(())
     }
 
-    pub(crate) fn forget(&mut self, id: NodeId) {
-        if let Some(line) = self.open.remove(&id) {
-            self.by_address.remove(&line.address);
-            self.lost
-                .extend(line.errands.iter().map(|number| (id, *number)));
-            if let Some(deadline) = line.deadline {
-                self.deadlines.remove(&(deadline, id));
-            }
+    /// Who waits is told, and so is the BMC.
+    pub(crate) fn forget(&mut self, id: NodeId, entropy: &mut dyn Entropy) {
+        let Some(mut line) = self.open.remove(&id) else {
+            return;
+        };
+        let words = line.session.hang_up(entropy).into_iter();
+        self.parting
+            .extend(words.map(|bytes| (line.address, bytes)));
+        self.by_address.remove(&line.address);
+        let orders = line.orders.into_values();
+        self.lost_orders.extend(orders.map(|order| (id, order)));
+        self.lost
+            .extend(line.errands.iter().map(|number| (id, *number)));
+        if let Some(deadline) = line.deadline {
+            self.deadlines.remove(&(deadline, id));
         }
     }
 
@@ -167,6 +179,9 @@ impl Lines {
 
     /// The next answer of any BMC: whose, to what and when that was asked.
     pub(crate) fn answer(&mut self) -> Option<Answered> {
+        if let Some((id, order)) = self.lost_orders.pop_front() {
+            return Some((id, order, Err(changed())));
+        }
         for &id in &self.stirred {
             let Some(line) = self.open.get_mut(&id) else {
                 continue;
@@ -183,9 +198,7 @@ impl Lines {
     /// The next errand that any BMC is done with.
     pub(crate) fn findings(&mut self) -> Option<(NodeId, u64, Result<Findings, PowerError>)> {
         if let Some((id, number)) = self.lost.pop_front() {
-            let said = "driver_info changed while its BMC was asked; ask again".to_owned();
-            let lasting = false;
-            return Some((id, number, Err(PowerError::Host { said, lasting })));
+            return Some((id, number, Err(changed())));
         }
         for &id in &self.stirred {
             let Some(line) = self.open.get_mut(&id) else {
@@ -201,6 +214,9 @@ impl Lines {
 
     /// The next datagram to any BMC.
     pub(crate) fn transmit(&mut self) -> Option<(SocketAddr, Vec<u8>)> {
+        if let Some(word) = self.parting.pop_front() {
+            return Some(word);
+        }
         while let Some(&id) = self.stirred.front() {
             if let Some(line) = self.open.get_mut(&id)
                 && let Some(bytes) = line.session.transmit()
@@ -224,5 +240,13 @@ impl Lines {
             }
             self.deadlines.extend(deadline.map(|at| (at, id)));
         }
+    }
+}
+
+/// What is said of an order or errand whose line went away under it.
+pub(crate) fn changed() -> PowerError {
+    PowerError::Host {
+        said: "driver_info changed while its BMC was asked; ask again".to_owned(),
+        lasting: false,
     }
 }

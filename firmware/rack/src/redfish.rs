@@ -10,6 +10,8 @@ use trivet_bmc_redfish::{Address, Answer, Request, Session, Target, Trouble};
 use trivet_model::node::Object;
 use trivet_model::{Errand, Findings, Node, NodeId, PowerAnswer, PowerError, PowerOrder, Tick};
 
+use crate::power::changed;
+
 /// Rest of a BMC after each answer. Ours: their processors are small.
 pub(crate) const GAP_MS: u64 = 50;
 /// Most requests that wait for their turn at one address: those of nodes, each once, and
@@ -141,10 +143,6 @@ impl Services {
         if let Some(wake) = line.wake {
             self.wakes.remove(&(wake, id));
         }
-        let changed = || PowerError::Host {
-            said: "driver_info changed while its BMC was asked; ask again".to_owned(),
-            lasting: false,
-        };
         let orders = line.orders.into_values();
         let orders = orders.map(|order| (id, order, Err(changed())));
         self.answers.extend(orders);

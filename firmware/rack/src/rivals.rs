@@ -3,8 +3,8 @@
 //! the others are faults until one of the records is corrected.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 
+use trivet_bmc_redfish::Target;
 use trivet_hardware::{Kind, interface};
 use trivet_model::{Fault, Node, NodeId, Now, PowerError};
 
@@ -15,8 +15,8 @@ use crate::target::bmc_address;
 #[derive(Default)]
 pub(crate) struct Rivals {
     /// By age: the first one has it.
-    by_address: BTreeMap<SocketAddr, BTreeSet<(u64, NodeId)>>,
-    address_of: BTreeMap<NodeId, (SocketAddr, u64)>,
+    by_address: BTreeMap<String, BTreeSet<(u64, NodeId)>>,
+    address_of: BTreeMap<NodeId, (String, u64)>,
     /// What was raised for those that lose.
     faults: BTreeMap<NodeId, Fault>,
 }
@@ -25,61 +25,72 @@ impl Rivals {
     /// Whether this node's BMC is another's.
     pub(crate) fn loses(&self, id: NodeId) -> bool {
         let named = self.address_of.get(&id);
-        named.is_some_and(|(address, _)| self.holder(*address) != Some(id))
+        named.is_some_and(|(address, _)| self.holder(address) != Some(id))
     }
 
-    fn holder(&self, address: SocketAddr) -> Option<NodeId> {
-        let named = self.by_address.get(&address)?;
+    fn holder(&self, address: &str) -> Option<NodeId> {
+        let named = self.by_address.get(address)?;
         named.first().map(|(_, id)| *id)
     }
 
-    fn others(&self, address: SocketAddr) -> Vec<NodeId> {
-        let named = self.by_address.get(&address).into_iter().flatten();
+    fn others(&self, address: &str) -> Vec<NodeId> {
+        let named = self.by_address.get(address).into_iter().flatten();
         named.skip(1).map(|(_, id)| *id).collect()
     }
 
     /// Takes a node as it is now; gives the addresses where something changed.
-    fn take(&mut self, id: NodeId, node: Option<&Node>) -> Vec<SocketAddr> {
+    fn take(&mut self, id: NodeId, node: Option<&Node>) -> Vec<String> {
         let address = node.and_then(named).map(|address| {
             let serial = node.map_or(0, |node| node.serial);
             (address, serial)
         });
-        let old = self.address_of.get(&id).copied();
+        let old = self.address_of.get(&id).cloned();
         if old == address {
             return Vec::new();
         }
-        if let Some((address, serial)) = old {
+        if let Some((address, serial)) = &old {
             self.address_of.remove(&id);
-            if let Some(named) = self.by_address.get_mut(&address) {
-                named.remove(&(serial, id));
+            if let Some(named) = self.by_address.get_mut(address) {
+                named.remove(&(*serial, id));
                 if named.is_empty() {
-                    self.by_address.remove(&address);
+                    self.by_address.remove(address);
                 }
             }
         }
-        if let Some((address, serial)) = address {
-            self.address_of.insert(id, (address, serial));
-            let named = self.by_address.entry(address).or_default();
-            named.insert((serial, id));
+        if let Some((address, serial)) = &address {
+            self.address_of.insert(id, (address.clone(), *serial));
+            let named = self.by_address.entry(address.clone()).or_default();
+            named.insert((*serial, id));
         }
         let touched = old.into_iter().chain(address);
         touched.map(|(address, _)| address).collect()
     }
 }
 
-/// The BMC that a node names, if it is spoken to by IPMI.
-fn named(node: &Node) -> Option<SocketAddr> {
+/// The BMC that a node names, as text: with Redfish the system in it too, because the
+/// systems of one chassis share a BMC.
+fn named(node: &Node) -> Option<String> {
     let speaks = [Kind::Power, Kind::Management, Kind::Vendor];
-    let speaks = speaks.map(|kind| interface(node, kind) == "ipmitool");
-    let address = speaks
-        .contains(&true)
-        .then(|| bmc_address(&node.driver_info));
-    address?.ok()
+    let speaks = speaks.map(|kind| interface(node, kind));
+    if speaks.contains(&"ipmitool") {
+        let address = bmc_address(&node.driver_info).ok()?;
+        return Some(address.to_string());
+    }
+    if speaks.contains(&"redfish") {
+        let target = Target::of(&node.driver_info).ok()?;
+        return Some(format!(
+            "{}{}",
+            target.address,
+            target.system.unwrap_or_default()
+        ));
+    }
+    None
 }
 
 /// Why a node that loses is not driven.
 pub(crate) const NOT_ITS_OWN: PowerError = PowerError::NotConfigured {
-    missing: "an ipmi_address and ipmi_port of its own (another node has the same)",
+    missing: "a BMC of its own: another node has the same ipmi_address and ipmi_port, or the same \
+              redfish_address and redfish_system_id",
 };
 
 impl Rack {
@@ -95,7 +106,7 @@ impl Rack {
             touched.extend(self.rivals.take(id, node.as_deref()));
             // Its label may be another one.
             let named = self.rivals.address_of.get(&id);
-            touched.extend(named.map(|(address, _)| *address));
+            touched.extend(named.map(|(address, _)| address.clone()));
         }
         let free = self.rivals.faults.keys().copied();
         let free: Vec<NodeId> = free.filter(|id| !self.rivals.loses(*id)).collect();
@@ -105,11 +116,11 @@ impl Rack {
             }
         }
         for address in touched {
-            self.judge_address(now, address);
+            self.judge_address(now, &address);
         }
     }
 
-    fn judge_address(&mut self, now: Now, address: SocketAddr) {
+    fn judge_address(&mut self, now: Now, address: &str) {
         let Some(holder) = self.rivals.holder(address) else {
             return;
         };
@@ -118,7 +129,8 @@ impl Rack {
             node.map_or_else(String::new, |node| node.label())
         };
         for id in self.rivals.others(address) {
-            self.lines.forget(id);
+            self.lines.forget(id, &mut *self.entropy);
+            self.services.forget(id);
             let fault = Fault::BmcShared {
                 node: label(self, id),
                 other: label(self, holder),

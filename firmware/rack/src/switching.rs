@@ -26,6 +26,8 @@ pub(crate) struct Goal {
     hard: Option<PowerOrder>,
     /// The BMC was restarted for it: its silence is no answer.
     restarted: bool,
+    /// The box was restarted meanwhile: whether the BMC was told is not known.
+    resumed: bool,
     /// How often it was looked after, and how often it may be; none means [`POLLS_MAX`].
     polls: u32,
     polls_max: Option<u32>,
@@ -33,6 +35,25 @@ pub(crate) struct Goal {
     then_on: bool,
     /// Being on counts only after that.
     must_fall: bool,
+}
+
+impl Goal {
+    /// What is said of an order that did not come true.
+    fn unmet(self) -> &'static str {
+        if self.resumed {
+            "the box restarted while the power order was under way, and the power is still not as \
+             it was wanted; give the order again"
+        } else if self.polls_max.is_some() {
+            "the BMC took the power order, but the system did not go down in time; power off or \
+             reboot hard"
+        } else if self.restarted {
+            "the BMC took the power order, but the power state did not change, also after the BMC \
+             was restarted; look at the machine and its BMC"
+        } else {
+            "the BMC took the power order, but the power state did not change; look at the machine \
+             and its BMC"
+        }
+    }
 }
 
 /// Who carries an order out.
@@ -173,13 +194,7 @@ impl Rack {
                 return self.once_more(now, id);
             }
             Ok(_) => {
-                let said = if goal.polls_max.is_some() {
-                    "the BMC took the power order, but the system did not go down in time; power \
-                     off or reboot hard"
-                } else {
-                    "the BMC took the power order, but the power state did not change, also after \
-                     the BMC was restarted; look at the machine and its BMC"
-                };
+                let said = goal.unmet();
                 node.target_power_state = None;
                 node.last_error = Some(said.to_owned());
                 let said = said.to_owned();
@@ -202,7 +217,6 @@ impl Rack {
             .and_then(|order| trivet_node::rung(order, goal.polls, POLLS_MAX));
         match rung {
             Some(order) => {
-                goal.restarted |= order.counts();
                 // Looking again counts; this answer is not to a look.
                 goal.polls += 1;
                 self.order_power(now, id, order);
@@ -225,6 +239,8 @@ impl Rack {
         if node.job.is_some() {
             self.events.push_back((id, Event::Power(order, answer)));
         } else if node.target_power_state.is_some() {
+            let goal = &mut self.waits.entry(id).or_default().power;
+            goal.restarted |= answer.is_ok();
             self.wake_after(now, id, self.settings.limits.retry_ms);
         }
     }
@@ -267,9 +283,9 @@ impl Rack {
     /// because it may have been half of a reboot.
     pub(crate) fn resume_power(&mut self, now: Now, id: NodeId) {
         let target = self.book.node(id).and_then(|node| node.target_power_state);
-        if target == Some(PowerState::On) {
-            self.waits.entry(id).or_default().power.then_on = true;
-        }
+        let goal = &mut self.waits.entry(id).or_default().power;
+        goal.resumed = target.is_some();
+        goal.then_on = target == Some(PowerState::On);
         self.look_at_power(now, id);
     }
 
@@ -332,6 +348,7 @@ impl Rack {
         self.waits.entry(id).or_default().power = Goal {
             hard: polls.is_none().then_some(order),
             restarted: false,
+            resumed: false,
             polls: 0,
             polls_max: polls,
             then_on,

@@ -37,13 +37,17 @@ pub(crate) fn bmc_address(info: &Object) -> Result<SocketAddr, PowerError> {
 
 /// Whom to log in as, and how.
 pub(crate) fn target(info: &Object) -> Result<Target, PowerError> {
-    let text = |key: &str| {
-        let text = info.get(key).and_then(Value::as_str);
-        text.unwrap_or_default().into()
+    let text = |key: &str, missing| match info.get(key) {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::String(text)) => Ok(text.clone().into_bytes()),
+        Some(_) => Err(PowerError::NotConfigured { missing }),
     };
     Ok(Target {
-        username: text("ipmi_username"),
-        password: text("ipmi_password"),
+        username: text("ipmi_username", "an ipmi_username that is a text")?,
+        password: text(
+            "ipmi_password",
+            "an ipmi_password that is a text (in quotes)",
+        )?,
         kg: key(info)?,
         suite: suite(info)?,
         old: is_old(info)?,
@@ -189,6 +193,8 @@ mod tests {
     #[test]
     fn what_cannot_be_honoured_is_named() {
         for (key, value) in [
+            ("ipmi_password", json!(1234)),
+            ("ipmi_username", json!(true)),
             ("ipmi_priv_level", json!("CALLBACK")),
             ("ipmi_priv_level", json!(4)),
             ("ipmi_cipher_suite", json!(0)),

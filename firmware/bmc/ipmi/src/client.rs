@@ -181,6 +181,16 @@ impl Session {
         self.close_when_idle(entropy);
     }
 
+    /// Ends everything at once: what was asked is not answered any more, and the BMC is
+    /// told if there is a session. What is still to be sent is given.
+    pub fn hang_up(&mut self, entropy: &mut dyn Entropy) -> Vec<Vec<u8>> {
+        self.work = None;
+        self.waiting.clear();
+        self.outbox.clear();
+        self.leave(entropy);
+        self.outbox.drain(..).collect()
+    }
+
     /// Takes a datagram from the BMC's address, whoever really sent it.
     pub fn datagram(&mut self, now: Tick, bytes: &[u8], entropy: &mut dyn Entropy) {
         let Some(packet) = Packet::parse(bytes) else {

@@ -129,3 +129,59 @@ fn a_machine_that_is_off_and_speaks_has_its_bmc_asked_at_once() {
     }
     assert_eq!(bench.node(id).power_state, Some(PowerState::On));
 }
+
+#[test]
+fn an_order_whose_line_went_away_is_not_lost() {
+    let (mut bench, id) = bench();
+    let (mut bmc, mut case) = (bmc(), Case::new(false));
+    // A reading is on its way, unanswered, when the record changes and an order comes.
+    bench.later(60_000);
+    bench.force(id, |node| {
+        node.driver_info
+            .insert("ipmi_priv_level".to_owned(), "OPERATOR".into());
+    });
+    bench.order(wants(id, PowerState::On)).unwrap();
+    for _ in 0..5 {
+        talk(&mut bench, &mut bmc, &mut case);
+        bench.later(1000);
+    }
+    let node = bench.node(id);
+    assert_eq!(node.power_state, Some(PowerState::On));
+    assert_eq!(node.target_power_state, None);
+    // And it is read again as ever.
+    case.on = false;
+    for _ in 0..70 {
+        bench.later(1000);
+        talk(&mut bench, &mut bmc, &mut case);
+    }
+    assert_eq!(bench.node(id).power_state, Some(PowerState::Off));
+}
+
+#[test]
+fn a_bmc_is_told_when_its_node_goes() {
+    let (mut bench, id) = bench();
+    let (mut bmc, mut case) = (bmc(), Case::new(true));
+    bench.later(60_000);
+    talk(&mut bench, &mut bmc, &mut case);
+    assert_eq!(bmc.sessions(), 1);
+    bench.order(Order::DeleteNode(id)).unwrap();
+    talk(&mut bench, &mut bmc, &mut case);
+    assert_eq!(bmc.sessions(), 0);
+}
+
+#[test]
+fn after_a_restart_nobody_claims_what_is_not_known() {
+    let (mut bench, id) = bench();
+    bench.force(id, |node| node.power_state = Some(PowerState::On));
+    bench.order(wants(id, PowerState::Off)).unwrap();
+    let mut bench = bench.restarted();
+    let (mut bmc, mut case) = (bmc(), Case::new(true));
+    for _ in 0..100 {
+        talk(&mut bench, &mut bmc, &mut case);
+        bench.later(1000);
+    }
+    let node = bench.node(id);
+    assert_eq!(node.target_power_state, None);
+    let said = node.last_error.unwrap();
+    assert!(said.contains("the box restarted"), "{said}");
+}
