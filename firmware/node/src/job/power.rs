@@ -79,8 +79,8 @@ impl Turning<'_> {
             self.once_more(None, self.limits.power_poll_ms);
         } else {
             self.fail(
-                "the BMC took the order to power off, but the machine stays on, also after the \
-                 BMC was restarted; pull its plug and look at the BMC",
+                "the BMC took the order to power off, but the machine stays on; restarting the BMC \
+                 was tried too: pull the machine's plug and look at its BMC",
             );
         }
     }
