@@ -24,10 +24,8 @@ const TIMEOUT_S_MAX: u32 = 86_400;
 pub(crate) struct Goal {
     /// What was ordered, where it is one that must come true at once.
     hard: Option<PowerOrder>,
-    /// The BMC was restarted for it: its silence is no answer.
-    restarted: bool,
-    /// The box was restarted meanwhile: whether the BMC was told is not known.
-    resumed: bool,
+    /// What happened since it was ordered.
+    since: Since,
     /// How often it was looked after, and how often it may be; none means [`POLLS_MAX`].
     polls: u32,
     polls_max: Option<u32>,
@@ -37,16 +35,28 @@ pub(crate) struct Goal {
     must_fall: bool,
 }
 
+/// What happened to an order on its way.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum Since {
+    /// Nothing of note.
+    #[default]
+    Ordered,
+    /// The BMC was restarted for it: its silence is no answer.
+    BmcRestarted,
+    /// The box has restarted: whether the BMC was told is not known.
+    BoxRestarted,
+}
+
 impl Goal {
     /// What is said of an order that did not come true.
     fn unmet(self) -> &'static str {
-        if self.resumed {
+        if self.since == Since::BoxRestarted {
             "the box restarted while the power order was under way, and the power is still not as \
              it was wanted; give the order again"
         } else if self.polls_max.is_some() {
             "the BMC took the power order, but the system did not go down in time; power off or \
              reboot hard"
-        } else if self.restarted {
+        } else if self.since == Since::BmcRestarted {
             "the BMC took the power order, but the power state did not change, also after the BMC \
              was restarted; look at the machine and its BMC"
         } else {
@@ -190,7 +200,7 @@ impl Rack {
                 self.note(now, Some(id), NoteKind::PowerIs(*state));
             }
             Ok(_) if more => return self.once_more(now, id),
-            Err(error) if error.is_silence() && more && goal.restarted => {
+            Err(error) if error.is_silence() && more && goal.since == Since::BmcRestarted => {
                 return self.once_more(now, id);
             }
             Ok(_) => {
@@ -240,7 +250,9 @@ impl Rack {
             self.events.push_back((id, Event::Power(order, answer)));
         } else if node.target_power_state.is_some() {
             let goal = &mut self.waits.entry(id).or_default().power;
-            goal.restarted |= answer.is_ok();
+            if answer.is_ok() {
+                goal.since = Since::BmcRestarted;
+            }
             self.wake_after(now, id, self.settings.limits.retry_ms);
         }
     }
@@ -284,7 +296,9 @@ impl Rack {
     pub(crate) fn resume_power(&mut self, now: Now, id: NodeId) {
         let target = self.book.node(id).and_then(|node| node.target_power_state);
         let goal = &mut self.waits.entry(id).or_default().power;
-        goal.resumed = target.is_some();
+        if target.is_some() {
+            goal.since = Since::BoxRestarted;
+        }
         goal.then_on = target == Some(PowerState::On);
         self.look_at_power(now, id);
     }
@@ -347,8 +361,7 @@ impl Rack {
         self.boots_no_more(id);
         self.waits.entry(id).or_default().power = Goal {
             hard: polls.is_none().then_some(order),
-            restarted: false,
-            resumed: false,
+            since: Since::Ordered,
             polls: 0,
             polls_max: polls,
             then_on,
