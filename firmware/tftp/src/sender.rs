@@ -56,10 +56,6 @@ enum Phase {
 
 /// One file on its way to one client.
 #[derive(Clone, Debug)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a fact of its own about what was said and heard"
-)]
 pub struct Sender {
     mode: Mode,
     file_bytes: u64,
@@ -82,8 +78,6 @@ pub struct Sender {
     repeated: bool,
     /// The same of the window before: its acknowledgement may come twice.
     repeated_before: bool,
-    /// The client has confirmed the options again, after blocks of the first window.
-    forgot: bool,
     /// Where block `acked + 1` begins, and where the one after it does.
     place: Place,
     place_after: Place,
@@ -120,7 +114,6 @@ impl Sender {
             },
             repeated: false,
             repeated_before: false,
-            forgot: false,
             place: Place::default(),
             place_after: Place::default(),
             timing: Timing::new(limits, agreed.timeout_s, now_us),
@@ -164,11 +157,6 @@ impl Sender {
                 Failure::Silent
             });
             return;
-        }
-        if core::mem::take(&mut self.forgot) {
-            self.acked = 0;
-            self.place = Place::default();
-            self.place_after = Place::default();
         }
         self.go_back();
         self.option_ack_due = self.phase == Phase::Agreeing;
@@ -273,13 +261,11 @@ impl Sender {
         let ahead = u64::from(block.wrapping_sub(self.acked as u16));
         let confirmed = self.acked + ahead;
         if confirmed > self.sent {
-            // curl 7.88 begins anew when a late OACK comes after its first block, and then
-            // takes no block but the first. Where nothing else comes until it is time to
-            // send again, it gets that one; for who did not forget that is a repetition.
-            self.forgot |= block == 0 && self.acked <= self.window;
+            // curl 7.88 confirms the options again when a late OACK comes after its first
+            // block, and then takes no block but the first. It must not get that one: it has
+            // written it already, would write it twice and call that a success. So it fails.
             return;
         }
-        self.forgot = false;
         if ahead == 0 {
             self.acknowledged_again();
             return;
