@@ -7,13 +7,16 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use trivet_ipa::command::StepsByManager;
 use trivet_ipa::{AgentFault, CommandList, CommandResult, CommandStatus, WireStep};
-use trivet_model::{AgentError, AgentEvent, AgentOrder, Step, StepKind};
+use trivet_model::{AgentError, AgentEvent, AgentOrder, Parts, Step, StepKind};
 
 use crate::said::said;
 
 /// A longer answer is not read. Ours; the list of a long-lived agent is the
 /// largest honest one, and its steps bring the config drive back each time.
 pub const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Longer than what any file system or partition is known by. Ours.
+const UUID_CHARS_MAX: usize = 64;
 
 /// More steps than any ramdisk has. Ours.
 pub const STEPS_MAX: usize = 256;
@@ -33,7 +36,11 @@ pub fn answer(order: &AgentOrder, status: u16, body: &[u8]) -> Result<AgentEvent
         AgentOrder::Look => look(&read::<CommandList>(body)?.commands),
         AgentOrder::GetSteps(kind) => steps(*kind, &read(body)?),
         AgentOrder::Execute { kind, .. } => executed(*kind, &read(body)?),
-        AgentOrder::FinishRescue | AgentOrder::Sync | AgentOrder::PowerOff => standby(&read(body)?),
+        AgentOrder::FindParts => parts(&read(body)?),
+        AgentOrder::FinishRescue
+        | AgentOrder::InstallBootloader { .. }
+        | AgentOrder::Sync
+        | AgentOrder::PowerOff => standby(&read(body)?),
     }
 }
 
@@ -80,6 +87,12 @@ fn look(commands: &[CommandResult]) -> Result<AgentEvent, AgentError> {
         .contains(&last.command_name.as_str());
     if last.command_status == CommandStatus::Running || leaving {
         return Ok(AgentEvent::StepRunning);
+    }
+    if last.command_name == "install_bootloader" {
+        return Ok(AgentEvent::BootloaderDone(match standby(last) {
+            Err(AgentError::Refused { said }) => Err(said),
+            other => other.map(|_| ()).map_err(|error| error.to_string()),
+        }));
     }
     let step = commands.iter().rev().find_map(|command| {
         let kind = command.command_name.strip_prefix("execute_")?;
@@ -144,6 +157,21 @@ fn standby(result: &CommandResult) -> Result<AgentEvent, AgentError> {
             said: failure(result),
         }),
     }
+}
+
+/// What was written; the agent's keys have blanks in them.
+fn parts(result: &CommandResult) -> Result<AgentEvent, AgentError> {
+    standby(result)?;
+    let field = |name: &str| {
+        let text = result.command_result.get(name).and_then(Value::as_str);
+        let text = text.filter(|text| !text.is_empty() && text.len() <= UUID_CHARS_MAX);
+        text.map(str::to_owned)
+    };
+    Ok(AgentEvent::PartsAre(Parts {
+        root: field("root uuid"),
+        efi: field("efi system partition uuid"),
+        prep: field("PReP Boot partition uuid"),
+    }))
 }
 
 /// The list of steps. A step that cannot be read fails the whole list: to leave one

@@ -5,7 +5,7 @@ use core::fmt;
 use serde_json::{Map, Value, json};
 use trivet_ipa::{COMMANDS_PATH, CommandRequest, TOKEN_MASK, TOKEN_PARAMETER, WireStep};
 use trivet_model::secret::masked;
-use trivet_model::{AgentOrder, AgentSession, Node, Port, Step, StepKind};
+use trivet_model::{AgentOrder, AgentSession, Node, Parts, Port, Step, StepKind};
 
 use crate::image::WRITE_IMAGE;
 use crate::rescue::RESCUE_HASH;
@@ -123,10 +123,28 @@ pub fn call(node: &Node, ports: &[Port], order: &AgentOrder) -> Result<Call, Cal
             ]);
             ("rescue.finalize_rescue".to_owned(), params, true)
         }
+        AgentOrder::FindParts => ("standby.get_partition_uuids".to_owned(), Map::new(), true),
+        AgentOrder::InstallBootloader { parts, boot_mode } => {
+            let name = "image.install_bootloader".to_owned();
+            (name, loader_params(node, parts, boot_mode), false)
+        }
         AgentOrder::Sync => ("standby.sync".to_owned(), Map::new(), true),
         AgentOrder::PowerOff => ("standby.power_off".to_owned(), Map::new(), false),
     };
     Ok(post(agent, name, params, wait))
+}
+
+/// What the boot loader is installed for. The root of an image on a software RAID is not
+/// found by the agent: whoever made the image tells it.
+fn loader_params(node: &Node, parts: &Parts, boot_mode: &str) -> Map<String, Value> {
+    let told = node.instance_info.get("image_rootfs_uuid");
+    let root = told.filter(|told| told.is_string()).cloned();
+    object([
+        ("root_uuid", root.unwrap_or_else(|| json!(parts.root))),
+        ("efi_system_part_uuid", json!(parts.efi)),
+        ("prep_boot_part_uuid", json!(parts.prep)),
+        ("target_boot_mode", boot_mode.into()),
+    ])
 }
 
 /// The agent of this node, if it has said where it listens.

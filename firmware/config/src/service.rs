@@ -379,10 +379,14 @@ pub(crate) fn agent(root: &Section<'_>, mistakes: &mut Mistakes) -> Agent {
     let Some(section) = root.section("agent", mistakes) else {
         return default;
     };
-    section.allow_only(
-        &["heartbeat_timeout_s", "wait_s", "plain_http", "erase"],
-        mistakes,
-    );
+    let known = [
+        "heartbeat_timeout_s",
+        "wait_s",
+        "plain_http",
+        "erase",
+        "fast_track",
+    ];
+    section.allow_only(&known, mistakes);
     let timeout = section.number("heartbeat_timeout_s", 10..=86_400, mistakes);
     let wait = section.number("wait_s", 10..=86_400, mistakes);
     Agent {
@@ -392,6 +396,9 @@ pub(crate) fn agent(root: &Section<'_>, mistakes: &mut Mistakes) -> Agent {
             .flag("plain_http", mistakes)
             .is_some_and(|plain| plain.value),
         erase: erase(&section, mistakes),
+        fast_track: section
+            .flag("fast_track", mistakes)
+            .is_some_and(|stays| stays.value),
     }
 }
 

@@ -416,6 +416,8 @@ pub struct Agent {
     pub plain_http: bool,
     /// What automated cleaning erases.
     pub erase: Erase,
+    /// Agents stay between two jobs, unless a node's `driver_info` says otherwise.
+    pub fast_track: bool,
 }
 
 /// What automated cleaning erases.
@@ -437,6 +439,7 @@ impl Default for Agent {
             wait_s: 1800,
             plain_http: false,
             erase: Erase::default(),
+            fast_track: false,
         }
     }
 }

@@ -330,6 +330,8 @@ fn rack_settings(
         heartbeat_timeout_s: settings.agent.heartbeat_timeout_s.into(),
         limits: Limits {
             agent_wait_ms: u64::from(settings.agent.wait_s) * 1000,
+            silence_ms: u64::from(settings.agent.heartbeat_timeout_s) * 1000,
+            fast_track: settings.agent.fast_track,
             erase: match settings.agent.erase {
                 trivet_config::Erase::Metadata => trivet_rack::Erase::Metadata,
                 trivet_config::Erase::Full => trivet_rack::Erase::Full,

@@ -20,6 +20,7 @@ pub use steps::{Act, fake_steps, reserved};
 pub use table::{ALL, Hardware};
 
 use serde_json::Value;
+use trivet_model::node::Object;
 use trivet_model::{BootDevice, Node};
 
 /// Interfaces by kind.
@@ -146,6 +147,35 @@ pub const RAMDISK: &str = "ramdisk";
 /// Whether a node's instance boots from the network instead of its disk.
 pub fn netboots_instance(node: &Node) -> bool {
     interface(node, Kind::Deploy) == RAMDISK
+}
+
+/// How the machine starts, `uefi` or `bios`, if anybody said: what the instance wants, else
+/// what stands in the node's capabilities, else what its BMC was asked for last.
+pub fn boot_mode(node: &Node) -> Option<&'static str> {
+    let told = [
+        capability(&node.instance_info, "boot_mode"),
+        text(&node.instance_info, "deploy_boot_mode"),
+        capability(&node.properties, "boot_mode"),
+        text(&node.kept, "boot_mode"),
+    ];
+    let known = |word: &str| ["uefi", "bios"].into_iter().find(|mode| *mode == word);
+    told.into_iter().flatten().find_map(known)
+}
+
+fn text<'a>(object: &'a Object, key: &str) -> Option<&'a str> {
+    object.get(key)?.as_str()
+}
+
+/// One of `capabilities`, which are `key:value,key:value` or an object.
+fn capability<'a>(object: &'a Object, key: &str) -> Option<&'a str> {
+    match object.get("capabilities")? {
+        Value::String(pairs) => pairs.split(',').find_map(|pair| {
+            let (name, value) = pair.trim().split_once(':')?;
+            (name == key).then_some(value)
+        }),
+        Value::Object(object) => text(object, key),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

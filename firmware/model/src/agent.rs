@@ -57,10 +57,30 @@ pub enum AgentOrder {
     Look,
     /// Set the rescue password that stands hashed in `instance_info`, and stop serving.
     FinishRescue,
+    /// Where does what you wrote begin?
+    FindParts,
+    /// Make what you wrote start when the machine does.
+    InstallBootloader {
+        /// As the agent found them.
+        parts: Parts,
+        /// `uefi` or `bios`.
+        boot_mode: &'static str,
+    },
     /// Write buffers to disk.
     Sync,
     /// Shut the machine down.
     PowerOff,
+}
+
+/// Identifiers of the parts of a written disk that starting it is about.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Parts {
+    /// Of the root file system; of the whole disk where the image is one.
+    pub root: Option<String>,
+    /// Of the EFI system partition.
+    pub efi: Option<String>,
+    /// Of the partition that POWER machines start from.
+    pub prep: Option<String>,
 }
 
 /// What an agent's answer means.
@@ -97,6 +117,10 @@ pub enum AgentEvent {
         /// The agent's own words.
         said: String,
     },
+    /// It has written these.
+    PartsAre(Parts),
+    /// Its last command made the disk start, or could not.
+    BootloaderDone(Result<(), String>),
     /// Its hardware managers are not those whose steps we read.
     VersionMismatch,
     /// It is busy with another command: ask again at the next heartbeat.

@@ -25,7 +25,7 @@ pub mod time;
 pub mod vendor;
 pub mod view;
 
-pub use agent::{AgentError, AgentEvent, AgentOrder, Step, StepKind};
+pub use agent::{AgentError, AgentEvent, AgentOrder, Parts, Step, StepKind};
 pub use boot::{BootPlan, KernelBoot};
 pub use caller::{Caller, Who};
 pub use digest::Digest;

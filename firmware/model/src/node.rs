@@ -214,6 +214,12 @@ words! {
         StartStep = "start step",
         /// For the step to end.
         AwaitStep = "await step",
+        /// For the BMC to say whether the machine of an agent that fell silent is on.
+        AskPower = "ask power",
+        /// For the agent to say what it wrote, and to take the order to make it start.
+        Bootloader = "bootloader",
+        /// For the disk to be made to start.
+        AwaitBootloader = "await bootloader",
         /// For the BMC to carry out a step that switches power.
         PowerStep = "power step",
         /// For time to pass, as a step asked.

@@ -169,6 +169,20 @@ pub enum NoteKind {
         /// Its version.
         version: String,
     },
+    /// An agent goes on running though its work is done.
+    AgentStays,
+    /// A job goes on with the agent of the one before it: nothing is booted.
+    AgentStayed,
+    /// An agent that stayed is not heard any more.
+    AgentGone {
+        /// For how long.
+        seconds: u64,
+    },
+    /// An agent at work was not heard for too long.
+    AgentSilent {
+        /// How long.
+        seconds: u64,
+    },
     /// A caller did not prove itself.
     CallerRefused {
         /// Why, without the secret.
@@ -244,6 +258,27 @@ impl NoteKind {
     }
 }
 
+impl NoteKind {
+    /// The words for what became of an agent.
+    fn of_agent(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AgentLookedUp => write!(out, "agent found its node"),
+            Self::AgentReady { version } => write!(out, "agent {version} is ready"),
+            Self::AgentStays => write!(out, "the agent stays for the next job"),
+            Self::AgentStayed => write!(out, "goes on with the agent that stayed, without a boot"),
+            Self::AgentGone { seconds } => write!(
+                out,
+                "the agent that stayed was not heard for {seconds} s; the next job boots anew"
+            ),
+            Self::AgentSilent { seconds } => write!(
+                out,
+                "no heartbeat of the agent for {seconds} s; its BMC is asked whether it is on"
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl fmt::Display for NoteKind {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -289,8 +324,12 @@ impl fmt::Display for NoteKind {
             | Self::WaitsForImage { .. }
             | Self::ImageDoubted { .. }
             | Self::ImageFailed { .. } => self.of_image(out),
-            Self::AgentLookedUp => write!(out, "agent found its node"),
-            Self::AgentReady { version } => write!(out, "agent {version} is ready"),
+            Self::AgentLookedUp
+            | Self::AgentReady { .. }
+            | Self::AgentStays
+            | Self::AgentStayed
+            | Self::AgentGone { .. }
+            | Self::AgentSilent { .. } => self.of_agent(out),
             Self::CallerRefused { why } => write!(out, "caller refused: {why}"),
             Self::Asked {
                 caller,

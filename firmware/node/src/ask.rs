@@ -137,19 +137,12 @@ impl Turning<'_> {
                 }
             }
             Verb::Provide if self.node.automated_clean == Some(false) => self.turn(Turn::Done),
-            Verb::Provide => {
-                self.start(JobKind::Clean, Some(StepKind::Clean), Phase::PowerOff, args);
-            }
+            Verb::Provide => self.start_steps(JobKind::Clean, StepKind::Clean, args),
             Verb::Clean => self.run_steps(JobKind::Clean, StepKind::Clean, args),
             Verb::Service => self.run_steps(JobKind::Service, StepKind::Service, args),
             Verb::Adopt => self.start(JobKind::Adopt, None, Phase::ReadPower, args),
             Verb::Active | Verb::Deploy | Verb::Rebuild => {
-                self.start(
-                    JobKind::Deploy,
-                    Some(StepKind::Deploy),
-                    Phase::PowerOff,
-                    args,
-                );
+                self.start_steps(JobKind::Deploy, StepKind::Deploy, args);
             }
             Verb::Deleted | Verb::Undeploy => {
                 self.start(JobKind::TearDown, None, Phase::PowerOff, args);
@@ -179,21 +172,21 @@ impl Turning<'_> {
 
     /// Steps of an operator, in the order given.
     fn run_steps(&mut self, kind: JobKind, step_kind: StepKind, args: VerbArgs) {
-        let stay = args.disable_ramdisk;
-        self.take_up(kind, Some(step_kind), args);
-        let uses_agent = self.uses_agent();
-        if let Some(job) = &mut self.node.job {
-            job.manual = true;
-            if stay && uses_agent {
-                job.boots = 0;
-                return self.plan_here();
-            }
+        if !args.disable_ramdisk {
+            return self.start_steps(kind, step_kind, args);
         }
-        self.enter(Phase::PowerOff);
+        self.take_up(kind, Some(step_kind), args);
+        if !self.uses_agent() {
+            return self.enter(Phase::PowerOff);
+        }
+        if let Some(job) = &mut self.node.job {
+            job.boots = 0;
+        }
+        self.plan_here();
     }
 
     /// Makes a job the node's, with nothing begun yet.
-    fn take_up(&mut self, kind: JobKind, step_kind: Option<StepKind>, args: VerbArgs) {
+    pub(crate) fn take_up(&mut self, kind: JobKind, step_kind: Option<StepKind>, args: VerbArgs) {
         let chosen = match kind {
             JobKind::Inspect => Kind::Inspect,
             JobKind::Rescue => Kind::Rescue,
@@ -216,7 +209,8 @@ impl Turning<'_> {
             // Where every job that has steps or an agent begins; `enter` says better.
             phase: Phase::PowerOff,
             step_kind,
-            manual: false,
+            // An operator's steps run in the order given; a deployment's are sorted.
+            manual: kind != JobKind::Deploy && !args.steps.is_empty(),
             steps: args.steps,
             at: 0,
             versions: BTreeMap::new(),

@@ -7,13 +7,15 @@
 //! time (`ladder`), and then the job fails with a sentence.
 
 mod agent;
+mod bootloader;
 mod ladder;
 mod own;
 mod power;
+mod silence;
+mod stay;
 
 use serde_json::Value;
-use trivet_hardware::Act;
-use trivet_model::node::Object;
+use trivet_hardware::{Act, boot_mode};
 use trivet_model::{
     AgentOrder, BootDevice, Job, JobKind, Node, NoteKind, Now, Phase, PowerAnswer, PowerOrder,
     PowerState, ProvisionState, StepKind,
@@ -48,6 +50,9 @@ pub fn boots_agent(node: &Node) -> bool {
                     | Phase::GetSteps
                     | Phase::StartStep
                     | Phase::AwaitStep
+                    | Phase::AskPower
+                    | Phase::Bootloader
+                    | Phase::AwaitBootloader
                     | Phase::FinishRescue
                     | Phase::Sync
                     | Phase::PowerStep
@@ -65,7 +70,9 @@ impl Turning<'_> {
             self.node.power_state = Some(state);
             self.note(NoteKind::PowerIs(state));
         }
-        let Some(job) = &self.node.job else { return };
+        let Some(job) = &self.node.job else {
+            return self.meanwhile(&event);
+        };
         let phase = job.phase;
         match event {
             Event::Power(order, answer) => self.bmc_said(phase, order, answer),
@@ -88,8 +95,13 @@ impl Turning<'_> {
 
     fn woke(&mut self, phase: Phase) {
         match phase {
+            // What it found is here; that it does not stay is no failure.
+            Phase::AwaitAgent if self.has_findings() => {
+                self.resumed();
+                self.enter(Phase::FinalOff);
+            }
             Phase::AwaitAgent => self.boot_again("no sign of the agent in time"),
-            Phase::AwaitStep => self.boot_again("the agent fell silent while a step ran"),
+            Phase::AwaitStep | Phase::AwaitBootloader => self.fell_silent(),
             Phase::PowerOff | Phase::FinalOff => {
                 // Asking once more is harmless where the first order was lost.
                 self.actions.push(Action::Power(PowerOrder::Off));
@@ -120,7 +132,6 @@ impl Turning<'_> {
             return;
         }
         job.boots += 1;
-        job.at = 0;
         let rung = ladder::boot(job.boots, self.limits.boots_max);
         self.note(NoteKind::Retrying {
             why: why.to_owned(),
@@ -154,10 +165,12 @@ impl Turning<'_> {
         match phase {
             // A new boot has a new agent with a new token.
             Phase::PowerOff | Phase::BootFromNet => self.node.agent = None,
-            Phase::AwaitAgent | Phase::AwaitStep | Phase::Pause => {
+            Phase::AwaitAgent | Phase::AwaitStep | Phase::AwaitBootloader | Phase::Pause => {
                 self.turn_if_possible(Turn::Wait);
             }
-            Phase::StartStep | Phase::GetSteps | Phase::FinishRescue => self.resumed(),
+            Phase::StartStep | Phase::GetSteps | Phase::Bootloader | Phase::FinishRescue => {
+                self.resumed();
+            }
             Phase::Hold => self.turn(Turn::Hold),
             _ => {}
         }
@@ -166,10 +179,10 @@ impl Turning<'_> {
 
     /// The order that a phase stands for; given again after a restart.
     fn give_order(&mut self, phase: Phase) {
-        let efi = boots_efi(&self.node.properties);
+        let efi = boot_mode(&self.node) == Some("uefi");
         let Some(job) = &self.node.job else { return };
         let action = match phase {
-            Phase::ReadPower => Action::Power(PowerOrder::Status),
+            Phase::ReadPower | Phase::AskPower => Action::Power(PowerOrder::Status),
             Phase::PowerOff | Phase::FinalOff => Action::Power(PowerOrder::Off),
             Phase::BootFromNet => Action::Power(PowerOrder::SetBoot {
                 device: BootDevice::Pxe,
@@ -189,7 +202,8 @@ impl Turning<'_> {
             Phase::PowerOn | Phase::StartInstance => Action::Power(PowerOrder::On),
             Phase::AwaitAgent if job.tries > 0 => Action::WakeAfter(self.limits.agent_wait_ms),
             Phase::AwaitAgent => Action::WakeAfter(self.limits.boot_ms),
-            Phase::AwaitStep => Action::WakeAfter(self.limits.agent_wait_ms),
+            Phase::AwaitStep | Phase::AwaitBootloader => Action::WakeAfter(self.limits.silence_ms),
+            Phase::Bootloader => Action::Agent(AgentOrder::FindParts),
             Phase::GetSteps => Action::Agent(AgentOrder::GetSteps(
                 job.step_kind.unwrap_or(StepKind::Clean),
             )),
@@ -316,18 +330,8 @@ fn is_retired(node: &Node) -> bool {
 }
 
 fn cleaning_midway(job: &Job) -> bool {
-    job.kind == JobKind::Clean && matches!(job.phase, Phase::StartStep | Phase::AwaitStep)
-}
-
-/// `properties.capabilities` is `key:value,key:value`, or an object.
-fn boots_efi(properties: &Object) -> bool {
-    match properties.get("capabilities") {
-        Some(Value::String(text)) => text.split(',').any(|pair| pair.trim() == "boot_mode:uefi"),
-        Some(Value::Object(object)) => {
-            object.get("boot_mode").and_then(Value::as_str) == Some("uefi")
-        }
-        _ => false,
-    }
+    let at_step = [Phase::StartStep, Phase::AwaitStep, Phase::AskPower];
+    job.kind == JobKind::Clean && at_step.contains(&job.phase)
 }
 
 #[cfg(test)]

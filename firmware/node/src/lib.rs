@@ -72,8 +72,10 @@ pub enum Action {
 /// How long and how often. Each is a setting.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Limits {
-    /// How long an agent may be silent before the boot counts as failed.
+    /// How long a machine that was heard may take to its agent's first heartbeat.
     pub agent_wait_ms: u64,
+    /// How long an agent at work may be silent: the heartbeat timeout it was told.
+    pub silence_ms: u64,
     /// How long a machine may take from power-on to its first sign of life.
     pub boot_ms: u64,
     /// Between two looks at a power state that should change.
@@ -86,6 +88,8 @@ pub struct Limits {
     pub boots_max: u32,
     /// What automated cleaning erases.
     pub erase: Erase,
+    /// Agents stay between two jobs.
+    pub fast_track: bool,
 }
 
 /// What automated cleaning erases, of what the agent offers to.
@@ -105,12 +109,14 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             agent_wait_ms: 1_800_000,
+            silence_ms: 300_000,
             boot_ms: 600_000,
             power_poll_ms: 1000,
             retry_ms: 5000,
             tries_max: 10,
             boots_max: 4,
             erase: Erase::default(),
+            fast_track: false,
         }
     }
 }

@@ -80,6 +80,40 @@ pub(crate) fn plan(job: &Job, offered: &[Step], who: &str) -> Result<Vec<Step>, 
     Ok(steps)
 }
 
+/// Steps that end the same however often they are begun: those of the stock agent's own
+/// hardware manager. Of others, such as one that writes firmware, nobody knows.
+const MAY_REPEAT: [&str; 12] = [
+    ERASE_METADATA,
+    "erase_devices",
+    "erase_devices_express",
+    "erase_pstore",
+    "clean_uefi_nvram",
+    "write_image",
+    "inject_files",
+    "burnin_cpu",
+    "burnin_gpu",
+    "burnin_disk",
+    "burnin_memory",
+    "burnin_network",
+];
+
+/// Whether a step that may have been under way can be begun again.
+pub(crate) fn may_repeat(step: &str) -> bool {
+    MAY_REPEAT.contains(&step)
+}
+
+/// Where a job goes on that has read its steps again: what is done stays done, if the new
+/// list begins as the old one. Automated cleaning begins anew, as with Ironic: other
+/// hardware managers may clean other things.
+pub(crate) fn goes_on_at(job: &Job, steps: &[Step]) -> u32 {
+    let done = job.steps.get(..job.at as usize).unwrap_or_default();
+    let same =
+        |(one, other): (&Step, &Step)| one.step == other.step && one.interface == other.interface;
+    let begins = steps.len() >= done.len() && done.iter().zip(steps).all(same);
+    let anew = job.step_kind == Some(StepKind::Clean) && !job.manual;
+    if begins && !anew { job.at } else { 0 }
+}
+
 fn rank(interface: &str) -> usize {
     INTERFACES
         .iter()

@@ -72,9 +72,13 @@ fn job_permille(job: &Job, files: Files) -> u64 {
         Phase::PowerOn => 110,
         Phase::AwaitAgent => 150 + booting(files) * 250 / 1000,
         Phase::GetSteps => 420,
-        Phase::StartStep | Phase::PowerStep | Phase::Pause | Phase::Hold => STEPS.0,
+        Phase::StartStep | Phase::AskPower | Phase::PowerStep | Phase::Pause | Phase::Hold => {
+            STEPS.0
+        }
         Phase::FinishRescue => STEPS.1,
         Phase::AwaitStep => STEPS.0 + step(job, files),
+        Phase::Bootloader => 855,
+        Phase::AwaitBootloader => 860,
         Phase::Sync => 870,
         Phase::FinalOff => 900,
         Phase::BootFromDisk => 940,
@@ -128,6 +132,8 @@ mod tests {
             Phase::GetSteps,
             Phase::StartStep,
             Phase::AwaitStep,
+            Phase::Bootloader,
+            Phase::AwaitBootloader,
             Phase::Sync,
             Phase::FinalOff,
             Phase::BootFromDisk,

@@ -137,7 +137,7 @@ impl Rack {
         }
         self.book
             .change_view(id, |view| view.live.beat_at = Some(now.wall));
-        if node.provision_state.is_waiting() {
+        if node.provision_state.is_waiting() || node.job.is_none() {
             self.events.push_back((id, Event::Beat));
         }
         Ok(())
@@ -197,7 +197,7 @@ impl Rack {
         // A beat that changes nothing ends here: a memory write, never a flash write.
         self.book
             .change_view(id, |view| view.live.beat_at = Some(now.wall));
-        if node.provision_state.is_waiting() {
+        if node.provision_state.is_waiting() || node.job.is_none() {
             self.events.push_back((id, Event::Beat));
         }
         Ok(())

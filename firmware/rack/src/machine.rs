@@ -207,7 +207,9 @@ impl Rack {
             if let Some(waits) = self.waits.get_mut(&id) {
                 waits.wake = None;
             }
-            if self.book.node(id).is_some_and(|node| node.job.is_some()) {
+            let node = self.book.node(id);
+            let switched = node.is_some_and(|node| node.target_power_state.is_some());
+            if node.is_some_and(|node| node.job.is_some()) || !switched {
                 self.events.push_back((id, Event::Woke));
             } else {
                 self.look_at_power(now, id);

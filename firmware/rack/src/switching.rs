@@ -370,6 +370,8 @@ impl Rack {
         let node = Node {
             target_power_state: Some(target),
             last_error: None,
+            // Whatever ran there does so no more.
+            agent: None,
             ..node
         };
         self.book.put_node(now, node);

@@ -106,7 +106,7 @@ pub(crate) struct Boxed {
 }
 
 /// The settings of a box whose pool has so many addresses.
-fn settings(addresses: u8, lease_s: u32, image: &[u8]) -> trivet_rack::Settings {
+fn settings(addresses: u8, lease_s: u32, image: &[u8], fast_track: bool) -> trivet_rack::Settings {
     let first = Ipv4Addr::new(10, 0, 0, 100);
     let subnet = Subnet {
         network: Ipv4Addr::new(10, 0, 0, 0),
@@ -150,12 +150,14 @@ fn settings(addresses: u8, lease_s: u32, image: &[u8]) -> trivet_rack::Settings 
         heartbeat_timeout_s: 30,
         limits: Limits {
             agent_wait_ms: 60_000,
+            silence_ms: 60_000,
             boot_ms: 45_000,
             power_poll_ms: 500,
             retry_ms: 1000,
             tries_max: 6,
             boots_max: 3,
             erase: trivet_rack::Erase::default(),
+            fast_track,
         },
         pace: Pace {
             first_ms: 250,
@@ -174,7 +176,7 @@ fn settings(addresses: u8, lease_s: u32, image: &[u8]) -> trivet_rack::Settings 
 impl Boxed {
     pub(crate) fn new(seed: u64, addresses: u8, lease_s: u32, image: &[u8]) -> Self {
         Self {
-            settings: settings(addresses, lease_s, image),
+            settings: settings(addresses, lease_s, image, seed % 4 == 3),
             facts: Facts {
                 hostname: "box".to_owned(),
                 drivers: vec!["ipmi".to_owned()],

@@ -154,6 +154,8 @@ fn tokens_stand_alone_or_beside_users() {
 fn agents_speak_tls_unless_told_otherwise() {
     assert!(!good("[agent]\nwait_s = 60\n").agent.plain_http);
     assert!(good("[agent]\nplain_http = true\n").agent.plain_http);
+    assert!(!good("[agent]\nwait_s = 60\n").agent.fast_track);
+    assert!(good("[agent]\nfast_track = true\n").agent.fast_track);
     for (word, erase) in [
         ("metadata", Erase::Metadata),
         ("full", Erase::Full),

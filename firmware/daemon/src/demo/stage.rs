@@ -194,6 +194,8 @@ fn settings(
         heartbeat_timeout_s: 3,
         limits: Limits {
             agent_wait_ms: 60_000,
+            // Longer than agents are told, who share this machine with all others.
+            silence_ms: 60_000,
             boot_ms: 60_000,
             power_poll_ms: 50,
             retry_ms: 500,

@@ -30,7 +30,10 @@ impl Turning<'_> {
                 // The data of an inspection come by themselves and before the first beat. An
                 // agent that beats without having sent them gets no more time for it.
                 let (kind, midway) = (job.kind, job.at > 0);
-                if kind != JobKind::Inspect {
+                if self.has_findings() {
+                    self.resumed();
+                    self.agent_done();
+                } else if kind != JobKind::Inspect {
                     self.turn(Turn::Resume);
                     match kind {
                         JobKind::Rescue => self.enter(Phase::FinishRescue),
@@ -43,11 +46,11 @@ impl Turning<'_> {
             Phase::Pause if self.present_act() == Some(Act::Wait { seconds: None }) => {
                 self.step_passed();
             }
-            Phase::AwaitStep => {
-                self.actions
-                    .push(Action::WakeAfter(self.limits.agent_wait_ms));
+            Phase::AwaitStep | Phase::AwaitBootloader => {
+                self.actions.push(Action::WakeAfter(self.limits.silence_ms));
                 self.actions.push(Action::Agent(AgentOrder::Look));
             }
+            Phase::AskPower => self.beats_again(),
             _ => {}
         }
     }
@@ -74,6 +77,17 @@ impl Turning<'_> {
             }
             (Phase::StartStep, AgentOrder::Execute { .. }, Ok(event)) => self.step_taken(event),
             (Phase::AwaitStep, AgentOrder::Look, Ok(event)) => self.step_seen(event),
+            (Phase::Bootloader, AgentOrder::FindParts, Ok(AgentEvent::PartsAre(parts))) => {
+                self.parts_are(parts);
+            }
+            // Whatever it works on may be the boot loader already.
+            (Phase::Bootloader, AgentOrder::FindParts, Ok(AgentEvent::Busy)) => {
+                self.enter_again(Phase::AwaitBootloader);
+            }
+            (Phase::Bootloader, AgentOrder::InstallBootloader { .. }, answer) => {
+                self.loader_taken(answer);
+            }
+            (Phase::AwaitBootloader, AgentOrder::Look, Ok(event)) => self.loader_seen(event),
             (Phase::Sync, AgentOrder::Sync, Ok(AgentEvent::Finished | AgentEvent::Accepted)) => {
                 self.enter(Phase::FinalOff);
             }
@@ -87,7 +101,7 @@ impl Turning<'_> {
                 self.enter(Phase::AwaitStep);
             }
             (
-                Phase::GetSteps | Phase::Sync | Phase::FinishRescue,
+                Phase::GetSteps | Phase::Bootloader | Phase::Sync | Phase::FinishRescue,
                 _,
                 Ok(AgentEvent::Busy) | Err(AgentError::Unreachable { .. }),
             ) => {
@@ -97,13 +111,17 @@ impl Turning<'_> {
                     self.boot_again("the agent does not answer");
                 }
             }
-            (Phase::AwaitStep, AgentOrder::Look, Err(AgentError::Unreachable { .. })) => {
-                self.not_reached();
-            }
+            (
+                Phase::AwaitStep | Phase::AwaitBootloader,
+                AgentOrder::Look,
+                Err(AgentError::Unreachable { .. }),
+            ) => self.not_reached(),
             (
                 Phase::GetSteps
                 | Phase::StartStep
                 | Phase::AwaitStep
+                | Phase::Bootloader
+                | Phase::AwaitBootloader
                 | Phase::FinishRescue
                 | Phase::Sync,
                 _,
@@ -129,8 +147,8 @@ impl Turning<'_> {
         let offered = steps::allowed(job, offered, self.limits.erase);
         match steps::plan(job, &offered, who) {
             Ok(steps) => {
+                job.at = steps::goes_on_at(job, &steps);
                 job.steps = steps;
-                job.at = 0;
                 self.next_step();
             }
             Err(why) => self.fail(&why),
@@ -231,7 +249,6 @@ impl Turning<'_> {
         self.node.properties.extend(properties);
         self.node.inventory = Some(inventory);
         self.note(NoteKind::Inspected);
-        self.resumed();
-        self.enter(Phase::FinalOff);
+        self.findings_kept();
     }
 }

@@ -121,8 +121,8 @@ impl Turning<'_> {
         let starts = matches!(job.kind, JobKind::Deploy | JobKind::Service);
         let fake = interface(&self.node, Kind::Deploy) == FAKE;
         match (self.uses_agent(), starts) {
-            (true, true) => self.enter(Phase::Sync),
-            (true, false) => self.enter(Phase::FinalOff),
+            (true, true) => self.disk_written(),
+            (true, false) => self.agent_done(),
             (false, true) if fake => self.enter(Phase::BootFromDisk),
             (false, true) if self.begins_instance() => self.starts_instance(),
             // Nothing was booted: the machine is as it was.

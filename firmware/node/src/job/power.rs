@@ -31,6 +31,7 @@ impl Turning<'_> {
                 self.node.power_state = None;
                 self.actions.push(Action::Power(PowerOrder::On));
             }
+            (Phase::AskPower, answer) => self.power_of_silent(&answer),
             (_, Err(error)) => self.power_failed(phase, &error),
             (Phase::ReadPower, Ok(PowerAnswer::Power(_))) => self.finish(),
             (Phase::PowerOff | Phase::FinalOff, Ok(PowerAnswer::Accepted)) => {
@@ -176,7 +177,7 @@ fn switches(phase: Phase) -> bool {
 /// Whether an answer to this order is what the phase waits for.
 fn belongs(phase: Phase, order: PowerOrder) -> bool {
     match phase {
-        Phase::ReadPower => order == PowerOrder::Status,
+        Phase::ReadPower | Phase::AskPower => order == PowerOrder::Status,
         Phase::PowerOff | Phase::FinalOff => {
             matches!(order, PowerOrder::Status | PowerOrder::Off)
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use trivet_model::ProvisionState::*;
+use trivet_model::node::Object;
 use trivet_model::order::VerbArgs;
 use trivet_model::{
     AgentError, AgentEvent, NodeId, PowerError, PowerState, Seeded, Step, Tick, UnixMs, Verb,
@@ -12,7 +13,10 @@ use trivet_model::{
 use super::*;
 use crate::ask;
 
+mod bootloader;
 mod netboot;
+mod silence;
+mod stay;
 mod verbs;
 
 const NOW: Now = Now {
@@ -389,19 +393,6 @@ fn a_machine_that_stays_on_has_its_bmc_restarted_and_is_then_given_up() {
 }
 
 #[test]
-fn an_agent_that_falls_silent_in_a_step_is_booted_again_and_starts_over() {
-    let mut rig = deploying();
-    rig.hear(Event::Beat)
-        .agent(steps_are(&[offered("write_image", 0)]));
-    rig.agent(Ok(AgentEvent::Accepted))
-        .hear(Event::Woke)
-        .is(Deploying);
-    rig.boots_again().is(DeployWait);
-    rig.hear(Event::Beat);
-    assert_eq!(rig.agent_order(), AgentOrder::GetSteps(StepKind::Deploy));
-}
-
-#[test]
 fn an_agent_that_lost_our_token_is_booted_again() {
     let mut rig = deploying();
     rig.hear(Event::Beat)
@@ -583,7 +574,11 @@ fn after_a_restart_every_phase_gives_its_order_again_or_waits_with_a_limit() {
             wakes,
             matches!(
                 phase,
-                Phase::AwaitAgent | Phase::AwaitStep | Phase::StartStep | Phase::Pause
+                Phase::AwaitAgent
+                    | Phase::AwaitStep
+                    | Phase::AwaitBootloader
+                    | Phase::StartStep
+                    | Phase::Pause
             ),
             "{phase}"
         );

@@ -1,0 +1,104 @@
+//! What was written is made to start.
+//!
+//! A disk image starts a BIOS machine as it is. UEFI firmware wants to be told what to
+//! start, a partition image has no loader yet, and a software RAID needs one on each of
+//! its disks: the agent does these once all steps are done.
+
+use serde_json::Value;
+use trivet_hardware::boot_mode;
+use trivet_model::node::Object;
+use trivet_model::{AgentError, AgentEvent, AgentOrder, JobKind, Node, NoteKind, Parts, Phase};
+
+use crate::{Action, Turning};
+
+/// The step that leaves something behind that is to start.
+const WRITE_IMAGE: &str = "write_image";
+
+/// What stands in the timeline for it.
+const STEP: &str = "install_bootloader";
+
+impl Turning<'_> {
+    /// All steps of a deployment are done.
+    pub(super) fn disk_written(&mut self) {
+        let wanted = self.node.job.as_ref().is_some_and(|job| {
+            job.kind == JobKind::Deploy
+                && job.steps.iter().any(|step| step.step == WRITE_IMAGE)
+                && needs_loader(&self.node)
+        });
+        self.enter(if wanted {
+            Phase::Bootloader
+        } else {
+            Phase::Sync
+        });
+    }
+
+    pub(super) fn parts_are(&mut self, parts: Parts) {
+        let boot_mode = boot_mode(&self.node).unwrap_or("bios");
+        let order = AgentOrder::InstallBootloader { parts, boot_mode };
+        self.actions.push(Action::Agent(order));
+    }
+
+    /// What became of the order to install it.
+    pub(super) fn loader_taken(&mut self, answer: Result<AgentEvent, AgentError>) {
+        match answer {
+            Ok(AgentEvent::Accepted) => {
+                let step = STEP.to_owned();
+                self.note(NoteKind::StepStarted { step });
+                self.enter_again(Phase::AwaitBootloader);
+            }
+            Ok(AgentEvent::Finished) => self.loader_done(),
+            // The agent may have taken it, or is at it since before this box restarted: its
+            // next beat shows.
+            Ok(AgentEvent::Busy) | Err(AgentError::Unreachable { .. }) => {
+                self.enter_again(Phase::AwaitBootloader);
+            }
+            Err(error) => self.loader_failed(&error.to_string()),
+            Ok(_) => {}
+        }
+    }
+
+    /// What a look at the agent showed meanwhile.
+    pub(super) fn loader_seen(&mut self, event: AgentEvent) {
+        match event {
+            AgentEvent::BootloaderDone(Ok(())) => self.loader_done(),
+            AgentEvent::BootloaderDone(Err(said)) => self.loader_failed(&said),
+            AgentEvent::StepRunning => {}
+            _ if self.tried() => {
+                self.resumed();
+                self.enter_again(Phase::Bootloader);
+            }
+            _ => self.fail("the boot loader is not installed: the agent does not take the order"),
+        }
+    }
+
+    fn loader_done(&mut self) {
+        let step = STEP.to_owned();
+        self.note(NoteKind::StepDone { step });
+        self.resumed();
+        self.enter(Phase::Sync);
+    }
+
+    fn loader_failed(&mut self, said: &str) {
+        self.fail(&format!(
+            "the image is written, but the machine was not made to start it: {said}; does the \
+             image fit the machine's boot mode?"
+        ));
+    }
+}
+
+fn needs_loader(node: &Node) -> bool {
+    boot_mode(node) == Some("uefi") || is_partition(&node.instance_info) || is_raid(node)
+}
+
+fn is_partition(info: &Object) -> bool {
+    info.get("image_type").and_then(Value::as_str) == Some("partition")
+}
+
+/// Whether a software RAID was made of the machine's disks.
+fn is_raid(node: &Node) -> bool {
+    let config = node.kept.get("raid_config").and_then(Value::as_object);
+    let disks = config.and_then(|config| config.get("logical_disks")?.as_array());
+    let software =
+        |disk: &Value| disk.get("controller").and_then(Value::as_str) == Some("software");
+    disks.is_some_and(|disks| disks.iter().any(software))
+}

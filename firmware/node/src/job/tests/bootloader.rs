@@ -1,0 +1,152 @@
+//! The disk that was written is made to start.
+
+use trivet_model::Parts;
+
+use super::*;
+
+fn parts() -> Parts {
+    Parts {
+        root: Some("0x1a2b3c4d".to_owned()),
+        efi: Some("aaaa-bbbb".to_owned()),
+        prep: None,
+    }
+}
+
+/// A deployment whose image is written; what it is asked for next is to be seen.
+fn written(change: impl FnOnce(&mut Node)) -> Rig {
+    let mut rig = Rig::new(Available);
+    change(&mut rig.node);
+    rig.ask(Verb::Active, vec![offered("write_image", 80)]);
+    rig.node.job.as_mut().unwrap().phase = Phase::AwaitAgent;
+    rig.node.provision_state = DeployWait;
+    rig.hear(Event::Beat)
+        .agent(steps_are(&[offered("write_image", 0)]));
+    rig.agent(Ok(AgentEvent::Accepted)).hear(Event::Beat);
+    rig.agent(done("write_image"));
+    rig
+}
+
+fn uefi() -> Rig {
+    written(|node| {
+        node.properties
+            .insert("capabilities".into(), "boot_mode:uefi".into());
+    })
+}
+
+fn installing(rig: &mut Rig) -> &mut Rig {
+    assert_eq!(rig.agent_order(), AgentOrder::FindParts);
+    rig.agent(Ok(AgentEvent::PartsAre(parts())));
+    let AgentOrder::InstallBootloader { parts: told, .. } = rig.agent_order() else {
+        panic!("{:?}", rig.actions);
+    };
+    assert_eq!(told, parts());
+    rig
+}
+
+#[test]
+fn a_whole_disk_on_a_bios_machine_starts_as_it_is() {
+    assert_eq!(written(|_| {}).agent_order(), AgentOrder::Sync);
+}
+
+#[test]
+fn uefi_partitions_and_raids_get_a_loader() {
+    let mode = |mut rig: Rig| {
+        rig.agent(Ok(AgentEvent::PartsAre(parts())));
+        match rig.agent_order() {
+            AgentOrder::InstallBootloader { boot_mode, .. } => boot_mode,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(mode(uefi()), "uefi");
+    let partition = written(|node| {
+        node.instance_info
+            .insert("image_type".into(), "partition".into());
+    });
+    assert_eq!(mode(partition), "bios");
+    let raid = written(|node| {
+        let disks = json!({"logical_disks": [{"controller": "software", "raid_level": "1"}]});
+        node.kept.insert("raid_config".into(), disks);
+    });
+    assert_eq!(mode(raid), "bios");
+}
+
+#[test]
+fn it_is_waited_for_and_then_the_machine_starts_its_disk() {
+    let mut rig = uefi();
+    installing(&mut rig).agent(Ok(AgentEvent::Accepted));
+    rig.is(DeployWait);
+    rig.hear(Event::Beat).agent(Ok(AgentEvent::StepRunning));
+    rig.hear(Event::Beat)
+        .agent(Ok(AgentEvent::BootloaderDone(Ok(()))))
+        .is(Deploying);
+    assert_eq!(rig.agent_order(), AgentOrder::Sync);
+}
+
+#[test]
+fn an_agent_that_does_it_at_once_is_not_waited_for() {
+    let mut rig = uefi();
+    installing(&mut rig).agent(Ok(AgentEvent::Finished));
+    assert_eq!(rig.agent_order(), AgentOrder::Sync);
+}
+
+#[test]
+fn a_loader_that_cannot_be_installed_fails_the_deployment_in_the_agents_words() {
+    let mut rig = uefi();
+    installing(&mut rig).agent(Ok(AgentEvent::Accepted));
+    let said = Err("No EFI partition".to_owned());
+    rig.hear(Event::Beat)
+        .agent(Ok(AgentEvent::BootloaderDone(said)))
+        .is(DeployFail);
+    let why = rig.node.last_error.clone().unwrap();
+    assert!(
+        why.contains("No EFI partition") && why.contains("boot mode"),
+        "{why}"
+    );
+}
+
+#[test]
+fn an_order_whose_answer_was_lost_is_looked_for_before_it_is_repeated() {
+    let mut rig = uefi();
+    installing(&mut rig).agent(unreachable()).is(DeployWait);
+    // It never arrived: the last thing that the agent knows is the write.
+    rig.hear(Event::Beat).agent(done("write_image"));
+    installing(&mut rig).agent(unreachable());
+    // It did.
+    rig.hear(Event::Beat)
+        .agent(Ok(AgentEvent::BootloaderDone(Ok(()))));
+    assert_eq!(rig.agent_order(), AgentOrder::Sync);
+}
+
+#[test]
+fn a_box_that_restarts_in_between_finds_the_agent_busy_and_waits() {
+    let mut rig = uefi();
+    installing(&mut rig).hear(Event::Restarted);
+    rig.agent(Ok(AgentEvent::Busy)).is(DeployWait);
+    rig.hear(Event::Beat)
+        .agent(Ok(AgentEvent::BootloaderDone(Ok(()))));
+    assert_eq!(rig.agent_order(), AgentOrder::Sync);
+}
+
+#[test]
+fn an_agent_that_never_takes_it_is_given_up() {
+    let mut rig = uefi();
+    for _ in 1..rig.limits.tries_max {
+        installing(&mut rig).agent(unreachable());
+        rig.hear(Event::Beat).agent(Ok(AgentEvent::Idle));
+    }
+    installing(&mut rig).agent(unreachable());
+    rig.hear(Event::Beat)
+        .agent(Ok(AgentEvent::Idle))
+        .is(DeployFail);
+}
+
+#[test]
+fn silence_meanwhile_boots_once_and_installs_again_without_writing_again() {
+    let mut rig = uefi();
+    installing(&mut rig).agent(Ok(AgentEvent::Accepted));
+    rig.hear(Event::Woke).power(PowerOrder::Status, ON);
+    rig.node.job.as_mut().unwrap().phase = Phase::AwaitAgent;
+    rig.node.provision_state = DeployWait;
+    rig.hear(Event::Beat);
+    assert_eq!(rig.agent_order(), AgentOrder::FindParts);
+}

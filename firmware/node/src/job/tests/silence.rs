@@ -1,0 +1,132 @@
+//! Agents that fall silent at their work.
+
+use super::*;
+
+const SILENT: u64 = 300;
+
+/// A manual cleaning whose agent is at the second of these steps.
+fn at_second(first: &str, second: &str) -> Rig {
+    let mut rig = Rig::new(Manageable);
+    let steps = [offered(first, 0), offered(second, 0)];
+    rig.ask(Verb::Clean, steps.to_vec()).boots();
+    rig.hear(Event::Beat).agent(steps_are(&steps));
+    rig.agent(Ok(AgentEvent::Accepted)).hear(Event::Beat);
+    rig.agent(done(first)).agent(Ok(AgentEvent::Accepted));
+    rig.is(CleanWait);
+    rig
+}
+
+fn falls_silent(rig: &mut Rig) -> &mut Rig {
+    rig.hear(Event::Woke);
+    rig.wants(&Action::Note(NoteKind::AgentSilent { seconds: SILENT }))
+        .wants(&Action::Power(PowerOrder::Status));
+    rig
+}
+
+#[test]
+fn a_running_step_is_waited_for_as_long_as_its_agent_beats() {
+    let mut rig = at_second("erase_pstore", "erase_devices");
+    for _ in 0..20 {
+        rig.hear(Event::Beat);
+        rig.wants(&Action::WakeAfter(rig.limits.silence_ms));
+        rig.agent(Ok(AgentEvent::StepRunning)).is(CleanWait);
+    }
+}
+
+#[test]
+fn the_bmc_is_asked_the_machine_booted_once_and_the_step_done_again() {
+    let mut rig = at_second("erase_pstore", "erase_devices");
+    falls_silent(&mut rig).power(PowerOrder::Status, ON);
+    rig.boots_again().hear(Event::Beat);
+    let AgentOrder::Execute { step, .. } = rig.agent_order() else {
+        panic!("{:?}", rig.actions);
+    };
+    assert_eq!(step.step, "erase_devices", "what is done stays done");
+}
+
+#[test]
+fn a_second_silence_ends_the_job_with_a_sentence() {
+    let mut rig = at_second("erase_pstore", "erase_devices");
+    falls_silent(&mut rig).power(PowerOrder::Status, ON);
+    rig.boots_again().hear(Event::Beat);
+    rig.agent(Ok(AgentEvent::Accepted));
+    falls_silent(&mut rig).power(PowerOrder::Status, OFF);
+    rig.is(CleanFail);
+    let why = rig.node.last_error.clone().unwrap();
+    for part in [
+        "erase_devices",
+        "300 s",
+        "machine is off",
+        "after a reboot",
+        "console",
+    ] {
+        assert!(why.contains(part), "{part}: {why}");
+    }
+    assert!(
+        rig.node.maintenance,
+        "nobody knows what is left of the disks"
+    );
+}
+
+#[test]
+fn a_bmc_that_does_not_answer_does_not_keep_the_machine_from_its_reboot() {
+    let mut rig = at_second("erase_pstore", "erase_devices");
+    let silent = Err(PowerError::Silent { waited_ms: 1 });
+    falls_silent(&mut rig).power(PowerOrder::Status, silent);
+    rig.wants(&Action::Power(SET_PXE));
+}
+
+#[test]
+fn a_step_of_unknown_kind_is_not_done_twice() {
+    let mut rig = at_second("erase_pstore", "update_firmware");
+    falls_silent(&mut rig).power(PowerOrder::Status, ON);
+    rig.is(CleanFail);
+    let why = rig.node.last_error.clone().unwrap();
+    assert!(
+        why.contains("update_firmware was done is not known"),
+        "{why}"
+    );
+}
+
+#[test]
+fn an_agent_that_beats_while_its_bmc_is_asked_goes_on() {
+    let mut rig = at_second("erase_pstore", "update_firmware");
+    falls_silent(&mut rig).hear(Event::Beat).is(CleanWait);
+    rig.wants(&Action::WakeAfter(rig.limits.silence_ms));
+    // The BMC's answer comes late and means nothing any more.
+    rig.hear(Event::Power(PowerOrder::Status, ON)).is(CleanWait);
+    rig.hear(Event::Beat).agent(done("update_firmware"));
+    rig.power(PowerOrder::Off, TAKEN);
+}
+
+#[test]
+fn a_box_that_restarts_meanwhile_asks_again() {
+    let mut rig = at_second("erase_pstore", "erase_devices");
+    falls_silent(&mut rig).hear(Event::Restarted);
+    rig.power(PowerOrder::Status, OFF);
+    rig.wants(&Action::Power(SET_PXE));
+}
+
+#[test]
+fn other_hardware_managers_begin_an_automated_cleaning_anew_and_a_manual_one_not() {
+    let steps = [
+        offered("erase_pstore", 9),
+        offered("erase_devices_metadata", 8),
+    ];
+    let mut rig = Rig::new(Manageable);
+    rig.ask(Verb::Provide, vec![]).boots();
+    rig.hear(Event::Beat).agent(steps_are(&steps));
+    rig.agent(Ok(AgentEvent::Accepted)).hear(Event::Beat);
+    rig.agent(done("erase_pstore"));
+    rig.agent(Ok(AgentEvent::VersionMismatch));
+    rig.agent(steps_are(&steps));
+    assert_eq!(rig.node.job.as_ref().unwrap().at, 0);
+
+    let mut rig = at_second("erase_pstore", "erase_devices");
+    rig.hear(Event::Beat).agent(Ok(AgentEvent::VersionMismatch));
+    rig.agent(steps_are(&[
+        offered("erase_devices", 0),
+        offered("erase_pstore", 0),
+    ]));
+    assert_eq!(rig.node.job.as_ref().unwrap().at, 1);
+}

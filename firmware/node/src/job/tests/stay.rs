@@ -1,0 +1,143 @@
+//! Agents that stay between two jobs.
+
+use trivet_model::AgentSession;
+
+use super::*;
+
+fn session() -> Option<AgentSession> {
+    Some(AgentSession {
+        url: Some("https://192.0.2.9:9999".to_owned()),
+        ..AgentSession::legacy()
+    })
+}
+
+fn rig(state: ProvisionState) -> Rig {
+    let mut rig = Rig::new(state);
+    rig.limits.fast_track = true;
+    rig
+}
+
+/// A node that was cleaned and whose agent stayed.
+fn available() -> Rig {
+    let mut rig = rig(Manageable);
+    rig.ask(Verb::Provide, vec![]).boots();
+    rig.node.agent = session();
+    rig.hear(Event::Beat)
+        .agent(steps_are(&[offered("erase_devices_metadata", 9)]));
+    rig.agent(Ok(AgentEvent::Accepted)).hear(Event::Beat);
+    rig.agent(done("erase_devices_metadata")).is(Available);
+    rig
+}
+
+fn powers(rig: &Rig) -> usize {
+    let power = |action: &&Action| matches!(action, Action::Power(_));
+    rig.actions.iter().filter(power).count()
+}
+
+#[test]
+fn a_cleaned_machine_is_not_switched_off_and_its_agent_is_kept() {
+    let rig = available();
+    assert_eq!((powers(&rig), &rig.node.agent), (0, &session()));
+    rig.wants(&Action::Note(NoteKind::AgentStays))
+        .wants(&Action::WakeAfter(rig.limits.silence_ms));
+}
+
+#[test]
+fn a_deployment_begins_with_the_agent_that_stayed() {
+    let mut rig = available();
+    rig.ask(Verb::Active, vec![offered("write_image", 80)])
+        .is(Deploying);
+    rig.wants(&Action::Note(NoteKind::AgentStayed));
+    assert_eq!(powers(&rig), 0);
+    assert_eq!(rig.agent_order(), AgentOrder::GetSteps(StepKind::Deploy));
+    assert!(boots_agent(&rig.node), "it may look itself up again");
+}
+
+#[test]
+fn without_fast_track_every_job_boots() {
+    let mut rig = available();
+    rig.limits.fast_track = false;
+    rig.ask(Verb::Active, vec![offered("write_image", 80)]);
+    rig.wants(&Action::Power(PowerOrder::Off));
+    assert_eq!(rig.node.agent, None);
+}
+
+#[test]
+fn a_node_says_for_itself_whether_its_agent_stays() {
+    for (word, stays) in [
+        (json!(true), true),
+        (json!("True"), true),
+        (json!(false), false),
+        (json!("no"), false),
+    ] {
+        let mut rig = Rig::new(Manageable);
+        rig.limits.fast_track = !stays;
+        rig.node.driver_info.insert("fast_track".into(), word);
+        assert_eq!(crate::job::stay::stays(&rig.node, &rig.limits), stays);
+    }
+}
+
+#[test]
+fn an_agent_that_beats_stays_and_one_that_is_silent_is_forgotten() {
+    let mut rig = available();
+    rig.hear(Event::Beat);
+    rig.wants(&Action::WakeAfter(rig.limits.silence_ms));
+    rig.hear(Event::Restarted);
+    rig.wants(&Action::WakeAfter(rig.limits.silence_ms));
+    rig.hear(Event::Woke).is(Available);
+    rig.wants(&Action::Note(NoteKind::AgentGone { seconds: 300 }));
+    assert_eq!(rig.node.agent, None);
+    rig.ask(Verb::Active, vec![offered("write_image", 80)]);
+    rig.wants(&Action::Power(PowerOrder::Off));
+}
+
+#[test]
+fn a_machine_that_is_off_has_no_agent() {
+    let mut rig = available();
+    rig.hear(Event::Power(PowerOrder::Status, OFF));
+    assert_eq!(rig.node.agent, None);
+}
+
+#[test]
+fn an_agent_that_does_not_answer_after_all_is_booted() {
+    let mut rig = available();
+    rig.ask(Verb::Active, vec![offered("write_image", 80)]);
+    for _ in 1..rig.limits.tries_max {
+        rig.agent(unreachable()).hear(Event::Woke);
+    }
+    rig.agent(unreachable());
+    rig.wants(&Action::Power(SET_PXE));
+}
+
+#[test]
+fn an_inspected_agent_is_waited_for_and_stays() {
+    let mut rig = rig(Manageable);
+    rig.ask(Verb::Inspect, vec![]).boots();
+    let found = Event::Inspected {
+        properties: Object::new(),
+        inventory: json!({}),
+    };
+    rig.hear(found).is(InspectWait);
+    assert_eq!(powers(&rig), 0);
+    rig.node.agent = session();
+    rig.hear(Event::Beat).is(Manageable);
+    assert_eq!(rig.node.agent, session());
+    rig.ask(Verb::Provide, vec![]);
+    assert_eq!(rig.agent_order(), AgentOrder::GetSteps(StepKind::Clean));
+}
+
+#[test]
+fn an_inspected_agent_that_never_beats_is_switched_off_and_nothing_is_lost() {
+    let mut rig = rig(Manageable);
+    rig.ask(Verb::Inspect, vec![]).boots();
+    let inventory = json!({"cpu": {}});
+    let found = Event::Inspected {
+        properties: Object::new(),
+        inventory: inventory.clone(),
+    };
+    rig.hear(found).hear(Event::Woke);
+    rig.power(PowerOrder::Off, TAKEN)
+        .power(PowerOrder::Status, OFF)
+        .is(Manageable);
+    assert_eq!(rig.node.inventory, Some(inventory));
+}
