@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 use trivet_ipa::command::StepsByManager;
 use trivet_ipa::{AgentFault, CommandList, CommandResult, CommandStatus, WireStep};
 use trivet_model::{AgentError, AgentEvent, AgentOrder, Parts, Step, StepKind};
@@ -14,6 +14,13 @@ use crate::said::said;
 /// A longer answer is not read. Ours; the list of a long-lived agent is the
 /// largest honest one, and its steps bring the config drive back each time.
 pub const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// The interface of a step that names none.
+const DEPLOY: &str = "deploy";
+
+/// A longer list of steps, or result of one, is not kept whole. Ours: it is part of the
+/// node's record.
+const LISTED_BYTES_MAX: usize = 16 * 1024;
 
 /// Longer than what any file system or partition is known by. Ours.
 const UUID_CHARS_MAX: usize = 64;
@@ -94,7 +101,12 @@ fn look(commands: &[CommandResult]) -> Result<AgentEvent, AgentError> {
             other => other.map(|_| ()).map_err(|error| error.to_string()),
         }));
     }
-    let step = commands.iter().rev().find_map(|command| {
+    // What came before the list of steps was read belongs to an earlier job.
+    let since = commands.iter().rev().take_while(|command| {
+        let name = &command.command_name;
+        !(name.starts_with("get_") && name.ends_with("_steps"))
+    });
+    let step = since.into_iter().find_map(|command| {
         let kind = command.command_name.strip_prefix("execute_")?;
         let kind = kind.strip_suffix("_step")?.parse().ok()?;
         Some((kind, command))
@@ -127,7 +139,9 @@ fn ended(kind: StepKind, result: &CommandResult) -> Result<AgentEvent, AgentErro
             Ok(AgentEvent::StepDone {
                 step: step.step,
                 interface: step.interface.unwrap_or_default(),
+                at: step.trivet_at,
                 reboot_requested: step.reboot_requested,
+                result: brought(result.command_result.get(format!("{kind}_result"))),
             })
         }
         CommandStatus::Failed => Ok(AgentEvent::StepFailed {
@@ -192,21 +206,51 @@ fn steps(kind: StepKind, result: &CommandResult) -> Result<AgentEvent, AgentErro
     let by_manager = field(&format!("{kind}_steps"));
     let by_manager: StepsByManager = StepsByManager::deserialize(by_manager)
         .map_err(|error| nonsense(format!("{kind} steps cannot be read: {error}")))?;
-    let steps: Vec<Step> = by_manager.into_values().flatten().map(model_step).collect();
+    let steps: Vec<WireStep> = by_manager.into_values().flatten().collect();
     if steps.len() > STEPS_MAX {
         return Err(nonsense(format!(
             "{} steps where {STEPS_MAX} are the most we take",
             steps.len()
         )));
     }
-    let versions = versions(field("hardware_manager_version"));
-    Ok(AgentEvent::StepsAre { steps, versions })
+    Ok(AgentEvent::StepsAre {
+        listed: listed(&steps),
+        steps: steps.into_iter().map(model_step).collect(),
+        versions: versions(field("hardware_manager_version")),
+    })
+}
+
+/// The steps as an operator reads them, by interface as Ironic has them. What arguments mean
+/// is left out where all of it is too long to be kept.
+fn listed(steps: &[WireStep]) -> Value {
+    let list = |explained: bool| {
+        let mut by_interface: BTreeMap<String, Vec<WireStep>> = BTreeMap::new();
+        for step in steps {
+            let interface = step.interface.clone().unwrap_or_else(|| DEPLOY.to_owned());
+            let argsinfo = step.argsinfo.clone().filter(|_| explained);
+            let step = WireStep {
+                argsinfo,
+                ..step.clone()
+            };
+            by_interface.entry(interface).or_default().push(step);
+        }
+        json!(by_interface)
+    };
+    Some(list(true))
+        .filter(|listed| listed.to_string().len() <= LISTED_BYTES_MAX)
+        .unwrap_or_else(|| list(false))
+}
+
+/// What a step brought, if it is short enough to be kept.
+fn brought(result: Option<&Value>) -> Value {
+    let short = result.filter(|result| result.to_string().len() <= LISTED_BYTES_MAX);
+    short.cloned().unwrap_or_default()
 }
 
 fn model_step(step: WireStep) -> Step {
     Step {
         step: step.step,
-        interface: step.interface.unwrap_or_else(|| "deploy".to_owned()),
+        interface: step.interface.unwrap_or_else(|| DEPLOY.to_owned()),
         priority: step.priority,
         args: Value::Object(step.args.unwrap_or_default()),
         reboot_requested: step.reboot_requested,

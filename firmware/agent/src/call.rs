@@ -95,6 +95,7 @@ pub fn call(node: &Node, ports: &[Port], order: &AgentOrder) -> Result<Call, Cal
         AgentOrder::Execute {
             kind,
             step,
+            at,
             versions,
         } => {
             // Only here does the agent need the config drive itself, and not even here
@@ -108,7 +109,7 @@ pub fn call(node: &Node, ports: &[Port], order: &AgentOrder) -> Result<Call, Cal
                 json!(versions)
             };
             let mut params = object([
-                ("step", step_for_agent(node, step)),
+                ("step", step_for_agent(node, step, *at)),
                 ("node", node_for_agent(node, whole)),
                 ("ports", ports_for_agent(ports)),
             ]);
@@ -198,11 +199,14 @@ fn node_for_agent(node: &Node, with_configdrive: bool) -> Value {
     if with_configdrive && let Some(drive) = node.instance_info.get("configdrive") {
         instance_info.insert("configdrive".to_owned(), drive.clone());
     }
+    let kept = |field: &str| node.kept.get(field).cloned().unwrap_or_else(|| json!({}));
     json!({
         "uuid": node.id.to_string(),
         "properties": node.properties,
         "instance_info": instance_info,
         "driver_internal_info": masked(&node.driver_internal_info),
+        "raid_config": kept("raid_config"),
+        "target_raid_config": kept("target_raid_config"),
     })
 }
 
@@ -218,7 +222,7 @@ fn ports_for_agent(ports: &[Port]) -> Value {
     ports.collect()
 }
 
-fn step_for_agent(node: &Node, step: &Step) -> Value {
+fn step_for_agent(node: &Node, step: &Step, at: u32) -> Value {
     // The agent passes `args` on as keywords, so anything but an object would end
     // as an error it cannot even report.
     let mut args = step.args.as_object().cloned();
@@ -236,6 +240,7 @@ fn step_for_agent(node: &Node, step: &Step) -> Value {
         abortable: Some(step.abortable),
         args,
         argsinfo: None,
+        trivet_at: Some(at),
     })
 }
 
@@ -292,6 +297,7 @@ mod tests {
         AgentOrder::Execute {
             kind,
             step: step(),
+            at: 2,
             versions,
         }
     }
@@ -339,6 +345,8 @@ mod tests {
                 "driver_internal_info",
                 "instance_info",
                 "properties",
+                "raid_config",
+                "target_raid_config",
                 "uuid"
             ]
         );
@@ -404,6 +412,44 @@ mod tests {
             body["params"]["node"]["instance_info"]["configdrive"],
             TOKEN_MASK
         );
+    }
+
+    #[test]
+    fn a_boot_loader_is_ordered_with_just_the_params_the_agent_knows() {
+        let parts = Parts {
+            root: Some("0x1a2b".to_owned()),
+            efi: Some("e".to_owned()),
+            prep: None,
+        };
+        let order = AgentOrder::InstallBootloader {
+            parts,
+            boot_mode: "uefi",
+        };
+        let (call, body) = sent(&order);
+        assert!(!call.path_and_query.contains("wait"));
+        assert_eq!(
+            body,
+            json!({"name": "image.install_bootloader", "params": {
+                "root_uuid": "0x1a2b", "efi_system_part_uuid": "e",
+                "prep_boot_part_uuid": null, "target_boot_mode": "uefi"}})
+        );
+        let mut told = node();
+        told.instance_info
+            .insert("image_rootfs_uuid".to_owned(), "root".into());
+        let call = super::call(&told, &[], &order).unwrap();
+        let body: Value = serde_json::from_slice(&call.body.unwrap()).unwrap();
+        assert_eq!(body["params"]["root_uuid"], "root");
+    }
+
+    #[test]
+    fn an_agent_is_told_which_raid_is_wanted() {
+        let mut node = node();
+        let target = json!({"logical_disks": [{"controller": "software"}]});
+        node.kept
+            .insert("target_raid_config".to_owned(), target.clone());
+        let call = call(&node, &[], &AgentOrder::GetSteps(StepKind::Clean)).unwrap();
+        let body: Value = serde_json::from_slice(&call.body.unwrap()).unwrap();
+        assert_eq!(body["params"]["node"]["target_raid_config"], target);
     }
 
     #[test]
@@ -482,6 +528,6 @@ mod tests {
             instance_info: Map::new(),
             ..node()
         };
-        assert!(step_for_agent(&plain, &odd).get("args").is_none());
+        assert!(step_for_agent(&plain, &odd, 0).get("args").is_none());
     }
 }

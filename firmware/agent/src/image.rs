@@ -1,17 +1,23 @@
 //! The step that writes an image, from what the operator asked for.
 //!
-//! Only whole-disk images with a digest are written: what cannot be checked is not
-//! put on a disk. What is missing or unfit is said before the machine is touched.
+//! Only images with a digest are written: what cannot be checked is not put on a disk. What is missing or unfit is said before the machine is touched.
 
 use serde_json::{Value, json};
 use trivet_ipa::ImageInfo;
-use trivet_ipa::image::is_file_name;
+use trivet_ipa::image::{Partitions, is_file_name};
 use trivet_model::image::{Format, Unpacked};
 use trivet_model::node::Object;
 use trivet_model::{Digest, Node, Step};
 
 /// Where the step stands among the deploy steps. Ironic's number.
 pub const WRITE_IMAGE_PRIORITY: i64 = 80;
+
+/// The two types of images, in Ironic's words.
+const WHOLE_DISK: &str = "whole-disk";
+const PARTITION: &str = "partition";
+
+/// No disk has so many GiB, nor a partition so many MiB. Ours.
+const SIZE_MAX: u64 = 1 << 40;
 
 /// Longest file name of an image we accept from its address. Ours.
 const IMAGE_ID_CHARS_MAX: usize = 255;
@@ -61,7 +67,7 @@ pub fn write_image_step(node: &Node, places: Places<'_>) -> Result<Step, Problem
     })?;
     let sum = sum(info)?;
     let format = disk_format(info, source)?;
-    whole_disk(info)?;
+    let partitions = partitions(info)?;
     let mut image_info = ImageInfo {
         id: Some(image_id(source, node)),
         urls: vec![places.image.to_owned()],
@@ -70,8 +76,16 @@ pub fn write_image_step(node: &Node, places: Places<'_>) -> Result<Step, Problem
         checksum: None,
         disk_format: Some(format.name().to_owned()),
         stream_raw_images: places.cached || format == Format::Raw,
-        image_type: Some("whole-disk".to_owned()),
+        image_type: Some(
+            if partitions.is_some() {
+                PARTITION
+            } else {
+                WHOLE_DISK
+            }
+            .to_owned(),
+        ),
         node_uuid: Some(node.id.to_string()),
+        partitions,
     };
     match sum {
         Sum::Known(digest) => {
@@ -215,17 +229,47 @@ fn written(format: Format) -> Format {
     }
 }
 
-fn whole_disk(info: &Object) -> Result<(), Problem> {
+/// What a partition image needs; none for an image of a whole disk.
+fn partitions(info: &Object) -> Result<Option<Partitions>, Problem> {
     let field = "image_type";
-    let partition = text(info, field)?.is_some_and(|kind| kind != "whole-disk");
-    let kernel = text(info, "kernel")?.is_some() || text(info, "ramdisk")?.is_some();
-    if partition || kernel {
-        return Err(Problem::Unfit {
-            field,
-            why: "only whole-disk images are written; unset kernel and ramdisk too",
-        });
+    match text(info, field)? {
+        None | Some(WHOLE_DISK) if text(info, "kernel")?.is_none() => return Ok(None),
+        None | Some(WHOLE_DISK) => {
+            let why = "a kernel goes with a partition image; unset kernel and ramdisk, or say \
+                       image_type=partition";
+            return Err(Problem::Unfit { field, why });
+        }
+        Some(PARTITION) => {}
+        Some(_) => {
+            let why = "it must be whole-disk or partition";
+            return Err(Problem::Unfit { field, why });
+        }
     }
-    Ok(())
+    let root_gb = number(info, "root_gb")?.filter(|gb| *gb > 0);
+    let root_gb = root_gb.ok_or(Problem::Missing {
+        field: "root_gb",
+        hint: "root_gb=<size of the root partition in GiB>",
+    })?;
+    let keeps = info.get("preserve_ephemeral");
+    Ok(Some(Partitions {
+        root_mb: root_gb * 1024,
+        swap_mb: number(info, "swap_mb")?.unwrap_or(0),
+        ephemeral_mb: number(info, "ephemeral_gb")?.unwrap_or(0) * 1024,
+        ephemeral_format: text(info, "ephemeral_format")?.map(str::to_owned),
+        preserve_ephemeral: keeps.is_some_and(|keeps| *keeps == json!(true) || *keeps == "true"),
+    }))
+}
+
+/// A number, or a text that is one, as clients of the command line send it.
+fn number(info: &Object, field: &'static str) -> Result<Option<u64>, Problem> {
+    let number = match info.get(field) {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::String(text)) => text.trim().parse().ok(),
+        Some(value) => value.as_u64(),
+    };
+    let number = number.filter(|number| *number <= SIZE_MAX);
+    let why = "it must be a whole number";
+    number.map(Some).ok_or(Problem::Unfit { field, why })
 }
 
 fn configdrive(info: &Object) -> Result<Option<&str>, Problem> {
@@ -448,11 +492,37 @@ mod tests {
             info[field] = value;
             problem(info)
         };
-        assert!(with("image_type", json!("partition")).contains("whole-disk"));
-        assert!(with("kernel", json!("http://h/vmlinuz")).contains("whole-disk"));
+        assert!(with("image_type", json!("tape")).contains("whole-disk or partition"));
+        assert!(with("image_type", json!("partition")).contains("root_gb=<size"));
+        assert!(with("kernel", json!("http://h/vmlinuz")).contains("image_type=partition"));
         assert!(with("image_disk_format", json!("vmdk")).contains("image_disk_format"));
         assert!(with("configdrive", json!({"meta_data": {}})).contains("configdrive"));
         assert!(with("image_source", json!(7)).contains("must be a text"));
+    }
+
+    #[test]
+    fn a_partition_image_says_how_the_disk_is_divided() {
+        let mut info = json!({
+            "image_source": "a", "image_checksum": "ab".repeat(32), "image_type": "partition",
+            "root_gb": "4", "swap_mb": 64, "preserve_ephemeral": "true",
+        });
+        let step = write_image_step(&node(info.clone()), PLACES).unwrap();
+        let told = &step.args["image_info"];
+        assert_eq!(told["image_type"], "partition");
+        assert_eq!(
+            (&told["root_mb"], &told["swap_mb"], &told["ephemeral_mb"]),
+            (&json!(4096), &json!(64), &json!(0))
+        );
+        assert_eq!(
+            told["ephemeral_format"],
+            Value::Null,
+            "the agent wants to see it"
+        );
+        assert_eq!(told["preserve_ephemeral"], true);
+        for size in [json!("much"), json!(-1), json!(0), json!(u64::MAX)] {
+            info["root_gb"] = size;
+            assert!(problem(info.clone()).contains("root_gb"));
+        }
     }
 
     #[test]

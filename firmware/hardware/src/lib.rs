@@ -103,7 +103,7 @@ pub fn can(node: &Node, ability: Ability) -> bool {
     let has = |kind, names: &[&str]| names.contains(&interface(node, kind));
     match ability {
         Ability::SoftPower => has(Kind::Power, &["ipmitool", "redfish", "fake", "ssh"]),
-        Ability::Raid => has(Kind::Raid, &["fake"]),
+        Ability::Raid => has(Kind::Raid, &["fake", "agent"]),
         Ability::Console => has(Kind::Console, &["fake"]),
         Ability::Bios => has(Kind::Bios, &["fake"]),
         Ability::Nmi => has(Kind::Management, &["ipmitool", "redfish"]),

@@ -31,6 +31,11 @@ impl Hardware {
 
 const BOOT: Properties = &[
     (
+        "fast_track",
+        "Whether the agent stays between two jobs, so that the next one needs no boot. \
+         Optional: as the box's settings say.",
+    ),
+    (
         "agent_legacy_api",
         "Let agents from before tokens in, without any proof. Optional, false by default.",
     ),
@@ -169,7 +174,7 @@ pub const ALL: [Hardware; 5] = [
             &["ipmitool", "noop"],
             &["noop"],
             &["ipmitool"],
-            &["no-raid"],
+            &["no-raid", "agent"],
             &["agent", "no-rescue"],
             &["noop"],
             &["ipmitool", "no-vendor"],
@@ -189,7 +194,7 @@ pub const ALL: [Hardware; 5] = [
             &["redfish", "noop"],
             &["noop"],
             &["redfish"],
-            &["no-raid", "redfish"],
+            &["no-raid", "agent", "redfish"],
             &["agent", "no-rescue"],
             &["noop"],
             &["no-vendor", "redfish"],
@@ -209,7 +214,7 @@ pub const ALL: [Hardware; 5] = [
             &["noop"],
             &["noop"],
             &["fake"],
-            &["no-raid"],
+            &["no-raid", "agent"],
             &["agent", "no-rescue"],
             &["noop"],
             &["no-vendor"],
@@ -230,7 +235,7 @@ pub const ALL: [Hardware; 5] = [
             &["noop"],
             &["noop"],
             &["ssh"],
-            &["no-raid"],
+            &["no-raid", "agent"],
             &["agent", "no-rescue"],
             &["noop"],
             &["no-vendor"],

@@ -197,6 +197,10 @@ pub struct WireStep {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "lenient::option")]
     pub argsinfo: Option<Value>,
+    /// Our own: the place of the step in its job. An agent gives back what it was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "lenient::option")]
+    pub trivet_at: Option<u32>,
 }
 
 /// Steps by hardware manager, as `get_<kind>_steps` brings them.

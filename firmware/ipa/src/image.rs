@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::lenient;
 
-/// The `image_info` of `write_image` and `prepare_image`, for whole-disk images.
+/// The `image_info` of `write_image` and `prepare_image`, for whole-disk and partition images.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ImageInfo {
     /// Names the agent's temporary file: must be safe as a file name.
@@ -40,6 +40,24 @@ pub struct ImageInfo {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "lenient::option")]
     pub node_uuid: Option<String>,
+    /// What else a partition image needs.
+    #[serde(default, flatten, skip_serializing_if = "Option::is_none")]
+    pub partitions: Option<Partitions>,
+}
+
+/// The partitions that are made for a partition image. Our own agent makes none.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+pub struct Partitions {
+    /// Size of the root partition.
+    pub root_mb: u64,
+    /// Size of the swap partition; zero is none.
+    pub swap_mb: u64,
+    /// Size of the partition for what need not last; zero is none.
+    pub ephemeral_mb: u64,
+    /// Its file system; none is the agent's choice.
+    pub ephemeral_format: Option<String>,
+    /// What is on it stays.
+    pub preserve_ephemeral: bool,
 }
 
 /// Whether a text may name a file in one directory: no path, no hidden name.

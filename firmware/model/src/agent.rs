@@ -50,6 +50,9 @@ pub enum AgentOrder {
         kind: StepKind,
         /// The step with its arguments.
         step: Step,
+        /// Its place in the job: the agent gives it back, so that an answer about an
+        /// earlier step of the same name is not taken for one about this.
+        at: u32,
         /// Versions of the hardware managers, as `GetSteps` told them.
         versions: BTreeMap<String, String>,
     },
@@ -92,6 +95,8 @@ pub enum AgentEvent {
         steps: Vec<Step>,
         /// Versions of its hardware managers.
         versions: BTreeMap<String, String>,
+        /// The same steps for people, by interface and with what their arguments mean.
+        listed: Value,
     },
     /// It has taken the command and works on it.
     Accepted,
@@ -107,8 +112,12 @@ pub enum AgentEvent {
         step: String,
         /// Its interface.
         interface: String,
+        /// Its place in the job, if the agent gave it back.
+        at: Option<u32>,
         /// It asked for a reboot.
         reboot_requested: bool,
+        /// What it brought; null without.
+        result: Value,
     },
     /// Its last step failed.
     StepFailed {

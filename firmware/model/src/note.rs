@@ -199,6 +199,11 @@ pub enum NoteKind {
     },
     /// Inspection data arrived.
     Inspected,
+    /// An inspection found an interface, which is a port now.
+    PortFound {
+        /// Its hardware address.
+        mac: MacAddr,
+    },
     /// A step began.
     StepStarted {
         /// Its name.
@@ -274,6 +279,8 @@ impl NoteKind {
                 out,
                 "no heartbeat of the agent for {seconds} s; its BMC is asked whether it is on"
             ),
+            Self::Inspected => write!(out, "inventory arrived"),
+            Self::PortFound { mac } => write!(out, "interface {mac} was found and is a port now"),
             _ => Ok(()),
         }
     }
@@ -329,7 +336,9 @@ impl fmt::Display for NoteKind {
             | Self::AgentStays
             | Self::AgentStayed
             | Self::AgentGone { .. }
-            | Self::AgentSilent { .. } => self.of_agent(out),
+            | Self::AgentSilent { .. }
+            | Self::Inspected
+            | Self::PortFound { .. } => self.of_agent(out),
             Self::CallerRefused { why } => write!(out, "caller refused: {why}"),
             Self::Asked {
                 caller,
@@ -341,7 +350,6 @@ impl fmt::Display for NoteKind {
                 order,
                 refused: Some(why),
             } => write!(out, "{order} refused, asked by {caller}: {why}"),
-            Self::Inspected => write!(out, "inventory arrived"),
             Self::StepStarted { step } => write!(out, "step {step} started"),
             Self::StepDone { step } => write!(out, "step {step} done"),
             Self::Retrying { why } => write!(out, "trying again: {why}"),

@@ -82,8 +82,9 @@ impl Turning<'_> {
             Event::Inspected {
                 properties,
                 inventory,
+                complaint,
             } => {
-                self.inspected(phase, properties, inventory);
+                self.inspected(phase, properties, inventory, complaint);
             }
             Event::StepAgain { why } => self.step_again(phase, why),
             Event::Woke => self.woke(phase),
@@ -211,6 +212,7 @@ impl Turning<'_> {
                 Some(step) => Action::Agent(AgentOrder::Execute {
                     kind: job.step_kind.unwrap_or(StepKind::Clean),
                     step: step.clone(),
+                    at: job.at,
                     versions: job.versions.clone(),
                 }),
                 None => return self.next_step(),

@@ -43,6 +43,8 @@ pub enum Event {
         properties: Object,
         /// The document to keep.
         inventory: Value,
+        /// What the agent could not find out, in its words.
+        complaint: Option<String>,
     },
     /// The present step failed for a reason that is gone: it is done again.
     StepAgain {

@@ -61,6 +61,13 @@ pub(crate) fn plan(job: &Job, offered: &[Step], who: &str) -> Result<Vec<Step>, 
         }
     }
     let mut steps = job.steps.clone();
+    // Whoever wants a step says neither whether it can be stopped nor what must follow it.
+    for step in &mut steps {
+        if let Some(known) = offered.iter().find(|known| same(known, step)) {
+            step.abortable = known.abortable;
+            step.reboot_requested |= known.reboot_requested;
+        }
+    }
     if job.manual {
         return Ok(steps);
     }

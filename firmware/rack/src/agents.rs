@@ -1,15 +1,13 @@
-//! Agents: lookup, heartbeat, inspection data, and calls to them.
+//! Agents: lookup, heartbeat, and calls to them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use serde_json::Value;
-use trivet_model::node::Object;
 use trivet_model::order::{Beat, Found};
 use trivet_model::secret::{MASK, masked};
 use trivet_model::{
     AgentError, AgentEvent, AgentOrder, AgentSession, Done, MacAddr, Node, NodeId, NoteKind, Now,
-    ProvisionState, Refusal, RefusalKind,
+    Refusal, RefusalKind,
 };
 use trivet_node::Event;
 
@@ -18,7 +16,7 @@ use crate::{Output, Rack};
 
 impl Rack {
     /// One message for every reason, as Ironic has it: a stranger learns nothing.
-    fn nothing_found() -> Refusal {
+    pub(crate) fn nothing_found() -> Refusal {
         Refusal::new(RefusalKind::NotFound, "Resource could not be found.")
     }
 
@@ -144,7 +142,7 @@ impl Rack {
     }
 
     /// The one node that has any of these addresses.
-    fn only_owner(&self, addresses: &[MacAddr]) -> Option<NodeId> {
+    pub(crate) fn only_owner(&self, addresses: &[MacAddr]) -> Option<NodeId> {
         let owners: BTreeSet<_> = addresses
             .iter()
             .filter_map(|mac| self.book.node_of_mac(*mac))
@@ -209,35 +207,6 @@ impl Rack {
             RefusalKind::Invalid,
             format!("Heartbeat for node {id} refused: {why}."),
         )
-    }
-
-    pub(crate) fn inventory(&mut self, document: Value) -> Result<Done, Refusal> {
-        let findings = trivet_inspect::read(&document)
-            .map_err(|problem| Refusal::new(RefusalKind::Invalid, problem.to_string()))?;
-        let id = self
-            .only_owner(&findings.macs)
-            .ok_or_else(Self::nothing_found)?;
-        let node = self.known(id)?;
-        // Data are taken only for a node that is being inspected.
-        if node.provision_state != ProvisionState::InspectWait {
-            return Err(Self::nothing_found());
-        }
-        let mut properties = findings.properties;
-        let text = |object: &Object| object.get("capabilities")?.as_str().map(str::to_owned);
-        if let (Some(older), Some(newer)) = (text(&node.properties), text(&properties)) {
-            let merged = trivet_inspect::merged_capabilities(&older, &newer);
-            properties.insert("capabilities".to_owned(), merged.into());
-        }
-        let inventory = findings.kept;
-        self.gate.arrived(id);
-        self.events.push_back((
-            id,
-            Event::Inspected {
-                properties,
-                inventory,
-            },
-        ));
-        Ok(Done::Inspected(id))
     }
 
     pub(crate) fn call_agent(&mut self, now: Now, id: NodeId, order: AgentOrder) {

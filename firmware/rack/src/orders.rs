@@ -121,7 +121,7 @@ impl Rack {
             Order::Vendor { node, method } => {
                 return self.vendor(now, ticket, node, method).map(|()| Done::Owed);
             }
-            Order::Inventory { document } => return self.inventory(document),
+            Order::Inventory { document } => return self.inventory(now, &document),
         }
         .map(|()| Done::Kept)
     }
@@ -239,7 +239,7 @@ impl Rack {
         Ok(())
     }
 
-    fn create_port(&mut self, now: Now, mut port: Port) -> Result<(), Refusal> {
+    pub(crate) fn create_port(&mut self, now: Now, mut port: Port) -> Result<(), Refusal> {
         if self.book.view.ports.len() >= PORTS_MAX {
             let sentence = format!("This box holds {PORTS_MAX} ports and no more; remove some.");
             return Err(Refusal::new(RefusalKind::Unavailable, sentence));

@@ -370,6 +370,7 @@ impl Rack {
             let order = AgentOrder::Execute {
                 kind: job.step_kind.unwrap_or(trivet_model::StepKind::Deploy),
                 step: step.clone(),
+                at: job.at,
                 versions: job.versions,
             };
             self.call_agent(now, id, order);

@@ -12,6 +12,7 @@ fn execute(kind: StepKind) -> AgentOrder {
             reboot_requested: false,
             abortable: false,
         },
+        at: 0,
         versions: BTreeMap::new(),
     }
 }
@@ -54,9 +55,17 @@ fn reads_the_clean_steps_of_the_transcript() {
          "abortable":true,"argsinfo":{"match_patterns":{"required":false}}}]},
         "hardware_manager_version":{"generic_hardware_manager":"1.2"}}}"#;
     let event = answer(&AgentOrder::GetSteps(StepKind::Clean), 200, body.as_bytes());
-    let Ok(AgentEvent::StepsAre { steps, versions }) = event else {
+    let Ok(AgentEvent::StepsAre {
+        steps,
+        versions,
+        listed,
+    }) = event
+    else {
         panic!("{event:?}")
     };
+    let shown = &listed["deploy"][2];
+    assert_eq!(shown["step"], "clean_uefi_nvram");
+    assert_eq!(shown["argsinfo"]["match_patterns"]["required"], false);
     assert_eq!(steps.len(), 3);
     assert_eq!(steps[1].priority, 99);
     assert!(steps[1].abortable);
@@ -70,7 +79,10 @@ fn deploy_steps_do_not_say_whether_they_can_be_stopped() {
     let found = json!({"deploy_steps": steps, "hardware_manager_version": null});
     let body = done("get_deploy_steps", &found);
     let event = of(&AgentOrder::GetSteps(StepKind::Deploy), 200, &body);
-    let Ok(AgentEvent::StepsAre { steps, versions }) = event else {
+    let Ok(AgentEvent::StepsAre {
+        steps, versions, ..
+    }) = event
+    else {
         panic!("{event:?}")
     };
     assert!(!steps[0].abortable);
@@ -123,16 +135,85 @@ fn the_last_step_decides() {
         looked(&[write_image_done(), running]),
         Ok(AgentEvent::StepRunning)
     );
-    let step = json!({"step": "a", "interface": "raid", "reboot_requested": true});
-    let rebooting = done("execute_clean_step", &json!({"clean_step": step}));
+    let step = json!({"step": "a", "interface": "raid", "reboot_requested": true, "trivet_at": 3});
+    let config = json!({"logical_disks": []});
+    let rebooting = done(
+        "execute_clean_step",
+        &json!({"clean_step": step, "clean_result": config}),
+    );
     assert_eq!(
         looked(&[done("get_clean_steps", &json!({})), rebooting]),
         Ok(AgentEvent::StepDone {
             step: "a".to_owned(),
             interface: "raid".to_owned(),
+            at: Some(3),
             reboot_requested: true,
+            result: config,
         })
     );
+}
+
+#[test]
+fn steps_of_an_earlier_job_of_the_same_agent_mean_nothing() {
+    let failed = result("execute_clean_step", "FAILED", &json!("x"), &Value::Null);
+    let anew = done("get_deploy_steps", &json!({}));
+    for earlier in [write_image_done(), failed] {
+        assert_eq!(looked(&[earlier, anew.clone()]), Ok(AgentEvent::Idle));
+    }
+}
+
+#[test]
+fn a_list_that_is_too_long_to_keep_is_kept_without_what_arguments_mean() {
+    let step = |long: usize| {
+        json!({"step": "s", "interface": "raid",
+               "argsinfo": {"a": {"description": "x".repeat(long)}}})
+    };
+    let listed = |long| {
+        let body = done(
+            "get_clean_steps",
+            &json!({"clean_steps": {"M": [step(long)]}}),
+        );
+        match of(&AgentOrder::GetSteps(StepKind::Clean), 200, &body) {
+            Ok(AgentEvent::StepsAre { listed, .. }) => listed,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(listed(10)["raid"][0]["argsinfo"].is_object());
+    assert!(
+        listed(LISTED_BYTES_MAX)["raid"][0]
+            .get("argsinfo")
+            .is_none()
+    );
+}
+
+#[test]
+fn what_was_written_is_told_in_keys_with_blanks() {
+    let found = json!({"root uuid": "r", "efi system partition uuid": "e", "partitions": {},
+                       "PReP Boot partition uuid": ""});
+    let body = done("get_partition_uuids", &found);
+    let want = Parts {
+        root: Some("r".to_owned()),
+        efi: Some("e".to_owned()),
+        prep: None,
+    };
+    let event = of(&AgentOrder::FindParts, 200, &body);
+    assert_eq!(event, Ok(AgentEvent::PartsAre(want)));
+    let long = done("get_partition_uuids", &json!({"root uuid": "r".repeat(65)}));
+    let event = of(&AgentOrder::FindParts, 200, &long);
+    assert_eq!(event, Ok(AgentEvent::PartsAre(Parts::default())));
+}
+
+#[test]
+fn a_boot_loader_is_looked_after_until_it_is_done() {
+    let at = |status, error: &Value| {
+        let last = result("install_bootloader", status, error, &Value::Null);
+        looked(&[write_image_done(), last])
+    };
+    assert_eq!(at("RUNNING", &Value::Null), Ok(AgentEvent::StepRunning));
+    let done = Ok(AgentEvent::BootloaderDone(Ok(())));
+    assert_eq!(at("SUCCEEDED", &Value::Null), done);
+    let failed = Ok(AgentEvent::BootloaderDone(Err("no ESP".to_owned())));
+    assert_eq!(at("FAILED", &json!({"details": "no ESP"})), failed);
 }
 
 #[test]

@@ -55,7 +55,7 @@ pub(crate) const FIELDS: &[Field<NodeView>] = &[
         json!(view.node.driver)
     }),
     field("driver_info", 1, Map, Always, |view, _, _| {
-        shown(&view.node.driver_info)
+        driver_info(view)
     }),
     field("driver_internal_info", 3, Map, Never, |view, _, _| {
         internal_info(view)
@@ -206,10 +206,39 @@ pub(crate) fn state(call: &Call<'_>, state: Option<ProvisionState>) -> Value {
     }
 }
 
+/// What is shown of an agent where the first of its clients looked for it.
+pub(super) const AGENT_SHOWN: [&str; 2] = ["agent_url", "agent_last_heartbeat"];
+
+/// Where the agent of the present boot listens and when it was last heard. That it was heard
+/// is known in memory only: a beat changes no record.
+fn agent(view: &NodeView) -> impl Iterator<Item = (String, Value)> {
+    let url = view.node.agent.as_ref().and_then(|agent| agent.url.clone());
+    let heard = view.live.beat_at.filter(|_| url.is_some());
+    let [url_field, heard_field] = AGENT_SHOWN.map(str::to_owned);
+    let heard = heard.map(|at| (heard_field, moment(Some(at))));
+    let url = url.map(|url| (url_field, Value::from(url)));
+    url.into_iter().chain(heard)
+}
+
+/// As it was given, and with what the first clients of agents looked for there.
+fn driver_info(view: &NodeView) -> Value {
+    let mut info = shown(&view.node.driver_info);
+    if let Value::Object(info) = &mut info {
+        info.extend(agent(view));
+    }
+    info
+}
+
 /// What is kept, and as Ironic tells it the steps of the work under way and which one
 /// is on: clients draw their bars from these.
 fn internal_info(view: &NodeView) -> Value {
     let mut info = secret::masked(&view.node.driver_internal_info);
+    info.extend(agent(view));
+    if let Some(agent) = &view.node.agent {
+        let version = agent.version.clone().map(Value::from);
+        info.extend(version.map(|version| ("agent_version".to_owned(), version)));
+        info.insert("agent_secret_token".to_owned(), secret::MASK.into());
+    }
     let job = view.node.job.as_ref().filter(|job| !job.steps.is_empty());
     if let Some(job) = job
         && let Some(kind) = job.step_kind

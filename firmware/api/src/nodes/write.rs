@@ -83,7 +83,13 @@ fn set(node: &mut Node, name: &'static str, value: Value) {
         }
         "name" => node.name = text(),
         "driver" => node.driver = text().unwrap_or_default(),
-        "driver_info" => node.driver_info = object(&node.driver_info),
+        "driver_info" => {
+            node.driver_info = object(&node.driver_info);
+            // Shown there, and not the operator's to say.
+            for field in super::fields::AGENT_SHOWN {
+                node.driver_info.remove(field);
+            }
+        }
         "properties" => node.properties = object(&node.properties),
         "extra" => node.extra = object(&node.extra),
         "instance_info" => {

@@ -11,10 +11,7 @@ use hyper::{Method, Request, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use trivet_rack::Call;
-
-/// Longest answer we take from an agent.
-const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
+use trivet_rack::{ANSWER_BYTES_MAX, Call};
 
 /// Where an agent listens.
 #[derive(Debug, Eq, PartialEq)]

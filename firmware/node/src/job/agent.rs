@@ -1,12 +1,17 @@
 //! What an agent's beats and answers mean for a job.
 
-use serde_json::Value;
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
 use trivet_hardware::Act;
 use trivet_model::node::Object;
-use trivet_model::{AgentError, AgentEvent, AgentOrder, JobKind, NoteKind, Phase, Step};
+use trivet_model::{AgentError, AgentEvent, AgentOrder, JobKind, NoteKind, Phase, Step, StepKind};
 
 use crate::table::Turn;
 use crate::{Action, Turning, steps};
+
+/// More of what an agent could not find out is cut off. Ours.
+const COMPLAINT_CHARS_MAX: usize = 500;
 
 impl Turning<'_> {
     /// The first sign of a boot gives its agent time to come up. Later ones give no
@@ -68,8 +73,13 @@ impl Turning<'_> {
             (
                 Phase::GetSteps,
                 AgentOrder::GetSteps(_),
-                Ok(AgentEvent::StepsAre { steps, versions }),
+                Ok(AgentEvent::StepsAre {
+                    steps,
+                    versions,
+                    listed,
+                }),
             ) => {
+                self.keep_list(&versions, listed);
                 if let Some(job) = &mut self.node.job {
                     job.versions = versions;
                 }
@@ -77,17 +87,9 @@ impl Turning<'_> {
             }
             (Phase::StartStep, AgentOrder::Execute { .. }, Ok(event)) => self.step_taken(event),
             (Phase::AwaitStep, AgentOrder::Look, Ok(event)) => self.step_seen(event),
-            (Phase::Bootloader, AgentOrder::FindParts, Ok(AgentEvent::PartsAre(parts))) => {
-                self.parts_are(parts);
+            (Phase::Bootloader | Phase::AwaitBootloader, order, answer) => {
+                self.loader_said(order, answer);
             }
-            // Whatever it works on may be the boot loader already.
-            (Phase::Bootloader, AgentOrder::FindParts, Ok(AgentEvent::Busy)) => {
-                self.enter_again(Phase::AwaitBootloader);
-            }
-            (Phase::Bootloader, AgentOrder::InstallBootloader { .. }, answer) => {
-                self.loader_taken(answer);
-            }
-            (Phase::AwaitBootloader, AgentOrder::Look, Ok(event)) => self.loader_seen(event),
             (Phase::Sync, AgentOrder::Sync, Ok(AgentEvent::Finished | AgentEvent::Accepted)) => {
                 self.enter(Phase::FinalOff);
             }
@@ -101,27 +103,17 @@ impl Turning<'_> {
                 self.enter(Phase::AwaitStep);
             }
             (
-                Phase::GetSteps | Phase::Bootloader | Phase::Sync | Phase::FinishRescue,
+                Phase::GetSteps | Phase::Sync | Phase::FinishRescue,
                 _,
                 Ok(AgentEvent::Busy) | Err(AgentError::Unreachable { .. }),
-            ) => {
-                if self.tried() {
-                    self.actions.push(Action::WakeAfter(self.limits.retry_ms));
-                } else {
-                    self.boot_again("the agent does not answer");
-                }
+            ) => self.asks_later(),
+            (Phase::AwaitStep, AgentOrder::Look, Err(AgentError::Unreachable { .. })) => {
+                self.not_reached();
             }
-            (
-                Phase::AwaitStep | Phase::AwaitBootloader,
-                AgentOrder::Look,
-                Err(AgentError::Unreachable { .. }),
-            ) => self.not_reached(),
             (
                 Phase::GetSteps
                 | Phase::StartStep
                 | Phase::AwaitStep
-                | Phase::Bootloader
-                | Phase::AwaitBootloader
                 | Phase::FinishRescue
                 | Phase::Sync,
                 _,
@@ -130,6 +122,15 @@ impl Turning<'_> {
                 self.fail(&error.to_string());
             }
             _ => {}
+        }
+    }
+
+    /// It does not answer, or not now.
+    pub(super) fn asks_later(&mut self) {
+        if self.tried() {
+            self.actions.push(Action::WakeAfter(self.limits.retry_ms));
+        } else {
+            self.boot_again("the agent does not answer");
         }
     }
 
@@ -174,9 +175,12 @@ impl Turning<'_> {
             AgentEvent::Idle => self.repeat_step("the agent knows of no step"),
             AgentEvent::StepDone {
                 step,
+                at,
+                interface,
                 reboot_requested,
-                ..
-            } if step == present => {
+                result,
+            } if step == present && self.is_at(at) => {
+                self.keep_raid(&interface, &step, result);
                 self.note(NoteKind::StepDone { step });
                 if let Some(job) = &mut self.node.job {
                     job.at += 1;
@@ -212,6 +216,38 @@ impl Turning<'_> {
         }
     }
 
+    /// What the agent offers is kept where Ironic has it, for whoever plans a job.
+    fn keep_list(&mut self, versions: &BTreeMap<String, String>, listed: Value) {
+        let kind = self.node.job.as_ref().and_then(|job| job.step_kind);
+        let kind = kind.unwrap_or(StepKind::Clean);
+        let info = &mut self.node.driver_internal_info;
+        info.insert(format!("agent_cached_{kind}_steps"), listed);
+        info.insert("hardware_manager_version".to_owned(), json!(versions));
+    }
+
+    /// A step that changed the RAID says what there is now.
+    fn keep_raid(&mut self, interface: &str, step: &str, result: Value) {
+        if interface != "raid" {
+            return;
+        }
+        match result {
+            Value::Object(config) if config.contains_key("logical_disks") => {
+                let config = Value::Object(config);
+                self.node.kept.insert("raid_config".to_owned(), config);
+            }
+            _ if step == "delete_configuration" => {
+                self.node.kept.remove("raid_config");
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether an answer is about the present step and not an earlier one of its name.
+    fn is_at(&self, at: Option<u32>) -> bool {
+        let job = self.node.job.as_ref();
+        at.is_none() || job.map(|job| job.at) == at
+    }
+
     pub(super) fn repeat_step(&mut self, why: &str) {
         if self.tried() {
             self.note(NoteKind::Retrying {
@@ -237,7 +273,13 @@ impl Turning<'_> {
         job.steps.get(job.at as usize).map(|step| step.step.clone())
     }
 
-    pub(super) fn inspected(&mut self, phase: Phase, properties: Object, inventory: Value) {
+    pub(super) fn inspected(
+        &mut self,
+        phase: Phase,
+        properties: Object,
+        inventory: Value,
+        complaint: Option<String>,
+    ) {
         let inspecting = self
             .node
             .job
@@ -249,6 +291,12 @@ impl Turning<'_> {
         self.node.properties.extend(properties);
         self.node.inventory = Some(inventory);
         self.note(NoteKind::Inspected);
+        if let Some(said) = complaint {
+            let said: String = said.chars().take(COMPLAINT_CHARS_MAX).collect();
+            return self.fail(&format!(
+                "the agent could not look into everything: {said}; what it found is kept"
+            ));
+        }
         self.findings_kept();
     }
 }

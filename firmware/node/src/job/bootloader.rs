@@ -32,14 +32,35 @@ impl Turning<'_> {
         });
     }
 
-    pub(super) fn parts_are(&mut self, parts: Parts) {
+    /// What the agent said meanwhile.
+    pub(super) fn loader_said(
+        &mut self,
+        order: &AgentOrder,
+        answer: Result<AgentEvent, AgentError>,
+    ) {
+        match (order, answer) {
+            (AgentOrder::FindParts, Ok(AgentEvent::PartsAre(parts))) => self.parts_are(parts),
+            // Whatever it works on may be the boot loader already.
+            (AgentOrder::FindParts, Ok(AgentEvent::Busy)) => {
+                self.enter_again(Phase::AwaitBootloader);
+            }
+            (AgentOrder::FindParts, Err(AgentError::Unreachable { .. })) => self.asks_later(),
+            (AgentOrder::InstallBootloader { .. }, answer) => self.loader_taken(answer),
+            (AgentOrder::Look, Ok(event)) => self.loader_seen(event),
+            (AgentOrder::Look, Err(AgentError::Unreachable { .. })) => self.not_reached(),
+            (_, Err(error)) => self.loader_failed(&error.to_string()),
+            (_, Ok(_)) => {}
+        }
+    }
+
+    fn parts_are(&mut self, parts: Parts) {
         let boot_mode = boot_mode(&self.node).unwrap_or("bios");
         let order = AgentOrder::InstallBootloader { parts, boot_mode };
         self.actions.push(Action::Agent(order));
     }
 
     /// What became of the order to install it.
-    pub(super) fn loader_taken(&mut self, answer: Result<AgentEvent, AgentError>) {
+    fn loader_taken(&mut self, answer: Result<AgentEvent, AgentError>) {
         match answer {
             Ok(AgentEvent::Accepted) => {
                 let step = STEP.to_owned();
@@ -58,7 +79,7 @@ impl Turning<'_> {
     }
 
     /// What a look at the agent showed meanwhile.
-    pub(super) fn loader_seen(&mut self, event: AgentEvent) {
+    fn loader_seen(&mut self, event: AgentEvent) {
         match event {
             AgentEvent::BootloaderDone(Ok(())) => self.loader_done(),
             AgentEvent::BootloaderDone(Err(said)) => self.loader_failed(&said),

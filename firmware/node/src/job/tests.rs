@@ -156,6 +156,7 @@ fn steps_are(steps: &[Step]) -> Result<AgentEvent, AgentError> {
     Ok(AgentEvent::StepsAre {
         steps: steps.to_vec(),
         versions,
+        listed: json!({}),
     })
 }
 
@@ -163,7 +164,9 @@ fn done(step: &str) -> Result<AgentEvent, AgentError> {
     Ok(AgentEvent::StepDone {
         step: step.into(),
         interface: "deploy".into(),
+        at: None,
         reboot_requested: false,
+        result: Value::Null,
     })
 }
 
@@ -236,6 +239,7 @@ fn inspection_boots_the_agent_keeps_its_data_and_powers_off() {
     rig.hear(Event::Inspected {
         properties,
         inventory: json!({"cpu": {}}),
+        complaint: None,
     })
     .is(Inspecting);
     rig.power(PowerOrder::Off, TAKEN)
@@ -248,12 +252,68 @@ fn inspection_boots_the_agent_keeps_its_data_and_powers_off() {
 }
 
 #[test]
+fn what_an_agent_could_not_find_out_fails_the_inspection_and_keeps_the_rest() {
+    let mut rig = Rig::new(Manageable);
+    rig.ask(Verb::Inspect, vec![]).boots();
+    rig.hear(Event::Inspected {
+        properties: Object::new(),
+        inventory: json!({"cpu": {}}),
+        complaint: Some("lldp: no socket".to_owned()),
+    })
+    .is(InspectFail);
+    assert!(rig.node.inventory.is_some());
+    let why = rig.node.last_error.clone().unwrap();
+    assert!(why.contains("lldp: no socket"), "{why}");
+}
+
+#[test]
+fn what_the_agent_offers_is_kept_for_whoever_plans_a_job() {
+    let mut rig = deploying();
+    rig.hear(Event::Beat).agent(Ok(AgentEvent::StepsAre {
+        steps: vec![offered("write_image", 0)],
+        versions: BTreeMap::from([("m".to_owned(), "1".to_owned())]),
+        listed: json!({"deploy": [{"step": "write_image"}]}),
+    }));
+    let info = &rig.node.driver_internal_info;
+    let step = &info["agent_cached_deploy_steps"]["deploy"][0]["step"];
+    assert_eq!(step, "write_image");
+    assert_eq!(info["hardware_manager_version"], json!({"m": "1"}));
+}
+
+#[test]
+fn a_step_that_makes_a_raid_says_what_there_is_now() {
+    let mut rig = Rig::new(Manageable);
+    let of = |name: &str| Step {
+        interface: "raid".into(),
+        ..offered(name, 0)
+    };
+    let steps = [of("create_configuration"), of("delete_configuration")];
+    rig.ask(Verb::Clean, steps.to_vec()).boots();
+    rig.hear(Event::Beat).agent(steps_are(&steps));
+    let ended = |step: &str, result: Value| {
+        Ok(AgentEvent::StepDone {
+            step: step.into(),
+            interface: "raid".into(),
+            at: None,
+            reboot_requested: false,
+            result,
+        })
+    };
+    let config = json!({"logical_disks": [{"controller": "software"}]});
+    rig.agent(ended("create_configuration", config.clone()));
+    assert_eq!(rig.node.kept["raid_config"], config);
+    rig.agent(ended("delete_configuration", json!("ok")));
+    assert_eq!(rig.node.kept.get("raid_config"), None);
+}
+
+#[test]
 fn inspection_data_that_nobody_asked_for_change_nothing() {
     let mut rig = deploying();
     let before = rig.node.clone();
     rig.hear(Event::Inspected {
         properties: Object::new(),
         inventory: json!({}),
+        complaint: None,
     });
     assert_eq!(rig.node, before);
 }
@@ -535,7 +595,9 @@ fn a_step_that_wants_a_reboot_gets_one_and_the_next_step_follows() {
         .agent(Ok(AgentEvent::StepDone {
             step: "one".into(),
             interface: "deploy".into(),
+            at: None,
             reboot_requested: true,
+            result: Value::Null,
         }));
     rig.boots().hear(Event::Beat);
     let AgentOrder::Execute { step, .. } = rig.agent_order() else {
@@ -614,6 +676,7 @@ fn an_agent_that_beats_but_cannot_be_called_is_booted_again() {
     rig.hear(Event::Beat).agent(Ok(AgentEvent::StepsAre {
         steps: vec![offered("write_image", 80)],
         versions: BTreeMap::new(),
+        listed: Value::Null,
     }));
     rig.agent(Ok(AgentEvent::Accepted));
     let (url, said) = ("http://a".to_owned(), "no route".to_owned());

@@ -168,6 +168,7 @@ fn steps(kind: StepKind) -> Ran {
         abortable: (kind == StepKind::Clean).then_some(true),
         args: None,
         argsinfo: None,
+        trivet_at: None,
     };
     let steps = match kind {
         StepKind::Clean => vec![

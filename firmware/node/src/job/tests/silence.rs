@@ -108,6 +108,28 @@ fn a_box_that_restarts_meanwhile_asks_again() {
 }
 
 #[test]
+fn an_earlier_step_of_the_same_name_is_not_taken_for_the_present_one() {
+    let mut rig = at_second("erase_devices", "erase_devices");
+    // The order was lost, and the agent's last step is the first one.
+    let first = |at| {
+        Ok(AgentEvent::StepDone {
+            step: "erase_devices".into(),
+            interface: "deploy".into(),
+            at: Some(at),
+            reboot_requested: false,
+            result: Value::Null,
+        })
+    };
+    rig.hear(Event::Beat).agent(first(0));
+    let AgentOrder::Execute { at, .. } = rig.agent_order() else {
+        panic!("{:?}", rig.actions);
+    };
+    assert_eq!(at, 1);
+    rig.agent(Ok(AgentEvent::Accepted)).hear(Event::Beat);
+    rig.agent(first(1)).power(PowerOrder::Off, TAKEN);
+}
+
+#[test]
 fn other_hardware_managers_begin_an_automated_cleaning_anew_and_a_manual_one_not() {
     let steps = [
         offered("erase_pstore", 9),

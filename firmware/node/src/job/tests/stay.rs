@@ -116,6 +116,7 @@ fn an_inspected_agent_is_waited_for_and_stays() {
     let found = Event::Inspected {
         properties: Object::new(),
         inventory: json!({}),
+        complaint: None,
     };
     rig.hear(found).is(InspectWait);
     assert_eq!(powers(&rig), 0);
@@ -134,6 +135,7 @@ fn an_inspected_agent_that_never_beats_is_switched_off_and_nothing_is_lost() {
     let found = Event::Inspected {
         properties: Object::new(),
         inventory: inventory.clone(),
+        complaint: None,
     };
     rig.hear(found).hear(Event::Woke);
     rig.power(PowerOrder::Off, TAKEN)

@@ -1,0 +1,78 @@
+//! What an agent found in its machine: properties where none are known, ports for its
+//! interfaces, and the inventory.
+
+use serde_json::Value;
+use trivet_inspect::Findings;
+use trivet_model::node::Object;
+use trivet_model::{Done, NodeId, NoteKind, Now, Port, PortId, ProvisionState};
+use trivet_model::{Node, Refusal, RefusalKind};
+use trivet_node::Event;
+
+use crate::Rack;
+
+const CAPABILITIES: &str = "capabilities";
+
+impl Rack {
+    pub(crate) fn inventory(&mut self, now: Now, document: &Value) -> Result<Done, Refusal> {
+        let findings = trivet_inspect::read(document)
+            .map_err(|problem| Refusal::new(RefusalKind::Invalid, problem.to_string()))?;
+        let id = self
+            .only_owner(&findings.macs)
+            .ok_or_else(Self::nothing_found)?;
+        let node = self.known(id)?;
+        // Data are taken only for a node that is being inspected.
+        if node.provision_state != ProvisionState::InspectWait {
+            return Err(Self::nothing_found());
+        }
+        self.make_ports(now, id, &findings);
+        self.gate.arrived(id);
+        self.events.push_back((
+            id,
+            Event::Inspected {
+                properties: missing(&node, findings.properties),
+                inventory: findings.kept,
+                complaint: findings.complaint,
+            },
+        ));
+        Ok(Done::Inspected(id))
+    }
+
+    /// A port for each interface that is nobody's yet. Only the one that the machine booted
+    /// from is known to boot; where that is not known, all may.
+    fn make_ports(&mut self, now: Now, id: NodeId, findings: &Findings) {
+        for mac in &findings.macs {
+            if self.book.view.macs.contains_key(mac) {
+                continue;
+            }
+            let port = Port {
+                id: PortId::random(&mut *self.entropy),
+                revision: 0,
+                serial: 0,
+                node: id,
+                address: *mac,
+                pxe_enabled: findings.pxe_mac.is_none_or(|pxe| pxe == *mac),
+                extra: Object::new(),
+                kept: Object::new(),
+                created_at: now.wall,
+                updated_at: None,
+            };
+            // A box that holds as many ports as it can does without this one.
+            if self.create_port(now, port).is_ok() {
+                self.note(now, Some(id), NoteKind::PortFound { mac: *mac });
+            }
+        }
+    }
+}
+
+/// What was found and nobody has said: an operator knows better.
+fn missing(node: &Node, found: Object) -> Object {
+    let known = |key: &str| node.properties.get(key).filter(|value| !value.is_null());
+    let text = |object: &Object| object.get(CAPABILITIES)?.as_str().map(str::to_owned);
+    let capabilities = match (text(&found), text(&node.properties)) {
+        (Some(newer), Some(older)) => Some(trivet_inspect::merged_capabilities(&newer, &older)),
+        _ => None,
+    };
+    let found = found.into_iter().filter(|(key, _)| known(key).is_none());
+    let merged = capabilities.map(|text| (CAPABILITIES.to_owned(), text.into()));
+    found.chain(merged).collect()
+}
