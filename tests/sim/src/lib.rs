@@ -11,6 +11,7 @@ mod checks;
 mod clerk;
 mod doors;
 mod faults;
+pub mod ipa;
 mod lodger;
 mod machine;
 mod operator;
