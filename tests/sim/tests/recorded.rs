@@ -11,7 +11,7 @@ const TOKEN: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 const AGENT: &str = "https://192.0.2.10:9999";
 
 fn recorded(by: &str) -> Vec<Value> {
-    let all: Vec<Value> = serde_json::from_str(RECORDED).unwrap();
+    let all: Vec<Value> = serde_json::from_str(RECORDED).expect("the recording is JSON");
     all.into_iter().filter(|one| one["by"] == by).collect()
 }
 
@@ -100,13 +100,21 @@ fn check(name: &str, want: &Value, got: &Value, ids: &mut Map<String, Value>) {
     }
 }
 
+fn text(value: &Value) -> &str {
+    value.as_str().expect("the recording has a text here")
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().expect("the recording has a number here")
+}
+
 /// The query of a recorded request, as it goes over the wire.
 fn query(request: &Value) -> String {
-    let fields = request["query"].as_object().unwrap();
+    let fields = request["query"].as_object().expect("every request has one");
     let pairs: Vec<_> = fields
         .iter()
         .map(|(key, value)| {
-            let value = value.as_str().unwrap().replace("<token>", TOKEN);
+            let value = text(value).replace("<token>", TOKEN);
             let value = value.replace("<address>", "52%3A54%3A00%3Aaa%3Abb%3A01");
             format!("{key}={value}")
         })
@@ -147,7 +155,7 @@ fn next_ask(ipa: &mut Ipa, now: &mut Tick) -> Ask {
 /// Plays the box of the recording to an agent; how long each pause was is checked too.
 fn begins(ipa: &mut Ipa, now: &mut Tick, exchanges: &[Value]) {
     for exchange in exchanges {
-        let name = exchange["name"].as_str().unwrap();
+        let name = text(&exchange["name"]);
         if name == "heartbeat, forced" {
             let body = json!({"name": "flow.start_flow", "params": {"flow": []}});
             let target = format!("/v1/commands/?agent_token={TOKEN}");
@@ -158,7 +166,7 @@ fn begins(ipa: &mut Ipa, now: &mut Tick, exchanges: &[Value]) {
         let (request, mut ids) = (&exchange["request"], Map::new());
         let query = query(request);
         let mark = if query.is_empty() { "" } else { "?" };
-        let path = format!("{}{mark}{query}", request["path"].as_str().unwrap());
+        let path = format!("{}{mark}{query}", text(&request["path"]));
         assert_eq!(ask.path_and_query, path, "{name}");
         assert_eq!(ask.method, request["method"], "{name}");
         let version = &request["headers"]["X-OpenStack-Ironic-API-Version"];
@@ -167,14 +175,14 @@ fn begins(ipa: &mut Ipa, now: &mut Tick, exchanges: &[Value]) {
         check(name, want, &read(&ask.body), &mut ids);
         if let Some(pause_s) = exchange["pause_s"].as_array() {
             let took_ms = now.since_ms(since);
-            let within = |at: usize| pause_s[at].as_u64().unwrap() * 1000;
+            let within = |at: usize| number(&pause_s[at]) * 1000;
             assert!(
                 (within(0)..=within(1) + 1).contains(&took_ms),
                 "{name}: {took_ms}"
             );
         }
         let answer = &exchange["answer"];
-        let status = answer["status"].as_u64().unwrap() as u16;
+        let status = number(&answer["status"]) as u16;
         ipa.answered(*now, ask.what, Some((status, &bytes(&answer["body"]))));
     }
 }

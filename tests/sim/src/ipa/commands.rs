@@ -258,7 +258,13 @@ impl Ipa {
             let details = format!("Malformed {kind}_step, no \"step\" key: {}", python(&step));
             return Task::Ends(Err(words::error("CommandExecutionError", &details)));
         };
-        let args = step["args"].as_object().cloned().unwrap_or_default();
+        // What the command does not know itself it passes on.
+        let own = ["step", "node", "ports"];
+        let version = format!("{kind}_version");
+        let passed = params.iter();
+        let passed = passed.filter(|(key, _)| !own.contains(&key.as_str()) && **key != version);
+        let mut args: Map<_, _> = passed.map(|(key, it)| (key.clone(), it.clone())).collect();
+        args.extend(step["args"].as_object().cloned().unwrap_or_default());
         if let Some(error) = steps::misfit(kind, name, &args) {
             return Task::Ends(Err(error));
         }
