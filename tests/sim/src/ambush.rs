@@ -62,12 +62,14 @@ pub enum Trouble {
     NewManagers,
     /// Somebody else keeps the agent busy.
     AgentBusy,
+    /// The agent's next step fails, and what it says of that holds its token.
+    TokenTold,
     /// The agent takes the next order, but its answer is lost.
     AnswerLost,
 }
 
 /// Every trouble there is.
-pub const TROUBLES: [Trouble; 10] = [
+pub const TROUBLES: [Trouble; 11] = [
     Trouble::BoxCut,
     Trouble::BoxCutLater,
     Trouble::AgentDies,
@@ -77,6 +79,7 @@ pub const TROUBLES: [Trouble; 10] = [
     Trouble::NewAddress,
     Trouble::NewManagers,
     Trouble::AgentBusy,
+    Trouble::TokenTold,
     Trouble::AnswerLost,
 ];
 
@@ -103,6 +106,7 @@ impl Trouble {
             Self::NewAddress => agent(Blow::NewAddress),
             Self::NewManagers => agent(Blow::NewManagers),
             Self::AgentBusy => agent(Blow::Busy),
+            Self::TokenTold => agent(Blow::Babbles),
             Self::AnswerLost => agent(Blow::LosesAnswer),
         }
     }

@@ -183,6 +183,7 @@ pub struct Ipa {
     work: Option<work::Work>,
     cached_image: Option<String>,
     uuids: Value,
+    babbles: bool,
     outs: Vec<Out>,
 }
 
@@ -217,6 +218,7 @@ impl Ipa {
             work: None,
             cached_image: None,
             uuids: json!({}),
+            babbles: false,
             outs: Vec::new(),
             setup,
         }
@@ -256,6 +258,12 @@ impl Ipa {
     pub fn hang(&mut self) {
         self.state = State::Hung;
         self.work = None;
+    }
+
+    /// Its next step fails with words that hold its token: the agent's own log lines do,
+    /// and failures like to quote logs.
+    pub fn babble(&mut self) {
+        self.babbles = true;
     }
 
     /// Its hardware managers are others from now on.

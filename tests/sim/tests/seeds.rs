@@ -82,13 +82,14 @@ fn all_were_met(met: &BTreeMap<String, u64>) {
     // Rescues are rare in seeds; `staged` has each fault there too.
     let agent = &AGENT_PLACES[..AGENT_PLACES.len() - 1];
     let all = &PLACES[..PLACES.len() - 1];
-    let required: [(&str, &[&str]); 14] = [
+    let required: [(&str, &[&str]); 15] = [
         ("busy", STARTS),
         ("answer lost", STARTS),
         ("died mid-command", STEPS),
         ("masked token", STEPS),
         ("masked token", &["AwaitAgent looked up"]),
         ("version mismatch", STEPS),
+        ("token told", STEPS),
         ("certificate changed", STEPS),
         ("address changed", STEPS),
         ("beat lost", STEPS),

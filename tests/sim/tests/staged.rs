@@ -107,6 +107,13 @@ fn the_agent_is_busy_with_something_else() {
     meets(Trouble::AgentBusy, "busy", ORDERS, true);
 }
 
+/// No checker finds the token in what people get to see.
+#[test]
+fn the_agent_tells_its_token_in_a_failure() {
+    let starts = ["StartStep erase_devices_metadata", "StartStep write_image"];
+    meets(Trouble::TokenTold, "token told", &starts, false);
+}
+
 /// The order is taken, and its answer lost: it must not be carried out twice.
 #[test]
 fn the_agent_takes_an_order_and_nobody_hears() {

@@ -93,6 +93,9 @@ impl Agents {
         let seen = self.of(machine, served.boot);
         let mismatches = said.matches(MISMATCH).count();
         if served.method == "GET" {
+            if said.contains("agent_token=") {
+                return Ok(Some("token told"));
+            }
             if mismatches > seen.mismatches {
                 // Where managers have changed, all steps begin anew.
                 (seen.mismatches, seen.done) = (mismatches, BTreeSet::new());

@@ -253,6 +253,11 @@ impl Ipa {
             );
             return Task::Mismatch(words::error("VersionMismatch", &details));
         }
+        if std::mem::take(&mut self.babbles) {
+            let token = self.token.as_deref().unwrap_or_default();
+            let details = format!("see POST /v1/commands/?wait=true&agent_token={token} - 200");
+            return Task::Ends(Err(words::error("CommandExecutionError", &details)));
+        }
         let step = params["step"].clone();
         let Some(name) = step["step"].as_str() else {
             let details = format!("Malformed {kind}_step, no \"step\" key: {}", python(&step));

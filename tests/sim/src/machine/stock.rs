@@ -31,6 +31,8 @@ pub(crate) enum Blow {
     NewManagers,
     /// Somebody who has its token gives it something to do.
     Busy,
+    /// Its next step fails, and what it says of that holds its token.
+    Babbles,
     /// It takes its next order and nobody hears what it says of it.
     LosesAnswer,
 }
@@ -45,6 +47,7 @@ impl Blow {
             Self::NewAddress => "agent moved",
             Self::NewManagers => "managers changed",
             Self::Busy => "agent kept busy",
+            Self::Babbles => "agent will tell its token",
             Self::LosesAnswer => "answer will be lost",
         }
     }
@@ -134,6 +137,7 @@ impl Stock {
                     .status
                     == 200;
             }
+            Blow::Babbles => self.ipa.babble(),
             Blow::LosesAnswer => self.loses_answer = true,
         }
         true
