@@ -46,6 +46,8 @@ impl Rack {
             .is_some_and(|session| session.url.is_none());
         if node.agent.is_none() || (unsure && !waits.minted) {
             waits.minted = true;
+            // What the agent of an earlier boot was asked, nobody will answer.
+            waits.call = None;
             // Handed out in clear once; durable before it leaves.
             let token = trivet_certs_enrol::mint(&mut *self.entropy);
             node.agent = Some(AgentSession {
@@ -218,7 +220,12 @@ impl Rack {
         };
         let ports = self.book.ports_of(id);
         let waits = self.waits.entry(id).or_default();
-        if order == AgentOrder::Look && waits.call.is_some() {
+        // What is on its way is not said a second time: the agent may have taken it, and
+        // its answer or its time-out is still to come.
+        let on_way = waits.call.as_ref().is_some_and(|(_, other)| {
+            std::mem::discriminant(other) == std::mem::discriminant(&order)
+        });
+        if on_way || (order == AgentOrder::Look && waits.call.is_some()) {
             return;
         }
         let Some(session) = &node.agent else {

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use trivet_api::{Facts, Request, Response, Then};
 use trivet_board_sim::{SimFlash, box_key};
 use trivet_model::{
-    Caller, Digest, Entropy as _, NodeId, Now, Order, RefusalKind, Seeded, Tick, UnixMs, View, Who,
+    Caller, Digest, Entropy as _, NodeId, NoteKind, Now, Order, RefusalKind, Seeded, Tick, UnixMs,
+    View, Who,
 };
 use trivet_rack::dhcp::{self, BootServer, Subnet};
 use trivet_rack::{
@@ -57,9 +58,14 @@ pub(crate) enum Sent {
         node: NodeId,
         call: u64,
         url: String,
+        verify_ca: Option<String>,
         request: Call,
     },
-    Note(String),
+    Note {
+        node: Option<NodeId>,
+        kind: NoteKind,
+        label: String,
+    },
 }
 
 /// Why the box is off.
@@ -315,13 +321,14 @@ impl Boxed {
                 node,
                 call,
                 url,
+                verify_ca,
                 request,
-                ..
             } => {
                 out.push(Sent::Call {
                     node,
                     call,
                     url,
+                    verify_ca,
                     request,
                 });
             }
@@ -336,8 +343,11 @@ impl Boxed {
             | Output::PinImages(_)
             | Output::DropImage(_) => {}
             Output::Note { note, label } => {
-                let label = label.unwrap_or_default();
-                out.push(Sent::Note(format!("{label} {}", note.kind)));
+                out.push(Sent::Note {
+                    node: note.node,
+                    kind: note.kind,
+                    label: label.unwrap_or_default(),
+                });
             }
         }
     }
@@ -474,7 +484,7 @@ fn request(exchange: &Exchange) -> Request<'_> {
         query: &exchange.query,
         host: "10.0.0.1:6385",
         scheme: "http",
-        version: exchange.version,
+        version: exchange.version.as_deref(),
         openstack_version: None,
         body: &exchange.body,
         request_id: "req-sim",

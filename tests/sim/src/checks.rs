@@ -5,14 +5,16 @@ use std::net::Ipv4Addr;
 
 use serde_json::Value;
 use trivet_model::secret::MASK;
-use trivet_model::{MacAddr, NodeId, ProvisionState, View};
+use trivet_model::{MacAddr, Node, NodeId, ProvisionState, View};
 use trivet_store::Records;
 
 use crate::operator::RESCUE_PASSWORD;
 use crate::wires::{Exchange, Who};
 
+mod agents;
 mod bmc;
 
+use agents::Agents;
 use bmc::Bmcs;
 
 /// What was seen, and what must not have been.
@@ -33,6 +35,8 @@ pub(crate) struct Checks {
     pub(crate) given: usize,
     /// What BMCs saw.
     pub(crate) bmcs: Bmcs,
+    /// What stock agents saw.
+    pub(crate) agents: Agents,
     pub(crate) broken: Vec<String>,
 }
 
@@ -50,6 +54,24 @@ impl Checks {
         }
     }
 
+    /// Words that people or logs get to see.
+    pub(crate) fn words(&mut self, place: &str, words: &str) {
+        if self.tokens.iter().any(|token| words.contains(token)) {
+            self.breaks(format!("{place} shows an agent's token: {words}"));
+        }
+    }
+
+    /// A node's record has changed.
+    pub(crate) fn shows(&mut self, node: &Node) {
+        let (name, state) = (node.label(), node.provision_state);
+        for words in [&node.last_error, &node.maintenance_reason] {
+            self.words(&name, words.as_deref().unwrap_or_default());
+        }
+        if state.is_failure() && node.last_error.is_none() {
+            self.breaks(format!("{name} is in {state} without a last_error"));
+        }
+    }
+
     /// Somebody asks for something; whether the box hears it is another matter.
     pub(crate) fn asked(&mut self, exchange: &Exchange) {
         if exchange.method == "DELETE" {
@@ -62,6 +84,9 @@ impl Checks {
         let secret = RESCUE_PASSWORD.as_bytes();
         if body.windows(secret.len()).any(|part| part == secret) {
             self.breaks(format!("{} showed the rescue password", exchange.path));
+        }
+        if exchange.path != trivet_ipa::LOOKUP_PATH {
+            self.words(&exchange.path, &String::from_utf8_lossy(body));
         }
         if !exchange.api || status >= 300 {
             return;
@@ -303,7 +328,7 @@ mod tests {
             method: "GET",
             path: trivet_ipa::LOOKUP_PATH.to_owned(),
             query: String::new(),
-            version: Some("1.62"),
+            version: Some("1.62".to_owned()),
             body: Vec::new(),
         };
         let body = serde_json::json!({"config": {"agent_token": token}});

@@ -7,7 +7,7 @@ use trivet_model::{NodeId, ResourceId, Seeded};
 
 use crate::machine::Asks;
 use crate::operator::CLASS;
-use crate::wires::Answer;
+use crate::wires::{Answer, HTTP_TIMEOUT_MS};
 
 /// The version the clerk speaks.
 const VERSION: &str = "1.110";
@@ -101,7 +101,8 @@ fn asks(method: &'static str, path: String, body: &Value) -> Asks {
         method,
         path,
         query: String::new(),
-        version: Some(VERSION),
+        version: Some(VERSION.to_owned()),
         body,
+        timeout_ms: HTTP_TIMEOUT_MS,
     }
 }

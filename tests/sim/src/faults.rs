@@ -5,11 +5,17 @@
 
 use trivet_model::{Seeded, Tick};
 
+use crate::ambush::Ambush;
+use crate::machine::Blow;
+
 /// Incidents happen within this time of the start.
 const INCIDENTS_MS: u64 = 200_000;
 
 /// The most incidents of one seed.
 const INCIDENTS_MAX: u64 = 8;
+
+/// The most troubles that wait somewhere in one seed.
+const AMBUSHES_MAX: u64 = 3;
 
 /// How a BMC lies.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -39,8 +45,10 @@ pub(crate) enum Incident {
         lie: Lie,
         for_ms: u64,
     },
-    /// The agent's process ends, the machine stays on.
-    AgentDies { machine: usize },
+    /// Something happens to an agent; its machine stays on.
+    Agent { machine: usize, blow: Blow },
+    /// Beats of a machine's agent are lost for a while.
+    Mute { machine: usize, for_ms: u64 },
     /// Somebody who knows a machine's address calls the API in its agent's name.
     Impostor { machine: usize },
     /// The machine loses power, and stays off or comes back by itself.
@@ -70,11 +78,18 @@ pub(crate) struct Faults {
     pub(crate) answered_twice: u64,
     /// What happens once, in order of time.
     pub(crate) incidents: Vec<(Tick, Incident)>,
+    /// What happens once a node gets somewhere.
+    pub(crate) ambushes: Vec<Ambush>,
 }
 
 impl Faults {
     /// Whether nothing goes wrong.
     pub(crate) fn are_none(&self) -> bool {
+        self.ambushes.is_empty() && self.are_quiet()
+    }
+
+    /// Whether nothing goes wrong by chance; something may still wait somewhere.
+    pub(crate) fn are_quiet(&self) -> bool {
         self.incidents.is_empty() && self.rates().iter().all(|rate| *rate == 0)
     }
 
@@ -115,6 +130,7 @@ impl Faults {
             cut_writing: rate(300),
             answered_twice: rate(200),
             incidents: Vec::new(),
+            ambushes: Vec::new(),
         };
         for _ in 0..chance.below(INCIDENTS_MAX + 1) {
             let at = Tick(1000 + chance.below(INCIDENTS_MS));
@@ -122,6 +138,18 @@ impl Faults {
         }
         faults.incidents.sort_by_key(|(at, _)| *at);
         faults
+    }
+
+    /// Adds what waits at places: from a stream of its own, so that everything else is as
+    /// it would be without.
+    pub(crate) fn lie_in_wait(&mut self, seed: u64, machines: usize) {
+        let mut chance = Seeded::new(seed.rotate_left(17) ^ 0x0a3b_05be);
+        if !seed.is_multiple_of(8) {
+            let count = chance.below(AMBUSHES_MAX + 1);
+            self.ambushes = (0..count)
+                .map(|_| Ambush::drawn(machines, &mut chance))
+                .collect();
+        }
     }
 }
 
@@ -147,7 +175,10 @@ fn incident(machines: usize, chance: &mut Seeded) -> Incident {
             lie: [Lie::Deaf, Lie::Claims, Lie::Forgets][chance.below(3) as usize],
             for_ms,
         },
-        10 => Incident::AgentDies { machine },
+        10 => Incident::Agent {
+            machine,
+            blow: Blow::Dies,
+        },
         11 => Incident::Impostor { machine },
         _ => Incident::PowerLoss {
             machine,

@@ -6,11 +6,13 @@
 //! broken promise ends the run with a sentence; the same seed always tells the same
 //! story, so the seed is the whole report.
 
+mod ambush;
 mod boxed;
 mod checks;
 mod clerk;
 mod doors;
 mod faults;
+pub mod ipa;
 mod lodger;
 mod machine;
 mod operator;
@@ -19,7 +21,11 @@ mod trace;
 mod wires;
 mod world;
 
+use std::collections::BTreeMap;
+
+pub use ambush::{AGENT_PLACES, PLACES, TROUBLES, Trouble};
 pub use trace::Trace;
+pub use world::Agents;
 
 /// How a seed went.
 #[derive(Debug)]
@@ -38,11 +44,26 @@ pub struct Story {
     pub starts: u64,
     /// How long it took, in virtual milliseconds.
     pub took_ms: u64,
+    /// What was met and where the node's job was then, and how often.
+    pub met: BTreeMap<String, u64>,
 }
 
 /// Tells the story of a seed.
 pub fn tell(seed: u64, keep_text: bool) -> Story {
-    let mut world = world::World::new(seed, keep_text);
+    tell_of(seed, Agents::Mixed, keep_text)
+}
+
+/// Tells the story of a seed with these agents.
+pub fn tell_of(seed: u64, agents: Agents, keep_text: bool) -> Story {
+    told(world::World::new(seed, agents, keep_text))
+}
+
+/// One machine with the stock agent, and one trouble at one place.
+pub fn stage(place: &'static str, trouble: Trouble, keep_text: bool) -> Story {
+    told(world::World::staged(place, trouble, keep_text))
+}
+
+fn told(mut world: world::World) -> Story {
     if !world.run() {
         let sentence = "time ran out before every node rested".to_owned();
         world.checks.broken.push(sentence);
@@ -56,6 +77,7 @@ pub fn tell(seed: u64, keep_text: bool) -> Story {
         starts: world.boxed.life,
         took_ms,
         broken: std::mem::take(&mut world.checks.broken),
+        met: std::mem::take(&mut world.met),
         trace: world.trace,
     }
 }

@@ -5,29 +5,30 @@
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use trivet_bmc_ipmi::bmc::Bmc;
-use trivet_image_agent::brain::{Failure, Outcome, State, Work};
 use trivet_ipa::LOOKUP_VERSION;
-use trivet_model::{BootDevice, Digest, PowerOrder, PowerState, Seeded, Tick};
+use trivet_model::{BootDevice, PowerOrder, PowerState, Seeded, Tick};
 use trivet_rack::Call;
 use trivet_rehearsal::{Case, Do, Ended, Firmware, Hardware, KernelLine, Place};
 
 use crate::faults::Lie;
+use crate::ipa::Did;
 use crate::lodger::Lodger;
-use crate::wires::{AgentCall, Answer, Asked, TFTP_PORT, Who, relay};
+use crate::wires::{AgentCall, Answer, HTTP_TIMEOUT_MS, TFTP_PORT, Who, relay};
 
 mod front;
 mod host;
+mod own;
+mod stock;
 
-use host::Host;
+use host::{Agent, Host};
+pub(crate) use own::WRITE_MS;
+pub(crate) use stock::Blow;
 
 /// From power to the first instruction of the firmware's network code.
 const POST_MS: u64 = 800;
-
-/// How long erasing and writing take.
-const ERASE_MS: u64 = 900;
-pub(crate) const WRITE_MS: u64 = 1500;
 
 /// What stands on the disk.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -74,7 +75,23 @@ pub(crate) enum Effect {
     Holds(Ipv4Addr),
     /// It boots from its disk.
     BootsDisk,
+    /// Its stock agent was called and says this.
+    Served(Served),
+    /// Something happened that seeds must have met.
+    Met(&'static str),
     Said(String),
+}
+
+/// A call to a stock agent, as a checker sees it.
+#[derive(Debug)]
+pub(crate) struct Served {
+    /// The life of the box that called, and the boot of the machine.
+    pub(crate) life: u64,
+    pub(crate) boot: u64,
+    pub(crate) method: &'static str,
+    pub(crate) asked: Value,
+    pub(crate) status: u16,
+    pub(crate) said: String,
 }
 
 /// An HTTP request.
@@ -83,8 +100,10 @@ pub(crate) struct Asks {
     pub(crate) method: &'static str,
     pub(crate) path: String,
     pub(crate) query: String,
-    pub(crate) version: Option<&'static str>,
+    pub(crate) version: Option<String>,
     pub(crate) body: Vec<u8>,
+    /// How long the client waits for an answer.
+    pub(crate) timeout_ms: u64,
 }
 
 impl Asks {
@@ -95,8 +114,9 @@ impl Asks {
             method: "GET",
             path: path.to_owned(),
             query: query.to_owned(),
-            version: Some(LOOKUP_VERSION),
+            version: Some(LOOKUP_VERSION.to_owned()),
             body: Vec::new(),
+            timeout_ms: HTTP_TIMEOUT_MS,
         }
     }
 }
@@ -115,9 +135,13 @@ pub(crate) struct Machine {
     pub(crate) disk: Disk,
     pub(crate) lie: Option<Lie>,
     pub(crate) hangs: bool,
+    /// Until when its agent's beats are lost.
+    pub(crate) mute: Option<Tick>,
     /// Its ramdisk of this boot has a rescue password.
     pub(crate) rescued: bool,
     pub(crate) armed: Option<Tick>,
+    /// Its ramdisk has the stock agent; else our own.
+    stock: bool,
     case: Case,
     claimed: Option<PowerState>,
     bmc: Bmc,
@@ -130,7 +154,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    pub(crate) fn new(index: usize, seed: u64) -> Self {
+    pub(crate) fn new(index: usize, seed: u64, stock: bool) -> Self {
         let hardware = Hardware::new(index as u16 + 1);
         Self {
             index,
@@ -139,8 +163,10 @@ impl Machine {
             disk: Disk::Empty,
             lie: None,
             hangs: false,
+            mute: None,
             rescued: false,
             armed: None,
+            stock,
             case: Case::default(),
             claimed: None,
             entropy: Seeded::new(seed),
@@ -175,11 +201,13 @@ impl Machine {
             Runs::Nothing => None,
             Runs::Post { until, .. } => Some(*until),
             Runs::Firmware(firmware) => firmware.deadline(),
-            Runs::Host(host) => {
-                let brain = host.agent.as_ref().and_then(|agent| agent.brain.wake_at());
-                host.lodger.deadline().into_iter().chain(brain).min()
-            }
+            Runs::Host(host) => host.deadline(),
         }
+    }
+
+    /// How often its power has changed: what ran before is gone.
+    pub(crate) fn turns(&self) -> u64 {
+        self.turns
     }
 
     // What happens to it.
@@ -193,14 +221,30 @@ impl Machine {
         self.settle(now, out);
     }
 
-    /// The agent's process ends; the kernel and its address stay.
-    pub(crate) fn agent_dies(&mut self) {
-        if let Runs::Host(host) = &mut self.runs
-            && host.agent.take().is_some()
-        {
-            host.line = Some(KernelLine::default());
-            self.life += 1;
-        }
+    /// Something happens to the agent's process; the kernel and its address stay. False
+    /// where there was nothing it could happen to.
+    pub(crate) fn agent_suffers(&mut self, now: Tick, blow: Blow, out: &mut Vec<Effect>) -> bool {
+        let Runs::Host(host) = &mut self.runs else {
+            return false;
+        };
+        let suffered = match (&mut host.agent, blow) {
+            (Some(Agent::Stock(stock)), blow) => {
+                if blow == Blow::Dies && stock.is_working() {
+                    out.push(Effect::Met("died mid-command"));
+                }
+                stock.suffers(now, blow)
+            }
+            // Nobody restarts our own.
+            (Some(Agent::Own(_)), Blow::Dies | Blow::Hangs) => {
+                host.agent = None;
+                host.line = Some(KernelLine::default());
+                self.life += 1;
+                true
+            }
+            _ => false,
+        };
+        self.settle(now, out);
+        suffered
     }
 
     pub(crate) fn tick(&mut self, now: Tick, out: &mut Vec<Effect>) {
@@ -255,33 +299,44 @@ impl Machine {
                     .map(|(_, body)| body);
                 firmware.fetched(now, body.as_deref());
             }
-            (
-                Runs::Host(host),
-                Who::Agent {
-                    life: then, asked, ..
-                },
-            ) if then == life => {
-                if let Some(agent) = &mut host.agent {
-                    let (status, body) = answer.unwrap_or_default();
-                    let entropy = &mut self.entropy;
-                    match asked {
-                        Asked::Inspection => {
-                            agent.brain.inspection_answered(now, status, &body, entropy);
-                        }
-                        Asked::Lookup => agent.brain.lookup_answered(now, status, &body, entropy),
-                        Asked::Heartbeat => agent.brain.heartbeat_answered(now, status, entropy),
+            (Runs::Host(host), who) => {
+                let entropy = &mut self.entropy;
+                match (&mut host.agent, who) {
+                    (
+                        Some(Agent::Own(own)),
+                        Who::Agent {
+                            life: at, asked, ..
+                        },
+                    ) if at == life => {
+                        own.answered(now, asked, answer, entropy);
                     }
+                    (
+                        Some(Agent::Own(own)),
+                        Who::Image {
+                            life: at, command, ..
+                        },
+                    ) if at == life => {
+                        own.image_came(now, life, &command, answer, out);
+                    }
+                    (
+                        Some(Agent::Stock(stock)),
+                        Who::Stock {
+                            life: at,
+                            start,
+                            what,
+                            ..
+                        },
+                    ) if at == life => stock.answered(now, (start, what), &answer, out),
+                    (
+                        Some(Agent::Stock(stock)),
+                        Who::Image {
+                            life: at, command, ..
+                        },
+                    ) if at == life => {
+                        stock.image_came(now, &command, answer, out);
+                    }
+                    _ => {}
                 }
-            }
-            (
-                Runs::Host(_),
-                Who::Image {
-                    life: asked,
-                    command,
-                    ..
-                },
-            ) if asked == life => {
-                self.image_came(now, &command, answer, out);
             }
             _ => {}
         }
@@ -296,70 +351,56 @@ impl Machine {
         request: &Call,
         out: &mut Vec<Effect>,
     ) {
+        let (machine, life, turns) = (self.index, self.life, self.turns);
         let Runs::Host(host) = &mut self.runs else {
             return;
         };
-        let serves = |agent: &&mut Box<host::Agent>| agent.brain.state() != State::Rescued;
-        let Some(agent) = host.agent.as_mut().filter(serves) else {
-            let result = Err("connection refused".to_owned());
-            return out.push(Effect::Answer { to, result });
+        let peer = host.lodger.holds(now).unwrap_or(Ipv4Addr::UNSPECIFIED);
+        let seat = own::Seat {
+            machine,
+            life,
+            peer,
         };
-        let body = request.body.as_deref().unwrap_or_default();
-        let method = request.method.as_str();
-        let reply = agent
-            .brain
-            .request(now, method, &request.path_and_query, body);
-        if let Some(command) = reply.awaits {
-            agent.held.push((command, to));
-        } else {
-            let result = Ok((reply.status, reply.body));
-            out.push(Effect::Answer { to, result });
-        }
-        if let Some((command, work)) = reply.work {
-            self.begins(now, command, work, out);
-        }
+        let did = match &mut host.agent {
+            None => {
+                let result = Err("connection refused".to_owned());
+                return out.push(Effect::Answer { to, result });
+            }
+            Some(Agent::Own(own)) => own.called(now, seat, to, request, out),
+            Some(Agent::Stock(stock)) => {
+                stock.called(now, turns, to, request, out);
+                None
+            }
+        };
+        self.does(did);
         self.settle(now, out);
     }
 
+    /// Work of our own agent ends.
     pub(crate) fn work_done(&mut self, now: Tick, life: u64, id: &str, out: &mut Vec<Effect>) {
-        let Runs::Host(host) = &mut self.runs else {
-            return;
+        let did = match &mut self.runs {
+            Runs::Host(host) if life == self.life => match &mut host.agent {
+                Some(Agent::Own(own)) => own.work_done(now, id, out),
+                _ => None,
+            },
+            _ => None,
         };
-        let Some(agent) = host.agent.as_mut().filter(|_| life == self.life) else {
-            return;
-        };
-        let Some((_, work, image)) = agent.work.take_if(|(command, ..)| command == id) else {
-            return;
-        };
-        let went = match work {
-            Work::WriteImage(_) => {
-                let image = image.unwrap_or_default();
-                self.disk = Disk::Image(sha256(&image));
-                let bytes = image.len() as u64;
-                Outcome::Wrote {
-                    bytes,
-                    root_uuid: None,
-                }
-            }
-            Work::Erase { .. } => {
-                self.disk = Disk::Empty;
-                Outcome::Erased
-            }
-            Work::Rescue { .. } => {
-                self.rescued = true;
-                Outcome::Rescued
-            }
-            Work::PowerOff => {
-                self.case.fall();
-                Outcome::Leaving
-            }
-            Work::Reboot => {
-                self.case.restart();
-                Outcome::Leaving
-            }
-        };
-        agent.finish(now, id, Ok(went), out);
+        self.does(did);
         self.settle(now, out);
+    }
+
+    /// What an agent did to its machine.
+    fn does(&mut self, did: impl IntoIterator<Item = Did>) {
+        for did in did {
+            match did {
+                Did::Tore => self.disk = Disk::Torn,
+                Did::Erased => self.disk = Disk::Empty,
+                Did::Wrote(image) => self.disk = Disk::Image(sha256(&image)),
+                Did::LetIn(_) => self.rescued = true,
+                Did::PoweredOff => self.case.fall(),
+                Did::Rebooted => self.case.restart(),
+            }
+        }
     }
 
     // What follows.
@@ -368,90 +409,18 @@ impl Machine {
         2000 + (self.life % 1000) as u16
     }
 
-    fn begins(&mut self, now: Tick, command: String, work: Work, out: &mut Vec<Effect>) {
-        let (index, life) = (self.index, self.life);
-        let Runs::Host(host) = &mut self.runs else {
-            return;
-        };
-        let Some(agent) = &mut host.agent else { return };
-        out.push(Effect::Said(format!("machine {index} begins {work:?}")));
-        let ends = |after_ms, command: &str| Effect::WorkEnds {
-            life,
-            command: command.to_owned(),
-            after_ms,
-        };
-        match &work {
-            Work::WriteImage(order) => {
-                self.disk = Disk::Torn;
-                let url = order.urls.first().cloned().unwrap_or_default();
-                let who = Who::Image {
-                    machine: index,
-                    life,
-                    command: command.clone(),
-                };
-                let peer = host.lodger.holds(now).unwrap_or(Ipv4Addr::UNSPECIFIED);
-                let asks = Asks::get(path_of(&url));
-                out.push(Effect::Http {
-                    who,
-                    peer,
-                    api: false,
-                    asks,
-                });
-            }
-            Work::Erase { .. } => {
-                self.disk = Disk::Torn;
-                out.push(ends(ERASE_MS, &command));
-            }
-            Work::Rescue { .. } | Work::PowerOff | Work::Reboot => {
-                out.push(ends(200, &command));
-            }
-        }
-        agent.work = Some((command, work, None));
-    }
-
-    fn image_came(&mut self, now: Tick, id: &str, answer: Answer, out: &mut Vec<Effect>) {
-        let life = self.life;
-        let Runs::Host(host) = &mut self.runs else {
-            return;
-        };
-        let Some(agent) = &mut host.agent else { return };
-        let Some((command, Work::WriteImage(order), place)) = &mut agent.work else {
-            return;
-        };
-        if command != id {
-            return;
-        }
-        let failure = match answer {
-            Some((200, body)) => {
-                let got = Digest::Sha256(sha256(&body));
-                if got == order.digest {
-                    *place = Some(body);
-                    let command = id.to_owned();
-                    out.push(Effect::WorkEnds {
-                        life,
-                        command,
-                        after_ms: WRITE_MS,
-                    });
-                    return out.push(Effect::Writing);
-                }
-                Failure::Checksum {
-                    want: order.digest.to_string(),
-                    got: got.to_string(),
-                }
-            }
-            Some((status, _)) => Failure::Download(format!("status {status}")),
-            None => Failure::Download("no answer".to_owned()),
-        };
-        agent.work = None;
-        agent.finish(now, id, Err(failure), out);
-    }
-
     /// Draws the consequences until nothing follows.
     fn settle(&mut self, now: Tick, out: &mut Vec<Effect>) {
-        if self.case.turns() != self.turns {
-            self.turned(now, out);
+        loop {
+            if self.case.turns() != self.turns {
+                self.turned(now, out);
+            }
+            self.talk(now, out);
+            // An agent may have switched its machine off.
+            if self.case.turns() == self.turns {
+                break;
+            }
         }
-        self.talk(now, out);
         let holds = self.holds(now);
         if holds != self.shown {
             self.shown = holds;
@@ -558,7 +527,9 @@ impl Machine {
                 while let Some(bytes) = host.lodger.transmit() {
                     out.push(Effect::Dhcp(bytes));
                 }
-                host.agent_talks(now, &self.hardware, index, life, out);
+                let seed = self.stock.then(|| stock::seed_of(&self.entropy, life));
+                let did = host.agent_talks(now, &self.hardware, seed, (index, life), out);
+                self.does(did);
             }
         }
     }

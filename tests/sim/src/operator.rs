@@ -9,7 +9,7 @@ use trivet_rehearsal::{BMC_PASSWORD, BMC_USER};
 
 use crate::boxed::IMAGE;
 use crate::machine::Asks;
-use crate::wires::{Answer, bmc};
+use crate::wires::{Answer, HTTP_TIMEOUT_MS, bmc};
 
 /// How often a node may fail before it is left alone.
 const FAILURES_MAX: u32 = 4;
@@ -101,6 +101,11 @@ impl Desk {
         }
     }
 
+    /// Nothing is aborted, and once active at most this is tried.
+    pub(crate) fn goes_plainly(&mut self, more: Option<Verb>) {
+        (self.more, self.aborts) = (more.into_iter().collect(), false);
+    }
+
     /// Whether it goes the plain way: nothing is aborted.
     pub(crate) fn is_plain(&self) -> bool {
         !self.aborts
@@ -161,8 +166,9 @@ impl Desk {
             method,
             path,
             query: query.to_owned(),
-            version: Some(VERSION),
+            version: Some(VERSION.to_owned()),
             body,
+            timeout_ms: HTTP_TIMEOUT_MS,
         }
     }
 

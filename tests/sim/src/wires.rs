@@ -8,6 +8,7 @@ use trivet_model::{NodeId, Tick};
 use trivet_rack::Call;
 
 use crate::faults::Incident;
+use crate::ipa::What;
 
 /// The box's address on the machines' network.
 pub(crate) const BOX: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
@@ -53,6 +54,13 @@ pub(crate) enum Who {
         life: u64,
         asked: Asked,
     },
+    /// A stock agent asked the API, in this start of its process.
+    Stock {
+        machine: usize,
+        life: u64,
+        start: u64,
+        what: What,
+    },
     /// An agent fetches an image for this command.
     Image {
         machine: usize,
@@ -86,7 +94,7 @@ pub(crate) struct Exchange {
     pub(crate) method: &'static str,
     pub(crate) path: String,
     pub(crate) query: String,
-    pub(crate) version: Option<&'static str>,
+    pub(crate) version: Option<String>,
     pub(crate) body: Vec<u8>,
 }
 
@@ -100,6 +108,9 @@ pub(crate) struct AgentCall {
     pub(crate) life: u64,
     pub(crate) node: NodeId,
     pub(crate) call: u64,
+    /// The port that is called, and the only certificate that is trusted there.
+    pub(crate) port: u16,
+    pub(crate) verify_ca: Option<String>,
 }
 
 /// Something that happens at a moment.

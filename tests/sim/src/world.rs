@@ -5,9 +5,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::rc::Rc;
 
-use trivet_model::{MacAddr, Seeded, Tick, UnixMs};
+use trivet_model::{MacAddr, Seeded, Tick, UnixMs, Verb};
 use trivet_rack::Input;
 
+use crate::ambush::{Ambush, Trouble};
 use crate::boxed::{Boxed, Died};
 use crate::checks::Checks;
 use crate::clerk::Clerk;
@@ -21,6 +22,7 @@ use crate::wires::{Event, Exchange, Queue, relay};
 
 mod carry;
 mod follow;
+mod watch;
 
 /// No seed runs longer than this.
 const TIME_MS_MAX: u64 = 6 * 3600 * 1000;
@@ -36,6 +38,15 @@ struct Stranger {
     mac: MacAddr,
     lodger: Lodger,
     armed: Option<Tick>,
+}
+
+/// Which agents machines have in their ramdisks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Agents {
+    /// Two of three the stock one, by chance; and trouble that waits for it.
+    Mixed,
+    /// Our own.
+    Own,
 }
 
 /// Everything there is.
@@ -58,15 +69,48 @@ pub(crate) struct World {
     box_armed: Option<Tick>,
     off_ms: u64,
     image: [u8; 32],
+    /// Where each node's job was last seen.
+    places: Vec<String>,
+    /// What was met, and where.
+    pub(crate) met: BTreeMap<String, u64>,
 }
 
 impl World {
-    pub(crate) fn new(seed: u64, keep_text: bool) -> Self {
+    pub(crate) fn new(seed: u64, agents: Agents, keep_text: bool) -> Self {
         let mut chance = Seeded::new(seed);
         let count = 2 + chance.below(4) as usize;
-        let faults = Faults::of(seed, count, &mut chance);
+        let mut faults = Faults::of(seed, count, &mut chance);
+        let mut stock = vec![false; count];
+        if agents == Agents::Mixed {
+            let mut chance = Seeded::new(seed.rotate_left(31) ^ 0x57_0c4b);
+            stock.fill_with(|| chance.chance(667));
+            faults.lie_in_wait(seed, count);
+        }
+        Self::with(seed, &stock, faults, chance, keep_text)
+    }
+
+    /// One machine with the stock agent, and one trouble at one place.
+    pub(crate) fn staged(place: &'static str, trouble: Trouble, keep_text: bool) -> Self {
+        let faults = Faults {
+            ambushes: vec![Ambush::new(0, place, trouble)],
+            ..Faults::default()
+        };
+        let mut world = Self::with(8, &[true], faults, Seeded::new(8), keep_text);
+        let more = (place == "FinishRescue").then_some(Verb::Rescue);
+        world.desks[0].goes_plainly(more);
+        world
+    }
+
+    fn with(
+        seed: u64,
+        stock: &[bool],
+        faults: Faults,
+        mut chance: Seeded,
+        keep_text: bool,
+    ) -> Self {
+        let count = stock.len();
         let image = content(Path::new("/images/disk.raw")).unwrap_or_default();
-        let strangers = if faults.are_none() {
+        let strangers = if faults.are_quiet() {
             0
         } else {
             chance.below(3) as usize
@@ -74,7 +118,7 @@ impl World {
         let lease_s = 60 + chance.below(400) as u32;
         let addresses = (count + strangers + 1) as u8;
         let machines: Vec<_> = (0..count)
-            .map(|at| Machine::new(at, seed ^ at as u64))
+            .map(|at| Machine::new(at, seed ^ at as u64, stock[at]))
             .collect();
         let desks: Vec<_> = machines
             .iter()
@@ -99,6 +143,8 @@ impl World {
             box_armed: None,
             off_ms: 1000,
             image: sha256(&image),
+            places: vec![String::new(); count],
+            met: BTreeMap::new(),
             faults,
         };
         world.begins(strangers);
@@ -268,6 +314,7 @@ impl World {
             }
             Event::BoxHttp(exchange) => self.box_http(exchange),
             Event::BoxAnswered { to, result } => {
+                self.checks.agents.heard(to.call);
                 if to.life == self.boxed.life {
                     let (node, call) = (to.node, to.call);
                     self.tell(Input::AgentAnswered { node, call, result });
@@ -417,6 +464,7 @@ impl World {
             Err(Died::InCommit) => {
                 self.trace
                     .line(self.now, format_args!("box lost power inside a commit"));
+                self.met_by_all("box cut in a commit");
                 self.queue
                     .push(self.now.after_ms(self.off_ms), Event::BoxStart);
             }
@@ -426,7 +474,11 @@ impl World {
                     .push(format!("the store refused a batch: {why}"));
             }
         }
-        self.carry_all(out);
+        self.watch();
+        // What has not left a box that lost its power now never will.
+        if self.boxed.on.is_some() {
+            self.carry_all(out);
+        }
     }
 
     fn box_tick(&mut self) {

@@ -3,13 +3,13 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 
-use trivet_rack::Destination;
+use trivet_rack::{Call, Destination};
 
 use super::World;
 use crate::boxed::Sent;
 use crate::clerk::Clerk;
 use crate::machine::Asks;
-use crate::wires::{AgentCall, Answer, Event, Exchange, HTTP_TIMEOUT_MS, Who, of_bmc, of_relay};
+use crate::wires::{AgentCall, Answer, Event, Exchange, Who, of_bmc, of_relay};
 
 impl World {
     pub(super) fn carry_all(&mut self, out: Vec<Sent>) {
@@ -75,29 +75,44 @@ impl World {
                 node,
                 call,
                 url,
+                verify_ca,
                 request,
             } => {
+                let port = url.rsplit(':').next().and_then(|port| port.parse().ok());
                 let to = AgentCall {
                     life: self.boxed.life,
                     node,
                     call,
+                    port: port.unwrap_or(0),
+                    verify_ca,
                 };
-                // The daemon gives a call up after its time-out.
-                let result = Err(format!("no answer within {} ms", request.timeout_ms));
-                let late = self.now.after_ms(request.timeout_ms);
-                self.queue.push(
-                    late,
-                    Event::BoxAnswered {
-                        to: to.clone(),
-                        result,
-                    },
-                );
-                if let Some(after_ms) = self.http_way() {
-                    let at = self.now.after_ms(after_ms);
-                    self.queue.push(at, Event::Called { url, to, request });
-                }
+                self.calls(url, to, request);
             }
-            Sent::Note(text) => self.trace.line(self.now, format_args!("note {text}")),
+            Sent::Note { node, kind, label } => {
+                let text = format!("{label} {kind}");
+                self.checks.words("a note", &text);
+                self.noted(node, &kind);
+                self.trace.line(self.now, format_args!("note {text}"));
+            }
+        }
+    }
+
+    /// The box calls an agent.
+    fn calls(&mut self, url: String, to: AgentCall, request: Call) {
+        self.ordered(to.node, to.call, &request);
+        // The daemon gives a call up after its time-out.
+        let result = Err(format!("no answer within {} ms", request.timeout_ms));
+        let late = self.now.after_ms(request.timeout_ms);
+        self.queue.push(
+            late,
+            Event::BoxAnswered {
+                to: to.clone(),
+                result,
+            },
+        );
+        if let Some(after_ms) = self.http_way() {
+            let at = self.now.after_ms(after_ms);
+            self.queue.push(at, Event::Called { url, to, request });
         }
     }
 
@@ -163,7 +178,7 @@ impl World {
         });
         self.checks.asked(&exchange);
         self.exchanges.insert(number, Rc::clone(&exchange));
-        let late = self.now.after_ms(HTTP_TIMEOUT_MS);
+        let late = self.now.after_ms(asks.timeout_ms);
         self.queue.push(
             late,
             Event::Http {
@@ -171,6 +186,9 @@ impl World {
                 answer: None,
             },
         );
+        if self.is_muted(&exchange.who) {
+            return;
+        }
         if let Some(after_ms) = self.http_way() {
             self.queue
                 .push(self.now.after_ms(after_ms), Event::BoxHttp(exchange));
@@ -208,6 +226,7 @@ impl World {
             Who::Impostor => return,
             Who::Firmware { machine, .. }
             | Who::Agent { machine, .. }
+            | Who::Stock { machine, .. }
             | Who::Image { machine, .. } => machine,
         };
         self.machines[machine].http(self.now, exchange.who.clone(), answer, &mut out);

@@ -2,23 +2,20 @@
 
 use std::net::Ipv4Addr;
 
-use trivet_ipa::{AGENT_PORT, HEARTBEAT_PATH, LOOKUP_PATH};
+use trivet_ipa::{HEARTBEAT_PATH, LOOKUP_PATH};
 use trivet_model::ProvisionState;
 
 use super::World;
 use crate::faults::Incident;
-use crate::machine::{Asks, Disk, Effect, WRITE_MS};
+use crate::machine::{Asks, Blow, Disk, Effect, WRITE_MS};
 use crate::wires::{AgentCall, Event, Who};
 
 impl World {
     pub(super) fn called(&mut self, url: &str, to: AgentCall, request: &trivet_rack::Call) {
-        let host = url
-            .trim_start_matches("http://")
-            .split(':')
-            .next()
-            .unwrap_or_default();
+        let host = url.split("://").nth(1).unwrap_or_default();
+        let host = host.split(':').next().unwrap_or_default();
         let holder = host.parse().ok().and_then(|address| self.holder(address));
-        let Some(machine) = holder.filter(|_| url.ends_with(&AGENT_PORT.to_string())) else {
+        let Some(machine) = holder else {
             // No machine has that address: the time-out will tell.
             return;
         };
@@ -66,16 +63,7 @@ impl World {
                 api,
                 asks,
             } => self.asks(who, peer, api, asks),
-            Effect::Answer { to, result } => {
-                let copies = 1 + u64::from(self.chance.chance(self.faults.answered_twice));
-                for _ in 0..copies {
-                    if let Some(after_ms) = self.http_way() {
-                        let at = self.now.after_ms(after_ms);
-                        let (to, result) = (to.clone(), result.clone());
-                        self.queue.push(at, Event::BoxAnswered { to, result });
-                    }
-                }
-            }
+            Effect::Answer { to, result } => self.agent_answers(index, &to, &result),
             Effect::WorkEnds {
                 life,
                 command,
@@ -91,27 +79,58 @@ impl World {
                     },
                 );
             }
-            Effect::Writing => {
-                let at = self.now.after_ms(self.chance.below(WRITE_MS));
-                if self.chance.chance(self.faults.dies_writing) {
-                    let incident = Incident::AgentDies { machine: index };
-                    self.queue.push(at, Event::Incident(incident));
-                } else if self.chance.chance(self.faults.cut_writing) {
-                    let back = self.chance.chance(500);
-                    let incident = Incident::PowerLoss {
-                        machine: index,
-                        back,
-                    };
-                    self.queue.push(at, Event::Incident(incident));
-                }
-            }
+            Effect::Writing => self.writes(index),
             Effect::Holds(address) => {
                 self.trace
                     .line(self.now, format_args!("{index} holds {address}"));
                 self.check_addresses();
             }
             Effect::BootsDisk => self.boots_disk(index),
+            Effect::Met(what) => self.met(what, index),
+            Effect::Served(served) => match self.checks.agents.served(index, &served) {
+                Ok(None) => {}
+                Ok(Some(what)) => self.met(what, index),
+                Err(broken) => self.checks.say(Some(broken)),
+            },
             Effect::Said(text) => self.trace.line(self.now, format_args!("{text}")),
+        }
+    }
+
+    /// An agent answers a call.
+    fn agent_answers(
+        &mut self,
+        index: usize,
+        to: &AgentCall,
+        result: &Result<(u16, Vec<u8>), String>,
+    ) {
+        let copies = 1 + u64::from(self.chance.chance(self.faults.answered_twice));
+        for _ in 0..copies {
+            if let Some(after_ms) = self.http_way() {
+                let at = self.now.after_ms(after_ms);
+                let (to, result) = (to.clone(), result.clone());
+                self.queue.push(at, Event::BoxAnswered { to, result });
+            } else if copies == 1 && result.is_ok() {
+                self.met("answer lost", index);
+            }
+        }
+    }
+
+    /// An image has begun to be written, which is when agents die and power fails.
+    fn writes(&mut self, index: usize) {
+        let at = self.now.after_ms(self.chance.below(WRITE_MS));
+        if self.chance.chance(self.faults.dies_writing) {
+            let incident = Incident::Agent {
+                machine: index,
+                blow: Blow::Dies,
+            };
+            self.queue.push(at, Event::Incident(incident));
+        } else if self.chance.chance(self.faults.cut_writing) {
+            let back = self.chance.chance(500);
+            let incident = Incident::PowerLoss {
+                machine: index,
+                back,
+            };
+            self.queue.push(at, Event::Incident(incident));
         }
     }
 
@@ -138,6 +157,7 @@ impl World {
         match incident {
             Incident::BoxCut { off_ms } => {
                 if self.boxed.on.is_some() {
+                    self.met_by_all("box cut");
                     self.boxed.cut();
                     self.queue.push(now.after_ms(off_ms), Event::BoxStart);
                 }
@@ -163,7 +183,15 @@ impl World {
                 self.queue
                     .push(now.after_ms(for_ms), Event::BmcWell { machine });
             }
-            Incident::AgentDies { machine } => self.machines[machine].agent_dies(),
+            Incident::Agent { machine, blow } => {
+                if self.machines[machine].agent_suffers(now, blow, &mut out) {
+                    self.met(blow.as_str(), machine);
+                }
+                self.follow(machine, out);
+            }
+            Incident::Mute { machine, for_ms } => {
+                self.machines[machine].mute = Some(now.after_ms(for_ms));
+            }
             Incident::Impostor { machine } => self.impostor(machine),
             Incident::PowerLoss { machine, back } => {
                 self.machines[machine].loses_power(now, back, &mut out);

@@ -1,0 +1,378 @@
+//! The commands of the agent: what each takes, and what becomes of it.
+
+use serde_json::{Map, Value, json};
+use trivet_model::Tick;
+
+use super::work::{Step, Task};
+use super::{Ipa, State, steps, words};
+
+pub(super) const RUNNING: &str = "RUNNING";
+pub(super) const SUCCEEDED: &str = "SUCCEEDED";
+pub(super) const FAILED: &str = "FAILED";
+/// Of every kind of step, whatever its name says.
+pub(super) const MISMATCH: &str = "CLEAN_VERSION_MISMATCH";
+
+/// All there are.
+pub(super) const EXTENSIONS: [&str; 10] = [
+    "clean", "deploy", "flow", "image", "log", "poll", "rescue", "service", "standby", "system",
+];
+
+/// One command that was taken.
+#[derive(Clone, Debug)]
+pub(super) struct Command {
+    pub(super) id: String,
+    pub(super) name: String,
+    pub(super) status: &'static str,
+    pub(super) error: Value,
+    pub(super) result: Value,
+    /// Its error cannot be put into JSON, and so no list with it can.
+    pub(super) poisoned: bool,
+}
+
+impl Command {
+    pub(super) fn shown(&self) -> Value {
+        json!({
+            "id": self.id,
+            "command_name": self.name,
+            "command_status": self.status,
+            "command_error": self.error,
+            "command_result": self.result,
+        })
+    }
+}
+
+/// What running one gave.
+pub(super) enum Ran {
+    /// A synchronous one is done.
+    Done(Value),
+    /// A synchronous one failed for a reason that can be told.
+    Failed(Value),
+    /// It got parameters that its function does not take.
+    Poison,
+    /// An asynchronous one is under way.
+    Started(Task),
+}
+
+/// Why parameters do not fit.
+pub(super) enum Misfit {
+    /// Noticed on the way in: the agent records an error that it cannot tell.
+    Poison,
+    /// Noticed in the command's own thread.
+    Fails(String),
+}
+
+/// What a command takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known {
+    extension: &'static str,
+    pub(super) name: &'static str,
+    required: &'static [&'static str],
+    optional: &'static [&'static str],
+    asynchronous: bool,
+}
+
+const fn known(
+    extension: &'static str,
+    name: &'static str,
+    required: &'static [&'static str],
+    optional: &'static [&'static str],
+    asynchronous: bool,
+) -> Known {
+    Known {
+        extension,
+        name,
+        required,
+        optional,
+        asynchronous,
+    }
+}
+
+const NODE: &[&str] = &["node", "ports"];
+const STEP: &[&str] = &["step", "node", "ports"];
+const LOADER: &[&str] = &[
+    "efi_system_part_uuid",
+    "prep_boot_part_uuid",
+    "target_boot_mode",
+    "ignore_bootloader_failure",
+];
+
+static KNOWN: [Known; 19] = [
+    known("clean", "get_clean_steps", NODE, &[], false),
+    known(
+        "clean",
+        "execute_clean_step",
+        STEP,
+        &["clean_version"],
+        true,
+    ),
+    known("deploy", "get_deploy_steps", NODE, &[], false),
+    known(
+        "deploy",
+        "execute_deploy_step",
+        STEP,
+        &["deploy_version"],
+        true,
+    ),
+    known("service", "get_service_steps", NODE, &[], false),
+    known(
+        "service",
+        "execute_service_step",
+        STEP,
+        &["service_version"],
+        true,
+    ),
+    known("flow", "start_flow", &["flow"], &[], true),
+    known("image", "install_bootloader", &["root_uuid"], LOADER, true),
+    known("log", "collect_system_logs", &[], &[], false),
+    known("poll", "get_hardware_info", &[], &[], false),
+    known("poll", "set_node_info", &[], &["node_info"], false),
+    known(
+        "rescue",
+        "finalize_rescue",
+        &[],
+        &["rescue_password", "hashed"],
+        false,
+    ),
+    known(
+        "standby",
+        "prepare_image",
+        &["image_info"],
+        &["configdrive"],
+        true,
+    ),
+    known("standby", "get_partition_uuids", &[], &[], false),
+    known("standby", "sync", &[], &[], false),
+    known("standby", "power_off", &[], &[], true),
+    known("standby", "run_image", &[], &[], true),
+    known(
+        "standby",
+        "execute_bootc_install",
+        &["image_source"],
+        &["instance_info", "pull_secret", "configdrive"],
+        true,
+    ),
+    known("system", "lockdown", &[], &[], false),
+];
+
+pub(super) fn find(extension: &str, name: &str) -> Option<&'static Known> {
+    let mut all = KNOWN.iter();
+    all.find(|known| known.extension == extension && known.name == name)
+}
+
+impl Known {
+    fn executes(&self) -> bool {
+        self.name.starts_with("execute_") && self.name.ends_with("_step")
+    }
+
+    pub(super) fn misfit(&self, params: &Map<String, Value>) -> Option<Misfit> {
+        let takes = |key: &&String| {
+            let key = key.as_str();
+            self.required.contains(&key) || self.optional.contains(&key)
+        };
+        // What a step's command does not know it passes on to the step.
+        let unknown = params.keys().find(|key| !takes(key));
+        let unknown = unknown.filter(|_| !self.executes());
+        let missing = self.required.iter().find(|key| !params.contains_key(**key));
+        let details = match (unknown, missing) {
+            (Some(key), _) => format!("got an unexpected keyword argument '{key}'"),
+            (None, Some(key)) => format!("missing 1 required positional argument: '{key}'"),
+            (None, None) => return None,
+        };
+        // The validator of a flow looks at the parameters before the thread does.
+        Some(if self.asynchronous && self.name != "start_flow" {
+            Misfit::Fails(format!("{}() {details}", self.name))
+        } else {
+            Misfit::Poison
+        })
+    }
+}
+
+impl Ipa {
+    /// Runs a command whose parameters fit; or the words of a 400.
+    pub(super) fn run(
+        &mut self,
+        known: &Known,
+        params: &Map<String, Value>,
+    ) -> Result<Ran, String> {
+        if known.executes() {
+            return Ok(Ran::Started(self.step(known.extension, params)));
+        }
+        Ok(match known.name {
+            "get_clean_steps" | "get_deploy_steps" | "get_service_steps" => {
+                self.node = params["node"].clone();
+                let kind = known.extension;
+                let mut found = json!({ "hardware_manager_version": self.managers });
+                found[format!("{kind}_steps")] = steps::all(kind);
+                Ran::Done(found)
+            }
+            "collect_system_logs" => Ran::Done(json!({ "system_logs": words::LOGS })),
+            "get_hardware_info" => Ran::Done(self.setup.inventory.clone()),
+            "set_node_info" => return Err(words::NOT_STANDALONE.to_owned()),
+            "finalize_rescue" => {
+                let hash = params.get("rescue_password").cloned().unwrap_or_default();
+                self.rescued(hash.as_str().unwrap_or_default());
+                Ran::Done(Value::Null)
+            }
+            "get_partition_uuids" => Ran::Done(self.uuids.clone()),
+            "lockdown" => {
+                self.state = State::Hung;
+                Ran::Done(Value::Null)
+            }
+            "prepare_image" => {
+                let info = &params["image_info"];
+                if let Some(words) = wrong_image(info) {
+                    return Err(format!("Invalid command parameters: {words}"));
+                }
+                Ran::Started(self.writing(info))
+            }
+            "power_off" => Ran::Started(Task::PowerOff),
+            "run_image" => Ran::Started(Task::Reboot),
+            "install_bootloader" => Ran::Started(Task::Ends(Ok(Value::Null))),
+            "execute_bootc_install" => {
+                let why = words::error("CommandExecutionError", "podman is not here");
+                Ran::Started(Task::Ends(Err(why)))
+            }
+            "start_flow" => {
+                let tasks = params["flow"].as_array().map_or(0, Vec::len);
+                Ran::Started(Task::Flow(tasks))
+            }
+            _ => Ran::Done(Value::Null),
+        })
+    }
+
+    /// A step of this kind: its thread caches the node, compares versions, finds the method.
+    fn step(&mut self, kind: &str, params: &Map<String, Value>) -> Task {
+        self.node = params["node"].clone();
+        let used = params.get(&format!("{kind}_version"));
+        let current = json!(self.managers);
+        if let Some(used) = used.filter(|used| !used.is_null() && **used != current) {
+            let details = format!(
+                "Current versions: {}, versions used by ironic: {}",
+                python(&current),
+                python(used)
+            );
+            return Task::Mismatch(words::error("VersionMismatch", &details));
+        }
+        if std::mem::take(&mut self.babbles) {
+            let token = self.token.as_deref().unwrap_or_default();
+            let details = format!("see POST /v1/commands/?wait=true&agent_token={token} - 200");
+            return Task::Ends(Err(words::error("CommandExecutionError", &details)));
+        }
+        let step = params["step"].clone();
+        let Some(name) = step["step"].as_str() else {
+            let details = format!("Malformed {kind}_step, no \"step\" key: {}", python(&step));
+            return Task::Ends(Err(words::error("CommandExecutionError", &details)));
+        };
+        // What the command does not know itself it passes on.
+        let own = ["step", "node", "ports"];
+        let version = format!("{kind}_version");
+        let passed = params.iter();
+        let passed = passed.filter(|(key, _)| !own.contains(&key.as_str()) && **key != version);
+        let mut args: Map<_, _> = passed.map(|(key, it)| (key.clone(), it.clone())).collect();
+        args.extend(step["args"].as_object().cloned().unwrap_or_default());
+        if let Some(error) = steps::misfit(kind, name, &args) {
+            return Task::Ends(Err(error));
+        }
+        let step = Step {
+            kind: kind.to_owned(),
+            step: step.clone(),
+        };
+        match name {
+            "erase_devices" | "erase_devices_metadata" | "erase_devices_express" => {
+                Task::Erase(step)
+            }
+            "write_image" => match wrong_image(&args["image_info"]) {
+                Some(why) => Task::Ends(Err(words::error("InvalidCommandParamsError", &why))),
+                None => match self.writing(&args["image_info"]) {
+                    Task::Write(mut write) => {
+                        write.step = Some(step);
+                        Task::Write(write)
+                    }
+                    other => other,
+                },
+            },
+            "burnin_cpu" => {
+                let why = "stress-ng (cpu) failed with error [Errno 2] No such file or \
+                           directory: 'stress-ng'";
+                Task::Ends(Err(words::error("CommandExecutionError", why)))
+            }
+            _ => Task::Ends(Ok(step.told(Value::Null))),
+        }
+    }
+
+    /// Puts a command on the list, which only ever grows.
+    pub(super) fn remember(
+        &mut self,
+        now: Tick,
+        known: &Known,
+        extension: &str,
+        ran: Ran,
+    ) -> String {
+        self.serial += 1;
+        let (seed, serial) = (self.setup.seed as u32, self.serial);
+        let id = format!("{seed:08x}-0000-4000-8000-{serial:012x}");
+        let mut command = Command {
+            id: id.clone(),
+            name: known.name.to_owned(),
+            status: SUCCEEDED,
+            error: Value::Null,
+            result: Value::Null,
+            poisoned: false,
+        };
+        // A synchronous one that failed is recorded under its whole name.
+        let whole = format!("{extension}.{}", known.name);
+        match ran {
+            Ran::Done(result) => command.result = result,
+            Ran::Failed(error) => {
+                (command.name, command.status, command.error) = (whole, FAILED, error);
+            }
+            Ran::Poison => {
+                (command.name, command.status, command.poisoned) = (whole, FAILED, true);
+            }
+            Ran::Started(task) => {
+                command.status = RUNNING;
+                self.begins(now, &id, known.name, task);
+            }
+        }
+        self.commands.push(command);
+        id
+    }
+}
+
+/// What is wrong with an `image_info`, in the words of the agent's validator.
+fn wrong_image(info: &Value) -> Option<String> {
+    for field in ["id", "urls"] {
+        if info.get(field).is_none() {
+            return Some(format!("Image is missing '{field}' field."));
+        }
+    }
+    if info["urls"].as_array().is_none_or(Vec::is_empty) {
+        return Some("Image 'urls' must be a list with at least one element.".to_owned());
+    }
+    let text = |field: &str| info[field].as_str().filter(|text| !text.is_empty());
+    let pair = text("os_hash_algo").is_some() && text("os_hash_value").is_some();
+    let sum = text("checksum").is_some_and(|sum| sum.len() > 32 || sum.contains("://"));
+    (!pair && !sum).then(|| {
+        "Image checksum is not available, either the 'checksum' field or the 'os_hash_algo' \
+         and 'os_hash_value' fields pair must be set for image verification."
+            .to_owned()
+    })
+}
+
+/// A value as Python prints it, where it is made of texts and objects only.
+fn python(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("'{text}'"),
+        Value::Object(fields) => {
+            let fields: Vec<_> = fields
+                .iter()
+                .map(|(key, value)| format!("'{key}': {}", python(value)))
+                .collect();
+            format!("{{{}}}", fields.join(", "))
+        }
+        Value::Null => "None".to_owned(),
+        Value::Bool(true) => "True".to_owned(),
+        Value::Bool(false) => "False".to_owned(),
+        other => other.to_string(),
+    }
+}
