@@ -19,6 +19,7 @@ mod field;
 mod images;
 pub mod inspector;
 mod lan;
+mod left;
 mod list;
 mod nodes;
 mod openapi;
@@ -96,6 +97,13 @@ pub enum Outcome {
         order: Order,
         /// What the answer will be made of.
         then: Then,
+    },
+    /// Answer with this bundle of logs.
+    Logs {
+        /// Of which node's agent.
+        node: NodeId,
+        /// What it is called.
+        name: String,
     },
 }
 

@@ -13,7 +13,7 @@ use crate::error::Fault;
 use crate::field::{Column, Shape};
 use crate::{BODY_BYTES_MAX, Outcome, Response};
 use crate::{
-    agent, drivers, errands, events, images, inspector, lan, nodes, openapi, passthru, ports,
+    agent, drivers, errands, events, images, inspector, lan, left, nodes, openapi, passthru, ports,
     resources, root,
 };
 
@@ -207,6 +207,7 @@ pub(crate) const TABLES: &[&[Route]] = &[
     events::ROUTES,
     images::ROUTES,
     lan::ROUTES,
+    left::ROUTES,
     errands::ROUTES,
 ];
 

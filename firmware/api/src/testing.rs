@@ -140,7 +140,7 @@ impl Bench {
     pub(crate) fn reply(&self, request: &Request<'_>) -> Response {
         match self.outcome(request) {
             Outcome::Reply(response) => response,
-            Outcome::Order { order, .. } => panic!("became an order: {order:?}"),
+            other => panic!("became {other:?}"),
         }
     }
 
@@ -151,6 +151,7 @@ impl Bench {
             Outcome::Reply(response) => {
                 panic!("was answered {}: {}", response.status, response.text())
             }
+            other @ Outcome::Logs { .. } => panic!("became {other:?}"),
         }
     }
 

@@ -216,6 +216,20 @@ pub(crate) enum NodeCommand {
     History(One),
     /// Show the hardware that inspection found
     Inventory(One),
+    /// List the steps that the node's agents offered, for clean, deploy, service and runbooks
+    Steps(One),
+    /// List what is kept of its agents' logs, or collect them now
+    Logs(Logs),
+}
+
+/// What is asked about logs.
+#[derive(Args, Debug)]
+pub(crate) struct Logs {
+    /// Name or UUID
+    pub(crate) node: String,
+    /// Have the box ask the agent for them now
+    #[arg(long)]
+    pub(crate) collect: bool,
 }
 
 #[derive(Args, Debug)]

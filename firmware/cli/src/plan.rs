@@ -97,6 +97,13 @@ pub(crate) fn node(command: &NodeCommand, json: bool, read: Reader<'_>) -> Resul
         C::Validate(one) => Ok(shown(&one.node, "/validate", View::Validation)),
         C::History(one) => Ok(shown(&one.node, "/history?detail=True", View::History)),
         C::Inventory(one) => Ok(shown(&one.node, "/inventory", View::Inventory)),
+        C::Steps(one) => Ok(left(&one.node, "steps", View::Steps)),
+        C::Logs(one) if one.collect => {
+            let path = format!("/trivet/nodes/{}/logs", encoded(&one.node));
+            let what = "its agent is asked for its logs; `trivet node logs` lists what is kept";
+            Ok(said(&one.node, vec![Request::new("POST", path)], what))
+        }
+        C::Logs(one) => Ok(left(&one.node, "logs", View::Logs)),
     }
 }
 
@@ -282,6 +289,16 @@ fn shown(node: &str, below: &str, view: View) -> Plan {
     Plan {
         subject: format!("node {node}"),
         requests: vec![Request::get(node_path(node, below))],
+        then: Then::Show(view),
+    }
+}
+
+/// What its agents left at the box.
+fn left(node: &str, what: &str, view: View) -> Plan {
+    let path = format!("/trivet/nodes/{}/{what}", encoded(node));
+    Plan {
+        subject: format!("node {node}"),
+        requests: vec![Request::get(path)],
         then: Then::Show(view),
     }
 }

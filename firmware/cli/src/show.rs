@@ -37,6 +37,10 @@ pub(crate) enum View {
     History,
     /// What inspection found.
     Inventory,
+    /// What agents offered to do.
+    Steps,
+    /// What is kept of agents' logs.
+    Logs,
     /// What the node boots from.
     BootDevice,
     /// What it can boot from.
@@ -104,6 +108,8 @@ impl View {
             Self::Validation => validation(body),
             Self::History => history(body),
             Self::Inventory => inventory(&body["inventory"]),
+            Self::Steps => steps(body),
+            Self::Logs => logs(body),
             Self::BootDevices => {
                 let mut table = Table::default();
                 for device in items(body, "supported_boot_devices") {
@@ -154,6 +160,39 @@ fn nodes(body: &Value) -> Table {
             cell(&node["driver"]),
             remark,
         ]);
+    }
+    table
+}
+
+fn steps(body: &Value) -> Table {
+    let mut table = Table::new(&["KIND", "INTERFACE", "STEP", "PRIORITY", "ARGUMENTS"]);
+    for step in items(body, "steps") {
+        let known = step["argsinfo"].as_object().into_iter().flatten();
+        let arguments: Vec<String> = known
+            .map(|(name, about)| {
+                if about["required"] == true {
+                    name.clone()
+                } else {
+                    format!("[{name}]")
+                }
+            })
+            .collect();
+        table.row([
+            cell(&step["kind"]),
+            cell(&step["interface"]),
+            cell(&step["step"]),
+            cell(&step["priority"]),
+            arguments.join(" "),
+        ]);
+    }
+    table
+}
+
+fn logs(body: &Value) -> Table {
+    let mut table = Table::new(&["NAME", "SIZE"]);
+    for bundle in items(body, "logs") {
+        let bytes = bundle["size"].as_u64().map(size).unwrap_or_default();
+        table.row([cell(&bundle["name"]), bytes]);
     }
     table
 }

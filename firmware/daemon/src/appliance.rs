@@ -21,6 +21,7 @@ use crate::cache::{Cache, Ways};
 use crate::clock::Clock;
 use crate::doors::{agents, api, bmc, boot, dhcp, http, inspector, panel, redfish, ssh, tftp};
 use crate::engine::{self, Engine, EngineError};
+use crate::logs::Logs;
 use crate::say::{self, throttle::Throttle};
 
 /// Takes a note and how to call its node.
@@ -52,6 +53,8 @@ pub(crate) struct Ground {
     pub(crate) transfers_max: usize,
     /// Where images from elsewhere are kept, and how they are fetched.
     pub(crate) cache: (PathBuf, Ways),
+    /// Where agents' logs are kept.
+    pub(crate) logs: PathBuf,
     /// Where notes go.
     pub(crate) notes: NoteSink,
 }
@@ -98,7 +101,10 @@ impl Appliance {
         let (dhcp, ears) = dhcp::Doors::new(ground.dhcp);
         let back = Arc::new(OnceLock::new());
         let cache = open_cache(&ground.cache, &back)?;
+        let logs = Logs::at(ground.logs);
         let outlet = Outlet {
+            clock,
+            logs: logs.clone(),
             runtime: tokio::runtime::Handle::current(),
             engine: Arc::clone(&back),
             cache: cache.clone(),
@@ -112,6 +118,7 @@ impl Appliance {
         let (engine, failed) = engine::start(clock, settings, store, outlet.carrier())?;
         // The engine's own handle: calls to agents end in inputs.
         let _ = back.set(engine.clone());
+        tell_logs(&logs, &engine);
 
         let mut doors = JoinSet::new();
         doors.spawn(bmc::run(bmc_socket, engine.clone()));
@@ -140,6 +147,7 @@ impl Appliance {
             auth: ground.auth,
             clock,
             cache: cache.clone(),
+            logs,
         });
         let places = http::Places::new(ground.connections_max);
         let waits = http::Waits::default();
@@ -223,6 +231,16 @@ fn serve_tftp(
     Ok(())
 }
 
+/// What was kept of agents' logs before this start.
+fn tell_logs(logs: &Logs, engine: &Engine) {
+    let (found, engine) = (logs.found(), engine.clone());
+    tokio::spawn(async move {
+        for news in found {
+            offer_again(&engine, news).await;
+        }
+    });
+}
+
 /// The images of this box, as the API names them.
 fn own_images(settings: &trivet_rack::Settings) -> Vec<trivet_api::Image> {
     let image = |(name, image): (&str, &trivet_images::Image)| trivet_api::Image {
@@ -245,6 +263,8 @@ fn takes_strangers(api: &Listening, auth: &Auth) -> bool {
 
 /// Carries outputs from the engine's thread to the world.
 struct Outlet {
+    clock: Clock,
+    logs: Logs,
     runtime: tokio::runtime::Handle,
     engine: Arc<OnceLock<Engine>>,
     cache: Cache,
@@ -282,6 +302,20 @@ impl Outlet {
                     Input::AgentAnswered { node, call, result }
                 });
             }
+            Output::CollectLogs {
+                node,
+                url,
+                verify_ca,
+                request,
+                token,
+            } => {
+                let (logs, now) = (self.logs.clone(), self.clock.now().wall);
+                self.owe(logs.collect(node, (url, verify_ca), (request, token), now));
+            }
+            Output::DropLogs(node) => {
+                let logs = self.logs.clone();
+                self.runtime.spawn_blocking(move || logs.forget(node));
+            }
             Output::Ssh {
                 node,
                 run,
@@ -306,6 +340,20 @@ impl Outlet {
                     Input::RedfishAnswered { node, call, result }
                 });
             }
+            Output::FillImage { .. }
+            | Output::CheckImage(_)
+            | Output::FindSum { .. }
+            | Output::PinImages(_)
+            | Output::DropImage(_) => self.carry_image(output),
+            Output::Note { note, label } => (self.notes)(&note, label.as_deref()),
+            // The engine answers these itself.
+            Output::Reply { .. } | Output::File { .. } => {}
+        }
+    }
+
+    /// What is about images.
+    fn carry_image(&self, output: Output) {
+        match output {
             Output::FillImage { wanted, urgent } => self.fill(wanted, urgent),
             Output::CheckImage(wanted) => {
                 let cache = self.cache.clone();
@@ -321,9 +369,7 @@ impl Outlet {
             }
             Output::PinImages(digests) => self.cache.pin(&digests),
             Output::DropImage(digest) => self.cache.drop_image(Key(digest)),
-            Output::Note { note, label } => (self.notes)(&note, label.as_deref()),
-            // The engine answers these itself.
-            Output::Reply { .. } | Output::File { .. } => {}
+            _ => {}
         }
     }
 

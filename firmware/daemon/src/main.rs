@@ -11,6 +11,7 @@ mod files;
 mod holder;
 mod identity;
 mod library;
+mod logs;
 mod say;
 mod serve;
 mod sockets;

@@ -78,6 +78,7 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
             settings.limits.transfers_max,
             settings.limits.connections_max as usize,
         ),
+        logs: data.join("logs"),
         cache: (data.join("cache"), ways(&settings.images, clock)?),
         notes: appliance::log(clock),
     };

@@ -197,6 +197,18 @@ pub enum NoteKind {
         /// Why it was not carried out, if it was not.
         refused: Option<String>,
     },
+    /// An agent's logs are kept.
+    LogsKept {
+        /// What they are called.
+        name: String,
+        /// How large they are.
+        bytes: u64,
+    },
+    /// An agent's logs are not to be had.
+    LogsMissing {
+        /// Why.
+        why: String,
+    },
     /// Inspection data arrived.
     Inspected,
     /// An inspection found an interface, which is a port now.
@@ -280,6 +292,10 @@ impl NoteKind {
                 "no heartbeat of the agent for {seconds} s; its BMC is asked whether it is on"
             ),
             Self::Inspected => write!(out, "inventory arrived"),
+            Self::LogsKept { name, bytes } => {
+                write!(out, "the agent's logs are kept: {name}, {bytes} bytes")
+            }
+            Self::LogsMissing { why } => write!(out, "the agent's logs are not to be had: {why}"),
             Self::PortFound { mac } => write!(out, "interface {mac} was found and is a port now"),
             _ => Ok(()),
         }
@@ -337,6 +353,8 @@ impl fmt::Display for NoteKind {
             | Self::AgentStayed
             | Self::AgentGone { .. }
             | Self::AgentSilent { .. }
+            | Self::LogsKept { .. }
+            | Self::LogsMissing { .. }
             | Self::Inspected
             | Self::PortFound { .. } => self.of_agent(out),
             Self::CallerRefused { why } => write!(out, "caller refused: {why}"),

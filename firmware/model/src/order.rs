@@ -86,6 +86,8 @@ pub enum Order {
         /// What.
         method: VendorMethod,
     },
+    /// Collect the logs of a node's agent.
+    CollectLogs(NodeId),
     /// Hands off, or on again.
     Maintenance {
         /// Which.
@@ -149,6 +151,7 @@ impl Order {
             Self::Provision { verb, .. } => verb.as_str(),
             Self::Power { want, .. } => want.word(),
             Self::SetBoot { .. } => "set boot device",
+            Self::CollectLogs(_) => "collect logs",
             Self::Maintenance { on: true, .. } => "maintenance on",
             Self::Maintenance { on: false, .. } => "maintenance off",
             Self::Vendor { method, .. } => method.word(),
@@ -166,6 +169,7 @@ impl Order {
             Self::CreateNode(node) | Self::ReplaceNode { node, .. } => Some(node.id),
             Self::CreatePort(port) | Self::ReplacePort { port, .. } => Some(port.node),
             Self::DeleteNode(node)
+            | Self::CollectLogs(node)
             | Self::Provision { node, .. }
             | Self::Power { node, .. }
             | Self::SetBoot { node, .. }

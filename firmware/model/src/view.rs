@@ -97,6 +97,17 @@ pub struct Live {
     pub queued: Option<u64>,
     /// How well its BMC answers; none until it was asked.
     pub bmc: Option<BmcHealth>,
+    /// What is kept of its agents' logs, oldest first.
+    pub logs: Vec<LogBundle>,
+}
+
+/// The logs of one agent, as a file.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct LogBundle {
+    /// What it is called: when it was collected.
+    pub name: String,
+    /// How large it is.
+    pub bytes: u64,
 }
 
 /// How well a BMC answered lately.

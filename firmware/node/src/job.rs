@@ -267,6 +267,12 @@ impl Turning<'_> {
 
     pub(crate) fn fail(&mut self, why: &str) {
         let job = self.node.job.take();
+        // Whoever asks why finds more in the agent's own words.
+        let agent = self.node.agent.as_ref();
+        if let Some(agent) = agent.filter(|agent| agent.url.is_some() && !agent.is_legacy()) {
+            let agent = Box::new(agent.clone());
+            self.actions.push(Action::CollectLogs(agent));
+        }
         self.forget_boot();
         self.node.last_error = Some(why.to_owned());
         self.node.inspection_started_at = None;

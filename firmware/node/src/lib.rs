@@ -17,7 +17,8 @@ pub use job::{boots_agent, rung, step};
 use serde_json::Value;
 use trivet_model::node::Object;
 use trivet_model::{
-    AgentError, AgentEvent, AgentOrder, Node, NoteKind, PowerAnswer, PowerError, PowerOrder,
+    AgentError, AgentEvent, AgentOrder, AgentSession, Node, NoteKind, PowerAnswer, PowerError,
+    PowerOrder,
 };
 
 /// Where the hashed rescue password stands in `instance_info`, until it is handed over.
@@ -67,6 +68,8 @@ pub enum Action {
     /// Send [`Event::Woke`] after so many milliseconds, instead of any earlier
     /// wake-up of this node.
     WakeAfter(u64),
+    /// Collect the logs of this agent, which is not the node's any more.
+    CollectLogs(Box<AgentSession>),
     /// File this on the node's timeline.
     Note(NoteKind),
 }

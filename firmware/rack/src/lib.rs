@@ -20,6 +20,7 @@ mod hosts;
 mod images;
 mod inspected;
 mod lan;
+mod logs;
 mod machine;
 mod orders;
 mod plan;
@@ -46,7 +47,7 @@ pub use bounds::{NODES_MAX, PORTS_MAX, RESOURCES_MAX};
 pub use durable::make_durable;
 pub use machine::Rack;
 pub use reach::Everywhere;
-pub use trivet_agent::{ANSWER_BYTES_MAX, Call, Method};
+pub use trivet_agent::{ANSWER_BYTES_MAX, Call, Method, logs_bundle};
 pub use trivet_bmc_ipmi::Pace;
 pub use trivet_bmc_redfish as bmc_redfish;
 pub use trivet_bmc_ssh as ssh;
@@ -58,6 +59,8 @@ pub use trivet_storm::AtOnce;
 pub use vendor::PROMISES_MAX;
 
 use trivet_model::image::ImageNews;
+use trivet_model::secret::Hidden;
+use trivet_model::view::LogBundle;
 use trivet_model::{Caller, Done, Fault, LinkId, MacAddr, NodeId, Note, Order, Refusal};
 
 /// What the rack is told at start.
@@ -213,6 +216,16 @@ pub enum Input {
         /// The digest, or a sentence why there is none.
         result: Result<trivet_model::Digest, String>,
     },
+    /// What is kept of the logs of a node's agents.
+    Logs {
+        /// Of which node.
+        node: NodeId,
+        /// All that is kept, oldest first.
+        kept: Vec<LogBundle>,
+        /// What became of a collection, if there was one: how the new bundle is called, or
+        /// why there is none.
+        collected: Option<Result<String, String>>,
+    },
     /// Time has passed: [`Rack::deadline`] may be due.
     Tick,
 }
@@ -293,6 +306,21 @@ pub enum Output {
         /// What to ask.
         request: Call,
     },
+    /// Collect an agent's logs and keep them. It is always answered by [`Input::Logs`].
+    CollectLogs {
+        /// Of which node.
+        node: NodeId,
+        /// Where the agent listens.
+        url: String,
+        /// Its certificate, the only one to trust.
+        verify_ca: Option<String>,
+        /// What to ask.
+        request: Call,
+        /// What must not be kept.
+        token: Hidden,
+    },
+    /// The node is gone: so are its logs.
+    DropLogs(NodeId),
     /// A command line for another host. It is always answered by
     /// [`Input::SshAnswered`], within [`ssh::RUN_TIMEOUT_MS`].
     Ssh {

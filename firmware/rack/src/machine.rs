@@ -169,6 +169,11 @@ impl Rack {
             }
             Input::Image(news) => self.image_news(now, *news),
             Input::SumFound { url, name, result } => self.sum_found(now, &url, &name, result),
+            Input::Logs {
+                node,
+                kept,
+                collected,
+            } => self.logs_kept(now, node, kept, collected),
             Input::Tick => self.tick(now),
         }
         self.settle(now);
@@ -287,6 +292,7 @@ impl Rack {
                 Action::Power(order) => self.order_power(now, id, order),
                 Action::Agent(order) => self.call_agent(now, id, order),
                 Action::WakeAfter(ms) => self.wake_after(now, id, ms),
+                Action::CollectLogs(agent) => self.collect_logs(id, &agent),
                 Action::Note(kind) => self.note(now, Some(id), kind),
             }
         }
@@ -344,6 +350,7 @@ impl Rack {
         self.hosts.forget(id);
         self.services.forget(id);
         self.break_promise(id);
+        self.outputs.push(Output::DropLogs(id));
     }
 
     pub(crate) fn note(&mut self, now: Now, id: Option<NodeId>, kind: NoteKind) {

@@ -111,6 +111,7 @@ impl Rack {
                 self.order_power(now, node.id, order);
                 Ok(())
             }
+            Order::CollectLogs(node) => self.logs_wanted(node),
             Order::Maintenance { node, on, reason } => self.maintenance(now, node, on, reason),
             Order::Lookup { addresses, node } => return self.lookup(now, &addresses, node),
             Order::Heartbeat { node, beat } => self.heartbeat(now, node, beat),

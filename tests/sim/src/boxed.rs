@@ -332,9 +332,11 @@ impl Boxed {
                     request,
                 });
             }
-            // No node of these racks is a virtual machine or speaks Redfish, and nobody takes
-            // an address.
-            Output::Ssh { .. }
+            // No node of these racks is a virtual machine or speaks Redfish, nobody takes an
+            // address, and nothing waits for what agents leave behind.
+            Output::CollectLogs { .. }
+            | Output::DropLogs(_)
+            | Output::Ssh { .. }
             | Output::Redfish { .. }
             | Output::Probe { .. }
             | Output::FillImage { .. }
@@ -445,6 +447,8 @@ impl On {
                 out.push(answered(exchange, response));
             }
             trivet_api::Outcome::Order { order, then } => self.order(exchange, order, then, tries),
+            // Nobody of these racks reads logs.
+            trivet_api::Outcome::Logs { .. } => {}
         }
     }
 

@@ -189,6 +189,7 @@ fn sort(
             then,
             tries,
         }),
+        other @ Outcome::Logs { .. } => panic!("no writer asked for {other:?}"),
     }
 }
 

@@ -76,6 +76,7 @@ impl Shelf {
         let (order, then) = match outcome {
             crate::Outcome::Reply(response) => return response,
             crate::Outcome::Order { order, then } => (order, then),
+            other @ crate::Outcome::Logs { .. } => panic!("became {other:?}"),
         };
         match order {
             Order::CreateResource(resource) => self.keep(*resource),

@@ -64,7 +64,7 @@ fn columns(method: &str, path: &str) -> Vec<Column> {
 fn status(bench: &Bench, method: &str, path: &str, body: &str, version: u16) -> u16 {
     let version = format!("1.{version}");
     match bench.outcome(&send(method, path, body).at(&version)) {
-        Outcome::Order { .. } => 200,
+        Outcome::Order { .. } | Outcome::Logs { .. } => 200,
         Outcome::Reply(response) => response.status,
     }
 }

@@ -104,6 +104,7 @@ impl Stage {
             facts: facts(clock),
             connections_max: 4096,
             transfers_max: 1024,
+            logs: data.join("logs"),
             cache: (data.join("cache"), Ways::plain(clock)),
             notes: Box::new(|_, _| {}),
         };

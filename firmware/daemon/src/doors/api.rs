@@ -8,7 +8,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use hyper::{HeaderMap, Request, Response, StatusCode};
 use serde_json::Value;
 use trivet_api::{Access, Facts, Outcome};
-use trivet_model::{Caller, Entropy, Order, Refusal, RefusalKind, Who};
+use trivet_model::{Caller, Entropy, NodeId, Order, Refusal, RefusalKind, Who};
 
 use super::agents;
 use super::http::{self, Answer, Body, Handler};
@@ -16,6 +16,7 @@ use crate::auth::{Auth, Denied};
 use crate::cache::Cache;
 use crate::clock::{Clock, System};
 use crate::engine::{self, Engine};
+use crate::logs::Logs;
 use crate::say;
 
 mod upload;
@@ -31,6 +32,8 @@ pub(crate) struct Api {
     pub(crate) clock: Clock,
     /// Where images go that are uploaded.
     pub(crate) cache: Cache,
+    /// What agents left behind.
+    pub(crate) logs: Logs,
 }
 
 /// The handler for this API.
@@ -195,6 +198,7 @@ impl Api {
                     return trivet_api::overtaken(tries, response);
                 }
                 Outcome::Order { order, then } => (order, then),
+                Outcome::Logs { node, name } => return self.bundle(request, node, name).await,
             };
             let last = (tries >= TRIES_MAX).then(|| order.clone());
             let result = match refused(&order, caller.from) {
@@ -216,6 +220,33 @@ impl Api {
                 let answer = trivet_api::finish(request, &then, result, &view, &self.facts);
                 return trivet_api::overtaken(tries, answer);
             }
+        }
+    }
+}
+
+impl Api {
+    /// A bundle of logs. It may have made room for another since it was listed.
+    async fn bundle(
+        &self,
+        request: &trivet_api::Request<'_>,
+        node: NodeId,
+        name: String,
+    ) -> trivet_api::Response {
+        let (logs, file) = (self.logs.clone(), name.clone());
+        let read = tokio::task::spawn_blocking(move || logs.read(node, &file)).await;
+        let Ok(Ok(body)) = read else {
+            let sentence = format!("The logs {name} of node {node} are gone.");
+            return trivet_api::refuse(request, 404, &sentence);
+        };
+        let as_file = format!("attachment; filename=\"{name}\"");
+        trivet_api::Response {
+            status: 200,
+            headers: vec![
+                ("Content-Type", "application/gzip".to_owned()),
+                ("Content-Disposition", as_file),
+                ("x-openstack-request-id", request.request_id.to_owned()),
+            ],
+            body,
         }
     }
 }

@@ -69,6 +69,7 @@ async fn answer(
         Outcome::Order { order, then } => {
             inspector::finish(&then, api.engine.order(caller, order).await)
         }
+        Outcome::Logs { .. } => inspector::refused(404, "The inspector has no logs."),
     }
 }
 
@@ -111,6 +112,7 @@ mod tests {
         let clock = Clock::start();
         let api = Arc::new(Api {
             cache: testbed::cache(&scratch.0, &engine, clock),
+            logs: crate::logs::Logs::at(scratch.0.join("logs")),
             engine,
             facts: trivet_api::Facts::default(),
             auth,

@@ -46,6 +46,7 @@ async fn served(auth: impl FnOnce(&Scratch) -> Auth) -> Served {
         auth: auth(&scratch),
         clock,
         cache: testbed::cache(&scratch.0, &engine, clock),
+        logs: Logs::at(scratch.0.join("logs")),
     };
     let mut doors = JoinSet::new();
     let places = http::Places::new(64);

@@ -1,0 +1,206 @@
+//! The agent's logs: how they are asked for, and what of them may be kept.
+//!
+//! The agent writes the address of every call into its log, and the token is in there; the
+//! journal is part of the bundle. What is secret is made unreadable here, letter by letter,
+//! so that no length in the archive changes. An archive within the archive is not opened.
+
+use std::io::{Read as _, Write as _};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use serde_json::{Map, Value};
+use trivet_ipa::CommandResult;
+use trivet_model::AgentSession;
+
+use crate::answer::{ANSWER_BYTES_MAX, refusal};
+use crate::call::{Call, post};
+use crate::said::said;
+
+/// More than this of an agent's logs, unpacked, is not kept. Ours.
+pub const LOGS_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// What is said before a secret, in addresses, settings and JSON.
+const BEFORE_SECRETS: [&[u8]; 4] = [
+    b"agent_token",
+    b"agent-token",
+    b"rescue_password",
+    b"image_server_password",
+];
+
+/// The request for the logs of an agent that listens at its address.
+pub fn logs_call(agent: &AgentSession) -> Call {
+    let name = "log.collect_system_logs".to_owned();
+    post(agent, name, Map::new(), true)
+}
+
+/// The archive (tar, gzipped) that may be kept, or why there is none.
+pub fn logs_bundle(status: u16, body: &[u8], token: &str) -> Result<Vec<u8>, String> {
+    if body.len() > ANSWER_BYTES_MAX {
+        return Err("they are longer than anybody reads".to_owned());
+    }
+    if status != 200 {
+        return Err(match refusal(status, body) {
+            Err(error) => error.to_string(),
+            Ok(_) => "the agent works on a command; ask when that is done".to_owned(),
+        });
+    }
+    let result: CommandResult =
+        serde_json::from_slice(body).map_err(|error| said(&error.to_string()))?;
+    let packed = result.command_result.get("system_logs");
+    let Some(packed) = packed.and_then(Value::as_str) else {
+        let why = result.command_error.as_ref();
+        return Err(said(
+            why.map_or("the answer has none", |error| error.said()),
+        ));
+    };
+    let packed = STANDARD
+        .decode(packed.trim_ascii())
+        .map_err(|_| "they are no base64".to_owned())?;
+    let mut plain = Vec::new();
+    GzDecoder::new(packed.as_slice())
+        .take(LOGS_BYTES_MAX as u64 + 1)
+        .read_to_end(&mut plain)
+        .map_err(|_| "they are not gzipped".to_owned())?;
+    if plain.len() > LOGS_BYTES_MAX {
+        return Err(format!("they have more than {LOGS_BYTES_MAX} bytes"));
+    }
+    blot(&mut plain, token.as_bytes());
+    let mut out = GzEncoder::new(Vec::new(), Compression::default());
+    out.write_all(&plain)
+        .and_then(|()| out.finish())
+        .map_err(|error| error.to_string())
+}
+
+/// Puts stars in place of the token, and of what stands where secrets stand.
+fn blot(text: &mut [u8], token: &[u8]) {
+    if !token.is_empty() {
+        for at in found(text, token) {
+            text[at..at + token.len()].fill(b'*');
+        }
+    }
+    for before in BEFORE_SECRETS {
+        for at in found(text, before) {
+            let rest = &mut text[at + before.len()..];
+            let glue = rest.iter().take(GLUE_BYTES_MAX);
+            let glue = glue.take_while(|byte| b"=:'\" \\".contains(byte)).count();
+            let is_secret =
+                |byte: &&mut u8| byte.is_ascii_alphanumeric() || b"-_.~%+/*$".contains(*byte);
+            let secret = rest.iter_mut().skip(glue).take_while(is_secret);
+            // A word that only follows is no secret: something must join them.
+            if glue > 0 {
+                secret.for_each(|byte| *byte = b'*');
+            }
+        }
+    }
+}
+
+/// The most bytes between a name and its secret, such as `": "`. Ours.
+const GLUE_BYTES_MAX: usize = 8;
+
+/// Where this stands in there.
+fn found(text: &[u8], wanted: &[u8]) -> Vec<usize> {
+    let mut places = Vec::new();
+    let mut at = 0;
+    // The first byte is looked for alone: logs are long, and secrets in them few.
+    while let Some(next) = text[at..].iter().position(|byte| *byte == wanted[0]) {
+        at += next;
+        if text[at..].starts_with(wanted) {
+            places.push(at);
+            at += wanted.len();
+        } else {
+            at += 1;
+        }
+    }
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const TOKEN: &str = "0123456789-_abcdefghijklmnopqrstuvwxyzABCDEF";
+
+    fn packed(text: &[u8]) -> String {
+        let mut out = GzEncoder::new(Vec::new(), Compression::fast());
+        out.write_all(text).unwrap();
+        STANDARD.encode(out.finish().unwrap())
+    }
+
+    fn answer(logs: &Value) -> Vec<u8> {
+        let result = json!({ "system_logs": logs });
+        let body = json!({"id": "x", "command_name": "collect_system_logs",
+                          "command_status": "SUCCEEDED", "command_result": result});
+        body.to_string().into_bytes()
+    }
+
+    fn kept(text: &str) -> String {
+        let bundle = logs_bundle(200, &answer(&json!(packed(text.as_bytes()))), TOKEN).unwrap();
+        let mut out = String::new();
+        GzDecoder::new(bundle.as_slice())
+            .read_to_string(&mut out)
+            .unwrap();
+        assert_eq!(out.len(), text.len(), "no length in the archive changes");
+        out
+    }
+
+    #[test]
+    fn logs_are_asked_for_with_the_token_of_that_agent() {
+        let agent = AgentSession {
+            token: TOKEN.to_owned(),
+            ..AgentSession::legacy()
+        };
+        let call = logs_call(&agent);
+        assert!(call.path_and_query.ends_with(TOKEN));
+        let body: Value = serde_json::from_slice(&call.body.unwrap()).unwrap();
+        assert_eq!(
+            body,
+            json!({"name": "log.collect_system_logs", "params": {}})
+        );
+    }
+
+    #[test]
+    fn tokens_are_blotted_out_wherever_they_stand() {
+        for text in [
+            format!("GET /v1/commands/?wait=true&agent_token={TOKEN} - 200"),
+            format!("{{\"agent_token\": \"{TOKEN}\"}}"),
+            format!("the bare {TOKEN} in a line"),
+            "ipa-agent-token=another-one-of-an-earlier-boot BOOTIF=01".to_owned(),
+            "'rescue_password': '$6$salt$hash/of.it', 'hashed': True".to_owned(),
+        ] {
+            let kept = kept(&text);
+            for secret in [TOKEN, "another-one", "$6$salt", "hash/of"] {
+                assert!(!kept.contains(secret), "{kept}");
+            }
+            assert!(kept.contains("***"), "{kept}");
+        }
+        assert!(kept(&format!("?agent_token={TOKEN}&wait=true")).ends_with("&wait=true"));
+    }
+
+    #[test]
+    fn other_words_stay() {
+        for text in [
+            "agent_tokenizer started",
+            "no agent_token",
+            "agent_token\nnext line",
+            "",
+        ] {
+            assert_eq!(kept(text), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_bundle_is_refused_with_a_reason() {
+        let said = |status, body: &[u8]| logs_bundle(status, body, TOKEN).unwrap_err();
+        assert!(said(409, b"{}").contains("works on a command"));
+        assert!(said(401, b"{}").contains("token"));
+        assert!(said(200, &answer(&Value::Null)).contains("none"));
+        assert!(said(200, &answer(&json!("!!"))).contains("base64"));
+        assert!(said(200, &answer(&json!(STANDARD.encode("plain")))).contains("gzipped"));
+        let long = packed(&vec![0; LOGS_BYTES_MAX + 1]);
+        assert!(said(200, &answer(&json!(long))).contains("more than"));
+    }
+}

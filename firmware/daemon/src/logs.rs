@@ -1,0 +1,222 @@
+//! Agents' logs as files: `logs/NODE/WHEN.tar.gz` in the box's data directory. Only so many
+//! for a node and so many bytes in all are kept; the oldest go first.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use trivet_model::secret::Hidden;
+use trivet_model::view::LogBundle;
+use trivet_model::{NodeId, UnixMs};
+use trivet_rack::{Call, Input};
+
+use crate::doors::agents;
+
+/// Bundles kept for one node. Ours.
+const BUNDLES_MAX: usize = 5;
+
+/// Bytes kept for all nodes together. Ours.
+const TOTAL_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+const END: &str = ".tar.gz";
+
+/// The directory of all logs. Whoever changes files there has the lock.
+#[derive(Clone)]
+pub(crate) struct Logs {
+    root: Arc<PathBuf>,
+    changing: Arc<Mutex<()>>,
+}
+
+impl Logs {
+    pub(crate) fn at(root: PathBuf) -> Self {
+        Self {
+            root: Arc::new(root),
+            changing: Arc::default(),
+        }
+    }
+
+    /// What is kept of every node, for a box that has just started.
+    pub(crate) fn found(&self) -> Vec<Input> {
+        let nodes = nodes(&self.root);
+        let news = nodes.into_iter().map(|node| Input::Logs {
+            node,
+            kept: self.kept(node),
+            collected: None,
+        });
+        news.collect()
+    }
+
+    /// Asks an agent for its logs and keeps what may be kept of them.
+    pub(crate) async fn collect(
+        self,
+        node: NodeId,
+        at: (String, Option<String>),
+        asking: (Call, Hidden),
+        now: UnixMs,
+    ) -> Input {
+        let ((url, verify_ca), (request, token)) = (at, asking);
+        let answer = agents::call(&url, verify_ca.as_deref(), &request).await;
+        // Unpacking and packing again is work for a thread of its own.
+        let keeping = tokio::task::spawn_blocking(move || {
+            let collected = answer.and_then(|(status, body)| {
+                let bundle = trivet_rack::logs_bundle(status, &body, token.reveal())?;
+                let name = name(now);
+                let kept = self.keep(node, &name, &bundle);
+                kept.map(|()| name).map_err(|error| {
+                    format!("this box cannot write {}: {error}", self.root.display())
+                })
+            });
+            (self.kept(node), collected)
+        });
+        let (kept, collected) = keeping.await.unwrap_or_else(|_| {
+            let why = "they could not be read".to_owned();
+            (Vec::new(), Err(why))
+        });
+        Input::Logs {
+            node,
+            kept,
+            collected: Some(collected),
+        }
+    }
+
+    /// A bundle, if it is there.
+    pub(crate) fn read(&self, node: NodeId, name: &str) -> io::Result<Vec<u8>> {
+        fs::read(self.directory(node).join(name))
+    }
+
+    /// The node is gone.
+    pub(crate) fn forget(&self, node: NodeId) {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        // Nothing is there for most nodes.
+        let _ = fs::remove_dir_all(self.directory(node));
+    }
+
+    fn directory(&self, node: NodeId) -> PathBuf {
+        self.root.join(node.to_string())
+    }
+
+    /// Oldest first: names are times.
+    fn kept(&self, node: NodeId) -> Vec<LogBundle> {
+        let mut kept: Vec<LogBundle> = files(&self.directory(node)).collect();
+        kept.sort_by(|one, other| one.name.cmp(&other.name));
+        kept
+    }
+
+    fn keep(&self, node: NodeId, name: &str, bundle: &[u8]) -> io::Result<()> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let directory = self.directory(node);
+        fs::create_dir_all(&directory)?;
+        self.make_room(node, bundle.len() as u64);
+        // A name that does not end as others do is never shown.
+        let partly = directory.join("partly");
+        let mut file = fs::File::create(&partly)?;
+        file.write_all(bundle)?;
+        fs::rename(partly, directory.join(name))
+    }
+
+    fn make_room(&self, node: NodeId, bytes: u64) {
+        let own = self.kept(node);
+        let many = (own.len() + 1).saturating_sub(BUNDLES_MAX);
+        for bundle in own.iter().take(many) {
+            let _ = fs::remove_file(self.directory(node).join(&bundle.name));
+        }
+        let mut all: Vec<(LogBundle, NodeId)> = nodes(&self.root)
+            .into_iter()
+            .flat_map(|node| self.kept(node).into_iter().map(move |one| (one, node)))
+            .collect();
+        all.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
+        let mut total = bytes + all.iter().map(|(bundle, _)| bundle.bytes).sum::<u64>();
+        for (bundle, node) in all {
+            if total <= TOTAL_BYTES_MAX {
+                break;
+            }
+            let _ = fs::remove_file(self.directory(node).join(&bundle.name));
+            total = total.saturating_sub(bundle.bytes);
+        }
+    }
+}
+
+/// When, as the name of a file.
+fn name(now: UnixMs) -> String {
+    let when: String = now.to_string().chars().take(23).collect();
+    format!("{}{END}", when.replace([':', '.'], "-"))
+}
+
+fn nodes(root: &Path) -> Vec<NodeId> {
+    let entries = fs::read_dir(root).into_iter().flatten().flatten();
+    let mut nodes: Vec<NodeId> = entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
+    nodes.sort();
+    nodes
+}
+
+fn files(directory: &Path) -> impl Iterator<Item = LogBundle> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let bytes = entry.metadata().ok()?.len();
+        name.ends_with(END).then_some(LogBundle { name, bytes })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testbed::Scratch;
+    use trivet_model::Seeded;
+
+    fn logs() -> (Scratch, Logs, NodeId) {
+        let directory = Scratch::new();
+        let logs = Logs::at(directory.0.join("logs"));
+        (directory, logs, NodeId::random(&mut Seeded::new(1)))
+    }
+
+    #[test]
+    fn names_are_times_that_can_be_files_and_sort_as_they_came() {
+        let first = name(UnixMs(1_794_796_610_746));
+        assert_eq!(first, "2026-11-16T02-36-50-746.tar.gz");
+        assert!(first < name(UnixMs(1_794_796_610_747)));
+    }
+
+    #[test]
+    fn so_many_are_kept_for_a_node_and_the_oldest_go() {
+        let (_directory, logs, node) = logs();
+        for at in 0..=BUNDLES_MAX {
+            logs.keep(node, &format!("{at}{END}"), b"x").unwrap();
+        }
+        let kept: Vec<_> = logs.kept(node).into_iter().map(|one| one.name).collect();
+        assert_eq!(kept.len(), BUNDLES_MAX);
+        assert_eq!(kept[0], format!("1{END}"));
+        assert_eq!(logs.read(node, &kept[0]).unwrap(), b"x");
+        assert_eq!(logs.found().len(), 1, "a restart finds them");
+        logs.forget(node);
+        assert!(logs.kept(node).is_empty() && logs.found().is_empty());
+    }
+
+    #[test]
+    fn what_was_not_written_whole_is_not_shown() {
+        let (_directory, logs, node) = logs();
+        fs::create_dir_all(logs.directory(node)).unwrap();
+        fs::write(logs.directory(node).join("partly"), b"x").unwrap();
+        assert!(logs.kept(node).is_empty());
+    }
+
+    #[test]
+    fn room_is_made_at_the_cost_of_the_oldest_of_all_nodes() {
+        let (_directory, logs, node) = logs();
+        let other = NodeId::random(&mut Seeded::new(2));
+        let large = |node, name: &str| {
+            logs.keep(node, name, b"").unwrap();
+            let file = fs::File::create(logs.directory(node).join(name)).unwrap();
+            file.set_len(TOTAL_BYTES_MAX / 2).unwrap();
+        };
+        large(other, "1.tar.gz");
+        large(other, "2.tar.gz");
+        logs.keep(node, "3.tar.gz", b"x").unwrap();
+        assert_eq!(logs.kept(other).len(), 1);
+        assert_eq!(logs.kept(other)[0].name, "2.tar.gz");
+        assert_eq!(logs.kept(node).len(), 1);
+    }
+}
