@@ -239,6 +239,7 @@ impl Rack {
         match (trivet_agent::call(&node, &ports, &order), &session.url) {
             (Ok(request), Some(url)) => {
                 self.calls += 1;
+                let looks = order == AgentOrder::Look;
                 waits.call = Some((self.calls, order));
                 self.outputs.push(Output::CallAgent {
                     node: id,
@@ -247,6 +248,11 @@ impl Rack {
                     verify_ca: session.verify_ca.clone(),
                     request,
                 });
+                if !looks {
+                    // What was to wake the job was about what came before this order, whose
+                    // answer or time-out is sure to come.
+                    self.wake_no_more(id);
+                }
             }
             (Err(error), _) => {
                 let said = error.to_string();

@@ -338,6 +338,13 @@ impl Rack {
         self.wakes.insert((at, id));
     }
 
+    pub(crate) fn wake_no_more(&mut self, id: NodeId) {
+        let waits = self.waits.get_mut(&id);
+        if let Some(old) = waits.and_then(|waits| waits.wake.take()) {
+            self.wakes.remove(&(old, id));
+        }
+    }
+
     pub(crate) fn forget(&mut self, now: Now, id: NodeId) {
         self.forget_fresh(now, id);
         self.writes.forget(id);

@@ -7,7 +7,7 @@ use crate::faults::Incident;
 use crate::machine::Blow;
 
 /// Where a node's job can be. Steps and the agent's arrival are told apart.
-pub const PLACES: [&str; 16] = [
+pub const PLACES: [&str; 18] = [
     "ReadPower",
     "PowerOff",
     "BootFromNet",
@@ -19,6 +19,8 @@ pub const PLACES: [&str; 16] = [
     "AwaitStep erase_devices_metadata",
     "StartStep write_image",
     "AwaitStep write_image",
+    "Bootloader",
+    "AwaitBootloader",
     "Sync",
     "FinalOff",
     "BootFromDisk",
@@ -27,13 +29,15 @@ pub const PLACES: [&str; 16] = [
 ];
 
 /// The places where the box speaks with an agent.
-pub const AGENT_PLACES: [&str; 8] = [
+pub const AGENT_PLACES: [&str; 10] = [
     "AwaitAgent looked up",
     "GetSteps",
     "StartStep erase_devices_metadata",
     "AwaitStep erase_devices_metadata",
     "StartStep write_image",
     "AwaitStep write_image",
+    "Bootloader",
+    "AwaitBootloader",
     "Sync",
     "FinishRescue",
 ];
@@ -138,6 +142,8 @@ impl Ambush {
         let trouble = TROUBLES[chance.below(TROUBLES.len() as u64) as usize];
         let places = trouble.places();
         let place = places[chance.below(places.len() as u64) as usize];
+        // Where only an agent that fell silent brings a job.
+        let place = if chance.chance(80) { "AskPower" } else { place };
         let off_ms = 500 + chance.below(20_000);
         let later = trouble != Trouble::BoxCut && chance.chance(500);
         Self {

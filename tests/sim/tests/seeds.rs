@@ -76,20 +76,25 @@ fn all_were_met(met: &BTreeMap<String, u64>) {
         "StartStep erase_devices_metadata",
         "StartStep write_image",
         "GetSteps",
+        "Bootloader",
         "Sync",
     ];
-    const STEPS: &[&str] = &["AwaitStep erase_devices_metadata", "AwaitStep write_image"];
+    const STEPS: &[&str] = &[
+        "AwaitStep erase_devices_metadata",
+        "AwaitStep write_image",
+        "AwaitBootloader",
+    ];
     // Rescues are rare in seeds; `staged` has each fault there too.
     let agent = &AGENT_PLACES[..AGENT_PLACES.len() - 1];
     let all = &PLACES[..PLACES.len() - 1];
-    let required: [(&str, &[&str]); 15] = [
+    let required: [(&str, &[&str]); 16] = [
         ("busy", STARTS),
         ("answer lost", STARTS),
         ("died mid-command", STEPS),
         ("masked token", STEPS),
         ("masked token", &["AwaitAgent looked up"]),
-        ("version mismatch", STEPS),
-        ("token told", STEPS),
+        ("version mismatch", &STEPS[..2]),
+        ("token told", &STEPS[..2]),
         ("certificate changed", STEPS),
         ("address changed", STEPS),
         ("beat lost", STEPS),
@@ -97,6 +102,7 @@ fn all_were_met(met: &BTreeMap<String, u64>) {
         ("agent hung", agent),
         ("agent died", agent),
         ("box cut", all),
+        ("box cut", &["AskPower"]),
         ("hint asked for", &["AwaitStep write_image"]),
     ];
     let missing: Vec<_> = required

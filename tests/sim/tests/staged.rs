@@ -44,6 +44,8 @@ const HEARD: &[&str] = &[
     "AwaitStep erase_devices_metadata",
     "StartStep write_image",
     "AwaitStep write_image",
+    "Bootloader",
+    "AwaitBootloader",
     "Sync",
     "FinishRescue",
 ];
@@ -53,6 +55,7 @@ const ORDERS: &[&str] = &[
     "GetSteps",
     "StartStep erase_devices_metadata",
     "StartStep write_image",
+    "Bootloader",
     "Sync",
     "FinishRescue",
 ];
@@ -83,7 +86,11 @@ fn the_agent_falls_silent_in_each_phase() {
 #[test]
 fn the_agent_dies_in_each_phase_and_comes_back_without_its_token() {
     meets(Trouble::AgentDies, "agent died", &AGENT_PLACES, true);
-    let steps = ["AwaitStep erase_devices_metadata", "AwaitStep write_image"];
+    let steps = [
+        "AwaitStep erase_devices_metadata",
+        "AwaitStep write_image",
+        "AwaitBootloader",
+    ];
     meets(Trouble::AgentDies, "died mid-command", &steps, true);
     meets(Trouble::AgentDies, "masked token", &steps, true);
     let looked_up = ["AwaitAgent looked up"];

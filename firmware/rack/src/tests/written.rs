@@ -2,7 +2,7 @@
 
 use super::*;
 use trivet_model::image::{ImageNews, ImageState, Unpacked};
-use trivet_model::{AgentSession, Phase};
+use trivet_model::{AgentEvent, AgentOrder, AgentSession, Parts, Phase};
 use trivet_node::Event;
 
 use crate::{Door, Grant};
@@ -134,6 +134,25 @@ fn an_order_on_its_way_is_not_given_again() {
     });
     start(&mut bench, id);
     assert!(told(&bench).is_some(), "that one is given up");
+}
+
+/// A wake-up that was meant for an agent that says nothing came while the order to install a
+/// boot loader was on its way, and another order took its place.
+#[test]
+fn an_order_voids_what_was_to_wake_its_job() {
+    let mut bench = Bench::new();
+    let id = at_write(&mut bench, plain());
+    bench.force(id, |node| {
+        node.job.as_mut().unwrap().phase = Phase::Bootloader;
+    });
+    bench.rack.wake_after(bench.now, id, 1000);
+    let found = Ok(AgentEvent::PartsAre(Parts::default()));
+    let event = Event::Agent(AgentOrder::FindParts, found);
+    bench.rack.events.push_back((id, event));
+    bench.tell(Input::Tick);
+    assert!(told(&bench).is_some(), "a boot loader is ordered");
+    bench.later(2000);
+    assert!(told(&bench).is_none(), "and nothing else");
 }
 
 #[test]
