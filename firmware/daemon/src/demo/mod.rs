@@ -4,6 +4,7 @@
 //! rehearsal's, driven over sockets: DHCP as through a relay, TFTP, HTTP, RMCP+
 //! and the agent protocol. An operator drives them through the REST API.
 
+mod lookout;
 mod machine;
 mod rest;
 mod screen;
@@ -22,6 +23,7 @@ use tokio::task::JoinSet;
 use trivet_model::NodeId;
 use trivet_rehearsal::{BMC_PASSWORD, BMC_USER, Hardware};
 
+use lookout::Lookout;
 use machine::{Machine, Wiring};
 use screen::Screen;
 use stage::Stage;
@@ -29,7 +31,7 @@ use stage::Stage;
 use crate::clock::System;
 
 /// The most machines of a demo. Ours: each takes an address and some sockets.
-const NODES_MAX: u16 = 512;
+const NODES_MAX: u16 = 2000;
 
 /// What `trivet demo` is asked for.
 #[derive(Debug, clap::Args)]
@@ -145,6 +147,8 @@ async fn machines(
 ) -> anyhow::Result<Vec<Arc<Machine>>> {
     let disks = data.join("disks");
     std::fs::create_dir_all(&disks)?;
+    // Each machine has a socket for its BMC, and some more while it boots.
+    let _ = trivet_board_linux::raise_open_files();
     let mut machines = Vec::new();
     for number in 1..=options.nodes {
         let hardware = Hardware::new(number);
@@ -160,12 +164,15 @@ async fn rehearse(
     screen: &Arc<Screen>,
     stage: Option<&Stage>,
 ) -> anyhow::Result<Vec<story::Report>> {
+    let lookout = Arc::new(Lookout::new());
     let mut stories = JoinSet::new();
     for machine in machines {
         let machine = Arc::clone(machine);
         let (api_url, image) = (api_url.to_owned(), image.to_owned());
-        let screen = Arc::clone(screen);
-        stories.spawn(async move { story::tell(&api_url, &image, &machine, &screen).await });
+        let (screen, lookout) = (Arc::clone(screen), Arc::clone(&lookout));
+        stories.spawn(
+            async move { story::tell((&api_url, &image), &machine, &screen, &lookout).await },
+        );
     }
     let watch = async {
         match stage {
@@ -180,6 +187,7 @@ async fn rehearse(
             Ok(reports)
         }
         () = watch => anyhow::bail!("the box stopped"),
+        never = lookout.run(api_url) => match never {},
     }
 }
 

@@ -12,19 +12,14 @@ use serde_json::{Value, json};
 use trivet_model::{Digest, NodeId, PortId, ProvisionState, Tick};
 use trivet_rehearsal::{BMC_PASSWORD, BMC_USER};
 
+use super::lookout::{AWAY_MS_MAX, LOOK_MS, Lookout};
 use super::machine::Machine;
 use super::rest;
 use super::screen::Screen;
 use crate::clock::{Clock, System};
 
-/// Between two looks at a node.
-const LOOK_MS: u64 = 150;
-
 /// How long one stage may take.
 const STAGE_MS_MAX: u64 = 600_000;
-
-/// How long the box may be away.
-const AWAY_MS_MAX: u64 = 120_000;
 
 /// What became of one node.
 pub(crate) struct Report {
@@ -61,16 +56,17 @@ struct Story<'a> {
     image: &'a str,
     machine: &'a Machine,
     screen: &'a Screen,
+    lookout: &'a Lookout,
     node: NodeId,
     port: PortId,
 }
 
 /// Tells the whole story of one machine.
 pub(crate) async fn tell(
-    api_url: &str,
-    image: &str,
+    (api_url, image): (&str, &str),
     machine: &Arc<Machine>,
     screen: &Screen,
+    lookout: &Lookout,
 ) -> Report {
     let clock = Clock::start();
     let story = Story {
@@ -79,6 +75,7 @@ pub(crate) async fn tell(
         image,
         machine,
         screen,
+        lookout,
         node: NodeId::random(&mut System::new()),
         port: PortId::random(&mut System::new()),
     };
@@ -249,36 +246,30 @@ impl Story<'_> {
                 self.read().await?["provision_updated_at"] != before["provision_updated_at"];
             anyhow::ensure!(moved, "{verb} was refused with {status}: {}", said(&answer));
         }
+        let mut watch = self.lookout.watch(self.node.to_string());
         let started = self.clock.now().tick;
         let mut last = String::new();
         loop {
-            let node = self.read().await?;
-            let state = node["provision_state"]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned();
+            let standing = watch.next().await?;
+            let (state, rests) = (standing.state, standing.rests);
             if state != last {
                 self.screen.node(&self.machine.hardware.name(), &state);
                 last.clone_from(&state);
             }
-            let resting = node["target_provision_state"].is_null();
-            if state == end.as_str() && resting {
+            if state == end.as_str() && rests {
                 return Ok(());
             }
             let failed =
-                state.ends_with(" failed") || state == "error" || (state == "enroll" && resting);
+                state.ends_with(" failed") || state == "error" || (state == "enroll" && rests);
             if failed {
-                anyhow::bail!(
-                    "{state}: {}",
-                    node["last_error"].as_str().unwrap_or("no reason given")
-                );
+                let why = standing.last_error;
+                anyhow::bail!("{state}: {}", why.as_deref().unwrap_or("no reason given"));
             }
             let waited = self.clock.now().tick.since_ms(started);
             anyhow::ensure!(
                 waited < STAGE_MS_MAX,
                 "{verb} took longer than {STAGE_MS_MAX} ms"
             );
-            tokio::time::sleep(Duration::from_millis(LOOK_MS)).await;
         }
     }
 }
