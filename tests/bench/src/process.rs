@@ -6,10 +6,29 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// The core of the server; whoever measures takes the next one.
 const SERVER_CORE: usize = 0;
+
+/// Where a program may run.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Cores {
+    /// On the servers' core.
+    Servers,
+    /// On that and the next one.
+    Both,
+}
+
+impl Cores {
+    /// As `taskset` takes them.
+    fn list(self) -> String {
+        match self {
+            Self::Servers => SERVER_CORE.to_string(),
+            Self::Both => format!("{SERVER_CORE},{}", SERVER_CORE + 1),
+        }
+    }
+}
 
 /// Ticks of `/proc` in a second: `USER_HZ`, the same on every Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -31,8 +50,18 @@ impl Process {
         arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
         log: &Path,
     ) -> io::Result<Self> {
+        Self::on(Cores::Servers, program, arguments, log)
+    }
+
+    /// The same, on these cores.
+    pub fn on(
+        cores: Cores,
+        program: &Path,
+        arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+        log: &Path,
+    ) -> io::Result<Self> {
         let said = File::create(log)?;
-        let mut command = pinned(program, SERVER_CORE);
+        let mut command = pinned(program, cores);
         let child = command
             .args(arguments)
             .stdin(Stdio::null())
@@ -54,6 +83,11 @@ impl Process {
         }
     }
 
+    /// How it ended, once it has.
+    pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.child.try_wait()
+    }
+
     /// Its number.
     pub fn id(&self) -> u32 {
         self.child.id()
@@ -66,13 +100,23 @@ impl Process {
 
     /// Memory it holds, in MiB.
     pub fn resident_mib(&self) -> io::Result<f64> {
+        self.status_mib("VmRSS")
+    }
+
+    /// Memory it held at most, in MiB.
+    pub fn peak_mib(&self) -> io::Result<f64> {
+        self.status_mib("VmHWM")
+    }
+
+    /// A size of `proc_pid_status(5)`.
+    fn status_mib(&self, name: &str) -> io::Result<f64> {
         let text = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let kib = text.lines().find_map(|line| {
-            let value = line.strip_prefix("VmRSS:")?;
+            let value = line.strip_prefix(name)?.strip_prefix(':')?;
             value.trim().trim_end_matches(" kB").parse::<f64>().ok()
         });
         kib.map(|kib| kib / 1024.0)
-            .ok_or_else(|| io::Error::other("no VmRSS"))
+            .ok_or_else(|| io::Error::other(format!("no {name}")))
     }
 }
 
@@ -127,7 +171,7 @@ pub fn step_aside() {
     }
 }
 
-fn pinned(program: &Path, core: usize) -> Command {
+fn pinned(program: &Path, cores: Cores) -> Command {
     let there = Command::new("taskset")
         .arg("--version")
         .stdout(Stdio::null())
@@ -137,6 +181,6 @@ fn pinned(program: &Path, core: usize) -> Command {
     }
     // It becomes the program, so its process is the program's.
     let mut command = Command::new("taskset");
-    command.args(["--cpu-list", &core.to_string()]).arg(program);
+    command.args(["--cpu-list", &cores.list()]).arg(program);
     command
 }

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::process::Process;
+use crate::process::{Cores, Process};
 
 /// Size of the store: enough for ten thousand nodes with agents.
 pub(crate) const STORE_MIB: u64 = 256;
@@ -70,13 +70,18 @@ impl Server {
 
     /// The same, with more sections in its settings.
     pub fn with(program: &Path, data: &Path, sections: &str) -> io::Result<Self> {
+        Self::on(Cores::Servers, program, data, sections)
+    }
+
+    /// The same, on these cores.
+    pub fn on(cores: Cores, program: &Path, data: &Path, sections: &str) -> io::Result<Self> {
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
             .local_addr()?
             .port();
         let settings = data.with_extension("toml");
         fs::write(&settings, settings_text(data, port) + sections)?;
         let arguments = ["serve".as_ref(), "--config".as_ref(), settings.as_os_str()];
-        let process = Process::start(program, arguments, &data.with_extension("log"))?;
+        let process = Process::on(cores, program, arguments, &data.with_extension("log"))?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut server = Self { process, address };
         server.wait_until_ready()?;
@@ -100,6 +105,11 @@ impl Server {
     /// Where its API is.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// An error with all it said, if it has ended.
+    pub fn check(&mut self) -> io::Result<()> {
+        self.process.check()
     }
 
     /// Its process.

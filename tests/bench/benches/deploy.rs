@@ -1,0 +1,69 @@
+//! A thousand nodes from enrolment to their instance, through real sockets.
+//!
+//! Two processes share two cores: the appliance, and a rack of simulated machines with
+//! the operator who drives them (`trivet demo --against`). Each machine has its BMC
+//! (RMCP+), boots by DHCP through a relay, TFTP and HTTP three times over, and runs our
+//! agent; the image is tiny, so that the figures are of the box and not of a disk. The
+//! peer is a goal of ours, and no figure fails the run: a node that is not active does, and
+//! so does a disk without the image.
+#![expect(clippy::print_stdout, reason = "figures go to standard output")]
+
+use std::error::Error;
+use std::time::Duration;
+
+use trivet_tests_bench::deploy::{self, Scale};
+use trivet_tests_bench::figure::Figure;
+use trivet_tests_bench::peers::Scratch;
+use trivet_tests_bench::server::{self, Profile};
+
+/// The scale of the goals.
+const SCALE: Scale = Scale {
+    nodes: 1000,
+    image_bytes: 64 << 10,
+    patience: Duration::from_mins(30),
+};
+
+/// How many runs, each with a fresh box and a fresh rack.
+const RUNS: usize = 3;
+
+/// The goals.
+const MINUTES: f64 = 5.0;
+const MIB: f64 = 256.0;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    // The path of a program measures that one, to compare two builds.
+    let named = std::env::args().skip(1).find(|word| !word.starts_with('-'));
+    let program = match named {
+        Some(path) => path.into(),
+        None => server::build(Profile::Release)?,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let mut minutes = Figure::new("minutes_enrol_to_active");
+    let mut memory = Figure::new("appliance_peak_mib");
+    let mut processor = Figure::new("appliance_processor_s");
+    for _ in 0..RUNS {
+        let scratch = Scratch::new("deploy")?;
+        let went = runtime.block_on(deploy::rack(&program, scratch.path(), SCALE))?;
+        eprintln!(
+            "  {} nodes active in {:.1} s, each disk with the image; appliance: peak {:.1} MiB, \
+             {:.1} s of the processor; rack: {:.1} s; load {}",
+            SCALE.nodes,
+            went.took.as_secs_f64(),
+            went.peak_mib,
+            went.box_seconds,
+            went.rack_seconds,
+            std::fs::read_to_string("/proc/loadavg")?.trim(),
+        );
+        minutes.add(went.took.as_secs_f64() / 60.0, MINUTES);
+        memory.add(went.peak_mib, MIB);
+        processor.add(went.box_seconds, went.rack_seconds);
+    }
+    println!("name ours goal ratio spread");
+    println!("{}", minutes.line());
+    println!("{}", memory.line());
+    println!("name ours rack ratio spread");
+    println!("{}", processor.line());
+    Ok(())
+}

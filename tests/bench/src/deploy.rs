@@ -1,0 +1,185 @@
+//! The measurements behind `benches/deploy.rs`, at any scale.
+//!
+//! The appliance is the real program with a settings file. The rack is the program's own
+//! demo in another process, against that appliance: machines with BMCs, firmware and agents,
+//! and an operator at the REST API who enrols, inspects, cleans and deploys them.
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::path::Path;
+use std::time::Duration;
+
+use trivet_model::Entropy as _;
+
+use crate::bmcs::System;
+use crate::load::now;
+use crate::process::{self, Cores, Process};
+use crate::server::Server;
+
+/// How much of everything.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    /// Machines in the rack.
+    pub nodes: u16,
+    /// Size of the image that each gets.
+    pub image_bytes: usize,
+    /// How long the rack may take before it counts as one that never comes to its end.
+    pub patience: Duration,
+}
+
+/// How a rack went whose nodes are all active, each disk with the image's digest.
+#[derive(Clone, Copy, Debug)]
+pub struct Deployed {
+    /// From the first enrolment until the last machine runs its image.
+    pub took: Duration,
+    /// Memory that the appliance held at most, in MiB.
+    pub peak_mib: f64,
+    /// Seconds that the appliance was on the processor.
+    pub box_seconds: f64,
+    /// Seconds that the simulated rack and its operator were on the processor.
+    pub rack_seconds: f64,
+}
+
+/// The network of the simulated machines, all of it this machine.
+const NET: &str = "127.94.0.0/16";
+const FIRST: &str = "127.94.1.1";
+const LAST: &str = "127.94.8.254";
+const BOX: Ipv4Addr = Ipv4Addr::new(127, 94, 0, 1);
+const RELAY: &str = "127.94.0.2";
+
+/// The image.
+const IMAGE: &str = "tiny.raw";
+
+/// What a machine loads before its agent runs. Ours: as in the demo, small beside real ones,
+/// because the wire is not what is measured.
+const LOADER_BYTES: usize = 256 << 10;
+const KERNEL_BYTES: usize = 1 << 20;
+const RAMDISK_BYTES: usize = 2 << 20;
+
+/// Between two looks at a rack that is at work.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// How many lines of a log are shown where the rack failed.
+const LINES_SHOWN: usize = 20;
+
+/// Deploys a rack of so many nodes, with all its files in this directory.
+///
+/// # Errors
+///
+/// When a node does not become active, or a disk does not hold the image.
+pub async fn rack(program: &Path, directory: &Path, scale: Scale) -> io::Result<Deployed> {
+    let data = directory.join("box");
+    props(&data, directory, scale)?;
+    let ports = Ports::free()?;
+    let mut server = Server::on(Cores::Both, program, &data, &ports.sections(directory))?;
+    let log = directory.join("rack.log");
+    let before = process::children_seconds()?;
+    let start = now();
+    let arguments = ports.arguments(server.address(), &directory.join("machines"), scale);
+    let mut rack = Process::on(Cores::Both, program, arguments, &log)?;
+    let status = loop {
+        if let Some(status) = rack.ended()? {
+            break status;
+        }
+        if start.elapsed() > scale.patience {
+            return Err(failed("the rack does not come to its end", &log));
+        }
+        server.check()?;
+        tokio::time::sleep(LOOK_EVERY).await;
+    };
+    let took = start.elapsed();
+    let said = fs::read_to_string(&log)?;
+    let all = format!("{0} of {0} nodes active", scale.nodes);
+    if !status.success() || said.lines().last() != Some(&all) {
+        return Err(failed("not every node is active", &log));
+    }
+    Ok(Deployed {
+        took,
+        peak_mib: server.process().peak_mib()?,
+        box_seconds: server.process().processor_seconds()?,
+        rack_seconds: process::children_seconds()? - before,
+    })
+}
+
+/// An error with the end of what the rack said.
+fn failed(why: &str, log: &Path) -> io::Error {
+    let said = fs::read_to_string(log).unwrap_or_default();
+    let mut lines: Vec<&str> = said.lines().rev().take(LINES_SHOWN).collect();
+    lines.reverse();
+    io::Error::other(format!("{why}:\n{}", lines.join("\n")))
+}
+
+/// Files that only have to arrive whole, and the image.
+fn props(data: &Path, directory: &Path, scale: Scale) -> io::Result<()> {
+    let (images, boot) = (data.join("images"), directory.join("boot"));
+    fs::create_dir_all(&images)?;
+    fs::create_dir(&boot)?;
+    let files = [
+        (images.join(IMAGE), scale.image_bytes),
+        (boot.join("snponly.efi"), LOADER_BYTES),
+        (boot.join("undionly.kpxe"), LOADER_BYTES),
+        (boot.join("kernel"), KERNEL_BYTES),
+        (boot.join("ramdisk"), RAMDISK_BYTES),
+    ];
+    for (path, bytes) in files {
+        let mut content = vec![0; bytes];
+        System::default().fill(&mut content);
+        fs::write(path, content)?;
+    }
+    Ok(())
+}
+
+/// Where the box's other services are.
+struct Ports {
+    http: u16,
+    tftp: u16,
+    dhcp: u16,
+}
+
+impl Ports {
+    /// Ports that are free now.
+    fn free() -> io::Result<Self> {
+        let http = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let (tftp, dhcp) = (UdpSocket::bind((BOX, 0))?, UdpSocket::bind((BOX, 0))?);
+        Ok(Self {
+            http: http.local_addr()?.port(),
+            tftp: tftp.local_addr()?.port(),
+            dhcp: dhcp.local_addr()?.port(),
+        })
+    }
+
+    /// What the box's settings say beside its API: what has no default, and that agents
+    /// speak plain HTTP, as ours do.
+    fn sections(&self, directory: &Path) -> String {
+        let Self { http, tftp, dhcp } = self;
+        let boot = directory.join("boot");
+        let boot = boot.display();
+        format!(
+            "[http]\nlisten = \"127.0.0.1:{http}\"\n[tftp]\nlisten = \"{BOX}:{tftp}\"\n\
+             [boot]\nloaders = \"{boot}\"\nkernel = \"{boot}/kernel\"\n\
+             ramdisk = \"{boot}/ramdisk\"\n\
+             [[dhcp]]\nlisten = \"{BOX}:{dhcp}\"\nmode = \"reservations\"\nnetwork = \"{NET}\"\n\
+             first = \"{FIRST}\"\nlast = \"{LAST}\"\nserver = \"{BOX}\"\n\
+             [agent]\nplain_http = true\n"
+        )
+    }
+
+    /// The demo's arguments against this box.
+    fn arguments(&self, api: SocketAddr, machines: &Path, scale: Scale) -> Vec<String> {
+        let Self { tftp, dhcp, .. } = self;
+        let mut arguments = vec!["demo".to_owned(), "--once".to_owned()];
+        for (option, value) in [
+            ("--nodes", scale.nodes.to_string()),
+            ("--data", machines.display().to_string()),
+            ("--against", format!("http://{api}")),
+            ("--dhcp", format!("{BOX}:{dhcp}")),
+            ("--tftp", tftp.to_string()),
+            ("--relay", RELAY.to_owned()),
+            ("--image", IMAGE.to_owned()),
+        ] {
+            arguments.extend([option.to_owned(), value]);
+        }
+        arguments
+    }
+}
