@@ -197,6 +197,9 @@ impl Rack {
         // A beat that changes nothing ends here: a memory write, never a flash write.
         self.book
             .change_view(id, |view| view.live.beat_at = Some(now.wall));
+        if let Some(waits) = self.waits.get_mut(&id) {
+            waits.beaten = waits.call.is_some();
+        }
         if node.provision_state.is_waiting() || node.job.is_none() {
             self.events.push_back((id, Event::Beat));
         }
@@ -241,6 +244,7 @@ impl Rack {
                 self.calls += 1;
                 let looks = order == AgentOrder::Look;
                 waits.call = Some((self.calls, order));
+                waits.beaten = false;
                 self.outputs.push(Output::CallAgent {
                     node: id,
                     call: self.calls,
@@ -286,6 +290,7 @@ impl Rack {
         let Some((_, order)) = waits.call.take_if(|(number, _)| *number == call) else {
             return;
         };
+        let beaten = std::mem::take(&mut waits.beaten);
         let answer = match result {
             Ok((status, body)) => trivet_agent::answer(&order, status, &body),
             Err(said) => {
@@ -302,6 +307,17 @@ impl Rack {
         {
             return;
         }
+        // A short step may end, and its beat come, before the answer that says it began. That
+        // beat was the news: the next one is minutes away.
+        let looks_again = beaten
+            && matches!(
+                answer,
+                Ok(AgentEvent::Accepted | AgentEvent::StepRunning | AgentEvent::Busy)
+                    | Err(AgentError::Unreachable { .. })
+            );
         self.events.push_back((id, Event::Agent(order, answer)));
+        if looks_again {
+            self.events.push_back((id, Event::Beat));
+        }
     }
 }

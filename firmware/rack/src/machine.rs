@@ -59,6 +59,8 @@ pub(crate) struct Waits {
     wake: Option<Tick>,
     /// The call to the agent that is out, and its number.
     pub(crate) call: Option<(u64, AgentOrder)>,
+    /// The agent beat while that call was out.
+    pub(crate) beaten: bool,
     /// This run of the box handed out the token of the present boot.
     pub(crate) minted: bool,
     /// How an operator's power order goes on.

@@ -504,3 +504,41 @@ fn an_image_of_the_catalogue_may_have_its_digest_in_a_checksum_file() {
     let filled = |output: &Output| matches!(output, Output::FillImage { urgent: false, .. });
     assert!(bench.outputs.iter().any(filled));
 }
+
+/// A short step ends, and its beat comes, before the answer that says it began.
+#[test]
+fn a_beat_that_overtakes_the_answer_of_its_step_is_looked_into() {
+    for beats in [true, false] {
+        let mut bench = Bench::new();
+        let id = at_write(&mut bench, plain());
+        start(&mut bench, id);
+        let (_, call) = told(&bench).unwrap();
+        if beats {
+            let node = bench.node(id);
+            let session = node.agent.unwrap();
+            let beat = Beat {
+                callback_url: session.url.unwrap(),
+                ..beat(&session.token)
+            };
+            assert_eq!(
+                bench.order(Order::Heartbeat { node: id, beat }),
+                Ok(Done::Kept)
+            );
+        }
+        bench.outputs.clear();
+        let body = json!({
+            "id": "1", "command_name": "execute_deploy_step", "command_params": {},
+            "command_status": "RUNNING", "command_error": null, "command_result": null,
+        });
+        bench.tell(Input::AgentAnswered {
+            node: id,
+            call,
+            result: Ok((200, body.to_string().into_bytes())),
+        });
+        let looks = |output: &Output| match output {
+            Output::CallAgent { request, .. } => request.body.is_none(),
+            _ => false,
+        };
+        assert_eq!(bench.outputs.iter().any(looks), beats);
+    }
+}
