@@ -1,6 +1,7 @@
 //! The step that writes an image, from what the operator asked for.
 //!
-//! Only images with a digest are written: what cannot be checked is not put on a disk. What is missing or unfit is said before the machine is touched.
+//! Only images with a digest are written: what cannot be checked is not put on a disk.
+//! What is missing or unfit is said before the machine is touched.
 
 use serde_json::{Value, json};
 use trivet_ipa::ImageInfo;
