@@ -12,13 +12,14 @@ use crate::modules::closure;
 use crate::recipe::{IPA_VERSION, MODULES, OWN, PACKAGES, RELEASE, key};
 
 /// Programs that building needs, and the packages of Debian that have them.
-const PROGRAMS: [(&str, &str); 8] = [
+const PROGRAMS: [(&str, &str); 9] = [
     ("apt-get", "apt"),
     ("cpio", "cpio"),
     ("depmod", "kmod"),
     ("dpkg-deb", "dpkg"),
     ("mmdebstrap", "mmdebstrap"),
     ("pip3", "python3-pip"),
+    ("python3", "python3"),
     ("tar", "tar"),
     ("zstd", "zstd"),
 ];
@@ -136,6 +137,11 @@ fn make(place: &Path, package: &str, say: &mut dyn FnMut(&str)) -> Result<()> {
         .args(["--root-user-action=ignore", "--target"])
         .arg(root.join("opt/ipa"))
         .arg(format!("ironic-python-agent=={IPA_VERSION}")))?;
+    // A machine would compile what it runs at each boot, because it keeps nothing.
+    run(Command::new("python3")
+        .args(["-m", "compileall", "-q", "--invalidation-mode"])
+        .args(["unchecked-hash", "-p", "/", "-s"])
+        .args([&root, &root.join("opt/ipa")]))?;
     say("the kernel and its modules");
     kernel(place, &root, package, say)?;
     for own in OWN {
