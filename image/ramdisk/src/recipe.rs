@@ -10,15 +10,17 @@ pub(crate) const IPA_VERSION: &str = "13.0.0";
 pub(crate) const RELEASE: &str = "bookworm";
 
 /// What the agent calls, and what the ramdisk's own `/init` does.
-pub(crate) const PACKAGES: [&str; 27] = [
+pub(crate) const PACKAGES: [&str; 30] = [
     "bsdextrautils",
     "busybox-static",
     "ca-certificates",
     "dmidecode",
     "dosfstools",
+    "dropbear-bin",
     "e2fsprogs",
     "efibootmgr",
     "fdisk",
+    "file",
     "gdisk",
     "genisoimage",
     "hdparm",
@@ -35,13 +37,14 @@ pub(crate) const PACKAGES: [&str; 27] = [
     "python3",
     "qemu-utils",
     "smartmontools",
+    "sudo",
     "udev",
     "xfsprogs",
     "zstd",
 ];
 
 /// Drivers of what machines have; what these need comes with them.
-pub(crate) const MODULES: [&str; 40] = [
+pub(crate) const MODULES: [&str; 45] = [
     "ahci",
     "ata_piix",
     "bnx2",
@@ -70,9 +73,14 @@ pub(crate) const MODULES: [&str; 40] = [
     "mlx5_core",
     "mpt3sas",
     "nls_ascii",
+    "nls_cp437",
+    "nls_utf8",
     "nvme",
     "r8169",
+    "raid0",
     "raid1",
+    "raid10",
+    "raid456",
     "sd_mod",
     "sr_mod",
     "tg3",
@@ -94,7 +102,7 @@ pub(crate) struct Own {
 const POWER: &str = include_str!("../files/power");
 
 /// All of them.
-pub(crate) const OWN: [Own; 5] = [
+pub(crate) const OWN: [Own; 6] = [
     Own {
         path: "init",
         text: include_str!("../files/init"),
@@ -103,6 +111,11 @@ pub(crate) const OWN: [Own; 5] = [
     Own {
         path: "etc/trivet-lease",
         text: include_str!("../files/lease"),
+        runs: true,
+    },
+    Own {
+        path: "etc/trivet-rescue",
+        text: include_str!("../files/rescue"),
         runs: true,
     },
     Own {
@@ -126,7 +139,7 @@ pub(crate) const OWN: [Own; 5] = [
 pub(crate) fn key(kernel_package: &str) -> String {
     let mut hash = Sha256::new();
     // Counts when building itself changes.
-    let lines = ["recipe 1", IPA_VERSION, RELEASE, kernel_package];
+    let lines = ["recipe 2", IPA_VERSION, RELEASE, kernel_package];
     let own = OWN.iter().flat_map(|own| [own.path, own.text]);
     for part in lines.into_iter().chain(PACKAGES).chain(MODULES).chain(own) {
         hash.update(part.as_bytes());
