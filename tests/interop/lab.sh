@@ -193,8 +193,9 @@ fetch_kernel() { # FLAVOUR
 }
 
 # Modules of the kernel for real machines that guests of some test load.
-FULL_MODULES="button cdrom evdev ipmi_devintf ipmi_msghandler ipmi_si isofs virtio virtio_blk
-    virtio_pci virtio_pci_legacy_dev virtio_pci_modern_dev virtio_ring"
+FULL_MODULES="button cdrom crc16 crc32c_generic evdev ext4 ipmi_devintf ipmi_msghandler ipmi_si
+    isofs jbd2 mbcache md-mod raid1 virtio virtio_blk virtio_pci virtio_pci_legacy_dev
+    virtio_pci_modern_dev virtio_ring"
 
 # full_kernel: Debian's kernel for real machines in $kernel, and these modules of it in
 # $lab_modules. Kept in target.
@@ -219,6 +220,18 @@ full_kernel() {
     cp "$tree"/all/boot/vmlinuz-* "$kernel.new"
     rm -rf "$tree/all" "$package"
     mv "$kernel.new" "$kernel"
+}
+
+# copy_program NAME TREE: a program of this machine and what it is linked with.
+copy_program() {
+    local file
+    file=$(command -v "$1") || give_up "no program $1"
+    mkdir -p "$2/bin"
+    cp -L "$file" "$2/bin/"
+    for file in $(ldd "$file" | grep -o '/[^ ]*'); do
+        mkdir -p "$2$(dirname "$file")"
+        cp -L "$file" "$2$file"
+    done
 }
 
 # tap_of MAC: the switch's port of a guest.

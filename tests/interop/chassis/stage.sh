@@ -1,52 +1,91 @@
-# Sourced after lab.sh by tests whose machine is a QEMU process behind OpenIPMI's ipmi_sim:
-# one switch in the namespace $wire with the machine and its BMC at $bmc, a box in $boxed.
+# Sourced after lab.sh by tests whose machines are QEMU processes behind OpenIPMI's ipmi_sim:
+# one switch in the namespace $wire with the machines and their BMCs, a box in $boxed. What is
+# asked of a machine is asked of the one that was named last: its directory is $node, its
+# address $mac, its BMC $bmc.
 # shellcheck shell=bash disable=SC2154
 need gcc ipmi_sim qemu-system-x86_64
 
 stage_here=$root/tests/interop/chassis
-node=$work/node
+machines=()
 # Software emulation on a busy machine: wait for events, and long.
 POWER_SECONDS_MAX=120
 
 stage_cleanup() {
-    local pid
-    pid=$(cat "$node/pid" 2>/dev/null || true)
-    [ -z "$pid" ] || kill -9 "$pid" 2>/dev/null || true
+    local name pid
+    for name in "${machines[@]+"${machines[@]}"}"; do
+        pid=$(cat "$work/$name/pid" 2>/dev/null || true)
+        [ -z "$pid" ] || kill -9 "$pid" 2>/dev/null || true
+    done
     lab_cleanup
 }
 trap stage_cleanup EXIT
 
-# stage NET MAC MEMORY_MIB DRIVE: lays the network NET.0/24 and puts a machine there, with
-# what `qemu -drive` takes as its disk. It is off; its BMC answers at NET.201.
+# stage NET: lays the network NET.0/24, the box is to be NET.1.
 stage() {
-    local name
-    net=$1 mac=$2
-    bmc=$net.201
-    mkdir -p "$node" "$work/state"
+    net=$1
     gcc -shared -fPIC -O2 -o "$work/options.so" "$stage_here/options.c" ||
         give_up "the boot options do not compile"
-    for name in lan.conf sim.emu; do
-        sed -e "s|@WORK@|$work|g; s|@HERE@|$stage_here|; s|@BMC@|$bmc|" "$stage_here/$name" \
-            >"$work/$name"
-    done
     space wire
     space boxed
     bridge "$wire" lan
-    ip -n "$wire" addr add "$bmc/24" dev lan
     leg "$boxed" eth0 "$wire" lan "$net.1/24"
-    ip -n "$wire" tuntap add tap0 mode tap
-    ip -n "$wire" link set dev tap0 master lan
-    ip -n "$wire" link set dev tap0 up
-    cat >"$node/command" <<COMMAND
--accel tcg -machine q35,graphics=off -nodefaults -display none -cpu max -m $3 -smp 1
--uuid 00112233-4455-6677-8899-${mac//:/} -device virtio-rng-pci
--netdev tap,id=n0,ifname=tap0,script=no,downscript=no -device virtio-net-pci,netdev=n0,mac=$mac
--drive $4,if=virtio
--chardev socket,id=ipmi0,host=127.0.0.1,port=9101,reconnect=1
--device ipmi-bmc-extern,id=bmc0,chardev=ipmi0 -device isa-ipmi-kcs,bmc=bmc0,irq=5
-COMMAND
-    start "$work/sim" ip netns exec "$wire" \
-        ipmi_sim -c "$work/lan.conf" -f "$work/sim.emu" -s "$work/state" -n
+}
+
+# machine NAME NUMBER FIRMWARE MEMORY_MIB DRIVE...: puts a machine there, with what `qemu
+# -drive` takes as its disks. FIRMWARE is bios or uefi (OVMF's own PXE). It is off; its BMC
+# answers at NET.(200 + NUMBER).
+machine() {
+    local name=$1 number=$2 firmware=$3 memory=$4 octet=${net#*.} tap=tap$2 file drive id=0
+    shift 4
+    node=$work/$name mac=52:54:00:${octet%.*}:00:0$number bmc=$net.$((200 + number))
+    machines+=("$name")
+    mkdir -p "$node/state"
+    printf '%s\n' "$mac" >"$node/mac"
+    printf '%s\n' "$bmc" >"$node/bmc"
+    for file in lan.conf sim.emu; do
+        sed -e "s|@WORK@|$work|g; s|@NODE@|$node|g; s|@HERE@|$stage_here|g" \
+            -e "s|@BMC@|$bmc|; s|@NUMBER@|$number|; s|@MAC@|02${mac#52}|" \
+            "$stage_here/$file" >"$node/$file"
+    done
+    ip -n "$wire" addr add "$bmc/24" dev lan
+    ip -n "$wire" tuntap add "$tap" mode tap
+    ip -n "$wire" link set dev "$tap" master lan
+    ip -n "$wire" link set dev "$tap" up
+    {
+        echo "-accel tcg -nodefaults -display none -cpu max -m $memory -smp 1"
+        echo "-uuid 00112233-4455-6677-8899-${mac//:/} -device virtio-rng-pci"
+        echo "-netdev tap,id=n0,ifname=$tap,script=no,downscript=no"
+        case $firmware in
+        bios)
+            echo "-machine q35,graphics=off -device virtio-net-pci,netdev=n0,mac=$mac"
+            for drive; do echo "-drive $drive,if=virtio"; done
+            ;;
+        uefi)
+            cp /usr/share/OVMF/OVMF_VARS_4M.fd "$node/vars"
+            echo "-machine q35"
+            echo "-drive if=pflash,format=raw,readonly=on,file=/usr/share/OVMF/OVMF_CODE_4M.fd"
+            echo "-drive if=pflash,format=raw,file=$node/vars"
+            echo "-device virtio-net-pci,netdev=n0,mac=$mac,bootindex=@NET@,romfile="
+            for drive; do
+                echo "-drive $drive,if=none,id=d$id"
+                # Only the first disk is booted from where a test does not say otherwise.
+                echo "-device virtio-blk-pci,drive=d$id$([ $id -ne 0 ] || echo ,bootindex=@DISK@)"
+                id=$((id + 1))
+            done
+            ;;
+        esac
+        echo "-chardev socket,id=ipmi0,host=127.0.0.1,port=910$number,reconnect=1"
+        echo "-device ipmi-bmc-extern,id=bmc0,chardev=ipmi0 -device isa-ipmi-kcs,bmc=bmc0,irq=5"
+    } >"$node/command"
+    start "$node/sim" ip netns exec "$wire" \
+        ipmi_sim -c "$node/lan.conf" -f "$node/sim.emu" -s "$node/state" -n
+}
+
+# at NAME: from now on that machine is meant.
+at() {
+    node=$work/$1
+    mac=$(cat "$node/mac") bmc=$(cat "$node/bmc")
+    uuid=$(cat "$node/uuid" 2>/dev/null || true)
 }
 
 # stage_dhcp: the section of a box that gives addresses there.
