@@ -101,6 +101,21 @@ pub(crate) fn lookup(call: &Call<'_>) -> Result<Outcome, Fault> {
 
 /// The answer to a lookup. This is the one place where the token is shown.
 pub(crate) fn found(call: &Call<'_>, found: &Found) -> Response {
+    let mut config = json!({
+        "heartbeat_timeout": found.heartbeat_timeout_s,
+        "agent_token": found.agent_token,
+        "agent_token_required": true,
+    });
+    // A file system has no loader on the disk yet. Agents from 13 on take none out of it,
+    // UEFI or not, unless they are told to.
+    if found
+        .instance_info
+        .get("image_type")
+        .and_then(Value::as_str)
+        == Some("partition")
+    {
+        config["enable_bios_bootloader_install"] = true.into();
+    }
     Response::json(
         200,
         &json!({
@@ -111,11 +126,7 @@ pub(crate) fn found(call: &Call<'_>, found: &Found) -> Response {
                 "driver_internal_info": found.driver_internal_info,
                 "links": call.links(&format!("nodes/{}", found.node)),
             },
-            "config": {
-                "heartbeat_timeout": found.heartbeat_timeout_s,
-                "agent_token": found.agent_token,
-                "agent_token_required": true,
-            },
+            "config": config,
         }),
     )
 }

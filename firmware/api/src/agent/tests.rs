@@ -96,6 +96,25 @@ fn the_agent_is_told_its_node_and_its_token() {
 }
 
 #[test]
+fn only_a_file_system_lets_the_agent_take_a_loader_out_of_it() {
+    let bench = Bench::new();
+    let request = get("/v1/lookup?addresses=52:54:00:00:00:01").at("1.62");
+    for (kind, want) in [("partition", json!(true)), ("whole-disk", json!(null))] {
+        let found = Found {
+            node: node_id(1),
+            properties: Object::new(),
+            instance_info: Object::from_iter([("image_type".to_owned(), kind.into())]),
+            driver_internal_info: Object::new(),
+            agent_token: "secret".into(),
+            heartbeat_timeout_s: 300,
+        };
+        let response = bench.finish(&request, &Then::Found, Ok(Done::Found(Box::new(found))));
+        let config = response.value()["config"].clone();
+        assert_eq!(config["enable_bios_bootloader_install"], want);
+    }
+}
+
+#[test]
 fn a_stranger_does_not_learn_which_nodes_exist() {
     let bench = Bench::new();
     let request = get("/v1/lookup?addresses=52:54:00:00:00:01").at("1.62");
