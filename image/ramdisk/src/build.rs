@@ -49,10 +49,12 @@ pub(crate) struct Built {
 pub(crate) fn build(wanted: &Wanted, say: &mut dyn FnMut(&str)) -> Result<Built> {
     check_programs(wanted.disc)?;
     let package = kernel_package()?;
-    let kept = wanted.cache.join(key(&package));
+    // Steps run in directories of their own.
+    let cache = std::path::absolute(&wanted.cache)?;
+    let kept = cache.join(key(&package));
     let is_kept = kept.join("ramdisk").is_file() && kept.join("kernel").is_file();
     if !is_kept {
-        let place = wanted.cache.join(format!("{}.new", key(&package)));
+        let place = cache.join(format!("{}.new", key(&package)));
         remove(&place)?;
         fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
         make(&place, &package, say)?;

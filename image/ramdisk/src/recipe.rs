@@ -43,8 +43,9 @@ pub(crate) const PACKAGES: [&str; 30] = [
     "zstd",
 ];
 
-/// Drivers of what machines have; what these need comes with them.
-pub(crate) const MODULES: [&str; 45] = [
+/// Drivers of what machines have; what these need comes with them, but for what they ask the
+/// kernel for by name: file systems want a checksum and a code page.
+pub(crate) const MODULES: [&str; 47] = [
     "ahci",
     "ata_piix",
     "bnx2",
@@ -52,6 +53,8 @@ pub(crate) const MODULES: [&str; 45] = [
     "bnxt_en",
     "bonding",
     "button",
+    "crc32c_generic",
+    "crc32c_intel",
     "dm_mod",
     "e1000",
     "e1000e",
