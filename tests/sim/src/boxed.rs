@@ -99,7 +99,7 @@ pub(crate) struct On {
 
 /// The box.
 pub(crate) struct Boxed {
-    settings: trivet_rack::Settings,
+    pub(crate) settings: trivet_rack::Settings,
     facts: Facts,
     seed: u64,
     flash: Option<SimFlash>,

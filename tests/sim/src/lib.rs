@@ -63,6 +63,11 @@ pub fn stage(place: &'static str, trouble: Trouble, keep_text: bool) -> Story {
     told(world::World::staged(place, trouble, keep_text))
 }
 
+/// One machine with the stock agent from enrol to active, without any trouble.
+pub fn plain(fast_track: bool) -> Story {
+    told(world::World::plain(fast_track))
+}
+
 fn told(mut world: world::World) -> Story {
     if !world.run() {
         let sentence = "time ran out before every node rested".to_owned();

@@ -101,6 +101,14 @@ impl World {
         world
     }
 
+    /// One machine with the stock agent and no trouble at all.
+    pub(crate) fn plain(fast_track: bool) -> Self {
+        let mut world = Self::with(8, &[true], Faults::default(), Seeded::new(8), true);
+        world.boxed.settings.limits.fast_track = fast_track;
+        world.desks[0].goes_plainly(None);
+        world
+    }
+
     fn with(
         seed: u64,
         stock: &[bool],

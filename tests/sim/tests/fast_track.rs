@@ -1,0 +1,28 @@
+//! With fast track the agent stays after inspection and after cleaning: the deployment, and
+//! the cleaning before it, switch the machine on once less each.
+
+use trivet_tests_sim::plain;
+
+/// How often the machine was switched on, and from what it booted.
+fn starts(fast_track: bool) -> Vec<String> {
+    let story = plain(fast_track);
+    assert!(story.broken.is_empty(), "{:?}", story.broken);
+    assert_eq!(story.active, 1);
+    let text = story.trace.text().unwrap_or_default();
+    let booted = text
+        .lines()
+        .filter_map(|line| line.split(" on, boots ").nth(1));
+    booted.map(str::to_owned).collect()
+}
+
+#[test]
+fn a_deployment_on_the_fast_track_switches_power_once_less() {
+    let usual = starts(false);
+    assert_eq!(
+        usual,
+        ["pxe", "pxe", "pxe", "disk"],
+        "inspect, clean, deploy"
+    );
+    let fast = starts(true);
+    assert_eq!(fast, ["pxe", "disk"], "one agent does all three");
+}
