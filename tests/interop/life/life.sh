@@ -295,6 +295,7 @@ life_ends() {
     is_off "$1"
     disk_is "$2" "$work/system.raw"
     does "$1" available undeploy
-    await "$POWER_SECONDS_MAX" stands || true
+    # An agent may have stayed.
+    is_off "$1"
     disk_is_empty "$2"
 }
