@@ -6,6 +6,7 @@
 //! as agents take it. Nothing here knows a node: its facts come in as `meta_data`.
 
 mod iso;
+mod template;
 
 use std::io::Write as _;
 
@@ -16,6 +17,8 @@ use flate2::write::GzEncoder;
 use serde_json::{Map, Value};
 
 use iso::{Directory, Node};
+
+pub use template::filled;
 
 /// The label by which an instance finds the disc.
 pub const LABEL: &str = "config-2";
@@ -29,6 +32,12 @@ const VERSIONS: [&str; 2] = ["2012-08-10", "latest"];
 /// Why no drive can be made.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Problem {
+    /// A template names what the node has not.
+    #[error("configdrive: the template wants {path}, which this node has not; set it")]
+    NoFact {
+        /// What.
+        path: String,
+    },
     /// A part is not of its kind.
     #[error("configdrive: {part} must be {kind}")]
     Kind {

@@ -378,6 +378,9 @@ impl Rack {
             trivet_hardware::payload(&node)
                 .map_err(|lacks| Refusal::new(RefusalKind::Invalid, lacks))?;
         } else if deploys && deployed_by != "fake" {
+            if args.configdrive.is_none() && !node.instance_info.contains_key("configdrive") {
+                args.configdrive = crate::templates::config_drive(&self.book.view, &node)?;
+            }
             args.configdrive = packed_drive(&node, args.configdrive.take())?;
             if let Some(drive) = &args.configdrive {
                 node.instance_info

@@ -1,9 +1,10 @@
-//! Deploy templates: steps that join a deployment because the instance asks for a
-//! trait of their name.
+//! Deploy templates: steps, and a config drive, that join a deployment because the instance
+//! asks for a trait of their name.
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use trivet_model::secret::masked;
 use trivet_model::{Node, Refusal, RefusalKind, ResourceKind, Step, View};
 
 fn invalid(sentence: String) -> Refusal {
@@ -59,6 +60,50 @@ pub(crate) fn join(view: &View, node: &Node, steps: &mut Vec<Step>) -> Result<()
         }
     }
     Ok(())
+}
+
+/// The config drive in `extra` of the template that the instance asks for, with the node's
+/// own facts in it.
+pub(crate) fn config_drive(view: &View, node: &Node) -> Result<Option<Value>, Refusal> {
+    let wanted = instance_traits(node)?.into_iter();
+    let mut drives = wanted.filter_map(|name| {
+        let template = view.resource(ResourceKind::DeployTemplate, name)?;
+        let parts = template
+            .fields
+            .get("extra")?
+            .get("configdrive")?
+            .as_object()?;
+        Some((name, parts))
+    });
+    let Some((first, parts)) = drives.next() else {
+        return Ok(None);
+    };
+    if let Some((second, _)) = drives.next() {
+        return Err(invalid(format!(
+            "Deploy templates {first} and {second} both have a config drive; ask for one of them, \
+             or give a config drive."
+        )));
+    }
+    let filled = trivet_configdrive::filled(parts, &facts(view, node));
+    let filled = filled.map_err(|problem| invalid(format!("{problem}.")))?;
+    Ok(Some(Value::Object(filled)))
+}
+
+/// What a template may say of a node. Secrets are nobody's fact.
+fn facts(view: &View, node: &Node) -> Value {
+    let ports = view.nodes.get(&node.id).map(|view| view.ports.as_slice());
+    let ports = ports.unwrap_or_default().iter();
+    let macs = ports.filter_map(|id| Some(view.ports.get(id)?.address.to_string()));
+    json!({
+        "uuid": node.id.to_string(),
+        "name": node.name,
+        "resource_class": node.resource_class,
+        "properties": node.properties,
+        "extra": masked(&node.extra),
+        "instance_info": masked(&node.instance_info),
+        "mac": macs.clone().next(),
+        "macs": macs.collect::<Vec<_>>(),
+    })
 }
 
 fn instance_traits(node: &Node) -> Result<Vec<&str>, Refusal> {

@@ -89,3 +89,54 @@ fn traits_the_node_lacks_and_steps_that_come_twice_are_refused() {
         assert_eq!(bench.node(id), before);
     }
 }
+
+fn with_drive(number: u64, name: &str, user_data: &str) -> Order {
+    let Order::CreateResource(mut template) = self::template(number, name, "one") else {
+        unreachable!()
+    };
+    let drive = json!({ "configdrive": { "user_data": user_data } });
+    template.fields.insert("extra".into(), drive);
+    Order::CreateResource(template)
+}
+
+#[test]
+fn a_template_brings_a_config_drive_with_the_nodes_own_facts() {
+    let mut bench = Bench::new();
+    let words = "rack {{ node.extra.rack }}, {{ ds.of_cloud_init }}";
+    bench.order(with_drive(1, "CUSTOM_A", words)).unwrap();
+    let id = available(&mut bench, &json!(["CUSTOM_A"]));
+    let said = bench.verb(id, Verb::Active).unwrap_err().sentence;
+    assert!(said.contains("node.extra.rack"), "{said}");
+    bench.force(id, |node| {
+        node.extra.insert("rack".into(), json!("b7"));
+    });
+    bench.verb(id, Verb::Active).unwrap();
+    let node = bench.node(id);
+    let made = node.instance_info["configdrive"].as_str().unwrap();
+    let parts = json!({"user_data": "rack b7, {{ ds.of_cloud_init }}"});
+    let facts = json!({"uuid": id.to_string(), "name": node.name, "hostname": node.name});
+    let facts = facts.as_object().unwrap().clone();
+    let facts = facts.into_iter().filter(|(_, fact)| !fact.is_null());
+    let want = trivet_configdrive::packed(parts.as_object().unwrap(), &facts.collect());
+    assert_eq!(made, want.unwrap());
+}
+
+#[test]
+fn a_drive_that_was_given_counts_before_the_templates_and_two_are_too_many() {
+    let mut bench = Bench::new();
+    bench.order(with_drive(1, "CUSTOM_A", "a")).unwrap();
+    let mut two = with_drive(2, "CUSTOM_B", "b");
+    if let Order::CreateResource(template) = &mut two {
+        template.fields.insert("steps".into(), json!([]));
+    }
+    bench.order(two).unwrap();
+    let id = available(&mut bench, &json!(["CUSTOM_A", "CUSTOM_B"]));
+    let said = bench.verb(id, Verb::Active).unwrap_err().sentence;
+    assert!(said.contains("both have a config drive"), "{said}");
+    bench.force(id, |node| {
+        node.instance_info
+            .insert("configdrive".into(), json!("H4sI"));
+    });
+    bench.verb(id, Verb::Active).unwrap();
+    assert_eq!(bench.node(id).instance_info["configdrive"], "H4sI");
+}
