@@ -111,7 +111,7 @@ fn needs_loader(node: &Node) -> bool {
     boot_mode(node) == Some("uefi") || is_partition(&node.instance_info) || is_raid(node)
 }
 
-fn is_partition(info: &Object) -> bool {
+pub(super) fn is_partition(info: &Object) -> bool {
     info.get("image_type").and_then(Value::as_str) == Some("partition")
 }
 

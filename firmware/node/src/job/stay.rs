@@ -8,6 +8,7 @@ use serde_json::Value;
 use trivet_model::order::VerbArgs;
 use trivet_model::{JobKind, Node, NoteKind, Phase, PowerState, StepKind};
 
+use super::bootloader::is_partition;
 use crate::{Action, Event, Limits, Turning};
 
 /// How long an agent that has sent its findings may take to its first beat. Ours; the stock
@@ -34,7 +35,10 @@ fn is_ready(node: &Node, limits: &Limits) -> bool {
 impl Turning<'_> {
     /// Starts a job that runs steps: with the agent that stayed, or by a boot.
     pub(crate) fn start_steps(&mut self, kind: JobKind, step_kind: StepKind, args: VerbArgs) {
-        let ready = is_ready(&self.node, self.limits);
+        // The stock agent installs a loader for a partition image only where its first lookup
+        // told it to: one that is here already does not know.
+        let partition = kind == JobKind::Deploy && is_partition(&self.node.instance_info);
+        let ready = is_ready(&self.node, self.limits) && !partition;
         let agent = self.node.agent.take();
         self.take_up(kind, Some(step_kind), args);
         if ready && self.uses_agent() {

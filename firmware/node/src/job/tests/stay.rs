@@ -54,6 +54,17 @@ fn a_deployment_begins_with_the_agent_that_stayed() {
 }
 
 #[test]
+fn a_partition_image_wants_an_agent_that_was_told_of_it() {
+    let mut rig = available();
+    rig.node
+        .instance_info
+        .insert("image_type".into(), "partition".into());
+    rig.ask(Verb::Active, vec![offered("write_image", 80)]);
+    rig.wants(&Action::Power(PowerOrder::Off));
+    assert_eq!(rig.node.agent, None);
+}
+
+#[test]
 fn without_fast_track_every_job_boots() {
     let mut rig = available();
     rig.limits.fast_track = false;
