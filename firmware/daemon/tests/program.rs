@@ -417,7 +417,7 @@ fn a_small_demo_ends_with_every_node_active() {
 
 #[test]
 fn a_demo_needs_at_least_one_machine() {
-    for nodes in ["0", "513", "x"] {
+    for nodes in ["0", "2001", "x"] {
         let output = run(&["demo", "--nodes", nodes]);
         assert_eq!(output.status.code(), Some(2));
     }
