@@ -121,6 +121,12 @@ impl Turning<'_> {
     }
 
     fn boot_again(&mut self, why: &str) {
+        if let Some(step) = self.unsure() {
+            return self.fail(&format!(
+                "{why}; whether {step} was done is not known, and it is not done twice: look at \
+                 the machine, then run what is missing"
+            ));
+        }
         let Some(job) = &mut self.node.job else {
             return;
         };

@@ -127,10 +127,13 @@ impl Turning<'_> {
 
     /// It does not answer, or not now.
     pub(super) fn asks_later(&mut self) {
+        const WHY: &str = "the agent does not answer";
         if self.tried() {
+            let why = WHY.to_owned();
+            self.note(NoteKind::Retrying { why });
             self.actions.push(Action::WakeAfter(self.limits.retry_ms));
         } else {
-            self.boot_again("the agent does not answer");
+            self.boot_again(WHY);
         }
     }
 

@@ -37,23 +37,23 @@ impl Turning<'_> {
         let at = self.present_step().map(|step| format!(" at step {step}"));
         let at = at.unwrap_or_default();
         let why = format!("the agent fell silent{at} for {seconds} s, {found}");
-        let Some(job) = &self.node.job else { return };
-        let present = job.steps.get(job.at as usize);
-        let unsure =
-            present.filter(|step| reserved(step).is_none() && !steps::may_repeat(&step.step));
-        if let Some(step) = unsure {
-            let step = step.step.clone();
-            return self.fail(&format!(
-                "{why}; whether {step} was done is not known, and it is not done twice: look at \
-                 the machine, then run what is missing"
-            ));
-        }
-        if job.boots > 1 {
+        let boots = self.node.job.as_ref().map_or(0, |job| job.boots);
+        if boots > 1 && self.unsure().is_none() {
             return self.fail(&format!(
                 "{why}, also after a reboot; look at the machine's console and the network \
                  between it and this box"
             ));
         }
         self.boot_again(&why);
+    }
+
+    /// The step that the agent may be at, or may have done, where nobody knows whether it may
+    /// be done twice.
+    pub(super) fn unsure(&self) -> Option<String> {
+        let job = self.node.job.as_ref()?;
+        let step = job.steps.get(job.at as usize)?;
+        let begun = matches!(job.phase, Phase::AwaitStep | Phase::AskPower);
+        let unsure = begun && reserved(step).is_none() && !steps::may_repeat(&step.step);
+        unsure.then(|| step.step.clone())
     }
 }

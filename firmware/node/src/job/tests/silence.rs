@@ -89,6 +89,33 @@ fn a_step_of_unknown_kind_is_not_done_twice() {
 }
 
 #[test]
+fn nor_is_it_where_its_agent_cannot_be_called_or_lost_our_token() {
+    let mut rig = at_second("erase_pstore", "update_firmware");
+    rig.hear(Event::Beat).agent(Err(AgentError::TokenRefused));
+    rig.is(CleanFail);
+    let mut rig = at_second("erase_pstore", "update_firmware");
+    for _ in 0..rig.limits.tries_max {
+        rig.hear(Event::Beat).agent(unreachable());
+    }
+    rig.is(CleanFail);
+    let why = rig.node.last_error.clone().unwrap();
+    assert!(
+        why.contains("cannot be called; whether update_firmware"),
+        "{why}"
+    );
+}
+
+#[test]
+fn a_step_that_was_refused_for_its_token_was_not_taken_and_is_done_after_a_boot() {
+    let mut rig = Rig::new(Manageable);
+    let steps = [offered("update_firmware", 0)];
+    rig.ask(Verb::Clean, steps.to_vec()).boots();
+    rig.hear(Event::Beat).agent(steps_are(&steps));
+    rig.agent(Err(AgentError::TokenRefused));
+    rig.wants(&Action::Power(SET_PXE));
+}
+
+#[test]
 fn an_agent_that_beats_while_its_bmc_is_asked_goes_on() {
     let mut rig = at_second("erase_pstore", "update_firmware");
     falls_silent(&mut rig).hear(Event::Beat).is(CleanWait);
