@@ -21,4 +21,4 @@ pub use image::{
 pub use logs::{LOGS_BYTES_MAX, logs_bundle, logs_call};
 pub use raw::{RawAnswer, raw_answer, raw_call};
 pub use rescue::{RESCUE_PASSWORD_BYTES_MAX, rescue_hash};
-pub use said::SAID_CHARS_MAX;
+pub use said::{SAID_CHARS_MAX, without_token};

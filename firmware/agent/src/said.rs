@@ -4,6 +4,7 @@
 //! was called with, and the token is in that URL, so tokens are masked here.
 
 use trivet_ipa::{TOKEN_MASK, TOKEN_PARAMETER};
+use trivet_model::{AgentError, AgentEvent};
 
 /// More of the agent's words than this is cut off. Ours: it has to fit a record.
 pub const SAID_CHARS_MAX: usize = 1000;
@@ -25,6 +26,33 @@ pub(crate) fn said(words: &str) -> String {
         short.push_str(" ...");
     }
     short
+}
+
+/// An answer without the token of the agent that gave it, whatever it quotes.
+pub fn without_token(
+    answer: Result<AgentEvent, AgentError>,
+    token: &str,
+) -> Result<AgentEvent, AgentError> {
+    if token.is_empty() {
+        return answer;
+    }
+    let clean = |said: String| said.replace(token, TOKEN_MASK);
+    match answer {
+        Ok(AgentEvent::StepFailed { step, said }) => Ok(AgentEvent::StepFailed {
+            step: step.map(clean),
+            said: clean(said),
+        }),
+        Ok(AgentEvent::BootloaderDone(Err(said))) => {
+            Ok(AgentEvent::BootloaderDone(Err(clean(said))))
+        }
+        Err(AgentError::Refused { said }) => Err(AgentError::Refused { said: clean(said) }),
+        Err(AgentError::Nonsense { said }) => Err(AgentError::Nonsense { said: clean(said) }),
+        Err(AgentError::Unreachable { url, said }) => {
+            let said = clean(said);
+            Err(AgentError::Unreachable { url, said })
+        }
+        other => other,
+    }
 }
 
 /// Masks what follows each `agent_token`, in a query or in JSON.
@@ -69,6 +97,24 @@ mod tests {
             said("?agent_token=abc&wait=true"),
             "?agent_token=******&wait=true"
         );
+    }
+
+    #[test]
+    fn an_agent_that_tells_its_bare_token_is_not_quoted() {
+        let token = "A-_".repeat(20);
+        let told = || format!("boom {token} here");
+        for answer in [
+            Ok(AgentEvent::StepFailed {
+                step: None,
+                said: told(),
+            }),
+            Ok(AgentEvent::BootloaderDone(Err(told()))),
+            Err(AgentError::Refused { said: told() }),
+            Err(AgentError::Nonsense { said: told() }),
+        ] {
+            let shown = format!("{:?}", without_token(answer, &token));
+            assert!(shown.contains("boom ****** here"), "{shown}");
+        }
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
 use serde_json::Value;
 use trivet_hardware::Kind;
 use trivet_model::node::RESERVED;
@@ -378,10 +380,7 @@ impl Rack {
             trivet_hardware::payload(&node)
                 .map_err(|lacks| Refusal::new(RefusalKind::Invalid, lacks))?;
         } else if deploys && deployed_by != "fake" {
-            if args.configdrive.is_none() && !node.instance_info.contains_key("configdrive") {
-                args.configdrive = crate::templates::config_drive(&self.book.view, &node)?;
-            }
-            args.configdrive = packed_drive(&node, args.configdrive.take())?;
+            self.drive_of_template(&mut node, &mut args)?;
             if let Some(drive) = &args.configdrive {
                 node.instance_info
                     .insert("configdrive".to_owned(), drive.clone());
@@ -397,6 +396,26 @@ impl Rack {
             self.fetch_early(id);
         }
         self.carry_out(now, id, actions);
+        Ok(())
+    }
+
+    /// Makes the config drive that was given as an object, or the one of a template where
+    /// nobody gave any. What a template brought is made anew each time.
+    fn drive_of_template(&self, node: &mut Node, args: &mut VerbArgs) -> Result<(), Refusal> {
+        let made = node.driver_internal_info.remove(TEMPLATE_DRIVE);
+        let stands = node.instance_info.get("configdrive").map(mark);
+        let made = made.is_some() && made == stands;
+        let mut given = args.configdrive.take();
+        let template = given.is_none() && (made || stands.is_none());
+        if template {
+            node.instance_info.remove("configdrive");
+            given = crate::templates::config_drive(&self.book.view, node)?;
+        }
+        args.configdrive = packed_drive(node, given)?;
+        if let (true, Some(drive)) = (template, &args.configdrive) {
+            node.driver_internal_info
+                .insert(TEMPLATE_DRIVE.to_owned(), mark(drive));
+        }
         Ok(())
     }
 
@@ -420,6 +439,16 @@ impl Rack {
 
 pub(crate) fn conflict(sentence: String) -> Refusal {
     Refusal::new(RefusalKind::Conflict, sentence)
+}
+
+/// Where it stands that the config drive is a template's, and which.
+const TEMPLATE_DRIVE: &str = "configdrive_of_template";
+
+/// By what a drive is known again.
+fn mark(drive: &Value) -> Value {
+    let mut hasher = DefaultHasher::new();
+    drive.to_string().hash(&mut hasher);
+    format!("{:016x}", hasher.finish()).into()
 }
 
 /// A config drive given as an object is made here; others are as they came.

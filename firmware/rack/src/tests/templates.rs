@@ -140,3 +140,32 @@ fn a_drive_that_was_given_counts_before_the_templates_and_two_are_too_many() {
     bench.verb(id, Verb::Active).unwrap();
     assert_eq!(bench.node(id).instance_info["configdrive"], "H4sI");
 }
+
+#[test]
+fn a_templates_drive_is_made_anew_for_each_deployment() {
+    let mut bench = Bench::new();
+    let drive = |bench: &Bench, id| bench.node(id).instance_info["configdrive"].clone();
+    bench
+        .order(with_drive(1, "CUSTOM_A", "a {{ node.name }}"))
+        .unwrap();
+    let id = available(&mut bench, &json!(["CUSTOM_A"]));
+    let again = |bench: &mut Bench, name: &str| {
+        bench.force(id, |node| {
+            node.provision_state = ProvisionState::Available;
+            node.job = None;
+            node.name = Some(name.to_owned());
+        });
+        bench.verb(id, Verb::Active).unwrap();
+    };
+    again(&mut bench, "one");
+    let one = drive(&bench, id);
+    again(&mut bench, "two");
+    assert_ne!(drive(&bench, id), one);
+    // One that the operator puts there stays.
+    bench.force(id, |node| {
+        node.instance_info
+            .insert("configdrive".into(), json!("H4sI"));
+    });
+    again(&mut bench, "three");
+    assert_eq!(drive(&bench, id), "H4sI");
+}
