@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -107,6 +108,8 @@ impl Logs {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = self.directory(node);
         fs::create_dir_all(&directory)?;
+        // Whoever may log in to this box may not therefore read what agents logged.
+        fs::set_permissions(&*self.root, fs::Permissions::from_mode(0o700))?;
         self.make_room(node, bundle.len() as u64);
         // A name that does not end as others do is never shown.
         let partly = directory.join("partly");

@@ -14,6 +14,10 @@ use trivet_node::Event;
 use crate::orders::no_node;
 use crate::{Output, Rack};
 
+/// How long after a refused heartbeat of a node others that are refused for the same reason
+/// are not noted. Ours.
+const REFUSED_QUIET_MS: u64 = 60_000;
+
 impl Rack {
     /// One message for every reason, as Ironic has it: a stranger learns nothing.
     pub(crate) fn nothing_found() -> Refusal {
@@ -207,7 +211,17 @@ impl Rack {
     }
 
     fn refuse_caller(&mut self, now: Now, id: NodeId, why: &'static str) -> Refusal {
-        self.note(now, Some(id), NoteKind::CallerRefused { why });
+        // Whoever is refused comes again, and again: that must not drown all else.
+        let waits = self.waits.entry(id).or_default();
+        let quiet = waits
+            .refused
+            .get(why)
+            .is_some_and(|until| now.tick < *until);
+        if !quiet {
+            let until = now.tick.after_ms(REFUSED_QUIET_MS);
+            waits.refused.insert(why, until);
+            self.note(now, Some(id), NoteKind::CallerRefused { why });
+        }
         Refusal::new(
             RefusalKind::Invalid,
             format!("Heartbeat for node {id} refused: {why}."),
@@ -302,6 +316,9 @@ impl Rack {
                 })
             }
         };
+        let session = self.book.node(id).and_then(|node| node.agent.as_ref());
+        let token = session.map_or("", |agent| agent.token.as_str());
+        let answer = trivet_agent::without_token(answer, token);
         if let Ok(AgentEvent::StepFailed { said, .. }) = &answer
             && self.write_failed(now, id, said)
         {

@@ -63,6 +63,8 @@ pub(crate) struct Waits {
     pub(crate) beaten: bool,
     /// This run of the box handed out the token of the present boot.
     pub(crate) minted: bool,
+    /// Why heartbeats were refused, and until when that is not noted again.
+    pub(crate) refused: BTreeMap<&'static str, Tick>,
     /// How an operator's power order goes on.
     pub(crate) power: Goal,
 }

@@ -97,6 +97,13 @@ fn beats_without_the_token_or_from_elsewhere_are_refused() {
         bench.refused(Order::Heartbeat { node, beat }, RefusalKind::Invalid);
         assert_eq!(bench.node(node), before);
         assert!(bench.notes()[0].starts_with("caller refused"));
+        bench.now.tick = bench.now.tick.after_ms(60_000);
+    }
+    // What is refused again and again does not drown the rest of the timeline.
+    for many in 0..3 {
+        let beat = beat("x");
+        bench.refused(Order::Heartbeat { node, beat }, RefusalKind::Invalid);
+        assert_eq!(bench.notes().len(), usize::from(many == 0));
     }
 }
 
