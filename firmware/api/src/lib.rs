@@ -36,6 +36,7 @@ mod version;
 #[cfg(test)]
 mod testing;
 
+use trivet_model::node::Object;
 use trivet_model::{
     Done, Entropy, NodeId, Order, PortId, Refusal, RefusalKind, ResourceId, ResourceKind, UnixMs,
     View,
@@ -155,6 +156,8 @@ pub enum Then {
     Said,
     /// The drives that a BMC listed.
     Media,
+    /// What each interface lacks; a deployment may lack more.
+    Validated(Object),
 }
 
 /// What the box says of itself.
@@ -272,11 +275,20 @@ fn finished(call: &Call<'_>, then: &Then, done: Done) -> Result<Response, Fault>
         (Then::LegacyFound, Done::Found(found)) => Ok(passthru::found(call, &found)),
         (Then::Said, Done::Said(said)) => Ok(Response::json(200, &said)),
         (Then::Media, Done::Said(said)) => Ok(Response::json(200, &nodes::listed(&said))),
-        (Then::Found | Then::LegacyFound | Then::Inspected | Then::Said | Then::Media, _) => {
-            Err(Fault::server(
-                "the order was carried out but brought no answer; this is a fault of the box",
-            ))
+        (Then::Validated(results), Done::Checked(lacks)) => {
+            Ok(nodes::validated(results.clone(), lacks))
         }
+        (
+            Then::Found
+            | Then::LegacyFound
+            | Then::Inspected
+            | Then::Said
+            | Then::Media
+            | Then::Validated(_),
+            _,
+        ) => Err(Fault::server(
+            "the order was carried out but brought no answer; this is a fault of the box",
+        )),
     }
 }
 

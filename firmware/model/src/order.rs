@@ -88,6 +88,8 @@ pub enum Order {
     },
     /// Collect the logs of a node's agent.
     CollectLogs(NodeId),
+    /// Say why a deployment of this node would be refused, and change nothing.
+    CheckDeploy(NodeId),
     /// Hands off, or on again.
     Maintenance {
         /// Which.
@@ -155,7 +157,8 @@ impl Order {
             Self::Maintenance { on: true, .. } => "maintenance on",
             Self::Maintenance { on: false, .. } => "maintenance off",
             Self::Vendor { method, .. } => method.word(),
-            Self::Lookup { .. }
+            Self::CheckDeploy(_)
+            | Self::Lookup { .. }
             | Self::Heartbeat { .. }
             | Self::LegacyLookup { .. }
             | Self::LegacyHeartbeat { .. }
@@ -170,6 +173,7 @@ impl Order {
             Self::CreatePort(port) | Self::ReplacePort { port, .. } => Some(port.node),
             Self::DeleteNode(node)
             | Self::CollectLogs(node)
+            | Self::CheckDeploy(node)
             | Self::Provision { node, .. }
             | Self::Power { node, .. }
             | Self::SetBoot { node, .. }
@@ -280,6 +284,8 @@ pub enum Done {
     Found(Box<Found>),
     /// The inventory belongs to this node.
     Inspected(NodeId),
+    /// Why a deployment would be refused; none if it would not.
+    Checked(Option<String>),
     /// What the BMC or the agent said.
     Said(Value),
     /// Under way: the answer comes later.

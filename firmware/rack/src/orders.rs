@@ -114,6 +114,7 @@ impl Rack {
                 Ok(())
             }
             Order::CollectLogs(node) => self.logs_wanted(node),
+            Order::CheckDeploy(node) => return self.check_deploy(node),
             Order::Maintenance { node, on, reason } => self.maintenance(now, node, on, reason),
             Order::Lookup { addresses, node } => return self.lookup(now, &addresses, node),
             Order::Heartbeat { node, beat } => self.heartbeat(now, node, beat),
@@ -373,21 +374,7 @@ impl Rack {
         if deploys {
             // The table speaks first: what it refuses needs no image and no template.
             trivet_node::ask(now, &self.settings.limits, &node, verb, args.clone())?;
-            crate::templates::join(&self.book.view, &node, &mut args.steps)?;
-        }
-        let deployed_by = trivet_hardware::interface(&node, Kind::Deploy);
-        if deploys && deployed_by == trivet_hardware::RAMDISK {
-            trivet_hardware::payload(&node)
-                .map_err(|lacks| Refusal::new(RefusalKind::Invalid, lacks))?;
-        } else if deploys && deployed_by != "fake" {
-            self.drive_of_template(&mut node, &mut args)?;
-            if let Some(drive) = &args.configdrive {
-                node.instance_info
-                    .insert("configdrive".to_owned(), drive.clone());
-            }
-            let write = self.write_step(&node)?;
-            args.steps.retain(|step| step.step != write.step);
-            args.steps.push(write);
+            self.prepare_deploy(&mut node, &mut args)?;
         }
         let (node, actions) = trivet_node::ask(now, &self.settings.limits, &node, verb, args)?;
         self.book.put_node(now, node);
@@ -397,6 +384,34 @@ impl Rack {
         }
         self.carry_out(now, id, actions);
         Ok(())
+    }
+
+    /// Brings templates, config drive and image into a deployment.
+    fn prepare_deploy(&mut self, node: &mut Node, args: &mut VerbArgs) -> Result<(), Refusal> {
+        crate::templates::join(&self.book.view, node, &mut args.steps)?;
+        let deployed_by = trivet_hardware::interface(node, Kind::Deploy);
+        if deployed_by == trivet_hardware::RAMDISK {
+            trivet_hardware::payload(node)
+                .map_err(|lacks| Refusal::new(RefusalKind::Invalid, lacks))?;
+        } else if deployed_by != "fake" {
+            self.drive_of_template(node, args)?;
+            if let Some(drive) = &args.configdrive {
+                node.instance_info
+                    .insert("configdrive".to_owned(), drive.clone());
+            }
+            let write = self.write_step(node)?;
+            args.steps.retain(|step| step.step != write.step);
+            args.steps.push(write);
+        }
+        Ok(())
+    }
+
+    fn check_deploy(&mut self, id: NodeId) -> Result<Done, Refusal> {
+        let mut node = self.known(id)?;
+        let prepared = self.prepare_deploy(&mut node, &mut VerbArgs::default());
+        Ok(Done::Checked(
+            prepared.err().map(|refusal| refusal.sentence),
+        ))
     }
 
     /// Makes the config drive that was given as an object, or the one of a template where

@@ -68,14 +68,10 @@ pub(crate) fn config_drive(view: &View, node: &Node) -> Result<Option<Value>, Re
     let wanted = instance_traits(node)?.into_iter();
     let mut drives = wanted.filter_map(|name| {
         let template = view.resource(ResourceKind::DeployTemplate, name)?;
-        let parts = template
-            .fields
-            .get("extra")?
-            .get("configdrive")?
-            .as_object()?;
-        Some((name, parts))
+        let drive = template.fields.get("extra")?.get("configdrive")?;
+        Some((name, drive)).filter(|_| !drive.is_null())
     });
-    let Some((first, parts)) = drives.next() else {
+    let Some((first, drive)) = drives.next() else {
         return Ok(None);
     };
     if let Some((second, _)) = drives.next() {
@@ -84,6 +80,12 @@ pub(crate) fn config_drive(view: &View, node: &Node) -> Result<Option<Value>, Re
              or give a config drive."
         )));
     }
+    let parts = drive.as_object().ok_or_else(|| {
+        invalid(format!(
+            "extra.configdrive of deploy template {first} must be an object with meta_data, \
+             user_data, network_data or vendor_data."
+        ))
+    })?;
     let filled = trivet_configdrive::filled(parts, &facts(view, node));
     let filled = filled.map_err(|problem| invalid(format!("{problem}.")))?;
     Ok(Some(Value::Object(filled)))

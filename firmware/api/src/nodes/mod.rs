@@ -38,6 +38,7 @@ pub(crate) use management::ROUTES as MANAGEMENT;
 pub(crate) use media::{ROUTES as MEDIA, listed};
 pub(crate) use settings::ROUTES as SETTINGS;
 pub(crate) use states::ROUTES as STATES;
+pub(crate) use validate::validated;
 
 impl Listed for NodeView {
     fn uuid(&self) -> String {

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 use trivet_hardware::Kind;
-use trivet_model::ResourceKind;
 use trivet_model::node::Object;
 use trivet_model::view::NodeView;
+use trivet_model::{Order, ResourceKind};
 
-use crate::call::{Call, reply};
+use crate::call::{Call, order, reply};
 use crate::error::Fault;
-use crate::{Outcome, drivers};
+use crate::{Outcome, Response, Then, drivers};
 
 /// The kinds that are validated, with the version each came with.
 const VALIDATED: [(Kind, u16); 12] = [
@@ -31,14 +31,28 @@ pub(crate) fn validate(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Faul
         .iter()
         .filter(|(_, since)| call.has(*since))
         .map(|(kind, _)| {
-            let result = match reason(call, view, *kind) {
-                Some(reason) => json!({"result": false, "reason": reason}),
-                None => json!({"result": true}),
-            };
+            let result = said(reason(call, view, *kind));
             (kind.as_str().to_owned(), result)
         })
         .collect();
-    reply(&Value::Object(results))
+    if reason(call, view, Kind::Deploy).is_some() {
+        return reply(&Value::Object(results));
+    }
+    // Templates, config drive and image meet where a deployment begins: it is tried there.
+    order(Order::CheckDeploy(view.node.id), Then::Validated(results))
+}
+
+/// The answer with what a deployment would be refused for.
+pub(crate) fn validated(mut results: Object, lacks: Option<String>) -> Response {
+    results.insert(Kind::Deploy.as_str().to_owned(), said(lacks));
+    Response::json(200, &Value::Object(results))
+}
+
+fn said(reason: Option<String>) -> Value {
+    match reason {
+        Some(reason) => json!({"result": false, "reason": reason}),
+        None => json!({"result": true}),
+    }
 }
 
 /// Why the interface of this kind cannot work; none if it can.

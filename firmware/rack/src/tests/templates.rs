@@ -1,6 +1,7 @@
 //! Deploy templates join the deployments of instances that ask for them.
 
 use super::*;
+use trivet_model::node::Object;
 use trivet_model::{Resource, ResourceId, ResourceKind, Step};
 
 fn template(number: u64, name: &str, step: &str) -> Order {
@@ -168,4 +169,40 @@ fn a_templates_drive_is_made_anew_for_each_deployment() {
     });
     again(&mut bench, "three");
     assert_eq!(drive(&bench, id), "H4sI");
+}
+
+#[test]
+fn a_drive_that_is_no_object_is_refused_and_said_beforehand() {
+    let mut bench = Bench::new();
+    let Order::CreateResource(mut template) = template(1, "CUSTOM_A", "one") else {
+        unreachable!()
+    };
+    let drive = json!({ "configdrive": "H4sI" });
+    template.fields.insert("extra".into(), drive);
+    bench.order(Order::CreateResource(template)).unwrap();
+    let id = available(&mut bench, &json!(["CUSTOM_A"]));
+    let before = bench.node(id);
+    let said = bench.verb(id, Verb::Active).unwrap_err().sentence;
+    assert!(said.contains("must be an object"), "{said}");
+    let checked = bench.order(Order::CheckDeploy(id)).unwrap();
+    assert_eq!(checked, Done::Checked(Some(said)));
+    assert_eq!(bench.node(id), before);
+}
+
+#[test]
+fn a_check_finds_what_the_deployment_would_and_changes_nothing() {
+    let mut bench = Bench::new();
+    let id = available(&mut bench, &json!([]));
+    let mut check = |change: &dyn Fn(&mut Object)| {
+        bench.force(id, |node| change(&mut node.instance_info));
+        let before = bench.node(id);
+        let checked = bench.order(Order::CheckDeploy(id)).unwrap();
+        assert_eq!(bench.node(id), before);
+        checked
+    };
+    assert_eq!(check(&|_| {}), Done::Checked(None));
+    let lacks = check(&|info| drop(info.insert("image_type".into(), json!("partition"))));
+    assert!(matches!(lacks, Done::Checked(Some(said)) if said.contains("root_gb")));
+    let fits = check(&|info| drop(info.insert("root_gb".into(), json!("1"))));
+    assert_eq!(fits, Done::Checked(None));
 }

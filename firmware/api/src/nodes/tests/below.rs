@@ -3,7 +3,7 @@ use crate::testing::{Bench, LATEST, NOW, get, node_id, port, send};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use trivet_model::view::NodeView;
-use trivet_model::{BootDevice, Caller, Note, NoteKind, Order, ProvisionState, Who};
+use trivet_model::{BootDevice, Caller, Done, Note, NoteKind, Order, ProvisionState, Who};
 
 fn bench() -> Bench {
     Bench::with(ProvisionState::Manageable)
@@ -117,14 +117,37 @@ fn validation_says_what_is_missing() {
         node.instance_info
             .insert("image_os_hash_value".into(), json!("0f"));
     });
-    let after = value(&bench, "validate");
+    let after = validated(&bench, None);
     for kind in ["power", "management", "boot", "deploy", "inspect"] {
         assert_eq!(after[kind], json!({"result": true}), "{kind}");
     }
     bench.change(|node| drop(node.driver_info.insert("ipmi_port".into(), json!("65536"))));
-    assert_eq!(value(&bench, "validate")["power"]["result"], false);
+    assert_eq!(validated(&bench, None)["power"]["result"], false);
     bench.change(|node| node.driver = "fake-hardware".into());
-    assert_eq!(value(&bench, "validate")["deploy"], json!({"result": true}));
+    let deploy = &validated(&bench, None)["deploy"];
+    assert_eq!(*deploy, json!({"result": true}));
+}
+
+/// What is answered when the rack says this of a deployment.
+fn validated(bench: &Bench, lacks: Option<&str>) -> Value {
+    let request = get("/v1/nodes/node-1/validate").at(LATEST);
+    let (order, then) = bench.order(&request);
+    assert_eq!(order, Order::CheckDeploy(node_id(1)));
+    let checked = Done::Checked(lacks.map(str::to_owned));
+    let response = bench.finish(&request, &then, Ok(checked));
+    assert_eq!(response.status, 200, "{}", response.text());
+    response.value()
+}
+
+#[test]
+fn what_a_deployment_would_be_refused_for_is_told_beforehand() {
+    let mut bench = bench();
+    bench.change(|node| node.driver = "fake-hardware".into());
+    let lacks = "instance_info has an unfit image_type";
+    let results = validated(&bench, Some(lacks));
+    let want = json!({"result": false, "reason": lacks});
+    assert_eq!(results["deploy"], want);
+    assert_eq!(results["power"], json!({"result": true}));
 }
 
 #[test]
