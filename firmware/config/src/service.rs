@@ -381,6 +381,7 @@ pub(crate) fn agent(root: &Section<'_>, mistakes: &mut Mistakes) -> Agent {
     };
     let known = [
         "heartbeat_timeout_s",
+        "boot_wait_s",
         "wait_s",
         "plain_http",
         "erase",
@@ -388,9 +389,11 @@ pub(crate) fn agent(root: &Section<'_>, mistakes: &mut Mistakes) -> Agent {
     ];
     section.allow_only(&known, mistakes);
     let timeout = section.number("heartbeat_timeout_s", 10..=86_400, mistakes);
+    let boot_wait = section.number("boot_wait_s", 10..=86_400, mistakes);
     let wait = section.number("wait_s", 10..=86_400, mistakes);
     Agent {
         heartbeat_timeout_s: timeout.unwrap_or(default.heartbeat_timeout_s),
+        boot_wait_s: boot_wait.unwrap_or(default.boot_wait_s),
         wait_s: wait.unwrap_or(default.wait_s),
         plain_http: section
             .flag("plain_http", mistakes)

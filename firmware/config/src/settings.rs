@@ -410,7 +410,9 @@ impl Default for Hardware {
 pub struct Agent {
     /// Longest silence of an agent that has spoken before.
     pub heartbeat_timeout_s: u32,
-    /// Longest wait for the first word of a node that was told to boot.
+    /// Longest wait for the first word of a machine that was told to boot.
+    pub boot_wait_s: u32,
+    /// Longest wait from there to its agent's first heartbeat.
     pub wait_s: u32,
     /// Agents may be called over plain HTTP.
     pub plain_http: bool,
@@ -436,6 +438,7 @@ impl Default for Agent {
     fn default() -> Self {
         Agent {
             heartbeat_timeout_s: 300,
+            boot_wait_s: 600,
             wait_s: 1800,
             plain_http: false,
             erase: Erase::default(),

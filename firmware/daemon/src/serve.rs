@@ -330,6 +330,7 @@ fn rack_settings(
         kernel_args: settings.boot.kernel_args.clone(),
         heartbeat_timeout_s: settings.agent.heartbeat_timeout_s.into(),
         limits: Limits {
+            boot_ms: u64::from(settings.agent.boot_wait_s) * 1000,
             agent_wait_ms: u64::from(settings.agent.wait_s) * 1000,
             silence_ms: u64::from(settings.agent.heartbeat_timeout_s) * 1000,
             fast_track: settings.agent.fast_track,

@@ -415,6 +415,12 @@ fn waits_and_limits_have_bounds() {
         "between 10",
     );
     bad("[agent]\nwait_s = 86401\n", 2, "agent.wait_s", "and 86400");
+    let settings = good("[agent]\nboot_wait_s = 1200\n");
+    assert_eq!(
+        (settings.agent.boot_wait_s, settings.agent.wait_s),
+        (1200, 1800)
+    );
+    bad("[agent]\nboot_wait_s = 1\n", 2, "agent.boot_wait_s", "10");
     bad(
         "[limits]\nconnections_max = 1\n",
         2,
