@@ -31,10 +31,27 @@ pub fn check(node: &Node, kind: Kind, is_own: &dyn Fn(&str) -> bool) -> Option<S
         )),
         "redfish" => redfish(&node.driver_info),
         "ssh" => ssh(&node.driver_info),
-        "direct" => image(&node.instance_info, is_own),
+        "direct" => {
+            let image = || image(&node.instance_info, is_own);
+            fast_track(&node.driver_info).err().or_else(image)
+        }
         RAMDISK => payload(node).err(),
         "ipxe" | "pxe" => netboot(node).err(),
         _ => None,
+    }
+}
+
+/// Whether the record says that the agent stays between two jobs; none where it does not say.
+pub fn fast_track(info: &Object) -> Result<Option<bool>, String> {
+    let word = match info.get("fast_track") {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::Bool(stays)) => return Ok(Some(*stays)),
+        Some(other) => other.as_str().unwrap_or_default().trim(),
+    };
+    match word.to_ascii_lowercase().as_str() {
+        "true" | "yes" | "on" | "1" => Ok(Some(true)),
+        "false" | "no" | "off" | "0" => Ok(Some(false)),
+        _ => Err("driver_info.fast_track must be true or false".into()),
     }
 }
 

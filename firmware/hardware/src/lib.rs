@@ -13,7 +13,7 @@ mod payload;
 mod steps;
 mod table;
 
-pub use check::{SSH_PORT, check, number};
+pub use check::{SSH_PORT, check, fast_track, number};
 pub use kind::Kind;
 pub use payload::{BOOT_TEXT_BYTES_MAX, Payload, Source, agent_args, agent_files, payload};
 pub use steps::{Act, fake_steps, reserved};

@@ -155,6 +155,21 @@ fn an_image_needs_a_digest_unless_it_is_the_boxes_own() {
 }
 
 #[test]
+fn whether_agents_stay_is_yes_or_no() {
+    let mut node = node("ipmi");
+    let mut said = |value: Value| {
+        node.driver_info.insert("fast_track".into(), value);
+        fast_track(&node.driver_info)
+    };
+    assert_eq!(said(Value::Null), Ok(None));
+    assert_eq!(said(true.into()), Ok(Some(true)));
+    assert_eq!(said("False".into()), Ok(Some(false)));
+    assert!(said(1.into()).is_err());
+    assert!(said("banana".into()).is_err());
+    lacks(&node, Kind::Deploy, "fast_track");
+}
+
+#[test]
 fn a_fake_lacks_nothing() {
     for kind in Kind::ALL {
         assert_eq!(

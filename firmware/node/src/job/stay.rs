@@ -4,7 +4,6 @@
 //! beating; one that is not heard any more, or whose machine is switched, is forgotten, and the
 //! next job boots as ever.
 
-use serde_json::Value;
 use trivet_model::order::VerbArgs;
 use trivet_model::{JobKind, Node, NoteKind, Phase, PowerState, StepKind};
 
@@ -17,11 +16,8 @@ const FIRST_BEAT_MS_MAX: u64 = 120_000;
 
 /// Whether agents stay on this node.
 pub(super) fn stays(node: &Node, limits: &Limits) -> bool {
-    match node.driver_info.get("fast_track") {
-        Some(Value::Bool(stays)) => *stays,
-        Some(Value::String(word)) => word.eq_ignore_ascii_case("true"),
-        _ => limits.fast_track,
-    }
+    let said = trivet_hardware::fast_track(&node.driver_info);
+    said.ok().flatten().unwrap_or(limits.fast_track)
 }
 
 /// Whether the agent that stayed can do the next job. One that is not heard for a heartbeat
