@@ -14,7 +14,7 @@ use trivet_node::Event;
 use crate::orders::no_node;
 use crate::{Output, Rack};
 
-/// How long after a refused heartbeat of a node others that are refused for the same reason
+/// How long after a refused agent of a node others that are refused for the same reason
 /// are not noted. Ours.
 const REFUSED_QUIET_MS: u64 = 60_000;
 
@@ -25,8 +25,13 @@ impl Rack {
     }
 
     /// The node an agent looks for, if its agent is expected now.
-    fn expected(&self, addresses: &[MacAddr], node: Option<NodeId>) -> Result<Node, Refusal> {
-        let id = node.or_else(|| self.only_owner(addresses));
+    fn expected(
+        &mut self,
+        now: Now,
+        addresses: &[MacAddr],
+        node: Option<NodeId>,
+    ) -> Result<Node, Refusal> {
+        let id = node.or_else(|| self.only_owner(now, addresses));
         let node = id.and_then(|id| self.known(id).ok());
         node.filter(|node| node.provision_state.allows_lookup() && trivet_node::boots_agent(node))
             .ok_or_else(Self::nothing_found)
@@ -38,7 +43,7 @@ impl Rack {
         addresses: &[MacAddr],
         node: Option<NodeId>,
     ) -> Result<Done, Refusal> {
-        let mut node = self.expected(addresses, node)?;
+        let mut node = self.expected(now, addresses, node)?;
         let id = node.id;
         let mut agent_token = MASK.to_owned();
         let waits = self.waits.entry(id).or_default();
@@ -86,7 +91,7 @@ impl Rack {
         addresses: &[MacAddr],
         node: Option<NodeId>,
     ) -> Result<Done, Refusal> {
-        let mut node = self.expected(addresses, node)?;
+        let mut node = self.expected(now, addresses, node)?;
         let id = node.id;
         let other = node.agent.as_ref().is_some_and(|agent| !agent.is_legacy());
         if !node.allows_legacy_agent() || other {
@@ -147,17 +152,22 @@ impl Rack {
         Ok(())
     }
 
-    /// The one node that has any of these addresses.
-    pub(crate) fn only_owner(&self, addresses: &[MacAddr]) -> Option<NodeId> {
+    /// The one node that has any of these addresses. Where several have, each is told: the
+    /// agent learns nothing, and whoever waits for it must.
+    pub(crate) fn only_owner(&mut self, now: Now, addresses: &[MacAddr]) -> Option<NodeId> {
         let owners: BTreeSet<_> = addresses
             .iter()
             .filter_map(|mac| self.book.node_of_mac(*mac))
             .collect();
         if owners.len() == 1 {
-            owners.into_iter().next()
-        } else {
-            None
+            return owners.into_iter().next();
         }
+        for id in owners {
+            let why = "it names addresses of this node and of another one; remove the ports that \
+                       are not this machine's";
+            self.note_refused(now, id, why);
+        }
+        None
     }
 
     pub(crate) fn heartbeat(&mut self, now: Now, id: NodeId, beat: Beat) -> Result<(), Refusal> {
@@ -211,6 +221,14 @@ impl Rack {
     }
 
     fn refuse_caller(&mut self, now: Now, id: NodeId, why: &'static str) -> Refusal {
+        self.note_refused(now, id, why);
+        Refusal::new(
+            RefusalKind::Invalid,
+            format!("Heartbeat for node {id} refused: {why}."),
+        )
+    }
+
+    fn note_refused(&mut self, now: Now, id: NodeId, why: &'static str) {
         // Whoever is refused comes again, and again: that must not drown all else.
         let waits = self.waits.entry(id).or_default();
         let quiet = waits
@@ -222,10 +240,6 @@ impl Rack {
             waits.refused.insert(why, until);
             self.note(now, Some(id), NoteKind::CallerRefused { why });
         }
-        Refusal::new(
-            RefusalKind::Invalid,
-            format!("Heartbeat for node {id} refused: {why}."),
-        )
     }
 
     pub(crate) fn call_agent(&mut self, now: Now, id: NodeId, order: AgentOrder) {

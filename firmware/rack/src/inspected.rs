@@ -17,7 +17,7 @@ impl Rack {
         let findings = trivet_inspect::read(document)
             .map_err(|problem| Refusal::new(RefusalKind::Invalid, problem.to_string()))?;
         let id = self
-            .only_owner(&findings.macs)
+            .only_owner(now, &findings.macs)
             .ok_or_else(Self::nothing_found)?;
         let node = self.known(id)?;
         // Data are taken only for a node that is being inspected.

@@ -69,7 +69,15 @@ fn a_lookup_with_addresses_of_two_nodes_finds_neither() {
         addresses: vec![MAC, MacAddr([0x52, 0x54, 0, 0, 0, 2])],
         node: None,
     };
+    bench.refused(order.clone(), RefusalKind::NotFound);
+    // Both nodes' timelines say so, once in a while.
+    let told = |bench: &Bench| {
+        let notes = bench.notes().into_iter();
+        notes.filter(|note| note.contains("another one")).count()
+    };
+    assert_eq!(told(&bench), 2);
     bench.refused(order, RefusalKind::NotFound);
+    assert_eq!(told(&bench), 0);
 }
 
 #[test]
