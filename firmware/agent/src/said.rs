@@ -15,7 +15,7 @@ pub(crate) fn said(words: &str) -> String {
     let bounded: String = words.chars().take(SAID_CHARS_MAX * 4).collect();
     let plain: String = mask(&bounded)
         .chars()
-        .map(|letter| if letter.is_control() { ' ' } else { letter })
+        .map(|letter| if is_shown(letter) { letter } else { ' ' })
         .collect();
     let trimmed = plain.trim();
     if trimmed.is_empty() {
@@ -26,6 +26,14 @@ pub(crate) fn said(words: &str) -> String {
         short.push_str(" ...");
     }
     short
+}
+
+/// Whether a letter stands where it is and is seen: no control character, and none that turns
+/// the direction of text or has no width (Unicode, Bidi_Control and general category Cf).
+fn is_shown(letter: char) -> bool {
+    let unseen = matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{61c}' | '\u{feff}');
+    !letter.is_control() && !unseen
 }
 
 /// An answer without the token of the agent that gave it, whatever it quotes.
@@ -130,6 +138,8 @@ mod tests {
         assert!(long.ends_with(" ..."));
         assert_eq!(said(&"x".repeat(SAID_CHARS_MAX)).len(), SAID_CHARS_MAX);
         assert_eq!(said("a\nb\u{1b}c"), "a b c");
+        assert_eq!(said("a\u{202e}b\u{200b}c\u{2066}d"), "a b c d");
+        assert_eq!(said("gr\u{f6}\u{df}er"), "gr\u{f6}\u{df}er");
         assert_eq!(said(" \n "), "no reason given");
     }
 }
