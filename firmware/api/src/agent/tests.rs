@@ -182,6 +182,7 @@ fn a_heartbeat_needs_token_version_and_a_callback_over_tls() {
         json!({"callback_url": "https://"}),
         json!({"callback_url": "https:// x/"}),
         json!({"callback_url": "https://user@host/"}),
+        json!({"callback_url": "https://192.0.2.10:0/"}),
         json!({"callback_url": "http://192.0.2.10:9999"}),
         json!({"callback_url": 5}),
         json!({"agent_status": "dancing"}),
@@ -226,6 +227,9 @@ fn inspection_data_goes_to_the_machine_and_its_node_comes_back() {
 #[test]
 fn inspection_data_must_name_interfaces() {
     let bench = Bench::new();
+    let some = json!({"interfaces": [{"mac_address": null}, {"mac_address": "52:54:00:00:00:01"}]});
+    let body = json!({ "inventory": some }).to_string();
+    bench.order(&send("POST", "/v1/continue_inspection", &body));
     for document in [
         json!({}),
         json!({"inventory": []}),

@@ -29,7 +29,7 @@ pub(super) fn processed(view: &NodeView) -> Result<Value, Fault> {
             continue;
         };
         let mac = &interface["mac_address"];
-        macs.push(mac.clone());
+        macs.extend(Some(mac.clone()).filter(Value::is_string));
         let shown = json!({
             "mac": mac,
             "ip": interface["ipv4_address"],
