@@ -33,10 +33,15 @@ const VERSIONS: [&str; 2] = ["2012-08-10", "latest"];
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Problem {
     /// A template names what the node has not.
-    #[error("configdrive: the template wants {path}, which this node has not; set it")]
+    #[error(
+        "configdrive: the template wants {path}, which this node has not; set it, or name what \
+         there is: {known}"
+    )]
     NoFact {
         /// What.
         path: String,
+        /// Where facts begin.
+        known: String,
     },
     /// A part is not of its kind.
     #[error("configdrive: {part} must be {kind}")]

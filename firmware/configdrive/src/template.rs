@@ -6,66 +6,100 @@
 
 use serde_json::{Map, Value};
 
-use crate::Problem;
+use crate::{CONTENT_BYTES_MAX, Problem};
 
 const OPEN: &str = "{{";
 const CLOSE: &str = "}}";
 const OURS: &str = "node.";
 
+/// Longer places are nobody's: whoever looks for their end must not look through everything.
+const PLACE_BYTES_MAX: usize = 256;
+
 /// The parts of a drive with every place filled in. Keys are not looked at.
 pub fn filled(parts: &Map<String, Value>, node: &Value) -> Result<Map<String, Value>, Problem> {
-    let filled = parts
-        .iter()
-        .map(|(key, part)| Ok((key.clone(), value(part, node)?)));
-    filled.collect()
+    Filling { node, bytes: 0 }.parts(parts)
 }
 
-fn value(part: &Value, node: &Value) -> Result<Value, Problem> {
-    match part {
-        Value::String(words) => text(words, node).map(Value::String),
-        Value::Array(list) => {
-            let list: Result<Vec<Value>, Problem> =
-                list.iter().map(|one| value(one, node)).collect();
-            list.map(Value::Array)
-        }
-        Value::Object(parts) => filled(parts, node).map(Value::Object),
-        other => Ok(other.clone()),
+struct Filling<'a> {
+    node: &'a Value,
+    /// What the facts have brought so far: a short text may name a long fact often.
+    bytes: usize,
+}
+
+impl Filling<'_> {
+    fn parts(&mut self, parts: &Map<String, Value>) -> Result<Map<String, Value>, Problem> {
+        let filled = parts
+            .iter()
+            .map(|(key, part)| Ok((key.clone(), self.value(part)?)));
+        filled.collect()
     }
-}
 
-fn text(words: &str, node: &Value) -> Result<String, Problem> {
-    let mut out = String::with_capacity(words.len());
-    let mut rest = words;
-    while let Some(at) = rest.find(OPEN) {
-        let (before, from) = rest.split_at(at);
-        out.push_str(before);
-        let inner = &from[OPEN.len()..];
-        let end = inner.find(CLOSE);
-        let place = end.map(|end| inner[..end].trim());
-        match (place.and_then(|place| place.strip_prefix(OURS)), end) {
-            (Some(path), Some(end)) => {
-                out.push_str(&fact(path, node)?);
-                rest = &inner[end + CLOSE.len()..];
+    fn value(&mut self, part: &Value) -> Result<Value, Problem> {
+        match part {
+            Value::String(words) => self.text(words).map(Value::String),
+            Value::Array(list) => {
+                let list: Result<_, Problem> = list.iter().map(|one| self.value(one)).collect();
+                list.map(Value::Array)
             }
-            _ => {
-                out.push_str(OPEN);
-                rest = inner;
-            }
+            Value::Object(parts) => self.parts(parts).map(Value::Object),
+            other => Ok(other.clone()),
         }
     }
-    out.push_str(rest);
-    Ok(out)
+
+    fn text(&mut self, words: &str) -> Result<String, Problem> {
+        let mut out = String::with_capacity(words.len());
+        let mut rest = words;
+        while let Some(at) = rest.find(OPEN) {
+            let (before, from) = rest.split_at(at);
+            out.push_str(before);
+            let inner = &from[OPEN.len()..];
+            match place(inner) {
+                Some((path, after)) => {
+                    out.push_str(&self.fact(path)?);
+                    rest = after;
+                }
+                None => {
+                    out.push_str(OPEN);
+                    rest = inner;
+                }
+            }
+        }
+        out.push_str(rest);
+        Ok(out)
+    }
+
+    fn fact(&mut self, path: &str) -> Result<String, Problem> {
+        let found = path
+            .split('.')
+            .try_fold(self.node, |value, key| value.get(key));
+        let text = match found {
+            None | Some(Value::Null) => {
+                let known = self.node.as_object().into_iter().flatten();
+                let known: Vec<String> = known.map(|(key, _)| format!("{OURS}{key}")).collect();
+                return Err(Problem::NoFact {
+                    path: format!("{OURS}{path}"),
+                    known: known.join(", "),
+                });
+            }
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+        };
+        self.bytes += text.len();
+        match self.bytes {
+            bytes if bytes > CONTENT_BYTES_MAX => Err(Problem::TooLarge { bytes }),
+            _ => Ok(text),
+        }
+    }
 }
 
-fn fact(path: &str, node: &Value) -> Result<String, Problem> {
-    let found = path.split('.').try_fold(node, |value, key| value.get(key));
-    match found {
-        None | Some(Value::Null) => Err(Problem::NoFact {
-            path: format!("{OURS}{path}"),
-        }),
-        Some(Value::String(text)) => Ok(text.clone()),
-        Some(other) => Ok(other.to_string()),
-    }
+/// The path in a place of ours, and what follows it; `inner` is what follows the braces.
+fn place(inner: &str) -> Option<(&str, &str)> {
+    let near = inner.as_bytes();
+    let near = &near[..near.len().min(PLACE_BYTES_MAX)];
+    let mut pairs = near.windows(CLOSE.len());
+    let end = pairs.position(|pair| pair == CLOSE.as_bytes())?;
+    let path = inner[..end].trim().strip_prefix(OURS)?;
+    Some((path, &inner[end + CLOSE.len()..]))
 }
 
 #[cfg(test)]
@@ -112,10 +146,30 @@ mod tests {
     }
 
     #[test]
+    fn facts_that_come_too_often_are_refused_before_they_fill_the_memory() {
+        let node = json!({"extra": "x".repeat(100_000)});
+        let words = "{{ node.extra }}".repeat(50_000);
+        let parts = json!({"user_data": words, "vendor_data": ["{{ node.extra }}"]});
+        let said = filled(parts.as_object().unwrap(), &node).unwrap_err();
+        assert_eq!(said, Problem::TooLarge { bytes: 600_000 });
+    }
+
+    #[test]
+    fn many_braces_are_looked_at_once() {
+        let far = format!(
+            "{}{}}}}}",
+            "{{ ".repeat(300_000),
+            "\u{e9}".repeat(PLACE_BYTES_MAX)
+        );
+        assert_eq!(fill(&json!(far)), Ok(json!(far)));
+    }
+
+    #[test]
     fn a_fact_that_the_node_has_not_is_named() {
         for path in ["node.missing", "node.name.more", "node.no", "node."] {
             let said = fill(&json!(format!("x {{{{ {path} }}}}"))).unwrap_err();
             assert!(said.to_string().contains(path), "{said}");
+            assert!(said.to_string().contains("node.extra, node.name"), "{said}");
         }
     }
 }
