@@ -8,6 +8,7 @@ use trivet_model::{
     Job, JobKind, Node, NoteKind, Now, Phase, ProvisionState, Refusal, RefusalKind, StepKind, Verb,
 };
 
+use crate::job::FELL_SILENT;
 use crate::steps::STEPS_MAX;
 use crate::table::{self, Cause, Turn};
 use crate::{Action, FAKE, Limits, RESCUE_HASH, Turning};
@@ -199,6 +200,7 @@ impl Turning<'_> {
             _ => u32::from(interface(&self.node, chosen) != FAKE),
         };
         self.forget_boot();
+        self.node.driver_internal_info.remove(FELL_SILENT);
         if let Some(drive) = args.configdrive {
             self.node
                 .instance_info

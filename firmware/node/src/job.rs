@@ -25,6 +25,10 @@ use crate::table::{self, Aim, Cause, Row, To, Turn};
 use crate::{Action, Event, Limits, RESCUE_HASH, Turning};
 pub use ladder::rung;
 use ladder::{BMC_RESET, Rung};
+pub(crate) use silence::FELL_SILENT;
+
+/// How the names of lists of steps in `driver_internal_info` begin, as with Ironic.
+const CACHED_STEPS: &str = "agent_cached_";
 
 /// Takes a node through one event.
 pub fn step(now: Now, limits: &Limits, node: Node, event: Event) -> (Node, Vec<Action>) {
@@ -36,6 +40,16 @@ pub fn step(now: Now, limits: &Limits, node: Node, event: Event) -> (Node, Vec<A
     };
     turning.heard(event);
     (turning.node, turning.actions)
+}
+
+/// Whether the machine still runs what it ran before the boot that was ordered: an agent that
+/// is heard now is not the one of that boot.
+pub fn awaits_reset(node: &Node) -> bool {
+    node.job.as_ref().is_some_and(|job| match job.phase {
+        Phase::BootFromNet => true,
+        Phase::PowerOn => node.power_state == Some(PowerState::On),
+        _ => false,
+    })
 }
 
 /// Whether the machine must get the agent when it boots from the network now.
@@ -88,6 +102,7 @@ impl Turning<'_> {
             }
             Event::StepAgain { why } => self.step_again(phase, why),
             Event::Woke => self.woke(phase),
+            Event::Overgrown => self.overgrown(),
             Event::Restarted => self.restarted(phase),
         }
     }
@@ -120,6 +135,16 @@ impl Turning<'_> {
         }
     }
 
+    /// What its agent or its BMC told would not fit into the node's record.
+    fn overgrown(&mut self) {
+        let info = &mut self.node.driver_internal_info;
+        info.retain(|key, _| !key.starts_with(CACHED_STEPS));
+        self.fail(
+            "what the machine told does not fit into this node's record; make room there: a config \
+             drive by URL, less in extra, fewer steps offered by the ramdisk's hardware managers",
+        );
+    }
+
     fn boot_again(&mut self, why: &str) {
         if let Some(step) = self.unsure() {
             return self.fail(&format!(
@@ -140,6 +165,7 @@ impl Turning<'_> {
         }
         job.boots += 1;
         let rung = ladder::boot(job.boots, self.limits.boots_max);
+        self.writes_again();
         self.note(NoteKind::Retrying {
             why: why.to_owned(),
         });

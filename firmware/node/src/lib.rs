@@ -12,7 +12,7 @@ mod steps;
 pub mod table;
 
 pub use ask::ask;
-pub use job::{boots_agent, rung, step};
+pub use job::{awaits_reset, boots_agent, rung, step};
 
 use serde_json::Value;
 use trivet_model::node::Object;
@@ -52,6 +52,9 @@ pub enum Event {
         /// What was the matter.
         why: String,
     },
+    /// What followed from the last word about the node is too large for a record: that word is
+    /// lost.
+    Overgrown,
     /// The time asked for by [`Action::WakeAfter`] has passed.
     Woke,
     /// The box has restarted: nothing that was under way is known to be.

@@ -104,21 +104,32 @@ const MAY_REPEAT: [&str; 12] = [
     "burnin_network",
 ];
 
-/// Whether a step that may have been under way can be begun again.
-pub(crate) fn may_repeat(step: &str) -> bool {
-    MAY_REPEAT.contains(&step)
+/// Whether a step that may have been under way can be begun again. Those that the box does
+/// itself can.
+pub(crate) fn may_repeat(step: &Step) -> bool {
+    reserved(step).is_some() || MAY_REPEAT.contains(&step.step.as_str())
 }
 
 /// Where a job goes on that has read its steps again: what is done stays done, if the new
 /// list begins as the old one. Automated cleaning begins anew, as with Ironic: other
-/// hardware managers may clean other things.
-pub(crate) fn goes_on_at(job: &Job, steps: &[Step]) -> u32 {
+/// hardware managers may clean other things. Others begin anew only where all that is done
+/// may be done twice.
+pub(crate) fn goes_on_at(job: &Job, steps: &[Step]) -> Result<u32, String> {
     let done = job.steps.get(..job.at as usize).unwrap_or_default();
     let same =
         |(one, other): (&Step, &Step)| one.step == other.step && one.interface == other.interface;
     let begins = steps.len() >= done.len() && done.iter().zip(steps).all(same);
     let anew = job.step_kind == Some(StepKind::Clean) && !job.manual;
-    if begins && !anew { job.at } else { 0 }
+    let once = done.iter().find(|step| !may_repeat(step));
+    match once {
+        _ if begins && !anew => Ok(job.at),
+        Some(step) if !anew => Err(format!(
+            "the agent's hardware managers, and with them its steps, changed after {} was done, \
+             and it is not done twice: look at the machine, then run what is missing",
+            step.step
+        )),
+        _ => Ok(0),
+    }
 }
 
 fn rank(interface: &str) -> usize {

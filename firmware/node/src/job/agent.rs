@@ -7,6 +7,7 @@ use trivet_hardware::Act;
 use trivet_model::node::Object;
 use trivet_model::{AgentError, AgentEvent, AgentOrder, JobKind, NoteKind, Phase, Step, StepKind};
 
+use super::CACHED_STEPS;
 use crate::table::Turn;
 use crate::{Action, Turning, steps};
 
@@ -99,8 +100,9 @@ impl Turning<'_> {
                 Ok(AgentEvent::Finished | AgentEvent::Accepted),
             ) => self.finish(),
             (Phase::StartStep, AgentOrder::Execute { .. }, Err(AgentError::Unreachable { .. })) => {
-                // The agent may have taken it: its next beat shows.
-                self.enter(Phase::AwaitStep);
+                // The agent may have taken it: its next beat shows. One that never takes it is
+                // given up, so the tries are not counted anew.
+                self.enter_again(Phase::AwaitStep);
             }
             (
                 Phase::GetSteps | Phase::Sync | Phase::FinishRescue,
@@ -110,12 +112,9 @@ impl Turning<'_> {
             (Phase::AwaitStep, AgentOrder::Look, Err(AgentError::Unreachable { .. })) => {
                 self.not_reached();
             }
+            (Phase::AwaitStep, AgentOrder::Look, Err(error)) => self.list_broken(&error),
             (
-                Phase::GetSteps
-                | Phase::StartStep
-                | Phase::AwaitStep
-                | Phase::FinishRescue
-                | Phase::Sync,
+                Phase::GetSteps | Phase::StartStep | Phase::FinishRescue | Phase::Sync,
                 _,
                 Err(error),
             ) => {
@@ -144,16 +143,33 @@ impl Turning<'_> {
         }
     }
 
+    /// A stock agent that met an error of its own cannot list its commands any more, and
+    /// what it works on cannot be seen. A new boot mends that.
+    pub(super) fn list_broken(&mut self, error: &AgentError) {
+        self.boot_again(&format!("what the agent is at cannot be seen: {error}"));
+    }
+
     pub(super) fn planned(&mut self, offered: &[Step], who: &str) {
         let Some(job) = &mut self.node.job else {
             return;
         };
         let offered = steps::allowed(job, offered, self.limits.erase);
-        match steps::plan(job, &offered, who) {
-            Ok(steps) => {
-                job.at = steps::goes_on_at(job, &steps);
+        let planned = steps::plan(job, &offered, who).and_then(|steps| {
+            let at = steps::goes_on_at(job, &steps)?;
+            Ok((steps, at))
+        });
+        match planned {
+            Ok((steps, at)) => {
+                job.at = at;
                 job.steps = steps;
+                let tries = job.tries;
                 self.next_step();
+                // Lists that change from one look to the next must not be read for ever.
+                if let Some(job) = &mut self.node.job
+                    && job.phase == Phase::StartStep
+                {
+                    job.tries = tries;
+                }
             }
             Err(why) => self.fail(&why),
         }
@@ -175,6 +191,11 @@ impl Turning<'_> {
     pub(super) fn step_seen(&mut self, event: AgentEvent) {
         let present = self.present_step().unwrap_or_default();
         match event {
+            // Nothing tells an agent from before tokens that started anew from the one that was
+            // given the step.
+            AgentEvent::Idle if self.is_legacy() && self.unsure().is_some() => {
+                self.boot_again("the agent knows of no step");
+            }
             AgentEvent::Idle => self.repeat_step("the agent knows of no step"),
             AgentEvent::StepDone {
                 step,
@@ -209,6 +230,9 @@ impl Turning<'_> {
             }
             AgentEvent::VersionMismatch => {
                 if self.tried() {
+                    let why = "the agent's hardware managers are other ones than when its steps \
+                               were read";
+                    self.note(NoteKind::Retrying { why: why.into() });
                     self.resumed();
                     self.enter_again(Phase::GetSteps);
                 } else {
@@ -224,7 +248,7 @@ impl Turning<'_> {
         let kind = self.node.job.as_ref().and_then(|job| job.step_kind);
         let kind = kind.unwrap_or(StepKind::Clean);
         let info = &mut self.node.driver_internal_info;
-        info.insert(format!("agent_cached_{kind}_steps"), listed);
+        info.insert(format!("{CACHED_STEPS}{kind}_steps"), listed);
         info.insert("hardware_manager_version".to_owned(), json!(versions));
     }
 
@@ -243,6 +267,11 @@ impl Turning<'_> {
             }
             _ => {}
         }
+    }
+
+    fn is_legacy(&self) -> bool {
+        let agent = self.node.agent.as_ref();
+        agent.is_some_and(trivet_model::AgentSession::is_legacy)
     }
 
     /// Whether an answer is about the present step and not an earlier one of its name.

@@ -9,7 +9,7 @@ use trivet_hardware::boot_mode;
 use trivet_model::node::Object;
 use trivet_model::{AgentError, AgentEvent, AgentOrder, JobKind, Node, NoteKind, Parts, Phase};
 
-use crate::{Action, Turning};
+use crate::{Action, Turning, steps};
 
 /// The step that leaves something behind that is to start.
 const WRITE_IMAGE: &str = "write_image";
@@ -20,16 +20,37 @@ const STEP: &str = "install_bootloader";
 impl Turning<'_> {
     /// All steps of a deployment are done.
     pub(super) fn disk_written(&mut self) {
-        let wanted = self.node.job.as_ref().is_some_and(|job| {
-            job.kind == JobKind::Deploy
-                && job.steps.iter().any(|step| step.step == WRITE_IMAGE)
-                && needs_loader(&self.node)
-        });
-        self.enter(if wanted {
+        self.enter(if self.wants_loader() {
             Phase::Bootloader
         } else {
             Phase::Sync
         });
+    }
+
+    pub(super) fn wants_loader(&self) -> bool {
+        self.node.job.as_ref().is_some_and(|job| {
+            job.kind == JobKind::Deploy
+                && job.steps.iter().any(|step| step.step == WRITE_IMAGE)
+                && needs_loader(&self.node)
+        })
+    }
+
+    /// The agent that wrote the image is lost. It alone knew the parts of what it wrote, and
+    /// until they are synced nobody knows that they are on the disk: it is written again, if
+    /// all that followed may be done again too.
+    pub(super) fn writes_again(&mut self) {
+        let Some(job) = &mut self.node.job else {
+            return;
+        };
+        let write = job.steps.iter().position(|step| step.step == WRITE_IMAGE);
+        let done = job.at as usize;
+        let Some(write) = write.filter(|at| *at < done && job.kind == JobKind::Deploy) else {
+            return;
+        };
+        let mut since = job.steps.iter().take(done).skip(write);
+        if since.all(steps::may_repeat) {
+            job.at = u32::try_from(write).unwrap_or_default();
+        }
     }
 
     /// What the agent said meanwhile.
@@ -48,12 +69,20 @@ impl Turning<'_> {
             (AgentOrder::InstallBootloader { .. }, answer) => self.loader_taken(answer),
             (AgentOrder::Look, Ok(event)) => self.loader_seen(event),
             (AgentOrder::Look, Err(AgentError::Unreachable { .. })) => self.not_reached(),
+            (AgentOrder::Look, Err(error)) => self.list_broken(&error),
             (_, Err(error)) => self.loader_failed(&error.to_string()),
             (_, Ok(_)) => {}
         }
     }
 
     fn parts_are(&mut self, parts: Parts) {
+        if parts.root.is_none() && is_partition(&self.node.instance_info) {
+            return self.fail(
+                "the agent does not know the root partition that was written, as it did not write \
+                 it or found no file system there; with a partition image no step after \
+                 write_image may reboot the machine",
+            );
+        }
         let boot_mode = boot_mode(&self.node).unwrap_or("bios");
         let order = AgentOrder::InstallBootloader { parts, boot_mode };
         self.actions.push(Action::Agent(order));

@@ -120,7 +120,11 @@ impl Turning<'_> {
         let Some(job) = &self.node.job else { return };
         let starts = matches!(job.kind, JobKind::Deploy | JobKind::Service);
         let fake = interface(&self.node, Kind::Deploy) == FAKE;
+        let is_off = self.node.power_state == Some(PowerState::Off);
         match (self.uses_agent(), starts) {
+            // The agent went with the power: nothing is left to sync.
+            (true, true) if is_off && !self.wants_loader() => self.is_off(Phase::FinalOff),
+            (true, true) if is_off => self.enter(Phase::BootFromNet),
             (true, true) => self.disk_written(),
             (true, false) => self.agent_done(),
             (false, true) if fake => self.enter(Phase::BootFromDisk),

@@ -5,10 +5,12 @@
 //! once more and goes on with the step that it was at. A second silence ends the job. A
 //! step of which nobody knows whether it may be done twice is not done twice.
 
-use trivet_hardware::reserved;
 use trivet_model::{NoteKind, Phase, PowerAnswer, PowerError, PowerState};
 
 use crate::{Turning, steps};
+
+/// Where it stands that an agent of the present job fell silent before, and when.
+pub(crate) const FELL_SILENT: &str = "agent_fell_silent_at";
 
 impl Turning<'_> {
     pub(super) fn fell_silent(&mut self) {
@@ -37,8 +39,10 @@ impl Turning<'_> {
         let at = self.present_step().map(|step| format!(" at step {step}"));
         let at = at.unwrap_or_default();
         let why = format!("the agent fell silent{at} for {seconds} s, {found}");
-        let boots = self.node.job.as_ref().map_or(0, |job| job.boots);
-        if boots > 1 && self.unsure().is_none() {
+        let info = &mut self.node.driver_internal_info;
+        let now = self.now.wall.to_string();
+        let again = info.insert(FELL_SILENT.to_owned(), now.into()).is_some();
+        if again && self.unsure().is_none() {
             return self.fail(&format!(
                 "{why}, also after a reboot; look at the machine's console and the network \
                  between it and this box"
@@ -53,7 +57,7 @@ impl Turning<'_> {
         let job = self.node.job.as_ref()?;
         let step = job.steps.get(job.at as usize)?;
         let begun = matches!(job.phase, Phase::AwaitStep | Phase::AskPower);
-        let unsure = begun && reserved(step).is_none() && !steps::may_repeat(&step.step);
+        let unsure = begun && !steps::may_repeat(step);
         unsure.then(|| step.step.clone())
     }
 }

@@ -14,6 +14,7 @@ use super::*;
 use crate::ask;
 
 mod bootloader;
+mod lost;
 mod netboot;
 mod silence;
 mod stay;
@@ -80,6 +81,15 @@ impl Rig {
         orders
             .next()
             .unwrap_or_else(|| panic!("no order to the agent: {:?}", self.actions))
+    }
+
+    /// The name of the step that the agent is told to do.
+    #[track_caller]
+    fn executes(&self) -> String {
+        match self.agent_order() {
+            AgentOrder::Execute { step, .. } => step.step,
+            other => panic!("{other:?}"),
+        }
     }
 
     #[track_caller]
@@ -175,6 +185,12 @@ fn unreachable() -> Result<AgentEvent, AgentError> {
         url: "http://x".into(),
         said: "refused".into(),
     })
+}
+
+/// What an agent says that cannot list its commands.
+fn broken() -> Result<AgentEvent, AgentError> {
+    let said = "not JSON serializable".into();
+    Err(AgentError::Refused { said })
 }
 
 fn deploying() -> Rig {

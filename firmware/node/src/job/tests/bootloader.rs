@@ -141,12 +141,44 @@ fn an_agent_that_never_takes_it_is_given_up() {
 }
 
 #[test]
-fn silence_meanwhile_boots_once_and_installs_again_without_writing_again() {
+fn silence_meanwhile_boots_once_and_writes_again_what_was_not_synced() {
     let mut rig = uefi();
     installing(&mut rig).agent(Ok(AgentEvent::Accepted));
     rig.hear(Event::Woke).power(PowerOrder::Status, ON);
     rig.node.job.as_mut().unwrap().phase = Phase::AwaitAgent;
     rig.node.provision_state = DeployWait;
     rig.hear(Event::Beat);
+    rig.agent(steps_are(&[offered("write_image", 0)]));
+    assert_eq!(rig.executes(), "write_image");
+}
+
+#[test]
+fn a_list_that_cannot_be_read_meanwhile_costs_a_boot() {
+    let mut rig = uefi();
+    installing(&mut rig).agent(Ok(AgentEvent::Accepted));
+    rig.hear(Event::Beat).agent(broken()).is(Deploying);
+    assert_eq!(rig.node.job.as_ref().unwrap().phase, Phase::BootFromNet);
+}
+
+#[test]
+fn what_followed_the_write_and_must_not_be_done_twice_is_not() {
+    let mut rig = uefi();
+    let job = rig.node.job.as_mut().unwrap();
+    job.steps.push(offered("flash_firmware", 10));
+    job.at = 2;
+    installing(&mut rig).agent(Ok(AgentEvent::Accepted));
+    rig.hear(Event::Woke).power(PowerOrder::Status, ON);
+    assert_eq!(rig.node.job.as_ref().unwrap().at, 2);
+}
+
+#[test]
+fn an_agent_that_did_not_write_the_partition_cannot_make_it_start() {
+    let mut rig = written(|node| {
+        node.instance_info
+            .insert("image_type".into(), "partition".into());
+    });
     assert_eq!(rig.agent_order(), AgentOrder::FindParts);
+    rig.agent(Ok(AgentEvent::PartsAre(Parts::default())));
+    let why = rig.is(DeployFail).node.last_error.clone().unwrap();
+    assert!(why.contains("no step after write_image"), "{why}");
 }

@@ -1,0 +1,165 @@
+//! Words that are lost, or of no use: no job goes on for ever, and nothing is done twice
+//! that must not be.
+
+use super::*;
+
+/// A manual cleaning at its first step, which the agent took.
+fn at_step(name: &str) -> Rig {
+    let mut rig = Rig::new(Manageable);
+    let steps = [offered(name, 0)];
+    rig.ask(Verb::Clean, steps.to_vec()).boots();
+    rig.hear(Event::Beat).agent(steps_are(&steps));
+    rig.agent(Ok(AgentEvent::Accepted)).is(CleanWait);
+    rig
+}
+
+#[test]
+fn hardware_managers_that_change_from_look_to_look_end_the_job() {
+    let mut rig = deploying();
+    rig.hear(Event::Beat);
+    let mut lists = 0;
+    while rig.node.job.is_some() {
+        lists += 1;
+        rig.agent(steps_are(&[offered("write_image", 0)]));
+        rig.agent(Ok(AgentEvent::VersionMismatch));
+    }
+    assert_eq!(lists, rig.limits.tries_max);
+    let why = rig.is(DeployFail).node.last_error.clone().unwrap();
+    assert!(why.contains("change from one look"), "{why}");
+}
+
+#[test]
+fn a_step_that_never_arrives_ends_the_job_though_its_agent_beats() {
+    let mut rig = deploying();
+    rig.hear(Event::Beat)
+        .agent(steps_are(&[offered("write_image", 0)]));
+    let mut tries = 0;
+    while rig.node.job.is_some() {
+        tries += 1;
+        rig.agent(unreachable()).hear(Event::Beat);
+        rig.agent(Ok(AgentEvent::Idle));
+    }
+    assert_eq!(tries, rig.limits.tries_max);
+    rig.is(DeployFail);
+}
+
+#[test]
+fn a_list_of_commands_that_cannot_be_read_costs_a_boot_and_no_step_twice() {
+    let mut rig = at_step("erase_devices");
+    rig.hear(Event::Beat).agent(broken());
+    rig.boots_again().hear(Event::Beat);
+    rig.agent(steps_are(&[offered("erase_devices", 0)]));
+    assert_eq!(rig.executes(), "erase_devices");
+    let mut rig = at_step("flash_firmware");
+    rig.hear(Event::Beat).agent(broken()).is(CleanFail);
+    let why = rig.node.last_error.clone().unwrap();
+    assert!(why.contains("not done twice"), "{why}");
+}
+
+#[test]
+fn an_agent_without_a_token_may_have_started_anew() {
+    for (step, state) in [("erase_devices", Cleaning), ("flash_firmware", CleanFail)] {
+        let mut rig = at_step(step);
+        rig.node.agent = Some(trivet_model::AgentSession::legacy());
+        rig.hear(Event::Beat).agent(Ok(AgentEvent::Idle)).is(state);
+    }
+}
+
+#[test]
+fn other_managers_do_not_lead_back_over_what_is_done_once() {
+    let replan = |first: &str| {
+        let mut rig = Rig::new(Available);
+        rig.ask(
+            Verb::Active,
+            vec![offered("write_image", 80), offered(first, 90)],
+        );
+        rig.boots().hear(Event::Beat);
+        let steps = [offered("write_image", 0), offered(first, 0)];
+        rig.agent(steps_are(&steps)).agent(Ok(AgentEvent::Accepted));
+        rig.hear(Event::Beat).agent(done(first));
+        rig.agent(Ok(AgentEvent::VersionMismatch));
+        let newer = offered("newer", 95);
+        let steps = [newer, offered("write_image", 0), offered(first, 0)];
+        rig.agent(steps_are(&steps));
+        rig
+    };
+    assert_eq!(replan("inject_files").executes(), "newer");
+    let rig = replan("apply_configuration");
+    let why = rig.is(DeployFail).node.last_error.clone().unwrap();
+    assert!(why.contains("apply_configuration was done"), "{why}");
+}
+
+#[test]
+fn a_first_silence_is_a_first_one_whatever_the_boot_took() {
+    let mut rig = Rig::new(Manageable);
+    let steps = [offered("erase_devices", 0)];
+    rig.ask(Verb::Clean, steps.to_vec()).boots();
+    rig.hear(Event::Woke).boots_again();
+    rig.hear(Event::Beat).agent(steps_are(&steps));
+    for silences in 1..=2 {
+        rig.agent(Ok(AgentEvent::Accepted)).is(CleanWait);
+        rig.hear(Event::Woke).power(PowerOrder::Status, ON);
+        if silences == 1 {
+            rig.boots_again().hear(Event::Beat);
+            rig.agent(steps_are(&steps));
+        }
+    }
+    rig.is(CleanFail);
+    // The next job begins with a clean slate.
+    rig.node.maintenance = false;
+    rig.ask(Verb::Manage, vec![]);
+    rig.ask(Verb::Clean, steps.to_vec());
+    assert!(!rig.node.driver_internal_info.contains_key(FELL_SILENT));
+}
+
+#[test]
+fn a_record_that_would_be_too_large_ends_the_job_and_makes_room() {
+    let mut rig = at_step("erase_devices");
+    assert!(
+        rig.node
+            .driver_internal_info
+            .contains_key("agent_cached_clean_steps")
+    );
+    rig.hear(Event::Overgrown).is(CleanFail);
+    assert!(
+        !rig.node
+            .driver_internal_info
+            .contains_key("agent_cached_clean_steps")
+    );
+    let why = rig.node.last_error.clone().unwrap();
+    assert!(why.contains("does not fit"), "{why}");
+}
+
+#[test]
+fn a_deployment_that_ends_with_the_power_off_needs_no_agent_more() {
+    let mut rig = deploying();
+    rig.hear(Event::Beat)
+        .agent(steps_are(&[offered("write_image", 0)]));
+    let off = Step {
+        interface: "power".into(),
+        ..offered("power_off", 0)
+    };
+    rig.node.job.as_mut().unwrap().steps.push(off);
+    rig.agent(Ok(AgentEvent::Accepted)).hear(Event::Beat);
+    rig.agent(done("write_image"));
+    rig.power(PowerOrder::Off, TAKEN)
+        .power(PowerOrder::Status, OFF);
+    rig.wants(&Action::Power(PowerOrder::SetBoot {
+        device: BootDevice::Disk,
+        persistent: true,
+        efi: false,
+    }));
+}
+
+#[test]
+fn until_it_is_reset_a_machine_that_runs_is_not_heard() {
+    let mut rig = Rig::new(Manageable);
+    rig.ask(Verb::Provide, vec![]).boots();
+    assert!(!awaits_reset(&rig.node));
+    rig.hear(Event::Woke);
+    assert!(awaits_reset(&rig.node) && boots_agent(&rig.node));
+    rig.power(SET_PXE, TAKEN);
+    assert!(awaits_reset(&rig.node));
+    rig.power(PowerOrder::Reset, TAKEN);
+    assert!(!awaits_reset(&rig.node));
+}
