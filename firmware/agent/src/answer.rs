@@ -22,6 +22,13 @@ const DEPLOY: &str = "deploy";
 /// node's record.
 const LISTED_BYTES_MAX: usize = 16 * 1024;
 
+/// Steps of more bytes, without what explains their arguments, are not taken. Ours: they are
+/// part of the node's record, twice.
+const STEPS_BYTES_MAX: usize = 24 * 1024;
+
+/// Versions of hardware managers of more bytes are not kept, and so not compared. Ours.
+const VERSIONS_BYTES_MAX: usize = 4096;
+
 /// Longer than what any file system or partition is known by. Ours.
 const UUID_CHARS_MAX: usize = 64;
 
@@ -145,7 +152,7 @@ fn ended(kind: StepKind, result: &CommandResult) -> Result<AgentEvent, AgentErro
             })
         }
         CommandStatus::Failed => Ok(AgentEvent::StepFailed {
-            step: named.map(|step| step.step),
+            step: named.map(|step| said(&step.step)),
             said: failure(result),
         }),
         CommandStatus::VersionMismatch => Ok(AgentEvent::VersionMismatch),
@@ -213,16 +220,21 @@ fn steps(kind: StepKind, result: &CommandResult) -> Result<AgentEvent, AgentErro
             steps.len()
         )));
     }
+    let listed = listed(&steps).map_err(|bytes| {
+        nonsense(format!(
+            "steps of {bytes} bytes where {STEPS_BYTES_MAX} are the most we take"
+        ))
+    })?;
     Ok(AgentEvent::StepsAre {
-        listed: listed(&steps),
+        listed,
         steps: steps.into_iter().map(model_step).collect(),
         versions: versions(field("hardware_manager_version")),
     })
 }
 
 /// The steps as an operator reads them, by interface as Ironic has them. What arguments mean
-/// is left out where all of it is too long to be kept.
-fn listed(steps: &[WireStep]) -> Value {
+/// is left out where all of it is too long to be kept. If even the rest is, its bytes.
+fn listed(steps: &[WireStep]) -> Result<Value, usize> {
     let list = |explained: bool| {
         let mut by_interface: BTreeMap<String, Vec<WireStep>> = BTreeMap::new();
         for step in steps {
@@ -236,9 +248,16 @@ fn listed(steps: &[WireStep]) -> Value {
         }
         json!(by_interface)
     };
-    Some(list(true))
-        .filter(|listed| listed.to_string().len() <= LISTED_BYTES_MAX)
-        .unwrap_or_else(|| list(false))
+    let bytes = |listed: &Value| listed.to_string().len();
+    let whole = list(true);
+    if bytes(&whole) <= LISTED_BYTES_MAX {
+        return Ok(whole);
+    }
+    let short = list(false);
+    match bytes(&short) {
+        bytes if bytes > STEPS_BYTES_MAX => Err(bytes),
+        _ => Ok(short),
+    }
 }
 
 /// What a step brought, if it is short enough to be kept.
@@ -258,15 +277,17 @@ fn model_step(step: WireStep) -> Step {
     }
 }
 
+/// The agent compares all of them or, where it is given none, nothing. What it would never
+/// find the same again is therefore left alone as a whole.
 fn versions(found: &Value) -> BTreeMap<String, String> {
-    let text = |value: &Value| match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
     let entries = found.as_object().into_iter().flatten();
-    entries
-        .map(|(name, value)| (name.clone(), text(value)))
-        .collect()
+    let texts = entries.map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
+    let versions: Option<BTreeMap<String, String>> = texts.collect();
+    let short = |versions: &BTreeMap<String, String>| {
+        let bytes = versions.iter().map(|(name, text)| name.len() + text.len());
+        bytes.sum::<usize>() <= VERSIONS_BYTES_MAX
+    };
+    versions.filter(short).unwrap_or_default()
 }
 
 #[cfg(test)]

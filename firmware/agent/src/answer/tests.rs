@@ -187,6 +187,26 @@ fn a_list_that_is_too_long_to_keep_is_kept_without_what_arguments_mean() {
 }
 
 #[test]
+fn steps_and_versions_that_no_record_holds_are_not_taken() {
+    let order = AgentOrder::GetSteps(StepKind::Clean);
+    let name = "x".repeat(STEPS_BYTES_MAX);
+    let steps = json!({"clean_steps": {"M": [{"step": name}]}});
+    let refused = of(&order, 200, &done("get_clean_steps", &steps));
+    assert!(matches!(refused, Err(AgentError::Nonsense { .. })));
+    let versions = |found: Value| {
+        let list = json!({"clean_steps": {}, "hardware_manager_version": found});
+        match of(&order, 200, &done("get_clean_steps", &list)) {
+            Ok(AgentEvent::StepsAre { versions, .. }) => versions.len(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(versions(json!({"a": "1", "b": "2"})), 2);
+    // One that would never compare as equal: none is compared.
+    assert_eq!(versions(json!({"a": "1", "b": 2})), 0);
+    assert_eq!(versions(json!({"a": "1".repeat(VERSIONS_BYTES_MAX)})), 0);
+}
+
+#[test]
 fn what_was_written_is_told_in_keys_with_blanks() {
     let found = json!({"root uuid": "r", "efi system partition uuid": "e", "partitions": {},
                        "PReP Boot partition uuid": ""});
