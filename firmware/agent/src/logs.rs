@@ -37,7 +37,9 @@ pub fn logs_call(agent: &AgentSession) -> Call {
 }
 
 /// The archive (tar, gzipped) that may be kept, or why there is none.
-pub fn logs_bundle(status: u16, body: &[u8], token: &str) -> Result<Vec<u8>, String> {
+pub fn logs_bundle(status: u16, mut body: Vec<u8>, token: &str) -> Result<Vec<u8>, String> {
+    blot_token(&mut body, token);
+    let body = body.as_slice();
     if body.len() > ANSWER_BYTES_MAX {
         return Err("they are longer than anybody reads".to_owned());
     }
@@ -67,20 +69,25 @@ pub fn logs_bundle(status: u16, body: &[u8], token: &str) -> Result<Vec<u8>, Str
     if plain.len() > LOGS_BYTES_MAX {
         return Err(format!("they have more than {LOGS_BYTES_MAX} bytes"));
     }
-    blot(&mut plain, token.as_bytes());
+    blot(&mut plain, token);
     let mut out = GzEncoder::new(Vec::new(), Compression::default());
     out.write_all(&plain)
         .and_then(|()| out.finish())
         .map_err(|error| error.to_string())
 }
 
-/// Puts stars in place of the token, and of what stands where secrets stand.
-fn blot(text: &mut [u8], token: &[u8]) {
+/// Puts stars in place of the token, wherever it stands in what an agent said.
+pub fn blot_token(text: &mut [u8], token: &str) {
     if !token.is_empty() {
-        for at in found(text, token) {
+        for at in found(text, token.as_bytes()) {
             text[at..at + token.len()].fill(b'*');
         }
     }
+}
+
+/// Puts stars in place of the token, and of what stands where secrets stand.
+fn blot(text: &mut [u8], token: &str) {
+    blot_token(text, token);
     for before in BEFORE_SECRETS {
         for at in found(text, before) {
             let rest = &mut text[at + before.len()..];
@@ -138,7 +145,7 @@ mod tests {
     }
 
     fn kept(text: &str) -> String {
-        let bundle = logs_bundle(200, &answer(&json!(packed(text.as_bytes()))), TOKEN).unwrap();
+        let bundle = logs_bundle(200, answer(&json!(packed(text.as_bytes()))), TOKEN).unwrap();
         let mut out = String::new();
         GzDecoder::new(bundle.as_slice())
             .read_to_string(&mut out)
@@ -194,7 +201,9 @@ mod tests {
 
     #[test]
     fn what_is_no_bundle_is_refused_with_a_reason() {
-        let said = |status, body: &[u8]| logs_bundle(status, body, TOKEN).unwrap_err();
+        let said = |status, body: &[u8]| logs_bundle(status, body.to_vec(), TOKEN).unwrap_err();
+        let quoted = format!("{{\"faultstring\": \"boom {TOKEN}\"}}");
+        assert!(said(500, quoted.as_bytes()).contains("boom ***"));
         assert!(said(409, b"{}").contains("works on a command"));
         assert!(said(401, b"{}").contains("token"));
         assert!(said(200, &answer(&Value::Null)).contains("none"));

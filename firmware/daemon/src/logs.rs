@@ -61,7 +61,7 @@ impl Logs {
         // Unpacking and packing again is work for a thread of its own.
         let keeping = tokio::task::spawn_blocking(move || {
             let collected = answer.and_then(|(status, body)| {
-                let bundle = trivet_rack::logs_bundle(status, &body, token.reveal())?;
+                let bundle = trivet_rack::logs_bundle(status, body, token.reveal())?;
                 let name = name(now);
                 let kept = self.keep(node, &name, &bundle);
                 kept.map(|()| name).map_err(|error| {

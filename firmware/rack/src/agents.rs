@@ -33,8 +33,12 @@ impl Rack {
     ) -> Result<Node, Refusal> {
         let id = node.or_else(|| self.only_owner(now, addresses));
         let node = id.and_then(|id| self.known(id).ok());
-        node.filter(|node| node.provision_state.allows_lookup() && trivet_node::boots_agent(node))
-            .ok_or_else(Self::nothing_found)
+        let awaited = |node: &Node| {
+            node.provision_state.allows_lookup()
+                && trivet_node::boots_agent(node)
+                && !trivet_node::awaits_reset(node)
+        };
+        node.filter(awaited).ok_or_else(Self::nothing_found)
     }
 
     pub(crate) fn lookup(
@@ -144,11 +148,7 @@ impl Rack {
                 self.note(now, Some(id), NoteKind::AgentReady { version });
             }
         }
-        self.book
-            .change_view(id, |view| view.live.beat_at = Some(now.wall));
-        if node.provision_state.is_waiting() || node.job.is_none() {
-            self.events.push_back((id, Event::Beat));
-        }
+        self.beats(now, &node);
         Ok(())
     }
 
@@ -209,6 +209,12 @@ impl Rack {
             self.note(now, Some(id), NoteKind::AgentReady { version });
         }
         // A beat that changes nothing ends here: a memory write, never a flash write.
+        self.beats(now, &node);
+        Ok(())
+    }
+
+    fn beats(&mut self, now: Now, node: &Node) {
+        let id = node.id;
         self.book
             .change_view(id, |view| view.live.beat_at = Some(now.wall));
         if let Some(waits) = self.waits.get_mut(&id) {
@@ -217,7 +223,6 @@ impl Rack {
         if node.provision_state.is_waiting() || node.job.is_none() {
             self.events.push_back((id, Event::Beat));
         }
-        Ok(())
     }
 
     fn refuse_caller(&mut self, now: Now, id: NodeId, why: &'static str) -> Refusal {
@@ -319,20 +324,22 @@ impl Rack {
             return;
         };
         let beaten = std::mem::take(&mut waits.beaten);
+        let session = self.book.node(id).and_then(|node| node.agent.as_ref());
+        let token = session.map_or("", |agent| agent.token.as_str());
         let answer = match result {
-            Ok((status, body)) => trivet_agent::answer(&order, status, &body),
+            Ok((status, mut body)) => {
+                // Before anything is read of it, or cut short.
+                trivet_agent::blot_token(&mut body, token);
+                trivet_agent::answer(&order, status, &body)
+            }
             Err(said) => {
-                let node = self.book.node(id);
-                let url = node.and_then(|node| node.agent.as_ref()?.url.clone());
+                let url = session.and_then(|agent| agent.url.clone());
                 Err(AgentError::Unreachable {
                     url: url.unwrap_or_default(),
-                    said,
+                    said: trivet_agent::without_token(said, token),
                 })
             }
         };
-        let session = self.book.node(id).and_then(|node| node.agent.as_ref());
-        let token = session.map_or("", |agent| agent.token.as_str());
-        let answer = trivet_agent::without_token(answer, token);
         if let Ok(AgentEvent::StepFailed { said, .. }) = &answer
             && self.write_failed(now, id, said)
         {
