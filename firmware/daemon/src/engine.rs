@@ -422,30 +422,50 @@ impl Thread {
     /// The store refused a batch, so nothing of it happened: the rack goes back to
     /// what flash holds. Then each who asked gets a batch of his own, so that only
     /// those are refused whom the store refuses. Datagrams and answers of agents
-    /// are lost as in a restart, and asked for again as after one.
+    /// are lost as in a restart, and asked for again as after one. Where one of these was
+    /// to blame that must not go on for ever: the node's job ends.
     fn take_back(&mut self, refused: Refused) -> Result<(), EngineError> {
         say::line(&format!("trivet: store: {}", refused.error));
         self.go_back()?;
-        if let [_] = refused.messages[..] {
-            refuse(refused);
-            return Ok(());
-        }
+        let mut overgrown = match refused.error {
+            CommitError::RecordTooLarge { node, .. } => node,
+            _ => None,
+        };
         for message in refused.messages {
             if let Some(refused) = self.attempt(vec![message])? {
+                overgrown = None;
                 self.go_back()?;
                 refuse(refused);
+            }
+        }
+        if let Some(node) = overgrown {
+            let word = Message::Input(Input::Overgrown(node));
+            if self.attempt(vec![word])?.is_some() {
+                self.go_back()?;
             }
         }
         Ok(())
     }
 
     fn go_back(&mut self) -> Result<(), EngineError> {
+        let view = Arc::clone(&self.view.borrow());
         for reply in std::mem::take(&mut self.promised).into_values() {
             let sentence = "The box had to begin anew; whether this was carried out is not known.";
             let _ = reply.send(Err(Refusal::new(RefusalKind::Failed, sentence)));
         }
         self.rack = rack(&self.settings, &self.store)?;
-        self.begin()
+        self.begin()?;
+        // Files outlive this; who has which is not on flash.
+        let kept = view.nodes.iter().map(|(node, view)| Input::Logs {
+            node: *node,
+            kept: view.live.logs.clone(),
+            collected: None,
+        });
+        let kept = kept.filter(|it| matches!(it, Input::Logs { kept, .. } if !kept.is_empty()));
+        match self.attempt(kept.map(Message::Input).collect())? {
+            None => Ok(()),
+            Some(refused) => Err(EngineError::Store(refused.error)),
+        }
     }
 
     fn let_out(&mut self, output: Output) {

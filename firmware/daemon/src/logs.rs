@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::sync::Semaphore;
 use trivet_model::secret::Hidden;
 use trivet_model::view::LogBundle;
 use trivet_model::{NodeId, UnixMs};
@@ -20,6 +21,10 @@ const BUNDLES_MAX: usize = 5;
 /// Bytes kept for all nodes together. Ours.
 const TOTAL_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
+/// Agents asked at once: a bad image fails a whole rack in one minute, and an answer may be
+/// as long as 16 MiB. Ours.
+const ASKED_MAX: usize = 4;
+
 const END: &str = ".tar.gz";
 
 /// The directory of all logs. Whoever changes files there has the lock.
@@ -27,6 +32,9 @@ const END: &str = ".tar.gz";
 pub(crate) struct Logs {
     root: Arc<PathBuf>,
     changing: Arc<Mutex<()>>,
+    asking: Arc<Semaphore>,
+    /// Unpacked they are longer still: one at a time.
+    packing: Arc<Semaphore>,
 }
 
 impl Logs {
@@ -34,6 +42,8 @@ impl Logs {
         Self {
             root: Arc::new(root),
             changing: Arc::default(),
+            asking: Arc::new(Semaphore::new(ASKED_MAX)),
+            packing: Arc::new(Semaphore::new(1)),
         }
     }
 
@@ -57,8 +67,11 @@ impl Logs {
         now: UnixMs,
     ) -> Input {
         let ((url, verify_ca), (request, token)) = (at, asking);
+        // Nobody closes them, so there is always a turn.
+        let _turn = Arc::clone(&self.asking).acquire_owned().await;
         let answer = agents::call(&url, verify_ca.as_deref(), &request).await;
         // Unpacking and packing again is work for a thread of its own.
+        let _turn_to_pack = Arc::clone(&self.packing).acquire_owned().await;
         let keeping = tokio::task::spawn_blocking(move || {
             let collected = answer.and_then(|(status, body)| {
                 let bundle = trivet_rack::logs_bundle(status, body, token.reveal())?;

@@ -24,6 +24,11 @@ impl Rack {
         let node = self.known(id)?;
         match node.agent.filter(|agent| agent.url.is_some()) {
             Some(agent) => {
+                let waits = self.waits.entry(id).or_default();
+                if std::mem::replace(&mut waits.collecting, true) {
+                    let sentence = format!("The logs of node {id} are being collected already.");
+                    return Err(Refusal::new(RefusalKind::Conflict, sentence));
+                }
                 self.collect_logs(id, &agent);
                 Ok(())
             }
@@ -46,6 +51,9 @@ impl Rack {
     ) {
         if self.book.node(id).is_none() {
             return self.outputs.push(Output::DropLogs(id));
+        }
+        if let (Some(waits), true) = (self.waits.get_mut(&id), collected.is_some()) {
+            waits.collecting = false;
         }
         let note = collected.map(|collected| match collected {
             Ok(name) => {

@@ -65,6 +65,8 @@ pub(crate) struct Waits {
     pub(crate) minted: bool,
     /// Why heartbeats were refused, and until when that is not noted again.
     pub(crate) refused: BTreeMap<&'static str, Tick>,
+    /// An operator waits for the agent's logs.
+    pub(crate) collecting: bool,
     /// How an operator's power order goes on.
     pub(crate) power: Goal,
 }
@@ -178,6 +180,7 @@ impl Rack {
                 kept,
                 collected,
             } => self.logs_kept(now, node, kept, collected),
+            Input::Overgrown(node) => self.events.push_back((node, Event::Overgrown)),
             Input::Tick => self.tick(now),
         }
         self.settle(now);

@@ -1,6 +1,7 @@
 //! Why a region was not opened, a batch not written, a record not understood.
 
 use trivet_board_hal::{FlashError, KeyError};
+use trivet_model::NodeId;
 
 use crate::layout::BATCH_CHANGES_MAX;
 use crate::superblock::FORMAT_VERSION;
@@ -87,6 +88,8 @@ pub enum CommitError {
     RecordTooLarge {
         /// Which kind.
         kind: &'static str,
+        /// Of which node, if it is a node's.
+        node: Option<NodeId>,
         /// Its size.
         bytes: usize,
         /// The limit in this region.

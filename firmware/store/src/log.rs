@@ -244,6 +244,7 @@ impl<F: Flash> Log<F> {
         if new.len() > self.layout.record_bytes_max() {
             return Err(CommitError::RecordTooLarge {
                 kind: schema::kind_name(key.kind),
+                node: schema::node_of(key),
                 bytes: new.len(),
                 limit: self.layout.record_bytes_max(),
             });

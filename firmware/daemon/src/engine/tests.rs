@@ -336,3 +336,66 @@ async fn an_engine_that_breaks_is_noticed() {
     assert!(why.await.is_err(), "no word, as after a panic");
     assert_eq!(*panics.lock().unwrap(), 1);
 }
+
+#[test]
+fn an_agents_word_that_no_record_holds_ends_its_job_and_nothing_else() {
+    let scratch = Scratch::new();
+    let store = testbed::store(&scratch.0, 256, 16 << 10);
+    let settings = testbed::settings(&scratch.0);
+    let out = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&out);
+    let carrier = Box::new(move |output| heard.lock().unwrap().push(output));
+    let (mut thread, engine) = Thread::new(Clock::start(), settings, store, carrier).unwrap();
+    thread.begin().unwrap();
+    let most = thread.store.layout().record_bytes_max();
+    let mut node = node_with_agent(TOKEN);
+    let filler = "x".repeat(most - 3000);
+    node.extra.insert("filler".to_owned(), filler.into());
+    node.agent.as_mut().unwrap().url = Some("http://192.0.2.9:9999".to_owned());
+    node.provision_state = trivet_model::ProvisionState::Cleaning;
+    node.job = Some(trivet_model::Job {
+        kind: trivet_model::JobKind::Clean,
+        phase: trivet_model::Phase::GetSteps,
+        step_kind: Some(trivet_model::StepKind::Clean),
+        manual: false,
+        steps: Vec::new(),
+        at: 0,
+        versions: std::collections::BTreeMap::new(),
+        tries: 0,
+        boots: 1,
+    });
+    let (message, _answer) = create(&node);
+    run(&mut thread, vec![message]);
+    let bundle = trivet_model::view::LogBundle {
+        name: "1.tar.gz".to_owned(),
+        bytes: 1,
+    };
+    let logs = Input::Logs {
+        node: node.id,
+        kept: vec![bundle],
+        collected: None,
+    };
+    run(&mut thread, vec![Message::Input(logs)]);
+    thread.go_back().unwrap();
+    let call = out.lock().unwrap().iter().rev().find_map(|it| match it {
+        Output::CallAgent { call, .. } => Some(*call),
+        _ => None,
+    });
+    let steps = json!({"clean_steps": {"M": [{"step": "y".repeat(4000)}]}});
+    let body = json!({"id": "x", "command_name": "get_clean_steps",
+                      "command_status": "SUCCEEDED", "command_result": steps});
+    let word = Input::AgentAnswered {
+        node: node.id,
+        call: call.unwrap(),
+        result: Ok((200, body.to_string().into_bytes())),
+    };
+    let (message, mut innocent) = create(&self::node());
+    run(&mut thread, vec![Message::Input(word), message]);
+    assert_eq!(innocent.try_recv().unwrap(), Ok(Done::Kept));
+    let view = engine.view();
+    let view = &view.nodes[&node.id];
+    assert_eq!(view.node.job, None);
+    let why = view.node.last_error.clone().unwrap();
+    assert!(why.contains("does not fit"), "{why}");
+    assert_eq!(view.live.logs.len(), 1, "files outlive what was taken back");
+}

@@ -130,3 +130,35 @@ fn inspection_data_is_taken_once_and_only_when_awaited() {
     assert!(node.inventory.is_some());
     bench.refused(order, RefusalKind::NotFound);
 }
+
+#[test]
+fn an_agent_of_before_the_reset_is_not_given_the_token_of_the_next_boot() {
+    let (mut bench, id) = Bench::inspecting();
+    bench.force(id, |node| {
+        node.power_state = Some(trivet_model::PowerState::On);
+        node.job.as_mut().unwrap().phase = trivet_model::Phase::PowerOn;
+    });
+    assert!(bench.lookup().is_err());
+    bench.force(id, |node| {
+        node.job.as_mut().unwrap().phase = trivet_model::Phase::AwaitAgent;
+    });
+    assert_ne!(bench.lookup().unwrap().agent_token, "******");
+}
+
+#[test]
+fn logs_are_collected_once_at_a_time() {
+    let (mut bench, id) = Bench::inspecting();
+    let none = bench.order(Order::CollectLogs(id)).unwrap_err();
+    assert!(none.sentence.contains("no agent"), "{none}");
+    let token = bench.lookup().unwrap().agent_token;
+    bench.order(heartbeat(id, &token)).unwrap();
+    bench.order(Order::CollectLogs(id)).unwrap();
+    let twice = bench.order(Order::CollectLogs(id)).unwrap_err();
+    assert!(twice.sentence.contains("already"), "{twice}");
+    bench.tell(Input::Logs {
+        node: id,
+        kept: Vec::new(),
+        collected: Some(Err("it did not answer".to_owned())),
+    });
+    bench.order(Order::CollectLogs(id)).unwrap();
+}

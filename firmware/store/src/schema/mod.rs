@@ -150,6 +150,12 @@ pub(crate) fn node_key(id: NodeId) -> Key {
     key(RecordKind::Node, id.bytes())
 }
 
+/// The node that stands there, if one does.
+pub(crate) fn node_of(place: &Key) -> Option<NodeId> {
+    let id = NodeId(uuid::Uuid::from_bytes(place.id));
+    (*place == node_key(id)).then_some(id)
+}
+
 /// Where a port stands.
 pub(crate) fn port_key(id: PortId) -> Key {
     key(RecordKind::Port, id.bytes())
