@@ -180,10 +180,10 @@ pub struct WireStep {
     #[serde(default, deserialize_with = "lenient::option")]
     pub interface: Option<String>,
     /// Higher runs earlier.
-    #[serde(default, deserialize_with = "lenient::or_default")]
+    #[serde(default, deserialize_with = "lenient::whole_number")]
     pub priority: i64,
     /// Reboot after it.
-    #[serde(default, deserialize_with = "lenient::or_default")]
+    #[serde(default, deserialize_with = "lenient::flag")]
     pub reboot_requested: bool,
     /// May be stopped; deploy steps do not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -210,6 +210,30 @@ pub type StepsByManager = BTreeMap<String, Vec<WireStep>>;
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_priority_or_flag_that_cannot_be_read_is_no_step() {
+        let read = |step: Value| serde_json::from_value::<WireStep>(step).ok();
+        for (priority, want) in [
+            (json!(99), Some(99)),
+            (json!("99"), Some(99)),
+            (json!(-1.0), Some(-1)),
+            (json!(null), Some(0)),
+            (json!(1.5), None),
+            (json!(1e30), None),
+            (json!("high"), None),
+            (json!([]), None),
+        ] {
+            let step = read(json!({"step": "s", "priority": priority}));
+            assert_eq!(step.map(|step| step.priority), want, "{priority}");
+        }
+        assert!(
+            read(json!({"step": "s", "reboot_requested": true}))
+                .unwrap()
+                .reboot_requested
+        );
+        assert_eq!(read(json!({"step": "s", "reboot_requested": "yes"})), None);
+    }
 
     fn result(text: &str) -> CommandResult {
         serde_json::from_str(text).unwrap()

@@ -1,6 +1,6 @@
 //! Reading fields that may be missing, null or of the wrong type.
 
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
@@ -46,6 +46,40 @@ where
         Value::String(text) => text.trim().parse().ok(),
         _ => None,
     })
+}
+
+/// A whole number, which may be below zero, as a number or as text; zero where there is none.
+/// Anything else is an error: whoever guesses here leaves out what has to be done.
+pub(crate) fn whole_number<'de, D>(input: D) -> Result<i64, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let value = Value::deserialize(input)?;
+    let number = match &value {
+        Value::Null => Some(0),
+        Value::Number(number) => number.as_i64().or_else(|| {
+            let size = number.as_f64().filter(|float| float.fract() == 0.0)?;
+            let whole = i64::try_from(whole(size.abs())?).ok()?;
+            Some(if size < 0.0 { -whole } else { whole })
+        }),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
+    };
+    number.ok_or_else(|| D::Error::custom(format_args!("{value} is no whole number")))
+}
+
+/// Yes or no; no where nothing is said. Anything else is an error.
+pub(crate) fn flag<'de, D>(input: D) -> Result<bool, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    match Value::deserialize(input)? {
+        Value::Null => Ok(false),
+        Value::Bool(flag) => Ok(flag),
+        other => Err(D::Error::custom(format_args!(
+            "{other} is neither true nor false"
+        ))),
+    }
 }
 
 /// Below two to the power of 53 every whole float is exact.
