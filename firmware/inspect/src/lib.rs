@@ -192,11 +192,56 @@ fn kept(document: &Value, inventory: &Value) -> Result<(Value, Vec<String>), Ins
         }
         let longest = plugin_data.iter().max_by_key(|(_, value)| bytes(value));
         let Some(key) = longest.map(|(key, _)| key.clone()) else {
-            return Err(InspectError::TooLong);
+            let (inventory, less) = shortened(inventory.clone(), bytes)?;
+            left_out.extend(less);
+            let kept = json!({"inventory": inventory, "plugin_data": {}});
+            return Ok((kept, left_out));
         };
         plugin_data.remove(&key);
         left_out.push(key);
     }
+}
+
+/// An inventory that is too long, such as that of a shelf of disks, without what is needed
+/// least: what is empty, the processor's flags, in the end the last disks.
+fn shortened(
+    mut inventory: Value,
+    bytes: impl Fn(&Value) -> usize,
+) -> Result<(Value, Vec<String>), InspectError> {
+    const AROUND_BYTES: usize = 64;
+    let fits = |inventory: &Value| bytes(inventory) + AROUND_BYTES <= KEPT_BYTES_MAX;
+    let mut left_out = Vec::new();
+    for list in ["disks", "interfaces"] {
+        let entries = inventory.get_mut(list).and_then(Value::as_array_mut);
+        for entry in entries.into_iter().flatten() {
+            if let Value::Object(entry) = entry {
+                entry.retain(|_, value| !value.is_null());
+            }
+        }
+    }
+    if let Some(Value::Object(cpu)) = inventory.get_mut("cpu")
+        && cpu.remove("flags").is_some()
+    {
+        left_out.push("cpu.flags".to_owned());
+    }
+    while !fits(&inventory) {
+        let disks = inventory.get_mut("disks").and_then(Value::as_array_mut);
+        let Some(disks) = disks.filter(|disks| !disks.is_empty()) else {
+            return Err(InspectError::TooLong);
+        };
+        disks.truncate(disks.len() * 7 / 8);
+        left_out.retain(|part| !part.starts_with("disks"));
+        left_out.push(format!("disks after the first {}", disks.len()));
+    }
+    Ok((inventory, left_out))
+}
+
+/// The addresses in a document that may be unfit otherwise: whose it is.
+pub fn addresses(document: &Value) -> Vec<MacAddr> {
+    let interfaces = document["inventory"]["interfaces"].as_array();
+    let interfaces = interfaces.into_iter().flatten().take(INTERFACES_MAX);
+    let macs = interfaces.filter_map(|one| one["mac_address"].as_str()?.parse().ok());
+    macs.filter(|mac| is_station(*mac)).collect()
 }
 
 #[cfg(test)]
@@ -372,5 +417,44 @@ mod tests {
             merged_capabilities("boot_mode:bios, cpu_vt:true,broken", "boot_mode:uefi"),
             "boot_mode:uefi,cpu_vt:true"
         );
+    }
+
+    #[test]
+    fn a_shelf_of_disks_is_kept_as_far_as_it_goes() {
+        let shelf = |disks: usize| {
+            changed(|document| {
+                let disk = json!({"name": "/dev/sdaa", "model": "x".repeat(100), "wwn": null,
+                                  "serial": "y".repeat(100), "vendor": null, "hctl": null});
+                document["inventory"]["disks"] = json!(vec![disk; disks]);
+            })
+            .unwrap()
+        };
+        let few = shelf(10);
+        assert!(few.left_out.is_empty());
+        assert!(few.kept["inventory"]["disks"][0]["wwn"].is_null());
+        let many = shelf(190);
+        assert_eq!(
+            many.kept["inventory"]["disks"].as_array().unwrap().len(),
+            190
+        );
+        assert!(many.left_out.contains(&"cpu.flags".to_owned()));
+        let more = shelf(2000);
+        assert!(more.kept.to_string().len() <= KEPT_BYTES_MAX);
+        let kept = more.kept["inventory"]["disks"].as_array().unwrap().len();
+        assert!(kept > 100, "{kept}");
+        assert!(
+            more.left_out
+                .contains(&format!("disks after the first {kept}"))
+        );
+        assert_eq!(more.macs.len(), 2);
+    }
+
+    #[test]
+    fn a_document_that_is_refused_still_says_whose_it_is() {
+        let many = vec![json!({"mac_address": "52:54:00:aa:bb:01"}); INTERFACES_MAX + 1];
+        let document = json!({"inventory": {"interfaces": many}});
+        assert_eq!(read(&document), Err(InspectError::TooManyInterfaces));
+        assert_eq!(addresses(&document)[0].to_string(), "52:54:00:aa:bb:01");
+        assert!(addresses(&json!(null)).is_empty());
     }
 }
