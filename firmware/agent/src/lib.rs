@@ -18,7 +18,7 @@ pub use call::{COMMAND_TIMEOUT_MS, Call, CallError, Method, call};
 pub use image::{
     Places, Problem, WRITE_IMAGE, WRITE_IMAGE_PRIORITY, blames_image, told, write_image_step,
 };
-pub use logs::{LOGS_BYTES_MAX, blot_token, logs_bundle, logs_call};
+pub use logs::{COLLECT_LOGS, LOGS_BYTES_MAX, blot_token, logs_bundle, logs_call};
 pub use raw::{RawAnswer, raw_answer, raw_call};
 pub use rescue::{RESCUE_PASSWORD_BYTES_MAX, rescue_hash};
 pub use said::{SAID_CHARS_MAX, without_token};

@@ -22,6 +22,9 @@ use crate::said::said;
 /// More than this of an agent's logs, unpacked, is not kept. Ours.
 pub const LOGS_BYTES_MAX: usize = 64 * 1024 * 1024;
 
+/// The agent's command that brings its logs.
+pub const COLLECT_LOGS: &str = "log.collect_system_logs";
+
 /// What is said before a secret, in addresses, settings and JSON.
 const BEFORE_SECRETS: [&[u8]; 4] = [
     b"agent_token",
@@ -32,8 +35,7 @@ const BEFORE_SECRETS: [&[u8]; 4] = [
 
 /// The request for the logs of an agent that listens at its address.
 pub fn logs_call(agent: &AgentSession) -> Call {
-    let name = "log.collect_system_logs".to_owned();
-    post(agent, name, Map::new(), true)
+    post(agent, COLLECT_LOGS.to_owned(), Map::new(), true)
 }
 
 /// The archive (tar, gzipped) that may be kept, or why there is none.

@@ -33,7 +33,11 @@ pub fn check(node: &Node, kind: Kind, is_own: &dyn Fn(&str) -> bool) -> Option<S
         "ssh" => ssh(&node.driver_info),
         "direct" => {
             let image = || image(&node.instance_info, is_own);
-            fast_track(&node.driver_info).err().or_else(image)
+            let mode = || unknown_boot_mode(node);
+            fast_track(&node.driver_info)
+                .err()
+                .or_else(mode)
+                .or_else(image)
         }
         RAMDISK => payload(node).err(),
         "ipxe" | "pxe" => netboot(node).err(),
@@ -53,6 +57,13 @@ pub fn fast_track(info: &Object) -> Result<Option<bool>, String> {
         "false" | "no" | "off" | "0" => Ok(Some(false)),
         _ => Err("driver_info.fast_track must be true or false".into()),
     }
+}
+
+/// A word for the boot mode that means none.
+fn unknown_boot_mode(node: &Node) -> Option<String> {
+    let mut told = crate::boot_modes(node);
+    let word = told.find(|word| !["uefi", "bios"].contains(word))?;
+    Some(format!("boot_mode {word} is not known: give uefi or bios"))
 }
 
 /// Whether the agent can be booted as the record says.
@@ -152,6 +163,12 @@ fn image(info: &Object, is_own: &dyn Fn(&str) -> bool) -> Option<String> {
     // The box knows the digests of its own images.
     if is_own(source) {
         return None;
+    }
+    if !source.contains("://") {
+        return Some(format!(
+            "instance_info has an image_source that is neither an image of this box nor a URL: \
+             {source}; see `trivet image list`"
+        ));
     }
     let has = |key| text(info, key).is_some();
     if has("image_checksum") || (has("image_os_hash_algo") && has("image_os_hash_value")) {

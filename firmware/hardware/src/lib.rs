@@ -16,7 +16,7 @@ mod table;
 pub use check::{SSH_PORT, check, fast_track, number};
 pub use kind::Kind;
 pub use payload::{BOOT_TEXT_BYTES_MAX, Payload, Source, agent_args, agent_files, payload};
-pub use steps::{Act, fake_steps, reserved};
+pub use steps::{Act, fake_steps, reserved, waits_oddly};
 pub use table::{ALL, Hardware};
 
 use serde_json::Value;
@@ -152,14 +152,19 @@ pub fn netboots_instance(node: &Node) -> bool {
 /// How the machine starts, `uefi` or `bios`, if anybody said: what the instance wants, else
 /// what stands in the node's capabilities, else what its BMC was asked for last.
 pub fn boot_mode(node: &Node) -> Option<&'static str> {
+    let known = |word: &str| ["uefi", "bios"].into_iter().find(|mode| *mode == word);
+    boot_modes(node).find_map(known)
+}
+
+/// All that is said of it, what counts most first.
+fn boot_modes(node: &Node) -> impl Iterator<Item = &str> {
     let told = [
         capability(&node.instance_info, "boot_mode"),
         text(&node.instance_info, "deploy_boot_mode"),
         capability(&node.properties, "boot_mode"),
         text(&node.kept, "boot_mode"),
     ];
-    let known = |word: &str| ["uefi", "bios"].into_iter().find(|mode| *mode == word);
-    told.into_iter().flatten().find_map(known)
+    told.into_iter().flatten()
 }
 
 fn text<'a>(object: &'a Object, key: &str) -> Option<&'a str> {

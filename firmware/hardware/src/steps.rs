@@ -46,6 +46,15 @@ pub fn reserved(step: &Step) -> Option<Act> {
     }
 }
 
+/// Whether this is a `wait` for something that is no number of seconds.
+pub fn waits_oddly(step: &Step) -> bool {
+    let given = step
+        .args
+        .get("seconds")
+        .is_some_and(|seconds| !seconds.is_null());
+    given && reserved(step) == Some(Act::Wait { seconds: None })
+}
+
 /// Interface and name of each step that a node with `deploy_interface` `fake` has,
 /// all of priority zero.
 pub fn fake_steps(kind: StepKind) -> &'static [(&'static str, &'static str)] {

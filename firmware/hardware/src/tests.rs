@@ -147,8 +147,19 @@ fn an_image_needs_a_digest_unless_it_is_the_boxes_own() {
     let mut node = node("ipmi");
     lacks(&node, Kind::Deploy, "image_source");
     node.instance_info.insert("image_source".into(), "a".into());
-    lacks(&node, Kind::Deploy, "digest");
+    lacks(
+        &node,
+        Kind::Deploy,
+        "neither an image of this box nor a URL: a;",
+    );
     assert_eq!(check(&node, Kind::Deploy, &|name| name == "a"), None);
+    node.instance_info
+        .insert("image_source".into(), "http://a".into());
+    lacks(&node, Kind::Deploy, "digest");
+    node.properties
+        .insert("capabilities".into(), "boot_mode:eufi".into());
+    lacks(&node, Kind::Deploy, "boot_mode eufi");
+    node.properties.clear();
     node.instance_info
         .insert("image_checksum".into(), "0".into());
     assert_eq!(check(&node, Kind::Deploy, &|_| false), None);

@@ -148,7 +148,7 @@ pub enum AgentError {
         said: String,
     },
     /// The agent does not know our token: it has restarted.
-    #[error("the agent refused our token; it has restarted and must be booted again")]
+    #[error("the agent refused our token: it has restarted")]
     TokenRefused,
     /// The agent refused the command.
     #[error("the agent refused the command: {said}")]
@@ -157,7 +157,10 @@ pub enum AgentError {
         said: String,
     },
     /// The answer is not what the protocol says.
-    #[error("the agent sent nonsense: {said}")]
+    #[error(
+        "the agent sent nonsense: {said}; is it a stock Ironic Python Agent, and does nothing else \
+         listen at its address?"
+    )]
     Nonsense {
         /// What was wrong with it.
         said: String,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use trivet_hardware::{Kind, interface, netboots_instance, reserved};
+use trivet_hardware::{Kind, interface, netboots_instance, reserved, waits_oddly};
 use trivet_model::order::VerbArgs;
 use trivet_model::{
     Job, JobKind, Node, NoteKind, Now, Phase, ProvisionState, Refusal, RefusalKind, StepKind, Verb,
@@ -12,6 +12,9 @@ use crate::job::FELL_SILENT;
 use crate::steps::STEPS_MAX;
 use crate::table::{self, Cause, Turn};
 use crate::{Action, FAKE, Limits, RESCUE_HASH, Turning};
+
+/// Where it stands that a job ends after the present step, and which that is.
+const ABORT_AFTER: &str = "abort_after_step";
 
 /// Carries a verb out, or refuses it with the sentence to show. For `active`,
 /// `deploy` and `rebuild` the arguments bring the steps that write the image.
@@ -34,6 +37,9 @@ pub fn ask(
         actions: Vec::new(),
     };
     turning.node.last_error = None;
+    if verb == Verb::Abort && turning.stops_later() {
+        return Ok((turning.node, turning.actions));
+    }
     turning.follow(row);
     turning.begin(from, verb, args);
     Ok((turning.node, turning.actions))
@@ -75,6 +81,9 @@ fn refuse_by_rule(node: &Node, verb: Verb, args: &VerbArgs) -> Result<(), Refusa
         )),
         Verb::Rescue if args.rescue_password.is_none() => {
             invalid("The verb \"rescue\" needs a rescue_password.".to_owned())
+        }
+        _ if args.steps.iter().any(waits_oddly) => {
+            invalid("Step power.wait: seconds must be a whole number, zero or above.".to_owned())
         }
         Verb::Clean | Verb::Service if args.steps.is_empty() => invalid(format!(
             "The verb \"{verb}\" needs {verb}_steps, a list of steps to run."
@@ -201,6 +210,7 @@ impl Turning<'_> {
         };
         self.forget_boot();
         self.node.driver_internal_info.remove(FELL_SILENT);
+        self.node.driver_internal_info.remove(ABORT_AFTER);
         if let Some(drive) = args.configdrive {
             self.node
                 .instance_info
@@ -219,6 +229,39 @@ impl Turning<'_> {
             tries: 0,
             boots,
         });
+    }
+
+    /// Whether an abort has to wait for the end of the present step, which must not be stopped:
+    /// its agent does not offer that, and nobody knows what it would leave behind.
+    fn stops_later(&mut self) -> bool {
+        let Some(step) = self.unsure() else {
+            return false;
+        };
+        let job = self.node.job.as_ref();
+        let present = job.and_then(|job| job.steps.get(job.at as usize));
+        if present.is_some_and(|step| step.abortable) {
+            return false;
+        }
+        let info = &mut self.node.driver_internal_info;
+        info.insert(ABORT_AFTER.to_owned(), step.clone().into());
+        self.node.last_error = Some(format!(
+            "the operator aborts this, but step {step} must not be stopped: it ends after that step"
+        ));
+        true
+    }
+
+    /// A step is done: whether that was the last one because of an abort.
+    pub(crate) fn stops_now(&mut self) -> bool {
+        let wanted = self.node.driver_internal_info.remove(ABORT_AFTER);
+        let from = self.node.provision_state;
+        match (wanted, table::row(from, Cause::Verb(Verb::Abort))) {
+            (Some(_), Some(row)) => {
+                self.follow(row);
+                self.stopped_by_operator(from);
+                true
+            }
+            _ => false,
+        }
     }
 
     fn stopped_by_operator(&mut self, from: ProvisionState) {

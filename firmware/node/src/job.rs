@@ -100,6 +100,7 @@ impl Turning<'_> {
             } => {
                 self.inspected(phase, properties, inventory, complaint);
             }
+            Event::NotInspected { why } => self.not_inspected(phase, &why),
             Event::StepAgain { why } => self.step_again(phase, why),
             Event::Woke => self.woke(phase),
             Event::Overgrown => self.overgrown(),
@@ -116,7 +117,7 @@ impl Turning<'_> {
                 self.resumed();
                 self.enter(Phase::FinalOff);
             }
-            Phase::AwaitAgent => self.boot_again("no sign of the agent in time"),
+            Phase::AwaitAgent => self.agent_is_late(),
             Phase::AwaitStep | Phase::AwaitBootloader => self.fell_silent(),
             Phase::PowerOff | Phase::FinalOff => {
                 // Asking once more is harmless where the first order was lost.
@@ -125,6 +126,20 @@ impl Turning<'_> {
             Phase::Pause => self.step_passed(),
             other => self.give_order(other),
         }
+    }
+
+    fn agent_is_late(&mut self) {
+        let inspects = self.node.job.as_ref().map(|job| job.kind) == Some(JobKind::Inspect);
+        let agent = self.node.agent.as_ref();
+        let beats = agent.is_some_and(|agent| agent.url.is_some());
+        self.boot_again(match agent {
+            Some(_) if beats && inspects => {
+                "the agent is here but sent no findings; its kernel needs \
+                 ipa-inspection-callback-url, and its log says which collector hangs"
+            }
+            Some(_) if !beats => "the agent looked its node up but never beat",
+            _ => "no sign of the agent in time",
+        });
     }
 
     fn restarted(&mut self, phase: Phase) {

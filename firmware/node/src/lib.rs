@@ -47,6 +47,11 @@ pub enum Event {
         /// What the agent could not find out, in its words.
         complaint: Option<String>,
     },
+    /// What the agent sent could not be used.
+    NotInspected {
+        /// Why.
+        why: String,
+    },
     /// The present step failed for a reason that is gone: it is done again.
     StepAgain {
         /// What was the matter.

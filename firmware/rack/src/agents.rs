@@ -18,6 +18,9 @@ use crate::{Output, Rack};
 /// are not noted. Ours.
 const REFUSED_QUIET_MS: u64 = 60_000;
 
+/// How a certificate begins (RFC 7468, section 5).
+const PEM_CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
+
 impl Rack {
     /// One message for every reason, as Ironic has it: a stranger learns nothing.
     pub(crate) fn nothing_found() -> Refusal {
@@ -195,6 +198,12 @@ impl Rack {
                 "agent_verify_ca differs from the recorded one",
             ));
         }
+        let certificate = beat.agent_verify_ca.as_deref().unwrap_or_default();
+        if beat.callback_url.starts_with("https://") && !certificate.contains(PEM_CERTIFICATE) {
+            let why = "it listens by https and sent no certificate (agent_verify_ca) to know it \
+                       by; let the ramdisk make its own (ipa-enable-auto-tls)";
+            return Err(self.refuse_caller(now, id, why));
+        }
         if session.url.is_none() {
             let version = beat.agent_version.clone().unwrap_or_default();
             let mut ready = Node::clone(&node);
@@ -311,9 +320,9 @@ impl Rack {
         now: Now,
         id: NodeId,
         call: u64,
-        result: Result<(u16, Vec<u8>), String>,
+        mut result: Result<(u16, Vec<u8>), String>,
     ) {
-        if self.vendor_agent_answered(now, id, call, &result) {
+        if self.vendor_agent_answered(now, id, call, &mut result) {
             return;
         }
         let Some(waits) = self.waits.get_mut(&id) else {

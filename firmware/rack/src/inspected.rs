@@ -14,8 +14,11 @@ const CAPABILITIES: &str = "capabilities";
 
 impl Rack {
     pub(crate) fn inventory(&mut self, now: Now, document: &Value) -> Result<Done, Refusal> {
-        let findings = trivet_inspect::read(document)
-            .map_err(|problem| Refusal::new(RefusalKind::Invalid, problem.to_string()))?;
+        let findings = trivet_inspect::read(document).map_err(|problem| {
+            let sentence = problem.to_string();
+            self.findings_refused(now, document, &sentence);
+            Refusal::new(RefusalKind::Invalid, sentence)
+        })?;
         let id = self
             .only_owner(now, &findings.macs)
             .ok_or_else(Self::nothing_found)?;
@@ -35,6 +38,18 @@ impl Rack {
             },
         ));
         Ok(Done::Inspected(id))
+    }
+
+    /// Whoever asked for the inspection learns why it came to nothing.
+    fn findings_refused(&mut self, now: Now, document: &Value, why: &str) {
+        let owner = self.only_owner(now, &trivet_inspect::addresses(document));
+        let waits = |node: &Node| node.provision_state == ProvisionState::InspectWait;
+        if let Some(id) = owner
+            && self.known(id).is_ok_and(|node| waits(&node))
+        {
+            let why = why.to_owned();
+            self.events.push_back((id, Event::NotInspected { why }));
+        }
     }
 
     /// A port for each interface that is nobody's yet. Only the one that the machine booted

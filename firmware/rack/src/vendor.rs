@@ -112,6 +112,14 @@ impl Rack {
         wait: bool,
     ) -> Result<u64, Refusal> {
         let id = node.id;
+        if command == trivet_agent::COLLECT_LOGS {
+            // Tokens stand in them, packed so that nobody sees it.
+            let sentence = format!(
+                "{command} is not passed on, as logs hold secrets; ask for them by POST \
+                 /trivet/nodes/{id}/logs (trivet node logs --collect), which takes those out."
+            );
+            return Err(Refusal::new(RefusalKind::Invalid, sentence));
+        }
         let called = self
             .waits
             .get(&id)
@@ -192,7 +200,7 @@ impl Rack {
         now: Now,
         id: NodeId,
         call: u64,
-        result: &Result<(u16, Vec<u8>), String>,
+        result: &mut Result<(u16, Vec<u8>), String>,
     ) -> bool {
         let owed = self.promises.get(&id);
         let owed =
@@ -200,6 +208,8 @@ impl Rack {
         let Some(label) = owed.map(|owed| owed.label.clone()) else {
             return false;
         };
+        let session = self.book.node(id).and_then(|node| node.agent.as_ref());
+        let token = session.map_or("", |agent| agent.token.as_str());
         let failed = |error: AgentError| {
             let sentence = format!("Node {id}: {error}.");
             (
@@ -209,21 +219,24 @@ impl Rack {
         };
         let (outcome, result) = match result {
             Err(said) => {
-                let node = self.book.node(id);
-                let url = node.and_then(|node| node.agent.as_ref()?.url.clone());
+                let url = session.and_then(|agent| agent.url.clone());
                 failed(AgentError::Unreachable {
                     url: url.unwrap_or_default(),
-                    said: said.clone(),
+                    said: trivet_agent::without_token(said.clone(), token),
                 })
             }
-            Ok((status, body)) => match trivet_agent::raw_answer(*status, body) {
-                Ok(RawAnswer::Busy) => {
-                    let busy = "its agent works on another command; try again when that is done";
-                    (busy.to_owned(), Err(conflict(id, busy)))
+            Ok((status, body)) => {
+                trivet_agent::blot_token(body, token);
+                match trivet_agent::raw_answer(*status, body) {
+                    Ok(RawAnswer::Busy) => {
+                        let busy =
+                            "its agent works on another command; try again when that is done";
+                        (busy.to_owned(), Err(conflict(id, busy)))
+                    }
+                    Ok(RawAnswer::Said { status, document }) => (status, Ok(document)),
+                    Err(error) => failed(error),
                 }
-                Ok(RawAnswer::Said { status, document }) => (status, Ok(document)),
-                Err(error) => failed(error),
-            },
+            }
         };
         self.note_vendor(now, id, label, outcome);
         self.keep_promise(id, result);

@@ -104,13 +104,16 @@ impl Turning<'_> {
                 // given up, so the tries are not counted anew.
                 self.enter_again(Phase::AwaitStep);
             }
+            (Phase::GetSteps | Phase::Sync | Phase::FinishRescue, _, Ok(AgentEvent::Busy)) => {
+                self.asks_later("the agent works on another command");
+            }
             (
                 Phase::GetSteps | Phase::Sync | Phase::FinishRescue,
                 _,
-                Ok(AgentEvent::Busy) | Err(AgentError::Unreachable { .. }),
-            ) => self.asks_later(),
-            (Phase::AwaitStep, AgentOrder::Look, Err(AgentError::Unreachable { .. })) => {
-                self.not_reached();
+                Err(error @ AgentError::Unreachable { .. }),
+            ) => self.asks_later(&error.to_string()),
+            (Phase::AwaitStep, AgentOrder::Look, Err(error @ AgentError::Unreachable { .. })) => {
+                self.not_reached(&error);
             }
             (Phase::AwaitStep, AgentOrder::Look, Err(error)) => self.list_broken(&error),
             (
@@ -125,21 +128,23 @@ impl Turning<'_> {
     }
 
     /// It does not answer, or not now.
-    pub(super) fn asks_later(&mut self) {
-        const WHY: &str = "the agent does not answer";
+    pub(super) fn asks_later(&mut self, why: &str) {
         if self.tried() {
-            let why = WHY.to_owned();
+            let why = why.to_owned();
             self.note(NoteKind::Retrying { why });
             self.actions.push(Action::WakeAfter(self.limits.retry_ms));
         } else {
-            self.boot_again(WHY);
+            self.boot_again(why);
         }
     }
 
     /// It beats, so it lives; but one that can never be called is of no use.
-    pub(super) fn not_reached(&mut self) {
-        if !self.tried() {
-            self.boot_again("the agent beats but cannot be called");
+    pub(super) fn not_reached(&mut self, error: &AgentError) {
+        let why = format!("the agent beats but cannot be called: {error}");
+        if self.tried() {
+            self.note(NoteKind::Retrying { why });
+        } else {
+            self.boot_again(&why);
         }
     }
 
@@ -209,6 +214,9 @@ impl Turning<'_> {
                 if let Some(job) = &mut self.node.job {
                     job.at += 1;
                 }
+                if self.stops_now() {
+                    return;
+                }
                 if reboot_requested {
                     self.enter(Phase::PowerOff);
                 } else {
@@ -221,7 +229,9 @@ impl Turning<'_> {
             }
             AgentEvent::StepFailed { step, said } => {
                 let step = step.unwrap_or(present);
-                self.fail(&format!("step {step} failed: {said}"));
+                self.fail(&format!(
+                    "step {step} failed: {said}; its agent's logs say more (trivet node logs)"
+                ));
             }
             AgentEvent::StepRunning => {
                 if let Some(job) = &mut self.node.job {
@@ -236,7 +246,10 @@ impl Turning<'_> {
                     self.resumed();
                     self.enter_again(Phase::GetSteps);
                 } else {
-                    self.fail("the agent's hardware managers change from one look to the next");
+                    self.fail(
+                        "the agent's hardware managers change from one look to the next; make the \
+                         ramdisk's managers tell the same versions each time",
+                    );
                 }
             }
             _ => {}
@@ -288,7 +301,9 @@ impl Turning<'_> {
             self.resumed();
             self.enter_again(Phase::StartStep);
         } else {
-            self.fail(&format!("a step does not start: {why}"));
+            self.fail(&format!(
+                "a step does not start: {why}; its agent's logs say more (trivet node logs)"
+            ));
         }
     }
 
@@ -305,6 +320,17 @@ impl Turning<'_> {
         job.steps.get(job.at as usize).map(|step| step.step.clone())
     }
 
+    fn inspects(&self, phase: Phase) -> bool {
+        let job = self.node.job.as_ref();
+        phase == Phase::AwaitAgent && job.is_some_and(|job| job.kind == JobKind::Inspect)
+    }
+
+    pub(super) fn not_inspected(&mut self, phase: Phase, why: &str) {
+        if self.inspects(phase) {
+            self.fail(&format!("what the agent found cannot be kept: {why}"));
+        }
+    }
+
     pub(super) fn inspected(
         &mut self,
         phase: Phase,
@@ -312,19 +338,16 @@ impl Turning<'_> {
         inventory: Value,
         complaint: Option<String>,
     ) {
-        let inspecting = self
-            .node
-            .job
-            .as_ref()
-            .is_some_and(|job| job.kind == JobKind::Inspect);
-        if phase != Phase::AwaitAgent || !inspecting {
+        if !self.inspects(phase) {
             return;
         }
         self.node.properties.extend(properties);
         self.node.inventory = Some(inventory);
         self.note(NoteKind::Inspected);
         if let Some(said) = complaint {
-            let said: String = said.chars().take(COMPLAINT_CHARS_MAX).collect();
+            let plain = |letter: char| if letter.is_control() { ' ' } else { letter };
+            let said = said.chars().take(COMPLAINT_CHARS_MAX).map(plain);
+            let said: String = said.collect();
             return self.fail(&format!(
                 "the agent could not look into everything: {said}; what it found is kept"
             ));

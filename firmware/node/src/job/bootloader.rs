@@ -65,10 +65,14 @@ impl Turning<'_> {
             (AgentOrder::FindParts, Ok(AgentEvent::Busy)) => {
                 self.enter_again(Phase::AwaitBootloader);
             }
-            (AgentOrder::FindParts, Err(AgentError::Unreachable { .. })) => self.asks_later(),
+            (AgentOrder::FindParts, Err(error @ AgentError::Unreachable { .. })) => {
+                self.asks_later(&error.to_string());
+            }
             (AgentOrder::InstallBootloader { .. }, answer) => self.loader_taken(answer),
             (AgentOrder::Look, Ok(event)) => self.loader_seen(event),
-            (AgentOrder::Look, Err(AgentError::Unreachable { .. })) => self.not_reached(),
+            (AgentOrder::Look, Err(error @ AgentError::Unreachable { .. })) => {
+                self.not_reached(&error);
+            }
             (AgentOrder::Look, Err(error)) => self.list_broken(&error),
             (_, Err(error)) => self.loader_failed(&error.to_string()),
             (_, Ok(_)) => {}

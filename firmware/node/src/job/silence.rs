@@ -53,7 +53,7 @@ impl Turning<'_> {
 
     /// The step that the agent may be at, or may have done, where nobody knows whether it may
     /// be done twice.
-    pub(super) fn unsure(&self) -> Option<String> {
+    pub(crate) fn unsure(&self) -> Option<String> {
         let job = self.node.job.as_ref()?;
         let step = job.steps.get(job.at as usize)?;
         let begun = matches!(job.phase, Phase::AwaitStep | Phase::AskPower);

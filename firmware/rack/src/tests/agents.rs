@@ -162,3 +162,30 @@ fn logs_are_collected_once_at_a_time() {
     });
     bench.order(Order::CollectLogs(id)).unwrap();
 }
+
+#[test]
+fn findings_that_cannot_be_kept_end_the_inspection_with_the_reason() {
+    let (mut bench, id) = Bench::inspecting();
+    let many = vec![json!({"mac_address": MAC.to_string()}); 300];
+    let document = json!({"inventory": {"interfaces": many}});
+    bench.refused(Order::Inventory { document }, RefusalKind::Invalid);
+    let node = bench.node(id);
+    assert_eq!(node.provision_state, ProvisionState::InspectFail);
+    let why = node.last_error.unwrap();
+    assert!(why.contains("more than 256 interfaces"), "{why}");
+}
+
+#[test]
+fn an_agent_that_listens_by_tls_must_say_by_which_certificate() {
+    let (mut bench, id) = Bench::inspecting();
+    let token = bench.lookup().unwrap().agent_token;
+    for certificate in [None, Some("garbage".to_owned())] {
+        let Order::Heartbeat { node, mut beat } = heartbeat(id, &token) else {
+            unreachable!()
+        };
+        beat.callback_url = "https://192.0.2.10:9999".into();
+        beat.agent_verify_ca = certificate;
+        let order = Order::Heartbeat { node, beat };
+        bench.refused(order, RefusalKind::Invalid);
+    }
+}

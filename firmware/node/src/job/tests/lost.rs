@@ -163,3 +163,79 @@ fn until_it_is_reset_a_machine_that_runs_is_not_heard() {
     rig.power(PowerOrder::Reset, TAKEN);
     assert!(!awaits_reset(&rig.node));
 }
+
+#[test]
+fn an_abort_waits_for_a_step_that_must_not_be_stopped() {
+    let firmware = Step {
+        abortable: false,
+        ..offered("flash_firmware", 0)
+    };
+    let mut rig = Rig::new(Manageable);
+    rig.ask(
+        Verb::Clean,
+        vec![firmware.clone(), offered("erase_devices", 0)],
+    );
+    rig.boots().hear(Event::Beat);
+    rig.agent(steps_are(&[firmware, offered("erase_devices", 0)]));
+    rig.agent(Ok(AgentEvent::Accepted));
+    rig.ask(Verb::Abort, vec![]).is(CleanWait);
+    let why = rig.node.last_error.clone().unwrap();
+    assert!(why.contains("flash_firmware must not be stopped"), "{why}");
+    rig.hear(Event::Beat).agent(Ok(AgentEvent::StepRunning));
+    rig.hear(Event::Beat).agent(done("flash_firmware"));
+    rig.is(CleanFail);
+    assert_eq!(rig.node.job, None);
+    let why = rig.node.last_error.clone().unwrap();
+    assert!(why.contains("aborted by the operator"), "{why}");
+}
+
+#[test]
+fn what_may_be_stopped_is_stopped_at_once() {
+    let mut rig = at_step("erase_devices");
+    rig.ask(Verb::Abort, vec![]).is(CleanFail);
+    let stoppable = Step {
+        abortable: true,
+        ..offered("check_fans", 0)
+    };
+    let mut rig = Rig::new(Manageable);
+    rig.ask(Verb::Clean, vec![stoppable.clone()]).boots();
+    rig.hear(Event::Beat).agent(steps_are(&[stoppable]));
+    rig.agent(Ok(AgentEvent::Accepted));
+    rig.ask(Verb::Abort, vec![]).is(CleanFail);
+}
+
+#[test]
+fn an_inspection_says_what_it_lacked() {
+    let last = |change: &dyn Fn(&mut Rig)| {
+        let mut rig = Rig::new(Manageable);
+        rig.limits.boots_max = 1;
+        rig.ask(Verb::Inspect, vec![]).boots();
+        change(&mut rig);
+        rig.is(InspectFail).node.last_error.clone().unwrap()
+    };
+    let beats = last(&|rig| {
+        rig.node.agent = Some(trivet_model::AgentSession {
+            url: Some("http://x".into()),
+            ..trivet_model::AgentSession::legacy()
+        });
+        rig.hear(Event::Woke);
+    });
+    assert!(beats.contains("sent no findings"), "{beats}");
+    let silent = last(&|rig| {
+        rig.hear(Event::Woke);
+    });
+    assert!(silent.contains("no sign of the agent"), "{silent}");
+    let why = "it is too long".to_owned();
+    let refused = last(&|rig| {
+        rig.hear(Event::NotInspected { why: why.clone() });
+    });
+    assert!(refused.contains(&why), "{refused}");
+}
+
+#[test]
+fn an_agent_that_does_not_answer_leaves_the_reason() {
+    let mut rig = deploying();
+    rig.hear(Event::Beat).agent(unreachable());
+    let why = unreachable().unwrap_err().to_string();
+    rig.wants(&Action::Note(NoteKind::Retrying { why }));
+}
