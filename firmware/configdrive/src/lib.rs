@@ -34,8 +34,8 @@ const VERSIONS: [&str; 2] = ["2012-08-10", "latest"];
 pub enum Problem {
     /// A template names what the node has not.
     #[error(
-        "configdrive: the template wants {path}, which this node has not; set it, or name what \
-         there is: {known}"
+        "configdrive: the template wants {path}, which this node has not, or which is secret; \
+         set it, or name what there is: {known}"
     )]
     NoFact {
         /// What.

@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use trivet_model::secret::masked;
+use trivet_model::node::Object;
+use trivet_model::secret::{MASK, masked};
 use trivet_model::{Node, Refusal, RefusalKind, ResourceKind, Step, View};
 
 fn invalid(sentence: String) -> Refusal {
@@ -101,11 +102,26 @@ fn facts(view: &View, node: &Node) -> Value {
         "name": node.name,
         "resource_class": node.resource_class,
         "properties": node.properties,
-        "extra": masked(&node.extra),
-        "instance_info": masked(&node.instance_info),
+        "extra": open(&node.extra),
+        "instance_info": open(&node.instance_info),
         "mac": macs.clone().next(),
         "macs": macs.collect::<Vec<_>>(),
     })
+}
+
+/// What of it is no secret. A mask in place of one would be taken for the secret.
+fn open(object: &Object) -> Value {
+    fn without_masks(value: Value) -> Value {
+        match value {
+            Value::Object(object) => {
+                let open = object.into_iter().filter(|(_, value)| *value != MASK);
+                let open = open.map(|(key, value)| (key, without_masks(value)));
+                Value::Object(open.collect())
+            }
+            other => other,
+        }
+    }
+    without_masks(Value::Object(masked(object)))
 }
 
 fn instance_traits(node: &Node) -> Result<Vec<&str>, Refusal> {

@@ -206,3 +206,20 @@ fn a_check_finds_what_the_deployment_would_and_changes_nothing() {
     let fits = check(&|info| drop(info.insert("root_gb".into(), json!("1"))));
     assert_eq!(fits, Done::Checked(None));
 }
+
+#[test]
+fn a_secret_is_no_fact_and_neither_is_its_mask() {
+    let mut bench = Bench::new();
+    let words = "pw={{ node.extra.db.admin_password }}";
+    bench.order(with_drive(1, "CUSTOM_A", words)).unwrap();
+    let id = available(&mut bench, &json!(["CUSTOM_A"]));
+    bench.force(id, |node| {
+        let db = json!({"admin_password": "s3cret", "host": "h"});
+        node.extra.insert("db".into(), db);
+    });
+    let said = bench.verb(id, Verb::Active).unwrap_err().sentence;
+    assert!(
+        said.contains("is secret") && !said.contains("s3cret"),
+        "{said}"
+    );
+}
