@@ -20,6 +20,9 @@ const PARTITION: &str = "partition";
 /// No disk has so many GiB, nor a partition so many MiB. Ours.
 const SIZE_MAX: u64 = 1 << 40;
 
+/// How every gzipped file begins (RFC 1952), in base64.
+const GZIP_AS_BASE64: &str = "H4sI";
+
 /// Longest file name of an image we accept from its address. Ours.
 const IMAGE_ID_CHARS_MAX: usize = 255;
 
@@ -66,6 +69,9 @@ pub fn write_image_step(node: &Node, places: Places<'_>) -> Result<Step, Problem
         field: "image_source",
         hint: "image_source=<URL of a whole-disk image>",
     })?;
+    fetched_by_http(places.image)?;
+    root_device(info)?;
+    root_device(&node.properties)?;
     let sum = sum(info)?;
     let format = disk_format(info, source)?;
     let partitions = partitions(info)?;
@@ -125,6 +131,16 @@ pub fn write_image_step(node: &Node, places: Places<'_>) -> Result<Step, Problem
         reboot_requested: false,
         abortable: false,
     })
+}
+
+/// Agents fetch images in no other way, and must not be told to read a file of their own.
+fn fetched_by_http(url: &str) -> Result<(), Problem> {
+    let http = ["http://", "https://"]
+        .iter()
+        .any(|scheme| url.starts_with(scheme));
+    let why = "it must be a http(s) URL, or the name of an image of this box (trivet image list)";
+    let field = "image_source";
+    http.then_some(()).ok_or(Problem::Unfit { field, why })
 }
 
 /// The field as text; null and the empty text count as missing.
@@ -274,13 +290,66 @@ fn number(info: &Object, field: &'static str) -> Result<Option<u64>, Problem> {
 }
 
 fn configdrive(info: &Object) -> Result<Option<&str>, Problem> {
-    match info.get("configdrive") {
-        Some(Value::Object(_)) => Err(Problem::Unfit {
-            field: "configdrive",
-            why: "give a URL or base64 of a gzipped image; an object must be built first",
-        }),
-        _ => text(info, "configdrive"),
+    let unfit = |why| {
+        let field = "configdrive";
+        Err(Problem::Unfit { field, why })
+    };
+    if let Some(Value::Object(_)) = info.get("configdrive") {
+        return unfit("give a URL or base64 of a gzipped image; an object must be built first");
     }
+    let drive = text(info, "configdrive")?;
+    match drive {
+        Some(drive) if !drive.contains("://") && !drive.starts_with(GZIP_AS_BASE64) => {
+            unfit("it is neither a URL nor base64 of a gzipped image")
+        }
+        _ => Ok(drive),
+    }
+}
+
+/// What names a disk. Ironic's words.
+const HINTS: [&str; 11] = [
+    "model",
+    "vendor",
+    "serial",
+    "size",
+    "wwn",
+    "wwn_with_extension",
+    "wwn_vendor_extension",
+    "name",
+    "by_path",
+    "rotational",
+    "hctl",
+];
+
+/// Hints for the root disk that the agent would refuse when all else is done.
+fn root_device(info: &Object) -> Result<(), Problem> {
+    let field = "root_device";
+    let hints = match info.get(field) {
+        None | Some(Value::Null) => return Ok(()),
+        Some(Value::Object(hints)) => hints,
+        Some(_) => {
+            let why = "it must be an object of hints, such as {\"serial\": \"...\"}";
+            return Err(Problem::Unfit { field, why });
+        }
+    };
+    if hints.keys().any(|key| !HINTS.contains(&key.as_str())) {
+        let why = "its hints may be model, vendor, serial, size, wwn, wwn_with_extension, \
+                   wwn_vendor_extension, name, by_path, rotational and hctl";
+        return Err(Problem::Unfit { field, why });
+    }
+    let sized = |size: &Value| match size {
+        Value::String(text) => {
+            let number = text.trim_start_matches(|letter: char| "<>=! ".contains(letter));
+            // Words such as <or> and <in> are the agent's to read.
+            text.contains("<or>") || number.trim().parse::<u64>().is_ok()
+        }
+        other => other.is_u64(),
+    };
+    if hints.get("size").is_some_and(|size| !sized(size)) {
+        let why = "its size must be a whole number of GiB, perhaps after >=, <= or the like";
+        return Err(Problem::Unfit { field, why });
+    }
+    Ok(())
 }
 
 /// The last part of the image's path, made safe as a file name; the node's UUID
@@ -541,5 +610,36 @@ mod tests {
             assert!(is_file_name(&id), "{source:?} gave {id:?}");
         }
         assert_eq!(image_id("http://h/.hidden.raw", &node), "hidden.raw");
+    }
+
+    #[test]
+    fn hints_and_drives_that_no_agent_would_take_are_refused_before() {
+        let digest = "0a".repeat(32);
+        let unfit = |key: &str, value: Value| {
+            let mut info = json!({"image_source": URL, "image_checksum": digest});
+            info[key] = value;
+            write_image_step(&node(info), PLACES).err()
+        };
+        for hints in [
+            json!({"serial": "x", "size": 10, "rotational": false}),
+            json!({"size": ">= 100"}),
+            json!({"size": "<or> 10 <or> 20"}),
+            json!(null),
+        ] {
+            assert_eq!(unfit("root_device", hints), None);
+        }
+        for hints in [
+            json!("/dev/sda"),
+            json!({"foo": "bar"}),
+            json!({"size": ">= abc"}),
+        ] {
+            let said = unfit("root_device", hints).unwrap().to_string();
+            assert!(said.contains("root_device"), "{said}");
+        }
+        for drive in ["zzz!", "aGVsbG8gd29ybGQ="] {
+            let said = unfit("configdrive", json!(drive)).unwrap().to_string();
+            assert!(said.contains("neither a URL nor base64"), "{said}");
+        }
+        assert_eq!(unfit("configdrive", json!("H4sIAAAAAAAA")), None);
     }
 }
