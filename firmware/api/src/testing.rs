@@ -116,6 +116,19 @@ impl Bench {
         self.view.ports.insert(port.id, Arc::new(port));
     }
 
+    /// The same with a port for its first node, so that it can boot.
+    pub(crate) fn wired(mut self) -> Self {
+        let port = port(1, 1);
+        let view = self.view.nodes.get(&port.node).unwrap();
+        let view = NodeView {
+            ports: vec![port.id],
+            ..NodeView::clone(view)
+        };
+        self.view.nodes.insert(port.node, Arc::new(view));
+        self.add_port(port);
+        self
+    }
+
     /// Keeps a resource, such as a chassis.
     pub(crate) fn add_resource(&mut self, resource: Resource) {
         let key = (resource.kind, resource.id);

@@ -292,6 +292,10 @@ fn of_verbs_one_wins() {
     for seed in 0..SEEDS {
         let node = node(ProvisionState::Manageable);
         let mut stand = Stand::new(seed, &node);
+        // What has no port cannot boot and is not inspected.
+        let port = json!({"address": "52:54:00:00:00:77", "node_uuid": node.id.to_string()});
+        let made = stand.answers(&[Wanted::new("POST", "/v1/ports", &port)]);
+        assert_eq!(made[0].status, 201, "seed {seed}");
         let verbs = [("inspect", "inspecting"), ("provide", "cleaning")];
         let verb = |at: usize| verbs[(seed as usize / 4 + at) % 2];
         let writers: Vec<Wanted> = crowd(seed)

@@ -361,6 +361,16 @@ fn check_possible(call: &Call<'_>, view: &NodeView, verb: Verb) -> Result<(), Fa
             )));
         }
     }
+    let by_agent = trivet_hardware::interface(node, Kind::Inspect) == "agent";
+    if verb == Verb::Inspect
+        && by_agent
+        && let Some(reason) = validate::reason(call, view, Kind::Boot)
+    {
+        return Err(Fault::bad(format!(
+            "Failed to validate inspection or power info for node {}. Error: {reason}",
+            node.id
+        )));
+    }
     if verb == Verb::Provide && node.kept.get("retired") == Some(&json!(true)) {
         return Err(Fault::bad(format!(
             "The providing operation can't be performed on node {} because it is retired.",

@@ -60,6 +60,14 @@ pub(crate) fn reason(call: &Call<'_>, view: &NodeView, kind: Kind) -> Option<Str
     if drivers::enabled(call, &view.node.driver).is_none() {
         return Some(format!("hardware type {} is not enabled", view.node.driver));
     }
+    let by_net = ["ipxe", "pxe"].contains(&trivet_hardware::interface(&view.node, kind));
+    if kind == Kind::Boot && by_net && view.ports.is_empty() {
+        return Some(format!(
+            "Node {} does not have any port associated with it: say by which MAC address the \
+             machine boots (baremetal port create)",
+            view.node.id
+        ));
+    }
     let own = |name: &str| {
         let kept = call.view.resource(ResourceKind::Image, name);
         kept.is_some() || call.facts.images.iter().any(|image| image.name == name)

@@ -99,7 +99,10 @@ fn maintenance_goes_on_and_off_with_and_without_a_reason() {
 
 #[test]
 fn validation_says_what_is_missing() {
-    let mut bench = bench();
+    let before = value(&bench(), "validate");
+    let why = before["boot"]["reason"].as_str().unwrap();
+    assert!(why.contains("does not have any port"), "{why}");
+    let mut bench = bench().wired();
     let before = value(&bench, "validate");
     assert_eq!(before["power"]["result"], false);
     assert_eq!(before["deploy"]["result"], false);

@@ -23,7 +23,7 @@ fn accepts(bench: &Bench, body: &Value, version: &str) -> Order {
 }
 
 fn ready() -> Bench {
-    let mut bench = Bench::with(ProvisionState::Available);
+    let mut bench = Bench::with(ProvisionState::Available).wired();
     bench.change(|node| {
         node.driver_info
             .insert("ipmi_address".into(), json!("192.0.2.1"));
@@ -67,7 +67,7 @@ fn every_verb_came_with_a_version() {
         ("unhold", ProvisionState::CleanHold, 85),
         ("abort", ProvisionState::DeployWait, 110),
     ] {
-        let bench = Bench::with(state);
+        let bench = Bench::with(state).wired();
         let body = json!({"target": verb});
         accepts(&bench, &body, &format!("1.{since}"));
         refuses(&bench, &body, &format!("1.{}", since - 1), 406);
@@ -222,7 +222,10 @@ fn a_node_at_work_is_locked() {
 
 #[test]
 fn a_node_without_inspection_is_not_inspected() {
-    let mut bench = Bench::with(ProvisionState::Manageable);
+    let unwired = Bench::with(ProvisionState::Manageable);
+    let said = refuses(&unwired, &json!({"target": "inspect"}), LATEST, 400);
+    assert!(said.contains("does not have any port"), "{said}");
+    let mut bench = unwired.wired();
     accepts(&bench, &json!({"target": "inspect"}), LATEST);
     bench.change(|node| {
         node.kept
