@@ -243,25 +243,31 @@ impl Turning<'_> {
             return false;
         }
         let info = &mut self.node.driver_internal_info;
-        info.insert(ABORT_AFTER.to_owned(), step.clone().into());
+        let before = info.insert(ABORT_AFTER.to_owned(), step.clone().into());
+        if before.is_some() {
+            // Twice is meant: the step may never end.
+            return false;
+        }
         self.node.last_error = Some(format!(
-            "the operator aborts this, but step {step} must not be stopped: it ends after that step"
+            "the operator aborts this, but step {step} must not be stopped: it ends after that \
+             step; abort again to stop it in spite of that"
         ));
         true
     }
 
-    /// A step is done: whether that was the last one because of an abort.
+    /// A step is done, or was not begun: whether the job ends here because of an abort.
     pub(crate) fn stops_now(&mut self) -> bool {
-        let wanted = self.node.driver_internal_info.remove(ABORT_AFTER);
-        let from = self.node.provision_state;
-        match (wanted, table::row(from, Cause::Verb(Verb::Abort))) {
-            (Some(_), Some(row)) => {
-                self.follow(row);
-                self.stopped_by_operator(from);
-                true
-            }
-            _ => false,
+        if !self.node.driver_internal_info.contains_key(ABORT_AFTER) {
+            return false;
         }
+        self.turn_if_possible(Turn::Wait);
+        let from = self.node.provision_state;
+        let Some(row) = table::row(from, Cause::Verb(Verb::Abort)) else {
+            return false;
+        };
+        self.follow(row);
+        self.stopped_by_operator(from);
+        true
     }
 
     fn stopped_by_operator(&mut self, from: ProvisionState) {
@@ -270,6 +276,7 @@ impl Turning<'_> {
             self.node.last_error = Some(why.clone());
             self.actions.push(Action::Note(NoteKind::Failed { why }));
         }
+        self.node.driver_internal_info.remove(ABORT_AFTER);
         self.node.job = None;
         self.forget_boot();
     }

@@ -345,7 +345,7 @@ impl Turning<'_> {
         }
     }
 
-    fn turn_if_possible(&mut self, turn: Turn) {
+    pub(crate) fn turn_if_possible(&mut self, turn: Turn) {
         if let Some(row) = table::row(self.node.provision_state, Cause::Turn(turn)) {
             self.follow(row);
         }

@@ -239,6 +239,9 @@ impl Turning<'_> {
                 }
             }
             AgentEvent::VersionMismatch => {
+                if self.stops_now() {
+                    return;
+                }
                 if self.tried() {
                     let why = "the agent's hardware managers are other ones than when its steps \
                                were read";
@@ -294,6 +297,9 @@ impl Turning<'_> {
     }
 
     pub(super) fn repeat_step(&mut self, why: &str) {
+        if self.stops_now() {
+            return;
+        }
         if self.tried() {
             self.note(NoteKind::Retrying {
                 why: why.to_owned(),

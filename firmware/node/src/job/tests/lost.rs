@@ -190,6 +190,28 @@ fn an_abort_waits_for_a_step_that_must_not_be_stopped() {
 }
 
 #[test]
+fn what_was_not_begun_is_not_begun_after_an_abort() {
+    let firmware = Step {
+        abortable: false,
+        ..offered("flash_firmware", 0)
+    };
+    let aborted = || {
+        let mut rig = Rig::new(Manageable);
+        rig.ask(Verb::Clean, vec![firmware.clone()]).boots();
+        rig.hear(Event::Beat)
+            .agent(steps_are(std::slice::from_ref(&firmware)));
+        rig.agent(unreachable()).ask(Verb::Abort, vec![]);
+        rig.is(CleanWait);
+        rig
+    };
+    for event in [AgentEvent::Idle, AgentEvent::VersionMismatch] {
+        aborted().hear(Event::Beat).agent(Ok(event)).is(CleanFail);
+    }
+    // Twice is meant.
+    aborted().ask(Verb::Abort, vec![]).is(CleanFail);
+}
+
+#[test]
 fn what_may_be_stopped_is_stopped_at_once() {
     let mut rig = at_step("erase_devices");
     rig.ask(Verb::Abort, vec![]).is(CleanFail);
