@@ -432,8 +432,10 @@ impl Thread {
             _ => None,
         };
         for message in refused.messages {
+            // What an agent says of its own accord it says again and again.
+            let agents = matches!(&message, Message::Order(asked) if asked.order.word().is_none());
             if let Some(refused) = self.attempt(vec![message])? {
-                overgrown = None;
+                overgrown = overgrown.filter(|_| agents);
                 self.go_back()?;
                 refuse(refused);
             }

@@ -337,6 +337,49 @@ async fn an_engine_that_breaks_is_noticed() {
     assert_eq!(*panics.lock().unwrap(), 1);
 }
 
+fn cleaning(phase: trivet_model::Phase) -> trivet_model::Job {
+    trivet_model::Job {
+        kind: trivet_model::JobKind::Clean,
+        phase,
+        step_kind: Some(trivet_model::StepKind::Clean),
+        manual: false,
+        steps: Vec::new(),
+        at: 0,
+        versions: std::collections::BTreeMap::new(),
+        tries: 0,
+        boots: 1,
+    }
+}
+
+#[test]
+fn a_heartbeat_that_no_record_holds_ends_the_job_it_would_disturb_for_ever() {
+    let scratch = Scratch::new();
+    let (mut thread, engine) = thread(&scratch);
+    let most = thread.store.layout().record_bytes_max();
+    let mut node = node_with_agent(TOKEN);
+    let filler = "x".repeat(most - 1500);
+    node.extra.insert("filler".to_owned(), filler.into());
+    node.provision_state = trivet_model::ProvisionState::CleanWait;
+    node.job = Some(cleaning(trivet_model::Phase::AwaitAgent));
+    let (message, _answer) = create(&node);
+    run(&mut thread, vec![message]);
+    let certificate = "-----BEGIN CERTIFICATE-----".repeat(60);
+    let (message, mut beat) = asking(Order::Heartbeat {
+        node: node.id,
+        beat: Beat {
+            callback_url: "https://192.0.2.9:9999".to_owned(),
+            agent_token: Some(TOKEN.to_owned()),
+            agent_version: Some("1".to_owned()),
+            agent_verify_ca: Some(certificate),
+        },
+    });
+    run(&mut thread, vec![message]);
+    assert_eq!(kind(&mut beat), RefusalKind::Invalid);
+    let node = &engine.view().nodes[&node.id].node;
+    assert_eq!(node.job, None);
+    assert!(node.last_error.as_ref().unwrap().contains("does not fit"));
+}
+
 #[test]
 fn an_agents_word_that_no_record_holds_ends_its_job_and_nothing_else() {
     let scratch = Scratch::new();
@@ -353,17 +396,7 @@ fn an_agents_word_that_no_record_holds_ends_its_job_and_nothing_else() {
     node.extra.insert("filler".to_owned(), filler.into());
     node.agent.as_mut().unwrap().url = Some("http://192.0.2.9:9999".to_owned());
     node.provision_state = trivet_model::ProvisionState::Cleaning;
-    node.job = Some(trivet_model::Job {
-        kind: trivet_model::JobKind::Clean,
-        phase: trivet_model::Phase::GetSteps,
-        step_kind: Some(trivet_model::StepKind::Clean),
-        manual: false,
-        steps: Vec::new(),
-        at: 0,
-        versions: std::collections::BTreeMap::new(),
-        tries: 0,
-        boots: 1,
-    });
+    node.job = Some(cleaning(trivet_model::Phase::GetSteps));
     let (message, _answer) = create(&node);
     run(&mut thread, vec![message]);
     let bundle = trivet_model::view::LogBundle {
