@@ -45,6 +45,14 @@ pub enum Problem {
         /// Why, and what would fit.
         why: &'static str,
     },
+    /// A property of the machine says something we cannot do.
+    #[error("properties has an unfit {field}: {why}")]
+    UnfitProperty {
+        /// Which.
+        field: &'static str,
+        /// Why, and what would fit.
+        why: &'static str,
+    },
 }
 
 /// The name of the step that writes an image.
@@ -70,8 +78,11 @@ pub fn write_image_step(node: &Node, places: Places<'_>) -> Result<Step, Problem
         hint: "image_source=<URL of a whole-disk image>",
     })?;
     fetched_by_http(places.image)?;
-    root_device(info)?;
-    root_device(&node.properties)?;
+    // Those of the instance win, and the agent reads no others then.
+    let field = ROOT_DEVICE;
+    if !root_device(info).map_err(|why| Problem::Unfit { field, why })? {
+        root_device(&node.properties).map_err(|why| Problem::UnfitProperty { field, why })?;
+    }
     let sum = sum(info)?;
     let format = disk_format(info, source)?;
     let partitions = partitions(info)?;
@@ -306,8 +317,10 @@ fn configdrive(info: &Object) -> Result<Option<&str>, Problem> {
     }
 }
 
+const ROOT_DEVICE: &str = "root_device";
+
 /// What names a disk. Ironic's words.
-const HINTS: [&str; 11] = [
+const HINTS: [&str; 12] = [
     "model",
     "vendor",
     "serial",
@@ -319,37 +332,38 @@ const HINTS: [&str; 11] = [
     "by_path",
     "rotational",
     "hctl",
+    "tran",
 ];
 
-/// Hints for the root disk that the agent would refuse when all else is done.
-fn root_device(info: &Object) -> Result<(), Problem> {
-    let field = "root_device";
-    let hints = match info.get(field) {
-        None | Some(Value::Null) => return Ok(()),
+/// Whether there are hints for the root disk. Those that the agent would refuse when all else
+/// is done are refused here.
+fn root_device(info: &Object) -> Result<bool, &'static str> {
+    let hints = match info.get(ROOT_DEVICE) {
+        None | Some(Value::Null) => return Ok(false),
         Some(Value::Object(hints)) => hints,
         Some(_) => {
-            let why = "it must be an object of hints, such as {\"serial\": \"...\"}";
-            return Err(Problem::Unfit { field, why });
+            return Err("it must be an object of hints, such as {\"serial\": \"...\"}");
         }
     };
     if hints.keys().any(|key| !HINTS.contains(&key.as_str())) {
-        let why = "its hints may be model, vendor, serial, size, wwn, wwn_with_extension, \
-                   wwn_vendor_extension, name, by_path, rotational and hctl";
-        return Err(Problem::Unfit { field, why });
+        return Err(
+            "its hints may be model, vendor, serial, size, wwn, wwn_with_extension, \
+                    wwn_vendor_extension, name, by_path, rotational, hctl and tran",
+        );
     }
     let sized = |size: &Value| match size {
         Value::String(text) => {
             let number = text.trim_start_matches(|letter: char| "<>=! ".contains(letter));
-            // Words such as <or> and <in> are the agent's to read.
-            text.contains("<or>") || number.trim().parse::<u64>().is_ok()
+            // Operators that are words, such as <or> and s==, are the agent's to read.
+            let word = text.contains("> ") || text.trim_start().starts_with('s');
+            word || number.trim().parse::<u64>().is_ok()
         }
         other => other.is_u64(),
     };
     if hints.get("size").is_some_and(|size| !sized(size)) {
-        let why = "its size must be a whole number of GiB, perhaps after >=, <= or the like";
-        return Err(Problem::Unfit { field, why });
+        return Err("its size must be a whole number of GiB, perhaps after >=, <= or the like");
     }
-    Ok(())
+    Ok(!hints.is_empty())
 }
 
 /// The last part of the image's path, made safe as a file name; the node's UUID
@@ -624,6 +638,7 @@ mod tests {
             json!({"serial": "x", "size": 10, "rotational": false}),
             json!({"size": ">= 100"}),
             json!({"size": "<or> 10 <or> 20"}),
+            json!({"tran": "nvme", "size": "s== 100"}),
             json!(null),
         ] {
             assert_eq!(unfit("root_device", hints), None);
@@ -641,5 +656,20 @@ mod tests {
             assert!(said.contains("neither a URL nor base64"), "{said}");
         }
         assert_eq!(unfit("configdrive", json!("H4sIAAAAAAAA")), None);
+        let mut machine = node(json!({"image_source": URL, "image_checksum": digest}));
+        machine
+            .properties
+            .insert("root_device".into(), json!({"foo": 1}));
+        let said = write_image_step(&machine, PLACES).unwrap_err().to_string();
+        assert!(
+            said.contains("properties has an unfit root_device"),
+            "{said}"
+        );
+        let hints = json!({"serial": "x"});
+        machine.instance_info.insert("root_device".into(), hints);
+        assert!(
+            write_image_step(&machine, PLACES).is_ok(),
+            "these are not read"
+        );
     }
 }
