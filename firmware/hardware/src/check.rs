@@ -50,11 +50,12 @@ pub fn fast_track(info: &Object) -> Result<Option<bool>, String> {
     let word = match info.get("fast_track") {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::Bool(stays)) => return Ok(Some(*stays)),
-        Some(other) => other.as_str().unwrap_or_default().trim(),
+        Some(Value::String(word)) => word.trim().to_ascii_lowercase(),
+        Some(other) => other.to_string(),
     };
-    match word.to_ascii_lowercase().as_str() {
-        "true" | "yes" | "on" | "1" => Ok(Some(true)),
-        "false" | "no" | "off" | "0" => Ok(Some(false)),
+    match word.as_str() {
+        "true" | "t" | "yes" | "y" | "on" | "1" => Ok(Some(true)),
+        "false" | "f" | "no" | "n" | "off" | "0" => Ok(Some(false)),
         _ => Err("driver_info.fast_track must be true or false".into()),
     }
 }
