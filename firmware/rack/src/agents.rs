@@ -201,7 +201,7 @@ impl Rack {
         let certificate = beat.agent_verify_ca.as_deref().unwrap_or_default();
         if beat.callback_url.starts_with("https://") && !certificate.contains(PEM_CERTIFICATE) {
             let why = "it listens by https and sent no certificate (agent_verify_ca) to know it \
-                       by; let the ramdisk make its own (ipa-enable-auto-tls)";
+                       by; let the agent make its own (enable_auto_tls, no listen_tls)";
             return Err(self.refuse_caller(now, id, why));
         }
         if session.url.is_none() {

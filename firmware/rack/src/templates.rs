@@ -118,6 +118,7 @@ fn open(object: &Object) -> Value {
                 let open = open.map(|(key, value)| (key, without_masks(value)));
                 Value::Object(open.collect())
             }
+            Value::Array(list) => list.into_iter().map(without_masks).collect(),
             other => other,
         }
     }
