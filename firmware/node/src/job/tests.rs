@@ -14,8 +14,10 @@ use super::*;
 use crate::ask;
 
 mod bootloader;
+mod inspection;
 mod lost;
 mod netboot;
+mod power;
 mod silence;
 mod stay;
 mod verbs;
@@ -201,88 +203,6 @@ fn deploying() -> Rig {
 }
 
 #[test]
-fn verify_ends_manageable_when_the_bmc_answers() {
-    let mut rig = Rig::new(Enroll);
-    rig.ask(Verb::Manage, vec![])
-        .power(PowerOrder::Status, ON)
-        .is(Manageable);
-    assert_eq!(rig.node.power_state, Some(PowerState::On));
-    assert_eq!(rig.node.job, None);
-}
-
-#[test]
-fn verify_returns_to_enroll_with_the_reason_when_the_password_is_wrong() {
-    let mut rig = Rig::new(Enroll);
-    let wrong = Err(PowerError::Login {
-        said: "unauthorized name",
-    });
-    rig.ask(Verb::Manage, vec![])
-        .power(PowerOrder::Status, wrong)
-        .is(Enroll);
-    assert!(
-        rig.node
-            .last_error
-            .as_ref()
-            .unwrap()
-            .contains("ipmi_password")
-    );
-    assert_eq!(rig.node.target_provision_state, None);
-}
-
-#[test]
-fn a_silent_bmc_is_asked_again_and_then_given_up() {
-    let mut rig = Rig::new(Enroll);
-    rig.ask(Verb::Manage, vec![]);
-    for _ in 1..rig.limits.tries_max {
-        rig.power(PowerOrder::Status, Err(PowerError::Silent { waited_ms: 9 }))
-            .is(Verifying);
-        rig.wants(&Action::WakeAfter(rig.limits.retry_ms));
-        rig.hear(Event::Woke);
-    }
-    rig.power(PowerOrder::Status, Err(PowerError::Silent { waited_ms: 9 }))
-        .is(Enroll);
-}
-
-#[test]
-fn inspection_boots_the_agent_keeps_its_data_and_powers_off() {
-    let mut rig = Rig::new(Manageable);
-    rig.ask(Verb::Inspect, vec![]).is(Inspecting);
-    rig.boots().is(InspectWait);
-    assert!(boots_agent(&rig.node));
-    let Value::Object(properties) = json!({"cpus": 4}) else {
-        unreachable!()
-    };
-    rig.hear(Event::Inspected {
-        properties,
-        inventory: json!({"cpu": {}}),
-        complaint: None,
-    })
-    .is(Inspecting);
-    rig.power(PowerOrder::Off, TAKEN)
-        .power(PowerOrder::Status, OFF)
-        .is(Manageable);
-    assert_eq!(rig.node.properties["cpus"], 4);
-    assert_eq!(rig.node.inspection_finished_at, Some(NOW.wall));
-    assert_eq!(rig.node.inspection_started_at, None);
-    assert!(!boots_agent(&rig.node));
-}
-
-#[test]
-fn what_an_agent_could_not_find_out_fails_the_inspection_and_keeps_the_rest() {
-    let mut rig = Rig::new(Manageable);
-    rig.ask(Verb::Inspect, vec![]).boots();
-    rig.hear(Event::Inspected {
-        properties: Object::new(),
-        inventory: json!({"cpu": {}}),
-        complaint: Some("lldp: no socket".to_owned()),
-    })
-    .is(InspectFail);
-    assert!(rig.node.inventory.is_some());
-    let why = rig.node.last_error.clone().unwrap();
-    assert!(why.contains("lldp: no socket"), "{why}");
-}
-
-#[test]
 fn what_the_agent_offers_is_kept_for_whoever_plans_a_job() {
     let mut rig = deploying();
     rig.hear(Event::Beat).agent(Ok(AgentEvent::StepsAre {
@@ -320,18 +240,6 @@ fn a_step_that_makes_a_raid_says_what_there_is_now() {
     assert_eq!(rig.node.kept["raid_config"], config);
     rig.agent(ended("delete_configuration", json!("ok")));
     assert_eq!(rig.node.kept.get("raid_config"), None);
-}
-
-#[test]
-fn inspection_data_that_nobody_asked_for_change_nothing() {
-    let mut rig = deploying();
-    let before = rig.node.clone();
-    rig.hear(Event::Inspected {
-        properties: Object::new(),
-        inventory: json!({}),
-        complaint: None,
-    });
-    assert_eq!(rig.node, before);
 }
 
 #[test]
@@ -404,71 +312,6 @@ fn a_deployment_writes_the_image_and_starts_the_disk() {
 }
 
 #[test]
-fn a_machine_that_is_never_heard_is_booted_again_and_then_given_up() {
-    let mut rig = Rig::new(Available);
-    rig.ask(Verb::Active, vec![offered("write_image", 80)]);
-    rig.boots().hear(Event::Woke).is(Deploying);
-    for _ in 2..rig.limits.boots_max {
-        rig.boots_again().hear(Event::Woke).is(Deploying);
-    }
-    rig.boots_again().hear(Event::Woke).is(DeployFail);
-    assert!(rig.node.last_error.as_ref().unwrap().contains("4 boots"));
-    assert_eq!(rig.node.target_provision_state, Some(Active));
-}
-
-#[test]
-fn a_machine_that_was_off_after_all_is_switched_on_instead_of_reset() {
-    let mut rig = deploying();
-    rig.hear(Event::Woke).power(SET_PXE, TAKEN);
-    let off = PowerError::Refused { code: 0xd5 };
-    rig.power(PowerOrder::Reset, Err(off))
-        .power(PowerOrder::On, TAKEN)
-        .hear(Event::SignOfLife)
-        .is(DeployWait);
-}
-
-#[test]
-fn a_bmc_that_fails_is_restarted_once_and_asked_again() {
-    let mut rig = Rig::new(Manageable);
-    rig.ask(Verb::Inspect, vec![]);
-    let refused = || Err(PowerError::Refused { code: 0xff });
-    let mut restarts = 0;
-    for _ in 1..rig.limits.tries_max {
-        rig.power(PowerOrder::Off, refused());
-        if rig.actions.contains(&Action::Power(BMC_RESET)) {
-            restarts += 1;
-            rig.power(BMC_RESET, Err(PowerError::Silent { waited_ms: 9 }));
-        }
-        rig.wants(&Action::WakeAfter(rig.limits.retry_ms));
-        rig.hear(Event::Woke);
-    }
-    assert_eq!(restarts, 1);
-    rig.power(PowerOrder::Off, refused()).is(InspectFail);
-}
-
-#[test]
-fn a_machine_that_stays_on_has_its_bmc_restarted_and_is_then_given_up() {
-    let mut rig = Rig::new(Manageable);
-    rig.ask(Verb::Inspect, vec![]);
-    let mut restarts = 0;
-    for _ in 1..rig.limits.tries_max {
-        rig.power(PowerOrder::Off, TAKEN)
-            .power(PowerOrder::Status, ON);
-        if rig.actions.contains(&Action::Power(BMC_RESET)) {
-            restarts += 1;
-            rig.power(BMC_RESET, TAKEN);
-        }
-        rig.hear(Event::Woke);
-    }
-    assert_eq!(restarts, 1);
-    rig.power(PowerOrder::Off, TAKEN)
-        .power(PowerOrder::Status, ON)
-        .is(InspectFail);
-    let why = rig.node.last_error.as_ref().unwrap();
-    assert!(why.contains("stays on"), "{why}");
-}
-
-#[test]
 fn an_agent_that_lost_our_token_is_booted_again() {
     let mut rig = deploying();
     rig.hear(Event::Beat)
@@ -538,21 +381,6 @@ fn an_agent_without_the_wanted_step_fails_the_job_at_once() {
             .unwrap()
             .contains("no step write_image")
     );
-}
-
-#[test]
-fn a_machine_that_will_not_go_off_fails_the_job() {
-    let mut rig = Rig::new(Available);
-    rig.ask(Verb::Active, vec![offered("write_image", 80)]);
-    for _ in 1..rig.limits.tries_max {
-        rig.power(PowerOrder::Off, TAKEN)
-            .power(PowerOrder::Status, ON)
-            .is(Deploying);
-        rig.hear(Event::Woke);
-    }
-    rig.power(PowerOrder::Off, TAKEN)
-        .power(PowerOrder::Status, ON)
-        .is(DeployFail);
 }
 
 #[test]
@@ -678,15 +506,6 @@ fn only_the_first_sign_of_a_boot_gives_its_agent_more_time() {
 }
 
 #[test]
-fn an_inspected_agent_that_beats_but_sent_nothing_gets_no_more_time() {
-    let mut rig = Rig::new(Manageable);
-    rig.ask(Verb::Inspect, vec![]).boots();
-    rig.hear(Event::Beat);
-    assert_eq!(rig.actions, []);
-    rig.is(InspectWait);
-}
-
-#[test]
 fn an_agent_that_beats_but_cannot_be_called_is_booted_again() {
     let mut rig = deploying();
     rig.hear(Event::Beat).agent(Ok(AgentEvent::StepsAre {
@@ -734,26 +553,4 @@ fn a_late_answer_to_an_order_of_an_earlier_phase_is_ignored() {
     let before = rig.node.clone();
     rig.hear(Event::Power(PowerOrder::Off, TAKEN));
     assert_eq!(rig.node, before);
-}
-
-#[test]
-fn a_uefi_machine_is_told_to_boot_as_one() {
-    for capabilities in [
-        json!("cpu_vt:true,boot_mode:uefi"),
-        json!({"boot_mode": "uefi"}),
-    ] {
-        let mut rig = Rig::new(Available);
-        rig.node
-            .properties
-            .insert("capabilities".into(), capabilities);
-        rig.ask(Verb::Active, vec![offered("write_image", 80)]);
-        rig.power(PowerOrder::Off, TAKEN)
-            .power(PowerOrder::Status, OFF);
-        let efi = PowerOrder::SetBoot {
-            device: BootDevice::Pxe,
-            persistent: false,
-            efi: true,
-        };
-        rig.wants(&Action::Power(efi));
-    }
 }

@@ -1,0 +1,63 @@
+//! What an agent finds in its machine.
+
+use super::*;
+
+#[test]
+fn inspection_boots_the_agent_keeps_its_data_and_powers_off() {
+    let mut rig = Rig::new(Manageable);
+    rig.ask(Verb::Inspect, vec![]).is(Inspecting);
+    rig.boots().is(InspectWait);
+    assert!(boots_agent(&rig.node));
+    let Value::Object(properties) = json!({"cpus": 4}) else {
+        unreachable!()
+    };
+    rig.hear(Event::Inspected {
+        properties,
+        inventory: json!({"cpu": {}}),
+        complaint: None,
+    })
+    .is(Inspecting);
+    rig.power(PowerOrder::Off, TAKEN)
+        .power(PowerOrder::Status, OFF)
+        .is(Manageable);
+    assert_eq!(rig.node.properties["cpus"], 4);
+    assert_eq!(rig.node.inspection_finished_at, Some(NOW.wall));
+    assert_eq!(rig.node.inspection_started_at, None);
+    assert!(!boots_agent(&rig.node));
+}
+
+#[test]
+fn what_an_agent_could_not_find_out_fails_the_inspection_and_keeps_the_rest() {
+    let mut rig = Rig::new(Manageable);
+    rig.ask(Verb::Inspect, vec![]).boots();
+    rig.hear(Event::Inspected {
+        properties: Object::new(),
+        inventory: json!({"cpu": {}}),
+        complaint: Some("lldp: no socket".to_owned()),
+    })
+    .is(InspectFail);
+    assert!(rig.node.inventory.is_some());
+    let why = rig.node.last_error.clone().unwrap();
+    assert!(why.contains("lldp: no socket"), "{why}");
+}
+
+#[test]
+fn inspection_data_that_nobody_asked_for_change_nothing() {
+    let mut rig = deploying();
+    let before = rig.node.clone();
+    rig.hear(Event::Inspected {
+        properties: Object::new(),
+        inventory: json!({}),
+        complaint: None,
+    });
+    assert_eq!(rig.node, before);
+}
+
+#[test]
+fn an_inspected_agent_that_beats_but_sent_nothing_gets_no_more_time() {
+    let mut rig = Rig::new(Manageable);
+    rig.ask(Verb::Inspect, vec![]).boots();
+    rig.hear(Event::Beat);
+    assert_eq!(rig.actions, []);
+    rig.is(InspectWait);
+}
