@@ -226,7 +226,7 @@ pub enum Input {
         /// why there is none.
         collected: Option<Result<String, String>>,
     },
-    /// The store refused a record of this node as too large, and no order was to blame: what
+    /// The store refused a record of this node as too large, and no caller was to blame: what
     /// its machine told was.
     Overgrown(NodeId),
     /// Time has passed: [`Rack::deadline`] may be due.

@@ -63,7 +63,7 @@ pub(crate) struct Waits {
     pub(crate) beaten: bool,
     /// This run of the box handed out the token of the present boot.
     pub(crate) minted: bool,
-    /// Why heartbeats were refused, and until when that is not noted again.
+    /// Why agents were refused, and until when that is not noted again.
     pub(crate) refused: BTreeMap<&'static str, Tick>,
     /// An operator waits for the agent's logs.
     pub(crate) collecting: bool,
