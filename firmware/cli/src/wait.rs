@@ -122,12 +122,14 @@ pub(crate) fn judge(goal: &Goal, sight: &Sight) -> Verdict {
         )),
         Goal::Rest if sight.rests() => Verdict::There,
         Goal::Power(_) if sight.target_power.is_some() => Verdict::Going,
-        Goal::Power(end) if &sight.power == end => Verdict::There,
-        Goal::Power(end) if sight.error.is_some() => Verdict::Failed(format!(
-            "has `{}` instead of `{end}`: {}",
+        // Before the power state: the box clears last_error when it accepts a power request, and
+        // a request that failed leaves the state that the node already had.
+        Goal::Power(_) if sight.error.is_some() => Verdict::Failed(format!(
+            "has `{}`; the power request failed: {}",
             sight.power,
             sight.why()
         )),
+        Goal::Power(end) if &sight.power == end => Verdict::There,
         Goal::State(_) | Goal::Rest | Goal::Power(_) => Verdict::Going,
     }
 }
@@ -266,6 +268,22 @@ mod tests {
         assert_eq!(judge(&on, &sight), Verdict::Going);
         sight.error = Some("no answer".to_owned());
         assert!(matches!(judge(&on, &sight), Verdict::Failed(_)));
+    }
+
+    #[test]
+    fn a_failed_power_request_fails_also_where_the_node_had_that_power_state_before() {
+        for goal in ["power on", "power off"] {
+            let mut sight = at("active", None);
+            sight.power = goal.to_owned();
+            sight.error = Some("the BMC refused the login".to_owned());
+            let Verdict::Failed(why) = judge(&Goal::Power(goal.to_owned()), &sight) else {
+                panic!("{goal}: the request failed");
+            };
+            assert!(why.contains("the BMC refused the login"), "{why}");
+            // While the request is under way its error is not final.
+            sight.target_power = Some(goal.to_owned());
+            assert_eq!(judge(&Goal::Power(goal.to_owned()), &sight), Verdict::Going);
+        }
     }
 
     #[test]

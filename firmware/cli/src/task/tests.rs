@@ -142,6 +142,29 @@ fn a_failure_has_code_1_and_its_reason() {
 }
 
 #[test]
+fn a_power_request_with_a_wrong_bmc_password_exits_1_with_the_reason() {
+    let plan = Plan {
+        subject: "node n1".to_owned(),
+        requests: vec![Request::new("PUT", "/v1/nodes/n1/states/power")],
+        then: Then::Wait {
+            node: "n1".to_owned(),
+            goal: Goal::Power("power on".to_owned()),
+            limit_ms: 60_000,
+        },
+    };
+    // The node was on before, and its record still says so.
+    let mut going = node("n1", "active", None);
+    going["target_power_state"] = json!("power on");
+    let mut failed = node("n1", "active", None);
+    failed["last_error"] = json!("the BMC refused the login");
+    let answers = vec![ok(Value::Null), ok(going), ok(failed)];
+    let run = run(plan, Style::default(), answers);
+    assert_eq!(run.exit, Exit::Failed);
+    assert!(notes(&run).contains("the BMC refused the login"));
+    assert!(lines(&run).is_empty(), "{:?}", lines(&run));
+}
+
+#[test]
 fn a_wait_has_an_end() {
     let mut answers = vec![ok(Value::Null)];
     answers.extend((0..5).map(|_| ok(node("n1", "deploying", Some("active")))));
