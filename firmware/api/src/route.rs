@@ -193,6 +193,7 @@ pub(crate) const TABLES: &[&[Route]] = &[
     nodes::LIGHTS,
     nodes::SETTINGS,
     nodes::MEDIA,
+    nodes::PROVISION,
     ports::ROUTES,
     resources::BELOW,
     resources::CHASSIS,

@@ -433,19 +433,6 @@ fn step_list(file: &str, read: Reader<'_>) -> Result<Value, Fault> {
 }
 
 fn deploy(one: &Deploy, target: &str, json: bool, read: Reader<'_>) -> Result<Plan, Fault> {
-    let mut asks = Vec::new();
-    if let Some(image) = &one.image {
-        let mut patch =
-            vec![json!({"op": "add", "path": "/instance_info/image_source", "value": image})];
-        if let Some(digest) = &one.sha256 {
-            for (key, value) in [("algo", "sha256"), ("value", digest.as_str())] {
-                let path = format!("/instance_info/image_os_hash_{key}");
-                patch.push(json!({"op": "add", "path": path, "value": value}));
-            }
-        }
-        let path = node_path(&one.node, "");
-        asks.push(Request::new("PATCH", path).with(Value::Array(patch)));
-    }
     let mut body = json!({ "target": target });
     if let Some(drive) = &one.config_drive {
         body["configdrive"] = config_drive(drive, read)?;
@@ -453,9 +440,31 @@ fn deploy(one: &Deploy, target: &str, json: bool, read: Reader<'_>) -> Result<Pl
     if let Some(file) = &one.steps {
         body["deploy_steps"] = step_list(file, read)?;
     }
-    asks.push(states(&one.node, "provision", body));
+    let ask = match &one.image {
+        // One request: after a PATCH and a refused verb the node would keep the new image.
+        Some(image) => {
+            body["instance_info"] = image_info(image, one.sha256.as_deref());
+            Request::new("PUT", provision_with_image_path(&one.node)).with(body)
+        }
+        None => states(&one.node, "provision", body),
+    };
     let goal = Goal::State("active".to_owned());
-    Ok(verb(&one.node, asks, goal, &one.waiting, json))
+    Ok(verb(&one.node, vec![ask], goal, &one.waiting, json))
+}
+
+/// What changes in `instance_info` when an image is chosen.
+fn image_info(image: &str, sha256: Option<&str>) -> Value {
+    let mut info = json!({ "image_source": image });
+    if let Some(digest) = sha256 {
+        info["image_os_hash_algo"] = json!("sha256");
+        info["image_os_hash_value"] = json!(digest);
+    }
+    info
+}
+
+/// Where a verb and a change of `instance_info` are one request. Only Trivet has it.
+pub(crate) fn provision_with_image_path(node: &str) -> String {
+    format!("/trivet/nodes/{}/provision", encoded(node))
 }
 
 fn config_drive(given: &str, read: Reader<'_>) -> Result<Value, Fault> {

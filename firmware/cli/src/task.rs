@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use serde_json::{Value, json};
 
 use crate::exit::Exit;
-use crate::fault::{Fault, is_passing};
-use crate::plan::{Plan, Then, delete_port, look, look_image};
+use crate::fault::{Fault, is_passing, said};
+use crate::plan::{Plan, Then, delete_port, look, look_image, provision_with_image_path};
 use crate::progress::{Progress, duration};
 use crate::request::{Answer, Request, VERSION, link_path};
 use crate::show::View;
@@ -254,7 +254,24 @@ impl Task {
                  Trivet, or another Ironic; look into the directory of its images instead.",
             );
         }
+        if answer.status == 404 && self.has_image() && !said(&answer.body).contains("Node ") {
+            return Fault::new(
+                Exit::NotFound,
+                format!(
+                    "{}: this box does not take an image and a verb in one request; it may be an \
+                     older Trivet, or another Ironic. Set the image with `trivet node set \
+                     --instance-info image_source=...`, then give the command without --image.",
+                    self.subject
+                ),
+            );
+        }
         Fault::of(answer, &self.subject)
+    }
+
+    /// Whether the present request is a verb with an image.
+    fn has_image(&self) -> bool {
+        let node = self.subject.strip_prefix("node ").unwrap_or_default();
+        self.current.path == provision_with_image_path(node)
     }
 
     /// The key of the list that the present answer is a page of.

@@ -236,6 +236,9 @@ pub struct VerbArgs {
     pub rescue_password: Option<Hidden>,
     /// `disable_ramdisk`: run the steps without booting the agent.
     pub disable_ramdisk: bool,
+    /// The node's whole new `instance_info`, stored only if the verb is accepted. It was made
+    /// from the record of revision `based_on`, so the order must name that.
+    pub instance_info: Option<Object>,
 }
 
 /// What an operator wants of a machine's power.

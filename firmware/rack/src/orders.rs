@@ -361,6 +361,10 @@ impl Rack {
         if based_on.is_some_and(|based_on| based_on != node.revision) {
             return Err(stale(id));
         }
+        if let Some(info) = args.instance_info.take() {
+            // In this copy only: a refusal below leaves the stored record as it was.
+            node.instance_info = info;
+        }
         if let Some(password) = args.rescue_password.take() {
             // In clear it goes no further than this.
             let hash = trivet_agent::rescue_hash(password.reveal(), &mut *self.entropy);

@@ -36,6 +36,7 @@ use filters::{FILTERS, Filter};
 pub(crate) use lights::ROUTES as LIGHTS;
 pub(crate) use management::ROUTES as MANAGEMENT;
 pub(crate) use media::{ROUTES as MEDIA, listed};
+pub(crate) use provision::ROUTES as PROVISION;
 pub(crate) use settings::ROUTES as SETTINGS;
 pub(crate) use states::ROUTES as STATES;
 pub(crate) use validate::validated;

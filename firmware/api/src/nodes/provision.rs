@@ -1,7 +1,11 @@
 //! `PUT /v1/nodes/<ident>/states/provision`: verbs and what goes with them.
+//! `PUT /trivet/nodes/<ident>/provision` is the same with a change of `instance_info` in the
+//! same order, so that a refused verb changes nothing.
 //!
 //! Which verb a state knows is decided by the node's own state table; this file
 //! checks the form, the version, and what the operator can still correct.
+
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use trivet_hardware::Kind;
@@ -11,11 +15,11 @@ use trivet_model::secret::Hidden;
 use trivet_model::view::NodeView;
 use trivet_model::{Node, Order, ProvisionState, Step, Verb};
 
-use super::{runbook, unlocked, validate};
+use super::{runbook, secrets, unlocked, validate, write};
 use crate::call::{Call, empty, order};
 use crate::error::Fault;
 use crate::field::Shape;
-use crate::route::{Arg, arg, required};
+use crate::route::{Arg, Gives, Route, Takes, arg, required};
 use crate::{Outcome, body};
 
 /// Most steps in one request. Ours.
@@ -32,7 +36,11 @@ pub(crate) const CONFIGDRIVE_BYTES_MAX: usize = 24 * 1024;
 pub(crate) const RESCUE_PASSWORD_BYTES_MAX: usize = 255;
 
 /// What the body may hold, and since when.
-pub(crate) const ARGUMENTS: &[Arg] = &[
+pub(crate) const ARGUMENTS: &[Arg] = OWN_ARGUMENTS.split_at(1).1;
+
+/// The same, after the one argument that only our own path takes.
+const OWN_ARGUMENTS: &[Arg] = &[
+    arg("instance_info", 1, Shape::Object),
     required("target", 1, Shape::Text),
     arg("configdrive", 1, Shape::Any),
     arg("clean_steps", 15, Shape::List),
@@ -54,10 +62,61 @@ const STEP_INTERFACES: [&str; 7] = [
     "vendor",
 ];
 
+/// Our own path. It is outside `/v1` because Ironic's request has no `instance_info`.
+pub(crate) const ROUTES: &[Route] = &[Route::new(
+    "PUT",
+    &["trivet", "nodes", "{node}", "provision"],
+    1,
+    "Deploy or rebuild with a change of instance_info that a refusal does not make",
+    |call| provision_with_instance_info(call, call.this()?),
+)
+.takes(Takes::Args(OWN_ARGUMENTS))
+.gives(Gives::Empty(202))];
+
 pub(crate) fn provision(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
-    let node = &view.node;
     let object = body::args(call, ARGUMENTS)?;
-    let target = body::text(&object, "target")?;
+    ask(call, view, &object, None)
+}
+
+/// The keys given in `instance_info` replace the node's, null removes a key, others stay.
+fn provision_with_instance_info(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+    let mut object = body::args(call, OWN_ARGUMENTS)?;
+    let Some(Value::Object(changes)) = object.remove("instance_info") else {
+        return ask(call, view, &object, None);
+    };
+    let stored = &view.node.instance_info;
+    let mut info = stored.clone();
+    for (key, value) in changes {
+        if value.is_null() {
+            info.remove(&key);
+        } else {
+            info.insert(key, value);
+        }
+    }
+    let mut info = Value::Object(info);
+    // A client that writes back a masked secret keeps the stored one.
+    secrets::restore(&mut info, &Value::Object(stored.clone()));
+    let mut node = Node::clone(&view.node);
+    if let Value::Object(info) = info {
+        node.instance_info = info;
+    }
+    write::check_size(&node)?;
+    let instance_info = Some(node.instance_info.clone());
+    let changed = NodeView {
+        node: Arc::new(node),
+        ..view.clone()
+    };
+    ask(call, &changed, &object, instance_info)
+}
+
+fn ask(
+    call: &Call<'_>,
+    view: &NodeView,
+    object: &Object,
+    instance_info: Option<Object>,
+) -> Result<Outcome, Fault> {
+    let node = &view.node;
+    let target = body::text(object, "target")?;
     let target = target.ok_or_else(|| Fault::bad("target is required."))?;
     let verb: Verb = target.parse().map_err(|_| {
         let target = target.escape_debug();
@@ -67,8 +126,15 @@ pub(crate) fn provision(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fau
             node.id, node.provision_state
         ))
     })?;
-    check_versions(call, node, verb, &object)?;
-    let args = arguments(call, view, verb, &object)?;
+    check_versions(call, node, verb, object)?;
+    let mut args = arguments(call, view, verb, object)?;
+    if instance_info.is_some() && !deploys(verb) {
+        return Err(Fault::bad(
+            "\"instance_info\" is only valid when setting target provision state to active, \
+             deploy or rebuild",
+        ));
+    }
+    args.instance_info = instance_info;
     unlocked(call, node)?;
     check_possible(call, view, verb)?;
     let location = call.location(&format!("nodes/{}/states", node.id));

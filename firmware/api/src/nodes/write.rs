@@ -245,7 +245,7 @@ fn check_unique(call: &Call<'_>, node: &Node) -> Result<(), Fault> {
     }
 }
 
-fn check_size(node: &Node) -> Result<(), Fault> {
+pub(super) fn check_size(node: &Node) -> Result<(), Fault> {
     let mut bytes = 0;
     let objects = [
         &node.driver_info,

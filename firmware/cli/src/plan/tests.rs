@@ -161,32 +161,27 @@ fn waiting_is_a_choice() {
 }
 
 #[test]
-fn a_deployment_chooses_its_image_first() {
-    let add = |key: &str, value: &str| {
-        let path = format!("/instance_info/{key}");
-        json!({"op": "add", "path": path, "value": value})
-    };
+fn a_deployment_and_its_image_are_one_request() {
     check(
         "node deploy n1 --image http://a/b --sha256 00ff --config-drive object --steps steps",
-        &[
-            (
-                "PATCH",
-                "/v1/nodes/n1",
-                json!([
-                    add("image_source", "http://a/b"),
-                    add("image_os_hash_algo", "sha256"),
-                    add("image_os_hash_value", "00ff"),
-                ]),
-            ),
-            (
-                "PUT",
-                "/v1/nodes/n1/states/provision",
-                json!({
-                    "target": "deploy", "configdrive": {"meta_data": {"name": "a"}},
-                    "deploy_steps": [{"interface": "deploy", "step": "erase_devices"}],
-                }),
-            ),
-        ],
+        &[(
+            "PUT",
+            "/trivet/nodes/n1/provision",
+            json!({
+                "target": "deploy",
+                "instance_info": {
+                    "image_source": "http://a/b", "image_os_hash_algo": "sha256",
+                    "image_os_hash_value": "00ff",
+                },
+                "configdrive": {"meta_data": {"name": "a"}},
+                "deploy_steps": [{"interface": "deploy", "step": "erase_devices"}],
+            }),
+        )],
+    );
+    let body = json!({"target": "rebuild", "instance_info": {"image_source": "b.raw"}});
+    check(
+        "node rebuild n1 --image b.raw",
+        &[("PUT", "/trivet/nodes/n1/provision", body)],
     );
     for (given, want) in [("text", "H4sIAAAA"), ("https://a/c", "https://a/c")] {
         let body = json!({"target": "rebuild", "configdrive": want});

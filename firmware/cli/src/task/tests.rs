@@ -309,6 +309,23 @@ fn a_box_without_a_list_of_images_is_told_so() {
     assert!(notes(&run).contains("does not list its images"));
 }
 
+#[test]
+fn a_box_that_takes_no_image_with_a_verb_is_told_apart_from_a_node_that_does_not_exist() {
+    let mut plan = wait("active", 60_000);
+    plan.requests = vec![Request::new("PUT", provision_with_image_path("n1"))];
+    let path = "The server could not find the requested resource.";
+    let old = run(plan.clone(), Style::default(), vec![Ok(bad(404, path))]);
+    assert_eq!(old.exit, Exit::NotFound);
+    assert!(notes(&old).contains("--instance-info image_source"));
+    let node = "Node n1 could not be found.";
+    let none = run(plan, Style::default(), vec![Ok(bad(404, node))]);
+    assert!(
+        notes(&none).contains("trivet node list"),
+        "{}",
+        notes(&none)
+    );
+}
+
 fn watch(nodes: &[&str], until: Option<&str>) -> Plan {
     Plan {
         subject: "nodes".to_owned(),

@@ -125,6 +125,50 @@ fn an_image_from_elsewhere_without_digest_is_refused() {
     assert_eq!(bench.node(id), before);
 }
 
+/// `trivet node rebuild --image X` on an active node, refused and accepted.
+#[test]
+fn a_refused_verb_does_not_change_instance_info() {
+    let mut bench = Bench::new();
+    let id = bench.with_node(1);
+    bench.force(id, |node| {
+        node.provision_state = ProvisionState::Active;
+        node.instance_info
+            .insert("image_source".into(), json!("disk.raw"));
+    });
+    let before = bench.node(id);
+    let rebuild = |image: &str, verb: Verb| {
+        let mut info = before.instance_info.clone();
+        info.insert("image_source".to_owned(), json!(image));
+        Order::Provision {
+            node: id,
+            verb,
+            args: VerbArgs {
+                instance_info: Some(info),
+                ..VerbArgs::default()
+            },
+            based_on: Some(before.revision),
+        }
+    };
+    // An image without a digest, and a verb that the state does not allow.
+    let unknown = rebuild("http://x/disk.raw", Verb::Rebuild);
+    bench.refused(unknown, RefusalKind::Invalid);
+    bench.order(rebuild("other.raw", Verb::Deploy)).unwrap_err();
+    assert_eq!(bench.node(id), before);
+    let mut known = before.instance_info.clone();
+    known.insert("display_name".to_owned(), json!("web"));
+    let order = Order::Provision {
+        node: id,
+        verb: Verb::Rebuild,
+        args: VerbArgs {
+            instance_info: Some(known),
+            ..VerbArgs::default()
+        },
+        based_on: Some(before.revision),
+    };
+    bench.order(order).unwrap();
+    assert_eq!(bench.node(id).instance_info["display_name"], "web");
+}
+
 #[test]
 fn maintenance_ends_with_its_fault() {
     let mut bench = Bench::new();

@@ -341,3 +341,46 @@ fn power_is_refused_for_nonsense_versions_and_states() {
     refuse(&kept_on, json!({"target": "soft power off"}), LATEST, 409);
     kept_on.order(&send("PUT", POWER, r#"{"target": "rebooting"}"#).at(LATEST));
 }
+
+const WITH_INSTANCE_INFO: &str = "/trivet/nodes/node-1/provision";
+
+#[test]
+fn a_verb_carries_its_change_of_instance_info_in_the_same_order() {
+    let mut bench = ready();
+    bench.change(|node| node.provision_state = ProvisionState::Active);
+    let body = json!({"target": "rebuild", "instance_info": {
+        "image_source": "http://box/new.img", "image_checksum": null,
+        "image_os_hash_algo": "sha256", "image_os_hash_value": "0e".repeat(32),
+    }})
+    .to_string();
+    let request = send("PUT", WITH_INSTANCE_INFO, &body).at(LATEST);
+    let Order::Provision { verb, args, .. } = bench.order(&request).0 else {
+        panic!("not a verb");
+    };
+    assert_eq!(verb, Verb::Rebuild);
+    let info = args.instance_info.unwrap();
+    assert_eq!(info["image_source"], "http://box/new.img");
+    assert!(!info.contains_key("image_checksum"), "null removes a key");
+    assert_eq!(bench.done(&request).status, 202);
+    // Ironic's own request has no such key, and other verbs need none.
+    refuses(&bench, &serde_json::from_str(&body).unwrap(), LATEST, 400);
+    let body = r#"{"target": "undeploy", "instance_info": {"image_source": "x"}}"#;
+    let said = bench.refuses(&send("PUT", WITH_INSTANCE_INFO, body).at(LATEST), 400);
+    assert!(said.contains("instance_info"), "{said}");
+    let body = r#"{"target": "undeploy"}"#;
+    bench.order(&send("PUT", WITH_INSTANCE_INFO, body).at(LATEST));
+}
+
+#[test]
+fn the_new_instance_info_is_what_a_deployment_is_checked_with() {
+    let mut bench = ready();
+    bench.change(|node| node.instance_info.clear());
+    refuses(&bench, &json!({"target": "active"}), LATEST, 400);
+    let body = json!({"target": "active", "instance_info": {
+        "image_source": "http://box/new.img", "image_checksum": "0e".repeat(32),
+    }})
+    .to_string();
+    bench.order(&send("PUT", WITH_INSTANCE_INFO, &body).at(LATEST));
+    let body = json!({"target": "active", "instance_info": {"image_source": null}}).to_string();
+    bench.refuses(&send("PUT", WITH_INSTANCE_INFO, &body).at(LATEST), 400);
+}
