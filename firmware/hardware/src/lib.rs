@@ -9,12 +9,14 @@
 
 mod check;
 mod kind;
+mod misspelt;
 mod payload;
 mod steps;
 mod table;
 
 pub use check::{SSH_PORT, check, fast_track, number};
 pub use kind::Kind;
+pub use misspelt::meant;
 pub use payload::{BOOT_TEXT_BYTES_MAX, Payload, Source, agent_args, agent_files, payload};
 pub use steps::{Act, fake_steps, reserved, waits_oddly};
 pub use table::{ALL, Hardware};

@@ -133,6 +133,14 @@ impl Node {
     pub fn label(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.id.to_string())
     }
+
+    /// Name and UUID, as errors of other nodes name this one; the UUID alone without a name.
+    pub fn name_and_uuid(&self) -> String {
+        match &self.name {
+            Some(name) => format!("{name} ({})", self.id),
+            None => self.id.to_string(),
+        }
+    }
 }
 
 /// The agent of one boot: its secret and where it listens.

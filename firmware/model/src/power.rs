@@ -260,6 +260,15 @@ pub enum PowerError {
         /// The missing key.
         missing: &'static str,
     },
+    /// An older node's `driver_info` names the same BMC.
+    #[error(
+        "another node has the same ipmi_address and ipmi_port, or the same redfish_address and \
+         redfish_system_id: {other}; correct driver_info of one of the two, or delete one"
+    )]
+    SharedBmc {
+        /// Name and UUID of that node.
+        other: String,
+    },
     /// This box does not do that.
     #[error("{said}")]
     Unsupported {
@@ -298,7 +307,7 @@ impl PowerError {
             Self::Privilege => "privilege",
             Self::Refused { .. } => "refused",
             Self::Nonsense { .. } => "nonsense",
-            Self::NotConfigured { .. } => "not_configured",
+            Self::NotConfigured { .. } | Self::SharedBmc { .. } => "not_configured",
             Self::Unsupported { .. } => "unsupported",
             Self::Host { .. } => "host",
             Self::Bmc { cause, .. } => cause.word(),
@@ -321,6 +330,7 @@ impl PowerError {
     pub const fn is_lasting(&self) -> bool {
         match self {
             Self::NotConfigured { .. }
+            | Self::SharedBmc { .. }
             | Self::Login { .. }
             | Self::NoSuite
             | Self::Privilege

@@ -9,7 +9,6 @@ use trivet_model::errand::ERRAND_MS_MAX;
 use trivet_model::{Errand, Findings, Node, NodeId, Now, PowerError};
 
 use crate::Rack;
-use crate::rivals::NOT_ITS_OWN;
 use crate::switching::Way;
 
 /// How long the answer to an errand may be owed: orders before it may take their time too.
@@ -30,8 +29,13 @@ pub(crate) fn way(node: &Node) -> Way {
 impl Rack {
     /// Sends an errand to who can run it. Its number comes back with the answer.
     pub(crate) fn give_errand(&mut self, now: Now, node: &Node, number: u64, errand: &Errand) {
-        let given = match way(node) {
-            Way::Ipmi | Way::Redfish if self.rivals.loses(node.id) => Err(NOT_ITS_OWN),
+        let way = way(node);
+        if matches!(way, Way::Ipmi | Way::Redfish)
+            && let Some(error) = self.shared_bmc(node.id)
+        {
+            return self.errand_answered(now, node.id, number, Err(error));
+        }
+        let given = match way {
             Way::Ipmi => self
                 .lines
                 .errand(now.tick, node, number, errand, &mut *self.entropy),

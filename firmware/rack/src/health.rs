@@ -112,6 +112,7 @@ impl Rack {
             // It was not asked.
             Some(
                 PowerError::NotConfigured { .. }
+                | PowerError::SharedBmc { .. }
                 | PowerError::Unsupported { .. }
                 | PowerError::Busy,
             ) => return,

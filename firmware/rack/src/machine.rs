@@ -14,7 +14,7 @@ use crate::lan::{self, Lan};
 use crate::power::Lines;
 use crate::records::Book;
 use crate::redfish::Services;
-use crate::rivals::{NOT_ITS_OWN, Rivals};
+use crate::rivals::Rivals;
 use crate::switching::{Goal, Way, way};
 use crate::vendor::Promise;
 use crate::written::Writes;
@@ -314,10 +314,12 @@ impl Rack {
         if let (Way::Ipmi | Way::Redfish | Way::Host, Some(order)) = (&way, order.switches()) {
             self.note(now, Some(id), NoteKind::PowerOrdered { order });
         }
+        if matches!(way, Way::Ipmi | Way::Redfish)
+            && let Some(error) = self.shared_bmc(id)
+        {
+            return self.bmc_answered(now, id, order, Err(error));
+        }
         match way {
-            Way::Ipmi | Way::Redfish if self.rivals.loses(id) => {
-                self.bmc_answered(now, id, order, Err(NOT_ITS_OWN));
-            }
             Way::Ipmi => {
                 let given = self.lines.order(now.tick, &node, order, &mut *self.entropy);
                 if let Err(error) = given {

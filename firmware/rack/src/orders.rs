@@ -285,10 +285,15 @@ impl Rack {
         }
         self.check_reserved(port)?;
         match self.book.view.macs.get(&port.address) {
-            Some(owner) if *owner != port.id => Err(conflict(format!(
-                "A port with MAC address {} already exists.",
-                port.address
-            ))),
+            Some(twin) if *twin != port.id => {
+                let node = self.book.view.ports.get(twin).map(|twin| twin.node);
+                let node = node.and_then(|id| self.book.node(id));
+                let node = node.map_or_else(String::new, |node| node.name_and_uuid());
+                Err(conflict(format!(
+                    "A port with MAC address {} already exists. It belongs to node {node}.",
+                    port.address
+                )))
+            }
             _ => Ok(()),
         }
     }

@@ -9,7 +9,6 @@ use trivet_model::{
     Entropy, Errand, Findings, Node, NodeId, PowerAnswer, PowerError, PowerOrder, Tick,
 };
 
-use crate::rivals::NOT_ITS_OWN;
 use crate::target::{bmc_address, target};
 
 /// One session per BMC that has been spoken to.
@@ -106,8 +105,9 @@ impl Lines {
         self.forget(node.id, entropy);
         let address = bmc_address(&node.driver_info)?;
         // Two nodes with one BMC address would hear each other's answers.
-        if self.by_address.contains_key(&address) {
-            return Err(NOT_ITS_OWN);
+        if let Some(other) = self.by_address.get(&address) {
+            let other = other.to_string();
+            return Err(PowerError::SharedBmc { other });
         }
         let target = target(&node.driver_info)?;
         let line = Line {

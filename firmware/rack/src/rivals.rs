@@ -87,13 +87,17 @@ fn named(node: &Node) -> Option<String> {
     None
 }
 
-/// Why a node that loses is not driven.
-pub(crate) const NOT_ITS_OWN: PowerError = PowerError::NotConfigured {
-    missing: "a BMC of its own: another node has the same ipmi_address and ipmi_port, or the same \
-              redfish_address and redfish_system_id",
-};
-
 impl Rack {
+    /// Why no request is sent to the BMC of this node: an older node names the same one. None
+    /// where the BMC is this node's own.
+    pub(crate) fn shared_bmc(&self, id: NodeId) -> Option<PowerError> {
+        let (address, _) = self.rivals.address_of.get(&id)?;
+        let holder = self.rivals.holder(address).filter(|holder| *holder != id)?;
+        let other = self.book.node(holder);
+        let other = other.map_or_else(|| holder.to_string(), |node| node.name_and_uuid());
+        Some(PowerError::SharedBmc { other })
+    }
+
     /// Looks at nodes whose records changed, and raises and takes back what follows.
     pub(crate) fn settle_rivals(&mut self, now: Now) {
         let changed = std::mem::take(&mut self.book.bmcs_changed);

@@ -314,7 +314,9 @@ fn bmc_is_free(node: &Node) -> Result<(), Refusal> {
 /// What a caller is told of a BMC that failed.
 pub(crate) fn refusal(id: NodeId, error: &PowerError) -> Refusal {
     let kind = match error {
-        PowerError::NotConfigured { .. } | PowerError::Unsupported { .. } => RefusalKind::Invalid,
+        PowerError::NotConfigured { .. }
+        | PowerError::SharedBmc { .. }
+        | PowerError::Unsupported { .. } => RefusalKind::Invalid,
         PowerError::Busy => RefusalKind::Conflict,
         _ => RefusalKind::Failed,
     };

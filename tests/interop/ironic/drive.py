@@ -222,7 +222,8 @@ def ports():
                  "--local-link-connection", "port_id=Ethernet3/1")
     assert port["local_link_connection"]["port_id"] == "Ethernet3/1"
     refuses("--max-retries", "0", "port", "create", mac, "--node", node,
-            says=rf"A port with MAC address {mac} already exists\. \(HTTP 409\)")
+            says=rf"A port with MAC address {mac} already exists\. It belongs to node "
+                 r".*[0-9a-f-]{36}\)?\. \(HTTP 409\)")
     refuses("port", "create", "mac", "--node", node, says="Expected a MAC address.*HTTP 400")
     assert shows("port", "show", "--address", mac)["uuid"] == port["uuid"]
     does("port", "set", port["uuid"], "--pxe-disabled", "--extra", "c=d")

@@ -1,6 +1,7 @@
 //! `POST /v1/nodes`.
 
 use serde_json::Value;
+use trivet_model::node::Object;
 use trivet_model::{Node, NodeId, Order, ProvisionState};
 
 use super::fields::FIELDS;
@@ -43,6 +44,7 @@ pub(crate) fn create(call: &Call<'_>) -> Result<Outcome, Fault> {
     }
     write::resolve(call, &mut node)?;
     write::check(call, &node)?;
+    write::check_driver_info(call, &Object::new(), &node)?;
     let id = node.id;
     order(
         Order::CreateNode(Box::new(node)),

@@ -57,6 +57,7 @@ pub(crate) fn update(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault>
     }
     check_rules(call, &view.node, &node)?;
     write::check(call, &node)?;
+    write::check_driver_info(call, &view.node.driver_info, &node)?;
     let id = node.id;
     replace(view, node, Then::Node { id, created: false })
 }

@@ -224,6 +224,29 @@ fn check_interfaces(call: &Call<'_>, node: &Node) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Refuses keys of `driver_info` that `old` does not have and that are most likely misspelt.
+/// What is stored already is not refused.
+pub(super) fn check_driver_info(call: &Call<'_>, old: &Object, node: &Node) -> Result<(), Fault> {
+    let Some(hardware) = drivers::enabled(call, &node.driver) else {
+        return Ok(());
+    };
+    let new = node
+        .driver_info
+        .keys()
+        .filter(|key| !old.contains_key(*key));
+    for key in new {
+        if let Some(meant) = trivet_hardware::meant(hardware, key) {
+            return Err(Fault::bad(format!(
+                "driver_info: hardware type {} has no key \"{}\"; did you mean \"{meant}\"? A key \
+                 of your own must differ from it by more than two characters.",
+                hardware.name,
+                key.escape_debug()
+            )));
+        }
+    }
+    Ok(())
+}
+
 fn check_unique(call: &Call<'_>, node: &Node) -> Result<(), Fault> {
     if let Some(name) = &node.name
         && call.view.names.get(name).is_some_and(|id| *id != node.id)

@@ -12,11 +12,11 @@ fn bench() -> Bench {
 }
 
 #[track_caller]
-fn refuses(body: &Value, version: &str, status: u16) {
+fn refuses(body: &Value, version: &str, status: u16) -> String {
     bench().refuses(
         &send("POST", "/v1/ports", &body.to_string()).at(version),
         status,
-    );
+    )
 }
 
 #[test]
@@ -106,11 +106,13 @@ fn refuses_what_is_no_port() {
 fn addresses_uuids_and_names_are_unique() {
     let node = node_id(1).to_string();
     let mac = "52:54:00:00:00:09";
-    refuses(
+    let said = refuses(
         &json!({"address": "52:54:00:00:00:01", "node_uuid": node}),
         LATEST,
         409,
     );
+    let owner = format!("It belongs to node node-1 ({node}).");
+    assert!(said.ends_with(&owner), "the other node is named: {said}");
     let uuid = port_id(1).to_string();
     refuses(
         &json!({"address": mac, "node_uuid": node, "uuid": uuid}),

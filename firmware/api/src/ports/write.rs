@@ -197,8 +197,10 @@ fn check(call: &Call<'_>, port: &Port) -> Result<(), Fault> {
     if let Some(twin) = call.view.port_by_mac(port.address)
         && twin.id != port.id
     {
+        let node = call.view.nodes.get(&twin.node);
+        let node = node.map_or_else(String::new, |view| view.node.name_and_uuid());
         return Err(Fault::conflict(format!(
-            "A port with MAC address {} already exists.",
+            "A port with MAC address {} already exists. It belongs to node {node}.",
             port.address
         )));
     }

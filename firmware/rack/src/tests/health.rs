@@ -67,6 +67,7 @@ fn what_never_reached_the_bmc_says_nothing_of_it() {
     for error in [
         PowerError::Busy,
         PowerError::NotConfigured { missing: "x" },
+        PowerError::SharedBmc { other: "x".into() },
         PowerError::Unsupported { said: "x" },
     ] {
         hears(&mut bench, id, 1, 1, Some(&error));

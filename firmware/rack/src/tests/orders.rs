@@ -13,7 +13,9 @@ fn names_addresses_and_identities_are_unique() {
     assert!(said.contains("node-1"), "{said}");
     let mut other = port(2, id);
     other.address = MAC;
-    bench.refused(Order::CreatePort(Box::new(other)), RefusalKind::Conflict);
+    let said = bench.refused(Order::CreatePort(Box::new(other)), RefusalKind::Conflict);
+    let owner = format!("It belongs to node node-1 ({id}).");
+    assert!(said.ends_with(&owner), "{said}");
     let orphan = port(3, NodeId::random(&mut Seeded::new(9)));
     bench.refused(Order::CreatePort(Box::new(orphan)), RefusalKind::Invalid);
 }

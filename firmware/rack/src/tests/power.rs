@@ -196,6 +196,8 @@ fn two_nodes_may_not_share_a_bmc() {
     bench.order(wants(two, PowerState::On)).unwrap();
     let said = bench.node(two).last_error.unwrap();
     assert!(said.contains("another node has the same"), "{said}");
+    let other = format!("node-1 ({one})");
+    assert!(said.contains(&other), "the other node is named: {said}");
 }
 
 #[test]

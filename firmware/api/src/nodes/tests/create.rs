@@ -205,3 +205,19 @@ fn a_name_of_the_seed_era_is_shown_as_what_it_stands_for() {
         assert_eq!(shown.value()["deploy_interface"], deploy, "{older}");
     }
 }
+
+#[test]
+fn a_misspelt_driver_info_key_is_refused_with_a_suggestion() {
+    let bench = Bench::new();
+    let body = json!({"driver": "ipmi", "driver_info": {"ipmi_adress": "192.0.2.1"}});
+    let said = refuses(&bench, &body, LATEST, 400);
+    assert!(said.contains("\"ipmi_adress\""), "{said}");
+    assert!(said.contains("did you mean \"ipmi_address\"?"), "{said}");
+    // Other keys are stored, as Ironic does: Metal3 and others bring their own.
+    let body = json!({"driver": "ipmi", "driver_info": {
+        "ipmi_address": "192.0.2.1", "force_persistent_boot_device": "Default", "rack": 7,
+        "deploy_iso": "http://box/agent.iso",
+    }})
+    .to_string();
+    bench.order(&send("POST", "/v1/nodes", &body).at(LATEST));
+}

@@ -289,3 +289,20 @@ fn a_name_in_use_is_a_conflict() {
     refuses(&bench, &add("/name", &json!("node-2")), 409);
     patch(&mut bench, &add("/name", &json!("node-1")));
 }
+
+#[test]
+fn a_patch_may_not_add_a_misspelt_driver_info_key_but_may_leave_one() {
+    let mut bench = Bench::with(ProvisionState::Manageable);
+    let misspelt = add("/driver_info/ipmi_pasword", &json!("x"));
+    let said = refuses(&bench, &misspelt, 400);
+    assert!(said.contains("ipmi_password"), "{said}");
+    bench.change(|node| {
+        node.driver_info
+            .insert("ipmi_adress".into(), json!("192.0.2.1"));
+    });
+    patch(&mut bench, &add("/driver_info/ipmi_port", &json!(623)));
+    patch(
+        &mut bench,
+        &json!([{"op": "remove", "path": "/driver_info/ipmi_adress"}]),
+    );
+}

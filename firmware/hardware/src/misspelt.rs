@@ -1,0 +1,149 @@
+//! Keys of `driver_info` that are most likely misspelt.
+//!
+//! Ironic stores any key, and clients store keys that no driver reads, so an unknown key is
+//! no mistake by itself. Only one that differs from a known key by a character or two is.
+
+use crate::{ALL, Hardware};
+
+/// Keys that Ironic's drivers and its clients use and this box does not read.
+const READ_BY_IRONIC: [&str; 24] = [
+    "agent_verify_ca",
+    "bootloader",
+    "config_via_removable",
+    "deploy_forces_oob_reboot",
+    "deploy_iso",
+    "external_http_url",
+    "force_persistent_boot_device",
+    "image_http_proxy",
+    "image_https_proxy",
+    "image_no_proxy",
+    "ipmi_bridging",
+    "ipmi_disable_boot_timeout",
+    "ipmi_force_boot_device",
+    "ipmi_local_address",
+    "ipmi_target_address",
+    "ipmi_target_channel",
+    "ipmi_terminal_port",
+    "ipmi_transit_address",
+    "ipmi_transit_channel",
+    "redfish_root_prefix",
+    "rescue_iso",
+    "ssh_password",
+    "ssh_terminal_port",
+    "vbox_use_headless",
+];
+
+/// Known keys of at least this many characters may differ by two, shorter ones by one:
+/// `ipmi_host` is not `ipmi_port`. Ours.
+const LONG_CHARS_MIN: usize = 12;
+
+/// The key of this hardware type that was most likely meant by `key`. None where `key` is
+/// itself known to any driver, and where it is like no known key.
+pub fn meant(hardware: &Hardware, key: &str) -> Option<&'static str> {
+    let mut known = ALL.iter().flat_map(Hardware::properties);
+    if READ_BY_IRONIC.contains(&key) || known.any(|(name, _)| name == key) {
+        return None;
+    }
+    let key = key.to_lowercase();
+    let near = hardware.properties().filter_map(|(name, _)| {
+        let most = if name.len() < LONG_CHARS_MIN { 1 } else { 2 };
+        // Before the table is made: a key may be as long as a body.
+        if key.len().abs_diff(name.len()) > most {
+            return None;
+        }
+        let distance = distance(&key, name);
+        (distance <= most).then_some((distance, name))
+    });
+    near.min().map(|(_, name)| name)
+}
+
+/// Optimal string alignment distance: characters that are replaced, missing, too many, or
+/// swapped with their neighbour.
+fn distance(left: &str, right: &str) -> usize {
+    let left: Vec<char> = left.chars().collect();
+    let right: Vec<char> = right.chars().collect();
+    let mut table = vec![vec![0; right.len() + 1]; left.len() + 1];
+    for (at, row) in table.iter_mut().enumerate() {
+        row[0] = at;
+    }
+    for (at, cell) in table[0].iter_mut().enumerate() {
+        *cell = at;
+    }
+    for i in 1..=left.len() {
+        for j in 1..=right.len() {
+            let differs = usize::from(left[i - 1] != right[j - 1]);
+            let mut least = (table[i - 1][j] + 1)
+                .min(table[i][j - 1] + 1)
+                .min(table[i - 1][j - 1] + differs);
+            let swapped =
+                i > 1 && j > 1 && left[i - 1] == right[j - 2] && left[i - 2] == right[j - 1];
+            if swapped {
+                least = least.min(table[i - 2][j - 2] + 1);
+            }
+            table[i][j] = least;
+        }
+    }
+    table[left.len()][right.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(driver: &str, key: &str) -> Option<&'static str> {
+        meant(crate::named(driver).unwrap(), key)
+    }
+
+    #[test]
+    fn a_misspelt_key_has_a_suggestion() {
+        for (driver, key, want) in [
+            ("ipmi", "ipmi_adress", "ipmi_address"),
+            ("ipmi", "impi_address", "ipmi_address"),
+            ("ipmi", "ipmi_usrename", "ipmi_username"),
+            ("ipmi", "ipmi-password", "ipmi_password"),
+            ("ipmi", "IPMI_Address", "ipmi_address"),
+            ("ipmi", "deploy_kernl", "deploy_kernel"),
+            ("redfish", "redfish_adres", "redfish_address"),
+            ("redfish", "redfish_systemid", "redfish_system_id"),
+            ("ssh", "ssh_adress", "ssh_address"),
+        ] {
+            assert_eq!(of(driver, key), Some(want), "{key}");
+        }
+    }
+
+    #[test]
+    fn known_keys_and_other_keys_have_none() {
+        for hardware in &ALL {
+            for (name, _) in ALL.iter().flat_map(Hardware::properties) {
+                assert_eq!(meant(hardware, name), None, "{name} of {}", hardware.name);
+            }
+            for name in READ_BY_IRONIC {
+                assert_eq!(meant(hardware, name), None, "{name} of {}", hardware.name);
+            }
+        }
+        let long = "ipmi_address".repeat(1000);
+        for key in [
+            "",
+            "a",
+            "ipmi_host",
+            "bmc_note",
+            "fake_password",
+            long.as_str(),
+        ] {
+            assert_eq!(of("ipmi", key), None, "{key}");
+        }
+        assert_eq!(of("fake-hardware", "ipmi_adress"), None, "it reads no key");
+    }
+
+    #[test]
+    fn a_swap_counts_once() {
+        for (left, right, want) in [
+            ("", "ab", 2),
+            ("ab", "ba", 1),
+            ("abc", "abd", 1),
+            ("a", "a", 0),
+        ] {
+            assert_eq!(distance(left, right), want, "{left} {right}");
+        }
+    }
+}
