@@ -50,6 +50,11 @@ impl Fault {
         Self::new(500, sentence)
     }
 
+    /// Ironic has it, and this box does not yet.
+    pub(crate) fn not_implemented(sentence: impl Into<String>) -> Self {
+        Self::new(501, sentence)
+    }
+
     pub(crate) fn unavailable(sentence: impl Into<String>) -> Self {
         Self::new(503, sentence)
     }

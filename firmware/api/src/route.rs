@@ -158,6 +158,14 @@ impl Route {
         self
     }
 
+    pub(crate) const fn answered_by(
+        mut self,
+        answer: fn(&Call<'_>) -> Result<Outcome, Fault>,
+    ) -> Self {
+        self.answer = answer;
+        self
+    }
+
     pub(crate) const fn for_(mut self, access: Access) -> Self {
         self.access = access;
         self

@@ -1,6 +1,8 @@
-//! Steps that need no agent.
+//! Steps that need no agent, and steps that nothing here can run.
 
-use trivet_model::{Step, StepKind};
+use trivet_model::{Node, Step, StepKind};
+
+use crate::{Kind, interface};
 
 /// What a reserved step means. Ironic keeps these names for itself, for interface
 /// `power`, in clean, deploy and service steps alike.
@@ -53,6 +55,31 @@ pub fn waits_oddly(step: &Step) -> bool {
         .get("seconds")
         .is_some_and(|seconds| !seconds.is_null());
     given && reserved(step) == Some(Act::Wait { seconds: None })
+}
+
+/// Why this step cannot be run on this node, whatever its agent offers; none if it can be
+/// tried. The Redfish interfaces for BIOS, firmware and RAID may be chosen, because Metal3
+/// always sends them, but have no steps yet.
+pub fn cannot_run(node: &Node, step: &Step) -> Option<String> {
+    let kind = match step.interface.as_str() {
+        "bios" => Kind::Bios,
+        "firmware" => Kind::Firmware,
+        "raid" => Kind::Raid,
+        _ => return None,
+    };
+    if interface(node, kind) != "redfish" {
+        return None;
+    }
+    let (field, word) = (kind.field(), kind.as_str());
+    let instead = match kind {
+        Kind::Raid => "; choose raid_interface agent for software RAID, or leave the step out",
+        _ => "; leave the step out",
+    };
+    Some(format!(
+        "Step {word}.{} cannot be run: this box runs no {word} steps by Redfish yet ({field} is \
+         redfish){instead}.",
+        step.step
+    ))
 }
 
 /// Interface and name of each step that a node with `deploy_interface` `fake` has,

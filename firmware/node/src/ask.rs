@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use trivet_hardware::{Kind, interface, netboots_instance, reserved, waits_oddly};
+use trivet_hardware::{Kind, cannot_run, interface, netboots_instance, reserved, waits_oddly};
 use trivet_model::order::VerbArgs;
 use trivet_model::{
     Job, JobKind, Node, NoteKind, Now, Phase, ProvisionState, Refusal, RefusalKind, StepKind, Verb,
@@ -65,6 +65,9 @@ fn impossible(node: &Node, verb: Verb) -> Refusal {
 
 fn refuse_by_rule(node: &Node, verb: Verb, args: &VerbArgs) -> Result<(), Refusal> {
     let invalid = |sentence: String| Err(Refusal::new(RefusalKind::Invalid, sentence));
+    if let Some(why) = args.steps.iter().find_map(|step| cannot_run(node, step)) {
+        return invalid(format!("Node \"{}\": {why}", node.id));
+    }
     match verb {
         Verb::Active | Verb::Deploy | Verb::Rebuild | Verb::Rescue | Verb::Unrescue
             if node.maintenance =>

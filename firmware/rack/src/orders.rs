@@ -417,10 +417,13 @@ impl Rack {
 
     fn check_deploy(&mut self, id: NodeId) -> Result<Done, Refusal> {
         let mut node = self.known(id)?;
-        let prepared = self.prepare_deploy(&mut node, &mut VerbArgs::default());
-        Ok(Done::Checked(
-            prepared.err().map(|refusal| refusal.sentence),
-        ))
+        let mut args = VerbArgs::default();
+        let prepared = self.prepare_deploy(&mut node, &mut args);
+        let refused = prepared.err().map(|refusal| refusal.sentence);
+        // A template may bring a step that the node's interface cannot run.
+        let mut steps = args.steps.iter();
+        let unable = || steps.find_map(|step| trivet_hardware::cannot_run(&node, step));
+        Ok(Done::Checked(refused.or_else(unable)))
     }
 
     /// Makes the config drive that was given as an object, or the one of a template where

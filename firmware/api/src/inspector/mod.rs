@@ -173,7 +173,7 @@ fn route(call: &Call<'_>) -> Result<Outcome, Fault> {
             "This box does not apply kept data again; inspect the node once more.",
         )),
         (_, ["v1", "rules", ..]) => Err(Fault::not_found(
-            "This box has no rules here; see /v1/inspection_rules of its Ironic API.",
+            "This box does not run inspection rules yet.",
         )),
         (_, [] | ["v1"] | ["v1", "continue"] | ["v1", "introspection", ..]) => {
             Err(Fault::no_method(call.method))

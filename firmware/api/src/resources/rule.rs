@@ -1,12 +1,15 @@
-//! Inspection rules: what to do with what an agent found. They are kept and
-//! checked; each operation's arguments are known, so that a rule that could
-//! never run is refused when it is written.
+//! Inspection rules: what to do with what an agent found.
+//!
+//! The box does not run rules yet, so a new or changed rule is refused with 501. It is checked
+//! before that: each operation's arguments are known, and a malformed rule is refused with 400
+//! as Ironic does. Rules that an earlier version stored are listed, shown and deleted.
 
 use serde_json::{Value, json};
 use trivet_model::Order;
 
 use super::{Column, Field, Kind, LIST_ASKS, Resource, ResourceKind, Route, Shape, Spec};
-use super::{created, crud, flag, freely, guarded, kept, links, updated, uuid};
+use super::{created, crud, flag, freely, guarded, kept, links, updated, uuid, write};
+use crate::Outcome;
 use crate::access::Access;
 use crate::call::{Call, empty, order};
 use crate::error::Fault;
@@ -74,6 +77,7 @@ const fn rows() -> [Route; 6] {
         all,
         &[LIST_ASKS, FILTERS],
     ));
+    let (make, change) = (make.answered_by(create), change.answered_by(update));
     let clear = Route::new("DELETE", path, 96, "Remove every rule", |_| {
         let kind = ResourceKind::InspectionRule;
         order(Order::DeleteResources(kind), empty(204, None))
@@ -83,6 +87,23 @@ const fn rows() -> [Route; 6] {
 }
 
 pub(crate) const ROUTES: &[Route] = &rows();
+
+fn create(call: &Call<'_>) -> Result<Outcome, Fault> {
+    write::create(call)?;
+    Err(never_run())
+}
+
+fn update(call: &Call<'_>) -> Result<Outcome, Fault> {
+    write::update(call)?;
+    Err(never_run())
+}
+
+fn never_run() -> Fault {
+    Fault::not_implemented(
+        "This box does not run inspection rules yet, so it stores none. Read the inventory \
+         (/v1/nodes/<node>/inventory) after an inspection and set the node's fields from it.",
+    )
+}
 
 /// A sensitive rule does not show what it looks for and does.
 fn operations(rule: &Resource, _: &Call<'_>, name: &'static str) -> Value {

@@ -238,3 +238,39 @@ fn every_verb_the_table_allows_is_carried_out() {
         assert!(resting || node.job.is_some(), "{} {verb}", row.from);
     }
 }
+
+/// Metal3 always chooses these interfaces; their steps do nothing yet, so no machine is booted
+/// for them.
+#[test]
+fn refuses_bios_firmware_and_raid_steps_by_redfish_before_any_boot() {
+    for (verb, state) in [
+        (Verb::Clean, Manageable),
+        (Verb::Service, Active),
+        (Verb::Active, Available),
+        (Verb::Rebuild, Active),
+    ] {
+        for kind in [Kind::Bios, Kind::Firmware, Kind::Raid] {
+            let mut args = with_step();
+            let step = trivet_model::Step {
+                step: "apply_configuration".into(),
+                interface: kind.as_str().into(),
+                ..args.steps[0].clone()
+            };
+            args.steps.push(step);
+            let mut redfish = node(state);
+            redfish.driver = "redfish".into();
+            let said = format!("Step {}.apply_configuration cannot be run", kind.as_str());
+            assert!(
+                ask(NOW, &Limits::default(), &redfish, verb, args.clone()).is_ok(),
+                "the interface is not chosen"
+            );
+            let field = kind.field().to_owned();
+            redfish.kept.insert(field, "redfish".into());
+            refused(&redfish, verb, args, &said);
+            assert!(
+                ask(NOW, &Limits::default(), &redfish, verb, with_step()).is_ok(),
+                "other steps run"
+            );
+        }
+    }
+}

@@ -91,6 +91,40 @@ fn traits_the_node_lacks_and_steps_that_come_twice_are_refused() {
     }
 }
 
+/// The node's interfaces are not those of the time when the template was written.
+#[test]
+fn a_template_with_a_step_by_redfish_is_refused_before_the_machine_boots() {
+    let mut settings = settings();
+    settings.hardware.push("redfish".into());
+    let mut bench = Bench::with(settings);
+    let Order::CreateResource(mut raid) = template(1, "CUSTOM_A", "apply_configuration") else {
+        unreachable!()
+    };
+    let step = json!({"interface": "raid", "step": "apply_configuration", "args": {},
+                      "priority": 90});
+    raid.fields.insert("steps".into(), json!([step]));
+    bench.order(Order::CreateResource(raid)).unwrap();
+    let id = available(&mut bench, &json!(["CUSTOM_A"]));
+    bench.force(id, |node| {
+        node.driver = "redfish".into();
+        node.kept.insert("raid_interface".into(), json!("redfish"));
+    });
+    let before = bench.node(id);
+    let refusal = bench.verb(id, Verb::Active).unwrap_err();
+    assert_eq!(refusal.kind, RefusalKind::Invalid);
+    let why = "Step raid.apply_configuration cannot be run";
+    assert!(refusal.sentence.contains(why), "{refusal}");
+    assert_eq!(bench.node(id), before);
+    let Done::Checked(Some(lacks)) = bench.order(Order::CheckDeploy(id)).unwrap() else {
+        panic!("validation says it before");
+    };
+    assert!(lacks.contains(why), "{lacks}");
+    bench.force(id, |node| {
+        node.kept.insert("raid_interface".into(), json!("agent"));
+    });
+    bench.verb(id, Verb::Active).unwrap();
+}
+
 fn with_drive(number: u64, name: &str, user_data: &str) -> Order {
     let Order::CreateResource(mut template) = self::template(number, name, "one") else {
         unreachable!()

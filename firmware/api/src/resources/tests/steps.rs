@@ -225,12 +225,37 @@ fn rules_know_their_operations() {
         "conditions": [{"op": "!eq", "args": {"values": ["{x}", 1]}, "multiple": "all"}],
         "priority": 9999, "phase": "main",
     });
-    let made = shelf.makes(path, &good);
-    assert_eq!(made["priority"], 9999);
+    let said = shelf.refuses("POST", path, &good, 501);
+    assert!(said.contains("does not run inspection rules"), "{said}");
+    let one = stored_rule(&mut shelf, &good);
     let listed = shelf.shows(&format!("{path}?phase=main"));
     assert_eq!(listed["inspection_rules"][0]["priority"], 9999);
     let listed = shelf.shows(&format!("{path}?phase=x"));
     assert_eq!(listed["inspection_rules"], json!([]));
+    assert_eq!(shelf.shows(&one)["actions"], good["actions"]);
+    assert_eq!(shelf.does("DELETE", &one, &Value::Null).status, 204);
+}
+
+/// A rule as an earlier version of the box stored it; its path.
+fn stored_rule(shelf: &mut Shelf, fields: &Value) -> String {
+    let id = "00000000-0000-4000-a000-000000000001".parse().unwrap();
+    let mut rule = Resource::new(id, ResourceKind::InspectionRule, NOW);
+    rule.fields = fields.as_object().unwrap().clone();
+    shelf.keep(rule);
+    format!("/v1/inspection_rules/{id}")
+}
+
+#[test]
+fn a_rule_that_never_runs_is_refused_with_501_and_nothing_is_stored() {
+    let mut shelf = Shelf::new();
+    let body = json!({"actions": [{"op": "fail", "args": {"msg": "no"}}]});
+    shelf.refuses("POST", "/v1/inspection_rules", &body, 501);
+    let listed = shelf.shows("/v1/inspection_rules");
+    assert_eq!(listed["inspection_rules"], json!([]));
+    let one = stored_rule(&mut shelf, &body);
+    let patch = json!([{"op": "replace", "path": "/priority", "value": 7}]);
+    shelf.refuses("PATCH", &one, &patch, 501);
+    assert_eq!(shelf.shows(&one)["priority"], 0);
 }
 
 #[test]
@@ -238,16 +263,15 @@ fn a_sensitive_rule_shows_nothing_and_stays_so() {
     let mut shelf = Shelf::new();
     let fail = json!({"op": "fail", "args": {"msg": "x"}});
     let body = json!({"actions": [fail], "sensitive": true});
-    let made = shelf.does("POST", "/v1/inspection_rules", &body).value();
+    let path = stored_rule(&mut shelf, &body);
+    let shown = shelf.shows(&path);
     assert_eq!(
-        (&made["actions"], &made["conditions"]),
+        (&shown["actions"], &shown["conditions"]),
         (&Value::Null, &Value::Null)
     );
-    let path = format!("/v1/inspection_rules/{}", made["uuid"].as_str().unwrap());
     let patch = json!([{"op": "replace", "path": "/sensitive", "value": false}]);
     let said = shelf.refuses("PATCH", &path, &patch, 400);
     assert!(said.contains("sensitive flag unset"), "{said}");
-    shelf.patches(&path, "replace", "/priority", &json!(7));
     let kept = shelf.0.view.resources.values().next().unwrap();
     assert_eq!(kept.fields["actions"], json!([fail]));
 }
