@@ -27,6 +27,7 @@ mod passthru;
 mod patch;
 mod percent;
 mod ports;
+mod progress;
 mod query;
 mod resources;
 mod root;

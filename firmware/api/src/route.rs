@@ -14,7 +14,7 @@ use crate::field::{Column, Shape};
 use crate::{BODY_BYTES_MAX, Outcome, Response};
 use crate::{
     agent, drivers, errands, events, images, inspector, lan, left, nodes, openapi, passthru, ports,
-    resources, root,
+    progress, resources, root,
 };
 
 /// One row.
@@ -217,6 +217,7 @@ pub(crate) const TABLES: &[&[Route]] = &[
     images::ROUTES,
     lan::ROUTES,
     left::ROUTES,
+    progress::ROUTES,
     errands::ROUTES,
 ];
 

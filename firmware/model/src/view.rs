@@ -54,6 +54,8 @@ pub struct View {
     pub images: OrdMap<String, Arc<ImageNews>>,
     /// Who boots from the network, and who waits for it.
     pub boots: Boots,
+    /// How often a machine is booted for one job at most; zero where that is not known.
+    pub boots_max: u32,
 }
 
 /// How many machines boot from the network at once.

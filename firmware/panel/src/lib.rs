@@ -20,4 +20,4 @@ pub use model::{
 };
 pub use page::{CSP, page};
 pub use progress::progress;
-pub use words::{advice, doing};
+pub use words::{advice, attempt, doing, working_since};

@@ -1,9 +1,35 @@
 //! What a node is doing, and what to do when it failed, in plain words.
 
 use trivet_model::view::NodeView;
-use trivet_model::{Job, JobKind, Phase, ProvisionState, View};
+use trivet_model::{Job, JobKind, NoteKind, Phase, ProvisionState, UnixMs, View};
 
 use crate::files::{files, share};
+
+/// Which boot of its machine a job is at, and how many there may be: try n of m. None where
+/// nothing boots for the node.
+pub fn attempt(view: &View, node: &NodeView) -> Option<(u32, u32)> {
+    let boots = node.node.job.as_ref()?.boots;
+    (boots > 0).then_some((boots, view.boots_max.max(boots)))
+}
+
+/// When the present work began: a job with the node's last step out of a state of rest, as far
+/// back as its timeline reaches, a change of power with the last order to the BMC. None for a
+/// node at rest.
+pub fn working_since(node: &NodeView) -> Option<UnixMs> {
+    let record = &node.node;
+    let has_job = record.job.is_some();
+    if !has_job && record.target_power_state.is_none() {
+        return None;
+    }
+    let begins = |kind: &NoteKind| match kind {
+        NoteKind::StateChanged { from, .. } => has_job && from.is_resting(),
+        NoteKind::PowerOrdered { .. } => !has_job,
+        _ => false,
+    };
+    let mut notes = node.timeline.iter().rev();
+    let begun = notes.find(|note| begins(&note.kind)).map(|note| note.at);
+    begun.or(record.provision_updated_at.filter(|_| has_job))
+}
 
 /// What the node is doing now.
 pub fn doing(view: &View, node: &NodeView) -> String {
@@ -241,6 +267,53 @@ mod tests {
             said,
             "Changing power: waiting for its turn to boot, 1 ahead"
         );
+    }
+
+    #[test]
+    fn a_job_is_timed_from_the_state_of_rest_that_it_left() {
+        use ProvisionState as S;
+        let changed = |from, to| NoteKind::StateChanged { from, to };
+        let node = deploying(Phase::AwaitAgent)
+            .note(changed(S::CleanWait, S::Available))
+            .note(changed(S::Available, S::Deploying))
+            .note(changed(S::Deploying, S::DeployWait))
+            .note(sent("initrd", 9, 9))
+            .view();
+        assert_eq!(working_since(&node), Some(node.timeline[1].at));
+        assert_eq!(working_since(&Case::new(S::Active).view()), None);
+        let old = deploying(Phase::AwaitAgent)
+            .change(|node| node.provision_updated_at = Some(UnixMs(7)))
+            .view();
+        assert_eq!(working_since(&old), Some(UnixMs(7)), "the timeline forgot");
+        let power = Case::new(S::Active)
+            .change(|node| node.target_power_state = Some(PowerState::On))
+            .note(NoteKind::PowerOrdered { order: "power on" })
+            .view();
+        assert_eq!(working_since(&power), Some(power.timeline[0].at));
+    }
+
+    #[test]
+    fn a_boot_is_try_n_of_m() {
+        let view = View {
+            boots_max: 4,
+            ..View::default()
+        };
+        let second = deploying(Phase::AwaitAgent).change(|node| {
+            if let Some(job) = &mut node.job {
+                job.boots = 2;
+            }
+        });
+        assert_eq!(attempt(&view, &second.view()), Some((2, 4)));
+        let rests = Case::new(ProvisionState::Active).view();
+        assert_eq!(attempt(&view, &rests), None);
+        let verify = Case::new(ProvisionState::Verifying)
+            .job(JobKind::Verify, Phase::ReadPower, 0, 0)
+            .change(|node| {
+                if let Some(job) = &mut node.job {
+                    job.boots = 0;
+                }
+            });
+        assert_eq!(attempt(&view, &verify.view()), None, "it needs no agent");
     }
 
     #[test]

@@ -80,6 +80,7 @@ impl Rack {
         let calls = entropy.number() >> 1;
         let mut book = Book::restore(records);
         book.view.links.extend(lan::links(&settings));
+        book.view.boots_max = settings.limits.boots_max;
         Self {
             dhcp: settings.dhcp.clone().map(trivet_dhcp::Server::new),
             lines: Lines::new(settings.pace),

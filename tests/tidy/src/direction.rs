@@ -11,7 +11,12 @@ const MORE: [(&str, &[&str]); 12] = [
     ("firmware/inspect", &["firmware/model", "firmware/ipa"]),
     (
         "firmware/api",
-        &["firmware/model", "firmware/ipa", "firmware/hardware"],
+        &[
+            "firmware/model",
+            "firmware/ipa",
+            "firmware/hardware",
+            "firmware/panel",
+        ],
     ),
     ("firmware/node", &["firmware/model", "firmware/hardware"]),
     ("firmware/store", &["firmware/model", "board/hal"]),
@@ -220,6 +225,8 @@ mod tests {
     fn some_rooms_know_one_more() {
         check("firmware/agent", "firmware/ipa", false, true);
         check("firmware/api", "firmware/ipa", false, true);
+        check("firmware/api", "firmware/panel", false, true);
+        check("firmware/panel", "firmware/api", false, false);
         check("firmware/store", "board/hal", false, true);
         check("firmware/store", "board/sim", true, true);
         check("firmware/store", "board/sim", false, false);

@@ -1,0 +1,110 @@
+//! What nodes are doing, in the words and numbers of the page: phase, percent, try n of m and
+//! elapsed time. Ironic has no such thing, so this stands outside `/v1`.
+
+use serde_json::{Value, json};
+use trivet_model::view::NodeView;
+
+use crate::Outcome;
+use crate::call::{Call, reply};
+use crate::error::Fault;
+use crate::field::moment;
+use crate::route::Route;
+
+pub(crate) const ROUTES: &[Route] = &[
+    Route::get(
+        &["trivet", "progress"],
+        1,
+        "List what is done with the nodes that have work under way, oldest node first",
+        list,
+    ),
+    Route::get(
+        &["trivet", "nodes", "{node}", "progress"],
+        1,
+        "Show what is done with one node",
+        |call| reply(&shown(call, call.this()?)),
+    ),
+];
+
+fn list(call: &Call<'_>) -> Result<Outcome, Fault> {
+    let nodes = call.view.nodes_by_age().into_iter();
+    let working =
+        nodes.filter(|view| view.node.job.is_some() || view.node.target_power_state.is_some());
+    let shown: Vec<Value> = working.map(|view| shown(call, view)).collect();
+    reply(&json!({ "progress": shown }))
+}
+
+fn shown(call: &Call<'_>, view: &NodeView) -> Value {
+    let node = &view.node;
+    let since = trivet_panel::working_since(view);
+    let attempt = trivet_panel::attempt(call.view, view);
+    json!({
+        "uuid": node.id.to_string(),
+        "name": node.name,
+        "doing": trivet_panel::doing(call.view, view),
+        "percent": trivet_panel::progress(view),
+        "try": attempt.map(|(number, _)| number),
+        "tries_max": attempt.map(|(_, most)| most),
+        "since": moment(since),
+        "elapsed_ms": since.map(|since| call.now.0.saturating_sub(since.0)),
+        "advice": trivet_panel::advice(view),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use trivet_model::{Job, JobKind, Phase, ProvisionState, UnixMs};
+
+    use super::*;
+    use crate::testing::{Bench, NOW, get, node, node_id};
+
+    fn bench() -> Bench {
+        let mut bench = Bench::with(ProvisionState::DeployWait);
+        bench.view.boots_max = 4;
+        bench.add(node(2));
+        bench.change(|node| {
+            node.provision_updated_at = Some(UnixMs(NOW.0 - 125_000));
+            node.job = Some(Job {
+                kind: JobKind::Deploy,
+                phase: Phase::AwaitAgent,
+                step_kind: None,
+                manual: false,
+                steps: Vec::new(),
+                at: 0,
+                versions: BTreeMap::new(),
+                tries: 0,
+                boots: 2,
+            });
+        });
+        bench
+    }
+
+    #[test]
+    fn work_under_way_is_told_as_the_page_tells_it() {
+        let bench = bench();
+        let shown = bench.reply(&get("/trivet/nodes/node-1/progress")).value();
+        assert_eq!(shown["uuid"], node_id(1).to_string());
+        let doing = "Deploying: waiting for the machine to boot from the network";
+        assert_eq!(shown["doing"], doing);
+        let percent = trivet_panel::progress(&bench.view.nodes[&node_id(1)]);
+        assert_eq!(shown["percent"], percent);
+        assert_eq!((&shown["try"], &shown["tries_max"]), (&json!(2), &json!(4)));
+        assert_eq!(shown["elapsed_ms"], 125_000);
+    }
+
+    #[test]
+    fn the_list_has_only_nodes_with_work() {
+        let bench = bench();
+        let listed = bench.reply(&get("/trivet/progress")).value();
+        assert_eq!(listed["progress"].as_array().unwrap().len(), 1);
+        assert_eq!(listed["progress"][0]["name"], "node-1");
+        let rests = bench.reply(&get("/trivet/nodes/node-2/progress")).value();
+        assert_eq!(rests["doing"], "Known, not yet checked");
+        assert_eq!(
+            (&rests["try"], &rests["since"]),
+            (&Value::Null, &Value::Null)
+        );
+        bench.refuses(&get("/trivet/nodes/nobody/progress"), 404);
+    }
+}
