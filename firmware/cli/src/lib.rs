@@ -5,6 +5,7 @@
 //! answers and the passing of time into the next request, output and an exit code,
 //! `wait` judges when a node has arrived. `client` and `shell` carry that out.
 
+mod activity;
 mod arguments;
 mod bmc;
 mod client;

@@ -25,7 +25,7 @@ driver_internal_info";
 
 /// Columns of a list.
 const LIST_FIELDS: &str = "uuid,name,driver,provision_state,target_provision_state,power_state,\
-maintenance,last_error";
+target_power_state,maintenance,last_error";
 
 /// Requests one after the other, and the end of the command.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::activity::Activity;
 use crate::table::cut;
 use crate::wait::Sight;
 
@@ -34,6 +35,21 @@ impl Progress {
                 .done
                 .map(|(at, count)| (at.saturating_mul(2).saturating_sub(1), at, count)),
             elapsed_ms,
+        }
+    }
+
+    /// Of one node whose work the box tells: percent and time are those of the work.
+    pub(crate) fn working(sight: &Sight, activity: &Activity, elapsed_ms: u64) -> Self {
+        let mut words = format!("{}  {}  {}", sight.name, sight.state, activity.phase());
+        if let Some(tries) = activity.tries() {
+            let _ = write!(words, "  {tries}");
+        }
+        Self {
+            words,
+            done: activity
+                .percent
+                .map(|percent| (percent.saturating_mul(2), percent, 100)),
+            elapsed_ms: activity.elapsed_ms.unwrap_or(elapsed_ms),
         }
     }
 

@@ -51,6 +51,9 @@ pub(crate) enum View {
     Bmc(bmc::Table),
 }
 
+/// Where the words for the work under way stand in a node of a list.
+pub(crate) const ACTIVITY: &str = "activity";
+
 /// Interfaces without which nothing is deployed.
 const NEEDED: [&str; 6] = [
     "boot",
@@ -140,20 +143,32 @@ pub(crate) fn cell(value: &Value) -> String {
 
 fn nodes(body: &Value) -> Table {
     let mut table = Table::new(&["NAME", "UUID", "STATE", "POWER", "DRIVER", "REMARK"]);
+    // What happens, or why it does not, is worth more than a UUID that is cut.
+    table.spare = &[1, 4];
     for node in items(body, "nodes") {
         let power = cell(&node["power_state"]);
+        let activity = &node[ACTIVITY];
         let state = match node["target_provision_state"].as_str() {
-            Some(target) => format!("{} -> {target}", cell(&node["provision_state"])),
-            None => cell(&node["provision_state"]),
+            // The activity tells more than where it leads.
+            Some(target) if activity.is_null() => {
+                format!("{} -> {target}", cell(&node["provision_state"]))
+            }
+            _ => cell(&node["provision_state"]),
         };
-        let error = cell(&node["last_error"]);
+        let parts = [activity, &node["last_error"]].map(cell);
+        let parts = parts.iter().filter(|part| !part.is_empty());
+        let what = parts.cloned().collect::<Vec<String>>().join("; ");
         let remark = match node["maintenance"] == true {
-            true if error.is_empty() => "maintenance".to_owned(),
-            true => format!("maintenance: {error}"),
-            false => error,
+            true if what.is_empty() => "maintenance".to_owned(),
+            true => format!("maintenance: {what}"),
+            false => what,
+        };
+        let name = match &node["name"] {
+            Value::Null => cell(&node["uuid"]),
+            name => cell(name),
         };
         table.row([
-            cell(&node["name"]),
+            name,
             cell(&node["uuid"]),
             state,
             power.strip_prefix("power ").unwrap_or(&power).to_owned(),

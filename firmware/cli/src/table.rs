@@ -15,6 +15,8 @@ pub(crate) struct Table {
     /// Empty when the table has no head.
     pub(crate) head: Vec<&'static str>,
     pub(crate) rows: Vec<Vec<String>>,
+    /// Columns that are left out where the table is too wide, the first of them first.
+    pub(crate) spare: &'static [usize],
 }
 
 impl Table {
@@ -22,6 +24,7 @@ impl Table {
         Self {
             head: head.to_vec(),
             rows: Vec::new(),
+            spare: &[],
         }
     }
 
@@ -46,18 +49,37 @@ impl Table {
                 *width = (*width).max(cell.chars().count());
             }
         }
+        let mut shown: Vec<usize> = (0..columns).collect();
+        for spare in self.spare {
+            if width.is_none_or(|width| total(&picked(&widths, &shown)) <= width) {
+                break;
+            }
+            shown.retain(|column| column != spare);
+        }
+        let mut widths = picked(&widths, &shown);
         if let Some(width) = width {
             shrink(&mut widths, width);
         }
-        all.iter().map(|row| line(row, &widths)).collect()
+        let rows = all.iter().map(|row| picked(row, &shown));
+        rows.map(|row| line(&row, &widths)).collect()
     }
+}
+
+/// These columns of a row; a row may have fewer.
+fn picked<T: Clone>(row: &[T], shown: &[usize]) -> Vec<T> {
+    let cells = shown.iter().filter_map(|column| row.get(*column));
+    cells.cloned().collect()
+}
+
+/// Characters of a whole line.
+fn total(widths: &[usize]) -> usize {
+    widths.iter().sum::<usize>() + GAP.len() * widths.len().saturating_sub(1)
 }
 
 /// Takes from the widest column until the row fits or nothing is left to take.
 fn shrink(widths: &mut [usize], total: usize) {
-    let gaps = GAP.len() * widths.len().saturating_sub(1);
     loop {
-        let sum = widths.iter().sum::<usize>() + gaps;
+        let sum = self::total(widths);
         let Some(over) = sum.checked_sub(total).filter(|over| *over > 0) else {
             return;
         };
@@ -144,6 +166,16 @@ mod tests {
         // Below that nothing is left to take: lines wrap rather than vanish.
         assert_eq!(one.lines(Some(1))[1], "nod...  cle...  the...");
         assert!(one.lines(None)[1].ends_with(long));
+    }
+
+    #[test]
+    fn spare_columns_go_before_anything_is_cut() {
+        let mut wide = table(&[&["node-01", "a long state", "why"]]);
+        wide.spare = &[1, 0];
+        assert_eq!(wide.lines(Some(28))[1], "node-01  a long state  why");
+        assert_eq!(wide.lines(Some(27))[1], "node-01  why");
+        assert_eq!(wide.lines(Some(13))[1], "why");
+        assert_eq!(wide.lines(None)[1], "node-01  a long state  why");
     }
 
     #[test]

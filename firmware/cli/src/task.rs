@@ -7,12 +7,13 @@ use std::collections::VecDeque;
 
 use serde_json::{Value, json};
 
+use crate::activity::{self, Activities};
 use crate::exit::Exit;
 use crate::fault::{Fault, is_passing, said};
 use crate::plan::{Plan, Then, delete_port, look, look_image, provision_with_image_path};
 use crate::progress::{Progress, duration};
 use crate::request::{Answer, Request, VERSION, link_path};
-use crate::show::View;
+use crate::show::{ACTIVITY, View};
 use crate::wait::{Goal, ImageSight, Sight, Verdict, judge, look_gap_ms};
 use crate::watch::Watcher;
 
@@ -108,6 +109,11 @@ pub(crate) struct Task {
     items: Vec<Value>,
     pages: u32,
     last: Option<Sight>,
+    /// An answer that is not shown yet: the box was asked what the nodes in it are doing.
+    unshown: Option<Value>,
+    activities: Activities,
+    /// The box does not tell what nodes are doing.
+    tells_no_progress: bool,
 }
 
 impl Task {
@@ -133,6 +139,9 @@ impl Task {
             items: Vec::new(),
             pages: 0,
             last: None,
+            unshown: None,
+            activities: Activities::new(),
+            tells_no_progress: false,
         }
     }
 
@@ -175,6 +184,10 @@ impl Task {
 
     /// An answer, or why there is none.
     pub(crate) fn answered(&mut self, now: u64, answer: Result<Answer, Fault>) -> Turn {
+        if let Some(body) = self.unshown.take() {
+            self.progress_answered(answer);
+            return self.complete(now, body);
+        }
         let answer = match answer {
             Ok(answer) => answer,
             Err(fault) => return self.unheard(now, fault),
@@ -198,12 +211,79 @@ impl Task {
         {
             return turn;
         }
-        if self.looking {
-            return self.looked(now, &answer.body);
+        if !self.looking
+            && let Some(request) = self.rest.pop_front()
+        {
+            return self.send(request);
         }
-        match self.rest.pop_front() {
-            Some(request) => self.send(request),
-            None => self.finish(now, answer.body),
+        match self.progress_request(&answer.body) {
+            Some(request) => {
+                self.unshown = Some(answer.body);
+                self.send(request)
+            }
+            None => self.complete(now, answer.body),
+        }
+    }
+
+    /// All that is shown or judged next has come.
+    fn complete(&mut self, now: u64, body: Value) -> Turn {
+        if self.looking {
+            self.looked(now, &body)
+        } else {
+            self.finish(now, body)
+        }
+    }
+
+    /// The request for what the nodes in an answer are doing, where that is shown and one of
+    /// them has work under way.
+    fn progress_request(&self, body: &Value) -> Option<Request> {
+        if self.tells_no_progress || (self.style.json && !self.looking) {
+            return None;
+        }
+        let many = match (&self.then, &self.watcher) {
+            (Then::Show(View::Nodes), _) => true,
+            (Then::Show(View::Node), _) => false,
+            (_, Some(watcher)) => watcher.nodes.len() != 1,
+            _ => return None,
+        };
+        if many {
+            let works = self.items.iter().any(activity::may_work);
+            return works.then(|| activity::ask(None));
+        }
+        let node = body["uuid"].as_str().filter(|_| activity::may_work(body))?;
+        Some(activity::ask(Some(node)))
+    }
+
+    /// Keeps what nodes are doing. Without that the rest is shown all the same: an older box
+    /// does not tell it, and a box that went away is noticed by the next look.
+    fn progress_answered(&mut self, answer: Result<Answer, Fault>) {
+        self.activities = match answer {
+            Ok(answer) if answer.status == 200 => activity::read(&answer.body),
+            Ok(answer) => {
+                self.tells_no_progress = answer.status == 404;
+                Activities::new()
+            }
+            Err(_) => Activities::new(),
+        };
+    }
+
+    /// Puts what nodes are doing into what is shown.
+    fn with_activities(&self, view: &View, body: &mut Value) {
+        match view {
+            View::Nodes => {
+                for node in body["nodes"].as_array_mut().into_iter().flatten() {
+                    let uuid = node["uuid"].as_str().unwrap_or_default();
+                    if let Some(activity) = self.activities.get(uuid) {
+                        node[ACTIVITY] = json!(activity.words());
+                    }
+                }
+            }
+            View::Node => {
+                if let Some(activity) = self.activities.values().next() {
+                    body["progress"] = activity.fields();
+                }
+            }
+            _ => {}
         }
     }
 
@@ -327,6 +407,7 @@ impl Task {
         if let Some(key) = view.list() {
             body = json!({ key: std::mem::take(&mut self.items) });
         }
+        self.with_activities(view, &mut body);
         let (body, exit) = match view.chosen(body) {
             Ok(chosen) => chosen,
             Err(fault) => return Turn::fault(fault),
@@ -367,6 +448,9 @@ impl Task {
         // After the last page comes the first one again.
         self.current = self.look();
         let items = std::mem::take(&mut self.items);
+        if let Some(watcher) = &mut self.watcher {
+            watcher.activities = std::mem::take(&mut self.activities);
+        }
         let (mut outs, verdict) = match (self.then.clone(), &mut self.watcher) {
             (Then::Wait { node, goal, .. }, _) => self.judged(&node, &goal, body, elapsed),
             (Then::WaitImage { image, .. }, _) => self.judged_image(&image, body, elapsed),

@@ -43,6 +43,8 @@ pub(crate) struct Sight {
     pub(crate) done: Option<(u64, u64)>,
     pub(crate) error: Option<String>,
     pub(crate) maintenance: bool,
+    /// Phase and try of the work under way, where the box tells.
+    pub(crate) news: Option<String>,
 }
 
 impl Sight {
@@ -59,6 +61,7 @@ impl Sight {
             done,
             error: text("last_error"),
             maintenance: node["maintenance"] == true,
+            news: None,
         }
     }
 

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use crate::activity::{Activities, Activity};
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::progress::{Progress, duration};
@@ -17,6 +18,8 @@ pub(crate) struct Watcher {
     pub(crate) nodes: Vec<String>,
     pub(crate) until: Option<String>,
     pub(crate) json: bool,
+    /// The work under way at the present look.
+    pub(crate) activities: Activities,
     /// By UUID.
     seen: BTreeMap<String, Sight>,
 }
@@ -36,6 +39,7 @@ impl Watcher {
             nodes,
             until,
             json,
+            activities: Activities::new(),
             seen: BTreeMap::new(),
         }
     }
@@ -55,7 +59,11 @@ impl Watcher {
         let mut now = BTreeMap::new();
         for node in nodes.iter().filter(|node| self.wants(node)) {
             let uuid = node["uuid"].as_str().unwrap_or_default().to_owned();
-            let sight = Sight::of(node);
+            let news = self.activities.get(&uuid).map(Activity::news);
+            let sight = Sight {
+                news,
+                ..Sight::of(node)
+            };
             if self.seen.get(&uuid) != Some(&sight) {
                 looked.lines.push(self.line(&uuid, &sight, elapsed_ms));
             }
@@ -85,7 +93,9 @@ impl Watcher {
     }
 
     fn line(&self, uuid: &str, sight: &Sight, elapsed_ms: u64) -> String {
+        let activity = self.activities.get(uuid);
         if self.json {
+            let attempt = activity.and_then(|activity| activity.attempt);
             return json!({
                 "elapsed_ms": elapsed_ms, "uuid": uuid, "name": sight.name,
                 "provision_state": sight.state, "target_provision_state": sight.target,
@@ -93,6 +103,11 @@ impl Watcher {
                 "step": sight.step, "step_index": sight.done.map(|done| done.0),
                 "steps": sight.done.map(|done| done.1),
                 "maintenance": sight.maintenance, "last_error": sight.error,
+                "phase": activity.map(Activity::phase),
+                "percent": activity.and_then(|activity| activity.percent),
+                "try": attempt.map(|(number, _)| number),
+                "tries_max": attempt.map(|(_, most)| most),
+                "work_ms": activity.and_then(|activity| activity.elapsed_ms),
             })
             .to_string();
         }
@@ -108,6 +123,9 @@ impl Watcher {
         }
         if sight.maintenance {
             line.push_str(", in maintenance");
+        }
+        if let Some(activity) = activity {
+            let _ = write!(line, "; {}", activity.words());
         }
         if let Some(error) = &sight.error {
             let _ = write!(line, ": {error}");
@@ -129,8 +147,11 @@ impl Watcher {
     }
 
     fn progress(&self, elapsed_ms: u64) -> Progress {
-        if let (1, Some(sight)) = (self.seen.len(), self.seen.values().next()) {
-            return Progress::of(sight, elapsed_ms);
+        if let (1, Some((uuid, sight))) = (self.seen.len(), self.seen.iter().next()) {
+            return match self.activities.get(uuid) {
+                Some(activity) => Progress::working(sight, activity, elapsed_ms),
+                None => Progress::of(sight, elapsed_ms),
+            };
         }
         let mut states: BTreeMap<&str, u64> = BTreeMap::new();
         for sight in self.seen.values() {
@@ -205,6 +226,32 @@ mod tests {
             ["   2 s  n1: wait call-back, power on", "   2 s  n2: gone"]
         );
         assert!(looked.end.is_none());
+    }
+
+    #[test]
+    fn work_under_way_is_told_with_phase_percent_try_and_time() {
+        let mut watcher = watcher(&["n1"], None);
+        let rack = [node("n1", "wait call-back", Some("active"))];
+        let mut look = |phase: &str, percent: u64, elapsed_ms: u64| {
+            watcher.activities = crate::activity::read(&json!({
+                "uuid": "uuid-n1", "doing": format!("Deploying: {phase}"), "percent": percent,
+                "try": 1, "tries_max": 4, "since": "t", "elapsed_ms": elapsed_ms,
+            }));
+            watcher.look(&rack, 0)
+        };
+        let looked = look("loading initrd, 43 %", 61, 65_000);
+        let now = "61 %, try 1 of 4, 1 min 05 s: loading initrd, 43 %";
+        let want = format!("   0 s  n1: wait call-back, power on; {now}");
+        assert_eq!(looked.lines, [want]);
+        let line = looked.progress.unwrap().line(120);
+        assert!(line.contains("loading initrd, 43 %  try 1 of 4"), "{line}");
+        assert!(line.ends_with(" 61/100  1 min 05 s"), "{line}");
+        assert!(
+            look("loading initrd, 44 %", 62, 66_000).lines.is_empty(),
+            "numbers alone are no change"
+        );
+        let lines = look("waiting for the agent to report", 63, 67_000).lines;
+        assert_eq!(lines.len(), 1, "{lines:?}");
     }
 
     #[test]

@@ -214,17 +214,23 @@ fn something_else_that_speaks_http_is_not_taken_for_a_box() {
 #[test]
 fn a_watch_tells_changes_until_all_are_there() {
     let list = |state: &str, target| json!({"nodes": [node(state, target)]});
+    let progress = |percent: u64| {
+        json!({"progress": [{"uuid": "u1", "doing": "Cleaning: switching on", "percent": percent,
+                             "try": 1, "tries_max": 4, "since": "t", "elapsed_ms": 5000}]})
+    };
     let scenes = vec![
         (
             "GET /v1/nodes?fields=",
             200,
             list("cleaning", Some("available")),
         ),
+        ("GET /trivet/progress ", 200, progress(27)),
         (
             "GET /v1/nodes?fields=",
             200,
             list("cleaning", Some("available")),
         ),
+        ("GET /trivet/progress ", 200, progress(28)),
         ("GET /v1/nodes?fields=", 200, list("available", None)),
     ];
     let (exit, out, _, _) = Box::with(scenes).run("node watch --until available");
@@ -232,6 +238,10 @@ fn a_watch_tells_changes_until_all_are_there() {
     let lines: Vec<&str> = out.lines().collect();
     assert_eq!(lines.len(), 2, "{out}");
     assert!(lines[0].contains("n1: cleaning") && lines[1].contains("n1: available"));
+    assert!(
+        lines[0].contains("27 %, try 1 of 4, 5 s: switching on"),
+        "{out}"
+    );
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn nodes_in_a_list() {
         [
             "NAME  UUID  STATE                POWER  DRIVER  REMARK",
             "n1    u1    deploying -> active  on     ipmi",
-            "      u2    clean failed                ipmi    maintenance: no disk",
+            "u2    u2    clean failed                ipmi    maintenance: no disk",
         ]
     );
     assert_eq!(
@@ -30,6 +30,32 @@ fn nodes_in_a_list() {
         1,
         "the head is always there"
     );
+}
+
+#[test]
+fn at_80_columns_a_list_shows_the_reason_and_no_cut_uuid() {
+    let body = json!({"nodes": [
+        {"name": "node-01", "uuid": "00000000-0000-4000-8000-000000000001",
+         "power_state": "power off", "provision_state": "deploy failed",
+         "target_provision_state": "active", "driver": "ipmi", "maintenance": false,
+         "last_error": "the BMC refused the login; check ipmi_username"},
+        {"name": "node-02", "uuid": "00000000-0000-4000-8000-000000000002",
+         "power_state": "power on", "provision_state": "wait call-back",
+         "target_provision_state": "active", "driver": "ipmi", "maintenance": false,
+         "last_error": null,
+         "activity": "61 %, try 1 of 4, 2 min 05 s: loading initrd, 43 %"},
+    ]});
+    let lines = View::Nodes.table(&body).lines(Some(80));
+    assert!(lines.iter().all(|line| line.len() <= 80), "{lines:?}");
+    assert!(lines.iter().all(|line| !line.contains("0000")), "{lines:?}");
+    assert!(lines[1].contains("the BMC refused the login"), "{lines:?}");
+    assert!(
+        lines[2].contains("61 %, try 1 of 4, 2 min 05 s: "),
+        "{lines:?}"
+    );
+    assert!(lines[2].contains("  wait call-back  "), "{lines:?}");
+    let wide = View::Nodes.table(&body).lines(None);
+    assert!(wide[1].contains("-000000000001"), "{wide:?}");
 }
 
 #[test]

@@ -345,13 +345,77 @@ fn a_watch_of_all_reads_every_page_of_every_look() {
     let answers = vec![
         ok(first("active")),
         ok(json!({"nodes": [node("n2", "deploying", Some("active"))]})),
+        ok(json!({"progress": [activity("uuid-n2")]})),
         ok(first("active")),
         ok(json!({"nodes": [node("n2", "active", None)]})),
     ];
     let run = run(watch(&[], Some("active")), Style::default(), answers);
     assert_eq!(run.exit, Exit::Fine);
     assert_eq!(lines(&run).len(), 3, "{:?}", lines(&run));
-    assert_eq!(run.sent[0], run.sent[2]);
+    assert!(lines(&run)[1].contains("61 %, try 1 of 4, 2 min 05 s: loading initrd"));
+    assert_eq!(run.sent[0], run.sent[3]);
+}
+
+fn activity(uuid: &str) -> Value {
+    json!({
+        "uuid": uuid, "doing": "Deploying: loading initrd, 43 %", "percent": 61, "try": 1,
+        "tries_max": 4, "since": "2026-11-16T02:36:50", "elapsed_ms": 125_000,
+    })
+}
+
+#[test]
+fn a_list_and_a_node_show_phase_percent_try_and_elapsed_time() {
+    let working = node("n1", "wait call-back", Some("active"));
+    let answers = vec![
+        ok(json!({"nodes": [working.clone()]})),
+        ok(json!({"progress": [activity("uuid-n1")]})),
+    ];
+    let list = run(show(View::Nodes), Style::default(), answers);
+    assert_eq!(list.sent[1].path, "/trivet/progress");
+    let want = "61 %, try 1 of 4, 2 min 05 s: loading initrd, 43 %";
+    assert!(lines(&list)[1].ends_with(want), "{:?}", lines(&list));
+    let answers = vec![ok(working.clone()), ok(activity("uuid-n1"))];
+    let one = run(show(View::Node), Style::default(), answers);
+    assert_eq!(one.sent[1].path, "/trivet/nodes/uuid-n1/progress");
+    for (key, value) in [
+        ("progress.doing", "Deploying: loading initrd, 43 %"),
+        ("progress.elapsed", "2 min 05 s"),
+        ("progress.percent", "61"),
+        ("progress.try", "1 of 4"),
+    ] {
+        let row = |line: &&str| line.starts_with(key) && line.ends_with(value);
+        assert!(lines(&one).iter().any(row), "{key}: {:?}", lines(&one));
+    }
+    // Scripts get what Ironic's API says, and nothing is asked about nodes at rest.
+    let style = Style {
+        json: true,
+        width: None,
+    };
+    run(show(View::Node), style, vec![ok(working)]);
+    let rests = ok(json!({"nodes": [node("n1", "active", None)]}));
+    run(show(View::Nodes), Style::default(), vec![rests]);
+}
+
+#[test]
+fn a_box_that_tells_no_progress_is_asked_once_and_still_listed() {
+    let working = || ok(json!({"nodes": [node("n1", "deploying", Some("active"))]}));
+    for missing in [Ok(bad(404, "No path.")), gone()] {
+        let list = run(
+            show(View::Nodes),
+            Style::default(),
+            vec![working(), missing],
+        );
+        assert_eq!(list.exit, Exit::Fine);
+        assert!(lines(&list)[1].contains("deploying -> active"));
+    }
+    let answers = vec![
+        working(),
+        Ok(bad(404, "No path.")),
+        working(),
+        ok(json!({"nodes": [node("n1", "active", None)]})),
+    ];
+    let watched = run(watch(&[], Some("active")), Style::default(), answers);
+    assert_eq!(watched.exit, Exit::Fine);
 }
 
 #[test]

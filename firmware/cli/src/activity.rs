@@ -1,0 +1,176 @@
+//! What nodes are doing, as the box's page tells it: phase, percent, try n of m, elapsed time.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::progress::duration;
+use crate::request::{Request, encoded};
+use crate::table::harmless;
+
+/// By the UUID of the node.
+pub(crate) type Activities = BTreeMap<String, Activity>;
+
+/// The work under way on one node.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Activity {
+    /// Such as `Deploying: loading initrd, 43 %`.
+    doing: String,
+    /// From 0 (just enrolled) to 100 (running its instance).
+    pub(crate) percent: Option<u64>,
+    /// Which boot of the machine, of how many.
+    pub(crate) attempt: Option<(u64, u64)>,
+    pub(crate) elapsed_ms: Option<u64>,
+}
+
+impl Activity {
+    fn of(told: &Value) -> Self {
+        let number = |key: &str| told[key].as_u64();
+        Self {
+            doing: told["doing"].as_str().map(harmless).unwrap_or_default(),
+            percent: number("percent"),
+            attempt: number("try").zip(number("tries_max")),
+            elapsed_ms: number("elapsed_ms"),
+        }
+    }
+
+    /// What happens now, without the word for the whole job: the provision state says that.
+    pub(crate) fn phase(&self) -> &str {
+        let doing = self.doing.as_str();
+        doing.split_once(": ").map_or(doing, |(_, phase)| phase)
+    }
+
+    /// All of it, the numbers first: what follows may be cut.
+    pub(crate) fn words(&self) -> String {
+        let mut words = String::new();
+        if let Some(percent) = self.percent {
+            let _ = write!(words, "{percent} %, ");
+        }
+        if let Some(attempt) = self.tries() {
+            let _ = write!(words, "{attempt}, ");
+        }
+        if let Some(elapsed) = self.elapsed_ms {
+            let _ = write!(words, "{}, ", duration(elapsed));
+        }
+        words.truncate(words.trim_end_matches(", ").len());
+        if !words.is_empty() {
+            words.push_str(": ");
+        }
+        words.push_str(self.phase());
+        words
+    }
+
+    /// Such as `try 2 of 4`.
+    pub(crate) fn tries(&self) -> Option<String> {
+        let (number, most) = self.attempt?;
+        Some(format!("try {number} of {most}"))
+    }
+
+    /// Phase and try without what counts up all the time: a change of it is news.
+    pub(crate) fn news(&self) -> String {
+        let phase = self.phase();
+        let steady = match phase.rsplit_once(", ") {
+            Some((before, last)) if last.ends_with(" %") => before,
+            _ => phase,
+        };
+        format!("{steady} {:?}", self.attempt)
+    }
+
+    /// For `node show`.
+    pub(crate) fn fields(&self) -> Value {
+        json!({
+            "doing": self.doing,
+            "percent": self.percent,
+            "try": self.attempt.map(|(number, most)| format!("{number} of {most}")),
+            "elapsed": self.elapsed_ms.map(duration),
+        })
+    }
+}
+
+/// Asks for one node, or for all that have work under way.
+pub(crate) fn ask(node: Option<&str>) -> Request {
+    match node {
+        Some(node) => Request::get(format!("/trivet/nodes/{}/progress", encoded(node))),
+        None => Request::get("/trivet/progress"),
+    }
+}
+
+/// Reads the answer to either.
+pub(crate) fn read(body: &Value) -> Activities {
+    let one = std::slice::from_ref(body);
+    let told = body["progress"].as_array().map_or(one, Vec::as_slice);
+    let of = |told: &Value| Some((told["uuid"].as_str()?.to_owned(), Activity::of(told)));
+    told.iter().filter_map(of).collect()
+}
+
+/// Whether work may be under way on a node, by its record.
+pub(crate) fn may_work(node: &Value) -> bool {
+    let failed = node["provision_state"]
+        .as_str()
+        .is_some_and(|state| state.ends_with(" failed") || state == "error");
+    let targets = ["target_provision_state", "target_power_state"];
+    !failed && targets.iter().any(|key| node[*key].is_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told() -> Value {
+        json!({
+            "uuid": "u1", "doing": "Deploying: loading initrd, 43 %", "percent": 61, "try": 2,
+            "tries_max": 4, "since": "2026-11-16T02:36:50", "elapsed_ms": 125_000,
+        })
+    }
+
+    #[test]
+    fn the_numbers_come_first() {
+        let activity = Activity::of(&told());
+        assert_eq!(
+            activity.words(),
+            "61 %, try 2 of 4, 2 min 05 s: loading initrd, 43 %"
+        );
+        let bare = Activity::of(&json!({"doing": "Changing power: waiting for power on"}));
+        assert_eq!(bare.words(), "waiting for power on");
+        assert_eq!(Activity::of(&json!(7)).words(), "");
+    }
+
+    #[test]
+    fn only_phase_and_try_are_news() {
+        let first = Activity::of(&told());
+        let mut later = told();
+        later["percent"] = json!(62);
+        later["elapsed_ms"] = json!(126_000);
+        later["doing"] = json!("Deploying: loading initrd, 44 %");
+        assert_eq!(Activity::of(&later).news(), first.news());
+        later["try"] = json!(3);
+        assert_ne!(Activity::of(&later).news(), first.news());
+        later["try"] = json!(2);
+        later["doing"] = json!("Deploying: waiting for the agent to report");
+        assert_ne!(Activity::of(&later).news(), first.news());
+    }
+
+    #[test]
+    fn one_node_and_many_are_read_alike() {
+        let many = read(&json!({"progress": [told(), {"doing": "x"}, 7]}));
+        assert_eq!(many.keys().collect::<Vec<_>>(), ["u1"]);
+        assert_eq!(read(&told()), many);
+        assert!(read(&Value::Null).is_empty());
+        assert_eq!(ask(Some("a/b")).path, "/trivet/nodes/a%2Fb/progress");
+        assert_eq!(ask(None).path, "/trivet/progress");
+    }
+
+    #[test]
+    fn a_node_at_rest_is_not_asked_about() {
+        let node = |state: &str, target: Option<&str>, power: Option<&str>| {
+            json!({"provision_state": state, "target_provision_state": target,
+                   "target_power_state": power})
+        };
+        assert!(may_work(&node("deploying", Some("active"), None)));
+        assert!(may_work(&node("active", None, Some("power on"))));
+        assert!(!may_work(&node("active", None, None)));
+        assert!(!may_work(&node("deploy failed", Some("active"), None)));
+        assert!(!may_work(&Value::Null));
+    }
+}
