@@ -10,7 +10,7 @@ use trivet_model::view::{NodeView, Stranger};
 use trivet_model::{Fault, MacAddr, PowerState, ProvisionState, UnixMs, View};
 use uuid::Uuid;
 
-use crate::{advice, doing, progress};
+use crate::{advice, attempt, doing, progress, working_since};
 
 /// Most notes of one node on the page.
 pub const NOTES_PER_NODE_MAX: usize = 40;
@@ -128,6 +128,10 @@ pub struct NodeCard {
     pub progress: u8,
     /// What it is doing now.
     pub doing: String,
+    /// Which boot of its machine the present job is at, and how many there may be.
+    pub tries: Option<(u32, u32)>,
+    /// When the present work began.
+    pub since_ms: Option<u64>,
     /// The file it is fetching.
     pub transfer: Option<Transfer>,
     /// Why the last action failed.
@@ -291,6 +295,8 @@ fn card(view: &View, node: &NodeView, notes_max: usize) -> NodeCard {
         maintenance_reason: record.maintenance_reason.clone(),
         progress: progress(node),
         doing: doing(view, node),
+        tries: attempt(view, node),
+        since_ms: working_since(node).map(|since| since.0),
         transfer: node.live.transfer.map(|(sent, size)| Transfer {
             path: node.live.transfer_path.clone(),
             sent,
@@ -423,6 +429,26 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["nodes"][0]["name"], "a\nb");
         assert_eq!(value["nodes"][0]["tone"], "active");
+    }
+
+    #[test]
+    fn work_under_way_has_its_try_and_its_beginning() {
+        use trivet_model::{JobKind, Phase};
+        let works = Case::new(ProvisionState::DeployWait)
+            .job(JobKind::Deploy, Phase::AwaitAgent, 0, 1)
+            .change(|node| node.provision_updated_at = Some(UnixMs(7)));
+        let mut view = view_of(vec![works, Case::new(ProvisionState::Active)]);
+        view.boots_max = 4;
+        let value: serde_json::Value = serde_json::from_str(&json(&view, NOW)).unwrap();
+        let of = |state: &str| {
+            let mut nodes = value["nodes"].as_array().unwrap().iter();
+            nodes.find(|node| node["state"] == state).unwrap().clone()
+        };
+        let works = of("wait call-back");
+        assert_eq!(works["tries"], serde_json::json!([1, 4]));
+        assert_eq!(works["since_ms"], 7);
+        let rests = of("active");
+        assert!(rests["tries"].is_null() && rests["since_ms"].is_null());
     }
 
     #[test]

@@ -43,6 +43,10 @@
     while (count >= 1000 && unit < units.length - 1) { count /= 1000; unit += 1; }
     return (unit ? count.toFixed(1) : count) + " " + units[unit];
   };
+  // As `trivet node list` says it: what happens, which try, since when.
+  const work = (node) => node.doing
+    + (node.tries ? ", try " + node.tries[0] + " of " + node.tries[1] : "")
+    + (node.since_ms ? ", began " + ago(node.since_ms) : "");
   const powerOf = (node) => node.power ? node.power.replace("power ", "") : "unknown";
 
   const row = (uuid) => {
@@ -79,7 +83,7 @@
     if (parts.progress.value !== node.progress) parts.progress.value = node.progress;
     parts.progress.setAttribute("aria-label", "Progress of " + node.name);
     say(parts.percent, node.progress + "%");
-    say(parts.doing, node.doing);
+    say(parts.doing, work(node));
     say(parts.error, node.error || "");
     parts.error.hidden = !node.error;
     say(parts.advice, node.advice || "");
@@ -194,7 +198,7 @@
     say(by("detail-advice"), node.advice || "");
     const facts = [
       ["State", node.state + (node.target ? ", going to " + node.target : "")],
-      ["Doing", node.doing + " (" + node.progress + "%)"],
+      ["Doing", work(node) + " (" + node.progress + "%)"],
       ["Power", powerOf(node)],
       ["Hardware type", node.driver],
       ["Ports", node.macs.join(", ") || "none"],
