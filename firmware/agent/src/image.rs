@@ -181,8 +181,19 @@ pub fn told(image_info: &mut Value, raw: Option<&Unpacked>) {
 /// they did not come, or were not the right ones. The words are those of the stock
 /// agent's `ImageDownloadError` and `ImageChecksumError`, and ours.
 pub fn blames_image(said: &str) -> bool {
+    if is_out_of_space(said) {
+        return false;
+    }
     let said = said.to_ascii_lowercase();
     let words = ["failed to verify", "checksum", "download", "fetch"];
+    words.iter().any(|word| said.contains(word))
+}
+
+/// Whether an agent that gave up writing says that there was no space for the image. The words
+/// are those of ENOSPC and of the stock agent's `ImageDownloadOutofSpaceError`.
+pub fn is_out_of_space(said: &str) -> bool {
+    let said = said.to_ascii_lowercase();
+    let words = ["no space left", "errno 28", "out of space", "outofspace"];
     words.iter().any(|word| said.contains(word))
 }
 

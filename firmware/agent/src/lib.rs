@@ -16,7 +16,8 @@ mod said;
 pub use answer::{ANSWER_BYTES_MAX, STEPS_MAX, answer};
 pub use call::{COMMAND_TIMEOUT_MS, Call, CallError, Method, call};
 pub use image::{
-    Places, Problem, WRITE_IMAGE, WRITE_IMAGE_PRIORITY, blames_image, told, write_image_step,
+    Places, Problem, WRITE_IMAGE, WRITE_IMAGE_PRIORITY, blames_image, is_out_of_space, told,
+    write_image_step,
 };
 pub use logs::{COLLECT_LOGS, LOGS_BYTES_MAX, blot_token, logs_bundle, logs_call};
 pub use raw::{RawAnswer, raw_answer, raw_call};

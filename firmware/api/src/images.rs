@@ -1,7 +1,7 @@
 //! The box's own images. Ironic has no such thing, so this stands outside `/v1`.
 
 use serde_json::{Value, json};
-use trivet_model::image::{Format, IMAGE_BYTES_MAX, ImageNews, ImageState};
+use trivet_model::image::{Format, IMAGE_BYTES_MAX, ImageNews};
 use trivet_model::{Digest, Order, Resource, ResourceId, ResourceKind};
 
 use crate::call::{self, Call, reply};
@@ -294,6 +294,11 @@ fn key(resource: &Resource) -> Option<String> {
 fn catalogued(call: &Call<'_>, resource: &Resource) -> Value {
     let digest: Option<Digest> = resource.text("checksum").and_then(|text| text.parse().ok());
     let news = key(resource).and_then(|key| call.view.images.get(&key));
+    // The bytes may be wanted by several entries; a failure belongs to one of them.
+    let own = |news: &&std::sync::Arc<ImageNews>| {
+        news.state.failure().is_none() || Some(news.name.as_str()) == resource.name.as_deref()
+    };
+    let news = news.filter(own);
     let mut value = match news {
         Some(news) => cached(news),
         None => json!({"size": null, "here": 0, "state": "absent", "fault": null, "raw": null}),
@@ -309,29 +314,33 @@ fn catalogued(call: &Call<'_>, resource: &Resource) -> Value {
     value["pinned"] = json!(resource.fields.get("pinned") == Some(&Value::Bool(true)));
     if let Some(digest) = digest {
         value[digest.algorithm()] = json!(digest.to_string());
-    } else if let Some(why) = sumless(call, resource) {
+    }
+    if let Some(why) = fault_of(call, resource, digest) {
         value["state"] = json!("failed");
         value["fault"] = json!(why);
     }
     value
 }
 
-/// Why the digest of an image is not known yet, if looking for it failed.
-fn sumless(call: &Call<'_>, resource: &Resource) -> Option<String> {
+/// The fault of this entry: its bytes could not be fetched, or are wrong, or its checksum
+/// file could not be read.
+fn fault_of(call: &Call<'_>, resource: &Resource, digest: Option<Digest>) -> Option<String> {
     let name = resource.name.as_deref()?;
+    let digest = digest.map(|digest| digest.to_string());
     let mut faults = call.view.faults.keys();
     faults.find_map(|fault| match fault {
-        trivet_model::Fault::ImageFailed { image, why } if image == name => Some(why.clone()),
+        trivet_model::Fault::ImageFailed {
+            image,
+            digest: of,
+            why,
+        } if image == name && *of == digest => Some(why.clone()),
         _ => None,
     })
 }
 
 /// An image from elsewhere, and how far it has come.
 fn cached(news: &ImageNews) -> Value {
-    let why = match &news.state {
-        ImageState::Failed(why) => Some(why),
-        _ => None,
-    };
+    let why = news.state.failure();
     // Of a packed image: the disk in it, which nodes read.
     let raw = news
         .raw
@@ -364,6 +373,7 @@ fn shown(image: &Image) -> Value {
 mod tests {
     use super::*;
     use crate::testing::{Bench, get, send};
+    use trivet_model::image::ImageState;
 
     #[test]
     fn images_are_listed_and_shown_by_name() {
@@ -389,6 +399,7 @@ mod tests {
             key: "sha256-ab".into(),
             name: "far.raw".into(),
             digest: Digest::Sha256([0xab; 32]),
+            format: Format::Raw,
             size: Some(100),
             have: 40,
             state: ImageState::Failed("it is wrong".into()),
@@ -481,6 +492,7 @@ mod tests {
             key: format!("sha256-{sum}"),
             name: "disk.raw".into(),
             digest: Digest::Sha256([0xab; 32]),
+            format: Format::Raw,
             size: Some(100),
             have: 100,
             state: ImageState::Whole,

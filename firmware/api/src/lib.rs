@@ -174,6 +174,8 @@ pub struct Facts {
     pub inspector: bool,
     /// Agents may be called back over plain HTTP.
     pub agent_http_allowed: bool,
+    /// The box has no kernel and ramdisk of the agent.
+    pub agent_missing: bool,
     /// Images of the box itself: they need no digest from the operator.
     pub images: Vec<Image>,
     /// When the box started.

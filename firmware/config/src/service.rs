@@ -32,7 +32,7 @@ const KERNEL_ARGS_BYTES_MAX: usize = 2048;
 
 const STORE_MIB_DEFAULT: u32 = 64;
 
-const BOOT_KNOWN: [&str; 9] = [
+const BOOT_KNOWN: [&str; 10] = [
     "files",
     "loaders",
     "loader_bios",
@@ -41,6 +41,7 @@ const BOOT_KNOWN: [&str; 9] = [
     "loader_arm64",
     "kernel",
     "ramdisk",
+    "agent_elsewhere",
     "kernel_args",
 ];
 
@@ -324,6 +325,9 @@ pub(crate) fn boot(root: &Section<'_>, mistakes: &mut Mistakes) -> Boot {
     boot.ramdisk = kernel
         .zip(ramdisk)
         .map(|(kernel, ramdisk)| Ramdisk { kernel, ramdisk });
+    boot.agent_elsewhere = section
+        .flag("agent_elsewhere", mistakes)
+        .is_some_and(|elsewhere| elsewhere.value);
     if let Some(args) = section.text_or_empty("kernel_args", mistakes) {
         if args.value.len() > KERNEL_ARGS_BYTES_MAX || !args.value.is_ascii() {
             let sentence = format!("must be ASCII and at most {KERNEL_ARGS_BYTES_MAX} bytes");

@@ -145,6 +145,8 @@ pub struct Boot {
     pub loader: Loaders,
     /// Kernel and ramdisk of the agent; absent until the operator has them.
     pub ramdisk: Option<Ramdisk>,
+    /// Another server boots the agent on the nodes, so the box needs none.
+    pub agent_elsewhere: bool,
     /// Added to the agent's kernel line.
     pub kernel_args: String,
 }
@@ -191,6 +193,7 @@ impl Default for Boot {
             loaders: PathBuf::from("/usr/lib/ipxe"),
             loader: Loaders::default(),
             ramdisk: None,
+            agent_elsewhere: false,
             kernel_args: String::new(),
         }
     }

@@ -44,6 +44,10 @@ pub(crate) use uploading::{Offer, Refused};
 /// How long a fill that failed rests, unless told otherwise.
 pub(crate) const FAILED_REST: Duration = Duration::from_secs(10);
 
+/// The same for an image whose source has the wrong bytes: that ends only when somebody
+/// corrects it, so the rest is longer by this factor. Ours.
+const WRONG_REST_FACTOR: u32 = 6;
+
 /// How often to look whether images may come now.
 const WINDOW_LOOK: Duration = Duration::from_secs(1);
 
@@ -251,10 +255,13 @@ impl Cache {
 
     /// Brings an image in when there is time for it.
     pub(crate) fn fill(&self, wanted: &Wanted) -> Result<(), String> {
-        let reader = self.reader_for(wanted, Asked::Order)?;
-        if reader.is_settled() {
-            self.tell_again(wanted, &Ok(()));
-        }
+        let mut reader = self.reader_for(wanted, Asked::Order)?.quiet();
+        let (cache, wanted) = (self.clone(), wanted.clone());
+        // The task that fills it reports under the name it was started with.
+        tokio::spawn(async move {
+            let went = reader.settled().await;
+            cache.tell_again(&wanted, &went);
+        });
         Ok(())
     }
 
@@ -274,7 +281,13 @@ impl Cache {
         let key = wanted.key().to_string();
         let told = self.told().get(&key).cloned();
         match (told, went) {
-            (Some(news), _) => (self.0.news)(news),
+            // The bytes may have been fetched under another name; a failure belongs to the
+            // entry that was asked for.
+            (Some(news), _) => (self.0.news)(ImageNews {
+                name: wanted.name.clone(),
+                format: wanted.format,
+                ..news
+            }),
             (None, Err(why)) => self.tell(wanted, None, 0, ImageState::Failed(why.clone())),
             (None, Ok(())) => {
                 let size = match self.slots().get(&key) {
@@ -369,6 +382,14 @@ impl Cache {
         self.ask_again(&key, slot, wanted)?;
         self.begin(&key, slot);
         Ok(Reader::new(Arc::clone(&slot.entry)))
+    }
+
+    /// Whether the source is known to have other bytes than this image, or bytes of another
+    /// format.
+    pub(crate) fn is_wrong(&self, wanted: &Wanted) -> bool {
+        let told = self.told();
+        let news = told.get(&wanted.key().to_string());
+        news.is_some_and(|news| matches!(news.state, ImageState::Wrong(_)))
     }
 
     /// The chunk list of an image that is whole.
@@ -496,18 +517,40 @@ impl Cache {
                 if !keeps {
                     self.remove_files(key);
                 }
-                slot.state = SlotState::Failed(Instant::now() + self.0.ways.failed_rest);
+                let rest = self.rest_after_failure(key);
+                slot.state = SlotState::Failed(Instant::now() + rest);
                 slot.entry.cut(&why);
             }
         }
         true
     }
 
+    /// How long reads do not start a fill again after one that failed.
+    fn rest_after_failure(&self, key: &str) -> Duration {
+        let told = self.told();
+        let wrong = told
+            .get(key)
+            .is_some_and(|news| matches!(news.state, ImageState::Wrong(_)));
+        self.0.ways.failed_rest * if wrong { WRONG_REST_FACTOR } else { 1 }
+    }
+
     fn tell(&self, wanted: &Wanted, size: Option<u64>, have: u64, state: ImageState) {
+        (self.0.news)(self.record(wanted, size, have, state));
+    }
+
+    /// Keeps the state as the last one of this image; it is not sent yet.
+    fn record(
+        &self,
+        wanted: &Wanted,
+        size: Option<u64>,
+        have: u64,
+        state: ImageState,
+    ) -> ImageNews {
         let news = ImageNews {
             key: wanted.key().to_string(),
             name: wanted.name.clone(),
             digest: wanted.digest,
+            format: wanted.format,
             size,
             have,
             state,
@@ -520,7 +563,7 @@ impl Cache {
             told.insert(news.key.clone(), news.clone());
         }
         drop(told);
-        (self.0.news)(news);
+        news
     }
 
     fn told(&self) -> MutexGuard<'_, BTreeMap<String, ImageNews>> {

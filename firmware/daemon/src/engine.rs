@@ -116,13 +116,14 @@ impl Engine {
             .unwrap_or_else(|_| Err(later("The box is stopping.")))
     }
 
-    /// Asks what to send for a path.
+    /// Asks what to send for a path; none where there is no such file. An error means that
+    /// the engine has too much to do.
     pub(crate) async fn file(
         &self,
         door: trivet_rack::Door,
         peer: std::net::IpAddr,
         path: String,
-    ) -> Option<Grant> {
+    ) -> Result<Option<Grant>, Busy> {
         let (reply, answer) = oneshot::channel();
         let wanted = Wanted {
             door,
@@ -130,8 +131,10 @@ impl Engine {
             path,
             reply,
         };
-        self.queue.try_send(Message::File(wanted)).ok()?;
-        answer.await.ok().flatten()
+        self.queue
+            .try_send(Message::File(wanted))
+            .map_err(|_| Busy)?;
+        answer.await.map_err(|_| Busy)
     }
 
     /// Ends the engine after the present batch. A full queue only delays that.
@@ -145,6 +148,10 @@ impl Engine {
         let _ = answer.await;
     }
 }
+
+/// The engine's queue is full, or it is stopping.
+#[derive(Debug)]
+pub(crate) struct Busy;
 
 /// Carries outputs that are not answers to a door's question.
 pub(crate) type Carrier = Box<dyn FnMut(Output) + Send>;

@@ -3,6 +3,7 @@
 mod appliance;
 mod auth;
 mod cache;
+mod check;
 mod clock;
 mod demo;
 mod doors;
@@ -50,6 +51,9 @@ enum Command {
         /// The settings file
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
+        /// Check the text only, not the files, interfaces and ports of this machine
+        #[arg(long)]
+        offline: bool,
     },
     /// Print a commented settings file with every default
     Config,
@@ -82,11 +86,8 @@ fn main() -> ExitCode {
             Ok(settings) => run(serve::run(settings)),
             Err(code) => code,
         },
-        Command::Check { config } => match settings(&config) {
-            Ok(settings) => {
-                let sum = format!("{} has no mistakes\n", config.display());
-                show(&format!("{}{sum}", serve::plan(&settings)))
-            }
+        Command::Check { config, offline } => match settings(&config) {
+            Ok(settings) => checked(&config, &settings, offline),
             Err(code) => code,
         },
         Command::Config => show(trivet_config::default_file()),
@@ -96,6 +97,29 @@ fn main() -> ExitCode {
             show(&trivet_cli::completion(&wanted, &mut Arguments::command()))
         }
         Command::ExitCodes => show(&format!("{}\n", trivet_cli::EXIT_CODES)),
+    }
+}
+
+/// Prints what the box would do and what is wrong with it on this machine.
+fn checked(file: &Path, settings: &trivet_config::Settings, offline: bool) -> ExitCode {
+    let report = check::check(settings, offline);
+    let (file, plan) = (file.display(), serve::plan(settings));
+    let lines = |word: &str, lines: &[String]| -> String {
+        let line = |line: &String| format!("{file}: {word}: {line}\n");
+        lines.iter().map(line).collect()
+    };
+    let errors = lines("error", &report.errors);
+    let warnings = lines("warning", &report.warnings);
+    let sum = match (report.errors.len(), report.warnings.len()) {
+        (0, 0) => format!("{file} has no mistakes\n"),
+        (0, warnings) => format!("{file} has no mistakes, {warnings} warning(s)\n"),
+        (errors, warnings) => format!("{file}: {errors} error(s), {warnings} warning(s)\n"),
+    };
+    let code = show(&format!("{plan}{errors}{warnings}{sum}"));
+    if report.errors.is_empty() {
+        code
+    } else {
+        ExitCode::from(exit::MISTAKEN)
     }
 }
 

@@ -2,12 +2,15 @@
 
 mod lan;
 
-pub(crate) use lan::plan;
+pub(crate) use lan::{missing_loaders, plan};
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -15,13 +18,14 @@ use tokio::net::{TcpListener, UdpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use trivet_config::{self as config, Settings};
 use trivet_images::pace::Window;
+use trivet_model::Fault;
 use trivet_rack::{AtOnce, Everywhere, Files, Limits};
 
 use crate::appliance::{self, Appliance, Ground, Listening, open_store};
-use crate::auth::{Auth, unusable_tokens, unusable_users};
+use crate::auth::Auth;
 use crate::cache::{FAILED_REST, Origin, Ways};
 use crate::clock::Clock;
-use crate::{doors, identity, library, say, sockets};
+use crate::{check, doors, identity, library, say, sockets};
 
 /// Runs until SIGINT or SIGTERM.
 pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
@@ -40,7 +44,9 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
     let http = settings.http.as_ref();
     let inspector = settings.inspector.as_ref();
     let plain = |sockets| Listening { sockets, tls: None };
-    let (links, dhcp) = lan::open(&settings, clock).await?;
+    let here = trivet_board_linux::interfaces().context("the interfaces cannot be listed")?;
+    let missing = check::interfaces_missing(&settings, &here);
+    let (links, dhcp) = lan::open(&settings, &here, clock).await?;
     let ground = Ground {
         api: Listening {
             sockets: listen("API", api.map(|api| &api.listen)).await?,
@@ -69,6 +75,7 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
             // Filled in when the doors open.
             inspector: false,
             agent_http_allowed: settings.agent.plain_http,
+            agent_missing: check::agent_missing(&settings),
             // Filled in when the images are listed.
             images: Vec::new(),
             started_at: clock.now().wall,
@@ -82,16 +89,66 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
         cache: (data.join("cache"), ways(&settings.images, clock)?),
         notes: appliance::log(clock),
     };
-    let rack = rack_settings(&settings, &links, &ground)?;
+    let mut rack = rack_settings(&settings, &links, &ground)?;
+    rack.faults.extend(missing.iter().cloned());
     let store = open_store(&data, settings.appliance.store_mib)?;
     say_where(&ground, &authority.fingerprint());
-    for line in missing(&settings, &rack.files, [&rack.api_url, &rack.http_url]) {
+    let warnings = check::services_off(&settings).into_iter();
+    for line in warnings.chain(check::unreadable(&settings)) {
         say::line(&format!("trivet: warning: {line}"));
     }
     let appliance = Appliance::start(clock, ground, rack, store)?;
-    appliance.run(told_to_stop()?).await?;
+    let came = Arc::new(AtomicBool::new(false));
+    let end = ends(told_to_stop()?, settings, missing, Arc::clone(&came));
+    appliance.run(end).await?;
+    if came.load(Ordering::Relaxed) {
+        return Err(start_again());
+    }
     say::line("trivet: stopped; all that was acknowledged is on flash");
     Ok(())
+}
+
+/// How often missing interfaces are looked for.
+const INTERFACE_LOOK: Duration = Duration::from_secs(2);
+
+/// Comes when the box must stop, or when an interface that was missing at the start can be
+/// used; `came` tells which.
+async fn ends(
+    stop: impl Future<Output = ()>,
+    settings: Settings,
+    missing: Vec<Fault>,
+    came: Arc<AtomicBool>,
+) {
+    if missing.is_empty() {
+        return stop.await;
+    }
+    let look = async {
+        loop {
+            tokio::time::sleep(INTERFACE_LOOK).await;
+            let here = trivet_board_linux::interfaces().unwrap_or_default();
+            if check::interfaces_missing(&settings, &here) != missing {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = stop => {}
+        () = look => came.store(true, Ordering::Relaxed),
+    }
+}
+
+/// Replaces this process by a new one with the same arguments: links are fixed when the rack
+/// is built, and a restart is the one way in which everything is built again.
+fn start_again() -> anyhow::Error {
+    say::line("trivet: an interface of the settings has changed; starting again");
+    say::flush();
+    let mut arguments = std::env::args_os();
+    let name = arguments.next().unwrap_or_default();
+    let error = std::process::Command::new("/proc/self/exe")
+        .arg0(name)
+        .args(arguments)
+        .exec();
+    anyhow::Error::new(error).context("the box cannot start again; start it by hand")
 }
 
 /// How images from elsewhere are fetched.
@@ -133,69 +190,11 @@ fn private_directory(data: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("box.data: the directory {} cannot be used", data.display()))
 }
 
-/// What the settings name and nodes will miss. The box serves all the same: files
-/// may come later. Loaders are not among it: one that is missing is a fault.
-fn missing(settings: &Settings, files: &Files, urls: [&str; 2]) -> Vec<String> {
-    let mut lines = Vec::new();
-    let mut look = |key: &str, path: &Path| {
-        if let Err(error) = fs::File::open(path) {
-            let path = path.display();
-            lines.push(format!("{key}: {path} cannot be read: {error}"));
-        }
-    };
-    for (key, path) in [
-        ("boot.kernel", &files.kernel),
-        ("boot.ramdisk", &files.ramdisk),
-        ("boot.files", &files.operator),
-    ] {
-        if let Some(path) = path {
-            look(key, path);
-        }
-    }
-    if let Some(auth) = settings.api.as_ref().map(|api| &api.auth) {
-        let users = auth.users().and_then(unusable_users);
-        lines.extend(users.map(|why| format!("api.users: {why}")));
-        let tokens = auth.tokens().and_then(unusable_tokens);
-        lines.extend(tokens.map(|why| format!("api.tokens: {why}")));
-    }
-    let store = settings.appliance.data.join("store");
-    lines.extend(other_size(&store, settings.appliance.store_mib));
-    if files.ramdisk.is_some() && !settings.agent.plain_http {
-        lines.push(
-            "agent.plain_http: is false, so agents have to use TLS; Trivet's own agent does not \
-             yet"
-            .to_owned(),
-        );
-    }
-    let beyond = !settings.dhcp.is_empty();
-    for (key, url) in ["api.public_url", "http.public_url"].iter().zip(urls) {
-        if beyond && (url.contains("://127.") || url.contains("://[::1]")) {
-            lines.push(format!(
-                "{key}: nodes are told {url}, where they reach nothing"
-            ));
-        }
-    }
-    lines
-}
-
 fn auth(api: Option<&config::Api>, clock: Clock) -> Auth {
     match api.map(|api| &api.auth) {
         None | Some(config::Auth::None) => Auth::Open,
         Some(auth) => Auth::gate(auth.users(), auth.tokens(), clock),
     }
-}
-
-/// A store keeps the size it was made with.
-fn other_size(store: &Path, wanted_mib: u32) -> Option<String> {
-    let bytes = fs::metadata(store).ok()?.len();
-    (bytes != u64::from(wanted_mib) << 20).then(|| {
-        format!(
-            "box.store_mib: {wanted_mib} MiB are asked for, but {} was made with {} MiB and \
-             keeps its size",
-            store.display(),
-            bytes >> 20
-        )
-    })
 }
 
 fn host_name() -> String {
@@ -317,6 +316,7 @@ fn rack_settings(
         files: Files {
             kernel: ramdisk.map(|pair| pair.kernel.clone()),
             ramdisk: ramdisk.map(|pair| pair.ramdisk.clone()),
+            agent_elsewhere: settings.boot.agent_elsewhere,
             images: Some(images),
             loaders: Some(settings.boot.loaders.clone()),
             operator: settings.boot.files.clone(),
@@ -346,8 +346,19 @@ fn rack_settings(
             .filter(|every_ms| *every_ms > 0),
         boots_at_once: boots_at_once(settings),
         hardware: hardware(settings),
-        faults: lan::missing_loaders(settings),
+        faults: faults(settings),
     })
+}
+
+/// What is wrong from the start on.
+fn faults(settings: &Settings) -> Vec<Fault> {
+    let mut faults = lan::missing_loaders(settings);
+    if check::agent_missing(settings) {
+        faults.push(Fault::AgentMissing);
+    }
+    faults.extend(check::agent_files_missing(settings));
+    faults.extend(check::loopback_addresses(settings));
+    faults
 }
 
 fn boots_at_once(settings: &Settings) -> AtOnce {
@@ -405,61 +416,6 @@ mod tests {
         let names = hardware(&settings(&Scratch::new(), ""));
         let built: Vec<_> = trivet_hardware::ALL.iter().map(|one| one.name).collect();
         assert_eq!(names, built);
-    }
-
-    #[test]
-    fn what_nodes_would_miss_is_named() {
-        let scratch = Scratch::new();
-        let kernel = scratch.file("kernel", b"k");
-        let more = format!(
-            "[boot]\nkernel = \"{}\"\nramdisk = \"/nowhere/ramdisk\"\n\
-             [agent]\nplain_http = true\n",
-            kernel.display()
-        );
-        let settings = settings(&scratch, &more);
-        let pair = settings.boot.ramdisk.as_ref();
-        let files = Files {
-            kernel: pair.map(|pair| pair.kernel.clone()),
-            ramdisk: pair.map(|pair| pair.ramdisk.clone()),
-            ..Files::default()
-        };
-        let urls = ["http://127.0.0.1:1", ""];
-        let lines = missing(&settings, &files, urls);
-        assert_eq!(lines.len(), 1, "{lines:?}");
-        assert!(lines[0].starts_with("boot.ramdisk: /nowhere/ramdisk"));
-        let strict = Settings {
-            agent: config::Agent::default(),
-            ..settings
-        };
-        let lines = missing(&strict, &files, urls);
-        assert!(lines[1].starts_with("agent.plain_http: "), "{lines:?}");
-    }
-
-    #[test]
-    fn who_cannot_come_in_is_named_with_the_key() {
-        let scratch = Scratch::new();
-        let users = scratch.file("users", b"ann:plain\n");
-        let more = format!(
-            "[api]\nauth = \"basic\"\nusers = \"{}\"\ntokens = \"/nowhere/tokens\"\n",
-            users.display()
-        );
-        let lines = missing(&settings(&scratch, &more), &Files::default(), ["", ""]);
-        assert_eq!(lines.len(), 2, "{lines:?}");
-        assert!(lines[0].starts_with("api.users: ") && lines[0].contains("ann"));
-        assert!(!lines[0].contains("plain"), "a password may stand there");
-        assert!(lines[1].starts_with("api.tokens: /nowhere/tokens cannot be read"));
-    }
-
-    #[test]
-    fn a_store_of_another_size_is_told() {
-        let scratch = Scratch::new();
-        let store = scratch.0.join("store");
-        assert_eq!(other_size(&store, 4), None, "it is made with this size");
-        fs::File::create(&store).unwrap().set_len(4 << 20).unwrap();
-        assert_eq!(other_size(&store, 4), None);
-        let said = other_size(&store, 8).unwrap();
-        assert!(said.contains("8 MiB are asked for"), "{said}");
-        assert!(said.contains("made with 4 MiB"), "{said}");
     }
 
     #[test]

@@ -57,6 +57,7 @@ pub(crate) fn settings(directory: &Path) -> Settings {
         files: Files {
             operator: Some(directory.join("files")),
             loaders: Some(directory.join("loaders")),
+            agent_elsewhere: true,
             ..Files::default()
         },
         kernel_args: String::new(),

@@ -60,6 +60,14 @@ pub fn kind(path: &str) -> &'static str {
     }
 }
 
+/// The status lines of refusals.
+pub const NOT_FOUND: &str = "404 Not Found";
+/// Likewise.
+pub const UNAVAILABLE: &str = "503 Service Unavailable";
+
+/// What a request for a file that does not exist is told.
+pub const NO_FILE: &str = "there is no such file on this box";
+
 /// Answers a request by what was found for its path.
 pub fn answer(request: &Request, found: Option<&Thing>, now: SystemTime) -> Answer {
     let mut out = Out::new(request, now);
@@ -71,7 +79,7 @@ pub fn answer(request: &Request, found: Option<&Thing>, now: SystemTime) -> Answ
         );
     }
     let Some(thing) = found else {
-        return out.sentence("404 Not Found", "there is no such file on this box");
+        return out.sentence(NOT_FOUND, NO_FILE);
     };
     match verdict(request, thing, now) {
         Verdict::NotModified => {
@@ -104,7 +112,13 @@ pub fn answer(request: &Request, found: Option<&Thing>, now: SystemTime) -> Answ
 pub fn unavailable(request: &Request, sentence: &str, now: SystemTime) -> Answer {
     let mut out = Out::new(request, now);
     out.field("Retry-After", "10");
-    out.sentence("503 Service Unavailable", sentence)
+    out.sentence(UNAVAILABLE, sentence)
+}
+
+/// The source of an image is known to have other bytes. A client error, so that agents that
+/// tell the two apart do not repeat the request.
+pub fn wrong_image(request: &Request, sentence: &str, now: SystemTime) -> Answer {
+    Out::new(request, now).sentence(NOT_FOUND, sentence)
 }
 
 /// The answer to what is no request; the connection ends with it.

@@ -10,7 +10,10 @@ mod range;
 mod request;
 mod script;
 
-pub use answer::{Answer, TEXT, Thing, answer, kind, refusal, unavailable};
+pub use answer::{
+    Answer, NO_FILE, NOT_FOUND, TEXT, Thing, UNAVAILABLE, answer, kind, refusal, unavailable,
+    wrong_image,
+};
 pub use path::{PATH_BYTES_MAX, Relative};
 pub use request::{BODY_BYTES_MAX, Body, HEAD_BYTES_MAX, Method, Nonsense, Request, parse};
 pub use script::script;

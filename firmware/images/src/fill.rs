@@ -8,6 +8,7 @@
 //! is the source's fault.
 
 use trivet_model::Digest;
+use trivet_model::image::ImageState;
 
 use crate::{IMAGE_BYTES_MAX, Wanted};
 
@@ -20,6 +21,26 @@ const WAIT_MS_MAX: u64 = 15_000;
 
 /// Longest reason of a source that is kept.
 const REASON_CHARS_MAX: usize = 300;
+
+impl Failure {
+    /// Whether the bytes at the source are known not to be the image: a retry gives the same
+    /// result until the operator changes the source, the digest or the format.
+    pub fn is_wrong_image(&self) -> bool {
+        matches!(
+            self,
+            Self::Mismatch { .. } | Self::WrongUpload { .. } | Self::Format { .. }
+        )
+    }
+
+    /// What becomes of an image that failed like this.
+    pub fn image_state(&self) -> ImageState {
+        if self.is_wrong_image() {
+            ImageState::Wrong(self.to_string())
+        } else {
+            ImageState::Failed(self.to_string())
+        }
+    }
+}
 
 /// Why an image is not to be had, in sentences for people.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]

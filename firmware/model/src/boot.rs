@@ -23,9 +23,9 @@ pub enum BootPlan {
         /// Where it is.
         url: String,
     },
-    /// Its own disk.
+    /// Its own disk, or whatever its firmware tries next.
     Disk,
-    /// Nobody has decided: wait and ask again.
+    /// Its job has not decided yet: wait and ask again.
     Wait,
 }
 

@@ -15,6 +15,10 @@ pub const FAULTS_MAX: usize = 256;
 /// not hide the others.
 pub const FAULTS_OF_KIND_MAX: usize = 32;
 
+/// What to do where there is no agent to boot.
+pub const AGENT_REMEDY: &str = "Build both with `trivet-image ramdisk --agent ipa --output \
+    DIRECTORY`, set boot.kernel and boot.ramdisk, and start the box again";
+
 /// One cause.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Fault {
@@ -48,6 +52,29 @@ pub enum Fault {
         /// Who needs it.
         firmware: &'static str,
     },
+    /// The settings name no kernel and ramdisk of the agent.
+    AgentMissing,
+    /// A file of the agent that the settings name cannot be read.
+    AgentFileMissing {
+        /// Where it should be.
+        path: String,
+        /// What the system said.
+        why: String,
+    },
+    /// Nodes are told an address of the box that they cannot reach.
+    LoopbackAddress {
+        /// The setting.
+        key: &'static str,
+        /// What nodes are told.
+        url: String,
+    },
+    /// An interface of the settings cannot be used; the box waits for it.
+    InterfaceMissing {
+        /// Its name.
+        name: String,
+        /// What it lacks.
+        why: &'static str,
+    },
     /// A BMC cannot be read.
     BmcFails {
         /// Of which node.
@@ -66,8 +93,10 @@ pub enum Fault {
     },
     /// An image is not to be had.
     ImageFailed {
-        /// Which.
+        /// The name of the catalogue entry, or of the file where a node names it by URL.
         image: String,
+        /// The digest of its bytes in hexadecimal digits; none until it is known.
+        digest: Option<String>,
         /// The whole sentence.
         why: String,
     },
@@ -100,6 +129,24 @@ impl fmt::Display for Fault {
                 out,
                 "{by} uses {address}, which is this box's to give; give that machine another \
                  address or take it out of the range"
+            ),
+            Self::AgentMissing => write!(
+                out,
+                "boot.kernel and boot.ramdisk are not set, so no node can be inspected, cleaned \
+                 or deployed. {AGENT_REMEDY}"
+            ),
+            Self::AgentFileMissing { path, why } => write!(
+                out,
+                "{path} cannot be read ({why}), so nodes cannot boot the agent. {AGENT_REMEDY}"
+            ),
+            Self::LoopbackAddress { key, url } => write!(
+                out,
+                "nodes are told {url}, which they cannot reach; listen on the address of the \
+                 provisioning network or on 0.0.0.0, or set {key}"
+            ),
+            Self::InterfaceMissing { name, why } => write!(
+                out,
+                "interface {name} {why}; DHCP is off there until it can be used (ip address)"
             ),
             Self::BmcFails { node, why } => write!(out, "node {node}: {why}"),
             Self::BmcShared {

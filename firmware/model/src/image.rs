@@ -120,8 +120,21 @@ pub enum ImageState {
     Whole,
     /// It made room for another.
     Gone,
-    /// It is not to be had: the whole sentence.
+    /// It is not to be had now: the whole sentence.
     Failed(String),
+    /// What the source has is not this image, or not of this format: the whole sentence. A
+    /// retry without a change by the operator gives the same result.
+    Wrong(String),
+}
+
+impl ImageState {
+    /// Why the image cannot be used, if it cannot.
+    pub fn failure(&self) -> Option<&str> {
+        match self {
+            Self::Failed(why) | Self::Wrong(why) => Some(why),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for ImageState {
@@ -132,7 +145,7 @@ impl fmt::Display for ImageState {
             Self::Rotten(_) => "rotten",
             Self::Whole => "whole",
             Self::Gone => "absent",
-            Self::Failed(_) => "failed",
+            Self::Failed(_) | Self::Wrong(_) => "failed",
         })
     }
 }
@@ -146,6 +159,8 @@ pub struct ImageNews {
     pub name: String,
     /// What it must hash to.
     pub digest: Digest,
+    /// What its bytes are expected to be.
+    pub format: Format,
     /// Its bytes, once that is known.
     pub size: Option<u64>,
     /// Bytes that are here.

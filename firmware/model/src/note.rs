@@ -116,6 +116,17 @@ pub enum NoteKind {
         /// How long it took.
         took_ms: u64,
     },
+    /// A request for a file was refused.
+    FileRefused {
+        /// By TFTP or HTTP.
+        by: &'static str,
+        /// Which file.
+        path: String,
+        /// The protocol's answer, such as `404 Not Found`.
+        answer: &'static str,
+        /// Why.
+        why: String,
+    },
     /// An image is fetched from its source, or checked.
     ImageComes {
         /// Which.
@@ -339,6 +350,12 @@ impl fmt::Display for NoteKind {
                 }
                 write!(out, " in {}", Took(*took_ms, *sent))
             }
+            Self::FileRefused {
+                by,
+                path,
+                answer,
+                why,
+            } => write!(out, "{by} request for {path} refused with {answer}: {why}"),
             Self::ImageComes { .. }
             | Self::ImageUnpacks { .. }
             | Self::ImageIsWhole { .. }

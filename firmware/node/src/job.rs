@@ -23,6 +23,7 @@ use trivet_model::{
 
 use crate::table::{self, Aim, Cause, Row, To, Turn};
 use crate::{Action, Event, Limits, RESCUE_HASH, Turning};
+use bootloader::WRITE_IMAGE;
 pub use ladder::rung;
 use ladder::{BMC_RESET, Rung};
 pub(crate) use silence::FELL_SILENT;
@@ -49,6 +50,15 @@ pub fn awaits_reset(node: &Node) -> bool {
         Phase::BootFromNet => true,
         Phase::PowerOn => node.power_state == Some(PowerState::On),
         _ => false,
+    })
+}
+
+/// Whether the node's job boots the agent, now or later.
+pub fn will_boot_agent(node: &Node) -> bool {
+    node.job.as_ref().is_some_and(|job| match job.kind {
+        // Cleaning follows, unless the node leaves it out.
+        JobKind::TearDown => job.boots > 0 && node.automated_clean != Some(false),
+        _ => job.boots > 0,
     })
 }
 
@@ -101,6 +111,7 @@ impl Turning<'_> {
                 self.inspected(phase, properties, inventory, complaint);
             }
             Event::NotInspected { why } => self.not_inspected(phase, &why),
+            Event::ImageUnusable { why } => self.image_unusable(&why),
             Event::StepAgain { why } => self.step_again(phase, why),
             Event::Woke => self.woke(phase),
             Event::Overgrown => self.overgrown(),
@@ -147,6 +158,15 @@ impl Turning<'_> {
             // Whether the agent took the step is unknown: its next beat shows.
             Phase::StartStep => self.enter(Phase::AwaitStep),
             other => self.give_order(other),
+        }
+    }
+
+    /// Ends a job whose image is not written yet.
+    fn image_unusable(&mut self, why: &str) {
+        let Some(job) = &self.node.job else { return };
+        let write = job.steps.iter().position(|step| step.step == WRITE_IMAGE);
+        if write.is_some_and(|write| write >= job.at as usize) {
+            self.fail(why);
         }
     }
 

@@ -12,7 +12,7 @@ mod steps;
 pub mod table;
 
 pub use ask::ask;
-pub use job::{awaits_reset, boots_agent, rung, step};
+pub use job::{awaits_reset, boots_agent, rung, step, will_boot_agent};
 
 use serde_json::Value;
 use trivet_model::node::Object;
@@ -50,6 +50,11 @@ pub enum Event {
     /// What the agent sent could not be used.
     NotInspected {
         /// Why.
+        why: String,
+    },
+    /// The image that the node is to be written with cannot be used.
+    ImageUnusable {
+        /// The whole sentence, with what to do.
         why: String,
     },
     /// The present step failed for a reason that is gone: it is done again.

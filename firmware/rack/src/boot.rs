@@ -9,6 +9,10 @@ use trivet_node::Event;
 
 use crate::{Below, Door, Grant, Rack};
 
+/// Among how many of the latest notes of a node a refusal is looked for before it is noted
+/// again. Ours.
+const REFUSALS_COMPARED_MAX: usize = 8;
+
 impl Rack {
     pub(crate) fn file_asked(&mut self, door: Door, peer: IpAddr, path: &str) -> Option<Grant> {
         let route = match door {
@@ -87,6 +91,31 @@ impl Rack {
             };
             self.note(now, Some(id), kind);
         }
+    }
+
+    /// A machine was refused a file. A machine that repeats its request is noted once.
+    pub(crate) fn file_refused(
+        &mut self,
+        now: Now,
+        (peer, door): (IpAddr, Door),
+        path: String,
+        (answer, why): (&'static str, String),
+    ) {
+        let Some(id) = self.node_of_peer(peer) else {
+            return;
+        };
+        let kind = NoteKind::FileRefused {
+            by: door.name(),
+            path,
+            answer,
+            why,
+        };
+        let view = self.book.view.nodes.get(&id);
+        let latest = view.map(|view| view.timeline.iter().rev().take(REFUSALS_COMPARED_MAX));
+        if latest.is_some_and(|mut notes| notes.any(|note| note.kind == kind)) {
+            return;
+        }
+        self.note(now, Some(id), kind);
     }
 
     /// The node that has this address, from us or from another server.

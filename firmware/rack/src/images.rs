@@ -4,11 +4,13 @@ use std::path::{Component, Path};
 use std::sync::Arc;
 
 use trivet_images::{IMAGES_MAX, SOURCES_MAX, Wanted, digest_of, file_name, sources_of};
-use trivet_model::image::{ImageNews, ImageState};
+use trivet_model::image::{Format, ImageNews, ImageState};
 use trivet_model::{
     Digest, Fault, Node, NodeId, NoteKind, Now, Refusal, RefusalKind, Resource, ResourceId,
     ResourceKind,
 };
+
+use trivet_node::Event;
 
 use crate::written::image_info;
 use crate::{Output, Rack};
@@ -119,14 +121,14 @@ impl Rack {
                     let wanted = Wanted::of_record(&resource);
                     self.book.put_resource(now, resource);
                     self.pin_images();
-                    self.image_fault(now, &image, None);
+                    self.image_fault(now, (&image, None), None);
                     if let (true, Some(wanted)) = (fill, wanted) {
                         self.fill(wanted, false);
                     }
                 }
                 Err(why) => {
                     let why = format!("image {image} has no digest: {why}");
-                    self.image_fault(now, &image, Some(&why));
+                    self.image_fault(now, (&image, None), Some(&why));
                     self.note(now, None, NoteKind::ImageFailed { why });
                 }
             }
@@ -147,7 +149,7 @@ impl Rack {
     pub(crate) fn drop_image(&mut self, now: Now, resource: &Resource) {
         // What is wrong with it is nobody's trouble any more.
         let name = resource.name.clone().unwrap_or_default();
-        self.image_fault(now, &name, None);
+        self.image_fault(now, (&name, digest_of(resource)), None);
         self.writes.fill_later.remove(&resource.id);
         let Some(digest) = digest_of(resource) else {
             return;
@@ -212,14 +214,19 @@ impl Rack {
                 bytes: news.have,
             },
             ImageState::Gone => NoteKind::ImageGone { image },
-            ImageState::Failed(why) => NoteKind::ImageFailed { why: why.clone() },
+            ImageState::Failed(why) | ImageState::Wrong(why) => {
+                NoteKind::ImageFailed { why: why.clone() }
+            }
         };
+        let of = (news.name.as_str(), Some(news.digest));
         match &news.state {
-            ImageState::Failed(why) => self.image_fault(now, &news.name, Some(why)),
+            ImageState::Failed(why) | ImageState::Wrong(why) => {
+                self.image_fault(now, of, Some(why));
+            }
             ImageState::Whole | ImageState::Gone => {
-                self.image_fault(now, &news.name, None);
+                self.image_fault(now, of, None);
                 if changed {
-                    self.faults_gone(now, news.digest);
+                    self.clear_faults_of_bytes(now, &news);
                 }
             }
             ImageState::Filling | ImageState::Unpacking | ImageState::Rotten(_) => {}
@@ -237,27 +244,48 @@ impl Rack {
             }
             self.note(now, None, kind);
         }
+        if let ImageState::Wrong(why) = &news.state {
+            // Nothing that a machine or its agent does can help: jobs end now, and not
+            // after a boot and a failed write.
+            for id in self.users_of(&digest) {
+                let why = why.clone();
+                self.events.push_back((id, Event::ImageUnusable { why }));
+            }
+        }
         self.image_is(now, &news);
     }
 
-    /// The bytes are here: so they are under every name.
-    fn faults_gone(&mut self, now: Now, digest: Digest) {
-        let same = self.records_of(digest);
+    /// The bytes are here: faults of other entries that mean the same bytes in the same
+    /// format are over. An entry that claims another format keeps its fault.
+    fn clear_faults_of_bytes(&mut self, now: Now, news: &ImageNews) {
+        let same = self.records_of(news.digest);
+        let same = same.filter(|record| format_of(record) == news.format);
         let names: Vec<String> = same.filter_map(|record| record.name.clone()).collect();
         for name in names {
-            self.image_fault(now, &name, None);
+            self.image_fault(now, (&name, Some(news.digest)), None);
         }
     }
 
-    /// A fault stands as long as the image is not to be had.
-    fn image_fault(&mut self, now: Now, image: &str, why: Option<&str>) {
+    /// Raises or clears the fault of one image. It belongs to the name together with the
+    /// digest: another file of the same name, or another entry with the same bytes, has its
+    /// own.
+    fn image_fault(
+        &mut self,
+        now: Now,
+        (image, digest): (&str, Option<Digest>),
+        why: Option<&str>,
+    ) {
+        let digest = digest.map(|digest| digest.to_string());
         let failed = why.map(|why| Fault::ImageFailed {
             image: image.to_owned(),
+            digest: digest.clone(),
             why: why.to_owned(),
         });
         let faults = self.book.view.faults.keys();
-        let of_it =
-            |fault: &&Fault| matches!(fault, Fault::ImageFailed { image: of, .. } if *of == image);
+        let of_it = |fault: &&Fault| {
+            matches!(fault, Fault::ImageFailed { image: one, digest: with, .. }
+                if *one == image && *with == digest)
+        };
         let old: Vec<Fault> = faults.filter(of_it).cloned().collect();
         for fault in old.iter().filter(|fault| Some(*fault) != failed.as_ref()) {
             self.fault_gone(now, fault);
@@ -278,6 +306,12 @@ impl Rack {
             .map(|(id, _)| *id)
             .collect()
     }
+}
+
+/// What a catalogue entry says its bytes are.
+fn format_of(resource: &Resource) -> Format {
+    let format = resource.text("format").and_then(Format::parse);
+    format.unwrap_or_default()
 }
 
 /// The checksum file that has the digest of an image, and the image's name in there.

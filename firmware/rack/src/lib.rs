@@ -11,6 +11,7 @@ mod allocations;
 mod boot;
 mod boots;
 mod bounds;
+mod disk_size;
 mod durable;
 mod errands;
 mod faults;
@@ -105,6 +106,8 @@ pub struct Files {
     pub kernel: Option<PathBuf>,
     /// The agent's ramdisk.
     pub ramdisk: Option<PathBuf>,
+    /// Another server boots the agent on the nodes; none is served here.
+    pub agent_elsewhere: bool,
     /// Images.
     pub images: Option<PathBuf>,
     /// Loaders.
@@ -204,6 +207,19 @@ pub enum Input {
         took_ms: u64,
         /// No more will follow.
         ended: bool,
+    },
+    /// A request for a file was answered with an error.
+    FileRefused {
+        /// To whom.
+        peer: IpAddr,
+        /// By which door.
+        door: Door,
+        /// The path as it came.
+        path: String,
+        /// The protocol's answer, such as `404 Not Found`.
+        answer: &'static str,
+        /// Why.
+        why: String,
     },
     /// Something became of an image in the cache.
     Image(Box<ImageNews>),

@@ -174,6 +174,13 @@ impl Rack {
             } => {
                 self.file_sent(now, peer, door, path, (sent, asked, took_ms), ended);
             }
+            Input::FileRefused {
+                peer,
+                door,
+                path,
+                answer,
+                why,
+            } => self.file_refused(now, (peer, door), path, (answer, why)),
             Input::Image(news) => self.image_news(now, *news),
             Input::SumFound { url, name, result } => self.sum_found(now, &url, &name, result),
             Input::Logs {

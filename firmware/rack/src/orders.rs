@@ -385,7 +385,11 @@ impl Rack {
             trivet_node::ask(now, &self.settings.limits, &node, verb, args.clone())?;
             self.prepare_deploy(&mut node, &mut args)?;
         }
+        let has_agent = node.agent.is_some();
         let (node, actions) = trivet_node::ask(now, &self.settings.limits, &node, verb, args)?;
+        if !has_agent && trivet_node::will_boot_agent(&node) {
+            self.check_agent_files(&node)?;
+        }
         self.book.put_node(now, node);
         self.check_boot(id);
         if deploys {
@@ -403,6 +407,9 @@ impl Rack {
             trivet_hardware::payload(node)
                 .map_err(|lacks| Refusal::new(RefusalKind::Invalid, lacks))?;
         } else if deployed_by != "fake" {
+            if node.agent.is_none() {
+                self.check_agent_files(node)?;
+            }
             self.drive_of_template(node, args)?;
             if let Some(drive) = &args.configdrive {
                 node.instance_info

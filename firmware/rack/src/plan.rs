@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use serde_json::Value;
 use trivet_hardware::{Payload, Source};
 use trivet_model::node::Object;
-use trivet_model::{BootPlan, JobKind, KernelBoot, MacAddr, Node, ProvisionState};
+use trivet_model::{
+    BootPlan, JobKind, KernelBoot, MacAddr, Node, ProvisionState, Refusal, RefusalKind,
+};
 
 use crate::reach::Urls;
 use crate::{Rack, Settings};
@@ -23,13 +25,35 @@ impl Rack {
     pub(crate) fn script(&self, mac: MacAddr, peer: IpAddr) -> String {
         let node = self.book.node_of_mac(mac).and_then(|id| self.book.node(id));
         let urls = self.settings.urls_for(Some(peer));
-        let plan = node.map_or(BootPlan::Wait, |node| {
+        // A machine that is not a node's is not kept from its own disk.
+        let plan = node.map_or(BootPlan::Disk, |node| {
             let mut node = Node::clone(node);
             self.name_images(&mut node.driver_info, &AGENT_FILES, &urls);
             self.name_images(&mut node.instance_info, &INSTANCE_FILES, &urls);
             plan(&self.settings, &urls, &node)
         });
         trivet_httpboot::script(mac, &plan, &urls.http)
+    }
+
+    /// Refuses a job that boots the agent where there is none to boot.
+    pub(crate) fn check_agent_files(&self, node: &Node) -> Result<(), Refusal> {
+        let files = &self.settings.files;
+        if files.agent_elsewhere || files.kernel.is_some() {
+            return Ok(());
+        }
+        let mut node = Node::clone(node);
+        let urls = self.settings.urls_for(None);
+        self.name_images(&mut node.driver_info, &AGENT_FILES, &urls);
+        if trivet_hardware::agent_files(&node, false).is_ok_and(|own| own.is_some()) {
+            return Ok(());
+        }
+        let sentence = format!(
+            "Node {} has no agent to boot: neither are boot.kernel and boot.ramdisk set in the \
+             settings, nor deploy_kernel and deploy_ramdisk in its driver_info. {}",
+            node.label(),
+            trivet_model::fault::AGENT_REMEDY
+        );
+        Err(Refusal::new(RefusalKind::Invalid, sentence))
     }
 
     /// What a machine loads may be an image of the box, called by its name.
@@ -68,7 +92,9 @@ pub(crate) fn plan(settings: &Settings, urls: &Urls, node: &Node) -> BootPlan {
     match has_instance {
         true if trivet_hardware::netboots_instance(node) => instance(urls, node),
         true => BootPlan::Disk,
-        false => BootPlan::Wait,
+        false if kind.is_some() => BootPlan::Wait,
+        // Only a job makes a machine wait.
+        false => BootPlan::Disk,
     }
 }
 

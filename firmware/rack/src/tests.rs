@@ -8,6 +8,7 @@ mod flash;
 mod freshness;
 mod hardware;
 mod health;
+mod image_failures;
 mod images;
 mod ladder;
 mod lan;

@@ -9,8 +9,8 @@ use trivet_agent::{Places, WRITE_IMAGE};
 use trivet_images::{Format, Key, Wanted, file_name, is_name};
 use trivet_model::image::{ImageNews, ImageState, Unpacked};
 use trivet_model::{
-    AgentEvent, AgentOrder, Digest, Node, NodeId, NoteKind, Now, Phase, Refusal, RefusalKind,
-    ResourceId, ResourceKind, Step,
+    AgentOrder, Digest, Node, NodeId, NoteKind, Now, Phase, Refusal, RefusalKind, ResourceId,
+    ResourceKind, Step,
 };
 use trivet_node::Event;
 
@@ -38,7 +38,7 @@ pub(crate) struct Writes {
 
 enum Held {
     /// The step starts when the image's digest is known and its disk is taken out.
-    Start(AgentOrder),
+    Start,
     /// The step is done again when the image has been checked. This is what the agent
     /// said of it.
     Again(String),
@@ -76,8 +76,12 @@ impl Rack {
             cached,
             drive: drive.as_deref(),
         };
-        trivet_agent::write_image_step(&node, places)
-            .map_err(|problem| Refusal::new(RefusalKind::Invalid, problem.to_string()))
+        let step = trivet_agent::write_image_step(&node, places)
+            .map_err(|problem| Refusal::new(RefusalKind::Invalid, problem.to_string()))?;
+        match self.image_too_large(&node, &step.args["image_info"]) {
+            Some(why) => Err(Refusal::new(RefusalKind::Invalid, format!("The {why}."))),
+            None => Ok(step),
+        }
     }
 
     fn token(&mut self) -> String {
@@ -251,20 +255,23 @@ impl Rack {
         }
         if let Some((url, name)) = self.sum_of(node) {
             self.find_sum(&url, &name);
-            self.hold(now, node, order);
+            self.hold(now, node);
+            return None;
+        }
+        if let Some(why) = self.image_too_large(node, &step.args["image_info"]) {
+            self.image_unusable(node.id, why);
             return None;
         }
         let Some(wanted) = self.wanted_by(node) else {
             return Some(order);
         };
-        let mut raw = None;
-        if wanted.format.is_packed() {
-            raw = self.unpacked(&wanted.digest);
-            if raw.is_none() {
-                self.fill(wanted, true);
-                self.hold(now, node, order);
-                return None;
-            }
+        let raw = self.unpacked(&wanted.digest);
+        let lacks_disk = wanted.format.is_packed() && raw.is_none();
+        // An image that failed is fetched once more; the agent gets it only if that succeeds.
+        if lacks_disk || self.failure_of(&wanted.digest).is_some() {
+            self.fill(wanted, true);
+            self.hold(now, node);
+            return None;
         }
         trivet_agent::told(&mut step.args["image_info"], raw.as_ref());
         Some(order)
@@ -276,8 +283,8 @@ impl Rack {
         self.book.view.images.get(&key)?.raw
     }
 
-    fn hold(&mut self, now: Now, node: &Node, order: AgentOrder) {
-        let before = self.writes.held.insert(node.id, Held::Start(order));
+    fn hold(&mut self, now: Now, node: &Node) {
+        let before = self.writes.held.insert(node.id, Held::Start);
         if before.is_none() {
             let image = file_name(source(node)).to_owned();
             self.note(now, Some(node.id), NoteKind::WaitsForImage { image });
@@ -338,12 +345,17 @@ impl Rack {
         };
         for id in held.filter(waits).collect::<Vec<_>>() {
             match (&news.state, self.writes.held.get(&id)) {
-                (ImageState::Failed(why), Some(Held::Start(_))) => self.give_up_start(id, why),
-                (_, Some(Held::Start(_))) if news.raw.is_some() => self.start(now, id),
-                (ImageState::Failed(why), Some(Held::Again(said))) => {
-                    let said = format!("{said}; {why}");
+                (ImageState::Failed(why) | ImageState::Wrong(why), Some(Held::Start)) => {
+                    self.give_up_start(id, why);
+                }
+                (_, Some(Held::Start)) if news.raw.is_some() => self.start(now, id),
+                (ImageState::Whole, Some(Held::Start)) if !self.is_packed(id) => {
+                    self.start(now, id);
+                }
+                (ImageState::Failed(why) | ImageState::Wrong(why), Some(Held::Again(said))) => {
+                    let why = format!("{why} (the agent reported: {said})");
                     self.writes.held.remove(&id);
-                    self.fail_write(id, AgentOrder::Look, said);
+                    self.image_unusable(id, why);
                 }
                 (ImageState::Whole, Some(Held::Again(_))) => {
                     self.writes.held.remove(&id);
@@ -358,7 +370,7 @@ impl Rack {
 
     /// Gives a step that waited, if the node still waits for it.
     fn start(&mut self, now: Now, id: NodeId) {
-        let Some(Held::Start(_)) = self.writes.held.get(&id) else {
+        let Some(Held::Start) = self.writes.held.get(&id) else {
             return;
         };
         self.writes.held.remove(&id);
@@ -378,16 +390,27 @@ impl Rack {
     }
 
     fn give_up_start(&mut self, id: NodeId, why: &str) {
-        if let Some(Held::Start(_)) = self.writes.held.get(&id)
-            && let Some(Held::Start(order)) = self.writes.held.remove(&id)
-        {
-            self.fail_write(id, order, why.to_owned());
+        if let Some(Held::Start) = self.writes.held.get(&id) {
+            self.writes.held.remove(&id);
+            self.image_unusable(id, why.to_owned());
         }
     }
 
-    fn fail_write(&mut self, id: NodeId, order: AgentOrder, said: String) {
-        let failed = AgentEvent::StepFailed { step: None, said };
-        self.events.push_back((id, Event::Agent(order, Ok(failed))));
+    /// The node's job ends with the reason that the image has.
+    fn image_unusable(&mut self, id: NodeId, why: String) {
+        self.events.push_back((id, Event::ImageUnusable { why }));
+    }
+
+    fn is_packed(&self, id: NodeId) -> bool {
+        let node = self.book.node(id);
+        let wanted = node.and_then(|node| self.wanted_by(node));
+        wanted.is_some_and(|wanted| wanted.format.is_packed())
+    }
+
+    /// Why the image in the cache cannot be used now, if it cannot.
+    fn failure_of(&self, digest: &Digest) -> Option<String> {
+        let news = self.book.view.images.get(&Key(*digest).to_string())?;
+        news.state.failure().map(str::to_owned)
     }
 
     /// A step of the agent failed. Where the image came through the cache and its bytes
@@ -403,13 +426,26 @@ impl Rack {
         let job = node.job.as_ref();
         let present = job.and_then(|job| job.steps.get(job.at as usize));
         let writes = present.is_some_and(|step| step.step == WRITE_IMAGE);
+        if writes && trivet_agent::is_out_of_space(said) {
+            let info = image_info(&node).unwrap_or(&Value::Null);
+            let why = self.out_of_space(&node, info, said);
+            self.image_unusable(id, why);
+            return true;
+        }
         let again = self.writes.again.get(&id).copied().unwrap_or(0);
-        if !writes || !trivet_agent::blames_image(said) || again >= WRITES_AGAIN_MAX {
+        if !writes || !trivet_agent::blames_image(said) {
             return false;
         }
         let Some(wanted) = self.wanted_by(&node) else {
             return false;
         };
+        if again >= WRITES_AGAIN_MAX {
+            let Some(why) = self.failure_of(&wanted.digest) else {
+                return false;
+            };
+            self.image_unusable(id, format!("{why} (the agent reported: {said})"));
+            return true;
+        }
         self.writes.again.insert(id, again + 1);
         let kind = NoteKind::ImageDoubted {
             image: wanted.name.clone(),

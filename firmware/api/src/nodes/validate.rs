@@ -68,9 +68,24 @@ pub(crate) fn reason(call: &Call<'_>, view: &NodeView, kind: Kind) -> Option<Str
             view.node.id
         ));
     }
+    let lacks_agent = call.facts.agent_missing && view.node.agent.is_none();
+    if kind == Kind::Boot && by_net && lacks_agent && !names_agent(&view.node.driver_info) {
+        return Some(format!(
+            "neither are boot.kernel and boot.ramdisk set in the settings of the box, nor \
+             deploy_kernel and deploy_ramdisk in driver_info. {}",
+            trivet_model::fault::AGENT_REMEDY
+        ));
+    }
     let own = |name: &str| {
         let kept = call.view.resource(ResourceKind::Image, name);
         kept.is_some() || call.facts.images.iter().any(|image| image.name == name)
     };
     trivet_hardware::check(&view.node, kind, &own)
+}
+
+/// Whether the record names an agent of the node's own. Whether it can be loaded is another
+/// check.
+fn names_agent(driver_info: &Object) -> bool {
+    let keys = ["deploy_kernel", "deploy_ramdisk"];
+    keys.iter().all(|key| driver_info.contains_key(*key))
 }

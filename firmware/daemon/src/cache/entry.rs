@@ -190,11 +190,6 @@ impl Reader {
         }
     }
 
-    /// Nothing more becomes of it.
-    pub(super) fn is_settled(&self) -> bool {
-        self.follow.borrow().ending != Ending::Open
-    }
-
     /// Waits until it is right, or given up with a sentence.
     pub(crate) async fn settled(&mut self) -> Result<(), String> {
         let follow = self.follow.wait_for(|follow| follow.ending != Ending::Open);

@@ -55,7 +55,7 @@ impl Task {
             // Who wants the disk in it hears of that.
             Ok(()) if self.cache.is_making(&self.key) => (Some(have), ImageState::Unpacking),
             Ok(()) => (Some(have), ImageState::Whole),
-            Err(failure) => (size, ImageState::Failed(failure.to_string())),
+            Err(failure) => (size, failure.image_state()),
         };
         let left = left(went, size);
         if state == ImageState::Unpacking {
@@ -64,9 +64,13 @@ impl Task {
             self.cache.settle(&self.key, &self.entry, left);
             return;
         }
-        // Nobody cares any more about one that was removed.
+        // Readers that wake up find the state that is sent below.
+        let news = self.cache.record(&wanted, size, have, state);
         if self.cache.settle(&self.key, &self.entry, left) {
-            self.cache.tell(&wanted, size, have, state);
+            (self.cache.0.news)(news);
+        } else {
+            // It was removed or replaced meanwhile.
+            self.cache.told().remove(&self.key);
         }
     }
 

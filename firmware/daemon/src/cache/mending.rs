@@ -19,7 +19,7 @@ impl Task {
         let went = self.mend_disk(&kept, &links).await;
         let state = match &went {
             Ok(()) => ImageState::Whole,
-            Err(failure) => ImageState::Failed(failure.to_string()),
+            Err(failure) => failure.image_state(),
         };
         let left = match went {
             Ok(()) => Left::Whole,

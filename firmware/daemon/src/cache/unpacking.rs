@@ -157,7 +157,7 @@ impl Cache {
             Err(Why::Told(why)) => why,
             Err(Why::New(failure)) => {
                 let why = failure.to_string();
-                let state = ImageState::Failed(why.clone());
+                let state = failure.image_state();
                 if entry.is_open() {
                     self.tell(&wanted, None, 0, state);
                 }

@@ -318,7 +318,7 @@ impl Upload {
                     keeps: false,
                 };
                 if self.cache.settle(&self.key, &self.entry, left) {
-                    self.tell(ImageState::Failed(why));
+                    self.tell(ImageState::Wrong(why));
                 }
                 Err(Refused::Wrong(sentence))
             }

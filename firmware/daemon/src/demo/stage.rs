@@ -51,6 +51,7 @@ fn facts(clock: Clock) -> trivet_api::Facts {
         public_endpoint: None,
         inspector: false,
         agent_http_allowed: true,
+        agent_missing: false,
         // Filled in when the images are listed.
         images: Vec::new(),
         started_at: clock.now().wall,
@@ -153,6 +154,7 @@ fn props(data: &Path) -> anyhow::Result<Files> {
     file(boot.join("snponly.efi"), 1, 256 << 10)?;
     file(images.join(IMAGE), 4, IMAGE_BYTES)?;
     Ok(Files {
+        agent_elsewhere: false,
         kernel: Some(file(boot.join("kernel"), 2, 1 << 20)?),
         ramdisk: Some(file(boot.join("ramdisk"), 3, 2 << 20)?),
         images: Some(images),

@@ -17,13 +17,13 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use trivet_httpboot::{self as httpboot, Answer, Body, Method, Nonsense, Request};
-use trivet_rack::{Door, Grant};
+use trivet_rack::{Door, Grant, Input};
 
 use super::accept::{Places, Waits, accept};
 use super::http::{DRAIN_BYTES_MAX, DRAIN_WAIT};
 use crate::cache::{Cache, Reader};
 use crate::clock::Clock;
-use crate::engine::Engine;
+use crate::engine::{Busy, Engine};
 use crate::files::{self, Content};
 
 mod found;
@@ -84,6 +84,14 @@ async fn wire(stream: TcpStream, tls: Option<&TlsAcceptor>, waits: Waits) -> Opt
     Some(Wire::Secure(Box::new(secure)))
 }
 
+/// Why an image cannot be read: a sentence.
+enum Unreadable {
+    /// A later request may succeed.
+    Now(String),
+    /// Its source has other bytes than it should; a repeated request fails too.
+    Wrong(String),
+}
+
 /// One client.
 struct Connection {
     wire: Wire,
@@ -127,8 +135,18 @@ impl Connection {
         }
         let found = match self.find(&request).await {
             Ok(found) => found,
-            Err(why) => {
-                let answer = httpboot::unavailable(&request, &why, self.now());
+            Err(refused) => {
+                let (status, why, answer) = match refused {
+                    Unreadable::Now(why) => {
+                        let answer = httpboot::unavailable(&request, &why, self.now());
+                        (httpboot::UNAVAILABLE, why, answer)
+                    }
+                    Unreadable::Wrong(why) => {
+                        let answer = httpboot::wrong_image(&request, &why, self.now());
+                        (httpboot::NOT_FOUND, why, answer)
+                    }
+                };
+                self.refused(&request, status, why);
                 self.wire.write(&answer.head).await?;
                 return Ok(answer.keep_alive);
             }
@@ -137,6 +155,9 @@ impl Connection {
             Some(found) => Some(found.thing(&request.path)?),
             None => None,
         };
+        if thing.is_none() && request.method != Method::Other {
+            self.refused(&request, httpboot::NOT_FOUND, httpboot::NO_FILE.to_owned());
+        }
         let answer = httpboot::answer(&request, thing.as_ref(), self.now());
         let keep_alive = answer.keep_alive;
         match (found, answer.bytes) {
@@ -196,25 +217,43 @@ impl Connection {
         }
     }
 
-    /// What was asked for, if there is such a thing; an error says why it is not to be
-    /// had now.
-    async fn find(&self, request: &Request) -> Result<Option<Found>, String> {
+    /// What was asked for, if there is such a thing; an error says why it cannot be read.
+    async fn find(&self, request: &Request) -> Result<Option<Found>, Unreadable> {
         if request.method == Method::Other {
             return Ok(None);
         }
         let path = request.path.clone();
         match self.engine.file(Door::Http, self.peer, path).await {
-            None => Ok(None),
-            Some(Grant::Image(wanted)) => Found::image(&self.cache, &wanted).await.map(Some),
-            Some(Grant::ChunkList(wanted)) => {
+            Err(Busy) => Err(Unreadable::Now("the box has too much to do".to_owned())),
+            Ok(None) => Ok(None),
+            Ok(Some(Grant::Image(wanted))) => {
+                let found = Found::image(&self.cache, &wanted).await;
+                let refused = |why| match self.cache.is_wrong(&wanted) {
+                    true => Unreadable::Wrong(why),
+                    false => Unreadable::Now(why),
+                };
+                found.map(Some).map_err(refused)
+            }
+            Ok(Some(Grant::ChunkList(wanted))) => {
                 let list = self.cache.list(&wanted).await.map(Grant::Bytes);
                 Ok(match list {
                     Some(list) => files::open(list).await.map(Found::File),
                     None => None,
                 })
             }
-            Some(grant) => Ok(files::open(grant).await.map(Found::File)),
+            Ok(Some(grant)) => Ok(files::open(grant).await.map(Found::File)),
         }
+    }
+
+    /// Tells the rack what this client was refused. A full queue loses the note only.
+    fn refused(&self, request: &Request, answer: &'static str, why: String) {
+        self.engine.tell(Input::FileRefused {
+            peer: self.peer,
+            door: Door::Http,
+            path: request.path.clone(),
+            answer,
+            why,
+        });
     }
 
     fn now(&self) -> SystemTime {

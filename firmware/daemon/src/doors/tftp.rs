@@ -29,7 +29,7 @@ use self::room::Place;
 pub(crate) use self::room::{Room, transfers_max};
 use self::transfer::{Asker, DATAGRAM_BYTES_MAX, Step, Transfer};
 use crate::clock::Clock;
-use crate::engine::Engine;
+use crate::engine::{Busy, Engine};
 use crate::files::{self, Opened};
 
 /// How long one transfer may take, however steadily its client goes on. Ours: a
@@ -295,11 +295,21 @@ impl Thread {
         self.askers.insert(asker, key);
         let (engine, ear) = (self.engine.clone(), self.ear.clone());
         self.runtime.spawn(async move {
-            let grant = engine.file(Door::Tftp, asker.peer.ip(), path).await;
-            let opened = match grant {
-                Some(grant) => files::open(grant).await,
-                None => None,
+            let peer = asker.peer.ip();
+            let opened = match engine.file(Door::Tftp, peer, path.clone()).await {
+                Ok(Some(grant)) => files::open(grant).await,
+                Ok(None) | Err(Busy) => None,
             };
+            if opened.is_none() {
+                // A full queue loses the note only.
+                engine.tell(Input::FileRefused {
+                    peer: peer.to_canonical(),
+                    door: Door::Tftp,
+                    path,
+                    answer: "error 1 (file not found)",
+                    why: "there is no such file on this box".to_owned(),
+                });
+            }
             ear.tell(Word::Opened(key, opened));
         });
     }

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use anyhow::Context as _;
-use trivet_board_linux::{Interface, interfaces};
+use trivet_board_linux::Interface;
 use trivet_config::{self as config, DhcpDoor, DhcpMode, Settings};
 use trivet_lan::SERVER_PORT;
 use trivet_model::{Fault, LinkMode};
@@ -13,7 +12,7 @@ use trivet_rack::dhcp;
 
 use crate::clock::Clock;
 use crate::doors::dhcp::{Opened, Place, Relayed, Wants};
-use crate::{say, sockets};
+use crate::{check, say, sockets};
 
 /// One place where DHCP is heard, with all that the settings left open filled in.
 pub(super) struct Entry {
@@ -136,14 +135,27 @@ fn heard_elsewhere(entries: &[Entry]) -> Vec<Option<SocketAddrV4>> {
     shared.collect()
 }
 
-/// Opens all places. One that nobody asked for is left out where it cannot be opened.
+/// The settings without the interfaces that cannot be used now.
+fn usable(settings: &Settings, interfaces: &[Interface]) -> Settings {
+    let mut settings = settings.clone();
+    settings.dhcp.retain(|dhcp| match &dhcp.door {
+        DhcpDoor::Interface(name) => {
+            let found = interfaces.iter().find(|one| one.name == *name);
+            check::lacks(dhcp, found).is_none()
+        }
+        DhcpDoor::Relayed(_) => true,
+    });
+    settings
+}
+
+/// Opens all places that can be used. One that nobody asked for is left out where it cannot be opened.
 pub(super) async fn open(
     settings: &Settings,
+    interfaces: &[Interface],
     clock: Clock,
 ) -> anyhow::Result<(Vec<Entry>, Vec<Place>)> {
-    let interfaces = interfaces().context("the interfaces cannot be listed")?;
     let (mut open, mut places) = (Vec::new(), Vec::new());
-    let entries = entries(settings, &interfaces)?;
+    let entries = entries(&usable(settings, interfaces), interfaces)?;
     let heard = heard_elsewhere(&entries);
     for (entry, heard) in entries.into_iter().zip(heard) {
         if let Some(address) = heard {
@@ -285,7 +297,7 @@ fn boot_server(tftp: Ipv4Addr, boot: &config::Boot, http_url: &str) -> dhcp::Boo
 
 /// The loaders that are named and not there. Nobody misses them where nothing is
 /// served.
-pub(super) fn missing_loaders(settings: &Settings) -> Vec<Fault> {
+pub(crate) fn missing_loaders(settings: &Settings) -> Vec<Fault> {
     if settings.tftp.is_none() && settings.http.is_none() {
         return Vec::new();
     }

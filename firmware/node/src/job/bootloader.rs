@@ -12,7 +12,7 @@ use trivet_model::{AgentError, AgentEvent, AgentOrder, JobKind, Node, NoteKind, 
 use crate::{Action, Turning, steps};
 
 /// The step that leaves something behind that is to start.
-const WRITE_IMAGE: &str = "write_image";
+pub(super) const WRITE_IMAGE: &str = "write_image";
 
 /// What stands in the timeline for it.
 const STEP: &str = "install_bootloader";

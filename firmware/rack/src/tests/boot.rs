@@ -86,7 +86,8 @@ fn the_script_follows_the_nodes_life() {
     let text = script(&mut bench);
     assert!(text.contains("ipa-inspection-callback-url="), "{text}");
     bench.verb(id, Verb::Abort).unwrap();
-    assert!(script(&mut bench).contains("sleep"));
+    let text = script(&mut bench);
+    assert!(text.contains("exit 1"), "no job makes it wait: {text}");
     bench.force(id, |node| node.provision_state = ProvisionState::Active);
     assert!(script(&mut bench).contains("exit"));
 }
@@ -154,4 +155,114 @@ fn what_the_shell_found_wrong_stands_from_the_start_and_is_noted_once() {
     assert_eq!(notes.len(), 1);
     let standing = bench.rack.view().faults[&fault];
     assert_eq!(standing.since, bench.now.wall);
+}
+
+#[test]
+fn an_unknown_machine_continues_with_its_next_boot_device_at_once() {
+    let mut bench = Bench::new();
+    let text = script(&mut bench);
+    assert!(
+        text.contains("sanboot --no-describe --drive 0x80"),
+        "{text}"
+    );
+    assert!(text.contains("exit 1"), "{text}");
+    assert!(!text.contains("sleep"), "{text}");
+}
+
+#[test]
+fn an_enrolled_node_without_a_job_continues_with_its_next_boot_device_at_once() {
+    let mut bench = Bench::new();
+    let id = bench.with_node(1);
+    for state in [ProvisionState::Enroll, ProvisionState::Available] {
+        bench.force(id, |node| node.provision_state = state);
+        let text = script(&mut bench);
+        assert!(text.contains("exit 1") && !text.contains("sleep"), "{text}");
+    }
+}
+
+#[test]
+fn a_file_that_a_node_is_refused_is_a_note_on_that_node() {
+    let (mut bench, id) = Bench::inspecting();
+    let peer = lease(&mut bench, MAC).unwrap().into();
+    let refused = |path: &str| Input::FileRefused {
+        peer,
+        door: Door::Http,
+        path: path.to_owned(),
+        answer: "404 Not Found",
+        why: "there is no such file on this box".to_owned(),
+    };
+    bench.tell(refused("/boot/ramdisk"));
+    let said = "HTTP request for /boot/ramdisk refused with 404 Not Found: there is no such file \
+                on this box";
+    assert_eq!(bench.notes(), [said]);
+    let view = bench.rack.view();
+    let timeline = &view.nodes.get(&id).unwrap().timeline;
+    assert_eq!(timeline.last().unwrap().kind.to_string(), said);
+    bench.tell(refused("/boot/ramdisk"));
+    assert!(bench.notes().is_empty(), "a repeated request is noted once");
+    bench.tell(refused("/boot/other"));
+    assert_eq!(bench.notes().len(), 1);
+}
+
+/// A box without boot.kernel and boot.ramdisk.
+fn without_agent() -> Bench {
+    let files = Files {
+        kernel: None,
+        ..settings().files
+    };
+    Bench::with(Settings {
+        files,
+        ..settings()
+    })
+}
+
+#[test]
+fn a_verb_that_boots_the_agent_is_refused_where_there_is_none() {
+    let mut bench = without_agent();
+    let id = bench.with_node(1);
+    bench.force(id, |node| node.provision_state = ProvisionState::Manageable);
+    for verb in [Verb::Inspect, Verb::Provide] {
+        let refused = bench.verb(id, verb).unwrap_err();
+        assert_eq!(refused.kind, RefusalKind::Invalid);
+        let said = refused.sentence;
+        assert!(
+            said.contains("boot.kernel") && said.contains("trivet-image"),
+            "{said}"
+        );
+    }
+    let node = bench.node(id);
+    assert_eq!(node.provision_state, ProvisionState::Manageable);
+    assert!(node.job.is_none());
+    bench.force(id, |node| {
+        node.provision_state = ProvisionState::Available;
+        let info = &mut node.instance_info;
+        info.insert("image_source".into(), json!("disk.raw"));
+    });
+    assert!(bench.verb(id, Verb::Active).is_err());
+    let Ok(Done::Checked(Some(said))) = bench.order(Order::CheckDeploy(id)) else {
+        panic!("validate says so too")
+    };
+    assert!(said.contains("boot.kernel"), "{said}");
+}
+
+#[test]
+fn a_node_with_its_own_agent_needs_none_of_the_box() {
+    let mut bench = without_agent();
+    let id = bench.with_node(1);
+    bench.force(id, |node| {
+        node.provision_state = ProvisionState::Manageable;
+        let info = &mut node.driver_info;
+        info.insert("deploy_kernel".into(), json!("http://far/kernel"));
+        info.insert("deploy_ramdisk".into(), json!("http://far/ramdisk"));
+    });
+    bench.verb(id, Verb::Inspect).unwrap();
+}
+
+#[test]
+fn a_box_whose_agent_is_booted_by_another_server_refuses_nothing() {
+    let mut bench = without_agent();
+    bench.rack.settings.files.agent_elsewhere = true;
+    let id = bench.with_node(1);
+    bench.force(id, |node| node.provision_state = ProvisionState::Manageable);
+    bench.verb(id, Verb::Inspect).unwrap();
 }

@@ -2,7 +2,8 @@
 
 use super::*;
 use std::net::IpAddr;
-use trivet_model::image::{ImageNews, ImageState};
+use trivet_model::Fault;
+use trivet_model::image::{Format, ImageNews, ImageState};
 
 use crate::{Door, Grant};
 
@@ -107,6 +108,7 @@ fn news(state: ImageState) -> Input {
         key: format!("sha256-{digest}"),
         name: "debian.raw".into(),
         digest,
+        format: trivet_images::Format::Raw,
         size: Some(100),
         have: 40,
         state,
@@ -210,6 +212,69 @@ fn an_image_of_the_catalogue_is_served_deployed_filled_and_dropped() {
     bench.order(Order::DeleteResource(kind, twin)).unwrap();
     assert!(dropped(&bench));
     assert_eq!(granted(&mut bench, STRANGER, "/images/twin.raw"), None);
+}
+
+fn entry(bench: &mut Bench, number: u64, name: &str, format: &str) {
+    let id = trivet_model::ResourceId::random(&mut Seeded::new(number));
+    let kind = trivet_model::ResourceKind::Image;
+    let mut resource = trivet_model::Resource::new(id, kind, UnixMs(1));
+    resource.name = Some(name.to_owned());
+    let fields = &mut resource.fields;
+    fields.insert("sources".into(), json!([format!("http://far/{name}")]));
+    fields.insert("checksum".into(), json!("0a".repeat(32)));
+    fields.insert("format".into(), json!(format));
+    let order = Order::CreateResource(Box::new(resource));
+    bench.order(order).unwrap();
+}
+
+fn named(name: &str, format: Format, state: ImageState) -> ImageNews {
+    let Input::Image(one) = news(state) else {
+        unreachable!()
+    };
+    ImageNews {
+        name: name.to_owned(),
+        format,
+        ..*one
+    }
+}
+
+/// The images that have a fault.
+fn faulty(bench: &Bench) -> Vec<String> {
+    let view = bench.rack.view();
+    let faults = view.faults.keys().filter_map(|fault| match fault {
+        Fault::ImageFailed { image, .. } => Some(image.clone()),
+        _ => None,
+    });
+    faults.collect()
+}
+
+#[test]
+fn a_fault_belongs_to_one_catalogue_entry_and_not_to_others_with_its_digest() {
+    let mut bench = Bench::new();
+    entry(&mut bench, 1, "one", "qcow2");
+    entry(&mut bench, 2, "two", "raw");
+    let wrong = ImageState::Wrong("image one is not qcow2".into());
+    let wrong = named("one", Format::Qcow2, wrong);
+    bench.tell(Input::Image(Box::new(wrong)));
+    assert_eq!(faulty(&bench), ["one"]);
+    let whole = named("two", Format::Raw, ImageState::Whole);
+    bench.tell(Input::Image(Box::new(whole)));
+    assert_eq!(faulty(&bench), ["one"], "its format is still wrong");
+    let whole = named("one", Format::Qcow2, ImageState::Whole);
+    bench.tell(Input::Image(Box::new(whole)));
+    assert!(faulty(&bench).is_empty());
+}
+
+#[test]
+fn another_image_with_the_same_file_name_does_not_clear_a_fault() {
+    let mut bench = Bench::new();
+    entry(&mut bench, 1, "debian.raw", "raw");
+    bench.tell(news(ImageState::Failed("the source is away".into())));
+    let mut other = named("debian.raw", Format::Raw, ImageState::Whole);
+    other.digest = Digest::Sha256([0xcc; 32]);
+    other.key = trivet_images::Key(other.digest).to_string();
+    bench.tell(Input::Image(Box::new(other)));
+    assert_eq!(faulty(&bench), ["debian.raw"]);
 }
 
 #[test]

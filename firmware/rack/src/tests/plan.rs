@@ -33,7 +33,7 @@ fn an_operators_kernel_is_booted_each_time_while_the_node_is_active() {
         "kernel": "debian/linux", "ramdisk": "http://m.example/initrd.gz",
         "ramdisk_kernel_arguments": "auto=true",
     }));
-    assert!(script(&mut bench).contains("is not to boot now"));
+    assert!(script(&mut bench).contains("exit 1"));
     bench.verb(id, Verb::Active).unwrap();
     assert_eq!(bench.node(id).provision_state, ProvisionState::Active);
     let text = script(&mut bench);

@@ -10,7 +10,7 @@ use crate::{Door, Grant};
 const SUMS: &str = "https://images.example/SHA256SUMS";
 
 /// A node whose agent is up, with its write as the present step.
-fn at_write(bench: &mut Bench, info: Value) -> NodeId {
+pub(super) fn at_write(bench: &mut Bench, info: Value) -> NodeId {
     let id = bench.with_node(1);
     bench.force(id, |node| {
         node.provision_state = ProvisionState::Available;
@@ -37,14 +37,14 @@ fn at_write(bench: &mut Bench, info: Value) -> NodeId {
 }
 
 /// The present step is started.
-fn start(bench: &mut Bench, id: NodeId) {
+pub(super) fn start(bench: &mut Bench, id: NodeId) {
     let why = "the test wants it".to_owned();
     bench.rack.events.push_back((id, Event::StepAgain { why }));
     bench.tell(Input::Tick);
 }
 
 /// What the last call told the agent of its image, and its number.
-fn told(bench: &Bench) -> Option<(Value, u64)> {
+pub(super) fn told(bench: &Bench) -> Option<(Value, u64)> {
     let mut calls = bench.outputs.iter();
     calls.find_map(|output| match output {
         Output::CallAgent { request, call, .. } => {
@@ -55,12 +55,13 @@ fn told(bench: &Bench) -> Option<(Value, u64)> {
     })
 }
 
-fn news(digest: &str, state: ImageState, raw: Option<Unpacked>) -> Input {
+pub(super) fn news(digest: &str, state: ImageState, raw: Option<Unpacked>) -> Input {
     let digest: Digest = digest.parse().unwrap();
     Input::Image(Box::new(ImageNews {
         key: trivet_images::Key(digest).to_string(),
         name: "a.qcow2".into(),
         digest,
+        format: trivet_images::Format::Raw,
         size: Some(100),
         have: 100,
         state,
@@ -72,7 +73,7 @@ fn packed() -> Value {
     json!({"image_source": "http://far/a.qcow2", "image_checksum": "0a".repeat(32)})
 }
 
-fn plain() -> Value {
+pub(super) fn plain() -> Value {
     json!({"image_source": "http://far/a.raw", "image_checksum": "0a".repeat(32)})
 }
 
@@ -252,7 +253,7 @@ fn a_checksum_file_that_does_not_help_fails_the_deployment() {
 }
 
 /// The agent's answer to the call that is out.
-fn says(bench: &mut Bench, id: NodeId, call: u64, error: &str) {
+pub(super) fn says(bench: &mut Bench, id: NodeId, call: u64, error: &str) {
     let body = json!({"id": "1", "command_name": "execute_deploy_step", "command_params": {},
                       "command_status": "FAILED", "command_result": null,
                       "command_error": {"type": "X", "code": 500, "message": "m",
@@ -452,6 +453,7 @@ fn one_image_under_two_names_has_the_sources_and_the_faults_of_both() {
             key: trivet_images::Key(digest).to_string(),
             name: name.to_owned(),
             digest,
+            format: trivet_images::Format::Raw,
             size: Some(1),
             have: 1,
             state,

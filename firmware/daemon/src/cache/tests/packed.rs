@@ -165,7 +165,7 @@ async fn an_image_that_is_refused_says_why_and_is_never_served() {
         for part in parts.into_iter().chain(["image disk.img"]) {
             assert!(why.contains(part), "{part}: {why}");
         }
-        let failed = ImageState::Failed(why.clone());
+        let failed = ImageState::Wrong(why.clone());
         hears(&news, |one| one.state == failed).await;
         // Who asks again hears the same, and it does not come again.
         let again = read(cache.reader(&wanted).unwrap()).await.unwrap_err();

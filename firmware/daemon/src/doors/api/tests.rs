@@ -40,6 +40,7 @@ async fn served(auth: impl FnOnce(&Scratch) -> Auth) -> Served {
             public_endpoint: None,
             inspector: false,
             agent_http_allowed: true,
+            agent_missing: false,
             images: Vec::new(),
             started_at: clock.now().wall,
         },

@@ -1,0 +1,427 @@
+//! What is wrong with the settings on this machine: files, loaders, interfaces, addresses and
+//! ports. `trivet check` prints it, and `trivet serve` warns of the same.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+use trivet_board_linux::Interface;
+use trivet_config::{DhcpDoor, DhcpMode, Settings};
+use trivet_model::Fault;
+
+use crate::auth::{unusable_tokens, unusable_users};
+use crate::serve;
+
+/// What `trivet check` found.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    /// The box would not work: `trivet check` fails.
+    pub(crate) errors: Vec<String>,
+    /// The box serves, but something will be missed.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Looks at the settings, and unless `offline` at this machine.
+pub(crate) fn check(settings: &Settings, offline: bool) -> Report {
+    let mut report = Report::default();
+    let errors = loopback_addresses(settings);
+    report.errors.extend(errors.iter().map(ToString::to_string));
+    report.warnings.extend(services_off(settings));
+    if agent_missing(settings) {
+        report.warnings.push(Fault::AgentMissing.to_string());
+    }
+    if offline {
+        return report;
+    }
+    report.warnings.extend(unreadable(settings));
+    let files = agent_files_missing(settings);
+    report.errors.extend(files.iter().map(ToString::to_string));
+    let loaders = serve::missing_loaders(settings);
+    let loaders = loaders.iter().map(ToString::to_string);
+    report.warnings.extend(loaders);
+    match trivet_board_linux::interfaces() {
+        Ok(interfaces) => {
+            let missing = interfaces_missing(settings, &interfaces);
+            let missing = missing.iter().map(ToString::to_string);
+            report.errors.extend(missing);
+        }
+        Err(error) => report
+            .errors
+            .push(format!("the interfaces cannot be listed: {error}")),
+    }
+    report.errors.extend(ports_in_use(settings));
+    report
+}
+
+/// Services whose section is missing. A box without an API and a page cannot be used.
+pub(crate) fn services_off(settings: &Settings) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut off = |has: bool, section: &str, what: &str| {
+        if !has {
+            lines.push(format!("there is no section [{section}]: {what}"));
+        }
+    };
+    off(
+        settings.api.is_some(),
+        "api",
+        "the Ironic API is off, and neither `trivet node` nor agents can reach the box",
+    );
+    off(settings.panel.is_some(), "panel", "the web page is off");
+    let boots = settings.dhcp.iter().any(|dhcp| speaks(dhcp.mode));
+    if boots {
+        off(
+            settings.http.is_some(),
+            "http",
+            "boot files and images are not served, so nodes cannot boot the agent",
+        );
+        off(
+            settings.tftp.is_some(),
+            "tftp",
+            "firmware that boots by PXE gets no boot loader",
+        );
+    }
+    lines
+}
+
+/// Whether no node could boot an agent of the box.
+pub(crate) fn agent_missing(settings: &Settings) -> bool {
+    settings.boot.ramdisk.is_none() && !settings.boot.agent_elsewhere && settings.api.is_some()
+}
+
+/// Kernel and ramdisk that the settings name and that cannot be read.
+pub(crate) fn agent_files_missing(settings: &Settings) -> Vec<Fault> {
+    let pair = settings.boot.ramdisk.iter();
+    let files = pair.flat_map(|pair| [&pair.kernel, &pair.ramdisk]);
+    let missing = files.filter_map(|path| {
+        Some(Fault::AgentFileMissing {
+            path: path.display().to_string(),
+            why: fs::File::open(path).err()?.to_string(),
+        })
+    });
+    missing.collect()
+}
+
+/// Addresses that nodes are told and cannot reach: those of the loopback interface, where
+/// DHCP answers machines elsewhere.
+pub(crate) fn loopback_addresses(settings: &Settings) -> Vec<Fault> {
+    let answers = |dhcp: &trivet_config::Dhcp| {
+        let at_home = match &dhcp.door {
+            DhcpDoor::Relayed(address) => address.ip().is_loopback(),
+            DhcpDoor::Interface(name) => name == "lo",
+        };
+        speaks(dhcp.mode) && !at_home && !dhcp.server.is_some_and(|server| server.is_loopback())
+    };
+    if !settings.dhcp.iter().any(answers) {
+        return Vec::new();
+    }
+    let api = settings.api.as_ref();
+    let http = settings.http.as_ref();
+    let told = [
+        api.map(|api| {
+            let scheme = if api.tls { "https" } else { "http" };
+            let public = api.public_url.as_deref();
+            ("api.public_url", scheme, public, api.listen.first())
+        }),
+        http.map(|http| {
+            let public = http.public_url.as_deref();
+            ("http.public_url", "http", public, http.listen.first())
+        }),
+    ];
+    let told = told.into_iter().flatten();
+    let loopback = told.filter_map(|(key, scheme, public, listen)| {
+        let url = match public {
+            Some(url) => url.to_owned(),
+            None => format!("{scheme}://{}", listen?),
+        };
+        is_loopback(&url).then_some(Fault::LoopbackAddress { key, url })
+    });
+    loopback.collect()
+}
+
+fn is_loopback(url: &str) -> bool {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    if let Ok(address) = authority.parse::<SocketAddr>() {
+        return address.ip().is_loopback();
+    }
+    let host = match authority.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => authority.split(':').next().unwrap_or_default(),
+    };
+    host.eq_ignore_ascii_case("localhost")
+        || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+fn speaks(mode: DhcpMode) -> bool {
+    mode != DhcpMode::Listen
+}
+
+/// Interfaces of the settings that are not there or have no address.
+pub(crate) fn interfaces_missing(settings: &Settings, here: &[Interface]) -> Vec<Fault> {
+    let missing = settings.dhcp.iter().filter_map(|dhcp| {
+        let DhcpDoor::Interface(name) = &dhcp.door else {
+            return None;
+        };
+        let why = lacks(dhcp, here.iter().find(|one| one.name == *name))?;
+        let name = name.clone();
+        Some(Fault::InterfaceMissing { name, why })
+    });
+    missing.collect()
+}
+
+/// What an interface lacks to be used as the settings say.
+pub(crate) fn lacks(
+    dhcp: &trivet_config::Dhcp,
+    interface: Option<&Interface>,
+) -> Option<&'static str> {
+    let Some(interface) = interface else {
+        return Some("does not exist");
+    };
+    if !speaks(dhcp.mode) {
+        return None;
+    }
+    match dhcp.server {
+        None if interface.addresses.is_empty() => Some("has no IPv4 address"),
+        Some(server) if !interface.addresses.contains(&server) => {
+            Some("does not have the address that `server` names")
+        }
+        _ => None,
+    }
+}
+
+/// Files of users, tokens and the operator that cannot be read, and the store's size.
+pub(crate) fn unreadable(settings: &Settings) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(path) = &settings.boot.files
+        && let Err(error) = fs::File::open(path)
+    {
+        let path = path.display();
+        lines.push(format!("boot.files: {path} cannot be read: {error}"));
+    }
+    if let Some(auth) = settings.api.as_ref().map(|api| &api.auth) {
+        let users = auth.users().and_then(unusable_users);
+        lines.extend(users.map(|why| format!("api.users: {why}")));
+        let tokens = auth.tokens().and_then(unusable_tokens);
+        lines.extend(tokens.map(|why| format!("api.tokens: {why}")));
+    }
+    let store = settings.appliance.data.join("store");
+    lines.extend(other_size(&store, settings.appliance.store_mib));
+    if settings.boot.ramdisk.is_some() && !settings.agent.plain_http {
+        lines.push(
+            "agent.plain_http: is false, so agents have to use TLS; Trivet's own agent does not \
+             yet"
+            .to_owned(),
+        );
+    }
+    lines
+}
+
+/// A store keeps the size it was made with.
+fn other_size(store: &Path, wanted_mib: u32) -> Option<String> {
+    let bytes = fs::metadata(store).ok()?.len();
+    (bytes != u64::from(wanted_mib) << 20).then(|| {
+        format!(
+            "box.store_mib: {wanted_mib} MiB are asked for, but {} was made with {} MiB and \
+             keeps its size",
+            store.display(),
+            bytes >> 20
+        )
+    })
+}
+
+/// Addresses of the settings that cannot be listened on now. A box that runs already holds
+/// its own.
+fn ports_in_use(settings: &Settings) -> Vec<String> {
+    let mut lines = Vec::new();
+    let api = settings.api.iter().map(|api| ("api.listen", &api.listen));
+    let panel = settings.panel.iter();
+    let panel = panel.map(|panel| ("panel.listen", &panel.listen));
+    let http = settings.http.iter().flat_map(|http| {
+        [
+            ("http.listen", &http.listen),
+            ("http.tls_listen", &http.tls_listen),
+        ]
+    });
+    for (key, addresses) in api.chain(panel).chain(http) {
+        for address in addresses {
+            if let Err(error) = std::net::TcpListener::bind(address) {
+                lines.push(port_line(key, *address, &error));
+            }
+        }
+    }
+    for address in settings.tftp.iter().flat_map(|tftp| &tftp.listen) {
+        if let Err(error) = std::net::UdpSocket::bind(address) {
+            lines.push(port_line("tftp.listen", *address, &error));
+        }
+    }
+    lines
+}
+
+fn port_line(key: &str, address: SocketAddr, error: &std::io::Error) -> String {
+    let hint = match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            "; another program (or this box, if it runs already) listens there"
+        }
+        std::io::ErrorKind::AddrNotAvailable => "; no interface of this machine has that address",
+        std::io::ErrorKind::PermissionDenied => {
+            "; ports below 1024 need root or CAP_NET_BIND_SERVICE"
+        }
+        _ => "",
+    };
+    format!("{key}: cannot listen on {address}: {error}{hint}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testbed::Scratch;
+    use std::net::Ipv4Addr;
+
+    const RACK: &str = "[[dhcp]]\ninterface = \"eth9\"\nmode = \"server\"\n\
+        network = \"192.0.2.0/24\"\nfirst = \"192.0.2.10\"\nlast = \"192.0.2.20\"\n\
+        server = \"192.0.2.1\"\n";
+
+    fn settings(more: &str) -> Settings {
+        trivet_config::parse(&format!("[box]\ndata = \"/d\"\n{more}")).unwrap()
+    }
+
+    fn errors(more: &str) -> String {
+        check(&settings(more), true).errors.join("\n")
+    }
+
+    #[test]
+    fn nodes_that_are_told_a_loopback_address_are_an_error_where_dhcp_is_on() {
+        let said = errors(&format!("[api]\n[http]\nlisten = \"0.0.0.0\"\n{RACK}"));
+        assert!(
+            said.contains("nodes are told http://127.0.0.1:6385"),
+            "{said}"
+        );
+        assert!(said.contains("api.public_url"), "{said}");
+        let named = "[api]\npublic_url = \"http://localhost:6385\"\n";
+        assert!(errors(&format!("{named}{RACK}")).contains("http://localhost:6385"));
+        let public = "[api]\npublic_url = \"http://192.0.2.1:6385\"\n";
+        assert_eq!(errors(&format!("{public}{RACK}")), "");
+        let open = "[api]\nlisten = \"0.0.0.0\"\nallow_open = true\n";
+        assert_eq!(errors(&format!("{open}{RACK}")), "");
+        let http = "[http]\nlisten = \"127.0.0.1\"\n";
+        let said = errors(&format!("{open}{http}{RACK}"));
+        assert!(said.contains("http.public_url"), "{said}");
+    }
+
+    #[test]
+    fn a_box_that_gives_no_addresses_may_keep_its_api_on_loopback() {
+        assert_eq!(errors("[api]\n"), "");
+        let listens = "[api]\n[[dhcp]]\ninterface = \"eth9\"\nmode = \"listen\"\n";
+        assert_eq!(errors(listens), "");
+        let relayed = RACK.replace("interface = \"eth9\"", "listen = \"127.0.0.1\"");
+        assert_eq!(errors(&format!("[api]\n{relayed}")), "");
+    }
+
+    #[test]
+    fn settings_with_only_a_box_say_that_api_and_page_are_off() {
+        let said = check(&settings(""), true).warnings.join("\n");
+        assert!(said.contains("no section [api]"), "{said}");
+        assert!(said.contains("no section [panel]"), "{said}");
+        let both = check(&settings("[api]\n[panel]\n"), true);
+        let said = both.warnings.join("\n");
+        assert!(!said.contains("no section"), "{said}");
+    }
+
+    #[test]
+    fn a_box_without_an_agent_to_boot_says_so_and_what_to_do() {
+        let said = check(&settings("[api]\n"), true).warnings.join("\n");
+        assert!(
+            said.contains("boot.kernel and boot.ramdisk are not set"),
+            "{said}"
+        );
+        assert!(said.contains("trivet-image ramdisk"), "{said}");
+        let elsewhere = settings("[api]\n[boot]\nagent_elsewhere = true\n");
+        assert!(!agent_missing(&elsewhere));
+    }
+
+    #[test]
+    fn check_opens_the_files_that_the_settings_name() {
+        let scratch = Scratch::new();
+        let kernel = scratch.file("kernel", b"k");
+        let free = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = free.local_addr().unwrap();
+        drop(free);
+        let text = format!(
+            "[boot]\nkernel = \"{}\"\nramdisk = \"{}\"\nloaders = \"{}\"\n[http]\n\
+             listen = \"{address}\"\n",
+            kernel.display(),
+            scratch.0.join("absent").display(),
+            scratch.0.display(),
+        );
+        let report = check(&settings(&text), false);
+        let said = report.errors.join("\n");
+        assert!(said.contains("absent cannot be read"), "{said}");
+        assert!(!said.contains("kernel cannot be read"), "{said}");
+        let said = report.warnings.join("\n");
+        assert!(said.contains("undionly.kpxe is missing"), "{said}");
+        let offline = check(&settings(&text), true);
+        assert!(offline.errors.is_empty(), "{:?}", offline.errors);
+    }
+
+    #[test]
+    fn check_names_a_port_that_another_program_holds() {
+        let held = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = held.local_addr().unwrap();
+        let report = check(
+            &settings(&format!("[api]\nlisten = \"{address}\"\n")),
+            false,
+        );
+        let said = report.errors.join("\n");
+        assert!(said.contains(&address.to_string()), "{said}");
+    }
+
+    #[test]
+    fn an_interface_that_is_not_there_or_has_no_address_is_named() {
+        let wanted = settings(RACK);
+        let missing = |here: &[Interface]| {
+            let missing = interfaces_missing(&wanted, here);
+            let lines: Vec<String> = missing.iter().map(ToString::to_string).collect();
+            lines.join("\n")
+        };
+        assert!(missing(&[]).contains("interface eth9 does not exist"));
+        let mut eth9 = Interface {
+            name: "eth9".to_owned(),
+            index: 7,
+            mac: [2, 0, 0, 0, 0, 9],
+            addresses: Vec::new(),
+            is_up: true,
+            is_part: false,
+            is_wireless: false,
+        };
+        assert!(missing(std::slice::from_ref(&eth9)).contains("`server` names"));
+        eth9.addresses.push(Ipv4Addr::new(192, 0, 2, 1));
+        assert_eq!(missing(&[eth9]), "");
+    }
+
+    #[test]
+    fn who_cannot_come_in_is_named_with_the_key() {
+        let scratch = Scratch::new();
+        let users = scratch.file("users", b"ann:plain\n");
+        let more = format!(
+            "[api]\nauth = \"basic\"\nusers = \"{}\"\ntokens = \"/nowhere/tokens\"\n",
+            users.display()
+        );
+        let lines = unreadable(&settings(&more));
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[0].starts_with("api.users: ") && lines[0].contains("ann"));
+        assert!(!lines[0].contains("plain"), "a password may stand there");
+        assert!(lines[1].starts_with("api.tokens: /nowhere/tokens cannot be read"));
+    }
+
+    #[test]
+    fn a_store_of_another_size_is_told() {
+        let scratch = Scratch::new();
+        let store = scratch.0.join("store");
+        assert_eq!(other_size(&store, 4), None, "it is made with this size");
+        fs::File::create(&store).unwrap().set_len(4 << 20).unwrap();
+        assert_eq!(other_size(&store, 4), None);
+        let said = other_size(&store, 8).unwrap();
+        assert!(said.contains("8 MiB are asked for"), "{said}");
+        assert!(said.contains("made with 4 MiB"), "{said}");
+    }
+}

@@ -1,0 +1,110 @@
+//! Whether an image fits on the disk that its agent will write it to.
+//!
+//! Only what an inspection found is compared. A node that was never inspected, or whose
+//! disks are part of a RAID that was built since, is not refused here: the agent decides.
+
+use serde_json::Value;
+use trivet_images::{Format, Key, file_name};
+use trivet_model::{Digest, Node};
+
+use crate::Rack;
+
+const GIB: u64 = 1 << 30;
+
+impl Rack {
+    /// A sentence where the image is known to be larger than the node's disk.
+    pub(crate) fn image_too_large(&self, node: &Node, image_info: &Value) -> Option<String> {
+        let bytes = self.image_bytes(node, image_info)?;
+        let image = file_name(image_source(node));
+        if let Some(root_mb) = image_info["root_mb"].as_u64() {
+            let room = root_mb.saturating_mul(1 << 20);
+            return (bytes > room).then(|| {
+                format!(
+                    "image {image} has {bytes} bytes, more than the root partition of {} GiB; set \
+                     instance_info root_gb to at least {}",
+                    room / GIB,
+                    bytes.div_ceil(GIB)
+                )
+            });
+        }
+        let disk = inspected_disk(node)?;
+        (bytes > disk.bytes).then(|| {
+            format!(
+                "image {image} has {bytes} bytes, more than the {} bytes of {}; choose a larger \
+                 disk with root_device hints or use a smaller image. If the disks have changed, \
+                 inspect the node again",
+                disk.bytes, disk.name
+            )
+        })
+    }
+
+    /// What an agent's "no space left on device" means.
+    pub(crate) fn out_of_space(&self, node: &Node, image_info: &Value, said: &str) -> String {
+        let image = file_name(image_source(node));
+        let bytes = self.image_bytes(node, image_info);
+        let size = bytes.map_or(String::new(), |bytes| format!(" of {bytes} bytes"));
+        format!(
+            "image {image}{size} does not fit where the agent wrote it; choose a larger disk with \
+             root_device hints or use a smaller image (the agent reported: {said})"
+        )
+    }
+
+    /// Bytes that are written, if they are known yet.
+    fn image_bytes(&self, node: &Node, image_info: &Value) -> Option<u64> {
+        let own = self.own_name(node);
+        let own = own.and_then(|name| self.settings.images.find(name));
+        let format = image_info["disk_format"].as_str().and_then(Format::parse)?;
+        if let (Some(own), false) = (own, format.is_packed()) {
+            return Some(own.size);
+        }
+        let digest: Digest = image_info["os_hash_value"].as_str()?.parse().ok()?;
+        let news = self.book.view.images.get(&Key(digest).to_string())?;
+        match format.is_packed() {
+            true => news.raw.map(|raw| raw.size),
+            false => news.size,
+        }
+    }
+}
+
+/// The largest disk that the agent may choose.
+struct InspectedDisk {
+    name: String,
+    bytes: u64,
+}
+
+fn inspected_disk(node: &Node) -> Option<InspectedDisk> {
+    let is_set = |value: Option<&Value>| match value {
+        None | Some(Value::Null) => false,
+        Some(Value::Object(object)) => !object.is_empty(),
+        Some(_) => true,
+    };
+    let raid = ["raid_config", "target_raid_config"];
+    if raid.iter().any(|key| is_set(node.kept.get(*key))) {
+        return None;
+    }
+    let found = node.inventory.as_ref()?;
+    let hints = [&node.instance_info, &node.properties];
+    let hinted = hints.iter().any(|info| is_set(info.get("root_device")));
+    let root = &found["plugin_data"]["root_disk"];
+    if let (false, Some(disk)) = (hinted, disk_of(root)) {
+        return Some(disk);
+    }
+    // Which disk the hints mean decides the agent: an image that fits on none is refused.
+    let disks = found["inventory"]["disks"].as_array()?;
+    disks
+        .iter()
+        .filter_map(disk_of)
+        .max_by_key(|disk| disk.bytes)
+}
+
+fn disk_of(disk: &Value) -> Option<InspectedDisk> {
+    Some(InspectedDisk {
+        name: disk["name"].as_str().unwrap_or("the disk").to_owned(),
+        bytes: disk["size"].as_u64().filter(|bytes| *bytes > 0)?,
+    })
+}
+
+fn image_source(node: &Node) -> &str {
+    let source = node.instance_info.get("image_source");
+    source.and_then(Value::as_str).unwrap_or_default()
+}

@@ -1,0 +1,174 @@
+//! Images that cannot be used: when a job ends, and with which reason.
+
+use super::written::{at_write, news, plain, says, start, told};
+use super::*;
+use trivet_model::Phase;
+use trivet_model::image::ImageState;
+
+const WRONG: &str = "image a.raw from http://far/a.raw is not what it should be";
+
+fn digest() -> String {
+    "0a".repeat(32)
+}
+
+#[test]
+fn a_wrong_digest_fails_the_job_while_the_machine_still_boots() {
+    let mut bench = Bench::new();
+    let id = at_write(&mut bench, plain());
+    bench.force(id, |node| {
+        node.job.as_mut().unwrap().phase = Phase::AwaitAgent;
+        node.agent = None;
+    });
+    bench.tell(news(&digest(), ImageState::Wrong(WRONG.into()), None));
+    let node = bench.node(id);
+    assert_eq!(node.provision_state, ProvisionState::DeployFail);
+    assert_eq!(node.last_error.as_deref(), Some(WRONG));
+}
+
+#[test]
+fn a_wrong_image_does_not_fail_a_job_that_has_written_it() {
+    let mut bench = Bench::new();
+    let id = at_write(&mut bench, plain());
+    bench.force(id, |node| node.job.as_mut().unwrap().at = 1);
+    bench.tell(news(&digest(), ImageState::Wrong(WRONG.into()), None));
+    assert!(bench.node(id).job.is_some());
+}
+
+#[test]
+fn a_write_does_not_start_from_an_image_that_failed() {
+    let mut bench = Bench::new();
+    let id = at_write(&mut bench, plain());
+    let failed = ImageState::Failed("the source is away".into());
+    bench.tell(news(&digest(), failed.clone(), None));
+    assert!(bench.node(id).job.is_some(), "the source may come back");
+    start(&mut bench, id);
+    assert!(told(&bench).is_none(), "no write from an image that failed");
+    let filled = |output: &Output| matches!(output, Output::FillImage { urgent: true, .. });
+    assert!(bench.outputs.iter().any(filled), "it is fetched once more");
+    bench.tell(news(&digest(), ImageState::Filling, None));
+    assert!(told(&bench).is_none(), "it may fail again");
+    bench.tell(news(&digest(), ImageState::Whole, None));
+    assert!(told(&bench).is_some(), "it is here now");
+}
+
+#[test]
+fn a_second_failure_of_the_image_ends_the_job_with_the_reason_of_the_image() {
+    let mut bench = Bench::new();
+    let id = at_write(&mut bench, plain());
+    let failed = ImageState::Failed("the source is away".into());
+    bench.tell(news(&digest(), failed.clone(), None));
+    start(&mut bench, id);
+    bench.tell(news(&digest(), failed, None));
+    let node = bench.node(id);
+    assert_eq!(node.provision_state, ProvisionState::DeployFail);
+    assert_eq!(node.last_error.as_deref(), Some("the source is away"));
+}
+
+#[test]
+fn the_nodes_error_has_the_images_reason_before_the_agents_http_status() {
+    let mut bench = Bench::new();
+    let id = at_write(&mut bench, plain());
+    start(&mut bench, id);
+    let (_, call) = told(&bench).unwrap();
+    let said = "Error downloading image: 503 Service Unavailable";
+    says(&mut bench, id, call, said);
+    bench.force(id, |node| {
+        node.job.as_mut().unwrap().phase = Phase::AwaitStep;
+    });
+    let failed = ImageState::Failed("image a.raw cannot be fetched".into());
+    bench.tell(news(&digest(), failed, None));
+    let error = bench.node(id).last_error.unwrap();
+    assert!(
+        error.starts_with("image a.raw cannot be fetched"),
+        "{error}"
+    );
+    assert!(error.contains("the agent reported: "), "{error}");
+}
+
+#[test]
+fn no_space_left_on_the_device_is_not_blamed_on_the_image() {
+    let mut bench = Bench::new();
+    let id = at_write(&mut bench, plain());
+    start(&mut bench, id);
+    let (_, call) = told(&bench).unwrap();
+    bench.outputs.clear();
+    let said = "Error downloading image: Download of image id a.raw failed: [Errno 28] No space \
+                left on device";
+    says(&mut bench, id, call, said);
+    let checks = |output: &Output| matches!(output, Output::CheckImage(_));
+    assert!(
+        !bench.outputs.iter().any(checks),
+        "the image is not read again"
+    );
+    let node = bench.node(id);
+    assert_eq!(node.provision_state, ProvisionState::DeployFail);
+    let error = node.last_error.unwrap();
+    assert!(
+        error.contains("does not fit") && error.contains("root_device"),
+        "{error}"
+    );
+}
+
+const DISK_BYTES: u64 = 10 << 30;
+
+fn inspected() -> Value {
+    json!({"inventory": {"disks": [{"name": "/dev/sda", "size": DISK_BYTES},
+                                   {"name": "/dev/sdb", "size": 4 * DISK_BYTES}]},
+           "plugin_data": {"root_disk": {"name": "/dev/sda", "size": DISK_BYTES}}})
+}
+
+fn sized(bytes: u64) -> Input {
+    let Input::Image(mut one) = news(&digest(), ImageState::Whole, None) else {
+        unreachable!()
+    };
+    one.size = Some(bytes);
+    Input::Image(one)
+}
+
+#[test]
+fn an_image_larger_than_the_inspected_disk_is_not_written() {
+    let mut bench = Bench::new();
+    let id = at_write(&mut bench, plain());
+    bench.force(id, |node| node.inventory = Some(inspected()));
+    bench.tell(sized(DISK_BYTES + 1));
+    start(&mut bench, id);
+    assert!(told(&bench).is_none());
+    let error = bench.node(id).last_error.unwrap();
+    assert!(
+        error.contains("/dev/sda") && error.contains("root_device"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_deployment_with_an_image_that_is_known_to_be_too_large_is_refused() {
+    let mut bench = Bench::new();
+    bench.tell(sized(DISK_BYTES + 1));
+    let id = bench.with_node(1);
+    bench.force(id, |node| {
+        node.provision_state = ProvisionState::Available;
+        node.inventory = Some(inspected());
+        let Value::Object(info) = plain() else {
+            unreachable!()
+        };
+        node.instance_info.extend(info);
+    });
+    let refused = bench.verb(id, Verb::Active).unwrap_err();
+    assert!(refused.sentence.contains("/dev/sda"), "{refused:?}");
+    // Hints may name the larger disk: the agent decides.
+    bench.force(id, |node| {
+        let hints = json!({"name": "/dev/sdb"});
+        node.properties.insert("root_device".into(), hints);
+    });
+    bench.verb(id, Verb::Active).unwrap();
+}
+
+#[test]
+fn an_image_that_fits_is_written() {
+    let mut bench = Bench::new();
+    let id = at_write(&mut bench, plain());
+    bench.force(id, |node| node.inventory = Some(inspected()));
+    bench.tell(sized(DISK_BYTES));
+    start(&mut bench, id);
+    assert!(told(&bench).is_some());
+}
