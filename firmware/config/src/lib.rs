@@ -10,6 +10,7 @@ mod contradiction;
 mod dhcp;
 mod images;
 mod mistake;
+mod power;
 mod reader;
 mod service;
 mod settings;
@@ -21,6 +22,7 @@ use toml::de::DeTable;
 
 pub use crate::dhcp::{DHCP_MAX, DNS_MAX, RANGE_ADDRESSES_MAX};
 pub use crate::mistake::{MISTAKES_MAX, Mistake};
+pub use crate::power::Power;
 pub use crate::reader::TEXT_BYTES_MAX;
 pub use crate::service::{API_PORT, HTTP_PORT, HTTPS_PORT, INSPECTOR_PORT, PANEL_PORT, TFTP_PORT};
 pub use crate::settings::{
@@ -36,7 +38,7 @@ use crate::reader::Section;
 /// Longest file that is read. Ours: the commented default file is a fortieth of it.
 pub const FILE_BYTES_MAX: usize = 256 * 1024;
 
-const SECTIONS: [&str; 12] = [
+const SECTIONS: [&str; 13] = [
     "box",
     "api",
     "inspector",
@@ -47,6 +49,7 @@ const SECTIONS: [&str; 12] = [
     "images",
     "dhcp",
     "hardware",
+    "power",
     "agent",
     "limits",
 ];
@@ -90,6 +93,7 @@ fn read(root: &Section<'_>, mistakes: &mut Mistakes) -> Option<Settings> {
     let images = images::images(root, mistakes);
     let dhcp = dhcp::entries(root, &mut claims, mistakes);
     let hardware = service::hardware(root, mistakes);
+    let power = power::power(root, mistakes);
     let agent = service::agent(root, mistakes);
     let limits = service::limits(root, mistakes);
     claims.check(mistakes);
@@ -107,6 +111,7 @@ fn read(root: &Section<'_>, mistakes: &mut Mistakes) -> Option<Settings> {
         dhcp,
         listens_everywhere: !root.has("dhcp"),
         hardware,
+        power,
         agent,
         limits,
     })

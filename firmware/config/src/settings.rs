@@ -6,6 +6,8 @@
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 
+use crate::power::Power;
+
 /// Everything a settings file says, defaults filled in.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Settings {
@@ -32,6 +34,8 @@ pub struct Settings {
     pub listens_everywhere: bool,
     /// Which kinds of service processors are driven: `[hardware]`.
     pub hardware: Hardware,
+    /// How power is switched: `[power]`.
+    pub power: Power,
     /// How long agents may stay silent, and how they are called: `[agent]`.
     pub agent: Agent,
     /// Bounds an operator may move: `[limits]`.

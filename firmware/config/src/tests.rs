@@ -104,11 +104,28 @@ fn the_default_file_shows_every_key_with_a_valid_value() {
         ..settings.limits
     };
     assert_eq!(limits, Limits::default());
+    assert_eq!(settings.power, Power::default());
     assert_eq!(settings.agent, Agent::default());
     assert_eq!(settings.boot.loaders, Boot::default().loaders);
     assert_eq!(settings.boot.loader, Loaders::default());
     assert_eq!(settings.appliance.store_mib, 64);
     assert_eq!(settings.dhcp[0].lease_s, good(DHCP).dhcp[0].lease_s);
+}
+
+#[test]
+fn power_times_are_ironics_and_a_bmc_reset_can_be_forbidden() {
+    let default = good("").power;
+    assert_eq!(default.power_state_change_timeout_s, 60);
+    assert_eq!(default.soft_power_off_timeout_s, 600);
+    assert_eq!(default.bmc_wait_s, 240);
+    assert!(default.bmc_reset && default.power_off_after_deploy_failure);
+    let power = good("[power]\npower_state_change_timeout_s = 120\nbmc_reset = false\n").power;
+    assert_eq!(power.power_state_change_timeout_s, 120);
+    assert!(!power.bmc_reset);
+    assert_eq!(
+        mistakes("[power]\nbmc_wait_s = 0\n")[0].1,
+        "power.bmc_wait_s"
+    );
 }
 
 #[test]
@@ -124,6 +141,7 @@ fn the_default_file_names_every_key_the_reader_knows() {
         "boot",
         "dhcp",
         "hardware",
+        "power",
         "agent",
         "limits",
     ];

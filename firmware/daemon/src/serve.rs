@@ -334,6 +334,10 @@ fn rack_settings(
             agent_wait_ms: u64::from(settings.agent.wait_s) * 1000,
             silence_ms: u64::from(settings.agent.heartbeat_timeout_s) * 1000,
             fast_track: settings.agent.fast_track,
+            power_timeout_ms: u64::from(settings.power.power_state_change_timeout_s) * 1000,
+            soft_off_ms: u64::from(settings.power.soft_power_off_timeout_s) * 1000,
+            bmc_wait_ms: u64::from(settings.power.bmc_wait_s) * 1000,
+            bmc_reset: settings.power.bmc_reset,
             erase: match settings.agent.erase {
                 trivet_config::Erase::Metadata => trivet_rack::Erase::Metadata,
                 trivet_config::Erase::Full => trivet_rack::Erase::Full,

@@ -291,6 +291,31 @@ pub enum PowerError {
         /// The whole sentence.
         said: String,
     },
+    /// The BMC accepted requests to change the power, and nothing changed.
+    #[error(
+        "the BMC accepted {requests} requests to {what}, but after {waited_s} s it still reports \
+         the machine as before{}; look at the machine and its BMC, or raise \
+         power_state_change_timeout_s if the machine is slower",
+        if *bmc_restarted { ", also after a restart of the BMC" } else { "" }
+    )]
+    NoEffect {
+        /// What was asked for, such as `power off`.
+        what: &'static str,
+        /// How often it was asked.
+        requests: u32,
+        /// How long ago the first of them was.
+        waited_s: u64,
+        /// The BMC was restarted in between.
+        bmc_restarted: bool,
+    },
+    /// The BMC failed everything it was asked for a long time.
+    #[error("the BMC did not answer as wanted for {waited_s} s; the last error: {last}")]
+    Unanswered {
+        /// How long.
+        waited_s: u64,
+        /// The last failure.
+        last: Box<PowerError>,
+    },
     /// Too many orders wait for this BMC.
     #[error("too many orders wait for this BMC; try again when the present one is done")]
     Busy,
@@ -311,6 +336,8 @@ impl PowerError {
             Self::Unsupported { .. } => "unsupported",
             Self::Host { .. } => "host",
             Self::Bmc { cause, .. } => cause.word(),
+            Self::NoEffect { .. } => "no_effect",
+            Self::Unanswered { .. } => "unreachable",
         }
     }
 

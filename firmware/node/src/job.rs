@@ -24,7 +24,6 @@ use trivet_model::{
 use crate::table::{self, Aim, Cause, Row, To, Turn};
 use crate::{Action, Event, Limits, RESCUE_HASH, Turning};
 use bootloader::WRITE_IMAGE;
-pub use ladder::rung;
 use ladder::{BMC_RESET, Rung};
 pub(crate) use silence::FELL_SILENT;
 
@@ -130,10 +129,6 @@ impl Turning<'_> {
             }
             Phase::AwaitAgent => self.agent_is_late(),
             Phase::AwaitStep | Phase::AwaitBootloader => self.fell_silent(),
-            Phase::PowerOff | Phase::FinalOff => {
-                // Asking once more is harmless where the first order was lost.
-                self.actions.push(Action::Power(PowerOrder::Off));
-            }
             Phase::Pause => self.step_passed(),
             other => self.give_order(other),
         }
@@ -199,7 +194,7 @@ impl Turning<'_> {
             return;
         }
         job.boots += 1;
-        let rung = ladder::boot(job.boots, self.limits.boots_max);
+        let rung = ladder::boot(job.boots, self.limits);
         self.writes_again();
         self.note(NoteKind::Retrying {
             why: why.to_owned(),

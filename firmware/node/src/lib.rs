@@ -12,7 +12,7 @@ mod steps;
 pub mod table;
 
 pub use ask::ask;
-pub use job::{awaits_reset, boots_agent, rung, step, will_boot_agent};
+pub use job::{awaits_reset, boots_agent, step, will_boot_agent};
 
 use serde_json::Value;
 use trivet_model::node::Object;
@@ -30,7 +30,9 @@ const FAKE: &str = "fake";
 /// Something that happened to a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// The BMC answered an order, or did not.
+    /// The BMC did what it was asked, or finally failed. A change of power counts as done once
+    /// the power state was seen to be as wanted; repeating requests and waiting for a BMC that
+    /// does not answer is not the job's concern.
     Power(PowerOrder, Result<PowerAnswer, PowerError>),
     /// The agent answered an order, or did not.
     Agent(AgentOrder, Result<AgentEvent, AgentError>),
@@ -96,8 +98,16 @@ pub struct Limits {
     pub silence_ms: u64,
     /// How long a machine may take from power-on to its first sign of life.
     pub boot_ms: u64,
-    /// Between two looks at a power state that should change.
+    /// The longest pause between two polls of a power state that should change.
     pub power_poll_ms: u64,
+    /// How long a change of power may take before its request is repeated, once.
+    pub power_timeout_ms: u64,
+    /// How long a system that was asked to shut down may take.
+    pub soft_off_ms: u64,
+    /// How long a job waits for a BMC that does not answer.
+    pub bmc_wait_ms: u64,
+    /// A BMC that answers and does nothing may be restarted.
+    pub bmc_reset: bool,
     /// Between two tries of an order that failed.
     pub retry_ms: u64,
     /// How often one phase is tried.
@@ -129,7 +139,11 @@ impl Default for Limits {
             agent_wait_ms: 1_800_000,
             silence_ms: 300_000,
             boot_ms: 600_000,
-            power_poll_ms: 1000,
+            power_poll_ms: 3000,
+            power_timeout_ms: 60_000,
+            soft_off_ms: 600_000,
+            bmc_wait_ms: 240_000,
+            bmc_reset: true,
             retry_ms: 5000,
             tries_max: 10,
             boots_max: 4,

@@ -78,7 +78,7 @@ impl Rack {
             self.note(now, Some(id), NoteKind::AgentLookedUp);
         }
         self.gate.arrived(id);
-        self.events.push_back((id, Event::SignOfLife));
+        self.machine_heard(now, id);
         Ok(Done::Found(Box::new(Found {
             node: id,
             properties: node.properties,
@@ -110,7 +110,7 @@ impl Rack {
             self.note(now, Some(id), NoteKind::AgentLookedUp);
         }
         self.gate.arrived(id);
-        self.events.push_back((id, Event::SignOfLife));
+        self.machine_heard(now, id);
         Ok(Done::Found(Box::new(Found {
             node: id,
             properties: node.properties,

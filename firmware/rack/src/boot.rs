@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use trivet_httpboot::{Relative, Route};
 use trivet_model::{NodeId, NoteKind, Now};
-use trivet_node::Event;
 
 use crate::{Below, Door, Grant, Rack};
 
@@ -14,13 +13,19 @@ use crate::{Below, Door, Grant, Rack};
 const REFUSALS_COMPARED_MAX: usize = 8;
 
 impl Rack {
-    pub(crate) fn file_asked(&mut self, door: Door, peer: IpAddr, path: &str) -> Option<Grant> {
+    pub(crate) fn file_asked(
+        &mut self,
+        now: Now,
+        door: Door,
+        peer: IpAddr,
+        path: &str,
+    ) -> Option<Grant> {
         let route = match door {
             Door::Tftp => trivet_httpboot::tftp(path)?,
             Door::Http => trivet_httpboot::http(path)?,
         };
         if let Some(id) = self.node_of_peer(peer) {
-            self.events.push_back((id, Event::SignOfLife));
+            self.machine_heard(now, id);
         }
         let files = &self.settings.files;
         match route {

@@ -39,7 +39,7 @@ impl Rack {
             }
             _ => {}
         }
-        self.give_power(now, id, order);
+        self.start_order(now, id, order);
     }
 
     fn loads_from_net(&self, id: NodeId) -> bool {
@@ -65,7 +65,7 @@ impl Rack {
         let mut any = false;
         while let Some((id, order)) = self.gate.next(now.tick) {
             self.book.change_view(id, |view| view.live.queued = None);
-            self.give_power(now, id, order);
+            self.start_order(now, id, order);
             any = true;
         }
         self.book.view.boots = self.gate.tally();

@@ -10,7 +10,6 @@ use trivet_model::boot::ClientSeen;
 use trivet_model::lan::{FOREIGN_MAX, ForeignServer, LinkView};
 use trivet_model::view::Stranger;
 use trivet_model::{Fault, Lease, LinkId, LinkMode, MacAddr, NodeId, NoteKind, Now, Tick, View};
-use trivet_node::Event;
 
 use crate::bounds::PORTS_MAX;
 use crate::{Output, Rack, Settings};
@@ -139,7 +138,7 @@ impl Rack {
     }
 
     fn node_heard(&mut self, now: Now, node: NodeId, note: Option<NoteKind>) {
-        self.events.push_back((node, Event::SignOfLife));
+        self.machine_heard(now, node);
         self.is_alive(now, node);
         if let Some(kind) = note {
             let output = self.book.note_exchange(now, node, kind);

@@ -26,6 +26,7 @@ mod machine;
 mod orders;
 mod plan;
 mod power;
+mod power_change;
 mod reach;
 mod recent;
 mod records;

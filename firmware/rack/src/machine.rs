@@ -12,10 +12,11 @@ use crate::health::Health;
 use crate::hosts::Hosts;
 use crate::lan::{self, Lan};
 use crate::power::Lines;
+use crate::power_change::PowerChange;
 use crate::records::Book;
 use crate::redfish::Services;
 use crate::rivals::Rivals;
-use crate::switching::{Goal, Way, way};
+use crate::switching::{OperatorPower, Way, way};
 use crate::vendor::Promise;
 use crate::written::Writes;
 use crate::{Input, Outbox, Output, Settings};
@@ -35,6 +36,8 @@ pub struct Rack {
     pub(crate) waits: BTreeMap<NodeId, Waits>,
     /// Wake-ups, earliest first.
     wakes: BTreeSet<(Tick, NodeId)>,
+    /// When changes of power go on, earliest first.
+    pub(crate) power_wakes: BTreeSet<(Tick, NodeId)>,
     /// Steps that follow from this input, in order.
     pub(crate) events: VecDeque<(NodeId, Event)>,
     pub(crate) outputs: Vec<Output>,
@@ -67,8 +70,12 @@ pub(crate) struct Waits {
     pub(crate) refused: BTreeMap<&'static str, Tick>,
     /// An operator waits for the agent's logs.
     pub(crate) collecting: bool,
-    /// How an operator's power order goes on.
-    pub(crate) power: Goal,
+    /// What an operator's power order is about.
+    pub(crate) power: OperatorPower,
+    /// The change of power, or the question to the BMC, that is under way.
+    pub(crate) change: Option<PowerChange>,
+    /// The box has restarted: what the job last requested may have been carried out.
+    pub(crate) resumes: bool,
 }
 
 impl Rack {
@@ -94,6 +101,7 @@ impl Rack {
             quiet: Quiet::default(),
             waits: BTreeMap::new(),
             wakes: BTreeSet::new(),
+            power_wakes: BTreeSet::new(),
             events: VecDeque::new(),
             outputs: Vec::new(),
             calls,
@@ -114,7 +122,9 @@ impl Rack {
     pub fn deadline(&self) -> Option<Tick> {
         let wake = self.wakes.first().map(|(at, _)| *at);
         let leases = self.dhcp.as_ref().and_then(trivet_dhcp::Server::deadline);
+        let power = self.power_wakes.first().map(|(at, _)| *at);
         wake.into_iter()
+            .chain(power)
             .chain(self.lines.deadline())
             .chain(self.services.deadline())
             .chain(leases)
@@ -160,7 +170,7 @@ impl Rack {
                 peer,
                 path,
             } => {
-                let grant = self.file_asked(door, peer, &path);
+                let grant = self.file_asked(now, door, peer, &path);
                 self.outputs.push(Output::File { ticket, grant });
             }
             Input::FileSent {
@@ -212,8 +222,8 @@ impl Rack {
             if let Some(node) = self.book.node(id).cloned() {
                 self.resume_boot(now, &node);
             }
+            self.waits.entry(id).or_default().resumes = true;
             self.events.push_back((id, Event::Restarted));
-            // An operator's power order that was under way is looked after again.
             self.resume_power(now, id);
             self.keep_fresh(now, id);
         }
@@ -227,14 +237,9 @@ impl Rack {
             if let Some(waits) = self.waits.get_mut(&id) {
                 waits.wake = None;
             }
-            let node = self.book.node(id);
-            let switched = node.is_some_and(|node| node.target_power_state.is_some());
-            if node.is_some_and(|node| node.job.is_some()) || !switched {
-                self.events.push_back((id, Event::Woke));
-            } else {
-                self.look_at_power(now, id);
-            }
+            self.events.push_back((id, Event::Woke));
         }
+        self.wake_changes(now);
         self.lines.tick(now.tick, &mut *self.entropy);
         self.services.tick(now.tick);
         self.gate.tick(now.tick);
@@ -294,6 +299,9 @@ impl Rack {
         if after != *before {
             if after.job.is_none() {
                 self.writes.forget(id);
+                if before.job.is_some() {
+                    self.drop_change(id);
+                }
             }
             self.book.put_node(now, after);
             self.check_boot(id);
@@ -365,6 +373,7 @@ impl Rack {
     pub(crate) fn forget(&mut self, now: Now, id: NodeId) {
         self.forget_fresh(now, id);
         self.writes.forget(id);
+        self.drop_change(id);
         if let Some(wake) = self.waits.remove(&id).and_then(|waits| waits.wake) {
             self.wakes.remove(&(wake, id));
         }

@@ -386,10 +386,13 @@ impl Rack {
             self.prepare_deploy(&mut node, &mut args)?;
         }
         let has_agent = node.agent.is_some();
-        let (node, actions) = trivet_node::ask(now, &self.settings.limits, &node, verb, args)?;
+        let (mut node, actions) = trivet_node::ask(now, &self.settings.limits, &node, verb, args)?;
         if !has_agent && trivet_node::will_boot_agent(&node) {
             self.check_agent_files(&node)?;
         }
+        // The job takes the place of an operator's power order.
+        self.drop_change(id);
+        node.target_power_state = None;
         self.book.put_node(now, node);
         self.check_boot(id);
         if deploys {

@@ -6,62 +6,51 @@ use trivet_model::{
     Node, NodeId, NoteKind, Now, PowerAnswer, PowerError, PowerOrder, PowerState, Refusal,
     RefusalKind,
 };
-use trivet_node::Event;
+use trivet_node::{Event, Limits};
 
 use crate::Rack;
-
-/// How often an operator's hard order is looked after, once a second.
-const POLLS_MAX: u32 = 60;
-
-/// How long a system may take to shut down. Ironic's number.
-const SOFT_S: u32 = 600;
+use crate::power_change::Rules;
 
 /// The longest time an operator may give. Ours.
 const TIMEOUT_S_MAX: u32 = 86_400;
 
-/// How an operator's power order goes on; in memory only.
+/// What is known of an operator's power order beyond the change itself; in memory only.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Goal {
-    /// What was ordered, where it is one that must come true at once.
-    hard: Option<PowerOrder>,
-    /// What happened since it was ordered.
-    since: Since,
-    /// How often it was looked after, and how often it may be; none means [`POLLS_MAX`].
-    polls: u32,
-    polls_max: Option<u32>,
+pub(crate) struct OperatorPower {
+    /// The system was asked to shut down.
+    soft: bool,
     /// Switch on once the machine is seen off.
     then_on: bool,
-    /// Being on counts only after that.
-    must_fall: bool,
-}
-
-/// What happened to an order on its way.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-enum Since {
-    /// Nothing of note.
-    #[default]
-    Ordered,
-    /// The BMC was restarted for it: its silence is no answer.
-    BmcRestarted,
     /// The box has restarted: whether the BMC was told is not known.
-    BoxRestarted,
+    box_restarted: bool,
+    /// The time that the operator gave.
+    timeout_ms: Option<u64>,
 }
 
-impl Goal {
+impl OperatorPower {
+    fn rules(self, limits: &Limits) -> Rules {
+        let mut rules = Rules::of_operator(limits);
+        if self.soft {
+            rules.timeout_ms = limits.soft_off_ms;
+        }
+        rules.timeout_ms = self.timeout_ms.unwrap_or(rules.timeout_ms);
+        // Whoever names a time wants to know then.
+        rules.repeats = !self.soft && self.timeout_ms.is_none();
+        rules
+    }
+
     /// What is said of an order that did not come true.
-    fn unmet(self) -> &'static str {
-        if self.since == Since::BoxRestarted {
+    fn unmet(self, error: &PowerError) -> String {
+        if self.box_restarted {
             "the box restarted while the power order was under way, and the power is still not as \
              it was wanted; give the order again"
-        } else if self.polls_max.is_some() {
+                .to_owned()
+        } else if self.soft {
             "the BMC took the power order, but the system did not go down in time; power off or \
              reboot hard"
-        } else if self.since == Since::BmcRestarted {
-            "the BMC took the power order, but the power state did not change, also after the BMC \
-             was restarted; look at the machine and its BMC"
+                .to_owned()
         } else {
-            "the BMC took the power order, but the power state did not change; look at the machine \
-             and its BMC"
+            error.to_string()
         }
     }
 }
@@ -112,6 +101,20 @@ pub(crate) fn has_bmc(node: &Node) -> bool {
 }
 
 impl Rack {
+    /// Begins an order whose turn has come: for the job, else for the operator.
+    pub(crate) fn start_order(&mut self, now: Now, id: NodeId, order: PowerOrder) {
+        let works = self.book.node(id).is_some_and(|node| node.job.is_some());
+        if order.counts() || (!works && order.switches().is_none()) {
+            self.give_power(now, id, order);
+        } else if works {
+            self.begin_job_order(now, id, order);
+        } else {
+            let power = self.waits.entry(id).or_default().power;
+            let rules = power.rules(&self.settings.limits);
+            self.begin_change(now, id, order, rules);
+        }
+    }
+
     /// Takes an order that no BMC is asked for. The record is what counts.
     pub(crate) fn pretend_power(&mut self, now: Now, node: &Node, order: PowerOrder) {
         let state = match order {
@@ -151,23 +154,21 @@ impl Rack {
         if order == PowerOrder::Status && self.freshened(now, &node, &answer) {
             return;
         }
-        match (&answer, order.switches()) {
-            (Err(error), _) => {
-                let said = error.to_string();
-                self.note(now, Some(id), NoteKind::PowerFailed { said });
-            }
-            (Ok(_), Some(order)) if has_bmc(&node) => {
-                self.note(now, Some(id), NoteKind::PowerTaken { order });
-            }
-            _ => {}
+        if answer.is_ok()
+            && let Some(order) = order.switches()
+            && has_bmc(&node)
+        {
+            self.note(now, Some(id), NoteKind::PowerTaken { order });
         }
-        // First, so that what follows from an answer is heard after it.
-        self.events
-            .push_back((id, Event::Power(order, answer.clone())));
-        if let PowerOrder::SetBoot {
+        let Some(answer) = self.change_answered(now, id, order, answer) else {
+            return;
+        };
+        if let Err(error) = &answer {
+            let said = error.to_string();
+            self.note(now, Some(id), NoteKind::PowerFailed { said });
+        } else if let PowerOrder::SetBoot {
             device, persistent, ..
         } = order
-            && answer.is_ok()
             && node.job.is_none()
         {
             let mut node = (*node).clone();
@@ -175,67 +176,45 @@ impl Rack {
             info.insert("boot_device".to_owned(), device.as_str().into());
             info.insert("boot_device_persistent".to_owned(), persistent.into());
             self.book.put_node(now, node);
-        } else if node.job.is_none() && node.target_power_state.is_some() {
-            self.operator_power(now, id, &answer);
         }
     }
 
-    fn operator_power(&mut self, now: Now, id: NodeId, answer: &Result<PowerAnswer, PowerError>) {
+    /// An operator's power order has ended.
+    pub(crate) fn operator_power(
+        &mut self,
+        now: Now,
+        id: NodeId,
+        result: Result<PowerAnswer, PowerError>,
+    ) {
         let Some(node) = self.book.node(id) else {
             return;
         };
         let mut node = (**node).clone();
-        let goal = &mut self.waits.entry(id).or_default().power;
-        let more = goal.polls < goal.polls_max.unwrap_or(POLLS_MAX);
-        match answer {
-            Ok(PowerAnswer::Power(PowerState::Off)) if goal.then_on => {
-                (goal.then_on, goal.must_fall) = (false, false);
+        let power = &mut self.waits.entry(id).or_default().power;
+        match result {
+            Ok(PowerAnswer::Power(PowerState::Off)) if power.then_on => {
+                *power = OperatorPower::default();
                 return self.order_power(now, id, PowerOrder::On);
             }
-            Ok(PowerAnswer::Power(state))
-                if Some(*state) == node.target_power_state && !goal.must_fall =>
-            {
+            Ok(PowerAnswer::Power(state)) => {
                 node.target_power_state = None;
-                node.power_state = Some(*state);
-                self.note(now, Some(id), NoteKind::PowerIs(*state));
+                node.power_state = Some(state);
+                self.note(now, Some(id), NoteKind::PowerIs(state));
             }
-            Ok(_) if more => return self.once_more(now, id),
-            Err(error) if error.is_silence() && more && goal.since == Since::BmcRestarted => {
-                return self.once_more(now, id);
-            }
-            Ok(_) => {
-                let said = goal.unmet();
-                node.target_power_state = None;
-                node.last_error = Some(said.to_owned());
-                let said = said.to_owned();
-                self.note(now, Some(id), NoteKind::PowerFailed { said });
-            }
+            Ok(_) => node.target_power_state = None,
             Err(error) => {
+                let said = match &error {
+                    PowerError::NoEffect { .. } => power.unmet(&error),
+                    other => other.to_string(),
+                };
                 node.target_power_state = None;
-                node.last_error = Some(error.to_string());
+                node.last_error = Some(said);
             }
         }
         self.book.put_node(now, node);
     }
 
-    /// The power is not yet as an operator wants it: it is looked at again, and now and
-    /// then stronger means are tried.
-    fn once_more(&mut self, now: Now, id: NodeId) {
-        let goal = &mut self.waits.entry(id).or_default().power;
-        let rung = goal
-            .hard
-            .and_then(|order| trivet_node::rung(order, goal.polls, POLLS_MAX));
-        match rung {
-            Some(order) => {
-                // Looking again counts; this answer is not to a look.
-                goal.polls += 1;
-                self.order_power(now, id, order);
-            }
-            None => self.wake_after(now, id, self.settings.limits.power_poll_ms),
-        }
-    }
-
-    /// A BMC was restarted for a job or an operator's order, or would not be.
+    /// A BMC was restarted for a job or for a change of power, or would not be.
     pub(crate) fn rung_taken(
         &mut self,
         now: Now,
@@ -243,17 +222,8 @@ impl Rack {
         order: PowerOrder,
         answer: Result<PowerAnswer, PowerError>,
     ) {
-        let Some(node) = self.book.node(id) else {
-            return;
-        };
-        if node.job.is_some() {
+        if let Some(answer) = self.change_answered(now, id, order, answer) {
             self.events.push_back((id, Event::Power(order, answer)));
-        } else if node.target_power_state.is_some() {
-            let goal = &mut self.waits.entry(id).or_default().power;
-            if answer.is_ok() {
-                goal.since = Since::BmcRestarted;
-            }
-            self.wake_after(now, id, self.settings.limits.retry_ms);
         }
     }
 
@@ -265,42 +235,33 @@ impl Rack {
         if node.job.is_some() || node.power_state == Some(PowerState::On) {
             return;
         }
-        let goal = self.waits.get(&id).map(|waits| waits.power);
-        let falls = goal.is_some_and(|goal| goal.must_fall);
-        if node.target_power_state == Some(PowerState::On) && !falls {
-            let mut node = (*node).clone();
-            node.target_power_state = None;
-            node.power_state = Some(PowerState::On);
-            self.note(now, Some(id), NoteKind::PowerIs(PowerState::On));
-            self.book.put_node(now, node);
-        } else if node.target_power_state.is_none() {
+        if node.target_power_state.is_none() {
             // Somebody pressed its button, or the BMC is wrong: it is asked now.
             self.fresh.hurry(now.tick, id);
         }
     }
 
-    /// Looks whether an operator's order has worked.
-    pub(crate) fn look_at_power(&mut self, now: Now, id: NodeId) {
-        let waiting = self
-            .book
-            .node(id)
-            .is_some_and(|node| node.target_power_state.is_some());
-        if waiting {
-            self.waits.entry(id).or_default().power.polls += 1;
-            self.order_power(now, id, PowerOrder::Status);
-        }
-    }
-
-    /// After a restart: an order to be on is given again to a machine that is off,
-    /// because it may have been half of a reboot.
+    /// After a restart: an operator's order that was under way. An order to be on is given again
+    /// to a machine that is off, because it may have been half of a reboot; a machine that is to
+    /// be off may have been asked softly.
     pub(crate) fn resume_power(&mut self, now: Now, id: NodeId) {
-        let target = self.book.node(id).and_then(|node| node.target_power_state);
-        let goal = &mut self.waits.entry(id).or_default().power;
-        if target.is_some() {
-            goal.since = Since::BoxRestarted;
-        }
-        goal.then_on = target == Some(PowerState::On);
-        self.look_at_power(now, id);
+        let node = self.book.node(id).filter(|node| node.job.is_none());
+        let Some(target) = node.and_then(|node| node.target_power_state) else {
+            return;
+        };
+        let waits = self.waits.entry(id).or_default();
+        waits.power = OperatorPower {
+            box_restarted: true,
+            ..OperatorPower::default()
+        };
+        let mut rules = Rules::of_operator(&self.settings.limits);
+        let order = match target {
+            PowerState::On => PowerOrder::On,
+            PowerState::Off => PowerOrder::Off,
+        };
+        rules.reads_first = true;
+        rules.only_polls = target == PowerState::Off;
+        self.begin_change(now, id, order, rules);
     }
 
     pub(crate) fn power_wanted(
@@ -352,20 +313,13 @@ impl Rack {
         };
         let id = node.id;
         let then_on = want == PowerWanted::SoftReboot && order == PowerOrder::SoftOff;
-        let seconds = timeout_s.or(soft.then_some(SOFT_S));
-        let poll_ms = self.settings.limits.power_poll_ms.max(1);
-        let polls = seconds.map(|seconds| {
-            let polls = u64::from(seconds.min(TIMEOUT_S_MAX)) * 1000 / poll_ms;
-            u32::try_from(polls).unwrap_or(u32::MAX).max(1)
-        });
         self.boots_no_more(id);
-        self.waits.entry(id).or_default().power = Goal {
-            hard: polls.is_none().then_some(order),
-            since: Since::Ordered,
-            polls: 0,
-            polls_max: polls,
+        let waits = self.waits.entry(id).or_default();
+        waits.power = OperatorPower {
+            soft: order == PowerOrder::SoftOff,
             then_on,
-            must_fall: then_on,
+            box_restarted: false,
+            timeout_ms: timeout_s.map(|seconds| u64::from(seconds.min(TIMEOUT_S_MAX)) * 1000),
         };
         let node = Node {
             target_power_state: Some(target),

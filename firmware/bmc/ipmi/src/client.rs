@@ -38,6 +38,9 @@ const REFUSALS_MAX: u32 = 1;
 const LOSSES_MAX: u32 = 1;
 /// Tries in a session that an earlier order left, before it counts as lost. Ours.
 const KEPT_TRIES_MAX: u32 = 3;
+/// Datagrams with one request that changes power. Ours: a BMC that is busy with the change may
+/// carry out each of them, and whoever asked polls the power state anyway.
+const SWITCH_TRIES_MAX: u32 = 2;
 /// How long a session may rest before we take it for gone. BMCs end sessions
 /// after 60 s without traffic, give or take three (section 6.12.15).
 const REST_MS_MAX: u64 = 50_000;
@@ -259,6 +262,7 @@ impl Session {
     /// The wait for an answer is over.
     fn overdue(&mut self, now: Tick, wait: Wait, entropy: &mut dyn Entropy) {
         let kept = self.work.as_ref().is_some_and(|work| work.kept);
+        let switches = self.switches();
         let mut tries_max = self.pace.tries_max;
         match &mut self.link {
             Link::Down => return self.log_in(now, entropy),
@@ -268,6 +272,7 @@ impl Session {
                 }
             }
             Link::Up(_) if self.asked.is_none() => return self.ask(now, entropy),
+            Link::Up(_) if switches => tries_max = tries_max.min(SWITCH_TRIES_MAX),
             Link::Up(_) if kept => tries_max = tries_max.min(KEPT_TRIES_MAX),
             Link::Up(_) => {}
         }
@@ -315,7 +320,10 @@ impl Session {
             kept,
             trouble: None,
         });
-        if kept {
+        if kept && self.switches() {
+            // Whether the BMC still knows the session is found out by what may be said twice.
+            self.raise(now, entropy);
+        } else if kept {
             self.ask(now, entropy);
         } else {
             self.suite = self.target.suite.or(self.proven).unwrap_or(Suite::Sha256);
@@ -361,10 +369,28 @@ impl Session {
         }
     }
 
+    fn raise(&mut self, now: Tick, entropy: &mut dyn Entropy) {
+        let level = self.target.privilege.level();
+        let request = Request::app(app::SET_SESSION_PRIVILEGE, &[level]);
+        self.ask_for(now, &request, true, entropy);
+    }
+
     fn ask_for(&mut self, now: Tick, request: &Request, raising: bool, entropy: &mut dyn Entropy) {
         let message = self.number(request);
         self.asked = Some(Asked { message, raising });
-        self.say(now, self.pace.first_ms, 1, entropy);
+        let wait_ms = if self.switches() {
+            self.pace.wait_ms_max
+        } else {
+            self.pace.first_ms
+        };
+        self.say(now, wait_ms, 1, entropy);
+    }
+
+    /// Whether a request that changes the machine's power awaits its answer.
+    fn switches(&self) -> bool {
+        let raising = self.asked.as_ref().is_some_and(|asked| asked.raising);
+        let work = self.work.as_ref();
+        !raising && work.is_some_and(|work| work.talk.switches())
     }
 
     fn number(&mut self, request: &Request) -> Message {
@@ -404,9 +430,7 @@ impl Session {
                 self.link = Link::Up(line);
                 self.proven = Some(self.suite);
                 self.last_heard = now;
-                let raise =
-                    Request::app(app::SET_SESSION_PRIVILEGE, &[self.target.privilege.level()]);
-                self.ask_for(now, &raise, true, entropy);
+                self.raise(now, entropy);
             }
             Heard::Algorithms => self.other_suite(now, entropy),
             Heard::Refused { error, parting } => {
@@ -457,6 +481,7 @@ impl Session {
             _ => None,
         };
         let silent = self.silent(now);
+        let switches = self.switches();
         match silence {
             Some(Silence::Nobody) => self.give_up(now, entropy),
             Some(Silence::Means(error)) => self.refused(now, error, entropy),
@@ -469,7 +494,8 @@ impl Session {
                 Some(work)
                     if work.losses < LOSSES_MAX
                         && work.trouble.is_none()
-                        && !work.talk.counts() =>
+                        && !work.talk.counts()
+                        && !switches =>
                 {
                     work.losses += 1;
                     work.kept = false;

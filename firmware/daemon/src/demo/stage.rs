@@ -200,7 +200,7 @@ fn settings(
             // Longer than agents are told, who share this machine with all others.
             silence_ms: 60_000,
             boot_ms: 60_000,
-            power_poll_ms: 50,
+            power_poll_ms: 500,
             retry_ms: 500,
             ..Limits::default()
         },

@@ -2,11 +2,9 @@
 
 use trivet_hardware::{Act, netboots_instance};
 use trivet_model::node::Object;
-use trivet_model::{
-    JobKind, NoteKind, Phase, PowerAnswer, PowerError, PowerOrder, PowerState, StepKind,
-};
+use trivet_model::{JobKind, Phase, PowerAnswer, PowerError, PowerOrder, PowerState, StepKind};
 
-use super::ladder::{self, BMC_RESET};
+use super::ladder::BMC_RESET;
 use crate::table::Turn;
 use crate::{Action, Turning};
 
@@ -34,14 +32,8 @@ impl Turning<'_> {
             (Phase::AskPower, answer) => self.power_of_silent(&answer),
             (_, Err(error)) => self.power_failed(phase, &error),
             (Phase::ReadPower, Ok(PowerAnswer::Power(_))) => self.finish(),
-            (Phase::PowerOff | Phase::FinalOff, Ok(PowerAnswer::Accepted)) => {
-                self.actions.push(Action::Power(PowerOrder::Status));
-            }
             (Phase::PowerOff | Phase::FinalOff, Ok(PowerAnswer::Power(PowerState::Off))) => {
                 self.is_off(phase);
-            }
-            (Phase::PowerOff | Phase::FinalOff, Ok(PowerAnswer::Power(PowerState::On))) => {
-                self.stays_on();
             }
             (Phase::PowerStep, Ok(answer)) => self.power_step(answer),
             (Phase::BootFromNet, Ok(_)) if self.uses_agent() => self.enter(Phase::PowerOn),
@@ -58,15 +50,14 @@ impl Turning<'_> {
         }
     }
 
-    /// A step that switches power: off must be seen, on is believed.
+    /// A step that switches power.
     fn power_step(&mut self, answer: PowerAnswer) {
         match (self.present_act(), answer) {
             (Some(Act::PowerOff), PowerAnswer::Power(PowerState::Off)) => {
                 self.node.agent = None;
                 self.step_passed();
             }
-            (Some(Act::PowerOff), PowerAnswer::Power(PowerState::On)) => self.stays_on(),
-            (Some(Act::PowerOff), _) => self.actions.push(Action::Power(PowerOrder::Status)),
+            (Some(Act::PowerOff), _) => {}
             _ => {
                 self.node.power_state = Some(PowerState::On);
                 self.step_passed();
@@ -74,37 +65,30 @@ impl Turning<'_> {
         }
     }
 
-    /// It was told to be off and says that it is on.
-    fn stays_on(&mut self) {
-        if self.tried() {
-            self.once_more(None, self.limits.power_poll_ms);
-        } else {
-            self.fail(
-                "the BMC took the order to power off, but the machine stays on; restarting the BMC \
-                 was tried too: pull the machine's plug and look at its BMC",
-            );
-        }
-    }
-
-    /// Waits and tries again, or restarts the BMC when it is time for that.
-    fn once_more(&mut self, error: Option<&PowerError>, wait_ms: u64) {
-        let tries = self.node.job.as_ref().map_or(0, |job| job.tries);
-        let action = if ladder::restarts_bmc(error, tries, self.limits.tries_max) {
-            Action::Power(BMC_RESET)
-        } else {
-            Action::WakeAfter(wait_ms)
-        };
-        self.actions.push(action);
-    }
-
+    /// The BMC did not answer in all the time that it had, or did not do what it accepted.
     pub(super) fn power_failed(&mut self, phase: Phase, error: &PowerError) {
-        if !error.is_lasting() && self.tried() {
-            self.note(NoteKind::Retrying {
-                why: error.to_string(),
-            });
-            self.once_more(Some(error), self.limits.retry_ms);
-        } else {
-            self.fail(&format!("{phase}: {error}"));
+        let done = self.done_so_far(phase);
+        self.fail(&format!("{phase}: {error}{done}"));
+    }
+
+    /// At the end of a deployment: what is done and what is not.
+    fn done_so_far(&self, phase: Phase) -> &'static str {
+        let deploys = self.node.job.as_ref().map(|job| job.kind) == Some(JobKind::Deploy);
+        match phase {
+            _ if !deploys || netboots_instance(&self.node) => "",
+            Phase::FinalOff => {
+                "; the image is written, but the machine was not powered off, its boot device is \
+                 not the disk yet, and the instance was not started"
+            }
+            Phase::BootFromDisk => {
+                "; the image is written and the machine was powered off, but its boot device is \
+                 not the disk yet, and the instance was not started"
+            }
+            Phase::StartInstance => {
+                "; the image is written and the boot device is the disk, but the machine was not \
+                 powered on"
+            }
+            _ => "",
         }
     }
 
@@ -178,13 +162,8 @@ fn switches(phase: Phase) -> bool {
 fn belongs(phase: Phase, order: PowerOrder) -> bool {
     match phase {
         Phase::ReadPower | Phase::AskPower => order == PowerOrder::Status,
-        Phase::PowerOff | Phase::FinalOff => {
-            matches!(order, PowerOrder::Status | PowerOrder::Off)
-        }
-        Phase::PowerStep => matches!(
-            order,
-            PowerOrder::Status | PowerOrder::Off | PowerOrder::On | PowerOrder::Cycle
-        ),
+        Phase::PowerOff | Phase::FinalOff => order == PowerOrder::Off,
+        Phase::PowerStep => matches!(order, PowerOrder::Off | PowerOrder::On | PowerOrder::Cycle),
         Phase::BootFromNet | Phase::BootFromDisk => matches!(order, PowerOrder::SetBoot { .. }),
         Phase::PowerOn => matches!(order, PowerOrder::On | PowerOrder::Reset),
         Phase::StartInstance => order == PowerOrder::On,

@@ -116,8 +116,7 @@ impl Rig {
 
     /// From the first power-off to the agent's first beat.
     fn boots(&mut self) -> &mut Self {
-        self.power(PowerOrder::Off, TAKEN)
-            .power(PowerOrder::Status, OFF);
+        self.power(PowerOrder::Off, OFF);
         self.power(SET_PXE, TAKEN)
             .power(PowerOrder::On, TAKEN)
             .hear(Event::SignOfLife)
@@ -126,7 +125,7 @@ impl Rig {
     /// The same where it was not heard: as the ladder says.
     fn boots_again(&mut self) -> &mut Self {
         let number = self.node.job.as_ref().unwrap().boots;
-        match ladder::boot(number, self.limits.boots_max) {
+        match ladder::boot(number, &self.limits) {
             Rung::Reset => {
                 self.power(SET_PXE, TAKEN).power(PowerOrder::Reset, TAKEN);
                 self.hear(Event::SignOfLife)
@@ -263,9 +262,7 @@ fn cleaning_runs_the_agents_own_steps_in_order_and_offers_the_node() {
             .is(CleanWait);
         rig.hear(Event::Beat).agent(done(name)).is(Cleaning);
     }
-    rig.power(PowerOrder::Off, TAKEN)
-        .power(PowerOrder::Status, OFF)
-        .is(Available);
+    rig.power(PowerOrder::Off, OFF).is(Available);
     assert_eq!(rig.node.target_provision_state, None);
 }
 
@@ -302,8 +299,7 @@ fn a_deployment_writes_the_image_and_starts_the_disk() {
     rig.hear(Event::Beat).agent(done("write_image"));
     assert_eq!(rig.agent_order(), AgentOrder::Sync);
     rig.agent(Ok(AgentEvent::Finished));
-    rig.power(PowerOrder::Off, TAKEN)
-        .power(PowerOrder::Status, OFF);
+    rig.power(PowerOrder::Off, OFF);
     rig.power(SET_DISK, TAKEN)
         .power(PowerOrder::On, TAKEN)
         .is(Active);
@@ -392,9 +388,7 @@ fn removal_clears_the_instance_and_cleans() {
     rig.node.instance_uuid = Some("u".into());
     rig.node.kept.insert("instance_name".into(), json!("web"));
     rig.ask(Verb::Deleted, vec![]).is(Deleting);
-    rig.power(PowerOrder::Off, TAKEN)
-        .power(PowerOrder::Status, OFF)
-        .is(Cleaning);
+    rig.power(PowerOrder::Off, OFF).is(Cleaning);
     assert!(rig.node.instance_info.is_empty());
     assert_eq!(rig.node.instance_uuid, None);
     assert!(!rig.node.kept.contains_key("instance_name"));
@@ -402,9 +396,7 @@ fn removal_clears_the_instance_and_cleans() {
         .power(PowerOrder::On, TAKEN)
         .is(CleanWait);
     rig.hear(Event::Beat).agent(steps_are(&[]));
-    rig.power(PowerOrder::Off, TAKEN)
-        .power(PowerOrder::Status, OFF)
-        .is(Available);
+    rig.power(PowerOrder::Off, OFF).is(Available);
 }
 
 #[test]
@@ -412,9 +404,7 @@ fn removal_without_cleaning_offers_at_once() {
     let mut rig = Rig::new(Active);
     rig.node.automated_clean = Some(false);
     rig.ask(Verb::Undeploy, vec![]);
-    rig.power(PowerOrder::Off, TAKEN)
-        .power(PowerOrder::Status, OFF)
-        .is(Available);
+    rig.power(PowerOrder::Off, OFF).is(Available);
 }
 
 #[test]
@@ -423,9 +413,7 @@ fn a_retired_node_is_not_offered_after_its_removal() {
     rig.node.automated_clean = Some(false);
     rig.node.kept.insert("retired".into(), true.into());
     rig.ask(Verb::Undeploy, vec![]);
-    rig.power(PowerOrder::Off, TAKEN)
-        .power(PowerOrder::Status, OFF)
-        .is(Manageable);
+    rig.power(PowerOrder::Off, OFF).is(Manageable);
 }
 
 #[test]

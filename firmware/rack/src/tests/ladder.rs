@@ -3,6 +3,7 @@
 use super::boot::lease;
 use super::power::{Case, bmc, talk, told, wants};
 use super::*;
+use trivet_bmc_ipmi::bmc::Bmc;
 use trivet_model::{PowerOrder, PowerState};
 
 /// A box that reads power states, with one node at rest that is off.
@@ -26,28 +27,161 @@ fn broken(on: bool) -> Case {
     }
 }
 
+/// Plays a second at a time, and gives when each request came.
+fn play(bench: &mut Bench, bmc: &mut Bmc, case: &mut Case, seconds: u64) -> Vec<u64> {
+    let mut times = Vec::new();
+    for second in 0..seconds {
+        let before = case.orders.len();
+        talk(bench, bmc, case);
+        times.extend(vec![second; case.orders.len() - before]);
+        bench.later(1000);
+    }
+    times
+}
+
 #[test]
-fn an_order_that_does_nothing_is_given_again_stronger_and_after_a_bmc_restart() {
+fn a_request_without_effect_is_repeated_once_and_the_bmc_restarted_after_minutes() {
     let (mut bench, id) = bench();
     let (mut bmc, mut case) = (bmc(), broken(false));
     bench.order(wants(id, PowerState::On)).unwrap();
-    for _ in 0..100 {
-        talk(&mut bench, &mut bmc, &mut case);
-        bench.later(1000);
-    }
-    let tried = [PowerOrder::On, PowerOrder::On];
-    assert_eq!(case.orders[..2], tried);
-    assert!(case.orders.len() <= 4, "{:?}", case.orders);
+    let times = play(&mut bench, &mut bmc, &mut case, 400);
+    // The third is after the restart of the BMC.
+    assert_eq!(case.orders, [PowerOrder::On; 3]);
+    assert!((60..=65).contains(&times[1]), "{times:?}");
+    assert!(times[2] >= 180, "{times:?}");
     let told = told(&bench, id);
     let restarts = told.iter().filter(|note| note.contains("bmc_reset cold"));
     assert_eq!(restarts.count(), 1, "{told:#?}");
     let node = bench.node(id);
     assert_eq!(node.target_power_state, None);
-    assert!(
-        node.last_error
-            .unwrap()
-            .contains("after the BMC was restarted")
-    );
+    let said = node.last_error.unwrap();
+    assert!(said.contains("3 requests to power on"), "{said}");
+    assert!(said.contains("after a restart of the BMC"), "{said}");
+}
+
+#[test]
+fn a_bmc_is_never_restarted_where_the_settings_forbid_it() {
+    let (mut bench, id) = bench();
+    bench.rack.settings.limits.bmc_reset = false;
+    let (mut bmc, mut case) = (bmc(), broken(false));
+    bench.order(wants(id, PowerState::On)).unwrap();
+    play(&mut bench, &mut bmc, &mut case, 400);
+    assert_eq!(case.orders, [PowerOrder::On; 2]);
+    let told = told(&bench, id);
+    assert!(!told.iter().any(|note| note.contains("bmc_reset")));
+    let said = bench.node(id).last_error.unwrap();
+    assert!(said.contains("2 requests to power on"), "{said}");
+    assert!(said.contains("after 18"), "{said}");
+}
+
+#[test]
+fn a_machine_that_takes_its_time_gets_one_request_and_a_slower_one_two() {
+    for (after_s, requests) in [(0, 1), (5, 1), (55, 1), (100, 2), (120, 2)] {
+        let (mut bench, id) = bench();
+        let (mut bmc, mut case) = (bmc(), broken(true));
+        bench.force(id, |node| node.power_state = Some(PowerState::On));
+        bench.order(wants(id, PowerState::Off)).unwrap();
+        play(&mut bench, &mut bmc, &mut case, after_s);
+        talk(&mut bench, &mut bmc, &mut case);
+        case.on = false;
+        play(&mut bench, &mut bmc, &mut case, 10);
+        let node = bench.node(id);
+        assert_eq!(node.power_state, Some(PowerState::Off), "{after_s} s");
+        assert_eq!((node.target_power_state, node.last_error), (None, None));
+        assert_eq!(case.orders.len(), requests, "{after_s} s");
+    }
+}
+
+#[test]
+fn a_change_that_is_done_at_once_is_confirmed_within_200_ms() {
+    let (mut bench, id) = bench();
+    let (mut bmc, mut case) = (bmc(), Case::new(false));
+    bench.order(wants(id, PowerState::On)).unwrap();
+    let begun = bench.now.tick;
+    talk(&mut bench, &mut bmc, &mut case);
+    while bench.node(id).target_power_state.is_some() {
+        let due = bench.rack.deadline().expect("it polls");
+        let wait_ms = due.since_ms(bench.now.tick).max(1);
+        bench.later(wait_ms);
+        talk(&mut bench, &mut bmc, &mut case);
+    }
+    let took_ms = bench.now.tick.since_ms(begun);
+    assert!(took_ms <= 200, "{took_ms} ms");
+}
+
+#[test]
+fn a_job_sends_one_power_off_and_polls_until_the_machine_is_off() {
+    let (mut bench, id) = bench();
+    let (mut bmc, mut case) = (bmc(), broken(true));
+    bench.verb(id, trivet_model::Verb::Inspect).unwrap();
+    play(&mut bench, &mut bmc, &mut case, 50);
+    assert_eq!(case.orders, [PowerOrder::Off]);
+    assert_eq!(bench.node(id).last_error, None, "it is under way");
+    (case.on, case.works) = (false, true);
+    // Seen off, it boots.
+    play(&mut bench, &mut bmc, &mut case, 10);
+    assert_eq!(case.orders, [PowerOrder::Off, PowerOrder::On]);
+    let told = told(&bench, id);
+    assert!(!told.iter().any(|note| note.contains("bmc_reset")));
+}
+
+#[test]
+fn a_job_sees_the_machine_on_before_it_waits_for_the_agent() {
+    let (mut bench, id) = bench();
+    let (mut bmc, mut case) = (bmc(), broken(false));
+    bench.verb(id, trivet_model::Verb::Inspect).unwrap();
+    play(&mut bench, &mut bmc, &mut case, 90);
+    let phase = |bench: &Bench| bench.node(id).job.unwrap().phase;
+    assert_eq!(phase(&bench), trivet_model::Phase::PowerOn);
+    let asked = [PowerOrder::Off, PowerOrder::On, PowerOrder::On];
+    assert_eq!(case.orders, asked);
+    case.on = true;
+    play(&mut bench, &mut bmc, &mut case, 10);
+    assert_eq!(phase(&bench), trivet_model::Phase::AwaitAgent);
+    assert_eq!(case.orders, asked);
+}
+
+#[test]
+fn a_job_waits_for_a_bmc_that_restarts() {
+    let (mut bench, id) = bench();
+    let (mut bmc, mut case) = (bmc(), Case::new(true));
+    bench.verb(id, trivet_model::Verb::Inspect).unwrap();
+    for _ in 0..200 {
+        bench.later(1000);
+        assert_eq!(bench.node(id).last_error, None, "it is still tried");
+    }
+    play(&mut bench, &mut bmc, &mut case, 120);
+    let node = bench.node(id);
+    assert_eq!(node.last_error, None);
+    assert_eq!(node.job.unwrap().phase, trivet_model::Phase::AwaitAgent);
+    assert_eq!(case.orders, [PowerOrder::Off, PowerOrder::On]);
+}
+
+#[test]
+fn a_bmc_that_never_answers_fails_the_job_with_the_time_that_passed() {
+    let (mut bench, id) = bench();
+    bench.verb(id, trivet_model::Verb::Inspect).unwrap();
+    let begun = bench.now.tick;
+    while bench.node(id).job.is_some() {
+        bench.later(1000);
+        let waited_ms = bench.now.tick.since_ms(begun);
+        assert!(waited_ms < 300_000, "it does not end");
+    }
+    assert!(bench.now.tick.since_ms(begun) >= 240_000);
+    let said = bench.node(id).last_error.unwrap();
+    assert!(said.contains("did not answer as wanted for 2"), "{said}");
+}
+
+#[test]
+fn after_a_restart_of_the_box_a_job_reads_the_power_before_it_requests_any() {
+    let (mut bench, id) = bench();
+    bench.verb(id, trivet_model::Verb::Inspect).unwrap();
+    let mut bench = bench.restarted();
+    let (mut bmc, mut case) = (bmc(), Case::new(false));
+    play(&mut bench, &mut bmc, &mut case, 5);
+    // It was off already.
+    assert_eq!(case.orders, [PowerOrder::On]);
+    assert!(bench.node(id).job.is_some());
 }
 
 #[test]
@@ -56,7 +190,7 @@ fn what_the_restart_of_a_bmc_mends_ends_well() {
     let (mut bmc, mut case) = (bmc(), broken(true));
     bench.force(id, |node| node.power_state = Some(PowerState::On));
     bench.order(wants(id, PowerState::Off)).unwrap();
-    for _ in 0..100 {
+    for _ in 0..400 {
         talk(&mut bench, &mut bmc, &mut case);
         bench.later(1000);
         if told(&bench, id)

@@ -91,6 +91,12 @@ impl Script {
         self.order.counts()
     }
 
+    /// Whether it changes the machine's power: some BMCs answer only once that is done, and
+    /// carry out each repetition that came meanwhile.
+    pub(super) fn switches(&self) -> bool {
+        self.order.switches().is_some()
+    }
+
     /// Whether the session is no good after it: a BMC that restarts forgets it, and
     /// a raw command may have changed its level.
     pub(super) fn ends_session(&self) -> bool {

@@ -54,6 +54,11 @@ impl Talk {
         }
     }
 
+    /// Whether it changes the machine's power.
+    pub(super) fn switches(&self) -> bool {
+        matches!(self, Self::Power(script) if script.switches())
+    }
+
     /// Whether the session is no good after it.
     pub(super) fn ends_session(&self) -> bool {
         match self {

@@ -320,9 +320,10 @@ fn the_session_table_is_bounded_and_half_open_sessions_go_first() {
     rig.bmc = hand.bmc;
     let before = rig.sent.len();
     assert_eq!(rig.run(PowerOrder::Off), ACCEPTED);
+    // The session is tried, then the request is sent.
     assert_eq!(
         rig.sent.len(),
-        before + 1,
+        before + 2,
         "the live session is still there"
     );
 }

@@ -162,6 +162,19 @@ impl Rig {
         answers[0].1.clone()
     }
 
+    /// Gives an order that changes power in a session that stands, up to its request, which is
+    /// given back instead of sent.
+    pub(super) fn held_back(&mut self, id: u64, order: PowerOrder) -> Vec<u8> {
+        self.order(id, order).expect("the queue has room");
+        let probe = self.session.transmit().expect("the session is tried first");
+        let answer = self
+            .bmc
+            .datagram(1, &probe, &mut self.machine, &mut self.entropy);
+        let answer = answer.expect("the session stands");
+        self.session.datagram(self.now, &answer, &mut self.entropy);
+        self.session.transmit().expect("the request")
+    }
+
     /// Gives one errand and plays it to its end.
     pub(super) fn run_errand(&mut self, errand: Errand) -> Result<Report, PowerError> {
         self.session

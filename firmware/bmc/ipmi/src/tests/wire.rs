@@ -95,6 +95,7 @@ fn a_wire_later_than_the_first_repetition_costs_nothing() {
 
 #[test]
 fn a_wire_that_loses_a_tenth_serves_nearly_every_order() {
+    // A request that changes power is said twice at most; whoever asked looks after the rest.
     let faults = Faults {
         lost: 100,
         doubled: 50,
@@ -102,7 +103,7 @@ fn a_wire_that_loses_a_tenth_serves_nearly_every_order() {
         ..Faults::default()
     };
     let (good, all) = rounds(500, faults);
-    assert!(good * 1000 >= all * 998, "{good} of {all}");
+    assert!(good * 100 >= all * 98, "{good} of {all}");
 }
 
 #[test]
@@ -114,7 +115,7 @@ fn a_wire_that_loses_a_third_serves_most_orders() {
         ..Faults::default()
     };
     let (good, all) = rounds(300, faults);
-    assert!(good * 100 >= all * 90, "{good} of {all}");
+    assert!(good * 100 >= all * 80, "{good} of {all}");
 }
 
 #[test]
@@ -126,7 +127,7 @@ fn a_wire_that_bends_bits_serves_nearly_every_order() {
         ..Faults::default()
     };
     let (good, all) = rounds(500, faults);
-    assert!(good * 100 >= all * 98, "{good} of {all}");
+    assert!(good * 100 >= all * 97, "{good} of {all}");
 }
 
 #[test]
@@ -147,9 +148,8 @@ fn a_doubled_control_is_done_once() {
 fn a_repeated_control_is_done_once_although_its_answer_was_lost() {
     let mut rig = Rig::seeded(1, Faults::default());
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
-    rig.order(1, PowerOrder::Cycle).unwrap();
     // The BMC hears the first sending; its answer goes nowhere.
-    let first = rig.session.transmit().unwrap();
+    let first = rig.held_back(1, PowerOrder::Cycle);
     let lost = rig
         .bmc
         .datagram(1, &first, &mut rig.machine, &mut rig.entropy);
@@ -159,11 +159,43 @@ fn a_repeated_control_is_done_once_although_its_answer_was_lost() {
 }
 
 #[test]
+fn a_bmc_that_does_not_answer_a_power_request_gets_it_twice_at_most() {
+    for kept in [false, true] {
+        let mut rig = Rig::seeded(1, Faults::default());
+        if kept {
+            assert_eq!(rig.run(PowerOrder::Status), rig.run(PowerOrder::Status));
+        }
+        rig.order(1, PowerOrder::Off).unwrap();
+        let mut requests = 0;
+        let mut answer = None;
+        while answer.is_none() {
+            while let Some(bytes) = rig.session.transmit() {
+                let before = rig.machine.done.len();
+                let reply = rig
+                    .bmc
+                    .datagram(1, &bytes, &mut rig.machine, &mut rig.entropy);
+                // Busy with the change, it answers nothing; each copy would be carried out.
+                if rig.machine.done.len() > before || requests > 0 {
+                    requests += 1;
+                } else if let Some(reply) = reply {
+                    rig.session.datagram(rig.now, &reply, &mut rig.entropy);
+                }
+            }
+            let due = rig.session.deadline().expect("it does not wait for ever");
+            rig.now = rig.now.max(due);
+            rig.session.tick(rig.now, &mut rig.entropy);
+            answer = rig.session.answer();
+        }
+        assert!(matches!(answer, Some((1, Err(PowerError::Silent { .. })))));
+        assert_eq!(requests, 2, "kept {kept}");
+    }
+}
+
+#[test]
 fn a_late_copy_of_a_control_is_not_done_after_a_newer_one() {
     let mut rig = Rig::seeded(1, Faults::default());
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
-    rig.order(1, PowerOrder::Off).unwrap();
-    let late = rig.session.transmit().unwrap();
+    let late = rig.held_back(1, PowerOrder::Off);
     assert_eq!(rig.settle(), [(1, ACCEPTED)]);
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
     let answer = rig

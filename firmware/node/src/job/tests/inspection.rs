@@ -17,9 +17,7 @@ fn inspection_boots_the_agent_keeps_its_data_and_powers_off() {
         complaint: None,
     })
     .is(Inspecting);
-    rig.power(PowerOrder::Off, TAKEN)
-        .power(PowerOrder::Status, OFF)
-        .is(Manageable);
+    rig.power(PowerOrder::Off, OFF).is(Manageable);
     assert_eq!(rig.node.properties["cpus"], 4);
     assert_eq!(rig.node.inspection_finished_at, Some(NOW.wall));
     assert_eq!(rig.node.inspection_started_at, None);

@@ -142,8 +142,7 @@ fn a_deployment_that_ends_with_the_power_off_needs_no_agent_more() {
     rig.node.job.as_mut().unwrap().steps.push(off);
     rig.agent(Ok(AgentEvent::Accepted)).hear(Event::Beat);
     rig.agent(done("write_image"));
-    rig.power(PowerOrder::Off, TAKEN)
-        .power(PowerOrder::Status, OFF);
+    rig.power(PowerOrder::Off, OFF);
     rig.wants(&Action::Power(PowerOrder::SetBoot {
         device: BootDevice::Disk,
         persistent: true,

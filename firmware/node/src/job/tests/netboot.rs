@@ -19,9 +19,7 @@ fn rig(state: ProvisionState) -> Rig {
 fn a_deployment_without_a_disk_sets_the_network_powers_on_and_is_active() {
     let mut rig = rig(Available);
     rig.ask(Verb::Active, vec![]).is(Deploying);
-    rig.power(PowerOrder::Off, TAKEN)
-        .power(PowerOrder::Status, OFF)
-        .is(Deploying);
+    rig.power(PowerOrder::Off, OFF).is(Deploying);
     assert!(!boots_agent(&rig.node), "no agent is meant to boot");
     rig.power(SET_NET, TAKEN);
     assert!(!boots_agent(&rig.node));
@@ -33,9 +31,7 @@ fn a_deployment_without_a_disk_sets_the_network_powers_on_and_is_active() {
 fn its_steps_cannot_be_those_of_an_agent() {
     let mut rig = rig(Available);
     rig.ask(Verb::Active, vec![offered("erase_devices", 10)]);
-    rig.power(PowerOrder::Off, TAKEN)
-        .power(PowerOrder::Status, OFF)
-        .is(DeployFail);
+    rig.power(PowerOrder::Off, OFF).is(DeployFail);
     let why = rig.node.last_error.clone().unwrap_or_default();
     assert!(why.contains("erase_devices"), "{why}");
 }
@@ -50,8 +46,7 @@ fn after_service_it_boots_from_the_network_again() {
         .agent(Ok(AgentEvent::Accepted));
     rig.hear(Event::Beat).agent(done("burn_in"));
     rig.agent(Ok(AgentEvent::Finished));
-    rig.power(PowerOrder::Off, TAKEN)
-        .power(PowerOrder::Status, OFF);
+    rig.power(PowerOrder::Off, OFF);
     assert!(!boots_agent(&rig.node));
     rig.power(SET_NET, TAKEN)
         .power(PowerOrder::On, TAKEN)
@@ -62,8 +57,7 @@ fn after_service_it_boots_from_the_network_again() {
 fn unrescued_it_boots_from_the_network_again() {
     let mut rig = rig(Rescue);
     rig.ask(Verb::Unrescue, vec![]);
-    rig.power(PowerOrder::Off, TAKEN)
-        .power(PowerOrder::Status, OFF);
+    rig.power(PowerOrder::Off, OFF);
     rig.power(SET_NET, TAKEN)
         .power(PowerOrder::On, TAKEN)
         .is(Active);
@@ -73,9 +67,7 @@ fn unrescued_it_boots_from_the_network_again() {
 fn its_removal_cleans_with_the_agent_as_any_other() {
     let mut rig = rig(Active);
     rig.ask(Verb::Deleted, vec![]);
-    rig.power(PowerOrder::Off, TAKEN)
-        .power(PowerOrder::Status, OFF)
-        .is(Cleaning);
+    rig.power(PowerOrder::Off, OFF).is(Cleaning);
     rig.power(SET_PXE, TAKEN);
     assert!(boots_agent(&rig.node));
     rig.power(PowerOrder::On, TAKEN).is(CleanWait);

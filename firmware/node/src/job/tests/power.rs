@@ -32,20 +32,6 @@ fn verify_returns_to_enroll_with_the_reason_when_the_password_is_wrong() {
 }
 
 #[test]
-fn a_silent_bmc_is_asked_again_and_then_given_up() {
-    let mut rig = Rig::new(Enroll);
-    rig.ask(Verb::Manage, vec![]);
-    for _ in 1..rig.limits.tries_max {
-        rig.power(PowerOrder::Status, Err(PowerError::Silent { waited_ms: 9 }))
-            .is(Verifying);
-        rig.wants(&Action::WakeAfter(rig.limits.retry_ms));
-        rig.hear(Event::Woke);
-    }
-    rig.power(PowerOrder::Status, Err(PowerError::Silent { waited_ms: 9 }))
-        .is(Enroll);
-}
-
-#[test]
 fn a_machine_that_is_never_heard_is_booted_again_and_then_given_up() {
     let mut rig = Rig::new(Available);
     rig.ask(Verb::Active, vec![offered("write_image", 80)]);
@@ -70,59 +56,58 @@ fn a_machine_that_was_off_after_all_is_switched_on_instead_of_reset() {
 }
 
 #[test]
-fn a_bmc_that_fails_is_restarted_once_and_asked_again() {
+fn a_wake_up_of_an_earlier_phase_asks_for_nothing_else_than_the_phase_does() {
     let mut rig = Rig::new(Manageable);
     rig.ask(Verb::Inspect, vec![]);
-    let refused = || Err(PowerError::Refused { code: 0xff });
-    let mut restarts = 0;
-    for _ in 1..rig.limits.tries_max {
-        rig.power(PowerOrder::Off, refused());
-        if rig.actions.contains(&Action::Power(BMC_RESET)) {
-            restarts += 1;
-            rig.power(BMC_RESET, Err(PowerError::Silent { waited_ms: 9 }));
-        }
-        rig.wants(&Action::WakeAfter(rig.limits.retry_ms));
-        rig.hear(Event::Woke);
-    }
-    assert_eq!(restarts, 1);
-    rig.power(PowerOrder::Off, refused()).is(InspectFail);
+    rig.hear(Event::Woke);
+    assert_eq!(rig.actions, [Action::Power(PowerOrder::Off)]);
 }
 
 #[test]
-fn a_machine_that_stays_on_has_its_bmc_restarted_and_is_then_given_up() {
-    let mut rig = Rig::new(Manageable);
-    rig.ask(Verb::Inspect, vec![]);
-    let mut restarts = 0;
-    for _ in 1..rig.limits.tries_max {
-        rig.power(PowerOrder::Off, TAKEN)
-            .power(PowerOrder::Status, ON);
-        if rig.actions.contains(&Action::Power(BMC_RESET)) {
-            restarts += 1;
-            rig.power(BMC_RESET, TAKEN);
-        }
-        rig.hear(Event::Woke);
-    }
-    assert_eq!(restarts, 1);
-    rig.power(PowerOrder::Off, TAKEN)
-        .power(PowerOrder::Status, ON)
-        .is(InspectFail);
-    let why = rig.node.last_error.as_ref().unwrap();
-    assert!(why.contains("stays on"), "{why}");
-}
-
-#[test]
-fn a_machine_that_will_not_go_off_fails_the_job() {
+fn a_machine_that_will_not_go_off_fails_the_job_with_the_durations() {
     let mut rig = Rig::new(Available);
     rig.ask(Verb::Active, vec![offered("write_image", 80)]);
-    for _ in 1..rig.limits.tries_max {
-        rig.power(PowerOrder::Off, TAKEN)
-            .power(PowerOrder::Status, ON)
-            .is(Deploying);
-        rig.hear(Event::Woke);
+    let error = PowerError::NoEffect {
+        what: "power off",
+        requests: 2,
+        waited_s: 180,
+        bmc_restarted: false,
+    };
+    rig.power(PowerOrder::Off, Err(error)).is(DeployFail);
+    let why = rig.node.last_error.as_ref().unwrap();
+    assert!(why.contains("2 requests to power off"), "{why}");
+    assert!(why.contains("after 180 s"), "{why}");
+}
+
+#[test]
+fn the_error_of_a_bmc_that_is_lost_at_the_end_says_what_is_done_and_what_is_not() {
+    let unanswered = || PowerError::Unanswered {
+        waited_s: 240,
+        last: Box::new(PowerError::Silent { waited_ms: 20_000 }),
+    };
+    let at_the_end = || {
+        let mut rig = deploying();
+        rig.hear(Event::Beat)
+            .agent(steps_are(&[offered("write_image", 80)]));
+        rig.agent(Ok(AgentEvent::Accepted)).hear(Event::Beat);
+        rig.agent(done("write_image"));
+        rig.agent(Ok(AgentEvent::Finished));
+        rig
+    };
+    let said = |rig: &Rig| rig.node.last_error.clone().unwrap();
+    let mut rig = at_the_end();
+    rig.power(PowerOrder::Off, Err(unanswered())).is(DeployFail);
+    let why = said(&rig);
+    for part in ["for 240 s", "the image is written", "was not powered off"] {
+        assert!(why.contains(part), "{why}");
     }
-    rig.power(PowerOrder::Off, TAKEN)
-        .power(PowerOrder::Status, ON)
+    let mut rig = at_the_end();
+    rig.power(PowerOrder::Off, OFF)
+        .power(SET_DISK, TAKEN)
+        .power(PowerOrder::On, Err(unanswered()))
         .is(DeployFail);
+    let why = said(&rig);
+    assert!(why.contains("was not powered on"), "{why}");
 }
 
 #[test]
@@ -136,8 +121,7 @@ fn a_uefi_machine_is_told_to_boot_as_one() {
             .properties
             .insert("capabilities".into(), capabilities);
         rig.ask(Verb::Active, vec![offered("write_image", 80)]);
-        rig.power(PowerOrder::Off, TAKEN)
-            .power(PowerOrder::Status, OFF);
+        rig.power(PowerOrder::Off, OFF);
         let efi = PowerOrder::SetBoot {
             device: BootDevice::Pxe,
             persistent: false,

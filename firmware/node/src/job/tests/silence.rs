@@ -122,7 +122,7 @@ fn an_agent_that_beats_while_its_bmc_is_asked_goes_on() {
     // The BMC's answer comes late and means nothing any more.
     rig.hear(Event::Power(PowerOrder::Status, ON)).is(CleanWait);
     rig.hear(Event::Beat).agent(done("update_firmware"));
-    rig.power(PowerOrder::Off, TAKEN);
+    rig.wants(&Action::Power(PowerOrder::Off));
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn an_earlier_step_of_the_same_name_is_not_taken_for_the_present_one() {
     };
     assert_eq!(at, 1);
     rig.agent(Ok(AgentEvent::Accepted)).hear(Event::Beat);
-    rig.agent(first(1)).power(PowerOrder::Off, TAKEN);
+    rig.agent(first(1)).wants(&Action::Power(PowerOrder::Off));
 }
 
 #[test]

@@ -146,8 +146,7 @@ fn an_aborted_rescue_forgets_the_password_and_says_aborted() {
 fn unrescue_goes_off_and_starts_the_disk() {
     let mut rig = Rig::new(Rescue);
     rig.ask(Verb::Unrescue, vec![]).is(Unrescuing);
-    rig.power(PowerOrder::Off, TAKEN)
-        .power(PowerOrder::Status, OFF);
+    rig.power(PowerOrder::Off, OFF);
     rig.power(SET_DISK, TAKEN)
         .power(PowerOrder::On, TAKEN)
         .is(Active);
@@ -172,8 +171,7 @@ fn a_service_runs_its_steps_in_order_and_returns_to_the_instance() {
     }
     assert_eq!(rig.agent_order(), AgentOrder::Sync);
     rig.agent(Ok(AgentEvent::Finished));
-    rig.power(PowerOrder::Off, TAKEN)
-        .power(PowerOrder::Status, OFF);
+    rig.power(PowerOrder::Off, OFF);
     rig.power(SET_DISK, TAKEN)
         .power(PowerOrder::On, TAKEN)
         .is(Active);
@@ -232,10 +230,7 @@ fn power_steps_between_agents_steps_boot_the_agent_again() {
     rig.boots()
         .hear(Event::Beat)
         .agent(steps_are(&[offered("a", 0)]));
-    rig.power(PowerOrder::Off, TAKEN)
-        .power(PowerOrder::Status, ON);
-    rig.wants(&Action::WakeAfter(rig.limits.power_poll_ms));
-    rig.hear(Event::Woke).power(PowerOrder::Off, OFF);
+    rig.power(PowerOrder::Off, OFF);
     rig.power(SET_PXE, TAKEN).power(PowerOrder::On, TAKEN);
     rig.is(CleanWait);
     rig.hear(Event::Beat);

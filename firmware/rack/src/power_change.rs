@@ -1,0 +1,450 @@
+//! One change of a machine's power, or one question to its BMC, for a job or an operator.
+//!
+//! A request that changes power is sent once. Then the power state is polled, first after
+//! [`FIRST_POLL_MS`], later with growing pauses, until it is as wanted. Machines take from a
+//! second to two minutes for that, and a BMC that is asked again meanwhile may begin anew. So
+//! the request is repeated only after `power_timeout_ms`, once. After two more such times the
+//! BMC itself is restarted, if the settings allow it, and asked a last time.
+//!
+//! A BMC that does not answer is waited for: its restart takes minutes. All of this is in
+//! memory: after a restart of the box the power state is read before anything is requested.
+
+use trivet_model::{
+    Cause, JobKind, Node, NodeId, NoteKind, Now, PowerAnswer, PowerError, PowerOrder, PowerState,
+    Tick,
+};
+use trivet_node::{Event, Limits};
+
+use crate::Rack;
+
+/// Pause between a request and the first poll; each later one is twice as long as the one
+/// before. Ours: a good BMC is done in less.
+const FIRST_POLL_MS: u64 = 100;
+
+/// The longest pause before a BMC that failed is asked again. Ours.
+const RETRY_MS_MAX: u64 = 30_000;
+
+/// How long an operator waits for a BMC that does not answer. Ours: somebody looks on.
+const OPERATOR_WAIT_MS: u64 = 30_000;
+
+/// The strongest remedy. Cold, because a warm restart may keep what is wrong.
+const BMC_RESET: PowerOrder = PowerOrder::BmcReset { warm: false };
+
+/// A change under way; at most one for a node.
+#[derive(Clone, Debug)]
+pub(crate) struct PowerChange {
+    /// What the job or the operator wants done.
+    order: PowerOrder,
+    /// The state to be seen; none where the BMC's acceptance is enough.
+    wanted: Option<PowerState>,
+    /// The question that is out, and since when.
+    asked: Option<(PowerOrder, Tick)>,
+    /// When it goes on, and with which question.
+    wake: Option<(Tick, PowerOrder)>,
+    /// How many requests left, when the first and when the last.
+    requests: u32,
+    first: Tick,
+    last: Tick,
+    /// Polls since the last request.
+    polls: u32,
+    /// Failures in a row, since when, and the last of them.
+    failures: u32,
+    failing: Option<(Tick, PowerError)>,
+    bmc_restarted: bool,
+    rules: Rules,
+}
+
+/// How an order is to be carried out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    /// How long a change may take until its request is repeated or the change has failed.
+    pub(crate) timeout_ms: u64,
+    /// The request may be repeated.
+    pub(crate) repeats: bool,
+    /// A restart of the machine may be requested again where nobody knows whether it happened.
+    pub(crate) restarts_again: bool,
+    /// The BMC may be restarted.
+    pub(crate) resets_bmc: bool,
+    /// How long a BMC that fails is waited for.
+    pub(crate) patience_ms: u64,
+    /// The state is read before anything is requested.
+    pub(crate) reads_first: bool,
+    /// Nothing is requested: a request may be under way.
+    pub(crate) only_polls: bool,
+}
+
+impl Rules {
+    fn of_job(limits: &Limits, node: &Node) -> Self {
+        let verifies = node
+            .job
+            .as_ref()
+            .is_some_and(|job| job.kind == JobKind::Verify);
+        Self {
+            timeout_ms: limits.power_timeout_ms,
+            repeats: true,
+            restarts_again: true,
+            resets_bmc: limits.bmc_reset,
+            // A mistake in a new record must not take minutes to show.
+            patience_ms: if verifies {
+                limits.power_timeout_ms.min(limits.bmc_wait_ms)
+            } else {
+                limits.bmc_wait_ms
+            },
+            reads_first: false,
+            only_polls: false,
+        }
+    }
+
+    pub(crate) fn of_operator(limits: &Limits) -> Self {
+        Self {
+            timeout_ms: limits.power_timeout_ms,
+            repeats: true,
+            restarts_again: false,
+            resets_bmc: limits.bmc_reset,
+            patience_ms: OPERATOR_WAIT_MS,
+            reads_first: false,
+            only_polls: false,
+        }
+    }
+}
+
+/// What a change does next.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Next {
+    /// Ask this after a pause.
+    After(u64, PowerOrder),
+    /// Ask this now.
+    Ask(PowerOrder),
+    /// It has ended.
+    End(Result<PowerAnswer, PowerError>),
+}
+
+impl PowerChange {
+    fn new(now: Tick, order: PowerOrder, rules: Rules) -> Self {
+        let wanted = match order {
+            PowerOrder::On | PowerOrder::Cycle | PowerOrder::Reset => Some(PowerState::On),
+            PowerOrder::Off | PowerOrder::SoftOff => Some(PowerState::Off),
+            _ => None,
+        };
+        Self {
+            order,
+            wanted,
+            asked: None,
+            wake: None,
+            requests: 0,
+            first: now,
+            last: now,
+            polls: 0,
+            failures: 0,
+            failing: None,
+            bmc_restarted: false,
+            rules,
+        }
+    }
+
+    fn first_question(&self) -> PowerOrder {
+        let reads = self.rules.reads_first || self.rules.only_polls;
+        if self.wanted.is_some() && reads {
+            PowerOrder::Status
+        } else {
+            self.order
+        }
+    }
+
+    /// The request that is repeated. A machine that is seen off needs no restart any more.
+    fn repeated(&self) -> PowerOrder {
+        match self.order {
+            PowerOrder::Cycle | PowerOrder::Reset => PowerOrder::On,
+            other => other,
+        }
+    }
+
+    fn asks(&mut self, now: Tick, order: PowerOrder) {
+        self.wake = None;
+        self.asked = Some((order, now));
+        if order.switches().is_some() {
+            if self.requests == 0 {
+                self.first = now;
+            }
+            self.requests = self.requests.saturating_add(1);
+            self.last = now;
+            self.polls = 0;
+        }
+    }
+
+    fn polls_later(&mut self, limits: &Limits) -> Next {
+        let longest = limits.power_poll_ms.max(1);
+        let pause = FIRST_POLL_MS.saturating_mul(1 << self.polls.min(16));
+        self.polls = self.polls.saturating_add(1);
+        Next::After(pause.min(longest), PowerOrder::Status)
+    }
+
+    fn answered(&mut self, now: Tick, answer: PowerAnswer, limits: &Limits) -> Next {
+        self.failures = 0;
+        self.failing = None;
+        match (self.wanted, answer) {
+            (None, answer) => Next::End(Ok(answer)),
+            (Some(wanted), PowerAnswer::Power(state)) if state == wanted => {
+                Next::End(Ok(PowerAnswer::Power(state)))
+            }
+            (Some(_), PowerAnswer::Power(_)) => self.not_yet(now, limits),
+            (Some(_), _) => self.polls_later(limits),
+        }
+    }
+
+    /// The BMC answers, and the state is not the wanted one.
+    fn not_yet(&mut self, now: Tick, limits: &Limits) -> Next {
+        let waited = now.since_ms(self.last);
+        let timeout = self.rules.timeout_ms.max(1);
+        match self.requests {
+            0 if self.rules.only_polls && waited < timeout => self.polls_later(limits),
+            0 if !self.rules.only_polls => Next::Ask(self.repeated()),
+            1 if waited < timeout => self.polls_later(limits),
+            1 if self.rules.repeats => Next::Ask(self.repeated()),
+            2 if waited < 2 * timeout => self.polls_later(limits),
+            2 if self.rules.resets_bmc && !self.bmc_restarted => Next::Ask(BMC_RESET),
+            3.. if waited < timeout => self.polls_later(limits),
+            _ => Next::End(Err(self.no_effect(now))),
+        }
+    }
+
+    fn no_effect(&self, now: Tick) -> PowerError {
+        PowerError::NoEffect {
+            what: self.order.switches().unwrap_or("answer"),
+            requests: self.requests,
+            waited_s: now.since_ms(self.first) / 1000,
+            bmc_restarted: self.bmc_restarted,
+        }
+    }
+
+    /// The BMC failed a question, or did not answer it.
+    fn failed(&mut self, now: Tick, question: (PowerOrder, Tick), error: PowerError) -> Next {
+        let (order, asked) = question;
+        let restarts = matches!(order, PowerOrder::Cycle | PowerOrder::Reset);
+        // A machine that is off refuses a reset: the job asks for power instead.
+        let at_once = (restarts && !self.rules.restarts_again)
+            || (order == PowerOrder::Reset && !error.is_silence());
+        // A BMC that starts may not know its users yet.
+        let lasting = error.is_lasting() && !self.bmc_restarted && self.failing.is_none();
+        if at_once || lasting {
+            return Next::End(Err(error));
+        }
+        self.failures = self.failures.saturating_add(1);
+        let since = self.failing.as_ref().map_or(asked, |(since, _)| *since);
+        let waited_ms = now.since_ms(since);
+        self.failing = Some((since, error.clone()));
+        let hears = is_heard(&error);
+        let resets = self.rules.resets_bmc && !self.bmc_restarted && hears;
+        if resets && waited_ms >= 3 * self.rules.timeout_ms {
+            return Next::Ask(BMC_RESET);
+        }
+        if waited_ms >= self.rules.patience_ms && !resets {
+            let last = Box::new(error);
+            let waited_s = waited_ms / 1000;
+            return Next::End(Err(PowerError::Unanswered { waited_s, last }));
+        }
+        let refused = order.switches().is_some() && !error.is_silence();
+        if refused {
+            // It was surely not carried out.
+            self.requests = self.requests.saturating_sub(1);
+        }
+        // What may have been heard is not said again before its time: the state is read.
+        let next = match self.wanted {
+            Some(_) if !refused && !restarts => PowerOrder::Status,
+            _ => order,
+        };
+        Next::After(0, next)
+    }
+
+    /// The BMC was restarted, or would not be.
+    fn restarted_bmc(&mut self, now: Tick, result: Result<PowerAnswer, PowerError>) -> Next {
+        match (result, self.failing.take()) {
+            (Ok(_), _) => {
+                self.bmc_restarted = true;
+                self.failures = 0;
+                Next::After(0, self.repeated())
+            }
+            (Err(_), Some((since, last))) => {
+                let waited_s = now.since_ms(since) / 1000;
+                let last = Box::new(last);
+                Next::End(Err(PowerError::Unanswered { waited_s, last }))
+            }
+            (Err(_), None) => Next::End(Err(self.no_effect(now))),
+        }
+    }
+
+    fn retry_ms(&self, limits: &Limits) -> u64 {
+        let doublings = self.failures.saturating_sub(1).min(8);
+        let longest = RETRY_MS_MAX.max(limits.retry_ms);
+        (limits.retry_ms << doublings).min(longest).max(1)
+    }
+
+    /// The machine was heard: it is on, whatever its BMC says.
+    fn ends_by_sign_of_life(&self) -> bool {
+        self.order == PowerOrder::On && self.wanted.is_some()
+    }
+}
+
+/// Whether a BMC that fails like this listens at all. For one that waits its turn a restart is
+/// no remedy.
+fn is_heard(error: &PowerError) -> bool {
+    !error.is_silence()
+        && !matches!(
+            error,
+            PowerError::Busy
+                | PowerError::NoFreeSession
+                | PowerError::Host { .. }
+                | PowerError::Bmc {
+                    cause: Cause::Busy,
+                    ..
+                }
+        )
+}
+
+impl Rack {
+    /// Carries out what a job asks of the BMC. What is under way is not begun a second time.
+    pub(crate) fn begin_job_order(&mut self, now: Now, id: NodeId, order: PowerOrder) {
+        let Some(node) = self.book.node(id) else {
+            return;
+        };
+        let mut rules = Rules::of_job(&self.settings.limits, node);
+        let waits = self.waits.entry(id).or_default();
+        if waits
+            .change
+            .as_ref()
+            .is_some_and(|change| change.order == order)
+        {
+            return;
+        }
+        rules.reads_first =
+            std::mem::take(&mut waits.resumes) && matches!(order, PowerOrder::On | PowerOrder::Off);
+        self.begin_change(now, id, order, rules);
+    }
+
+    /// Begins a change in place of any other.
+    pub(crate) fn begin_change(&mut self, now: Now, id: NodeId, order: PowerOrder, rules: Rules) {
+        self.drop_change(id);
+        let change = PowerChange::new(now.tick, order, rules);
+        let question = change.first_question();
+        self.waits.entry(id).or_default().change = Some(change);
+        self.ask_for_change(now, id, question);
+    }
+
+    /// Nobody waits for the node's change any more.
+    pub(crate) fn drop_change(&mut self, id: NodeId) -> Option<PowerChange> {
+        let change = self.waits.get_mut(&id)?.change.take()?;
+        if let Some((at, _)) = change.wake {
+            self.power_wakes.remove(&(at, id));
+        }
+        Some(change)
+    }
+
+    fn ask_for_change(&mut self, now: Now, id: NodeId, order: PowerOrder) {
+        if let Some(change) = self.change_of(id) {
+            change.asks(now.tick, order);
+            self.give_power(now, id, order);
+        }
+    }
+
+    fn change_of(&mut self, id: NodeId) -> Option<&mut PowerChange> {
+        self.waits.get_mut(&id)?.change.as_mut()
+    }
+
+    /// Takes the answer to a question of a change; gives it back if it is to none.
+    pub(crate) fn change_answered(
+        &mut self,
+        now: Now,
+        id: NodeId,
+        order: PowerOrder,
+        answer: Result<PowerAnswer, PowerError>,
+    ) -> Option<Result<PowerAnswer, PowerError>> {
+        let limits = self.settings.limits;
+        let Some(change) = self.change_of(id) else {
+            return Some(answer);
+        };
+        let Some(question) = change.asked.take_if(|(asked, _)| *asked == order) else {
+            return Some(answer);
+        };
+        let mut note = None;
+        let next = match answer {
+            result if order == BMC_RESET => change.restarted_bmc(now.tick, result),
+            Ok(answer) => change.answered(now.tick, answer, &limits),
+            Err(error) => {
+                let first = change.failing.is_none();
+                let why = format!("{error}; the BMC is asked again");
+                let next = change.failed(now.tick, question, error);
+                let goes_on = !matches!(next, Next::End(_));
+                note = (first && goes_on).then_some(NoteKind::Retrying { why });
+                next
+            }
+        };
+        if let Some(note) = note {
+            self.note(now, Some(id), note);
+        }
+        self.go_on(now, id, next);
+        None
+    }
+
+    fn go_on(&mut self, now: Now, id: NodeId, next: Next) {
+        let limits = self.settings.limits;
+        match next {
+            Next::Ask(order) => self.ask_for_change(now, id, order),
+            Next::After(pause_ms, order) => {
+                let Some(change) = self.change_of(id) else {
+                    return;
+                };
+                let retries = pause_ms == 0;
+                let pause_ms = if retries {
+                    change.retry_ms(&limits)
+                } else {
+                    pause_ms
+                };
+                let at = now.tick.after_ms(pause_ms);
+                change.wake = Some((at, order));
+                self.power_wakes.insert((at, id));
+            }
+            Next::End(result) => self.end_change(now, id, result),
+        }
+    }
+
+    /// Asks what is due.
+    pub(crate) fn wake_changes(&mut self, now: Now) {
+        while let Some(&(at, id)) = self.power_wakes.first()
+            && at <= now.tick
+        {
+            self.power_wakes.pop_first();
+            let due = self.change_of(id).and_then(|change| change.wake.take());
+            if let Some((_, order)) = due {
+                self.ask_for_change(now, id, order);
+            }
+        }
+    }
+
+    fn end_change(&mut self, now: Now, id: NodeId, result: Result<PowerAnswer, PowerError>) {
+        let Some(change) = self.drop_change(id) else {
+            return;
+        };
+        if let Err(error) = &result {
+            let said = error.to_string();
+            self.note(now, Some(id), NoteKind::PowerFailed { said });
+        }
+        let Some(node) = self.book.node(id) else {
+            return;
+        };
+        if node.job.is_some() {
+            self.events
+                .push_back((id, Event::Power(change.order, result)));
+        } else if node.target_power_state.is_some() {
+            self.operator_power(now, id, result);
+        }
+    }
+
+    /// A machine was heard on the wire or through its agent.
+    pub(crate) fn machine_heard(&mut self, now: Now, id: NodeId) {
+        let change = self.change_of(id);
+        if change.is_some_and(|change| change.ends_by_sign_of_life()) {
+            self.end_change(now, id, Ok(PowerAnswer::Power(PowerState::On)));
+        }
+        self.events.push_back((id, Event::SignOfLife));
+    }
+}
