@@ -15,6 +15,7 @@ mod filling;
 mod hashing;
 mod link;
 mod mending;
+mod news;
 mod origin;
 mod room;
 mod sums;
@@ -43,10 +44,6 @@ pub(crate) use uploading::{Offer, Refused};
 
 /// How long a fill that failed rests, unless told otherwise.
 pub(crate) const FAILED_REST: Duration = Duration::from_secs(10);
-
-/// The same for an image whose source has the wrong bytes: that ends only when somebody
-/// corrects it, so the rest is longer by this factor. Ours.
-const WRONG_REST_FACTOR: u32 = 6;
 
 /// How often to look whether images may come now.
 const WINDOW_LOOK: Duration = Duration::from_secs(1);
@@ -275,34 +272,6 @@ impl Cache {
         self.tell_again(wanted, &went);
     }
 
-    /// How it stands with an image, for whoever asked and may not have heard. One that
-    /// came under another name has not been told at all.
-    fn tell_again(&self, wanted: &Wanted, went: &Result<(), String>) {
-        let key = wanted.key().to_string();
-        let told = self.told().get(&key).cloned();
-        match (told, went) {
-            // The bytes may have been fetched under another name; a failure belongs to the
-            // entry that was asked for.
-            (Some(news), _) => (self.0.news)(ImageNews {
-                name: wanted.name.clone(),
-                format: wanted.format,
-                ..news
-            }),
-            (None, Err(why)) => self.tell(wanted, None, 0, ImageState::Failed(why.clone())),
-            (None, Ok(())) => {
-                let size = match self.slots().get(&key) {
-                    Some(slot) if matches!(slot.state, SlotState::Whole) => {
-                        Some(slot.entry.on_disk())
-                    }
-                    _ => None,
-                };
-                if let Some(size) = size {
-                    self.tell(wanted, Some(size), size, ImageState::Whole);
-                }
-            }
-        }
-    }
-
     async fn scrub_one(&self, key: &str, how: Scrub) {
         let file = match self.slots().get(key) {
             Some(slot) if matches!(slot.state, SlotState::Whole) => Arc::clone(&slot.entry.file),
@@ -382,14 +351,6 @@ impl Cache {
         self.ask_again(&key, slot, wanted)?;
         self.begin(&key, slot);
         Ok(Reader::new(Arc::clone(&slot.entry)))
-    }
-
-    /// Whether the source is known to have other bytes than this image, or bytes of another
-    /// format.
-    pub(crate) fn is_wrong(&self, wanted: &Wanted) -> bool {
-        let told = self.told();
-        let news = told.get(&wanted.key().to_string());
-        news.is_some_and(|news| matches!(news.state, ImageState::Wrong(_)))
     }
 
     /// The chunk list of an image that is whole.
@@ -523,51 +484,6 @@ impl Cache {
             }
         }
         true
-    }
-
-    /// How long reads do not start a fill again after one that failed.
-    fn rest_after_failure(&self, key: &str) -> Duration {
-        let told = self.told();
-        let wrong = told
-            .get(key)
-            .is_some_and(|news| matches!(news.state, ImageState::Wrong(_)));
-        self.0.ways.failed_rest * if wrong { WRONG_REST_FACTOR } else { 1 }
-    }
-
-    fn tell(&self, wanted: &Wanted, size: Option<u64>, have: u64, state: ImageState) {
-        (self.0.news)(self.record(wanted, size, have, state));
-    }
-
-    /// Keeps the state as the last one of this image; it is not sent yet.
-    fn record(
-        &self,
-        wanted: &Wanted,
-        size: Option<u64>,
-        have: u64,
-        state: ImageState,
-    ) -> ImageNews {
-        let news = ImageNews {
-            key: wanted.key().to_string(),
-            name: wanted.name.clone(),
-            digest: wanted.digest,
-            format: wanted.format,
-            size,
-            have,
-            state,
-            raw: self.unpacked(wanted),
-        };
-        let mut told = self.told();
-        if news.state == ImageState::Gone {
-            told.remove(&news.key);
-        } else if told.len() < ENTRIES_MAX || told.contains_key(&news.key) {
-            told.insert(news.key.clone(), news.clone());
-        }
-        drop(told);
-        news
-    }
-
-    fn told(&self) -> MutexGuard<'_, BTreeMap<String, ImageNews>> {
-        self.0.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn slots(&self) -> MutexGuard<'_, BTreeMap<String, Slot>> {

@@ -98,6 +98,14 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
         say::line(&format!("trivet: warning: {line}"));
     }
     let appliance = Appliance::start(clock, ground, rack, store)?;
+    run_to_end(appliance, settings, missing).await
+}
+
+async fn run_to_end(
+    appliance: Appliance,
+    settings: Settings,
+    missing: Vec<Fault>,
+) -> anyhow::Result<()> {
     let came = Arc::new(AtomicBool::new(false));
     let end = ends(told_to_stop()?, settings, missing, Arc::clone(&came));
     appliance.run(end).await?;

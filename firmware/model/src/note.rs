@@ -313,6 +313,35 @@ impl NoteKind {
     }
 }
 
+impl NoteKind {
+    /// The words for what became of a request for a file.
+    fn of_file(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::FileSent {
+                by,
+                path,
+                sent,
+                asked,
+                took_ms,
+            } => {
+                if sent == asked {
+                    write!(out, "{by} sent {path}, {asked} bytes")?;
+                } else {
+                    write!(out, "{by} sent {path} short: {sent} of {asked} bytes")?;
+                }
+                write!(out, " in {}", Took(*took_ms, *sent))
+            }
+            Self::FileRefused {
+                by,
+                path,
+                answer,
+                why,
+            } => write!(out, "{by} request for {path} refused with {answer}: {why}"),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl fmt::Display for NoteKind {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -336,26 +365,7 @@ impl fmt::Display for NoteKind {
             }
             Self::FaultRaised(fault) => write!(out, "fault: {fault}"),
             Self::FaultGone(fault) => write!(out, "fault is gone: {fault}"),
-            Self::FileSent {
-                by,
-                path,
-                sent,
-                asked,
-                took_ms,
-            } => {
-                if sent == asked {
-                    write!(out, "{by} sent {path}, {asked} bytes")?;
-                } else {
-                    write!(out, "{by} sent {path} short: {sent} of {asked} bytes")?;
-                }
-                write!(out, " in {}", Took(*took_ms, *sent))
-            }
-            Self::FileRefused {
-                by,
-                path,
-                answer,
-                why,
-            } => write!(out, "{by} request for {path} refused with {answer}: {why}"),
+            Self::FileSent { .. } | Self::FileRefused { .. } => self.of_file(out),
             Self::ImageComes { .. }
             | Self::ImageUnpacks { .. }
             | Self::ImageIsWhole { .. }

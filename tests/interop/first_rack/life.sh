@@ -32,8 +32,10 @@ took() { echo "$((SECONDS - $1)) s"; }
 # agent_ramdisk: kernel and ramdisk with the agent, in $work/agent. Kept in target.
 agent_ramdisk() {
     local since=$SECONDS
-    (cd "$root" && cargo run --locked -q --release -p trivet-image-ramdisk -- ramdisk \
-        --agent ipa --output "$work/agent" --cache "$lab_cache/ipa") ||
+    trivet_image=${CARGO_TARGET_DIR:-$root/target}/release/trivet-image
+    [ -x "$trivet_image" ] ||
+        (cd "$root" && cargo build --locked -q --release -p trivet-image-ramdisk)
+    "$trivet_image" ramdisk --agent ipa --output "$work/agent" --cache "$lab_cache/ipa" ||
         give_up "the ramdisk cannot be built"
     echo "  the ramdisk: there after $(took "$since")"
 }
@@ -228,8 +230,8 @@ config_drive() { # NAME
     echo "{\"meta_data\": {\"marker\": \"$marker-$1\"}, \"user_data\": \"user-$marker-$1\"}"
 }
 
-# system_runs NAME FIRMWARE: it was booted so and has said all it was told.
-system_runs() {
+# system_boots NAME FIRMWARE: the system that was written has booted so and has printed all.
+system_boots() {
     local since=$SECONDS
     at "$1"
     await "$SYSTEM_SECONDS_MAX" reached TRIVET-END 1 || {
@@ -238,11 +240,16 @@ system_runs() {
         exit 1
     }
     echo "  $1: its system runs after $(took "$since")"
+    said_times "$1: and the node's name" 1 "TRIVET-SYSTEM .*\"name\":\"$1\"" 1
+    said_times "$1: booted by $2" 1 "TRIVET-BOOTED by $2" 1
+}
+
+# system_runs NAME FIRMWARE: the same, with the config drive of `config_drive`.
+system_runs() {
+    system_boots "$1" "$2"
     said_times "$1: the system reads its config drive" 1 \
         "TRIVET-SYSTEM .*\"marker\":\"$marker-$1\"" 1
     said_times "$1: and its user data" 1 "TRIVET-USER-DATA user-$marker-$1" 1
-    said_times "$1: and the node's name" 1 "TRIVET-SYSTEM .*\"name\":\"$1\"" 1
-    said_times "$1: booted by $2" 1 "TRIVET-BOOTED by $2" 1
 }
 
 # is_off NAME: switched off, and no process any more.
@@ -269,6 +276,15 @@ disk_is_empty() {
     same "partitions that are left" 0 "$(sfdisk -d "$work/disk.raw" 2>/dev/null | grep -c start= || true)"
 }
 
+# inspection_is_complete NAME: the agent has reported memory and BMC address.
+inspection_is_complete() {
+    at "$1"
+    same "the agent counted its memory" 1 \
+        "$(field properties | grep -c "'memory_mb': $MEMORY_MIB")"
+    cli node inventory save "$1" --file "$work/inventory"
+    same "and found its BMC" 1 "$(grep -c "\"bmc_address\": *\"$bmc\"" "$work/inventory")"
+}
+
 # whole_life NAME FIRMWARE WORD...: enrol (with more words of `node create`), manage, inspect,
 # provide (which forgets how disks are divided), deploy with a config drive: the system runs.
 # Its image is $work/system.raw.
@@ -279,10 +295,7 @@ whole_life() {
     enlist "$name" "$@"
     does "$name" manageable manage
     does "$name" manageable inspect
-    same "the agent counted its memory" 1 \
-        "$(field properties | grep -c "'memory_mb': $MEMORY_MIB")"
-    cli node inventory save "$name" --file "$work/inventory"
-    same "and found its BMC" 1 "$(grep -c "\"bmc_address\": *\"$bmc\"" "$work/inventory")"
+    inspection_is_complete "$name"
     does "$name" available provide
     cli node set "$name" --instance-info image_source=system.raw
     does "$name" active deploy --config-drive "$(config_drive "$name")"
