@@ -9,10 +9,9 @@ use trivet_model::image::{ImageNews, ImageState};
 
 use super::{Cache, ENTRIES_MAX, SlotState};
 
-/// How much longer than after other failures reads do not start a fill again, for an image whose source has the wrong bytes: that ends only when somebody
-/// corrects it, so the rest is longer. Ours.
+/// After a failure reads do not start a fill again for a while. Where the source has the wrong
+/// bytes that while is longer by this factor: somebody has to correct it first. Ours.
 const WRONG_REST_FACTOR: u32 = 6;
-
 
 impl Cache {
     /// How it stands with an image, for whoever asked and may not have heard. One that
