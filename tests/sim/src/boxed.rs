@@ -146,6 +146,7 @@ fn settings(addresses: u8, lease_s: u32, image: &[u8], fast_track: bool) -> triv
         images,
         cache: false,
         files: Files {
+            agent_elsewhere: false,
             kernel: Some("/boot/kernel".into()),
             ramdisk: Some("/boot/ramdisk".into()),
             images: Some("/images".into()),
@@ -188,6 +189,7 @@ impl Boxed {
         Self {
             settings: settings(addresses, lease_s, image, seed % 4 == 3),
             facts: Facts {
+                agent_missing: false,
                 hostname: "box".to_owned(),
                 drivers: vec!["ipmi".to_owned()],
                 public_endpoint: None,
