@@ -169,6 +169,19 @@ pub(crate) fn interfaces_missing(settings: &Settings, here: &[Interface]) -> Vec
     missing.collect()
 }
 
+/// The box's own addresses on interfaces that cannot be used yet.
+pub(crate) fn awaited_addresses(settings: &Settings, here: &[Interface]) -> Vec<IpAddr> {
+    let missing = settings.dhcp.iter().filter(|dhcp| match &dhcp.door {
+        DhcpDoor::Interface(name) => {
+            lacks(dhcp, here.iter().find(|one| one.name == *name)).is_some()
+        }
+        DhcpDoor::Relayed(_) => false,
+    });
+    missing
+        .filter_map(|dhcp| dhcp.server.map(IpAddr::V4))
+        .collect()
+}
+
 /// What an interface lacks to be used as the settings say.
 pub(crate) fn lacks(
     dhcp: &trivet_config::Dhcp,
@@ -384,6 +397,8 @@ mod tests {
             lines.join("\n")
         };
         assert!(missing(&[]).contains("interface eth9 does not exist"));
+        let own: IpAddr = Ipv4Addr::new(192, 0, 2, 1).into();
+        assert_eq!(awaited_addresses(&wanted, &[]), [own]);
         let mut eth9 = Interface {
             name: "eth9".to_owned(),
             index: 7,

@@ -46,23 +46,24 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
     let plain = |sockets| Listening { sockets, tls: None };
     let here = trivet_board_linux::interfaces().context("the interfaces cannot be listed")?;
     let missing = check::interfaces_missing(&settings, &here);
+    let awaited = check::awaited_addresses(&settings, &here);
     let (links, dhcp) = lan::open(&settings, &here, clock).await?;
     let ground = Ground {
         api: Listening {
-            sockets: listen("API", api.map(|api| &api.listen)).await?,
+            sockets: listen("API", api.map(|api| &api.listen), &awaited).await?,
             tls: tls(api.is_some_and(|api| api.tls))?,
         },
-        inspector: plain(listen("inspector", inspector.map(|one| &one.listen)).await?),
-        http: plain(listen("HTTP", http.map(|http| &http.listen)).await?),
+        inspector: plain(listen("inspector", inspector.map(|one| &one.listen), &awaited).await?),
+        http: plain(listen("HTTP", http.map(|http| &http.listen), &awaited).await?),
         https: Listening {
-            sockets: listen("HTTPS", http.map(|http| &http.tls_listen)).await?,
+            sockets: listen("HTTPS", http.map(|http| &http.tls_listen), &awaited).await?,
             tls: tls(http.is_some_and(|http| !http.tls_listen.is_empty()))?,
         },
         panel: Listening {
-            sockets: listen("panel", panel.map(|panel| &panel.listen)).await?,
+            sockets: listen("panel", panel.map(|panel| &panel.listen), &awaited).await?,
             tls: tls(panel.is_some_and(|panel| panel.tls))?,
         },
-        tftp: tftp(&settings).await?,
+        tftp: tftp(&settings, &awaited).await?,
         dhcp,
         bmc: sockets::udp("BMC", SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))).await?,
         ssh: doors::ssh::Door::new(&data),
@@ -246,17 +247,36 @@ fn addresses(settings: &Settings) -> Vec<IpAddr> {
 async fn listen(
     service: &'static str,
     addresses: Option<&Vec<SocketAddr>>,
+    awaited: &[IpAddr],
 ) -> anyhow::Result<Vec<TcpListener>> {
     let mut sockets = Vec::new();
     for address in addresses.into_iter().flatten() {
+        if is_awaited(service, *address, awaited) {
+            continue;
+        }
         sockets.push(sockets::tcp(service, *address).await?);
     }
     Ok(sockets)
 }
 
-async fn tftp(settings: &Settings) -> anyhow::Result<Vec<UdpSocket>> {
+/// Whether the address belongs to an interface that the box waits for: it is opened with it.
+fn is_awaited(service: &str, address: SocketAddr, awaited: &[IpAddr]) -> bool {
+    let waits = awaited.contains(&address.ip());
+    if waits {
+        say::line(&format!(
+            "trivet: warning: {service}: nothing listens on {address} until its interface can be \
+             used"
+        ));
+    }
+    waits
+}
+
+async fn tftp(settings: &Settings, awaited: &[IpAddr]) -> anyhow::Result<Vec<UdpSocket>> {
     let mut open = Vec::new();
     for address in settings.tftp.iter().flat_map(|tftp| &tftp.listen) {
+        if is_awaited("TFTP", *address, awaited) {
+            continue;
+        }
         open.push(sockets::udp("TFTP", *address).await?);
     }
     Ok(open)

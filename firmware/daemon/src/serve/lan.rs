@@ -148,7 +148,8 @@ fn usable(settings: &Settings, interfaces: &[Interface]) -> Settings {
     settings
 }
 
-/// Opens all places that can be used. One that nobody asked for is left out where it cannot be opened.
+/// Opens all places that can be used. One that nobody asked for is left out where it cannot be
+/// opened.
 pub(super) async fn open(
     settings: &Settings,
     interfaces: &[Interface],
