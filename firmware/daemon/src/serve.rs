@@ -366,6 +366,7 @@ fn rack_settings(
             soft_off_ms: u64::from(settings.power.soft_power_off_timeout_s) * 1000,
             bmc_wait_ms: u64::from(settings.power.bmc_wait_s) * 1000,
             bmc_reset: settings.power.bmc_reset,
+            power_off_after_deploy_failure: settings.power.power_off_after_deploy_failure,
             erase: match settings.agent.erase {
                 trivet_config::Erase::Metadata => trivet_rack::Erase::Metadata,
                 trivet_config::Erase::Full => trivet_rack::Erase::Full,

@@ -129,6 +129,12 @@ impl Node {
         }
     }
 
+    /// Whether the machine must never be switched off (Ironic's `disable_power_off`): it is
+    /// rebooted instead.
+    pub fn keeps_power(&self) -> bool {
+        self.kept.get("disable_power_off") == Some(&Value::Bool(true))
+    }
+
     /// The name, or the UUID where there is none: how notes call the node.
     pub fn label(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.id.to_string())

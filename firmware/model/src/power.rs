@@ -353,6 +353,19 @@ impl PowerError {
         )
     }
 
+    /// Whether the BMC answered and refused, as it does when a machine that is off is to be
+    /// reset.
+    pub const fn is_refusal(&self) -> bool {
+        matches!(
+            self,
+            Self::Refused { .. }
+                | Self::Bmc {
+                    cause: Cause::Refused,
+                    ..
+                }
+        )
+    }
+
     /// Whether trying again cannot help until somebody changes something.
     pub const fn is_lasting(&self) -> bool {
         match self {

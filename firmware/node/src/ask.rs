@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use trivet_hardware::{Kind, cannot_run, interface, netboots_instance, reserved, waits_oddly};
+use trivet_hardware::{
+    Act, Kind, cannot_run, interface, netboots_instance, reserved, waits_oddly,
+};
 use trivet_model::order::VerbArgs;
 use trivet_model::{
-    Job, JobKind, Node, NoteKind, Now, Phase, ProvisionState, Refusal, RefusalKind, StepKind, Verb,
+    Job, JobKind, Node, NoteKind, Now, Phase, ProvisionState, Refusal, RefusalKind, Step, StepKind,
+    Verb,
 };
 
 use crate::job::FELL_SILENT;
@@ -88,6 +91,11 @@ fn refuse_by_rule(node: &Node, verb: Verb, args: &VerbArgs) -> Result<(), Refusa
         _ if args.steps.iter().any(waits_oddly) => {
             invalid("Step power.wait: seconds must be a whole number, zero or above.".to_owned())
         }
+        _ if node.keeps_power() && args.steps.iter().any(switches_off) => invalid(format!(
+            "Node \"{}\" has disable_power_off set, so step power.power_off cannot run on it; leave \
+             the step out or use power.reboot.",
+            node.id
+        )),
         Verb::Clean | Verb::Service if args.steps.is_empty() => invalid(format!(
             "The verb \"{verb}\" needs {verb}_steps, a list of steps to run."
         )),
@@ -112,6 +120,10 @@ fn refuse_by_rule(node: &Node, verb: Verb, args: &VerbArgs) -> Result<(), Refusa
         )),
         _ => Ok(()),
     }
+}
+
+fn switches_off(step: &Step) -> bool {
+    reserved(step) == Some(Act::PowerOff)
 }
 
 /// The kind of interface that carries a verb out.

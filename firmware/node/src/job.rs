@@ -47,7 +47,7 @@ pub fn step(now: Now, limits: &Limits, node: Node, event: Event) -> (Node, Vec<A
 pub fn awaits_reset(node: &Node) -> bool {
     node.job.as_ref().is_some_and(|job| match job.phase {
         Phase::BootFromNet => true,
-        Phase::PowerOn => node.power_state == Some(PowerState::On),
+        Phase::PowerOn => boots_by_reset(node),
         _ => false,
     })
 }
@@ -59,6 +59,15 @@ pub fn will_boot_agent(node: &Node) -> bool {
         JobKind::TearDown => job.boots > 0 && node.automated_clean != Some(false),
         _ => job.boots > 0,
     })
+}
+
+/// Whether a machine that is to boot is reset: it runs, or it must not be switched off and may
+/// run.
+fn boots_by_reset(node: &Node) -> bool {
+    match node.power_state {
+        Some(state) => state == PowerState::On,
+        None => node.keeps_power(),
+    }
 }
 
 /// Whether the machine must get the agent when it boots from the network now.
@@ -182,6 +191,7 @@ impl Turning<'_> {
                  the machine, then run what is missing"
             ));
         }
+        let resets_bmc = self.limits.bmc_reset && !self.node.keeps_power();
         let Some(job) = &mut self.node.job else {
             return;
         };
@@ -194,7 +204,7 @@ impl Turning<'_> {
             return;
         }
         job.boots += 1;
-        let rung = ladder::boot(job.boots, self.limits);
+        let rung = ladder::boot(job.boots, self.limits.boots_max, resets_bmc);
         self.writes_again();
         self.note(NoteKind::Retrying {
             why: why.to_owned(),
@@ -237,6 +247,9 @@ impl Turning<'_> {
             Phase::Hold => self.turn(Turn::Hold),
             _ => {}
         }
+        if self.skips_power_off(phase) {
+            return self.is_off(phase);
+        }
         self.give_order(phase);
     }
 
@@ -246,6 +259,8 @@ impl Turning<'_> {
         let Some(job) = &self.node.job else { return };
         let action = match phase {
             Phase::ReadPower | Phase::AskPower => Action::Power(PowerOrder::Status),
+            // It boots something else than the agent, as with Ironic.
+            Phase::FinalOff if self.node.keeps_power() => Action::Power(PowerOrder::Reset),
             Phase::PowerOff | Phase::FinalOff => Action::Power(PowerOrder::Off),
             Phase::BootFromNet => Action::Power(PowerOrder::SetBoot {
                 device: BootDevice::Pxe,
@@ -259,7 +274,8 @@ impl Turning<'_> {
                 efi,
             }),
             // What runs already boots by a reset.
-            Phase::PowerOn if self.node.power_state == Some(PowerState::On) => {
+            Phase::PowerOn if boots_by_reset(&self.node) => Action::Power(PowerOrder::Reset),
+            Phase::StartInstance if self.node.keeps_power() && boots_by_reset(&self.node) => {
                 Action::Power(PowerOrder::Reset)
             }
             Phase::PowerOn | Phase::StartInstance => Action::Power(PowerOrder::On),
@@ -282,6 +298,7 @@ impl Turning<'_> {
             Phase::PowerStep => match self.present_act() {
                 Some(Act::PowerOff) => Action::Power(PowerOrder::Off),
                 Some(Act::PowerOn) => Action::Power(PowerOrder::On),
+                _ if self.node.keeps_power() => Action::Power(PowerOrder::Reset),
                 _ => Action::Power(PowerOrder::Cycle),
             },
             Phase::Pause => match self.present_act() {
@@ -341,6 +358,11 @@ impl Turning<'_> {
         self.note(NoteKind::Failed {
             why: why.to_owned(),
         });
+        let deployed = job.as_ref().map(|job| job.kind) == Some(JobKind::Deploy);
+        if deployed && self.switches_off_failed() {
+            self.node.target_power_state = Some(PowerState::Off);
+            self.actions.push(Action::SwitchOffFailed);
+        }
         if job.is_some_and(|job| cleaning_midway(&job)) {
             self.node.maintenance = true;
             self.node.fault = Some("clean failure".to_owned());

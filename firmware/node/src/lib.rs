@@ -85,6 +85,8 @@ pub enum Action {
     WakeAfter(u64),
     /// Collect the logs of this agent, which is not the node's any more.
     CollectLogs(Box<AgentSession>),
+    /// Switch the machine off, once its agent's logs are collected: its deployment failed.
+    SwitchOffFailed,
     /// File this on the node's timeline.
     Note(NoteKind),
 }
@@ -108,6 +110,8 @@ pub struct Limits {
     pub bmc_wait_ms: u64,
     /// A BMC that answers and does nothing may be restarted.
     pub bmc_reset: bool,
+    /// A machine whose deployment failed is switched off.
+    pub power_off_after_deploy_failure: bool,
     /// Between two tries of an order that failed.
     pub retry_ms: u64,
     /// How often one phase is tried.
@@ -144,6 +148,7 @@ impl Default for Limits {
             soft_off_ms: 600_000,
             bmc_wait_ms: 240_000,
             bmc_reset: true,
+            power_off_after_deploy_failure: true,
             retry_ms: 5000,
             tries_max: 10,
             boots_max: 4,

@@ -54,6 +54,9 @@ impl Rack {
         }
         if let (Some(waits), true) = (self.waits.get_mut(&id), collected.is_some()) {
             waits.collecting = false;
+            if std::mem::take(&mut waits.off_after_logs) {
+                self.switch_off_failed(now, id);
+            }
         }
         let note = collected.map(|collected| match collected {
             Ok(name) => {

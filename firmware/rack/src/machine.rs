@@ -70,6 +70,8 @@ pub(crate) struct Waits {
     pub(crate) refused: BTreeMap<&'static str, Tick>,
     /// An operator waits for the agent's logs.
     pub(crate) collecting: bool,
+    /// The machine is switched off once the logs are here.
+    pub(crate) off_after_logs: bool,
     /// What an operator's power order is about.
     pub(crate) power: OperatorPower,
     /// The change of power, or the question to the BMC, that is under way.
@@ -315,7 +317,11 @@ impl Rack {
                 Action::Power(order) => self.order_power(now, id, order),
                 Action::Agent(order) => self.call_agent(now, id, order),
                 Action::WakeAfter(ms) => self.wake_after(now, id, ms),
-                Action::CollectLogs(agent) => self.collect_logs(id, &agent),
+                Action::CollectLogs(agent) => {
+                    self.waits.entry(id).or_default().collecting = true;
+                    self.collect_logs(id, &agent);
+                }
+                Action::SwitchOffFailed => self.switch_off_failed(now, id),
                 Action::Note(kind) => self.note(now, Some(id), kind),
             }
         }

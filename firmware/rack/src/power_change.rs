@@ -83,7 +83,7 @@ impl Rules {
             timeout_ms: limits.power_timeout_ms,
             repeats: true,
             restarts_again: true,
-            resets_bmc: limits.bmc_reset,
+            resets_bmc: limits.bmc_reset && !node.keeps_power(),
             // A mistake in a new record must not take minutes to show.
             patience_ms: if verifies {
                 limits.power_timeout_ms.min(limits.bmc_wait_ms)
@@ -95,12 +95,12 @@ impl Rules {
         }
     }
 
-    pub(crate) fn of_operator(limits: &Limits) -> Self {
+    pub(crate) fn of_operator(limits: &Limits, node: &Node) -> Self {
         Self {
             timeout_ms: limits.power_timeout_ms,
             repeats: true,
             restarts_again: false,
-            resets_bmc: limits.bmc_reset,
+            resets_bmc: limits.bmc_reset && !node.keeps_power(),
             patience_ms: OPERATOR_WAIT_MS,
             reads_first: false,
             only_polls: false,
@@ -223,7 +223,7 @@ impl PowerChange {
         let restarts = matches!(order, PowerOrder::Cycle | PowerOrder::Reset);
         // A machine that is off refuses a reset: the job asks for power instead.
         let at_once = (restarts && !self.rules.restarts_again)
-            || (order == PowerOrder::Reset && !error.is_silence());
+            || (order == PowerOrder::Reset && error.is_refusal());
         // A BMC that starts may not know its users yet.
         let lasting = error.is_lasting() && !self.bmc_restarted && self.failing.is_none();
         if at_once || lasting {

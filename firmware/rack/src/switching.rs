@@ -3,8 +3,8 @@
 use trivet_hardware::{Ability, Kind, can, interface};
 use trivet_model::order::PowerWanted;
 use trivet_model::{
-    Node, NodeId, NoteKind, Now, PowerAnswer, PowerError, PowerOrder, PowerState, Refusal,
-    RefusalKind,
+    Node, NodeId, NoteKind, Now, PowerAnswer, PowerError, PowerOrder, PowerState, ProvisionState,
+    Refusal, RefusalKind,
 };
 use trivet_node::{Event, Limits};
 
@@ -25,11 +25,13 @@ pub(crate) struct OperatorPower {
     box_restarted: bool,
     /// The time that the operator gave.
     timeout_ms: Option<u64>,
+    /// Nobody asked for it: a deployment failed, and that is the error to show.
+    after_failure: bool,
 }
 
 impl OperatorPower {
-    fn rules(self, limits: &Limits) -> Rules {
-        let mut rules = Rules::of_operator(limits);
+    fn rules(self, limits: &Limits, node: &Node) -> Rules {
+        let mut rules = Rules::of_operator(limits, node);
         if self.soft {
             rules.timeout_ms = limits.soft_off_ms;
         }
@@ -103,14 +105,17 @@ pub(crate) fn has_bmc(node: &Node) -> bool {
 impl Rack {
     /// Begins an order whose turn has come: for the job, else for the operator.
     pub(crate) fn start_order(&mut self, now: Now, id: NodeId, order: PowerOrder) {
-        let works = self.book.node(id).is_some_and(|node| node.job.is_some());
+        let Some(node) = self.book.node(id).cloned() else {
+            return;
+        };
+        let works = node.job.is_some();
         if order.counts() || (!works && order.switches().is_none()) {
             self.give_power(now, id, order);
         } else if works {
             self.begin_job_order(now, id, order);
         } else {
             let power = self.waits.entry(id).or_default().power;
-            let rules = power.rules(&self.settings.limits);
+            let rules = power.rules(&self.settings.limits, &node);
             self.begin_change(now, id, order, rules);
         }
     }
@@ -208,7 +213,9 @@ impl Rack {
                     other => other.to_string(),
                 };
                 node.target_power_state = None;
-                node.last_error = Some(said);
+                if !power.after_failure {
+                    node.last_error = Some(said);
+                }
             }
         }
         self.book.put_node(now, node);
@@ -241,26 +248,62 @@ impl Rack {
         }
     }
 
+    /// Switches a machine off whose deployment failed, after its agent's logs were collected. A
+    /// verb or a power order of an operator that came meanwhile takes its place.
+    pub(crate) fn switch_off_failed(&mut self, now: Now, id: NodeId) {
+        let Some(node) = self.book.node(id) else {
+            return;
+        };
+        if node.job.is_some() || node.target_power_state != Some(PowerState::Off) {
+            return;
+        }
+        let limits = &self.settings.limits;
+        let rules = Rules {
+            patience_ms: limits.bmc_wait_ms,
+            resets_bmc: false,
+            ..Rules::of_operator(limits, node)
+        };
+        let waits = self.waits.entry(id).or_default();
+        if waits.collecting {
+            waits.off_after_logs = true;
+            return;
+        }
+        waits.power = OperatorPower {
+            after_failure: true,
+            ..OperatorPower::default()
+        };
+        self.boots_no_more(id);
+        self.begin_change(now, id, PowerOrder::Off, rules);
+    }
+
     /// After a restart: an operator's order that was under way. An order to be on is given again
     /// to a machine that is off, because it may have been half of a reboot; a machine that is to
     /// be off may have been asked softly.
     pub(crate) fn resume_power(&mut self, now: Now, id: NodeId) {
         let node = self.book.node(id).filter(|node| node.job.is_none());
-        let Some(target) = node.and_then(|node| node.target_power_state) else {
+        let Some((node, target)) = node.and_then(|node| Some((node, node.target_power_state?)))
+        else {
             return;
         };
+        let fails = node.provision_state == ProvisionState::DeployFail;
+        let rules = Rules::of_operator(&self.settings.limits, node);
+        if fails && target == PowerState::Off {
+            return self.switch_off_failed(now, id);
+        }
         let waits = self.waits.entry(id).or_default();
         waits.power = OperatorPower {
             box_restarted: true,
             ..OperatorPower::default()
         };
-        let mut rules = Rules::of_operator(&self.settings.limits);
         let order = match target {
             PowerState::On => PowerOrder::On,
             PowerState::Off => PowerOrder::Off,
         };
-        rules.reads_first = true;
-        rules.only_polls = target == PowerState::Off;
+        let rules = Rules {
+            reads_first: true,
+            only_polls: target == PowerState::Off,
+            ..rules
+        };
         self.begin_change(now, id, order, rules);
     }
 
@@ -300,10 +343,22 @@ impl Rack {
                 ),
             ));
         }
+        let keeps_on = matches!(
+            want,
+            PowerWanted::State(PowerState::On) | PowerWanted::Reboot
+        );
+        if node.keeps_power() && !keeps_on {
+            let sentence = format!(
+                "Node {} has disable_power_off set and is not shut down; reboot it hard.",
+                node.id
+            );
+            return Err(Refusal::new(RefusalKind::Conflict, sentence));
+        }
         let (order, target) = match want {
             PowerWanted::State(PowerState::On) => (PowerOrder::On, PowerState::On),
             PowerWanted::State(PowerState::Off) => (PowerOrder::Off, PowerState::Off),
             PowerWanted::SoftOff => (PowerOrder::SoftOff, PowerState::Off),
+            PowerWanted::Reboot if node.keeps_power() => (PowerOrder::Reset, PowerState::On),
             PowerWanted::Reboot => (PowerOrder::Cycle, PowerState::On),
             // A machine that is off cannot be asked; it is just switched on.
             PowerWanted::SoftReboot if node.power_state == Some(PowerState::Off) => {
@@ -320,6 +375,7 @@ impl Rack {
             then_on,
             box_restarted: false,
             timeout_ms: timeout_s.map(|seconds| u64::from(seconds.min(TIMEOUT_S_MAX)) * 1000),
+            after_failure: false,
         };
         let node = Node {
             target_power_state: Some(target),

@@ -164,6 +164,7 @@ fn settings(addresses: u8, lease_s: u32, image: &[u8], fast_track: bool) -> triv
             soft_off_ms: 600_000,
             bmc_wait_ms: 240_000,
             bmc_reset: true,
+            power_off_after_deploy_failure: true,
             retry_ms: 1000,
             tries_max: 6,
             boots_max: 3,

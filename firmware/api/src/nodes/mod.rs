@@ -289,7 +289,9 @@ fn filtered(call: &Call<'_>, filters: Vec<Filter>, detailed: bool) -> Result<Out
 /// lock: a second change has to wait.
 pub(crate) fn is_locked(node: &Node) -> bool {
     use ProvisionState as S;
-    node.target_power_state.is_some()
+    // After a failed deployment the machine is switched off; a verb takes the place of that.
+    let switches = node.target_power_state.is_some() && node.provision_state != S::DeployFail;
+    switches
         || matches!(
             node.provision_state,
             S::Verifying

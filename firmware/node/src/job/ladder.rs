@@ -2,8 +2,6 @@
 
 use trivet_model::PowerOrder;
 
-use crate::Limits;
-
 /// The strongest: the BMC starts anew. Cold, because a warm one keeps what ails it.
 pub(super) const BMC_RESET: PowerOrder = PowerOrder::BmcReset { warm: false };
 
@@ -18,13 +16,12 @@ pub(super) enum Rung {
     BmcReset,
 }
 
-/// The rung for the boot with this number, which is not the first. The last of four or more
-/// restarts the BMC, where the settings allow that.
-pub(super) fn boot(number: u32, limits: &Limits) -> Rung {
-    let most = limits.boots_max;
+/// The rung for the boot with this number, which is not the first, of so many. The last of four
+/// or more restarts the BMC, where that is allowed.
+pub(super) fn boot(number: u32, most: u32, resets_bmc: bool) -> Rung {
     match number {
         2 if most > 2 => Rung::Reset,
-        last if last == most && most > 3 && limits.bmc_reset => Rung::BmcReset,
+        last if last == most && most > 3 && resets_bmc => Rung::BmcReset,
         _ => Rung::Cycle,
     }
 }
@@ -35,13 +32,8 @@ mod tests {
 
     #[test]
     fn each_boot_is_stronger_than_the_one_before() {
-        let all = |boots_max, bmc_reset| {
-            let limits = Limits {
-                boots_max,
-                bmc_reset,
-                ..Limits::default()
-            };
-            let boots = (2..=boots_max).map(|number| boot(number, &limits));
+        let all = |most, resets_bmc| {
+            let boots = (2..=most).map(|number| boot(number, most, resets_bmc));
             boots.collect::<Vec<_>>()
         };
         assert_eq!(all(1, true), []);
@@ -55,10 +47,6 @@ mod tests {
 
     #[test]
     fn a_bmc_is_not_restarted_for_a_boot_where_the_settings_forbid_it() {
-        let limits = Limits {
-            bmc_reset: false,
-            ..Limits::default()
-        };
-        assert_eq!(boot(limits.boots_max, &limits), Rung::Cycle);
+        assert_eq!(boot(4, 4, false), Rung::Cycle);
     }
 }

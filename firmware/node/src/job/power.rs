@@ -25,8 +25,10 @@ impl Turning<'_> {
         }
         match (phase, answer) {
             // A machine that is off after all cannot be reset.
-            (Phase::PowerOn, Err(_)) if order == PowerOrder::Reset => {
-                self.node.power_state = None;
+            (Phase::PowerOn | Phase::StartInstance, Err(error))
+                if order == PowerOrder::Reset && error.is_refusal() =>
+            {
+                self.node.power_state = Some(PowerState::Off);
                 self.actions.push(Action::Power(PowerOrder::On));
             }
             (Phase::AskPower, answer) => self.power_of_silent(&answer),
@@ -35,6 +37,8 @@ impl Turning<'_> {
             (Phase::PowerOff | Phase::FinalOff, Ok(PowerAnswer::Power(PowerState::Off))) => {
                 self.is_off(phase);
             }
+            // It must not be switched off and was rebooted.
+            (Phase::FinalOff, Ok(_)) if order == PowerOrder::Reset => self.finish(),
             (Phase::PowerStep, Ok(answer)) => self.power_step(answer),
             (Phase::BootFromNet, Ok(_)) if self.uses_agent() => self.enter(Phase::PowerOn),
             (Phase::PowerOn, Ok(_)) => {
@@ -92,6 +96,33 @@ impl Turning<'_> {
         }
     }
 
+    /// Whether the phase is passed without a request, because the machine must never be
+    /// switched off: what boots next boots by a reset. Where nothing boots next, the machine
+    /// is rebooted, unless it is off.
+    pub(super) fn skips_power_off(&self, phase: Phase) -> bool {
+        let Some(job) = &self.node.job else {
+            return false;
+        };
+        let goes_on = matches!(
+            job.kind,
+            JobKind::Deploy | JobKind::Service | JobKind::Unrescue
+        );
+        let is_off = self.node.power_state == Some(PowerState::Off);
+        let passes = match phase {
+            Phase::PowerOff => true,
+            Phase::FinalOff => goes_on || is_off,
+            _ => false,
+        };
+        passes && self.node.keeps_power()
+    }
+
+    /// Whether a machine whose deployment failed is to be switched off now.
+    pub(super) fn switches_off_failed(&self) -> bool {
+        self.limits.power_off_after_deploy_failure
+            && !self.node.keeps_power()
+            && self.node.power_state != Some(PowerState::Off)
+    }
+
     pub(super) fn is_off(&mut self, phase: Phase) {
         let Some(job) = &self.node.job else { return };
         match (phase, job.kind) {
@@ -127,8 +158,12 @@ impl Turning<'_> {
         self.node.kept.remove("instance_name");
         self.turn(Turn::Done);
         if self.node.automated_clean == Some(false) {
-            self.finish();
-            return;
+            let is_on = self.node.power_state != Some(PowerState::Off);
+            if self.node.keeps_power() && is_on {
+                // The instance must not run on.
+                return self.enter(Phase::FinalOff);
+            }
+            return self.finish();
         }
         if let Some(job) = &mut self.node.job {
             job.kind = JobKind::Clean;
@@ -162,11 +197,15 @@ fn switches(phase: Phase) -> bool {
 fn belongs(phase: Phase, order: PowerOrder) -> bool {
     match phase {
         Phase::ReadPower | Phase::AskPower => order == PowerOrder::Status,
-        Phase::PowerOff | Phase::FinalOff => order == PowerOrder::Off,
-        Phase::PowerStep => matches!(order, PowerOrder::Off | PowerOrder::On | PowerOrder::Cycle),
+        Phase::PowerOff => order == PowerOrder::Off,
+        Phase::FinalOff => matches!(order, PowerOrder::Off | PowerOrder::Reset),
+        Phase::PowerStep => matches!(
+            order,
+            PowerOrder::Off | PowerOrder::On | PowerOrder::Cycle | PowerOrder::Reset
+        ),
         Phase::BootFromNet | Phase::BootFromDisk => matches!(order, PowerOrder::SetBoot { .. }),
         Phase::PowerOn => matches!(order, PowerOrder::On | PowerOrder::Reset),
-        Phase::StartInstance => order == PowerOrder::On,
+        Phase::StartInstance => matches!(order, PowerOrder::On | PowerOrder::Reset),
         _ => false,
     }
 }

@@ -15,6 +15,7 @@ use crate::ask;
 
 mod bootloader;
 mod inspection;
+mod kept_on;
 mod lost;
 mod netboot;
 mod power;
@@ -125,7 +126,7 @@ impl Rig {
     /// The same where it was not heard: as the ladder says.
     fn boots_again(&mut self) -> &mut Self {
         let number = self.node.job.as_ref().unwrap().boots;
-        match ladder::boot(number, &self.limits) {
+        match ladder::boot(number, self.limits.boots_max, self.limits.bmc_reset) {
             Rung::Reset => {
                 self.power(SET_PXE, TAKEN).power(PowerOrder::Reset, TAKEN);
                 self.hear(Event::SignOfLife)

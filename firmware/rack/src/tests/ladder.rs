@@ -4,6 +4,7 @@ use super::boot::lease;
 use super::power::{Case, bmc, talk, told, wants};
 use super::*;
 use trivet_bmc_ipmi::bmc::Bmc;
+use trivet_model::order::PowerWanted;
 use trivet_model::{PowerOrder, PowerState};
 
 /// A box that reads power states, with one node at rest that is off.
@@ -182,6 +183,68 @@ fn after_a_restart_of_the_box_a_job_reads_the_power_before_it_requests_any() {
     // It was off already.
     assert_eq!(case.orders, [PowerOrder::On]);
     assert!(bench.node(id).job.is_some());
+}
+
+#[test]
+fn a_failed_deployment_ends_with_the_machine_off_after_its_logs_came() {
+    let (mut bench, id) = bench();
+    let (mut bmc, mut case) = (bmc(), Case::new(true));
+    bench.force(id, |node| {
+        node.provision_state = ProvisionState::DeployFail;
+        node.power_state = Some(PowerState::On);
+        node.target_power_state = Some(PowerState::Off);
+        node.last_error = Some("no disk".to_owned());
+    });
+    let now = bench.now;
+    bench.rack.waits.entry(id).or_default().collecting = true;
+    bench.rack.switch_off_failed(now, id);
+    play(&mut bench, &mut bmc, &mut case, 5);
+    assert_eq!(case.orders, [], "its logs are still to come");
+    bench.tell(Input::Logs {
+        node: id,
+        kept: Vec::new(),
+        collected: Some(Err("gone".to_owned())),
+    });
+    play(&mut bench, &mut bmc, &mut case, 5);
+    assert_eq!(case.orders, [PowerOrder::Off]);
+    let node = bench.node(id);
+    assert_eq!(node.power_state, Some(PowerState::Off));
+    assert_eq!(node.target_power_state, None);
+    assert_eq!(node.last_error.as_deref(), Some("no disk"));
+}
+
+#[test]
+fn a_failed_deployment_is_switched_off_also_after_a_restart_of_the_box() {
+    let (mut bench, id) = bench();
+    bench.force(id, |node| {
+        node.provision_state = ProvisionState::DeployFail;
+        node.power_state = Some(PowerState::On);
+        node.target_power_state = Some(PowerState::Off);
+    });
+    let mut bench = bench.restarted();
+    let (mut bmc, mut case) = (bmc(), Case::new(true));
+    play(&mut bench, &mut bmc, &mut case, 5);
+    assert_eq!(case.orders, [PowerOrder::Off]);
+}
+
+#[test]
+fn a_machine_that_must_stay_on_is_reset_by_an_operator_and_not_shut_down() {
+    let (mut bench, id) = bench();
+    let (mut bmc, mut case) = (bmc(), Case::new(true));
+    bench.force(id, |node| {
+        node.power_state = Some(PowerState::On);
+        node.kept
+            .insert("disable_power_off".to_owned(), json!(true));
+    });
+    let order = |want| Order::Power {
+        node: id,
+        want,
+        timeout_s: None,
+    };
+    bench.refused(order(PowerWanted::SoftReboot), RefusalKind::Conflict);
+    bench.order(order(PowerWanted::Reboot)).unwrap();
+    play(&mut bench, &mut bmc, &mut case, 5);
+    assert_eq!(case.orders, [PowerOrder::Reset]);
 }
 
 #[test]

@@ -111,6 +111,30 @@ fn the_error_of_a_bmc_that_is_lost_at_the_end_says_what_is_done_and_what_is_not(
 }
 
 #[test]
+fn a_machine_whose_deployment_failed_is_switched_off_unless_the_settings_say_otherwise() {
+    for switches in [true, false] {
+        let mut rig = deploying();
+        rig.limits.power_off_after_deploy_failure = switches;
+        rig.hear(Event::Beat)
+            .agent(steps_are(&[offered("write_image", 80)]));
+        rig.agent(Ok(AgentEvent::StepFailed {
+            step: None,
+            said: "no disk".to_owned(),
+        }));
+        rig.is(DeployFail);
+        assert_eq!(rig.actions.contains(&Action::SwitchOffFailed), switches);
+        let target = switches.then_some(PowerState::Off);
+        assert_eq!(rig.node.target_power_state, target);
+        assert!(rig.node.last_error.as_ref().unwrap().contains("no disk"));
+    }
+    // Cleaning that failed leaves the machine as it is, for whoever looks into it.
+    let mut rig = Rig::new(Manageable);
+    rig.ask(Verb::Provide, vec![]).boots();
+    rig.hear(Event::Beat).agent(broken()).is(CleanFail);
+    assert!(!rig.actions.contains(&Action::SwitchOffFailed));
+}
+
+#[test]
 fn a_uefi_machine_is_told_to_boot_as_one() {
     for capabilities in [
         json!("cpu_vt:true,boot_mode:uefi"),

@@ -1,0 +1,86 @@
+//! Machines that must never be switched off: jobs reboot them, as Ironic does.
+
+use super::*;
+
+fn kept_on(state: ProvisionState, power: Option<PowerState>) -> Rig {
+    let mut rig = Rig::new(state);
+    rig.node
+        .kept
+        .insert("disable_power_off".to_owned(), true.into());
+    rig.node.power_state = power;
+    rig
+}
+
+/// From the verb to the agent's first beat.
+fn resets(rig: &mut Rig) -> &mut Rig {
+    rig.power(SET_PXE, TAKEN).power(PowerOrder::Reset, ON);
+    rig.hear(Event::SignOfLife).hear(Event::Beat)
+}
+
+const IMAGE: &str = "write_image";
+
+#[test]
+fn a_deployment_reboots_a_machine_that_must_stay_on_and_never_powers_it_off() {
+    for power in [Some(PowerState::On), None] {
+        let mut rig = kept_on(Available, power);
+        rig.ask(Verb::Active, vec![offered(IMAGE, 80)]);
+        resets(&mut rig).agent(steps_are(&[offered(IMAGE, 80)]));
+        rig.agent(Ok(AgentEvent::Accepted)).hear(Event::Beat);
+        rig.agent(done(IMAGE)).agent(Ok(AgentEvent::Finished));
+        rig.power(SET_DISK, TAKEN)
+            .power(PowerOrder::Reset, ON)
+            .is(Active);
+    }
+}
+
+#[test]
+fn a_machine_that_must_stay_on_and_is_off_is_switched_on() {
+    let mut rig = kept_on(Available, Some(PowerState::Off));
+    rig.ask(Verb::Active, vec![offered(IMAGE, 80)]);
+    rig.power(SET_PXE, TAKEN).power(PowerOrder::On, ON);
+    assert_eq!(rig.node.job.as_ref().unwrap().phase, Phase::AwaitAgent);
+}
+
+#[test]
+fn cleaning_and_removal_end_with_a_reboot_where_the_machine_must_stay_on() {
+    let mut rig = kept_on(Active, Some(PowerState::On));
+    rig.ask(Verb::Deleted, vec![]);
+    resets(&mut rig).agent(steps_are(&[]));
+    rig.power(PowerOrder::Reset, ON).is(Available);
+
+    let mut rig = kept_on(Active, Some(PowerState::On));
+    rig.node.automated_clean = Some(false);
+    rig.ask(Verb::Deleted, vec![])
+        .power(PowerOrder::Reset, ON)
+        .is(Available);
+}
+
+#[test]
+fn the_bmc_of_a_machine_that_must_stay_on_is_never_restarted() {
+    let mut rig = kept_on(Available, Some(PowerState::On));
+    rig.ask(Verb::Active, vec![offered(IMAGE, 80)]);
+    for _ in 1..=rig.limits.boots_max {
+        rig.power(SET_PXE, TAKEN).power(PowerOrder::Reset, ON);
+        rig.hear(Event::Woke);
+    }
+    rig.is(DeployFail);
+    // Nor is it switched off for its failure.
+    assert_eq!(rig.node.target_power_state, None);
+    assert!(!rig.actions.contains(&Action::SwitchOffFailed));
+}
+
+#[test]
+fn a_step_that_switches_off_is_refused_where_the_machine_must_stay_on() {
+    let mut rig = kept_on(Manageable, Some(PowerState::On));
+    let mut off = offered("power_off", 0);
+    off.interface = "power".to_owned();
+    let args = VerbArgs {
+        steps: vec![off],
+        ..VerbArgs::default()
+    };
+    let refused = ask(NOW, &rig.limits, &rig.node, Verb::Clean, args.clone()).unwrap_err();
+    let sentence = refused.sentence;
+    assert!(sentence.contains("disable_power_off"), "{sentence}");
+    rig.node.kept.clear();
+    assert!(ask(NOW, &rig.limits, &rig.node, Verb::Clean, args).is_ok());
+}
