@@ -179,10 +179,21 @@ fn path(agent: &AgentSession, wait: bool) -> String {
         .then(|| format!("{TOKEN_PARAMETER}={}", percent_encoded(&agent.token)));
     let wait = wait.then(|| "wait=true".to_owned());
     let query: Vec<String> = wait.into_iter().chain(token).collect();
+    let base = base_path(agent.url.as_deref().unwrap_or_default());
     if query.is_empty() {
-        return COMMANDS_PATH.to_owned();
+        return format!("{base}{COMMANDS_PATH}");
     }
-    format!("{COMMANDS_PATH}?{}", query.join("&"))
+    format!("{base}{COMMANDS_PATH}?{}", query.join("&"))
+}
+
+/// The path of an agent's `callback_url`, without a slash at its end: an agent behind a reverse
+/// proxy has one.
+fn base_path(url: &str) -> &str {
+    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+    let end = rest.find(['?', '#']).unwrap_or(rest.len());
+    let rest = rest.get(..end).unwrap_or_default();
+    let path = rest.find('/').and_then(|at| rest.get(at..));
+    path.unwrap_or_default().trim_end_matches('/')
 }
 
 fn object<const N: usize>(fields: [(&str, Value); N]) -> Map<String, Value> {
@@ -280,6 +291,32 @@ mod tests {
         let internal = json!({"agent_secret_token": TOKEN, "agent_erase_devices_iterations": 1});
         node.driver_internal_info = internal.as_object().unwrap().clone();
         node
+    }
+
+    #[test]
+    fn every_call_keeps_the_path_of_the_callback_url() {
+        for (url, base) in [
+            ("http://192.0.2.10:9999", ""),
+            ("http://192.0.2.10:9999/", ""),
+            ("https://192.0.2.10/agents/7/", "/agents/7"),
+            ("http://[2001:db8::7]:80/a/b?x=/c#/d", "/a/b"),
+            ("nonsense", ""),
+        ] {
+            let mut node = node();
+            if let Some(agent) = &mut node.agent {
+                agent.url = Some(url.to_owned());
+            }
+            let agent = node.agent.clone().unwrap();
+            let logs = crate::logs_call(&agent);
+            let raw = crate::raw_call(&node, "x.y", Map::new(), true).unwrap();
+            let sync = call(&node, &[], &AgentOrder::Sync).unwrap();
+            let look = call(&node, &[], &AgentOrder::Look).unwrap();
+            for call in [logs, raw, sync, look] {
+                let path = call.path_and_query;
+                let want = format!("{base}/v1/commands/?");
+                assert!(path.starts_with(&want), "{path} of {url}");
+            }
+        }
     }
 
     fn step() -> Step {

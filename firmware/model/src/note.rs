@@ -242,6 +242,11 @@ pub enum NoteKind {
         /// What failed.
         why: String,
     },
+    /// Something failed that the job can do without.
+    Warning {
+        /// What failed, and what follows.
+        why: String,
+    },
     /// The job failed.
     Failed {
         /// The sentence that stands in `last_error`.
@@ -398,6 +403,7 @@ impl fmt::Display for NoteKind {
             Self::StepStarted { step } => write!(out, "step {step} started"),
             Self::StepDone { step } => write!(out, "step {step} done"),
             Self::Retrying { why } => write!(out, "trying again: {why}"),
+            Self::Warning { why } => write!(out, "warning: {why}"),
             Self::Failed { why } => write!(out, "failed: {why}"),
         }
     }

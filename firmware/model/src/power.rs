@@ -325,7 +325,7 @@ impl PowerError {
     /// Of which kind it is, in one word for programs.
     pub const fn kind(&self) -> &'static str {
         match self {
-            Self::Silent { .. } => "unreachable",
+            Self::Silent { .. } | Self::Unanswered { .. } => "unreachable",
             Self::Login { .. } => "login",
             Self::NoFreeSession | Self::Occupied | Self::Busy => "busy",
             Self::NoSuite => "no_suite",
@@ -337,7 +337,6 @@ impl PowerError {
             Self::Host { .. } => "host",
             Self::Bmc { cause, .. } => cause.word(),
             Self::NoEffect { .. } => "no_effect",
-            Self::Unanswered { .. } => "unreachable",
         }
     }
 

@@ -6,6 +6,18 @@ use trivet_model::{AgentSession, NodeId, NoteKind, Now, Refusal, RefusalKind};
 
 use crate::{Output, Rack};
 
+/// Whether an agent's logs are being collected.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) enum Collection {
+    /// They are not.
+    #[default]
+    None,
+    /// They are.
+    UnderWay,
+    /// They are, and then the machine is switched off.
+    ThenOff,
+}
+
 impl Rack {
     /// Collects the logs of an agent that may not be the node's any more.
     pub(crate) fn collect_logs(&mut self, node: NodeId, agent: &AgentSession) {
@@ -25,7 +37,7 @@ impl Rack {
         match node.agent.filter(|agent| agent.url.is_some()) {
             Some(agent) => {
                 let waits = self.waits.entry(id).or_default();
-                if std::mem::replace(&mut waits.collecting, true) {
+                if std::mem::replace(&mut waits.logs, Collection::UnderWay) != Collection::None {
                     let sentence = format!("The logs of node {id} are being collected already.");
                     return Err(Refusal::new(RefusalKind::Conflict, sentence));
                 }
@@ -53,8 +65,7 @@ impl Rack {
             return self.outputs.push(Output::DropLogs(id));
         }
         if let (Some(waits), true) = (self.waits.get_mut(&id), collected.is_some()) {
-            waits.collecting = false;
-            if std::mem::take(&mut waits.off_after_logs) {
+            if std::mem::take(&mut waits.logs) == Collection::ThenOff {
                 self.switch_off_failed(now, id);
             }
         }

@@ -11,6 +11,7 @@ use crate::freshness::Fresh;
 use crate::health::Health;
 use crate::hosts::Hosts;
 use crate::lan::{self, Lan};
+use crate::logs::Collection;
 use crate::power::Lines;
 use crate::power_change::PowerChange;
 use crate::records::Book;
@@ -38,6 +39,9 @@ pub struct Rack {
     wakes: BTreeSet<(Tick, NodeId)>,
     /// When changes of power go on, earliest first.
     pub(crate) power_wakes: BTreeSet<(Tick, NodeId)>,
+    /// Whose job has requested nothing of its BMC since the box started: what it requested
+    /// before may have been carried out.
+    pub(crate) resumed: BTreeSet<NodeId>,
     /// Steps that follow from this input, in order.
     pub(crate) events: VecDeque<(NodeId, Event)>,
     pub(crate) outputs: Vec<Output>,
@@ -68,16 +72,12 @@ pub(crate) struct Waits {
     pub(crate) minted: bool,
     /// Why agents were refused, and until when that is not noted again.
     pub(crate) refused: BTreeMap<&'static str, Tick>,
-    /// An operator waits for the agent's logs.
-    pub(crate) collecting: bool,
-    /// The machine is switched off once the logs are here.
-    pub(crate) off_after_logs: bool,
+    /// Whether the agent's logs are being collected.
+    pub(crate) logs: Collection,
     /// What an operator's power order is about.
     pub(crate) power: OperatorPower,
     /// The change of power, or the question to the BMC, that is under way.
     pub(crate) change: Option<PowerChange>,
-    /// The box has restarted: what the job last requested may have been carried out.
-    pub(crate) resumes: bool,
 }
 
 impl Rack {
@@ -104,6 +104,7 @@ impl Rack {
             waits: BTreeMap::new(),
             wakes: BTreeSet::new(),
             power_wakes: BTreeSet::new(),
+            resumed: BTreeSet::new(),
             events: VecDeque::new(),
             outputs: Vec::new(),
             calls,
@@ -224,7 +225,9 @@ impl Rack {
             if let Some(node) = self.book.node(id).cloned() {
                 self.resume_boot(now, &node);
             }
-            self.waits.entry(id).or_default().resumes = true;
+            if self.book.node(id).is_some_and(|node| node.job.is_some()) {
+                self.resumed.insert(id);
+            }
             self.events.push_back((id, Event::Restarted));
             self.resume_power(now, id);
             self.keep_fresh(now, id);
@@ -318,7 +321,7 @@ impl Rack {
                 Action::Agent(order) => self.call_agent(now, id, order),
                 Action::WakeAfter(ms) => self.wake_after(now, id, ms),
                 Action::CollectLogs(agent) => {
-                    self.waits.entry(id).or_default().collecting = true;
+                    self.waits.entry(id).or_default().logs = Collection::UnderWay;
                     self.collect_logs(id, &agent);
                 }
                 Action::SwitchOffFailed => self.switch_off_failed(now, id),
@@ -380,6 +383,7 @@ impl Rack {
         self.forget_fresh(now, id);
         self.writes.forget(id);
         self.drop_change(id);
+        self.resumed.remove(&id);
         if let Some(wake) = self.waits.remove(&id).and_then(|waits| waits.wake) {
             self.wakes.remove(&(wake, id));
         }

@@ -67,10 +67,19 @@ pub(crate) struct Rules {
     pub(crate) resets_bmc: bool,
     /// How long a BMC that fails is waited for.
     pub(crate) patience_ms: u64,
-    /// The state is read before anything is requested.
-    pub(crate) reads_first: bool,
-    /// Nothing is requested: a request may be under way.
-    pub(crate) only_polls: bool,
+    /// What comes first.
+    pub(crate) start: Start,
+}
+
+/// How a change begins.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Start {
+    /// With its request.
+    Request,
+    /// With a look at the state: the request may have been carried out already.
+    Read,
+    /// With the same, and nothing is requested: a request may be under way.
+    OnlyPoll,
 }
 
 impl Rules {
@@ -90,8 +99,7 @@ impl Rules {
             } else {
                 limits.bmc_wait_ms
             },
-            reads_first: false,
-            only_polls: false,
+            start: Start::Request,
         }
     }
 
@@ -102,8 +110,7 @@ impl Rules {
             restarts_again: false,
             resets_bmc: limits.bmc_reset && !node.keeps_power(),
             patience_ms: OPERATOR_WAIT_MS,
-            reads_first: false,
-            only_polls: false,
+            start: Start::Request,
         }
     }
 }
@@ -143,8 +150,7 @@ impl PowerChange {
     }
 
     fn first_question(&self) -> PowerOrder {
-        let reads = self.rules.reads_first || self.rules.only_polls;
-        if self.wanted.is_some() && reads {
+        if self.wanted.is_some() && self.rules.start != Start::Request {
             PowerOrder::Status
         } else {
             self.order
@@ -196,14 +202,19 @@ impl PowerChange {
     fn not_yet(&mut self, now: Tick, limits: &Limits) -> Next {
         let waited = now.since_ms(self.last);
         let timeout = self.rules.timeout_ms.max(1);
+        if self.requests == 0 && self.rules.start != Start::OnlyPoll {
+            return Next::Ask(self.repeated());
+        }
+        // The second request has twice the time of the others: the BMC is restarted after it.
+        let time = if self.requests == 2 {
+            2 * timeout
+        } else {
+            timeout
+        };
         match self.requests {
-            0 if self.rules.only_polls && waited < timeout => self.polls_later(limits),
-            0 if !self.rules.only_polls => Next::Ask(self.repeated()),
-            1 if waited < timeout => self.polls_later(limits),
+            _ if waited < time => self.polls_later(limits),
             1 if self.rules.repeats => Next::Ask(self.repeated()),
-            2 if waited < 2 * timeout => self.polls_later(limits),
             2 if self.rules.resets_bmc && !self.bmc_restarted => Next::Ask(BMC_RESET),
-            3.. if waited < timeout => self.polls_later(limits),
             _ => Next::End(Err(self.no_effect(now))),
         }
     }
@@ -308,16 +319,13 @@ impl Rack {
             return;
         };
         let mut rules = Rules::of_job(&self.settings.limits, node);
-        let waits = self.waits.entry(id).or_default();
-        if waits
-            .change
-            .as_ref()
-            .is_some_and(|change| change.order == order)
-        {
+        let change = self.change_of(id);
+        if change.is_some_and(|change| change.order == order) {
             return;
         }
-        rules.reads_first =
-            std::mem::take(&mut waits.resumes) && matches!(order, PowerOrder::On | PowerOrder::Off);
+        if self.resumed.remove(&id) && matches!(order, PowerOrder::On | PowerOrder::Off) {
+            rules.start = Start::Read;
+        }
         self.begin_change(now, id, order, rules);
     }
 

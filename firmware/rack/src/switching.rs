@@ -9,7 +9,8 @@ use trivet_model::{
 use trivet_node::{Event, Limits};
 
 use crate::Rack;
-use crate::power_change::Rules;
+use crate::logs::Collection;
+use crate::power_change::{Rules, Start};
 
 /// The longest time an operator may give. Ours.
 const TIMEOUT_S_MAX: u32 = 86_400;
@@ -17,43 +18,54 @@ const TIMEOUT_S_MAX: u32 = 86_400;
 /// What is known of an operator's power order beyond the change itself; in memory only.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OperatorPower {
-    /// The system was asked to shut down.
-    soft: bool,
+    reason: Reason,
     /// Switch on once the machine is seen off.
     then_on: bool,
-    /// The box has restarted: whether the BMC was told is not known.
-    box_restarted: bool,
     /// The time that the operator gave.
     timeout_ms: Option<u64>,
+}
+
+/// Where an order comes from.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum Reason {
+    /// An operator wants it at once.
+    #[default]
+    Hard,
+    /// An operator wants the system to shut down.
+    Soft,
+    /// It was under way when the box restarted: whether the BMC was told is not known.
+    BoxRestarted,
     /// Nobody asked for it: a deployment failed, and that is the error to show.
-    after_failure: bool,
+    DeployFailed,
 }
 
 impl OperatorPower {
     fn rules(self, limits: &Limits, node: &Node) -> Rules {
         let mut rules = Rules::of_operator(limits, node);
-        if self.soft {
+        let soft = self.reason == Reason::Soft;
+        if soft {
             rules.timeout_ms = limits.soft_off_ms;
         }
         rules.timeout_ms = self.timeout_ms.unwrap_or(rules.timeout_ms);
         // Whoever names a time wants to know then.
-        rules.repeats = !self.soft && self.timeout_ms.is_none();
+        rules.repeats = !soft && self.timeout_ms.is_none();
         rules
     }
 
     /// What is said of an order that did not come true.
     fn unmet(self, error: &PowerError) -> String {
-        if self.box_restarted {
-            "the box restarted while the power order was under way, and the power is still not as \
-             it was wanted; give the order again"
-                .to_owned()
-        } else if self.soft {
-            "the BMC took the power order, but the system did not go down in time; power off or \
-             reboot hard"
-                .to_owned()
-        } else {
-            error.to_string()
-        }
+        let said = match self.reason {
+            Reason::BoxRestarted => {
+                "the box restarted while the power order was under way, and the power is still \
+                 not as it was wanted; give the order again"
+            }
+            Reason::Soft => {
+                "the BMC took the power order, but the system did not go down in time; power off \
+                 or reboot hard"
+            }
+            Reason::Hard | Reason::DeployFailed => return error.to_string(),
+        };
+        said.to_owned()
     }
 }
 
@@ -213,7 +225,7 @@ impl Rack {
                     other => other.to_string(),
                 };
                 node.target_power_state = None;
-                if !power.after_failure {
+                if power.reason != Reason::DeployFailed {
                     node.last_error = Some(said);
                 }
             }
@@ -264,12 +276,12 @@ impl Rack {
             ..Rules::of_operator(limits, node)
         };
         let waits = self.waits.entry(id).or_default();
-        if waits.collecting {
-            waits.off_after_logs = true;
+        if waits.logs != Collection::None {
+            waits.logs = Collection::ThenOff;
             return;
         }
         waits.power = OperatorPower {
-            after_failure: true,
+            reason: Reason::DeployFailed,
             ..OperatorPower::default()
         };
         self.boots_no_more(id);
@@ -292,7 +304,7 @@ impl Rack {
         }
         let waits = self.waits.entry(id).or_default();
         waits.power = OperatorPower {
-            box_restarted: true,
+            reason: Reason::BoxRestarted,
             ..OperatorPower::default()
         };
         let order = match target {
@@ -300,8 +312,11 @@ impl Rack {
             PowerState::Off => PowerOrder::Off,
         };
         let rules = Rules {
-            reads_first: true,
-            only_polls: target == PowerState::Off,
+            start: if target == PowerState::Off {
+                Start::OnlyPoll
+            } else {
+                Start::Read
+            },
             ..rules
         };
         self.begin_change(now, id, order, rules);
@@ -371,11 +386,13 @@ impl Rack {
         self.boots_no_more(id);
         let waits = self.waits.entry(id).or_default();
         waits.power = OperatorPower {
-            soft: order == PowerOrder::SoftOff,
+            reason: if order == PowerOrder::SoftOff {
+                Reason::Soft
+            } else {
+                Reason::Hard
+            },
             then_on,
-            box_restarted: false,
             timeout_ms: timeout_s.map(|seconds| u64::from(seconds.min(TIMEOUT_S_MAX)) * 1000),
-            after_failure: false,
         };
         let node = Node {
             target_power_state: Some(target),

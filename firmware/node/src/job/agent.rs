@@ -116,15 +116,23 @@ impl Turning<'_> {
                 self.not_reached(&error);
             }
             (Phase::AwaitStep, AgentOrder::Look, Err(error)) => self.list_broken(&error),
-            (
-                Phase::GetSteps | Phase::StartStep | Phase::FinishRescue | Phase::Sync,
-                _,
-                Err(error),
-            ) => {
+            (Phase::Sync, AgentOrder::Sync, Err(error)) => self.not_synced(&error),
+            (Phase::GetSteps | Phase::StartStep | Phase::FinishRescue, _, Err(error)) => {
                 self.fail(&error.to_string());
             }
             _ => {}
         }
+    }
+
+    /// The agent is alive and could not flush its buffers, or does not know how to: the image is
+    /// written, and most kernels have flushed it by now. Ironic goes on too.
+    fn not_synced(&mut self, error: &AgentError) {
+        let why = format!(
+            "the agent could not sync its disks before the power-off: {error}; the deployment goes \
+             on"
+        );
+        self.note(NoteKind::Warning { why });
+        self.enter(Phase::FinalOff);
     }
 
     /// It does not answer, or not now.

@@ -135,6 +135,32 @@ fn a_machine_whose_deployment_failed_is_switched_off_unless_the_settings_say_oth
 }
 
 #[test]
+fn a_sync_that_fails_is_a_warning_and_the_deployment_goes_on() {
+    let mut rig = deploying();
+    rig.hear(Event::Beat)
+        .agent(steps_are(&[offered("write_image", 80)]));
+    rig.agent(Ok(AgentEvent::Accepted)).hear(Event::Beat);
+    rig.agent(done("write_image"));
+    assert_eq!(rig.agent_order(), AgentOrder::Sync);
+    rig.agent(Err(AgentError::Refused {
+        said: "sync: command not found".to_owned(),
+    }));
+    let warned = rig.actions.iter().any(|action| {
+        let Action::Note(note) = action else {
+            return false;
+        };
+        let said = note.to_string();
+        said.starts_with("warning: ") && said.contains("sync: command not found")
+    });
+    assert!(warned, "{:?}", rig.actions);
+    rig.power(PowerOrder::Off, OFF)
+        .power(SET_DISK, TAKEN)
+        .power(PowerOrder::On, ON)
+        .is(Active);
+    assert_eq!(rig.node.last_error, None);
+}
+
+#[test]
 fn a_uefi_machine_is_told_to_boot_as_one() {
     for capabilities in [
         json!("cpu_vt:true,boot_mode:uefi"),
