@@ -31,7 +31,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use trivet_images::pace::{Pace, Window};
 use trivet_images::{Key, Wanted};
-use trivet_model::image::{ImageNews, ImageState};
+use trivet_model::image::ImageNews;
 
 use crate::clock::Clock;
 use checking::Scrub;
