@@ -13,6 +13,9 @@ use crate::settings::Subnet;
 /// search. Ours: the next search goes on where this one ended.
 const PASSED_OVER_MAX: u32 = 1024;
 
+/// One address in this many, rounded up, is given to known machines only. Ours.
+const KNOWN_SHARE: u64 = 4;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
     first: u32,
@@ -25,6 +28,8 @@ pub(crate) struct Pool {
     free: BTreeMap<u32, u32>,
     /// How many are free.
     free_count: u64,
+    /// How many of them unknown machines cannot take.
+    kept_for_known: u64,
     /// Where to look next.
     cursor: u32,
     /// How many were free (all of them reserved) when none was found.
@@ -55,6 +60,7 @@ impl Pool {
             kept_out: Vec::new(),
             free_count: counts.sum(),
             free,
+            kept_for_known: 0,
             cursor: first,
             exhausted_at: None,
         };
@@ -62,6 +68,9 @@ impl Pool {
             pool.take(Ipv4Addr::from_bits(address));
         }
         pool.kept_out = kept_out;
+        if pool.free_count > 1 {
+            pool.kept_for_known = pool.free_count.div_ceil(KNOWN_SHARE);
+        }
         pool
     }
 
@@ -139,6 +148,11 @@ impl Pool {
         }
         self.exhausted_at = Some(self.free_count);
         None
+    }
+
+    /// Is one more address free than is kept for known machines?
+    pub(crate) fn has_room_for_unknown(&self) -> bool {
+        self.free_count > self.kept_for_known
     }
 
     /// None was left at the last search, and none has come back since.

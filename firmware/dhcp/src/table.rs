@@ -5,8 +5,8 @@
 //! most one holding and each machine at most one lease and one offer, whatever
 //! the subnets. When a holding ends is decided by the monotonic clock alone.
 //!
-//! Strangers cannot keep a known machine from its address: some places for offers
-//! are never theirs, and where no address is left, what was offered to the
+//! Strangers cannot keep a known machine from its address: a share of each range and some
+//! places for offers are never theirs, and where no address is left, what was offered to the
 //! stranger that has waited longest is offered to the known one instead.
 
 use core::net::Ipv4Addr;
@@ -135,8 +135,26 @@ impl Table {
         })
     }
 
-    /// Could `mac` have `address` of this subnet: is it its own, or nobody's?
+    /// Could `mac` have `address` of this subnet: is it its own, or nobody's? A machine that
+    /// is not known leaves a share of the free ones to those that are.
     pub(crate) fn may_have(
+        &self,
+        subnet: usize,
+        mac: MacAddr,
+        address: Ipv4Addr,
+        machines: &impl Machines,
+    ) -> bool {
+        let has = self.held.contains_key(&address);
+        self.is_its_own_or_free(subnet, mac, address, machines)
+            && (has || machines.known(mac) || self.has_room_for_unknown(subnet))
+    }
+
+    fn has_room_for_unknown(&self, subnet: usize) -> bool {
+        let pool = self.pools.get(subnet);
+        pool.is_some_and(Pool::has_room_for_unknown)
+    }
+
+    fn is_its_own_or_free(
         &self,
         subnet: usize,
         mac: MacAddr,
@@ -274,6 +292,12 @@ impl Table {
         changes: &mut Vec<LeaseChange>,
     ) -> Result<Ipv4Addr, Reason> {
         let kept = |address| machines.owner(address).is_some();
+        if !known && !self.has_room_for_unknown(subnet) {
+            changes.extend(self.expire(now));
+            if !self.has_room_for_unknown(subnet) {
+                return Err(Reason::KeptForKnown);
+            }
+        }
         let pick = |table: &mut Self| table.pools.get_mut(subnet)?.next(kept);
         if let Some(address) = pick(self) {
             return Ok(address);
@@ -335,7 +359,7 @@ impl Table {
     pub(crate) fn restore(&mut self, now: Tick, lease: Lease, machines: &impl Machines) -> bool {
         let Lease { mac, address } = lease;
         let mut subnets = 0..self.pools.len();
-        let subnet = subnets.find(|&at| self.may_have(at, mac, address, machines));
+        let subnet = subnets.find(|&at| self.is_its_own_or_free(at, mac, address, machines));
         let Some(subnet) = subnet else { return false };
         if self.lease_of(mac).is_some() || self.held.contains_key(&address) {
             return false;

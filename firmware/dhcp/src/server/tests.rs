@@ -381,15 +381,15 @@ fn a_subnet_of_known_machines_sees_strangers_and_stays_silent() {
 }
 
 #[test]
-fn an_exhausted_pool_is_a_reason_and_not_a_reply() {
+fn what_is_left_for_known_machines_is_a_reason_and_not_a_reply() {
     let mut bench = Bench::new();
     let mut discover = message(MessageType::Discover, []);
-    for number in 1..=10 {
+    for number in 1..=7 {
         discover.set_chaddr(&mac(number).0);
         assert!(bench.hear(&discover).reply.is_some());
     }
     discover.set_chaddr(&mac(11).0);
-    assert_eq!(bench.hear(&discover).dropped, Some(Reason::PoolExhausted));
+    assert_eq!(bench.hear(&discover).dropped, Some(Reason::KeptForKnown));
     bench.now = Tick(OFFER_HOLD_MS);
     assert!(bench.hear(&discover).reply.is_some());
 }

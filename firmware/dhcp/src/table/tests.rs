@@ -108,10 +108,39 @@ fn a_wish_is_granted_when_it_is_free() {
 #[test]
 fn an_exhausted_pool_is_told_and_recovers() {
     let mut table = table();
+    let mut known = |now, number| {
+        let offered = table.offer(Tick(now), 0, mac(number), None, &EVERYBODY, &mut vec![])?;
+        Ok(offered.address)
+    };
     for number in 0..10 {
+        known(0, number).unwrap();
+    }
+    assert_eq!(known(1, 10), Err(Reason::PoolExhausted));
+    assert!(known(OFFER_HOLD_MS, 10).is_ok());
+}
+
+#[test]
+fn unknown_machines_cannot_take_the_last_addresses() {
+    let mut table = table();
+    // A quarter of ten, rounded up, stays.
+    for number in 0..7 {
         offered(&mut table, 0, number).unwrap();
     }
-    assert_eq!(offered(&mut table, 1, 10), Err(Reason::PoolExhausted));
+    assert_eq!(offered(&mut table, 1, 10), Err(Reason::KeptForKnown));
+    // Neither by naming an address, nor by claiming to have had it.
+    let wish = Some(address(109));
+    let wished = table.offer(Tick(1), 0, mac(10), wish, &NOBODY, &mut vec![]);
+    assert_eq!(wished, Err(Reason::KeptForKnown));
+    assert!(!table.may_have(0, mac(10), address(109), &NOBODY));
+    assert!(table.may_have(0, mac(10), address(109), &EVERYBODY));
+    // What one has it may keep.
+    let own = table.offer_of(mac(3)).unwrap();
+    assert!(table.may_have(0, mac(3), own, &NOBODY));
+    for number in 20..23 {
+        let known = table.offer(Tick(1), 0, mac(number), None, &EVERYBODY, &mut vec![]);
+        assert!(known.is_ok());
+    }
+    // What ends makes room for strangers again.
     assert!(offered(&mut table, OFFER_HOLD_MS, 10).is_ok());
 }
 
@@ -285,11 +314,11 @@ fn a_reserved_address_goes_to_its_machine_and_to_nobody_else() {
         !table.may_have(1, mac(2), address(9), &Reserved),
         "not there"
     );
-    for number in 10..18 {
+    for number in 10..15 {
         assert_ne!(offered_reserved(&mut table, number, None), address(105));
     }
     let full = table.offer(Tick(0), 0, mac(18), None, &Reserved, &mut vec![]);
-    assert_eq!(full, Err(Reason::PoolExhausted));
+    assert_eq!(full, Err(Reason::KeptForKnown));
 }
 
 #[test]
@@ -343,18 +372,21 @@ fn a_reserved_address_out_of_the_range_is_restored_while_it_is_reserved() {
 fn a_known_machine_takes_the_oldest_offer_of_a_stranger_and_never_a_lease() {
     let mut table = table();
     granted(&mut table, 0, 50, address(100));
-    for number in 0..9 {
+    for number in 0..6 {
         offered(&mut table, u64::from(number), number).unwrap();
     }
     offered(&mut table, 10, 0).unwrap();
-    assert_eq!(offered(&mut table, 10, 60), Err(Reason::PoolExhausted));
+    assert_eq!(offered(&mut table, 10, 60), Err(Reason::KeptForKnown));
     let mut known = |number| {
         table
             .offer(Tick(11), 0, mac(number), None, &EVERYBODY, &mut vec![])
             .map(|offered| offered.address)
     };
-    assert_eq!(known(70), Ok(address(102)), "machine 0 has asked again");
-    for number in 71..79 {
+    for number in 70..73 {
+        known(number).unwrap();
+    }
+    assert_eq!(known(73), Ok(address(102)), "machine 0 has asked again");
+    for number in 74..79 {
         known(number).unwrap();
     }
     assert_eq!(known(79), Err(Reason::PoolExhausted));
