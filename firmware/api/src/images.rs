@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use trivet_model::image::{Format, IMAGE_BYTES_MAX, ImageNews};
+use trivet_model::secret;
 use trivet_model::{Digest, Order, Resource, ResourceId, ResourceKind};
 
 use crate::call::{self, Call, reply};
@@ -319,7 +320,11 @@ fn catalogued(call: &Call<'_>, resource: &Resource) -> Value {
         value["state"] = json!("failed");
         value["fault"] = json!(why);
     }
-    value
+    // Sources and their errors may hold credentials.
+    match value {
+        Value::Object(object) => Value::Object(secret::masked(&object)),
+        other => other,
+    }
 }
 
 /// The fault of this entry: its bytes could not be fetched, or are wrong, or its checksum

@@ -82,8 +82,71 @@ fn masked_value(value: &Value) -> Value {
     match value {
         Value::Object(object) => Value::Object(masked(object)),
         Value::Array(items) => Value::Array(items.iter().map(masked_value).collect()),
+        Value::String(text) => match without_url_credentials(text) {
+            Some(masked) => masked.into(),
+            None => value.clone(),
+        },
         other => other.clone(),
     }
+}
+
+/// The text with the credentials of every URL in it masked: user and password before the
+/// host (RFC 3986, section 3.2.1), and parameters of the query that sign or authenticate
+/// it. None where there are no credentials.
+pub fn without_url_credentials(text: &str) -> Option<String> {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    let mut found = false;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + "://".len());
+        shown.push_str(before);
+        let ends = |one: char| one.is_whitespace() || "\"'<>,".contains(one);
+        let (url, tail) = after.split_at(after.find(ends).unwrap_or(after.len()));
+        let (authority, path) = url.split_at(url.find(['/', '?', '#']).unwrap_or(url.len()));
+        match authority.rsplit_once('@') {
+            Some((_, host)) => {
+                found = true;
+                shown.push_str(MASK);
+                shown.push('@');
+                shown.push_str(host);
+            }
+            None => shown.push_str(authority),
+        }
+        found |= push_query(path, &mut shown);
+        rest = tail;
+    }
+    shown.push_str(rest);
+    found.then_some(shown)
+}
+
+/// Appends path and query with its secret parameters masked; whether there was one.
+fn push_query(path: &str, shown: &mut String) -> bool {
+    let Some((path, query)) = path.split_once('?') else {
+        shown.push_str(path);
+        return false;
+    };
+    shown.push_str(path);
+    let mut found = false;
+    for (number, part) in query.split('&').enumerate() {
+        shown.push(if number == 0 { '?' } else { '&' });
+        match part.split_once('=') {
+            Some((name, value)) if is_secret_parameter(name) && !value.is_empty() => {
+                found = true;
+                shown.push_str(name);
+                shown.push('=');
+                shown.push_str(MASK);
+            }
+            _ => shown.push_str(part),
+        }
+    }
+    found
+}
+
+/// Parameters that presigned URLs of object stores have, and what is secret anywhere.
+fn is_secret_parameter(name: &str) -> bool {
+    const PARTS: [&str; 4] = ["sig", "credential", "apikey", "api_key"];
+    let name = name.to_ascii_lowercase();
+    is_secret_key(&name) || PARTS.iter().any(|part| name.contains(part))
 }
 
 #[cfg(test)]
@@ -106,6 +169,51 @@ mod tests {
         for key in ["ipmi_username", "image_source", "image_urls", ""] {
             assert!(!is_sealed_key(key), "{key}");
         }
+    }
+
+    #[test]
+    fn credentials_of_urls_are_masked_wherever_they_stand() {
+        for (text, want) in [
+            ("http://ann:hunter2@x/disk.raw", "http://******@x/disk.raw"),
+            ("https://ann@x", "https://******@x"),
+            (
+                "https://x/d?X-Amz-Signature=abc&part=1",
+                "https://x/d?X-Amz-Signature=******&part=1",
+            ),
+            ("https://x/d?sv=1&sig=abc%3D", "https://x/d?sv=1&sig=******"),
+            (
+                "https://x/d?temp_url_sig=abc",
+                "https://x/d?temp_url_sig=******",
+            ),
+            (
+                "no answer of http://a:p@x/d, nor of \"https://b:q@y/\": 404",
+                "no answer of http://******@x/d, nor of \"https://******@y/\": 404",
+            ),
+            ("http://a:p@ss@x/", "http://******@x/"),
+        ] {
+            assert_eq!(
+                without_url_credentials(text).as_deref(),
+                Some(want),
+                "{text}"
+            );
+        }
+        for text in [
+            "",
+            "disk.raw",
+            "http://x/disk.raw",
+            "http://x/a@b",
+            "http://x/?part=1&sig=",
+            "mail to ann@example.com, or http://x/",
+            "://",
+        ] {
+            assert_eq!(without_url_credentials(text), None, "{text}");
+        }
+        let info = json!({"image_source": "http://ann:hunter2@x/", "urls": ["ftp://a:p@x"]});
+        let shown = Value::Object(masked(info.as_object().unwrap())).to_string();
+        assert!(
+            !shown.contains("hunter2") && !shown.contains("a:p"),
+            "{shown}"
+        );
     }
 
     #[test]

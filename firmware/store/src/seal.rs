@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trivet_board_hal::BoxKey;
 use trivet_model::node::Object;
-use trivet_model::secret::is_sealed_key;
+use trivet_model::secret::{is_sealed_key, without_url_credentials};
 
 use crate::error::RecordError;
 use crate::schema::{self, JSON_DEPTH_MAX};
@@ -322,6 +322,9 @@ fn secrets_of_value<'v>(value: &'v Value, path: &mut String, found: &mut Vec<(St
                 secrets_of_value(item, path, found);
                 path.truncate(length);
             }
+        }
+        Value::String(text) if without_url_credentials(text).is_some() => {
+            found.push((path.clone(), value));
         }
         _ => {}
     }

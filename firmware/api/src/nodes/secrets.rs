@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 use trivet_model::node::Object;
-use trivet_model::secret::{IMAGE_URL, MASK, is_sealed_key, masked};
+use trivet_model::secret::{IMAGE_URL, MASK, is_sealed_key, masked, without_url_credentials};
 
 /// `instance_info` as it is shown.
 pub(crate) fn instance_info(object: &Object) -> Object {
@@ -34,6 +34,11 @@ pub(crate) fn restore(new: &mut Value, old: &Value) {
                 restore(value, stored);
             }
         }
+        (Value::String(new), Value::String(old)) => {
+            if without_url_credentials(old).is_some_and(|shown| shown == *new) {
+                new.clone_from(old);
+            }
+        }
         _ => {}
     }
 }
@@ -58,6 +63,20 @@ mod tests {
                 "image_url": "u",
             })
         );
+    }
+
+    #[test]
+    fn credentials_in_an_image_source_are_masked_and_survive_being_written_back() {
+        let old = json!({"image_source": "https://ann:hunter2@x/disk.raw", "a": ["http://b:c@d"]});
+        let shown = Value::Object(instance_info(old.as_object().unwrap()));
+        assert_eq!(shown["image_source"], "https://******@x/disk.raw");
+        assert!(!shown.to_string().contains("b:c"), "{shown}");
+        let mut new = shown.clone();
+        restore(&mut new, &old);
+        assert_eq!(new, old);
+        let mut other = json!({"image_source": "https://******@y/disk.raw"});
+        restore(&mut other, &old);
+        assert_eq!(other["image_source"], "https://******@y/disk.raw");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 use trivet_model::node::Object;
-use trivet_model::secret::is_sealed_key;
+use trivet_model::secret::{is_sealed_key, without_url_credentials};
 use trivet_model::{Order, Refusal, RefusalKind};
 
 /// What sealing a value adds to its record, beside the words that lead to it.
@@ -46,6 +46,9 @@ pub(super) fn too_large(order: &Order, most: usize) -> Option<Refusal> {
 fn weight(value: &Value, path: usize) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 4,
+        Value::String(text) if without_url_credentials(text).is_some() => {
+            text.len() + 2 + SEAL_BYTES + path
+        }
         Value::String(text) => text.len() + 2,
         Value::Array(items) => {
             let items = items.iter().map(|item| weight(item, path + 6) + 1);

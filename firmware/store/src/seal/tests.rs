@@ -64,6 +64,19 @@ fn secrets_at_any_depth_are_taken_out_of_the_text() {
 }
 
 #[test]
+fn credentials_in_urls_are_sealed_under_any_key() {
+    let sealed = comes_back(json!({
+        "image_source": "https://ann:hunter2@x/disk.raw", "plain": "https://x/disk.raw",
+        "sources": ["http://x/", "https://x/d?X-Amz-Signature=geheim"],
+    }));
+    assert_eq!(paths(&sealed), ["/image_source", "/sources/1"]);
+    for plain in ["hunter2", "geheim"] {
+        assert!(!sealed.text.contains(plain), "{}", sealed.text);
+    }
+    assert!(sealed.text.contains("https://x/disk.raw"));
+}
+
+#[test]
 fn keys_with_slashes_tildes_and_numbers_find_their_place_again() {
     let sealed = comes_back(json!({
         "a/b~c_token": 1, "~1token": 2, "": {"token": 3}, "0": {"token": 4},
