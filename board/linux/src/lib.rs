@@ -3,6 +3,7 @@
 //! It carries bytes between the traits of `board/hal` and the operating system
 //! and decides nothing.
 
+mod beneath;
 mod datagram;
 mod files;
 mod flash;
@@ -14,6 +15,7 @@ mod poll;
 mod reading;
 mod sending;
 
+pub use beneath::open_beneath;
 pub use datagram::{
     Came, SEGMENTS_BYTES_MAX, SEGMENTS_MAX, Segments, SentTo, bound_unread, path_mtu, receive,
     tell_destinations,

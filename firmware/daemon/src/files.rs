@@ -1,9 +1,8 @@
 //! Files that were granted: opened, and never outside their directory.
 
 use std::fs::File;
-use std::os::fd::AsRawFd as _;
-use std::path::PathBuf;
 
+use trivet_board_linux::open_beneath;
 use trivet_rack::{Below, Grant};
 
 /// Something to send: bytes in memory or a file.
@@ -34,19 +33,10 @@ pub(crate) async fn open(grant: Grant) -> Option<Opened> {
     }
 }
 
-/// Opens first and looks then at what was opened, so that no link put in between
-/// leads elsewhere than what was looked at.
+/// Opens it beneath its directory, so that no link leads out of it.
 fn open_below(below: &Below) -> Option<Opened> {
-    let root: PathBuf = below.root.canonicalize().ok()?;
-    // Opening a pipe would wait for its writer.
-    if !below.file.metadata().ok()?.is_file() {
-        return None;
-    }
-    let file = File::open(&below.file).ok()?;
-    let opened = format!("/proc/self/fd/{}", file.as_raw_fd());
-    if !std::fs::read_link(opened).ok()?.starts_with(&root) {
-        return None;
-    }
+    let relative = below.file.strip_prefix(&below.root).ok()?;
+    let file = open_beneath(&below.root, relative).ok()?;
     let facts = file.metadata().ok()?;
     facts.is_file().then_some(Opened {
         size: facts.len(),

@@ -1,0 +1,99 @@
+//! Files opened beneath a directory: no link on the way leads out of it, whoever changes
+//! links meanwhile (openat2, Linux 5.6).
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+/// As the kernel has it (openat2(2)).
+#[repr(C)]
+struct OpenHow {
+    flags: u64,
+    mode: u64,
+    resolve: u64,
+}
+
+/// Opens a file for reading by its path from `root` on. An absolute link is followed if
+/// it leads to a file beneath the root; a pipe is not waited for.
+pub fn open_beneath(root: &Path, relative: &Path) -> io::Result<File> {
+    match open(root, relative) {
+        Err(error) if error.raw_os_error() == Some(libc::EXDEV) => {
+            let root = root.canonicalize()?;
+            let file = root.join(relative).canonicalize()?;
+            let relative = file.strip_prefix(&root).map_err(|_| error)?;
+            open(&root, relative)
+        }
+        opened => opened,
+    }
+}
+
+#[expect(unsafe_code, reason = "std has no openat2")]
+fn open(root: &Path, relative: &Path) -> io::Result<File> {
+    let directory = File::open(root)?;
+    let path = CString::new(relative.as_os_str().as_bytes())?;
+    let how = OpenHow {
+        flags: (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK)
+            .unsigned_abs()
+            .into(),
+        mode: 0,
+        resolve: libc::RESOLVE_BENEATH | libc::RESOLVE_NO_MAGICLINKS,
+    };
+    // SAFETY: the path ends with a zero, the structure has the size that is named, and both
+    // live through the call.
+    let opened = unsafe {
+        libc::syscall(
+            libc::SYS_openat2,
+            directory.as_raw_fd(),
+            path.as_ptr(),
+            &raw const how,
+            size_of::<OpenHow>(),
+        )
+    };
+    match libc::c_int::try_from(opened) {
+        // SAFETY: the kernel has just opened it, and nobody else has it.
+        Ok(descriptor) if descriptor >= 0 => Ok(unsafe { File::from_raw_fd(descriptor) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::io::Read as _;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn links_lead_anywhere_beneath_the_root_and_nowhere_else() {
+        let place = std::env::temp_dir().join(format!("trivet-beneath-{}", std::process::id()));
+        let root = place.join("root");
+        fs::create_dir_all(root.join("deep")).unwrap();
+        fs::write(root.join("plain"), "plain").unwrap();
+        fs::write(place.join("secret"), "secret").unwrap();
+        symlink("../plain", root.join("deep/inside")).unwrap();
+        symlink(root.join("plain"), root.join("absolute")).unwrap();
+        symlink("../secret", root.join("outside")).unwrap();
+        symlink(place.join("secret"), root.join("away")).unwrap();
+        symlink(&place, root.join("up")).unwrap();
+        for name in ["plain", "deep/inside", "absolute"] {
+            let mut text = String::new();
+            let mut file = open_beneath(&root, Path::new(name)).unwrap();
+            file.read_to_string(&mut text).unwrap();
+            assert_eq!(text, "plain", "{name}");
+        }
+        for name in [
+            "outside",
+            "away",
+            "up/secret",
+            "../secret",
+            "absent",
+            "/etc/passwd",
+        ] {
+            assert!(open_beneath(&root, Path::new(name)).is_err(), "{name}");
+        }
+        fs::remove_dir_all(&place).unwrap();
+    }
+}
