@@ -1,7 +1,8 @@
 //! Who may call the API: anybody, users with passwords, programs with tokens.
 //!
 //! Failures cost time: [`limit`] says who has to wait. A user who has proven
-//! itself from a place goes on from there while others guess its password. A
+//! itself from a place goes on from there while others guess its password, and one who
+//! has not yet may do so from a place where nobody failed. A
 //! token has 256 bits of chance and needs no such care, so programs with tokens
 //! go on even where somebody guesses passwords from the same address.
 
@@ -151,6 +152,23 @@ impl Auth {
         }
     }
 
+    /// Reads the files again, changed or not, and says what in them does not count.
+    pub(crate) fn reload(&self) -> Vec<String> {
+        let Self::Gate(gate) = self else {
+            return Vec::new();
+        };
+        let now = gate.clock.now().wall;
+        let users = gate.users.as_ref().and_then(|users| {
+            users.reload(now);
+            unusable_users(users.path())
+        });
+        let tokens = gate.tokens.as_ref().and_then(|tokens| {
+            tokens.reload(now);
+            unusable_tokens(tokens.path())
+        });
+        users.into_iter().chain(tokens).collect()
+    }
+
     /// What the box asks for, in the words of HTTP.
     pub(crate) fn challenges(&self) -> impl Iterator<Item = &'static str> {
         let (users, tokens) = match self {
@@ -219,9 +237,10 @@ impl Gate {
         let whose = format!("user {}", printable(&name, NAME_CHARS_MAX));
         let users = users.current(now.wall);
         let user = users.iter().find(|user| user.name == name);
-        // A name that is not in the file costs as much as a wrong password, so that
-        // the time of an answer names no users.
-        let Some(checked) = user.or(users.first()) else {
+        // A name that is not in the file is checked against the hash of another user, always
+        // the same one for a name, so that the time of an answer names no users whatever
+        // kinds and costs of hashes the file has.
+        let Some(checked) = user.or_else(|| stand_in(&users, &name)) else {
             self.wait(now, place, None)?;
             return Err(self.wrong(now, place, Some(Name::of(&name)), whose));
         };
@@ -275,8 +294,10 @@ impl Gate {
             self.limiter().clear_place(place);
             return Ok(Some(known.clone()));
         }
-        self.wait(now, place, Some(name))?;
-        Ok(None)
+        match self.wait(now, place, Some(name)) {
+            Err(_) if self.limiter().lets_fresh_through(now.tick, place, name) => Ok(None),
+            waits => waits.map(|()| None),
+        }
     }
 
     fn wait(&self, now: Now, place: Place, name: Option<Name>) -> Result<(), Denied> {
@@ -309,6 +330,15 @@ impl Gate {
     fn proofs(&self) -> MutexGuard<'_, VecDeque<[u8; 32]>> {
         self.proven.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The user whose hash an unknown name is checked against.
+fn stand_in<'a>(users: &'a [User], name: &str) -> Option<&'a User> {
+    let digest = digest(&SHA256, name.as_bytes());
+    let (first, _) = digest.as_ref().split_first_chunk::<8>()?;
+    let number = u64::from_be_bytes(*first);
+    let at = number.checked_rem(users.len() as u64)?;
+    users.get(usize::try_from(at).ok()?)
 }
 
 /// That these credentials were right for this line of the file, from there.

@@ -241,6 +241,18 @@ impl<T> Watched<T> {
         }
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads the file though it may look unchanged.
+    pub(crate) fn reload(&self, now: UnixMs) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.stamp = None;
+        drop(kept);
+        self.current(now);
+    }
+
     /// What the file says now. A file that cannot be read names nobody.
     pub(crate) fn current(&self, now: UnixMs) -> Arc<[T]> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);

@@ -23,6 +23,10 @@ const WAIT_MS_FIRST: u64 = 5_000;
 /// The longest wait.
 const WAIT_MS_MAX: u64 = 60_000;
 
+/// While a name has to wait, so many callers from places without a failure of their own are
+/// let through in [`WAIT_MS_MAX`]: whoever guesses elsewhere does not lock the user out.
+const FRESH_MAX: u32 = 10;
+
 /// A failure is forgotten after so long without another one.
 const FORGET_MS: u64 = 15 * 60_000;
 
@@ -67,6 +71,9 @@ impl Name {
 struct Strikes {
     count: u32,
     last: Tick,
+    /// Callers that were let through all the same, since when.
+    fresh: u32,
+    fresh_from: Tick,
 }
 
 impl Strikes {
@@ -98,6 +105,8 @@ impl<K: Copy + Ord> Table<K> {
         let strikes = self.0.entry(key).or_insert(Strikes {
             count: 0,
             last: now,
+            fresh: 0,
+            fresh_from: now,
         });
         if now.since_ms(strikes.last) > FORGET_MS {
             strikes.count = 0;
@@ -131,6 +140,22 @@ impl Limiter {
     /// How many seconds that user has to wait, unless it is proven already.
     pub(crate) fn name_wait_s(&self, now: Tick, name: Name) -> Option<u64> {
         self.names.wait_s(now, name)
+    }
+
+    /// Whether a caller without a failure of its own may try a name that has to wait.
+    pub(crate) fn lets_fresh_through(&mut self, now: Tick, place: Place, name: Name) -> bool {
+        let failed = self.places.0.get(&place);
+        if failed.is_some_and(|failed| now.since_ms(failed.last) <= FORGET_MS) {
+            return false;
+        }
+        let Some(strikes) = self.names.0.get_mut(&name) else {
+            return true;
+        };
+        if now.since_ms(strikes.fresh_from) > WAIT_MS_MAX {
+            (strikes.fresh, strikes.fresh_from) = (0, now);
+        }
+        strikes.fresh = strikes.fresh.saturating_add(1);
+        strikes.fresh <= FRESH_MAX
     }
 
     /// Counts a failure; the wait that begins with it, if one does.
@@ -226,10 +251,30 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_waits_may_be_tried_from_places_without_failures_within_bounds() {
+        let mut limiter = Limiter::default();
+        let (ann, now) = (Name::of("ann"), Tick(7));
+        for _ in 0..FAILURES_MAX {
+            limiter.fail(now, place(1), Some(ann));
+        }
+        assert!(!limiter.lets_fresh_through(now, place(1), ann));
+        let many = |limiter: &mut Limiter, now| {
+            let all = 100..200;
+            let through = all.filter(|number| limiter.lets_fresh_through(now, place(*number), ann));
+            through.count()
+        };
+        assert_eq!(many(&mut limiter, now), FRESH_MAX as usize);
+        let later = now.after_ms(WAIT_MS_MAX + 1);
+        assert_eq!(many(&mut limiter, later), FRESH_MAX as usize);
+    }
+
+    #[test]
     fn endless_failures_do_not_overflow() {
         let strikes = Strikes {
             count: u32::MAX,
             last: Tick(u64::MAX),
+            fresh: 0,
+            fresh_from: Tick(0),
         };
         assert_eq!(strikes.until(), Some(Tick(u64::MAX)));
     }
