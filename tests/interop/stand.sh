@@ -188,6 +188,7 @@ server = "$box"
 [agent]
 heartbeat_timeout_s = 10
 plain_http = true
+address_check = "off"
 TOML
 }
 

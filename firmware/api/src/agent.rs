@@ -7,7 +7,7 @@
 use serde_json::{Value, json};
 use trivet_model::node::Object;
 use trivet_model::order::{Beat, Found};
-use trivet_model::{MacAddr, NodeId, Order};
+use trivet_model::{MacAddr, NodeId, Order, Refusal};
 
 use crate::access::Access;
 use crate::call::{Call, empty, order};
@@ -133,7 +133,7 @@ pub(crate) fn found(call: &Call<'_>, found: &Found) -> Response {
 
 /// `POST /v1/heartbeat/<ident>`.
 pub(crate) fn heartbeat(call: &Call<'_>) -> Result<Outcome, Fault> {
-    let node = call.node(call.last())?.node.id;
+    let node = call.node(call.last()).map(|view| view.node.id);
     let object = body::object(call)?;
     body::only(&object, &BEAT.map(|arg| arg.name))?;
     for arg in BEAT {
@@ -158,6 +158,7 @@ pub(crate) fn heartbeat(call: &Call<'_>) -> Result<Outcome, Fault> {
         agent_token: text("agent_token")?,
         agent_version: text("agent_version")?,
         agent_verify_ca: text("agent_verify_ca")?,
+        callback_refused: None,
     };
     if beat.agent_token.is_none() {
         return Err(Fault::bad("agent_token is required for heartbeats."));
@@ -165,6 +166,8 @@ pub(crate) fn heartbeat(call: &Call<'_>) -> Result<Outcome, Fault> {
     if beat.agent_version.is_none() {
         return Err(Fault::bad("agent_version is required: use a newer agent."));
     }
+    // What is answered to a wrong token, so that nobody learns which nodes there are.
+    let node = node.map_err(|_| Fault::bad(Refusal::of_heartbeat().sentence))?;
     order(Order::Heartbeat { node, beat }, empty(202, None))
 }
 

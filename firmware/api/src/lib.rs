@@ -44,7 +44,7 @@ use trivet_model::{
 };
 use uuid::Uuid;
 
-pub use access::{Access, access};
+pub use access::{Access, access, access_of};
 use call::Call;
 use error::Fault;
 pub use images::{Image, offered, uploads};

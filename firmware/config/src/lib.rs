@@ -8,6 +8,7 @@
 
 mod contradiction;
 mod dhcp;
+mod exposure;
 mod images;
 mod mistake;
 mod power;
@@ -26,8 +27,9 @@ pub use crate::power::Power;
 pub use crate::reader::TEXT_BYTES_MAX;
 pub use crate::service::{API_PORT, HTTP_PORT, HTTPS_PORT, INSPECTOR_PORT, PANEL_PORT, TFTP_PORT};
 pub use crate::settings::{
-    Agent, Api, Appliance, Auth, Boot, Dhcp, DhcpDoor, DhcpMode, Erase, Hardware, HardwareType,
-    Hours, Http, Images, Inspector, Limits, Loaders, Network, Panel, Pool, Ramdisk, Settings, Tftp,
+    AddressCheck, Agent, Api, Appliance, Auth, Boot, Dhcp, DhcpDoor, DhcpMode, Erase, Hardware,
+    HardwareType, Hours, Http, Images, Inspector, Limits, Loaders, Network, Panel, Pool, Ramdisk,
+    Settings, Tftp,
 };
 pub use crate::value::{LISTEN_MAX, LOADER_BYTES_MAX};
 
@@ -98,6 +100,13 @@ fn read(root: &Section<'_>, mistakes: &mut Mistakes) -> Option<Settings> {
     let limits = service::limits(root, mistakes);
     claims.check(mistakes);
     contradiction::check_data_is_not_served(root, mistakes);
+    exposure::check(
+        root,
+        api.as_ref(),
+        inspector.as_ref(),
+        panel.as_ref(),
+        mistakes,
+    );
     let appliance = appliance?;
     Some(Settings {
         appliance,

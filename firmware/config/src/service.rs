@@ -9,8 +9,8 @@ use crate::contradiction::{Claims, Transport};
 use crate::mistake::Mistakes;
 use crate::reader::{Found, Section, nearest};
 use crate::settings::{
-    Agent, Api, Appliance, Auth, Boot, Erase, Hardware, HardwareType, Http, Inspector, Limits,
-    Panel, Ramdisk, Tftp,
+    AddressCheck, Agent, Api, Appliance, Auth, Boot, Erase, Hardware, HardwareType, Http,
+    Inspector, Limits, Panel, Ramdisk, Tftp,
 };
 use crate::value;
 
@@ -29,6 +29,12 @@ pub const PANEL_PORT: u16 = 8443;
 
 /// Longest addition to the kernel line: what x86 kernels keep of it.
 const KERNEL_ARGS_BYTES_MAX: usize = 2048;
+
+/// Most names of the API's host. Ours.
+const HOST_NAMES_MAX: usize = 16;
+
+/// Most networks of BMCs. Ours.
+const BMC_NETWORKS_MAX: usize = 16;
 
 const STORE_MIB_DEFAULT: u32 = 64;
 
@@ -106,6 +112,8 @@ pub(crate) fn api(root: &Section<'_>, claims: &mut Claims, mistakes: &mut Mistak
         "users",
         "tokens",
         "allow_open",
+        "allow_plain_http",
+        "host_names",
         "public_url",
         "tls",
     ];
@@ -114,6 +122,9 @@ pub(crate) fn api(root: &Section<'_>, claims: &mut Claims, mistakes: &mut Mistak
     let addresses = listen(&section, API_PORT, Some(Ipv4Addr::LOCALHOST), tcp, mistakes);
     let public_url = value::url(&section, "public_url", mistakes);
     let tls = section.flag("tls", mistakes).is_some_and(|tls| tls.value);
+    // Whether it is needed is looked at when all sections are read.
+    let _ = section.flag("allow_plain_http", mistakes);
+    let host_names = value::host_names(&section, "host_names", HOST_NAMES_MAX, mistakes);
     let auth = auth(&section, addresses.as_deref().unwrap_or_default(), mistakes);
     // The other way round is right behind a proxy that ends TLS.
     if tls
@@ -129,6 +140,7 @@ pub(crate) fn api(root: &Section<'_>, claims: &mut Claims, mistakes: &mut Mistak
         auth: auth?,
         public_url,
         tls,
+        host_names,
     })
 }
 
@@ -280,8 +292,10 @@ pub(crate) fn panel(
     mistakes: &mut Mistakes,
 ) -> Option<Panel> {
     let section = root.section("panel", mistakes)?;
-    section.allow_only(&["listen", "tls"], mistakes);
+    section.allow_only(&["listen", "tls", "allow_open"], mistakes);
     let tls = section.flag("tls", mistakes).is_none_or(|tls| tls.value);
+    // Whether it is needed is looked at when all sections are read.
+    let _ = section.flag("allow_open", mistakes);
     let tcp = (Transport::Tcp, claims);
     let addresses = listen(
         &section,
@@ -342,14 +356,21 @@ pub(crate) fn hardware(root: &Section<'_>, mistakes: &mut Mistakes) -> Hardware 
     let Some(section) = root.section("hardware", mistakes) else {
         return Hardware::default();
     };
-    section.allow_only(&["types", "redfish_ca"], mistakes);
+    section.allow_only(
+        &["types", "redfish_ca", "ssh_keys", "bmc_networks"],
+        mistakes,
+    );
     let redfish_ca = value::path(&section, "redfish_ca", mistakes);
+    let ssh_keys = value::path(&section, "ssh_keys", mistakes);
+    let bmc_networks = value::networks(&section, "bmc_networks", BMC_NETWORKS_MAX, mistakes);
     let names: Vec<&str> = HardwareType::ALL.iter().map(|known| known.name()).collect();
     let mut types = Vec::new();
     // The list may name each type once, so it is never longer than this.
     let Some(texts) = section.texts("types", names.len() + 16, mistakes) else {
         return Hardware {
             redfish_ca,
+            ssh_keys,
+            bmc_networks,
             ..Hardware::default()
         };
     };
@@ -375,7 +396,12 @@ pub(crate) fn hardware(root: &Section<'_>, mistakes: &mut Mistakes) -> Hardware 
             }
         }
     }
-    Hardware { types, redfish_ca }
+    Hardware {
+        types,
+        redfish_ca,
+        ssh_keys,
+        bmc_networks,
+    }
 }
 
 pub(crate) fn agent(root: &Section<'_>, mistakes: &mut Mistakes) -> Agent {
@@ -390,6 +416,7 @@ pub(crate) fn agent(root: &Section<'_>, mistakes: &mut Mistakes) -> Agent {
         "plain_http",
         "erase",
         "fast_track",
+        "address_check",
     ];
     section.allow_only(&known, mistakes);
     let timeout = section.number("heartbeat_timeout_s", 10..=86_400, mistakes);
@@ -406,6 +433,23 @@ pub(crate) fn agent(root: &Section<'_>, mistakes: &mut Mistakes) -> Agent {
         fast_track: section
             .flag("fast_track", mistakes)
             .is_some_and(|stays| stays.value),
+        address_check: address_check(&section, mistakes),
+    }
+}
+
+fn address_check(section: &Section<'_>, mistakes: &mut Mistakes) -> AddressCheck {
+    let Some(text) = section.text("address_check", mistakes) else {
+        return AddressCheck::default();
+    };
+    match text.value {
+        "normal" => AddressCheck::Normal,
+        "strict" => AddressCheck::Strict,
+        "off" => AddressCheck::Off,
+        other => {
+            let sentence = format!("`{other}` is unknown: write \"normal\", \"strict\" or \"off\"");
+            mistakes.add(text.at, &section.key("address_check"), sentence);
+            AddressCheck::default()
+        }
     }
 }
 

@@ -102,6 +102,8 @@ pub struct Api {
     pub public_url: Option<String>,
     /// Whether it is served over TLS with a certificate of the box's own authority.
     pub tls: bool,
+    /// Names that clients may use for this host, beside `box.name` and its addresses.
+    pub host_names: Vec<String>,
 }
 
 /// The inspector's API.
@@ -401,6 +403,10 @@ pub struct Hardware {
     pub types: Vec<HardwareType>,
     /// Authorities that Redfish BMCs are trusted by, where a node's record names none.
     pub redfish_ca: Option<PathBuf>,
+    /// Where private keys lie that nodes name in `ssh_key_filename`.
+    pub ssh_keys: Option<PathBuf>,
+    /// Networks of BMCs: no agent is called there.
+    pub bmc_networks: Vec<Network>,
 }
 
 impl Default for Hardware {
@@ -408,6 +414,8 @@ impl Default for Hardware {
         Hardware {
             types: HardwareType::ALL.to_vec(),
             redfish_ca: None,
+            ssh_keys: None,
+            bmc_networks: Vec::new(),
         }
     }
 }
@@ -427,6 +435,21 @@ pub struct Agent {
     pub erase: Erase,
     /// Agents stay between two jobs, unless a node's `driver_info` says otherwise.
     pub fast_track: bool,
+    /// From which addresses agents may call.
+    pub address_check: AddressCheck,
+}
+
+/// From which addresses agents may call.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum AddressCheck {
+    /// From the address that the box leased to the node; from any other only where the box
+    /// leased none, as weakly authenticated.
+    #[default]
+    Normal,
+    /// From the address that the box leased to the node only.
+    Strict,
+    /// From every address: tests and demonstrations.
+    Off,
 }
 
 /// What automated cleaning erases.
@@ -450,6 +473,7 @@ impl Default for Agent {
             plain_http: false,
             erase: Erase::default(),
             fast_track: false,
+            address_check: AddressCheck::default(),
         }
     }
 }

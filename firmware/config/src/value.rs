@@ -110,6 +110,23 @@ pub(crate) fn network(
     }
 }
 
+/// A list of IPv4 networks.
+pub(crate) fn networks(
+    section: &Section<'_>,
+    key: &str,
+    max: usize,
+    mistakes: &mut Mistakes,
+) -> Vec<Network> {
+    let mut networks = Vec::new();
+    for text in section.texts(key, max, mistakes).unwrap_or_default() {
+        match parse_network(text.value) {
+            Ok(network) => networks.push(network),
+            Err(sentence) => mistakes.add(text.at, &section.key(key), sentence),
+        }
+    }
+    networks
+}
+
 fn parse_network(text: &str) -> Result<Network, String> {
     let parts = text.split_once('/').and_then(|(address, prefix)| {
         Some((
@@ -241,6 +258,25 @@ pub(crate) fn host_name(
     let sentence = "is not a host name: letters, digits, hyphens and dots only";
     mistakes.add(text.at, &section.key(key), sentence);
     None
+}
+
+/// A list of host names.
+pub(crate) fn host_names(
+    section: &Section<'_>,
+    key: &str,
+    max: usize,
+    mistakes: &mut Mistakes,
+) -> Vec<String> {
+    let mut names = Vec::new();
+    for text in section.texts(key, max, mistakes).unwrap_or_default() {
+        if is_host_name(text.value) {
+            names.push(text.value.to_owned());
+        } else {
+            let sentence = "is not a host name: letters, digits, hyphens and dots only";
+            mistakes.add(text.at, &section.key(key), sentence);
+        }
+    }
+    names
 }
 
 fn is_host_name(text: &str) -> bool {

@@ -8,7 +8,6 @@ use anyhow::Context as _;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 use trivet_board_linux::{FileFlash, KeyFile};
 use trivet_images::Key;
 use trivet_model::image::{ImageNews, ImageState};
@@ -19,8 +18,11 @@ use trivet_store::{OpenError, Store};
 use crate::auth::Auth;
 use crate::cache::{Cache, Ways};
 use crate::clock::Clock;
-use crate::doors::{agents, api, bmc, boot, dhcp, http, inspector, panel, redfish, ssh, tftp};
+use crate::doors::{
+    agents, api, bmc, boot, browser, dhcp, http, inspector, panel, redfish, ssh, tftp,
+};
 use crate::engine::{self, Engine, EngineError};
+use crate::identity::ServerTls;
 use crate::logs::Logs;
 use crate::say::{self, throttle::Throttle};
 
@@ -31,7 +33,7 @@ pub(crate) type NoteSink = Box<dyn FnMut(&Note, Option<&str>) + Send>;
 #[derive(Default)]
 pub(crate) struct Listening {
     pub(crate) sockets: Vec<TcpListener>,
-    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) tls: Option<ServerTls>,
 }
 
 /// Everything the appliance stands on. Sockets are open already, so that their
@@ -48,6 +50,8 @@ pub(crate) struct Ground {
     pub(crate) ssh: ssh::Door,
     pub(crate) redfish: redfish::Door,
     pub(crate) auth: Auth,
+    /// Under which names the API and the page may be asked.
+    pub(crate) hosts: browser::HostNames,
     pub(crate) facts: trivet_api::Facts,
     pub(crate) connections_max: usize,
     pub(crate) transfers_max: usize,
@@ -115,6 +119,7 @@ impl Appliance {
             notes: ground.notes,
         };
         let images = own_images(&settings);
+        let any_agent_address = settings.agent_addresses.any;
         let (engine, failed) = engine::start(clock, settings, store, outlet.carrier())?;
         // The engine's own handle: calls to agents end in inputs.
         let _ = back.set(engine.clone());
@@ -148,13 +153,18 @@ impl Appliance {
             clock,
             cache: cache.clone(),
             logs,
+            any_agent_address,
+            hosts: ground.hosts.clone(),
         });
         let places = http::Places::new(ground.connections_max);
         let waits = http::Waits::default();
         let services = [
             (ground.api, api::handler(Arc::clone(&api))),
             (ground.inspector, inspector::handler(api, strangers)),
-            (ground.panel, panel::handler(engine.clone(), clock)),
+            (
+                ground.panel,
+                panel::handler(engine.clone(), clock, ground.hosts),
+            ),
         ];
         for (Listening { sockets, tls }, handler) in services {
             let seats = (&places, waits);

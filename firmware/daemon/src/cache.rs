@@ -164,7 +164,7 @@ enum Left {
 impl Cache {
     /// The cache in this directory, with what is in it.
     pub(crate) fn open(root: &Path, ways: Ways, news: NewsSink) -> std::io::Result<Self> {
-        std::fs::create_dir_all(root)?;
+        crate::private::own_directory(root)?;
         let mut slots = BTreeMap::new();
         let found = entry::scan(root)?;
         for kept in found.kept {

@@ -226,6 +226,13 @@ pub(crate) fn unreadable(settings: &Settings) -> Vec<String> {
             .to_owned(),
         );
     }
+    if settings.agent.address_check == trivet_config::AddressCheck::Off {
+        lines.push(
+            "agent.address_check: is \"off\", so any machine that reaches the API can pose as the \
+             agent of a node; that is for tests and demonstrations only"
+                .to_owned(),
+        );
+    }
     lines
 }
 

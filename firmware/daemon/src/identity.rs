@@ -3,15 +3,19 @@
 use std::fs;
 use std::io::{ErrorKind, Write as _};
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio_rustls::TlsAcceptor;
-use trivet_certs_authority::Authority;
+use trivet_certs_authority::{Authority, SERVER_DAYS};
+use trivet_model::Now;
 
 use crate::clock::Clock;
+use crate::say;
 
 /// The box's authority: made at first start, read after that.
 pub(crate) fn authority(data: &Path, name: &str, clock: Clock) -> anyhow::Result<Authority> {
@@ -36,24 +40,112 @@ pub(crate) fn authority(data: &Path, name: &str, clock: Clock) -> anyhow::Result
             .with_context(|| format!("the authority in {} is damaged", directory.display()));
     }
     let authority = Authority::create(clock.now().wall.0 / 1000, name)?;
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&directory)
+    crate::private::own_directory(&directory)
         .with_context(|| format!("{} cannot be made", directory.display()))?;
     write_private(&key, &authority.key_pem())?;
     write_private(&certificate, authority.certificate_pem())?;
     Ok(authority)
 }
 
-/// A certificate for these names, for as long as this process runs.
-pub(crate) fn acceptor(
+/// How often it is looked at whether a server certificate is to be renewed.
+const RENEWAL_CHECK: Duration = Duration::from_hours(12);
+
+/// A server certificate is renewed when this part of its time is over, in seconds.
+const RENEWED_AFTER_S: u64 = SERVER_DAYS.unsigned_abs() * 86_400 * 3 / 4;
+
+/// TLS of the box's services, whose certificate changes while they serve.
+#[derive(Clone)]
+pub(crate) struct ServerTls(Arc<RwLock<TlsAcceptor>>);
+
+impl ServerTls {
+    /// What the next connection is accepted with.
+    pub(crate) fn current(&self) -> TlsAcceptor {
+        let acceptor = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        acceptor.clone()
+    }
+
+    fn replace(&self, acceptor: TlsAcceptor) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = acceptor;
+    }
+}
+
+impl From<TlsAcceptor> for ServerTls {
+    fn from(acceptor: TlsAcceptor) -> Self {
+        Self(Arc::new(RwLock::new(acceptor)))
+    }
+}
+
+/// The server certificate of the box: made at each start, and renewed before it ends.
+pub(crate) struct ServerCertificate {
+    authority: Authority,
+    names: Vec<String>,
+    addresses: Vec<IpAddr>,
+    made_s: AtomicU64,
+    tls: ServerTls,
+}
+
+impl ServerCertificate {
+    /// A certificate for these names and addresses.
+    pub(crate) fn new(
+        authority: Authority,
+        names: Vec<String>,
+        addresses: Vec<IpAddr>,
+        now: Now,
+    ) -> anyhow::Result<Self> {
+        let now_s = now.wall.0 / 1000;
+        let tls = acceptor(&authority, &names, &addresses, now_s)?.into();
+        Ok(Self {
+            authority,
+            names,
+            addresses,
+            made_s: AtomicU64::new(now_s),
+            tls,
+        })
+    }
+
+    /// TLS with this certificate and those that follow it.
+    pub(crate) fn tls(&self) -> ServerTls {
+        self.tls.clone()
+    }
+
+    /// Makes a new certificate for connections from now on.
+    pub(crate) fn renew(&self, now: Now) -> anyhow::Result<()> {
+        let now_s = now.wall.0 / 1000;
+        let acceptor = acceptor(&self.authority, &self.names, &self.addresses, now_s)?;
+        self.tls.replace(acceptor);
+        self.made_s.store(now_s, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn is_due(&self, now: Now) -> bool {
+        let now_s = now.wall.0 / 1000;
+        now_s.abs_diff(self.made_s.load(Ordering::Relaxed)) > RENEWED_AFTER_S
+    }
+
+    /// Renews the certificate for as long as the box runs.
+    pub(crate) async fn keep_valid(&self, clock: Clock) {
+        loop {
+            tokio::time::sleep(RENEWAL_CHECK).await;
+            if !self.is_due(clock.now()) {
+                continue;
+            }
+            match self.renew(clock.now()) {
+                Ok(()) => say::line("trivet: the server certificate was renewed"),
+                Err(error) => say::line(&format!(
+                    "trivet: warning: the server certificate could not be renewed: {error:#}; \
+                     restart the box before it ends"
+                )),
+            }
+        }
+    }
+}
+
+fn acceptor(
     authority: &Authority,
     names: &[String],
     addresses: &[IpAddr],
-    clock: Clock,
+    now_s: u64,
 ) -> anyhow::Result<TlsAcceptor> {
-    let now_s = clock.now().wall.0 / 1000;
     let (chain, key) = authority.server_certificate(names, addresses, now_s)?;
     let config = trivet_certs_authority::server_config(&chain, &key)?;
     Ok(TlsAcceptor::from(Arc::new(config)))
@@ -107,6 +199,32 @@ mod tests {
             0o600,
             "it was open to others and is not any more"
         );
+    }
+
+    #[test]
+    fn a_server_certificate_is_renewed_before_it_ends() {
+        let scratch = Scratch::new();
+        let authority = authority(&scratch.0, "box", Clock::start()).unwrap();
+        let mut now = Clock::start().now();
+        let names = vec!["box".to_owned()];
+        let made = ServerCertificate::new(authority, names, Vec::new(), now).unwrap();
+        let tls = made.tls();
+        let day_ms = 86_400_000;
+        let begins = now.wall.0;
+        let config = || Arc::as_ptr(tls.current().config());
+        let first = config();
+        for (days, due) in [(0, false), (299, false), (301, true), (399, true)] {
+            now.wall.0 = begins + days * day_ms;
+            assert_eq!(made.is_due(now), due, "{days}");
+        }
+        assert_eq!(config(), first);
+        made.renew(now).unwrap();
+        assert_ne!(
+            config(),
+            first,
+            "who holds the old one is given the new one"
+        );
+        assert!(!made.is_due(now));
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub(crate) fn catalogue(
     directory: &Path,
     mut tell: impl FnMut(String),
 ) -> anyhow::Result<Catalogue> {
-    fs::create_dir_all(directory)
+    crate::private::directory(directory)
         .with_context(|| format!("{} cannot be made", directory.display()))?;
     let root = directory.canonicalize()?;
     let mut catalogue = Catalogue::default();

@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::io::{self, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -120,9 +119,9 @@ impl Logs {
     fn keep(&self, node: NodeId, name: &str, bundle: &[u8]) -> io::Result<()> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = self.directory(node);
-        fs::create_dir_all(&directory)?;
         // Whoever may log in to this box may not therefore read what agents logged.
-        fs::set_permissions(&*self.root, fs::Permissions::from_mode(0o700))?;
+        crate::private::own_directory(&self.root)?;
+        crate::private::own_directory(&directory)?;
         self.make_room(node, bundle.len() as u64);
         // A name that does not end as others do is never shown.
         let partly = directory.join("partly");

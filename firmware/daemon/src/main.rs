@@ -13,6 +13,8 @@ mod holder;
 mod identity;
 mod library;
 mod logs;
+mod private;
+mod reload;
 mod say;
 mod serve;
 mod sockets;
@@ -83,7 +85,7 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Demo(options) => run(demo::run(options)),
         Command::Serve { config } => match settings(&config) {
-            Ok(settings) => run(serve::run(settings)),
+            Ok(settings) => run(serve::run(&config, settings)),
             Err(code) => code,
         },
         Command::Check { config, offline } => match settings(&config) {

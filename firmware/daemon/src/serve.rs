@@ -6,7 +6,6 @@ pub(crate) use lan::{missing_loaders, plan};
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,26 +18,30 @@ use tokio::signal::unix::{SignalKind, signal};
 use trivet_config::{self as config, Settings};
 use trivet_images::pace::Window;
 use trivet_model::Fault;
-use trivet_rack::{AtOnce, Everywhere, Files, Limits};
+use trivet_rack::{AgentAddresses, AtOnce, Everywhere, Files, Limits};
 
 use crate::appliance::{self, Appliance, Ground, Listening, open_store};
 use crate::auth::Auth;
 use crate::cache::{FAILED_REST, Origin, Ways};
 use crate::clock::Clock;
+use crate::doors::browser::HostNames;
+use crate::identity::ServerCertificate;
+use crate::reload::Reload;
 use crate::{check, doors, identity, library, say, sockets};
 
-/// Runs until SIGINT or SIGTERM.
-pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
+/// Runs until SIGINT or SIGTERM. `file` is read again at SIGHUP.
+pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
     let clock = Clock::start();
     let data = settings.appliance.data.clone();
     private_directory(&data)?;
+    check_not_served(&data, settings.boot.files.as_deref())?;
     let name = settings.appliance.name.clone().unwrap_or_else(host_name);
     let authority = identity::authority(&data, &name, clock)?;
-    let tls = |wanted: bool| -> anyhow::Result<_> {
-        let names = [name.clone(), "localhost".to_owned()];
-        let acceptor = || identity::acceptor(&authority, &names, &addresses(&settings), clock);
-        wanted.then(acceptor).transpose()
-    };
+    let fingerprint = authority.fingerprint();
+    let names = vec![name.clone(), "localhost".to_owned()];
+    let addresses = addresses(&settings);
+    let certificate = ServerCertificate::new(authority, names, addresses, clock.now())?;
+    let tls = |wanted: bool| wanted.then(|| certificate.tls());
     let api = settings.api.as_ref();
     let panel = settings.panel.as_ref();
     let http = settings.http.as_ref();
@@ -51,24 +54,25 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
     let ground = Ground {
         api: Listening {
             sockets: listen("API", api.map(|api| &api.listen), &awaited).await?,
-            tls: tls(api.is_some_and(|api| api.tls))?,
+            tls: tls(api.is_some_and(|api| api.tls)),
         },
         inspector: plain(listen("inspector", inspector.map(|one| &one.listen), &awaited).await?),
         http: plain(listen("HTTP", http.map(|http| &http.listen), &awaited).await?),
         https: Listening {
             sockets: listen("HTTPS", http.map(|http| &http.tls_listen), &awaited).await?,
-            tls: tls(http.is_some_and(|http| !http.tls_listen.is_empty()))?,
+            tls: tls(http.is_some_and(|http| !http.tls_listen.is_empty())),
         },
         panel: Listening {
             sockets: listen("panel", panel.map(|panel| &panel.listen), &awaited).await?,
-            tls: tls(panel.is_some_and(|panel| panel.tls))?,
+            tls: tls(panel.is_some_and(|panel| panel.tls)),
         },
         tftp: tftp(&settings, &awaited).await?,
         dhcp,
         bmc: sockets::udp("BMC", SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))).await?,
-        ssh: doors::ssh::Door::new(&data),
+        ssh: doors::ssh::Door::new(&data, settings.hardware.ssh_keys.as_deref()),
         redfish: doors::redfish::Door::new(settings.hardware.redfish_ca.as_deref())?,
         auth: auth(api, clock),
+        hosts: host_names(&settings, &name),
         facts: trivet_api::Facts {
             hostname: name,
             drivers: hardware(&settings),
@@ -93,13 +97,23 @@ pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
     let mut rack = rack_settings(&settings, &links, &ground)?;
     rack.faults.extend(missing.iter().cloned());
     let store = open_store(&data, settings.appliance.store_mib)?;
-    say_where(&ground, &authority.fingerprint());
+    say_where(&ground, &fingerprint);
     let warnings = check::services_off(&settings).into_iter();
     for line in warnings.chain(check::unreadable(&settings)) {
         say::line(&format!("trivet: warning: {line}"));
     }
+    let reload = Reload {
+        file: file.to_owned(),
+        settings: settings.clone(),
+        auth: ground.auth.clone(),
+        certificate,
+        clock,
+    };
     let appliance = Appliance::start(clock, ground, rack, store)?;
-    run_to_end(appliance, settings, missing).await
+    let reloading = tokio::spawn(reload.run());
+    let ended = run_to_end(appliance, settings, missing).await;
+    reloading.abort();
+    ended
 }
 
 async fn run_to_end(
@@ -192,11 +206,25 @@ fn told_to_stop() -> anyhow::Result<impl Future<Output = ()>> {
 /// may be a directory of the operator's with more in it, and what is secret in ours
 /// has its own.
 fn private_directory(data: &Path) -> anyhow::Result<()> {
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(data)
+    crate::private::directory(data)
         .with_context(|| format!("box.data: the directory {} cannot be used", data.display()))
+}
+
+/// `boot.files` is served to everybody, and `box.data` holds the keys: neither may lead into
+/// the other, not even through links.
+fn check_not_served(data: &Path, files: Option<&Path>) -> anyhow::Result<()> {
+    let Some(Ok(served)) = files.map(Path::canonicalize) else {
+        return Ok(());
+    };
+    let data = data.canonicalize()?;
+    anyhow::ensure!(
+        !served.starts_with(&data) && !data.starts_with(&served),
+        "boot.files: {} is served to everybody and leads into box.data ({}), which holds the store \
+         and the keys; choose another directory",
+        served.display(),
+        data.display()
+    );
+    Ok(())
 }
 
 fn auth(api: Option<&config::Api>, clock: Clock) -> Auth {
@@ -214,6 +242,22 @@ fn host_name() -> String {
     } else {
         name.to_owned()
     }
+}
+
+/// The names by which clients may call this box.
+fn host_names(settings: &Settings, name: &str) -> HostNames {
+    let api = settings.api.iter();
+    let given = api.clone().flat_map(|api| api.host_names.iter().cloned());
+    let http = settings.http.iter();
+    let public = api
+        .filter_map(|api| api.public_url.as_deref())
+        .chain(http.filter_map(|http| http.public_url.as_deref()));
+    let public = public.filter_map(|url| {
+        let uri: hyper::Uri = url.parse().ok()?;
+        uri.host().map(str::to_owned)
+    });
+    let own = [name.to_owned(), host_name()];
+    HostNames::new(own.into_iter().chain(given).chain(public))
 }
 
 fn hardware(settings: &Settings) -> Vec<String> {
@@ -357,6 +401,11 @@ fn rack_settings(
         },
         kernel_args: settings.boot.kernel_args.clone(),
         heartbeat_timeout_s: settings.agent.heartbeat_timeout_s.into(),
+        agent_addresses: AgentAddresses {
+            any: settings.agent.address_check == config::AddressCheck::Off,
+            require_lease: settings.agent.address_check == config::AddressCheck::Strict,
+            bmc_networks: bmc_networks(settings),
+        },
         limits: Limits {
             boot_ms: u64::from(settings.agent.boot_wait_s) * 1000,
             agent_wait_ms: u64::from(settings.agent.wait_s) * 1000,
@@ -392,6 +441,13 @@ fn faults(settings: &Settings) -> Vec<Fault> {
     faults.extend(check::agent_files_missing(settings));
     faults.extend(check::loopback_addresses(settings));
     faults
+}
+
+fn bmc_networks(settings: &Settings) -> Vec<(Ipv4Addr, u8)> {
+    let networks = settings.hardware.bmc_networks.iter();
+    networks
+        .map(|network| (network.address, network.prefix))
+        .collect()
 }
 
 fn boots_at_once(settings: &Settings) -> AtOnce {
@@ -442,6 +498,34 @@ mod tests {
         let data = scratch.0.join("data");
         let text = format!("[box]\ndata = \"{}\"\n{more}", data.display());
         trivet_config::parse(&text).unwrap()
+    }
+
+    #[test]
+    fn boot_files_that_lead_into_the_data_directory_are_refused_through_links_too() {
+        let scratch = Scratch::new();
+        let data = scratch.0.join("data");
+        fs::create_dir_all(data.join("images")).unwrap();
+        fs::create_dir(scratch.0.join("files")).unwrap();
+        let link = |name: &str, to: &Path| {
+            let link = scratch.0.join(name);
+            std::os::unix::fs::symlink(to, &link).unwrap();
+            link
+        };
+        for files in [
+            link("to-data", &data),
+            link("to-images", &data.join("images")),
+            link("above", &scratch.0),
+            data.clone(),
+        ] {
+            let said = check_not_served(&data, Some(&files))
+                .unwrap_err()
+                .to_string();
+            assert!(said.contains("boot.files"), "{said}");
+        }
+        let fine = [scratch.0.join("files"), scratch.0.join("absent")];
+        for files in fine.iter().map(|path| Some(path.as_path())).chain([None]) {
+            check_not_served(&data, files).unwrap();
+        }
     }
 
     #[test]

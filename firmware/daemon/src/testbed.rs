@@ -62,6 +62,10 @@ pub(crate) fn settings(directory: &Path) -> Settings {
         },
         kernel_args: String::new(),
         heartbeat_timeout_s: 300,
+        agent_addresses: trivet_rack::AgentAddresses {
+            any: true,
+            ..trivet_rack::AgentAddresses::default()
+        },
         limits: Limits::default(),
         pace: Pace::default(),
         power_fresh_ms: None,
@@ -143,9 +147,14 @@ pub(crate) async fn raw(to: SocketAddr, request: &str) -> String {
 /// One request on a connection of its own: the head and the body of the answer.
 pub(crate) async fn ask(to: SocketAddr, line: &str, headers: &str, body: &str) -> (String, String) {
     let length = body.len();
+    let kind = if body.is_empty() || headers.contains("content-type") {
+        ""
+    } else {
+        "content-type: application/json\r\n"
+    };
     let request = format!(
-        "{line} HTTP/1.1\r\nhost: box\r\nconnection: close\r\ncontent-length: {length}\r\n\
-         {headers}\r\n{body}"
+        "{line} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n\
+         {kind}{headers}\r\n{body}"
     );
     let answer = raw(to, &request).await;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));

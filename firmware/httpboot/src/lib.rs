@@ -18,6 +18,7 @@ pub use path::{PATH_BYTES_MAX, Relative};
 pub use request::{BODY_BYTES_MAX, Body, HEAD_BYTES_MAX, Method, Nonsense, Request, parse};
 pub use script::script;
 
+use trivet_model::secret::MASK;
 use trivet_model::{MacAddr, NodeId};
 
 /// What a path asks for.
@@ -92,6 +93,26 @@ pub fn node_drive_path(node: NodeId, token: &str) -> String {
     format!("/drives/{node}/{token}")
 }
 
+/// A path for notes, logs and the page: the token in the path of a deployment's image or
+/// config drive is masked, because it is all that somebody needs to fetch them.
+pub fn redacted(path: &str) -> String {
+    let mut parts: Vec<&str> = path.split('/').collect();
+    let holds_token = matches!(parts.get(1), Some(&"nodes" | &"drives")) && parts.len() > 3;
+    if holds_token {
+        parts[3] = MASK;
+    }
+    parts.join("/")
+}
+
+/// The token in the path of a deployment's image or config drive.
+pub fn token(path: &str) -> Option<&str> {
+    let mut parts = path.split('/').skip(1);
+    let holds_token = matches!(parts.next(), Some("nodes" | "drives"));
+    parts
+        .nth(1)
+        .filter(|token| holds_token && !token.is_empty())
+}
+
 /// The path of a file in the operator's directory.
 pub fn file_path(name: &str) -> String {
     format!("/files/{name}")
@@ -104,6 +125,37 @@ mod tests {
     #[track_caller]
     fn check(path: &str, want: Option<Route>) {
         assert_eq!(http(path), want, "{path}");
+    }
+
+    #[test]
+    fn the_token_of_a_deployment_is_masked_in_what_people_read() {
+        let id = NodeId::random(&mut trivet_model::Seeded::new(1));
+        let image = node_image_path(id, "geheim", "disk.raw");
+        let drive = node_drive_path(id, "geheim");
+        assert_eq!(
+            (token(&image), token(&drive)),
+            (Some("geheim"), Some("geheim"))
+        );
+        for path in [
+            &image,
+            &drive,
+            &format!("{drive}/"),
+            &format!("{drive}/more"),
+        ] {
+            let shown = redacted(path);
+            assert!(!shown.contains("geheim"), "{shown}");
+            assert!(shown.contains(&id.to_string()), "{shown}");
+        }
+        for path in [
+            "/boot/kernel",
+            "/images/disk.raw",
+            "",
+            "/nodes",
+            "undionly.kpxe",
+        ] {
+            assert_eq!(redacted(path), path);
+            assert_eq!(token(path), None);
+        }
     }
 
     fn file(text: &str) -> Option<Route> {

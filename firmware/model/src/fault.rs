@@ -4,7 +4,7 @@
 //! One cause is one fault, however often it shows.
 
 use core::fmt;
-use core::net::Ipv4Addr;
+use core::net::{IpAddr, Ipv4Addr};
 
 use crate::{MacAddr, UnixMs};
 
@@ -91,6 +91,15 @@ pub enum Fault {
         /// Where the BMC is.
         address: String,
     },
+    /// Two addresses asked for the agent token of one node.
+    AgentContested {
+        /// Of which node.
+        node: String,
+        /// The address that received the token.
+        first: IpAddr,
+        /// The address that asked after it.
+        second: IpAddr,
+    },
     /// An image is not to be had.
     ImageFailed {
         /// The name of the catalogue entry, or of the file where a node names it by URL.
@@ -157,6 +166,16 @@ impl fmt::Display for Fault {
                 out,
                 "node {node}: its BMC {address} is node {other}'s, so its power is not \
                  switched; correct the address in one of the records, or delete one"
+            ),
+            Self::AgentContested {
+                node,
+                first,
+                second,
+            } => write!(
+                out,
+                "node {node}: the agent at {first} received the node's token, and {second} asked \
+                 for it as well; one of them is not this machine, so its job was stopped; find \
+                 out which machine has which address"
             ),
             Self::ImageFailed { why, .. } => out.write_str(why),
             Self::LoaderMissing { path, firmware } => write!(

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use core::fmt;
-use core::net::Ipv4Addr;
+use core::net::{IpAddr, Ipv4Addr};
 use core::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -135,6 +135,19 @@ impl Node {
         self.kept.get("disable_power_off") == Some(&Value::Bool(true))
     }
 
+    /// The address that received the token of the present or the last agent.
+    pub fn agent_address(&self) -> Option<IpAddr> {
+        let text = self.driver_internal_info.get(AGENT_ADDRESS)?;
+        text.as_str()?.parse().ok()
+    }
+
+    /// Whether the present or the last agent called from an address that the box did not
+    /// lease to the node.
+    pub fn is_weakly_authenticated(&self) -> bool {
+        let how = self.driver_internal_info.get(AGENT_AUTHENTICATION);
+        how.and_then(Value::as_str) == Some(AUTHENTICATED_WEAKLY)
+    }
+
     /// The name, or the UUID where there is none: how notes call the node.
     pub fn label(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.id.to_string())
@@ -148,6 +161,18 @@ impl Node {
         }
     }
 }
+
+/// Where `driver_internal_info` has the address that received the agent's token.
+pub const AGENT_ADDRESS: &str = "agent_address";
+
+/// Where `driver_internal_info` says how the agent was authenticated.
+pub const AGENT_AUTHENTICATION: &str = "agent_authentication";
+
+/// The agent called from the address that the box leased to the node.
+pub const AUTHENTICATED_BY_LEASE: &str = "lease";
+
+/// The agent called from an address that the box did not lease to the node.
+pub const AUTHENTICATED_WEAKLY: &str = "weak";
 
 /// The agent of one boot: its secret and where it listens.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 //! renderings of these.
 
 use core::fmt;
-use core::net::Ipv4Addr;
+use core::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use crate::fault::Another;
@@ -173,8 +173,16 @@ pub enum NoteKind {
         /// The whole sentence.
         why: String,
     },
-    /// An agent found its node.
-    AgentLookedUp,
+    /// An agent found its node and received the token of this boot.
+    AgentLookedUp {
+        /// The address that received it.
+        from: IpAddr,
+    },
+    /// An agent calls from an address that this box did not lease to the node.
+    AgentWeak {
+        /// The address.
+        from: IpAddr,
+    },
     /// An agent's first heartbeat of this boot.
     AgentReady {
         /// Its version.
@@ -196,6 +204,8 @@ pub enum NoteKind {
     },
     /// A caller did not prove itself.
     CallerRefused {
+        /// The address it called from.
+        from: IpAddr,
         /// Why, without the secret.
         why: &'static str,
     },
@@ -224,6 +234,11 @@ pub enum NoteKind {
     Inspected,
     /// An inspection found an interface, which is a port now.
     PortFound {
+        /// Its hardware address.
+        mac: MacAddr,
+    },
+    /// An inspection named an interface that was never heard on a network: no port.
+    PortUnheard {
         /// Its hardware address.
         mac: MacAddr,
     },
@@ -295,7 +310,14 @@ impl NoteKind {
     /// The words for what became of an agent.
     fn of_agent(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::AgentLookedUp => write!(out, "agent found its node"),
+            Self::AgentLookedUp { from } => {
+                write!(out, "agent found its node; the token went to {from}")
+            }
+            Self::AgentWeak { from } => write!(
+                out,
+                "weakly authenticated: the agent calls from {from}, an address that this box did \
+                 not lease"
+            ),
             Self::AgentReady { version } => write!(out, "agent {version} is ready"),
             Self::AgentStays => write!(out, "the agent stays for the next job"),
             Self::AgentStayed => write!(out, "goes on with the agent that stayed, without a boot"),
@@ -313,6 +335,10 @@ impl NoteKind {
             }
             Self::LogsMissing { why } => write!(out, "the agent's logs are not to be had: {why}"),
             Self::PortFound { mac } => write!(out, "interface {mac} was found and is a port now"),
+            Self::PortUnheard { mac } => write!(
+                out,
+                "interface {mac} was reported, but never heard by this box; no port was created"
+            ),
             _ => Ok(()),
         }
     }
@@ -379,7 +405,8 @@ impl fmt::Display for NoteKind {
             | Self::WaitsForImage { .. }
             | Self::ImageDoubted { .. }
             | Self::ImageFailed { .. } => self.of_image(out),
-            Self::AgentLookedUp
+            Self::AgentLookedUp { .. }
+            | Self::AgentWeak { .. }
             | Self::AgentReady { .. }
             | Self::AgentStays
             | Self::AgentStayed
@@ -388,8 +415,9 @@ impl fmt::Display for NoteKind {
             | Self::LogsKept { .. }
             | Self::LogsMissing { .. }
             | Self::Inspected
-            | Self::PortFound { .. } => self.of_agent(out),
-            Self::CallerRefused { why } => write!(out, "caller refused: {why}"),
+            | Self::PortFound { .. }
+            | Self::PortUnheard { .. } => self.of_agent(out),
+            Self::CallerRefused { from, why } => write!(out, "caller refused: {why} ({from})"),
             Self::Asked {
                 caller,
                 order,

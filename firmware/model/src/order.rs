@@ -276,6 +276,8 @@ pub struct Beat {
     pub agent_version: Option<String>,
     /// Its own certificate.
     pub agent_verify_ca: Option<String>,
+    /// Why the box does not call that URL, whoever asks; told to who has the token only.
+    pub callback_refused: Option<&'static str>,
 }
 
 /// How an order went, when it went well.
@@ -342,6 +344,14 @@ pub enum RefusalKind {
 }
 
 impl Refusal {
+    /// The refusal of a heartbeat without the right token. It is the same for a node that
+    /// does not exist, so that nobody learns which do.
+    pub fn of_heartbeat() -> Self {
+        let sentence = "Heartbeat refused: no such node expects an agent, or agent_token is \
+                        missing or wrong.";
+        Self::new(RefusalKind::Invalid, sentence)
+    }
+
     /// A refusal of this kind.
     pub fn new(kind: RefusalKind, sentence: impl Into<String>) -> Self {
         Self {

@@ -123,6 +123,7 @@ impl Turning<'_> {
             Event::StepAgain { why } => self.step_again(phase, why),
             Event::Woke => self.woke(phase),
             Event::Overgrown => self.overgrown(),
+            Event::AgentContested { why } => self.fail(&why),
             Event::Restarted => self.restarted(phase),
         }
     }

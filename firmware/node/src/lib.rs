@@ -67,6 +67,11 @@ pub enum Event {
     /// What followed from the last word about the node is too large for a record: that word is
     /// lost.
     Overgrown,
+    /// Two callers claim to be the agent of this boot.
+    AgentContested {
+        /// Both addresses, and what to do.
+        why: String,
+    },
     /// The time asked for by [`Action::WakeAfter`] has passed.
     Woke,
     /// The box has restarted: nothing that was under way is known to be.

@@ -18,6 +18,6 @@ pub use model::{
     Counts, FaultCard, LinkCard, NOTES_PER_NODE_MAX, NOTES_SHOWN_MAX, NodeCard, NoteLine,
     PanelModel, ServerCard, StrangerCard, Tone, Transfer, json, model,
 };
-pub use page::{CSP, page};
+pub use page::{CSP, page, script, style};
 pub use progress::progress;
 pub use words::{advice, attempt, doing, working_since};

@@ -144,6 +144,10 @@ pub struct NodeCard {
     pub macs: Vec<MacAddr>,
     /// When its agent last reported.
     pub beat_at_ms: Option<u64>,
+    /// The address that received the agent's token.
+    pub agent_address: Option<String>,
+    /// That address was not leased to the node by this box.
+    pub weakly_authenticated: bool,
     /// What happened, newest first, as far as it is shown.
     pub notes: Vec<NoteLine>,
 }
@@ -312,6 +316,8 @@ fn card(view: &View, node: &NodeView, notes_max: usize) -> NodeCard {
             .map(|port| port.address)
             .collect(),
         beat_at_ms: node.live.beat_at.map(|at| at.0),
+        agent_address: record.agent_address().map(|address| address.to_string()),
+        weakly_authenticated: record.is_weakly_authenticated(),
         notes: node
             .timeline
             .iter()
@@ -461,6 +467,20 @@ mod tests {
         let (known, other) = (&model.strangers[0], &model.strangers[1]);
         assert_eq!(known.vendor, Some("QEMU or KVM (made up)"));
         assert!(known.uuid.is_some() && other.uuid.is_none());
+    }
+
+    #[test]
+    fn a_weakly_authenticated_node_is_shown_with_its_agents_address() {
+        for (word, weak) in [("weak", true), ("lease", false)] {
+            let case = Case::new(ProvisionState::CleanWait).change(|node| {
+                let info = &mut node.driver_internal_info;
+                info.insert("agent_address".into(), "192.0.2.66".into());
+                info.insert("agent_authentication".into(), word.into());
+            });
+            let card = &model(&view_of(vec![case]), NOW).nodes[0];
+            assert_eq!(card.agent_address.as_deref(), Some("192.0.2.66"));
+            assert_eq!(card.weakly_authenticated, weak);
+        }
     }
 
     #[test]

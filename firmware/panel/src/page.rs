@@ -1,23 +1,31 @@
-//! The page itself: one self-contained document, written in three files.
+//! The page itself: one document with its style and its script, all of this box.
 
 /// What the page may do, for the `Content-Security-Policy` header: its own
-/// style and script, calls to the box, nothing else from anywhere.
-pub const CSP: &str = "default-src 'none'; style-src 'unsafe-inline'; \
-    script-src 'unsafe-inline'; connect-src 'self'; img-src data:; base-uri 'none'; \
-    form-action 'none'; frame-ancestors 'none'";
+/// style and script as files of the box, calls to the box, nothing else from anywhere.
+pub const CSP: &str = "default-src 'none'; style-src 'self'; script-src 'self'; \
+    connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
+    frame-ancestors 'none'";
 
-/// The page. It opens a stream at `/panel/events`, falls back to asking for
-/// `/panel/nodes.json` every second, and says so when the box is silent.
+/// The page. Its style is at `/panel/page.css`, its script at `/panel/page.js`. The script
+/// opens a stream at `/panel/events`, falls back to asking for `/panel/nodes.json` every
+/// second, and says so when the box is silent.
 pub fn page() -> &'static str {
     concat!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<style>\n",
-        include_str!("page/page.css"),
-        "</style>\n",
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n",
+        "<link rel=\"stylesheet\" href=\"/panel/page.css\">\n",
         include_str!("page/page.html"),
-        "<script>\n",
-        include_str!("page/page.js"),
-        "</script>\n</body>\n</html>\n",
+        "<script src=\"/panel/page.js\"></script>\n</body>\n</html>\n",
     )
+}
+
+/// The page's style.
+pub fn style() -> &'static str {
+    include_str!("page/page.css")
+}
+
+/// The page's script.
+pub fn script() -> &'static str {
+    include_str!("page/page.js")
 }
 
 #[cfg(test)]
@@ -30,18 +38,22 @@ mod tests {
         assert!(page.starts_with("<!doctype html>"));
         assert!(page.ends_with("</html>\n"));
         assert!(page.is_ascii());
-        for (tag, count) in [("<style>", 1), ("<script>", 1), ("<main", 1), ("<h1", 1)] {
+        for (tag, count) in [("<style", 0), ("<script", 1), ("<main", 1), ("<h1", 1)] {
             assert_eq!(page.matches(tag).count(), count, "{tag}");
         }
-        for outside in ["http://", "https://", "src=\"", "@import", "url("] {
-            let found = page.replace("http://www.w3.org/2000/svg", "");
+        let whole = [page, style(), script()].concat();
+        assert!(whole.is_ascii());
+        for outside in ["http://", "https://", "@import", "url("] {
+            let found = whole.replace("http://www.w3.org/2000/svg", "");
             assert!(!found.contains(outside), "{outside}");
         }
+        assert!(page.contains("src=\"/panel/page.js\""));
+        assert!(page.contains("href=\"/panel/page.css\""));
     }
 
     #[test]
     fn text_reaches_the_page_as_text_only() {
-        let page = page();
+        let page = [page(), script()].concat();
         for door in [
             "innerHTML",
             "outerHTML",
@@ -62,13 +74,14 @@ mod tests {
 
     #[test]
     fn the_page_asks_where_the_box_answers() {
-        assert!(page().contains("\"/panel/events\""));
-        assert!(page().contains("\"/panel/nodes.json\""));
+        assert!(script().contains("\"/panel/events\""));
+        assert!(script().contains("\"/panel/nodes.json\""));
     }
 
     #[test]
-    fn the_policy_is_one_line_and_closed_by_default() {
+    fn the_policy_allows_no_inline_script_and_is_closed_by_default() {
         assert!(CSP.starts_with("default-src 'none'"));
+        assert!(!CSP.contains("unsafe"));
         assert!(!CSP.contains('\n'));
         assert!(!CSP.contains("  "));
     }

@@ -1,6 +1,7 @@
 //! Agents: lookup, heartbeat, and calls to them.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use trivet_model::order::{Beat, Found};
@@ -11,7 +12,7 @@ use trivet_model::{
 };
 use trivet_node::Event;
 
-use crate::orders::no_node;
+use crate::callers::Proof;
 use crate::{Output, Rack};
 
 /// How long after a refused agent of a node others that are refused for the same reason
@@ -27,30 +28,34 @@ impl Rack {
         Refusal::new(RefusalKind::NotFound, "Resource could not be found.")
     }
 
-    /// The node an agent looks for, if its agent is expected now.
+    /// The node an agent looks for, if its agent is expected now and may call from there.
     fn expected(
         &mut self,
         now: Now,
+        from: IpAddr,
         addresses: &[MacAddr],
         node: Option<NodeId>,
-    ) -> Result<Node, Refusal> {
-        let id = node.or_else(|| self.only_owner(now, addresses));
+    ) -> Result<(Node, Proof), Refusal> {
+        let id = node.or_else(|| self.only_owner(now, from, addresses));
         let node = id.and_then(|id| self.known(id).ok());
         let awaited = |node: &Node| {
             node.provision_state.allows_lookup()
                 && trivet_node::boots_agent(node)
                 && !trivet_node::awaits_reset(node)
         };
-        node.filter(awaited).ok_or_else(Self::nothing_found)
+        let node = node.filter(awaited).ok_or_else(Self::nothing_found)?;
+        let proof = self.check_lookup(now, &node, addresses, from)?;
+        Ok((node, proof))
     }
 
     pub(crate) fn lookup(
         &mut self,
         now: Now,
+        from: IpAddr,
         addresses: &[MacAddr],
         node: Option<NodeId>,
     ) -> Result<Done, Refusal> {
-        let mut node = self.expected(now, addresses, node)?;
+        let (mut node, proof) = self.expected(now, from, addresses, node)?;
         let id = node.id;
         let mut agent_token = MASK.to_owned();
         let waits = self.waits.entry(id).or_default();
@@ -74,8 +79,10 @@ impl Rack {
                 version: None,
             });
             agent_token = token;
+            self.keep_caller(now, &mut node, from, proof);
             self.book.put_node(now, node.clone());
-            self.note(now, Some(id), NoteKind::AgentLookedUp);
+            let from = from.to_canonical();
+            self.note(now, Some(id), NoteKind::AgentLookedUp { from });
         }
         self.gate.arrived(id);
         self.machine_heard(now, id);
@@ -95,10 +102,11 @@ impl Rack {
     pub(crate) fn legacy_lookup(
         &mut self,
         now: Now,
+        from: IpAddr,
         addresses: &[MacAddr],
         node: Option<NodeId>,
     ) -> Result<Done, Refusal> {
-        let mut node = self.expected(now, addresses, node)?;
+        let (mut node, proof) = self.expected(now, from, addresses, node)?;
         let id = node.id;
         let other = node.agent.as_ref().is_some_and(|agent| !agent.is_legacy());
         if !node.allows_legacy_agent() || other {
@@ -106,8 +114,10 @@ impl Rack {
         }
         if node.agent.is_none() {
             node.agent = Some(AgentSession::legacy());
+            self.keep_caller(now, &mut node, from, proof);
             self.book.put_node(now, node.clone());
-            self.note(now, Some(id), NoteKind::AgentLookedUp);
+            let from = from.to_canonical();
+            self.note(now, Some(id), NoteKind::AgentLookedUp { from });
         }
         self.gate.arrived(id);
         self.machine_heard(now, id);
@@ -126,22 +136,28 @@ impl Rack {
     pub(crate) fn legacy_heartbeat(
         &mut self,
         now: Now,
+        from: IpAddr,
         id: NodeId,
         url: String,
     ) -> Result<(), Refusal> {
         let mut node = self.known(id)?;
+        let checked = self.check_beat(&node, from);
+        let checked = checked.and_then(|()| self.check_callback(&url, from));
         let allowed = node.allows_legacy_agent();
         let session = node
             .agent
             .as_mut()
             .filter(|agent| allowed && agent.is_legacy());
         let Some(session) = session else {
-            return Err(self.refuse_caller(now, id, "no agent without a token was let in"));
+            return Err(self.refuse_caller(now, id, from, "no agent without a token was let in"));
         };
+        if let Err(why) = checked {
+            return Err(self.refuse_caller(now, id, from, why));
+        }
         match &session.url {
             Some(known) if *known != url => {
                 let why = "agent_url differs from the recorded one";
-                return Err(self.refuse_caller(now, id, why));
+                return Err(self.refuse_caller(now, id, from, why));
             }
             Some(_) => {}
             None => {
@@ -155,9 +171,14 @@ impl Rack {
         Ok(())
     }
 
-    /// The one node that has any of these addresses. Where several have, each is told: the
+    /// The one node that has any of these hardware addresses. Where several have, each is told: the
     /// agent learns nothing, and whoever waits for it must.
-    pub(crate) fn only_owner(&mut self, now: Now, addresses: &[MacAddr]) -> Option<NodeId> {
+    pub(crate) fn only_owner(
+        &mut self,
+        now: Now,
+        from: IpAddr,
+        addresses: &[MacAddr],
+    ) -> Option<NodeId> {
         let owners: BTreeSet<_> = addresses
             .iter()
             .filter_map(|mac| self.book.node_of_mac(*mac))
@@ -168,33 +189,53 @@ impl Rack {
         for id in owners {
             let why = "it names addresses of this node and of another one; remove the ports that \
                        are not this machine's";
-            self.note_refused(now, id, why);
+            self.note_refused(now, id, from, why);
         }
         None
     }
 
-    pub(crate) fn heartbeat(&mut self, now: Now, id: NodeId, beat: Beat) -> Result<(), Refusal> {
-        let node = Arc::clone(self.book.node(id).ok_or_else(|| no_node(id))?);
+    pub(crate) fn heartbeat(
+        &mut self,
+        now: Now,
+        from: IpAddr,
+        id: NodeId,
+        beat: Beat,
+    ) -> Result<(), Refusal> {
+        let node = self.book.node(id).ok_or_else(Refusal::of_heartbeat)?;
+        let node = Arc::clone(node);
         let Some(session) = &node.agent else {
-            return Err(self.refuse_caller(now, id, "no agent was let in for this boot"));
+            self.note_refused(now, id, from, "no agent was let in for this boot");
+            return Err(Refusal::of_heartbeat());
         };
         let guess = beat.agent_token.as_deref();
         let former = session.former_token.as_ref();
         let former = former.filter(|token| trivet_certs_enrol::matches(token, guess));
         if former.is_none() && !trivet_certs_enrol::matches(&session.token, guess) {
-            return Err(self.refuse_caller(now, id, "agent_token is missing or wrong"));
+            self.note_refused(now, id, from, "agent_token is missing or wrong");
+            return Err(Refusal::of_heartbeat());
+        }
+        let checked = self.check_beat(&node, from);
+        let checked = beat.callback_refused.map_or(checked, Err);
+        if let Err(why) = checked.and_then(|()| self.check_callback(&beat.callback_url, from)) {
+            return Err(self.refuse_caller(now, id, from, why));
         }
         if session
             .url
             .as_ref()
             .is_some_and(|url| *url != beat.callback_url)
         {
-            return Err(self.refuse_caller(now, id, "callback_url differs from the recorded one"));
+            return Err(self.refuse_caller(
+                now,
+                id,
+                from,
+                "callback_url differs from the recorded one",
+            ));
         }
         if session.url.is_some() && session.verify_ca != beat.agent_verify_ca {
             return Err(self.refuse_caller(
                 now,
                 id,
+                from,
                 "agent_verify_ca differs from the recorded one",
             ));
         }
@@ -202,7 +243,7 @@ impl Rack {
         if beat.callback_url.starts_with("https://") && !certificate.contains(PEM_CERTIFICATE) {
             let why = "it listens by https and sent no certificate (agent_verify_ca) to know it \
                        by; let the agent make its own (enable_auto_tls, no listen_tls)";
-            return Err(self.refuse_caller(now, id, why));
+            return Err(self.refuse_caller(now, id, from, why));
         }
         if session.url.is_none() {
             let version = beat.agent_version.clone().unwrap_or_default();
@@ -234,15 +275,15 @@ impl Rack {
         }
     }
 
-    fn refuse_caller(&mut self, now: Now, id: NodeId, why: &'static str) -> Refusal {
-        self.note_refused(now, id, why);
+    fn refuse_caller(&mut self, now: Now, id: NodeId, from: IpAddr, why: &'static str) -> Refusal {
+        self.note_refused(now, id, from, why);
         Refusal::new(
             RefusalKind::Invalid,
             format!("Heartbeat for node {id} refused: {why}."),
         )
     }
 
-    fn note_refused(&mut self, now: Now, id: NodeId, why: &'static str) {
+    pub(crate) fn note_refused(&mut self, now: Now, id: NodeId, from: IpAddr, why: &'static str) {
         // Whoever is refused comes again, and again: that must not drown all else.
         let waits = self.waits.entry(id).or_default();
         let quiet = waits
@@ -252,7 +293,8 @@ impl Rack {
         if !quiet {
             let until = now.tick.after_ms(REFUSED_QUIET_MS);
             waits.refused.insert(why, until);
-            self.note(now, Some(id), NoteKind::CallerRefused { why });
+            let from = from.to_canonical();
+            self.note(now, Some(id), NoteKind::CallerRefused { from, why });
         }
     }
 
@@ -335,10 +377,14 @@ impl Rack {
         let beaten = std::mem::take(&mut waits.beaten);
         let session = self.book.node(id).and_then(|node| node.agent.as_ref());
         let token = session.map_or("", |agent| agent.token.as_str());
-        let answer = match result {
+        let mut answer = match result {
             Ok((status, mut body)) => {
                 // Before anything is read of it, or cut short.
                 trivet_agent::blot_token(&mut body, token);
+                let node = self.book.node(id).map(AsRef::as_ref);
+                for secret in node.map(Self::deployment_tokens).unwrap_or_default() {
+                    trivet_agent::blot_token(&mut body, &secret);
+                }
                 trivet_agent::answer(&order, status, &body)
             }
             Err(said) => {
@@ -349,6 +395,9 @@ impl Rack {
                 })
             }
         };
+        if let Ok(AgentEvent::StepFailed { said, .. }) = &mut answer {
+            *said = crate::callers::redacted(std::mem::take(said));
+        }
         if let Ok(AgentEvent::StepFailed { said, .. }) = &answer
             && self.write_failed(now, id, said)
         {

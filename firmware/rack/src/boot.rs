@@ -76,9 +76,10 @@ impl Rack {
         let Some(id) = self.node_of_peer(peer) else {
             return;
         };
+        let shown = trivet_httpboot::redacted(&path);
         self.book.change_view(id, |view| {
             view.live.transfer = (!ended).then_some((sent, asked));
-            view.live.transfer_path = (!ended).then(|| path.clone());
+            view.live.transfer_path = (!ended).then(|| shown.clone());
         });
         let file = trivet_storm::Fetched {
             sent,
@@ -89,7 +90,7 @@ impl Rack {
         if ended {
             let kind = NoteKind::FileSent {
                 by: door.name(),
-                path,
+                path: shown,
                 sent,
                 asked,
                 took_ms,

@@ -1,6 +1,8 @@
 //! What an agent found in its machine: properties where none are known, ports for its
 //! interfaces, and the inventory.
 
+use std::net::IpAddr;
+
 use serde_json::Value;
 use trivet_inspect::Findings;
 use trivet_model::node::Object;
@@ -13,20 +15,28 @@ use crate::Rack;
 const CAPABILITIES: &str = "capabilities";
 
 impl Rack {
-    pub(crate) fn inventory(&mut self, now: Now, document: &Value) -> Result<Done, Refusal> {
+    pub(crate) fn inventory(
+        &mut self,
+        now: Now,
+        from: IpAddr,
+        document: &Value,
+    ) -> Result<Done, Refusal> {
         let findings = trivet_inspect::read(document).map_err(|problem| {
             let sentence = problem.to_string();
-            self.findings_refused(now, document, &sentence);
+            self.findings_refused(now, from, document, &sentence);
             Refusal::new(RefusalKind::Invalid, sentence)
         })?;
         let id = self
-            .only_owner(now, &findings.macs)
+            .only_owner(now, from, &findings.macs)
             .ok_or_else(Self::nothing_found)?;
-        let node = self.known(id)?;
+        let mut node = self.known(id)?;
         // Data are taken only for a node that is being inspected.
         if node.provision_state != ProvisionState::InspectWait {
             return Err(Self::nothing_found());
         }
+        let proof = self.check_findings(now, &node, from)?;
+        self.keep_caller(now, &mut node, from, proof);
+        self.book.put_node(now, node.clone());
         self.make_ports(now, id, &findings);
         self.gate.arrived(id);
         self.events.push_back((
@@ -41,22 +51,29 @@ impl Rack {
     }
 
     /// Whoever asked for the inspection learns why it came to nothing.
-    fn findings_refused(&mut self, now: Now, document: &Value, why: &str) {
-        let owner = self.only_owner(now, &trivet_inspect::addresses(document));
+    fn findings_refused(&mut self, now: Now, from: IpAddr, document: &Value, why: &str) {
+        let owner = self.only_owner(now, from, &trivet_inspect::addresses(document));
         let waits = |node: &Node| node.provision_state == ProvisionState::InspectWait;
         if let Some(id) = owner
-            && self.known(id).is_ok_and(|node| waits(&node))
+            && let Ok(node) = self.known(id)
+            && waits(&node)
+            && self.check_findings(now, &node, from).is_ok()
         {
             let why = why.to_owned();
             self.events.push_back((id, Event::NotInspected { why }));
         }
     }
 
-    /// A port for each interface that is nobody's yet. Only the one that the machine booted
+    /// A port for each interface that is nobody's yet and was heard on a network: what an
+    /// inventory only claims could be any machine's address. Only the one that the machine booted
     /// from is known to boot; where that is not known, all may.
     fn make_ports(&mut self, now: Now, id: NodeId, findings: &Findings) {
         for mac in &findings.macs {
             if self.book.view.macs.contains_key(mac) {
+                continue;
+            }
+            if !self.was_heard(*mac) {
+                self.note(now, Some(id), NoteKind::PortUnheard { mac: *mac });
                 continue;
             }
             let port = Port {

@@ -11,6 +11,7 @@ mod allocations;
 mod boot;
 mod boots;
 mod bounds;
+mod callers;
 mod disk_size;
 mod durable;
 mod errands;
@@ -46,6 +47,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use bounds::{NODES_MAX, PORTS_MAX, RESOURCES_MAX};
+pub use callers::AgentAddresses;
 pub use durable::make_durable;
 pub use machine::Rack;
 pub use reach::Everywhere;
@@ -86,6 +88,8 @@ pub struct Settings {
     pub kernel_args: String,
     /// Told to agents at lookup.
     pub heartbeat_timeout_s: u64,
+    /// From where agents may call.
+    pub agent_addresses: AgentAddresses,
     /// How long and how often jobs wait and try.
     pub limits: Limits,
     /// How a BMC is asked again.

@@ -194,8 +194,11 @@ impl Rack {
                 answer,
                 why,
             } => self.file_refused(now, (peer, door), path, (answer, why)),
-            Input::Image(news) => self.image_news(now, *news),
-            Input::SumFound { url, name, result } => self.sum_found(now, &url, &name, result),
+            Input::Image(news) => self.image_news(now, crate::callers::without_credentials(*news)),
+            Input::SumFound { url, name, result } => {
+                let result = result.map_err(crate::callers::redacted);
+                self.sum_found(now, &url, &name, result);
+            }
             Input::Logs {
                 node,
                 kept,

@@ -1,5 +1,6 @@
 //! Orders of callers of the API: carried out, or refused with nothing changed.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -27,7 +28,7 @@ impl Rack {
         order: Order,
     ) -> Result<Done, Refusal> {
         let Some(word) = order.word() else {
-            return self.order(now, ticket, order);
+            return self.order(now, ticket, caller.from, order);
         };
         let node = self.subject(&order);
         // A node that is deleted has no name afterwards.
@@ -35,7 +36,7 @@ impl Rack {
             .and_then(|id| self.book.node(id))
             .map(|node| node.label());
         let before = self.outputs.len();
-        let result = self.order(now, ticket, order);
+        let result = self.order(now, ticket, caller.from, order);
         let refused = match &result {
             Err(refusal) if refusal.kind == RefusalKind::Stale => return result,
             Err(refusal) => Some(refusal.sentence.clone()),
@@ -70,7 +71,13 @@ impl Rack {
         }
     }
 
-    fn order(&mut self, now: Now, ticket: u64, order: Order) -> Result<Done, Refusal> {
+    fn order(
+        &mut self,
+        now: Now,
+        ticket: u64,
+        from: IpAddr,
+        order: Order,
+    ) -> Result<Done, Refusal> {
         match order {
             Order::CreateNode(node) => self.create_node(now, *node),
             Order::ReplaceNode { node, based_on } => self.replace_node(now, *node, based_on),
@@ -116,16 +123,16 @@ impl Rack {
             Order::CollectLogs(node) => self.logs_wanted(node),
             Order::CheckDeploy(node) => return self.check_deploy(node),
             Order::Maintenance { node, on, reason } => self.maintenance(now, node, on, reason),
-            Order::Lookup { addresses, node } => return self.lookup(now, &addresses, node),
-            Order::Heartbeat { node, beat } => self.heartbeat(now, node, beat),
+            Order::Lookup { addresses, node } => return self.lookup(now, from, &addresses, node),
+            Order::Heartbeat { node, beat } => self.heartbeat(now, from, node, beat),
             Order::LegacyLookup { addresses, node } => {
-                return self.legacy_lookup(now, &addresses, node);
+                return self.legacy_lookup(now, from, &addresses, node);
             }
-            Order::LegacyHeartbeat { node, url } => self.legacy_heartbeat(now, node, url),
+            Order::LegacyHeartbeat { node, url } => self.legacy_heartbeat(now, from, node, url),
             Order::Vendor { node, method } => {
                 return self.vendor(now, ticket, node, method).map(|()| Done::Owed);
             }
-            Order::Inventory { document } => return self.inventory(now, &document),
+            Order::Inventory { document } => return self.inventory(now, from, &document),
         }
         .map(|()| Done::Kept)
     }

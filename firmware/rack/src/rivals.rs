@@ -3,6 +3,7 @@
 //! the others are faults until one of the records is corrected.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use trivet_bmc_redfish::Target;
 use trivet_hardware::{Kind, interface};
@@ -26,6 +27,24 @@ impl Rivals {
     pub(crate) fn loses(&self, id: NodeId) -> bool {
         let named = self.address_of.get(&id);
         named.is_some_and(|(address, _)| self.holder(address) != Some(id))
+    }
+
+    /// Whether a node names a BMC at this address.
+    pub(crate) fn is_bmc(&self, address: IpAddr) -> bool {
+        let host = match address {
+            IpAddr::V4(address) => address.to_string(),
+            IpAddr::V6(address) => format!("[{address}]"),
+        };
+        let begins = |start: String| {
+            let next = self.by_address.range(start.clone()..).next();
+            next.is_some_and(|(named, _)| named.starts_with(&start))
+        };
+        let exists = |named: &String| self.by_address.contains_key(named);
+        begins(format!("{host}:"))
+            || ["http", "https"].iter().any(|scheme| {
+                let url = format!("{scheme}://{host}");
+                exists(&url) || begins(format!("{url}/")) || begins(format!("{url}:"))
+            })
     }
 
     fn holder(&self, address: &str) -> Option<NodeId> {

@@ -3,6 +3,7 @@
 mod agents;
 mod allocations;
 mod boot;
+mod callers;
 mod errands;
 mod flash;
 mod freshness;
@@ -97,6 +98,10 @@ pub(crate) fn settings() -> Settings {
         },
         kernel_args: String::new(),
         heartbeat_timeout_s: 300,
+        agent_addresses: crate::AgentAddresses {
+            any: true,
+            ..crate::AgentAddresses::default()
+        },
         limits: Limits::default(),
         pace: Pace::default(),
         power_fresh_ms: None,
@@ -161,9 +166,13 @@ impl Bench {
     }
 
     fn order(&mut self, order: Order) -> Result<Done, Refusal> {
+        self.order_of(caller(), order)
+    }
+
+    fn order_of(&mut self, caller: Arc<Caller>, order: Order) -> Result<Done, Refusal> {
         self.tell(Input::Order {
             ticket: 5,
-            caller: caller(),
+            caller,
             order,
         });
         let at = self
@@ -213,7 +222,11 @@ impl Bench {
 
     /// A node that boots its agent to be inspected.
     fn inspecting() -> (Self, NodeId) {
-        let mut bench = Self::new();
+        Self::inspecting_with(settings())
+    }
+
+    fn inspecting_with(settings: Settings) -> (Self, NodeId) {
+        let mut bench = Self::with(settings);
         let id = bench.with_node(1);
         bench.force(id, |node| node.provision_state = ProvisionState::Manageable);
         bench.verb(id, Verb::Inspect).unwrap();
@@ -287,5 +300,6 @@ fn beat(token: &str) -> Beat {
         agent_token: Some(token.into()),
         agent_version: Some("13.0.0".into()),
         agent_verify_ca: None,
+        callback_refused: None,
     }
 }

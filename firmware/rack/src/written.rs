@@ -202,12 +202,28 @@ impl Rack {
         Some(Grant::Bytes(drive.as_bytes().to_vec()))
     }
 
-    /// The node, unless it is another one that asks.
+    /// The node, if the request comes from its own address.
     fn asking(&self, peer: IpAddr, id: NodeId) -> Option<&Node> {
         if self.node_of_peer(peer).is_some_and(|other| other != id) {
             return None;
         }
-        self.book.node(id).map(AsRef::as_ref)
+        let node = self.book.node(id)?;
+        self.is_of_node(node, peer).then_some(node)
+    }
+
+    /// What the addresses of the node's deployment hold and nobody else may read.
+    pub(crate) fn deployment_tokens(node: &Node) -> Vec<String> {
+        let args = write_of(node).map(|step| &step.args);
+        let urls = args.into_iter().flat_map(|args| {
+            let image = args["image_info"]["urls"][0].as_str();
+            [image, args["configdrive"].as_str()]
+        });
+        let path = |url: &str| {
+            let (_, rest) = url.split_once("://")?;
+            let path = &rest[rest.find('/')?..];
+            trivet_httpboot::token(path).map(str::to_owned)
+        };
+        urls.flatten().filter_map(path).collect()
     }
 
     /// Brings the image in while the machine boots.

@@ -154,8 +154,8 @@ impl Appliance {
         let body = body.to_string();
         let mut stream = TcpStream::connect(self.server.address())?;
         let head = format!(
-            "POST /trivet/images HTTP/1.1\r\nHost: box\r\nConnection: close\r\n\
-             Content-Length: {}\r\n\r\n{body}",
+            "POST /trivet/images HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
         stream.write_all(head.as_bytes())?;

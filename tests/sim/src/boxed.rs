@@ -155,6 +155,7 @@ fn settings(addresses: u8, lease_s: u32, image: &[u8], fast_track: bool) -> triv
         },
         kernel_args: String::new(),
         heartbeat_timeout_s: 30,
+        agent_addresses: trivet_rack::AgentAddresses::default(),
         limits: Limits {
             agent_wait_ms: 60_000,
             silence_ms: 60_000,
@@ -462,6 +463,7 @@ impl On {
     fn order(&mut self, exchange: Rc<Exchange>, order: Order, then: Then, tries: u32) {
         self.tickets += 1;
         let ticket = self.tickets;
+        let caller = caller(exchange.peer);
         self.orders.insert(
             ticket,
             Waiting {
@@ -472,18 +474,18 @@ impl On {
         );
         self.inbox.push(Input::Order {
             ticket,
-            caller: caller(),
+            caller,
             order,
         });
     }
 }
 
-/// The simulated operator: always the same one.
-fn caller() -> Arc<Caller> {
+/// Nobody is asked for credentials here.
+fn caller(from: Ipv4Addr) -> Arc<Caller> {
     let caller = Caller {
         who: Who::Anyone,
         request: "req-sim".to_owned(),
-        ..Caller::agent(Ipv4Addr::new(10, 0, 0, 2).into())
+        ..Caller::agent(from.into())
     };
     Arc::new(caller.asking("SIM", "/"))
 }

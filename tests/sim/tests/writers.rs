@@ -208,6 +208,7 @@ fn settings() -> Settings {
         files: Files::default(),
         kernel_args: String::new(),
         heartbeat_timeout_s: 300,
+        agent_addresses: trivet_rack::AgentAddresses::default(),
         limits: Limits::default(),
         pace: Pace::default(),
         power_fresh_ms: None,

@@ -140,6 +140,7 @@ fn a_heartbeat_becomes_an_order_and_202() {
         agent_token: Some("t".into()),
         agent_version: Some("13.0.0".into()),
         agent_verify_ca: Some("PEM".into()),
+        callback_refused: None,
     };
     let node = node_id(1);
     assert_eq!(order, Order::Heartbeat { node, beat: want });
@@ -248,4 +249,16 @@ fn an_order_without_its_fruit_is_our_fault() {
     let response = bench.finish(&get("/v1/lookup"), &Then::Found, Ok(Done::Kept));
     assert_eq!(response.status, 500);
     assert_eq!(response.fault()["faultcode"], "Server");
+}
+
+#[test]
+fn a_heartbeat_does_not_reveal_whether_a_node_exists() {
+    let bench = Bench::new();
+    let refusal = trivet_model::Refusal::of_heartbeat();
+    for ident in ["nobody", "00000000-0000-4000-8000-000000000000"] {
+        let path = format!("/v1/heartbeat/{ident}");
+        let body = beat(&json!({"agent_token": "x".repeat(43), "agent_version": "13.0.0"}));
+        let said = bench.refuses(&send("POST", &path, &body).at("1.68"), 400);
+        assert_eq!(said, refusal.sentence);
+    }
 }

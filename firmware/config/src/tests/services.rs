@@ -83,8 +83,77 @@ fn an_open_api_must_be_asked_for() {
 }
 
 #[test]
+fn passwords_in_plain_http_beyond_loopback_are_refused_unless_allowed() {
+    let basic = "auth = \"basic\"\nusers = \"/u\"\n";
+    let open = format!("[api]\nlisten = \"192.0.2.1\"\n{basic}");
+    bad(
+        &open,
+        3,
+        "api.auth",
+        "passwords to 192.0.2.1:6385 in plain HTTP",
+    );
+    good(&format!("{open}tls = true\n"));
+    good(&format!("{open}allow_plain_http = true\n"));
+    good(&format!("[api]\nlisten = \"[::1]\"\n{basic}"));
+    let inspector = "[inspector]\nlisten = \"0.0.0.0\"\n";
+    let text = format!("[api]\n{basic}{inspector}");
+    bad(&text, 5, "inspector.listen", "allow_plain_http");
+    good(&format!(
+        "[api]\n{basic}allow_plain_http = true\n{inspector}"
+    ));
+}
+
+#[test]
+fn a_page_beyond_loopback_is_refused_unless_allowed() {
+    let open = "[panel]\nlisten = \"0.0.0.0\"\n";
+    bad(open, 2, "panel.listen", "has no log-in");
+    bad(
+        "[panel]\nlisten = [\"127.0.0.1\", \"[2001:db8::1]\"]\n",
+        2,
+        "panel.listen",
+        "2001:db8",
+    );
+    good(&format!("{open}allow_open = true\n"));
+    good("[panel]\nlisten = \"[::ffff:127.0.0.1]:8443\"\n");
+}
+
+#[test]
+fn agents_addresses_and_networks_of_bmcs_are_read() {
+    for (word, check) in [
+        ("normal", crate::AddressCheck::Normal),
+        ("strict", crate::AddressCheck::Strict),
+        ("off", crate::AddressCheck::Off),
+    ] {
+        let text = format!("[agent]\naddress_check = \"{word}\"\n");
+        assert_eq!(good(&text).agent.address_check, check);
+    }
+    bad(
+        "[agent]\naddress_check = \"no\"\n",
+        2,
+        "agent.address_check",
+        "strict",
+    );
+    let networks = good("[hardware]\nbmc_networks = [\"192.0.2.0/24\"]\n");
+    assert_eq!(networks.hardware.bmc_networks[0].prefix, 24);
+    bad(
+        "[hardware]\nbmc_networks = [\"x\"]\n",
+        2,
+        "hardware.bmc_networks",
+        "x",
+    );
+    let api = good("[api]\nhost_names = [\"trivet.example\"]\n").api;
+    assert_eq!(api.unwrap().host_names, ["trivet.example"]);
+    bad(
+        "[api]\nhost_names = [\"a b\"]\n",
+        2,
+        "api.host_names",
+        "host name",
+    );
+}
+
+#[test]
 fn basic_authentication_needs_users_and_none_has_none() {
-    let api = good("[api]\nlisten = \"0.0.0.0\"\nauth = \"basic\"\nusers = \"/u\"\n")
+    let api = good("[api]\nlisten = \"0.0.0.0\"\ntls = true\nauth = \"basic\"\nusers = \"/u\"\n")
         .api
         .unwrap();
     assert_eq!(
@@ -119,7 +188,7 @@ fn basic_authentication_needs_users_and_none_has_none() {
 #[test]
 fn tokens_stand_alone_or_beside_users() {
     let auth = |text: &str| {
-        good(&format!("[api]\nlisten = \"::\"\n{text}"))
+        good(&format!("[api]\nlisten = \"::\"\ntls = true\n{text}"))
             .api
             .unwrap()
             .auth

@@ -146,7 +146,7 @@ async fn machines(
     wiring: &Wiring,
 ) -> anyhow::Result<Vec<Arc<Machine>>> {
     let disks = data.join("disks");
-    std::fs::create_dir_all(&disks)?;
+    crate::private::directory(&disks)?;
     // Each machine has a socket for its BMC, and some more while it boots.
     let _ = trivet_board_linux::raise_open_files();
     let mut machines = Vec::new();

@@ -16,6 +16,7 @@ use crate::appliance::{Appliance, Ground, Listening, open_store};
 use crate::auth::Auth;
 use crate::cache::Ways;
 use crate::clock::Clock;
+use crate::doors::browser::HostNames;
 use crate::doors::dhcp::{Place, Relayed};
 use crate::engine::EngineError;
 use crate::{library, sockets};
@@ -99,9 +100,10 @@ impl Stage {
                 local: BOX,
             })],
             bmc: sockets::udp("BMC", home).await?,
-            ssh: crate::doors::ssh::Door::new(data),
+            ssh: crate::doors::ssh::Door::new(data, None),
             redfish: crate::doors::redfish::Door::new(None)?,
             auth: Auth::Open,
+            hosts: HostNames::default(),
             facts: facts(clock),
             connections_max: 4096,
             transfers_max: 1024,
@@ -143,8 +145,8 @@ impl Stage {
 fn props(data: &Path) -> anyhow::Result<Files> {
     let boot = data.join("boot");
     let images = data.join("images");
-    std::fs::create_dir_all(&boot)?;
-    std::fs::create_dir_all(&images)?;
+    crate::private::directory(&boot)?;
+    crate::private::directory(&images)?;
     let file = |path: PathBuf, seed: u64, bytes: usize| -> anyhow::Result<PathBuf> {
         let mut content = vec![0; bytes];
         Seeded::new(seed).fill(&mut content);
@@ -195,6 +197,11 @@ fn settings(
         files,
         kernel_args: String::new(),
         heartbeat_timeout_s: 3,
+        // All of it is on loopback.
+        agent_addresses: trivet_rack::AgentAddresses {
+            any: true,
+            ..trivet_rack::AgentAddresses::default()
+        },
         limits: Limits {
             agent_wait_ms: 60_000,
             // Longer than agents are told, who share this machine with all others.

@@ -11,8 +11,9 @@ use trivet_api::{Access, Facts, Outcome};
 use trivet_model::{Caller, Entropy, NodeId, Order, Refusal, RefusalKind, Who};
 
 use super::agents;
+use super::browser::{self, HostNames, Refused};
 use super::http::{self, Answer, Body, Handler};
-use crate::auth::{Auth, Denied};
+use crate::auth::{Auth, Denied, Role};
 use crate::cache::Cache;
 use crate::clock::{Clock, System};
 use crate::engine::{self, Engine};
@@ -34,6 +35,10 @@ pub(crate) struct Api {
     pub(crate) cache: Cache,
     /// What agents left behind.
     pub(crate) logs: Logs,
+    /// Agents may be called at loopback, link-local and own addresses.
+    pub(crate) any_agent_address: bool,
+    /// Under which names it may be asked.
+    pub(crate) hosts: HostNames,
 }
 
 /// The handler for this API.
@@ -66,8 +71,11 @@ impl Api {
             request_id: &request_id,
         };
         let access = trivet_api::access(request.method, request.path);
-        let caller = match self.caller(&request, access, &head.headers, peer).await {
-            Ok(caller) => Arc::new(caller),
+        if let Err(refused) = self.check_browser(&head.headers) {
+            return response(refuse(&request, &refused));
+        }
+        let (caller, role) = match self.caller(&request, access, &head.headers, peer).await {
+            Ok((caller, role)) => (Arc::new(caller), role),
             Err(response) => return *response,
         };
         if let Some(image) = trivet_api::uploads(request.method, request.path) {
@@ -83,21 +91,32 @@ impl Api {
                 return response(trivet_api::refuse(&request, status.as_u16(), &sentence));
             }
         };
+        if access > Access::Agent
+            && let Err(refused) = browser::check_json(&head.headers, &body)
+        {
+            return response(refuse(&request, &refused));
+        }
         request.body = &body;
-        response(self.carry_out(&caller, &request).await)
+        response(self.carry_out(&caller, role, &request).await)
     }
 
-    /// Who calls, if it may ask for this; otherwise the answer.
+    /// Refuses what a web page of somebody else made a browser send.
+    pub(crate) fn check_browser(&self, headers: &HeaderMap) -> Result<(), Refused> {
+        let open = matches!(self.auth, Auth::Open);
+        self.hosts.check(headers, open)
+    }
+
+    /// Who calls and with which role, if it may ask for this; otherwise the answer.
     pub(crate) async fn caller(
         &self,
         request: &trivet_api::Request<'_>,
         access: Access,
         headers: &HeaderMap,
         peer: IpAddr,
-    ) -> Result<Caller, Box<Response<Body>>> {
+    ) -> Result<(Caller, Role), Box<Response<Body>>> {
         let caller = Caller::agent(peer);
         if access <= Access::Agent {
-            return Ok(caller);
+            return Ok((caller, Role::Reader));
         }
         let known = match self.auth.check(headers, peer).await {
             Ok(known) => known,
@@ -113,19 +132,10 @@ impl Api {
         };
         let caller = caller.asking(request.method, request.path);
         if known.role.reaches(access) {
-            return Ok(caller);
+            return Ok((caller, known.role));
         }
-        let role = known.role;
-        say::line(&format!(
-            "trivet: warning: refused to {caller}: {access} is needed, the role is {role}"
-        ));
-        let sentence = format!(
-            "This needs the role {access}; {} has the role {role}. Ask an admin of this box for \
-             credentials with that role.",
-            caller.who
-        );
-        Err(Box::new(response(trivet_api::refuse(
-            request, 403, &sentence,
+        Err(Box::new(response(lacks_role(
+            request, &caller, known.role, access,
         ))))
     }
 
@@ -177,6 +187,7 @@ impl Api {
     async fn carry_out(
         &self,
         caller: &Arc<Caller>,
+        role: Role,
         request: &trivet_api::Request<'_>,
     ) -> trivet_api::Response {
         let mut tries = 0;
@@ -190,7 +201,7 @@ impl Api {
                 now,
                 &mut System::new() as &mut dyn Entropy,
             );
-            let (order, then) = match outcome {
+            let (mut order, then) = match outcome {
                 Outcome::Reply(response) => {
                     if caller.who == Who::Agent && response.status == 400 {
                         say_of_agent(request, caller.from, &sentence(&response.body));
@@ -200,8 +211,16 @@ impl Api {
                 Outcome::Order { order, then } => (order, then),
                 Outcome::Logs { node, name } => return self.bundle(request, node, name).await,
             };
+            let needed = trivet_api::access_of(&order, &self.engine.view());
+            if needed > Access::Operator && !role.reaches(needed) {
+                return lacks_role(request, caller, role, needed);
+            }
+            if let Order::Heartbeat { beat, .. } = &mut order {
+                let any = self.any_agent_address;
+                beat.callback_refused = agents::check_callback(&beat.callback_url, any).err();
+            }
             let last = (tries >= TRIES_MAX).then(|| order.clone());
-            let result = match refused(&order, caller.from) {
+            let result = match refused(&order, self.any_agent_address) {
                 Some(refusal) => {
                     say_of_agent(request, caller.from, &refusal.sentence);
                     Err(refusal)
@@ -251,6 +270,28 @@ impl Api {
     }
 }
 
+/// The answer to who is known and may not, which is logged as well.
+fn lacks_role(
+    request: &trivet_api::Request<'_>,
+    caller: &Caller,
+    role: Role,
+    needed: Access,
+) -> trivet_api::Response {
+    say::line(&format!(
+        "trivet: warning: refused to {caller}: {needed} is needed, the role is {role}"
+    ));
+    let sentence = format!(
+        "This needs the role {needed}; {} has the role {role}. Ask an admin of this box for \
+         credentials with that role.",
+        caller.who
+    );
+    trivet_api::refuse(request, 403, &sentence)
+}
+
+fn refuse(request: &trivet_api::Request<'_>, refused: &Refused) -> trivet_api::Response {
+    trivet_api::refuse(request, refused.status, &refused.sentence)
+}
+
 /// Method and path, safe to print.
 fn what(request: &trivet_api::Request<'_>) -> String {
     let nobody = Caller::agent(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
@@ -285,16 +326,12 @@ fn is_request_id(text: &str) -> bool {
     })
 }
 
-/// What the box refuses for where the caller is.
-fn refused(order: &Order, peer: IpAddr) -> Option<Refusal> {
-    let (node, why) = match order {
-        Order::Heartbeat { node, beat } => (
-            node,
-            agents::check_callback(&beat.callback_url, peer).err()?,
-        ),
-        Order::LegacyHeartbeat { node, url } => (node, agents::check_own(url, peer).err()?),
-        _ => return None,
+/// What the box refuses for where the agent wants to be called.
+fn refused(order: &Order, any: bool) -> Option<Refusal> {
+    let Order::LegacyHeartbeat { node, url } = order else {
+        return None;
     };
+    let why = agents::check_callback(url, any).err()?;
     let sentence = format!("Heartbeat for node {node} refused: {why}.");
     Some(Refusal::new(RefusalKind::Invalid, sentence))
 }
@@ -314,6 +351,7 @@ pub(crate) fn response(answer: trivet_api::Response) -> Response<Body> {
             response.headers_mut().append(name, value);
         }
     }
+    http::harden(&mut response);
     response
 }
 

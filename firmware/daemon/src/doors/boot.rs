@@ -16,6 +16,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
+
+use crate::identity::ServerTls;
 use trivet_httpboot::{self as httpboot, Answer, Body, Method, Nonsense, Request};
 use trivet_rack::{Door, Grant, Input};
 
@@ -46,14 +48,15 @@ const LOOK_LATER: Duration = Duration::from_millis(100);
 /// Serves boot files on these listeners for ever.
 pub(crate) fn serve(
     doors: &mut JoinSet<()>,
-    (listeners, tls): (Vec<TcpListener>, Option<&TlsAcceptor>),
+    (listeners, tls): (Vec<TcpListener>, Option<&ServerTls>),
     (places, waits): (&Places, Waits),
     (engine, cache): (&Engine, &Cache),
     clock: Clock,
 ) {
     let (engine, cache, tls) = (engine.clone(), cache.clone(), tls.cloned());
     accept(doors, listeners, places, move |stream, peer| {
-        let (engine, cache, tls) = (engine.clone(), cache.clone(), tls.clone());
+        let (engine, cache) = (engine.clone(), cache.clone());
+        let tls = tls.as_ref().map(ServerTls::current);
         async move {
             // Who does not get through the handshake has been told by TLS itself.
             let Some(wire) = wire(stream, tls.as_ref(), waits).await else {

@@ -16,6 +16,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
+use crate::identity::ServerTls;
+
 use super::accept::accept;
 pub(crate) use super::accept::{Places, Waits};
 use super::patient::Patient;
@@ -58,6 +60,15 @@ pub(crate) fn text(status: StatusCode, sentence: &str) -> Response<Body> {
         .headers_mut()
         .insert(hyper::header::CONTENT_TYPE, kind);
     response
+}
+
+/// Headers that keep browsers from guessing types and from telling other sites where a
+/// link was followed.
+pub(crate) fn harden(response: &mut Response<Body>) {
+    use hyper::header::{HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
+    let headers = response.headers_mut();
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
 }
 
 /// Why a body was not read.
@@ -154,13 +165,14 @@ where
 pub(crate) fn serve(
     doors: &mut tokio::task::JoinSet<()>,
     listeners: Vec<TcpListener>,
-    tls: Option<&TlsAcceptor>,
+    tls: Option<&ServerTls>,
     (places, waits): (&Places, Waits),
     handler: &Handler,
 ) {
     let (tls, handler) = (tls.cloned(), Arc::clone(handler));
     accept(doors, listeners, places, move |stream, peer| {
-        connection(stream, peer, tls.clone(), waits, Arc::clone(&handler))
+        let tls = tls.as_ref().map(ServerTls::current);
+        connection(stream, peer, tls, waits, Arc::clone(&handler))
     });
 }
 

@@ -10,6 +10,7 @@ use hyper::{Request, Response};
 use trivet_api::{Access, Outcome, inspector};
 
 use super::api::{self, Api};
+use super::browser;
 use super::http::{self, Answer, Body, Handler};
 use crate::clock::System;
 
@@ -45,6 +46,9 @@ async fn answer(
         body: &[],
         request_id: &request_id,
     };
+    if let Err(refused) = api.check_browser(&head.headers) {
+        return inspector::refused(refused.status, &refused.sentence);
+    }
     let access = inspector::access(request.method, request.path);
     if access > Access::Agent && !strangers && !peer.to_canonical().is_loopback() {
         let sentence = "This address takes data of agents from you and no more: the API has no \
@@ -52,7 +56,7 @@ async fn answer(
         return inspector::refused(403, sentence);
     }
     let caller = match api.caller(&request, access, &head.headers, peer).await {
-        Ok(caller) => Arc::new(caller),
+        Ok((caller, _)) => Arc::new(caller),
         Err(denied) => return not_let_in(&denied),
     };
     let body = match http::read(body, trivet_api::BODY_BYTES_MAX).await {
@@ -62,6 +66,11 @@ async fn answer(
             return inspector::refused(status.as_u16(), &sentence);
         }
     };
+    if access > Access::Agent
+        && let Err(refused) = browser::check_json(&head.headers, &body)
+    {
+        return inspector::refused(refused.status, &refused.sentence);
+    }
     request.body = &body;
     let now = api.clock.now().wall;
     match inspector::handle(&request, &api.engine.view(), &api.facts, now) {
@@ -112,6 +121,8 @@ mod tests {
         let clock = Clock::start();
         let api = Arc::new(Api {
             cache: testbed::cache(&scratch.0, &engine, clock),
+            any_agent_address: true,
+            hosts: browser::HostNames::default(),
             logs: crate::logs::Logs::at(scratch.0.join("logs")),
             engine,
             facts: trivet_api::Facts::default(),

@@ -5,6 +5,7 @@ pub(crate) mod agents;
 pub(crate) mod api;
 pub(crate) mod bmc;
 pub(crate) mod boot;
+pub(crate) mod browser;
 pub(crate) mod dhcp;
 pub(crate) mod http;
 pub(crate) mod inspector;

@@ -10,6 +10,7 @@ use hyper::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, Header
 use hyper::{Method, Response, StatusCode};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
+use super::browser::HostNames;
 use super::http::{self, Answer, Body, Handler};
 use crate::clock::Clock;
 use crate::engine::Engine;
@@ -25,19 +26,25 @@ const STILL_THERE: Duration = Duration::from_millis(1500);
 const STREAMS_MAX: usize = 64;
 
 /// The handler for the page.
-pub(crate) fn handler(engine: Engine, clock: Clock) -> Handler {
+pub(crate) fn handler(engine: Engine, clock: Clock, hosts: HostNames) -> Handler {
     let page = Page {
+        hosts,
         engine,
         clock,
         streams: Arc::new(Semaphore::new(STREAMS_MAX)),
     };
     Arc::new(move |_peer, _secure, request| -> Answer {
-        let answer = page.answer(request.method(), request.uri().path());
+        let mut answer = match page.hosts.check(request.headers(), true) {
+            Ok(()) => page.answer(request.method(), request.uri().path()),
+            Err(refused) => http::text(StatusCode::FORBIDDEN, &refused.sentence),
+        };
+        http::harden(&mut answer);
         Box::pin(std::future::ready(answer))
     })
 }
 
 struct Page {
+    hosts: HostNames,
     engine: Engine,
     clock: Clock,
     streams: Arc<Semaphore>,
@@ -57,6 +64,13 @@ impl Page {
                     .headers_mut()
                     .insert(CONTENT_SECURITY_POLICY, policy);
                 response
+            }
+            "/panel/page.js" => typed(
+                "text/javascript; charset=utf-8",
+                http::full(trivet_panel::script()),
+            ),
+            "/panel/page.css" => {
+                typed("text/css; charset=utf-8", http::full(trivet_panel::style()))
             }
             "/panel/nodes.json" => {
                 let json = trivet_panel::json(&self.engine.view(), self.clock.now().wall);

@@ -25,12 +25,14 @@ const KEY_PREFIX: &str = "key-";
 #[derive(Clone)]
 pub(crate) struct Door {
     directory: PathBuf,
+    /// Where private keys that nodes name lie; none: nodes cannot name any.
+    keys: Option<PathBuf>,
     places: Arc<Semaphore>,
 }
 
 impl Door {
     /// Keys that a box that lost power left behind are removed.
-    pub(crate) fn new(data: &Path) -> Self {
+    pub(crate) fn new(data: &Path, keys: Option<&Path>) -> Self {
         let directory = data.join("ssh");
         for entry in std::fs::read_dir(&directory).into_iter().flatten() {
             if let Ok(entry) = entry
@@ -41,6 +43,7 @@ impl Door {
         }
         Self {
             directory,
+            keys: keys.map(Path::to_owned),
             places: Arc::new(Semaphore::new(RUNS_MAX)),
         }
     }
@@ -56,9 +59,9 @@ impl Door {
             return Err("the box is stopping".to_owned());
         };
         let own = |error: std::io::Error| format!("ssh cannot be used on this box: {error}");
-        std::fs::create_dir_all(&self.directory).map_err(own)?;
+        crate::private::own_directory(&self.directory).map_err(own)?;
         let key = match &target.key {
-            Key::File(path) => KeyFile::theirs(path),
+            Key::File(path) => KeyFile::theirs(path, self.keys.as_deref())?,
             Key::Contents(key) => {
                 let path = self.directory.join(format!("{KEY_PREFIX}{run}"));
                 KeyFile::ours(path, key.reveal().as_bytes()).map_err(own)?
@@ -84,11 +87,27 @@ struct KeyFile {
 }
 
 impl KeyFile {
-    fn theirs(path: &str) -> Self {
-        Self {
-            path: path.into(),
-            ours: false,
+    /// A file that a node names: in the directory of the settings, also through links.
+    fn theirs(path: &str, keys: Option<&Path>) -> Result<Self, String> {
+        let Some(keys) = keys else {
+            return Err(format!(
+                "ssh_key_filename {path} is not read: put keys into a directory and name it in \
+                 the settings, hardware.ssh_keys"
+            ));
+        };
+        let unreadable = |error| format!("ssh_key_filename {path} cannot be read: {error}");
+        let found = Path::new(path).canonicalize().map_err(unreadable)?;
+        let within = keys
+            .canonicalize()
+            .is_ok_and(|keys| found.starts_with(keys));
+        if !within {
+            let keys = keys.display();
+            return Err(format!(
+                "ssh_key_filename {path} is not in {keys} (hardware.ssh_keys in the settings)"
+            ));
         }
+        let (path, ours) = (found, false);
+        Ok(Self { path, ours })
     }
 
     fn ours(path: PathBuf, key: &[u8]) -> std::io::Result<Self> {
@@ -205,7 +224,7 @@ mod tests {
     #[tokio::test]
     async fn a_key_of_the_record_is_on_disk_only_while_it_is_used() {
         let scratch = Scratch::new();
-        let door = Door::new(&scratch.0);
+        let door = Door::new(&scratch.0, None);
         let target = target(Key::Contents(Hidden::new("no key\n")));
         // Nobody listens on port 1; where there is no ssh at all, that is said.
         match door.run(7, &target, "true").await {
@@ -225,7 +244,7 @@ mod tests {
         let scratch = Scratch::new();
         scratch.file("ssh/key-7", b"k");
         scratch.file("ssh/known_hosts", b"h");
-        Door::new(&scratch.0);
+        Door::new(&scratch.0, None);
         assert!(!scratch.0.join("ssh/key-7").exists());
         assert!(scratch.0.join("ssh/known_hosts").exists());
     }
@@ -240,5 +259,30 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
         drop(kept);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_key_file_lies_in_the_directory_of_the_settings() {
+        let scratch = Scratch::new();
+        let inside = scratch.file("keys/id", b"key");
+        let outside = scratch.file("secret", b"secret");
+        std::os::unix::fs::symlink(&outside, scratch.0.join("keys/link")).unwrap();
+        let keys = scratch.0.join("keys");
+        let named = |path: &Path| KeyFile::theirs(&path.display().to_string(), Some(&keys));
+        assert_eq!(
+            named(&inside).ok().map(|key| key.path.clone()),
+            Some(inside.clone())
+        );
+        for path in [
+            outside,
+            keys.join("link"),
+            keys.join("../secret"),
+            keys.join("absent"),
+        ] {
+            let said = named(&path).err().unwrap();
+            assert!(said.contains("ssh_key_filename"), "{said}");
+        }
+        let said = KeyFile::theirs("/k", None).err().unwrap();
+        assert!(said.contains("hardware.ssh_keys"), "{said}");
     }
 }

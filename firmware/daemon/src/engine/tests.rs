@@ -92,6 +92,7 @@ fn heartbeats_that_change_nothing_write_nothing() {
                 agent_token: Some(TOKEN.to_owned()),
                 agent_version: Some("1".to_owned()),
                 agent_verify_ca: None,
+                callback_refused: None,
             },
         })
     };
@@ -371,6 +372,7 @@ fn a_heartbeat_that_no_record_holds_ends_the_job_it_would_disturb_for_ever() {
             agent_token: Some(TOKEN.to_owned()),
             agent_version: Some("1".to_owned()),
             agent_verify_ca: Some(certificate),
+            callback_refused: None,
         },
     });
     run(&mut thread, vec![message]);

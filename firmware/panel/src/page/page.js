@@ -60,13 +60,16 @@
     const care = part("span", "chip", chips);
     care.dataset.tone = "maintenance";
     care.textContent = "maintenance";
+    const weak = part("span", "chip", chips);
+    weak.dataset.tone = "maintenance";
+    weak.textContent = "weakly authenticated";
     const power = part("span", "power");
     const meter = part("div", "meter");
     const progress = part("progress", "", meter);
     progress.max = 100;
     const percent = part("span", "percent", meter);
     const now = part("div", "now");
-    const parts = { item, name, chip, care, power, progress, percent };
+    const parts = { item, name, chip, care, weak, power, progress, percent };
     for (const line of ["doing", "error", "advice", "last"]) parts[line] = part("p", line, now);
     return parts;
   };
@@ -78,6 +81,8 @@
     say(parts.chip, node.state);
     parts.care.hidden = !node.maintenance;
     parts.care.title = node.maintenance_reason || "";
+    parts.weak.hidden = !node.weakly_authenticated;
+    parts.weak.title = "This box did not lease the address of its agent, " + node.agent_address;
     mark(parts.power, "power", powerOf(node));
     say(parts.power, powerOf(node));
     if (parts.progress.value !== node.progress) parts.progress.value = node.progress;
@@ -207,6 +212,11 @@
     if (node.transfer) {
       const { path, sent, size } = node.transfer;
       facts.push(["File", (path || "") + " " + bytes(sent) + " of " + bytes(size)]);
+    }
+    if (node.agent_address) {
+      const how = node.weakly_authenticated ? "weakly authenticated: not leased by this box"
+        : "leased by this box";
+      facts.push(["Agent's address", node.agent_address + ", " + how]);
     }
     if (node.maintenance) facts.push(["Maintenance", node.maintenance_reason || "yes"]);
     by("detail-facts").replaceChildren(...facts.flatMap(([term, text]) => {

@@ -291,7 +291,9 @@ fn history_tells_the_failures() {
     assert_eq!(value(&bench, "history"), json!({"history": []}));
     let mut view = NodeView::clone(&bench.view.nodes[&node_id(1)]);
     for kind in [
-        NoteKind::AgentLookedUp,
+        NoteKind::AgentLookedUp {
+            from: core::net::Ipv4Addr::LOCALHOST.into(),
+        },
         asked("ann", None),
         asked("eve", Some("not now".into())),
         NoteKind::Failed {

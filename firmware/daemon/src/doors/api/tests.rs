@@ -47,6 +47,8 @@ async fn served(auth: impl FnOnce(&Scratch) -> Auth) -> Served {
         auth: auth(&scratch),
         clock,
         cache: testbed::cache(&scratch.0, &engine, clock),
+        any_agent_address: true,
+        hosts: HostNames::default(),
         logs: Logs::at(scratch.0.join("logs")),
     };
     let mut doors = JoinSet::new();
@@ -337,4 +339,45 @@ async fn of_two_writers_one_wins_and_the_other_hears_of_a_conflict() {
         assert_eq!(node.instance_uuid, Some(instance(taken)));
     }
     one.engine.stop().await;
+}
+
+#[tokio::test]
+async fn a_write_needs_a_json_body_and_no_page_of_another_site() {
+    let one = served(|_| Auth::Open).await;
+    let body = "{\"driver\": \"ipmi\"}";
+    for (headers, status) in [
+        ("content-type: text/plain\r\n", "415"),
+        ("content-type: application/x-www-form-urlencoded\r\n", "415"),
+        ("origin: http://attacker.example\r\n", "403"),
+        ("origin: null\r\n", "403"),
+        ("origin: http://localhost\r\n", "201"),
+        ("", "201"),
+    ] {
+        let (head, said) = ask(one.address, "POST /v1/nodes", headers, body).await;
+        assert!(
+            head.starts_with(&format!("http/1.1 {status}")),
+            "{headers} {head} {said}"
+        );
+        if status == "415" {
+            assert!(said.contains("application/json"), "{said}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_open_api_is_not_asked_under_a_name_of_somebody_else() {
+    let one = served(|_| Auth::Open).await;
+    let request =
+        |host: &str| format!("GET /v1/nodes HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+    for (host, status) in [
+        ("attacker.example:6385", "403"),
+        ("127.0.0.1", "200"),
+        ("[::1]", "200"),
+    ] {
+        let answer = testbed::raw(one.address, &request(host)).await;
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status}")),
+            "{host} {answer}"
+        );
+    }
 }

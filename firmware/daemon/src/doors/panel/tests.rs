@@ -21,7 +21,7 @@ async fn served() -> Served {
     let address = listener.local_addr().unwrap();
     let mut doors = JoinSet::new();
     let places = http::Places::new(1024);
-    let handler = handler(engine.clone(), Clock::start());
+    let handler = handler(engine.clone(), Clock::start(), HostNames::default());
     let waits = http::Waits::default();
     http::serve(&mut doors, vec![listener], None, (&places, waits), &handler);
     Served {
@@ -34,7 +34,7 @@ async fn served() -> Served {
 
 async fn listening(address: std::net::SocketAddr) -> (TcpStream, [u8; 12]) {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    let request = b"GET /panel/events HTTP/1.1\r\nhost: x\r\n\r\n";
+    let request = b"GET /panel/events HTTP/1.1\r\nhost: localhost\r\n\r\n";
     stream.write_all(request).await.unwrap();
     let mut first = [0; 12];
     stream.read_exact(&mut first).await.unwrap();
@@ -45,8 +45,23 @@ async fn listening(address: std::net::SocketAddr) -> (TcpStream, [u8; 12]) {
 async fn the_page_its_data_and_nothing_else_are_served_for_reading() {
     let one = served().await;
     let (head, body) = ask(one.address, "GET /", "", "").await;
-    assert!(head.contains("content-security-policy:"), "{head}");
+    for header in [
+        "content-security-policy: default-src 'none';",
+        "x-content-type-options: nosniff",
+        "referrer-policy: no-referrer",
+    ] {
+        assert!(head.contains(header), "{head}");
+    }
+    assert!(!head.contains("unsafe-inline"), "{head}");
     assert!(body.contains("<html"), "{body}");
+    for (line, kind) in [
+        ("GET /panel/page.js", "text/javascript"),
+        ("GET /panel/page.css", "text/css"),
+    ] {
+        let (head, body) = ask(one.address, line, "", "").await;
+        assert!(head.contains(kind) && head.contains("nosniff"), "{head}");
+        assert!(!body.is_empty());
+    }
     let (head, body) = ask(one.address, "GET /panel/nodes.json", "", "").await;
     assert!(head.contains("application/json"), "{head}");
     let _: serde_json::Value = serde_json::from_str(&body).unwrap();
@@ -99,4 +114,13 @@ async fn pages_have_a_bound_and_a_closed_one_makes_room() {
         }
     }
     one.engine.stop().await;
+}
+
+#[tokio::test]
+async fn the_page_is_not_shown_under_a_name_of_somebody_else() {
+    let one = served().await;
+    let request = "GET /panel/nodes.json HTTP/1.1\r\nhost: attacker.example\r\n\
+                   connection: close\r\n\r\n";
+    let answer = testbed::raw(one.address, request).await;
+    assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
 }

@@ -1,0 +1,65 @@
+//! Services that everybody on a network could use or overhear: refused unless the settings
+//! say that this is meant.
+
+use std::net::SocketAddr;
+
+use crate::mistake::Mistakes;
+use crate::reader::Section;
+use crate::settings::{Api, Auth, Inspector, Panel};
+
+/// Passwords in plain HTTP beyond loopback, and a page without log-in there.
+pub(crate) fn check(
+    root: &Section<'_>,
+    api: Option<&Api>,
+    inspector: Option<&Inspector>,
+    panel: Option<&Panel>,
+    mistakes: &mut Mistakes,
+) {
+    // The sections were read before, so mistakes in them are in the list already.
+    let mut ignored = Mistakes::of("");
+    let mut allows = |section: &str, key: &str| {
+        let section = root.section(section, &mut ignored);
+        let flag = section.and_then(|section| section.flag(key, &mut ignored));
+        flag.is_some_and(|flag| flag.value)
+    };
+    let plain_allowed = allows("api", "allow_plain_http");
+    let open_allowed = allows("panel", "allow_open");
+    let mut add = |section: &str, key: &str, sentence: String| {
+        let found = root.section(section, &mut ignored);
+        let at = found.map_or(0, |section| section.at_key(key));
+        mistakes.add(at, &format!("{section}.{key}"), sentence);
+    };
+    if let Some(api) = api.filter(|api| matches!(api.auth, Auth::Basic { .. })) {
+        let listens = (!api.tls).then_some(&api.listen);
+        if let Some(address) = beyond_loopback(listens).filter(|_| !plain_allowed) {
+            let sentence = format!(
+                "\"basic\" sends passwords to {address} in plain HTTP, where others can read \
+                 them: set api.tls = true, listen on 127.0.0.1, or set api.allow_plain_http = true"
+            );
+            add("api", "auth", sentence);
+        }
+        let listens = inspector.map(|inspector| &inspector.listen);
+        if let Some(address) = beyond_loopback(listens).filter(|_| !plain_allowed) {
+            let sentence = format!(
+                "passwords (api.auth = \"basic\") would go to {address} in plain HTTP, where \
+                 others can read them: listen on 127.0.0.1, or set api.allow_plain_http = true"
+            );
+            add("inspector", "listen", sentence);
+        }
+    }
+    let page = beyond_loopback(panel.map(|panel| &panel.listen));
+    if let Some(address) = page.filter(|_| !open_allowed) {
+        let sentence = format!(
+            "the page has no log-in, so {address} is open to everybody: listen on 127.0.0.1, or \
+             set panel.allow_open = true"
+        );
+        add("panel", "listen", sentence);
+    }
+}
+
+fn beyond_loopback(listen: Option<&Vec<SocketAddr>>) -> Option<SocketAddr> {
+    let mut addresses = listen.into_iter().flatten();
+    addresses
+        .find(|address| !address.ip().to_canonical().is_loopback())
+        .copied()
+}

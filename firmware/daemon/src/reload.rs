@@ -1,0 +1,140 @@
+//! SIGHUP: users, tokens and server certificates are renewed while the box serves, and the
+//! settings file is read again.
+//!
+//! A settings file with mistakes changes nothing. What of a correct one needs a restart is
+//! said in the log.
+
+use std::path::PathBuf;
+
+use tokio::signal::unix::{SignalKind, signal};
+use trivet_config::Settings;
+
+use crate::auth::Auth;
+use crate::clock::Clock;
+use crate::identity::ServerCertificate;
+use crate::say;
+
+/// What a running box renews.
+pub(crate) struct Reload {
+    pub(crate) file: PathBuf,
+    /// What the box was started with.
+    pub(crate) settings: Settings,
+    pub(crate) auth: Auth,
+    pub(crate) certificate: ServerCertificate,
+    pub(crate) clock: Clock,
+}
+
+impl Reload {
+    /// Waits for SIGHUP, and renews the certificate in time, until the task is aborted.
+    pub(crate) async fn run(self) {
+        let hangups = async {
+            let mut hangup = match signal(SignalKind::hangup()) {
+                Ok(hangup) => hangup,
+                Err(error) => {
+                    say::line(&format!("trivet: warning: SIGHUP is not heard: {error}"));
+                    return std::future::pending().await;
+                }
+            };
+            while hangup.recv().await.is_some() {
+                for line in self.reload() {
+                    say::line(&format!("trivet: reload: {line}"));
+                }
+            }
+        };
+        tokio::join!(hangups, self.certificate.keep_valid(self.clock));
+    }
+
+    /// Renews what can be; what there is to say about it.
+    fn reload(&self) -> Vec<String> {
+        let mut lines = self.auth.reload();
+        match self.certificate.renew(self.clock.now()) {
+            Ok(()) => lines.push("users, tokens and the server certificate are renewed".to_owned()),
+            Err(error) => lines.push(format!("the server certificate stays: {error:#}")),
+        }
+        lines.extend(self.settings_changed());
+        lines
+    }
+
+    fn settings_changed(&self) -> Vec<String> {
+        let shown = self.file.display();
+        let text = match std::fs::read_to_string(&self.file) {
+            Ok(text) => text,
+            Err(error) => return vec![format!("{shown} cannot be read: {error}")],
+        };
+        match trivet_config::parse(&text) {
+            Err(mistakes) => {
+                let named = mistakes.iter().map(|mistake| format!("{shown}:{mistake}"));
+                named.collect()
+            }
+            Ok(new) => {
+                let sections = changed(&self.settings, &new);
+                if sections.is_empty() {
+                    return Vec::new();
+                }
+                let sections = sections.join(", ");
+                vec![format!(
+                    "changes in {sections} take effect at the next start"
+                )]
+            }
+        }
+    }
+}
+
+/// The sections that differ from what the box was started with.
+fn changed(old: &Settings, new: &Settings) -> Vec<&'static str> {
+    let sections = [
+        ("[box]", old.appliance != new.appliance),
+        ("[api]", old.api != new.api),
+        ("[inspector]", old.inspector != new.inspector),
+        ("[http]", old.http != new.http),
+        ("[tftp]", old.tftp != new.tftp),
+        ("[panel]", old.panel != new.panel),
+        ("[boot]", old.boot != new.boot),
+        ("[images]", old.images != new.images),
+        ("[[dhcp]]", old.dhcp != new.dhcp),
+        ("[hardware]", old.hardware != new.hardware),
+        ("[agent]", old.agent != new.agent),
+        ("[limits]", old.limits != new.limits),
+    ];
+    let differ = sections.into_iter().filter(|(_, differs)| *differs);
+    differ.map(|(name, _)| name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity;
+    use crate::testbed::Scratch;
+
+    #[test]
+    fn a_reload_renews_certificates_and_names_what_needs_a_restart() {
+        let scratch = Scratch::new();
+        let data = scratch.0.join("data");
+        let text = |more: &str| format!("[box]\ndata = \"{}\"\n{more}", data.display());
+        let file = scratch.file("trivet.toml", text("").as_bytes());
+        let users = scratch.file("users", b"");
+        let clock = Clock::start();
+        let authority = identity::authority(&data, "box", clock).unwrap();
+        let certificate =
+            ServerCertificate::new(authority, Vec::new(), Vec::new(), clock.now()).unwrap();
+        let tls = certificate.tls();
+        let before = std::sync::Arc::as_ptr(tls.current().config());
+        let reload = Reload {
+            file,
+            settings: trivet_config::parse(&text("")).unwrap(),
+            auth: Auth::gate(Some(&users), None, clock),
+            certificate,
+            clock,
+        };
+        let lines = reload.reload().join("\n");
+        assert!(lines.contains("names no user"), "{lines}");
+        assert!(!lines.contains("next start"), "{lines}");
+        assert_ne!(std::sync::Arc::as_ptr(tls.current().config()), before);
+        scratch.file("trivet.toml", text("[agent]\nwait_s = 60\n").as_bytes());
+        let lines = reload.reload().join("\n");
+        assert!(lines.contains("changes in [agent] take effect"), "{lines}");
+        scratch.file("trivet.toml", text("[agent]\nwait = 60\n").as_bytes());
+        let lines = reload.reload().join("\n");
+        assert!(lines.contains("agent.wait"), "{lines}");
+    }
+}

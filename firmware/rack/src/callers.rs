@@ -1,0 +1,309 @@
+//! From which addresses a node's agent may call, and where it may be called back.
+//!
+//! Until agents prove themselves with certificates, the address that this box leased to a
+//! node's hardware address authenticates the node's agent. A node without such a lease is
+//! weakly authenticated: the first caller is believed, and a second one stops the job.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use trivet_model::image::{ImageNews, ImageState};
+use trivet_model::node::{
+    AGENT_ADDRESS, AGENT_AUTHENTICATION, AUTHENTICATED_BY_LEASE, AUTHENTICATED_WEAKLY,
+};
+use trivet_model::secret::without_url_credentials;
+use trivet_model::{Fault, MacAddr, Node, NodeId, NoteKind, Now, Refusal};
+use trivet_node::Event;
+
+use crate::Rack;
+
+/// What the settings say of agents' addresses.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct AgentAddresses {
+    /// Every address is accepted, as tests and demonstrations need where agents run on
+    /// loopback or behind address translation.
+    pub any: bool,
+    /// A node without a lease from this box is refused.
+    pub require_lease: bool,
+    /// Networks of BMCs, as address and length of the prefix: no agent is called there.
+    pub bmc_networks: Vec<(Ipv4Addr, u8)>,
+}
+
+/// How a caller's address speaks for it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Proof {
+    /// This box leased the address to the node.
+    Lease,
+    /// Nothing but the first call does.
+    Weak,
+}
+
+const NOT_LEASED: &str = "it calls from another address than the one that this box leased to the \
+                          node; only the node's own machine may look it up";
+
+const LEASED_TO_OTHER: &str = "this box leased its address to an interface that is no port of this \
+                               node; create a port for that interface if it is the node's";
+
+const IN_OWN_NETWORK: &str = "its address is in a network whose addresses this box leases, and was \
+                              not leased to this node; let the agent use DHCP";
+
+const LEASE_REQUIRED: &str = "this box leased no address to the node, and the settings say \
+                              agent.require_lease = true";
+
+const NO_MAC_OF_NODE: &str = "its lookup names no hardware address of this node";
+
+const OTHER_CALLER: &str = "it calls from another address than the one that received the token";
+
+const CALLBACK_ELSEWHERE: &str = "callback_url is not at the address the agent calls from";
+
+const CALLBACK_AT_BMC: &str = "callback_url is at the address of a BMC, or in one of \
+                               hardware.bmc_networks";
+
+impl Rack {
+    /// Whether the agent of this node may call from there.
+    pub(crate) fn check_caller(&self, node: &Node, from: IpAddr) -> Result<Proof, &'static str> {
+        let from = from.to_canonical();
+        let rules = &self.settings.agent_addresses;
+        let leased = self.leased_to(node.id);
+        if let IpAddr::V4(from) = from
+            && leased.contains(&from)
+        {
+            return Ok(Proof::Lease);
+        }
+        if rules.any {
+            return Ok(Proof::Weak);
+        }
+        if let IpAddr::V4(from) = from
+            && self.book.holder(from).is_some()
+        {
+            return Err(LEASED_TO_OTHER);
+        }
+        if !leased.is_empty() {
+            return Err(NOT_LEASED);
+        }
+        if self.leases_in_network_of(from) {
+            return Err(IN_OWN_NETWORK);
+        }
+        if rules.require_lease {
+            return Err(LEASE_REQUIRED);
+        }
+        Ok(Proof::Weak)
+    }
+
+    /// The addresses that this box has leased to the node's ports.
+    fn leased_to(&self, id: NodeId) -> Vec<Ipv4Addr> {
+        let view = self.book.view.nodes.get(&id);
+        let ports = view.into_iter().flat_map(|view| &view.ports);
+        let ports = ports.filter_map(|port| self.book.view.ports.get(port));
+        let leases = ports.filter_map(|port| self.book.leases.get(&port.address));
+        leases.map(|lease| lease.address).collect()
+    }
+
+    fn leases_in_network_of(&self, address: IpAddr) -> bool {
+        let subnets = self.settings.dhcp.iter().flat_map(|dhcp| &dhcp.subnets);
+        match address {
+            IpAddr::V4(address) => subnets.into_iter().any(|subnet| subnet.contains(address)),
+            IpAddr::V6(_) => false,
+        }
+    }
+
+    /// Whether a lookup of this node's agent is taken; it finds nothing otherwise.
+    pub(crate) fn check_lookup(
+        &mut self,
+        now: Now,
+        node: &Node,
+        addresses: &[MacAddr],
+        from: IpAddr,
+    ) -> Result<Proof, Refusal> {
+        let own = |mac: &MacAddr| self.book.node_of_mac(*mac) == Some(node.id);
+        let proof = match self.check_caller(node, from) {
+            // A UUID is no secret: it is on the page, in logs and in kernel lines.
+            Ok(Proof::Lease) if !addresses.iter().any(own) => Err(NO_MAC_OF_NODE),
+            other => other,
+        };
+        let proof = proof.map_err(|why| self.lookup_refused(now, node.id, from, why))?;
+        self.check_contested(now, node, from)?;
+        Ok(proof)
+    }
+
+    /// Inspection data are taken from where a lookup is.
+    pub(crate) fn check_findings(
+        &mut self,
+        now: Now,
+        node: &Node,
+        from: IpAddr,
+    ) -> Result<Proof, Refusal> {
+        let proof = self.check_caller(node, from);
+        let proof = proof.map_err(|why| self.lookup_refused(now, node.id, from, why))?;
+        self.check_contested(now, node, from)?;
+        Ok(proof)
+    }
+
+    fn lookup_refused(&mut self, now: Now, id: NodeId, from: IpAddr, why: &'static str) -> Refusal {
+        self.note_refused(now, id, from, why);
+        Self::nothing_found()
+    }
+
+    /// A second caller from another address: one of the two is not the node's machine, so
+    /// neither of them gets further.
+    fn check_contested(&mut self, now: Now, node: &Node, second: IpAddr) -> Result<(), Refusal> {
+        let first = node.agent.as_ref().and(node.agent_address());
+        let second = second.to_canonical();
+        let Some(first) = first.filter(|first| *first != second) else {
+            return Ok(());
+        };
+        if self.settings.agent_addresses.any {
+            return Ok(());
+        }
+        let fault = Fault::AgentContested {
+            node: node.label(),
+            first,
+            second,
+        };
+        let why = fault.to_string();
+        self.fault_seen(now, fault);
+        self.note_refused(now, node.id, second, OTHER_CALLER);
+        self.events
+            .push_back((node.id, Event::AgentContested { why }));
+        Err(Self::nothing_found())
+    }
+
+    /// Whether a heartbeat may come from there. Its token was compared before.
+    pub(crate) fn check_beat(&self, node: &Node, from: IpAddr) -> Result<(), &'static str> {
+        if self.settings.agent_addresses.any {
+            return Ok(());
+        }
+        let first = node.agent_address();
+        if first.is_some_and(|first| first != from.to_canonical()) {
+            return Err(OTHER_CALLER);
+        }
+        // An agent that does not renew its lease goes on from the address it had.
+        if first.is_some() && self.leased_to(node.id).is_empty() {
+            return Ok(());
+        }
+        self.check_caller(node, from).map(|_| ())
+    }
+
+    /// Whether an agent that called from there may be called at this URL.
+    pub(crate) fn check_callback(&self, url: &str, from: IpAddr) -> Result<(), &'static str> {
+        let rules = &self.settings.agent_addresses;
+        if rules.any {
+            return Ok(());
+        }
+        let to = host(url).ok_or(CALLBACK_ELSEWHERE)?;
+        if to != from.to_canonical() {
+            return Err(CALLBACK_ELSEWHERE);
+        }
+        let in_networks = rules
+            .bmc_networks
+            .iter()
+            .any(|(network, prefix)| is_within(to, *network, *prefix));
+        if in_networks || self.rivals.is_bmc(to) {
+            return Err(CALLBACK_AT_BMC);
+        }
+        Ok(())
+    }
+
+    /// Keeps in the record which address received the token, and how it was authenticated.
+    pub(crate) fn keep_caller(&mut self, now: Now, node: &mut Node, from: IpAddr, proof: Proof) {
+        let from = from.to_canonical();
+        let word = match proof {
+            Proof::Lease => AUTHENTICATED_BY_LEASE,
+            Proof::Weak => AUTHENTICATED_WEAKLY,
+        };
+        let info = &mut node.driver_internal_info;
+        info.insert(AGENT_ADDRESS.to_owned(), from.to_string().into());
+        info.insert(AGENT_AUTHENTICATION.to_owned(), word.into());
+        if proof == Proof::Weak {
+            self.note(now, Some(node.id), NoteKind::AgentWeak { from });
+        }
+    }
+
+    /// Whether this address is the node's own: leased to it by this box, or the one that
+    /// received its token.
+    pub(crate) fn is_of_node(&self, node: &Node, address: IpAddr) -> bool {
+        if self.settings.agent_addresses.any {
+            return true;
+        }
+        let address = address.to_canonical();
+        let received = node.agent.as_ref().and(node.agent_address());
+        let leased = |address| self.leased_to(node.id).contains(&address);
+        received == Some(address) || matches!(address, IpAddr::V4(address) if leased(address))
+    }
+
+    /// Whether this box has heard the hardware address on a network.
+    pub(crate) fn was_heard(&self, mac: MacAddr) -> bool {
+        self.book.leases.contains_key(&mac) || self.book.view.strangers.contains_key(&mac)
+    }
+}
+
+/// News of an image without the credentials that its sources may have.
+pub(crate) fn without_credentials(mut news: ImageNews) -> ImageNews {
+    if let ImageState::Failed(why) = news.state {
+        news.state = ImageState::Failed(redacted(why));
+    }
+    news
+}
+
+/// A sentence without the credentials of URLs in it.
+pub(crate) fn redacted(sentence: String) -> String {
+    without_url_credentials(&sentence).unwrap_or(sentence)
+}
+
+/// The address in a URL; none where its host is a name.
+fn host(url: &str) -> Option<IpAddr> {
+    let (_, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let host = match authority.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?.0,
+        None => authority.split(':').next()?,
+    };
+    let address: IpAddr = host.parse().ok()?;
+    Some(address.to_canonical())
+}
+
+/// Whether a network has this address.
+fn is_within(address: IpAddr, network: Ipv4Addr, prefix: u8) -> bool {
+    let IpAddr::V4(address) = address else {
+        return false;
+    };
+    let shift = 32 - u32::from(prefix.min(32));
+    let mask = u32::MAX.checked_shl(shift).unwrap_or(0);
+    address.to_bits() & mask == network.to_bits() & mask
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_of_a_url_is_an_address() {
+        let v4 = Some(IpAddr::from([192, 0, 2, 7]));
+        assert_eq!(host("http://192.0.2.7:9999"), v4);
+        assert_eq!(host("https://192.0.2.7/agent/x"), v4);
+        assert_eq!(host("https://[::ffff:192.0.2.7]:9999/"), v4);
+        assert_eq!(
+            host("https://[2001:db8::7]:9999"),
+            "2001:db8::7".parse().ok()
+        );
+        for url in [
+            "http://agent:9999",
+            "192.0.2.7",
+            "http://[2001:db8::7",
+            "http://",
+        ] {
+            assert_eq!(host(url), None, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_network_has_the_addresses_with_its_prefix() {
+        let within = |address: &str, network: &str, prefix| {
+            is_within(address.parse().unwrap(), network.parse().unwrap(), prefix)
+        };
+        assert!(within("10.1.2.3", "10.1.2.0", 24));
+        assert!(!within("10.1.3.3", "10.1.2.0", 24));
+        assert!(within("10.1.3.3", "10.1.2.0", 0));
+        assert!(within("10.1.2.0", "10.1.2.0", 32));
+        assert!(!within("2001:db8::7", "0.0.0.0", 0));
+    }
+}

@@ -1,0 +1,430 @@
+//! From where agents may call, and where they are called back.
+
+use std::net::IpAddr;
+
+use trivet_model::boot::ClientSeen;
+use trivet_model::view::Stranger;
+use trivet_model::{Lease, Phase};
+
+use super::*;
+use crate::{AgentAddresses, Door};
+
+/// What the box leased to the node.
+const LEASED: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 100);
+
+/// In the network whose addresses the box leases, and leased to nobody.
+const SQUATTER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 66);
+
+/// In no network of the box.
+const FAR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 66);
+
+const OTHER_MAC: MacAddr = MacAddr([0x52, 0x54, 0, 0, 0, 9]);
+
+fn strict(agent_addresses: AgentAddresses) -> (Bench, NodeId) {
+    let settings = Settings {
+        agent_addresses,
+        ..settings()
+    };
+    Bench::inspecting_with(settings)
+}
+
+/// A node under inspection with a lease from this box, or without any.
+fn awaited(leased: bool) -> (Bench, NodeId) {
+    let (mut bench, id) = strict(AgentAddresses::default());
+    if leased {
+        lease(&mut bench, MAC, LEASED);
+    }
+    (bench, id)
+}
+
+fn lease(bench: &mut Bench, mac: MacAddr, address: Ipv4Addr) {
+    bench.rack.book.put_lease(Lease { mac, address });
+    bench.tell(Input::Tick);
+}
+
+fn from(bench: &mut Bench, address: impl Into<IpAddr>, order: Order) -> Result<Done, Refusal> {
+    bench.order_of(Arc::new(Caller::agent(address.into())), order)
+}
+
+fn lookup(bench: &mut Bench, address: impl Into<IpAddr>) -> Result<Found, Refusal> {
+    let order = Order::Lookup {
+        addresses: vec![MAC],
+        node: None,
+    };
+    from(bench, address, order).map(|done| match done {
+        Done::Found(found) => *found,
+        other => panic!("{other:?}"),
+    })
+}
+
+fn beat_at(node: NodeId, token: &str, url: &str) -> Order {
+    let beat = Beat {
+        callback_url: url.to_owned(),
+        ..beat(token)
+    };
+    Order::Heartbeat { node, beat }
+}
+
+fn inventory(macs: &[MacAddr]) -> Order {
+    let interfaces: Vec<Value> = macs
+        .iter()
+        .map(|mac| json!({"name": "eth0", "mac_address": mac.to_string()}))
+        .collect();
+    let document = json!({"inventory": {
+        "interfaces": interfaces, "cpu": {"count": 4, "architecture": "x86_64"},
+        "memory": {"physical_mb": 2048}, "disks": [],
+    }});
+    Order::Inventory { document }
+}
+
+#[test]
+fn only_the_leased_address_receives_the_token() {
+    let (mut bench, id) = awaited(true);
+    for stranger in [SQUATTER.into(), FAR.into(), IpAddr::from([127, 0, 0, 1])] {
+        let refusal = lookup(&mut bench, stranger).unwrap_err();
+        assert_eq!(refusal, Rack::nothing_found());
+    }
+    let v6: IpAddr = "2001:db8::66".parse().unwrap();
+    assert!(lookup(&mut bench, v6).is_err());
+    assert!(bench.node(id).agent.is_none());
+    // The same address, as a socket for both families shows it.
+    let mapped: IpAddr = "::ffff:10.0.0.100".parse().unwrap();
+    let found = lookup(&mut bench, mapped).unwrap();
+    assert_eq!(found.node, id);
+    let notes = bench.notes().join("\n");
+    assert!(notes.contains("the token went to 10.0.0.100"), "{notes}");
+    let node = bench.node(id);
+    assert_eq!(node.agent_address(), Some(LEASED.into()));
+    assert!(!node.is_weakly_authenticated());
+}
+
+#[test]
+fn a_refused_lookup_names_the_address_on_the_timeline() {
+    let (mut bench, _) = awaited(true);
+    assert!(lookup(&mut bench, SQUATTER).is_err());
+    let notes = bench.notes().join("\n");
+    assert!(
+        notes.contains("10.0.0.66") && notes.contains("leased"),
+        "{notes}"
+    );
+}
+
+#[test]
+fn a_lookup_by_uuid_alone_is_refused_where_the_lease_is_ours() {
+    let (mut bench, id) = awaited(true);
+    for addresses in [vec![], vec![OTHER_MAC]] {
+        let order = Order::Lookup {
+            addresses,
+            node: Some(id),
+        };
+        assert!(from(&mut bench, LEASED, order).is_err());
+    }
+    let order = Order::Lookup {
+        addresses: vec![MAC],
+        node: Some(id),
+    };
+    assert!(from(&mut bench, LEASED, order).is_ok());
+}
+
+#[test]
+fn a_node_without_a_lease_is_weakly_authenticated() {
+    let (mut bench, id) = awaited(false);
+    // An address of a served network that was leased to nobody is no machine of ours.
+    assert!(lookup(&mut bench, SQUATTER).is_err());
+    assert!(lookup(&mut bench, FAR).is_ok());
+    let node = bench.node(id);
+    assert!(node.is_weakly_authenticated());
+    assert_eq!(node.agent_address(), Some(FAR.into()));
+    let notes = bench.notes().join("\n");
+    assert!(notes.contains("weakly authenticated"), "{notes}");
+}
+
+#[test]
+fn a_lease_to_an_interface_that_is_no_port_of_the_node_is_refused() {
+    let (mut bench, id) = awaited(false);
+    lease(&mut bench, OTHER_MAC, SQUATTER);
+    assert!(lookup(&mut bench, SQUATTER).is_err());
+    let notes = bench.notes().join("\n");
+    assert!(notes.contains("no port of this node"), "{notes}");
+    assert!(bench.node(id).agent.is_none());
+}
+
+#[test]
+fn a_strict_box_refuses_nodes_without_a_lease() {
+    let (mut bench, _) = strict(AgentAddresses {
+        require_lease: true,
+        ..AgentAddresses::default()
+    });
+    assert!(lookup(&mut bench, FAR).is_err());
+    lease(&mut bench, MAC, LEASED);
+    assert!(lookup(&mut bench, LEASED).is_ok());
+}
+
+#[test]
+fn heartbeats_come_from_the_address_that_received_the_token() {
+    for leased in [true, false] {
+        let (mut bench, id) = awaited(leased);
+        let own = if leased { LEASED } else { FAR };
+        let token = lookup(&mut bench, own).unwrap().agent_token;
+        let url = format!("http://{own}:9999");
+        for stranger in [SQUATTER, Ipv4Addr::new(192, 0, 2, 67)] {
+            let url = format!("http://{stranger}:9999");
+            let beat = from(&mut bench, stranger, beat_at(id, &token, &url));
+            assert!(beat.unwrap_err().sentence.contains("another address"));
+        }
+        assert!(from(&mut bench, own, beat_at(id, &token, &url)).is_ok());
+        // A lease that ran out does not cut off an agent at its work.
+        bench.rack.book.remove_lease(MAC);
+        assert!(from(&mut bench, own, beat_at(id, &token, &url)).is_ok());
+    }
+}
+
+#[test]
+fn an_agent_is_called_back_at_the_address_it_calls_from_and_never_at_a_bmc() {
+    let rules = AgentAddresses {
+        bmc_networks: vec![(Ipv4Addr::new(198, 51, 100, 0), 24)],
+        ..AgentAddresses::default()
+    };
+    let (mut bench, id) = strict(rules);
+    let token = lookup(&mut bench, FAR).unwrap().agent_token;
+    for url in [
+        "http://10.0.0.1:6385",
+        "http://127.0.0.1:6385",
+        "http://agent:9999",
+        "http://192.0.2.67:9999",
+    ] {
+        let refusal = from(&mut bench, FAR, beat_at(id, &token, url)).unwrap_err();
+        let said = refusal.sentence;
+        assert!(
+            said.contains("not at the address the agent calls from"),
+            "{said}"
+        );
+    }
+    assert!(
+        from(
+            &mut bench,
+            FAR,
+            beat_at(id, &token, "http://192.0.2.66:9999")
+        )
+        .is_ok()
+    );
+    // 192.0.2.1 is the ipmi_address of the node.
+    for bmc in ["192.0.2.1", "198.51.100.7"] {
+        let url = format!("http://{bmc}:9999");
+        let why = bench.rack.check_callback(&url, bmc.parse().unwrap());
+        assert!(why.unwrap_err().contains("BMC"));
+    }
+    let other = "192.0.2.10";
+    let url = format!("http://{other}:9999");
+    assert_eq!(
+        bench.rack.check_callback(&url, other.parse().unwrap()),
+        Ok(())
+    );
+}
+
+#[test]
+fn a_second_lookup_from_another_address_is_a_fault_and_stops_the_job() {
+    let (mut bench, id) = awaited(false);
+    let token = lookup(&mut bench, FAR).unwrap().agent_token;
+    // The agent itself may ask again.
+    assert!(lookup(&mut bench, FAR).is_ok());
+    let second = Ipv4Addr::new(192, 0, 2, 67);
+    assert!(lookup(&mut bench, second).is_err());
+    let node = bench.node(id);
+    assert_eq!(node.provision_state, ProvisionState::InspectFail);
+    assert!(node.job.is_none() && node.agent.is_none());
+    let why = node.last_error.unwrap();
+    assert!(
+        why.contains("192.0.2.66") && why.contains("192.0.2.67"),
+        "{why}"
+    );
+    let faults = bench.rack.view().faults;
+    let faults: Vec<String> = faults.keys().map(ToString::to_string).collect();
+    assert!(
+        faults.iter().any(|fault| fault.contains("192.0.2.67")),
+        "{faults:?}"
+    );
+    let url = "http://192.0.2.66:9999";
+    assert!(from(&mut bench, FAR, beat_at(id, &token, url)).is_err());
+}
+
+#[test]
+fn a_lookup_from_a_wrong_address_does_not_stop_a_job_whose_agent_has_the_lease() {
+    let (mut bench, id) = awaited(true);
+    lookup(&mut bench, LEASED).unwrap();
+    assert!(lookup(&mut bench, FAR).is_err());
+    assert!(bench.node(id).job.is_some());
+}
+
+#[test]
+fn inspection_data_come_from_the_leased_address_only() {
+    let (mut bench, id) = awaited(true);
+    let before = bench.node(id);
+    assert!(from(&mut bench, SQUATTER, inventory(&[MAC])).is_err());
+    let nonsense =
+        json!({"inventory": {"interfaces": vec![json!({"mac_address": MAC.to_string()}); 300]}});
+    let nonsense = Order::Inventory { document: nonsense };
+    assert!(from(&mut bench, FAR, nonsense).is_err());
+    assert_eq!(bench.node(id), before);
+    assert_eq!(
+        from(&mut bench, LEASED, inventory(&[MAC])),
+        Ok(Done::Inspected(id))
+    );
+}
+
+#[test]
+fn no_port_is_created_for_a_hardware_address_that_was_never_heard() {
+    let (mut bench, id) = awaited(true);
+    let heard = MacAddr([0x52, 0x54, 0, 0, 0, 8]);
+    bench.rack.book.stranger(Stranger {
+        seen_at: UnixMs(1),
+        client: ClientSeen {
+            mac: heard,
+            link: trivet_model::LinkId(0),
+            arch: None,
+            uuid: None,
+            ipxe: false,
+            vendor_class: None,
+            address: None,
+        },
+    });
+    from(&mut bench, LEASED, inventory(&[MAC, heard, OTHER_MAC])).unwrap();
+    let notes = bench.notes().join("\n");
+    assert!(notes.contains("52:54:00:00:00:08 was found"), "{notes}");
+    assert!(notes.contains("52:54:00:00:00:09 was reported"), "{notes}");
+    let view = bench.rack.view();
+    assert_eq!(view.nodes[&id].ports.len(), 2);
+    assert!(!view.macs.contains_key(&OTHER_MAC));
+}
+
+/// A deployment whose agent is about to write.
+fn deploying() -> (Bench, NodeId, String) {
+    let (mut bench, id) = awaited(true);
+    bench.force(id, |node| {
+        node.job = None;
+        node.provision_state = ProvisionState::Available;
+        let info = json!({"image_source": "disk.raw", "configdrive": "H4sIdrive"});
+        node.instance_info = info.as_object().unwrap().clone();
+    });
+    bench.verb(id, Verb::Active).unwrap();
+    bench.force(id, |node| {
+        node.provision_state = ProvisionState::DeployWait;
+        node.job.as_mut().unwrap().phase = Phase::AwaitAgent;
+    });
+    let steps = bench.node(id).job.unwrap().steps;
+    let url = steps
+        .iter()
+        .find_map(|step| step.args["configdrive"].as_str());
+    let path = url.unwrap().strip_prefix("http://10.0.0.1:8080").unwrap();
+    let path = path.to_owned();
+    (bench, id, path)
+}
+
+fn granted(bench: &mut Bench, peer: Ipv4Addr, path: &str) -> bool {
+    bench.tell(Input::FileAsked {
+        ticket: 1,
+        door: Door::Http,
+        peer: peer.into(),
+        path: path.to_owned(),
+    });
+    let is_file = |output: &Output| matches!(output, Output::File { grant: Some(_), .. });
+    bench.outputs.iter().any(is_file)
+}
+
+#[test]
+fn a_config_drive_is_served_to_the_nodes_own_address_only() {
+    let (mut bench, _, path) = deploying();
+    assert!(!granted(&mut bench, FAR, &path));
+    assert!(!granted(&mut bench, SQUATTER, &path));
+    assert!(granted(&mut bench, LEASED, &path));
+    // Without a lease it is the address that received the token.
+    bench.rack.book.remove_lease(MAC);
+    assert!(!granted(&mut bench, FAR, &path));
+    lookup(&mut bench, FAR).unwrap();
+    assert!(granted(&mut bench, FAR, &path));
+    assert!(!granted(&mut bench, LEASED, &path));
+}
+
+#[test]
+fn the_secret_address_of_a_config_drive_is_masked_in_notes_and_on_the_page() {
+    let (mut bench, id, path) = deploying();
+    let secret = trivet_httpboot::token(&path).unwrap().to_owned();
+    for ended in [false, true] {
+        bench.tell(Input::FileSent {
+            peer: LEASED.into(),
+            door: Door::Http,
+            path: path.clone(),
+            sent: 9,
+            asked: 9,
+            took_ms: 1,
+            ended,
+        });
+        let live = bench.rack.view().nodes[&id].live.clone();
+        let notes = bench.notes().join("\n");
+        assert_eq!(notes.contains(&format!("/drives/{id}/******")), ended);
+        assert!(!notes.contains(&secret), "{notes}");
+        let shown = live.transfer_path.unwrap_or_default();
+        assert!(
+            !shown.contains(&secret) && shown.is_empty() == ended,
+            "{shown}"
+        );
+    }
+}
+
+#[test]
+fn the_secret_address_of_a_config_drive_is_masked_in_what_the_agent_says() {
+    let (mut bench, id, path) = deploying();
+    let token = lookup(&mut bench, LEASED).unwrap().agent_token;
+    let url = "http://10.0.0.100:9999";
+    from(&mut bench, LEASED, beat_at(id, &token, url)).unwrap();
+    let call = bench.outputs.iter().find_map(|output| match output {
+        Output::CallAgent { call, .. } => Some(*call),
+        _ => None,
+    });
+    let said = format!("no answer of http://10.0.0.1:8080{path}");
+    let body = json!({"command_status": "FAILED", "command_error": {"message": said},
+        "faultstring": said});
+    bench.tell(Input::AgentAnswered {
+        node: id,
+        call: call.unwrap(),
+        result: Ok((500, body.to_string().into_bytes())),
+    });
+    let secret = trivet_httpboot::token(&path).unwrap();
+    let notes = bench.notes().join("\n");
+    assert!(notes.contains("/drives/"), "{notes}");
+    assert!(!notes.contains(secret), "{notes}");
+}
+
+#[test]
+fn a_heartbeat_without_the_token_learns_nothing_of_the_node() {
+    let (mut bench, id) = awaited(true);
+    let stranger = Beat {
+        callback_refused: Some("callback_url is a loopback address"),
+        ..beat("guess")
+    };
+    let nobody = NodeId::random(&mut Seeded::new(99));
+    let mut told = Vec::new();
+    for step in 0..2 {
+        for node in [id, nobody] {
+            let beat = stranger.clone();
+            told.push(from(&mut bench, FAR, Order::Heartbeat { node, beat }).unwrap_err());
+        }
+        if step == 0 {
+            lookup(&mut bench, LEASED).unwrap();
+        }
+    }
+    assert!(
+        told.iter().all(|one| *one == Refusal::of_heartbeat()),
+        "{told:?}"
+    );
+    // Who has the token is told what is wrong.
+    bench.force(id, |node| {
+        node.agent.as_mut().unwrap().token = "right".into()
+    });
+    let beat = Beat {
+        callback_refused: Some("callback_url is a loopback address"),
+        ..beat("right")
+    };
+    let told = from(&mut bench, LEASED, Order::Heartbeat { node: id, beat }).unwrap_err();
+    assert!(told.sentence.contains("loopback"), "{told}");
+}
