@@ -121,7 +121,7 @@ impl Rack {
             other => other,
         };
         let proof = proof.map_err(|why| self.lookup_refused(now, node.id, from, why))?;
-        self.check_contested(now, node, from)?;
+        self.check_contested(now, node, from, proof)?;
         Ok(proof)
     }
 
@@ -134,7 +134,7 @@ impl Rack {
     ) -> Result<Proof, Refusal> {
         let proof = self.check_caller(node, from);
         let proof = proof.map_err(|why| self.lookup_refused(now, node.id, from, why))?;
-        self.check_contested(now, node, from)?;
+        self.check_contested(now, node, from, proof)?;
         Ok(proof)
     }
 
@@ -145,13 +145,21 @@ impl Rack {
 
     /// A second caller from another address: one of the two is not the node's machine, so
     /// neither of them gets further.
-    fn check_contested(&mut self, now: Now, node: &Node, second: IpAddr) -> Result<(), Refusal> {
+    fn check_contested(
+        &mut self,
+        now: Now,
+        node: &Node,
+        second: IpAddr,
+        proof: Proof,
+    ) -> Result<(), Refusal> {
         let first = node.agent.as_ref().and(node.agent_address());
         let second = second.to_canonical();
         let Some(first) = first.filter(|first| *first != second) else {
             return Ok(());
         };
-        if self.settings.agent_addresses.any {
+        // A machine may have several ports with a lease each.
+        let both_leased = proof == Proof::Lease && !node.is_weakly_authenticated();
+        if both_leased || self.settings.agent_addresses.any {
             return Ok(());
         }
         let fault = Fault::AgentContested {
@@ -173,14 +181,14 @@ impl Rack {
             return Ok(());
         }
         let first = node.agent_address();
-        if first.is_some_and(|first| first != from.to_canonical()) {
-            return Err(OTHER_CALLER);
+        match self.check_caller(node, from) {
+            // A machine may have several ports with a lease each.
+            Ok(Proof::Lease) if !node.is_weakly_authenticated() => Ok(()),
+            _ if first.is_some_and(|first| first != from.to_canonical()) => Err(OTHER_CALLER),
+            // An agent that does not renew its lease goes on from the address it had.
+            Err(_) if first.is_some() && self.leased_to(node.id).is_empty() => Ok(()),
+            other => other.map(|_| ()),
         }
-        // An agent that does not renew its lease goes on from the address it had.
-        if first.is_some() && self.leased_to(node.id).is_empty() {
-            return Ok(());
-        }
-        self.check_caller(node, from).map(|_| ())
     }
 
     /// Whether an agent that called from there may be called at this URL.

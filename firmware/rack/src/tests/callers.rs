@@ -257,6 +257,29 @@ fn a_lookup_from_a_wrong_address_does_not_stop_a_job_whose_agent_has_the_lease()
 }
 
 #[test]
+fn a_machine_with_two_leased_ports_may_call_from_both() {
+    let (mut bench, id) = awaited(true);
+    let second = Ipv4Addr::new(10, 0, 0, 101);
+    let port = Order::CreatePort(Box::new(port(2, id)));
+    bench.order(port).unwrap();
+    lease(&mut bench, MacAddr([0x52, 0x54, 0, 0, 0, 2]), second);
+    let token = lookup(&mut bench, LEASED).unwrap().agent_token;
+    assert!(lookup(&mut bench, second).is_ok());
+    let url = format!("http://{second}:9999");
+    assert!(from(&mut bench, second, beat_at(id, &token, &url)).is_ok());
+    assert!(bench.node(id).job.is_some());
+}
+
+#[test]
+fn the_leased_address_contradicts_a_weakly_authenticated_agent() {
+    let (mut bench, id) = awaited(false);
+    lookup(&mut bench, FAR).unwrap();
+    lease(&mut bench, MAC, LEASED);
+    assert!(lookup(&mut bench, LEASED).is_err());
+    assert!(bench.node(id).job.is_none());
+}
+
+#[test]
 fn inspection_data_come_from_the_leased_address_only() {
     let (mut bench, id) = awaited(true);
     let before = bench.node(id);
