@@ -127,11 +127,7 @@ impl Appliance {
 
         let mut doors = JoinSet::new();
         doors.spawn(bmc::run(bmc_socket, engine.clone()));
-        let kept = cache.clone();
-        doors.spawn(async move {
-            kept.look_after().await;
-            kept.scrub().await;
-        });
+        doors.spawn(look_after(cache.clone()));
         dhcp.hear(ears, &mut doors, &engine, clock);
         serve_tftp(
             &mut doors,
@@ -156,22 +152,19 @@ impl Appliance {
             any_agent_address,
             hosts: ground.hosts.clone(),
         });
+        let page = panel::handler(engine.clone(), clock, ground.hosts);
         let places = http::Places::new(ground.connections_max);
-        let waits = http::Waits::default();
+        let seats = (&places, http::Waits::default());
         let services = [
             (ground.api, api::handler(Arc::clone(&api))),
             (ground.inspector, inspector::handler(api, strangers)),
-            (
-                ground.panel,
-                panel::handler(engine.clone(), clock, ground.hosts),
-            ),
+            (ground.panel, page),
         ];
         for (Listening { sockets, tls }, handler) in services {
-            let seats = (&places, waits);
             http::serve(&mut doors, sockets, tls.as_ref(), seats, &handler);
         }
         for Listening { sockets, tls } in [ground.http, ground.https] {
-            let (seats, sources) = ((&places, waits), (&engine, &cache));
+            let sources = (&engine, &cache);
             boot::serve(&mut doors, (sockets, tls.as_ref()), seats, sources, clock);
         }
         Ok(Self {
@@ -192,6 +185,11 @@ impl Appliance {
         self.engine.stop().await;
         outcome
     }
+}
+
+async fn look_after(cache: Cache) {
+    cache.look_after().await;
+    cache.scrub().await;
 }
 
 /// The image cache, whose news go to the rack.

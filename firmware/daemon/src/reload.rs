@@ -115,8 +115,9 @@ mod tests {
         let users = scratch.file("users", b"");
         let clock = Clock::start();
         let authority = identity::authority(&data, "box", clock).unwrap();
-        let certificate =
-            ServerCertificate::new(authority, Vec::new(), Vec::new(), clock.now()).unwrap();
+        let names = vec!["box".to_owned()];
+        let certificate = ServerCertificate::new(authority, names, Vec::new(), clock.now());
+        let certificate = certificate.unwrap();
         let tls = certificate.tls();
         let before = std::sync::Arc::as_ptr(tls.current().config());
         let reload = Reload {

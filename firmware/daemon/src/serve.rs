@@ -29,6 +29,9 @@ use crate::identity::ServerCertificate;
 use crate::reload::Reload;
 use crate::{check, doors, identity, library, say, sockets};
 
+/// How many files a process may have open where the system does not say.
+const OPEN_FILES: u64 = 1024;
+
 /// Runs until SIGINT or SIGTERM. `file` is read again at SIGHUP.
 pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
     let clock = Clock::start();
@@ -36,17 +39,14 @@ pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
     private_directory(&data)?;
     check_not_served(&data, settings.boot.files.as_deref())?;
     let name = settings.appliance.name.clone().unwrap_or_else(host_name);
-    let authority = identity::authority(&data, &name, clock)?;
-    let fingerprint = authority.fingerprint();
-    let names = vec![name.clone(), "localhost".to_owned()];
-    let addresses = addresses(&settings);
-    let certificate = ServerCertificate::new(authority, names, addresses, clock.now())?;
+    let (certificate, fingerprint) = certificate(&settings, &name, clock)?;
     let tls = |wanted: bool| wanted.then(|| certificate.tls());
     let api = settings.api.as_ref();
     let panel = settings.panel.as_ref();
     let http = settings.http.as_ref();
     let inspector = settings.inspector.as_ref();
     let plain = |sockets| Listening { sockets, tls: None };
+    let connections_max = connections_max(&settings);
     let here = trivet_board_linux::interfaces().context("the interfaces cannot be listed")?;
     let missing = check::interfaces_missing(&settings, &here);
     let awaited = check::awaited_addresses(&settings, &here);
@@ -85,11 +85,8 @@ pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
             images: Vec::new(),
             started_at: clock.now().wall,
         },
-        connections_max: settings.limits.connections_max as usize,
-        transfers_max: doors::tftp::transfers_max(
-            settings.limits.transfers_max,
-            settings.limits.connections_max as usize,
-        ),
+        connections_max,
+        transfers_max: doors::tftp::transfers_max(settings.limits.transfers_max, connections_max),
         logs: data.join("logs"),
         cache: (data.join("cache"), ways(&settings.images, clock)?),
         notes: appliance::log(clock),
@@ -172,6 +169,30 @@ fn start_again() -> anyhow::Error {
         .args(arguments)
         .exec();
     anyhow::Error::new(error).context("the box cannot start again; start it by hand")
+}
+
+/// The server certificate, and the fingerprint of the authority that signed it.
+fn certificate(
+    settings: &Settings,
+    name: &str,
+    clock: Clock,
+) -> anyhow::Result<(ServerCertificate, String)> {
+    let authority = identity::authority(&settings.appliance.data, name, clock)?;
+    let fingerprint = authority.fingerprint();
+    let names = vec![name.to_owned(), "localhost".to_owned()];
+    let made = ServerCertificate::new(authority, names, addresses(settings), clock.now())?;
+    Ok((made, fingerprint))
+}
+
+/// How many connections there may be; fewer than the settings say is logged.
+fn connections_max(settings: &Settings) -> usize {
+    let open_files = trivet_board_linux::raise_open_files().unwrap_or(OPEN_FILES);
+    let wanted = settings.limits.connections_max as usize;
+    let (connections_max, lowered) = doors::http::connections_max(wanted, open_files);
+    if let Some(line) = lowered {
+        say::line(&format!("trivet: warning: {line}"));
+    }
+    connections_max
 }
 
 /// How images from elsewhere are fetched.

@@ -189,7 +189,7 @@ impl Serving {
         let length = body.len();
         write!(
             stream,
-            "{line} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+            "{line} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
              content-type: application/json\r\nx-openstack-ironic-api-version: 1.72\r\n\
              content-length: {length}\r\n\r\n{body}"
         )

@@ -59,8 +59,7 @@ reasons! {
     /// All addresses are in use.
     PoolExhausted = "all addresses of the subnet are in use: widen its range or shorten the lease",
     /// The addresses that are left are kept for known machines.
-    KeptForKnown = "the addresses that are left in this subnet are kept for enrolled machines: enrol \
-                    this one, or widen the range",
+    KeptForKnown = "the free addresses are kept for enrolled machines: enrol it or widen the range",
     /// More offers are open than [`crate::OFFERS_MAX`].
     TooManyOffers = "too many offers are open",
     /// More leases than [`crate::LEASES_MAX`].

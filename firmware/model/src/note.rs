@@ -371,6 +371,24 @@ impl NoteKind {
             _ => Ok(()),
         }
     }
+
+    /// The words for what callers wanted.
+    fn of_caller(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CallerRefused { from, why } => write!(out, "caller refused: {why} ({from})"),
+            Self::Asked {
+                caller,
+                order,
+                refused: None,
+            } => write!(out, "{order}, asked by {caller}"),
+            Self::Asked {
+                caller,
+                order,
+                refused: Some(why),
+            } => write!(out, "{order} refused, asked by {caller}: {why}"),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl fmt::Display for NoteKind {
@@ -417,17 +435,7 @@ impl fmt::Display for NoteKind {
             | Self::Inspected
             | Self::PortFound { .. }
             | Self::PortUnheard { .. } => self.of_agent(out),
-            Self::CallerRefused { from, why } => write!(out, "caller refused: {why} ({from})"),
-            Self::Asked {
-                caller,
-                order,
-                refused: None,
-            } => write!(out, "{order}, asked by {caller}"),
-            Self::Asked {
-                caller,
-                order,
-                refused: Some(why),
-            } => write!(out, "{order} refused, asked by {caller}: {why}"),
+            Self::CallerRefused { .. } | Self::Asked { .. } => self.of_caller(out),
             Self::StepStarted { step } => write!(out, "step {step} started"),
             Self::StepDone { step } => write!(out, "step {step} done"),
             Self::Retrying { why } => write!(out, "trying again: {why}"),

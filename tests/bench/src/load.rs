@@ -28,8 +28,9 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 pub fn request(method: &str, path: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     format!(
-        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nX-OpenStack-Ironic-API-Version: {VERSION}\r\n\
-         Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\n\
+         X-OpenStack-Ironic-API-Version: {VERSION}\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\n\r\n{body}"
     )
     .into_bytes()
 }

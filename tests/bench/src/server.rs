@@ -93,7 +93,8 @@ impl Server {
         loop {
             self.process.check()?;
             if let Ok(mut stream) = TcpStream::connect(self.address) {
-                stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+                stream
+                    .write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
                 let mut answer = String::new();
                 stream.read_to_string(&mut answer)?;
                 return Ok(());

@@ -195,7 +195,7 @@ fn a_heartbeat_needs_token_version_and_a_callback_over_tls() {
     }
     bench.refuses(
         &send("POST", "/v1/heartbeat/other", &beat(&json!({}))).at(LATEST),
-        404,
+        400,
     );
     bench.facts.agent_http_allowed = true;
     let body = beat(&json!({"callback_url": "http://[2001:db8::1]:9999"}));

@@ -1,17 +1,30 @@
-//! Connections that are let in: so many at once, and of one peer only its share.
+//! Connections that are accepted: so many at once, of one peer only its share, and of each
+//! service some that no other service can take.
+//!
+//! When a service is full, the connection whose request has been unfinished for longest is
+//! closed for a new one: whoever opens connections and sends half a request keeps nobody
+//! out. While a service is nearly full, new clients have less time.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 use super::places::Peers;
 
+/// Each service has one place in so many for itself, beside those that all share. Ours.
+const OWN_SHARE: usize = 16;
+
+/// The fewest places that a service has for itself. Ours.
+const OWN_MIN: usize = 4;
+
 /// How long clients may take.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Waits {
     /// To send the head of a request, and between two requests.
     pub(crate) head: Duration,
@@ -31,71 +44,299 @@ impl Default for Waits {
     }
 }
 
+impl Waits {
+    /// A quarter of the time for new clients of a service that is nearly full.
+    fn under_pressure(self) -> Self {
+        Self {
+            head: self.head / 4,
+            handshake: self.handshake / 4,
+            ..self
+        }
+    }
+}
+
 /// How many connections there may be, shared by all services.
 #[derive(Clone)]
 pub(crate) struct Places {
     pub(super) all: Arc<Semaphore>,
     peers: Arc<Peers>,
     pub(super) service_max: usize,
+    pub(super) own: usize,
 }
 
 impl Places {
-    /// So many in all. No service gets the last quarter, so that a crowd at one
-    /// door leaves room at the others, and no peer gets more than its share.
+    /// So many that all services share, of which none gets the last quarter, and some more
+    /// for each service alone. No peer gets more than its share of all.
     pub(crate) fn new(connections_max: usize) -> Self {
         Self {
             all: Arc::new(Semaphore::new(connections_max)),
             peers: Peers::sharing(connections_max),
             service_max: (connections_max - connections_max / 4).max(1),
+            own: (connections_max / OWN_SHARE).max(OWN_MIN),
         }
     }
 }
 
-/// Lets clients of one service in for ever; `connection` takes each to its end.
+/// How many connections the open files of this process allow: each may need one more for
+/// the file it sends, and the rest of the box has some. A sentence where they are fewer
+/// than the settings say.
+pub(crate) fn connections_max(wanted: usize, open_files: u64) -> (usize, Option<String>) {
+    let files = usize::try_from(open_files).unwrap_or(usize::MAX);
+    let most = (files.saturating_sub(FILES_OF_THE_REST) / 3).max(CONNECTIONS_MIN);
+    if wanted <= most {
+        return (wanted, None);
+    }
+    let sentence = format!(
+        "limits.connections_max: is lowered from {wanted} to {most}, because this process may \
+         have {open_files} files open; raise that limit (LimitNOFILE= of systemd, ulimit -n)"
+    );
+    (most, Some(sentence))
+}
+
+/// Files that the box needs beside connections: store, cache, sockets, logs. Ours.
+const FILES_OF_THE_REST: usize = 128;
+
+/// The fewest connections that the box works with. Ours.
+const CONNECTIONS_MIN: usize = 16;
+
+/// Whether the request of a connection is complete and being answered.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Progress(Arc<AtomicBool>);
+
+impl Progress {
+    /// The request is complete, or the next one is waited for.
+    pub(crate) fn serving(&self, serving: bool) {
+        self.0.store(serving, Ordering::Relaxed);
+    }
+
+    fn is_serving(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// One service: its connections, oldest first.
+struct Service {
+    places: Places,
+    /// How many of the shared places it may have.
+    shared: Arc<Semaphore>,
+    /// Places that no other service has.
+    own: Arc<Semaphore>,
+    open: Mutex<Connections>,
+}
+
+#[derive(Default)]
+struct Connections {
+    next: u64,
+    open: BTreeMap<u64, Open>,
+}
+
+struct Open {
+    progress: Progress,
+    close: Arc<Notify>,
+}
+
+/// The right to have one connection open.
+enum Place {
+    Shared {
+        _service: OwnedSemaphorePermit,
+        _all: OwnedSemaphorePermit,
+    },
+    Own {
+        _own: OwnedSemaphorePermit,
+    },
+}
+
+/// A connection in the list of its service; it goes when this is dropped.
+struct Listed {
+    service: Arc<Service>,
+    number: u64,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.service.connections().open.remove(&self.number);
+    }
+}
+
+impl Service {
+    fn new(places: &Places) -> Arc<Self> {
+        Arc::new(Self {
+            places: places.clone(),
+            shared: Arc::new(Semaphore::new(places.service_max)),
+            own: Arc::new(Semaphore::new(places.own)),
+            open: Mutex::default(),
+        })
+    }
+
+    fn connections(&self) -> MutexGuard<'_, Connections> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn free_place(&self) -> Option<Place> {
+        let of_service = Arc::clone(&self.shared).try_acquire_owned();
+        let of_all = Arc::clone(&self.places.all).try_acquire_owned();
+        if let (Ok(_service), Ok(_all)) = (of_service, of_all) {
+            return Some(Place::Shared { _service, _all });
+        }
+        let _own = Arc::clone(&self.own).try_acquire_owned().ok()?;
+        Some(Place::Own { _own })
+    }
+
+    /// A place for one more connection, made free if need be; none when the box stops.
+    async fn place(&self) -> Option<Place> {
+        if let Some(place) = self.free_place() {
+            return Some(place);
+        }
+        self.close_oldest_unfinished();
+        let shared = async {
+            let _service = Arc::clone(&self.shared).acquire_owned().await.ok()?;
+            let _all = Arc::clone(&self.places.all).acquire_owned().await.ok()?;
+            Some(Place::Shared { _service, _all })
+        };
+        let own = async {
+            let _own = Arc::clone(&self.own).acquire_owned().await.ok()?;
+            Some(Place::Own { _own })
+        };
+        tokio::select! {
+            place = shared => place,
+            place = own => place,
+        }
+    }
+
+    fn close_oldest_unfinished(&self) {
+        let connections = self.connections();
+        let mut open = connections.open.values();
+        if let Some(oldest) = open.find(|one| !one.progress.is_serving()) {
+            oldest.close.notify_one();
+        }
+    }
+
+    fn list(self: &Arc<Self>, progress: &Progress, close: &Arc<Notify>) -> Listed {
+        let mut connections = self.connections();
+        let number = connections.next;
+        connections.next += 1;
+        let open = Open {
+            progress: progress.clone(),
+            close: Arc::clone(close),
+        };
+        connections.open.insert(number, open);
+        drop(connections);
+        let service = Arc::clone(self);
+        Listed { service, number }
+    }
+
+    /// Three quarters of what it may have are taken.
+    fn is_crowded(&self) -> bool {
+        let most = self.places.service_max + self.places.own;
+        self.connections().open.len() * 4 >= most * 3
+    }
+}
+
+/// Accepts clients of one service for ever; `connection` takes each to its end.
 pub(crate) fn accept<F>(
     doors: &mut JoinSet<()>,
     listeners: Vec<TcpListener>,
-    places: &Places,
-    connection: impl Fn(TcpStream, SocketAddr) -> F + Clone + Send + 'static,
+    (places, waits): (&Places, Waits),
+    connection: impl Fn(TcpStream, SocketAddr, Waits, Progress) -> F + Clone + Send + 'static,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
-    let of_service = Arc::new(Semaphore::new(places.service_max));
+    let service = Service::new(places);
     for listener in listeners {
-        let (places, of_service) = (places.clone(), Arc::clone(&of_service));
-        doors.spawn(run(listener, places, of_service, connection.clone()));
+        doors.spawn(run(
+            listener,
+            Arc::clone(&service),
+            waits,
+            connection.clone(),
+        ));
     }
 }
 
 async fn run<F>(
     listener: TcpListener,
-    places: Places,
-    of_service: Arc<Semaphore>,
-    connection: impl Fn(TcpStream, SocketAddr) -> F,
+    service: Arc<Service>,
+    waits: Waits,
+    connection: impl Fn(TcpStream, SocketAddr, Waits, Progress) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
     loop {
-        let Ok(in_service) = Arc::clone(&of_service).acquire_owned().await else {
-            return;
-        };
-        let Ok(in_all) = Arc::clone(&places.all).acquire_owned().await else {
-            return;
-        };
         let Ok((stream, peer)) = listener.accept().await else {
             // Out of descriptors, most likely: let others finish first.
+            service.close_oldest_unfinished();
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
         // Closing at once tells a peer with too many connections soonest.
-        let Some(seat) = places.peers.seat(peer.ip()) else {
+        let Some(seat) = service.places.peers.seat(peer.ip()) else {
             continue;
         };
+        let Some(place) = service.place().await else {
+            return;
+        };
         let _ = stream.set_nodelay(true);
-        let served = connection(stream, peer);
+        let waits = if service.is_crowded() {
+            waits.under_pressure()
+        } else {
+            waits
+        };
+        let (progress, close) = (Progress::default(), Arc::new(Notify::new()));
+        let listed = service.list(&progress, &close);
+        let served = connection(stream, peer, waits, progress);
         tokio::spawn(async move {
-            served.await;
-            drop((in_service, in_all, seat));
+            tokio::select! {
+                () = served => {}
+                () = close.notified() => {}
+            }
+            drop((listed, place, seat));
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_open_files_lower_the_limit_and_say_so() {
+        assert_eq!(connections_max(1024, 1 << 20), (1024, None));
+        let (lowered, why) = connections_max(1024, 1024);
+        assert_eq!(lowered, 298);
+        let why = why.unwrap();
+        assert!(why.contains("from 1024 to 298"), "{why}");
+        assert_eq!(connections_max(1024, 0).0, CONNECTIONS_MIN);
+    }
+
+    #[test]
+    fn new_clients_of_a_crowded_service_have_less_time() {
+        let service = Service::new(&Places::new(16));
+        // 12 of the shared ones, and 4 of its own.
+        let listed: Vec<Listed> = (0..11)
+            .map(|_| service.list(&Progress::default(), &Arc::new(Notify::new())))
+            .collect();
+        assert!(!service.is_crowded());
+        let one_more = service.list(&Progress::default(), &Arc::new(Notify::new()));
+        assert!(service.is_crowded());
+        drop((listed, one_more));
+        assert!(!service.is_crowded());
+        let waits = Waits::default();
+        assert!(waits.under_pressure().head < waits.head);
+    }
+
+    /// Two services that are crowded leave the third its own places.
+    #[tokio::test]
+    async fn crowded_services_do_not_starve_another() {
+        let places = Places::new(8);
+        let (one, two, three) = (
+            Service::new(&places),
+            Service::new(&places),
+            Service::new(&places),
+        );
+        let take_all = |service: &Arc<Service>| -> Vec<Place> {
+            std::iter::from_fn(|| service.free_place()).collect()
+        };
+        let taken = [take_all(&one), take_all(&two)];
+        assert_eq!(taken.each_ref().map(Vec::len), [6 + 4, 2 + 4]);
+        assert_eq!(take_all(&three).len(), 4);
     }
 }

@@ -12,7 +12,7 @@ use trivet_model::{Caller, Entropy, NodeId, Order, Refusal, RefusalKind, Who};
 
 use super::agents;
 use super::browser::{self, HostNames, Refused};
-use super::http::{self, Answer, Body, Handler};
+use super::http::{self, Answer, Body, Handler, Progress};
 use crate::auth::{Auth, Denied, Role};
 use crate::cache::Cache;
 use crate::clock::{Clock, System};
@@ -78,7 +78,13 @@ impl Api {
             Ok((caller, role)) => (Arc::new(caller), role),
             Err(response) => return *response,
         };
+        let progress = head
+            .extensions
+            .get::<Progress>()
+            .cloned()
+            .unwrap_or_default();
         if let Some(image) = trivet_api::uploads(request.method, request.path) {
+            progress.serving(true);
             return response(
                 self.upload(&caller, &request, &image, &head.headers, body)
                     .await,
@@ -91,6 +97,7 @@ impl Api {
                 return response(trivet_api::refuse(&request, status.as_u16(), &sentence));
             }
         };
+        progress.serving(true);
         if access > Access::Agent
             && let Err(refused) = browser::check_json(&head.headers, &body)
         {

@@ -21,7 +21,7 @@ use crate::identity::ServerTls;
 use trivet_httpboot::{self as httpboot, Answer, Body, Method, Nonsense, Request};
 use trivet_rack::{Door, Grant, Input};
 
-use super::accept::{Places, Waits, accept};
+use super::accept::{Places, Progress, Waits, accept};
 use super::http::{DRAIN_BYTES_MAX, DRAIN_WAIT};
 use crate::cache::{Cache, Reader};
 use crate::clock::Clock;
@@ -54,28 +54,35 @@ pub(crate) fn serve(
     clock: Clock,
 ) {
     let (engine, cache, tls) = (engine.clone(), cache.clone(), tls.cloned());
-    accept(doors, listeners, places, move |stream, peer| {
-        let (engine, cache) = (engine.clone(), cache.clone());
-        let tls = tls.as_ref().map(ServerTls::current);
-        async move {
-            // Who does not get through the handshake has been told by TLS itself.
-            let Some(wire) = wire(stream, tls.as_ref(), waits).await else {
-                return;
-            };
-            let connection = Connection {
-                wire,
-                heard: Vec::new(),
-                client_ended: false,
-                // The same machine, whether it came to an IPv4 or an IPv6 socket.
-                peer: peer.ip().to_canonical(),
-                waits,
-                engine,
-                cache,
-                clock,
-            };
-            connection.run().await;
-        }
-    });
+    let seats = (places, waits);
+    accept(
+        doors,
+        listeners,
+        seats,
+        move |stream, peer, waits, progress| {
+            let (engine, cache) = (engine.clone(), cache.clone());
+            let tls = tls.as_ref().map(ServerTls::current);
+            async move {
+                // Who does not get through the handshake has been told by TLS itself.
+                let Some(wire) = wire(stream, tls.as_ref(), waits).await else {
+                    return;
+                };
+                let connection = Connection {
+                    wire,
+                    heard: Vec::new(),
+                    client_ended: false,
+                    // The same machine, whether it came to an IPv4 or an IPv6 socket.
+                    peer: peer.ip().to_canonical(),
+                    waits,
+                    progress,
+                    engine,
+                    cache,
+                    clock,
+                };
+                connection.run().await;
+            }
+        },
+    );
 }
 
 async fn wire(stream: TcpStream, tls: Option<&TlsAcceptor>, waits: Waits) -> Option<Wire> {
@@ -104,6 +111,7 @@ struct Connection {
     client_ended: bool,
     peer: IpAddr,
     waits: Waits,
+    progress: Progress,
     engine: Engine,
     cache: Cache,
     clock: Clock,
@@ -136,6 +144,7 @@ impl Connection {
         if let Body::Dropped(bytes) = request.body {
             self.drop_body(bytes).await?;
         }
+        self.progress.serving(true);
         let found = match self.find(&request).await {
             Ok(found) => found,
             Err(refused) => {
@@ -177,6 +186,7 @@ impl Connection {
 
     /// The next request; none where there is no more, or not in time.
     async fn request(&mut self) -> io::Result<Option<Result<Request, Nonsense>>> {
+        self.progress.serving(false);
         let deadline = Instant::now() + self.waits.head;
         loop {
             match httpboot::parse(&self.heard) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Empty, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -19,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::identity::ServerTls;
 
 use super::accept::accept;
-pub(crate) use super::accept::{Places, Waits};
+pub(crate) use super::accept::{Places, Progress, Waits, connections_max};
 use super::patient::Patient;
 
 /// How long a client may take for the whole body of a request.
@@ -170,10 +170,33 @@ pub(crate) fn serve(
     handler: &Handler,
 ) {
     let (tls, handler) = (tls.cloned(), Arc::clone(handler));
-    accept(doors, listeners, places, move |stream, peer| {
-        let tls = tls.as_ref().map(ServerTls::current);
-        connection(stream, peer, tls, waits, Arc::clone(&handler))
-    });
+    let seats = (places, waits);
+    accept(
+        doors,
+        listeners,
+        seats,
+        move |stream, peer, waits, progress| {
+            let tls = tls.as_ref().map(ServerTls::current);
+            let handler = watched(&handler, progress);
+            connection(stream, peer, tls, waits, handler)
+        },
+    );
+}
+
+/// The handler, with what it tells of its progress. A request without a body is complete
+/// when it arrives; one with a body when the handler has read it.
+fn watched(handler: &Handler, progress: Progress) -> Handler {
+    let handler = Arc::clone(handler);
+    Arc::new(move |peer, secure, mut request| -> Answer {
+        progress.serving(request.body().is_end_stream());
+        request.extensions_mut().insert(progress.clone());
+        let (answer, progress) = (handler(peer, secure, request), progress.clone());
+        Box::pin(async move {
+            let answer = answer.await;
+            progress.serving(false);
+            answer
+        })
+    })
 }
 
 async fn connection(

@@ -66,6 +66,9 @@ async fn answer(
             return inspector::refused(status.as_u16(), &sentence);
         }
     };
+    if let Some(progress) = head.extensions.get::<http::Progress>() {
+        progress.serving(true);
+    }
     if access > Access::Agent
         && let Err(refused) = browser::check_json(&head.headers, &body)
     {

@@ -199,7 +199,7 @@ async fn a_body_that_says_it_is_too_long_is_refused_at_once() {
     let one = served(|_| Auth::Open).await;
     let length = trivet_api::BODY_BYTES_MAX + 1;
     let request = format!(
-        "POST /v1/nodes HTTP/1.1\r\nhost: box\r\nconnection: close\r\n\
+        "POST /v1/nodes HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
          content-length: {length}\r\n\r\n"
     );
     let mut stream = tokio::net::TcpStream::connect(one.address).await.unwrap();

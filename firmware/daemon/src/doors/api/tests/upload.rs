@@ -24,7 +24,7 @@ impl Served {
     async fn put(&self, name: &str, fields: &str, bytes: &[u8]) -> (u16, Value) {
         let mut stream = tokio::net::TcpStream::connect(self.address).await.unwrap();
         let head = format!(
-            "PUT /trivet/images/{name}/data HTTP/1.1\r\nhost: box\r\nconnection: close\r\n\
+            "PUT /trivet/images/{name}/data HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
              {fields}\r\n"
         );
         stream.write_all(head.as_bytes()).await.unwrap();
@@ -73,7 +73,8 @@ async fn a_cut_upload_goes_on_where_it_was() {
     let cut = 2 * MIB + 5000;
     let mut stream = tokio::net::TcpStream::connect(one.address).await.unwrap();
     let fields = length(&image);
-    let head = format!("PUT /trivet/images/up.raw/data HTTP/1.1\r\nhost: box\r\n{fields}\r\n");
+    let head =
+        format!("PUT /trivet/images/up.raw/data HTTP/1.1\r\nhost: localhost\r\n{fields}\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
     stream.write_all(&image[..cut]).await.unwrap();
     drop(stream);
