@@ -444,6 +444,7 @@ fn log_line(note: &Note, label: Option<&str>) -> String {
     let who = label.unwrap_or("box");
     let level = match note.kind {
         NoteKind::Failed { .. }
+        | NoteKind::Warning { .. }
         | NoteKind::PowerFailed { .. }
         | NoteKind::FaultRaised(_)
         | NoteKind::CallerRefused { .. }

@@ -437,6 +437,7 @@ fn rack_settings(
             bmc_wait_ms: u64::from(settings.power.bmc_wait_s) * 1000,
             bmc_reset: settings.power.bmc_reset,
             power_off_after_deploy_failure: settings.power.power_off_after_deploy_failure,
+            power_sync_retries_max: settings.power.power_state_sync_max_retries,
             erase: match settings.agent.erase {
                 trivet_config::Erase::Metadata => trivet_rack::Erase::Metadata,
                 trivet_config::Erase::Full => trivet_rack::Erase::Full,

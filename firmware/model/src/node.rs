@@ -148,6 +148,11 @@ impl Node {
         how.and_then(Value::as_str) == Some(AUTHENTICATED_WEAKLY)
     }
 
+    /// Whether the box put the node into maintenance because its BMC does not answer.
+    pub fn has_power_failure(&self) -> bool {
+        self.maintenance && self.fault.as_deref() == Some(POWER_FAILURE)
+    }
+
     /// The name, or the UUID where there is none: how notes call the node.
     pub fn label(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.id.to_string())
@@ -326,6 +331,9 @@ pub struct Port {
     /// When it last changed.
     pub updated_at: Option<UnixMs>,
 }
+
+/// Ironic's fault word for a node whose BMC does not answer.
+pub const POWER_FAILURE: &str = "power failure";
 
 /// Where a port's `extra` says which address is kept for it.
 pub const RESERVED: &str = "ipv4_address";

@@ -117,6 +117,9 @@ pub struct Limits {
     pub bmc_reset: bool,
     /// A machine whose deployment failed is switched off.
     pub power_off_after_deploy_failure: bool,
+    /// After so many failed readings of the power state in a row a node is in maintenance; 0 is
+    /// never.
+    pub power_sync_retries_max: u32,
     /// Between two tries of an order that failed.
     pub retry_ms: u64,
     /// How often one phase is tried.
@@ -154,6 +157,7 @@ impl Default for Limits {
             bmc_wait_ms: 240_000,
             bmc_reset: true,
             power_off_after_deploy_failure: true,
+            power_sync_retries_max: 3,
             retry_ms: 5000,
             tries_max: 10,
             boots_max: 4,

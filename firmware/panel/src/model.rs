@@ -277,6 +277,8 @@ fn counts(nodes: &[NodeCard]) -> Counts {
 fn tone(node: &NodeView) -> Tone {
     let record = &node.node;
     match record.provision_state {
+        // Somebody has to look after it.
+        _ if record.fault.is_some() => Tone::Failed,
         state if state.is_failure() => Tone::Failed,
         ProvisionState::Enroll if record.last_error.is_some() => Tone::Failed,
         ProvisionState::Active | ProvisionState::Rescue => Tone::Active,
@@ -383,6 +385,19 @@ mod tests {
         );
         assert_eq!(counts.maintenance, 1);
         assert!(counts.failed >= 1 && counts.working >= 1);
+    }
+
+    #[test]
+    fn a_node_whose_bmc_is_lost_needs_attention() {
+        let case = Case::new(ProvisionState::Active).change(|node| {
+            node.maintenance = true;
+            node.fault = Some("power failure".into());
+            node.last_error = Some("power failure: the BMC did not answer".into());
+        });
+        let view = case.view();
+        assert_eq!(tone(&view), Tone::Failed);
+        let advice = advice(&view).unwrap();
+        assert!(advice.contains("maintenance ends by itself"), "{advice}");
     }
 
     #[test]

@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use trivet_model::node::POWER_FAILURE;
 use trivet_model::{
-    Fault, Node, NodeId, Now, PowerAnswer, PowerError, PowerOrder, ProvisionState, Tick,
+    Fault, Node, NodeId, NoteKind, Now, PowerAnswer, PowerError, PowerOrder, ProvisionState, Tick,
 };
 use trivet_node::Event;
 
@@ -19,6 +20,10 @@ const FAILURES_MIN: u32 = 2;
 
 /// A BMC that does not answer is asked half as often each time, so many times.
 const HALVINGS_MAX: u32 = 4;
+
+/// The same for a node that is in maintenance for it, which waits for the answer. Ours: four
+/// minutes by default; Ironic takes five.
+const HALVINGS_FAILED_MAX: u32 = 2;
 
 /// Who is read when.
 #[derive(Default)]
@@ -91,7 +96,12 @@ impl Rack {
             };
             let failures = self.fresh.failed.get(&id).map_or(0, |(count, _)| *count);
             let halvings = failures.saturating_sub(FAILURES_MIN);
-            let halvings = halvings.max(self.health.doublings(id)).min(HALVINGS_MAX);
+            let most = if node.has_power_failure() {
+                HALVINGS_FAILED_MAX
+            } else {
+                HALVINGS_MAX
+            };
+            let halvings = halvings.max(self.health.doublings(id)).min(most);
             self.fresh
                 .set(id, now.tick.after_ms(every_ms.max(1) << halvings));
             let fit = is_idle(&node) && !self.rivals.loses(id);
@@ -120,6 +130,7 @@ impl Rack {
                 }
                 // A job that began meanwhile asks for itself.
                 if is_idle(node) {
+                    self.recover(now, node);
                     let event = Event::Power(PowerOrder::Status, Ok(*answer));
                     self.events.push_back((id, event));
                 }
@@ -133,7 +144,9 @@ impl Rack {
     fn failed_reading(&mut self, now: Now, node: &Node, error: &PowerError) {
         let (count, raised) = self.fresh.failed.entry(node.id).or_default();
         *count = count.saturating_add(1);
-        if *count < FAILURES_MIN {
+        let most = self.settings.limits.power_sync_retries_max;
+        let gives_up = most > 0 && *count >= most && !node.maintenance;
+        if *count < FAILURES_MIN && !gives_up {
             return;
         }
         let fault = Fault::BmcFails {
@@ -145,6 +158,42 @@ impl Rack {
             self.fault_gone(now, &old);
         }
         self.fault(now, fault);
+        if gives_up {
+            self.power_failure(now, node, error);
+        }
+    }
+
+    /// The node is in maintenance until its BMC answers, as with Ironic.
+    fn power_failure(&mut self, now: Now, node: &Node, error: &PowerError) {
+        let why = format!(
+            "{POWER_FAILURE}: the power state could not be read {} times in a row: {error}",
+            self.settings.limits.power_sync_retries_max
+        );
+        let failed = Node {
+            power_state: None,
+            maintenance: true,
+            maintenance_reason: Some(why.clone()),
+            fault: Some(POWER_FAILURE.to_owned()),
+            last_error: Some(why.clone()),
+            ..node.clone()
+        };
+        self.book.put_node(now, failed);
+        self.note(now, Some(node.id), NoteKind::Warning { why });
+    }
+
+    /// The BMC answers again: what the box set for its silence is cleared, and nothing else.
+    fn recover(&mut self, now: Now, node: &Node) {
+        if !node.has_power_failure() {
+            return;
+        }
+        let mut well = node.clone();
+        well.maintenance = false;
+        well.fault = None;
+        let why = well.maintenance_reason.take();
+        if well.last_error == why {
+            well.last_error = None;
+        }
+        self.book.put_node(now, well);
     }
 }
 
@@ -152,7 +201,7 @@ impl Rack {
 fn is_idle(node: &Node) -> bool {
     node.job.is_none()
         && node.target_power_state.is_none()
-        && !node.maintenance
+        && (!node.maintenance || node.has_power_failure())
         && node.provision_state != ProvisionState::Enroll
         && has_bmc(node)
 }

@@ -64,10 +64,11 @@ impl Rack {
         if self.book.node(id).is_none() {
             return self.outputs.push(Output::DropLogs(id));
         }
-        if let (Some(waits), true) = (self.waits.get_mut(&id), collected.is_some()) {
-            if std::mem::take(&mut waits.logs) == Collection::ThenOff {
-                self.switch_off_failed(now, id);
-            }
+        if collected.is_some()
+            && let Some(waits) = self.waits.get_mut(&id)
+            && std::mem::take(&mut waits.logs) == Collection::ThenOff
+        {
+            self.switch_off_failed(now, id);
         }
         let note = collected.map(|collected| match collected {
             Ok(name) => {

@@ -7,6 +7,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use serde_json::Value;
 use trivet_hardware::Kind;
+use trivet_model::node::POWER_FAILURE;
 use trivet_model::node::RESERVED;
 use trivet_model::order::VerbArgs;
 use trivet_model::{
@@ -473,7 +474,8 @@ impl Rack {
         let mut node = self.known(id)?;
         node.maintenance = on;
         node.maintenance_reason = reason;
-        if !on {
+        // What an operator set does not end by itself, whatever the BMC does.
+        if !on || node.fault.as_deref() == Some(POWER_FAILURE) {
             node.fault = None;
         }
         self.book.put_node(now, node);

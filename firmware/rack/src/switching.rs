@@ -322,13 +322,8 @@ impl Rack {
         self.begin_change(now, id, order, rules);
     }
 
-    pub(crate) fn power_wanted(
-        &mut self,
-        now: Now,
-        node: Node,
-        want: PowerWanted,
-        timeout_s: Option<u32>,
-    ) -> Result<(), Refusal> {
+    /// Refuses an operator's power order that cannot be carried out now, or never.
+    fn may_switch(&self, node: &Node, want: PowerWanted) -> Result<(), Refusal> {
         if node.job.is_some() {
             return Err(Refusal::new(
                 RefusalKind::Conflict,
@@ -349,7 +344,7 @@ impl Rack {
             return Err(Refusal::new(RefusalKind::Conflict, sentence));
         }
         let soft = matches!(want, PowerWanted::SoftOff | PowerWanted::SoftReboot);
-        if soft && !can(&node, Ability::SoftPower) {
+        if soft && !can(node, Ability::SoftPower) {
             return Err(Refusal::new(
                 RefusalKind::Invalid,
                 format!(
@@ -369,6 +364,17 @@ impl Rack {
             );
             return Err(Refusal::new(RefusalKind::Conflict, sentence));
         }
+        Ok(())
+    }
+
+    pub(crate) fn power_wanted(
+        &mut self,
+        now: Now,
+        node: Node,
+        want: PowerWanted,
+        timeout_s: Option<u32>,
+    ) -> Result<(), Refusal> {
+        self.may_switch(&node, want)?;
         let (order, target) = match want {
             PowerWanted::State(PowerState::On) => (PowerOrder::On, PowerState::On),
             PowerWanted::State(PowerState::Off) => (PowerOrder::Off, PowerState::Off),

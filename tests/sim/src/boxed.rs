@@ -166,6 +166,7 @@ fn settings(addresses: u8, lease_s: u32, image: &[u8], fast_track: bool) -> triv
             bmc_wait_ms: 240_000,
             bmc_reset: true,
             power_off_after_deploy_failure: true,
+            power_sync_retries_max: 3,
             retry_ms: 1000,
             tries_max: 6,
             boots_max: 3,

@@ -92,13 +92,65 @@ fn a_bmc_that_went_away_is_one_fault_that_goes_when_it_answers() {
     let view = bench.rack.view();
     assert_eq!(view.faults.len(), 1);
     let now = view.nodes.get(&id).unwrap().timeline.len();
-    assert_eq!(now, notes, "the timeline is not filled with it");
+    assert_eq!(now, notes + 1, "the timeline is not filled with it");
     let (mut bmc, mut case) = (bmc(), Case::new(true));
     for _ in 0..20 {
         round(&mut bench, &mut bmc, &mut case);
     }
     assert!(bench.rack.view().faults.is_empty());
     assert_eq!(bench.node(id).power_state, Some(PowerState::On));
+}
+
+#[test]
+fn a_node_whose_bmc_is_lost_has_a_power_failure_until_the_bmc_answers() {
+    let (mut bench, id) = bench();
+    bench.force(id, |node| node.power_state = Some(PowerState::On));
+    silent_round(&mut bench);
+    silent_round(&mut bench);
+    assert!(!bench.node(id).maintenance, "twice is not enough");
+    for _ in 0..3 {
+        silent_round(&mut bench);
+    }
+    let node = bench.node(id);
+    assert_eq!(node.fault.as_deref(), Some("power failure"));
+    assert!(node.maintenance);
+    assert_eq!(node.power_state, None);
+    let why = node.maintenance_reason.unwrap();
+    assert!(why.contains("did not answer"), "{why}");
+    assert_eq!(node.last_error, Some(why));
+    // It survives a restart of the box and ends by itself.
+    let mut bench = bench.restarted();
+    let (mut bmc, mut case) = (bmc(), Case::new(true));
+    for _ in 0..5 {
+        round(&mut bench, &mut bmc, &mut case);
+    }
+    let node = bench.node(id);
+    assert_eq!((node.maintenance, node.fault), (false, None));
+    assert_eq!((node.maintenance_reason, node.last_error), (None, None));
+    assert_eq!(node.power_state, Some(PowerState::On));
+}
+
+#[test]
+fn maintenance_that_an_operator_set_stays_when_the_bmc_answers() {
+    let (mut bench, id) = bench();
+    for _ in 0..5 {
+        silent_round(&mut bench);
+    }
+    assert!(bench.node(id).has_power_failure());
+    bench
+        .order(Order::Maintenance {
+            node: id,
+            on: true,
+            reason: Some("a new BMC comes".to_owned()),
+        })
+        .unwrap();
+    let (mut bmc, mut case) = (bmc(), Case::new(true));
+    for _ in 0..5 {
+        round(&mut bench, &mut bmc, &mut case);
+    }
+    let node = bench.node(id);
+    assert!(node.maintenance);
+    assert_eq!(node.maintenance_reason.as_deref(), Some("a new BMC comes"));
 }
 
 #[test]
