@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use trivet_bmc_ipmi::bmc::Bmc;
+use trivet_bmc_ipmi::bmc::{Bmc, Chassis as _};
 use trivet_ipa::LOOKUP_VERSION;
 use trivet_model::{BootDevice, PowerOrder, PowerState, Seeded, Tick};
 use trivet_rack::Call;
@@ -21,10 +21,13 @@ use crate::wires::{AgentCall, Answer, HTTP_TIMEOUT_MS, TFTP_PORT, Who, relay};
 mod front;
 mod host;
 mod own;
+mod slow;
 mod stock;
 
+pub(crate) use front::THIRD_REQUEST;
 use host::{Agent, Host};
 pub(crate) use own::WRITE_MS;
+use slow::Slow;
 pub(crate) use stock::Blow;
 
 /// From power to the first instruction of the firmware's network code.
@@ -144,6 +147,8 @@ pub(crate) struct Machine {
     stock: bool,
     case: Case,
     claimed: Option<PowerState>,
+    /// How long it takes to follow its BMC, and what it is following.
+    slow: Slow,
     bmc: Bmc,
     entropy: Seeded,
     /// Counts boots: what belongs to an earlier one is dropped.
@@ -169,6 +174,7 @@ impl Machine {
             stock,
             case: Case::default(),
             claimed: None,
+            slow: Slow::of(seed),
             entropy: Seeded::new(seed),
             life: 0,
             turns: 0,
@@ -197,12 +203,13 @@ impl Machine {
     }
 
     pub(crate) fn deadline(&self) -> Option<Tick> {
-        match &self.runs {
+        let runs = match &self.runs {
             Runs::Nothing => None,
             Runs::Post { until, .. } => Some(*until),
             Runs::Firmware(firmware) => firmware.deadline(),
             Runs::Host(host) => host.deadline(),
-        }
+        };
+        runs.into_iter().chain(self.slow.deadline()).min()
     }
 
     /// How often its power has changed: what ran before is gone.
@@ -248,6 +255,10 @@ impl Machine {
     }
 
     pub(crate) fn tick(&mut self, now: Tick, out: &mut Vec<Effect>) {
+        if let Some(order) = self.slow.due(now) {
+            self.case.control(order);
+            self.settle(now, out);
+        }
         match &mut self.runs {
             Runs::Post { until, device } if *until <= now => {
                 let device = *device;

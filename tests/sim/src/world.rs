@@ -98,6 +98,8 @@ impl World {
         let mut world = Self::with(8, &[true], faults, Seeded::new(8), keep_text);
         let more = (place == "FinishRescue").then_some(Verb::Rescue);
         world.desks[0].goes_plainly(more);
+        // Its time is measured.
+        world.machines[0].is_quick();
         world
     }
 
@@ -106,6 +108,7 @@ impl World {
         let mut world = Self::with(8, &[true], Faults::default(), Seeded::new(8), true);
         world.boxed.settings.limits.fast_track = fast_track;
         world.desks[0].goes_plainly(None);
+        world.machines[0].is_quick();
         world
     }
 

@@ -5,12 +5,18 @@ use trivet_bmc_ipmi::bmc::Chassis;
 use trivet_model::{PowerOrder, PowerState, Tick};
 use trivet_rehearsal::Case;
 
+use super::slow::Slow;
 use super::{Effect, Machine};
 use crate::faults::Lie;
+
+/// A change of power was requested for the third time before the machine followed.
+pub(crate) const THIRD_REQUEST: &str = "third power request";
 
 /// The chassis as a BMC that may lie shows it.
 struct Front<'a> {
     case: &'a mut Case,
+    slow: &'a mut Slow,
+    now: Tick,
     lie: Option<Lie>,
     claimed: &'a mut Option<PowerState>,
     /// Every order that reached it.
@@ -25,7 +31,11 @@ impl Chassis for Front<'_> {
     fn control(&mut self, order: PowerOrder) {
         self.orders.push(order);
         match self.lie {
-            None | Some(Lie::Forgets) => self.case.control(order),
+            None | Some(Lie::Forgets) => {
+                if self.slow.takes(self.now, order) {
+                    self.case.control(order);
+                }
+            }
             Some(Lie::Deaf) => {}
             Some(Lie::Claims) => {
                 *self.claimed = Some(match order {
@@ -55,6 +65,8 @@ impl Machine {
         let mut orders = Vec::new();
         let mut front = Front {
             case: &mut self.case,
+            slow: &mut self.slow,
+            now,
             lie: self.lie,
             claimed: &mut self.claimed,
             orders: &mut orders,
@@ -62,8 +74,16 @@ impl Machine {
         if let Some(bytes) = self.bmc.datagram(0, bytes, &mut front, &mut self.entropy) {
             out.push(Effect::Bmc(bytes));
         }
+        if !orders.is_empty() && self.slow.requests() > 2 {
+            out.push(Effect::Met(THIRD_REQUEST));
+        }
         out.extend(orders.into_iter().map(Effect::Controlled));
         self.settle(now, out);
+    }
+
+    /// It follows its BMC at once.
+    pub(crate) fn is_quick(&mut self) {
+        self.slow = Slow::none();
     }
 
     pub(crate) fn bmc_well(&mut self, restarted: bool) {

@@ -7,7 +7,7 @@ use trivet_model::ProvisionState;
 
 use super::World;
 use crate::faults::Incident;
-use crate::machine::{Asks, Blow, Disk, Effect, WRITE_MS};
+use crate::machine::{Asks, Blow, Disk, Effect, THIRD_REQUEST, WRITE_MS};
 use crate::wires::{AgentCall, Event, Who};
 
 impl World {
@@ -86,7 +86,13 @@ impl World {
                 self.check_addresses();
             }
             Effect::BootsDisk => self.boots_disk(index),
-            Effect::Met(what) => self.met(what, index),
+            Effect::Met(what) => {
+                // Only a box that restarted or a wire that loses may ask more often.
+                let quiet = what == THIRD_REQUEST && self.faults.are_none();
+                let broken = quiet.then(|| format!("machine {index}: {what}"));
+                self.checks.say(broken);
+                self.met(what, index);
+            }
             Effect::Served(served) => match self.checks.agents.served(index, &served) {
                 Ok(None) => {}
                 Ok(Some(what)) => self.met(what, index),
