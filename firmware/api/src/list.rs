@@ -2,6 +2,10 @@
 //!
 //! The order is total (the sort key, then the order of creation), so a marker
 //! whose record no longer passes the filter still names a place.
+//!
+//! A list of nodes or ports takes its page from an index. What has none is found by looking
+//! at every record: sorting by another field than those of `NodeKey::sorts`, or filters
+//! without a `NodeKey` that hardly any node passes. Lists of resources look at all of a kind.
 
 use core::cmp::Ordering;
 
@@ -78,16 +82,83 @@ pub(crate) fn asked<R>(
         .map(Some)
 }
 
-/// One page of these records.
+/// Where a page begins and in which order it is, for whoever knows the indexes.
+pub(crate) struct Cut<'r, R> {
+    /// The field it is sorted by; none for the order of creation.
+    pub(crate) by: Option<&'static str>,
+    pub(crate) descending: bool,
+    /// The marker: the page begins behind it.
+    pub(crate) after: Option<&'r R>,
+}
+
+/// One way through the records that may be on a page.
+pub(crate) struct Walk<'r, R: 'r> {
+    records: Box<dyn Iterator<Item = &'r R> + 'r>,
+    /// In the order of the list and from behind the marker. Otherwise it has all
+    /// records of the list, in any order.
+    ordered: bool,
+}
+
+impl<'r, R: 'r> Walk<'r, R> {
+    pub(crate) fn new(records: impl Iterator<Item = &'r R> + 'r, ordered: bool) -> Self {
+        let records = Box::new(records);
+        Self { records, ordered }
+    }
+}
+
+/// One page of the records that pass. Each of the walks comes past all of them.
 pub(crate) fn page<'r, R: Listed>(
     call: &Call<'_>,
     kind: &Kind<R>,
-    records: impl Iterator<Item = &'r R>,
+    walks: impl FnOnce(&Cut<'r, R>) -> Vec<Walk<'r, R>>,
+    passes: impl Fn(&R) -> bool,
     find: impl Fn(&str) -> Option<&'r R>,
     detailed_path: bool,
 ) -> Result<Outcome, Fault> {
+    let fields = fields(call, kind, detailed_path)?;
+    let limit = limit(call)?;
+    let order = Order::read(kind.table, call)?;
+    let after = match call.query.last("marker") {
+        None => None,
+        Some(marker) => Some(find(marker).ok_or_else(|| {
+            Fault::not_found(format!(
+                "Marker {} could not be found.",
+                marker.escape_debug()
+            ))
+        })?),
+    };
+    let cut = Cut {
+        by: order.by.map(|field| field.name),
+        descending: order.descending,
+        after,
+    };
+    let (mut records, ordered) = select(walks(&cut), passes, limit);
+    if !ordered {
+        records = order.cut(records, after, limit, call);
+    }
+    let last = records.last().filter(|_| records.len() == limit);
+    let next = last.map(|last| next(call, limit, &last.uuid()));
+    let shown = records.iter().map(|record| Shown {
+        fields: &fields,
+        record: *record,
+        call,
+    });
+    let page = Page {
+        name: kind.name,
+        shown: shown.collect(),
+        next,
+    };
+    Ok(Outcome::Reply(Response::json(200, &page)))
+}
+
+/// The fields of each record on the page.
+fn fields<R>(
+    call: &Call<'_>,
+    kind: &Kind<R>,
+    detailed_path: bool,
+) -> Result<Vec<&'static Field<R>>, Fault> {
     let detail = wants_detail(call, detailed_path)?;
-    let fields = match asked(kind.table, call)? {
+    Ok(match asked(kind.table, call)? {
         Some(_) if detail => {
             return Err(Fault::bad(
                 "fields and detail exclude each other; give one.",
@@ -100,34 +171,41 @@ pub(crate) fn page<'r, R: Listed>(
             .iter()
             .filter(|field| kind.short.contains(&field.name) && call.has(field.since))
             .collect(),
-    };
-    let limit = limit(call)?;
-    let order = Order::read(kind.table, call)?;
-    let mut keyed: Vec<Keyed<'_, R>> = records.map(|record| order.key(record, call)).collect();
-    keyed.sort_by(|one, two| order.compare(one, two));
-    if let Some(marker) = call.query.last("marker") {
-        let record = find(marker).ok_or_else(|| {
-            Fault::not_found(format!(
-                "Marker {} could not be found.",
-                marker.escape_debug()
-            ))
-        })?;
-        let place = order.key(record, call);
-        keyed.retain(|entry| order.compare(entry, &place) == Ordering::Greater);
+    })
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How many records lists of this thread looked at.
+    pub(crate) static EXAMINED: core::cell::Cell<usize> = const { core::cell::Cell::new(0) };
+}
+
+/// The records of a page, and whether they are in order. The walks advance in turn, record
+/// by record, and the first that is through decides: an ordered one once it filled the
+/// page, any at its end. So a page costs what the best walk costs, times their number.
+fn select<'r, R>(
+    walks: Vec<Walk<'r, R>>,
+    passes: impl Fn(&R) -> bool,
+    limit: usize,
+) -> (Vec<&'r R>, bool) {
+    let mut walks: Vec<(Walk<'r, R>, Vec<&'r R>)> =
+        walks.into_iter().map(|walk| (walk, Vec::new())).collect();
+    while !walks.is_empty() {
+        for (walk, found) in &mut walks {
+            let next = walk.records.next();
+            #[cfg(test)]
+            EXAMINED.set(EXAMINED.get() + usize::from(next.is_some()));
+            if let Some(record) = next
+                && passes(record)
+            {
+                found.push(record);
+            }
+            if next.is_none() || (walk.ordered && found.len() == limit) {
+                return (core::mem::take(found), walk.ordered);
+            }
+        }
     }
-    keyed.truncate(limit);
-    let last = keyed.last().filter(|_| keyed.len() == limit);
-    let shown = keyed.iter().map(|keyed| Shown {
-        fields: &fields,
-        record: keyed.record,
-        call,
-    });
-    let page = Page {
-        name: kind.name,
-        shown: shown.collect(),
-        next: last.map(|last| next(call, limit, &last.record.uuid())),
-    };
-    Ok(Outcome::Reply(Response::json(200, &page)))
+    (Vec::new(), true)
 }
 
 /// An answer: the records, and where more are.
@@ -224,6 +302,25 @@ impl<R: Listed> Order<R> {
             }
         };
         Ok(Self { by, descending })
+    }
+
+    /// The page of these records, which are in any order.
+    fn cut<'r>(
+        &self,
+        records: Vec<&'r R>,
+        after: Option<&'r R>,
+        limit: usize,
+        call: &Call<'_>,
+    ) -> Vec<&'r R> {
+        let records = records.into_iter();
+        let mut keyed: Vec<_> = records.map(|record| self.key(record, call)).collect();
+        if let Some(after) = after {
+            let place = self.key(after, call);
+            keyed.retain(|entry| self.compare(entry, &place) == Ordering::Greater);
+        }
+        keyed.sort_by(|one, two| self.compare(one, two));
+        keyed.truncate(limit);
+        keyed.into_iter().map(|keyed| keyed.record).collect()
     }
 
     fn key<'r>(&self, record: &'r R, call: &Call<'_>) -> Keyed<'r, R> {

@@ -113,19 +113,17 @@ impl Bench {
         if let Some(name) = port.name() {
             self.view.port_names.insert(name.to_owned(), port.id);
         }
-        self.view.ports.insert(port.id, Arc::new(port));
+        let id = port.id;
+        self.view.nodes.change(port.node, |view| {
+            view.ports.retain(|other| *other != id);
+            view.ports.push(id);
+        });
+        self.view.ports.insert(id, Arc::new(port));
     }
 
     /// The same with a port for its first node, so that it can boot.
     pub(crate) fn wired(mut self) -> Self {
-        let port = port(1, 1);
-        let view = self.view.nodes.get(&port.node).unwrap();
-        let view = NodeView {
-            ports: vec![port.id],
-            ..NodeView::clone(view)
-        };
-        self.view.nodes.insert(port.node, Arc::new(view));
-        self.add_port(port);
+        self.add_port(port(1, 1));
         self
     }
 

@@ -13,6 +13,7 @@ pub mod errand;
 pub mod fault;
 pub mod identity;
 pub mod image;
+pub mod index;
 pub mod lan;
 pub mod node;
 pub mod note;

@@ -9,6 +9,7 @@ use imbl::{OrdMap, Vector};
 use crate::boot::ClientSeen;
 use crate::fault::{Fault, Standing};
 use crate::image::ImageNews;
+use crate::index::{NodeKey, Nodes, Ports, Span};
 use crate::lan::{LinkId, LinkView};
 use crate::{
     MacAddr, Node, NodeId, Note, Port, PortId, Resource, ResourceId, ResourceKind, UnixMs,
@@ -27,13 +28,13 @@ pub const STRANGERS_MAX: usize = 1024;
 #[derive(Clone, Debug, Default)]
 pub struct View {
     /// Nodes.
-    pub nodes: OrdMap<NodeId, Arc<NodeView>>,
+    pub nodes: Nodes,
     /// Names of nodes.
     pub names: OrdMap<String, NodeId>,
     /// The node each instance is on.
     pub instances: OrdMap<String, NodeId>,
     /// Ports.
-    pub ports: OrdMap<PortId, Arc<Port>>,
+    pub ports: Ports,
     /// Addresses of ports.
     pub macs: OrdMap<MacAddr, PortId>,
     /// The port each address is kept for.
@@ -182,15 +183,12 @@ impl View {
 
     /// Nodes in order of creation.
     pub fn nodes_by_age(&self) -> Vec<&Arc<NodeView>> {
-        let mut nodes: Vec<_> = self.nodes.values().collect();
-        nodes.sort_by_key(|view| view.node.serial);
-        nodes
+        let nodes = self.nodes.walk(NodeKey::Created, Span::All, None, false);
+        nodes.collect()
     }
 
     /// Ports in order of creation.
     pub fn ports_by_age(&self) -> Vec<&Arc<Port>> {
-        let mut ports: Vec<_> = self.ports.values().collect();
-        ports.sort_by_key(|port| port.serial);
-        ports
+        self.ports.by_creation(None, false).collect()
     }
 }

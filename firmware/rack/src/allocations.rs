@@ -10,6 +10,7 @@
 //! the node) takes the allocation with it, see `Book::put_node`.
 
 use serde_json::{Value, json};
+use trivet_model::index::{NodeKey, Span};
 use trivet_model::{Node, NodeId, Now, ProvisionState, Refusal, RefusalKind, Resource};
 
 use crate::Rack;
@@ -23,9 +24,8 @@ impl Rack {
     /// node it only takes down what is so already: that node's instance.
     pub(crate) fn allocate(&mut self, now: Now, allocation: &mut Resource) -> Result<(), Refusal> {
         let id = allocation.id.to_string();
-        let mut nodes = self.book.view.nodes.values();
-        let holder = nodes.find(|view| view.node.instance_uuid.as_ref() == Some(&id));
-        if let Some(holder) = holder.map(|view| view.node.id)
+        let holder = self.book.view.instances.get(&id).copied();
+        if let Some(holder) = holder
             && allocation.node != Some(holder)
         {
             return Err(conflict(format!(
@@ -66,10 +66,10 @@ impl Rack {
         let class = allocation.text("resource_class").unwrap_or_default();
         let candidates = list(allocation.fields.get("candidate_nodes"));
         let owner = allocation.text("owner");
-        let nodes = self.book.view.nodes.values().map(|view| &*view.node);
-        let free = nodes.filter(|node| {
-            node.resource_class.as_deref() == Some(class)
-                && is_free(node)
+        let (nodes, span) = (&self.book.view.nodes, Span::Value(Some(class)));
+        let nodes = nodes.walk(NodeKey::ResourceClass, span, None, false);
+        let free = nodes.map(|view| &*view.node).filter(|node| {
+            is_free(node)
                 && owner.is_none_or(|owner| is_of(node, owner))
                 && (candidates.is_empty() || is_among(&candidates, node.id))
         });

@@ -274,9 +274,7 @@ impl Book {
     }
 
     pub(crate) fn change_view(&mut self, id: NodeId, change: impl FnOnce(&mut NodeView)) {
-        if let Some(view) = self.view.nodes.get_mut(&id) {
-            change(Arc::make_mut(view));
-        }
+        self.view.nodes.change(id, change);
     }
 
     pub(crate) fn put_lease(&mut self, lease: Lease) {

@@ -2,6 +2,7 @@
 //! decided elsewhere; here nothing is lost and nothing is there twice.
 
 use serde_json::Value;
+use trivet_model::index::{NodeKey, Span};
 use trivet_model::node::Object;
 use trivet_model::{Now, Refusal, RefusalKind, Resource, ResourceId, ResourceKind};
 
@@ -132,10 +133,9 @@ impl Rack {
                     .then_some("ports")
             }
             ResourceKind::Chassis => {
-                let mut nodes = view.nodes.values();
-                nodes
-                    .any(|view| names(&view.node.kept, "chassis_uuid"))
-                    .then_some("nodes")
+                let span = Span::Value(Some(&id));
+                let mut nodes = view.nodes.walk(NodeKey::ChassisUuid, span, None, false);
+                nodes.next().map(|_| "nodes")
             }
             _ => None,
         };

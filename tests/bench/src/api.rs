@@ -90,7 +90,8 @@ pub async fn measure(
     let disk = Disk::new(DISK_BYTES)?;
     rates(program, &disk, scale, report).await?;
     std::fs::remove_dir_all(disk.path().join("rates"))?;
-    creates(program, &disk, scale, report).await
+    creates(program, &disk, scale, report).await?;
+    pages(program, &disk, scale, report).await
 }
 
 /// One kind of request.
@@ -319,6 +320,66 @@ async fn reads(program: &Path, data: &Path, scale: Scale) -> io::Result<Promise>
         figure,
         limit: Limit::AtMost(READ_MS_MAX),
     })
+}
+
+/// Pages of lists, all of ten nodes.
+const PAGES: [(&str, &str); 3] = [
+    ("api_list_page_cpu_ms", "limit=10"),
+    ("api_list_page_by_name_cpu_ms", "limit=10&sort_key=name"),
+    (
+        "api_list_page_filtered_cpu_ms",
+        "limit=10&provision_state=enroll&maintenance=false",
+    ),
+];
+
+/// How much more a page may cost among many nodes than among ten.
+const PAGE_RATIO_MAX: f64 = 2.0;
+
+/// What a page of ten nodes costs among many nodes, beside the same page among ten.
+async fn pages(
+    program: &Path,
+    disk: &Disk,
+    scale: Scale,
+    report: &mut dyn FnMut(Promise),
+) -> io::Result<()> {
+    let mut costs = Vec::new();
+    for (name, nodes) in [("page_many", scale.many), ("page_few", 10)] {
+        let server = Server::start(program, &disk.path().join(name))?;
+        rack::enrol(server.address(), scale.connections, 0..nodes).await?;
+        let mut of_server = Vec::new();
+        for (_, query) in PAGES {
+            of_server.push(page_ms(&server, scale, query).await?);
+        }
+        costs.push(of_server);
+    }
+    let [many, few] = &costs[..] else {
+        return Ok(());
+    };
+    for ((name, _), (many, few)) in PAGES.iter().zip(many.iter().zip(few)) {
+        let mut figure = Figure::new(name);
+        for (many, few) in many.iter().zip(few) {
+            figure.add(*many, *few);
+        }
+        let limit = Limit::RatioAtMost(PAGE_RATIO_MAX);
+        report(Promise { figure, limit });
+    }
+    Ok(())
+}
+
+/// Milliseconds on the processor for one page, run by run.
+async fn page_ms(server: &Server, scale: Scale, query: &str) -> io::Result<Vec<f64>> {
+    let path = format!("/v1/nodes?{query}");
+    let requests = Arc::new(vec![request("GET", &path, "")]);
+    let count = scale.requests.div_ceil(5);
+    let mut costs = Vec::new();
+    for _ in 0..scale.runs {
+        let before = server.process().processor_seconds()?;
+        let (address, requests) = (server.address(), Arc::clone(&requests));
+        load::rush(address, scale.connections, requests, count, 200).await?;
+        let spent = server.process().processor_seconds()? - before;
+        costs.push(spent * 1000.0 / per(count, 1.0));
+    }
+    Ok(costs)
 }
 
 /// A server with these nodes, all waiting for data of their agents, and their beats.

@@ -229,15 +229,15 @@ fn how_well_bmcs_answer_is_told_the_worst_first() {
     bench.add(crate::testing::node(2));
     bench.add(crate::testing::node(3));
     for (number, score) in [(1, 100), (2, 40)] {
-        let view = bench.view.nodes.get_mut(&node_id(number)).unwrap();
-        let view = std::sync::Arc::make_mut(view);
-        view.live.bmc = Some(BmcHealth {
+        let health = BmcHealth {
             asked: 16,
             answered: 8,
             median_ms: Some(30),
             last_error: Some("login"),
             score,
-        });
+        };
+        let nodes = &mut bench.view.nodes;
+        nodes.change(node_id(number), |view| view.live.bmc = Some(health));
     }
     let shown = bench.reply(&get("/trivet/bmcs")).value();
     let names = shown["bmcs"].as_array().unwrap().iter();

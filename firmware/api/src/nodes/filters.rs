@@ -1,12 +1,15 @@
 //! Which nodes a list shows.
 
 use serde_json::Value;
+use trivet_model::index::{NodeKey, Span};
 use trivet_model::view::NodeView;
 use trivet_model::{NodeId, ProvisionState, Resource, ResourceId, ResourceKind};
 
 use crate::call::Call;
 use crate::error::Fault;
 use crate::field::Shape;
+use crate::list::{Cut, Walk};
+use crate::query::truth;
 use crate::route::{Arg, arg};
 
 /// Filters and the version they came with.
@@ -34,14 +37,53 @@ pub(crate) const FILTERS: &[Arg] = &[
 ];
 
 /// Whether a node passes.
-pub(crate) type Filter = Box<dyn Fn(&NodeView) -> bool>;
+type Test = Box<dyn Fn(&NodeView) -> bool>;
+
+/// One filter of a list.
+pub(crate) struct Filter {
+    test: Test,
+    /// Where the nodes that pass are found without a look at the others.
+    lead: Option<Lead>,
+}
+
+/// A part of an index.
+struct Lead {
+    key: NodeKey,
+    part: Part,
+}
+
+enum Part {
+    /// Nodes with a value.
+    Given,
+    /// Nodes with this value, or without one.
+    Value(Option<String>),
+}
+
+impl Filter {
+    /// Only the nodes of this chassis.
+    pub(crate) fn of_chassis(id: String) -> Self {
+        let part = Part::Value(Some(id.clone()));
+        let key = NodeKey::ChassisUuid;
+        Self {
+            test: Box::new(move |view| kept(view, "chassis_uuid") == Some(&id)),
+            lead: Some(Lead { key, part }),
+        }
+    }
+
+    pub(crate) fn passes(&self, view: &NodeView) -> bool {
+        (self.test)(view)
+    }
+}
 
 /// The filters of a call. Values are checked whether or not there are nodes.
 pub(crate) fn read(call: &Call<'_>) -> Result<Vec<Filter>, Fault> {
     let mut filters: Vec<Filter> = Vec::new();
     for arg in FILTERS {
         if let Some(value) = call.query.last(arg.name) {
-            filters.push(filter(call, arg.name, value.to_owned())?);
+            filters.push(Filter {
+                test: test(call, arg.name, value.to_owned())?,
+                lead: lead(call, arg.name, value),
+            });
         }
     }
     let about_children = ["parent_node", "include_children"];
@@ -50,9 +92,81 @@ pub(crate) fn read(call: &Call<'_>) -> Result<Vec<Filter>, Fault> {
             .iter()
             .all(|name| call.query.last(name).is_none())
     {
-        filters.push(Box::new(|view| kept(view, "parent_node").is_none()));
+        filters.push(Filter {
+            test: Box::new(|view| kept(view, "parent_node").is_none()),
+            lead: None,
+        });
     }
     Ok(filters)
+}
+
+/// The ways to the nodes that pass: the index of each filter that has one, and the one of
+/// the order. Without any, all nodes.
+pub(crate) fn walks<'a>(
+    call: &Call<'a>,
+    filters: &[Filter],
+    cut: &Cut<'a, NodeView>,
+) -> Vec<Walk<'a, NodeView>> {
+    let nodes = &call.view.nodes;
+    let after = cut.after.map(|view| &*view.node);
+    let sort = match cut.by {
+        None => Some(NodeKey::Created),
+        // Older versions show some states in other words, which sort elsewhere.
+        Some("provision_state") if !call.has(39) => None,
+        Some(name) => name.parse().ok().filter(|key: &NodeKey| key.sorts()),
+    };
+    let leads = filters.iter().filter_map(|filter| filter.lead.as_ref());
+    let mut walks: Vec<Walk<'a, NodeView>> = leads
+        .map(|lead| {
+            let (span, one_value) = match &lead.part {
+                Part::Given => (Span::Given, false),
+                Part::Value(value) => (Span::Value(value.as_deref()), true),
+            };
+            let same = sort == Some(NodeKey::Created) || sort == Some(lead.key);
+            let ordered = one_value && same;
+            let after = after.filter(|_| ordered);
+            let found = nodes.walk(lead.key, span, after, cut.descending);
+            Walk::new(found.map(|view| &**view), ordered)
+        })
+        .collect();
+    if cut.by == Some("uuid") {
+        let found = nodes.by_uuid(after.map(|node| node.id), cut.descending);
+        walks.push(Walk::new(found.map(|view| &**view), true));
+    } else if let Some(key) = sort {
+        let found = nodes.walk(key, Span::All, after, cut.descending);
+        walks.push(Walk::new(found.map(|view| &**view), true));
+    } else if walks.is_empty() {
+        walks.push(Walk::new(nodes.values().map(|view| &**view), false));
+    }
+    walks
+}
+
+/// Where the nodes are that pass a filter whose value is right; none for those that can
+/// only be had by looking at each node.
+fn lead(call: &Call<'_>, name: &str, value: &str) -> Option<Lead> {
+    let flag = truth(value);
+    let (key, part) = match name {
+        "associated" if flag == Some(true) => (NodeKey::InstanceUuid, Part::Given),
+        "associated" => (NodeKey::InstanceUuid, Part::Value(None)),
+        "sharded" if flag == Some(true) => (NodeKey::Shard, Part::Given),
+        _ => {
+            let key: NodeKey = name.parse().ok()?;
+            let value = match key {
+                NodeKey::Maintenance => flag?.to_string(),
+                NodeKey::Retired => flag.filter(|on| *on)?.to_string(),
+                NodeKey::InstanceUuid => value.parse::<NodeId>().ok()?.to_string(),
+                NodeKey::ChassisUuid => value.parse::<ResourceId>().ok()?.to_string(),
+                NodeKey::ParentNode => call.view.node(value)?.node.id.to_string(),
+                NodeKey::ConductorGroup if value.is_empty() => return None,
+                NodeKey::ConductorGroup => value.to_ascii_lowercase(),
+                NodeKey::Shard if value.contains(',') => return None,
+                NodeKey::Shard if call.query.all(name).count() > 1 => return None,
+                _ => value.to_owned(),
+            };
+            (key, Part::Value(Some(value)))
+        }
+    };
+    Some(Lead { key, part })
 }
 
 fn kept<'v>(view: &'v NodeView, name: &str) -> Option<&'v str> {
@@ -66,14 +180,14 @@ pub(crate) fn chassis<'a>(call: &Call<'a>, ident: &str) -> Result<&'a Resource, 
         Fault::bad(format!("Expected a UUID but received {ident}."))
     })?;
     let found = call.view.resources.get(&(ResourceKind::Chassis, id));
-    found.map(AsRef::as_ref).ok_or_else(|| {
+    found.map(|view| &**view).ok_or_else(|| {
         let ident = ident.escape_debug();
         Fault::not_found(format!("Chassis {ident} could not be found."))
     })
 }
 
 /// A filter that is on or off.
-fn flagged(name: &'static str, want: bool) -> Filter {
+fn flagged(name: &'static str, want: bool) -> Test {
     match name {
         "associated" => Box::new(move |view| view.node.instance_uuid.is_some() == want),
         "maintenance" => Box::new(move |view| view.node.maintenance == want),
@@ -85,7 +199,7 @@ fn flagged(name: &'static str, want: bool) -> Filter {
     }
 }
 
-fn filter(call: &Call<'_>, name: &'static str, value: String) -> Result<Filter, Fault> {
+fn test(call: &Call<'_>, name: &'static str, value: String) -> Result<Test, Fault> {
     if let Some(Shape::Flag) = FILTERS
         .iter()
         .find(|arg| arg.name == name)

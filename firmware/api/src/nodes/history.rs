@@ -11,7 +11,7 @@ use crate::Outcome;
 use crate::call::{Call, reply};
 use crate::error::Fault;
 use crate::field::{self, Column, Field, Shape, Write, field};
-use crate::list::{self, Kind, Listed};
+use crate::list::{self, Kind, Listed, Walk};
 use crate::route::{Arg, arg};
 
 use Shape::{Links, Number, Text};
@@ -98,7 +98,14 @@ pub(crate) fn list(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
     let short = !call.query.flag("detail")?.unwrap_or(false);
     let events = events(view, short);
     let find = |marker: &str| events.iter().find(|event| event.uuid == marker);
-    list::page(call, &EVENTS, events.iter(), find, false)
+    list::page(
+        call,
+        &EVENTS,
+        |_| vec![Walk::new(events.iter(), false)],
+        |_| true,
+        find,
+        false,
+    )
 }
 
 pub(crate) fn show(call: &Call<'_>, view: &NodeView, ident: &str) -> Result<Outcome, Fault> {

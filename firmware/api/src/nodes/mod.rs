@@ -21,6 +21,7 @@ mod validate;
 mod write;
 
 use serde_json::{Value, json};
+use trivet_model::index::{NodeKey, Span};
 use trivet_model::view::NodeView;
 use trivet_model::{Node, Order, ProvisionState};
 
@@ -267,22 +268,21 @@ fn list(call: &Call<'_>, detailed: bool) -> Result<Outcome, Fault> {
 fn in_chassis(call: &Call<'_>, detailed: bool) -> Result<Outcome, Fault> {
     let chassis = filters::chassis(call, call.word(2))?.id.to_string();
     let mut filters = filters::read(call)?;
-    filters.push(Box::new(move |view| {
-        let kept = view.node.kept.get("chassis_uuid").and_then(Value::as_str);
-        kept == Some(&chassis)
-    }));
+    filters.push(Filter::of_chassis(chassis));
     filtered(call, filters, detailed)
 }
 
 fn filtered(call: &Call<'_>, filters: Vec<Filter>, detailed: bool) -> Result<Outcome, Fault> {
-    let nodes = call
-        .view
-        .nodes
-        .values()
-        .map(AsRef::as_ref)
-        .filter(|view| filters.iter().all(|filter| filter(view)));
+    let passes = |view: &NodeView| filters.iter().all(|filter| filter.passes(view));
     let find = |marker: &str| call.view.node(marker).map(AsRef::as_ref);
-    list::page(call, &NODES, nodes, find, detailed)
+    list::page(
+        call,
+        &NODES,
+        |cut| filters::walks(call, &filters, cut),
+        passes,
+        find,
+        detailed,
+    )
 }
 
 /// Whether we are at work on the node at this moment, which Ironic shows as a
@@ -410,12 +410,8 @@ fn children(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
     let id = view.node.id.to_string();
     let children: Vec<String> = call
         .view
-        .nodes_by_age()
-        .into_iter()
-        .filter(|child| {
-            let parent = child.node.kept.get("parent_node").and_then(Value::as_str);
-            parent == Some(id.as_str())
-        })
+        .nodes
+        .walk(NodeKey::ParentNode, Span::Value(Some(&id)), None, false)
         .map(|child| child.node.id.to_string())
         .collect();
     let links = call.links(&format!("nodes/?parent_node={id}"));

@@ -5,12 +5,12 @@ mod write;
 
 use serde_json::Value;
 use trivet_model::view::NodeView;
-use trivet_model::{MacAddr, NodeId, Order, Port, PortId, ResourceKind};
+use trivet_model::{MacAddr, NodeId, Order, Port, PortId, Resource, ResourceKind};
 
 use crate::call::{Call, empty, order};
 use crate::error::Fault;
 use crate::field::{Column, Shape};
-use crate::list::{self, FIELDS_ASK, Kind, LIST_ASKS, Listed};
+use crate::list::{self, Cut, FIELDS_ASK, Kind, LIST_ASKS, Listed, Walk};
 use crate::route::{Arg, Gives, Route, Takes, arg};
 use crate::{Outcome, Response, field, nodes};
 
@@ -147,17 +147,32 @@ fn list(call: &Call<'_>, detailed: bool) -> Result<Outcome, Fault> {
     };
     check_combination(call)?;
     let about = call.query.last("description_contains");
-    let passes = |port: &&Port| {
+    let passes = |port: &Port| {
         address.is_none_or(|address| port.address == address)
             && owners.iter().all(|owner| port.node == *owner)
-            && group.as_ref().is_none_or(|group| in_group(port, group))
+            && group.is_none_or(|group| in_group(port, &group.id.to_string()))
             && about.is_none_or(|about| {
                 kept(&port.kept, "description").is_some_and(|text| text.contains(about))
             })
             && node_has(call, port, "shard", "shard", None)
             && node_has(call, port, "conductor_groups", "conductor_group", Some(""))
     };
-    page(call, passes, detailed)
+    let owner = owners
+        .first()
+        .copied()
+        .or(group.and_then(|group| group.node));
+    let few: Option<Vec<PortId>> = match (address, owner) {
+        (Some(address), _) => Some(call.view.macs.get(&address).copied().into_iter().collect()),
+        (None, Some(owner)) => Some(of(call, owner)),
+        (None, None) => None,
+    };
+    page(call, few, passes, detailed)
+}
+
+/// The ports of a node.
+fn of(call: &Call<'_>, node: NodeId) -> Vec<PortId> {
+    let view = call.view.nodes.get(&node);
+    view.map(|view| view.ports.clone()).unwrap_or_default()
 }
 
 /// Ironic refuses what it would not combine: a client that relied on it elsewhere
@@ -188,14 +203,13 @@ fn in_group(port: &Port, group: &str) -> bool {
     kept(&port.kept, "portgroup_uuid") == Some(group)
 }
 
-/// The UUID of the portgroup of this UUID or name.
-fn portgroup(call: &Call<'_>, ident: &str) -> Result<String, Fault> {
+/// The portgroup of this UUID or name.
+fn portgroup<'a>(call: &Call<'a>, ident: &str) -> Result<&'a Resource, Fault> {
     let found = call.view.resource(ResourceKind::PortGroup, ident);
-    let found = found.ok_or_else(|| {
+    found.map(AsRef::as_ref).ok_or_else(|| {
         let ident = ident.escape_debug();
         Fault::not_found(format!("Portgroup {ident} could not be found."))
-    })?;
-    Ok(found.id.to_string())
+    })
 }
 
 /// Whether the port's node has one of the asked values in a field.
@@ -211,22 +225,67 @@ fn node_has(call: &Call<'_>, port: &Port, ask: &str, field: &str, absent: Option
     value.is_some_and(|value| wanted.any(|one| one == value))
 }
 
-pub(crate) fn page(
+/// One page of the ports that pass, which are among these few if they are given.
+fn page(
     call: &Call<'_>,
-    passes: impl Fn(&&Port) -> bool,
+    few: Option<Vec<PortId>>,
+    passes: impl Fn(&Port) -> bool,
     detailed: bool,
 ) -> Result<Outcome, Fault> {
-    let ports = call.view.ports.values().map(AsRef::as_ref).filter(passes);
     let find = |marker: &str| {
         let id: PortId = marker.parse().ok()?;
         call.view.ports.get(&id).map(AsRef::as_ref)
     };
-    list::page(call, &PORTS, ports, find, detailed)
+    list::page(
+        call,
+        &PORTS,
+        |cut| vec![walk(call, few, cut)],
+        passes,
+        find,
+        detailed,
+    )
+}
+
+/// The shortest way to the ports: these few, or all in the order of the page.
+fn walk<'a>(call: &Call<'a>, few: Option<Vec<PortId>>, cut: &Cut<'a, Port>) -> Walk<'a, Port> {
+    let view = call.view;
+    if let Some(few) = few {
+        let few = few.into_iter().filter_map(move |id| view.ports.get(&id));
+        return Walk::new(few.map(|port| &**port), false);
+    }
+    let (after, descending) = (cut.after, cut.descending);
+    let ports = match cut.by {
+        None => view.ports.by_creation(after, descending),
+        Some("uuid") => view.ports.by_uuid(after.map(|port| port.id), descending),
+        Some("address") => {
+            let after = after.map(|port| port.address);
+            view.ports.by_address(&view.macs, after, descending)
+        }
+        Some(_) => return Walk::new(view.ports.values().map(|port| &**port), false),
+    };
+    Walk::new(ports.map(|port| &**port), true)
 }
 
 /// `/v1/nodes/<ident>/ports`.
 pub(crate) fn of_node(call: &Call<'_>, view: &NodeView, detailed: bool) -> Result<Outcome, Fault> {
-    page(call, |port| port.node == view.node.id, detailed)
+    let node = view.node.id;
+    page(
+        call,
+        Some(of(call, node)),
+        |port| port.node == node,
+        detailed,
+    )
+}
+
+/// `/v1/portgroups/<ident>/ports`: of the ports of its node those that are its members.
+pub(crate) fn of_group(
+    call: &Call<'_>,
+    group: &Resource,
+    is_member: impl Fn(&Port) -> bool,
+    detailed: bool,
+) -> Result<Outcome, Fault> {
+    let few = group.node.map(|node| of(call, node));
+    page(call, few, is_member, detailed)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use crate::error::Fault;
 use crate::field::{Write, columns, field};
 use crate::route::Gives;
 use Write::{Always, AtCreation, Never};
+use trivet_model::index::{NodeKey, Span};
 
 const FIELDS: &[Field<Resource>] = &[
     field("created_at", 1, Shape::Text, Never, created),
@@ -63,10 +64,12 @@ pub(crate) const ROUTES: &[Route] = &rows();
 
 fn is_empty(call: &Call<'_>, chassis: &Resource) -> Result<(), Fault> {
     let id = chassis.id.to_string();
-    let holds = |kept: &trivet_model::node::Object| {
-        kept.get("chassis_uuid").and_then(|kept| kept.as_str()) == Some(id.as_str())
-    };
-    if call.view.nodes.values().any(|view| holds(&view.node.kept)) {
+    let span = Span::Value(Some(&id));
+    let mut held = call
+        .view
+        .nodes
+        .walk(NodeKey::ChassisUuid, span, None, false);
+    if held.next().is_some() {
         return Err(Fault::bad(format!(
             "Cannot complete the requested action because chassis {id} contains nodes."
         )));

@@ -25,7 +25,7 @@ use crate::access::Access;
 use crate::call::{Call, empty, order, reply};
 use crate::error::Fault;
 use crate::field::{self, Column, Field, Shape, moment};
-use crate::list::{self, Kind, LIST_ASKS, Listed};
+use crate::list::{self, Kind, LIST_ASKS, Listed, Walk};
 use crate::nodes;
 use crate::route::{Arg, Columns, Gives, Route, Takes, arg};
 use crate::{Outcome, Response};
@@ -190,7 +190,14 @@ fn page(
         let found = call.view.resource(spec.kind, marker);
         found.map(AsRef::as_ref)
     };
-    list::page(call, &spec.list, shown.into_iter(), find, detailed)
+    list::page(
+        call,
+        &spec.list,
+        |_| vec![Walk::new(shown.into_iter(), false)],
+        |_| true,
+        find,
+        detailed,
+    )
 }
 
 fn show(call: &Call<'_>) -> Result<Outcome, Fault> {

@@ -120,7 +120,7 @@ pub(crate) const ROUTES: &[Route] = &rows();
 
 fn members(call: &Call<'_>, detailed: bool) -> Result<Outcome, Fault> {
     let group = SPEC.named(call, call.word(2))?;
-    ports::page(call, |port| is_member(port, group), detailed)
+    ports::of_group(call, group, |port| is_member(port, group), detailed)
 }
 
 fn is_member(port: &Port, group: &Resource) -> bool {

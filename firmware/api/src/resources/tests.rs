@@ -35,8 +35,8 @@ impl Shelf {
             self.0.view.claims.insert((key.0, claim), key.1);
         }
         if let Some(node) = resource.node {
-            let view = self.0.view.nodes.get_mut(&node).unwrap();
-            Arc::make_mut(view).resources.push(key);
+            let nodes = &mut self.0.view.nodes;
+            nodes.change(node, |view| view.resources.push(key));
         }
         self.0.view.resources.insert(key, Arc::new(resource));
     }
@@ -48,10 +48,9 @@ impl Shelf {
         for claim in old.claims() {
             self.0.view.claims.remove(&(kind, claim));
         }
-        let view = old.node.and_then(|node| self.0.view.nodes.get_mut(&node));
-        if let Some(view) = view {
-            let own = &mut Arc::make_mut(view).resources;
-            own.retain(|key| *key != (kind, id));
+        if let Some(node) = old.node {
+            let nodes = &mut self.0.view.nodes;
+            nodes.change(node, |view| view.resources.retain(|key| *key != (kind, id)));
         }
     }
 
@@ -373,8 +372,6 @@ fn portgroups_are_filtered_and_have_ports() {
     shelf.refuses("GET", "/v1/portgroups?node=x", &Value::Null, 404);
     shelf.refuses("GET", "/v1/portgroups?address=x", &Value::Null, 400);
     shelf.refuses("GET", "/v1/portgroups/x/ports", &Value::Null, 404);
-    let view = shelf.0.view.nodes.get_mut(&node_id(1)).unwrap();
-    Arc::make_mut(view).ports = vec![crate::testing::port_id(1)];
     let said = shelf.refuses("DELETE", "/v1/portgroups/bond", &Value::Null, 400);
     assert!(said.ends_with("contains ports."), "{said}");
 }

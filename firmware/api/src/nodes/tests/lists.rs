@@ -266,3 +266,89 @@ fn filters_refuse_nonsense_unknown_words_and_older_versions() {
     bench.refuses(&get("/v1/nodes?owner=x").at("1.49"), 406);
     bench.refuses(&get("/v1/nodes?provision_state=active").at("1.8"), 406);
 }
+
+/// How many nodes are in the rack of the tests below.
+const MANY: u64 = 2000;
+
+/// Every tenth node is active, one is in maintenance, two are of class gold.
+fn many() -> Bench {
+    let mut bench = Bench::new();
+    for number in 0..MANY {
+        let id: NodeId = format!("{number:032x}").parse().unwrap();
+        let mut node = Node::new(id, "ipmi", crate::testing::NOW);
+        node.serial = MANY - number;
+        node.name = Some(format!("node-{number:05}"));
+        if number % 10 == 0 {
+            node.provision_state = ProvisionState::Active;
+            node.instance_uuid = Some(id.to_string());
+        }
+        node.maintenance = number == 7;
+        if number == 40 || number == 1999 {
+            node.resource_class = Some("gold".into());
+        }
+        bench.add(node);
+    }
+    bench
+}
+
+/// The numbers of the nodes on a page of the tests above, and how many it looked at.
+#[track_caller]
+fn looked(bench: &Bench, query: &str) -> (Vec<u64>, usize) {
+    crate::list::EXAMINED.set(0);
+    let path = format!("/v1/nodes?{query}");
+    let body = bench.reply(&get(&path).at(LATEST)).value();
+    let number = |uuid: String| u64::from_str_radix(&uuid.replace('-', ""), 16).unwrap();
+    let page = uuids(&body).into_iter().map(number).collect();
+    (page, crate::list::EXAMINED.get())
+}
+
+#[test]
+fn a_page_in_the_order_of_an_index_looks_at_the_nodes_of_the_page_only() {
+    let bench = many();
+    let marker: NodeId = format!("{:032x}", 1000).parse().unwrap();
+    let marker = format!("marker={marker}&limit=10");
+    for (query, first, step) in [
+        ("limit=10", 1999, -1),
+        ("limit=10&sort_dir=desc", 0, 1),
+        ("limit=10&sort_key=name", 0, 1),
+        ("limit=10&sort_key=uuid&sort_dir=desc", 1999, -1),
+        (&*format!("{marker}&sort_key=id"), 999, -1),
+        (&*format!("{marker}&sort_key=name"), 1001, 1),
+        (&*format!("{marker}&sort_key=uuid"), 1001, 1),
+        (&*format!("{marker}&sort_key=name&sort_dir=desc"), 999, -1),
+    ] {
+        let want: Vec<u64> = (0..10)
+            .map(|at: i64| u64::try_from(first + at * step).unwrap())
+            .collect();
+        let (page, examined) = looked(&bench, query);
+        assert_eq!(page, want, "{query}");
+        assert_eq!(examined, 10, "{query}");
+    }
+}
+
+#[test]
+fn a_filtered_page_looks_at_the_nodes_of_the_smallest_index_only() {
+    let bench = many();
+    for (query, want, most) in [
+        // Walks along the filter's index and along the order: two, in turn.
+        ("provision_state=active&limit=3", &[1990, 1980, 1970][..], 6),
+        ("associated=true&limit=3", &[1990, 1980, 1970][..], 60),
+        ("maintenance=true", &[7][..], 2),
+        ("resource_class=gold", &[1999, 40][..], 5),
+        ("resource_class=gold&sort_key=name", &[40, 1999][..], 5),
+        // Three walks: the smallest index decides, and the rest is checked.
+        ("provision_state=active&resource_class=gold", &[40][..], 8),
+        ("driver=redfish", &[][..], 2),
+        ("owner=ann", &[][..], 2),
+        // Not sorted by an index, but few to sort.
+        (
+            "resource_class=gold&sort_key=created_at",
+            &[1999, 40][..],
+            2,
+        ),
+    ] {
+        let (page, examined) = looked(&bench, query);
+        assert_eq!(page, want, "{query}");
+        assert!(examined <= most, "{query}: {examined}");
+    }
+}

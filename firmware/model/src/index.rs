@@ -1,0 +1,390 @@
+//! Nodes and ports with their indexes: by creation, and by the fields that lists filter
+//! and sort by. Records enter and leave here only, so the indexes are always those of the
+//! records. A walk along an index costs what it takes, not what there is.
+
+use core::fmt;
+use core::ops::{Bound, Deref};
+use core::str::FromStr;
+use std::sync::Arc;
+
+use imbl::{OrdMap, OrdSet};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::view::NodeView;
+use crate::{MacAddr, Node, NodeId, Port, PortId, words};
+
+words! {
+    /// A field of nodes that has an index, by its name in lists.
+    NodeKey {
+        /// The order of creation alone.
+        Created = "id",
+        /// Name.
+        Name = "name",
+        /// Hardware type.
+        Driver = "driver",
+        /// Provision state.
+        ProvisionState = "provision_state",
+        /// Maintenance.
+        Maintenance = "maintenance",
+        /// Class for schedulers.
+        ResourceClass = "resource_class",
+        /// The instance on it.
+        InstanceUuid = "instance_uuid",
+        /// Ironic's fault word.
+        Fault = "fault",
+        /// Its chassis.
+        ChassisUuid = "chassis_uuid",
+        /// Its owner.
+        Owner = "owner",
+        /// Its lessee.
+        Lessee = "lessee",
+        /// Its shard.
+        Shard = "shard",
+        /// Its conductor group.
+        ConductorGroup = "conductor_group",
+        /// The node it is a part of.
+        ParentNode = "parent_node",
+        /// The name of the instance on it.
+        InstanceName = "instance_name",
+        /// Whether it is retired.
+        Retired = "retired",
+    }
+}
+
+impl NodeKey {
+    /// Whether every node is in this index, so that it gives the order of a whole list.
+    /// The others hold the nodes that have a value, which are few: an index of nodes
+    /// without one would cost memory for each node.
+    pub const fn sorts(self) -> bool {
+        matches!(
+            self,
+            Self::Created
+                | Self::Name
+                | Self::Driver
+                | Self::ProvisionState
+                | Self::Maintenance
+                | Self::ResourceClass
+                | Self::InstanceUuid
+        )
+    }
+
+    /// The node's value, as text.
+    fn value(self, node: &Node) -> Option<&str> {
+        match self {
+            Self::Created => None,
+            Self::Name => node.name.as_deref(),
+            Self::Driver => Some(&node.driver),
+            Self::ProvisionState => Some(node.provision_state.as_str()),
+            Self::Maintenance => Some(if node.maintenance { "true" } else { "false" }),
+            Self::ResourceClass => node.resource_class.as_deref(),
+            Self::InstanceUuid => node.instance_uuid.as_deref(),
+            Self::Fault => node.fault.as_deref(),
+            Self::Retired => {
+                let retired = node.kept.get(self.as_str()) == Some(&Value::Bool(true));
+                retired.then_some("true")
+            }
+            Self::ChassisUuid
+            | Self::Owner
+            | Self::Lessee
+            | Self::Shard
+            | Self::ConductorGroup
+            | Self::ParentNode
+            | Self::InstanceName => node.kept.get(self.as_str()).and_then(Value::as_str),
+        }
+    }
+
+    /// The node's place in this index, if it has one.
+    fn place(self, node: &Node) -> Option<Place<'_>> {
+        let value = self.value(node);
+        let serial = node.serial;
+        (self.sorts() || value.is_some()).then_some(Place { value, serial })
+    }
+}
+
+/// Which records of an index.
+#[derive(Clone, Copy, Debug)]
+pub enum Span<'s> {
+    /// All.
+    All,
+    /// Those with a value, in the order of the values.
+    Given,
+    /// Those with this value, or without one; in the order of creation.
+    Value(Option<&'s str>),
+}
+
+/// Records in the order of one value, then of their creation.
+#[derive(Clone, Debug, Default)]
+struct Index {
+    entries: OrdSet<Entry>,
+}
+
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct Entry {
+    value: Option<Arc<str>>,
+    serial: u64,
+    id: Uuid,
+}
+
+/// Where a record stands among others.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Place<'p> {
+    value: Option<&'p str>,
+    serial: u64,
+}
+
+impl Place<'_> {
+    fn entry(self, id: Uuid) -> Entry {
+        Entry {
+            value: self.value.map(Arc::from),
+            serial: self.serial,
+            id,
+        }
+    }
+}
+
+impl Entry {
+    /// Before all with this value.
+    fn first(value: Option<&str>) -> Self {
+        Place { value, serial: 0 }.entry(Uuid::nil())
+    }
+
+    /// Behind all with this value.
+    fn last(value: Option<&str>) -> Self {
+        let serial = u64::MAX;
+        Place { value, serial }.entry(Uuid::max())
+    }
+}
+
+impl Index {
+    fn replace(&mut self, id: Uuid, old: Option<Place<'_>>, new: Option<Place<'_>>) {
+        if old == new {
+            return;
+        }
+        if let Some(old) = old {
+            self.entries.remove(&old.entry(id));
+        }
+        if let Some(new) = new {
+            let value = new.value.map(|value| self.shared(value));
+            let serial = new.serial;
+            self.entries.insert(Entry { value, serial, id });
+        }
+    }
+
+    /// This text as another entry has it already: equal texts are in memory once.
+    fn shared(&self, text: &str) -> Arc<str> {
+        let first = Entry::first(Some(text));
+        let bounds: Bounds<Entry> = (Bound::Included(first), Bound::Unbounded);
+        let near = self.entries.range::<Bounds<Entry>, Entry>(bounds).next();
+        let near = near.and_then(|entry| entry.value.clone());
+        near.filter(|near| **near == *text)
+            .unwrap_or_else(|| Arc::from(text))
+    }
+
+    /// Identities in order, or against it; from behind an entry, if there is one.
+    fn walk(
+        &self,
+        span: Span<'_>,
+        after: Option<Entry>,
+        descending: bool,
+    ) -> Box<dyn Iterator<Item = Uuid> + '_> {
+        let (mut low, mut high) = match span {
+            Span::All => (Bound::Unbounded, Bound::Unbounded),
+            Span::Given => (Bound::Excluded(Entry::last(None)), Bound::Unbounded),
+            Span::Value(value) => (
+                Bound::Included(Entry::first(value)),
+                Bound::Included(Entry::last(value)),
+            ),
+        };
+        if let Some(after) = after {
+            let end = if descending { &mut high } else { &mut low };
+            *end = Bound::Excluded(after);
+        }
+        let range = self.entries.range::<Bounds<Entry>, Entry>((low, high));
+        let ids = range.map(|entry| entry.id);
+        if descending {
+            Box::new(ids.rev())
+        } else {
+            Box::new(ids)
+        }
+    }
+}
+
+type Bounds<K> = (Bound<K>, Bound<K>);
+
+/// A map in the order of its keys, or against it, from behind a key.
+fn ordered<K: Ord, V>(
+    map: &OrdMap<K, V>,
+    after: Option<K>,
+    descending: bool,
+) -> Box<dyn Iterator<Item = &V> + '_> {
+    let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+    let bounds = if descending {
+        (Bound::Unbounded, after)
+    } else {
+        (after, Bound::Unbounded)
+    };
+    let values = map.range::<Bounds<K>, K>(bounds).map(|(_, value)| value);
+    if descending {
+        Box::new(values.rev())
+    } else {
+        Box::new(values)
+    }
+}
+
+/// All nodes, by UUID and by every [`NodeKey`].
+#[derive(Clone, Debug, Default)]
+pub struct Nodes {
+    records: OrdMap<NodeId, Arc<NodeView>>,
+    indexes: [Index; NodeKey::ALL.len()],
+}
+
+impl Deref for Nodes {
+    type Target = OrdMap<NodeId, Arc<NodeView>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.records
+    }
+}
+
+impl Nodes {
+    /// Keeps a node; gives back the one it replaces.
+    pub fn insert(&mut self, id: NodeId, view: Arc<NodeView>) -> Option<Arc<NodeView>> {
+        let node = Arc::clone(&view.node);
+        let old = self.records.insert(id, view);
+        self.reindex(id, old.as_ref().map(|old| &*old.node), Some(&node));
+        old
+    }
+
+    /// Forgets a node.
+    pub fn remove(&mut self, id: &NodeId) -> Option<Arc<NodeView>> {
+        let old = self.records.remove(id)?;
+        self.reindex(*id, Some(&old.node), None);
+        Some(old)
+    }
+
+    /// Changes a node in its place, if it is there.
+    pub fn change(&mut self, id: NodeId, change: impl FnOnce(&mut NodeView)) {
+        let Some(view) = self.records.get_mut(&id) else {
+            return;
+        };
+        let before = Arc::clone(&view.node);
+        change(Arc::make_mut(view));
+        let after = Arc::clone(&view.node);
+        if !Arc::ptr_eq(&before, &after) {
+            self.reindex(id, Some(&before), Some(&after));
+        }
+    }
+
+    fn reindex(&mut self, id: NodeId, old: Option<&Node>, new: Option<&Node>) {
+        for (key, index) in NodeKey::ALL.iter().zip(&mut self.indexes) {
+            let old = old.and_then(|node| key.place(node));
+            let new = new.and_then(|node| key.place(node));
+            index.replace(id.0, old, new);
+        }
+    }
+
+    /// Nodes along an index, or against it; from behind the place of a node, if there is one.
+    pub fn walk(
+        &self,
+        key: NodeKey,
+        span: Span<'_>,
+        after: Option<&Node>,
+        descending: bool,
+    ) -> Box<dyn Iterator<Item = &Arc<NodeView>> + '_> {
+        let after = after.map(|node| {
+            let value = match span {
+                Span::Value(value) => value,
+                Span::All | Span::Given => key.value(node),
+            };
+            let serial = node.serial;
+            Place { value, serial }.entry(node.id.0)
+        });
+        let ids = self.indexes[key as usize].walk(span, after, descending);
+        Box::new(ids.filter_map(move |id| self.records.get(&NodeId(id))))
+    }
+
+    /// Nodes by UUID.
+    pub fn by_uuid(
+        &self,
+        after: Option<NodeId>,
+        descending: bool,
+    ) -> Box<dyn Iterator<Item = &Arc<NodeView>> + '_> {
+        ordered(&self.records, after, descending)
+    }
+}
+
+/// All ports, by UUID and in order of creation.
+#[derive(Clone, Debug, Default)]
+pub struct Ports {
+    records: OrdMap<PortId, Arc<Port>>,
+    created: Index,
+}
+
+impl Deref for Ports {
+    type Target = OrdMap<PortId, Arc<Port>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.records
+    }
+}
+
+impl Ports {
+    /// Keeps a port; gives back the one it replaces.
+    pub fn insert(&mut self, id: PortId, port: Arc<Port>) -> Option<Arc<Port>> {
+        let new = Self::place(&port);
+        let old = self.records.insert(id, port);
+        let place = old.as_ref().map(|old| Self::place(old));
+        self.created.replace(id.0, place, Some(new));
+        old
+    }
+
+    /// Forgets a port.
+    pub fn remove(&mut self, id: &PortId) -> Option<Arc<Port>> {
+        let old = self.records.remove(id)?;
+        self.created.replace(id.0, Some(Self::place(&old)), None);
+        Some(old)
+    }
+
+    fn place(port: &Port) -> Place<'static> {
+        Place {
+            value: None,
+            serial: port.serial,
+        }
+    }
+
+    /// Ports in order of creation, or against it; from behind a port, if there is one.
+    pub fn by_creation(
+        &self,
+        after: Option<&Port>,
+        descending: bool,
+    ) -> Box<dyn Iterator<Item = &Arc<Port>> + '_> {
+        let after = after.map(|port| Self::place(port).entry(port.id.0));
+        let ids = self.created.walk(Span::All, after, descending);
+        Box::new(ids.filter_map(move |id| self.records.get(&PortId(id))))
+    }
+
+    /// Ports by UUID.
+    pub fn by_uuid(
+        &self,
+        after: Option<PortId>,
+        descending: bool,
+    ) -> Box<dyn Iterator<Item = &Arc<Port>> + '_> {
+        ordered(&self.records, after, descending)
+    }
+
+    /// Ports by address: in the order of `macs`, which maps addresses to ports.
+    pub fn by_address<'p>(
+        &'p self,
+        macs: &'p OrdMap<MacAddr, PortId>,
+        after: Option<MacAddr>,
+        descending: bool,
+    ) -> Box<dyn Iterator<Item = &'p Arc<Port>> + 'p> {
+        let ids = ordered(macs, after, descending);
+        Box::new(ids.filter_map(move |id| self.records.get(id)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+use super::*;
+use crate::view::{Live, Timeline};
+use crate::{ProvisionState, Seeded, UnixMs};
+
+fn view_of(node: Node) -> Arc<NodeView> {
+    Arc::new(NodeView {
+        node: Arc::new(node),
+        ports: Vec::new(),
+        resources: Vec::new(),
+        live: Live::default(),
+        timeline: Timeline::new(),
+    })
+}
+
+fn id(number: u64) -> NodeId {
+    NodeId(Uuid::from_u128(u128::from(number)))
+}
+
+/// A node with fields by chance, many of them equal to those of others.
+fn random(number: u64, seeded: &mut Seeded) -> Node {
+    let mut node = Node::new(id(number), "ipmi", UnixMs(0));
+    node.serial = seeded.below(8);
+    node.name = seeded.chance(700).then(|| format!("node-{number}"));
+    node.maintenance = seeded.chance(300);
+    let states = ProvisionState::ALL;
+    node.provision_state = states[seeded.below(3) as usize];
+    if seeded.chance(500) {
+        node.driver = "redfish".to_owned();
+    }
+    node.resource_class = seeded
+        .chance(500)
+        .then(|| format!("class-{}", seeded.below(3)));
+    node.instance_uuid = seeded.chance(300).then(|| id(number + 1000).to_string());
+    node.fault = seeded.chance(100).then(|| "power failure".to_owned());
+    for key in ["chassis_uuid", "owner", "lessee", "shard", "parent_node"] {
+        if seeded.chance(200) {
+            let value = format!("{key}-{}", seeded.below(2));
+            node.kept.insert(key.to_owned(), Value::from(value));
+        }
+    }
+    if seeded.chance(200) {
+        node.kept.insert("retired".to_owned(), Value::Bool(true));
+    }
+    node
+}
+
+fn entries(index: &Index) -> Vec<Entry> {
+    index.entries.iter().cloned().collect()
+}
+
+#[test]
+fn after_any_changes_the_indexes_are_those_of_the_nodes_computed_afresh() {
+    let mut seeded = Seeded::new(36);
+    let mut nodes = Nodes::default();
+    for step in 0..2000 {
+        let number = seeded.below(60);
+        match seeded.below(3) {
+            0 => drop(nodes.remove(&id(number))),
+            1 => nodes.change(id(number), |view| {
+                let serial = view.node.serial;
+                view.node = Arc::new(Node {
+                    serial,
+                    ..random(number, &mut seeded)
+                });
+            }),
+            _ => drop(nodes.insert(id(number), view_of(random(number, &mut seeded)))),
+        }
+        if step % 50 != 0 {
+            continue;
+        }
+        for (key, index) in NodeKey::ALL.iter().zip(&nodes.indexes) {
+            let placed = nodes.values().filter_map(|view| {
+                let place = key.place(&view.node)?;
+                Some(place.entry(view.node.id.0))
+            });
+            let mut fresh: Vec<Entry> = placed.collect();
+            fresh.sort();
+            assert_eq!(entries(index), fresh, "{key} after {step} steps");
+        }
+    }
+}
+
+#[test]
+fn a_walk_is_the_sorted_list_from_behind_its_start_in_both_directions() {
+    let mut seeded = Seeded::new(3);
+    let mut nodes = Nodes::default();
+    for number in 0..200 {
+        nodes.insert(id(number), view_of(random(number, &mut seeded)));
+    }
+    for key in NodeKey::ALL.iter().filter(|key| key.sorts()) {
+        let place = |node: &Node| (key.value(node).map(str::to_owned), node.serial, node.id);
+        let mut sorted: Vec<_> = nodes.values().map(|view| place(&view.node)).collect();
+        sorted.sort();
+        for descending in [false, true] {
+            if descending {
+                sorted.reverse();
+            }
+            let start = nodes
+                .walk(*key, Span::All, None, descending)
+                .nth(49)
+                .unwrap();
+            let start = &*start.node;
+            let walk = nodes.walk(*key, Span::All, Some(start), descending);
+            let walked: Vec<_> = walk.map(|view| place(&view.node)).collect();
+            assert_eq!(walked, sorted[50..], "{key}");
+        }
+    }
+}
+
+#[test]
+fn a_walk_along_one_value_has_the_nodes_with_it_in_order_of_creation() {
+    let mut seeded = Seeded::new(4);
+    let mut nodes = Nodes::default();
+    for number in 0..100 {
+        nodes.insert(id(number), view_of(random(number, &mut seeded)));
+    }
+    for class in [None, Some("class-1"), Some("class-9")] {
+        let of_class = |view: &&Arc<NodeView>| view.node.resource_class.as_deref() == class;
+        let mut want: Vec<_> = nodes.values().filter(of_class).collect();
+        want.sort_by_key(|view| (view.node.serial, view.node.id));
+        let want: Vec<NodeId> = want.into_iter().map(|view| view.node.id).collect();
+        let walk = nodes.walk(NodeKey::ResourceClass, Span::Value(class), None, false);
+        let walked: Vec<NodeId> = walk.map(|view| view.node.id).collect();
+        assert_eq!(walked, want, "{class:?}");
+    }
+    let given = nodes.walk(NodeKey::InstanceUuid, Span::Given, None, false);
+    let with = nodes
+        .values()
+        .filter(|view| view.node.instance_uuid.is_some());
+    assert_eq!(given.count(), with.count());
+}
+
+#[test]
+fn equal_values_are_in_memory_once() {
+    let mut nodes = Nodes::default();
+    for number in 0..3 {
+        nodes.insert(
+            id(number),
+            view_of(Node::new(id(number), "ipmi", UnixMs(0))),
+        );
+    }
+    let drivers = entries(&nodes.indexes[NodeKey::Driver as usize]);
+    let [one, two, three] = &drivers[..] else {
+        panic!("{drivers:?}");
+    };
+    let text = |entry: &Entry| entry.value.clone().unwrap();
+    assert!(Arc::ptr_eq(&text(one), &text(two)));
+    assert!(Arc::ptr_eq(&text(two), &text(three)));
+}
