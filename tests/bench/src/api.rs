@@ -91,6 +91,7 @@ pub async fn measure(
     rates(program, &disk, scale, report).await?;
     std::fs::remove_dir_all(disk.path().join("rates"))?;
     creates(program, &disk, scale, report).await?;
+    std::fs::remove_dir_all(disk.path().join("creates"))?;
     pages(program, &disk, scale, report).await
 }
 
@@ -344,13 +345,16 @@ async fn pages(
 ) -> io::Result<()> {
     let mut costs = Vec::new();
     for (name, nodes) in [("page_many", scale.many), ("page_few", 10)] {
-        let server = Server::start(program, &disk.path().join(name))?;
+        let data = disk.path().join(name);
+        let server = Server::start(program, &data)?;
         rack::enrol(server.address(), scale.connections, 0..nodes).await?;
         let mut of_server = Vec::new();
         for (_, query) in PAGES {
             of_server.push(page_ms(&server, scale, query).await?);
         }
         costs.push(of_server);
+        drop(server);
+        std::fs::remove_dir_all(&data)?;
     }
     let [many, few] = &costs[..] else {
         return Ok(());
