@@ -73,18 +73,7 @@ pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
         redfish: doors::redfish::Door::new(settings.hardware.redfish_ca.as_deref())?,
         auth: auth(api, clock),
         hosts: host_names(&settings, &name),
-        facts: trivet_api::Facts {
-            hostname: name,
-            drivers: hardware(&settings),
-            public_endpoint: api.and_then(|api| api.public_url.clone()),
-            // Filled in when the doors open.
-            inspector: false,
-            agent_http_allowed: settings.agent.plain_http,
-            agent_missing: check::agent_missing(&settings),
-            // Filled in when the images are listed.
-            images: Vec::new(),
-            started_at: clock.now().wall,
-        },
+        facts: facts(&settings, name, clock),
         connections_max,
         transfers_max: doors::tftp::transfers_max(settings.limits.transfers_max, connections_max),
         logs: data.join("logs"),
@@ -111,6 +100,23 @@ pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
     let ended = run_to_end(appliance, settings, missing).await;
     reloading.abort();
     ended
+}
+
+/// What the API tells of the box.
+fn facts(settings: &Settings, hostname: String, clock: Clock) -> trivet_api::Facts {
+    let api = settings.api.as_ref();
+    trivet_api::Facts {
+        hostname,
+        drivers: hardware(settings),
+        public_endpoint: api.and_then(|api| api.public_url.clone()),
+        // Filled in when the doors open.
+        inspector: false,
+        agent_http_allowed: settings.agent.plain_http,
+        agent_missing: check::agent_missing(settings),
+        // Filled in when the images are listed.
+        images: Vec::new(),
+        started_at: clock.now().wall,
+    }
 }
 
 async fn run_to_end(

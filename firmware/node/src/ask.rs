@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use trivet_hardware::{
-    Act, Kind, cannot_run, interface, netboots_instance, reserved, waits_oddly,
-};
+use trivet_hardware::{Act, Kind, cannot_run, interface, netboots_instance, reserved, waits_oddly};
 use trivet_model::order::VerbArgs;
 use trivet_model::{
     Job, JobKind, Node, NoteKind, Now, Phase, ProvisionState, Refusal, RefusalKind, Step, StepKind,

@@ -59,9 +59,10 @@ impl Rack {
         }
         let digest: Digest = image_info["os_hash_value"].as_str()?.parse().ok()?;
         let news = self.book.view.images.get(&Key(digest).to_string())?;
-        match format.is_packed() {
-            true => news.raw.map(|raw| raw.size),
-            false => news.size,
+        if format.is_packed() {
+            news.raw.map(|raw| raw.size)
+        } else {
+            news.size
         }
     }
 }

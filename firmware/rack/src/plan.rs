@@ -91,10 +91,9 @@ pub(crate) fn plan(settings: &Settings, urls: &Urls, node: &Node) -> BootPlan {
     };
     match has_instance {
         true if trivet_hardware::netboots_instance(node) => instance(urls, node),
-        true => BootPlan::Disk,
         false if kind.is_some() => BootPlan::Wait,
         // Only a job makes a machine wait.
-        false => BootPlan::Disk,
+        _ => BootPlan::Disk,
     }
 }
 

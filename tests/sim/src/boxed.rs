@@ -111,6 +111,17 @@ pub(crate) struct Boxed {
     pub(crate) attempted: Option<View>,
 }
 
+fn files() -> Files {
+    Files {
+        agent_elsewhere: false,
+        kernel: Some("/boot/kernel".into()),
+        ramdisk: Some("/boot/ramdisk".into()),
+        images: Some("/images".into()),
+        loaders: Some("/loaders".into()),
+        operator: None,
+    }
+}
+
 /// The settings of a box whose pool has so many addresses.
 fn settings(addresses: u8, lease_s: u32, image: &[u8], fast_track: bool) -> trivet_rack::Settings {
     let first = Ipv4Addr::new(10, 0, 0, 100);
@@ -145,14 +156,7 @@ fn settings(addresses: u8, lease_s: u32, image: &[u8], fast_track: bool) -> triv
         everywhere: trivet_rack::Everywhere::default(),
         images,
         cache: false,
-        files: Files {
-            agent_elsewhere: false,
-            kernel: Some("/boot/kernel".into()),
-            ramdisk: Some("/boot/ramdisk".into()),
-            images: Some("/images".into()),
-            loaders: Some("/loaders".into()),
-            operator: None,
-        },
+        files: files(),
         kernel_args: String::new(),
         heartbeat_timeout_s: 30,
         agent_addresses: trivet_rack::AgentAddresses::default(),

@@ -34,10 +34,10 @@ pub(crate) fn restore(new: &mut Value, old: &Value) {
                 restore(value, stored);
             }
         }
-        (Value::String(new), Value::String(old)) => {
-            if without_url_credentials(old).is_some_and(|shown| shown == *new) {
-                new.clone_from(old);
-            }
+        (Value::String(new), Value::String(old))
+            if without_url_credentials(old).is_some_and(|shown| shown == *new) =>
+        {
+            new.clone_from(old);
         }
         _ => {}
     }

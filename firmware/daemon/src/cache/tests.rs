@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use trivet_chunks::CHUNK_BYTES;
 use trivet_images::Format;
 use trivet_model::Digest;
+use trivet_model::image::ImageState;
 
 use crate::testbed::Scratch;
 

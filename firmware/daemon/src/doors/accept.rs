@@ -175,11 +175,14 @@ impl Service {
     fn free_place(&self) -> Option<Place> {
         let of_service = Arc::clone(&self.shared).try_acquire_owned();
         let of_all = Arc::clone(&self.places.all).try_acquire_owned();
-        if let (Ok(_service), Ok(_all)) = (of_service, of_all) {
-            return Some(Place::Shared { _service, _all });
+        if let (Ok(service), Ok(all)) = (of_service, of_all) {
+            return Some(Place::Shared {
+                _service: service,
+                _all: all,
+            });
         }
-        let _own = Arc::clone(&self.own).try_acquire_owned().ok()?;
-        Some(Place::Own { _own })
+        let own = Arc::clone(&self.own).try_acquire_owned().ok()?;
+        Some(Place::Own { _own: own })
     }
 
     /// A place for one more connection, made free if need be; none when the box stops.
@@ -189,13 +192,16 @@ impl Service {
         }
         self.close_oldest_unfinished();
         let shared = async {
-            let _service = Arc::clone(&self.shared).acquire_owned().await.ok()?;
-            let _all = Arc::clone(&self.places.all).acquire_owned().await.ok()?;
-            Some(Place::Shared { _service, _all })
+            let service = Arc::clone(&self.shared).acquire_owned().await.ok()?;
+            let all = Arc::clone(&self.places.all).acquire_owned().await.ok()?;
+            Some(Place::Shared {
+                _service: service,
+                _all: all,
+            })
         };
         let own = async {
-            let _own = Arc::clone(&self.own).acquire_owned().await.ok()?;
-            Some(Place::Own { _own })
+            let own = Arc::clone(&self.own).acquire_owned().await.ok()?;
+            Some(Place::Own { _own: own })
         };
         tokio::select! {
             place = shared => place,

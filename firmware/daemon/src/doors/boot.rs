@@ -241,9 +241,12 @@ impl Connection {
             Ok(None) => Ok(None),
             Ok(Some(Grant::Image(wanted))) => {
                 let found = Found::image(&self.cache, &wanted).await;
-                let refused = |why| match self.cache.is_wrong(&wanted) {
-                    true => Unreadable::Wrong(why),
-                    false => Unreadable::Now(why),
+                let refused = |why| {
+                    if self.cache.is_wrong(&wanted) {
+                        Unreadable::Wrong(why)
+                    } else {
+                        Unreadable::Now(why)
+                    }
                 };
                 found.map(Some).map_err(refused)
             }

@@ -442,7 +442,7 @@ fn a_heartbeat_without_the_token_learns_nothing_of_the_node() {
     );
     // Who has the token is told what is wrong.
     bench.force(id, |node| {
-        node.agent.as_mut().unwrap().token = "right".into()
+        node.agent.as_mut().unwrap().token = "right".into();
     });
     let beat = Beat {
         callback_refused: Some("callback_url is a loopback address"),
