@@ -6,8 +6,8 @@
 //! may come from a record, and what has them is refused with a sentence.
 
 use serde_json::Value;
-use trivet_model::Node;
 use trivet_model::node::Object;
+use trivet_model::{Digest, Node};
 
 /// Longest URL, file name or list of kernel arguments that we take. Ours: iPXE and
 /// kernels have limits of their own, not far beyond.
@@ -44,6 +44,9 @@ pub enum Payload {
 /// What a node whose `deploy_interface` is `ramdisk` boots, or what its record lacks.
 pub fn payload(node: &Node) -> Result<Payload, String> {
     let info = &node.instance_info;
+    for key in ["boot_iso", "kernel", "ramdisk"] {
+        boot_file_digest(info, "instance_info", key)?;
+    }
     let iso = source(info, "boot_iso")?;
     let kernel = source(info, "kernel")?;
     let ramdisk = source(info, "ramdisk")?;
@@ -74,6 +77,8 @@ pub fn payload(node: &Node) -> Result<Payload, String> {
 pub fn agent_files(node: &Node, rescue: bool) -> Result<Option<(String, String)>, String> {
     let pair = |kernel: &str, ramdisk: &str| {
         let found = (address(node, kernel)?, address(node, ramdisk)?);
+        boot_file_digest(&node.driver_info, "driver_info", kernel)?;
+        boot_file_digest(&node.driver_info, "driver_info", ramdisk)?;
         match found {
             (Some(kernel), Some(ramdisk)) => Ok(Some((kernel, ramdisk))),
             (None, None) => Ok(None),
@@ -93,6 +98,20 @@ pub fn agent_files(node: &Node, rescue: bool) -> Result<Option<(String, String)>
         Some(files) => Ok(Some(files)),
         None => pair("deploy_kernel", "deploy_ramdisk"),
     }
+}
+
+/// The digest that a record gives for the file that `key` names, in the key `KEY_checksum`.
+pub fn boot_file_digest(info: &Object, place: &str, key: &str) -> Result<Option<Digest>, String> {
+    let key = format!("{key}_checksum");
+    let Some(text) = text(info, place, &key)? else {
+        return Ok(None);
+    };
+    text.parse().map(Some).map_err(|_| {
+        format!(
+            "{place}.{key} must be the SHA-256 or SHA-512 digest of the file: 64 or 128 \
+             hexadecimal digits"
+        )
+    })
 }
 
 /// Words for the agent's kernel line: the node's, the instance's first, else the box's.

@@ -41,11 +41,23 @@ const BOOT: Properties = &[
     ),
     (
         "deploy_kernel",
-        "Kernel of the agent's ramdisk, as an http or https URL. Optional: the box has its own.",
+        "Kernel of the agent's ramdisk, as an http or https URL that the box fetches and serves. \
+         Optional: the box has its own.",
+    ),
+    (
+        "deploy_kernel_checksum",
+        "SHA-256 or SHA-512 digest of deploy_kernel, in hexadecimal digits. Optional: without it \
+         the file is not verified.",
     ),
     (
         "deploy_ramdisk",
-        "The agent's ramdisk, as an http or https URL. Optional: the box has its own.",
+        "The agent's ramdisk, as an http or https URL that the box fetches and serves. \
+         Optional: the box has its own.",
+    ),
+    (
+        "deploy_ramdisk_checksum",
+        "SHA-256 or SHA-512 digest of deploy_ramdisk, in hexadecimal digits. Optional: without it \
+         the file is not verified.",
     ),
     (
         "rescue_kernel",
@@ -53,9 +65,19 @@ const BOOT: Properties = &[
          the box's own.",
     ),
     (
+        "rescue_kernel_checksum",
+        "SHA-256 or SHA-512 digest of rescue_kernel, in hexadecimal digits. Optional: without it \
+         the file is not verified.",
+    ),
+    (
         "rescue_ramdisk",
         "The rescue ramdisk, as an http or https URL. Optional: deploy_ramdisk, else the box's \
          own.",
+    ),
+    (
+        "rescue_ramdisk_checksum",
+        "SHA-256 or SHA-512 digest of rescue_ramdisk, in hexadecimal digits. Optional: without it \
+         the file is not verified.",
     ),
     (
         "kernel_append_params",

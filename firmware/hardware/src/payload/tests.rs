@@ -138,3 +138,23 @@ fn an_agent_of_the_nodes_own_comes_as_a_pair_of_addresses() {
     let spaced = json!({"deploy_kernel": "http://h/a k", "deploy_ramdisk": "http://h/r"});
     assert!(files(spaced, false).unwrap_err().contains("%20"));
 }
+
+#[test]
+fn a_digest_of_a_boot_file_must_be_sha256_or_sha512() {
+    let files = |sum: Value| {
+        let driver = json!({"deploy_kernel": "http://h/k", "deploy_ramdisk": "http://h/r",
+                            "deploy_ramdisk_checksum": sum});
+        agent_files(&node(json!({}), driver), false)
+    };
+    assert!(files(json!("0A".repeat(32))).is_ok_and(|own| own.is_some()));
+    assert!(files(json!("0a".repeat(64))).is_ok());
+    assert!(files(json!("")).is_ok(), "an empty text is no digest");
+    for bad in [json!("0a".repeat(16)), json!("zz".repeat(32)), json!(7)] {
+        let why = files(bad).unwrap_err();
+        assert!(why.contains("driver_info.deploy_ramdisk_checksum"), "{why}");
+    }
+    let iso = json!({"boot_iso": "http://h/a.iso", "boot_iso_checksum": "md5"});
+    let why = payload(&node(iso, json!({}))).unwrap_err();
+    assert!(why.contains("instance_info.boot_iso_checksum"), "{why}");
+    assert!(why.contains("SHA-256"), "{why}");
+}
