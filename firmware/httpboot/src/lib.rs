@@ -35,6 +35,8 @@ pub enum Route {
     /// The image that this node is being written with. Whether the rest of the path is
     /// right knows who made it.
     NodeImage(NodeId),
+    /// The file that this key of this node's record names, such as `deploy_kernel`.
+    NodeBootFile(NodeId, String),
     /// The config drive that this node is being written with, likewise.
     NodeDrive(NodeId),
     /// A loader.
@@ -55,6 +57,10 @@ pub fn http(path: &str) -> Option<Route> {
         ["boot", "kernel"] => Some(Route::Kernel),
         ["boot", "ramdisk"] => Some(Route::Ramdisk),
         ["boot", "loaders", _, ..] => Some(Route::Loader(relative.below(2))),
+        ["nodes", node, "boot", key] => {
+            let node = node.parse().ok()?;
+            Some(Route::NodeBootFile(node, key.to_owned()))
+        }
         ["nodes", node, _, _] => node.parse().ok().map(Route::NodeImage),
         ["drives", node, _] => node.parse().ok().map(Route::NodeDrive),
         ["images", name] => Some(Route::Image(name.to_owned())),
@@ -83,6 +89,11 @@ pub const RAMDISK_PATH: &str = "/boot/ramdisk";
 /// deployment.
 pub fn node_image_path(node: NodeId, token: &str, name: &str) -> String {
     format!("/nodes/{node}/{token}/{name}")
+}
+
+/// The path of a file that a key of a node's record names. No token is the word `boot`.
+pub fn node_boot_path(node: NodeId, key: &str) -> String {
+    format!("/nodes/{node}/boot/{key}")
 }
 
 /// What follows the path of an image in the path of its chunk list.
@@ -180,6 +191,9 @@ mod tests {
         let node = NodeId::random(&mut trivet_model::Seeded::new(1));
         let path = node_image_path(node, "t0ken", "debian.raw");
         check(&path, Some(Route::NodeImage(node)));
+        let path = node_boot_path(node, "deploy_kernel");
+        let key = "deploy_kernel".to_owned();
+        check(&path, Some(Route::NodeBootFile(node, key)));
         check(&file_path("a/b"), file("a/b"));
         check(
             &format!("{LOADERS_PATH}/snponly.efi"),
@@ -198,6 +212,7 @@ mod tests {
             "/images/",
             "/images/a/b",
             "/nodes/x/token/name",
+            "/nodes/x/boot/deploy_kernel",
             "/boot/xx/script",
             "/boot/loaders",
             "/boot/loaders/",

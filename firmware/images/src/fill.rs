@@ -187,6 +187,8 @@ pub struct Ask {
     pub to: Option<u64>,
     /// Only if the file is still this one; otherwise all of it.
     pub if_range: Option<String>,
+    /// Only if the file is not this one any more; otherwise the status is 304.
+    pub if_changed: Option<String>,
 }
 
 /// The head of a source's answer.
@@ -329,6 +331,7 @@ impl Fill {
             from: self.have,
             to: None,
             if_range,
+            if_changed: None,
         })
     }
 

@@ -15,7 +15,7 @@ mod silence;
 mod stay;
 
 use serde_json::Value;
-use trivet_hardware::{Act, boot_mode};
+use trivet_hardware::{Act, boot_mode, netboots_instance};
 use trivet_model::{
     AgentOrder, BootDevice, Job, JobKind, Node, NoteKind, Now, Phase, PowerAnswer, PowerOrder,
     PowerState, ProvisionState, StepKind,
@@ -120,6 +120,7 @@ impl Turning<'_> {
             }
             Event::NotInspected { why } => self.not_inspected(phase, &why),
             Event::ImageUnusable { why } => self.image_unusable(&why),
+            Event::BootFileUnusable { why } => self.boot_file_unusable(phase, &why),
             Event::StepAgain { why } => self.step_again(phase, why),
             Event::Woke => self.woke(phase),
             Event::Overgrown => self.overgrown(),
@@ -171,6 +172,22 @@ impl Turning<'_> {
         let Some(job) = &self.node.job else { return };
         let write = job.steps.iter().position(|step| step.step == WRITE_IMAGE);
         if write.is_some_and(|write| write >= job.at as usize) {
+            self.fail(why);
+        }
+    }
+
+    /// Ends a job whose machine has not loaded yet what it is to boot.
+    fn boot_file_unusable(&mut self, phase: Phase, why: &str) {
+        let Some(job) = &self.node.job else { return };
+        let has_to_load = match phase {
+            // The instance that is torn down is powered off before the job may end.
+            Phase::ReadPower | Phase::PowerOff => job.kind != JobKind::TearDown,
+            Phase::BootFromNet | Phase::PowerOn => true,
+            Phase::StartInstance => netboots_instance(&self.node),
+            Phase::AwaitAgent => self.node.agent.is_none(),
+            _ => false,
+        };
+        if has_to_load {
             self.fail(why);
         }
     }

@@ -59,6 +59,11 @@ pub enum Event {
         /// The whole sentence, with what to do.
         why: String,
     },
+    /// A file that the machine is to boot cannot be fetched or is not what it should be.
+    BootFileUnusable {
+        /// The whole sentence, with what to do.
+        why: String,
+    },
     /// The present step failed for a reason that is gone: it is done again.
     StepAgain {
         /// What was the matter.

@@ -318,6 +318,7 @@ async fn mended(
                 from: at,
                 to: Some(size.min(at + CHUNK_BYTES)),
                 if_range: None,
+                if_changed: None,
             };
             match part(cache, &ask).await {
                 Ok(Some(bytes)) if list.is_right(chunk, &bytes, size, &kept.wanted.digest) => {

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
 use hyper::header::{
-    CONTENT_LENGTH, CONTENT_RANGE, ETAG, HOST, HeaderMap, HeaderName, IF_RANGE, LAST_MODIFIED,
-    LOCATION, RANGE, USER_AGENT,
+    CONTENT_LENGTH, CONTENT_RANGE, ETAG, HOST, HeaderMap, HeaderName, IF_MODIFIED_SINCE,
+    IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, LOCATION, RANGE, USER_AGENT,
 };
 use hyper::{Request, Response, Uri};
 use hyper_util::rt::TokioIo;
@@ -191,6 +191,11 @@ impl Origin {
         }
         if let Some(validator) = &ask.if_range {
             request = request.header(IF_RANGE, validator);
+        }
+        if let Some(validator) = &ask.if_changed {
+            let is_tag = validator.starts_with('"');
+            let field = if is_tag { IF_NONE_MATCH } else { IF_MODIFIED_SINCE };
+            request = request.header(field, validator);
         }
         let request = request
             .body(Empty::<Bytes>::new())

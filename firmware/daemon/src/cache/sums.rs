@@ -38,6 +38,7 @@ impl Cache {
             from: 0,
             to: None,
             if_range: None,
+            if_changed: None,
         };
         let answer = self.0.ways.origin.ask(&ask).await?;
         if answer.head.status != 200 {

@@ -59,3 +59,34 @@ fn an_inspected_agent_that_beats_but_sent_nothing_gets_no_more_time() {
     assert_eq!(rig.actions, []);
     rig.is(InspectWait);
 }
+
+fn unusable() -> Event {
+    Event::BootFileUnusable {
+        why: "http://h/ramdisk cannot be reached".into(),
+    }
+}
+
+#[test]
+fn a_boot_file_that_cannot_be_fetched_ends_the_job_before_the_machine_boots() {
+    let mut rig = Rig::new(Manageable);
+    rig.ask(Verb::Inspect, vec![]);
+    rig.hear(unusable()).is(InspectFail);
+    let why = rig.node.last_error.clone().unwrap_or_default();
+    assert!(why.contains("http://h/ramdisk cannot be reached"), "{why}");
+    assert_eq!(rig.node.job, None);
+}
+
+#[test]
+fn a_boot_file_that_cannot_be_fetched_ends_the_job_that_waits_for_the_agent() {
+    let mut rig = Rig::new(Manageable);
+    rig.ask(Verb::Inspect, vec![]).boots();
+    rig.hear(unusable()).is(InspectFail);
+}
+
+#[test]
+fn an_instance_that_is_torn_down_is_powered_off_before_its_job_may_end() {
+    let mut rig = Rig::new(Active);
+    rig.ask(Verb::Deleted, vec![]);
+    rig.hear(unusable());
+    assert!(rig.node.job.is_some(), "{:?}", rig.node.last_error);
+}
