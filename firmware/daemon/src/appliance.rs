@@ -351,6 +351,7 @@ impl Outlet {
             Output::FillImage { .. }
             | Output::CheckImage(_)
             | Output::FindSum { .. }
+            | Output::FetchBootFile { .. }
             | Output::PinImages(_)
             | Output::DropImage(_) => self.carry_image(output),
             Output::Note { note, label } => (self.notes)(&note, label.as_deref()),
@@ -373,6 +374,13 @@ impl Outlet {
                 self.owe(async move {
                     let result = cache.find_sum(&url, &name).await;
                     Input::SumFound { url, name, result }
+                });
+            }
+            Output::FetchBootFile { url, format } => {
+                let cache = self.cache.clone();
+                self.owe(async move {
+                    let result = cache.fetch_file(&url, format).await;
+                    Input::BootFileFetched { url, result }
                 });
             }
             Output::PinImages(digests) => self.cache.pin(&digests),

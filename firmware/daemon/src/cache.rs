@@ -11,6 +11,7 @@
 
 mod checking;
 mod entry;
+mod fetching;
 mod filling;
 mod hashing;
 mod link;

@@ -23,8 +23,8 @@ pub(crate) async fn open(grant: Grant) -> Option<Opened> {
             size: bytes.len() as u64,
             content: Content::Bytes(bytes),
         }),
-        // The cache opens these.
-        Grant::Image(_) | Grant::ChunkList(_) => None,
+        // The cache opens the first two.
+        Grant::Image(_) | Grant::ChunkList(_) | Grant::Unavailable(_) => None,
         Grant::File(candidates) => {
             tokio::task::spawn_blocking(move || candidates.iter().find_map(open_below))
                 .await

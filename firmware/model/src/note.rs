@@ -173,6 +173,11 @@ pub enum NoteKind {
         /// The whole sentence.
         why: String,
     },
+    /// A boot file could not be compared with its source; the copy in the cache is used.
+    BootFileOld {
+        /// The whole sentence.
+        why: String,
+    },
     /// An agent found its node and received the token of this boot.
     AgentLookedUp {
         /// The address that received it.
@@ -300,7 +305,7 @@ impl NoteKind {
                 "the agent could not write image {image}: {said}; the image is checked in this \
                  box before it is written again"
             ),
-            Self::ImageFailed { why } => out.write_str(why),
+            Self::ImageFailed { why } | Self::BootFileOld { why } => out.write_str(why),
             _ => Ok(()),
         }
     }
@@ -422,7 +427,8 @@ impl fmt::Display for NoteKind {
             | Self::ImageGone { .. }
             | Self::WaitsForImage { .. }
             | Self::ImageDoubted { .. }
-            | Self::ImageFailed { .. } => self.of_image(out),
+            | Self::ImageFailed { .. }
+            | Self::BootFileOld { .. } => self.of_image(out),
             Self::AgentLookedUp { .. }
             | Self::AgentWeak { .. }
             | Self::AgentReady { .. }

@@ -124,7 +124,7 @@ impl Rack {
     /// The path of the last file of a node's boot, where this box serves it whole.
     fn last_file(&self, id: NodeId) -> Option<String> {
         let urls = self.settings.urls_for(None);
-        let plan = plan(&self.settings, &urls, self.book.node(id)?);
+        let plan = self.boot_plan(self.book.node(id)?, &urls);
         let path = plan.last_file()?.strip_prefix(&self.settings.http_url)?;
         path.starts_with('/').then(|| path.to_owned())
     }

@@ -238,12 +238,14 @@ impl Rack {
         } else {
             images.insert(news.key.clone(), Arc::clone(&news));
         }
+        let boots = self.nodes_booting(&news, changed);
         if changed {
-            for id in self.users_of(&digest) {
+            for id in self.users_of(&digest).into_iter().chain(boots.clone()) {
                 self.note(now, Some(id), kind.clone());
             }
             self.note(now, None, kind);
         }
+        self.boot_file_is(&news, boots);
         if let ImageState::Wrong(why) = &news.state {
             // Nothing that a machine or its agent does can help: jobs end now, and not
             // after a boot and a failed write.

@@ -9,6 +9,7 @@
 mod agents;
 mod allocations;
 mod boot;
+mod boot_files;
 mod boots;
 mod bounds;
 mod callers;
@@ -237,6 +238,13 @@ pub enum Input {
         /// The digest, or a sentence why there is none.
         result: Result<trivet_model::Digest, String>,
     },
+    /// The answer to [`Output::FetchBootFile`].
+    BootFileFetched {
+        /// Of which URL.
+        url: String,
+        /// What is in the cache now, or a sentence why nothing is.
+        result: Result<FetchedFile, String>,
+    },
     /// What is kept of the logs of a node's agents.
     Logs {
         /// Of which node.
@@ -386,6 +394,15 @@ pub enum Output {
         /// The file's name.
         name: String,
     },
+    /// Fetch the file at this URL into the cache, unless it is there and has not changed. It is
+    /// always answered by [`Input::BootFileFetched`]; until then no second one is given for the
+    /// same URL.
+    FetchBootFile {
+        /// Where it is.
+        url: String,
+        /// What its bytes are.
+        format: trivet_images::Format,
+    },
     /// These images stay in the cache whatever comes; all others may go.
     PinImages(Vec<trivet_model::Digest>),
     /// Nobody wants the image of this digest any more.
@@ -410,6 +427,18 @@ pub enum Grant {
     Image(Box<trivet_images::Wanted>),
     /// The chunk list of this image, if it is whole.
     ChunkList(Box<trivet_images::Wanted>),
+    /// Nothing yet, for the reason that this sentence gives; a later request may get it.
+    Unavailable(String),
+}
+
+/// A file that was fetched by its URL alone and is whole in the cache.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct FetchedFile {
+    /// The digest that it has.
+    pub digest: trivet_model::Digest,
+    /// Why it is a copy that was fetched earlier and could not be compared with its source, if
+    /// so: the whole sentence.
+    pub old: Option<String>,
 }
 
 /// A file and the directory it must not leave.

@@ -6,6 +6,7 @@ use trivet_model::{AgentOrder, Done, Entropy, NodeId, NoteKind, Now, PowerOrder,
 use trivet_node::{Action, Event};
 use trivet_store::Records;
 
+use crate::boot_files::BootFiles;
 use crate::faults::Quiet;
 use crate::freshness::Fresh;
 use crate::health::Health;
@@ -58,6 +59,8 @@ pub struct Rack {
     pub(crate) rivals: Rivals,
     /// Writes that wait for their image.
     pub(crate) writes: Writes,
+    /// Files that nodes boot from, fetched by their URLs.
+    pub(crate) boot_files: BootFiles,
 }
 
 /// What is under way for one node and not on flash.
@@ -113,6 +116,7 @@ impl Rack {
             health: Health::default(),
             rivals: Rivals::default(),
             writes: Writes::default(),
+            boot_files: BootFiles::default(),
         }
     }
 
@@ -199,6 +203,7 @@ impl Rack {
                 let result = result.map_err(crate::callers::redacted);
                 self.sum_found(now, &url, &name, result);
             }
+            Input::BootFileFetched { url, result } => self.boot_file_fetched(now, &url, result),
             Input::Logs {
                 node,
                 kept,

@@ -406,6 +406,7 @@ impl Rack {
         if deploys {
             self.fetch_early(id);
         }
+        self.fetch_boot_files(id);
         self.carry_out(now, id, actions);
         Ok(())
     }

@@ -13,26 +13,35 @@ use crate::reach::Urls;
 use crate::{Rack, Settings};
 
 /// Where records say what a machine loads.
-const AGENT_FILES: [&str; 4] = [
+pub(crate) const AGENT_FILES: [&str; 4] = [
     "deploy_kernel",
     "deploy_ramdisk",
     "rescue_kernel",
     "rescue_ramdisk",
 ];
-const INSTANCE_FILES: [&str; 3] = ["kernel", "ramdisk", "boot_iso"];
+pub(crate) const INSTANCE_FILES: [&str; 3] = ["kernel", "ramdisk", "boot_iso"];
 
 impl Rack {
     pub(crate) fn script(&self, mac: MacAddr, peer: IpAddr) -> String {
         let node = self.book.node_of_mac(mac).and_then(|id| self.book.node(id));
         let urls = self.settings.urls_for(Some(peer));
         // A machine that is not a node's is not kept from its own disk.
-        let plan = node.map_or(BootPlan::Disk, |node| {
-            let mut node = Node::clone(node);
-            self.name_images(&mut node.driver_info, &AGENT_FILES, &urls);
-            self.name_images(&mut node.instance_info, &INSTANCE_FILES, &urls);
-            plan(&self.settings, &urls, &node)
-        });
+        let plan = node.map_or(BootPlan::Disk, |node| self.boot_plan(node, &urls));
         trivet_httpboot::script(mac, &plan, &urls.http)
+    }
+
+    /// What a machine boots into, with the addresses where it finds that.
+    pub(crate) fn boot_plan(&self, node: &Node, urls: &Urls) -> BootPlan {
+        plan(&self.settings, urls, &self.with_addresses(node, urls))
+    }
+
+    /// The node, with addresses of this box for all files that this box serves.
+    pub(crate) fn with_addresses(&self, node: &Node, urls: &Urls) -> Node {
+        let mut node = node.clone();
+        self.name_boot_files(&mut node, urls);
+        self.name_images(&mut node.driver_info, &AGENT_FILES, urls);
+        self.name_images(&mut node.instance_info, &INSTANCE_FILES, urls);
+        node
     }
 
     /// Refuses a job that boots the agent where there is none to boot.
@@ -99,7 +108,7 @@ pub(crate) fn plan(settings: &Settings, urls: &Urls, node: &Node) -> BootPlan {
 
 /// The agent: the node's own where its record names one that can be loaded, else the
 /// box's. Words that would break the script are left out; validation tells of both.
-fn agent(settings: &Settings, urls: &Urls, node: &Node) -> BootPlan {
+pub(crate) fn agent(settings: &Settings, urls: &Urls, node: &Node) -> BootPlan {
     let kind = node.job.as_ref().map(|job| job.kind);
     let own = trivet_hardware::agent_files(node, kind == Some(JobKind::Rescue));
     let (kernel, ramdisk) = own.ok().flatten().unwrap_or_else(|| {
@@ -124,7 +133,7 @@ fn agent(settings: &Settings, urls: &Urls, node: &Node) -> BootPlan {
 
 /// What the operator chose. A record that was changed into nonsense after it was
 /// deployed leaves the machine waiting until it is corrected.
-fn instance(urls: &Urls, node: &Node) -> BootPlan {
+pub(crate) fn instance(urls: &Urls, node: &Node) -> BootPlan {
     let url = |source| match source {
         Source::Url(url) => url,
         Source::File(name) => {

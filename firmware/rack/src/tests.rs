@@ -3,6 +3,7 @@
 mod agents;
 mod allocations;
 mod boot;
+mod boot_files;
 mod callers;
 mod errands;
 mod flash;

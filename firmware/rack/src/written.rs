@@ -203,7 +203,7 @@ impl Rack {
     }
 
     /// The node, if the request comes from its own address.
-    fn asking(&self, peer: IpAddr, id: NodeId) -> Option<&Node> {
+    pub(crate) fn asking(&self, peer: IpAddr, id: NodeId) -> Option<&Node> {
         if self.node_of_peer(peer).is_some_and(|other| other != id) {
             return None;
         }

@@ -323,7 +323,7 @@ impl Boxed {
                 let body = grant.and_then(|grant| match grant {
                     Grant::Bytes(bytes) => Some(bytes),
                     // The simulated box has no cache.
-                    Grant::Image(_) | Grant::ChunkList(_) => None,
+                    Grant::Image(_) | Grant::ChunkList(_) | Grant::Unavailable(_) => None,
                     Grant::File(files) => files.iter().find_map(|below| content(&below.file)),
                 });
                 on.doors.granted(now.tick, ticket, body, &mut on.inbox, out);
@@ -355,6 +355,7 @@ impl Boxed {
             | Output::FillImage { .. }
             | Output::CheckImage(_)
             | Output::FindSum { .. }
+            | Output::FetchBootFile { .. }
             | Output::PinImages(_)
             | Output::DropImage(_) => {}
             Output::Note { note, label } => {

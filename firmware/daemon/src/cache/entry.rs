@@ -57,8 +57,12 @@ impl Entry {
     /// An empty file for the disk in the image with this key. No name that is ever
     /// served ends so.
     pub(super) fn unpacking(root: &Path, key: &str) -> io::Result<Self> {
-        let path = root.join(format!("{key}.unpack"));
-        match std::fs::remove_file(&path) {
+        Self::new_file(&root.join(format!("{key}.unpack")))
+    }
+
+    /// An empty file of this name in place of any other.
+    pub(super) fn new_file(path: &Path) -> io::Result<Self> {
+        match std::fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }

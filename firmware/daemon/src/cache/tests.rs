@@ -1,6 +1,7 @@
 //! The cache against sources that are slow, cut off, change and lie, and against its
 //! own disk.
 
+mod fetched;
 mod packed;
 mod uploads;
 
@@ -46,6 +47,8 @@ struct Manners {
     says: Option<usize>,
     /// It cuts each connection after so many bytes of the file.
     cut_after: Option<usize>,
+    /// It answers each request with this status line instead.
+    refuses: Option<&'static str>,
 }
 
 impl Manners {
@@ -56,6 +59,7 @@ impl Manners {
             ranges: true,
             says: None,
             cut_after: None,
+            refuses: None,
         }
     }
 }
@@ -151,6 +155,12 @@ async fn answer(
         let line = head.lines().find_map(|line| line.strip_prefix(name));
         line.map(|value| value.trim().to_owned())
     };
+    let known = field("if-none-match:").filter(|tag| Some(tag.as_str()) == manners.tag);
+    let refusal = known.map(|_| "304 Not Modified").or(manners.refuses);
+    if let Some(status) = refusal {
+        let lines = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
+        return stream.write_all(lines.as_bytes()).await;
+    }
     let size = manners.says.unwrap_or(manners.content.len());
     let asked = field("range: bytes=").filter(|_| manners.ranges);
     let same = field("if-range:").is_none_or(|tag| Some(tag.as_str()) == manners.tag);

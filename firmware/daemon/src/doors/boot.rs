@@ -250,6 +250,7 @@ impl Connection {
                 };
                 found.map(Some).map_err(refused)
             }
+            Ok(Some(Grant::Unavailable(why))) => Err(Unreadable::Now(why)),
             Ok(Some(Grant::ChunkList(wanted))) => {
                 let list = self.cache.list(&wanted).await.map(Grant::Bytes);
                 Ok(match list {

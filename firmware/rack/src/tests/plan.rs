@@ -39,7 +39,8 @@ fn an_operators_kernel_is_booted_each_time_while_the_node_is_active() {
     let text = script(&mut bench);
     let kernel = "kernel http://10.0.0.1:8080/files/debian/linux initrd=ramdisk auto=true ||";
     assert!(text.contains(kernel), "{text}");
-    assert!(text.contains("initrd --name ramdisk http://m.example/initrd.gz ||"));
+    let ramdisk = format!("initrd --name ramdisk http://10.0.0.1:8080/nodes/{id}/boot/ramdisk ||");
+    assert!(text.contains(&ramdisk), "{text}");
     assert!(!text.contains("ipa-"), "{text}");
     let mut bench = bench.restarted();
     assert_eq!(script(&mut bench), text);
@@ -54,6 +55,21 @@ fn an_image_of_the_operators_is_booted() {
     let text = script(&mut bench);
     let want = "sanboot --no-describe http://10.0.0.1:8080/files/live.iso ||";
     assert!(text.contains(want), "{text}");
+}
+
+#[test]
+fn an_image_elsewhere_is_fetched_when_the_node_is_deployed_and_served_by_the_box() {
+    let url = "https://far/live.iso";
+    let (mut bench, id) = diskless(json!({"boot_iso": url}));
+    bench.verb(id, Verb::Active).unwrap();
+    let fetched = bench.outputs.iter().any(|output| {
+        matches!(output, Output::FetchBootFile { url: one, format: trivet_images::Format::Iso }
+            if one == url)
+    });
+    assert!(fetched);
+    let text = script(&mut bench);
+    let want = format!("sanboot --no-describe http://10.0.0.1:8080/nodes/{id}/boot/boot_iso ||");
+    assert!(text.contains(&want), "{text}");
 }
 
 #[test]
@@ -113,12 +129,12 @@ fn a_node_may_have_an_agent_and_words_of_its_own() {
     changed(&mut bench, id, json!({}), driver);
     let text = script(&mut bench);
     assert!(
-        text.contains("kernel http://m/k initrd=ramdisk BOOTIF="),
+        text.contains("/boot/deploy_kernel initrd=ramdisk BOOTIF="),
         "{text}"
     );
     assert!(text.contains("/v1/continue_inspection a=1 ||"), "{text}");
     assert!(
-        text.contains("initrd --name ramdisk http://m/r ||"),
+        text.contains(&format!("/nodes/{id}/boot/deploy_ramdisk ||")),
         "{text}"
     );
 }
@@ -147,7 +163,7 @@ fn a_rescue_has_a_ramdisk_of_its_own() {
     changed(&mut bench, id, json!({}), driver);
     let text = script(&mut bench);
     assert!(
-        text.contains("http://m/k") && text.contains("http://m/r"),
+        text.contains("/boot/rescue_kernel") && text.contains("/boot/rescue_ramdisk"),
         "{text}"
     );
     assert!(!text.contains("continue_inspection"), "{text}");

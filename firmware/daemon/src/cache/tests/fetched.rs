@@ -1,0 +1,152 @@
+//! Files that are fetched by their URLs alone.
+
+use super::*;
+use trivet_rack::FetchedFile;
+
+impl Source {
+    fn url(&self) -> String {
+        format!("http://{}/ramdisk", self.address)
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+async fn fetch(cache: &Cache, url: &str) -> Result<FetchedFile, String> {
+    cache.fetch_file(url, Format::Ramdisk).await
+}
+
+/// What a machine reads that is granted the file with this digest.
+async fn served(cache: &Cache, url: &str, digest: Digest) -> Vec<u8> {
+    let wanted = Wanted {
+        name: "ramdisk".into(),
+        digest,
+        sources: vec![url.to_owned()],
+        format: Format::Ramdisk,
+    };
+    read(cache.reader(&wanted).unwrap()).await.unwrap()
+}
+
+fn fresh(image: &[u8]) -> Result<FetchedFile, String> {
+    Ok(FetchedFile {
+        digest: sha256(image),
+        old: None,
+    })
+}
+
+/// Names in the cache's directory that belong to a fetch on its way.
+fn on_their_way(scratch: &Scratch) -> usize {
+    let files = std::fs::read_dir(scratch.0.join("cache")).unwrap();
+    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.contains(".fetch")).count()
+}
+
+#[tokio::test]
+async fn a_file_without_a_digest_is_fetched_once_and_then_only_compared() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let source = Source::new(Manners::plain(image.clone())).await;
+    let (cache, url) = (cache(&scratch), source.url());
+    assert_eq!(fetch(&cache, &url).await, fresh(&image));
+    assert!(served(&cache, &url, sha256(&image)).await == image);
+    assert_eq!(fetch(&cache, &url).await, fresh(&image));
+    assert_eq!(source.asked(), 2, "once for its bytes, once to compare");
+    assert_eq!(source.sent(), image.len() as u64, "no byte came twice");
+    assert_eq!(on_their_way(&scratch), 0);
+}
+
+#[tokio::test]
+async fn a_fetched_file_is_still_there_after_a_restart() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let source = Source::new(Manners::plain(image.clone())).await;
+    let url = source.url();
+    assert_eq!(fetch(&cache(&scratch), &url).await, fresh(&image));
+    let cache = cache(&scratch);
+    assert_eq!(fetch(&cache, &url).await, fresh(&image));
+    assert!(served(&cache, &url, sha256(&image)).await == image);
+    assert_eq!(source.sent(), image.len() as u64);
+}
+
+#[tokio::test]
+async fn a_file_that_has_changed_at_its_source_is_fetched_again() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let source = Source::new(Manners::plain(image.clone())).await;
+    let (cache, url) = (cache(&scratch), source.url());
+    assert_eq!(fetch(&cache, &url).await, fresh(&image));
+    let other = image[1..].to_vec();
+    source.change(|manners| {
+        manners.content = Arc::new(other.clone());
+        manners.tag = Some("\"two\"");
+    });
+    assert_eq!(fetch(&cache, &url).await, fresh(&other));
+    assert!(served(&cache, &url, sha256(&other)).await == other);
+    // The newer of both is the one that is compared from now on.
+    let sent = source.sent();
+    assert_eq!(fetch(&cache, &url).await, fresh(&other));
+    assert_eq!(source.sent(), sent);
+}
+
+#[tokio::test]
+async fn a_copy_is_used_while_its_source_does_not_answer() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let source = Source::new(Manners::plain(image.clone())).await;
+    let (cache, url) = (cache(&scratch), source.url());
+    assert_eq!(fetch(&cache, &url).await, fresh(&image));
+    drop(source);
+    let kept = fetch(&cache, &url).await.unwrap();
+    assert_eq!(kept.digest, sha256(&image));
+    let why = kept.old.unwrap();
+    assert!(why.contains(&url) && why.contains("earlier"), "{why}");
+    assert!(served(&cache, &url, sha256(&image)).await == image);
+}
+
+#[tokio::test]
+async fn a_file_that_its_source_does_not_have_is_an_error_with_its_url() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let mut manners = Manners::plain(image.clone());
+    manners.refuses = Some("404 Not Found");
+    let source = Source::new(manners).await;
+    let (cache, url) = (cache(&scratch), source.url());
+    let why = fetch(&cache, &url).await.unwrap_err();
+    assert!(why.contains(&url) && why.contains("404"), "{why}");
+    assert_eq!(source.asked(), 1, "the answer would be the same");
+}
+
+#[tokio::test]
+async fn a_file_that_comes_short_leaves_nothing_behind() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let mut manners = Manners::plain(image.clone());
+    manners.cut_after = Some(CHUNK);
+    let source = Source::new(manners).await;
+    let (cache, url) = (cache(&scratch), source.url());
+    let why = fetch(&cache, &url).await.unwrap_err();
+    assert!(why.contains("broke off"), "{why}");
+    assert_eq!(on_their_way(&scratch), 0);
+    source.change(|manners| manners.cut_after = None);
+    assert_eq!(fetch(&cache, &url).await, fresh(&image));
+}
+
+#[tokio::test]
+async fn a_file_that_was_on_its_way_when_the_box_stopped_is_removed() {
+    let scratch = Scratch::new();
+    let root = scratch.0.join("cache");
+    std::fs::create_dir_all(&root).unwrap();
+    let key = trivet_images::Key(sha256(b"http://h/ramdisk"));
+    std::fs::write(root.join(format!("{key}.fetch")), b"half").unwrap();
+    std::fs::write(root.join(format!("{key}.fetch-chunks")), b"").unwrap();
+    let _cache = cache(&scratch);
+    assert_eq!(on_their_way(&scratch), 0);
+}
+
+#[tokio::test]
+async fn a_file_whose_bytes_are_an_image_of_the_cache_is_that_image() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let source = Source::new(Manners::plain(image.clone())).await;
+    let (cache, url) = (cache(&scratch), source.url());
+    let wanted = source.wanted(sha256(&image));
+    cache.bring(&wanted).await;
+    assert_eq!(fetch(&cache, &url).await, fresh(&image));
+    assert_eq!(fetch(&cache, &url).await, fresh(&image));
+    assert_eq!(source.sent(), 2 * image.len() as u64, "then it is known");
+    assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
+}

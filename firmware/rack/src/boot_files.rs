@@ -1,0 +1,300 @@
+//! Kernels, ramdisks and ISO images that a node's record names by a URL elsewhere: the box
+//! fetches them into its cache and serves them to the machine on the machine's own network.
+//!
+//! A file with a digest in the record is an image of the cache like any other. For a file
+//! without one the shell fetches the URL and tells the digest that it has. It is asked again at
+//! the start of each job, so that a file that has changed at its source is noticed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use serde_json::Value;
+use trivet_hardware::{BOOT_TEXT_BYTES_MAX, boot_file_digest};
+use trivet_images::{Format, Wanted, file_name};
+use trivet_model::image::{ImageNews, ImageState};
+use trivet_model::{BootPlan, Digest, JobKind, Node, NodeId, NoteKind, Now};
+use trivet_node::Event;
+
+use crate::plan::{AGENT_FILES, INSTANCE_FILES, agent, instance};
+use crate::reach::Urls;
+use crate::{FetchedFile, Grant, Output, Rack};
+
+/// The most URLs whose digest is remembered. Ours.
+const URLS_MAX: usize = 1024;
+
+/// What is known of files without a digest in the record, by their URLs. Nothing of it is on
+/// flash: after a restart it is asked again.
+#[derive(Default)]
+pub(crate) struct BootFiles {
+    by_url: BTreeMap<String, Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// Of the copy in the cache.
+    digest: Option<Digest>,
+    /// The shell has been asked for it and has not answered.
+    is_asked: bool,
+    /// Nodes that wait for this answer; others are served with the copy in the cache.
+    waiting: BTreeSet<NodeId>,
+}
+
+/// A file that one key of a node's record names.
+struct BootFile {
+    url: String,
+    digest: Option<Digest>,
+    format: Format,
+}
+
+impl BootFiles {
+    /// The node waits for the next answer. Whether the shell has to be asked for it.
+    fn await_answer(&mut self, url: &str, node: NodeId) -> bool {
+        if !self.by_url.contains_key(url) && self.by_url.len() >= URLS_MAX {
+            let idle = self.by_url.iter().find(|(_, known)| !known.is_asked);
+            let Some(idle) = idle.map(|(url, _)| url.clone()) else {
+                return false;
+            };
+            self.by_url.remove(&idle);
+        }
+        let known = self.by_url.entry(url.to_owned()).or_default();
+        known.waiting.insert(node);
+        !std::mem::replace(&mut known.is_asked, true)
+    }
+
+    /// The copy with this digest is in the cache no longer, or cannot be used.
+    fn forget(&mut self, digest: Digest) {
+        for known in self.by_url.values_mut() {
+            known.digest = known.digest.filter(|other| *other != digest);
+        }
+    }
+}
+
+impl Rack {
+    /// The file that this key of the record names, if this box fetches it. An address of the box
+    /// itself goes to the machine as it is, and so does one that only the machine can use.
+    fn boot_file(&self, node: &Node, key: &str) -> Option<BootFile> {
+        let base = self.settings.http_url.as_str();
+        if !self.settings.cache || base.is_empty() {
+            return None;
+        }
+        let (info, place) = if AGENT_FILES.contains(&key) {
+            (&node.driver_info, "driver_info")
+        } else if INSTANCE_FILES.contains(&key) {
+            (&node.instance_info, "instance_info")
+        } else {
+            return None;
+        };
+        let url = info.get(key).and_then(Value::as_str).and_then(fetchable)?;
+        if url.starts_with(base) {
+            return None;
+        }
+        Some(BootFile {
+            url: url.to_owned(),
+            digest: boot_file_digest(info, place, key).ok()?,
+            format: match key {
+                "boot_iso" => Format::Iso,
+                _ if key.ends_with("kernel") => Format::Kernel,
+                _ => Format::Ramdisk,
+            },
+        })
+    }
+
+    /// Replaces URLs of files that this box fetches by its own addresses for them.
+    pub(crate) fn name_boot_files(&self, node: &mut Node, urls: &Urls) {
+        for key in AGENT_FILES.into_iter().chain(INSTANCE_FILES) {
+            if self.boot_file(node, key).is_none() {
+                continue;
+            }
+            let url = own_url(urls, node.id, key);
+            let info = if AGENT_FILES.contains(&key) {
+                &mut node.driver_info
+            } else {
+                &mut node.instance_info
+            };
+            info.insert(key.to_owned(), url.into());
+        }
+    }
+
+    /// A machine asks for a file that its node's record names. Another node gets nothing, and
+    /// nobody gets a file that the machine is not to boot now.
+    pub(crate) fn node_boot_file(&mut self, peer: IpAddr, id: NodeId, key: &str) -> Option<Grant> {
+        let node = self.asking(peer, id)?.clone();
+        let urls = self.settings.urls_for(Some(peer));
+        if !names(&self.boot_plan(&node, &urls), &own_url(&urls, id, key)) {
+            return None;
+        }
+        let file = self.boot_file(&node, key)?;
+        if let Some(wanted) = self.wanted_file(id, &file) {
+            return Some(Grant::Image(Box::new(wanted)));
+        }
+        let sentence = format!("{} is being fetched by this box; ask again", file.url);
+        self.fetch_file(id, &file);
+        Some(Grant::Unavailable(sentence))
+    }
+
+    /// Fetches what the job of a node boots, while its machine is powered off and boots.
+    pub(crate) fn fetch_boot_files(&mut self, id: NodeId) {
+        let Some(node) = self.book.node(id).cloned() else {
+            return;
+        };
+        for file in self.files_of_job(&node) {
+            self.fetch_file(id, &file);
+        }
+    }
+
+    fn fetch_file(&mut self, id: NodeId, file: &BootFile) {
+        if file.digest.is_some() {
+            if let Some(wanted) = self.wanted_file(id, file) {
+                self.fill(wanted, true);
+            }
+        } else if self.boot_files.await_answer(&file.url, id) {
+            self.outputs.push(Output::FetchBootFile {
+                url: file.url.clone(),
+                format: file.format,
+            });
+        }
+    }
+
+    /// What the cache is asked for; none as long as the digest is not known.
+    fn wanted_file(&self, id: NodeId, file: &BootFile) -> Option<Wanted> {
+        let known = self.boot_files.by_url.get(&file.url);
+        let known = known.filter(|known| !known.waiting.contains(&id));
+        let digest = file.digest.or_else(|| known?.digest)?;
+        let name = Some(file_name(&file.url)).filter(|name| !name.is_empty());
+        Some(Wanted {
+            name: name.unwrap_or(&file.url).to_owned(),
+            digest,
+            sources: vec![file.url.clone()],
+            format: file.format,
+        })
+    }
+
+    /// The files that the machine of a node loads for its job, as far as this box fetches them.
+    fn files_of_job(&self, node: &Node) -> Vec<BootFile> {
+        let Some(job) = &node.job else {
+            return Vec::new();
+        };
+        let urls = self.settings.urls_for(None);
+        let boots_instance = matches!(job.kind, JobKind::Deploy | JobKind::Unrescue)
+            && trivet_hardware::netboots_instance(node);
+        let plan = if trivet_node::will_boot_agent(node) {
+            // An agent that stayed from another job is not booted again.
+            if node.agent.is_some() {
+                return Vec::new();
+            }
+            agent(&self.settings, &urls, &self.with_addresses(node, &urls))
+        } else if boots_instance {
+            instance(&urls, &self.with_addresses(node, &urls))
+        } else {
+            return Vec::new();
+        };
+        let keys = AGENT_FILES.into_iter().chain(INSTANCE_FILES);
+        let loaded = keys.filter(|key| names(&plan, &own_url(&urls, node.id, key)));
+        loaded.filter_map(|key| self.boot_file(node, key)).collect()
+    }
+
+    /// The shell has fetched a file, or cannot.
+    pub(crate) fn boot_file_fetched(
+        &mut self,
+        now: Now,
+        url: &str,
+        result: Result<FetchedFile, String>,
+    ) {
+        let Some(known) = self.boot_files.by_url.remove(url) else {
+            return;
+        };
+        match result {
+            Ok(file) => {
+                for id in &known.waiting {
+                    if let Some(why) = &file.old {
+                        let why = why.clone();
+                        self.note(now, Some(*id), NoteKind::BootFileOld { why });
+                    }
+                }
+                let known = Known {
+                    digest: Some(file.digest),
+                    ..Known::default()
+                };
+                self.boot_files.by_url.insert(url.to_owned(), known);
+            }
+            Err(why) => {
+                for id in known.waiting {
+                    self.boot_file_failed(now, id, &why);
+                }
+            }
+        }
+    }
+
+    /// A job ends with the reason; without a job only the timeline has it.
+    fn boot_file_failed(&mut self, now: Now, id: NodeId, why: &str) {
+        let why = why.to_owned();
+        let Some(node) = self.book.node(id) else {
+            return;
+        };
+        if node.job.is_some() {
+            self.events.push_back((id, Event::BootFileUnusable { why }));
+        } else {
+            self.note(now, Some(id), NoteKind::ImageFailed { why });
+        }
+    }
+
+    /// The nodes whose job boots the image that these news are about; looked for where the news
+    /// matter to them.
+    pub(crate) fn nodes_booting(&self, news: &ImageNews, changed: bool) -> Vec<NodeId> {
+        if !changed && news.state.failure().is_none() {
+            return Vec::new();
+        }
+        let has_digest = |file: &BootFile| {
+            let known = || self.boot_files.by_url.get(&file.url)?.digest;
+            file.digest.or_else(known) == Some(news.digest)
+        };
+        let boots = |node: &Node| self.files_of_job(node).iter().any(has_digest);
+        let nodes = self.book.view.nodes.iter();
+        nodes
+            .filter(|(_, view)| boots(&view.node))
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
+    /// How it stands with an image: jobs that boot it end where it cannot be used.
+    pub(crate) fn boot_file_is(&mut self, news: &ImageNews, booting: Vec<NodeId>) {
+        if let Some(why) = news.state.failure() {
+            for id in booting {
+                let why = why.to_owned();
+                self.events.push_back((id, Event::BootFileUnusable { why }));
+            }
+        }
+        if news.state.failure().is_some() || news.state == ImageState::Gone {
+            self.boot_files.forget(news.digest);
+        }
+    }
+}
+
+/// The address at which a machine gets the file that this key of its node's record names.
+fn own_url(urls: &Urls, node: NodeId, key: &str) -> String {
+    let path = trivet_httpboot::node_boot_path(node, key);
+    format!("{}{path}", urls.http)
+}
+
+/// Whether the machine is to load this address.
+fn names(plan: &BootPlan, url: &str) -> bool {
+    match plan {
+        BootPlan::Agent { files, .. } | BootPlan::Kernel(files) => {
+            files.kernel == url || files.ramdisk == url
+        }
+        BootPlan::Iso { url: iso } => iso == url,
+        BootPlan::Disk | BootPlan::Wait => false,
+    }
+}
+
+/// A URL that this box can fetch. One with a user in it is left to the machine.
+fn fetchable(text: &str) -> Option<&str> {
+    let url = text.trim();
+    let rest = ["http://", "https://"]
+        .iter()
+        .find_map(|scheme| url.strip_prefix(scheme))?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let is_plain = url.bytes().all(|byte| byte.is_ascii_graphic()) && !url.contains("${");
+    let is_reachable = !authority.is_empty() && !authority.contains('@');
+    (is_plain && is_reachable && url.len() <= BOOT_TEXT_BYTES_MAX).then_some(url)
+}

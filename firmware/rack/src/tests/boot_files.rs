@@ -1,0 +1,291 @@
+//! Kernels, ramdisks and ISO images that a node's record names by their URLs.
+
+use trivet_images::{Format, Wanted};
+use trivet_model::Phase;
+use trivet_model::image::ImageState;
+
+use super::boot::{lease, script};
+use super::written::news;
+use super::*;
+use crate::{Door, FetchedFile, Grant};
+
+const KERNEL: &str = "http://far/kernel";
+const RAMDISK: &str = "https://far/ramdisk";
+const AT: &str = "http://10.0.0.1:8080";
+
+fn record() -> Value {
+    json!({"deploy_kernel": KERNEL, "deploy_ramdisk": RAMDISK})
+}
+
+fn with_digest() -> Value {
+    let mut record = record();
+    record["deploy_ramdisk_checksum"] = json!("0a".repeat(32));
+    record
+}
+
+/// A node with this in its `driver_info`, which is told to be inspected.
+fn inspects(bench: &mut Bench, number: u8, info: Value) -> NodeId {
+    let id = bench.with_node(number);
+    bench.force(id, |node| {
+        node.provision_state = ProvisionState::Manageable;
+        let Value::Object(info) = info else {
+            panic!("an object")
+        };
+        node.driver_info.extend(info);
+    });
+    bench.verb(id, Verb::Inspect).unwrap();
+    id
+}
+
+/// Its machine is on and boots.
+fn boots(bench: &mut Bench, id: NodeId) {
+    bench.force(id, |node| {
+        node.provision_state = ProvisionState::InspectWait;
+        node.job.as_mut().unwrap().phase = Phase::AwaitAgent;
+    });
+}
+
+fn path(id: NodeId, key: &str) -> String {
+    trivet_httpboot::node_boot_path(id, key)
+}
+
+fn asks(bench: &mut Bench, peer: Ipv4Addr, path: String) -> Option<Grant> {
+    bench.tell(Input::FileAsked {
+        ticket: 3,
+        door: Door::Http,
+        peer: peer.into(),
+        path,
+    });
+    bench.outputs.iter().find_map(|output| match output {
+        Output::File { ticket: 3, grant } => grant.clone(),
+        _ => None,
+    })
+}
+
+/// What the machine of a node is served as its ramdisk; none where it has to ask again.
+#[track_caller]
+fn ramdisk(bench: &mut Bench, id: NodeId, peer: Ipv4Addr) -> Option<Wanted> {
+    match asks(bench, peer, path(id, "deploy_ramdisk")) {
+        Some(Grant::Image(wanted)) => Some(*wanted),
+        Some(Grant::Unavailable(why)) => {
+            assert!(why.contains(RAMDISK), "{why}");
+            None
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The URLs that the shell is asked for.
+fn fetched(bench: &Bench) -> Vec<&str> {
+    let urls = bench.outputs.iter().filter_map(|output| match output {
+        Output::FetchBootFile { url, .. } => Some(url.as_str()),
+        _ => None,
+    });
+    urls.collect()
+}
+
+fn here(url: &str, digest: u8) -> Input {
+    Input::BootFileFetched {
+        url: url.to_owned(),
+        result: Ok(FetchedFile {
+            digest: Digest::Sha256([digest; 32]),
+            old: None,
+        }),
+    }
+}
+
+#[test]
+fn the_script_names_addresses_of_the_box_for_files_elsewhere() {
+    let mut bench = Bench::new();
+    let id = inspects(&mut bench, 1, record());
+    boots(&mut bench, id);
+    let text = script(&mut bench);
+    let kernel = format!("kernel {AT}{} initrd=ramdisk", path(id, "deploy_kernel"));
+    let ramdisk = format!("ramdisk {AT}{} ||", path(id, "deploy_ramdisk"));
+    assert!(text.contains(&kernel) && text.contains(&ramdisk), "{text}");
+    assert!(!text.contains("//far/"), "{text}");
+}
+
+#[test]
+fn a_box_without_a_cache_gives_the_machine_the_urls() {
+    let mut bench = Bench::with(Settings {
+        cache: false,
+        ..settings()
+    });
+    let id = inspects(&mut bench, 1, record());
+    assert!(fetched(&bench).is_empty());
+    boots(&mut bench, id);
+    let text = script(&mut bench);
+    assert!(text.contains(KERNEL) && text.contains(RAMDISK), "{text}");
+}
+
+#[test]
+fn a_url_with_a_user_in_it_goes_to_the_machine() {
+    let mut bench = Bench::new();
+    let url = "http://ann:secret@far/kernel";
+    let info = json!({"deploy_kernel": url, "deploy_ramdisk": RAMDISK});
+    let id = inspects(&mut bench, 1, info);
+    boots(&mut bench, id);
+    assert!(script(&mut bench).contains(url));
+}
+
+#[test]
+fn boot_files_are_fetched_when_a_job_starts_and_served_once_they_are_here() {
+    let mut bench = Bench::new();
+    let id = inspects(&mut bench, 1, record());
+    assert_eq!(fetched(&bench), [KERNEL, RAMDISK]);
+    boots(&mut bench, id);
+    let peer = lease(&mut bench, MAC).unwrap();
+    assert_eq!(ramdisk(&mut bench, id, peer), None, "it is not here yet");
+    assert!(fetched(&bench).is_empty(), "it was asked for already");
+    bench.tell(here(RAMDISK, 7));
+    let wanted = ramdisk(&mut bench, id, peer).expect("it is here");
+    assert_eq!(wanted.digest, Digest::Sha256([7; 32]));
+    assert_eq!(wanted.sources, [RAMDISK]);
+    assert_eq!(wanted.format, Format::Ramdisk);
+}
+
+#[test]
+fn only_the_nodes_own_machine_gets_its_boot_files() {
+    let mut bench = Bench::new();
+    let id = inspects(&mut bench, 1, record());
+    bench.with_node(2);
+    boots(&mut bench, id);
+    bench.tell(here(RAMDISK, 7));
+    let own = lease(&mut bench, MAC).unwrap();
+    let other = lease(&mut bench, MacAddr([0x52, 0x54, 0, 0, 0, 2])).unwrap();
+    assert_eq!(asks(&mut bench, other, path(id, "deploy_ramdisk")), None);
+    assert!(ramdisk(&mut bench, id, own).is_some());
+    for key in ["ipmi_password", "rescue_kernel", "boot_iso"] {
+        assert_eq!(asks(&mut bench, own, path(id, key)), None, "{key}");
+    }
+}
+
+#[test]
+fn a_file_that_the_machine_is_not_to_boot_now_is_not_served() {
+    let mut bench = Bench::new();
+    let id = inspects(&mut bench, 1, record());
+    bench.tell(here(RAMDISK, 7));
+    bench.force(id, |node| {
+        node.job = None;
+        node.provision_state = ProvisionState::Manageable;
+    });
+    let peer = lease(&mut bench, MAC).unwrap();
+    assert_eq!(asks(&mut bench, peer, path(id, "deploy_ramdisk")), None);
+    assert!(fetched(&bench).is_empty());
+}
+
+#[test]
+fn a_boot_file_that_cannot_be_fetched_ends_the_job_with_the_reason() {
+    let mut bench = Bench::new();
+    let id = inspects(&mut bench, 1, record());
+    let why = "https://far/ramdisk cannot be reached";
+    bench.tell(Input::BootFileFetched {
+        url: RAMDISK.into(),
+        result: Err(why.into()),
+    });
+    let node = bench.node(id);
+    assert_eq!(node.provision_state, ProvisionState::InspectFail);
+    assert_eq!(node.last_error.as_deref(), Some(why));
+    bench.verb(id, Verb::Inspect).unwrap();
+    assert_eq!(fetched(&bench), [RAMDISK], "it is tried again");
+}
+
+#[test]
+fn a_boot_file_with_a_digest_is_an_image_of_the_cache() {
+    let mut bench = Bench::new();
+    let id = inspects(&mut bench, 1, with_digest());
+    assert_eq!(fetched(&bench), [KERNEL]);
+    let digest: Digest = "0a".repeat(32).parse().unwrap();
+    let filled = bench.outputs.iter().any(|output| {
+        matches!(output, Output::FillImage { wanted, urgent: true }
+            if wanted.digest == digest && wanted.sources == [RAMDISK])
+    });
+    assert!(filled);
+    boots(&mut bench, id);
+    let peer = lease(&mut bench, MAC).unwrap();
+    let wanted = ramdisk(&mut bench, id, peer).expect("readers follow the fill");
+    assert_eq!(wanted.digest, digest);
+}
+
+#[test]
+fn a_boot_file_with_another_digest_ends_the_job_with_the_reason() {
+    for state in [
+        ImageState::Wrong("ramdisk is not what it should be".into()),
+        ImageState::Failed("ramdisk is not what it should be".into()),
+    ] {
+        let mut bench = Bench::new();
+        let id = inspects(&mut bench, 1, with_digest());
+        bench.tell(news(&"0b".repeat(32), state.clone(), None));
+        assert!(bench.node(id).job.is_some(), "that is another file");
+        bench.tell(news(&"0a".repeat(32), state, None));
+        let node = bench.node(id);
+        assert_eq!(node.provision_state, ProvisionState::InspectFail);
+        let why = node.last_error.unwrap_or_default();
+        assert!(why.contains("is not what it should be"), "{why}");
+    }
+}
+
+#[test]
+fn a_file_that_has_changed_at_its_source_is_noticed_by_the_next_job() {
+    let mut bench = Bench::new();
+    let id = inspects(&mut bench, 1, record());
+    bench.tell(here(KERNEL, 6));
+    bench.tell(here(RAMDISK, 7));
+    bench.force(id, |node| {
+        node.job = None;
+        node.provision_state = ProvisionState::Manageable;
+    });
+    bench.verb(id, Verb::Inspect).unwrap();
+    assert_eq!(fetched(&bench), [KERNEL, RAMDISK]);
+    boots(&mut bench, id);
+    let peer = lease(&mut bench, MAC).unwrap();
+    let early = ramdisk(&mut bench, id, peer);
+    assert_eq!(early, None, "not before it was compared with its source");
+    bench.tell(here(RAMDISK, 8));
+    let wanted = ramdisk(&mut bench, id, peer).expect("it is here");
+    assert_eq!(wanted.digest, Digest::Sha256([8; 32]));
+}
+
+#[test]
+fn a_machine_that_loads_is_not_kept_waiting_by_the_job_of_another() {
+    let mut bench = Bench::new();
+    let id = inspects(&mut bench, 1, record());
+    bench.tell(here(RAMDISK, 7));
+    boots(&mut bench, id);
+    let peer = lease(&mut bench, MAC).unwrap();
+    inspects(&mut bench, 2, record());
+    assert_eq!(fetched(&bench), [RAMDISK], "its kernel is on its way");
+    let wanted = ramdisk(&mut bench, id, peer).expect("the copy is good for it");
+    assert_eq!(wanted.digest, Digest::Sha256([7; 32]));
+}
+
+#[test]
+fn a_copy_that_could_not_be_compared_with_its_source_is_used_and_noted() {
+    let mut bench = Bench::new();
+    let id = inspects(&mut bench, 1, record());
+    let why = "https://far/ramdisk does not answer; the copy of yesterday is used";
+    bench.tell(Input::BootFileFetched {
+        url: RAMDISK.into(),
+        result: Ok(FetchedFile {
+            digest: Digest::Sha256([7; 32]),
+            old: Some(why.into()),
+        }),
+    });
+    assert!(bench.notes().contains(&why.to_owned()));
+    boots(&mut bench, id);
+    let peer = lease(&mut bench, MAC).unwrap();
+    assert!(ramdisk(&mut bench, id, peer).is_some());
+}
+
+#[test]
+fn a_copy_that_made_room_for_an_image_is_fetched_again() {
+    let mut bench = Bench::new();
+    let id = inspects(&mut bench, 1, record());
+    bench.tell(here(RAMDISK, 7));
+    boots(&mut bench, id);
+    let peer = lease(&mut bench, MAC).unwrap();
+    bench.tell(news(&"07".repeat(32), ImageState::Gone, None));
+    assert_eq!(ramdisk(&mut bench, id, peer), None);
+    assert_eq!(fetched(&bench), [RAMDISK]);
+}
