@@ -194,7 +194,11 @@ impl Origin {
         }
         if let Some(validator) = &ask.if_changed {
             let is_tag = validator.starts_with('"');
-            let field = if is_tag { IF_NONE_MATCH } else { IF_MODIFIED_SINCE };
+            let field = if is_tag {
+                IF_NONE_MATCH
+            } else {
+                IF_MODIFIED_SINCE
+            };
             request = request.header(field, validator);
         }
         let request = request

@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use trivet_certs_authority::Authority;
 use trivet_model::{Digest, Order, ProvisionState, Verb};
 use trivet_model::{Lease, MacAddr, NoteKind, Port, PortId, UnixMs};
-use trivet_rack::{Change, Output, Settings};
+use trivet_rack::{Change, FetchedFile, Output, Settings};
 
 use crate::cache::Ways;
 use crate::clock::System;
@@ -581,6 +581,35 @@ async fn an_image_from_elsewhere_comes_through_the_cache() {
         let (head, _) = ask(one.address, &none, "", "").await;
         assert!(head.starts_with("http/1.1 404"), "{none}: {head}");
     }
+    one.engine.stop().await;
+}
+
+#[tokio::test]
+async fn a_boot_file_is_refused_for_now_until_the_box_has_fetched_it() {
+    let one = with_cache().await;
+    let image = b"an image to boot".repeat(1000);
+    one.scratch.file("files/live.iso", &image);
+    let url = format!("http://{}/files/live.iso", one.address);
+    let mut node = testbed::node();
+    let path = httpboot::node_boot_path(node.id, "boot_iso");
+    node.provision_state = ProvisionState::Active;
+    let interface = "deploy_interface".to_owned();
+    node.kept.insert(interface, "ramdisk".into());
+    let info = &mut node.instance_info;
+    info.insert("boot_iso".to_owned(), url.clone().into());
+    let order = Order::CreateNode(Box::new(node));
+    one.engine.order(testbed::caller(), order).await.unwrap();
+    let (head, body) = ask(one.address, &format!("GET {path}"), "", "").await;
+    assert!(head.starts_with("http/1.1 503"), "{head}");
+    assert!(head.contains("retry-after: 10"), "{head}");
+    assert!(body.contains(&url), "{body}");
+    let digest: Digest = sha256(&image).parse().unwrap();
+    let result = Ok(FetchedFile { digest, old: None });
+    let fetched = Input::BootFileFetched { url, result };
+    assert!(one.engine.offer(fetched).is_ok());
+    let (head, body) = ask(one.address, &format!("GET {path}"), "", "").await;
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+    assert!(body.as_bytes() == image);
     one.engine.stop().await;
 }
 
