@@ -115,8 +115,14 @@ impl Rack {
         if !self.gate.knows(id) {
             return;
         }
+        self.gate.heard(now.tick, id);
+        // A machine that is given up before its last file came says nothing about the link:
+        // this box may have refused it the file.
+        if file.asked == 0 || self.last_file(id).as_deref() != Some(path) {
+            return;
+        }
         self.gate.loads(now.tick, id);
-        if ended && file.asked > 0 && self.last_file(id).as_deref() == Some(path) {
+        if ended {
             self.gate.fetched(now.tick, id, file);
         }
     }

@@ -6,7 +6,8 @@
 //! through wait in the order they came; none fails by waiting, because a machine's
 //! timers begin with its power order. A boot holds its place until its last file has
 //! left whole, until it is heard of in another way, or until nothing was heard of it
-//! for so long that it cannot matter any more.
+//! for so long that it cannot matter any more: for one that was never heard that is the
+//! time that other machines took to be heard, with room to spare.
 //!
 //! How many places there are is a fixed number or is found ([`AtOnce::Auto`]), as TCP
 //! finds how much a path carries, from how the last file of each boot, which is nearly
@@ -36,6 +37,16 @@ use trivet_model::{NodeId, PowerOrder, Tick};
 
 use limit::Limit;
 pub use limit::{AtOnce, LIMIT_MAX, LIMIT_START};
+
+/// How long a machine may be unheard before any was heard: then its place is free. Ours: the
+/// self-tests of most servers take less.
+const UNHEARD_MS: u64 = 180_000;
+
+/// The shortest such time, however quick the others were. Ours.
+const UNHEARD_MS_MIN: u64 = 60_000;
+
+/// How many times to the first sound are remembered. Ours.
+const HEARD_MAX: usize = 16;
 
 /// How long is long. All of it follows from how long a job waits for its machine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -79,7 +90,9 @@ struct Boot {
     since: Tick,
     /// When it is not counted any more, unless something is heard of it.
     until: Tick,
-    /// It has begun to load.
+    /// Something was heard of it.
+    heard: bool,
+    /// It has begun to load its last file.
     loads: bool,
 }
 
@@ -93,6 +106,8 @@ pub struct Gate {
     waiting: VecDeque<(NodeId, PowerOrder)>,
     /// How many have left the head of the queue.
     served: u64,
+    /// How long the last machines took to be heard, newest last.
+    took: VecDeque<u64>,
 }
 
 impl Gate {
@@ -105,6 +120,7 @@ impl Gate {
             ends: BTreeSet::new(),
             waiting: VecDeque::new(),
             served: 0,
+            took: VecDeque::new(),
         }
     }
 
@@ -136,7 +152,7 @@ impl Gate {
     /// not take the first, needs no second place.
     pub fn ask(&mut self, now: Tick, node: NodeId, order: PowerOrder) -> Turn {
         if self.booting.contains_key(&node) {
-            self.heard(now, node);
+            self.counts_until(node, now.after_ms(self.unheard_ms()));
             return Turn::Now;
         }
         if let Some(place) = self.place(node) {
@@ -173,7 +189,7 @@ impl Gate {
         Some((node, order))
     }
 
-    /// Something of a file has left for it.
+    /// Something of its last file has left for it.
     pub fn loads(&mut self, now: Tick, node: NodeId) {
         self.heard(now, node);
         if let Some(boot) = self.booting.get_mut(&node) {
@@ -248,23 +264,44 @@ impl Gate {
     }
 
     fn begin(&mut self, now: Tick, node: NodeId) {
-        let until = now.after_ms(self.patience.silent_ms);
+        let until = now.after_ms(self.unheard_ms());
         let boot = Boot {
             since: now,
             until,
+            heard: false,
             loads: false,
         };
         self.booting.insert(node, boot);
         self.ends.insert((until, node));
     }
 
-    fn heard(&mut self, now: Tick, node: NodeId) {
+    /// How long a machine may take to be heard: twice as long as the slowest of the last.
+    fn unheard_ms(&self) -> u64 {
+        let slowest = self.took.iter().max();
+        let usual = slowest.map_or(UNHEARD_MS, |ms| ms.saturating_mul(2).max(UNHEARD_MS_MIN));
+        usual.min(self.patience.silent_ms)
+    }
+
+    /// Something was heard of it: it asked for an address or a file.
+    pub fn heard(&mut self, now: Tick, node: NodeId) {
         let Some(boot) = self.booting.get_mut(&node) else {
             return;
         };
-        self.ends.remove(&(boot.until, node));
-        boot.until = now.after_ms(self.patience.silent_ms);
-        self.ends.insert((boot.until, node));
+        if !std::mem::replace(&mut boot.heard, true) {
+            if self.took.len() >= HEARD_MAX {
+                self.took.pop_front();
+            }
+            self.took.push_back(now.since_ms(boot.since));
+        }
+        self.counts_until(node, now.after_ms(self.patience.silent_ms));
+    }
+
+    fn counts_until(&mut self, node: NodeId, until: Tick) {
+        if let Some(boot) = self.booting.get_mut(&node) {
+            self.ends.remove(&(boot.until, node));
+            boot.until = until;
+            self.ends.insert((until, node));
+        }
     }
 
     fn too_many(&mut self, now: Tick, boot: Boot) {

@@ -308,3 +308,46 @@ fn a_rack_on_a_slow_link_fills_it_and_no_more() {
     assert!(auto.1 < 120, "{auto:?}");
     assert!(2 * auto.0 <= 5 * free.0, "{auto:?} {free:?}");
 }
+
+#[test]
+fn a_machine_that_is_never_heard_returns_its_place_after_the_usual_time() {
+    let patience = Patience {
+        silent_ms: 600_000,
+        ..PATIENCE
+    };
+    let mut gate = Gate::new(AtOnce::Auto, patience);
+    ask(&mut gate, 1);
+    assert_eq!(gate.deadline(), Some(Tick(UNHEARD_MS)));
+    // Another one is heard after 40 s: it keeps its place for as long as a boot may take.
+    ask(&mut gate, 2);
+    gate.heard(Tick(40_000), node(2));
+    gate.tick(Tick(UNHEARD_MS));
+    assert!(!gate.knows(node(1)) && gate.knows(node(2)));
+    assert_eq!(gate.deadline(), Some(Tick(640_000)));
+    // From now on twice that time is usual.
+    gate.ask(Tick(200_000), node(3), PowerOrder::On);
+    assert_eq!(gate.deadline(), Some(Tick(280_000)));
+    let before = gate.tally().limit;
+    gate.tick(Tick(280_000));
+    assert!(!gate.knows(node(3)));
+    assert_eq!(gate.tally().limit, before, "silence is no congestion");
+}
+
+#[test]
+fn the_usual_time_is_never_longer_than_a_boot_may_take_nor_shorter_than_a_minute() {
+    let patience = Patience {
+        silent_ms: 600_000,
+        ..PATIENCE
+    };
+    let mut gate = Gate::new(AtOnce::Fixed(1000), patience);
+    for (number, took_ms, usual_ms) in [(1, 1000, UNHEARD_MS_MIN), (2, 500_000, 600_000)] {
+        ask(&mut gate, number);
+        gate.heard(Tick(took_ms), node(number));
+        assert_eq!(gate.unheard_ms(), usual_ms);
+    }
+    for number in 0..100 {
+        ask(&mut gate, 10 + number);
+        gate.heard(Tick(1000), node(10 + number));
+    }
+    assert_eq!(gate.took.len(), HEARD_MAX);
+}

@@ -68,7 +68,7 @@ fn who_has_no_turn_keeps_its_state_and_says_why() {
     assert!(notes.contains(&want), "{notes:?}");
     assert_eq!(bench.tally(), (2, 2));
     // No time makes it fail: nothing of it is due.
-    bench.later(500_000);
+    bench.later(170_000);
     assert_eq!(bench.phase(ids[3]), Some(Phase::PowerOn));
     assert_eq!(bench.node(ids[3]).last_error, None);
 }
@@ -245,4 +245,54 @@ fn orders_to_a_bmc_are_on_the_timeline_when_they_leave_and_when_they_are_taken()
     let noted = bench.notes();
     let want = "power off and on taken by the BMC".to_owned();
     assert!(noted.contains(&want), "{noted:?}");
+}
+
+#[test]
+fn a_machine_that_this_box_refuses_its_ramdisk_is_no_sign_of_congestion() {
+    let mut settings = settings();
+    settings.files.ramdisk = None;
+    let mut bench = Bench::with(settings);
+    let id = bench.with_node(1);
+    bench.force(id, |node| {
+        node.driver = "manual-management".into();
+        node.provision_state = ProvisionState::Manageable;
+    });
+    let before = bench.rack.view().boots.limit;
+    bench.verb(id, Verb::Inspect).unwrap();
+    let peer = lease(&mut bench, MAC).unwrap().into();
+    for ended in [false, true] {
+        bench.tell(Input::FileSent {
+            peer,
+            door: Door::Http,
+            path: "/boot/kernel".into(),
+            sent: 900,
+            asked: 900,
+            took_ms: 10,
+            ended,
+        });
+    }
+    let (ticket, path) = (7, "/boot/ramdisk".to_owned());
+    let door = Door::Http;
+    bench.tell(Input::FileAsked {
+        ticket,
+        door,
+        peer,
+        path,
+    });
+    let refused = bench.outputs.iter().any(|output| {
+        matches!(
+            output,
+            Output::File {
+                ticket: 7,
+                grant: None
+            }
+        )
+    });
+    assert!(refused);
+    // The job boots it again and again, and gives it up.
+    for _ in 0..100 {
+        bench.later(60_000);
+    }
+    assert!(bench.node(id).job.is_none());
+    assert_eq!(bench.rack.view().boots.limit, before);
 }
