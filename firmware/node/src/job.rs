@@ -122,6 +122,11 @@ impl Turning<'_> {
             Event::ImageUnusable { why } => self.image_unusable(&why),
             Event::BootFileUnusable { why } => self.boot_file_unusable(phase, &why),
             Event::StepAgain { why } => self.step_again(phase, why),
+            Event::WrongMachine { why } => {
+                if matches!(phase, Phase::PowerOn | Phase::AwaitAgent) {
+                    self.fail(&why);
+                }
+            }
             Event::Woke => self.woke(phase),
             Event::Overgrown => self.overgrown(),
             Event::AgentContested { why } => self.fail(&why),
@@ -141,6 +146,7 @@ impl Turning<'_> {
             Phase::AwaitAgent => self.agent_is_late(),
             Phase::AwaitStep | Phase::AwaitBootloader => self.fell_silent(),
             Phase::Pause => self.step_passed(),
+            Phase::FinalOff if self.asks_lost_agent() => self.is_off(Phase::FinalOff),
             other => self.give_order(other),
         }
     }

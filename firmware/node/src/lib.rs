@@ -64,6 +64,11 @@ pub enum Event {
         /// The whole sentence, with what to do.
         why: String,
     },
+    /// Another machine starts when this node's BMC is asked to switch on.
+    WrongMachine {
+        /// Which, and what to compare.
+        why: String,
+    },
     /// The present step failed for a reason that is gone: it is done again.
     StepAgain {
         /// What was the matter.

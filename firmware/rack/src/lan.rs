@@ -138,6 +138,14 @@ impl Rack {
     }
 
     fn node_heard(&mut self, now: Now, node: NodeId, note: Option<NoteKind>) {
+        if let Some(NoteKind::Dhcp {
+            mac,
+            asked: "DISCOVER",
+            ..
+        }) = &note
+        {
+            self.heard_starting(now, node, *mac);
+        }
         self.machine_heard(now, node);
         self.is_alive(now, node);
         if let Some(kind) = note {

@@ -35,6 +35,7 @@ mod records;
 mod redfish;
 mod resources;
 mod rivals;
+mod swapped;
 mod switching;
 mod target;
 mod templates;

@@ -18,6 +18,7 @@ use crate::power_change::PowerChange;
 use crate::records::Book;
 use crate::redfish::Services;
 use crate::rivals::Rivals;
+use crate::swapped::PowerOns;
 use crate::switching::{OperatorPower, Way, way};
 use crate::vendor::Promise;
 use crate::written::Writes;
@@ -43,6 +44,8 @@ pub struct Rack {
     /// Whose job has requested nothing of its BMC since the box started: what it requested
     /// before may have been carried out.
     pub(crate) resumed: BTreeSet<NodeId>,
+    /// Who was switched on when, and who was heard instead.
+    pub(crate) power_ons: PowerOns,
     /// Steps that follow from this input, in order.
     pub(crate) events: VecDeque<(NodeId, Event)>,
     pub(crate) outputs: Vec<Output>,
@@ -108,6 +111,7 @@ impl Rack {
             wakes: BTreeSet::new(),
             power_wakes: BTreeSet::new(),
             resumed: BTreeSet::new(),
+            power_ons: PowerOns::default(),
             events: VecDeque::new(),
             outputs: Vec::new(),
             calls,
@@ -343,6 +347,12 @@ impl Rack {
         let Some(node) = self.book.node(id).cloned() else {
             return;
         };
+        if matches!(
+            order,
+            PowerOrder::On | PowerOrder::Cycle | PowerOrder::Reset
+        ) {
+            self.switched_on(now, id);
+        }
         let way = way(&node, order);
         if let (Way::Ipmi | Way::Redfish | Way::Host, Some(order)) = (&way, order.switches()) {
             self.note(now, Some(id), NoteKind::PowerOrdered { order });
@@ -392,6 +402,7 @@ impl Rack {
         self.writes.forget(id);
         self.drop_change(id);
         self.resumed.remove(&id);
+        self.power_ons.forget(id);
         if let Some(wake) = self.waits.remove(&id).and_then(|waits| waits.wake) {
             self.wakes.remove(&(wake, id));
         }

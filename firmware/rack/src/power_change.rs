@@ -453,6 +453,7 @@ impl Rack {
         if change.is_some_and(|change| change.ends_by_sign_of_life()) {
             self.end_change(now, id, Ok(PowerAnswer::Power(PowerState::On)));
         }
+        self.heard_itself(id);
         self.gate.heard(now.tick, id);
         self.events.push_back((id, Event::SignOfLife));
     }

@@ -68,6 +68,11 @@ impl Turning<'_> {
         answer: Result<AgentEvent, AgentError>,
     ) {
         match (phase, order, answer) {
+            (
+                Phase::FinalOff | Phase::BootFromDisk | Phase::StartInstance,
+                AgentOrder::Look,
+                answer,
+            ) => self.lost_agent_said(answer.is_ok()),
             (_, _, Err(AgentError::TokenRefused)) => {
                 self.boot_again(&AgentError::TokenRefused.to_string());
             }

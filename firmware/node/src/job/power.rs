@@ -34,9 +34,8 @@ impl Turning<'_> {
             (Phase::AskPower, answer) => self.power_of_silent(&answer),
             (_, Err(error)) => self.power_failed(phase, &error),
             (Phase::ReadPower, Ok(PowerAnswer::Power(_))) => self.finish(),
-            (Phase::PowerOff | Phase::FinalOff, Ok(PowerAnswer::Power(PowerState::Off))) => {
-                self.is_off(phase);
-            }
+            (Phase::PowerOff, Ok(PowerAnswer::Power(PowerState::Off))) => self.is_off(phase),
+            (Phase::FinalOff, Ok(PowerAnswer::Power(PowerState::Off))) => self.seen_off(),
             // It must not be switched off and was rebooted.
             (Phase::FinalOff, Ok(_)) if order == PowerOrder::Reset => self.finish(),
             (Phase::PowerStep, Ok(answer)) => self.power_step(answer),

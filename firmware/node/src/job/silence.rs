@@ -5,14 +5,62 @@
 //! once more and goes on with the step that it was at. A second silence ends the job. A
 //! step of which nobody knows whether it may be done twice is not done twice.
 
-use trivet_model::{NoteKind, Phase, PowerAnswer, PowerError, PowerState};
+use trivet_model::{AgentOrder, JobKind, NoteKind, Phase, PowerAnswer, PowerError, PowerState};
 
-use crate::{Turning, steps};
+use crate::{Action, Turning, steps};
 
 /// Where it stands that an agent of the present job fell silent before, and when.
 pub(crate) const FELL_SILENT: &str = "agent_fell_silent_at";
 
+/// How long an agent has to answer after its BMC said that the machine is off. Ours: it answers
+/// at once if it runs, and a machine that is off does not even answer ARP.
+const LOST_MS_MAX: u64 = 5_000;
+
+/// In the last power-off of a job: the agent is asked whether it is gone.
+const ASKS_LOST: u32 = 1;
+
 impl Turning<'_> {
+    /// The BMC says that the machine is off. An agent that answers all the same contradicts it:
+    /// the BMC is another machine's.
+    pub(super) fn seen_off(&mut self) {
+        let heard = self.node.agent.as_ref().is_some_and(|it| it.url.is_some());
+        let Some(job) = &mut self.node.job else {
+            return;
+        };
+        if job.kind != JobKind::Deploy || !heard {
+            return self.is_off(Phase::FinalOff);
+        }
+        job.tries = ASKS_LOST;
+        self.actions.push(Action::WakeAfter(LOST_MS_MAX));
+        self.actions.push(Action::Agent(AgentOrder::Look));
+    }
+
+    /// Whether the agent is asked, after the power-off, if it is gone.
+    pub(super) fn asks_lost_agent(&self) -> bool {
+        let job = self.node.job.as_ref();
+        job.is_some_and(|job| job.phase == Phase::FinalOff && job.tries == ASKS_LOST)
+    }
+
+    /// What came of that.
+    pub(super) fn lost_agent_said(&mut self, answers: bool) {
+        if !answers {
+            if self.asks_lost_agent() {
+                self.is_off(Phase::FinalOff);
+            }
+            return;
+        }
+        let agent = self.node.agent.as_ref();
+        let url = agent
+            .and_then(|agent| agent.url.clone())
+            .unwrap_or_default();
+        self.fail(&format!(
+            "the BMC reports that the machine is off, but its agent at {url} still answers: \
+             driver_info names the BMC of another machine; compare its address and system with \
+             this machine, which runs the agent on; the image is written, and the instance was not \
+             started"
+        ));
+    }
+
     pub(super) fn fell_silent(&mut self) {
         let seconds = self.limits.silence_ms / 1000;
         self.note(NoteKind::AgentSilent { seconds });

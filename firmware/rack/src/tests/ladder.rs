@@ -382,3 +382,45 @@ fn after_a_restart_nobody_claims_what_is_not_known() {
     let said = node.last_error.unwrap();
     assert!(said.contains("the box restarted"), "{said}");
 }
+
+#[test]
+fn two_power_ons_that_start_the_machine_of_another_node_stop_the_job_and_name_both() {
+    let (mut bench, id) = bench();
+    let other = bench.with_node(2);
+    bench.force(other, |node| node.provision_state = ProvisionState::Active);
+    let (mut bmc, mut case) = (bmc(), Case::new(false));
+    let mac = MacAddr([0x52, 0x54, 0, 0, 0, 2]);
+    bench.verb(id, Verb::Inspect).unwrap();
+    play(&mut bench, &mut bmc, &mut case, 20);
+    lease(&mut bench, mac);
+    play(&mut bench, &mut bmc, &mut case, 5);
+    lease(&mut bench, mac);
+    assert!(bench.node(id).job.is_some(), "once is chance");
+    // It is not heard, is booted again, and the other machine starts again.
+    play(&mut bench, &mut bmc, &mut case, 620);
+    assert!(bench.node(id).job.is_some());
+    lease(&mut bench, mac);
+    let node = bench.node(id);
+    assert_eq!(node.job, None);
+    assert_eq!(node.provision_state, ProvisionState::InspectFail);
+    let why = node.last_error.unwrap();
+    for part in ["node-1", "node-2", "52:54:00:00:00:02", "swapped"] {
+        assert!(why.contains(part), "{why}");
+    }
+}
+
+#[test]
+fn a_machine_that_somebody_switched_on_is_no_sign_of_swapped_bmcs() {
+    let (mut bench, id) = bench();
+    let other = bench.with_node(2);
+    let (mut bmc, mut case) = (bmc(), Case::new(false));
+    bench.verb(id, Verb::Inspect).unwrap();
+    for _ in 0..2 {
+        bench.rack.switched_on(bench.now, other);
+        play(&mut bench, &mut bmc, &mut case, 20);
+        lease(&mut bench, MacAddr([0x52, 0x54, 0, 0, 0, 2]));
+        play(&mut bench, &mut bmc, &mut case, 600);
+    }
+    let node = bench.node(id);
+    assert!(node.job.is_some(), "{:?}", node.last_error);
+}

@@ -178,3 +178,52 @@ fn other_hardware_managers_begin_an_automated_cleaning_anew_and_a_manual_one_not
     ]));
     assert_eq!(rig.node.job.as_ref().unwrap().at, 1);
 }
+
+/// A deployment whose image is written and whose agent is known, about to be powered off.
+fn at_last_power_off() -> Rig {
+    let mut rig = deploying();
+    rig.node.agent = Some(trivet_model::AgentSession {
+        url: Some("http://192.0.2.9:9999".into()),
+        ..trivet_model::AgentSession::legacy()
+    });
+    rig.hear(Event::Beat)
+        .agent(steps_are(&[offered("write_image", 80)]));
+    rig.agent(Ok(AgentEvent::Accepted)).hear(Event::Beat);
+    rig.agent(done("write_image"))
+        .agent(Ok(AgentEvent::Finished));
+    rig
+}
+
+#[test]
+fn an_agent_that_answers_after_the_last_power_off_keeps_the_node_from_active() {
+    let mut rig = at_last_power_off();
+    rig.power(PowerOrder::Off, OFF).is(Deploying);
+    assert_eq!(rig.agent_order(), AgentOrder::Look);
+    rig.agent(Ok(AgentEvent::Idle)).is(DeployFail);
+    let why = rig.node.last_error.clone().unwrap();
+    for part in ["still answers", "192.0.2.9", "BMC of another machine"] {
+        assert!(why.contains(part), "{why}");
+    }
+    // An answer that comes late counts as well.
+    let mut rig = at_last_power_off();
+    rig.power(PowerOrder::Off, OFF).hear(Event::Woke);
+    rig.power(SET_DISK, TAKEN);
+    rig.hear(Event::Agent(AgentOrder::Look, Ok(AgentEvent::Idle)));
+    rig.is(DeployFail);
+}
+
+#[test]
+fn an_agent_that_is_gone_after_the_last_power_off_lets_the_node_become_active() {
+    for answered in [true, false] {
+        let mut rig = at_last_power_off();
+        rig.power(PowerOrder::Off, OFF);
+        if answered {
+            rig.agent(unreachable());
+        } else {
+            rig.hear(Event::Woke);
+        }
+        rig.power(SET_DISK, TAKEN)
+            .power(PowerOrder::On, ON)
+            .is(Active);
+    }
+}
