@@ -1,10 +1,10 @@
 """Says what the BMCs of the rack were asked for, in a table, and whether that was right.
 
-usage: check.py PLAN TIMELINE REPORT EMULATOR_REQUESTS EMULATOR_LOG WORK
+usage: check.py PLAN TIMELINE REPORT EMULATOR_REQUESTS EMULATOR_LOG BOX_LOG WORK
 
 TIMELINE is drive.py's, REPORT what rack.py told, EMULATOR_REQUESTS the file of slow_power.py,
-EMULATOR_LOG the emulator's own access log, WORK the directory with one directory for each IPMI
-node, in which `sim` is what ipmi_sim prints of each message.
+EMULATOR_LOG the emulator's own access log, BOX_LOG that of the box, WORK the directory with one
+directory for each IPMI node, in which `sim` is what ipmi_sim prints of each message.
 
 Prints the table, and then a line `ok NAME` or `bad NAME<tab>WANTED<tab>GOT` for each check.
 """
@@ -102,7 +102,13 @@ def by_stage(requests, stages):
     return runs
 
 
-def check_node(checks, node, life, requests, machine):
+def sync_warnings(name, log):
+    """Lines of the box's log that warn of a sync of this node."""
+    lines = [line for line in log if f" {name}: " in line and "warning" in line]
+    return [line for line in lines if re.search(r"\bsync", line)]
+
+
+def check_node(checks, node, life, requests, machine, log):
     name, stages = node["name"], life["stages"]
     for stage in SWITCHES:
         took = stages.get(stage)
@@ -131,6 +137,8 @@ def check_node(checks, node, life, requests, machine):
     checks.same(f"{name}: power-ons, boots of the agent and of the disk", [5, 4, 1], boots)
     checks.same(f"{name}: images written", 1, machine.get("images_written", 0))
     checks.same(f"{name}: standby.sync", 1, machine["commands"].count("standby.sync"))
+    warnings = 0 if node["sync"] == "succeeds" else 1
+    checks.same(f"{name}: warnings of a failed sync", warnings, len(sync_warnings(name, log)))
 
 
 def duration(stage):
@@ -158,7 +166,7 @@ def print_table(rows):
 
 
 def main():
-    plan, timeline, report, requests, log, work = sys.argv[1:]
+    plan, timeline, report, requests, log, box, work = sys.argv[1:]
     nodes, lives, report = json_of(plan), json_of(timeline), json_of(report)
     checks = Checks()
     redfish = [node for node in nodes if node["kind"] == "redfish"]
@@ -167,6 +175,7 @@ def main():
     ipmi_power, resets = ipmi_messages(ipmi, work)
     power.update(ipmi_power)
     access = redfish_access(log)
+    box = text_of(box).splitlines()
     posts = [path for method, path in access if method == "POST"]
     rows = []
     for node in nodes:
@@ -184,7 +193,7 @@ def main():
             acts = len(re.findall(r" set (?:power|shutdown|reset) ", log_of_script))
             checks.same(f"{name}: requests in the chassis script's log", acts, len(power[name]))
         checks.same(f"{name}: resets of the BMC", 0, resets[name])
-        check_node(checks, node, lives[name], power[name], report["machines"][name])
+        check_node(checks, node, lives[name], power[name], report["machines"][name], box)
         rows.append(row(node, lives[name], power[name], resets[name]))
         checks.same(f"{name}: errors of its machine", [], report["machines"][name]["errors"])
     others = [path for path in posts if not path.endswith("/Actions/ComputerSystem.Reset")]
