@@ -23,6 +23,7 @@ pub mod resource;
 pub mod secret;
 pub mod state;
 pub mod time;
+mod timeline;
 pub mod vendor;
 pub mod view;
 

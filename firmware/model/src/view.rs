@@ -4,22 +4,18 @@
 use core::net::Ipv4Addr;
 use std::sync::Arc;
 
-use imbl::{OrdMap, Vector};
+use imbl::OrdMap;
 
 use crate::boot::ClientSeen;
 use crate::fault::{Fault, Standing};
 use crate::image::ImageNews;
 use crate::index::{NodeKey, Nodes, Ports, Span};
 use crate::lan::{LinkId, LinkView};
-use crate::{
-    MacAddr, Node, NodeId, Note, Port, PortId, Resource, ResourceId, ResourceKind, UnixMs,
-};
+pub use crate::timeline::Timeline;
+use crate::{MacAddr, Node, NodeId, Port, PortId, Resource, ResourceId, ResourceKind, UnixMs};
 
 /// How many notes of each node are kept in memory.
 pub const TIMELINE_NOTES_MAX: usize = 200;
-
-/// What happened to a node, oldest first.
-pub type Timeline = Vector<Note>;
 
 /// How many unknown machines are remembered.
 pub const STRANGERS_MAX: usize = 1024;

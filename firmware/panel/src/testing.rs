@@ -7,7 +7,7 @@ use std::sync::Arc;
 use trivet_model::boot::ClientSeen;
 use trivet_model::fault::Standing;
 use trivet_model::lan::{ForeignServer, LinkView};
-use trivet_model::view::{Live, NodeView, Stranger};
+use trivet_model::view::{Live, NodeView, Stranger, Timeline};
 use trivet_model::{
     Fault, Job, JobKind, LinkId, LinkMode, MacAddr, Node, NodeId, Note, NoteKind, Phase,
     PowerState, ProvisionState, Seeded, Step, StepKind, UnixMs, View,
@@ -29,7 +29,7 @@ impl Case {
             ports: Vec::new(),
             resources: Vec::new(),
             live: Live::default(),
-            timeline: imbl::Vector::new(),
+            timeline: Timeline::new(),
         })
     }
 
