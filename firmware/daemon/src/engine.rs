@@ -256,8 +256,8 @@ pub(crate) fn start(
     Ok((engine, why))
 }
 
-fn rack(settings: &Settings, store: &Store<FileFlash>) -> Result<Rack, EngineError> {
-    let records = store.records().map_err(EngineError::Records)?;
+fn rack(settings: &Settings, store: &mut Store<FileFlash>) -> Result<Rack, EngineError> {
+    let records = store.take_records().map_err(EngineError::Records)?;
     Ok(Rack::new(
         settings.clone(),
         Box::new(System::new()),
@@ -269,11 +269,11 @@ impl Thread {
     fn new(
         clock: Clock,
         settings: Settings,
-        store: Store<FileFlash>,
+        mut store: Store<FileFlash>,
         carrier: Carrier,
     ) -> Result<(Self, Engine), EngineError> {
         let (queue, inputs) = sync_channel(INPUTS_WAITING_MAX);
-        let rack = rack(&settings, &store)?;
+        let rack = rack(&settings, &mut store)?;
         let (view, watch) = watch::channel(Arc::new(rack.view()));
         let thread = Self {
             clock,
@@ -462,7 +462,7 @@ impl Thread {
             let sentence = "The box had to begin anew; whether this was carried out is not known.";
             let _ = reply.send(Err(Refusal::new(RefusalKind::Failed, sentence)));
         }
-        self.rack = rack(&self.settings, &self.store)?;
+        self.rack = rack(&self.settings, &mut self.store)?;
         self.begin()?;
         // Files outlive this; who has which is not on flash.
         let kept = view.nodes.iter().map(|(node, view)| Input::Logs {

@@ -96,7 +96,7 @@ pub(crate) fn wipe_torn<F: Flash>(
     for position in found.head..found.head + layout.commit_pages_max() {
         let at = layout.offset_of(position);
         flash.read(at, &mut page)?;
-        let is_blank = page.iter().all(|&byte| byte == 0);
+        let is_blank = page == [0_u8; PAGE_BYTES];
         let is_old = page::decode(&page).is_some_and(|(header, index)| {
             header.commit < found.next_commit
                 && layout.offset_of(header.start + u64::from(index)) == at

@@ -1,5 +1,6 @@
 //! The typed store: nodes, ports, leases and the box's counter over the log.
 
+use core::fmt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -51,11 +52,41 @@ pub struct Records {
     pub serial: u64,
 }
 
+impl Records {
+    fn add(&mut self, record: schema::Record) {
+        match record {
+            schema::Record::Node(node) => {
+                self.nodes.insert(node.id, *node);
+            }
+            schema::Record::Port(port) => {
+                self.ports.insert(port.id, port);
+            }
+            schema::Record::Resource(resource) => {
+                self.resources.insert(resource.id, resource);
+            }
+            schema::Record::Lease(lease) => {
+                self.leases.insert(lease.mac, lease);
+            }
+            schema::Record::Serial(serial) => self.serial = serial,
+        }
+    }
+}
+
 /// The records of a box on its flash.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Store<F> {
     log: Log<F>,
     sealer: Arc<Sealer>,
+    /// The records as opening read them, until they are taken or change.
+    opened: Option<Records>,
+}
+
+impl<F: fmt::Debug> fmt::Debug for Store<F> {
+    /// Without the key, and without records whose secrets are open.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = out.debug_struct("Store");
+        shown.field("log", &self.log).finish_non_exhaustive()
+    }
 }
 
 impl<F: Flash> Store<F> {
@@ -74,10 +105,15 @@ impl<F: Flash> Store<F> {
         segment_bytes: u32,
     ) -> Result<Self, OpenError> {
         let admit = |table: &Table| admit(table, &mut vault);
-        let (log, sealer) = Log::open_if(flash, segment_bytes, admit)?;
-        let sealer = Arc::new(sealer);
-        let mut store = Self { log, sealer };
+        let (log, (sealer, records)) = Log::open_if(flash, segment_bytes, admit)?;
+        let mut store = Self {
+            log,
+            sealer: Arc::new(sealer),
+            opened: None,
+        };
         store.renew()?;
+        // Renewing changes how records are written and not what they say.
+        store.opened = Some(records);
         store.log.count_from_here();
         Ok(store)
     }
@@ -126,6 +162,7 @@ impl<F: Flash> Store<F> {
             let changes = changes.len();
             return Err(CommitError::TooManyChanges { changes });
         }
+        self.opened = None;
         let mut batch = BTreeMap::new();
         for change in changes {
             let (key, value) = encode(&self.sealer, change)?;
@@ -138,23 +175,18 @@ impl<F: Flash> Store<F> {
     pub fn records(&self) -> Result<Records, RecordError> {
         let mut records = Records::default();
         for (key, value) in self.log.iter() {
-            match schema::decode(Some(&self.sealer), key, value)? {
-                schema::Record::Node(node) => {
-                    records.nodes.insert(node.id, *node);
-                }
-                schema::Record::Port(port) => {
-                    records.ports.insert(port.id, port);
-                }
-                schema::Record::Resource(resource) => {
-                    records.resources.insert(resource.id, resource);
-                }
-                schema::Record::Lease(lease) => {
-                    records.leases.insert(lease.mac, lease);
-                }
-                schema::Record::Serial(serial) => records.serial = serial,
-            }
+            records.add(schema::decode(Some(&self.sealer), key, value)?);
         }
         Ok(records)
+    }
+
+    /// All records. Opening has decoded them to check them; who takes them before the
+    /// first commit gets those, and none is decoded again.
+    pub fn take_records(&mut self) -> Result<Records, RecordError> {
+        match self.opened.take() {
+            Some(records) => Ok(records),
+            None => self.records(),
+        }
     }
 
     /// What was done since opening, and what room is left.
@@ -184,14 +216,17 @@ impl<F: Flash> Store<F> {
 }
 
 /// Reads every record with the key of the vault, or makes a key if none is needed.
-fn admit(table: &Table, vault: &mut impl Vault) -> Result<Sealer, OpenError> {
-    let read = |sealer: Option<&Sealer>| {
-        let mut records = table.iter();
-        records.try_for_each(|(key, value)| schema::decode(sealer, key, value).map(drop))
+fn admit(table: &Table, vault: &mut impl Vault) -> Result<(Sealer, Records), OpenError> {
+    let read = |sealer: Option<&Sealer>| -> Result<Records, RecordError> {
+        let mut records = Records::default();
+        for (key, value) in table.iter() {
+            records.add(schema::decode(sealer, key, value)?);
+        }
+        Ok(records)
     };
     let Some(key) = vault.key()? else {
         return match read(None) {
-            Ok(()) => Ok(Sealer::new(&vault.make_key()?)),
+            Ok(records) => Ok((Sealer::new(&vault.make_key()?), records)),
             Err(RecordError::Sealed { .. }) => Err(OpenError::KeyMissing),
             Err(error) => Err(error.into()),
         };
@@ -208,7 +243,7 @@ fn admit(table: &Table, vault: &mut impl Vault) -> Result<Sealer, OpenError> {
     let proven = unit.is_some_and(|value| !schema::is_old(&own, value));
     match read(Some(&sealer)) {
         Err(RecordError::Sealed { .. }) if !proven => Err(OpenError::WrongKey),
-        outcome => Ok(outcome.map(|()| sealer)?),
+        outcome => Ok((sealer, outcome?)),
     }
 }
 

@@ -129,14 +129,15 @@ fn decode(page: &[u8; PAGE_BYTES]) -> Copy {
 
 /// All zeros but for the second page, which a cut while formatting may have torn.
 fn is_blank<F: Flash>(flash: &mut F) -> Result<bool, OpenError> {
-    let mut piece = vec![0; PIECE_BYTES];
+    let (mut piece, zeros) = (vec![0_u8; PIECE_BYTES], vec![0_u8; PIECE_BYTES]);
     let torn = PAGE_BYTES as u64..SUPERBLOCK_PAGES * PAGE_BYTES as u64;
     for whole in [0..torn.start, torn.end..flash.size()] {
         let mut at = whole.start;
         while at < whole.end {
             let length = (whole.end - at).min(PIECE_BYTES as u64) as usize;
             flash.read(at, &mut piece[..length])?;
-            if piece[..length].iter().any(|&byte| byte != 0) {
+            // Slices are compared as memory, many bytes at once.
+            if piece[..length] != zeros[..length] {
                 return Ok(false);
             }
             at += length as u64;

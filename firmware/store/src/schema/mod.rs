@@ -90,6 +90,12 @@ pub(crate) fn kind_name(number: u8) -> &'static str {
     RecordKind::from_number(number).map_or("foreign", RecordKind::name)
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How many records this thread has decoded.
+    pub(crate) static DECODED: core::cell::Cell<usize> = const { core::cell::Cell::new(0) };
+}
+
 /// One record, read.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Record {
@@ -192,6 +198,8 @@ pub(crate) fn decode(
     at: &Key,
     bytes: &[u8],
 ) -> Result<Record, RecordError> {
+    #[cfg(test)]
+    DECODED.set(DECODED.get() + 1);
     let kind =
         RecordKind::from_number(at.kind).ok_or(RecordError::UnknownKind { kind: at.kind })?;
     let (envelope, payload) = bytes

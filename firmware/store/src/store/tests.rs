@@ -56,6 +56,42 @@ fn opens_a_blank_region_of_default_shape() {
 }
 
 #[test]
+fn a_start_decodes_each_record_once() {
+    let mut store = open(SimFlash::new(REGION));
+    let nodes: Vec<Node> = (1..=20).map(node).collect();
+    let changes: Vec<Change> = nodes.iter().map(put).collect();
+    store.commit(&changes).unwrap();
+    let flash = store.into_flash();
+    schema::DECODED.set(0);
+    let mut store = open(flash);
+    let records = store.take_records().unwrap();
+    assert_eq!(records.nodes.len(), 20);
+    // The record of the box itself is decoded a second time: it proves the key.
+    assert_eq!(schema::DECODED.get(), 20 + 2);
+    assert_eq!(store.take_records().unwrap(), records);
+}
+
+#[test]
+fn records_taken_after_a_commit_have_what_it_wrote() {
+    let mut store = open(SimFlash::new(REGION));
+    store.commit(&[put(&node(1))]).unwrap();
+    let mut store = open(store.into_flash());
+    store.commit(&[put(&node(2))]).unwrap();
+    assert_eq!(store.take_records().unwrap().nodes.len(), 2);
+}
+
+#[test]
+fn a_store_shows_no_secrets_of_its_records() {
+    let mut store = open(SimFlash::new(REGION));
+    let mut secret = node(1);
+    let password = json!("hunter2");
+    secret.driver_info.insert("ipmi_password".into(), password);
+    store.commit(&[put(&secret)]).unwrap();
+    let shown = format!("{:?}", open(store.into_flash()));
+    assert!(!shown.contains("hunter2"));
+}
+
+#[test]
 fn every_kind_of_record_is_there_after_reopening_and_can_be_deleted() {
     let mut store = open(SimFlash::new(REGION));
     let (one, two) = (node(1), node(2));
