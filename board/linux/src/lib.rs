@@ -25,7 +25,7 @@ pub use flash::{Counts, FileFlash, OpenFileError};
 pub use frames::{Ear, RECEIVE_BYTES_MAX, Voice};
 pub use interface::{Interface, interface, interfaces};
 pub use key::{KeyFile, KeyFileError};
-pub use memory::keep_private;
+pub use memory::{give_memory_back, keep_private};
 pub use poll::{Interest, Poll, Waker};
 pub use reading::read_cached;
 pub use sending::{in_memory, send_file, send_more, unacknowledged};

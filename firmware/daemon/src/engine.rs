@@ -6,6 +6,7 @@
 //! for the next batch, so the busier the box, the more a flush carries.
 
 mod share;
+mod trim;
 mod weight;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use trivet_store::{CommitError, Store};
 use crate::clock::{Clock, System};
 use crate::say;
 use share::{Place, Shares};
+use trim::Trim;
 
 /// The most inputs that wait for the rack. A door that finds the queue full
 /// answers "later", or drops the datagram as a full wire would.
@@ -230,6 +232,7 @@ struct Thread {
     /// for may have been said to a BMC, so they are never given again.
     promised: BTreeMap<u64, Reply>,
     files: BTreeMap<u64, Wanted>,
+    trim: Trim,
     stopping: Option<oneshot::Sender<()>>,
 }
 
@@ -287,6 +290,7 @@ impl Thread {
             orders: BTreeMap::new(),
             promised: BTreeMap::new(),
             files: BTreeMap::new(),
+            trim: Trim::new(),
             stopping: None,
         };
         let engine = Engine {
@@ -301,8 +305,12 @@ impl Thread {
         self.begin()?;
         while self.stopping.is_none() {
             let batch = self.next_batch();
+            let trim = self.trim.due(self.clock.now().tick, batch.len());
             if let Some(refused) = self.attempt(batch)? {
                 self.take_back(refused)?;
+            }
+            if trim {
+                trivet_board_linux::give_memory_back();
             }
         }
         Ok(())
