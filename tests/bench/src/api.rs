@@ -92,7 +92,9 @@ pub async fn measure(
     std::fs::remove_dir_all(disk.path().join("rates"))?;
     creates(program, &disk, scale, report).await?;
     std::fs::remove_dir_all(disk.path().join("creates"))?;
-    pages(program, &disk, scale, report).await
+    pages(program, &disk, scale, report).await?;
+    report(first_starts(program, &disk, scale)?);
+    Ok(())
 }
 
 /// One kind of request.
@@ -253,11 +255,12 @@ async fn creates(
         let together = cost(disk, &server, scale.connections, nodes..bulk).await?;
         costs.push((together, cost(disk, &server, 1, bulk..made).await?));
     }
-    eprintln!(
-        "{made} nodes: {:.0} MiB resident",
-        server.process().resident_mib()?
-    );
+    let peak = server.process().resident_mib()?;
+    tokio::time::sleep(scale.minute.min(REST)).await;
+    let resident = server.process().resident_mib()?;
+    eprintln!("{made} nodes: {peak:.0} MiB resident, {resident:.0} after a rest");
     drop(server);
+    report(starts(program, &data, scale, resident)?);
     if let [(few, few_alone), (many, many_alone)] = &costs[..] {
         let mut put = |name: &str, many: f64, few: f64, limit| {
             let mut figure = Figure::new(name);
@@ -320,6 +323,47 @@ async fn reads(program: &Path, data: &Path, scale: Scale) -> io::Result<Promise>
     Ok(Promise {
         figure,
         limit: Limit::AtMost(READ_MS_MAX),
+    })
+}
+
+/// How long a server rests before its memory is looked at. It gives memory back then.
+const REST: Duration = Duration::from_secs(15);
+
+/// In which time the program starts.
+const START_MS_MAX: f64 = 100.0;
+
+/// How long the program takes until it answers, with these records on flash. Tells how much
+/// memory it has after that, beside what it had after it made them.
+fn starts(program: &Path, data: &Path, scale: Scale, made: f64) -> io::Result<Promise> {
+    let mut figure = Figure::new("api_start_ms");
+    for _ in 0..scale.runs {
+        let start = load::now();
+        let server = Server::start(program, data)?;
+        figure.add(start.elapsed().as_secs_f64() * 1000.0, START_MS_MAX);
+        let resident = server.process().resident_mib()?;
+        eprintln!("started: {resident:.0} MiB resident; {made:.0} after the records were made");
+    }
+    Ok(Promise {
+        figure,
+        limit: Limit::AtMost(START_MS_MAX),
+    })
+}
+
+/// The same without anything on flash: the program makes its store, which is larger here
+/// than by default.
+fn first_starts(program: &Path, disk: &Disk, scale: Scale) -> io::Result<Promise> {
+    let mut figure = Figure::new("api_first_start_ms");
+    let data = disk.path().join("first");
+    for _ in 0..scale.runs {
+        let start = load::now();
+        let server = Server::start(program, &data)?;
+        figure.add(start.elapsed().as_secs_f64() * 1000.0, START_MS_MAX);
+        drop(server);
+        std::fs::remove_dir_all(&data)?;
+    }
+    Ok(Promise {
+        figure,
+        limit: Limit::None,
     })
 }
 
