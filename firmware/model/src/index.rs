@@ -71,7 +71,7 @@ impl NodeKey {
     }
 
     /// The node's value, as text.
-    fn value(self, node: &Node) -> Option<&str> {
+    pub fn value(self, node: &Node) -> Option<&str> {
         match self {
             Self::Created => None,
             Self::Name => node.name.as_deref(),

@@ -118,12 +118,17 @@ pub(crate) fn walks<'a>(
     let leads = filters.iter().filter_map(|filter| filter.lead.as_ref());
     let mut walks: Vec<Walk<'a, NodeView>> = leads
         .map(|lead| {
-            let (span, one_value) = match &lead.part {
+            let (span, ordered) = match &lead.part {
                 Part::Given => (Span::Given, false),
-                Part::Value(value) => (Span::Value(value.as_deref()), true),
+                Part::Value(value) => {
+                    let value = value.as_deref();
+                    // Sorted by the value itself, a marker with another one is elsewhere.
+                    let here = after.is_none_or(|node| lead.key.value(node) == value);
+                    let by_value = sort == Some(lead.key) && here;
+                    let ordered = sort == Some(NodeKey::Created) || by_value;
+                    (Span::Value(value), ordered)
+                }
             };
-            let same = sort == Some(NodeKey::Created) || sort == Some(lead.key);
-            let ordered = one_value && same;
             let after = after.filter(|_| ordered);
             let found = nodes.walk(lead.key, span, after, cut.descending);
             Walk::new(found.map(|view| &**view), ordered)

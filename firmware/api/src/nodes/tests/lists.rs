@@ -352,3 +352,25 @@ fn a_filtered_page_looks_at_the_nodes_of_the_smallest_index_only() {
         assert!(examined <= most, "{query}: {examined}");
     }
 }
+
+#[test]
+fn a_list_of_one_state_sorted_by_state_goes_on_behind_a_marker_in_another_state() {
+    let mut bench = Bench::new();
+    for (number, state) in [
+        (1, ProvisionState::Active),
+        (2, ProvisionState::Available),
+        (3, ProvisionState::Active),
+    ] {
+        let mut node = node_in(number, state);
+        node.serial = number.into();
+        bench.add(node);
+    }
+    let of = |marker: u8| {
+        let marker = node_id(marker);
+        format!("provision_state=active&sort_key=provision_state&marker={marker}")
+    };
+    check(&bench, &of(1), &[3]);
+    check(&bench, &of(2), &[]);
+    check(&bench, &format!("{}&sort_dir=desc", of(2)), &[3, 1]);
+    check(&bench, &format!("{}&sort_dir=desc", of(3)), &[1]);
+}
