@@ -361,9 +361,7 @@ fn a_list_of_one_state_sorted_by_state_goes_on_behind_a_marker_in_another_state(
         (2, ProvisionState::Available),
         (3, ProvisionState::Active),
     ] {
-        let mut node = node_in(number, state);
-        node.serial = number.into();
-        bench.add(node);
+        bench.add(node_in(number, state));
     }
     let of = |marker: u8| {
         let marker = node_id(marker);
