@@ -75,6 +75,20 @@ impl FileFlash {
             .write(true)
             .open(path)
             .map_err(|source| io_error("open", path, source))?;
+        Self::locked(file, path)
+    }
+
+    /// Opens a file that is there for reading only and keeps it from other processes.
+    /// What is written to it fails.
+    pub fn open_read_only(path: &Path) -> Result<Self, OpenFileError> {
+        let file = OpenOptions::new()
+            .read(true)
+            .open(path)
+            .map_err(|source| io_error("open", path, source))?;
+        Self::locked(file, path)
+    }
+
+    fn locked(file: File, path: &Path) -> Result<Self, OpenFileError> {
         let about = file
             .metadata()
             .map_err(|source| io_error("look at", path, source))?;
@@ -280,6 +294,21 @@ mod tests {
         assert_eq!(about.len(), 100_000);
         assert!(about.blocks() * 512 >= 100_000, "blocks are allocated");
         assert_eq!(fs::read_dir(&place.0).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_opened_for_reading_only_is_not_made_not_shared_and_not_written() {
+        let place = Place::new();
+        assert!(FileFlash::open_read_only(&place.file()).is_err());
+        assert!(!place.file().exists());
+        drop(FileFlash::open(&place.file(), 8192).unwrap());
+        let mut flash = FileFlash::open_read_only(&place.file()).unwrap();
+        assert_eq!(flash.size(), 8192);
+        assert!(flash.write(0, b"a").is_err());
+        let again = FileFlash::open_read_only(&place.file());
+        assert!(matches!(again, Err(OpenFileError::Busy { .. })));
+        let again = FileFlash::open(&place.file(), 8192);
+        assert!(matches!(again, Err(OpenFileError::Busy { .. })));
     }
 
     #[test]

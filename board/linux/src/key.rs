@@ -119,9 +119,18 @@ impl KeyFile {
         Ok(Some(key))
     }
 
-    /// Makes the file under another name and renames it when it is whole, so that a
-    /// power cut never leaves a short one.
+    /// Makes the file with a new key.
     fn create(&self) -> Result<BoxKey, KeyFileError> {
+        let path = &self.path;
+        let key = random().map_err(|source| io_error("find random bytes for", path, source))?;
+        self.keep(&key)?;
+        Ok(key)
+    }
+
+    /// Makes the file with this key, which comes from a backup. One that is there is not
+    /// replaced. The file is made under another name and renamed when it is whole, so
+    /// that a power cut never leaves a short one.
+    pub fn keep(&self, key: &BoxKey) -> Result<(), KeyFileError> {
         let path = &self.path;
         let exists = path
             .try_exists()
@@ -140,8 +149,7 @@ impl KeyFile {
             }
             _ => {}
         }
-        let key = random().map_err(|source| io_error("find random bytes for", path, source))?;
-        let written = write_new(&new, &key).and_then(|()| fs::rename(&new, path));
+        let written = write_new(&new, key).and_then(|()| fs::rename(&new, path));
         if let Err(source) = written {
             let _ = fs::remove_file(&new);
             return Err(io_error("write", path, source));
@@ -153,8 +161,7 @@ impl KeyFile {
         // The name is durable only with its directory.
         File::open(directory)
             .and_then(|directory| directory.sync_all())
-            .map_err(|source| io_error("flush", directory, source))?;
-        Ok(key)
+            .map_err(|source| io_error("flush", directory, source))
     }
 }
 
@@ -265,6 +272,20 @@ mod tests {
         assert_eq!(fs::read_dir(&place.0).unwrap().count(), 1);
         let error = place.file().make_key().unwrap_err();
         assert!(said(&error).contains("not replaced"), "{}", said(&error));
+    }
+
+    #[test]
+    fn a_key_of_a_backup_is_kept_and_replaces_none() {
+        let place = Place::new();
+        place.file().keep(&BoxKey::new([7; 32])).unwrap();
+        let read = place.file().key().unwrap().unwrap();
+        assert_eq!(read.expose(), &[7; 32]);
+        assert!(matches!(
+            place.file().keep(&BoxKey::new([8; 32])),
+            Err(KeyFileError::Exists { .. })
+        ));
+        let read = place.file().key().unwrap().unwrap();
+        assert_eq!(read.expose(), &[7; 32]);
     }
 
     #[test]
