@@ -35,7 +35,7 @@ pub enum OpenError {
     )]
     Foreign,
     /// Both copies of the superblock are unreadable, or they disagree.
-    #[error("the store's superblock is damaged: restore the region from a backup")]
+    #[error("the store's superblock is damaged: repair the store, or restore it from a backup")]
     SuperblockDamaged,
     /// The region was written by a newer program.
     #[error(
@@ -47,7 +47,10 @@ pub enum OpenError {
         found: u32,
     },
     /// Bytes of acknowledged commits are missing or wrong.
-    #[error("the store is damaged at commit {commit}: {what}; restore the region from a backup")]
+    #[error(
+        "the store is damaged at commit {commit}: {what}; repair the store, or restore it from a \
+         backup"
+    )]
     Damaged {
         /// The commit.
         commit: u64,

@@ -10,11 +10,15 @@
 
 mod entry;
 mod error;
+mod export;
 pub mod layout;
 mod log;
+mod outcome;
 mod page;
 mod patch;
+mod rebuild;
 mod recover;
+mod salvage;
 mod schema;
 mod seal;
 mod store;
@@ -22,7 +26,11 @@ mod superblock;
 mod table;
 
 pub use error::{CommitError, OpenError, RecordError};
+pub use export::{EXPORT_VERSION, Export, ImportError};
 pub use log::{Log, Stats};
+pub use outcome::{Fate, Finding, Outcome};
+pub use rebuild::{RebuildError, rebuild};
+pub use salvage::{Damage, Salvage};
 pub use schema::{JSON_DEPTH_MAX, RecordKind};
 pub use store::{Change, Records, Store};
 pub use superblock::FORMAT_VERSION;

@@ -27,7 +27,7 @@ pub(crate) struct Found {
 
 /// For each commit the headers its pages carry, and which pages carry them. There
 /// is more than one header where a cut-off attempt left pages behind.
-type Seen = BTreeMap<u64, BTreeMap<CommitHeader, BTreeSet<u16>>>;
+pub(crate) type Seen = BTreeMap<u64, BTreeMap<CommitHeader, BTreeSet<u16>>>;
 
 /// Reads the records of the last complete commit.
 pub(crate) fn recover<F: Flash>(flash: &mut F, layout: &Layout) -> Result<Found, OpenError> {
@@ -118,9 +118,7 @@ fn scan<F: Flash>(flash: &mut F, layout: &Layout) -> Result<Seen, OpenError> {
             let Some((header, index)) = page::decode(bytes) else {
                 continue;
             };
-            if (header.start + u64::from(index)) % layout.pages() != place
-                || u64::from(header.pages) > layout.pages()
-            {
+            if !stands_right(layout, &header, index, place) {
                 continue;
             }
             let attempts = seen.entry(header.commit).or_default();
@@ -130,8 +128,14 @@ fn scan<F: Flash>(flash: &mut F, layout: &Layout) -> Result<Seen, OpenError> {
     Ok(seen)
 }
 
+/// Whether this page of the commit belongs into this place of the ring.
+pub(crate) fn stands_right(layout: &Layout, header: &CommitHeader, index: u16, place: u64) -> bool {
+    (header.start + u64::from(index)) % layout.pages() == place
+        && u64::from(header.pages) <= layout.pages()
+}
+
 /// The header of a commit of which all pages are there.
-fn complete(seen: &Seen, commit: u64) -> Option<CommitHeader> {
+pub(crate) fn complete(seen: &Seen, commit: u64) -> Option<CommitHeader> {
     seen.get(&commit)?
         .iter()
         .find(|(header, indexes)| indexes.len() == usize::from(header.pages))

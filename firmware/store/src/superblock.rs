@@ -80,6 +80,41 @@ pub(crate) fn find<F: Flash>(flash: &mut F, segment_bytes: u32) -> Result<Shape,
     Ok(Shape { layout, lacking })
 }
 
+/// What the two copies say, for a reader that goes on where [`find`] refuses.
+#[derive(Debug)]
+pub(crate) struct Copies {
+    /// The shapes that sound copies name.
+    pub(crate) layouts: Vec<Layout>,
+    /// Which copies are not sound or cannot be read.
+    pub(crate) damaged: Vec<u64>,
+}
+
+/// Reads both copies. Only a region of a newer format or without room for two copies
+/// is refused.
+pub(crate) fn copies<F: Flash>(flash: &mut F, segment_bytes: u32) -> Result<Copies, OpenError> {
+    let bytes = flash.size();
+    if bytes < SUPERBLOCK_PAGES * PAGE_BYTES as u64 {
+        return Err(OpenError::TooSmall {
+            bytes,
+            segment_bytes,
+        });
+    }
+    let mut copies = Copies {
+        layouts: Vec::new(),
+        damaged: Vec::new(),
+    };
+    for at in 0..SUPERBLOCK_PAGES {
+        let mut page = [0; PAGE_BYTES];
+        let read = flash.read(at * PAGE_BYTES as u64, &mut page);
+        match read.map_or(Copy::Damaged, |()| decode(&page)) {
+            Copy::Sound(layout) => copies.layouts.push(layout),
+            Copy::Newer(found) => return Err(OpenError::NewerFormat { found }),
+            Copy::Damaged | Copy::Foreign => copies.damaged.push(at),
+        }
+    }
+    Ok(copies)
+}
+
 /// Formats a blank region, or restores a copy of the superblock from the other one
 /// where only one is sound.
 pub(crate) fn complete<F: Flash>(flash: &mut F, shape: &Shape) -> Result<(), OpenError> {
@@ -128,7 +163,7 @@ fn decode(page: &[u8; PAGE_BYTES]) -> Copy {
 }
 
 /// All zeros but for the second page, which a cut while formatting may have torn.
-fn is_blank<F: Flash>(flash: &mut F) -> Result<bool, OpenError> {
+pub(crate) fn is_blank<F: Flash>(flash: &mut F) -> Result<bool, OpenError> {
     let (mut piece, zeros) = (vec![0_u8; PIECE_BYTES], vec![0_u8; PIECE_BYTES]);
     let torn = PAGE_BYTES as u64..SUPERBLOCK_PAGES * PAGE_BYTES as u64;
     for whole in [0..torn.start, torn.end..flash.size()] {

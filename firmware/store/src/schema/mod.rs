@@ -58,6 +58,11 @@ impl RecordKind {
         Self::ALL.into_iter().find(|&kind| kind as u8 == number)
     }
 
+    /// The kind that messages call so.
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
     /// What messages call it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -254,6 +259,17 @@ pub(crate) fn decode(
         Ok(record)
     } else {
         Err(kind.malformed("it stands under the key of another record"))
+    }
+}
+
+/// Whether the bytes begin like a record of this key that this program can read.
+pub(crate) fn has_envelope(at: &Key, bytes: &[u8]) -> bool {
+    match (RecordKind::from_number(at.kind), bytes) {
+        (Some(kind), [first, low, high, ..]) => {
+            let version = u16::from_le_bytes([*low, *high]);
+            *first == at.kind && (1..=kind.newest_version()).contains(&version)
+        }
+        _ => false,
     }
 }
 

@@ -1,0 +1,133 @@
+//! Exports, whole and spoilt.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use trivet_board_sim::{SimFlash, box_key};
+use trivet_model::{Node, NodeId, UnixMs};
+use uuid::Uuid;
+
+use super::*;
+use crate::{Change, OpenError, Records, Salvage, Store, rebuild};
+
+const SEGMENT_BYTES: u32 = 32 * 1024;
+const REGION: usize = 8192 + 16 * SEGMENT_BYTES as usize;
+const PASSWORD: &str = "export-hunter2-4711";
+
+fn store() -> Store<SimFlash> {
+    let flash = SimFlash::new(REGION);
+    let mut store = Store::open_with(flash, box_key(), SEGMENT_BYTES).unwrap();
+    let mut node = Node::new(NodeId(Uuid::from_u128(1)), "ipmi", UnixMs(1));
+    node.name = Some("n1".to_owned());
+    let password = json!(PASSWORD);
+    node.driver_info
+        .insert("ipmi_password".to_owned(), password);
+    store.commit(&[Change::PutNode(Arc::new(node))]).unwrap();
+    store
+}
+
+fn export(key: Option<&BoxKey>) -> (String, Records) {
+    let store = store();
+    let records = store.records().unwrap();
+    let mut flash = store.into_flash();
+    let salvage = Salvage::read(&mut flash, SEGMENT_BYTES).unwrap();
+    let outcome = salvage.judge(Some(&box_key())).unwrap();
+    (outcome.export(REGION as u64, key), records)
+}
+
+fn imported(text: &str, key: BoxKey) -> Result<Records, OpenError> {
+    let export = Export::parse(text).unwrap();
+    assert_eq!(export.region_bytes, REGION as u64);
+    let flash = SimFlash::new(REGION);
+    let flash = rebuild(flash, SEGMENT_BYTES, &export.records).unwrap();
+    let store = Store::open_with(flash, key, SEGMENT_BYTES)?;
+    Ok(store.records().unwrap())
+}
+
+#[test]
+fn an_export_holds_no_secret_in_plain_and_gives_all_records_back_with_the_key() {
+    let (text, records) = export(None);
+    assert!(!text.contains(PASSWORD));
+    assert!(!text.contains(&hex(PASSWORD.as_bytes())));
+    assert!(!text.contains(&hex(box_key().expose())));
+    assert!(text.contains("(n1)"), "{text}");
+    assert_eq!(imported(&text, box_key()).unwrap(), records);
+    assert!(Export::parse(&text).unwrap().key.is_none());
+    assert!(matches!(
+        imported(&text, BoxKey::new([1; 32])),
+        Err(OpenError::WrongKey)
+    ));
+}
+
+#[test]
+fn a_full_backup_carries_the_key() {
+    let (text, records) = export(Some(&box_key()));
+    let key = Export::parse(&text).unwrap().key.unwrap();
+    assert_eq!(key.expose(), box_key().expose());
+    assert_eq!(imported(&text, key).unwrap(), records);
+}
+
+#[test]
+fn an_export_that_is_cut_short_or_changed_is_refused_whole() {
+    let (text, _) = export(None);
+    let lines: Vec<&str> = text.lines().collect();
+    for count in 1..lines.len() {
+        let short = lines[..count].join("\n");
+        assert_eq!(Export::parse(&short).unwrap_err(), ImportError::CutShort);
+    }
+    let twice = [&lines[..2], &lines[1..]].concat().join("\n");
+    assert!(matches!(
+        Export::parse(&twice),
+        Err(ImportError::Line { line: 3, .. })
+    ));
+    let more = format!("{text}{{}}\n");
+    assert_eq!(Export::parse(&more).unwrap_err(), ImportError::CutShort);
+    let without: Vec<&str> = [&lines[..1], &lines[2..]].concat();
+    assert_eq!(
+        Export::parse(&without.join("\n")).unwrap_err(),
+        ImportError::CutShort
+    );
+}
+
+#[test]
+fn a_record_that_does_not_match_its_checksum_is_named_by_its_line() {
+    let (text, _) = export(None);
+    let at = text.find("\"record\":\"").unwrap() + 10;
+    let mut spoilt = text.clone().into_bytes();
+    spoilt[at + 9] = if spoilt[at + 9] == b'0' { b'1' } else { b'0' };
+    let spoilt = String::from_utf8(spoilt).unwrap();
+    let error = Export::parse(&spoilt).unwrap_err();
+    assert!(error.to_string().contains("line 2"), "{error}");
+    assert!(error.to_string().contains("checksum"), "{error}");
+}
+
+#[test]
+fn foreign_and_newer_texts_are_refused() {
+    for text in [
+        "",
+        "{}",
+        "[]",
+        "hello",
+        r#"{"format": "other", "version": 1}"#,
+    ] {
+        assert_eq!(Export::parse(text).unwrap_err(), ImportError::Foreign);
+    }
+    let newer = r#"{"format": "trivet-store-export", "version": 2}"#;
+    assert_eq!(
+        Export::parse(newer).unwrap_err(),
+        ImportError::Version { found: 2 }
+    );
+    let first = r#"{"format": "trivet-store-export", "version": 1, "region_bytes": 1}"#;
+    for line in [
+        r#"{"kind": "moon", "id": "00", "record": "", "crc32c": 0}"#,
+        r#"{"kind": "node", "id": "00", "record": "", "crc32c": 0}"#,
+        r#"{"kind": "node", "id": "00000000000000000000000000000001", "record": "0g"}"#,
+        "5",
+    ] {
+        let error = Export::parse(&format!("{first}\n{line}\n")).unwrap_err();
+        assert!(
+            matches!(error, ImportError::Line { line: 2, .. }),
+            "{error}"
+        );
+    }
+}

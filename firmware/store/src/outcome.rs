@@ -1,0 +1,280 @@
+//! What becomes of the records of a damaged region, and what people call them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use trivet_board_hal::BoxKey;
+use trivet_model::{MacAddr, NodeId};
+use uuid::Uuid;
+
+use crate::Key;
+use crate::error::{OpenError, RecordError};
+use crate::salvage::Salvage;
+use crate::schema::{self, Record, RecordKind};
+use crate::seal::Sealer;
+
+/// What happened to a record.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Fate {
+    /// No version of it can be read.
+    Lost,
+    /// An older version of it is kept.
+    Older,
+    /// It is kept, but the node it belongs to is not.
+    WithoutNode,
+}
+
+/// A record that is not as it was.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Finding {
+    /// The record.
+    pub key: Key,
+    /// What happened to it.
+    pub fate: Fate,
+    /// What people call it: kind, UUID and name as far as they are known.
+    pub label: String,
+    /// The damaged commit that last changed it, where one did.
+    pub commit: Option<u64>,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let label = &self.label;
+        match (self.fate, self.commit) {
+            (Fate::Lost, Some(commit)) => write!(
+                out,
+                "lost: {label}: no version of it can be read; commit {commit} changed it last"
+            ),
+            (Fate::Lost, None) => write!(out, "lost: {label}: the record cannot be read"),
+            (Fate::Older, Some(commit)) => write!(
+                out,
+                "older version of {label} kept: commit {commit} changed or deleted it, and is \
+                 damaged or needs what is damaged"
+            ),
+            (Fate::Older, None) => write!(out, "older version of {label} kept"),
+            (Fate::WithoutNode, _) => write!(
+                out,
+                "{label} kept, but its node is lost: enrol the node again with this UUID, or \
+                 delete the record"
+            ),
+        }
+    }
+}
+
+/// What can be put into a new store, and what cannot.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// The records, by key.
+    pub records: BTreeMap<Key, Vec<u8>>,
+    /// How many there are of each kind.
+    pub counts: BTreeMap<&'static str, u64>,
+    /// What is lost or older than it was.
+    pub findings: Vec<Finding>,
+    /// Whether something is sealed and no key was at hand to open it.
+    pub needs_key: bool,
+    /// What people call the records.
+    pub(crate) labels: BTreeMap<Key, String>,
+}
+
+impl Outcome {
+    /// What people call one of its records: kind, UUID and name.
+    pub fn label(&self, key: &Key) -> &str {
+        self.labels.get(key).map_or("record", String::as_str)
+    }
+}
+
+impl Salvage {
+    /// Reads the records with the key of the store. Without a key nothing that is sealed
+    /// is looked into. Refuses a wrong key, and records of a newer program.
+    pub fn judge(&self, key: Option<&BoxKey>) -> Result<Outcome, OpenError> {
+        let sealer = key.map(Sealer::new);
+        let sealer = sealer.as_ref();
+        let own = schema::unit_key();
+        let unit = self.records.get(&own).map(|kept| kept.value.as_slice());
+        let read_unit = unit.map(|value| schema::decode(sealer, &own, value));
+        if sealer.is_some() && matches!(read_unit, Some(Err(RecordError::Sealed { .. }))) {
+            return Err(OpenError::WrongKey);
+        }
+        let proven = unit.is_some_and(|value| !schema::is_old(&own, value));
+        let mut judged = Judged::default();
+        for (key, kept) in &self.records {
+            let older = kept.older.map(|commit| (Fate::Older, commit));
+            match schema::decode(sealer, key, &kept.value) {
+                Ok(record) => judged.keep(sealer, key, &kept.value, &record, older)?,
+                Err(
+                    error @ (RecordError::UnknownKind { .. } | RecordError::NewerVersion { .. }),
+                ) => {
+                    return Err(error.into());
+                }
+                Err(RecordError::Sealed { .. }) if sealer.is_none() => {
+                    judged.keep_sealed(key, &kept.value, older);
+                }
+                Err(RecordError::Sealed { .. }) if !proven => return Err(OpenError::WrongKey),
+                Err(_) => judged.find(*key, Fate::Lost, label(key, None), None),
+            }
+        }
+        for (key, commit) in &self.lost {
+            judged.find(*key, Fate::Lost, label(key, None), Some(*commit));
+        }
+        if !self.is_whole() {
+            judged.name_left_alone();
+        }
+        judged.restore_counter(sealer)?;
+        Ok(judged.outcome)
+    }
+}
+
+/// The records that were read so far.
+#[derive(Debug, Default)]
+struct Judged {
+    outcome: Outcome,
+    nodes: BTreeSet<NodeId>,
+    /// Records of nodes, and which node each belongs to.
+    belonging: Vec<(Key, NodeId)>,
+    /// The highest place in the order of creation that a record has.
+    serial_max: u64,
+    /// What the box's own record says.
+    serial: Option<u64>,
+}
+
+impl Judged {
+    fn find(&mut self, key: Key, fate: Fate, label: String, commit: Option<u64>) {
+        self.outcome.findings.push(Finding {
+            key,
+            fate,
+            label,
+            commit,
+        });
+    }
+
+    /// Takes a record over. One of an older version is written anew, so that its secrets
+    /// are sealed wherever it goes.
+    fn keep(
+        &mut self,
+        sealer: Option<&Sealer>,
+        key: &Key,
+        value: &[u8],
+        record: &Record,
+        older: Option<(Fate, u64)>,
+    ) -> Result<(), OpenError> {
+        let serial = match record {
+            Record::Node(node) => {
+                self.nodes.insert(node.id);
+                node.serial
+            }
+            Record::Port(port) => {
+                self.belonging.push((*key, port.node));
+                port.serial
+            }
+            Record::Resource(resource) => {
+                self.belonging
+                    .extend(resource.node.map(|node| (*key, node)));
+                resource.serial
+            }
+            Record::Lease(_) => 0,
+            Record::Serial(serial) => {
+                self.serial = Some(*serial);
+                *serial
+            }
+        };
+        self.serial_max = self.serial_max.max(serial);
+        let value = match sealer {
+            Some(sealer) if schema::is_old(key, value) => encode(sealer, record)?,
+            _ => value.to_vec(),
+        };
+        self.add(key, value, label(key, Some(record)), older);
+        Ok(())
+    }
+
+    fn keep_sealed(&mut self, key: &Key, value: &[u8], older: Option<(Fate, u64)>) {
+        self.outcome.needs_key = true;
+        if let Some(id) = schema::node_of(key) {
+            self.nodes.insert(id);
+        }
+        self.add(key, value.to_vec(), label(key, None), older);
+    }
+
+    fn add(&mut self, key: &Key, value: Vec<u8>, label: String, older: Option<(Fate, u64)>) {
+        *self
+            .outcome
+            .counts
+            .entry(schema::kind_name(key.kind))
+            .or_default() += 1;
+        self.outcome.records.insert(*key, value);
+        if let Some((fate, commit)) = older {
+            self.find(*key, fate, label.clone(), Some(commit));
+        }
+        self.outcome.labels.insert(*key, label);
+    }
+
+    fn name_left_alone(&mut self) {
+        for (key, node) in std::mem::take(&mut self.belonging) {
+            if !self.nodes.contains(&node) {
+                let label = self.outcome.labels.get(&key).cloned();
+                let label = format!("{} of node {node}", label.unwrap_or_default());
+                self.find(key, Fate::WithoutNode, label, None);
+            }
+        }
+    }
+
+    /// The box's counter must not give a place in the order of creation twice. It is no
+    /// loss: the records say how far it was.
+    fn restore_counter(&mut self, sealer: Option<&Sealer>) -> Result<(), OpenError> {
+        let Some(sealer) = sealer else {
+            return Ok(());
+        };
+        let own = schema::unit_key();
+        self.outcome.findings.retain(|finding| finding.key != own);
+        if self.serial.is_some_and(|serial| serial >= self.serial_max) {
+            return Ok(());
+        }
+        let value = schema::encode_serial(sealer, self.serial_max)?;
+        if self.outcome.records.insert(own, value).is_none() {
+            *self
+                .outcome
+                .counts
+                .entry(RecordKind::Box.name())
+                .or_default() += 1;
+            self.outcome.labels.insert(own, label(&own, None));
+        }
+        Ok(())
+    }
+}
+
+fn encode(sealer: &Sealer, record: &Record) -> Result<Vec<u8>, RecordError> {
+    match record {
+        Record::Node(node) => schema::encode_node(sealer, node),
+        Record::Port(port) => schema::encode_port(port),
+        Record::Lease(lease) => schema::encode_lease(lease),
+        Record::Resource(resource) => schema::encode_resource(sealer, resource),
+        Record::Serial(serial) => schema::encode_serial(sealer, *serial),
+    }
+}
+
+/// What people call a record.
+fn label(key: &Key, record: Option<&Record>) -> String {
+    let kind = schema::kind_name(key.kind);
+    let id = Uuid::from_bytes(key.id).hyphenated();
+    let named = |name: &str| format!("{kind} {id} ({name})");
+    match (RecordKind::from_number(key.kind), record) {
+        (_, Some(Record::Node(node))) => match &node.name {
+            Some(name) => named(name),
+            None => format!("{kind} {id}"),
+        },
+        (_, Some(Record::Port(port))) => named(&port.address.to_string()),
+        (_, Some(Record::Resource(resource))) => match &resource.name {
+            Some(name) => format!("{} {id} ({name})", resource.kind),
+            None => format!("{} {id}", resource.kind),
+        },
+        (_, Some(Record::Lease(lease))) => {
+            format!("lease of {} ({})", lease.mac, lease.address)
+        }
+        (Some(RecordKind::Lease), _) => {
+            let mut mac = [0; 6];
+            mac.copy_from_slice(&key.id[..6]);
+            format!("lease of {}", MacAddr(mac))
+        }
+        (Some(RecordKind::Box), _) => "counter of the box".to_owned(),
+        _ => format!("{kind} {id}"),
+    }
+}

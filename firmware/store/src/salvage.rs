@@ -1,0 +1,568 @@
+//! Reading a damaged region: everything that checksums still prove.
+//!
+//! Opening a store refuses damage; this reads past it and writes nothing. All commits
+//! that can be found are done again in order, also those before the tail, whose pages
+//! are not yet written over: they hold older versions of records whose newer ones are
+//! damaged. What is kept of a record is always a version that once stood in the store
+//! and was acknowledged; a patch is taken only if the result has the checksum that the
+//! patch names. What was hit is named, as far as it can be known.
+
+mod parts;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use trivet_board_hal::Flash;
+
+use crate::Key;
+use crate::entry::Entry;
+use crate::error::OpenError;
+use crate::layout::{Layout, PAGE_BYTES, PAGE_HEADER_BYTES, PAGE_PAYLOAD_BYTES};
+use crate::page::{self, CommitHeader};
+use crate::recover::{self, Seen};
+use crate::superblock;
+
+use parts::Hint;
+
+/// Smallest piece that a device reads on its own.
+const SECTOR_BYTES: usize = 512;
+
+/// A damaged place.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Damage {
+    /// Its first byte in the region; none if that cannot be told.
+    pub at: Option<u64>,
+    /// How many bytes are damaged.
+    pub bytes: u64,
+    /// First and last number of the commits that stood there; none where no commit did.
+    pub commits: Option<(u64, u64)>,
+    /// What is wrong.
+    pub what: &'static str,
+    /// Records that it hit.
+    pub hit: Vec<Key>,
+    /// Whether it may have hit others, which cannot be known.
+    pub unknown: bool,
+}
+
+/// A record that was read.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Kept {
+    pub(crate) value: Vec<u8>,
+    /// The commit of its last full image.
+    put: u64,
+    /// The commit that last changed it.
+    changed: u64,
+    /// The damaged commit that changed it after that: this is an older version.
+    pub(crate) older: Option<u64>,
+}
+
+/// What can be read of a region.
+#[derive(Debug)]
+pub struct Salvage {
+    /// The shape of the region.
+    pub layout: Layout,
+    /// The damaged places, in the order of the commits.
+    pub damages: Vec<Damage>,
+    /// First and last commit that counts; none in an empty store.
+    pub commits: Option<(u64, u64)>,
+    /// A commit at the end of which not all pages are there: most likely it was being
+    /// written when the power went, and nobody was told that it was durable.
+    pub unfinished: Option<u64>,
+    /// Segments in which nothing that counts stands.
+    pub free_segments: u64,
+    pub(crate) records: BTreeMap<Key, Kept>,
+    /// Records of which nothing can be read, with the commit that changed them last.
+    pub(crate) lost: BTreeMap<Key, u64>,
+}
+
+impl Salvage {
+    /// Reads the region. The segment size is the one that a blank region would be
+    /// formatted with; it is used where both copies of the superblock are damaged.
+    /// Refuses only what this program cannot know: a newer format, or no store at all.
+    pub fn read<F: Flash>(flash: &mut F, segment_bytes: u32) -> Result<Self, OpenError> {
+        let copies = superblock::copies(flash, segment_bytes)?;
+        let scan = match copies.layouts[..] {
+            [layout] => Scan::of(flash, layout),
+            [layout, other] if layout == other => Scan::of(flash, layout),
+            _ => best_scan(flash, &copies.layouts, segment_bytes)?,
+        };
+        let layout = scan.layout;
+        let is_new = copies.layouts.is_empty() && scan.seen.is_empty();
+        let differ = copies.layouts.windows(2).any(|pair| pair[0] != pair[1]);
+        let mut salvage = match recover::recover(flash, &layout) {
+            Ok(found) => Self::whole(&scan, found),
+            Err(error) => Self::damaged(flash, &scan, &error),
+        };
+        let copies_damaged = copies.damaged.into_iter().filter(|_| !is_new);
+        let superblocks = copies_damaged.map(|at| {
+            let what = "a copy of the superblock is damaged";
+            place(at * PAGE_BYTES as u64, PAGE_BYTES as u64, what)
+        });
+        let mut damages: Vec<Damage> = superblocks.collect();
+        if differ {
+            let what = "the two copies of the superblock differ";
+            damages.push(place(0, 2 * PAGE_BYTES as u64, what));
+        }
+        damages.append(&mut salvage.damages);
+        let elsewhere = scan.unreadable_elsewhere(&damages);
+        damages.extend(elsewhere);
+        salvage.damages = damages;
+        Ok(salvage)
+    }
+
+    /// Whether nothing is damaged.
+    pub fn is_whole(&self) -> bool {
+        self.damages.is_empty()
+    }
+
+    /// A region that opens as it is.
+    fn whole(scan: &Scan, found: recover::Found) -> Self {
+        let last = scan.last();
+        let records = found.table.iter().map(|(key, value)| {
+            let kept = Kept {
+                value: value.to_vec(),
+                put: 0,
+                changed: 0,
+                older: None,
+            };
+            (*key, kept)
+        });
+        let newest = scan.seen.keys().next_back().copied();
+        Self {
+            layout: scan.layout,
+            damages: Vec::new(),
+            commits: last.map(|last| (last.tail_commit, last.commit)),
+            unfinished: newest.filter(|&newest| newest >= found.next_commit),
+            free_segments: scan.free_segments(last.as_ref()),
+            records: records.collect(),
+            lost: BTreeMap::new(),
+        }
+    }
+
+    fn damaged<F: Flash>(flash: &mut F, scan: &Scan, error: &OpenError) -> Self {
+        let last = scan.last();
+        let newest = scan.seen.keys().next_back().copied().unwrap_or_default();
+        let last_commit = last.map_or(0, |last| last.commit);
+        let unfinished = (newest > last_commit).then_some(newest);
+        let mut replay = Replay {
+            tail: last.map_or(1, |last| last.tail_commit),
+            ..Replay::default()
+        };
+        // What follows the last complete commit was acknowledged, but for the newest.
+        let counted = last_commit.max(newest.saturating_sub(1));
+        let mut before: Option<(u64, u64)> = None;
+        for (&commit, attempts) in scan.seen.range(..=counted) {
+            let most = attempts.iter().max_by_key(|(header, pages)| {
+                let is_whole = pages.len() == usize::from(header.pages);
+                (is_whole, pages.len())
+            });
+            let Some((header, indexes)) = most else {
+                continue;
+            };
+            replay.gap(flash, scan, before, (commit, header.start));
+            replay.commit(flash, &scan.layout, header, indexes);
+            before = Some((commit, header.end()));
+        }
+        if let Some(newest) = unfinished
+            && let Some(attempts) = scan.seen.get(&newest)
+            && let Some(header) = attempts.keys().next()
+        {
+            replay.gap(flash, scan, before, (newest, header.start));
+        }
+        if replay.damages.is_empty() && scan.unreadable.is_empty() {
+            replay.damages.push(refused(error));
+        }
+        replay.finish();
+        Self {
+            layout: scan.layout,
+            damages: replay.damages,
+            commits: last.map(|last| (last.tail_commit, last.commit)),
+            unfinished,
+            free_segments: scan.free_segments(last.as_ref()),
+            records: replay.records,
+            lost: replay.lost,
+        }
+    }
+}
+
+fn place(at: u64, bytes: u64, what: &'static str) -> Damage {
+    Damage {
+        at: Some(at),
+        bytes,
+        commits: None,
+        what,
+        hit: Vec::new(),
+        unknown: false,
+    }
+}
+
+/// A store that does not open although every commit can be read.
+fn refused(error: &OpenError) -> Damage {
+    let (commits, what) = match error {
+        OpenError::Damaged { commit, what } => (Some((*commit, *commit)), *what),
+        OpenError::Shrunk { .. } => (None, "the region is shorter than its superblock says"),
+        OpenError::SuperblockDamaged => (None, "the superblock is damaged"),
+        _ => (None, "a place in the region cannot be read"),
+    };
+    Damage {
+        at: None,
+        bytes: 0,
+        commits,
+        what,
+        hit: Vec::new(),
+        unknown: false,
+    }
+}
+
+/// The shape under which most pages stand where they belong.
+fn best_scan<F: Flash>(
+    flash: &mut F,
+    layouts: &[Layout],
+    segment_bytes: u32,
+) -> Result<Scan, OpenError> {
+    let bytes = flash.size();
+    let mut best: Option<Scan> = None;
+    let fresh = Layout::fresh(bytes, segment_bytes);
+    for layout in layouts.iter().copied().chain(fresh) {
+        let scan = Scan::of(flash, layout);
+        if best.as_ref().is_none_or(|best| scan.pages > best.pages) {
+            best = Some(scan);
+        }
+    }
+    let best = best.ok_or(OpenError::TooSmall {
+        bytes,
+        segment_bytes,
+    })?;
+    if best.pages == 0 && !superblock::is_blank(flash)? {
+        return Err(OpenError::Foreign);
+    }
+    Ok(best)
+}
+
+/// All pages of a region, by commit.
+#[derive(Debug)]
+struct Scan {
+    layout: Layout,
+    seen: Seen,
+    /// Pages that stand where they belong.
+    pages: u64,
+    /// Places in the ring that the flash does not read.
+    unreadable: BTreeSet<u64>,
+}
+
+impl Scan {
+    fn of<F: Flash>(flash: &mut F, layout: Layout) -> Self {
+        let mut scan = Self {
+            layout,
+            seen: Seen::new(),
+            pages: 0,
+            unreadable: BTreeSet::new(),
+        };
+        let mut segment = vec![0; layout.segment_pages as usize * PAGE_BYTES];
+        for number in 0..layout.segments {
+            let first = number * layout.segment_pages;
+            let read = flash.read(layout.offset_of(first), &mut segment);
+            for (bytes, place) in segment.chunks_mut(PAGE_BYTES).zip(first..) {
+                if read.is_err() && flash.read(layout.offset_of(place), bytes).is_err() {
+                    scan.unreadable.insert(place);
+                } else {
+                    scan.page(bytes, place);
+                }
+            }
+        }
+        scan
+    }
+
+    fn page(&mut self, bytes: &[u8], place: u64) {
+        let Some((header, index)) = page::decode(bytes) else {
+            return;
+        };
+        if recover::stands_right(&self.layout, &header, index, place) {
+            self.pages += 1;
+            let attempts = self.seen.entry(header.commit).or_default();
+            attempts.entry(header).or_default().insert(index);
+        }
+    }
+
+    /// The newest commit of which all pages are there.
+    fn last(&self) -> Option<CommitHeader> {
+        let mut commits = self.seen.keys().rev();
+        commits.find_map(|&commit| recover::complete(&self.seen, commit))
+    }
+
+    fn free_segments(&self, last: Option<&CommitHeader>) -> u64 {
+        let Some(last) = last else {
+            return self.layout.segments;
+        };
+        let tail = self.seen.range(last.tail_commit..).next();
+        let tail = tail.and_then(|(_, attempts)| attempts.keys().next());
+        let tail = tail.map_or(last.start, |header| header.start);
+        let first = self.layout.segment_of(tail) * self.layout.segment_pages;
+        let used = last.end().saturating_sub(first);
+        self.layout.pages().saturating_sub(used) / self.layout.segment_pages
+    }
+
+    /// Places that the flash does not read and that no other damage names.
+    fn unreadable_elsewhere(&self, named: &[Damage]) -> Vec<Damage> {
+        let mut damages: Vec<Damage> = Vec::new();
+        let offsets = self.unreadable.iter().map(|&at| self.layout.offset_of(at));
+        let elsewhere = offsets.filter(|&at| {
+            let covers = |from: u64, damage: &Damage| (from..from + damage.bytes).contains(&at);
+            !named
+                .iter()
+                .any(|damage| damage.at.is_some_and(|from| covers(from, damage)))
+        });
+        let what = "the flash cannot be read here; no commit that counts stands here";
+        for at in elsewhere {
+            match damages.last_mut() {
+                Some(last) if last.at.is_some_and(|from| from + last.bytes == at) => {
+                    last.bytes += PAGE_BYTES as u64;
+                }
+                _ => damages.push(place(at, PAGE_BYTES as u64, what)),
+            }
+        }
+        damages
+    }
+}
+
+/// The records, while all that can be read is done again.
+#[derive(Debug, Default)]
+struct Replay {
+    tail: u64,
+    records: BTreeMap<Key, Kept>,
+    lost: BTreeMap<Key, u64>,
+    /// The last commit known to have put or deleted a record.
+    settled: BTreeMap<Key, u64>,
+    damages: Vec<Damage>,
+    /// For each damage what pages with wrong checksums hint at.
+    hints: Vec<(u64, usize, Hint)>,
+}
+
+impl Replay {
+    /// Takes note of commits that are missing before this one.
+    fn gap<F: Flash>(
+        &mut self,
+        flash: &mut F,
+        scan: &Scan,
+        before: Option<(u64, u64)>,
+        (commit, start): (u64, u64),
+    ) {
+        let first = before.map_or(1, |(before, _)| before + 1).max(self.tail);
+        if first >= commit {
+            return;
+        }
+        // Where the commit before is not right before the gap its place is not known.
+        let from = before
+            .filter(|(before, _)| before + 1 == first)
+            .map(|(_, end)| end)
+            .filter(|&end| end < start && start - end <= scan.layout.pages());
+        let places = from.map_or(0..0, |from| from..start);
+        self.damages.push(Damage {
+            at: from.map(|from| scan.layout.offset_of(from)),
+            bytes: (places.end - places.start) * PAGE_BYTES as u64,
+            commits: Some((first, commit - 1)),
+            what: "not one page of these commits is readable",
+            hit: Vec::new(),
+            unknown: true,
+        });
+        self.hint(flash, &scan.layout, places, commit - 1);
+    }
+
+    /// Looks into pages with wrong checksums for the records they may hold.
+    fn hint<F: Flash>(
+        &mut self,
+        flash: &mut F,
+        layout: &Layout,
+        positions: Range<u64>,
+        commit: u64,
+    ) {
+        let damage = self.damages.len().saturating_sub(1);
+        for position in positions {
+            let raw = raw_page(flash, layout.offset_of(position));
+            let hints = parts::hints(&raw[PAGE_HEADER_BYTES..]);
+            let hints = hints.into_iter().map(|hint| (commit, damage, hint));
+            self.hints.extend(hints);
+        }
+    }
+
+    fn commit<F: Flash>(
+        &mut self,
+        flash: &mut F,
+        layout: &Layout,
+        header: &CommitHeader,
+        indexes: &BTreeSet<u16>,
+    ) {
+        let (payload, missing) = read_payload(flash, layout, header, indexes);
+        let commit = header.commit;
+        let is_whole = missing.is_empty() && header.matches(&payload);
+        if !is_whole && commit < self.tail {
+            // Written over in part, as everything before the tail is sooner or later.
+            return;
+        }
+        let gaps: Vec<Range<usize>> = missing
+            .iter()
+            .map(|&index| {
+                let from = usize::from(index) * PAGE_PAYLOAD_BYTES;
+                from..(from + PAGE_PAYLOAD_BYTES).min(payload.len())
+            })
+            .collect();
+        let left = parts::read(&payload, &gaps);
+        if !is_whole || left.unknown || !left.hit.is_empty() {
+            let first = missing.first().copied().unwrap_or_default();
+            self.damages.push(Damage {
+                at: Some(layout.offset_of(header.start + u64::from(first))),
+                bytes: missing.len() as u64 * PAGE_BYTES as u64,
+                commits: Some((commit, commit)),
+                what: "pages of this commit are damaged",
+                hit: left.hit.clone(),
+                unknown: left.unknown,
+            });
+            for &index in &missing {
+                let at = header.start + u64::from(index);
+                self.hint(flash, layout, at..at + 1, commit);
+            }
+        }
+        for key in left.hit {
+            self.was_hit(key, commit);
+        }
+        for entry in left.entries {
+            self.entry(entry, commit);
+        }
+    }
+
+    fn entry(&mut self, entry: Entry<'_>, commit: u64) {
+        match entry {
+            Entry::Put(key, value) => {
+                self.lost.remove(&key);
+                self.settled.insert(key, commit);
+                let kept = Kept {
+                    value: value.to_vec(),
+                    put: commit,
+                    changed: commit,
+                    older: None,
+                };
+                self.records.insert(key, kept);
+            }
+            Entry::Delete(key) => {
+                self.lost.remove(&key);
+                self.settled.insert(key, commit);
+                self.records.remove(&key);
+            }
+            Entry::Patch(key, patch) => {
+                let Some(kept) = self.records.get_mut(&key) else {
+                    self.lost.insert(key, commit);
+                    return;
+                };
+                match patch.apply(&kept.value) {
+                    // The checksum proves that nothing between is missing.
+                    Some(new) => {
+                        kept.value = new;
+                        kept.changed = commit;
+                        kept.older = None;
+                    }
+                    None => kept.older = Some(commit),
+                }
+            }
+        }
+    }
+
+    /// A damaged commit changed this record.
+    fn was_hit(&mut self, key: Key, commit: u64) {
+        match self.records.get_mut(&key) {
+            Some(kept) => kept.older = Some(commit),
+            None => {
+                self.lost.insert(key, commit);
+            }
+        }
+    }
+
+    /// Once all commits are done: what hints say, and what stood before the tail.
+    fn finish(&mut self) {
+        for (commit, damage, hint) in std::mem::take(&mut self.hints) {
+            self.take_hint(commit, damage, hint);
+        }
+        let hits = self.damages.iter().filter_map(|damage| damage.commits);
+        let last_hit = hits.map(|(_, last)| last).max().unwrap_or_default();
+        let tail = self.tail;
+        // A record that counts has a full image after the tail; one without was carried,
+        // changed or deleted by a damaged commit.
+        self.records
+            .retain(|_, kept| kept.put >= tail || last_hit >= tail);
+        for kept in self.records.values_mut() {
+            if kept.put < tail && kept.changed < last_hit && kept.older.is_none() {
+                kept.older = Some(last_hit);
+            }
+        }
+        self.lost
+            .retain(|_, commit| *commit >= tail || last_hit >= tail);
+    }
+
+    fn take_hint(&mut self, commit: u64, damage: usize, Hint { key, strong }: Hint) {
+        let settled = self.settled.get(&key).copied();
+        let is_known = settled.is_some() || self.lost.contains_key(&key);
+        if !(strong || is_known) || settled.is_some_and(|settled| settled >= commit) {
+            return;
+        }
+        if let Some(damage) = self.damages.get_mut(damage)
+            && !damage.hit.contains(&key)
+        {
+            damage.hit.push(key);
+        }
+        match self.records.get_mut(&key) {
+            // A patch after the damaged commit fitted: the record is as it should be.
+            Some(kept) if kept.changed > commit => {}
+            Some(kept) => {
+                kept.older.get_or_insert(commit);
+            }
+            None => {
+                self.lost.entry(key).or_insert(commit);
+            }
+        }
+    }
+}
+
+/// The payload of a commit, with zeros for the pages that cannot be read, and which
+/// these are.
+fn read_payload<F: Flash>(
+    flash: &mut F,
+    layout: &Layout,
+    header: &CommitHeader,
+    indexes: &BTreeSet<u16>,
+) -> (Vec<u8>, Vec<u16>) {
+    let mut payload = Vec::with_capacity(usize::from(header.pages) * PAGE_BYTES);
+    let mut missing = Vec::new();
+    for index in 0..header.pages {
+        let mut page = [0; PAGE_BYTES];
+        let at = layout.offset_of(header.start + u64::from(index));
+        let is_there = indexes.contains(&index)
+            && flash.read(at, &mut page).is_ok()
+            && page::decode(&page) == Some((*header, index));
+        if !is_there {
+            missing.push(index);
+            page = [0; PAGE_BYTES];
+        }
+        payload.extend_from_slice(&page[PAGE_HEADER_BYTES..]);
+    }
+    payload.truncate(header.payload_bytes as usize);
+    (payload, missing)
+}
+
+/// The bytes of a page, sector by sector where the device does not read all of it.
+fn raw_page<F: Flash>(flash: &mut F, at: u64) -> [u8; PAGE_BYTES] {
+    let mut page = [0; PAGE_BYTES];
+    if flash.read(at, &mut page).is_ok() {
+        return page;
+    }
+    for (sector, from) in page
+        .chunks_mut(SECTOR_BYTES)
+        .zip((at..).step_by(SECTOR_BYTES))
+    {
+        if flash.read(from, sector).is_err() {
+            sector.fill(0);
+        }
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,281 @@
+//! Entries of a commit of which some bytes are missing.
+//!
+//! Each page has a checksum of its own, so entries that stand wholly in readable pages
+//! are as good as ever. An entry that reaches into a missing page is lost, but its key
+//! is known if its beginning is readable. Behind a missing page the next entry is found
+//! where a put begins like a record that this program knows, and the entries from there
+//! on fill the payload to its end.
+
+use std::ops::Range;
+
+use crate::Key;
+use crate::entry::{Entry, PUT_OVERHEAD_BYTES};
+use crate::layout::RECORD_BYTES_MAX;
+use crate::schema::{self, RecordKind};
+
+/// Operation, kind and id.
+const HEADER_BYTES: usize = PUT_OVERHEAD_BYTES - 4;
+const PUT: u8 = 1;
+const OPERATION_MAX: u8 = 3;
+
+/// What is left of a commit.
+#[derive(Debug, Default)]
+pub(crate) struct Parts<'a> {
+    /// Entries that are whole, in order.
+    pub(crate) entries: Vec<Entry<'a>>,
+    /// Records whose entries are not.
+    pub(crate) hit: Vec<Key>,
+    /// Whether entries may be missing of which not even the record is known.
+    pub(crate) unknown: bool,
+}
+
+/// Reads what is left of a payload. The missing ranges are in order and do not overlap;
+/// what stands in them does not matter.
+pub(crate) fn read<'a>(payload: &'a [u8], missing: &[Range<usize>]) -> Parts<'a> {
+    let mut parts = Parts::default();
+    let mut start = 0;
+    let mut at = Some(0);
+    let ends = missing.iter().map(|gap| (gap.start, gap.end));
+    for (end, next) in ends.chain([(payload.len(), payload.len())]) {
+        let run = start..end.min(payload.len());
+        let is_last = run.end == payload.len();
+        // An entry may have ended within this run, or beyond it.
+        at = match at {
+            Some(at) if at >= run.end && !is_last => Some(at),
+            Some(at) => parts.run(payload, at.max(run.start), run.end),
+            None => match first_entry(payload, run.clone(), is_last) {
+                Some(at) => parts.run(payload, at, run.end),
+                None => None,
+            },
+        };
+        if is_last {
+            parts.unknown |= at != Some(payload.len());
+            break;
+        }
+        // An entry that begins within the gap is not known.
+        if at.is_none_or(|at| at < next) {
+            parts.unknown = true;
+            at = None;
+        }
+        start = next;
+    }
+    parts
+}
+
+/// A record that a page with a wrong checksum names.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Hint {
+    pub(crate) key: Key,
+    /// Whether more than its key speaks for it.
+    pub(crate) strong: bool,
+}
+
+/// The records that the entries of a page name whose checksum is wrong. They say what
+/// was probably hit and no more: nothing proves them.
+pub(crate) fn hints(payload: &[u8]) -> Vec<Hint> {
+    let hint = |at: usize| {
+        let rest = &payload[at..];
+        let (operation, key) = header(rest)?;
+        let value = rest.get(PUT_OVERHEAD_BYTES..).unwrap_or_default();
+        let strong = operation == PUT && schema::has_envelope(&key, value);
+        Some(Hint { key, strong })
+    };
+    let mut hints = Vec::new();
+    let (mut at, mut is_start) = (0, true);
+    while at < payload.len() {
+        let found = hint(at).filter(|hint| is_start || hint.strong);
+        let after = found.and_then(|_| Entry::decode(&payload[at..]));
+        hints.extend(found);
+        is_start = after.is_some();
+        at = match after {
+            Some((_, after)) => payload.len() - after.len(),
+            None => at + 1,
+        };
+    }
+    hints
+}
+
+/// The key of an entry.
+#[cfg(test)]
+pub(crate) fn key_of(entry: &Entry<'_>) -> Key {
+    match entry {
+        Entry::Put(key, _) | Entry::Patch(key, _) | Entry::Delete(key) => *key,
+    }
+}
+
+impl<'a> Parts<'a> {
+    /// Takes the entries from `at` on up to the end of a readable run. Gives where the
+    /// next entry begins; none if that is not known.
+    fn run(&mut self, payload: &'a [u8], mut at: usize, end: usize) -> Option<usize> {
+        while at < end {
+            let rest = &payload[at..end];
+            if let Some((entry, after)) = Entry::decode(rest) {
+                self.entries.push(entry);
+                at = end - after.len();
+                continue;
+            }
+            let (operation, key) = header(rest)?;
+            self.hit.push(key);
+            let length = rest.get(HEADER_BYTES..PUT_OVERHEAD_BYTES)?;
+            let length = length
+                .iter()
+                .rev()
+                .fold(0_usize, |number, &byte| number << 8 | usize::from(byte));
+            if operation != PUT || length > RECORD_BYTES_MAX {
+                return None;
+            }
+            at += PUT_OVERHEAD_BYTES + length;
+        }
+        Some(at)
+    }
+}
+
+/// Operation and key of an entry whose beginning is readable.
+fn header(bytes: &[u8]) -> Option<(u8, Key)> {
+    let (&[operation, kind], rest) = bytes.split_first_chunk::<2>()?;
+    let (&id, _) = rest.split_first_chunk::<16>()?;
+    RecordKind::from_number(kind)?;
+    (PUT..=OPERATION_MAX)
+        .contains(&operation)
+        .then_some((operation, Key { kind, id }))
+}
+
+/// Where the first entry begins in a run whose first bytes belong to a lost one.
+fn first_entry(payload: &[u8], run: Range<usize>, to_the_end: bool) -> Option<usize> {
+    run.clone().find(|&at| {
+        let rest = &payload[at..run.end];
+        match Entry::decode(rest) {
+            Some((Entry::Put(key, value), after)) => {
+                schema::has_envelope(&key, value) && (!to_the_end || fills(after))
+            }
+            _ => false,
+        }
+    })
+}
+
+/// Whether entries fill these bytes exactly.
+fn fills(mut bytes: &[u8]) -> bool {
+    while let Some((_, after)) = Entry::decode(bytes) {
+        bytes = after;
+    }
+    bytes.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::patch::Patch;
+
+    fn key(number: u8) -> Key {
+        Key {
+            kind: 1,
+            id: [number; 16],
+        }
+    }
+
+    /// A value that begins like a node of version 2.
+    fn value(number: u8, length: usize) -> Vec<u8> {
+        let mut value = vec![number; length];
+        value[..3].copy_from_slice(&[1, 2, 0]);
+        value
+    }
+
+    /// Four puts of 100 bytes, 122 each, and where they begin.
+    fn payload() -> Vec<u8> {
+        let mut out = Vec::new();
+        for number in 1..=4 {
+            Entry::Put(key(number), &value(number, 100)).encode(&mut out);
+        }
+        out
+    }
+
+    #[track_caller]
+    fn check(missing: &[(usize, usize)], whole: &[u8], hit: &[u8], unknown: bool) {
+        let mut payload = payload();
+        let missing: Vec<Range<usize>> = missing.iter().map(|&(from, to)| from..to).collect();
+        for gap in &missing {
+            payload[gap.clone()].fill(0xee);
+        }
+        let parts = read(&payload, &missing);
+        let keys: Vec<Key> = parts.entries.iter().map(key_of).collect();
+        let want: Vec<Key> = whole.iter().map(|&number| key(number)).collect();
+        assert_eq!(keys, want, "{missing:?}");
+        let want: Vec<Key> = hit.iter().map(|&number| key(number)).collect();
+        assert_eq!(parts.hit, want, "{missing:?}");
+        assert_eq!(parts.unknown, unknown, "{missing:?}");
+    }
+
+    #[test]
+    fn a_whole_payload_gives_every_entry() {
+        check(&[], &[1, 2, 3, 4], &[], false);
+    }
+
+    #[test]
+    fn an_entry_that_reaches_into_a_gap_is_hit_and_the_next_one_is_found_by_its_length() {
+        check(&[(150, 200)], &[1, 3, 4], &[2], false);
+        check(&[(50, 60)], &[2, 3, 4], &[1], false);
+        check(&[(450, 488)], &[1, 2, 3], &[4], false);
+        // Two gaps in one value.
+        check(&[(150, 160), (180, 190)], &[1, 3, 4], &[2], false);
+    }
+
+    #[test]
+    fn behind_a_gap_with_the_beginning_of_an_entry_the_next_whole_one_is_found() {
+        check(&[(122, 150)], &[1, 3, 4], &[], true);
+        check(&[(100, 250)], &[4], &[1], true);
+        check(&[(0, 10)], &[2, 3, 4], &[], true);
+        check(&[(0, 488)], &[], &[], true);
+        check(&[(400, 488)], &[1, 2, 3], &[4], false);
+        check(&[(366, 380)], &[1, 2, 3], &[], true);
+    }
+
+    #[test]
+    fn a_patch_that_reaches_into_a_gap_is_hit() {
+        let mut payload = Vec::new();
+        let (old, mut new) = (vec![1; 200], vec![1; 200]);
+        new[100] = 2;
+        Entry::Patch(key(1), Patch::between(&old, &new)).encode(&mut payload);
+        let end = payload.len();
+        Entry::Put(key(2), &value(2, 30)).encode(&mut payload);
+        let gap = end - 10..end - 5;
+        payload[gap.clone()].fill(0xee);
+        let parts = read(&payload, &[gap]);
+        assert_eq!(parts.hit, [key(1)]);
+        let keys: Vec<Key> = parts.entries.iter().map(key_of).collect();
+        assert_eq!(keys, [key(2)]);
+        assert!(parts.unknown, "more entries may have stood in the gap");
+    }
+
+    #[test]
+    fn a_page_with_a_wrong_checksum_hints_at_its_records() {
+        let mut payload = payload();
+        payload.resize(600, 0);
+        let strong = |number| Hint {
+            key: key(number),
+            strong: true,
+        };
+        let all: Vec<Hint> = (1..=4).map(strong).collect();
+        assert_eq!(hints(&payload), all);
+        payload[..40].fill(0xee);
+        assert_eq!(hints(&payload), all[1..]);
+        payload[122..150].fill(0xee);
+        assert_eq!(hints(&payload), all[2..]);
+        assert!(hints(&[0; 600]).is_empty());
+        assert!(hints(&[0xff; 600]).is_empty());
+    }
+
+    #[test]
+    fn hostile_payloads_never_panic() {
+        let payload = payload();
+        for start in 0..payload.len() {
+            for end in [start + 1, start + 20, start + 130] {
+                let gap = start..end.min(payload.len());
+                let _ = read(&payload, &[gap]);
+            }
+            let mut bent = payload.clone();
+            bent[start] ^= 0xff;
+            let _ = read(&bent, &[]);
+            let _ = hints(&bent);
+        }
+    }
+}
