@@ -56,7 +56,9 @@ Exit codes of trivet node, port, image, lan and bmc:
   130  stopped with Ctrl-C
 
 trivet demo, serve, check and config: 0 done, 1 it went wrong, 2 the arguments or the
-settings are wrong.";
+settings are wrong.
+trivet store: 0 done; `check`, `export`: nothing is damaged; 1 it went wrong, or something
+is damaged; 2 the arguments or the settings are wrong.";
 
 #[cfg(test)]
 mod tests {

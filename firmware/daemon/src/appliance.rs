@@ -84,6 +84,14 @@ pub(crate) fn open_store(data: &Path, size_mib: u32) -> anyhow::Result<Store<Fil
                  are",
                 key.display()
             ),
+            OpenError::Damaged { .. } | OpenError::SuperblockDamaged | OpenError::Flash(_) => {
+                let data = data.display();
+                format!(
+                    "the store {file} is damaged; it was left as it is. Run `trivet store check \
+                     --data {data}` to see what is damaged, then `trivet store repair --data \
+                     {data}` to go on without it, or restore the store from a copy"
+                )
+            }
             _ => format!(
                 "the store {file} cannot be used; it was left as it is. Restore it from a copy, \
                  or move it away to begin with an empty one"

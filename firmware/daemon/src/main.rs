@@ -18,6 +18,7 @@ mod reload;
 mod say;
 mod serve;
 mod sockets;
+mod store_tool;
 #[cfg(test)]
 mod testbed;
 
@@ -64,6 +65,11 @@ enum Command {
         #[command(subcommand)]
         command: auth::token::Command,
     },
+    /// Check, export, import or repair the store of a box that is stopped
+    Store {
+        #[command(subcommand)]
+        command: store_tool::Command,
+    },
     #[command(flatten)]
     Client(trivet_cli::ClientCommand),
     /// Print a script that completes commands and options in a shell
@@ -94,6 +100,7 @@ fn main() -> ExitCode {
         },
         Command::Config => show(trivet_config::default_file()),
         Command::Token { command } => show(&command.run(&mut clock::System::new())),
+        Command::Store { command } => command.run(),
         Command::Client(command) => ExitCode::from(trivet_cli::run(command).code()),
         Command::Completion(wanted) => {
             show(&trivet_cli::completion(&wanted, &mut Arguments::command()))

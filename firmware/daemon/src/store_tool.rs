@@ -1,0 +1,472 @@
+//! `trivet store`: checks, exports, imports and repairs the store of a box that is
+//! stopped. What is damaged and what becomes of it is decided in `trivet-store`; here
+//! are the files.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use trivet_board_hal::{BoxKey, Flash as _, Vault as _};
+use trivet_board_linux::{FileFlash, KeyFile};
+use trivet_store::layout::{PAGE_BYTES, SEGMENT_BYTES};
+use trivet_store::{Damage, Export, Key, OpenError, Outcome, Salvage, Store, rebuild};
+
+use crate::{exit, say, show};
+
+/// Most files of former stores that are kept beside the store.
+const FORMER_STORES_MAX: u32 = 99;
+
+/// Largest export that is read.
+const EXPORT_BYTES_MAX: u64 = 4 << 30;
+
+/// Which store.
+#[derive(clap::Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Place {
+    /// The settings file that names the data directory
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The data directory of the box
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
+/// What to do with the store. The box must be stopped.
+#[derive(clap::Subcommand)]
+pub(crate) enum Command {
+    /// Read all of the store, write nothing, and name every damaged place; exit code 1 if
+    /// there is one
+    Check {
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Write all readable records as JSON lines, with their secrets sealed; exit code 1 if
+    /// something is damaged and left out
+    Export {
+        #[command(flatten)]
+        place: Place,
+        /// Write to this new file, readable by its owner only, instead of standard output
+        #[arg(long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// Write the key of the store along: a full backup, as secret as the passwords in it
+        #[arg(long)]
+        with_secrets: bool,
+    },
+    /// Make a store from an export; without --with-secrets it needs the store.key of then
+    Import {
+        #[command(flatten)]
+        place: Place,
+        /// The export
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Replace the store that is there; it is kept as store.replaced-N
+        #[arg(long)]
+        replace: bool,
+    },
+    /// Make a damaged store usable: loses only what is damaged, names it, and keeps the
+    /// damaged file as store.damaged-N
+    Repair {
+        #[command(flatten)]
+        place: Place,
+    },
+}
+
+/// What to print, and whether all is well.
+struct Report {
+    text: String,
+    is_whole: bool,
+}
+
+impl Command {
+    /// Does it and tells how it ended.
+    pub(crate) fn run(self) -> ExitCode {
+        // Without it a core dump would show the key; the work is the same.
+        let _ = trivet_board_linux::keep_private();
+        let (Self::Check { place }
+        | Self::Export { place, .. }
+        | Self::Import { place, .. }
+        | Self::Repair { place }) = &self;
+        let data = match place.data() {
+            Ok(data) => data,
+            Err(code) => return code,
+        };
+        let done = match self {
+            Self::Check { .. } => check(&data),
+            Self::Export {
+                output,
+                with_secrets,
+                ..
+            } => export(&data, output.as_deref(), with_secrets),
+            Self::Import { file, replace, .. } => import(&data, &file, replace),
+            Self::Repair { .. } => repair(&data),
+        };
+        let code = match done {
+            Ok(report) => match (show(&report.text), report.is_whole) {
+                (code, true) => code,
+                (_, false) => ExitCode::from(exit::FAILED),
+            },
+            Err(error) => {
+                say::line(&format!("trivet: {error:#}"));
+                ExitCode::from(exit::FAILED)
+            }
+        };
+        say::flush();
+        code
+    }
+}
+
+impl Place {
+    fn data(&self) -> Result<PathBuf, ExitCode> {
+        match (&self.data, &self.config) {
+            (Some(data), _) => Ok(data.clone()),
+            (None, Some(config)) => Ok(crate::settings(config)?.appliance.data),
+            (None, None) => Err(ExitCode::from(exit::MISTAKEN)),
+        }
+    }
+}
+
+/// Opens the store's file; the box must not run.
+fn open(data: &Path) -> anyhow::Result<FileFlash> {
+    let store = data.join("store");
+    FileFlash::open_read_only(&store).with_context(|| {
+        format!(
+            "the store {} cannot be read: is this the data directory, and is the box stopped?",
+            store.display()
+        )
+    })
+}
+
+fn key_file(data: &Path) -> KeyFile {
+    KeyFile::at(data.join("store.key"))
+}
+
+/// Reads the store with its key, which must be there if anything is sealed.
+fn read(data: &Path) -> anyhow::Result<(FileFlash, Salvage, Outcome, Option<BoxKey>)> {
+    let mut flash = open(data)?;
+    let key = key_file(data).key().map_err(OpenError::Key)?;
+    let salvage = Salvage::read(&mut flash, SEGMENT_BYTES)?;
+    let outcome = salvage.judge(key.as_ref())?;
+    if outcome.needs_key {
+        let key = data.join("store.key");
+        return Err(anyhow::Error::new(OpenError::KeyMissing)
+            .context(format!("{} is not there", key.display())));
+    }
+    Ok((flash, salvage, outcome, key))
+}
+
+fn check(data: &Path) -> anyhow::Result<Report> {
+    let mut flash = open(data)?;
+    let mut text = String::new();
+    let key = match key_file(data).key() {
+        Ok(key) => key,
+        Err(error) => {
+            let why = OpenError::Key(error);
+            let why = anyhow::Error::new(why);
+            let _ = writeln!(text, "warning: names of nodes are not shown: {why:#}");
+            None
+        }
+    };
+    let salvage = Salvage::read(&mut flash, SEGMENT_BYTES)?;
+    let outcome = salvage.judge(key.as_ref())?;
+    describe(&mut text, data, flash.size(), &salvage, &outcome);
+    let is_whole = salvage.is_whole() && outcome.findings.is_empty();
+    let data = data.display();
+    text.push_str(&if is_whole {
+        "the store is whole\n".to_owned()
+    } else {
+        format!(
+            "the store is damaged: `trivet store repair --data {data}` goes on with what is \
+             readable; a copy or an export of the store from before loses less\n"
+        )
+    });
+    Ok(Report { text, is_whole })
+}
+
+/// What is in the store, and what is damaged.
+fn describe(text: &mut String, data: &Path, size: u64, salvage: &Salvage, outcome: &Outcome) {
+    let store = data.join("store");
+    let counts = outcome.counts.iter();
+    let counts: Vec<String> = counts
+        .map(|(kind, count)| format!("{kind} {count}"))
+        .collect();
+    let records = if counts.is_empty() {
+        "none".to_owned()
+    } else {
+        counts.join(", ")
+    };
+    let layout = &salvage.layout;
+    let _ = writeln!(text, "store:    {}, {} KiB", store.display(), size >> 10);
+    let _ = writeln!(text, "records:  {records}");
+    if let Some((first, last)) = salvage.commits {
+        let _ = writeln!(text, "commits:  {first} to {last}");
+    }
+    let free = salvage.free_segments * layout.segment_pages * (PAGE_BYTES as u64 >> 10);
+    let _ = writeln!(text, "free:     {free} KiB");
+    if let Some(commit) = salvage.unfinished {
+        let _ = writeln!(
+            text,
+            "note:     commit {commit} at the end is not complete and does not count; most \
+             likely the power went while it was written"
+        );
+    }
+    for damage in &salvage.damages {
+        let _ = writeln!(text, "damaged:  {}", place_of(damage, outcome));
+    }
+    for finding in &outcome.findings {
+        let _ = writeln!(text, "record:   {finding}");
+    }
+}
+
+/// Where a damage is and what it hit.
+fn place_of(damage: &Damage, outcome: &Outcome) -> String {
+    let mut said = match damage.at {
+        Some(at) => format!("{} bytes at offset {at}", damage.bytes),
+        None => "at an offset that is not known".to_owned(),
+    };
+    match damage.commits {
+        Some((first, last)) if first == last => {
+            let _ = write!(said, ", commit {first}");
+        }
+        Some((first, last)) => {
+            let _ = write!(said, ", commits {first} to {last}");
+        }
+        None => {}
+    }
+    let _ = write!(said, ": {}", damage.what);
+    let named = |key: Key| {
+        let lost = outcome.findings.iter().find(|finding| finding.key == key);
+        lost.map_or(outcome.label(&key), |finding| finding.label.as_str())
+    };
+    let hit: Vec<&str> = damage.hit.iter().copied().map(named).collect();
+    if !hit.is_empty() {
+        let _ = write!(said, "; it held {}", hit.join(", "));
+    }
+    if damage.unknown {
+        said.push_str(
+            "; a change of another record that stood only here is lost without being known",
+        );
+    }
+    said
+}
+
+fn export(data: &Path, output: Option<&Path>, with_secrets: bool) -> anyhow::Result<Report> {
+    let (flash, salvage, outcome, key) = read(data)?;
+    let key = key.filter(|_| with_secrets);
+    let lines = outcome.export(flash.size(), key.as_ref());
+    let is_whole = salvage.is_whole() && outcome.findings.is_empty();
+    for damage in &salvage.damages {
+        say::line(&format!("trivet: damaged: {}", place_of(damage, &outcome)));
+    }
+    for finding in &outcome.findings {
+        say::line(&format!("trivet: {finding}"));
+    }
+    say::line(if key.is_some() {
+        "trivet: the export holds the key of the store: who reads it reads every password in it"
+    } else {
+        "trivet: secrets are sealed: to import this export, keep store.key as well, or export \
+         with --with-secrets"
+    });
+    let Some(output) = output else {
+        let text = lines;
+        return Ok(Report { text, is_whole });
+    };
+    write_new(output, lines.as_bytes())
+        .with_context(|| format!("the export {} cannot be written", output.display()))?;
+    let count = outcome.records.len();
+    let text = format!("{count} records written to {}\n", output.display());
+    Ok(Report { text, is_whole })
+}
+
+/// Writes a file that is not there yet, for its owner only.
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    if written.is_err() {
+        // Half an export is none.
+        let _ = fs::remove_file(path);
+    }
+    written
+}
+
+fn import(data: &Path, file: &Path, replace: bool) -> anyhow::Result<Report> {
+    let shown = file.display();
+    let cannot = || format!("the export {shown} cannot be read");
+    let size = fs::metadata(file).with_context(cannot)?.len();
+    if size > EXPORT_BYTES_MAX {
+        bail!("the export {shown} has {size} bytes, over the limit of {EXPORT_BYTES_MAX}");
+    }
+    let text = fs::read_to_string(file).with_context(cannot)?;
+    let export = Export::parse(&text).with_context(cannot)?;
+    fs::create_dir_all(data)
+        .with_context(|| format!("the directory {} cannot be made", data.display()))?;
+    let store = data.join("store");
+    let is_there = store
+        .try_exists()
+        .with_context(|| format!("{} cannot be looked at", store.display()))?;
+    if is_there && !replace {
+        bail!(
+            "{} is there already and was left as it is: move it away, or use --replace",
+            store.display()
+        );
+    }
+    // Held until the new store is in its place, so that no box starts on the old one.
+    let held = is_there.then(|| open(data)).transpose()?;
+    take_key(data, export.key.as_ref())?;
+    let new = write_store(data, "store.imported", export.region_bytes, &export.records)?;
+    let kept = match &held {
+        Some(_) => Some(swap(data, &new, "store.replaced")?),
+        None => {
+            fs::rename(&new.path, &store)
+                .and_then(|()| sync_directory(data))
+                .with_context(|| format!("{} cannot be made", store.display()))?;
+            None
+        }
+    };
+    let mut text = format!(
+        "{} records imported into {}\n",
+        export.records.len(),
+        store.display()
+    );
+    if let Some(kept) = kept {
+        let _ = writeln!(
+            text,
+            "the store that was there is kept as {}",
+            kept.display()
+        );
+    }
+    if export.damaged > 0 {
+        let _ = writeln!(
+            text,
+            "warning: {} records were damaged when this export was made; its lines with \
+             \"damaged\" name them",
+            export.damaged
+        );
+    }
+    Ok(Report {
+        text,
+        is_whole: true,
+    })
+}
+
+/// Puts the key of a full backup where the box finds it.
+fn take_key(data: &Path, key: Option<&BoxKey>) -> anyhow::Result<()> {
+    let Some(key) = key else {
+        return Ok(());
+    };
+    match key_file(data).key().map_err(OpenError::Key)? {
+        Some(here) if here.expose() != key.expose() => bail!(
+            "{} is not the key of this export and was left as it is: move it away first",
+            data.join("store.key").display()
+        ),
+        Some(_) => Ok(()),
+        None => Ok(key_file(data).keep(key)?),
+    }
+}
+
+fn repair(data: &Path) -> anyhow::Result<Report> {
+    let (flash, salvage, outcome, _) = read(data)?;
+    let mut text = String::new();
+    describe(&mut text, data, flash.size(), &salvage, &outcome);
+    if salvage.is_whole() && outcome.findings.is_empty() {
+        text.push_str("the store is whole: there is nothing to repair\n");
+        let is_whole = true;
+        return Ok(Report { text, is_whole });
+    }
+    let size = flash.size().max(salvage.layout.region_bytes());
+    let new = write_store(data, "store.repaired", size, &outcome.records)?;
+    let kept = swap(data, &new, "store.damaged")?;
+    let _ = writeln!(
+        text,
+        "the store is repaired with {} records; the damaged file is kept as {}",
+        outcome.records.len(),
+        kept.display()
+    );
+    Ok(Report {
+        text,
+        is_whole: true,
+    })
+}
+
+/// A new store that is not yet in its place. It is held until it is.
+struct NewStore {
+    path: PathBuf,
+    _held: Store<FileFlash>,
+}
+
+/// Writes a store under another name and opens it as the box will.
+fn write_store(
+    data: &Path,
+    name: &str,
+    size: u64,
+    records: &BTreeMap<Key, Vec<u8>>,
+) -> anyhow::Result<NewStore> {
+    let path = data.join(name);
+    let cannot = || format!("the new store {} cannot be written", path.display());
+    // One that a power cut left behind is not whole.
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(error).with_context(cannot);
+        }
+        _ => {}
+    }
+    let flash = FileFlash::open(&path, size).with_context(cannot)?;
+    let flash = rebuild(flash, SEGMENT_BYTES, records).with_context(cannot)?;
+    let held = Store::open(flash, key_file(data)).with_context(cannot)?;
+    held.records().with_context(cannot)?;
+    Ok(NewStore { path, _held: held })
+}
+
+/// Puts the new store in the place of the old one, which is kept under another name. At
+/// any moment one of the two is the store: the old file gets its second name first.
+fn swap(data: &Path, new: &NewStore, name: &str) -> anyhow::Result<PathBuf> {
+    let store = data.join("store");
+    let kept = former(data, &store, name)?;
+    fs::rename(&new.path, &store)
+        .and_then(|()| sync_directory(data))
+        .with_context(|| format!("{} cannot be replaced", store.display()))?;
+    Ok(kept)
+}
+
+/// A second name for the store's file; the one that an interrupted run gave it, if any.
+fn former(data: &Path, store: &Path, name: &str) -> anyhow::Result<PathBuf> {
+    let cannot = || format!("{} cannot be kept under a second name", store.display());
+    let about = fs::metadata(store).with_context(cannot)?;
+    for number in 1..=FORMER_STORES_MAX {
+        let path = data.join(format!("{name}-{number}"));
+        match fs::hard_link(store, &path) {
+            Ok(()) => {
+                sync_directory(data).with_context(cannot)?;
+                return Ok(path);
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let there = fs::metadata(&path).with_context(cannot)?;
+                if (there.dev(), there.ino()) == (about.dev(), about.ino()) {
+                    return Ok(path);
+                }
+            }
+            Err(error) => return Err(error).with_context(cannot),
+        }
+    }
+    bail!(
+        "there are {FORMER_STORES_MAX} files {name}-N in {} already: remove those that are not \
+         needed",
+        data.display()
+    )
+}
+
+/// Names are durable only with their directory.
+fn sync_directory(data: &Path) -> io::Result<()> {
+    File::open(data)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! Files around a damaged store.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+
+use trivet_model::{Node, NodeId, Seeded, UnixMs};
+use trivet_store::Change;
+
+use super::*;
+use crate::testbed::{self, Scratch};
+
+const PASSWORD: &str = "tool-hunter2-4711";
+
+/// A data directory with three nodes, each in a commit of its own.
+fn data() -> Scratch {
+    let scratch = Scratch::new();
+    let mut store = testbed::store(&scratch.0, 4096, SEGMENT_BYTES);
+    for number in 1..=3 {
+        let id = NodeId::random(&mut Seeded::new(number));
+        let mut node = Node::new(id, "ipmi", UnixMs(1));
+        node.name = Some(format!("name-{number}"));
+        node.driver_info
+            .insert("ipmi_password".to_owned(), PASSWORD.into());
+        store.commit(&[Change::PutNode(Arc::new(node))]).unwrap();
+    }
+    scratch
+}
+
+/// Fills the sector in which the text stands with garbage.
+fn hurt(data: &Path, text: &str) {
+    let path = data.join("store");
+    let mut bytes = fs::read(&path).unwrap();
+    let mut windows = bytes.windows(text.len());
+    let at = windows.position(|window| window == text.as_bytes());
+    let sector = at.unwrap() / 512 * 512;
+    bytes[sector..sector + 512].fill(0xa5);
+    fs::write(&path, bytes).unwrap();
+}
+
+fn names(data: &Path) -> Vec<String> {
+    let store = testbed::store(data, 4096, SEGMENT_BYTES);
+    let nodes = store.records().unwrap().nodes;
+    let mut names: Vec<String> = nodes.into_values().filter_map(|node| node.name).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_whole_store_is_left_as_it_is() {
+    let scratch = data();
+    let before = fs::read(scratch.0.join("store")).unwrap();
+    let report = check(&scratch.0).unwrap();
+    assert!(report.is_whole, "{}", report.text);
+    assert!(report.text.contains("node 3"), "{}", report.text);
+    assert!(
+        repair(&scratch.0)
+            .unwrap()
+            .text
+            .contains("nothing to repair")
+    );
+    assert_eq!(fs::read(scratch.0.join("store")).unwrap(), before);
+    assert!(!scratch.0.join("store.damaged-1").exists());
+}
+
+#[test]
+fn a_damaged_sector_is_named_by_check_and_left_out_by_repair() {
+    let scratch = data();
+    hurt(&scratch.0, "name-2");
+    let before = fs::read(scratch.0.join("store")).unwrap();
+    let report = check(&scratch.0).unwrap();
+    assert!(!report.is_whole);
+    assert!(report.text.contains("damaged:"), "{}", report.text);
+    assert!(
+        report.text.contains("trivet store repair"),
+        "{}",
+        report.text
+    );
+    assert_eq!(fs::read(scratch.0.join("store")).unwrap(), before);
+
+    let refused = crate::appliance::open_store(&scratch.0, 4).unwrap_err();
+    let said = format!("{refused:#}");
+    assert!(said.contains("trivet store repair --data"), "{said}");
+
+    // What an interrupted repair left behind does not matter.
+    fs::write(scratch.0.join("store.repaired"), b"half").unwrap();
+    let report = repair(&scratch.0).unwrap();
+    assert!(report.text.contains("store.damaged-1"), "{}", report.text);
+    assert_eq!(names(&scratch.0), ["name-1", "name-3"]);
+    assert_eq!(fs::read(scratch.0.join("store.damaged-1")).unwrap(), before);
+    assert!(!scratch.0.join("store.repaired").exists());
+    assert!(check(&scratch.0).unwrap().is_whole);
+}
+
+#[test]
+fn an_interrupted_repair_is_taken_up_again_under_the_same_name() {
+    let scratch = data();
+    hurt(&scratch.0, "name-2");
+    let (store, kept) = (scratch.0.join("store"), scratch.0.join("store.damaged-1"));
+    fs::hard_link(&store, &kept).unwrap();
+    repair(&scratch.0).unwrap();
+    assert!(kept.exists() && !scratch.0.join("store.damaged-2").exists());
+    hurt(&scratch.0, "name-1");
+    repair(&scratch.0).unwrap();
+    assert!(scratch.0.join("store.damaged-2").exists());
+}
+
+#[test]
+fn a_store_that_a_box_runs_on_is_not_touched() {
+    let scratch = data();
+    let held = testbed::store(&scratch.0, 4096, SEGMENT_BYTES);
+    for done in [check(&scratch.0), repair(&scratch.0)] {
+        let said = format!("{:#}", done.err().unwrap());
+        assert!(said.contains("in use by another process"), "{said}");
+    }
+    drop(held);
+    assert!(check(&scratch.0).is_ok());
+    let missing = scratch.0.join("none");
+    let said = format!("{:#}", check(&missing).err().unwrap());
+    assert!(said.contains("is this the data directory"), "{said}");
+}
+
+#[test]
+fn an_export_is_for_its_owner_only_and_is_imported_with_the_key_file() {
+    let scratch = data();
+    let file = scratch.0.join("export");
+    assert!(export(&scratch.0, Some(&file), false).unwrap().is_whole);
+    let mode = fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert!(!fs::read_to_string(&file).unwrap().contains(PASSWORD));
+    assert!(
+        export(&scratch.0, Some(&file), false).is_err(),
+        "it is there"
+    );
+
+    let other = Scratch::new();
+    let said = format!("{:#}", import(&other.0, &file, false).err().unwrap());
+    assert!(said.contains("its key is missing"), "{said}");
+    assert!(!other.0.join("store").exists());
+    fs::copy(scratch.0.join("store.key"), other.0.join("store.key")).unwrap();
+    import(&other.0, &file, false).unwrap();
+    assert_eq!(names(&other.0), ["name-1", "name-2", "name-3"]);
+    let said = format!("{:#}", import(&other.0, &file, false).err().unwrap());
+    assert!(said.contains("--replace"), "{said}");
+    import(&other.0, &file, true).unwrap();
+    assert!(other.0.join("store.replaced-1").exists());
+}
+
+#[test]
+fn a_full_backup_makes_a_box_anew_from_nothing() {
+    let scratch = data();
+    let file = scratch.0.join("export");
+    export(&scratch.0, Some(&file), true).unwrap();
+    let other = Scratch::new();
+    import(&other.0, &file, false).unwrap();
+    let store = testbed::store(&other.0, 4096, SEGMENT_BYTES);
+    let nodes = store.records().unwrap().nodes;
+    assert!(
+        nodes
+            .values()
+            .all(|node| node.driver_info["ipmi_password"] == PASSWORD)
+    );
+    drop(store);
+    // The key of another box is never replaced.
+    let third = data();
+    fs::remove_file(third.0.join("store.key")).unwrap();
+    key_file(&third.0).keep(&BoxKey::new([9; 32])).unwrap();
+    let said = format!("{:#}", import(&third.0, &file, true).err().unwrap());
+    assert!(said.contains("not the key of this export"), "{said}");
+}
+
+#[test]
+fn an_export_of_a_damaged_store_names_what_it_lacks() {
+    let scratch = data();
+    hurt(&scratch.0, "name-2");
+    let file = scratch.0.join("export");
+    assert!(!export(&scratch.0, Some(&file), true).unwrap().is_whole);
+    let other = Scratch::new();
+    import(&other.0, &file, false).unwrap();
+    assert_eq!(names(&other.0), ["name-1", "name-3"]);
+}
