@@ -418,11 +418,20 @@ fn write_store(
         }
         _ => {}
     }
-    let flash = FileFlash::open(&path, size).with_context(cannot)?;
-    let flash = rebuild(flash, SEGMENT_BYTES, records).with_context(cannot)?;
-    let held = Store::open(flash, key_file(data)).with_context(cannot)?;
-    held.records().with_context(cannot)?;
-    Ok(NewStore { path, _held: held })
+    let write = || -> anyhow::Result<Store<FileFlash>> {
+        let flash = FileFlash::open(&path, size)?;
+        let flash = rebuild(flash, SEGMENT_BYTES, records)?;
+        let store = Store::open(flash, key_file(data))?;
+        store.records()?;
+        Ok(store)
+    };
+    match write().with_context(cannot) {
+        Ok(held) => Ok(NewStore { path, _held: held }),
+        Err(error) => {
+            let _ = fs::remove_file(&path);
+            Err(error)
+        }
+    }
 }
 
 /// Puts the new store in the place of the old one, which is kept under another name. At

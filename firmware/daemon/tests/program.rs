@@ -371,6 +371,59 @@ fn a_key_file_that_is_lost_exposed_or_foreign_is_named_and_the_store_left_alone(
     again.signal("-TERM");
 }
 
+/// Fills the first sector of a file in which the text stands with garbage.
+fn damage(file: &Path, text: &str) {
+    let mut bytes = std::fs::read(file).unwrap();
+    let mut windows = bytes.windows(text.len());
+    let at = windows.position(|window| window == text.as_bytes());
+    let sector = at.unwrap() / 512 * 512;
+    bytes[sector..sector + 512].fill(0xa5);
+    std::fs::write(file, bytes).unwrap();
+}
+
+#[test]
+fn a_damaged_sector_costs_one_node_and_repair_starts_the_box_with_all_others() {
+    let scratch = Scratch::new("damaged");
+    let data = scratch.0.join("data");
+    let config = scratch.file("settings", &settings(&data, free_port()));
+    let one = Serving::start(&config);
+    for name in ["first-node", "second-node", "third-node", "fourth-node"] {
+        let body = format!(r#"{{"driver": "ipmi", "name": "{name}"}}"#);
+        let answer = one.ask("POST /v1/nodes", &body);
+        assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    }
+    let busy = run(&["store", "check", "--config", &config]);
+    assert_eq!(busy.status.code(), Some(1));
+    assert!(said(&busy).contains("in use by another process"));
+    one.signal("-TERM");
+    let place = ["--data", data.to_str().unwrap()];
+    let store = |command| run(&[["store", command].as_slice(), &place].concat());
+    assert_eq!(store("check").status.code(), Some(0));
+
+    damage(&data.join("store"), "second-node");
+    let refused = run(&["serve", "--config", &config]);
+    assert_eq!(refused.status.code(), Some(1));
+    let told = said(&refused);
+    assert!(told.contains("trivet store repair --data"), "{told}");
+    let checked = store("check");
+    assert_eq!(checked.status.code(), Some(1));
+    let text = String::from_utf8(checked.stdout).unwrap();
+    assert!(text.contains("bytes at offset"), "{text}");
+    let repaired = store("repair");
+    assert_eq!(repaired.status.code(), Some(0), "{}", said(&repaired));
+    assert!(data.join("store.damaged-1").exists());
+    assert_eq!(store("check").status.code(), Some(0));
+
+    let again = Serving::start(&config);
+    for name in ["first-node", "third-node", "fourth-node"] {
+        let answer = again.ask(&format!("GET /v1/nodes/{name}"), "");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    let answer = again.ask("GET /v1/nodes/second-node", "");
+    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+    again.signal("-TERM");
+}
+
 /// Whoever reads the lines may go away: the box does not.
 #[test]
 fn a_box_whose_reader_went_away_goes_on() {

@@ -1,14 +1,16 @@
 //! A new store from records: what repair and import write.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 
 use trivet_board_hal::Flash;
+use trivet_model::{Lease, MacAddr};
 
-use crate::Key;
 use crate::error::{CommitError, OpenError};
 use crate::layout::BATCH_CHANGES_MAX;
 use crate::log::Log;
 use crate::table::cost;
+use crate::{Key, schema};
 
 /// The new store was not written.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +27,22 @@ pub enum RebuildError {
     /// It reads other than it was written.
     #[error("the new store does not read back as it was written: its disk is failing")]
     Differs,
+}
+
+/// Writes and deletes a lease that nobody has. Damage to the last commit cannot be told
+/// from a torn write and drops it, so the last one must not hold records.
+fn close<F: Flash>(log: &mut Log<F>) -> Result<(), CommitError> {
+    let lease = Lease {
+        mac: MacAddr([0; 6]),
+        address: Ipv4Addr::UNSPECIFIED,
+    };
+    let key = schema::lease_key(lease.mac);
+    if log.value(&key).is_some() {
+        return Ok(());
+    }
+    let value = schema::encode_lease(&lease)?;
+    log.commit([(key, Some(value))].into())?;
+    log.commit([(key, None)].into())
 }
 
 /// Formats a blank region, writes these records and reads them back. Everything is
@@ -51,10 +69,64 @@ pub fn rebuild<F: Flash>(
         batch.insert(*key, Some(value.clone()));
     }
     log.commit(batch)?;
+    close(&mut log)?;
     let log = Log::open(log.into_flash(), segment_bytes)?;
     let read = log.iter();
     if !read.eq(records.iter().map(|(key, value)| (key, value.as_slice()))) {
         return Err(RebuildError::Differs);
     }
     Ok(log.into_flash())
+}
+
+#[cfg(test)]
+mod tests {
+    use trivet_board_sim::SimFlash;
+
+    use super::*;
+    use crate::layout::PAGE_BYTES;
+
+    const SEGMENT_BYTES: u32 = 32 * 1024;
+    const REGION: usize = 2 * PAGE_BYTES + 64 * SEGMENT_BYTES as usize;
+
+    fn records(count: u8) -> BTreeMap<Key, Vec<u8>> {
+        let record = |number| {
+            let id = [number; 16];
+            (Key { kind: 1, id }, vec![number; 3000])
+        };
+        (0..count).map(record).collect()
+    }
+
+    #[test]
+    fn more_records_than_one_batch_takes_are_written_in_several() {
+        let records = records(100);
+        let flash = rebuild(SimFlash::new(REGION), SEGMENT_BYTES, &records).unwrap();
+        let log = Log::open(flash, SEGMENT_BYTES).unwrap();
+        assert_eq!(log.stats().records, 100);
+        let error = rebuild(log.into_flash(), SEGMENT_BYTES, &records).unwrap_err();
+        assert!(matches!(error, RebuildError::NotEmpty));
+    }
+
+    #[test]
+    fn a_damaged_last_commit_of_a_new_store_costs_no_record() {
+        let records = records(3);
+        let flash = rebuild(SimFlash::new(REGION), SEGMENT_BYTES, &records).unwrap();
+        let mut bytes = flash.bytes().to_vec();
+        let pages = bytes.chunks(PAGE_BYTES);
+        let last = pages.rposition(|page| page.iter().any(|&byte| byte != 0));
+        bytes[last.unwrap() * PAGE_BYTES + 100] ^= 1;
+        let log = Log::open(SimFlash::with_bytes(bytes), SEGMENT_BYTES).unwrap();
+        for (key, value) in &records {
+            assert_eq!(log.value(key), Some(value.as_slice()));
+        }
+    }
+
+    #[test]
+    fn a_region_that_is_too_small_is_refused() {
+        let small = SimFlash::new(2 * PAGE_BYTES + 8 * 16384);
+        let error = rebuild(small, 16384, &records(100)).unwrap_err();
+        assert!(matches!(
+            error,
+            RebuildError::Commit(CommitError::Full { .. })
+        ));
+    }
 }

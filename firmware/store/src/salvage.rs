@@ -347,15 +347,14 @@ impl Replay {
         before: Option<(u64, u64)>,
         (commit, start): (u64, u64),
     ) {
-        let first = before.map_or(1, |(before, _)| before + 1).max(self.tail);
+        let (before, end) = before.unwrap_or_default();
+        let first = self.tail.max(before + 1);
         if first >= commit {
             return;
         }
         // Where the commit before is not right before the gap its place is not known.
-        let from = before
-            .filter(|(before, _)| before + 1 == first)
-            .map(|(_, end)| end)
-            .filter(|&end| end < start && start - end <= scan.layout.pages());
+        let is_known = before + 1 == first && end < start && start - end <= scan.layout.pages();
+        let from = is_known.then_some(end);
         let places = from.map_or(0..0, |from| from..start);
         self.damages.push(Damage {
             at: from.map(|from| scan.layout.offset_of(from)),
