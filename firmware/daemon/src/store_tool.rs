@@ -176,14 +176,15 @@ fn check(data: &Path) -> anyhow::Result<Report> {
     describe(&mut text, data, flash.size(), &salvage, &outcome);
     let is_whole = salvage.is_whole() && outcome.findings.is_empty();
     let data = data.display();
-    text.push_str(&if is_whole {
+    let verdict = if is_whole {
         "the store is whole\n".to_owned()
     } else {
         format!(
             "the store is damaged: `trivet store repair --data {data}` goes on with what is \
              readable; a copy or an export of the store from before loses less\n"
         )
-    });
+    };
+    text.push_str(&verdict);
     Ok(Report { text, is_whole })
 }
 

@@ -77,7 +77,7 @@ mod tests {
         Note {
             at: UnixMs(number),
             node: None,
-            kind: NoteKind::AgentLookedUp,
+            kind: NoteKind::Inspected,
         }
     }
 

@@ -111,7 +111,7 @@ mod tests {
         let records = records(3);
         let flash = rebuild(SimFlash::new(REGION), SEGMENT_BYTES, &records).unwrap();
         let mut bytes = flash.bytes().to_vec();
-        let pages = bytes.chunks(PAGE_BYTES);
+        let mut pages = bytes.chunks(PAGE_BYTES);
         let last = pages.rposition(|page| page.iter().any(|&byte| byte != 0));
         bytes[last.unwrap() * PAGE_BYTES + 100] ^= 1;
         let log = Log::open(SimFlash::with_bytes(bytes), SEGMENT_BYTES).unwrap();

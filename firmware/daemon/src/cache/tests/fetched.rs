@@ -28,11 +28,11 @@ async fn served(cache: &Cache, url: &str, digest: Digest) -> Vec<u8> {
     read(cache.reader(&wanted).unwrap()).await.unwrap()
 }
 
-fn fresh(image: &[u8]) -> Result<FetchedFile, String> {
-    Ok(FetchedFile {
+fn fresh(image: &[u8]) -> FetchedFile {
+    FetchedFile {
         digest: sha256(image),
         old: None,
-    })
+    }
 }
 
 /// Names in the cache's directory that belong to a fetch on its way.
@@ -47,9 +47,9 @@ async fn a_file_without_a_digest_is_fetched_once_and_then_only_compared() {
     let (scratch, image) = (Scratch::new(), sample());
     let source = Source::new(Manners::plain(image.clone())).await;
     let (cache, url) = (cache(&scratch), source.url());
-    assert_eq!(fetch(&cache, &url).await, fresh(&image));
+    assert_eq!(fetch(&cache, &url).await, Ok(fresh(&image)));
     assert!(served(&cache, &url, sha256(&image)).await == image);
-    assert_eq!(fetch(&cache, &url).await, fresh(&image));
+    assert_eq!(fetch(&cache, &url).await, Ok(fresh(&image)));
     assert_eq!(source.asked(), 2, "once for its bytes, once to compare");
     assert_eq!(source.sent(), image.len() as u64, "no byte came twice");
     assert_eq!(on_their_way(&scratch), 0);
@@ -60,9 +60,9 @@ async fn a_fetched_file_is_still_there_after_a_restart() {
     let (scratch, image) = (Scratch::new(), sample());
     let source = Source::new(Manners::plain(image.clone())).await;
     let url = source.url();
-    assert_eq!(fetch(&cache(&scratch), &url).await, fresh(&image));
+    assert_eq!(fetch(&cache(&scratch), &url).await, Ok(fresh(&image)));
     let cache = cache(&scratch);
-    assert_eq!(fetch(&cache, &url).await, fresh(&image));
+    assert_eq!(fetch(&cache, &url).await, Ok(fresh(&image)));
     assert!(served(&cache, &url, sha256(&image)).await == image);
     assert_eq!(source.sent(), image.len() as u64);
 }
@@ -72,17 +72,17 @@ async fn a_file_that_has_changed_at_its_source_is_fetched_again() {
     let (scratch, image) = (Scratch::new(), sample());
     let source = Source::new(Manners::plain(image.clone())).await;
     let (cache, url) = (cache(&scratch), source.url());
-    assert_eq!(fetch(&cache, &url).await, fresh(&image));
+    assert_eq!(fetch(&cache, &url).await, Ok(fresh(&image)));
     let other = image[1..].to_vec();
     source.change(|manners| {
         manners.content = Arc::new(other.clone());
         manners.tag = Some("\"two\"");
     });
-    assert_eq!(fetch(&cache, &url).await, fresh(&other));
+    assert_eq!(fetch(&cache, &url).await, Ok(fresh(&other)));
     assert!(served(&cache, &url, sha256(&other)).await == other);
     // The newer of both is the one that is compared from now on.
     let sent = source.sent();
-    assert_eq!(fetch(&cache, &url).await, fresh(&other));
+    assert_eq!(fetch(&cache, &url).await, Ok(fresh(&other)));
     assert_eq!(source.sent(), sent);
 }
 
@@ -91,7 +91,7 @@ async fn a_copy_is_used_while_its_source_does_not_answer() {
     let (scratch, image) = (Scratch::new(), sample());
     let source = Source::new(Manners::plain(image.clone())).await;
     let (cache, url) = (cache(&scratch), source.url());
-    assert_eq!(fetch(&cache, &url).await, fresh(&image));
+    assert_eq!(fetch(&cache, &url).await, Ok(fresh(&image)));
     drop(source);
     let kept = fetch(&cache, &url).await.unwrap();
     assert_eq!(kept.digest, sha256(&image));
@@ -123,7 +123,7 @@ async fn a_file_that_comes_short_leaves_nothing_behind() {
     assert!(why.contains("broke off"), "{why}");
     assert_eq!(on_their_way(&scratch), 0);
     source.change(|manners| manners.cut_after = None);
-    assert_eq!(fetch(&cache, &url).await, fresh(&image));
+    assert_eq!(fetch(&cache, &url).await, Ok(fresh(&image)));
 }
 
 #[tokio::test]
@@ -145,8 +145,8 @@ async fn a_file_whose_bytes_are_an_image_of_the_cache_is_that_image() {
     let (cache, url) = (cache(&scratch), source.url());
     let wanted = source.wanted(sha256(&image));
     cache.bring(&wanted).await;
-    assert_eq!(fetch(&cache, &url).await, fresh(&image));
-    assert_eq!(fetch(&cache, &url).await, fresh(&image));
+    assert_eq!(fetch(&cache, &url).await, Ok(fresh(&image)));
+    assert_eq!(fetch(&cache, &url).await, Ok(fresh(&image)));
     assert_eq!(source.sent(), 2 * image.len() as u64, "then it is known");
     assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
 }
