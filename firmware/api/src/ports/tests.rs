@@ -250,3 +250,26 @@ fn a_port_refuses_bad_patches() {
         bench.refuses(&send("PATCH", &path, &patch.to_string()).at(LATEST), status);
     }
 }
+
+#[test]
+fn a_list_of_ports_looks_at_the_ports_it_shows_only() {
+    let mut bench = Bench::new();
+    bench.add(node(1));
+    bench.add(node(2));
+    for number in 1..=200 {
+        bench.add_port(port(number, if number <= 2 { 1 } else { 2 }));
+    }
+    for (path, count) in [
+        ("/v1/ports?limit=10", 10),
+        ("/v1/ports?limit=10&sort_key=address&sort_dir=desc", 10),
+        ("/v1/ports?limit=5&sort_key=uuid", 5),
+        ("/v1/nodes/node-1/ports", 2),
+        ("/v1/ports?node=node-1", 2),
+        ("/v1/ports?address=52:54:00:00:00:07", 1),
+    ] {
+        crate::list::EXAMINED.set(0);
+        let body = bench.reply(&get(path).at(LATEST)).value();
+        assert_eq!(body["ports"].as_array().unwrap().len(), count, "{path}");
+        assert_eq!(crate::list::EXAMINED.get(), count, "{path}");
+    }
+}
