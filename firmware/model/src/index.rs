@@ -70,6 +70,11 @@ impl NodeKey {
         )
     }
 
+    /// Whether hardly any two nodes have the same value.
+    const fn is_unique(self) -> bool {
+        matches!(self, Self::Name | Self::InstanceUuid | Self::InstanceName)
+    }
+
     /// The node's value, as text.
     pub fn value(self, node: &Node) -> Option<&str> {
         match self {
@@ -118,6 +123,8 @@ pub enum Span<'s> {
 #[derive(Clone, Debug, Default)]
 struct Index {
     entries: OrdSet<Entry>,
+    /// The value that was shared last: the next one is often the same.
+    latest: Option<Arc<str>>,
 }
 
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -158,7 +165,9 @@ impl Entry {
 }
 
 impl Index {
-    fn replace(&mut self, id: Uuid, old: Option<Place<'_>>, new: Option<Place<'_>>) {
+    /// Moves a record from its old place to its new one; `share` where others have its
+    /// value too.
+    fn replace(&mut self, id: Uuid, old: Option<Place<'_>>, new: Option<Place<'_>>, share: bool) {
         if old == new {
             return;
         }
@@ -166,20 +175,29 @@ impl Index {
             self.entries.remove(&old.entry(id));
         }
         if let Some(new) = new {
-            let value = new.value.map(|value| self.shared(value));
-            let serial = new.serial;
-            self.entries.insert(Entry { value, serial, id });
+            let mut entry = new.entry(id);
+            if share {
+                entry.value = new.value.map(|value| self.shared(value));
+            }
+            self.entries.insert(entry);
         }
     }
 
     /// This text as another entry has it already: equal texts are in memory once.
-    fn shared(&self, text: &str) -> Arc<str> {
+    fn shared(&mut self, text: &str) -> Arc<str> {
+        if let Some(latest) = &self.latest
+            && **latest == *text
+        {
+            return Arc::clone(latest);
+        }
         let first = Entry::first(Some(text));
         let bounds: Bounds<Entry> = (Bound::Included(first), Bound::Unbounded);
         let near = self.entries.range::<Bounds<Entry>, Entry>(bounds).next();
         let near = near.and_then(|entry| entry.value.clone());
-        near.filter(|near| **near == *text)
-            .unwrap_or_else(|| Arc::from(text))
+        let near = near.filter(|near| **near == *text);
+        let shared = near.unwrap_or_else(|| Arc::from(text));
+        self.latest = Some(Arc::clone(&shared));
+        shared
     }
 
     /// Identities in order, or against it; from behind an entry, if there is one.
@@ -281,7 +299,7 @@ impl Nodes {
         for (key, index) in NodeKey::ALL.iter().zip(&mut self.indexes) {
             let old = old.and_then(|node| key.place(node));
             let new = new.and_then(|node| key.place(node));
-            index.replace(id.0, old, new);
+            index.replace(id.0, old, new, !key.is_unique());
         }
     }
 
@@ -336,14 +354,15 @@ impl Ports {
         let new = Self::place(&port);
         let old = self.records.insert(id, port);
         let place = old.as_ref().map(|old| Self::place(old));
-        self.created.replace(id.0, place, Some(new));
+        self.created.replace(id.0, place, Some(new), false);
         old
     }
 
     /// Forgets a port.
     pub fn remove(&mut self, id: &PortId) -> Option<Arc<Port>> {
         let old = self.records.remove(id)?;
-        self.created.replace(id.0, Some(Self::place(&old)), None);
+        let place = Some(Self::place(&old));
+        self.created.replace(id.0, place, None, false);
         Some(old)
     }
 
