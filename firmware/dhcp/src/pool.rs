@@ -68,7 +68,8 @@ impl Pool {
             pool.take(Ipv4Addr::from_bits(address));
         }
         pool.kept_out = kept_out;
-        if pool.free_count > 1 {
+        // Two addresses or fewer are not worth dividing.
+        if pool.free_count > 2 {
             pool.kept_for_known = pool.free_count.div_ceil(KNOWN_SHARE);
         }
         pool
@@ -150,9 +151,9 @@ impl Pool {
         None
     }
 
-    /// Is one more address free than is kept for known machines?
-    pub(crate) fn has_room_for_unknown(&self) -> bool {
-        self.free_count > self.kept_for_known
+    /// Are the addresses that are free for known machines only?
+    pub(crate) fn is_kept_for_known(&self) -> bool {
+        self.free_count > 0 && self.free_count <= self.kept_for_known
     }
 
     /// None was left at the last search, and none has come back since.

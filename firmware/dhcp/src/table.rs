@@ -151,7 +151,7 @@ impl Table {
 
     fn has_room_for_unknown(&self, subnet: usize) -> bool {
         let pool = self.pools.get(subnet);
-        pool.is_some_and(Pool::has_room_for_unknown)
+        pool.is_some_and(|pool| !pool.is_kept_for_known())
     }
 
     fn is_its_own_or_free(
