@@ -4,7 +4,7 @@
 //! A settings file with mistakes changes nothing. What of a correct one needs a restart is
 //! said in the log.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tokio::signal::unix::{SignalKind, signal};
 use trivet_config::Settings;
@@ -16,15 +16,31 @@ use crate::say;
 
 /// What a running box renews.
 pub(crate) struct Reload {
-    pub(crate) file: PathBuf,
+    file: PathBuf,
     /// What the box was started with.
-    pub(crate) settings: Settings,
-    pub(crate) auth: Auth,
-    pub(crate) certificate: ServerCertificate,
-    pub(crate) clock: Clock,
+    settings: Settings,
+    auth: Auth,
+    certificate: ServerCertificate,
+    clock: Clock,
 }
 
 impl Reload {
+    /// For a box that was started with these settings of this file.
+    pub(crate) fn new(
+        (file, settings): (&Path, Settings),
+        auth: &Auth,
+        certificate: ServerCertificate,
+        clock: Clock,
+    ) -> Self {
+        Self {
+            file: file.to_owned(),
+            settings,
+            auth: auth.clone(),
+            certificate,
+            clock,
+        }
+    }
+
     /// Waits for SIGHUP, and renews the certificate in time, until the task is aborted.
     pub(crate) async fn run(self) {
         let hangups = async {

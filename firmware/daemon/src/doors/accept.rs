@@ -135,15 +135,16 @@ struct Open {
     close: Arc<Notify>,
 }
 
-/// The right to have one connection open.
-enum Place {
-    Shared {
-        _service: OwnedSemaphorePermit,
-        _all: OwnedSemaphorePermit,
-    },
-    Own {
-        _own: OwnedSemaphorePermit,
-    },
+/// The right to have one connection open: a shared place of all and of the service, or one
+/// that the service has for itself.
+struct Place {
+    _permits: Vec<OwnedSemaphorePermit>,
+}
+
+impl From<Vec<OwnedSemaphorePermit>> for Place {
+    fn from(permits: Vec<OwnedSemaphorePermit>) -> Self {
+        Self { _permits: permits }
+    }
 }
 
 /// A connection in the list of its service; it goes when this is dropped.
@@ -175,14 +176,11 @@ impl Service {
     fn free_place(&self) -> Option<Place> {
         let of_service = Arc::clone(&self.shared).try_acquire_owned();
         let of_all = Arc::clone(&self.places.all).try_acquire_owned();
-        if let (Ok(service), Ok(all)) = (of_service, of_all) {
-            return Some(Place::Shared {
-                _service: service,
-                _all: all,
-            });
+        if let (Ok(of_service), Ok(of_all)) = (of_service, of_all) {
+            return Some(vec![of_service, of_all].into());
         }
         let own = Arc::clone(&self.own).try_acquire_owned().ok()?;
-        Some(Place::Own { _own: own })
+        Some(vec![own].into())
     }
 
     /// A place for one more connection, made free if need be; none when the box stops.
@@ -192,16 +190,13 @@ impl Service {
         }
         self.close_oldest_unfinished();
         let shared = async {
-            let service = Arc::clone(&self.shared).acquire_owned().await.ok()?;
-            let all = Arc::clone(&self.places.all).acquire_owned().await.ok()?;
-            Some(Place::Shared {
-                _service: service,
-                _all: all,
-            })
+            let of_service = Arc::clone(&self.shared).acquire_owned().await.ok()?;
+            let of_all = Arc::clone(&self.places.all).acquire_owned().await.ok()?;
+            Some(Place::from(vec![of_service, of_all]))
         };
         let own = async {
             let own = Arc::clone(&self.own).acquire_owned().await.ok()?;
-            Some(Place::Own { _own: own })
+            Some(Place::from(vec![own]))
         };
         tokio::select! {
             place = shared => place,
