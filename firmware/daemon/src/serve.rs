@@ -88,7 +88,7 @@ pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
     for line in warnings.chain(check::unreadable(&settings)) {
         say::line(&format!("trivet: warning: {line}"));
     }
-    let reload = Reload::new((file, settings), &ground.auth, certificate, clock);
+    let reload = Reload::new((file, settings.clone()), &ground.auth, certificate, clock);
     let appliance = Appliance::start(clock, ground, rack, store)?;
     let reloading = tokio::spawn(reload.run());
     let ended = run_to_end(appliance, settings, missing).await;
