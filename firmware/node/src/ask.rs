@@ -90,8 +90,8 @@ fn refuse_by_rule(node: &Node, verb: Verb, args: &VerbArgs) -> Result<(), Refusa
             invalid("Step power.wait: seconds must be a whole number, zero or above.".to_owned())
         }
         _ if node.keeps_power() && args.steps.iter().any(switches_off) => invalid(format!(
-            "Node \"{}\" has disable_power_off set, so step power.power_off cannot run on it; leave \
-             the step out or use power.reboot.",
+            "Node \"{}\" has disable_power_off set, so step power.power_off cannot run on it; \
+             leave the step out or use power.reboot.",
             node.id
         )),
         Verb::Clean | Verb::Service if args.steps.is_empty() => invalid(format!(

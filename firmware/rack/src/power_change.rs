@@ -45,6 +45,8 @@ pub(crate) struct PowerChange {
     requests: u32,
     first: Tick,
     last: Tick,
+    /// The BMC accepted one of them.
+    accepted: bool,
     /// Polls since the last request.
     polls: u32,
     /// Failures in a row, since when, and the last of them.
@@ -141,6 +143,7 @@ impl PowerChange {
             requests: 0,
             first: now,
             last: now,
+            accepted: false,
             polls: 0,
             failures: 0,
             failing: None,
@@ -194,7 +197,10 @@ impl PowerChange {
                 Next::End(Ok(PowerAnswer::Power(state)))
             }
             (Some(_), PowerAnswer::Power(_)) => self.not_yet(now, limits),
-            (Some(_), _) => self.polls_later(limits),
+            (Some(_), _) => {
+                self.accepted = true;
+                self.polls_later(limits)
+            }
         }
     }
 
@@ -233,8 +239,9 @@ impl PowerChange {
         let (order, asked) = question;
         let restarts = matches!(order, PowerOrder::Cycle | PowerOrder::Reset);
         // A machine that is off refuses a reset: the job asks for power instead.
+        let refuses = error.is_refusal() && !self.accepted;
         let at_once = (restarts && !self.rules.restarts_again)
-            || (order == PowerOrder::Reset && error.is_refusal());
+            || (refuses && (order == PowerOrder::Reset || !self.rules.restarts_again));
         // A BMC that starts may not know its users yet.
         let lasting = error.is_lasting() && !self.bmc_restarted && self.failing.is_none();
         if at_once || lasting {
@@ -245,8 +252,10 @@ impl PowerChange {
         let waited_ms = now.since_ms(since);
         self.failing = Some((since, error.clone()));
         let hears = is_heard(&error);
-        let resets = self.rules.resets_bmc && !self.bmc_restarted && hears;
-        if resets && waited_ms >= 3 * self.rules.timeout_ms {
+        let reset_ms = 3 * self.rules.timeout_ms;
+        let patient = self.rules.patience_ms >= reset_ms;
+        let resets = self.rules.resets_bmc && !self.bmc_restarted && hears && patient;
+        if resets && waited_ms >= reset_ms {
             return Next::Ask(BMC_RESET);
         }
         if waited_ms >= self.rules.patience_ms && !resets {
@@ -254,7 +263,8 @@ impl PowerChange {
             let waited_s = waited_ms / 1000;
             return Next::End(Err(PowerError::Unanswered { waited_s, last }));
         }
-        let refused = order.switches().is_some() && !error.is_silence();
+        // A repetition that is refused shows that the change is under way: it counts.
+        let refused = order.switches().is_some() && !error.is_silence() && !self.accepted;
         if refused {
             // It was surely not carried out.
             self.requests = self.requests.saturating_sub(1);
@@ -456,5 +466,79 @@ impl Rack {
         self.heard_itself(id);
         self.gate.heard(now.tick, id);
         self.events.push_back((id, Event::SignOfLife));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(order: PowerOrder, operator: bool) -> PowerChange {
+        let id = NodeId::random(&mut trivet_model::Seeded::new(1));
+        let node = Node::new(id, "ipmi", trivet_model::UnixMs(1));
+        let rules = if operator {
+            Rules::of_operator(&Limits::default(), &node)
+        } else {
+            Rules::of_job(&Limits::default(), &node)
+        };
+        let mut change = PowerChange::new(Tick(0), order, rules);
+        change.asks(Tick(0), order);
+        change
+    }
+
+    fn refused() -> PowerError {
+        PowerError::Refused { code: 0xff }
+    }
+
+    #[test]
+    fn polls_come_early_and_then_back_off_to_a_few_seconds() {
+        let mut change = change(PowerOrder::Off, false);
+        let pauses: Vec<_> = (0..8)
+            .map(|_| change.polls_later(&Limits::default()))
+            .collect();
+        let want = [100, 200, 400, 800, 1600, 3000, 3000, 3000];
+        let want = want.map(|ms| Next::After(ms, PowerOrder::Status));
+        assert_eq!(pauses, want);
+    }
+
+    #[test]
+    fn a_repetition_that_is_refused_is_not_repeated_while_the_machine_switches() {
+        let mut change = change(PowerOrder::Off, false);
+        let _ = change.answered(Tick(0), PowerAnswer::Accepted, &Limits::default());
+        let on = PowerAnswer::Power(PowerState::On);
+        let next = change.answered(Tick(60_000), on, &Limits::default());
+        assert_eq!(next, Next::Ask(PowerOrder::Off));
+        change.asks(Tick(60_000), PowerOrder::Off);
+        let question = (PowerOrder::Off, Tick(60_000));
+        let next = change.failed(Tick(60_001), question, refused());
+        assert_eq!(next, Next::After(0, PowerOrder::Status));
+        let next = change.answered(Tick(110_000), on, &Limits::default());
+        assert!(matches!(next, Next::After(_, PowerOrder::Status)));
+        assert_eq!(change.requests, 2);
+    }
+
+    #[test]
+    fn a_refusal_ends_an_operators_order_at_once_and_a_jobs_after_its_patience() {
+        let question = (PowerOrder::On, Tick(0));
+        let mut asked = change(PowerOrder::On, true);
+        let next = asked.failed(Tick(5), question, refused());
+        assert_eq!(next, Next::End(Err(refused())));
+        let mut job = change(PowerOrder::On, false);
+        let next = job.failed(Tick(5), question, refused());
+        assert_eq!(next, Next::After(0, PowerOrder::On));
+        let next = job.failed(Tick(180_000), question, refused());
+        assert_eq!(next, Next::Ask(BMC_RESET));
+        let next = job.restarted_bmc(Tick(180_001), Ok(PowerAnswer::Accepted));
+        assert_eq!(next, Next::After(0, PowerOrder::On));
+    }
+
+    #[test]
+    fn a_wrong_password_ends_every_order_at_once() {
+        let login = PowerError::Login { said: "no" };
+        for operator in [false, true] {
+            let mut change = change(PowerOrder::On, operator);
+            let next = change.failed(Tick(5), (PowerOrder::On, Tick(0)), login.clone());
+            assert_eq!(next, Next::End(Err(login.clone())));
+        }
     }
 }

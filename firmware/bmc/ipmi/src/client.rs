@@ -23,7 +23,7 @@ use crate::wire::message::{Message, SEQUENCE_MASK};
 use crate::wire::packet::Packet;
 
 use login::{Heard, Login, Silence};
-use talk::{Answer, Next, Talk};
+use talk::{Answer, Next, Talk, told_apart};
 pub use target::{Pace, Target};
 
 /// Most orders and errands that wait, are under way or have answers nobody fetched. Ours.
@@ -596,18 +596,5 @@ impl Session {
                 self.post(bytes);
             }
         }
-    }
-}
-
-/// Completion codes that mean the same whatever was asked.
-fn told_apart(error: PowerError) -> PowerError {
-    match error {
-        PowerError::Refused {
-            code: completion::NO_PRIVILEGE,
-        } => PowerError::Privilege,
-        PowerError::Refused {
-            code: completion::NODE_BUSY,
-        } => PowerError::Occupied,
-        other => other,
     }
 }

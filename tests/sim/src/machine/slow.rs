@@ -43,6 +43,11 @@ impl Slow {
 
     /// Takes a request. True where the machine does at once what it is told.
     pub(super) fn takes(&mut self, now: Tick, order: PowerOrder) -> bool {
+        // A reset needs no power supply to come or go.
+        if order == PowerOrder::Reset {
+            (self.follows, self.requests) = (None, 1);
+            return true;
+        }
         match self.follows {
             Some((_, other)) if other == order => self.requests += 1,
             _ => {

@@ -4,7 +4,7 @@
 use trivet_model::{PowerAnswer, PowerError, PowerOrder};
 
 use super::script::{self, Script};
-use crate::command::Request;
+use crate::command::{Request, completion};
 use crate::errand::{self, Dialogue, Report};
 
 /// What comes after an answer.
@@ -88,5 +88,18 @@ impl Talk {
                 errand::Next::Done(result) => Next::Done(result.map(Answer::Errand)),
             },
         }
+    }
+}
+
+/// Completion codes that mean the same whatever was asked.
+pub(super) fn told_apart(error: PowerError) -> PowerError {
+    match error {
+        PowerError::Refused {
+            code: completion::NO_PRIVILEGE,
+        } => PowerError::Privilege,
+        PowerError::Refused {
+            code: completion::NODE_BUSY,
+        } => PowerError::Occupied,
+        other => other,
     }
 }
