@@ -219,13 +219,6 @@ pub(crate) fn unreadable(settings: &Settings) -> Vec<String> {
     }
     let store = settings.appliance.data.join("store");
     lines.extend(other_size(&store, settings.appliance.store_mib));
-    if settings.boot.ramdisk.is_some() && !settings.agent.plain_http {
-        lines.push(
-            "agent.plain_http: is false, so agents have to use TLS; Trivet's own agent does not \
-             yet"
-            .to_owned(),
-        );
-    }
     if settings.agent.address_check == trivet_config::AddressCheck::Off {
         lines.push(
             "agent.address_check: is \"off\", so any machine that reaches the API can pose as the \
