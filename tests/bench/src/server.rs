@@ -122,7 +122,7 @@ impl Server {
 fn settings_text(data: &Path, port: u16) -> String {
     format!(
         "[box]\ndata = \"{}\"\nname = \"box\"\nstore_mib = {STORE_MIB}\n\
-         [api]\nlisten = \"127.0.0.1:{port}\"\nauth = \"none\"\n\
+         [boot]\nagent_elsewhere = true\n[api]\nlisten = \"127.0.0.1:{port}\"\nauth = \"none\"\n\
          [hardware]\ntypes = [\"fake-hardware\", \"ipmi\"]\n",
         data.display()
     )

@@ -196,22 +196,21 @@ fn a_later_patch_tells_which_record_a_damaged_commit_held() {
 
 #[test]
 fn an_older_version_of_a_node_is_kept_and_said_to_be_one() {
-    let mut changed = node(1);
+    let mut changed = node(3);
     changed.power_state = Some(PowerState::On);
-    let first = put(&changed);
-    changed.last_error = Some("a cable fell out".to_owned());
-    let mut image = image(&[first, put(&changed), lease(8)]);
-    hurt(&mut image, 7, 0);
+    let mut image = image(&[put(&changed), lease(8)]);
+    hurt(&mut image, 7, 1);
+    assert!(open(&image).is_err());
     let (records, outcome) = repaired(&image);
     assert_eq!(names(&records), ["name-1", "name-2", "name-3"]);
-    assert_eq!(records.nodes[&changed.id], node(1));
+    assert_eq!(records.nodes[&changed.id], node(3));
     let [finding] = &outcome.findings[..] else {
         panic!("{:?}", outcome.findings);
     };
-    assert_eq!((finding.key, finding.fate), (node_key(1), Fate::Older));
+    assert_eq!((finding.key, finding.fate), (node_key(3), Fate::Older));
     let said = finding.to_string();
     assert!(said.contains("older version of node"), "{said}");
-    assert!(said.contains("name-1"), "{said}");
+    assert!(said.contains("name-3"), "{said}");
 }
 
 #[test]
