@@ -109,7 +109,8 @@ pub fn node_drive_path(node: NodeId, token: &str) -> String {
 pub fn redacted(path: &str) -> String {
     let mut parts: Vec<&str> = path.split('/').collect();
     let holds_token = matches!(parts.get(1), Some(&"nodes" | &"drives")) && parts.len() > 3;
-    if holds_token {
+    // Boot files of a record have no token.
+    if holds_token && parts[3] != "boot" {
         parts[3] = MASK;
     }
     parts.join("/")

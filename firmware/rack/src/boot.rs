@@ -113,9 +113,9 @@ impl Rack {
         };
         let kind = NoteKind::FileRefused {
             by: door.name(),
-            path,
+            path: trivet_httpboot::redacted(&path),
             answer,
-            why,
+            why: crate::callers::redacted(why),
         };
         let view = self.book.view.nodes.get(&id);
         let latest = view.map(|view| view.timeline.iter().rev().take(REFUSALS_COMPARED_MAX));

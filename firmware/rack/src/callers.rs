@@ -246,9 +246,11 @@ impl Rack {
 
 /// News of an image without the credentials that its sources may have.
 pub(crate) fn without_credentials(mut news: ImageNews) -> ImageNews {
-    if let ImageState::Failed(why) = news.state {
-        news.state = ImageState::Failed(redacted(why));
-    }
+    news.state = match news.state {
+        ImageState::Failed(why) => ImageState::Failed(redacted(why)),
+        ImageState::Wrong(why) => ImageState::Wrong(redacted(why)),
+        other => other,
+    };
     news
 }
 

@@ -19,6 +19,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::identity::ServerTls;
 use trivet_httpboot::{self as httpboot, Answer, Body, Method, Nonsense, Request};
+use trivet_model::secret::without_url_credentials;
 use trivet_rack::{Door, Grant, Input};
 
 use super::accept::{Places, Progress, Waits, accept};
@@ -241,7 +242,9 @@ impl Connection {
             Ok(None) => Ok(None),
             Ok(Some(Grant::Image(wanted))) => {
                 let found = Found::image(&self.cache, &wanted).await;
-                let refused = |why| {
+                let refused = |why: String| {
+                    // Nodes do not learn the credentials of sources.
+                    let why = without_url_credentials(&why).unwrap_or(why);
                     if self.cache.is_wrong(&wanted) {
                         Unreadable::Wrong(why)
                     } else {

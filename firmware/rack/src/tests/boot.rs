@@ -202,6 +202,10 @@ fn a_file_that_a_node_is_refused_is_a_note_on_that_node() {
     assert!(bench.notes().is_empty(), "a repeated request is noted once");
     bench.tell(refused("/boot/other"));
     assert_eq!(bench.notes().len(), 1);
+    let secret = "0123456789abcdef0123456789abcdef";
+    bench.tell(refused(&format!("/nodes/{id}/{secret}/image/a.raw")));
+    let said = bench.notes().join("\n");
+    assert!(said.contains("refused") && !said.contains(secret), "{said}");
 }
 
 /// A box without boot.kernel and boot.ramdisk.

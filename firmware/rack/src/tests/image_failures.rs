@@ -26,6 +26,21 @@ fn a_wrong_digest_fails_the_job_while_the_machine_still_boots() {
 }
 
 #[test]
+fn the_reason_of_a_wrong_image_shows_no_credentials_of_its_source() {
+    let mut bench = Bench::new();
+    let id = at_write(&mut bench, plain());
+    let why = "image a.raw from https://ann:s3cret@far/a.raw is not what it should be";
+    bench.tell(news(&digest(), ImageState::Wrong(why.into()), None));
+    let node = bench.node(id);
+    assert_eq!(node.provision_state, ProvisionState::DeployFail);
+    let error = node.last_error.unwrap();
+    assert!(
+        error.contains("far/a.raw") && !error.contains("s3cret"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_wrong_image_does_not_fail_a_job_that_has_written_it() {
     let mut bench = Bench::new();
     let id = at_write(&mut bench, plain());
