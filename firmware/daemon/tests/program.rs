@@ -397,7 +397,7 @@ fn a_damaged_sector_costs_one_node_and_repair_starts_the_box_with_all_others() {
     assert!(said(&busy).contains("in use by another process"));
     one.signal("-TERM");
     let place = ["--data", data.to_str().unwrap()];
-    let store = |command| run(&[["store", command].as_slice(), &place].concat());
+    let store = |command: &'static str| run(&[["store", command].as_slice(), &place].concat());
     assert_eq!(store("check").status.code(), Some(0));
 
     damage(&data.join("store"), "second-node");

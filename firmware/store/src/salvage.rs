@@ -200,8 +200,6 @@ fn place(at: u64, bytes: u64, what: &'static str) -> Damage {
 fn refused(error: &OpenError) -> Damage {
     let (commits, what) = match error {
         OpenError::Damaged { commit, what } => (Some((*commit, *commit)), *what),
-        OpenError::Shrunk { .. } => (None, "the region is shorter than its superblock says"),
-        OpenError::SuperblockDamaged => (None, "the superblock is damaged"),
         _ => (None, "a place in the region cannot be read"),
     };
     Damage {
@@ -312,7 +310,7 @@ impl Scan {
                 .iter()
                 .any(|damage| damage.at.is_some_and(|from| covers(from, damage)))
         });
-        let what = "the flash cannot be read here; no commit that counts stands here";
+        let what = "the flash cannot be read here; at most the newest commit stood here";
         for at in elsewhere {
             match damages.last_mut() {
                 Some(last) if last.at.is_some_and(|from| from + last.bytes == at) => {
@@ -499,7 +497,8 @@ impl Replay {
     fn take_hint(&mut self, commit: u64, damage: usize, Hint { key, strong }: Hint) {
         let settled = self.settled.get(&key).copied();
         let is_known = settled.is_some() || self.lost.contains_key(&key);
-        if !(strong || is_known) || settled.is_some_and(|settled| settled >= commit) {
+        let is_likely = strong || is_known;
+        if !is_likely || settled.is_some_and(|settled| settled >= commit) {
             return;
         }
         if let Some(damage) = self.damages.get_mut(damage)

@@ -43,10 +43,8 @@ pub(crate) fn read<'a>(payload: &'a [u8], missing: &[Range<usize>]) -> Parts<'a>
         at = match at {
             Some(at) if at >= run.end && !is_last => Some(at),
             Some(at) => parts.run(payload, at.max(run.start), run.end),
-            None => match first_entry(payload, run.clone(), is_last) {
-                Some(at) => parts.run(payload, at, run.end),
-                None => None,
-            },
+            None => first_entry(payload, run.clone(), is_last)
+                .and_then(|at| parts.run(payload, at, run.end)),
         };
         if is_last {
             parts.unknown |= at != Some(payload.len());
