@@ -376,6 +376,10 @@ impl Replay {
         let damage = self.damages.len().saturating_sub(1);
         for position in positions {
             let raw = raw_page(flash, layout.offset_of(position));
+            // A sound page of an older commit: the newer one was never written here.
+            if page::decode(&raw).is_some() {
+                continue;
+            }
             let hints = parts::hints(&raw[PAGE_HEADER_BYTES..]);
             let hints = hints.into_iter().map(|hint| (commit, damage, hint));
             self.hints.extend(hints);
