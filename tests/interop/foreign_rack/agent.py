@@ -192,6 +192,9 @@ class Session:
         }
         while not self.ended.is_set():
             self.hurry.clear()
+            machine.tick()
+            if self.ended.is_set():
+                return
             status, answer = request("POST", f"{api}/v1/heartbeat/{node}", body, "1.68")
             machine.count("heartbeats")
             wait = self.random.uniform(0.3, 0.6) * timeout

@@ -124,6 +124,10 @@ class Rack:
             return {"machines": reports, "strays": self.strays}
 
 
+class Silent(Exception):
+    """No agent runs on this machine: nothing answers."""
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -134,6 +138,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         query = dict(urllib.parse.parse_qsl(url.query))
         try:
             status, answer = 200, self.answer(url.path, query, body)
+        except Silent:
+            # The port is shared, so a machine that is off cannot refuse the connection.
+            self.close_connection = True
+            return
         except Refused as error:
             kind = "Server" if error.status >= 500 else "Client"
             status, answer = error.status, {"faultcode": kind, "faultstring": str(error)}
@@ -156,13 +164,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return rack.report()
         found = re.fullmatch(r"/agents/([^/]+)(/.*)", path)
         machine = rack.machines.get(found[1]) if found else None
-        session = machine and machine.session
-        if session is None or session.token is None:
-            # The address of an agent that is not there is not an address of another one.
-            if machine is None:
-                with rack.lock:
-                    rack.strays.append(f"{self.command} {path}")
+        if machine is None:
+            with rack.lock:
+                rack.strays.append(f"{self.command} {path}")
             raise Refused(404, "404 Not Found: no agent listens here")
+        # As of now, not as of the last tick: the box may ask as soon as the BMC reports off.
+        machine.tick()
+        session = machine.session
+        if session is None or session.token is None:
+            raise Silent
         return self.agent(session, found[2], query, body)
 
     def agent(self, session, path, query, body):
