@@ -442,7 +442,7 @@ pub(crate) fn log(clock: Clock) -> NoteSink {
         let tick = clock.now().tick;
         let caused = matches!(
             note.kind,
-            NoteKind::StrangerSeen { .. } | NoteKind::Dhcp { .. }
+            NoteKind::StrangerSeen { .. } | NoteKind::Dhcp { .. } | NoteKind::FileRefused { .. }
         );
         if let Some(count) = asking.left_out(tick) {
             say::line(&format!(

@@ -252,13 +252,15 @@ impl Gate {
         });
         let proof = proof(&name, &password, &checked.hash, place);
         let name = Name::of(&name);
-        if let Some(known) = self.proven(now, place, name, &proof, known.as_ref())? {
+        let mut fresh = false;
+        let caller = (place, name, &proof);
+        if let Some(known) = self.proven(now, caller, known.as_ref(), &mut fresh)? {
             return Ok(known);
         }
         let _turn = self.checks.acquire().await.map_err(|_| Denied::Missing)?;
         // Others may have failed or proven the same while this one waited for its turn.
         let now = self.clock.now();
-        if let Some(known) = self.proven(now, place, name, &proof, known.as_ref())? {
+        if let Some(known) = self.proven(now, caller, known.as_ref(), &mut fresh)? {
             return Ok(known);
         }
         let hash = checked.hash.clone();
@@ -276,14 +278,14 @@ impl Gate {
         }
     }
 
-    /// Lets in who has proven itself from there before; others may have to wait.
+    /// Lets in who has proven itself from there before; others may have to wait. `fresh` is set
+    /// where a caller without failures tries a name that has to wait.
     fn proven(
         &self,
         now: Now,
-        place: Place,
-        name: Name,
-        proof: &[u8; 32],
+        (place, name, proof): (Place, Name, &[u8; 32]),
         known: Option<&Known>,
+        fresh: &mut bool,
     ) -> Result<Option<Known>, Denied> {
         self.wait(now, place, None)?;
         let proven = self.proofs().contains(proof);
@@ -295,7 +297,12 @@ impl Gate {
             return Ok(Some(known.clone()));
         }
         match self.wait(now, place, Some(name)) {
-            Err(_) if self.limiter().lets_fresh_through(now.tick, place, name) => Ok(None),
+            // Its try was counted before it waited for its turn.
+            Err(_) if *fresh => Ok(None),
+            Err(_) if self.limiter().lets_fresh_through(now.tick, place, name) => {
+                *fresh = true;
+                Ok(None)
+            }
             waits => waits.map(|()| None),
         }
     }

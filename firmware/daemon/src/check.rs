@@ -49,7 +49,18 @@ pub(crate) fn check(settings: &Settings, offline: bool) -> Report {
             .errors
             .push(format!("the interfaces cannot be listed: {error}")),
     }
-    report.errors.extend(ports_in_use(settings));
+    let (data, files) = (&settings.appliance.data, settings.boot.files.as_deref());
+    if let Err(error) = serve::check_not_served(data, files) {
+        report.errors.push(format!("{error:#}"));
+    }
+    for (line, in_use) in ports_in_use(settings) {
+        // A box that runs with these settings holds its own ports.
+        if in_use {
+            report.warnings.push(line);
+        } else {
+            report.errors.push(line);
+        }
+    }
     report
 }
 
@@ -169,17 +180,29 @@ pub(crate) fn interfaces_missing(settings: &Settings, here: &[Interface]) -> Vec
     missing.collect()
 }
 
+/// What comes with interfaces that cannot be used yet.
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) struct Awaited {
+    /// The box's own addresses there, as far as the settings name them.
+    pub(crate) addresses: Vec<IpAddr>,
+    /// There is such an interface.
+    pub(crate) any: bool,
+}
+
 /// The box's own addresses on interfaces that cannot be used yet.
-pub(crate) fn awaited_addresses(settings: &Settings, here: &[Interface]) -> Vec<IpAddr> {
+pub(crate) fn awaited(settings: &Settings, here: &[Interface]) -> Awaited {
     let missing = settings.dhcp.iter().filter(|dhcp| match &dhcp.door {
         DhcpDoor::Interface(name) => {
             lacks(dhcp, here.iter().find(|one| one.name == *name)).is_some()
         }
         DhcpDoor::Relayed(_) => false,
     });
-    missing
-        .filter_map(|dhcp| dhcp.server.map(IpAddr::V4))
-        .collect()
+    let missing: Vec<_> = missing.collect();
+    let servers = missing.iter().filter_map(|dhcp| dhcp.server);
+    Awaited {
+        addresses: servers.map(IpAddr::V4).collect(),
+        any: !missing.is_empty(),
+    }
 }
 
 /// What an interface lacks to be used as the settings say.
@@ -244,9 +267,11 @@ fn other_size(store: &Path, wanted_mib: u32) -> Option<String> {
 
 /// Addresses of the settings that cannot be listened on now. A box that runs already holds
 /// its own.
-fn ports_in_use(settings: &Settings) -> Vec<String> {
+fn ports_in_use(settings: &Settings) -> Vec<(String, bool)> {
     let mut lines = Vec::new();
     let api = settings.api.iter().map(|api| ("api.listen", &api.listen));
+    let inspector = settings.inspector.iter();
+    let inspector = inspector.map(|one| ("inspector.listen", &one.listen));
     let panel = settings.panel.iter();
     let panel = panel.map(|panel| ("panel.listen", &panel.listen));
     let http = settings.http.iter().flat_map(|http| {
@@ -255,7 +280,7 @@ fn ports_in_use(settings: &Settings) -> Vec<String> {
             ("http.tls_listen", &http.tls_listen),
         ]
     });
-    for (key, addresses) in api.chain(panel).chain(http) {
+    for (key, addresses) in api.chain(inspector).chain(panel).chain(http) {
         for address in addresses {
             if let Err(error) = std::net::TcpListener::bind(address) {
                 lines.push(port_line(key, *address, &error));
@@ -270,7 +295,7 @@ fn ports_in_use(settings: &Settings) -> Vec<String> {
     lines
 }
 
-fn port_line(key: &str, address: SocketAddr, error: &std::io::Error) -> String {
+fn port_line(key: &str, address: SocketAddr, error: &std::io::Error) -> (String, bool) {
     let hint = match error.kind() {
         std::io::ErrorKind::AddrInUse => {
             "; another program (or this box, if it runs already) listens there"
@@ -281,7 +306,9 @@ fn port_line(key: &str, address: SocketAddr, error: &std::io::Error) -> String {
         }
         _ => "",
     };
-    format!("{key}: cannot listen on {address}: {error}{hint}")
+    let in_use = error.kind() == std::io::ErrorKind::AddrInUse;
+    let line = format!("{key}: cannot listen on {address}: {error}{hint}");
+    (line, in_use)
 }
 
 #[cfg(test)]
@@ -384,7 +411,7 @@ mod tests {
             &settings(&format!("[api]\nlisten = \"{address}\"\n")),
             false,
         );
-        let said = report.errors.join("\n");
+        let said = report.warnings.join("\n");
         assert!(said.contains(&address.to_string()), "{said}");
     }
 
@@ -398,7 +425,7 @@ mod tests {
         };
         assert!(missing(&[]).contains("interface eth9 does not exist"));
         let own: IpAddr = Ipv4Addr::new(192, 0, 2, 1).into();
-        assert_eq!(awaited_addresses(&wanted, &[]), [own]);
+        assert_eq!(awaited(&wanted, &[]).addresses, [own]);
         let mut eth9 = Interface {
             name: "eth9".to_owned(),
             index: 7,

@@ -64,7 +64,9 @@ impl Reload {
     fn reload(&self) -> Vec<String> {
         let mut lines = self.auth.reload();
         match self.certificate.renew(self.clock.now()) {
-            Ok(()) => lines.push("users, tokens and the server certificate are renewed".to_owned()),
+            Ok(()) => lines.push(
+                "users and tokens are read again, the server certificate is renewed".to_owned(),
+            ),
             Err(error) => lines.push(format!("the server certificate stays: {error:#}")),
         }
         lines.extend(self.settings_changed());
@@ -107,7 +109,11 @@ fn changed(old: &Settings, new: &Settings) -> Vec<&'static str> {
         ("[panel]", old.panel != new.panel),
         ("[boot]", old.boot != new.boot),
         ("[images]", old.images != new.images),
-        ("[[dhcp]]", old.dhcp != new.dhcp),
+        (
+            "[[dhcp]]",
+            old.dhcp != new.dhcp || old.listens_everywhere != new.listens_everywhere,
+        ),
+        ("[power]", old.power != new.power),
         ("[hardware]", old.hardware != new.hardware),
         ("[agent]", old.agent != new.agent),
         ("[limits]", old.limits != new.limits),

@@ -49,7 +49,7 @@ pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
     let connections_max = connections_max(&settings);
     let here = trivet_board_linux::interfaces().context("the interfaces cannot be listed")?;
     let missing = check::interfaces_missing(&settings, &here);
-    let awaited = check::awaited_addresses(&settings, &here);
+    let awaited = check::awaited(&settings, &here);
     let (links, dhcp) = lan::open(&settings, &here, clock).await?;
     let ground = Ground {
         api: Listening {
@@ -233,11 +233,14 @@ fn private_directory(data: &Path) -> anyhow::Result<()> {
 
 /// `boot.files` is served to everybody, and `box.data` holds the keys: neither may lead into
 /// the other, not even through links.
-fn check_not_served(data: &Path, files: Option<&Path>) -> anyhow::Result<()> {
+pub(crate) fn check_not_served(data: &Path, files: Option<&Path>) -> anyhow::Result<()> {
     let Some(Ok(served)) = files.map(Path::canonicalize) else {
         return Ok(());
     };
-    let data = data.canonicalize()?;
+    // It is made at the first start.
+    let Ok(data) = data.canonicalize() else {
+        return Ok(());
+    };
     anyhow::ensure!(
         !served.starts_with(&data) && !data.starts_with(&served),
         "boot.files: {} is served to everybody and leads into box.data ({}), which holds the store \
@@ -312,21 +315,28 @@ fn addresses(settings: &Settings) -> Vec<IpAddr> {
 async fn listen(
     service: &'static str,
     addresses: Option<&Vec<SocketAddr>>,
-    awaited: &[IpAddr],
+    awaited: &check::Awaited,
 ) -> anyhow::Result<Vec<TcpListener>> {
     let mut sockets = Vec::new();
     for address in addresses.into_iter().flatten() {
         if is_awaited(service, *address, awaited) {
             continue;
         }
-        sockets.push(sockets::tcp(service, *address).await?);
+        match sockets::tcp(service, *address).await {
+            Err(error) if error.is_absent() && awaited.any => {
+                say::line(&format!(
+                    "trivet: warning: {error}; it is tried again with its interface"
+                ));
+            }
+            opened => sockets.push(opened?),
+        }
     }
     Ok(sockets)
 }
 
 /// Whether the address belongs to an interface that the box waits for: it is opened with it.
-fn is_awaited(service: &str, address: SocketAddr, awaited: &[IpAddr]) -> bool {
-    let waits = awaited.contains(&address.ip());
+fn is_awaited(service: &str, address: SocketAddr, awaited: &check::Awaited) -> bool {
+    let waits = awaited.addresses.contains(&address.ip());
     if waits {
         say::line(&format!(
             "trivet: warning: {service}: nothing listens on {address} until its interface can be \
@@ -336,7 +346,7 @@ fn is_awaited(service: &str, address: SocketAddr, awaited: &[IpAddr]) -> bool {
     waits
 }
 
-async fn tftp(settings: &Settings, awaited: &[IpAddr]) -> anyhow::Result<Vec<UdpSocket>> {
+async fn tftp(settings: &Settings, awaited: &check::Awaited) -> anyhow::Result<Vec<UdpSocket>> {
     let mut open = Vec::new();
     for address in settings.tftp.iter().flat_map(|tftp| &tftp.listen) {
         if is_awaited("TFTP", *address, awaited) {

@@ -43,6 +43,13 @@ pub(crate) enum SocketError {
     },
 }
 
+impl SocketError {
+    /// No interface has the address now.
+    pub(crate) fn is_absent(&self) -> bool {
+        matches!(self, Self::Other { source, .. } if source.kind() == ErrorKind::AddrNotAvailable)
+    }
+}
+
 fn by(holder: Option<&String>) -> String {
     holder
         .map(|holder| format!(" by {holder}"))

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -307,7 +307,7 @@ fn import(data: &Path, file: &Path, replace: bool) -> anyhow::Result<Report> {
     }
     let text = fs::read_to_string(file).with_context(cannot)?;
     let export = Export::parse(&text).with_context(cannot)?;
-    fs::create_dir_all(data)
+    crate::private::directory(data)
         .with_context(|| format!("the directory {} cannot be made", data.display()))?;
     let store = data.join("store");
     let is_there = store
@@ -426,7 +426,16 @@ fn write_store(
         store.records()?;
         Ok(store)
     };
-    match write().with_context(cannot) {
+    // Run by root, the new store belongs to whoever the box runs as.
+    let owned = |held| -> anyhow::Result<Store<FileFlash>> {
+        let old = fs::metadata(data.join("store")).or_else(|_| fs::metadata(data))?;
+        let new = fs::metadata(&path)?;
+        if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
+            chown(&path, Some(old.uid()), Some(old.gid()))?;
+        }
+        Ok(held)
+    };
+    match write().and_then(owned).with_context(cannot) {
         Ok(held) => Ok(NewStore { path, _held: held }),
         Err(error) => {
             let _ = fs::remove_file(&path);

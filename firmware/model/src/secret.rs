@@ -100,9 +100,17 @@ pub fn without_url_credentials(text: &str) -> Option<String> {
     while let Some(at) = rest.find("://") {
         let (before, after) = rest.split_at(at + "://".len());
         shown.push_str(before);
+        // Commas and quotes may be part of a password, but end a URL within a sentence.
+        let ends = |one: char| one.is_whitespace() || "\"<>/?#".contains(one);
+        let (whole, _) = after.split_at(after.find(ends).unwrap_or(after.len()));
+        let host_from = whole.rfind('@').map_or(0, |at| at + 1);
+        let host_ends = |one: char| "',".contains(one);
+        let host = &whole[host_from..];
+        let host_to = host_from + host.find(host_ends).unwrap_or(host.len());
+        let (authority, rest_of_url) = after.split_at(host_to);
         let ends = |one: char| one.is_whitespace() || "\"'<>,".contains(one);
-        let (url, tail) = after.split_at(after.find(ends).unwrap_or(after.len()));
-        let (authority, path) = url.split_at(url.find(['/', '?', '#']).unwrap_or(url.len()));
+        let (path, tail) =
+            rest_of_url.split_at(rest_of_url.find(ends).unwrap_or(rest_of_url.len()));
         match authority.rsplit_once('@') {
             Some((_, host)) => {
                 found = true;
@@ -152,6 +160,16 @@ fn is_secret_parameter(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_password_in_a_url_may_have_commas_and_quotes() {
+        let shown = without_url_credentials("from http://a:p,s's@x/i.raw, which fails").unwrap();
+        assert_eq!(shown, format!("from http://{MASK}@x/i.raw, which fails"));
+        assert_eq!(
+            without_url_credentials("see http://x, or http://y/a@b"),
+            None
+        );
+    }
 
     #[test]
     fn a_hidden_text_is_not_printed() {

@@ -125,6 +125,10 @@ impl Turning<'_> {
             Event::WrongMachine { why } => {
                 if matches!(phase, Phase::PowerOn | Phase::AwaitAgent) {
                     self.fail(&why);
+                    // The BMC switches the machine of another node: it gets no more requests.
+                    self.node.target_power_state = None;
+                    self.actions
+                        .retain(|action| *action != Action::SwitchOffFailed);
                 }
             }
             Event::Woke => self.woke(phase),
@@ -146,7 +150,8 @@ impl Turning<'_> {
             Phase::AwaitAgent => self.agent_is_late(),
             Phase::AwaitStep | Phase::AwaitBootloader => self.fell_silent(),
             Phase::Pause => self.step_passed(),
-            Phase::FinalOff if self.asks_lost_agent() => self.is_off(Phase::FinalOff),
+            Phase::FinalOff if self.asks_lost_agent() => self.lost_agent_waited(),
+            other if self.skips_power_off(other) => self.is_off(other),
             other => self.give_order(other),
         }
     }
@@ -169,6 +174,7 @@ impl Turning<'_> {
         match phase {
             // Whether the agent took the step is unknown: its next beat shows.
             Phase::StartStep => self.enter(Phase::AwaitStep),
+            other if self.skips_power_off(other) => self.is_off(other),
             other => self.give_order(other),
         }
     }
@@ -176,6 +182,10 @@ impl Turning<'_> {
     /// Ends a job whose image is not written yet.
     fn image_unusable(&mut self, why: &str) {
         let Some(job) = &self.node.job else { return };
+        // A held job looks at its image again when it goes on.
+        if job.phase == Phase::Hold {
+            return;
+        }
         let write = job.steps.iter().position(|step| step.step == WRITE_IMAGE);
         if write.is_some_and(|write| write >= job.at as usize) {
             self.fail(why);
@@ -383,7 +393,11 @@ impl Turning<'_> {
             why: why.to_owned(),
         });
         let deployed = job.as_ref().map(|job| job.kind) == Some(JobKind::Deploy);
-        if deployed && self.switches_off_failed() {
+        // While a power-on is under way the record still has the state before it.
+        let switching = job
+            .as_ref()
+            .is_some_and(|job| matches!(job.phase, Phase::PowerOn | Phase::StartInstance));
+        if deployed && self.switches_off_failed(switching) {
             self.node.target_power_state = Some(PowerState::Off);
             self.actions.push(Action::SwitchOffFailed);
         }

@@ -24,7 +24,12 @@ impl Rack {
             Door::Tftp => trivet_httpboot::tftp(path)?,
             Door::Http => trivet_httpboot::http(path)?,
         };
-        if let Some(id) = self.node_of_peer(peer) {
+        // Where another server gives the addresses, the path of the script names the machine.
+        let named = match &route {
+            Route::Script(mac) => self.book.node_of_mac(*mac),
+            _ => None,
+        };
+        if let Some(id) = self.node_of_peer(peer).or(named) {
             self.machine_heard(now, id);
         }
         let files = &self.settings.files;

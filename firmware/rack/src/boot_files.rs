@@ -118,7 +118,12 @@ impl Rack {
     /// A machine asks for a file that its node's record names. Another node gets nothing, and
     /// nobody gets a file that the machine is not to boot now.
     pub(crate) fn node_boot_file(&mut self, peer: IpAddr, id: NodeId, key: &str) -> Option<Grant> {
-        let node = self.asking(peer, id)?.clone();
+        // A machine that loads its kernel has not looked itself up yet, so where another server
+        // gives the addresses only other nodes are known and kept out.
+        if self.node_of_peer(peer).is_some_and(|other| other != id) {
+            return None;
+        }
+        let node = self.book.node(id)?.clone();
         let urls = self.settings.urls_for(Some(peer));
         if !names(&self.boot_plan(&node, &urls), &own_url(&urls, id, key)) {
             return None;
@@ -200,6 +205,7 @@ impl Rack {
         url: &str,
         result: Result<FetchedFile, String>,
     ) {
+        let result = result.map_err(crate::callers::redacted);
         let Some(known) = self.boot_files.by_url.remove(url) else {
             return;
         };
@@ -207,7 +213,7 @@ impl Rack {
             Ok(file) => {
                 for id in &known.waiting {
                     if let Some(why) = &file.old {
-                        let why = why.clone();
+                        let why = crate::callers::redacted(why.clone());
                         self.note(now, Some(*id), NoteKind::BootFileOld { why });
                     }
                 }

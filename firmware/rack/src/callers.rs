@@ -11,7 +11,7 @@ use trivet_model::node::{
     AGENT_ADDRESS, AGENT_AUTHENTICATION, AUTHENTICATED_BY_LEASE, AUTHENTICATED_WEAKLY,
 };
 use trivet_model::secret::without_url_credentials;
-use trivet_model::{Fault, MacAddr, Node, NodeId, NoteKind, Now, Refusal};
+use trivet_model::{Fault, LinkMode, MacAddr, Node, NodeId, NoteKind, Now, Refusal};
 use trivet_node::Event;
 
 use crate::Rack;
@@ -46,8 +46,11 @@ const LEASED_TO_OTHER: &str = "this box leased its address to an interface that 
 const IN_OWN_NETWORK: &str = "its address is in a network whose addresses this box leases, and was \
                               not leased to this node; let the agent use DHCP";
 
+const NO_LEASE: &str = "this box gives the addresses in all its networks and leased none to the \
+                        node; let the agent use DHCP";
+
 const LEASE_REQUIRED: &str = "this box leased no address to the node, and the settings say \
-                              agent.require_lease = true";
+                              agent.address_check = \"strict\"";
 
 const NO_MAC_OF_NODE: &str = "its lookup names no hardware address of this node";
 
@@ -83,6 +86,9 @@ impl Rack {
         if self.leases_in_network_of(from) {
             return Err(IN_OWN_NETWORK);
         }
+        if self.leases_everywhere() {
+            return Err(NO_LEASE);
+        }
         if rules.require_lease {
             return Err(LEASE_REQUIRED);
         }
@@ -102,8 +108,18 @@ impl Rack {
         let subnets = self.settings.dhcp.iter().flat_map(|dhcp| &dhcp.subnets);
         match address {
             IpAddr::V4(address) => subnets.into_iter().any(|subnet| subnet.contains(address)),
+            // The networks whose addresses this box leases are IPv4 only.
             IpAddr::V6(_) => false,
         }
+    }
+
+    /// Whether every link of this box gives addresses: then no agent has one from elsewhere.
+    fn leases_everywhere(&self) -> bool {
+        let Some(dhcp) = &self.settings.dhcp else {
+            return false;
+        };
+        let gives = |mode| matches!(mode, LinkMode::Server | LinkMode::Reservations);
+        !dhcp.links.is_empty() && dhcp.links.iter().all(|link| gives(link.mode))
     }
 
     /// Whether a lookup of this node's agent is taken; it finds nothing otherwise.

@@ -145,7 +145,8 @@ impl Rack {
         let (count, raised) = self.fresh.failed.entry(node.id).or_default();
         *count = count.saturating_add(1);
         let most = self.settings.limits.power_sync_retries_max;
-        let gives_up = most > 0 && *count >= most && !node.maintenance;
+        // A job that began meanwhile reports for itself.
+        let gives_up = most > 0 && *count >= most && !node.maintenance && is_idle(node);
         if *count < FAILURES_MIN && !gives_up {
             return;
         }
@@ -174,7 +175,8 @@ impl Rack {
             maintenance: true,
             maintenance_reason: Some(why.clone()),
             fault: Some(POWER_FAILURE.to_owned()),
-            last_error: Some(why.clone()),
+            // The reason of a failed job stays.
+            last_error: node.last_error.clone().or_else(|| Some(why.clone())),
             ..node.clone()
         };
         self.book.put_node(now, failed);

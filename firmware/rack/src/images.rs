@@ -250,6 +250,10 @@ impl Rack {
             // Nothing that a machine or its agent does can help: jobs end now, and not
             // after a boot and a failed write.
             for id in self.users_of(&digest) {
+                let node = self.book.node(id);
+                if !node.is_some_and(|node| is_of_format(node, news.format)) {
+                    continue;
+                }
                 let why = why.clone();
                 self.events.push_back((id, Event::ImageUnusable { why }));
             }
@@ -308,6 +312,14 @@ impl Rack {
             .map(|(id, _)| *id)
             .collect()
     }
+}
+
+/// Whether the node's image is expected in this format: wrong bytes for one format may be right
+/// for another.
+pub(crate) fn is_of_format(node: &Node, format: Format) -> bool {
+    let info = image_info(node);
+    let own = info.and_then(|info| Format::parse(info["disk_format"].as_str()?));
+    own == Some(format)
 }
 
 /// What a catalogue entry says its bytes are.

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use serde_json::Value;
 use trivet_inspect::Findings;
 use trivet_model::node::Object;
-use trivet_model::{Done, NodeId, NoteKind, Now, Port, PortId, ProvisionState};
+use trivet_model::{Done, NodeId, NoteKind, Now, Phase, Port, PortId, ProvisionState};
 use trivet_model::{Node, Refusal, RefusalKind};
 use trivet_node::Event;
 
@@ -31,10 +31,18 @@ impl Rack {
             .ok_or_else(Self::nothing_found)?;
         let mut node = self.known(id)?;
         // Data are taken only for a node that is being inspected.
-        if node.provision_state != ProvisionState::InspectWait {
+        let phase = node.job.as_ref().map(|job| job.phase);
+        let early =
+            node.provision_state == ProvisionState::Inspecting && phase == Some(Phase::PowerOn);
+        if node.provision_state != ProvisionState::InspectWait && !early {
             return Err(Self::nothing_found());
         }
         let proof = self.check_findings(now, &node, from)?;
+        if early {
+            // Its BMC has not confirmed the power-on yet: agents send again after a conflict.
+            let sentence = format!("Node {id} is being switched on; send again.");
+            return Err(Refusal::new(RefusalKind::Conflict, sentence));
+        }
         self.keep_caller(now, &mut node, from, proof);
         self.book.put_node(now, node.clone());
         self.make_ports(now, id, &findings);

@@ -207,10 +207,7 @@ impl Rack {
                 let result = result.map_err(crate::callers::redacted);
                 self.sum_found(now, &url, &name, result);
             }
-            Input::BootFileFetched { url, result } => {
-                let result = result.map_err(crate::callers::redacted);
-                self.boot_file_fetched(now, &url, result);
-            }
+            Input::BootFileFetched { url, result } => self.boot_file_fetched(now, &url, result),
             Input::Logs {
                 node,
                 kept,

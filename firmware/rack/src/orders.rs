@@ -393,14 +393,17 @@ impl Rack {
             trivet_node::ask(now, &self.settings.limits, &node, verb, args.clone())?;
             self.prepare_deploy(&mut node, &mut args)?;
         }
-        let has_agent = node.agent.is_some();
+        let (has_agent, before) = (node.agent.is_some(), node.job.clone());
         let (mut node, actions) = trivet_node::ask(now, &self.settings.limits, &node, verb, args)?;
         if !has_agent && trivet_node::will_boot_agent(&node) {
             self.check_agent_files(&node)?;
         }
-        // The job takes the place of an operator's power order.
-        self.drop_change(id);
-        node.target_power_state = None;
+        // A new job takes the place of an operator's power order. One that goes on, as after an
+        // abort that has to wait, keeps its own.
+        if node.job.is_none() || node.job != before {
+            self.drop_change(id);
+            node.target_power_state = None;
+        }
         self.book.put_node(now, node);
         self.check_boot(id);
         if deploys {

@@ -53,8 +53,11 @@ impl Rack {
         let mut node = Node::clone(node);
         let urls = self.settings.urls_for(None);
         self.name_images(&mut node.driver_info, &AGENT_FILES, &urls);
-        if trivet_hardware::agent_files(&node, false).is_ok_and(|own| own.is_some()) {
-            return Ok(());
+        let rescues = node.job.as_ref().map(|job| job.kind) == Some(JobKind::Rescue);
+        match trivet_hardware::agent_files(&node, rescues) {
+            Ok(Some(_)) => return Ok(()),
+            Ok(None) => {}
+            Err(lacks) => return Err(Refusal::new(RefusalKind::Invalid, format!("{lacks}."))),
         }
         let sentence = format!(
             "Node {} has no agent to boot: neither are boot.kernel and boot.ramdisk set in the \

@@ -53,6 +53,8 @@ pub(crate) struct PowerChange {
     failures: u32,
     failing: Option<(Tick, PowerError)>,
     bmc_restarted: bool,
+    /// The request is repeated as soon as the BMC answers after its restart.
+    repeats_after_restart: bool,
     rules: Rules,
 }
 
@@ -148,6 +150,7 @@ impl PowerChange {
             failures: 0,
             failing: None,
             bmc_restarted: false,
+            repeats_after_restart: false,
             rules,
         }
     }
@@ -206,6 +209,9 @@ impl PowerChange {
 
     /// The BMC answers, and the state is not the wanted one.
     fn not_yet(&mut self, now: Tick, limits: &Limits) -> Next {
+        if std::mem::take(&mut self.repeats_after_restart) {
+            return Next::Ask(self.repeated());
+        }
         let waited = now.since_ms(self.last);
         let timeout = self.rules.timeout_ms.max(1);
         if self.requests == 0 && self.rules.start != Start::OnlyPoll {
@@ -283,7 +289,12 @@ impl PowerChange {
             (Ok(_), _) => {
                 self.bmc_restarted = true;
                 self.failures = 0;
-                Next::After(0, self.repeated())
+                if self.wanted.is_none() {
+                    return Next::After(0, self.repeated());
+                }
+                // It may be away for minutes: a request now would be lost.
+                self.repeats_after_restart = true;
+                Next::After(0, PowerOrder::Status)
             }
             (Err(_), Some((since, last))) => {
                 let waited_s = now.since_ms(since) / 1000;
@@ -529,7 +540,11 @@ mod tests {
         let next = job.failed(Tick(180_000), question, refused());
         assert_eq!(next, Next::Ask(BMC_RESET));
         let next = job.restarted_bmc(Tick(180_001), Ok(PowerAnswer::Accepted));
-        assert_eq!(next, Next::After(0, PowerOrder::On));
+        // A BMC that restarts may be away for minutes: the request waits until it answers.
+        assert_eq!(next, Next::After(0, PowerOrder::Status));
+        let off = PowerAnswer::Power(PowerState::Off);
+        let next = job.answered(Tick(300_000), off, &Limits::default());
+        assert_eq!(next, Next::Ask(PowerOrder::On));
     }
 
     #[test]

@@ -261,7 +261,8 @@ impl Rack {
     }
 
     /// Switches a machine off whose deployment failed, after its agent's logs were collected. A
-    /// verb or a power order of an operator that came meanwhile takes its place.
+    /// verb that came meanwhile takes its place; a power order of an operator is refused until
+    /// it has ended.
     pub(crate) fn switch_off_failed(&mut self, now: Now, id: NodeId) {
         let Some(node) = self.book.node(id) else {
             return;

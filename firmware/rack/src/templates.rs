@@ -111,14 +111,21 @@ fn facts(view: &View, node: &Node) -> Value {
 
 /// What of it is no secret. A mask in place of one would be taken for the secret.
 fn open(object: &Object) -> Value {
+    // All of it, or the credentials of a URL in it.
+    fn is_masked(value: &Value) -> bool {
+        value.as_str().is_some_and(|text| text.contains(MASK))
+    }
     fn without_masks(value: Value) -> Value {
         match value {
             Value::Object(object) => {
-                let open = object.into_iter().filter(|(_, value)| *value != MASK);
+                let open = object.into_iter().filter(|(_, value)| !is_masked(value));
                 let open = open.map(|(key, value)| (key, without_masks(value)));
                 Value::Object(open.collect())
             }
-            Value::Array(list) => list.into_iter().map(without_masks).collect(),
+            Value::Array(list) => {
+                let open = list.into_iter().filter(|value| !is_masked(value));
+                open.map(without_masks).collect()
+            }
             other => other,
         }
     }

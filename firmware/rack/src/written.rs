@@ -14,7 +14,7 @@ use trivet_model::{
 };
 use trivet_node::Event;
 
-use crate::images::sum_file;
+use crate::images::{is_of_format, sum_file};
 use crate::{Grant, Output, Rack};
 
 /// What a file is called whose own name cannot stand in a path.
@@ -355,9 +355,13 @@ impl Rack {
     pub(crate) fn image_is(&mut self, now: Now, news: &ImageNews) {
         let digest = news.digest.to_string();
         let held = self.writes.held.keys().copied();
+        let wrong = matches!(news.state, ImageState::Wrong(_));
         let waits = |id: &NodeId| {
-            let info = self.book.node(*id).and_then(|node| image_info(node));
-            info.is_some_and(|info| info["os_hash_value"].as_str() == Some(&digest))
+            let Some(node) = self.book.node(*id) else {
+                return false;
+            };
+            let of_digest = |info: &Value| info["os_hash_value"].as_str() == Some(&digest);
+            image_info(node).is_some_and(of_digest) && (!wrong || is_of_format(node, news.format))
         };
         for id in held.filter(waits).collect::<Vec<_>>() {
             match (&news.state, self.writes.held.get(&id)) {

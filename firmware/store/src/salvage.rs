@@ -377,7 +377,7 @@ impl Replay {
         for position in positions {
             let raw = raw_page(flash, layout.offset_of(position));
             // A sound page of an older commit: the newer one was never written here.
-            if page::decode(&raw).is_some() {
+            if page::decode(&raw).is_some_and(|(header, _)| header.commit < commit) {
                 continue;
             }
             let hints = parts::hints(&raw[PAGE_HEADER_BYTES..]);

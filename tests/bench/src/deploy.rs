@@ -161,7 +161,7 @@ impl Ports {
              ramdisk = \"{boot}/ramdisk\"\n\
              [[dhcp]]\nlisten = \"{BOX}:{dhcp}\"\nmode = \"reservations\"\nnetwork = \"{NET}\"\n\
              first = \"{FIRST}\"\nlast = \"{LAST}\"\nserver = \"{BOX}\"\n\
-             [agent]\nplain_http = true\n"
+             [agent]\nplain_http = true\naddress_check = \"off\"\n"
         )
     }
 

@@ -65,7 +65,7 @@ pub struct Server {
 impl Server {
     /// Starts the program with its data in this directory, and waits until it answers.
     pub fn start(program: &Path, data: &Path) -> io::Result<Self> {
-        Self::with(program, data, "")
+        Self::with(program, data, NO_MACHINES)
     }
 
     /// The same, with more sections in its settings.
@@ -119,10 +119,13 @@ impl Server {
     }
 }
 
+/// Nothing boots: records and heartbeats come from this program.
+const NO_MACHINES: &str = "[boot]\nagent_elsewhere = true\n[agent]\naddress_check = \"off\"\n";
+
 fn settings_text(data: &Path, port: u16) -> String {
     format!(
         "[box]\ndata = \"{}\"\nname = \"box\"\nstore_mib = {STORE_MIB}\n\
-         [boot]\nagent_elsewhere = true\n[api]\nlisten = \"127.0.0.1:{port}\"\nauth = \"none\"\n\
+         [api]\nlisten = \"127.0.0.1:{port}\"\nauth = \"none\"\n\
          [hardware]\ntypes = [\"fake-hardware\", \"ipmi\"]\n",
         data.display()
     )

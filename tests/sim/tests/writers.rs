@@ -205,7 +205,10 @@ fn settings() -> Settings {
         everywhere: trivet_rack::Everywhere::default(),
         images: trivet_images::Catalogue::default(),
         cache: false,
-        files: Files::default(),
+        files: Files {
+            agent_elsewhere: true,
+            ..Files::default()
+        },
         kernel_args: String::new(),
         heartbeat_timeout_s: 300,
         agent_addresses: trivet_rack::AgentAddresses::default(),

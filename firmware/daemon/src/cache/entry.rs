@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,6 +11,7 @@ use super::link::Link;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use trivet_images::{Ending, Follow, Format, SOURCES_MAX, Wanted};
+use trivet_model::secret::without_url_credentials;
 
 /// Longest `.json` that is read.
 const KEPT_BYTES_MAX: u64 = 64 * 1024;
@@ -246,9 +248,13 @@ impl Kept {
     /// Puts it beside the image, all or nothing.
     pub(super) fn write(&self, root: &Path) -> io::Result<()> {
         let key = self.wanted.key();
+        // Sources with credentials are asked for again where the image is wanted.
+        let open = |source: &&String| without_url_credentials(source).is_none();
+        let sources: Vec<&String> = self.wanted.sources.iter().filter(open).collect();
+        let name = &self.wanted.name;
         let text = json!({
-            "name": self.wanted.name,
-            "sources": self.wanted.sources,
+            "name": without_url_credentials(name).unwrap_or_else(|| name.clone()),
+            "sources": sources,
             "format": self.wanted.format.name(),
             "size": self.size,
             "validator": self.validator,
@@ -261,7 +267,12 @@ impl Kept {
 /// Writes a record, all or nothing.
 pub(super) fn write_text(root: &Path, name: &str, text: &Value) -> io::Result<()> {
     let new = root.join(format!("{name}.new"));
-    let mut file = File::create(&new)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&new)?;
     file.write_all(text.to_string().as_bytes())?;
     file.sync_data()?;
     std::fs::rename(new, root.join(name))?;

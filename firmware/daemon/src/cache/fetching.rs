@@ -47,6 +47,8 @@ enum Trouble {
     Away(String),
     /// Another try has the same result.
     Lasting(String),
+    /// This box cannot keep it.
+    Here(String),
 }
 
 /// All bytes of a file are on the disk.
@@ -77,6 +79,9 @@ impl Cache {
                     return Err(format!(
                         "{url} {why}; correct the URL in the node's record, or what is there"
                     ));
+                }
+                Err(Trouble::Here(why)) => {
+                    return Err(format!("{url} {why}; make room in box.data"));
                 }
                 Err(Trouble::Away(why)) if tries >= tries_max => break why,
                 Err(Trouble::Away(_)) => sleep(WAIT * tries).await,
@@ -218,7 +223,7 @@ impl Cache {
             )));
         }
         let room = self.make_room(coming, bytes);
-        room.map_err(|why| Trouble::Lasting(format!("finds no room in the cache: {why}")))
+        room.map_err(|why| Trouble::Here(format!("has no space in the cache: {why}")))
     }
 
     /// From now on the file is an image of the cache.
@@ -343,5 +348,5 @@ fn coming_key(url: &str) -> String {
 }
 
 fn disk(error: &io::Error) -> Trouble {
-    Trouble::Lasting(format!("cannot be kept in the cache: {error}"))
+    Trouble::Here(format!("cannot be kept in the cache: {error}"))
 }

@@ -47,7 +47,9 @@ impl Cache {
     pub(crate) fn is_wrong(&self, wanted: &Wanted) -> bool {
         let told = self.told();
         let news = told.get(&wanted.key().to_string());
-        news.is_some_and(|news| matches!(news.state, ImageState::Wrong(_)))
+        news.is_some_and(|news| {
+            matches!(news.state, ImageState::Wrong(_)) && news.format == wanted.format
+        })
     }
 
     /// How long reads do not start a fill again after one that failed.

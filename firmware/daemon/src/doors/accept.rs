@@ -20,6 +20,9 @@ use super::places::Peers;
 /// Each service has one place in so many for itself, beside those that all share. Ours.
 const OWN_SHARE: usize = 16;
 
+/// How often unfinished requests are looked for while a connection waits for its place. Ours.
+const CLOSE_GAP: Duration = Duration::from_millis(100);
+
 /// The fewest places that a service has for itself. Ours.
 const OWN_MIN: usize = 4;
 
@@ -188,7 +191,6 @@ impl Service {
         if let Some(place) = self.free_place() {
             return Some(place);
         }
-        self.close_oldest_unfinished();
         let shared = async {
             let of_service = Arc::clone(&self.shared).acquire_owned().await.ok()?;
             let of_all = Arc::clone(&self.places.all).acquire_owned().await.ok()?;
@@ -198,9 +200,17 @@ impl Service {
             let own = Arc::clone(&self.own).acquire_owned().await.ok()?;
             Some(Place::from(vec![own]))
         };
+        // Connections that were all being answered a moment ago may be idle by now.
+        let closing = async {
+            loop {
+                self.close_oldest_unfinished();
+                tokio::time::sleep(CLOSE_GAP).await;
+            }
+        };
         tokio::select! {
             place = shared => place,
             place = own => place,
+            () = closing => None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Calls to agents: one HTTP exchange each, plain or pinned to the agent's own
 //! certificate. No retries here; the node's job decides those.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,9 +79,16 @@ pub(crate) fn check_callback(url: &str, any: bool) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Whether an interface of this machine has the address: only then can it be bound.
+/// Whether an interface of this machine has the address: only then can it be bound, unless the
+/// system lets any address be bound.
 fn is_own(address: IpAddr) -> bool {
-    std::net::UdpSocket::bind((address, 0)).is_ok()
+    let binds = |address: IpAddr| std::net::UdpSocket::bind((address, 0)).is_ok();
+    // Documentation addresses (RFC 5737, RFC 3849): no machine has them.
+    let nobody: IpAddr = match address {
+        IpAddr::V4(_) => Ipv4Addr::new(192, 0, 2, 77).into(),
+        IpAddr::V6(_) => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 77).into(),
+    };
+    binds(address) && !binds(nobody)
 }
 
 /// Makes one call; status and body, or what the connection said.

@@ -253,7 +253,10 @@ impl Connection {
                 };
                 found.map(Some).map_err(refused)
             }
-            Ok(Some(Grant::Unavailable(why))) => Err(Unreadable::Now(why)),
+            Ok(Some(Grant::Unavailable(why))) => {
+                let why = without_url_credentials(&why).unwrap_or(why);
+                Err(Unreadable::Now(why))
+            }
             Ok(Some(Grant::ChunkList(wanted))) => {
                 let list = self.cache.list(&wanted).await.map(Grant::Bytes);
                 Ok(match list {

@@ -296,11 +296,12 @@ impl Thread {
         let (engine, ear) = (self.engine.clone(), self.ear.clone());
         self.runtime.spawn(async move {
             let peer = asker.peer.ip();
-            let opened = match engine.file(Door::Tftp, peer, path.clone()).await {
-                Ok(Some(grant)) => files::open(grant).await,
-                Ok(None) | Err(Busy) => None,
+            let (opened, busy) = match engine.file(Door::Tftp, peer, path.clone()).await {
+                Ok(Some(grant)) => (files::open(grant).await, false),
+                Ok(None) => (None, false),
+                Err(Busy) => (None, true),
             };
-            if opened.is_none() {
+            if opened.is_none() && !busy {
                 // A full queue loses the note only.
                 engine.tell(Input::FileRefused {
                     peer: peer.to_canonical(),

@@ -116,10 +116,10 @@ impl Turning<'_> {
     }
 
     /// Whether a machine whose deployment failed is to be switched off now.
-    pub(super) fn switches_off_failed(&self) -> bool {
+    pub(super) fn switches_off_failed(&self, switching: bool) -> bool {
         self.limits.power_off_after_deploy_failure
             && !self.node.keeps_power()
-            && self.node.power_state != Some(PowerState::Off)
+            && (switching || self.node.power_state != Some(PowerState::Off))
     }
 
     pub(super) fn is_off(&mut self, phase: Phase) {

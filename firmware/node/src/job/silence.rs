@@ -16,8 +16,11 @@ pub(crate) const FELL_SILENT: &str = "agent_fell_silent_at";
 /// at once if it runs, and a machine that is off does not even answer ARP.
 const LOST_MS_MAX: u64 = 5_000;
 
-/// In the last power-off of a job: the agent is asked whether it is gone.
+/// In the last power-off of a job: the agent is asked whether it is gone; it answered once,
+/// perhaps while the machine was still switching off; it is asked once more.
 const ASKS_LOST: u32 = 1;
+const ANSWERED_ONCE: u32 = 2;
+const ASKS_AGAIN: u32 = 3;
 
 impl Turning<'_> {
     /// The BMC says that the machine is off. An agent that answers all the same contradicts it:
@@ -38,7 +41,20 @@ impl Turning<'_> {
     /// Whether the agent is asked, after the power-off, if it is gone.
     pub(super) fn asks_lost_agent(&self) -> bool {
         let job = self.node.job.as_ref();
-        job.is_some_and(|job| job.phase == Phase::FinalOff && job.tries == ASKS_LOST)
+        let asks = [ASKS_LOST, ANSWERED_ONCE, ASKS_AGAIN];
+        job.is_some_and(|job| job.phase == Phase::FinalOff && asks.contains(&job.tries))
+    }
+
+    /// The time for its answer is over.
+    pub(super) fn lost_agent_waited(&mut self) {
+        match &mut self.node.job {
+            Some(job) if job.tries == ANSWERED_ONCE => {
+                job.tries = ASKS_AGAIN;
+                self.actions.push(Action::WakeAfter(LOST_MS_MAX));
+                self.actions.push(Action::Agent(AgentOrder::Look));
+            }
+            _ => self.is_off(Phase::FinalOff),
+        }
     }
 
     /// What came of that.
@@ -47,6 +63,15 @@ impl Turning<'_> {
             if self.asks_lost_agent() {
                 self.is_off(Phase::FinalOff);
             }
+            return;
+        }
+        if let Some(job) = &mut self.node.job
+            && job.phase == Phase::FinalOff
+            && job.tries <= ANSWERED_ONCE
+        {
+            // A BMC may report "off" a moment too early.
+            job.tries = ANSWERED_ONCE;
+            self.actions.push(Action::WakeAfter(LOST_MS_MAX));
             return;
         }
         let agent = self.node.agent.as_ref();

@@ -451,3 +451,67 @@ fn a_heartbeat_without_the_token_learns_nothing_of_the_node() {
     let told = from(&mut bench, LEASED, Order::Heartbeat { node: id, beat }).unwrap_err();
     assert!(told.sentence.contains("loopback"), "{told}");
 }
+
+#[test]
+fn a_node_without_a_lease_is_refused_where_this_box_gives_all_addresses() {
+    let (mut bench, id) = awaited(false);
+    let server = Ipv4Addr::new(10, 0, 0, 1);
+    let link = trivet_dhcp::Link {
+        name: "eth1".to_owned(),
+        mode: trivet_model::LinkMode::Reservations,
+        discovery: false,
+        server,
+        boot: BootServer::new(server, "http://10.0.0.1:8080/boot/{mac}/script"),
+        relayed: false,
+        network: Some((Ipv4Addr::new(10, 0, 0, 0), 24)),
+    };
+    let dhcp = bench.rack.settings.dhcp.as_mut().unwrap();
+    dhcp.links = vec![link];
+    assert!(lookup(&mut bench, FAR).is_err());
+    let v6: IpAddr = "2001:db8::66".parse().unwrap();
+    assert!(lookup(&mut bench, v6).is_err());
+    assert!(bench.node(id).agent.is_none());
+}
+
+#[test]
+fn boot_files_are_served_to_a_machine_whose_address_another_server_gave() {
+    let (mut bench, id) = awaited(false);
+    bench.force(id, |node| {
+        let info = &mut node.driver_info;
+        info.insert("deploy_kernel".into(), json!("http://far/kernel"));
+        info.insert("deploy_ramdisk".into(), json!("http://far/ramdisk"));
+        node.job.as_mut().unwrap().phase = trivet_model::Phase::AwaitAgent;
+    });
+    bench.tell(Input::FileAsked {
+        ticket: 3,
+        door: crate::Door::Http,
+        peer: FAR.into(),
+        path: trivet_httpboot::node_boot_path(id, "deploy_kernel"),
+    });
+    let answered = bench.outputs.iter().any(|output| {
+        matches!(
+            output,
+            Output::File {
+                ticket: 3,
+                grant: Some(crate::Grant::Unavailable(_))
+            }
+        )
+    });
+    assert!(answered, "it is fetched, not refused");
+}
+
+#[test]
+fn inspection_data_that_come_before_the_power_on_is_confirmed_are_sent_again() {
+    let (mut bench, id) = awaited(true);
+    bench.force(id, |node| {
+        node.provision_state = ProvisionState::Inspecting;
+        node.job.as_mut().unwrap().phase = trivet_model::Phase::PowerOn;
+    });
+    let refused = from(&mut bench, LEASED, inventory(&[MAC])).unwrap_err();
+    assert_eq!(refused.kind, RefusalKind::Conflict);
+    bench.force(id, |node| {
+        node.provision_state = ProvisionState::InspectWait;
+        node.job.as_mut().unwrap().phase = trivet_model::Phase::AwaitAgent;
+    });
+    from(&mut bench, LEASED, inventory(&[MAC])).unwrap();
+}

@@ -180,3 +180,37 @@ fn a_uefi_machine_is_told_to_boot_as_one() {
         rig.wants(&Action::Power(efi));
     }
 }
+
+#[test]
+fn a_deployment_that_starts_the_machine_of_another_node_does_not_switch_that_machine_off() {
+    let mut rig = deploying();
+    let why = "this BMC starts the machine of node n2".to_owned();
+    rig.hear(Event::WrongMachine { why }).is(DeployFail);
+    assert!(!rig.actions.contains(&Action::SwitchOffFailed));
+    assert_eq!(rig.node.target_power_state, None);
+}
+
+#[test]
+fn a_deployment_that_fails_while_power_on_is_under_way_switches_the_machine_off() {
+    let mut rig = deploying();
+    let job = rig.node.job.as_mut().unwrap();
+    job.phase = Phase::PowerOn;
+    job.steps = vec![offered("write_image", 80)];
+    job.at = 0;
+    rig.node.power_state = Some(PowerState::Off);
+    let why = "image a.raw is not what it should be".to_owned();
+    rig.hear(Event::ImageUnusable { why }).is(DeployFail);
+    assert!(rig.actions.contains(&Action::SwitchOffFailed));
+}
+
+#[test]
+fn a_held_deployment_is_not_ended_by_its_image() {
+    let mut rig = deploying();
+    let job = rig.node.job.as_mut().unwrap();
+    job.phase = Phase::Hold;
+    job.steps = vec![offered("write_image", 80)];
+    rig.node.provision_state = DeployHold;
+    let why = "image a.raw is not what it should be".to_owned();
+    rig.hear(Event::ImageUnusable { why }).is(DeployHold);
+    assert!(rig.node.job.is_some());
+}

@@ -199,6 +199,10 @@ fn an_agent_that_answers_after_the_last_power_off_keeps_the_node_from_active() {
     let mut rig = at_last_power_off();
     rig.power(PowerOrder::Off, OFF).is(Deploying);
     assert_eq!(rig.agent_order(), AgentOrder::Look);
+    // The BMC may have reported "off" a moment too early: the agent is asked twice.
+    rig.agent(Ok(AgentEvent::Idle)).is(Deploying);
+    rig.hear(Event::Woke);
+    assert_eq!(rig.agent_order(), AgentOrder::Look);
     rig.agent(Ok(AgentEvent::Idle)).is(DeployFail);
     let why = rig.node.last_error.clone().unwrap();
     for part in ["still answers", "192.0.2.9", "BMC of another machine"] {
@@ -210,6 +214,17 @@ fn an_agent_that_answers_after_the_last_power_off_keeps_the_node_from_active() {
     rig.power(SET_DISK, TAKEN);
     rig.hear(Event::Agent(AgentOrder::Look, Ok(AgentEvent::Idle)));
     rig.is(DeployFail);
+}
+
+#[test]
+fn an_agent_that_answers_once_while_its_machine_switches_off_lets_the_node_become_active() {
+    let mut rig = at_last_power_off();
+    rig.power(PowerOrder::Off, OFF);
+    rig.agent(Ok(AgentEvent::Idle)).hear(Event::Woke);
+    rig.agent(unreachable());
+    rig.power(SET_DISK, TAKEN)
+        .power(PowerOrder::On, ON)
+        .is(Active);
 }
 
 #[test]
