@@ -1,5 +1,5 @@
-//! Files opened beneath a directory: no link on the way leads out of it, whoever changes
-//! links meanwhile (openat2, Linux 5.6).
+//! Files opened beneath a directory: no link on the way leads out of it, even if another
+//! process changes links meanwhile (openat2, Linux 5.6; older kernels check the path first).
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};

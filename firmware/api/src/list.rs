@@ -82,7 +82,7 @@ pub(crate) fn asked<R>(
         .map(Some)
 }
 
-/// Where a page begins and in which order it is, for whoever knows the indexes.
+/// Where a page begins and in which order it is, for a walk along an index.
 pub(crate) struct Cut<'r, R> {
     /// The field it is sorted by; none for the order of creation.
     pub(crate) by: Option<&'static str>,

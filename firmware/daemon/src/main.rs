@@ -68,7 +68,7 @@ enum Command {
     /// Check, export, import or repair the store of a box that is stopped
     Store {
         #[command(subcommand)]
-        command: store_tool::Command,
+        command: store_tool::StoreCommand,
     },
     #[command(flatten)]
     Client(trivet_cli::ClientCommand),

@@ -14,7 +14,7 @@ use anyhow::{Context as _, bail};
 use trivet_board_hal::{BoxKey, Flash as _, Vault as _};
 use trivet_board_linux::{FileFlash, KeyFile};
 use trivet_store::layout::{PAGE_BYTES, SEGMENT_BYTES};
-use trivet_store::{Damage, Export, Key, OpenError, Outcome, Salvage, Store, rebuild};
+use trivet_store::{Damage, Export, Key, OpenError, Salvage, SalvageOutcome, Store, rebuild};
 
 use crate::{exit, say, show};
 
@@ -38,7 +38,7 @@ pub(crate) struct Place {
 
 /// What to do with the store. The box must be stopped.
 #[derive(clap::Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum StoreCommand {
     /// Read all of the store, write nothing, and name every damaged place; exit code 1 if
     /// there is one
     Check {
@@ -82,7 +82,7 @@ struct Report {
     is_whole: bool,
 }
 
-impl Command {
+impl StoreCommand {
     /// Does it and tells how it ended.
     pub(crate) fn run(self) -> ExitCode {
         // Without it a core dump would show the key; the work is the same.
@@ -146,7 +146,7 @@ fn key_file(data: &Path) -> KeyFile {
 }
 
 /// Reads the store with its key, which must be there if anything is sealed.
-fn read(data: &Path) -> anyhow::Result<(FileFlash, Salvage, Outcome, Option<BoxKey>)> {
+fn read(data: &Path) -> anyhow::Result<(FileFlash, Salvage, SalvageOutcome, Option<BoxKey>)> {
     let mut flash = open(data)?;
     let key = key_file(data).key().map_err(OpenError::Key)?;
     let salvage = Salvage::read(&mut flash, SEGMENT_BYTES)?;
@@ -189,7 +189,13 @@ fn check(data: &Path) -> anyhow::Result<Report> {
 }
 
 /// What is in the store, and what is damaged.
-fn describe(text: &mut String, data: &Path, size: u64, salvage: &Salvage, outcome: &Outcome) {
+fn describe(
+    text: &mut String,
+    data: &Path,
+    size: u64,
+    salvage: &Salvage,
+    outcome: &SalvageOutcome,
+) {
     let store = data.join("store");
     let counts = outcome.counts.iter();
     let counts: Vec<String> = counts
@@ -224,7 +230,7 @@ fn describe(text: &mut String, data: &Path, size: u64, salvage: &Salvage, outcom
 }
 
 /// Where a damage is and what it hit.
-fn place_of(damage: &Damage, outcome: &Outcome) -> String {
+fn place_of(damage: &Damage, outcome: &SalvageOutcome) -> String {
     let mut said = match damage.at {
         Some(at) => format!("{} bytes at offset {at}", damage.bytes),
         None => "at an offset that is not known".to_owned(),
@@ -426,7 +432,7 @@ fn write_store(
         store.records()?;
         Ok(store)
     };
-    // Run by root, the new store belongs to whoever the box runs as.
+    // Run by root, the new store gets the owner of the old one.
     let owned = |held| -> anyhow::Result<Store<FileFlash>> {
         let old = fs::metadata(data.join("store")).or_else(|_| fs::metadata(data))?;
         let new = fs::metadata(&path)?;

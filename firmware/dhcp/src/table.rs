@@ -5,7 +5,7 @@
 //! most one holding and each machine at most one lease and one offer, whatever
 //! the subnets. When a holding ends is decided by the monotonic clock alone.
 //!
-//! Strangers cannot keep a known machine from its address: a share of each range and some
+//! Unknown machines cannot keep a known machine from its address: a share of each range and some
 //! places for offers are never theirs, and where no address is left, what was offered to the
 //! stranger that has waited longest is offered to the known one instead.
 

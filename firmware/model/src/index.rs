@@ -121,14 +121,14 @@ pub enum Span<'s> {
 
 /// Records in the order of one value, then of their creation.
 #[derive(Clone, Debug, Default)]
-struct Index {
-    entries: OrdSet<Entry>,
+struct FieldIndex {
+    entries: OrdSet<IndexEntry>,
     /// The value that was shared last: the next one is often the same.
     latest: Option<Arc<str>>,
 }
 
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-struct Entry {
+struct IndexEntry {
     value: Option<Arc<str>>,
     serial: u64,
     id: Uuid,
@@ -142,8 +142,8 @@ struct Place<'p> {
 }
 
 impl Place<'_> {
-    fn entry(self, id: Uuid) -> Entry {
-        Entry {
+    fn entry(self, id: Uuid) -> IndexEntry {
+        IndexEntry {
             value: self.value.map(Arc::from),
             serial: self.serial,
             id,
@@ -151,7 +151,7 @@ impl Place<'_> {
     }
 }
 
-impl Entry {
+impl IndexEntry {
     /// Before all with this value.
     fn first(value: Option<&str>) -> Self {
         Place { value, serial: 0 }.entry(Uuid::nil())
@@ -164,7 +164,7 @@ impl Entry {
     }
 }
 
-impl Index {
+impl FieldIndex {
     /// Moves a record from its old place to its new one; `share` where others have its
     /// value too.
     fn replace(&mut self, id: Uuid, old: Option<Place<'_>>, new: Option<Place<'_>>, share: bool) {
@@ -190,9 +190,12 @@ impl Index {
         {
             return Arc::clone(latest);
         }
-        let first = Entry::first(Some(text));
-        let bounds: Bounds<Entry> = (Bound::Included(first), Bound::Unbounded);
-        let near = self.entries.range::<Bounds<Entry>, Entry>(bounds).next();
+        let first = IndexEntry::first(Some(text));
+        let bounds: Bounds<IndexEntry> = (Bound::Included(first), Bound::Unbounded);
+        let near = self
+            .entries
+            .range::<Bounds<IndexEntry>, IndexEntry>(bounds)
+            .next();
         let near = near.and_then(|entry| entry.value.clone());
         let near = near.filter(|near| **near == *text);
         let shared = near.unwrap_or_else(|| Arc::from(text));
@@ -204,22 +207,24 @@ impl Index {
     fn walk(
         &self,
         span: Span<'_>,
-        after: Option<Entry>,
+        after: Option<IndexEntry>,
         descending: bool,
     ) -> Box<dyn Iterator<Item = Uuid> + '_> {
         let (mut low, mut high) = match span {
             Span::All => (Bound::Unbounded, Bound::Unbounded),
-            Span::Given => (Bound::Excluded(Entry::last(None)), Bound::Unbounded),
+            Span::Given => (Bound::Excluded(IndexEntry::last(None)), Bound::Unbounded),
             Span::Value(value) => (
-                Bound::Included(Entry::first(value)),
-                Bound::Included(Entry::last(value)),
+                Bound::Included(IndexEntry::first(value)),
+                Bound::Included(IndexEntry::last(value)),
             ),
         };
         if let Some(after) = after {
             let end = if descending { &mut high } else { &mut low };
             *end = Bound::Excluded(after);
         }
-        let range = self.entries.range::<Bounds<Entry>, Entry>((low, high));
+        let range = self
+            .entries
+            .range::<Bounds<IndexEntry>, IndexEntry>((low, high));
         let ids = range.map(|entry| entry.id);
         if descending {
             Box::new(ids.rev())
@@ -255,7 +260,7 @@ fn ordered<K: Ord, V>(
 #[derive(Clone, Debug, Default)]
 pub struct Nodes {
     records: OrdMap<NodeId, Arc<NodeView>>,
-    indexes: [Index; NodeKey::ALL.len()],
+    indexes: [FieldIndex; NodeKey::ALL.len()],
 }
 
 impl Deref for Nodes {
@@ -337,7 +342,7 @@ impl Nodes {
 #[derive(Clone, Debug, Default)]
 pub struct Ports {
     records: OrdMap<PortId, Arc<Port>>,
-    created: Index,
+    created: FieldIndex,
 }
 
 impl Deref for Ports {

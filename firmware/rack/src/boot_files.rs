@@ -26,11 +26,11 @@ const URLS_MAX: usize = 1024;
 /// flash: after a restart it is asked again.
 #[derive(Default)]
 pub(crate) struct BootFiles {
-    by_url: BTreeMap<String, Known>,
+    by_url: BTreeMap<String, FetchedUrl>,
 }
 
 #[derive(Default)]
-struct Known {
+struct FetchedUrl {
     /// Of the copy in the cache.
     digest: Option<Digest>,
     /// The shell has been asked for it and has not answered.
@@ -217,9 +217,9 @@ impl Rack {
                         self.note(now, Some(*id), NoteKind::BootFileOld { why });
                     }
                 }
-                let known = Known {
+                let known = FetchedUrl {
                     digest: Some(file.digest),
-                    ..Known::default()
+                    ..FetchedUrl::default()
                 };
                 self.boot_files.by_url.insert(url.to_owned(), known);
             }

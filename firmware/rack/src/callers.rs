@@ -15,6 +15,7 @@ use trivet_model::{Fault, LinkMode, MacAddr, Node, NodeId, NoteKind, Now, Refusa
 use trivet_node::Event;
 
 use crate::Rack;
+use crate::reach::host;
 
 /// What the settings say of agents' addresses.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -273,18 +274,6 @@ pub(crate) fn without_credentials(mut news: ImageNews) -> ImageNews {
 /// A sentence without the credentials of URLs in it.
 pub(crate) fn redacted(sentence: String) -> String {
     without_url_credentials(&sentence).unwrap_or(sentence)
-}
-
-/// The address in a URL; none where its host is a name.
-fn host(url: &str) -> Option<IpAddr> {
-    let (_, rest) = url.split_once("://")?;
-    let authority = rest.split(['/', '?', '#']).next()?;
-    let host = match authority.strip_prefix('[') {
-        Some(rest) => rest.split_once(']')?.0,
-        None => authority.split(':').next()?,
-    };
-    let address: IpAddr = host.parse().ok()?;
-    Some(address.to_canonical())
 }
 
 /// Whether a network has this address.

@@ -8,6 +8,7 @@ use trivet_images::{Format, Key, file_name};
 use trivet_model::{Digest, Node};
 
 use crate::Rack;
+use crate::written::source;
 
 const GIB: u64 = 1 << 30;
 
@@ -15,7 +16,7 @@ impl Rack {
     /// A sentence where the image is known to be larger than the node's disk.
     pub(crate) fn image_too_large(&self, node: &Node, image_info: &Value) -> Option<String> {
         let bytes = self.image_bytes(node, image_info)?;
-        let image = file_name(image_source(node));
+        let image = file_name(source(node));
         if let Some(root_mb) = image_info["root_mb"].as_u64() {
             let room = root_mb.saturating_mul(1 << 20);
             return (bytes > room).then(|| {
@@ -40,7 +41,7 @@ impl Rack {
 
     /// What an agent's "no space left on device" means.
     pub(crate) fn out_of_space(&self, node: &Node, image_info: &Value, said: &str) -> String {
-        let image = file_name(image_source(node));
+        let image = file_name(source(node));
         let bytes = self.image_bytes(node, image_info);
         let size = bytes.map_or(String::new(), |bytes| format!(" of {bytes} bytes"));
         format!(
@@ -103,9 +104,4 @@ fn disk_of(disk: &Value) -> Option<InspectedDisk> {
         name: disk["name"].as_str().unwrap_or("the disk").to_owned(),
         bytes: disk["size"].as_u64().filter(|bytes| *bytes > 0)?,
     })
-}
-
-fn image_source(node: &Node) -> &str {
-    let source = node.instance_info.get("image_source");
-    source.and_then(Value::as_str).unwrap_or_default()
 }

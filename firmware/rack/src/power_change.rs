@@ -2,7 +2,7 @@
 //!
 //! A request that changes power is sent once. Then the power state is polled, first after
 //! [`FIRST_POLL_MS`], later with growing pauses, until it is as wanted. Machines take from a
-//! second to two minutes for that, and a BMC that is asked again meanwhile may begin anew. So
+//! second to two minutes for that, and a BMC that is asked again meanwhile may start over. So
 //! the request is repeated only after `power_timeout_ms`, once. After two more such times the
 //! BMC itself is restarted, if the settings allow it, and asked a last time.
 //!
@@ -121,7 +121,7 @@ impl Rules {
 
 /// What a change does next.
 #[derive(Clone, Debug, Eq, PartialEq)]
-enum Next {
+enum NextQuestion {
     /// Ask this after a pause.
     After(u64, PowerOrder),
     /// Ask this now.
@@ -184,20 +184,20 @@ impl PowerChange {
         }
     }
 
-    fn polls_later(&mut self, limits: &Limits) -> Next {
+    fn polls_later(&mut self, limits: &Limits) -> NextQuestion {
         let longest = limits.power_poll_ms.max(1);
         let pause = FIRST_POLL_MS.saturating_mul(1 << self.polls.min(16));
         self.polls = self.polls.saturating_add(1);
-        Next::After(pause.min(longest), PowerOrder::Status)
+        NextQuestion::After(pause.min(longest), PowerOrder::Status)
     }
 
-    fn answered(&mut self, now: Tick, answer: PowerAnswer, limits: &Limits) -> Next {
+    fn answered(&mut self, now: Tick, answer: PowerAnswer, limits: &Limits) -> NextQuestion {
         self.failures = 0;
         self.failing = None;
         match (self.wanted, answer) {
-            (None, answer) => Next::End(Ok(answer)),
+            (None, answer) => NextQuestion::End(Ok(answer)),
             (Some(wanted), PowerAnswer::Power(state)) if state == wanted => {
-                Next::End(Ok(PowerAnswer::Power(state)))
+                NextQuestion::End(Ok(PowerAnswer::Power(state)))
             }
             (Some(_), PowerAnswer::Power(_)) => self.not_yet(now, limits),
             (Some(_), _) => {
@@ -208,14 +208,14 @@ impl PowerChange {
     }
 
     /// The BMC answers, and the state is not the wanted one.
-    fn not_yet(&mut self, now: Tick, limits: &Limits) -> Next {
+    fn not_yet(&mut self, now: Tick, limits: &Limits) -> NextQuestion {
         if std::mem::take(&mut self.repeats_after_restart) {
-            return Next::Ask(self.repeated());
+            return NextQuestion::Ask(self.repeated());
         }
         let waited = now.since_ms(self.last);
         let timeout = self.rules.timeout_ms.max(1);
         if self.requests == 0 && self.rules.start != Start::OnlyPoll {
-            return Next::Ask(self.repeated());
+            return NextQuestion::Ask(self.repeated());
         }
         // The second request has twice the time of the others: the BMC is restarted after it.
         let time = if self.requests == 2 {
@@ -225,9 +225,9 @@ impl PowerChange {
         };
         match self.requests {
             _ if waited < time => self.polls_later(limits),
-            1 if self.rules.repeats => Next::Ask(self.repeated()),
-            2 if self.rules.resets_bmc && !self.bmc_restarted => Next::Ask(BMC_RESET),
-            _ => Next::End(Err(self.no_effect(now))),
+            1 if self.rules.repeats => NextQuestion::Ask(self.repeated()),
+            2 if self.rules.resets_bmc && !self.bmc_restarted => NextQuestion::Ask(BMC_RESET),
+            _ => NextQuestion::End(Err(self.no_effect(now))),
         }
     }
 
@@ -241,7 +241,12 @@ impl PowerChange {
     }
 
     /// The BMC failed a question, or did not answer it.
-    fn failed(&mut self, now: Tick, question: (PowerOrder, Tick), error: PowerError) -> Next {
+    fn failed(
+        &mut self,
+        now: Tick,
+        question: (PowerOrder, Tick),
+        error: PowerError,
+    ) -> NextQuestion {
         let (order, asked) = question;
         let restarts = matches!(order, PowerOrder::Cycle | PowerOrder::Reset);
         // A machine that is off refuses a reset: the job asks for power instead.
@@ -251,7 +256,7 @@ impl PowerChange {
         // A BMC that starts may not know its users yet.
         let lasting = error.is_lasting() && !self.bmc_restarted && self.failing.is_none();
         if at_once || lasting {
-            return Next::End(Err(error));
+            return NextQuestion::End(Err(error));
         }
         self.failures = self.failures.saturating_add(1);
         let since = self.failing.as_ref().map_or(asked, |(since, _)| *since);
@@ -262,12 +267,12 @@ impl PowerChange {
         let patient = self.rules.patience_ms >= reset_ms;
         let resets = self.rules.resets_bmc && !self.bmc_restarted && hears && patient;
         if resets && waited_ms >= reset_ms {
-            return Next::Ask(BMC_RESET);
+            return NextQuestion::Ask(BMC_RESET);
         }
         if waited_ms >= self.rules.patience_ms && !resets {
             let last = Box::new(error);
             let waited_s = waited_ms / 1000;
-            return Next::End(Err(PowerError::Unanswered { waited_s, last }));
+            return NextQuestion::End(Err(PowerError::Unanswered { waited_s, last }));
         }
         // A repetition that is refused shows that the change is under way: it counts.
         let refused = order.switches().is_some() && !error.is_silence() && !self.accepted;
@@ -280,28 +285,32 @@ impl PowerChange {
             Some(_) if !refused && !restarts => PowerOrder::Status,
             _ => order,
         };
-        Next::After(0, next)
+        NextQuestion::After(0, next)
     }
 
     /// The BMC was restarted, or would not be.
-    fn restarted_bmc(&mut self, now: Tick, result: Result<PowerAnswer, PowerError>) -> Next {
+    fn restarted_bmc(
+        &mut self,
+        now: Tick,
+        result: Result<PowerAnswer, PowerError>,
+    ) -> NextQuestion {
         match (result, self.failing.take()) {
             (Ok(_), _) => {
                 self.bmc_restarted = true;
                 self.failures = 0;
                 if self.wanted.is_none() {
-                    return Next::After(0, self.repeated());
+                    return NextQuestion::After(0, self.repeated());
                 }
                 // It may be away for minutes: a request now would be lost.
                 self.repeats_after_restart = true;
-                Next::After(0, PowerOrder::Status)
+                NextQuestion::After(0, PowerOrder::Status)
             }
             (Err(_), Some((since, last))) => {
                 let waited_s = now.since_ms(since) / 1000;
                 let last = Box::new(last);
-                Next::End(Err(PowerError::Unanswered { waited_s, last }))
+                NextQuestion::End(Err(PowerError::Unanswered { waited_s, last }))
             }
-            (Err(_), None) => Next::End(Err(self.no_effect(now))),
+            (Err(_), None) => NextQuestion::End(Err(self.no_effect(now))),
         }
     }
 
@@ -402,7 +411,7 @@ impl Rack {
                 let first = change.failing.is_none();
                 let why = format!("{error}; the BMC is asked again");
                 let next = change.failed(now.tick, question, error);
-                let goes_on = !matches!(next, Next::End(_));
+                let goes_on = !matches!(next, NextQuestion::End(_));
                 note = (first && goes_on).then_some(NoteKind::Retrying { why });
                 next
             }
@@ -414,11 +423,11 @@ impl Rack {
         None
     }
 
-    fn go_on(&mut self, now: Now, id: NodeId, next: Next) {
+    fn go_on(&mut self, now: Now, id: NodeId, next: NextQuestion) {
         let limits = self.settings.limits;
         match next {
-            Next::Ask(order) => self.ask_for_change(now, id, order),
-            Next::After(pause_ms, order) => {
+            NextQuestion::Ask(order) => self.ask_for_change(now, id, order),
+            NextQuestion::After(pause_ms, order) => {
                 let Some(change) = self.change_of(id) else {
                     return;
                 };
@@ -432,7 +441,7 @@ impl Rack {
                 change.wake = Some((at, order));
                 self.power_wakes.insert((at, id));
             }
-            Next::End(result) => self.end_change(now, id, result),
+            NextQuestion::End(result) => self.end_change(now, id, result),
         }
     }
 
@@ -508,7 +517,7 @@ mod tests {
             .map(|_| change.polls_later(&Limits::default()))
             .collect();
         let want = [100, 200, 400, 800, 1600, 3000, 3000, 3000];
-        let want = want.map(|ms| Next::After(ms, PowerOrder::Status));
+        let want = want.map(|ms| NextQuestion::After(ms, PowerOrder::Status));
         assert_eq!(pauses, want);
     }
 
@@ -518,13 +527,13 @@ mod tests {
         let _ = change.answered(Tick(0), PowerAnswer::Accepted, &Limits::default());
         let on = PowerAnswer::Power(PowerState::On);
         let next = change.answered(Tick(60_000), on, &Limits::default());
-        assert_eq!(next, Next::Ask(PowerOrder::Off));
+        assert_eq!(next, NextQuestion::Ask(PowerOrder::Off));
         change.asks(Tick(60_000), PowerOrder::Off);
         let question = (PowerOrder::Off, Tick(60_000));
         let next = change.failed(Tick(60_001), question, refused());
-        assert_eq!(next, Next::After(0, PowerOrder::Status));
+        assert_eq!(next, NextQuestion::After(0, PowerOrder::Status));
         let next = change.answered(Tick(110_000), on, &Limits::default());
-        assert!(matches!(next, Next::After(_, PowerOrder::Status)));
+        assert!(matches!(next, NextQuestion::After(_, PowerOrder::Status)));
         assert_eq!(change.requests, 2);
     }
 
@@ -533,18 +542,18 @@ mod tests {
         let question = (PowerOrder::On, Tick(0));
         let mut asked = change(PowerOrder::On, true);
         let next = asked.failed(Tick(5), question, refused());
-        assert_eq!(next, Next::End(Err(refused())));
+        assert_eq!(next, NextQuestion::End(Err(refused())));
         let mut job = change(PowerOrder::On, false);
         let next = job.failed(Tick(5), question, refused());
-        assert_eq!(next, Next::After(0, PowerOrder::On));
+        assert_eq!(next, NextQuestion::After(0, PowerOrder::On));
         let next = job.failed(Tick(180_000), question, refused());
-        assert_eq!(next, Next::Ask(BMC_RESET));
+        assert_eq!(next, NextQuestion::Ask(BMC_RESET));
         let next = job.restarted_bmc(Tick(180_001), Ok(PowerAnswer::Accepted));
         // A BMC that restarts may be away for minutes: the request waits until it answers.
-        assert_eq!(next, Next::After(0, PowerOrder::Status));
+        assert_eq!(next, NextQuestion::After(0, PowerOrder::Status));
         let off = PowerAnswer::Power(PowerState::Off);
         let next = job.answered(Tick(300_000), off, &Limits::default());
-        assert_eq!(next, Next::Ask(PowerOrder::On));
+        assert_eq!(next, NextQuestion::Ask(PowerOrder::On));
     }
 
     #[test]
@@ -553,7 +562,7 @@ mod tests {
         for operator in [false, true] {
             let mut change = change(PowerOrder::On, operator);
             let next = change.failed(Tick(5), (PowerOrder::On, Tick(0)), login.clone());
-            assert_eq!(next, Next::End(Err(login.clone())));
+            assert_eq!(next, NextQuestion::End(Err(login.clone())));
         }
     }
 }

@@ -58,12 +58,16 @@ impl Settings {
     }
 }
 
-/// The address in a URL, if it has one and not a name.
-fn host(url: &str) -> Option<IpAddr> {
+/// The address in a URL; none where its host is a name.
+pub(crate) fn host(url: &str) -> Option<IpAddr> {
     let (_, rest) = url.split_once("://")?;
-    let authority = rest.split(['/', '?']).next()?;
-    let (host, _) = authority.rsplit_once(':').unwrap_or((authority, ""));
-    host.trim_matches(['[', ']']).parse().ok()
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let host = match authority.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?.0,
+        None => authority.split(':').next()?,
+    };
+    let address: IpAddr = host.parse().ok()?;
+    Some(address.to_canonical())
 }
 
 /// In all texts that begin with `from`, and go on as a path.

@@ -47,7 +47,7 @@ impl OperatorPower {
             rules.timeout_ms = limits.soft_off_ms;
         }
         rules.timeout_ms = self.timeout_ms.unwrap_or(rules.timeout_ms);
-        // Whoever names a time wants to know then.
+        // A caller that names a time-out gets its answer then.
         rules.repeats = !soft && self.timeout_ms.is_none();
         rules
     }

@@ -484,7 +484,8 @@ fn own_path<'a>(info: &'a Value, base: &str) -> Option<&'a str> {
     url.strip_prefix(base).filter(|_| !base.is_empty())
 }
 
-fn source(node: &Node) -> &str {
+/// What the operator gave as `image_source`; empty where nothing was given.
+pub(crate) fn source(node: &Node) -> &str {
     let source = node.instance_info.get("image_source");
     source.and_then(Value::as_str).unwrap_or_default()
 }

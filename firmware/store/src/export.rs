@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use trivet_board_hal::{BOX_KEY_BYTES, BoxKey};
 
 use crate::layout::{PAGE_BYTES, RECORD_BYTES_MAX, REGION_PAGES_MAX};
-use crate::outcome::{Fate, Outcome};
+use crate::outcome::{Fate, SalvageOutcome};
 use crate::schema::RecordKind;
 use crate::{Key, schema};
 
@@ -62,7 +62,7 @@ pub enum ImportError {
     CutShort,
 }
 
-impl Outcome {
+impl SalvageOutcome {
     /// The lines of an export. The key is written into it only if it is given here.
     pub fn export(&self, region_bytes: u64, key: Option<&BoxKey>) -> String {
         let mut text = String::new();

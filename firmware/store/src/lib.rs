@@ -28,7 +28,7 @@ mod table;
 pub use error::{CommitError, OpenError, RecordError};
 pub use export::{EXPORT_VERSION, Export, ImportError};
 pub use log::{Log, Stats};
-pub use outcome::{Fate, Finding, Outcome};
+pub use outcome::{DamagedRecord, Fate, SalvageOutcome};
 pub use rebuild::{RebuildError, rebuild};
 pub use salvage::{Damage, Salvage};
 pub use schema::{JSON_DEPTH_MAX, RecordKind};

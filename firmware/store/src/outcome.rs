@@ -26,7 +26,7 @@ pub enum Fate {
 
 /// A record that is not as it was.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Finding {
+pub struct DamagedRecord {
     /// The record.
     pub key: Key,
     /// What happened to it.
@@ -37,7 +37,7 @@ pub struct Finding {
     pub commit: Option<u64>,
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for DamagedRecord {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let label = &self.label;
         match (self.fate, self.commit) {
@@ -63,20 +63,20 @@ impl fmt::Display for Finding {
 
 /// What can be put into a new store, and what cannot.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct SalvageOutcome {
     /// The records, by key.
     pub records: BTreeMap<Key, Vec<u8>>,
     /// How many there are of each kind.
     pub counts: BTreeMap<&'static str, u64>,
     /// What is lost or older than it was.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<DamagedRecord>,
     /// Whether something is sealed and no key was at hand to open it.
     pub needs_key: bool,
     /// What people call the records.
     pub(crate) labels: BTreeMap<Key, String>,
 }
 
-impl Outcome {
+impl SalvageOutcome {
     /// What people call one of its records: kind, UUID and name.
     pub fn label(&self, key: &Key) -> &str {
         self.labels.get(key).map_or("record", String::as_str)
@@ -86,7 +86,7 @@ impl Outcome {
 impl Salvage {
     /// Reads the records with the key of the store. Without a key nothing that is sealed
     /// is looked into. Refuses a wrong key, and records of a newer program.
-    pub fn judge(&self, key: Option<&BoxKey>) -> Result<Outcome, OpenError> {
+    pub fn judge(&self, key: Option<&BoxKey>) -> Result<SalvageOutcome, OpenError> {
         let sealer = key.map(Sealer::new);
         let sealer = sealer.as_ref();
         let own = schema::unit_key();
@@ -127,7 +127,7 @@ impl Salvage {
 /// The records that were read so far.
 #[derive(Debug, Default)]
 struct Judged {
-    outcome: Outcome,
+    outcome: SalvageOutcome,
     nodes: BTreeSet<NodeId>,
     /// Records of nodes, and which node each belongs to.
     belonging: Vec<(Key, NodeId)>,
@@ -139,7 +139,7 @@ struct Judged {
 
 impl Judged {
     fn find(&mut self, key: Key, fate: Fate, label: String, commit: Option<u64>) {
-        self.outcome.findings.push(Finding {
+        self.outcome.findings.push(DamagedRecord {
             key,
             fate,
             label,
@@ -147,7 +147,7 @@ impl Judged {
         });
     }
 
-    /// Takes a record over. One of an older version is written anew, so that its secrets
+    /// Takes a record over. One of an older version is rewritten, so that its secrets
     /// are sealed wherever it goes.
     fn keep(
         &mut self,

@@ -46,7 +46,7 @@ pub struct Damage {
 
 /// A record that was read.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Kept {
+pub(crate) struct SalvagedRecord {
     pub(crate) value: Vec<u8>,
     /// The commit of its last full image.
     put: u64,
@@ -70,7 +70,7 @@ pub struct Salvage {
     pub unfinished: Option<u64>,
     /// Segments in which nothing that counts stands.
     pub free_segments: u64,
-    pub(crate) records: BTreeMap<Key, Kept>,
+    pub(crate) records: BTreeMap<Key, SalvagedRecord>,
     /// Records of which nothing can be read, with the commit that changed them last.
     pub(crate) lost: BTreeMap<Key, u64>,
 }
@@ -119,7 +119,7 @@ impl Salvage {
     fn whole(scan: &Scan, found: recover::Found) -> Self {
         let last = scan.last();
         let records = found.table.iter().map(|(key, value)| {
-            let kept = Kept {
+            let kept = SalvagedRecord {
                 value: value.to_vec(),
                 put: 0,
                 changed: 0,
@@ -327,7 +327,7 @@ impl Scan {
 #[derive(Debug, Default)]
 struct Replay {
     tail: u64,
-    records: BTreeMap<Key, Kept>,
+    records: BTreeMap<Key, SalvagedRecord>,
     lost: BTreeMap<Key, u64>,
     /// The last commit known to have put or deleted a record.
     settled: BTreeMap<Key, u64>,
@@ -436,7 +436,7 @@ impl Replay {
             Entry::Put(key, value) => {
                 self.lost.remove(&key);
                 self.settled.insert(key, commit);
-                let kept = Kept {
+                let kept = SalvagedRecord {
                     value: value.to_vec(),
                     put: commit,
                     changed: commit,

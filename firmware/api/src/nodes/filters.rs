@@ -49,10 +49,10 @@ pub(crate) struct Filter {
 /// A part of an index.
 struct Lead {
     key: NodeKey,
-    part: Part,
+    part: IndexPart,
 }
 
-enum Part {
+enum IndexPart {
     /// Nodes with a value.
     Given,
     /// Nodes with this value, or without one.
@@ -62,7 +62,7 @@ enum Part {
 impl Filter {
     /// Only the nodes of this chassis.
     pub(crate) fn of_chassis(id: String) -> Self {
-        let part = Part::Value(Some(id.clone()));
+        let part = IndexPart::Value(Some(id.clone()));
         let key = NodeKey::ChassisUuid;
         Self {
             test: Box::new(move |view| kept(view, "chassis_uuid") == Some(&id)),
@@ -119,8 +119,8 @@ pub(crate) fn walks<'a>(
     let mut walks: Vec<Walk<'a, NodeView>> = leads
         .map(|lead| {
             let (span, ordered) = match &lead.part {
-                Part::Given => (Span::Given, false),
-                Part::Value(value) => {
+                IndexPart::Given => (Span::Given, false),
+                IndexPart::Value(value) => {
                     let value = value.as_deref();
                     // Sorted by the value itself, a marker with another one is elsewhere.
                     let here = after.is_none_or(|node| lead.key.value(node) == value);
@@ -151,9 +151,9 @@ pub(crate) fn walks<'a>(
 fn lead(call: &Call<'_>, name: &str, value: &str) -> Option<Lead> {
     let flag = truth(value);
     let (key, part) = match name {
-        "associated" if flag == Some(true) => (NodeKey::InstanceUuid, Part::Given),
-        "associated" => (NodeKey::InstanceUuid, Part::Value(None)),
-        "sharded" if flag == Some(true) => (NodeKey::Shard, Part::Given),
+        "associated" if flag == Some(true) => (NodeKey::InstanceUuid, IndexPart::Given),
+        "associated" => (NodeKey::InstanceUuid, IndexPart::Value(None)),
+        "sharded" if flag == Some(true) => (NodeKey::Shard, IndexPart::Given),
         _ => {
             let key: NodeKey = name.parse().ok()?;
             let value = match key {
@@ -168,7 +168,7 @@ fn lead(call: &Call<'_>, name: &str, value: &str) -> Option<Lead> {
                 NodeKey::Shard if call.query.all(name).count() > 1 => return None,
                 _ => value.to_owned(),
             };
-            (key, Part::Value(Some(value)))
+            (key, IndexPart::Value(Some(value)))
         }
     };
     Some(Lead { key, part })

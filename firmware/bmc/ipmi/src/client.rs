@@ -39,7 +39,7 @@ const LOSSES_MAX: u32 = 1;
 /// Tries in a session that an earlier order left, before it counts as lost. Ours.
 const KEPT_TRIES_MAX: u32 = 3;
 /// Datagrams with one request that changes power. Ours: a BMC that is busy with the change may
-/// carry out each of them, and whoever asked polls the power state anyway.
+/// carry out each of them, and the caller polls the power state anyway.
 const SWITCH_TRIES_MAX: u32 = 2;
 /// How long a session may rest before we take it for gone. BMCs end sessions
 /// after 60 s without traffic, give or take three (section 6.12.15).

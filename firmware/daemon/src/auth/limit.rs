@@ -24,7 +24,7 @@ const WAIT_MS_FIRST: u64 = 5_000;
 const WAIT_MS_MAX: u64 = 60_000;
 
 /// While a name has to wait, so many callers from places without a failure of their own are
-/// let through in [`WAIT_MS_MAX`]: whoever guesses elsewhere does not lock the user out.
+/// let through in [`WAIT_MS_MAX`]: guessing from elsewhere does not lock the user out.
 const FRESH_MAX: u32 = 10;
 
 /// A failure is forgotten after so long without another one.

@@ -52,7 +52,7 @@ enum Trouble {
 }
 
 /// All bytes of a file are on the disk.
-struct Came {
+struct DownloadedFile {
     entry: Arc<Entry>,
     digest: Digest,
     size: u64,
@@ -167,7 +167,12 @@ impl Cache {
     }
 
     /// Writes and hashes what the source sends.
-    async fn take_in(&self, coming: &str, head: &Head, mut body: Body) -> Result<Came, Trouble> {
+    async fn take_in(
+        &self,
+        coming: &str,
+        head: &Head,
+        mut body: Body,
+    ) -> Result<DownloadedFile, Trouble> {
         let mut room = head.length.unwrap_or(0);
         self.room_for(coming, room)?;
         let entry = Entry::new_file(&self.path(coming, COMING)).map_err(|error| disk(&error))?;
@@ -200,7 +205,7 @@ impl Cache {
             return Err(Trouble::Away(format!("broke off after {size} bytes")));
         }
         let digest = hashing.finish().await.map_err(|error| disk(&error))?;
-        Ok(Came {
+        Ok(DownloadedFile {
             entry,
             digest,
             size,
@@ -233,7 +238,7 @@ impl Cache {
         url: &str,
         format: Format,
         head: &Head,
-        came: &Came,
+        came: &DownloadedFile,
     ) -> Result<Digest, Trouble> {
         let name = Some(file_name(url)).filter(|name| !name.is_empty());
         let kept = Kept {
@@ -275,7 +280,7 @@ impl Cache {
 
     /// Moves the file into its place. Its record comes last: what has none is removed at the
     /// next start.
-    fn put_fetched(&self, coming: &str, kept: &Kept, came: &Came) -> io::Result<()> {
+    fn put_fetched(&self, coming: &str, kept: &Kept, came: &DownloadedFile) -> io::Result<()> {
         let key = kept.wanted.key().to_string();
         let mut slots = self.slots();
         let is_full = slots.len() >= ENTRIES_MAX;

@@ -14,8 +14,8 @@ use super::{Cache, ENTRIES_MAX, SlotState};
 const WRONG_REST_FACTOR: u32 = 6;
 
 impl Cache {
-    /// How it stands with an image, for whoever asked and may not have heard. One that
-    /// came under another name has not been told at all.
+    /// Reports the state of an image once more, under the name it was asked for by. An image
+    /// that was fetched under another name has not been reported under this one.
     pub(super) fn tell_again(&self, wanted: &Wanted, went: &Result<(), String>) {
         let key = wanted.key().to_string();
         let told = self.told().get(&key).cloned();

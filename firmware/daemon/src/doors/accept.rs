@@ -2,7 +2,7 @@
 //! service some that no other service can take.
 //!
 //! When a service is full, the connection whose request has been unfinished for longest is
-//! closed for a new one: whoever opens connections and sends half a request keeps nobody
+//! closed for a new one: a client that opens connections and sends half a request keeps nobody
 //! out. While a service is nearly full, new clients have less time.
 
 use std::collections::BTreeMap;
@@ -151,12 +151,12 @@ impl From<Vec<OwnedSemaphorePermit>> for Place {
 }
 
 /// A connection in the list of its service; it goes when this is dropped.
-struct Listed {
+struct ListedConnection {
     service: Arc<Service>,
     number: u64,
 }
 
-impl Drop for Listed {
+impl Drop for ListedConnection {
     fn drop(&mut self) {
         self.service.connections().open.remove(&self.number);
     }
@@ -222,7 +222,7 @@ impl Service {
         }
     }
 
-    fn list(self: &Arc<Self>, progress: &Progress, close: &Arc<Notify>) -> Listed {
+    fn list(self: &Arc<Self>, progress: &Progress, close: &Arc<Notify>) -> ListedConnection {
         let mut connections = self.connections();
         let number = connections.next;
         connections.next += 1;
@@ -233,7 +233,7 @@ impl Service {
         connections.open.insert(number, open);
         drop(connections);
         let service = Arc::clone(self);
-        Listed { service, number }
+        ListedConnection { service, number }
     }
 
     /// Three quarters of what it may have are taken.
@@ -322,7 +322,7 @@ mod tests {
     fn new_clients_of_a_crowded_service_have_less_time() {
         let service = Service::new(&Places::new(16));
         // 12 of the shared ones, and 4 of its own.
-        let listed: Vec<Listed> = (0..11)
+        let listed: Vec<ListedConnection> = (0..11)
             .map(|_| service.list(&Progress::default(), &Arc::new(Notify::new())))
             .collect();
         assert!(!service.is_crowded());

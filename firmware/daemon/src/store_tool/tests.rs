@@ -146,7 +146,7 @@ fn an_export_is_for_its_owner_only_and_is_imported_with_the_key_file() {
 }
 
 #[test]
-fn a_full_backup_makes_a_box_anew_from_nothing() {
+fn a_full_backup_restores_a_box_from_nothing() {
     let scratch = data();
     let file = scratch.0.join("export");
     export(&scratch.0, Some(&file), true).unwrap();

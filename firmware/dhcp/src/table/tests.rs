@@ -140,7 +140,7 @@ fn unknown_machines_cannot_take_the_last_addresses() {
         let known = table.offer(Tick(1), 0, mac(number), None, &EVERYBODY, &mut vec![]);
         assert!(known.is_ok());
     }
-    // What ends makes room for strangers again.
+    // A lease that ends is free for unknown machines again.
     assert!(offered(&mut table, OFFER_HOLD_MS, 10).is_ok());
 }
 

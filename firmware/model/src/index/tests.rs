@@ -44,7 +44,7 @@ fn random(number: u64, seeded: &mut Seeded) -> Node {
     node
 }
 
-fn entries(index: &Index) -> Vec<Entry> {
+fn entries(index: &FieldIndex) -> Vec<IndexEntry> {
     index.entries.iter().cloned().collect()
 }
 
@@ -73,7 +73,7 @@ fn after_any_changes_the_indexes_are_those_of_the_nodes_computed_afresh() {
                 let place = key.place(&view.node)?;
                 Some(place.entry(view.node.id.0))
             });
-            let mut fresh: Vec<Entry> = placed.collect();
+            let mut fresh: Vec<IndexEntry> = placed.collect();
             fresh.sort();
             assert_eq!(entries(index), fresh, "{key} after {step} steps");
         }
@@ -143,7 +143,7 @@ fn equal_values_are_in_memory_once() {
     let [one, two, three] = &drivers[..] else {
         panic!("{drivers:?}");
     };
-    let text = |entry: &Entry| entry.value.clone().unwrap();
+    let text = |entry: &IndexEntry| entry.value.clone().unwrap();
     assert!(Arc::ptr_eq(&text(one), &text(two)));
     assert!(Arc::ptr_eq(&text(two), &text(three)));
 }

@@ -20,7 +20,7 @@ const OPERATION_MAX: u8 = 3;
 
 /// What is left of a commit.
 #[derive(Debug, Default)]
-pub(crate) struct Parts<'a> {
+pub(crate) struct CommitParts<'a> {
     /// Entries that are whole, in order.
     pub(crate) entries: Vec<Entry<'a>>,
     /// Records whose entries are not.
@@ -31,8 +31,8 @@ pub(crate) struct Parts<'a> {
 
 /// Reads what is left of a payload. The missing ranges are in order and do not overlap;
 /// what stands in them does not matter.
-pub(crate) fn read<'a>(payload: &'a [u8], missing: &[Range<usize>]) -> Parts<'a> {
-    let mut parts = Parts::default();
+pub(crate) fn read<'a>(payload: &'a [u8], missing: &[Range<usize>]) -> CommitParts<'a> {
+    let mut parts = CommitParts::default();
     let mut start = 0;
     let mut at = Some(0);
     let ends = missing.iter().map(|gap| (gap.start, gap.end));
@@ -101,7 +101,7 @@ pub(crate) fn key_of(entry: &Entry<'_>) -> Key {
     }
 }
 
-impl<'a> Parts<'a> {
+impl<'a> CommitParts<'a> {
     /// Takes the entries from `at` on up to the end of a readable run. Gives where the
     /// next entry begins; none if that is not known.
     fn run(&mut self, payload: &'a [u8], mut at: usize, end: usize) -> Option<usize> {

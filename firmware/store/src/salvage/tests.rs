@@ -11,7 +11,7 @@ use trivet_model::{
 use uuid::Uuid;
 
 use super::*;
-use crate::outcome::{Fate, Outcome};
+use crate::outcome::{Fate, SalvageOutcome};
 use crate::{Change, Log, Records, Store, rebuild, schema};
 
 const SEGMENT_BYTES: u32 = 32 * 1024;
@@ -99,7 +99,7 @@ fn salvage(image: &[u8]) -> Salvage {
 }
 
 /// The store that repair makes, and what it says.
-fn repaired(image: &[u8]) -> (Records, Outcome) {
+fn repaired(image: &[u8]) -> (Records, SalvageOutcome) {
     let outcome = salvage(image).judge(Some(&box_key())).unwrap();
     let flash = SimFlash::new(REGION);
     let flash = rebuild(flash, SEGMENT_BYTES, &outcome.records).unwrap();

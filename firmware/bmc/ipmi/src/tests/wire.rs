@@ -95,7 +95,7 @@ fn a_wire_later_than_the_first_repetition_costs_nothing() {
 
 #[test]
 fn a_wire_that_loses_a_tenth_serves_nearly_every_order() {
-    // A request that changes power is said twice at most; whoever asked looks after the rest.
+    // A request that changes power is sent twice at most; the caller polls the power state.
     let faults = Faults {
         lost: 100,
         doubled: 50,

@@ -127,7 +127,7 @@ fn a_machine_whose_deployment_failed_is_switched_off_unless_the_settings_say_oth
         assert_eq!(rig.node.target_power_state, target);
         assert!(rig.node.last_error.as_ref().unwrap().contains("no disk"));
     }
-    // Cleaning that failed leaves the machine as it is, for whoever looks into it.
+    // Cleaning that failed leaves the machine as it is, for the operator to look at.
     let mut rig = Rig::new(Manageable);
     rig.ask(Verb::Provide, vec![]).boots();
     rig.hear(Event::Beat).agent(broken()).is(CleanFail);
