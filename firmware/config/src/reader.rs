@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use trivet_model::edit_distance;
 
 use crate::mistake::Mistakes;
 
@@ -295,54 +296,16 @@ pub(crate) fn nearest<'known>(word: &str, known: &[&'known str]) -> Option<&'kno
     let lower = word.to_ascii_lowercase();
     let (distance, near) = known
         .iter()
-        .map(|known| (edits(&lower, known), *known))
+        .map(|known| (edit_distance(&lower, known), *known))
         .min_by_key(|pair| pair.0)?;
     // Two slips in a long word, one in a short one.
     let allowed = if word.chars().count() > 4 { 2 } else { 1 };
     (distance <= allowed).then_some(near)
 }
 
-/// Edits from one word to the other: a character put in, left out, changed, or
-/// swapped with its neighbour.
-fn edits(left: &str, right: &str) -> usize {
-    let left: Vec<char> = left.chars().collect();
-    let right: Vec<char> = right.chars().collect();
-    let mut rows: Vec<Vec<usize>> = vec![(0..=right.len()).collect()];
-    for row in 1..=left.len() {
-        let above = &rows[row - 1];
-        let mut line = vec![row];
-        for column in 1..=right.len() {
-            let change = usize::from(left[row - 1] != right[column - 1]);
-            let mut least = (above[column - 1] + change)
-                .min(above[column] + 1)
-                .min(line[column - 1] + 1);
-            let swapped = row > 1
-                && column > 1
-                && left[row - 1] == right[column - 2]
-                && left[row - 2] == right[column - 1];
-            if swapped {
-                least = least.min(rows[row - 2][column - 2] + 1);
-            }
-            line.push(least);
-        }
-        rows.push(line);
-    }
-    rows[left.len()][right.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn counts_edits() {
-        assert_eq!(edits("listen", "listen"), 0);
-        assert_eq!(edits("lisen", "listen"), 1);
-        assert_eq!(edits("", "abc"), 3);
-        assert_eq!(edits("abc", ""), 3);
-        assert_eq!(edits("kitten", "sitting"), 3);
-        assert_eq!(edits("tfpt", "tftp"), 1);
-    }
 
     #[test]
     fn suggests_a_near_word_only() {

@@ -3,6 +3,8 @@
 //! Ironic stores any key, and clients store keys that no driver reads, so an unknown key is
 //! no mistake by itself. Only one that differs from a known key by a character or two is.
 
+use trivet_model::edit_distance;
+
 use crate::{ALL, Hardware};
 
 /// Keys that Ironic's drivers and its clients use and this box does not read.
@@ -51,39 +53,10 @@ pub fn meant(hardware: &Hardware, key: &str) -> Option<&'static str> {
         if key.len().abs_diff(name.len()) > most {
             return None;
         }
-        let distance = distance(&key, name);
+        let distance = edit_distance(&key, name);
         (distance <= most).then_some((distance, name))
     });
     near.min().map(|(_, name)| name)
-}
-
-/// Optimal string alignment distance: characters that are replaced, missing, too many, or
-/// swapped with their neighbour.
-fn distance(left: &str, right: &str) -> usize {
-    let left: Vec<char> = left.chars().collect();
-    let right: Vec<char> = right.chars().collect();
-    let mut table = vec![vec![0; right.len() + 1]; left.len() + 1];
-    for (at, row) in table.iter_mut().enumerate() {
-        row[0] = at;
-    }
-    for (at, cell) in table[0].iter_mut().enumerate() {
-        *cell = at;
-    }
-    for i in 1..=left.len() {
-        for j in 1..=right.len() {
-            let differs = usize::from(left[i - 1] != right[j - 1]);
-            let mut least = (table[i - 1][j] + 1)
-                .min(table[i][j - 1] + 1)
-                .min(table[i - 1][j - 1] + differs);
-            let swapped =
-                i > 1 && j > 1 && left[i - 1] == right[j - 2] && left[i - 2] == right[j - 1];
-            if swapped {
-                least = least.min(table[i - 2][j - 2] + 1);
-            }
-            table[i][j] = least;
-        }
-    }
-    table[left.len()][right.len()]
 }
 
 #[cfg(test)]
@@ -143,7 +116,7 @@ mod tests {
             ("abc", "abd", 1),
             ("a", "a", 0),
         ] {
-            assert_eq!(distance(left, right), want, "{left} {right}");
+            assert_eq!(edit_distance(left, right), want, "{left} {right}");
         }
     }
 }

@@ -276,7 +276,7 @@ pub struct Beat {
     pub agent_version: Option<String>,
     /// Its own certificate.
     pub agent_verify_ca: Option<String>,
-    /// Why the box does not call that URL, whatever the caller; told only to a caller with the token.
+    /// Why the box does not call that URL; told only to a caller with the token.
     pub callback_refused: Option<&'static str>,
 }
 
