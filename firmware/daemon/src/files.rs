@@ -1,6 +1,7 @@
 //! Files that were granted: opened, and never outside their directory.
 
 use std::fs::File;
+use std::sync::Arc;
 
 use trivet_board_linux::open_beneath;
 use trivet_rack::{Below, Grant};
@@ -13,7 +14,7 @@ pub(crate) struct Opened {
 
 pub(crate) enum Content {
     Bytes(Vec<u8>),
-    File(File),
+    File(Arc<File>),
 }
 
 /// Opens what was granted; none where no candidate is a file in its directory.
@@ -40,7 +41,7 @@ fn open_below(below: &Below) -> Option<Opened> {
     let facts = file.metadata().ok()?;
     facts.is_file().then_some(Opened {
         size: facts.len(),
-        content: Content::File(file),
+        content: Content::File(Arc::new(file)),
     })
 }
 

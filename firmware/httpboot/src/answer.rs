@@ -34,6 +34,8 @@ pub struct Answer {
     pub head: Vec<u8>,
     /// Then these bytes of the file, from the first to the one after the last.
     pub bytes: Option<(u64, u64)>,
+    /// They are a part of the file that was asked for as such.
+    pub is_part: bool,
     /// The connection goes on after that.
     pub keep_alive: bool,
 }
@@ -103,7 +105,10 @@ pub fn answer(request: &Request, found: Option<&Thing>, now: SystemTime) -> Answ
             let part = format!("bytes {from}-{}/{}", to - 1, thing.size);
             out.field("Content-Range", &part);
             out.thing(thing, now);
-            out.bytes("206 Partial Content", from, to)
+            Answer {
+                is_part: true,
+                ..out.bytes("206 Partial Content", from, to)
+            }
         }
     }
 }
@@ -320,6 +325,7 @@ impl Out {
         Answer {
             head: format!("HTTP/1.1 {status}\r\n{}\r\n", self.fields).into_bytes(),
             bytes: None,
+            is_part: false,
             keep_alive: self.keep_alive,
         }
     }

@@ -58,6 +58,13 @@ pub struct Request {
     pub(crate) if_unmodified_since: Option<String>,
 }
 
+impl Request {
+    /// Whether it asks for a part of a file (RFC 9110, section 14.2).
+    pub fn asks_for_part(&self) -> bool {
+        self.method == Method::Get && self.range.is_some()
+    }
+}
+
 /// Bytes that are no request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Nonsense {

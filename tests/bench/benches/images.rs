@@ -16,6 +16,7 @@ const SCALE: Scale = Scale {
     hot_bytes: 1 << 30,
     clients: &[1, 8, 48],
     hot_reads: 8,
+    parts: 40_000,
     runs: 3,
 };
 

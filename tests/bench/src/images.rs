@@ -5,6 +5,7 @@
 //! image is in memory on both sides, and each server has a core of its own. Readers
 //! compare every byte of the cold image with what it should be.
 
+mod parts;
 mod peer;
 mod reader;
 mod secure;
@@ -22,7 +23,7 @@ use trivet_chunks::{Algorithm, CHUNK_BYTES, Running};
 use trivet_model::Digest;
 
 use crate::figure::Figure;
-use crate::process::Process;
+use crate::process::{self, Process};
 use crate::server::Server;
 use reader::{Read, Way, all_at_once};
 use secure::Trust;
@@ -43,6 +44,8 @@ pub struct Scale {
     pub clients: &'static [usize],
     /// Whole images that each measurement of the hot one moves, at least.
     pub hot_reads: usize,
+    /// Requests for small parts of the hot one, in each measurement.
+    pub parts: usize,
     /// How often the hot one is measured, ours and the peer by turns.
     pub runs: usize,
 }
@@ -337,6 +340,7 @@ async fn hot(
     if suites[0] != suites[1] {
         return Err(io::Error::other(format!("not the same suite: {suites:?}")));
     }
+    parts::measure(&sides, scale, report).await?;
     for &clients in scale.clients {
         let (rates, costs) = one_hot(&sides, &Way::Plain, clients, scale).await?;
         let name = format!("hot_{clients}_mib_per_s");
@@ -351,10 +355,18 @@ async fn hot(
             scale.runs
         };
         let scale = Scale { runs, ..scale };
-        let (rates, _) = one_hot(&secure, &way, clients, scale).await?;
+        let (rates, costs) = one_hot(&secure, &way, clients, scale).await?;
         let name = format!("hot_tls_{clients}_mib_per_s");
         report(Promise::new(&name, &rates, Limit::RatioMin(0.9)));
+        let name = format!("hot_tls_{clients}_cpu_s_per_gib");
+        report(Promise::new(&name, &costs, Limit::RatioMax(1.0 / 1.4)));
     }
+    let costs = client_costs(&secure, trust, scale).await?;
+    report(Promise::new(
+        "hot_tls_client_cpu_s_per_gib",
+        &costs,
+        Limit::RatioMax(1.05),
+    ));
     Ok(())
 }
 
@@ -385,4 +397,25 @@ async fn one_hot(
         costs.push((sides[0].1, sides[1].1));
     }
     Ok((rates, costs))
+}
+
+/// Processor seconds per GiB of a client that decrypts, from ours and from the peer.
+async fn client_costs(
+    places: &[Place<'_>; 2],
+    trust: Trust,
+    scale: Scale,
+) -> io::Result<Vec<(f64, f64)>> {
+    let way = Way::Secure(trust);
+    let gib = mib(scale.hot_bytes as u64) / 1024.0;
+    let mut costs = Vec::new();
+    for _ in 0..scale.runs {
+        let mut sides = [0.0; 2];
+        for (side, place) in sides.iter_mut().zip(places) {
+            let before = process::own_seconds()?;
+            all_at_once(place.address, place.path, &way, 1, None).await?;
+            *side = (process::own_seconds()? - before) / gib;
+        }
+        costs.push((sides[0], sides[1]));
+    }
+    Ok(costs)
 }

@@ -127,6 +127,15 @@ impl Drop for Process {
     }
 }
 
+/// Seconds that this process was on the processor so far.
+///
+/// # Errors
+///
+/// When the kernel does not tell.
+pub fn own_seconds() -> io::Result<f64> {
+    stat_seconds("/proc/self/stat", [14, 15])
+}
+
 /// Seconds that processes were on the processor which this one started and which ended.
 ///
 /// # Errors

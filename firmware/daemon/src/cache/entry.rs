@@ -212,6 +212,11 @@ impl Reader {
         self.size().await
     }
 
+    /// Up to which byte may be read now; none of an image that turned out to be wrong.
+    pub(crate) fn readable_now(&self) -> u64 {
+        self.follow.borrow().readable()
+    }
+
     /// Up to which byte may be read, as soon as that is beyond this one.
     pub(crate) async fn readable(&mut self, beyond: u64) -> Result<u64, String> {
         let follow = self.follow.wait_for(|follow| follow.concerns(beyond));

@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 
 use crate::identity::ServerTls;
+use trivet_board_linux::read_cached;
 use trivet_httpboot::{self as httpboot, Answer, Body, Method, Nonsense, Request};
 use trivet_model::secret::without_url_credentials;
 use trivet_rack::{Door, Grant, Input};
@@ -30,6 +31,7 @@ use crate::engine::{Busy, Engine};
 use crate::files::{self, Content};
 
 mod found;
+mod granted;
 mod records;
 mod secure;
 mod socket;
@@ -37,6 +39,7 @@ mod transfer;
 mod wire;
 
 use found::Found;
+use granted::{GRANT_LASTS, Granted};
 use secure::Secure;
 use transfer::Transfer;
 use wire::Wire;
@@ -45,6 +48,10 @@ use wire::Wire;
 /// most until we look again. The client's next request makes us look at once.
 const LOOK_FIRST: Duration = Duration::from_millis(1);
 const LOOK_LATER: Duration = Duration::from_millis(100);
+
+/// Up to so many bytes of a file are copied behind the head of their answer: to send a file
+/// costs two system calls more, which is more than the copy.
+const SMALL_BYTES_MAX: u64 = 64 * 1024;
 
 /// Serves boot files on these listeners for ever.
 pub(crate) fn serve(
@@ -79,6 +86,8 @@ pub(crate) fn serve(
                     engine,
                     cache,
                     clock,
+                    granted: None,
+                    parts: None,
                 };
                 connection.run().await;
             }
@@ -116,17 +125,23 @@ struct Connection {
     engine: Engine,
     cache: Cache,
     clock: Clock,
+    /// What the last request was granted, if it was for a part of a file.
+    granted: Option<Granted>,
+    /// Parts of one file that have been sent and are not told yet.
+    parts: Option<Transfer>,
 }
 
 impl Connection {
     async fn run(mut self) {
-        // A client that breaks off is its own affair; what it took has been told.
-        loop {
+        // A client that breaks off is its own affair; what it took is told.
+        let went = loop {
             match self.exchange().await {
                 Ok(true) => {}
-                Ok(false) => return self.wire.end().await,
-                Err(_) => return,
+                went => break went,
             }
+        };
+        if self.end_parts().await.is_ok() && went.is_ok() {
+            self.wire.end().await;
         }
     }
 
@@ -146,26 +161,21 @@ impl Connection {
             self.drop_body(bytes).await?;
         }
         self.progress.serving(true);
-        let found = match self.find(&request).await {
-            Ok(found) => found,
-            Err(refused) => {
-                let (status, why, answer) = match refused {
-                    Unreadable::Now(why) => {
-                        let answer = httpboot::unavailable(&request, &why, self.now());
-                        (httpboot::UNAVAILABLE, why, answer)
-                    }
-                    Unreadable::Wrong(why) => {
-                        let answer = httpboot::wrong_image(&request, &why, self.now());
-                        (httpboot::NOT_FOUND, why, answer)
-                    }
-                };
-                self.refused(&request, status, why);
-                self.wire.write(&answer.head).await?;
-                return Ok(answer.keep_alive);
-            }
+        if let Some(parts) = &self.parts
+            && !parts.goes_on_with(&request)
+        {
+            self.end_parts().await?;
+        }
+        let earlier = self.granted.take();
+        let mut granted = match earlier.filter(|granted| granted.serves(&request)) {
+            Some(granted) => Some(granted),
+            None => match self.find(&request).await {
+                Ok(found) => found.map(|found| Granted::now(request.path.clone(), found)),
+                Err(refused) => return self.refuse(&request, refused).await,
+            },
         };
-        let thing = match &found {
-            Some(found) => Some(found.thing(&request.path)?),
+        let thing = match &mut granted {
+            Some(granted) => Some(granted.found().thing(&request.path)?),
             None => None,
         };
         if thing.is_none() && request.method != Method::Other {
@@ -173,10 +183,8 @@ impl Connection {
         }
         let answer = httpboot::answer(&request, thing.as_ref(), self.now());
         let keep_alive = answer.keep_alive;
-        match (found, answer.bytes) {
-            (Some(found), Some((from, to))) => {
-                self.transfer(request.path, found, answer, from..to).await?;
-            }
+        match (granted, answer.bytes) {
+            (Some(granted), Some((from, to))) => self.transfer(granted, answer, from..to).await?,
             _ => self.wire.write(&answer.head).await?,
         }
         if request.body == Body::Unread {
@@ -185,10 +193,28 @@ impl Connection {
         Ok(keep_alive)
     }
 
+    /// Answers a request for what cannot be read; whether another may follow.
+    async fn refuse(&mut self, request: &Request, refused: Unreadable) -> io::Result<bool> {
+        let (status, why, answer) = match refused {
+            Unreadable::Now(why) => {
+                let answer = httpboot::unavailable(request, &why, self.now());
+                (httpboot::UNAVAILABLE, why, answer)
+            }
+            Unreadable::Wrong(why) => {
+                let answer = httpboot::wrong_image(request, &why, self.now());
+                (httpboot::NOT_FOUND, why, answer)
+            }
+        };
+        self.refused(request, status, why);
+        self.wire.write(&answer.head).await?;
+        Ok(answer.keep_alive)
+    }
+
     /// The next request; none where there is no more, or not in time.
     async fn request(&mut self) -> io::Result<Option<Result<Request, Nonsense>>> {
         self.progress.serving(false);
-        let deadline = Instant::now() + self.waits.head;
+        let now = Instant::now();
+        let (deadline, parts_end) = (now + self.waits.head, now + GRANT_LASTS);
         loop {
             match httpboot::parse(&self.heard) {
                 Err(nonsense) => return Ok(Some(Err(nonsense))),
@@ -199,8 +225,13 @@ impl Connection {
                 Ok(None) if self.client_ended => return Ok(None),
                 Ok(None) => {}
             }
-            match timeout_at(deadline, self.hear()).await {
+            let until = match &self.parts {
+                Some(_) => deadline.min(parts_end),
+                None => deadline,
+            };
+            match timeout_at(until, self.hear()).await {
                 Ok(went) => went?,
+                Err(_) if self.parts.is_some() => self.end_parts().await?,
                 Err(_) => return Ok(None),
             }
         }
@@ -283,41 +314,63 @@ impl Connection {
         SystemTime::UNIX_EPOCH + Duration::from_millis(self.clock.now().wall.0)
     }
 
-    /// Sends an answer with bytes of a file, and tells how it went.
+    /// Sends an answer with bytes of a file. How it went is told at once, or of a part
+    /// when no other part of the same file follows.
     async fn transfer(
         &mut self,
-        path: String,
-        found: Found,
+        mut granted: Granted,
         answer: Answer,
         bytes: Range<u64>,
     ) -> io::Result<()> {
-        let asked = bytes.end - bytes.start;
-        let mut transfer = Transfer::new(self.engine.clone(), self.peer, path, asked);
+        let mut transfer = self.parts.take().unwrap_or_else(|| {
+            let path = granted.path().to_owned();
+            Transfer::new(self.engine.clone(), self.peer, path)
+        });
         let body_from = self.wire.taken() + answer.head.len() as u64;
-        let went = match found {
-            Found::File(opened) => match opened.content {
-                Content::Bytes(all) => self.send_bytes(answer.head, &all, bytes).await,
+        transfer.add(body_from, bytes.end - bytes.start);
+        let (is_part, keep_alive) = (answer.is_part, answer.keep_alive);
+        let went = match granted.found() {
+            Found::File(opened) => match &opened.content {
+                Content::Bytes(all) => self.send_bytes(answer.head, all, bytes).await,
                 Content::File(file) => {
-                    let file = Arc::new(file);
-                    self.send_file(&answer.head, &file, bytes, &mut transfer)
+                    self.send_file(answer.head, file, bytes, &mut transfer)
                         .await
                 }
             },
             Found::Image(image) => {
-                self.send_image(&answer.head, image.reader, bytes, &mut transfer)
+                self.send_image(answer.head, &mut image.reader, bytes, &mut transfer)
                     .await
             }
         };
-        if went.is_ok() {
-            if !answer.keep_alive {
-                self.wire.end().await;
-            }
+        if went.is_ok() && is_part && keep_alive {
+            self.parts = Some(transfer);
+            self.granted = Some(granted);
+            return Ok(());
+        }
+        if went.is_ok() && !keep_alive {
+            self.wire.end().await;
+        }
+        self.end_transfer(transfer, went.is_ok()).await
+    }
+
+    /// No further part of the file follows for now.
+    async fn end_parts(&mut self) -> io::Result<()> {
+        self.granted = None;
+        match self.parts.take() {
+            Some(transfer) => self.end_transfer(transfer, true).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Tells what the client took.
+    async fn end_transfer(&mut self, transfer: Transfer, all_left: bool) -> io::Result<()> {
+        if all_left {
             self.settle().await;
         }
-        let acknowledged = self.wire.acknowledged();
-        let sent = acknowledged.saturating_sub(body_from).min(asked);
+        let sent = transfer.sent(self.wire.acknowledged());
+        let all_taken = sent == transfer.asked();
         transfer.end(sent).await;
-        if went.is_err() || sent < asked {
+        if !all_left || !all_taken {
             // Neither does half a file look whole, nor does the kernel go on with it.
             self.wire.reset();
             return Err(io::ErrorKind::ConnectionAborted.into());
@@ -340,15 +393,15 @@ impl Connection {
 
     async fn send_file(
         &mut self,
-        head: &[u8],
+        mut head: Vec<u8>,
         file: &Arc<File>,
         bytes: Range<u64>,
         transfer: &mut Transfer,
     ) -> io::Result<()> {
-        if bytes.is_empty() {
-            return self.wire.write(head).await;
+        if append_small(&mut head, file, &bytes) {
+            return self.wire.write(&head).await;
         }
-        self.wire.write_more(head).await?;
+        self.wire.write_more(&head).await?;
         self.send_part(file, bytes.clone(), bytes.start, transfer)
             .await
     }
@@ -368,8 +421,7 @@ impl Connection {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 sent => at += sent,
             }
-            if transfer.is_worth_telling(at - first) {
-                transfer.progress(at - first);
+            if transfer.progress(at - first) {
                 // A client that is as fast as we are must not keep others waiting.
                 tokio::task::yield_now().await;
             }
@@ -381,12 +433,16 @@ impl Connection {
     /// the answer ends short, which no client takes for an end.
     async fn send_image(
         &mut self,
-        head: &[u8],
-        mut reader: Reader,
+        head: Vec<u8>,
+        reader: &mut Reader,
         bytes: Range<u64>,
         transfer: &mut Transfer,
     ) -> io::Result<()> {
-        self.wire.write(head).await?;
+        if reader.readable_now() >= bytes.end {
+            let file = Arc::clone(reader.file());
+            return self.send_file(head, &file, bytes, transfer).await;
+        }
+        self.wire.write(&head).await?;
         let mut at = bytes.start;
         while at < bytes.end {
             let readable = reader.readable(at).await.map_err(io::Error::other)?;
@@ -442,6 +498,22 @@ impl Connection {
         })
         .await;
     }
+}
+
+/// Appends bytes of a file to the head of an answer, if they are few and in memory.
+fn append_small(head: &mut Vec<u8>, file: &File, bytes: &Range<u64>) -> bool {
+    let length = bytes.end - bytes.start;
+    if length > SMALL_BYTES_MAX {
+        return false;
+    }
+    let from = head.len();
+    head.resize(from + length as usize, 0);
+    let read = read_cached(file, bytes.start, &mut head[from..]);
+    let all = read.is_ok_and(|read| read as u64 == length);
+    if !all {
+        head.truncate(from);
+    }
+    all
 }
 
 #[cfg(test)]

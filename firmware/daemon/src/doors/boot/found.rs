@@ -33,6 +33,15 @@ impl Found {
         Ok(Self::Image(Box::new(Image { reader, size, tag })))
     }
 
+    /// Whether later requests for parts of it may use it as well: it is a file, and nothing
+    /// of it is still to come or known to be wrong. What is in memory is made for one request.
+    pub(super) fn is_whole_file(&self) -> bool {
+        match self {
+            Self::File(opened) => matches!(opened.content, Content::File(_)),
+            Self::Image(image) => image.reader.readable_now() == image.size,
+        }
+    }
+
     /// What the head of the answer says of it. An image is known by its digest, and a
     /// file has another tag as soon as anything of it was changed: the kernel does not
     /// let its change time be set.

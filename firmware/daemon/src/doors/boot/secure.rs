@@ -10,10 +10,10 @@ use std::time::Duration;
 use rustls::{CipherSuite, ProtocolVersion, ServerConnection};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
+use trivet_board_linux::read_cached;
 
 use super::records::{RECORD_BYTES, Records};
 use super::socket::{HEAR_BYTES, Socket};
-use super::wire::in_memory;
 
 /// Bytes that are encrypted and written at a time: whole records, few enough to stay
 /// in the core's own cache between the two.
@@ -25,6 +25,8 @@ pub(super) struct Secure {
     records: Records,
     /// Where bytes of files pass through.
     piece: Vec<u8>,
+    /// The head of an answer, which leaves in the first record of its body.
+    held: Vec<u8>,
 }
 
 impl Secure {
@@ -42,6 +44,7 @@ impl Secure {
             records: Records::new(added_bytes(&tls)),
             tls,
             piece: Vec::new(),
+            held: Vec::new(),
         })
     }
 
@@ -124,21 +127,31 @@ impl Secure {
         Ok(())
     }
 
+    /// Keeps the beginning of what [`Self::send_file`] goes on with.
+    pub(super) fn hold(&mut self, bytes: &[u8]) {
+        self.held.extend_from_slice(bytes);
+    }
+
     pub(super) async fn send_file(
         &mut self,
         file: &Arc<File>,
         at: u64,
         count: u64,
     ) -> io::Result<u64> {
-        let count = count.min(PIECE_BYTES as u64);
         let mut piece = std::mem::take(&mut self.piece);
         piece.resize(PIECE_BYTES, 0);
-        let got = if in_memory(file, at, count) {
-            file.read_at(&mut piece[..count as usize], at)?
+        let held = self.held.len().min(PIECE_BYTES);
+        piece[..held].copy_from_slice(&self.held[..held]);
+        self.held.drain(..held);
+        let end =
+            PIECE_BYTES.min(held.saturating_add(usize::try_from(count).unwrap_or(usize::MAX)));
+        let cached = read_cached(file, at, &mut piece[held..end]);
+        let got = if cached.is_ok_and(|got| got == end - held) {
+            end - held
         } else {
             let file = Arc::clone(file);
             let read = move || {
-                let got = file.read_at(&mut piece[..count as usize], at);
+                let got = file.read_at(&mut piece[held..end], at);
                 (piece, got)
             };
             let (back, got) = tokio::task::spawn_blocking(read)
@@ -147,7 +160,7 @@ impl Secure {
             piece = back;
             got?
         };
-        let went = self.write_piece(&piece[..got]).await;
+        let went = self.write_piece(&piece[..held + got]).await;
         self.piece = piece;
         went.map(|()| got as u64)
     }

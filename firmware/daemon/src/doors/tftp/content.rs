@@ -82,7 +82,7 @@ impl Content {
             size: opened.size,
             stuff: match opened.content {
                 files::Content::Bytes(bytes) => Stuff::Bytes(bytes),
-                files::Content::File(file) => Stuff::File(Arc::new(file)),
+                files::Content::File(file) => Stuff::File(file),
             },
             ahead: Vec::new(),
             ahead_at: 0,
@@ -195,7 +195,9 @@ mod tests {
             content,
         };
         [
-            Content::new(opened(files::Content::File(File::open(path).unwrap()))),
+            Content::new(opened(files::Content::File(Arc::new(
+                File::open(path).unwrap(),
+            )))),
             Content::new(opened(files::Content::Bytes(bytes.to_vec()))),
         ]
     }
@@ -228,7 +230,7 @@ mod tests {
         let path = scratch.file("x", &[1; 1000]);
         let opened = Opened {
             size: 1000,
-            content: files::Content::File(File::open(&path).unwrap()),
+            content: files::Content::File(Arc::new(File::open(&path).unwrap())),
         };
         let mut content = Content::new(opened);
         std::fs::write(&path, [2; 600]).unwrap();

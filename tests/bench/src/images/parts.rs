@@ -1,0 +1,78 @@
+//! A hot image in small parts, as a BMC reads an ISO image that it shows to its machine.
+
+use std::io;
+use std::sync::Arc;
+
+use super::{Limit, Place, Promise, Scale};
+use crate::load;
+
+/// The sizes of parts, and what they are called.
+const PARTS: [(usize, &str); 2] = [(4 << 10, "4k"), (64 << 10, "64k")];
+
+/// Clients at once.
+const CLIENTS: usize = 8;
+
+/// Offsets that the clients go round: no two of them in the same part of the file.
+const OFFSETS: usize = 1021;
+
+/// The share of the answers that the longest wait is told of.
+const SHARE: f64 = 0.99;
+
+/// What one server did.
+#[derive(Clone, Copy, Default)]
+struct Side {
+    per_second: f64,
+    cpu_us: f64,
+    wait_ms: f64,
+}
+
+/// Measures both servers by turns and reports each figure.
+pub(super) async fn measure(
+    places: &[Place<'_>; 2],
+    scale: Scale,
+    report: &mut dyn FnMut(Promise),
+) -> io::Result<()> {
+    for (bytes, name) in PARTS {
+        let mut runs = Vec::new();
+        for _ in 0..scale.runs {
+            let mut sides = [Side::default(); 2];
+            for (side, place) in sides.iter_mut().zip(places) {
+                *side = one(place, bytes, scale).await?;
+            }
+            runs.push(sides);
+        }
+        let mut say = |figure: &str, pick: fn(&Side) -> f64, limit| {
+            let values: Vec<_> = runs
+                .iter()
+                .map(|[ours, peer]| (pick(ours), pick(peer)))
+                .collect();
+            let name = format!("part_{name}_{figure}");
+            report(Promise::new(&name, &values, limit));
+        };
+        say("per_s", |side| side.per_second, Limit::RatioMin(1.0));
+        say("cpu_us", |side| side.cpu_us, Limit::RatioMax(1.0));
+        say("p99_ms", |side| side.wait_ms, Limit::RatioMax(1.0));
+    }
+    Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a count of requests")]
+async fn one(place: &Place<'_>, bytes: usize, scale: Scale) -> io::Result<Side> {
+    let room = scale.hot_bytes - bytes;
+    let requests = (0..OFFSETS).map(|number| {
+        let from = room / OFFSETS * number;
+        let to = from + bytes - 1;
+        let path = place.path;
+        format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nRange: bytes={from}-{to}\r\n\r\n")
+            .into_bytes()
+    });
+    let requests = Arc::new(requests.collect());
+    let before = place.process.processor_seconds()?;
+    let run = load::rush(place.address, CLIENTS, requests, scale.parts, 206).await?;
+    let spent = place.process.processor_seconds()? - before;
+    Ok(Side {
+        per_second: run.requests as f64 / run.seconds,
+        cpu_us: spent * 1e6 / run.requests as f64,
+        wait_ms: run.wait_ms(SHARE),
+    })
+}
