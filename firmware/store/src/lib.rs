@@ -21,6 +21,7 @@ mod recover;
 mod salvage;
 mod schema;
 mod seal;
+mod seen;
 mod store;
 mod superblock;
 mod table;

@@ -19,6 +19,7 @@ use crate::layout::{
     PAGE_PAYLOAD_BYTES,
 };
 use crate::page::CommitHeader;
+use crate::recover::Found;
 use crate::table::{Table, cost};
 use crate::{Key, recover, schema, superblock};
 
@@ -89,10 +90,16 @@ impl<F: Flash> Log<F> {
     ) -> Result<(Self, T), OpenError> {
         let shape = superblock::find(&mut flash, segment_bytes)?;
         let layout = shape.layout;
-        let found = recover::recover(&mut flash, &layout)?;
+        let found = if shape.is_blank {
+            Found::nothing()
+        } else {
+            recover::recover(&mut flash, &layout)?
+        };
         let admitted = admit(&found.table)?;
         superblock::complete(&mut flash, &shape)?;
-        recover::wipe_torn(&mut flash, &layout, &found)?;
+        if !shape.is_blank {
+            recover::wipe_torn(&mut flash, &layout, &found)?;
+        }
         // The newest commit may stand in a cache only, if a program died before its
         // flush. From here on others rely on it.
         flash.flush()?;

@@ -6,7 +6,7 @@
 //! nobody was told of; they are wiped, so that no later cut can complete them.
 //! Anything else that is missing or too new is damage, and damage is refused.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use trivet_board_hal::Flash;
 
@@ -15,7 +15,8 @@ use crate::entry::Entry;
 use crate::error::OpenError;
 use crate::layout::{Layout, PAGE_BYTES, PAGE_HEADER_BYTES};
 use crate::page::{self, CommitHeader};
-use crate::table::Table;
+use crate::seen::{Seen, SeenPage};
+use crate::table::{Table, TableBuilder};
 
 /// What was found.
 #[derive(Debug)]
@@ -25,18 +26,23 @@ pub(crate) struct Found {
     pub(crate) next_commit: u64,
 }
 
-/// For each commit the headers its pages carry, and which pages carry them. There
-/// is more than one header where a cut-off attempt left pages behind.
-pub(crate) type Seen = BTreeMap<u64, BTreeMap<CommitHeader, BTreeSet<u16>>>;
+impl Found {
+    /// What a blank region holds.
+    pub(crate) fn nothing() -> Self {
+        Self {
+            table: Table::default(),
+            head: 0,
+            next_commit: 1,
+        }
+    }
+}
 
 /// Reads the records of the last complete commit.
 pub(crate) fn recover<F: Flash>(flash: &mut F, layout: &Layout) -> Result<Found, OpenError> {
-    let seen = scan(flash, layout)?;
-    let newest = seen.keys().next_back().copied().unwrap_or_default();
-    let last = seen
-        .keys()
-        .rev()
-        .find_map(|&commit| complete(&seen, commit));
+    let mut reader = SegmentReader::new(layout);
+    let seen = scan(flash, &mut reader)?;
+    let newest = seen.newest().unwrap_or_default();
+    let last = seen.last_complete();
     let last_commit = last.map_or(0, |header| header.commit);
     if newest > last_commit + 1 {
         return Err(OpenError::Damaged {
@@ -44,23 +50,20 @@ pub(crate) fn recover<F: Flash>(flash: &mut F, layout: &Layout) -> Result<Found,
             what: "a newer commit follows it, but it is not whole",
         });
     }
-    let mut replay = Replay::default();
     let Some(last) = last else {
-        return Ok(Found {
-            table: replay.table,
-            head: 0,
-            next_commit: 1,
-        });
+        return Ok(Found::nothing());
     };
+    let mut replay = Replay::default();
+    let mut payload = Vec::new();
     let mut expected_start = None;
     for commit in last.tail_commit..=last.commit {
         let damaged = |what| OpenError::Damaged { commit, what };
-        let header = complete(&seen, commit).ok_or(damaged("it is not whole"))?;
+        let header = seen.complete(commit).ok_or(damaged("it is not whole"))?;
         if expected_start.is_some_and(|start| start != header.start) {
             return Err(damaged("it does not stand after the one before it"));
         }
         expected_start = Some(header.end());
-        let payload = read_payload(flash, layout, &header)?;
+        reader.payload(flash, &header, &mut payload)?;
         if !header.matches(&payload) {
             return Err(damaged("its checksum is wrong"));
         }
@@ -74,9 +77,10 @@ pub(crate) fn recover<F: Flash>(flash: &mut F, layout: &Layout) -> Result<Found,
             what: "a record is patched but nowhere whole",
         });
     }
-    replay.table.release();
+    let mut table = replay.table.build();
+    table.release();
     Ok(Found {
-        table: replay.table,
+        table,
         head: last.end(),
         next_commit: last.commit + 1,
     })
@@ -92,12 +96,12 @@ pub(crate) fn wipe_torn<F: Flash>(
     layout: &Layout,
     found: &Found,
 ) -> Result<(), OpenError> {
-    let mut page = [0; PAGE_BYTES];
+    let mut reader = SegmentReader::new(layout);
     for position in found.head..found.head + layout.commit_pages_max() {
         let at = layout.offset_of(position);
-        flash.read(at, &mut page)?;
-        let is_blank = page == [0_u8; PAGE_BYTES];
-        let is_old = page::decode(&page).is_some_and(|(header, index)| {
+        let page = reader.page(flash, position)?;
+        let is_blank = *page == [0_u8; PAGE_BYTES];
+        let is_old = page::decode(page).is_some_and(|(header, index)| {
             header.commit < found.next_commit
                 && layout.offset_of(header.start + u64::from(index)) == at
         });
@@ -108,59 +112,76 @@ pub(crate) fn wipe_torn<F: Flash>(
     Ok(())
 }
 
-fn scan<F: Flash>(flash: &mut F, layout: &Layout) -> Result<Seen, OpenError> {
-    let mut seen = Seen::new();
-    let mut segment = vec![0; layout.segment_pages as usize * PAGE_BYTES];
+fn scan<F: Flash>(flash: &mut F, reader: &mut SegmentReader) -> Result<Seen, OpenError> {
+    let layout = reader.layout;
+    let mut pages = Vec::new();
     for number in 0..layout.segments {
         let first = number * layout.segment_pages;
-        flash.read(layout.offset_of(first), &mut segment)?;
-        for (bytes, place) in segment.chunks(PAGE_BYTES).zip(first..) {
-            let Some((header, index)) = page::decode(bytes) else {
-                continue;
-            };
-            if !stands_right(layout, &header, index, place) {
-                continue;
-            }
-            let attempts = seen.entry(header.commit).or_default();
-            attempts.entry(header).or_default().insert(index);
+        let segment = reader.segment(flash, first)?;
+        let decoded = segment.chunks(PAGE_BYTES).map(page::decode).zip(first..);
+        pages.extend(decoded.filter_map(|(decoded, place)| SeenPage::at(&layout, decoded?, place)));
+    }
+    Ok(Seen::new(pages))
+}
+
+/// Reads the log a segment at a time: one call of the flash for many pages.
+#[derive(Debug)]
+struct SegmentReader {
+    layout: Layout,
+    bytes: Vec<u8>,
+    /// Place of the first page of the segment that was read last.
+    held: Option<u64>,
+}
+
+impl SegmentReader {
+    fn new(layout: &Layout) -> Self {
+        Self {
+            layout: *layout,
+            bytes: vec![0; layout.segment_pages as usize * PAGE_BYTES],
+            held: None,
         }
     }
-    Ok(seen)
-}
 
-/// Whether this page of the commit belongs into this place of the ring.
-pub(crate) fn stands_right(layout: &Layout, header: &CommitHeader, index: u16, place: u64) -> bool {
-    (header.start + u64::from(index)) % layout.pages() == place
-        && u64::from(header.pages) <= layout.pages()
-}
-
-/// The header of a commit of which all pages are there.
-pub(crate) fn complete(seen: &Seen, commit: u64) -> Option<CommitHeader> {
-    seen.get(&commit)?
-        .iter()
-        .find(|(header, indexes)| indexes.len() == usize::from(header.pages))
-        .map(|(header, _)| *header)
-}
-
-fn read_payload<F: Flash>(
-    flash: &mut F,
-    layout: &Layout,
-    header: &CommitHeader,
-) -> Result<Vec<u8>, OpenError> {
-    let mut payload = Vec::with_capacity(usize::from(header.pages) * PAGE_BYTES);
-    let mut page = [0; PAGE_BYTES];
-    for position in header.start..header.end() {
-        flash.read(layout.offset_of(position), &mut page)?;
-        payload.extend_from_slice(&page[PAGE_HEADER_BYTES..]);
+    /// The segment that begins with this page of the log.
+    fn segment<F: Flash>(&mut self, flash: &mut F, first: u64) -> Result<&[u8], OpenError> {
+        let place = first % self.layout.pages();
+        if self.held != Some(place) {
+            self.held = None;
+            flash.read(self.layout.offset_of(place), &mut self.bytes)?;
+            self.held = Some(place);
+        }
+        Ok(&self.bytes)
     }
-    payload.truncate(header.payload_bytes as usize);
-    Ok(payload)
+
+    /// The page of a log position.
+    fn page<F: Flash>(&mut self, flash: &mut F, position: u64) -> Result<&[u8], OpenError> {
+        let within = position % self.layout.segment_pages;
+        let from = within as usize * PAGE_BYTES;
+        let segment = self.segment(flash, position - within)?;
+        Ok(&segment[from..from + PAGE_BYTES])
+    }
+
+    /// The payload of a commit of which all pages are there.
+    fn payload<F: Flash>(
+        &mut self,
+        flash: &mut F,
+        header: &CommitHeader,
+        out: &mut Vec<u8>,
+    ) -> Result<(), OpenError> {
+        out.clear();
+        for position in header.start..header.end() {
+            let page = self.page(flash, position)?;
+            out.extend_from_slice(&page[PAGE_HEADER_BYTES..]);
+        }
+        out.truncate(header.payload_bytes as usize);
+        Ok(())
+    }
 }
 
 /// The records, while commits are done again one by one.
 #[derive(Debug, Default)]
 struct Replay {
-    table: Table,
+    table: TableBuilder,
     /// Records of which patches were seen, but whose full image stands before the
     /// tail. A later commit carries them or deletes them.
     orphans: BTreeSet<Key>,
@@ -251,6 +272,20 @@ mod tests {
             Err(OpenError::Damaged { what, .. }) => Err(what),
             Err(other) => panic!("{other}"),
         }
+    }
+
+    #[test]
+    fn recovery_reads_whole_segments_and_not_page_by_page() {
+        let commits: Vec<_> = (0..24_u64)
+            .map(|at| (at + 1, 1, at, put(&[at as u8; 100])))
+            .collect();
+        let mut flash = region(&commits);
+        let found = recover(&mut flash, &layout()).unwrap();
+        assert_eq!(found.next_commit, 25);
+        // Eight segments are scanned, and six of them are read again for their records.
+        assert_eq!(flash.counts().reads, 8 + 6);
+        wipe_torn(&mut flash, &layout(), &found).unwrap();
+        assert_eq!(flash.counts().reads, 8 + 6 + 2);
     }
 
     #[test]

@@ -19,7 +19,8 @@ use crate::entry::Entry;
 use crate::error::OpenError;
 use crate::layout::{Layout, PAGE_BYTES, PAGE_HEADER_BYTES, PAGE_PAYLOAD_BYTES};
 use crate::page::{self, CommitHeader};
-use crate::recover::{self, Seen};
+use crate::recover;
+use crate::seen::{self, Seen, SeenPage};
 use crate::superblock;
 
 use parts::Hint;
@@ -117,7 +118,7 @@ impl Salvage {
 
     /// A region that opens as it is.
     fn whole(scan: &Scan, found: recover::Found) -> Self {
-        let last = scan.last();
+        let last = scan.seen.last_complete();
         let records = found.table.iter().map(|(key, value)| {
             let kept = SalvagedRecord {
                 value: value.to_vec(),
@@ -127,7 +128,7 @@ impl Salvage {
             };
             (*key, kept)
         });
-        let newest = scan.seen.keys().next_back().copied();
+        let newest = scan.seen.newest();
         Self {
             layout: scan.layout,
             damages: Vec::new(),
@@ -140,8 +141,8 @@ impl Salvage {
     }
 
     fn damaged<F: Flash>(flash: &mut F, scan: &Scan, error: &OpenError) -> Self {
-        let last = scan.last();
-        let newest = scan.seen.keys().next_back().copied().unwrap_or_default();
+        let last = scan.seen.last_complete();
+        let newest = scan.seen.newest().unwrap_or_default();
         let last_commit = last.map_or(0, |last| last.commit);
         let unfinished = (newest > last_commit).then_some(newest);
         let mut replay = Replay {
@@ -151,23 +152,22 @@ impl Salvage {
         // What follows the last complete commit was acknowledged, but for the newest.
         let counted = last_commit.max(newest.saturating_sub(1));
         let mut before: Option<(u64, u64)> = None;
-        for (&commit, attempts) in scan.seen.range(..=counted) {
-            let most = attempts.iter().max_by_key(|(header, pages)| {
+        for commit in scan.seen.commits() {
+            let most = seen::attempts(commit).max_by_key(|(header, pages)| {
                 let is_whole = pages.len() == usize::from(header.pages);
                 (is_whole, pages.len())
             });
-            let Some((header, indexes)) = most else {
-                continue;
+            let Some((header, pages)) = most.filter(|(header, _)| header.commit <= counted) else {
+                break;
             };
-            replay.gap(flash, scan, before, (commit, header.start));
-            replay.commit(flash, &scan.layout, header, indexes);
-            before = Some((commit, header.end()));
+            replay.gap(flash, scan, before, (header.commit, header.start));
+            replay.commit(flash, &scan.layout, header, pages);
+            before = Some((header.commit, header.end()));
         }
         if let Some(newest) = unfinished
-            && let Some(attempts) = scan.seen.get(&newest)
-            && let Some(header) = attempts.keys().next()
+            && let Some(page) = scan.seen.first_from(newest)
         {
-            replay.gap(flash, scan, before, (newest, header.start));
+            replay.gap(flash, scan, before, (newest, page.header.start));
         }
         if replay.damages.is_empty() && scan.unreadable.is_empty() {
             replay.damages.push(refused(error));
@@ -223,7 +223,10 @@ fn best_scan<F: Flash>(
     let fresh = Layout::fresh(bytes, segment_bytes);
     for layout in layouts.iter().copied().chain(fresh) {
         let scan = Scan::of(flash, layout);
-        if best.as_ref().is_none_or(|best| scan.pages > best.pages) {
+        if best
+            .as_ref()
+            .is_none_or(|best| scan.seen.len() > best.seen.len())
+        {
             best = Some(scan);
         }
     }
@@ -231,7 +234,7 @@ fn best_scan<F: Flash>(
         bytes,
         segment_bytes,
     })?;
-    if best.pages == 0 && !superblock::is_blank(flash)? {
+    if best.seen.is_empty() && !superblock::is_blank(flash)? {
         return Err(OpenError::Foreign);
     }
     Ok(best)
@@ -241,60 +244,41 @@ fn best_scan<F: Flash>(
 #[derive(Debug)]
 struct Scan {
     layout: Layout,
+    /// The pages that stand where they belong.
     seen: Seen,
-    /// Pages that stand where they belong.
-    pages: u64,
     /// Places in the ring that the flash does not read.
     unreadable: BTreeSet<u64>,
 }
 
 impl Scan {
     fn of<F: Flash>(flash: &mut F, layout: Layout) -> Self {
-        let mut scan = Self {
-            layout,
-            seen: Seen::new(),
-            pages: 0,
-            unreadable: BTreeSet::new(),
-        };
+        let mut pages = Vec::new();
+        let mut unreadable = BTreeSet::new();
         let mut segment = vec![0; layout.segment_pages as usize * PAGE_BYTES];
         for number in 0..layout.segments {
             let first = number * layout.segment_pages;
             let read = flash.read(layout.offset_of(first), &mut segment);
             for (bytes, place) in segment.chunks_mut(PAGE_BYTES).zip(first..) {
                 if read.is_err() && flash.read(layout.offset_of(place), bytes).is_err() {
-                    scan.unreadable.insert(place);
-                } else {
-                    scan.page(bytes, place);
+                    unreadable.insert(place);
+                } else if let Some(decoded) = page::decode(bytes) {
+                    pages.extend(SeenPage::at(&layout, decoded, place));
                 }
             }
         }
-        scan
-    }
-
-    fn page(&mut self, bytes: &[u8], place: u64) {
-        let Some((header, index)) = page::decode(bytes) else {
-            return;
-        };
-        if recover::stands_right(&self.layout, &header, index, place) {
-            self.pages += 1;
-            let attempts = self.seen.entry(header.commit).or_default();
-            attempts.entry(header).or_default().insert(index);
+        Self {
+            layout,
+            seen: Seen::new(pages),
+            unreadable,
         }
-    }
-
-    /// The newest commit of which all pages are there.
-    fn last(&self) -> Option<CommitHeader> {
-        let mut commits = self.seen.keys().rev();
-        commits.find_map(|&commit| recover::complete(&self.seen, commit))
     }
 
     fn free_segments(&self, last: Option<&CommitHeader>) -> u64 {
         let Some(last) = last else {
             return self.layout.segments;
         };
-        let tail = self.seen.range(last.tail_commit..).next();
-        let tail = tail.and_then(|(_, attempts)| attempts.keys().next());
-        let tail = tail.map_or(last.start, |header| header.start);
+        let tail = self.seen.first_from(last.tail_commit);
+        let tail = tail.map_or(last.start, |page| page.header.start);
         let first = self.layout.segment_of(tail) * self.layout.segment_pages;
         let used = last.end().saturating_sub(first);
         self.layout.pages().saturating_sub(used) / self.layout.segment_pages
@@ -391,9 +375,9 @@ impl Replay {
         flash: &mut F,
         layout: &Layout,
         header: &CommitHeader,
-        indexes: &BTreeSet<u16>,
+        pages: &[SeenPage],
     ) {
-        let (payload, missing) = read_payload(flash, layout, header, indexes);
+        let (payload, missing) = read_payload(flash, layout, header, pages);
         let commit = header.commit;
         let is_whole = missing.is_empty() && header.matches(&payload);
         if !is_whole && commit < self.tail {
@@ -529,14 +513,16 @@ fn read_payload<F: Flash>(
     flash: &mut F,
     layout: &Layout,
     header: &CommitHeader,
-    indexes: &BTreeSet<u16>,
+    pages: &[SeenPage],
 ) -> (Vec<u8>, Vec<u16>) {
     let mut payload = Vec::with_capacity(usize::from(header.pages) * PAGE_BYTES);
     let mut missing = Vec::new();
     for index in 0..header.pages {
         let mut page = [0; PAGE_BYTES];
         let at = layout.offset_of(header.start + u64::from(index));
-        let is_there = indexes.contains(&index)
+        let is_there = pages
+            .binary_search_by_key(&index, |page| page.index)
+            .is_ok()
             && flash.read(at, &mut page).is_ok()
             && page::decode(&page) == Some((*header, index));
         if !is_there {

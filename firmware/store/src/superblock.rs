@@ -33,6 +33,8 @@ enum Copy {
 #[derive(Debug)]
 pub(crate) struct Shape {
     pub(crate) layout: Layout,
+    /// The whole region was read and nothing stands in the log.
+    pub(crate) is_blank: bool,
     lacking: Vec<u64>,
 }
 
@@ -62,8 +64,11 @@ pub(crate) fn find<F: Flash>(flash: &mut F, segment_bytes: u32) -> Result<Shape,
         [Copy::Sound(layout), _] | [_, Copy::Sound(layout)] => layout,
         _ if is_blank(flash)? => {
             let layout = Layout::fresh(size, segment_bytes).ok_or(too_small)?;
-            let lacking = vec![1, 0];
-            return Ok(Shape { layout, lacking });
+            return Ok(Shape {
+                layout,
+                is_blank: true,
+                lacking: vec![1, 0],
+            });
         }
         [Copy::Foreign, Copy::Foreign] => return Err(OpenError::Foreign),
         _ => return Err(OpenError::SuperblockDamaged),
@@ -76,8 +81,11 @@ pub(crate) fn find<F: Flash>(flash: &mut F, segment_bytes: u32) -> Result<Shape,
     }
     let lacking = (0..).zip(copies);
     let lacking = lacking.filter(|(_, copy)| !matches!(copy, Copy::Sound(_)));
-    let lacking = lacking.map(|(at, _)| at).collect();
-    Ok(Shape { layout, lacking })
+    Ok(Shape {
+        layout,
+        is_blank: false,
+        lacking: lacking.map(|(at, _)| at).collect(),
+    })
 }
 
 /// What the two copies say, for a reader that goes on where [`find`] refuses.

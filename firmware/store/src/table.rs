@@ -75,12 +75,16 @@ impl Table {
 
     /// A full image was written by a commit that began in the segment.
     pub(crate) fn put(&mut self, key: Key, value: Vec<u8>, segment: u64) {
-        self.delete(&key);
         self.live_bytes += cost(&value);
+        if let Some(old) = self.records.insert(key, Record { value, segment }) {
+            self.live_bytes -= cost(&old.value);
+            if let Some(segment) = self.segments.get_mut(&old.segment) {
+                segment.keys.remove(&key);
+            }
+        }
         if let Some(segment) = self.segments.get_mut(&segment) {
             segment.keys.insert(key);
         }
-        self.records.insert(key, Record { value, segment });
     }
 
     /// A patch was written: the record hangs where it hung.
@@ -129,6 +133,62 @@ impl Table {
                 number >= head || segment.keys.len() > leaving
             })
             .map_or(commit, |(_, segment)| segment.first_commit)
+    }
+}
+
+/// The records while a log is read: what is derived from them is made once, at the end.
+#[derive(Debug, Default)]
+pub(crate) struct TableBuilder {
+    records: BTreeMap<Key, Record>,
+    /// The first commit that starts in each segment.
+    segments: BTreeMap<u64, u64>,
+}
+
+impl TableBuilder {
+    pub(crate) fn value(&self, key: &Key) -> Option<&[u8]> {
+        self.records.get(key).map(|record| record.value.as_slice())
+    }
+
+    /// A commit starts in the segment.
+    pub(crate) fn begin(&mut self, segment: u64, commit: u64) {
+        self.segments.entry(segment).or_insert(commit);
+    }
+
+    /// A full image was written by a commit that began in the segment.
+    pub(crate) fn put(&mut self, key: Key, value: Vec<u8>, segment: u64) {
+        self.records.insert(key, Record { value, segment });
+    }
+
+    /// A patch was written: the record hangs where it hung.
+    pub(crate) fn patch(&mut self, key: &Key, value: Vec<u8>) {
+        if let Some(record) = self.records.get_mut(key) {
+            record.value = value;
+        }
+    }
+
+    pub(crate) fn delete(&mut self, key: &Key) {
+        self.records.remove(key);
+    }
+
+    /// The table of these records.
+    pub(crate) fn build(self) -> Table {
+        let mut keys: BTreeMap<u64, Vec<Key>> = BTreeMap::new();
+        let mut live_bytes = 0;
+        for (key, record) in &self.records {
+            keys.entry(record.segment).or_default().push(*key);
+            live_bytes += cost(&record.value);
+        }
+        let segment = |(number, first_commit): (u64, u64)| {
+            let keys = keys.remove(&number).unwrap_or_default();
+            // They are in order already, so that the set is made in one go.
+            let keys = keys.into_iter().collect();
+            (number, Segment { first_commit, keys })
+        };
+        Table {
+            segments: self.segments.into_iter().map(segment).collect(),
+            records: self.records,
+            live_bytes,
+        }
     }
 }
 
@@ -204,6 +264,37 @@ mod tests {
         let all = [key(1), key(2), key(3)];
         assert_eq!(table.tail_commit_after(10, 3, all.iter()), 10);
         assert_eq!(Table::default().tail_commit_after(1, 0, [].iter()), 1);
+    }
+
+    #[test]
+    fn a_table_made_at_once_is_the_one_that_grew_record_by_record() {
+        let mut grown = table();
+        let mut builder = TableBuilder::default();
+        for (segment, commit) in [(0, 1), (0, 2), (1, 5), (2, 9)] {
+            builder.begin(segment, commit);
+        }
+        builder.put(key(1), vec![0; 10], 0);
+        builder.put(key(2), vec![0; 10], 0);
+        builder.put(key(3), vec![0; 10], 1);
+        builder.put(key(4), vec![0; 10], 1);
+        builder.patch(&key(1), vec![1; 30]);
+        builder.patch(&key(9), vec![1; 30]);
+        builder.put(key(2), vec![2; 5], 2);
+        builder.delete(&key(4));
+        grown.patch(&key(1), vec![1; 30]);
+        grown.put(key(2), vec![2; 5], 2);
+        assert_eq!(builder.value(&key(1)), Some([1; 30].as_slice()));
+        let built = builder.build();
+        assert_eq!(built.live_bytes(), grown.live_bytes());
+        assert!(built.iter().eq(grown.iter()));
+        for head in 0..4 {
+            assert!(built.keys_before(head).eq(grown.keys_before(head)));
+            let leaving = [key(1)];
+            assert_eq!(
+                built.tail_commit_after(10, head, leaving.iter()),
+                grown.tail_commit_after(10, head, leaving.iter())
+            );
+        }
     }
 
     #[test]

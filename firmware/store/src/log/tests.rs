@@ -54,6 +54,14 @@ fn reopens_equal(log: &Log<SimFlash>) {
 }
 
 #[test]
+fn a_blank_region_is_read_once_before_it_is_formatted() {
+    let log = log(64);
+    // Both copies of the superblock, then all of the region in pieces of 64 KiB.
+    assert_eq!(log.flash().counts().reads, 2 + 1 + 32);
+    reopens_equal(&log);
+}
+
+#[test]
 fn a_small_change_of_a_large_record_takes_one_page() {
     let mut log = log(64);
     let mut value = noise(&mut Seeded::new(1), 20_000);
