@@ -8,6 +8,7 @@
 //! and the key that secrets are sealed with.
 //! The README beside it is the normative description of the bytes.
 
+mod decode;
 mod entry;
 mod error;
 mod export;

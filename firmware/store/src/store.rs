@@ -7,6 +7,7 @@ use std::sync::Arc;
 use trivet_board_hal::{Flash, Vault};
 use trivet_model::{Lease, MacAddr, Node, NodeId, Port, PortId, Resource, ResourceId};
 
+use crate::decode::decode_all;
 use crate::error::{CommitError, OpenError, RecordError};
 use crate::layout::{BATCH_CHANGES_MAX, Layout, SEGMENT_BYTES};
 use crate::log::{Log, Stats};
@@ -53,7 +54,7 @@ pub struct Records {
 }
 
 impl Records {
-    fn add(&mut self, record: schema::Record) {
+    pub(crate) fn add(&mut self, record: schema::Record) {
         match record {
             schema::Record::Node(node) => {
                 self.nodes.insert(node.id, *node);
@@ -173,11 +174,7 @@ impl<F: Flash> Store<F> {
 
     /// Reads all records.
     pub fn records(&self) -> Result<Records, RecordError> {
-        let mut records = Records::default();
-        for (key, value) in self.log.iter() {
-            records.add(schema::decode(Some(&self.sealer), key, value)?);
-        }
-        Ok(records)
+        decode_all(Some(&self.sealer), self.log.iter())
     }
 
     /// All records. Opening has decoded them to check them; who takes them before the
@@ -217,13 +214,7 @@ impl<F: Flash> Store<F> {
 
 /// Reads every record with the key of the vault, or makes a key if none is needed.
 fn admit(table: &Table, vault: &mut impl Vault) -> Result<(Sealer, Records), OpenError> {
-    let read = |sealer: Option<&Sealer>| -> Result<Records, RecordError> {
-        let mut records = Records::default();
-        for (key, value) in table.iter() {
-            records.add(schema::decode(sealer, key, value)?);
-        }
-        Ok(records)
-    };
+    let read = |sealer: Option<&Sealer>| decode_all(sealer, table.iter());
     let Some(key) = vault.key()? else {
         return match read(None) {
             Ok(records) => Ok((Sealer::new(&vault.make_key()?), records)),

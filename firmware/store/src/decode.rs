@@ -1,0 +1,146 @@
+//! All records of a table at once: decoding them takes most of the time that opening does,
+//! so a second thread takes its share.
+
+use std::thread::{self, Builder};
+
+use crate::Key;
+use crate::error::RecordError;
+use crate::schema::{self, Record};
+use crate::seal::Sealer;
+use crate::store::Records;
+
+/// Fewer records than this are decoded before a second thread has started.
+const SHARED_RECORDS_MIN: usize = 500;
+
+/// What decoding a record costs beside its bytes, as a number of bytes.
+const RECORD_COST_BYTES: usize = 64;
+
+type Encoded<'a> = (&'a Key, &'a [u8]);
+
+/// Decodes records that come in the order of their keys. The first one that cannot be read
+/// is the error, whichever thread finds it. Without a sealer sealed ones cannot be read.
+pub(crate) fn decode_all<'a>(
+    sealer: Option<&Sealer>,
+    records: impl Iterator<Item = Encoded<'a>>,
+) -> Result<Records, RecordError> {
+    let encoded: Vec<Encoded<'a>> = records.collect();
+    let (first, second) = encoded.split_at(middle(&encoded));
+    let mut decoded = Records::default();
+    thread::scope(|scope| {
+        let helper = (!second.is_empty()).then(|| {
+            let decode = move || decode_share(sealer, second);
+            Builder::new()
+                .name("decode".to_owned())
+                .spawn_scoped(scope, decode)
+        });
+        for (key, value) in first {
+            decoded.add(schema::decode(sealer, key, value)?);
+        }
+        let rest = match helper {
+            Some(Ok(helper)) => helper
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            // No thread is to be had: it takes longer.
+            Some(Err(_)) => decode_share(sealer, second),
+            None => Ok(Vec::new()),
+        };
+        rest?.into_iter().for_each(|record| decoded.add(record));
+        Ok(decoded)
+    })
+}
+
+fn decode_share(
+    sealer: Option<&Sealer>,
+    share: &[Encoded<'_>],
+) -> Result<Vec<Record>, RecordError> {
+    share
+        .iter()
+        .map(|(key, value)| schema::decode(sealer, key, value))
+        .collect()
+}
+
+/// Where the second share begins: both take about as long. Few records are one share.
+fn middle(encoded: &[Encoded<'_>]) -> usize {
+    if encoded.len() < SHARED_RECORDS_MIN {
+        return encoded.len();
+    }
+    let cost = |(_, value): &Encoded<'_>| value.len() + RECORD_COST_BYTES;
+    let half = encoded.iter().map(cost).sum::<usize>() / 2;
+    let mut sum = 0;
+    encoded
+        .iter()
+        .position(|record| {
+            sum += cost(record);
+            sum > half
+        })
+        .unwrap_or(encoded.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use trivet_board_sim::box_key;
+    use trivet_model::{Node, NodeId, UnixMs};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn encoded(sealer: &Sealer, count: usize) -> Vec<(Key, Vec<u8>)> {
+        (0..count as u128)
+            .map(|number| {
+                let id = NodeId(Uuid::from_u128(number));
+                let mut node = Node::new(id, "ipmi", UnixMs(1));
+                node.driver_info
+                    .insert("ipmi_password".into(), "hunter2".into());
+                let bytes = schema::encode_node(sealer, &node).unwrap();
+                (schema::node_key(id), bytes)
+            })
+            .collect()
+    }
+
+    fn sealer() -> Sealer {
+        Sealer::new(&box_key())
+    }
+
+    fn decode(sealer: &Sealer, records: &[(Key, Vec<u8>)]) -> Result<Records, RecordError> {
+        let records = records.iter().map(|(key, value)| (key, value.as_slice()));
+        decode_all(Some(sealer), records)
+    }
+
+    #[test]
+    fn many_records_are_decoded_by_two_threads_and_few_by_one() {
+        let sealer = sealer();
+        for (count, here) in [
+            (SHARED_RECORDS_MIN - 1, SHARED_RECORDS_MIN - 1),
+            (SHARED_RECORDS_MIN, SHARED_RECORDS_MIN / 2),
+        ] {
+            let records = encoded(&sealer, count);
+            schema::DECODED.set(0);
+            let decoded = decode(&sealer, &records).unwrap();
+            assert_eq!(decoded.nodes.len(), count);
+            assert!(
+                schema::DECODED.get().abs_diff(here) <= 1,
+                "this thread decodes its share"
+            );
+            let password = |node: &Node| node.driver_info["ipmi_password"] == "hunter2";
+            assert!(decoded.nodes.values().all(password));
+        }
+    }
+
+    #[test]
+    fn the_first_record_that_cannot_be_read_is_the_error_whichever_thread_finds_it() {
+        let sealer = sealer();
+        let sound = encoded(&sealer, 2 * SHARED_RECORDS_MIN);
+        let last = sound.len() - 1;
+        for (first, second) in [(0, last), (last - 1, last), (1, 2)] {
+            let mut records = sound.clone();
+            // A newer version at the first place, an envelope of another kind at the second.
+            records[first].1[1..3].fill(0xff);
+            records[second].1[0] = 9;
+            let error = decode(&sealer, &records).unwrap_err();
+            assert!(
+                matches!(error, RecordError::NewerVersion { .. }),
+                "{first}: {error}"
+            );
+        }
+    }
+}
