@@ -5,6 +5,7 @@
 use core::fmt;
 use core::ops::{Bound, Deref};
 use core::str::FromStr;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
@@ -165,6 +166,26 @@ impl IndexEntry {
 }
 
 impl FieldIndex {
+    /// The index of all these records, which come in the order of their creation; `share`
+    /// where some have the same value.
+    fn restored(mut records: Vec<(Place<'_>, Uuid)>, share: bool) -> Self {
+        records.sort_by(|(one, _), (other, _)| one.value.cmp(&other.value));
+        let mut before: Option<Arc<str>> = None;
+        let entries = records.into_iter().map(|(place, id)| {
+            let value = place.value.map(|value| match &before {
+                Some(before) if share && **before == *value => Arc::clone(before),
+                _ => Arc::from(value),
+            });
+            before.clone_from(&value);
+            let serial = place.serial;
+            IndexEntry { value, serial, id }
+        });
+        Self {
+            entries: every_second_first(entries).collect(),
+            latest: None,
+        }
+    }
+
     /// Moves a record from its old place to its new one; `share` where others have its
     /// value too.
     fn replace(&mut self, id: Uuid, old: Option<Place<'_>>, new: Option<Place<'_>>, share: bool) {
@@ -175,11 +196,13 @@ impl FieldIndex {
             self.entries.remove(&old.entry(id));
         }
         if let Some(new) = new {
-            let mut entry = new.entry(id);
-            if share {
-                entry.value = new.value.map(|value| self.shared(value));
-            }
-            self.entries.insert(entry);
+            let value = if share {
+                new.value.map(|value| self.shared(value))
+            } else {
+                new.value.map(Arc::from)
+            };
+            let serial = new.serial;
+            self.entries.insert(IndexEntry { value, serial, id });
         }
     }
 
@@ -236,6 +259,19 @@ impl FieldIndex {
 
 type Bounds<K> = (Bound<K>, Bound<K>);
 
+/// The map of these, made in one go and with little memory.
+pub fn restored_map<K: Clone + Ord, V: Clone>(records: BTreeMap<K, V>) -> OrdMap<K, V> {
+    every_second_first(records.into_iter()).collect()
+}
+
+/// Sorted items in the order in which a tree takes them best: first every second one, then
+/// those between. Inserting at the end is fast and leaves all leaves of the tree half full;
+/// those between fill them.
+fn every_second_first<T>(sorted: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
+    let (first, between): (Vec<_>, Vec<_>) = sorted.enumerate().partition(|(at, _)| at % 2 == 0);
+    first.into_iter().chain(between).map(|(_, item)| item)
+}
+
 /// A map in the order of its keys, or against it, from behind a key.
 fn ordered<K: Ord, V>(
     map: &OrdMap<K, V>,
@@ -272,6 +308,25 @@ impl Deref for Nodes {
 }
 
 impl Nodes {
+    /// All nodes of a box that starts. Each index is made in one go, which takes a part of
+    /// the time of inserting node by node.
+    pub fn restored(views: impl IntoIterator<Item = NodeView>) -> Self {
+        let views = views.into_iter().map(|view| (view.node.id, Arc::new(view)));
+        let views: BTreeMap<NodeId, Arc<NodeView>> = views.collect();
+        let mut created: Vec<&Node> = views.values().map(|view| &*view.node).collect();
+        created.sort_unstable_by_key(|node| (node.serial, node.id));
+        let indexes = core::array::from_fn(|at| {
+            let key = NodeKey::ALL[at];
+            let places = created.iter().copied();
+            let places = places.filter_map(|node| Some((key.place(node)?, node.id.0)));
+            FieldIndex::restored(places.collect(), !key.is_unique())
+        });
+        Self {
+            indexes,
+            records: restored_map(views),
+        }
+    }
+
     /// Keeps a node; gives back the one it replaces.
     pub fn insert(&mut self, id: NodeId, view: Arc<NodeView>) -> Option<Arc<NodeView>> {
         let node = Arc::clone(&view.node);
@@ -354,6 +409,19 @@ impl Deref for Ports {
 }
 
 impl Ports {
+    /// All ports of a box that starts.
+    pub fn restored(ports: impl IntoIterator<Item = Arc<Port>>) -> Self {
+        let ports = ports.into_iter().map(|port| (port.id, port));
+        let ports: BTreeMap<PortId, Arc<Port>> = ports.collect();
+        let places = ports.values().map(|port| (Self::place(port), port.id.0));
+        let mut places: Vec<(Place<'_>, Uuid)> = places.collect();
+        places.sort_unstable_by_key(|(place, id)| (place.serial, *id));
+        Self {
+            created: FieldIndex::restored(places, false),
+            records: restored_map(ports),
+        }
+    }
+
     /// Keeps a port; gives back the one it replaces.
     pub fn insert(&mut self, id: PortId, port: Arc<Port>) -> Option<Arc<Port>> {
         let new = Self::place(&port);

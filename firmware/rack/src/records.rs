@@ -5,7 +5,8 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use serde_json::Value;
-use trivet_model::view::{Live, NodeView, STRANGERS_MAX, Stranger, TIMELINE_NOTES_MAX};
+use trivet_model::index::{Nodes, Ports, restored_map};
+use trivet_model::view::{Live, NodeView, STRANGERS_MAX, Stranger, TIMELINE_NOTES_MAX, Timeline};
 use trivet_model::{
     Lease, MacAddr, Node, NodeId, Note, NoteKind, Now, Port, PortId, Resource, ResourceId,
     ResourceKind, View,
@@ -45,14 +46,21 @@ impl Book {
             serial: records.serial,
             ..Self::default()
         };
-        for node in records.nodes.into_values() {
-            book.show(Arc::new(node));
-        }
-        let mut ports: Vec<_> = records.ports.into_values().collect();
+        let mut ports: Vec<_> = records.ports.into_values().map(Arc::new).collect();
         ports.sort_by_key(|port| port.serial);
-        for port in ports {
-            book.show_port(port);
+        let nodes = records.nodes.into_iter();
+        let mut views: BTreeMap<NodeId, NodeView> = nodes
+            .map(|(id, node)| (id, view_of(Arc::new(node))))
+            .collect();
+        for port in &ports {
+            if let Some(view) = views.get_mut(&port.node) {
+                view.ports.push(port.id);
+            }
         }
+        book.bmcs_changed = views.keys().copied().collect();
+        book.restore_names(&views, &ports);
+        book.view.nodes = Nodes::restored(views.into_values());
+        book.view.ports = Ports::restored(ports);
         for resource in records.resources.into_values() {
             book.show_resource(resource);
         }
@@ -63,6 +71,23 @@ impl Book {
             .collect();
         book.leases = records.leases;
         book
+    }
+
+    /// What finds nodes and ports by their names and addresses, made in one go.
+    fn restore_names(&mut self, views: &BTreeMap<NodeId, NodeView>, ports: &[Arc<Port>]) {
+        let nodes = || views.values().map(|view| &view.node);
+        let names = nodes().filter_map(|node| Some((node.name.clone()?, node.id)));
+        self.view.names = restored_map(names.collect());
+        let instances = nodes().filter_map(|node| Some((node.instance_uuid.clone()?, node.id)));
+        self.view.instances = restored_map(instances.collect());
+        let macs = ports.iter().map(|port| (port.address, port.id));
+        self.view.macs = restored_map(macs.collect());
+        let reserved = ports.iter();
+        let reserved = reserved.filter_map(|port| Some((port.reserved()?, port.id)));
+        self.view.reserved = restored_map(reserved.collect());
+        let names = ports.iter();
+        let names = names.filter_map(|port| Some((port.name()?.to_owned(), port.id)));
+        self.view.port_names = restored_map(names.collect());
     }
 
     /// The changes of this batch, each record once.
@@ -169,13 +194,7 @@ impl Book {
                 node,
                 ..(**old).clone()
             },
-            None => NodeView {
-                node,
-                ports: Vec::new(),
-                resources: Vec::new(),
-                live: Live::default(),
-                timeline: trivet_model::view::Timeline::new(),
-            },
+            None => view_of(node),
         };
         self.view.nodes.insert(id, Arc::new(view));
     }
@@ -360,5 +379,89 @@ impl Book {
     /// The node whose port has this address.
     pub(crate) fn node_of_mac(&self, mac: MacAddr) -> Option<NodeId> {
         self.view.port_by_mac(mac).map(|port| port.node)
+    }
+}
+
+/// A node of which nothing but its record is known.
+fn view_of(node: Arc<Node>) -> NodeView {
+    NodeView {
+        node,
+        ports: Vec::new(),
+        resources: Vec::new(),
+        live: Live::default(),
+        timeline: Timeline::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use trivet_model::{Seeded, UnixMs};
+
+    use super::*;
+
+    fn port(number: u16, node: NodeId, seeded: &mut Seeded) -> Port {
+        let [high, low] = number.to_be_bytes();
+        let mut port = Port {
+            id: PortId::random(seeded),
+            revision: 1,
+            // Not in the order in which they come.
+            serial: u64::from(number) * 91 % 1009,
+            node,
+            address: MacAddr([2, 0, 0, 0, high, low]),
+            pxe_enabled: true,
+            extra: serde_json::Map::new(),
+            kept: serde_json::Map::new(),
+            created_at: UnixMs(1),
+            updated_at: None,
+        };
+        let name = json!(format!("port-{number}"));
+        port.kept.insert("name".to_owned(), name);
+        port
+    }
+
+    #[test]
+    fn a_restored_book_is_the_one_that_was_written_record_by_record() {
+        let mut seeded = Seeded::new(35);
+        let now = Now::default();
+        let mut written = Book::default();
+        for number in 0..200_u16 {
+            let id = NodeId::random(&mut seeded);
+            let mut node = Node::new(id, "ipmi", UnixMs(1));
+            node.serial = number.into();
+            node.name = (number % 3 > 0).then(|| format!("name-{number}"));
+            node.instance_uuid = (number % 5 == 0).then(|| format!("instance-{number}"));
+            written.put_node(now, node);
+            for number in [2 * number, 2 * number + 1] {
+                written.put_port(now, port(number, id, &mut seeded));
+            }
+        }
+        // A port without its node is found as well.
+        let absent = NodeId::random(&mut seeded);
+        written.put_port(now, port(999, absent, &mut seeded));
+        let view = &written.view;
+        let mut records = trivet_store::Records::default();
+        let nodes = view.nodes.iter();
+        records.nodes = nodes
+            .map(|(id, view)| (*id, (*view.node).clone()))
+            .collect();
+        let ports = view.ports.iter();
+        records.ports = ports.map(|(id, port)| (*id, (**port).clone())).collect();
+
+        let restored = Book::restore(records);
+        assert_eq!(restored.view.names, view.names);
+        assert_eq!(restored.view.instances, view.instances);
+        assert_eq!(restored.view.macs, view.macs);
+        assert_eq!(restored.view.port_names, view.port_names);
+        assert_eq!(restored.bmcs_changed, written.bmcs_changed);
+        assert!(restored.view.ports.iter().eq(view.ports.iter()));
+        assert!(restored.view.nodes.keys().eq(view.nodes.keys()));
+        for id in view.nodes.keys() {
+            let (one, other) = (&restored.view.nodes[id], &view.nodes[id]);
+            assert_eq!(one.node, other.node);
+            let mut ports = other.ports.clone();
+            ports.sort_by_key(|port| view.ports[port].serial);
+            assert_eq!(one.ports, ports, "in the order of creation");
+        }
     }
 }

@@ -49,6 +49,57 @@ fn entries(index: &FieldIndex) -> Vec<IndexEntry> {
 }
 
 #[test]
+fn nodes_restored_at_once_have_the_indexes_of_nodes_inserted_one_by_one() {
+    let mut seeded = Seeded::new(37);
+    for count in [0, 1, 2, 63, 64, 65, 1000] {
+        let all: Vec<Node> = (0..count).map(|one| random(one, &mut seeded)).collect();
+        let mut inserted = Nodes::default();
+        for node in &all {
+            inserted.insert(node.id, view_of(node.clone()));
+        }
+        let views = all.iter().rev();
+        let views = views.map(|node| Arc::unwrap_or_clone(view_of(node.clone())));
+        let mut restored = Nodes::restored(views);
+        for step in 0..2 {
+            assert!(restored.keys().eq(inserted.keys()), "{count} nodes");
+            for (key, index) in NodeKey::ALL.iter().zip(&restored.indexes) {
+                let want = &inserted.indexes[*key as usize];
+                assert_eq!(
+                    entries(index),
+                    entries(want),
+                    "{key:?}, {count} nodes, {step}"
+                );
+            }
+            // And they take changes as the others do.
+            let node = random(count / 2, &mut seeded);
+            inserted.insert(node.id, view_of(node.clone()));
+            restored.insert(node.id, view_of(node));
+            inserted.remove(&id(0));
+            restored.remove(&id(0));
+        }
+    }
+}
+
+#[test]
+fn equal_values_of_restored_nodes_are_in_memory_once() {
+    let mut seeded = Seeded::new(38);
+    let views = (0..100).map(|one| Arc::unwrap_or_clone(view_of(random(one, &mut seeded))));
+    let restored = Nodes::restored(views);
+    for entries in [NodeKey::Driver, NodeKey::ProvisionState, NodeKey::Owner]
+        .map(|key| entries(&restored.indexes[key as usize]))
+    {
+        for pair in entries
+            .windows(2)
+            .filter(|pair| pair[0].value == pair[1].value)
+        {
+            if let (Some(one), Some(other)) = (&pair[0].value, &pair[1].value) {
+                assert!(Arc::ptr_eq(one, other), "{one}");
+            }
+        }
+    }
+}
+
+#[test]
 fn after_any_changes_the_indexes_are_those_of_the_nodes_computed_afresh() {
     let mut seeded = Seeded::new(36);
     let mut nodes = Nodes::default();
