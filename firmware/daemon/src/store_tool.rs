@@ -14,7 +14,7 @@ use anyhow::{Context as _, bail};
 use trivet_board_hal::{BoxKey, Flash as _, Vault as _};
 use trivet_board_linux::{FileFlash, KeyFile};
 use trivet_store::layout::{PAGE_BYTES, SEGMENT_BYTES};
-use trivet_store::{Damage, Export, Key, OpenError, Salvage, SalvageOutcome, Store, rebuild};
+use trivet_store::{Export, Key, OpenError, Salvage, SalvageOutcome, Store, rebuild};
 
 use crate::{exit, say, show};
 
@@ -221,44 +221,12 @@ fn describe(
              likely the power went while it was written"
         );
     }
-    for damage in &salvage.damages {
-        let _ = writeln!(text, "damaged:  {}", place_of(damage, outcome));
+    for damage in &outcome.damages {
+        let _ = writeln!(text, "damaged:  {damage}");
     }
     for finding in &outcome.findings {
         let _ = writeln!(text, "record:   {finding}");
     }
-}
-
-/// Where a damage is and what it hit.
-fn place_of(damage: &Damage, outcome: &SalvageOutcome) -> String {
-    let mut said = match damage.at {
-        Some(at) => format!("{} bytes at offset {at}", damage.bytes),
-        None => "at an offset that is not known".to_owned(),
-    };
-    match damage.commits {
-        Some((first, last)) if first == last => {
-            let _ = write!(said, ", commit {first}");
-        }
-        Some((first, last)) => {
-            let _ = write!(said, ", commits {first} to {last}");
-        }
-        None => {}
-    }
-    let _ = write!(said, ": {}", damage.what);
-    let named = |key: Key| {
-        let lost = outcome.findings.iter().find(|finding| finding.key == key);
-        lost.map_or(outcome.label(&key), |finding| finding.label.as_str())
-    };
-    let hit: Vec<&str> = damage.hit.iter().copied().map(named).collect();
-    if !hit.is_empty() {
-        let _ = write!(said, "; it held {}", hit.join(", "));
-    }
-    if damage.unknown {
-        said.push_str(
-            "; a change of another record that stood only here is lost without being known",
-        );
-    }
-    said
 }
 
 fn export(data: &Path, output: Option<&Path>, with_secrets: bool) -> anyhow::Result<Report> {
@@ -266,8 +234,8 @@ fn export(data: &Path, output: Option<&Path>, with_secrets: bool) -> anyhow::Res
     let key = key.filter(|_| with_secrets);
     let lines = outcome.export(flash.size(), key.as_ref());
     let is_whole = salvage.is_whole() && outcome.findings.is_empty();
-    for damage in &salvage.damages {
-        say::line(&format!("trivet: damaged: {}", place_of(damage, &outcome)));
+    for damage in &outcome.damages {
+        say::line(&format!("trivet: damaged: {damage}"));
     }
     for finding in &outcome.findings {
         say::line(&format!("trivet: {finding}"));
@@ -353,8 +321,8 @@ fn import(data: &Path, file: &Path, replace: bool) -> anyhow::Result<Report> {
     if export.damaged > 0 {
         let _ = writeln!(
             text,
-            "warning: {} records were damaged when this export was made; its lines with \
-             \"damaged\" name them",
+            "warning: the store was damaged when this export was made: {} lines with \
+             \"damaged\" say what is lost, older than it was or unknown",
             export.damaged
         );
     }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use trivet_board_hal::{BOX_KEY_BYTES, BoxKey};
 
 use crate::layout::{PAGE_BYTES, RECORD_BYTES_MAX, REGION_PAGES_MAX};
-use crate::outcome::{Fate, SalvageOutcome};
+use crate::outcome::SalvageOutcome;
 use crate::schema::RecordKind;
 use crate::{Key, schema};
 
@@ -30,7 +30,7 @@ pub struct Export {
     pub key: Option<BoxKey>,
     /// The records, by key.
     pub records: BTreeMap<Key, Vec<u8>>,
-    /// What was damaged when the export was made.
+    /// How many damages its lines name: places of the store, and records.
     pub damaged: u64,
 }
 
@@ -88,12 +88,14 @@ impl SalvageOutcome {
                 "record": hex(value),
             }));
         }
+        for place in &self.damages {
+            line(json!({"damaged": place}));
+        }
         for finding in &self.findings {
             line(json!({"damaged": finding.to_string()}));
         }
-        let damaged = self.findings.iter();
-        let damaged = damaged.filter(|finding| finding.fate != Fate::WithoutNode);
-        line(json!({"end": true, "records": self.records.len(), "damaged": damaged.count()}));
+        let damaged = self.damages.len() + self.findings.len();
+        line(json!({"end": true, "records": self.records.len(), "damaged": damaged}));
         text
     }
 }

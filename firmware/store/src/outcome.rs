@@ -1,7 +1,7 @@
 //! What becomes of the records of a damaged region, and what people call them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use trivet_board_hal::BoxKey;
 use trivet_model::{MacAddr, NodeId};
@@ -9,7 +9,8 @@ use uuid::Uuid;
 
 use crate::Key;
 use crate::error::{OpenError, RecordError};
-use crate::salvage::Salvage;
+use crate::layout::{Layout, PAGE_BYTES, SUPERBLOCK_PAGES};
+use crate::salvage::{Damage, Salvage};
 use crate::schema::{self, Record, RecordKind};
 use crate::seal::Sealer;
 
@@ -68,6 +69,9 @@ pub struct SalvageOutcome {
     pub records: BTreeMap<Key, Vec<u8>>,
     /// How many there are of each kind.
     pub counts: BTreeMap<&'static str, u64>,
+    /// The damaged places, each in a sentence: where it is and what it hit, whether or not a
+    /// record is lost with it.
+    pub damages: Vec<String>,
     /// What is lost or older than it was.
     pub findings: Vec<DamagedRecord>,
     /// Whether something is sealed and no key was at hand to open it.
@@ -80,6 +84,43 @@ impl SalvageOutcome {
     /// What people call one of its records: kind, UUID and name.
     pub fn label(&self, key: &Key) -> &str {
         self.labels.get(key).map_or("record", String::as_str)
+    }
+
+    /// Where a damage is and what it hit.
+    fn describe(&self, layout: &Layout, damage: &Damage) -> String {
+        let mut said = match damage.at {
+            Some(at) => format!("{} bytes at offset {at}", damage.bytes),
+            None => "at an offset that is not known".to_owned(),
+        };
+        let page = damage.at.map(|at| at / PAGE_BYTES as u64);
+        if let Some(page) = page.and_then(|page| page.checked_sub(SUPERBLOCK_PAGES)) {
+            let (segment, page) = (page / layout.segment_pages, page % layout.segment_pages);
+            let _ = write!(said, " (segment {segment}, page {page})");
+        }
+        match damage.commits {
+            Some((first, last)) if first == last => {
+                let _ = write!(said, ", commit {first}");
+            }
+            Some((first, last)) => {
+                let _ = write!(said, ", commits {first} to {last}");
+            }
+            None => {}
+        }
+        let _ = write!(said, ": {}", damage.what);
+        let named = |key: &Key| {
+            let lost = self.findings.iter().find(|finding| finding.key == *key);
+            lost.map_or(self.label(key), |finding| finding.label.as_str())
+        };
+        let hit: Vec<&str> = damage.hit.iter().map(named).collect();
+        if !hit.is_empty() {
+            let _ = write!(said, "; it held {}", hit.join(", "));
+        }
+        if damage.unknown {
+            said.push_str(
+                "; a change of another record that stood only here is lost without being known",
+            );
+        }
+        said
     }
 }
 
@@ -120,7 +161,12 @@ impl Salvage {
             judged.name_left_alone();
         }
         judged.restore_counter(sealer)?;
-        Ok(judged.outcome)
+        let mut outcome = judged.outcome;
+        let damages = self.damages.iter();
+        outcome.damages = damages
+            .map(|damage| outcome.describe(&self.layout, damage))
+            .collect();
+        Ok(outcome)
     }
 }
 

@@ -174,7 +174,28 @@ fn an_export_of_a_damaged_store_names_what_it_lacks() {
     hurt(&scratch.0, "name-2");
     let file = scratch.0.join("export");
     assert!(!export(&scratch.0, Some(&file), true).unwrap().is_whole);
+    // It names what repair names, in the same words.
+    let checked = check(&scratch.0).unwrap().text;
+    let lines = checked.lines().filter_map(|line| {
+        let said = line.strip_prefix("damaged:  ");
+        said.or_else(|| line.strip_prefix("record:   "))
+    });
+    let exported = fs::read_to_string(&file).unwrap();
+    let mut count = 0;
+    for line in lines {
+        count += 1;
+        assert!(exported.contains(line), "{line}: {exported}");
+    }
+    assert!(count >= 1, "{checked}");
+    assert!(
+        exported.contains(&format!("\"damaged\":{count}")),
+        "{exported}"
+    );
     let other = Scratch::new();
-    import(&other.0, &file, false).unwrap();
+    let imported = import(&other.0, &file, false).unwrap().text;
+    assert!(
+        imported.contains(&format!("{count} lines with")),
+        "{imported}"
+    );
     assert_eq!(names(&other.0), ["name-1", "name-3"]);
 }

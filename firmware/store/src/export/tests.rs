@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use trivet_board_sim::{SimFlash, box_key};
-use trivet_model::{Node, NodeId, UnixMs};
+use trivet_model::{Lease, MacAddr, Node, NodeId, UnixMs};
 use uuid::Uuid;
 
 use super::*;
@@ -65,6 +65,53 @@ fn a_full_backup_carries_the_key() {
     let key = Export::parse(&text).unwrap().key.unwrap();
     assert_eq!(key.expose(), box_key().expose());
     assert_eq!(imported(&text, key).unwrap(), records);
+}
+
+fn lease(number: u8) -> Lease {
+    Lease {
+        mac: MacAddr([2, 0, 0, 0, 0, number]),
+        address: [10, 0, 0, number].into(),
+    }
+}
+
+#[test]
+fn an_export_names_and_counts_every_damage_with_a_live_record_and_without_one() {
+    // Commit 1 is the box's own record, 2 the node.
+    let mut store = store();
+    store.commit(&[Change::PutLease(lease(7))]).unwrap();
+    store.commit(&[Change::DeleteLease(lease(7).mac)]).unwrap();
+    store.commit(&[Change::PutLease(lease(8))]).unwrap();
+    let sound = store.flash().bytes();
+    // Which commit's page is damaged, and which record is lost with it.
+    for (commit, lost) in [(2, Some("node")), (3, None)] {
+        let at = (1 + commit) * PAGE_BYTES;
+        let mut bytes = sound.to_vec();
+        bytes[at + 512..at + 1024].fill(0xa5);
+        let mut flash = SimFlash::with_bytes(bytes);
+        let salvage = Salvage::read(&mut flash, SEGMENT_BYTES).unwrap();
+        let outcome = salvage.judge(Some(&box_key())).unwrap();
+        let found: Vec<String> = outcome.findings.iter().map(ToString::to_string).collect();
+        assert_eq!(found.len(), usize::from(lost.is_some()), "{found:?}");
+        assert!(lost.is_none_or(|lost| found[0].contains(lost)), "{found:?}");
+        let place = format!(
+            "4096 bytes at offset {at} (segment 0, page {}), commit {commit}: ",
+            commit - 1
+        );
+        assert!(
+            outcome.damages[0].starts_with(&place),
+            "{:?}",
+            outcome.damages
+        );
+
+        let text = outcome.export(REGION as u64, None);
+        let lines = text.lines().filter_map(json_line);
+        let said: Vec<String> = lines
+            .filter_map(|line| line["damaged"].as_str().map(str::to_owned))
+            .collect();
+        assert_eq!(said, [&outcome.damages[..], &found[..]].concat());
+        let export = Export::parse(&text).unwrap();
+        assert_eq!(export.damaged, said.len() as u64);
+    }
 }
 
 #[test]
