@@ -76,7 +76,7 @@ pub(crate) fn open_store(data: &Path, size_mib: u32) -> anyhow::Result<Store<Fil
     let (file, key) = (data.join("store"), data.join("store.key"));
     let flash = FileFlash::open(&file, u64::from(size_mib) << 20)
         .with_context(|| format!("the store {} cannot be opened", file.display()))?;
-    Store::open(flash, KeyFile::at(key.clone())).map_err(|error| {
+    let opened = Store::open(flash, KeyFile::at(key.clone())).map_err(|error| {
         let file = file.display();
         let said = match error {
             OpenError::Key(_) | OpenError::KeyMissing | OpenError::WrongKey => format!(
@@ -98,7 +98,9 @@ pub(crate) fn open_store(data: &Path, size_mib: u32) -> anyhow::Result<Store<Fil
             ),
         };
         anyhow::Error::new(error).context(said)
-    })
+    })?;
+    crate::store_tool::remove_leftovers(data);
+    Ok(opened)
 }
 
 impl Appliance {

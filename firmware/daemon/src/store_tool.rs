@@ -2,11 +2,14 @@
 //! stopped. What is damaged and what becomes of it is decided in `trivet-store`; here
 //! are the files.
 
-use std::collections::BTreeMap;
+mod swap;
+
+pub(crate) use swap::remove_leftovers;
+
 use std::fmt::Write as _;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, chown};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -14,12 +17,10 @@ use anyhow::{Context as _, bail};
 use trivet_board_hal::{BoxKey, Flash as _, Vault as _};
 use trivet_board_linux::{FileFlash, KeyFile};
 use trivet_store::layout::{PAGE_BYTES, SEGMENT_BYTES};
-use trivet_store::{Export, Key, OpenError, Salvage, SalvageOutcome, Store, rebuild};
+use trivet_store::{Export, OpenError, Salvage, SalvageOutcome};
 
+use self::swap::{RealDisk, SwapDisk};
 use crate::{exit, say, show};
-
-/// Most files of former stores that are kept beside the store.
-const FORMER_STORES_MAX: u32 = 99;
 
 /// Largest export that is read.
 const EXPORT_BYTES_MAX: u64 = 4 << 30;
@@ -102,8 +103,8 @@ impl StoreCommand {
                 with_secrets,
                 ..
             } => export(&data, output.as_deref(), with_secrets),
-            Self::Import { file, replace, .. } => import(&data, &file, replace),
-            Self::Repair { .. } => repair(&data),
+            Self::Import { file, replace, .. } => import(&mut RealDisk, &data, &file, replace),
+            Self::Repair { .. } => repair(&mut RealDisk, &data),
         };
         let code = match done {
             Ok(report) => match (show(&report.text), report.is_whole) {
@@ -174,6 +175,9 @@ fn check(data: &Path) -> anyhow::Result<Report> {
     let salvage = Salvage::read(&mut flash, SEGMENT_BYTES)?;
     let outcome = salvage.judge(key.as_ref())?;
     describe(&mut text, data, flash.size(), &salvage, &outcome);
+    for leftover in swap::leftovers(data) {
+        let _ = writeln!(text, "note:     {}", leftover.explain());
+    }
     let is_whole = salvage.is_whole() && outcome.findings.is_empty();
     let data = data.display();
     let verdict = if is_whole {
@@ -272,7 +276,12 @@ fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
-fn import(data: &Path, file: &Path, replace: bool) -> anyhow::Result<Report> {
+fn import(
+    disk: &mut dyn SwapDisk,
+    data: &Path,
+    file: &Path,
+    replace: bool,
+) -> anyhow::Result<Report> {
     let shown = file.display();
     let cannot = || format!("the export {shown} cannot be read");
     let size = fs::metadata(file).with_context(cannot)?.len();
@@ -296,15 +305,13 @@ fn import(data: &Path, file: &Path, replace: bool) -> anyhow::Result<Report> {
     // Held until the new store is in its place, so that no box starts on the old one.
     let held = is_there.then(|| open(data)).transpose()?;
     take_key(data, export.key.as_ref())?;
-    let new = write_store(data, "store.imported", export.region_bytes, &export.records)?;
-    let kept = match &held {
-        Some(_) => Some(swap(data, &new, "store.replaced")?),
-        None => {
-            fs::rename(&new.path, &store)
-                .and_then(|()| sync_directory(data))
-                .with_context(|| format!("{} cannot be made", store.display()))?;
-            None
-        }
+    let (size, records) = (export.region_bytes, &export.records);
+    let new = swap::write_store(disk, data, swap::IMPORTED, size, records)?;
+    let kept = if held.is_some() {
+        Some(swap::replace(disk, data, &new, swap::REPLACED)?)
+    } else {
+        swap::put_in_place(disk, data, &new)?;
+        None
     };
     let mut text = format!(
         "{} records imported into {}\n",
@@ -347,7 +354,7 @@ fn take_key(data: &Path, key: Option<&BoxKey>) -> anyhow::Result<()> {
     }
 }
 
-fn repair(data: &Path) -> anyhow::Result<Report> {
+fn repair(disk: &mut dyn SwapDisk, data: &Path) -> anyhow::Result<Report> {
     let (flash, salvage, outcome, _) = read(data)?;
     let mut text = String::new();
     describe(&mut text, data, flash.size(), &salvage, &outcome);
@@ -357,8 +364,8 @@ fn repair(data: &Path) -> anyhow::Result<Report> {
         return Ok(Report { text, is_whole });
     }
     let size = flash.size().max(salvage.layout.region_bytes());
-    let new = write_store(data, "store.repaired", size, &outcome.records)?;
-    let kept = swap(data, &new, "store.damaged")?;
+    let new = swap::write_store(disk, data, swap::REPAIRED, size, &outcome.records)?;
+    let kept = swap::replace(disk, data, &new, swap::DAMAGED)?;
     let _ = writeln!(
         text,
         "the store is repaired with {} records; the damaged file is kept as {}",
@@ -369,96 +376,6 @@ fn repair(data: &Path) -> anyhow::Result<Report> {
         text,
         is_whole: true,
     })
-}
-
-/// A new store that is not yet in its place. It is held until it is.
-struct NewStore {
-    path: PathBuf,
-    _held: Store<FileFlash>,
-}
-
-/// Writes a store under another name and opens it as the box will.
-fn write_store(
-    data: &Path,
-    name: &str,
-    size: u64,
-    records: &BTreeMap<Key, Vec<u8>>,
-) -> anyhow::Result<NewStore> {
-    let path = data.join(name);
-    let cannot = || format!("the new store {} cannot be written", path.display());
-    // One that a power cut left behind is not whole.
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(error).with_context(cannot);
-        }
-        _ => {}
-    }
-    let write = || -> anyhow::Result<Store<FileFlash>> {
-        let flash = FileFlash::open(&path, size)?;
-        let flash = rebuild(flash, SEGMENT_BYTES, records)?;
-        let store = Store::open(flash, key_file(data))?;
-        store.records()?;
-        Ok(store)
-    };
-    // Run by root, the new store gets the owner of the old one.
-    let owned = |held| -> anyhow::Result<Store<FileFlash>> {
-        let old = fs::metadata(data.join("store")).or_else(|_| fs::metadata(data))?;
-        let new = fs::metadata(&path)?;
-        if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
-            chown(&path, Some(old.uid()), Some(old.gid()))?;
-        }
-        Ok(held)
-    };
-    match write().and_then(owned).with_context(cannot) {
-        Ok(held) => Ok(NewStore { path, _held: held }),
-        Err(error) => {
-            let _ = fs::remove_file(&path);
-            Err(error)
-        }
-    }
-}
-
-/// Puts the new store in the place of the old one, which is kept under another name. At
-/// any moment one of the two is the store: the old file gets its second name first.
-fn swap(data: &Path, new: &NewStore, name: &str) -> anyhow::Result<PathBuf> {
-    let store = data.join("store");
-    let kept = former(data, &store, name)?;
-    fs::rename(&new.path, &store)
-        .and_then(|()| sync_directory(data))
-        .with_context(|| format!("{} cannot be replaced", store.display()))?;
-    Ok(kept)
-}
-
-/// A second name for the store's file; the one that an interrupted run gave it, if any.
-fn former(data: &Path, store: &Path, name: &str) -> anyhow::Result<PathBuf> {
-    let cannot = || format!("{} cannot be kept under a second name", store.display());
-    let about = fs::metadata(store).with_context(cannot)?;
-    for number in 1..=FORMER_STORES_MAX {
-        let path = data.join(format!("{name}-{number}"));
-        match fs::hard_link(store, &path) {
-            Ok(()) => {
-                sync_directory(data).with_context(cannot)?;
-                return Ok(path);
-            }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let there = fs::metadata(&path).with_context(cannot)?;
-                if (there.dev(), there.ino()) == (about.dev(), about.ino()) {
-                    return Ok(path);
-                }
-            }
-            Err(error) => return Err(error).with_context(cannot),
-        }
-    }
-    bail!(
-        "there are {FORMER_STORES_MAX} files {name}-N in {} already: remove those that are not \
-         needed",
-        data.display()
-    )
-}
-
-/// Names are durable only with their directory.
-fn sync_directory(data: &Path) -> io::Result<()> {
-    File::open(data)?.sync_all()
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::testbed::{self, Scratch};
 const PASSWORD: &str = "tool-hunter2-4711";
 
 /// A data directory with three nodes, each in a commit of its own.
-fn data() -> Scratch {
+pub(super) fn data() -> Scratch {
     let scratch = Scratch::new();
     let mut store = testbed::store(&scratch.0, 4096, SEGMENT_BYTES);
     for number in 1..=3 {
@@ -27,7 +27,7 @@ fn data() -> Scratch {
 }
 
 /// Fills the sector in which the text stands with garbage.
-fn hurt(data: &Path, text: &str) {
+pub(super) fn hurt(data: &Path, text: &str) {
     let path = data.join("store");
     let mut bytes = fs::read(&path).unwrap();
     let mut windows = bytes.windows(text.len());
@@ -37,7 +37,7 @@ fn hurt(data: &Path, text: &str) {
     fs::write(&path, bytes).unwrap();
 }
 
-fn names(data: &Path) -> Vec<String> {
+pub(super) fn names(data: &Path) -> Vec<String> {
     let store = testbed::store(data, 4096, SEGMENT_BYTES);
     let nodes = store.records().unwrap().nodes;
     let mut names: Vec<String> = nodes.into_values().filter_map(|node| node.name).collect();
@@ -53,7 +53,7 @@ fn a_whole_store_is_left_as_it_is() {
     assert!(report.is_whole, "{}", report.text);
     assert!(report.text.contains("node 3"), "{}", report.text);
     assert!(
-        repair(&scratch.0)
+        repair(&mut RealDisk, &scratch.0)
             .unwrap()
             .text
             .contains("nothing to repair")
@@ -83,7 +83,7 @@ fn a_damaged_sector_is_named_by_check_and_left_out_by_repair() {
 
     // What an interrupted repair left behind does not matter.
     fs::write(scratch.0.join("store.repaired"), b"half").unwrap();
-    let report = repair(&scratch.0).unwrap();
+    let report = repair(&mut RealDisk, &scratch.0).unwrap();
     assert!(report.text.contains("store.damaged-1"), "{}", report.text);
     assert_eq!(names(&scratch.0), ["name-1", "name-3"]);
     assert_eq!(fs::read(scratch.0.join("store.damaged-1")).unwrap(), before);
@@ -97,10 +97,10 @@ fn an_interrupted_repair_is_taken_up_again_under_the_same_name() {
     hurt(&scratch.0, "name-2");
     let (store, kept) = (scratch.0.join("store"), scratch.0.join("store.damaged-1"));
     fs::hard_link(&store, &kept).unwrap();
-    repair(&scratch.0).unwrap();
+    repair(&mut RealDisk, &scratch.0).unwrap();
     assert!(kept.exists() && !scratch.0.join("store.damaged-2").exists());
     hurt(&scratch.0, "name-1");
-    repair(&scratch.0).unwrap();
+    repair(&mut RealDisk, &scratch.0).unwrap();
     assert!(scratch.0.join("store.damaged-2").exists());
 }
 
@@ -108,7 +108,7 @@ fn an_interrupted_repair_is_taken_up_again_under_the_same_name() {
 fn a_store_that_a_box_runs_on_is_not_touched() {
     let scratch = data();
     let held = testbed::store(&scratch.0, 4096, SEGMENT_BYTES);
-    for done in [check(&scratch.0), repair(&scratch.0)] {
+    for done in [check(&scratch.0), repair(&mut RealDisk, &scratch.0)] {
         let said = format!("{:#}", done.err().unwrap());
         assert!(said.contains("in use by another process"), "{said}");
     }
@@ -133,15 +133,21 @@ fn an_export_is_for_its_owner_only_and_is_imported_with_the_key_file() {
     );
 
     let other = Scratch::new();
-    let said = format!("{:#}", import(&other.0, &file, false).err().unwrap());
+    let said = format!(
+        "{:#}",
+        import(&mut RealDisk, &other.0, &file, false).err().unwrap()
+    );
     assert!(said.contains("its key is missing"), "{said}");
     assert!(!other.0.join("store").exists());
     fs::copy(scratch.0.join("store.key"), other.0.join("store.key")).unwrap();
-    import(&other.0, &file, false).unwrap();
+    import(&mut RealDisk, &other.0, &file, false).unwrap();
     assert_eq!(names(&other.0), ["name-1", "name-2", "name-3"]);
-    let said = format!("{:#}", import(&other.0, &file, false).err().unwrap());
+    let said = format!(
+        "{:#}",
+        import(&mut RealDisk, &other.0, &file, false).err().unwrap()
+    );
     assert!(said.contains("--replace"), "{said}");
-    import(&other.0, &file, true).unwrap();
+    import(&mut RealDisk, &other.0, &file, true).unwrap();
     assert!(other.0.join("store.replaced-1").exists());
 }
 
@@ -151,7 +157,7 @@ fn a_full_backup_restores_a_box_from_nothing() {
     let file = scratch.0.join("export");
     export(&scratch.0, Some(&file), true).unwrap();
     let other = Scratch::new();
-    import(&other.0, &file, false).unwrap();
+    import(&mut RealDisk, &other.0, &file, false).unwrap();
     let store = testbed::store(&other.0, 4096, SEGMENT_BYTES);
     let nodes = store.records().unwrap().nodes;
     assert!(
@@ -164,7 +170,10 @@ fn a_full_backup_restores_a_box_from_nothing() {
     let third = data();
     fs::remove_file(third.0.join("store.key")).unwrap();
     key_file(&third.0).keep(&BoxKey::new([9; 32])).unwrap();
-    let said = format!("{:#}", import(&third.0, &file, true).err().unwrap());
+    let said = format!(
+        "{:#}",
+        import(&mut RealDisk, &third.0, &file, true).err().unwrap()
+    );
     assert!(said.contains("not the key of this export"), "{said}");
 }
 
@@ -192,7 +201,7 @@ fn an_export_of_a_damaged_store_names_what_it_lacks() {
         "{exported}"
     );
     let other = Scratch::new();
-    let imported = import(&other.0, &file, false).unwrap().text;
+    let imported = import(&mut RealDisk, &other.0, &file, false).unwrap().text;
     assert!(
         imported.contains(&format!("{count} lines with")),
         "{imported}"
