@@ -122,15 +122,7 @@ impl Turning<'_> {
             Event::ImageUnusable { why } => self.image_unusable(&why),
             Event::BootFileUnusable { why } => self.boot_file_unusable(phase, &why),
             Event::StepAgain { why } => self.step_again(phase, why),
-            Event::WrongMachine { why } => {
-                if matches!(phase, Phase::PowerOn | Phase::AwaitAgent) {
-                    self.fail(&why);
-                    // The BMC switches the machine of another node: it gets no more requests.
-                    self.node.target_power_state = None;
-                    self.actions
-                        .retain(|action| *action != Action::SwitchOffFailed);
-                }
-            }
+            Event::WrongMachine { why } => self.wrong_machine(phase, &why),
             Event::Woke => self.woke(phase),
             Event::Overgrown => self.overgrown(),
             Event::AgentContested { why } => self.fail(&why),
@@ -151,6 +143,7 @@ impl Turning<'_> {
             Phase::AwaitStep | Phase::AwaitBootloader => self.fell_silent(),
             Phase::Pause => self.step_passed(),
             Phase::FinalOff if self.asks_lost_agent() => self.lost_agent_waited(),
+            Phase::StartInstance if self.asks_agent_after_reset() => self.waited_after_reset(),
             other if self.skips_power_off(other) => self.is_off(other),
             other => self.give_order(other),
         }
@@ -174,8 +167,28 @@ impl Turning<'_> {
         match phase {
             // Whether the agent took the step is unknown: its next beat shows.
             Phase::StartStep => self.enter(Phase::AwaitStep),
+            // The machine was restarted already.
+            Phase::StartInstance if self.asks_agent_after_reset() => self.ask_again_after_reset(),
             other if self.skips_power_off(other) => self.is_off(other),
             other => self.give_order(other),
+        }
+    }
+
+    /// Ends a job whose BMC switches the machine of another node.
+    fn wrong_machine(&mut self, phase: Phase, why: &str) {
+        if matches!(
+            phase,
+            Phase::PowerOn
+                | Phase::AwaitAgent
+                | Phase::FinalOff
+                | Phase::BootFromDisk
+                | Phase::StartInstance
+        ) {
+            self.fail(why);
+            // That BMC gets no more requests.
+            self.node.target_power_state = None;
+            self.actions
+                .retain(|action| *action != Action::SwitchOffFailed);
         }
     }
 

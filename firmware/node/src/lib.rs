@@ -64,7 +64,7 @@ pub enum Event {
         /// The whole sentence, with what to do.
         why: String,
     },
-    /// Another machine starts when this node's BMC is asked to switch on.
+    /// The node's BMC switches another machine.
     WrongMachine {
         /// Which, and what to compare.
         why: String,
@@ -102,6 +102,13 @@ pub enum Action {
     CollectLogs(Box<AgentSession>),
     /// Switch the machine off, once its agent's logs are collected: its deployment failed.
     SwitchOffFailed,
+    /// The agent answers although the BMC has switched its machine off or restarted it. Send
+    /// [`Event::WrongMachine`] with this sentence, and with the nodes that may have the other
+    /// BMC.
+    AgentContradictsBmc {
+        /// The sentence about this node.
+        why: String,
+    },
     /// File this on the node's timeline.
     Note(NoteKind),
 }

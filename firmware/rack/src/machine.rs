@@ -337,6 +337,7 @@ impl Rack {
                     self.collect_logs(id, &agent);
                 }
                 Action::SwitchOffFailed => self.switch_off_failed(now, id),
+                Action::AgentContradictsBmc { why } => self.agent_contradicts_bmc(id, &why),
                 Action::Note(kind) => self.note(now, Some(id), kind),
             }
         }

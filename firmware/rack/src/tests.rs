@@ -20,6 +20,7 @@ mod power;
 mod redfish;
 mod resources;
 mod storm;
+mod swapped;
 mod templates;
 mod unique;
 mod vendor;

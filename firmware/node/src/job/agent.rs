@@ -67,12 +67,10 @@ impl Turning<'_> {
         order: &AgentOrder,
         answer: Result<AgentEvent, AgentError>,
     ) {
+        if let Phase::FinalOff | Phase::BootFromDisk | Phase::StartInstance = phase {
+            return self.last_answer(order, &answer);
+        }
         match (phase, order, answer) {
-            (
-                Phase::FinalOff | Phase::BootFromDisk | Phase::StartInstance,
-                AgentOrder::Look,
-                answer,
-            ) => self.lost_agent_said(answer.is_ok()),
             (_, _, Err(AgentError::TokenRefused)) => {
                 self.boot_again(&AgentError::TokenRefused.to_string());
             }
@@ -125,6 +123,17 @@ impl Turning<'_> {
             (Phase::GetSteps | Phase::StartStep | Phase::FinishRescue, _, Err(error)) => {
                 self.fail(&error.to_string());
             }
+            _ => {}
+        }
+    }
+
+    /// The agent's work is done: only whether it still answers counts.
+    fn last_answer(&mut self, order: &AgentOrder, answer: &Result<AgentEvent, AgentError>) {
+        match order {
+            AgentOrder::Look if self.asks_agent_after_reset() => {
+                self.agent_said_after_reset(answer.is_ok());
+            }
+            AgentOrder::Look => self.lost_agent_said(answer.is_ok()),
             _ => {}
         }
     }

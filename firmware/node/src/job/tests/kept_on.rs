@@ -1,5 +1,6 @@
 //! Machines that must never be switched off: jobs reboot them, as Ironic does.
 
+use super::silence::contradicts;
 use super::*;
 
 fn kept_on(state: ProvisionState, power: Option<PowerState>) -> Rig {
@@ -83,4 +84,85 @@ fn a_step_that_switches_off_is_refused_where_the_machine_must_stay_on() {
     assert!(sentence.contains("disable_power_off"), "{sentence}");
     rig.node.kept.clear();
     assert!(ask(NOW, &rig.limits, &rig.node, Verb::Clean, args).is_ok());
+}
+
+/// A deployment whose image is written, with an agent that is known, about to restart into the
+/// instance.
+fn at_last_reset() -> Rig {
+    let mut rig = kept_on(Available, Some(PowerState::On));
+    rig.ask(Verb::Active, vec![offered(IMAGE, 80)]);
+    resets(&mut rig).agent(steps_are(&[offered(IMAGE, 80)]));
+    rig.node.agent = Some(trivet_model::AgentSession {
+        url: Some("http://192.0.2.9:9999".into()),
+        ..trivet_model::AgentSession::legacy()
+    });
+    rig.agent(Ok(AgentEvent::Accepted)).hear(Event::Beat);
+    rig.agent(done(IMAGE)).agent(Ok(AgentEvent::Finished));
+    rig
+}
+
+#[test]
+fn an_old_agent_that_answers_minutes_after_the_restart_keeps_the_node_from_active() {
+    let mut rig = at_last_reset();
+    rig.power(SET_DISK, TAKEN).power(PowerOrder::Reset, ON);
+    let mut asked_ms = 0;
+    loop {
+        assert_eq!(rig.agent_order(), AgentOrder::Look);
+        rig.agent(Ok(AgentEvent::Idle)).is(Deploying);
+        if rig.actions.iter().any(is_contradiction) {
+            break;
+        }
+        asked_ms += 5000;
+        rig.wants(&Action::WakeAfter(5000));
+        rig.hear(Event::Woke);
+    }
+    assert!(asked_ms >= 2 * rig.limits.power_timeout_ms, "{asked_ms}");
+    contradicts(&mut rig).is(DeployFail);
+    let why = rig.node.last_error.clone().unwrap();
+    for part in ["was restarted", "192.0.2.9", "BMC of another machine"] {
+        assert!(why.contains(part), "{why}");
+    }
+}
+
+fn is_contradiction(action: &Action) -> bool {
+    matches!(action, Action::AgentContradictsBmc { .. })
+}
+
+#[test]
+fn an_agent_that_goes_away_after_the_restart_lets_the_node_become_active() {
+    // At once, after a late restart, without any answer, and with the agent of another boot.
+    for answers in [0, 3] {
+        for gone in [
+            Some(unreachable()),
+            Some(Err(AgentError::TokenRefused)),
+            None,
+        ] {
+            let mut rig = at_last_reset();
+            rig.power(SET_DISK, TAKEN).power(PowerOrder::Reset, ON);
+            for _ in 0..answers {
+                rig.agent(Ok(AgentEvent::Idle)).hear(Event::Woke);
+            }
+            assert_eq!(rig.agent_order(), AgentOrder::Look);
+            match gone {
+                Some(answer) => rig.agent(answer).is(Active),
+                None => rig.hear(Event::Woke).is(Active),
+            };
+            assert_eq!(rig.node.agent, None);
+        }
+    }
+}
+
+#[test]
+fn a_box_that_restarts_after_the_last_restart_of_a_machine_does_not_restart_it_again() {
+    for answered in [false, true] {
+        let mut rig = at_last_reset();
+        rig.power(SET_DISK, TAKEN).power(PowerOrder::Reset, ON);
+        if answered {
+            rig.agent(Ok(AgentEvent::Idle));
+        }
+        rig.hear(Event::Restarted);
+        assert_eq!(rig.agent_order(), AgentOrder::Look);
+        assert!(!rig.actions.contains(&Action::Power(PowerOrder::Reset)));
+        rig.agent(unreachable()).is(Active);
+    }
 }

@@ -194,6 +194,18 @@ fn at_last_power_off() -> Rig {
     rig
 }
 
+/// The rack is told of the contradiction and ends the job.
+#[track_caller]
+pub(super) fn contradicts(rig: &mut Rig) -> &mut Rig {
+    let mut actions = rig.actions.iter();
+    let why = actions.find_map(|action| match action {
+        Action::AgentContradictsBmc { why } => Some(why.clone()),
+        _ => None,
+    });
+    let why = why.unwrap_or_else(|| panic!("no contradiction: {:?}", rig.actions));
+    rig.hear(Event::WrongMachine { why })
+}
+
 #[test]
 fn an_agent_that_answers_after_the_last_power_off_keeps_the_node_from_active() {
     let mut rig = at_last_power_off();
@@ -203,7 +215,10 @@ fn an_agent_that_answers_after_the_last_power_off_keeps_the_node_from_active() {
     rig.agent(Ok(AgentEvent::Idle)).is(Deploying);
     rig.hear(Event::Woke);
     assert_eq!(rig.agent_order(), AgentOrder::Look);
-    rig.agent(Ok(AgentEvent::Idle)).is(DeployFail);
+    rig.agent(Ok(AgentEvent::Idle));
+    contradicts(&mut rig).is(DeployFail);
+    // That BMC switches another machine.
+    assert!(!rig.actions.contains(&Action::SwitchOffFailed));
     let why = rig.node.last_error.clone().unwrap();
     for part in ["still answers", "192.0.2.9", "BMC of another machine"] {
         assert!(why.contains(part), "{why}");
@@ -213,7 +228,7 @@ fn an_agent_that_answers_after_the_last_power_off_keeps_the_node_from_active() {
     rig.power(PowerOrder::Off, OFF).hear(Event::Woke);
     rig.power(SET_DISK, TAKEN);
     rig.hear(Event::Agent(AgentOrder::Look, Ok(AgentEvent::Idle)));
-    rig.is(DeployFail);
+    contradicts(&mut rig).is(DeployFail);
 }
 
 #[test]
