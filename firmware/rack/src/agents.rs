@@ -8,7 +8,7 @@ use trivet_model::order::{Beat, Found};
 use trivet_model::secret::{MASK, masked};
 use trivet_model::{
     AgentError, AgentEvent, AgentOrder, AgentSession, Done, MacAddr, Node, NodeId, NoteKind, Now,
-    Refusal, RefusalKind,
+    PowerOrder, Refusal, RefusalKind,
 };
 use trivet_node::Event;
 
@@ -22,7 +22,35 @@ const REFUSED_QUIET_MS: u64 = 60_000;
 /// How a certificate begins (RFC 7468, section 5).
 const PEM_CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
 
+/// How long after a reset request a lookup needs a sign that the machine has restarted. Ours:
+/// the slowest machines restart two minutes after their BMC accepted the request. Where neither
+/// DHCP nor boot files of this box show the restart, lookups are accepted after this time.
+const RESTART_MS_MAX: u64 = 180_000;
+
+const NOT_RESTARTED: &str = "its machine was not seen to restart since the job requested a reset; \
+                             this is the agent of the boot before";
+
 impl Rack {
+    /// A request to switch on or to restart leaves for the node's BMC. An agent of the boot
+    /// before that runs until the machine restarts must not be taken for the new one.
+    pub(crate) fn restart_requested(&mut self, now: Now, id: NodeId, order: PowerOrder) {
+        let reset = order == PowerOrder::Reset;
+        self.waits.entry(id).or_default().reset_at = reset.then_some(now.tick);
+    }
+
+    /// The machine asks for an address or for what it boots.
+    pub(crate) fn restart_seen(&mut self, id: NodeId) {
+        if let Some(waits) = self.waits.get_mut(&id) {
+            waits.reset_at = None;
+        }
+    }
+
+    /// Whether the machine may still run the agent of the boot before.
+    fn awaits_restart(&self, now: Now, id: NodeId) -> bool {
+        let reset_at = self.waits.get(&id).and_then(|waits| waits.reset_at);
+        reset_at.is_some_and(|at| now.tick.since_ms(at) < RESTART_MS_MAX)
+    }
+
     /// One message for every reason, as Ironic has it: a stranger learns nothing.
     pub(crate) fn nothing_found() -> Refusal {
         Refusal::new(RefusalKind::NotFound, "Resource could not be found.")
@@ -44,6 +72,10 @@ impl Rack {
                 && !trivet_node::awaits_reset(node)
         };
         let node = node.filter(awaited).ok_or_else(Self::nothing_found)?;
+        if self.awaits_restart(now, node.id) {
+            self.note_refused(now, node.id, from, NOT_RESTARTED);
+            return Err(Self::nothing_found());
+        }
         let proof = self.check_lookup(now, &node, addresses, from)?;
         Ok((node, proof))
     }

@@ -31,6 +31,9 @@ impl Rack {
         };
         if let Some(id) = self.node_of_peer(peer).or(named) {
             self.machine_heard(now, id);
+            if let Route::Script(_) | Route::Kernel | Route::Ramdisk = &route {
+                self.restart_seen(id);
+            }
         }
         let files = &self.settings.files;
         match route {

@@ -145,6 +145,7 @@ impl Rack {
         }) = &note
         {
             self.heard_starting(now, node, *mac);
+            self.restart_seen(node);
         }
         self.machine_heard(now, node);
         self.is_alive(now, node);

@@ -76,6 +76,8 @@ pub(crate) struct Waits {
     pub(crate) beaten: bool,
     /// This run of the box handed out the token of the present boot.
     pub(crate) minted: bool,
+    /// When a reset was requested, until the machine is seen to restart.
+    pub(crate) reset_at: Option<Tick>,
     /// Why agents were refused, and until when that is not noted again.
     pub(crate) refused: BTreeMap<&'static str, Tick>,
     /// Whether the agent's logs are being collected.
@@ -353,6 +355,7 @@ impl Rack {
             PowerOrder::On | PowerOrder::Cycle | PowerOrder::Reset
         ) {
             self.switched_on(now, id);
+            self.restart_requested(now, id, order);
         }
         let way = way(&node, order);
         if let (Way::Ipmi | Way::Redfish | Way::Host, Some(order)) = (&way, order.switches()) {

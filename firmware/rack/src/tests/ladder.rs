@@ -424,3 +424,57 @@ fn a_machine_that_somebody_switched_on_is_no_sign_of_swapped_bmcs() {
     let node = bench.node(id);
     assert!(node.job.is_some(), "{:?}", node.last_error);
 }
+
+/// The BMC accepts a reset at once, and the machine restarts late: until then the agent of the
+/// boot before runs on, and a process of it that starts again looks its node up.
+#[test]
+fn after_a_reset_request_an_agent_of_the_boot_before_is_refused_until_the_machine_restarts() {
+    let (mut bench, id) = bench();
+    let (mut bmc, mut case) = (bmc(), Case::new(false));
+    bench.verb(id, Verb::Inspect).unwrap();
+    play(&mut bench, &mut bmc, &mut case, 20);
+    lease(&mut bench, MAC);
+    let old = bench.lookup().unwrap().agent_token;
+    let beats = |token: &str| Order::Heartbeat {
+        node: id,
+        beat: beat(token),
+    };
+    bench.order(beats(&old)).unwrap();
+    bench.rack.events.push_back((id, trivet_node::Event::Woke));
+    bench.tell(Input::Tick);
+    play(&mut bench, &mut bmc, &mut case, 5);
+    assert_eq!(case.orders.last(), Some(&PowerOrder::Reset));
+    let phase = bench.node(id).job.map(|job| job.phase);
+    assert_eq!(phase, Some(trivet_model::Phase::AwaitAgent));
+
+    assert!(bench.order(beats(&old)).is_err());
+    assert!(bench.lookup().is_err());
+    assert!(bench.node(id).agent.is_none());
+    let told = told(&bench, id);
+    let refused = told.iter().any(|note| note.contains("not seen to restart"));
+    assert!(refused, "{told:#?}");
+    lease(&mut bench, MAC);
+    let new = bench.lookup().unwrap().agent_token;
+    assert!(new != old && new != trivet_model::secret::MASK);
+    bench.order(beats(&new)).unwrap();
+    assert!(bench.order(beats(&old)).is_err());
+}
+
+#[test]
+fn an_agent_whose_boot_this_box_does_not_see_is_accepted_minutes_after_a_reset_request() {
+    let (mut bench, id) = bench();
+    bench.force(id, |node| node.power_state = Some(PowerState::On));
+    bench.verb(id, Verb::Inspect).unwrap();
+    bench.force(id, |node| {
+        node.provision_state = ProvisionState::InspectWait;
+        node.job.as_mut().unwrap().phase = trivet_model::Phase::AwaitAgent;
+    });
+    bench.lookup().unwrap();
+    bench.force(id, |node| node.agent = None);
+    bench
+        .rack
+        .restart_requested(bench.now, id, PowerOrder::Reset);
+    assert!(bench.lookup().is_err());
+    bench.now.tick = bench.now.tick.after_ms(180_000);
+    assert!(bench.lookup().is_ok());
+}
