@@ -54,7 +54,8 @@ pub fn answer(order: &AgentOrder, status: u16, body: &[u8]) -> Result<AgentEvent
         AgentOrder::FinishRescue
         | AgentOrder::InstallBootloader { .. }
         | AgentOrder::Sync
-        | AgentOrder::PowerOff => standby(&read(body)?),
+        | AgentOrder::PowerOff
+        | AgentOrder::Lockdown => standby(&read(body)?),
     }
 }
 

@@ -131,6 +131,7 @@ pub fn call(node: &Node, ports: &[Port], order: &AgentOrder) -> Result<Call, Cal
         }
         AgentOrder::Sync => ("standby.sync".to_owned(), Map::new(), true),
         AgentOrder::PowerOff => ("standby.power_off".to_owned(), Map::new(), false),
+        AgentOrder::Lockdown => ("system.lockdown".to_owned(), Map::new(), true),
     };
     Ok(post(agent, name, params, wait))
 }
@@ -365,6 +366,14 @@ mod tests {
             format!("/v1/commands/?agent_token={TOKEN}")
         );
         assert_eq!(body, Value::Null);
+    }
+
+    #[test]
+    fn a_lockdown_is_a_command_without_params_whose_result_is_waited_for() {
+        let (call, body) = sent(&AgentOrder::Lockdown);
+        assert_eq!(call.method, Method::Post);
+        assert!(call.path_and_query.contains("wait=true"));
+        assert_eq!(body, json!({"name": "system.lockdown", "params": {}}));
     }
 
     #[test]

@@ -73,6 +73,9 @@ pub enum AgentOrder {
     Sync,
     /// Shut the machine down.
     PowerOff,
+    /// Stop serving and heartbeating, and take the network interfaces down, until the machine
+    /// restarts.
+    Lockdown,
 }
 
 /// Identifiers of the parts of a written disk that starting it is about.

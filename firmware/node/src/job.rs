@@ -294,6 +294,9 @@ impl Turning<'_> {
             Phase::Hold => self.turn(Turn::Hold),
             _ => {}
         }
+        if self.locks_down(phase) {
+            return self.actions.push(Action::Agent(AgentOrder::Lockdown));
+        }
         if self.skips_power_off(phase) {
             return self.is_off(phase);
         }

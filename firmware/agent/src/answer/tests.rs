@@ -341,6 +341,21 @@ fn standby_commands_finish_or_are_under_way() {
 }
 
 #[test]
+fn a_lockdown_is_done_or_refused_by_an_agent_that_does_not_know_it() {
+    let locked = done("lockdown", &Value::Null);
+    assert_eq!(
+        of(&AgentOrder::Lockdown, 200, &locked),
+        Ok(AgentEvent::Finished)
+    );
+    let fault = json!({"faultcode": "Client", "faultstring": "Extension system is not found"});
+    let event = of(&AgentOrder::Lockdown, 404, &fault);
+    assert!(
+        matches!(event, Err(AgentError::Refused { .. })),
+        "{event:?}"
+    );
+}
+
+#[test]
 fn a_busy_agent_is_asked_again_whatever_the_status() {
     let fault = json!({"faultcode": "Client",
                        "faultstring": "Agent is busy: executing command start_flow"});

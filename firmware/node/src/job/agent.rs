@@ -134,8 +134,31 @@ impl Turning<'_> {
                 self.agent_said_after_reset(answer.is_ok());
             }
             AgentOrder::Look => self.lost_agent_said(answer.is_ok()),
+            AgentOrder::Lockdown => self.locked_down(answer),
             _ => {}
         }
+    }
+
+    /// What became of the lockdown. Agents from before it do not know the command: the
+    /// deployment goes on.
+    fn locked_down(&mut self, answer: &Result<AgentEvent, AgentError>) {
+        if self.node.job.as_ref().map(|job| job.phase) != Some(Phase::FinalOff) {
+            return;
+        }
+        let said = match answer {
+            Ok(AgentEvent::Finished | AgentEvent::Accepted) => {
+                // It does not serve any more.
+                self.node.agent = None;
+                return self.is_off(Phase::FinalOff);
+            }
+            Ok(_) => "it works on another command".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        let why = format!(
+            "the agent was not locked down before the restart: {said}; the deployment goes on"
+        );
+        self.note(NoteKind::Warning { why });
+        self.is_off(Phase::FinalOff);
     }
 
     /// The agent is alive and could not flush its buffers, or does not know how to: the image is

@@ -119,6 +119,14 @@ impl Turning<'_> {
         passes && self.node.keeps_power()
     }
 
+    /// Whether the agent is locked down at this point instead of being powered off, as Ironic
+    /// does at the end of a deployment: it does not go on sending heartbeats until the restart.
+    pub(super) fn locks_down(&self, phase: Phase) -> bool {
+        let deploys = self.node.job.as_ref().map(|job| job.kind) == Some(JobKind::Deploy);
+        let heard = self.node.agent.as_ref().is_some_and(|it| it.url.is_some());
+        phase == Phase::FinalOff && deploys && heard && self.skips_power_off(phase)
+    }
+
     /// Whether a machine whose deployment failed is to be switched off now.
     pub(super) fn switches_off_failed(&self, switching: bool) -> bool {
         self.limits.power_off_after_deploy_failure

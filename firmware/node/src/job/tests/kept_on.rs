@@ -86,9 +86,8 @@ fn a_step_that_switches_off_is_refused_where_the_machine_must_stay_on() {
     assert!(ask(NOW, &rig.limits, &rig.node, Verb::Clean, args).is_ok());
 }
 
-/// A deployment whose image is written, with an agent that is known, about to restart into the
-/// instance.
-fn at_last_reset() -> Rig {
+/// A deployment whose image is written, with an agent that is known.
+fn written() -> Rig {
     let mut rig = kept_on(Available, Some(PowerState::On));
     rig.ask(Verb::Active, vec![offered(IMAGE, 80)]);
     resets(&mut rig).agent(steps_are(&[offered(IMAGE, 80)]));
@@ -99,6 +98,60 @@ fn at_last_reset() -> Rig {
     rig.agent(Ok(AgentEvent::Accepted)).hear(Event::Beat);
     rig.agent(done(IMAGE)).agent(Ok(AgentEvent::Finished));
     rig
+}
+
+/// The same, with an agent that does not know the lockdown, about to restart into the instance.
+fn at_last_reset() -> Rig {
+    let mut rig = written();
+    let said = "Extension system is not found".to_owned();
+    rig.agent(Err(AgentError::Refused { said }));
+    rig
+}
+
+#[test]
+fn the_agent_of_a_machine_that_must_stay_on_is_locked_down_before_the_last_restart() {
+    let mut rig = written();
+    assert_eq!(rig.agent_order(), AgentOrder::Lockdown);
+    rig.agent(Ok(AgentEvent::Finished));
+    assert_eq!(rig.node.agent, None);
+    rig.power(SET_DISK, TAKEN)
+        .power(PowerOrder::Reset, ON)
+        .is(Active);
+    // A machine that is switched off needs none.
+    let mut rig = written();
+    rig.node.kept.clear();
+    rig.node.job.as_mut().unwrap().phase = Phase::Sync;
+    let synced = Ok(AgentEvent::Finished);
+    rig.hear(Event::Agent(AgentOrder::Sync, synced));
+    rig.wants(&Action::Power(PowerOrder::Off));
+}
+
+#[test]
+fn an_agent_that_cannot_be_locked_down_is_a_warning_and_the_deployment_goes_on() {
+    for answer in [
+        Err(AgentError::Refused {
+            said: "Extension system is not found".to_owned(),
+        }),
+        Err(AgentError::TokenRefused),
+        unreachable(),
+        Ok(AgentEvent::Busy),
+    ] {
+        let mut rig = written();
+        rig.agent(answer);
+        let warned = |action: &Action| match action {
+            Action::Note(NoteKind::Warning { why }) => why.contains("not locked down"),
+            _ => false,
+        };
+        assert!(rig.actions.iter().any(warned), "{:?}", rig.actions);
+        rig.wants(&Action::Power(SET_DISK));
+    }
+}
+
+#[test]
+fn a_box_that_restarts_during_the_lockdown_goes_on_without_another_one() {
+    let mut rig = written();
+    rig.hear(Event::Restarted);
+    rig.wants(&Action::Power(SET_DISK));
 }
 
 #[test]
