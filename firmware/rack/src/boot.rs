@@ -60,7 +60,7 @@ impl Rack {
                 }]))
             }
             Route::NodeImage(id) => self.node_image(peer, id, path),
-            Route::NodeBootFile(id, key) => self.node_boot_file(peer, id, &key),
+            Route::NodeBootFile(id, key) => self.node_boot_file(now, peer, id, &key),
             Route::NodeDrive(id) => self.node_drive(peer, id, path),
             Route::Loader(relative) => below(files.loaders.iter(), &relative),
             Route::File(relative) => {

@@ -3,7 +3,12 @@
 //!
 //! A file with a digest in the record is an image of the cache like any other. For a file
 //! without one the shell fetches the URL and tells the digest that it has. It is asked again at
-//! the start of each job, so that a file that has changed at its source is noticed.
+//! the start of each job, so that a file that has changed at its source is noticed. A source that
+//! sends no validator (RFC 9110, section 8.8) cannot be compared with: its file is downloaded
+//! again, at most once in [`DOWNLOAD_MS_MIN`].
+//!
+//! An instance without a disk is powered on once its files are here: a file that cannot be fetched
+//! fails its deployment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,7 +17,9 @@ use serde_json::Value;
 use trivet_hardware::{BOOT_TEXT_BYTES_MAX, boot_file_digest};
 use trivet_images::{Format, Wanted, file_name};
 use trivet_model::image::{ImageNews, ImageState};
-use trivet_model::{BootPlan, Digest, JobKind, Node, NodeId, NoteKind, Now};
+use trivet_model::{
+    BootPlan, Digest, JobKind, Node, NodeId, NoteKind, Now, Phase, PowerOrder, Tick,
+};
 use trivet_node::Event;
 
 use crate::plan::{AGENT_FILES, INSTANCE_FILES, agent, instance};
@@ -22,11 +29,18 @@ use crate::{FetchedFile, Grant, Output, Rack};
 /// The most URLs whose digest is remembered. Ours.
 const URLS_MAX: usize = 1024;
 
+/// For so long after its download a file without a digest, whose source sends neither `ETag` nor
+/// `Last-Modified`, is not downloaded again. Ours: short enough that an operator who replaces the
+/// file need not wait, long enough that a rack that is deployed at once downloads it once.
+const DOWNLOAD_MS_MIN: u64 = 600_000;
+
 /// What is known of files without a digest in the record, by their URLs. Nothing of it is on
 /// flash: after a restart it is asked again.
 #[derive(Default)]
 pub(crate) struct BootFiles {
     by_url: BTreeMap<String, FetchedUrl>,
+    /// Requests to power on that wait for files, by node.
+    held: BTreeMap<NodeId, PowerOrder>,
 }
 
 #[derive(Default)]
@@ -37,6 +51,8 @@ struct FetchedUrl {
     is_asked: bool,
     /// Nodes that wait for this answer; others are served with the copy in the cache.
     waiting: BTreeSet<NodeId>,
+    /// When the copy was downloaded, if its source sent no validator.
+    downloaded_at: Option<Tick>,
 }
 
 /// A file that one key of a node's record names.
@@ -59,6 +75,19 @@ impl BootFiles {
         let known = self.by_url.entry(url.to_owned()).or_default();
         known.waiting.insert(node);
         !std::mem::replace(&mut known.is_asked, true)
+    }
+
+    /// Whether the copy is used without asking its source, which could only send all of it.
+    fn is_recent(&self, now: Tick, url: &str) -> bool {
+        self.by_url.get(url).is_some_and(|known| {
+            let at = known.downloaded_at.filter(|_| known.digest.is_some());
+            at.is_some_and(|at| now.since_ms(at) < DOWNLOAD_MS_MIN)
+        })
+    }
+
+    /// The job of the node has ended, or the node is gone.
+    pub(crate) fn drop_held(&mut self, id: NodeId) {
+        self.held.remove(&id);
     }
 
     /// The copy with this digest is in the cache no longer, or cannot be used.
@@ -117,7 +146,13 @@ impl Rack {
 
     /// A machine asks for a file that its node's record names. Another node gets nothing, and
     /// nobody gets a file that the machine is not to boot now.
-    pub(crate) fn node_boot_file(&mut self, peer: IpAddr, id: NodeId, key: &str) -> Option<Grant> {
+    pub(crate) fn node_boot_file(
+        &mut self,
+        now: Now,
+        peer: IpAddr,
+        id: NodeId,
+        key: &str,
+    ) -> Option<Grant> {
         // A machine that loads its kernel has not looked itself up yet, so where another server
         // gives the addresses only other nodes are known and kept out.
         if self.node_of_peer(peer).is_some_and(|other| other != id) {
@@ -133,26 +168,86 @@ impl Rack {
             return Some(Grant::Image(Box::new(wanted)));
         }
         let sentence = format!("{} is being fetched by this box; ask again", file.url);
-        self.fetch_file(id, &file);
+        self.fetch_file(now, id, &file);
         Some(Grant::Unavailable(sentence))
     }
 
     /// Fetches what the job of a node boots, while its machine is powered off and boots.
-    pub(crate) fn fetch_boot_files(&mut self, id: NodeId) {
+    pub(crate) fn fetch_boot_files(&mut self, now: Now, id: NodeId) {
         let Some(node) = self.book.node(id).cloned() else {
             return;
         };
         for file in self.files_of_job(&node) {
-            self.fetch_file(id, &file);
+            self.fetch_file(now, id, &file);
         }
     }
 
-    fn fetch_file(&mut self, id: NodeId, file: &BootFile) {
+    /// Whether the power-on of an instance without a disk waits for the files that it boots. It
+    /// goes on with [`Self::release_held`], and ends with the job where a file is not fetched.
+    pub(crate) fn awaits_boot_files(&mut self, now: Now, id: NodeId, order: PowerOrder) -> bool {
+        let missing = self.missing_files(id);
+        for file in &missing {
+            self.fetch_file(now, id, file);
+        }
+        // Where too many URLs are asked for, the machine asks again for what it boots.
+        let comes = |file: &BootFile| {
+            let known = self.boot_files.by_url.get(&file.url);
+            file.digest.is_some() || known.is_some_and(|known| known.waiting.contains(&id))
+        };
+        let waits = missing.iter().any(comes);
+        if waits {
+            self.boot_files.held.insert(id, order);
+        } else {
+            self.boot_files.held.remove(&id);
+        }
+        waits
+    }
+
+    /// The files that the instance of a node boots now and that are not here.
+    fn missing_files(&self, id: NodeId) -> Vec<BootFile> {
+        let Some(node) = self.starting_instance(id) else {
+            return Vec::new();
+        };
+        let mut files = self.files_of_job(node);
+        files.retain(|file| match file.digest {
+            Some(digest) => {
+                let key = trivet_images::Key(digest).to_string();
+                let news = self.book.view.images.get(&key);
+                news.is_none_or(|news| news.state != ImageState::Whole)
+            }
+            None => self.wanted_file(id, file).is_none(),
+        });
+        files
+    }
+
+    /// The node, if its job powers its instance on now.
+    fn starting_instance(&self, id: NodeId) -> Option<&Node> {
+        let node = self.book.node(id)?;
+        let phase = node.job.as_ref().map(|job| job.phase);
+        (phase == Some(Phase::StartInstance)).then_some(node)
+    }
+
+    /// Powers on the machines whose files are all here now.
+    pub(crate) fn release_held(&mut self, now: Now) {
+        let held: Vec<_> = self.boot_files.held.clone().into_iter().collect();
+        for (id, order) in held {
+            if self.starting_instance(id).is_none() {
+                self.boot_files.drop_held(id);
+            } else if self.missing_files(id).is_empty() {
+                self.boot_files.drop_held(id);
+                self.order_power(now, id, order);
+            }
+        }
+    }
+
+    fn fetch_file(&mut self, now: Now, id: NodeId, file: &BootFile) {
         if file.digest.is_some() {
             if let Some(wanted) = self.wanted_file(id, file) {
                 self.fill(wanted, true);
             }
-        } else if self.boot_files.await_answer(&file.url, id) {
+        } else if !self.boot_files.is_recent(now.tick, &file.url)
+            && self.boot_files.await_answer(&file.url, id)
+        {
             self.outputs.push(Output::FetchBootFile {
                 url: file.url.clone(),
                 format: file.format,
@@ -217,11 +312,14 @@ impl Rack {
                         self.note(now, Some(*id), NoteKind::BootFileOld { why });
                     }
                 }
+                let is_new = !file.has_validator && file.old.is_none();
                 let known = FetchedUrl {
                     digest: Some(file.digest),
+                    downloaded_at: is_new.then_some(now.tick),
                     ..FetchedUrl::default()
                 };
                 self.boot_files.by_url.insert(url.to_owned(), known);
+                self.release_held(now);
             }
             Err(why) => {
                 for id in known.waiting {

@@ -32,6 +32,9 @@ impl Rack {
                 let place = self.gate.given_up(now.tick, id);
                 self.moved_up(id, place);
             }
+            PowerOrder::On | PowerOrder::Reset if self.awaits_boot_files(now, id, order) => {
+                return;
+            }
             PowerOrder::On | PowerOrder::Cycle | PowerOrder::Reset
                 if self.loads_from_net(id) && !self.turn(now, id, order) =>
             {

@@ -259,6 +259,9 @@ impl Rack {
             }
         }
         self.image_is(now, &news);
+        if news.state == ImageState::Whole {
+            self.release_held(now);
+        }
     }
 
     /// The bytes are here: faults of other entries that mean the same bytes in the same

@@ -440,6 +440,8 @@ pub struct FetchedFile {
     /// Why it is a copy that was fetched earlier and could not be compared with its source, if
     /// so: the whole sentence.
     pub old: Option<String>,
+    /// The source sent an `ETag` or `Last-Modified`, so that the next fetch compares only.
+    pub has_validator: bool,
 }
 
 /// A file and the directory it must not leave.

@@ -318,6 +318,7 @@ impl Rack {
         if after != *before {
             if after.job.is_none() {
                 self.writes.forget(id);
+                self.boot_files.drop_held(id);
                 if before.job.is_some() {
                     self.drop_change(id);
                 }
@@ -404,6 +405,7 @@ impl Rack {
     pub(crate) fn forget(&mut self, now: Now, id: NodeId) {
         self.forget_fresh(now, id);
         self.writes.forget(id);
+        self.boot_files.drop_held(id);
         self.drop_change(id);
         self.resumed.remove(&id);
         self.power_ons.forget(id);

@@ -409,7 +409,7 @@ impl Rack {
         if deploys {
             self.fetch_early(id);
         }
-        self.fetch_boot_files(id);
+        self.fetch_boot_files(now, id);
         self.carry_out(now, id, actions);
         Ok(())
     }

@@ -3,8 +3,10 @@
 //! digest that it has.
 //!
 //! It comes in a file whose name is never served (`.fetch`). Its record has the source's
-//! validator, with which the source is asked the next time whether it has another file. A copy
-//! that was fetched earlier is used while the source does not answer.
+//! validator, with which the source is asked the next time whether it has another file. A source
+//! without one sends all of it again; the rack asks for such a file less often
+//! (`rack/src/boot_files.rs`). A copy that was fetched earlier is used while the source does not
+//! answer.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -74,7 +76,7 @@ impl Cache {
         let mut tries = 1;
         let why = loop {
             match self.fetch_once(url, format, copy.as_ref()).await {
-                Ok(digest) => return Ok(FetchedFile { digest, old: None }),
+                Ok(file) => return Ok(file),
                 Err(Trouble::Lasting(why)) => {
                     return Err(format!(
                         "{url} {why}; correct the URL in the node's record, or what is there"
@@ -98,6 +100,7 @@ impl Cache {
         Ok(FetchedFile {
             digest: copy.wanted.digest,
             old: Some(old),
+            has_validator: copy.validator.is_some(),
         })
     }
 
@@ -134,7 +137,7 @@ impl Cache {
         url: &str,
         format: Format,
         copy: Option<&Kept>,
-    ) -> Result<Digest, Trouble> {
+    ) -> Result<FetchedFile, Trouble> {
         let ask = Ask {
             url: url.to_owned(),
             from: 0,
@@ -145,7 +148,13 @@ impl Cache {
         let answer = self.0.ways.origin.ask(&ask).await;
         let Answer { head, body } = answer.map_err(Trouble::Away)?;
         match (head.status, copy) {
-            (304, Some(kept)) => return Ok(kept.wanted.digest),
+            (304, Some(kept)) => {
+                return Ok(FetchedFile {
+                    digest: kept.wanted.digest,
+                    old: None,
+                    has_validator: true,
+                });
+            }
             (200, _) => {}
             (status @ (408 | 429 | 500..=599), _) => {
                 return Err(Trouble::Away(format!("answered with status {status}")));
@@ -163,7 +172,11 @@ impl Cache {
         if went.is_err() {
             self.remove_coming(&coming);
         }
-        went
+        went.map(|digest| FetchedFile {
+            digest,
+            old: None,
+            has_validator: head.validator.is_some(),
+        })
     }
 
     /// Writes and hashes what the source sends.

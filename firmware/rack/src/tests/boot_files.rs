@@ -84,12 +84,13 @@ fn fetched(bench: &Bench) -> Vec<&str> {
     urls.collect()
 }
 
-fn here(url: &str, digest: u8) -> Input {
+pub(super) fn here(url: &str, digest: u8) -> Input {
     Input::BootFileFetched {
         url: url.to_owned(),
         result: Ok(FetchedFile {
             digest: Digest::Sha256([digest; 32]),
             old: None,
+            has_validator: true,
         }),
     }
 }
@@ -247,6 +248,53 @@ fn a_file_that_has_changed_at_its_source_is_noticed_by_the_next_job() {
     assert_eq!(wanted.digest, Digest::Sha256([8; 32]));
 }
 
+/// A source that can be compared with is asked at each job; see the test above.
+#[test]
+fn a_source_without_validators_is_downloaded_again_after_ten_minutes_and_not_before() {
+    let mut bench = Bench::new();
+    let id = inspects(&mut bench, 1, record());
+    let downloaded = |url: &str| Input::BootFileFetched {
+        url: url.to_owned(),
+        result: Ok(FetchedFile {
+            digest: Digest::Sha256([7; 32]),
+            old: None,
+            has_validator: false,
+        }),
+    };
+    bench.tell(downloaded(KERNEL));
+    bench.tell(downloaded(RAMDISK));
+    let inspects_again = |bench: &mut Bench| {
+        bench.force(id, |node| {
+            node.job = None;
+            node.provision_state = ProvisionState::Manageable;
+        });
+        bench.verb(id, Verb::Inspect).unwrap();
+    };
+    bench.now.tick = bench.now.tick.after_ms(599_999);
+    inspects_again(&mut bench);
+    assert!(fetched(&bench).is_empty());
+    boots(&mut bench, id);
+    let peer = lease(&mut bench, MAC).unwrap();
+    assert!(ramdisk(&mut bench, id, peer).is_some(), "the copy is used");
+    bench.now.tick = bench.now.tick.after_ms(1);
+    inspects_again(&mut bench);
+    assert_eq!(fetched(&bench), [KERNEL, RAMDISK]);
+}
+
+#[test]
+fn a_boot_file_with_a_digest_is_never_asked_for_by_its_url_alone() {
+    let mut bench = Bench::new();
+    let id = inspects(&mut bench, 1, with_digest());
+    for _ in 0..3 {
+        assert!(!fetched(&bench).contains(&RAMDISK));
+        bench.force(id, |node| {
+            node.job = None;
+            node.provision_state = ProvisionState::Manageable;
+        });
+        bench.verb(id, Verb::Inspect).unwrap();
+    }
+}
+
 #[test]
 fn a_machine_that_loads_is_not_kept_waiting_by_the_job_of_another() {
     let mut bench = Bench::new();
@@ -270,6 +318,7 @@ fn a_copy_that_could_not_be_compared_with_its_source_is_used_and_noted() {
         result: Ok(FetchedFile {
             digest: Digest::Sha256([7; 32]),
             old: Some(why.into()),
+            has_validator: true,
         }),
     });
     assert!(bench.notes().contains(&why.to_owned()));

@@ -1,8 +1,11 @@
 //! What a machine is told to boot.
 
 use trivet_model::Phase;
+use trivet_model::image::ImageState;
 
 use super::boot::script;
+use super::boot_files::here;
+use super::written::news;
 use super::*;
 
 fn changed(bench: &mut Bench, id: NodeId, instance: Value, driver: Value) {
@@ -35,6 +38,7 @@ fn an_operators_kernel_is_booted_each_time_while_the_node_is_active() {
     }));
     assert!(script(&mut bench).contains("exit 1"));
     bench.verb(id, Verb::Active).unwrap();
+    bench.tell(here("http://m.example/initrd.gz", 7));
     assert_eq!(bench.node(id).provision_state, ProvisionState::Active);
     let text = script(&mut bench);
     let kernel = "kernel http://10.0.0.1:8080/files/debian/linux initrd=ramdisk auto=true ||";
@@ -70,6 +74,54 @@ fn an_image_elsewhere_is_fetched_when_the_node_is_deployed_and_served_by_the_box
     let text = script(&mut bench);
     let want = format!("sanboot --no-describe http://10.0.0.1:8080/nodes/{id}/boot/boot_iso ||");
     assert!(text.contains(&want), "{text}");
+}
+
+#[test]
+fn an_instance_without_a_disk_is_powered_on_once_its_files_are_here() {
+    let url = "https://far/live.iso";
+    let (mut bench, id) = diskless(json!({"boot_iso": url}));
+    bench.verb(id, Verb::Active).unwrap();
+    let node = bench.node(id);
+    assert_eq!(node.provision_state, ProvisionState::Deploying);
+    assert_eq!(node.job.unwrap().phase, Phase::StartInstance);
+    // A box that restarts meanwhile fetches it again.
+    let mut bench = bench.restarted();
+    let fetches = |output: &Output| matches!(output, Output::FetchBootFile { .. });
+    assert!(bench.outputs.iter().any(fetches));
+    assert_eq!(bench.node(id).provision_state, ProvisionState::Deploying);
+    bench.tell(here(url, 7));
+    assert_eq!(bench.node(id).provision_state, ProvisionState::Active);
+
+    let (mut bench, id) = diskless(json!({"boot_iso": url, "boot_iso_checksum": "0a".repeat(32)}));
+    bench.verb(id, Verb::Active).unwrap();
+    bench.tell(news(&"0a".repeat(32), ImageState::Filling, None));
+    assert_eq!(bench.node(id).provision_state, ProvisionState::Deploying);
+    bench.tell(news(&"0a".repeat(32), ImageState::Whole, None));
+    assert_eq!(bench.node(id).provision_state, ProvisionState::Active);
+}
+
+#[test]
+fn a_file_that_cannot_be_fetched_fails_the_deployment_of_an_instance_without_a_disk() {
+    let url = "https://far/live.iso";
+    let why = "https://far/live.iso answered with status 404";
+    let (mut bench, id) = diskless(json!({"boot_iso": url}));
+    bench.verb(id, Verb::Active).unwrap();
+    bench.tell(Input::BootFileFetched {
+        url: url.to_owned(),
+        result: Err(why.to_owned()),
+    });
+    let node = bench.node(id);
+    assert_eq!(node.provision_state, ProvisionState::DeployFail);
+    assert_eq!(node.last_error.as_deref(), Some(why));
+
+    let (mut bench, id) = diskless(json!({"boot_iso": url, "boot_iso_checksum": "0a".repeat(32)}));
+    bench.verb(id, Verb::Active).unwrap();
+    let wrong = ImageState::Wrong("live.iso is not what it should be".to_owned());
+    bench.tell(news(&"0a".repeat(32), wrong, None));
+    let node = bench.node(id);
+    assert_eq!(node.provision_state, ProvisionState::DeployFail);
+    let why = node.last_error.unwrap();
+    assert!(why.contains("is not what it should be"), "{why}");
 }
 
 #[test]

@@ -32,6 +32,7 @@ fn fresh(image: &[u8]) -> FetchedFile {
     FetchedFile {
         digest: sha256(image),
         old: None,
+        has_validator: true,
     }
 }
 
@@ -149,4 +150,27 @@ async fn a_file_whose_bytes_are_an_image_of_the_cache_is_that_image() {
     assert_eq!(fetch(&cache, &url).await, Ok(fresh(&image)));
     assert_eq!(source.sent(), 2 * image.len() as u64, "then it is known");
     assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
+}
+
+#[tokio::test]
+async fn a_source_without_validators_is_reported_as_such() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let mut manners = Manners::plain(image.clone());
+    manners.tag = None;
+    let source = Source::new(manners).await;
+    let file = fetch(&cache(&scratch), &source.url()).await.unwrap();
+    assert!(!file.has_validator && file.old.is_none());
+    assert_eq!(file.digest, sha256(&image));
+}
+
+#[tokio::test]
+async fn a_file_with_a_digest_is_downloaded_once_from_a_source_without_validators() {
+    let (scratch, image) = (Scratch::new(), sample());
+    let mut manners = Manners::plain(image.clone());
+    manners.tag = None;
+    let source = Source::new(manners).await;
+    let (cache, wanted) = (cache(&scratch), source.wanted(sha256(&image)));
+    cache.bring(&wanted).await;
+    cache.bring(&wanted).await;
+    assert_eq!(source.sent(), image.len() as u64);
 }

@@ -604,7 +604,11 @@ async fn a_boot_file_is_refused_for_now_until_the_box_has_fetched_it() {
     assert!(head.contains("retry-after: 10"), "{head}");
     assert!(body.contains(&url), "{body}");
     let digest: Digest = sha256(&image).parse().unwrap();
-    let result = Ok(FetchedFile { digest, old: None });
+    let result = Ok(FetchedFile {
+        digest,
+        old: None,
+        has_validator: true,
+    });
     let fetched = Input::BootFileFetched { url, result };
     assert!(one.engine.offer(fetched).is_ok());
     let (head, body) = ask(one.address, &format!("GET {path}"), "", "").await;
