@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use serde_json::{Value, json};
 
-use crate::activity::{self, Activities};
+use crate::activity::{self, Activities, Activity};
 use crate::exit::Exit;
 use crate::fault::{Fault, is_passing, said};
 use crate::plan::{Plan, Then, delete_port, look, look_image, provision_with_image_path};
@@ -243,6 +243,7 @@ impl Task {
         let many = match (&self.then, &self.watcher) {
             (Then::Show(View::Nodes), _) => true,
             (Then::Show(View::Node), _) => false,
+            (Then::Wait { .. }, _) if self.looking => false,
             (_, Some(watcher)) => watcher.nodes.len() != 1,
             _ => return None,
         };
@@ -495,16 +496,23 @@ impl Task {
         body: &Value,
         elapsed: u64,
     ) -> (Vec<Out>, Option<Result<(), Fault>>) {
-        let sight = Sight::of(body);
+        let activity = std::mem::take(&mut self.activities).into_values().next();
+        let mut sight = Sight::of(body);
+        sight.news = activity.as_ref().map(Activity::news);
         let mut outs = Vec::new();
         if self.last.as_ref() != Some(&sight) {
             let words = match goal {
                 Goal::Power(_) => &sight.power,
                 Goal::State(_) | Goal::Rest => &sight.words(),
             };
-            outs.push(Out::Change(format!("{node}: {words}")));
+            let work = activity.as_ref().map(|work| format!("; {}", work.words()));
+            let work = work.unwrap_or_default();
+            outs.push(Out::Change(format!("{node}: {words}{work}")));
         }
-        outs.push(Out::Progress(Progress::of(&sight, elapsed)));
+        outs.push(Out::Progress(match &activity {
+            Some(activity) => Progress::working(&sight, activity, elapsed),
+            None => Progress::of(&sight, elapsed),
+        }));
         let verdict = judge(goal, &sight);
         let end = match &verdict {
             Verdict::Going => None,

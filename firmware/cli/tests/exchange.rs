@@ -115,6 +115,7 @@ fn node(state: &str, target: Option<&str>) -> Value {
 
 const PUT: &str = "PUT /v1/nodes/n1/states/provision HTTP/1.1\r\n";
 const LOOK: &str = "GET /v1/nodes/n1?fields=uuid,name,";
+const WORK: &str = "GET /trivet/nodes/u1/progress ";
 
 #[test]
 fn a_locked_node_is_asked_again_and_followed() {
@@ -123,6 +124,7 @@ fn a_locked_node_is_asked_again_and_followed() {
         (PUT, 409, locked),
         (PUT, 202, Value::Null),
         (LOOK, 200, node("deploying", Some("active"))),
+        (WORK, 404, fault("There is nothing here.")),
         (LOOK, 200, node("wait call-back", Some("active"))),
         (LOOK, 200, node("active", None)),
     ];
@@ -151,6 +153,22 @@ fn a_locked_node_is_asked_again_and_followed() {
 }
 
 #[test]
+fn a_deployment_shows_phase_percent_try_and_time() {
+    let work = json!({"uuid": "u1", "doing": "Deploying: loading initrd, 43 %", "percent": 61,
+                      "try": 1, "tries_max": 4, "since": "t", "elapsed_ms": 5000});
+    let scenes = vec![
+        (PUT, 202, Value::Null),
+        (LOOK, 200, node("wait call-back", Some("active"))),
+        (WORK, 200, work),
+        (LOOK, 200, node("active", None)),
+    ];
+    let (exit, _, notes, _) = Box::with(scenes).run("node deploy n1");
+    assert_eq!(exit, Exit::Fine);
+    let want = "n1: wait call-back; 61 %, try 1 of 4, 5 s: loading initrd, 43 %";
+    assert_eq!(notes.lines().next(), Some(want));
+}
+
+#[test]
 fn a_deployment_that_fails_has_code_1() {
     let mut failed = node("deploy failed", Some("active"));
     failed["last_error"] = json!("no disk is large enough");
@@ -165,8 +183,12 @@ fn a_deployment_that_fails_has_code_1() {
 #[test]
 fn a_wait_that_is_too_long_has_code_7() {
     // The last look comes when a second has passed: 0, 0.3, 0.6, 0.9 and 1 s.
-    let mut scenes = vec![(PUT, 202, Value::Null)];
-    scenes.extend((0..5).map(|_| (LOOK, 200, node("deploying", Some("active")))));
+    let mut scenes = vec![
+        (PUT, 202, Value::Null),
+        (LOOK, 200, node("deploying", Some("active"))),
+        (WORK, 404, fault("There is nothing here.")),
+    ];
+    scenes.extend((0..4).map(|_| (LOOK, 200, node("deploying", Some("active")))));
     let slow = Box::with(scenes);
     let (exit, _, notes) = run(&format!("node deploy n1 --timeout 1 --url {}", slow.url));
     assert_eq!(exit, Exit::TimedOut);

@@ -34,6 +34,18 @@ struct Run {
 }
 
 fn run(plan: Plan, style: Style, answers: Vec<Result<Answer, Fault>>) -> Run {
+    run_against(plan, style, answers, true)
+}
+
+/// The same. Where the box is an older one, a wait that asks what its node is doing hears at once
+/// that there is no such path; neither is among `answers` and what was sent.
+fn run_against(
+    plan: Plan,
+    style: Style,
+    answers: Vec<Result<Answer, Fault>>,
+    is_older: bool,
+) -> Run {
+    let is_older = is_older && matches!(plan.then, Then::Wait { .. });
     let mut task = Task::new(plan, style);
     let mut answers = answers.into_iter();
     let mut run = Run {
@@ -46,6 +58,9 @@ fn run(plan: Plan, style: Style, answers: Vec<Result<Answer, Fault>>) -> Run {
     loop {
         run.outs.append(&mut turn.outs);
         turn = match turn.act {
+            Act::Send(request) if is_older && request.path.ends_with("/progress") => {
+                task.answered(run.now, Ok(bad(404, "There is nothing here.")))
+            }
             Act::Send(request) => {
                 run.sent.push(request);
                 run.now += 10;
@@ -122,6 +137,74 @@ fn a_verb_is_followed_to_its_end() {
         .iter()
         .filter(|out| matches!(out, Out::Progress(_)));
     assert_eq!(drawn.count(), 4, "the line is drawn at every look");
+}
+
+#[test]
+fn a_verb_shows_phase_percent_try_and_time_of_its_work_as_a_watch_does() {
+    let doing = |phase: &str, percent: u64, elapsed_ms: u64| {
+        ok(json!({
+            "uuid": "uuid-n1", "doing": format!("Deploying: {phase}"), "percent": percent,
+            "try": 2, "tries_max": 4, "since": "t", "elapsed_ms": elapsed_ms,
+        }))
+    };
+    let waits = || ok(node("n1", "wait call-back", Some("active")));
+    let answers = vec![
+        ok(Value::Null),
+        waits(),
+        doing("loading initrd, 43 %", 61, 65_000),
+        waits(),
+        doing("loading initrd, 44 %", 62, 66_000),
+        waits(),
+        doing("waiting for the agent to report", 63, 67_000),
+        ok(node("n1", "active", None)),
+    ];
+    let run = run_against(wait("active", 60_000), Style::default(), answers, false);
+    assert_eq!(run.exit, Exit::Fine);
+    assert_eq!(run.sent[2].path, "/trivet/nodes/uuid-n1/progress");
+    let changes = texts(&run, |out| matches!(out, Out::Change(_)));
+    assert_eq!(
+        changes,
+        [
+            "n1: wait call-back; 61 %, try 2 of 4, 1 min 05 s: loading initrd, 43 %",
+            "n1: wait call-back; 63 %, try 2 of 4, 1 min 07 s: waiting for the agent to report",
+            "n1: active"
+        ]
+    );
+    let drawn = run.outs.iter().filter_map(|out| match out {
+        Out::Progress(progress) => Some(progress.line(120)),
+        _ => None,
+    });
+    let drawn: Vec<String> = drawn.collect();
+    let first = &drawn[0];
+    assert!(
+        first.contains("loading initrd, 43 %  try 2 of 4"),
+        "{first}"
+    );
+    assert!(first.ends_with(" 61/100  1 min 05 s"), "{first}");
+    assert!(drawn[1].ends_with(" 62/100  1 min 06 s"), "{drawn:?}");
+}
+
+#[test]
+fn a_verb_shows_state_and_step_where_the_box_tells_no_progress() {
+    let mut busy = node("n1", "deploying", Some("active"));
+    busy["deploy_step"] = json!({"step": "write_image", "interface": "deploy"});
+    let answers = vec![
+        ok(Value::Null),
+        ok(busy.clone()),
+        Ok(bad(404, "There is nothing here.")),
+        ok(busy),
+        ok(node("n1", "active", None)),
+    ];
+    let run = run_against(wait("active", 60_000), Style::default(), answers, false);
+    assert_eq!(run.exit, Exit::Fine);
+    let asked = run.sent.iter();
+    let asked = asked.filter(|request| request.path.ends_with("/progress"));
+    assert_eq!(asked.count(), 1, "it is asked once");
+    let changes = texts(&run, |out| matches!(out, Out::Change(_)));
+    assert_eq!(
+        changes,
+        ["n1: deploying, step deploy.write_image", "n1: active"]
+    );
 }
 
 #[test]
