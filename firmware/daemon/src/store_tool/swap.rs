@@ -34,7 +34,7 @@ pub(super) const REPLACED: &str = "store.replaced";
 /// One step with the files of a data directory.
 pub(super) enum SwapStep<'a> {
     /// Make this file and write it.
-    Write(&'a Path, &'a mut dyn FnMut() -> anyhow::Result<()>),
+    Write(&'a Path, &'a mut dyn FnMut(&Path) -> anyhow::Result<()>),
     /// Remove this file, if it is there.
     Remove(&'a Path),
     /// Give this file to a user and a group.
@@ -60,7 +60,7 @@ pub(super) struct RealDisk;
 impl SwapDisk for RealDisk {
     fn take(&mut self, step: SwapStep<'_>) -> anyhow::Result<()> {
         match step {
-            SwapStep::Write(_, write) => return write(),
+            SwapStep::Write(path, write) => return write(path),
             SwapStep::Remove(path) => match fs::remove_file(path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 done => done?,
@@ -113,7 +113,7 @@ fn write_file(
     records: &BTreeMap<Key, Vec<u8>>,
 ) -> anyhow::Result<Store<FileFlash>> {
     let mut held = None;
-    let mut write = || -> anyhow::Result<()> {
+    let mut write = |path: &Path| -> anyhow::Result<()> {
         let flash = FileFlash::open(path, size)?;
         let flash = rebuild(flash, SEGMENT_BYTES, records)?;
         let store = Store::open(flash, key_file(data))?;
