@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -102,18 +102,42 @@ const FILES_OF_THE_REST: usize = 128;
 /// The fewest connections that the box works with. Ours.
 const CONNECTIONS_MIN: usize = 16;
 
+/// No request has come, or only a part of one.
+const WAITING: u8 = 0;
+/// A request is complete, and its answer is made or sent.
+const SERVING: u8 = 1;
+/// The body of the answer has ended; its last bytes may be in a buffer of the connection.
+const FLUSHING: u8 = 2;
+
 /// Whether the request of a connection is complete and being answered.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Progress(Arc<AtomicBool>);
+pub(crate) struct Progress(Arc<AtomicU8>);
 
 impl Progress {
     /// The request is complete, or the next one is waited for.
     pub(crate) fn serving(&self, serving: bool) {
-        self.0.store(serving, Ordering::Relaxed);
+        let state = if serving { SERVING } else { WAITING };
+        self.0.store(state, Ordering::Relaxed);
+    }
+
+    /// The connection has all bytes of the answer.
+    pub(super) fn body_ended(&self) {
+        self.advance(SERVING, FLUSHING);
+    }
+
+    /// All bytes that the connection had are written.
+    pub(super) fn flushed(&self) {
+        self.advance(FLUSHING, WAITING);
+    }
+
+    fn advance(&self, from: u8, to: u8) {
+        let _ = self
+            .0
+            .compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     fn is_serving(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.load(Ordering::Relaxed) != WAITING
     }
 }
 
@@ -316,6 +340,22 @@ mod tests {
         let why = why.unwrap();
         assert!(why.contains("from 1024 to 298"), "{why}");
         assert_eq!(connections_max(1024, 0).0, CONNECTIONS_MIN);
+    }
+
+    #[test]
+    fn a_connection_is_served_until_its_answer_is_flushed() {
+        let progress = Progress::default();
+        progress.flushed();
+        assert!(!progress.is_serving(), "half a request");
+        progress.serving(true);
+        progress.flushed();
+        assert!(progress.is_serving(), "flushed amid the body");
+        progress.body_ended();
+        assert!(progress.is_serving(), "the last bytes are in a buffer");
+        progress.flushed();
+        assert!(!progress.is_serving());
+        progress.body_ended();
+        assert!(!progress.is_serving(), "the next request is waited for");
     }
 
     #[test]

@@ -22,6 +22,10 @@ use super::accept::accept;
 pub(crate) use super::accept::{Places, Progress, Waits, connections_max};
 use super::patient::Patient;
 
+mod sending;
+
+use sending::TrackedStream;
+
 /// How long a client may take for the whole body of a request.
 const BODY_WAIT: Duration = Duration::from_mins(1);
 
@@ -177,14 +181,15 @@ pub(crate) fn serve(
         seats,
         move |stream, peer, waits, progress| {
             let tls = tls.as_ref().map(ServerTls::current);
-            let handler = watched(&handler, progress);
-            connection(stream, peer, tls, waits, handler)
+            let handler = watched(&handler, progress.clone());
+            connection((stream, progress), peer, tls, waits, handler)
         },
     );
 }
 
 /// The handler, with what it tells of its progress. A request without a body is complete
-/// when it arrives; one with a body when the handler has read it.
+/// when it arrives; one with a body when the handler has read it. It is being served until
+/// its whole answer is written.
 fn watched(handler: &Handler, progress: Progress) -> Handler {
     let handler = Arc::clone(handler);
     Arc::new(move |peer, secure, mut request| -> Answer {
@@ -193,14 +198,13 @@ fn watched(handler: &Handler, progress: Progress) -> Handler {
         let (answer, progress) = (handler(peer, secure, request), progress.clone());
         Box::pin(async move {
             let answer = answer.await;
-            progress.serving(false);
-            answer
+            sending::tracked(answer, &progress)
         })
     })
 }
 
 async fn connection(
-    stream: TcpStream,
+    (stream, progress): (TcpStream, Progress),
     peer: SocketAddr,
     tls: Option<TlsAcceptor>,
     waits: Waits,
@@ -208,10 +212,14 @@ async fn connection(
 ) {
     let stream = Patient::new(stream, waits.stall);
     match tls {
-        None => requests(TokioIo::new(stream), peer, false, waits, handler).await,
+        None => {
+            let stream = TrackedStream::new(stream, progress);
+            requests(TokioIo::new(stream), peer, false, waits, handler).await;
+        }
         Some(acceptor) => {
             let handshake = tokio::time::timeout(waits.handshake, acceptor.accept(stream));
             if let Ok(Ok(stream)) = handshake.await {
+                let stream = TrackedStream::new(stream, progress);
                 requests(TokioIo::new(stream), peer, true, waits, handler).await;
             }
         }

@@ -19,6 +19,13 @@ fn echo() -> Handler {
             if request.uri().path() == "/much" {
                 return Response::new(full(vec![0; 64 << 20]));
             }
+            if request.uri().path() == "/events" {
+                let mut answer = Response::new(Endless.boxed());
+                let kind = hyper::header::HeaderValue::from_static("text/event-stream");
+                let headers = answer.headers_mut();
+                headers.insert(hyper::header::CONTENT_TYPE, kind);
+                return answer;
+            }
             let slow = request.uri().path() == "/slow";
             let wait = Duration::from_millis(if slow { 60_000 } else { 50 });
             match read_within(wait, request.into_body(), 10).await {
@@ -30,6 +37,21 @@ fn echo() -> Handler {
             }
         })
     })
+}
+
+/// A body that never ends.
+struct Endless;
+
+impl hyper::body::Body for Endless {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<hyper::body::Frame<Bytes>, std::io::Error>>> {
+        std::task::Poll::Pending
+    }
 }
 
 struct Service {
@@ -185,4 +207,61 @@ async fn half_sent_requests_from_many_addresses_do_not_block_a_service() {
         client.read_to_string(&mut answer).await.unwrap();
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
+}
+
+/// Whole requests from eight addresses, each of which is answered.
+async fn eight_more(service: &Service) {
+    for number in 0..8 {
+        let whole = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+        let mut client = from([127, 77, 96, number + 1], service.address, whole).await;
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+}
+
+async fn is_closed(stream: &mut TcpStream) -> bool {
+    let mut rest = Vec::new();
+    // A reset is an end too.
+    let read = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut rest));
+    read.await.is_ok()
+}
+
+#[tokio::test]
+async fn under_pressure_a_slow_reader_stays_and_a_half_sent_request_is_closed() {
+    let service = service(16, Waits::default()).await;
+    // The oldest connection: its answer does not fit into the buffers of its socket.
+    let much = b"GET /much HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    let mut slow = from([127, 77, 95, 1], service.address, much).await;
+    let mut start = [0; 16];
+    slow.read_exact(&mut start).await.unwrap();
+    let mut held = Vec::new();
+    for number in 0..24 {
+        let half = b"GET / HTTP/1.1\r\nhost: x\r\n";
+        let address = [127, 77, 94, number / 4 + 1];
+        held.push(from(address, service.address, half).await);
+    }
+    eight_more(&service).await;
+    assert!(is_closed(&mut held[0]).await);
+    let mut rest = Vec::new();
+    slow.read_to_end(&mut rest).await.unwrap();
+    assert!(rest.len() >= 64 << 20, "{} bytes", rest.len());
+}
+
+/// The page opens its stream of events again by itself.
+#[tokio::test]
+async fn under_pressure_a_stream_of_events_is_closed() {
+    let service = service(16, Waits::default()).await;
+    let events = b"GET /events HTTP/1.1\r\nhost: x\r\n\r\n";
+    let mut held = Vec::new();
+    for number in 0..16 {
+        let address = [127, 77, 93, number / 4 + 1];
+        let mut stream = from(address, service.address, events).await;
+        let mut start = [0; 12];
+        stream.read_exact(&mut start).await.unwrap();
+        assert_eq!(&start, b"HTTP/1.1 200");
+        held.push(stream);
+    }
+    eight_more(&service).await;
+    assert!(is_closed(&mut held[0]).await);
 }
