@@ -152,6 +152,24 @@ impl Auth {
         }
     }
 
+    /// Takes users and tokens from these files from now on. It cannot where there were none
+    /// of that kind before, or are none now: that needs a restart.
+    pub(crate) fn set_files(&self, users: Option<&Path>, tokens: Option<&Path>) -> bool {
+        let Self::Gate(gate) = self else {
+            return users.is_none() && tokens.is_none();
+        };
+        if gate.users.is_some() != users.is_some() || gate.tokens.is_some() != tokens.is_some() {
+            return false;
+        }
+        if let (Some(watched), Some(file)) = (&gate.users, users) {
+            watched.set_path(file);
+        }
+        if let (Some(watched), Some(file)) = (&gate.tokens, tokens) {
+            watched.set_path(file);
+        }
+        true
+    }
+
     /// Reads the files again, changed or not, and says what in them does not count.
     pub(crate) fn reload(&self) -> Vec<String> {
         let Self::Gate(gate) = self else {
@@ -160,11 +178,11 @@ impl Auth {
         let now = gate.clock.now().wall;
         let users = gate.users.as_ref().and_then(|users| {
             users.reload(now);
-            unusable_users(users.path())
+            unusable_users(&users.path())
         });
         let tokens = gate.tokens.as_ref().and_then(|tokens| {
             tokens.reload(now);
-            unusable_tokens(tokens.path())
+            unusable_tokens(&tokens.path())
         });
         users.into_iter().chain(tokens).collect()
     }

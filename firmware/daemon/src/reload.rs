@@ -1,12 +1,12 @@
 //! SIGHUP: users, tokens and server certificates are renewed while the box serves, and the
 //! settings file is read again.
 //!
-//! A settings file with mistakes changes nothing. What of a correct one needs a restart is
-//! said in the log.
+//! A settings file with mistakes changes nothing. Of a correct one `api.users` and `api.tokens`
+//! take effect; what needs a restart is said in the log.
 
 use std::path::{Path, PathBuf};
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::Signal;
 use trivet_config::Settings;
 
 use crate::auth::Auth;
@@ -41,16 +41,10 @@ impl Reload {
         }
     }
 
-    /// Waits for SIGHUP, and renews the certificate in time, until the task is aborted.
-    pub(crate) async fn run(self) {
+    /// Waits for SIGHUP, and renews the certificate in time, until the task is aborted. A
+    /// SIGHUP that came since `hangup` was made counts.
+    pub(crate) async fn run(self, mut hangup: Signal) {
         let hangups = async {
-            let mut hangup = match signal(SignalKind::hangup()) {
-                Ok(hangup) => hangup,
-                Err(error) => {
-                    say::line(&format!("trivet: warning: SIGHUP is not heard: {error}"));
-                    return std::future::pending().await;
-                }
-            };
             while hangup.recv().await.is_some() {
                 for line in self.reload() {
                     say::line(&format!("trivet: reload: {line}"));
@@ -62,6 +56,7 @@ impl Reload {
 
     /// Renews what can be; what there is to say about it.
     fn reload(&self) -> Vec<String> {
+        let changed = self.settings_changed();
         let mut lines = self.auth.reload();
         match self.certificate.renew(self.clock.now()) {
             Ok(()) => lines.push(
@@ -69,22 +64,29 @@ impl Reload {
             ),
             Err(error) => lines.push(format!("the server certificate stays: {error:#}")),
         }
-        lines.extend(self.settings_changed());
+        lines.extend(changed);
         lines
     }
 
+    /// Takes what can be taken of the settings file; what there is to say about the rest.
     fn settings_changed(&self) -> Vec<String> {
         let shown = self.file.display();
         let text = match std::fs::read_to_string(&self.file) {
             Ok(text) => text,
-            Err(error) => return vec![format!("{shown} cannot be read: {error}")],
+            Err(error) => {
+                return vec![format!(
+                    "{shown} cannot be read, the settings stay: {error}"
+                )];
+            }
         };
         match trivet_config::parse(&text) {
             Err(mistakes) => {
                 let named = mistakes.iter().map(|mistake| format!("{shown}:{mistake}"));
-                named.collect()
+                let stay = format!("{shown} has mistakes, the settings stay");
+                named.chain([stay]).collect()
             }
-            Ok(new) => {
+            Ok(mut new) => {
+                self.take_auth(&mut new);
                 let sections = changed(&self.settings, &new);
                 if sections.is_empty() {
                     return Vec::new();
@@ -94,6 +96,19 @@ impl Reload {
                     "changes in {sections} take effect at the next start"
                 )]
             }
+        }
+    }
+}
+
+impl Reload {
+    /// Users and tokens of the files that these settings name. Where they are taken, `new` is
+    /// as if they had not changed.
+    fn take_auth(&self, new: &mut Settings) {
+        let (Some(old), Some(api)) = (&self.settings.api, &mut new.api) else {
+            return;
+        };
+        if self.auth.set_files(api.auth.users(), api.auth.tokens()) {
+            api.auth = old.auth.clone();
         }
     }
 }
@@ -159,5 +174,6 @@ mod tests {
         scratch.file("trivet.toml", text("[agent]\nwait = 60\n").as_bytes());
         let lines = reload.reload().join("\n");
         assert!(lines.contains("agent.wait"), "{lines}");
+        assert!(lines.contains("the settings stay"), "{lines}");
     }
 }

@@ -34,6 +34,8 @@ const OPEN_FILES: u64 = 1024;
 
 /// Runs until SIGINT or SIGTERM. `file` is read again at SIGHUP.
 pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
+    // From here on SIGHUP does not end the process, however long the start takes.
+    let hangup = signal(SignalKind::hangup()).context("SIGHUP cannot be handled")?;
     let clock = Clock::start();
     let data = settings.appliance.data.clone();
     private_directory(&data)?;
@@ -90,7 +92,7 @@ pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
     }
     let reload = Reload::new((file, settings.clone()), &ground.auth, certificate, clock);
     let appliance = Appliance::start(clock, ground, rack, store)?;
-    let reloading = tokio::spawn(reload.run());
+    let reloading = tokio::spawn(reload.run(hangup));
     let ended = run_to_end(appliance, settings, missing).await;
     reloading.abort();
     ended

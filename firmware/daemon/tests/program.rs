@@ -156,6 +156,13 @@ struct Serving {
     api: String,
 }
 
+/// Sends a signal.
+fn send(child: &Child, name: &str) {
+    let pid = child.id().to_string();
+    let sent = Command::new("kill").args([name, &pid]).status().unwrap();
+    assert!(sent.success());
+}
+
 /// A test that fails leaves no box behind.
 impl Drop for Serving {
     fn drop(&mut self) {
@@ -166,10 +173,16 @@ impl Drop for Serving {
 
 impl Serving {
     fn start(config: &str) -> Self {
-        let mut child = trivet(&["serve", "--config", config])
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Self::listens(Self::spawn(config))
+    }
+
+    fn spawn(config: &str) -> Child {
+        let mut command = trivet(&["serve", "--config", config]);
+        command.stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// Waits until it says where it listens.
+    fn listens(mut child: Child) -> Self {
         let mut lines = BufReader::new(child.stderr.take().unwrap());
         let mut api = String::new();
         while !api.contains("Ironic API at http://") {
@@ -185,13 +198,18 @@ impl Serving {
     }
 
     fn ask(&self, line: &str, body: &str) -> String {
+        self.ask_with(line, "", body)
+    }
+
+    /// With headers, each with its end of line.
+    fn ask_with(&self, line: &str, headers: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(&self.api).unwrap();
         let length = body.len();
         write!(
             stream,
             "{line} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
              content-type: application/json\r\nx-openstack-ironic-api-version: 1.72\r\n\
-             content-length: {length}\r\n\r\n{body}"
+             {headers}content-length: {length}\r\n\r\n{body}"
         )
         .unwrap();
         let mut answer = String::new();
@@ -199,10 +217,20 @@ impl Serving {
         answer
     }
 
+    /// What it says, up to a line with these words.
+    fn said_until(&mut self, words: &str) -> String {
+        let mut said = String::new();
+        loop {
+            let from = said.len();
+            assert!(self.lines.read_line(&mut said).unwrap() > 0, "{said}");
+            if said[from..].contains(words) {
+                return said;
+            }
+        }
+    }
+
     fn signal(mut self, name: &str) -> (std::process::ExitStatus, String) {
-        let pid = self.child.id().to_string();
-        let sent = Command::new("kill").args([name, &pid]).status().unwrap();
-        assert!(sent.success());
+        send(&self.child, name);
         let mut rest = String::new();
         self.lines.read_to_string(&mut rest).unwrap();
         (self.child.wait().unwrap(), rest)
@@ -230,6 +258,75 @@ fn what_was_acknowledged_survives_an_orderly_and_a_sudden_end() {
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
     third.signal("-INT");
+}
+
+/// A token, and a file with its line.
+fn token_file(scratch: &Scratch, name: &str) -> (String, String) {
+    let made = run(&["token", "new", "--role", "admin", "--name", name]);
+    let made = String::from_utf8(made.stdout).unwrap();
+    let (token, line) = made.trim_end().split_once('\n').unwrap();
+    (token.to_owned(), scratch.file(name, &format!("{line}\n")))
+}
+
+#[test]
+fn sighup_takes_new_tokens_and_a_settings_file_with_mistakes_changes_nothing() {
+    let scratch = Scratch::new("hangup");
+    let plain = settings(&scratch.0.join("data"), free_port());
+    let (old, old_file) = token_file(&scratch, "old");
+    let (new, new_file) = token_file(&scratch, "new");
+    let with = |file: &str| {
+        let auth = format!("auth = \"tokens\"\ntokens = \"{file}\"");
+        plain.replace("auth = \"none\"", &auth)
+    };
+    let config = scratch.file("settings", &with(&old_file));
+    let mut serving = Serving::start(&config);
+    let check = |serving: &Serving, token: &str, status: &str| {
+        let header = format!("x-auth-token: {token}\r\n");
+        let answer = serving.ask_with("GET /v1/nodes", &header, "");
+        let wanted = format!("HTTP/1.1 {status}");
+        assert!(answer.starts_with(&wanted), "{wanted}: {answer}");
+    };
+    check(&serving, &old, "200");
+    check(&serving, &new, "401");
+    scratch.file("settings", &with(&new_file));
+    send(&serving.child, "-HUP");
+    serving.said_until("users and tokens are read again");
+    check(&serving, &new, "200");
+    check(&serving, &old, "401");
+    let mistaken = with(&old_file).replace("[api]\n", "[api]\ncolour = \"red\"\n");
+    scratch.file("settings", &mistaken);
+    send(&serving.child, "-HUP");
+    let said = serving.said_until("the settings stay");
+    assert!(said.contains("api.colour"), "{said}");
+    check(&serving, &new, "200");
+    check(&serving, &old, "401");
+    let (status, _) = serving.signal("-TERM");
+    assert_eq!(status.code(), Some(0));
+}
+
+/// The start is held up by a certificate file that is a pipe.
+#[test]
+fn a_sighup_during_the_start_does_not_end_the_process() {
+    let scratch = Scratch::new("early");
+    let data = scratch.0.join("data");
+    let pipe = scratch.0.join("ca");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let text = settings(&data, free_port());
+    let text = format!("{text}[images]\nca = \"{}\"\n", pipe.display());
+    let child = Serving::spawn(&scratch.file("settings", &text));
+    // It opens when the box reads, which is before there is a reload task.
+    let mut writer = std::fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+    send(&child, "-HUP");
+    let authority = std::fs::read(data.join("certs/ca.pem")).unwrap();
+    writer.write_all(&authority).unwrap();
+    drop(writer);
+    let mut serving = Serving::listens(child);
+    serving.said_until("the server certificate is renewed");
+    let answer = serving.ask("GET /v1/nodes", "");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let (status, _) = serving.signal("-TERM");
+    assert_eq!(status.code(), Some(0));
 }
 
 const PASSWORD: &str = "sealed-hunter2-4711";

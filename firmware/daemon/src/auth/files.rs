@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argon2::PasswordHash;
 use subtle::ConstantTimeEq as _;
@@ -185,12 +185,12 @@ fn read(path: &Path) -> std::io::Result<String> {
 /// A file that is read again when it has changed.
 pub(crate) struct Watched<T> {
     key: &'static str,
-    path: PathBuf,
     parse: fn(&str) -> Vec<T>,
     kept: Mutex<Kept<T>>,
 }
 
 struct Kept<T> {
+    path: PathBuf,
     stamp: Option<Stamp>,
     lines: Arc<[T]>,
     error: Option<String>,
@@ -231,9 +231,9 @@ impl<T> Watched<T> {
     pub(crate) fn new(key: &'static str, path: PathBuf, parse: fn(&str) -> Vec<T>) -> Self {
         Self {
             key,
-            path,
             parse,
             kept: Mutex::new(Kept {
+                path,
                 stamp: None,
                 lines: Arc::from(Vec::new()),
                 error: None,
@@ -241,33 +241,45 @@ impl<T> Watched<T> {
         }
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    /// Which file it is.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.kept().path.clone()
+    }
+
+    /// Names another file, which is read at the next use.
+    pub(crate) fn set_path(&self, path: &Path) {
+        let mut kept = self.kept();
+        if kept.path != path {
+            path.clone_into(&mut kept.path);
+            kept.stamp = None;
+        }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept<T>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads the file though it may look unchanged.
     pub(crate) fn reload(&self, now: UnixMs) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.stamp = None;
-        drop(kept);
+        self.kept().stamp = None;
         self.current(now);
     }
 
     /// What the file says now. A file that cannot be read names nobody.
     pub(crate) fn current(&self, now: UnixMs) -> Arc<[T]> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let stamp = Stamp::of(&self.path);
+        let mut kept = self.kept();
+        let stamp = Stamp::of(&kept.path);
         if stamp.is_some() && stamp == kept.stamp {
             return Arc::clone(&kept.lines);
         }
-        let (lines, error) = match read(&self.path) {
+        let (lines, error) = match read(&kept.path) {
             Ok(text) => ((self.parse)(&text), None),
             Err(error) => (Vec::new(), Some(error.to_string())),
         };
         if let Some(error) = &error
             && kept.error.as_ref() != Some(error)
         {
-            let (key, file) = (self.key, self.path.display());
+            let (key, file) = (self.key, kept.path.display());
             say::line(&format!("trivet: {key}: {file} cannot be read: {error}"));
         }
         kept.stamp = stamp.filter(|stamp| stamp.is_settled(now));
