@@ -164,7 +164,8 @@ impl Rack {
     }
 
     /// A heartbeat of an agent from before tokens. Only where one looked its node
-    /// up in this boot, and only from where the first beat came.
+    /// up in this boot, and only from where the first beat came. A refusal says the same
+    /// whatever is wrong: this caller has proven nothing.
     pub(crate) fn legacy_heartbeat(
         &mut self,
         now: Now,
@@ -172,7 +173,7 @@ impl Rack {
         id: NodeId,
         url: String,
     ) -> Result<(), Refusal> {
-        let mut node = self.known(id)?;
+        let mut node = self.known(id).map_err(|_| Refusal::of_heartbeat())?;
         let checked = self.check_beat(&node, from);
         let checked = checked.and_then(|()| self.check_callback(&url, from));
         let allowed = node.allows_legacy_agent();
@@ -180,24 +181,24 @@ impl Rack {
             .agent
             .as_mut()
             .filter(|agent| allowed && agent.is_legacy());
-        let Some(session) = session else {
-            return Err(self.refuse_caller(now, id, from, "no agent without a token was let in"));
+        let refused = match (&session, checked) {
+            (None, _) => Some("no agent without a token was let in"),
+            (Some(_), Err(why)) => Some(why),
+            (Some(session), Ok(())) => session
+                .url
+                .as_ref()
+                .is_some_and(|known| *known != url)
+                .then_some("agent_url differs from the recorded one"),
         };
-        if let Err(why) = checked {
-            return Err(self.refuse_caller(now, id, from, why));
+        if let Some(why) = refused {
+            self.note_refused(now, id, from, why);
+            return Err(Refusal::of_heartbeat());
         }
-        match &session.url {
-            Some(known) if *known != url => {
-                let why = "agent_url differs from the recorded one";
-                return Err(self.refuse_caller(now, id, from, why));
-            }
-            Some(_) => {}
-            None => {
-                session.url = Some(url);
-                self.book.put_node(now, node.clone());
-                let version = "without a token".to_owned();
-                self.note(now, Some(id), NoteKind::AgentReady { version });
-            }
+        if let Some(session) = session.filter(|session| session.url.is_none()) {
+            session.url = Some(url);
+            self.book.put_node(now, node.clone());
+            let version = "without a token".to_owned();
+            self.note(now, Some(id), NoteKind::AgentReady { version });
         }
         self.beats(now, &node);
         Ok(())

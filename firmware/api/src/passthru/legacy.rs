@@ -2,11 +2,12 @@
 //!
 //! Nobody proves anything here, so both are off until the operator says
 //! `agent_legacy_api` in a node's `driver_info`, and work for a node that is
-//! expected to boot its agent now. A stranger gets the same 404 whatever is wrong.
+//! expected to boot its agent now. A lookup that is refused gets the same 404 whatever is
+//! wrong, and a heartbeat the same 400 as one with a wrong token.
 
 use serde_json::{Value, json};
 use trivet_model::order::Found;
-use trivet_model::{MacAddr, NodeId, Order};
+use trivet_model::{MacAddr, NodeId, Order, Refusal};
 
 use crate::access::Access;
 use crate::agent::{ADDRESSES_MAX, BEAT_TEXT_BYTES_MAX, check_callback};
@@ -133,9 +134,6 @@ pub(crate) fn found(call: &Call<'_>, found: &Found) -> Response {
 }
 
 pub(super) fn heartbeat(call: &Call<'_>) -> Result<Outcome, Fault> {
-    let view = call.view.node(call.word(2));
-    let view = view.filter(|view| view.node.allows_legacy_agent());
-    let view = view.ok_or_else(|| Fault::not_found("Resource could not be found."))?;
     let object = body::object(call)?;
     body::only(&object, &["agent_url"])?;
     let url = body::text(&object, "agent_url")?;
@@ -146,6 +144,10 @@ pub(super) fn heartbeat(call: &Call<'_>) -> Result<Outcome, Fault> {
     }
     // Agents from that time know no TLS: who lets them in wants this too.
     check_callback(url, true)?;
+    // What is answered to a wrong token, so that nobody learns which nodes there are.
+    let view = call.view.node(call.word(2));
+    let view = view.filter(|view| view.node.allows_legacy_agent());
+    let view = view.ok_or_else(|| Fault::bad(Refusal::of_heartbeat().sentence))?;
     let (node, url) = (view.node.id, url.to_owned());
     order(Order::LegacyHeartbeat { node, url }, empty(202, None))
 }

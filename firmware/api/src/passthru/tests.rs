@@ -293,8 +293,8 @@ fn a_beat_from_before_tokens_is_taken_where_it_is_allowed() {
     let path = format!("/v1/nodes/{}/vendor_passthru/heartbeat", node_id(1));
     let body = "{\"agent_url\": \"http://192.0.2.7:9999\"}";
     let mut bench = bench();
-    let said = bench.refuses(&post(&path, body), 404);
-    assert_eq!(said, "Resource could not be found.");
+    let said = bench.refuses(&post(&path, body), 400);
+    assert_eq!(said, Refusal::of_heartbeat().sentence);
     bench.change(|node| {
         node.driver_info
             .insert("agent_legacy_api".into(), json!("True"));
@@ -322,4 +322,49 @@ fn a_beat_from_before_tokens_is_taken_where_it_is_allowed() {
     ] {
         bench.refuses(&post(&path, body), 400);
     }
+}
+
+/// The requests of the bench have one id, so that the answers are compared byte for byte.
+#[test]
+fn a_beat_from_before_tokens_does_not_reveal_whether_a_node_exists() {
+    let mut bench = bench();
+    let answer = |bench: &Bench, ident: &str, body: &str| {
+        let path = format!("/v1/nodes/{ident}/vendor_passthru/heartbeat");
+        let request = post(&path, body);
+        let response = match bench.outcome(&request) {
+            Outcome::Reply(response) => response,
+            // What the rack answers to one that it does not expect.
+            Outcome::Order { then, .. } => {
+                bench.finish(&request, &then, Err(Refusal::of_heartbeat()))
+            }
+            other @ Outcome::Logs { .. } => panic!("became {other:?}"),
+        };
+        (response.status, response.headers, response.body)
+    };
+    let (known, unknown) = (node_id(1).to_string(), node_id(9).to_string());
+    for allowed in [false, true] {
+        bench.change(|node| {
+            node.driver_info
+                .insert("agent_legacy_api".into(), json!(allowed));
+        });
+        for body in [
+            "{\"agent_url\": \"http://192.0.2.7:9999\"}",
+            "{\"agent_url\": \"ftp://x\"}",
+            "{}",
+            "{",
+        ] {
+            let absent = answer(&bench, "absent", body);
+            assert_eq!(absent.0, 400);
+            for ident in ["node-1", &known, &unknown] {
+                assert_eq!(answer(&bench, ident, body), absent, "{ident} {body}");
+            }
+        }
+    }
+    // The same as for a heartbeat with a wrong token.
+    let beat = json!({"callback_url": "https://192.0.2.7:9999", "agent_token": "x",
+        "agent_version": "1"});
+    let beat = beat.to_string();
+    let modern = bench.reply(&post("/v1/heartbeat/absent", &beat).at("1.68"));
+    let body = "{\"agent_url\": \"http://192.0.2.7:9999\"}";
+    assert_eq!(modern.body, answer(&bench, "absent", body).2);
 }

@@ -228,9 +228,10 @@ impl Api {
             }
             let last = (tries >= TRIES_MAX).then(|| order.clone());
             let result = match refused(&order, self.any_agent_address) {
-                Some(refusal) => {
-                    say_of_agent(request, caller.from, &refusal.sentence);
-                    Err(refusal)
+                Some(why) => {
+                    say_of_agent(request, caller.from, why);
+                    // It has proven nothing, and learns nothing of the node.
+                    Err(Refusal::of_heartbeat())
                 }
                 None => self.engine.order(Arc::clone(caller), order).await,
             };
@@ -333,14 +334,12 @@ fn is_request_id(text: &str) -> bool {
     })
 }
 
-/// What the box refuses for where the agent wants to be called.
-fn refused(order: &Order, any: bool) -> Option<Refusal> {
-    let Order::LegacyHeartbeat { node, url } = order else {
+/// Why the box refuses where the agent wants to be called.
+fn refused(order: &Order, any: bool) -> Option<&'static str> {
+    let Order::LegacyHeartbeat { url, .. } = order else {
         return None;
     };
-    let why = agents::check_callback(url, any).err()?;
-    let sentence = format!("Heartbeat for node {node} refused: {why}.");
-    Some(Refusal::new(RefusalKind::Invalid, sentence))
+    agents::check_callback(url, any).err()
 }
 
 pub(crate) fn response(answer: trivet_api::Response) -> Response<Body> {

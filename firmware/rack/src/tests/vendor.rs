@@ -268,6 +268,27 @@ fn agents_from_before_tokens_are_let_in_only_where_it_is_allowed() {
 }
 
 #[test]
+fn a_refused_beat_from_before_tokens_says_the_same_for_every_node() {
+    const URL: &str = "http://10.0.0.100:9999";
+    let (mut bench, id) = Bench::inspecting();
+    let unknown = NodeId::random(&mut Seeded::new(77));
+    let want = bench.order(legacy_beat(unknown, URL)).unwrap_err();
+    let refused = |bench: &mut Bench, url: &str| bench.order(legacy_beat(id, url)).unwrap_err();
+    assert_eq!(refused(&mut bench, URL), want, "not allowed");
+    bench.force(id, |node| {
+        drop(
+            node.driver_info
+                .insert("agent_legacy_api".into(), json!(true)),
+        );
+    });
+    assert_eq!(refused(&mut bench, URL), want, "not looked up");
+    bench.order(legacy_lookup()).unwrap();
+    bench.order(legacy_beat(id, URL)).unwrap();
+    let other = refused(&mut bench, "http://10.0.0.7:9999");
+    assert_eq!(other, want, "another address");
+}
+
+#[test]
 fn an_agent_with_a_token_is_not_put_out_by_one_without() {
     let (mut bench, id) = Bench::inspecting();
     bench.force(id, |node| {
