@@ -146,8 +146,8 @@ fn overlap(left: SocketAddr, right: SocketAddr) -> bool {
     left.ip() == right.ip() || all(left, right) || all(right, left)
 }
 
-/// The data directory holds the store and the box's keys; `boot.files` is served to
-/// everybody. Neither may lie inside the other. Compares the words only: links are
+/// The data directory holds the store and the box's keys; `boot.files` and `boot.loaders` are
+/// served to everybody. Neither may lie inside the other. Compares the words only: links are
 /// the daemon's business.
 pub(crate) fn check_data_is_not_served(root: &Section<'_>, mistakes: &mut Mistakes) {
     // The sections were read before, so mistakes in them are in the list already.
@@ -155,14 +155,17 @@ pub(crate) fn check_data_is_not_served(root: &Section<'_>, mistakes: &mut Mistak
     let Some(data) = text_of(root, "box", "data", &mut ignored) else {
         return;
     };
-    let Some(files) = text_of(root, "boot", "files", &mut ignored) else {
-        return;
-    };
-    let (data, served) = (plain(Path::new(data.value)), plain(Path::new(files.value)));
-    if data.starts_with(&served) || served.starts_with(&data) {
-        let sentence = "is served to everybody and must not share a tree with box.data, \
-                        which holds the store and the keys";
-        mistakes.add(files.at, "boot.files", sentence);
+    let data = plain(Path::new(data.value));
+    for key in ["files", "loaders"] {
+        let Some(found) = text_of(root, "boot", key, &mut ignored) else {
+            continue;
+        };
+        let served = plain(Path::new(found.value));
+        if data.starts_with(&served) || served.starts_with(&data) {
+            let sentence = "is served to everybody and must not share a tree with box.data, \
+                            which holds the store and the keys";
+            mistakes.add(found.at, &format!("boot.{key}"), sentence);
+        }
     }
 }
 

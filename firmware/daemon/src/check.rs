@@ -49,8 +49,7 @@ pub(crate) fn check(settings: &Settings, offline: bool) -> Report {
             .errors
             .push(format!("the interfaces cannot be listed: {error}")),
     }
-    let (data, files) = (&settings.appliance.data, settings.boot.files.as_deref());
-    if let Err(error) = serve::check_not_served(data, files) {
+    if let Err(error) = serve::check_not_served(&settings.appliance.data, &settings.boot) {
         report.errors.push(format!("{error:#}"));
     }
     for (line, in_use) in ports_in_use(settings) {

@@ -39,7 +39,7 @@ pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
     let clock = Clock::start();
     let data = settings.appliance.data.clone();
     private_directory(&data)?;
-    check_not_served(&data, settings.boot.files.as_deref())?;
+    check_not_served(&data, &settings.boot)?;
     let name = settings.appliance.name.clone().unwrap_or_else(host_name);
     let (certificate, fingerprint) = certificate(&settings, &name, clock)?;
     let tls = |wanted: bool| wanted.then(|| certificate.tls());
@@ -233,23 +233,34 @@ fn private_directory(data: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("box.data: the directory {} cannot be used", data.display()))
 }
 
-/// `boot.files` is served to everybody, and `box.data` holds the keys: neither may lead into
-/// the other, not even through links.
-pub(crate) fn check_not_served(data: &Path, files: Option<&Path>) -> anyhow::Result<()> {
-    let Some(Ok(served)) = files.map(Path::canonicalize) else {
-        return Ok(());
-    };
+/// What the settings name in `[boot]` is served to every machine, and `box.data` holds the
+/// keys: neither may lead into the other, not even through symbolic links.
+pub(crate) fn check_not_served(data: &Path, boot: &config::Boot) -> anyhow::Result<()> {
     // It is made at the first start.
     let Ok(data) = data.canonicalize() else {
         return Ok(());
     };
-    anyhow::ensure!(
-        !served.starts_with(&data) && !data.starts_with(&served),
-        "boot.files: {} is served to everybody and leads into box.data ({}), which holds the store \
-         and the keys; choose another directory",
-        served.display(),
-        data.display()
-    );
+    let pair = boot.ramdisk.as_ref();
+    let served = [
+        ("boot.files", boot.files.as_deref()),
+        ("boot.loaders", Some(boot.loaders.as_path())),
+        ("boot.kernel", pair.map(|pair| pair.kernel.as_path())),
+        ("boot.ramdisk", pair.map(|pair| pair.ramdisk.as_path())),
+    ];
+    for (key, path) in served {
+        let Some(Ok(path)) = path.map(Path::canonicalize) else {
+            continue;
+        };
+        // Images are served in any case, so a single file may be one of them.
+        let image = path.is_file() && path.starts_with(data.join("images"));
+        anyhow::ensure!(
+            image || (!path.starts_with(&data) && !data.starts_with(&path)),
+            "{key}: {} is served to every machine and leads into box.data ({}), which holds the \
+             store and the keys; choose another place",
+            path.display(),
+            data.display()
+        );
+    }
     Ok(())
 }
 
@@ -534,8 +545,29 @@ mod tests {
         trivet_config::parse(&text).unwrap()
     }
 
+    /// What `[boot]` says when this setting names this path.
+    fn boot(key: &str, path: &Path) -> config::Boot {
+        let mut boot = config::Boot {
+            loaders: "/absent".into(),
+            ..config::Boot::default()
+        };
+        let mut pair = config::Ramdisk {
+            kernel: "/absent".into(),
+            ramdisk: "/absent".into(),
+        };
+        let path = path.to_owned();
+        match key {
+            "boot.files" => boot.files = Some(path),
+            "boot.loaders" => boot.loaders = path,
+            "boot.kernel" => pair.kernel = path,
+            _ => pair.ramdisk = path,
+        }
+        boot.ramdisk = Some(pair);
+        boot
+    }
+
     #[test]
-    fn boot_files_that_lead_into_the_data_directory_are_refused_through_links_too() {
+    fn boot_directories_that_lead_into_the_data_directory_are_refused_through_links_too() {
         let scratch = Scratch::new();
         let data = scratch.0.join("data");
         fs::create_dir_all(data.join("images")).unwrap();
@@ -545,20 +577,44 @@ mod tests {
             std::os::unix::fs::symlink(to, &link).unwrap();
             link
         };
-        for files in [
+        let refused = [
             link("to-data", &data),
             link("to-images", &data.join("images")),
             link("above", &scratch.0),
             data.clone(),
-        ] {
-            let said = check_not_served(&data, Some(&files))
-                .unwrap_err()
-                .to_string();
-            assert!(said.contains("boot.files"), "{said}");
-        }
+        ];
         let fine = [scratch.0.join("files"), scratch.0.join("absent")];
-        for files in fine.iter().map(|path| Some(path.as_path())).chain([None]) {
-            check_not_served(&data, files).unwrap();
+        for key in ["boot.files", "boot.loaders"] {
+            for path in &refused {
+                let said = check_not_served(&data, &boot(key, path)).unwrap_err();
+                assert!(said.to_string().starts_with(key), "{said}");
+            }
+            for path in &fine {
+                check_not_served(&data, &boot(key, path)).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_kernel_or_ramdisk_in_the_data_directory_is_refused_unless_it_is_an_image() {
+        let scratch = Scratch::new();
+        let data = scratch.0.join("data");
+        fs::create_dir_all(data.join("images")).unwrap();
+        let store = data.join("store");
+        let image = data.join("images/kernel");
+        let elsewhere = scratch.file("kernel", b"");
+        fs::write(&store, b"").unwrap();
+        fs::write(&image, b"").unwrap();
+        let link = scratch.0.join("link");
+        std::os::unix::fs::symlink(&store, &link).unwrap();
+        for key in ["boot.kernel", "boot.ramdisk"] {
+            for path in [&store, &link] {
+                let said = check_not_served(&data, &boot(key, path)).unwrap_err();
+                assert!(said.to_string().starts_with(key), "{said}");
+            }
+            for path in [&image, &elsewhere] {
+                check_not_served(&data, &boot(key, path)).unwrap();
+            }
         }
     }
 

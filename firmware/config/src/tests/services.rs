@@ -355,20 +355,22 @@ fn two_services_cannot_share_an_address() {
 }
 
 #[test]
-fn boot_files_are_never_the_data_directory() {
-    for files in [
-        "/var/lib/trivet",
-        "/var/lib/trivet/files",
-        "/var/lib",
-        "/",
-        "/var/lib/x/../trivet/",
-    ] {
-        bad(
-            &format!("[boot]\nfiles = \"{files}\"\n"),
-            2,
-            "boot.files",
-            "share a tree",
-        );
+fn directories_of_boot_files_and_loaders_are_never_the_data_directory() {
+    for key in ["files", "loaders"] {
+        for path in [
+            "/var/lib/trivet",
+            "/var/lib/trivet/files",
+            "/var/lib",
+            "/",
+            "/var/lib/x/../trivet/",
+        ] {
+            bad(
+                &format!("[boot]\n{key} = \"{path}\"\n"),
+                2,
+                &format!("boot.{key}"),
+                "share a tree",
+            );
+        }
     }
     let boot = good("[boot]\nfiles = \"/var/lib/trivet-files\"\n").boot;
     assert_eq!(boot.files, Some(PathBuf::from("/var/lib/trivet-files")));
