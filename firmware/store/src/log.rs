@@ -59,6 +59,15 @@ pub struct Log<F> {
     stats: Stats,
 }
 
+/// How a commit writes a record that changes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Form {
+    /// As a patch of the value before, where that is shorter.
+    Shortest,
+    /// With all its bytes.
+    Whole,
+}
+
 /// What a commit does to a record.
 #[derive(Debug)]
 enum Effect {
@@ -134,10 +143,27 @@ impl<F: Flash> Log<F> {
     /// returns. Changes that change nothing are left out; where none is left,
     /// nothing is written.
     pub fn commit(&mut self, changes: BTreeMap<Key, Option<Vec<u8>>>) -> Result<(), CommitError> {
+        self.commit_as(Form::Shortest, changes)
+    }
+
+    /// The same, with every changed record written whole: no earlier value of it is needed
+    /// any more to read it.
+    pub(crate) fn commit_whole(
+        &mut self,
+        changes: BTreeMap<Key, Option<Vec<u8>>>,
+    ) -> Result<(), CommitError> {
+        self.commit_as(Form::Whole, changes)
+    }
+
+    fn commit_as(
+        &mut self,
+        form: Form,
+        changes: BTreeMap<Key, Option<Vec<u8>>>,
+    ) -> Result<(), CommitError> {
         if self.poisoned {
             return Err(CommitError::Poisoned);
         }
-        let Some(mut plan) = self.plan(changes)? else {
+        let Some(mut plan) = self.plan(form, changes)? else {
             return Ok(());
         };
         self.carry(&mut plan);
@@ -205,7 +231,11 @@ impl<F: Flash> Log<F> {
     }
 
     /// Turns changes into entries and checks every limit; none if nothing changes.
-    fn plan(&self, changes: BTreeMap<Key, Option<Vec<u8>>>) -> Result<Option<Plan>, CommitError> {
+    fn plan(
+        &self,
+        form: Form,
+        changes: BTreeMap<Key, Option<Vec<u8>>>,
+    ) -> Result<Option<Plan>, CommitError> {
         if changes.len() > BATCH_CHANGES_MAX {
             return Err(CommitError::TooManyChanges {
                 changes: changes.len(),
@@ -223,7 +253,8 @@ impl<F: Flash> Log<F> {
                 continue;
             }
             live_bytes = live_bytes - old.map_or(0, cost) + new.as_deref().map_or(0, cost);
-            let effect = self.effect(&key, old, new, &mut plan.payload)?;
+            let base = old.filter(|_| form == Form::Shortest);
+            let effect = self.effect(&key, base, new, &mut plan.payload)?;
             plan.effects.insert(key, effect);
         }
         let limit = self.layout.batch_bytes_max();

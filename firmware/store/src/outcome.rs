@@ -136,7 +136,7 @@ impl Salvage {
         if sealer.is_some() && matches!(read_unit, Some(Err(RecordError::Sealed { .. }))) {
             return Err(OpenError::WrongKey);
         }
-        let proven = unit.is_some_and(|value| !schema::is_old(&own, value));
+        let proven = unit.is_some_and(schema::proves_key);
         let mut judged = Judged::default();
         for (key, kept) in &self.records {
             let older = kept.older.map(|commit| (Fate::Older, commit));
@@ -224,9 +224,10 @@ impl Judged {
             }
         };
         self.serial_max = self.serial_max.max(serial);
+        // Some programs left credentials in URLs unsealed in records of today's versions.
         let value = match sealer {
-            Some(sealer) if schema::is_old(key, value) => encode(sealer, record)?,
-            _ => value.to_vec(),
+            Some(sealer) => encode(sealer, record)?,
+            None => value.to_vec(),
         };
         self.add(key, value, label(key, Some(record)), older);
         Ok(())

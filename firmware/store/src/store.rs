@@ -119,32 +119,50 @@ impl<F: Flash> Store<F> {
         Ok(store)
     }
 
-    /// Writes what earlier programs left unsealed, and the record that shows later
-    /// whether a key is the right one. Where there is no room for a record it stays as
-    /// it is until its next change.
+    /// Writes what earlier programs left unsealed, and last the record that says so and shows
+    /// later whether a key is the right one. Where that record is there, only records of older
+    /// versions are looked at. Where there is no room for a record it stays as it is until its
+    /// next change.
     fn renew(&mut self) -> Result<(), OpenError> {
-        let mut old = Vec::new();
-        if self.log.value(&schema::unit_key()).is_none() {
-            old.push(Change::PutSerial(0));
-        }
+        let own = schema::unit_key();
+        let unit = self.log.value(&own);
+        let renewed = unit.is_some_and(|value| !schema::is_old(&own, value));
+        let (mut old, mut last_serial) = (Vec::new(), 0);
         for (key, value) in self.log.iter() {
-            if !schema::is_old(key, value) {
+            if renewed && !schema::is_old(key, value) {
                 continue;
             }
-            old.push(match schema::decode(Some(&self.sealer), key, value)? {
+            let change = match schema::decode(Some(&self.sealer), key, value)? {
                 schema::Record::Node(node) => Change::PutNode(Arc::new(*node)),
                 schema::Record::Port(port) => Change::PutPort(Arc::new(port)),
                 schema::Record::Lease(lease) => Change::PutLease(lease),
                 schema::Record::Resource(resource) => Change::PutResource(Arc::new(resource)),
-                schema::Record::Serial(serial) => Change::PutSerial(serial),
-            });
+                schema::Record::Serial(serial) => {
+                    last_serial = serial;
+                    continue;
+                }
+            };
+            // Equal records have equal bytes: others have something to be sealed.
+            let sealed = encode(&self.sealer, &change);
+            if sealed.is_ok_and(|(_, bytes)| bytes.as_deref() != Some(value)) {
+                old.push(change);
+            }
         }
-        old.chunks(BATCH_CHANGES_MAX)
-            .try_for_each(|batch| self.rewrite(batch))
+        for batch in old.chunks(BATCH_CHANGES_MAX) {
+            self.rewrite(batch)?;
+        }
+        if renewed {
+            return Ok(());
+        }
+        self.rewrite(&[Change::PutSerial(last_serial)])
     }
 
+    /// Writes the records whole: a patch would need the bytes that are to be replaced.
     fn rewrite(&mut self, batch: &[Change]) -> Result<(), OpenError> {
-        match self.commit(batch) {
+        let written = self
+            .encoded(batch)
+            .and_then(|batch| self.log.commit_whole(batch));
+        match written {
             Err(CommitError::Flash(error)) => Err(error.into()),
             Err(_) if batch.len() > 1 => {
                 let (first, second) = batch.split_at(batch.len() / 2);
@@ -164,12 +182,17 @@ impl<F: Flash> Store<F> {
             return Err(CommitError::TooManyChanges { changes });
         }
         self.opened = None;
+        let batch = self.encoded(changes)?;
+        self.log.commit(batch)
+    }
+
+    fn encoded(&self, changes: &[Change]) -> Result<BTreeMap<Key, Option<Vec<u8>>>, CommitError> {
         let mut batch = BTreeMap::new();
         for change in changes {
             let (key, value) = encode(&self.sealer, change)?;
             batch.insert(key, value);
         }
-        self.log.commit(batch)
+        Ok(batch)
     }
 
     /// Reads all records.
@@ -231,7 +254,7 @@ fn admit(table: &Table, vault: &mut impl Vault) -> Result<(Sealer, Records), Ope
     {
         return Err(OpenError::WrongKey);
     }
-    let proven = unit.is_some_and(|value| !schema::is_old(&own, value));
+    let proven = unit.is_some_and(schema::proves_key);
     match read(Some(&sealer)) {
         Err(RecordError::Sealed { .. }) if !proven => Err(OpenError::WrongKey),
         outcome => Ok((sealer, outcome?)),

@@ -11,7 +11,10 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use trivet_board_hal::{BoxKey, Flash, FlashError, KeyError, Vault};
 use trivet_board_sim::{SimFlash, box_key};
-use trivet_model::{AgentSession, Job, JobKind, Node, NodeId, Phase, Step, UnixMs};
+use trivet_model::{
+    AgentSession, Job, JobKind, Node, NodeId, Phase, Resource, ResourceId, ResourceKind, Step,
+    UnixMs,
+};
 use trivet_store::{Change, Key, Log, OpenError, Records, Store};
 
 const SEGMENT_BYTES: u32 = 16 * 1024;
@@ -375,6 +378,13 @@ fn versions(flash: &SimFlash) -> Vec<u8> {
     log.iter().map(|(_, value)| value[1]).collect()
 }
 
+/// The versions of so many nodes and of the box's own record.
+fn newest(nodes: usize) -> Vec<u8> {
+    let mut versions = vec![2; nodes];
+    versions.push(3);
+    versions
+}
+
 #[track_caller]
 fn all_there(records: &Records, nodes: usize) {
     assert_eq!(records.nodes.len(), nodes);
@@ -388,7 +398,7 @@ fn all_there(records: &Records, nodes: usize) {
 fn a_store_of_an_earlier_program_is_sealed_at_its_first_opening() {
     let store = open(old_region(30)).unwrap();
     all_there(&store.records().unwrap(), 30);
-    assert_eq!(versions(store.flash()), [2; 31]);
+    assert_eq!(versions(store.flash()), newest(30));
     let writes = store.flash().counts().writes;
     let store = open(store.into_flash()).unwrap();
     assert_eq!(store.flash().counts().writes, writes, "once");
@@ -407,7 +417,7 @@ fn a_cut_while_old_records_are_sealed_loses_nothing() {
         for seed in 0..8 {
             let again = open(flash.clone().power_on(seed)).unwrap();
             all_there(&again.records().unwrap(), 12);
-            assert_eq!(versions(again.flash()), [2; 13]);
+            assert_eq!(versions(again.flash()), newest(12));
         }
         if ended {
             break;
@@ -439,4 +449,107 @@ fn a_cut_while_a_fresh_store_is_made_leaves_one_that_opens() {
         cuts += 1;
     }
     assert!((4..200).contains(&cuts), "{cuts}");
+}
+
+const IN_URL: &str = "password-in-a-url-hunter2-10";
+
+fn url(user_ends: char, host_begins: char) -> String {
+    format!("http://ann{user_ends}{IN_URL}{host_begins}images/disk.raw")
+}
+
+/// A region of a program that did not seal credentials in URLs yet: a node and a resource
+/// that have some, and a node that has none.
+fn region_with_open_urls() -> SimFlash {
+    let mut store = open(SimFlash::new(REGION)).unwrap();
+    let plain = url('.', '.');
+    let mut one = node(1);
+    for object in [&mut one.instance_info, &mut one.driver_info] {
+        object.insert("image_source".to_owned(), plain.clone().into());
+    }
+    let mut template = Resource::new(
+        ResourceId::random(&mut trivet_model::Seeded::new(7)),
+        ResourceKind::DeployTemplate,
+        UnixMs(1),
+    );
+    template.fields = object(json!({"steps": [{"args": {"from": plain}}]}));
+    let changes = [
+        put(&one),
+        put(&node(2)),
+        Change::PutResource(Arc::new(template)),
+        Change::PutSerial(40),
+    ];
+    store.commit(&changes).unwrap();
+    let mut log = Log::open(store.into_flash(), SEGMENT_BYTES).unwrap();
+    let changed = log.iter().map(|(key, value)| {
+        let mut value = value.to_vec();
+        // The same length, so that nothing else changes.
+        let with = url(':', '@');
+        for at in 0..value.len().saturating_sub(plain.len()) {
+            if value[at..].starts_with(plain.as_bytes()) {
+                value[at..at + with.len()].copy_from_slice(with.as_bytes());
+            }
+        }
+        if key.kind == 4 {
+            value[1] = 2;
+        }
+        (*key, Some(value))
+    });
+    let changed = changed.collect();
+    log.commit(changed).unwrap();
+    SimFlash::with_bytes(log.flash().bytes().to_vec())
+}
+
+/// Whether a record that counts holds the password.
+fn is_open(flash: &SimFlash) -> bool {
+    let flash = SimFlash::with_bytes(flash.bytes().to_vec());
+    let log = Log::open(flash, SEGMENT_BYTES).unwrap();
+    log.iter().any(|(_, value)| finds(value, IN_URL.as_bytes()))
+}
+
+#[track_caller]
+fn urls_are_there(store: &Store<SimFlash>) {
+    let records = store.records().unwrap();
+    let one = &records.nodes[&node(1).id];
+    assert_eq!(one.instance_info["image_source"], url(':', '@'));
+    assert_eq!(one.driver_info["image_source"], url(':', '@'));
+    assert_eq!(records.nodes[&node(2).id], node(2));
+    let template = records.resources.values().next().unwrap();
+    let from = &template.fields["steps"][0]["args"]["from"];
+    assert_eq!(*from, url(':', '@'));
+    assert_eq!(records.serial, 40);
+}
+
+#[test]
+fn credentials_in_urls_of_earlier_records_are_sealed_at_the_first_start_and_only_then() {
+    let flash = region_with_open_urls();
+    assert!(is_open(&flash));
+    let store = open(flash).unwrap();
+    urls_are_there(&store);
+    assert!(!is_open(store.flash()));
+    let writes = store.flash().counts().writes;
+    let store = open(store.into_flash()).unwrap();
+    assert_eq!(store.flash().counts().writes, writes, "once");
+    urls_are_there(&store);
+}
+
+#[test]
+fn a_cut_while_credentials_in_urls_are_sealed_loses_nothing() {
+    let mut cuts = 0;
+    for operations in 0..200 {
+        let mut flash = region_with_open_urls();
+        flash.cut_after(operations);
+        let opened = Store::open_with(Watched(&mut flash), box_key(), SEGMENT_BYTES);
+        let ended = opened.is_ok();
+        drop(opened);
+        for seed in 0..8 {
+            let again = open(flash.clone().power_on(seed)).unwrap();
+            urls_are_there(&again);
+            assert!(!is_open(again.flash()));
+        }
+        if ended {
+            break;
+        }
+        cuts += 1;
+    }
+    assert!((2..200).contains(&cuts), "{cuts}");
 }

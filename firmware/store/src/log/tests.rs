@@ -62,6 +62,18 @@ fn a_blank_region_is_read_once_before_it_is_formatted() {
 }
 
 #[test]
+fn a_record_that_is_written_whole_needs_no_earlier_value() {
+    let mut log = log(64);
+    let mut value = noise(&mut Seeded::new(1), 20_000);
+    log.commit(put(1, value.clone())).unwrap();
+    value[7] ^= 1;
+    let before = log.stats().written_bytes;
+    log.commit_whole(put(1, value)).unwrap();
+    assert!(log.stats().written_bytes - before >= 20_000);
+    reopens_equal(&log);
+}
+
+#[test]
 fn a_small_change_of_a_large_record_takes_one_page() {
     let mut log = log(64);
     let mut value = noise(&mut Seeded::new(1), 20_000);

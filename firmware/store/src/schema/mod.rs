@@ -244,7 +244,7 @@ pub(crate) fn decode(
             let unit = open::<unit::BoxV1>(kind, payload)?;
             (Record::Serial(unit.serial), unit_key())
         }
-        (RecordKind::Box, 2) => {
+        (RecordKind::Box, 2 | 3) => {
             let unit = open::<unit::BoxV2>(kind, payload)?;
             (Record::Serial(unit.checked(sealer)?), unit_key())
         }
@@ -281,6 +281,11 @@ pub(crate) fn is_old(at: &Key, bytes: &[u8]) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether the box's own record, which these bytes are, shows that a key is the right one.
+pub(crate) fn proves_key(unit: &[u8]) -> bool {
+    matches!(unit, [_, low, high, ..] if u16::from_le_bytes([*low, *high]) >= 2)
 }
 
 fn seal<T: Serialize>(kind: RecordKind, version: u16, frozen: &T) -> Result<Vec<u8>, RecordError> {

@@ -6,7 +6,7 @@ use super::unit_key;
 use crate::error::RecordError;
 use crate::seal::{Seal, Sealed, Sealer};
 
-pub(super) const VERSION: u16 = 2;
+pub(super) const VERSION: u16 = 3;
 
 /// What is sealed to tell later whether a key is the one of this store.
 const CHECK: &str = "trivet";
@@ -18,7 +18,8 @@ pub(super) struct BoxV1 {
     pub(super) serial: u64,
 }
 
-/// Version 2, frozen.
+/// Versions 2 and 3, frozen. Their fields are the same: version 3 says that credentials in
+/// URLs are sealed in all records, which was not so when version 2 began.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct BoxV2 {
     /// The last place given in the order of creation.

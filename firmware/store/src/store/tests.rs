@@ -195,13 +195,13 @@ fn a_record_that_could_not_be_read_back_is_refused_and_changes_nothing() {
 fn a_record_of_a_newer_version_keeps_the_store_from_opening() {
     let mut log = Log::open(SimFlash::new(REGION), 32768).unwrap();
     let key = schema::unit_key();
-    log.commit([(key, Some(vec![4, 3, 0, 1]))].into()).unwrap();
+    log.commit([(key, Some(vec![4, 4, 0, 1]))].into()).unwrap();
     let error = Store::open_with(log.into_flash(), box_key(), 32768).unwrap_err();
     let OpenError::Record(error) = error else {
         panic!("{error}");
     };
     let said = error.to_string();
-    assert!(said.contains("box") && said.contains("version 3"), "{said}");
+    assert!(said.contains("box") && said.contains("version 4"), "{said}");
 }
 
 #[test]
