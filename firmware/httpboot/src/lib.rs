@@ -105,15 +105,32 @@ pub fn node_drive_path(node: NodeId, token: &str) -> String {
 }
 
 /// A path for notes, logs and the page: the token in the path of a deployment's image or
-/// config drive is masked, because it is all that somebody needs to fetch them.
+/// config drive is masked, because it is all that somebody needs to fetch them. It is masked
+/// too where the path is written in a way that the router does not take, with doubled slashes
+/// or encoded characters.
 pub fn redacted(path: &str) -> String {
-    let mut parts: Vec<&str> = path.split('/').collect();
-    let holds_token = matches!(parts.get(1), Some(&"nodes" | &"drives")) && parts.len() > 3;
-    // Boot files of a record have no token.
-    if holds_token && parts[3] != "boot" {
-        parts[3] = MASK;
+    let mut parts = path::lenient_parts(path);
+    let mut masked = false;
+    for at in 0..parts.len() {
+        let holds_token = match &parts[at..] {
+            [first, node, token, ..] => {
+                let ours = at == 0 || node.parse::<NodeId>().is_ok();
+                // Boot files of a record have no token.
+                matches!(first.as_str(), "nodes" | "drives") && ours && token != "boot"
+            }
+            _ => false,
+        };
+        if holds_token {
+            MASK.clone_into(&mut parts[at + 2]);
+            masked = true;
+        }
     }
-    parts.join("/")
+    if !masked {
+        return path.to_owned();
+    }
+    let shown = parts.iter().map(|part| part.escape_debug().to_string());
+    let shown: Vec<String> = shown.collect();
+    format!("/{}", shown.join("/"))
 }
 
 /// The token in the path of a deployment's image or config drive.
@@ -168,6 +185,43 @@ mod tests {
             assert_eq!(redacted(path), path);
             assert_eq!(token(path), None);
         }
+    }
+
+    #[test]
+    fn the_token_is_masked_however_the_path_is_written() {
+        let id = NodeId::random(&mut trivet_model::Seeded::new(1));
+        for path in [
+            format!("//nodes/{id}/geheim/disk.raw"),
+            format!("/nodes//{id}/geheim/disk.raw"),
+            format!("/nodes/{id}//geheim/disk.raw"),
+            format!("///drives///{id}///geheim"),
+            format!("/./drives/{id}/./geheim"),
+            format!("/%6eodes/{id}/geheim/disk.raw"),
+            format!("/drives/{id}/%67eheim"),
+            format!("/drives%2f{id}%2Fgeheim"),
+            format!("\\drives\\{id}\\geheim"),
+            format!("/drives/x/../{id}/geheim"),
+            format!("/files/../drives/{id}/geheim"),
+            format!("/more/drives/{id}/geheim"),
+            format!("drives/{id}/geheim"),
+            format!("http://box//drives/{id}/geheim"),
+            format!("/drives/{id}/geheim%00%0a"),
+        ] {
+            let shown = redacted(&path);
+            assert!(!shown.contains("eheim"), "{path}: {shown}");
+            assert!(shown.contains(&id.to_string()), "{path}: {shown}");
+        }
+        for path in [
+            "/files/nodes/a/b",
+            "//boot//kernel",
+            "/files/50%25",
+            "/%",
+            "/a%2",
+        ] {
+            assert_eq!(redacted(path), path);
+        }
+        let boot = node_boot_path(id, "deploy_kernel");
+        assert_eq!(redacted(&boot), boot);
     }
 
     fn file(text: &str) -> Option<Route> {

@@ -54,6 +54,45 @@ impl fmt::Display for Relative {
     }
 }
 
+/// The parts of a path as a lenient reader would find them: percent signs decoded, empty parts
+/// and `.` dropped, `..` applied, both kinds of slash as separators. For what is shown, never
+/// for what is looked up.
+pub(crate) fn lenient_parts(path: &str) -> Vec<String> {
+    let mut parts = Vec::new();
+    for part in lossily_decoded(path).split(['/', '\\']) {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part.to_owned()),
+        }
+    }
+    parts
+}
+
+/// With every percent sign decoded that two digits follow.
+fn lossily_decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let digit = |byte: &u8| char::from(*byte).to_digit(16);
+        let pair = match tail {
+            [high, low, ..] if *first == b'%' => digit(high).zip(digit(low)),
+            _ => None,
+        };
+        match pair {
+            Some((high, low)) => {
+                bytes.push((high * 16 + low) as u8);
+                rest = tail.get(2..).unwrap_or_default();
+            }
+            None => {
+                bytes.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 fn checked(part: String) -> Option<String> {
     let harmless = !part.is_empty()
         && part != "."
