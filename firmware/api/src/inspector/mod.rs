@@ -18,6 +18,7 @@ use uuid::Uuid;
 use crate::access::Access;
 use crate::call::{Call, empty, order, reply};
 use crate::error::Fault;
+use crate::resources::rule;
 use crate::version::VERSION_MAX;
 use crate::{BODY_BYTES_MAX, Facts, Outcome, Request, Response, Then, body, percent};
 
@@ -172,9 +173,7 @@ fn route(call: &Call<'_>) -> Result<Outcome, Fault> {
         ("POST", ["v1", "introspection", _, "data", "unprocessed"]) => Err(Fault::bad(
             "This box does not apply kept data again; inspect the node once more.",
         )),
-        (_, ["v1", "rules", ..]) => Err(Fault::not_found(
-            "This box does not run inspection rules yet.",
-        )),
+        (_, ["v1", "rules", ..]) => Err(rule::never_run()),
         (_, [] | ["v1"] | ["v1", "continue"] | ["v1", "introspection", ..]) => {
             Err(Fault::no_method(call.method))
         }

@@ -271,7 +271,7 @@ fn what_is_not_there_is_said_in_json() {
         ("GET", "/v1/continue", 405),
         ("DELETE", "/v1/introspection", 405),
         ("GET", "/v2", 404),
-        ("GET", "/v1/rules", 404),
+        ("GET", "/v1/rules", 501),
         ("GET", "/%zz", 400),
     ] {
         refuses(&bench, &send(method, path, ""), status);
@@ -298,5 +298,24 @@ fn the_ironic_api_says_where_the_inspectors_is() {
             on.contains("inspector.listen") && !on.contains("is off"),
             "{on}"
         );
+    }
+}
+
+#[test]
+fn rules_are_refused_with_501_and_the_sentence_of_the_other_api() {
+    let bench = Bench::new();
+    let body = "{\"actions\": [{\"op\": \"fail\", \"args\": {\"msg\": \"no\"}}]}";
+    let want = bench.refuses(
+        &send("POST", "/v1/inspection_rules", body).at(crate::testing::LATEST),
+        501,
+    );
+    for (method, path) in [
+        ("GET", "/v1/rules"),
+        ("POST", "/v1/rules"),
+        ("DELETE", "/v1/rules"),
+        ("GET", "/v1/rules/00000000-0000-4000-8000-000000000001"),
+    ] {
+        let said = refuses(&bench, &send(method, path, body), 501);
+        assert_eq!(said, want, "{method} {path}");
     }
 }

@@ -9,7 +9,7 @@ mod allocation;
 mod below;
 mod chassis;
 mod portgroup;
-mod rule;
+pub(crate) mod rule;
 mod runbook;
 mod steps;
 mod template;

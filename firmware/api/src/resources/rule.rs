@@ -98,7 +98,8 @@ fn update(call: &Call<'_>) -> Result<Outcome, Fault> {
     Err(never_run())
 }
 
-fn never_run() -> Fault {
+/// The refusal of rules, at the inspector's address too.
+pub(crate) fn never_run() -> Fault {
     Fault::not_implemented(
         "This box does not run inspection rules yet, so it stores none. Read the inventory \
          (/v1/nodes/<node>/inventory) after an inspection and set the node's fields from it.",
