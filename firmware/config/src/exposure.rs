@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use crate::mistake::Mistakes;
 use crate::reader::Section;
-use crate::settings::{Api, Auth, Inspector, Panel};
+use crate::settings::{Api, Auth, Inspector, Panel, Settings};
 
 /// Passwords in plain HTTP beyond loopback, and a page without log-in there.
 pub(crate) fn check(
@@ -22,7 +22,7 @@ pub(crate) fn check(
         let flag = section.and_then(|section| section.flag(key, &mut ignored));
         flag.is_some_and(|flag| flag.value)
     };
-    let plain_allowed = allows("api", "allow_plain_http");
+    let plain_allowed = api.is_some_and(|api| api.allow_plain_http);
     let open_allowed = allows("panel", "allow_open");
     let mut add = |section: &str, key: &str, sentence: String| {
         let found = root.section(section, &mut ignored);
@@ -55,6 +55,17 @@ pub(crate) fn check(
         );
         add("panel", "listen", sentence);
     }
+}
+
+/// The address to which programs send their tokens in plain HTTP beyond loopback, unless the
+/// settings allow that. It is no mistake: agents need an address in plain HTTP on the
+/// provisioning network, and operators may use another one.
+pub fn plain_tokens(settings: &Settings) -> Option<SocketAddr> {
+    let api = settings.api.as_ref()?;
+    api.auth.tokens().filter(|_| !api.allow_plain_http)?;
+    let inspector = settings.inspector.as_ref();
+    let inspector = || beyond_loopback(inspector.map(|inspector| &inspector.listen));
+    beyond_loopback((!api.tls).then_some(&api.listen)).or_else(inspector)
 }
 
 fn beyond_loopback(listen: Option<&Vec<SocketAddr>>) -> Option<SocketAddr> {

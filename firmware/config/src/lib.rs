@@ -22,6 +22,7 @@ mod value;
 use toml::de::DeTable;
 
 pub use crate::dhcp::{DHCP_MAX, DNS_MAX, RANGE_ADDRESSES_MAX};
+pub use crate::exposure::plain_tokens;
 pub use crate::mistake::{MISTAKES_MAX, Mistake};
 pub use crate::power::Power;
 pub use crate::reader::TEXT_BYTES_MAX;

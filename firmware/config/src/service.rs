@@ -123,7 +123,7 @@ pub(crate) fn api(root: &Section<'_>, claims: &mut Claims, mistakes: &mut Mistak
     let public_url = value::url(&section, "public_url", mistakes);
     let tls = section.flag("tls", mistakes).is_some_and(|tls| tls.value);
     // Whether it is needed is looked at when all sections are read.
-    let _ = section.flag("allow_plain_http", mistakes);
+    let plain_http = section.flag("allow_plain_http", mistakes);
     let host_names = value::host_names(&section, "host_names", HOST_NAMES_MAX, mistakes);
     let auth = auth(&section, addresses.as_deref().unwrap_or_default(), mistakes);
     // The other way round is right behind a proxy that ends TLS.
@@ -140,6 +140,7 @@ pub(crate) fn api(root: &Section<'_>, claims: &mut Claims, mistakes: &mut Mistak
         auth: auth?,
         public_url,
         tls,
+        allow_plain_http: plain_http.is_some_and(|plain| plain.value),
         host_names,
     })
 }

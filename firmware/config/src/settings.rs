@@ -102,6 +102,8 @@ pub struct Api {
     pub public_url: Option<String>,
     /// Whether it is served over TLS with a certificate of the box's own authority.
     pub tls: bool,
+    /// Whether credentials may travel in plain HTTP beyond loopback.
+    pub allow_plain_http: bool,
     /// Names that clients may use for this host, beside `box.name` and its addresses.
     pub host_names: Vec<String>,
 }

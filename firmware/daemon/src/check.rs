@@ -30,6 +30,10 @@ pub(crate) fn check(settings: &Settings, offline: bool) -> Report {
     if agent_missing(settings) {
         report.warnings.push(Fault::AgentMissing.to_string());
     }
+    let plain = plain_tokens(settings);
+    report
+        .warnings
+        .extend(plain.iter().map(ToString::to_string));
     if offline {
         return report;
     }
@@ -109,6 +113,12 @@ pub(crate) fn agent_files_missing(settings: &Settings) -> Vec<Fault> {
         })
     });
     missing.collect()
+}
+
+/// Tokens of programs that others on a network can read.
+pub(crate) fn plain_tokens(settings: &Settings) -> Option<Fault> {
+    let address = trivet_config::plain_tokens(settings)?;
+    Some(Fault::PlainTokens { address })
 }
 
 /// Addresses that nodes are told and cannot reach: those of the loopback interface, where
@@ -376,6 +386,24 @@ mod tests {
         assert!(said.contains("trivet-image ramdisk"), "{said}");
         let elsewhere = settings("[api]\n[boot]\nagent_elsewhere = true\n");
         assert!(!agent_missing(&elsewhere));
+    }
+
+    #[test]
+    fn tokens_in_plain_http_beyond_loopback_are_a_warning_and_a_fault() {
+        let text = "[api]\nlisten = \"192.0.2.1\"\nauth = \"tokens\"\ntokens = \"/t\"\n";
+        let said = check(&settings(text), true).warnings.join("\n");
+        assert!(
+            said.contains("192.0.2.1:6385 travel in plain HTTP"),
+            "{said}"
+        );
+        assert!(said.contains("api.allow_plain_http"), "{said}");
+        let address = "192.0.2.1:6385".parse().unwrap();
+        let faults = serve::faults(&settings(text));
+        assert!(faults.contains(&Fault::PlainTokens { address }));
+        let allowed = settings(&format!("{text}allow_plain_http = true\n"));
+        let said = check(&allowed, true).warnings.join("\n");
+        assert!(!said.contains("plain HTTP"), "{said}");
+        assert_eq!(plain_tokens(&allowed), None);
     }
 
     #[test]

@@ -478,13 +478,14 @@ fn rack_settings(
 }
 
 /// What is wrong from the start on.
-fn faults(settings: &Settings) -> Vec<Fault> {
+pub(crate) fn faults(settings: &Settings) -> Vec<Fault> {
     let mut faults = lan::missing_loaders(settings);
     if check::agent_missing(settings) {
         faults.push(Fault::AgentMissing);
     }
     faults.extend(check::agent_files_missing(settings));
     faults.extend(check::loopback_addresses(settings));
+    faults.extend(check::plain_tokens(settings));
     faults
 }
 

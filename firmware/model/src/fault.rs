@@ -4,7 +4,7 @@
 //! One cause is one fault, however often it shows.
 
 use core::fmt;
-use core::net::{IpAddr, Ipv4Addr};
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::{MacAddr, UnixMs};
 
@@ -67,6 +67,11 @@ pub enum Fault {
         key: &'static str,
         /// What nodes are told.
         url: String,
+    },
+    /// Programs send their tokens in plain HTTP over a network.
+    PlainTokens {
+        /// Where to.
+        address: SocketAddr,
     },
     /// An interface of the settings cannot be used; the box waits for it.
     InterfaceMissing {
@@ -152,6 +157,12 @@ impl fmt::Display for Fault {
                 out,
                 "nodes are told {url}, which they cannot reach; listen on the address of the \
                  provisioning network or on 0.0.0.0, or set {key}"
+            ),
+            Self::PlainTokens { address } => write!(
+                out,
+                "tokens (api.tokens) that programs send to {address} travel in plain HTTP, where \
+                 others can read them; let programs use 127.0.0.1 or an SSH tunnel, set api.tls = \
+                 true, or set api.allow_plain_http = true where nobody else is on the network"
             ),
             Self::InterfaceMissing { name, why } => write!(
                 out,

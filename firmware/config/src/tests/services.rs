@@ -104,6 +104,21 @@ fn passwords_in_plain_http_beyond_loopback_are_refused_unless_allowed() {
 }
 
 #[test]
+fn tokens_in_plain_http_beyond_loopback_are_noticed_unless_allowed() {
+    let plain = |text: &str| crate::plain_tokens(&good(text)).map(|address| address.to_string());
+    let tokens = "auth = \"tokens\"\ntokens = \"/t\"\n";
+    let open = format!("[api]\nlisten = [\"127.0.0.1\", \"192.0.2.1\"]\n{tokens}");
+    assert_eq!(plain(&open).as_deref(), Some("192.0.2.1:6385"));
+    assert_eq!(plain(&format!("{open}tls = true\n")), None);
+    assert_eq!(plain(&format!("{open}allow_plain_http = true\n")), None);
+    let home = format!("[api]\nlisten = \"[::1]\"\n{tokens}");
+    assert_eq!(plain(&home), None);
+    let inspector = format!("{home}tls = true\n[inspector]\nlisten = \"192.0.2.2\"\n");
+    assert_eq!(plain(&inspector).as_deref(), Some("192.0.2.2:5050"));
+    assert_eq!(plain("[api]\n"), None, "no tokens");
+}
+
+#[test]
 fn a_page_beyond_loopback_is_refused_unless_allowed() {
     let open = "[panel]\nlisten = \"0.0.0.0\"\n";
     bad(open, 2, "panel.listen", "has no log-in");
