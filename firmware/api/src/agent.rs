@@ -7,14 +7,15 @@
 use serde_json::{Value, json};
 use trivet_model::node::Object;
 use trivet_model::order::{Beat, Found};
-use trivet_model::{MacAddr, NodeId, Order, Refusal};
+use trivet_model::{MacAddr, NodeId, Order, Refusal, View};
 
 use crate::access::Access;
 use crate::call::{Call, empty, order};
 use crate::error::Fault;
 use crate::field::Shape;
+use crate::query::Query;
 use crate::route::{Arg, Gives, Route, Takes, arg, required};
-use crate::{Outcome, Response, Then, body};
+use crate::{Outcome, Request, Response, Then, body, percent};
 
 /// Most hardware addresses an agent may name. Ours.
 pub(crate) const ADDRESSES_MAX: usize = 64;
@@ -66,6 +67,41 @@ const BEAT: [Arg; 6] = [
     arg("agent_status", 72, Shape::Word(&["start", "end", "error"])),
     arg("agent_status_message", 72, Shape::Text),
 ];
+
+/// What an agent asks for with this request, and which node it names by UUID, name or hardware
+/// address, whether or not the request is right; none where agents do not call.
+pub fn agent_call(request: &Request<'_>, view: &View) -> Option<(&'static str, Option<NodeId>)> {
+    let segments = percent::segments(request.path).ok()?;
+    let words: Vec<&str> = segments.iter().map(String::as_str).collect();
+    let named = |ident: &str| view.node(ident).map(|view| view.node.id);
+    match (request.method, &words[..]) {
+        ("GET", ["v1", "lookup"]) => Some(("lookup", looked_up(request.query, view))),
+        ("POST", ["v1", "drivers" | "nodes", _, "vendor_passthru", "lookup"]) => {
+            Some(("lookup", None))
+        }
+        (
+            "POST",
+            ["v1", "heartbeat", ident] | ["v1", "nodes", ident, "vendor_passthru", "heartbeat"],
+        ) => Some(("heartbeat", named(ident))),
+        ("POST", ["v1", "continue_inspection" | "continue"]) => Some(("inspection data", None)),
+        _ => None,
+    }
+}
+
+/// The one node that the query of a lookup names.
+fn looked_up(query: &str, view: &View) -> Option<NodeId> {
+    let query = Query::parse(query).ok()?;
+    if let Some(node) = query.last("node_uuid").and_then(|text| view.node(text)) {
+        return Some(node.node.id);
+    }
+    let addresses = query.all("addresses").flat_map(|list| list.split(','));
+    let mut owners = addresses.take(ADDRESSES_MAX).filter_map(|text| {
+        let port = view.macs.get(&text.trim().parse::<MacAddr>().ok()?)?;
+        view.ports.get(port).map(|port| port.node)
+    });
+    let first = owners.next()?;
+    owners.all(|owner| owner == first).then_some(first)
+}
 
 /// `GET /v1/lookup`.
 pub(crate) fn lookup(call: &Call<'_>) -> Result<Outcome, Fault> {

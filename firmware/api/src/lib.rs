@@ -45,6 +45,7 @@ use trivet_model::{
 use uuid::Uuid;
 
 pub use access::{Access, access, access_of};
+pub use agent::agent_call;
 use call::Call;
 use error::Fault;
 pub use images::{Image, offered, uploads};

@@ -444,7 +444,10 @@ pub(crate) fn log(clock: Clock) -> NoteSink {
         let tick = clock.now().tick;
         let caused = matches!(
             note.kind,
-            NoteKind::StrangerSeen { .. } | NoteKind::Dhcp { .. } | NoteKind::FileRefused { .. }
+            NoteKind::StrangerSeen { .. }
+                | NoteKind::Dhcp { .. }
+                | NoteKind::FileRefused { .. }
+                | NoteKind::AgentRefused { .. }
         );
         if let Some(count) = asking.left_out(tick) {
             say::line(&format!(
@@ -466,6 +469,7 @@ fn log_line(note: &Note, label: Option<&str>) -> String {
         | NoteKind::PowerFailed { .. }
         | NoteKind::FaultRaised(_)
         | NoteKind::CallerRefused { .. }
+        | NoteKind::AgentRefused { .. }
         | NoteKind::Asked {
             refused: Some(_), ..
         } => "warning",

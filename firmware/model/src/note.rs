@@ -214,6 +214,15 @@ pub enum NoteKind {
         /// Why, without the secret.
         why: &'static str,
     },
+    /// A request of an agent was refused.
+    AgentRefused {
+        /// The address it called from.
+        from: IpAddr,
+        /// What it wanted, such as `lookup`.
+        request: &'static str,
+        /// Why, without secrets.
+        why: String,
+    },
     /// Somebody asked for a change.
     Asked {
         /// Who, from where, and by which request.
@@ -381,6 +390,9 @@ impl NoteKind {
     fn of_caller(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::CallerRefused { from, why } => write!(out, "caller refused: {why} ({from})"),
+            Self::AgentRefused { from, request, why } => {
+                write!(out, "{request} of an agent refused: {why} ({from})")
+            }
             Self::Asked {
                 caller,
                 order,
@@ -441,7 +453,9 @@ impl fmt::Display for NoteKind {
             | Self::Inspected
             | Self::PortFound { .. }
             | Self::PortUnheard { .. } => self.of_agent(out),
-            Self::CallerRefused { .. } | Self::Asked { .. } => self.of_caller(out),
+            Self::CallerRefused { .. } | Self::AgentRefused { .. } | Self::Asked { .. } => {
+                self.of_caller(out)
+            }
             Self::StepStarted { step } => write!(out, "step {step} started"),
             Self::StepDone { step } => write!(out, "step {step} done"),
             Self::Retrying { why } => write!(out, "trying again: {why}"),

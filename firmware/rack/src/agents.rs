@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use trivet_model::caller::printable;
 use trivet_model::order::{Beat, Found};
 use trivet_model::secret::{MASK, masked};
 use trivet_model::{
@@ -13,11 +14,24 @@ use trivet_model::{
 use trivet_node::Event;
 
 use crate::callers::Proof;
-use crate::{Output, Rack};
+use crate::{Output, Rack, RefusedAgent};
 
 /// How long after a refused agent of a node others that are refused for the same reason
 /// are not noted. Ours.
 const REFUSED_QUIET_MS: u64 = 60_000;
+
+/// Longest reason of a refusal in a note. Ours.
+const WHY_CHARS_MAX: usize = 300;
+
+const UNKNOWN_MACS: &str = "it names no hardware address of a port; create a port for one of its \
+                            machine's interfaces";
+
+const UNKNOWN_UUID: &str = "it names a node that does not exist";
+
+const NOT_EXPECTED: &str = "it looks its node up while no agent is expected to boot there";
+
+const NO_LEGACY: &str = "an agent without tokens looks the node up, which driver_info's \
+                         agent_legacy_api does not allow, or another agent is there";
 
 /// How a certificate begins (RFC 7468, section 5).
 const PEM_CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
@@ -64,14 +78,23 @@ impl Rack {
         addresses: &[MacAddr],
         node: Option<NodeId>,
     ) -> Result<(Node, Proof), Refusal> {
+        let named = node.is_some();
         let id = node.or_else(|| self.only_owner(now, from, addresses));
-        let node = id.and_then(|id| self.known(id).ok());
+        let Some(node) = id.and_then(|id| self.known(id).ok()) else {
+            if named {
+                self.note_leaseholder_refused(now, from, UNKNOWN_UUID);
+            }
+            return Err(Self::nothing_found());
+        };
         let awaited = |node: &Node| {
             node.provision_state.allows_lookup()
                 && trivet_node::boots_agent(node)
                 && !trivet_node::awaits_reset(node)
         };
-        let node = node.filter(awaited).ok_or_else(Self::nothing_found)?;
+        if !awaited(&node) {
+            self.note_refused(now, node.id, from, NOT_EXPECTED);
+            return Err(Self::nothing_found());
+        }
         if self.awaits_restart(now, node.id) {
             self.note_refused(now, node.id, from, NOT_RESTARTED);
             return Err(Self::nothing_found());
@@ -142,6 +165,7 @@ impl Rack {
         let id = node.id;
         let other = node.agent.as_ref().is_some_and(|agent| !agent.is_legacy());
         if !node.allows_legacy_agent() || other {
+            self.note_refused(now, id, from, NO_LEGACY);
             return Err(Self::nothing_found());
         }
         if node.agent.is_none() {
@@ -218,6 +242,9 @@ impl Rack {
             .collect();
         if owners.len() == 1 {
             return owners.into_iter().next();
+        }
+        if owners.is_empty() && !addresses.is_empty() {
+            self.note_leaseholder_refused(now, from, UNKNOWN_MACS);
         }
         for id in owners {
             let why = "it names addresses of this node and of another one; remove the ports that \
@@ -317,17 +344,43 @@ impl Rack {
     }
 
     pub(crate) fn note_refused(&mut self, now: Now, id: NodeId, from: IpAddr, why: &'static str) {
-        // Whoever is refused comes again, and again: that must not drown all else.
-        let waits = self.waits.entry(id).or_default();
-        let quiet = waits
-            .refused
-            .get(why)
-            .is_some_and(|until| now.tick < *until);
-        if !quiet {
-            let until = now.tick.after_ms(REFUSED_QUIET_MS);
-            waits.refused.insert(why, until);
+        if self.is_refusal_due(now, id, why) {
             let from = from.to_canonical();
             self.note(now, Some(id), NoteKind::CallerRefused { from, why });
+        }
+    }
+
+    /// Whether a refusal of this kind is noted now. A refused agent calls again and again: that
+    /// must not hide all other notes.
+    fn is_refusal_due(&mut self, now: Now, id: NodeId, kind: &'static str) -> bool {
+        let waits = self.waits.entry(id).or_default();
+        let quiet = waits.refused.get(kind);
+        if quiet.is_some_and(|until| now.tick < *until) {
+            return false;
+        }
+        let until = now.tick.after_ms(REFUSED_QUIET_MS);
+        waits.refused.insert(kind, until);
+        true
+    }
+
+    /// A refusal of a caller that names no node of the box, on the node that has its address.
+    fn note_leaseholder_refused(&mut self, now: Now, from: IpAddr, why: &'static str) {
+        if let Some(id) = self.node_of_peer(from.to_canonical()) {
+            self.note_refused(now, id, from, why);
+        }
+    }
+
+    /// A request of an agent was refused: a note on the node that has the caller's address, or
+    /// else on the one that the request names.
+    pub(crate) fn agent_refused(&mut self, now: Now, refused: &RefusedAgent) {
+        let (from, request) = (refused.from.to_canonical(), refused.request);
+        let named = refused.node.filter(|id| self.book.node(*id).is_some());
+        let Some(id) = self.node_of_peer(from).or(named) else {
+            return;
+        };
+        if self.is_refusal_due(now, id, request) {
+            let why = crate::callers::redacted(printable(&refused.why, WHY_CHARS_MAX));
+            self.note(now, Some(id), NoteKind::AgentRefused { from, request, why });
         }
     }
 

@@ -10,9 +10,11 @@ use trivet_model::{Done, NodeId, NoteKind, Now, Phase, Port, PortId, ProvisionSt
 use trivet_model::{Node, Refusal, RefusalKind};
 use trivet_node::Event;
 
-use crate::Rack;
+use crate::{Rack, RefusedAgent};
 
 const CAPABILITIES: &str = "capabilities";
+
+const NOT_INSPECTED: &str = "it sends inspection data while the node is not being inspected";
 
 impl Rack {
     pub(crate) fn inventory(
@@ -35,6 +37,7 @@ impl Rack {
         let early =
             node.provision_state == ProvisionState::Inspecting && phase == Some(Phase::PowerOn);
         if node.provision_state != ProvisionState::InspectWait && !early {
+            self.note_refused(now, id, from, NOT_INSPECTED);
             return Err(Self::nothing_found());
         }
         let proof = self.check_findings(now, &node, from)?;
@@ -61,6 +64,13 @@ impl Rack {
     /// Whoever asked for the inspection learns why it came to nothing.
     fn findings_refused(&mut self, now: Now, from: IpAddr, document: &Value, why: &str) {
         let owner = self.only_owner(now, from, &trivet_inspect::addresses(document));
+        let refused = RefusedAgent {
+            from,
+            node: owner,
+            request: "inspection data",
+            why: why.to_owned(),
+        };
+        self.agent_refused(now, &refused);
         let waits = |node: &Node| node.provision_state == ProvisionState::InspectWait;
         if let Some(id) = owner
             && let Ok(node) = self.known(id)

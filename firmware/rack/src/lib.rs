@@ -123,6 +123,19 @@ pub struct Files {
     pub operator: Option<PathBuf>,
 }
 
+/// A request of an agent that was refused before it became an order.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RefusedAgent {
+    /// The address it came from.
+    pub from: IpAddr,
+    /// The node that it names, if it names one.
+    pub node: Option<NodeId>,
+    /// What it wanted, such as `lookup`.
+    pub request: &'static str,
+    /// Why.
+    pub why: String,
+}
+
 /// Something that reached the box.
 #[derive(Debug)]
 pub enum Input {
@@ -228,6 +241,8 @@ pub enum Input {
         /// Why.
         why: String,
     },
+    /// A request of an agent was refused before it became an order.
+    AgentRefused(RefusedAgent),
     /// Something became of an image in the cache.
     Image(Box<ImageNews>),
     /// The answer to [`Output::FindSum`].

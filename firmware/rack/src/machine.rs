@@ -204,6 +204,7 @@ impl Rack {
                 answer,
                 why,
             } => self.file_refused(now, (peer, door), path, (answer, why)),
+            Input::AgentRefused(refused) => self.agent_refused(now, &refused),
             Input::Image(news) => self.image_news(now, crate::callers::without_credentials(*news)),
             Input::SumFound { url, name, result } => {
                 let result = result.map_err(crate::callers::redacted);

@@ -262,3 +262,30 @@ fn a_heartbeat_does_not_reveal_whether_a_node_exists() {
         assert_eq!(said, refusal.sentence);
     }
 }
+
+#[test]
+fn a_request_of_an_agent_tells_what_it_wants_and_which_node_it_names() {
+    let bench = Bench::with(trivet_model::ProvisionState::Enroll).wired();
+    let node = Some(crate::testing::node_id(1));
+    let call =
+        |method: &str, path: &str| crate::agent_call(&send(method, path, "nonsense"), &bench.view);
+    for (path, named) in [
+        ("/v1/lookup?addresses=52:54:00:00:00:01", node),
+        ("/v1/lookup?addresses=x,52:54:00:00:00:01", node),
+        ("/v1/lookup?addresses=52:54:00:00:00:09", None),
+        ("/v1/lookup", None),
+    ] {
+        assert_eq!(call("GET", path), Some(("lookup", named)), "{path}");
+    }
+    for (path, named) in [
+        ("/v1/heartbeat/node-1", node),
+        ("/v1/heartbeat/other", None),
+        ("/v1/nodes/node-1/vendor_passthru/heartbeat", node),
+    ] {
+        assert_eq!(call("POST", path), Some(("heartbeat", named)), "{path}");
+    }
+    for path in ["/v1/continue_inspection", "/v1/continue"] {
+        assert_eq!(call("POST", path), Some(("inspection data", None)));
+    }
+    assert_eq!(call("GET", "/v1/nodes"), None);
+}

@@ -2,13 +2,16 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{HeaderMap, Request, Response, StatusCode};
 use serde_json::Value;
+use tokio::sync::Semaphore;
 use trivet_api::{Access, Facts, Outcome};
 use trivet_model::{Caller, Entropy, NodeId, Order, Refusal, RefusalKind, Who};
+use trivet_rack::{Input, RefusedAgent};
 
 use super::agents;
 use super::browser::{self, HostNames, Refused};
@@ -24,6 +27,12 @@ mod upload;
 
 /// How often a change is tried anew when somebody else changed the record meanwhile.
 const TRIES_MAX: u32 = 8;
+
+/// How many notes of refused agents wait at once for a busy engine, how often each is offered
+/// again, and how long after the last time. Ours.
+static LATE_NOTES: Semaphore = Semaphore::const_new(16);
+const LATE_NOTE_TRIES_MAX: u32 = 100;
+const LATE_NOTE_GAP: Duration = Duration::from_millis(100);
 
 /// What every request needs.
 pub(crate) struct Api {
@@ -94,6 +103,7 @@ impl Api {
             Ok(body) => body,
             Err(error) => {
                 let (status, sentence) = error.answer(trivet_api::BODY_BYTES_MAX);
+                self.note_refused(&request, peer, &sentence);
                 return response(trivet_api::refuse(&request, status.as_u16(), &sentence));
             }
         };
@@ -210,8 +220,12 @@ impl Api {
             );
             let (mut order, then) = match outcome {
                 Outcome::Reply(response) => {
-                    if caller.who == Who::Agent && response.status == 400 {
-                        say_of_agent(request, caller.from, &sentence(&response.body));
+                    if caller.who == Who::Agent && response.status >= 400 {
+                        let why = sentence(&response.body);
+                        if response.status == 400 {
+                            say_of_agent(request, caller.from, &why);
+                        }
+                        self.note_refused(request, caller.from, &why);
                     }
                     return trivet_api::overtaken(tries, response);
                 }
@@ -230,11 +244,18 @@ impl Api {
             let result = match refused(&order, self.any_agent_address) {
                 Some(why) => {
                     say_of_agent(request, caller.from, why);
+                    self.note_refused(request, caller.from, why);
                     // It has proven nothing, and learns nothing of the node.
                     Err(Refusal::of_heartbeat())
                 }
                 None => self.engine.order(Arc::clone(caller), order).await,
             };
+            // All other refusals of orders the rack notes itself.
+            if let Err(refusal) = &result
+                && refusal.kind == RefusalKind::Unavailable
+            {
+                self.note_refused(request, caller.from, &refusal.sentence);
+            }
             let stale = match &result {
                 Err(refusal) if refusal.kind == RefusalKind::Stale => Some(refusal),
                 _ => None,
@@ -252,6 +273,36 @@ impl Api {
 }
 
 impl Api {
+    /// Tells the rack that a request of an agent was refused, for a note on its node. When the
+    /// engine is busy that is tried again for a while.
+    pub(crate) fn note_refused(&self, request: &trivet_api::Request<'_>, from: IpAddr, why: &str) {
+        let Some((what, node)) = trivet_api::agent_call(request, &self.engine.view()) else {
+            return;
+        };
+        let input = Input::AgentRefused(RefusedAgent {
+            from,
+            node,
+            request: what,
+            why: why.to_owned(),
+        });
+        let Err(mut input) = self.engine.offer(input) else {
+            return;
+        };
+        let (engine, Ok(place)) = (self.engine.clone(), LATE_NOTES.try_acquire()) else {
+            return;
+        };
+        tokio::spawn(async move {
+            for _ in 0..LATE_NOTE_TRIES_MAX {
+                tokio::time::sleep(LATE_NOTE_GAP).await;
+                match engine.offer(input) {
+                    Ok(()) => break,
+                    Err(back) => input = back,
+                }
+            }
+            drop(place);
+        });
+    }
+
     /// A bundle of logs. It may have made room for another since it was listed.
     async fn bundle(
         &self,

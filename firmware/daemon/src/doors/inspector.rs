@@ -8,6 +8,7 @@ use hyper::body::Incoming;
 use hyper::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::{Request, Response};
 use trivet_api::{Access, Outcome, inspector};
+use trivet_model::RefusalKind;
 
 use super::api::{self, Api};
 use super::browser;
@@ -63,6 +64,7 @@ async fn answer(
         Ok(body) => body,
         Err(error) => {
             let (status, sentence) = error.answer(trivet_api::BODY_BYTES_MAX);
+            api.note_refused(&request, peer, &sentence);
             return inspector::refused(status.as_u16(), &sentence);
         }
     };
@@ -77,12 +79,30 @@ async fn answer(
     request.body = &body;
     let now = api.clock.now().wall;
     match inspector::handle(&request, &api.engine.view(), &api.facts, now) {
-        Outcome::Reply(response) => response,
+        Outcome::Reply(response) => {
+            if response.status >= 400 {
+                api.note_refused(&request, peer, &message(&response));
+            }
+            response
+        }
         Outcome::Order { order, then } => {
-            inspector::finish(&then, api.engine.order(caller, order).await)
+            let result = api.engine.order(caller, order).await;
+            if let Err(refusal) = &result
+                && refusal.kind == RefusalKind::Unavailable
+            {
+                api.note_refused(&request, peer, &refusal.sentence);
+            }
+            inspector::finish(&then, result)
         }
         Outcome::Logs { .. } => inspector::refused(404, "The inspector has no logs."),
     }
+}
+
+/// The sentence in a body of the inspector's errors.
+fn message(response: &trivet_api::Response) -> String {
+    let body: serde_json::Value = serde_json::from_slice(&response.body).unwrap_or_default();
+    let message = body["error"]["message"].as_str();
+    message.unwrap_or_default().to_owned()
 }
 
 /// What the API says to who is not let in, in the inspector's form.

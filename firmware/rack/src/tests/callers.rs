@@ -515,3 +515,104 @@ fn inspection_data_that_come_before_the_power_on_is_confirmed_are_sent_again() {
     });
     from(&mut bench, LEASED, inventory(&[MAC])).unwrap();
 }
+
+/// Notes of the last batch about refused callers.
+fn refusals(bench: &Bench) -> Vec<String> {
+    let mut notes = bench.notes();
+    notes.retain(|note| note.contains("refused"));
+    notes
+}
+
+#[test]
+fn a_lookup_that_names_no_node_is_a_note_on_the_node_that_has_the_address() {
+    let (mut bench, id) = awaited(true);
+    let unknown = NodeId::random(&mut Seeded::new(77));
+    let by_mac = Order::Lookup {
+        addresses: vec![OTHER_MAC],
+        node: None,
+    };
+    let by_uuid = Order::Lookup {
+        addresses: vec![MAC],
+        node: Some(unknown),
+    };
+    for (order, words) in [(by_mac, "no hardware address"), (by_uuid, "does not exist")] {
+        assert!(from(&mut bench, LEASED, order.clone()).is_err());
+        let notes = refusals(&bench);
+        assert_eq!(notes.len(), 1, "{notes:?}");
+        assert!(notes[0].contains(words), "{notes:?}");
+        let view = bench.rack.view();
+        let timeline = &view.nodes.get(&id).unwrap().timeline;
+        assert!(
+            timeline
+                .iter()
+                .any(|note| note.kind.to_string() == notes[0])
+        );
+        assert!(from(&mut bench, LEASED, order.clone()).is_err());
+        assert!(refusals(&bench).is_empty(), "noted once a minute");
+        assert!(from(&mut bench, FAR, order).is_err());
+        assert!(refusals(&bench).is_empty(), "this address is no node's");
+    }
+}
+
+#[test]
+fn a_lookup_and_inspection_data_that_nobody_waits_for_are_notes() {
+    let (mut bench, id) = awaited(true);
+    bench.force(id, |node| {
+        node.provision_state = ProvisionState::Available;
+        node.job = None;
+    });
+    assert!(lookup(&mut bench, LEASED).is_err());
+    let notes = refusals(&bench).join("\n");
+    assert!(notes.contains("no agent is expected"), "{notes}");
+    assert!(from(&mut bench, LEASED, inventory(&[MAC])).is_err());
+    let notes = refusals(&bench).join("\n");
+    assert!(notes.contains("not being inspected"), "{notes}");
+    let document = json!({"inventory": 5});
+    assert!(from(&mut bench, LEASED, Order::Inventory { document }).is_err());
+    let notes = refusals(&bench).join("\n");
+    assert!(
+        notes.contains("inspection data of an agent refused"),
+        "{notes}"
+    );
+}
+
+#[test]
+fn a_request_that_the_api_refuses_is_a_note_on_the_node_it_comes_from_or_names() {
+    let (mut bench, id) = awaited(true);
+    let other = bench.with_node(2);
+    let refused = |from: Ipv4Addr, node, why: &str| {
+        Input::AgentRefused(crate::RefusedAgent {
+            from: from.into(),
+            node,
+            request: "heartbeat",
+            why: why.to_owned(),
+        })
+    };
+    let noted = |bench: &Bench, id| {
+        let view = bench.rack.view();
+        let timeline = &view.nodes.get(&id).unwrap().timeline;
+        let kinds = timeline.iter().map(|note| note.kind.to_string());
+        let refusals = kinds.filter(|note| note.contains("heartbeat of an agent refused"));
+        refusals.collect::<Vec<String>>()
+    };
+    // The address says more about who calls than the request does.
+    bench.tell(refused(LEASED, Some(other), "http://a:hunter2@x/ is wrong"));
+    let notes = noted(&bench, id);
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(notes[0].contains("10.0.0.100"), "{notes:?}");
+    assert!(!notes[0].contains("hunter2"), "{notes:?}");
+    assert!(noted(&bench, other).is_empty());
+    bench.tell(refused(FAR, Some(other), &"long ".repeat(1000)));
+    let notes = noted(&bench, other);
+    assert_eq!(notes.len(), 1);
+    assert!(notes[0].len() < 1000);
+    for number in 0..20 {
+        bench.tell(refused(LEASED, None, &format!("another reason {number}")));
+    }
+    assert_eq!(noted(&bench, id).len(), 1, "one for each kind of request");
+    bench.later(60_001);
+    bench.tell(refused(LEASED, None, "The box has too much to do."));
+    assert_eq!(noted(&bench, id).len(), 2);
+    bench.tell(refused(FAR, None, "nobody"));
+    assert!(bench.notes().is_empty());
+}
