@@ -1,5 +1,6 @@
 //! Boot files over loopback, from a real engine and real files.
 
+mod parts;
 mod secure;
 
 use super::*;
