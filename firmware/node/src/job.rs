@@ -143,7 +143,6 @@ impl Turning<'_> {
             Phase::AwaitStep | Phase::AwaitBootloader => self.fell_silent(),
             Phase::Pause => self.step_passed(),
             Phase::FinalOff if self.asks_lost_agent() => self.lost_agent_waited(),
-            Phase::StartInstance if self.asks_agent_after_reset() => self.waited_after_reset(),
             other if self.skips_power_off(other) => self.is_off(other),
             other => self.give_order(other),
         }
@@ -167,8 +166,6 @@ impl Turning<'_> {
         match phase {
             // Whether the agent took the step is unknown: its next beat shows.
             Phase::StartStep => self.enter(Phase::AwaitStep),
-            // The machine was restarted already.
-            Phase::StartInstance if self.asks_agent_after_reset() => self.ask_again_after_reset(),
             other if self.skips_power_off(other) => self.is_off(other),
             other => self.give_order(other),
         }

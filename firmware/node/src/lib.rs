@@ -102,7 +102,7 @@ pub enum Action {
     CollectLogs(Box<AgentSession>),
     /// Switch the machine off, once its agent's logs are collected: its deployment failed.
     SwitchOffFailed,
-    /// The agent answers although the BMC has switched its machine off or restarted it. Send
+    /// The agent answers although the BMC has switched its machine off. Send
     /// [`Event::WrongMachine`] with this sentence, and with the nodes that may have the other
     /// BMC.
     AgentContradictsBmc {

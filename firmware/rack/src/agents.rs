@@ -37,8 +37,7 @@ const NO_LEGACY: &str = "an agent without tokens looks the node up, which driver
 const PEM_CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
 
 /// How long after a reset request a lookup needs a sign that the machine has restarted. Ours:
-/// the slowest machines restart two minutes after their BMC accepted the request. Where neither
-/// DHCP nor boot files of this box show the restart, lookups are accepted after this time.
+/// the slowest machines restart two minutes after their BMC accepted the request.
 const RESTART_MS_MAX: u64 = 180_000;
 
 const NOT_RESTARTED: &str = "its machine was not seen to restart since the job requested a reset; \
@@ -59,10 +58,12 @@ impl Rack {
         }
     }
 
-    /// Whether the machine may still run the agent of the boot before.
+    /// Whether the machine may still run the agent of the boot before. Where it has its address
+    /// from another server, this box does not see it restart, and every lookup is accepted.
     fn awaits_restart(&self, now: Now, id: NodeId) -> bool {
         let reset_at = self.waits.get(&id).and_then(|waits| waits.reset_at);
         reset_at.is_some_and(|at| now.tick.since_ms(at) < RESTART_MS_MAX)
+            && !self.leased_to(id).is_empty()
     }
 
     /// One message for every reason, as Ironic has it: a stranger learns nothing.

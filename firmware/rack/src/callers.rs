@@ -97,7 +97,7 @@ impl Rack {
     }
 
     /// The addresses that this box has leased to the node's ports.
-    fn leased_to(&self, id: NodeId) -> Vec<Ipv4Addr> {
+    pub(crate) fn leased_to(&self, id: NodeId) -> Vec<Ipv4Addr> {
         let view = self.book.view.nodes.get(&id);
         let ports = view.into_iter().flat_map(|view| &view.ports);
         let ports = ports.filter_map(|port| self.book.view.ports.get(port));

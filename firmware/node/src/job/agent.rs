@@ -130,9 +130,6 @@ impl Turning<'_> {
     /// The agent's work is done: only whether it still answers counts.
     fn last_answer(&mut self, order: &AgentOrder, answer: &Result<AgentEvent, AgentError>) {
         match order {
-            AgentOrder::Look if self.asks_agent_after_reset() => {
-                self.agent_said_after_reset(answer.is_ok());
-            }
             AgentOrder::Look => self.lost_agent_said(answer.is_ok()),
             AgentOrder::Lockdown => self.locked_down(answer),
             _ => {}

@@ -47,11 +47,7 @@ impl Turning<'_> {
             (Phase::BootFromNet | Phase::BootFromDisk, Ok(_)) => self.enter(Phase::StartInstance),
             (Phase::StartInstance, Ok(_)) => {
                 self.node.power_state = Some(PowerState::On);
-                if order == PowerOrder::Reset && self.node.keeps_power() {
-                    self.instance_reset();
-                } else {
-                    self.finish();
-                }
+                self.finish();
             }
             _ => {}
         }

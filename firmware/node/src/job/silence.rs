@@ -22,10 +22,6 @@ const ASKS_LOST: u32 = 1;
 const ANSWERED_ONCE: u32 = 2;
 const ASKS_AGAIN: u32 = 3;
 
-/// An agent that answers for so many times `power_timeout_ms` after the restart of its machine
-/// contradicts the BMC. Ours: the slowest machines restart two minutes after the request.
-const RESET_TIMEOUTS: u64 = 3;
-
 impl Turning<'_> {
     /// The BMC says that the machine is off. An agent that answers all the same contradicts it:
     /// the BMC is another machine's.
@@ -92,89 +88,6 @@ impl Turning<'_> {
         let agent = self.node.agent.as_ref();
         let url = agent.and_then(|agent| agent.url.clone());
         url.unwrap_or_default()
-    }
-
-    /// The BMC has restarted a machine that must not be switched off, so that the instance
-    /// starts. An agent of the boot before that answers all the same contradicts the BMC: it has
-    /// the time of a change of power to go away.
-    pub(super) fn instance_reset(&mut self) {
-        let heard = self.node.agent.as_ref().is_some_and(|it| it.url.is_some());
-        let Some(job) = &mut self.node.job else {
-            return;
-        };
-        if job.kind != JobKind::Deploy || !heard {
-            return self.finish();
-        }
-        job.tries = ASKS_LOST;
-        self.ask_agent_after_reset();
-    }
-
-    /// Whether the agent is asked, after the restart of its machine, if it is gone.
-    pub(super) fn asks_agent_after_reset(&self) -> bool {
-        let job = self.node.job.as_ref();
-        job.is_some_and(|job| job.phase == Phase::StartInstance && job.tries >= ASKS_LOST)
-            && self.node.keeps_power()
-    }
-
-    /// The box has restarted meanwhile: asks once more.
-    pub(super) fn ask_again_after_reset(&mut self) {
-        if let Some(job) = &mut self.node.job {
-            // A question is an odd number.
-            job.tries |= 1;
-        }
-        self.ask_agent_after_reset();
-    }
-
-    /// Asks it; [`Self::agent_gone_after_reset`] follows where no answer comes in time.
-    fn ask_agent_after_reset(&mut self) {
-        self.actions.push(Action::WakeAfter(LOST_MS_MAX));
-        self.actions.push(Action::Agent(AgentOrder::Look));
-    }
-
-    /// The time for its answer, or the pause until the next question, is over.
-    pub(super) fn waited_after_reset(&mut self) {
-        match &mut self.node.job {
-            // It answered: an even number.
-            Some(job) if job.tries.is_multiple_of(2) => {
-                job.tries += 1;
-                self.ask_agent_after_reset();
-            }
-            _ => self.agent_gone_after_reset(),
-        }
-    }
-
-    fn agent_gone_after_reset(&mut self) {
-        self.node.agent = None;
-        self.finish();
-    }
-
-    /// What the agent answered after the restart of its machine.
-    pub(super) fn agent_said_after_reset(&mut self, answers: bool) {
-        if !answers {
-            return self.agent_gone_after_reset();
-        }
-        let Some(job) = &mut self.node.job else {
-            return;
-        };
-        // A question is an odd number, its answer the even one after it.
-        if job.tries.is_multiple_of(2) {
-            return;
-        }
-        job.tries += 1;
-        let waited_ms = u64::from(job.tries / 2) * LOST_MS_MAX;
-        if waited_ms < self.limits.power_timeout_ms * RESET_TIMEOUTS {
-            self.actions.push(Action::WakeAfter(LOST_MS_MAX));
-            return;
-        }
-        let seconds = waited_ms / 1000;
-        let url = self.agent_url();
-        let why = format!(
-            "the BMC reports that the machine was restarted, but the agent of the boot before at \
-             {url} still answers after {seconds} s: driver_info names the BMC of another machine; \
-             compare its address and system with this machine, which runs the agent on; the image \
-             is written, and the instance was not started"
-        );
-        self.actions.push(Action::AgentContradictsBmc { why });
     }
 
     pub(super) fn fell_silent(&mut self) {

@@ -60,7 +60,8 @@ impl Nginx {
         let text = format!(
             "user root;\ndaemon off;\nmaster_process off;\nworker_processes 1;\n\
              pid {here}/pid;\nerror_log {here}/log;\nevents {{ worker_connections 1024; }}\n\
-             http {{\naccess_log off;\nkeepalive_requests 1000000;\nsendfile on;\ntcp_nopush on;\n{temporary}\n{before}\n\
+             http {{\naccess_log off;\nkeepalive_requests 1000000;\nsendfile on;\n\
+             tcp_nopush on;\n{temporary}\n{before}\n\
              server {{ listen 127.0.0.1:{port}{kind}; {within} }}\n}}\n"
         );
         let settings = directory.join("conf");

@@ -1,6 +1,5 @@
 //! Machines that must never be switched off: jobs reboot them, as Ironic does.
 
-use super::silence::contradicts;
 use super::*;
 
 fn kept_on(state: ProvisionState, power: Option<PowerState>) -> Rig {
@@ -100,14 +99,6 @@ fn written() -> Rig {
     rig
 }
 
-/// The same, with an agent that does not know the lockdown, about to restart into the instance.
-fn at_last_reset() -> Rig {
-    let mut rig = written();
-    let said = "Extension system is not found".to_owned();
-    rig.agent(Err(AgentError::Refused { said }));
-    rig
-}
-
 #[test]
 fn the_agent_of_a_machine_that_must_stay_on_is_locked_down_before_the_last_restart() {
     let mut rig = written();
@@ -152,70 +143,4 @@ fn a_box_that_restarts_during_the_lockdown_goes_on_without_another_one() {
     let mut rig = written();
     rig.hear(Event::Restarted);
     rig.wants(&Action::Power(SET_DISK));
-}
-
-#[test]
-fn an_old_agent_that_answers_minutes_after_the_restart_keeps_the_node_from_active() {
-    let mut rig = at_last_reset();
-    rig.power(SET_DISK, TAKEN).power(PowerOrder::Reset, ON);
-    let mut asked_ms = 0;
-    loop {
-        assert_eq!(rig.agent_order(), AgentOrder::Look);
-        rig.agent(Ok(AgentEvent::Idle)).is(Deploying);
-        if rig.actions.iter().any(is_contradiction) {
-            break;
-        }
-        asked_ms += 5000;
-        rig.wants(&Action::WakeAfter(5000));
-        rig.hear(Event::Woke);
-    }
-    assert!(asked_ms >= 2 * rig.limits.power_timeout_ms, "{asked_ms}");
-    contradicts(&mut rig).is(DeployFail);
-    let why = rig.node.last_error.clone().unwrap();
-    for part in ["was restarted", "192.0.2.9", "BMC of another machine"] {
-        assert!(why.contains(part), "{why}");
-    }
-}
-
-fn is_contradiction(action: &Action) -> bool {
-    matches!(action, Action::AgentContradictsBmc { .. })
-}
-
-#[test]
-fn an_agent_that_goes_away_after_the_restart_lets_the_node_become_active() {
-    // At once, after a late restart, without any answer, and with the agent of another boot.
-    for answers in [0, 3] {
-        for gone in [
-            Some(unreachable()),
-            Some(Err(AgentError::TokenRefused)),
-            None,
-        ] {
-            let mut rig = at_last_reset();
-            rig.power(SET_DISK, TAKEN).power(PowerOrder::Reset, ON);
-            for _ in 0..answers {
-                rig.agent(Ok(AgentEvent::Idle)).hear(Event::Woke);
-            }
-            assert_eq!(rig.agent_order(), AgentOrder::Look);
-            match gone {
-                Some(answer) => rig.agent(answer).is(Active),
-                None => rig.hear(Event::Woke).is(Active),
-            };
-            assert_eq!(rig.node.agent, None);
-        }
-    }
-}
-
-#[test]
-fn a_box_that_restarts_after_the_last_restart_of_a_machine_does_not_restart_it_again() {
-    for answered in [false, true] {
-        let mut rig = at_last_reset();
-        rig.power(SET_DISK, TAKEN).power(PowerOrder::Reset, ON);
-        if answered {
-            rig.agent(Ok(AgentEvent::Idle));
-        }
-        rig.hear(Event::Restarted);
-        assert_eq!(rig.agent_order(), AgentOrder::Look);
-        assert!(!rig.actions.contains(&Action::Power(PowerOrder::Reset)));
-        rig.agent(unreachable()).is(Active);
-    }
 }

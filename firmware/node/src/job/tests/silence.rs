@@ -196,7 +196,7 @@ fn at_last_power_off() -> Rig {
 
 /// The rack is told of the contradiction and ends the job.
 #[track_caller]
-pub(super) fn contradicts(rig: &mut Rig) -> &mut Rig {
+fn contradicts(rig: &mut Rig) -> &mut Rig {
     let mut actions = rig.actions.iter();
     let why = actions.find_map(|action| match action {
         Action::AgentContradictsBmc { why } => Some(why.clone()),

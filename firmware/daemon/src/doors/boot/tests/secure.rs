@@ -146,9 +146,12 @@ async fn who_goes_away_has_whole_records_of_a_short_file() {
     let mut first = [0; 1000];
     client.stream.read_exact(&mut first).await.unwrap();
     drop(client);
+    // The head of the answer is in the first record, before the file.
+    let end = first.windows(4).position(|four| four == b"\r\n\r\n");
+    let head = end.unwrap() as u64 + 4;
     let (_, sent, asked) = one.sent().await;
     assert!(sent < asked && asked == 1 << 20, "{sent} of {asked}");
-    assert_eq!(sent % (16 << 10), 0, "{sent}");
+    assert_eq!((head + sent) % (16 << 10), 0, "{sent}");
     one.engine.stop().await;
 }
 
