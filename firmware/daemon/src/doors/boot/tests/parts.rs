@@ -66,9 +66,8 @@ async fn the_rack_is_asked_again_for_parts_after_a_moment() {
             break;
         }
         assert_eq!(body, b"1");
-        assert!(began.elapsed() < Duration::from_secs(60), "{head}");
+        assert!(began.elapsed() < Duration::from_mins(1), "{head}");
     }
-    assert!(began.elapsed() >= GRANT_LASTS - Duration::from_millis(500));
     one.engine.stop().await;
 }
 
