@@ -340,7 +340,10 @@ async fn hot(
     if suites[0] != suites[1] {
         return Err(io::Error::other(format!("not the same suite: {suites:?}")));
     }
-    parts::measure(&sides, scale, report).await?;
+    let in_parts = peer::Nginx::serving_parts(&directory.join("parts"), &root)?;
+    let places = [ours(server.images()), in_parts.place("/hot.raw")];
+    parts::measure(&places, scale, report).await?;
+    drop(in_parts);
     for &clients in scale.clients {
         let (rates, costs) = one_hot(&sides, &Way::Plain, clients, scale).await?;
         let name = format!("hot_{clients}_mib_per_s");

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 /// The newest version of the API, so that answers are as large as they get.
@@ -19,9 +19,6 @@ const VERSION: &str = "latest";
 
 /// Bytes read at once; an answer to a list of 500 nodes has some 150 KiB.
 const READ_BYTES: usize = 64 * 1024;
-
-/// Room that a client asks the kernel for.
-const WINDOW_BYTES: u32 = 256 * 1024;
 
 /// Longest answer, so that a broken one ends the run.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -57,11 +54,7 @@ pub struct Client {
 impl Client {
     /// Connects.
     pub async fn connect(address: SocketAddr) -> io::Result<Self> {
-        let socket = TcpSocket::new_v4()?;
-        // The kernel's first window is smaller than the longest answers and one segment of
-        // loopback, and a window that opens by less than a segment is told 40 ms late.
-        socket.set_recv_buffer_size(WINDOW_BYTES)?;
-        let stream = socket.connect(address).await?;
+        let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let buffer = Vec::with_capacity(READ_BYTES);
         Ok(Self { stream, buffer })
