@@ -62,15 +62,29 @@ impl Progress {
         }
     }
 
-    /// The line, no longer than the terminal is wide.
+    /// The line, no longer than the terminal is wide. Where it is too long, the bar goes first:
+    /// its numbers say the same.
     pub(crate) fn line(&self, width: usize) -> String {
-        let mut tail = String::new();
-        if let Some((halves, at, count)) = self.done {
-            let _ = write!(tail, "  {} {at}/{count}", bar(halves, count));
+        let whole = format!("{}{}", self.words, self.tail(true));
+        if whole.chars().count() <= width {
+            return whole;
         }
-        let _ = write!(tail, "  {}", duration(self.elapsed_ms));
+        let tail = self.tail(false);
         let room = width.saturating_sub(tail.chars().count());
         cut(&format!("{}{tail}", cut(&self.words, room)), width)
+    }
+
+    fn tail(&self, has_bar: bool) -> String {
+        let mut tail = String::new();
+        if let Some((halves, at, count)) = self.done {
+            tail.push_str("  ");
+            if has_bar {
+                let _ = write!(tail, "{} ", bar(halves, count));
+            }
+            let _ = write!(tail, "{at}/{count}");
+        }
+        let _ = write!(tail, "  {}", duration(self.elapsed_ms));
+        tail
     }
 }
 
@@ -135,14 +149,23 @@ mod tests {
     }
 
     #[test]
-    fn the_words_give_way_before_the_bar() {
+    fn the_bar_gives_way_before_the_words_and_the_numbers_stay() {
         let mut sight = sight();
         sight.done = Some((1, 2));
         for width in 0..100 {
             let line = Progress::of(&sight, 5_000).line(width);
             assert!(line.chars().count() <= width, "{width}: {line}");
         }
-        assert!(Progress::of(&sight, 5_000).line(50).ends_with("1/2  5 s"));
+        let line = Progress::of(&sight, 5_000).line(60);
+        assert_eq!(
+            line,
+            "node-01  wait call-back  deploy.write_image  1/2  5 s"
+        );
+        assert!(
+            Progress::of(&sight, 5_000)
+                .line(40)
+                .ends_with("...  1/2  5 s")
+        );
     }
 
     #[test]

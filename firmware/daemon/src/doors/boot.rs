@@ -9,12 +9,13 @@ use std::fs::File;
 use std::io;
 use std::net::IpAddr;
 use std::ops::Range;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, Sleep, sleep, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 
 use crate::identity::ServerTls;
@@ -84,6 +85,7 @@ pub(crate) fn serve(
                     peer: peer.ip().to_canonical(),
                     waits,
                     progress,
+                    alarm: Box::pin(sleep(waits.head)),
                     engine,
                     cache,
                     clock,
@@ -123,6 +125,9 @@ struct Connection {
     peer: IpAddr,
     waits: Waits,
     progress: Progress,
+    /// When the next request must be here. One timer for all of them: a new one for each
+    /// would wake the runtime's thread each time.
+    alarm: Pin<Box<Sleep>>,
     engine: Engine,
     cache: Cache,
     clock: Clock,
@@ -162,11 +167,6 @@ impl Connection {
             self.drop_body(bytes).await?;
         }
         self.progress.serving(true);
-        if let Some(parts) = &self.parts
-            && !parts.goes_on_with(&request)
-        {
-            self.end_parts().await?;
-        }
         let earlier = self.granted.take();
         let mut granted = match earlier.filter(|granted| granted.serves(&request)) {
             Some(granted) => Some(granted),
@@ -230,10 +230,19 @@ impl Connection {
                 Some(_) => deadline.min(parts_end),
                 None => deadline,
             };
-            match timeout_at(until, self.hear()).await {
-                Ok(went) => went?,
-                Err(_) if self.parts.is_some() => self.end_parts().await?,
-                Err(_) => return Ok(None),
+            self.alarm.as_mut().reset(until);
+            let in_time = tokio::select! {
+                biased;
+                went = self.wire.read(&mut self.heard) => {
+                    self.client_ended = went? == 0;
+                    true
+                }
+                () = self.alarm.as_mut() => false,
+            };
+            match in_time {
+                true => {}
+                false if self.parts.is_some() => self.end_parts().await?,
+                false => return Ok(None),
             }
         }
     }
@@ -323,6 +332,10 @@ impl Connection {
         answer: Answer,
         bytes: Range<u64>,
     ) -> io::Result<()> {
+        let goes_on = |parts: &Transfer| answer.is_part && parts.path() == granted.path();
+        if !self.parts.as_ref().is_some_and(goes_on) {
+            self.end_parts().await?;
+        }
         let mut transfer = self.parts.take().unwrap_or_else(|| {
             let path = granted.path().to_owned();
             Transfer::new(self.engine.clone(), self.peer, path)
@@ -471,7 +484,7 @@ impl Connection {
                     Err(_) => look = LOOK_LATER.min(look * 2),
                 }
             } else {
-                tokio::time::sleep(look).await;
+                sleep(look).await;
                 look = LOOK_LATER.min(look * 2);
             }
             let now = self.wire.unacknowledged();

@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use trivet_httpboot::Request;
 use trivet_rack::{Door, Input};
 
 use crate::engine::Engine;
@@ -55,9 +54,8 @@ impl Transfer {
         }
     }
 
-    /// Whether a request goes on with it.
-    pub(super) fn goes_on_with(&self, request: &Request) -> bool {
-        request.asks_for_part() && request.path == self.path
+    pub(super) fn path(&self) -> &str {
+        &self.path
     }
 
     /// Bytes that the client took, if its side acknowledged so many of the connection's.

@@ -34,6 +34,23 @@ async fn parts_of_a_file_on_one_connection_are_one_transfer() {
 }
 
 #[tokio::test]
+async fn a_part_and_the_whole_file_after_it_are_two_transfers() {
+    let mut one = served().await;
+    let mut client = one.connect().await;
+    client.say(&part("/files/hello", 0, 3)).await;
+    assert_eq!(client.answer().await.1, b"0123");
+    // The version that it wants to go on with is not the present one: it gets all of it.
+    let request = "GET /files/hello HTTP/1.1\r\nhost: box\r\nrange: bytes=4-\r\n";
+    client
+        .say(&format!("{request}if-range: \"old\"\r\n\r\n"))
+        .await;
+    assert_eq!(client.answer().await.1, b"0123456789");
+    assert_eq!(one.sent().await, ("/files/hello".to_owned(), 4, 4));
+    assert_eq!(one.sent().await, ("/files/hello".to_owned(), 10, 10));
+    one.engine.stop().await;
+}
+
+#[tokio::test]
 async fn parts_are_told_when_no_other_follows_and_when_the_client_goes() {
     let mut one = served().await;
     let mut client = one.connect().await;
