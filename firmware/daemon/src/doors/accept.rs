@@ -6,7 +6,7 @@
 //! out. While a service is nearly full, new clients have less time.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -102,6 +102,10 @@ const FILES_OF_THE_REST: usize = 128;
 /// The fewest connections that the box works with. Ours.
 const CONNECTIONS_MIN: usize = 16;
 
+/// A peer that has no more connections than this is never closed while it is answered. Ours:
+/// clients that fetch in parallel have some six.
+const PEER_SERVED_MAX: usize = 16;
+
 /// No request has come, or only a part of one.
 const WAITING: u8 = 0;
 /// A request is complete, and its answer is made or sent.
@@ -157,7 +161,21 @@ struct Connections {
     open: BTreeMap<u64, Open>,
 }
 
+impl Connections {
+    /// The oldest connection of the peer that has the most of them, if that are many.
+    fn oldest_of_busiest(&self) -> Option<&Open> {
+        let mut counts = BTreeMap::<IpAddr, usize>::new();
+        for one in self.open.values() {
+            *counts.entry(one.peer).or_default() += 1;
+        }
+        let (peer, count) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+        let is_oldest = |one: &&Open| count > PEER_SERVED_MAX && one.peer == peer;
+        self.open.values().find(is_oldest)
+    }
+}
+
 struct Open {
+    peer: IpAddr,
     progress: Progress,
     close: Arc<Notify>,
 }
@@ -227,7 +245,7 @@ impl Service {
         // Connections that were all being answered a moment ago may be idle by now.
         let closing = async {
             loop {
-                self.close_oldest_unfinished();
+                self.close_one();
                 tokio::time::sleep(CLOSE_GAP).await;
             }
         };
@@ -238,19 +256,29 @@ impl Service {
         }
     }
 
-    fn close_oldest_unfinished(&self) {
+    /// Closes the oldest connection without a complete request. Where all are being answered,
+    /// a few peers that read slowly must not keep out all others: the one with the most
+    /// connections loses its oldest.
+    fn close_one(&self) {
         let connections = self.connections();
         let mut open = connections.open.values();
-        if let Some(oldest) = open.find(|one| !one.progress.is_serving()) {
-            oldest.close.notify_one();
+        let unfinished = open.find(|one| !one.progress.is_serving());
+        if let Some(one) = unfinished.or_else(|| connections.oldest_of_busiest()) {
+            one.close.notify_one();
         }
     }
 
-    fn list(self: &Arc<Self>, progress: &Progress, close: &Arc<Notify>) -> ListedConnection {
+    fn list(
+        self: &Arc<Self>,
+        peer: IpAddr,
+        progress: &Progress,
+        close: &Arc<Notify>,
+    ) -> ListedConnection {
         let mut connections = self.connections();
         let number = connections.next;
         connections.next += 1;
         let open = Open {
+            peer: peer.to_canonical(),
             progress: progress.clone(),
             close: Arc::clone(close),
         };
@@ -298,7 +326,7 @@ async fn run<F>(
     loop {
         let Ok((stream, peer)) = listener.accept().await else {
             // Out of descriptors, most likely: let others finish first.
-            service.close_oldest_unfinished();
+            service.close_one();
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
@@ -316,7 +344,7 @@ async fn run<F>(
             waits
         };
         let (progress, close) = (Progress::default(), Arc::new(Notify::new()));
-        let listed = service.list(&progress, &close);
+        let listed = service.list(peer.ip(), &progress, &close);
         let served = connection(stream, peer, waits, progress);
         tokio::spawn(async move {
             tokio::select! {
@@ -332,6 +360,8 @@ async fn run<F>(
 mod tests {
     use super::*;
 
+    const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
     #[test]
     fn few_open_files_lower_the_limit_and_say_so() {
         assert_eq!(connections_max(1024, 1 << 20), (1024, None));
@@ -340,6 +370,30 @@ mod tests {
         let why = why.unwrap();
         assert!(why.contains("from 1024 to 298"), "{why}");
         assert_eq!(connections_max(1024, 0).0, CONNECTIONS_MIN);
+    }
+
+    #[test]
+    fn where_all_are_served_the_peer_with_the_most_connections_loses_its_oldest() {
+        let service = Service::new(&Places::new(64));
+        let (many, few) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
+        let mut listed = Vec::new();
+        let mut closes = Vec::new();
+        for at in 0..40 {
+            let peer = if at % 2 == 0 && at < 32 { few } else { many };
+            let (progress, close) = (Progress::default(), Arc::new(Notify::new()));
+            progress.serving(true);
+            listed.push((peer, service.list(peer, &progress, &close)));
+            closes.push(close);
+        }
+        let number = |service: &Service| {
+            let connections = service.connections();
+            let oldest = connections.oldest_of_busiest()?;
+            let close = Arc::clone(&oldest.close);
+            closes.iter().position(|one| Arc::ptr_eq(one, &close))
+        };
+        assert_eq!(number(&service), Some(1), "16 of one peer, 24 of the other");
+        listed.retain(|(peer, _)| *peer == few);
+        assert_eq!(number(&service), None, "16 connections are not many");
     }
 
     #[test]
@@ -363,10 +417,10 @@ mod tests {
         let service = Service::new(&Places::new(16));
         // 12 of the shared ones, and 4 of its own.
         let listed: Vec<ListedConnection> = (0..11)
-            .map(|_| service.list(&Progress::default(), &Arc::new(Notify::new())))
+            .map(|_| service.list(PEER, &Progress::default(), &Arc::new(Notify::new())))
             .collect();
         assert!(!service.is_crowded());
-        let one_more = service.list(&Progress::default(), &Arc::new(Notify::new()));
+        let one_more = service.list(PEER, &Progress::default(), &Arc::new(Notify::new()));
         assert!(service.is_crowded());
         drop((listed, one_more));
         assert!(!service.is_crowded());

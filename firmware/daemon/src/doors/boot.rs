@@ -146,7 +146,12 @@ impl Connection {
                 went => break went,
             }
         };
-        if self.end_parts().await.is_ok() && went.is_ok() {
+        if went.is_err() {
+            // The connection is broken: nobody takes what is left, so nothing is waited for.
+            if let Some(parts) = self.parts.take() {
+                let _ = self.end_transfer(parts, false).await;
+            }
+        } else if self.end_parts().await.is_ok() {
             self.wire.end().await;
         }
     }
