@@ -104,10 +104,15 @@ impl Lines {
     fn open(&mut self, node: &Node, entropy: &mut dyn Entropy) -> Result<(), PowerError> {
         self.forget(node.id, entropy);
         let address = bmc_address(&node.driver_info)?;
-        // Two nodes with one BMC address would hear each other's answers.
-        if let Some(other) = self.by_address.get(&address) {
-            let other = other.to_string();
-            return Err(PowerError::SharedBmc { other });
+        // Two nodes with one BMC address would hear each other's answers. A session without
+        // work is one of a node whose driver_info was changed since: it gives way.
+        if let Some(&other) = self.by_address.get(&address) {
+            let is_idle = |line: &Line| line.orders.is_empty() && line.errands.is_empty();
+            if !self.open.get(&other).is_none_or(is_idle) {
+                let other = other.to_string();
+                return Err(PowerError::SharedBmc { other });
+            }
+            self.forget(other, entropy);
         }
         let target = target(&node.driver_info)?;
         let line = Line {

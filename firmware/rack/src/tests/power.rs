@@ -201,6 +201,25 @@ fn two_nodes_may_not_share_a_bmc() {
     assert!(said.contains(&other), "the other node is named: {said}");
 }
 
+/// The remedy for swapped BMCs: the session of the node that had the address is still open.
+#[test]
+fn a_bmc_address_that_another_node_had_before_is_used_at_once() {
+    let mut bench = Bench::new();
+    let (one, two) = (bench.with_node(1), bench.with_node(2));
+    let (mut bmc, mut case) = (bmc(), Case::new(true));
+    bench.order(wants(one, PowerState::On)).unwrap();
+    talk(&mut bench, &mut bmc, &mut case);
+    assert_eq!(bench.node(one).last_error, None);
+    let info = bench.node(one).driver_info;
+    bench.force(one, |node| {
+        let elsewhere = json!("192.0.2.77");
+        node.driver_info.insert("ipmi_address".into(), elsewhere);
+    });
+    bench.force(two, |node| node.driver_info = info);
+    bench.order(wants(two, PowerState::On)).unwrap();
+    assert_eq!(bench.node(two).last_error, None);
+}
+
 #[test]
 fn unfit_driver_info_is_named() {
     for (key, value) in [
