@@ -21,6 +21,10 @@ use crate::Rack;
 /// before. Ours: a good BMC is done in less.
 const FIRST_POLL_MS: u64 = 100;
 
+/// A power cycle that was not seen to switch off is believed after this time. Ours: machines
+/// are off for some seconds, and a BMC that has only accepted the request still reads on.
+const CYCLE_MS: u64 = 5_000;
+
 /// The longest pause before a BMC that failed is asked again. Ours.
 const RETRY_MS_MAX: u64 = 30_000;
 
@@ -47,6 +51,8 @@ pub(crate) struct PowerChange {
     last: Tick,
     /// The BMC accepted one of them.
     accepted: bool,
+    /// The machine was seen off since the first of them.
+    seen_off: bool,
     /// Polls since the last request.
     polls: u32,
     /// Failures in a row, since when, and the last of them.
@@ -146,6 +152,7 @@ impl PowerChange {
             first: now,
             last: now,
             accepted: false,
+            seen_off: false,
             polls: 0,
             failures: 0,
             failing: None,
@@ -197,14 +204,28 @@ impl PowerChange {
         match (self.wanted, answer) {
             (None, answer) => NextQuestion::End(Ok(answer)),
             (Some(wanted), PowerAnswer::Power(state)) if state == wanted => {
+                if self.may_not_have_begun(now) {
+                    return self.polls_later(limits);
+                }
                 NextQuestion::End(Ok(PowerAnswer::Power(state)))
             }
-            (Some(_), PowerAnswer::Power(_)) => self.not_yet(now, limits),
+            (Some(_), PowerAnswer::Power(state)) => {
+                self.seen_off |= state == PowerState::Off;
+                self.not_yet(now, limits)
+            }
             (Some(_), _) => {
                 self.accepted = true;
                 self.polls_later(limits)
             }
         }
+    }
+
+    /// The machine is on, and a power cycle may not have switched it off yet.
+    fn may_not_have_begun(&self, now: Tick) -> bool {
+        self.order == PowerOrder::Cycle
+            && self.accepted
+            && !self.seen_off
+            && now.since_ms(self.last) < CYCLE_MS
     }
 
     /// The BMC answers, and the state is not the wanted one.
@@ -519,6 +540,27 @@ mod tests {
         let want = [100, 200, 400, 800, 1600, 3000, 3000, 3000];
         let want = want.map(|ms| NextQuestion::After(ms, PowerOrder::Status));
         assert_eq!(pauses, want);
+    }
+
+    #[test]
+    fn a_power_cycle_is_done_once_the_machine_was_off_or_after_some_seconds() {
+        let limits = Limits::default();
+        let [on, off] = [PowerState::On, PowerState::Off].map(PowerAnswer::Power);
+        let done = NextQuestion::End(Ok(on.clone()));
+        let accepted = || {
+            let mut change = change(PowerOrder::Cycle, true);
+            let _ = change.answered(Tick(0), PowerAnswer::Accepted, &limits);
+            // The BMC has accepted the request and not switched off yet.
+            let next = change.answered(Tick(300), on.clone(), &limits);
+            assert!(matches!(next, NextQuestion::After(_, PowerOrder::Status)));
+            change
+        };
+        let mut change = accepted();
+        let _ = change.answered(Tick(1_000), off.clone(), &limits);
+        assert_eq!(change.answered(Tick(3_000), on.clone(), &limits), done);
+        // It may have been off between two polls.
+        let mut change = accepted();
+        assert_eq!(change.answered(Tick(5_000), on.clone(), &limits), done);
     }
 
     #[test]
