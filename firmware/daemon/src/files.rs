@@ -1,6 +1,8 @@
-//! Files that were granted: opened, and never outside their directory.
+//! Files that were granted: opened, and never outside their directory unless the settings name
+//! the file itself.
 
 use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 
 use trivet_board_linux::open_beneath;
@@ -31,7 +33,26 @@ pub(crate) async fn open(grant: Grant) -> Option<Opened> {
                 .await
                 .ok()?
         }
+        Grant::NamedFile { file, data } => {
+            tokio::task::spawn_blocking(move || open_named(&file, data.as_deref()))
+                .await
+                .ok()?
+        }
     }
+}
+
+/// Opens a file that the settings name, where its links lead now. Of the data directory only
+/// images are served, as the check at the start has it: a link may have changed since.
+fn open_named(file: &Path, data: Option<&Path>) -> Option<Opened> {
+    let file = file.canonicalize().ok()?;
+    if let Some(data) = data.and_then(|data| data.canonicalize().ok())
+        && file.starts_with(&data)
+        && !file.starts_with(data.join("images"))
+    {
+        return None;
+    }
+    let root = file.parent()?.to_owned();
+    open_below(&Below { root, file })
 }
 
 /// Opens it beneath its directory, so that no link leads out of it.
@@ -82,6 +103,36 @@ mod tests {
         scratch.file("root-too/b", b"b");
         symlink("../root-too/b", scratch.0.join("root/b")).unwrap();
         assert!(opened(&scratch, "b").is_none());
+    }
+
+    #[tokio::test]
+    async fn a_file_that_the_settings_name_may_be_a_link_and_a_changed_link_counts() {
+        let scratch = Scratch::new();
+        scratch.file("boot/vmlinuz-1", b"1");
+        scratch.file("boot/vmlinuz-22", b"22");
+        scratch.file("data/store", b"secret");
+        scratch.file("data/images/kernel", b"image");
+        scratch.file("srv/plain", b"333");
+        let kernel = scratch.0.join("srv/kernel");
+        let named = |file: &Path| Grant::NamedFile {
+            file: file.to_owned(),
+            data: Some(scratch.0.join("data")),
+        };
+        for (to, wanted) in [
+            ("boot/vmlinuz-1", Some(1)),
+            ("boot/vmlinuz-22", Some(2)),
+            ("data/images/kernel", Some(5)),
+            ("data/store", None),
+            ("boot", None),
+            ("absent", None),
+        ] {
+            symlink(scratch.0.join(to), &kernel).unwrap();
+            let size = open(named(&kernel)).await.map(|opened| opened.size);
+            assert_eq!(size, wanted, "{to}");
+            std::fs::remove_file(&kernel).unwrap();
+        }
+        let plain = named(&scratch.0.join("srv/plain"));
+        assert_eq!(open(plain).await.unwrap().size, 3);
     }
 
     #[tokio::test]

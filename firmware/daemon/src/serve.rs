@@ -436,6 +436,7 @@ fn rack_settings(
             images: Some(images),
             loaders: Some(settings.boot.loaders.clone()),
             operator: settings.boot.files.clone(),
+            data: Some(settings.appliance.data.clone()),
         },
         api_url,
         http_url,

@@ -1,12 +1,12 @@
 //! Booting: files for machines, and what that tells of them.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use trivet_httpboot::{Relative, Route};
 use trivet_model::{NodeId, NoteKind, Now};
 
-use crate::{Below, Door, Grant, Rack};
+use crate::{Below, Door, Files, Grant, Rack};
 
 /// Among how many of the latest notes of a node a refusal is looked for before it is noted
 /// again. Ours.
@@ -42,8 +42,8 @@ impl Rack {
                 self.script_given(mac);
                 Some(Grant::Bytes(script.into_bytes()))
             }
-            Route::Kernel => files.kernel.clone().map(alone),
-            Route::Ramdisk => files.ramdisk.clone().map(alone),
+            Route::Kernel => files.kernel.as_ref().map(|file| named(file, files)),
+            Route::Ramdisk => files.ramdisk.as_ref().map(|file| named(file, files)),
             Route::Image(name) => {
                 if self.settings.images.find(&name).is_none() {
                     if let Some(wanted) = self.catalogued(&name) {
@@ -157,8 +157,10 @@ fn below<'a>(roots: impl Iterator<Item = &'a PathBuf>, relative: &Relative) -> O
     (!candidates.is_empty()).then_some(Grant::File(candidates))
 }
 
-/// A file that the settings name itself.
-fn alone(file: PathBuf) -> Grant {
-    let root = file.parent().map(PathBuf::from).unwrap_or_default();
-    Grant::File(vec![Below { root, file }])
+/// A file that the settings name by its whole path.
+fn named(file: &Path, files: &Files) -> Grant {
+    Grant::NamedFile {
+        file: file.to_owned(),
+        data: files.data.clone(),
+    }
 }

@@ -121,6 +121,8 @@ pub struct Files {
     pub loaders: Option<PathBuf>,
     /// The operator's own.
     pub operator: Option<PathBuf>,
+    /// The directory of the store and the keys: of it only images are ever served.
+    pub data: Option<PathBuf>,
 }
 
 /// A request of an agent that was refused before it became an order.
@@ -439,6 +441,14 @@ pub enum Grant {
     Bytes(Vec<u8>),
     /// The first of these files that exists, below the directory it is named with.
     File(Vec<Below>),
+    /// A file that the settings name by its whole path: a symbolic link is followed wherever it
+    /// leads, except into the data directory.
+    NamedFile {
+        /// The file, or a link to it.
+        file: PathBuf,
+        /// The data directory.
+        data: Option<PathBuf>,
+    },
     /// This image, from the cache.
     Image(Box<trivet_images::Wanted>),
     /// The chunk list of this image, if it is whole.

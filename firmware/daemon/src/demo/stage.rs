@@ -162,6 +162,7 @@ fn props(data: &Path) -> anyhow::Result<Files> {
         images: Some(images),
         loaders: Some(boot),
         operator: None,
+        data: None,
     })
 }
 
