@@ -192,7 +192,7 @@ impl fmt::Display for Fault {
             Self::LoaderMissing { path, firmware } => write!(
                 out,
                 "{path} is missing, so {firmware} cannot boot; install it (Debian: ipxe) or set \
-                 boot.loaders"
+                 boot.loaders (a link out of boot.loaders is not followed)"
             ),
         }
     }

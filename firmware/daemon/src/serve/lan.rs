@@ -1,8 +1,8 @@
 //! `[[dhcp]]` and `[boot]` as the rack wants them: links, subnets, loaders.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::Path;
 
 use trivet_board_linux::Interface;
 use trivet_config::{self as config, DhcpDoor, DhcpMode, Settings};
@@ -319,7 +319,9 @@ pub(crate) fn missing_loaders(settings: &Settings) -> Vec<Fault> {
         .filter_map(|(name, firmware)| Some((name.as_ref()?, firmware)));
     let absent = named.filter_map(|(name, firmware)| {
         let path = settings.boot.loaders.join(name);
-        let readable = fs::File::open(&path).and_then(|file| file.metadata());
+        // As the services open it: a link out of the directory is not followed.
+        let opened = trivet_board_linux::open_beneath(&settings.boot.loaders, Path::new(name));
+        let readable = opened.and_then(|file| file.metadata());
         let there = readable.is_ok_and(|facts| facts.is_file());
         (!there).then(|| Fault::LoaderMissing {
             path: path.display().to_string(),
@@ -506,23 +508,28 @@ mod tests {
     }
 
     #[test]
-    fn a_loader_that_is_not_there_is_a_fault_that_says_for_whom() {
+    fn a_loader_that_is_not_there_or_a_link_out_of_its_directory_is_a_fault_that_says_for_whom() {
         let scratch = Scratch::new();
-        scratch.file("snponly.efi", b"x");
-        std::fs::create_dir(scratch.0.join("directory")).unwrap();
+        scratch.file("loaders/snponly.efi", b"x");
+        let outside = scratch.file("outside.kpxe", b"x");
+        let link = scratch.0.join("loaders/undionly.kpxe");
+        std::os::unix::fs::symlink(outside, link).unwrap();
+        std::fs::create_dir(scratch.0.join("loaders/directory")).unwrap();
         let text = format!(
             "[box]\ndata = \"/d\"\n[tftp]\nlisten = \"127.0.0.1\"\n[boot]\nloaders = \"{}\"\n\
-             loader_ia32 = \"directory\"\n",
-            scratch.0.display()
+             loader_ia32 = \"directory\"\nloader_arm64 = \"absent.efi\"\n",
+            scratch.0.join("loaders").display()
         );
         let settings = trivet_config::parse(&text).unwrap();
         let said: Vec<_> = missing_loaders(&settings)
             .iter()
             .map(ToString::to_string)
             .collect();
-        assert_eq!(said.len(), 2, "{said:?}");
+        assert_eq!(said.len(), 3, "{said:?}");
         assert!(said[0].contains("undionly.kpxe is missing, so BIOS firmware"));
+        assert!(said[0].contains("a link out of boot.loaders is not followed"));
         assert!(said[1].contains("directory is missing, so 32-bit UEFI"));
+        assert!(said[2].contains("absent.efi is missing, so ARM UEFI"));
         let silent = Settings {
             tftp: None,
             ..settings
