@@ -18,7 +18,8 @@ pub use check::{SSH_PORT, check, fast_track, number};
 pub use kind::Kind;
 pub use misspelt::meant;
 pub use payload::{
-    BOOT_TEXT_BYTES_MAX, Payload, Source, agent_args, agent_files, boot_file_digest, payload,
+    BOOT_TEXT_BYTES_MAX, Payload, Source, agent_args, agent_credentials, agent_files,
+    boot_file_digest, payload,
 };
 pub use steps::{Act, cannot_run, fake_steps, reserved, waits_oddly};
 pub use table::{ALL, Hardware};

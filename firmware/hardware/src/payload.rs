@@ -100,6 +100,23 @@ pub fn agent_files(node: &Node, rescue: bool) -> Result<Option<(String, String)>
     }
 }
 
+/// What is wrong with the URLs of the node's own agent if they have a user in them. A box with
+/// an agent of its own does not boot that instead: the operator chose another one.
+pub fn agent_credentials(node: &Node, rescue: bool) -> Result<(), String> {
+    let own = ["deploy_kernel", "deploy_ramdisk"];
+    let rescues = ["rescue_kernel", "rescue_ramdisk"];
+    for key in own
+        .into_iter()
+        .chain(rescues.into_iter().filter(|_| rescue))
+    {
+        let value = node.driver_info.get(key).and_then(Value::as_str);
+        if value.is_some_and(|text| is_http(text.trim()) && has_user(text)) {
+            return Err(credentials("driver_info", key));
+        }
+    }
+    Ok(())
+}
+
 /// The digest that a record gives for the file that `key` names, in the key `KEY_checksum`.
 pub fn boot_file_digest(info: &Object, place: &str, key: &str) -> Result<Option<Digest>, String> {
     let key = format!("{key}_checksum");
@@ -221,7 +238,25 @@ fn is_http(text: &str) -> bool {
     })
 }
 
+/// Whether a URL has a user in front of its host (RFC 3986, section 3.2.1).
+fn has_user(url: &str) -> bool {
+    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next();
+    authority.is_some_and(|authority| authority.contains('@'))
+}
+
+fn credentials(place: &str, key: &str) -> String {
+    format!(
+        "{place}.{key} is a URL with a user and a password: the box does not fetch such a URL, and \
+         the boot script would show it to every machine on the network; give a source without \
+         credentials, a presigned URL, or a file in boot.files on this box"
+    )
+}
+
 fn url(text: &str, place: &str, key: &str) -> Result<String, String> {
+    if has_user(text) {
+        return Err(credentials(place, key));
+    }
     if text.contains(' ') {
         return Err(format!(
             "{place}.{key} has a space in it: write %20 instead"

@@ -391,7 +391,7 @@ fn names(plan: &BootPlan, url: &str) -> bool {
     }
 }
 
-/// A URL that this box can fetch. One with a user in it is left to the machine.
+/// A URL that this box can fetch. One with a user in it is refused before.
 fn fetchable(text: &str) -> Option<&str> {
     let url = text.trim();
     let rest = ["http://", "https://"]

@@ -44,8 +44,12 @@ impl Rack {
         node
     }
 
-    /// Refuses a job that boots the agent where there is none to boot.
+    /// Refuses a job that boots the agent where there is none to boot, or where its URL has
+    /// credentials in it.
     pub(crate) fn check_agent_files(&self, node: &Node) -> Result<(), Refusal> {
+        let rescues = node.job.as_ref().map(|job| job.kind) == Some(JobKind::Rescue);
+        trivet_hardware::agent_credentials(node, rescues)
+            .map_err(|why| Refusal::new(RefusalKind::Invalid, format!("{why}.")))?;
         let files = &self.settings.files;
         if files.agent_elsewhere || files.kernel.is_some() {
             return Ok(());
@@ -53,7 +57,6 @@ impl Rack {
         let mut node = Node::clone(node);
         let urls = self.settings.urls_for(None);
         self.name_images(&mut node.driver_info, &AGENT_FILES, &urls);
-        let rescues = node.job.as_ref().map(|job| job.kind) == Some(JobKind::Rescue);
         match trivet_hardware::agent_files(&node, rescues) {
             Ok(Some(_)) => return Ok(()),
             Ok(None) => {}

@@ -158,3 +158,26 @@ fn a_digest_of_a_boot_file_must_be_sha256_or_sha512() {
     assert!(why.contains("instance_info.boot_iso_checksum"), "{why}");
     assert!(why.contains("SHA-256"), "{why}");
 }
+
+#[test]
+fn a_url_with_a_user_in_it_is_refused_with_its_key_and_without_its_password() {
+    for url in [
+        "http://ann:secret@h/k",
+        "HTTPS://ann@h",
+        "http://ann:secret@h?a",
+    ] {
+        let driver = json!({"deploy_kernel": "http://h/k", "deploy_ramdisk": url});
+        let own = node(json!({}), driver);
+        let why = agent_files(&own, false).unwrap_err();
+        assert!(why.contains("driver_info.deploy_ramdisk"), "{why}");
+        assert!(why.contains("presigned URL"), "{why}");
+        assert!(!why.contains("secret") && !why.contains("ann"), "{why}");
+        assert_eq!(agent_credentials(&own, false), Err(why));
+        refuses(json!({"boot_iso": url}), "instance_info.boot_iso");
+    }
+    let at = json!({"deploy_kernel": "http://h/a@b", "deploy_ramdisk": "http://h/?mail=a@b"});
+    assert!(agent_files(&node(json!({}), at), false).is_ok_and(|own| own.is_some()));
+    let rescue = node(json!({}), json!({"rescue_kernel": "http://ann:secret@h/k"}));
+    assert_eq!(agent_credentials(&rescue, false), Ok(()));
+    assert!(agent_credentials(&rescue, true).is_err());
+}

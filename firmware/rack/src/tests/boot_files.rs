@@ -121,13 +121,37 @@ fn a_box_without_a_cache_gives_the_machine_the_urls() {
 }
 
 #[test]
-fn a_url_with_a_user_in_it_goes_to_the_machine() {
+fn a_verb_that_boots_a_url_with_a_user_and_a_password_is_refused() {
     let mut bench = Bench::new();
-    let url = "http://ann:secret@far/kernel";
-    let info = json!({"deploy_kernel": url, "deploy_ramdisk": RAMDISK});
-    let id = inspects(&mut bench, 1, info);
+    let id = bench.with_node(1);
+    bench.force(id, |node| {
+        node.provision_state = ProvisionState::Manageable;
+        let info = &mut node.driver_info;
+        let url = "http://ann:secret@far/kernel";
+        info.insert("deploy_kernel".to_owned(), json!(url));
+        info.insert("deploy_ramdisk".to_owned(), json!(RAMDISK));
+    });
+    let said = bench.verb(id, Verb::Inspect).unwrap_err().sentence;
+    assert!(said.contains("driver_info.deploy_kernel"), "{said}");
+    assert!(said.contains("presigned URL"), "{said}");
+    assert!(!said.contains("secret"), "{said}");
+    assert!(bench.node(id).job.is_none());
+}
+
+#[test]
+fn a_script_never_has_a_url_with_a_user_and_a_password() {
+    let mut bench = Bench::new();
+    let id = inspects(&mut bench, 1, record());
     boots(&mut bench, id);
-    assert!(script(&mut bench).contains(url));
+    bench.force(id, |node| {
+        let url = "http://ann:secret@far/kernel";
+        node.driver_info
+            .insert("deploy_kernel".to_owned(), json!(url));
+    });
+    let text = script(&mut bench);
+    assert!(!text.contains("secret"), "{text}");
+    let own = format!("{AT}{}", trivet_httpboot::KERNEL_PATH);
+    assert!(text.contains(&own), "{text}");
 }
 
 #[test]
