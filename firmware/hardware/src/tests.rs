@@ -294,6 +294,12 @@ fn an_instance_that_boots_from_the_network_says_what() {
 fn an_agent_that_cannot_be_booted_is_told_by_the_boot_interface() {
     let info = json!({"deploy_kernel": "http://h/k"});
     lacks(&with_info("ipmi", info), Kind::Boot, "deploy_ramdisk");
+    let info = json!({"deploy_kernel": "http://ann:secret@h/k", "deploy_ramdisk": "http://h/r"});
+    lacks(
+        &with_info("ipmi", info),
+        Kind::Boot,
+        "a user and a password",
+    );
     let info = json!({"kernel_append_params": "a && b"});
     lacks(&with_info("ipmi", info), Kind::Boot, "kernel_append_params");
     assert_eq!(check(&node("ipmi"), Kind::Boot, &|_| false), None);
