@@ -1,4 +1,4 @@
-//! How many files and sockets this process may have open.
+//! How many files and sockets this process may have open, and where it may make files.
 
 use std::ffi::CString;
 use std::io;
@@ -37,9 +37,35 @@ pub fn free_bytes(path: &Path) -> io::Result<u64> {
     Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
 }
 
+/// Whether this process may make files in a directory; why not. Nothing is written.
+#[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
+pub fn check_writable(directory: &Path) -> io::Result<()> {
+    let path = CString::new(directory.as_os_str().as_bytes())?;
+    let mode = libc::W_OK | libc::X_OK;
+    // SAFETY: the kernel reads `path`, which ends with a zero byte and lives through the call.
+    let result = unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), mode, libc::AT_EACCESS) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_can_be_made_in_a_directory_and_not_in_a_file() {
+        check_writable(&std::env::temp_dir()).unwrap();
+        assert!(check_writable(Path::new("/nowhere/at/all")).is_err());
+        let name = format!("trivet-writable-{}", std::process::id());
+        let file = std::env::temp_dir().join(name);
+        std::fs::write(&file, b"").unwrap();
+        // Nobody may execute it, so that this holds for root too.
+        let said = check_writable(&file).unwrap_err();
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(said.kind(), io::ErrorKind::PermissionDenied);
+    }
 
     #[test]
     fn a_file_system_has_room_and_a_path_that_is_not_there_is_an_error() {

@@ -20,7 +20,7 @@ pub use datagram::{
     Came, SEGMENTS_BYTES_MAX, SEGMENTS_MAX, Segments, SentTo, bound_unread, path_mtu, receive,
     tell_destinations,
 };
-pub use files::{free_bytes, raise_open_files};
+pub use files::{check_writable, free_bytes, raise_open_files};
 pub use flash::{Counts, FileFlash, OpenFileError};
 pub use frames::{Ear, RECEIVE_BYTES_MAX, Voice};
 pub use interface::{Interface, interface, interfaces};

@@ -53,6 +53,12 @@ pub(crate) fn check(settings: &Settings, offline: bool) -> Report {
             .errors
             .push(format!("the interfaces cannot be listed: {error}")),
     }
+    match data_unusable(&settings.appliance.data) {
+        // The box may run as another user than this check.
+        Some((line, true)) => report.warnings.push(line),
+        Some((line, false)) => report.errors.push(line),
+        None => {}
+    }
     if let Err(error) = serve::check_not_served(&settings.appliance.data, &settings.boot) {
         report.errors.push(format!("{error:#}"));
     }
@@ -65,6 +71,31 @@ pub(crate) fn check(settings: &Settings, offline: bool) -> Report {
         }
     }
     report
+}
+
+/// Why `box.data` cannot be used, or made at the first start, and whether only this user may not.
+/// Nothing is written.
+fn data_unusable(data: &Path) -> Option<(String, bool)> {
+    let mut above = data.ancestors();
+    let here = above.find(|path| fs::symlink_metadata(path).is_ok());
+    // A relative path ends with the directory of the process.
+    let here = here.unwrap_or(Path::new("."));
+    let usable = fs::metadata(here).and_then(|facts| {
+        if !facts.is_dir() {
+            return Err(std::io::ErrorKind::NotADirectory.into());
+        }
+        trivet_board_linux::check_writable(here)
+    });
+    let error = usable.err()?;
+    let forbidden = error.kind() == std::io::ErrorKind::PermissionDenied;
+    let data = data.display();
+    let hint = if forbidden {
+        "; this user may not write there, `trivet serve` must run as one who may"
+    } else {
+        ""
+    };
+    let line = format!("box.data: the directory {data} cannot be used: {error}{hint}");
+    Some((line, forbidden))
 }
 
 /// Services whose section is missing. A box without an API and a page cannot be used.
@@ -480,6 +511,28 @@ mod tests {
         assert!(lines[0].starts_with("api.users: ") && lines[0].contains("ann"));
         assert!(!lines[0].contains("plain"), "a password may stand there");
         assert!(lines[1].starts_with("api.tokens: /nowhere/tokens cannot be read"));
+    }
+
+    #[test]
+    fn check_says_that_the_data_directory_cannot_be_used_and_makes_nothing() {
+        let scratch = Scratch::new();
+        let file = scratch.file("file", b"");
+        let broken = scratch.0.join("broken");
+        std::os::unix::fs::symlink("nowhere", &broken).unwrap();
+        for data in [&file, &file.join("data"), &broken] {
+            let text = format!("[box]\ndata = \"{}\"\n", data.display());
+            let settings = trivet_config::parse(&text).unwrap();
+            let said = check(&settings, false).errors.join("\n");
+            let wanted = format!("box.data: the directory {} cannot be used", data.display());
+            assert!(said.contains(&wanted), "{said}");
+            let said = check(&settings, true).errors.join("\n");
+            assert!(!said.contains("box.data"), "{said}");
+        }
+        let fresh = scratch.0.join("deep/data");
+        for data in [&scratch.0, &fresh] {
+            assert_eq!(data_unusable(data), None);
+        }
+        assert!(!scratch.0.join("deep").exists());
     }
 
     #[test]
