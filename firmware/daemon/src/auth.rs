@@ -152,22 +152,28 @@ impl Auth {
         }
     }
 
-    /// Takes users and tokens from these files from now on. It cannot where there were none
-    /// of that kind before, or are none now: that needs a restart.
-    pub(crate) fn set_files(&self, users: Option<&Path>, tokens: Option<&Path>) -> bool {
+    /// Takes users and tokens from these files from now on; a file that cannot be read or has
+    /// mistakes is not taken, and the answer says so. None where there were none of that kind
+    /// before, or are none now: that needs a restart.
+    pub(crate) fn set_files(
+        &self,
+        users: Option<&Path>,
+        tokens: Option<&Path>,
+    ) -> Option<Vec<String>> {
         let Self::Gate(gate) = self else {
-            return users.is_none() && tokens.is_none();
+            return (users.is_none() && tokens.is_none()).then(Vec::new);
         };
         if gate.users.is_some() != users.is_some() || gate.tokens.is_some() != tokens.is_some() {
-            return false;
+            return None;
         }
+        let mut lines = Vec::new();
         if let (Some(watched), Some(file)) = (&gate.users, users) {
-            watched.set_path(file);
+            lines.extend(watched.set_path(file, unusable_users));
         }
         if let (Some(watched), Some(file)) = (&gate.tokens, tokens) {
-            watched.set_path(file);
+            lines.extend(watched.set_path(file, unusable_tokens));
         }
-        true
+        Some(lines)
     }
 
     /// Reads the files again, changed or not, and says what in them does not count.

@@ -86,30 +86,32 @@ impl Reload {
                 named.chain([stay]).collect()
             }
             Ok(mut new) => {
-                self.take_auth(&mut new);
+                let mut lines = self.take_auth(&mut new);
                 let sections = changed(&self.settings, &new);
-                if sections.is_empty() {
-                    return Vec::new();
+                if !sections.is_empty() {
+                    let sections = sections.join(", ");
+                    lines.push(format!(
+                        "changes in {sections} take effect at the next start"
+                    ));
                 }
-                let sections = sections.join(", ");
-                vec![format!(
-                    "changes in {sections} take effect at the next start"
-                )]
+                lines
             }
         }
     }
 }
 
 impl Reload {
-    /// Users and tokens of the files that these settings name. Where they are taken, `new` is
-    /// as if they had not changed.
-    fn take_auth(&self, new: &mut Settings) {
+    /// Users and tokens of the files that these settings name; what there is to say about
+    /// files that are not taken. Where no restart is needed, `new` is as if they had not changed.
+    fn take_auth(&self, new: &mut Settings) -> Vec<String> {
         let (Some(old), Some(api)) = (&self.settings.api, &mut new.api) else {
-            return;
+            return Vec::new();
         };
-        if self.auth.set_files(api.auth.users(), api.auth.tokens()) {
+        let taken = self.auth.set_files(api.auth.users(), api.auth.tokens());
+        if taken.is_some() {
             api.auth = old.auth.clone();
         }
+        taken.unwrap_or_default()
     }
 }
 

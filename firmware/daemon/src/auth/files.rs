@@ -116,13 +116,13 @@ pub(crate) fn unusable_users(file: &Path) -> Option<String> {
     let text = match read(file) {
         Ok(text) => text,
         Err(error) => {
-            let sentence = format!("{shown} cannot be read, no user can log in: {error}");
+            let sentence = format!("{shown} cannot be read, none of its users can log in: {error}");
             return Some(sentence);
         }
     };
     let users = users(&text);
     if users.is_empty() {
-        let sentence = format!("{shown} names no user, nobody can log in; add user:hash lines");
+        let sentence = format!("{shown} names no user; add user:hash lines");
         return Some(sentence);
     }
     let why = |user: &User| {
@@ -144,7 +144,10 @@ pub(crate) fn unusable_tokens(file: &Path) -> Option<String> {
     let shown = file.display();
     let text = match read(file) {
         Ok(text) => text,
-        Err(error) => return Some(format!("{shown} cannot be read, no token counts: {error}")),
+        Err(error) => {
+            let sentence = format!("{shown} cannot be read, none of its tokens counts: {error}");
+            return Some(sentence);
+        }
     };
     // Numbers, not words: a line that is none may hold a token by mistake.
     let numbered = text.lines().enumerate();
@@ -246,13 +249,29 @@ impl<T> Watched<T> {
         self.kept().path.clone()
     }
 
-    /// Names another file, which is read at the next use.
-    pub(crate) fn set_path(&self, path: &Path) {
-        let mut kept = self.kept();
-        if kept.path != path {
-            path.clone_into(&mut kept.path);
-            kept.stamp = None;
+    /// Names another file, which is read at the next use. One that is `unusable` is not taken:
+    /// the former file stays in force, and the answer says why.
+    pub(crate) fn set_path(
+        &self,
+        path: &Path,
+        unusable: fn(&Path) -> Option<String>,
+    ) -> Option<String> {
+        let former = self.path();
+        if former == path {
+            return None;
         }
+        // Read without the lock: callers are checked by the former file meanwhile.
+        if let Some(why) = unusable(path) {
+            let (key, former) = (self.key, former.display());
+            return Some(format!(
+                "{key}: {former} stays in force, the file that is named now cannot be used: {why}; \
+                 correct it and send SIGHUP again"
+            ));
+        }
+        let mut kept = self.kept();
+        path.clone_into(&mut kept.path);
+        kept.stamp = None;
+        None
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept<T>> {

@@ -316,3 +316,28 @@ fn an_unknown_name_costs_the_hash_of_some_user_and_always_of_the_same_one() {
     }
     assert_eq!(stand_in(&[], "nobody"), None);
 }
+
+#[tokio::test]
+async fn users_and_tokens_stay_in_force_while_the_files_named_now_are_unusable() {
+    let door = door(&user_line("admin", "pw"), &token_line("operator"));
+    let (absent, broken) = (door.scratch.0.join("absent"), "ci:operator:half\n");
+    let broken = door.scratch.file("broken", broken.as_bytes());
+    let lines = door.auth.set_files(Some(&absent), Some(&broken)).unwrap();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(lines[0].contains("stays in force"), "{lines:?}");
+    assert!(lines[0].contains("absent cannot be read"), "{lines:?}");
+    assert!(lines[1].contains("stays in force"), "{lines:?}");
+    assert!(lines[1].contains("not name:role:sha256"), "{lines:?}");
+    assert!(door.auth.reload().is_empty(), "the former files are read");
+    let admin = known(Who::user("admin"), Role::Admin);
+    assert_eq!(door.tries("admin:pw", PEER).await, admin);
+    let token = door.comes("x-auth-token", TOKEN, PEER).await;
+    assert_eq!(token, known(Who::token("ci"), Role::Operator));
+    let next = user_line("next", "pw");
+    let next = door.scratch.file("absent", next.as_bytes());
+    let tokens = door.scratch.0.join("tokens");
+    let lines = door.auth.set_files(Some(&next), Some(&tokens));
+    assert_eq!(lines, Some(Vec::new()), "it can be used now");
+    let taken = known(Who::user("next"), Role::Admin);
+    assert_eq!(door.tries("next:pw", PEER).await, taken);
+}
