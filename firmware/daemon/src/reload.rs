@@ -5,6 +5,7 @@
 //! take effect; what needs a restart is said in the log.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tokio::signal::unix::Signal;
 use trivet_config::Settings;
@@ -44,14 +45,24 @@ impl Reload {
     /// Waits for SIGHUP, and renews the certificate in time, until the task is aborted. A
     /// SIGHUP that came since `hangup` was made counts.
     pub(crate) async fn run(self, mut hangup: Signal) {
+        let this = Arc::new(self);
         let hangups = async {
             while hangup.recv().await.is_some() {
-                for line in self.reload() {
+                for line in Self::reload_apart(&this).await {
                     say::line(&format!("trivet: reload: {line}"));
                 }
             }
         };
-        tokio::join!(hangups, self.certificate.keep_valid(self.clock));
+        tokio::join!(hangups, this.certificate.keep_valid(this.clock));
+    }
+
+    /// [`Reload::reload`] on a thread of its own: a file on a mount that hangs, or a pipe
+    /// without a writer, delays neither the API nor the end of the box. The caller waits for
+    /// it before it begins another.
+    async fn reload_apart(this: &Arc<Self>) -> Vec<String> {
+        let reload = Arc::clone(this);
+        let lines = tokio::task::spawn_blocking(move || reload.reload()).await;
+        lines.unwrap_or_else(|error| vec![format!("it ended early: {error}; send SIGHUP again")])
     }
 
     /// Renews what can be; what there is to say about it.
@@ -145,6 +156,20 @@ mod tests {
     use crate::identity;
     use crate::testbed::Scratch;
 
+    fn reload(file: &Path, settings: &str, users: &Path, data: &Path) -> Reload {
+        let clock = Clock::start();
+        let authority = identity::authority(data, "box", clock).unwrap();
+        let names = vec!["box".to_owned()];
+        let certificate = ServerCertificate::new(authority, names, Vec::new(), clock.now());
+        Reload {
+            file: file.to_owned(),
+            settings: trivet_config::parse(settings).unwrap(),
+            auth: Auth::gate(Some(users), None, clock),
+            certificate: certificate.unwrap(),
+            clock,
+        }
+    }
+
     #[test]
     fn a_reload_renews_certificates_and_names_what_needs_a_restart() {
         let scratch = Scratch::new();
@@ -152,24 +177,13 @@ mod tests {
         let text = |more: &str| format!("[box]\ndata = \"{}\"\n{more}", data.display());
         let file = scratch.file("trivet.toml", text("").as_bytes());
         let users = scratch.file("users", b"");
-        let clock = Clock::start();
-        let authority = identity::authority(&data, "box", clock).unwrap();
-        let names = vec!["box".to_owned()];
-        let certificate = ServerCertificate::new(authority, names, Vec::new(), clock.now());
-        let certificate = certificate.unwrap();
-        let tls = certificate.tls();
-        let before = std::sync::Arc::as_ptr(tls.current().config());
-        let reload = Reload {
-            file,
-            settings: trivet_config::parse(&text("")).unwrap(),
-            auth: Auth::gate(Some(&users), None, clock),
-            certificate,
-            clock,
-        };
+        let reload = reload(&file, &text(""), &users, &data);
+        let tls = reload.certificate.tls();
+        let before = Arc::as_ptr(tls.current().config());
         let lines = reload.reload().join("\n");
         assert!(lines.contains("names no user"), "{lines}");
         assert!(!lines.contains("next start"), "{lines}");
-        assert_ne!(std::sync::Arc::as_ptr(tls.current().config()), before);
+        assert_ne!(Arc::as_ptr(tls.current().config()), before);
         scratch.file("trivet.toml", text("[agent]\nwait_s = 60\n").as_bytes());
         let lines = reload.reload().join("\n");
         assert!(lines.contains("changes in [agent] take effect"), "{lines}");
@@ -177,5 +191,31 @@ mod tests {
         let lines = reload.reload().join("\n");
         assert!(lines.contains("agent.wait"), "{lines}");
         assert!(lines.contains("the settings stay"), "{lines}");
+    }
+
+    /// The settings file is a pipe, which is written only once the runtime's one thread has
+    /// gone on to something else.
+    #[tokio::test]
+    async fn a_file_that_cannot_be_read_yet_does_not_block_the_runtime() {
+        let scratch = Scratch::new();
+        let data = scratch.0.join("data");
+        let text = format!("[box]\ndata = \"{}\"\n", data.display());
+        let users = scratch.file("users", b"");
+        let pipe = scratch.0.join("trivet.toml");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        let reload = Arc::new(reload(&pipe, &text, &users, &data));
+        let (go_on, told) = std::sync::mpsc::channel();
+        let changed = format!("{text}[agent]\nwait_s = 60\n");
+        let writer = std::thread::spawn(move || {
+            let told = told.recv_timeout(std::time::Duration::from_secs(10));
+            std::fs::write(&pipe, changed).unwrap();
+            told.is_ok()
+        });
+        let runtime_goes_on = async { go_on.send(()).is_ok() };
+        let (lines, _) = tokio::join!(Reload::reload_apart(&reload), runtime_goes_on);
+        assert!(writer.join().unwrap(), "the runtime waited for the file");
+        let lines = lines.join("\n");
+        assert!(lines.contains("changes in [agent] take effect"), "{lines}");
     }
 }
