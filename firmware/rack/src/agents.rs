@@ -20,6 +20,10 @@ use crate::{Output, Rack, RefusedAgent};
 /// are not noted. Ours.
 const REFUSED_QUIET_MS: u64 = 60_000;
 
+/// How many reasons of refusals are noted of a node within that time: as many of callers at the
+/// node's own address, as many of all others. Ours.
+const REFUSED_REASONS_MAX: usize = 32;
+
 /// Longest reason of a refusal in a note. Ours.
 const WHY_CHARS_MAX: usize = 300;
 
@@ -345,22 +349,25 @@ impl Rack {
     }
 
     pub(crate) fn note_refused(&mut self, now: Now, id: NodeId, from: IpAddr, why: &'static str) {
-        if self.is_refusal_due(now, id, why) {
+        if self.is_refusal_due(now, id, from, why) {
             let from = from.to_canonical();
             self.note(now, Some(id), NoteKind::CallerRefused { from, why });
         }
     }
 
     /// Whether a refusal of this kind is noted now. A refused agent calls again and again: that
-    /// must not hide all other notes.
-    fn is_refusal_due(&mut self, now: Now, id: NodeId, kind: &'static str) -> bool {
-        let waits = self.waits.entry(id).or_default();
-        let quiet = waits.refused.get(kind);
-        if quiet.is_some_and(|until| now.tick < *until) {
+    /// must not hide all other notes. Callers at other addresses hide no refusal of the node's
+    /// own machine.
+    fn is_refusal_due(&mut self, now: Now, id: NodeId, from: IpAddr, kind: &'static str) -> bool {
+        let own = self.node_of_peer(from.to_canonical()) == Some(id);
+        let refused = &mut self.waits.entry(id).or_default().refused;
+        refused.retain(|_, until| now.tick < *until);
+        let reasons = refused.keys().filter(|(_, of_own)| *of_own == own).count();
+        if refused.contains_key(&(kind, own)) || reasons >= REFUSED_REASONS_MAX {
             return false;
         }
         let until = now.tick.after_ms(REFUSED_QUIET_MS);
-        waits.refused.insert(kind, until);
+        refused.insert((kind, own), until);
         true
     }
 
@@ -379,7 +386,7 @@ impl Rack {
         let Some(id) = self.node_of_peer(from).or(named) else {
             return;
         };
-        if self.is_refusal_due(now, id, request) {
+        if self.is_refusal_due(now, id, from, request) {
             let why = crate::callers::redacted(printable(&refused.why, WHY_CHARS_MAX));
             self.note(now, Some(id), NoteKind::AgentRefused { from, request, why });
         }

@@ -78,8 +78,9 @@ pub(crate) struct Waits {
     pub(crate) minted: bool,
     /// When a reset was requested, until the machine is seen to restart.
     pub(crate) reset_at: Option<Tick>,
-    /// Why agents were refused, and until when that is not noted again.
-    pub(crate) refused: BTreeMap<&'static str, Tick>,
+    /// Why agents were refused, whether they called from the node's own address, and until
+    /// when that is not noted again. [`crate::agents`] bounds it.
+    pub(crate) refused: BTreeMap<(&'static str, bool), Tick>,
     /// Whether the agent's logs are being collected.
     pub(crate) logs: Collection,
     /// What an operator's power order is about.

@@ -616,3 +616,37 @@ fn a_request_that_the_api_refuses_is_a_note_on_the_node_it_comes_from_or_names()
     bench.tell(refused(FAR, None, "nobody"));
     assert!(bench.notes().is_empty());
 }
+
+#[test]
+fn refused_requests_of_a_neighbour_do_not_hide_those_of_the_nodes_own_machine() {
+    let (mut bench, id) = awaited(true);
+    let refused = |from: Ipv4Addr, request: &'static str| {
+        Input::AgentRefused(crate::RefusedAgent {
+            from: from.into(),
+            node: Some(id),
+            request,
+            why: "The body is no JSON.".to_owned(),
+        })
+    };
+    bench.tell(refused(SQUATTER, "heartbeat"));
+    assert_eq!(refusals(&bench).len(), 1);
+    bench.tell(refused(LEASED, "heartbeat"));
+    let notes = refusals(&bench);
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(notes[0].contains("10.0.0.100"), "{notes:?}");
+    for again in [SQUATTER, LEASED, FAR] {
+        bench.tell(refused(again, "heartbeat"));
+        assert!(refusals(&bench).is_empty(), "{again}: noted once a minute");
+    }
+    let mut noted = 0;
+    for number in 0..100 {
+        bench.tell(refused(FAR, format!("request {number}").leak()));
+        noted += refusals(&bench).len();
+    }
+    assert_eq!(noted, 31, "reasons have a bound");
+    bench.tell(refused(LEASED, "lookup"));
+    assert_eq!(refusals(&bench).len(), 1, "the machine's own has its own");
+    bench.later(60_001);
+    bench.tell(refused(FAR, "lookup"));
+    assert_eq!(refusals(&bench).len(), 1, "room again");
+}
