@@ -161,6 +161,7 @@ impl Appliance {
             logs,
             any_agent_address,
             hosts: ground.hosts.clone(),
+            refusals: api::RefusalLog::new(clock.now().tick),
         });
         let page = panel::handler(engine.clone(), clock, ground.hosts);
         let places = http::Places::new(ground.connections_max);
@@ -449,10 +450,8 @@ pub(crate) fn log(clock: Clock) -> NoteSink {
                 | NoteKind::FileRefused { .. }
                 | NoteKind::AgentRefused { .. }
         );
-        if let Some(count) = asking.left_out(tick) {
-            say::line(&format!(
-                "trivet: {count} lines about who asked for an address were left out here"
-            ));
+        if let Some(line) = asking.left_out_line(tick) {
+            say::line(&line);
         }
         if !caused || asking.allows(tick) {
             say::line(&log_line(note, label));

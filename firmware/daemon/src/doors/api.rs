@@ -1,7 +1,7 @@
 //! The Ironic API over HTTP: authentication, bodies, and the way to the engine.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -10,7 +10,7 @@ use hyper::{HeaderMap, Request, Response, StatusCode};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use trivet_api::{Access, Facts, Outcome};
-use trivet_model::{Caller, Entropy, NodeId, Order, Refusal, RefusalKind, Who};
+use trivet_model::{Caller, Entropy, NodeId, Order, Refusal, RefusalKind, Tick, Who};
 use trivet_rack::{Input, RefusedAgent};
 
 use super::agents;
@@ -21,7 +21,7 @@ use crate::cache::Cache;
 use crate::clock::{Clock, System};
 use crate::engine::{self, Engine};
 use crate::logs::Logs;
-use crate::say;
+use crate::say::{self, throttle::Throttle};
 
 mod upload;
 
@@ -48,6 +48,25 @@ pub(crate) struct Api {
     pub(crate) any_agent_address: bool,
     /// Under which names it may be asked.
     pub(crate) hosts: HostNames,
+    /// The log of refused agents.
+    pub(crate) refusals: RefusalLog,
+}
+
+/// Lines about refused agents, within bounds: anybody who reaches the API causes them.
+pub(crate) struct RefusalLog(Mutex<Throttle>);
+
+impl RefusalLog {
+    pub(crate) fn new(now: Tick) -> Self {
+        Self(Mutex::new(Throttle::new(now)))
+    }
+
+    /// What the log says now: how many lines were left out, and this line, if there is room.
+    fn lines(&self, now: Tick, line: impl FnOnce() -> String) -> impl Iterator<Item = String> {
+        let mut throttle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let left_out = throttle.left_out_line(now);
+        let line = throttle.allows(now).then(line);
+        left_out.into_iter().chain(line)
+    }
 }
 
 /// The handler for this API.
@@ -223,7 +242,7 @@ impl Api {
                     if caller.who == Who::Agent && response.status >= 400 {
                         let why = sentence(&response.body);
                         if response.status == 400 {
-                            say_of_agent(request, caller.from, &why);
+                            self.say_of_agent(request, caller.from, &why);
                         }
                         self.note_refused(request, caller.from, &why);
                     }
@@ -243,7 +262,7 @@ impl Api {
             let last = (tries >= TRIES_MAX).then(|| order.clone());
             let result = match refused(&order, self.any_agent_address) {
                 Some(why) => {
-                    say_of_agent(request, caller.from, why);
+                    self.say_of_agent(request, caller.from, why);
                     self.note_refused(request, caller.from, why);
                     // It has proven nothing, and learns nothing of the node.
                     Err(Refusal::of_heartbeat())
@@ -273,6 +292,18 @@ impl Api {
 }
 
 impl Api {
+    /// The agent hears why it was refused and can do nothing about it; the operator
+    /// can. What the rack refuses it notes itself.
+    fn say_of_agent(&self, request: &trivet_api::Request<'_>, from: IpAddr, why: &str) {
+        let line = || {
+            let what = what(request);
+            format!("trivet: warning: {what} by an agent at {from} refused: {why}")
+        };
+        for line in self.refusals.lines(self.clock.now().tick, line) {
+            say::line(&line);
+        }
+    }
+
     /// Tells the rack that a request of an agent was refused, for a note on its node. When the
     /// engine is busy that is tried again for a while.
     pub(crate) fn note_refused(&self, request: &trivet_api::Request<'_>, from: IpAddr, why: &str) {
@@ -355,15 +386,6 @@ fn refuse(request: &trivet_api::Request<'_>, refused: &Refused) -> trivet_api::R
 fn what(request: &trivet_api::Request<'_>) -> String {
     let nobody = Caller::agent(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     nobody.asking(request.method, request.path).what
-}
-
-/// The agent hears why it was refused and can do nothing about it; the operator
-/// can. What the rack refuses it notes itself.
-fn say_of_agent(request: &trivet_api::Request<'_>, from: IpAddr, why: &str) {
-    let what = what(request);
-    say::line(&format!(
-        "trivet: warning: {what} by an agent at {from} refused: {why}"
-    ));
 }
 
 /// The sentence in a body of Ironic's errors.

@@ -146,6 +146,7 @@ mod tests {
             cache: testbed::cache(&scratch.0, &engine, clock),
             any_agent_address: true,
             hosts: browser::HostNames::default(),
+            refusals: crate::doors::api::RefusalLog::new(clock.now().tick),
             logs: crate::logs::Logs::at(scratch.0.join("logs")),
             engine,
             facts: trivet_api::Facts::default(),

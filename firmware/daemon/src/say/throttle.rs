@@ -1,4 +1,4 @@
-//! A bound on lines that anybody on a wire can cause, by sending frames.
+//! A bound on lines that anybody on a wire can cause, by sending frames or requests.
 //!
 //! A rack that boots at once says all it has to say; a flood fills the allowance, and
 //! from then on the log grows no faster than the allowance comes back. What is left
@@ -40,8 +40,16 @@ impl Throttle {
         true
     }
 
+    /// The line about those that were left out, once there is room to tell it.
+    pub(crate) fn left_out_line(&mut self, now: Tick) -> Option<String> {
+        let count = self.left_out(now)?;
+        Some(format!(
+            "trivet: {count} lines about requests of machines were left out here"
+        ))
+    }
+
     /// How many were left out, once there is room to tell it.
-    pub(crate) fn left_out(&mut self, now: Tick) -> Option<u64> {
+    fn left_out(&mut self, now: Tick) -> Option<u64> {
         self.refill(now);
         if self.left_out == 0 || self.left == 0 {
             return None;
@@ -85,6 +93,16 @@ mod tests {
         assert_eq!(throttle.left_out(Tick(9999)), None, "no room to tell it");
         assert_eq!(throttle.left_out(Tick(10_100)), Some(100_000 - all));
         assert_eq!(throttle.left_out(Tick(20_000)), None, "told once");
+    }
+
+    #[test]
+    fn lines_that_were_left_out_are_told_in_one_line() {
+        let mut throttle = Throttle::new(Tick(0));
+        said(&mut throttle, 0, LINES_MAX + 7);
+        assert_eq!(throttle.left_out_line(Tick(0)), None, "no room to tell it");
+        let line = throttle.left_out_line(Tick(LINE_MS));
+        let want = "trivet: 7 lines about requests of machines were left out here";
+        assert_eq!(line.as_deref(), Some(want));
     }
 
     #[test]

@@ -49,6 +49,7 @@ async fn served(auth: impl FnOnce(&Scratch) -> Auth) -> Served {
         cache: testbed::cache(&scratch.0, &engine, clock),
         any_agent_address: true,
         hosts: HostNames::default(),
+        refusals: RefusalLog::new(clock.now().tick),
         logs: Logs::at(scratch.0.join("logs")),
     };
     let mut doors = JoinSet::new();
@@ -380,4 +381,21 @@ async fn an_open_api_is_not_asked_under_a_name_of_somebody_else() {
             "{host} {answer}"
         );
     }
+}
+
+#[test]
+fn a_flood_of_refused_heartbeats_writes_no_more_lines_than_the_log_allows() {
+    let log = RefusalLog::new(Tick(0));
+    let refused = |now: u64| {
+        let lines = log.lines(Tick(now), || "refused".to_owned());
+        lines.collect::<Vec<String>>()
+    };
+    let said: usize = (0..10_000).map(|_| refused(0).len()).sum();
+    assert!(said > 0 && said <= 1000, "{said}");
+    let lines = refused(60_000);
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    let left_out = format!("{} lines about requests of machines", 10_000 - said);
+    assert!(lines[0].contains(&left_out), "{lines:?}");
+    assert_eq!(lines[1], "refused");
+    assert_eq!(refused(60_000), ["refused"], "told once");
 }
