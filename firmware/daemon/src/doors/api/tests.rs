@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use crate::testbed::{self, Scratch, ask};
 
 struct Served {
+    api: Arc<Api>,
     engine: Engine,
     address: SocketAddr,
     notes: Arc<Mutex<Vec<String>>>,
@@ -32,7 +33,7 @@ async fn served(auth: impl FnOnce(&Scratch) -> Auth) -> Served {
     });
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let api = Api {
+    let api = Arc::new(Api {
         engine: engine.clone(),
         facts: Facts {
             hostname: "box".to_owned(),
@@ -51,13 +52,14 @@ async fn served(auth: impl FnOnce(&Scratch) -> Auth) -> Served {
         hosts: HostNames::default(),
         refusals: RefusalLog::new(clock.now().tick),
         logs: Logs::at(scratch.0.join("logs")),
-    };
+    });
     let mut doors = JoinSet::new();
     let places = http::Places::new(64);
     let waits = http::Waits::default();
-    let handler = handler(Arc::new(api));
+    let handler = handler(Arc::clone(&api));
     http::serve(&mut doors, vec![listener], None, (&places, waits), &handler);
     Served {
+        api,
         engine,
         address,
         notes,
@@ -398,4 +400,26 @@ fn a_flood_of_refused_heartbeats_writes_no_more_lines_than_the_log_allows() {
     assert!(lines[0].contains(&left_out), "{lines:?}");
     assert_eq!(lines[1], "refused");
     assert_eq!(refused(60_000), ["refused"], "told once");
+}
+
+#[tokio::test]
+async fn refused_heartbeats_are_left_out_of_the_log_once_its_allowance_is_used() {
+    let one = served(|_| Auth::Open).await;
+    // So late that the clock of the box brings no allowance back.
+    let late = Tick(1 << 50);
+    let line = || "refused".to_owned();
+    let mut allowed = 0;
+    while one.api.refusals.lines(late, line).count() > 0 {
+        allowed += 1;
+    }
+    assert!(allowed > 0);
+    let node = NodeId::random(&mut System::new());
+    for body in ["{", "[]", "{\"callback_url\": 5}"] {
+        let what = format!("POST /v1/heartbeat/{node}");
+        let (head, _) = ask(one.address, &what, JSON, body).await;
+        assert!(head.starts_with("http/1.1 400"), "{head}");
+    }
+    let mut lines = one.api.refusals.lines(late.after_ms(1000), line);
+    let left_out = lines.next().unwrap();
+    assert!(left_out.starts_with("trivet: 4 lines about"), "{left_out}");
 }
