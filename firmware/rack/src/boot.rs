@@ -42,8 +42,8 @@ impl Rack {
                 self.script_given(mac);
                 Some(Grant::Bytes(script.into_bytes()))
             }
-            Route::Kernel => files.kernel.as_ref().map(|file| named(file, files)),
-            Route::Ramdisk => files.ramdisk.as_ref().map(|file| named(file, files)),
+            Route::Kernel => files.kernel.as_ref().map(|file| configured(file, files)),
+            Route::Ramdisk => files.ramdisk.as_ref().map(|file| configured(file, files)),
             Route::Image(name) => {
                 if self.settings.images.find(&name).is_none() {
                     if let Some(wanted) = self.catalogued(&name) {
@@ -158,7 +158,7 @@ fn below<'a>(roots: impl Iterator<Item = &'a PathBuf>, relative: &Relative) -> O
 }
 
 /// A file that the settings name by its whole path.
-fn named(file: &Path, files: &Files) -> Grant {
+fn configured(file: &Path, files: &Files) -> Grant {
     Grant::NamedFile {
         file: file.to_owned(),
         data: files.data.clone(),

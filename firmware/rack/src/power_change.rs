@@ -51,8 +51,8 @@ pub(crate) struct PowerChange {
     last: Tick,
     /// The BMC accepted one of them.
     accepted: bool,
-    /// The machine was seen off since the first of them.
-    seen_off: bool,
+    /// When the machine was last seen off.
+    off_at: Option<Tick>,
     /// Polls since the last request.
     polls: u32,
     /// Failures in a row, since when, and the last of them.
@@ -152,7 +152,7 @@ impl PowerChange {
             first: now,
             last: now,
             accepted: false,
-            seen_off: false,
+            off_at: None,
             polls: 0,
             failures: 0,
             failing: None,
@@ -210,7 +210,9 @@ impl PowerChange {
                 NextQuestion::End(Ok(PowerAnswer::Power(state)))
             }
             (Some(_), PowerAnswer::Power(state)) => {
-                self.seen_off |= state == PowerState::Off;
+                if state == PowerState::Off {
+                    self.off_at = Some(now);
+                }
                 self.not_yet(now, limits)
             }
             (Some(_), _) => {
@@ -224,7 +226,7 @@ impl PowerChange {
     fn may_not_have_begun(&self, now: Tick) -> bool {
         self.order == PowerOrder::Cycle
             && self.accepted
-            && !self.seen_off
+            && self.off_at.is_none()
             && now.since_ms(self.last) < CYCLE_MS
     }
 
@@ -546,21 +548,21 @@ mod tests {
     fn a_power_cycle_is_done_once_the_machine_was_off_or_after_some_seconds() {
         let limits = Limits::default();
         let [on, off] = [PowerState::On, PowerState::Off].map(PowerAnswer::Power);
-        let done = NextQuestion::End(Ok(on.clone()));
+        let done = NextQuestion::End(Ok(on));
         let accepted = || {
             let mut change = change(PowerOrder::Cycle, true);
             let _ = change.answered(Tick(0), PowerAnswer::Accepted, &limits);
             // The BMC has accepted the request and not switched off yet.
-            let next = change.answered(Tick(300), on.clone(), &limits);
+            let next = change.answered(Tick(300), on, &limits);
             assert!(matches!(next, NextQuestion::After(_, PowerOrder::Status)));
             change
         };
         let mut change = accepted();
-        let _ = change.answered(Tick(1_000), off.clone(), &limits);
-        assert_eq!(change.answered(Tick(3_000), on.clone(), &limits), done);
+        let _ = change.answered(Tick(1_000), off, &limits);
+        assert_eq!(change.answered(Tick(3_000), on, &limits), done);
         // It may have been off between two polls.
         let mut change = accepted();
-        assert_eq!(change.answered(Tick(5_000), on.clone(), &limits), done);
+        assert_eq!(change.answered(Tick(5_000), on, &limits), done);
     }
 
     #[test]

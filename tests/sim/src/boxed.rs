@@ -119,6 +119,7 @@ fn files() -> Files {
         images: Some("/images".into()),
         loaders: Some("/loaders".into()),
         operator: None,
+        data: None,
     }
 }
 
@@ -325,6 +326,7 @@ impl Boxed {
                     // The simulated box has no cache.
                     Grant::Image(_) | Grant::ChunkList(_) | Grant::Unavailable(_) => None,
                     Grant::File(files) => files.iter().find_map(|below| content(&below.file)),
+                    Grant::NamedFile { file, .. } => content(&file),
                 });
                 on.doors.granted(now.tick, ticket, body, &mut on.inbox, out);
             }
