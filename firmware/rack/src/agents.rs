@@ -70,7 +70,7 @@ impl Rack {
             && !self.leased_to(id).is_empty()
     }
 
-    /// One message for every reason, as Ironic has it: a stranger learns nothing.
+    /// One message for every reason, as Ironic has it: a caller without a token learns nothing.
     pub(crate) fn nothing_found() -> Refusal {
         Refusal::new(RefusalKind::NotFound, "Resource could not be found.")
     }

@@ -61,7 +61,7 @@ pub struct Log<F> {
 
 /// How a commit writes a record that changes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Form {
+enum WriteForm {
     /// As a patch of the value before, where that is shorter.
     Shortest,
     /// With all its bytes.
@@ -143,7 +143,7 @@ impl<F: Flash> Log<F> {
     /// returns. Changes that change nothing are left out; where none is left,
     /// nothing is written.
     pub fn commit(&mut self, changes: BTreeMap<Key, Option<Vec<u8>>>) -> Result<(), CommitError> {
-        self.commit_as(Form::Shortest, changes)
+        self.commit_as(WriteForm::Shortest, changes)
     }
 
     /// The same, with every changed record written whole: no earlier value of it is needed
@@ -152,12 +152,12 @@ impl<F: Flash> Log<F> {
         &mut self,
         changes: BTreeMap<Key, Option<Vec<u8>>>,
     ) -> Result<(), CommitError> {
-        self.commit_as(Form::Whole, changes)
+        self.commit_as(WriteForm::Whole, changes)
     }
 
     fn commit_as(
         &mut self,
-        form: Form,
+        form: WriteForm,
         changes: BTreeMap<Key, Option<Vec<u8>>>,
     ) -> Result<(), CommitError> {
         if self.poisoned {
@@ -233,7 +233,7 @@ impl<F: Flash> Log<F> {
     /// Turns changes into entries and checks every limit; none if nothing changes.
     fn plan(
         &self,
-        form: Form,
+        form: WriteForm,
         changes: BTreeMap<Key, Option<Vec<u8>>>,
     ) -> Result<Option<Plan>, CommitError> {
         if changes.len() > BATCH_CHANGES_MAX {
@@ -253,7 +253,7 @@ impl<F: Flash> Log<F> {
                 continue;
             }
             live_bytes = live_bytes - old.map_or(0, cost) + new.as_deref().map_or(0, cost);
-            let base = old.filter(|_| form == Form::Shortest);
+            let base = old.filter(|_| form == WriteForm::Shortest);
             let effect = self.effect(&key, base, new, &mut plan.payload)?;
             plan.effects.insert(key, effect);
         }

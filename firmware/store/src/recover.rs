@@ -15,7 +15,7 @@ use crate::entry::Entry;
 use crate::error::OpenError;
 use crate::layout::{Layout, PAGE_BYTES, PAGE_HEADER_BYTES};
 use crate::page::{self, CommitHeader};
-use crate::seen::{Seen, SeenPage};
+use crate::seen::{PageList, SeenPage};
 use crate::table::{Table, TableBuilder};
 
 /// What was found.
@@ -112,7 +112,7 @@ pub(crate) fn wipe_torn<F: Flash>(
     Ok(())
 }
 
-fn scan<F: Flash>(flash: &mut F, reader: &mut SegmentReader) -> Result<Seen, OpenError> {
+fn scan<F: Flash>(flash: &mut F, reader: &mut SegmentReader) -> Result<PageList, OpenError> {
     let layout = reader.layout;
     let mut pages = Vec::new();
     for number in 0..layout.segments {
@@ -121,7 +121,7 @@ fn scan<F: Flash>(flash: &mut F, reader: &mut SegmentReader) -> Result<Seen, Ope
         let decoded = segment.chunks(PAGE_BYTES).map(page::decode).zip(first..);
         pages.extend(decoded.filter_map(|(decoded, place)| SeenPage::at(&layout, decoded?, place)));
     }
-    Ok(Seen::new(pages))
+    Ok(PageList::new(pages))
 }
 
 /// Reads the log a segment at a time: one call of the flash for many pages.

@@ -20,7 +20,7 @@ use crate::error::OpenError;
 use crate::layout::{Layout, PAGE_BYTES, PAGE_HEADER_BYTES, PAGE_PAYLOAD_BYTES};
 use crate::page::{self, CommitHeader};
 use crate::recover;
-use crate::seen::{self, Seen, SeenPage};
+use crate::seen::{self, PageList, SeenPage};
 use crate::superblock;
 
 use parts::Hint;
@@ -245,7 +245,7 @@ fn best_scan<F: Flash>(
 struct Scan {
     layout: Layout,
     /// The pages that stand where they belong.
-    seen: Seen,
+    seen: PageList,
     /// Places in the ring that the flash does not read.
     unreadable: BTreeSet<u64>,
 }
@@ -268,7 +268,7 @@ impl Scan {
         }
         Self {
             layout,
-            seen: Seen::new(pages),
+            seen: PageList::new(pages),
             unreadable,
         }
     }

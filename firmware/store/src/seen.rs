@@ -28,11 +28,11 @@ impl SeenPage {
 /// All pages of a region. The pages of one commit stand together, and within it those of
 /// one attempt: there is more than one where a power cut left pages of another behind.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct PageList {
     pages: Vec<SeenPage>,
 }
 
-impl Seen {
+impl PageList {
     /// Sorts the pages. No two of them are equal: each names its one place.
     pub(crate) fn new(mut pages: Vec<SeenPage>) -> Self {
         // The log is a ring, so that they are two sorted runs as they are read.
@@ -103,13 +103,13 @@ mod tests {
     use crate::layout::PAGE_PAYLOAD_BYTES;
 
     /// Pages of a commit of two pages: (commit, first byte of the payload, index).
-    fn seen(pages: &[(u64, u8, u16)]) -> Seen {
+    fn seen(pages: &[(u64, u8, u16)]) -> PageList {
         let page = |&(commit, byte, index): &(u64, u8, u16)| {
             let payload = vec![byte; 2 * PAGE_PAYLOAD_BYTES];
             let header = CommitHeader::new(commit, 1, 2 * commit, 1, &payload);
             SeenPage { header, index }
         };
-        Seen::new(pages.iter().map(page).collect())
+        PageList::new(pages.iter().map(page).collect())
     }
 
     #[test]

@@ -115,9 +115,9 @@ const FLUSHING: u8 = 2;
 
 /// Whether the request of a connection is complete and being answered.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Progress(Arc<AtomicU8>);
+pub(crate) struct RequestProgress(Arc<AtomicU8>);
 
-impl Progress {
+impl RequestProgress {
     /// The request is complete, or the next one is waited for.
     pub(crate) fn serving(&self, serving: bool) {
         let state = if serving { SERVING } else { WAITING };
@@ -176,7 +176,7 @@ impl Connections {
 
 struct Open {
     peer: IpAddr,
-    progress: Progress,
+    progress: RequestProgress,
     close: Arc<Notify>,
 }
 
@@ -271,7 +271,7 @@ impl Service {
     fn list(
         self: &Arc<Self>,
         peer: IpAddr,
-        progress: &Progress,
+        progress: &RequestProgress,
         close: &Arc<Notify>,
     ) -> ListedConnection {
         let mut connections = self.connections();
@@ -296,12 +296,13 @@ impl Service {
 }
 
 /// Accepts clients of one service for ever; `connection` takes each to its end.
-pub(crate) fn accept<F>(
+pub(crate) fn accept<C, F>(
     doors: &mut JoinSet<()>,
     listeners: Vec<TcpListener>,
     (places, waits): (&Places, Waits),
-    connection: impl Fn(TcpStream, SocketAddr, Waits, Progress) -> F + Clone + Send + 'static,
+    connection: C,
 ) where
+    C: Fn(TcpStream, SocketAddr, Waits, RequestProgress) -> F + Clone + Send + 'static,
     F: Future<Output = ()> + Send + 'static,
 {
     let service = Service::new(places);
@@ -319,7 +320,7 @@ async fn run<F>(
     listener: TcpListener,
     service: Arc<Service>,
     waits: Waits,
-    connection: impl Fn(TcpStream, SocketAddr, Waits, Progress) -> F,
+    connection: impl Fn(TcpStream, SocketAddr, Waits, RequestProgress) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -343,7 +344,7 @@ async fn run<F>(
         } else {
             waits
         };
-        let (progress, close) = (Progress::default(), Arc::new(Notify::new()));
+        let (progress, close) = (RequestProgress::default(), Arc::new(Notify::new()));
         let listed = service.list(peer.ip(), &progress, &close);
         let served = connection(stream, peer, waits, progress);
         tokio::spawn(async move {
@@ -380,7 +381,7 @@ mod tests {
         let mut closes = Vec::new();
         for at in 0..40 {
             let peer = if at % 2 == 0 && at < 32 { few } else { many };
-            let (progress, close) = (Progress::default(), Arc::new(Notify::new()));
+            let (progress, close) = (RequestProgress::default(), Arc::new(Notify::new()));
             progress.serving(true);
             listed.push((peer, service.list(peer, &progress, &close)));
             closes.push(close);
@@ -398,7 +399,7 @@ mod tests {
 
     #[test]
     fn a_connection_is_served_until_its_answer_is_flushed() {
-        let progress = Progress::default();
+        let progress = RequestProgress::default();
         progress.flushed();
         assert!(!progress.is_serving(), "half a request");
         progress.serving(true);
@@ -417,10 +418,10 @@ mod tests {
         let service = Service::new(&Places::new(16));
         // 12 of the shared ones, and 4 of its own.
         let listed: Vec<ListedConnection> = (0..11)
-            .map(|_| service.list(PEER, &Progress::default(), &Arc::new(Notify::new())))
+            .map(|_| service.list(PEER, &RequestProgress::default(), &Arc::new(Notify::new())))
             .collect();
         assert!(!service.is_crowded());
-        let one_more = service.list(PEER, &Progress::default(), &Arc::new(Notify::new()));
+        let one_more = service.list(PEER, &RequestProgress::default(), &Arc::new(Notify::new()));
         assert!(service.is_crowded());
         drop((listed, one_more));
         assert!(!service.is_crowded());

@@ -15,7 +15,7 @@ use trivet_rack::{Input, RefusedAgent};
 
 use super::agents;
 use super::browser::{self, HostNames, Refused};
-use super::http::{self, Answer, Body, Handler, Progress};
+use super::http::{self, Answer, Body, Handler, RequestProgress};
 use crate::auth::{Auth, Denied, Role};
 use crate::cache::Cache;
 use crate::clock::{Clock, System};
@@ -108,7 +108,7 @@ impl Api {
         };
         let progress = head
             .extensions
-            .get::<Progress>()
+            .get::<RequestProgress>()
             .cloned()
             .unwrap_or_default();
         if let Some(image) = trivet_api::uploads(request.method, request.path) {

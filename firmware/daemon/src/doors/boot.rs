@@ -24,7 +24,7 @@ use trivet_httpboot::{self as httpboot, Answer, Body, Method, Nonsense, Request}
 use trivet_model::secret::without_url_credentials;
 use trivet_rack::{Door, Grant, Input};
 
-use super::accept::{Places, Progress, Waits, accept};
+use super::accept::{Places, RequestProgress, Waits, accept};
 use super::http::{DRAIN_BYTES_MAX, DRAIN_WAIT};
 use crate::cache::{Cache, Reader};
 use crate::clock::Clock;
@@ -124,7 +124,7 @@ struct Connection {
     client_ended: bool,
     peer: IpAddr,
     waits: Waits,
-    progress: Progress,
+    progress: RequestProgress,
     /// When the next request must be here. One timer for all of them: a new one for each
     /// would wake the runtime's thread each time.
     alarm: Pin<Box<Sleep>>,

@@ -19,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::identity::ServerTls;
 
 use super::accept::accept;
-pub(crate) use super::accept::{Places, Progress, Waits, connections_max};
+pub(crate) use super::accept::{Places, RequestProgress, Waits, connections_max};
 use super::patient::Patient;
 
 mod sending;
@@ -190,7 +190,7 @@ pub(crate) fn serve(
 /// The handler, with what it tells of its progress. A request without a body is complete
 /// when it arrives; one with a body when the handler has read it. It is being served until
 /// its whole answer is written.
-fn watched(handler: &Handler, progress: Progress) -> Handler {
+fn watched(handler: &Handler, progress: RequestProgress) -> Handler {
     let handler = Arc::clone(handler);
     Arc::new(move |peer, secure, mut request| -> Answer {
         progress.serving(request.body().is_end_stream());
@@ -204,7 +204,7 @@ fn watched(handler: &Handler, progress: Progress) -> Handler {
 }
 
 async fn connection(
-    (stream, progress): (TcpStream, Progress),
+    (stream, progress): (TcpStream, RequestProgress),
     peer: SocketAddr,
     tls: Option<TlsAcceptor>,
     waits: Waits,

@@ -68,7 +68,7 @@ async fn answer(
             return inspector::refused(status.as_u16(), &sentence);
         }
     };
-    if let Some(progress) = head.extensions.get::<http::Progress>() {
+    if let Some(progress) = head.extensions.get::<http::RequestProgress>() {
         progress.serving(true);
     }
     if access > Access::Agent

@@ -15,11 +15,11 @@ use hyper::header::CONTENT_TYPE;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Body;
-use crate::doors::accept::Progress;
+use crate::doors::accept::RequestProgress;
 
 /// The answer, marked as being sent for as long as its body exists. An event stream has no
 /// end, and its reader connects again: it may be closed for another connection.
-pub(super) fn tracked(answer: Response<Body>, progress: &Progress) -> Response<Body> {
+pub(super) fn tracked(answer: Response<Body>, progress: &RequestProgress) -> Response<Body> {
     let kind = answer.headers().get(CONTENT_TYPE);
     if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream")) {
         progress.serving(false);
@@ -38,7 +38,7 @@ pub(super) fn tracked(answer: Response<Body>, progress: &Progress) -> Response<B
 /// A body whose end is told to the connection.
 struct TrackedBody {
     body: Body,
-    progress: Progress,
+    progress: RequestProgress,
 }
 
 impl Drop for TrackedBody {
@@ -70,11 +70,11 @@ impl hyper::body::Body for TrackedBody {
 /// A stream that tells the connection when everything is written.
 pub(super) struct TrackedStream<S> {
     stream: S,
-    progress: Progress,
+    progress: RequestProgress,
 }
 
 impl<S> TrackedStream<S> {
-    pub(super) fn new(stream: S, progress: Progress) -> Self {
+    pub(super) fn new(stream: S, progress: RequestProgress) -> Self {
         Self { stream, progress }
     }
 }
