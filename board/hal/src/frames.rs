@@ -13,7 +13,7 @@ pub const FRAME_BYTES_MAX: usize = 2048;
 pub const FRAMES_MAX: usize = 64;
 
 /// Hears frames.
-pub trait FramesIn {
+pub trait FrameReceiver {
     /// The interface's own hardware address.
     fn mac(&self) -> [u8; 6];
 
@@ -24,7 +24,7 @@ pub trait FramesIn {
 }
 
 /// Says frames.
-pub trait FramesOut {
+pub trait FrameSender {
     /// Sends frames in order and says how many left. Never waits: what finds no room is
     /// dropped, as on a full wire.
     fn send(&mut self, frames: &[Vec<u8>]) -> io::Result<usize>;

@@ -37,7 +37,7 @@ impl Drop for BoxKey {
 }
 
 /// Where a board keeps the key of its box.
-pub trait Vault {
+pub trait KeyVault {
     /// The key, or none if there never was one or it is lost.
     fn key(&mut self) -> Result<Option<BoxKey>, KeyError>;
 
@@ -46,7 +46,7 @@ pub trait Vault {
 }
 
 /// A key in hand is a vault that holds it.
-impl Vault for BoxKey {
+impl KeyVault for BoxKey {
     fn key(&mut self) -> Result<Option<BoxKey>, KeyError> {
         Ok(Some(self.clone()))
     }

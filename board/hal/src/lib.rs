@@ -3,8 +3,8 @@
 mod frames;
 mod key;
 
-pub use frames::{FRAME_BYTES_MAX, FRAMES_MAX, FramesIn, FramesOut};
-pub use key::{BOX_KEY_BYTES, BoxKey, KeyError, Vault};
+pub use frames::{FRAME_BYTES_MAX, FRAMES_MAX, FrameReceiver, FrameSender};
+pub use key::{BOX_KEY_BYTES, BoxKey, KeyError, KeyVault};
 
 /// Bytes that stay when power goes: a fixed, preallocated region.
 ///

@@ -20,28 +20,28 @@ const CONTROL_WORDS: usize = 16;
 
 /// A datagram that came.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Came {
+pub struct ReceivedDatagram {
     /// Its length, at most that of the buffer.
     pub length: usize,
     /// Who sent it.
     pub from: SocketAddr,
     /// Where to.
-    pub to: Option<SentTo>,
+    pub to: Option<DatagramDestination>,
 }
 
 /// Where a datagram was sent to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct SentTo {
+pub struct DatagramDestination {
     /// Our address, which answers should come from.
     pub address: IpAddr,
     /// The number of the interface it came in by.
     pub interface: u32,
     /// False for what was sent to everybody.
-    pub to_us_alone: bool,
+    pub unicast: bool,
 }
 
 /// Makes a socket tell where its datagrams were sent to.
-pub fn tell_destinations(socket: &UdpSocket) -> io::Result<()> {
+pub fn enable_destination_info(socket: &UdpSocket) -> io::Result<()> {
     match socket.local_addr()? {
         SocketAddr::V4(_) => set(socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1),
         SocketAddr::V6(_) => set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1),
@@ -59,14 +59,14 @@ pub fn path_mtu(socket: &UdpSocket) -> io::Result<usize> {
 }
 
 /// Bounds what waits unread on a socket, in bytes.
-pub fn bound_unread(socket: &UdpSocket, bytes_max: usize) -> io::Result<()> {
+pub fn set_receive_buffer(socket: &UdpSocket, bytes_max: usize) -> io::Result<()> {
     let bytes = libc::c_int::try_from(bytes_max).unwrap_or(libc::c_int::MAX);
     set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)
 }
 
 /// Takes one datagram.
 #[expect(unsafe_code, reason = "std cannot read what comes with a datagram")]
-pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Came> {
+pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<ReceivedDatagram> {
     // SAFETY: all of these are plain numbers, for which zero is a value.
     let mut name: libc::sockaddr_storage = unsafe { zeroed() };
     let mut control = [0_u64; CONTROL_WORDS];
@@ -89,7 +89,7 @@ pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Came> {
         return Err(io::Error::last_os_error());
     };
     let from = address(&name).ok_or_else(|| io::Error::other("a sender of no known family"))?;
-    Ok(Came {
+    Ok(ReceivedDatagram {
         length,
         from,
         to: destination(&message),
@@ -120,7 +120,7 @@ fn address(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
     unsafe_code,
     reason = "what comes with a datagram is walked by macros of C"
 )]
-fn destination(message: &libc::msghdr) -> Option<SentTo> {
+fn destination(message: &libc::msghdr) -> Option<DatagramDestination> {
     // SAFETY: the kernel has filled the control buffer and set its length; the
     // macros stay within it, and data is read unaligned.
     unsafe {
@@ -130,19 +130,19 @@ fn destination(message: &libc::msghdr) -> Option<SentTo> {
             if (head.cmsg_level, head.cmsg_type) == (libc::IPPROTO_IP, libc::IP_PKTINFO) {
                 let info = data.cast::<libc::in_pktinfo>().read_unaligned();
                 let (sent_to, ours) = (info.ipi_addr.s_addr, info.ipi_spec_dst.s_addr);
-                return Some(SentTo {
+                return Some(DatagramDestination {
                     address: Ipv4Addr::from(u32::from_be(ours)).into(),
                     interface: info.ipi_ifindex.cast_unsigned(),
-                    to_us_alone: sent_to == ours,
+                    unicast: sent_to == ours,
                 });
             }
             if (head.cmsg_level, head.cmsg_type) == (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) {
                 let info = data.cast::<libc::in6_pktinfo>().read_unaligned();
                 let address = Ipv6Addr::from(info.ipi6_addr.s6_addr);
-                return Some(SentTo {
+                return Some(DatagramDestination {
                     address: IpAddr::V6(address),
                     interface: info.ipi6_ifindex,
-                    to_us_alone: !address.is_multicast(),
+                    unicast: !address.is_multicast(),
                 });
             }
             one = libc::CMSG_NXTHDR(message, one);
@@ -154,12 +154,12 @@ fn destination(message: &libc::msghdr) -> Option<SentTo> {
 /// How a connected socket sends many datagrams of one length: by segmentation
 /// offload where the kernel and the path can, and otherwise one by one.
 #[derive(Clone, Debug)]
-pub struct Segments {
+pub struct SegmentSender {
     offload: bool,
     set_to: usize,
 }
 
-impl Segments {
+impl SegmentSender {
     /// Without `offload`, or once it has failed, datagrams are never joined.
     #[must_use]
     pub fn new(offload: bool) -> Self {

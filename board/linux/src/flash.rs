@@ -17,7 +17,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 
 /// What a flash was asked to do.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Counts {
+pub struct FileFlashCounts {
     /// Calls of `write`.
     pub writes: u64,
     /// Calls of `flush`.
@@ -59,7 +59,7 @@ pub enum OpenFileError {
 pub struct FileFlash {
     file: File,
     size: u64,
-    counts: Counts,
+    counts: FileFlashCounts,
 }
 
 impl FileFlash {
@@ -100,13 +100,13 @@ impl FileFlash {
         Ok(Self {
             file,
             size: about.len(),
-            counts: Counts::default(),
+            counts: FileFlashCounts::default(),
         })
     }
 
     /// What was asked of it since it was opened.
     #[must_use]
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> FileFlashCounts {
         self.counts
     }
 
@@ -137,7 +137,7 @@ impl FileFlash {
             return Err(io_error("fill", &new, source));
         }
         fs::rename(&new, path).map_err(|source| io_error("rename", &new, source))?;
-        let_go(&file);
+        unlock(&file);
         let directory = match path.parent() {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
@@ -150,13 +150,13 @@ impl FileFlash {
 
 impl Drop for FileFlash {
     fn drop(&mut self) {
-        let_go(&self.file);
+        unlock(&self.file);
     }
 }
 
 /// Gives the lock back. To close the file is not enough: a process that is being started
 /// holds a copy of it from its fork to its exec.
-fn let_go(file: &File) {
+fn unlock(file: &File) {
     let _ = file.unlock();
 }
 
@@ -317,7 +317,7 @@ mod tests {
         let mut flash = FileFlash::open(&place.file(), 8192).unwrap();
         flash.write(8190, b"ab").unwrap();
         flash.flush().unwrap();
-        let want = Counts {
+        let want = FileFlashCounts {
             writes: 1,
             flushes: 1,
             written_bytes: 2,
@@ -373,7 +373,7 @@ mod tests {
                 Err(FlashError::OutOfRange { .. })
             ));
         }
-        assert_eq!(flash.counts(), Counts::default());
+        assert_eq!(flash.counts(), FileFlashCounts::default());
     }
 
     #[test]

@@ -14,9 +14,9 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 
-use trivet_board_hal::{FRAME_BYTES_MAX, FRAMES_MAX, FramesIn, FramesOut};
+use trivet_board_hal::{FRAME_BYTES_MAX, FRAMES_MAX, FrameReceiver, FrameSender};
 
-use crate::Interface;
+use crate::EthernetInterface;
 
 /// What waits in the kernel while we are busy. Ours: some 5000 requests, more than
 /// machines of one network ask at once.
@@ -31,16 +31,16 @@ const CONTROL_WORDS: usize = 8;
 
 /// Hears frames of one interface that are for the box's DHCP.
 #[derive(Debug)]
-pub struct Ear {
+pub struct PacketSocketReceiver {
     socket: OwnedFd,
     mac: [u8; 6],
     buffer: Box<[[u8; FRAME_BYTES_MAX]]>,
 }
 
-impl Ear {
+impl PacketSocketReceiver {
     /// Listens on an interface, also to what is sent to these groups. Needs
     /// `CAP_NET_RAW`.
-    pub fn open(interface: &Interface, groups: &[[u8; 6]]) -> io::Result<Self> {
+    pub fn open(interface: &EthernetInterface, groups: &[[u8; 6]]) -> io::Result<Self> {
         // Without a protocol it hears nothing until it is bound: nothing of other
         // interfaces, and nothing before the filter is there.
         let socket = packet_socket()?;
@@ -71,19 +71,19 @@ impl Ear {
     }
 }
 
-impl AsFd for Ear {
+impl AsFd for PacketSocketReceiver {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl AsRawFd for Ear {
+impl AsRawFd for PacketSocketReceiver {
     fn as_raw_fd(&self) -> RawFd {
         self.socket.as_raw_fd()
     }
 }
 
-impl FramesIn for Ear {
+impl FrameReceiver for PacketSocketReceiver {
     fn mac(&self) -> [u8; 6] {
         self.mac
     }
@@ -123,12 +123,12 @@ impl FramesIn for Ear {
         for at in 0..count {
             let head = &heads[at].msg_hdr;
             let cut = head.msg_flags & libc::MSG_TRUNC != 0;
-            let knows = knows(head);
+            let knows = packet_metadata(head);
             if cut || knows.tagged || names[at].sll_pkttype == libc::PACKET_OUTGOING {
                 continue;
             }
             let length = (heads[at].msg_len as usize).min(FRAME_BYTES_MAX);
-            each(&self.buffer[at][..length], knows.vouched);
+            each(&self.buffer[at][..length], knows.checksum_offloaded);
         }
         Ok(count)
     }
@@ -136,19 +136,19 @@ impl FramesIn for Ear {
 
 /// What the kernel knows of a frame beyond its bytes.
 #[derive(Clone, Copy, Default)]
-struct Knows {
+struct PacketMetadata {
     /// It carried the tag of a VLAN, which is an interface of its own.
     tagged: bool,
     /// Its checksums were checked, or were never filled in.
-    vouched: bool,
+    checksum_offloaded: bool,
 }
 
 #[expect(
     unsafe_code,
     reason = "control messages are read by the system's macros"
 )]
-fn knows(head: &libc::msghdr) -> Knows {
-    let mut knows = Knows::default();
+fn packet_metadata(head: &libc::msghdr) -> PacketMetadata {
+    let mut knows = PacketMetadata::default();
     // SAFETY: the head was filled by the kernel and points to its control buffer.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(head) };
     while !next.is_null() {
@@ -170,7 +170,7 @@ fn knows(head: &libc::msghdr) -> Knows {
             let number = told.tp_vlan_tci & VLAN_NUMBER;
             knows.tagged = status & libc::TP_STATUS_VLAN_VALID != 0 && number != 0;
             let sums = libc::TP_STATUS_CSUMNOTREADY | libc::TP_STATUS_CSUM_VALID;
-            knows.vouched = status & sums != 0;
+            knows.checksum_offloaded = status & sums != 0;
         }
         // SAFETY: both pointers are those of this head.
         next = unsafe { libc::CMSG_NXTHDR(head, next) };
@@ -180,20 +180,20 @@ fn knows(head: &libc::msghdr) -> Knows {
 
 /// Says frames on one interface.
 #[derive(Debug)]
-pub struct Voice {
+pub struct PacketSocketSender {
     socket: OwnedFd,
 }
 
-impl Voice {
+impl PacketSocketSender {
     /// Speaks on an interface. Needs `CAP_NET_RAW`.
-    pub fn open(interface: &Interface) -> io::Result<Self> {
+    pub fn open(interface: &EthernetInterface) -> io::Result<Self> {
         let socket = packet_socket()?;
         bind(&socket, interface.index, 0)?;
         Ok(Self { socket })
     }
 }
 
-impl FramesOut for Voice {
+impl FrameSender for PacketSocketSender {
     fn send(&mut self, frames: &[Vec<u8>]) -> io::Result<usize> {
         let mut sent = 0;
         for batch in frames.chunks(FRAMES_MAX) {

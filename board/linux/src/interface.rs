@@ -11,7 +11,7 @@ use std::path::Path;
 
 /// One Ethernet interface.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Interface {
+pub struct EthernetInterface {
     /// Its name.
     pub name: String,
     /// Its number; an interface that is made anew under the same name has another.
@@ -21,7 +21,7 @@ pub struct Interface {
     /// Somebody has switched it on.
     pub is_up: bool,
     /// It is a part of a bridge or a bond, which hears all that it hears.
-    pub is_part: bool,
+    pub is_member: bool,
     /// It is a radio.
     pub is_wireless: bool,
     /// Its IPv4 addresses, in the kernel's order.
@@ -33,13 +33,13 @@ pub struct Interface {
     unsafe_code,
     reason = "the list of interfaces has no safe wrapper in std"
 )]
-pub fn interfaces() -> io::Result<Vec<Interface>> {
+pub fn interfaces() -> io::Result<Vec<EthernetInterface>> {
     let mut list = std::ptr::null_mut();
     // SAFETY: the pointer is valid for the one pointer that is written to it.
     if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    let mut found: BTreeMap<String, Interface> = BTreeMap::new();
+    let mut found: BTreeMap<String, EthernetInterface> = BTreeMap::new();
     let mut addresses: Vec<(String, Ipv4Addr)> = Vec::new();
     let mut next = list;
     while !next.is_null() {
@@ -83,25 +83,25 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
     Ok(found.into_values().collect())
 }
 
-fn ethernet(name: &str, link: &libc::sockaddr_ll, flags: u32) -> Option<Interface> {
+fn ethernet(name: &str, link: &libc::sockaddr_ll, flags: u32) -> Option<EthernetInterface> {
     let loopback = flags & libc::IFF_LOOPBACK as u32 != 0;
     if link.sll_hatype != libc::ARPHRD_ETHER || link.sll_halen != 6 || loopback {
         return None;
     }
     let home = Path::new("/sys/class/net").join(name);
-    Some(Interface {
+    Some(EthernetInterface {
         name: name.to_owned(),
         index: u32::try_from(link.sll_ifindex).ok()?,
         mac: link.sll_addr[..6].try_into().ok()?,
         is_up: flags & libc::IFF_UP as u32 != 0,
-        is_part: home.join("master").exists(),
+        is_member: home.join("master").exists(),
         is_wireless: home.join("phy80211").exists(),
         addresses: Vec::new(),
     })
 }
 
 /// One of them, if it is there.
-pub fn interface(name: &str) -> io::Result<Option<Interface>> {
+pub fn interface(name: &str) -> io::Result<Option<EthernetInterface>> {
     let all = interfaces()?;
     Ok(all.into_iter().find(|interface| interface.name == name))
 }

@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use trivet_board_hal::{BOX_KEY_BYTES, BoxKey, KeyError, Vault};
+use trivet_board_hal::{BOX_KEY_BYTES, BoxKey, KeyError, KeyVault};
 use zeroize::Zeroize as _;
 
 /// Why a key file cannot be used.
@@ -73,11 +73,11 @@ impl From<KeyFileError> for KeyError {
 /// The file that holds the key. Only who holds the flash beside it may use it, so
 /// that no two processes make one at a time.
 #[derive(Debug)]
-pub struct KeyFile {
+pub struct BoxKeyFile {
     path: PathBuf,
 }
 
-impl KeyFile {
+impl BoxKeyFile {
     /// The key file under this name, whether or not it is there.
     #[must_use]
     pub fn at(path: PathBuf) -> Self {
@@ -165,7 +165,7 @@ impl KeyFile {
     }
 }
 
-impl Vault for KeyFile {
+impl KeyVault for BoxKeyFile {
     fn key(&mut self) -> Result<Option<BoxKey>, KeyError> {
         Ok(self.read()?)
     }
@@ -239,8 +239,8 @@ mod tests {
             self.0.join("store.key")
         }
 
-        fn file(&self) -> KeyFile {
-            KeyFile::at(self.path())
+        fn file(&self) -> BoxKeyFile {
+            BoxKeyFile::at(self.path())
         }
 
         fn write(&self, bytes: &[u8], mode: u32) {
@@ -255,7 +255,7 @@ mod tests {
         }
     }
 
-    fn said(error: &KeyError) -> String {
+    fn error_text(error: &KeyError) -> String {
         error.0.to_string()
     }
 
@@ -271,7 +271,11 @@ mod tests {
         assert_eq!(about.len(), 32);
         assert_eq!(fs::read_dir(&place.0).unwrap().count(), 1);
         let error = place.file().make_key().unwrap_err();
-        assert!(said(&error).contains("not replaced"), "{}", said(&error));
+        assert!(
+            error_text(&error).contains("not replaced"),
+            "{}",
+            error_text(&error)
+        );
     }
 
     #[test]
@@ -303,7 +307,7 @@ mod tests {
         for mode in [0o640, 0o604, 0o660, 0o601] {
             place.write(&[1; 32], mode);
             let error = place.file().key().unwrap_err();
-            let said = said(&error);
+            let said = error_text(&error);
             assert!(said.contains(&format!("mode {mode:03o}")), "{said}");
             assert!(said.contains("chmod 600"), "{said}");
         }
@@ -317,7 +321,7 @@ mod tests {
         for length in [0, 31, 33, 64] {
             place.write(&vec![1; length], 0o600);
             let error = place.file().key().unwrap_err();
-            let said = said(&error);
+            let said = error_text(&error);
             assert!(said.contains(&format!("{length} bytes")), "{said}");
         }
     }
@@ -327,7 +331,11 @@ mod tests {
         let place = Place::new();
         fs::create_dir(place.path()).unwrap();
         let error = place.file().key().unwrap_err();
-        assert!(said(&error).contains("store.key"), "{}", said(&error));
+        assert!(
+            error_text(&error).contains("store.key"),
+            "{}",
+            error_text(&error)
+        );
     }
 
     #[test]
@@ -347,7 +355,7 @@ mod tests {
     fn a_link_may_lead_to_the_key() {
         let place = Place::new();
         let elsewhere = place.0.join("elsewhere");
-        KeyFile::at(elsewhere.clone()).make_key().unwrap();
+        BoxKeyFile::at(elsewhere.clone()).make_key().unwrap();
         symlink(&elsewhere, place.path()).unwrap();
         assert!(place.file().key().unwrap().is_some());
     }
@@ -355,8 +363,12 @@ mod tests {
     #[test]
     fn a_key_that_cannot_be_written_is_named() {
         let place = Place::new();
-        let error = KeyFile::at(place.0.join("none/store.key")).make_key();
+        let error = BoxKeyFile::at(place.0.join("none/store.key")).make_key();
         let error = error.unwrap_err();
-        assert!(said(&error).contains("none/store.key"), "{}", said(&error));
+        assert!(
+            error_text(&error).contains("none/store.key"),
+            "{}",
+            error_text(&error)
+        );
     }
 }

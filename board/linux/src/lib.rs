@@ -17,15 +17,15 @@ mod sending;
 
 pub use beneath::open_beneath;
 pub use datagram::{
-    Came, SEGMENTS_BYTES_MAX, SEGMENTS_MAX, Segments, SentTo, bound_unread, path_mtu, receive,
-    tell_destinations,
+    DatagramDestination, ReceivedDatagram, SEGMENTS_BYTES_MAX, SEGMENTS_MAX, SegmentSender,
+    enable_destination_info, path_mtu, receive, set_receive_buffer,
 };
 pub use files::{check_writable, free_bytes, raise_open_files};
-pub use flash::{Counts, FileFlash, OpenFileError};
-pub use frames::{Ear, RECEIVE_BYTES_MAX, Voice};
-pub use interface::{Interface, interface, interfaces};
-pub use key::{KeyFile, KeyFileError};
-pub use memory::{give_memory_back, keep_private};
-pub use poll::{Interest, Poll, Waker};
+pub use flash::{FileFlash, FileFlashCounts, OpenFileError};
+pub use frames::{PacketSocketReceiver, PacketSocketSender, RECEIVE_BYTES_MAX};
+pub use interface::{EthernetInterface, interface, interfaces};
+pub use key::{BoxKeyFile, KeyFileError};
+pub use memory::{disable_core_dumps, give_memory_back};
+pub use poll::{Epoll, Interest, PollWaker};
 pub use reading::read_cached;
 pub use sending::{in_memory, send_file, send_more, unacknowledged};

@@ -33,12 +33,12 @@ impl Interest {
 
 /// A set of sockets, each under a key of its owner's.
 #[derive(Debug)]
-pub struct Poll {
+pub struct Epoll {
     epoll: OwnedFd,
     events: Vec<libc::epoll_event>,
 }
 
-impl Poll {
+impl Epoll {
     /// An empty set.
     #[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
     pub fn new() -> io::Result<Self> {
@@ -105,12 +105,12 @@ impl Poll {
 
 /// Wakes a thread that waits, from any other.
 #[derive(Clone, Debug)]
-pub struct Waker(Arc<File>);
+pub struct PollWaker(Arc<File>);
 
-impl Waker {
+impl PollWaker {
     /// Wakes the one that waits for these, with this key.
     #[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
-    pub fn new(poll: &Poll, key: u64) -> io::Result<Self> {
+    pub fn new(poll: &Epoll, key: u64) -> io::Result<Self> {
         // SAFETY: takes two numbers and touches no memory of ours.
         let event = checked(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
         // SAFETY: the call has just made it, and nobody else owns it.
@@ -126,7 +126,7 @@ impl Waker {
     }
 
     /// The wake was heard.
-    pub fn heard(&self) {
+    pub fn clear(&self) {
         let _ = (&*self.0).read(&mut [0; 8]);
     }
 }
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn tells_which_socket_has_something_until_it_is_read() {
-        let mut poll = Poll::new().unwrap();
+        let mut poll = Epoll::new().unwrap();
         let sockets: Vec<_> = (0..3)
             .map(|_| UdpSocket::bind("127.0.0.1:0").unwrap())
             .collect();
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn room_to_write_is_told_where_it_is_asked_for() {
-        let mut poll = Poll::new().unwrap();
+        let mut poll = Epoll::new().unwrap();
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         poll.add(&socket, 1, Interest::ReadAndWrite).unwrap();
         let mut ready = Vec::new();
@@ -181,8 +181,8 @@ mod tests {
 
     #[test]
     fn a_wake_from_another_thread_ends_the_wait() {
-        let mut poll = Poll::new().unwrap();
-        let waker = Waker::new(&poll, 5).unwrap();
+        let mut poll = Epoll::new().unwrap();
+        let waker = PollWaker::new(&poll, 5).unwrap();
         let other = waker.clone();
         let thread = std::thread::spawn(move || {
             other.wake();
@@ -192,7 +192,7 @@ mod tests {
         poll.wait(None, &mut ready).unwrap();
         thread.join().unwrap();
         assert_eq!(ready, [5]);
-        waker.heard();
+        waker.clear();
         poll.wait(Some(Duration::ZERO), &mut ready).unwrap();
         assert!(ready.is_empty(), "two wakes were one");
     }

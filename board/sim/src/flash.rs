@@ -11,7 +11,7 @@ pub const SECTOR_BYTES: usize = 512;
 
 /// What a flash was asked to do.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Counts {
+pub struct SimFlashCounts {
     /// Calls of `read`.
     pub reads: u64,
     /// Calls of `write`.
@@ -28,7 +28,7 @@ pub struct SimFlash {
     live: Vec<u8>,
     durable: Vec<u8>,
     pending: Vec<(usize, Vec<u8>)>,
-    counts: Counts,
+    counts: SimFlashCounts,
     until_cut: Option<u64>,
     off: bool,
 }
@@ -45,7 +45,7 @@ impl SimFlash {
             live: bytes.clone(),
             durable: bytes,
             pending: Vec::new(),
-            counts: Counts::default(),
+            counts: SimFlashCounts::default(),
             until_cut: None,
             off: false,
         }
@@ -68,7 +68,7 @@ impl SimFlash {
     }
 
     /// What was asked of it since it was made or powered on.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> SimFlashCounts {
         self.counts
     }
 
@@ -87,7 +87,7 @@ impl SimFlash {
             pending,
             ..
         } = self;
-        let mut chance = Chance(seed);
+        let mut chance = FlashRandom(seed);
         for (at, bytes) in &pending {
             let place = &mut durable[*at..*at + bytes.len()];
             match seed {
@@ -112,7 +112,7 @@ impl SimFlash {
     }
 
     /// Counts an operation; true if the power goes in it.
-    fn goes_off(&mut self) -> bool {
+    fn cuts_power(&mut self) -> bool {
         match &mut self.until_cut {
             Some(0) => self.off = true,
             Some(left) => *left -= 1,
@@ -123,7 +123,7 @@ impl SimFlash {
 }
 
 /// What a write under way leaves of `bytes` in `place`.
-fn tear(place: &mut [u8], bytes: &[u8], chance: &mut Chance) {
+fn tear(place: &mut [u8], bytes: &[u8], chance: &mut FlashRandom) {
     let cut = chance.below(bytes.len() as u64 + 1) as usize;
     match chance.below(6) {
         0 => {}
@@ -142,7 +142,7 @@ fn tear(place: &mut [u8], bytes: &[u8], chance: &mut Chance) {
     }
 }
 
-fn some_sectors(place: &mut [u8], bytes: &[u8], chance: &mut Chance) {
+fn some_sectors(place: &mut [u8], bytes: &[u8], chance: &mut FlashRandom) {
     let sectors = place
         .chunks_mut(SECTOR_BYTES)
         .zip(bytes.chunks(SECTOR_BYTES));
@@ -154,9 +154,9 @@ fn some_sectors(place: &mut [u8], bytes: &[u8], chance: &mut Chance) {
 }
 
 /// SplitMix64: a seed always tears in the same way.
-struct Chance(u64);
+struct FlashRandom(u64);
 
-impl Chance {
+impl FlashRandom {
     fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = self.0;
@@ -187,7 +187,7 @@ impl Flash for SimFlash {
         }
         let range = self.range(at, bytes.len())?;
         self.pending.push((range.start, bytes.to_vec()));
-        if self.goes_off() {
+        if self.cuts_power() {
             return Err(FlashError::PowerCut);
         }
         self.counts.writes += 1;
@@ -197,7 +197,7 @@ impl Flash for SimFlash {
     }
 
     fn flush(&mut self) -> Result<(), FlashError> {
-        if self.off || self.goes_off() {
+        if self.off || self.cuts_power() {
             return Err(FlashError::PowerCut);
         }
         self.counts.flushes += 1;
@@ -300,7 +300,7 @@ mod tests {
         flash.write(9, b"de").unwrap();
         flash.flush().unwrap();
         flash.read(0, &mut [0]).unwrap();
-        let want = Counts {
+        let want = SimFlashCounts {
             reads: 1,
             writes: 2,
             flushes: 1,

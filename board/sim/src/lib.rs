@@ -5,7 +5,7 @@
 
 mod flash;
 
-pub use flash::{Counts, SECTOR_BYTES, SimFlash};
+pub use flash::{SECTOR_BYTES, SimFlash, SimFlashCounts};
 
 use trivet_board_hal::BoxKey;
 

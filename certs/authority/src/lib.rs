@@ -7,16 +7,16 @@
 
 mod authority;
 mod error;
-mod judge;
 mod pin;
+mod server_verifier;
 mod tls;
 
 pub use crate::authority::{
     Authority, BACKDATE_DAYS, CA_DAYS, CLOCK_FLOOR_UNIX_S, NAMES_MAX, SERVER_DAYS,
 };
 pub use crate::error::AuthorityError;
-pub use crate::judge::{Believed, Shown, judging_client_config};
 pub use crate::pin::pinned_client_config;
+pub use crate::server_verifier::{PeerFingerprint, TrustPolicy, verifying_client_config};
 pub use crate::tls::{
     BUNDLE_BYTES_MAX, PEM_BYTES_MAX, bundled_client_config, server_config, trusting_client_config,
 };

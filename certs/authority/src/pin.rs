@@ -19,7 +19,7 @@ use crate::tls::{one_certificate, provider};
 /// TLS for a client that talks to the holder of exactly this certificate.
 pub fn pinned_client_config(pem: &str) -> Result<ClientConfig, AuthorityError> {
     let provider = provider();
-    let verifier = Pinned {
+    let verifier = PinnedVerifier {
         certificate: one_certificate(pem)?,
         algorithms: provider.signature_verification_algorithms,
     };
@@ -35,12 +35,12 @@ pub fn pinned_client_config(pem: &str) -> Result<ClientConfig, AuthorityError> {
 }
 
 #[derive(Debug)]
-struct Pinned {
+struct PinnedVerifier {
     certificate: CertificateDer<'static>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl ServerCertVerifier for Pinned {
+impl ServerCertVerifier for PinnedVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -98,7 +98,7 @@ mod tests {
         server_config(AGENT_PEM, AGENT_KEY).unwrap()
     }
 
-    fn stranger() -> ServerConfig {
+    fn other_server() -> ServerConfig {
         let authority = Authority::create(NOW_UNIX_S, "stranger").unwrap();
         let names = ["192.0.2.77".to_owned()];
         let (chain, key) = authority
@@ -139,9 +139,11 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_is_refused() {
+    fn another_server_is_refused() {
         let client = pinned_client_config(AGENT_PEM).unwrap();
-        let error = handshake(client, stranger(), "192.0.2.77").err().unwrap();
+        let error = handshake(client, other_server(), "192.0.2.77")
+            .err()
+            .unwrap();
         let want = Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure);
         assert_eq!(error, want);
     }

@@ -50,11 +50,11 @@ pub const fn mask(_token: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trivet_model::Seeded;
+    use trivet_model::SeededRandom;
 
     #[test]
     fn a_token_is_43_letters_that_need_no_encoding() {
-        let token = mint(&mut Seeded::new(1));
+        let token = mint(&mut SeededRandom::new(1));
         assert_eq!(token.len(), TOKEN_CHARS);
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
         assert!(token.bytes().all(plain), "{token}");
@@ -62,10 +62,10 @@ mod tests {
 
     #[test]
     fn two_tokens_differ_and_a_seed_repeats() {
-        let mut entropy = Seeded::new(1);
+        let mut entropy = SeededRandom::new(1);
         let (one, two) = (mint(&mut entropy), mint(&mut entropy));
         assert_ne!(one, two);
-        assert_eq!(mint(&mut Seeded::new(1)), one);
+        assert_eq!(mint(&mut SeededRandom::new(1)), one);
     }
 
     #[test]
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn only_the_token_itself_is_right() {
-        let token = mint(&mut Seeded::new(2));
+        let token = mint(&mut SeededRandom::new(2));
         assert!(matches(&token, Some(&token)));
         let mut wrong = token.clone();
         wrong.pop();

@@ -6,10 +6,10 @@ use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use trivet_ipa::command::StepsByManager;
-use trivet_ipa::{AgentFault, CommandList, CommandResult, CommandStatus, WireStep};
-use trivet_model::{AgentError, AgentEvent, AgentOrder, Parts, Step, StepKind};
+use trivet_ipa::{AgentFault, CommandList, CommandResult, CommandStatus, IpaStep};
+use trivet_model::{AgentError, AgentEvent, AgentOrder, BootPartitions, JobStep, StepKind};
 
-use crate::said::said;
+use crate::agent_text::sanitized;
 
 /// A longer answer is not read. Ours; the list of a long-lived agent is the
 /// largest honest one, and its steps bring the config drive back each time.
@@ -47,10 +47,10 @@ pub fn answer(order: &AgentOrder, status: u16, body: &[u8]) -> Result<AgentEvent
         return refusal(status, body);
     }
     match order {
-        AgentOrder::Look => look(&read::<CommandList>(body)?.commands),
+        AgentOrder::ListCommands => last_step_status(&read::<CommandList>(body)?.commands),
         AgentOrder::GetSteps(kind) => steps(*kind, &read(body)?),
         AgentOrder::Execute { kind, .. } => executed(*kind, &read(body)?),
-        AgentOrder::FindParts => parts(&read(body)?),
+        AgentOrder::FindPartitions => parts(&read(body)?),
         AgentOrder::FinishRescue
         | AgentOrder::InstallBootloader { .. }
         | AgentOrder::Sync
@@ -61,7 +61,7 @@ pub fn answer(order: &AgentOrder, status: u16, body: &[u8]) -> Result<AgentEvent
 
 pub(crate) fn nonsense(words: impl AsRef<str>) -> AgentError {
     AgentError::Nonsense {
-        said: said(words.as_ref()),
+        said: sanitized(words.as_ref()),
     }
 }
 
@@ -73,7 +73,7 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, AgentError> {
 /// stranger on its port does not.
 pub(crate) fn refusal(status: u16, body: &[u8]) -> Result<AgentEvent, AgentError> {
     let fault = serde_json::from_slice::<AgentFault>(body).ok();
-    let words = fault.as_ref().map(|fault| said(&fault.faultstring));
+    let words = fault.as_ref().map(|fault| sanitized(&fault.faultstring));
     // Agents before 2020 answered 500 with these words where newer ones say 409.
     let busy = |words: &String| words.to_ascii_lowercase().contains("agent is busy");
     if status == 409 || words.as_ref().is_some_and(busy) {
@@ -92,7 +92,7 @@ pub(crate) fn refusal(status: u16, body: &[u8]) -> Result<AgentEvent, AgentError
 }
 
 /// What the whole list says of the last step.
-fn look(commands: &[CommandResult]) -> Result<AgentEvent, AgentError> {
+fn last_step_status(commands: &[CommandResult]) -> Result<AgentEvent, AgentError> {
     let Some(last) = commands.last() else {
         return Ok(AgentEvent::Idle);
     };
@@ -135,7 +135,7 @@ fn executed(kind: StepKind, result: &CommandResult) -> Result<AgentEvent, AgentE
 /// How a step ended.
 fn ended(kind: StepKind, result: &CommandResult) -> Result<AgentEvent, AgentError> {
     let named = result.command_result.get(format!("{kind}_step"));
-    let named = named.and_then(|step| WireStep::deserialize(step).ok());
+    let named = named.and_then(|step| IpaStep::deserialize(step).ok());
     match &result.command_status {
         CommandStatus::Running => Ok(AgentEvent::StepRunning),
         CommandStatus::Succeeded => {
@@ -149,12 +149,12 @@ fn ended(kind: StepKind, result: &CommandResult) -> Result<AgentEvent, AgentErro
                 interface: step.interface.unwrap_or_default(),
                 at: step.trivet_at,
                 reboot_requested: step.reboot_requested,
-                result: brought(result.command_result.get(format!("{kind}_result"))),
+                result: short_result(result.command_result.get(format!("{kind}_result"))),
             })
         }
         CommandStatus::Failed => Ok(AgentEvent::StepFailed {
-            step: named.map(|step| said(&step.step)),
-            said: failure(result),
+            step: named.map(|step| sanitized(&step.step)),
+            message: failure(result),
         }),
         CommandStatus::VersionMismatch => Ok(AgentEvent::VersionMismatch),
         CommandStatus::Other(word) => Err(unknown_status(word)),
@@ -163,7 +163,7 @@ fn ended(kind: StepKind, result: &CommandResult) -> Result<AgentEvent, AgentErro
 
 fn failure(result: &CommandResult) -> String {
     let error = result.command_error.as_ref();
-    said(error.map_or("", |error| error.said()))
+    sanitized(error.map_or("", |error| error.description()))
 }
 
 fn unknown_status(word: &str) -> AgentError {
@@ -189,7 +189,7 @@ fn parts(result: &CommandResult) -> Result<AgentEvent, AgentError> {
         let text = text.filter(|text| !text.is_empty() && text.len() <= UUID_CHARS_MAX);
         text.map(str::to_owned)
     };
-    Ok(AgentEvent::PartsAre(Parts {
+    Ok(AgentEvent::PartitionsFound(BootPartitions {
         root: field("root uuid"),
         efi: field("efi system partition uuid"),
         prep: field("PReP Boot partition uuid"),
@@ -214,7 +214,7 @@ fn steps(kind: StepKind, result: &CommandResult) -> Result<AgentEvent, AgentErro
     let by_manager = field(&format!("{kind}_steps"));
     let by_manager: StepsByManager = StepsByManager::deserialize(by_manager)
         .map_err(|error| nonsense(format!("{kind} steps cannot be read: {error}")))?;
-    let steps: Vec<WireStep> = by_manager.into_values().flatten().collect();
+    let steps: Vec<IpaStep> = by_manager.into_values().flatten().collect();
     if steps.len() > STEPS_MAX {
         return Err(nonsense(format!(
             "{} steps where {STEPS_MAX} are the most we take",
@@ -226,7 +226,7 @@ fn steps(kind: StepKind, result: &CommandResult) -> Result<AgentEvent, AgentErro
             "steps of {bytes} bytes where {STEPS_BYTES_MAX} are the most we take"
         ))
     })?;
-    Ok(AgentEvent::StepsAre {
+    Ok(AgentEvent::StepsListed {
         listed,
         steps: steps.into_iter().map(model_step).collect(),
         versions: versions(field("hardware_manager_version")),
@@ -235,13 +235,13 @@ fn steps(kind: StepKind, result: &CommandResult) -> Result<AgentEvent, AgentErro
 
 /// The steps as an operator reads them, by interface as Ironic has them. What arguments mean
 /// is left out where all of it is too long to be kept. If even the rest is, its bytes.
-fn listed(steps: &[WireStep]) -> Result<Value, usize> {
+fn listed(steps: &[IpaStep]) -> Result<Value, usize> {
     let list = |explained: bool| {
-        let mut by_interface: BTreeMap<String, Vec<WireStep>> = BTreeMap::new();
+        let mut by_interface: BTreeMap<String, Vec<IpaStep>> = BTreeMap::new();
         for step in steps {
             let interface = step.interface.clone().unwrap_or_else(|| DEPLOY.to_owned());
             let argsinfo = step.argsinfo.clone().filter(|_| explained);
-            let step = WireStep {
+            let step = IpaStep {
                 argsinfo,
                 ..step.clone()
             };
@@ -262,13 +262,13 @@ fn listed(steps: &[WireStep]) -> Result<Value, usize> {
 }
 
 /// What a step brought, if it is short enough to be kept.
-fn brought(result: Option<&Value>) -> Value {
+fn short_result(result: Option<&Value>) -> Value {
     let short = result.filter(|result| result.to_string().len() <= LISTED_BYTES_MAX);
     short.cloned().unwrap_or_default()
 }
 
-fn model_step(step: WireStep) -> Step {
-    Step {
+fn model_step(step: IpaStep) -> JobStep {
+    JobStep {
         step: step.step,
         interface: step.interface.unwrap_or_else(|| DEPLOY.to_owned()),
         priority: step.priority,

@@ -3,9 +3,9 @@
 use core::fmt;
 
 use serde_json::{Map, Value, json};
-use trivet_ipa::{COMMANDS_PATH, CommandRequest, TOKEN_MASK, TOKEN_PARAMETER, WireStep};
+use trivet_ipa::{COMMANDS_PATH, CommandRequest, IpaStep, TOKEN_MASK, TOKEN_PARAMETER};
 use trivet_model::secret::masked;
-use trivet_model::{AgentOrder, AgentSession, Node, Parts, Port, Step, StepKind};
+use trivet_model::{AgentOrder, AgentSession, BootPartitions, JobStep, Node, Port, StepKind};
 
 use crate::image::WRITE_IMAGE;
 use crate::rescue::RESCUE_HASH;
@@ -15,14 +15,14 @@ pub const COMMAND_TIMEOUT_MS: u64 = 60_000;
 
 /// The two methods the agent's API knows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Method {
+pub enum AgentHttpMethod {
     /// Read.
     Get,
     /// Order.
     Post,
 }
 
-impl Method {
+impl AgentHttpMethod {
     /// The word on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -35,9 +35,9 @@ impl Method {
 /// One request to an agent. Its path carries the token: it is masked when the
 /// value is printed, and belongs into no log and no error.
 #[derive(Clone, Eq, PartialEq)]
-pub struct Call {
+pub struct AgentHttpRequest {
     /// Method.
-    pub method: Method,
+    pub method: AgentHttpMethod,
     /// What follows the agent's address.
     pub path_and_query: String,
     /// JSON, if any.
@@ -46,7 +46,7 @@ pub struct Call {
     pub timeout_ms: u64,
 }
 
-impl fmt::Debug for Call {
+impl fmt::Debug for AgentHttpRequest {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path_and_query.split('?').next().unwrap_or_default();
         out.debug_struct("Call")
@@ -61,25 +61,29 @@ impl fmt::Debug for Call {
 
 /// Why an order cannot be sent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum CallError {
+pub enum AgentCallError {
     /// Nobody has looked this node up since it booted.
     #[error("the node has no agent; boot it into the agent first")]
     NoAgent,
     /// It was looked up but has not said where it listens.
     #[error("the agent has sent no heartbeat yet; wait for it")]
-    NotHeard,
+    NoHeartbeat,
 }
 
 /// Where records and the agent have the config drive, or the address of it.
 const CONFIG_DRIVE: &str = "configdrive";
 
 /// The request that an order becomes.
-pub fn call(node: &Node, ports: &[Port], order: &AgentOrder) -> Result<Call, CallError> {
-    let agent = alive(node)?;
+pub fn call(
+    node: &Node,
+    ports: &[Port],
+    order: &AgentOrder,
+) -> Result<AgentHttpRequest, AgentCallError> {
+    let agent = session_with_url(node)?;
     let (name, params, wait) = match order {
-        AgentOrder::Look => {
-            return Ok(Call {
-                method: Method::Get,
+        AgentOrder::ListCommands => {
+            return Ok(AgentHttpRequest {
+                method: AgentHttpMethod::Get,
                 path_and_query: path(agent, false),
                 body: None,
                 timeout_ms: COMMAND_TIMEOUT_MS,
@@ -124,8 +128,11 @@ pub fn call(node: &Node, ports: &[Port], order: &AgentOrder) -> Result<Call, Cal
             ]);
             ("rescue.finalize_rescue".to_owned(), params, true)
         }
-        AgentOrder::FindParts => ("standby.get_partition_uuids".to_owned(), Map::new(), true),
-        AgentOrder::InstallBootloader { parts, boot_mode } => {
+        AgentOrder::FindPartitions => ("standby.get_partition_uuids".to_owned(), Map::new(), true),
+        AgentOrder::InstallBootloader {
+            partitions: parts,
+            boot_mode,
+        } => {
             let name = "image.install_bootloader".to_owned();
             (name, loader_params(node, parts, boot_mode), false)
         }
@@ -138,7 +145,7 @@ pub fn call(node: &Node, ports: &[Port], order: &AgentOrder) -> Result<Call, Cal
 
 /// What the boot loader is installed for. The root of an image on a software RAID is not
 /// found by the agent: whoever made the image tells it.
-fn loader_params(node: &Node, parts: &Parts, boot_mode: &str) -> Map<String, Value> {
+fn loader_params(node: &Node, parts: &BootPartitions, boot_mode: &str) -> Map<String, Value> {
     let told = node.instance_info.get("image_rootfs_uuid");
     let root = told.filter(|told| told.is_string()).cloned();
     object([
@@ -150,10 +157,10 @@ fn loader_params(node: &Node, parts: &Parts, boot_mode: &str) -> Map<String, Val
 }
 
 /// The agent of this node, if it has said where it listens.
-pub(crate) fn alive(node: &Node) -> Result<&AgentSession, CallError> {
-    let agent = node.agent.as_ref().ok_or(CallError::NoAgent)?;
+pub(crate) fn session_with_url(node: &Node) -> Result<&AgentSession, AgentCallError> {
+    let agent = node.agent.as_ref().ok_or(AgentCallError::NoAgent)?;
     if agent.url.is_none() {
-        return Err(CallError::NotHeard);
+        return Err(AgentCallError::NoHeartbeat);
     }
     Ok(agent)
 }
@@ -164,10 +171,10 @@ pub(crate) fn post(
     name: String,
     params: Map<String, Value>,
     wait: bool,
-) -> Call {
+) -> AgentHttpRequest {
     let body = json!(CommandRequest { name, params }).to_string();
-    Call {
-        method: Method::Post,
+    AgentHttpRequest {
+        method: AgentHttpMethod::Post,
         path_and_query: path(agent, wait),
         body: Some(body.into_bytes()),
         timeout_ms: COMMAND_TIMEOUT_MS,
@@ -234,7 +241,7 @@ fn ports_for_agent(ports: &[Port]) -> Value {
     ports.collect()
 }
 
-fn step_for_agent(node: &Node, step: &Step, at: u32) -> Value {
+fn step_for_agent(node: &Node, step: &JobStep, at: u32) -> Value {
     // The agent passes `args` on as keywords, so anything but an object would end
     // as an error it cannot even report.
     let mut args = step.args.as_object().cloned();
@@ -244,7 +251,7 @@ fn step_for_agent(node: &Node, step: &Step, at: u32) -> Value {
         let args = args.get_or_insert_default();
         args.entry(CONFIG_DRIVE).or_insert_with(|| drive.clone());
     }
-    json!(WireStep {
+    json!(IpaStep {
         step: step.step.clone(),
         interface: Some(step.interface.clone()),
         priority: step.priority,
@@ -274,12 +281,12 @@ fn percent_encoded(text: &str) -> String {
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
-    use trivet_model::{AgentSession, NodeId, PortId, Seeded, UnixMs};
+    use trivet_model::{AgentSession, NodeId, PortId, SeededRandom, UnixMs};
 
     const TOKEN: &str = "0123456789-_abcdefghijklmnopqrstuvwxyzABCDEF";
 
     fn node() -> Node {
-        let mut node = Node::new(NodeId::random(&mut Seeded::new(1)), "ipmi", UnixMs(0));
+        let mut node = Node::new(NodeId::random(&mut SeededRandom::new(1)), "ipmi", UnixMs(0));
         node.agent = Some(AgentSession {
             token: TOKEN.to_owned(),
             url: Some("http://192.0.2.10:9999".to_owned()),
@@ -311,7 +318,7 @@ mod tests {
             let logs = crate::logs_call(&agent);
             let raw = crate::raw_call(&node, "x.y", Map::new(), true).unwrap();
             let sync = call(&node, &[], &AgentOrder::Sync).unwrap();
-            let look = call(&node, &[], &AgentOrder::Look).unwrap();
+            let look = call(&node, &[], &AgentOrder::ListCommands).unwrap();
             for call in [logs, raw, sync, look] {
                 let path = call.path_and_query;
                 let want = format!("{base}/v1/commands/?");
@@ -320,8 +327,8 @@ mod tests {
         }
     }
 
-    fn step() -> Step {
-        Step {
+    fn step() -> JobStep {
+        JobStep {
             step: "write_image".to_owned(),
             interface: "deploy".to_owned(),
             priority: 80,
@@ -341,7 +348,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn sent(order: &AgentOrder) -> (Call, Value) {
+    fn sent(order: &AgentOrder) -> (AgentHttpRequest, Value) {
         let call = call(&node(), &[], order).unwrap();
         let body = call.body.as_deref().map(serde_json::from_slice);
         let body = body.map_or(Value::Null, Result::unwrap);
@@ -359,8 +366,8 @@ mod tests {
 
     #[test]
     fn a_look_reads_the_list_with_the_slash_that_avoids_the_redirect() {
-        let (call, body) = sent(&AgentOrder::Look);
-        assert_eq!(call.method, Method::Get);
+        let (call, body) = sent(&AgentOrder::ListCommands);
+        assert_eq!(call.method, AgentHttpMethod::Get);
         assert_eq!(
             call.path_and_query,
             format!("/v1/commands/?agent_token={TOKEN}")
@@ -371,7 +378,7 @@ mod tests {
     #[test]
     fn a_lockdown_is_a_command_without_params_whose_result_is_waited_for() {
         let (call, body) = sent(&AgentOrder::Lockdown);
-        assert_eq!(call.method, Method::Post);
+        assert_eq!(call.method, AgentHttpMethod::Post);
         assert!(call.path_and_query.contains("wait=true"));
         assert_eq!(body, json!({"name": "system.lockdown", "params": {}}));
     }
@@ -462,13 +469,13 @@ mod tests {
 
     #[test]
     fn a_boot_loader_is_ordered_with_just_the_params_the_agent_knows() {
-        let parts = Parts {
+        let parts = BootPartitions {
             root: Some("0x1a2b".to_owned()),
             efi: Some("e".to_owned()),
             prep: None,
         };
         let order = AgentOrder::InstallBootloader {
-            parts,
+            partitions: parts,
             boot_mode: "uefi",
         };
         let (call, body) = sent(&order);
@@ -531,7 +538,7 @@ mod tests {
     fn ports_travel_with_their_addresses() {
         let node = node();
         let port = Port {
-            id: PortId::random(&mut Seeded::new(2)),
+            id: PortId::random(&mut SeededRandom::new(2)),
             revision: 0,
             serial: 0,
             node: node.id,
@@ -552,16 +559,19 @@ mod tests {
         let mut node = node();
         node.agent.as_mut().unwrap().url = None;
         assert_eq!(
-            call(&node, &[], &AgentOrder::Look),
-            Err(CallError::NotHeard)
+            call(&node, &[], &AgentOrder::ListCommands),
+            Err(AgentCallError::NoHeartbeat)
         );
         node.agent = None;
-        assert_eq!(call(&node, &[], &AgentOrder::Look), Err(CallError::NoAgent));
+        assert_eq!(
+            call(&node, &[], &AgentOrder::ListCommands),
+            Err(AgentCallError::NoAgent)
+        );
     }
 
     #[test]
     fn a_printed_call_shows_no_token_and_odd_tokens_are_encoded() {
-        let (call, _) = sent(&AgentOrder::Look);
+        let (call, _) = sent(&AgentOrder::ListCommands);
         assert!(!format!("{call:?}").contains(TOKEN));
         assert_eq!(percent_encoded("a&b=\u{e9}"), "a%26b%3D%C3%A9");
     }

@@ -5,10 +5,10 @@
 
 use serde_json::{Value, json};
 use trivet_ipa::ImageInfo;
-use trivet_ipa::image::{Partitions, is_file_name};
-use trivet_model::image::{Format, Unpacked};
-use trivet_model::node::Object;
-use trivet_model::{Digest, Node, Step};
+use trivet_ipa::image::{PartitionSizes, is_file_name};
+use trivet_model::image::{ImageFormat, UnpackedImage};
+use trivet_model::node::JsonObject;
+use trivet_model::{Digest, JobStep, Node};
 
 /// Where the step stands among the deploy steps. Ironic's number.
 pub const WRITE_IMAGE_PRIORITY: i64 = 80;
@@ -28,7 +28,7 @@ const IMAGE_ID_CHARS_MAX: usize = 255;
 
 /// Why no image can be written, and what the operator can do about it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Problem {
+pub enum WriteImageProblem {
     /// A field is not there.
     #[error("instance_info lacks {field}; set it with: baremetal node set --instance-info {hint}")]
     Missing {
@@ -39,7 +39,7 @@ pub enum Problem {
     },
     /// A field says something we cannot do.
     #[error("instance_info has an unfit {field}: {why}")]
-    Unfit {
+    Invalid {
         /// Which.
         field: &'static str,
         /// Why, and what would fit.
@@ -47,7 +47,7 @@ pub enum Problem {
     },
     /// A property of the machine says something we cannot do.
     #[error("properties has an unfit {field}: {why}")]
-    UnfitProperty {
+    InvalidProperty {
         /// Which.
         field: &'static str,
         /// Why, and what would fit.
@@ -60,7 +60,7 @@ pub const WRITE_IMAGE: &str = "write_image";
 
 /// Where the agent fetches what it writes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Places<'a> {
+pub struct ImageUrls<'a> {
     /// The image: our own address, not the operator's.
     pub image: &'a str,
     /// It passes through the cache, which finds its digest and takes it out of any
@@ -71,19 +71,20 @@ pub struct Places<'a> {
 }
 
 /// The deploy step that writes the node's image.
-pub fn write_image_step(node: &Node, places: Places<'_>) -> Result<Step, Problem> {
+pub fn write_image_step(node: &Node, places: ImageUrls<'_>) -> Result<JobStep, WriteImageProblem> {
     let info = &node.instance_info;
-    let source = text(info, "image_source")?.ok_or(Problem::Missing {
+    let source = text(info, "image_source")?.ok_or(WriteImageProblem::Missing {
         field: "image_source",
         hint: "image_source=<URL of a whole-disk image>",
     })?;
-    fetched_by_http(places.image)?;
+    check_http_url(places.image)?;
     // Those of the instance win, and the agent reads no others then.
     let field = ROOT_DEVICE;
-    if !root_device(info).map_err(|why| Problem::Unfit { field, why })? {
-        root_device(&node.properties).map_err(|why| Problem::UnfitProperty { field, why })?;
+    if !root_device(info).map_err(|why| WriteImageProblem::Invalid { field, why })? {
+        root_device(&node.properties)
+            .map_err(|why| WriteImageProblem::InvalidProperty { field, why })?;
     }
-    let sum = sum(info)?;
+    let sum = image_checksum(info)?;
     let format = disk_format(info, source)?;
     let partitions = partitions(info)?;
     let mut image_info = ImageInfo {
@@ -93,7 +94,7 @@ pub fn write_image_step(node: &Node, places: Places<'_>) -> Result<Step, Problem
         os_hash_value: None,
         checksum: None,
         disk_format: Some(format.name().to_owned()),
-        stream_raw_images: places.cached || format == Format::Raw,
+        stream_raw_images: places.cached || format == ImageFormat::Raw,
         image_type: Some(
             if partitions.is_some() {
                 PARTITION
@@ -106,20 +107,20 @@ pub fn write_image_step(node: &Node, places: Places<'_>) -> Result<Step, Problem
         partitions,
     };
     match sum {
-        Sum::Known(digest) => {
+        ImageChecksum::Known(digest) => {
             image_info.os_hash_algo = Some(digest.algorithm().to_owned());
             image_info.os_hash_value = Some(digest.to_string());
         }
-        Sum::File(url) => image_info.checksum = Some(url.to_owned()),
+        ImageChecksum::File(url) => image_info.checksum = Some(url.to_owned()),
     }
-    let unfit = |field, why| Err(Problem::Unfit { field, why });
+    let unfit = |field, why| Err(WriteImageProblem::Invalid { field, why });
     match (places.cached, sum, format) {
-        (false, Sum::File(_), _) => {
+        (false, ImageChecksum::File(_), _) => {
             let why = "the address of a checksum file is followed only where the image passes \
                        through the box's cache; give the SHA-256 or SHA-512 itself";
             return unfit("image_checksum", why);
         }
-        (false, _, Format::Zstd | Format::Gzip | Format::Xz) => {
+        (false, _, ImageFormat::Zstd | ImageFormat::Gzip | ImageFormat::Xz) => {
             let why = "a compressed image must pass through the box's cache: give a http(s) URL, \
                        or the name of an image of the box";
             return unfit("image_disk_format", why);
@@ -134,7 +135,7 @@ pub fn write_image_step(node: &Node, places: Places<'_>) -> Result<Step, Problem
     {
         args["configdrive"] = url.into();
     }
-    Ok(Step {
+    Ok(JobStep {
         step: WRITE_IMAGE.to_owned(),
         interface: "deploy".to_owned(),
         priority: WRITE_IMAGE_PRIORITY,
@@ -145,22 +146,26 @@ pub fn write_image_step(node: &Node, places: Places<'_>) -> Result<Step, Problem
 }
 
 /// Agents fetch images in no other way, and must not be told to read a file of their own.
-fn fetched_by_http(url: &str) -> Result<(), Problem> {
+fn check_http_url(url: &str) -> Result<(), WriteImageProblem> {
     let http = ["http://", "https://"]
         .iter()
         .any(|scheme| url.starts_with(scheme));
     let why = "it must be a http(s) URL, or the name of an image of this box (trivet image list)";
     let field = "image_source";
-    http.then_some(()).ok_or(Problem::Unfit { field, why })
+    http.then_some(())
+        .ok_or(WriteImageProblem::Invalid { field, why })
 }
 
 /// The field as text; null and the empty text count as missing.
-fn text<'info>(info: &'info Object, field: &'static str) -> Result<Option<&'info str>, Problem> {
+fn text<'info>(
+    info: &'info JsonObject,
+    field: &'static str,
+) -> Result<Option<&'info str>, WriteImageProblem> {
     match info.get(field) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) if text.trim().is_empty() => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.trim())),
-        Some(_) => Err(Problem::Unfit {
+        Some(_) => Err(WriteImageProblem::Invalid {
             field,
             why: "it must be a text",
         }),
@@ -169,18 +174,18 @@ fn text<'info>(info: &'info Object, field: &'static str) -> Result<Option<&'info
 
 /// What the agent is told of an image of the cache: always a disk byte for byte, with
 /// the digest of that.
-pub fn told(image_info: &mut Value, raw: Option<&Unpacked>) {
+pub fn set_raw_image_info(image_info: &mut Value, raw: Option<&UnpackedImage>) {
     if let Some(raw) = raw {
         image_info["os_hash_algo"] = raw.digest.algorithm().into();
         image_info["os_hash_value"] = raw.digest.to_string().into();
     }
-    image_info["disk_format"] = Format::Raw.name().into();
+    image_info["disk_format"] = ImageFormat::Raw.name().into();
 }
 
 /// Whether an agent that gave up writing says that the image's bytes were to blame:
 /// they did not come, or were not the right ones. The words are those of the stock
 /// agent's `ImageDownloadError` and `ImageChecksumError`, and ours.
-pub fn blames_image(said: &str) -> bool {
+pub fn is_image_error(said: &str) -> bool {
     if is_out_of_space(said) {
         return false;
     }
@@ -199,37 +204,37 @@ pub fn is_out_of_space(said: &str) -> bool {
 
 /// Where the digest of an image is known from.
 #[derive(Clone, Copy)]
-enum Sum<'a> {
+enum ImageChecksum<'a> {
     Known(Digest),
     /// A checksum file has it.
     File(&'a str),
 }
 
-fn sum(info: &Object) -> Result<Sum<'_>, Problem> {
+fn image_checksum(info: &JsonObject) -> Result<ImageChecksum<'_>, WriteImageProblem> {
     let field = "image_os_hash_value";
     if let Some(value) = text(info, field)? {
         let digest = parse_digest(field, value)?;
         let named = text(info, "image_os_hash_algo")?;
         if named.is_some_and(|name| !name.eq_ignore_ascii_case(digest.algorithm())) {
-            return Err(Problem::Unfit {
+            return Err(WriteImageProblem::Invalid {
                 field: "image_os_hash_algo",
                 why: "it must be sha256 with 64 digits or sha512 with 128 digits",
             });
         }
-        return Ok(Sum::Known(digest));
+        return Ok(ImageChecksum::Known(digest));
     }
     let field = "image_checksum";
-    let value = text(info, field)?.ok_or(Problem::Missing {
+    let value = text(info, field)?.ok_or(WriteImageProblem::Missing {
         field,
         hint: "image_checksum=<SHA-256 or SHA-512 of the image, or the URL of a checksum file>",
     })?;
     if value.starts_with("http://") || value.starts_with("https://") {
-        return Ok(Sum::File(value));
+        return Ok(ImageChecksum::File(value));
     }
-    parse_digest(field, value).map(Sum::Known)
+    parse_digest(field, value).map(ImageChecksum::Known)
 }
 
-fn parse_digest(field: &'static str, value: &str) -> Result<Digest, Problem> {
+fn parse_digest(field: &'static str, value: &str) -> Result<Digest, WriteImageProblem> {
     let why = if value.contains("://") {
         "a checksum file is read from a http or https URL in image_checksum, and nowhere else"
     } else if value.len() == 32 {
@@ -237,23 +242,25 @@ fn parse_digest(field: &'static str, value: &str) -> Result<Digest, Problem> {
     } else {
         "it must be 64 (SHA-256) or 128 (SHA-512) hexadecimal digits"
     };
-    value.parse().map_err(|_| Problem::Unfit { field, why })
+    value
+        .parse()
+        .map_err(|_| WriteImageProblem::Invalid { field, why })
 }
 
 /// What a name promises counts where nothing is said. Ironic calls a raw image with a
 /// partition table `gpt`.
-fn disk_format(info: &Object, source: &str) -> Result<Format, Problem> {
+fn disk_format(info: &JsonObject, source: &str) -> Result<ImageFormat, WriteImageProblem> {
     let field = "image_disk_format";
     let format = match text(info, field)? {
         None => {
-            return Ok(written(Format::of_file_name(source)));
+            return Ok(written_format(ImageFormat::of_file_name(source)));
         }
-        Some("gpt") => Some(Format::Raw),
-        Some(name) => Format::parse(name),
+        Some("gpt") => Some(ImageFormat::Raw),
+        Some(name) => ImageFormat::parse(name),
     };
-    match format.map(written) {
-        Some(format) if format == Format::Raw || format.is_packed() => Ok(format),
-        _ => Err(Problem::Unfit {
+    match format.map(written_format) {
+        Some(format) if format == ImageFormat::Raw || format.is_packed() => Ok(format),
+        _ => Err(WriteImageProblem::Invalid {
             field,
             why: "it must be raw, gpt, iso, qcow2, zstd, gzip or xz",
         }),
@@ -261,36 +268,36 @@ fn disk_format(info: &Object, source: &str) -> Result<Format, Problem> {
 }
 
 /// A disc goes onto a disk as it is.
-fn written(format: Format) -> Format {
+fn written_format(format: ImageFormat) -> ImageFormat {
     match format {
-        Format::Iso => Format::Raw,
+        ImageFormat::Iso => ImageFormat::Raw,
         other => other,
     }
 }
 
 /// What a partition image needs; none for an image of a whole disk.
-fn partitions(info: &Object) -> Result<Option<Partitions>, Problem> {
+fn partitions(info: &JsonObject) -> Result<Option<PartitionSizes>, WriteImageProblem> {
     let field = "image_type";
     match text(info, field)? {
         None | Some(WHOLE_DISK) if text(info, "kernel")?.is_none() => return Ok(None),
         None | Some(WHOLE_DISK) => {
             let why = "a kernel goes with a partition image; unset kernel and ramdisk, or say \
                        image_type=partition";
-            return Err(Problem::Unfit { field, why });
+            return Err(WriteImageProblem::Invalid { field, why });
         }
         Some(PARTITION) => {}
         Some(_) => {
             let why = "it must be whole-disk or partition";
-            return Err(Problem::Unfit { field, why });
+            return Err(WriteImageProblem::Invalid { field, why });
         }
     }
     let root_gb = number(info, "root_gb")?.filter(|gb| *gb > 0);
-    let root_gb = root_gb.ok_or(Problem::Missing {
+    let root_gb = root_gb.ok_or(WriteImageProblem::Missing {
         field: "root_gb",
         hint: "root_gb=<size of the root partition in GiB>",
     })?;
     let keeps = info.get("preserve_ephemeral");
-    Ok(Some(Partitions {
+    Ok(Some(PartitionSizes {
         root_mb: root_gb * 1024,
         swap_mb: number(info, "swap_mb")?.unwrap_or(0),
         ephemeral_mb: number(info, "ephemeral_gb")?.unwrap_or(0) * 1024,
@@ -300,7 +307,7 @@ fn partitions(info: &Object) -> Result<Option<Partitions>, Problem> {
 }
 
 /// A number, or a text that is one, as clients of the command line send it.
-fn number(info: &Object, field: &'static str) -> Result<Option<u64>, Problem> {
+fn number(info: &JsonObject, field: &'static str) -> Result<Option<u64>, WriteImageProblem> {
     let number = match info.get(field) {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::String(text)) => text.trim().parse().ok(),
@@ -308,13 +315,15 @@ fn number(info: &Object, field: &'static str) -> Result<Option<u64>, Problem> {
     };
     let number = number.filter(|number| *number <= SIZE_MAX);
     let why = "it must be a whole number";
-    number.map(Some).ok_or(Problem::Unfit { field, why })
+    number
+        .map(Some)
+        .ok_or(WriteImageProblem::Invalid { field, why })
 }
 
-fn configdrive(info: &Object) -> Result<Option<&str>, Problem> {
+fn configdrive(info: &JsonObject) -> Result<Option<&str>, WriteImageProblem> {
     let unfit = |why| {
         let field = "configdrive";
-        Err(Problem::Unfit { field, why })
+        Err(WriteImageProblem::Invalid { field, why })
     };
     if let Some(Value::Object(_)) = info.get("configdrive") {
         return unfit("give a URL or base64 of a gzipped image; an object must be built first");
@@ -348,7 +357,7 @@ const HINTS: [&str; 12] = [
 
 /// Whether there are hints for the root disk. Those that the agent would refuse when all else
 /// is done are refused here.
-fn root_device(info: &Object) -> Result<bool, &'static str> {
+fn root_device(info: &JsonObject) -> Result<bool, &'static str> {
     let hints = match info.get(ROOT_DEVICE) {
         None | Some(Value::Null) => return Ok(false),
         Some(Value::Object(hints)) => hints,
@@ -404,23 +413,23 @@ fn image_id(source: &str, node: &Node) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trivet_model::{NodeId, Seeded, UnixMs};
+    use trivet_model::{NodeId, SeededRandom, UnixMs};
 
     const URL: &str = "http://192.0.2.1:8080/images/disk.raw";
 
-    const PLACES: Places<'_> = Places {
+    const PLACES: ImageUrls<'_> = ImageUrls {
         image: URL,
         cached: false,
         drive: None,
     };
 
-    const CACHED: Places<'_> = Places {
+    const CACHED: ImageUrls<'_> = ImageUrls {
         cached: true,
         ..PLACES
     };
 
     fn node(info: Value) -> Node {
-        let id = NodeId::random(&mut Seeded::new(1));
+        let id = NodeId::random(&mut SeededRandom::new(1));
         let mut node = Node::new(id, "ipmi", UnixMs(0));
         let Value::Object(info) = info else {
             panic!("an object")
@@ -483,7 +492,7 @@ mod tests {
 
     #[test]
     fn what_passes_through_the_cache_reaches_the_agent_as_a_plain_disk() {
-        let raw = Unpacked {
+        let raw = UnpackedImage {
             digest: Digest::Sha256([7; 32]),
             size: 1,
         };
@@ -502,7 +511,7 @@ mod tests {
             let mut info = step.args["image_info"].clone();
             assert_eq!(info["disk_format"], format, "{source}");
             assert_eq!(info["stream_raw_images"], true);
-            told(&mut info, (format != "raw").then_some(&raw));
+            set_raw_image_info(&mut info, (format != "raw").then_some(&raw));
             assert_eq!(info["disk_format"], "raw");
             let want = if format == "raw" {
                 digest.clone()
@@ -527,7 +536,7 @@ mod tests {
 
     #[test]
     fn a_config_drive_is_fetched_where_there_is_a_place_for_it() {
-        let places = Places {
+        let places = ImageUrls {
             drive: Some("http://192.0.2.1/nodes/x/drive/t"),
             ..CACHED
         };
@@ -549,12 +558,12 @@ mod tests {
             "Error downloading image: Download of image x failed: URL: http://h/x",
             "Could not download image: it ended early",
         ] {
-            assert!(blames_image(said), "{said}");
+            assert!(is_image_error(said), "{said}");
         }
-        assert!(!blames_image(
+        assert!(!is_image_error(
             "Could not write image: the disk is too small"
         ));
-        assert!(!blames_image("No suitable device was found"));
+        assert!(!is_image_error("No suitable device was found"));
     }
 
     #[test]

@@ -5,21 +5,21 @@
 //! is run: that is decided in `firmware/node`. The protocol is that of the Ironic
 //! Python Agent 13.0.0, whose traps are named where they are avoided.
 
+mod agent_text;
 mod answer;
 mod call;
 mod image;
 mod logs;
 mod raw;
 mod rescue;
-mod said;
 
+pub use agent_text::{AGENT_TEXT_CHARS_MAX, without_token};
 pub use answer::{ANSWER_BYTES_MAX, STEPS_MAX, answer};
-pub use call::{COMMAND_TIMEOUT_MS, Call, CallError, Method, call};
+pub use call::{AgentCallError, AgentHttpMethod, AgentHttpRequest, COMMAND_TIMEOUT_MS, call};
 pub use image::{
-    Places, Problem, WRITE_IMAGE, WRITE_IMAGE_PRIORITY, blames_image, is_out_of_space, told,
-    write_image_step,
+    ImageUrls, WRITE_IMAGE, WRITE_IMAGE_PRIORITY, WriteImageProblem, is_image_error,
+    is_out_of_space, set_raw_image_info, write_image_step,
 };
-pub use logs::{COLLECT_LOGS, LOGS_BYTES_MAX, blot_token, logs_bundle, logs_call};
-pub use raw::{RawAnswer, raw_answer, raw_call};
+pub use logs::{COLLECT_LOGS, LOGS_BYTES_MAX, logs_bundle, logs_call, redact_token};
+pub use raw::{RawAgentReply, raw_answer, raw_call};
 pub use rescue::{RESCUE_PASSWORD_BYTES_MAX, rescue_hash};
-pub use said::{SAID_CHARS_MAX, without_token};

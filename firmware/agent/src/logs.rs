@@ -15,9 +15,9 @@ use serde_json::{Map, Value};
 use trivet_ipa::CommandResult;
 use trivet_model::AgentSession;
 
+use crate::agent_text::sanitized;
 use crate::answer::{ANSWER_BYTES_MAX, refusal};
-use crate::call::{Call, post};
-use crate::said::said;
+use crate::call::{AgentHttpRequest, post};
 
 /// More than this of an agent's logs, unpacked, is not kept. Ours.
 pub const LOGS_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -34,13 +34,13 @@ const BEFORE_SECRETS: [&[u8]; 4] = [
 ];
 
 /// The request for the logs of an agent that listens at its address.
-pub fn logs_call(agent: &AgentSession) -> Call {
+pub fn logs_call(agent: &AgentSession) -> AgentHttpRequest {
     post(agent, COLLECT_LOGS.to_owned(), Map::new(), true)
 }
 
 /// The archive (tar, gzipped) that may be kept, or why there is none.
 pub fn logs_bundle(status: u16, mut body: Vec<u8>, token: &str) -> Result<Vec<u8>, String> {
-    blot_token(&mut body, token);
+    redact_token(&mut body, token);
     let body = body.as_slice();
     if body.len() > ANSWER_BYTES_MAX {
         return Err("they are longer than anybody reads".to_owned());
@@ -52,12 +52,12 @@ pub fn logs_bundle(status: u16, mut body: Vec<u8>, token: &str) -> Result<Vec<u8
         });
     }
     let result: CommandResult =
-        serde_json::from_slice(body).map_err(|error| said(&error.to_string()))?;
+        serde_json::from_slice(body).map_err(|error| sanitized(&error.to_string()))?;
     let packed = result.command_result.get("system_logs");
     let Some(packed) = packed.and_then(Value::as_str) else {
         let why = result.command_error.as_ref();
-        return Err(said(
-            why.map_or("the answer has none", |error| error.said()),
+        return Err(sanitized(
+            why.map_or("the answer has none", |error| error.description()),
         ));
     };
     let packed = STANDARD
@@ -71,7 +71,7 @@ pub fn logs_bundle(status: u16, mut body: Vec<u8>, token: &str) -> Result<Vec<u8
     if plain.len() > LOGS_BYTES_MAX {
         return Err(format!("they have more than {LOGS_BYTES_MAX} bytes"));
     }
-    blot(&mut plain, token);
+    redact(&mut plain, token);
     let mut out = GzEncoder::new(Vec::new(), Compression::default());
     out.write_all(&plain)
         .and_then(|()| out.finish())
@@ -79,19 +79,19 @@ pub fn logs_bundle(status: u16, mut body: Vec<u8>, token: &str) -> Result<Vec<u8
 }
 
 /// Puts stars in place of the token, wherever it stands in what an agent said.
-pub fn blot_token(text: &mut [u8], token: &str) {
+pub fn redact_token(text: &mut [u8], token: &str) {
     if !token.is_empty() {
-        for at in found(text, token.as_bytes()) {
+        for at in occurrences(text, token.as_bytes()) {
             text[at..at + token.len()].fill(b'*');
         }
     }
 }
 
 /// Puts stars in place of the token, and of what stands where secrets stand.
-fn blot(text: &mut [u8], token: &str) {
-    blot_token(text, token);
+fn redact(text: &mut [u8], token: &str) {
+    redact_token(text, token);
     for before in BEFORE_SECRETS {
-        for at in found(text, before) {
+        for at in occurrences(text, before) {
             let rest = &mut text[at + before.len()..];
             let glue = rest.iter().take(GLUE_BYTES_MAX);
             let glue = glue.take_while(|byte| b"=:'\" \\".contains(byte)).count();
@@ -110,7 +110,7 @@ fn blot(text: &mut [u8], token: &str) {
 const GLUE_BYTES_MAX: usize = 8;
 
 /// Where this stands in there.
-fn found(text: &[u8], wanted: &[u8]) -> Vec<usize> {
+fn occurrences(text: &[u8], wanted: &[u8]) -> Vec<usize> {
     let mut places = Vec::new();
     let mut at = 0;
     // The first byte is looked for alone: logs are long, and secrets in them few.
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_blotted_out_wherever_they_stand() {
+    fn tokens_are_redacted_wherever_they_occur() {
         for text in [
             format!("GET /v1/commands/?wait=true&agent_token={TOKEN} - 200"),
             format!("{{\"agent_token\": \"{TOKEN}\"}}"),

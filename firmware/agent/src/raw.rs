@@ -3,17 +3,17 @@
 use serde_json::{Map, Value};
 use trivet_model::{AgentError, AgentEvent, Node};
 
+use crate::agent_text::sanitized;
 use crate::answer::{ANSWER_BYTES_MAX, nonsense, refusal};
-use crate::call::{Call, CallError, alive, post};
-use crate::said::said;
+use crate::call::{AgentCallError, AgentHttpRequest, post, session_with_url};
 
 /// What an agent said to a raw command.
 #[derive(Clone, Debug, PartialEq)]
-pub enum RawAnswer {
+pub enum RawAgentReply {
     /// It works on another one.
     Busy,
     /// This.
-    Said {
+    Completed {
         /// Its word for how the command stands, such as `SUCCEEDED`.
         status: String,
         /// The whole result.
@@ -28,36 +28,41 @@ pub fn raw_call(
     command: &str,
     params: Map<String, Value>,
     wait: bool,
-) -> Result<Call, CallError> {
-    Ok(post(alive(node)?, command.to_owned(), params, wait))
+) -> Result<AgentHttpRequest, AgentCallError> {
+    Ok(post(
+        session_with_url(node)?,
+        command.to_owned(),
+        params,
+        wait,
+    ))
 }
 
 /// What came back, unread but for its status.
-pub fn raw_answer(status: u16, body: &[u8]) -> Result<RawAnswer, AgentError> {
+pub fn raw_answer(status: u16, body: &[u8]) -> Result<RawAgentReply, AgentError> {
     if body.len() > ANSWER_BYTES_MAX {
         return Err(nonsense("an answer longer than anybody reads"));
     }
     if status != 200 {
         return match refusal(status, body)? {
-            AgentEvent::Busy => Ok(RawAnswer::Busy),
+            AgentEvent::Busy => Ok(RawAgentReply::Busy),
             _ => Err(nonsense(format!("status {status}"))),
         };
     }
     let document: Value =
         serde_json::from_slice(body).map_err(|error| nonsense(error.to_string()))?;
     let word = document.get("command_status").and_then(Value::as_str);
-    let status = said(word.ok_or_else(|| nonsense("a result without a command_status"))?);
-    Ok(RawAnswer::Said { status, document })
+    let status = sanitized(word.ok_or_else(|| nonsense("a result without a command_status"))?);
+    Ok(RawAgentReply::Completed { status, document })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
-    use trivet_model::{AgentSession, NodeId, Seeded, UnixMs};
+    use trivet_model::{AgentSession, NodeId, SeededRandom, UnixMs};
 
     fn node() -> Node {
-        let mut node = Node::new(NodeId::random(&mut Seeded::new(1)), "ipmi", UnixMs(1));
+        let mut node = Node::new(NodeId::random(&mut SeededRandom::new(1)), "ipmi", UnixMs(1));
         node.agent = Some(AgentSession {
             token: "s3cret".to_owned(),
             url: Some("http://192.0.2.10:9999".to_owned()),
@@ -99,21 +104,21 @@ mod tests {
         let mut node = node();
         let call = |node: &Node| raw_call(node, "standby.sync", Map::new(), false);
         node.agent.as_mut().unwrap().url = None;
-        assert_eq!(call(&node), Err(CallError::NotHeard));
+        assert_eq!(call(&node), Err(AgentCallError::NoHeartbeat));
         node.agent = None;
-        assert_eq!(call(&node), Err(CallError::NoAgent));
+        assert_eq!(call(&node), Err(AgentCallError::NoAgent));
     }
 
     #[test]
     fn answers_come_back_whole() {
         let document = json!({"command_status": "FAILED", "command_error": {"code": 500}});
-        let want = RawAnswer::Said {
+        let want = RawAgentReply::Completed {
             status: "FAILED".to_owned(),
             document: document.clone(),
         };
         let read = |status, body: &str| raw_answer(status, body.as_bytes());
         assert_eq!(read(200, &document.to_string()), Ok(want));
-        assert_eq!(read(409, "{}"), Ok(RawAnswer::Busy));
+        assert_eq!(read(409, "{}"), Ok(RawAgentReply::Busy));
         assert_eq!(read(401, "{}"), Err(AgentError::TokenRefused));
         for body in ["", "[]", "{}", "{\"command_status\": 7}"] {
             let error = read(200, body).unwrap_err();

@@ -2,7 +2,7 @@
 
 use sha_crypt::{PasswordHasher as _, ShaCrypt};
 use trivet_model::Entropy;
-use trivet_model::secret::Hidden;
+use trivet_model::secret::SecretText;
 
 /// Where the hash stands in `instance_info`, in Ironic's word.
 pub(crate) const RESCUE_HASH: &str = "hashed_rescue_password";
@@ -15,29 +15,29 @@ const SALT_BYTES: usize = 12;
 
 /// The password as crypt keeps it (SHA-512), which the agent puts into its own
 /// `/etc/shadow`; none where it is too long.
-pub fn rescue_hash(password: &str, entropy: &mut dyn Entropy) -> Option<Hidden> {
+pub fn rescue_hash(password: &str, entropy: &mut dyn Entropy) -> Option<SecretText> {
     if password.len() > RESCUE_PASSWORD_BYTES_MAX {
         return None;
     }
     let mut salt = [0; SALT_BYTES];
     entropy.fill(&mut salt);
     let hash = ShaCrypt::default().hash_password_with_salt(password.as_bytes(), &salt);
-    hash.ok().map(|hash| Hidden::new(hash.as_str()))
+    hash.ok().map(|hash| SecretText::new(hash.as_str()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use sha_crypt::PasswordVerifier as _;
-    use trivet_model::Seeded;
+    use trivet_model::SeededRandom;
 
     #[test]
     fn a_hash_verifies_its_password_and_no_other() {
-        let hash = rescue_hash("hunter2", &mut Seeded::new(1)).unwrap();
+        let hash = rescue_hash("hunter2", &mut SeededRandom::new(1)).unwrap();
         assert!(hash.reveal().starts_with("$6$"));
         let verify = |guess: &[u8]| ShaCrypt::default().verify_password(guess, hash.reveal());
         assert!(verify(b"hunter2").is_ok() && verify(b"hunter3").is_err());
-        let other = rescue_hash("hunter2", &mut Seeded::new(2)).unwrap();
+        let other = rescue_hash("hunter2", &mut SeededRandom::new(2)).unwrap();
         assert_ne!(hash, other, "the salt differs");
     }
 
@@ -53,6 +53,6 @@ mod tests {
     #[test]
     fn a_password_without_end_is_not_hashed() {
         let long = "x".repeat(RESCUE_PASSWORD_BYTES_MAX + 1);
-        assert_eq!(rescue_hash(&long, &mut Seeded::new(1)), None);
+        assert_eq!(rescue_hash(&long, &mut SeededRandom::new(1)), None);
     }
 }

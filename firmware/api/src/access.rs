@@ -10,8 +10,8 @@ use core::fmt;
 use serde_json::Value;
 #[cfg(test)]
 use serde_json::json;
-use trivet_model::node::Object;
-use trivet_model::{Order, View};
+use trivet_model::node::JsonObject;
+use trivet_model::{RackOrder, RackView};
 
 use crate::{percent, route};
 
@@ -56,8 +56,8 @@ pub fn access(method: &str, path: &str) -> Access {
 
 /// What a change needs beyond what its path does. Command lines that this box runs on
 /// another host, and files of this box that it logs in with, are an admin's to choose.
-pub fn access_of(order: &Order, view: &View) -> Access {
-    let (Order::CreateNode(node) | Order::ReplaceNode { node, .. }) = order else {
+pub fn access_of(order: &RackOrder, view: &RackView) -> Access {
+    let (RackOrder::CreateNode(node) | RackOrder::ReplaceNode { node, .. }) = order else {
         return Access::Operator;
     };
     let old = view.nodes.get(&node.id);
@@ -68,7 +68,7 @@ pub fn access_of(order: &Order, view: &View) -> Access {
         .get("ssh_key_filename")
         .is_some_and(|file| !file.is_null());
     let changes = |key: &str| old.and_then(|old| old.get(key)) != new.get(key);
-    let keys = new.keys().chain(old.into_iter().flat_map(Object::keys));
+    let keys = new.keys().chain(old.into_iter().flat_map(JsonObject::keys));
     let mut ssh = keys.filter(|key| key.starts_with("ssh_"));
     if (runs || reads) && ssh.any(|key| changes(key)) {
         return Access::Admin;
@@ -79,18 +79,18 @@ pub fn access_of(order: &Order, view: &View) -> Access {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trivet_model::{Node, NodeId, Seeded, UnixMs};
+    use trivet_model::{Node, NodeId, SeededRandom, UnixMs};
 
     #[test]
     fn command_lines_and_key_files_for_ssh_are_chosen_by_admins() {
-        let id = NodeId::random(&mut Seeded::new(1));
+        let id = NodeId::random(&mut SeededRandom::new(1));
         let node = |info: Value| {
             let mut node = Node::new(id, "ssh", UnixMs(1));
             node.driver_info = info.as_object().unwrap().clone();
             node
         };
-        let mut view = View::default();
-        let create = |info| Order::CreateNode(Box::new(node(info)));
+        let mut view = RackView::default();
+        let create = |info| RackOrder::CreateNode(Box::new(node(info)));
         let commands = json!({"ssh_virt_type": "commands", "ssh_power_on": "rm -rf /"});
         let file = json!({"ssh_key_filename": "/etc/shadow"});
         let harmless = json!({"ssh_virt_type": "virsh", "ssh_key_contents": "x"});
@@ -103,11 +103,11 @@ mod tests {
                 node: std::sync::Arc::new(node(info.clone())),
                 ports: Vec::new(),
                 resources: Vec::new(),
-                live: trivet_model::view::Live::default(),
+                live: trivet_model::view::NodeLiveState::default(),
                 timeline: trivet_model::view::Timeline::new(),
             };
             view.nodes.insert(id, std::sync::Arc::new(stored));
-            let replace = |info: Value| Order::ReplaceNode {
+            let replace = |info: Value| RackOrder::ReplaceNode {
                 node: Box::new(node(info)),
                 based_on: 1,
             };
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn only_discovery_and_the_agents_doors_need_no_credentials() {
+    fn only_discovery_and_the_agents_paths_need_no_credentials() {
         needs(
             Access::Public,
             &[("GET", "/"), ("GET", "/v1"), ("GET", "/v1/")],

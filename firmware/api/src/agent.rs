@@ -5,77 +5,84 @@
 //! node exists.
 
 use serde_json::{Value, json};
-use trivet_model::node::Object;
-use trivet_model::order::{Beat, Found};
-use trivet_model::{MacAddr, NodeId, Order, Refusal, View};
+use trivet_model::node::JsonObject;
+use trivet_model::order::{AgentHeartbeat, LookupResult};
+use trivet_model::{MacAddr, NodeId, OrderRefusal, RackOrder, RackView};
 
 use crate::access::Access;
-use crate::call::{Call, empty, order};
-use crate::error::Fault;
-use crate::field::Shape;
+use crate::call::{ApiCall, empty, order};
+use crate::error::ApiFault;
+use crate::field::ValueShape;
 use crate::query::Query;
-use crate::route::{Arg, Gives, Route, Takes, arg, required};
-use crate::{Outcome, Request, Response, Then, body, percent};
+use crate::route::{ApiArg, ApiRoute, BodySchema, ResponseSchema, arg, required};
+use crate::{ApiOutcome, Request, Response, ResponsePlan, body, percent};
 
 /// Most hardware addresses an agent may name. Ours.
 pub(crate) const ADDRESSES_MAX: usize = 64;
 
 /// Longest text in a heartbeat; the agent's certificate is the longest. Ours.
-pub(crate) const BEAT_TEXT_BYTES_MAX: usize = 16 * 1024;
+pub(crate) const HEARTBEAT_TEXT_BYTES_MAX: usize = 16 * 1024;
 
-pub(crate) const ROUTES: &[Route] = &[
-    Route::get(
+pub(crate) const ROUTES: &[ApiRoute] = &[
+    ApiRoute::get(
         &["v1", "lookup"],
         22,
         "An agent asks which node it is",
         lookup,
     )
-    .asks(&[&[
-        arg("addresses", 22, Shape::Text),
-        arg("node_uuid", 22, Shape::Uuid),
+    .query_args(&[&[
+        arg("addresses", 22, ValueShape::Text),
+        arg("node_uuid", 22, ValueShape::Uuid),
     ]])
     .for_(Access::Agent),
-    Route::new(
+    ApiRoute::new(
         "POST",
         &["v1", "heartbeat", "{node}"],
         22,
         "An agent is alive",
         heartbeat,
     )
-    .takes(Takes::Args(&BEAT))
-    .gives(Gives::Empty(202))
+    .body(BodySchema::Args(&HEARTBEAT_ARGS))
+    .response(ResponseSchema::Empty(202))
     .for_(Access::Agent),
-    Route::new(
+    ApiRoute::new(
         "POST",
         &["v1", "continue_inspection"],
         1,
         "An agent sends what it found",
         continue_inspection,
     )
-    .asks(&[&[arg("node_uuid", 1, Shape::Uuid)]])
-    .takes(Takes::Any)
-    .gives(Gives::Any(202))
+    .query_args(&[&[arg("node_uuid", 1, ValueShape::Uuid)]])
+    .body(BodySchema::Any)
+    .response(ResponseSchema::Any(202))
     .for_(Access::Agent),
 ];
 
 /// A heartbeat, and since when it holds what.
-const BEAT: [Arg; 6] = [
-    required("callback_url", 22, Shape::Text),
-    arg("agent_version", 36, Shape::Text),
-    arg("agent_token", 62, Shape::Text),
-    arg("agent_verify_ca", 68, Shape::Text),
-    arg("agent_status", 72, Shape::Word(&["start", "end", "error"])),
-    arg("agent_status_message", 72, Shape::Text),
+const HEARTBEAT_ARGS: [ApiArg; 6] = [
+    required("callback_url", 22, ValueShape::Text),
+    arg("agent_version", 36, ValueShape::Text),
+    arg("agent_token", 62, ValueShape::Text),
+    arg("agent_verify_ca", 68, ValueShape::Text),
+    arg(
+        "agent_status",
+        72,
+        ValueShape::Word(&["start", "end", "error"]),
+    ),
+    arg("agent_status_message", 72, ValueShape::Text),
 ];
 
 /// What an agent asks for with this request, and which node it names by UUID, name or hardware
 /// address, whether or not the request is right; none where agents do not call.
-pub fn agent_call(request: &Request<'_>, view: &View) -> Option<(&'static str, Option<NodeId>)> {
+pub fn agent_call(
+    request: &Request<'_>,
+    view: &RackView,
+) -> Option<(&'static str, Option<NodeId>)> {
     let segments = percent::segments(request.path).ok()?;
     let words: Vec<&str> = segments.iter().map(String::as_str).collect();
     let named = |ident: &str| view.node(ident).map(|view| view.node.id);
     match (request.method, &words[..]) {
-        ("GET", ["v1", "lookup"]) => Some(("lookup", looked_up(request.query, view))),
+        ("GET", ["v1", "lookup"]) => Some(("lookup", lookup_node(request.query, view))),
         ("POST", ["v1", "drivers" | "nodes", _, "vendor_passthru", "lookup"]) => {
             Some(("lookup", None))
         }
@@ -89,7 +96,7 @@ pub fn agent_call(request: &Request<'_>, view: &View) -> Option<(&'static str, O
 }
 
 /// The one node that the query of a lookup names.
-fn looked_up(query: &str, view: &View) -> Option<NodeId> {
+fn lookup_node(query: &str, view: &RackView) -> Option<NodeId> {
     let query = Query::parse(query).ok()?;
     if let Some(node) = query.last("node_uuid").and_then(|text| view.node(text)) {
         return Some(node.node.id);
@@ -104,11 +111,11 @@ fn looked_up(query: &str, view: &View) -> Option<NodeId> {
 }
 
 /// `GET /v1/lookup`.
-pub(crate) fn lookup(call: &Call<'_>) -> Result<Outcome, Fault> {
+pub(crate) fn lookup(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let node = match call.query.last("node_uuid") {
         None | Some("") => None,
         Some(text) => Some(text.parse::<NodeId>().map_err(|_| {
-            Fault::bad(format!(
+            ApiFault::bad(format!(
                 "Expected a UUID but received {}.",
                 text.escape_debug()
             ))
@@ -125,18 +132,18 @@ pub(crate) fn lookup(call: &Call<'_>) -> Result<Outcome, Fault> {
     addresses.sort_unstable();
     addresses.dedup();
     if addresses.len() > ADDRESSES_MAX {
-        return Err(Fault::bad(format!("At most {ADDRESSES_MAX} addresses.")));
+        return Err(ApiFault::bad(format!("At most {ADDRESSES_MAX} addresses.")));
     }
     if node.is_none() && addresses.is_empty() {
-        return Err(Fault::bad(
+        return Err(ApiFault::bad(
             "Either node_uuid or addresses must name a node.",
         ));
     }
-    order(Order::Lookup { addresses, node }, Then::Found)
+    order(RackOrder::Lookup { addresses, node }, ResponsePlan::Lookup)
 }
 
 /// The answer to a lookup. This is the one place where the token is shown.
-pub(crate) fn found(call: &Call<'_>, found: &Found) -> Response {
+pub(crate) fn found(call: &ApiCall<'_>, found: &LookupResult) -> Response {
     let mut config = json!({
         "heartbeat_timeout": found.heartbeat_timeout_s,
         "agent_token": found.agent_token,
@@ -168,13 +175,13 @@ pub(crate) fn found(call: &Call<'_>, found: &Found) -> Response {
 }
 
 /// `POST /v1/heartbeat/<ident>`.
-pub(crate) fn heartbeat(call: &Call<'_>) -> Result<Outcome, Fault> {
+pub(crate) fn heartbeat(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let node = call.node(call.last()).map(|view| view.node.id);
     let object = body::object(call)?;
-    body::only(&object, &BEAT.map(|arg| arg.name))?;
-    for arg in BEAT {
+    body::only(&object, &HEARTBEAT_ARGS.map(|arg| arg.name))?;
+    for arg in HEARTBEAT_ARGS {
         if object.contains_key(arg.name) && !call.has(arg.since) {
-            return Err(Fault::bad(format!(
+            return Err(ApiFault::bad(format!(
                 "{} needs API version 1.{} or newer.",
                 arg.name, arg.since
             )));
@@ -186,10 +193,10 @@ pub(crate) fn heartbeat(call: &Call<'_>) -> Result<Outcome, Fault> {
     if let Some(status) = text("agent_status")?
         && !["start", "end", "error"].contains(&status.as_str())
     {
-        return Err(Fault::bad("agent_status must be start, end or error."));
+        return Err(ApiFault::bad("agent_status must be start, end or error."));
     }
     text("agent_status_message")?;
-    let beat = Beat {
+    let beat = AgentHeartbeat {
         callback_url,
         agent_token: text("agent_token")?,
         agent_version: text("agent_version")?,
@@ -197,21 +204,29 @@ pub(crate) fn heartbeat(call: &Call<'_>) -> Result<Outcome, Fault> {
         callback_refused: None,
     };
     if beat.agent_token.is_none() {
-        return Err(Fault::bad("agent_token is required for heartbeats."));
+        return Err(ApiFault::bad("agent_token is required for heartbeats."));
     }
     if beat.agent_version.is_none() {
-        return Err(Fault::bad("agent_version is required: use a newer agent."));
+        return Err(ApiFault::bad(
+            "agent_version is required: use a newer agent.",
+        ));
     }
     // What is answered to a wrong token, so that nobody learns which nodes there are.
-    let node = node.map_err(|_| Fault::bad(Refusal::of_heartbeat().sentence))?;
-    order(Order::Heartbeat { node, beat }, empty(202, None))
+    let node = node.map_err(|_| ApiFault::bad(OrderRefusal::of_heartbeat().sentence))?;
+    order(
+        RackOrder::Heartbeat {
+            node,
+            heartbeat: beat,
+        },
+        empty(202, None),
+    )
 }
 
-fn bounded(object: &Object, key: &str) -> Result<Option<String>, Fault> {
+fn bounded(object: &JsonObject, key: &str) -> Result<Option<String>, ApiFault> {
     let text = body::text(object, key)?;
     match text {
-        Some(text) if text.len() > BEAT_TEXT_BYTES_MAX => Err(Fault::bad(format!(
-            "{key} has more than {BEAT_TEXT_BYTES_MAX} bytes."
+        Some(text) if text.len() > HEARTBEAT_TEXT_BYTES_MAX => Err(ApiFault::bad(format!(
+            "{key} has more than {HEARTBEAT_TEXT_BYTES_MAX} bytes."
         ))),
         other => Ok(other.map(str::to_owned)),
     }
@@ -219,12 +234,12 @@ fn bounded(object: &Object, key: &str) -> Result<Option<String>, Fault> {
 
 /// Whether an agent may be called back there, over plain HTTP only where that is
 /// allowed.
-pub(crate) fn check_callback(url: &str, http_allowed: bool) -> Result<(), Fault> {
+pub(crate) fn check_callback(url: &str, http_allowed: bool) -> Result<(), ApiFault> {
     let (tls, rest) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
         (Some(rest), _) => (true, rest),
         (None, Some(rest)) => (false, rest),
         (None, None) => {
-            return Err(Fault::bad(
+            return Err(ApiFault::bad(
                 "callback_url must be an https:// or http:// address.",
             ));
         }
@@ -232,18 +247,18 @@ pub(crate) fn check_callback(url: &str, http_allowed: bool) -> Result<(), Fault>
     let authority = rest.split('/').next().unwrap_or("");
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
     if authority.is_empty() || !authority.bytes().all(plain) || !url.is_ascii() {
-        return Err(Fault::bad("callback_url does not name a host."));
+        return Err(ApiFault::bad("callback_url does not name a host."));
     }
     if authority
         .rsplit_once(':')
         .is_some_and(|(_, port)| port.parse() == Ok(0_u16))
     {
-        return Err(Fault::bad(
+        return Err(ApiFault::bad(
             "callback_url names port 0, where nobody listens.",
         ));
     }
     if !tls && !http_allowed {
-        return Err(Fault::bad(
+        return Err(ApiFault::bad(
             "callback_url must be https: agents have to use TLS, unless the box's settings say \
              agent.plain_http = true.",
         ));
@@ -253,22 +268,22 @@ pub(crate) fn check_callback(url: &str, http_allowed: bool) -> Result<(), Fault>
 
 /// `POST /v1/continue_inspection`. Agents send no version header here, which
 /// means the oldest version; versions between that and 1.84 never had it.
-pub(crate) fn continue_inspection(call: &Call<'_>) -> Result<Outcome, Fault> {
+pub(crate) fn continue_inspection(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     if call.version != crate::VERSION_MIN && !call.has(84) {
-        return Err(Fault::no_path());
+        return Err(ApiFault::no_path());
     }
     let document = body::object(call)?;
     check_inventory(&document)?;
     let document = Value::Object(document);
     if body::depth(&document) > body::DEPTH_MAX {
-        return Err(Fault::bad("The inventory is nested too deeply."));
+        return Err(ApiFault::bad("The inventory is nested too deeply."));
     }
-    order(Order::Inventory { document }, Then::Inspected)
+    order(RackOrder::Inventory { document }, ResponsePlan::Inspected)
 }
 
-fn check_inventory(document: &Object) -> Result<(), Fault> {
+fn check_inventory(document: &JsonObject) -> Result<(), ApiFault> {
     let inventory = document.get("inventory").and_then(Value::as_object);
-    let inventory = inventory.ok_or_else(|| Fault::bad("inventory must be an object."))?;
+    let inventory = inventory.ok_or_else(|| ApiFault::bad("inventory must be an object."))?;
     let interfaces = inventory.get("interfaces").and_then(Value::as_array);
     // Some interfaces have no address; a machine without any could not have sent this.
     let named = |interface: &Value| {
@@ -276,7 +291,7 @@ fn check_inventory(document: &Object) -> Result<(), Fault> {
         address.is_some_and(Value::is_string)
     };
     if !interfaces.is_some_and(|list| list.iter().any(named)) {
-        return Err(Fault::bad(
+        return Err(ApiFault::bad(
             "inventory.interfaces must list interfaces, at least one with its mac_address.",
         ));
     }

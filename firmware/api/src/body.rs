@@ -1,46 +1,46 @@
 //! Bodies: parsed once, bounded in size and depth.
 
 use serde_json::Value;
-use trivet_model::node::Object;
+use trivet_model::node::JsonObject;
 
-use crate::call::Call;
-use crate::error::Fault;
+use crate::call::ApiCall;
+use crate::error::ApiFault;
 use crate::field;
-use crate::route::Arg;
+use crate::route::ApiArg;
 
 /// Deepest nesting in a record. Ours, below the 128 levels at which the JSON
 /// parser stops, so that what we keep can always be read again.
 pub(crate) const DEPTH_MAX: usize = 64;
 
 /// The body as any JSON; none when it is empty.
-pub(crate) fn value(call: &Call<'_>) -> Result<Option<Value>, Fault> {
+pub(crate) fn value(call: &ApiCall<'_>) -> Result<Option<Value>, ApiFault> {
     if call.body.iter().all(u8::is_ascii_whitespace) {
         return Ok(None);
     }
     serde_json::from_slice(call.body)
         .map(Some)
-        .map_err(|error| Fault::bad(format!("Malformed JSON in the body: {error}")))
+        .map_err(|error| ApiFault::bad(format!("Malformed JSON in the body: {error}")))
 }
 
 /// The body as an object, which must be there.
-pub(crate) fn object(call: &Call<'_>) -> Result<Object, Fault> {
+pub(crate) fn object(call: &ApiCall<'_>) -> Result<JsonObject, ApiFault> {
     match value(call)? {
         Some(Value::Object(object)) => Ok(object),
-        _ => Err(Fault::bad("The body must be a JSON object.")),
+        _ => Err(ApiFault::bad("The body must be a JSON object.")),
     }
 }
 
 /// The body as an object; empty when there is none.
-pub(crate) fn object_or_empty(call: &Call<'_>) -> Result<Object, Fault> {
+pub(crate) fn object_or_empty(call: &ApiCall<'_>) -> Result<JsonObject, ApiFault> {
     match value(call)? {
-        None | Some(Value::Null) => Ok(Object::new()),
+        None | Some(Value::Null) => Ok(JsonObject::new()),
         Some(Value::Object(object)) => Ok(object),
-        Some(_) => Err(Fault::bad("The body must be a JSON object.")),
+        Some(_) => Err(ApiFault::bad("The body must be a JSON object.")),
     }
 }
 
 /// Refuses every key that is not among these.
-pub(crate) fn only(object: &Object, known: &[&str]) -> Result<(), Fault> {
+pub(crate) fn only(object: &JsonObject, known: &[&str]) -> Result<(), ApiFault> {
     let strange: Vec<&str> = object
         .keys()
         .map(String::as_str)
@@ -49,7 +49,7 @@ pub(crate) fn only(object: &Object, known: &[&str]) -> Result<(), Fault> {
     if strange.is_empty() {
         return Ok(());
     }
-    Err(Fault::bad(format!(
+    Err(ApiFault::bad(format!(
         "Unexpected arguments: {}",
         strange.join(", ").escape_debug()
     )))
@@ -57,21 +57,21 @@ pub(crate) fn only(object: &Object, known: &[&str]) -> Result<(), Fault> {
 
 /// The body as an object with these keys and no others, each of its shape. Null
 /// counts as absent.
-pub(crate) fn args(call: &Call<'_>, args: &[Arg]) -> Result<Object, Fault> {
+pub(crate) fn args(call: &ApiCall<'_>, args: &[ApiArg]) -> Result<JsonObject, ApiFault> {
     let mut object = object_or_empty(call)?;
     let names: Vec<&str> = args.iter().map(|arg| arg.name).collect();
     only(&object, &names)?;
     object.retain(|_, value| !value.is_null());
     for arg in args {
         match object.remove(arg.name) {
-            Some(_) if !call.has(arg.since) => return Err(Fault::too_new(arg.name, arg.since)),
+            Some(_) if !call.has(arg.since) => return Err(ApiFault::too_new(arg.name, arg.since)),
             Some(value) => {
                 let value = field::read(arg.name, arg.shape, value)?;
                 object.insert(arg.name.to_owned(), value);
             }
             None if arg.required => {
                 let name = arg.name;
-                return Err(Fault::bad(format!("'{name}' is a required property")));
+                return Err(ApiFault::bad(format!("'{name}' is a required property")));
             }
             None => {}
         }
@@ -80,11 +80,11 @@ pub(crate) fn args(call: &Call<'_>, args: &[Arg]) -> Result<Object, Fault> {
 }
 
 /// A text of the object; null counts as absent.
-pub(crate) fn text<'o>(object: &'o Object, key: &str) -> Result<Option<&'o str>, Fault> {
+pub(crate) fn text<'o>(object: &'o JsonObject, key: &str) -> Result<Option<&'o str>, ApiFault> {
     match object.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(Fault::bad(format!("{key} must be a string."))),
+        Some(_) => Err(ApiFault::bad(format!("{key} must be a string."))),
     }
 }
 
@@ -100,13 +100,13 @@ pub(crate) fn depth(value: &Value) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Bench, send};
+    use crate::testing::{ApiBench, send};
     use serde_json::json;
 
     #[test]
     fn malformed_json_is_a_bad_request() {
         for body in ["{", "[1]", "\"x\"", "", "null"] {
-            let response = Bench::new().reply(&send("POST", "/v1/nodes", body).at("1.95"));
+            let response = ApiBench::new().reply(&send("POST", "/v1/nodes", body).at("1.95"));
             assert_eq!(response.status, 400, "{body}");
             assert_eq!(response.fault()["faultcode"], "Client");
         }

@@ -6,37 +6,37 @@ use std::sync::Arc;
 use serde::ser::{Serialize, SerializeMap as _, SerializeSeq as _, Serializer};
 use serde_json::{Value, json};
 use trivet_model::view::NodeView;
-use trivet_model::{Order, UnixMs, View};
+use trivet_model::{RackOrder, RackView, UnixMs};
 use uuid::Uuid;
 
-use crate::error::Fault;
+use crate::error::ApiFault;
 use crate::query::Query;
-use crate::{Facts, Outcome, Request, Response, Then, Version, percent};
+use crate::{ApiFacts, ApiOutcome, Request, Response, ResponsePlan, Version, percent};
 
 /// A request being answered.
-pub(crate) struct Call<'a> {
+pub(crate) struct ApiCall<'a> {
     pub(crate) method: &'a str,
     pub(crate) segments: Vec<String>,
     pub(crate) query: Query,
     pub(crate) body: &'a [u8],
     pub(crate) version: Version,
-    pub(crate) view: &'a View,
-    pub(crate) facts: &'a Facts,
+    pub(crate) view: &'a RackView,
+    pub(crate) facts: &'a ApiFacts,
     pub(crate) now: UnixMs,
     /// What links begin with, such as `http://box:6385`.
     pub(crate) base: String,
-    fresh: Uuid,
+    new_uuid: Uuid,
 }
 
-impl<'a> Call<'a> {
+impl<'a> ApiCall<'a> {
     pub(crate) fn new(
         request: &Request<'a>,
         version: Version,
-        view: &'a View,
-        facts: &'a Facts,
+        view: &'a RackView,
+        facts: &'a ApiFacts,
         now: UnixMs,
         fresh: Uuid,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, ApiFault> {
         Ok(Self {
             method: request.method,
             segments: percent::segments(request.path)?,
@@ -47,7 +47,7 @@ impl<'a> Call<'a> {
             facts,
             now,
             base: base(request, facts),
-            fresh,
+            new_uuid: fresh,
         })
     }
 
@@ -58,7 +58,7 @@ impl<'a> Call<'a> {
 
     /// The identity of the record this call makes.
     pub(crate) fn new_id(&self) -> Uuid {
-        self.fresh
+        self.new_uuid
     }
 
     /// The word of the path at this place.
@@ -72,23 +72,25 @@ impl<'a> Call<'a> {
     }
 
     /// The node the path speaks of: `/v1/nodes/<ident>`.
-    pub(crate) fn this(&self) -> Result<&'a Arc<NodeView>, Fault> {
+    pub(crate) fn this(&self) -> Result<&'a Arc<NodeView>, ApiFault> {
         self.node(self.word(2))
     }
 
-    pub(crate) fn node(&self, ident: &str) -> Result<&'a Arc<NodeView>, Fault> {
-        self.view.node(ident).ok_or_else(|| Fault::no_node(ident))
+    pub(crate) fn node(&self, ident: &str) -> Result<&'a Arc<NodeView>, ApiFault> {
+        self.view
+            .node(ident)
+            .ok_or_else(|| ApiFault::no_node(ident))
     }
 
     /// The pair of links every record has.
     pub(crate) fn links(&self, path: &str) -> Value {
-        json!(self.pair(path))
+        json!(self.record_links(path))
     }
 
     /// The same, made when it is written.
-    pub(crate) fn pair<'p>(&'p self, path: &'p str) -> Pair<'p> {
+    pub(crate) fn record_links<'p>(&'p self, path: &'p str) -> RecordLinks<'p> {
         let base = self.base.as_str();
-        Pair { base, path }
+        RecordLinks { base, path }
     }
 
     /// Where a record is.
@@ -98,25 +100,25 @@ impl<'a> Call<'a> {
 }
 
 /// The pair of links of a record.
-pub(crate) struct Pair<'p> {
+pub(crate) struct RecordLinks<'p> {
     base: &'p str,
     path: &'p str,
 }
 
-struct Link<'p> {
+struct RecordLink<'p> {
     to: core::fmt::Arguments<'p>,
     rel: &'static str,
 }
 
-impl Serialize for Pair<'_> {
+impl Serialize for RecordLinks<'_> {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
         let Self { base, path } = self;
         let mut list = out.serialize_seq(Some(2))?;
-        list.serialize_element(&Link {
+        list.serialize_element(&RecordLink {
             to: format_args!("{base}/v1/{path}"),
             rel: "self",
         })?;
-        list.serialize_element(&Link {
+        list.serialize_element(&RecordLink {
             to: format_args!("{base}/{path}"),
             rel: "bookmark",
         })?;
@@ -124,7 +126,7 @@ impl Serialize for Pair<'_> {
     }
 }
 
-impl Serialize for Link<'_> {
+impl Serialize for RecordLink<'_> {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
         let mut map = out.serialize_map(Some(2))?;
         map.serialize_entry("href", &self.to)?;
@@ -135,7 +137,7 @@ impl Serialize for Link<'_> {
 
 /// Links follow the request's `Host`, since clients behind port forwards follow
 /// them; a `Host` that is no host name is not repeated.
-fn base(request: &Request<'_>, facts: &Facts) -> String {
+fn base(request: &Request<'_>, facts: &ApiFacts) -> String {
     if let Some(endpoint) = &facts.public_endpoint {
         return endpoint.trim_end_matches('/').to_owned();
     }
@@ -155,19 +157,19 @@ fn base(request: &Request<'_>, facts: &Facts) -> String {
 
 /// An order and the answer it leads to.
 #[expect(clippy::unnecessary_wraps, reason = "the last word of every handler")]
-pub(crate) fn order(order: Order, then: Then) -> Result<Outcome, Fault> {
-    Ok(Outcome::Order { order, then })
+pub(crate) fn order(order: RackOrder, then: ResponsePlan) -> Result<ApiOutcome, ApiFault> {
+    Ok(ApiOutcome::Order { order, then })
 }
 
 /// An answer without a body, after the order.
-pub(crate) fn empty(status: u16, location: Option<String>) -> Then {
-    Then::Empty { status, location }
+pub(crate) fn empty(status: u16, location: Option<String>) -> ResponsePlan {
+    ResponsePlan::Empty { status, location }
 }
 
 /// An answer that is ready now.
 #[expect(clippy::unnecessary_wraps, reason = "the last word of every handler")]
-pub(crate) fn reply(value: &impl Serialize) -> Result<Outcome, Fault> {
-    Ok(Outcome::Reply(Response::json(200, value)))
+pub(crate) fn reply(value: &impl Serialize) -> Result<ApiOutcome, ApiFault> {
+    Ok(ApiOutcome::Reply(Response::json(200, value)))
 }
 
 impl Response {
@@ -198,13 +200,13 @@ impl Response {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::{Bench, get};
+    use crate::testing::{ApiBench, get};
 
     #[test]
     fn links_follow_the_host_of_the_request() {
         let mut request = get("/v1");
         (request.host, request.scheme) = ("[::1]:16385", "https");
-        let body = Bench::new().reply(&request).value();
+        let body = ApiBench::new().reply(&request).value();
         assert_eq!(body["nodes"][0]["href"], "https://[::1]:16385/v1/nodes/");
     }
 
@@ -212,13 +214,13 @@ mod tests {
     fn a_host_that_is_no_host_is_not_repeated() {
         let mut request = get("/v1");
         request.host = "evil/\r\nSet-Cookie: x";
-        let body = Bench::new().reply(&request).value();
+        let body = ApiBench::new().reply(&request).value();
         assert_eq!(body["nodes"][0]["href"], "http://box/v1/nodes/");
     }
 
     #[test]
     fn a_public_endpoint_wins() {
-        let mut bench = Bench::new();
+        let mut bench = ApiBench::new();
         bench.facts.public_endpoint = Some("https://rack.example/".into());
         let body = bench.reply(&get("/v1")).value();
         assert_eq!(body["nodes"][0]["href"], "https://rack.example/v1/nodes/");

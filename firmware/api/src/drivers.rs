@@ -1,20 +1,20 @@
 //! Hardware types with their interfaces, and the one conductor: this box.
 
 use serde_json::{Value, json};
-use trivet_hardware::{Hardware, Kind};
+use trivet_hardware::{HardwareTypeSpec, InterfaceKind};
 use trivet_model::UnixMs;
-use trivet_model::node::Object;
+use trivet_model::node::JsonObject;
 
-use crate::call::{Call, reply};
-use crate::error::Fault;
-use crate::field::{Shape, moment};
-use crate::list::{FIELDS_ASK, LIST_ASKS, asked_names};
+use crate::call::{ApiCall, reply};
+use crate::error::ApiFault;
+use crate::field::{ValueShape, timestamp};
+use crate::list::{FIELDS_QUERY_ARGS, LIST_QUERY_ARGS, requested_names};
 use crate::nodes::raid;
-use crate::route::{Route, arg};
-use crate::{Outcome, passthru};
+use crate::route::{ApiRoute, arg};
+use crate::{ApiOutcome, passthru};
 
 /// The enabled hardware type of this name, or that an older name stands for.
-pub(crate) fn enabled(call: &Call<'_>, name: &str) -> Option<&'static Hardware> {
+pub(crate) fn enabled(call: &ApiCall<'_>, name: &str) -> Option<&'static HardwareTypeSpec> {
     let hardware = trivet_hardware::named(name)?;
     let enabled = call
         .facts
@@ -24,9 +24,9 @@ pub(crate) fn enabled(call: &Call<'_>, name: &str) -> Option<&'static Hardware> 
     enabled.then_some(hardware)
 }
 
-fn shown(hardware: &Hardware, call: &Call<'_>, detail: bool) -> Object {
+fn shown(hardware: &HardwareTypeSpec, call: &ApiCall<'_>, detail: bool) -> JsonObject {
     let name = hardware.name;
-    let mut shown = Object::new();
+    let mut shown = JsonObject::new();
     shown.insert("name".into(), name.into());
     shown.insert("hosts".into(), json!([call.facts.hostname]));
     shown.insert("links".into(), call.links(&format!("drivers/{name}")));
@@ -37,7 +37,7 @@ fn shown(hardware: &Hardware, call: &Call<'_>, detail: bool) -> Object {
     if call.has(30) {
         shown.insert("type".into(), "dynamic".into());
     }
-    for kind in Kind::ALL {
+    for kind in InterfaceKind::ALL {
         if detail && call.has(30) && call.has(kind.since()) {
             let (word, interfaces) = (kind.as_str(), hardware.interfaces(kind));
             let default = json!(interfaces.first());
@@ -48,30 +48,30 @@ fn shown(hardware: &Hardware, call: &Call<'_>, detail: bool) -> Object {
     shown
 }
 
-pub(crate) const ROUTES: &[Route] = &[
-    Route::get(&["v1", "drivers"], 1, "List hardware types", list).asks(&[&[
-        arg("type", 30, Shape::Word(&["classic", "dynamic"])),
-        arg("detail", 30, Shape::Flag),
-        arg("fields", 77, Shape::Text),
+pub(crate) const ROUTES: &[ApiRoute] = &[
+    ApiRoute::get(&["v1", "drivers"], 1, "List hardware types", list).query_args(&[&[
+        arg("type", 30, ValueShape::Word(&["classic", "dynamic"])),
+        arg("detail", 30, ValueShape::Flag),
+        arg("fields", 77, ValueShape::Text),
     ]]),
-    Route::get(&["v1", "drivers", "{driver}"], 1, "Show one", |call| {
+    ApiRoute::get(&["v1", "drivers", "{driver}"], 1, "Show one", |call| {
         let shown = shown(named(call, call.last())?, call, true);
         reply(&Value::Object(chosen(call, shown)?))
     })
-    .asks(&[&[arg("fields", 77, Shape::Text)]]),
-    Route::get(
+    .query_args(&[&[arg("fields", 77, ValueShape::Text)]]),
+    ApiRoute::get(
         &["v1", "drivers", "{driver}", "properties"],
         1,
         "What its driver_info may hold",
         |call| {
             let properties = named(call, call.word(2))?.properties();
-            let shown: Object = properties
+            let shown: JsonObject = properties
                 .map(|(key, text)| (key.to_owned(), Value::from(text)))
                 .collect();
             reply(&Value::Object(shown))
         },
     ),
-    Route::get(
+    ApiRoute::get(
         &[
             "v1",
             "drivers",
@@ -83,14 +83,14 @@ pub(crate) const ROUTES: &[Route] = &[
         "What a logical disk may say",
         |call| {
             let hardware = named(call, call.word(2))?;
-            if hardware.interfaces(Kind::Raid) == ["no-raid"] {
-                return Err(Fault::unsupported(hardware.name, "raid"));
+            if hardware.interfaces(InterfaceKind::Raid) == ["no-raid"] {
+                return Err(ApiFault::unsupported(hardware.name, "raid"));
             }
             let shown = raid::PROPERTIES.map(|(key, text)| (key.to_owned(), Value::from(text)));
             reply(&Value::Object(shown.into_iter().collect()))
         },
     ),
-    Route::get(
+    ApiRoute::get(
         &["v1", "drivers", "{driver}", "vendor_passthru", "methods"],
         1,
         "List its vendor's methods",
@@ -99,21 +99,21 @@ pub(crate) const ROUTES: &[Route] = &[
             reply(&passthru::driver_methods())
         },
     ),
-    Route::get(
+    ApiRoute::get(
         &["v1", "conductors"],
         49,
         "List conductors: this box",
         conductors,
     )
-    .asks(&[LIST_ASKS]),
-    Route::get(
+    .query_args(&[LIST_QUERY_ARGS]),
+    ApiRoute::get(
         &["v1", "conductors", "{host}"],
         49,
         "Show one",
         one_conductor,
     )
-    .asks(&[FIELDS_ASK]),
-    Route::get(
+    .query_args(&[FIELDS_QUERY_ARGS]),
+    ApiRoute::get(
         &["v1", "shards"],
         82,
         "How many nodes each shard has",
@@ -121,24 +121,24 @@ pub(crate) const ROUTES: &[Route] = &[
     ),
 ];
 
-fn named(call: &Call<'_>, name: &str) -> Result<&'static Hardware, Fault> {
+fn named(call: &ApiCall<'_>, name: &str) -> Result<&'static HardwareTypeSpec, ApiFault> {
     enabled(call, name).ok_or_else(|| {
-        Fault::not_found(format!(
+        ApiFault::not_found(format!(
             "Could not find the following driver(s) or hardware type(s): {}.",
             name.escape_debug()
         ))
     })
 }
 
-fn list(call: &Call<'_>) -> Result<Outcome, Fault> {
+fn list(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let detail = call.query.flag("detail")?.unwrap_or(false);
     let none = match call.query.last("type") {
         None | Some("dynamic") => false,
         Some("classic") => true,
-        Some(_) => return Err(Fault::bad("type must be classic or dynamic.")),
+        Some(_) => return Err(ApiFault::bad("type must be classic or dynamic.")),
     };
     if detail && call.query.last("fields").is_some() {
-        return Err(Fault::bad(
+        return Err(ApiFault::bad(
             "fields and detail exclude each other; give one.",
         ));
     }
@@ -153,36 +153,36 @@ fn list(call: &Call<'_>) -> Result<Outcome, Fault> {
 }
 
 /// Only what `fields=` names, and the links.
-fn chosen(call: &Call<'_>, mut shown: Object) -> Result<Object, Fault> {
-    let Some(names) = asked_names(call) else {
+fn chosen(call: &ApiCall<'_>, mut shown: JsonObject) -> Result<JsonObject, ApiFault> {
+    let Some(names) = requested_names(call) else {
         return Ok(shown);
     };
     if let Some(strange) = names.iter().find(|name| !shown.contains_key(**name)) {
         let strange = strange.escape_debug();
-        return Err(Fault::bad(format!("Field \"{strange}\" is not known.")));
+        return Err(ApiFault::bad(format!("Field \"{strange}\" is not known.")));
     }
     shown.retain(|name, _| names.contains(&name.as_str()));
     Ok(shown)
 }
 
-fn conductors(call: &Call<'_>) -> Result<Outcome, Fault> {
+fn conductors(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let detail = call.query.flag("detail")?.unwrap_or(false);
     let all = detail || call.query.last("fields").is_some();
     let shown = chosen(call, conductor(call, all))?;
     reply(&json!({ "conductors": [shown] }))
 }
 
-fn one_conductor(call: &Call<'_>) -> Result<Outcome, Fault> {
+fn one_conductor(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     if call.last() != call.facts.hostname {
         let name = call.last().escape_debug();
-        return Err(Fault::not_found(format!(
+        return Err(ApiFault::not_found(format!(
             "Conductor {name} cannot be found."
         )));
     }
     reply(&Value::Object(chosen(call, conductor(call, true))?))
 }
 
-fn shards(call: &Call<'_>) -> Result<Outcome, Fault> {
+fn shards(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let mut counts = std::collections::BTreeMap::<&str, u64>::new();
     for node in call.view.nodes.values() {
         let shard = node.node.kept.get("shard").and_then(Value::as_str);
@@ -195,9 +195,9 @@ fn shards(call: &Call<'_>) -> Result<Outcome, Fault> {
     reply(&json!({ "shards": shards }))
 }
 
-fn conductor(call: &Call<'_>, detail: bool) -> Object {
+fn conductor(call: &ApiCall<'_>, detail: bool) -> JsonObject {
     let hostname = &call.facts.hostname;
-    let mut shown = Object::new();
+    let mut shown = JsonObject::new();
     shown.insert("hostname".into(), json!(hostname));
     shown.insert("conductor_group".into(), json!(""));
     shown.insert("alive".into(), json!(true));
@@ -206,7 +206,7 @@ fn conductor(call: &Call<'_>, detail: bool) -> Object {
         call.links(&format!("conductors/{hostname}")),
     );
     if detail {
-        let known = |at: UnixMs| moment(Some(at).filter(|at| *at != UnixMs::default()));
+        let known = |at: UnixMs| timestamp(Some(at).filter(|at| *at != UnixMs::default()));
         shown.insert("drivers".into(), json!(call.facts.drivers));
         shown.insert("created_at".into(), known(call.facts.started_at));
         shown.insert("updated_at".into(), known(call.now));
@@ -217,11 +217,11 @@ fn conductor(call: &Call<'_>, detail: bool) -> Object {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Bench, get};
+    use crate::testing::{ApiBench, get};
 
     #[test]
     fn enabled_types_are_listed_short_and_long() {
-        let bench = Bench::new();
+        let bench = ApiBench::new();
         let short = bench.reply(&get("/v1/drivers").at("1.110")).value();
         assert_eq!(short["drivers"].as_array().unwrap().len(), 2);
         assert_eq!(short["drivers"][0]["name"], "ipmi");
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_type_that_is_not_enabled_does_not_exist() {
-        let mut bench = Bench::new();
+        let mut bench = ApiBench::new();
         assert_eq!(
             bench.reply(&get("/v1/drivers/ipmi").at("1.110")).status,
             200
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn an_older_name_shows_what_it_stands_for() {
-        let bench = Bench::new();
+        let bench = ApiBench::new();
         let shown = bench.reply(&get("/v1/drivers/agent_ipmitool").at("1.110"));
         assert_eq!(shown.value()["name"], "ipmi");
         assert_eq!(bench.reply(&get("/v1/drivers/agent_ssh")).status, 404);
@@ -266,17 +266,17 @@ mod tests {
 
     #[test]
     fn every_kind_of_interface_shows_from_its_version_on() {
-        let shown = Bench::new()
+        let shown = ApiBench::new()
             .reply(&get("/v1/drivers/ipmi").at("1.110"))
             .value();
-        for kind in Kind::ALL {
+        for kind in InterfaceKind::ALL {
             let word = kind.as_str();
             assert!(
                 shown[format!("default_{word}_interface")].is_string(),
                 "{word}"
             );
         }
-        let older = Bench::new()
+        let older = ApiBench::new()
             .reply(&get("/v1/drivers/ipmi").at("1.39"))
             .value();
         assert!(older.get("default_bios_interface").is_none());
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn fields_choose_among_all() {
-        let bench = Bench::new();
+        let bench = ApiBench::new();
         let path = "/v1/drivers?fields=name,default_boot_interface";
         let body = bench.reply(&get(path).at("1.110")).value();
         let keys: Vec<&String> = body["drivers"][0].as_object().unwrap().keys().collect();
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn properties_describe_driver_info() {
-        let body = Bench::new()
+        let body = ApiBench::new()
             .reply(&get("/v1/drivers/ipmi/properties"))
             .value();
         assert!(body["ipmi_address"].as_str().unwrap().contains("Required"));
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn vendor_methods_are_listed() {
-        let bench = Bench::new();
+        let bench = ApiBench::new();
         let methods = get("/v1/drivers/ipmi/vendor_passthru/methods");
         let listed = bench.reply(&methods).value();
         assert_eq!(listed.as_object().unwrap().len(), 1);
@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn this_box_is_the_one_conductor() {
-        let bench = Bench::new();
+        let bench = ApiBench::new();
         let list = bench.reply(&get("/v1/conductors").at("1.49")).value();
         assert_eq!(list["conductors"][0]["hostname"], "box");
         assert_eq!(list["conductors"][0]["alive"], true);

@@ -10,14 +10,14 @@ use crate::version::Version;
 
 /// Why a request is not carried out, and its status.
 #[derive(Debug)]
-pub(crate) struct Fault {
+pub(crate) struct ApiFault {
     status: u16,
     sentence: String,
     /// Set when the HTTP layer refuses: unknown path, method, version.
     title: Option<&'static str>,
 }
 
-impl Fault {
+impl ApiFault {
     fn new(status: u16, sentence: impl Into<String>) -> Self {
         Self {
             status,
@@ -120,7 +120,7 @@ impl Fault {
     }
 }
 
-impl Fault {
+impl ApiFault {
     /// The refusal as the inspector's clients read it.
     pub(crate) fn for_inspector(self) -> Response {
         Response::json(
@@ -130,8 +130,8 @@ impl Fault {
     }
 }
 
-impl From<Fault> for Response {
-    fn from(fault: Fault) -> Self {
+impl From<ApiFault> for Response {
+    fn from(fault: ApiFault) -> Self {
         let inner = match fault.title {
             Some(title) => json!({
                 "code": fault.status, "title": title, "description": fault.sentence,
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn the_message_is_json_inside_a_string() {
-        let response = Response::from(Fault::bad("no \"such\" thing"));
+        let response = Response::from(ApiFault::bad("no \"such\" thing"));
         assert_eq!(response.status, 400);
         let outer: Value = serde_json::from_slice(&response.body).unwrap();
         assert_eq!(outer.as_object().unwrap().len(), 1);
@@ -168,14 +168,14 @@ mod tests {
 
     #[test]
     fn our_own_failures_are_the_servers() {
-        let response = Response::from(Fault::unavailable("later"));
+        let response = Response::from(ApiFault::unavailable("later"));
         let text = String::from_utf8(response.body).unwrap();
         assert!(text.contains(r#"\"faultcode\":\"Server\""#), "{text}");
     }
 
     #[test]
     fn the_http_layer_speaks_of_code_title_and_description() {
-        let response = Response::from(Fault::no_method("HEAD\n"));
+        let response = Response::from(ApiFault::no_method("HEAD\n"));
         assert_eq!(response.fault()["code"], 405);
         assert_eq!(response.fault()["title"], "Method Not Allowed");
     }

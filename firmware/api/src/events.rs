@@ -2,26 +2,30 @@
 
 use serde_json::Value;
 
-use crate::call::Call;
-use crate::error::Fault;
-use crate::field::Shape;
-use crate::route::{Route, Takes, required};
-use crate::{Outcome, Response, body};
+use crate::call::ApiCall;
+use crate::error::ApiFault;
+use crate::field::ValueShape;
+use crate::route::{ApiRoute, BodySchema, required};
+use crate::{ApiOutcome, Response, body};
 
-pub(crate) const ROUTES: &[Route] = &[Route::new(
+pub(crate) const ROUTES: &[ApiRoute] = &[ApiRoute::new(
     "POST",
     &["v1", "events"],
     54,
     "Tell of something that happened elsewhere",
     events,
 )
-.takes(Takes::Args(&[required("events", 54, Shape::List)]))];
+.body(BodySchema::Args(&[required(
+    "events",
+    54,
+    ValueShape::List,
+)]))];
 
-fn events(call: &Call<'_>) -> Result<Outcome, Fault> {
+fn events(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let object = body::object(call)?;
     body::only(&object, &["events"])?;
     match object.get("events") {
-        Some(Value::Array(_)) => Ok(Outcome::Reply(Response::empty(204))),
-        _ => Err(Fault::bad("events must be a list.")),
+        Some(Value::Array(_)) => Ok(ApiOutcome::Reply(Response::empty(204))),
+        _ => Err(ApiFault::bad("events must be a list.")),
     }
 }

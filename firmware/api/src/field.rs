@@ -4,10 +4,10 @@
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::Value;
 use trivet_model::UnixMs;
-use trivet_model::node::Object;
+use trivet_model::node::JsonObject;
 
-use crate::call::Call;
-use crate::error::Fault;
+use crate::call::ApiCall;
+use crate::error::ApiFault;
 use crate::query::truth;
 
 /// Longest short text of Ironic's, such as a name.
@@ -18,7 +18,7 @@ pub(crate) const DESCRIPTION_BYTES_MAX: usize = 4096;
 
 /// What a value looks like.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Shape {
+pub(crate) enum ValueShape {
     Text,
     LongText,
     Flag,
@@ -34,7 +34,7 @@ pub(crate) enum Shape {
 
 /// When a field may be written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Write {
+pub(crate) enum FieldWrite {
     Never,
     AtCreation,
     InPatch,
@@ -46,8 +46,8 @@ pub(crate) enum Write {
 pub(crate) struct Column {
     pub(crate) name: &'static str,
     pub(crate) since: u16,
-    pub(crate) shape: Shape,
-    pub(crate) write: Write,
+    pub(crate) shape: ValueShape,
+    pub(crate) write: FieldWrite,
 }
 
 /// The columns of a table.
@@ -67,19 +67,19 @@ pub(crate) fn columns<R>(table: &'static [Field<R>]) -> Vec<Column> {
 pub(crate) struct Field<R> {
     pub(crate) name: &'static str,
     pub(crate) since: u16,
-    pub(crate) shape: Shape,
-    pub(crate) write: Write,
+    pub(crate) shape: ValueShape,
+    pub(crate) write: FieldWrite,
     /// What it shows; of links only the path, which stands for the pair of them.
-    show: fn(&R, &Call<'_>, &'static str) -> Value,
+    show: fn(&R, &ApiCall<'_>, &'static str) -> Value,
 }
 
 /// A row of a table.
 pub(crate) const fn field<R>(
     name: &'static str,
     since: u16,
-    shape: Shape,
-    write: Write,
-    show: fn(&R, &Call<'_>, &'static str) -> Value,
+    shape: ValueShape,
+    write: FieldWrite,
+    show: fn(&R, &ApiCall<'_>, &'static str) -> Value,
 ) -> Field<R> {
     Field {
         name,
@@ -91,23 +91,26 @@ pub(crate) const fn field<R>(
 }
 
 impl<R> Field<R> {
-    pub(crate) fn show(&self, record: &R, call: &Call<'_>) -> Value {
+    pub(crate) fn show(&self, record: &R, call: &ApiCall<'_>) -> Value {
         match (self.shape, (self.show)(record, call, self.name)) {
-            (Shape::Links, Value::String(path)) => call.links(&path),
+            (ValueShape::Links, Value::String(path)) => call.links(&path),
             (_, value) => value,
         }
     }
 
     pub(crate) fn at_creation(&self) -> bool {
-        matches!(self.write, Write::AtCreation | Write::Always)
+        matches!(self.write, FieldWrite::AtCreation | FieldWrite::Always)
     }
 
     pub(crate) fn in_patch(&self) -> bool {
-        matches!(self.write, Write::InPatch | Write::Always)
+        matches!(self.write, FieldWrite::InPatch | FieldWrite::Always)
     }
 
     pub(crate) fn sortable(&self) -> bool {
-        !matches!(self.shape, Shape::Object | Shape::List | Shape::Links)
+        !matches!(
+            self.shape,
+            ValueShape::Object | ValueShape::List | ValueShape::Links
+        )
     }
 }
 
@@ -115,28 +118,28 @@ impl<R> Field<R> {
 pub(crate) fn named<R>(
     table: &'static [Field<R>],
     name: &str,
-    call: &Call<'_>,
-) -> Result<&'static Field<R>, Fault> {
+    call: &ApiCall<'_>,
+) -> Result<&'static Field<R>, ApiFault> {
     let field = table
         .iter()
         .find(|field| field.name == name)
-        .ok_or_else(|| Fault::bad(format!("Field \"{}\" is not known.", name.escape_debug())))?;
+        .ok_or_else(|| ApiFault::bad(format!("Field \"{}\" is not known.", name.escape_debug())))?;
     if call.has(field.since) {
         Ok(field)
     } else {
-        Err(Fault::too_new(name, field.since))
+        Err(ApiFault::too_new(name, field.since))
     }
 }
 
 /// A record with these fields, for an answer. Each value is made when it is written,
 /// so that a long list costs its bytes and no tree of values beside them.
-pub(crate) struct Shown<'s, 'c, R: 'static> {
+pub(crate) struct RenderedRecord<'s, 'c, R: 'static> {
     pub(crate) fields: &'s [&'static Field<R>],
     pub(crate) record: &'s R,
-    pub(crate) call: &'s Call<'c>,
+    pub(crate) call: &'s ApiCall<'c>,
 }
 
-impl<R> Serialize for Shown<'_, '_, R> {
+impl<R> Serialize for RenderedRecord<'_, '_, R> {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
         let mut map = out.serialize_map(Some(self.fields.len()))?;
         for field in self.fields {
@@ -144,8 +147,8 @@ impl<R> Serialize for Shown<'_, '_, R> {
                 field.shape,
                 (field.show)(self.record, self.call, field.name),
             ) {
-                (Shape::Links, Value::String(path)) => {
-                    map.serialize_entry(field.name, &self.call.pair(&path))?;
+                (ValueShape::Links, Value::String(path)) => {
+                    map.serialize_entry(field.name, &self.call.record_links(&path))?;
                 }
                 (_, value) => map.serialize_entry(field.name, &value)?,
             }
@@ -155,7 +158,11 @@ impl<R> Serialize for Shown<'_, '_, R> {
 }
 
 /// The record with these fields, as a value.
-pub(crate) fn render<R>(fields: &[&'static Field<R>], record: &R, call: &Call<'_>) -> Object {
+pub(crate) fn render<R>(
+    fields: &[&'static Field<R>],
+    record: &R,
+    call: &ApiCall<'_>,
+) -> JsonObject {
     fields
         .iter()
         .map(|field| (field.name.to_owned(), field.show(record, call)))
@@ -163,18 +170,21 @@ pub(crate) fn render<R>(fields: &[&'static Field<R>], record: &R, call: &Call<'_
 }
 
 /// Every field the request's version has.
-pub(crate) fn every<R>(table: &'static [Field<R>], call: &Call<'_>) -> Vec<&'static Field<R>> {
+pub(crate) fn available_fields<R>(
+    table: &'static [Field<R>],
+    call: &ApiCall<'_>,
+) -> Vec<&'static Field<R>> {
     table.iter().filter(|field| call.has(field.since)).collect()
 }
 
 /// Takes a value that was written, in the form we keep; null passes.
-pub(crate) fn read(name: &str, shape: Shape, value: Value) -> Result<Value, Fault> {
-    let bad = |want: &str| Err(Fault::bad(format!("{name} must be {want}.")));
+pub(crate) fn read(name: &str, shape: ValueShape, value: Value) -> Result<Value, ApiFault> {
+    let bad = |want: &str| Err(ApiFault::bad(format!("{name} must be {want}.")));
     match (shape, value) {
         (_, Value::Null) => Ok(Value::Null),
-        (Shape::Text | Shape::LongText, Value::String(text)) => {
+        (ValueShape::Text | ValueShape::LongText, Value::String(text)) => {
             let limit = match shape {
-                Shape::LongText => DESCRIPTION_BYTES_MAX,
+                ValueShape::LongText => DESCRIPTION_BYTES_MAX,
                 _ => TEXT_BYTES_MAX,
             };
             if text.len() > limit {
@@ -182,41 +192,41 @@ pub(crate) fn read(name: &str, shape: Shape, value: Value) -> Result<Value, Faul
             }
             Ok(Value::String(text))
         }
-        (Shape::Uuid, Value::String(text)) => match text.parse::<trivet_model::NodeId>() {
+        (ValueShape::Uuid, Value::String(text)) => match text.parse::<trivet_model::NodeId>() {
             Ok(id) => Ok(Value::String(id.to_string())),
             Err(_) => bad("a UUID"),
         },
-        (Shape::Flag, Value::Bool(flag)) => Ok(Value::Bool(flag)),
+        (ValueShape::Flag, Value::Bool(flag)) => Ok(Value::Bool(flag)),
         // The command-line client sends the operator's word for some flags.
-        (Shape::Flag, Value::String(text)) => match truth(&text) {
+        (ValueShape::Flag, Value::String(text)) => match truth(&text) {
             Some(flag) => Ok(Value::Bool(flag)),
             None => bad("true or false"),
         },
-        (Shape::Object, Value::Object(object)) => Ok(Value::Object(object)),
-        (Shape::List, Value::Array(items)) => Ok(Value::Array(items)),
-        (Shape::Number, Value::Number(number)) => Ok(Value::Number(number)),
+        (ValueShape::Object, Value::Object(object)) => Ok(Value::Object(object)),
+        (ValueShape::List, Value::Array(items)) => Ok(Value::Array(items)),
+        (ValueShape::Number, Value::Number(number)) => Ok(Value::Number(number)),
         // The command-line client sends numbers as the operator typed them.
-        (Shape::Number, Value::String(text)) => match text.trim().parse::<i64>() {
+        (ValueShape::Number, Value::String(text)) => match text.trim().parse::<i64>() {
             Ok(number) => Ok(Value::from(number)),
             Err(_) => bad("a number"),
         },
-        (Shape::Word(words), Value::String(text)) if words.contains(&text.as_str()) => {
+        (ValueShape::Word(words), Value::String(text)) if words.contains(&text.as_str()) => {
             Ok(Value::String(text))
         }
-        (Shape::Any, value) => Ok(value),
-        (Shape::Text | Shape::LongText, _) => bad("a string"),
-        (Shape::Uuid, _) => bad("a UUID"),
-        (Shape::Flag, _) => bad("true or false"),
-        (Shape::Object, _) => bad("an object"),
-        (Shape::List, _) => bad("a list"),
-        (Shape::Number, _) => bad("a number"),
-        (Shape::Word(words), _) => bad(&format!("one of {}", words.join(", "))),
-        (Shape::Links, _) => bad("left to the server"),
+        (ValueShape::Any, value) => Ok(value),
+        (ValueShape::Text | ValueShape::LongText, _) => bad("a string"),
+        (ValueShape::Uuid, _) => bad("a UUID"),
+        (ValueShape::Flag, _) => bad("true or false"),
+        (ValueShape::Object, _) => bad("an object"),
+        (ValueShape::List, _) => bad("a list"),
+        (ValueShape::Number, _) => bad("a number"),
+        (ValueShape::Word(words), _) => bad(&format!("one of {}", words.join(", "))),
+        (ValueShape::Links, _) => bad("left to the server"),
     }
 }
 
 /// A moment, or null.
-pub(crate) fn moment(at: Option<UnixMs>) -> Value {
+pub(crate) fn timestamp(at: Option<UnixMs>) -> Value {
     at.map_or(Value::Null, |at| Value::String(at.to_string()))
 }
 
@@ -232,42 +242,48 @@ mod tests {
 
     #[test]
     fn flags_come_as_words_too() {
-        assert_eq!(read("f", Shape::Flag, json!("True")).unwrap(), json!(true));
-        assert_eq!(read("f", Shape::Flag, json!(false)).unwrap(), json!(false));
-        assert!(read("f", Shape::Flag, json!("perhaps")).is_err());
-        assert!(read("f", Shape::Flag, json!(1)).is_err());
+        assert_eq!(
+            read("f", ValueShape::Flag, json!("True")).unwrap(),
+            json!(true)
+        );
+        assert_eq!(
+            read("f", ValueShape::Flag, json!(false)).unwrap(),
+            json!(false)
+        );
+        assert!(read("f", ValueShape::Flag, json!("perhaps")).is_err());
+        assert!(read("f", ValueShape::Flag, json!(1)).is_err());
     }
 
     #[test]
     fn texts_are_bounded() {
         let long = "x".repeat(TEXT_BYTES_MAX);
-        assert!(read("t", Shape::Text, json!(long)).is_ok());
-        assert!(read("t", Shape::Text, json!(long.clone() + "x")).is_err());
+        assert!(read("t", ValueShape::Text, json!(long)).is_ok());
+        assert!(read("t", ValueShape::Text, json!(long.clone() + "x")).is_err());
         let longer = "x".repeat(DESCRIPTION_BYTES_MAX);
-        assert!(read("t", Shape::LongText, json!(longer)).is_ok());
-        assert!(read("t", Shape::LongText, json!(longer.clone() + "x")).is_err());
+        assert!(read("t", ValueShape::LongText, json!(longer)).is_ok());
+        assert!(read("t", ValueShape::LongText, json!(longer.clone() + "x")).is_err());
     }
 
     #[test]
     fn a_uuid_is_kept_in_its_usual_form() {
         let plain = json!("00000000000040008000000000000001");
         assert_eq!(
-            read("u", Shape::Uuid, plain).unwrap(),
+            read("u", ValueShape::Uuid, plain).unwrap(),
             json!("00000000-0000-4000-8000-000000000001")
         );
-        assert!(read("u", Shape::Uuid, json!("x")).is_err());
+        assert!(read("u", ValueShape::Uuid, json!("x")).is_err());
     }
 
     #[test]
     fn each_shape_refuses_the_others() {
         for shape in [
-            Shape::Text,
-            Shape::Uuid,
-            Shape::Flag,
-            Shape::Object,
-            Shape::Number,
-            Shape::Word(&["a"]),
-            Shape::Links,
+            ValueShape::Text,
+            ValueShape::Uuid,
+            ValueShape::Flag,
+            ValueShape::Object,
+            ValueShape::Number,
+            ValueShape::Word(&["a"]),
+            ValueShape::Links,
         ] {
             assert!(read("f", shape, json!([1])).is_err(), "{shape:?}");
             assert_eq!(read("f", shape, Value::Null).unwrap(), Value::Null);

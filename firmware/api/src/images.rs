@@ -1,15 +1,15 @@
 //! The box's own images. Ironic has no such thing, so this stands outside `/v1`.
 
 use serde_json::{Value, json};
-use trivet_model::image::{Format, IMAGE_BYTES_MAX, ImageNews};
+use trivet_model::image::{IMAGE_BYTES_MAX, ImageFormat, ImageStatus};
 use trivet_model::secret;
-use trivet_model::{Digest, Order, Resource, ResourceId, ResourceKind};
+use trivet_model::{Digest, RackOrder, Resource, ResourceId, ResourceKind};
 
-use crate::call::{self, Call, reply};
-use crate::error::Fault;
-use crate::field::Shape;
-use crate::route::{Arg, Gives, Route, Takes, arg, required};
-use crate::{Outcome, Response, Then, body};
+use crate::call::{self, ApiCall, reply};
+use crate::error::ApiFault;
+use crate::field::ValueShape;
+use crate::route::{ApiArg, ApiRoute, BodySchema, ResponseSchema, arg, required};
+use crate::{ApiOutcome, Response, ResponsePlan, body};
 
 /// The most sources of an image, and the longest of them. Ours.
 const SOURCES_MAX: usize = 8;
@@ -20,7 +20,7 @@ const BOOT_MODES: [&str; 2] = ["bios", "uefi"];
 
 /// An image of the box.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Image {
+pub struct LocalImage {
     /// What `image_source` may call it.
     pub name: String,
     /// Bytes.
@@ -30,59 +30,59 @@ pub struct Image {
 }
 
 /// What a new image of the catalogue may say.
-const NEW: &[Arg] = &[
-    required("name", 1, Shape::Text),
-    arg("sources", 1, Shape::List),
-    required("checksum", 1, Shape::Text),
-    arg("boot_mode", 1, Shape::Text),
-    arg("pinned", 1, Shape::Flag),
-    arg("format", 1, Shape::Text),
+const NEW: &[ApiArg] = &[
+    required("name", 1, ValueShape::Text),
+    arg("sources", 1, ValueShape::List),
+    required("checksum", 1, ValueShape::Text),
+    arg("boot_mode", 1, ValueShape::Text),
+    arg("pinned", 1, ValueShape::Flag),
+    arg("format", 1, ValueShape::Text),
 ];
 
-pub(crate) const ROUTES: &[Route] = &[
-    Route::get(&["trivet", "images"], 1, "List the box's images", list),
-    Route::get(&["trivet", "images", "{image}"], 1, "Show one", show),
-    Route::new(
+pub(crate) const ROUTES: &[ApiRoute] = &[
+    ApiRoute::get(&["trivet", "images"], 1, "List the box's images", list),
+    ApiRoute::get(&["trivet", "images", "{image}"], 1, "Show one", show),
+    ApiRoute::new(
         "POST",
         &["trivet", "images"],
         1,
         "Put an image into the catalogue",
         create,
     )
-    .takes(Takes::Args(NEW))
-    .gives(Gives::Any(201)),
-    Route::new(
+    .body(BodySchema::Args(NEW))
+    .response(ResponseSchema::Any(201)),
+    ApiRoute::new(
         "DELETE",
         &["trivet", "images", "{image}"],
         1,
         "Remove one",
         delete,
     ),
-    Route::new(
+    ApiRoute::new(
         "POST",
         &["trivet", "images", "{image}", "fill"],
         1,
         "Bring one into the cache",
         fill,
     )
-    .gives(Gives::Empty(202)),
-    Route::new(
+    .response(ResponseSchema::Empty(202)),
+    ApiRoute::new(
         "PUT",
         &["trivet", "images", "{image}", "data"],
         1,
         "Upload one; Content-Range goes on where an upload broke off",
         data,
     )
-    .takes(Takes::Bytes)
-    .gives(Gives::Any(200)),
-    Route::new(
+    .body(BodySchema::Bytes)
+    .response(ResponseSchema::Any(200)),
+    ApiRoute::new(
         "PUT",
         &["trivet", "images", "{image}", "pin"],
         1,
         "Keep one in the cache whatever comes",
         pin,
     ),
-    Route::new(
+    ApiRoute::new(
         "DELETE",
         &["trivet", "images", "{image}", "pin"],
         1,
@@ -91,7 +91,7 @@ pub(crate) const ROUTES: &[Route] = &[
     ),
 ];
 
-fn list(call: &Call<'_>) -> Result<Outcome, Fault> {
+fn list(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let own = call.facts.images.iter().map(shown);
     let kept = call.view.resources_of(ResourceKind::Image);
     let kept: Vec<&Resource> = kept.map(AsRef::as_ref).collect();
@@ -107,8 +107,8 @@ fn list(call: &Call<'_>) -> Result<Outcome, Fault> {
     reply(&json!({ "images": images }))
 }
 
-fn show(call: &Call<'_>) -> Result<Outcome, Fault> {
-    let named = |image: &&Image| image.name == call.last();
+fn show(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
+    let named = |image: &&LocalImage| image.name == call.last();
     if let Some(image) = call.facts.images.iter().find(named) {
         return reply(&shown(image));
     }
@@ -120,28 +120,28 @@ fn show(call: &Call<'_>) -> Result<Outcome, Fault> {
     reply(&cached(news.ok_or_else(|| missing(call.last()))?))
 }
 
-fn missing(name: &str) -> Fault {
-    Fault::not_found(ResourceKind::Image.missing(name))
+fn missing(name: &str) -> ApiFault {
+    ApiFault::not_found(ResourceKind::Image.missing(name))
 }
 
 /// The record that the path speaks of.
-fn this<'a>(call: &Call<'a>) -> Result<&'a Resource, Fault> {
+fn this<'a>(call: &ApiCall<'a>) -> Result<&'a Resource, ApiFault> {
     let name = call.word(2);
     let resource = call.view.resource(ResourceKind::Image, name);
     resource.map(AsRef::as_ref).ok_or_else(|| missing(name))
 }
 
-fn create(call: &Call<'_>) -> Result<Outcome, Fault> {
+fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let mut fields = body::args(call, NEW)?;
     let name = body::text(&fields, "name")?.unwrap_or_default().to_owned();
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
     if name.is_empty() || name.starts_with('.') || !name.bytes().all(plain) {
-        return Err(Fault::bad(
+        return Err(ApiFault::bad(
             "name must be letters, digits, dots, dashes or underscores and not begin with a dot.",
         ));
     }
     if name.ends_with(".chunks") {
-        return Err(Fault::bad(
+        return Err(ApiFault::bad(
             "name must not end in .chunks: so are the chunk lists of images called.",
         ));
     }
@@ -150,7 +150,7 @@ fn create(call: &Call<'_>) -> Result<Outcome, Fault> {
     let is_file = checksum.len() <= SOURCE_BYTES_MAX
         && sums.iter().any(|scheme| checksum.starts_with(scheme));
     if !is_file && checksum.parse::<Digest>().is_err() {
-        return Err(Fault::bad(
+        return Err(ApiFault::bad(
             "checksum must be 64 (SHA-256) or 128 (SHA-512) hexadecimal digits, or the URL of a \
              checksum file.",
         ));
@@ -163,7 +163,7 @@ fn create(call: &Call<'_>) -> Result<Outcome, Fault> {
         source.len() <= SOURCE_BYTES_MAX && known.iter().any(|scheme| source.starts_with(scheme))
     };
     if sources.len() > SOURCES_MAX || !sources.iter().all(fits) {
-        return Err(Fault::bad(format!(
+        return Err(ApiFault::bad(format!(
             "sources must be at most {SOURCES_MAX} URLs that begin with http://, https:// or \
              file:///; without any the image is uploaded."
         )));
@@ -172,50 +172,54 @@ fn create(call: &Call<'_>) -> Result<Outcome, Fault> {
     fields.insert("format".to_owned(), json!(format.name()));
     let mode = body::text(&fields, "boot_mode")?;
     if mode.is_some_and(|mode| !BOOT_MODES.contains(&mode)) {
-        return Err(Fault::bad("boot_mode must be bios or uefi, or left out."));
+        return Err(ApiFault::bad(
+            "boot_mode must be bios or uefi, or left out.",
+        ));
     }
     fields.remove("name");
     let id = ResourceId(call.new_id());
     let mut resource = Resource::new(id, ResourceKind::Image, call.now);
     resource.name = Some(name.clone());
     resource.fields = fields;
-    let order = Order::CreateResource(Box::new(resource));
-    call::order(order, Then::Image { name })
+    let order = RackOrder::CreateResource(Box::new(resource));
+    call::order(order, ResponsePlan::Image { name })
 }
 
 /// What its bytes are: as it is said, or else by the end of its source's name or its own.
-fn format(fields: &trivet_model::node::Object, name: &str) -> Result<Format, Fault> {
+fn format(fields: &trivet_model::node::JsonObject, name: &str) -> Result<ImageFormat, ApiFault> {
     if let Some(said) = body::text(fields, "format")? {
-        return Format::parse(said).ok_or_else(|| {
-            let all = Format::ALL.map(Format::name).join(", ");
-            Fault::bad(format!("format must be one of: {all}."))
+        return ImageFormat::parse(said).ok_or_else(|| {
+            let all = ImageFormat::ALL.map(ImageFormat::name).join(", ");
+            ApiFault::bad(format!("format must be one of: {all}."))
         });
     }
     let sources = fields.get("sources").and_then(Value::as_array);
     let source = sources.and_then(|all| all.first()?.as_str());
-    Ok(match Format::of_file_name(source.unwrap_or_default()) {
-        Format::Raw => Format::of_file_name(name),
-        format => format,
-    })
+    Ok(
+        match ImageFormat::of_file_name(source.unwrap_or_default()) {
+            ImageFormat::Raw => ImageFormat::of_file_name(name),
+            format => format,
+        },
+    )
 }
 
-fn delete(call: &Call<'_>) -> Result<Outcome, Fault> {
-    let order = Order::DeleteResource(ResourceKind::Image, this(call)?.id);
+fn delete(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
+    let order = RackOrder::DeleteResource(ResourceKind::Image, this(call)?.id);
     call::order(order, call::empty(204, None))
 }
 
-fn fill(call: &Call<'_>) -> Result<Outcome, Fault> {
-    let order = Order::FillImage(this(call)?.id);
+fn fill(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
+    let order = RackOrder::FetchImage(this(call)?.id);
     call::order(order, call::empty(202, None))
 }
 
 /// The bytes never come here: the shell takes them in before and after it asks.
-fn data(call: &Call<'_>) -> Result<Outcome, Fault> {
+fn data(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     reply(&catalogued(call, this(call)?))
 }
 
 /// The image whose bytes a request brings, if it does.
-pub fn uploads(method: &str, path: &str) -> Option<String> {
+pub fn upload_target(method: &str, path: &str) -> Option<String> {
     let segments = crate::percent::segments(path).ok()?;
     match segments.as_slice() {
         [first, second, name, last]
@@ -229,7 +233,10 @@ pub fn uploads(method: &str, path: &str) -> Option<String> {
 
 /// Which bytes of an image the head of an upload offers: the first, how many, and of
 /// how many in all. Otherwise a status and a sentence.
-pub fn offered(range: Option<&str>, length: Option<u64>) -> Result<[u64; 3], (u16, &'static str)> {
+pub fn upload_range(
+    range: Option<&str>,
+    length: Option<u64>,
+) -> Result<[u64; 3], (u16, &'static str)> {
     let Some(length) = length else {
         let sentence = "An upload must say how long it is: send it with Content-Length.";
         return Err((411, sentence));
@@ -262,25 +269,25 @@ pub fn offered(range: Option<&str>, length: Option<u64>) -> Result<[u64; 3], (u1
     }
 }
 
-fn pin(call: &Call<'_>) -> Result<Outcome, Fault> {
+fn pin(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     pinned(call, true)
 }
 
-fn unpin(call: &Call<'_>) -> Result<Outcome, Fault> {
+fn unpin(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     pinned(call, false)
 }
 
-fn pinned(call: &Call<'_>, on: bool) -> Result<Outcome, Fault> {
+fn pinned(call: &ApiCall<'_>, on: bool) -> Result<ApiOutcome, ApiFault> {
     let mut resource = this(call)?.clone();
     let based_on = resource.revision;
     resource.fields.insert("pinned".to_owned(), on.into());
     let resource = Box::new(resource);
-    let order = Order::ReplaceResource { resource, based_on };
+    let order = RackOrder::ReplaceResource { resource, based_on };
     call::order(order, call::empty(204, None))
 }
 
 /// The answer to a new image.
-pub(crate) fn whole(call: &Call<'_>, name: &str) -> Result<Response, Fault> {
+pub(crate) fn whole(call: &ApiCall<'_>, name: &str) -> Result<Response, ApiFault> {
     let resource = call.view.resource(ResourceKind::Image, name);
     let resource = resource.ok_or_else(|| missing(name))?;
     Ok(Response::json(201, &catalogued(call, resource)))
@@ -292,11 +299,11 @@ fn key(resource: &Resource) -> Option<String> {
 }
 
 /// An image of the catalogue, and how far it has come.
-fn catalogued(call: &Call<'_>, resource: &Resource) -> Value {
+fn catalogued(call: &ApiCall<'_>, resource: &Resource) -> Value {
     let digest: Option<Digest> = resource.text("checksum").and_then(|text| text.parse().ok());
     let news = key(resource).and_then(|key| call.view.images.get(&key));
     // The bytes may be wanted by several entries; a failure belongs to one of them.
-    let own = |news: &&std::sync::Arc<ImageNews>| {
+    let own = |news: &&std::sync::Arc<ImageStatus>| {
         news.state.failure().is_none() || Some(news.name.as_str()) == resource.name.as_deref()
     };
     let news = news.filter(own);
@@ -329,12 +336,12 @@ fn catalogued(call: &Call<'_>, resource: &Resource) -> Value {
 
 /// The fault of this entry: its bytes could not be fetched, or are wrong, or its checksum
 /// file could not be read.
-fn fault_of(call: &Call<'_>, resource: &Resource, digest: Option<Digest>) -> Option<String> {
+fn fault_of(call: &ApiCall<'_>, resource: &Resource, digest: Option<Digest>) -> Option<String> {
     let name = resource.name.as_deref()?;
     let digest = digest.map(|digest| digest.to_string());
     let mut faults = call.view.faults.keys();
     faults.find_map(|fault| match fault {
-        trivet_model::Fault::ImageFailed {
+        trivet_model::BoxFault::ImageFailed {
             image,
             digest: of,
             why,
@@ -344,7 +351,7 @@ fn fault_of(call: &Call<'_>, resource: &Resource, digest: Option<Digest>) -> Opt
 }
 
 /// An image from elsewhere, and how far it has come.
-fn cached(news: &ImageNews) -> Value {
+fn cached(news: &ImageStatus) -> Value {
     let why = news.state.failure();
     // Of a packed image: the disk in it, which nodes read.
     let raw = news
@@ -355,7 +362,7 @@ fn cached(news: &ImageNews) -> Value {
         "name": news.name,
         "key": news.key,
         "size": news.size,
-        "here": news.have,
+        "here": news.present_bytes,
         "state": news.state.to_string(),
         "fault": why,
         "format": "raw",
@@ -363,13 +370,13 @@ fn cached(news: &ImageNews) -> Value {
     })
 }
 
-fn shown(image: &Image) -> Value {
+fn shown(image: &LocalImage) -> Value {
     json!({
         "name": image.name,
         "size": image.size,
         "here": image.size,
         "state": "whole",
-        "format": Format::of_file_name(&image.name).name(),
+        "format": ImageFormat::of_file_name(&image.name).name(),
         image.digest.algorithm(): image.digest.to_string(),
     })
 }
@@ -377,15 +384,15 @@ fn shown(image: &Image) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Bench, get, send};
+    use crate::testing::{ApiBench, get, send};
     use trivet_model::image::ImageState;
 
     #[test]
     fn images_are_listed_and_shown_by_name() {
-        let mut bench = Bench::new();
+        let mut bench = ApiBench::new();
         let none = bench.reply(&get("/trivet/images")).value();
         assert_eq!(none, json!({"images": []}));
-        bench.facts.images.push(Image {
+        bench.facts.images.push(LocalImage {
             name: "debian.raw".into(),
             size: 7,
             digest: Digest::Sha256([0xab; 32]),
@@ -399,14 +406,14 @@ mod tests {
 
     #[test]
     fn images_from_elsewhere_say_how_far_they_have_come() {
-        let mut bench = Bench::new();
-        let news = ImageNews {
+        let mut bench = ApiBench::new();
+        let news = ImageStatus {
             key: "sha256-ab".into(),
             name: "far.raw".into(),
             digest: Digest::Sha256([0xab; 32]),
-            format: Format::Raw,
+            format: ImageFormat::Raw,
             size: Some(100),
-            have: 40,
+            present_bytes: 40,
             state: ImageState::Failed("it is wrong".into()),
             raw: None,
         };
@@ -433,13 +440,13 @@ mod tests {
 
     #[test]
     fn an_image_is_put_into_the_catalogue_filled_pinned_and_removed() {
-        let mut bench = Bench::new();
+        let mut bench = ApiBench::new();
         let sum = "ab".repeat(32);
         let asked = new("far.raw", json!(["http://h/far.raw"]), &sum).to_string();
         let (order, then) = bench.order(&send("POST", NEW_IMAGE, &asked));
         let name = "far.raw".to_owned();
-        assert_eq!(then, Then::Image { name });
-        let Order::CreateResource(resource) = order else {
+        assert_eq!(then, ResponsePlan::Image { name });
+        let RackOrder::CreateResource(resource) = order else {
             panic!("a record");
         };
         assert_eq!(resource.kind, ResourceKind::Image);
@@ -452,22 +459,22 @@ mod tests {
         );
         let order = |method, path| bench.order(&send(method, path, "")).0;
         let filled = order("POST", "/trivet/images/far.raw/fill");
-        assert_eq!(filled, Order::FillImage(id));
+        assert_eq!(filled, RackOrder::FetchImage(id));
         let pinned = order("PUT", "/trivet/images/far.raw/pin");
-        assert!(matches!(pinned, Order::ReplaceResource { resource, .. }
+        assert!(matches!(pinned, RackOrder::ReplaceResource { resource, .. }
             if resource.fields["pinned"] == json!(true)));
         let removed = order("DELETE", "/trivet/images/far.raw");
-        assert_eq!(removed, Order::DeleteResource(ResourceKind::Image, id));
+        assert_eq!(removed, RackOrder::DeleteResource(ResourceKind::Image, id));
         bench.refuses(&send("DELETE", "/trivet/images/other", ""), 404);
     }
 
     #[test]
     fn the_format_is_said_or_known_by_the_name() {
-        let mut bench = Bench::new();
+        let mut bench = ApiBench::new();
         let sum = "ab".repeat(32);
         let stored = |body: &Value| {
             let (order, _) = bench.order(&send("POST", NEW_IMAGE, &body.to_string()));
-            let Order::CreateResource(resource) = order else {
+            let RackOrder::CreateResource(resource) = order else {
                 panic!("a record");
             };
             resource
@@ -493,15 +500,15 @@ mod tests {
             (&one["format"], &one["raw"]),
             (&json!("zstd"), &json!(null))
         );
-        let news = ImageNews {
+        let news = ImageStatus {
             key: format!("sha256-{sum}"),
             name: "disk.raw".into(),
             digest: Digest::Sha256([0xab; 32]),
-            format: Format::Raw,
+            format: ImageFormat::Raw,
             size: Some(100),
-            have: 100,
-            state: ImageState::Whole,
-            raw: Some(trivet_model::image::Unpacked {
+            present_bytes: 100,
+            state: ImageState::Complete,
+            raw: Some(trivet_model::image::UnpackedImage {
                 digest: Digest::Sha256([0xcd; 32]),
                 size: 400,
             }),
@@ -514,7 +521,7 @@ mod tests {
 
     #[test]
     fn an_image_that_cannot_be_fetched_or_checked_is_refused() {
-        let bench = Bench::new();
+        let bench = ApiBench::new();
         let sum = "ab".repeat(32);
         let good = json!(["http://h/x"]);
         for body in [
@@ -533,10 +540,11 @@ mod tests {
 
     #[test]
     fn an_image_without_a_source_is_uploaded() {
-        let mut bench = Bench::new();
+        let mut bench = ApiBench::new();
         let sum = "cd".repeat(32);
         let body = json!({"name": "up.raw", "checksum": sum, "boot_mode": "uefi"}).to_string();
-        let Order::CreateResource(resource) = bench.order(&send("POST", NEW_IMAGE, &body)).0 else {
+        let RackOrder::CreateResource(resource) = bench.order(&send("POST", NEW_IMAGE, &body)).0
+        else {
             panic!("a record");
         };
         bench.add_resource(*resource);
@@ -551,7 +559,7 @@ mod tests {
         );
         bench.refuses(&send("PUT", "/trivet/images/other/data", ""), 404);
         assert_eq!(
-            uploads("PUT", "/trivet/images/up.raw/data"),
+            upload_target("PUT", "/trivet/images/up.raw/data"),
             Some("up.raw".to_owned())
         );
         for (method, path) in [
@@ -560,15 +568,15 @@ mod tests {
             ("PUT", "/trivet/images/up.raw"),
             ("PUT", "/trivet/images/%zz/data"),
         ] {
-            assert_eq!(uploads(method, path), None, "{method} {path}");
+            assert_eq!(upload_target(method, path), None, "{method} {path}");
         }
     }
 
     #[test]
     fn the_head_of_an_upload_says_which_bytes_it_has() {
-        assert_eq!(offered(None, Some(7)), Ok([0, 7, 7]));
-        assert_eq!(offered(Some("bytes 3-6/7"), Some(4)), Ok([3, 4, 7]));
-        assert_eq!(offered(None, None).unwrap_err().0, 411);
+        assert_eq!(upload_range(None, Some(7)), Ok([0, 7, 7]));
+        assert_eq!(upload_range(Some("bytes 3-6/7"), Some(4)), Ok([3, 4, 7]));
+        assert_eq!(upload_range(None, None).unwrap_err().0, 411);
         for (range, length) in [
             ("bytes 3-6/7", 5),
             ("bytes 3-6/6", 4),
@@ -581,7 +589,7 @@ mod tests {
             ("", 0),
         ] {
             assert_eq!(
-                offered(Some(range), Some(length)).unwrap_err().0,
+                upload_range(Some(range), Some(length)).unwrap_err().0,
                 400,
                 "{range}"
             );

@@ -4,39 +4,39 @@
 use core::cmp::Reverse;
 
 use serde_json::{Value, json};
-use trivet_model::lan::{ForeignServer, LinkView};
+use trivet_model::link::{ForeignServer, LinkView};
 use trivet_model::vendor::vendor;
-use trivet_model::view::Stranger;
+use trivet_model::view::UnknownMachine;
 use trivet_model::{LinkId, MacAddr};
 use uuid::Uuid;
 
-use crate::Outcome;
-use crate::call::{Call, reply};
-use crate::error::Fault;
-use crate::route::Route;
+use crate::ApiOutcome;
+use crate::call::{ApiCall, reply};
+use crate::error::ApiFault;
+use crate::route::ApiRoute;
 
-pub(crate) const ROUTES: &[Route] = &[
-    Route::get(
+pub(crate) const ROUTES: &[ApiRoute] = &[
+    ApiRoute::get(
         &["trivet", "networks"],
         1,
         "List networks and other servers",
         networks,
     ),
-    Route::get(
+    ApiRoute::get(
         &["trivet", "faults"],
         1,
         "List what is wrong, newest first",
         faults,
     ),
-    Route::get(
+    ApiRoute::get(
         &["trivet", "strangers"],
         1,
         "List unknown machines, last seen first",
-        strangers,
+        unknown_machines,
     ),
 ];
 
-fn networks(call: &Call<'_>) -> Result<Outcome, Fault> {
+fn networks(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let links = call.view.links.values();
     let networks: Vec<_> = links.map(|link| network(link)).collect();
     reply(&json!({ "networks": networks }))
@@ -56,7 +56,7 @@ fn network(link: &LinkView) -> Value {
     json!({ "name": link.name, "mode": link.mode.as_str(), "other_servers": servers })
 }
 
-fn faults(call: &Call<'_>) -> Result<Outcome, Fault> {
+fn faults(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let mut standing: Vec<_> = call.view.faults.iter().collect();
     standing.sort_by_key(|(_, standing)| Reverse(standing.since));
     let shown = standing.into_iter().map(|(fault, standing)| {
@@ -69,8 +69,8 @@ fn faults(call: &Call<'_>) -> Result<Outcome, Fault> {
     reply(&json!({ "faults": shown.collect::<Vec<_>>() }))
 }
 
-fn strangers(call: &Call<'_>) -> Result<Outcome, Fault> {
-    let mut seen: Vec<_> = call.view.strangers.iter().collect();
+fn unknown_machines(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
+    let mut seen: Vec<_> = call.view.unknown_machines.iter().collect();
     seen.sort_by_key(|(mac, stranger)| (Reverse(stranger.seen_at), **mac));
     let shown = seen.into_iter().map(|(mac, stranger)| {
         let network = link_name(call, stranger.client.link);
@@ -79,12 +79,12 @@ fn strangers(call: &Call<'_>) -> Result<Outcome, Fault> {
     reply(&json!({ "strangers": shown.collect::<Vec<_>>() }))
 }
 
-fn link_name<'a>(call: &'a Call<'_>, link: LinkId) -> Option<&'a str> {
+fn link_name<'a>(call: &'a ApiCall<'_>, link: LinkId) -> Option<&'a str> {
     let link = call.view.links.get(&link)?;
     Some(&link.name)
 }
 
-fn shown(mac: MacAddr, stranger: &Stranger, network: Option<&str>) -> Value {
+fn shown(mac: MacAddr, stranger: &UnknownMachine, network: Option<&str>) -> Value {
     let client = &stranger.client;
     json!({
         "mac": mac.to_string(),
@@ -103,17 +103,17 @@ fn shown(mac: MacAddr, stranger: &Stranger, network: Option<&str>) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Bench, NOW, get};
+    use crate::testing::{ApiBench, NOW, get};
     use core::net::Ipv4Addr;
     use std::sync::Arc;
     use trivet_model::boot::ClientSeen;
-    use trivet_model::fault::Standing;
+    use trivet_model::fault::FaultTimes;
     use trivet_model::{LinkMode, UnixMs};
 
     const SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 254);
 
-    fn bench() -> Bench {
-        let mut bench = Bench::new();
+    fn bench() -> ApiBench {
+        let mut bench = ApiBench::new();
         let link = LinkView {
             name: "eth1".into(),
             mode: LinkMode::Listen,
@@ -152,13 +152,16 @@ mod tests {
             json!({"faults": []})
         );
         for (last, since) in [(9, 1000), (19, 2000)] {
-            let fault = trivet_model::Fault::PoolExhausted {
+            let fault = trivet_model::BoxFault::PoolExhausted {
                 first: Ipv4Addr::new(10, 0, 0, 1),
                 last: Ipv4Addr::new(10, 0, 0, last),
             };
             let since = UnixMs(since);
             let seen_at = since;
-            bench.view.faults.insert(fault, Standing { since, seen_at });
+            bench
+                .view
+                .faults
+                .insert(fault, FaultTimes { since, seen_at });
         }
         let shown = bench.reply(&get("/trivet/faults")).value();
         let said = shown["faults"][0]["fault"].as_str().unwrap().to_owned();
@@ -167,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_have_a_maker_an_architecture_and_a_uuid() {
+    fn unknown_machines_have_a_maker_an_architecture_and_a_uuid() {
         let mut bench = bench();
         for (last, seen) in [(1, 5), (2, 9)] {
             let mac = MacAddr([0xac, 0x1f, 0x6b, 0, 0, last]);
@@ -183,8 +186,8 @@ mod tests {
             let seen_at = UnixMs(seen);
             bench
                 .view
-                .strangers
-                .insert(mac, Stranger { seen_at, client });
+                .unknown_machines
+                .insert(mac, UnknownMachine { seen_at, client });
         }
         let shown = bench.reply(&get("/trivet/strangers")).value();
         let last = &shown["strangers"][0];

@@ -9,17 +9,17 @@
 
 mod access;
 mod agent;
+mod agent_artifacts;
+mod bmc_requests;
 mod body;
 mod call;
 mod drivers;
-mod errands;
 mod error;
 mod events;
 mod field;
 mod images;
 pub mod inspector;
 mod lan;
-mod left;
 mod list;
 mod nodes;
 mod openapi;
@@ -37,18 +37,18 @@ mod version;
 #[cfg(test)]
 mod testing;
 
-use trivet_model::node::Object;
+use trivet_model::node::JsonObject;
 use trivet_model::{
-    Done, Entropy, NodeId, Order, PortId, Refusal, RefusalKind, ResourceId, ResourceKind, UnixMs,
-    View,
+    Entropy, NodeId, OrderOutcome, OrderRefusal, PortId, RackOrder, RackView, RefusalKind,
+    ResourceId, ResourceKind, UnixMs,
 };
 use uuid::Uuid;
 
 pub use access::{Access, access, access_of};
 pub use agent::agent_call;
-use call::Call;
-use error::Fault;
-pub use images::{Image, offered, uploads};
+use call::ApiCall;
+use error::ApiFault;
+pub use images::{LocalImage, upload_range, upload_target};
 pub use version::{VERSION_MAX, VERSION_MIN, Version};
 
 /// Longest request body. Ours: inspection data with its logs is the largest
@@ -91,15 +91,15 @@ pub struct Response {
 
 /// What became of a request.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
+pub enum ApiOutcome {
     /// Answer this now.
     Reply(Response),
     /// Carry this out, then call [`finish`].
     Order {
         /// What to carry out.
-        order: Order,
+        order: RackOrder,
         /// What the answer will be made of.
-        then: Then,
+        then: ResponsePlan,
     },
     /// Answer with this bundle of logs.
     Logs {
@@ -112,7 +112,7 @@ pub enum Outcome {
 
 /// What [`finish`] answers when the order went well.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Then {
+pub enum ResponsePlan {
     /// Show the node.
     Node {
         /// Which.
@@ -149,22 +149,22 @@ pub enum Then {
         location: Option<String>,
     },
     /// What the agent needs to know of its node.
-    Found,
+    Lookup,
     /// The same for an agent from before tokens.
-    LegacyFound,
+    LegacyLookup,
     /// Whose inspection data it was.
     Inspected,
     /// What the BMC or the agent said.
-    Said,
+    CommandReply,
     /// The drives that a BMC listed.
     Media,
     /// What each interface lacks; a deployment may lack more.
-    Validated(Object),
+    Validated(JsonObject),
 }
 
 /// What the box says of itself.
 #[derive(Clone, Debug, Default)]
-pub struct Facts {
+pub struct ApiFacts {
     /// Name of the box: Ironic's `conductor`.
     pub hostname: String,
     /// Enabled hardware types.
@@ -178,7 +178,7 @@ pub struct Facts {
     /// The box has no kernel and ramdisk of the agent.
     pub agent_missing: bool,
     /// Images of the box itself: they need no digest from the operator.
-    pub images: Vec<Image>,
+    pub images: Vec<LocalImage>,
     /// When the box started.
     pub started_at: UnixMs,
 }
@@ -186,25 +186,27 @@ pub struct Facts {
 /// Answers a request from the snapshot, or says what has to be carried out.
 pub fn handle(
     request: &Request<'_>,
-    view: &View,
-    facts: &Facts,
+    view: &RackView,
+    facts: &ApiFacts,
     now: UnixMs,
     entropy: &mut dyn Entropy,
-) -> Outcome {
+) -> ApiOutcome {
     let version = match version::negotiate(request) {
         Ok(version) => version,
-        Err(fault) => return Outcome::Reply(sealed(request, None, fault.into())),
+        Err(fault) => return ApiOutcome::Reply(with_version_headers(request, None, fault.into())),
     };
     let fresh = match request.method {
         "POST" => NodeId::random(entropy).0,
         _ => Uuid::nil(),
     };
-    let outcome =
-        Call::new(request, version, view, facts, now, fresh).and_then(|call| route::route(&call));
+    let outcome = ApiCall::new(request, version, view, facts, now, fresh)
+        .and_then(|call| route::route(&call));
     match outcome {
-        Ok(Outcome::Reply(response)) => Outcome::Reply(sealed(request, Some(version), response)),
+        Ok(ApiOutcome::Reply(response)) => {
+            ApiOutcome::Reply(with_version_headers(request, Some(version), response))
+        }
         Ok(order) => order,
-        Err(fault) => Outcome::Reply(sealed(request, Some(version), fault.into())),
+        Err(fault) => ApiOutcome::Reply(with_version_headers(request, Some(version), fault.into())),
     }
 }
 
@@ -212,19 +214,21 @@ pub fn handle(
 /// the snapshot after the commit.
 pub fn finish(
     request: &Request<'_>,
-    then: &Then,
-    result: Result<Done, Refusal>,
-    view: &View,
-    facts: &Facts,
+    then: &ResponsePlan,
+    result: Result<OrderOutcome, OrderRefusal>,
+    view: &RackView,
+    facts: &ApiFacts,
 ) -> Response {
     let version = version::negotiate(request).unwrap_or(VERSION_MIN);
     let now = UnixMs::default();
     let answer =
-        Call::new(request, version, view, facts, now, Uuid::nil()).and_then(|call| match result {
-            Ok(done) => finished(&call, then, done),
-            Err(refusal) => Err(refused(&call, then, refusal)),
-        });
-    sealed(
+        ApiCall::new(request, version, view, facts, now, Uuid::nil()).and_then(
+            |call| match result {
+                Ok(done) => finished(&call, then, done),
+                Err(refusal) => Err(refused(&call, then, refusal)),
+            },
+        );
+    with_version_headers(
         request,
         Some(version),
         answer.unwrap_or_else(Response::from),
@@ -234,90 +238,109 @@ pub fn finish(
 /// The answer to a request that the shell refuses before it is handled.
 pub fn refuse(request: &Request<'_>, status: u16, sentence: &str) -> Response {
     let version = version::negotiate(request).ok();
-    sealed(request, version, Fault::of_shell(status, sentence).into())
+    with_version_headers(
+        request,
+        version,
+        ApiFault::of_shell(status, sentence).into(),
+    )
 }
 
 /// The answer to a request that was handled so often. One that was right at first and
 /// is wrong on a newer snapshot met somebody faster: a conflict and no mistake.
-pub fn overtaken(tries: u32, mut response: Response) -> Response {
+pub fn conflict_after_retry(tries: u32, mut response: Response) -> Response {
     if tries > 1 && response.status == 400 {
         response.status = 409;
     }
     response
 }
 
-fn finished(call: &Call<'_>, then: &Then, done: Done) -> Result<Response, Fault> {
+fn finished(
+    call: &ApiCall<'_>,
+    then: &ResponsePlan,
+    done: OrderOutcome,
+) -> Result<Response, ApiFault> {
     match (then, done) {
-        (Then::Node { id, created }, _) => {
+        (ResponsePlan::Node { id, created }, _) => {
             let node = call
                 .view
                 .nodes
                 .get(id)
-                .ok_or_else(|| Fault::no_node(&id.to_string()))?;
+                .ok_or_else(|| ApiFault::no_node(&id.to_string()))?;
             Ok(nodes::show::whole(call, node, *created))
         }
-        (Then::Port { id, created }, _) => {
+        (ResponsePlan::Port { id, created }, _) => {
             let port = call
                 .view
                 .ports
                 .get(id)
-                .ok_or_else(|| Fault::no_port(&id.to_string()))?;
+                .ok_or_else(|| ApiFault::no_port(&id.to_string()))?;
             Ok(ports::whole(call, port, *created))
         }
-        (Then::Resource { kind, id, created }, _) => {
-            let spec = resources::Spec::of_kind(*kind).ok_or_else(Fault::no_path)?;
+        (ResponsePlan::Resource { kind, id, created }, _) => {
+            let spec = resources::ResourceSpec::of_kind(*kind).ok_or_else(ApiFault::no_path)?;
             let resource = call.view.resources.get(&(*kind, *id));
             let resource = resource.ok_or_else(|| spec.missing(&id.to_string()))?;
             Ok(spec.whole(call, resource, *created))
         }
-        (Then::Image { name }, _) => images::whole(call, name),
-        (Then::Empty { status, location }, _) => {
+        (ResponsePlan::Image { name }, _) => images::whole(call, name),
+        (ResponsePlan::Empty { status, location }, _) => {
             Ok(Response::empty(*status).with_location(location.clone()))
         }
-        (Then::Found, Done::Found(found)) => Ok(agent::found(call, &found)),
-        (Then::Inspected, Done::Inspected(id)) => Ok(agent::inspected(id)),
-        (Then::LegacyFound, Done::Found(found)) => Ok(passthru::found(call, &found)),
-        (Then::Said, Done::Said(said)) => Ok(Response::json(200, &said)),
-        (Then::Media, Done::Said(said)) => Ok(Response::json(200, &nodes::listed(&said))),
-        (Then::Validated(results), Done::Checked(lacks)) => {
+        (ResponsePlan::Lookup, OrderOutcome::Found(found)) => Ok(agent::found(call, &found)),
+        (ResponsePlan::Inspected, OrderOutcome::Inspected(id)) => Ok(agent::inspected(id)),
+        (ResponsePlan::LegacyLookup, OrderOutcome::Found(found)) => {
+            Ok(passthru::found(call, &found))
+        }
+        (ResponsePlan::CommandReply, OrderOutcome::Reply(said)) => Ok(Response::json(200, &said)),
+        (ResponsePlan::Media, OrderOutcome::Reply(said)) => {
+            Ok(Response::json(200, &nodes::ironic_media(&said)))
+        }
+        (ResponsePlan::Validated(results), OrderOutcome::Checked(lacks)) => {
             Ok(nodes::validated(results.clone(), lacks))
         }
         (
-            Then::Found
-            | Then::LegacyFound
-            | Then::Inspected
-            | Then::Said
-            | Then::Media
-            | Then::Validated(_),
+            ResponsePlan::Lookup
+            | ResponsePlan::LegacyLookup
+            | ResponsePlan::Inspected
+            | ResponsePlan::CommandReply
+            | ResponsePlan::Media
+            | ResponsePlan::Validated(_),
             _,
-        ) => Err(Fault::server(
+        ) => Err(ApiFault::server(
             "the order was carried out but brought no answer; this is a fault of the box",
         )),
     }
 }
 
-fn refused(call: &Call<'_>, then: &Then, refusal: Refusal) -> Fault {
-    let Refusal { kind, sentence } = refusal;
+fn refused(call: &ApiCall<'_>, then: &ResponsePlan, refusal: OrderRefusal) -> ApiFault {
+    let OrderRefusal { kind, sentence } = refusal;
     // One sentence for "unknown" and "not now", so that strangers cannot probe
     // which nodes exist.
-    let stranger = matches!(then, Then::Found | Then::LegacyFound | Then::Inspected);
+    let stranger = matches!(
+        then,
+        ResponsePlan::Lookup | ResponsePlan::LegacyLookup | ResponsePlan::Inspected
+    );
     if kind == RefusalKind::NotFound && stranger {
-        return Fault::not_found("Resource could not be found.");
+        return ApiFault::not_found("Resource could not be found.");
     }
     match kind {
-        RefusalKind::Invalid => Fault::bad(sentence),
-        RefusalKind::NotFound => Fault::not_found(sentence),
-        RefusalKind::Conflict | RefusalKind::Stale => Fault::conflict(sentence),
-        RefusalKind::Forbidden => Fault::forbidden(sentence),
+        RefusalKind::Invalid => ApiFault::bad(sentence),
+        RefusalKind::NotFound => ApiFault::not_found(sentence),
+        RefusalKind::Conflict | RefusalKind::Stale => ApiFault::conflict(sentence),
+        RefusalKind::Forbidden => ApiFault::forbidden(sentence),
         // Where Ironic has no path its 500 need not be kept: the box itself is fine.
-        RefusalKind::Failed if call.word(0) == "trivet" => Fault::of_shell(502, &sentence),
-        RefusalKind::Failed => Fault::server(sentence),
-        RefusalKind::Unavailable => Fault::unavailable(sentence),
+        RefusalKind::Failed if call.word(0) == "trivet" => ApiFault::of_shell(502, &sentence),
+        RefusalKind::Failed => ApiFault::server(sentence),
+        RefusalKind::Unavailable => ApiFault::unavailable(sentence),
     }
 }
 
 /// Adds what every answer carries.
-fn sealed(request: &Request<'_>, version: Option<Version>, mut response: Response) -> Response {
+fn with_version_headers(
+    request: &Request<'_>,
+    version: Option<Version>,
+    mut response: Response,
+) -> Response {
     let headers = &mut response.headers;
     headers.push((
         "X-OpenStack-Ironic-API-Minimum-Version",

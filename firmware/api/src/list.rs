@@ -12,30 +12,30 @@ use core::cmp::Ordering;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::Value;
 
-use crate::call::Call;
-use crate::error::Fault;
-use crate::field::{self, Field, Shape, Shown};
-use crate::route::{Arg, arg};
-use crate::{Outcome, Response};
+use crate::call::ApiCall;
+use crate::error::ApiFault;
+use crate::field::{self, Field, RenderedRecord, ValueShape};
+use crate::route::{ApiArg, arg};
+use crate::{ApiOutcome, Response};
 
 /// Most records in one page. Go clients never ask for a second page.
 pub(crate) const PAGE_RECORDS_MAX: usize = 1000;
 
 /// Arguments every list takes.
-pub(crate) const LIST_ASKS: &[Arg] = &[
-    arg("fields", 8, Shape::Text),
-    arg("detail", 43, Shape::Flag),
-    arg("limit", 1, Shape::Number),
-    arg("marker", 1, Shape::Text),
-    arg("sort_key", 1, Shape::Text),
-    arg("sort_dir", 1, Shape::Word(&["asc", "desc"])),
+pub(crate) const LIST_QUERY_ARGS: &[ApiArg] = &[
+    arg("fields", 8, ValueShape::Text),
+    arg("detail", 43, ValueShape::Flag),
+    arg("limit", 1, ValueShape::Number),
+    arg("marker", 1, ValueShape::Text),
+    arg("sort_key", 1, ValueShape::Text),
+    arg("sort_dir", 1, ValueShape::Word(&["asc", "desc"])),
 ];
 
 /// The argument of whatever shows one record.
-pub(crate) const FIELDS_ASK: &[Arg] = &[arg("fields", 8, Shape::Text)];
+pub(crate) const FIELDS_QUERY_ARGS: &[ApiArg] = &[arg("fields", 8, ValueShape::Text)];
 
 /// A record that can stand in a list.
-pub(crate) trait Listed {
+pub(crate) trait ListRecord {
     /// Its UUID as text.
     fn uuid(&self) -> String;
     /// Its place in the order of creation.
@@ -43,7 +43,7 @@ pub(crate) trait Listed {
 }
 
 /// One kind of list.
-pub(crate) struct Kind<R: 'static> {
+pub(crate) struct ListKind<R: 'static> {
     /// Key of the answer and of the path, such as `nodes`.
     pub(crate) name: &'static str,
     pub(crate) table: &'static [Field<R>],
@@ -52,7 +52,7 @@ pub(crate) struct Kind<R: 'static> {
 }
 
 /// The names in `fields=`, and always `links`; none when it is absent.
-pub(crate) fn asked_names<'c>(call: &'c Call<'_>) -> Option<Vec<&'c str>> {
+pub(crate) fn requested_names<'c>(call: &'c ApiCall<'_>) -> Option<Vec<&'c str>> {
     call.query.last("fields")?;
     let mut names: Vec<&str> = call
         .query
@@ -68,11 +68,11 @@ pub(crate) fn asked_names<'c>(call: &'c Call<'_>) -> Option<Vec<&'c str>> {
 }
 
 /// The fields asked for by `fields=`; none when it is absent.
-pub(crate) fn asked<R>(
+pub(crate) fn requested_fields<R>(
     table: &'static [Field<R>],
-    call: &Call<'_>,
-) -> Result<Option<Vec<&'static Field<R>>>, Fault> {
-    let Some(names) = asked_names(call) else {
+    call: &ApiCall<'_>,
+) -> Result<Option<Vec<&'static Field<R>>>, ApiFault> {
+    let Some(names) = requested_names(call) else {
         return Ok(None);
     };
     names
@@ -83,7 +83,7 @@ pub(crate) fn asked<R>(
 }
 
 /// Where a page begins and in which order it is, for a walk along an index.
-pub(crate) struct Cut<'r, R> {
+pub(crate) struct PageStart<'r, R> {
     /// The field it is sorted by; none for the order of creation.
     pub(crate) by: Option<&'static str>,
     pub(crate) descending: bool,
@@ -92,14 +92,14 @@ pub(crate) struct Cut<'r, R> {
 }
 
 /// One way through the records that may be on a page.
-pub(crate) struct Walk<'r, R: 'r> {
+pub(crate) struct RecordWalk<'r, R: 'r> {
     records: Box<dyn Iterator<Item = &'r R> + 'r>,
     /// In the order of the list and from behind the marker. Otherwise it has all
     /// records of the list, in any order.
     ordered: bool,
 }
 
-impl<'r, R: 'r> Walk<'r, R> {
+impl<'r, R: 'r> RecordWalk<'r, R> {
     pub(crate) fn new(records: impl Iterator<Item = &'r R> + 'r, ordered: bool) -> Self {
         let records = Box::new(records);
         Self { records, ordered }
@@ -107,65 +107,65 @@ impl<'r, R: 'r> Walk<'r, R> {
 }
 
 /// One page of the records that pass. Each of the walks comes past all of them.
-pub(crate) fn page<'r, R: Listed>(
-    call: &Call<'_>,
-    kind: &Kind<R>,
-    walks: impl FnOnce(&Cut<'r, R>) -> Vec<Walk<'r, R>>,
+pub(crate) fn page<'r, R: ListRecord>(
+    call: &ApiCall<'_>,
+    kind: &ListKind<R>,
+    walks: impl FnOnce(&PageStart<'r, R>) -> Vec<RecordWalk<'r, R>>,
     passes: impl Fn(&R) -> bool,
     find: impl Fn(&str) -> Option<&'r R>,
     detailed_path: bool,
-) -> Result<Outcome, Fault> {
+) -> Result<ApiOutcome, ApiFault> {
     let fields = fields(call, kind, detailed_path)?;
     let limit = limit(call)?;
-    let order = Order::read(kind.table, call)?;
+    let order = ListOrder::read(kind.table, call)?;
     let after = match call.query.last("marker") {
         None => None,
         Some(marker) => Some(find(marker).ok_or_else(|| {
-            Fault::not_found(format!(
+            ApiFault::not_found(format!(
                 "Marker {} could not be found.",
                 marker.escape_debug()
             ))
         })?),
     };
-    let cut = Cut {
+    let cut = PageStart {
         by: order.by.map(|field| field.name),
         descending: order.descending,
         after,
     };
     let (mut records, ordered) = select(walks(&cut), passes, limit);
     if !ordered {
-        records = order.cut(records, after, limit, call);
+        records = order.paginate(records, after, limit, call);
     }
     let last = records.last().filter(|_| records.len() == limit);
     let next = last.map(|last| next(call, limit, &last.uuid()));
-    let shown = records.iter().map(|record| Shown {
+    let shown = records.iter().map(|record| RenderedRecord {
         fields: &fields,
         record: *record,
         call,
     });
-    let page = Page {
+    let page = ListPage {
         name: kind.name,
         shown: shown.collect(),
         next,
     };
-    Ok(Outcome::Reply(Response::json(200, &page)))
+    Ok(ApiOutcome::Reply(Response::json(200, &page)))
 }
 
 /// The fields of each record on the page.
 fn fields<R>(
-    call: &Call<'_>,
-    kind: &Kind<R>,
+    call: &ApiCall<'_>,
+    kind: &ListKind<R>,
     detailed_path: bool,
-) -> Result<Vec<&'static Field<R>>, Fault> {
+) -> Result<Vec<&'static Field<R>>, ApiFault> {
     let detail = wants_detail(call, detailed_path)?;
-    Ok(match asked(kind.table, call)? {
+    Ok(match requested_fields(kind.table, call)? {
         Some(_) if detail => {
-            return Err(Fault::bad(
+            return Err(ApiFault::bad(
                 "fields and detail exclude each other; give one.",
             ));
         }
         Some(fields) => fields,
-        None if detail => field::every(kind.table, call),
+        None if detail => field::available_fields(kind.table, call),
         None => kind
             .table
             .iter()
@@ -184,11 +184,11 @@ thread_local! {
 /// by record, and the first that is through decides: an ordered one once it filled the
 /// page, any at its end. So a page costs what the best walk costs, times their number.
 fn select<'r, R>(
-    walks: Vec<Walk<'r, R>>,
+    walks: Vec<RecordWalk<'r, R>>,
     passes: impl Fn(&R) -> bool,
     limit: usize,
 ) -> (Vec<&'r R>, bool) {
-    let mut walks: Vec<(Walk<'r, R>, Vec<&'r R>)> =
+    let mut walks: Vec<(RecordWalk<'r, R>, Vec<&'r R>)> =
         walks.into_iter().map(|walk| (walk, Vec::new())).collect();
     while !walks.is_empty() {
         for (walk, found) in &mut walks {
@@ -209,13 +209,13 @@ fn select<'r, R>(
 }
 
 /// An answer: the records, and where more are.
-struct Page<T> {
+struct ListPage<T> {
     name: &'static str,
     shown: Vec<T>,
     next: Option<String>,
 }
 
-impl<T: Serialize> Serialize for Page<T> {
+impl<T: Serialize> Serialize for ListPage<T> {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
         let mut map = out.serialize_map(None)?;
         map.serialize_entry(self.name, &self.shown)?;
@@ -226,11 +226,11 @@ impl<T: Serialize> Serialize for Page<T> {
     }
 }
 
-fn wants_detail(call: &Call<'_>, detailed_path: bool) -> Result<bool, Fault> {
+fn wants_detail(call: &ApiCall<'_>, detailed_path: bool) -> Result<bool, ApiFault> {
     Ok(call.query.flag("detail")? == Some(true) || detailed_path)
 }
 
-fn limit(call: &Call<'_>) -> Result<usize, Fault> {
+fn limit(call: &ApiCall<'_>) -> Result<usize, ApiFault> {
     let Some(text) = call.query.last("limit") else {
         return Ok(PAGE_RECORDS_MAX);
     };
@@ -239,12 +239,12 @@ fn limit(call: &Call<'_>) -> Result<usize, Fault> {
         Ok(limit) if limit >= 1 => Ok(limit.min(PAGE_RECORDS_MAX)),
         // Beyond all numbers is beyond a page.
         Err(_) if digits => Ok(PAGE_RECORDS_MAX),
-        _ => Err(Fault::bad("limit must be a number above zero.")),
+        _ => Err(ApiFault::bad("limit must be a number above zero.")),
     }
 }
 
 /// Filters stay in the address: the next page is of the same list.
-fn next(call: &Call<'_>, limit: usize, marker: &str) -> String {
+fn next(call: &ApiCall<'_>, limit: usize, marker: &str) -> String {
     let rest = call.query.without(&["limit", "marker"]);
     let rest = if rest.is_empty() {
         rest
@@ -264,25 +264,25 @@ fn next(call: &Call<'_>, limit: usize, marker: &str) -> String {
 }
 
 /// A record with what it is sorted by.
-struct Keyed<'r, R> {
+struct KeyedRecord<'r, R> {
     by: Value,
     serial: u64,
     record: &'r R,
 }
 
 /// The order of a list.
-struct Order<R: 'static> {
+struct ListOrder<R: 'static> {
     by: Option<&'static Field<R>>,
     descending: bool,
 }
 
-impl<R: Listed> Order<R> {
-    fn read(table: &'static [Field<R>], call: &Call<'_>) -> Result<Self, Fault> {
+impl<R: ListRecord> ListOrder<R> {
+    fn read(table: &'static [Field<R>], call: &ApiCall<'_>) -> Result<Self, ApiFault> {
         let descending = match call.query.last("sort_dir") {
             None | Some("asc") => false,
             Some("desc") => true,
             Some(other) => {
-                return Err(Fault::bad(format!(
+                return Err(ApiFault::bad(format!(
                     "sort_dir must be asc or desc, not '{}'.",
                     other.escape_debug()
                 )));
@@ -294,7 +294,7 @@ impl<R: Listed> Order<R> {
             Some(key) => {
                 let field = field::named(table, key, call)?;
                 if !field.sortable() {
-                    return Err(Fault::bad(format!(
+                    return Err(ApiFault::bad(format!(
                         "The sort_key value {key} is an invalid field for sorting"
                     )));
                 }
@@ -305,12 +305,12 @@ impl<R: Listed> Order<R> {
     }
 
     /// The page of these records, which are in any order.
-    fn cut<'r>(
+    fn paginate<'r>(
         &self,
         records: Vec<&'r R>,
         after: Option<&'r R>,
         limit: usize,
-        call: &Call<'_>,
+        call: &ApiCall<'_>,
     ) -> Vec<&'r R> {
         let records = records.into_iter();
         let mut keyed: Vec<_> = records.map(|record| self.key(record, call)).collect();
@@ -323,16 +323,16 @@ impl<R: Listed> Order<R> {
         keyed.into_iter().map(|keyed| keyed.record).collect()
     }
 
-    fn key<'r>(&self, record: &'r R, call: &Call<'_>) -> Keyed<'r, R> {
+    fn key<'r>(&self, record: &'r R, call: &ApiCall<'_>) -> KeyedRecord<'r, R> {
         let by = self.by.map(|field| field.show(record, call));
-        Keyed {
+        KeyedRecord {
             by: by.unwrap_or_default(),
             serial: record.serial(),
             record,
         }
     }
 
-    fn compare(&self, one: &Keyed<'_, R>, two: &Keyed<'_, R>) -> Ordering {
+    fn compare(&self, one: &KeyedRecord<'_, R>, two: &KeyedRecord<'_, R>) -> Ordering {
         let order = compare_values(&one.by, &two.by)
             .then_with(|| one.serial.cmp(&two.serial))
             .then_with(|| one.record.uuid().cmp(&two.record.uuid()));

@@ -9,14 +9,14 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value, json};
 
 use crate::access::Access;
-use crate::field::{Column, DESCRIPTION_BYTES_MAX, Shape, TEXT_BYTES_MAX, Write};
-use crate::route::{self, Arg, Gives, Route, Takes};
-use crate::{Outcome, Response, VERSION_MAX, VERSION_MIN, Version};
+use crate::field::{Column, DESCRIPTION_BYTES_MAX, FieldWrite, TEXT_BYTES_MAX, ValueShape};
+use crate::route::{self, ApiArg, ApiRoute, BodySchema, ResponseSchema};
+use crate::{ApiOutcome, Response, VERSION_MAX, VERSION_MIN, Version};
 
-pub(crate) const ROUTES: &[Route] =
+pub(crate) const ROUTES: &[ApiRoute] =
     &[
-        Route::get(&["v1", "openapi.json"], 1, "This description", |_| {
-            Ok(Outcome::Reply(served()))
+        ApiRoute::get(&["v1", "openapi.json"], 1, "This description", |_| {
+            Ok(ApiOutcome::Reply(served()))
         })
         .for_(Access::Public),
     ];
@@ -67,21 +67,21 @@ fn document() -> Value {
     })
 }
 
-fn path(row: &Route) -> String {
+fn path(row: &ApiRoute) -> String {
     format!("/{}", row.path.join("/"))
 }
 
 /// The name of the record a row speaks of: the last word of its path that
 /// names a collection.
-fn subject(row: &Route) -> &'static str {
+fn subject(row: &ApiRoute) -> &'static str {
     let named = |word: &&&str| !word.starts_with('{') && **word != "detail";
     row.path.iter().rev().find(named).copied().unwrap_or("root")
 }
 
-fn operation(row: &Route, schemas: &mut Map<String, Value>) -> Value {
+fn operation(row: &ApiRoute, schemas: &mut Map<String, Value>) -> Value {
     let mut operation = json!({
         "operationId": operation_id(row),
-        "summary": row.says,
+        "summary": row.summary,
         "tags": [row.path.get(1).copied().unwrap_or("root")],
         "x-since": Version(row.since).to_string(),
         "x-access": format!("{:?}", row.access).to_lowercase(),
@@ -97,7 +97,7 @@ fn operation(row: &Route, schemas: &mut Map<String, Value>) -> Value {
     operation
 }
 
-fn operation_id(row: &Route) -> String {
+fn operation_id(row: &ApiRoute) -> String {
     let words = row.path.iter().map(|word| {
         let word = word.trim_matches(['{', '}']);
         word.replace('.', "_")
@@ -106,7 +106,7 @@ fn operation_id(row: &Route) -> String {
     format!("{}_{}", row.method.to_ascii_lowercase(), words.join("_"))
 }
 
-fn parameters(row: &Route) -> Vec<Value> {
+fn parameters(row: &ApiRoute) -> Vec<Value> {
     let words = row.path.iter().filter_map(|word| {
         let name = word.strip_prefix('{')?.strip_suffix('}')?;
         Some(json!({
@@ -114,51 +114,55 @@ fn parameters(row: &Route) -> Vec<Value> {
             "schema": {"type": "string", "minLength": 1},
         }))
     });
-    let asks = row.asks.iter().flat_map(|group| group.iter()).map(|ask| {
-        json!({
-            "name": ask.name, "in": "query", "required": ask.required,
-            "schema": asked(ask.shape),
-            "x-since": Version(ask.since).to_string(),
-        })
-    });
+    let asks = row
+        .query_args
+        .iter()
+        .flat_map(|group| group.iter())
+        .map(|ask| {
+            json!({
+                "name": ask.name, "in": "query", "required": ask.required,
+                "schema": query_schema(ask.shape),
+                "x-since": Version(ask.since).to_string(),
+            })
+        });
     let version = json!({"$ref": "#/components/parameters/version"});
     words.chain(asks).chain([version]).collect()
 }
 
 /// A query argument: always text on the wire.
-fn asked(shape: Shape) -> Value {
+fn query_schema(shape: ValueShape) -> Value {
     match shape {
-        Shape::Flag => json!({"type": "boolean"}),
-        Shape::Number => json!({"type": "integer", "minimum": 1}),
-        Shape::Uuid => json!({"type": "string", "format": "uuid"}),
-        Shape::Word(words) => json!({"type": "string", "enum": words}),
+        ValueShape::Flag => json!({"type": "boolean"}),
+        ValueShape::Number => json!({"type": "integer", "minimum": 1}),
+        ValueShape::Uuid => json!({"type": "string", "format": "uuid"}),
+        ValueShape::Word(words) => json!({"type": "string", "enum": words}),
         _ => json!({"type": "string"}),
     }
 }
 
-fn body(row: &Route, schemas: &mut Map<String, Value>) -> Option<Value> {
-    let schema = match row.takes {
-        Takes::Nothing => return None,
-        Takes::Bytes => {
+fn body(row: &ApiRoute, schemas: &mut Map<String, Value>) -> Option<Value> {
+    let schema = match row.body {
+        BodySchema::Nothing => return None,
+        BodySchema::Bytes => {
             let content = json!({"application/octet-stream": {}});
             return Some(json!({"required": true, "content": content}));
         }
-        Takes::Any => json!({}),
-        Takes::Args(args) => arguments(args),
-        Takes::Record(columns) => {
+        BodySchema::Any => json!({}),
+        BodySchema::Args(args) => arguments(args),
+        BodySchema::Record(columns) => {
             let name = format!("{}_new", subject(row));
             schemas.insert(name.clone(), new_record(&columns(), row.needs));
             reference(&name)
         }
-        Takes::Patch(columns) => {
+        BodySchema::Patch(columns) => {
             let name = format!("{}_patch", subject(row));
             schemas.insert(name.clone(), patch(&columns()));
             reference(&name)
         }
     };
-    let needed = match row.takes {
-        Takes::Args(args) => args.iter().any(|arg| arg.required),
-        Takes::Any => false,
+    let needed = match row.body {
+        BodySchema::Args(args) => args.iter().any(|arg| arg.required),
+        BodySchema::Any => false,
         _ => true,
     };
     Some(json!({
@@ -167,16 +171,16 @@ fn body(row: &Route, schemas: &mut Map<String, Value>) -> Option<Value> {
     }))
 }
 
-fn responses(row: &Route, schemas: &mut Map<String, Value>) -> Value {
+fn responses(row: &ApiRoute, schemas: &mut Map<String, Value>) -> Value {
     let refused = json!({
         "description": "Refused, with a sentence that says why",
         "content": {"application/json": {"schema": reference("Refusal")}},
     });
-    let (status, schema) = match row.gives {
-        Gives::Empty(status) => (status, None),
-        Gives::Any(status) => (status, Some(json!({}))),
-        Gives::Record(status, columns) => (status, Some(record(row, &columns(), schemas))),
-        Gives::List(key, columns) => {
+    let (status, schema) = match row.response {
+        ResponseSchema::Empty(status) => (status, None),
+        ResponseSchema::Any(status) => (status, Some(json!({}))),
+        ResponseSchema::Record(status, columns) => (status, Some(record(row, &columns(), schemas))),
+        ResponseSchema::List(key, columns) => {
             let record = record(row, &columns(), schemas);
             let list = json!({
                 "type": "object",
@@ -199,14 +203,14 @@ fn responses(row: &Route, schemas: &mut Map<String, Value>) -> Value {
     json!({ status.to_string(): done, "default": refused })
 }
 
-fn record(row: &Route, columns: &[Column], schemas: &mut Map<String, Value>) -> Value {
+fn record(row: &ApiRoute, columns: &[Column], schemas: &mut Map<String, Value>) -> Value {
     let name = subject(row);
     let properties: Map<String, Value> = columns
         .iter()
         .map(|column| {
             (
                 column.name.to_owned(),
-                dated(shown(column.shape), column.since),
+                dated(output_schema(column.shape), column.since),
             )
         })
         .collect();
@@ -218,11 +222,11 @@ fn record(row: &Route, columns: &[Column], schemas: &mut Map<String, Value>) -> 
 fn new_record(columns: &[Column], needs: &[&str]) -> Value {
     let properties: Map<String, Value> = columns
         .iter()
-        .filter(|column| matches!(column.write, Write::AtCreation | Write::Always))
+        .filter(|column| matches!(column.write, FieldWrite::AtCreation | FieldWrite::Always))
         .map(|column| {
             (
                 column.name.to_owned(),
-                dated(written(column.shape), column.since),
+                dated(input_schema(column.shape), column.since),
             )
         })
         .collect();
@@ -235,7 +239,7 @@ fn new_record(columns: &[Column], needs: &[&str]) -> Value {
 fn patch(columns: &[Column]) -> Value {
     let roots: Vec<&str> = columns
         .iter()
-        .filter(|column| matches!(column.write, Write::InPatch | Write::Always))
+        .filter(|column| matches!(column.write, FieldWrite::InPatch | FieldWrite::Always))
         .map(|column| column.name)
         .collect();
     json!({
@@ -252,7 +256,7 @@ fn patch(columns: &[Column]) -> Value {
     })
 }
 
-fn arguments(args: &[Arg]) -> Value {
+fn arguments(args: &[ApiArg]) -> Value {
     let required: Vec<&str> = args
         .iter()
         .filter(|arg| arg.required)
@@ -260,7 +264,12 @@ fn arguments(args: &[Arg]) -> Value {
         .collect();
     let properties: Map<String, Value> = args
         .iter()
-        .map(|arg| (arg.name.to_owned(), dated(written(arg.shape), arg.since)))
+        .map(|arg| {
+            (
+                arg.name.to_owned(),
+                dated(input_schema(arg.shape), arg.since),
+            )
+        })
         .collect();
     json!({
         "type": "object", "required": required, "additionalProperties": false,
@@ -274,29 +283,31 @@ fn dated(mut schema: Value, since: u16) -> Value {
 }
 
 /// A value as it is read; null counts as absent.
-fn written(shape: Shape) -> Value {
+fn input_schema(shape: ValueShape) -> Value {
     match shape {
-        Shape::Text => json!({"type": ["string", "null"], "maxLength": TEXT_BYTES_MAX}),
-        Shape::LongText => {
+        ValueShape::Text => json!({"type": ["string", "null"], "maxLength": TEXT_BYTES_MAX}),
+        ValueShape::LongText => {
             json!({"type": ["string", "null"], "maxLength": DESCRIPTION_BYTES_MAX})
         }
-        Shape::Flag => json!({"type": ["boolean", "null"]}),
-        Shape::Uuid => json!({"type": ["string", "null"], "format": "uuid"}),
-        Shape::Number => json!({"type": ["integer", "null"]}),
-        Shape::Object => json!({"type": ["object", "null"]}),
-        Shape::List => json!({"type": ["array", "null"]}),
-        Shape::Word(words) => json!({"type": "string", "enum": words}),
-        Shape::Links => reference("Links"),
-        Shape::Any => json!({}),
+        ValueShape::Flag => json!({"type": ["boolean", "null"]}),
+        ValueShape::Uuid => json!({"type": ["string", "null"], "format": "uuid"}),
+        ValueShape::Number => json!({"type": ["integer", "null"]}),
+        ValueShape::Object => json!({"type": ["object", "null"]}),
+        ValueShape::List => json!({"type": ["array", "null"]}),
+        ValueShape::Word(words) => json!({"type": "string", "enum": words}),
+        ValueShape::Links => reference("Links"),
+        ValueShape::Any => json!({}),
     }
 }
 
 /// A value as it is shown. Texts of ours, such as an error, may be longer than
 /// what a client may write.
-fn shown(shape: Shape) -> Value {
+fn output_schema(shape: ValueShape) -> Value {
     match shape {
-        Shape::Text | Shape::LongText | Shape::Word(_) => json!({"type": ["string", "null"]}),
-        other => written(other),
+        ValueShape::Text | ValueShape::LongText | ValueShape::Word(_) => {
+            json!({"type": ["string", "null"]})
+        }
+        other => input_schema(other),
     }
 }
 
@@ -342,7 +353,7 @@ fn version_header() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Bench, get};
+    use crate::testing::{ApiBench, get};
 
     const SNAPSHOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
 
@@ -362,7 +373,7 @@ mod tests {
 
     #[test]
     fn it_is_served() {
-        let served = Bench::new().reply(&get("/v1/openapi.json")).value();
+        let served = ApiBench::new().reply(&get("/v1/openapi.json")).value();
         assert_eq!(served, document());
         assert_eq!(served["openapi"], "3.1.0");
     }

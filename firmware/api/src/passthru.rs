@@ -9,19 +9,19 @@ mod legacy;
 mod tests;
 
 use serde_json::{Value, json};
-use trivet_hardware::{Ability, Kind, can, interface};
-use trivet_model::node::Object;
+use trivet_hardware::{HardwareCapability, InterfaceKind, can, interface};
+use trivet_model::node::JsonObject;
 use trivet_model::order::VendorMethod;
 use trivet_model::power::{RAW_BYTES_MAX, RawBytes};
 use trivet_model::view::NodeView;
-use trivet_model::{Node, Order, PowerOrder};
+use trivet_model::{Node, PowerOrder, RackOrder};
 
 use crate::access::Access;
-use crate::call::{Call, order, reply};
-use crate::error::Fault;
-use crate::field::Shape;
-use crate::route::{Arg, Gives, Route, Takes, arg};
-use crate::{Outcome, Then, body};
+use crate::call::{ApiCall, order, reply};
+use crate::error::ApiFault;
+use crate::field::ValueShape;
+use crate::route::{ApiArg, ApiRoute, BodySchema, ResponseSchema, arg};
+use crate::{ApiOutcome, ResponsePlan, body};
 
 pub(crate) use legacy::found;
 
@@ -31,35 +31,35 @@ const METHOD_BYTES_MAX: usize = 64 * 1024;
 /// Longest name of an agent's command. Ours.
 const COMMAND_BYTES_MAX: usize = 128;
 
-const METHOD: &[Arg] = &[arg("method", 1, Shape::Text)];
+const METHOD: &[ApiArg] = &[arg("method", 1, ValueShape::Text)];
 
 const DRIVER: &[&str] = &["v1", "drivers", "{driver}", "vendor_passthru"];
 const DRIVER_METHOD: &[&str] = &["v1", "drivers", "{driver}", "vendor_passthru", "{method}"];
 const NODE: &[&str] = &["v1", "nodes", "{node}", "vendor_passthru"];
 const NODE_METHOD: &[&str] = &["v1", "nodes", "{node}", "vendor_passthru", "{method}"];
 
-const fn node(method: &'static str, path: &'static [&'static str]) -> Route {
+const fn node(method: &'static str, path: &'static [&'static str]) -> ApiRoute {
     row(method, path, of_node)
 }
 
-const fn driver(method: &'static str, path: &'static [&'static str]) -> Route {
+const fn driver(method: &'static str, path: &'static [&'static str]) -> ApiRoute {
     row(method, path, of_driver)
 }
 
 const fn row(
     method: &'static str,
     path: &'static [&'static str],
-    answer: fn(&Call<'_>) -> Result<Outcome, Fault>,
-) -> Route {
-    Route::new(method, path, 1, "Call a vendor's method", answer)
-        .asks(&[METHOD])
-        .takes(Takes::Any)
-        .gives(Gives::Any(200))
+    answer: fn(&ApiCall<'_>) -> Result<ApiOutcome, ApiFault>,
+) -> ApiRoute {
+    ApiRoute::new(method, path, 1, "Call a vendor's method", answer)
+        .query_args(&[METHOD])
+        .body(BodySchema::Any)
+        .response(ResponseSchema::Any(200))
         .for_(Access::Admin)
 }
 
-pub(crate) const ROUTES: &[Route] = &[
-    Route::get(
+pub(crate) const ROUTES: &[ApiRoute] = &[
+    ApiRoute::get(
         &["v1", "nodes", "{node}", "vendor_passthru", "methods"],
         1,
         "List its vendor's methods",
@@ -89,38 +89,38 @@ pub(crate) const ROUTES: &[Route] = &[
 ];
 
 /// One method. All of them are called by POST.
-struct Method {
+struct PassthruMethod {
     name: &'static str,
     /// For people.
-    says: &'static str,
+    description: &'static str,
     /// Whether this node has it.
     offered: fn(&Node) -> bool,
-    answer: fn(&Call<'_>, &NodeView) -> Result<Outcome, Fault>,
+    answer: fn(&ApiCall<'_>, &NodeView) -> Result<ApiOutcome, ApiFault>,
 }
 
-const METHODS: [Method; 4] = [
-    Method {
+const METHODS: [PassthruMethod; 4] = [
+    PassthruMethod {
         name: "agent_command",
-        says: "Give the agent a command. Arguments: 'command' (such as 'standby.sync'); optional \
+        description: "Give the agent a command. Arguments: 'command' (such as 'standby.sync'); optional \
                'params' (object) and 'wait' (Boolean): answer when it has ended.",
         offered: |_| true,
         answer: agent_command,
     },
-    Method {
+    PassthruMethod {
         name: "bmc_reset",
-        says: "Reset the BMC. Argument: 'warm' (Boolean) - for warm (True) or cold (False) reset.",
+        description: "Reset the BMC. Argument: 'warm' (Boolean) - for warm (True) or cold (False) reset.",
         offered: speaks_ipmi,
         answer: bmc_reset,
     },
-    Method {
+    PassthruMethod {
         name: "heartbeat",
-        says: "Heartbeat of an agent from before tokens. Required argument: 'agent_url'.",
+        description: "Heartbeat of an agent from before tokens. Required argument: 'agent_url'.",
         offered: Node::allows_legacy_agent,
         answer: |call, _| legacy::heartbeat(call),
     },
-    Method {
+    PassthruMethod {
         name: "send_raw",
-        says: "Send raw bytes to the BMC. Required argument: 'raw_bytes' - a string of raw bytes \
+        description: "Send raw bytes to the BMC. Required argument: 'raw_bytes' - a string of raw bytes \
                (e.g. '0x00 0x01').",
         offered: speaks_ipmi,
         answer: send_raw,
@@ -129,19 +129,19 @@ const METHODS: [Method; 4] = [
 
 /// Whether an operator may speak IPMI to the node's BMC.
 fn speaks_ipmi(node: &Node) -> bool {
-    interface(node, Kind::Vendor) == "ipmitool"
+    interface(node, InterfaceKind::Vendor) == "ipmitool"
 }
 
-fn methods_of(node: &Node) -> impl Iterator<Item = &'static Method> {
+fn methods_of(node: &Node) -> impl Iterator<Item = &'static PassthruMethod> {
     METHODS.iter().filter(move |method| (method.offered)(node))
 }
 
-fn described(methods: impl Iterator<Item = &'static Method>) -> Value {
-    let described: Object = methods
+fn described(methods: impl Iterator<Item = &'static PassthruMethod>) -> Value {
+    let described: JsonObject = methods
         .map(|method| {
             // A beat asks for nothing but to be heard.
             let locks = method.name != "heartbeat";
-            (method.name.to_owned(), metadata(method.says, locks))
+            (method.name.to_owned(), metadata(method.description, locks))
         })
         .collect();
     Value::Object(described)
@@ -159,87 +159,95 @@ fn metadata(says: &str, locks: bool) -> Value {
 
 /// What a hardware type offers without a node.
 pub(crate) fn driver_methods() -> Value {
-    json!({ "lookup": metadata(legacy::LOOKUP_SAYS, false) })
+    json!({ "lookup": metadata(legacy::LOOKUP_DESCRIPTION, false) })
 }
 
 /// The method's name, from the path or the query.
-fn named<'c>(call: &'c Call<'_>) -> Result<&'c str, Fault> {
+fn named<'c>(call: &'c ApiCall<'_>) -> Result<&'c str, ApiFault> {
     let name = match call.segments.get(4) {
         Some(name) => name.as_str(),
         None => call.query.last("method").unwrap_or(""),
     };
     if name.is_empty() {
-        return Err(Fault::bad("Method not specified"));
+        return Err(ApiFault::bad("Method not specified"));
     }
     Ok(name)
 }
 
-fn no_handler(name: &str) -> Fault {
-    Fault::bad(format!("No handler for method {}", name.escape_debug()))
+fn no_handler(name: &str) -> ApiFault {
+    ApiFault::bad(format!("No handler for method {}", name.escape_debug()))
 }
 
 /// Every method is for POST.
-fn posted(call: &Call<'_>, name: &str) -> Result<(), Fault> {
+fn require_post(call: &ApiCall<'_>, name: &str) -> Result<(), ApiFault> {
     if call.method == "POST" {
         return Ok(());
     }
     let method = call.method.escape_debug();
-    Err(Fault::bad(format!(
+    Err(ApiFault::bad(format!(
         "The method {name} does not support HTTP {method}"
     )))
 }
 
-fn of_node(call: &Call<'_>) -> Result<Outcome, Fault> {
+fn of_node(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let view = call.this()?;
     let name = named(call)?;
     let method = methods_of(&view.node).find(|method| method.name == name);
     let method = method.ok_or_else(|| no_handler(name))?;
-    posted(call, name)?;
+    require_post(call, name)?;
     if call.body.len() > METHOD_BYTES_MAX {
-        return Err(Fault::bad(format!(
+        return Err(ApiFault::bad(format!(
             "The body of a vendor method has at most {METHOD_BYTES_MAX} bytes."
         )));
     }
     (method.answer)(call, view)
 }
 
-fn of_driver(call: &Call<'_>) -> Result<Outcome, Fault> {
+fn of_driver(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     legacy::known_driver(call)?;
     match named(call)? {
         "lookup" => {
-            posted(call, "lookup")?;
+            require_post(call, "lookup")?;
             legacy::lookup(call)
         }
         name => Err(no_handler(name)),
     }
 }
 
-fn vendor(view: &NodeView, method: VendorMethod, then: Then) -> Result<Outcome, Fault> {
+fn vendor(
+    view: &NodeView,
+    method: VendorMethod,
+    then: ResponsePlan,
+) -> Result<ApiOutcome, ApiFault> {
     let node = view.node.id;
-    order(Order::Vendor { node, method }, then)
+    order(RackOrder::Vendor { node, method }, then)
 }
 
 /// `PUT .../management/inject_nmi`.
-pub(crate) fn inject_nmi(call: &Call<'_>) -> Result<Outcome, Fault> {
+pub(crate) fn inject_nmi(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let view = call.this()?;
-    if !can(&view.node, Ability::Nmi) {
-        return Err(Fault::unsupported(&view.node.driver, "inject_nmi"));
+    if !can(&view.node, HardwareCapability::Nmi) {
+        return Err(ApiFault::unsupported(&view.node.driver, "inject_nmi"));
     }
     let then = crate::call::empty(204, None);
     vendor(view, VendorMethod::Bmc(PowerOrder::Nmi), then)
 }
 
-fn send_raw(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+fn send_raw(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     let object = body::object_or_empty(call)?;
     body::only(&object, &["raw_bytes"])?;
     let text = body::text(&object, "raw_bytes")?.filter(|text| !text.trim().is_empty());
-    let text =
-        text.ok_or_else(|| Fault::bad("Parameter raw_bytes (string of bytes) was not specified."))?;
-    vendor(view, VendorMethod::Bmc(raw(text)?), Then::Said)
+    let text = text
+        .ok_or_else(|| ApiFault::bad("Parameter raw_bytes (string of bytes) was not specified."))?;
+    vendor(
+        view,
+        VendorMethod::Bmc(raw(text)?),
+        ResponsePlan::CommandReply,
+    )
 }
 
 /// Network function, command and data, each byte as `0x` and one or two digits.
-fn raw(text: &str) -> Result<PowerOrder, Fault> {
+fn raw(text: &str) -> Result<PowerOrder, ApiFault> {
     let byte = |word: &str| {
         let digits = word.strip_prefix("0x").filter(|digits| digits.len() <= 2);
         let plain = |digits: &&str| digits.bytes().all(|digit| digit.is_ascii_hexdigit());
@@ -249,20 +257,20 @@ fn raw(text: &str) -> Result<PowerOrder, Fault> {
     let words = text.split_ascii_whitespace();
     let bytes: Option<Vec<u8>> = words.take(RAW_BYTES_MAX + 3).map(byte).collect();
     let bytes = bytes.ok_or_else(|| {
-        Fault::bad("raw_bytes must be bytes like 0x06 0x01, with spaces between them.")
+        ApiFault::bad("raw_bytes must be bytes like 0x06 0x01, with spaces between them.")
     })?;
     let [netfn, command, data @ ..] = &bytes[..] else {
-        return Err(Fault::bad(
+        return Err(ApiFault::bad(
             "raw_bytes must name a network function and a command: at least two bytes.",
         ));
     };
     if *netfn > 0x3e || netfn % 2 != 0 {
-        return Err(Fault::bad(
+        return Err(ApiFault::bad(
             "The first of raw_bytes is a network function: an even number up to 0x3e.",
         ));
     }
     let data = RawBytes::new(data).ok_or_else(|| {
-        Fault::bad(format!(
+        ApiFault::bad(format!(
             "raw_bytes has at most {RAW_BYTES_MAX} bytes of data."
         ))
     })?;
@@ -273,18 +281,18 @@ fn raw(text: &str) -> Result<PowerOrder, Fault> {
     })
 }
 
-fn bmc_reset(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
-    let object = body::args(call, &[arg("warm", 1, Shape::Flag)])?;
+fn bmc_reset(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
+    let object = body::args(call, &[arg("warm", 1, ValueShape::Flag)])?;
     let warm = object.get("warm").and_then(Value::as_bool).unwrap_or(true);
     let reset = PowerOrder::BmcReset { warm };
-    vendor(view, VendorMethod::Bmc(reset), Then::Said)
+    vendor(view, VendorMethod::Bmc(reset), ResponsePlan::CommandReply)
 }
 
-fn agent_command(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
-    const ARGS: &[Arg] = &[
-        crate::route::required("command", 1, Shape::LongText),
-        arg("params", 1, Shape::Object),
-        arg("wait", 1, Shape::Flag),
+fn agent_command(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
+    const ARGS: &[ApiArg] = &[
+        crate::route::required("command", 1, ValueShape::LongText),
+        arg("params", 1, ValueShape::Object),
+        arg("wait", 1, ValueShape::Flag),
     ];
     let mut object = body::args(call, ARGS)?;
     let command = body::text(&object, "command")?
@@ -298,22 +306,22 @@ fn agent_command(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
     if command.len() > COMMAND_BYTES_MAX
         || !parts.is_some_and(|(extension, name)| plain(extension) && plain(name))
     {
-        return Err(Fault::bad(
+        return Err(ApiFault::bad(
             "command must be an extension and a command of the agent, such as standby.sync.",
         ));
     }
     let wait = object.get("wait").and_then(Value::as_bool).unwrap_or(false);
     let params = match object.remove("params") {
         Some(Value::Object(params)) => params,
-        _ => Object::new(),
+        _ => JsonObject::new(),
     };
     if params.values().map(body::depth).max().unwrap_or(0) > body::DEPTH_MAX {
-        return Err(Fault::bad("params is nested too deeply."));
+        return Err(ApiFault::bad("params is nested too deeply."));
     }
     let method = VendorMethod::Agent {
         command,
         params,
         wait,
     };
-    vendor(view, method, Then::Said)
+    vendor(view, method, ResponsePlan::CommandReply)
 }

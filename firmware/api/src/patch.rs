@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::error::Fault;
+use crate::error::ApiFault;
 
 /// Most operations in one patch. Ours.
 pub(crate) const PATCH_OPS_MAX: usize = 256;
@@ -12,7 +12,7 @@ pub(crate) const PATCH_SEGMENTS_MAX: usize = 32;
 
 /// What to do.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Op {
+pub(crate) enum PatchOp {
     Add,
     Replace,
     Remove,
@@ -20,14 +20,14 @@ pub(crate) enum Op {
 
 /// One operation.
 #[derive(Clone, Debug)]
-pub(crate) struct Change {
-    pub(crate) op: Op,
+pub(crate) struct PatchChange {
+    pub(crate) op: PatchOp,
     /// Never empty.
     path: Vec<String>,
     value: Value,
 }
 
-impl Change {
+impl PatchChange {
     /// The field it touches.
     pub(crate) fn root(&self) -> &str {
         self.path.first().map_or("", String::as_str)
@@ -46,14 +46,14 @@ impl Change {
 }
 
 /// Reads a patch. `escapes`: the version knows `~1` and `~0`.
-pub(crate) fn parse(body: &[u8], escapes: bool) -> Result<Vec<Change>, Fault> {
+pub(crate) fn parse(body: &[u8], escapes: bool) -> Result<Vec<PatchChange>, ApiFault> {
     let value: Value = serde_json::from_slice(body)
-        .map_err(|error| Fault::bad(format!("Malformed JSON in the body: {error}")))?;
+        .map_err(|error| ApiFault::bad(format!("Malformed JSON in the body: {error}")))?;
     let Value::Array(items) = value else {
-        return Err(Fault::bad("A patch must be a list of operations."));
+        return Err(ApiFault::bad("A patch must be a list of operations."));
     };
     if items.len() > PATCH_OPS_MAX {
-        return Err(Fault::bad(format!(
+        return Err(ApiFault::bad(format!(
             "A patch has at most {PATCH_OPS_MAX} operations."
         )));
     }
@@ -63,37 +63,37 @@ pub(crate) fn parse(body: &[u8], escapes: bool) -> Result<Vec<Change>, Fault> {
         .collect()
 }
 
-fn change(item: Value, escapes: bool) -> Result<Change, Fault> {
+fn change(item: Value, escapes: bool) -> Result<PatchChange, ApiFault> {
     let Value::Object(mut item) = item else {
-        return Err(Fault::bad("An operation of a patch must be an object."));
+        return Err(ApiFault::bad("An operation of a patch must be an object."));
     };
     let op = match item.remove("op").as_ref().and_then(Value::as_str) {
-        Some("add") => Op::Add,
-        Some("replace") => Op::Replace,
-        Some("remove") => Op::Remove,
-        _ => return Err(Fault::bad("op must be add, replace or remove.")),
+        Some("add") => PatchOp::Add,
+        Some("replace") => PatchOp::Replace,
+        Some("remove") => PatchOp::Remove,
+        _ => return Err(ApiFault::bad("op must be add, replace or remove.")),
     };
     let path = match item.remove("path") {
         Some(Value::String(path)) => segments(&path, escapes)?,
-        _ => return Err(Fault::bad("An operation needs a path.")),
+        _ => return Err(ApiFault::bad("An operation needs a path.")),
     };
     let value = item.remove("value");
-    if value.is_none() && op != Op::Remove {
-        return Err(Fault::bad("add and replace need a value."));
+    if value.is_none() && op != PatchOp::Remove {
+        return Err(ApiFault::bad("add and replace need a value."));
     }
     if let Some(strange) = item.keys().next() {
         let strange = strange.escape_debug();
-        return Err(Fault::bad(format!("An operation has no \"{strange}\".")));
+        return Err(ApiFault::bad(format!("An operation has no \"{strange}\".")));
     }
-    Ok(Change {
+    Ok(PatchChange {
         op,
         path,
         value: value.unwrap_or(Value::Null),
     })
 }
 
-fn segments(path: &str, escapes: bool) -> Result<Vec<String>, Fault> {
-    let bad = || Fault::bad(format!("Invalid path \"{}\".", path.escape_debug()));
+fn segments(path: &str, escapes: bool) -> Result<Vec<String>, ApiFault> {
+    let bad = || ApiFault::bad(format!("Invalid path \"{}\".", path.escape_debug()));
     let segments: Vec<&str> = path.strip_prefix('/').ok_or_else(bad)?.split('/').collect();
     if segments.len() > PATCH_SEGMENTS_MAX || segments.contains(&"") {
         return Err(bad());
@@ -119,22 +119,22 @@ fn segments(path: &str, escapes: bool) -> Result<Vec<String>, Fault> {
 
 /// Applies a patch to a document whose top-level fields all exist. On an error
 /// the document is of no further use.
-pub(crate) fn apply(document: &mut Value, changes: &[Change]) -> Result<(), Fault> {
+pub(crate) fn apply(document: &mut Value, changes: &[PatchChange]) -> Result<(), ApiFault> {
     changes
         .iter()
         .try_for_each(|change| apply_one(document, change))
 }
 
-fn apply_one(document: &mut Value, change: &Change) -> Result<(), Fault> {
+fn apply_one(document: &mut Value, change: &PatchChange) -> Result<(), ApiFault> {
     let missing = || {
-        Fault::bad(format!(
+        ApiFault::bad(format!(
             "Couldn't apply patch: {} does not exist.",
             change.shown_path()
         ))
     };
     let (last, parents) = change.path.split_last().ok_or_else(missing)?;
     // Removing a whole field gives it its default, which null stands for.
-    if parents.is_empty() && change.op == Op::Remove {
+    if parents.is_empty() && change.op == PatchOp::Remove {
         *document.get_mut(last).ok_or_else(missing)? = Value::Null;
         return Ok(());
     }
@@ -149,9 +149,9 @@ fn apply_one(document: &mut Value, change: &Change) -> Result<(), Fault> {
     }
     match place {
         Value::Object(object) => match change.op {
-            Op::Remove => object.remove(last).map(drop).ok_or_else(missing),
-            Op::Replace if !object.contains_key(last) => Err(missing()),
-            Op::Add | Op::Replace => {
+            PatchOp::Remove => object.remove(last).map(drop).ok_or_else(missing),
+            PatchOp::Replace if !object.contains_key(last) => Err(missing()),
+            PatchOp::Add | PatchOp::Replace => {
                 object.insert(last.clone(), change.value.clone());
                 Ok(())
             }
@@ -161,9 +161,9 @@ fn apply_one(document: &mut Value, change: &Change) -> Result<(), Fault> {
     }
 }
 
-fn apply_to_list(items: &mut Vec<Value>, last: &str, change: &Change) -> Option<()> {
+fn apply_to_list(items: &mut Vec<Value>, last: &str, change: &PatchChange) -> Option<()> {
     if last == "-" {
-        if change.op != Op::Add {
+        if change.op != PatchOp::Add {
             return None;
         }
         items.push(change.value.clone());
@@ -171,9 +171,9 @@ fn apply_to_list(items: &mut Vec<Value>, last: &str, change: &Change) -> Option<
     }
     let at = index(last)?;
     match change.op {
-        Op::Add if at <= items.len() => items.insert(at, change.value.clone()),
-        Op::Replace if at < items.len() => items[at] = change.value.clone(),
-        Op::Remove if at < items.len() => drop(items.remove(at)),
+        PatchOp::Add if at <= items.len() => items.insert(at, change.value.clone()),
+        PatchOp::Replace if at < items.len() => items[at] = change.value.clone(),
+        PatchOp::Remove if at < items.len() => drop(items.remove(at)),
         _ => return None,
     }
     Some(())
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn patched(document: Value, patch: &Value) -> Result<Value, Fault> {
+    fn patched(document: Value, patch: &Value) -> Result<Value, ApiFault> {
         let mut document = document;
         let changes = parse(patch.to_string().as_bytes(), true)?;
         apply(&mut document, &changes)?;

@@ -1,14 +1,14 @@
 //! Percent-encoding (RFC 3986), in paths and queries.
 
-use crate::error::Fault;
+use crate::error::ApiFault;
 
 /// Longest path, in bytes. Ours: the longest honest one names a node and a trait.
 pub(crate) const PATH_BYTES_MAX: usize = 2048;
 
 /// The decoded segments of a path. A trailing slash does not count.
-pub(crate) fn segments(path: &str) -> Result<Vec<String>, Fault> {
+pub(crate) fn segments(path: &str) -> Result<Vec<String>, ApiFault> {
     if path.len() > PATH_BYTES_MAX {
-        return Err(Fault::layer(
+        return Err(ApiFault::layer(
             414,
             "URI Too Long",
             format!("A path has at most {PATH_BYTES_MAX} bytes."),
@@ -25,8 +25,8 @@ pub(crate) fn segments(path: &str) -> Result<Vec<String>, Fault> {
 }
 
 /// The text behind the encoding. In queries a plus sign is a space.
-pub(crate) fn decoded(text: &str, plus_is_space: bool) -> Result<String, Fault> {
-    let bad = || Fault::bad("The address is not valid percent-encoded UTF-8.");
+pub(crate) fn decoded(text: &str, plus_is_space: bool) -> Result<String, ApiFault> {
+    let bad = || ApiFault::bad("The address is not valid percent-encoded UTF-8.");
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {

@@ -4,20 +4,20 @@
 use serde_json::{Value, json};
 use trivet_model::view::NodeView;
 
-use crate::Outcome;
-use crate::call::{Call, reply};
-use crate::error::Fault;
-use crate::field::moment;
-use crate::route::Route;
+use crate::ApiOutcome;
+use crate::call::{ApiCall, reply};
+use crate::error::ApiFault;
+use crate::field::timestamp;
+use crate::route::ApiRoute;
 
-pub(crate) const ROUTES: &[Route] = &[
-    Route::get(
+pub(crate) const ROUTES: &[ApiRoute] = &[
+    ApiRoute::get(
         &["trivet", "progress"],
         1,
         "List what is done with the nodes that have work under way, oldest node first",
         list,
     ),
-    Route::get(
+    ApiRoute::get(
         &["trivet", "nodes", "{node}", "progress"],
         1,
         "Show what is done with one node",
@@ -25,7 +25,7 @@ pub(crate) const ROUTES: &[Route] = &[
     ),
 ];
 
-fn list(call: &Call<'_>) -> Result<Outcome, Fault> {
+fn list(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let nodes = call.view.nodes_by_age().into_iter();
     let working =
         nodes.filter(|view| view.node.job.is_some() || view.node.target_power_state.is_some());
@@ -33,7 +33,7 @@ fn list(call: &Call<'_>) -> Result<Outcome, Fault> {
     reply(&json!({ "progress": shown }))
 }
 
-fn shown(call: &Call<'_>, view: &NodeView) -> Value {
+fn shown(call: &ApiCall<'_>, view: &NodeView) -> Value {
     let node = &view.node;
     let since = trivet_panel::working_since(view);
     let attempt = trivet_panel::attempt(call.view, view);
@@ -44,7 +44,7 @@ fn shown(call: &Call<'_>, view: &NodeView) -> Value {
         "percent": trivet_panel::progress(view),
         "try": attempt.map(|(number, _)| number),
         "tries_max": attempt.map(|(_, most)| most),
-        "since": moment(since),
+        "since": timestamp(since),
         "elapsed_ms": since.map(|since| call.now.0.saturating_sub(since.0)),
         "advice": trivet_panel::advice(view),
     })
@@ -54,20 +54,20 @@ fn shown(call: &Call<'_>, view: &NodeView) -> Value {
 mod tests {
     use std::collections::BTreeMap;
 
-    use trivet_model::{Job, JobKind, Phase, ProvisionState, UnixMs};
+    use trivet_model::{Job, JobKind, JobPhase, ProvisionState, UnixMs};
 
     use super::*;
-    use crate::testing::{Bench, NOW, get, node, node_id};
+    use crate::testing::{ApiBench, NOW, get, node, node_id};
 
-    fn bench() -> Bench {
-        let mut bench = Bench::with(ProvisionState::DeployWait);
+    fn bench() -> ApiBench {
+        let mut bench = ApiBench::with(ProvisionState::DeployWait);
         bench.view.boots_max = 4;
         bench.add(node(2));
         bench.change(|node| {
             node.provision_updated_at = Some(UnixMs(NOW.0 - 125_000));
             node.job = Some(Job {
                 kind: JobKind::Deploy,
-                phase: Phase::AwaitAgent,
+                phase: JobPhase::AwaitAgent,
                 step_kind: None,
                 manual: false,
                 steps: Vec::new(),

@@ -1,6 +1,6 @@
 //! The arguments after the question mark.
 
-use crate::error::Fault;
+use crate::error::ApiFault;
 use crate::percent;
 
 /// Most arguments in one request. Ours.
@@ -11,11 +11,11 @@ pub(crate) const QUERY_ARGS_MAX: usize = 64;
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
-    pub(crate) fn parse(text: &str) -> Result<Self, Fault> {
+    pub(crate) fn parse(text: &str) -> Result<Self, ApiFault> {
         let mut pairs = Vec::new();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
             if pairs.len() == QUERY_ARGS_MAX {
-                return Err(Fault::bad(format!(
+                return Err(ApiFault::bad(format!(
                     "A request has at most {QUERY_ARGS_MAX} arguments."
                 )));
             }
@@ -44,12 +44,12 @@ impl Query {
     }
 
     /// A truth value, in any of the words OpenStack knows.
-    pub(crate) fn flag(&self, key: &str) -> Result<Option<bool>, Fault> {
+    pub(crate) fn flag(&self, key: &str) -> Result<Option<bool>, ApiFault> {
         let Some(text) = self.last(key) else {
             return Ok(None);
         };
         truth(text).map(Some).ok_or_else(|| {
-            Fault::bad(format!(
+            ApiFault::bad(format!(
                 "Invalid value '{}' for {key}: say true or false.",
                 text.escape_debug()
             ))

@@ -3,14 +3,14 @@
 use serde_json::{Map, Value, json};
 
 use crate::access::Access;
-use crate::call::{Call, reply};
-use crate::error::Fault;
-use crate::route::Route;
-use crate::{Outcome, VERSION_MAX, VERSION_MIN};
+use crate::call::{ApiCall, reply};
+use crate::error::ApiFault;
+use crate::route::ApiRoute;
+use crate::{ApiOutcome, VERSION_MAX, VERSION_MIN};
 
-pub(crate) const ROUTES: &[Route] = &[
-    Route::get(&[], 1, "Which versions there are", root).for_(Access::Public),
-    Route::get(&["v1"], 1, "What this version has", v1).for_(Access::Public),
+pub(crate) const ROUTES: &[ApiRoute] = &[
+    ApiRoute::get(&[], 1, "Which versions there are", root).for_(Access::Public),
+    ApiRoute::get(&["v1"], 1, "What this version has", v1).for_(Access::Public),
 ];
 
 /// Resources of the version document and the version they came with.
@@ -33,7 +33,7 @@ const RESOURCES: [(&str, u16); 16] = [
     ("inspection_rules", 96),
 ];
 
-fn version(call: &Call<'_>) -> Value {
+fn version(call: &ApiCall<'_>) -> Value {
     json!({
         "id": "v1",
         "links": [{"href": format!("{}/v1/", call.base), "rel": "self"}],
@@ -44,7 +44,7 @@ fn version(call: &Call<'_>) -> Value {
 }
 
 /// `GET /`.
-fn root(call: &Call<'_>) -> Result<Outcome, Fault> {
+fn root(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let version = version(call);
     reply(&json!({
         "name": "OpenStack Ironic API",
@@ -55,7 +55,7 @@ fn root(call: &Call<'_>) -> Result<Outcome, Fault> {
 }
 
 /// `GET /v1`.
-fn v1(call: &Call<'_>) -> Result<Outcome, Fault> {
+fn v1(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let mut document = Map::new();
     document.insert("id".into(), "v1".into());
     document.insert("version".into(), version(call));
@@ -77,11 +77,11 @@ fn v1(call: &Call<'_>) -> Result<Outcome, Fault> {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::{Bench, get, send};
+    use crate::testing::{ApiBench, get, send};
 
     #[test]
     fn the_root_names_one_version_with_its_range() {
-        let body = Bench::new().reply(&get("/")).value();
+        let body = ApiBench::new().reply(&get("/")).value();
         assert_eq!(body["versions"].as_array().unwrap().len(), 1);
         assert_eq!(body["default_version"]["min_version"], "1.1");
         assert_eq!(body["versions"][0]["version"], "1.115");
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn the_version_document_is_the_same_with_a_slash() {
-        let bench = Bench::new();
+        let bench = ApiBench::new();
         let plain = bench.reply(&get("/v1").at("1.110")).value();
         assert_eq!(plain, bench.reply(&get("/v1/").at("1.110")).value());
         assert_eq!(plain["version"]["version"], "1.115");
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn an_old_version_sees_fewer_resources() {
-        let body = Bench::new().reply(&get("/v1")).value();
+        let body = ApiBench::new().reply(&get("/v1")).value();
         assert!(body.get("nodes").is_some());
         assert!(body.get("lookup").is_none());
         assert!(body.get("inspection_rules").is_none());
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn unknown_paths_are_404_and_other_methods_405() {
-        let bench = Bench::new();
+        let bench = ApiBench::new();
         for path in [
             "/v2",
             "/v1/nothing",

@@ -8,17 +8,17 @@
 //! came with a later version than the request speaks does not exist for it.
 
 use crate::access::Access;
-use crate::call::Call;
-use crate::error::Fault;
-use crate::field::{Column, Shape};
-use crate::{BODY_BYTES_MAX, Outcome, Response};
+use crate::call::ApiCall;
+use crate::error::ApiFault;
+use crate::field::{Column, ValueShape};
+use crate::{ApiOutcome, BODY_BYTES_MAX, Response};
 use crate::{
-    agent, drivers, errands, events, images, inspector, lan, left, nodes, openapi, passthru, ports,
-    progress, resources, root,
+    agent, agent_artifacts, bmc_requests, drivers, events, images, inspector, lan, nodes, openapi,
+    passthru, ports, progress, resources, root,
 };
 
 /// One row.
-pub(crate) struct Route {
+pub(crate) struct ApiRoute {
     pub(crate) method: &'static str,
     /// The path in words; one in braces stands for any.
     pub(crate) path: &'static [&'static str],
@@ -26,28 +26,28 @@ pub(crate) struct Route {
     pub(crate) since: u16,
     pub(crate) access: Access,
     /// Arguments after the question mark, in groups.
-    pub(crate) asks: &'static [&'static [Arg]],
-    pub(crate) takes: Takes,
+    pub(crate) query_args: &'static [&'static [ApiArg]],
+    pub(crate) body: BodySchema,
     /// Fields a new record must have.
     pub(crate) needs: &'static [&'static str],
-    pub(crate) gives: Gives,
+    pub(crate) response: ResponseSchema,
     /// One line for people.
-    pub(crate) says: &'static str,
-    pub(crate) answer: fn(&Call<'_>) -> Result<Outcome, Fault>,
+    pub(crate) summary: &'static str,
+    pub(crate) answer: fn(&ApiCall<'_>) -> Result<ApiOutcome, ApiFault>,
 }
 
 /// One argument of a query, or one key of a body.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Arg {
+pub(crate) struct ApiArg {
     pub(crate) name: &'static str,
     pub(crate) since: u16,
-    pub(crate) shape: Shape,
+    pub(crate) shape: ValueShape,
     pub(crate) required: bool,
 }
 
 /// An argument that may be left out.
-pub(crate) const fn arg(name: &'static str, since: u16, shape: Shape) -> Arg {
-    Arg {
+pub(crate) const fn arg(name: &'static str, since: u16, shape: ValueShape) -> ApiArg {
+    ApiArg {
         name,
         since,
         shape,
@@ -56,8 +56,8 @@ pub(crate) const fn arg(name: &'static str, since: u16, shape: Shape) -> Arg {
 }
 
 /// An argument that must be there.
-pub(crate) const fn required(name: &'static str, since: u16, shape: Shape) -> Arg {
-    Arg {
+pub(crate) const fn required(name: &'static str, since: u16, shape: ValueShape) -> ApiArg {
+    ApiArg {
         required: true,
         ..arg(name, since, shape)
     }
@@ -65,11 +65,11 @@ pub(crate) const fn required(name: &'static str, since: u16, shape: Shape) -> Ar
 
 /// What a body looks like.
 #[derive(Clone, Copy)]
-pub(crate) enum Takes {
+pub(crate) enum BodySchema {
     /// There is none, and one that comes is not read.
     Nothing,
     /// An object with these keys.
-    Args(&'static [Arg]),
+    Args(&'static [ApiArg]),
     /// A new record of this kind.
     Record(Columns),
     /// A JSON patch of a record of this kind.
@@ -82,7 +82,7 @@ pub(crate) enum Takes {
 
 /// What an answer looks like when all went well.
 #[derive(Clone, Copy)]
-pub(crate) enum Gives {
+pub(crate) enum ResponseSchema {
     /// A status and no body.
     Empty(u16),
     /// A list of records under this key.
@@ -96,13 +96,13 @@ pub(crate) enum Gives {
 /// The columns of a table of fields, see [`crate::field::columns`].
 pub(crate) type Columns = fn() -> Vec<Column>;
 
-impl Route {
+impl ApiRoute {
     /// A row for reading: no body.
     pub(crate) const fn get(
         path: &'static [&'static str],
         since: u16,
         says: &'static str,
-        answer: fn(&Call<'_>) -> Result<Outcome, Fault>,
+        answer: fn(&ApiCall<'_>) -> Result<ApiOutcome, ApiFault>,
     ) -> Self {
         Self::new("GET", path, since, says, answer)
     }
@@ -113,7 +113,7 @@ impl Route {
         path: &'static [&'static str],
         since: u16,
         says: &'static str,
-        answer: fn(&Call<'_>) -> Result<Outcome, Fault>,
+        answer: fn(&ApiCall<'_>) -> Result<ApiOutcome, ApiFault>,
     ) -> Self {
         let reads = matches!(method.as_bytes(), b"GET");
         Self {
@@ -125,26 +125,26 @@ impl Route {
             } else {
                 Access::Operator
             },
-            asks: &[],
-            takes: Takes::Nothing,
+            query_args: &[],
+            body: BodySchema::Nothing,
             needs: &[],
-            gives: if reads {
-                Gives::Any(200)
+            response: if reads {
+                ResponseSchema::Any(200)
             } else {
-                Gives::Empty(204)
+                ResponseSchema::Empty(204)
             },
-            says,
+            summary: says,
             answer,
         }
     }
 
-    pub(crate) const fn asks(mut self, asks: &'static [&'static [Arg]]) -> Self {
-        self.asks = asks;
+    pub(crate) const fn query_args(mut self, asks: &'static [&'static [ApiArg]]) -> Self {
+        self.query_args = asks;
         self
     }
 
-    pub(crate) const fn takes(mut self, takes: Takes) -> Self {
-        self.takes = takes;
+    pub(crate) const fn body(mut self, takes: BodySchema) -> Self {
+        self.body = takes;
         self
     }
 
@@ -153,14 +153,14 @@ impl Route {
         self
     }
 
-    pub(crate) const fn gives(mut self, gives: Gives) -> Self {
-        self.gives = gives;
+    pub(crate) const fn response(mut self, gives: ResponseSchema) -> Self {
+        self.response = gives;
         self
     }
 
     pub(crate) const fn answered_by(
         mut self,
-        answer: fn(&Call<'_>) -> Result<Outcome, Fault>,
+        answer: fn(&ApiCall<'_>) -> Result<ApiOutcome, ApiFault>,
     ) -> Self {
         self.answer = answer;
         self
@@ -171,7 +171,7 @@ impl Route {
         self
     }
 
-    fn leads(&self, segments: &[String]) -> bool {
+    fn matches(&self, segments: &[String]) -> bool {
         self.path.len() == segments.len()
             && self
                 .path
@@ -181,21 +181,21 @@ impl Route {
     }
 
     /// The argument of this name, if the row knows it.
-    fn ask(&self, name: &str) -> Option<&'static Arg> {
-        let mut asks = self.asks.iter().flat_map(|group| group.iter());
+    fn query_arg(&self, name: &str) -> Option<&'static ApiArg> {
+        let mut asks = self.query_args.iter().flat_map(|group| group.iter());
         asks.find(|arg| arg.name == name)
     }
 }
 
 /// Every row there is. Among rows that fit, the first counts, so words stand
 /// before what stands for any word.
-pub(crate) const TABLES: &[&[Route]] = &[
+pub(crate) const TABLES: &[&[ApiRoute]] = &[
     root::ROUTES,
     openapi::ROUTES,
     agent::ROUTES,
     nodes::ROUTES,
     nodes::OF_CHASSIS,
-    nodes::BELOW,
+    nodes::SUBRESOURCES,
     nodes::STATES,
     nodes::MANAGEMENT,
     nodes::LIGHTS,
@@ -216,50 +216,50 @@ pub(crate) const TABLES: &[&[Route]] = &[
     events::ROUTES,
     images::ROUTES,
     lan::ROUTES,
-    left::ROUTES,
+    agent_artifacts::ROUTES,
     progress::ROUTES,
-    errands::ROUTES,
+    bmc_requests::ROUTES,
 ];
 
 /// Every row, one after the other.
-pub(crate) fn rows() -> impl Iterator<Item = &'static Route> + Clone {
+pub(crate) fn rows() -> impl Iterator<Item = &'static ApiRoute> + Clone {
     TABLES.iter().flat_map(|table| table.iter())
 }
 
 /// The row for a method and a path, whatever the version.
-pub(crate) fn find(method: &str, segments: &[String]) -> Option<&'static Route> {
-    rows().find(|row| row.method == method && row.leads(segments))
+pub(crate) fn find(method: &str, segments: &[String]) -> Option<&'static ApiRoute> {
+    rows().find(|row| row.method == method && row.matches(segments))
 }
 
 /// Answers a call, or names its order.
-pub(crate) fn route(call: &Call<'_>) -> Result<Outcome, Fault> {
+pub(crate) fn route(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     if call.body.len() > BODY_BYTES_MAX {
-        return Err(Fault::layer(
+        return Err(ApiFault::layer(
             413,
             "Content Too Large",
             format!("A body has at most {BODY_BYTES_MAX} bytes."),
         ));
     }
     if call.method == "OPTIONS" {
-        return Ok(Outcome::Reply(Response::empty(200)));
+        return Ok(ApiOutcome::Reply(Response::empty(200)));
     }
-    let mut found = rows().filter(|row| row.leads(&call.segments) && call.has(row.since));
+    let mut found = rows().filter(|row| row.matches(&call.segments) && call.has(row.since));
     let row = match found.clone().find(|row| row.method == call.method) {
         Some(row) => row,
-        None if found.next().is_some() => return Err(Fault::no_method(call.method)),
-        None => return Err(inspector::elsewhere(call).unwrap_or_else(Fault::no_path)),
+        None if found.next().is_some() => return Err(ApiFault::no_method(call.method)),
+        None => return Err(inspector::wrong_endpoint(call).unwrap_or_else(ApiFault::no_path)),
     };
     check_query(call, row)?;
     (row.answer)(call)
 }
 
 /// Refuses arguments the row does not know, or not yet at this version.
-fn check_query(call: &Call<'_>, row: &Route) -> Result<(), Fault> {
+fn check_query(call: &ApiCall<'_>, row: &ApiRoute) -> Result<(), ApiFault> {
     let mut strange = Vec::new();
     for name in call.query.names() {
-        match row.ask(name) {
+        match row.query_arg(name) {
             Some(arg) if call.has(arg.since) => {}
-            Some(arg) => return Err(Fault::too_new(arg.name, arg.since)),
+            Some(arg) => return Err(ApiFault::too_new(arg.name, arg.since)),
             None => strange.push(name),
         }
     }
@@ -267,7 +267,7 @@ fn check_query(call: &Call<'_>, row: &Route) -> Result<(), Fault> {
         return Ok(());
     }
     let strange = strange.join(", ");
-    Err(Fault::bad(format!(
+    Err(ApiFault::bad(format!(
         "Unexpected arguments: {}",
         strange.escape_debug()
     )))
@@ -279,12 +279,12 @@ mod tests {
 
     #[test]
     fn no_row_hides_another() {
-        let rows: Vec<&Route> = rows().collect();
+        let rows: Vec<&ApiRoute> = rows().collect();
         for (at, row) in rows.iter().enumerate() {
             let own: Vec<String> = row.path.iter().map(|word| (*word).to_owned()).collect();
             let earlier = rows[..at]
                 .iter()
-                .find(|other| other.method == row.method && other.leads(&own));
+                .find(|other| other.method == row.method && other.matches(&own));
             assert!(earlier.is_none(), "{} {:?}", row.method, row.path);
         }
     }
@@ -292,9 +292,9 @@ mod tests {
     #[test]
     fn every_row_says_something_and_is_of_a_known_version() {
         for row in rows() {
-            assert!(!row.says.is_empty(), "{} {:?}", row.method, row.path);
+            assert!(!row.summary.is_empty(), "{} {:?}", row.method, row.path);
             assert!((1..=crate::VERSION_MAX.0).contains(&row.since));
-            for arg in row.asks.iter().flat_map(|group| group.iter()) {
+            for arg in row.query_args.iter().flat_map(|group| group.iter()) {
                 assert!((1..=crate::VERSION_MAX.0).contains(&arg.since), "{arg:?}");
             }
         }

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use trivet_model::view::{Live, NodeView};
+use trivet_model::view::{NodeLiveState, NodeView};
 use trivet_model::{
-    Done, Node, NodeId, Order, Port, PortId, ProvisionState, Refusal, Resource, Seeded, UnixMs,
-    View,
+    Node, NodeId, OrderOutcome, OrderRefusal, Port, PortId, ProvisionState, RackOrder, RackView,
+    Resource, SeededRandom, UnixMs,
 };
 
-use crate::{Facts, Outcome, Request, Response, Then, finish, handle};
+use crate::{ApiFacts, ApiOutcome, Request, Response, ResponsePlan, finish, handle};
 
 /// A moment on 2026-11-16.
 pub(crate) const NOW: UnixMs = UnixMs(1_794_796_610_746);
@@ -19,9 +19,9 @@ pub(crate) const NOW: UnixMs = UnixMs(1_794_796_610_746);
 pub(crate) const LATEST: &str = "1.115";
 
 /// A box with nodes, and what it answers.
-pub(crate) struct Bench {
-    pub(crate) view: View,
-    pub(crate) facts: Facts,
+pub(crate) struct ApiBench {
+    pub(crate) view: RackView,
+    pub(crate) facts: ApiFacts,
 }
 
 /// The node with this number, in `enroll`.
@@ -66,16 +66,16 @@ pub(crate) fn port(number: u8, of: u8) -> Port {
     }
 }
 
-impl Bench {
+impl ApiBench {
     pub(crate) fn new() -> Self {
-        let facts = Facts {
+        let facts = ApiFacts {
             hostname: "box".into(),
             drivers: vec!["ipmi".into(), "fake-hardware".into()],
             started_at: NOW,
-            ..Facts::default()
+            ..ApiFacts::default()
         };
         Self {
-            view: View::default(),
+            view: RackView::default(),
             facts,
         }
     }
@@ -99,7 +99,7 @@ impl Bench {
             ports: before.map(|view| view.ports.clone()).unwrap_or_default(),
             resources: Vec::new(),
             timeline: before.map(|view| view.timeline.clone()).unwrap_or_default(),
-            live: Live::default(),
+            live: NodeLiveState::default(),
             node: Arc::new(node),
         };
         self.view.nodes.insert(view.node.id, Arc::new(view));
@@ -143,26 +143,32 @@ impl Bench {
         self.add(node);
     }
 
-    pub(crate) fn outcome(&self, request: &Request<'_>) -> Outcome {
-        handle(request, &self.view, &self.facts, NOW, &mut Seeded::new(1))
+    pub(crate) fn outcome(&self, request: &Request<'_>) -> ApiOutcome {
+        handle(
+            request,
+            &self.view,
+            &self.facts,
+            NOW,
+            &mut SeededRandom::new(1),
+        )
     }
 
     #[track_caller]
     pub(crate) fn reply(&self, request: &Request<'_>) -> Response {
         match self.outcome(request) {
-            Outcome::Reply(response) => response,
+            ApiOutcome::Reply(response) => response,
             other => panic!("became {other:?}"),
         }
     }
 
     #[track_caller]
-    pub(crate) fn order(&self, request: &Request<'_>) -> (Order, Then) {
+    pub(crate) fn order(&self, request: &Request<'_>) -> (RackOrder, ResponsePlan) {
         match self.outcome(request) {
-            Outcome::Order { order, then } => (order, then),
-            Outcome::Reply(response) => {
+            ApiOutcome::Order { order, then } => (order, then),
+            ApiOutcome::Reply(response) => {
                 panic!("was answered {}: {}", response.status, response.text())
             }
-            other @ Outcome::Logs { .. } => panic!("became {other:?}"),
+            other @ ApiOutcome::Logs { .. } => panic!("became {other:?}"),
         }
     }
 
@@ -171,23 +177,25 @@ impl Bench {
     pub(crate) fn done(&mut self, request: &Request<'_>) -> Response {
         let (order, then) = self.order(request);
         match order {
-            Order::CreateNode(node) => self.add(*node),
-            Order::ReplaceNode { node, based_on } => {
+            RackOrder::CreateNode(node) => self.add(*node),
+            RackOrder::ReplaceNode { node, based_on } => {
                 assert_eq!(based_on, self.view.nodes[&node.id].node.revision);
                 self.add(*node);
             }
-            Order::CreatePort(port) | Order::ReplacePort { port, .. } => self.add_port(*port),
-            Order::DeleteNode(id) => drop(self.view.nodes.remove(&id)),
+            RackOrder::CreatePort(port) | RackOrder::ReplacePort { port, .. } => {
+                self.add_port(*port)
+            }
+            RackOrder::DeleteNode(id) => drop(self.view.nodes.remove(&id)),
             _ => {}
         }
-        self.finish(request, &then, Ok(Done::Kept))
+        self.finish(request, &then, Ok(OrderOutcome::Stored))
     }
 
     pub(crate) fn finish(
         &self,
         request: &Request<'_>,
-        then: &Then,
-        result: Result<Done, Refusal>,
+        then: &ResponsePlan,
+        result: Result<OrderOutcome, OrderRefusal>,
     ) -> Response {
         finish(request, then, result, &self.view, &self.facts)
     }

@@ -3,12 +3,12 @@
 mod versions;
 
 use super::*;
-use crate::testing::{Bench, LATEST, get, node, node_id, send};
+use crate::testing::{ApiBench, LATEST, get, node, node_id, send};
 use trivet_model::{ProvisionState, RefusalKind};
 
 #[test]
 fn every_answer_carries_the_range_and_the_request() {
-    let bench = Bench::new();
+    let bench = ApiBench::new();
     for request in [
         get("/"),
         get("/v1/nodes"),
@@ -28,7 +28,7 @@ fn every_answer_carries_the_range_and_the_request() {
 
 #[test]
 fn a_refused_order_keeps_its_sentence() {
-    let bench = Bench::with(ProvisionState::Enroll);
+    let bench = ApiBench::with(ProvisionState::Enroll);
     let request = send("PUT", "/v1/nodes/node-1/maintenance", "").at(LATEST);
     let (_, then) = bench.order(&request);
     for (kind, status) in [
@@ -39,7 +39,7 @@ fn a_refused_order_keeps_its_sentence() {
         (RefusalKind::Stale, 409),
         (RefusalKind::Unavailable, 503),
     ] {
-        let refusal = Refusal::new(kind, "because");
+        let refusal = OrderRefusal::new(kind, "because");
         let response = bench.finish(&request, &then, Err(refusal));
         assert_eq!(response.status, status);
         assert_eq!(response.fault()["faultstring"], "because");
@@ -49,20 +49,20 @@ fn a_refused_order_keeps_its_sentence() {
 
 #[test]
 fn handling_twice_gives_the_same() {
-    let bench = Bench::new();
+    let bench = ApiBench::new();
     let request = send("POST", "/v1/nodes", r#"{"driver": "ipmi"}"#).at(LATEST);
     assert_eq!(bench.outcome(&request), bench.outcome(&request));
 }
 
 #[test]
 fn a_node_that_vanished_meanwhile_is_not_found() {
-    let mut bench = Bench::new();
+    let mut bench = ApiBench::new();
     bench.add(node(1));
-    let then = Then::Node {
+    let then = ResponsePlan::Node {
         id: node_id(2),
         created: false,
     };
-    let response = bench.finish(&get("/v1/nodes/x"), &then, Ok(Done::Kept));
+    let response = bench.finish(&get("/v1/nodes/x"), &then, Ok(OrderOutcome::Stored));
     assert_eq!(response.status, 404);
 }
 
@@ -88,14 +88,14 @@ fn what_the_shell_refuses_looks_like_any_other_refusal() {
 
 #[test]
 fn a_body_beyond_the_limit_is_refused() {
-    let bench = Bench::new();
+    let bench = ApiBench::new();
     let body = " ".repeat(BODY_BYTES_MAX + 1);
     bench.refuses(&send("POST", "/v1/nodes", &body).at(LATEST), 413);
 }
 
 #[test]
 fn answers_without_a_body_have_no_content_type() {
-    let mut bench = Bench::with(ProvisionState::Manageable);
+    let mut bench = ApiBench::with(ProvisionState::Manageable);
     let request = send("DELETE", "/v1/nodes/node-1/maintenance", "").at(LATEST);
     let response = bench.done(&request);
     assert_eq!(response.status, 202);

@@ -6,7 +6,7 @@
 use core::fmt;
 
 use crate::Request;
-use crate::error::Fault;
+use crate::error::ApiFault;
 
 /// A microversion `1.N`.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -25,7 +25,7 @@ impl fmt::Display for Version {
 }
 
 /// The version of a request, from either family of headers.
-pub(crate) fn negotiate(request: &Request<'_>) -> Result<Version, Fault> {
+pub(crate) fn negotiate(request: &Request<'_>) -> Result<Version, ApiFault> {
     let Some(wanted) = request
         .version
         .or_else(|| request.openstack_version.and_then(baremetal))
@@ -38,7 +38,7 @@ pub(crate) fn negotiate(request: &Request<'_>) -> Result<Version, Fault> {
     }
     let version = parse(wanted).filter(|version| (VERSION_MIN..=VERSION_MAX).contains(version));
     version.ok_or_else(|| {
-        Fault::layer(
+        ApiFault::layer(
             406,
             "Not Acceptable",
             format!(
@@ -70,11 +70,11 @@ fn parse(text: &str) -> Option<Version> {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::{Bench, get};
+    use crate::testing::{ApiBench, get};
 
     #[test]
     fn a_request_without_a_version_speaks_the_oldest() {
-        let response = Bench::new().reply(&get("/v1/nodes"));
+        let response = ApiBench::new().reply(&get("/v1/nodes"));
         assert_eq!(
             response.header("X-OpenStack-Ironic-API-Version"),
             Some("1.1")
@@ -93,7 +93,7 @@ mod tests {
             let mut request = get("/v1/nodes");
             request.version = ours;
             request.openstack_version = openstack;
-            let response = Bench::new().reply(&request);
+            let response = ApiBench::new().reply(&request);
             assert_eq!(response.status, 200);
             assert_eq!(
                 response.header("X-OpenStack-Ironic-API-Version"),
@@ -118,7 +118,7 @@ mod tests {
             "1.99999999",
             "",
         ] {
-            let response = Bench::new().reply(&get("/v1/nodes").at(version));
+            let response = ApiBench::new().reply(&get("/v1/nodes").at(version));
             assert_eq!(response.status, 406, "{version}");
             assert_eq!(response.header("X-OpenStack-Ironic-API-Version"), None);
             assert_eq!(

@@ -7,11 +7,11 @@
 //! that is interrupted goes on from any state of the list. A list with a wrong state
 //! never leads to the digest, so it needs no signature beside the image's own.
 
+mod incremental;
 mod list;
-mod running;
 
-pub use list::{BadList, LIST_BYTES_MAX, List};
-pub use running::{Algorithm, Running, State};
+pub use incremental::{DigestAlgorithm, DigestState, IncrementalDigest};
+pub use list::{ChunkList, ChunkListError, LIST_BYTES_MAX};
 
 /// Bytes of a chunk; the last one of an image may be shorter. Ours: a multiple of
 /// both algorithms' blocks, and small enough to fetch again without a thought.
@@ -22,7 +22,7 @@ pub const CHUNKS_MAX: u64 = 1 << 24;
 
 /// How many chunks an image of this size has. One without bytes has one chunk, which
 /// is empty: its digest is checked like any other.
-pub const fn chunks(size: u64) -> u64 {
+pub const fn chunk_count(size: u64) -> u64 {
     if size == 0 {
         1
     } else {
@@ -31,6 +31,6 @@ pub const fn chunks(size: u64) -> u64 {
 }
 
 /// Where the last chunk of an image of this size begins.
-pub const fn last_chunk(size: u64) -> u64 {
-    (chunks(size) - 1) * CHUNK_BYTES
+pub const fn last_chunk_start(size: u64) -> u64 {
+    (chunk_count(size) - 1) * CHUNK_BYTES
 }

@@ -2,51 +2,53 @@
 
 use trivet_model::Digest;
 
-use crate::running::{Algorithm, Running, State};
-use crate::{CHUNK_BYTES, CHUNKS_MAX, chunks};
+use crate::incremental::{DigestAlgorithm, DigestState, IncrementalDigest};
+use crate::{CHUNK_BYTES, CHUNKS_MAX, chunk_count};
 
 /// Longest list that is read.
 pub const LIST_BYTES_MAX: u64 = CHUNKS_MAX * 64;
 
 /// The states at the ends of an image's chunks, as far as they are known.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct List {
-    algorithm: Algorithm,
-    states: Vec<State>,
+pub struct ChunkList {
+    algorithm: DigestAlgorithm,
+    states: Vec<DigestState>,
 }
 
 /// A list cannot be used.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum BadList {
+pub enum ChunkListError {
     /// It is not a whole number of states.
     #[error("the list is cut short")]
-    Cut,
+    Truncated,
     /// It has too many.
     #[error("the list has more than {CHUNKS_MAX} chunks")]
-    Long,
+    TooLong,
 }
 
-impl List {
+impl ChunkList {
     /// An empty list, for an image with this digest.
     pub fn new(want: &Digest) -> Self {
         Self {
-            algorithm: Algorithm::of(want),
+            algorithm: DigestAlgorithm::of(want),
             states: Vec::new(),
         }
     }
 
     /// From bytes that [`Self::bytes`] made.
-    pub fn read(want: &Digest, bytes: &[u8]) -> Result<Self, BadList> {
-        let algorithm = Algorithm::of(want);
+    pub fn read(want: &Digest, bytes: &[u8]) -> Result<Self, ChunkListError> {
+        let algorithm = DigestAlgorithm::of(want);
         let parts = bytes.chunks_exact(algorithm.state_bytes());
         if !parts.remainder().is_empty() {
-            return Err(BadList::Cut);
+            return Err(ChunkListError::Truncated);
         }
         if parts.len() as u64 > CHUNKS_MAX {
-            return Err(BadList::Long);
+            return Err(ChunkListError::TooLong);
         }
-        let states: Option<Vec<State>> = parts.map(|part| State::read(algorithm, part)).collect();
-        let states = states.ok_or(BadList::Cut)?;
+        let states: Option<Vec<DigestState>> = parts
+            .map(|part| DigestState::read(algorithm, part))
+            .collect();
+        let states = states.ok_or(ChunkListError::Truncated)?;
         Ok(Self { algorithm, states })
     }
 
@@ -58,41 +60,41 @@ impl List {
     }
 
     /// How many states are known: chunks whose end was reached.
-    pub fn known(&self) -> u64 {
+    pub fn known_chunks(&self) -> u64 {
         self.states.len() as u64
     }
 
     /// Adds the state after the next chunk.
-    pub fn push(&mut self, state: State) {
+    pub fn push(&mut self, state: DigestState) {
         self.states.push(state);
     }
 
     /// Forgets all states after the first so many.
-    pub fn keep(&mut self, known: u64) {
+    pub fn truncate(&mut self, known: u64) {
         self.states
             .truncate(usize::try_from(known).unwrap_or(usize::MAX));
     }
 
     /// The digest under way before this chunk; none where the list does not reach.
-    pub fn before(&self, chunk: u64) -> Option<Running> {
+    pub fn digest_before(&self, chunk: u64) -> Option<IncrementalDigest> {
         let bytes = chunk.checked_mul(CHUNK_BYTES)?;
         let state = match chunk.checked_sub(1) {
-            None => State::begin(self.algorithm),
+            None => DigestState::initial(self.algorithm),
             Some(last) => *self.states.get(usize::try_from(last).ok()?)?,
         };
-        Some(Running::resume(state, bytes))
+        Some(IncrementalDigest::resume(state, bytes))
     }
 
     /// Whether these are the bytes of this chunk of an image of this size. The last
     /// chunk is right if it leads to the digest.
-    pub fn is_right(&self, chunk: u64, bytes: &[u8], size: u64, want: &Digest) -> bool {
-        let last = chunk + 1 == chunks(size);
+    pub fn is_chunk_valid(&self, chunk: u64, bytes: &[u8], size: u64, want: &Digest) -> bool {
+        let last = chunk + 1 == chunk_count(size);
         let length = if last {
             size - chunk * CHUNK_BYTES
         } else {
             CHUNK_BYTES
         };
-        let Some(mut running) = self.before(chunk) else {
+        let Some(mut running) = self.digest_before(chunk) else {
             return false;
         };
         if bytes.len() as u64 != length {
@@ -109,15 +111,15 @@ impl List {
     }
 
     /// Whether every chunk but the last has its state.
-    pub fn is_whole(&self, size: u64) -> bool {
-        self.known() + 1 == chunks(size)
+    pub fn is_complete(&self, size: u64) -> bool {
+        self.known_chunks() + 1 == chunk_count(size)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::last_chunk;
+    use crate::last_chunk_start;
 
     const CHUNK: usize = CHUNK_BYTES as usize;
 
@@ -128,8 +130,8 @@ mod tests {
             .collect()
     }
 
-    fn listed(image: &[u8], algorithm: Algorithm) -> (List, Digest) {
-        let mut running = Running::new(algorithm);
+    fn listed(image: &[u8], algorithm: DigestAlgorithm) -> (ChunkList, Digest) {
+        let mut running = IncrementalDigest::new(algorithm);
         let mut states = Vec::new();
         for chunk in image.chunks(CHUNK) {
             running.update(chunk);
@@ -137,25 +139,28 @@ mod tests {
                 states.push(running.state().unwrap());
             }
         }
-        (List { algorithm, states }, running.finish())
+        (ChunkList { algorithm, states }, running.finish())
     }
 
     #[test]
     fn each_chunk_is_known_from_its_neighbours() {
         let image = sample();
         let size = image.len() as u64;
-        for algorithm in [Algorithm::Sha256, Algorithm::Sha512] {
+        for algorithm in [DigestAlgorithm::Sha256, DigestAlgorithm::Sha512] {
             let (list, want) = listed(&image, algorithm);
-            assert!(list.is_whole(size));
+            assert!(list.is_complete(size));
             for (at, chunk) in image.chunks(CHUNK).enumerate() {
-                assert!(list.is_right(at as u64, chunk, size, &want), "{at}");
+                assert!(list.is_chunk_valid(at as u64, chunk, size, &want), "{at}");
                 let mut rotten = chunk.to_vec();
                 *rotten.last_mut().unwrap() ^= 1;
-                assert!(!list.is_right(at as u64, &rotten, size, &want), "{at}");
+                assert!(
+                    !list.is_chunk_valid(at as u64, &rotten, size, &want),
+                    "{at}"
+                );
                 let short = &chunk[1..];
-                assert!(!list.is_right(at as u64, short, size, &want), "{at}");
+                assert!(!list.is_chunk_valid(at as u64, short, size, &want), "{at}");
             }
-            assert!(!list.is_right(3, &[], size, &want));
+            assert!(!list.is_chunk_valid(3, &[], size, &want));
         }
     }
 
@@ -163,43 +168,52 @@ mod tests {
     fn a_wrong_list_does_not_make_a_wrong_chunk_right() {
         let image = sample();
         let size = image.len() as u64;
-        let (mut list, want) = listed(&image, Algorithm::Sha256);
-        let (other, _) = listed(&vec![7; image.len()], Algorithm::Sha256);
+        let (mut list, want) = listed(&image, DigestAlgorithm::Sha256);
+        let (other, _) = listed(&vec![7; image.len()], DigestAlgorithm::Sha256);
         list.states[0] = other.states[0];
         // The forged chunk is taken, but what follows no longer leads to the digest.
-        assert!(list.is_right(0, &vec![7; CHUNK], size, &want));
-        assert!(!list.is_right(1, &image[CHUNK..2 * CHUNK], size, &want));
+        assert!(list.is_chunk_valid(0, &vec![7; CHUNK], size, &want));
+        assert!(!list.is_chunk_valid(1, &image[CHUNK..2 * CHUNK], size, &want));
     }
 
     #[test]
     fn a_list_reads_back_and_refuses_other_bytes() {
-        let (list, want) = listed(&sample(), Algorithm::Sha512);
+        let (list, want) = listed(&sample(), DigestAlgorithm::Sha512);
         let bytes = list.bytes();
-        assert_eq!(List::read(&want, &bytes), Ok(list));
-        assert_eq!(List::read(&want, &bytes[1..]), Err(BadList::Cut));
-        assert_eq!(List::read(&want, &[]), Ok(List::new(&want)));
+        assert_eq!(ChunkList::read(&want, &bytes), Ok(list));
+        assert_eq!(
+            ChunkList::read(&want, &bytes[1..]),
+            Err(ChunkListError::Truncated)
+        );
+        assert_eq!(ChunkList::read(&want, &[]), Ok(ChunkList::new(&want)));
     }
 
     #[test]
     fn a_list_that_is_cut_knows_less() {
         let image = sample();
-        let (mut list, want) = listed(&image, Algorithm::Sha256);
-        list.keep(1);
-        assert_eq!(list.known(), 1);
-        assert!(!list.is_whole(image.len() as u64));
-        assert!(list.before(1).is_some() && list.before(2).is_none());
+        let (mut list, want) = listed(&image, DigestAlgorithm::Sha256);
+        list.truncate(1);
+        assert_eq!(list.known_chunks(), 1);
+        assert!(!list.is_complete(image.len() as u64));
+        assert!(list.digest_before(1).is_some() && list.digest_before(2).is_none());
         let last = &image[2 * CHUNK..];
-        assert!(!list.is_right(2, last, image.len() as u64, &want));
+        assert!(!list.is_chunk_valid(2, last, image.len() as u64, &want));
     }
 
     #[test]
     fn small_images_have_one_chunk() {
-        assert_eq!((chunks(0), last_chunk(0)), (1, 0));
-        assert_eq!((chunks(1), last_chunk(1)), (1, 0));
-        assert_eq!((chunks(CHUNK_BYTES), last_chunk(CHUNK_BYTES)), (1, 0));
+        assert_eq!((chunk_count(0), last_chunk_start(0)), (1, 0));
+        assert_eq!((chunk_count(1), last_chunk_start(1)), (1, 0));
+        assert_eq!(
+            (chunk_count(CHUNK_BYTES), last_chunk_start(CHUNK_BYTES)),
+            (1, 0)
+        );
         let more = CHUNK_BYTES + 1;
-        assert_eq!((chunks(more), last_chunk(more)), (2, CHUNK_BYTES));
-        let (list, want) = listed(b"", Algorithm::Sha256);
-        assert!(list.is_right(0, b"", 0, &want));
+        assert_eq!(
+            (chunk_count(more), last_chunk_start(more)),
+            (2, CHUNK_BYTES)
+        );
+        let (list, want) = listed(b"", DigestAlgorithm::Sha256);
+        assert!(list.is_chunk_valid(0, b"", 0, &want));
     }
 }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use crate::progress::duration;
-use crate::request::{Request, encoded};
+use crate::request::{CliRequest, encoded};
 use crate::table::harmless;
 
 /// By the UUID of the node.
@@ -89,10 +89,10 @@ impl Activity {
 }
 
 /// Asks for one node, or for all that have work under way.
-pub(crate) fn ask(node: Option<&str>) -> Request {
+pub(crate) fn progress_request(node: Option<&str>) -> CliRequest {
     match node {
-        Some(node) => Request::get(format!("/trivet/nodes/{}/progress", encoded(node))),
-        None => Request::get("/trivet/progress"),
+        Some(node) => CliRequest::get(format!("/trivet/nodes/{}/progress", encoded(node))),
+        None => CliRequest::get("/trivet/progress"),
     }
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn may_work(node: &Value) -> bool {
 mod tests {
     use super::*;
 
-    fn told() -> Value {
+    fn progress_json() -> Value {
         json!({
             "uuid": "u1", "doing": "Deploying: loading initrd, 43 %", "percent": 61, "try": 2,
             "tries_max": 4, "since": "2026-11-16T02:36:50", "elapsed_ms": 125_000,
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn the_numbers_come_first() {
-        let activity = Activity::of(&told());
+        let activity = Activity::of(&progress_json());
         assert_eq!(
             activity.words(),
             "61 %, try 2 of 4, 2 min 05 s: loading initrd, 43 %"
@@ -138,8 +138,8 @@ mod tests {
 
     #[test]
     fn only_phase_and_try_are_news() {
-        let first = Activity::of(&told());
-        let mut later = told();
+        let first = Activity::of(&progress_json());
+        let mut later = progress_json();
         later["percent"] = json!(62);
         later["elapsed_ms"] = json!(126_000);
         later["doing"] = json!("Deploying: loading initrd, 44 %");
@@ -153,12 +153,15 @@ mod tests {
 
     #[test]
     fn one_node_and_many_are_read_alike() {
-        let many = read(&json!({"progress": [told(), {"doing": "x"}, 7]}));
+        let many = read(&json!({"progress": [progress_json(), {"doing": "x"}, 7]}));
         assert_eq!(many.keys().collect::<Vec<_>>(), ["u1"]);
-        assert_eq!(read(&told()), many);
+        assert_eq!(read(&progress_json()), many);
         assert!(read(&Value::Null).is_empty());
-        assert_eq!(ask(Some("a/b")).path, "/trivet/nodes/a%2Fb/progress");
-        assert_eq!(ask(None).path, "/trivet/progress");
+        assert_eq!(
+            progress_request(Some("a/b")).path,
+            "/trivet/nodes/a%2Fb/progress"
+        );
+        assert_eq!(progress_request(None).path, "/trivet/progress");
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub enum ClientCommand {
 #[derive(Args, Debug)]
 pub struct NodeArguments {
     #[command(flatten)]
-    pub(crate) global: Global,
+    pub(crate) global: ConnectionArguments,
     #[command(subcommand)]
     pub(crate) command: NodeCommand,
 }
@@ -39,7 +39,7 @@ pub struct NodeArguments {
 #[derive(Args, Debug)]
 pub struct PortArguments {
     #[command(flatten)]
-    pub(crate) global: Global,
+    pub(crate) global: ConnectionArguments,
     #[command(subcommand)]
     pub(crate) command: PortCommand,
 }
@@ -48,7 +48,7 @@ pub struct PortArguments {
 #[derive(Args, Debug)]
 pub struct ImageArguments {
     #[command(flatten)]
-    pub(crate) global: Global,
+    pub(crate) global: ConnectionArguments,
     #[command(subcommand)]
     pub(crate) command: ImageCommand,
 }
@@ -57,7 +57,7 @@ pub struct ImageArguments {
 #[derive(Args, Debug)]
 pub struct LanArguments {
     #[command(flatten)]
-    pub(crate) global: Global,
+    pub(crate) global: ConnectionArguments,
     #[command(subcommand)]
     pub(crate) command: LanCommand,
 }
@@ -78,11 +78,11 @@ pub(crate) enum LanCommand {
 pub struct CompletionArguments {
     /// The shell that is to complete
     #[arg(value_enum)]
-    shell: Shell,
+    shell: CompletionShell,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Shell {
+enum CompletionShell {
     Bash,
     Zsh,
     Fish,
@@ -91,9 +91,9 @@ enum Shell {
 /// The completion script of a whole program.
 pub fn completion(arguments: &CompletionArguments, program: &mut clap::Command) -> String {
     let shell = match arguments.shell {
-        Shell::Bash => clap_complete::Shell::Bash,
-        Shell::Zsh => clap_complete::Shell::Zsh,
-        Shell::Fish => clap_complete::Shell::Fish,
+        CompletionShell::Bash => clap_complete::Shell::Bash,
+        CompletionShell::Zsh => clap_complete::Shell::Zsh,
+        CompletionShell::Fish => clap_complete::Shell::Fish,
     };
     let mut script = Vec::new();
     let name = program.get_name().to_owned();
@@ -104,7 +104,7 @@ pub fn completion(arguments: &CompletionArguments, program: &mut clap::Command) 
 /// Which box, who asks, and in which form the answer comes.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Connection and output")]
-pub(crate) struct Global {
+pub(crate) struct ConnectionArguments {
     /// The box's API; or TRIVET_URL [default: http://127.0.0.1:6385]
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) url: Option<String>,
@@ -140,7 +140,7 @@ pub(crate) struct Global {
 
 /// Whether and how long to wait.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitArguments {
     /// Wait until it is there (the default)
     #[arg(long, overrides_with = "no_wait")]
     pub(crate) wait: bool,
@@ -154,16 +154,16 @@ pub(crate) struct Waiting {
 
 /// A verb without anything else.
 #[derive(Args, Debug)]
-pub(crate) struct Plain {
+pub(crate) struct NodeVerbArguments {
     /// Name or UUID
     pub(crate) node: String,
     #[command(flatten)]
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: WaitArguments,
 }
 
 /// One node.
 #[derive(Args, Debug)]
-pub(crate) struct One {
+pub(crate) struct NodeIdentArguments {
     /// Name or UUID
     pub(crate) node: String,
 }
@@ -171,60 +171,60 @@ pub(crate) struct One {
 #[derive(Debug, Subcommand)]
 pub(crate) enum NodeCommand {
     /// List nodes
-    List(List),
+    List(NodeListArguments),
     /// Show one node with all its fields
-    Show(One),
+    Show(NodeIdentArguments),
     /// Enrol a node
-    Create(Create),
+    Create(NodeCreateArguments),
     /// Forget a node
-    Delete(One),
+    Delete(NodeIdentArguments),
     /// Change fields of a node
-    Set(Set),
+    Set(NodeSetArguments),
     /// Follow one node, some or all as they change, until stopped
-    Watch(Watch),
+    Watch(NodeWatchArguments),
     /// Check that the node can be managed, or take it back from `available`
-    Manage(Plain),
+    Manage(NodeVerbArguments),
     /// Boot the agent and look inside
-    Inspect(Plain),
+    Inspect(NodeVerbArguments),
     /// Clean the node and offer it for deployment
-    Provide(Plain),
+    Provide(NodeVerbArguments),
     /// Run cleaning steps by hand
-    Clean(Clean),
+    Clean(NodeCleanArguments),
     /// Write an image and boot it
-    Deploy(Deploy),
+    Deploy(NodeDeployArguments),
     /// Remove the instance, clean, and offer the node again
-    Undeploy(Plain),
+    Undeploy(NodeVerbArguments),
     /// Write the image anew on a node that is active
-    Rebuild(Deploy),
+    Rebuild(NodeDeployArguments),
     /// Boot the rescue ramdisk
-    Rescue(Rescue),
+    Rescue(NodeRescueArguments),
     /// Go back from rescue to the instance
-    Unrescue(Plain),
+    Unrescue(NodeVerbArguments),
     /// Take over a machine that runs an instance already
-    Adopt(Plain),
+    Adopt(NodeVerbArguments),
     /// Stop what waits for the agent
-    Abort(Plain),
+    Abort(NodeVerbArguments),
     /// Switch on or off, reboot, or show the power state
-    Power(Power),
+    Power(NodePowerArguments),
     /// Show or choose what the node boots from
-    BootDevice(BootDevice),
+    BootDevice(NodeBootDeviceArguments),
     /// Take a node out of the box's hands, or give it back
-    Maintenance(Maintenance),
+    Maintenance(NodeMaintenanceArguments),
     /// Say what a deployment would lack: exit code 1 if anything
-    Validate(One),
+    Validate(NodeIdentArguments),
     /// List what went wrong on a node
-    History(One),
+    History(NodeIdentArguments),
     /// Show the hardware that inspection found
-    Inventory(One),
+    Inventory(NodeIdentArguments),
     /// List the steps that the node's agents offered, for clean, deploy, service and runbooks
-    Steps(One),
+    Steps(NodeIdentArguments),
     /// List what is kept of its agents' logs, or collect them now
-    Logs(Logs),
+    Logs(NodeLogsArguments),
 }
 
 /// What is asked about logs.
 #[derive(Args, Debug)]
-pub(crate) struct Logs {
+pub(crate) struct NodeLogsArguments {
     /// Name or UUID
     pub(crate) node: String,
     /// Have the box ask the agent for them now
@@ -233,7 +233,7 @@ pub(crate) struct Logs {
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct List {
+pub(crate) struct NodeListArguments {
     /// Only nodes in this provision state
     #[arg(long, value_name = "STATE", value_parser = states())]
     pub(crate) state: Option<String>,
@@ -250,7 +250,7 @@ pub(crate) struct List {
 
 /// Fields that can be given at creation and changed later.
 #[derive(Args, Debug, Default)]
-pub(crate) struct Fields {
+pub(crate) struct NodeFieldArguments {
     /// Its name
     #[arg(long)]
     pub(crate) name: Option<String>,
@@ -281,7 +281,7 @@ pub(crate) struct Fields {
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct Create {
+pub(crate) struct NodeCreateArguments {
     /// Its hardware type, such as ipmi or redfish
     #[arg(long, value_name = "TYPE")]
     pub(crate) driver: String,
@@ -289,25 +289,25 @@ pub(crate) struct Create {
     #[arg(long)]
     pub(crate) uuid: Option<String>,
     #[command(flatten)]
-    pub(crate) fields: Fields,
+    pub(crate) fields: NodeFieldArguments,
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct Set {
+pub(crate) struct NodeSetArguments {
     /// Name or UUID
     pub(crate) node: String,
     /// Its hardware type
     #[arg(long, value_name = "TYPE")]
     pub(crate) driver: Option<String>,
     #[command(flatten)]
-    pub(crate) fields: Fields,
+    pub(crate) fields: NodeFieldArguments,
     /// A field to remove, such as extra.rack or instance_info.image_source
     #[arg(long, value_name = "FIELD")]
     pub(crate) unset: Vec<String>,
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct Watch {
+pub(crate) struct NodeWatchArguments {
     /// Names or UUIDs; all nodes if none is given
     pub(crate) nodes: Vec<String>,
     /// End when every node is in this state; exit code 1 when one has failed instead
@@ -319,7 +319,7 @@ pub(crate) struct Watch {
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct Clean {
+pub(crate) struct NodeCleanArguments {
     /// Name or UUID
     pub(crate) node: String,
     /// A step without arguments, such as deploy.erase_devices_metadata; in this order
@@ -329,11 +329,11 @@ pub(crate) struct Clean {
     #[arg(long, value_name = "FILE", conflicts_with = "step")]
     pub(crate) steps: Option<String>,
     #[command(flatten)]
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: WaitArguments,
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct Deploy {
+pub(crate) struct NodeDeployArguments {
     /// Name or UUID
     pub(crate) node: String,
     /// An image of the box (`trivet image list`) or a URL; else what instance_info says
@@ -349,18 +349,18 @@ pub(crate) struct Deploy {
     #[arg(long, value_name = "FILE")]
     pub(crate) steps: Option<String>,
     #[command(flatten)]
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: WaitArguments,
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct Rescue {
+pub(crate) struct NodeRescueArguments {
     /// Name or UUID
     pub(crate) node: String,
     /// The password for the rescue ramdisk, `-` for standard input
     #[arg(long = "rescue-password-file", value_name = "FILE")]
     pub(crate) ramdisk_password_file: String,
     #[command(flatten)]
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: WaitArguments,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -372,7 +372,7 @@ pub(crate) enum PowerAction {
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct Power {
+pub(crate) struct NodePowerArguments {
     /// What to do
     #[arg(value_enum)]
     pub(crate) action: PowerAction,
@@ -382,11 +382,11 @@ pub(crate) struct Power {
     #[arg(long)]
     pub(crate) soft: bool,
     #[command(flatten)]
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: WaitArguments,
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct BootDevice {
+pub(crate) struct NodeBootDeviceArguments {
     /// Name or UUID
     pub(crate) node: String,
     /// pxe, disk, cdrom, bios ...; the present one is shown if none is given
@@ -400,16 +400,16 @@ pub(crate) struct BootDevice {
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub(crate) enum Switch {
+pub(crate) enum MaintenanceSwitch {
     On,
     Off,
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct Maintenance {
+pub(crate) struct NodeMaintenanceArguments {
     /// On: the box leaves the node alone
     #[arg(value_enum)]
-    pub(crate) switch: Switch,
+    pub(crate) switch: MaintenanceSwitch,
     /// Name or UUID
     pub(crate) node: String,
     /// Why, for others to read
@@ -479,7 +479,7 @@ pub(crate) enum ImageCommand {
         /// Its name
         image: String,
         #[command(flatten)]
-        waiting: Waiting,
+        waiting: WaitArguments,
     },
     /// Send a file to the box as an image; goes on where an upload broke off
     Upload {
@@ -581,9 +581,9 @@ pub(crate) mod tests {
     #[test]
     fn there_is_a_script_for_every_shell() {
         for (shell, mark) in [
-            (Shell::Bash, "complete -F"),
-            (Shell::Zsh, "#compdef trivet"),
-            (Shell::Fish, "complete -c trivet"),
+            (CompletionShell::Bash, "complete -F"),
+            (CompletionShell::Zsh, "#compdef trivet"),
+            (CompletionShell::Fish, "complete -c trivet"),
         ] {
             let script = completion(&CompletionArguments { shell }, &mut Program::command());
             assert!(script.contains(mark), "{shell:?}");

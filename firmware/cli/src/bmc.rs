@@ -4,19 +4,19 @@
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
-use crate::arguments::{Global, One, Switch};
-use crate::fault::Fault;
-use crate::plan::{Plan, Then};
-use crate::request::{Request, encoded, node_path};
-use crate::show::View;
-use crate::show::bmc::Table as Shown;
-use crate::values::{Reader, file_text};
+use crate::arguments::{ConnectionArguments, MaintenanceSwitch, NodeIdentArguments};
+use crate::fault::CliFault;
+use crate::plan::{CommandPlan, FinalAction};
+use crate::request::{CliRequest, encoded, node_path};
+use crate::show::OutputView;
+use crate::show::bmc::BmcTable as Shown;
+use crate::values::{FileTextReader, file_text};
 
 /// Arguments of `trivet bmc`.
 #[derive(Args, Debug)]
 pub struct BmcArguments {
     #[command(flatten)]
-    pub(crate) global: Global,
+    pub(crate) global: ConnectionArguments,
     #[command(subcommand)]
     pub(crate) command: BmcCommand,
 }
@@ -24,7 +24,7 @@ pub struct BmcArguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum BmcCommand {
     /// Temperatures, voltages, fans and what else it measures
-    Sensors(One),
+    Sensors(NodeIdentArguments),
     /// Its event log, oldest first
     Events {
         /// Name or UUID
@@ -34,25 +34,25 @@ pub(crate) enum BmcCommand {
         clear: bool,
     },
     /// Part and serial numbers its makers wrote into it
-    Inventory(One),
+    Inventory(NodeIdentArguments),
     /// Who the BMC is: maker, firmware, UUIDs
-    Identity(One),
+    Identity(NodeIdentArguments),
     /// Where in the network the BMC is
-    Network(One),
+    Network(NodeIdentArguments),
     /// Who may log in to the BMC
-    Users(One),
+    Users(NodeIdentArguments),
     /// What the machine is made of, where the BMC knows
-    System(One),
+    System(NodeIdentArguments),
     /// Find the server: switch the light that marks it, or see what it does
     Light {
         /// Name or UUID
         node: String,
         /// on, off, or on for so many seconds (1 to 255)
         #[arg(value_name = "on|off|SECONDS", value_parser = light)]
-        light: Option<Light>,
+        light: Option<BmcLightArgument>,
     },
     /// Virtual drives: list them, put an image in, take images out
-    Media(Media),
+    Media(BmcMediaArguments),
     /// How the firmware boots; shown if none is given
     BootMode {
         /// Name or UUID
@@ -67,7 +67,7 @@ pub(crate) enum BmcCommand {
         node: String,
         /// From the next boot on
         #[arg(value_enum)]
-        switch: Option<Switch>,
+        switch: Option<MaintenanceSwitch>,
     },
     /// Restart the BMC itself; the machine runs on
     Reset {
@@ -86,17 +86,17 @@ pub(crate) enum BmcCommand {
 
 /// What a light is to do.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Light {
+pub(crate) enum BmcLightArgument {
     On,
     Off,
     For(u8),
 }
 
-fn light(word: &str) -> Result<Light, String> {
+fn light(word: &str) -> Result<BmcLightArgument, String> {
     match (word, word.parse()) {
-        ("on", _) => Ok(Light::On),
-        ("off" | "0", _) => Ok(Light::Off),
-        (_, Ok(seconds)) => Ok(Light::For(seconds)),
+        ("on", _) => Ok(BmcLightArgument::On),
+        ("off" | "0", _) => Ok(BmcLightArgument::Off),
+        (_, Ok(seconds)) => Ok(BmcLightArgument::For(seconds)),
         _ => Err("say on, off, or a number of seconds up to 255".to_owned()),
     }
 }
@@ -108,7 +108,7 @@ pub(crate) enum MediaAction {
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct Media {
+pub(crate) struct BmcMediaArguments {
     /// Name or UUID
     pub(crate) node: String,
     /// What to do; the drives are listed if nothing is said
@@ -123,60 +123,63 @@ pub(crate) struct Media {
 }
 
 /// What `trivet bmc ...` asks for.
-pub(crate) fn plan(command: &BmcCommand, read: Reader<'_>) -> Result<Plan, Fault> {
+pub(crate) fn plan(
+    command: &BmcCommand,
+    read: FileTextReader<'_>,
+) -> Result<CommandPlan, CliFault> {
     use BmcCommand as C;
     Ok(match command {
-        C::Sensors(one) => asked(&one.node, "sensors", Shown::Sensors),
-        C::Events { node, clear: false } => asked(node, "events", Shown::Events),
+        C::Sensors(one) => query_plan(&one.node, "sensors", Shown::Sensors),
+        C::Events { node, clear: false } => query_plan(node, "events", Shown::Events),
         C::Events { node, clear: true } => {
-            let ask = Request::new("DELETE", path(node, "events"));
-            said(node, ask, "its event log is empty now")
+            let ask = CliRequest::new("DELETE", path(node, "events"));
+            change_plan(node, ask, "its event log is empty now")
         }
-        C::Inventory(one) => asked(&one.node, "inventory", Shown::Parts),
-        C::Identity(one) => asked(&one.node, "identity", Shown::Fields),
-        C::Network(one) => asked(&one.node, "network", Shown::Network),
-        C::Users(one) => asked(&one.node, "users", Shown::Users),
-        C::System(one) => asked(&one.node, "system", Shown::Fields),
-        C::Light { node, light: None } => asked(node, "light", Shown::Fields),
+        C::Inventory(one) => query_plan(&one.node, "inventory", Shown::Parts),
+        C::Identity(one) => query_plan(&one.node, "identity", Shown::Fields),
+        C::Network(one) => query_plan(&one.node, "network", Shown::Network),
+        C::Users(one) => query_plan(&one.node, "users", Shown::Users),
+        C::System(one) => query_plan(&one.node, "system", Shown::Fields),
+        C::Light { node, light: None } => query_plan(node, "light", Shown::Fields),
         C::Light {
             node,
             light: Some(light),
         } => set_light(node, *light),
         C::Media(one) => media(one, read)?,
-        C::BootMode { node, mode: None } => asked(node, "boot_mode", Shown::Fields),
+        C::BootMode { node, mode: None } => query_plan(node, "boot_mode", Shown::Fields),
         C::BootMode {
             node,
             mode: Some(mode),
         } => {
-            let ask = Request::new("PUT", node_path(node, "/states/boot_mode"));
+            let ask = CliRequest::new("PUT", node_path(node, "/states/boot_mode"));
             let ask = ask.with(json!({ "target": mode }));
-            said(node, ask, &format!("boots by {mode} from its next boot on"))
+            change_plan(node, ask, &format!("boots by {mode} from its next boot on"))
         }
-        C::SecureBoot { node, switch: None } => asked(node, "secure_boot", Shown::Fields),
+        C::SecureBoot { node, switch: None } => query_plan(node, "secure_boot", Shown::Fields),
         C::SecureBoot {
             node,
             switch: Some(switch),
         } => {
-            let on = *switch == Switch::On;
-            let ask = Request::new("PUT", node_path(node, "/states/secure_boot"));
+            let on = *switch == MaintenanceSwitch::On;
+            let ask = CliRequest::new("PUT", node_path(node, "/states/secure_boot"));
             let word = if on { "on" } else { "off" };
-            said(
+            change_plan(
                 node,
                 ask.with(json!({ "target": on })),
                 &format!("Secure Boot is {word} from its next boot on"),
             )
         }
         C::Reset { node, warm } => {
-            let ask = Request::new("POST", node_path(node, "/vendor_passthru/bmc_reset"));
+            let ask = CliRequest::new("POST", node_path(node, "/vendor_passthru/bmc_reset"));
             let ask = ask.with(json!({ "warm": warm }));
-            said(node, ask, "its BMC restarts; give it a minute")
+            change_plan(node, ask, "its BMC restarts; give it a minute")
         }
-        C::Health { node: Some(node) } => Plan {
-            requests: vec![Request::get(path(node, ""))],
+        C::Health { node: Some(node) } => CommandPlan {
+            requests: vec![CliRequest::get(path(node, ""))],
             ..shown(format!("node {node}"), Shown::Fields)
         },
-        C::Health { node: None } => Plan {
-            requests: vec![Request::get("/trivet/bmcs")],
+        C::Health { node: None } => CommandPlan {
+            requests: vec![CliRequest::get("/trivet/bmcs")],
             ..shown("BMCs".to_owned(), Shown::Health)
         },
     })
@@ -191,47 +194,47 @@ fn path(node: &str, word: &str) -> String {
     }
 }
 
-fn shown(subject: String, table: Shown) -> Plan {
-    Plan {
+fn shown(subject: String, table: Shown) -> CommandPlan {
+    CommandPlan {
         subject,
         requests: Vec::new(),
-        then: Then::Show(View::Bmc(table)),
+        then: FinalAction::Show(OutputView::Bmc(table)),
     }
 }
 
-fn asked(node: &str, word: &str, table: Shown) -> Plan {
-    Plan {
-        requests: vec![Request::get(path(node, word)).patient()],
+fn query_plan(node: &str, word: &str, table: Shown) -> CommandPlan {
+    CommandPlan {
+        requests: vec![CliRequest::get(path(node, word)).slow()],
         ..shown(format!("node {node}"), table)
     }
 }
 
-fn said(node: &str, ask: Request, what: &str) -> Plan {
-    Plan {
+fn change_plan(node: &str, ask: CliRequest, what: &str) -> CommandPlan {
+    CommandPlan {
         subject: format!("node {node}"),
-        requests: vec![ask.patient()],
-        then: Then::Say(format!("node {node}: {what}")),
+        requests: vec![ask.slow()],
+        then: FinalAction::Print(format!("node {node}: {what}")),
     }
 }
 
-fn set_light(node: &str, light: Light) -> Plan {
+fn set_light(node: &str, light: BmcLightArgument) -> CommandPlan {
     let (body, what) = match light {
-        Light::On => (json!({"state": "on"}), "its light is on".to_owned()),
-        Light::Off => (json!({"state": "off"}), "its light is off".to_owned()),
-        Light::For(seconds) => (
+        BmcLightArgument::On => (json!({"state": "on"}), "its light is on".to_owned()),
+        BmcLightArgument::Off => (json!({"state": "off"}), "its light is off".to_owned()),
+        BmcLightArgument::For(seconds) => (
             json!({"state": "on", "seconds": seconds}),
             format!("its light is on for {seconds} s"),
         ),
     };
-    let ask = Request::new("PUT", path(node, "light")).with(body);
-    said(node, ask, &what)
+    let ask = CliRequest::new("PUT", path(node, "light")).with(body);
+    change_plan(node, ask, &what)
 }
 
-fn media(one: &Media, read: Reader<'_>) -> Result<Plan, Fault> {
+fn media(one: &BmcMediaArguments, read: FileTextReader<'_>) -> Result<CommandPlan, CliFault> {
     let node = &one.node;
     let drives = node_path(node, "/vmedia");
     Ok(match one.action {
-        None => asked(node, "media", Shown::Media),
+        None => query_plan(node, "media", Shown::Media),
         Some(MediaAction::Insert) => {
             let given = one.image.as_deref().unwrap_or_default();
             let url = match given.strip_prefix('@') {
@@ -240,19 +243,19 @@ fn media(one: &Media, read: Reader<'_>) -> Result<Plan, Fault> {
             };
             let device = one.device.as_deref().unwrap_or("cdrom");
             let body = json!({"device_type": device, "image_url": url.trim()});
-            let ask = Request::new("POST", drives).with(body);
-            said(node, ask, &format!("the image is in its {device}"))
+            let ask = CliRequest::new("POST", drives).with(body);
+            change_plan(node, ask, &format!("the image is in its {device}"))
         }
         Some(MediaAction::Eject) if one.image.is_some() => {
-            return Err(Fault::usage(
+            return Err(CliFault::usage(
                 "eject takes no address; name a drive by --device",
             ));
         }
         Some(MediaAction::Eject) => {
             let only = one.device.as_deref();
             let only = only.map_or(String::new(), |device| format!("?device_types={device}"));
-            let ask = Request::new("DELETE", format!("{drives}{only}"));
-            said(node, ask, "its drives are empty")
+            let ask = CliRequest::new("DELETE", format!("{drives}{only}"));
+            change_plan(node, ask, "its drives are empty")
         }
     })
 }

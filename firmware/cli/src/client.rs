@@ -11,31 +11,31 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use trivet_model::errand::ERRAND_MS_MAX;
+use trivet_model::bmc_request::BMC_REQUEST_MS_MAX;
 
-use crate::connection::Connection;
+use crate::connection::CliConnection;
 use crate::exit::Exit;
-use crate::fault::Fault;
-use crate::request::{Answer, Request};
+use crate::fault::CliFault;
+use crate::request::{CliRequest, CliResponse};
 
 /// Longest answer taken. A page has a thousand nodes.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// How long one exchange may take.
-const EXCHANGE_WAIT: Duration = Duration::from_mins(1);
+const EXCHANGE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Longest wait where the box must ask a BMC: longer than the box itself waits.
-const ERRAND_WAIT: Duration = Duration::from_millis(ERRAND_MS_MAX + 120_000);
+const BMC_REQUEST_TIMEOUT: Duration = Duration::from_millis(BMC_REQUEST_MS_MAX + 120_000);
 
 /// Asks one box.
-pub(crate) struct Client {
-    connection: Connection,
+pub(crate) struct CliClient {
+    connection: CliConnection,
     tls: Option<TlsConnector>,
 }
 
-impl Client {
-    pub(crate) fn new(connection: Connection) -> Result<Self, Fault> {
-        let tls = if connection.place.secure {
+impl CliClient {
+    pub(crate) fn new(connection: CliConnection) -> Result<Self, CliFault> {
+        let tls = if connection.endpoint.secure {
             Some(tls::connector(&connection.trust)?)
         } else {
             None
@@ -46,10 +46,10 @@ impl Client {
     /// Sends an image's bytes; how long that takes is the caller's business.
     pub(crate) async fn upload<B>(
         &self,
-        request: &Request,
+        request: &CliRequest,
         fields: &[(&str, String)],
         body: B,
-    ) -> Result<Answer, Fault>
+    ) -> Result<CliResponse, CliFault>
     where
         B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync,
@@ -59,51 +59,55 @@ impl Client {
             message = message.header(*name, value);
         }
         let message = message.body(body);
-        self.carry(message.map_err(|error| cannot_ask(&error))?)
+        self.connect_and_send(message.map_err(|error| invalid_request(&error))?)
             .await
     }
 
     /// Status and body, or why there is none.
-    pub(crate) async fn exchange(&self, request: &Request) -> Result<Answer, Fault> {
+    pub(crate) async fn exchange(&self, request: &CliRequest) -> Result<CliResponse, CliFault> {
         let message = self.message(request)?;
-        let wait = if request.patient {
-            ERRAND_WAIT
+        let wait = if request.is_slow {
+            BMC_REQUEST_TIMEOUT
         } else {
-            EXCHANGE_WAIT
+            EXCHANGE_TIMEOUT
         };
-        match tokio::time::timeout(wait, self.carry(message)).await {
+        match tokio::time::timeout(wait, self.connect_and_send(message)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(self.unreachable("no answer in time", "")),
         }
     }
 
-    async fn carry<B>(&self, message: hyper::Request<B>) -> Result<Answer, Fault>
+    async fn connect_and_send<B>(&self, message: hyper::Request<B>) -> Result<CliResponse, CliFault>
     where
         B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync,
     {
-        let place = &self.connection.place;
+        let place = &self.connection.endpoint;
         let stream = TcpStream::connect((place.host.as_str(), place.port))
             .await
-            .map_err(|error| self.unreachable(&error.to_string(), REACH))?;
+            .map_err(|error| self.unreachable(&error.to_string(), REACH_HINT))?;
         let Some(tls) = &self.tls else {
-            return self.talk(TokioIo::new(stream), message).await;
+            return self.send_over(TokioIo::new(stream), message).await;
         };
         let name = tls::name(&place.host)?;
         let stream = tls
             .connect(name, stream)
             .await
-            .map_err(|error| self.unreachable(&error.to_string(), TRUST))?;
-        self.talk(TokioIo::new(stream), message).await
+            .map_err(|error| self.unreachable(&error.to_string(), TRUST_HINT))?;
+        self.send_over(TokioIo::new(stream), message).await
     }
 
-    async fn talk<S, B>(&self, stream: S, message: hyper::Request<B>) -> Result<Answer, Fault>
+    async fn send_over<S, B>(
+        &self,
+        stream: S,
+        message: hyper::Request<B>,
+    ) -> Result<CliResponse, CliFault>
     where
         S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
         B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync,
     {
-        let broken = |error: hyper::Error| self.unreachable(&error.to_string(), PROTOCOL);
+        let broken = |error: hyper::Error| self.unreachable(&error.to_string(), PROTOCOL_HINT);
         let (mut sender, connection) = hyper::client::conn::http1::handshake(stream)
             .await
             .map_err(broken)?;
@@ -116,8 +120,8 @@ impl Client {
         outcome
     }
 
-    fn head(&self, request: &Request) -> hyper::http::request::Builder {
-        let place = &self.connection.place;
+    fn head(&self, request: &CliRequest) -> hyper::http::request::Builder {
+        let place = &self.connection.endpoint;
         let version = format!("1.{}", request.version);
         let mut message = hyper::Request::builder()
             .method(request.method)
@@ -132,7 +136,7 @@ impl Client {
         message
     }
 
-    fn message(&self, request: &Request) -> Result<hyper::Request<Full<Bytes>>, Fault> {
+    fn message(&self, request: &CliRequest) -> Result<hyper::Request<Full<Bytes>>, CliFault> {
         let mut message = self.head(request);
         let body = match &request.body {
             Some(body) => {
@@ -143,10 +147,10 @@ impl Client {
         };
         message
             .body(Full::new(body))
-            .map_err(|error| cannot_ask(&error))
+            .map_err(|error| invalid_request(&error))
     }
 
-    async fn answer(&self, answer: hyper::Response<Incoming>) -> Result<Answer, Fault> {
+    async fn answer(&self, answer: hyper::Response<Incoming>) -> Result<CliResponse, CliFault> {
         let status = answer.status().as_u16();
         let version_max = answer
             .headers()
@@ -155,7 +159,7 @@ impl Client {
         let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX)
             .collect()
             .await
-            .map_err(|error| self.unreachable(&error.to_string(), PROTOCOL))?
+            .map_err(|error| self.unreachable(&error.to_string(), PROTOCOL_HINT))?
             .to_bytes();
         let body = match serde_json::from_slice(&body) {
             Ok(value) => value,
@@ -163,27 +167,28 @@ impl Client {
             Err(_) if body.is_empty() || status >= 300 => Value::Null,
             Err(error) => {
                 let why = format!("its answer is not JSON: {error}");
-                return Err(self.unreachable(&why, PROTOCOL));
+                return Err(self.unreachable(&why, PROTOCOL_HINT));
             }
         };
-        Ok(Answer {
+        Ok(CliResponse {
             status,
             body,
             version_max,
         })
     }
 
-    fn unreachable(&self, why: &str, hint: &str) -> Fault {
-        let url = &self.connection.place.url;
+    fn unreachable(&self, why: &str, hint: &str) -> CliFault {
+        let url = &self.connection.endpoint.url;
         let sentence = format!("cannot reach the box at {url}: {why}.{hint}");
-        Fault::new(Exit::Unreachable, sentence)
+        CliFault::new(Exit::Unreachable, sentence)
     }
 }
 
-fn cannot_ask(error: &hyper::http::Error) -> Fault {
-    Fault::usage(format!("this cannot be asked: {error}"))
+fn invalid_request(error: &hyper::http::Error) -> CliFault {
+    CliFault::usage(format!("this cannot be asked: {error}"))
 }
 
-const REACH: &str = " Is it running? --url or TRIVET_URL name another address.";
-const TRUST: &str = " For the box's own authority give --ca FILE.";
-const PROTOCOL: &str = " Is there a Trivet or Ironic API at this address, and http or https right?";
+const REACH_HINT: &str = " Is it running? --url or TRIVET_URL name another address.";
+const TRUST_HINT: &str = " For the box's own authority give --ca FILE.";
+const PROTOCOL_HINT: &str =
+    " Is there a Trivet or Ironic API at this address, and http or https right?";

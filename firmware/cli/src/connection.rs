@@ -5,27 +5,27 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::Uri;
 use hyper::header::HeaderValue;
 
-use crate::arguments::Global;
-use crate::fault::Fault;
-use crate::values::{Reader, file_text};
+use crate::arguments::ConnectionArguments;
+use crate::fault::CliFault;
+use crate::values::{FileTextReader, file_text};
 
 /// Where a box listens until told otherwise.
 const URL: &str = "http://127.0.0.1:6385";
 
 /// One variable of the environment.
-pub(crate) type Variable<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub(crate) type EnvironmentLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// How to reach the box.
-pub(crate) struct Connection {
-    pub(crate) place: Place,
+pub(crate) struct CliConnection {
+    pub(crate) endpoint: ApiEndpoint,
     /// What stands in the header `authorization`.
     pub(crate) login: Option<HeaderValue>,
-    pub(crate) trust: Trust,
+    pub(crate) trust: CliServerTrust,
 }
 
 /// An address of the API.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Place {
+pub(crate) struct ApiEndpoint {
     /// As it was given, for sentences.
     pub(crate) url: String,
     pub(crate) secure: bool,
@@ -39,39 +39,39 @@ pub(crate) struct Place {
 
 /// Whose certificates are good.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Trust {
+pub(crate) enum CliServerTrust {
     /// Those the system trusts.
     System,
     /// Those in this PEM text.
     Authorities(String),
     /// Anybody's.
-    Anybody,
+    AnyCertificate,
 }
 
-impl Connection {
+impl CliConnection {
     pub(crate) fn of(
-        global: &Global,
-        variable: Variable<'_>,
-        read: Reader<'_>,
-    ) -> Result<Self, Fault> {
+        global: &ConnectionArguments,
+        variable: EnvironmentLookup<'_>,
+        read: FileTextReader<'_>,
+    ) -> Result<Self, CliFault> {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let url = global.url.clone().or_else(|| set("TRIVET_URL"));
         let trust = match &global.ca {
-            _ if global.insecure => Trust::Anybody,
-            Some(file) => Trust::Authorities(file_text("--ca", file, read)?),
-            None => Trust::System,
+            _ if global.insecure => CliServerTrust::AnyCertificate,
+            Some(file) => CliServerTrust::Authorities(file_text("--ca", file, read)?),
+            None => CliServerTrust::System,
         };
         Ok(Self {
-            place: Place::of(url.as_deref().unwrap_or(URL))?,
+            endpoint: ApiEndpoint::of(url.as_deref().unwrap_or(URL))?,
             login: login(global, &set, read)?,
             trust,
         })
     }
 }
 
-impl Place {
-    pub(crate) fn of(url: &str) -> Result<Self, Fault> {
-        let wrong = |why: &str| Fault::usage(format!("the address of the box {why}"));
+impl ApiEndpoint {
+    pub(crate) fn of(url: &str) -> Result<Self, CliFault> {
+        let wrong = |why: &str| CliFault::usage(format!("the address of the box {why}"));
         // What is wrong is not repeated: a password may stand in it.
         let uri: Uri = url
             .parse()
@@ -117,10 +117,10 @@ impl Place {
 
 /// What is said on the command line goes before the environment.
 fn login(
-    global: &Global,
-    set: Variable<'_>,
-    read: Reader<'_>,
-) -> Result<Option<HeaderValue>, Fault> {
+    global: &ConnectionArguments,
+    set: EnvironmentLookup<'_>,
+    read: FileTextReader<'_>,
+) -> Result<Option<HeaderValue>, CliFault> {
     if let Some(file) = &global.token_file {
         let token = file_text("--token-file", file, read)?;
         return header(format!("Bearer {}", token.trim())).map(Some);
@@ -137,25 +137,25 @@ fn login(
     };
     match (global.user.clone().or_else(|| set("TRIVET_USER")), password) {
         (Some(user), _) if user.contains(':') => {
-            Err(Fault::usage("a user's name cannot hold a colon"))
+            Err(CliFault::usage("a user's name cannot hold a colon"))
         }
         (Some(user), Some(password)) => {
             let both = STANDARD.encode(format!("{user}:{password}"));
             header(format!("Basic {both}")).map(Some)
         }
-        (Some(user), None) => Err(Fault::usage(format!(
+        (Some(user), None) => Err(CliFault::usage(format!(
             "user {user} has no password: give --password-file or set TRIVET_PASSWORD"
         ))),
-        (None, Some(_)) if global.password_file.is_some() => Err(Fault::usage(
+        (None, Some(_)) if global.password_file.is_some() => Err(CliFault::usage(
             "--password-file goes with a user: give --user or set TRIVET_USER",
         )),
         (None, _) => Ok(None),
     }
 }
 
-fn header(text: String) -> Result<HeaderValue, Fault> {
+fn header(text: String) -> Result<HeaderValue, CliFault> {
     let mut value = HeaderValue::try_from(text)
-        .map_err(|_| Fault::usage("the token holds characters that no token has"))?;
+        .map_err(|_| CliFault::usage("the token holds characters that no token has"))?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -166,15 +166,18 @@ mod tests {
     use crate::exit::Exit;
     use crate::testing::files;
 
-    fn connection(global: &Global, variables: &[(&str, &str)]) -> Result<Connection, Fault> {
+    fn connection(
+        global: &ConnectionArguments,
+        variables: &[(&str, &str)],
+    ) -> Result<CliConnection, CliFault> {
         let variable = |name: &str| {
             let found = variables.iter().find(|(key, _)| *key == name);
             found.map(|(_, value)| (*value).to_owned())
         };
-        Connection::of(global, &variable, &files)
+        CliConnection::of(global, &variable, &files)
     }
 
-    fn login(global: &Global, variables: &[(&str, &str)]) -> Option<String> {
+    fn login(global: &ConnectionArguments, variables: &[(&str, &str)]) -> Option<String> {
         let login = connection(global, variables).unwrap().login?;
         assert!(login.is_sensitive());
         Some(login.to_str().unwrap().to_owned())
@@ -182,9 +185,9 @@ mod tests {
 
     #[test]
     fn the_address_comes_from_argument_environment_or_default() {
-        let mut global = Global::default();
-        let url = |global: &Global, variables: &[(&str, &str)]| {
-            connection(global, variables).unwrap().place.url
+        let mut global = ConnectionArguments::default();
+        let url = |global: &ConnectionArguments, variables: &[(&str, &str)]| {
+            connection(global, variables).unwrap().endpoint.url
         };
         assert_eq!(url(&global, &[]), URL);
         assert_eq!(url(&global, &[("TRIVET_URL", "")]), URL);
@@ -195,15 +198,15 @@ mod tests {
 
     #[test]
     fn addresses_of_every_kind() {
-        let place = Place::of("https://[::1]:7000/base/v1/").unwrap();
+        let place = ApiEndpoint::of("https://[::1]:7000/base/v1/").unwrap();
         assert_eq!(
             (place.host.as_str(), place.port, place.secure),
             ("::1", 7000, true)
         );
         assert_eq!(place.prefix, "/base");
         assert_eq!(place.authority, "[::1]:7000");
-        assert_eq!(Place::of("http://box").unwrap().port, 80);
-        assert_eq!(Place::of("https://box/").unwrap().port, 443);
+        assert_eq!(ApiEndpoint::of("http://box").unwrap().port, 80);
+        assert_eq!(ApiEndpoint::of("https://box/").unwrap().port, 443);
         for wrong in [
             "",
             "box",
@@ -214,70 +217,80 @@ mod tests {
             "http://a b",
             "http://box:99999",
         ] {
-            assert_eq!(Place::of(wrong).unwrap_err().exit, Exit::Usage, "{wrong}");
+            assert_eq!(
+                ApiEndpoint::of(wrong).unwrap_err().exit,
+                Exit::Usage,
+                "{wrong}"
+            );
         }
-        let fault = Place::of("http://me:hunter2@box").unwrap_err();
+        let fault = ApiEndpoint::of("http://me:hunter2@box").unwrap_err();
         assert!(!fault.sentence.contains("hunter2"), "{}", fault.sentence);
     }
 
     #[test]
     fn users_and_tokens() {
-        assert_eq!(login(&Global::default(), &[]), None);
+        assert_eq!(login(&ConnectionArguments::default(), &[]), None);
         let both = [("TRIVET_USER", "me"), ("TRIVET_PASSWORD", "hunter2")];
         let basic = Some(format!("Basic {}", STANDARD.encode("me:hunter2")));
-        assert_eq!(login(&Global::default(), &both), basic);
+        assert_eq!(login(&ConnectionArguments::default(), &both), basic);
         let token = [both[0], both[1], ("TRIVET_TOKEN", "12345")];
         assert_eq!(
-            login(&Global::default(), &token),
+            login(&ConnectionArguments::default(), &token),
             Some("Bearer 12345".to_owned())
         );
-        let mut global = Global {
+        let mut global = ConnectionArguments {
             user: Some("me".to_owned()),
             password_file: Some("password".to_owned()),
-            ..Global::default()
+            ..ConnectionArguments::default()
         };
         assert_eq!(login(&global, &token), basic, "arguments go first");
         global.user = None;
         assert_eq!(login(&global, &both), basic);
-        let global = Global {
+        let global = ConnectionArguments {
             token_file: Some("number".to_owned()),
-            ..Global::default()
+            ..ConnectionArguments::default()
         };
         assert_eq!(login(&global, &both), Some("Bearer 12345".to_owned()));
     }
 
     #[test]
     fn half_a_login_is_a_mistake() {
-        let user = |name: &str| Global {
+        let user = |name: &str| ConnectionArguments {
             user: Some(name.to_owned()),
-            ..Global::default()
+            ..ConnectionArguments::default()
         };
-        let file = Global {
+        let file = ConnectionArguments {
             password_file: Some("password".to_owned()),
-            ..Global::default()
+            ..ConnectionArguments::default()
         };
-        let absent = Global {
+        let absent = ConnectionArguments {
             token_file: Some("absent".to_owned()),
-            ..Global::default()
+            ..ConnectionArguments::default()
         };
         for global in [user("me"), user("a:b"), file, absent] {
             assert_eq!(connection(&global, &[]).err().unwrap().exit, Exit::Usage);
         }
-        let odd = connection(&Global::default(), &[("TRIVET_TOKEN", "a\nb")]);
+        let odd = connection(&ConnectionArguments::default(), &[("TRIVET_TOKEN", "a\nb")]);
         let fault = odd.err().unwrap();
         assert!(fault.sentence.contains("token"), "{}", fault.sentence);
     }
 
     #[test]
     fn trust_is_chosen() {
-        let trust = |global: &Global| connection(global, &[]).unwrap().trust;
-        assert_eq!(trust(&Global::default()), Trust::System);
-        let mut global = Global {
+        let trust = |global: &ConnectionArguments| connection(global, &[]).unwrap().trust;
+        assert_eq!(
+            trust(&ConnectionArguments::default()),
+            CliServerTrust::System
+        );
+        let mut global = ConnectionArguments {
             ca: Some("text".to_owned()),
-            ..Global::default()
+            ..ConnectionArguments::default()
         };
-        assert_eq!(trust(&global), Trust::Authorities("H4sIAAAA".to_owned()));
+        assert_eq!(
+            trust(&global),
+            CliServerTrust::Authorities("H4sIAAAA".to_owned())
+        );
         global.insecure = true;
-        assert_eq!(trust(&global), Trust::Anybody);
+        assert_eq!(trust(&global), CliServerTrust::AnyCertificate);
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::exit::Exit;
-use crate::request::Answer;
+use crate::request::CliResponse;
 use crate::table::harmless;
 
 /// Longest sentence that is passed on.
@@ -11,12 +11,12 @@ const SENTENCE_CHARS_MAX: usize = 2000;
 
 /// A sentence and how the command ends with it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Fault {
+pub(crate) struct CliFault {
     pub(crate) exit: Exit,
     pub(crate) sentence: String,
 }
 
-impl Fault {
+impl CliFault {
     pub(crate) fn new(exit: Exit, sentence: impl Into<String>) -> Self {
         Self {
             exit,
@@ -29,8 +29,8 @@ impl Fault {
     }
 
     /// What an answer of 400 and above means. `subject` is what was asked about.
-    pub(crate) fn of(answer: &Answer, subject: &str) -> Self {
-        let said = said(&answer.body);
+    pub(crate) fn of(answer: &CliResponse, subject: &str) -> Self {
+        let said = error_message(&answer.body);
         let status = answer.status;
         match status {
             401 => Self::new(
@@ -77,17 +77,17 @@ fn hint(subject: &str) -> &'static str {
 }
 
 /// Whether the same request may well succeed a little later.
-pub(crate) fn is_passing(answer: &Answer) -> bool {
+pub(crate) fn is_passing(answer: &CliResponse) -> bool {
     // 409 is also the answer to what will never work, such as a name taken twice.
     match answer.status {
-        409 => said(&answer.body).contains("is locked"),
+        409 => error_message(&answer.body).contains("is locked"),
         503 => true,
         _ => false,
     }
 }
 
 /// The sentence in an error, in any of the forms that are in use.
-pub(crate) fn said(body: &Value) -> String {
+pub(crate) fn error_message(body: &Value) -> String {
     let inner = match &body["error_message"] {
         Value::String(text) => serde_json::from_str(text).unwrap_or(Value::Null),
         other => other.clone(),
@@ -116,9 +116,9 @@ mod tests {
 
     use super::*;
 
-    fn answer(status: u16, sentence: &str) -> Answer {
+    fn answer(status: u16, sentence: &str) -> CliResponse {
         let inner = json!({"faultcode": "Client", "faultstring": sentence}).to_string();
-        Answer {
+        CliResponse {
             status,
             body: json!({"error_message": inner}),
             version_max: None,
@@ -127,18 +127,24 @@ mod tests {
 
     #[test]
     fn the_sentence_is_found_in_every_form() {
-        assert_eq!(said(&answer(400, "Bad verb").body), "Bad verb.");
+        assert_eq!(error_message(&answer(400, "Bad verb").body), "Bad verb.");
         let layer = json!({"error_message": "{\"code\": 404, \"description\": \"No path.\"}"});
-        assert_eq!(said(&layer), "No path.");
+        assert_eq!(error_message(&layer), "No path.");
         let basic = json!({"error": {"message": "Authorization required", "code": 401}});
-        assert_eq!(said(&basic), "Authorization required.");
-        assert_eq!(said(&json!({"error_message": "plain"})), "plain.");
-        assert_eq!(said(&json!({"error_message": {"faultstring": "a"}})), "a.");
-        assert_eq!(said(&Value::Null), "no reason given.");
-        assert_eq!(said(&json!([1])), "no reason given.");
-        assert_eq!(said(&json!({"message": "a\u{1b}[2J\nb"})), "a [2J b.");
+        assert_eq!(error_message(&basic), "Authorization required.");
+        assert_eq!(error_message(&json!({"error_message": "plain"})), "plain.");
+        assert_eq!(
+            error_message(&json!({"error_message": {"faultstring": "a"}})),
+            "a."
+        );
+        assert_eq!(error_message(&Value::Null), "no reason given.");
+        assert_eq!(error_message(&json!([1])), "no reason given.");
+        assert_eq!(
+            error_message(&json!({"message": "a\u{1b}[2J\nb"})),
+            "a [2J b."
+        );
         let long = json!({"message": "x".repeat(9999)});
-        assert_eq!(said(&long).len(), SENTENCE_CHARS_MAX + 1);
+        assert_eq!(error_message(&long).len(), SENTENCE_CHARS_MAX + 1);
     }
 
     #[test]
@@ -156,10 +162,10 @@ mod tests {
             (302, Exit::Unreachable),
         ];
         for (status, exit) in cases {
-            let fault = Fault::of(&answer(status, "Because."), "node n1");
+            let fault = CliFault::of(&answer(status, "Because."), "node n1");
             assert_eq!(fault.exit, exit, "{status}");
         }
-        let fault = Fault::of(&answer(404, "Node n1 could not be found."), "node n1");
+        let fault = CliFault::of(&answer(404, "Node n1 could not be found."), "node n1");
         assert!(fault.sentence.contains("could not be found."));
         assert!(fault.sentence.contains("trivet node list"));
     }

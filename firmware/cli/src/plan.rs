@@ -7,14 +7,16 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use crate::arguments::{
-    BootDevice, Clean, Create, Deploy, Fields, LanCommand, List, Maintenance, NodeCommand, Plain,
-    PortCommand, Power, PowerAction, Set, Switch, Waiting, Watch,
+    LanCommand, MaintenanceSwitch, NodeBootDeviceArguments, NodeCleanArguments, NodeCommand,
+    NodeCreateArguments, NodeDeployArguments, NodeFieldArguments, NodeListArguments,
+    NodeMaintenanceArguments, NodePowerArguments, NodeSetArguments, NodeVerbArguments,
+    NodeWatchArguments, PortCommand, PowerAction, WaitArguments,
 };
-use crate::fault::Fault;
-use crate::request::{Request, encoded, node_path};
-use crate::show::View;
-use crate::values::{Reader, file_json, file_text, object, value};
-use crate::wait::Goal;
+use crate::fault::CliFault;
+use crate::request::{CliRequest, encoded, node_path};
+use crate::show::OutputView;
+use crate::values::{FileTextReader, file_json, file_text, object, value};
+use crate::wait::WaitGoal;
 
 pub(crate) use images::{NewImage, image, look_image, new_image, put_image};
 
@@ -29,24 +31,24 @@ target_power_state,maintenance,last_error";
 
 /// Requests one after the other, and the end of the command.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Plan {
+pub(crate) struct CommandPlan {
     /// What it is about, such as `node n1`.
     pub(crate) subject: String,
-    pub(crate) requests: Vec<Request>,
-    pub(crate) then: Then,
+    pub(crate) requests: Vec<CliRequest>,
+    pub(crate) then: FinalAction,
 }
 
 /// What comes after the last request was answered well.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Then {
+pub(crate) enum FinalAction {
     /// Show that answer.
-    Show(View),
+    Show(OutputView),
     /// Say a sentence.
-    Say(String),
+    Print(String),
     /// Look at the node until it is there.
     Wait {
         node: String,
-        goal: Goal,
+        goal: WaitGoal,
         limit_ms: u64,
     },
     /// Look at the image until it is whole.
@@ -62,15 +64,19 @@ pub(crate) enum Then {
 }
 
 /// What `trivet node ...` asks for.
-pub(crate) fn node(command: &NodeCommand, json: bool, read: Reader<'_>) -> Result<Plan, Fault> {
+pub(crate) fn node(
+    command: &NodeCommand,
+    json: bool,
+    read: FileTextReader<'_>,
+) -> Result<CommandPlan, CliFault> {
     use NodeCommand as C;
     match command {
         C::List(list) => Ok(self::list(list, json)),
-        C::Show(one) => Ok(shown(&one.node, "", View::Node)),
+        C::Show(one) => Ok(shown(&one.node, "", OutputView::Node)),
         C::Create(one) => create(one, read),
-        C::Delete(one) => Ok(said(
+        C::Delete(one) => Ok(print_plan(
             &one.node,
-            vec![Request::new("DELETE", node_path(&one.node, ""))],
+            vec![CliRequest::new("DELETE", node_path(&one.node, ""))],
             "deleted",
         )),
         C::Set(one) => set(one, read),
@@ -83,7 +89,13 @@ pub(crate) fn node(command: &NodeCommand, json: bool, read: Reader<'_>) -> Resul
         C::Adopt(one) => Ok(plain(one, "adopt", "active", json)),
         C::Abort(one) => {
             let ask = provision(&one.node, "abort");
-            Ok(verb(&one.node, vec![ask], Goal::Rest, &one.waiting, json))
+            Ok(verb(
+                &one.node,
+                vec![ask],
+                WaitGoal::Rest,
+                &one.waiting,
+                json,
+            ))
         }
         C::Clean(one) => clean(one, json, read),
         C::Deploy(one) => deploy(one, "deploy", json, read),
@@ -92,27 +104,35 @@ pub(crate) fn node(command: &NodeCommand, json: bool, read: Reader<'_>) -> Resul
             let password = file_text("--rescue-password-file", &one.ramdisk_password_file, read)?;
             let body = json!({"target": "rescue", "rescue_password": password});
             let ask = states(&one.node, "provision", body);
-            let goal = Goal::State("rescue".to_owned());
+            let goal = WaitGoal::State("rescue".to_owned());
             Ok(verb(&one.node, vec![ask], goal, &one.waiting, json))
         }
         C::Power(one) => power(one, json),
         C::BootDevice(one) => Ok(boot_device(one)),
         C::Maintenance(one) => Ok(maintenance(one)),
-        C::Validate(one) => Ok(shown(&one.node, "/validate", View::Validation)),
-        C::History(one) => Ok(shown(&one.node, "/history?detail=True", View::History)),
-        C::Inventory(one) => Ok(shown(&one.node, "/inventory", View::Inventory)),
-        C::Steps(one) => Ok(left(&one.node, "steps", View::Steps)),
+        C::Validate(one) => Ok(shown(&one.node, "/validate", OutputView::Validation)),
+        C::History(one) => Ok(shown(
+            &one.node,
+            "/history?detail=True",
+            OutputView::History,
+        )),
+        C::Inventory(one) => Ok(shown(&one.node, "/inventory", OutputView::Inventory)),
+        C::Steps(one) => Ok(agent_artifacts(&one.node, "steps", OutputView::Steps)),
         C::Logs(one) if one.collect => {
             let path = format!("/trivet/nodes/{}/logs", encoded(&one.node));
             let what = "its agent is asked for its logs; `trivet node logs` lists what is kept";
-            Ok(said(&one.node, vec![Request::new("POST", path)], what))
+            Ok(print_plan(
+                &one.node,
+                vec![CliRequest::new("POST", path)],
+                what,
+            ))
         }
-        C::Logs(one) => Ok(left(&one.node, "logs", View::Logs)),
+        C::Logs(one) => Ok(agent_artifacts(&one.node, "logs", OutputView::Logs)),
     }
 }
 
 /// What `trivet port ...` asks for.
-pub(crate) fn port(command: &PortCommand) -> Plan {
+pub(crate) fn port(command: &PortCommand) -> CommandPlan {
     match command {
         PortCommand::List { node } => {
             let mut path = "/v1/ports?detail=True".to_owned();
@@ -122,10 +142,10 @@ pub(crate) fn port(command: &PortCommand) -> Plan {
             let subject = node
                 .as_ref()
                 .map_or("ports".to_owned(), |node| format!("node {node}"));
-            Plan {
+            CommandPlan {
                 subject,
-                requests: vec![Request::get(path)],
-                then: Then::Show(View::Ports),
+                requests: vec![CliRequest::get(path)],
+                then: FinalAction::Show(OutputView::Ports),
             }
         }
         PortCommand::Create {
@@ -137,10 +157,10 @@ pub(crate) fn port(command: &PortCommand) -> Plan {
             if let Some(enabled) = pxe_enabled {
                 body["pxe_enabled"] = json!(enabled);
             }
-            Plan {
+            CommandPlan {
                 subject: format!("port {address} of node {node}"),
-                requests: vec![Request::new("POST", "/v1/ports").with(body)],
-                then: Then::Show(View::Port),
+                requests: vec![CliRequest::new("POST", "/v1/ports").with(body)],
+                then: FinalAction::Show(OutputView::Port),
             }
         }
         PortCommand::Delete { port } => {
@@ -148,15 +168,15 @@ pub(crate) fn port(command: &PortCommand) -> Plan {
             // The API knows ports by UUID only; people know their addresses.
             if port.contains(':') {
                 let path = format!("/v1/ports?address={}", encoded(port));
-                return Plan {
+                return CommandPlan {
                     subject,
-                    requests: vec![Request::get(path)],
-                    then: Then::DeletePort,
+                    requests: vec![CliRequest::get(path)],
+                    then: FinalAction::DeletePort,
                 };
             }
-            Plan {
+            CommandPlan {
                 requests: vec![delete_port(port)],
-                then: Then::Say(format!("{subject}: deleted")),
+                then: FinalAction::Print(format!("{subject}: deleted")),
                 subject,
             }
         }
@@ -164,60 +184,60 @@ pub(crate) fn port(command: &PortCommand) -> Plan {
 }
 
 /// Forgets a port by its UUID.
-pub(crate) fn delete_port(uuid: &str) -> Request {
-    Request::new("DELETE", format!("/v1/ports/{}", encoded(uuid)))
+pub(crate) fn delete_port(uuid: &str) -> CliRequest {
+    CliRequest::new("DELETE", format!("/v1/ports/{}", encoded(uuid)))
 }
 
 /// What `trivet lan ...` asks for.
-pub(crate) fn lan(command: LanCommand) -> Plan {
+pub(crate) fn lan(command: LanCommand) -> CommandPlan {
     let (subject, view) = match command {
-        LanCommand::Networks => ("networks", View::Networks),
-        LanCommand::Faults => ("faults", View::Faults),
-        LanCommand::Strangers => ("strangers", View::Strangers),
+        LanCommand::Networks => ("networks", OutputView::Networks),
+        LanCommand::Faults => ("faults", OutputView::Faults),
+        LanCommand::Strangers => ("strangers", OutputView::UnknownMachines),
     };
-    Plan {
+    CommandPlan {
         subject: subject.to_owned(),
-        requests: vec![Request::get(format!("/trivet/{subject}"))],
-        then: Then::Show(view),
+        requests: vec![CliRequest::get(format!("/trivet/{subject}"))],
+        then: FinalAction::Show(view),
     }
 }
 
 /// One look at one node, or at all.
-pub(crate) fn look(node: Option<&str>) -> Request {
+pub(crate) fn look(node: Option<&str>) -> CliRequest {
     let path = match node {
         Some(node) => node_path(node, ""),
         None => "/v1/nodes".to_owned(),
     };
-    Request::get(format!("{path}?fields={LOOK_FIELDS}"))
+    CliRequest::get(format!("{path}?fields={LOOK_FIELDS}"))
 }
 
-fn shown(node: &str, below: &str, view: View) -> Plan {
-    Plan {
+fn shown(node: &str, below: &str, view: OutputView) -> CommandPlan {
+    CommandPlan {
         subject: format!("node {node}"),
-        requests: vec![Request::get(node_path(node, below))],
-        then: Then::Show(view),
+        requests: vec![CliRequest::get(node_path(node, below))],
+        then: FinalAction::Show(view),
     }
 }
 
 /// What its agents left at the box.
-fn left(node: &str, what: &str, view: View) -> Plan {
+fn agent_artifacts(node: &str, what: &str, view: OutputView) -> CommandPlan {
     let path = format!("/trivet/nodes/{}/{what}", encoded(node));
-    Plan {
+    CommandPlan {
         subject: format!("node {node}"),
-        requests: vec![Request::get(path)],
-        then: Then::Show(view),
+        requests: vec![CliRequest::get(path)],
+        then: FinalAction::Show(view),
     }
 }
 
-fn said(node: &str, requests: Vec<Request>, what: &str) -> Plan {
-    Plan {
+fn print_plan(node: &str, requests: Vec<CliRequest>, what: &str) -> CommandPlan {
+    CommandPlan {
         subject: format!("node {node}"),
         requests,
-        then: Then::Say(format!("node {node}: {what}")),
+        then: FinalAction::Print(format!("node {node}: {what}")),
     }
 }
 
-fn list(list: &List, json: bool) -> Plan {
+fn list(list: &NodeListArguments, json: bool) -> CommandPlan {
     let mut path = if json {
         "/v1/nodes?detail=True".to_owned()
     } else {
@@ -234,14 +254,14 @@ fn list(list: &List, json: bool) -> Plan {
             let _ = write!(path, "&{key}={}", encoded(value));
         }
     }
-    Plan {
+    CommandPlan {
         subject: "nodes".to_owned(),
-        requests: vec![Request::get(path)],
-        then: Then::Show(View::Nodes),
+        requests: vec![CliRequest::get(path)],
+        then: FinalAction::Show(OutputView::Nodes),
     }
 }
 
-fn create(one: &Create, read: Reader<'_>) -> Result<Plan, Fault> {
+fn create(one: &NodeCreateArguments, read: FileTextReader<'_>) -> Result<CommandPlan, CliFault> {
     let mut body = json!({"driver": one.driver});
     for (name, value) in whole_fields(&one.fields) {
         body[name] = value;
@@ -259,15 +279,15 @@ fn create(one: &Create, read: Reader<'_>) -> Result<Plan, Fault> {
         body[format!("{kind}_interface")] = name;
     }
     let name = one.fields.name.as_deref().or(one.uuid.as_deref());
-    Ok(Plan {
+    Ok(CommandPlan {
         subject: format!("node {}", name.unwrap_or("without a name")),
-        requests: vec![Request::new("POST", "/v1/nodes").with(body)],
-        then: Then::Show(View::Node),
+        requests: vec![CliRequest::new("POST", "/v1/nodes").with(body)],
+        then: FinalAction::Show(OutputView::Node),
     })
 }
 
 /// Fields that are given as one value.
-fn whole_fields(fields: &Fields) -> Vec<(&'static str, Value)> {
+fn whole_fields(fields: &NodeFieldArguments) -> Vec<(&'static str, Value)> {
     let given = [
         ("name", fields.name.as_ref().map(|text| json!(text))),
         (
@@ -290,7 +310,7 @@ fn whole_fields(fields: &Fields) -> Vec<(&'static str, Value)> {
 }
 
 /// Fields that are given key by key.
-fn objects(fields: &Fields) -> [(&'static str, &'static str, &[String]); 4] {
+fn objects(fields: &NodeFieldArguments) -> [(&'static str, &'static str, &[String]); 4] {
     [
         ("--driver-info", "driver_info", &fields.driver_info),
         ("--property", "properties", &fields.property),
@@ -299,7 +319,7 @@ fn objects(fields: &Fields) -> [(&'static str, &'static str, &[String]); 4] {
     ]
 }
 
-fn set(one: &Set, read: Reader<'_>) -> Result<Plan, Fault> {
+fn set(one: &NodeSetArguments, read: FileTextReader<'_>) -> Result<CommandPlan, CliFault> {
     let add = |path: String, value: Value| json!({"op": "add", "path": path, "value": value});
     let mut patch = Vec::new();
     if let Some(driver) = &one.driver {
@@ -326,13 +346,13 @@ fn set(one: &Set, read: Reader<'_>) -> Result<Plan, Fault> {
         patch.push(json!({"op": "remove", "path": path}));
     }
     if patch.is_empty() {
-        return Err(Fault::usage("nothing to set: name a field, see --help"));
+        return Err(CliFault::usage("nothing to set: name a field, see --help"));
     }
     let path = node_path(&one.node, "");
-    Ok(Plan {
+    Ok(CommandPlan {
         subject: format!("node {}", one.node),
-        requests: vec![Request::new("PATCH", path).with(Value::Array(patch))],
-        then: Then::Show(View::Node),
+        requests: vec![CliRequest::new("PATCH", path).with(Value::Array(patch))],
+        then: FinalAction::Show(OutputView::Node),
     })
 }
 
@@ -341,15 +361,15 @@ fn pointer(part: &str) -> String {
     part.replace('~', "~0").replace('/', "~1")
 }
 
-fn watch(one: &Watch) -> Plan {
+fn watch(one: &NodeWatchArguments) -> CommandPlan {
     let subject = match one.nodes.as_slice() {
         [] => "nodes".to_owned(),
         nodes => format!("node {}", nodes.join(", ")),
     };
-    Plan {
+    CommandPlan {
         subject,
         requests: Vec::new(),
-        then: Then::Watch {
+        then: FinalAction::Watch {
             nodes: one.nodes.clone(),
             until: one.until.clone(),
             limit_ms: one.timeout.map(|seconds| u64::from(seconds) * 1000),
@@ -357,27 +377,33 @@ fn watch(one: &Watch) -> Plan {
     }
 }
 
-fn states(node: &str, what: &str, body: Value) -> Request {
-    Request::new("PUT", node_path(node, &format!("/states/{what}"))).with(body)
+fn states(node: &str, what: &str, body: Value) -> CliRequest {
+    CliRequest::new("PUT", node_path(node, &format!("/states/{what}"))).with(body)
 }
 
-fn provision(node: &str, target: &str) -> Request {
+fn provision(node: &str, target: &str) -> CliRequest {
     states(node, "provision", json!({ "target": target }))
 }
 
-fn plain(one: &Plain, target: &str, end: &str, json: bool) -> Plan {
+fn plain(one: &NodeVerbArguments, target: &str, end: &str, json: bool) -> CommandPlan {
     let ask = provision(&one.node, target);
-    let goal = Goal::State(end.to_owned());
+    let goal = WaitGoal::State(end.to_owned());
     verb(&one.node, vec![ask], goal, &one.waiting, json)
 }
 
 /// Requests that set something going, and the wait for its end.
-fn verb(node: &str, mut asks: Vec<Request>, goal: Goal, waiting: &Waiting, json: bool) -> Plan {
+fn verb(
+    node: &str,
+    mut asks: Vec<CliRequest>,
+    goal: WaitGoal,
+    waiting: &WaitArguments,
+    json: bool,
+) -> CommandPlan {
     if !waiting.no_wait {
-        return Plan {
+        return CommandPlan {
             subject: format!("node {node}"),
             requests: asks,
-            then: Then::Wait {
+            then: FinalAction::Wait {
                 node: node.to_owned(),
                 goal,
                 limit_ms: u64::from(waiting.timeout) * 1000,
@@ -385,54 +411,64 @@ fn verb(node: &str, mut asks: Vec<Request>, goal: Goal, waiting: &Waiting, json:
         };
     }
     if json {
-        asks.push(Request::get(node_path(node, "")));
-        return Plan {
+        asks.push(CliRequest::get(node_path(node, "")));
+        return CommandPlan {
             subject: format!("node {node}"),
             requests: asks,
-            then: Then::Show(View::Node),
+            then: FinalAction::Show(OutputView::Node),
         };
     }
     let follow = format!("accepted; `trivet node watch {node}` follows it");
-    said(node, asks, &follow)
+    print_plan(node, asks, &follow)
 }
 
-fn clean(one: &Clean, json: bool, read: Reader<'_>) -> Result<Plan, Fault> {
+fn clean(
+    one: &NodeCleanArguments,
+    json: bool,
+    read: FileTextReader<'_>,
+) -> Result<CommandPlan, CliFault> {
     let steps = match &one.steps {
         Some(file) => step_list(file, read)?,
         None => {
-            let steps: Result<Vec<Value>, Fault> = one.step.iter().map(|text| step(text)).collect();
+            let steps: Result<Vec<Value>, CliFault> =
+                one.step.iter().map(|text| step(text)).collect();
             Value::Array(steps?)
         }
     };
     let body = json!({"target": "clean", "clean_steps": steps});
     let ask = states(&one.node, "provision", body);
-    let goal = Goal::State("manageable".to_owned());
+    let goal = WaitGoal::State("manageable".to_owned());
     Ok(verb(&one.node, vec![ask], goal, &one.waiting, json))
 }
 
-fn step(text: &str) -> Result<Value, Fault> {
+fn step(text: &str) -> Result<Value, CliFault> {
     let parts = text
         .split_once('.')
         .filter(|(interface, step)| !interface.is_empty() && !step.is_empty());
     let (interface, step) = parts.ok_or_else(|| {
-        Fault::usage(format!(
+        CliFault::usage(format!(
             "--step wants INTERFACE.STEP, such as deploy.erase_devices, not {text:?}"
         ))
     })?;
     Ok(json!({"interface": interface, "step": step}))
 }
 
-fn step_list(file: &str, read: Reader<'_>) -> Result<Value, Fault> {
+fn step_list(file: &str, read: FileTextReader<'_>) -> Result<Value, CliFault> {
     let steps = file_json("--steps", file, read)?;
     if steps.is_array() {
         return Ok(steps);
     }
-    Err(Fault::usage(format!(
+    Err(CliFault::usage(format!(
         "--steps: {file} holds no JSON list of steps"
     )))
 }
 
-fn deploy(one: &Deploy, target: &str, json: bool, read: Reader<'_>) -> Result<Plan, Fault> {
+fn deploy(
+    one: &NodeDeployArguments,
+    target: &str,
+    json: bool,
+    read: FileTextReader<'_>,
+) -> Result<CommandPlan, CliFault> {
     let mut body = json!({ "target": target });
     if let Some(drive) = &one.config_drive {
         body["configdrive"] = config_drive(drive, read)?;
@@ -444,11 +480,11 @@ fn deploy(one: &Deploy, target: &str, json: bool, read: Reader<'_>) -> Result<Pl
         // One request: after a PATCH and a refused verb the node would keep the new image.
         Some(image) => {
             body["instance_info"] = image_info(image, one.sha256.as_deref());
-            Request::new("PUT", provision_with_image_path(&one.node)).with(body)
+            CliRequest::new("PUT", provision_with_image_path(&one.node)).with(body)
         }
         None => states(&one.node, "provision", body),
     };
-    let goal = Goal::State("active".to_owned());
+    let goal = WaitGoal::State("active".to_owned());
     Ok(verb(&one.node, vec![ask], goal, &one.waiting, json))
 }
 
@@ -467,7 +503,7 @@ pub(crate) fn provision_with_image_path(node: &str) -> String {
     format!("/trivet/nodes/{}/provision", encoded(node))
 }
 
-fn config_drive(given: &str, read: Reader<'_>) -> Result<Value, Fault> {
+fn config_drive(given: &str, read: FileTextReader<'_>) -> Result<Value, CliFault> {
     if given.starts_with("http://") || given.starts_with("https://") {
         return Ok(json!(given));
     }
@@ -478,7 +514,7 @@ fn config_drive(given: &str, read: Reader<'_>) -> Result<Value, Fault> {
     }
 }
 
-fn power(one: &Power, json: bool) -> Result<Plan, Fault> {
+fn power(one: &NodePowerArguments, json: bool) -> Result<CommandPlan, CliFault> {
     let (target, end) = match (one.action, one.soft) {
         (PowerAction::On, false) => ("power on", "power on"),
         (PowerAction::Off, false) => ("power off", "power off"),
@@ -486,48 +522,56 @@ fn power(one: &Power, json: bool) -> Result<Plan, Fault> {
         (PowerAction::Reboot, false) => ("rebooting", "power on"),
         (PowerAction::Reboot, true) => ("soft rebooting", "power on"),
         (PowerAction::Status, false) => {
-            return Ok(shown(&one.node, "/states", View::Power(one.node.clone())));
+            return Ok(shown(
+                &one.node,
+                "/states",
+                OutputView::Power(one.node.clone()),
+            ));
         }
         (PowerAction::On | PowerAction::Status, true) => {
-            return Err(Fault::usage("--soft goes with off and reboot only"));
+            return Err(CliFault::usage("--soft goes with off and reboot only"));
         }
     };
     let ask = states(&one.node, "power", json!({ "target": target }));
-    let goal = Goal::Power(end.to_owned());
+    let goal = WaitGoal::Power(end.to_owned());
     Ok(verb(&one.node, vec![ask], goal, &one.waiting, json))
 }
 
-fn boot_device(one: &BootDevice) -> Plan {
+fn boot_device(one: &NodeBootDeviceArguments) -> CommandPlan {
     let below = "/management/boot_device";
     let Some(device) = &one.device else {
         if one.supported {
-            return shown(&one.node, &format!("{below}/supported"), View::BootDevices);
+            return shown(
+                &one.node,
+                &format!("{below}/supported"),
+                OutputView::BootDevices,
+            );
         }
-        return shown(&one.node, below, View::BootDevice);
+        return shown(&one.node, below, OutputView::BootDevice);
     };
     let body = json!({"boot_device": device, "persistent": one.persistent});
-    let ask = Request::new("PUT", node_path(&one.node, below)).with(body);
+    let ask = CliRequest::new("PUT", node_path(&one.node, below)).with(body);
     let when = if one.persistent {
         "from now on"
     } else {
         "once, at its next boot"
     };
-    said(&one.node, vec![ask], &format!("boots from {device} {when}"))
+    print_plan(&one.node, vec![ask], &format!("boots from {device} {when}"))
 }
 
-fn maintenance(one: &Maintenance) -> Plan {
+fn maintenance(one: &NodeMaintenanceArguments) -> CommandPlan {
     let path = node_path(&one.node, "/maintenance");
     let (ask, what) = match one.switch {
-        Switch::On => {
+        MaintenanceSwitch::On => {
             let body = one
                 .reason
                 .as_ref()
                 .map_or(json!({}), |why| json!({ "reason": why }));
-            (Request::new("PUT", path).with(body), "in maintenance")
+            (CliRequest::new("PUT", path).with(body), "in maintenance")
         }
-        Switch::Off => (Request::new("DELETE", path), "out of maintenance"),
+        MaintenanceSwitch::Off => (CliRequest::new("DELETE", path), "out of maintenance"),
     };
-    said(&one.node, vec![ask], what)
+    print_plan(&one.node, vec![ask], what)
 }
 
 #[cfg(test)]

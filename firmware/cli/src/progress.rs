@@ -4,23 +4,23 @@ use std::fmt::Write as _;
 
 use crate::activity::Activity;
 use crate::table::cut;
-use crate::wait::Sight;
+use crate::wait::NodeSnapshot;
 
 /// Characters inside the bar.
 const BAR_CHARS: u64 = 20;
 
 /// How far it is.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Progress {
+pub(crate) struct ProgressLine {
     words: String,
     /// Halves that are done, for the bar; this step, of so many.
     done: Option<(u64, u64, u64)>,
     elapsed_ms: u64,
 }
 
-impl Progress {
+impl ProgressLine {
     /// Of one node.
-    pub(crate) fn of(sight: &Sight, elapsed_ms: u64) -> Self {
+    pub(crate) fn of(sight: &NodeSnapshot, elapsed_ms: u64) -> Self {
         let mut words = format!("{}  {}", sight.name, sight.state);
         if let Some(wanted) = &sight.target_power {
             let _ = write!(words, "  {} -> {wanted}", sight.power);
@@ -39,7 +39,7 @@ impl Progress {
     }
 
     /// Of one node whose work the box tells: percent and time are those of the work.
-    pub(crate) fn working(sight: &Sight, activity: &Activity, elapsed_ms: u64) -> Self {
+    pub(crate) fn working(sight: &NodeSnapshot, activity: &Activity, elapsed_ms: u64) -> Self {
         let mut words = format!("{}  {}  {}", sight.name, sight.state, activity.phase());
         if let Some(tries) = activity.tries() {
             let _ = write!(words, "  {tries}");
@@ -113,18 +113,18 @@ pub(crate) fn duration(ms: u64) -> String {
 mod tests {
     use super::*;
 
-    fn sight() -> Sight {
-        Sight {
+    fn sight() -> NodeSnapshot {
+        NodeSnapshot {
             name: "node-01".to_owned(),
             state: "wait call-back".to_owned(),
             step: Some("deploy.write_image".to_owned()),
-            ..Sight::default()
+            ..NodeSnapshot::default()
         }
     }
 
     #[test]
     fn the_line_has_state_step_and_time() {
-        let line = Progress::of(&sight(), 12_300).line(80);
+        let line = ProgressLine::of(&sight(), 12_300).line(80);
         assert_eq!(line, "node-01  wait call-back  deploy.write_image  12 s");
     }
 
@@ -132,15 +132,15 @@ mod tests {
     fn steps_that_are_known_have_a_bar() {
         let mut sight = sight();
         sight.done = Some((2, 4));
-        let line = Progress::of(&sight, 0).line(120);
+        let line = ProgressLine::of(&sight, 0).line(120);
         assert!(
             line.ends_with("  [#######-------------] 2/4  0 s"),
             "{line}"
         );
         sight.done = Some((1, 1));
-        let line = Progress::of(&sight, 0).line(120);
+        let line = ProgressLine::of(&sight, 0).line(120);
         assert!(line.contains("[##########----------] 1/1"), "{line}");
-        let all = Progress::many("2 nodes".to_owned(), Some((2, 2)), 0).line(80);
+        let all = ProgressLine::many("2 nodes".to_owned(), Some((2, 2)), 0).line(80);
         assert_eq!(all, "2 nodes  [####################] 2/2  0 s");
         assert_eq!(bar(0, 4), "[--------------------]");
         assert_eq!(bar(9, 4), "[####################]");
@@ -153,16 +153,16 @@ mod tests {
         let mut sight = sight();
         sight.done = Some((1, 2));
         for width in 0..100 {
-            let line = Progress::of(&sight, 5_000).line(width);
+            let line = ProgressLine::of(&sight, 5_000).line(width);
             assert!(line.chars().count() <= width, "{width}: {line}");
         }
-        let line = Progress::of(&sight, 5_000).line(60);
+        let line = ProgressLine::of(&sight, 5_000).line(60);
         assert_eq!(
             line,
             "node-01  wait call-back  deploy.write_image  1/2  5 s"
         );
         assert!(
-            Progress::of(&sight, 5_000)
+            ProgressLine::of(&sight, 5_000)
                 .line(40)
                 .ends_with("...  1/2  5 s")
         );

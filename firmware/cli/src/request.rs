@@ -7,7 +7,7 @@ pub(crate) const VERSION: u16 = 110;
 
 /// One request.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Request {
+pub(crate) struct CliRequest {
     pub(crate) method: &'static str,
     /// Path and query, encoded.
     pub(crate) path: String,
@@ -15,17 +15,17 @@ pub(crate) struct Request {
     /// The microversion it speaks, `1.N`.
     pub(crate) version: u16,
     /// The box must ask somebody who may take minutes.
-    pub(crate) patient: bool,
+    pub(crate) is_slow: bool,
 }
 
-impl Request {
+impl CliRequest {
     pub(crate) fn new(method: &'static str, path: impl Into<String>) -> Self {
         Self {
             method,
             path: path.into(),
             body: None,
             version: VERSION,
-            patient: false,
+            is_slow: false,
         }
     }
 
@@ -33,8 +33,8 @@ impl Request {
         Self::new("GET", path)
     }
 
-    pub(crate) fn patient(mut self) -> Self {
-        self.patient = true;
+    pub(crate) fn slow(mut self) -> Self {
+        self.is_slow = true;
         self
     }
 
@@ -46,7 +46,7 @@ impl Request {
 
 /// One answer.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Answer {
+pub(crate) struct CliResponse {
     pub(crate) status: u16,
     /// Null when there is none.
     pub(crate) body: Value,

@@ -9,14 +9,14 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::arguments::{ClientCommand, ImageCommand};
 use crate::bmc;
-use crate::client::Client;
-use crate::connection::Connection;
+use crate::client::CliClient;
+use crate::connection::CliConnection;
 use crate::exit::Exit;
-use crate::fault::Fault;
+use crate::fault::CliFault;
 use crate::plan;
-use crate::progress::{Progress, duration};
-use crate::task::{Act, Out, Style, Task, Turn};
-use crate::upload::{Upload, Watched};
+use crate::progress::{ProgressLine, duration};
+use crate::task::{CommandTask, OutputStyle, TaskAction, TaskOutput, TaskStep};
+use crate::upload::{ImageUpload, UploadObserver};
 
 /// Longest file an argument may name. Config drives are the largest.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -30,7 +30,7 @@ pub fn run(command: ClientCommand) -> Exit {
     let width = out.is_terminal().then(|| columns(&Term::stdout()));
     let dumb = std::env::var("TERM").is_ok_and(|term| term == "dumb");
     let able = errors.is_terminal() && !dumb;
-    let screen = Screen {
+    let screen = TerminalOutput {
         out: &mut out,
         errors: &mut errors,
         term: able.then(Term::stderr),
@@ -41,7 +41,7 @@ pub fn run(command: ClientCommand) -> Exit {
 
 /// Runs a command that prints as into a pipe: results to `out`, the rest to `errors`.
 pub fn run_into(command: ClientCommand, out: &mut dyn Write, errors: &mut dyn Write) -> Exit {
-    let screen = Screen {
+    let screen = TerminalOutput {
         out,
         errors,
         term: None,
@@ -50,7 +50,7 @@ pub fn run_into(command: ClientCommand, out: &mut dyn Write, errors: &mut dyn Wr
     run_on(command, screen, None)
 }
 
-fn run_on(command: ClientCommand, mut screen: Screen<'_>, width: Option<usize>) -> Exit {
+fn run_on(command: ClientCommand, mut screen: TerminalOutput<'_>, width: Option<usize>) -> Exit {
     let went = if let ClientCommand::Image(image) = &command
         && let ImageCommand::Upload {
             image,
@@ -60,7 +60,7 @@ fn run_on(command: ClientCommand, mut screen: Screen<'_>, width: Option<usize>) 
             pin,
         } = &image.command
     {
-        let upload = Upload {
+        let upload = ImageUpload {
             image,
             file,
             format: format.as_deref(),
@@ -80,7 +80,10 @@ fn run_on(command: ClientCommand, mut screen: Screen<'_>, width: Option<usize>) 
     }
 }
 
-fn prepare(command: ClientCommand, width: Option<usize>) -> Result<(Client, Task), Fault> {
+fn prepare(
+    command: ClientCommand,
+    width: Option<usize>,
+) -> Result<(CliClient, CommandTask), CliFault> {
     let taken = Cell::new(false);
     let read = |name: &str| text_of(name, &taken);
     let (global, plan) = match command {
@@ -97,31 +100,31 @@ fn prepare(command: ClientCommand, width: Option<usize>) -> Result<(Client, Task
         }
     };
     let variable = |name: &str| std::env::var(name).ok();
-    let connection = Connection::of(&global, &variable, &read)?;
-    let style = Style {
+    let connection = CliConnection::of(&global, &variable, &read)?;
+    let style = OutputStyle {
         json: global.json,
         width,
     };
-    Ok((Client::new(connection)?, Task::new(plan, style)))
+    Ok((CliClient::new(connection)?, CommandTask::new(plan, style)))
 }
 
 fn upload(
     command: &ClientCommand,
-    upload: &Upload<'_>,
-    screen: &mut Screen<'_>,
-) -> Result<Exit, Fault> {
+    upload: &ImageUpload<'_>,
+    screen: &mut TerminalOutput<'_>,
+) -> Result<Exit, CliFault> {
     let ClientCommand::Image(image) = command else {
         return Ok(Exit::Usage);
     };
     let taken = Cell::new(false);
     let read = |name: &str| text_of(name, &taken);
     let variable = |name: &str| std::env::var(name).ok();
-    let client = Client::new(Connection::of(&image.global, &variable, &read)?)?;
+    let client = CliClient::new(CliConnection::of(&image.global, &variable, &read)?)?;
     let clock = start();
     let runtime = runtime()?;
     let went = runtime.block_on(async {
         let mut stop = signal(SignalKind::interrupt()).map_err(|error| broken(&error))?;
-        let mut watched = Watching { screen, clock };
+        let mut watched = UploadDisplay { screen, clock };
         tokio::select! {
             went = upload.run(&client, &mut watched) => went.map(Some),
             _ = stop.recv() => Ok(None),
@@ -133,7 +136,7 @@ fn upload(
         let sentence = format!(
             "stopped; what has arrived is kept. `trivet image upload {name} ...` goes on with it."
         );
-        return Err(Fault::new(Exit::Interrupted, sentence));
+        return Err(CliFault::new(Exit::Interrupted, sentence));
     };
     let line = if image.global.json {
         format!("{record:#}")
@@ -148,13 +151,13 @@ fn upload(
 }
 
 /// An upload on the screen.
-struct Watching<'a, 'b> {
-    screen: &'a mut Screen<'b>,
+struct UploadDisplay<'a, 'b> {
+    screen: &'a mut TerminalOutput<'b>,
     clock: Instant,
 }
 
-impl Watched for Watching<'_, '_> {
-    fn progress(&mut self, progress: &Progress) {
+impl UploadObserver for UploadDisplay<'_, '_> {
+    fn progress(&mut self, progress: &ProgressLine) {
         self.screen.draw(progress);
     }
 
@@ -179,11 +182,11 @@ fn elapsed_ms(clock: Instant) -> u64 {
     u64::try_from(clock.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-fn broken(error: &std::io::Error) -> Fault {
-    Fault::new(Exit::Unreachable, format!("cannot start: {error}"))
+fn broken(error: &std::io::Error) -> CliFault {
+    CliFault::new(Exit::Unreachable, format!("cannot start: {error}"))
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime, Fault> {
+fn runtime() -> Result<tokio::runtime::Runtime, CliFault> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().build().map_err(|error| broken(&error))
 }
@@ -215,7 +218,11 @@ fn text_of(name: &str, taken: &Cell<bool>) -> Result<String, String> {
     }
 }
 
-fn drive(client: &Client, task: Task, screen: &mut Screen<'_>) -> Result<Exit, Fault> {
+fn drive(
+    client: &CliClient,
+    task: CommandTask,
+    screen: &mut TerminalOutput<'_>,
+) -> Result<Exit, CliFault> {
     let runtime = runtime()?;
     let exit = runtime.block_on(async {
         let stop = signal(SignalKind::interrupt()).map_err(|error| broken(&error))?;
@@ -227,10 +234,10 @@ fn drive(client: &Client, task: Task, screen: &mut Screen<'_>) -> Result<Exit, F
 }
 
 async fn follow(
-    client: &Client,
-    mut task: Task,
+    client: &CliClient,
+    mut task: CommandTask,
     mut stop: Signal,
-    screen: &mut Screen<'_>,
+    screen: &mut TerminalOutput<'_>,
 ) -> Exit {
     let clock = start();
     let now = || elapsed_ms(clock);
@@ -240,12 +247,12 @@ async fn follow(
             return exit;
         }
         turn = match turn.act {
-            Act::End(exit) => return exit,
-            Act::Send(request) => tokio::select! {
+            TaskAction::End(exit) => return exit,
+            TaskAction::Send(request) => tokio::select! {
                 answer = client.exchange(&request) => task.answered(now(), answer),
                 _ = stop.recv() => task.interrupted(),
             },
-            Act::Pause(ms) => tokio::select! {
+            TaskAction::Pause(ms) => tokio::select! {
                 () = tokio::time::sleep(Duration::from_millis(ms)) => task.woken(),
                 _ = stop.recv() => task.interrupted(),
             },
@@ -254,7 +261,7 @@ async fn follow(
 }
 
 /// Results on one side, the rest on the other.
-struct Screen<'a> {
+struct TerminalOutput<'a> {
     out: &'a mut dyn Write,
     errors: &'a mut dyn Write,
     /// Where a line can be redrawn.
@@ -262,25 +269,25 @@ struct Screen<'a> {
     drawn: bool,
 }
 
-impl Screen<'_> {
+impl TerminalOutput<'_> {
     /// Prints what a turn says; the exit code when nobody can be told any more.
-    fn show(&mut self, turn: &Turn) -> Result<(), Exit> {
+    fn show(&mut self, turn: &TaskStep) -> Result<(), Exit> {
         for out in &turn.outs {
             match out {
-                Out::Line(text) => self.line(text)?,
-                Out::Note(text) => self.note(text),
-                Out::Change(text) if self.term.is_none() => self.note(text),
-                Out::Change(_) => {}
-                Out::Progress(progress) => self.draw(progress),
+                TaskOutput::Line(text) => self.line(text)?,
+                TaskOutput::Note(text) => self.note(text),
+                TaskOutput::Change(text) if self.term.is_none() => self.note(text),
+                TaskOutput::Change(_) => {}
+                TaskOutput::Progress(progress) => self.draw(progress),
             }
         }
-        if matches!(turn.act, Act::End(_)) {
+        if matches!(turn.act, TaskAction::End(_)) {
             self.clear();
         }
         Ok(())
     }
 
-    fn draw(&mut self, progress: &Progress) {
+    fn draw(&mut self, progress: &ProgressLine) {
         if let Some(term) = &self.term {
             // The last column stays free: some terminals wrap there.
             let line = progress.line(columns(term).saturating_sub(1));

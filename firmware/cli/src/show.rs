@@ -7,12 +7,12 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use crate::exit::Exit;
-use crate::fault::Fault;
-use crate::table::Table;
+use crate::fault::CliFault;
+use crate::table::TextTable;
 
 /// What an answer is.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum View {
+pub(crate) enum OutputView {
     /// A list of nodes.
     Nodes,
     /// One node.
@@ -30,7 +30,7 @@ pub(crate) enum View {
     /// What is wrong.
     Faults,
     /// Machines nobody has enrolled.
-    Strangers,
+    UnknownMachines,
     /// What a deployment lacks.
     Validation,
     /// What went wrong.
@@ -48,7 +48,7 @@ pub(crate) enum View {
     /// The power state of this node.
     Power(String),
     /// What a BMC said.
-    Bmc(bmc::Table),
+    Bmc(bmc::BmcTable),
 }
 
 /// Where the words for the work under way stand in a node of a list.
@@ -64,7 +64,7 @@ const NEEDED: [&str; 6] = [
     "storage",
 ];
 
-impl View {
+impl OutputView {
     /// The key of a list that comes in pages.
     pub(crate) fn list(&self) -> Option<&'static str> {
         match self {
@@ -75,7 +75,7 @@ impl View {
     }
 
     /// Chooses what to show, and what it means for the exit code.
-    pub(crate) fn chosen(&self, body: Value) -> Result<(Value, Exit), Fault> {
+    pub(crate) fn chosen(&self, body: Value) -> Result<(Value, Exit), CliFault> {
         match self {
             Self::Image(name) => {
                 let mut images = items(&body, "images").iter();
@@ -85,7 +85,7 @@ impl View {
                         "image {name}: the box has no image of this name. `trivet image list` \
                          shows those it has."
                     );
-                    Fault::new(Exit::NotFound, sentence)
+                    CliFault::new(Exit::NotFound, sentence)
                 })?;
                 Ok((found, Exit::Fine))
             }
@@ -98,14 +98,14 @@ impl View {
     }
 
     /// The table of an answer.
-    pub(crate) fn table(&self, body: &Value) -> Table {
+    pub(crate) fn table(&self, body: &Value) -> TextTable {
         match self {
             Self::Nodes => nodes(body),
             Self::Ports => ports(body),
             Self::Images => images(body),
             Self::Networks => networks(body),
             Self::Faults => faults(body),
-            Self::Strangers => strangers(body),
+            Self::UnknownMachines => unknown_machines(body),
             Self::Node | Self::Port | Self::Image(_) => fields(body),
             Self::BootDevice => boot_device(body),
             Self::Validation => validation(body),
@@ -114,7 +114,7 @@ impl View {
             Self::Steps => steps(body),
             Self::Logs => logs(body),
             Self::BootDevices => {
-                let mut table = Table::default();
+                let mut table = TextTable::default();
                 for device in items(body, "supported_boot_devices") {
                     table.row([cell(device)]);
                 }
@@ -141,8 +141,8 @@ pub(crate) fn cell(value: &Value) -> String {
     }
 }
 
-fn nodes(body: &Value) -> Table {
-    let mut table = Table::new(&["NAME", "UUID", "STATE", "POWER", "DRIVER", "REMARK"]);
+fn nodes(body: &Value) -> TextTable {
+    let mut table = TextTable::new(&["NAME", "UUID", "STATE", "POWER", "DRIVER", "REMARK"]);
     // What happens, or why it does not, is worth more than a UUID that is cut.
     table.spare = &[1, 4];
     for node in items(body, "nodes") {
@@ -179,8 +179,8 @@ fn nodes(body: &Value) -> Table {
     table
 }
 
-fn steps(body: &Value) -> Table {
-    let mut table = Table::new(&["KIND", "INTERFACE", "STEP", "PRIORITY", "ARGUMENTS"]);
+fn steps(body: &Value) -> TextTable {
+    let mut table = TextTable::new(&["KIND", "INTERFACE", "STEP", "PRIORITY", "ARGUMENTS"]);
     for step in items(body, "steps") {
         let known = step["argsinfo"].as_object().into_iter().flatten();
         let arguments: Vec<String> = known
@@ -203,8 +203,8 @@ fn steps(body: &Value) -> Table {
     table
 }
 
-fn logs(body: &Value) -> Table {
-    let mut table = Table::new(&["NAME", "SIZE"]);
+fn logs(body: &Value) -> TextTable {
+    let mut table = TextTable::new(&["NAME", "SIZE"]);
     for bundle in items(body, "logs") {
         let bytes = bundle["size"].as_u64().map(size).unwrap_or_default();
         table.row([cell(&bundle["name"]), bytes]);
@@ -212,16 +212,16 @@ fn logs(body: &Value) -> Table {
     table
 }
 
-fn ports(body: &Value) -> Table {
-    let mut table = Table::new(&["ADDRESS", "UUID", "NODE", "PXE"]);
+fn ports(body: &Value) -> TextTable {
+    let mut table = TextTable::new(&["ADDRESS", "UUID", "NODE", "PXE"]);
     for port in items(body, "ports") {
         table.row(["address", "uuid", "node_uuid", "pxe_enabled"].map(|key| cell(&port[key])));
     }
     table
 }
 
-fn images(body: &Value) -> Table {
-    let mut table = Table::new(&["NAME", "FORMAT", "SIZE", "STATE", "HERE", "SHA256"]);
+fn images(body: &Value) -> TextTable {
+    let mut table = TextTable::new(&["NAME", "FORMAT", "SIZE", "STATE", "HERE", "SHA256"]);
     for image in items(body, "images") {
         table.row([
             cell(&image["name"]),
@@ -236,8 +236,8 @@ fn images(body: &Value) -> Table {
 }
 
 /// One row for each other server, or one that says there is none.
-fn networks(body: &Value) -> Table {
-    let mut table = Table::new(&["NETWORK", "MODE", "OTHER SERVER", "MAC", "VENDOR", "SEEN"]);
+fn networks(body: &Value) -> TextTable {
+    let mut table = TextTable::new(&["NETWORK", "MODE", "OTHER SERVER", "MAC", "VENDOR", "SEEN"]);
     for network in items(body, "networks") {
         let [name, mode] = ["name", "mode"].map(|key| cell(&network[key]));
         let servers = items(network, "other_servers");
@@ -253,16 +253,16 @@ fn networks(body: &Value) -> Table {
     table
 }
 
-fn faults(body: &Value) -> Table {
-    let mut table = Table::new(&["SINCE", "WHAT IS WRONG"]);
+fn faults(body: &Value) -> TextTable {
+    let mut table = TextTable::new(&["SINCE", "WHAT IS WRONG"]);
     for fault in items(body, "faults") {
         table.row(["since", "fault"].map(|key| cell(&fault[key])));
     }
     table
 }
 
-fn strangers(body: &Value) -> Table {
-    let mut table = Table::new(&[
+fn unknown_machines(body: &Value) -> TextTable {
+    let mut table = TextTable::new(&[
         "MAC", "VENDOR", "ARCH", "UUID", "NETWORK", "ADDRESS", "SEEN",
     ]);
     let keys = [
@@ -291,8 +291,8 @@ fn here(image: &Value) -> String {
 }
 
 /// One row per field that says anything; objects have one row per key.
-fn fields(body: &Value) -> Table {
-    let mut table = Table::default();
+fn fields(body: &Value) -> TextTable {
+    let mut table = TextTable::default();
     for (key, value) in body.as_object().into_iter().flatten() {
         // Links to the API are of no use to people.
         if ["links", "ports", "portgroups", "states", "volume"].contains(&key.as_str()) {
@@ -313,24 +313,24 @@ fn fields(body: &Value) -> Table {
     table
 }
 
-fn validation(body: &Value) -> Table {
-    let mut table = Table::new(&["INTERFACE", "FIT", "REASON"]);
+fn validation(body: &Value) -> TextTable {
+    let mut table = TextTable::new(&["INTERFACE", "FIT", "REASON"]);
     for (kind, found) in body.as_object().into_iter().flatten() {
         table.row([kind.clone(), cell(&found["result"]), cell(&found["reason"])]);
     }
     table
 }
 
-fn history(body: &Value) -> Table {
-    let mut table = Table::new(&["WHEN", "SEVERITY", "EVENT"]);
+fn history(body: &Value) -> TextTable {
+    let mut table = TextTable::new(&["WHEN", "SEVERITY", "EVENT"]);
     for record in items(body, "history") {
         table.row(["created_at", "severity", "event"].map(|key| cell(&record[key])));
     }
     table
 }
 
-fn inventory(found: &Value) -> Table {
-    let mut table = Table::default();
+fn inventory(found: &Value) -> TextTable {
+    let mut table = TextTable::default();
     let vendor = &found["system_vendor"];
     let system = ["manufacturer", "product_name", "serial_number"].map(|key| cell(&vendor[key]));
     table.row(["system".to_owned(), system.join(" ").trim().to_owned()]);
@@ -363,8 +363,8 @@ fn inventory(found: &Value) -> Table {
     table
 }
 
-fn boot_device(body: &Value) -> Table {
-    let mut table = Table::default();
+fn boot_device(body: &Value) -> TextTable {
+    let mut table = TextTable::default();
     for key in ["boot_device", "persistent"] {
         let value = match &body[key] {
             Value::Null => "unknown".to_owned(),
@@ -375,8 +375,8 @@ fn boot_device(body: &Value) -> Table {
     table
 }
 
-fn power(node: &str, body: &Value) -> Table {
-    let mut table = Table::default();
+fn power(node: &str, body: &Value) -> TextTable {
+    let mut table = TextTable::default();
     let mut state = cell(&body["power_state"]);
     if state.is_empty() {
         state.push_str("unknown");

@@ -11,7 +11,7 @@ const CELL_CHARS_MAX: usize = 4000;
 
 /// Rows under a head.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Table {
+pub(crate) struct TextTable {
     /// Empty when the table has no head.
     pub(crate) head: Vec<&'static str>,
     pub(crate) rows: Vec<Vec<String>>,
@@ -19,7 +19,7 @@ pub(crate) struct Table {
     pub(crate) spare: &'static [usize],
 }
 
-impl Table {
+impl TextTable {
     pub(crate) fn new(head: &[&'static str]) -> Self {
         Self {
             head: head.to_vec(),
@@ -132,8 +132,8 @@ pub(crate) fn harmless(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn table(rows: &[&[&str]]) -> Table {
-        let mut table = Table::new(&["NAME", "STATE", "ERROR"]);
+    fn table(rows: &[&[&str]]) -> TextTable {
+        let mut table = TextTable::new(&["NAME", "STATE", "ERROR"]);
         for row in rows {
             table.row(row.iter().map(|cell| (*cell).to_owned()));
         }
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn an_empty_table_is_its_head() {
         assert_eq!(table(&[]).lines(Some(80)), ["NAME  STATE  ERROR"]);
-        assert!(Table::default().lines(Some(80)).is_empty());
+        assert!(TextTable::default().lines(Some(80)).is_empty());
     }
 
     #[test]

@@ -9,13 +9,15 @@ use serde_json::{Value, json};
 
 use crate::activity::{self, Activities, Activity};
 use crate::exit::Exit;
-use crate::fault::{Fault, is_passing, said};
-use crate::plan::{Plan, Then, delete_port, look, look_image, provision_with_image_path};
-use crate::progress::{Progress, duration};
-use crate::request::{Answer, Request, VERSION, link_path};
-use crate::show::{ACTIVITY, View};
-use crate::wait::{Goal, ImageSight, Sight, Verdict, judge, look_gap_ms};
-use crate::watch::Watcher;
+use crate::fault::{CliFault, error_message, is_passing};
+use crate::plan::{
+    CommandPlan, FinalAction, delete_port, look, look_image, provision_with_image_path,
+};
+use crate::progress::{ProgressLine, duration};
+use crate::request::{CliRequest, CliResponse, VERSION, link_path};
+use crate::show::{ACTIVITY, OutputView};
+use crate::wait::{ImageSnapshot, NodeSnapshot, WaitGoal, WaitVerdict, look_gap_ms, wait_verdict};
+use crate::watch::NodeWatcher;
 
 /// How often a request is repeated while the node is locked or the box is busy.
 const TRIES_MAX: u32 = 10;
@@ -24,7 +26,7 @@ const TRIES_MAX: u32 = 10;
 const TRY_GAP_MS: u64 = 1_000;
 
 /// How long the box may be away while we wait for a node: it may be restarted.
-const AWAY_MS_MAX: u64 = 120_000;
+const UNREACHABLE_MS_MAX: u64 = 120_000;
 
 /// How long an image may look as it did before it was asked for.
 const SETTLE_MS: u64 = 3_000;
@@ -34,7 +36,7 @@ const PAGES_MAX: u32 = 1_000;
 
 /// How answers are shown.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Style {
+pub(crate) struct OutputStyle {
     pub(crate) json: bool,
     /// The terminal's width, where there is one.
     pub(crate) width: Option<usize>,
@@ -42,9 +44,9 @@ pub(crate) struct Style {
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Act {
+pub(crate) enum TaskAction {
     /// Send this and hand back the answer.
-    Send(Request),
+    Send(CliRequest),
     /// Wake the task after so many milliseconds.
     Pause(u64),
     /// It is over.
@@ -53,7 +55,7 @@ pub(crate) enum Act {
 
 /// Something to print.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Out {
+pub(crate) enum TaskOutput {
     /// A line of the result.
     Line(String),
     /// A sentence beside the result.
@@ -61,66 +63,66 @@ pub(crate) enum Out {
     /// A change while waiting; for where nothing can be redrawn.
     Change(String),
     /// Where it is; for a line that is redrawn.
-    Progress(Progress),
+    Progress(ProgressLine),
 }
 
 /// What one event leads to.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Turn {
-    pub(crate) outs: Vec<Out>,
-    pub(crate) act: Act,
+pub(crate) struct TaskStep {
+    pub(crate) outs: Vec<TaskOutput>,
+    pub(crate) act: TaskAction,
 }
 
-impl Turn {
-    fn only(act: Act) -> Self {
+impl TaskStep {
+    fn only(act: TaskAction) -> Self {
         Self {
             outs: Vec::new(),
             act,
         }
     }
 
-    fn fault(fault: Fault) -> Self {
+    fn fault(fault: CliFault) -> Self {
         Self {
-            outs: vec![Out::Note(format!("trivet: {}", fault.sentence))],
-            act: Act::End(fault.exit),
+            outs: vec![TaskOutput::Note(format!("trivet: {}", fault.sentence))],
+            act: TaskAction::End(fault.exit),
         }
     }
 }
 
 /// A command under way.
 #[derive(Debug)]
-pub(crate) struct Task {
+pub(crate) struct CommandTask {
     subject: String,
-    then: Then,
-    style: Style,
+    then: FinalAction,
+    style: OutputStyle,
     /// Not sent yet.
-    rest: VecDeque<Request>,
+    rest: VecDeque<CliRequest>,
     /// Sent, or to be sent again.
-    current: Request,
+    current: CliRequest,
     /// Whether `current` is a look at nodes.
     looking: bool,
-    watcher: Option<Watcher>,
+    watcher: Option<NodeWatcher>,
     /// Since when we look, and when the box was last heard.
     started: u64,
-    heard: u64,
+    answered_at: u64,
     tries: u32,
     version: u16,
     /// What the pages so far had.
     items: Vec<Value>,
     pages: u32,
-    last: Option<Sight>,
+    last: Option<NodeSnapshot>,
     /// An answer that is not shown yet: the box was asked what the nodes in it are doing.
     unshown: Option<Value>,
     activities: Activities,
     /// The box does not tell what nodes are doing.
-    tells_no_progress: bool,
+    lacks_progress: bool,
 }
 
-impl Task {
-    pub(crate) fn new(plan: Plan, style: Style) -> Self {
+impl CommandTask {
+    pub(crate) fn new(plan: CommandPlan, style: OutputStyle) -> Self {
         let watcher = match &plan.then {
-            Then::Watch { nodes, until, .. } => {
-                Some(Watcher::new(nodes.clone(), until.clone(), style.json))
+            FinalAction::Watch { nodes, until, .. } => {
+                Some(NodeWatcher::new(nodes.clone(), until.clone(), style.json))
             }
             _ => None,
         };
@@ -129,11 +131,11 @@ impl Task {
             then: plan.then,
             style,
             rest: plan.requests.into(),
-            current: Request::get("/v1"),
+            current: CliRequest::get("/v1"),
             looking: false,
             watcher,
             started: 0,
-            heard: 0,
+            answered_at: 0,
             tries: 0,
             version: VERSION,
             items: Vec::new(),
@@ -141,13 +143,13 @@ impl Task {
             last: None,
             unshown: None,
             activities: Activities::new(),
-            tells_no_progress: false,
+            lacks_progress: false,
         }
     }
 
     /// The first turn.
-    pub(crate) fn begin(&mut self, now: u64) -> Turn {
-        self.heard = now;
+    pub(crate) fn begin(&mut self, now: u64) -> TaskStep {
+        self.answered_at = now;
         match self.rest.pop_front() {
             Some(request) => self.send(request),
             None => self.start_looking(now),
@@ -155,42 +157,42 @@ impl Task {
     }
 
     /// After a pause: the same again.
-    pub(crate) fn woken(&mut self) -> Turn {
+    pub(crate) fn woken(&mut self) -> TaskStep {
         self.send(self.current.clone())
     }
 
     /// Stopped from the keyboard.
-    pub(crate) fn interrupted(&self) -> Turn {
+    pub(crate) fn interrupted(&self) -> TaskStep {
         match &self.then {
             // A watch without an end ends so.
-            Then::Watch { until: None, .. } => Turn::only(Act::End(Exit::Fine)),
-            Then::WaitImage { image, .. } if self.looking => Turn::fault(Fault::new(
+            FinalAction::Watch { until: None, .. } => TaskStep::only(TaskAction::End(Exit::Fine)),
+            FinalAction::WaitImage { image, .. } if self.looking => TaskStep::fault(CliFault::new(
                 Exit::Interrupted,
                 format!(
                     "stopped waiting; the box goes on with image {image}. `trivet image show \
                      {image}` says how far it is."
                 ),
             )),
-            Then::Wait { node, .. } if self.looking => Turn::fault(Fault::new(
+            FinalAction::Wait { node, .. } if self.looking => TaskStep::fault(CliFault::new(
                 Exit::Interrupted,
                 format!(
                     "stopped waiting; the box goes on with node {node}. `trivet node watch {node}` \
                      follows it."
                 ),
             )),
-            _ => Turn::only(Act::End(Exit::Interrupted)),
+            _ => TaskStep::only(TaskAction::End(Exit::Interrupted)),
         }
     }
 
     /// An answer, or why there is none.
-    pub(crate) fn answered(&mut self, now: u64, answer: Result<Answer, Fault>) -> Turn {
+    pub(crate) fn answered(&mut self, now: u64, answer: Result<CliResponse, CliFault>) -> TaskStep {
         if let Some(body) = self.unshown.take() {
             self.progress_answered(answer);
             return self.complete(now, body);
         }
         let answer = match answer {
             Ok(answer) => answer,
-            Err(fault) => return self.unheard(now, fault),
+            Err(fault) => return self.unanswered(now, fault),
         };
         let newest = answer.version_max.filter(|newest| *newest < self.version);
         if let (406, Some(newest)) = (answer.status, newest) {
@@ -203,9 +205,9 @@ impl Task {
         }
         self.tries = 0;
         if !(200..300).contains(&answer.status) {
-            return Turn::fault(self.refused(&answer));
+            return TaskStep::fault(self.refused(&answer));
         }
-        self.heard = now;
+        self.answered_at = now;
         if let Some(key) = self.list_key()
             && let Some(turn) = self.page(key, &answer.body)
         {
@@ -226,7 +228,7 @@ impl Task {
     }
 
     /// All that is shown or judged next has come.
-    fn complete(&mut self, now: u64, body: Value) -> Turn {
+    fn complete(&mut self, now: u64, body: Value) -> TaskStep {
         if self.looking {
             self.looked(now, &body)
         } else {
@@ -236,32 +238,32 @@ impl Task {
 
     /// The request for what the nodes in an answer are doing, where that is shown and one of
     /// them has work under way.
-    fn progress_request(&self, body: &Value) -> Option<Request> {
-        if self.tells_no_progress || (self.style.json && !self.looking) {
+    fn progress_request(&self, body: &Value) -> Option<CliRequest> {
+        if self.lacks_progress || (self.style.json && !self.looking) {
             return None;
         }
         let many = match (&self.then, &self.watcher) {
-            (Then::Show(View::Nodes), _) => true,
-            (Then::Show(View::Node), _) => false,
-            (Then::Wait { .. }, _) if self.looking => false,
+            (FinalAction::Show(OutputView::Nodes), _) => true,
+            (FinalAction::Show(OutputView::Node), _) => false,
+            (FinalAction::Wait { .. }, _) if self.looking => false,
             (_, Some(watcher)) => watcher.nodes.len() != 1,
             _ => return None,
         };
         if many {
             let works = self.items.iter().any(activity::may_work);
-            return works.then(|| activity::ask(None));
+            return works.then(|| activity::progress_request(None));
         }
         let node = body["uuid"].as_str().filter(|_| activity::may_work(body))?;
-        Some(activity::ask(Some(node)))
+        Some(activity::progress_request(Some(node)))
     }
 
     /// Keeps what nodes are doing. Without that the rest is shown all the same: an older box
     /// does not tell it, and a box that went away is noticed by the next look.
-    fn progress_answered(&mut self, answer: Result<Answer, Fault>) {
+    fn progress_answered(&mut self, answer: Result<CliResponse, CliFault>) {
         self.activities = match answer {
             Ok(answer) if answer.status == 200 => activity::read(&answer.body),
             Ok(answer) => {
-                self.tells_no_progress = answer.status == 404;
+                self.lacks_progress = answer.status == 404;
                 Activities::new()
             }
             Err(_) => Activities::new(),
@@ -269,9 +271,9 @@ impl Task {
     }
 
     /// Puts what nodes are doing into what is shown.
-    fn with_activities(&self, view: &View, body: &mut Value) {
+    fn with_activities(&self, view: &OutputView, body: &mut Value) {
         match view {
-            View::Nodes => {
+            OutputView::Nodes => {
                 for node in body["nodes"].as_array_mut().into_iter().flatten() {
                     let uuid = node["uuid"].as_str().unwrap_or_default();
                     if let Some(activity) = self.activities.get(uuid) {
@@ -279,7 +281,7 @@ impl Task {
                     }
                 }
             }
-            View::Node => {
+            OutputView::Node => {
                 if let Some(activity) = self.activities.values().next() {
                     body["progress"] = activity.fields();
                 }
@@ -288,17 +290,17 @@ impl Task {
         }
     }
 
-    fn send(&mut self, request: Request) -> Turn {
+    fn send(&mut self, request: CliRequest) -> TaskStep {
         self.current = request;
         self.current.version = self.version;
-        Turn::only(Act::Send(self.current.clone()))
+        TaskStep::only(TaskAction::Send(self.current.clone()))
     }
 
-    fn try_again(&mut self) -> Turn {
+    fn try_again(&mut self) -> TaskStep {
         self.tries += 1;
-        let mut turn = Turn::only(Act::Pause(TRY_GAP_MS));
+        let mut turn = TaskStep::only(TaskAction::Pause(TRY_GAP_MS));
         if self.tries == 1 && !self.looking {
-            turn.outs.push(Out::Note(format!(
+            turn.outs.push(TaskOutput::Note(format!(
                 "{} is busy; trying again for up to {}",
                 self.subject,
                 duration(u64::from(TRIES_MAX) * TRY_GAP_MS)
@@ -309,34 +311,40 @@ impl Task {
 
     /// The box did not answer. A look may be repeated; what changes something may not,
     /// since it may have been done.
-    fn unheard(&mut self, now: u64, fault: Fault) -> Turn {
-        let away = now.saturating_sub(self.heard);
-        if !self.looking || fault.exit != Exit::Unreachable || away > AWAY_MS_MAX {
-            return Turn::fault(fault);
+    fn unanswered(&mut self, now: u64, fault: CliFault) -> TaskStep {
+        let away = now.saturating_sub(self.answered_at);
+        if !self.looking || fault.exit != Exit::Unreachable || away > UNREACHABLE_MS_MAX {
+            return TaskStep::fault(fault);
         }
         if self
             .limit()
             .is_some_and(|limit| now.saturating_sub(self.started) >= limit)
         {
-            return Turn::fault(self.too_late());
+            return TaskStep::fault(self.too_late());
         }
-        let mut turn = Turn::only(Act::Pause(TRY_GAP_MS));
+        let mut turn = TaskStep::only(TaskAction::Pause(TRY_GAP_MS));
         turn.outs
-            .push(Out::Change(format!("trivet: {}", fault.sentence)));
+            .push(TaskOutput::Change(format!("trivet: {}", fault.sentence)));
         turn
     }
 
-    fn refused(&self, answer: &Answer) -> Fault {
-        let images = matches!(&self.then, Then::Show(View::Images | View::Image(_)));
+    fn refused(&self, answer: &CliResponse) -> CliFault {
+        let images = matches!(
+            &self.then,
+            FinalAction::Show(OutputView::Images | OutputView::Image(_))
+        );
         if images && answer.status == 404 {
-            return Fault::new(
+            return CliFault::new(
                 Exit::NotFound,
                 "this box does not list its images: it has no /trivet/images. It may be an older \
                  Trivet, or another Ironic; look into the directory of its images instead.",
             );
         }
-        if answer.status == 404 && self.has_image() && !said(&answer.body).contains("Node ") {
-            return Fault::new(
+        if answer.status == 404
+            && self.has_image()
+            && !error_message(&answer.body).contains("Node ")
+        {
+            return CliFault::new(
                 Exit::NotFound,
                 format!(
                     "{}: this box does not take an image and a verb in one request; it may be an \
@@ -346,7 +354,7 @@ impl Task {
                 ),
             );
         }
-        Fault::of(answer, &self.subject)
+        CliFault::of(answer, &self.subject)
     }
 
     /// Whether the present request is a verb with an image.
@@ -358,37 +366,37 @@ impl Task {
     /// The key of the list that the present answer is a page of.
     fn list_key(&self) -> Option<&'static str> {
         match (&self.then, &self.watcher) {
-            (Then::Show(view), _) => view.list(),
+            (FinalAction::Show(view), _) => view.list(),
             (_, Some(watcher)) if watcher.nodes.len() != 1 => Some("nodes"),
             _ => None,
         }
     }
 
     /// Keeps a page; the next request if there is another page.
-    fn page(&mut self, key: &str, body: &Value) -> Option<Turn> {
+    fn page(&mut self, key: &str, body: &Value) -> Option<TaskStep> {
         self.items
             .extend(body[key].as_array().into_iter().flatten().cloned());
         self.pages += 1;
         let next = link_path(body["next"].as_str()?)?;
-        (self.pages < PAGES_MAX).then(|| self.send(Request::get(next)))
+        (self.pages < PAGES_MAX).then(|| self.send(CliRequest::get(next)))
     }
 
     /// All requests of the plan were answered well.
-    fn finish(&mut self, now: u64, body: Value) -> Turn {
+    fn finish(&mut self, now: u64, body: Value) -> TaskStep {
         match self.then.clone() {
-            Then::Show(view) => self.shown(&view, body),
-            Then::Say(sentence) => Turn {
+            FinalAction::Show(view) => self.shown(&view, body),
+            FinalAction::Print(sentence) => TaskStep {
                 outs: if self.style.json {
                     Vec::new()
                 } else {
-                    vec![Out::Line(sentence)]
+                    vec![TaskOutput::Line(sentence)]
                 },
-                act: Act::End(Exit::Fine),
+                act: TaskAction::End(Exit::Fine),
             },
-            Then::Wait { .. } | Then::WaitImage { .. } | Then::Watch { .. } => {
-                self.start_looking(now)
-            }
-            Then::DeletePort => {
+            FinalAction::Wait { .. }
+            | FinalAction::WaitImage { .. }
+            | FinalAction::Watch { .. } => self.start_looking(now),
+            FinalAction::DeletePort => {
                 let port = body["ports"][0]["uuid"].as_str();
                 let Some(uuid) = port else {
                     let sentence = format!(
@@ -396,45 +404,45 @@ impl Task {
                          those it knows.",
                         self.subject
                     );
-                    return Turn::fault(Fault::new(Exit::NotFound, sentence));
+                    return TaskStep::fault(CliFault::new(Exit::NotFound, sentence));
                 };
-                self.then = Then::Say(format!("{}: deleted", self.subject));
+                self.then = FinalAction::Print(format!("{}: deleted", self.subject));
                 self.send(delete_port(uuid))
             }
         }
     }
 
-    fn shown(&mut self, view: &View, mut body: Value) -> Turn {
+    fn shown(&mut self, view: &OutputView, mut body: Value) -> TaskStep {
         if let Some(key) = view.list() {
             body = json!({ key: std::mem::take(&mut self.items) });
         }
         self.with_activities(view, &mut body);
         let (body, exit) = match view.chosen(body) {
             Ok(chosen) => chosen,
-            Err(fault) => return Turn::fault(fault),
+            Err(fault) => return TaskStep::fault(fault),
         };
         let lines = if self.style.json {
             vec![format!("{body:#}")]
         } else {
             view.table(&body).lines(self.style.width)
         };
-        Turn {
-            outs: lines.into_iter().map(Out::Line).collect(),
-            act: Act::End(exit),
+        TaskStep {
+            outs: lines.into_iter().map(TaskOutput::Line).collect(),
+            act: TaskAction::End(exit),
         }
     }
 
-    fn start_looking(&mut self, now: u64) -> Turn {
+    fn start_looking(&mut self, now: u64) -> TaskStep {
         self.started = now;
         self.looking = true;
         self.send(self.look())
     }
 
     /// The first request of a look.
-    fn look(&self) -> Request {
+    fn look(&self) -> CliRequest {
         match (&self.then, &self.watcher) {
-            (Then::Wait { node, .. }, _) => look(Some(node)),
-            (Then::WaitImage { image, .. }, _) => look_image(image),
+            (FinalAction::Wait { node, .. }, _) => look(Some(node)),
+            (FinalAction::WaitImage { image, .. }, _) => look_image(image),
             (_, Some(watcher)) => match watcher.nodes.as_slice() {
                 [node] => look(Some(node)),
                 _ => look(None),
@@ -443,7 +451,7 @@ impl Task {
         }
     }
 
-    fn looked(&mut self, now: u64, body: &Value) -> Turn {
+    fn looked(&mut self, now: u64, body: &Value) -> TaskStep {
         let elapsed = now.saturating_sub(self.started);
         self.pages = 0;
         // After the last page comes the first one again.
@@ -453,8 +461,12 @@ impl Task {
             watcher.activities = std::mem::take(&mut self.activities);
         }
         let (mut outs, verdict) = match (self.then.clone(), &mut self.watcher) {
-            (Then::Wait { node, goal, .. }, _) => self.judged(&node, &goal, body, elapsed),
-            (Then::WaitImage { image, .. }, _) => self.judged_image(&image, body, elapsed),
+            (FinalAction::Wait { node, goal, .. }, _) => {
+                self.wait_update(&node, &goal, body, elapsed)
+            }
+            (FinalAction::WaitImage { image, .. }, _) => {
+                self.image_wait_update(&image, body, elapsed)
+            }
             (_, Some(watcher)) => {
                 let one = std::slice::from_ref(body);
                 let all = if watcher.nodes.len() == 1 {
@@ -463,119 +475,128 @@ impl Task {
                     &items
                 };
                 let looked = watcher.look(all, elapsed);
-                let lines = looked.lines.into_iter().map(Out::Line);
-                let outs = lines.chain(looked.progress.map(Out::Progress)).collect();
+                let lines = looked.lines.into_iter().map(TaskOutput::Line);
+                let outs = lines
+                    .chain(looked.progress.map(TaskOutput::Progress))
+                    .collect();
                 (outs, looked.end)
             }
             _ => (Vec::new(), Some(Ok(()))),
         };
         let act = match verdict {
-            Some(Ok(())) => Act::End(Exit::Fine),
+            Some(Ok(())) => TaskAction::End(Exit::Fine),
             Some(Err(fault)) => {
-                outs.push(Out::Note(format!("trivet: {}", fault.sentence)));
-                Act::End(fault.exit)
+                outs.push(TaskOutput::Note(format!("trivet: {}", fault.sentence)));
+                TaskAction::End(fault.exit)
             }
             None => match self.limit() {
                 Some(limit) if elapsed >= limit => {
                     let fault = self.too_late();
-                    outs.push(Out::Note(format!("trivet: {}", fault.sentence)));
-                    Act::End(fault.exit)
+                    outs.push(TaskOutput::Note(format!("trivet: {}", fault.sentence)));
+                    TaskAction::End(fault.exit)
                 }
-                Some(limit) => Act::Pause(look_gap_ms(elapsed).min(limit - elapsed)),
-                None => Act::Pause(look_gap_ms(elapsed)),
+                Some(limit) => TaskAction::Pause(look_gap_ms(elapsed).min(limit - elapsed)),
+                None => TaskAction::Pause(look_gap_ms(elapsed)),
             },
         };
-        Turn { outs, act }
+        TaskStep { outs, act }
     }
 
     /// One look of a wait.
-    fn judged(
+    fn wait_update(
         &mut self,
         node: &str,
-        goal: &Goal,
+        goal: &WaitGoal,
         body: &Value,
         elapsed: u64,
-    ) -> (Vec<Out>, Option<Result<(), Fault>>) {
+    ) -> (Vec<TaskOutput>, Option<Result<(), CliFault>>) {
         let activity = std::mem::take(&mut self.activities).into_values().next();
-        let mut sight = Sight::of(body);
+        let mut sight = NodeSnapshot::of(body);
         sight.news = activity.as_ref().map(Activity::news);
         let mut outs = Vec::new();
         if self.last.as_ref() != Some(&sight) {
             let words = match goal {
-                Goal::Power(_) => &sight.power,
-                Goal::State(_) | Goal::Rest => &sight.words(),
+                WaitGoal::Power(_) => &sight.power,
+                WaitGoal::State(_) | WaitGoal::Rest => &sight.words(),
             };
             let work = activity.as_ref().map(|work| format!("; {}", work.words()));
             let work = work.unwrap_or_default();
-            outs.push(Out::Change(format!("{node}: {words}{work}")));
+            outs.push(TaskOutput::Change(format!("{node}: {words}{work}")));
         }
-        outs.push(Out::Progress(match &activity {
-            Some(activity) => Progress::working(&sight, activity, elapsed),
-            None => Progress::of(&sight, elapsed),
+        outs.push(TaskOutput::Progress(match &activity {
+            Some(activity) => ProgressLine::working(&sight, activity, elapsed),
+            None => ProgressLine::of(&sight, elapsed),
         }));
-        let verdict = judge(goal, &sight);
+        let verdict = wait_verdict(goal, &sight);
         let end = match &verdict {
-            Verdict::Going => None,
-            Verdict::There => Some(Ok(())),
-            Verdict::Failed(why) => Some(Err(Fault::new(
+            WaitVerdict::Pending => None,
+            WaitVerdict::Reached => Some(Ok(())),
+            WaitVerdict::Failed(why) => Some(Err(CliFault::new(
                 Exit::Failed,
                 format!("node {node} {why} (`trivet node history {node}` says more)"),
             ))),
         };
         if end.is_some() && self.style.json {
-            outs.push(Out::Line(format!("{body:#}")));
-        } else if verdict == Verdict::There {
+            outs.push(TaskOutput::Line(format!("{body:#}")));
+        } else if verdict == WaitVerdict::Reached {
             let state = match goal {
-                Goal::Power(power) => format!("has {power}"),
-                Goal::State(_) | Goal::Rest => format!("is {}", sight.state),
+                WaitGoal::Power(power) => format!("has {power}"),
+                WaitGoal::State(_) | WaitGoal::Rest => format!("is {}", sight.state),
             };
             let took = duration(elapsed);
-            outs.push(Out::Line(format!("node {node} {state} after {took}")));
+            outs.push(TaskOutput::Line(format!(
+                "node {node} {state} after {took}"
+            )));
         }
         self.last = Some(sight);
         (outs, end)
     }
 
     /// One look of a wait for an image.
-    fn judged_image(
+    fn image_wait_update(
         &self,
         image: &str,
         body: &Value,
         elapsed: u64,
-    ) -> (Vec<Out>, Option<Result<(), Fault>>) {
-        let sight = ImageSight::of(body);
-        let progress = Progress::many(format!("{image}  {}", sight.state), sight.mib(), elapsed);
-        let mut outs = vec![Out::Progress(progress)];
+    ) -> (Vec<TaskOutput>, Option<Result<(), CliFault>>) {
+        let sight = ImageSnapshot::of(body);
+        let progress =
+            ProgressLine::many(format!("{image}  {}", sight.state), sight.mib(), elapsed);
+        let mut outs = vec![TaskOutput::Progress(progress)];
         let end = match sight.verdict() {
-            Verdict::Going => return (outs, None),
+            WaitVerdict::Pending => return (outs, None),
             // It may be the fault of the time before.
-            Verdict::Failed(_) if elapsed < SETTLE_MS => return (outs, None),
-            Verdict::There => Ok(()),
-            Verdict::Failed(why) => {
+            WaitVerdict::Failed(_) if elapsed < SETTLE_MS => return (outs, None),
+            WaitVerdict::Reached => Ok(()),
+            WaitVerdict::Failed(why) => {
                 let sentence = format!("image {image} {why}");
-                Err(Fault::new(Exit::Failed, sentence))
+                Err(CliFault::new(Exit::Failed, sentence))
             }
         };
         if self.style.json {
-            outs.push(Out::Line(format!("{body:#}")));
+            outs.push(TaskOutput::Line(format!("{body:#}")));
         } else if end.is_ok() {
             let took = duration(elapsed);
-            outs.push(Out::Line(format!("image {image} is whole after {took}")));
+            outs.push(TaskOutput::Line(format!(
+                "image {image} is whole after {took}"
+            )));
         }
         (outs, Some(end))
     }
 
     fn limit(&self) -> Option<u64> {
         match &self.then {
-            Then::Wait { limit_ms, .. } | Then::WaitImage { limit_ms, .. } => Some(*limit_ms),
-            Then::Watch { limit_ms, .. } => *limit_ms,
+            FinalAction::Wait { limit_ms, .. } | FinalAction::WaitImage { limit_ms, .. } => {
+                Some(*limit_ms)
+            }
+            FinalAction::Watch { limit_ms, .. } => *limit_ms,
             _ => None,
         }
     }
 
-    fn too_late(&self) -> Fault {
+    fn too_late(&self) -> CliFault {
         let limit = duration(self.limit().unwrap_or(0));
-        let state = self.last.as_ref().map(Sight::words);
+        let state = self.last.as_ref().map(NodeSnapshot::words);
         let sentence = match state {
             Some(state) => format!(
                 "{} is still `{state}` after {limit}; the box goes on with it",
@@ -583,7 +604,7 @@ impl Task {
             ),
             None => format!("{}: not there after {limit}; the box goes on", self.subject),
         };
-        Fault::new(Exit::TimedOut, sentence)
+        CliFault::new(Exit::TimedOut, sentence)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::request::Answer;
+use crate::request::CliResponse;
 
 /// Files by name, for tests.
 pub(crate) fn files(name: &str) -> Result<String, String> {
@@ -18,9 +18,9 @@ pub(crate) fn files(name: &str) -> Result<String, String> {
 }
 
 /// A good answer.
-pub(crate) fn good(body: Value) -> Answer {
+pub(crate) fn good(body: Value) -> CliResponse {
     let status = if body.is_null() { 202 } else { 200 };
-    Answer {
+    CliResponse {
         status,
         body,
         version_max: Some(110),
@@ -28,9 +28,9 @@ pub(crate) fn good(body: Value) -> Answer {
 }
 
 /// A refusal as the box words it.
-pub(crate) fn bad(status: u16, sentence: &str) -> Answer {
+pub(crate) fn bad(status: u16, sentence: &str) -> CliResponse {
     let inner = json!({"faultcode": "Client", "faultstring": sentence}).to_string();
-    Answer {
+    CliResponse {
         status,
         body: json!({ "error_message": inner }),
         version_max: Some(110),

@@ -16,13 +16,13 @@ use hyper::body::{Body, Frame, SizeHint};
 use ring::digest::{Context as Hash, SHA256};
 use trivet_model::Digest;
 
-use crate::client::Client;
+use crate::client::CliClient;
 use crate::exit::Exit;
-use crate::fault::Fault;
+use crate::fault::CliFault;
 use crate::plan::{NewImage, look_image, new_image, put_image};
-use crate::progress::Progress;
-use crate::request::{Answer, Request};
-use crate::wait::{ImageSight, Verdict};
+use crate::progress::ProgressLine;
+use crate::request::{CliRequest, CliResponse};
+use crate::wait::{ImageSnapshot, WaitVerdict};
 
 /// Bytes that are read at a time.
 const PIECE_BYTES: usize = 256 * 1024;
@@ -35,7 +35,7 @@ const TRIES_MAX: u32 = 10;
 const TRY_GAP: Duration = Duration::from_secs(1);
 
 /// What is uploaded.
-pub(crate) struct Upload<'a> {
+pub(crate) struct ImageUpload<'a> {
     pub(crate) image: &'a str,
     pub(crate) file: &'a Path,
     pub(crate) format: Option<&'a str>,
@@ -44,22 +44,22 @@ pub(crate) struct Upload<'a> {
 }
 
 /// What people see meanwhile.
-pub(crate) trait Watched {
+pub(crate) trait UploadObserver {
     /// How far it is.
-    fn progress(&mut self, progress: &Progress);
+    fn progress(&mut self, progress: &ProgressLine);
     /// A sentence.
     fn note(&mut self, sentence: &str);
     /// Milliseconds since the beginning.
     fn elapsed_ms(&self) -> u64;
 }
 
-impl Upload<'_> {
+impl ImageUpload<'_> {
     /// Does all of it; the record of the whole image.
     pub(crate) async fn run(
         &self,
-        client: &Client,
-        watched: &mut dyn Watched,
-    ) -> Result<serde_json::Value, Fault> {
+        client: &CliClient,
+        watched: &mut dyn UploadObserver,
+    ) -> Result<serde_json::Value, CliFault> {
         let size = self.open()?.1;
         let mut tries = 0;
         let mut before = 0;
@@ -68,7 +68,7 @@ impl Upload<'_> {
                 Ok(whole) => return Ok(whole),
                 Err(sight) => sight,
             };
-            let from = sight.goes_on_from(size);
+            let from = sight.resume_offset(size);
             if from > before {
                 tries = 0;
                 before = from;
@@ -90,18 +90,18 @@ impl Upload<'_> {
         }
     }
 
-    fn refused(&self, answer: &Answer) -> Fault {
-        Fault::of(answer, &format!("image {}", self.image))
+    fn refused(&self, answer: &CliResponse) -> CliFault {
+        CliFault::of(answer, &format!("image {}", self.image))
     }
 
     /// The whole image if it is there, or how far it is; one that the catalogue does not
     /// have is put there first.
     async fn look(
         &self,
-        client: &Client,
-        watched: &mut dyn Watched,
-    ) -> Result<Result<serde_json::Value, ImageSight>, Fault> {
-        let mut answer = ask(client, &look_image(self.image)).await?;
+        client: &CliClient,
+        watched: &mut dyn UploadObserver,
+    ) -> Result<Result<serde_json::Value, ImageSnapshot>, CliFault> {
+        let mut answer = send_with_retry(client, &look_image(self.image)).await?;
         if answer.status == 404 {
             let sum = self.digest(watched)?;
             let create = new_image(&NewImage {
@@ -112,29 +112,29 @@ impl Upload<'_> {
                 boot_mode: self.boot_mode,
                 pin: self.pin,
             });
-            answer = ask(client, &create).await?;
+            answer = send_with_retry(client, &create).await?;
         }
         if !(200..300).contains(&answer.status) {
             return Err(self.refused(&answer));
         }
-        let sight = ImageSight::of(&answer.body);
-        if sight.verdict() == Verdict::There {
+        let sight = ImageSnapshot::of(&answer.body);
+        if sight.verdict() == WaitVerdict::Reached {
             return Ok(Ok(answer.body));
         }
         Ok(Err(sight))
     }
 
-    fn open(&self) -> Result<(File, u64), Fault> {
+    fn open(&self) -> Result<(File, u64), CliFault> {
         let failed = |error: io::Error| {
             let file = self.file.display();
-            Fault::usage(format!("{file} cannot be read: {error}"))
+            CliFault::usage(format!("{file} cannot be read: {error}"))
         };
         let file = File::open(self.file).map_err(failed)?;
         let size = file.metadata().map_err(failed)?.len();
         Ok((file, size))
     }
 
-    fn digest(&self, watched: &mut dyn Watched) -> Result<String, Fault> {
+    fn digest(&self, watched: &mut dyn UploadObserver) -> Result<String, CliFault> {
         let (mut file, size) = self.open()?;
         let mut hash = Hash::new(&SHA256);
         let mut buffer = vec![0; PIECE_BYTES];
@@ -142,7 +142,7 @@ impl Upload<'_> {
         loop {
             let got = file.read(&mut buffer).map_err(|error| {
                 let file = self.file.display();
-                Fault::usage(format!("{file} cannot be read: {error}"))
+                CliFault::usage(format!("{file} cannot be read: {error}"))
             })?;
             if got == 0 {
                 break;
@@ -153,7 +153,7 @@ impl Upload<'_> {
             if now_ms - drawn_ms >= DRAW_GAP.as_millis() as u64 {
                 drawn_ms = now_ms;
                 let words = format!("{}  hashing", self.image);
-                watched.progress(&Progress::many(words, mib(done, size), now_ms));
+                watched.progress(&ProgressLine::many(words, mib(done, size), now_ms));
             }
         }
         let mut sum = [0; 32];
@@ -163,15 +163,15 @@ impl Upload<'_> {
 
     async fn send(
         &self,
-        client: &Client,
+        client: &CliClient,
         from: u64,
         size: u64,
-        watched: &mut dyn Watched,
-    ) -> Result<Answer, Fault> {
+        watched: &mut dyn UploadObserver,
+    ) -> Result<CliResponse, CliFault> {
         let (mut file, _) = self.open()?;
         file.seek(SeekFrom::Start(from)).map_err(|error| {
             let file = self.file.display();
-            Fault::usage(format!("{file} cannot be read: {error}"))
+            CliFault::usage(format!("{file} cannot be read: {error}"))
         })?;
         let sent = Arc::new(AtomicU64::new(from));
         let body = FileBody {
@@ -195,7 +195,7 @@ impl Upload<'_> {
                     let at = sent.load(Ordering::Relaxed);
                     let words = format!("{}  uploading", self.image);
                     let now_ms = watched.elapsed_ms();
-                    watched.progress(&Progress::many(words, mib(at, size), now_ms));
+                    watched.progress(&ProgressLine::many(words, mib(at, size), now_ms));
                 }
             }
         }
@@ -207,7 +207,10 @@ fn mib(done: u64, size: u64) -> Option<(u64, u64)> {
 }
 
 /// A look may be repeated: the box may be restarted meanwhile.
-async fn ask(client: &Client, request: &Request) -> Result<Answer, Fault> {
+async fn send_with_retry(
+    client: &CliClient,
+    request: &CliRequest,
+) -> Result<CliResponse, CliFault> {
     let mut tries = 0;
     loop {
         tries += 1;

@@ -3,37 +3,45 @@
 use serde_json::{Map, Value};
 use trivet_model::secret;
 
-use crate::fault::Fault;
+use crate::fault::CliFault;
 
 /// Reads a file named by an argument; `-` is standard input. The text or the reason.
-pub(crate) type Reader<'a> = &'a dyn Fn(&str) -> Result<String, String>;
+pub(crate) type FileTextReader<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 
 /// `KEY=VALUE` pairs as an object. A value is JSON where it reads as such and text
 /// otherwise; `@FILE` is the text of a file.
-pub(crate) fn object(flag: &str, pairs: &[String], read: Reader<'_>) -> Result<Value, Fault> {
+pub(crate) fn object(
+    flag: &str,
+    pairs: &[String],
+    read: FileTextReader<'_>,
+) -> Result<Value, CliFault> {
     let mut object = Map::new();
     for pair in pairs {
         let (key, value) = value(flag, pair, read)?;
         if object.insert(key.clone(), value).is_some() {
-            return Err(Fault::usage(format!("{flag} {key} is given twice")));
+            return Err(CliFault::usage(format!("{flag} {key} is given twice")));
         }
     }
     Ok(Value::Object(object))
 }
 
 /// One pair.
-pub(crate) fn value(flag: &str, pair: &str, read: Reader<'_>) -> Result<(String, Value), Fault> {
+pub(crate) fn value(
+    flag: &str,
+    pair: &str,
+    read: FileTextReader<'_>,
+) -> Result<(String, Value), CliFault> {
     let (key, text) = pair
         .split_once('=')
         .filter(|(key, _)| !key.is_empty())
-        .ok_or_else(|| Fault::usage(format!("{flag} wants KEY=VALUE, not {pair:?}")))?;
+        .ok_or_else(|| CliFault::usage(format!("{flag} wants KEY=VALUE, not {pair:?}")))?;
     if let Some(file) = text.strip_prefix('@') {
         let text = file_text(flag, file, read)?;
         return Ok((key.to_owned(), Value::String(text)));
     }
     // Every user of this machine can read the arguments of every process.
     if secret::is_secret_key(key) && text != secret::MASK {
-        return Err(Fault::usage(format!(
+        return Err(CliFault::usage(format!(
             "{flag} {key}: a secret does not belong on the command line, where others can read \
              it: write {key}=@FILE, or {key}=@- for standard input"
         )));
@@ -43,17 +51,25 @@ pub(crate) fn value(flag: &str, pair: &str, read: Reader<'_>) -> Result<(String,
 }
 
 /// The text of a file without the end of its last line.
-pub(crate) fn file_text(flag: &str, file: &str, read: Reader<'_>) -> Result<String, Fault> {
-    let text = read(file).map_err(|why| Fault::usage(format!("{flag}: {why}")))?;
+pub(crate) fn file_text(
+    flag: &str,
+    file: &str,
+    read: FileTextReader<'_>,
+) -> Result<String, CliFault> {
+    let text = read(file).map_err(|why| CliFault::usage(format!("{flag}: {why}")))?;
     let text = text.strip_suffix('\n').unwrap_or(&text);
     Ok(text.strip_suffix('\r').unwrap_or(text).to_owned())
 }
 
 /// A file with JSON in it.
-pub(crate) fn file_json(flag: &str, file: &str, read: Reader<'_>) -> Result<Value, Fault> {
+pub(crate) fn file_json(
+    flag: &str,
+    file: &str,
+    read: FileTextReader<'_>,
+) -> Result<Value, CliFault> {
     let text = file_text(flag, file, read)?;
     serde_json::from_str(&text)
-        .map_err(|error| Fault::usage(format!("{flag}: {file} is not JSON: {error}")))
+        .map_err(|error| CliFault::usage(format!("{flag}: {file} is not JSON: {error}")))
 }
 
 #[cfg(test)]
@@ -64,7 +80,7 @@ mod tests {
     use crate::exit::Exit;
     use crate::testing::files;
 
-    fn pairs(pairs: &[&str]) -> Result<Value, Fault> {
+    fn pairs(pairs: &[&str]) -> Result<Value, CliFault> {
         let pairs: Vec<String> = pairs.iter().map(|pair| (*pair).to_owned()).collect();
         object("--driver-info", &pairs, &files)
     }

@@ -8,7 +8,7 @@ use crate::table::harmless;
 
 /// Where a wait ends.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Goal {
+pub(crate) enum WaitGoal {
     /// In this provision state, with nothing under way.
     State(String),
     /// Wherever it comes to rest: after an abort that is a failure state.
@@ -19,18 +19,18 @@ pub(crate) enum Goal {
 
 /// What one look says about a wait.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Verdict {
+pub(crate) enum WaitVerdict {
     /// Look again.
-    Going,
+    Pending,
     /// It is there.
-    There,
+    Reached,
     /// It will not come there; why.
     Failed(String),
 }
 
 /// What matters of a node while it changes.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Sight {
+pub(crate) struct NodeSnapshot {
     pub(crate) name: String,
     pub(crate) state: String,
     /// The provision state it is on its way to.
@@ -47,7 +47,7 @@ pub(crate) struct Sight {
     pub(crate) news: Option<String>,
 }
 
-impl Sight {
+impl NodeSnapshot {
     pub(crate) fn of(node: &Value) -> Self {
         let text = |key: &str| node[key].as_str().map(harmless);
         let (step, done) = step(node);
@@ -115,25 +115,25 @@ fn step(node: &Value) -> (Option<String>, Option<(u64, u64)>) {
 }
 
 /// Whether the wait for this goal goes on.
-pub(crate) fn judge(goal: &Goal, sight: &Sight) -> Verdict {
+pub(crate) fn wait_verdict(goal: &WaitGoal, sight: &NodeSnapshot) -> WaitVerdict {
     let state = &sight.state;
     match goal {
-        Goal::State(end) if state == end && sight.target.is_none() => Verdict::There,
-        Goal::State(end) if sight.rests() => Verdict::Failed(format!(
+        WaitGoal::State(end) if state == end && sight.target.is_none() => WaitVerdict::Reached,
+        WaitGoal::State(end) if sight.rests() => WaitVerdict::Failed(format!(
             "ended in `{state}` instead of `{end}`: {}",
             sight.why()
         )),
-        Goal::Rest if sight.rests() => Verdict::There,
-        Goal::Power(_) if sight.target_power.is_some() => Verdict::Going,
+        WaitGoal::Rest if sight.rests() => WaitVerdict::Reached,
+        WaitGoal::Power(_) if sight.target_power.is_some() => WaitVerdict::Pending,
         // Before the power state: the box clears last_error when it accepts a power request, and
         // a request that failed leaves the state that the node already had.
-        Goal::Power(_) if sight.error.is_some() => Verdict::Failed(format!(
+        WaitGoal::Power(_) if sight.error.is_some() => WaitVerdict::Failed(format!(
             "has `{}`; the power request failed: {}",
             sight.power,
             sight.why()
         )),
-        Goal::Power(end) if &sight.power == end => Verdict::There,
-        Goal::State(_) | Goal::Rest | Goal::Power(_) => Verdict::Going,
+        WaitGoal::Power(end) if &sight.power == end => WaitVerdict::Reached,
+        WaitGoal::State(_) | WaitGoal::Rest | WaitGoal::Power(_) => WaitVerdict::Pending,
     }
 }
 
@@ -148,14 +148,14 @@ pub(crate) const fn look_gap_ms(elapsed_ms: u64) -> u64 {
 
 /// How far an image is.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct ImageSight {
+pub(crate) struct ImageSnapshot {
     pub(crate) state: String,
     pub(crate) here: u64,
     pub(crate) size: Option<u64>,
     fault: Option<String>,
 }
 
-impl ImageSight {
+impl ImageSnapshot {
     pub(crate) fn of(image: &Value) -> Self {
         let text = |key: &str| image[key].as_str().map(harmless);
         Self {
@@ -172,19 +172,19 @@ impl ImageSight {
             .map(|size| (self.here >> 20, size.div_ceil(1 << 20)))
     }
 
-    pub(crate) fn verdict(&self) -> Verdict {
+    pub(crate) fn verdict(&self) -> WaitVerdict {
         match self.state.as_str() {
-            "whole" => Verdict::There,
+            "whole" => WaitVerdict::Reached,
             "failed" => {
                 let why = self.fault.as_deref().unwrap_or("is not to be had");
-                Verdict::Failed(format!("failed: {why}"))
+                WaitVerdict::Failed(format!("failed: {why}"))
             }
-            _ => Verdict::Going,
+            _ => WaitVerdict::Pending,
         }
     }
 
     /// From which byte an upload of a file of this size goes on.
-    pub(crate) fn goes_on_from(&self, file_bytes: u64) -> u64 {
+    pub(crate) fn resume_offset(&self, file_bytes: u64) -> u64 {
         let fits = self.size == Some(file_bytes) && self.here < file_bytes;
         if fits { self.here } else { 0 }
     }
@@ -198,24 +198,30 @@ mod tests {
     use super::*;
     use crate::testing::node;
 
-    fn at(state: &str, target: Option<&str>) -> Sight {
-        Sight::of(&node("n1", state, target))
+    fn at(state: &str, target: Option<&str>) -> NodeSnapshot {
+        NodeSnapshot::of(&node("n1", state, target))
     }
 
-    fn active() -> Goal {
-        Goal::State("active".to_owned())
+    fn active() -> WaitGoal {
+        WaitGoal::State("active".to_owned())
     }
 
     #[test]
     fn a_node_is_there_when_nothing_is_under_way() {
-        assert_eq!(judge(&active(), &at("active", None)), Verdict::There);
+        assert_eq!(
+            wait_verdict(&active(), &at("active", None)),
+            WaitVerdict::Reached
+        );
         // A rebuild begins where it ends.
         assert_eq!(
-            judge(&active(), &at("active", Some("active"))),
-            Verdict::Going
+            wait_verdict(&active(), &at("active", Some("active"))),
+            WaitVerdict::Pending
         );
         for state in ["deploying", "wait call-back", "deploy hold"] {
-            assert_eq!(judge(&active(), &at(state, Some("active"))), Verdict::Going);
+            assert_eq!(
+                wait_verdict(&active(), &at(state, Some("active"))),
+                WaitVerdict::Pending
+            );
         }
     }
 
@@ -223,7 +229,7 @@ mod tests {
     fn failures_and_other_ends_are_told_with_their_reason() {
         let mut failed = at("deploy failed", Some("active"));
         failed.error = Some("the disk is too small".to_owned());
-        let Verdict::Failed(why) = judge(&active(), &failed) else {
+        let WaitVerdict::Failed(why) = wait_verdict(&active(), &failed) else {
             panic!("a failed node has failed");
         };
         assert!(
@@ -231,19 +237,22 @@ mod tests {
             "{why}"
         );
         for state in ["error", "clean failed", "available", "enroll"] {
-            let verdict = judge(&active(), &at(state, None));
-            assert!(matches!(verdict, Verdict::Failed(_)), "{state}");
+            let verdict = wait_verdict(&active(), &at(state, None));
+            assert!(matches!(verdict, WaitVerdict::Failed(_)), "{state}");
         }
     }
 
     #[test]
     fn an_abort_ends_wherever_the_node_rests() {
         for state in ["clean failed", "deploy failed", "active"] {
-            assert_eq!(judge(&Goal::Rest, &at(state, None)), Verdict::There);
+            assert_eq!(
+                wait_verdict(&WaitGoal::Rest, &at(state, None)),
+                WaitVerdict::Reached
+            );
         }
         assert_eq!(
-            judge(&Goal::Rest, &at("clean wait", Some("available"))),
-            Verdict::Going
+            wait_verdict(&WaitGoal::Rest, &at("clean wait", Some("available"))),
+            WaitVerdict::Pending
         );
     }
 
@@ -261,16 +270,16 @@ mod tests {
 
     #[test]
     fn power_is_there_when_no_other_is_wanted() {
-        let on = Goal::Power("power on".to_owned());
+        let on = WaitGoal::Power("power on".to_owned());
         let mut sight = at("active", None);
-        assert_eq!(judge(&on, &sight), Verdict::There);
+        assert_eq!(wait_verdict(&on, &sight), WaitVerdict::Reached);
         sight.target_power = Some("rebooting".to_owned());
-        assert_eq!(judge(&on, &sight), Verdict::Going);
+        assert_eq!(wait_verdict(&on, &sight), WaitVerdict::Pending);
         sight.target_power = None;
         sight.power = "power off".to_owned();
-        assert_eq!(judge(&on, &sight), Verdict::Going);
+        assert_eq!(wait_verdict(&on, &sight), WaitVerdict::Pending);
         sight.error = Some("no answer".to_owned());
-        assert!(matches!(judge(&on, &sight), Verdict::Failed(_)));
+        assert!(matches!(wait_verdict(&on, &sight), WaitVerdict::Failed(_)));
     }
 
     #[test]
@@ -279,13 +288,17 @@ mod tests {
             let mut sight = at("active", None);
             sight.power = goal.to_owned();
             sight.error = Some("the BMC refused the login".to_owned());
-            let Verdict::Failed(why) = judge(&Goal::Power(goal.to_owned()), &sight) else {
+            let WaitVerdict::Failed(why) = wait_verdict(&WaitGoal::Power(goal.to_owned()), &sight)
+            else {
                 panic!("{goal}: the request failed");
             };
             assert!(why.contains("the BMC refused the login"), "{why}");
             // While the request is under way its error is not final.
             sight.target_power = Some(goal.to_owned());
-            assert_eq!(judge(&Goal::Power(goal.to_owned()), &sight), Verdict::Going);
+            assert_eq!(
+                wait_verdict(&WaitGoal::Power(goal.to_owned()), &sight),
+                WaitVerdict::Pending
+            );
         }
     }
 
@@ -293,10 +306,10 @@ mod tests {
     fn steps_are_counted_where_the_box_tells_them() {
         let mut node = node("n1", "wait call-back", Some("active"));
         node["deploy_step"] = json!({"interface": "deploy", "step": "write_image"});
-        let sight = Sight::of(&node);
+        let sight = NodeSnapshot::of(&node);
         assert_eq!(sight.words(), "wait call-back, step deploy.write_image");
         node["driver_internal_info"] = json!({"deploy_steps": [1, 2, 3], "deploy_step_index": 1});
-        let sight = Sight::of(&node);
+        let sight = NodeSnapshot::of(&node);
         assert_eq!(sight.done, Some((2, 3)));
         assert!(sight.words().ends_with(" (2 of 3)"));
         for wrong in [
@@ -305,7 +318,7 @@ mod tests {
             json!({"deploy_steps": [1], "deploy_step_index": u64::MAX}),
         ] {
             node["driver_internal_info"] = wrong;
-            assert_eq!(Sight::of(&node).done, None);
+            assert_eq!(NodeSnapshot::of(&node).done, None);
         }
     }
 
@@ -317,38 +330,38 @@ mod tests {
             json!("x"),
             json!({"name": 5, "clean_step": []}),
         ] {
-            let sight = Sight::of(&odd);
-            assert_eq!(judge(&active(), &sight), Verdict::Going);
+            let sight = NodeSnapshot::of(&odd);
+            assert_eq!(wait_verdict(&active(), &sight), WaitVerdict::Pending);
         }
-        assert_eq!(Sight::of(&json!({"uuid": "u\n"})).name, "u ");
+        assert_eq!(NodeSnapshot::of(&json!({"uuid": "u\n"})).name, "u ");
     }
 
     #[test]
     fn an_image_is_there_when_it_is_whole_and_never_when_it_failed() {
         let look = |state: &str| {
-            ImageSight::of(&json!({
+            ImageSnapshot::of(&json!({
                 "state": state, "here": 5 << 20, "size": (9 << 20) + 1, "fault": "it is wrong",
             }))
         };
-        assert_eq!(look("whole").verdict(), Verdict::There);
-        assert_eq!(look("filling").verdict(), Verdict::Going);
-        assert_eq!(look("absent").verdict(), Verdict::Going);
-        let failed = Verdict::Failed("failed: it is wrong".to_owned());
+        assert_eq!(look("whole").verdict(), WaitVerdict::Reached);
+        assert_eq!(look("filling").verdict(), WaitVerdict::Pending);
+        assert_eq!(look("absent").verdict(), WaitVerdict::Pending);
+        let failed = WaitVerdict::Failed("failed: it is wrong".to_owned());
         assert_eq!(look("failed").verdict(), failed);
         assert_eq!(look("filling").mib(), Some((5, 10)));
     }
 
     #[test]
     fn an_upload_goes_on_only_with_a_file_of_the_same_size() {
-        let sight = ImageSight::of(&json!({"state": "failed", "here": 3, "size": 9}));
-        assert_eq!(sight.goes_on_from(9), 3);
-        assert_eq!(sight.goes_on_from(8), 0);
+        let sight = ImageSnapshot::of(&json!({"state": "failed", "here": 3, "size": 9}));
+        assert_eq!(sight.resume_offset(9), 3);
+        assert_eq!(sight.resume_offset(8), 0);
         assert_eq!(
-            ImageSight::of(&json!({"here": 0, "size": null})).goes_on_from(9),
+            ImageSnapshot::of(&json!({"here": 0, "size": null})).resume_offset(9),
             0
         );
         assert_eq!(
-            ImageSight::of(&json!({"here": 9, "size": 9})).goes_on_from(9),
+            ImageSnapshot::of(&json!({"here": 9, "size": 9})).resume_offset(9),
             0
         );
     }

@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 
 use crate::activity::{Activities, Activity};
 use crate::exit::Exit;
-use crate::fault::Fault;
-use crate::progress::{Progress, duration};
-use crate::wait::Sight;
+use crate::fault::CliFault;
+use crate::progress::{ProgressLine, duration};
+use crate::wait::NodeSnapshot;
 
 /// Follows nodes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Watcher {
+pub(crate) struct NodeWatcher {
     /// Names or UUIDs; all nodes if empty.
     pub(crate) nodes: Vec<String>,
     pub(crate) until: Option<String>,
@@ -21,19 +21,19 @@ pub(crate) struct Watcher {
     /// The work under way at the present look.
     pub(crate) activities: Activities,
     /// By UUID.
-    seen: BTreeMap<String, Sight>,
+    seen: BTreeMap<String, NodeSnapshot>,
 }
 
 /// What one look tells.
 #[derive(Debug, Default)]
-pub(crate) struct Looked {
+pub(crate) struct WatchUpdate {
     pub(crate) lines: Vec<String>,
-    pub(crate) progress: Option<Progress>,
+    pub(crate) progress: Option<ProgressLine>,
     /// The watch is over.
-    pub(crate) end: Option<Result<(), Fault>>,
+    pub(crate) end: Option<Result<(), CliFault>>,
 }
 
-impl Watcher {
+impl NodeWatcher {
     pub(crate) fn new(nodes: Vec<String>, until: Option<String>, json: bool) -> Self {
         Self {
             nodes,
@@ -54,15 +54,15 @@ impl Watcher {
     }
 
     /// Takes in all nodes of the box, or the one that was asked for.
-    pub(crate) fn look(&mut self, nodes: &[Value], elapsed_ms: u64) -> Looked {
-        let mut looked = Looked::default();
+    pub(crate) fn look(&mut self, nodes: &[Value], elapsed_ms: u64) -> WatchUpdate {
+        let mut looked = WatchUpdate::default();
         let mut now = BTreeMap::new();
         for node in nodes.iter().filter(|node| self.wants(node)) {
             let uuid = node["uuid"].as_str().unwrap_or_default().to_owned();
             let news = self.activities.get(&uuid).map(Activity::news);
-            let sight = Sight {
+            let sight = NodeSnapshot {
                 news,
-                ..Sight::of(node)
+                ..NodeSnapshot::of(node)
             };
             if self.seen.get(&uuid) != Some(&sight) {
                 looked.lines.push(self.line(&uuid, &sight, elapsed_ms));
@@ -75,11 +75,12 @@ impl Watcher {
             }
         }
         let missing = self.nodes.iter().find(|name| {
-            let named = |(uuid, sight): (&String, &Sight)| uuid == *name || sight.name == **name;
+            let named =
+                |(uuid, sight): (&String, &NodeSnapshot)| uuid == *name || sight.name == **name;
             !now.iter().any(named) && !self.seen.iter().any(named)
         });
         if let Some(name) = missing {
-            looked.end = Some(Err(Fault::new(
+            looked.end = Some(Err(CliFault::new(
                 Exit::NotFound,
                 format!("node {name}: there is none. `trivet node list` shows those there are."),
             )));
@@ -92,7 +93,7 @@ impl Watcher {
         looked
     }
 
-    fn line(&self, uuid: &str, sight: &Sight, elapsed_ms: u64) -> String {
+    fn line(&self, uuid: &str, sight: &NodeSnapshot, elapsed_ms: u64) -> String {
         let activity = self.activities.get(uuid);
         if self.json {
             let attempt = activity.and_then(|activity| activity.attempt);
@@ -133,7 +134,7 @@ impl Watcher {
         line
     }
 
-    fn gone(&self, uuid: &str, sight: &Sight, elapsed_ms: u64) -> String {
+    fn gone(&self, uuid: &str, sight: &NodeSnapshot, elapsed_ms: u64) -> String {
         if self.json {
             let name = &sight.name;
             return json!({"elapsed_ms": elapsed_ms, "uuid": uuid, "name": name, "gone": true})
@@ -142,15 +143,15 @@ impl Watcher {
         format!("{:>6}  {}: gone", duration(elapsed_ms), sight.name)
     }
 
-    fn is_there(&self, sight: &Sight) -> bool {
+    fn is_there(&self, sight: &NodeSnapshot) -> bool {
         self.until.as_ref() == Some(&sight.state)
     }
 
-    fn progress(&self, elapsed_ms: u64) -> Progress {
+    fn progress(&self, elapsed_ms: u64) -> ProgressLine {
         if let (1, Some((uuid, sight))) = (self.seen.len(), self.seen.iter().next()) {
             return match self.activities.get(uuid) {
-                Some(activity) => Progress::working(sight, activity, elapsed_ms),
-                None => Progress::of(sight, elapsed_ms),
+                Some(activity) => ProgressLine::working(sight, activity, elapsed_ms),
+                None => ProgressLine::of(sight, elapsed_ms),
             };
         }
         let mut states: BTreeMap<&str, u64> = BTreeMap::new();
@@ -167,15 +168,15 @@ impl Watcher {
             .is_some()
             .then_some((there.count() as u64, self.seen.len() as u64));
         let words = format!("{} nodes: {}", self.seen.len(), states.join(", "));
-        Progress::many(words, done, elapsed_ms)
+        ProgressLine::many(words, done, elapsed_ms)
     }
 
     /// Over when every node is there or has failed.
-    fn end(&self) -> Option<Result<(), Fault>> {
+    fn end(&self) -> Option<Result<(), CliFault>> {
         let until = self.until.as_ref()?;
         if self.seen.is_empty() {
             let sentence = "there is no node to wait for";
-            return Some(Err(Fault::new(Exit::NotFound, sentence)));
+            return Some(Err(CliFault::new(Exit::NotFound, sentence)));
         }
         let mut failed = Vec::new();
         for sight in self.seen.values().filter(|sight| !self.is_there(sight)) {
@@ -189,7 +190,7 @@ impl Watcher {
             return Some(Ok(()));
         }
         let sentence = format!("not every node is {until}; {}", failed.join("; "));
-        Some(Err(Fault::new(Exit::Failed, sentence)))
+        Some(Err(CliFault::new(Exit::Failed, sentence)))
     }
 }
 
@@ -198,9 +199,9 @@ mod tests {
     use super::*;
     use crate::testing::node;
 
-    fn watcher(nodes: &[&str], until: Option<&str>) -> Watcher {
+    fn watcher(nodes: &[&str], until: Option<&str>) -> NodeWatcher {
         let nodes = nodes.iter().map(|name| (*name).to_owned()).collect();
-        Watcher::new(nodes, until.map(str::to_owned), false)
+        NodeWatcher::new(nodes, until.map(str::to_owned), false)
     }
 
     #[test]
@@ -309,7 +310,7 @@ mod tests {
 
     #[test]
     fn scripts_get_one_object_per_change() {
-        let mut watcher = Watcher::new(Vec::new(), None, true);
+        let mut watcher = NodeWatcher::new(Vec::new(), None, true);
         let lines = watcher.look(&[node("n1", "active", None)], 7).lines;
         let told: Value = serde_json::from_str(&lines[0]).unwrap();
         assert_eq!(told["provision_state"], "active");

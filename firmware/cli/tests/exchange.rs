@@ -18,28 +18,33 @@ struct Program {
 }
 
 /// What the script answers: how the request must begin, status, body.
-type Scene = (&'static str, u16, Value);
+type ScriptedExchange = (&'static str, u16, Value);
 
 /// A box that answers from a script, one connection after the other.
-struct Box {
+struct ScriptedBox {
     url: String,
     /// What it was asked, line by line.
-    heard: JoinHandle<Vec<String>>,
+    received: JoinHandle<Vec<String>>,
 }
 
 /// Wraps an accepted connection, for TLS.
-type Wrap = dyn Fn(TcpStream) -> Option<std::boxed::Box<dyn Talk>> + Send;
+type StreamWrapper = dyn Fn(TcpStream) -> Option<std::boxed::Box<dyn ReadWriteStream>> + Send;
 
-trait Talk: Read + Write {}
-impl<T: Read + Write> Talk for T {}
+trait ReadWriteStream: Read + Write {}
+impl<T: Read + Write> ReadWriteStream for T {}
 
-impl Box {
-    fn with(scenes: Vec<Scene>) -> Self {
-        let plain = |stream| Some(std::boxed::Box::new(stream) as std::boxed::Box<dyn Talk>);
+impl ScriptedBox {
+    fn with(scenes: Vec<ScriptedExchange>) -> Self {
+        let plain =
+            |stream| Some(std::boxed::Box::new(stream) as std::boxed::Box<dyn ReadWriteStream>);
         Self::wrapped("http", std::boxed::Box::new(plain), scenes)
     }
 
-    fn wrapped(scheme: &str, wrap: std::boxed::Box<Wrap>, scenes: Vec<Scene>) -> Self {
+    fn wrapped(
+        scheme: &str,
+        wrap: std::boxed::Box<StreamWrapper>,
+        scenes: Vec<ScriptedExchange>,
+    ) -> Self {
         let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let url = format!("{scheme}://{}", socket.local_addr().unwrap());
         let heard = std::thread::spawn(move || {
@@ -52,18 +57,21 @@ impl Box {
             }
             heard
         });
-        Self { url, heard }
+        Self {
+            url,
+            received: heard,
+        }
     }
 
     /// Runs a command against it: exit, output, notes, and what the box heard.
     fn run(self, line: &str) -> (Exit, String, String, Vec<String>) {
         let (exit, out, notes) = run(&format!("{line} --url {}", self.url));
-        (exit, out, notes, self.heard.join().unwrap())
+        (exit, out, notes, self.received.join().unwrap())
     }
 }
 
 /// Reads one request and answers it; the request as it came.
-fn answer(stream: &mut dyn Talk, start: &str, status: u16, body: &Value) -> String {
+fn answer(stream: &mut dyn ReadWriteStream, start: &str, status: u16, body: &Value) -> String {
     let mut reader = BufReader::new(stream);
     let mut request = String::new();
     while !request.ends_with("\r\n\r\n") {
@@ -128,7 +136,7 @@ fn a_locked_node_is_asked_again_and_followed() {
         (LOOK, 200, node("wait call-back", Some("active"))),
         (LOOK, 200, node("active", None)),
     ];
-    let (exit, out, notes, heard) = Box::with(scenes).run("node deploy n1");
+    let (exit, out, notes, heard) = ScriptedBox::with(scenes).run("node deploy n1");
     assert_eq!(
         (exit, out.as_str()),
         (Exit::Fine, "node n1 is active after 0 s\n")
@@ -162,7 +170,7 @@ fn a_deployment_shows_phase_percent_try_and_time() {
         (WORK, 200, work),
         (LOOK, 200, node("active", None)),
     ];
-    let (exit, _, notes, _) = Box::with(scenes).run("node deploy n1");
+    let (exit, _, notes, _) = ScriptedBox::with(scenes).run("node deploy n1");
     assert_eq!(exit, Exit::Fine);
     let want = "n1: wait call-back; 61 %, try 1 of 4, 5 s: loading initrd, 43 %";
     assert_eq!(notes.lines().next(), Some(want));
@@ -173,7 +181,7 @@ fn a_deployment_that_fails_has_code_1() {
     let mut failed = node("deploy failed", Some("active"));
     failed["last_error"] = json!("no disk is large enough");
     let scenes = vec![(PUT, 202, Value::Null), (LOOK, 200, failed)];
-    let (exit, out, notes, _) = Box::with(scenes).run("node deploy n1 --json");
+    let (exit, out, notes, _) = ScriptedBox::with(scenes).run("node deploy n1 --json");
     assert_eq!(exit, Exit::Failed);
     assert!(notes.contains("no disk is large enough"), "{notes}");
     let told: Value = serde_json::from_str(&out).unwrap();
@@ -189,7 +197,7 @@ fn a_wait_that_is_too_long_has_code_7() {
         (WORK, 404, fault("There is nothing here.")),
     ];
     scenes.extend((0..4).map(|_| (LOOK, 200, node("deploying", Some("active")))));
-    let slow = Box::with(scenes);
+    let slow = ScriptedBox::with(scenes);
     let (exit, _, notes) = run(&format!("node deploy n1 --timeout 1 --url {}", slow.url));
     assert_eq!(exit, Exit::TimedOut);
     assert!(notes.contains("still `deploying` after 1 s"), "{notes}");
@@ -206,7 +214,7 @@ fn refusals_have_their_codes() {
         (500, Exit::Unreachable),
     ] {
         let scenes = vec![("GET /v1/nodes/n1 ", status, fault("It is so."))];
-        let (got, out, notes, _) = Box::with(scenes).run("node show n1");
+        let (got, out, notes, _) = ScriptedBox::with(scenes).run("node show n1");
         assert_eq!((got, out.as_str()), (exit, ""), "{status}");
         assert!(notes.contains("It is so."), "{status}: {notes}");
     }
@@ -228,7 +236,7 @@ fn nobody_there_has_code_3_and_says_where() {
 #[test]
 fn something_else_that_speaks_http_is_not_taken_for_a_box() {
     let page = json!("<html>It works!</html>");
-    let (exit, _, notes, _) = Box::with(vec![("GET ", 200, page)]).run("node list");
+    let (exit, _, notes, _) = ScriptedBox::with(vec![("GET ", 200, page)]).run("node list");
     assert_eq!(exit, Exit::Unreachable);
     assert!(notes.contains("not JSON"), "{notes}");
 }
@@ -255,7 +263,7 @@ fn a_watch_tells_changes_until_all_are_there() {
         ("GET /trivet/progress ", 200, progress(28)),
         ("GET /v1/nodes?fields=", 200, list("available", None)),
     ];
-    let (exit, out, _, _) = Box::with(scenes).run("node watch --until available");
+    let (exit, out, _, _) = ScriptedBox::with(scenes).run("node watch --until available");
     assert_eq!(exit, Exit::Fine);
     let lines: Vec<&str> = out.lines().collect();
     assert_eq!(lines.len(), 2, "{out}");
@@ -273,15 +281,18 @@ fn images_come_from_the_boxs_own_list() {
          "format": "raw"},
     ]});
     let scenes = vec![("GET /trivet/images ", 200, list.clone())];
-    let (_, out, _, _) = Box::with(scenes).run("image list");
+    let (_, out, _, _) = ScriptedBox::with(scenes).run("image list");
     assert_eq!(
         out.lines().nth(1),
         Some("a.raw  raw     2.0 KiB  whole  100%  00ff")
     );
     let scenes = vec![("GET /trivet/images ", 200, list)];
-    assert_eq!(Box::with(scenes).run("image show b").0, Exit::NotFound);
+    assert_eq!(
+        ScriptedBox::with(scenes).run("image show b").0,
+        Exit::NotFound
+    );
     let scenes = vec![("GET /trivet/images ", 404, Value::Null)];
-    let (exit, _, notes, _) = Box::with(scenes).run("image list");
+    let (exit, _, notes, _) = ScriptedBox::with(scenes).run("image list");
     assert_eq!(exit, Exit::NotFound);
     assert!(notes.contains("does not list its images"), "{notes}");
 }
@@ -299,7 +310,7 @@ fn logins_travel_in_the_header() {
         (format!("--token-file {name}"), "Bearer hunter2"),
     ] {
         let scenes = vec![("GET /v1/nodes?", 200, json!({"nodes": []}))];
-        let (exit, _, _, heard) = Box::with(scenes).run(&format!("node list {options}"));
+        let (exit, _, _, heard) = ScriptedBox::with(scenes).run(&format!("node list {options}"));
         assert_eq!(exit, Exit::Fine);
         let header = format!("authorization: {want}\r\n");
         assert!(heard[0].contains(&header), "{}", heard[0]);
@@ -318,7 +329,7 @@ fn a_secret_on_the_command_line_reaches_nobody() {
 }
 
 /// A certificate for loopback, and a server that shows it.
-fn secure(scenes: Vec<Scene>) -> (Box, String) {
+fn secure(scenes: Vec<ScriptedExchange>) -> (ScriptedBox, String) {
     let names = vec!["127.0.0.1".to_owned()];
     let made = rcgen::generate_simple_self_signed(names).unwrap();
     let key = rustls_pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
@@ -336,9 +347,9 @@ fn secure(scenes: Vec<Scene>) -> (Box, String) {
             tls.complete_io(&mut stream).ok()?;
         }
         let stream = rustls::StreamOwned::new(tls, stream);
-        Some(std::boxed::Box::new(stream) as std::boxed::Box<dyn Talk>)
+        Some(std::boxed::Box::new(stream) as std::boxed::Box<dyn ReadWriteStream>)
     };
-    let scripted = Box::wrapped("https", std::boxed::Box::new(wrap), scenes);
+    let scripted = ScriptedBox::wrapped("https", std::boxed::Box::new(wrap), scenes);
     (scripted, made.cert.pem())
 }
 
@@ -363,9 +374,9 @@ fn https_wants_trust() {
 }
 
 /// A file with this text, which goes with the value.
-struct Sample(std::path::PathBuf);
+struct TemporaryFile(std::path::PathBuf);
 
-impl Sample {
+impl TemporaryFile {
     fn new(name: &str, text: &str) -> Self {
         let name = format!("trivet-cli-{}-{name}", std::process::id());
         let path = std::env::temp_dir().join(name);
@@ -374,7 +385,7 @@ impl Sample {
     }
 }
 
-impl Drop for Sample {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
@@ -382,9 +393,9 @@ impl Drop for Sample {
 
 #[test]
 fn an_upload_makes_the_record_first_and_then_sends_the_file() {
-    let sample = Sample::new("new", "abc");
+    let sample = TemporaryFile::new("new", "abc");
     let record = |state: &str| json!({"name": "a.raw", "state": state, "here": 0, "size": null});
-    let one = Box::with(vec![
+    let one = ScriptedBox::with(vec![
         ("GET /trivet/images/a.raw ", 404, fault("none")),
         ("POST /trivet/images ", 201, record("absent")),
         ("PUT /trivet/images/a.raw/data ", 200, record("whole")),
@@ -406,9 +417,9 @@ fn an_upload_makes_the_record_first_and_then_sends_the_file() {
 
 #[test]
 fn an_upload_that_broke_off_goes_on() {
-    let sample = Sample::new("on", "abcdef");
+    let sample = TemporaryFile::new("on", "abcdef");
     let record = |here: u64| json!({"name": "a", "state": "failed", "here": here, "size": 6});
-    let one = Box::with(vec![
+    let one = ScriptedBox::with(vec![
         ("GET /trivet/images/a ", 200, record(2)),
         ("PUT /trivet/images/a/data ", 400, fault("it broke off")),
         ("GET /trivet/images/a ", 200, record(4)),
@@ -434,9 +445,9 @@ fn an_upload_that_broke_off_goes_on() {
 
 #[test]
 fn what_the_box_refuses_or_has_is_not_sent_again() {
-    let sample = Sample::new("no", "abc");
+    let sample = TemporaryFile::new("no", "abc");
     let record = json!({"name": "a", "state": "absent", "here": 0, "size": null});
-    let one = Box::with(vec![
+    let one = ScriptedBox::with(vec![
         ("GET /trivet/images/a ", 200, record),
         ("PUT /trivet/images/a/data ", 413, fault("remove b.raw")),
     ]);
@@ -445,7 +456,7 @@ fn what_the_box_refuses_or_has_is_not_sent_again() {
     assert_eq!(exit, Exit::Refused);
     assert!(notes.contains("remove b.raw"), "{notes}");
     let whole = json!({"name": "a", "state": "whole", "here": 3, "size": 3});
-    let one = Box::with(vec![("GET /trivet/images/a ", 200, whole)]);
+    let one = ScriptedBox::with(vec![("GET /trivet/images/a ", 200, whole)]);
     assert_eq!(one.run(&line).0, Exit::Fine);
     let (exit, _, notes) = run("image upload a /nowhere/file --url http://127.0.0.1:1");
     assert_eq!(exit, Exit::Usage);

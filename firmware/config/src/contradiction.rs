@@ -6,33 +6,33 @@
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Component, Path};
 
-use crate::mistake::Mistakes;
-use crate::reader::Section;
+use crate::mistake::SettingsMistakes;
+use crate::reader::SettingsSection;
 
 /// Which of the two port spaces an address is of.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Transport {
+pub(crate) enum ListenTransport {
     Tcp,
     Udp,
 }
 
-struct Listener {
+struct ListenerClaim {
     key: String,
     /// Others of the same kind may have the very same address.
     shared: bool,
-    transport: Transport,
+    transport: ListenTransport,
     address: SocketAddr,
     at: usize,
 }
 
-struct Range {
+struct AddressRangeClaim {
     key: String,
     first: Ipv4Addr,
     last: Ipv4Addr,
     at: usize,
 }
 
-struct Interface {
+struct InterfaceClaim {
     key: String,
     name: String,
     at: usize,
@@ -40,21 +40,21 @@ struct Interface {
 
 /// What the sections claim for themselves; each claim must be the only one.
 #[derive(Default)]
-pub(crate) struct Claims {
-    listeners: Vec<Listener>,
-    ranges: Vec<Range>,
-    interfaces: Vec<Interface>,
+pub(crate) struct SettingsClaims {
+    listeners: Vec<ListenerClaim>,
+    ranges: Vec<AddressRangeClaim>,
+    interfaces: Vec<InterfaceClaim>,
 }
 
-impl Claims {
+impl SettingsClaims {
     pub(crate) fn listener(
         &mut self,
         key: String,
-        transport: Transport,
+        transport: ListenTransport,
         address: SocketAddr,
         at: usize,
     ) {
-        self.listeners.push(Listener {
+        self.listeners.push(ListenerClaim {
             key,
             shared: false,
             transport,
@@ -66,17 +66,17 @@ impl Claims {
     /// Where DHCP is heard: all networks behind relays may send to the same address, also
     /// to that of an interface.
     pub(crate) fn dhcp(&mut self, key: String, address: SocketAddrV4, at: usize) {
-        self.listeners.push(Listener {
+        self.listeners.push(ListenerClaim {
             key,
             shared: true,
-            transport: Transport::Udp,
+            transport: ListenTransport::Udp,
             address: address.into(),
             at,
         });
     }
 
     pub(crate) fn range(&mut self, key: String, first: Ipv4Addr, last: Ipv4Addr, at: usize) {
-        self.ranges.push(Range {
+        self.ranges.push(AddressRangeClaim {
             key,
             first,
             last,
@@ -85,11 +85,11 @@ impl Claims {
     }
 
     pub(crate) fn interface(&mut self, key: String, name: String, at: usize) {
-        self.interfaces.push(Interface { key, name, at });
+        self.interfaces.push(InterfaceClaim { key, name, at });
     }
 
     /// Names every claim that an earlier one has already made.
-    pub(crate) fn check(&self, mistakes: &mut Mistakes) {
+    pub(crate) fn check(&self, mistakes: &mut SettingsMistakes) {
         for (index, later) in self.listeners.iter().enumerate() {
             let clash = self.listeners[..index].iter().find(|earlier| {
                 let together = earlier.shared && later.shared && earlier.address == later.address;
@@ -149,9 +149,12 @@ fn overlap(left: SocketAddr, right: SocketAddr) -> bool {
 /// The data directory holds the store and the box's keys; `boot.files` and `boot.loaders` are
 /// served to everybody. Neither may lie inside the other. Compares the words only: links are
 /// the daemon's business.
-pub(crate) fn check_data_is_not_served(root: &Section<'_>, mistakes: &mut Mistakes) {
+pub(crate) fn check_data_is_not_served(
+    root: &SettingsSection<'_>,
+    mistakes: &mut SettingsMistakes,
+) {
     // The sections were read before, so mistakes in them are in the list already.
-    let mut ignored = Mistakes::of("");
+    let mut ignored = SettingsMistakes::of("");
     let Some(data) = text_of(root, "box", "data", &mut ignored) else {
         return;
     };
@@ -170,11 +173,11 @@ pub(crate) fn check_data_is_not_served(root: &Section<'_>, mistakes: &mut Mistak
 }
 
 fn text_of<'doc>(
-    root: &Section<'doc>,
+    root: &SettingsSection<'doc>,
     section: &str,
     key: &str,
-    ignored: &mut Mistakes,
-) -> Option<crate::reader::Found<&'doc str>> {
+    ignored: &mut SettingsMistakes,
+) -> Option<crate::reader::LocatedValue<&'doc str>> {
     root.section(section, ignored)?.text(key, ignored)
 }
 

@@ -7,10 +7,10 @@
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
-use crate::contradiction::Claims;
-use crate::mistake::Mistakes;
-use crate::reader::{Found, Section};
-use crate::settings::{Dhcp, DhcpDoor, DhcpMode, Network, Pool};
+use crate::contradiction::SettingsClaims;
+use crate::mistake::SettingsMistakes;
+use crate::reader::{LocatedValue, SettingsSection};
+use crate::settings::{DhcpMode, DhcpPoolSettings, DhcpSettings, DhcpSource, Ipv4Network};
 use crate::value;
 
 /// Most `[[dhcp]]` sections. Ours.
@@ -45,10 +45,10 @@ const KNOWN: [&str; 12] = [
 const WORDS: &str = "write \"off\", \"listen\", \"proxy\", \"reservations\" or \"server\"";
 
 pub(crate) fn entries(
-    root: &Section<'_>,
-    claims: &mut Claims,
-    mistakes: &mut Mistakes,
-) -> Vec<Dhcp> {
+    root: &SettingsSection<'_>,
+    claims: &mut SettingsClaims,
+    mistakes: &mut SettingsMistakes,
+) -> Vec<DhcpSettings> {
     let sections = root.sections("dhcp", DHCP_MAX, mistakes);
     sections
         .iter()
@@ -58,26 +58,30 @@ pub(crate) fn entries(
 
 /// The mode of an entry, or that it is off.
 #[derive(Clone, Copy, Eq, PartialEq)]
-enum Wanted {
+enum DhcpSectionMode {
     Off,
     On(DhcpMode),
 }
 
-fn entry(section: &Section<'_>, claims: &mut Claims, mistakes: &mut Mistakes) -> Option<Dhcp> {
+fn entry(
+    section: &SettingsSection<'_>,
+    claims: &mut SettingsClaims,
+    mistakes: &mut SettingsMistakes,
+) -> Option<DhcpSettings> {
     section.allow_only(&KNOWN, mistakes);
     let wanted = mode(section, mistakes);
-    let door = door(section, claims, mistakes);
+    let door = source(section, claims, mistakes);
     let addresses = addresses(section, mistakes);
     let lease_s = section.number("lease_s", 60..=31_536_000, mistakes);
     let discovery = section.flag("discovery", mistakes);
     let advertisements = section.flag("router_advertisements", mistakes);
-    if wanted == Some(Wanted::Off) {
+    if wanted == Some(DhcpSectionMode::Off) {
         return None;
     }
     // A mode that cannot be read may have been meant as one that gives addresses.
     let mode = wanted.and_then(|wanted| match wanted {
-        Wanted::On(mode) => Some(mode),
-        Wanted::Off => None,
+        DhcpSectionMode::On(mode) => Some(mode),
+        DhcpSectionMode::Off => None,
     });
     let gives = mode.is_none_or(DhcpMode::gives_addresses);
     if gives {
@@ -90,7 +94,7 @@ fn entry(section: &Section<'_>, claims: &mut Claims, mistakes: &mut Mistakes) ->
     let discovery = discovers(section, mode, discovery, mistakes);
     let router_advertisements = advertises(section, mode, &door, advertisements, mistakes);
     let server = server(section, mode, &door, addresses.server.as_ref(), mistakes);
-    if let (DhcpDoor::Interface(_), Some(server)) = (&door, server)
+    if let (DhcpSource::Interface(_), Some(server)) = (&door, server)
         && mode != DhcpMode::Listen
     {
         let address = SocketAddrV4::new(server, DHCP_PORT);
@@ -101,9 +105,9 @@ fn entry(section: &Section<'_>, claims: &mut Claims, mistakes: &mut Mistakes) ->
         );
     }
     let pool = if gives { Some(addresses.pool()?) } else { None };
-    Some(Dhcp {
+    Some(DhcpSettings {
         server: if gives { Some(server?) } else { server },
-        door,
+        source: door,
         mode,
         pool,
         discovery,
@@ -113,18 +117,18 @@ fn entry(section: &Section<'_>, claims: &mut Claims, mistakes: &mut Mistakes) ->
 }
 
 /// The addresses of an entry, as far as they are written and make sense.
-struct Addresses {
-    network: Option<Found<Network>>,
-    first: Option<Found<Ipv4Addr>>,
-    last: Option<Found<Ipv4Addr>>,
-    server: Option<Found<Ipv4Addr>>,
-    router: Option<Found<Ipv4Addr>>,
+struct DhcpAddressKeys {
+    network: Option<LocatedValue<Ipv4Network>>,
+    first: Option<LocatedValue<Ipv4Addr>>,
+    last: Option<LocatedValue<Ipv4Addr>>,
+    server: Option<LocatedValue<Ipv4Addr>>,
+    router: Option<LocatedValue<Ipv4Addr>>,
     dns: Vec<Ipv4Addr>,
 }
 
-impl Addresses {
-    fn pool(self) -> Option<Pool> {
-        Some(Pool {
+impl DhcpAddressKeys {
+    fn pool(self) -> Option<DhcpPoolSettings> {
+        Some(DhcpPoolSettings {
             network: self.network?.value,
             first: self.first?.value,
             last: self.last?.value,
@@ -134,7 +138,7 @@ impl Addresses {
     }
 }
 
-fn addresses(section: &Section<'_>, mistakes: &mut Mistakes) -> Addresses {
+fn addresses(section: &SettingsSection<'_>, mistakes: &mut SettingsMistakes) -> DhcpAddressKeys {
     let network = value::network(section, "network", mistakes);
     let within = network.as_ref().map(|network| network.value);
     // An address outside the network says nothing about the range: one mistake is enough.
@@ -160,7 +164,7 @@ fn addresses(section: &Section<'_>, mistakes: &mut Mistakes) -> Addresses {
             check_outside(section, key, found.as_ref(), range, mistakes);
         }
     }
-    Addresses {
+    DhcpAddressKeys {
         network,
         first,
         last,
@@ -170,7 +174,7 @@ fn addresses(section: &Section<'_>, mistakes: &mut Mistakes) -> Addresses {
     }
 }
 
-fn needs_addresses(section: &Section<'_>, mistakes: &mut Mistakes) {
+fn needs_addresses(section: &SettingsSection<'_>, mistakes: &mut SettingsMistakes) {
     for key in ["network", "first", "last", "server"] {
         if !section.has(key) {
             let sentence = "is missing: a section that gives addresses (\"reservations\" or \
@@ -181,13 +185,13 @@ fn needs_addresses(section: &Section<'_>, mistakes: &mut Mistakes) {
 }
 
 /// The entry's mode. The box is quiet on a network it was told nothing about.
-fn mode(section: &Section<'_>, mistakes: &mut Mistakes) -> Option<Wanted> {
+fn mode(section: &SettingsSection<'_>, mistakes: &mut SettingsMistakes) -> Option<DhcpSectionMode> {
     if !section.has("mode") {
-        return Some(Wanted::On(DhcpMode::Listen));
+        return Some(DhcpSectionMode::On(DhcpMode::Listen));
     }
     let text = section.text("mode", mistakes)?;
     if text.value == "off" {
-        return Some(Wanted::Off);
+        return Some(DhcpSectionMode::Off);
     }
     let known = DhcpMode::ALL
         .into_iter()
@@ -196,15 +200,15 @@ fn mode(section: &Section<'_>, mistakes: &mut Mistakes) -> Option<Wanted> {
         let sentence = format!("`{}` is unknown: {WORDS}", text.value);
         mistakes.add(text.at, &section.key("mode"), sentence);
     }
-    known.map(Wanted::On)
+    known.map(DhcpSectionMode::On)
 }
 
 /// Whether machines nobody has enrolled are answered.
 fn discovers(
-    section: &Section<'_>,
+    section: &SettingsSection<'_>,
     mode: DhcpMode,
-    said: Option<Found<bool>>,
-    mistakes: &mut Mistakes,
+    said: Option<LocatedValue<bool>>,
+    mistakes: &mut SettingsMistakes,
 ) -> bool {
     let wanted = said.as_ref().map(|said| said.value);
     let sentence = match mode {
@@ -225,13 +229,13 @@ fn discovers(
 
 /// Whether IPv6 routers are spoken of.
 fn advertises(
-    section: &Section<'_>,
+    section: &SettingsSection<'_>,
     mode: DhcpMode,
-    door: &DhcpDoor,
-    said: Option<Found<bool>>,
-    mistakes: &mut Mistakes,
+    door: &DhcpSource,
+    said: Option<LocatedValue<bool>>,
+    mistakes: &mut SettingsMistakes,
 ) -> bool {
-    let wired = matches!(door, DhcpDoor::Interface(_));
+    let wired = matches!(door, DhcpSource::Interface(_));
     let Some(said) = said else {
         return wired && mode.gives_addresses();
     };
@@ -249,13 +253,13 @@ fn advertises(
 
 /// Our own address, if it is said here or can be known from what is said.
 fn server(
-    section: &Section<'_>,
+    section: &SettingsSection<'_>,
     mode: DhcpMode,
-    door: &DhcpDoor,
-    said: Option<&Found<Ipv4Addr>>,
-    mistakes: &mut Mistakes,
+    door: &DhcpSource,
+    said: Option<&LocatedValue<Ipv4Addr>>,
+    mistakes: &mut SettingsMistakes,
 ) -> Option<Ipv4Addr> {
-    if let (DhcpDoor::Relayed(_), DhcpMode::Listen) = (door, mode) {
+    if let (DhcpSource::Relayed(_), DhcpMode::Listen) = (door, mode) {
         let sentence = "relays bring requests to be answered, and mode \"listen\" answers none: \
                         name an interface, or write another mode";
         mistakes.add(section.at_key("listen"), &section.key("listen"), sentence);
@@ -264,10 +268,10 @@ fn server(
         return Some(said.value);
     }
     match (door, mode) {
-        (DhcpDoor::Relayed(address), DhcpMode::Proxy) if !address.ip().is_unspecified() => {
+        (DhcpSource::Relayed(address), DhcpMode::Proxy) if !address.ip().is_unspecified() => {
             Some(*address.ip())
         }
-        (DhcpDoor::Relayed(_), DhcpMode::Proxy) => {
+        (DhcpSource::Relayed(_), DhcpMode::Proxy) => {
             if !section.has("server") {
                 let sentence = "is missing: listen names no address that nodes could be told";
                 mistakes.missing(section.at(), &section.key("server"), sentence);
@@ -278,12 +282,16 @@ fn server(
     }
 }
 
-fn door(section: &Section<'_>, claims: &mut Claims, mistakes: &mut Mistakes) -> Option<DhcpDoor> {
+fn source(
+    section: &SettingsSection<'_>,
+    claims: &mut SettingsClaims,
+    mistakes: &mut SettingsMistakes,
+) -> Option<DhcpSource> {
     match (section.has("interface"), section.has("listen")) {
         (true, false) => {
             let name = value::interface(section, "interface", mistakes)?;
             claims.interface(section.key("interface"), name.value.clone(), name.at);
-            Some(DhcpDoor::Interface(name.value))
+            Some(DhcpSource::Interface(name.value))
         }
         (false, true) => relayed(section, claims, mistakes),
         (true, true) => {
@@ -304,10 +312,10 @@ fn door(section: &Section<'_>, claims: &mut Claims, mistakes: &mut Mistakes) -> 
 }
 
 fn relayed(
-    section: &Section<'_>,
-    claims: &mut Claims,
-    mistakes: &mut Mistakes,
-) -> Option<DhcpDoor> {
+    section: &SettingsSection<'_>,
+    claims: &mut SettingsClaims,
+    mistakes: &mut SettingsMistakes,
+) -> Option<DhcpSource> {
     let text = section.text("listen", mistakes)?;
     let address = match value::socket_address(text.value, DHCP_PORT) {
         Ok(SocketAddr::V4(address)) => address,
@@ -322,10 +330,10 @@ fn relayed(
         }
     };
     claims.dhcp(section.key("listen"), address, text.at);
-    Some(DhcpDoor::Relayed(address))
+    Some(DhcpSource::Relayed(address))
 }
 
-fn dns(section: &Section<'_>, mistakes: &mut Mistakes) -> Vec<Ipv4Addr> {
+fn dns(section: &SettingsSection<'_>, mistakes: &mut SettingsMistakes) -> Vec<Ipv4Addr> {
     let mut servers = Vec::new();
     for text in section.texts("dns", DNS_MAX, mistakes).unwrap_or_default() {
         match text.value.parse() {
@@ -338,12 +346,12 @@ fn dns(section: &Section<'_>, mistakes: &mut Mistakes) -> Vec<Ipv4Addr> {
 
 /// Passes an address on if it is one a host of the network may have.
 fn member(
-    section: &Section<'_>,
+    section: &SettingsSection<'_>,
     key: &str,
-    found: Found<Ipv4Addr>,
-    network: Network,
-    mistakes: &mut Mistakes,
-) -> Option<Found<Ipv4Addr>> {
+    found: LocatedValue<Ipv4Addr>,
+    network: Ipv4Network,
+    mistakes: &mut SettingsMistakes,
+) -> Option<LocatedValue<Ipv4Addr>> {
     let address = found.value;
     let sentence = if !network.contains(address) {
         format!("{address} is not in {}/{}", network.address, network.prefix)
@@ -357,10 +365,10 @@ fn member(
 }
 
 fn check_range(
-    section: &Section<'_>,
-    first: &Found<Ipv4Addr>,
-    last: &Found<Ipv4Addr>,
-    mistakes: &mut Mistakes,
+    section: &SettingsSection<'_>,
+    first: &LocatedValue<Ipv4Addr>,
+    last: &LocatedValue<Ipv4Addr>,
+    mistakes: &mut SettingsMistakes,
 ) {
     let sentence = match u32::from(last.value).checked_sub(u32::from(first.value)) {
         None => format!("{} comes before first = {}", last.value, first.value),
@@ -373,11 +381,11 @@ fn check_range(
 }
 
 fn check_outside(
-    section: &Section<'_>,
+    section: &SettingsSection<'_>,
     key: &str,
-    found: Option<&Found<Ipv4Addr>>,
+    found: Option<&LocatedValue<Ipv4Addr>>,
     (first, last): (Ipv4Addr, Ipv4Addr),
-    mistakes: &mut Mistakes,
+    mistakes: &mut SettingsMistakes,
 ) {
     if let Some(found) = found
         && (first..=last).contains(&found.value)

@@ -3,20 +3,20 @@
 
 use std::net::SocketAddr;
 
-use crate::mistake::Mistakes;
-use crate::reader::Section;
-use crate::settings::{Api, Auth, Inspector, Panel, Settings};
+use crate::mistake::SettingsMistakes;
+use crate::reader::SettingsSection;
+use crate::settings::{ApiAuthSettings, ApiSettings, InspectorSettings, PanelSettings, Settings};
 
 /// Passwords in plain HTTP beyond loopback, and a page without log-in there.
 pub(crate) fn check(
-    root: &Section<'_>,
-    api: Option<&Api>,
-    inspector: Option<&Inspector>,
-    panel: Option<&Panel>,
-    mistakes: &mut Mistakes,
+    root: &SettingsSection<'_>,
+    api: Option<&ApiSettings>,
+    inspector: Option<&InspectorSettings>,
+    panel: Option<&PanelSettings>,
+    mistakes: &mut SettingsMistakes,
 ) {
     // The sections were read before, so mistakes in them are in the list already.
-    let mut ignored = Mistakes::of("");
+    let mut ignored = SettingsMistakes::of("");
     let mut allows = |section: &str, key: &str| {
         let section = root.section(section, &mut ignored);
         let flag = section.and_then(|section| section.flag(key, &mut ignored));
@@ -29,7 +29,7 @@ pub(crate) fn check(
         let at = found.map_or(0, |section| section.at_key(key));
         mistakes.add(at, &format!("{section}.{key}"), sentence);
     };
-    if let Some(api) = api.filter(|api| matches!(api.auth, Auth::Basic { .. })) {
+    if let Some(api) = api.filter(|api| matches!(api.auth, ApiAuthSettings::Basic { .. })) {
         let listens = (!api.tls).then_some(&api.listen);
         if let Some(address) = beyond_loopback(listens).filter(|_| !plain_allowed) {
             let sentence = format!(

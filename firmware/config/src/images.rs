@@ -1,8 +1,8 @@
 //! `[images]`: the cache of images from elsewhere.
 
-use crate::mistake::Mistakes;
-use crate::reader::Section;
-use crate::settings::{Hours, Images};
+use crate::mistake::SettingsMistakes;
+use crate::reader::SettingsSection;
+use crate::settings::{DailyWindow, ImageCacheSettings};
 use crate::value;
 
 const KNOWN: [&str; 7] = [
@@ -15,15 +15,18 @@ const KNOWN: [&str; 7] = [
     "scrub_s",
 ];
 
-pub(crate) fn images(root: &Section<'_>, mistakes: &mut Mistakes) -> Images {
-    let default = Images::default();
+pub(crate) fn images(
+    root: &SettingsSection<'_>,
+    mistakes: &mut SettingsMistakes,
+) -> ImageCacheSettings {
+    let default = ImageCacheSettings::default();
     let Some(section) = root.section("images", mistakes) else {
         return default;
     };
     section.allow_only(&KNOWN, mistakes);
     let reserve = section.number("reserve_mib", 16..=1_048_576, mistakes);
     let scrub = section.number("scrub_s", 1..=31_536_000, mistakes);
-    Images {
+    ImageCacheSettings {
         ca: value::path(&section, "ca", mistakes),
         proxy: proxy(&section, mistakes),
         rate_kib_s: section.number("rate_kib_s", 1..=16_777_216, mistakes),
@@ -35,7 +38,7 @@ pub(crate) fn images(root: &Section<'_>, mistakes: &mut Mistakes) -> Images {
 }
 
 /// `http://HOST:PORT`: images that are fetched over https pass through it unread.
-fn proxy(section: &Section<'_>, mistakes: &mut Mistakes) -> Option<String> {
+fn proxy(section: &SettingsSection<'_>, mistakes: &mut SettingsMistakes) -> Option<String> {
     let at = section.at_key("proxy");
     let url = value::url(section, "proxy", mistakes)?;
     let place = url
@@ -54,7 +57,7 @@ fn proxy(section: &Section<'_>, mistakes: &mut Mistakes) -> Option<String> {
 }
 
 /// `HH:MM-HH:MM`.
-fn window(section: &Section<'_>, mistakes: &mut Mistakes) -> Option<Hours> {
+fn window(section: &SettingsSection<'_>, mistakes: &mut SettingsMistakes) -> Option<DailyWindow> {
     let text = section.text("window", mistakes)?;
     let minute = |text: &str| -> Option<u16> {
         let (hour, minute) = text.trim().split_once(':')?;
@@ -62,7 +65,7 @@ fn window(section: &Section<'_>, mistakes: &mut Mistakes) -> Option<Hours> {
         (hour < 24 && minute < 60).then_some(hour * 60 + minute)
     };
     let hours = text.value.split_once('-').and_then(|(from, to)| {
-        Some(Hours {
+        Some(DailyWindow {
             from_minute: minute(from)?,
             to_minute: minute(to)?,
         })

@@ -23,20 +23,22 @@ use toml::de::DeTable;
 
 pub use crate::dhcp::{DHCP_MAX, DNS_MAX, RANGE_ADDRESSES_MAX};
 pub use crate::exposure::plain_tokens;
-pub use crate::mistake::{MISTAKES_MAX, Mistake};
-pub use crate::power::Power;
+pub use crate::mistake::{MISTAKES_MAX, SettingsMistake};
+pub use crate::power::PowerSettings;
 pub use crate::reader::TEXT_BYTES_MAX;
 pub use crate::service::{API_PORT, HTTP_PORT, HTTPS_PORT, INSPECTOR_PORT, PANEL_PORT, TFTP_PORT};
 pub use crate::settings::{
-    AddressCheck, Agent, Api, Appliance, Auth, Boot, Dhcp, DhcpDoor, DhcpMode, Erase, Hardware,
-    HardwareType, Hours, Http, Images, Inspector, Limits, Loaders, Network, Panel, Pool, Ramdisk,
-    Settings, Tftp,
+    AgentAddressCheck, AgentRamdiskSettings, AgentSettings, ApiAuthSettings, ApiSettings,
+    ApplianceSettings, BootLoaderSettings, BootSettings, CleaningErase, DailyWindow, DhcpMode,
+    DhcpPoolSettings, DhcpSettings, DhcpSource, HardwareSettings, HardwareType, HttpSettings,
+    ImageCacheSettings, InspectorSettings, Ipv4Network, LimitSettings, PanelSettings, Settings,
+    TftpSettings,
 };
 pub use crate::value::{LISTEN_MAX, LOADER_BYTES_MAX};
 
-use crate::contradiction::Claims;
-use crate::mistake::Mistakes;
-use crate::reader::Section;
+use crate::contradiction::SettingsClaims;
+use crate::mistake::SettingsMistakes;
+use crate::reader::SettingsSection;
 
 /// Longest file that is read. Ours: the commented default file is a fortieth of it.
 pub const FILE_BYTES_MAX: usize = 256 * 1024;
@@ -63,8 +65,8 @@ pub fn default_file() -> &'static str {
 }
 
 /// Reads a settings file; names all its mistakes, in the order of the file.
-pub fn parse(text: &str) -> Result<Settings, Vec<Mistake>> {
-    let mut mistakes = Mistakes::of(text);
+pub fn parse(text: &str) -> Result<Settings, Vec<SettingsMistake>> {
+    let mut mistakes = SettingsMistakes::of(text);
     if text.len() > FILE_BYTES_MAX {
         let sentence = format!("the file is longer than {FILE_BYTES_MAX} bytes");
         mistakes.add(0, "", sentence);
@@ -76,16 +78,16 @@ pub fn parse(text: &str) -> Result<Settings, Vec<Mistake>> {
     for error in errors {
         mistakes.not_toml(error.span().map_or(0, |span| span.start), error.message());
     }
-    let settings = read(&Section::root(document.get_ref()), &mut mistakes);
+    let settings = read(&SettingsSection::root(document.get_ref()), &mut mistakes);
     match (settings, mistakes.sorted()) {
         (Some(settings), none) if none.is_empty() => Ok(settings),
         (_, mistakes) => Err(mistakes),
     }
 }
 
-fn read(root: &Section<'_>, mistakes: &mut Mistakes) -> Option<Settings> {
+fn read(root: &SettingsSection<'_>, mistakes: &mut SettingsMistakes) -> Option<Settings> {
     root.allow_only(&SECTIONS, mistakes);
-    let mut claims = Claims::default();
+    let mut claims = SettingsClaims::default();
     let appliance = service::appliance(root, mistakes);
     let api = service::api(root, &mut claims, mistakes);
     let inspector = service::inspector(root, &mut claims, mistakes);
@@ -119,7 +121,7 @@ fn read(root: &Section<'_>, mistakes: &mut Mistakes) -> Option<Settings> {
         boot,
         images,
         dhcp,
-        listens_everywhere: !root.has("dhcp"),
+        listens_on_all_interfaces: !root.has("dhcp"),
         hardware,
         power,
         agent,

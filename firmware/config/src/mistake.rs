@@ -12,7 +12,7 @@ pub const MISTAKES_MAX: usize = 100;
 
 /// One thing wrong with a settings file.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct Mistake {
+pub struct SettingsMistake {
     /// Line of the file, from 1.
     pub line: usize,
     /// Column of the line in characters, from 1.
@@ -23,7 +23,7 @@ pub struct Mistake {
     pub sentence: String,
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for SettingsMistake {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "line {}, column {}: ", self.line, self.column)?;
         if !self.key.is_empty() {
@@ -33,20 +33,20 @@ impl fmt::Display for Mistake {
     }
 }
 
-impl std::error::Error for Mistake {}
+impl std::error::Error for SettingsMistake {}
 
 /// The list while it grows.
-pub(crate) struct Mistakes<'text> {
+pub(crate) struct SettingsMistakes<'text> {
     text: &'text str,
-    list: Vec<Mistake>,
+    list: Vec<SettingsMistake>,
     /// Lines the TOML parser could not read. What it recovered from them is a
     /// guess, so nothing more is said about such a line.
     broken_lines: Vec<usize>,
 }
 
-impl<'text> Mistakes<'text> {
+impl<'text> SettingsMistakes<'text> {
     pub(crate) fn of(text: &'text str) -> Self {
-        Mistakes {
+        SettingsMistakes {
             text,
             list: Vec::new(),
             broken_lines: Vec::new(),
@@ -89,7 +89,7 @@ impl<'text> Mistakes<'text> {
     fn push(&mut self, at: usize, key: &str, sentence: String) {
         if !self.is_full() {
             let (line, column) = position(self.text, at);
-            self.list.push(Mistake {
+            self.list.push(SettingsMistake {
                 line,
                 column,
                 key: key.to_owned(),
@@ -99,7 +99,7 @@ impl<'text> Mistakes<'text> {
     }
 
     /// All mistakes in the order of the file.
-    pub(crate) fn sorted(mut self) -> Vec<Mistake> {
+    pub(crate) fn sorted(mut self) -> Vec<SettingsMistake> {
         let more = self.list.len() > MISTAKES_MAX;
         self.list.truncate(MISTAKES_MAX);
         self.list.sort();
@@ -107,7 +107,7 @@ impl<'text> Mistakes<'text> {
         if more && let Some(last) = self.list.last() {
             let sentence = format!("more than {MISTAKES_MAX} mistakes: mend these first");
             let (line, column) = (last.line, last.column);
-            self.list.push(Mistake {
+            self.list.push(SettingsMistake {
                 line,
                 column,
                 key: String::new(),
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn prints_place_key_and_sentence() {
-        let mut mistakes = Mistakes::of("a\nbc");
+        let mut mistakes = SettingsMistakes::of("a\nbc");
         mistakes.add(3, "box.data", "is missing");
         let list = mistakes.sorted();
         assert_eq!(
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn prints_no_empty_key() {
-        let mut mistakes = Mistakes::of("a");
+        let mut mistakes = SettingsMistakes::of("a");
         mistakes.not_toml(0, "odd");
         assert_eq!(
             mistakes.sorted()[0].to_string(),
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn says_nothing_more_about_a_line_that_is_not_toml() {
-        let mut mistakes = Mistakes::of("a\nb");
+        let mut mistakes = SettingsMistakes::of("a\nb");
         mistakes.not_toml(0, "odd");
         mistakes.add(0, "box", "a guess");
         mistakes.missing(2, "box.data", "is missing");
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn sorts_by_line_and_drops_doubles() {
-        let mut mistakes = Mistakes::of("a\nb\nc");
+        let mut mistakes = SettingsMistakes::of("a\nb\nc");
         mistakes.add(4, "z", "late");
         mistakes.add(0, "y", "early");
         mistakes.add(4, "z", "late");
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn stops_at_the_most_and_says_so() {
-        let mut mistakes = Mistakes::of("a");
+        let mut mistakes = SettingsMistakes::of("a");
         for index in 0..MISTAKES_MAX * 2 {
             mistakes.add(0, &format!("k{index}"), "wrong");
         }

@@ -1,11 +1,11 @@
 //! `[power]`: how long changes of power may take and what is done about BMCs that fail.
 
-use crate::mistake::Mistakes;
-use crate::reader::Section;
+use crate::mistake::SettingsMistakes;
+use crate::reader::SettingsSection;
 
 /// How power is switched.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Power {
+pub struct PowerSettings {
     /// How long a change may take before its request is repeated, once.
     pub power_state_change_timeout_s: u32,
     /// How long a system may take to shut down.
@@ -20,10 +20,10 @@ pub struct Power {
     pub power_state_sync_max_retries: u32,
 }
 
-impl Default for Power {
+impl Default for PowerSettings {
     /// Ironic's numbers; the wait for a BMC is ours.
     fn default() -> Self {
-        Power {
+        PowerSettings {
             power_state_change_timeout_s: 60,
             soft_power_off_timeout_s: 600,
             bmc_wait_s: 240,
@@ -34,8 +34,8 @@ impl Default for Power {
     }
 }
 
-pub(crate) fn power(root: &Section<'_>, mistakes: &mut Mistakes) -> Power {
-    let default = Power::default();
+pub(crate) fn power(root: &SettingsSection<'_>, mistakes: &mut SettingsMistakes) -> PowerSettings {
+    let default = PowerSettings::default();
     let Some(section) = root.section("power", mistakes) else {
         return default;
     };
@@ -54,7 +54,7 @@ pub(crate) fn power(root: &Section<'_>, mistakes: &mut Mistakes) -> Power {
     let retries = section.number("power_state_sync_max_retries", 0..=1000, mistakes);
     let reset = section.flag("bmc_reset", mistakes);
     let off = section.flag("power_off_after_deploy_failure", mistakes);
-    Power {
+    PowerSettings {
         power_state_change_timeout_s: change.unwrap_or(default.power_state_change_timeout_s),
         soft_power_off_timeout_s: soft.unwrap_or(default.soft_power_off_timeout_s),
         bmc_wait_s: bmc_wait.unwrap_or(default.bmc_wait_s),

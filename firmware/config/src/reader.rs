@@ -10,7 +10,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use trivet_model::edit_distance;
 
-use crate::mistake::Mistakes;
+use crate::mistake::SettingsMistakes;
 
 /// Longest text value. Ours: no path, address or kernel line needs more.
 pub const TEXT_BYTES_MAX: usize = 4096;
@@ -20,21 +20,21 @@ const SUGGESTION_BYTES_MAX: usize = 40;
 
 /// A value and the byte of the file where it starts.
 #[derive(Clone, Debug)]
-pub(crate) struct Found<T> {
+pub(crate) struct LocatedValue<T> {
     pub(crate) value: T,
     pub(crate) at: usize,
 }
 
 /// One table of the document under its full name.
-pub(crate) struct Section<'doc> {
+pub(crate) struct SettingsSection<'doc> {
     name: String,
     table: &'doc DeTable<'doc>,
     at: usize,
 }
 
-impl<'doc> Section<'doc> {
+impl<'doc> SettingsSection<'doc> {
     pub(crate) fn root(table: &'doc DeTable<'doc>) -> Self {
-        Section {
+        SettingsSection {
             name: String::new(),
             table,
             at: 0,
@@ -72,7 +72,7 @@ impl<'doc> Section<'doc> {
     }
 
     /// Refuses every key that is not in `known`.
-    pub(crate) fn allow_only(&self, known: &[&str], mistakes: &mut Mistakes) {
+    pub(crate) fn allow_only(&self, known: &[&str], mistakes: &mut SettingsMistakes) {
         for key in self.table.keys() {
             let text: &str = key.get_ref();
             if known.contains(&text) {
@@ -97,17 +97,21 @@ impl<'doc> Section<'doc> {
         key: &str,
         want: &str,
         value: &Spanned<DeValue<'_>>,
-        mistakes: &mut Mistakes,
+        mistakes: &mut SettingsMistakes,
     ) {
         let sentence = format!("must be {want}, not {}", type_name(value.get_ref()));
         mistakes.add(value.span().start, &self.key(key), sentence);
     }
 
     /// A table `[key]` of this one.
-    pub(crate) fn section(&self, key: &str, mistakes: &mut Mistakes) -> Option<Section<'doc>> {
+    pub(crate) fn section(
+        &self,
+        key: &str,
+        mistakes: &mut SettingsMistakes,
+    ) -> Option<SettingsSection<'doc>> {
         let value = self.value(key)?;
         if let DeValue::Table(table) = value.get_ref() {
-            return Some(Section {
+            return Some(SettingsSection {
                 name: self.key(key),
                 table,
                 at: value.span().start,
@@ -127,8 +131,8 @@ impl<'doc> Section<'doc> {
         &self,
         key: &str,
         most: usize,
-        mistakes: &mut Mistakes,
-    ) -> Vec<Section<'doc>> {
+        mistakes: &mut SettingsMistakes,
+    ) -> Vec<SettingsSection<'doc>> {
         let Some(value) = self.value(key) else {
             return Vec::new();
         };
@@ -146,7 +150,7 @@ impl<'doc> Section<'doc> {
         let mut sections = Vec::new();
         for entry in array.iter().take(most) {
             if let DeValue::Table(table) = entry.get_ref() {
-                sections.push(Section {
+                sections.push(SettingsSection {
                     name: name.clone(),
                     table,
                     at: entry.span().start,
@@ -159,7 +163,11 @@ impl<'doc> Section<'doc> {
     }
 
     /// A text in quotes that is neither empty nor too long nor holds control characters.
-    pub(crate) fn text(&self, key: &str, mistakes: &mut Mistakes) -> Option<Found<&'doc str>> {
+    pub(crate) fn text(
+        &self,
+        key: &str,
+        mistakes: &mut SettingsMistakes,
+    ) -> Option<LocatedValue<&'doc str>> {
         let value = self.value(key)?;
         let found = self.text_of(key, value, mistakes)?;
         if found.value.is_empty() {
@@ -177,8 +185,8 @@ impl<'doc> Section<'doc> {
     pub(crate) fn text_or_empty(
         &self,
         key: &str,
-        mistakes: &mut Mistakes,
-    ) -> Option<Found<&'doc str>> {
+        mistakes: &mut SettingsMistakes,
+    ) -> Option<LocatedValue<&'doc str>> {
         self.text_of(key, self.value(key)?, mistakes)
     }
 
@@ -186,8 +194,8 @@ impl<'doc> Section<'doc> {
         &self,
         key: &str,
         value: &'doc Spanned<DeValue<'doc>>,
-        mistakes: &mut Mistakes,
-    ) -> Option<Found<&'doc str>> {
+        mistakes: &mut SettingsMistakes,
+    ) -> Option<LocatedValue<&'doc str>> {
         let at = value.span().start;
         let Some(text) = value.get_ref().as_str() else {
             self.wrong_type(key, "a text in quotes", value, mistakes);
@@ -209,7 +217,7 @@ impl<'doc> Section<'doc> {
             );
             return None;
         }
-        Some(Found { value: text, at })
+        Some(LocatedValue { value: text, at })
     }
 
     /// One text, or a list of at most `most` texts.
@@ -217,8 +225,8 @@ impl<'doc> Section<'doc> {
         &self,
         key: &str,
         most: usize,
-        mistakes: &mut Mistakes,
-    ) -> Option<Vec<Found<&'doc str>>> {
+        mistakes: &mut SettingsMistakes,
+    ) -> Option<Vec<LocatedValue<&'doc str>>> {
         let value = self.value(key)?;
         let DeValue::Array(array) = value.get_ref() else {
             return self.text(key, mistakes).map(|found| vec![found]);
@@ -234,7 +242,7 @@ impl<'doc> Section<'doc> {
             return None;
         }
         // Every entry is looked at before one that failed fails the list.
-        let entries: Vec<Option<Found<&'doc str>>> = array
+        let entries: Vec<Option<LocatedValue<&'doc str>>> = array
             .iter()
             .map(|entry| self.text_of(key, entry, mistakes))
             .collect();
@@ -242,10 +250,14 @@ impl<'doc> Section<'doc> {
     }
 
     /// `true` or `false`.
-    pub(crate) fn flag(&self, key: &str, mistakes: &mut Mistakes) -> Option<Found<bool>> {
+    pub(crate) fn flag(
+        &self,
+        key: &str,
+        mistakes: &mut SettingsMistakes,
+    ) -> Option<LocatedValue<bool>> {
         let value = self.value(key)?;
         if let Some(flag) = value.get_ref().as_bool() {
-            return Some(Found {
+            return Some(LocatedValue {
                 value: flag,
                 at: value.span().start,
             });
@@ -259,7 +271,7 @@ impl<'doc> Section<'doc> {
         &self,
         key: &str,
         range: RangeInclusive<u32>,
-        mistakes: &mut Mistakes,
+        mistakes: &mut SettingsMistakes,
     ) -> Option<u32> {
         let value = self.value(key)?;
         let DeValue::Integer(integer) = value.get_ref() else {

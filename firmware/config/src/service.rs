@@ -5,12 +5,13 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use crate::contradiction::{Claims, Transport};
-use crate::mistake::Mistakes;
-use crate::reader::{Found, Section, nearest};
+use crate::contradiction::{ListenTransport, SettingsClaims};
+use crate::mistake::SettingsMistakes;
+use crate::reader::{LocatedValue, SettingsSection, nearest};
 use crate::settings::{
-    AddressCheck, Agent, Api, Appliance, Auth, Boot, Erase, Hardware, HardwareType, Http,
-    Inspector, Limits, Panel, Ramdisk, Tftp,
+    AgentAddressCheck, AgentRamdiskSettings, AgentSettings, ApiAuthSettings, ApiSettings,
+    ApplianceSettings, BootSettings, CleaningErase, HardwareSettings, HardwareType, HttpSettings,
+    InspectorSettings, LimitSettings, PanelSettings, TftpSettings,
 };
 use crate::value;
 
@@ -51,7 +52,10 @@ const BOOT_KNOWN: [&str; 10] = [
     "kernel_args",
 ];
 
-pub(crate) fn appliance(root: &Section<'_>, mistakes: &mut Mistakes) -> Option<Appliance> {
+pub(crate) fn appliance(
+    root: &SettingsSection<'_>,
+    mistakes: &mut SettingsMistakes,
+) -> Option<ApplianceSettings> {
     let Some(section) = root.section("box", mistakes) else {
         let sentence = "is missing: add a section [box] with data = \"DIRECTORY\"";
         mistakes.missing(0, "box.data", sentence);
@@ -65,7 +69,7 @@ pub(crate) fn appliance(root: &Section<'_>, mistakes: &mut Mistakes) -> Option<A
     }
     let name = value::host_name(&section, "name", mistakes);
     let store_mib = section.number("store_mib", 4..=65_536, mistakes);
-    Some(Appliance {
+    Some(ApplianceSettings {
         data: data?,
         name,
         store_mib: store_mib.unwrap_or(STORE_MIB_DEFAULT),
@@ -74,16 +78,16 @@ pub(crate) fn appliance(root: &Section<'_>, mistakes: &mut Mistakes) -> Option<A
 
 /// Reads `listen` and claims its addresses; `default` stands in when the key is absent.
 fn listen(
-    section: &Section<'_>,
+    section: &SettingsSection<'_>,
     port: u16,
     default: Option<Ipv4Addr>,
-    (transport, claims): (Transport, &mut Claims),
-    mistakes: &mut Mistakes,
-) -> Option<Vec<Found<SocketAddr>>> {
+    (transport, claims): (ListenTransport, &mut SettingsClaims),
+    mistakes: &mut SettingsMistakes,
+) -> Option<Vec<LocatedValue<SocketAddr>>> {
     let addresses = match (section.has("listen"), default) {
         (true, _) => value::listen(section, "listen", port, mistakes)?,
         (false, Some(default)) => {
-            vec![Found {
+            vec![LocatedValue {
                 value: SocketAddr::from((default, port)),
                 at: section.at(),
             }]
@@ -100,11 +104,15 @@ fn listen(
     Some(addresses)
 }
 
-fn plain(addresses: Vec<Found<SocketAddr>>) -> Vec<SocketAddr> {
+fn plain(addresses: Vec<LocatedValue<SocketAddr>>) -> Vec<SocketAddr> {
     addresses.into_iter().map(|found| found.value).collect()
 }
 
-pub(crate) fn api(root: &Section<'_>, claims: &mut Claims, mistakes: &mut Mistakes) -> Option<Api> {
+pub(crate) fn api(
+    root: &SettingsSection<'_>,
+    claims: &mut SettingsClaims,
+    mistakes: &mut SettingsMistakes,
+) -> Option<ApiSettings> {
     let section = root.section("api", mistakes)?;
     let known = [
         "listen",
@@ -118,7 +126,7 @@ pub(crate) fn api(root: &Section<'_>, claims: &mut Claims, mistakes: &mut Mistak
         "tls",
     ];
     section.allow_only(&known, mistakes);
-    let tcp = (Transport::Tcp, claims);
+    let tcp = (ListenTransport::Tcp, claims);
     let addresses = listen(&section, API_PORT, Some(Ipv4Addr::LOCALHOST), tcp, mistakes);
     let public_url = value::url(&section, "public_url", mistakes);
     let tls = section.flag("tls", mistakes).is_some_and(|tls| tls.value);
@@ -135,7 +143,7 @@ pub(crate) fn api(root: &Section<'_>, claims: &mut Claims, mistakes: &mut Mistak
         let sentence = "starts with http: but api.tls is true: write https://";
         mistakes.add(section.at_key("public_url"), "api.public_url", sentence);
     }
-    Some(Api {
+    Some(ApiSettings {
         listen: plain(addresses?),
         auth: auth?,
         public_url,
@@ -146,10 +154,10 @@ pub(crate) fn api(root: &Section<'_>, claims: &mut Claims, mistakes: &mut Mistak
 }
 
 fn auth(
-    section: &Section<'_>,
-    addresses: &[Found<SocketAddr>],
-    mistakes: &mut Mistakes,
-) -> Option<Auth> {
+    section: &SettingsSection<'_>,
+    addresses: &[LocatedValue<SocketAddr>],
+    mistakes: &mut SettingsMistakes,
+) -> Option<ApiAuthSettings> {
     let users = value::path(section, "users", mistakes);
     let tokens = value::path(section, "tokens", mistakes);
     let allow_open = section
@@ -163,7 +171,7 @@ fn auth(
                 needs(section, "users", ("basic", text.at), mistakes);
                 // A list of tokens that cannot be read is a mistake, not no list.
                 let tokens = section.has("tokens").then_some(tokens);
-                return Some(Auth::Basic {
+                return Some(ApiAuthSettings::Basic {
                     users: users?,
                     tokens: tokens.map_or(Some(None), |given| given.map(Some))?,
                 });
@@ -171,7 +179,7 @@ fn auth(
             "tokens" => {
                 needs(section, "tokens", ("tokens", text.at), mistakes);
                 unused(section, "users", "tokens", mistakes);
-                return Some(Auth::Tokens { tokens: tokens? });
+                return Some(ApiAuthSettings::Tokens { tokens: tokens? });
             }
             other => {
                 let words = "write \"none\", \"basic\" or \"tokens\"";
@@ -197,10 +205,15 @@ fn auth(
         );
         mistakes.add(section.at_key("auth"), "api.auth", sentence);
     }
-    Some(Auth::None)
+    Some(ApiAuthSettings::None)
 }
 
-fn needs(section: &Section<'_>, key: &str, (auth, at): (&str, usize), mistakes: &mut Mistakes) {
+fn needs(
+    section: &SettingsSection<'_>,
+    key: &str,
+    (auth, at): (&str, usize),
+    mistakes: &mut SettingsMistakes,
+) {
     let lines = match key {
         "users" => "user:hash",
         _ => "name:role:sha256",
@@ -213,7 +226,7 @@ fn needs(section: &Section<'_>, key: &str, (auth, at): (&str, usize), mistakes: 
 }
 
 /// Who wrote a list of users or tokens believes that it counts for something.
-fn unused(section: &Section<'_>, key: &str, auth: &str, mistakes: &mut Mistakes) {
+fn unused(section: &SettingsSection<'_>, key: &str, auth: &str, mistakes: &mut SettingsMistakes) {
     if section.has(key) {
         let better = if key == "users" { "basic" } else { "tokens" };
         let sentence = format!(
@@ -224,24 +237,24 @@ fn unused(section: &Section<'_>, key: &str, auth: &str, mistakes: &mut Mistakes)
 }
 
 pub(crate) fn inspector(
-    root: &Section<'_>,
-    claims: &mut Claims,
-    mistakes: &mut Mistakes,
-) -> Option<Inspector> {
+    root: &SettingsSection<'_>,
+    claims: &mut SettingsClaims,
+    mistakes: &mut SettingsMistakes,
+) -> Option<InspectorSettings> {
     let section = root.section("inspector", mistakes)?;
     section.allow_only(&["listen"], mistakes);
-    let tcp = (Transport::Tcp, claims);
+    let tcp = (ListenTransport::Tcp, claims);
     let addresses = listen(&section, INSPECTOR_PORT, None, tcp, mistakes)?;
-    Some(Inspector {
+    Some(InspectorSettings {
         listen: plain(addresses),
     })
 }
 
 pub(crate) fn http(
-    root: &Section<'_>,
-    claims: &mut Claims,
-    mistakes: &mut Mistakes,
-) -> Option<Http> {
+    root: &SettingsSection<'_>,
+    claims: &mut SettingsClaims,
+    mistakes: &mut SettingsMistakes,
+) -> Option<HttpSettings> {
     let section = root.section("http", mistakes)?;
     section.allow_only(&["listen", "tls_listen", "public_url"], mistakes);
     let public_url = value::url(&section, "public_url", mistakes);
@@ -249,19 +262,19 @@ pub(crate) fn http(
         &section,
         HTTP_PORT,
         None,
-        (Transport::Tcp, claims),
+        (ListenTransport::Tcp, claims),
         mistakes,
     );
     let secure = value::listen(&section, "tls_listen", HTTPS_PORT, mistakes).unwrap_or_default();
     for found in &secure {
         claims.listener(
             section.key("tls_listen"),
-            Transport::Tcp,
+            ListenTransport::Tcp,
             found.value,
             found.at,
         );
     }
-    Some(Http {
+    Some(HttpSettings {
         listen: plain(addresses?),
         tls_listen: plain(secure),
         public_url,
@@ -269,35 +282,35 @@ pub(crate) fn http(
 }
 
 pub(crate) fn tftp(
-    root: &Section<'_>,
-    claims: &mut Claims,
-    mistakes: &mut Mistakes,
-) -> Option<Tftp> {
+    root: &SettingsSection<'_>,
+    claims: &mut SettingsClaims,
+    mistakes: &mut SettingsMistakes,
+) -> Option<TftpSettings> {
     let section = root.section("tftp", mistakes)?;
     section.allow_only(&["listen"], mistakes);
     let addresses = listen(
         &section,
         TFTP_PORT,
         None,
-        (Transport::Udp, claims),
+        (ListenTransport::Udp, claims),
         mistakes,
     )?;
-    Some(Tftp {
+    Some(TftpSettings {
         listen: plain(addresses),
     })
 }
 
 pub(crate) fn panel(
-    root: &Section<'_>,
-    claims: &mut Claims,
-    mistakes: &mut Mistakes,
-) -> Option<Panel> {
+    root: &SettingsSection<'_>,
+    claims: &mut SettingsClaims,
+    mistakes: &mut SettingsMistakes,
+) -> Option<PanelSettings> {
     let section = root.section("panel", mistakes)?;
     section.allow_only(&["listen", "tls", "allow_open"], mistakes);
     let tls = section.flag("tls", mistakes).is_none_or(|tls| tls.value);
     // Whether it is needed is looked at when all sections are read.
     let _ = section.flag("allow_open", mistakes);
-    let tcp = (Transport::Tcp, claims);
+    let tcp = (ListenTransport::Tcp, claims);
     let addresses = listen(
         &section,
         PANEL_PORT,
@@ -305,14 +318,14 @@ pub(crate) fn panel(
         tcp,
         mistakes,
     )?;
-    Some(Panel {
+    Some(PanelSettings {
         listen: plain(addresses),
         tls,
     })
 }
 
-pub(crate) fn boot(root: &Section<'_>, mistakes: &mut Mistakes) -> Boot {
-    let mut boot = Boot::default();
+pub(crate) fn boot(root: &SettingsSection<'_>, mistakes: &mut SettingsMistakes) -> BootSettings {
+    let mut boot = BootSettings::default();
     let Some(section) = root.section("boot", mistakes) else {
         return boot;
     };
@@ -339,7 +352,7 @@ pub(crate) fn boot(root: &Section<'_>, mistakes: &mut Mistakes) -> Boot {
     }
     boot.ramdisk = kernel
         .zip(ramdisk)
-        .map(|(kernel, ramdisk)| Ramdisk { kernel, ramdisk });
+        .map(|(kernel, ramdisk)| AgentRamdiskSettings { kernel, ramdisk });
     boot.agent_elsewhere = section
         .flag("agent_elsewhere", mistakes)
         .is_some_and(|elsewhere| elsewhere.value);
@@ -353,9 +366,12 @@ pub(crate) fn boot(root: &Section<'_>, mistakes: &mut Mistakes) -> Boot {
     boot
 }
 
-pub(crate) fn hardware(root: &Section<'_>, mistakes: &mut Mistakes) -> Hardware {
+pub(crate) fn hardware(
+    root: &SettingsSection<'_>,
+    mistakes: &mut SettingsMistakes,
+) -> HardwareSettings {
     let Some(section) = root.section("hardware", mistakes) else {
-        return Hardware::default();
+        return HardwareSettings::default();
     };
     section.allow_only(
         &["types", "redfish_ca", "ssh_keys", "bmc_networks"],
@@ -368,11 +384,11 @@ pub(crate) fn hardware(root: &Section<'_>, mistakes: &mut Mistakes) -> Hardware 
     let mut types = Vec::new();
     // The list may name each type once, so it is never longer than this.
     let Some(texts) = section.texts("types", names.len() + 16, mistakes) else {
-        return Hardware {
+        return HardwareSettings {
             redfish_ca,
             ssh_keys,
             bmc_networks,
-            ..Hardware::default()
+            ..HardwareSettings::default()
         };
     };
     for text in texts {
@@ -397,7 +413,7 @@ pub(crate) fn hardware(root: &Section<'_>, mistakes: &mut Mistakes) -> Hardware 
             }
         }
     }
-    Hardware {
+    HardwareSettings {
         types,
         redfish_ca,
         ssh_keys,
@@ -405,8 +421,8 @@ pub(crate) fn hardware(root: &Section<'_>, mistakes: &mut Mistakes) -> Hardware 
     }
 }
 
-pub(crate) fn agent(root: &Section<'_>, mistakes: &mut Mistakes) -> Agent {
-    let default = Agent::default();
+pub(crate) fn agent(root: &SettingsSection<'_>, mistakes: &mut SettingsMistakes) -> AgentSettings {
+    let default = AgentSettings::default();
     let Some(section) = root.section("agent", mistakes) else {
         return default;
     };
@@ -423,7 +439,7 @@ pub(crate) fn agent(root: &Section<'_>, mistakes: &mut Mistakes) -> Agent {
     let timeout = section.number("heartbeat_timeout_s", 10..=86_400, mistakes);
     let boot_wait = section.number("boot_wait_s", 10..=86_400, mistakes);
     let wait = section.number("wait_s", 10..=86_400, mistakes);
-    Agent {
+    AgentSettings {
         heartbeat_timeout_s: timeout.unwrap_or(default.heartbeat_timeout_s),
         boot_wait_s: boot_wait.unwrap_or(default.boot_wait_s),
         wait_s: wait.unwrap_or(default.wait_s),
@@ -438,41 +454,44 @@ pub(crate) fn agent(root: &Section<'_>, mistakes: &mut Mistakes) -> Agent {
     }
 }
 
-fn address_check(section: &Section<'_>, mistakes: &mut Mistakes) -> AddressCheck {
+fn address_check(
+    section: &SettingsSection<'_>,
+    mistakes: &mut SettingsMistakes,
+) -> AgentAddressCheck {
     let Some(text) = section.text("address_check", mistakes) else {
-        return AddressCheck::default();
+        return AgentAddressCheck::default();
     };
     match text.value {
-        "normal" => AddressCheck::Normal,
-        "strict" => AddressCheck::Strict,
-        "off" => AddressCheck::Off,
+        "normal" => AgentAddressCheck::Normal,
+        "strict" => AgentAddressCheck::Strict,
+        "off" => AgentAddressCheck::Off,
         other => {
             let sentence = format!("`{other}` is unknown: write \"normal\", \"strict\" or \"off\"");
             mistakes.add(text.at, &section.key("address_check"), sentence);
-            AddressCheck::default()
+            AgentAddressCheck::default()
         }
     }
 }
 
-fn erase(section: &Section<'_>, mistakes: &mut Mistakes) -> Erase {
+fn erase(section: &SettingsSection<'_>, mistakes: &mut SettingsMistakes) -> CleaningErase {
     let Some(text) = section.text("erase", mistakes) else {
-        return Erase::default();
+        return CleaningErase::default();
     };
     match text.value {
-        "metadata" => Erase::Metadata,
-        "full" => Erase::Full,
-        "none" => Erase::None,
+        "metadata" => CleaningErase::Metadata,
+        "full" => CleaningErase::Full,
+        "none" => CleaningErase::None,
         other => {
             let sentence =
                 format!("`{other}` is unknown: write \"metadata\", \"full\" or \"none\"");
             mistakes.add(text.at, &section.key("erase"), sentence);
-            Erase::default()
+            CleaningErase::default()
         }
     }
 }
 
-pub(crate) fn limits(root: &Section<'_>, mistakes: &mut Mistakes) -> Limits {
-    let default = Limits::default();
+pub(crate) fn limits(root: &SettingsSection<'_>, mistakes: &mut SettingsMistakes) -> LimitSettings {
+    let default = LimitSettings::default();
     let Some(section) = root.section("limits", mistakes) else {
         return default;
     };
@@ -486,7 +505,7 @@ pub(crate) fn limits(root: &Section<'_>, mistakes: &mut Mistakes) -> Limits {
     let connections = section.number("connections_max", 16..=65_536, mistakes);
     let transfers = section.number("transfers_max", 1..=16_384, mistakes);
     let fresh = section.number("power_fresh_s", 0..=86_400, mistakes);
-    Limits {
+    LimitSettings {
         connections_max: connections.unwrap_or(default.connections_max),
         transfers_max: transfers.or(default.transfers_max),
         boots_at_once: boots_at_once(&section, mistakes),
@@ -495,7 +514,7 @@ pub(crate) fn limits(root: &Section<'_>, mistakes: &mut Mistakes) -> Limits {
 }
 
 /// A number, or `"auto"`, which is the default.
-fn boots_at_once(section: &Section<'_>, mistakes: &mut Mistakes) -> Option<u32> {
+fn boots_at_once(section: &SettingsSection<'_>, mistakes: &mut SettingsMistakes) -> Option<u32> {
     const KEY: &str = "boots_at_once";
     if section.is_text(KEY) {
         let word = section.text(KEY, mistakes)?;

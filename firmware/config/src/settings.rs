@@ -6,45 +6,45 @@
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 
-use crate::power::Power;
+use crate::power::PowerSettings;
 
 /// Everything a settings file says, defaults filled in.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Settings {
     /// The box itself: `[box]`.
-    pub appliance: Appliance,
+    pub appliance: ApplianceSettings,
     /// Ironic's REST API: `[api]`.
-    pub api: Option<Api>,
+    pub api: Option<ApiSettings>,
     /// The inspector's API: `[inspector]`.
-    pub inspector: Option<Inspector>,
+    pub inspector: Option<InspectorSettings>,
     /// Boot files and images over HTTP: `[http]`.
-    pub http: Option<Http>,
+    pub http: Option<HttpSettings>,
     /// Boot files over TFTP: `[tftp]`.
-    pub tftp: Option<Tftp>,
+    pub tftp: Option<TftpSettings>,
     /// The web page: `[panel]`.
-    pub panel: Option<Panel>,
+    pub panel: Option<PanelSettings>,
     /// What nodes are booted with: `[boot]`.
-    pub boot: Boot,
+    pub boot: BootSettings,
     /// The cache of images from elsewhere: `[images]`.
-    pub images: Images,
+    pub images: ImageCacheSettings,
     /// Where DHCP is heard and perhaps answered: every `[[dhcp]]` that is not off.
-    pub dhcp: Vec<Dhcp>,
+    pub dhcp: Vec<DhcpSettings>,
     /// No `[[dhcp]]` was written at all, so the box hears every wired interface it
     /// has and says nothing.
-    pub listens_everywhere: bool,
+    pub listens_on_all_interfaces: bool,
     /// Which kinds of service processors are driven: `[hardware]`.
-    pub hardware: Hardware,
+    pub hardware: HardwareSettings,
     /// How power is switched: `[power]`.
-    pub power: Power,
+    pub power: PowerSettings,
     /// How long agents may stay silent, and how they are called: `[agent]`.
-    pub agent: Agent,
+    pub agent: AgentSettings,
     /// Bounds an operator may move: `[limits]`.
-    pub limits: Limits,
+    pub limits: LimitSettings,
 }
 
 /// The box itself.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Appliance {
+pub struct ApplianceSettings {
     /// Directory of the store and the image cache.
     pub data: PathBuf,
     /// Host name shown to people and put into certificates.
@@ -55,7 +55,7 @@ pub struct Appliance {
 
 /// Who may use the API.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Auth {
+pub enum ApiAuthSettings {
     /// Everybody who can reach it.
     None,
     /// Users with passwords (HTTP basic), and programs with tokens if there are any.
@@ -72,7 +72,7 @@ pub enum Auth {
     },
 }
 
-impl Auth {
+impl ApiAuthSettings {
     /// The file of users, if there is one.
     pub fn users(&self) -> Option<&Path> {
         match self {
@@ -93,11 +93,11 @@ impl Auth {
 
 /// Ironic's REST API.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Api {
+pub struct ApiSettings {
     /// Where it listens.
     pub listen: Vec<SocketAddr>,
     /// Who may use it.
-    pub auth: Auth,
+    pub auth: ApiAuthSettings,
     /// Address under which nodes reach it, without a slash at the end.
     pub public_url: Option<String>,
     /// Whether it is served over TLS with a certificate of the box's own authority.
@@ -110,14 +110,14 @@ pub struct Api {
 
 /// The inspector's API.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Inspector {
+pub struct InspectorSettings {
     /// Where it listens.
     pub listen: Vec<SocketAddr>,
 }
 
 /// Boot files and images over HTTP.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Http {
+pub struct HttpSettings {
     /// Where it listens.
     pub listen: Vec<SocketAddr>,
     /// Where it serves the same over TLS with a certificate of the box's own authority.
@@ -128,14 +128,14 @@ pub struct Http {
 
 /// Boot files over TFTP.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Tftp {
+pub struct TftpSettings {
     /// Where it listens.
     pub listen: Vec<SocketAddr>,
 }
 
 /// The web page.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Panel {
+pub struct PanelSettings {
     /// Where it listens.
     pub listen: Vec<SocketAddr>,
     /// Whether it is served over TLS with a certificate of the box's own authority.
@@ -144,15 +144,15 @@ pub struct Panel {
 
 /// What nodes are booted with.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Boot {
+pub struct BootSettings {
     /// The operator's directory, served at the root by TFTP and under `/files/` by HTTP.
     pub files: Option<PathBuf>,
     /// Directory of the network boot loaders.
     pub loaders: PathBuf,
     /// Which of them each kind of firmware is sent to.
-    pub loader: Loaders,
+    pub loader: BootLoaderSettings,
     /// Kernel and ramdisk of the agent; absent until the operator has them.
-    pub ramdisk: Option<Ramdisk>,
+    pub ramdisk: Option<AgentRamdiskSettings>,
     /// Another server boots the agent on the nodes, so the box needs none.
     pub agent_elsewhere: bool,
     /// Added to the agent's kernel line.
@@ -162,7 +162,7 @@ pub struct Boot {
 /// The first loader of each kind of firmware, by its name below the directory of
 /// loaders. Firmware without one gets an address and nothing to boot.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Loaders {
+pub struct BootLoaderSettings {
     /// BIOS.
     pub bios: Option<String>,
     /// 64-bit UEFI on x86.
@@ -173,10 +173,10 @@ pub struct Loaders {
     pub arm64: Option<String>,
 }
 
-impl Default for Loaders {
+impl Default for BootLoaderSettings {
     /// As Debian's package `ipxe` names them; it has none for the other two.
     fn default() -> Self {
-        Loaders {
+        BootLoaderSettings {
             bios: Some("undionly.kpxe".to_owned()),
             x64: Some("snponly.efi".to_owned()),
             ia32: None,
@@ -187,19 +187,19 @@ impl Default for Loaders {
 
 /// Kernel and ramdisk of the agent.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Ramdisk {
+pub struct AgentRamdiskSettings {
     /// Path of the kernel.
     pub kernel: PathBuf,
     /// Path of the ramdisk.
     pub ramdisk: PathBuf,
 }
 
-impl Default for Boot {
+impl Default for BootSettings {
     fn default() -> Self {
-        Boot {
+        BootSettings {
             files: None,
             loaders: PathBuf::from("/usr/lib/ipxe"),
-            loader: Loaders::default(),
+            loader: BootLoaderSettings::default(),
             ramdisk: None,
             agent_elsewhere: false,
             kernel_args: String::new(),
@@ -209,7 +209,7 @@ impl Default for Boot {
 
 /// The cache of images from elsewhere.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Images {
+pub struct ImageCacheSettings {
     /// Authorities that are trusted beside the system's own.
     pub ca: Option<PathBuf>,
     /// A proxy, as `host:port`.
@@ -217,7 +217,7 @@ pub struct Images {
     /// How fast all fills together may be.
     pub rate_kib_s: Option<u32>,
     /// When images are fetched that no node waits for.
-    pub window: Option<Hours>,
+    pub window: Option<DailyWindow>,
     /// How much the cache may hold.
     pub quota_gib: Option<u32>,
     /// How much of the disk stays free for the store.
@@ -226,9 +226,9 @@ pub struct Images {
     pub scrub_s: u32,
 }
 
-impl Default for Images {
+impl Default for ImageCacheSettings {
     fn default() -> Self {
-        Images {
+        ImageCacheSettings {
             ca: None,
             proxy: None,
             rate_kib_s: None,
@@ -242,7 +242,7 @@ impl Default for Images {
 
 /// Hours of the day, in minutes since midnight.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Hours {
+pub struct DailyWindow {
     /// The first minute.
     pub from_minute: u16,
     /// The minute after the last; before the first it is of the next day.
@@ -251,7 +251,7 @@ pub struct Hours {
 
 /// Where DHCP requests arrive.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum DhcpDoor {
+pub enum DhcpSource {
     /// From nodes on a network interface of the box.
     Interface(String),
     /// From relays, on this address.
@@ -298,14 +298,14 @@ impl DhcpMode {
 
 /// An IPv4 network.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Network {
+pub struct Ipv4Network {
     /// Its first address.
     pub address: Ipv4Addr,
     /// Length of the prefix in bits.
     pub prefix: u8,
 }
 
-impl Network {
+impl Ipv4Network {
     /// The netmask of the prefix.
     pub fn mask(self) -> Ipv4Addr {
         Ipv4Addr::from(
@@ -328,9 +328,9 @@ impl Network {
 
 /// The addresses that are handed out at one place.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Pool {
+pub struct DhcpPoolSettings {
     /// The network the addresses are of.
-    pub network: Network,
+    pub network: Ipv4Network,
     /// First address handed out.
     pub first: Ipv4Addr,
     /// Last address handed out.
@@ -343,16 +343,16 @@ pub struct Pool {
 
 /// One place where DHCP is heard.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Dhcp {
+pub struct DhcpSettings {
     /// Where requests arrive.
-    pub door: DhcpDoor,
+    pub source: DhcpSource,
     /// What the box does there.
     pub mode: DhcpMode,
     /// The box's own address as these nodes see it. Always there where addresses are
     /// given; without it a proxy is known by the first address of its interface.
     pub server: Option<Ipv4Addr>,
     /// What is handed out: there exactly where the mode gives addresses.
-    pub pool: Option<Pool>,
+    pub pool: Option<DhcpPoolSettings>,
     /// Machines that the box does not know are answered too.
     pub discovery: bool,
     /// Loaders that wait for an IPv6 router are told that there is none.
@@ -400,7 +400,7 @@ impl HardwareType {
 
 /// Which kinds of service processors are driven.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Hardware {
+pub struct HardwareSettings {
     /// Enabled types, each once, never empty.
     pub types: Vec<HardwareType>,
     /// Authorities that Redfish BMCs are trusted by, where a node's record names none.
@@ -408,12 +408,12 @@ pub struct Hardware {
     /// Where private keys lie that nodes name in `ssh_key_filename`.
     pub ssh_keys: Option<PathBuf>,
     /// Networks of BMCs: no agent is called there.
-    pub bmc_networks: Vec<Network>,
+    pub bmc_networks: Vec<Ipv4Network>,
 }
 
-impl Default for Hardware {
+impl Default for HardwareSettings {
     fn default() -> Self {
-        Hardware {
+        HardwareSettings {
             types: HardwareType::ALL.to_vec(),
             redfish_ca: None,
             ssh_keys: None,
@@ -424,7 +424,7 @@ impl Default for Hardware {
 
 /// How long agents may stay silent, and how they are called.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Agent {
+pub struct AgentSettings {
     /// Longest silence of an agent that has spoken before.
     pub heartbeat_timeout_s: u32,
     /// Longest wait for the first word of a machine that was told to boot.
@@ -434,16 +434,16 @@ pub struct Agent {
     /// Agents may be called over plain HTTP.
     pub plain_http: bool,
     /// What automated cleaning erases.
-    pub erase: Erase,
+    pub erase: CleaningErase,
     /// Agents stay between two jobs, unless a node's `driver_info` says otherwise.
     pub fast_track: bool,
     /// From which addresses agents may call.
-    pub address_check: AddressCheck,
+    pub address_check: AgentAddressCheck,
 }
 
 /// From which addresses agents may call.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum AddressCheck {
+pub enum AgentAddressCheck {
     /// From the address that the box leased to the node; from any other only where the box
     /// leased none, as weakly authenticated.
     #[default]
@@ -456,7 +456,7 @@ pub enum AddressCheck {
 
 /// What automated cleaning erases.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Erase {
+pub enum CleaningErase {
     /// Partition tables and the like: seconds.
     #[default]
     Metadata,
@@ -466,23 +466,23 @@ pub enum Erase {
     None,
 }
 
-impl Default for Agent {
+impl Default for AgentSettings {
     fn default() -> Self {
-        Agent {
+        AgentSettings {
             heartbeat_timeout_s: 300,
             boot_wait_s: 600,
             wait_s: 1800,
             plain_http: false,
-            erase: Erase::default(),
+            erase: CleaningErase::default(),
             fast_track: false,
-            address_check: AddressCheck::default(),
+            address_check: AgentAddressCheck::default(),
         }
     }
 }
 
 /// Bounds an operator may move.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Limits {
+pub struct LimitSettings {
     /// Most TCP connections open at once, all services together.
     pub connections_max: u32,
     /// Most TFTP transfers at once; without it, as many as memory has room for.
@@ -493,9 +493,9 @@ pub struct Limits {
     pub power_fresh_s: u32,
 }
 
-impl Default for Limits {
+impl Default for LimitSettings {
     fn default() -> Self {
-        Limits {
+        LimitSettings {
             connections_max: 1024,
             transfers_max: None,
             boots_at_once: None,
@@ -510,7 +510,7 @@ mod tests {
 
     #[test]
     fn knows_mask_broadcast_and_members_of_a_network() {
-        let network = Network {
+        let network = Ipv4Network {
             address: Ipv4Addr::new(10, 1, 2, 0),
             prefix: 23,
         };
@@ -522,13 +522,13 @@ mod tests {
 
     #[test]
     fn a_prefix_of_zero_and_one_out_of_range_do_not_panic() {
-        let all = Network {
+        let all = Ipv4Network {
             address: Ipv4Addr::UNSPECIFIED,
             prefix: 0,
         };
         assert_eq!(all.mask(), Ipv4Addr::UNSPECIFIED);
         assert!(all.contains(Ipv4Addr::BROADCAST));
-        let odd = Network {
+        let odd = Ipv4Network {
             address: Ipv4Addr::LOCALHOST,
             prefix: 200,
         };

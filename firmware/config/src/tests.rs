@@ -49,28 +49,28 @@ fn a_missing_section_is_off() {
     assert_eq!(settings.appliance.name, None);
     assert!(settings.api.is_none() && settings.inspector.is_none() && settings.http.is_none());
     assert!(settings.tftp.is_none() && settings.panel.is_none() && settings.dhcp.is_empty());
-    assert_eq!(settings.boot, Boot::default());
+    assert_eq!(settings.boot, BootSettings::default());
     assert_eq!(settings.hardware.types, HardwareType::ALL);
     assert_eq!(
         (settings.agent.heartbeat_timeout_s, settings.agent.wait_s),
         (300, 1800)
     );
-    assert_eq!(settings.limits, Limits::default());
+    assert_eq!(settings.limits, LimitSettings::default());
 }
 
 #[test]
 fn the_default_file_has_no_mistakes() {
     let settings = parse(default_file()).unwrap();
-    assert_eq!(settings.api.unwrap().auth, Auth::None);
+    assert_eq!(settings.api.unwrap().auth, ApiAuthSettings::None);
     assert_eq!(
         settings.tftp.unwrap().listen,
         ["0.0.0.0:69".parse().unwrap()]
     );
     assert!(settings.panel.unwrap().tls);
     assert!(settings.dhcp.is_empty());
-    assert_eq!(settings.limits, Limits::default());
-    assert_eq!(settings.agent, Agent::default());
-    assert_eq!(settings.boot, Boot::default());
+    assert_eq!(settings.limits, LimitSettings::default());
+    assert_eq!(settings.agent, AgentSettings::default());
+    assert_eq!(settings.boot, BootSettings::default());
 }
 
 /// The default file with every key switched on, and the two contradictions that
@@ -92,22 +92,22 @@ fn the_default_file_shows_every_key_with_a_valid_value() {
     assert_eq!(settings.dhcp.len(), 1);
     assert_eq!(
         settings.api.unwrap().auth,
-        Auth::Basic {
+        ApiAuthSettings::Basic {
             users: "/etc/trivet/users".into(),
             tokens: Some("/etc/trivet/tokens".into())
         }
     );
     assert!(settings.inspector.is_some() && settings.boot.ramdisk.is_some());
     // What it shows as a default is the default; one of them is only an example.
-    let limits = Limits {
+    let limits = LimitSettings {
         transfers_max: None,
         ..settings.limits
     };
-    assert_eq!(limits, Limits::default());
-    assert_eq!(settings.power, Power::default());
-    assert_eq!(settings.agent, Agent::default());
-    assert_eq!(settings.boot.loaders, Boot::default().loaders);
-    assert_eq!(settings.boot.loader, Loaders::default());
+    assert_eq!(limits, LimitSettings::default());
+    assert_eq!(settings.power, PowerSettings::default());
+    assert_eq!(settings.agent, AgentSettings::default());
+    assert_eq!(settings.boot.loaders, BootSettings::default().loaders);
+    assert_eq!(settings.boot.loader, BootLoaderSettings::default());
     assert_eq!(settings.appliance.store_mib, 64);
     assert_eq!(settings.dhcp[0].lease_s, good(DHCP).dhcp[0].lease_s);
 }

@@ -6,9 +6,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
-use crate::mistake::Mistakes;
-use crate::reader::{Found, Section};
-use crate::settings::Network;
+use crate::mistake::SettingsMistakes;
+use crate::reader::{LocatedValue, SettingsSection};
+use crate::settings::Ipv4Network;
 
 /// Most addresses one service listens on. Ours.
 pub const LISTEN_MAX: usize = 16;
@@ -28,16 +28,16 @@ pub const LOADER_BYTES_MAX: usize = 127;
 
 /// The addresses under `key`: one `IP:PORT` or a list; the port may be left out.
 pub(crate) fn listen(
-    section: &Section<'_>,
+    section: &SettingsSection<'_>,
     key: &str,
     default_port: u16,
-    mistakes: &mut Mistakes,
-) -> Option<Vec<Found<SocketAddr>>> {
+    mistakes: &mut SettingsMistakes,
+) -> Option<Vec<LocatedValue<SocketAddr>>> {
     let texts = section.texts(key, LISTEN_MAX, mistakes)?;
     let mut addresses = Vec::new();
     for text in &texts {
         match socket_address(text.value, default_port) {
-            Ok(value) => addresses.push(Found { value, at: text.at }),
+            Ok(value) => addresses.push(LocatedValue { value, at: text.at }),
             Err(sentence) => mistakes.add(text.at, &section.key(key), sentence),
         }
     }
@@ -77,13 +77,13 @@ fn bad_port(text: &str) -> String {
 
 /// An IPv4 address.
 pub(crate) fn ipv4(
-    section: &Section<'_>,
+    section: &SettingsSection<'_>,
     key: &str,
-    mistakes: &mut Mistakes,
-) -> Option<Found<Ipv4Addr>> {
+    mistakes: &mut SettingsMistakes,
+) -> Option<LocatedValue<Ipv4Addr>> {
     let text = section.text(key, mistakes)?;
     if let Ok(value) = text.value.parse() {
-        return Some(Found { value, at: text.at });
+        return Some(LocatedValue { value, at: text.at });
     }
     mistakes.add(text.at, &section.key(key), not_ipv4(text.value));
     None
@@ -96,13 +96,13 @@ pub(crate) fn not_ipv4(text: &str) -> String {
 
 /// An IPv4 network with its prefix, written with its first address.
 pub(crate) fn network(
-    section: &Section<'_>,
+    section: &SettingsSection<'_>,
     key: &str,
-    mistakes: &mut Mistakes,
-) -> Option<Found<Network>> {
+    mistakes: &mut SettingsMistakes,
+) -> Option<LocatedValue<Ipv4Network>> {
     let text = section.text(key, mistakes)?;
     match parse_network(text.value) {
-        Ok(value) => Some(Found { value, at: text.at }),
+        Ok(value) => Some(LocatedValue { value, at: text.at }),
         Err(sentence) => {
             mistakes.add(text.at, &section.key(key), sentence);
             None
@@ -112,11 +112,11 @@ pub(crate) fn network(
 
 /// A list of IPv4 networks.
 pub(crate) fn networks(
-    section: &Section<'_>,
+    section: &SettingsSection<'_>,
     key: &str,
     max: usize,
-    mistakes: &mut Mistakes,
-) -> Vec<Network> {
+    mistakes: &mut SettingsMistakes,
+) -> Vec<Ipv4Network> {
     let mut networks = Vec::new();
     for text in section.texts(key, max, mistakes).unwrap_or_default() {
         match parse_network(text.value) {
@@ -127,7 +127,7 @@ pub(crate) fn networks(
     networks
 }
 
-fn parse_network(text: &str) -> Result<Network, String> {
+fn parse_network(text: &str) -> Result<Ipv4Network, String> {
     let parts = text.split_once('/').and_then(|(address, prefix)| {
         Some((
             address.parse::<Ipv4Addr>().ok()?,
@@ -145,7 +145,7 @@ fn parse_network(text: &str) -> Result<Network, String> {
             "the prefix of `{text}` must lie between /8 and /30"
         ));
     }
-    let whole = Network { address, prefix };
+    let whole = Ipv4Network { address, prefix };
     let base = Ipv4Addr::from(u32::from(address) & u32::from(whole.mask()));
     if base == address {
         return Ok(whole);
@@ -156,7 +156,11 @@ fn parse_network(text: &str) -> Result<Network, String> {
 }
 
 /// A path; whether anything is there is the daemon's business.
-pub(crate) fn path(section: &Section<'_>, key: &str, mistakes: &mut Mistakes) -> Option<PathBuf> {
+pub(crate) fn path(
+    section: &SettingsSection<'_>,
+    key: &str,
+    mistakes: &mut SettingsMistakes,
+) -> Option<PathBuf> {
     section
         .text(key, mistakes)
         .map(|text| PathBuf::from(text.value))
@@ -165,10 +169,10 @@ pub(crate) fn path(section: &Section<'_>, key: &str, mistakes: &mut Mistakes) ->
 /// The name of a loader below the directory of loaders. An empty text says that such
 /// firmware has none; without the key the name stays as it is.
 pub(crate) fn loader(
-    section: &Section<'_>,
+    section: &SettingsSection<'_>,
     key: &str,
     name: &mut Option<String>,
-    mistakes: &mut Mistakes,
+    mistakes: &mut SettingsMistakes,
 ) {
     let Some(text) = section.text_or_empty(key, mistakes) else {
         return;
@@ -194,7 +198,11 @@ fn is_loader(text: &str) -> bool {
 }
 
 /// `http://HOST[:PORT][/PATH]` or `https://..`, without a slash at the end.
-pub(crate) fn url(section: &Section<'_>, key: &str, mistakes: &mut Mistakes) -> Option<String> {
+pub(crate) fn url(
+    section: &SettingsSection<'_>,
+    key: &str,
+    mistakes: &mut SettingsMistakes,
+) -> Option<String> {
     let text = section.text(key, mistakes)?;
     match parse_url(text.value) {
         Ok(url) => Some(url),
@@ -247,9 +255,9 @@ fn is_authority(text: &str) -> bool {
 
 /// A host name of letters, digits, hyphens and dots.
 pub(crate) fn host_name(
-    section: &Section<'_>,
+    section: &SettingsSection<'_>,
     key: &str,
-    mistakes: &mut Mistakes,
+    mistakes: &mut SettingsMistakes,
 ) -> Option<String> {
     let text = section.text(key, mistakes)?;
     if is_host_name(text.value) {
@@ -262,10 +270,10 @@ pub(crate) fn host_name(
 
 /// A list of host names.
 pub(crate) fn host_names(
-    section: &Section<'_>,
+    section: &SettingsSection<'_>,
     key: &str,
     max: usize,
-    mistakes: &mut Mistakes,
+    mistakes: &mut SettingsMistakes,
 ) -> Vec<String> {
     let mut names = Vec::new();
     for text in section.texts(key, max, mistakes).unwrap_or_default() {
@@ -294,17 +302,17 @@ fn is_host_name(text: &str) -> bool {
 
 /// The name of a network interface.
 pub(crate) fn interface(
-    section: &Section<'_>,
+    section: &SettingsSection<'_>,
     key: &str,
-    mistakes: &mut Mistakes,
-) -> Option<Found<String>> {
+    mistakes: &mut SettingsMistakes,
+) -> Option<LocatedValue<String>> {
     let text = section.text(key, mistakes)?;
     let plain = text
         .value
         .bytes()
         .all(|byte| byte.is_ascii_graphic() && byte != b'/');
     if plain && text.value.len() <= INTERFACE_BYTES_MAX && ![".", ".."].contains(&text.value) {
-        return Some(Found {
+        return Some(LocatedValue {
             value: text.value.to_owned(),
             at: text.at,
         });
@@ -365,7 +373,7 @@ mod tests {
 
     #[test]
     fn reads_networks_and_refuses_hosts_in_them() {
-        let want = Network {
+        let want = Ipv4Network {
             address: Ipv4Addr::new(192, 0, 2, 0),
             prefix: 24,
         };

@@ -8,7 +8,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text)?;
     let parts: Map<String, Value> = serde_json::from_str(&text)?;
-    let disc = trivet_configdrive::disc(&parts, &Map::new())?;
+    let disc = trivet_configdrive::iso_image(&parts, &Map::new())?;
     std::io::stdout().write_all(&disc)?;
     Ok(())
 }

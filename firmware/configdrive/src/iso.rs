@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 /// Bytes of a logical sector (6.1.2).
-pub(crate) const SECTOR: usize = 2048;
+pub(crate) const SECTOR_BYTES: usize = 2048;
 
 /// Where volume descriptors begin (6.2.1).
 const FIRST_DESCRIPTOR: usize = 16;
@@ -14,26 +14,26 @@ const FIRST_DESCRIPTOR: usize = 16;
 const PATH_TABLE_SECTORS: usize = 1;
 
 /// Entries by name.
-pub(crate) struct Directory(pub(crate) BTreeMap<String, Node>);
+pub(crate) struct IsoDirectory(pub(crate) BTreeMap<String, IsoNode>);
 
 /// What stands in a directory.
-pub(crate) enum Node {
+pub(crate) enum IsoNode {
     /// The content of this number; several may have the same.
     File(usize),
     /// Another one.
-    Directory(Directory),
+    Directory(IsoDirectory),
 }
 
 /// Which of the two trees: they differ in how names are written.
 #[derive(Clone, Copy, Eq, PartialEq)]
-enum Names {
+enum IsoNameEncoding {
     /// Capital letters, digits and underscores, and one dot.
     Plain,
     /// UCS-2, most significant byte first, as they are.
     Joliet,
 }
 
-impl Names {
+impl IsoNameEncoding {
     /// Every character of a name that is not allowed becomes an underscore.
     fn identifier(self, name: &str, is_file: bool) -> Vec<u8> {
         if self == Self::Joliet {
@@ -73,20 +73,20 @@ impl Names {
 }
 
 /// A directory in the order of the path table, which is by depth.
-struct Placed<'a> {
+struct PlacedIsoDirectory<'a> {
     identifier: Vec<u8>,
     parent: usize,
-    directory: &'a Directory,
+    directory: &'a IsoDirectory,
     sector: usize,
 }
 
 /// The whole disc.
-pub(crate) fn write(label: &str, root: &Directory, contents: &[Vec<u8>]) -> Vec<u8> {
+pub(crate) fn write(label: &str, root: &IsoDirectory, contents: &[Vec<u8>]) -> Vec<u8> {
     // Two descriptors and the end of them, then two path tables of each tree.
     let tables = FIRST_DESCRIPTOR + 3;
     let mut next = tables + 4 * PATH_TABLE_SECTORS;
-    let mut plain = place(root, Names::Plain);
-    let mut joliet = place(root, Names::Joliet);
+    let mut plain = layout(root, IsoNameEncoding::Plain);
+    let mut joliet = layout(root, IsoNameEncoding::Joliet);
     for placed in plain.iter_mut().chain(&mut joliet) {
         placed.sector = next;
         next += 1;
@@ -94,16 +94,19 @@ pub(crate) fn write(label: &str, root: &Directory, contents: &[Vec<u8>]) -> Vec<
     let mut extents = Vec::new();
     for content in contents {
         extents.push((next, content.len()));
-        next += content.len().div_ceil(SECTOR);
+        next += content.len().div_ceil(SECTOR_BYTES);
     }
-    let mut disc = vec![0; next * SECTOR];
+    let mut disc = vec![0; next * SECTOR_BYTES];
     let mut put = |sector: usize, bytes: &[u8]| {
-        let at = sector * SECTOR;
+        let at = sector * SECTOR_BYTES;
         disc[at..at + bytes.len()].copy_from_slice(bytes);
     };
-    for (at, (names, tree)) in [(Names::Plain, &plain), (Names::Joliet, &joliet)]
-        .into_iter()
-        .enumerate()
+    for (at, (names, tree)) in [
+        (IsoNameEncoding::Plain, &plain),
+        (IsoNameEncoding::Joliet, &joliet),
+    ]
+    .into_iter()
+    .enumerate()
     {
         let table = tables + 2 * at;
         let little = path_table(tree, false);
@@ -124,8 +127,8 @@ pub(crate) fn write(label: &str, root: &Directory, contents: &[Vec<u8>]) -> Vec<
     disc
 }
 
-fn place(root: &Directory, names: Names) -> Vec<Placed<'_>> {
-    let mut placed = vec![Placed {
+fn layout(root: &IsoDirectory, names: IsoNameEncoding) -> Vec<PlacedIsoDirectory<'_>> {
+    let mut placed = vec![PlacedIsoDirectory {
         identifier: vec![0],
         parent: 0,
         directory: root,
@@ -134,8 +137,8 @@ fn place(root: &Directory, names: Names) -> Vec<Placed<'_>> {
     let mut at = 0;
     while let Some(parent) = placed.get(at).map(|it| it.directory) {
         for (name, node) in &parent.0 {
-            if let Node::Directory(directory) = node {
-                placed.push(Placed {
+            if let IsoNode::Directory(directory) = node {
+                placed.push(PlacedIsoDirectory {
                     identifier: names.identifier(name, false),
                     parent: at,
                     directory,
@@ -160,7 +163,7 @@ fn both32(number: usize) -> Vec<u8> {
 }
 
 /// The path table of a tree (9.4).
-fn path_table(tree: &[Placed<'_>], big: bool) -> Vec<u8> {
+fn path_table(tree: &[PlacedIsoDirectory<'_>], big: bool) -> Vec<u8> {
     let mut table = Vec::new();
     for placed in tree {
         let (sector, parent) = (placed.sector as u32, placed.parent as u16 + 1);
@@ -199,23 +202,23 @@ fn record(identifier: &[u8], sector: usize, bytes: usize, is_directory: bool) ->
 /// The records of one directory: itself, its parent, and what stands in it, in the order
 /// of identifiers (9.3).
 fn records(
-    placed: &Placed<'_>,
-    tree: &[Placed<'_>],
-    names: Names,
+    placed: &PlacedIsoDirectory<'_>,
+    tree: &[PlacedIsoDirectory<'_>],
+    names: IsoNameEncoding,
     extents: &[(usize, usize)],
 ) -> Vec<u8> {
     let parent = tree[placed.parent].sector;
-    let mut all = record(&[0], placed.sector, SECTOR, true);
-    all.extend(record(&[1], parent, SECTOR, true));
+    let mut all = record(&[0], placed.sector, SECTOR_BYTES, true);
+    all.extend(record(&[1], parent, SECTOR_BYTES, true));
     let mut entries: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     for (name, node) in &placed.directory.0 {
-        let is_file = matches!(node, Node::File(_));
+        let is_file = matches!(node, IsoNode::File(_));
         let identifier = names.identifier(name, is_file);
         let (sector, bytes) = match node {
-            Node::File(at) => extents[*at],
-            Node::Directory(inner) => {
+            IsoNode::File(at) => extents[*at],
+            IsoNode::Directory(inner) => {
                 let place = tree.iter().find(|it| std::ptr::eq(it.directory, inner));
-                (place.map_or(0, |it| it.sector), SECTOR)
+                (place.map_or(0, |it| it.sector), SECTOR_BYTES)
             }
         };
         let record = record(&identifier, sector, bytes, !is_file);
@@ -223,21 +226,21 @@ fn records(
     }
     entries.sort();
     all.extend(entries.into_iter().flat_map(|(_, record)| record));
-    assert!(all.len() <= SECTOR, "a directory of a few files");
+    assert!(all.len() <= SECTOR_BYTES, "a directory of a few files");
     all
 }
 
 /// A volume descriptor: the primary one (8.4), or Joliet's supplementary one (8.5).
 fn descriptor(
-    names: Names,
+    names: IsoNameEncoding,
     label: &str,
     sectors: usize,
     (table, table_bytes): (usize, usize),
     root: usize,
 ) -> Vec<u8> {
     let mut out = match names {
-        Names::Plain => b"\x01CD001\x01\0".to_vec(),
-        Names::Joliet => b"\x02CD001\x01\0".to_vec(),
+        IsoNameEncoding::Plain => b"\x01CD001\x01\0".to_vec(),
+        IsoNameEncoding::Joliet => b"\x02CD001\x01\0".to_vec(),
     };
     out.extend(names.text("", 32));
     out.extend(names.text(label, 32));
@@ -245,19 +248,19 @@ fn descriptor(
     out.extend(both32(sectors));
     // Joliet says by an escape sequence that names are UCS-2, level 3.
     let mut escapes = [0; 32];
-    if names == Names::Joliet {
+    if names == IsoNameEncoding::Joliet {
         escapes[..3].copy_from_slice(b"%/E");
     }
     out.extend(escapes);
     out.extend(both16(1));
     out.extend(both16(1));
-    out.extend(both16(SECTOR));
+    out.extend(both16(SECTOR_BYTES));
     out.extend(both32(table_bytes));
     out.extend((table as u32).to_le_bytes());
     out.extend([0; 4]);
     out.extend((table as u32 + 1).to_be_bytes());
     out.extend([0; 4]);
-    out.extend(record(&[0], root, SECTOR, true));
+    out.extend(record(&[0], root, SECTOR_BYTES, true));
     // Set, publisher, preparer and application, then three names of files.
     for bytes in [128, 128, 128, 128, 37, 37, 37] {
         out.extend(names.text("", bytes));
@@ -267,6 +270,6 @@ fn descriptor(
         out.extend(b"0000000000000000\0");
     }
     out.push(1);
-    out.resize(SECTOR, 0);
+    out.resize(SECTOR_BYTES, 0);
     out
 }

@@ -16,9 +16,9 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Map, Value};
 
-use iso::{Directory, Node};
+use iso::{IsoDirectory, IsoNode};
 
-pub use template::filled;
+pub use template::render_template;
 
 /// The label by which an instance finds the disc.
 pub const LABEL: &str = "config-2";
@@ -31,13 +31,13 @@ const VERSIONS: [&str; 2] = ["2012-08-10", "latest"];
 
 /// Why no drive can be made.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Problem {
+pub enum ConfigDriveError {
     /// A template names what the node has not.
     #[error(
         "configdrive: the template wants {path}, which this node has not, or which is secret; \
          set it, or name what there is: {known}"
     )]
-    NoFact {
+    UnknownTemplateField {
         /// What.
         path: String,
         /// Where facts begin.
@@ -45,7 +45,7 @@ pub enum Problem {
     },
     /// A part is not of its kind.
     #[error("configdrive: {part} must be {kind}")]
-    Kind {
+    WrongType {
         /// Which.
         part: &'static str,
         /// What it must be.
@@ -56,7 +56,7 @@ pub enum Problem {
         "configdrive: {part:?} is not known; there are meta_data, user_data, network_data and \
          vendor_data"
     )]
-    Unknown {
+    UnknownPart {
         /// Its name, cut to a bound.
         part: String,
     },
@@ -73,29 +73,35 @@ pub enum Problem {
 
 /// The drive for these parts, as agents take it: base64 of a gzipped disc. `facts` stand in
 /// `meta_data` where nothing else does.
-pub fn packed(parts: &Map<String, Value>, facts: &Map<String, Value>) -> Result<String, Problem> {
-    let disc = disc(parts, facts)?;
+pub fn encoded_drive(
+    parts: &Map<String, Value>,
+    facts: &Map<String, Value>,
+) -> Result<String, ConfigDriveError> {
+    let disc = iso_image(parts, facts)?;
     let mut packed = GzEncoder::new(Vec::new(), Compression::best());
     let gzipped = packed.write_all(&disc).and_then(|()| packed.finish());
     Ok(STANDARD.encode(gzipped.expect("memory takes every byte")))
 }
 
 /// The disc itself.
-pub fn disc(parts: &Map<String, Value>, facts: &Map<String, Value>) -> Result<Vec<u8>, Problem> {
+pub fn iso_image(
+    parts: &Map<String, Value>,
+    facts: &Map<String, Value>,
+) -> Result<Vec<u8>, ConfigDriveError> {
     let files = files(parts, facts)?;
     let bytes = files.iter().map(|(_, content)| content.len()).sum();
     if bytes > CONTENT_BYTES_MAX {
-        return Err(Problem::TooLarge { bytes });
+        return Err(ConfigDriveError::TooLarge { bytes });
     }
     let contents: Vec<Vec<u8>> = files.iter().map(|(_, content)| content.clone()).collect();
     let version = |name: &str| {
         let entries = files.iter().enumerate();
-        let entries = entries.map(|(at, (name, _))| ((*name).to_owned(), Node::File(at)));
-        let directory = Directory(entries.collect());
-        (name.to_owned(), Node::Directory(directory))
+        let entries = entries.map(|(at, (name, _))| ((*name).to_owned(), IsoNode::File(at)));
+        let directory = IsoDirectory(entries.collect());
+        (name.to_owned(), IsoNode::Directory(directory))
     };
-    let versions = Directory(VERSIONS.iter().map(|name| version(name)).collect());
-    let root = Directory([("openstack".to_owned(), Node::Directory(versions))].into());
+    let versions = IsoDirectory(VERSIONS.iter().map(|name| version(name)).collect());
+    let root = IsoDirectory([("openstack".to_owned(), IsoNode::Directory(versions))].into());
     Ok(iso::write(LABEL, &root, &contents))
 }
 
@@ -103,11 +109,11 @@ pub fn disc(parts: &Map<String, Value>, facts: &Map<String, Value>) -> Result<Ve
 fn files(
     parts: &Map<String, Value>,
     facts: &Map<String, Value>,
-) -> Result<Vec<(&'static str, Vec<u8>)>, Problem> {
+) -> Result<Vec<(&'static str, Vec<u8>)>, ConfigDriveError> {
     for part in parts.keys() {
         if !["meta_data", "user_data", "network_data", "vendor_data"].contains(&part.as_str()) {
             let part = part.chars().take(40).collect();
-            return Err(Problem::Unknown { part });
+            return Err(ConfigDriveError::UnknownPart { part });
         }
     }
     let mut meta = object(parts, "meta_data")?.unwrap_or_default();
@@ -123,7 +129,7 @@ fn files(
         Some(Value::String(text)) => files.push(("user_data", text.clone().into_bytes())),
         Some(data @ (Value::Object(_) | Value::Array(_))) => files.push(("user_data", json(data))),
         Some(_) => {
-            return Err(Problem::Kind {
+            return Err(ConfigDriveError::WrongType {
                 part: "user_data",
                 kind: "text, an object or a list",
             });
@@ -138,11 +144,11 @@ fn files(
 fn object(
     parts: &Map<String, Value>,
     part: &'static str,
-) -> Result<Option<Map<String, Value>>, Problem> {
+) -> Result<Option<Map<String, Value>>, ConfigDriveError> {
     match parts.get(part) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::Object(object)) => Ok(Some(object.clone())),
-        Some(_) => Err(Problem::Kind {
+        Some(_) => Err(ConfigDriveError::WrongType {
             part,
             kind: "an object",
         }),

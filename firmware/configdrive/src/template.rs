@@ -6,39 +6,46 @@
 
 use serde_json::{Map, Value};
 
-use crate::{CONTENT_BYTES_MAX, Problem};
+use crate::{CONTENT_BYTES_MAX, ConfigDriveError};
 
 const OPEN: &str = "{{";
 const CLOSE: &str = "}}";
-const OURS: &str = "node.";
+const NODE_PREFIX: &str = "node.";
 
 /// Longer places are nobody's: whoever looks for their end must not look through everything.
-const PLACE_BYTES_MAX: usize = 256;
+const PLACEHOLDER_BYTES_MAX: usize = 256;
 
 /// The parts of a drive with every place filled in. Keys are not looked at.
-pub fn filled(parts: &Map<String, Value>, node: &Value) -> Result<Map<String, Value>, Problem> {
-    Filling { node, bytes: 0 }.parts(parts)
+pub fn render_template(
+    parts: &Map<String, Value>,
+    node: &Value,
+) -> Result<Map<String, Value>, ConfigDriveError> {
+    ConfigDriveTemplate { node, bytes: 0 }.parts(parts)
 }
 
-struct Filling<'a> {
+struct ConfigDriveTemplate<'a> {
     node: &'a Value,
     /// What the facts have brought so far: a short text may name a long fact often.
     bytes: usize,
 }
 
-impl Filling<'_> {
-    fn parts(&mut self, parts: &Map<String, Value>) -> Result<Map<String, Value>, Problem> {
+impl ConfigDriveTemplate<'_> {
+    fn parts(
+        &mut self,
+        parts: &Map<String, Value>,
+    ) -> Result<Map<String, Value>, ConfigDriveError> {
         let filled = parts
             .iter()
             .map(|(key, part)| Ok((key.clone(), self.value(part)?)));
         filled.collect()
     }
 
-    fn value(&mut self, part: &Value) -> Result<Value, Problem> {
+    fn value(&mut self, part: &Value) -> Result<Value, ConfigDriveError> {
         match part {
             Value::String(words) => self.text(words).map(Value::String),
             Value::Array(list) => {
-                let list: Result<_, Problem> = list.iter().map(|one| self.value(one)).collect();
+                let list: Result<_, ConfigDriveError> =
+                    list.iter().map(|one| self.value(one)).collect();
                 list.map(Value::Array)
             }
             Value::Object(parts) => self.parts(parts).map(Value::Object),
@@ -46,14 +53,14 @@ impl Filling<'_> {
         }
     }
 
-    fn text(&mut self, words: &str) -> Result<String, Problem> {
+    fn text(&mut self, words: &str) -> Result<String, ConfigDriveError> {
         let mut out = String::with_capacity(words.len());
         let mut rest = words;
         while let Some(at) = rest.find(OPEN) {
             let (before, from) = rest.split_at(at);
             out.push_str(before);
             let inner = &from[OPEN.len()..];
-            match place(inner) {
+            match placeholder(inner) {
                 Some((path, after)) => {
                     out.push_str(&self.fact(path)?);
                     rest = after;
@@ -68,16 +75,18 @@ impl Filling<'_> {
         Ok(out)
     }
 
-    fn fact(&mut self, path: &str) -> Result<String, Problem> {
+    fn fact(&mut self, path: &str) -> Result<String, ConfigDriveError> {
         let found = path
             .split('.')
             .try_fold(self.node, |value, key| value.get(key));
         let text = match found {
             None | Some(Value::Null) => {
                 let known = self.node.as_object().into_iter().flatten();
-                let known: Vec<String> = known.map(|(key, _)| format!("{OURS}{key}")).collect();
-                return Err(Problem::NoFact {
-                    path: format!("{OURS}{path}"),
+                let known: Vec<String> = known
+                    .map(|(key, _)| format!("{NODE_PREFIX}{key}"))
+                    .collect();
+                return Err(ConfigDriveError::UnknownTemplateField {
+                    path: format!("{NODE_PREFIX}{path}"),
                     known: known.join(", "),
                 });
             }
@@ -86,19 +95,19 @@ impl Filling<'_> {
         };
         self.bytes += text.len();
         match self.bytes {
-            bytes if bytes > CONTENT_BYTES_MAX => Err(Problem::TooLarge { bytes }),
+            bytes if bytes > CONTENT_BYTES_MAX => Err(ConfigDriveError::TooLarge { bytes }),
             _ => Ok(text),
         }
     }
 }
 
 /// The path in a place of ours, and what follows it; `inner` is what follows the braces.
-fn place(inner: &str) -> Option<(&str, &str)> {
+fn placeholder(inner: &str) -> Option<(&str, &str)> {
     let near = inner.as_bytes();
-    let near = &near[..near.len().min(PLACE_BYTES_MAX)];
+    let near = &near[..near.len().min(PLACEHOLDER_BYTES_MAX)];
     let mut pairs = near.windows(CLOSE.len());
     let end = pairs.position(|pair| pair == CLOSE.as_bytes())?;
-    let path = inner[..end].trim().strip_prefix(OURS)?;
+    let path = inner[..end].trim().strip_prefix(NODE_PREFIX)?;
     Some((path, &inner[end + CLOSE.len()..]))
 }
 
@@ -107,10 +116,10 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn fill(part: &Value) -> Result<Value, Problem> {
+    fn fill(part: &Value) -> Result<Value, ConfigDriveError> {
         let node = json!({"name": "n1", "extra": {"rack": {"row": 7}, "tags": ["a"]}, "no": null});
         let parts = json!({ "p": part });
-        filled(parts.as_object().unwrap(), &node).map(|mut filled| filled["p"].take())
+        render_template(parts.as_object().unwrap(), &node).map(|mut filled| filled["p"].take())
     }
 
     #[test]
@@ -150,8 +159,8 @@ mod tests {
         let node = json!({"extra": "x".repeat(100_000)});
         let words = "{{ node.extra }}".repeat(50_000);
         let parts = json!({"user_data": words, "vendor_data": ["{{ node.extra }}"]});
-        let said = filled(parts.as_object().unwrap(), &node).unwrap_err();
-        assert_eq!(said, Problem::TooLarge { bytes: 600_000 });
+        let said = render_template(parts.as_object().unwrap(), &node).unwrap_err();
+        assert_eq!(said, ConfigDriveError::TooLarge { bytes: 600_000 });
     }
 
     #[test]
@@ -159,7 +168,7 @@ mod tests {
         let far = format!(
             "{}{}}}}}",
             "{{ ".repeat(300_000),
-            "\u{e9}".repeat(PLACE_BYTES_MAX)
+            "\u{e9}".repeat(PLACEHOLDER_BYTES_MAX)
         );
         assert_eq!(fill(&json!(far)), Ok(json!(far)));
     }

@@ -6,7 +6,7 @@ use std::io::Read as _;
 use serde_json::json;
 
 use super::*;
-use crate::iso::SECTOR;
+use crate::iso::SECTOR_BYTES;
 
 fn map(value: Value) -> Map<String, Value> {
     match value {
@@ -24,11 +24,11 @@ fn number(bytes: &[u8], at: usize) -> usize {
 
 /// Walks the tree whose root record stands in the descriptor at this sector.
 fn walk(disc: &[u8], descriptor: usize) -> BTreeMap<String, Vec<u8>> {
-    let wide = disc[descriptor * SECTOR] == 2;
+    let wide = disc[descriptor * SECTOR_BYTES] == 2;
     let mut found = BTreeMap::new();
-    let mut open = vec![(String::new(), number(disc, descriptor * SECTOR + 158))];
+    let mut open = vec![(String::new(), number(disc, descriptor * SECTOR_BYTES + 158))];
     while let Some((path, sector)) = open.pop() {
-        let directory = &disc[sector * SECTOR..(sector + 1) * SECTOR];
+        let directory = &disc[sector * SECTOR_BYTES..(sector + 1) * SECTOR_BYTES];
         let mut at = 0;
         let mut before = Vec::new();
         while directory[at] != 0 {
@@ -47,10 +47,10 @@ fn walk(disc: &[u8], descriptor: usize) -> BTreeMap<String, Vec<u8>> {
             } else {
                 String::from_utf8(identifier.to_vec()).unwrap()
             };
-            let (start, bytes) = (number(record, 2) * SECTOR, number(record, 10));
+            let (start, bytes) = (number(record, 2) * SECTOR_BYTES, number(record, 10));
             let path = format!("{path}/{name}");
             if record[25] & 2 != 0 {
-                open.push((path, start / SECTOR));
+                open.push((path, start / SECTOR_BYTES));
             } else {
                 found.insert(path, disc[start..start + bytes].to_vec());
             }
@@ -74,7 +74,7 @@ fn facts() -> Map<String, Value> {
 
 #[test]
 fn both_trees_hold_every_file_in_both_layouts() {
-    let disc = disc(&parts(), &facts()).unwrap();
+    let disc = iso_image(&parts(), &facts()).unwrap();
     let files = walk(&disc, 17);
     let names: Vec<_> = files.keys().map(String::as_str).collect();
     let mut want = Vec::new();
@@ -98,7 +98,7 @@ fn both_trees_hold_every_file_in_both_layouts() {
 
 #[test]
 fn facts_stand_where_nothing_else_does() {
-    let disc = disc(&parts(), &facts()).unwrap();
+    let disc = iso_image(&parts(), &facts()).unwrap();
     let meta: Value =
         serde_json::from_slice(&walk(&disc, 17)["/openstack/latest/meta_data.json"]).unwrap();
     assert_eq!(
@@ -109,12 +109,18 @@ fn facts_stand_where_nothing_else_does() {
 
 #[test]
 fn an_empty_object_is_a_drive_of_facts() {
-    let disc = disc(&Map::new(), &facts()).unwrap();
+    let disc = iso_image(&Map::new(), &facts()).unwrap();
     let files = walk(&disc, 17);
     assert_eq!(files.len(), 2);
-    assert_eq!(&disc[16 * SECTOR + 40..16 * SECTOR + 48], b"config-2");
-    assert_eq!(disc.len() % SECTOR, 0);
-    assert_eq!(number(&disc, 16 * SECTOR + 80), disc.len() / SECTOR);
+    assert_eq!(
+        &disc[16 * SECTOR_BYTES + 40..16 * SECTOR_BYTES + 48],
+        b"config-2"
+    );
+    assert_eq!(disc.len() % SECTOR_BYTES, 0);
+    assert_eq!(
+        number(&disc, 16 * SECTOR_BYTES + 80),
+        disc.len() / SECTOR_BYTES
+    );
 }
 
 #[test]
@@ -125,27 +131,29 @@ fn user_data_may_be_an_object_a_list_or_empty() {
         (json!(""), b""),
     ] {
         let parts = map(json!({ "user_data": data }));
-        let disc = disc(&parts, &Map::new()).unwrap();
+        let disc = iso_image(&parts, &Map::new()).unwrap();
         assert_eq!(walk(&disc, 17)["/openstack/latest/user_data"], want);
     }
 }
 
 #[test]
 fn the_same_parts_make_the_same_drive() {
-    let one = packed(&parts(), &facts()).unwrap();
-    assert_eq!(packed(&parts(), &facts()).unwrap(), one);
+    let one = encoded_drive(&parts(), &facts()).unwrap();
+    assert_eq!(encoded_drive(&parts(), &facts()).unwrap(), one);
     let gzipped = STANDARD.decode(&one).unwrap();
     let mut disc = Vec::new();
     flate2::read::GzDecoder::new(&gzipped[..])
         .read_to_end(&mut disc)
         .unwrap();
-    assert_eq!(disc, super::disc(&parts(), &facts()).unwrap());
+    assert_eq!(disc, super::iso_image(&parts(), &facts()).unwrap());
     assert!(one.len() < 4000, "{} letters", one.len());
 }
 
 #[track_caller]
 fn refuses(parts: Value, want: &str) {
-    let said = packed(&map(parts), &Map::new()).unwrap_err().to_string();
+    let said = encoded_drive(&map(parts), &Map::new())
+        .unwrap_err()
+        .to_string();
     assert!(said.contains(want), "{said}");
 }
 
@@ -167,7 +175,7 @@ fn what_is_no_part_is_named() {
 fn files_of_many_sectors_do_not_touch() {
     let text = "0123456789".repeat(3000);
     let parts = map(json!({"user_data": text, "network_data": {"x": text}}));
-    let files = walk(&disc(&parts, &facts()).unwrap(), 17);
+    let files = walk(&iso_image(&parts, &facts()).unwrap(), 17);
     assert_eq!(files["/openstack/latest/user_data"], text.as_bytes());
     let network: Value =
         serde_json::from_slice(&files["/openstack/2012-08-10/network_data.json"]).unwrap();

@@ -8,55 +8,55 @@ use anyhow::Context as _;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
-use trivet_board_linux::{FileFlash, KeyFile};
-use trivet_images::Key;
-use trivet_model::image::{ImageNews, ImageState};
+use trivet_board_linux::{BoxKeyFile, FileFlash};
+use trivet_images::ImageKey;
+use trivet_model::image::{ImageState, ImageStatus};
 use trivet_model::{Note, NoteKind};
-use trivet_rack::{Input, Output};
+use trivet_rack::{RackInput, RackOutput};
 use trivet_store::{OpenError, Store};
 
-use crate::auth::Auth;
-use crate::cache::{Cache, Ways};
-use crate::clock::Clock;
-use crate::doors::{
-    agents, api, bmc, boot, browser, dhcp, http, inspector, panel, redfish, ssh, tftp,
-};
+use crate::agent_logs::AgentLogStore;
+use crate::auth::Authenticator;
+use crate::cache::{ImageCache, ImageCacheOptions};
+use crate::clock::DaemonClock;
 use crate::engine::{self, Engine, EngineError};
-use crate::identity::ServerTls;
-use crate::logs::Logs;
-use crate::say::{self, throttle::Throttle};
+use crate::listeners::{
+    agents, api, bmc, boot, browser, dhcp, http, inspector, redfish, ssh, tftp, web,
+};
+use crate::log::{self, throttle::LogThrottle};
+use crate::tls_identity::ServerTls;
 
 /// Takes a note and how to call its node.
 pub(crate) type NoteSink = Box<dyn FnMut(&Note, Option<&str>) + Send>;
 
 /// A TCP service: its sockets and, if it is served over TLS, with what.
 #[derive(Default)]
-pub(crate) struct Listening {
+pub(crate) struct TcpService {
     pub(crate) sockets: Vec<TcpListener>,
     pub(crate) tls: Option<ServerTls>,
 }
 
 /// Everything the appliance stands on. Sockets are open already, so that their
 /// ports are known and nothing has happened yet if one is not to be had.
-pub(crate) struct Ground {
-    pub(crate) api: Listening,
-    pub(crate) inspector: Listening,
-    pub(crate) http: Listening,
-    pub(crate) https: Listening,
-    pub(crate) panel: Listening,
+pub(crate) struct ApplianceResources {
+    pub(crate) api: TcpService,
+    pub(crate) inspector: TcpService,
+    pub(crate) http: TcpService,
+    pub(crate) https: TcpService,
+    pub(crate) panel: TcpService,
     pub(crate) tftp: Vec<UdpSocket>,
-    pub(crate) dhcp: Vec<dhcp::Place>,
+    pub(crate) dhcp: Vec<dhcp::OpenedDhcpListener>,
     pub(crate) bmc: UdpSocket,
-    pub(crate) ssh: ssh::Door,
-    pub(crate) redfish: redfish::Door,
-    pub(crate) auth: Auth,
+    pub(crate) ssh: ssh::SshCommandRunner,
+    pub(crate) redfish: redfish::RedfishHttpClient,
+    pub(crate) auth: Authenticator,
     /// Under which names the API and the page may be asked.
     pub(crate) hosts: browser::HostNames,
-    pub(crate) facts: trivet_api::Facts,
+    pub(crate) facts: trivet_api::ApiFacts,
     pub(crate) connections_max: usize,
     pub(crate) transfers_max: usize,
     /// Where images from elsewhere are kept, and how they are fetched.
-    pub(crate) cache: (PathBuf, Ways),
+    pub(crate) cache: (PathBuf, ImageCacheOptions),
     /// Where agents' logs are kept.
     pub(crate) logs: PathBuf,
     /// Where notes go.
@@ -64,9 +64,9 @@ pub(crate) struct Ground {
 }
 
 /// The appliance at work.
-pub(crate) struct Appliance {
+pub(crate) struct RunningAppliance {
     pub(crate) engine: Engine,
-    doors: JoinSet<()>,
+    listeners: JoinSet<()>,
     failed: oneshot::Receiver<EngineError>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn open_store(data: &Path, size_mib: u32) -> anyhow::Result<Store<Fil
     let (file, key) = (data.join("store"), data.join("store.key"));
     let flash = FileFlash::open(&file, u64::from(size_mib) << 20)
         .with_context(|| format!("the store {} cannot be opened", file.display()))?;
-    let opened = Store::open(flash, KeyFile::at(key.clone())).map_err(|error| {
+    let opened = Store::open(flash, BoxKeyFile::at(key.clone())).map_err(|error| {
         let file = file.display();
         let said = match error {
             OpenError::Key(_) | OpenError::KeyMissing | OpenError::WrongKey => format!(
@@ -103,20 +103,20 @@ pub(crate) fn open_store(data: &Path, size_mib: u32) -> anyhow::Result<Store<Fil
     Ok(opened)
 }
 
-impl Appliance {
+impl RunningAppliance {
     /// Starts everything.
     pub(crate) fn start(
-        clock: Clock,
-        ground: Ground,
+        clock: DaemonClock,
+        ground: ApplianceResources,
         settings: trivet_rack::Settings,
         store: Store<FileFlash>,
     ) -> anyhow::Result<Self> {
         let bmc_socket = Arc::new(ground.bmc);
-        let (dhcp, ears) = dhcp::Doors::new(ground.dhcp);
+        let (dhcp, ears) = dhcp::DhcpListeners::new(ground.dhcp);
         let back = Arc::new(OnceLock::new());
         let cache = open_cache(&ground.cache, &back)?;
-        let logs = Logs::at(ground.logs);
-        let outlet = Outlet {
+        let logs = AgentLogStore::at(ground.logs);
+        let outlet = OutputDispatcher {
             clock,
             logs: logs.clone(),
             runtime: tokio::runtime::Handle::current(),
@@ -130,15 +130,15 @@ impl Appliance {
         };
         let images = own_images(&settings);
         let any_agent_address = settings.agent_addresses.any;
-        let (engine, failed) = engine::start(clock, settings, store, outlet.carrier())?;
+        let (engine, failed) = engine::start(clock, settings, store, outlet.into_sink())?;
         // The engine's own handle: calls to agents end in inputs.
         let _ = back.set(engine.clone());
-        tell_logs(&logs, &engine);
+        report_logs(&logs, &engine);
 
         let mut doors = JoinSet::new();
         doors.spawn(bmc::run(bmc_socket, engine.clone()));
-        doors.spawn(look_after(cache.clone()));
-        dhcp.hear(ears, &mut doors, &engine, clock);
+        doors.spawn(maintain_cache(cache.clone()));
+        dhcp.receive(ears, &mut doors, &engine, clock);
         serve_tftp(
             &mut doors,
             ground.tftp,
@@ -146,13 +146,13 @@ impl Appliance {
             &engine,
             clock,
         )?;
-        let facts = trivet_api::Facts {
+        let facts = trivet_api::ApiFacts {
             images,
             inspector: !ground.inspector.sockets.is_empty(),
             ..ground.facts
         };
-        let strangers = takes_strangers(&ground.api, &ground.auth);
-        let api = Arc::new(api::Api {
+        let strangers = allows_remote_clients(&ground.api, &ground.auth);
+        let api = Arc::new(api::ApiService {
             engine: engine.clone(),
             facts,
             auth: ground.auth,
@@ -163,24 +163,24 @@ impl Appliance {
             hosts: ground.hosts.clone(),
             refusals: api::RefusalLog::new(clock.now().tick),
         });
-        let page = panel::handler(engine.clone(), clock, ground.hosts);
-        let places = http::Places::new(ground.connections_max);
-        let seats = (&places, http::Waits::default());
+        let page = web::handler(engine.clone(), clock, ground.hosts);
+        let places = http::ConnectionLimit::new(ground.connections_max);
+        let seats = (&places, http::ClientTimeouts::default());
         let services = [
             (ground.api, api::handler(Arc::clone(&api))),
             (ground.inspector, inspector::handler(api, strangers)),
             (ground.panel, page),
         ];
-        for (Listening { sockets, tls }, handler) in services {
+        for (TcpService { sockets, tls }, handler) in services {
             http::serve(&mut doors, sockets, tls.as_ref(), seats, &handler);
         }
-        for Listening { sockets, tls } in [ground.http, ground.https] {
+        for TcpService { sockets, tls } in [ground.http, ground.https] {
             let sources = (&engine, &cache);
             boot::serve(&mut doors, (sockets, tls.as_ref()), seats, sources, clock);
         }
         Ok(Self {
             engine,
-            doors,
+            listeners: doors,
             failed,
         })
     }
@@ -190,38 +190,38 @@ impl Appliance {
         let outcome = tokio::select! {
             () = stop => Ok(()),
             // A sender that is gone without a word is a thread that panicked.
-            why = &mut self.failed => Err(why.unwrap_or(EngineError::Broke)),
+            why = &mut self.failed => Err(why.unwrap_or(EngineError::Panicked)),
         };
-        self.doors.abort_all();
+        self.listeners.abort_all();
         self.engine.stop().await;
         outcome
     }
 }
 
-async fn look_after(cache: Cache) {
-    cache.look_after().await;
+async fn maintain_cache(cache: ImageCache) {
+    cache.resume_all().await;
     cache.scrub().await;
 }
 
 /// The image cache, whose news go to the rack.
 fn open_cache(
-    (root, ways): &(PathBuf, Ways),
+    (root, ways): &(PathBuf, ImageCacheOptions),
     engine: &Arc<OnceLock<Engine>>,
-) -> anyhow::Result<Cache> {
+) -> anyhow::Result<ImageCache> {
     let engine = Arc::clone(engine);
     let runtime = tokio::runtime::Handle::current();
-    let news = Box::new(move |news: ImageNews| {
-        let last = news.state != ImageState::Filling;
+    let news = Box::new(move |news: ImageStatus| {
+        let last = news.state != ImageState::Fetching;
         let Some(engine) = engine.get() else { return };
         // Progress that finds a full queue is told again with the next one.
-        if let Err(input) = engine.offer(Input::Image(Box::new(news)))
+        if let Err(input) = engine.offer(RackInput::Image(Box::new(news)))
             && last
         {
             let engine = engine.clone();
-            runtime.spawn(async move { offer_again(&engine, input).await });
+            runtime.spawn(async move { retry_offer(&engine, input).await });
         }
     });
-    Cache::open(root, ways.clone(), news)
+    ImageCache::open(root, ways.clone(), news)
         .with_context(|| format!("the image cache {} cannot be used", root.display()))
 }
 
@@ -231,18 +231,24 @@ fn serve_tftp(
     sockets: Vec<UdpSocket>,
     transfers_max: usize,
     engine: &Engine,
-    clock: Clock,
+    clock: DaemonClock,
 ) -> anyhow::Result<()> {
     if sockets.is_empty() {
         return Ok(());
     }
     let sockets: Result<Vec<_>, _> = sockets.into_iter().map(UdpSocket::into_std).collect();
     let sockets = sockets.context("the sockets for TFTP cannot be used")?;
-    let room = tftp::Room::new(transfers_max);
-    let serving = tftp::run(sockets, engine.clone(), clock, room, tftp::Ways::default());
+    let room = tftp::TftpTransferLimit::new(transfers_max);
+    let serving = tftp::run(
+        sockets,
+        engine.clone(),
+        clock,
+        room,
+        tftp::TftpServerOptions::default(),
+    );
     doors.spawn(async move {
         if let Err(error) = serving.await {
-            say::line(&format!(
+            log::line(&format!(
                 "trivet: warning: TFTP has stopped: {error}; restart the box"
             ));
         }
@@ -251,18 +257,18 @@ fn serve_tftp(
 }
 
 /// What was kept of agents' logs before this start.
-fn tell_logs(logs: &Logs, engine: &Engine) {
-    let (found, engine) = (logs.found(), engine.clone());
+fn report_logs(logs: &AgentLogStore, engine: &Engine) {
+    let (found, engine) = (logs.stored_bundles(), engine.clone());
     tokio::spawn(async move {
         for news in found {
-            offer_again(&engine, news).await;
+            retry_offer(&engine, news).await;
         }
     });
 }
 
 /// The images of this box, as the API names them.
-fn own_images(settings: &trivet_rack::Settings) -> Vec<trivet_api::Image> {
-    let image = |(name, image): (&str, &trivet_images::Image)| trivet_api::Image {
+fn own_images(settings: &trivet_rack::Settings) -> Vec<trivet_api::LocalImage> {
+    let image = |(name, image): (&str, &trivet_images::CatalogueImage)| trivet_api::LocalImage {
         name: name.to_owned(),
         size: image.size,
         digest: image.digest,
@@ -272,56 +278,56 @@ fn own_images(settings: &trivet_rack::Settings) -> Vec<trivet_api::Image> {
 
 /// Whether people elsewhere may use the inspector's address. Where the API itself is
 /// for this machine alone and asks nobody who he is, that is no way around it.
-fn takes_strangers(api: &Listening, auth: &Auth) -> bool {
+fn allows_remote_clients(api: &TcpService, auth: &Authenticator) -> bool {
     let at_home = |socket: &TcpListener| {
         let address = socket.local_addr();
         address.is_ok_and(|address| address.ip().is_loopback())
     };
-    !(matches!(auth, Auth::Open) && api.sockets.iter().all(at_home))
+    !(matches!(auth, Authenticator::Open) && api.sockets.iter().all(at_home))
 }
 
 /// Carries outputs from the engine's thread to the world.
-struct Outlet {
-    clock: Clock,
-    logs: Logs,
+struct OutputDispatcher {
+    clock: DaemonClock,
+    logs: AgentLogStore,
     runtime: tokio::runtime::Handle,
     engine: Arc<OnceLock<Engine>>,
-    cache: Cache,
+    cache: ImageCache,
     bmc: Arc<UdpSocket>,
-    dhcp: dhcp::Doors,
-    ssh: ssh::Door,
-    redfish: redfish::Door,
+    dhcp: dhcp::DhcpListeners,
+    ssh: ssh::SshCommandRunner,
+    redfish: redfish::RedfishHttpClient,
     notes: NoteSink,
 }
 
-impl Outlet {
-    fn carrier(mut self) -> engine::Carrier {
-        Box::new(move |output| self.carry(output))
+impl OutputDispatcher {
+    fn into_sink(mut self) -> engine::OutputSink {
+        Box::new(move |output| self.dispatch(output))
     }
 
-    fn carry(&mut self, output: Output) {
+    fn dispatch(&mut self, output: RackOutput) {
         match output {
-            Output::Bmc { to, bytes } => self.send_bmc(to, &bytes),
-            Output::Dhcp {
+            RackOutput::Bmc { to, bytes } => self.send_bmc(to, &bytes),
+            RackOutput::Dhcp {
                 link,
                 local,
                 to,
                 bytes,
             } => self.dhcp.send(link, local, &to, &bytes),
-            Output::Probe { link, address } => self.dhcp.probe(link, address),
-            Output::CallAgent {
+            RackOutput::Probe { link, address } => self.dhcp.probe(link, address),
+            RackOutput::CallAgent {
                 node,
                 call,
                 url,
                 verify_ca,
                 request,
             } => {
-                self.owe(async move {
+                self.spawn_request(async move {
                     let result = agents::call(&url, verify_ca.as_deref(), &request).await;
-                    Input::AgentAnswered { node, call, result }
+                    RackInput::AgentAnswered { node, call, result }
                 });
             }
-            Output::CollectLogs {
+            RackOutput::CollectLogs {
                 node,
                 url,
                 verify_ca,
@@ -329,83 +335,83 @@ impl Outlet {
                 token,
             } => {
                 let (logs, now) = (self.logs.clone(), self.clock.now().wall);
-                self.owe(logs.collect(node, (url, verify_ca), (request, token), now));
+                self.spawn_request(logs.collect(node, (url, verify_ca), (request, token), now));
             }
-            Output::DropLogs(node) => {
+            RackOutput::DropLogs(node) => {
                 let logs = self.logs.clone();
-                self.runtime.spawn_blocking(move || logs.forget(node));
+                self.runtime.spawn_blocking(move || logs.remove(node));
             }
-            Output::Ssh {
+            RackOutput::Ssh {
                 node,
                 run,
                 target,
                 command,
             } => {
                 let door = self.ssh.clone();
-                self.owe(async move {
+                self.spawn_request(async move {
                     let result = door.run(run, &target, &command).await;
-                    Input::SshAnswered { node, run, result }
+                    RackInput::SshAnswered { node, run, result }
                 });
             }
-            Output::Redfish {
+            RackOutput::Redfish {
                 node,
                 call,
                 target,
                 request,
             } => {
                 let door = self.redfish.clone();
-                self.owe(async move {
-                    let result = door.ask(&target, &request).await;
-                    Input::RedfishAnswered { node, call, result }
+                self.spawn_request(async move {
+                    let result = door.send(&target, &request).await;
+                    RackInput::RedfishAnswered { node, call, result }
                 });
             }
-            Output::FillImage { .. }
-            | Output::CheckImage(_)
-            | Output::FindSum { .. }
-            | Output::FetchBootFile { .. }
-            | Output::PinImages(_)
-            | Output::DropImage(_) => self.carry_image(output),
-            Output::Note { note, label } => (self.notes)(&note, label.as_deref()),
+            RackOutput::FillImage { .. }
+            | RackOutput::CheckImage(_)
+            | RackOutput::FindChecksum { .. }
+            | RackOutput::FetchBootFile { .. }
+            | RackOutput::PinImages(_)
+            | RackOutput::DropImage(_) => self.dispatch_image(output),
+            RackOutput::Note { note, label } => (self.notes)(&note, label.as_deref()),
             // The engine answers these itself.
-            Output::Reply { .. } | Output::File { .. } => {}
+            RackOutput::Reply { .. } | RackOutput::File { .. } => {}
         }
     }
 
     /// What is about images.
-    fn carry_image(&self, output: Output) {
+    fn dispatch_image(&self, output: RackOutput) {
         match output {
-            Output::FillImage { wanted, urgent } => self.fill(wanted, urgent),
-            Output::CheckImage(wanted) => {
+            RackOutput::FillImage { wanted, urgent } => self.ensure_cached(wanted, urgent),
+            RackOutput::CheckImage(wanted) => {
                 let cache = self.cache.clone();
                 self.runtime
-                    .spawn(async move { cache.check(&wanted).await });
+                    .spawn(async move { cache.reverify(&wanted).await });
             }
-            Output::FindSum { url, name } => {
+            RackOutput::FindChecksum { url, name } => {
                 let cache = self.cache.clone();
-                self.owe(async move {
-                    let result = cache.find_sum(&url, &name).await;
-                    Input::SumFound { url, name, result }
+                self.spawn_request(async move {
+                    let result = cache.find_checksum(&url, &name).await;
+                    RackInput::ChecksumFound { url, name, result }
                 });
             }
-            Output::FetchBootFile { url, format } => {
+            RackOutput::FetchBootFile { url, format } => {
                 let cache = self.cache.clone();
-                self.owe(async move {
+                self.spawn_request(async move {
                     let result = cache.fetch_file(&url, format).await;
-                    Input::BootFileFetched { url, result }
+                    RackInput::BootFileFetched { url, result }
                 });
             }
-            Output::PinImages(digests) => self.cache.pin(&digests),
-            Output::DropImage(digest) => self.cache.drop_image(Key(digest)),
+            RackOutput::PinImages(digests) => self.cache.pin(&digests),
+            RackOutput::DropImage(digest) => self.cache.drop_image(ImageKey(digest)),
             _ => {}
         }
     }
 
     /// What goes wrong with an image is told by the cache itself.
-    fn fill(&self, wanted: Box<trivet_images::Wanted>, urgent: bool) {
+    fn ensure_cached(&self, wanted: Box<trivet_images::ImageSpec>, urgent: bool) {
         let cache = self.cache.clone();
         if urgent {
             self.runtime
-                .spawn(async move { cache.bring(&wanted).await });
+                .spawn(async move { cache.ensure(&wanted).await });
         } else {
             let _runtime = self.runtime.enter();
             let _ = cache.fill(&wanted);
@@ -413,10 +419,10 @@ impl Outlet {
     }
 
     /// Does something whose outcome the rack waits for.
-    fn owe(&self, asking: impl Future<Output = Input> + Send + 'static) {
+    fn spawn_request(&self, asking: impl Future<Output = RackInput> + Send + 'static) {
         let engine = Arc::clone(&self.engine);
         self.runtime
-            .spawn(async move { answer(&engine, asking.await).await });
+            .spawn(async move { deliver_reply(&engine, asking.await).await });
     }
 
     fn send_bmc(&self, to: SocketAddr, bytes: &[u8]) {
@@ -426,11 +432,11 @@ impl Outlet {
 }
 
 /// Gives the rack an answer that a job waits for: a full queue only delays it.
-async fn answer(engine: &OnceLock<Engine>, input: Input) {
-    offer_again(engine.wait(), input).await;
+async fn deliver_reply(engine: &OnceLock<Engine>, input: RackInput) {
+    retry_offer(engine.wait(), input).await;
 }
 
-async fn offer_again(engine: &Engine, mut input: Input) {
+async fn retry_offer(engine: &Engine, mut input: RackInput) {
     while let Err(back) = engine.offer(input) {
         input = back;
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
@@ -439,22 +445,22 @@ async fn offer_again(engine: &Engine, mut input: Input) {
 
 /// Notes as lines of the log. What any machine can cause by asking for an address is
 /// said within bounds.
-pub(crate) fn log(clock: Clock) -> NoteSink {
-    let mut asking = Throttle::new(clock.now().tick);
+pub(crate) fn note_logger(clock: DaemonClock) -> NoteSink {
+    let mut asking = LogThrottle::new(clock.now().tick);
     Box::new(move |note, label| {
         let tick = clock.now().tick;
         let caused = matches!(
             note.kind,
-            NoteKind::StrangerSeen { .. }
+            NoteKind::UnknownMachineSeen { .. }
                 | NoteKind::Dhcp { .. }
                 | NoteKind::FileRefused { .. }
                 | NoteKind::AgentRefused { .. }
         );
-        if let Some(line) = asking.left_out_line(tick) {
-            say::line(&line);
+        if let Some(line) = asking.dropped_line(tick) {
+            log::line(&line);
         }
         if !caused || asking.allows(tick) {
-            say::line(&log_line(note, label));
+            log::line(&log_line(note, label));
         }
     })
 }
@@ -469,7 +475,7 @@ fn log_line(note: &Note, label: Option<&str>) -> String {
         | NoteKind::FaultRaised(_)
         | NoteKind::CallerRefused { .. }
         | NoteKind::AgentRefused { .. }
-        | NoteKind::Asked {
+        | NoteKind::OrderReceived {
             refused: Some(_), ..
         } => "warning",
         _ => "info",

@@ -25,12 +25,12 @@ use ring::digest::{Context, SHA256, digest};
 use tokio::sync::Semaphore;
 use trivet_api::Access;
 use trivet_model::caller::printable;
-use trivet_model::{Now, Who};
+use trivet_model::{CallerIdentity, Now};
 
-use crate::clock::Clock;
-use files::{Token, User, Watched};
+use crate::clock::DaemonClock;
+use files::{TokenFileEntry, UserFileEntry, WatchedCredentialFile};
 pub(crate) use files::{unusable_tokens, unusable_users};
-use limit::{Limiter, Name, Place};
+use limit::{LoginLimiter, LoginNameDigest, LoginSource};
 
 /// How many proven credentials are remembered, as digests: the hashes in the
 /// file are slow by design.
@@ -55,10 +55,10 @@ pub(crate) enum Role {
 
 impl Role {
     /// Their names, for sentences.
-    pub(crate) const WORDS: &'static str = "reader, operator, admin";
+    pub(crate) const NAMES: &'static str = "reader, operator, admin";
 
     /// Whether that is enough.
-    pub(crate) fn reaches(self, access: Access) -> bool {
+    pub(crate) fn permits(self, access: Access) -> bool {
         access
             <= match self {
                 Self::Reader => Access::Reader,
@@ -93,14 +93,14 @@ impl FromStr for Role {
 
 /// Somebody who may come in.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Known {
-    pub(crate) who: Who,
+pub(crate) struct AuthenticatedCaller {
+    pub(crate) who: CallerIdentity,
     pub(crate) role: Role,
 }
 
 /// Why somebody may not.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Denied {
+pub(crate) enum AuthDenial {
     /// No credentials, or of a kind that does not count here.
     Missing,
     /// They are wrong.
@@ -111,7 +111,7 @@ pub(crate) enum Denied {
         wait_s: Option<u64>,
     },
     /// There were too many wrong ones.
-    Later {
+    TooManyFailures {
         /// When to try again.
         wait_s: u64,
     },
@@ -119,19 +119,25 @@ pub(crate) enum Denied {
 
 /// How callers prove themselves.
 #[derive(Clone)]
-pub(crate) enum Auth {
+pub(crate) enum Authenticator {
     /// They need not.
     Open,
     /// By files of users and tokens.
-    Gate(Arc<Gate>),
+    Files(Arc<FileAuthenticator>),
 }
 
-impl Auth {
+impl Authenticator {
     /// By these files.
-    pub(crate) fn gate(users: Option<&Path>, tokens: Option<&Path>, clock: Clock) -> Self {
-        let users = users.map(|file| Watched::new("api.users", file.to_owned(), files::users));
-        let tokens = tokens.map(|file| Watched::new("api.tokens", file.to_owned(), files::tokens));
-        Self::Gate(Arc::new(Gate {
+    pub(crate) fn from_files(
+        users: Option<&Path>,
+        tokens: Option<&Path>,
+        clock: DaemonClock,
+    ) -> Self {
+        let users = users
+            .map(|file| WatchedCredentialFile::new("api.users", file.to_owned(), files::users));
+        let tokens = tokens
+            .map(|file| WatchedCredentialFile::new("api.tokens", file.to_owned(), files::tokens));
+        Self::Files(Arc::new(FileAuthenticator {
             users,
             tokens,
             clock,
@@ -142,13 +148,17 @@ impl Auth {
     }
 
     /// Lets the caller in, or says why not.
-    pub(crate) async fn check(&self, headers: &HeaderMap, peer: IpAddr) -> Result<Known, Denied> {
+    pub(crate) async fn check(
+        &self,
+        headers: &HeaderMap,
+        peer: IpAddr,
+    ) -> Result<AuthenticatedCaller, AuthDenial> {
         match self {
-            Self::Open => Ok(Known {
-                who: Who::Anyone,
+            Self::Open => Ok(AuthenticatedCaller {
+                who: CallerIdentity::Anyone,
                 role: Role::Admin,
             }),
-            Self::Gate(gate) => gate.check(headers, peer).await,
+            Self::Files(gate) => gate.check(headers, peer).await,
         }
     }
 
@@ -160,7 +170,7 @@ impl Auth {
         users: Option<&Path>,
         tokens: Option<&Path>,
     ) -> Option<Vec<String>> {
-        let Self::Gate(gate) = self else {
+        let Self::Files(gate) = self else {
             return (users.is_none() && tokens.is_none()).then(Vec::new);
         };
         if gate.users.is_some() != users.is_some() || gate.tokens.is_some() != tokens.is_some() {
@@ -178,7 +188,7 @@ impl Auth {
 
     /// Reads the files again, changed or not, and says what in them does not count.
     pub(crate) fn reload(&self) -> Vec<String> {
-        let Self::Gate(gate) = self else {
+        let Self::Files(gate) = self else {
             return Vec::new();
         };
         let now = gate.clock.now().wall;
@@ -197,7 +207,7 @@ impl Auth {
     pub(crate) fn challenges(&self) -> impl Iterator<Item = &'static str> {
         let (users, tokens) = match self {
             Self::Open => (false, false),
-            Self::Gate(gate) => (gate.users.is_some(), gate.tokens.is_some()),
+            Self::Files(gate) => (gate.users.is_some(), gate.tokens.is_some()),
         };
         let basic = users.then_some("Basic realm=\"Baremetal API\"");
         let bearer = tokens.then_some("Bearer realm=\"Baremetal API\"");
@@ -206,35 +216,46 @@ impl Auth {
 }
 
 /// Users and tokens of files.
-pub(crate) struct Gate {
-    users: Option<Watched<User>>,
-    tokens: Option<Watched<Token>>,
-    clock: Clock,
+pub(crate) struct FileAuthenticator {
+    users: Option<WatchedCredentialFile<UserFileEntry>>,
+    tokens: Option<WatchedCredentialFile<TokenFileEntry>>,
+    clock: DaemonClock,
     proven: Mutex<VecDeque<[u8; 32]>>,
-    limiter: Mutex<Limiter>,
+    limiter: Mutex<LoginLimiter>,
     checks: Semaphore,
 }
 
 /// What a caller brought along.
 #[derive(Clone, Debug, Eq, PartialEq)]
-enum Given {
+enum PresentedCredentials {
     Password { user: String, password: String },
     Token(String),
 }
 
-impl Gate {
-    async fn check(&self, headers: &HeaderMap, peer: IpAddr) -> Result<Known, Denied> {
-        let place = Place::of(peer);
-        match (given(headers), &self.users, &self.tokens) {
-            (Some(Given::Token(token)), _, Some(tokens)) => self.token(&token, tokens, place),
-            (Some(Given::Password { user, password }), Some(users), _) => {
+impl FileAuthenticator {
+    async fn check(
+        &self,
+        headers: &HeaderMap,
+        peer: IpAddr,
+    ) -> Result<AuthenticatedCaller, AuthDenial> {
+        let place = LoginSource::of(peer);
+        match (credentials_from_headers(headers), &self.users, &self.tokens) {
+            (Some(PresentedCredentials::Token(token)), _, Some(tokens)) => {
+                self.token(&token, tokens, place)
+            }
+            (Some(PresentedCredentials::Password { user, password }), Some(users), _) => {
                 self.password(user, password, users, place).await
             }
-            _ => Err(Denied::Missing),
+            _ => Err(AuthDenial::Missing),
         }
     }
 
-    fn token(&self, token: &str, tokens: &Watched<Token>, place: Place) -> Result<Known, Denied> {
+    fn token(
+        &self,
+        token: &str,
+        tokens: &WatchedCredentialFile<TokenFileEntry>,
+        place: LoginSource,
+    ) -> Result<AuthenticatedCaller, AuthDenial> {
         let now = self.clock.now();
         let mut sha256 = [0; 32];
         sha256.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
@@ -243,9 +264,9 @@ impl Gate {
             self.wait(now, place, None)?;
             return Err(self.wrong(now, place, None, "a token".to_owned()));
         };
-        self.limiter().clear_place(place);
-        Ok(Known {
-            who: Who::token(&token.name),
+        self.limiter().clear_source(place);
+        Ok(AuthenticatedCaller {
+            who: CallerIdentity::token(&token.name),
             role: token.role,
         })
     }
@@ -254,9 +275,9 @@ impl Gate {
         &self,
         name: String,
         password: String,
-        users: &Watched<User>,
-        place: Place,
-    ) -> Result<Known, Denied> {
+        users: &WatchedCredentialFile<UserFileEntry>,
+        place: LoginSource,
+    ) -> Result<AuthenticatedCaller, AuthDenial> {
         let now = self.clock.now();
         let whose = format!("user {}", printable(&name, NAME_CHARS_MAX));
         let users = users.current(now.wall);
@@ -264,24 +285,28 @@ impl Gate {
         // A name that is not in the file is checked against the hash of another user, always
         // the same one for a name, so that the time of an answer names no users whatever
         // kinds and costs of hashes the file has.
-        let Some(checked) = user.or_else(|| stand_in(&users, &name)) else {
+        let Some(checked) = user.or_else(|| decoy_user(&users, &name)) else {
             self.wait(now, place, None)?;
-            return Err(self.wrong(now, place, Some(Name::of(&name)), whose));
+            return Err(self.wrong(now, place, Some(LoginNameDigest::of(&name)), whose));
         };
         let known = user.and_then(|user| {
-            Some(Known {
-                who: Who::user(&user.name),
+            Some(AuthenticatedCaller {
+                who: CallerIdentity::user(&user.name),
                 role: user.role?,
             })
         });
         let proof = proof(&name, &password, &checked.hash, place);
-        let name = Name::of(&name);
+        let name = LoginNameDigest::of(&name);
         let mut fresh = false;
         let caller = (place, name, &proof);
         if let Some(known) = self.proven(now, caller, known.as_ref(), &mut fresh)? {
             return Ok(known);
         }
-        let _turn = self.checks.acquire().await.map_err(|_| Denied::Missing)?;
+        let _turn = self
+            .checks
+            .acquire()
+            .await
+            .map_err(|_| AuthDenial::Missing)?;
         // Others may have failed or proven the same while this one waited for its turn.
         let now = self.clock.now();
         if let Some(known) = self.proven(now, caller, known.as_ref(), &mut fresh)? {
@@ -294,7 +319,7 @@ impl Gate {
             Some(known) if right.unwrap_or(false) => {
                 self.remember(proof);
                 let mut limiter = self.limiter();
-                limiter.clear_place(place);
+                limiter.clear_source(place);
                 limiter.clear_name(name);
                 Ok(known)
             }
@@ -307,23 +332,23 @@ impl Gate {
     fn proven(
         &self,
         now: Now,
-        (place, name, proof): (Place, Name, &[u8; 32]),
-        known: Option<&Known>,
+        (place, name, proof): (LoginSource, LoginNameDigest, &[u8; 32]),
+        known: Option<&AuthenticatedCaller>,
         fresh: &mut bool,
-    ) -> Result<Option<Known>, Denied> {
+    ) -> Result<Option<AuthenticatedCaller>, AuthDenial> {
         self.wait(now, place, None)?;
         let proven = self.proofs().contains(proof);
         if let Some(known) = known
             && proven
         {
             // The name stays as it is: somebody else may be guessing its password.
-            self.limiter().clear_place(place);
+            self.limiter().clear_source(place);
             return Ok(Some(known.clone()));
         }
         match self.wait(now, place, Some(name)) {
             // Its try was counted before it waited for its turn.
             Err(_) if *fresh => Ok(None),
-            Err(_) if self.limiter().lets_fresh_through(now.tick, place, name) => {
+            Err(_) if self.limiter().admits_new_source(now.tick, place, name) => {
                 *fresh = true;
                 Ok(None)
             }
@@ -331,19 +356,30 @@ impl Gate {
         }
     }
 
-    fn wait(&self, now: Now, place: Place, name: Option<Name>) -> Result<(), Denied> {
+    fn wait(
+        &self,
+        now: Now,
+        place: LoginSource,
+        name: Option<LoginNameDigest>,
+    ) -> Result<(), AuthDenial> {
         let limiter = self.limiter();
-        let place = limiter.place_wait_s(now.tick, place);
+        let place = limiter.source_wait_s(now.tick, place);
         let name = name.and_then(|name| limiter.name_wait_s(now.tick, name));
         match place.max(name) {
-            Some(wait_s) => Err(Denied::Later { wait_s }),
+            Some(wait_s) => Err(AuthDenial::TooManyFailures { wait_s }),
             None => Ok(()),
         }
     }
 
-    fn wrong(&self, now: Now, place: Place, name: Option<Name>, whose: String) -> Denied {
+    fn wrong(
+        &self,
+        now: Now,
+        place: LoginSource,
+        name: Option<LoginNameDigest>,
+        whose: String,
+    ) -> AuthDenial {
         let wait_s = self.limiter().fail(now.tick, place, name);
-        Denied::Wrong { whose, wait_s }
+        AuthDenial::Wrong { whose, wait_s }
     }
 
     fn remember(&self, proof: [u8; 32]) {
@@ -354,7 +390,7 @@ impl Gate {
         proven.push_back(proof);
     }
 
-    fn limiter(&self) -> MutexGuard<'_, Limiter> {
+    fn limiter(&self) -> MutexGuard<'_, LoginLimiter> {
         self.limiter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -364,7 +400,7 @@ impl Gate {
 }
 
 /// The user whose hash an unknown name is checked against.
-fn stand_in<'a>(users: &'a [User], name: &str) -> Option<&'a User> {
+fn decoy_user<'a>(users: &'a [UserFileEntry], name: &str) -> Option<&'a UserFileEntry> {
     let digest = digest(&SHA256, name.as_bytes());
     let (first, _) = digest.as_ref().split_first_chunk::<8>()?;
     let number = u64::from_be_bytes(*first);
@@ -373,7 +409,7 @@ fn stand_in<'a>(users: &'a [User], name: &str) -> Option<&'a User> {
 }
 
 /// That these credentials were right for this line of the file, from there.
-fn proof(user: &str, password: &str, hash: &str, place: Place) -> [u8; 32] {
+fn proof(user: &str, password: &str, hash: &str, place: LoginSource) -> [u8; 32] {
     let mut context = Context::new(&SHA256);
     for part in [user.as_bytes(), password.as_bytes(), hash.as_bytes()] {
         context.update(&(part.len() as u64).to_be_bytes());
@@ -387,17 +423,18 @@ fn proof(user: &str, password: &str, hash: &str, place: Place) -> [u8; 32] {
 
 /// Credentials from `Authorization`, or from the header that clients of OpenStack
 /// carry their tokens in.
-fn given(headers: &HeaderMap) -> Option<Given> {
+fn credentials_from_headers(headers: &HeaderMap) -> Option<PresentedCredentials> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let authorization = text(AUTHORIZATION.as_str()).and_then(credentials);
-    authorization.or_else(|| text("x-auth-token").map(|token| Given::Token(token.to_owned())))
+    let authorization = text(AUTHORIZATION.as_str()).and_then(parse_authorization);
+    authorization
+        .or_else(|| text("x-auth-token").map(|token| PresentedCredentials::Token(token.to_owned())))
 }
 
-fn credentials(header: &str) -> Option<Given> {
+fn parse_authorization(header: &str) -> Option<PresentedCredentials> {
     let (scheme, text) = header.split_once(' ')?;
     let text = text.trim();
     if scheme.eq_ignore_ascii_case("bearer") {
-        return Some(Given::Token(text.to_owned()));
+        return Some(PresentedCredentials::Token(text.to_owned()));
     }
     if !scheme.eq_ignore_ascii_case("basic") {
         return None;
@@ -407,7 +444,7 @@ fn credentials(header: &str) -> Option<Given> {
         .ok()?;
     let text = String::from_utf8(bytes).ok()?;
     let (user, password) = text.split_once(':')?;
-    Some(Given::Password {
+    Some(PresentedCredentials::Password {
         user: user.to_owned(),
         password: password.to_owned(),
     })

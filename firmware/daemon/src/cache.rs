@@ -10,17 +10,17 @@
 //! has a `.disk` beside it, which names the disk that was in it (see `unpacking`).
 
 mod checking;
+mod checksum_files;
+mod derived_image;
 mod entry;
+mod eviction;
 mod fetching;
 mod filling;
 mod hashing;
-mod link;
-mod mending;
-mod news;
 mod origin;
-mod room;
-mod sums;
-mod taking;
+mod repair;
+mod reporting;
+mod unpack_worker;
 mod unpacking;
 mod uploading;
 
@@ -30,75 +30,75 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use trivet_images::pace::{Pace, Window};
-use trivet_images::{Key, Wanted};
-use trivet_model::image::ImageNews;
+use trivet_images::rate_limit::{ImageFillWindow, ImageRateLimiter};
+use trivet_images::{ImageKey, ImageSpec};
+use trivet_model::image::ImageStatus;
 
-use crate::clock::Clock;
-use checking::Scrub;
-pub(crate) use entry::Reader;
-use entry::{Entry, Kept};
-use link::Link;
+use crate::clock::DaemonClock;
+use checking::ScrubPace;
+use derived_image::DerivedImage;
+pub(crate) use entry::ImageReader;
+use entry::{CacheEntry, ImageMetadata};
 pub(crate) use origin::Origin;
-use unpacking::Making;
-pub(crate) use uploading::{Offer, Refused};
+use unpacking::UnpackJob;
+pub(crate) use uploading::{ImageUploadError, ImageUploadRange};
 
 /// How long a fill that failed rests, unless told otherwise.
-pub(crate) const FAILED_REST: Duration = Duration::from_secs(10);
+pub(crate) const RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// How often to look whether images may come now.
-const WINDOW_LOOK: Duration = Duration::from_secs(1);
+const WINDOW_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The most images that are in the cache or on their way into it.
 const ENTRIES_MAX: usize = 4096;
 
 /// Hears what becomes of images.
-pub(crate) type NewsSink = Box<dyn Fn(ImageNews) + Send + Sync>;
+pub(crate) type NewsSink = Box<dyn Fn(ImageStatus) + Send + Sync>;
 
 /// The cache; clones are the same one.
 #[derive(Clone)]
-pub(crate) struct Cache(Arc<Inner>);
+pub(crate) struct ImageCache(Arc<ImageCacheInner>);
 
-struct Inner {
+struct ImageCacheInner {
     root: PathBuf,
-    slots: Mutex<BTreeMap<String, Slot>>,
-    ways: Ways,
-    pace: Option<Mutex<Pace>>,
+    slots: Mutex<BTreeMap<String, CacheSlot>>,
+    options: ImageCacheOptions,
+    rate_limiter: Option<Mutex<ImageRateLimiter>>,
     /// Keys of what stays whatever comes.
     pinned: Mutex<BTreeSet<String>>,
     news: NewsSink,
     /// What was last told of each image that is here.
-    told: Mutex<BTreeMap<String, ImageNews>>,
+    last_reported: Mutex<BTreeMap<String, ImageStatus>>,
     /// Disks on their way out of packed images, by the keys of those. Where more than one
     /// is locked, this comes first, then `slots`, then `links`.
-    makings: Mutex<BTreeMap<String, Making>>,
+    unpack_jobs: Mutex<BTreeMap<String, UnpackJob>>,
     /// Disks that were in packed images, by the keys of those.
-    links: Mutex<BTreeMap<String, Link>>,
+    derived_images: Mutex<BTreeMap<String, DerivedImage>>,
     /// Images whose disk was being taken out when we were stopped.
     interrupted: Vec<String>,
 }
 
 /// How images are fetched, by the settings.
 #[derive(Clone)]
-pub(crate) struct Ways {
+pub(crate) struct ImageCacheOptions {
     pub(crate) origin: Origin,
     /// How fast all fills together may be.
     pub(crate) bytes_per_s: Option<u64>,
     /// When images come that nobody reads.
-    pub(crate) window: Option<Window>,
+    pub(crate) window: Option<ImageFillWindow>,
     /// How often all that is whole is read through.
     pub(crate) scrub: Option<Duration>,
     /// How much the cache may hold, and what stays free for the store.
     pub(crate) quota_bytes: Option<u64>,
     pub(crate) reserve_bytes: u64,
     /// How long a fill that failed is not begun anew: its readers hear why meanwhile.
-    pub(crate) failed_rest: Duration,
-    pub(crate) clock: Clock,
+    pub(crate) retry_delay: Duration,
+    pub(crate) clock: DaemonClock,
 }
 
-impl Ways {
+impl ImageCacheOptions {
     /// Without TLS, limits or hours.
-    pub(crate) fn plain(clock: Clock) -> Self {
+    pub(crate) fn plain(clock: DaemonClock) -> Self {
         Self {
             origin: Origin::default(),
             bytes_per_s: None,
@@ -106,17 +106,17 @@ impl Ways {
             scrub: None,
             quota_bytes: None,
             reserve_bytes: 0,
-            failed_rest: FAILED_REST,
+            retry_delay: RETRY_DELAY,
             clock,
         }
     }
 }
 
 /// One image.
-struct Slot {
-    wanted: Wanted,
-    entry: Arc<Entry>,
-    state: SlotState,
+struct CacheSlot {
+    spec: ImageSpec,
+    entry: Arc<CacheEntry>,
+    state: CacheSlotState,
     /// When somebody last asked for it.
     used_at_ms: u64,
 }
@@ -124,21 +124,21 @@ struct Slot {
 /// Who wants an image. What was given up rests before a reader makes it be tried
 /// again; who gives an order may have mended what was the matter.
 #[derive(Clone, Copy)]
-enum Asked {
+enum FillTrigger {
     Read,
     Order,
 }
 
-enum SlotState {
+enum CacheSlotState {
     /// On disk since before we started; nobody has looked at it yet.
-    Unseen(Box<Kept>),
+    Unverified(Box<ImageMetadata>),
     /// A task fills or checks it.
     Busy,
     /// Somebody uploads it.
-    Uploaded,
+    Uploading,
     /// Its first bytes are here and were checked; an upload goes on with them. What
     /// its readers hear.
-    Part(Part, String),
+    Partial(PartialImage, String),
     /// All of it is here and right.
     Whole,
     /// It was given up, and when it may be tried again.
@@ -147,54 +147,58 @@ enum SlotState {
 
 /// How much of an image is here, and how large it is if that is known.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-struct Part {
+struct PartialImage {
     have: u64,
     size: Option<u64>,
 }
 
 /// What a task leaves behind.
-enum Left {
+enum FillOutcome {
     /// All of the image.
     Whole,
     /// Bytes that an upload goes on with, and why they are not all.
-    Part(Part, String),
+    Partial(PartialImage, String),
     /// Nothing, or what the next fill goes on with.
-    Failed { why: String, keeps: bool },
+    Failed { why: String, keeps_files: bool },
 }
 
-impl Cache {
+impl ImageCache {
     /// The cache in this directory, with what is in it.
-    pub(crate) fn open(root: &Path, ways: Ways, news: NewsSink) -> std::io::Result<Self> {
+    pub(crate) fn open(
+        root: &Path,
+        ways: ImageCacheOptions,
+        news: NewsSink,
+    ) -> std::io::Result<Self> {
         crate::private::own_directory(root)?;
         let mut slots = BTreeMap::new();
         let found = entry::scan(root)?;
-        for kept in found.kept {
-            let key = kept.wanted.key().to_string();
-            let entry = Arc::new(Entry::at(root, &key, kept.whole)?);
-            let slot = Slot {
-                wanted: kept.wanted.clone(),
+        for kept in found.images {
+            let key = kept.spec.key().to_string();
+            let entry = Arc::new(CacheEntry::open(root, &key, kept.whole)?);
+            let slot = CacheSlot {
+                spec: kept.spec.clone(),
                 entry,
-                state: SlotState::Unseen(Box::new(kept)),
+                state: CacheSlotState::Unverified(Box::new(kept)),
                 used_at_ms: 0,
             };
             if slots.len() < ENTRIES_MAX {
                 slots.insert(key, slot);
             }
         }
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(ImageCacheInner {
             root: root.to_owned(),
             slots: Mutex::new(slots),
-            pace: ways
+            rate_limiter: ways
                 .bytes_per_s
-                .map(|rate| Mutex::new(Pace::new(rate, ways.clock.now().tick.0))),
-            ways,
+                .map(|rate| Mutex::new(ImageRateLimiter::new(rate, ways.clock.now().tick.0))),
+            options: ways,
             pinned: Mutex::default(),
             news,
-            told: Mutex::default(),
-            makings: Mutex::default(),
-            links: Mutex::new(
+            last_reported: Mutex::default(),
+            unpack_jobs: Mutex::default(),
+            derived_images: Mutex::new(
                 found
-                    .links
+                    .derived_images
                     .into_iter()
                     .take(ENTRIES_MAX)
                     .map(|link| (link.key(), link))
@@ -206,9 +210,9 @@ impl Cache {
 
     /// Looks after all that lies in the cache since before we started: what is whole
     /// is checked and what is not is gone on with, one after the other.
-    pub(crate) async fn look_after(&self) {
+    pub(crate) async fn resume_all(&self) {
         for key in &self.0.interrupted {
-            let wanted = self.slots().get(key).map(|slot| slot.wanted.clone());
+            let wanted = self.slots().get(key).map(|slot| slot.spec.clone());
             if let Some(wanted) = wanted.filter(|wanted| wanted.format.is_packed()) {
                 self.unpack_again(&wanted);
             }
@@ -220,144 +224,146 @@ impl Cache {
                 let Some(slot) = slots.get_mut(&key) else {
                     continue;
                 };
-                self.begin(&key, slot);
+                self.start_task(&key, slot);
                 Arc::clone(&slot.entry)
             };
-            entry.settled().await;
+            entry.finished().await;
         }
     }
 
     /// Reads all that is whole through, for ever: bytes that have changed on the disk
     /// are fetched again.
     pub(crate) async fn scrub(&self) {
-        let Some(every) = self.0.ways.scrub else {
+        let Some(every) = self.0.options.scrub else {
             return;
         };
         loop {
             tokio::time::sleep(every).await;
             let keys: Vec<String> = self.slots().keys().cloned().collect();
             for key in keys {
-                self.scrub_one(&key, Scrub::Gentle).await;
+                self.scrub_one(&key, ScrubPace::Throttled).await;
             }
         }
     }
 
     /// Reads an image through at once, because an agent doubts it, and brings in what
     /// is wrong or lacking. How it ended is told even where nothing was wrong.
-    pub(crate) async fn check(&self, wanted: &Wanted) {
+    pub(crate) async fn reverify(&self, wanted: &ImageSpec) {
         if let Some(key) = self.read_key(wanted) {
-            self.scrub_one(&key, Scrub::Now).await;
+            self.scrub_one(&key, ScrubPace::Immediate).await;
         }
-        self.bring(wanted).await;
+        self.ensure(wanted).await;
     }
 
     /// Brings an image in when there is time for it.
-    pub(crate) fn fill(&self, wanted: &Wanted) -> Result<(), String> {
-        let mut reader = self.reader_for(wanted, Asked::Order)?.quiet();
+    pub(crate) fn fill(&self, wanted: &ImageSpec) -> Result<(), String> {
+        let mut reader = self.reader_for(wanted, FillTrigger::Order)?.uncounted();
         let (cache, wanted) = (self.clone(), wanted.clone());
         // The task that fills it reports under the name it was started with.
         tokio::spawn(async move {
-            let went = reader.settled().await;
-            cache.tell_again(&wanted, &went);
+            let went = reader.finished().await;
+            cache.report_again(&wanted, &went);
         });
         Ok(())
     }
 
     /// Brings an image in for somebody who cannot read it before it is whole, so that
     /// it counts as read meanwhile. How it ended is told even where it was here.
-    pub(crate) async fn bring(&self, wanted: &Wanted) {
-        let went = match self.reader_for(wanted, Asked::Order) {
-            Ok(mut reader) => reader.settled().await,
+    pub(crate) async fn ensure(&self, wanted: &ImageSpec) {
+        let went = match self.reader_for(wanted, FillTrigger::Order) {
+            Ok(mut reader) => reader.finished().await,
             Err(why) => Err(why),
         };
-        self.tell_again(wanted, &went);
+        self.report_again(wanted, &went);
     }
 
-    async fn scrub_one(&self, key: &str, how: Scrub) {
+    async fn scrub_one(&self, key: &str, how: ScrubPace) {
         let file = match self.slots().get(key) {
-            Some(slot) if matches!(slot.state, SlotState::Whole) => Arc::clone(&slot.entry.file),
+            Some(slot) if matches!(slot.state, CacheSlotState::Whole) => {
+                Arc::clone(&slot.entry.file)
+            }
             _ => return,
         };
-        let Some(kept) = entry::kept(&self.0.root, key) else {
+        let Some(kept) = entry::read_metadata(&self.0.root, key) else {
             return;
         };
         // A disk that cannot be read has lost the image as well.
         let right = checking::scrub(self, key, file, &kept, how).await;
         if !matches!(right, Ok(true)) {
-            self.distrust(key);
+            self.invalidate(key);
         }
     }
 
     /// What lies there is not what it was: it is checked and mended, and who reads it is
     /// cut off.
-    fn distrust(&self, key: &str) {
-        let Some(kept) = entry::kept(&self.0.root, key) else {
+    fn invalidate(&self, key: &str) {
+        let Some(kept) = entry::read_metadata(&self.0.root, key) else {
             return;
         };
         let mut slots = self.slots();
         if let Some(slot) = slots.get_mut(key)
-            && matches!(slot.state, SlotState::Whole)
-            && let Ok(fresh) = Entry::at(&self.0.root, key, true)
+            && matches!(slot.state, CacheSlotState::Whole)
+            && let Ok(fresh) = CacheEntry::open(&self.0.root, key, true)
         {
             slot.entry
-                .cut("its bytes have changed on this box's disk; they are fetched again");
+                .fail("its bytes have changed on this box's disk; they are fetched again");
             slot.entry = Arc::new(fresh);
-            slot.state = SlotState::Unseen(Box::new(kept));
-            self.begin(key, slot);
+            slot.state = CacheSlotState::Unverified(Box::new(kept));
+            self.start_task(key, slot);
         }
     }
 
     /// Opens an image for reading; the fill begins if nobody has begun it. Who opens a
     /// packed image reads the disk that is in it, once that was taken out. An error is a
     /// sentence for people.
-    pub(crate) fn reader(&self, wanted: &Wanted) -> Result<Reader, String> {
-        self.reader_for(wanted, Asked::Read)
+    pub(crate) fn reader(&self, wanted: &ImageSpec) -> Result<ImageReader, String> {
+        self.reader_for(wanted, FillTrigger::Read)
     }
 
-    fn reader_for(&self, wanted: &Wanted, asked: Asked) -> Result<Reader, String> {
+    fn reader_for(&self, wanted: &ImageSpec, asked: FillTrigger) -> Result<ImageReader, String> {
         if wanted.format.is_packed() {
-            self.disk(wanted, asked)
+            self.disk_reader(wanted, asked)
         } else {
-            self.plain(wanted, asked)
+            self.plain_reader(wanted, asked)
         }
     }
 
     /// Opens an image as it comes from its source.
-    fn plain(&self, wanted: &Wanted, asked: Asked) -> Result<Reader, String> {
+    fn plain_reader(&self, wanted: &ImageSpec, asked: FillTrigger) -> Result<ImageReader, String> {
         let key = wanted.key().to_string();
         let mut slots = self.slots();
         if !slots.contains_key(&key) {
             if slots.len() >= ENTRIES_MAX {
                 return Err(format!("the cache has {ENTRIES_MAX} images; remove some"));
             }
-            let kept = Kept::fresh(wanted);
-            let slot = Slot {
-                wanted: wanted.clone(),
-                entry: Arc::new(self.fresh(&key)?),
-                state: SlotState::Unseen(Box::new(kept)),
+            let kept = ImageMetadata::new(wanted);
+            let slot = CacheSlot {
+                spec: wanted.clone(),
+                entry: Arc::new(self.new_entry(&key)?),
+                state: CacheSlotState::Unverified(Box::new(kept)),
                 used_at_ms: 0,
             };
             slots.insert(key.clone(), slot);
         }
         let slot = slots.get_mut(&key).ok_or("the cache lost its place")?;
-        if let (SlotState::Failed(until), Asked::Order) = (&mut slot.state, asked) {
+        if let (CacheSlotState::Failed(until), FillTrigger::Order) = (&mut slot.state, asked) {
             *until = Instant::now();
         }
-        slot.used_at_ms = self.0.ways.clock.now().tick.0;
-        if let SlotState::Part(_, why) = &slot.state
+        slot.used_at_ms = self.0.options.clock.now().tick.0;
+        if let CacheSlotState::Partial(_, why) = &slot.state
             && wanted.sources.is_empty()
         {
             return Err(why.clone());
         }
-        self.ask_again(&key, slot, wanted)?;
-        self.begin(&key, slot);
-        Ok(Reader::new(Arc::clone(&slot.entry)))
+        self.retry_if_due(&key, slot, wanted)?;
+        self.start_task(&key, slot);
+        Ok(ImageReader::new(Arc::clone(&slot.entry)))
     }
 
     /// The chunk list of an image that is whole.
-    pub(crate) async fn list(&self, wanted: &Wanted) -> Option<Vec<u8>> {
+    pub(crate) async fn chunk_list(&self, wanted: &ImageSpec) -> Option<Vec<u8>> {
         let key = self.read_key(wanted)?;
-        let is_whole = |slot: &Slot| matches!(slot.state, SlotState::Whole);
+        let is_whole = |slot: &CacheSlot| matches!(slot.state, CacheSlotState::Whole);
         if !self.slots().get(&key).is_some_and(is_whole) {
             return None;
         }
@@ -365,9 +371,9 @@ impl Cache {
     }
 
     /// Removes an image. Who reads it now reads on; nobody finds it any more.
-    pub(crate) fn drop_image(&self, key: Key) {
+    pub(crate) fn drop_image(&self, key: ImageKey) {
         let key = key.to_string();
-        self.told().remove(&key);
+        self.last_reported().remove(&key);
         self.drop_disk(&key);
         self.drop_slot(&key);
     }
@@ -375,10 +381,10 @@ impl Cache {
     fn drop_slot(&self, key: &str) {
         let mut slots = self.slots();
         if let Some(slot) = slots.remove(key)
-            && let SlotState::Busy | SlotState::Uploaded = slot.state
+            && let CacheSlotState::Busy | CacheSlotState::Uploading = slot.state
         {
             // The task that is at work on it finds its place gone and ends.
-            slot.entry.cut("it was removed");
+            slot.entry.fail("it was removed");
         }
         self.remove_files(key);
     }
@@ -390,65 +396,77 @@ impl Cache {
         }
     }
 
-    fn fresh(&self, key: &str) -> Result<Entry, String> {
-        Entry::fresh(&self.0.root, key)
+    fn new_entry(&self, key: &str) -> Result<CacheEntry, String> {
+        CacheEntry::create(&self.0.root, key)
             .map_err(|error| format!("the cache cannot make a file: {error}"))
     }
 
     /// An image that failed is tried again after its rest, from where it can be had
     /// by now.
-    fn ask_again(&self, key: &str, slot: &mut Slot, wanted: &Wanted) -> Result<(), String> {
-        let other = slot.wanted.format != wanted.format;
+    fn retry_if_due(
+        &self,
+        key: &str,
+        slot: &mut CacheSlot,
+        wanted: &ImageSpec,
+    ) -> Result<(), String> {
+        let other = slot.spec.format != wanted.format;
         let again = match slot.state {
-            SlotState::Failed(until) => other || until <= Instant::now(),
+            CacheSlotState::Failed(until) => other || until <= Instant::now(),
             // What its bytes are said to be is checked with them.
-            SlotState::Whole => other,
-            SlotState::Part(..) => true,
+            CacheSlotState::Whole => other,
+            CacheSlotState::Partial(..) => true,
             _ => false,
         };
         if !again {
             return Ok(());
         }
-        slot.wanted = wanted.clone();
-        let kept =
-            entry::kept(&self.0.root, key).filter(|kept| kept.wanted.digest == wanted.digest);
-        let mut kept = kept.unwrap_or_else(|| Kept::fresh(wanted));
-        kept.wanted = wanted.clone();
+        slot.spec = wanted.clone();
+        let kept = entry::read_metadata(&self.0.root, key)
+            .filter(|kept| kept.spec.digest == wanted.digest);
+        let mut kept = kept.unwrap_or_else(|| ImageMetadata::new(wanted));
+        kept.spec = wanted.clone();
         if other && kept.whole {
             let written = kept.write(&self.0.root);
             written.map_err(|error| format!("the cache cannot keep its record: {error}"))?;
         }
-        let entry = Entry::at(&self.0.root, key, kept.whole);
+        let entry = CacheEntry::open(&self.0.root, key, kept.whole);
         slot.entry = Arc::new(entry.map_err(|error| error.to_string())?);
-        slot.state = SlotState::Unseen(Box::new(kept));
+        slot.state = CacheSlotState::Unverified(Box::new(kept));
         Ok(())
     }
 
     /// Starts the task for an image that has none.
-    fn begin(&self, key: &str, slot: &mut Slot) {
-        if let SlotState::Unseen(_) = slot.state
-            && let SlotState::Unseen(kept) = std::mem::replace(&mut slot.state, SlotState::Busy)
+    fn start_task(&self, key: &str, slot: &mut CacheSlot) {
+        if let CacheSlotState::Unverified(_) = slot.state
+            && let CacheSlotState::Unverified(kept) =
+                std::mem::replace(&mut slot.state, CacheSlotState::Busy)
         {
-            let task = filling::Task::new(self.clone(), key.to_owned(), Arc::clone(&slot.entry));
+            let task =
+                filling::ImageFillTask::new(self.clone(), key.to_owned(), Arc::clone(&slot.entry));
             tokio::spawn(task.run(*kept));
         }
     }
 
     /// Cuts off everybody who reads the image and gives it a new, empty file.
-    fn replace(&self, key: &str, old: &Arc<Entry>, why: &str) -> Result<Arc<Entry>, String> {
+    fn replace(
+        &self,
+        key: &str,
+        old: &Arc<CacheEntry>,
+        why: &str,
+    ) -> Result<Arc<CacheEntry>, String> {
         let mut slots = self.slots();
         let slot = slots.get_mut(key);
         let Some(slot) = slot.filter(|slot| Arc::ptr_eq(&slot.entry, old)) else {
             return Err("it was removed".to_owned());
         };
-        let fresh = Arc::new(self.fresh(key)?);
-        slot.entry.cut(why);
+        let fresh = Arc::new(self.new_entry(key)?);
+        slot.entry.fail(why);
         slot.entry = Arc::clone(&fresh);
         Ok(fresh)
     }
 
     /// Whether this is still what lies in the image's place.
-    fn is_current(&self, key: &str, entry: &Arc<Entry>) -> bool {
+    fn is_current(&self, key: &str, entry: &Arc<CacheEntry>) -> bool {
         let slots = self.slots();
         slots
             .get(key)
@@ -456,7 +474,7 @@ impl Cache {
     }
 
     /// A task is done with its image. Whether that was not removed meanwhile.
-    fn settle(&self, key: &str, entry: &Arc<Entry>, left: Left) -> bool {
+    fn finish_task(&self, key: &str, entry: &Arc<CacheEntry>, left: FillOutcome) -> bool {
         let mut slots = self.slots();
         let Some(slot) = slots.get_mut(key) else {
             self.remove_files(key);
@@ -466,56 +484,61 @@ impl Cache {
             return false;
         }
         match left {
-            Left::Whole => {
-                slot.state = SlotState::Whole;
-                slot.entry.right();
+            FillOutcome::Whole => {
+                slot.state = CacheSlotState::Whole;
+                slot.entry.mark_verified();
             }
-            Left::Part(part, why) => {
-                slot.entry.cut(&why);
-                slot.state = SlotState::Part(part, why);
+            FillOutcome::Partial(part, why) => {
+                slot.entry.fail(&why);
+                slot.state = CacheSlotState::Partial(part, why);
             }
-            Left::Failed { why, keeps } => {
+            FillOutcome::Failed {
+                why,
+                keeps_files: keeps,
+            } => {
                 // What is no beginning of the image is not gone on with either.
                 if !keeps {
                     self.remove_files(key);
                 }
-                let rest = self.rest_after_failure(key);
-                slot.state = SlotState::Failed(Instant::now() + rest);
-                slot.entry.cut(&why);
+                let rest = self.retry_delay_after_failure(key);
+                slot.state = CacheSlotState::Failed(Instant::now() + rest);
+                slot.entry.fail(&why);
             }
         }
         true
     }
 
-    fn slots(&self) -> MutexGuard<'_, BTreeMap<String, Slot>> {
+    fn slots(&self) -> MutexGuard<'_, BTreeMap<String, CacheSlot>> {
         self.0.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// So many bytes have come: waits as long as the pace wants.
-    async fn slow_down(&self, bytes: u64) {
-        let Some(pace) = &self.0.pace else { return };
-        let now_ms = self.0.ways.clock.now().tick.0;
+    async fn throttle(&self, bytes: u64) {
+        let Some(pace) = &self.0.rate_limiter else {
+            return;
+        };
+        let now_ms = self.0.options.clock.now().tick.0;
         let wait_ms = pace
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .took(bytes, now_ms);
+            .consume(bytes, now_ms);
         if wait_ms > 0 {
             tokio::time::sleep(Duration::from_millis(wait_ms)).await;
         }
     }
 
     /// Waits for the hours when images may come that nobody reads.
-    async fn wait_for_window(&self, key: &str, entry: &Entry) {
-        let Some(window) = self.0.ways.window else {
+    async fn wait_for_window(&self, key: &str, entry: &CacheEntry) {
+        let Some(window) = self.0.options.window else {
             return;
         };
         while !entry.is_read() && !self.is_disk_read(key) {
-            let wait_ms = window.opens_in_ms(self.0.ways.clock.now().wall.0);
+            let wait_ms = window.opens_in_ms(self.0.options.clock.now().wall.0);
             if wait_ms == 0 {
                 return;
             }
             // The clock may be set meanwhile, and somebody may come to read.
-            let wait = Duration::from_millis(wait_ms).min(WINDOW_LOOK);
+            let wait = Duration::from_millis(wait_ms).min(WINDOW_POLL_INTERVAL);
             tokio::time::sleep(wait).await;
         }
     }
@@ -526,9 +549,9 @@ impl Cache {
 }
 
 /// The key of a file of the cache, by its name.
-fn key_of(name: &str) -> Option<(Key, &str)> {
+fn key_of(name: &str) -> Option<(ImageKey, &str)> {
     let (key, end) = name.split_once('.')?;
-    Some((Key::parse(key)?, end))
+    Some((ImageKey::parse(key)?, end))
 }
 
 #[cfg(test)]

@@ -5,16 +5,16 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-use trivet_board_linux::Interface;
-use trivet_config::{DhcpDoor, DhcpMode, Settings};
-use trivet_model::Fault;
+use trivet_board_linux::EthernetInterface;
+use trivet_config::{DhcpMode, DhcpSource, Settings};
+use trivet_model::BoxFault;
 
 use crate::auth::{unusable_tokens, unusable_users};
 use crate::serve;
 
 /// What `trivet check` found.
 #[derive(Debug, Default)]
-pub(crate) struct Report {
+pub(crate) struct SettingsCheckReport {
     /// The box would not work: `trivet check` fails.
     pub(crate) errors: Vec<String>,
     /// The box serves, but something will be missed.
@@ -22,13 +22,13 @@ pub(crate) struct Report {
 }
 
 /// Looks at the settings, and unless `offline` at this machine.
-pub(crate) fn check(settings: &Settings, offline: bool) -> Report {
-    let mut report = Report::default();
+pub(crate) fn check(settings: &Settings, offline: bool) -> SettingsCheckReport {
+    let mut report = SettingsCheckReport::default();
     let errors = loopback_addresses(settings);
     report.errors.extend(errors.iter().map(ToString::to_string));
     report.warnings.extend(services_off(settings));
     if agent_missing(settings) {
-        report.warnings.push(Fault::AgentMissing.to_string());
+        report.warnings.push(BoxFault::AgentMissing.to_string());
     }
     let plain = plain_tokens(settings);
     report
@@ -112,7 +112,7 @@ pub(crate) fn services_off(settings: &Settings) -> Vec<String> {
         "the Ironic API is off, and neither `trivet node` nor agents can reach the box",
     );
     off(settings.panel.is_some(), "panel", "the web page is off");
-    let boots = settings.dhcp.iter().any(|dhcp| speaks(dhcp.mode));
+    let boots = settings.dhcp.iter().any(|dhcp| sends_replies(dhcp.mode));
     if boots {
         off(
             settings.http.is_some(),
@@ -134,11 +134,11 @@ pub(crate) fn agent_missing(settings: &Settings) -> bool {
 }
 
 /// Kernel and ramdisk that the settings name and that cannot be read.
-pub(crate) fn agent_files_missing(settings: &Settings) -> Vec<Fault> {
+pub(crate) fn agent_files_missing(settings: &Settings) -> Vec<BoxFault> {
     let pair = settings.boot.ramdisk.iter();
     let files = pair.flat_map(|pair| [&pair.kernel, &pair.ramdisk]);
     let missing = files.filter_map(|path| {
-        Some(Fault::AgentFileMissing {
+        Some(BoxFault::AgentFileMissing {
             path: path.display().to_string(),
             why: fs::File::open(path).err()?.to_string(),
         })
@@ -147,20 +147,22 @@ pub(crate) fn agent_files_missing(settings: &Settings) -> Vec<Fault> {
 }
 
 /// Tokens of programs that others on a network can read.
-pub(crate) fn plain_tokens(settings: &Settings) -> Option<Fault> {
+pub(crate) fn plain_tokens(settings: &Settings) -> Option<BoxFault> {
     let address = trivet_config::plain_tokens(settings)?;
-    Some(Fault::PlainTokens { address })
+    Some(BoxFault::PlainTokens { address })
 }
 
 /// Addresses that nodes are told and cannot reach: those of the loopback interface, where
 /// DHCP answers machines elsewhere.
-pub(crate) fn loopback_addresses(settings: &Settings) -> Vec<Fault> {
-    let answers = |dhcp: &trivet_config::Dhcp| {
-        let at_home = match &dhcp.door {
-            DhcpDoor::Relayed(address) => address.ip().is_loopback(),
-            DhcpDoor::Interface(name) => name == "lo",
+pub(crate) fn loopback_addresses(settings: &Settings) -> Vec<BoxFault> {
+    let answers = |dhcp: &trivet_config::DhcpSettings| {
+        let at_home = match &dhcp.source {
+            DhcpSource::Relayed(address) => address.ip().is_loopback(),
+            DhcpSource::Interface(name) => name == "lo",
         };
-        speaks(dhcp.mode) && !at_home && !dhcp.server.is_some_and(|server| server.is_loopback())
+        sends_replies(dhcp.mode)
+            && !at_home
+            && !dhcp.server.is_some_and(|server| server.is_loopback())
     };
     if !settings.dhcp.iter().any(answers) {
         return Vec::new();
@@ -184,7 +186,7 @@ pub(crate) fn loopback_addresses(settings: &Settings) -> Vec<Fault> {
             Some(url) => url.to_owned(),
             None => format!("{scheme}://{}", listen?),
         };
-        is_loopback(&url).then_some(Fault::LoopbackAddress { key, url })
+        is_loopback(&url).then_some(BoxFault::LoopbackAddress { key, url })
     });
     loopback.collect()
 }
@@ -203,26 +205,26 @@ fn is_loopback(url: &str) -> bool {
         || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-fn speaks(mode: DhcpMode) -> bool {
+fn sends_replies(mode: DhcpMode) -> bool {
     mode != DhcpMode::Listen
 }
 
 /// Interfaces of the settings that are not there or have no address.
-pub(crate) fn interfaces_missing(settings: &Settings, here: &[Interface]) -> Vec<Fault> {
+pub(crate) fn interfaces_missing(settings: &Settings, here: &[EthernetInterface]) -> Vec<BoxFault> {
     let missing = settings.dhcp.iter().filter_map(|dhcp| {
-        let DhcpDoor::Interface(name) = &dhcp.door else {
+        let DhcpSource::Interface(name) = &dhcp.source else {
             return None;
         };
-        let why = lacks(dhcp, here.iter().find(|one| one.name == *name))?;
+        let why = unusable_reason(dhcp, here.iter().find(|one| one.name == *name))?;
         let name = name.clone();
-        Some(Fault::InterfaceMissing { name, why })
+        Some(BoxFault::InterfaceMissing { name, why })
     });
     missing.collect()
 }
 
 /// What comes with interfaces that cannot be used yet.
 #[derive(Debug, Eq, PartialEq)]
-pub(crate) struct Awaited {
+pub(crate) struct AwaitedInterfaces {
     /// The box's own addresses there, as far as the settings name them.
     pub(crate) addresses: Vec<IpAddr>,
     /// There is such an interface.
@@ -230,30 +232,30 @@ pub(crate) struct Awaited {
 }
 
 /// The box's own addresses on interfaces that cannot be used yet.
-pub(crate) fn awaited(settings: &Settings, here: &[Interface]) -> Awaited {
-    let missing = settings.dhcp.iter().filter(|dhcp| match &dhcp.door {
-        DhcpDoor::Interface(name) => {
-            lacks(dhcp, here.iter().find(|one| one.name == *name)).is_some()
+pub(crate) fn awaited(settings: &Settings, here: &[EthernetInterface]) -> AwaitedInterfaces {
+    let missing = settings.dhcp.iter().filter(|dhcp| match &dhcp.source {
+        DhcpSource::Interface(name) => {
+            unusable_reason(dhcp, here.iter().find(|one| one.name == *name)).is_some()
         }
-        DhcpDoor::Relayed(_) => false,
+        DhcpSource::Relayed(_) => false,
     });
     let missing: Vec<_> = missing.collect();
     let servers = missing.iter().filter_map(|dhcp| dhcp.server);
-    Awaited {
+    AwaitedInterfaces {
         addresses: servers.map(IpAddr::V4).collect(),
         any: !missing.is_empty(),
     }
 }
 
 /// What an interface lacks to be used as the settings say.
-pub(crate) fn lacks(
-    dhcp: &trivet_config::Dhcp,
-    interface: Option<&Interface>,
+pub(crate) fn unusable_reason(
+    dhcp: &trivet_config::DhcpSettings,
+    interface: Option<&EthernetInterface>,
 ) -> Option<&'static str> {
     let Some(interface) = interface else {
         return Some("does not exist");
     };
-    if !speaks(dhcp.mode) {
+    if !sends_replies(dhcp.mode) {
         return None;
     }
     match dhcp.server {
@@ -282,7 +284,7 @@ pub(crate) fn unreadable(settings: &Settings) -> Vec<String> {
     }
     let store = settings.appliance.data.join("store");
     lines.extend(other_size(&store, settings.appliance.store_mib));
-    if settings.agent.address_check == trivet_config::AddressCheck::Off {
+    if settings.agent.address_check == trivet_config::AgentAddressCheck::Off {
         lines.push(
             "agent.address_check: is \"off\", so any machine that reaches the API can pose as the \
              agent of a node; that is for tests and demonstrations only"
@@ -354,7 +356,7 @@ fn port_line(key: &str, address: SocketAddr, error: &std::io::Error) -> (String,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testbed::Scratch;
+    use crate::testbed::TestbedDirectory;
     use std::net::Ipv4Addr;
 
     const RACK: &str = "[[dhcp]]\ninterface = \"eth9\"\nmode = \"server\"\n\
@@ -430,7 +432,7 @@ mod tests {
         assert!(said.contains("api.allow_plain_http"), "{said}");
         let address = "192.0.2.1:6385".parse().unwrap();
         let faults = serve::faults(&settings(text));
-        assert!(faults.contains(&Fault::PlainTokens { address }));
+        assert!(faults.contains(&BoxFault::PlainTokens { address }));
         let allowed = settings(&format!("{text}allow_plain_http = true\n"));
         let said = check(&allowed, true).warnings.join("\n");
         assert!(!said.contains("plain HTTP"), "{said}");
@@ -439,7 +441,7 @@ mod tests {
 
     #[test]
     fn check_opens_the_files_that_the_settings_name() {
-        let scratch = Scratch::new();
+        let scratch = TestbedDirectory::new();
         let kernel = scratch.file("kernel", b"k");
         let free = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = free.local_addr().unwrap();
@@ -476,7 +478,7 @@ mod tests {
     #[test]
     fn an_interface_that_is_not_there_or_has_no_address_is_named() {
         let wanted = settings(RACK);
-        let missing = |here: &[Interface]| {
+        let missing = |here: &[EthernetInterface]| {
             let missing = interfaces_missing(&wanted, here);
             let lines: Vec<String> = missing.iter().map(ToString::to_string).collect();
             lines.join("\n")
@@ -484,13 +486,13 @@ mod tests {
         assert!(missing(&[]).contains("interface eth9 does not exist"));
         let own: IpAddr = Ipv4Addr::new(192, 0, 2, 1).into();
         assert_eq!(awaited(&wanted, &[]).addresses, [own]);
-        let mut eth9 = Interface {
+        let mut eth9 = EthernetInterface {
             name: "eth9".to_owned(),
             index: 7,
             mac: [2, 0, 0, 0, 0, 9],
             addresses: Vec::new(),
             is_up: true,
-            is_part: false,
+            is_member: false,
             is_wireless: false,
         };
         assert!(missing(std::slice::from_ref(&eth9)).contains("`server` names"));
@@ -499,8 +501,8 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_come_in_is_named_with_the_key() {
-        let scratch = Scratch::new();
+    fn users_that_cannot_log_in_are_named_with_the_key() {
+        let scratch = TestbedDirectory::new();
         let users = scratch.file("users", b"ann:plain\n");
         let more = format!(
             "[api]\nauth = \"basic\"\nusers = \"{}\"\ntokens = \"/nowhere/tokens\"\n",
@@ -515,7 +517,7 @@ mod tests {
 
     #[test]
     fn check_says_that_the_data_directory_cannot_be_used_and_makes_nothing() {
-        let scratch = Scratch::new();
+        let scratch = TestbedDirectory::new();
         let file = scratch.file("file", b"");
         let broken = scratch.0.join("broken");
         std::os::unix::fs::symlink("nowhere", &broken).unwrap();
@@ -537,7 +539,7 @@ mod tests {
 
     #[test]
     fn a_store_of_another_size_is_told() {
-        let scratch = Scratch::new();
+        let scratch = TestbedDirectory::new();
         let store = scratch.0.join("store");
         assert_eq!(other_size(&store, 4), None, "it is made with this size");
         fs::File::create(&store).unwrap().set_len(4 << 20).unwrap();

@@ -7,11 +7,11 @@ use trivet_model::{Entropy, Now, Tick, UnixMs};
 
 /// The box's clocks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
+pub(crate) struct DaemonClock {
     started: Instant,
 }
 
-impl Clock {
+impl DaemonClock {
     #[expect(clippy::disallowed_methods, reason = "the shell reads clocks here")]
     pub(crate) fn start() -> Self {
         Self {
@@ -32,7 +32,7 @@ impl Clock {
     }
 }
 
-impl Clock {
+impl DaemonClock {
     /// Microseconds of the monotonic clock, for round trips.
     #[expect(clippy::disallowed_methods, reason = "the shell reads clocks here")]
     pub(crate) fn us(&self) -> u64 {
@@ -42,15 +42,15 @@ impl Clock {
 
 /// The operating system's randomness.
 #[derive(Debug)]
-pub(crate) struct System(SystemRandom);
+pub(crate) struct DaemonEntropy(SystemRandom);
 
-impl System {
+impl DaemonEntropy {
     pub(crate) fn new() -> Self {
         Self(SystemRandom::new())
     }
 }
 
-impl Entropy for System {
+impl Entropy for DaemonEntropy {
     fn fill(&mut self, out: &mut [u8]) {
         self.0
             .fill(out)

@@ -5,9 +5,9 @@
 //! the outputs out and shows the new snapshot. Inputs that come meanwhile wait
 //! for the next batch, so the busier the box, the more a flush carries.
 
-mod share;
+mod datagram_quota;
+mod size_check;
 mod trim;
-mod weight;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,14 +16,16 @@ use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 use trivet_board_linux::FileFlash;
-use trivet_model::{Caller, Done, NoteKind, Order, Refusal, RefusalKind, View};
-use trivet_rack::{Grant, Input, Outbox, Output, Rack, Settings};
+use trivet_model::{
+    ApiCaller, NoteKind, OrderOutcome, OrderRefusal, RackOrder, RackView, RefusalKind,
+};
+use trivet_rack::{FileGrant, Outbox, Rack, RackInput, RackOutput, Settings};
 use trivet_store::{CommitError, Store};
 
-use crate::clock::{Clock, System};
-use crate::say;
-use share::{Place, Shares};
-use trim::Trim;
+use crate::clock::{DaemonClock, DaemonEntropy};
+use crate::log;
+use datagram_quota::{DatagramPermit, DatagramQuotas};
+use trim::MemoryTrim;
 
 /// The most inputs that wait for the rack. A door that finds the queue full
 /// answers "later", or drops the datagram as a full wire would.
@@ -33,81 +35,85 @@ const INPUTS_WAITING_MAX: usize = 4096;
 const BATCH_INPUTS_MAX: usize = 256;
 
 /// How long the engine rests when nothing is due.
-const REST_MS_MAX: u64 = 1000;
+const IDLE_MS_MAX: u64 = 1000;
 
 /// Between two tries to order a stop while the queue is full.
 const STOP_GAP: Duration = Duration::from_millis(5);
 
-enum Message {
-    Input(Input),
+enum EngineMessage {
+    Input(RackInput),
     /// A datagram that anybody can send, and its place among those.
-    Datagram(Input, Place),
-    Order(Asked),
-    File(Wanted),
+    Datagram(RackInput, DatagramPermit),
+    Order(PendingOrder),
+    File(PendingFileRequest),
     Stop(oneshot::Sender<()>),
 }
 
 /// A handle to the engine, for doors.
 #[derive(Clone)]
 pub(crate) struct Engine {
-    queue: SyncSender<Message>,
-    view: watch::Receiver<Arc<View>>,
-    datagrams: Shares,
+    queue: SyncSender<EngineMessage>,
+    view: watch::Receiver<Arc<RackView>>,
+    datagrams: DatagramQuotas,
 }
 
 impl Engine {
     /// The newest snapshot.
-    pub(crate) fn view(&self) -> Arc<View> {
+    pub(crate) fn view(&self) -> Arc<RackView> {
         Arc::clone(&self.view.borrow())
     }
 
     /// Wakes when there is a newer snapshot.
-    pub(crate) fn watch(&self) -> watch::Receiver<Arc<View>> {
+    pub(crate) fn watch(&self) -> watch::Receiver<Arc<RackView>> {
         self.view.clone()
     }
 
     /// Gives the rack something; false when its queue is full.
-    pub(crate) fn tell(&self, input: Input) -> bool {
+    pub(crate) fn try_send(&self, input: RackInput) -> bool {
         self.offer(input).is_ok()
     }
 
     /// Gives the rack something, or gives it back when the queue is full.
     #[expect(clippy::result_large_err, reason = "it comes back to be offered again")]
-    pub(crate) fn offer(&self, input: Input) -> Result<(), Input> {
+    pub(crate) fn offer(&self, input: RackInput) -> Result<(), RackInput> {
         let message = match &input {
-            Input::Dhcp { bytes, .. } => {
-                let known = share::sender(bytes)
+            RackInput::Dhcp { bytes, .. } => {
+                let known = datagram_quota::sender(bytes)
                     .is_some_and(|mac| self.view.borrow().macs.contains_key(&mac));
-                match self.datagrams.place(known) {
-                    Some(place) => Message::Datagram(input, place),
+                match self.datagrams.acquire(known) {
+                    Some(place) => EngineMessage::Datagram(input, place),
                     None => return Err(input),
                 }
             }
-            _ => Message::Input(input),
+            _ => EngineMessage::Input(input),
         };
         match self.queue.try_send(message) {
-            Err(TrySendError::Full(Message::Input(input) | Message::Datagram(input, _))) => {
-                Err(input)
-            }
+            Err(TrySendError::Full(
+                EngineMessage::Input(input) | EngineMessage::Datagram(input, _),
+            )) => Err(input),
             _ => Ok(()),
         }
     }
 
     /// Carries out an order; the answer comes when it is durable.
-    pub(crate) async fn order(&self, caller: Arc<Caller>, order: Order) -> Result<Done, Refusal> {
-        let later = |sentence| Refusal::new(RefusalKind::Unavailable, sentence);
+    pub(crate) async fn order(
+        &self,
+        caller: Arc<ApiCaller>,
+        order: RackOrder,
+    ) -> Result<OrderOutcome, OrderRefusal> {
+        let later = |sentence| OrderRefusal::new(RefusalKind::Unavailable, sentence);
         let (reply, answer) = oneshot::channel();
-        let asked = Asked {
+        let asked = PendingOrder {
             caller,
             order,
             reply,
         };
-        match self.queue.try_send(Message::Order(asked)) {
+        match self.queue.try_send(EngineMessage::Order(asked)) {
             Ok(()) => {}
             Err(TrySendError::Full(message)) => {
                 let refusal = later("The box has too much to do; try again in a moment.");
-                if let Message::Order(asked) = message {
-                    say_refused(&asked.caller, &asked.order, &refusal);
+                if let EngineMessage::Order(asked) = message {
+                    log_refusal(&asked.caller, &asked.order, &refusal);
                 }
                 return Err(refusal);
             }
@@ -122,27 +128,27 @@ impl Engine {
     /// the engine has too much to do.
     pub(crate) async fn file(
         &self,
-        door: trivet_rack::Door,
+        door: trivet_rack::FileServerProtocol,
         peer: std::net::IpAddr,
         path: String,
-    ) -> Result<Option<Grant>, Busy> {
+    ) -> Result<Option<FileGrant>, EngineBusy> {
         let (reply, answer) = oneshot::channel();
-        let wanted = Wanted {
-            door,
+        let wanted = PendingFileRequest {
+            listener: door,
             peer,
             path,
             reply,
         };
         self.queue
-            .try_send(Message::File(wanted))
-            .map_err(|_| Busy)?;
-        answer.await.map_err(|_| Busy)
+            .try_send(EngineMessage::File(wanted))
+            .map_err(|_| EngineBusy)?;
+        answer.await.map_err(|_| EngineBusy)
     }
 
     /// Ends the engine after the present batch. A full queue only delays that.
     pub(crate) async fn stop(&self) {
         let (reply, answer) = oneshot::channel();
-        let mut message = Message::Stop(reply);
+        let mut message = EngineMessage::Stop(reply);
         while let Err(TrySendError::Full(back)) = self.queue.try_send(message) {
             message = back;
             tokio::time::sleep(STOP_GAP).await;
@@ -153,10 +159,10 @@ impl Engine {
 
 /// The engine's queue is full, or it is stopping.
 #[derive(Debug)]
-pub(crate) struct Busy;
+pub(crate) struct EngineBusy;
 
 /// Carries outputs that are not answers to a door's question.
-pub(crate) type Carrier = Box<dyn FnMut(Output) + Send>;
+pub(crate) type OutputSink = Box<dyn FnMut(RackOutput) + Send>;
 
 /// Why the engine ended by itself.
 #[derive(Debug, thiserror::Error)]
@@ -171,79 +177,79 @@ pub(crate) enum EngineError {
         "the engine broke, which is a defect of this program; a restart recovers all that was \
          acknowledged"
     )]
-    Broke,
+    Panicked,
 }
 
 /// An order that waits for its answer. The order is kept in case its batch has
 /// to be taken back.
-struct Asked {
-    caller: Arc<Caller>,
-    order: Order,
-    reply: Reply,
+struct PendingOrder {
+    caller: Arc<ApiCaller>,
+    order: RackOrder,
+    reply: OrderReplySender,
 }
 
-type Reply = oneshot::Sender<Result<Done, Refusal>>;
+type OrderReplySender = oneshot::Sender<Result<OrderOutcome, OrderRefusal>>;
 
-impl Asked {
-    fn refuse(self, refusal: Refusal) {
-        say_refused(&self.caller, &self.order, &refusal);
+impl PendingOrder {
+    fn refuse(self, refusal: OrderRefusal) {
+        log_refusal(&self.caller, &self.order, &refusal);
         let _ = self.reply.send(Err(refusal));
     }
 }
 
 /// The rack notes who asked for what; what the rack did not see, or had to take
 /// back, goes to the log from here.
-pub(crate) fn say_refused(caller: &Arc<Caller>, order: &Order, refusal: &Refusal) {
+pub(crate) fn log_refusal(caller: &Arc<ApiCaller>, order: &RackOrder, refusal: &OrderRefusal) {
     if let Some(word) = order.word() {
-        let kind = NoteKind::Asked {
+        let kind = NoteKind::OrderReceived {
             caller: Arc::clone(caller),
             order: word,
             refused: Some(refusal.sentence.clone()),
         };
-        say::line(&format!("trivet: warning: {kind}"));
+        log::line(&format!("trivet: warning: {kind}"));
     }
 }
 
 /// Who asks for a file, where, and waits for the answer.
-struct Wanted {
-    door: trivet_rack::Door,
+struct PendingFileRequest {
+    listener: trivet_rack::FileServerProtocol,
     peer: std::net::IpAddr,
     path: String,
-    reply: oneshot::Sender<Option<Grant>>,
+    reply: oneshot::Sender<Option<FileGrant>>,
 }
 
 /// What the store refused, and those who wait for it.
-struct Refused {
+struct RefusedBatch {
     error: CommitError,
-    messages: Vec<Message>,
+    messages: Vec<EngineMessage>,
 }
 
-struct Thread {
-    clock: Clock,
+struct EngineThread {
+    clock: DaemonClock,
     settings: Settings,
     rack: Rack,
     store: Store<FileFlash>,
-    inputs: Receiver<Message>,
-    carrier: Carrier,
-    view: watch::Sender<Arc<View>>,
+    inputs: Receiver<EngineMessage>,
+    output_sink: OutputSink,
+    view: watch::Sender<Arc<RackView>>,
     tickets: u64,
-    orders: BTreeMap<u64, Asked>,
+    orders: BTreeMap<u64, PendingOrder>,
     /// Orders of earlier batches whose answer the rack owes still. What they asked
     /// for may have been said to a BMC, so they are never given again.
-    promised: BTreeMap<u64, Reply>,
-    files: BTreeMap<u64, Wanted>,
-    trim: Trim,
+    deferred: BTreeMap<u64, OrderReplySender>,
+    files: BTreeMap<u64, PendingFileRequest>,
+    trim: MemoryTrim,
     stopping: Option<oneshot::Sender<()>>,
 }
 
 /// Starts the engine. The second value tells why it ended, if not by order.
 pub(crate) fn start(
-    clock: Clock,
+    clock: DaemonClock,
     settings: Settings,
     store: Store<FileFlash>,
-    carrier: Carrier,
+    carrier: OutputSink,
 ) -> Result<(Engine, oneshot::Receiver<EngineError>), EngineError> {
-    let (mut thread, engine) = Thread::new(clock, settings, store, carrier)?;
+    let (mut thread, engine) = EngineThread::new(clock, settings, store, carrier)?;
     let (ended, why) = oneshot::channel();
     std::thread::Builder::new()
         .name("engine".to_owned())
@@ -263,17 +269,17 @@ fn rack(settings: &Settings, store: &mut Store<FileFlash>) -> Result<Rack, Engin
     let records = store.take_records().map_err(EngineError::Records)?;
     Ok(Rack::new(
         settings.clone(),
-        Box::new(System::new()),
+        Box::new(DaemonEntropy::new()),
         records,
     ))
 }
 
-impl Thread {
+impl EngineThread {
     fn new(
-        clock: Clock,
+        clock: DaemonClock,
         settings: Settings,
         mut store: Store<FileFlash>,
-        carrier: Carrier,
+        carrier: OutputSink,
     ) -> Result<(Self, Engine), EngineError> {
         let (queue, inputs) = sync_channel(INPUTS_WAITING_MAX);
         let rack = rack(&settings, &mut store)?;
@@ -284,19 +290,19 @@ impl Thread {
             rack,
             store,
             inputs,
-            carrier,
+            output_sink: carrier,
             view,
             tickets: 0,
             orders: BTreeMap::new(),
-            promised: BTreeMap::new(),
+            deferred: BTreeMap::new(),
             files: BTreeMap::new(),
-            trim: Trim::new(),
+            trim: MemoryTrim::new(),
             stopping: None,
         };
         let engine = Engine {
             queue,
             view: watch,
-            datagrams: Shares::default(),
+            datagrams: DatagramQuotas::default(),
         };
         Ok((thread, engine))
     }
@@ -307,7 +313,7 @@ impl Thread {
             let batch = self.next_batch();
             let trim = self.trim.due(self.clock.now().tick, batch.len());
             if let Some(refused) = self.attempt(batch)? {
-                self.take_back(refused)?;
+                self.retry_separately(refused)?;
             }
             if trim {
                 trivet_board_linux::give_memory_back();
@@ -318,7 +324,7 @@ impl Thread {
 
     /// Every node re-derives its orders from its record.
     fn begin(&mut self) -> Result<(), EngineError> {
-        match self.attempt(vec![Message::Input(Input::Started)])? {
+        match self.attempt(vec![EngineMessage::Input(RackInput::Started)])? {
             None => Ok(()),
             // No room even for what follows from a start: nothing may leave then.
             Some(refused) => Err(EngineError::Store(refused.error)),
@@ -326,10 +332,10 @@ impl Thread {
     }
 
     /// All that has come, or a tick when something is due.
-    fn next_batch(&mut self) -> Vec<Message> {
+    fn next_batch(&mut self) -> Vec<EngineMessage> {
         let rest_ms = match self.rack.deadline() {
-            Some(deadline) => deadline.since_ms(self.clock.now().tick).min(REST_MS_MAX),
-            None => REST_MS_MAX,
+            Some(deadline) => deadline.since_ms(self.clock.now().tick).min(IDLE_MS_MAX),
+            None => IDLE_MS_MAX,
         };
         let mut batch = Vec::new();
         match self.inputs.recv_timeout(Duration::from_millis(rest_ms)) {
@@ -348,14 +354,14 @@ impl Thread {
             .deadline()
             .is_some_and(|at| at <= self.clock.now().tick);
         if due {
-            batch.push(Message::Input(Input::Tick));
+            batch.push(EngineMessage::Input(RackInput::Tick));
         }
         batch
     }
 
     /// Carries out a batch. If the store refuses it, nothing has left the box, and
     /// the rack is ahead of flash: the caller must take the batch back.
-    fn attempt(&mut self, batch: Vec<Message>) -> Result<Option<Refused>, EngineError> {
+    fn attempt(&mut self, batch: Vec<EngineMessage>) -> Result<Option<RefusedBatch>, EngineError> {
         if batch.is_empty() {
             return Ok(None);
         }
@@ -373,9 +379,9 @@ impl Thread {
                 outbox
                     .outputs
                     .into_iter()
-                    .for_each(|output| self.let_out(output));
+                    .for_each(|output| self.emit(output));
                 let owed = std::mem::take(&mut self.orders).into_iter();
-                self.promised
+                self.deferred
                     .extend(owed.map(|(ticket, asked)| (ticket, asked.reply)));
                 Ok(None)
             }
@@ -386,48 +392,48 @@ impl Thread {
                 let orders = std::mem::take(&mut self.orders).into_values();
                 let files = std::mem::take(&mut self.files).into_values();
                 let messages = orders
-                    .map(Message::Order)
-                    .chain(files.map(Message::File))
+                    .map(EngineMessage::Order)
+                    .chain(files.map(EngineMessage::File))
                     .collect();
-                Ok(Some(Refused { error, messages }))
+                Ok(Some(RefusedBatch { error, messages }))
             }
         }
     }
 
-    fn input(&mut self, message: Message) -> Option<Input> {
+    fn input(&mut self, message: EngineMessage) -> Option<RackInput> {
         self.tickets += 1;
         let ticket = self.tickets;
         match message {
-            Message::Input(input) => Some(input),
-            Message::Datagram(input, place) => {
+            EngineMessage::Input(input) => Some(input),
+            EngineMessage::Datagram(input, place) => {
                 drop(place);
                 Some(input)
             }
-            Message::Order(asked) => {
+            EngineMessage::Order(asked) => {
                 let most = self.store.layout().record_bytes_max();
-                if let Some(refusal) = weight::too_large(&asked.order, most) {
+                if let Some(refusal) = size_check::too_large(&asked.order, most) {
                     asked.refuse(refusal);
                     return None;
                 }
                 let (caller, order) = (Arc::clone(&asked.caller), asked.order.clone());
                 self.orders.insert(ticket, asked);
-                Some(Input::Order {
+                Some(RackInput::Order {
                     ticket,
                     caller,
                     order,
                 })
             }
-            Message::File(wanted) => {
-                let (door, peer, path) = (wanted.door, wanted.peer, wanted.path.clone());
+            EngineMessage::File(wanted) => {
+                let (door, peer, path) = (wanted.listener, wanted.peer, wanted.path.clone());
                 self.files.insert(ticket, wanted);
-                Some(Input::FileAsked {
+                Some(RackInput::FileRequested {
                     ticket,
-                    door,
+                    protocol: door,
                     peer,
                     path,
                 })
             }
-            Message::Stop(reply) => {
+            EngineMessage::Stop(reply) => {
                 self.stopping = Some(reply);
                 None
             }
@@ -439,80 +445,83 @@ impl Thread {
     /// those are refused whom the store refuses. Datagrams and answers of agents
     /// are lost as in a restart, and asked for again as after one. Where one of these was
     /// to blame that must not go on for ever: the node's job ends.
-    fn take_back(&mut self, refused: Refused) -> Result<(), EngineError> {
-        say::line(&format!("trivet: store: {}", refused.error));
-        self.go_back()?;
+    fn retry_separately(&mut self, refused: RefusedBatch) -> Result<(), EngineError> {
+        log::line(&format!("trivet: store: {}", refused.error));
+        self.rebuild_rack()?;
         let mut overgrown = match refused.error {
             CommitError::RecordTooLarge { node, .. } => node,
             _ => None,
         };
         for message in refused.messages {
             // What an agent says of its own accord it says again and again.
-            let agents = matches!(&message, Message::Order(asked) if asked.order.word().is_none());
+            let agents =
+                matches!(&message, EngineMessage::Order(asked) if asked.order.word().is_none());
             if let Some(refused) = self.attempt(vec![message])? {
                 overgrown = overgrown.filter(|_| agents);
-                self.go_back()?;
+                self.rebuild_rack()?;
                 refuse(refused);
             }
         }
         if let Some(node) = overgrown {
-            let word = Message::Input(Input::Overgrown(node));
+            let word = EngineMessage::Input(RackInput::RecordTooLarge(node));
             if self.attempt(vec![word])?.is_some() {
-                self.go_back()?;
+                self.rebuild_rack()?;
             }
         }
         Ok(())
     }
 
-    fn go_back(&mut self) -> Result<(), EngineError> {
+    fn rebuild_rack(&mut self) -> Result<(), EngineError> {
         let view = Arc::clone(&self.view.borrow());
-        for reply in std::mem::take(&mut self.promised).into_values() {
-            let sentence = "The box had to begin anew; whether this was carried out is not known.";
-            let _ = reply.send(Err(Refusal::new(RefusalKind::Failed, sentence)));
+        for reply in std::mem::take(&mut self.deferred).into_values() {
+            let sentence =
+                "The box had to restart its engine; whether this was carried out is not known.";
+            let _ = reply.send(Err(OrderRefusal::new(RefusalKind::Failed, sentence)));
         }
         self.rack = rack(&self.settings, &mut self.store)?;
         self.begin()?;
         // Files outlive this; who has which is not on flash.
-        let kept = view.nodes.iter().map(|(node, view)| Input::Logs {
+        let kept = view.nodes.iter().map(|(node, view)| RackInput::Logs {
             node: *node,
-            kept: view.live.logs.clone(),
+            bundles: view.live.logs.clone(),
             collected: None,
         });
-        let kept = kept.filter(|it| matches!(it, Input::Logs { kept, .. } if !kept.is_empty()));
-        match self.attempt(kept.map(Message::Input).collect())? {
+        let kept =
+            kept.filter(|it| matches!(it, RackInput::Logs { bundles, .. } if !bundles.is_empty()));
+        match self.attempt(kept.map(EngineMessage::Input).collect())? {
             None => Ok(()),
             Some(refused) => Err(EngineError::Store(refused.error)),
         }
     }
 
-    fn let_out(&mut self, output: Output) {
+    fn emit(&mut self, output: RackOutput) {
         match output {
-            Output::Reply { ticket, result } => {
+            RackOutput::Reply { ticket, result } => {
                 if let Some(asked) = self.orders.remove(&ticket) {
                     let _ = asked.reply.send(result);
-                } else if let Some(reply) = self.promised.remove(&ticket) {
+                } else if let Some(reply) = self.deferred.remove(&ticket) {
                     let _ = reply.send(result);
                 }
             }
-            Output::File { ticket, grant } => {
+            RackOutput::File { ticket, grant } => {
                 if let Some(wanted) = self.files.remove(&ticket) {
                     let _ = wanted.reply.send(grant);
                 }
             }
-            other => (self.carrier)(other),
+            other => (self.output_sink)(other),
         }
     }
 }
 
-fn refuse(refused: Refused) {
+fn refuse(refused: RefusedBatch) {
     let kind = match refused.error {
         CommitError::Full { .. } => RefusalKind::Unavailable,
         _ => RefusalKind::Invalid,
     };
     let sentence = format!("The store refused the change: {}.", refused.error);
     for message in refused.messages {
-        if let Message::Order(asked) = message {
-            asked.refuse(Refusal::new(kind, sentence.clone()));
+        if let EngineMessage::Order(asked) = message {
+            asked.refuse(OrderRefusal::new(kind, sentence.clone()));
         }
     }
 }

@@ -6,34 +6,34 @@ use std::path::Path;
 use std::sync::Arc;
 
 use trivet_board_linux::open_beneath;
-use trivet_rack::{Below, Grant};
+use trivet_rack::{ConfinedFile, FileGrant};
 
 /// Something to send: bytes in memory or a file.
-pub(crate) struct Opened {
+pub(crate) struct OpenedFile {
     pub(crate) size: u64,
-    pub(crate) content: Content,
+    pub(crate) content: OpenedFileContent,
 }
 
-pub(crate) enum Content {
+pub(crate) enum OpenedFileContent {
     Bytes(Vec<u8>),
     File(Arc<File>),
 }
 
 /// Opens what was granted; none where no candidate is a file in its directory.
-pub(crate) async fn open(grant: Grant) -> Option<Opened> {
+pub(crate) async fn open(grant: FileGrant) -> Option<OpenedFile> {
     match grant {
-        Grant::Bytes(bytes) => Some(Opened {
+        FileGrant::Bytes(bytes) => Some(OpenedFile {
             size: bytes.len() as u64,
-            content: Content::Bytes(bytes),
+            content: OpenedFileContent::Bytes(bytes),
         }),
         // The cache opens the first two.
-        Grant::Image(_) | Grant::ChunkList(_) | Grant::Unavailable(_) => None,
-        Grant::File(candidates) => {
+        FileGrant::Image(_) | FileGrant::ChunkList(_) | FileGrant::Unavailable(_) => None,
+        FileGrant::File(candidates) => {
             tokio::task::spawn_blocking(move || candidates.iter().find_map(open_below))
                 .await
                 .ok()?
         }
-        Grant::NamedFile { file, data } => {
+        FileGrant::NamedFile { file, data } => {
             tokio::task::spawn_blocking(move || open_named(&file, data.as_deref()))
                 .await
                 .ok()?
@@ -43,7 +43,7 @@ pub(crate) async fn open(grant: Grant) -> Option<Opened> {
 
 /// Opens a file that the settings name, where its links lead now. Of the data directory only
 /// images are served, as the check at the start has it: a link may have changed since.
-fn open_named(file: &Path, data: Option<&Path>) -> Option<Opened> {
+fn open_named(file: &Path, data: Option<&Path>) -> Option<OpenedFile> {
     let file = file.canonicalize().ok()?;
     if let Some(data) = data.and_then(|data| data.canonicalize().ok())
         && file.starts_with(&data)
@@ -52,35 +52,35 @@ fn open_named(file: &Path, data: Option<&Path>) -> Option<Opened> {
         return None;
     }
     let root = file.parent()?.to_owned();
-    open_below(&Below { root, file })
+    open_below(&ConfinedFile { root, file })
 }
 
 /// Opens it beneath its directory, so that no link leads out of it.
-fn open_below(below: &Below) -> Option<Opened> {
+fn open_below(below: &ConfinedFile) -> Option<OpenedFile> {
     let relative = below.file.strip_prefix(&below.root).ok()?;
     let file = open_beneath(&below.root, relative).ok()?;
     let facts = file.metadata().ok()?;
-    facts.is_file().then_some(Opened {
+    facts.is_file().then_some(OpenedFile {
         size: facts.len(),
-        content: Content::File(Arc::new(file)),
+        content: OpenedFileContent::File(Arc::new(file)),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testbed::Scratch;
+    use crate::testbed::TestbedDirectory;
     use std::os::unix::fs::symlink;
 
-    fn opened(scratch: &Scratch, name: &str) -> Option<Opened> {
+    fn opened(scratch: &TestbedDirectory, name: &str) -> Option<OpenedFile> {
         let root = scratch.0.join("root");
         let file = root.join(name);
-        open_below(&Below { root, file })
+        open_below(&ConfinedFile { root, file })
     }
 
     #[test]
     fn links_are_followed_within_the_directory_and_not_out_of_it() {
-        let scratch = Scratch::new();
+        let scratch = TestbedDirectory::new();
         scratch.file("secret", b"secret");
         scratch.file("root/plain", b"plain");
         std::fs::create_dir(scratch.0.join("root/deep")).unwrap();
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_directory_with_a_longer_name_is_another_one() {
-        let scratch = Scratch::new();
+        let scratch = TestbedDirectory::new();
         scratch.file("root/a", b"a");
         scratch.file("root-too/b", b"b");
         symlink("../root-too/b", scratch.0.join("root/b")).unwrap();
@@ -107,14 +107,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_file_that_the_settings_name_may_be_a_link_and_a_changed_link_counts() {
-        let scratch = Scratch::new();
+        let scratch = TestbedDirectory::new();
         scratch.file("boot/vmlinuz-1", b"1");
         scratch.file("boot/vmlinuz-22", b"22");
         scratch.file("data/store", b"secret");
         scratch.file("data/images/kernel", b"image");
         scratch.file("srv/plain", b"333");
         let kernel = scratch.0.join("srv/kernel");
-        let named = |file: &Path| Grant::NamedFile {
+        let named = |file: &Path| FileGrant::NamedFile {
             file: file.to_owned(),
             data: Some(scratch.0.join("data")),
         };
@@ -137,13 +137,13 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_candidate_that_exists_is_taken() {
-        let scratch = Scratch::new();
+        let scratch = TestbedDirectory::new();
         scratch.file("two/x", b"22");
-        let below = |root: &str| Below {
+        let below = |root: &str| ConfinedFile {
             root: scratch.0.join(root),
             file: scratch.0.join(root).join("x"),
         };
-        let grant = Grant::File(vec![below("one"), below("two")]);
+        let grant = FileGrant::File(vec![below("one"), below("two")]);
         assert_eq!(open(grant).await.unwrap().size, 2);
     }
 }

@@ -1,26 +1,26 @@
 //! The program `trivet`: the appliance, its demo, its settings file, and commands for people.
 
+mod agent_logs;
 mod appliance;
 mod auth;
 mod cache;
 mod check;
 mod clock;
 mod demo;
-mod doors;
 mod engine;
 mod files;
-mod holder;
-mod identity;
-mod library;
-mod logs;
+mod image_directory;
+mod listeners;
+mod log;
+mod port_owner;
 mod private;
 mod reload;
-mod say;
 mod serve;
 mod sockets;
 mod store_tool;
 #[cfg(test)]
 mod testbed;
+mod tls_identity;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -34,15 +34,15 @@ use clap::{CommandFactory as _, Parser, Subcommand};
     version,
     about = "The box on top of the rack: bare servers become running machines."
 )]
-struct Arguments {
+struct DaemonArguments {
     #[command(subcommand)]
-    command: Command,
+    command: DaemonCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum DaemonCommand {
     /// Deploy a simulated rack over real protocols on loopback; needs no root and no set-up
-    Demo(demo::Options),
+    Demo(demo::DemoOptions),
     /// Run the appliance by a settings file
     Serve {
         /// The settings file (`trivet config` prints one)
@@ -63,7 +63,7 @@ enum Command {
     /// Make tokens for programs that call the API
     Token {
         #[command(subcommand)]
-        command: auth::token::Command,
+        command: auth::token::TokenCommand,
     },
     /// Check, export, import or repair the store of a box that is stopped
     Store {
@@ -88,29 +88,30 @@ mod exit {
 }
 
 fn main() -> ExitCode {
-    match Arguments::parse().command {
-        Command::Demo(options) => run(demo::run(options)),
-        Command::Serve { config } => match settings(&config) {
+    match DaemonArguments::parse().command {
+        DaemonCommand::Demo(options) => run(demo::run(options)),
+        DaemonCommand::Serve { config } => match settings(&config) {
             Ok(settings) => run(serve::run(&config, settings)),
             Err(code) => code,
         },
-        Command::Check { config, offline } => match settings(&config) {
-            Ok(settings) => checked(&config, &settings, offline),
+        DaemonCommand::Check { config, offline } => match settings(&config) {
+            Ok(settings) => run_check(&config, &settings, offline),
             Err(code) => code,
         },
-        Command::Config => show(trivet_config::default_file()),
-        Command::Token { command } => show(&command.run(&mut clock::System::new())),
-        Command::Store { command } => command.run(),
-        Command::Client(command) => ExitCode::from(trivet_cli::run(command).code()),
-        Command::Completion(wanted) => {
-            show(&trivet_cli::completion(&wanted, &mut Arguments::command()))
-        }
-        Command::ExitCodes => show(&format!("{}\n", trivet_cli::EXIT_CODES)),
+        DaemonCommand::Config => print(trivet_config::default_file()),
+        DaemonCommand::Token { command } => print(&command.run(&mut clock::DaemonEntropy::new())),
+        DaemonCommand::Store { command } => command.run(),
+        DaemonCommand::Client(command) => ExitCode::from(trivet_cli::run(command).code()),
+        DaemonCommand::Completion(wanted) => print(&trivet_cli::completion(
+            &wanted,
+            &mut DaemonArguments::command(),
+        )),
+        DaemonCommand::ExitCodes => print(&format!("{}\n", trivet_cli::EXIT_CODES)),
     }
 }
 
 /// Prints what the box would do and what is wrong with it on this machine.
-fn checked(file: &Path, settings: &trivet_config::Settings, offline: bool) -> ExitCode {
+fn run_check(file: &Path, settings: &trivet_config::Settings, offline: bool) -> ExitCode {
     let report = check::check(settings, offline);
     let (file, plan) = (file.display(), serve::plan(settings));
     let lines = |word: &str, lines: &[String]| -> String {
@@ -124,7 +125,7 @@ fn checked(file: &Path, settings: &trivet_config::Settings, offline: bool) -> Ex
         (0, warnings) => format!("{file} has no mistakes, {warnings} warning(s)\n"),
         (errors, warnings) => format!("{file}: {errors} error(s), {warnings} warning(s)\n"),
     };
-    let code = show(&format!("{plan}{errors}{warnings}{sum}"));
+    let code = print(&format!("{plan}{errors}{warnings}{sum}"));
     if report.errors.is_empty() {
         code
     } else {
@@ -134,15 +135,15 @@ fn checked(file: &Path, settings: &trivet_config::Settings, offline: bool) -> Ex
 
 /// Writes to standard output. A reader that went away is no failure of ours; a full
 /// disk is one, or `trivet config > FILE` would leave half a file and say nothing.
-fn show(text: &str) -> ExitCode {
+fn print(text: &str) -> ExitCode {
     use std::io::Write as _;
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            say::line(&format!(
+            log::line(&format!(
                 "trivet: standard output cannot be written: {error}"
             ));
-            say::flush();
+            log::flush();
             ExitCode::from(exit::FAILED)
         }
         _ => ExitCode::SUCCESS,
@@ -150,16 +151,16 @@ fn show(text: &str) -> ExitCode {
 }
 
 fn run(work: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
-    if let Err(error) = trivet_board_linux::keep_private() {
-        say::line(&format!(
+    if let Err(error) = trivet_board_linux::disable_core_dumps() {
+        log::line(&format!(
             "trivet: warning: a core dump of this process would show passwords: {error}"
         ));
     }
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => {
-            say::line(&format!("trivet: cannot start: {error}"));
-            say::flush();
+            log::line(&format!("trivet: cannot start: {error}"));
+            log::flush();
             return ExitCode::from(exit::FAILED);
         }
     };
@@ -169,11 +170,11 @@ fn run(work: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
     let code = match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say::line(&format!("trivet: {error:#}"));
+            log::line(&format!("trivet: {error:#}"));
             ExitCode::from(exit::FAILED)
         }
     };
-    say::flush();
+    log::flush();
     code
 }
 
@@ -181,9 +182,9 @@ fn run(work: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
 fn settings(file: &Path) -> Result<trivet_config::Settings, ExitCode> {
     let mistaken = |lines: Vec<String>| {
         for line in &lines {
-            say::line(line);
+            log::line(line);
         }
-        say::flush();
+        log::flush();
         ExitCode::from(exit::MISTAKEN)
     };
     let shown = file.display();

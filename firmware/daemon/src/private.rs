@@ -34,7 +34,7 @@ pub(crate) fn own_directory(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testbed::Scratch;
+    use crate::testbed::TestbedDirectory;
 
     fn mode(path: &Path) -> u32 {
         fs::metadata(path).unwrap().permissions().mode() & 0o777
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn directories_are_for_their_owner_only_and_older_ones_of_the_operator_stay() {
-        let scratch = Scratch::new();
+        let scratch = TestbedDirectory::new();
         let theirs = scratch.0.join("theirs");
         fs::create_dir(&theirs).unwrap();
         fs::set_permissions(&theirs, fs::Permissions::from_mode(0o755)).unwrap();

@@ -10,28 +10,28 @@ use std::sync::Arc;
 use tokio::signal::unix::Signal;
 use trivet_config::Settings;
 
-use crate::auth::Auth;
-use crate::clock::Clock;
-use crate::identity::ServerCertificate;
-use crate::say;
+use crate::auth::Authenticator;
+use crate::clock::DaemonClock;
+use crate::log;
+use crate::tls_identity::ServerCertificate;
 
 /// What a running box renews.
 pub(crate) struct Reload {
     file: PathBuf,
     /// What the box was started with.
     settings: Settings,
-    auth: Auth,
+    auth: Authenticator,
     certificate: ServerCertificate,
-    clock: Clock,
+    clock: DaemonClock,
 }
 
 impl Reload {
     /// For a box that was started with these settings of this file.
     pub(crate) fn new(
         (file, settings): (&Path, Settings),
-        auth: &Auth,
+        auth: &Authenticator,
         certificate: ServerCertificate,
-        clock: Clock,
+        clock: DaemonClock,
     ) -> Self {
         Self {
             file: file.to_owned(),
@@ -48,8 +48,8 @@ impl Reload {
         let this = Arc::new(self);
         let hangups = async {
             while hangup.recv().await.is_some() {
-                for line in Self::reload_apart(&this).await {
-                    say::line(&format!("trivet: reload: {line}"));
+                for line in Self::reload_on_thread(&this).await {
+                    log::line(&format!("trivet: reload: {line}"));
                 }
             }
         };
@@ -59,7 +59,7 @@ impl Reload {
     /// [`Reload::reload`] on a thread of its own: a file on a mount that hangs, or a pipe
     /// without a writer, delays neither the API nor the end of the box. The caller waits for
     /// it before it begins another.
-    async fn reload_apart(this: &Arc<Self>) -> Vec<String> {
+    async fn reload_on_thread(this: &Arc<Self>) -> Vec<String> {
         let reload = Arc::clone(this);
         let lines = tokio::task::spawn_blocking(move || reload.reload()).await;
         lines.unwrap_or_else(|error| vec![format!("it ended early: {error}; send SIGHUP again")])
@@ -97,7 +97,7 @@ impl Reload {
                 named.chain([stay]).collect()
             }
             Ok(mut new) => {
-                let mut lines = self.take_auth(&mut new);
+                let mut lines = self.apply_auth(&mut new);
                 let sections = changed(&self.settings, &new);
                 if !sections.is_empty() {
                     let sections = sections.join(", ");
@@ -114,7 +114,7 @@ impl Reload {
 impl Reload {
     /// Users and tokens of the files that these settings name; what there is to say about
     /// files that are not taken. Where no restart is needed, `new` is as if they had not changed.
-    fn take_auth(&self, new: &mut Settings) -> Vec<String> {
+    fn apply_auth(&self, new: &mut Settings) -> Vec<String> {
         let (Some(old), Some(api)) = (&self.settings.api, &mut new.api) else {
             return Vec::new();
         };
@@ -139,7 +139,7 @@ fn changed(old: &Settings, new: &Settings) -> Vec<&'static str> {
         ("[images]", old.images != new.images),
         (
             "[[dhcp]]",
-            old.dhcp != new.dhcp || old.listens_everywhere != new.listens_everywhere,
+            old.dhcp != new.dhcp || old.listens_on_all_interfaces != new.listens_on_all_interfaces,
         ),
         ("[power]", old.power != new.power),
         ("[hardware]", old.hardware != new.hardware),
@@ -153,18 +153,18 @@ fn changed(old: &Settings, new: &Settings) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity;
-    use crate::testbed::Scratch;
+    use crate::testbed::TestbedDirectory;
+    use crate::tls_identity;
 
     fn reload(file: &Path, settings: &str, users: &Path, data: &Path) -> Reload {
-        let clock = Clock::start();
-        let authority = identity::authority(data, "box", clock).unwrap();
+        let clock = DaemonClock::start();
+        let authority = tls_identity::authority(data, "box", clock).unwrap();
         let names = vec!["box".to_owned()];
         let certificate = ServerCertificate::new(authority, names, Vec::new(), clock.now());
         Reload {
             file: file.to_owned(),
             settings: trivet_config::parse(settings).unwrap(),
-            auth: Auth::gate(Some(users), None, clock),
+            auth: Authenticator::from_files(Some(users), None, clock),
             certificate: certificate.unwrap(),
             clock,
         }
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_reload_renews_certificates_and_names_what_needs_a_restart() {
-        let scratch = Scratch::new();
+        let scratch = TestbedDirectory::new();
         let data = scratch.0.join("data");
         let text = |more: &str| format!("[box]\ndata = \"{}\"\n{more}", data.display());
         let file = scratch.file("trivet.toml", text("").as_bytes());
@@ -197,7 +197,7 @@ mod tests {
     /// gone on to something else.
     #[tokio::test]
     async fn a_file_that_cannot_be_read_yet_does_not_block_the_runtime() {
-        let scratch = Scratch::new();
+        let scratch = TestbedDirectory::new();
         let data = scratch.0.join("data");
         let text = format!("[box]\ndata = \"{}\"\n", data.display());
         let users = scratch.file("users", b"");
@@ -213,7 +213,7 @@ mod tests {
             told.is_ok()
         });
         let runtime_goes_on = async { go_on.send(()).is_ok() };
-        let (lines, _) = tokio::join!(Reload::reload_apart(&reload), runtime_goes_on);
+        let (lines, _) = tokio::join!(Reload::reload_on_thread(&reload), runtime_goes_on);
         assert!(writer.join().unwrap(), "the runtime waited for the file");
         let lines = lines.join("\n");
         assert!(lines.contains("changes in [agent] take effect"), "{lines}");

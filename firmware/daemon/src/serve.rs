@@ -1,8 +1,8 @@
 //! `trivet serve`: the appliance on real interfaces, by the settings file.
 
-mod lan;
+mod dhcp_links;
 
-pub(crate) use lan::{missing_loaders, plan};
+pub(crate) use dhcp_links::{missing_loaders, plan};
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -16,18 +16,18 @@ use anyhow::Context as _;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use trivet_config::{self as config, Settings};
-use trivet_images::pace::Window;
-use trivet_model::Fault;
-use trivet_rack::{AgentAddresses, AtOnce, Everywhere, Files, Limits};
+use trivet_images::rate_limit::ImageFillWindow;
+use trivet_model::BoxFault;
+use trivet_rack::{AgentAddresses, BootLimitRule, NodeLimits, RackFilePaths, WildcardListeners};
 
-use crate::appliance::{self, Appliance, Ground, Listening, open_store};
-use crate::auth::Auth;
-use crate::cache::{FAILED_REST, Origin, Ways};
-use crate::clock::Clock;
-use crate::doors::browser::HostNames;
-use crate::identity::ServerCertificate;
+use crate::appliance::{self, ApplianceResources, RunningAppliance, TcpService, open_store};
+use crate::auth::Authenticator;
+use crate::cache::{ImageCacheOptions, Origin, RETRY_DELAY};
+use crate::clock::DaemonClock;
+use crate::listeners::browser::HostNames;
 use crate::reload::Reload;
-use crate::{check, doors, identity, library, say, sockets};
+use crate::tls_identity::ServerCertificate;
+use crate::{check, image_directory, listeners, log, sockets, tls_identity};
 
 /// How many files a process may have open where the system does not say.
 const OPEN_FILES: u64 = 1024;
@@ -36,7 +36,7 @@ const OPEN_FILES: u64 = 1024;
 pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
     // From here on SIGHUP does not end the process, however long the start takes.
     let hangup = signal(SignalKind::hangup()).context("SIGHUP cannot be handled")?;
-    let clock = Clock::start();
+    let clock = DaemonClock::start();
     let data = settings.appliance.data.clone();
     private_directory(&data)?;
     check_not_served(&data, &settings.boot)?;
@@ -47,51 +47,56 @@ pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
     let panel = settings.panel.as_ref();
     let http = settings.http.as_ref();
     let inspector = settings.inspector.as_ref();
-    let plain = |sockets| Listening { sockets, tls: None };
+    let plain = |sockets| TcpService { sockets, tls: None };
     let connections_max = connections_max(&settings);
     let here = trivet_board_linux::interfaces().context("the interfaces cannot be listed")?;
     let missing = check::interfaces_missing(&settings, &here);
     let awaited = check::awaited(&settings, &here);
-    let (links, dhcp) = lan::open(&settings, &here, clock).await?;
-    let ground = Ground {
-        api: Listening {
+    let (links, dhcp) = dhcp_links::open(&settings, &here, clock).await?;
+    let ground = ApplianceResources {
+        api: TcpService {
             sockets: listen("API", api.map(|api| &api.listen), &awaited).await?,
             tls: tls(api.is_some_and(|api| api.tls)),
         },
         inspector: plain(listen("inspector", inspector.map(|one| &one.listen), &awaited).await?),
         http: plain(listen("HTTP", http.map(|http| &http.listen), &awaited).await?),
-        https: Listening {
+        https: TcpService {
             sockets: listen("HTTPS", http.map(|http| &http.tls_listen), &awaited).await?,
             tls: tls(http.is_some_and(|http| !http.tls_listen.is_empty())),
         },
-        panel: Listening {
+        panel: TcpService {
             sockets: listen("panel", panel.map(|panel| &panel.listen), &awaited).await?,
             tls: tls(panel.is_some_and(|panel| panel.tls)),
         },
         tftp: tftp(&settings, &awaited).await?,
         dhcp,
         bmc: sockets::udp("BMC", SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))).await?,
-        ssh: doors::ssh::Door::new(&data, settings.hardware.ssh_keys.as_deref()),
-        redfish: doors::redfish::Door::new(settings.hardware.redfish_ca.as_deref())?,
+        ssh: listeners::ssh::SshCommandRunner::new(&data, settings.hardware.ssh_keys.as_deref()),
+        redfish: listeners::redfish::RedfishHttpClient::new(
+            settings.hardware.redfish_ca.as_deref(),
+        )?,
         auth: auth(api, clock),
         hosts: host_names(&settings, &name),
         facts: facts(&settings, name, clock),
         connections_max,
-        transfers_max: doors::tftp::transfers_max(settings.limits.transfers_max, connections_max),
+        transfers_max: listeners::tftp::transfers_max(
+            settings.limits.transfers_max,
+            connections_max,
+        ),
         logs: data.join("logs"),
-        cache: (data.join("cache"), ways(&settings.images, clock)?),
-        notes: appliance::log(clock),
+        cache: (data.join("cache"), cache_settings(&settings.images, clock)?),
+        notes: appliance::note_logger(clock),
     };
     let mut rack = rack_settings(&settings, &links, &ground)?;
     rack.faults.extend(missing.iter().cloned());
     let store = open_store(&data, settings.appliance.store_mib)?;
-    say_where(&ground, &fingerprint);
+    log_addresses(&ground, &fingerprint);
     let warnings = check::services_off(&settings).into_iter();
     for line in warnings.chain(check::unreadable(&settings)) {
-        say::line(&format!("trivet: warning: {line}"));
+        log::line(&format!("trivet: warning: {line}"));
     }
     let reload = Reload::new((file, settings.clone()), &ground.auth, certificate, clock);
-    let appliance = Appliance::start(clock, ground, rack, store)?;
+    let appliance = RunningAppliance::start(clock, ground, rack, store)?;
     let reloading = tokio::spawn(reload.run(hangup));
     let ended = run_to_end(appliance, settings, missing).await;
     reloading.abort();
@@ -99,9 +104,9 @@ pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
 }
 
 /// What the API tells of the box.
-fn facts(settings: &Settings, hostname: String, clock: Clock) -> trivet_api::Facts {
+fn facts(settings: &Settings, hostname: String, clock: DaemonClock) -> trivet_api::ApiFacts {
     let api = settings.api.as_ref();
-    trivet_api::Facts {
+    trivet_api::ApiFacts {
         hostname,
         drivers: hardware(settings),
         public_endpoint: api.and_then(|api| api.public_url.clone()),
@@ -116,29 +121,29 @@ fn facts(settings: &Settings, hostname: String, clock: Clock) -> trivet_api::Fac
 }
 
 async fn run_to_end(
-    appliance: Appliance,
+    appliance: RunningAppliance,
     settings: Settings,
-    missing: Vec<Fault>,
+    missing: Vec<BoxFault>,
 ) -> anyhow::Result<()> {
     let came = Arc::new(AtomicBool::new(false));
-    let end = ends(told_to_stop()?, settings, missing, Arc::clone(&came));
+    let end = wait_for_end(stop_signal()?, settings, missing, Arc::clone(&came));
     appliance.run(end).await?;
     if came.load(Ordering::Relaxed) {
-        return Err(start_again());
+        return Err(restart());
     }
-    say::line("trivet: stopped; all that was acknowledged is on flash");
+    log::line("trivet: stopped; all that was acknowledged is on flash");
     Ok(())
 }
 
 /// How often missing interfaces are looked for.
-const INTERFACE_LOOK: Duration = Duration::from_secs(2);
+const INTERFACE_CHECK_GAP: Duration = Duration::from_secs(2);
 
 /// Comes when the box must stop, or when an interface that was missing at the start can be
 /// used; `came` tells which.
-async fn ends(
+async fn wait_for_end(
     stop: impl Future<Output = ()>,
     settings: Settings,
-    missing: Vec<Fault>,
+    missing: Vec<BoxFault>,
     came: Arc<AtomicBool>,
 ) {
     if missing.is_empty() {
@@ -146,7 +151,7 @@ async fn ends(
     }
     let look = async {
         loop {
-            tokio::time::sleep(INTERFACE_LOOK).await;
+            tokio::time::sleep(INTERFACE_CHECK_GAP).await;
             let here = trivet_board_linux::interfaces().unwrap_or_default();
             if check::interfaces_missing(&settings, &here) != missing {
                 return;
@@ -161,9 +166,9 @@ async fn ends(
 
 /// Replaces this process by a new one with the same arguments: links are fixed when the rack
 /// is built, and a restart is the one way in which everything is built again.
-fn start_again() -> anyhow::Error {
-    say::line("trivet: an interface of the settings has changed; starting again");
-    say::flush();
+fn restart() -> anyhow::Error {
+    log::line("trivet: an interface of the settings has changed; starting again");
+    log::flush();
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_default();
     let error = std::process::Command::new("/proc/self/exe")
@@ -177,9 +182,9 @@ fn start_again() -> anyhow::Error {
 fn certificate(
     settings: &Settings,
     name: &str,
-    clock: Clock,
+    clock: DaemonClock,
 ) -> anyhow::Result<(ServerCertificate, String)> {
-    let authority = identity::authority(&settings.appliance.data, name, clock)?;
+    let authority = tls_identity::authority(&settings.appliance.data, name, clock)?;
     let fingerprint = authority.fingerprint();
     let names = vec![name.to_owned(), "localhost".to_owned()];
     let made = ServerCertificate::new(authority, names, addresses(settings), clock.now())?;
@@ -190,32 +195,35 @@ fn certificate(
 fn connections_max(settings: &Settings) -> usize {
     let open_files = trivet_board_linux::raise_open_files().unwrap_or(OPEN_FILES);
     let wanted = settings.limits.connections_max as usize;
-    let (connections_max, lowered) = doors::http::connections_max(wanted, open_files);
+    let (connections_max, lowered) = listeners::http::connections_max(wanted, open_files);
     if let Some(line) = lowered {
-        say::line(&format!("trivet: warning: {line}"));
+        log::line(&format!("trivet: warning: {line}"));
     }
     connections_max
 }
 
 /// How images from elsewhere are fetched.
-fn ways(images: &config::Images, clock: Clock) -> anyhow::Result<Ways> {
-    Ok(Ways {
+fn cache_settings(
+    images: &config::ImageCacheSettings,
+    clock: DaemonClock,
+) -> anyhow::Result<ImageCacheOptions> {
+    Ok(ImageCacheOptions {
         origin: Origin::new(images.ca.as_deref(), images.proxy.clone())?,
         bytes_per_s: images.rate_kib_s.map(|rate| u64::from(rate) << 10),
-        window: images.window.map(|hours| Window {
+        window: images.window.map(|hours| ImageFillWindow {
             from_minute: hours.from_minute,
             to_minute: hours.to_minute,
         }),
         quota_bytes: images.quota_gib.map(|quota| u64::from(quota) << 30),
         reserve_bytes: u64::from(images.reserve_mib) << 20,
-        failed_rest: FAILED_REST,
+        retry_delay: RETRY_DELAY,
         scrub: Some(Duration::from_secs(images.scrub_s.into())),
         clock,
     })
 }
 
 /// Comes with SIGINT or SIGTERM.
-fn told_to_stop() -> anyhow::Result<impl Future<Output = ()>> {
+fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     Ok(async move {
         tokio::select! {
@@ -235,7 +243,7 @@ fn private_directory(data: &Path) -> anyhow::Result<()> {
 
 /// What the settings name in `[boot]` is served to every machine, and `box.data` holds the
 /// keys: neither may lead into the other, not even through symbolic links.
-pub(crate) fn check_not_served(data: &Path, boot: &config::Boot) -> anyhow::Result<()> {
+pub(crate) fn check_not_served(data: &Path, boot: &config::BootSettings) -> anyhow::Result<()> {
     // It is made at the first start.
     let Ok(data) = data.canonicalize() else {
         return Ok(());
@@ -264,10 +272,10 @@ pub(crate) fn check_not_served(data: &Path, boot: &config::Boot) -> anyhow::Resu
     Ok(())
 }
 
-fn auth(api: Option<&config::Api>, clock: Clock) -> Auth {
+fn auth(api: Option<&config::ApiSettings>, clock: DaemonClock) -> Authenticator {
     match api.map(|api| &api.auth) {
-        None | Some(config::Auth::None) => Auth::Open,
-        Some(auth) => Auth::gate(auth.users(), auth.tokens(), clock),
+        None | Some(config::ApiAuthSettings::None) => Authenticator::Open,
+        Some(auth) => Authenticator::from_files(auth.users(), auth.tokens(), clock),
     }
 }
 
@@ -328,7 +336,7 @@ fn addresses(settings: &Settings) -> Vec<IpAddr> {
 async fn listen(
     service: &'static str,
     addresses: Option<&Vec<SocketAddr>>,
-    awaited: &check::Awaited,
+    awaited: &check::AwaitedInterfaces,
 ) -> anyhow::Result<Vec<TcpListener>> {
     let mut sockets = Vec::new();
     for address in addresses.into_iter().flatten() {
@@ -337,7 +345,7 @@ async fn listen(
         }
         match sockets::tcp(service, *address).await {
             Err(error) if error.is_absent() && awaited.any => {
-                say::line(&format!(
+                log::line(&format!(
                     "trivet: warning: {error}; it is tried again with its interface"
                 ));
             }
@@ -348,10 +356,10 @@ async fn listen(
 }
 
 /// Whether the address belongs to an interface that the box waits for: it is opened with it.
-fn is_awaited(service: &str, address: SocketAddr, awaited: &check::Awaited) -> bool {
+fn is_awaited(service: &str, address: SocketAddr, awaited: &check::AwaitedInterfaces) -> bool {
     let waits = awaited.addresses.contains(&address.ip());
     if waits {
-        say::line(&format!(
+        log::line(&format!(
             "trivet: warning: {service}: nothing listens on {address} until its interface can be \
              used"
         ));
@@ -359,7 +367,10 @@ fn is_awaited(service: &str, address: SocketAddr, awaited: &check::Awaited) -> b
     waits
 }
 
-async fn tftp(settings: &Settings, awaited: &check::Awaited) -> anyhow::Result<Vec<UdpSocket>> {
+async fn tftp(
+    settings: &Settings,
+    awaited: &check::AwaitedInterfaces,
+) -> anyhow::Result<Vec<UdpSocket>> {
     let mut open = Vec::new();
     for address in settings.tftp.iter().flat_map(|tftp| &tftp.listen) {
         if is_awaited("TFTP", *address, awaited) {
@@ -373,7 +384,7 @@ async fn tftp(settings: &Settings, awaited: &check::Awaited) -> anyhow::Result<V
 /// Where nodes reach a service: what the settings say, or else its port on the
 /// first network that the box serves.
 fn url_for_nodes(
-    links: &[lan::Entry],
+    links: &[dhcp_links::DhcpLinkPlan],
     public: Option<&String>,
     scheme: &str,
     sockets: &[TcpListener],
@@ -385,7 +396,9 @@ fn url_for_nodes(
         return Ok(String::new());
     };
     let address = socket.local_addr()?;
-    let ours = links.iter().find_map(lan::Entry::speaks_as);
+    let ours = links
+        .iter()
+        .find_map(dhcp_links::DhcpLinkPlan::server_address);
     let ip = match ours {
         Some(server) if address.ip().is_unspecified() => server.into(),
         _ if address.ip().is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -398,15 +411,15 @@ fn url_for_nodes(
 }
 
 /// The port of a service that listens on every address, and is not said to be elsewhere.
-fn everywhere(public: Option<&String>, sockets: &[TcpListener]) -> Option<u16> {
+fn wildcard_port(public: Option<&String>, sockets: &[TcpListener]) -> Option<u16> {
     let address = sockets.first()?.local_addr().ok()?;
     (public.is_none() && address.ip().is_unspecified()).then_some(address.port())
 }
 
 fn rack_settings(
     settings: &Settings,
-    links: &[lan::Entry],
-    ground: &Ground,
+    links: &[dhcp_links::DhcpLinkPlan],
+    ground: &ApplianceResources,
 ) -> anyhow::Result<trivet_rack::Settings> {
     let api = settings.api.as_ref();
     let scheme = if api.is_some_and(|api| api.tls) {
@@ -420,19 +433,19 @@ fn rack_settings(
         .as_ref()
         .and_then(|http| http.public_url.as_ref());
     let api_url = url_for_nodes(links, api_public, scheme, &ground.api.sockets)?;
-    let http_everywhere = everywhere(http_public, &ground.http.sockets);
+    let http_everywhere = wildcard_port(http_public, &ground.http.sockets);
     let http_url = url_for_nodes(links, http_public, "http", &ground.http.sockets)?;
     let images = settings.appliance.data.join("images");
     let ramdisk = settings.boot.ramdisk.as_ref();
     Ok(trivet_rack::Settings {
         dhcp: (!links.is_empty())
-            .then(|| lan::room(links, &settings.boot, &http_url, http_everywhere)),
-        images: library::catalogue(&images, |line| say::line(&format!("trivet: {line}")))?,
+            .then(|| dhcp_links::dhcp_settings(links, &settings.boot, &http_url, http_everywhere)),
+        images: image_directory::catalogue(&images, |line| log::line(&format!("trivet: {line}")))?,
         cache: true,
-        files: Files {
+        files: RackFilePaths {
             kernel: ramdisk.map(|pair| pair.kernel.clone()),
             ramdisk: ramdisk.map(|pair| pair.ramdisk.clone()),
-            agent_elsewhere: settings.boot.agent_elsewhere,
+            agent_from_other_server: settings.boot.agent_elsewhere,
             images: Some(images),
             loaders: Some(settings.boot.loaders.clone()),
             operator: settings.boot.files.clone(),
@@ -440,21 +453,21 @@ fn rack_settings(
         },
         api_url,
         http_url,
-        everywhere: Everywhere {
-            api: everywhere(api_public, &ground.api.sockets).map(|port| (scheme, port)),
+        wildcard_listeners: WildcardListeners {
+            api: wildcard_port(api_public, &ground.api.sockets).map(|port| (scheme, port)),
             http: http_everywhere,
         },
         kernel_args: settings.boot.kernel_args.clone(),
         heartbeat_timeout_s: settings.agent.heartbeat_timeout_s.into(),
         agent_addresses: AgentAddresses {
-            any: settings.agent.address_check == config::AddressCheck::Off,
-            require_lease: settings.agent.address_check == config::AddressCheck::Strict,
+            any: settings.agent.address_check == config::AgentAddressCheck::Off,
+            require_lease: settings.agent.address_check == config::AgentAddressCheck::Strict,
             bmc_networks: bmc_networks(settings),
         },
-        limits: Limits {
+        limits: NodeLimits {
             boot_ms: u64::from(settings.agent.boot_wait_s) * 1000,
             agent_wait_ms: u64::from(settings.agent.wait_s) * 1000,
-            silence_ms: u64::from(settings.agent.heartbeat_timeout_s) * 1000,
+            heartbeat_timeout_ms: u64::from(settings.agent.heartbeat_timeout_s) * 1000,
             fast_track: settings.agent.fast_track,
             power_timeout_ms: u64::from(settings.power.power_state_change_timeout_s) * 1000,
             soft_off_ms: u64::from(settings.power.soft_power_off_timeout_s) * 1000,
@@ -463,14 +476,14 @@ fn rack_settings(
             power_off_after_deploy_failure: settings.power.power_off_after_deploy_failure,
             power_sync_retries_max: settings.power.power_state_sync_max_retries,
             erase: match settings.agent.erase {
-                trivet_config::Erase::Metadata => trivet_rack::Erase::Metadata,
-                trivet_config::Erase::Full => trivet_rack::Erase::Full,
-                trivet_config::Erase::None => trivet_rack::Erase::None,
+                trivet_config::CleaningErase::Metadata => trivet_rack::EraseScope::Metadata,
+                trivet_config::CleaningErase::Full => trivet_rack::EraseScope::Full,
+                trivet_config::CleaningErase::None => trivet_rack::EraseScope::None,
             },
-            ..Limits::default()
+            ..NodeLimits::default()
         },
-        pace: trivet_rack::Pace::default(),
-        power_fresh_ms: Some(u64::from(settings.limits.power_fresh_s) * 1000)
+        pace: trivet_rack::IpmiTiming::default(),
+        power_sync_interval_ms: Some(u64::from(settings.limits.power_fresh_s) * 1000)
             .filter(|every_ms| *every_ms > 0),
         boots_at_once: boots_at_once(settings),
         hardware: hardware(settings),
@@ -479,10 +492,10 @@ fn rack_settings(
 }
 
 /// What is wrong from the start on.
-pub(crate) fn faults(settings: &Settings) -> Vec<Fault> {
-    let mut faults = lan::missing_loaders(settings);
+pub(crate) fn faults(settings: &Settings) -> Vec<BoxFault> {
+    let mut faults = dhcp_links::missing_loaders(settings);
     if check::agent_missing(settings) {
-        faults.push(Fault::AgentMissing);
+        faults.push(BoxFault::AgentMissing);
     }
     faults.extend(check::agent_files_missing(settings));
     faults.extend(check::loopback_addresses(settings));
@@ -497,12 +510,14 @@ fn bmc_networks(settings: &Settings) -> Vec<(Ipv4Addr, u8)> {
         .collect()
 }
 
-fn boots_at_once(settings: &Settings) -> AtOnce {
+fn boots_at_once(settings: &Settings) -> BootLimitRule {
     let many = settings.limits.boots_at_once;
-    many.map_or(AtOnce::Auto, |many| AtOnce::Fixed(many as usize))
+    many.map_or(BootLimitRule::Auto, |many| {
+        BootLimitRule::Fixed(many as usize)
+    })
 }
 
-fn say_where(ground: &Ground, fingerprint: &str) {
+fn log_addresses(ground: &ApplianceResources, fingerprint: &str) {
     let services = [
         ("Ironic API", &ground.api),
         ("inspector", &ground.inspector),
@@ -518,19 +533,19 @@ fn say_where(ground: &Ground, fingerprint: &str) {
         };
         for socket in &listening.sockets {
             if let Ok(address) = socket.local_addr() {
-                say::line(&format!("trivet: {name} at {scheme}://{address}/"));
+                log::line(&format!("trivet: {name} at {scheme}://{address}/"));
             }
         }
     }
     for socket in &ground.tftp {
         if let Ok(address) = socket.local_addr() {
-            say::line(&format!("trivet: TFTP at {address}"));
+            log::line(&format!("trivet: TFTP at {address}"));
         }
     }
     for place in &ground.dhcp {
-        say::line(&format!("trivet: DHCP {place}"));
+        log::line(&format!("trivet: DHCP {place}"));
     }
-    say::line(&format!(
+    log::line(&format!(
         "trivet: this box's CA has SHA-256 fingerprint {fingerprint}"
     ));
 }
@@ -538,22 +553,22 @@ fn say_where(ground: &Ground, fingerprint: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testbed::Scratch;
+    use crate::testbed::TestbedDirectory;
     use std::os::unix::fs::PermissionsExt as _;
 
-    fn settings(scratch: &Scratch, more: &str) -> Settings {
+    fn settings(scratch: &TestbedDirectory, more: &str) -> Settings {
         let data = scratch.0.join("data");
         let text = format!("[box]\ndata = \"{}\"\n{more}", data.display());
         trivet_config::parse(&text).unwrap()
     }
 
     /// What `[boot]` says when this setting names this path.
-    fn boot(key: &str, path: &Path) -> config::Boot {
-        let mut boot = config::Boot {
+    fn boot(key: &str, path: &Path) -> config::BootSettings {
+        let mut boot = config::BootSettings {
             loaders: "/absent".into(),
-            ..config::Boot::default()
+            ..config::BootSettings::default()
         };
-        let mut pair = config::Ramdisk {
+        let mut pair = config::AgentRamdiskSettings {
             kernel: "/absent".into(),
             ramdisk: "/absent".into(),
         };
@@ -570,7 +585,7 @@ mod tests {
 
     #[test]
     fn boot_directories_that_lead_into_the_data_directory_are_refused_through_links_too() {
-        let scratch = Scratch::new();
+        let scratch = TestbedDirectory::new();
         let data = scratch.0.join("data");
         fs::create_dir_all(data.join("images")).unwrap();
         fs::create_dir(scratch.0.join("files")).unwrap();
@@ -599,7 +614,7 @@ mod tests {
 
     #[test]
     fn a_kernel_or_ramdisk_in_the_data_directory_is_refused_unless_it_is_an_image() {
-        let scratch = Scratch::new();
+        let scratch = TestbedDirectory::new();
         let data = scratch.0.join("data");
         fs::create_dir_all(data.join("images")).unwrap();
         let store = data.join("store");
@@ -622,14 +637,14 @@ mod tests {
 
     #[test]
     fn every_hardware_type_of_the_settings_is_built() {
-        let names = hardware(&settings(&Scratch::new(), ""));
+        let names = hardware(&settings(&TestbedDirectory::new(), ""));
         let built: Vec<_> = trivet_hardware::ALL.iter().map(|one| one.name).collect();
         assert_eq!(names, built);
     }
 
     #[test]
     fn a_fresh_directory_is_private_and_an_old_one_is_left_alone() {
-        let scratch = Scratch::new();
+        let scratch = TestbedDirectory::new();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         let fresh = scratch.0.join("deep/data");
         private_directory(&fresh).unwrap();

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use socket2::{Domain, Socket, Type};
 use tokio::net::{TcpListener, UdpSocket};
 
-use crate::holder::{Protocol, holder};
+use crate::port_owner::{PortProtocol, owner_of};
 
 /// A socket that could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -20,7 +20,7 @@ pub(crate) enum SocketError {
     )]
     InUse {
         service: &'static str,
-        protocol: Protocol,
+        protocol: PortProtocol,
         address: SocketAddr,
         holder: Option<String>,
     },
@@ -37,7 +37,7 @@ pub(crate) enum SocketError {
     #[error("{service}: cannot listen on {protocol} {address}{}", advice(source.kind()))]
     Other {
         service: &'static str,
-        protocol: Protocol,
+        protocol: PortProtocol,
         address: SocketAddr,
         source: std::io::Error,
     },
@@ -66,12 +66,12 @@ fn advice(kind: ErrorKind) -> &'static str {
 
 fn failed(
     service: &'static str,
-    protocol: Protocol,
+    protocol: PortProtocol,
     address: SocketAddr,
     source: std::io::Error,
 ) -> SocketError {
     if source.kind() == ErrorKind::AddrInUse {
-        let holder = holder(protocol, address);
+        let holder = owner_of(protocol, address);
         SocketError::InUse {
             service,
             protocol,
@@ -95,7 +95,7 @@ pub(crate) async fn tcp(
 ) -> Result<TcpListener, SocketError> {
     TcpListener::bind(address)
         .await
-        .map_err(|error| failed(service, Protocol::Tcp, address, error))
+        .map_err(|error| failed(service, PortProtocol::Tcp, address, error))
 }
 
 /// A UDP socket.
@@ -105,7 +105,7 @@ pub(crate) async fn udp(
 ) -> Result<UdpSocket, SocketError> {
     UdpSocket::bind(address)
         .await
-        .map_err(|error| failed(service, Protocol::Udp, address, error))
+        .map_err(|error| failed(service, PortProtocol::Udp, address, error))
 }
 
 /// A UDP socket of one interface alone that never waits. It belongs to the interface
@@ -124,7 +124,7 @@ pub(crate) fn udp_on(
     };
     open().map_err(|source| {
         if source.kind() == ErrorKind::AddrInUse {
-            return failed(service, Protocol::Udp, address, source);
+            return failed(service, PortProtocol::Udp, address, source);
         }
         let interface = interface.to_owned();
         SocketError::Interface {

@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use trivet_board_hal::{BoxKey, Flash as _, Vault as _};
-use trivet_board_linux::{FileFlash, KeyFile};
+use trivet_board_hal::{BoxKey, Flash as _, KeyVault as _};
+use trivet_board_linux::{BoxKeyFile, FileFlash};
 use trivet_store::layout::{PAGE_BYTES, SEGMENT_BYTES};
 use trivet_store::{Export, OpenError, Salvage, SalvageOutcome};
 
 use self::swap::{RealDisk, SwapDisk};
-use crate::{exit, say, show};
+use crate::{exit, log, print};
 
 /// Largest export that is read.
 const EXPORT_BYTES_MAX: u64 = 4 << 30;
@@ -28,7 +28,7 @@ const EXPORT_BYTES_MAX: u64 = 4 << 30;
 /// Which store.
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
-pub(crate) struct Place {
+pub(crate) struct StoreLocation {
     /// The settings file that names the data directory
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -44,13 +44,13 @@ pub(crate) enum StoreCommand {
     /// there is one
     Check {
         #[command(flatten)]
-        place: Place,
+        place: StoreLocation,
     },
     /// Write all readable records as JSON lines, with their secrets sealed; exit code 1 if
     /// something is damaged and left out
     Export {
         #[command(flatten)]
-        place: Place,
+        place: StoreLocation,
         /// Write to this new file, readable by its owner only, instead of standard output
         #[arg(long, value_name = "FILE")]
         output: Option<PathBuf>,
@@ -61,7 +61,7 @@ pub(crate) enum StoreCommand {
     /// Make a store from an export; without --with-secrets it needs the store.key of then
     Import {
         #[command(flatten)]
-        place: Place,
+        place: StoreLocation,
         /// The export
         #[arg(value_name = "FILE")]
         file: PathBuf,
@@ -73,12 +73,12 @@ pub(crate) enum StoreCommand {
     /// damaged file as store.damaged-N
     Repair {
         #[command(flatten)]
-        place: Place,
+        place: StoreLocation,
     },
 }
 
 /// What to print, and whether all is well.
-struct Report {
+struct StoreToolReport {
     text: String,
     is_whole: bool,
 }
@@ -87,7 +87,7 @@ impl StoreCommand {
     /// Does it and tells how it ended.
     pub(crate) fn run(self) -> ExitCode {
         // Without it a core dump would show the key; the work is the same.
-        let _ = trivet_board_linux::keep_private();
+        let _ = trivet_board_linux::disable_core_dumps();
         let (Self::Check { place }
         | Self::Export { place, .. }
         | Self::Import { place, .. }
@@ -107,21 +107,21 @@ impl StoreCommand {
             Self::Repair { .. } => repair(&mut RealDisk, &data),
         };
         let code = match done {
-            Ok(report) => match (show(&report.text), report.is_whole) {
+            Ok(report) => match (print(&report.text), report.is_whole) {
                 (code, true) => code,
                 (_, false) => ExitCode::from(exit::FAILED),
             },
             Err(error) => {
-                say::line(&format!("trivet: {error:#}"));
+                log::line(&format!("trivet: {error:#}"));
                 ExitCode::from(exit::FAILED)
             }
         };
-        say::flush();
+        log::flush();
         code
     }
 }
 
-impl Place {
+impl StoreLocation {
     fn data(&self) -> Result<PathBuf, ExitCode> {
         match (&self.data, &self.config) {
             (Some(data), _) => Ok(data.clone()),
@@ -142,8 +142,8 @@ fn open(data: &Path) -> anyhow::Result<FileFlash> {
     })
 }
 
-fn key_file(data: &Path) -> KeyFile {
-    KeyFile::at(data.join("store.key"))
+fn key_file(data: &Path) -> BoxKeyFile {
+    BoxKeyFile::at(data.join("store.key"))
 }
 
 /// Reads the store with its key, which must be there if anything is sealed.
@@ -151,7 +151,7 @@ fn read(data: &Path) -> anyhow::Result<(FileFlash, Salvage, SalvageOutcome, Opti
     let mut flash = open(data)?;
     let key = key_file(data).key().map_err(OpenError::Key)?;
     let salvage = Salvage::read(&mut flash, SEGMENT_BYTES)?;
-    let outcome = salvage.judge(key.as_ref())?;
+    let outcome = salvage.review(key.as_ref())?;
     if outcome.needs_key {
         let key = data.join("store.key");
         return Err(anyhow::Error::new(OpenError::KeyMissing)
@@ -160,7 +160,7 @@ fn read(data: &Path) -> anyhow::Result<(FileFlash, Salvage, SalvageOutcome, Opti
     Ok((flash, salvage, outcome, key))
 }
 
-fn check(data: &Path) -> anyhow::Result<Report> {
+fn check(data: &Path) -> anyhow::Result<StoreToolReport> {
     let mut flash = open(data)?;
     let mut text = String::new();
     let key = match key_file(data).key() {
@@ -173,12 +173,12 @@ fn check(data: &Path) -> anyhow::Result<Report> {
         }
     };
     let salvage = Salvage::read(&mut flash, SEGMENT_BYTES)?;
-    let outcome = salvage.judge(key.as_ref())?;
+    let outcome = salvage.review(key.as_ref())?;
     describe(&mut text, data, flash.size(), &salvage, &outcome);
     for leftover in swap::leftovers(data) {
         let _ = writeln!(text, "note:     {}", leftover.explain());
     }
-    let is_whole = salvage.is_whole() && outcome.findings.is_empty();
+    let is_whole = salvage.is_whole() && outcome.damaged_records.is_empty();
     let data = data.display();
     let verdict = if is_whole {
         "the store is whole\n".to_owned()
@@ -189,7 +189,7 @@ fn check(data: &Path) -> anyhow::Result<Report> {
         )
     };
     text.push_str(&verdict);
-    Ok(Report { text, is_whole })
+    Ok(StoreToolReport { text, is_whole })
 }
 
 /// What is in the store, and what is damaged.
@@ -228,23 +228,27 @@ fn describe(
     for damage in &outcome.damages {
         let _ = writeln!(text, "damaged:  {damage}");
     }
-    for finding in &outcome.findings {
+    for finding in &outcome.damaged_records {
         let _ = writeln!(text, "record:   {finding}");
     }
 }
 
-fn export(data: &Path, output: Option<&Path>, with_secrets: bool) -> anyhow::Result<Report> {
+fn export(
+    data: &Path,
+    output: Option<&Path>,
+    with_secrets: bool,
+) -> anyhow::Result<StoreToolReport> {
     let (flash, salvage, outcome, key) = read(data)?;
     let key = key.filter(|_| with_secrets);
     let lines = outcome.export(flash.size(), key.as_ref());
-    let is_whole = salvage.is_whole() && outcome.findings.is_empty();
+    let is_whole = salvage.is_whole() && outcome.damaged_records.is_empty();
     for damage in &outcome.damages {
-        say::line(&format!("trivet: damaged: {damage}"));
+        log::line(&format!("trivet: damaged: {damage}"));
     }
-    for finding in &outcome.findings {
-        say::line(&format!("trivet: {finding}"));
+    for finding in &outcome.damaged_records {
+        log::line(&format!("trivet: {finding}"));
     }
-    say::line(if key.is_some() {
+    log::line(if key.is_some() {
         "trivet: the export holds the key of the store: who reads it reads every password in it"
     } else {
         "trivet: secrets are sealed: to import this export, keep store.key as well, or export \
@@ -252,13 +256,13 @@ fn export(data: &Path, output: Option<&Path>, with_secrets: bool) -> anyhow::Res
     });
     let Some(output) = output else {
         let text = lines;
-        return Ok(Report { text, is_whole });
+        return Ok(StoreToolReport { text, is_whole });
     };
     write_new(output, lines.as_bytes())
         .with_context(|| format!("the export {} cannot be written", output.display()))?;
     let count = outcome.records.len();
     let text = format!("{count} records written to {}\n", output.display());
-    Ok(Report { text, is_whole })
+    Ok(StoreToolReport { text, is_whole })
 }
 
 /// Writes a file that is not there yet, for its owner only.
@@ -281,7 +285,7 @@ fn import(
     data: &Path,
     file: &Path,
     replace: bool,
-) -> anyhow::Result<Report> {
+) -> anyhow::Result<StoreToolReport> {
     let shown = file.display();
     let cannot = || format!("the export {shown} cannot be read");
     let size = fs::metadata(file).with_context(cannot)?.len();
@@ -304,7 +308,7 @@ fn import(
     }
     // Held until the new store is in its place, so that no box starts on the old one.
     let held = is_there.then(|| open(data)).transpose()?;
-    take_key(data, export.key.as_ref())?;
+    restore_key(data, export.key.as_ref())?;
     let (size, records) = (export.region_bytes, &export.records);
     let new = swap::write_store(disk, data, swap::IMPORTED, size, records)?;
     let kept = if held.is_some() {
@@ -333,14 +337,14 @@ fn import(
             export.damaged
         );
     }
-    Ok(Report {
+    Ok(StoreToolReport {
         text,
         is_whole: true,
     })
 }
 
 /// Puts the key of a full backup where the box finds it.
-fn take_key(data: &Path, key: Option<&BoxKey>) -> anyhow::Result<()> {
+fn restore_key(data: &Path, key: Option<&BoxKey>) -> anyhow::Result<()> {
     let Some(key) = key else {
         return Ok(());
     };
@@ -354,14 +358,14 @@ fn take_key(data: &Path, key: Option<&BoxKey>) -> anyhow::Result<()> {
     }
 }
 
-fn repair(disk: &mut dyn SwapDisk, data: &Path) -> anyhow::Result<Report> {
+fn repair(disk: &mut dyn SwapDisk, data: &Path) -> anyhow::Result<StoreToolReport> {
     let (flash, salvage, outcome, _) = read(data)?;
     let mut text = String::new();
     describe(&mut text, data, flash.size(), &salvage, &outcome);
-    if salvage.is_whole() && outcome.findings.is_empty() {
+    if salvage.is_whole() && outcome.damaged_records.is_empty() {
         text.push_str("the store is whole: there is nothing to repair\n");
         let is_whole = true;
-        return Ok(Report { text, is_whole });
+        return Ok(StoreToolReport { text, is_whole });
     }
     let size = flash.size().max(salvage.layout.region_bytes());
     let new = swap::write_store(disk, data, swap::REPAIRED, size, &outcome.records)?;
@@ -372,7 +376,7 @@ fn repair(disk: &mut dyn SwapDisk, data: &Path) -> anyhow::Result<Report> {
         outcome.records.len(),
         kept.display()
     );
-    Ok(Report {
+    Ok(StoreToolReport {
         text,
         is_whole: true,
     })

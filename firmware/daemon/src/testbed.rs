@@ -9,19 +9,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
-use trivet_board_linux::{FileFlash, KeyFile};
-use trivet_model::{AgentSession, Caller, Node, NodeId, ProvisionState, UnixMs};
-use trivet_rack::{AtOnce, Files, Limits, Output, Pace, Settings};
+use trivet_board_linux::{BoxKeyFile, FileFlash};
+use trivet_model::{AgentSession, ApiCaller, Node, NodeId, ProvisionState, UnixMs};
+use trivet_rack::{BootLimitRule, IpmiTiming, NodeLimits, RackFilePaths, RackOutput, Settings};
 use trivet_store::Store;
 
-use crate::cache::{Cache, Ways};
-use crate::clock::{Clock, System};
+use crate::cache::{ImageCache, ImageCacheOptions};
+use crate::clock::{DaemonClock, DaemonEntropy};
 use crate::engine::{self, Engine, EngineError};
 
 /// A directory of its own.
-pub(crate) struct Scratch(pub(crate) PathBuf);
+pub(crate) struct TestbedDirectory(pub(crate) PathBuf);
 
-impl Scratch {
+impl TestbedDirectory {
     pub(crate) fn new() -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -39,7 +39,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for TestbedDirectory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -51,14 +51,14 @@ pub(crate) fn settings(directory: &Path) -> Settings {
         dhcp: None,
         api_url: "http://192.0.2.1:6385".to_owned(),
         http_url: "http://192.0.2.1:8080".to_owned(),
-        everywhere: trivet_rack::Everywhere::default(),
-        images: trivet_images::Catalogue::default(),
+        wildcard_listeners: trivet_rack::WildcardListeners::default(),
+        images: trivet_images::ImageCatalogue::default(),
         cache: false,
-        files: Files {
+        files: RackFilePaths {
             operator: Some(directory.join("files")),
             loaders: Some(directory.join("loaders")),
-            agent_elsewhere: true,
-            ..Files::default()
+            agent_from_other_server: true,
+            ..RackFilePaths::default()
         },
         kernel_args: String::new(),
         heartbeat_timeout_s: 300,
@@ -66,10 +66,10 @@ pub(crate) fn settings(directory: &Path) -> Settings {
             any: true,
             ..trivet_rack::AgentAddresses::default()
         },
-        limits: Limits::default(),
-        pace: Pace::default(),
-        power_fresh_ms: None,
-        boots_at_once: AtOnce::default(),
+        limits: NodeLimits::default(),
+        pace: IpmiTiming::default(),
+        power_sync_interval_ms: None,
+        boots_at_once: BootLimitRule::default(),
         hardware: vec!["ipmi".to_owned()],
         faults: Vec::new(),
     }
@@ -78,7 +78,7 @@ pub(crate) fn settings(directory: &Path) -> Settings {
 /// A store of this many KiB in a directory.
 pub(crate) fn store(directory: &Path, kib: u64, segment_bytes: u32) -> Store<FileFlash> {
     let flash = FileFlash::open(&directory.join("store"), kib << 10).unwrap();
-    let key = KeyFile::at(directory.join("store.key"));
+    let key = BoxKeyFile::at(directory.join("store.key"));
     Store::open_with(flash, key, segment_bytes).unwrap()
 }
 
@@ -87,37 +87,42 @@ pub(crate) fn engine(
     settings: Settings,
     directory: &Path,
 ) -> (Engine, oneshot::Receiver<EngineError>) {
-    carrying(settings, directory, |_| {})
+    engine_with_sink(settings, directory, |_| {})
 }
 
 /// The same, with an eye on what it lets out.
-pub(crate) fn carrying(
+pub(crate) fn engine_with_sink(
     settings: Settings,
     directory: &Path,
-    carry: impl FnMut(Output) + Send + 'static,
+    carry: impl FnMut(RackOutput) + Send + 'static,
 ) -> (Engine, oneshot::Receiver<EngineError>) {
     let store = store(directory, 4096, 256 << 10);
-    engine::start(Clock::start(), settings, store, Box::new(carry)).unwrap()
+    engine::start(DaemonClock::start(), settings, store, Box::new(carry)).unwrap()
 }
 
 /// A cache whose news the engine hears.
-pub(crate) fn cache(directory: &Path, engine: &Engine, clock: Clock) -> Cache {
+pub(crate) fn cache(directory: &Path, engine: &Engine, clock: DaemonClock) -> ImageCache {
     let engine = engine.clone();
     let news = Box::new(move |news| {
-        let _ = engine.offer(trivet_rack::Input::Image(Box::new(news)));
+        let _ = engine.offer(trivet_rack::RackInput::Image(Box::new(news)));
     });
-    Cache::open(&directory.join("cache"), Ways::plain(clock), news).unwrap()
+    ImageCache::open(
+        &directory.join("cache"),
+        ImageCacheOptions::plain(clock),
+        news,
+    )
+    .unwrap()
 }
 
 /// Whose orders the tests give.
-pub(crate) fn caller() -> Arc<Caller> {
+pub(crate) fn caller() -> Arc<ApiCaller> {
     let home = std::net::Ipv4Addr::LOCALHOST;
-    Arc::new(Caller::agent(home.into()).asking("TEST", "/"))
+    Arc::new(ApiCaller::agent(home.into()).with_request_line("TEST", "/"))
 }
 
 /// A node in `enroll`.
 pub(crate) fn node() -> Node {
-    Node::new(NodeId::random(&mut System::new()), "ipmi", UnixMs(1))
+    Node::new(NodeId::random(&mut DaemonEntropy::new()), "ipmi", UnixMs(1))
 }
 
 /// A node with an instance whose agent may beat.
@@ -145,7 +150,12 @@ pub(crate) async fn raw(to: SocketAddr, request: &str) -> String {
 }
 
 /// One request on a connection of its own: the head and the body of the answer.
-pub(crate) async fn ask(to: SocketAddr, line: &str, headers: &str, body: &str) -> (String, String) {
+pub(crate) async fn http_request(
+    to: SocketAddr,
+    line: &str,
+    headers: &str,
+    body: &str,
+) -> (String, String) {
     let length = body.len();
     let kind = if body.is_empty() || headers.contains("content-type") {
         ""

@@ -8,9 +8,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use trivet_bmc_ipmi::Suite;
-use trivet_bmc_ipmi::bmc::{Bmc, Privilege, Setup, User};
-use trivet_rehearsal::Case;
+use trivet_bmc_ipmi::IpmiCipherSuite;
+use trivet_bmc_ipmi::bmc::{IpmiPrivilege, IpmiSimulator, IpmiSimulatorSetup, IpmiSimulatorUser};
+use trivet_rehearsal::SimChassis;
 
 fn trivet(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_trivet"));
@@ -22,13 +22,13 @@ fn run(arguments: &[&str]) -> Output {
     trivet(arguments).output().unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn stderr_text(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-struct Scratch(PathBuf);
+struct ProgramTestDirectory(PathBuf);
 
-impl Scratch {
+impl ProgramTestDirectory {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("trivet-{name}-{}", std::process::id()));
         std::fs::create_dir(&path).unwrap();
@@ -42,7 +42,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ProgramTestDirectory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -68,18 +68,18 @@ fn settings(data: &Path, api_port: u16) -> String {
 
 #[test]
 fn the_default_file_has_no_mistakes() {
-    let scratch = Scratch::new("default");
+    let scratch = ProgramTestDirectory::new("default");
     let printed = run(&["config"]);
     assert!(printed.status.success());
     let file = scratch.file("settings", &String::from_utf8(printed.stdout).unwrap());
     let checked = run(&["check", "--config", &file]);
-    assert!(checked.status.success(), "{}", said(&checked));
+    assert!(checked.status.success(), "{}", stderr_text(&checked));
 }
 
 #[test]
 fn a_token_is_printed_with_its_line() {
     let one = run(&["token", "new", "--role", "operator", "--name", "ci"]);
-    assert!(one.status.success(), "{}", said(&one));
+    assert!(one.status.success(), "{}", stderr_text(&one));
     let text = String::from_utf8(one.stdout).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!((lines.len(), lines[0].len()), (2, 43));
@@ -101,18 +101,18 @@ fn a_settings_file_that_cannot_be_written_is_no_success() {
         .unwrap();
     let output = trivet(&["config"]).stdout(full).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(said(&output).contains("standard output cannot be written"));
+    assert!(stderr_text(&output).contains("standard output cannot be written"));
 }
 
 #[test]
 fn every_mistake_is_named_with_its_line_and_the_code_is_2() {
-    let scratch = Scratch::new("mistakes");
+    let scratch = ProgramTestDirectory::new("mistakes");
     let text = "[box]\ndata = 5\n[api]\nlisten = \"nowhere\"\nauth = \"none\"\ncolour = \"red\"\n";
     let file = scratch.file("settings", text);
     for command in ["check", "serve"] {
         let output = run(&[command, "--config", &file]);
         assert_eq!(output.status.code(), Some(2));
-        let said = said(&output);
+        let said = stderr_text(&output);
         for line in [2, 4, 6] {
             assert!(
                 said.contains(&format!("{file}:line {line},")),
@@ -127,7 +127,7 @@ fn a_file_that_cannot_be_read_is_named() {
     for command in ["check", "serve"] {
         let output = run(&[command, "--config", "/nowhere/settings"]);
         assert_eq!(output.status.code(), Some(2));
-        let said = said(&output);
+        let said = stderr_text(&output);
         assert!(said.contains("/nowhere/settings cannot be read"), "{said}");
     }
     assert_eq!(run(&["no-such-command"]).status.code(), Some(2));
@@ -135,13 +135,13 @@ fn a_file_that_cannot_be_read_is_named() {
 
 #[test]
 fn a_port_in_use_is_named_and_the_code_is_1() {
-    let scratch = Scratch::new("port");
+    let scratch = ProgramTestDirectory::new("port");
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = taken.local_addr().unwrap().port();
     let text = settings(&scratch.0.join("data"), port);
     let output = run(&["serve", "--config", &scratch.file("settings", &text)]);
     assert_eq!(output.status.code(), Some(1));
-    let said = said(&output);
+    let said = stderr_text(&output);
     assert!(said.contains(&format!("port {port}")), "{said}");
     assert!(
         said.contains(&format!("(pid {})", std::process::id())),
@@ -150,7 +150,7 @@ fn a_port_in_use_is_named_and_the_code_is_1() {
 }
 
 /// A box that serves, and what it said so far.
-struct Serving {
+struct ServingProcess {
     child: Child,
     lines: BufReader<std::process::ChildStderr>,
     api: String,
@@ -164,16 +164,16 @@ fn send(child: &Child, name: &str) {
 }
 
 /// A test that fails leaves no box behind.
-impl Drop for Serving {
+impl Drop for ServingProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-impl Serving {
+impl ServingProcess {
     fn start(config: &str) -> Self {
-        Self::listens(Self::spawn(config))
+        Self::wait_until_listening(Self::spawn(config))
     }
 
     fn spawn(config: &str) -> Child {
@@ -182,7 +182,7 @@ impl Serving {
     }
 
     /// Waits until it says where it listens.
-    fn listens(mut child: Child) -> Self {
+    fn wait_until_listening(mut child: Child) -> Self {
         let mut lines = BufReader::new(child.stderr.take().unwrap());
         let mut api = String::new();
         while !api.contains("Ironic API at http://") {
@@ -197,12 +197,12 @@ impl Serving {
         Self { child, lines, api }
     }
 
-    fn ask(&self, line: &str, body: &str) -> String {
-        self.ask_with(line, "", body)
+    fn request(&self, line: &str, body: &str) -> String {
+        self.request_with_headers(line, "", body)
     }
 
     /// With headers, each with its end of line.
-    fn ask_with(&self, line: &str, headers: &str, body: &str) -> String {
+    fn request_with_headers(&self, line: &str, headers: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(&self.api).unwrap();
         let length = body.len();
         write!(
@@ -218,7 +218,7 @@ impl Serving {
     }
 
     /// What it says, up to a line with these words.
-    fn said_until(&mut self, words: &str) -> String {
+    fn read_until(&mut self, words: &str) -> String {
         let mut said = String::new();
         loop {
             let from = said.len();
@@ -239,29 +239,29 @@ impl Serving {
 
 #[test]
 fn what_was_acknowledged_survives_an_orderly_and_a_sudden_end() {
-    let scratch = Scratch::new("serve");
+    let scratch = ProgramTestDirectory::new("serve");
     let data = scratch.0.join("data");
     let config = scratch.file("settings", &settings(&data, free_port()));
-    let first = Serving::start(&config);
-    let answer = first.ask("POST /v1/nodes", r#"{"driver": "ipmi", "name": "n1"}"#);
+    let first = ServingProcess::start(&config);
+    let answer = first.request("POST /v1/nodes", r#"{"driver": "ipmi", "name": "n1"}"#);
     assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
     let (status, rest) = first.signal("-TERM");
     assert_eq!(status.code(), Some(0));
     assert!(rest.contains("stopped"), "{rest}");
-    let second = Serving::start(&config);
-    let answer = second.ask("POST /v1/nodes", r#"{"driver": "ipmi", "name": "n2"}"#);
+    let second = ServingProcess::start(&config);
+    let answer = second.request("POST /v1/nodes", r#"{"driver": "ipmi", "name": "n2"}"#);
     assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
     second.signal("-KILL");
-    let third = Serving::start(&config);
+    let third = ServingProcess::start(&config);
     for name in ["n1", "n2"] {
-        let answer = third.ask(&format!("GET /v1/nodes/{name}"), "");
+        let answer = third.request(&format!("GET /v1/nodes/{name}"), "");
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
     third.signal("-INT");
 }
 
 /// A token, and a file with its line.
-fn token_file(scratch: &Scratch, name: &str) -> (String, String) {
+fn token_file(scratch: &ProgramTestDirectory, name: &str) -> (String, String) {
     let made = run(&["token", "new", "--role", "admin", "--name", name]);
     let made = String::from_utf8(made.stdout).unwrap();
     let (token, line) = made.trim_end().split_once('\n').unwrap();
@@ -270,7 +270,7 @@ fn token_file(scratch: &Scratch, name: &str) -> (String, String) {
 
 #[test]
 fn sighup_takes_new_tokens_and_a_settings_file_with_mistakes_changes_nothing() {
-    let scratch = Scratch::new("hangup");
+    let scratch = ProgramTestDirectory::new("hangup");
     let plain = settings(&scratch.0.join("data"), free_port());
     let (old, old_file) = token_file(&scratch, "old");
     let (new, new_file) = token_file(&scratch, "new");
@@ -279,10 +279,10 @@ fn sighup_takes_new_tokens_and_a_settings_file_with_mistakes_changes_nothing() {
         plain.replace("auth = \"none\"", &auth)
     };
     let config = scratch.file("settings", &with(&old_file));
-    let mut serving = Serving::start(&config);
-    let check = |serving: &Serving, token: &str, status: &str| {
+    let mut serving = ServingProcess::start(&config);
+    let check = |serving: &ServingProcess, token: &str, status: &str| {
         let header = format!("x-auth-token: {token}\r\n");
-        let answer = serving.ask_with("GET /v1/nodes", &header, "");
+        let answer = serving.request_with_headers("GET /v1/nodes", &header, "");
         let wanted = format!("HTTP/1.1 {status}");
         assert!(answer.starts_with(&wanted), "{wanted}: {answer}");
     };
@@ -290,13 +290,13 @@ fn sighup_takes_new_tokens_and_a_settings_file_with_mistakes_changes_nothing() {
     check(&serving, &new, "401");
     scratch.file("settings", &with(&new_file));
     send(&serving.child, "-HUP");
-    serving.said_until("users and tokens are read again");
+    serving.read_until("users and tokens are read again");
     check(&serving, &new, "200");
     check(&serving, &old, "401");
     let mistaken = with(&old_file).replace("[api]\n", "[api]\ncolour = \"red\"\n");
     scratch.file("settings", &mistaken);
     send(&serving.child, "-HUP");
-    let said = serving.said_until("the settings stay");
+    let said = serving.read_until("the settings stay");
     assert!(said.contains("api.colour"), "{said}");
     check(&serving, &new, "200");
     check(&serving, &old, "401");
@@ -307,23 +307,23 @@ fn sighup_takes_new_tokens_and_a_settings_file_with_mistakes_changes_nothing() {
 /// The start is held up by a certificate file that is a pipe.
 #[test]
 fn a_sighup_during_the_start_does_not_end_the_process() {
-    let scratch = Scratch::new("early");
+    let scratch = ProgramTestDirectory::new("early");
     let data = scratch.0.join("data");
     let pipe = scratch.0.join("ca");
     let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
     assert!(made.success());
     let text = settings(&data, free_port());
     let text = format!("{text}[images]\nca = \"{}\"\n", pipe.display());
-    let child = Serving::spawn(&scratch.file("settings", &text));
+    let child = ServingProcess::spawn(&scratch.file("settings", &text));
     // It opens when the box reads, which is before there is a reload task.
     let mut writer = std::fs::OpenOptions::new().write(true).open(&pipe).unwrap();
     send(&child, "-HUP");
     let authority = std::fs::read(data.join("certs/ca.pem")).unwrap();
     writer.write_all(&authority).unwrap();
     drop(writer);
-    let mut serving = Serving::listens(child);
-    serving.said_until("the server certificate is renewed");
-    let answer = serving.ask("GET /v1/nodes", "");
+    let mut serving = ServingProcess::wait_until_listening(child);
+    serving.read_until("the server certificate is renewed");
+    let answer = serving.request("GET /v1/nodes", "");
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     let (status, _) = serving.signal("-TERM");
     assert_eq!(status.code(), Some(0));
@@ -335,18 +335,18 @@ const PASSWORD: &str = "sealed-hunter2-4711";
 fn bmc() -> u16 {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = socket.local_addr().unwrap().port();
-    let mut bmc = Bmc::new(Setup {
-        users: vec![User {
+    let mut bmc = IpmiSimulator::new(IpmiSimulatorSetup {
+        users: vec![IpmiSimulatorUser {
             name: b"admin".to_vec(),
             password: PASSWORD.as_bytes().to_vec(),
-            limit: Privilege::Administrator,
+            limit: IpmiPrivilege::Administrator,
         }],
         guid: [1; 16],
         kg: None,
-        suites: vec![Suite::Sha256],
+        suites: vec![IpmiCipherSuite::Sha256],
     });
     std::thread::spawn(move || {
-        let (mut case, mut chance) = (Case::default(), trivet_model::Seeded::new(1));
+        let (mut case, mut chance) = (SimChassis::default(), trivet_model::SeededRandom::new(1));
         let mut buffer = [0; 2048];
         while let Ok((length, peer)) = socket.recv_from(&mut buffer) {
             let number = peer.port().into();
@@ -359,14 +359,14 @@ fn bmc() -> u16 {
     port
 }
 
-impl Serving {
+impl ServingProcess {
     /// Asks for `manage` and waits until the BMC let the box in, or did not.
     fn managed(&self, name: &str) -> String {
         let target = format!("PUT /v1/nodes/{name}/states/provision");
-        let answer = self.ask(&target, r#"{"target": "manage"}"#);
+        let answer = self.request(&target, r#"{"target": "manage"}"#);
         assert!(answer.starts_with("HTTP/1.1 202"), "{answer}");
         for _ in 0..100_000 {
-            let answer = self.ask(&format!("GET /v1/nodes/{name}"), "");
+            let answer = self.request(&format!("GET /v1/nodes/{name}"), "");
             if !answer.contains(r#""provision_state":"verifying""#) {
                 return answer;
             }
@@ -376,24 +376,24 @@ impl Serving {
 }
 
 /// A box with two nodes: one with the right password, one with another.
-fn box_with_secrets(scratch: &Scratch) -> (String, Serving) {
+fn box_with_secrets(scratch: &ProgramTestDirectory) -> (String, ServingProcess) {
     let data = scratch.0.join("data");
     let config = scratch.file("settings", &settings(&data, free_port()));
-    let one = Serving::start(&config);
+    let one = ServingProcess::start(&config);
     let port = bmc();
     for (name, password) in [("n1", PASSWORD), ("n2", "wrong-hunter3-4711")] {
         let body = format!(
             r#"{{"driver": "ipmi", "name": "{name}", "driver_info": {{"ipmi_address": "127.0.0.1",
             "ipmi_port": {port}, "ipmi_username": "admin", "ipmi_password": "{password}"}}}}"#
         );
-        let answer = one.ask("POST /v1/nodes", &body);
+        let answer = one.request("POST /v1/nodes", &body);
         assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
     }
     (config, one)
 }
 
 /// Whether the bytes stand anywhere in the file.
-fn stands_in(file: &Path, part: &str) -> bool {
+fn file_contains(file: &Path, part: &str) -> bool {
     let bytes = std::fs::read(file).unwrap();
     let mut windows = bytes.windows(part.len());
     windows.any(|window| window == part.as_bytes())
@@ -401,22 +401,22 @@ fn stands_in(file: &Path, part: &str) -> bool {
 
 #[test]
 fn a_password_is_not_in_the_store_s_file_and_works_after_a_sudden_end() {
-    let scratch = Scratch::new("sealed");
+    let scratch = ProgramTestDirectory::new("sealed");
     let (config, one) = box_with_secrets(&scratch);
     one.signal("-KILL");
     let store = scratch.0.join("data/store");
     assert!(
-        stands_in(&store, "ipmi_username"),
+        file_contains(&store, "ipmi_username"),
         "the search finds things"
     );
     // The last one is Base64 of the middle of the password.
     for part in [PASSWORD, "hunter2", "hunter3", "bGVkLWh1bnRlcjI"] {
-        assert!(!stands_in(&store, part), "{part} stands in the store");
+        assert!(!file_contains(&store, part), "{part} stands in the store");
     }
     let key = std::fs::metadata(scratch.0.join("data/store.key")).unwrap();
     assert_eq!((key.len(), key.permissions().mode() & 0o777), (32, 0o600));
 
-    let again = Serving::start(&config);
+    let again = ServingProcess::start(&config);
     let answer = again.managed("n1");
     assert!(
         answer.contains(r#""provision_state":"manageable""#),
@@ -431,7 +431,7 @@ fn a_password_is_not_in_the_store_s_file_and_works_after_a_sudden_end() {
 
 #[test]
 fn a_key_file_that_is_lost_exposed_or_foreign_is_named_and_the_store_left_alone() {
-    let scratch = Scratch::new("keys");
+    let scratch = ProgramTestDirectory::new("keys");
     let (config, one) = box_with_secrets(&scratch);
     one.signal("-TERM");
     let (store, key) = (
@@ -442,7 +442,7 @@ fn a_key_file_that_is_lost_exposed_or_foreign_is_named_and_the_store_left_alone(
     let refused = |want: &str| {
         let output = run(&["serve", "--config", &config]);
         assert_eq!(output.status.code(), Some(1));
-        let said = said(&output);
+        let said = stderr_text(&output);
         assert!(said.contains(want), "{said}");
         assert!(said.contains(key.to_str().unwrap()), "{said}");
         assert_eq!(std::fs::read(&store).unwrap(), records);
@@ -462,8 +462,8 @@ fn a_key_file_that_is_lost_exposed_or_foreign_is_named_and_the_store_left_alone(
     assert!(!key.exists(), "no other key was put in its place");
     std::fs::write(&key, &right).unwrap();
     mode(0o600);
-    let again = Serving::start(&config);
-    let answer = again.ask("GET /v1/nodes/n1", "");
+    let again = ServingProcess::start(&config);
+    let answer = again.request("GET /v1/nodes/n1", "");
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     again.signal("-TERM");
 }
@@ -480,18 +480,18 @@ fn damage(file: &Path, text: &str) {
 
 #[test]
 fn a_damaged_sector_costs_one_node_and_repair_starts_the_box_with_all_others() {
-    let scratch = Scratch::new("damaged");
+    let scratch = ProgramTestDirectory::new("damaged");
     let data = scratch.0.join("data");
     let config = scratch.file("settings", &settings(&data, free_port()));
-    let one = Serving::start(&config);
+    let one = ServingProcess::start(&config);
     for name in ["first-node", "second-node", "third-node", "fourth-node"] {
         let body = format!(r#"{{"driver": "ipmi", "name": "{name}"}}"#);
-        let answer = one.ask("POST /v1/nodes", &body);
+        let answer = one.request("POST /v1/nodes", &body);
         assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
     }
     let busy = run(&["store", "check", "--config", &config]);
     assert_eq!(busy.status.code(), Some(1));
-    assert!(said(&busy).contains("in use by another process"));
+    assert!(stderr_text(&busy).contains("in use by another process"));
     one.signal("-TERM");
     let place = ["--data", data.to_str().unwrap()];
     let store = |command: &'static str| run(&[["store", command].as_slice(), &place].concat());
@@ -500,23 +500,28 @@ fn a_damaged_sector_costs_one_node_and_repair_starts_the_box_with_all_others() {
     damage(&data.join("store"), "second-node");
     let refused = run(&["serve", "--config", &config]);
     assert_eq!(refused.status.code(), Some(1));
-    let told = said(&refused);
+    let told = stderr_text(&refused);
     assert!(told.contains("trivet store repair --data"), "{told}");
     let checked = store("check");
     assert_eq!(checked.status.code(), Some(1));
     let text = String::from_utf8(checked.stdout).unwrap();
     assert!(text.contains("bytes at offset"), "{text}");
     let repaired = store("repair");
-    assert_eq!(repaired.status.code(), Some(0), "{}", said(&repaired));
+    assert_eq!(
+        repaired.status.code(),
+        Some(0),
+        "{}",
+        stderr_text(&repaired)
+    );
     assert!(data.join("store.damaged-1").exists());
     assert_eq!(store("check").status.code(), Some(0));
 
-    let again = Serving::start(&config);
+    let again = ServingProcess::start(&config);
     for name in ["first-node", "third-node", "fourth-node"] {
-        let answer = again.ask(&format!("GET /v1/nodes/{name}"), "");
+        let answer = again.request(&format!("GET /v1/nodes/{name}"), "");
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
-    let answer = again.ask("GET /v1/nodes/second-node", "");
+    let answer = again.request("GET /v1/nodes/second-node", "");
     assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
     again.signal("-TERM");
 }
@@ -524,9 +529,9 @@ fn a_damaged_sector_costs_one_node_and_repair_starts_the_box_with_all_others() {
 /// Whoever reads the lines may go away: the box does not.
 #[test]
 fn a_box_whose_reader_went_away_goes_on() {
-    let scratch = Scratch::new("reader");
+    let scratch = ProgramTestDirectory::new("reader");
     let config = scratch.file("settings", &settings(&scratch.0.join("data"), free_port()));
-    let mut one = Serving::start(&config);
+    let mut one = ServingProcess::start(&config);
     let (reader, _writer) = std::io::pipe().unwrap();
     drop(std::mem::replace(
         &mut one.lines,
@@ -535,15 +540,15 @@ fn a_box_whose_reader_went_away_goes_on() {
         ))),
     ));
     // An unknown caller makes a line each time, which nobody reads.
-    let answer = one.ask("POST /v1/nodes", r#"{"driver": "ipmi", "name": "n1"}"#);
+    let answer = one.request("POST /v1/nodes", r#"{"driver": "ipmi", "name": "n1"}"#);
     assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
     let uuid = answer.split("\"uuid\":\"").nth(1).map(|rest| &rest[..36]);
     let beat = format!("POST /v1/heartbeat/{}", uuid.unwrap());
     for _ in 0..3 {
-        let answer = one.ask(&beat, r#"{"callback_url": "http://127.0.0.1:1"}"#);
+        let answer = one.request(&beat, r#"{"callback_url": "http://127.0.0.1:1"}"#);
         assert!(answer.starts_with("HTTP/1.1 4"), "{answer}");
     }
-    let answer = one.ask("GET /v1/nodes/n1", "");
+    let answer = one.request("GET /v1/nodes/n1", "");
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     let pid = one.child.id().to_string();
     Command::new("kill").args(["-TERM", &pid]).status().unwrap();
@@ -552,17 +557,21 @@ fn a_box_whose_reader_went_away_goes_on() {
 
 #[test]
 fn a_small_demo_ends_with_every_node_active() {
-    let scratch = Scratch::new("demo");
+    let scratch = ProgramTestDirectory::new("demo");
     let data = scratch.0.to_str().unwrap();
     let output = run(&["demo", "--once", "--nodes", "2", "--data", data]);
     let text = String::from_utf8(output.stdout.clone()).unwrap();
-    assert!(output.status.success(), "{text}{}", said(&output));
+    assert!(output.status.success(), "{text}{}", stderr_text(&output));
     assert!(text.contains("2 of 2 nodes active"), "{text}");
     assert_eq!(text.matches("  equal\n").count(), 2, "{text}");
     // The same directory again would be another rack in the place of this one.
     let output = run(&["demo", "--once", "--nodes", "2", "--data", data]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(said(&output).contains("earlier demo"), "{}", said(&output));
+    assert!(
+        stderr_text(&output).contains("earlier demo"),
+        "{}",
+        stderr_text(&output)
+    );
 }
 
 #[test]
@@ -594,9 +603,9 @@ fn exit_codes_and_completion_need_no_box() {
 
 #[test]
 fn commands_ask_a_box_over_its_api() {
-    let scratch = Scratch::new("client");
+    let scratch = ProgramTestDirectory::new("client");
     let config = scratch.file("settings", &settings(&scratch.0.join("data"), free_port()));
-    let serving = Serving::start(&config);
+    let serving = ServingProcess::start(&config);
     let url = format!("http://{}", serving.api);
     let ask = |arguments: &[&str]| {
         let mut command = trivet(arguments);
@@ -604,7 +613,7 @@ fn commands_ask_a_box_over_its_api() {
         command.env_remove("TRIVET_TOKEN").output().unwrap()
     };
     let made = ask(&["node", "create", "--driver", "ipmi", "--name", "n1"]);
-    assert!(made.status.success(), "{}", said(&made));
+    assert!(made.status.success(), "{}", stderr_text(&made));
     let list = String::from_utf8(ask(&["node", "list"]).stdout).unwrap();
     assert!(list.starts_with("NAME  UUID "), "{list}");
     assert!(list.lines().any(|line| line.starts_with("n1 ")), "{list}");
@@ -613,5 +622,5 @@ fn commands_ask_a_box_over_its_api() {
     serving.signal("-TERM");
     let away = ask(&["node", "list"]);
     assert_eq!(away.status.code(), Some(3));
-    assert!(said(&away).contains(&url), "{}", said(&away));
+    assert!(stderr_text(&away).contains(&url), "{}", stderr_text(&away));
 }

@@ -2,12 +2,12 @@
 
 use core::net::Ipv4Addr;
 
-use crate::frame::Frame;
-use crate::settings::{BootServer, Loaders};
+use crate::message::DhcpMessage;
+use crate::settings::{BootServer, LoaderFileNames};
 
 /// The boot part of a reply.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Answer<'a> {
+pub(crate) enum DhcpBootInfo<'a> {
     /// An address and nothing else.
     Nothing,
     /// PXE firmware fetches its loader by TFTP.
@@ -18,7 +18,7 @@ pub(crate) enum Answer<'a> {
     Http { url: String },
 }
 
-impl Answer<'_> {
+impl DhcpBootInfo<'_> {
     /// What is to be loaded, a name or an address.
     pub(crate) fn file(&self) -> Option<&str> {
         match self {
@@ -31,7 +31,7 @@ impl Answer<'_> {
 
 /// Who speaks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Stage {
+pub(crate) enum ClientBootStage {
     /// Firmware that loads by TFTP.
     Pxe,
     /// Firmware that loads by HTTP.
@@ -44,7 +44,7 @@ pub(crate) enum Stage {
 
 /// What it runs on.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Machine {
+pub(crate) enum ClientArch {
     Bios,
     X64,
     Ia32,
@@ -54,89 +54,98 @@ pub(crate) enum Machine {
 
 /// Who speaks, on what.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Firmware {
-    pub(crate) stage: Stage,
-    pub(crate) machine: Machine,
+pub(crate) struct ClientFirmware {
+    pub(crate) stage: ClientBootStage,
+    pub(crate) arch: ClientArch,
 }
 
-impl Firmware {
-    pub(crate) fn of(frame: &Frame<'_>) -> Self {
+impl ClientFirmware {
+    pub(crate) fn of(frame: &DhcpMessage<'_>) -> Self {
         let class = frame.vendor_class().unwrap_or_default();
         let stage = if frame.is_ipxe() {
-            Stage::Ipxe
+            ClientBootStage::Ipxe
         } else if class.starts_with(b"HTTPClient") {
-            Stage::Http
+            ClientBootStage::Http
         } else if class.starts_with(b"PXEClient") {
-            Stage::Pxe
+            ClientBootStage::Pxe
         } else {
-            Stage::System
+            ClientBootStage::System
         };
         // The IANA registry of processor architecture types, which corrects RFC 4578:
         // UEFI x64 is 7; some firmware sends 9. 15, 16 and 19 boot by HTTP.
         let machine = match frame.arch() {
-            Some(0) => Machine::Bios,
-            Some(6 | 15) => Machine::Ia32,
-            Some(7 | 9 | 16) => Machine::X64,
-            Some(11 | 19) => Machine::Arm64,
-            _ => Machine::Unknown,
+            Some(0) => ClientArch::Bios,
+            Some(6 | 15) => ClientArch::Ia32,
+            Some(7 | 9 | 16) => ClientArch::X64,
+            Some(11 | 19) => ClientArch::Arm64,
+            _ => ClientArch::Unknown,
         };
-        Self { stage, machine }
+        Self {
+            stage,
+            arch: machine,
+        }
     }
 
     /// For notes.
     pub(crate) fn name(self) -> &'static str {
-        use Machine::{Arm64, Bios, Ia32, Unknown, X64};
-        match (self.stage, self.machine) {
-            (Stage::Ipxe, Bios) => "iPXE (BIOS)",
-            (Stage::Ipxe, X64) => "iPXE (UEFI x64)",
-            (Stage::Ipxe, Ia32) => "iPXE (UEFI ia32)",
-            (Stage::Ipxe, Arm64) => "iPXE (UEFI arm64)",
-            (Stage::Ipxe, Unknown) => "iPXE",
-            (Stage::Pxe, Bios) => "BIOS PXE",
-            (Stage::Pxe, X64) => "UEFI x64 PXE",
-            (Stage::Pxe, Ia32) => "UEFI ia32 PXE",
-            (Stage::Pxe, Arm64) => "UEFI arm64 PXE",
-            (Stage::Pxe, Unknown) => "PXE of an unknown architecture",
-            (Stage::Http, X64) => "UEFI x64 HTTP boot",
-            (Stage::Http, Ia32) => "UEFI ia32 HTTP boot",
-            (Stage::Http, Arm64) => "UEFI arm64 HTTP boot",
-            (Stage::Http, Bios | Unknown) => "HTTP boot of an unknown architecture",
-            (Stage::System, _) => "operating system",
+        use ClientArch::{Arm64, Bios, Ia32, Unknown, X64};
+        match (self.stage, self.arch) {
+            (ClientBootStage::Ipxe, Bios) => "iPXE (BIOS)",
+            (ClientBootStage::Ipxe, X64) => "iPXE (UEFI x64)",
+            (ClientBootStage::Ipxe, Ia32) => "iPXE (UEFI ia32)",
+            (ClientBootStage::Ipxe, Arm64) => "iPXE (UEFI arm64)",
+            (ClientBootStage::Ipxe, Unknown) => "iPXE",
+            (ClientBootStage::Pxe, Bios) => "BIOS PXE",
+            (ClientBootStage::Pxe, X64) => "UEFI x64 PXE",
+            (ClientBootStage::Pxe, Ia32) => "UEFI ia32 PXE",
+            (ClientBootStage::Pxe, Arm64) => "UEFI arm64 PXE",
+            (ClientBootStage::Pxe, Unknown) => "PXE of an unknown architecture",
+            (ClientBootStage::Http, X64) => "UEFI x64 HTTP boot",
+            (ClientBootStage::Http, Ia32) => "UEFI ia32 HTTP boot",
+            (ClientBootStage::Http, Arm64) => "UEFI arm64 HTTP boot",
+            (ClientBootStage::Http, Bios | Unknown) => "HTTP boot of an unknown architecture",
+            (ClientBootStage::System, _) => "operating system",
         }
     }
 
     /// It does not boot from the network.
     pub(crate) fn is_system(self) -> bool {
-        self.stage == Stage::System
+        self.stage == ClientBootStage::System
     }
 
-    fn loader(self, loaders: &Loaders) -> Option<&str> {
-        let loader = match self.machine {
-            Machine::Bios => &loaders.bios,
-            Machine::X64 => &loaders.x64,
-            Machine::Ia32 => &loaders.ia32,
-            Machine::Arm64 => &loaders.arm64,
-            Machine::Unknown => &None,
+    fn loader(self, loaders: &LoaderFileNames) -> Option<&str> {
+        let loader = match self.arch {
+            ClientArch::Bios => &loaders.bios,
+            ClientArch::X64 => &loaders.x64,
+            ClientArch::Ia32 => &loaders.ia32,
+            ClientArch::Arm64 => &loaders.arm64,
+            ClientArch::Unknown => &None,
         };
         loader.as_deref()
     }
 
     /// What it is told to load.
-    pub(crate) fn answer<'a>(self, frame: &Frame<'_>, boot: &'a BootServer) -> Answer<'a> {
+    pub(crate) fn boot_info<'a>(
+        self,
+        frame: &DhcpMessage<'_>,
+        boot: &'a BootServer,
+    ) -> DhcpBootInfo<'a> {
         let loader = self.loader(&boot.loaders);
         match (self.stage, loader, &boot.loaders_url) {
-            (Stage::Ipxe, ..) => Answer::Script {
+            (ClientBootStage::Ipxe, ..) => DhcpBootInfo::Script {
                 server: boot.tftp,
                 url: boot.script_url.replace("{mac}", &frame.mac.to_string()),
             },
-            (Stage::Pxe, Some(file), _) => Answer::Tftp {
+            (ClientBootStage::Pxe, Some(file), _) => DhcpBootInfo::Tftp {
                 server: boot.tftp,
                 file,
             },
-            (Stage::Http, Some(file), Some(url)) if self.machine != Machine::Bios => Answer::Http {
-                url: format!("{url}/{file}"),
-            },
-            _ => Answer::Nothing,
+            (ClientBootStage::Http, Some(file), Some(url)) if self.arch != ClientArch::Bios => {
+                DhcpBootInfo::Http {
+                    url: format!("{url}/{file}"),
+                }
+            }
+            _ => DhcpBootInfo::Nothing,
         }
     }
 }
@@ -144,7 +153,7 @@ impl Firmware {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::Client;
+    use crate::client::DhcpClient;
     use crate::settings::tests::subnet;
     use trivet_model::{MacAddr, Tick};
 
@@ -159,13 +168,13 @@ mod tests {
     #[track_caller]
     fn check(arch: Option<u16>, ipxe: bool, boot: &BootServer, name: &str, file: Option<&str>) {
         let mac = MacAddr([2, 0, 0, 0, 0, 0xab]);
-        let mut client = Client::new(mac, arch, ipxe, None, None);
+        let mut client = DhcpClient::new(mac, arch, ipxe, None, None);
         client.start(Tick(0));
         let bytes = client.transmit().unwrap();
-        let frame = crate::frame::decode(&bytes, 1).unwrap();
-        let firmware = Firmware::of(&frame);
+        let frame = crate::message::decode(&bytes, 1).unwrap();
+        let firmware = ClientFirmware::of(&frame);
         assert_eq!(firmware.name(), name);
-        assert_eq!(firmware.answer(&frame, boot).file(), file);
+        assert_eq!(firmware.boot_info(&frame, boot).file(), file);
     }
 
     #[test]

@@ -10,8 +10,8 @@ use core::net::Ipv4Addr;
 
 use trivet_model::{MacAddr, Tick};
 
-use crate::frame::{self, Frame, Kind, code};
-use crate::writer::Writer;
+use crate::message::{self, DhcpMessage, DhcpMessageType, code};
+use crate::writer::DhcpMessageWriter;
 
 /// First wait before sending again.
 pub const RETRY_MS_MIN: u64 = 1000;
@@ -27,7 +27,7 @@ pub const REQUESTS_MAX: u32 = 4;
 
 /// Which machine the client is, and what its firmware says of itself.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-struct Machine {
+struct DhcpClientProfile {
     mac: MacAddr,
     arch: Option<u16>,
     ipxe: bool,
@@ -37,7 +37,7 @@ struct Machine {
 
 /// What the client has got.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Bound {
+pub struct BoundLease {
     /// Its address.
     pub address: Ipv4Addr,
     /// The server's identifier.
@@ -51,27 +51,27 @@ pub struct Bound {
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]
-enum Phase {
+enum DhcpClientPhase {
     Idle,
     Discovering,
     Requesting { address: Ipv4Addr, server: Ipv4Addr },
-    Bound(Bound),
-    Renewing(Bound),
+    Bound(BoundLease),
+    Renewing(BoundLease),
     GivenUp,
 }
 
 /// One client.
 #[derive(Clone, Debug)]
-pub struct Client {
-    machine: Machine,
-    phase: Phase,
+pub struct DhcpClient {
+    profile: DhcpClientProfile,
+    phase: DhcpClientPhase,
     counter: u32,
     due: bool,
     tries: u32,
     deadline: Option<Tick>,
 }
 
-impl Client {
+impl DhcpClient {
     /// A client that has not begun. `arch` is option 93 (0 BIOS, 7 UEFI, 16
     /// UEFI by HTTP; none for a system that is already running), `ipxe` says
     /// that the first loader has run, `uuid` is in text order (option 97), and
@@ -83,7 +83,7 @@ impl Client {
         uuid: Option<[u8; 16]>,
         giaddr: Option<Ipv4Addr>,
     ) -> Self {
-        let machine = Machine {
+        let machine = DhcpClientProfile {
             mac,
             arch,
             ipxe,
@@ -91,8 +91,8 @@ impl Client {
             giaddr,
         };
         Self {
-            machine,
-            phase: Phase::Idle,
+            profile: machine,
+            phase: DhcpClientPhase::Idle,
             counter: 0,
             due: false,
             tries: 0,
@@ -103,14 +103,14 @@ impl Client {
     /// Begins with DISCOVER, whatever was before.
     pub fn start(&mut self, now: Tick) {
         self.counter = self.counter.wrapping_add(1);
-        self.enter(now, Phase::Discovering);
+        self.enter(now, DhcpClientPhase::Discovering);
     }
 
     /// Asks to keep the address. Does nothing without one.
     pub fn renew(&mut self, now: Tick) {
-        if let Phase::Bound(bound) = &self.phase {
+        if let DhcpClientPhase::Bound(bound) = &self.phase {
             self.counter = self.counter.wrapping_add(1);
-            let phase = Phase::Renewing(bound.clone());
+            let phase = DhcpClientPhase::Renewing(bound.clone());
             self.enter(now, phase);
         }
     }
@@ -118,38 +118,42 @@ impl Client {
     /// Gives the address back: the frame to send, if there is an address.
     pub fn release(&mut self) -> Option<Vec<u8>> {
         let bound = self.bound()?.clone();
-        self.phase = Phase::Idle;
+        self.phase = DhcpClientPhase::Idle;
         self.settle();
-        let mut message = self.message(Kind::Release, bound.address);
-        message.address_option(code::SERVER, bound.server);
+        let mut message = self.message(DhcpMessageType::Release, bound.address);
+        message.address_option(code::SERVER_ID, bound.server);
         Some(message.finish(self.relay_info()))
     }
 
     /// Hears a frame. Nonsense and frames for others are ignored.
     pub fn datagram(&mut self, now: Tick, bytes: &[u8]) {
-        let Ok(frame) = frame::decode(bytes, 2) else {
+        let Ok(frame) = message::decode(bytes, 2) else {
             return;
         };
-        if frame.mac != self.machine.mac || frame.xid() != self.xid() {
+        if frame.mac != self.profile.mac || frame.xid() != self.xid() {
             return;
         }
-        match (&self.phase, frame.kind) {
-            (Phase::Discovering, Kind::Offer) => {
+        match (&self.phase, frame.message_type) {
+            (DhcpClientPhase::Discovering, DhcpMessageType::Offer) => {
                 let address = frame.yiaddr();
                 if let Some(server) = frame.server().filter(|_| !address.is_unspecified()) {
-                    self.enter(now, Phase::Requesting { address, server });
+                    self.enter(now, DhcpClientPhase::Requesting { address, server });
                 }
             }
             (
-                Phase::Requesting { address, .. } | Phase::Renewing(Bound { address, .. }),
-                Kind::Ack,
+                DhcpClientPhase::Requesting { address, .. }
+                | DhcpClientPhase::Renewing(BoundLease { address, .. }),
+                DhcpMessageType::Ack,
             ) => {
                 if let Some(bound) = bound(&frame).filter(|bound| bound.address == *address) {
-                    self.phase = Phase::Bound(bound);
+                    self.phase = DhcpClientPhase::Bound(bound);
                     self.settle();
                 }
             }
-            (Phase::Requesting { .. } | Phase::Renewing(_), Kind::Nak) => self.start(now),
+            (
+                DhcpClientPhase::Requesting { .. } | DhcpClientPhase::Renewing(_),
+                DhcpMessageType::Nak,
+            ) => self.start(now),
             _ => {}
         }
     }
@@ -160,7 +164,7 @@ impl Client {
             return;
         }
         let tries_max = match self.phase {
-            Phase::Discovering => DISCOVERS_MAX,
+            DhcpClientPhase::Discovering => DISCOVERS_MAX,
             _ => REQUESTS_MAX,
         };
         if self.tries < tries_max {
@@ -168,13 +172,13 @@ impl Client {
             return;
         }
         match &self.phase {
-            Phase::Discovering => {
-                self.phase = Phase::GivenUp;
+            DhcpClientPhase::Discovering => {
+                self.phase = DhcpClientPhase::GivenUp;
                 self.settle();
             }
             // The lease still runs: keep it and let the caller ask again.
-            Phase::Renewing(bound) => {
-                self.phase = Phase::Bound(bound.clone());
+            DhcpClientPhase::Renewing(bound) => {
+                self.phase = DhcpClientPhase::Bound(bound.clone());
                 self.settle();
             }
             _ => self.start(now),
@@ -193,33 +197,37 @@ impl Client {
         }
         let none = Ipv4Addr::UNSPECIFIED;
         let message = match &self.phase {
-            Phase::Discovering => self.message(Kind::Discover, none),
-            Phase::Requesting { address, server } => {
-                let mut message = self.message(Kind::Request, none);
-                message.address_option(code::REQUESTED, *address);
-                message.address_option(code::SERVER, *server);
+            DhcpClientPhase::Discovering => self.message(DhcpMessageType::Discover, none),
+            DhcpClientPhase::Requesting { address, server } => {
+                let mut message = self.message(DhcpMessageType::Request, none);
+                message.address_option(code::REQUESTED_ADDRESS, *address);
+                message.address_option(code::SERVER_ID, *server);
                 message
             }
-            Phase::Renewing(bound) => self.message(Kind::Request, bound.address),
-            Phase::Idle | Phase::Bound(_) | Phase::GivenUp => return None,
+            DhcpClientPhase::Renewing(bound) => {
+                self.message(DhcpMessageType::Request, bound.address)
+            }
+            DhcpClientPhase::Idle | DhcpClientPhase::Bound(_) | DhcpClientPhase::GivenUp => {
+                return None;
+            }
         };
         Some(message.finish(self.relay_info()))
     }
 
     /// What it has got.
-    pub fn bound(&self) -> Option<&Bound> {
+    pub fn bound(&self) -> Option<&BoundLease> {
         match &self.phase {
-            Phase::Bound(bound) | Phase::Renewing(bound) => Some(bound),
+            DhcpClientPhase::Bound(bound) | DhcpClientPhase::Renewing(bound) => Some(bound),
             _ => None,
         }
     }
 
     /// No server answered.
     pub fn has_given_up(&self) -> bool {
-        self.phase == Phase::GivenUp
+        self.phase == DhcpClientPhase::GivenUp
     }
 
-    fn enter(&mut self, now: Tick, phase: Phase) {
+    fn enter(&mut self, now: Tick, phase: DhcpClientPhase) {
         self.phase = phase;
         self.tries = 0;
         self.arm(now);
@@ -239,21 +247,21 @@ impl Client {
     }
 
     fn xid(&self) -> [u8; 4] {
-        let [_, _, a, b, c, d] = self.machine.mac.0;
+        let [_, _, a, b, c, d] = self.profile.mac.0;
         let xid = u32::from_be_bytes([a, b, c, d]) ^ self.counter.wrapping_mul(0x9e37_79b1);
         xid.to_be_bytes()
     }
 
     /// RFC 3046 with RFC 8357: sub-option 19 asks for the answer at our port.
     fn relay_info(&self) -> Option<&'static [u8]> {
-        self.machine
+        self.profile
             .giaddr
             .map(|_| [1, 3, b's', b'i', b'm', 19, 0].as_slice())
     }
 
-    fn message(&self, kind: Kind, has: Ipv4Addr) -> Writer {
-        let machine = &self.machine;
-        let mut message = Writer::new(1, self.xid(), machine.mac);
+    fn message(&self, kind: DhcpMessageType, has: Ipv4Addr) -> DhcpMessageWriter {
+        let machine = &self.profile;
+        let mut message = DhcpMessageWriter::new(1, self.xid(), machine.mac);
         message.ciaddr(has);
         if let Some(relay) = machine.giaddr {
             message.giaddr(relay);
@@ -263,14 +271,14 @@ impl Client {
         if uefi && has.is_unspecified() {
             message.broadcast();
         }
-        message.option(code::KIND, &[kind.number()]);
-        if matches!(kind, Kind::Release | Kind::Decline) {
+        message.option(code::MESSAGE_TYPE, &[kind.number()]);
+        if matches!(kind, DhcpMessageType::Release | DhcpMessageType::Decline) {
             return message;
         }
-        message.option(code::SIZE_MAX, &[0x05, 0xc0]);
-        message.option(code::CLASS, self.vendor_class().as_bytes());
+        message.option(code::MESSAGE_SIZE_MAX, &[0x05, 0xc0]);
+        message.option(code::VENDOR_CLASS, self.vendor_class().as_bytes());
         let asked = [1, 3, 6, 12, 15, 43, 54, 60, 66, 67, 97];
-        message.option(code::ASKED_FOR, &asked);
+        message.option(code::PARAMETER_REQUEST_LIST, &asked);
         if !uefi {
             let id = [[1].as_slice(), &machine.mac.0].concat();
             message.option(code::CLIENT_ID, &id);
@@ -281,7 +289,7 @@ impl Client {
             message.option(code::INTERFACE, &interface);
         }
         if let Some(uuid) = machine.uuid {
-            let id = [[0].as_slice(), &frame::swap_uuid(uuid)].concat();
+            let id = [[0].as_slice(), &message::swap_uuid(uuid)].concat();
             message.option(code::MACHINE_ID, &id);
         }
         if machine.ipxe {
@@ -293,7 +301,7 @@ impl Client {
     }
 
     fn vendor_class(&self) -> String {
-        let Some(arch) = self.machine.arch else {
+        let Some(arch) = self.profile.arch else {
             return "udhcp 1.35.0".to_owned();
         };
         // 15 to 20 are the architectures that boot by HTTP (IANA registry).
@@ -302,7 +310,7 @@ impl Client {
         } else {
             "PXEClient"
         };
-        let interface = match (arch, self.machine.ipxe) {
+        let interface = match (arch, self.profile.ipxe) {
             (0, _) => "002001",
             (_, true) => "003010",
             _ => "003000",
@@ -311,9 +319,9 @@ impl Client {
     }
 }
 
-fn bound(frame: &Frame<'_>) -> Option<Bound> {
+fn bound(frame: &DhcpMessage<'_>) -> Option<BoundLease> {
     let address = frame.yiaddr();
-    (!address.is_unspecified()).then_some(Bound {
+    (!address.is_unspecified()).then_some(BoundLease {
         address,
         server: frame.server()?,
         boot_file: frame.boot_file().map(str::to_owned),

@@ -5,12 +5,12 @@ use core::net::Ipv4Addr;
 
 use trivet_model::{Lease, MacAddr};
 
-use crate::frame::{self, Frame, Kind};
-use crate::server::{Arrival, BOOT_PORT, Server};
+use crate::message::{self, DhcpMessage, DhcpMessageType};
+use crate::server::{BOOT_PORT, DhcpArrival, DhcpServer};
 
 /// A DHCP server that is not us.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Foreign {
+pub struct DhcpForeignServer {
     /// As it names itself (option 54).
     pub address: Ipv4Addr,
     /// Its hardware address, where its own frame was heard.
@@ -21,31 +21,34 @@ pub struct Foreign {
     pub relayed: bool,
 }
 
-impl Server {
+impl DhcpServer {
     /// The server behind an answer that was heard.
     pub(crate) fn foreign_answer(
         &self,
         bytes: &[u8],
-        arrived: &Arrival,
-    ) -> (Option<Foreign>, Option<Lease>) {
-        let Ok(frame) = frame::decode(bytes, 2) else {
+        arrived: &DhcpArrival,
+    ) -> (Option<DhcpForeignServer>, Option<Lease>) {
+        let Ok(frame) = message::decode(bytes, 2) else {
             return (None, None);
         };
         let source = *arrived.source.ip();
         let address = frame.server().unwrap_or(source);
-        let answers = matches!(frame.kind, Kind::Offer | Kind::Ack | Kind::Nak);
+        let answers = matches!(
+            frame.message_type,
+            DhcpMessageType::Offer | DhcpMessageType::Ack | DhcpMessageType::Nak
+        );
         let ours = self.is_ours(address, arrived) || self.is_ours(source, arrived);
         if !answers || !is_host(address) || ours {
             return (None, None);
         }
-        let foreign = Foreign {
+        let foreign = DhcpForeignServer {
             address,
             // Behind a relay it would be the relay's.
             mac: arrived.from.filter(|_| !frame.is_relayed()),
             proxy: gives_no_address(&frame),
             relayed: frame.is_relayed(),
         };
-        let gives = frame.kind == Kind::Ack && is_host(frame.yiaddr());
+        let gives = frame.message_type == DhcpMessageType::Ack && is_host(frame.yiaddr());
         let lease = Lease {
             mac: frame.mac,
             address: frame.yiaddr(),
@@ -54,9 +57,15 @@ impl Server {
     }
 
     /// The other server that a client has chosen.
-    pub(crate) fn foreign_choice(&self, frame: &Frame<'_>, arrived: &Arrival) -> Option<Foreign> {
-        let address = frame.server().filter(|_| frame.kind == Kind::Request)?;
-        (is_host(address) && !self.is_ours(address, arrived)).then_some(Foreign {
+    pub(crate) fn foreign_choice(
+        &self,
+        frame: &DhcpMessage<'_>,
+        arrived: &DhcpArrival,
+    ) -> Option<DhcpForeignServer> {
+        let address = frame
+            .server()
+            .filter(|_| frame.message_type == DhcpMessageType::Request)?;
+        (is_host(address) && !self.is_ours(address, arrived)).then_some(DhcpForeignServer {
             address,
             mac: None,
             proxy: false,
@@ -67,7 +76,11 @@ impl Server {
 
 /// What a client has from another server: it says so to the boot service, or it
 /// takes what it was offered.
-pub(crate) fn elsewhere(frame: &Frame<'_>, arrived: &Arrival, chose: bool) -> Option<Lease> {
+pub(crate) fn foreign_lease(
+    frame: &DhcpMessage<'_>,
+    arrived: &DhcpArrival,
+    chose: bool,
+) -> Option<Lease> {
     let address = if arrived.port == BOOT_PORT {
         frame.ciaddr()
     } else {
@@ -81,10 +94,11 @@ pub(crate) fn elsewhere(frame: &Frame<'_>, arrived: &Arrival, chose: bool) -> Op
 
 /// An ACK to INFORM has no address either; its sender is no proxy if it does not
 /// call itself a boot server.
-fn gives_no_address(frame: &Frame<'_>) -> bool {
+fn gives_no_address(frame: &DhcpMessage<'_>) -> bool {
     let class = frame.vendor_class().unwrap_or_default();
     let boots = class.starts_with(b"PXEClient") || class.starts_with(b"HTTPClient");
-    let offers = frame.kind == Kind::Offer || boots && frame.kind == Kind::Ack;
+    let offers = frame.message_type == DhcpMessageType::Offer
+        || boots && frame.message_type == DhcpMessageType::Ack;
     offers && frame.yiaddr().is_unspecified()
 }
 

@@ -10,28 +10,28 @@
 
 mod boot;
 pub mod client;
+mod exchange;
 mod foreign;
-mod frame;
-mod machines;
+mod host_directory;
+mod lease_table;
+mod message;
 mod pool;
 mod reason;
 mod reply;
 mod server;
 mod settings;
-mod table;
-mod turn;
 mod writer;
 
-pub use foreign::Foreign;
-pub use frame::FRAME_BYTES_MAX;
-pub use machines::Machines;
-pub use reason::Reason;
-pub use server::{Arrival, Destination, Outcome, Reply, Server};
-pub use settings::{
-    BOOT_TEXT_BYTES_MAX, BootServer, DNS_MAX, LEASE_S_MIN, LINKS_MAX, Link, Loaders, Mistake,
-    SUBNETS_MAX, Settings, Subnet,
+pub use foreign::DhcpForeignServer;
+pub use host_directory::HostDirectory;
+pub use lease_table::{
+    FORMER_ADDRESSES_MAX, GRACE_MS, LEASES_MAX, LeaseChange, OFFER_HOLD_MS, OFFERS_MAX,
+    QUARANTINE_MS, QUARANTINED_MAX, UNKNOWN_OFFERS_MAX,
 };
-pub use table::{
-    GRACE_MS, LEASES_MAX, LeaseChange, OFFER_HOLD_MS, OFFERS_MAX, PAST_MAX, SET_ASIDE_MAX,
-    SET_ASIDE_MS, STRANGERS_OFFERS_MAX,
+pub use message::MESSAGE_BYTES_MAX;
+pub use reason::Reason;
+pub use server::{DhcpArrival, DhcpDestination, DhcpOutcome, DhcpReply, DhcpServer};
+pub use settings::{
+    BOOT_TEXT_BYTES_MAX, BootServer, DNS_MAX, DhcpLinkSettings, DhcpServerSettings,
+    DhcpSettingsError, LEASE_S_MIN, LINKS_MAX, LoaderFileNames, SUBNETS_MAX, Subnet,
 };

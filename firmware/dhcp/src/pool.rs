@@ -17,26 +17,26 @@ const PASSED_OVER_MAX: u32 = 1024;
 const KNOWN_SHARE: u64 = 4;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Pool {
+pub(crate) struct AddressPool {
     first: u32,
     last: u32,
     /// First and last address of the whole network.
     network: (u32, u32),
     /// Addresses of the network that belong to nobody's machine.
-    kept_out: Vec<u32>,
+    excluded: Vec<u32>,
     /// First to last of each free range; ranges never touch.
     free: BTreeMap<u32, u32>,
     /// How many are free.
     free_count: u64,
     /// How many of them unknown machines cannot take.
-    kept_for_known: u64,
+    reserve_for_known: u64,
     /// Where to look next.
     cursor: u32,
     /// How many were free (all of them reserved) when none was found.
     exhausted_at: Option<u64>,
 }
 
-impl Pool {
+impl AddressPool {
     /// The pool of a subnet, without the network's own, the broadcast, our and
     /// the router's address.
     pub(crate) fn new(subnet: &Subnet) -> Self {
@@ -57,20 +57,20 @@ impl Pool {
             first,
             last,
             network: (subnet.network.to_bits(), subnet.broadcast().to_bits()),
-            kept_out: Vec::new(),
+            excluded: Vec::new(),
             free_count: counts.sum(),
             free,
-            kept_for_known: 0,
+            reserve_for_known: 0,
             cursor: first,
             exhausted_at: None,
         };
         for &address in &kept_out {
             pool.take(Ipv4Addr::from_bits(address));
         }
-        pool.kept_out = kept_out;
+        pool.excluded = kept_out;
         // Two addresses or fewer are not worth dividing.
         if pool.free_count > 2 {
-            pool.kept_for_known = pool.free_count.div_ceil(KNOWN_SHARE);
+            pool.reserve_for_known = pool.free_count.div_ceil(KNOWN_SHARE);
         }
         pool
     }
@@ -78,13 +78,13 @@ impl Pool {
     /// Could a machine of this network have the address, by reservation at least?
     pub(crate) fn could_hold(&self, address: Ipv4Addr) -> bool {
         let bits = address.to_bits();
-        (self.network.0..=self.network.1).contains(&bits) && !self.kept_out.contains(&bits)
+        (self.network.0..=self.network.1).contains(&bits) && !self.excluded.contains(&bits)
     }
 
     /// Is the address ours to give to anybody?
     pub(crate) fn covers(&self, address: Ipv4Addr) -> bool {
         let bits = address.to_bits();
-        (self.first..=self.last).contains(&bits) && !self.kept_out.contains(&bits)
+        (self.first..=self.last).contains(&bits) && !self.excluded.contains(&bits)
     }
 
     pub(crate) fn is_free(&self, address: Ipv4Addr) -> bool {
@@ -109,7 +109,7 @@ impl Pool {
     }
 
     /// Puts the address back, if it is of this pool.
-    pub(crate) fn put(&mut self, address: Ipv4Addr) {
+    pub(crate) fn release(&mut self, address: Ipv4Addr) {
         if !self.covers(address) || self.is_free(address) {
             return;
         }
@@ -152,8 +152,8 @@ impl Pool {
     }
 
     /// Are the addresses that are free for known machines only?
-    pub(crate) fn is_kept_for_known(&self) -> bool {
-        self.free_count > 0 && self.free_count <= self.kept_for_known
+    pub(crate) fn is_reserved_for_known(&self) -> bool {
+        self.free_count > 0 && self.free_count <= self.reserve_for_known
     }
 
     /// None was left at the last search, and none has come back since.
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
     use crate::settings::tests::subnet;
     use std::collections::BTreeSet;
-    use trivet_model::Seeded;
+    use trivet_model::SeededRandom;
 
     fn address(last: u8) -> Ipv4Addr {
         Ipv4Addr::new(10, 0, 0, last)
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn passes_over_what_is_kept_for_somebody() {
-        let mut pool = Pool::new(&subnet(0));
+        let mut pool = AddressPool::new(&subnet(0));
         let kept = |address: Ipv4Addr| address.octets()[3] < 108;
         assert_eq!(pool.next(kept), Some(address(108)));
         assert_eq!(pool.next(kept), Some(address(109)));
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(pool.next(kept), None);
         assert!(pool.is_exhausted());
         assert!(pool.is_free(address(100)), "it is still its owner's");
-        pool.put(address(108));
+        pool.release(address(108));
         assert!(!pool.is_exhausted());
     }
 
@@ -204,7 +204,7 @@ mod tests {
         subnet.prefix = 8;
         subnet.first = Ipv4Addr::new(10, 1, 0, 0);
         subnet.last = Ipv4Addr::new(10, 1, 255, 255);
-        let mut pool = Pool::new(&subnet);
+        let mut pool = AddressPool::new(&subnet);
         let free = Ipv4Addr::new(10, 1, 200, 0);
         let searches = (1..100).find(|_| pool.next(|address| address != free) == Some(free));
         assert_eq!(searches, Some(1 + 200 * 256 / 1025));
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn gives_every_address_once_and_then_none() {
-        let mut pool = Pool::new(&subnet(0));
+        let mut pool = AddressPool::new(&subnet(0));
         for last in 100..=109 {
             assert_eq!(pool.next(nobodys), Some(address(last)));
         }
@@ -221,9 +221,9 @@ mod tests {
 
     #[test]
     fn gives_what_was_returned_last() {
-        let mut pool = Pool::new(&subnet(0));
+        let mut pool = AddressPool::new(&subnet(0));
         pool.next(nobodys);
-        pool.put(address(100));
+        pool.release(address(100));
         assert_eq!(pool.next(nobodys), Some(address(101)));
     }
 
@@ -232,12 +232,12 @@ mod tests {
         let mut subnet = subnet(0);
         subnet.first = address(0);
         subnet.last = address(255);
-        let mut pool = Pool::new(&subnet);
+        let mut pool = AddressPool::new(&subnet);
         let given: BTreeSet<_> = std::iter::from_fn(|| pool.next(nobodys)).collect();
         assert_eq!(given.len(), 253);
         for kept in [0, 1, 255] {
             assert!(!given.contains(&address(kept)));
-            pool.put(address(kept));
+            pool.release(address(kept));
             assert!(!pool.is_free(address(kept)));
         }
     }
@@ -246,7 +246,7 @@ mod tests {
     fn an_empty_range_gives_nothing() {
         let mut subnet = subnet(0);
         subnet.last = address(9);
-        assert_eq!(Pool::new(&subnet).next(nobodys), None);
+        assert_eq!(AddressPool::new(&subnet).next(nobodys), None);
     }
 
     #[test]
@@ -256,24 +256,24 @@ mod tests {
         subnet.prefix = 0;
         subnet.first = Ipv4Addr::UNSPECIFIED;
         subnet.last = Ipv4Addr::BROADCAST;
-        let mut pool = Pool::new(&subnet);
+        let mut pool = AddressPool::new(&subnet);
         pool.cursor = u32::MAX;
         assert_eq!(pool.next(nobodys), Some(Ipv4Addr::from_bits(1)));
-        pool.put(Ipv4Addr::BROADCAST);
+        pool.release(Ipv4Addr::BROADCAST);
         assert!(!pool.is_free(Ipv4Addr::BROADCAST));
     }
 
     #[test]
     fn agrees_with_a_plain_set_over_random_steps() {
-        let mut random = Seeded::new(1);
-        let mut pool = Pool::new(&subnet(0));
+        let mut random = SeededRandom::new(1);
+        let mut pool = AddressPool::new(&subnet(0));
         let mut free: BTreeSet<Ipv4Addr> = (100..=109).map(address).collect();
         for _ in 0..20_000 {
             let some = address(95 + random.below(20) as u8);
             match random.below(3) {
                 0 => assert_eq!(pool.take(some), free.remove(&some)),
                 1 => {
-                    pool.put(some);
+                    pool.release(some);
                     if pool.covers(some) {
                         free.insert(some);
                     }

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::frame::FRAME_BYTES_MAX;
+use crate::message::MESSAGE_BYTES_MAX;
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $sentence:literal),* $(,)?) => {
@@ -70,7 +70,10 @@ reasons! {
     NoAnswerNeeded = "none is needed",
 }
 
-const _: () = assert!(FRAME_BYTES_MAX == 1472, "the sentence of TooLong names it");
+const _: () = assert!(
+    MESSAGE_BYTES_MAX == 1472,
+    "the sentence of TooLong names it"
+);
 
 impl fmt::Display for Reason {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

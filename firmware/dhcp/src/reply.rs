@@ -6,18 +6,18 @@
 
 use core::net::Ipv4Addr;
 
-use crate::boot::{Answer, Firmware, Machine};
-use crate::frame::{Frame, Kind, code};
+use crate::boot::{ClientArch, ClientFirmware, DhcpBootInfo};
+use crate::message::{DhcpMessage, DhcpMessageType, code};
 use crate::settings::{DNS_MAX, Subnet};
-use crate::writer::Writer;
+use crate::writer::DhcpMessageWriter;
 
 /// What differs from one reply to the next.
-pub(crate) struct Content<'a> {
-    pub(crate) kind: Kind,
+pub(crate) struct DhcpReplyContent<'a> {
+    pub(crate) message_type: DhcpMessageType,
     pub(crate) subnet: &'a Subnet,
     /// The address given; none in answer to INFORM.
     pub(crate) address: Option<Ipv4Addr>,
-    pub(crate) boot: &'a Answer<'a>,
+    pub(crate) boot: &'a DhcpBootInfo<'a>,
 }
 
 /// PXE sub-option 6 (discovery control) with bit 3: load the named file and
@@ -33,10 +33,13 @@ const PXE_CLASS: &[u8] = b"PXEClient";
 const HTTP_CLASS: &[u8] = b"HTTPClient";
 
 /// An OFFER or ACK. `None` if the relay's option leaves no room for it.
-pub(crate) fn give(frame: &Frame<'_>, content: &Content<'_>) -> Option<Vec<u8>> {
+pub(crate) fn offer_or_ack(
+    frame: &DhcpMessage<'_>,
+    content: &DhcpReplyContent<'_>,
+) -> Option<Vec<u8>> {
     let subnet = content.subnet;
-    let mut writer = answer_to(frame, content.kind, subnet.server)?;
-    if content.kind == Kind::Ack {
+    let mut writer = reply_to(frame, content.message_type, subnet.server)?;
+    if content.message_type == DhcpMessageType::Ack {
         writer.ciaddr(frame.ciaddr());
     }
     if let Some(address) = content.address {
@@ -44,17 +47,17 @@ pub(crate) fn give(frame: &Frame<'_>, content: &Content<'_>) -> Option<Vec<u8>> 
         let lease_s = subnet.lease_s.to_be_bytes();
         writer.option(code::LEASE_TIME, &lease_s).then_some(())?;
     }
-    writer.address_option(code::MASK, subnet.mask());
+    writer.address_option(code::SUBNET_MASK, subnet.mask());
     add_boot(&mut writer, frame, content.boot);
     match content.boot {
-        Answer::Tftp { .. } => writer.option(code::VENDOR, &SKIP_DISCOVERY),
-        Answer::Script { .. } => writer.option(code::IPXE, &NO_PROXY),
-        Answer::Http { .. } | Answer::Nothing => true,
+        DhcpBootInfo::Tftp { .. } => writer.option(code::VENDOR_SPECIFIC, &SKIP_DISCOVERY),
+        DhcpBootInfo::Script { .. } => writer.option(code::IPXE, &NO_PROXY),
+        DhcpBootInfo::Http { .. } | DhcpBootInfo::Nothing => true,
     };
     // RFC 2131 section 4.4.5: half, and seven eighths.
     let (renewal, rebinding) = (subnet.lease_s / 2, subnet.lease_s - subnet.lease_s / 8);
     for asked in [true, false] {
-        let wanted = |code| frame.asks_for(code) == asked;
+        let wanted = |code| frame.requests_option(code) == asked;
         if let Some(router) = subnet.router.filter(|_| wanted(code::ROUTER)) {
             writer.address_option(code::ROUTER, router);
         }
@@ -72,7 +75,7 @@ pub(crate) fn give(frame: &Frame<'_>, content: &Content<'_>) -> Option<Vec<u8>> 
         if wanted(code::BROADCAST) {
             writer.address_option(code::BROADCAST, subnet.broadcast());
         }
-        if let Answer::Tftp { server, .. } = content.boot
+        if let DhcpBootInfo::Tftp { server, .. } = content.boot
             && wanted(code::TFTP_SERVER)
         {
             writer.option(code::TFTP_SERVER, server.to_string().as_bytes());
@@ -89,53 +92,57 @@ pub(crate) fn give(frame: &Frame<'_>, content: &Content<'_>) -> Option<Vec<u8>> 
 /// boot service if there is none; a BIOS needs the control to take the file at
 /// once. iPXE takes the file of an offer of class `PXEClient`.
 pub(crate) fn boot_only(
-    frame: &Frame<'_>,
-    kind: Kind,
+    frame: &DhcpMessage<'_>,
+    kind: DhcpMessageType,
     server: Ipv4Addr,
-    boot: &Answer<'_>,
+    boot: &DhcpBootInfo<'_>,
 ) -> Option<Vec<u8>> {
-    let mut writer = answer_to(frame, kind, server)?;
+    let mut writer = reply_to(frame, kind, server)?;
     writer.ciaddr(frame.ciaddr());
-    if kind == Kind::Offer {
+    if kind == DhcpMessageType::Offer {
         // There is no address to send it to.
         writer.broadcast();
     }
     add_boot(&mut writer, frame, boot);
     match boot {
-        Answer::Script { .. } => {
-            writer.option(code::CLASS, PXE_CLASS);
-            repeat_machine(&mut writer, frame);
+        DhcpBootInfo::Script { .. } => {
+            writer.option(code::VENDOR_CLASS, PXE_CLASS);
+            echo_client_machine_id(&mut writer, frame);
         }
-        Answer::Tftp { server, .. } => {
-            if Firmware::of(frame).machine == Machine::Bios {
-                writer.option(code::VENDOR, &SKIP_DISCOVERY);
+        DhcpBootInfo::Tftp { server, .. } => {
+            if ClientFirmware::of(frame).arch == ClientArch::Bios {
+                writer.option(code::VENDOR_SPECIFIC, &SKIP_DISCOVERY);
             }
             writer.option(code::TFTP_SERVER, server.to_string().as_bytes());
         }
-        Answer::Http { .. } | Answer::Nothing => {}
+        DhcpBootInfo::Http { .. } | DhcpBootInfo::Nothing => {}
     }
     Some(writer.finish(frame.relay_info()))
 }
 
 /// A NAK. Through a relay it must be broadcast to the client (RFC 2131 section
 /// 4.3.2), because the client's address may be wrong.
-pub(crate) fn refuse(frame: &Frame<'_>, server: Ipv4Addr, why: &str) -> Option<Vec<u8>> {
-    let mut writer = answer_to(frame, Kind::Nak, server)?;
+pub(crate) fn nak(frame: &DhcpMessage<'_>, server: Ipv4Addr, why: &str) -> Option<Vec<u8>> {
+    let mut writer = reply_to(frame, DhcpMessageType::Nak, server)?;
     if frame.is_relayed() {
         writer.broadcast();
     }
-    writer.option(code::TEXT, why.as_bytes());
+    writer.option(code::MESSAGE, why.as_bytes());
     Some(writer.finish(frame.relay_info()))
 }
 
 /// What every reply repeats of its request.
-fn answer_to(frame: &Frame<'_>, kind: Kind, server: Ipv4Addr) -> Option<Writer> {
-    let mut writer = Writer::new(2, frame.xid(), frame.mac);
+fn reply_to(
+    frame: &DhcpMessage<'_>,
+    kind: DhcpMessageType,
+    server: Ipv4Addr,
+) -> Option<DhcpMessageWriter> {
+    let mut writer = DhcpMessageWriter::new(2, frame.xid(), frame.mac);
     writer.limit(frame.size_max(), frame.relay_info());
     writer.flags(frame.flags());
     writer.giaddr(frame.giaddr());
-    let mut fits = writer.option(code::KIND, &[kind.number()]);
-    fits &= writer.address_option(code::SERVER, server);
+    let mut fits = writer.option(code::MESSAGE_TYPE, &[kind.number()]);
+    fits &= writer.address_option(code::SERVER_ID, server);
     if let Some(id) = frame.client_id() {
         // RFC 6842.
         fits &= writer.option(code::CLIENT_ID, id);
@@ -143,26 +150,26 @@ fn answer_to(frame: &Frame<'_>, kind: Kind, server: Ipv4Addr) -> Option<Writer> 
     fits.then_some(writer)
 }
 
-fn add_boot(writer: &mut Writer, frame: &Frame<'_>, boot: &Answer<'_>) {
+fn add_boot(writer: &mut DhcpMessageWriter, frame: &DhcpMessage<'_>, boot: &DhcpBootInfo<'_>) {
     let Some(file) = boot.file() else { return };
     writer.file(file);
     writer.option(code::BOOT_FILE, file.as_bytes());
     match boot {
-        Answer::Tftp { server, .. } => {
+        DhcpBootInfo::Tftp { server, .. } => {
             writer.siaddr(*server);
-            writer.option(code::CLASS, PXE_CLASS);
-            repeat_machine(writer, frame);
+            writer.option(code::VENDOR_CLASS, PXE_CLASS);
+            echo_client_machine_id(writer, frame);
         }
-        Answer::Script { server, .. } => writer.siaddr(*server),
-        Answer::Http { .. } => {
-            writer.option(code::CLASS, HTTP_CLASS);
+        DhcpBootInfo::Script { server, .. } => writer.siaddr(*server),
+        DhcpBootInfo::Http { .. } => {
+            writer.option(code::VENDOR_CLASS, HTTP_CLASS);
         }
-        Answer::Nothing => {}
+        DhcpBootInfo::Nothing => {}
     }
 }
 
 /// PXE 2.1 has the server repeat the identifier.
-fn repeat_machine(writer: &mut Writer, frame: &Frame<'_>) {
+fn echo_client_machine_id(writer: &mut DhcpMessageWriter, frame: &DhcpMessage<'_>) {
     if let Some(id) = frame.machine_id() {
         writer.option(code::MACHINE_ID, id);
     }

@@ -9,13 +9,13 @@ use core::net::{Ipv4Addr, SocketAddrV4};
 use trivet_model::boot::ClientSeen;
 use trivet_model::{Lease, LinkId, LinkMode, MacAddr, NoteKind, Tick};
 
-use crate::boot::Firmware;
-use crate::foreign::{Foreign, elsewhere};
-use crate::frame::{self, Frame, Reason};
-use crate::machines::Machines;
-use crate::settings::{LINKS_MAX, Link, SUBNETS_MAX, Settings};
-use crate::table::{LeaseChange, Table};
-use crate::turn::{Given, Turn};
+use crate::boot::ClientFirmware;
+use crate::exchange::{DhcpExchange, DhcpExchangeReply};
+use crate::foreign::{DhcpForeignServer, foreign_lease};
+use crate::host_directory::HostDirectory;
+use crate::lease_table::{LeaseChange, LeaseTable};
+use crate::message::{self, DhcpMessage, Reason};
+use crate::settings::{DhcpLinkSettings, DhcpServerSettings, LINKS_MAX, SUBNETS_MAX};
 
 /// The port of servers and relays (RFC 2131 section 4.1).
 pub(crate) const SERVER_PORT: u16 = 67;
@@ -28,7 +28,7 @@ const VENDOR_CLASS_BYTES_MAX: usize = 64;
 
 /// Where a frame came in.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Arrival {
+pub struct DhcpArrival {
     /// Where it was heard.
     pub link: LinkId,
     /// Our address there.
@@ -41,7 +41,7 @@ pub struct Arrival {
     pub from: Option<MacAddr>,
 }
 
-impl Arrival {
+impl DhcpArrival {
     /// A datagram at the server's port, on the first link.
     pub fn datagram(local: Ipv4Addr, source: SocketAddrV4) -> Self {
         Self {
@@ -56,7 +56,7 @@ impl Arrival {
 
 /// Where a reply goes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Destination {
+pub enum DhcpDestination {
     /// To the relay: port 67, or the port it sent from if it asked for that.
     Relay(SocketAddrV4),
     /// To a client without address on the link: to port 68, with this hardware
@@ -72,23 +72,23 @@ pub enum Destination {
     /// To a client that has this address, at port 68, by plain routing.
     Renewing(Ipv4Addr),
     /// Back to who asked the boot service (port 4011), from that port.
-    Asker(SocketAddrV4),
+    BootServiceClient(SocketAddrV4),
 }
 
 /// A frame to send.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Reply {
+pub struct DhcpReply {
     /// Where to.
-    pub to: Destination,
+    pub to: DhcpDestination,
     /// The UDP payload.
     pub bytes: Vec<u8>,
 }
 
 /// What came of a frame.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Outcome {
+pub struct DhcpOutcome {
     /// What to send, once `changes` are durable.
-    pub reply: Option<Reply>,
+    pub reply: Option<DhcpReply>,
     /// What to make durable first, in this order.
     pub changes: Vec<LeaseChange>,
     /// Who it was, if it was a client at all.
@@ -98,37 +98,37 @@ pub struct Outcome {
     /// Why there is no reply.
     pub dropped: Option<Reason>,
     /// Another server that the frame tells of.
-    pub foreign: Option<Foreign>,
+    pub foreign_server: Option<DhcpForeignServer>,
     /// What a machine has, or is about to have, from another server.
-    pub elsewhere: Option<Lease>,
+    pub foreign_lease: Option<Lease>,
     /// An address to ask for on the link, see [`Server::claimed`].
     pub probe: Option<Ipv4Addr>,
 }
 
 /// The DHCP server.
 #[derive(Clone, Debug)]
-pub struct Server {
-    pub(crate) settings: Settings,
-    pub(crate) table: Table,
+pub struct DhcpServer {
+    pub(crate) settings: DhcpServerSettings,
+    pub(crate) table: LeaseTable,
 }
 
-impl Server {
+impl DhcpServer {
     /// A server without leases. Subnets past [`SUBNETS_MAX`] are left out, and links
     /// past [`LINKS_MAX`] only listen.
-    pub fn new(mut settings: Settings) -> Self {
+    pub fn new(mut settings: DhcpServerSettings) -> Self {
         settings.subnets.truncate(SUBNETS_MAX);
         for link in settings.links.iter_mut().skip(LINKS_MAX) {
             link.mode = LinkMode::Listen;
         }
         Self {
-            table: Table::new(&settings),
+            table: LeaseTable::new(&settings),
             settings,
         }
     }
 
     /// Takes a durable lease back, counted anew from `now`. False if it cannot
     /// be ours any more (the range was changed): the caller may forget it.
-    pub fn restore(&mut self, now: Tick, lease: Lease, machines: impl Machines) -> bool {
+    pub fn restore(&mut self, now: Tick, lease: Lease, machines: impl HostDirectory) -> bool {
         self.table.restore(now, lease, &machines)
     }
 
@@ -185,26 +185,26 @@ impl Server {
         &mut self,
         now: Tick,
         frame: &[u8],
-        arrived: Arrival,
-        machines: impl Machines,
-    ) -> Outcome {
-        let mut outcome = Outcome::default();
+        arrived: DhcpArrival,
+        machines: impl HostDirectory,
+    ) -> DhcpOutcome {
+        let mut outcome = DhcpOutcome::default();
         if frame.first() == Some(&2) {
-            (outcome.foreign, outcome.elsewhere) = self.foreign_answer(frame, &arrived);
+            (outcome.foreign_server, outcome.foreign_lease) = self.foreign_answer(frame, &arrived);
             outcome.dropped = Some(Reason::WrongDirection);
             return outcome;
         }
-        let frame = match frame::decode(frame, 1) {
+        let frame = match message::decode(frame, 1) {
             Ok(frame) => frame,
             Err(reason) => {
                 outcome.dropped = Some(reason);
                 return outcome;
             }
         };
-        outcome.foreign = self.foreign_choice(&frame, &arrived);
-        outcome.elsewhere = elsewhere(&frame, &arrived, outcome.foreign.is_some());
-        let firmware = Firmware::of(&frame);
-        let mut turn = Turn {
+        outcome.foreign_server = self.foreign_choice(&frame, &arrived);
+        outcome.foreign_lease = foreign_lease(&frame, &arrived, outcome.foreign_server.is_some());
+        let firmware = ClientFirmware::of(&frame);
+        let mut turn = DhcpExchange {
             server: self,
             now,
             arrived,
@@ -214,7 +214,7 @@ impl Server {
             changes: &mut outcome.changes,
             probe: &mut outcome.probe,
         };
-        let given = turn.answer();
+        let given = turn.handle();
         outcome.seen = Some(seen(&frame, &arrived, given.as_ref().ok()));
         outcome.note = Some(note(&frame, firmware, &given));
         match given {
@@ -224,20 +224,24 @@ impl Server {
         outcome
     }
 
-    pub(crate) fn link(&self, id: LinkId) -> Option<&Link> {
+    pub(crate) fn link(&self, id: LinkId) -> Option<&DhcpLinkSettings> {
         self.settings.links.get(usize::from(id.0))
     }
 
     /// Is this one of our own addresses?
-    pub(crate) fn is_ours(&self, address: Ipv4Addr, arrived: &Arrival) -> bool {
-        let Settings { links, subnets } = &self.settings;
+    pub(crate) fn is_ours(&self, address: Ipv4Addr, arrived: &DhcpArrival) -> bool {
+        let DhcpServerSettings { links, subnets } = &self.settings;
         address == arrived.local
             || subnets.iter().any(|subnet| subnet.server == address)
             || links.iter().any(|link| link.server == address)
     }
 }
 
-fn seen(frame: &Frame<'_>, arrived: &Arrival, given: Option<&Given>) -> ClientSeen {
+fn seen(
+    frame: &DhcpMessage<'_>,
+    arrived: &DhcpArrival,
+    given: Option<&DhcpExchangeReply>,
+) -> ClientSeen {
     let class = frame.vendor_class().unwrap_or_default();
     let class = &class[..class.len().min(VENDOR_CLASS_BYTES_MAX)];
     let class = core::str::from_utf8(class).ok();
@@ -252,10 +256,14 @@ fn seen(frame: &Frame<'_>, arrived: &Arrival, given: Option<&Given>) -> ClientSe
     }
 }
 
-fn note(frame: &Frame<'_>, firmware: Firmware, given: &Result<Given, Reason>) -> NoteKind {
+fn note(
+    frame: &DhcpMessage<'_>,
+    firmware: ClientFirmware,
+    given: &Result<DhcpExchangeReply, Reason>,
+) -> NoteKind {
     let (said, address, boot, why) = match given {
         Ok(given) => (
-            Some(given.kind.name()),
+            Some(given.message_type.name()),
             given.address,
             given.boot.clone(),
             given.why,
@@ -264,8 +272,8 @@ fn note(frame: &Frame<'_>, firmware: Firmware, given: &Result<Given, Reason>) ->
     };
     NoteKind::Dhcp {
         mac: frame.mac,
-        asked: frame.kind.name(),
-        said,
+        request: frame.message_type.name(),
+        reply: said,
         address,
         firmware: firmware.name(),
         boot,

@@ -22,16 +22,16 @@ pub const BOOT_TEXT_BYTES_MAX: usize = 255;
 
 /// Everything the server is told at its start.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Settings {
+pub struct DhcpServerSettings {
     /// Where DHCP is heard; a [`LinkId`](trivet_model::LinkId) counts these.
-    pub links: Vec<Link>,
+    pub links: Vec<DhcpLinkSettings>,
     /// Where addresses are given.
     pub subnets: Vec<Subnet>,
 }
 
 /// One interface, or one address that relays send to.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Link {
+pub struct DhcpLinkSettings {
     /// The interface's name, or the address.
     pub name: String,
     /// What we do there.
@@ -49,7 +49,7 @@ pub struct Link {
     pub network: Option<(Ipv4Addr, u8)>,
 }
 
-impl Link {
+impl DhcpLinkSettings {
     /// Is it for what a relay with this address passes on?
     pub(crate) fn serves_relay(&self, relay: Ipv4Addr) -> bool {
         let on_it = |(network, prefix)| (relay & mask(prefix)) == network & mask(prefix);
@@ -88,7 +88,7 @@ pub struct BootServer {
     /// Where the first loader is.
     pub tftp: Ipv4Addr,
     /// First loaders, by firmware.
-    pub loaders: Loaders,
+    pub loaders: LoaderFileNames,
     /// The script iPXE gets; `{mac}` in it becomes the client's address.
     pub script_url: String,
     /// Where UEFI that boots by HTTP finds the same loaders, without a slash at the
@@ -99,7 +99,7 @@ pub struct BootServer {
 /// The first loader of each kind of firmware; firmware without one gets an address
 /// only.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Loaders {
+pub struct LoaderFileNames {
     /// BIOS.
     pub bios: Option<String>,
     /// 64-bit UEFI on x86.
@@ -110,9 +110,9 @@ pub struct Loaders {
     pub arm64: Option<String>,
 }
 
-impl Loaders {
+impl LoaderFileNames {
     /// The loaders of Debian's `ipxe` package.
-    pub fn usual() -> Self {
+    pub fn default_names() -> Self {
         Self {
             bios: Some("undionly.kpxe".into()),
             x64: Some("snponly.efi".into()),
@@ -127,7 +127,7 @@ impl BootServer {
     pub fn new(tftp: Ipv4Addr, script_url: impl Into<String>) -> Self {
         Self {
             tftp,
-            loaders: Loaders::usual(),
+            loaders: LoaderFileNames::default_names(),
             script_url: script_url.into(),
             loaders_url: None,
         }
@@ -158,7 +158,7 @@ impl Subnet {
 
 /// One thing in the settings that makes no sense.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Mistake {
+pub enum DhcpSettingsError {
     /// More links than [`LINKS_MAX`].
     #[error("{count} interfaces are more than {LINKS_MAX}: leave some out")]
     TooManyLinks {
@@ -231,17 +231,17 @@ pub enum Mistake {
     },
 }
 
-impl Settings {
+impl DhcpServerSettings {
     /// Everything that makes no sense; empty when all is well.
-    pub fn mistakes(&self) -> Vec<Mistake> {
+    pub fn mistakes(&self) -> Vec<DhcpSettingsError> {
         let mut found = Vec::new();
         if self.links.len() > LINKS_MAX {
-            found.push(Mistake::TooManyLinks {
+            found.push(DhcpSettingsError::TooManyLinks {
                 count: self.links.len(),
             });
         }
         if self.subnets.len() > SUBNETS_MAX {
-            found.push(Mistake::TooManySubnets {
+            found.push(DhcpSettingsError::TooManySubnets {
                 count: self.subnets.len(),
             });
         }
@@ -249,7 +249,7 @@ impl Settings {
             subnet.mistakes(&mut found);
             for other in &self.subnets[..at] {
                 if other.contains(subnet.network) || subnet.contains(other.network) {
-                    found.push(Mistake::Overlap {
+                    found.push(DhcpSettingsError::Overlap {
                         one: other.network,
                         other: subnet.network,
                     });
@@ -261,35 +261,35 @@ impl Settings {
 }
 
 impl Subnet {
-    fn mistakes(&self, found: &mut Vec<Mistake>) {
+    fn mistakes(&self, found: &mut Vec<DhcpSettingsError>) {
         let network = self.network;
         if !(8..=30).contains(&self.prefix) {
-            found.push(Mistake::BadPrefix {
+            found.push(DhcpSettingsError::BadPrefix {
                 network,
                 prefix: self.prefix,
             });
         } else if network & self.mask() != network {
-            found.push(Mistake::NotANetwork {
+            found.push(DhcpSettingsError::NotANetwork {
                 network,
                 prefix: self.prefix,
                 want: network & self.mask(),
             });
         }
         if self.first > self.last || !self.contains(self.first) || !self.contains(self.last) {
-            found.push(Mistake::BadRange {
+            found.push(DhcpSettingsError::BadRange {
                 network,
                 first: self.first,
                 last: self.last,
             });
         }
         if self.lease_s < LEASE_S_MIN {
-            found.push(Mistake::LeaseTooShort {
+            found.push(DhcpSettingsError::LeaseTooShort {
                 network,
                 lease_s: self.lease_s,
             });
         }
         if self.dns.len() > DNS_MAX {
-            found.push(Mistake::TooManyDns { network });
+            found.push(DhcpSettingsError::TooManyDns { network });
         }
         let texts = [
             ("loader for BIOS", self.boot.loaders.bios.as_ref()),
@@ -305,7 +305,7 @@ impl Subnet {
                     && text.bytes().all(|byte| byte.is_ascii_graphic())
             };
             if !text.is_none_or(good) {
-                found.push(Mistake::BadBootText { network, what });
+                found.push(DhcpSettingsError::BadBootText { network, what });
             }
         }
     }
@@ -333,9 +333,9 @@ pub(crate) mod tests {
     }
 
     /// A link on the first network.
-    pub(crate) fn link(mode: LinkMode) -> Link {
+    pub(crate) fn link(mode: LinkMode) -> DhcpLinkSettings {
         let Subnet { server, boot, .. } = subnet(0);
-        Link {
+        DhcpLinkSettings {
             name: "eth0".into(),
             mode,
             discovery: true,
@@ -346,15 +346,15 @@ pub(crate) mod tests {
         }
     }
 
-    pub(crate) fn settings() -> Settings {
-        Settings {
+    pub(crate) fn settings() -> DhcpServerSettings {
+        DhcpServerSettings {
             links: Vec::new(),
             subnets: vec![subnet(0), subnet(1)],
         }
     }
 
     #[track_caller]
-    fn one_mistake(change: impl FnOnce(&mut Settings)) -> Mistake {
+    fn one_mistake(change: impl FnOnce(&mut DhcpServerSettings)) -> DhcpSettingsError {
         let mut settings = settings();
         change(&mut settings);
         let mut found = settings.mistakes();
@@ -385,17 +385,20 @@ pub(crate) mod tests {
         let wrong = one_mistake(|settings| settings.subnets[0].network = [10, 0, 0, 9].into());
         assert!(wrong.to_string().contains("write 10.0.0.0"), "{wrong}");
         let wrong = one_mistake(|settings| settings.subnets[0].last = [10, 0, 1, 9].into());
-        assert!(matches!(wrong, Mistake::BadRange { .. }));
+        assert!(matches!(wrong, DhcpSettingsError::BadRange { .. }));
         let wrong = one_mistake(|settings| settings.subnets[0].last = [10, 0, 0, 9].into());
-        assert!(matches!(wrong, Mistake::BadRange { .. }));
+        assert!(matches!(wrong, DhcpSettingsError::BadRange { .. }));
         let wrong = one_mistake(|settings| {
             settings.subnets[0].prefix = 31;
             settings.subnets[0].last = settings.subnets[0].network;
             settings.subnets[0].first = settings.subnets[0].network;
         });
-        assert!(matches!(wrong, Mistake::BadPrefix { prefix: 31, .. }));
+        assert!(matches!(
+            wrong,
+            DhcpSettingsError::BadPrefix { prefix: 31, .. }
+        ));
         let wrong = one_mistake(|settings| settings.subnets[1] = settings.subnets[0].clone());
-        assert!(matches!(wrong, Mistake::Overlap { .. }));
+        assert!(matches!(wrong, DhcpSettingsError::Overlap { .. }));
     }
 
     #[test]
@@ -403,15 +406,15 @@ pub(crate) mod tests {
         let wrong = one_mistake(|settings| {
             settings.subnets = (0..65).map(subnet).collect();
         });
-        assert_eq!(wrong, Mistake::TooManySubnets { count: 65 });
+        assert_eq!(wrong, DhcpSettingsError::TooManySubnets { count: 65 });
         let wrong = one_mistake(|settings| {
             settings.links = (0..65).map(|_| link(LinkMode::Listen)).collect();
         });
-        assert_eq!(wrong, Mistake::TooManyLinks { count: 65 });
+        assert_eq!(wrong, DhcpSettingsError::TooManyLinks { count: 65 });
         let wrong = one_mistake(|settings| {
             settings.subnets[0].dns = vec![Ipv4Addr::LOCALHOST; DNS_MAX + 1];
         });
-        assert!(matches!(wrong, Mistake::TooManyDns { .. }));
+        assert!(matches!(wrong, DhcpSettingsError::TooManyDns { .. }));
         let wrong = one_mistake(|settings| {
             settings.subnets[0].boot.script_url = "x".repeat(BOOT_TEXT_BYTES_MAX + 1);
         });

@@ -4,17 +4,17 @@ use core::net::Ipv4Addr;
 
 use trivet_model::MacAddr;
 
-use crate::frame::{FILE, FRAME_BYTES_MAX, HEADER_BYTES, MAGIC, code};
+use crate::message::{FILE, HEADER_BYTES, MAGIC, MESSAGE_BYTES_MAX, code};
 
 /// A frame that grows option by option and never past its size.
 #[derive(Clone, Debug)]
-pub(crate) struct Writer {
+pub(crate) struct DhcpMessageWriter {
     bytes: Vec<u8>,
     /// How long it may become, the end and option 82 not counted.
     size_max: usize,
 }
 
-impl Writer {
+impl DhcpMessageWriter {
     /// A frame from or for this machine; `operation` is 1 to the server and 2 to
     /// the client.
     pub(crate) fn new(operation: u8, xid: [u8; 4], mac: MacAddr) -> Self {
@@ -27,7 +27,7 @@ impl Writer {
         bytes.extend(MAGIC);
         Self {
             bytes,
-            size_max: FRAME_BYTES_MAX - 1,
+            size_max: MESSAGE_BYTES_MAX - 1,
         }
     }
 
@@ -35,7 +35,7 @@ impl Writer {
     /// takes that option out, so it is none of the client's.
     pub(crate) fn limit(&mut self, client_bytes: usize, relay_info: Option<&[u8]>) {
         let info = relay_info.map_or(0, encoded_bytes);
-        let frame = FRAME_BYTES_MAX.saturating_sub(info);
+        let frame = MESSAGE_BYTES_MAX.saturating_sub(info);
         self.size_max = client_bytes.min(frame).saturating_sub(1);
     }
 
@@ -117,11 +117,11 @@ fn encoded_bytes(value: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame;
+    use crate::message;
 
-    fn fresh() -> Writer {
-        let mut writer = Writer::new(1, [1, 2, 3, 4], MacAddr([2; 6]));
-        writer.option(code::KIND, &[1]);
+    fn fresh() -> DhcpMessageWriter {
+        let mut writer = DhcpMessageWriter::new(1, [1, 2, 3, 4], MacAddr([2; 6]));
+        writer.option(code::MESSAGE_TYPE, &[1]);
         writer
     }
 
@@ -135,7 +135,7 @@ mod tests {
         writer.giaddr(Ipv4Addr::new(1, 0, 0, 4));
         writer.file("loader");
         let bytes = writer.finish(None);
-        let frame = frame::decode(&bytes, 1).unwrap();
+        let frame = message::decode(&bytes, 1).unwrap();
         assert_eq!(frame.xid(), [1, 2, 3, 4]);
         assert_eq!(frame.mac, MacAddr([2; 6]));
         assert!(frame.wants_broadcast());
@@ -153,9 +153,9 @@ mod tests {
     #[test]
     fn an_option_longer_than_255_and_the_relays_survive() {
         let mut writer = fresh();
-        assert!(writer.option(code::CLASS, &[5; 300]));
+        assert!(writer.option(code::VENDOR_CLASS, &[5; 300]));
         let bytes = writer.finish(Some(&[6; 300]));
-        let frame = frame::decode(&bytes, 1).unwrap();
+        let frame = message::decode(&bytes, 1).unwrap();
         assert_eq!(frame.vendor_class(), Some([5; 300].as_slice()));
         assert_eq!(frame.relay_info(), Some([6; 300].as_slice()));
     }
@@ -164,7 +164,7 @@ mod tests {
     fn what_does_not_fit_is_left_out_whole() {
         let mut writer = fresh();
         writer.limit(400, None);
-        assert!(!writer.option(code::CLASS, &[5; 155]));
+        assert!(!writer.option(code::VENDOR_CLASS, &[5; 155]));
         assert!(writer.option(code::CLIENT_ID, &[5; 154]));
         assert_eq!(writer.finish(None).len(), 400);
     }
@@ -173,11 +173,11 @@ mod tests {
     fn with_the_relays_option_it_is_still_one_frame() {
         let info = [7; 1000];
         let mut writer = fresh();
-        writer.limit(FRAME_BYTES_MAX, Some(&info));
-        while writer.option(code::CLASS, &[5; 20]) {}
+        writer.limit(MESSAGE_BYTES_MAX, Some(&info));
+        while writer.option(code::VENDOR_CLASS, &[5; 20]) {}
         let len = writer.finish(Some(&info)).len();
         assert!(
-            (FRAME_BYTES_MAX - 21..=FRAME_BYTES_MAX).contains(&len),
+            (MESSAGE_BYTES_MAX - 21..=MESSAGE_BYTES_MAX).contains(&len),
             "{len}"
         );
     }
@@ -187,6 +187,6 @@ mod tests {
         let mut writer = fresh();
         writer.file(&"x".repeat(128));
         let bytes = writer.finish(None);
-        assert_eq!(frame::decode(&bytes, 1).unwrap().boot_file(), None);
+        assert_eq!(message::decode(&bytes, 1).unwrap().boot_file(), None);
     }
 }

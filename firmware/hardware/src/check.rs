@@ -2,17 +2,17 @@
 
 use serde_json::Value;
 use trivet_model::Node;
-use trivet_model::node::Object;
+use trivet_model::node::JsonObject;
 
 use crate::payload::{agent_args, agent_files, payload};
-use crate::{Kind, RAMDISK, interface};
+use crate::{InterfaceKind, RAMDISK, interface};
 
 /// The port of SSH (RFC 4253, section 4).
 pub const SSH_PORT: u16 = 22;
 
 /// Why the interface of this kind cannot work on this node; none if it can. `is_own`
 /// knows the images of the box's own catalogue, which need no digest from the operator.
-pub fn check(node: &Node, kind: Kind, is_own: &dyn Fn(&str) -> bool) -> Option<String> {
+pub fn check(node: &Node, kind: InterfaceKind, is_own: &dyn Fn(&str) -> bool) -> Option<String> {
     let chosen = interface(node, kind);
     if chosen.starts_with("no-") {
         return Some(format!(
@@ -24,11 +24,18 @@ pub fn check(node: &Node, kind: Kind, is_own: &dyn Fn(&str) -> bool) -> Option<S
     match chosen {
         "" => Some(format!("hardware type {} is not known", node.driver)),
         "ipmitool" => ipmi(&node.driver_info),
-        "redfish" if matches!(kind, Kind::Bios | Kind::Firmware | Kind::Raid) => Some(format!(
-            "this box does not drive {} by Redfish yet; the interface may be chosen, but does \
+        "redfish"
+            if matches!(
+                kind,
+                InterfaceKind::Bios | InterfaceKind::Firmware | InterfaceKind::Raid
+            ) =>
+        {
+            Some(format!(
+                "this box does not drive {} by Redfish yet; the interface may be chosen, but does \
              nothing",
-            kind.as_str()
-        )),
+                kind.as_str()
+            ))
+        }
         "redfish" => redfish(&node.driver_info),
         "ssh" => ssh(&node.driver_info),
         "direct" => {
@@ -46,7 +53,7 @@ pub fn check(node: &Node, kind: Kind, is_own: &dyn Fn(&str) -> bool) -> Option<S
 }
 
 /// Whether the record says that the agent stays between two jobs; none where it does not say.
-pub fn fast_track(info: &Object) -> Result<Option<bool>, String> {
+pub fn fast_track(info: &JsonObject) -> Result<Option<bool>, String> {
     let word = match info.get("fast_track") {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::Bool(stays)) => return Ok(Some(*stays)),
@@ -75,14 +82,14 @@ fn netboot(node: &Node) -> Result<(), String> {
     Ok(())
 }
 
-fn text<'a>(info: &'a Object, key: &str) -> Option<&'a str> {
+fn text<'a>(info: &'a JsonObject, key: &str) -> Option<&'a str> {
     let text = info.get(key).and_then(Value::as_str).map(str::trim);
     text.filter(|text| !text.is_empty())
 }
 
 /// A port number, as a number or as text: `default` where the key is absent, none
 /// where it is no port.
-pub fn number(info: &Object, key: &str, default: u16) -> Option<u16> {
+pub fn number(info: &JsonObject, key: &str, default: u16) -> Option<u16> {
     let port = match info.get(key) {
         None | Some(Value::Null) => return Some(default),
         Some(Value::String(text)) => text.trim().parse().ok(),
@@ -91,7 +98,7 @@ pub fn number(info: &Object, key: &str, default: u16) -> Option<u16> {
     port.filter(|port| *port > 0)
 }
 
-fn ipmi(info: &Object) -> Option<String> {
+fn ipmi(info: &JsonObject) -> Option<String> {
     if text(info, "ipmi_address").is_none() {
         return Some("driver_info lacks ipmi_address: say where the BMC is".into());
     }
@@ -101,7 +108,7 @@ fn ipmi(info: &Object) -> Option<String> {
     None
 }
 
-fn redfish(info: &Object) -> Option<String> {
+fn redfish(info: &JsonObject) -> Option<String> {
     if text(info, "redfish_address").is_none() {
         return Some("driver_info lacks redfish_address: say where the BMC is".into());
     }
@@ -118,7 +125,7 @@ fn redfish(info: &Object) -> Option<String> {
     None
 }
 
-fn ssh(info: &Object) -> Option<String> {
+fn ssh(info: &JsonObject) -> Option<String> {
     for (key, what) in [
         ("ssh_address", "say which host runs the virtual machine"),
         ("ssh_username", "say as whom to log in there"),
@@ -157,7 +164,7 @@ fn ssh(info: &Object) -> Option<String> {
     }
 }
 
-fn image(info: &Object, is_own: &dyn Fn(&str) -> bool) -> Option<String> {
+fn image(info: &JsonObject, is_own: &dyn Fn(&str) -> bool) -> Option<String> {
     let Some(source) = text(info, "image_source") else {
         return Some("instance_info lacks image_source: say which image to write".into());
     };

@@ -2,7 +2,7 @@
 
 /// One kind of interface of a node, in Ironic's words.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum Kind {
+pub enum InterfaceKind {
     /// BIOS settings.
     Bios,
     /// How it boots the ramdisk.
@@ -48,7 +48,7 @@ const FACTS: [(&str, &str, u16); 13] = [
     ("vendor", "vendor_interface", 31),
 ];
 
-impl Kind {
+impl InterfaceKind {
     /// Every kind, by name.
     pub const ALL: [Self; 13] = [
         Self::Bios,

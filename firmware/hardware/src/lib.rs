@@ -15,24 +15,24 @@ mod steps;
 mod table;
 
 pub use check::{SSH_PORT, check, fast_track, number};
-pub use kind::Kind;
-pub use misspelt::meant;
+pub use kind::InterfaceKind;
+pub use misspelt::suggested_key;
 pub use payload::{
-    BOOT_TEXT_BYTES_MAX, Payload, Source, agent_args, agent_credentials, agent_files,
-    boot_file_digest, payload,
+    BOOT_TEXT_BYTES_MAX, BootFileSource, NetbootPayload, agent_args, agent_credentials,
+    agent_files, boot_file_digest, payload,
 };
-pub use steps::{Act, cannot_run, fake_steps, reserved, waits_oddly};
-pub use table::{ALL, Hardware};
+pub use steps::{ReservedStep, cannot_run, fake_steps, has_invalid_wait, reserved};
+pub use table::{ALL, HardwareTypeSpec};
 
 use serde_json::Value;
-use trivet_model::node::Object;
+use trivet_model::node::JsonObject;
 use trivet_model::{BootDevice, Node};
 
 /// Interfaces by kind.
-type Choices = &'static [(Kind, &'static str)];
+type InterfaceChoices = &'static [(InterfaceKind, &'static str)];
 
 /// Names of the seed era: what each means today, and the interfaces it chose.
-const ALIASES: [(&str, &str, Choices); 4] = [
+const ALIASES: [(&str, &str, InterfaceChoices); 4] = [
     ("agent_ipmitool", "ipmi", &[]),
     ("agent_pyghmi", "ipmi", &[]),
     ("agent_ssh", "ssh", &[]),
@@ -40,16 +40,16 @@ const ALIASES: [(&str, &str, Choices); 4] = [
         "fake_agent",
         "fake-hardware",
         &[
-            (Kind::Boot, "ipxe"),
-            (Kind::Deploy, "direct"),
-            (Kind::Inspect, "agent"),
-            (Kind::Rescue, "agent"),
+            (InterfaceKind::Boot, "ipxe"),
+            (InterfaceKind::Deploy, "direct"),
+            (InterfaceKind::Inspect, "agent"),
+            (InterfaceKind::Rescue, "agent"),
         ],
     ),
 ];
 
 /// The hardware type of this name, or that an older name stands for.
-pub fn named(name: &str) -> Option<&'static Hardware> {
+pub fn named(name: &str) -> Option<&'static HardwareTypeSpec> {
     let name = ALIASES
         .iter()
         .find(|(alias, _, _)| *alias == name)
@@ -73,7 +73,7 @@ pub fn adopt_alias(node: &mut Node) {
 
 /// The interface of this kind that a node has: the chosen one, else its hardware
 /// type's default. Empty for a hardware type that nobody knows.
-pub fn interface(node: &Node, kind: Kind) -> &'static str {
+pub fn interface(node: &Node, kind: InterfaceKind) -> &'static str {
     let enabled = named(&node.driver).map_or(&[][..], |hardware| hardware.interfaces(kind));
     let chosen = node.kept.get(kind.field()).and_then(Value::as_str);
     let chosen = chosen.and_then(|chosen| enabled.iter().find(|name| **name == chosen));
@@ -82,7 +82,7 @@ pub fn interface(node: &Node, kind: Kind) -> &'static str {
 
 /// What a node may be able to do.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Ability {
+pub enum HardwareCapability {
     /// Shut its system down softly.
     SoftPower,
     /// Take a non-maskable interrupt.
@@ -100,33 +100,38 @@ pub enum Ability {
     /// Keep BIOS settings.
     Bios,
     /// Light its lights.
-    Lights,
+    Indicators,
 }
 
 /// Whether a node can do this, by its interfaces.
-pub fn can(node: &Node, ability: Ability) -> bool {
+pub fn can(node: &Node, ability: HardwareCapability) -> bool {
     let has = |kind, names: &[&str]| names.contains(&interface(node, kind));
     match ability {
-        Ability::SoftPower => has(Kind::Power, &["ipmitool", "redfish", "fake", "ssh"]),
-        Ability::Raid => has(Kind::Raid, &["fake", "agent"]),
-        Ability::Console => has(Kind::Console, &["fake"]),
-        Ability::Bios => has(Kind::Bios, &["fake"]),
-        Ability::Nmi => has(Kind::Management, &["ipmitool", "redfish"]),
-        Ability::BootMode | Ability::SecureBoot | Ability::VirtualMedia => {
-            has(Kind::Management, &["fake", "redfish"])
+        HardwareCapability::SoftPower => has(
+            InterfaceKind::Power,
+            &["ipmitool", "redfish", "fake", "ssh"],
+        ),
+        HardwareCapability::Raid => has(InterfaceKind::Raid, &["fake", "agent"]),
+        HardwareCapability::Console => has(InterfaceKind::Console, &["fake"]),
+        HardwareCapability::Bios => has(InterfaceKind::Bios, &["fake"]),
+        HardwareCapability::Nmi => has(InterfaceKind::Management, &["ipmitool", "redfish"]),
+        HardwareCapability::BootMode
+        | HardwareCapability::SecureBoot
+        | HardwareCapability::VirtualMedia => has(InterfaceKind::Management, &["fake", "redfish"]),
+        HardwareCapability::Indicators => {
+            has(InterfaceKind::Management, &["fake", "ipmitool", "redfish"])
         }
-        Ability::Lights => has(Kind::Management, &["fake", "ipmitool", "redfish"]),
     }
 }
 
 /// Whether what manages a node is pretended: its record is all there is.
-pub fn pretends(node: &Node) -> bool {
-    interface(node, Kind::Management) == "fake"
+pub fn is_fake(node: &Node) -> bool {
+    interface(node, InterfaceKind::Management) == "fake"
 }
 
 /// The boot devices a node can be told, by its management interface.
 pub fn boot_devices(node: &Node) -> &'static [BootDevice] {
-    match interface(node, Kind::Management) {
+    match interface(node, InterfaceKind::Management) {
         "ipmitool" => BootDevice::ALL,
         "redfish" => &[
             BootDevice::Pxe,
@@ -141,8 +146,8 @@ pub fn boot_devices(node: &Node) -> &'static [BootDevice] {
 
 /// A person is this node's service processor: power orders are taken at once, and
 /// somebody must be told what to do.
-pub fn by_hand(node: &Node) -> bool {
-    named(&node.driver).is_some_and(|hardware| hardware.by_hand)
+pub fn is_manual(node: &Node) -> bool {
+    named(&node.driver).is_some_and(|hardware| hardware.manual)
 }
 
 /// The deploy interface that writes no disk: the machine boots what the operator named
@@ -151,7 +156,7 @@ pub const RAMDISK: &str = "ramdisk";
 
 /// Whether a node's instance boots from the network instead of its disk.
 pub fn netboots_instance(node: &Node) -> bool {
-    interface(node, Kind::Deploy) == RAMDISK
+    interface(node, InterfaceKind::Deploy) == RAMDISK
 }
 
 /// How the machine starts, `uefi` or `bios`, if anybody said: what the instance wants, else
@@ -172,12 +177,12 @@ fn boot_modes(node: &Node) -> impl Iterator<Item = &str> {
     told.into_iter().flatten()
 }
 
-fn text<'a>(object: &'a Object, key: &str) -> Option<&'a str> {
+fn text<'a>(object: &'a JsonObject, key: &str) -> Option<&'a str> {
     object.get(key)?.as_str()
 }
 
 /// One of `capabilities`, which are `key:value,key:value` or an object.
-fn capability<'a>(object: &'a Object, key: &str) -> Option<&'a str> {
+fn capability<'a>(object: &'a JsonObject, key: &str) -> Option<&'a str> {
     match object.get("capabilities")? {
         Value::String(pairs) => pairs.split(',').find_map(|pair| {
             let (name, value) = pair.trim().split_once(':')?;

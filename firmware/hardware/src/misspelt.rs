@@ -5,7 +5,7 @@
 
 use trivet_model::edit_distance;
 
-use crate::{ALL, Hardware};
+use crate::{ALL, HardwareTypeSpec};
 
 /// Keys that Ironic's drivers and its clients use and this box does not read.
 const READ_BY_IRONIC: [&str; 24] = [
@@ -41,8 +41,8 @@ const LONG_CHARS_MIN: usize = 12;
 
 /// The key of this hardware type that was most likely meant by `key`. None where `key` is
 /// itself known to any driver, and where it is like no known key.
-pub fn meant(hardware: &Hardware, key: &str) -> Option<&'static str> {
-    let mut known = ALL.iter().flat_map(Hardware::properties);
+pub fn suggested_key(hardware: &HardwareTypeSpec, key: &str) -> Option<&'static str> {
+    let mut known = ALL.iter().flat_map(HardwareTypeSpec::properties);
     if READ_BY_IRONIC.contains(&key) || known.any(|(name, _)| name == key) {
         return None;
     }
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     fn of(driver: &str, key: &str) -> Option<&'static str> {
-        meant(crate::named(driver).unwrap(), key)
+        suggested_key(crate::named(driver).unwrap(), key)
     }
 
     #[test]
@@ -87,11 +87,21 @@ mod tests {
     #[test]
     fn known_keys_and_other_keys_have_none() {
         for hardware in &ALL {
-            for (name, _) in ALL.iter().flat_map(Hardware::properties) {
-                assert_eq!(meant(hardware, name), None, "{name} of {}", hardware.name);
+            for (name, _) in ALL.iter().flat_map(HardwareTypeSpec::properties) {
+                assert_eq!(
+                    suggested_key(hardware, name),
+                    None,
+                    "{name} of {}",
+                    hardware.name
+                );
             }
             for name in READ_BY_IRONIC {
-                assert_eq!(meant(hardware, name), None, "{name} of {}", hardware.name);
+                assert_eq!(
+                    suggested_key(hardware, name),
+                    None,
+                    "{name} of {}",
+                    hardware.name
+                );
             }
         }
         let long = "ipmi_address".repeat(1000);

@@ -6,7 +6,7 @@
 //! may come from a record, and what has them is refused with a sentence.
 
 use serde_json::Value;
-use trivet_model::node::Object;
+use trivet_model::node::JsonObject;
 use trivet_model::{Digest, Node};
 
 /// Longest URL, file name or list of kernel arguments that we take. Ours: iPXE and
@@ -18,7 +18,7 @@ const DEFAULT: &str = "%default%";
 
 /// Where a file to boot is.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Source {
+pub enum BootFileSource {
     /// At this HTTP address.
     Url(String),
     /// In the operator's directory, under this name.
@@ -27,22 +27,22 @@ pub enum Source {
 
 /// What a node with an instance boots from the network, each time it boots.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Payload {
+pub enum NetbootPayload {
     /// A kernel with its ramdisk, such as an installer's.
     Kernel {
         /// The kernel.
-        kernel: Source,
+        kernel: BootFileSource,
         /// The ramdisk.
-        ramdisk: Source,
+        ramdisk: BootFileSource,
         /// Words for the kernel line.
         args: String,
     },
     /// The image of a disk or a CD.
-    Iso(Source),
+    Iso(BootFileSource),
 }
 
 /// What a node whose `deploy_interface` is `ramdisk` boots, or what its record lacks.
-pub fn payload(node: &Node) -> Result<Payload, String> {
+pub fn payload(node: &Node) -> Result<NetbootPayload, String> {
     let info = &node.instance_info;
     for key in ["boot_iso", "kernel", "ramdisk"] {
         boot_file_digest(info, "instance_info", key)?;
@@ -51,11 +51,11 @@ pub fn payload(node: &Node) -> Result<Payload, String> {
     let kernel = source(info, "kernel")?;
     let ramdisk = source(info, "ramdisk")?;
     match (iso, kernel, ramdisk) {
-        (Some(iso), None, None) => Ok(Payload::Iso(iso)),
+        (Some(iso), None, None) => Ok(NetbootPayload::Iso(iso)),
         (Some(_), _, _) => Err(
             "instance_info has both boot_iso and a kernel or ramdisk: say which one to boot".into(),
         ),
-        (None, Some(kernel), Some(ramdisk)) => Ok(Payload::Kernel {
+        (None, Some(kernel), Some(ramdisk)) => Ok(NetbootPayload::Kernel {
             kernel,
             ramdisk,
             args: payload_args(node)?,
@@ -118,7 +118,11 @@ pub fn agent_credentials(node: &Node, rescue: bool) -> Result<(), String> {
 }
 
 /// The digest that a record gives for the file that `key` names, in the key `KEY_checksum`.
-pub fn boot_file_digest(info: &Object, place: &str, key: &str) -> Result<Option<Digest>, String> {
+pub fn boot_file_digest(
+    info: &JsonObject,
+    place: &str,
+    key: &str,
+) -> Result<Option<Digest>, String> {
     let key = format!("{key}_checksum");
     let Some(text) = text(info, place, &key)? else {
         return Ok(None);
@@ -161,7 +165,7 @@ fn appended(node: &Node) -> Result<Option<String>, String> {
 }
 
 /// Present text, trimmed; null and the empty text count as absent.
-fn text<'a>(info: &'a Object, place: &str, key: &str) -> Result<Option<&'a str>, String> {
+fn text<'a>(info: &'a JsonObject, place: &str, key: &str) -> Result<Option<&'a str>, String> {
     match info.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) if text.len() > BOOT_TEXT_BYTES_MAX => Err(format!(
@@ -172,7 +176,7 @@ fn text<'a>(info: &'a Object, place: &str, key: &str) -> Result<Option<&'a str>,
     }
 }
 
-fn args(info: &Object, place: &str, key: &str) -> Result<Option<String>, String> {
+fn args(info: &JsonObject, place: &str, key: &str) -> Result<Option<String>, String> {
     let Some(text) = text(info, place, key)? else {
         return Ok(None);
     };
@@ -195,12 +199,12 @@ fn args(info: &Object, place: &str, key: &str) -> Result<Option<String>, String>
     Ok(Some(text.to_owned()))
 }
 
-fn source(info: &Object, key: &str) -> Result<Option<Source>, String> {
+fn source(info: &JsonObject, key: &str) -> Result<Option<BootFileSource>, String> {
     let Some(text) = text(info, "instance_info", key)? else {
         return Ok(None);
     };
     if is_http(text) {
-        return url(text, "instance_info", key).map(|url| Some(Source::Url(url)));
+        return url(text, "instance_info", key).map(|url| Some(BootFileSource::Url(url)));
     }
     if text.contains("://") {
         return Err(format!(
@@ -219,7 +223,7 @@ fn source(info: &Object, key: &str) -> Result<Option<Source>, String> {
              the operator's directory"
         ));
     }
-    Ok(Some(Source::File(name.to_owned())))
+    Ok(Some(BootFileSource::File(name.to_owned())))
 }
 
 /// An address in `driver_info` that a machine can load; others are none: clients name

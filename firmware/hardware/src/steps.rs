@@ -1,13 +1,13 @@
 //! Steps that need no agent, and steps that nothing here can run.
 
-use trivet_model::{Node, Step, StepKind};
+use trivet_model::{JobStep, Node, StepKind};
 
-use crate::{Kind, interface};
+use crate::{InterfaceKind, interface};
 
 /// What a reserved step means. Ironic keeps these names for itself, for interface
 /// `power`, in clean, deploy and service steps alike.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Act {
+pub enum ReservedStep {
     /// Stop until `unhold`.
     Hold,
     /// Let so many seconds pass.
@@ -27,7 +27,7 @@ pub enum Act {
 pub(crate) const WAIT_S_MAX: u64 = 86_400;
 
 /// What this step means, where it is a reserved one.
-pub fn reserved(step: &Step) -> Option<Act> {
+pub fn reserved(step: &JobStep) -> Option<ReservedStep> {
     if step.interface != "power" {
         return None;
     }
@@ -37,34 +37,34 @@ pub fn reserved(step: &Step) -> Option<Act> {
         other => other.as_u64(),
     });
     match step.step.as_str() {
-        "hold" => Some(Act::Hold),
-        "wait" => Some(Act::Wait {
+        "hold" => Some(ReservedStep::Hold),
+        "wait" => Some(ReservedStep::Wait {
             seconds: seconds.map(|seconds: u64| seconds.min(WAIT_S_MAX)),
         }),
-        "power_on" => Some(Act::PowerOn),
-        "power_off" => Some(Act::PowerOff),
-        "reboot" => Some(Act::Reboot),
+        "power_on" => Some(ReservedStep::PowerOn),
+        "power_off" => Some(ReservedStep::PowerOff),
+        "reboot" => Some(ReservedStep::Reboot),
         _ => None,
     }
 }
 
 /// Whether this is a `wait` for something that is no number of seconds.
-pub fn waits_oddly(step: &Step) -> bool {
+pub fn has_invalid_wait(step: &JobStep) -> bool {
     let given = step
         .args
         .get("seconds")
         .is_some_and(|seconds| !seconds.is_null());
-    given && reserved(step) == Some(Act::Wait { seconds: None })
+    given && reserved(step) == Some(ReservedStep::Wait { seconds: None })
 }
 
 /// Why this step cannot be run on this node, whatever its agent offers; none if it can be
 /// tried. The Redfish interfaces for BIOS, firmware and RAID may be chosen, because Metal3
 /// always sends them, but have no steps yet.
-pub fn cannot_run(node: &Node, step: &Step) -> Option<String> {
+pub fn cannot_run(node: &Node, step: &JobStep) -> Option<String> {
     let kind = match step.interface.as_str() {
-        "bios" => Kind::Bios,
-        "firmware" => Kind::Firmware,
-        "raid" => Kind::Raid,
+        "bios" => InterfaceKind::Bios,
+        "firmware" => InterfaceKind::Firmware,
+        "raid" => InterfaceKind::Raid,
         _ => return None,
     };
     if interface(node, kind) != "redfish" {
@@ -72,7 +72,9 @@ pub fn cannot_run(node: &Node, step: &Step) -> Option<String> {
     }
     let (field, word) = (kind.field(), kind.as_str());
     let instead = match kind {
-        Kind::Raid => "; choose raid_interface agent for software RAID, or leave the step out",
+        InterfaceKind::Raid => {
+            "; choose raid_interface agent for software RAID, or leave the step out"
+        }
         _ => "; leave the step out",
     };
     Some(format!(

@@ -1,25 +1,25 @@
 //! The hardware types there are.
 
-use crate::{Kind, RAMDISK};
+use crate::{InterfaceKind, RAMDISK};
 
 /// What may stand in `driver_info`, and what it means.
-type Properties = &'static [(&'static str, &'static str)];
+type DriverInfoProperties = &'static [(&'static str, &'static str)];
 
 /// What we know of one hardware type.
 #[derive(Debug)]
-pub struct Hardware {
+pub struct HardwareTypeSpec {
     /// Ironic's name.
     pub name: &'static str,
     /// A person carries its power orders out.
-    pub(crate) by_hand: bool,
+    pub(crate) manual: bool,
     /// By kind, in the order of [`Kind::ALL`]; the first is the default.
     interfaces: [&'static [&'static str]; 13],
-    properties: &'static [Properties],
+    properties: &'static [DriverInfoProperties],
 }
 
-impl Hardware {
+impl HardwareTypeSpec {
     /// Interfaces of a kind, default first.
-    pub fn interfaces(&self, kind: Kind) -> &'static [&'static str] {
+    pub fn interfaces(&self, kind: InterfaceKind) -> &'static [&'static str] {
         self.interfaces[kind as usize]
     }
 
@@ -29,7 +29,7 @@ impl Hardware {
     }
 }
 
-const BOOT: Properties = &[
+const BOOT: DriverInfoProperties = &[
     (
         "fast_track",
         "Whether the agent stays between two jobs, so that the next one needs no boot. \
@@ -86,7 +86,7 @@ const BOOT: Properties = &[
     ),
 ];
 
-const IPMI: Properties = &[
+const IPMI: DriverInfoProperties = &[
     ("ipmi_address", "IP address of the BMC. Required."),
     (
         "ipmi_port",
@@ -113,7 +113,7 @@ const IPMI: Properties = &[
     ("ipmi_hex_kg_key", "Kg key as hexadecimal digits. Optional."),
 ];
 
-const REDFISH: Properties = &[
+const REDFISH: DriverInfoProperties = &[
     (
         "redfish_address",
         "URL of the Redfish service, such as https://192.0.2.7, or its host. Required.",
@@ -139,7 +139,7 @@ const REDFISH: Properties = &[
     ),
 ];
 
-const SSH: Properties = &[
+const SSH: DriverInfoProperties = &[
     (
         "ssh_address",
         "IP address or name of the host of the virtual machine. Required.",
@@ -182,10 +182,10 @@ const SSH: Properties = &[
 ];
 
 /// Every hardware type.
-pub const ALL: [Hardware; 5] = [
-    Hardware {
+pub const ALL: [HardwareTypeSpec; 5] = [
+    HardwareTypeSpec {
         name: "ipmi",
-        by_hand: false,
+        manual: false,
         interfaces: [
             &["no-bios"],
             &["ipxe", "pxe"],
@@ -203,9 +203,9 @@ pub const ALL: [Hardware; 5] = [
         ],
         properties: &[IPMI, BOOT],
     },
-    Hardware {
+    HardwareTypeSpec {
         name: "redfish",
-        by_hand: false,
+        manual: false,
         interfaces: [
             &["no-bios", "redfish"],
             &["ipxe", "pxe"],
@@ -223,9 +223,9 @@ pub const ALL: [Hardware; 5] = [
         ],
         properties: &[REDFISH, BOOT],
     },
-    Hardware {
+    HardwareTypeSpec {
         name: "manual-management",
-        by_hand: true,
+        manual: true,
         interfaces: [
             &["no-bios"],
             &["ipxe", "pxe"],
@@ -243,9 +243,9 @@ pub const ALL: [Hardware; 5] = [
         ],
         properties: &[BOOT],
     },
-    Hardware {
+    HardwareTypeSpec {
         name: "ssh",
-        by_hand: false,
+        manual: false,
         interfaces: [
             &["no-bios"],
             &["ipxe", "pxe"],
@@ -264,9 +264,9 @@ pub const ALL: [Hardware; 5] = [
         ],
         properties: &[SSH, BOOT],
     },
-    Hardware {
+    HardwareTypeSpec {
         name: "fake-hardware",
-        by_hand: false,
+        manual: false,
         interfaces: [
             &["fake", "no-bios"],
             &["fake", "ipxe", "pxe"],

@@ -1,10 +1,10 @@
 use serde_json::{Value, json};
-use trivet_model::{NodeId, Seeded, Step, StepKind, UnixMs};
+use trivet_model::{JobStep, NodeId, SeededRandom, StepKind, UnixMs};
 
 use super::*;
 
 fn node(driver: &str) -> Node {
-    Node::new(NodeId::random(&mut Seeded::new(1)), driver, UnixMs(1))
+    Node::new(NodeId::random(&mut SeededRandom::new(1)), driver, UnixMs(1))
 }
 
 fn with_info(driver: &str, info: Value) -> Node {
@@ -14,7 +14,7 @@ fn with_info(driver: &str, info: Value) -> Node {
 }
 
 #[track_caller]
-fn lacks(node: &Node, kind: Kind, part: &str) {
+fn lacks(node: &Node, kind: InterfaceKind, part: &str) {
     let why = check(node, kind, &|_| false).unwrap_or_default();
     assert!(why.contains(part), "{why:?} does not say {part:?}");
 }
@@ -22,7 +22,7 @@ fn lacks(node: &Node, kind: Kind, part: &str) {
 #[test]
 fn every_hardware_type_has_a_default_of_every_kind() {
     for hardware in &ALL {
-        for kind in Kind::ALL {
+        for kind in InterfaceKind::ALL {
             let names = hardware.interfaces(kind);
             assert!(!names.is_empty(), "{} {kind:?}", hardware.name);
             assert_eq!(interface(&node(hardware.name), kind), names[0]);
@@ -36,25 +36,25 @@ fn every_hardware_type_has_a_default_of_every_kind() {
 
 #[test]
 fn kinds_are_found_by_word_and_by_field() {
-    for kind in Kind::ALL {
-        assert_eq!(Kind::named(kind.as_str()), Some(kind));
-        assert_eq!(Kind::named(kind.field()), Some(kind));
+    for kind in InterfaceKind::ALL {
+        assert_eq!(InterfaceKind::named(kind.as_str()), Some(kind));
+        assert_eq!(InterfaceKind::named(kind.field()), Some(kind));
         assert_eq!(kind.field(), format!("{}_interface", kind.as_str()));
     }
-    assert_eq!(Kind::named("colour"), None);
+    assert_eq!(InterfaceKind::named("colour"), None);
 }
 
 #[test]
 fn a_chosen_interface_counts_only_where_the_hardware_type_has_it() {
     let mut node = node("fake-hardware");
     node.kept.insert("deploy_interface".into(), "direct".into());
-    assert_eq!(interface(&node, Kind::Deploy), "direct");
+    assert_eq!(interface(&node, InterfaceKind::Deploy), "direct");
     node.kept
         .insert("deploy_interface".into(), "anaconda".into());
-    assert_eq!(interface(&node, Kind::Deploy), "fake");
+    assert_eq!(interface(&node, InterfaceKind::Deploy), "fake");
     node.driver = "nonesuch".into();
-    assert_eq!(interface(&node, Kind::Deploy), "");
-    lacks(&node, Kind::Deploy, "nonesuch");
+    assert_eq!(interface(&node, InterfaceKind::Deploy), "");
+    lacks(&node, InterfaceKind::Deploy, "nonesuch");
 }
 
 #[test]
@@ -73,10 +73,10 @@ fn older_names_become_todays_with_the_interfaces_they_meant() {
     let mut rehearsal = node("fake_agent");
     rehearsal.kept.insert("boot_interface".into(), "pxe".into());
     adopt_alias(&mut rehearsal);
-    assert_eq!(interface(&rehearsal, Kind::Boot), "pxe");
-    assert_eq!(interface(&rehearsal, Kind::Deploy), "direct");
-    assert_eq!(interface(&rehearsal, Kind::Inspect), "agent");
-    assert_eq!(interface(&rehearsal, Kind::Power), "fake");
+    assert_eq!(interface(&rehearsal, InterfaceKind::Boot), "pxe");
+    assert_eq!(interface(&rehearsal, InterfaceKind::Deploy), "direct");
+    assert_eq!(interface(&rehearsal, InterfaceKind::Inspect), "agent");
+    assert_eq!(interface(&rehearsal, InterfaceKind::Power), "fake");
 }
 
 #[test]
@@ -91,16 +91,16 @@ fn an_alias_chooses_only_what_its_hardware_type_has() {
 
 #[test]
 fn ipmi_wants_an_address_and_a_port_that_is_one() {
-    lacks(&node("ipmi"), Kind::Power, "ipmi_address");
+    lacks(&node("ipmi"), InterfaceKind::Power, "ipmi_address");
     let good = with_info(
         "ipmi",
         json!({"ipmi_address": "192.0.2.7", "ipmi_port": "6230"}),
     );
-    assert_eq!(check(&good, Kind::Power, &|_| false), None);
-    assert_eq!(check(&good, Kind::Management, &|_| false), None);
+    assert_eq!(check(&good, InterfaceKind::Power, &|_| false), None);
+    assert_eq!(check(&good, InterfaceKind::Management, &|_| false), None);
     for port in [json!(0), json!(65_536), json!("x"), json!([623])] {
         let info = json!({"ipmi_address": "192.0.2.7", "ipmi_port": port});
-        lacks(&with_info("ipmi", info), Kind::Power, "ipmi_port");
+        lacks(&with_info("ipmi", info), InterfaceKind::Power, "ipmi_port");
     }
 }
 
@@ -112,31 +112,39 @@ fn ssh_wants_host_user_and_one_key() {
         ("ssh_username", "root"),
         ("private key", "x"),
     ] {
-        lacks(&with_info("ssh", info.clone()), Kind::Power, key);
+        lacks(&with_info("ssh", info.clone()), InterfaceKind::Power, key);
         info[key] = json!(value);
     }
     info["ssh_key_filename"] = json!("/k");
     assert_eq!(
-        check(&with_info("ssh", info.clone()), Kind::Power, &|_| false),
+        check(
+            &with_info("ssh", info.clone()),
+            InterfaceKind::Power,
+            &|_| false
+        ),
         None
     );
     info["ssh_key_contents"] = json!("-----BEGIN");
-    lacks(&with_info("ssh", info.clone()), Kind::Power, "both");
+    lacks(
+        &with_info("ssh", info.clone()),
+        InterfaceKind::Power,
+        "both",
+    );
     info["ssh_virt_type"] = json!("vbox");
-    lacks(&with_info("ssh", info), Kind::Power, "virsh");
+    lacks(&with_info("ssh", info), InterfaceKind::Power, "virsh");
 }
 
 #[test]
 fn redfish_says_what_is_missing_or_wrong() {
-    lacks(&node("redfish"), Kind::Power, "redfish_address");
+    lacks(&node("redfish"), InterfaceKind::Power, "redfish_address");
     let whole = with_info("redfish", json!({"redfish_address": "https://192.0.2.7"}));
-    assert_eq!(check(&whole, Kind::Power, &|_| false), None);
-    assert_eq!(check(&whole, Kind::Management, &|_| false), None);
-    lacks(&whole, Kind::Bios, "does not support bios");
+    assert_eq!(check(&whole, InterfaceKind::Power, &|_| false), None);
+    assert_eq!(check(&whole, InterfaceKind::Management, &|_| false), None);
+    lacks(&whole, InterfaceKind::Bios, "does not support bios");
     let wrong = |key: &str, value: &str| {
         let mut node = whole.clone();
         node.driver_info.insert(key.into(), value.into());
-        lacks(&node, Kind::Power, key);
+        lacks(&node, InterfaceKind::Power, key);
     };
     wrong("redfish_auth_type", "digest");
     wrong("redfish_password", "p");
@@ -145,24 +153,27 @@ fn redfish_says_what_is_missing_or_wrong() {
 #[test]
 fn an_image_needs_a_digest_unless_it_is_the_boxes_own() {
     let mut node = node("ipmi");
-    lacks(&node, Kind::Deploy, "image_source");
+    lacks(&node, InterfaceKind::Deploy, "image_source");
     node.instance_info.insert("image_source".into(), "a".into());
     lacks(
         &node,
-        Kind::Deploy,
+        InterfaceKind::Deploy,
         "neither an image of this box nor a URL: a;",
     );
-    assert_eq!(check(&node, Kind::Deploy, &|name| name == "a"), None);
+    assert_eq!(
+        check(&node, InterfaceKind::Deploy, &|name| name == "a"),
+        None
+    );
     node.instance_info
         .insert("image_source".into(), "http://a".into());
-    lacks(&node, Kind::Deploy, "digest");
+    lacks(&node, InterfaceKind::Deploy, "digest");
     node.properties
         .insert("capabilities".into(), "boot_mode:eufi".into());
-    lacks(&node, Kind::Deploy, "boot_mode eufi");
+    lacks(&node, InterfaceKind::Deploy, "boot_mode eufi");
     node.properties.clear();
     node.instance_info
         .insert("image_checksum".into(), "0".into());
-    assert_eq!(check(&node, Kind::Deploy, &|_| false), None);
+    assert_eq!(check(&node, InterfaceKind::Deploy, &|_| false), None);
 }
 
 #[test]
@@ -178,12 +189,12 @@ fn whether_agents_stay_is_yes_or_no() {
     assert_eq!(said(1.into()), Ok(Some(true)));
     assert!(said(2.into()).is_err());
     assert!(said("banana".into()).is_err());
-    lacks(&node, Kind::Deploy, "fast_track");
+    lacks(&node, InterfaceKind::Deploy, "fast_track");
 }
 
 #[test]
 fn a_fake_lacks_nothing() {
-    for kind in Kind::ALL {
+    for kind in InterfaceKind::ALL {
         assert_eq!(
             check(&node("fake-hardware"), kind, &|_| false),
             None,
@@ -195,16 +206,21 @@ fn a_fake_lacks_nothing() {
 #[test]
 fn abilities_follow_interfaces_not_hardware_types() {
     let mut fake = node("fake-hardware");
-    assert!(can(&fake, Ability::Bios) && can(&fake, Ability::Raid));
-    assert!(can(&fake, Ability::SoftPower) && !can(&fake, Ability::Nmi));
+    assert!(can(&fake, HardwareCapability::Bios) && can(&fake, HardwareCapability::Raid));
+    assert!(can(&fake, HardwareCapability::SoftPower) && !can(&fake, HardwareCapability::Nmi));
     fake.kept.insert("bios_interface".into(), "no-bios".into());
-    assert!(!can(&fake, Ability::Bios) && can(&fake, Ability::Raid));
+    assert!(!can(&fake, HardwareCapability::Bios) && can(&fake, HardwareCapability::Raid));
     let ipmi = node("ipmi");
-    assert!(can(&ipmi, Ability::SoftPower) && !can(&ipmi, Ability::Raid));
-    assert!(can(&node("redfish"), Ability::SoftPower) && can(&node("redfish"), Ability::Nmi));
-    assert!(can(&ipmi, Ability::Lights) && !can(&ipmi, Ability::VirtualMedia));
-    assert!(can(&node("redfish"), Ability::VirtualMedia));
-    assert!(pretends(&fake) && !pretends(&ipmi));
+    assert!(can(&ipmi, HardwareCapability::SoftPower) && !can(&ipmi, HardwareCapability::Raid));
+    assert!(
+        can(&node("redfish"), HardwareCapability::SoftPower)
+            && can(&node("redfish"), HardwareCapability::Nmi)
+    );
+    assert!(
+        can(&ipmi, HardwareCapability::Indicators) && !can(&ipmi, HardwareCapability::VirtualMedia)
+    );
+    assert!(can(&node("redfish"), HardwareCapability::VirtualMedia));
+    assert!(is_fake(&fake) && !is_fake(&ipmi));
 }
 
 #[test]
@@ -216,8 +232,8 @@ fn boot_devices_follow_the_management_interface() {
 
 #[test]
 fn only_manual_management_is_done_by_hand() {
-    assert!(by_hand(&node("manual-management")));
-    assert!(!by_hand(&node("fake-hardware")) && !by_hand(&node("nonesuch")));
+    assert!(is_manual(&node("manual-management")));
+    assert!(!is_manual(&node("fake-hardware")) && !is_manual(&node("nonesuch")));
 }
 
 #[test]
@@ -235,8 +251,8 @@ fn properties_describe_driver_info_and_secrets_are_known_as_such() {
     }
 }
 
-fn step(interface: &str, name: &str, args: Value) -> Step {
-    Step {
+fn step(interface: &str, name: &str, args: Value) -> JobStep {
+    JobStep {
         step: name.into(),
         interface: interface.into(),
         priority: 0,
@@ -249,12 +265,12 @@ fn step(interface: &str, name: &str, args: Value) -> Step {
 #[test]
 fn reserved_steps_belong_to_power_alone() {
     let act = |name: &str, args| reserved(&step("power", name, args));
-    assert_eq!(act("hold", json!({})), Some(Act::Hold));
-    assert_eq!(act("reboot", json!({})), Some(Act::Reboot));
+    assert_eq!(act("hold", json!({})), Some(ReservedStep::Hold));
+    assert_eq!(act("reboot", json!({})), Some(ReservedStep::Reboot));
     assert_eq!(act("dance", json!({})), None);
     assert_eq!(reserved(&step("deploy", "hold", json!({}))), None);
     let wait = |args| act("wait", args);
-    let seconds = |seconds| Some(Act::Wait { seconds });
+    let seconds = |seconds| Some(ReservedStep::Wait { seconds });
     assert_eq!(wait(json!({"seconds": 5})), seconds(Some(5)));
     assert_eq!(wait(json!({"seconds": "5"})), seconds(Some(5)));
     assert_eq!(wait(json!({})), seconds(None));
@@ -284,23 +300,31 @@ fn an_instance_that_boots_from_the_network_says_what() {
         assert!(!netboots_instance(&node));
         node.kept.insert("deploy_interface".into(), RAMDISK.into());
         assert!(netboots_instance(&node), "{driver}");
-        lacks(&node, Kind::Deploy, "boot_iso");
+        lacks(&node, InterfaceKind::Deploy, "boot_iso");
         node.instance_info.insert("boot_iso".into(), "a.iso".into());
-        assert_eq!(check(&node, Kind::Deploy, &|_| false), None);
+        assert_eq!(check(&node, InterfaceKind::Deploy, &|_| false), None);
     }
 }
 
 #[test]
 fn an_agent_that_cannot_be_booted_is_told_by_the_boot_interface() {
     let info = json!({"deploy_kernel": "http://h/k"});
-    lacks(&with_info("ipmi", info), Kind::Boot, "deploy_ramdisk");
+    lacks(
+        &with_info("ipmi", info),
+        InterfaceKind::Boot,
+        "deploy_ramdisk",
+    );
     let info = json!({"deploy_kernel": "http://ann:secret@h/k", "deploy_ramdisk": "http://h/r"});
     lacks(
         &with_info("ipmi", info),
-        Kind::Boot,
+        InterfaceKind::Boot,
         "a user and a password",
     );
     let info = json!({"kernel_append_params": "a && b"});
-    lacks(&with_info("ipmi", info), Kind::Boot, "kernel_append_params");
-    assert_eq!(check(&node("ipmi"), Kind::Boot, &|_| false), None);
+    lacks(
+        &with_info("ipmi", info),
+        InterfaceKind::Boot,
+        "kernel_append_params",
+    );
+    assert_eq!(check(&node("ipmi"), InterfaceKind::Boot, &|_| false), None);
 }

@@ -4,18 +4,21 @@
 //! A path from the wire becomes a [`Route`] that cannot lead outside the directory it
 //! is looked up in, or nothing.
 
-mod answer;
 mod path;
 mod range;
 mod request;
+mod response;
 mod script;
 
-pub use answer::{
-    Answer, NO_FILE, NOT_FOUND, TEXT, Thing, UNAVAILABLE, answer, kind, refusal, unavailable,
-    wrong_image,
+pub use path::{PATH_BYTES_MAX, RelativePath};
+pub use request::{
+    BODY_BYTES_MAX, BootHttpMethod, BootHttpRequest, BootRequestBody, HEAD_BYTES_MAX,
+    RequestParseError, parse,
 };
-pub use path::{PATH_BYTES_MAX, Relative};
-pub use request::{BODY_BYTES_MAX, Body, HEAD_BYTES_MAX, Method, Nonsense, Request, parse};
+pub use response::{
+    BootFileMetadata, BootHttpResponse, NO_FILE, NOT_FOUND, TEXT, UNAVAILABLE, media_type,
+    parse_error_response, respond, unavailable, wrong_image,
+};
 pub use script::script;
 
 use trivet_model::secret::MASK;
@@ -23,7 +26,7 @@ use trivet_model::{MacAddr, NodeId};
 
 /// What a path asks for.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Route {
+pub enum BootRoute {
     /// The iPXE script of the machine with this address.
     Script(MacAddr),
     /// The agent's kernel.
@@ -40,38 +43,38 @@ pub enum Route {
     /// The config drive that this node is being written with, likewise.
     NodeDrive(NodeId),
     /// A loader.
-    Loader(Relative),
+    Loader(RelativePath),
     /// A file in the operator's directory; by TFTP a loader as well.
-    File(Relative),
+    File(RelativePath),
 }
 
 /// Where firmware that boots over HTTP finds loaders, below the boot server's address.
 pub const LOADERS_PATH: &str = "/boot/loaders";
 
 /// What a path asks for over HTTP; none where there is no such thing.
-pub fn http(path: &str) -> Option<Route> {
-    let relative = Relative::from_http(path)?;
+pub fn http_route(path: &str) -> Option<BootRoute> {
+    let relative = RelativePath::from_http(path)?;
     let segments: Vec<_> = relative.segments().collect();
     match segments[..] {
-        ["boot", mac, "script"] => mac.parse().ok().map(Route::Script),
-        ["boot", "kernel"] => Some(Route::Kernel),
-        ["boot", "ramdisk"] => Some(Route::Ramdisk),
-        ["boot", "loaders", _, ..] => Some(Route::Loader(relative.below(2))),
+        ["boot", mac, "script"] => mac.parse().ok().map(BootRoute::Script),
+        ["boot", "kernel"] => Some(BootRoute::Kernel),
+        ["boot", "ramdisk"] => Some(BootRoute::Ramdisk),
+        ["boot", "loaders", _, ..] => Some(BootRoute::Loader(relative.below(2))),
         ["nodes", node, "boot", key] => {
             let node = node.parse().ok()?;
-            Some(Route::NodeBootFile(node, key.to_owned()))
+            Some(BootRoute::NodeBootFile(node, key.to_owned()))
         }
-        ["nodes", node, _, _] => node.parse().ok().map(Route::NodeImage),
-        ["drives", node, _] => node.parse().ok().map(Route::NodeDrive),
-        ["images", name] => Some(Route::Image(name.to_owned())),
-        ["files", _, ..] => Some(Route::File(relative.below(1))),
+        ["nodes", node, _, _] => node.parse().ok().map(BootRoute::NodeImage),
+        ["drives", node, _] => node.parse().ok().map(BootRoute::NodeDrive),
+        ["images", name] => Some(BootRoute::Image(name.to_owned())),
+        ["files", _, ..] => Some(BootRoute::File(relative.below(1))),
         _ => None,
     }
 }
 
 /// What a path asks for over TFTP: only loaders and the operator's files.
-pub fn tftp(path: &str) -> Option<Route> {
-    Relative::from_tftp(path).map(Route::File)
+pub fn tftp_route(path: &str) -> Option<BootRoute> {
+    RelativePath::from_tftp(path).map(BootRoute::File)
 }
 
 /// The path of a machine's script below the boot server's address.
@@ -152,13 +155,13 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(path: &str, want: Option<Route>) {
-        assert_eq!(http(path), want, "{path}");
+    fn check(path: &str, want: Option<BootRoute>) {
+        assert_eq!(http_route(path), want, "{path}");
     }
 
     #[test]
     fn the_token_of_a_deployment_is_masked_in_what_people_read() {
-        let id = NodeId::random(&mut trivet_model::Seeded::new(1));
+        let id = NodeId::random(&mut trivet_model::SeededRandom::new(1));
         let image = node_image_path(id, "geheim", "disk.raw");
         let drive = node_drive_path(id, "geheim");
         assert_eq!(
@@ -189,7 +192,7 @@ mod tests {
 
     #[test]
     fn the_token_is_masked_however_the_path_is_written() {
-        let id = NodeId::random(&mut trivet_model::Seeded::new(1));
+        let id = NodeId::random(&mut trivet_model::SeededRandom::new(1));
         for path in [
             format!("//nodes/{id}/geheim/disk.raw"),
             format!("/nodes//{id}/geheim/disk.raw"),
@@ -224,38 +227,44 @@ mod tests {
         assert_eq!(redacted(&boot), boot);
     }
 
-    fn file(text: &str) -> Option<Route> {
-        Relative::from_tftp(text).map(Route::File)
+    fn file(text: &str) -> Option<BootRoute> {
+        RelativePath::from_tftp(text).map(BootRoute::File)
     }
 
-    fn loader(text: &str) -> Option<Route> {
-        Relative::from_tftp(text).map(Route::Loader)
+    fn loader(text: &str) -> Option<BootRoute> {
+        RelativePath::from_tftp(text).map(BootRoute::Loader)
     }
 
     #[test]
     fn finds_every_kind_of_path() {
         let mac = "52:54:00:00:00:01".parse().unwrap();
-        check("/boot/52:54:00:00:00:01/script", Some(Route::Script(mac)));
-        check("/boot/52%3a54:00:00:00:01/script", Some(Route::Script(mac)));
-        check(KERNEL_PATH, Some(Route::Kernel));
-        check(RAMDISK_PATH, Some(Route::Ramdisk));
+        check(
+            "/boot/52:54:00:00:00:01/script",
+            Some(BootRoute::Script(mac)),
+        );
+        check(
+            "/boot/52%3a54:00:00:00:01/script",
+            Some(BootRoute::Script(mac)),
+        );
+        check(KERNEL_PATH, Some(BootRoute::Kernel));
+        check(RAMDISK_PATH, Some(BootRoute::Ramdisk));
         check(
             "/images/debian.raw",
-            Some(Route::Image("debian.raw".into())),
+            Some(BootRoute::Image("debian.raw".into())),
         );
-        let node = NodeId::random(&mut trivet_model::Seeded::new(1));
+        let node = NodeId::random(&mut trivet_model::SeededRandom::new(1));
         let path = node_image_path(node, "t0ken", "debian.raw");
-        check(&path, Some(Route::NodeImage(node)));
+        check(&path, Some(BootRoute::NodeImage(node)));
         let path = node_boot_path(node, "deploy_kernel");
         let key = "deploy_kernel".to_owned();
-        check(&path, Some(Route::NodeBootFile(node, key)));
+        check(&path, Some(BootRoute::NodeBootFile(node, key)));
         check(&file_path("a/b"), file("a/b"));
         check(
             &format!("{LOADERS_PATH}/snponly.efi"),
             loader("snponly.efi"),
         );
         check("/boot/loaders/arm64/ipxe.efi", loader("arm64/ipxe.efi"));
-        assert_eq!(http(&script_path(mac)), Some(Route::Script(mac)));
+        assert_eq!(http_route(&script_path(mac)), Some(BootRoute::Script(mac)));
     }
 
     #[test]
@@ -293,13 +302,13 @@ mod tests {
             check(path, None);
         }
         for path in ["../x", "a/../../x", "a\\..\\x", "/../x", ""] {
-            assert_eq!(tftp(path), None, "{path}");
+            assert_eq!(tftp_route(path), None, "{path}");
         }
     }
 
     #[test]
     fn tftp_takes_names_with_and_without_a_leading_slash() {
-        assert_eq!(tftp("/snponly.efi"), file("snponly.efi"));
-        assert_eq!(tftp("snponly.efi"), file("snponly.efi"));
+        assert_eq!(tftp_route("/snponly.efi"), file("snponly.efi"));
+        assert_eq!(tftp_route("snponly.efi"), file("snponly.efi"));
     }
 }

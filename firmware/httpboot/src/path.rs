@@ -9,9 +9,9 @@ pub const PATH_BYTES_MAX: usize = 1024;
 /// separator or control character inside a part, so joining it to a directory
 /// stays within that directory (symbolic links are the shell's to check).
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Relative(Vec<String>);
+pub struct RelativePath(Vec<String>);
 
-impl Relative {
+impl RelativePath {
     /// From the path of an HTTP request, percent-encoded, with a leading slash.
     pub fn from_http(path: &str) -> Option<Self> {
         let path = path.strip_prefix('/')?;
@@ -48,7 +48,7 @@ impl Relative {
     }
 }
 
-impl fmt::Display for Relative {
+impl fmt::Display for RelativePath {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.0.join("/"))
     }
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn decodes_percent_signs_once() {
         assert_eq!(
-            Relative::from_http("/a%20b/%257e").unwrap().to_string(),
+            RelativePath::from_http("/a%20b/%257e").unwrap().to_string(),
             "a b/%7e"
         );
     }
@@ -138,15 +138,15 @@ mod tests {
     #[test]
     fn refuses_broken_encodings() {
         for path in ["/%", "/%2", "/%zz", "/%ff", "no-slash"] {
-            assert_eq!(Relative::from_http(path), None, "{path}");
+            assert_eq!(RelativePath::from_http(path), None, "{path}");
         }
     }
 
     #[test]
     fn refuses_a_path_that_is_too_long() {
         let path = format!("/{}", "a".repeat(PATH_BYTES_MAX + 1));
-        assert_eq!(Relative::from_http(&path), None);
-        assert_eq!(Relative::from_tftp(&path), None);
-        assert!(Relative::from_tftp(&path[1..=PATH_BYTES_MAX]).is_some());
+        assert_eq!(RelativePath::from_http(&path), None);
+        assert_eq!(RelativePath::from_tftp(&path), None);
+        assert!(RelativePath::from_tftp(&path[1..=PATH_BYTES_MAX]).is_some());
     }
 }

@@ -2,11 +2,11 @@
 
 /// No byte of the file is in the range.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Unsatisfiable;
+pub(crate) struct UnsatisfiableRange;
 
 /// First byte and the byte after the last. What is not one byte range is ignored, as
 /// section 14.2 allows: whoever asks for several gets the whole file.
-pub(crate) fn range(field: &str, size: u64) -> Result<Option<(u64, u64)>, Unsatisfiable> {
+pub(crate) fn range(field: &str, size: u64) -> Result<Option<(u64, u64)>, UnsatisfiableRange> {
     let Some((unit, set)) = field.split_once('=') else {
         return Ok(None);
     };
@@ -30,7 +30,7 @@ pub(crate) fn range(field: &str, size: u64) -> Result<Option<(u64, u64)>, Unsati
     if from < to {
         Ok(Some((from, to)))
     } else {
-        Err(Unsatisfiable)
+        Err(UnsatisfiableRange)
     }
 }
 
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(field: &str, want: Result<Option<(u64, u64)>, Unsatisfiable>) {
+    fn check(field: &str, want: Result<Option<(u64, u64)>, UnsatisfiableRange>) {
         assert_eq!(range(field, 100), want, "{field}");
     }
 
@@ -73,8 +73,8 @@ mod tests {
 
     #[test]
     fn refuses_a_range_beyond_the_end() {
-        check("bytes=100-", Err(Unsatisfiable));
-        check("bytes=-0", Err(Unsatisfiable));
-        assert_eq!(range("bytes=0-", 0), Err(Unsatisfiable));
+        check("bytes=100-", Err(UnsatisfiableRange));
+        check("bytes=-0", Err(UnsatisfiableRange));
+        assert_eq!(range("bytes=0-", 0), Err(UnsatisfiableRange));
     }
 }

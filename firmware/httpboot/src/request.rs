@@ -18,7 +18,7 @@ pub const BODY_BYTES_MAX: u64 = 64 * 1024;
 
 /// What is wanted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Method {
+pub enum BootHttpMethod {
     /// The file.
     Get,
     /// The head of the answer to GET.
@@ -29,7 +29,7 @@ pub enum Method {
 
 /// What comes after the head.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Body {
+pub enum BootRequestBody {
     /// So many bytes to read and drop, mostly none.
     Dropped(u64),
     /// More than we read, or none of it before we say so: the answer goes out at
@@ -39,17 +39,17 @@ pub enum Body {
 
 /// The head of a request.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Request {
+pub struct BootHttpRequest {
     /// What is wanted.
-    pub method: Method,
+    pub method: BootHttpMethod,
     /// The path, percent-encoded as it came, without the query.
     pub path: String,
     /// What comes after the head.
-    pub body: Body,
+    pub body: BootRequestBody,
     /// The client wants to ask again on this connection.
     pub keep_alive: bool,
     /// It has to be told that it may: HTTP/1.0 takes silence for a no.
-    pub(crate) keep_alive_said: bool,
+    pub(crate) keep_alive_header: bool,
     pub(crate) range: Option<String>,
     pub(crate) if_range: Option<String>,
     pub(crate) if_match: Option<String>,
@@ -58,16 +58,16 @@ pub struct Request {
     pub(crate) if_unmodified_since: Option<String>,
 }
 
-impl Request {
+impl BootHttpRequest {
     /// Whether it asks for a part of a file (RFC 9110, section 14.2).
-    pub fn asks_for_part(&self) -> bool {
-        self.method == Method::Get && self.range.is_some()
+    pub fn has_range(&self) -> bool {
+        self.method == BootHttpMethod::Get && self.range.is_some()
     }
 }
 
 /// Bytes that are no request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Nonsense {
+pub enum RequestParseError {
     /// It is not HTTP, or could be understood in two ways.
     #[error("this is no request of HTTP/1.1")]
     Malformed,
@@ -81,39 +81,39 @@ pub enum Nonsense {
 
 /// Reads a head from the front of what has come: the request and the length of its
 /// head, or none where more has to come.
-pub fn parse(bytes: &[u8]) -> Result<Option<(Request, usize)>, Nonsense> {
+pub fn parse(bytes: &[u8]) -> Result<Option<(BootHttpRequest, usize)>, RequestParseError> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut head = httparse::Request::new(&mut fields);
     let length = match head.parse(bytes) {
         Ok(Status::Complete(length)) if length <= HEAD_BYTES_MAX => length,
         Ok(Status::Partial) if bytes.len() < HEAD_BYTES_MAX => return Ok(None),
-        Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(Nonsense::TooLong),
-        Err(httparse::Error::Version) => return Err(Nonsense::Version),
-        Err(_) => return Err(Nonsense::Malformed),
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(RequestParseError::TooLong),
+        Err(httparse::Error::Version) => return Err(RequestParseError::Version),
+        Err(_) => return Err(RequestParseError::Malformed),
     };
     let (Some(method), Some(target), Some(minor)) = (head.method, head.path, head.version) else {
-        return Err(Nonsense::Malformed);
+        return Err(RequestParseError::Malformed);
     };
-    let fields = Fields(head.headers);
+    let fields = HeaderFields(head.headers);
     let hosts = fields.all("host").count();
     if hosts > 1 || hosts == 0 && minor > 0 {
-        return Err(Nonsense::Malformed);
+        return Err(RequestParseError::Malformed);
     }
     let keep_alive = if minor == 0 {
         fields.has("connection", "keep-alive")
     } else {
         !fields.has("connection", "close")
     };
-    let request = Request {
+    let request = BootHttpRequest {
         method: match method {
-            "GET" => Method::Get,
-            "HEAD" => Method::Head,
-            _ => Method::Other,
+            "GET" => BootHttpMethod::Get,
+            "HEAD" => BootHttpMethod::Head,
+            _ => BootHttpMethod::Other,
         },
         path: path(target).to_owned(),
         body: body(&fields)?,
         keep_alive,
-        keep_alive_said: keep_alive && minor == 0,
+        keep_alive_header: keep_alive && minor == 0,
         range: fields.text("range"),
         if_range: fields.text("if-range"),
         if_match: fields.text("if-match"),
@@ -138,32 +138,32 @@ fn path(target: &str) -> &str {
 }
 
 /// How long the body is (RFC 9112, section 6.3).
-fn body(fields: &Fields<'_>) -> Result<Body, Nonsense> {
+fn body(fields: &HeaderFields<'_>) -> Result<BootRequestBody, RequestParseError> {
     let mut lengths = fields.all("content-length").map(|value| {
-        let digits = str::from_utf8(value).map_err(|_| Nonsense::Malformed)?;
+        let digits = str::from_utf8(value).map_err(|_| RequestParseError::Malformed)?;
         let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         // More than 64 bits of bytes are as good as no end.
         plain
             .then(|| digits.parse().unwrap_or(u64::MAX))
-            .ok_or(Nonsense::Malformed)
+            .ok_or(RequestParseError::Malformed)
     });
     let length: Option<u64> = lengths.next().transpose()?;
     let chunked = fields.all("transfer-encoding").next().is_some();
     if lengths.next().is_some() || chunked && length.is_some() {
-        return Err(Nonsense::Malformed);
+        return Err(RequestParseError::Malformed);
     }
     let waits = fields.has("expect", "100-continue");
     Ok(match length {
-        None if chunked => Body::Unread,
-        None | Some(0) => Body::Dropped(0),
-        Some(length) if length > BODY_BYTES_MAX || waits => Body::Unread,
-        Some(length) => Body::Dropped(length),
+        None if chunked => BootRequestBody::Unread,
+        None | Some(0) => BootRequestBody::Dropped(0),
+        Some(length) if length > BODY_BYTES_MAX || waits => BootRequestBody::Unread,
+        Some(length) => BootRequestBody::Dropped(length),
     })
 }
 
-struct Fields<'a>(&'a [Header<'a>]);
+struct HeaderFields<'a>(&'a [Header<'a>]);
 
-impl<'a> Fields<'a> {
+impl<'a> HeaderFields<'a> {
     fn all(&self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         self.0
             .iter()
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn whole(text: &str) -> Request {
+    fn whole(text: &str) -> BootHttpRequest {
         let (request, length) = parse(text.as_bytes()).unwrap().unwrap();
         assert_eq!(length, text.len());
         request
@@ -205,12 +205,12 @@ mod tests {
 
     /// A request with these fields.
     #[track_caller]
-    fn with(fields: &str) -> Request {
+    fn with(fields: &str) -> BootHttpRequest {
         whole(&format!("GET /x HTTP/1.1\r\nHost: box\r\n{fields}\r\n"))
     }
 
     #[track_caller]
-    fn refused(text: &str, want: Nonsense) {
+    fn refused(text: &str, want: RequestParseError) {
         assert_eq!(parse(text.as_bytes()), Err(want), "{text}");
     }
 
@@ -220,10 +220,10 @@ mod tests {
             "HEAD /boot/loaders/snponly.efi HTTP/1.1\r\nHost: 192.0.2.1:8080\r\nAccept: */*\r\n\
              User-Agent: UefiHttpBoot/1.0\r\n\r\n",
         );
-        assert_eq!(request.method, Method::Head);
+        assert_eq!(request.method, BootHttpMethod::Head);
         assert_eq!(request.path, "/boot/loaders/snponly.efi");
-        assert_eq!(request.body, Body::Dropped(0));
-        assert!(request.keep_alive && !request.keep_alive_said);
+        assert_eq!(request.body, BootRequestBody::Dropped(0));
+        assert!(request.keep_alive && !request.keep_alive_header);
     }
 
     #[test]
@@ -255,21 +255,27 @@ mod tests {
         assert!(!with("Connection: foo, Close\r\n").keep_alive);
         assert!(!whole("GET / HTTP/1.0\r\n\r\n").keep_alive);
         let asked = whole("GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n");
-        assert!(asked.keep_alive && asked.keep_alive_said);
+        assert!(asked.keep_alive && asked.keep_alive_header);
     }
 
     #[test]
     fn short_bodies_are_dropped_and_others_end_the_connection() {
-        assert_eq!(with("Content-Length: 5\r\n").body, Body::Dropped(5));
+        assert_eq!(
+            with("Content-Length: 5\r\n").body,
+            BootRequestBody::Dropped(5)
+        );
         for fields in [
             "Content-Length: 65537\r\n",
             "Content-Length: 99999999999999999999999\r\n",
             "Content-Length: 5\r\nExpect: 100-Continue\r\n",
             "Transfer-Encoding: chunked\r\n",
         ] {
-            assert_eq!(with(fields).body, Body::Unread, "{fields}");
+            assert_eq!(with(fields).body, BootRequestBody::Unread, "{fields}");
         }
-        assert_eq!(with("Expect: 100-continue\r\n").body, Body::Dropped(0));
+        assert_eq!(
+            with("Expect: 100-continue\r\n").body,
+            BootRequestBody::Dropped(0)
+        );
     }
 
     #[test]
@@ -285,23 +291,23 @@ mod tests {
             "Range : bytes=0-1\r\n",
         ] {
             let text = format!("GET /x HTTP/1.1\r\nHost: box\r\n{fields}\r\n");
-            refused(&text, Nonsense::Malformed);
+            refused(&text, RequestParseError::Malformed);
         }
-        refused("GET /x HTTP/1.1\r\n\r\n", Nonsense::Malformed);
-        refused("\x16\x03\x01\x02\x00", Nonsense::Malformed);
-        refused("GET /x HTTP/2.0\r\n\r\n", Nonsense::Version);
+        refused("GET /x HTTP/1.1\r\n\r\n", RequestParseError::Malformed);
+        refused("\x16\x03\x01\x02\x00", RequestParseError::Malformed);
+        refused("GET /x HTTP/2.0\r\n\r\n", RequestParseError::Version);
     }
 
     #[test]
     fn a_head_has_its_bounds() {
         let long = "a".repeat(HEAD_BYTES_MAX);
-        refused(&long, Nonsense::TooLong);
+        refused(&long, RequestParseError::TooLong);
         let text = format!("GET /{long} HTTP/1.1\r\nHost: box\r\n\r\n");
-        refused(&text, Nonsense::TooLong);
+        refused(&text, RequestParseError::TooLong);
         let many = "a: b\r\n".repeat(FIELDS_MAX);
         refused(
             &format!("GET / HTTP/1.1\r\nHost: box\r\n{many}\r\n"),
-            Nonsense::TooLong,
+            RequestParseError::TooLong,
         );
         with(&"a: b\r\n".repeat(FIELDS_MAX - 1));
     }

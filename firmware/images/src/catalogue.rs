@@ -15,7 +15,7 @@ pub const NAME_BYTES_MAX: usize = 255;
 
 /// One image.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Image {
+pub struct CatalogueImage {
     /// Bytes.
     pub size: u64,
     /// What it hashes to.
@@ -24,7 +24,7 @@ pub struct Image {
 
 /// Why an image was not listed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum ListError {
+pub enum CatalogueError {
     /// The name cannot stand in a URL path.
     #[error(
         "image name {name:?} must be 1 to {NAME_BYTES_MAX} letters, digits, dots, dashes or \
@@ -41,32 +41,32 @@ pub enum ListError {
 
 /// All images of this box.
 #[derive(Clone, Debug, Default)]
-pub struct Catalogue {
-    images: BTreeMap<String, Image>,
+pub struct ImageCatalogue {
+    images: BTreeMap<String, CatalogueImage>,
 }
 
-impl Catalogue {
+impl ImageCatalogue {
     /// Lists an image, in place of one of the same name.
-    pub fn list(&mut self, name: &str, image: Image) -> Result<(), ListError> {
+    pub fn add(&mut self, name: &str, image: CatalogueImage) -> Result<(), CatalogueError> {
         if !is_name(name) {
-            return Err(ListError::Name {
+            return Err(CatalogueError::Name {
                 name: name.to_owned(),
             });
         }
         if self.images.len() >= IMAGES_MAX && !self.images.contains_key(name) {
-            return Err(ListError::Full);
+            return Err(CatalogueError::Full);
         }
         self.images.insert(name.to_owned(), image);
         Ok(())
     }
 
     /// The image of this name.
-    pub fn find(&self, name: &str) -> Option<&Image> {
+    pub fn find(&self, name: &str) -> Option<&CatalogueImage> {
         self.images.get(name)
     }
 
     /// All images, by name.
-    pub fn all(&self) -> impl Iterator<Item = (&str, &Image)> {
+    pub fn all(&self) -> impl Iterator<Item = (&str, &CatalogueImage)> {
         self.images
             .iter()
             .map(|(name, image)| (name.as_str(), image))
@@ -87,15 +87,15 @@ pub fn is_name(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    const IMAGE: Image = Image {
+    const IMAGE: CatalogueImage = CatalogueImage {
         size: 5,
         digest: Digest::Sha256([7; 32]),
     };
 
     #[test]
     fn finds_an_image_by_name() {
-        let mut catalogue = Catalogue::default();
-        catalogue.list("debian.raw", IMAGE).unwrap();
+        let mut catalogue = ImageCatalogue::default();
+        catalogue.add("debian.raw", IMAGE).unwrap();
         assert_eq!(
             catalogue.all().collect::<Vec<_>>(),
             [("debian.raw", &IMAGE)]
@@ -106,12 +106,12 @@ mod tests {
 
     #[test]
     fn refuses_names_that_are_no_file_names() {
-        let mut catalogue = Catalogue::default();
+        let mut catalogue = ImageCatalogue::default();
         for name in ["", ".hidden", "a/b", "a b", &"x".repeat(NAME_BYTES_MAX + 1)] {
-            let error = catalogue.list(name, IMAGE).unwrap_err();
+            let error = catalogue.add(name, IMAGE).unwrap_err();
             assert_eq!(
                 error,
-                ListError::Name {
+                CatalogueError::Name {
                     name: name.to_owned()
                 }
             );
@@ -120,11 +120,11 @@ mod tests {
 
     #[test]
     fn refuses_more_than_its_bound_but_replaces() {
-        let mut catalogue = Catalogue::default();
+        let mut catalogue = ImageCatalogue::default();
         for number in 0..IMAGES_MAX {
-            catalogue.list(&format!("image-{number}"), IMAGE).unwrap();
+            catalogue.add(&format!("image-{number}"), IMAGE).unwrap();
         }
-        assert_eq!(catalogue.list("one-more", IMAGE), Err(ListError::Full));
-        assert_eq!(catalogue.list("image-0", IMAGE), Ok(()));
+        assert_eq!(catalogue.add("one-more", IMAGE), Err(CatalogueError::Full));
+        assert_eq!(catalogue.add("image-0", IMAGE), Ok(()));
     }
 }

@@ -10,7 +10,7 @@
 use trivet_model::Digest;
 use trivet_model::image::ImageState;
 
-use crate::{IMAGE_BYTES_MAX, Wanted};
+use crate::{IMAGE_BYTES_MAX, ImageSpec};
 
 /// How often in a row asking may fail without a byte coming, for each source. Ours.
 const FAILURES_MAX: u32 = 5;
@@ -22,13 +22,13 @@ const WAIT_MS_MAX: u64 = 15_000;
 /// Longest reason of a source that is kept.
 const REASON_CHARS_MAX: usize = 300;
 
-impl Failure {
+impl ImageFillError {
     /// Whether the bytes at the source are known not to be the image: a retry gives the same
     /// result until the operator changes the source, the digest or the format.
     pub fn is_wrong_image(&self) -> bool {
         matches!(
             self,
-            Self::Mismatch { .. } | Self::WrongUpload { .. } | Self::Format { .. }
+            Self::Mismatch { .. } | Self::UploadMismatch { .. } | Self::Format { .. }
         )
     }
 
@@ -44,7 +44,7 @@ impl Failure {
 
 /// Why an image is not to be had, in sentences for people.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Failure {
+pub enum ImageFillError {
     /// The source has something else.
     #[error(
         "image {image} from {source_url} is not what it should be: {algorithm} {expected} is \
@@ -70,7 +70,7 @@ pub enum Failure {
         "image {image} cannot be fetched: {source_url} {why}; {have} bytes are here and are kept. \
          Mend the source or the way to it, then ask again"
     )]
-    Away {
+    SourceUnreachable {
         /// Which image.
         image: String,
         /// The last that was tried.
@@ -86,7 +86,7 @@ pub enum Failure {
          expected, {found} was found in {bytes} bytes; upload the right file, or correct the \
          digest. What came was dropped"
     )]
-    WrongUpload {
+    UploadMismatch {
         /// Which image.
         image: String,
         /// Of which digest.
@@ -103,7 +103,7 @@ pub enum Failure {
         "image {image} is not whole: {have} bytes of its upload are here and are kept. Go on \
          with the upload from there, or begin it anew"
     )]
-    Part {
+    UploadIncomplete {
         /// Which image.
         image: String,
         /// How much is here.
@@ -114,7 +114,7 @@ pub enum Failure {
         "image {image} has {chunks} chunks that have changed on this box's disk, and no source \
          to fetch them from; upload it again. The first {have} bytes are right and are kept"
     )]
-    Rotten {
+    Corrupt {
         /// Which image.
         image: String,
         /// How many chunks.
@@ -136,7 +136,7 @@ pub enum Failure {
     },
     /// There is no room for it.
     #[error("image {image} of {bytes} bytes finds no room: {why}")]
-    NoRoom {
+    NoSpace {
         /// Which image.
         image: String,
         /// How large it is.
@@ -164,21 +164,21 @@ pub enum Failure {
 
 /// What to do next.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Next {
+pub enum ImageFillStep {
     /// Ask for bytes.
-    Ask(Ask),
+    Request(ImageSourceRequest),
     /// Wait so long, then ask what is next.
     Wait {
         /// Milliseconds.
         ms: u64,
     },
     /// It is over.
-    GiveUp(Failure),
+    GiveUp(ImageFillError),
 }
 
 /// A request to a source.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Ask {
+pub struct ImageSourceRequest {
     /// The URL.
     pub url: String,
     /// From this byte on.
@@ -193,7 +193,7 @@ pub struct Ask {
 
 /// The head of a source's answer.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Head {
+pub struct ImageSourceHead {
     /// HTTP's status; a file that was opened counts as 200 or 206.
     pub status: u16,
     /// How long the body is, if it says.
@@ -206,7 +206,7 @@ pub struct Head {
 
 /// What to do with the body of an answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Taken {
+pub enum ImageBodyAction {
     /// Append all of it.
     Append,
     /// The source knows no ranges: append what follows after so many bytes, which are
@@ -214,17 +214,17 @@ pub enum Taken {
     Skip(u64),
     /// It is another file now: drop what is here, cut off who reads it, and take this
     /// from its beginning.
-    Anew,
+    Restart,
     /// Drop what is here and do not read the body; ask what is next.
-    Drop,
+    Discard,
     /// Do not read it; ask what is next.
     Refuse,
 }
 
 /// An image on its way into the box.
 #[derive(Clone, Debug)]
-pub struct Fill {
-    wanted: Wanted,
+pub struct ImageFill {
+    spec: ImageSpec,
     have: u64,
     size: Option<u64>,
     /// What tells the file at the source from another one, and at which source.
@@ -232,36 +232,36 @@ pub struct Fill {
     /// The source that is asked, and how often asking failed since bytes came.
     source: usize,
     failures: u32,
-    rested: bool,
-    last_why: String,
+    waited: bool,
+    last_error: String,
     /// What is here came in more than one answer.
-    pieced: bool,
+    is_pieced: bool,
     /// Sources whose file, fetched in one piece, is wrong.
     wrong: Vec<usize>,
-    mismatch: Option<Failure>,
+    mismatch: Option<ImageFillError>,
 }
 
-impl Fill {
+impl ImageFill {
     /// A fill of which so many bytes are here from an earlier time.
-    pub fn new(wanted: Wanted, have: u64, size: Option<u64>, validator: Option<String>) -> Self {
+    pub fn new(wanted: ImageSpec, have: u64, size: Option<u64>, validator: Option<String>) -> Self {
         Self {
-            wanted,
+            spec: wanted,
             have,
             size,
             validator: validator.map(|validator| (0, validator)),
             source: 0,
             failures: 0,
-            rested: true,
-            last_why: String::new(),
-            pieced: have > 0,
+            waited: true,
+            last_error: String::new(),
+            is_pieced: have > 0,
             wrong: Vec::new(),
             mismatch: None,
         }
     }
 
     /// What is filled.
-    pub fn wanted(&self) -> &Wanted {
-        &self.wanted
+    pub fn spec(&self) -> &ImageSpec {
+        &self.spec
     }
 
     /// Bytes that are here.
@@ -282,7 +282,7 @@ impl Fill {
 
     /// The source that is asked now.
     pub fn source(&self) -> &str {
-        self.wanted
+        self.spec
             .sources
             .get(self.source)
             .map_or("nowhere", String::as_str)
@@ -294,28 +294,30 @@ impl Fill {
     }
 
     /// What to do next.
-    pub fn turn(&mut self) -> Next {
-        let count = self.wanted.sources.len();
+    pub fn next_step(&mut self) -> ImageFillStep {
+        let count = self.spec.sources.len();
         if count == 0 {
-            let image = self.wanted.name.clone();
-            return Next::GiveUp(Failure::NoSource { image });
+            let image = self.spec.name.clone();
+            return ImageFillStep::GiveUp(ImageFillError::NoSource { image });
         }
         if self.wrong.len() >= count
             && let Some(mismatch) = self.mismatch.take()
         {
-            return Next::GiveUp(mismatch);
+            return ImageFillStep::GiveUp(mismatch);
         }
         if self.failures >= FAILURES_MAX.saturating_mul(count as u32) {
-            return Next::GiveUp(self.mismatch.take().unwrap_or_else(|| Failure::Away {
-                image: self.wanted.name.clone(),
-                source_url: self.source().to_owned(),
-                why: self.last_why.clone(),
-                have: self.have,
+            return ImageFillStep::GiveUp(self.mismatch.take().unwrap_or_else(|| {
+                ImageFillError::SourceUnreachable {
+                    image: self.spec.name.clone(),
+                    source_url: self.source().to_owned(),
+                    why: self.last_error.clone(),
+                    have: self.have,
+                }
             }));
         }
-        if !self.rested {
-            self.rested = true;
-            return Next::Wait { ms: self.wait_ms() };
+        if !self.waited {
+            self.waited = true;
+            return ImageFillStep::Wait { ms: self.wait_ms() };
         }
         while self.wrong.contains(&self.source) {
             self.source = (self.source + 1) % count;
@@ -326,7 +328,7 @@ impl Fill {
             }
             _ => None,
         };
-        Next::Ask(Ask {
+        ImageFillStep::Request(ImageSourceRequest {
             url: self.source().to_owned(),
             from: self.have,
             to: None,
@@ -338,7 +340,7 @@ impl Fill {
     /// Twice as long after each failure. With several sources the next one is asked
     /// at once, and only a whole round is waited for.
     fn wait_ms(&self) -> u64 {
-        let count = self.wanted.sources.len() as u32;
+        let count = self.spec.sources.len() as u32;
         if !self.failures.is_multiple_of(count) {
             return 0;
         }
@@ -347,76 +349,80 @@ impl Fill {
     }
 
     /// A source answered.
-    pub fn answered(&mut self, head: &Head) -> Taken {
+    pub fn handle_response(&mut self, head: &ImageSourceHead) -> ImageBodyAction {
         let total = head.range.and_then(|(_, total)| total);
         let size = total.or(head.length).unwrap_or(0);
         if matches!(head.status, 200 | 206) && size > IMAGE_BYTES_MAX {
-            self.failed(format!(
+            self.handle_failure(format!(
                 "says that it has {size} bytes; an image has at most {IMAGE_BYTES_MAX}"
             ));
-            return Taken::Refuse;
+            return ImageBodyAction::Refuse;
         }
         match head.status {
-            200 => self.whole(head),
-            206 => self.part(head),
+            200 => self.handle_whole(head),
+            206 => self.handle_partial(head),
             // It has no such bytes: the file has become shorter.
             416 if self.have > 0 => {
-                self.forget();
-                Taken::Drop
+                self.reset();
+                ImageBodyAction::Discard
             }
             status => {
-                self.failed(format!("answered with status {status}"));
-                Taken::Refuse
+                self.handle_failure(format!("answered with status {status}"));
+                ImageBodyAction::Refuse
             }
         }
     }
 
-    fn whole(&mut self, head: &Head) -> Taken {
+    fn handle_whole(&mut self, head: &ImageSourceHead) -> ImageBodyAction {
         let same_size = self.size.is_none() || self.size == head.length;
-        let same = same_size && self.is_same(head);
+        let same = same_size && self.is_same_file(head);
         if self.have > 0 && same {
-            self.pieced = true;
-            self.know(head, head.length);
-            return Taken::Skip(self.have);
+            self.is_pieced = true;
+            self.record_file(head, head.length);
+            return ImageBodyAction::Skip(self.have);
         }
         let anew = self.have > 0;
-        self.forget();
-        self.know(head, head.length);
-        if anew { Taken::Anew } else { Taken::Append }
+        self.reset();
+        self.record_file(head, head.length);
+        if anew {
+            ImageBodyAction::Restart
+        } else {
+            ImageBodyAction::Append
+        }
     }
 
-    fn part(&mut self, head: &Head) -> Taken {
+    fn handle_partial(&mut self, head: &ImageSourceHead) -> ImageBodyAction {
         let Some((from, total)) = head.range else {
-            self.failed("answered with a part and did not say which".to_owned());
-            return Taken::Refuse;
+            self.handle_failure("answered with a part and did not say which".to_owned());
+            return ImageBodyAction::Refuse;
         };
         if from != self.have {
             let have = self.have;
-            self.failed(format!(
+            self.handle_failure(format!(
                 "was asked from byte {have} and answered from {from}"
             ));
-            return Taken::Refuse;
+            return ImageBodyAction::Refuse;
         }
         let other_size = matches!((self.size, total), (Some(old), Some(new)) if old != new);
-        if other_size || !self.is_same(head) {
-            self.forget();
-            return Taken::Drop;
+        if other_size || !self.is_same_file(head) {
+            self.reset();
+            return ImageBodyAction::Discard;
         }
-        self.pieced |= self.have > 0;
+        self.is_pieced |= self.have > 0;
         let total = total.or_else(|| head.length.map(|length| from + length));
-        self.know(head, total);
-        Taken::Append
+        self.record_file(head, total);
+        ImageBodyAction::Append
     }
 
     /// Nothing tells that this is another file than the one we have a part of.
-    fn is_same(&self, head: &Head) -> bool {
+    fn is_same_file(&self, head: &ImageSourceHead) -> bool {
         match (&self.validator, &head.validator) {
             (Some((source, old)), Some(new)) if *source == self.source => old == new,
             _ => true,
         }
     }
 
-    fn know(&mut self, head: &Head, size: Option<u64>) {
+    fn record_file(&mut self, head: &ImageSourceHead, size: Option<u64>) {
         self.size = size.or(self.size);
         if let Some(validator) = &head.validator {
             self.validator = Some((self.source, validator.clone()));
@@ -424,15 +430,15 @@ impl Fill {
     }
 
     /// Nothing is here any more.
-    fn forget(&mut self) {
+    fn reset(&mut self) {
         self.have = 0;
         self.size = None;
         self.validator = None;
-        self.pieced = false;
+        self.is_pieced = false;
     }
 
     /// Bytes came and were appended.
-    pub fn came(&mut self, bytes: u64) {
+    pub fn handle_bytes(&mut self, bytes: u64) {
         self.have += bytes;
         if bytes > 0 {
             self.failures = 0;
@@ -440,12 +446,12 @@ impl Fill {
     }
 
     /// The body is at its end as HTTP has it. Whether all of the image is here.
-    pub fn ended(&mut self) -> bool {
+    pub fn handle_end(&mut self) -> bool {
         match self.size {
             None => self.size = Some(self.have),
             Some(size) if self.have < size => {
                 let have = self.have;
-                self.failed(format!("ended at byte {have} of {size}"));
+                self.handle_failure(format!("ended at byte {have} of {size}"));
             }
             Some(_) => {}
         }
@@ -453,30 +459,30 @@ impl Fill {
     }
 
     /// Asking failed, or the body broke off: a few words say how.
-    pub fn failed(&mut self, why: String) {
+    pub fn handle_failure(&mut self, why: String) {
         self.failures += 1;
-        self.rested = false;
-        self.last_why = why.chars().take(REASON_CHARS_MAX).collect();
-        let count = self.wanted.sources.len().max(1);
+        self.waited = false;
+        self.last_error = why.chars().take(REASON_CHARS_MAX).collect();
+        let count = self.spec.sources.len().max(1);
         self.source = (self.source + 1) % count;
     }
 
     /// All bytes are here and this is what they hash to. If that is wrong, all that is
     /// here must be dropped; what is next may still be another try.
-    pub fn judged(&mut self, found: Digest) -> Result<(), Failure> {
-        if found == self.wanted.digest {
+    pub fn verify_digest(&mut self, found: Digest) -> Result<(), ImageFillError> {
+        if found == self.spec.digest {
             return Ok(());
         }
-        let mismatch = Failure::Mismatch {
-            image: self.wanted.name.clone(),
+        let mismatch = ImageFillError::Mismatch {
+            image: self.spec.name.clone(),
             source_url: self.source().to_owned(),
             algorithm: found.algorithm(),
-            expected: self.wanted.digest.to_string(),
+            expected: self.spec.digest.to_string(),
             found: found.to_string(),
             bytes: self.have,
         };
-        let pieced = self.pieced;
-        self.forget();
+        let pieced = self.is_pieced;
+        self.reset();
         // Half of one file and half of another are nobody's fault yet.
         if !pieced {
             self.mismatch = Some(mismatch.clone());

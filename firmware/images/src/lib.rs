@@ -9,16 +9,21 @@
 //! here opens a file or a socket.
 
 mod catalogue;
+pub mod checksums;
 mod fill;
-mod follow;
-pub mod pace;
+mod image_spec;
+mod progress;
+pub mod rate_limit;
 pub mod space;
-pub mod sums;
-mod wanted;
 
-pub use catalogue::{Catalogue, IMAGES_MAX, Image, ListError, NAME_BYTES_MAX, is_name};
-pub use fill::{Ask, Failure, Fill, Head, Next, Taken};
-pub use follow::{Ending, Follow};
-pub use wanted::{
-    Format, IMAGE_BYTES_MAX, Key, SOURCES_MAX, Wanted, digest_of, file_name, sources_of,
+pub use catalogue::{
+    CatalogueError, CatalogueImage, IMAGES_MAX, ImageCatalogue, NAME_BYTES_MAX, is_name,
 };
+pub use fill::{
+    ImageBodyAction, ImageFill, ImageFillError, ImageFillStep, ImageSourceHead, ImageSourceRequest,
+};
+pub use image_spec::{
+    IMAGE_BYTES_MAX, ImageFormat, ImageKey, ImageSpec, SOURCES_MAX, digest_of, file_name,
+    sources_of,
+};
+pub use progress::{ImageFillProgress, ImageFillVerdict};

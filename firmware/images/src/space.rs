@@ -2,7 +2,7 @@
 
 /// An image that is in the cache.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Held {
+pub struct StoredImage {
     /// What it is called in the cache.
     pub key: String,
     /// For people.
@@ -12,12 +12,12 @@ pub struct Held {
     /// When somebody last asked for it.
     pub used_at_ms: u64,
     /// Nobody reads it, nothing fills it, and it is not pinned.
-    pub may_go: bool,
+    pub evictable: bool,
 }
 
 /// How much room there is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Room {
+pub struct CacheSpace {
     /// What the cache may hold.
     pub quota_bytes: Option<u64>,
     /// What stays free for the store.
@@ -32,8 +32,12 @@ const NAMES_MAX: usize = 8;
 /// Who has to go so that so many more bytes fit: the ones that were asked for longest
 /// ago, and no more of them than needed. Where that does not help nobody goes, and a
 /// sentence says what to do.
-pub fn make_room(held: &[Held], need: u64, room: Room) -> Result<Vec<String>, String> {
-    let sum = |all: u64, one: &Held| all.saturating_add(one.bytes);
+pub fn select_evictions(
+    held: &[StoredImage],
+    need: u64,
+    room: CacheSpace,
+) -> Result<Vec<String>, String> {
+    let sum = |all: u64, one: &StoredImage| all.saturating_add(one.bytes);
     let used = held.iter().fold(0, sum);
     let over_quota = room
         .quota_bytes
@@ -42,7 +46,7 @@ pub fn make_room(held: &[Held], need: u64, room: Room) -> Result<Vec<String>, St
         .saturating_add(room.reserve_bytes)
         .saturating_sub(room.free_bytes);
     let mut missing = over_quota.max(over_disk);
-    let mut oldest: Vec<&Held> = held.iter().filter(|one| one.may_go).collect();
+    let mut oldest: Vec<&StoredImage> = held.iter().filter(|one| one.evictable).collect();
     oldest.sort_by_key(|one| (one.used_at_ms, one.key.as_str()));
     let mut gone = Vec::new();
     for one in oldest {
@@ -55,8 +59,8 @@ pub fn make_room(held: &[Held], need: u64, room: Room) -> Result<Vec<String>, St
     if missing == 0 {
         return Ok(gone);
     }
-    let stays = |one: &&Held| !one.may_go && one.bytes > 0;
-    let mut stay: Vec<&Held> = held.iter().filter(stays).collect();
+    let stays = |one: &&StoredImage| !one.evictable && one.bytes > 0;
+    let mut stay: Vec<&StoredImage> = held.iter().filter(stays).collect();
     stay.sort_by_key(|one| core::cmp::Reverse(one.bytes));
     let names = stay.iter().take(NAMES_MAX).map(|one| one.name.as_str());
     let names: Vec<&str> = names.collect();
@@ -77,8 +81,8 @@ pub fn make_room(held: &[Held], need: u64, room: Room) -> Result<Vec<String>, St
 }
 
 /// What to do when the disk is full although there was room: others write to it too.
-pub fn full(held: &[Held]) -> String {
-    let mut largest: Vec<&Held> = held.iter().filter(|one| one.bytes > 0).collect();
+pub fn disk_full_message(held: &[StoredImage]) -> String {
+    let mut largest: Vec<&StoredImage> = held.iter().filter(|one| one.bytes > 0).collect();
     largest.sort_by_key(|one| core::cmp::Reverse(one.bytes));
     let names: Vec<&str> = largest
         .iter()
@@ -97,18 +101,18 @@ pub fn full(held: &[Held]) -> String {
 mod tests {
     use super::*;
 
-    fn held(key: &str, bytes: u64, used_at_ms: u64, may_go: bool) -> Held {
-        Held {
+    fn held(key: &str, bytes: u64, used_at_ms: u64, may_go: bool) -> StoredImage {
+        StoredImage {
             key: key.to_owned(),
             name: format!("{key}.raw"),
             bytes,
             used_at_ms,
-            may_go,
+            evictable: may_go,
         }
     }
 
-    fn room(quota_bytes: Option<u64>, free_bytes: u64) -> Room {
-        Room {
+    fn space(quota_bytes: Option<u64>, free_bytes: u64) -> CacheSpace {
+        CacheSpace {
             quota_bytes,
             reserve_bytes: 10,
             free_bytes,
@@ -117,27 +121,30 @@ mod tests {
 
     #[test]
     fn sizes_beyond_all_measure_find_no_room() {
-        let room = Room {
+        let room = CacheSpace {
             quota_bytes: Some(100),
             reserve_bytes: 10,
             free_bytes: 1000,
         };
-        let held = Held {
+        let held = StoredImage {
             key: "a".into(),
             name: "a".into(),
             bytes: u64::MAX,
             used_at_ms: 0,
-            may_go: false,
+            evictable: false,
         };
-        assert!(make_room(&[], u64::MAX, room).is_err());
-        assert!(make_room(&[held.clone(), held], 1, room).is_err());
+        assert!(select_evictions(&[], u64::MAX, room).is_err());
+        assert!(select_evictions(&[held.clone(), held], 1, room).is_err());
     }
 
     #[test]
     fn nobody_goes_while_there_is_room() {
         let all = [held("a", 50, 1, true)];
-        assert_eq!(make_room(&all, 40, room(Some(90), 50)), Ok(Vec::new()));
-        assert_eq!(make_room(&[], 40, room(None, 50)), Ok(Vec::new()));
+        assert_eq!(
+            select_evictions(&all, 40, space(Some(90), 50)),
+            Ok(Vec::new())
+        );
+        assert_eq!(select_evictions(&[], 40, space(None, 50)), Ok(Vec::new()));
     }
 
     #[test]
@@ -147,18 +154,18 @@ mod tests {
             held("old", 50, 1, true),
             held("middle", 50, 5, true),
         ];
-        let gone = make_room(&all, 60, room(Some(150), 1000)).unwrap();
+        let gone = select_evictions(&all, 60, space(Some(150), 1000)).unwrap();
         assert_eq!(gone, ["old", "middle"]);
-        let gone = make_room(&all, 50, room(Some(150), 1000)).unwrap();
+        let gone = select_evictions(&all, 50, space(Some(150), 1000)).unwrap();
         assert_eq!(gone, ["old"]);
     }
 
     #[test]
     fn what_is_read_filled_or_pinned_stays_and_is_named() {
         let all = [held("used", 50, 1, false), held("free", 20, 9, true)];
-        let gone = make_room(&all, 20, room(Some(80), 1000)).unwrap();
+        let gone = select_evictions(&all, 20, space(Some(80), 1000)).unwrap();
         assert_eq!(gone, ["free"]);
-        let said = make_room(&all, 60, room(Some(80), 1000)).unwrap_err();
+        let said = select_evictions(&all, 60, space(Some(80), 1000)).unwrap_err();
         assert!(
             said.contains("images.quota_gib") && said.contains("30 bytes"),
             "{said}"
@@ -173,10 +180,10 @@ mod tests {
     fn the_reserve_of_the_store_is_never_used() {
         let all = [held("a", 30, 1, true)];
         assert_eq!(
-            make_room(&all, 40, room(None, 49)),
+            select_evictions(&all, 40, space(None, 49)),
             Ok(vec!["a".to_owned()])
         );
-        let said = make_room(&all, 70, room(None, 49)).unwrap_err();
+        let said = select_evictions(&all, 70, space(None, 49)).unwrap_err();
         assert!(
             said.contains("reserve_mib") && said.contains("larger"),
             "{said}"
@@ -184,13 +191,17 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told_with_what_is_large() {
-        let said = full(&[
+    fn a_full_disk_is_reported_with_the_largest_images() {
+        let said = disk_full_message(&[
             held("a", 5, 1, true),
             held("b", 9, 1, false),
             held("c", 0, 1, true),
         ]);
         assert!(said.contains("images b.raw, a.raw, and"), "{said}");
-        assert!(!full(&[]).contains("images"), "{}", full(&[]));
+        assert!(
+            !disk_full_message(&[]).contains("images"),
+            "{}",
+            disk_full_message(&[])
+        );
     }
 }

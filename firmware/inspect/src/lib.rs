@@ -7,9 +7,9 @@
 //! is always dropped.
 
 use serde_json::{Value, json};
-use trivet_ipa::inventory::{Disk, InspectionDocument, Inventory};
+use trivet_ipa::inventory::{InspectionDocument, IpaDisk, IpaInventory};
 use trivet_model::MacAddr;
-use trivet_model::node::Object;
+use trivet_model::node::JsonObject;
 
 /// What is kept of a document may be this long as JSON. Ours: it is part of the
 /// node's record on flash.
@@ -23,9 +23,9 @@ const MIB: u64 = 1024 * 1024;
 
 /// What an inspection found.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Findings {
+pub struct InspectionResult {
     /// `cpu_arch`, `cpus`, `memory_mb`, `local_gb` and `capabilities`, as far as known.
-    pub properties: Object,
+    pub properties: JsonObject,
     /// Hardware addresses in the order the agent listed them, each once.
     pub macs: Vec<MacAddr>,
     /// The one the machine booted from.
@@ -35,7 +35,7 @@ pub struct Findings {
     /// What the machine calls itself.
     pub hostname: Option<String>,
     /// What to keep: `{"inventory": .., "plugin_data": ..}`, as the API serves it.
-    pub kept: Value,
+    pub stored: Value,
     /// Parts that were left out to stay within [`KEPT_BYTES_MAX`].
     pub left_out: Vec<String>,
     /// Which of the agent's collectors failed, in its words.
@@ -60,17 +60,17 @@ pub enum InspectError {
 }
 
 /// Reads the document an agent posted.
-pub fn read(document: &Value) -> Result<Findings, InspectError> {
+pub fn read(document: &Value) -> Result<InspectionResult, InspectError> {
     let raw = document.get("inventory").filter(|value| value.is_object());
     let raw = raw.ok_or(InspectError::NoInventory)?;
     let typed: InspectionDocument =
         serde_json::from_value(document.clone()).map_err(|_| InspectError::NoInventory)?;
     let inventory = typed.inventory.as_ref().ok_or(InspectError::NoInventory)?;
     let macs = macs(inventory)?;
-    let (kept, left_out) = kept(document, raw)?;
+    let (kept, left_out) = stored_document(document, raw)?;
     let boot_interface = typed.boot_interface.as_deref();
     let pxe = boot_interface.or(inventory.boot.pxe_interface.as_deref());
-    Ok(Findings {
+    Ok(InspectionResult {
         properties: properties(inventory, typed.root_disk.as_ref()),
         macs,
         pxe_mac: pxe.and_then(boot_mac).filter(|&mac| is_station(mac)),
@@ -79,7 +79,7 @@ pub fn read(document: &Value) -> Result<Findings, InspectError> {
             address != "0.0.0.0" && !address.is_empty()
         }),
         hostname: inventory.hostname.clone(),
-        kept,
+        stored: kept,
         left_out,
         complaint: typed.error.filter(|text| !text.trim().is_empty()),
     })
@@ -109,7 +109,7 @@ fn is_station(mac: MacAddr) -> bool {
     mac.0 != [0; 6] && mac.0[0] & 1 == 0
 }
 
-fn macs(inventory: &Inventory) -> Result<Vec<MacAddr>, InspectError> {
+fn macs(inventory: &IpaInventory) -> Result<Vec<MacAddr>, InspectError> {
     if inventory.interfaces.len() > INTERFACES_MAX {
         return Err(InspectError::TooManyInterfaces);
     }
@@ -127,8 +127,8 @@ fn macs(inventory: &Inventory) -> Result<Vec<MacAddr>, InspectError> {
     Ok(macs)
 }
 
-fn properties(inventory: &Inventory, root_disk: Option<&Disk>) -> Object {
-    let mut found = Object::new();
+fn properties(inventory: &IpaInventory, root_disk: Option<&IpaDisk>) -> JsonObject {
+    let mut found = JsonObject::new();
     let mut put = |key: &str, value: Option<Value>| {
         if let Some(value) = value {
             found.insert(key.to_owned(), value);
@@ -179,7 +179,10 @@ fn boot_mac(text: &str) -> Option<MacAddr> {
 
 /// The inventory and, as far as it fits, what the other collectors brought. The
 /// longest part goes first when it does not fit.
-fn kept(document: &Value, inventory: &Value) -> Result<(Value, Vec<String>), InspectError> {
+fn stored_document(
+    document: &Value,
+    inventory: &Value,
+) -> Result<(Value, Vec<String>), InspectError> {
     let mut plugin_data = document.as_object().cloned().unwrap_or_default();
     plugin_data.remove("inventory");
     plugin_data.remove("logs");
@@ -273,7 +276,7 @@ mod tests {
         })
     }
 
-    fn changed(change: impl FnOnce(&mut Value)) -> Result<Findings, InspectError> {
+    fn changed(change: impl FnOnce(&mut Value)) -> Result<InspectionResult, InspectError> {
         let mut document = document();
         change(&mut document);
         read(&document)
@@ -370,9 +373,9 @@ mod tests {
     #[test]
     fn never_keeps_the_logs() {
         let found = read(&document()).unwrap();
-        assert!(!found.kept.to_string().contains("H4sIAP9q"));
-        assert_eq!(found.kept["inventory"], document()["inventory"]);
-        assert!(found.kept["plugin_data"]["lldp_raw"].is_object());
+        assert!(!found.stored.to_string().contains("H4sIAP9q"));
+        assert_eq!(found.stored["inventory"], document()["inventory"]);
+        assert!(found.stored["plugin_data"]["lldp_raw"].is_object());
         assert!(found.left_out.is_empty());
     }
 
@@ -384,8 +387,8 @@ mod tests {
         })
         .unwrap();
         assert_eq!(found.left_out, ["data", "pci_devices"]);
-        assert!(found.kept.to_string().len() <= KEPT_BYTES_MAX);
-        assert!(found.kept["plugin_data"]["lldp_raw"].is_object());
+        assert!(found.stored.to_string().len() <= KEPT_BYTES_MAX);
+        assert!(found.stored["plugin_data"]["lldp_raw"].is_object());
     }
 
     #[test]
@@ -431,16 +434,16 @@ mod tests {
         };
         let few = shelf(10);
         assert!(few.left_out.is_empty());
-        assert!(few.kept["inventory"]["disks"][0]["wwn"].is_null());
+        assert!(few.stored["inventory"]["disks"][0]["wwn"].is_null());
         let many = shelf(190);
         assert_eq!(
-            many.kept["inventory"]["disks"].as_array().unwrap().len(),
+            many.stored["inventory"]["disks"].as_array().unwrap().len(),
             190
         );
         assert!(many.left_out.contains(&"cpu.flags".to_owned()));
         let more = shelf(2000);
-        assert!(more.kept.to_string().len() <= KEPT_BYTES_MAX);
-        let kept = more.kept["inventory"]["disks"].as_array().unwrap().len();
+        assert!(more.stored.to_string().len() <= KEPT_BYTES_MAX);
+        let kept = more.stored["inventory"]["disks"].as_array().unwrap().len();
         assert!(kept > 100, "{kept}");
         assert!(
             more.left_out

@@ -1,7 +1,7 @@
 //! Agent to appliance: version document, lookup, heartbeat.
 
 use serde::{Deserialize, Serialize};
-use trivet_model::node::Object;
+use trivet_model::node::JsonObject;
 
 use crate::lenient;
 
@@ -37,12 +37,12 @@ pub struct ApiVersion {
     pub version: String,
     /// Where it is.
     #[serde(default)]
-    pub links: Vec<Link>,
+    pub links: Vec<ApiLink>,
 }
 
 /// A link of a document.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Link {
+pub struct ApiLink {
     /// Address.
     pub href: String,
     /// What it is to the document.
@@ -56,7 +56,7 @@ pub struct LookupAnswer {
     pub node: LookupNode,
     /// How the agent shall behave.
     #[serde(default)]
-    pub config: Config,
+    pub config: LookupConfig,
     /// Where very old servers put the timeout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "lenient::number")]
@@ -78,19 +78,19 @@ pub struct LookupNode {
     pub uuid: String,
     /// `root_device`, `capabilities` ...
     #[serde(default, deserialize_with = "lenient::or_default")]
-    pub properties: Object,
+    pub properties: JsonObject,
     /// `root_device`, `capabilities` ... of the instance; these win.
     #[serde(default, deserialize_with = "lenient::or_default")]
-    pub instance_info: Object,
+    pub instance_info: JsonObject,
     /// `agent_*`: how to erase.
     #[serde(default, deserialize_with = "lenient::or_default")]
-    pub driver_internal_info: Object,
+    pub driver_internal_info: JsonObject,
 }
 
 /// How the agent shall behave. What is none is left out, and the agent keeps its
 /// own default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Config {
+pub struct LookupConfig {
     /// Seconds; the agent beats after 0.3 to 0.6 of it. The agent requires it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "lenient::number")]
@@ -194,11 +194,11 @@ mod tests {
                 uuid: "u".to_owned(),
                 ..LookupNode::default()
             },
-            config: Config {
+            config: LookupConfig {
                 heartbeat_timeout: Some(300),
                 agent_token: Some("t".to_owned()),
                 agent_token_required: Some(true),
-                ..Config::default()
+                ..LookupConfig::default()
             },
             heartbeat_timeout: None,
         };

@@ -103,7 +103,7 @@ pub struct CommandError {
 
 impl CommandError {
     /// The most telling words: details, else message, else the kind.
-    pub fn said(&self) -> &str {
+    pub fn description(&self) -> &str {
         let words = [&self.details, &self.message, &self.kind];
         let telling = words.into_iter().find(|word| !word.trim().is_empty());
         telling.map_or("no reason given", |word| word.trim())
@@ -173,7 +173,7 @@ pub struct AgentFault {
 
 /// A step as it travels.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct WireStep {
+pub struct IpaStep {
     /// Name.
     pub step: String,
     /// Ironic's interface word.
@@ -204,7 +204,7 @@ pub struct WireStep {
 }
 
 /// Steps by hardware manager, as `get_<kind>_steps` brings them.
-pub type StepsByManager = BTreeMap<String, Vec<WireStep>>;
+pub type StepsByManager = BTreeMap<String, Vec<IpaStep>>;
 
 #[cfg(test)]
 mod tests {
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_priority_or_flag_that_cannot_be_read_is_no_step() {
-        let read = |step: Value| serde_json::from_value::<WireStep>(step).ok();
+        let read = |step: Value| serde_json::from_value::<IpaStep>(step).ok();
         for (priority, want) in [
             (json!(99), Some(99)),
             (json!("99"), Some(99)),
@@ -260,7 +260,7 @@ mod tests {
         );
         assert_eq!(failed.command_status, CommandStatus::Failed);
         let error = failed.command_error.unwrap();
-        assert_eq!(error.said(), "Could not find method: no_such_step");
+        assert_eq!(error.description(), "Could not find method: no_such_step");
         assert_eq!(error.kind, "HardwareManagerMethodNotFound");
     }
 
@@ -277,7 +277,7 @@ mod tests {
     fn an_error_may_be_anything() {
         let said = |value: Value| {
             let error: CommandError = serde_json::from_value(value).unwrap();
-            error.said().to_owned()
+            error.description().to_owned()
         };
         assert_eq!(said(json!("it broke")), "it broke");
         assert_eq!(said(json!({"message": "m", "details": ""})), "m");

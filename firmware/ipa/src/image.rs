@@ -42,12 +42,12 @@ pub struct ImageInfo {
     pub node_uuid: Option<String>,
     /// What else a partition image needs.
     #[serde(default, flatten, skip_serializing_if = "Option::is_none")]
-    pub partitions: Option<Partitions>,
+    pub partitions: Option<PartitionSizes>,
 }
 
 /// The partitions that are made for a partition image. Our own agent makes none.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
-pub struct Partitions {
+pub struct PartitionSizes {
     /// Size of the root partition.
     pub root_mb: u64,
     /// Size of the swap partition; zero is none.

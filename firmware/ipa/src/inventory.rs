@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trivet_model::MacAddr;
-use trivet_model::node::Object;
+use trivet_model::node::JsonObject;
 
 use crate::lenient;
 
@@ -16,10 +16,10 @@ use crate::lenient;
 pub struct InspectionDocument {
     /// The machine.
     #[serde(default, deserialize_with = "lenient::option")]
-    pub inventory: Option<Inventory>,
+    pub inventory: Option<IpaInventory>,
     /// The disk the agent would write to.
     #[serde(default, deserialize_with = "lenient::option")]
-    pub root_disk: Option<Disk>,
+    pub root_disk: Option<IpaDisk>,
     /// `BOOTIF`, such as `01-52-54-00-aa-bb-01`.
     #[serde(default, deserialize_with = "lenient::option")]
     pub boot_interface: Option<String>,
@@ -35,24 +35,24 @@ pub struct InspectionDocument {
     pub error: Option<String>,
     /// What further collectors brought: `lldp_raw`, `pci_devices` ...
     #[serde(flatten)]
-    pub collected: Object,
+    pub collected: JsonObject,
 }
 
 /// The machine as the agent sees it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Inventory {
+pub struct IpaInventory {
     /// Network interfaces.
     #[serde(default, deserialize_with = "lenient::list")]
-    pub interfaces: Vec<Interface>,
+    pub interfaces: Vec<IpaInterface>,
     /// Processors.
     #[serde(default, deserialize_with = "lenient::or_default")]
-    pub cpu: Cpu,
+    pub cpu: IpaCpu,
     /// Disks.
     #[serde(default, deserialize_with = "lenient::list")]
-    pub disks: Vec<Disk>,
+    pub disks: Vec<IpaDisk>,
     /// Memory.
     #[serde(default, deserialize_with = "lenient::or_default")]
-    pub memory: Memory,
+    pub memory: IpaMemory,
     /// The BMC's address; `0.0.0.0` when it has none.
     #[serde(default, deserialize_with = "lenient::option")]
     pub bmc_address: Option<String>,
@@ -65,10 +65,10 @@ pub struct Inventory {
     pub bmc_mac: Option<String>,
     /// Who made it.
     #[serde(default, deserialize_with = "lenient::or_default")]
-    pub system_vendor: SystemVendor,
+    pub system_vendor: IpaSystemVendor,
     /// How it booted.
     #[serde(default, deserialize_with = "lenient::or_default")]
-    pub boot: Boot,
+    pub boot: IpaBoot,
     /// From DHCP.
     #[serde(default, deserialize_with = "lenient::option")]
     pub hostname: Option<String>,
@@ -76,7 +76,7 @@ pub struct Inventory {
 
 /// A network interface.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Interface {
+pub struct IpaInterface {
     /// The kernel's name.
     #[serde(default, deserialize_with = "lenient::option")]
     pub name: Option<String>,
@@ -120,7 +120,7 @@ pub struct Interface {
 
 /// Processors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Cpu {
+pub struct IpaCpu {
     /// What is printed on it.
     #[serde(default, deserialize_with = "lenient::option")]
     pub model_name: Option<String>,
@@ -143,7 +143,7 @@ pub struct Cpu {
 
 /// A disk.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Disk {
+pub struct IpaDisk {
     /// Such as `/dev/sda`.
     #[serde(default, deserialize_with = "lenient::option")]
     pub name: Option<String>,
@@ -190,7 +190,7 @@ pub struct Disk {
 
 /// Memory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Memory {
+pub struct IpaMemory {
     /// Bytes the kernel has.
     #[serde(default, deserialize_with = "lenient::number")]
     pub total: Option<u64>,
@@ -201,7 +201,7 @@ pub struct Memory {
 
 /// Who made the machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SystemVendor {
+pub struct IpaSystemVendor {
     /// Product.
     #[serde(default, deserialize_with = "lenient::or_default")]
     pub product_name: String,
@@ -213,12 +213,12 @@ pub struct SystemVendor {
     pub manufacturer: String,
     /// Its firmware.
     #[serde(default, deserialize_with = "lenient::or_default")]
-    pub firmware: Firmware,
+    pub firmware: IpaFirmware,
 }
 
 /// The machine's firmware.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Firmware {
+pub struct IpaFirmware {
     /// Maker.
     #[serde(default, deserialize_with = "lenient::or_default")]
     pub vendor: String,
@@ -232,7 +232,7 @@ pub struct Firmware {
 
 /// How the machine booted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Boot {
+pub struct IpaBoot {
     /// `uefi` or `bios`.
     #[serde(default, deserialize_with = "lenient::option")]
     pub current_boot_mode: Option<String>,
@@ -306,12 +306,12 @@ mod tests {
         assert_eq!(inventory.interfaces[0].mac_address, None);
         assert_eq!(inventory.interfaces[0].speed_mbps, Some(10000));
         assert!(inventory.disks.is_empty());
-        assert_eq!(inventory.cpu, Cpu::default());
+        assert_eq!(inventory.cpu, IpaCpu::default());
     }
 
     #[test]
     fn an_unknown_bmc_mac_is_left_out() {
-        let value = serde_json::to_value(Inventory::default()).unwrap();
+        let value = serde_json::to_value(IpaInventory::default()).unwrap();
         assert!(value.get("bmc_mac").is_none());
         assert!(value.get("bmc_address").is_some_and(Value::is_null));
     }

@@ -15,12 +15,12 @@ pub mod image;
 pub mod inventory;
 mod lenient;
 
-pub use appliance::{Config, HeartbeatBody, LookupAnswer, LookupNode, VersionDocument};
+pub use appliance::{HeartbeatBody, LookupAnswer, LookupConfig, LookupNode, VersionDocument};
 pub use command::{
-    AgentFault, CommandError, CommandList, CommandRequest, CommandResult, CommandStatus, WireStep,
+    AgentFault, CommandError, CommandList, CommandRequest, CommandResult, CommandStatus, IpaStep,
 };
 pub use image::ImageInfo;
-pub use inventory::{InspectionDocument, Inventory};
+pub use inventory::{InspectionDocument, IpaInventory};
 
 /// The port a stock agent listens on.
 pub const AGENT_PORT: u16 = 9999;

@@ -13,17 +13,17 @@ use core::net::Ipv6Addr;
 
 use trivet_model::{MacAddr, Tick};
 
-use crate::say::advertisement;
+use crate::send::advertisement;
 
 /// All routers of a link (RFC 4291 section 2.7.1): where machines ask.
-pub const SOLICITED_GROUP: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
+pub const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 
 /// The same group as Ethernet has it (RFC 2464 section 7).
-pub const SOLICITED_MAC: MacAddr = MacAddr([0x33, 0x33, 0, 0, 0, 2]);
+pub const ALL_ROUTERS_MAC: MacAddr = MacAddr([0x33, 0x33, 0, 0, 0, 2]);
 
 /// All machines of a link (RFC 4291 section 2.7.1), and as Ethernet has it.
-const EVERYBODY: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-const EVERYBODY_MAC: MacAddr = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
+const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+const ALL_NODES_MAC: MacAddr = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
 
 /// Least time between two answers to everybody: `MIN_DELAY_BETWEEN_RAS`, RFC 4861
 /// section 10.
@@ -42,7 +42,7 @@ const SECOND_MS: u64 = 1_000;
 
 /// Says when to advertise on one interface.
 #[derive(Clone, Debug)]
-pub struct Advertiser {
+pub struct RouterAdvertiser {
     own: MacAddr,
     /// When everybody is told next, and when they were last.
     next: Tick,
@@ -52,7 +52,7 @@ pub struct Advertiser {
     answers: u32,
 }
 
-impl Advertiser {
+impl RouterAdvertiser {
     /// The first is due at once.
     pub fn new(now: Tick, own: MacAddr) -> Self {
         Self {
@@ -101,7 +101,7 @@ impl Advertiser {
         }
         self.last = Some(now);
         self.next = now.after_ms(PERIOD_MS);
-        Some(advertisement(self.own, EVERYBODY_MAC, EVERYBODY))
+        Some(advertisement(self.own, ALL_NODES_MAC, ALL_NODES))
     }
 }
 
@@ -114,10 +114,10 @@ mod tests {
 
     #[test]
     fn the_first_is_due_at_once_and_then_by_period() {
-        let mut advertiser = Advertiser::new(Tick(5), OWN);
+        let mut advertiser = RouterAdvertiser::new(Tick(5), OWN);
         assert_eq!(advertiser.deadline(), Tick(5));
         let first = sent(&advertiser.due(Tick(5)).unwrap());
-        assert_eq!((first.mac, first.address), (EVERYBODY_MAC, EVERYBODY));
+        assert_eq!((first.mac, first.address), (ALL_NODES_MAC, ALL_NODES));
         assert_eq!(advertiser.due(Tick(5)), None);
         assert_eq!(advertiser.deadline(), Tick(5 + PERIOD_MS));
         assert_eq!(advertiser.due(Tick(4 + PERIOD_MS)), None);
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn who_asks_with_an_address_is_answered_alone_and_at_once() {
-        let mut advertiser = Advertiser::new(Tick(0), OWN);
+        let mut advertiser = RouterAdvertiser::new(Tick(0), OWN);
         advertiser.due(Tick(0));
         let answer = advertiser.solicited(Tick(1), NODE, Some(ASKER)).unwrap();
         let answer = sent(&answer);
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn who_asks_without_an_address_is_told_with_everybody_and_not_too_often() {
-        let mut advertiser = Advertiser::new(Tick(0), OWN);
+        let mut advertiser = RouterAdvertiser::new(Tick(0), OWN);
         advertiser.due(Tick(0));
         assert_eq!(advertiser.solicited(Tick(100), NODE, None), None);
         assert_eq!(advertiser.deadline(), Tick(GAP_MS_MIN));
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_flood_of_questions_becomes_one_answer_to_all() {
-        let mut advertiser = Advertiser::new(Tick(0), OWN);
+        let mut advertiser = RouterAdvertiser::new(Tick(0), OWN);
         advertiser.due(Tick(0));
         let mut answers = 0;
         for at in 0..10_000_u64 {
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_question_never_puts_off_what_is_due() {
-        let mut advertiser = Advertiser::new(Tick(0), OWN);
+        let mut advertiser = RouterAdvertiser::new(Tick(0), OWN);
         advertiser.due(Tick(0));
         advertiser.solicited(Tick(PERIOD_MS - 1), NODE, None);
         assert!(advertiser.deadline() <= Tick(PERIOD_MS));

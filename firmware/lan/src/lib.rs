@@ -11,13 +11,15 @@
 extern crate alloc;
 
 mod advertise;
-mod claims;
-mod hear;
-mod say;
+mod arp_claim;
+mod receive;
+mod send;
 #[cfg(test)]
 mod testing;
 
-pub use advertise::{ANSWERS_PER_S_MAX, Advertiser, SOLICITED_GROUP, SOLICITED_MAC};
-pub use claims::{CLAIMS_MAX, Claims};
-pub use hear::{BOOT_PORT, CLIENT_PORT, Checksums, Heard, SERVER_PORT, Unheard, hear};
-pub use say::{PAYLOAD_BYTES_MAX, Target, answer, probe};
+pub use advertise::{ALL_ROUTERS, ALL_ROUTERS_MAC, ANSWERS_PER_S_MAX, RouterAdvertiser};
+pub use arp_claim::{ArpClaims, CLAIMS_MAX};
+pub use receive::{
+    BOOT_PORT, CLIENT_PORT, ChecksumStatus, FrameError, ReceivedPacket, SERVER_PORT, parse_frame,
+};
+pub use send::{DhcpReplyTarget, PAYLOAD_BYTES_MAX, arp_probe_frame, dhcp_reply_frame};

@@ -8,7 +8,7 @@ use trivet_model::MacAddr;
 pub(crate) const OWN: MacAddr = MacAddr([0x52, 0x54, 0, 0, 0, 1]);
 pub(crate) const NODE: MacAddr = MacAddr([0x52, 0x54, 0, 0, 0, 2]);
 pub(crate) const OTHER: MacAddr = MacAddr([0x52, 0x54, 0, 0, 0, 3]);
-pub(crate) const EVERYBODY: MacAddr = MacAddr([0xff; 6]);
+pub(crate) const BROADCAST: MacAddr = MacAddr([0xff; 6]);
 
 /// The sum of RFC 1071.
 pub(crate) fn sum(parts: &[&[u8]]) -> u16 {
@@ -50,13 +50,13 @@ pub(crate) fn datagram(
     ip.extend([0, 0, 0, 0, 64, 17, 0, 0]);
     ip.extend(from);
     ip.extend(to);
-    seal(&mut ip);
+    fill_checksums(&mut ip);
     ip.extend(udp);
     ip
 }
 
 /// Writes the sum of an IPv4 header of 20 bytes.
-pub(crate) fn seal(ip: &mut [u8]) {
+pub(crate) fn fill_checksums(ip: &mut [u8]) {
     ip[10..12].fill(0);
     let check = sum(&[&ip[..20]]);
     ip[10..12].copy_from_slice(&check.to_be_bytes());
@@ -89,7 +89,7 @@ pub(crate) fn solicitation(source: Ipv6Addr) -> Vec<u8> {
 }
 
 /// Whom an advertisement went to, and what it says.
-pub(crate) struct Sent {
+pub(crate) struct SentAdvertisement {
     pub(crate) mac: MacAddr,
     pub(crate) address: Ipv6Addr,
     pub(crate) icmp: Vec<u8>,
@@ -97,7 +97,7 @@ pub(crate) struct Sent {
 
 /// Reads an advertisement back; its sum must hold and its hop limit be 255.
 #[track_caller]
-pub(crate) fn sent(frame: &[u8]) -> Sent {
+pub(crate) fn sent(frame: &[u8]) -> SentAdvertisement {
     let ip = &frame[14..];
     assert_eq!(frame[12..14], [0x86, 0xdd]);
     assert_eq!((ip[0] >> 4, ip[6], ip[7]), (6, 58, 255));
@@ -105,7 +105,7 @@ pub(crate) fn sent(frame: &[u8]) -> Sent {
     let icmp = &ip[40..40 + length];
     let pseudo = [&ip[8..40], &(length as u32).to_be_bytes(), &[0, 0, 0, 58]].concat();
     assert_eq!(sum(&[&pseudo, icmp]), 0, "the sum holds");
-    Sent {
+    SentAdvertisement {
         mac: MacAddr(frame[..6].try_into().unwrap()),
         address: Ipv6Addr::from(<[u8; 16]>::try_from(&ip[24..40]).unwrap()),
         icmp: icmp.to_vec(),

@@ -24,7 +24,7 @@ words! {
 
 /// One step of a job, as the agent describes it and as it is asked to run it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Step {
+pub struct JobStep {
     /// Name, such as `erase_devices`.
     pub step: String,
     /// Ironic's interface word, such as `deploy` or `raid`.
@@ -49,7 +49,7 @@ pub enum AgentOrder {
         /// Of which kind.
         kind: StepKind,
         /// The step with its arguments.
-        step: Step,
+        step: JobStep,
         /// Its place in the job: the agent gives it back, so that an answer about an
         /// earlier step of the same name is not taken for one about this.
         at: u32,
@@ -57,15 +57,15 @@ pub enum AgentOrder {
         versions: BTreeMap<String, String>,
     },
     /// What became of your last command?
-    Look,
+    ListCommands,
     /// Set the rescue password that stands hashed in `instance_info`, and stop serving.
     FinishRescue,
     /// Where does what you wrote begin?
-    FindParts,
+    FindPartitions,
     /// Make what you wrote start when the machine does.
     InstallBootloader {
         /// As the agent found them.
-        parts: Parts,
+        partitions: BootPartitions,
         /// `uefi` or `bios`.
         boot_mode: &'static str,
     },
@@ -80,7 +80,7 @@ pub enum AgentOrder {
 
 /// Identifiers of the parts of a written disk that starting it is about.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Parts {
+pub struct BootPartitions {
     /// Of the root file system; of the whole disk where the image is one.
     pub root: Option<String>,
     /// Of the EFI system partition.
@@ -93,9 +93,9 @@ pub struct Parts {
 #[derive(Clone, Debug, PartialEq)]
 pub enum AgentEvent {
     /// Its steps, in the order it gave them.
-    StepsAre {
+    StepsListed {
         /// All steps, of priority zero too.
-        steps: Vec<Step>,
+        steps: Vec<JobStep>,
         /// Versions of its hardware managers.
         versions: BTreeMap<String, String>,
         /// The same steps for people, by interface and with what their arguments mean.
@@ -127,10 +127,10 @@ pub enum AgentEvent {
         /// Name of the step, if the agent said.
         step: Option<String>,
         /// The agent's own words.
-        said: String,
+        message: String,
     },
     /// It has written these.
-    PartsAre(Parts),
+    PartitionsFound(BootPartitions),
     /// Its last command made the disk start, or could not.
     BootloaderDone(Result<(), String>),
     /// Its hardware managers are not those whose steps we read.

@@ -7,11 +7,11 @@ use core::net::IpAddr;
 const NAME_CHARS_MAX: usize = 64;
 
 /// Longest description of a request that is kept. Ours: method and path.
-const WHAT_CHARS_MAX: usize = 200;
+const REQUEST_LINE_CHARS_MAX: usize = 200;
 
 /// Who asks.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Who {
+pub enum CallerIdentity {
     /// Somebody; the box was told to ask nobody for credentials.
     Anyone,
     /// An agent. What it may do is decided by its token, not here.
@@ -22,7 +22,7 @@ pub enum Who {
     Token(String),
 }
 
-impl Who {
+impl CallerIdentity {
     /// A user, by a name that is safe to print.
     pub fn user(name: &str) -> Self {
         Self::User(printable(name, NAME_CHARS_MAX))
@@ -42,7 +42,7 @@ impl Who {
     }
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for CallerIdentity {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Anyone => write!(out, "anyone"),
@@ -55,9 +55,9 @@ impl fmt::Display for Who {
 
 /// Who asks for a change, and how to find the request again.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Caller {
+pub struct ApiCaller {
     /// Who.
-    pub who: Who,
+    pub identity: CallerIdentity,
     /// From where.
     pub from: IpAddr,
     /// What the request is called, such as `req-<uuid>`.
@@ -65,37 +65,37 @@ pub struct Caller {
     /// What the caller itself calls it, if it said so.
     pub global_request: Option<String>,
     /// Method and path.
-    pub what: String,
+    pub request_line: String,
 }
 
-impl Caller {
+impl ApiCaller {
     /// An agent: nobody notes what agents ask for.
     pub fn agent(from: IpAddr) -> Self {
         Self {
-            who: Who::Agent,
+            identity: CallerIdentity::Agent,
             from,
             request: String::new(),
             global_request: None,
-            what: String::new(),
+            request_line: String::new(),
         }
     }
 
     /// The same caller with what it asks for, cut and made safe to print.
     #[must_use]
-    pub fn asking(mut self, method: &str, path: &str) -> Self {
-        self.what = printable(&format!("{method} {path}"), WHAT_CHARS_MAX);
+    pub fn with_request_line(mut self, method: &str, path: &str) -> Self {
+        self.request_line = printable(&format!("{method} {path}"), REQUEST_LINE_CHARS_MAX);
         self
     }
 }
 
-impl fmt::Display for Caller {
+impl fmt::Display for ApiCaller {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
-            who,
+            identity: who,
             from,
             request,
             global_request,
-            what,
+            request_line: what,
         } = self;
         write!(out, "{who} at {from} ({what}, {request}")?;
         if let Some(global) = global_request {
@@ -130,32 +130,37 @@ mod tests {
 
     #[test]
     fn names_are_cut_and_cannot_begin_a_line() {
-        let who = Who::user("ann\n2026 info box: all is well\u{1b}[2J");
+        let who = CallerIdentity::user("ann\n2026 info box: all is well\u{1b}[2J");
         let shown = who.to_string();
         assert!(!shown.chars().any(char::is_control), "{shown}");
         assert!(shown.starts_with("ann\\n2026"), "{shown}");
-        let long = Who::token(&"x".repeat(10_000));
+        let long = CallerIdentity::token(&"x".repeat(10_000));
         let most = NAME_CHARS_MAX + "...".len();
         assert_eq!(long.name().map(str::len), Some(most));
     }
 
     #[test]
     fn a_caller_says_who_where_and_what() {
-        let caller = Caller {
-            who: Who::token("ci"),
+        let caller = ApiCaller {
+            identity: CallerIdentity::token("ci"),
             request: "req-1".to_owned(),
             global_request: Some("req-2".to_owned()),
-            ..Caller::agent(Ipv4Addr::LOCALHOST.into())
+            ..ApiCaller::agent(Ipv4Addr::LOCALHOST.into())
         };
         assert_eq!(
-            caller.asking("PATCH", "/v1/nodes/n1").to_string(),
+            caller
+                .with_request_line("PATCH", "/v1/nodes/n1")
+                .to_string(),
             "token ci at 127.0.0.1 (PATCH /v1/nodes/n1, req-1 of req-2)"
         );
     }
 
     #[test]
     fn only_people_and_programs_have_names() {
-        assert_eq!(Who::user("ann").name(), Some("ann"));
-        assert_eq!((Who::Anyone.name(), Who::Agent.name()), (None, None));
+        assert_eq!(CallerIdentity::user("ann").name(), Some("ann"));
+        assert_eq!(
+            (CallerIdentity::Anyone.name(), CallerIdentity::Agent.name()),
+            (None, None)
+        );
     }
 }

@@ -17,9 +17,9 @@ pub trait Entropy {
 /// A replayable source (SplitMix64). For tests and the rehearsal only: its
 /// output can be predicted, so no secret may come from it in the product.
 #[derive(Clone, Debug)]
-pub struct Seeded(u64);
+pub struct SeededRandom(u64);
 
-impl Seeded {
+impl SeededRandom {
     /// A source that always gives the same bytes for the same seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
@@ -36,7 +36,7 @@ impl Seeded {
     }
 }
 
-impl Entropy for Seeded {
+impl Entropy for SeededRandom {
     fn fill(&mut self, out: &mut [u8]) {
         for chunk in out.chunks_mut(8) {
             let bytes = self.number().to_le_bytes();
@@ -60,15 +60,15 @@ mod tests {
     #[test]
     fn the_same_seed_gives_the_same_bytes() {
         let (mut one, mut two) = ([0; 13], [0; 13]);
-        Seeded::new(1).fill(&mut one);
-        Seeded::new(1).fill(&mut two);
+        SeededRandom::new(1).fill(&mut one);
+        SeededRandom::new(1).fill(&mut two);
         assert_eq!(one, two);
-        Seeded::new(2).fill(&mut two);
+        SeededRandom::new(2).fill(&mut two);
         assert_ne!(one, two);
     }
 
     #[test]
     fn a_bound_of_zero_gives_zero() {
-        assert_eq!(Seeded::new(3).below(0), 0);
+        assert_eq!(SeededRandom::new(3).below(0), 0);
     }
 }

@@ -21,7 +21,7 @@ pub const AGENT_REMEDY: &str = "Build both with `trivet-image ramdisk --agent ip
 
 /// One cause.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum Fault {
+pub enum BoxFault {
     /// Another DHCP server answers where the box does.
     ForeignServer {
         /// The interface.
@@ -81,7 +81,7 @@ pub enum Fault {
         why: &'static str,
     },
     /// A BMC cannot be read.
-    BmcFails {
+    BmcFailed {
         /// Of which node.
         node: String,
         /// The whole sentence.
@@ -118,21 +118,21 @@ pub enum Fault {
 
 /// Since when a fault stands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Standing {
+pub struct FaultTimes {
     /// When it was first seen.
     pub since: UnixMs,
     /// When it was last seen.
     pub seen_at: UnixMs,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for BoxFault {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ForeignServer { link, address, mac } => write!(
                 out,
                 "{}, answers on {link}; switch one of the two off, or set this box to mode \
                  \"proxy\" there",
-                Another(*address, *mac)
+                ForeignServerText(*address, *mac)
             ),
             Self::PoolExhausted { first, last } => write!(
                 out,
@@ -168,7 +168,7 @@ impl fmt::Display for Fault {
                 out,
                 "interface {name} {why}; DHCP is off there until it can be used (ip address)"
             ),
-            Self::BmcFails { node, why } => write!(out, "node {node}: {why}"),
+            Self::BmcFailed { node, why } => write!(out, "node {node}: {why}"),
             Self::BmcShared {
                 node,
                 other,
@@ -199,9 +199,9 @@ impl fmt::Display for Fault {
 }
 
 /// Another server, for people.
-pub(crate) struct Another(pub(crate) Ipv4Addr, pub(crate) Option<MacAddr>);
+pub(crate) struct ForeignServerText(pub(crate) Ipv4Addr, pub(crate) Option<MacAddr>);
 
-impl fmt::Display for Another {
+impl fmt::Display for ForeignServerText {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(address, mac) = self;
         write!(out, "another DHCP server, {address}")?;

@@ -130,7 +130,7 @@ impl<'de> Deserialize<'de> for MacAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Seeded;
+    use crate::SeededRandom;
 
     #[test]
     fn a_mac_reads_back_what_it_shows() {
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_random_identity_is_version_four_and_reads_back() {
-        let id = NodeId::random(&mut Seeded::new(7));
+        let id = NodeId::random(&mut SeededRandom::new(7));
         assert_eq!(id.0.get_version_num(), 4);
         assert_eq!(id.to_string().parse(), Ok(id));
         assert_eq!("{urn}".parse::<NodeId>(), Err(BadIdentity));

@@ -9,7 +9,7 @@ pub const IMAGE_BYTES_MAX: u64 = 1 << 44;
 
 /// What the bytes of an image are.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Format {
+pub enum ImageFormat {
     /// A disk, byte for byte.
     #[default]
     Raw,
@@ -29,7 +29,7 @@ pub enum Format {
     Ramdisk,
 }
 
-impl Format {
+impl ImageFormat {
     /// All of them.
     pub const ALL: [Self; 8] = [
         Self::Raw,
@@ -92,7 +92,7 @@ impl Format {
     }
 }
 
-impl fmt::Display for Format {
+impl fmt::Display for ImageFormat {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.name())
     }
@@ -100,7 +100,7 @@ impl fmt::Display for Format {
 
 /// The disk that was in a packed image.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Unpacked {
+pub struct UnpackedImage {
     /// What it hashes to.
     pub digest: Digest,
     /// Bytes.
@@ -111,15 +111,15 @@ pub struct Unpacked {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ImageState {
     /// It comes from its source, or is checked.
-    Filling,
+    Fetching,
     /// It is here, and the disk in it is being taken out.
     Unpacking,
     /// So many of its chunks have changed on the disk; they are fetched again.
-    Rotten(u64),
+    Corrupt(u64),
     /// All of it is here and right.
-    Whole,
+    Complete,
     /// It made room for another.
-    Gone,
+    Evicted,
     /// It is not to be had now: the whole sentence.
     Failed(String),
     /// What the source has is not this image, or not of this format: the whole sentence. A
@@ -140,11 +140,11 @@ impl ImageState {
 impl fmt::Display for ImageState {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
-            Self::Filling => "filling",
+            Self::Fetching => "filling",
             Self::Unpacking => "unpacking",
-            Self::Rotten(_) => "rotten",
-            Self::Whole => "whole",
-            Self::Gone => "absent",
+            Self::Corrupt(_) => "rotten",
+            Self::Complete => "whole",
+            Self::Evicted => "absent",
             Self::Failed(_) | Self::Wrong(_) => "failed",
         })
     }
@@ -152,7 +152,7 @@ impl fmt::Display for ImageState {
 
 /// News of an image, from the cache.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct ImageNews {
+pub struct ImageStatus {
     /// What it is called in the cache.
     pub key: String,
     /// What people call it.
@@ -160,15 +160,15 @@ pub struct ImageNews {
     /// What it must hash to.
     pub digest: Digest,
     /// What its bytes are expected to be.
-    pub format: Format,
+    pub format: ImageFormat,
     /// Its bytes, once that is known.
     pub size: Option<u64>,
     /// Bytes that are here.
-    pub have: u64,
+    pub present_bytes: u64,
     /// How it stands.
     pub state: ImageState,
     /// Of a packed image: the disk in it, once that is in the cache.
-    pub raw: Option<Unpacked>,
+    pub raw: Option<UnpackedImage>,
 }
 
 #[cfg(test)]
@@ -177,23 +177,23 @@ mod tests {
 
     #[test]
     fn a_format_is_known_by_its_name() {
-        for format in Format::ALL {
-            assert_eq!(Format::parse(format.name()), Some(format));
+        for format in ImageFormat::ALL {
+            assert_eq!(ImageFormat::parse(format.name()), Some(format));
         }
-        assert_eq!(Format::parse("vmdk"), None);
+        assert_eq!(ImageFormat::parse("vmdk"), None);
     }
 
     #[test]
     fn the_end_of_a_name_promises_a_format() {
-        let of = Format::of_file_name;
-        assert_eq!(of("debian.QCOW2"), Format::Qcow2);
-        assert_eq!(of("disk.raw.zst"), Format::Zstd);
-        assert_eq!(of("disk.img.gz"), Format::Gzip);
-        assert_eq!(of("disk.raw.xz"), Format::Xz);
-        assert_eq!(of("live.iso"), Format::Iso);
-        assert_eq!(of("initrd.gz"), Format::Ramdisk);
-        assert_eq!(of("http://h/ramdisks/disk.gz?x=.xz"), Format::Gzip);
-        assert_eq!(of("disk.raw"), Format::Raw);
-        assert_eq!(of(""), Format::Raw);
+        let of = ImageFormat::of_file_name;
+        assert_eq!(of("debian.QCOW2"), ImageFormat::Qcow2);
+        assert_eq!(of("disk.raw.zst"), ImageFormat::Zstd);
+        assert_eq!(of("disk.img.gz"), ImageFormat::Gzip);
+        assert_eq!(of("disk.raw.xz"), ImageFormat::Xz);
+        assert_eq!(of("live.iso"), ImageFormat::Iso);
+        assert_eq!(of("initrd.gz"), ImageFormat::Ramdisk);
+        assert_eq!(of("http://h/ramdisks/disk.gz?x=.xz"), ImageFormat::Gzip);
+        assert_eq!(of("disk.raw"), ImageFormat::Raw);
+        assert_eq!(of(""), ImageFormat::Raw);
     }
 }

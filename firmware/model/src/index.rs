@@ -102,20 +102,20 @@ impl NodeKey {
     }
 
     /// The node's place in this index, if it has one.
-    fn place(self, node: &Node) -> Option<Place<'_>> {
+    fn position(self, node: &Node) -> Option<IndexPosition<'_>> {
         let value = self.value(node);
         let serial = node.serial;
-        (self.sorts() || value.is_some()).then_some(Place { value, serial })
+        (self.sorts() || value.is_some()).then_some(IndexPosition { value, serial })
     }
 }
 
 /// Which records of an index.
 #[derive(Clone, Copy, Debug)]
-pub enum Span<'s> {
+pub enum IndexRange<'s> {
     /// All.
     All,
     /// Those with a value, in the order of the values.
-    Given,
+    WithValue,
     /// Those with this value, or without one; in the order of creation.
     Value(Option<&'s str>),
 }
@@ -137,12 +137,12 @@ struct IndexEntry {
 
 /// Where a record stands among others.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-struct Place<'p> {
+struct IndexPosition<'p> {
     value: Option<&'p str>,
     serial: u64,
 }
 
-impl Place<'_> {
+impl IndexPosition<'_> {
     fn entry(self, id: Uuid) -> IndexEntry {
         IndexEntry {
             value: self.value.map(Arc::from),
@@ -155,20 +155,20 @@ impl Place<'_> {
 impl IndexEntry {
     /// Before all with this value.
     fn first(value: Option<&str>) -> Self {
-        Place { value, serial: 0 }.entry(Uuid::nil())
+        IndexPosition { value, serial: 0 }.entry(Uuid::nil())
     }
 
     /// Behind all with this value.
     fn last(value: Option<&str>) -> Self {
         let serial = u64::MAX;
-        Place { value, serial }.entry(Uuid::max())
+        IndexPosition { value, serial }.entry(Uuid::max())
     }
 }
 
 impl FieldIndex {
     /// The index of all these records, which come in the order of their creation; `share`
     /// where some have the same value.
-    fn restored(mut records: Vec<(Place<'_>, Uuid)>, share: bool) -> Self {
+    fn restored(mut records: Vec<(IndexPosition<'_>, Uuid)>, share: bool) -> Self {
         records.sort_by(|(one, _), (other, _)| one.value.cmp(&other.value));
         let mut before: Option<Arc<str>> = None;
         let entries = records.into_iter().map(|(place, id)| {
@@ -188,7 +188,13 @@ impl FieldIndex {
 
     /// Moves a record from its old place to its new one; `share` where others have its
     /// value too.
-    fn replace(&mut self, id: Uuid, old: Option<Place<'_>>, new: Option<Place<'_>>, share: bool) {
+    fn replace(
+        &mut self,
+        id: Uuid,
+        old: Option<IndexPosition<'_>>,
+        new: Option<IndexPosition<'_>>,
+        share: bool,
+    ) {
         if old == new {
             return;
         }
@@ -214,10 +220,10 @@ impl FieldIndex {
             return Arc::clone(latest);
         }
         let first = IndexEntry::first(Some(text));
-        let bounds: Bounds<IndexEntry> = (Bound::Included(first), Bound::Unbounded);
+        let bounds: KeyBounds<IndexEntry> = (Bound::Included(first), Bound::Unbounded);
         let near = self
             .entries
-            .range::<Bounds<IndexEntry>, IndexEntry>(bounds)
+            .range::<KeyBounds<IndexEntry>, IndexEntry>(bounds)
             .next();
         let near = near.and_then(|entry| entry.value.clone());
         let near = near.filter(|near| **near == *text);
@@ -229,14 +235,14 @@ impl FieldIndex {
     /// Identities in order, or against it; from behind an entry, if there is one.
     fn walk(
         &self,
-        span: Span<'_>,
+        span: IndexRange<'_>,
         after: Option<IndexEntry>,
         descending: bool,
     ) -> Box<dyn Iterator<Item = Uuid> + '_> {
         let (mut low, mut high) = match span {
-            Span::All => (Bound::Unbounded, Bound::Unbounded),
-            Span::Given => (Bound::Excluded(IndexEntry::last(None)), Bound::Unbounded),
-            Span::Value(value) => (
+            IndexRange::All => (Bound::Unbounded, Bound::Unbounded),
+            IndexRange::WithValue => (Bound::Excluded(IndexEntry::last(None)), Bound::Unbounded),
+            IndexRange::Value(value) => (
                 Bound::Included(IndexEntry::first(value)),
                 Bound::Included(IndexEntry::last(value)),
             ),
@@ -247,7 +253,7 @@ impl FieldIndex {
         }
         let range = self
             .entries
-            .range::<Bounds<IndexEntry>, IndexEntry>((low, high));
+            .range::<KeyBounds<IndexEntry>, IndexEntry>((low, high));
         let ids = range.map(|entry| entry.id);
         if descending {
             Box::new(ids.rev())
@@ -257,7 +263,7 @@ impl FieldIndex {
     }
 }
 
-type Bounds<K> = (Bound<K>, Bound<K>);
+type KeyBounds<K> = (Bound<K>, Bound<K>);
 
 /// The map of these, made in one go and with little memory.
 pub fn restored_map<K: Clone + Ord, V: Clone>(records: BTreeMap<K, V>) -> OrdMap<K, V> {
@@ -284,7 +290,7 @@ fn ordered<K: Ord, V>(
     } else {
         (after, Bound::Unbounded)
     };
-    let values = map.range::<Bounds<K>, K>(bounds).map(|(_, value)| value);
+    let values = map.range::<KeyBounds<K>, K>(bounds).map(|(_, value)| value);
     if descending {
         Box::new(values.rev())
     } else {
@@ -294,12 +300,12 @@ fn ordered<K: Ord, V>(
 
 /// All nodes, by UUID and by every [`NodeKey`].
 #[derive(Clone, Debug, Default)]
-pub struct Nodes {
+pub struct NodeIndex {
     records: OrdMap<NodeId, Arc<NodeView>>,
     indexes: [FieldIndex; NodeKey::ALL.len()],
 }
 
-impl Deref for Nodes {
+impl Deref for NodeIndex {
     type Target = OrdMap<NodeId, Arc<NodeView>>;
 
     fn deref(&self) -> &Self::Target {
@@ -307,7 +313,7 @@ impl Deref for Nodes {
     }
 }
 
-impl Nodes {
+impl NodeIndex {
     /// All nodes of a box that starts. Each index is made in one go, which takes a part of
     /// the time of inserting node by node.
     pub fn restored(views: impl IntoIterator<Item = NodeView>) -> Self {
@@ -318,7 +324,7 @@ impl Nodes {
         let indexes = core::array::from_fn(|at| {
             let key = NodeKey::ALL[at];
             let places = created.iter().copied();
-            let places = places.filter_map(|node| Some((key.place(node)?, node.id.0)));
+            let places = places.filter_map(|node| Some((key.position(node)?, node.id.0)));
             FieldIndex::restored(places.collect(), !key.is_unique())
         });
         Self {
@@ -357,8 +363,8 @@ impl Nodes {
 
     fn reindex(&mut self, id: NodeId, old: Option<&Node>, new: Option<&Node>) {
         for (key, index) in NodeKey::ALL.iter().zip(&mut self.indexes) {
-            let old = old.and_then(|node| key.place(node));
-            let new = new.and_then(|node| key.place(node));
+            let old = old.and_then(|node| key.position(node));
+            let new = new.and_then(|node| key.position(node));
             index.replace(id.0, old, new, !key.is_unique());
         }
     }
@@ -367,17 +373,17 @@ impl Nodes {
     pub fn walk(
         &self,
         key: NodeKey,
-        span: Span<'_>,
+        span: IndexRange<'_>,
         after: Option<&Node>,
         descending: bool,
     ) -> Box<dyn Iterator<Item = &Arc<NodeView>> + '_> {
         let after = after.map(|node| {
             let value = match span {
-                Span::Value(value) => value,
-                Span::All | Span::Given => key.value(node),
+                IndexRange::Value(value) => value,
+                IndexRange::All | IndexRange::WithValue => key.value(node),
             };
             let serial = node.serial;
-            Place { value, serial }.entry(node.id.0)
+            IndexPosition { value, serial }.entry(node.id.0)
         });
         let ids = self.indexes[key as usize].walk(span, after, descending);
         Box::new(ids.filter_map(move |id| self.records.get(&NodeId(id))))
@@ -395,12 +401,12 @@ impl Nodes {
 
 /// All ports, by UUID and in order of creation.
 #[derive(Clone, Debug, Default)]
-pub struct Ports {
+pub struct PortIndex {
     records: OrdMap<PortId, Arc<Port>>,
     created: FieldIndex,
 }
 
-impl Deref for Ports {
+impl Deref for PortIndex {
     type Target = OrdMap<PortId, Arc<Port>>;
 
     fn deref(&self) -> &Self::Target {
@@ -408,13 +414,13 @@ impl Deref for Ports {
     }
 }
 
-impl Ports {
+impl PortIndex {
     /// All ports of a box that starts.
     pub fn restored(ports: impl IntoIterator<Item = Arc<Port>>) -> Self {
         let ports = ports.into_iter().map(|port| (port.id, port));
         let ports: BTreeMap<PortId, Arc<Port>> = ports.collect();
-        let places = ports.values().map(|port| (Self::place(port), port.id.0));
-        let mut places: Vec<(Place<'_>, Uuid)> = places.collect();
+        let places = ports.values().map(|port| (Self::position(port), port.id.0));
+        let mut places: Vec<(IndexPosition<'_>, Uuid)> = places.collect();
         places.sort_unstable_by_key(|(place, id)| (place.serial, *id));
         Self {
             created: FieldIndex::restored(places, false),
@@ -424,9 +430,9 @@ impl Ports {
 
     /// Keeps a port; gives back the one it replaces.
     pub fn insert(&mut self, id: PortId, port: Arc<Port>) -> Option<Arc<Port>> {
-        let new = Self::place(&port);
+        let new = Self::position(&port);
         let old = self.records.insert(id, port);
-        let place = old.as_ref().map(|old| Self::place(old));
+        let place = old.as_ref().map(|old| Self::position(old));
         self.created.replace(id.0, place, Some(new), false);
         old
     }
@@ -434,13 +440,13 @@ impl Ports {
     /// Forgets a port.
     pub fn remove(&mut self, id: &PortId) -> Option<Arc<Port>> {
         let old = self.records.remove(id)?;
-        let place = Some(Self::place(&old));
+        let place = Some(Self::position(&old));
         self.created.replace(id.0, place, None, false);
         Some(old)
     }
 
-    fn place(port: &Port) -> Place<'static> {
-        Place {
+    fn position(port: &Port) -> IndexPosition<'static> {
+        IndexPosition {
             value: None,
             serial: port.serial,
         }
@@ -452,8 +458,8 @@ impl Ports {
         after: Option<&Port>,
         descending: bool,
     ) -> Box<dyn Iterator<Item = &Arc<Port>> + '_> {
-        let after = after.map(|port| Self::place(port).entry(port.id.0));
-        let ids = self.created.walk(Span::All, after, descending);
+        let after = after.map(|port| Self::position(port).entry(port.id.0));
+        let ids = self.created.walk(IndexRange::All, after, descending);
         Box::new(ids.filter_map(move |id| self.records.get(&PortId(id))))
     }
 

@@ -12,10 +12,12 @@ use core::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use crate::{MacAddr, NodeId, PortId, PowerState, ProvisionState, Step, StepKind, UnixMs, words};
+use crate::{
+    JobStep, MacAddr, NodeId, PortId, PowerState, ProvisionState, StepKind, UnixMs, words,
+};
 
 /// A free-form JSON object of Ironic's, such as `driver_info`.
-pub type Object = Map<String, Value>;
+pub type JsonObject = Map<String, Value>;
 
 /// A node, in Ironic's words.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,15 +33,15 @@ pub struct Node {
     /// Hardware type, such as `ipmi`.
     pub driver: String,
     /// How to reach its BMC. Holds secrets.
-    pub driver_info: Object,
+    pub driver_info: JsonObject,
     /// What it is: `cpu_arch`, `memory_mb`, `capabilities` ...
-    pub properties: Object,
+    pub properties: JsonObject,
     /// What is deployed on it: `image_source` ...
-    pub instance_info: Object,
+    pub instance_info: JsonObject,
     /// The operator's own.
-    pub extra: Object,
+    pub extra: JsonObject,
     /// Our own, shown to clients.
-    pub driver_internal_info: Object,
+    pub driver_internal_info: JsonObject,
     /// Where it is in its life.
     pub provision_state: ProvisionState,
     /// Where it is going.
@@ -76,7 +78,7 @@ pub struct Node {
     pub inventory: Option<Value>,
     /// Fields of Ironic's that we keep and serve without acting on them:
     /// `description`, `owner`, `lessee`, `boot_interface` ...
-    pub kept: Object,
+    pub kept: JsonObject,
     /// The work under way.
     pub job: Option<Job>,
     /// The agent of the present boot.
@@ -92,11 +94,11 @@ impl Node {
             serial: 0,
             name: None,
             driver: driver.to_owned(),
-            driver_info: Object::new(),
-            properties: Object::new(),
-            instance_info: Object::new(),
-            extra: Object::new(),
-            driver_internal_info: Object::new(),
+            driver_info: JsonObject::new(),
+            properties: JsonObject::new(),
+            instance_info: JsonObject::new(),
+            extra: JsonObject::new(),
+            driver_internal_info: JsonObject::new(),
             provision_state: ProvisionState::Enroll,
             target_provision_state: None,
             provision_updated_at: None,
@@ -114,7 +116,7 @@ impl Node {
             inspection_started_at: None,
             inspection_finished_at: None,
             inventory: None,
-            kept: Object::new(),
+            kept: JsonObject::new(),
             job: None,
             agent: None,
         }
@@ -131,7 +133,7 @@ impl Node {
 
     /// Whether the machine must never be switched off (Ironic's `disable_power_off`): it is
     /// rebooted instead.
-    pub fn keeps_power(&self) -> bool {
+    pub fn is_power_off_disabled(&self) -> bool {
         self.kept.get("disable_power_off") == Some(&Value::Bool(true))
     }
 
@@ -241,7 +243,7 @@ words! {
 words! {
     /// How far the work is. Each phase names what it waits for, so that after a
     /// restart its order can be given again.
-    Phase {
+    JobPhase {
         /// For the power state.
         ReadPower = "read power",
         /// For the machine to be off, before it boots the agent.
@@ -259,7 +261,7 @@ words! {
         /// For the step to end.
         AwaitStep = "await step",
         /// For the BMC to say whether the machine of an agent that fell silent is on.
-        AskPower = "ask power",
+        CheckPower = "ask power",
         /// For the agent to say what it wrote, and to take the order to make it start.
         Bootloader = "bootloader",
         /// For the disk to be made to start.
@@ -289,13 +291,13 @@ pub struct Job {
     /// What.
     pub kind: JobKind,
     /// How far.
-    pub phase: Phase,
+    pub phase: JobPhase,
     /// Which kind of steps it runs, if any.
     pub step_kind: Option<StepKind>,
     /// The operator gave the steps: run them in that order.
     pub manual: bool,
     /// Steps to run, in order; empty until known.
-    pub steps: Vec<Step>,
+    pub steps: Vec<JobStep>,
     /// Index of the present one.
     pub at: u32,
     /// Versions of the agent's hardware managers.
@@ -323,9 +325,9 @@ pub struct Port {
     /// It boots from here.
     pub pxe_enabled: bool,
     /// The operator's own.
-    pub extra: Object,
+    pub extra: JsonObject,
     /// Fields of Ironic's that we keep and serve without acting on them.
-    pub kept: Object,
+    pub kept: JsonObject,
     /// When the record was made.
     pub created_at: UnixMs,
     /// When it last changed.
@@ -350,7 +352,7 @@ impl Port {
     }
 
     /// Does it say which address to keep, in a form that is no address?
-    pub fn reserves_nonsense(&self) -> bool {
+    pub fn has_invalid_reservation(&self) -> bool {
         let said = self.extra.get(RESERVED);
         said.is_some_and(|said| !said.is_null()) && self.reserved().is_none()
     }

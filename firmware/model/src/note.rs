@@ -5,8 +5,8 @@ use core::fmt;
 use core::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use crate::fault::Another;
-use crate::{Caller, Fault, MacAddr, NodeId, PowerState, ProvisionState, UnixMs};
+use crate::fault::ForeignServerText;
+use crate::{ApiCaller, BoxFault, MacAddr, NodeId, PowerState, ProvisionState, UnixMs};
 
 /// Something that happened.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -37,7 +37,7 @@ pub enum NoteKind {
         order: &'static str,
     },
     /// It was taken.
-    PowerTaken {
+    PowerAccepted {
         /// Which, such as `power on`.
         order: &'static str,
     },
@@ -47,14 +47,14 @@ pub enum NoteKind {
         ahead: u64,
     },
     /// Somebody must do by hand what a BMC would do.
-    ByHand {
+    ManualActionNeeded {
         /// What, such as `switch node-3 on now`.
         what: String,
     },
     /// The BMC failed an order.
     PowerFailed {
         /// The whole sentence.
-        said: String,
+        message: String,
     },
     /// An operator said something to the BMC or the agent by a vendor method.
     VendorCalled {
@@ -68,9 +68,9 @@ pub enum NoteKind {
         /// Its hardware address.
         mac: MacAddr,
         /// What it asked, such as `DISCOVER`.
-        asked: &'static str,
+        request: &'static str,
         /// What it was told, such as `OFFER`; none where there was no answer.
-        said: Option<&'static str>,
+        reply: Option<&'static str>,
         /// The address it was given or confirmed.
         address: Option<Ipv4Addr>,
         /// What its firmware says of itself, such as `UEFI x64 PXE`.
@@ -81,7 +81,7 @@ pub enum NoteKind {
         why: Option<&'static str>,
     },
     /// Another DHCP server was heard for the first time.
-    ServerHeard {
+    ForeignServerSeen {
         /// The interface.
         link: String,
         /// As it names itself.
@@ -90,16 +90,16 @@ pub enum NoteKind {
         mac: Option<MacAddr>,
     },
     /// Something is wrong, from now on.
-    FaultRaised(Fault),
+    FaultRaised(BoxFault),
     /// It is no longer so.
-    FaultGone(Fault),
+    FaultCleared(BoxFault),
     /// A machine that is no port of any node asked for an address.
-    StrangerSeen {
+    UnknownMachineSeen {
         /// Its hardware address.
         mac: MacAddr,
     },
     /// More such machines asked than are noted one by one.
-    StrangersSeen {
+    UnknownMachinesSeen {
         /// How many more.
         more: u64,
     },
@@ -112,7 +112,7 @@ pub enum NoteKind {
         /// How many bytes left.
         sent: u64,
         /// How many were asked for.
-        asked: u64,
+        requested: u64,
         /// How long it took.
         took_ms: u64,
     },
@@ -128,45 +128,45 @@ pub enum NoteKind {
         why: String,
     },
     /// An image is fetched from its source, or checked.
-    ImageComes {
+    ImageFetching {
         /// Which.
         image: String,
     },
     /// The disk in a packed image is taken out.
-    ImageUnpacks {
+    ImageUnpacking {
         /// Which.
         image: String,
     },
     /// An image is in the cache and its digest is right.
-    ImageIsWhole {
+    ImageComplete {
         /// Which.
         image: String,
         /// How large it is.
         bytes: u64,
     },
     /// An image has changed on the disk of this box.
-    ImageRotten {
+    ImageCorrupt {
         /// Which.
         image: String,
         /// How many of its chunks.
         chunks: u64,
     },
     /// An image was removed from the cache for want of room.
-    ImageGone {
+    ImageEvicted {
         /// Which.
         image: String,
     },
     /// A node's agent is up, and its image is not ready for it.
-    WaitsForImage {
+    AwaitingImage {
         /// Which.
         image: String,
     },
     /// An agent could not write an image and blames the image.
-    ImageDoubted {
+    ImageRejected {
         /// Which.
         image: String,
         /// The agent's own words.
-        said: String,
+        message: String,
     },
     /// An image is not to be had.
     ImageFailed {
@@ -174,7 +174,7 @@ pub enum NoteKind {
         why: String,
     },
     /// A boot file could not be compared with its source; the copy in the cache is used.
-    BootFileOld {
+    BootFileUnverified {
         /// The whole sentence.
         why: String,
     },
@@ -184,7 +184,7 @@ pub enum NoteKind {
         from: IpAddr,
     },
     /// An agent calls from an address that this box did not lease to the node.
-    AgentWeak {
+    AgentWeaklyAuthenticated {
         /// The address.
         from: IpAddr,
     },
@@ -194,16 +194,16 @@ pub enum NoteKind {
         version: String,
     },
     /// An agent goes on running though its work is done.
-    AgentStays,
+    AgentKept,
     /// A job goes on with the agent of the one before it: nothing is booted.
-    AgentStayed,
+    AgentReused,
     /// An agent that stayed is not heard any more.
-    AgentGone {
+    AgentExpired {
         /// For how long.
         seconds: u64,
     },
     /// An agent at work was not heard for too long.
-    AgentSilent {
+    AgentTimedOut {
         /// How long.
         seconds: u64,
     },
@@ -224,16 +224,16 @@ pub enum NoteKind {
         why: String,
     },
     /// Somebody asked for a change.
-    Asked {
+    OrderReceived {
         /// Who, from where, and by which request.
-        caller: Arc<Caller>,
+        caller: Arc<ApiCaller>,
         /// For what, in a word or two.
         order: &'static str,
         /// Why it was not carried out, if it was not.
         refused: Option<String>,
     },
     /// An agent's logs are kept.
-    LogsKept {
+    LogsStored {
         /// What they are called.
         name: String,
         /// How large they are.
@@ -252,7 +252,7 @@ pub enum NoteKind {
         mac: MacAddr,
     },
     /// An inspection named an interface that was never heard on a network: no port.
-    PortUnheard {
+    PortNeverSeen {
         /// Its hardware address.
         mac: MacAddr,
     },
@@ -285,36 +285,39 @@ pub enum NoteKind {
 
 impl NoteKind {
     /// The words for what became of an image.
-    fn of_image(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt_image(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ImageComes { image } => write!(out, "image {image} is fetched or checked"),
-            Self::ImageUnpacks { image } => {
+            Self::ImageFetching { image } => write!(out, "image {image} is fetched or checked"),
+            Self::ImageUnpacking { image } => {
                 write!(
                     out,
                     "image {image} is here, and the disk in it is taken out"
                 )
             }
-            Self::ImageIsWhole { image, bytes } => {
+            Self::ImageComplete { image, bytes } => {
                 write!(
                     out,
                     "image {image} is here, {bytes} bytes, its digest is right"
                 )
             }
-            Self::ImageRotten { image, chunks } => write!(
+            Self::ImageCorrupt { image, chunks } => write!(
                 out,
                 "image {image} has changed on this box's disk in {chunks} chunks; they are \
                  fetched again"
             ),
-            Self::ImageGone { image } => write!(out, "image {image} made room for another"),
-            Self::WaitsForImage { image } => {
+            Self::ImageEvicted { image } => write!(out, "image {image} made room for another"),
+            Self::AwaitingImage { image } => {
                 write!(out, "waits for image {image} to be ready")
             }
-            Self::ImageDoubted { image, said } => write!(
+            Self::ImageRejected {
+                image,
+                message: said,
+            } => write!(
                 out,
                 "the agent could not write image {image}: {said}; the image is checked in this \
                  box before it is written again"
             ),
-            Self::ImageFailed { why } | Self::BootFileOld { why } => out.write_str(why),
+            Self::ImageFailed { why } | Self::BootFileUnverified { why } => out.write_str(why),
             _ => Ok(()),
         }
     }
@@ -322,34 +325,34 @@ impl NoteKind {
 
 impl NoteKind {
     /// The words for what became of an agent.
-    fn of_agent(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt_agent(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AgentLookedUp { from } => {
                 write!(out, "agent found its node; the token went to {from}")
             }
-            Self::AgentWeak { from } => write!(
+            Self::AgentWeaklyAuthenticated { from } => write!(
                 out,
                 "weakly authenticated: the agent calls from {from}, an address that this box did \
                  not lease"
             ),
             Self::AgentReady { version } => write!(out, "agent {version} is ready"),
-            Self::AgentStays => write!(out, "the agent stays for the next job"),
-            Self::AgentStayed => write!(out, "goes on with the agent that stayed, without a boot"),
-            Self::AgentGone { seconds } => write!(
+            Self::AgentKept => write!(out, "the agent stays for the next job"),
+            Self::AgentReused => write!(out, "goes on with the agent that stayed, without a boot"),
+            Self::AgentExpired { seconds } => write!(
                 out,
                 "the agent that stayed was not heard for {seconds} s; the next job boots anew"
             ),
-            Self::AgentSilent { seconds } => write!(
+            Self::AgentTimedOut { seconds } => write!(
                 out,
                 "no heartbeat of the agent for {seconds} s; its BMC is asked whether it is on"
             ),
             Self::Inspected => write!(out, "inventory arrived"),
-            Self::LogsKept { name, bytes } => {
+            Self::LogsStored { name, bytes } => {
                 write!(out, "the agent's logs are kept: {name}, {bytes} bytes")
             }
             Self::LogsMissing { why } => write!(out, "the agent's logs are not to be had: {why}"),
             Self::PortFound { mac } => write!(out, "interface {mac} was found and is a port now"),
-            Self::PortUnheard { mac } => write!(
+            Self::PortNeverSeen { mac } => write!(
                 out,
                 "interface {mac} was reported, but never heard by this box; no port was created"
             ),
@@ -360,13 +363,13 @@ impl NoteKind {
 
 impl NoteKind {
     /// The words for what became of a request for a file.
-    fn of_file(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt_file(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::FileSent {
                 by,
                 path,
                 sent,
-                asked,
+                requested: asked,
                 took_ms,
             } => {
                 if sent == asked {
@@ -374,7 +377,7 @@ impl NoteKind {
                 } else {
                     write!(out, "{by} sent {path} short: {sent} of {asked} bytes")?;
                 }
-                write!(out, " in {}", Took(*took_ms, *sent))
+                write!(out, " in {}", TransferTime(*took_ms, *sent))
             }
             Self::FileRefused {
                 by,
@@ -387,18 +390,18 @@ impl NoteKind {
     }
 
     /// The words for what callers wanted.
-    fn of_caller(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt_caller(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::CallerRefused { from, why } => write!(out, "caller refused: {why} ({from})"),
             Self::AgentRefused { from, request, why } => {
                 write!(out, "{request} of an agent refused: {why} ({from})")
             }
-            Self::Asked {
+            Self::OrderReceived {
                 caller,
                 order,
                 refused: None,
             } => write!(out, "{order}, asked by {caller}"),
-            Self::Asked {
+            Self::OrderReceived {
                 caller,
                 order,
                 refused: Some(why),
@@ -414,47 +417,53 @@ impl fmt::Display for NoteKind {
             Self::StateChanged { from, to } => write!(out, "{from} -> {to}"),
             Self::PowerIs(state) => write!(out, "BMC says {state}"),
             Self::PowerOrdered { order } => write!(out, "{order} ordered"),
-            Self::PowerTaken { order } => write!(out, "{order} taken by the BMC"),
+            Self::PowerAccepted { order } => write!(out, "{order} taken by the BMC"),
             Self::BootQueued { ahead } => {
                 write!(out, "waits for its turn to boot, {ahead} ahead")
             }
-            Self::ByHand { what } => write!(out, "by hand: {what}"),
-            Self::PowerFailed { said } => write!(out, "power order failed: {said}"),
+            Self::ManualActionNeeded { what } => write!(out, "by hand: {what}"),
+            Self::PowerFailed { message: said } => write!(out, "power order failed: {said}"),
             Self::VendorCalled { method, outcome } => write!(out, "{method}: {outcome}"),
-            Self::StrangerSeen { mac } => write!(out, "unknown machine {mac} asked for an address"),
-            Self::Dhcp { .. } => self.exchange(out),
-            Self::StrangersSeen { more } => {
+            Self::UnknownMachineSeen { mac } => {
+                write!(out, "unknown machine {mac} asked for an address")
+            }
+            Self::Dhcp { .. } => self.fmt_dhcp(out),
+            Self::UnknownMachinesSeen { more } => {
                 write!(out, "and {more} more unknown machines asked for an address")
             }
-            Self::ServerHeard { link, address, mac } => {
-                write!(out, "{}, was heard on {link}", Another(*address, *mac))
+            Self::ForeignServerSeen { link, address, mac } => {
+                write!(
+                    out,
+                    "{}, was heard on {link}",
+                    ForeignServerText(*address, *mac)
+                )
             }
             Self::FaultRaised(fault) => write!(out, "fault: {fault}"),
-            Self::FaultGone(fault) => write!(out, "fault is gone: {fault}"),
-            Self::FileSent { .. } | Self::FileRefused { .. } => self.of_file(out),
-            Self::ImageComes { .. }
-            | Self::ImageUnpacks { .. }
-            | Self::ImageIsWhole { .. }
-            | Self::ImageRotten { .. }
-            | Self::ImageGone { .. }
-            | Self::WaitsForImage { .. }
-            | Self::ImageDoubted { .. }
+            Self::FaultCleared(fault) => write!(out, "fault is gone: {fault}"),
+            Self::FileSent { .. } | Self::FileRefused { .. } => self.fmt_file(out),
+            Self::ImageFetching { .. }
+            | Self::ImageUnpacking { .. }
+            | Self::ImageComplete { .. }
+            | Self::ImageCorrupt { .. }
+            | Self::ImageEvicted { .. }
+            | Self::AwaitingImage { .. }
+            | Self::ImageRejected { .. }
             | Self::ImageFailed { .. }
-            | Self::BootFileOld { .. } => self.of_image(out),
+            | Self::BootFileUnverified { .. } => self.fmt_image(out),
             Self::AgentLookedUp { .. }
-            | Self::AgentWeak { .. }
+            | Self::AgentWeaklyAuthenticated { .. }
             | Self::AgentReady { .. }
-            | Self::AgentStays
-            | Self::AgentStayed
-            | Self::AgentGone { .. }
-            | Self::AgentSilent { .. }
-            | Self::LogsKept { .. }
+            | Self::AgentKept
+            | Self::AgentReused
+            | Self::AgentExpired { .. }
+            | Self::AgentTimedOut { .. }
+            | Self::LogsStored { .. }
             | Self::LogsMissing { .. }
             | Self::Inspected
             | Self::PortFound { .. }
-            | Self::PortUnheard { .. } => self.of_agent(out),
-            Self::CallerRefused { .. } | Self::AgentRefused { .. } | Self::Asked { .. } => {
-                self.of_caller(out)
+            | Self::PortNeverSeen { .. } => self.fmt_agent(out),
+            Self::CallerRefused { .. } | Self::AgentRefused { .. } | Self::OrderReceived { .. } => {
+                self.fmt_caller(out)
             }
             Self::StepStarted { step } => write!(out, "step {step} started"),
             Self::StepDone { step } => write!(out, "step {step} done"),
@@ -466,11 +475,11 @@ impl fmt::Display for NoteKind {
 }
 
 impl NoteKind {
-    fn exchange(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt_dhcp(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self::Dhcp {
             mac,
-            asked,
-            said,
+            request: asked,
+            reply: said,
             address,
             firmware,
             boot,
@@ -492,9 +501,9 @@ impl NoteKind {
 }
 
 /// Milliseconds, and the rate where it means something.
-struct Took(u64, u64);
+struct TransferTime(u64, u64);
 
-impl fmt::Display for Took {
+impl fmt::Display for TransferTime {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(ms, bytes) = *self;
         write!(out, "{}.{:03} s", ms / 1000, ms % 1000)?;

@@ -2,17 +2,17 @@
 
 use serde_json::Value;
 
-use crate::node::Object;
-use crate::secret::Hidden;
+use crate::node::JsonObject;
+use crate::secret::SecretText;
 use crate::{
-    BootDevice, Errand, MacAddr, Node, NodeId, Port, PortId, PowerOrder, PowerState, Resource,
-    ResourceId, ResourceKind, Step, Verb,
+    BmcRequest, BootDevice, JobStep, MacAddr, Node, NodeId, Port, PortId, PowerOrder, PowerState,
+    Resource, ResourceId, ResourceKind, Verb,
 };
 
 /// One change asked for through the API. Reads never become orders, unless somebody else
 /// than the box must be asked.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Order {
+pub enum RackOrder {
     /// Keep a new node. `revision`, `serial` and times are set by the rack.
     CreateNode(Box<Node>),
     /// Put this in place of the node's record, if its revision is still `based_on`.
@@ -49,7 +49,7 @@ pub enum Order {
     /// Forget every resource of a kind that is nobody's.
     DeleteResources(ResourceKind),
     /// Bring an image of the catalogue into the cache.
-    FillImage(ResourceId),
+    FetchImage(ResourceId),
     /// Move a node on in its life.
     Provision {
         /// Which.
@@ -111,7 +111,7 @@ pub enum Order {
         /// Of which node.
         node: NodeId,
         /// What it said.
-        beat: Beat,
+        heartbeat: AgentHeartbeat,
     },
     /// An agent from before tokens asks which node it is.
     LegacyLookup {
@@ -134,7 +134,7 @@ pub enum Order {
     },
 }
 
-impl Order {
+impl RackOrder {
     /// What it asks for, in a word or two; none for what agents say, which is no
     /// change that somebody wants.
     pub fn word(&self) -> Option<&'static str> {
@@ -149,7 +149,7 @@ impl Order {
             Self::ReplaceResource { .. } => "change resource",
             Self::DeleteResource(..) => "delete resource",
             Self::DeleteResources(_) => "delete resources",
-            Self::FillImage(_) => "fill image",
+            Self::FetchImage(_) => "fill image",
             Self::Provision { verb, .. } => verb.as_str(),
             Self::Power { want, .. } => want.word(),
             Self::SetBoot { .. } => "set boot device",
@@ -187,7 +187,7 @@ impl Order {
             }
             Self::DeleteResource(..)
             | Self::DeleteResources(_)
-            | Self::FillImage(_)
+            | Self::FetchImage(_)
             | Self::DeletePort(_)
             | Self::Inventory { .. } => None,
         }
@@ -200,13 +200,13 @@ pub enum VendorMethod {
     /// To the BMC: one of `Nmi`, `BmcReset`, `Raw`.
     Bmc(PowerOrder),
     /// To the BMC: what is asked of it beside power.
-    Errand(Errand),
+    BmcRequest(BmcRequest),
     /// To the agent.
     Agent {
         /// Extension and command, such as `standby.sync`.
         command: String,
         /// Keyword arguments.
-        params: Object,
+        params: JsonObject,
         /// Answer when the command has ended, not when it has begun.
         wait: bool,
     },
@@ -217,7 +217,7 @@ impl VendorMethod {
     pub fn word(&self) -> &'static str {
         match self {
             Self::Agent { .. } => "agent_command",
-            Self::Errand(errand) => errand.word(),
+            Self::BmcRequest(errand) => errand.word(),
             Self::Bmc(PowerOrder::Nmi) => "inject_nmi",
             Self::Bmc(PowerOrder::BmcReset { .. }) => "bmc_reset",
             Self::Bmc(_) => "send_raw",
@@ -229,16 +229,16 @@ impl VendorMethod {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VerbArgs {
     /// `clean_steps`, `deploy_steps` or `service_steps`.
-    pub steps: Vec<Step>,
+    pub steps: Vec<JobStep>,
     /// `configdrive`, as it was given.
     pub configdrive: Option<Value>,
     /// `rescue_password`: in clear from the caller to the rack, hashed after that.
-    pub rescue_password: Option<Hidden>,
+    pub rescue_password: Option<SecretText>,
     /// `disable_ramdisk`: run the steps without booting the agent.
     pub disable_ramdisk: bool,
     /// The node's whole new `instance_info`, stored only if the verb is accepted. It was made
     /// from the record of revision `based_on`, so the order must name that.
-    pub instance_info: Option<Object>,
+    pub instance_info: Option<JsonObject>,
 }
 
 /// What an operator wants of a machine's power.
@@ -267,7 +267,7 @@ impl PowerWanted {
 
 /// A heartbeat.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Beat {
+pub struct AgentHeartbeat {
     /// Where the agent listens.
     pub callback_url: String,
     /// The secret it was given.
@@ -282,32 +282,32 @@ pub struct Beat {
 
 /// How an order went, when it went well.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Done {
+pub enum OrderOutcome {
     /// It is on flash.
-    Kept,
+    Stored,
     /// The agent is this node.
-    Found(Box<Found>),
+    Found(Box<LookupResult>),
     /// The inventory belongs to this node.
     Inspected(NodeId),
     /// Why a deployment would be refused; none if it would not.
     Checked(Option<String>),
     /// What the BMC or the agent said.
-    Said(Value),
+    Reply(Value),
     /// Under way: the answer comes later.
-    Owed,
+    Deferred,
 }
 
 /// What an agent is told at lookup.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
+pub struct LookupResult {
     /// Which node.
     pub node: NodeId,
     /// Its `properties`.
-    pub properties: Object,
+    pub properties: JsonObject,
     /// Its `instance_info`, secrets masked.
-    pub instance_info: Object,
+    pub instance_info: JsonObject,
     /// Its `driver_internal_info`, secrets masked.
-    pub driver_internal_info: Object,
+    pub driver_internal_info: JsonObject,
     /// The token in clear the first time, the mask after that.
     pub agent_token: String,
     /// Seconds.
@@ -317,7 +317,7 @@ pub struct Found {
 /// An order that was not carried out. Nothing has changed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{sentence}")]
-pub struct Refusal {
+pub struct OrderRefusal {
     /// Of what kind.
     pub kind: RefusalKind,
     /// What is wrong and what to do, for people.
@@ -343,7 +343,7 @@ pub enum RefusalKind {
     Unavailable,
 }
 
-impl Refusal {
+impl OrderRefusal {
     /// The refusal of a heartbeat without the right token. It is the same for a node that
     /// does not exist, so that nobody learns which do.
     pub fn of_heartbeat() -> Self {

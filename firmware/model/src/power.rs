@@ -80,7 +80,7 @@ pub enum PowerOrder {
 impl PowerOrder {
     /// Whether doing it twice could do more than doing it once, so that it must
     /// not be said again where nobody knows whether it was heard.
-    pub const fn counts(self) -> bool {
+    pub const fn at_most_once(self) -> bool {
         matches!(self, Self::Nmi | Self::BmcReset { .. } | Self::Raw { .. })
     }
 
@@ -169,7 +169,7 @@ pub enum PowerAnswer {
 
 /// What kept a BMC that answers in sentences from carrying an order out.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Cause {
+pub enum BmcFailureCause {
     /// No connection, or no answer.
     Unreachable,
     /// Its certificate is not one that the node's record trusts.
@@ -183,12 +183,12 @@ pub enum Cause {
     /// It refused, with reasons of its own.
     Refused,
     /// It took the order and does not do it.
-    Lied,
+    NotApplied,
     /// It sent something that its protocol does not allow.
-    Nonsense,
+    InvalidResponse,
 }
 
-impl Cause {
+impl BmcFailureCause {
     const fn word(self) -> &'static str {
         match self {
             Self::Unreachable => "unreachable",
@@ -197,8 +197,8 @@ impl Cause {
             Self::Privilege => "privilege",
             Self::Busy => "busy",
             Self::Refused => "refused",
-            Self::Lied => "lied",
-            Self::Nonsense => "nonsense",
+            Self::NotApplied => "lied",
+            Self::InvalidResponse => "nonsense",
         }
     }
 }
@@ -211,7 +211,7 @@ pub enum PowerError {
         "the BMC did not answer within {waited_ms} ms; check its address, cable and that \
          IPMI over LAN is on"
     )]
-    Silent {
+    NoResponse {
         /// How long we tried.
         waited_ms: u64,
     },
@@ -241,7 +241,7 @@ pub enum PowerError {
     Privilege,
     /// The BMC has other work.
     #[error("the BMC says that it is busy; try again in a minute, or restart the BMC")]
-    Occupied,
+    BmcBusy,
     /// The BMC refused the command.
     #[error("the BMC refused the command with completion code 0x{code:02x}")]
     Refused {
@@ -250,7 +250,7 @@ pub enum PowerError {
     },
     /// The BMC sent something that its protocol does not allow.
     #[error("the BMC sent nonsense: {said}")]
-    Nonsense {
+    InvalidResponse {
         /// What was wrong with it.
         said: &'static str,
     },
@@ -287,7 +287,7 @@ pub enum PowerError {
     #[error("{said}")]
     Bmc {
         /// What kind of failure it is.
-        cause: Cause,
+        cause: BmcFailureCause,
         /// The whole sentence.
         said: String,
     },
@@ -318,20 +318,20 @@ pub enum PowerError {
     },
     /// Too many orders wait for this BMC.
     #[error("too many orders wait for this BMC; try again when the present one is done")]
-    Busy,
+    QueueFull,
 }
 
 impl PowerError {
     /// Of which kind it is, in one word for programs.
     pub const fn kind(&self) -> &'static str {
         match self {
-            Self::Silent { .. } | Self::Unanswered { .. } => "unreachable",
+            Self::NoResponse { .. } | Self::Unanswered { .. } => "unreachable",
             Self::Login { .. } => "login",
-            Self::NoFreeSession | Self::Occupied | Self::Busy => "busy",
+            Self::NoFreeSession | Self::BmcBusy | Self::QueueFull => "busy",
             Self::NoSuite => "no_suite",
             Self::Privilege => "privilege",
             Self::Refused { .. } => "refused",
-            Self::Nonsense { .. } => "nonsense",
+            Self::InvalidResponse { .. } => "nonsense",
             Self::NotConfigured { .. } | Self::SharedBmc { .. } => "not_configured",
             Self::Unsupported { .. } => "unsupported",
             Self::Host { .. } => "host",
@@ -341,12 +341,12 @@ impl PowerError {
     }
 
     /// Whether the BMC could not be heard at all.
-    pub const fn is_silence(&self) -> bool {
+    pub const fn is_no_response(&self) -> bool {
         matches!(
             self,
-            Self::Silent { .. }
+            Self::NoResponse { .. }
                 | Self::Bmc {
-                    cause: Cause::Unreachable,
+                    cause: BmcFailureCause::Unreachable,
                     ..
                 }
         )
@@ -359,7 +359,7 @@ impl PowerError {
             self,
             Self::Refused { .. }
                 | Self::Bmc {
-                    cause: Cause::Refused,
+                    cause: BmcFailureCause::Refused,
                     ..
                 }
         )
@@ -376,7 +376,12 @@ impl PowerError {
             | Self::Unsupported { .. } => true,
             Self::Host { lasting, .. } => *lasting,
             Self::Bmc { cause, .. } => {
-                matches!(cause, Cause::Untrusted | Cause::Login | Cause::Privilege)
+                matches!(
+                    cause,
+                    BmcFailureCause::Untrusted
+                        | BmcFailureCause::Login
+                        | BmcFailureCause::Privilege
+                )
             }
             _ => false,
         }
@@ -398,18 +403,27 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_but_the_operator_can_mend_is_not_tried_again() {
+    fn errors_that_need_the_operator_are_not_retried() {
         let bmc = |cause| PowerError::Bmc {
             cause,
             said: "no".to_owned(),
         };
-        for cause in [Cause::Untrusted, Cause::Login, Cause::Privilege] {
+        for cause in [
+            BmcFailureCause::Untrusted,
+            BmcFailureCause::Login,
+            BmcFailureCause::Privilege,
+        ] {
             assert!(bmc(cause).is_lasting());
         }
-        for cause in [Cause::Unreachable, Cause::Busy, Cause::Refused, Cause::Lied] {
+        for cause in [
+            BmcFailureCause::Unreachable,
+            BmcFailureCause::Busy,
+            BmcFailureCause::Refused,
+            BmcFailureCause::NotApplied,
+        ] {
             assert!(!bmc(cause).is_lasting());
         }
-        assert!(!PowerError::Busy.is_lasting());
+        assert!(!PowerError::QueueFull.is_lasting());
         assert!(PowerError::Unsupported { said: "no" }.is_lasting());
     }
 }

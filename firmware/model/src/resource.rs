@@ -10,7 +10,7 @@ use core::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::node::Object;
+use crate::node::JsonObject;
 use crate::{NodeId, ResourceId, UnixMs, words};
 
 words! {
@@ -94,7 +94,7 @@ pub struct Resource {
     /// not a node's own; it names its node here all the same, and is freed.
     pub node: Option<NodeId>,
     /// All its other fields.
-    pub fields: Object,
+    pub fields: JsonObject,
     /// When the record was made.
     pub created_at: UnixMs,
     /// When it last changed.
@@ -111,7 +111,7 @@ impl Resource {
             serial: 0,
             name: None,
             node: None,
-            fields: Object::new(),
+            fields: JsonObject::new(),
             created_at,
             updated_at: None,
         }
@@ -153,11 +153,15 @@ impl Resource {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Seeded;
+    use crate::SeededRandom;
     use serde_json::json;
 
     fn fresh(kind: ResourceKind) -> Resource {
-        Resource::new(ResourceId::random(&mut Seeded::new(1)), kind, UnixMs(0))
+        Resource::new(
+            ResourceId::random(&mut SeededRandom::new(1)),
+            kind,
+            UnixMs(0),
+        )
     }
 
     #[test]
@@ -181,7 +185,7 @@ mod tests {
         let mut target = fresh(ResourceKind::VolumeTarget);
         target.fields.insert("boot_index".into(), json!(0));
         assert!(target.claims().is_empty());
-        target.node = Some(NodeId::random(&mut Seeded::new(2)));
+        target.node = Some(NodeId::random(&mut SeededRandom::new(2)));
         assert_eq!(target.claims().len(), 1);
     }
 
@@ -200,7 +204,7 @@ mod tests {
     fn sentences_are_ironics() {
         let kind = ResourceKind::VolumeTarget;
         let mut target = fresh(kind);
-        target.node = Some(NodeId::random(&mut Seeded::new(2)));
+        target.node = Some(NodeId::random(&mut SeededRandom::new(2)));
         target.fields.insert("boot_index".into(), json!(0));
         assert_eq!(
             kind.taken(&target.claims()[0]),

@@ -9,9 +9,9 @@ pub const MASK: &str = "******";
 
 /// A secret on its way through the machine: printing it shows the mask.
 #[derive(Clone, Eq, PartialEq)]
-pub struct Hidden(Box<str>);
+pub struct SecretText(Box<str>);
 
-impl Hidden {
+impl SecretText {
     /// Hides a text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into().into_boxed_str())
@@ -23,7 +23,7 @@ impl Hidden {
     }
 }
 
-impl fmt::Debug for Hidden {
+impl fmt::Debug for SecretText {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(MASK)
     }
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_hidden_text_is_not_printed() {
-        let hidden = Hidden::new("hunter2");
+        let hidden = SecretText::new("hunter2");
         assert_eq!(format!("{hidden:?}"), MASK);
         assert_eq!(hidden.reveal(), "hunter2");
     }

@@ -12,13 +12,13 @@ static VENDORS: LazyLock<BTreeMap<[u8; 3], &'static str>> =
     LazyLock::new(|| parse(include_str!("vendors.txt")));
 
 /// The bit of an address that nobody has registered (IEEE 802, section 8.2.2).
-const LOCAL: u8 = 2;
+const LOCALLY_ADMINISTERED: u8 = 2;
 
 /// The maker, if the list has it.
 pub fn vendor(mac: MacAddr) -> Option<&'static str> {
     let [first, second, third, ..] = mac.0;
     let known = VENDORS.get(&[first, second, third]).copied();
-    known.or((first & LOCAL != 0).then_some("made-up address"))
+    known.or((first & LOCALLY_ADMINISTERED != 0).then_some("made-up address"))
 }
 
 /// Lines of `NAME: PREFIX PREFIX ...`.

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use crate::boot::ClientSeen;
-use crate::fault::{Fault, Standing};
-use crate::image::ImageNews;
-use crate::index::{NodeKey, Nodes, Ports, Span};
-use crate::lan::{LinkId, LinkView};
+use crate::fault::{BoxFault, FaultTimes};
+use crate::image::ImageStatus;
+use crate::index::{IndexRange, NodeIndex, NodeKey, PortIndex};
+use crate::link::{LinkId, LinkView};
 pub use crate::timeline::Timeline;
 use crate::{MacAddr, Node, NodeId, Port, PortId, Resource, ResourceId, ResourceKind, UnixMs};
 
@@ -18,19 +18,19 @@ use crate::{MacAddr, Node, NodeId, Port, PortId, Resource, ResourceId, ResourceK
 pub const TIMELINE_NOTES_MAX: usize = 200;
 
 /// How many unknown machines are remembered.
-pub const STRANGERS_MAX: usize = 1024;
+pub const UNKNOWN_MACHINES_MAX: usize = 1024;
 
 /// Everything readers may see.
 #[derive(Clone, Debug, Default)]
-pub struct View {
+pub struct RackView {
     /// Nodes.
-    pub nodes: Nodes,
+    pub nodes: NodeIndex,
     /// Names of nodes.
     pub names: OrdMap<String, NodeId>,
     /// The node each instance is on.
     pub instances: OrdMap<String, NodeId>,
     /// Ports.
-    pub ports: Ports,
+    pub ports: PortIndex,
     /// Addresses of ports.
     pub macs: OrdMap<MacAddr, PortId>,
     /// The port each address is kept for.
@@ -42,22 +42,22 @@ pub struct View {
     /// What resources claim for themselves, see [`Resource::claims`].
     pub claims: OrdMap<(ResourceKind, String), ResourceId>,
     /// Machines that asked for an address and are no port of any node.
-    pub strangers: OrdMap<MacAddr, Stranger>,
+    pub unknown_machines: OrdMap<MacAddr, UnknownMachine>,
     /// Where DHCP is heard, and who else serves there.
     pub links: OrdMap<LinkId, Arc<LinkView>>,
     /// What is wrong now.
-    pub faults: OrdMap<Fault, Standing>,
+    pub faults: OrdMap<BoxFault, FaultTimes>,
     /// Images in the cache, by what they are called there.
-    pub images: OrdMap<String, Arc<ImageNews>>,
+    pub images: OrdMap<String, Arc<ImageStatus>>,
     /// Who boots from the network, and who waits for it.
-    pub boots: Boots,
+    pub boot_queue: BootQueueCounts,
     /// How often a machine is booted for one job at most; zero where that is not known.
     pub boots_max: u32,
 }
 
 /// How many machines boot from the network at once.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Boots {
+pub struct BootQueueCounts {
     /// How many may.
     pub limit: usize,
     /// How many do.
@@ -78,22 +78,22 @@ pub struct NodeView {
     /// The resources that belong to it.
     pub resources: Vec<(ResourceKind, ResourceId)>,
     /// What is not on flash.
-    pub live: Live,
+    pub live: NodeLiveState,
     /// What happened, oldest first.
     pub timeline: Timeline,
 }
 
 /// What we know of a node from moment to moment and do not keep.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Live {
+pub struct NodeLiveState {
     /// When the agent last beat.
-    pub beat_at: Option<UnixMs>,
+    pub heartbeat_at: Option<UnixMs>,
     /// Bytes of the present file that left, and its size.
     pub transfer: Option<(u64, u64)>,
     /// The name of the present file.
     pub transfer_path: Option<String>,
     /// Its number among those that wait to boot; see [`View::ahead`].
-    pub queued: Option<u64>,
+    pub queue_number: Option<u64>,
     /// How well its BMC answers; none until it was asked.
     pub bmc: Option<BmcHealth>,
     /// What is kept of its agents' logs, oldest first.
@@ -113,9 +113,9 @@ pub struct LogBundle {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct BmcHealth {
     /// How many of its last answers are counted.
-    pub asked: u32,
+    pub requests: u32,
     /// How many of them came.
-    pub answered: u32,
+    pub replies: u32,
     /// How long the middle one took.
     pub median_ms: Option<u64>,
     /// Of which kind the last failure was, see [`crate::PowerError::kind`].
@@ -126,14 +126,14 @@ pub struct BmcHealth {
 
 /// A machine that is no port of any node.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Stranger {
+pub struct UnknownMachine {
     /// When it last asked.
     pub seen_at: UnixMs,
     /// What it said of itself.
     pub client: ClientSeen,
 }
 
-impl View {
+impl RackView {
     /// The node with this UUID or name.
     pub fn node(&self, ident: &str) -> Option<&Arc<NodeView>> {
         let id = ident
@@ -145,8 +145,8 @@ impl View {
 
     /// How many others boot before this one, if it waits for its turn.
     pub fn ahead(&self, node: &NodeView) -> Option<u64> {
-        let number = node.live.queued?;
-        Some(number.saturating_sub(self.boots.served))
+        let number = node.live.queue_number?;
+        Some(number.saturating_sub(self.boot_queue.served))
     }
 
     /// The port with this UUID or name.
@@ -179,7 +179,9 @@ impl View {
 
     /// Nodes in order of creation.
     pub fn nodes_by_age(&self) -> Vec<&Arc<NodeView>> {
-        let nodes = self.nodes.walk(NodeKey::Created, Span::All, None, false);
+        let nodes = self
+            .nodes
+            .walk(NodeKey::Created, IndexRange::All, None, false);
         nodes.collect()
     }
 

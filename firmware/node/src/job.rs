@@ -8,37 +8,44 @@
 
 mod agent;
 mod bootloader;
-mod ladder;
-mod own;
+mod builtin_steps;
+mod escalation;
+mod fast_track;
+mod heartbeat_timeout;
 mod power;
-mod silence;
-mod stay;
 
 use serde_json::Value;
-use trivet_hardware::{Act, boot_mode, netboots_instance};
+use trivet_hardware::{ReservedStep, boot_mode, netboots_instance};
 use trivet_model::{
-    AgentOrder, BootDevice, Job, JobKind, Node, NoteKind, Now, Phase, PowerAnswer, PowerOrder,
+    AgentOrder, BootDevice, Job, JobKind, JobPhase, Node, NoteKind, Now, PowerAnswer, PowerOrder,
     PowerState, ProvisionState, StepKind,
 };
 
-use crate::table::{self, Aim, Cause, Row, To, Turn};
-use crate::{Action, Event, Limits, RESCUE_HASH, Turning};
+use crate::table::{
+    self, NextState, ProvisionEvent, TargetState, TransitionRow, TransitionTrigger,
+};
+use crate::{NodeAction, NodeEvent, NodeLimits, NodeTransition, RESCUE_HASH};
 use bootloader::WRITE_IMAGE;
-use ladder::{BMC_RESET, Rung};
-pub(crate) use silence::FELL_SILENT;
+use escalation::{BMC_RESET, BootEscalation};
+pub(crate) use heartbeat_timeout::HEARTBEAT_LOST_AT;
 
 /// How the names of lists of steps in `driver_internal_info` begin, as with Ironic.
 const CACHED_STEPS: &str = "agent_cached_";
 
 /// Takes a node through one event.
-pub fn step(now: Now, limits: &Limits, node: Node, event: Event) -> (Node, Vec<Action>) {
-    let mut turning = Turning {
+pub fn step(
+    now: Now,
+    limits: &NodeLimits,
+    node: Node,
+    event: NodeEvent,
+) -> (Node, Vec<NodeAction>) {
+    let mut turning = NodeTransition {
         now,
         limits,
         node,
         actions: Vec::new(),
     };
-    turning.heard(event);
+    turning.handle(event);
     (turning.node, turning.actions)
 }
 
@@ -46,8 +53,8 @@ pub fn step(now: Now, limits: &Limits, node: Node, event: Event) -> (Node, Vec<A
 /// is heard now is not the one of that boot.
 pub fn awaits_reset(node: &Node) -> bool {
     node.job.as_ref().is_some_and(|job| match job.phase {
-        Phase::BootFromNet => true,
-        Phase::PowerOn => boots_by_reset(node),
+        JobPhase::BootFromNet => true,
+        JobPhase::PowerOn => boots_by_reset(node),
         _ => false,
     })
 }
@@ -66,7 +73,7 @@ pub fn will_boot_agent(node: &Node) -> bool {
 fn boots_by_reset(node: &Node) -> bool {
     match node.power_state {
         Some(state) => state == PowerState::On,
-        None => node.keeps_power(),
+        None => node.is_power_off_disabled(),
     }
 }
 
@@ -76,73 +83,73 @@ pub fn boots_agent(node: &Node) -> bool {
         job.boots > 0
             && matches!(
                 job.phase,
-                Phase::BootFromNet
-                    | Phase::PowerOn
-                    | Phase::AwaitAgent
-                    | Phase::GetSteps
-                    | Phase::StartStep
-                    | Phase::AwaitStep
-                    | Phase::AskPower
-                    | Phase::Bootloader
-                    | Phase::AwaitBootloader
-                    | Phase::FinishRescue
-                    | Phase::Sync
-                    | Phase::PowerStep
-                    | Phase::Pause
-                    | Phase::Hold
+                JobPhase::BootFromNet
+                    | JobPhase::PowerOn
+                    | JobPhase::AwaitAgent
+                    | JobPhase::GetSteps
+                    | JobPhase::StartStep
+                    | JobPhase::AwaitStep
+                    | JobPhase::CheckPower
+                    | JobPhase::Bootloader
+                    | JobPhase::AwaitBootloader
+                    | JobPhase::FinishRescue
+                    | JobPhase::Sync
+                    | JobPhase::PowerStep
+                    | JobPhase::Pause
+                    | JobPhase::Hold
             )
     })
 }
 
-impl Turning<'_> {
-    fn heard(&mut self, event: Event) {
-        if let Event::Power(_, Ok(PowerAnswer::Power(state))) = event
+impl NodeTransition<'_> {
+    fn handle(&mut self, event: NodeEvent) {
+        if let NodeEvent::Power(_, Ok(PowerAnswer::Power(state))) = event
             && self.node.power_state != Some(state)
         {
             self.node.power_state = Some(state);
             self.note(NoteKind::PowerIs(state));
         }
         let Some(job) = &self.node.job else {
-            return self.meanwhile(&event);
+            return self.handle_without_job(&event);
         };
         let phase = job.phase;
         match event {
-            Event::Power(order, answer) => self.bmc_said(phase, order, answer),
-            Event::Agent(order, answer) => self.agent_said(phase, &order, answer),
-            Event::SignOfLife => self.machine_heard(phase),
-            Event::Beat => self.agent_beat(phase),
-            Event::Inspected {
+            NodeEvent::Power(order, answer) => self.bmc_replied(phase, order, answer),
+            NodeEvent::Agent(order, answer) => self.agent_replied(phase, &order, answer),
+            NodeEvent::MachineSeen => self.machine_seen(phase),
+            NodeEvent::Heartbeat => self.agent_heartbeat(phase),
+            NodeEvent::Inspected {
                 properties,
                 inventory,
                 complaint,
             } => {
                 self.inspected(phase, properties, inventory, complaint);
             }
-            Event::NotInspected { why } => self.not_inspected(phase, &why),
-            Event::ImageUnusable { why } => self.image_unusable(&why),
-            Event::BootFileUnusable { why } => self.boot_file_unusable(phase, &why),
-            Event::StepAgain { why } => self.step_again(phase, why),
-            Event::WrongMachine { why } => self.wrong_machine(phase, &why),
-            Event::Woke => self.woke(phase),
-            Event::Overgrown => self.overgrown(),
-            Event::AgentContested { why } => self.fail(&why),
-            Event::Restarted => self.restarted(phase),
+            NodeEvent::NotInspected { why } => self.not_inspected(phase, &why),
+            NodeEvent::ImageUnusable { why } => self.image_unusable(&why),
+            NodeEvent::BootFileUnusable { why } => self.boot_file_unusable(phase, &why),
+            NodeEvent::StepAgain { why } => self.step_again(phase, why),
+            NodeEvent::WrongMachine { why } => self.wrong_machine(phase, &why),
+            NodeEvent::TimerExpired => self.timer_expired(phase),
+            NodeEvent::RecordTooLarge => self.record_too_large(),
+            NodeEvent::AgentContested { why } => self.fail(&why),
+            NodeEvent::Restarted => self.restarted(phase),
         }
     }
 
     // Time and restarts.
 
-    fn woke(&mut self, phase: Phase) {
+    fn timer_expired(&mut self, phase: JobPhase) {
         match phase {
             // What it found is here; that it does not stay is no failure.
-            Phase::AwaitAgent if self.has_findings() => {
+            JobPhase::AwaitAgent if self.has_inspection_data() => {
                 self.resumed();
-                self.enter(Phase::FinalOff);
+                self.enter(JobPhase::FinalOff);
             }
-            Phase::AwaitAgent => self.agent_is_late(),
-            Phase::AwaitStep | Phase::AwaitBootloader => self.fell_silent(),
-            Phase::Pause => self.step_passed(),
-            Phase::FinalOff if self.asks_lost_agent() => self.lost_agent_waited(),
+            JobPhase::AwaitAgent => self.agent_is_late(),
+            JobPhase::AwaitStep | JobPhase::AwaitBootloader => self.heartbeat_timed_out(),
+            JobPhase::Pause => self.step_passed(),
+            JobPhase::FinalOff if self.queries_lost_agent() => self.lost_agent_timer_expired(),
             other if self.skips_power_off(other) => self.is_off(other),
             other => self.give_order(other),
         }
@@ -162,30 +169,30 @@ impl Turning<'_> {
         });
     }
 
-    fn restarted(&mut self, phase: Phase) {
+    fn restarted(&mut self, phase: JobPhase) {
         match phase {
             // Whether the agent took the step is unknown: its next beat shows.
-            Phase::StartStep => self.enter(Phase::AwaitStep),
+            JobPhase::StartStep => self.enter(JobPhase::AwaitStep),
             other if self.skips_power_off(other) => self.is_off(other),
             other => self.give_order(other),
         }
     }
 
     /// Ends a job whose BMC switches the machine of another node.
-    fn wrong_machine(&mut self, phase: Phase, why: &str) {
+    fn wrong_machine(&mut self, phase: JobPhase, why: &str) {
         if matches!(
             phase,
-            Phase::PowerOn
-                | Phase::AwaitAgent
-                | Phase::FinalOff
-                | Phase::BootFromDisk
-                | Phase::StartInstance
+            JobPhase::PowerOn
+                | JobPhase::AwaitAgent
+                | JobPhase::FinalOff
+                | JobPhase::BootFromDisk
+                | JobPhase::StartInstance
         ) {
             self.fail(why);
             // That BMC gets no more requests.
             self.node.target_power_state = None;
             self.actions
-                .retain(|action| *action != Action::SwitchOffFailed);
+                .retain(|action| *action != NodeAction::SwitchOffFailed);
         }
     }
 
@@ -193,7 +200,7 @@ impl Turning<'_> {
     fn image_unusable(&mut self, why: &str) {
         let Some(job) = &self.node.job else { return };
         // A held job looks at its image again when it goes on.
-        if job.phase == Phase::Hold {
+        if job.phase == JobPhase::Hold {
             return;
         }
         let write = job.steps.iter().position(|step| step.step == WRITE_IMAGE);
@@ -203,14 +210,14 @@ impl Turning<'_> {
     }
 
     /// Ends a job whose machine has not loaded yet what it is to boot.
-    fn boot_file_unusable(&mut self, phase: Phase, why: &str) {
+    fn boot_file_unusable(&mut self, phase: JobPhase, why: &str) {
         let Some(job) = &self.node.job else { return };
         let has_to_load = match phase {
             // The instance that is torn down is powered off before the job may end.
-            Phase::ReadPower | Phase::PowerOff => job.kind != JobKind::TearDown,
-            Phase::BootFromNet | Phase::PowerOn => true,
-            Phase::StartInstance => netboots_instance(&self.node),
-            Phase::AwaitAgent => self.node.agent.is_none(),
+            JobPhase::ReadPower | JobPhase::PowerOff => job.kind != JobKind::TearDown,
+            JobPhase::BootFromNet | JobPhase::PowerOn => true,
+            JobPhase::StartInstance => netboots_instance(&self.node),
+            JobPhase::AwaitAgent => self.node.agent.is_none(),
             _ => false,
         };
         if has_to_load {
@@ -219,7 +226,7 @@ impl Turning<'_> {
     }
 
     /// What its agent or its BMC told would not fit into the node's record.
-    fn overgrown(&mut self) {
+    fn record_too_large(&mut self) {
         let info = &mut self.node.driver_internal_info;
         info.retain(|key, _| !key.starts_with(CACHED_STEPS));
         self.fail(
@@ -229,13 +236,13 @@ impl Turning<'_> {
     }
 
     fn boot_again(&mut self, why: &str) {
-        if let Some(step) = self.unsure() {
+        if let Some(step) = self.unrepeatable_step() {
             return self.fail(&format!(
                 "{why}; whether {step} was done is not known, and it is not done twice: look at \
                  the machine, then run what is missing"
             ));
         }
-        let resets_bmc = self.limits.bmc_reset && !self.node.keeps_power();
+        let resets_bmc = self.limits.bmc_reset && !self.node.is_power_off_disabled();
         let Some(job) = &mut self.node.job else {
             return;
         };
@@ -248,19 +255,19 @@ impl Turning<'_> {
             return;
         }
         job.boots += 1;
-        let rung = ladder::boot(job.boots, self.limits.boots_max, resets_bmc);
-        self.writes_again();
+        let rung = escalation::boot_escalation(job.boots, self.limits.boots_max, resets_bmc);
+        self.rewind_to_write_image();
         self.note(NoteKind::Retrying {
             why: why.to_owned(),
         });
         self.resumed();
         match rung {
-            Rung::Reset => self.enter(Phase::BootFromNet),
-            Rung::Cycle => self.enter(Phase::PowerOff),
-            Rung::BmcReset => {
-                self.enter(Phase::PowerOff);
+            BootEscalation::Reset => self.enter(JobPhase::BootFromNet),
+            BootEscalation::Cycle => self.enter(JobPhase::PowerOff),
+            BootEscalation::BmcReset => {
+                self.enter(JobPhase::PowerOff);
                 self.actions.pop();
-                self.actions.push(Action::Power(BMC_RESET));
+                self.actions.push(NodeAction::Power(BMC_RESET));
             }
         }
     }
@@ -268,31 +275,37 @@ impl Turning<'_> {
     // Moving on.
 
     /// Enters a phase for the first time.
-    pub(crate) fn enter(&mut self, phase: Phase) {
+    pub(crate) fn enter(&mut self, phase: JobPhase) {
         if let Some(job) = &mut self.node.job {
             job.tries = 0;
         }
         self.enter_again(phase);
     }
 
-    fn enter_again(&mut self, phase: Phase) {
+    fn enter_again(&mut self, phase: JobPhase) {
         if let Some(job) = &mut self.node.job {
             job.phase = phase;
         }
         match phase {
             // A new boot has a new agent with a new token.
-            Phase::PowerOff | Phase::BootFromNet => self.node.agent = None,
-            Phase::AwaitAgent | Phase::AwaitStep | Phase::AwaitBootloader | Phase::Pause => {
-                self.turn_if_possible(Turn::Wait);
+            JobPhase::PowerOff | JobPhase::BootFromNet => self.node.agent = None,
+            JobPhase::AwaitAgent
+            | JobPhase::AwaitStep
+            | JobPhase::AwaitBootloader
+            | JobPhase::Pause => {
+                self.apply_event_if_allowed(ProvisionEvent::Wait);
             }
-            Phase::StartStep | Phase::GetSteps | Phase::Bootloader | Phase::FinishRescue => {
+            JobPhase::StartStep
+            | JobPhase::GetSteps
+            | JobPhase::Bootloader
+            | JobPhase::FinishRescue => {
                 self.resumed();
             }
-            Phase::Hold => self.turn(Turn::Hold),
+            JobPhase::Hold => self.apply_event(ProvisionEvent::Hold),
             _ => {}
         }
         if self.locks_down(phase) {
-            return self.actions.push(Action::Agent(AgentOrder::Lockdown));
+            return self.actions.push(NodeAction::Agent(AgentOrder::Lockdown));
         }
         if self.skips_power_off(phase) {
             return self.is_off(phase);
@@ -301,40 +314,48 @@ impl Turning<'_> {
     }
 
     /// The order that a phase stands for; given again after a restart.
-    fn give_order(&mut self, phase: Phase) {
+    fn give_order(&mut self, phase: JobPhase) {
         let efi = boot_mode(&self.node) == Some("uefi");
         let Some(job) = &self.node.job else { return };
         let action = match phase {
-            Phase::ReadPower | Phase::AskPower => Action::Power(PowerOrder::Status),
+            JobPhase::ReadPower | JobPhase::CheckPower => NodeAction::Power(PowerOrder::Status),
             // It boots something else than the agent, as with Ironic.
-            Phase::FinalOff if self.node.keeps_power() => Action::Power(PowerOrder::Reset),
-            Phase::PowerOff | Phase::FinalOff => Action::Power(PowerOrder::Off),
-            Phase::BootFromNet => Action::Power(PowerOrder::SetBoot {
+            JobPhase::FinalOff if self.node.is_power_off_disabled() => {
+                NodeAction::Power(PowerOrder::Reset)
+            }
+            JobPhase::PowerOff | JobPhase::FinalOff => NodeAction::Power(PowerOrder::Off),
+            JobPhase::BootFromNet => NodeAction::Power(PowerOrder::SetBoot {
                 device: BootDevice::Pxe,
                 // An instance without a disk boots from the network each time.
                 persistent: job.boots == 0,
                 efi,
             }),
-            Phase::BootFromDisk => Action::Power(PowerOrder::SetBoot {
+            JobPhase::BootFromDisk => NodeAction::Power(PowerOrder::SetBoot {
                 device: BootDevice::Disk,
                 persistent: true,
                 efi,
             }),
             // What runs already boots by a reset.
-            Phase::PowerOn if boots_by_reset(&self.node) => Action::Power(PowerOrder::Reset),
-            Phase::StartInstance if self.node.keeps_power() && boots_by_reset(&self.node) => {
-                Action::Power(PowerOrder::Reset)
+            JobPhase::PowerOn if boots_by_reset(&self.node) => NodeAction::Power(PowerOrder::Reset),
+            JobPhase::StartInstance
+                if self.node.is_power_off_disabled() && boots_by_reset(&self.node) =>
+            {
+                NodeAction::Power(PowerOrder::Reset)
             }
-            Phase::PowerOn | Phase::StartInstance => Action::Power(PowerOrder::On),
-            Phase::AwaitAgent if job.tries > 0 => Action::WakeAfter(self.limits.agent_wait_ms),
-            Phase::AwaitAgent => Action::WakeAfter(self.limits.boot_ms),
-            Phase::AwaitStep | Phase::AwaitBootloader => Action::WakeAfter(self.limits.silence_ms),
-            Phase::Bootloader => Action::Agent(AgentOrder::FindParts),
-            Phase::GetSteps => Action::Agent(AgentOrder::GetSteps(
+            JobPhase::PowerOn | JobPhase::StartInstance => NodeAction::Power(PowerOrder::On),
+            JobPhase::AwaitAgent if job.tries > 0 => {
+                NodeAction::WakeAfter(self.limits.agent_wait_ms)
+            }
+            JobPhase::AwaitAgent => NodeAction::WakeAfter(self.limits.boot_ms),
+            JobPhase::AwaitStep | JobPhase::AwaitBootloader => {
+                NodeAction::WakeAfter(self.limits.heartbeat_timeout_ms)
+            }
+            JobPhase::Bootloader => NodeAction::Agent(AgentOrder::FindPartitions),
+            JobPhase::GetSteps => NodeAction::Agent(AgentOrder::GetSteps(
                 job.step_kind.unwrap_or(StepKind::Clean),
             )),
-            Phase::StartStep => match job.steps.get(job.at as usize) {
-                Some(step) => Action::Agent(AgentOrder::Execute {
+            JobPhase::StartStep => match job.steps.get(job.at as usize) {
+                Some(step) => NodeAction::Agent(AgentOrder::Execute {
                     kind: job.step_kind.unwrap_or(StepKind::Clean),
                     step: step.clone(),
                     at: job.at,
@@ -342,22 +363,22 @@ impl Turning<'_> {
                 }),
                 None => return self.next_step(),
             },
-            Phase::PowerStep => match self.present_act() {
-                Some(Act::PowerOff) => Action::Power(PowerOrder::Off),
-                Some(Act::PowerOn) => Action::Power(PowerOrder::On),
-                _ if self.node.keeps_power() => Action::Power(PowerOrder::Reset),
-                _ => Action::Power(PowerOrder::Cycle),
+            JobPhase::PowerStep => match self.present_builtin_step() {
+                Some(ReservedStep::PowerOff) => NodeAction::Power(PowerOrder::Off),
+                Some(ReservedStep::PowerOn) => NodeAction::Power(PowerOrder::On),
+                _ if self.node.is_power_off_disabled() => NodeAction::Power(PowerOrder::Reset),
+                _ => NodeAction::Power(PowerOrder::Cycle),
             },
-            Phase::Pause => match self.present_act() {
-                Some(Act::Wait {
+            JobPhase::Pause => match self.present_builtin_step() {
+                Some(ReservedStep::Wait {
                     seconds: Some(seconds),
-                }) => Action::WakeAfter(seconds * 1000),
-                _ => Action::WakeAfter(self.limits.agent_wait_ms),
+                }) => NodeAction::WakeAfter(seconds * 1000),
+                _ => NodeAction::WakeAfter(self.limits.agent_wait_ms),
             },
             // Only an operator ends it.
-            Phase::Hold => return,
-            Phase::FinishRescue => Action::Agent(AgentOrder::FinishRescue),
-            Phase::Sync => Action::Agent(AgentOrder::Sync),
+            JobPhase::Hold => return,
+            JobPhase::FinishRescue => NodeAction::Agent(AgentOrder::FinishRescue),
+            JobPhase::Sync => NodeAction::Agent(AgentOrder::Sync),
         };
         self.actions.push(action);
     }
@@ -372,23 +393,23 @@ impl Turning<'_> {
     }
 
     fn resumed(&mut self) {
-        self.turn_if_possible(Turn::Resume);
+        self.apply_event_if_allowed(ProvisionEvent::Resume);
     }
 
     /// The agent of this boot and what was meant for it are no more.
-    pub(crate) fn forget_boot(&mut self) {
+    pub(crate) fn clear_boot(&mut self) {
         self.node.agent = None;
         self.node.instance_info.remove(RESCUE_HASH);
     }
 
     pub(crate) fn finish(&mut self) {
         let kind = self.node.job.take().map(|job| job.kind);
-        self.forget_boot();
+        self.clear_boot();
         if kind == Some(JobKind::Inspect) {
             self.node.inspection_started_at = None;
             self.node.inspection_finished_at = Some(self.now.wall);
         }
-        self.turn(Turn::Done);
+        self.apply_event(ProvisionEvent::Done);
     }
 
     pub(crate) fn fail(&mut self, why: &str) {
@@ -397,9 +418,9 @@ impl Turning<'_> {
         let agent = self.node.agent.as_ref();
         if let Some(agent) = agent.filter(|agent| agent.url.is_some() && !agent.is_legacy()) {
             let agent = Box::new(agent.clone());
-            self.actions.push(Action::CollectLogs(agent));
+            self.actions.push(NodeAction::CollectLogs(agent));
         }
-        self.forget_boot();
+        self.clear_boot();
         self.node.last_error = Some(why.to_owned());
         self.node.inspection_started_at = None;
         self.note(NoteKind::Failed {
@@ -409,41 +430,41 @@ impl Turning<'_> {
         // While a power-on is under way the record still has the state before it.
         let switching = job
             .as_ref()
-            .is_some_and(|job| matches!(job.phase, Phase::PowerOn | Phase::StartInstance));
+            .is_some_and(|job| matches!(job.phase, JobPhase::PowerOn | JobPhase::StartInstance));
         if deployed && self.switches_off_failed(switching) {
             self.node.target_power_state = Some(PowerState::Off);
-            self.actions.push(Action::SwitchOffFailed);
+            self.actions.push(NodeAction::SwitchOffFailed);
         }
         if job.is_some_and(|job| cleaning_midway(&job)) {
             self.node.maintenance = true;
             self.node.fault = Some("clean failure".to_owned());
             self.node.maintenance_reason = Some(why.to_owned());
         }
-        self.turn(Turn::Fail);
+        self.apply_event(ProvisionEvent::Fail);
     }
 
     // The table.
 
-    pub(crate) fn turn(&mut self, turn: Turn) {
+    pub(crate) fn apply_event(&mut self, turn: ProvisionEvent) {
         let from = self.node.provision_state;
-        match table::row(from, Cause::Turn(turn)) {
-            Some(row) => self.follow(row),
+        match table::row(from, TransitionTrigger::Event(turn)) {
+            Some(row) => self.apply_row(row),
             // A table without this row is our own mistake; the node must not be lost to it.
             None => debug_assert!(false, "no row for {turn:?} in {from}"),
         }
     }
 
-    pub(crate) fn turn_if_possible(&mut self, turn: Turn) {
-        if let Some(row) = table::row(self.node.provision_state, Cause::Turn(turn)) {
-            self.follow(row);
+    pub(crate) fn apply_event_if_allowed(&mut self, turn: ProvisionEvent) {
+        if let Some(row) = table::row(self.node.provision_state, TransitionTrigger::Event(turn)) {
+            self.apply_row(row);
         }
     }
 
-    pub(crate) fn follow(&mut self, row: Row) {
+    pub(crate) fn apply_row(&mut self, row: TransitionRow) {
         let from = row.from;
         let to = match row.to {
-            To::State(to) => to,
-            To::Target => match self.node.target_provision_state {
+            NextState::State(to) => to,
+            NextState::Target => match self.node.target_provision_state {
                 // What is retired is not offered again.
                 Some(ProvisionState::Available) if is_retired(&self.node) => {
                     ProvisionState::Manageable
@@ -452,7 +473,7 @@ impl Turning<'_> {
                 None => ProvisionState::Manageable,
             },
         };
-        if let Aim::At(target) = row.aim {
+        if let TargetState::Set(target) = row.target {
             self.node.target_provision_state = Some(target);
         }
         if to.is_stable() {
@@ -464,7 +485,7 @@ impl Turning<'_> {
     }
 
     pub(crate) fn note(&mut self, kind: NoteKind) {
-        self.actions.push(Action::Note(kind));
+        self.actions.push(NodeAction::Note(kind));
     }
 }
 
@@ -473,7 +494,11 @@ fn is_retired(node: &Node) -> bool {
 }
 
 fn cleaning_midway(job: &Job) -> bool {
-    let at_step = [Phase::StartStep, Phase::AwaitStep, Phase::AskPower];
+    let at_step = [
+        JobPhase::StartStep,
+        JobPhase::AwaitStep,
+        JobPhase::CheckPower,
+    ];
     job.kind == JobKind::Clean && at_step.contains(&job.phase)
 }
 

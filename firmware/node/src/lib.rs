@@ -6,16 +6,16 @@
 //! waits for, so that [`Event::Restarted`] can give the order again: there is no
 //! other recovery path.
 
-mod ask;
 mod job;
 mod steps;
 pub mod table;
+mod verb;
 
-pub use ask::ask;
 pub use job::{awaits_reset, boots_agent, step, will_boot_agent};
+pub use verb::apply_verb;
 
 use serde_json::Value;
-use trivet_model::node::Object;
+use trivet_model::node::JsonObject;
 use trivet_model::{
     AgentError, AgentEvent, AgentOrder, AgentSession, Node, NoteKind, PowerAnswer, PowerError,
     PowerOrder,
@@ -29,7 +29,7 @@ const FAKE: &str = "fake";
 
 /// Something that happened to a node.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Event {
+pub enum NodeEvent {
     /// The BMC did what it was asked, or finally failed. A change of power counts as done once
     /// the power state was seen to be as wanted; repeating requests and waiting for a BMC that
     /// does not answer is not the job's concern.
@@ -37,13 +37,13 @@ pub enum Event {
     /// The agent answered an order, or did not.
     Agent(AgentOrder, Result<AgentEvent, AgentError>),
     /// The machine was heard on the wire.
-    SignOfLife,
+    MachineSeen,
     /// The agent of this boot has proven itself and is alive.
-    Beat,
+    Heartbeat,
     /// The agent sent what it found.
     Inspected {
         /// Properties to merge into the node's.
-        properties: Object,
+        properties: JsonObject,
         /// The document to keep.
         inventory: Value,
         /// What the agent could not find out, in its words.
@@ -76,21 +76,21 @@ pub enum Event {
     },
     /// What followed from the last word about the node is too large for a record: that word is
     /// lost.
-    Overgrown,
+    RecordTooLarge,
     /// Two callers claim to be the agent of this boot.
     AgentContested {
         /// Both addresses, and what to do.
         why: String,
     },
     /// The time asked for by [`Action::WakeAfter`] has passed.
-    Woke,
+    TimerExpired,
     /// The box has restarted: nothing that was under way is known to be.
     Restarted,
 }
 
 /// What must follow.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Action {
+pub enum NodeAction {
     /// Give this order to the BMC.
     Power(PowerOrder),
     /// Give this order to the agent.
@@ -115,11 +115,11 @@ pub enum Action {
 
 /// How long and how often. Each is a setting.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Limits {
+pub struct NodeLimits {
     /// How long a machine that was heard may take to its agent's first heartbeat.
     pub agent_wait_ms: u64,
     /// How long an agent at work may be silent: the heartbeat timeout it was told.
-    pub silence_ms: u64,
+    pub heartbeat_timeout_ms: u64,
     /// How long a machine may take from power-on to its first sign of life.
     pub boot_ms: u64,
     /// The longest pause between two polls of a power state that should change.
@@ -144,14 +144,14 @@ pub struct Limits {
     /// How often a machine is booted for one job.
     pub boots_max: u32,
     /// What automated cleaning erases.
-    pub erase: Erase,
+    pub erase: EraseScope,
     /// Agents stay between two jobs.
     pub fast_track: bool,
 }
 
 /// What automated cleaning erases, of what the agent offers to.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Erase {
+pub enum EraseScope {
     /// What tells how disks are divided.
     #[default]
     Metadata,
@@ -161,12 +161,12 @@ pub enum Erase {
     None,
 }
 
-impl Default for Limits {
+impl Default for NodeLimits {
     /// Ironic's waiting times; the bounds are ours.
     fn default() -> Self {
         Self {
             agent_wait_ms: 1_800_000,
-            silence_ms: 300_000,
+            heartbeat_timeout_ms: 300_000,
             boot_ms: 600_000,
             power_poll_ms: 3000,
             power_timeout_ms: 60_000,
@@ -178,16 +178,16 @@ impl Default for Limits {
             retry_ms: 5000,
             tries_max: 10,
             boots_max: 4,
-            erase: Erase::default(),
+            erase: EraseScope::default(),
             fast_track: false,
         }
     }
 }
 
 /// A node on its way through one event: the record so far and what must follow.
-struct Turning<'a> {
+struct NodeTransition<'a> {
     now: trivet_model::Now,
-    limits: &'a Limits,
+    limits: &'a NodeLimits,
     node: Node,
-    actions: Vec<Action>,
+    actions: Vec<NodeAction>,
 }

@@ -1,9 +1,9 @@
 //! In which order steps run.
 
 use trivet_hardware::reserved;
-use trivet_model::{Job, Step, StepKind};
+use trivet_model::{Job, JobStep, StepKind};
 
-use crate::Erase;
+use crate::EraseScope;
 
 /// Ironic's order of interfaces among steps of one priority, first to last.
 const INTERFACES: [&str; 7] = [
@@ -26,13 +26,13 @@ const ERASE_METADATA: &str = "erase_devices_metadata";
 
 /// What an agent offers to run by itself, less what is not to be erased. What an operator
 /// asks for by name is not touched.
-pub(crate) fn allowed(job: &Job, offered: &[Step], erase: Erase) -> Vec<Step> {
-    let unwanted = |step: &Step| {
+pub(crate) fn allowed(job: &Job, offered: &[JobStep], erase: EraseScope) -> Vec<JobStep> {
+    let unwanted = |step: &JobStep| {
         let disks = ERASE_DISKS.contains(&step.step.as_str());
         match erase {
-            Erase::Full => false,
-            Erase::Metadata => disks,
-            Erase::None => disks || step.step == ERASE_METADATA,
+            EraseScope::Full => false,
+            EraseScope::Metadata => disks,
+            EraseScope::None => disks || step.step == ERASE_METADATA,
         }
     };
     let mut offered = offered.to_vec();
@@ -47,9 +47,9 @@ pub(crate) fn allowed(job: &Job, offered: &[Step], erase: Erase) -> Vec<Step> {
 /// Fits the steps an agent offers to a job: those it runs by itself (priority
 /// above zero) join those the job brought, in Ironic's order. Steps an operator
 /// gave stay as given. Refuses a wanted step that `who` does not have.
-pub(crate) fn plan(job: &Job, offered: &[Step], who: &str) -> Result<Vec<Step>, String> {
+pub(crate) fn plan(job: &Job, offered: &[JobStep], who: &str) -> Result<Vec<JobStep>, String> {
     let same =
-        |one: &Step, other: &Step| one.step == other.step && one.interface == other.interface;
+        |one: &JobStep, other: &JobStep| one.step == other.step && one.interface == other.interface;
     for wanted in &job.steps {
         if reserved(wanted).is_none() && !offered.iter().any(|step| same(step, wanted)) {
             let kind = job.step_kind.map_or("", |kind| kind.as_str());
@@ -106,7 +106,7 @@ const MAY_REPEAT: [&str; 12] = [
 
 /// Whether a step that may have been under way can be begun again. Those that the box does
 /// itself can.
-pub(crate) fn may_repeat(step: &Step) -> bool {
+pub(crate) fn may_repeat(step: &JobStep) -> bool {
     reserved(step).is_some() || MAY_REPEAT.contains(&step.step.as_str())
 }
 
@@ -114,10 +114,11 @@ pub(crate) fn may_repeat(step: &Step) -> bool {
 /// list begins as the old one. Automated cleaning begins anew, as with Ironic: other
 /// hardware managers may clean other things. Others begin anew only where all that is done
 /// may be done twice.
-pub(crate) fn goes_on_at(job: &Job, steps: &[Step]) -> Result<u32, String> {
+pub(crate) fn resume_index(job: &Job, steps: &[JobStep]) -> Result<u32, String> {
     let done = job.steps.get(..job.at as usize).unwrap_or_default();
-    let same =
-        |(one, other): (&Step, &Step)| one.step == other.step && one.interface == other.interface;
+    let same = |(one, other): (&JobStep, &JobStep)| {
+        one.step == other.step && one.interface == other.interface
+    };
     let begins = steps.len() >= done.len() && done.iter().zip(steps).all(same);
     let anew = job.step_kind == Some(StepKind::Clean) && !job.manual;
     let once = done.iter().find(|step| !may_repeat(step));
@@ -144,12 +145,12 @@ mod tests {
     use std::collections::BTreeMap;
 
     use serde_json::json;
-    use trivet_model::{JobKind, Phase};
+    use trivet_model::{JobKind, JobPhase};
 
     use super::*;
 
-    fn step(name: &str, interface: &str, priority: i64) -> Step {
-        Step {
+    fn step(name: &str, interface: &str, priority: i64) -> JobStep {
+        JobStep {
             step: name.into(),
             interface: interface.into(),
             priority,
@@ -159,10 +160,10 @@ mod tests {
         }
     }
 
-    fn job(steps: Vec<Step>, manual: bool) -> Job {
+    fn job(steps: Vec<JobStep>, manual: bool) -> Job {
         Job {
             kind: JobKind::Clean,
-            phase: Phase::GetSteps,
+            phase: JobPhase::GetSteps,
             step_kind: Some(StepKind::Clean),
             manual,
             steps,
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(job: &Job, offered: &[Step], want: &[&str]) {
+    fn check(job: &Job, offered: &[JobStep], want: &[&str]) {
         let steps = plan(job, offered, "x").unwrap();
         assert_eq!(
             steps
@@ -194,11 +195,14 @@ mod tests {
         ];
         for (erase, want) in [
             (
-                Erase::Full,
+                EraseScope::Full,
                 &["erase_devices_metadata", "erase_devices", "burnin_cpu"][..],
             ),
-            (Erase::Metadata, &["erase_devices_metadata", "burnin_cpu"]),
-            (Erase::None, &["burnin_cpu"]),
+            (
+                EraseScope::Metadata,
+                &["erase_devices_metadata", "burnin_cpu"],
+            ),
+            (EraseScope::None, &["burnin_cpu"]),
         ] {
             let job = job(vec![], false);
             check(&job, &allowed(&job, &offered, erase), want);
@@ -207,7 +211,7 @@ mod tests {
         let job = job(vec![step("erase_devices", "deploy", 0)], true);
         check(
             &job,
-            &allowed(&job, &offered, Erase::None),
+            &allowed(&job, &offered, EraseScope::None),
             &["erase_devices"],
         );
     }

@@ -8,7 +8,7 @@ use trivet_model::Verb;
 
 /// What moves a node from one state to the next without an operator.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Turn {
+pub enum ProvisionEvent {
     /// We wait for the agent now.
     Wait,
     /// The agent called: we work.
@@ -23,16 +23,16 @@ pub enum Turn {
 
 /// Why a row applies.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Cause {
+pub enum TransitionTrigger {
     /// An operator asked.
     Verb(Verb),
     /// Our own doing.
-    Turn(Turn),
+    Event(ProvisionEvent),
 }
 
 /// Where a row leads.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum To {
+pub enum NextState {
     /// To this state.
     State(ProvisionState),
     /// To the state that stands in `target_provision_state`.
@@ -42,165 +42,345 @@ pub enum To {
 /// What a row does to `target_provision_state`. Entering a stable state clears
 /// it whatever the row says.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Aim {
+pub enum TargetState {
     /// Sets it.
-    At(ProvisionState),
+    Set(ProvisionState),
     /// Leaves it.
-    Kept,
+    Unchanged,
 }
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Row {
+pub struct TransitionRow {
     /// In this state ...
     pub from: ProvisionState,
     /// ... for this reason ...
-    pub cause: Cause,
+    pub trigger: TransitionTrigger,
     /// ... the node goes here ...
-    pub to: To,
+    pub to: NextState,
     /// ... on its way there.
-    pub aim: Aim,
+    pub target: TargetState,
 }
 
-const fn verb(from: ProvisionState, verb: Verb, to: ProvisionState, aim: Aim) -> Row {
-    Row {
+const fn verb(
+    from: ProvisionState,
+    verb: Verb,
+    to: ProvisionState,
+    aim: TargetState,
+) -> TransitionRow {
+    TransitionRow {
         from,
-        cause: Cause::Verb(verb),
-        to: To::State(to),
-        aim,
+        trigger: TransitionTrigger::Verb(verb),
+        to: NextState::State(to),
+        target: aim,
     }
 }
 
-const fn turn(from: ProvisionState, turn: Turn, to: ProvisionState) -> Row {
-    Row {
+const fn event(from: ProvisionState, turn: ProvisionEvent, to: ProvisionState) -> TransitionRow {
+    TransitionRow {
         from,
-        cause: Cause::Turn(turn),
-        to: To::State(to),
-        aim: Aim::Kept,
+        trigger: TransitionTrigger::Event(turn),
+        to: NextState::State(to),
+        target: TargetState::Unchanged,
     }
 }
 
 /// Every transition there is.
-pub const TABLE: &[Row] = &[
-    verb(Enroll, Verb::Manage, Verifying, Aim::At(Manageable)),
-    turn(Verifying, Turn::Done, Manageable),
-    turn(Verifying, Turn::Fail, Enroll),
+pub const TABLE: &[TransitionRow] = &[
+    verb(
+        Enroll,
+        Verb::Manage,
+        Verifying,
+        TargetState::Set(Manageable),
+    ),
+    event(Verifying, ProvisionEvent::Done, Manageable),
+    event(Verifying, ProvisionEvent::Fail, Enroll),
     // Cleaning.
-    verb(Manageable, Verb::Provide, Cleaning, Aim::At(Available)),
-    verb(Manageable, Verb::Clean, Cleaning, Aim::At(Manageable)),
-    turn(Cleaning, Turn::Wait, CleanWait),
-    turn(CleanWait, Turn::Resume, Cleaning),
-    Row {
+    verb(
+        Manageable,
+        Verb::Provide,
+        Cleaning,
+        TargetState::Set(Available),
+    ),
+    verb(
+        Manageable,
+        Verb::Clean,
+        Cleaning,
+        TargetState::Set(Manageable),
+    ),
+    event(Cleaning, ProvisionEvent::Wait, CleanWait),
+    event(CleanWait, ProvisionEvent::Resume, Cleaning),
+    TransitionRow {
         from: Cleaning,
-        cause: Cause::Turn(Turn::Done),
-        to: To::Target,
-        aim: Aim::Kept,
+        trigger: TransitionTrigger::Event(ProvisionEvent::Done),
+        to: NextState::Target,
+        target: TargetState::Unchanged,
     },
-    turn(Cleaning, Turn::Fail, CleanFail),
-    turn(CleanWait, Turn::Fail, CleanFail),
-    turn(Cleaning, Turn::Hold, CleanHold),
-    turn(CleanWait, Turn::Hold, CleanHold),
-    verb(CleanHold, Verb::Unhold, CleanWait, Aim::Kept),
-    verb(CleanHold, Verb::Abort, CleanFail, Aim::Kept),
-    verb(CleanWait, Verb::Abort, CleanFail, Aim::Kept),
-    verb(CleanFail, Verb::Manage, Manageable, Aim::Kept),
+    event(Cleaning, ProvisionEvent::Fail, CleanFail),
+    event(CleanWait, ProvisionEvent::Fail, CleanFail),
+    event(Cleaning, ProvisionEvent::Hold, CleanHold),
+    event(CleanWait, ProvisionEvent::Hold, CleanHold),
+    verb(CleanHold, Verb::Unhold, CleanWait, TargetState::Unchanged),
+    verb(CleanHold, Verb::Abort, CleanFail, TargetState::Unchanged),
+    verb(CleanWait, Verb::Abort, CleanFail, TargetState::Unchanged),
+    verb(CleanFail, Verb::Manage, Manageable, TargetState::Unchanged),
     // Inspection.
-    verb(Manageable, Verb::Inspect, Inspecting, Aim::At(Manageable)),
-    turn(Inspecting, Turn::Wait, InspectWait),
-    turn(InspectWait, Turn::Resume, Inspecting),
-    turn(Inspecting, Turn::Done, Manageable),
-    turn(Inspecting, Turn::Fail, InspectFail),
-    turn(InspectWait, Turn::Fail, InspectFail),
-    verb(InspectWait, Verb::Abort, InspectFail, Aim::Kept),
-    verb(InspectFail, Verb::Inspect, Inspecting, Aim::At(Manageable)),
-    verb(InspectFail, Verb::Manage, Manageable, Aim::Kept),
+    verb(
+        Manageable,
+        Verb::Inspect,
+        Inspecting,
+        TargetState::Set(Manageable),
+    ),
+    event(Inspecting, ProvisionEvent::Wait, InspectWait),
+    event(InspectWait, ProvisionEvent::Resume, Inspecting),
+    event(Inspecting, ProvisionEvent::Done, Manageable),
+    event(Inspecting, ProvisionEvent::Fail, InspectFail),
+    event(InspectWait, ProvisionEvent::Fail, InspectFail),
+    verb(
+        InspectWait,
+        Verb::Abort,
+        InspectFail,
+        TargetState::Unchanged,
+    ),
+    verb(
+        InspectFail,
+        Verb::Inspect,
+        Inspecting,
+        TargetState::Set(Manageable),
+    ),
+    verb(
+        InspectFail,
+        Verb::Manage,
+        Manageable,
+        TargetState::Unchanged,
+    ),
     // Adoption.
-    verb(Manageable, Verb::Adopt, Adopting, Aim::At(Active)),
-    turn(Adopting, Turn::Done, Active),
-    turn(Adopting, Turn::Fail, AdoptFail),
-    verb(AdoptFail, Verb::Adopt, Adopting, Aim::At(Active)),
-    verb(AdoptFail, Verb::Manage, Manageable, Aim::Kept),
+    verb(Manageable, Verb::Adopt, Adopting, TargetState::Set(Active)),
+    event(Adopting, ProvisionEvent::Done, Active),
+    event(Adopting, ProvisionEvent::Fail, AdoptFail),
+    verb(AdoptFail, Verb::Adopt, Adopting, TargetState::Set(Active)),
+    verb(AdoptFail, Verb::Manage, Manageable, TargetState::Unchanged),
     // Deployment.
-    verb(Available, Verb::Active, Deploying, Aim::At(Active)),
-    verb(Available, Verb::Deploy, Deploying, Aim::At(Active)),
-    verb(Available, Verb::Manage, Manageable, Aim::Kept),
-    verb(Active, Verb::Rebuild, Deploying, Aim::At(Active)),
-    verb(DeployFail, Verb::Active, Deploying, Aim::At(Active)),
-    verb(DeployFail, Verb::Deploy, Deploying, Aim::At(Active)),
-    verb(DeployFail, Verb::Rebuild, Deploying, Aim::At(Active)),
-    verb(Error, Verb::Rebuild, Deploying, Aim::At(Active)),
-    turn(Deploying, Turn::Wait, DeployWait),
-    turn(DeployWait, Turn::Resume, Deploying),
-    turn(Deploying, Turn::Done, Active),
-    turn(Deploying, Turn::Fail, DeployFail),
-    turn(DeployWait, Turn::Fail, DeployFail),
-    turn(Deploying, Turn::Hold, DeployHold),
-    turn(DeployWait, Turn::Hold, DeployHold),
-    verb(DeployHold, Verb::Unhold, DeployWait, Aim::Kept),
-    verb(DeployHold, Verb::Abort, DeployFail, Aim::Kept),
-    verb(DeployWait, Verb::Abort, DeployFail, Aim::Kept),
+    verb(Available, Verb::Active, Deploying, TargetState::Set(Active)),
+    verb(Available, Verb::Deploy, Deploying, TargetState::Set(Active)),
+    verb(Available, Verb::Manage, Manageable, TargetState::Unchanged),
+    verb(Active, Verb::Rebuild, Deploying, TargetState::Set(Active)),
+    verb(
+        DeployFail,
+        Verb::Active,
+        Deploying,
+        TargetState::Set(Active),
+    ),
+    verb(
+        DeployFail,
+        Verb::Deploy,
+        Deploying,
+        TargetState::Set(Active),
+    ),
+    verb(
+        DeployFail,
+        Verb::Rebuild,
+        Deploying,
+        TargetState::Set(Active),
+    ),
+    verb(Error, Verb::Rebuild, Deploying, TargetState::Set(Active)),
+    event(Deploying, ProvisionEvent::Wait, DeployWait),
+    event(DeployWait, ProvisionEvent::Resume, Deploying),
+    event(Deploying, ProvisionEvent::Done, Active),
+    event(Deploying, ProvisionEvent::Fail, DeployFail),
+    event(DeployWait, ProvisionEvent::Fail, DeployFail),
+    event(Deploying, ProvisionEvent::Hold, DeployHold),
+    event(DeployWait, ProvisionEvent::Hold, DeployHold),
+    verb(DeployHold, Verb::Unhold, DeployWait, TargetState::Unchanged),
+    verb(DeployHold, Verb::Abort, DeployFail, TargetState::Unchanged),
+    verb(DeployWait, Verb::Abort, DeployFail, TargetState::Unchanged),
     // Removal. Its end is the beginning of cleaning.
-    verb(Active, Verb::Deleted, Deleting, Aim::At(Available)),
-    verb(Active, Verb::Undeploy, Deleting, Aim::At(Available)),
-    verb(DeployFail, Verb::Deleted, Deleting, Aim::At(Available)),
-    verb(DeployFail, Verb::Undeploy, Deleting, Aim::At(Available)),
-    verb(DeployWait, Verb::Deleted, Deleting, Aim::At(Available)),
-    verb(DeployWait, Verb::Undeploy, Deleting, Aim::At(Available)),
-    verb(Error, Verb::Deleted, Deleting, Aim::At(Available)),
-    verb(Error, Verb::Undeploy, Deleting, Aim::At(Available)),
-    verb(Rescue, Verb::Deleted, Deleting, Aim::At(Available)),
-    verb(Rescue, Verb::Undeploy, Deleting, Aim::At(Available)),
-    verb(RescueWait, Verb::Deleted, Deleting, Aim::At(Available)),
-    verb(RescueWait, Verb::Undeploy, Deleting, Aim::At(Available)),
-    verb(RescueFail, Verb::Deleted, Deleting, Aim::At(Available)),
-    verb(RescueFail, Verb::Undeploy, Deleting, Aim::At(Available)),
-    verb(UnrescueFail, Verb::Deleted, Deleting, Aim::At(Available)),
-    verb(UnrescueFail, Verb::Undeploy, Deleting, Aim::At(Available)),
-    verb(ServiceWait, Verb::Deleted, Deleting, Aim::At(Available)),
-    verb(ServiceWait, Verb::Undeploy, Deleting, Aim::At(Available)),
-    verb(ServiceFail, Verb::Deleted, Deleting, Aim::At(Available)),
-    verb(ServiceFail, Verb::Undeploy, Deleting, Aim::At(Available)),
-    turn(Deleting, Turn::Done, Cleaning),
-    turn(Deleting, Turn::Fail, Error),
+    verb(Active, Verb::Deleted, Deleting, TargetState::Set(Available)),
+    verb(
+        Active,
+        Verb::Undeploy,
+        Deleting,
+        TargetState::Set(Available),
+    ),
+    verb(
+        DeployFail,
+        Verb::Deleted,
+        Deleting,
+        TargetState::Set(Available),
+    ),
+    verb(
+        DeployFail,
+        Verb::Undeploy,
+        Deleting,
+        TargetState::Set(Available),
+    ),
+    verb(
+        DeployWait,
+        Verb::Deleted,
+        Deleting,
+        TargetState::Set(Available),
+    ),
+    verb(
+        DeployWait,
+        Verb::Undeploy,
+        Deleting,
+        TargetState::Set(Available),
+    ),
+    verb(Error, Verb::Deleted, Deleting, TargetState::Set(Available)),
+    verb(Error, Verb::Undeploy, Deleting, TargetState::Set(Available)),
+    verb(Rescue, Verb::Deleted, Deleting, TargetState::Set(Available)),
+    verb(
+        Rescue,
+        Verb::Undeploy,
+        Deleting,
+        TargetState::Set(Available),
+    ),
+    verb(
+        RescueWait,
+        Verb::Deleted,
+        Deleting,
+        TargetState::Set(Available),
+    ),
+    verb(
+        RescueWait,
+        Verb::Undeploy,
+        Deleting,
+        TargetState::Set(Available),
+    ),
+    verb(
+        RescueFail,
+        Verb::Deleted,
+        Deleting,
+        TargetState::Set(Available),
+    ),
+    verb(
+        RescueFail,
+        Verb::Undeploy,
+        Deleting,
+        TargetState::Set(Available),
+    ),
+    verb(
+        UnrescueFail,
+        Verb::Deleted,
+        Deleting,
+        TargetState::Set(Available),
+    ),
+    verb(
+        UnrescueFail,
+        Verb::Undeploy,
+        Deleting,
+        TargetState::Set(Available),
+    ),
+    verb(
+        ServiceWait,
+        Verb::Deleted,
+        Deleting,
+        TargetState::Set(Available),
+    ),
+    verb(
+        ServiceWait,
+        Verb::Undeploy,
+        Deleting,
+        TargetState::Set(Available),
+    ),
+    verb(
+        ServiceFail,
+        Verb::Deleted,
+        Deleting,
+        TargetState::Set(Available),
+    ),
+    verb(
+        ServiceFail,
+        Verb::Undeploy,
+        Deleting,
+        TargetState::Set(Available),
+    ),
+    event(Deleting, ProvisionEvent::Done, Cleaning),
+    event(Deleting, ProvisionEvent::Fail, Error),
     // Rescue.
-    verb(Active, Verb::Rescue, Rescuing, Aim::At(Rescue)),
-    verb(Rescue, Verb::Rescue, Rescuing, Aim::At(Rescue)),
-    verb(RescueFail, Verb::Rescue, Rescuing, Aim::At(Rescue)),
-    verb(UnrescueFail, Verb::Rescue, Rescuing, Aim::At(Rescue)),
-    verb(ServiceFail, Verb::Rescue, Rescuing, Aim::At(Rescue)),
-    turn(Rescuing, Turn::Wait, RescueWait),
-    turn(RescueWait, Turn::Resume, Rescuing),
-    turn(Rescuing, Turn::Done, Rescue),
-    turn(Rescuing, Turn::Fail, RescueFail),
-    turn(RescueWait, Turn::Fail, RescueFail),
-    verb(RescueWait, Verb::Abort, RescueFail, Aim::Kept),
-    verb(Rescue, Verb::Unrescue, Unrescuing, Aim::At(Active)),
-    verb(RescueFail, Verb::Unrescue, Unrescuing, Aim::At(Active)),
-    verb(UnrescueFail, Verb::Unrescue, Unrescuing, Aim::At(Active)),
-    turn(Unrescuing, Turn::Done, Active),
-    turn(Unrescuing, Turn::Fail, UnrescueFail),
+    verb(Active, Verb::Rescue, Rescuing, TargetState::Set(Rescue)),
+    verb(Rescue, Verb::Rescue, Rescuing, TargetState::Set(Rescue)),
+    verb(RescueFail, Verb::Rescue, Rescuing, TargetState::Set(Rescue)),
+    verb(
+        UnrescueFail,
+        Verb::Rescue,
+        Rescuing,
+        TargetState::Set(Rescue),
+    ),
+    verb(
+        ServiceFail,
+        Verb::Rescue,
+        Rescuing,
+        TargetState::Set(Rescue),
+    ),
+    event(Rescuing, ProvisionEvent::Wait, RescueWait),
+    event(RescueWait, ProvisionEvent::Resume, Rescuing),
+    event(Rescuing, ProvisionEvent::Done, Rescue),
+    event(Rescuing, ProvisionEvent::Fail, RescueFail),
+    event(RescueWait, ProvisionEvent::Fail, RescueFail),
+    verb(RescueWait, Verb::Abort, RescueFail, TargetState::Unchanged),
+    verb(Rescue, Verb::Unrescue, Unrescuing, TargetState::Set(Active)),
+    verb(
+        RescueFail,
+        Verb::Unrescue,
+        Unrescuing,
+        TargetState::Set(Active),
+    ),
+    verb(
+        UnrescueFail,
+        Verb::Unrescue,
+        Unrescuing,
+        TargetState::Set(Active),
+    ),
+    event(Unrescuing, ProvisionEvent::Done, Active),
+    event(Unrescuing, ProvisionEvent::Fail, UnrescueFail),
     // Service.
-    verb(Active, Verb::Service, Servicing, Aim::At(Active)),
-    verb(ServiceFail, Verb::Service, Servicing, Aim::At(Active)),
-    verb(ServiceHold, Verb::Service, Servicing, Aim::At(Active)),
-    turn(Servicing, Turn::Wait, ServiceWait),
-    turn(ServiceWait, Turn::Resume, Servicing),
-    turn(Servicing, Turn::Done, Active),
-    turn(Servicing, Turn::Fail, ServiceFail),
-    turn(ServiceWait, Turn::Fail, ServiceFail),
-    turn(Servicing, Turn::Hold, ServiceHold),
-    turn(ServiceWait, Turn::Hold, ServiceHold),
-    verb(ServiceHold, Verb::Unhold, ServiceWait, Aim::Kept),
-    verb(ServiceHold, Verb::Abort, ServiceFail, Aim::Kept),
-    verb(ServiceWait, Verb::Abort, ServiceFail, Aim::Kept),
-    verb(ServiceFail, Verb::Abort, Active, Aim::Kept),
+    verb(Active, Verb::Service, Servicing, TargetState::Set(Active)),
+    verb(
+        ServiceFail,
+        Verb::Service,
+        Servicing,
+        TargetState::Set(Active),
+    ),
+    verb(
+        ServiceHold,
+        Verb::Service,
+        Servicing,
+        TargetState::Set(Active),
+    ),
+    event(Servicing, ProvisionEvent::Wait, ServiceWait),
+    event(ServiceWait, ProvisionEvent::Resume, Servicing),
+    event(Servicing, ProvisionEvent::Done, Active),
+    event(Servicing, ProvisionEvent::Fail, ServiceFail),
+    event(ServiceWait, ProvisionEvent::Fail, ServiceFail),
+    event(Servicing, ProvisionEvent::Hold, ServiceHold),
+    event(ServiceWait, ProvisionEvent::Hold, ServiceHold),
+    verb(
+        ServiceHold,
+        Verb::Unhold,
+        ServiceWait,
+        TargetState::Unchanged,
+    ),
+    verb(
+        ServiceHold,
+        Verb::Abort,
+        ServiceFail,
+        TargetState::Unchanged,
+    ),
+    verb(
+        ServiceWait,
+        Verb::Abort,
+        ServiceFail,
+        TargetState::Unchanged,
+    ),
+    verb(ServiceFail, Verb::Abort, Active, TargetState::Unchanged),
 ];
 
 /// The row for this state and cause.
-pub fn row(from: ProvisionState, cause: Cause) -> Option<Row> {
+pub fn row(from: ProvisionState, cause: TransitionTrigger) -> Option<TransitionRow> {
     TABLE
         .iter()
-        .find(|row| row.from == from && row.cause == cause)
+        .find(|row| row.from == from && row.trigger == cause)
         .copied()
 }
 
@@ -209,9 +389,9 @@ pub fn verbs(from: ProvisionState) -> impl Iterator<Item = Verb> {
     TABLE
         .iter()
         .filter(move |row| row.from == from)
-        .filter_map(|row| match row.cause {
-            Cause::Verb(verb) => Some(verb),
-            Cause::Turn(_) => None,
+        .filter_map(|row| match row.trigger {
+            TransitionTrigger::Verb(verb) => Some(verb),
+            TransitionTrigger::Event(_) => None,
         })
 }
 
@@ -276,12 +456,15 @@ mod tests {
         while let Some(state) = open.pop() {
             for row in TABLE.iter().filter(|row| row.from == state) {
                 // A hold is left by `unhold`, which belongs to the same story.
-                if !matches!(row.cause, Cause::Turn(_) | Cause::Verb(Verb::Unhold)) {
+                if !matches!(
+                    row.trigger,
+                    TransitionTrigger::Event(_) | TransitionTrigger::Verb(Verb::Unhold)
+                ) {
                     continue;
                 }
                 let to = match row.to {
-                    To::State(to) => to,
-                    To::Target => target.expect("a row to the target has one"),
+                    NextState::State(to) => to,
+                    NextState::Target => target.expect("a row to the target has one"),
                 };
                 if seen.insert(to) && through.contains(&to) {
                     open.push(to);
@@ -293,15 +476,15 @@ mod tests {
 
     fn omissions(fact: &Fact) -> Vec<String> {
         let mut missing = Vec::new();
-        let Some(row) = row(fact.from, Cause::Verb(fact.verb)) else {
+        let Some(row) = row(fact.from, TransitionTrigger::Verb(fact.verb)) else {
             return vec![format!("no row for: {}", fact.line)];
         };
-        let To::State(first) = row.to else {
+        let NextState::State(first) = row.to else {
             return vec![format!("a verb must lead to a state: {}", fact.line)];
         };
-        let target = match row.aim {
-            Aim::At(state) => Some(state),
-            Aim::Kept => None,
+        let target = match row.target {
+            TargetState::Set(state) => Some(state),
+            TargetState::Unchanged => None,
         };
         let want = match fact.target {
             "-" | "kept" => None,
@@ -344,7 +527,7 @@ mod tests {
         // Ironic takes `undeploy` wherever it takes `deleted`; the facts name the older word.
         let known: BTreeSet<_> = facts().iter().map(|fact| (fact.from, fact.verb)).collect();
         for row in TABLE {
-            if let Cause::Verb(verb) = row.cause {
+            if let TransitionTrigger::Verb(verb) = row.trigger {
                 let older = if verb == Verb::Undeploy {
                     Verb::Deleted
                 } else {
@@ -370,7 +553,7 @@ mod tests {
         let mut listed = BTreeSet::new();
         for row in TABLE {
             listed.insert(row.from);
-            if let To::State(to) = row.to {
+            if let NextState::State(to) = row.to {
                 listed.insert(to);
             }
         }
@@ -388,7 +571,7 @@ mod tests {
         for (at, row) in TABLE.iter().enumerate() {
             let twin = TABLE[at + 1..]
                 .iter()
-                .find(|other| other.from == row.from && other.cause == row.cause);
+                .find(|other| other.from == row.from && other.trigger == row.trigger);
             assert_eq!(twin, None, "twice: {row:?}");
         }
     }
@@ -399,7 +582,7 @@ mod tests {
             let holds = matches!(state, DeployHold | CleanHold | ServiceHold);
             if !state.is_resting() && !holds {
                 assert!(
-                    row(state, Cause::Turn(Turn::Fail)).is_some(),
+                    row(state, TransitionTrigger::Event(ProvisionEvent::Fail)).is_some(),
                     "{state} cannot fail"
                 );
             }

@@ -5,7 +5,7 @@ use trivet_model::view::NodeView;
 
 /// Files fetched since the present stage began, and the present one.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Files {
+pub(crate) struct FetchedFiles {
     /// How many went out whole.
     pub(crate) done: u64,
     /// Thousandths of the present one; zero when there is none.
@@ -13,7 +13,7 @@ pub(crate) struct Files {
 }
 
 /// Reads it from the timeline. A stage begins with a change of state or a step.
-pub(crate) fn files(node: &NodeView) -> Files {
+pub(crate) fn files(node: &NodeView) -> FetchedFiles {
     let done = node
         .timeline
         .iter()
@@ -24,14 +24,14 @@ pub(crate) fn files(node: &NodeView) -> Files {
                 NoteKind::StateChanged { .. } | NoteKind::StepStarted { .. }
             )
         })
-        .filter(|note| matches!(note.kind, NoteKind::FileSent { sent, asked, .. } if sent == asked))
+        .filter(|note| matches!(note.kind, NoteKind::FileSent { sent, requested, .. } if sent == requested))
         .count() as u64;
     let permille = match node.live.transfer {
         Some((sent, size)) if size > 0 => share(sent.min(size), size, 1000),
         _ => 0,
     };
     // A whole file is told by its note; until that comes it is not quite done.
-    Files {
+    FetchedFiles {
         done,
         permille: permille.min(999),
     }
@@ -46,12 +46,12 @@ pub(crate) fn share(part: u64, whole: u64, of: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Case, sent};
+    use crate::testing::{NodeViewCase, sent};
     use trivet_model::ProvisionState::{DeployWait, Deploying};
 
     #[test]
     fn counts_whole_files_of_the_present_stage_only() {
-        let view = Case::new(DeployWait)
+        let view = NodeViewCase::new(DeployWait)
             .note(sent("old", 5, 5))
             .note(NoteKind::StateChanged {
                 from: Deploying,
@@ -61,7 +61,7 @@ mod tests {
             .note(sent("kernel", 3, 9))
             .transfer("initrd", 1, 4)
             .view();
-        let want = Files {
+        let want = FetchedFiles {
             done: 1,
             permille: 250,
         };
@@ -72,9 +72,11 @@ mod tests {
     fn hostile_sizes_do_not_overflow() {
         assert_eq!(share(u64::MAX, u64::MAX, 1000), 1000);
         assert_eq!(share(5, 0, 1000), 5000);
-        let view = Case::new(DeployWait).transfer("x", u64::MAX, 1).view();
+        let view = NodeViewCase::new(DeployWait)
+            .transfer("x", u64::MAX, 1)
+            .view();
         assert_eq!(files(&view).permille, 999);
-        let view = Case::new(DeployWait).transfer("x", 5, 0).view();
+        let view = NodeViewCase::new(DeployWait).transfer("x", 5, 0).view();
         assert_eq!(files(&view).permille, 0);
     }
 }

@@ -15,8 +15,8 @@ mod words;
 mod testing;
 
 pub use model::{
-    Counts, FaultCard, LinkCard, NOTES_PER_NODE_MAX, NOTES_SHOWN_MAX, NodeCard, NoteLine,
-    PanelModel, ServerCard, StrangerCard, Tone, Transfer, json, model,
+    FaultCard, LinkCard, NOTES_PER_NODE_MAX, NOTES_SHOWN_MAX, NodeCard, NodeCounts, NodeTone,
+    NoteLine, PageModel, ServerCard, TransferCard, UnknownMachineCard, json, model,
 };
 pub use page::{CSP, page, script, style};
 pub use progress::progress;

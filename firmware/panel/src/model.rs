@@ -3,11 +3,11 @@
 use core::net::Ipv4Addr;
 
 use serde::Serialize;
-use trivet_model::fault::Standing;
-use trivet_model::lan::{ForeignServer, LinkView};
+use trivet_model::fault::FaultTimes;
+use trivet_model::link::{ForeignServer, LinkView};
 use trivet_model::vendor::vendor;
-use trivet_model::view::{NodeView, Stranger};
-use trivet_model::{Fault, MacAddr, PowerState, ProvisionState, UnixMs, View};
+use trivet_model::view::{NodeView, UnknownMachine};
+use trivet_model::{BoxFault, MacAddr, PowerState, ProvisionState, RackView, UnixMs};
 use uuid::Uuid;
 
 use crate::{advice, attempt, doing, progress, working_since};
@@ -20,15 +20,15 @@ pub const NOTES_SHOWN_MAX: usize = 4000;
 
 /// What the page shows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PanelModel {
+pub struct PageModel {
     /// When the model was made, in milliseconds since 1970.
     pub at_ms: u64,
     /// How many nodes there are of each tone.
-    pub counts: Counts,
+    pub counts: NodeCounts,
     /// Nodes, in order of creation.
     pub nodes: Vec<NodeCard>,
     /// Machines that are no port of any node, last seen first.
-    pub strangers: Vec<StrangerCard>,
+    pub strangers: Vec<UnknownMachineCard>,
     /// What is wrong with the box or its networks, the newest first.
     pub faults: Vec<FaultCard>,
     /// Where DHCP is heard, in the order of the settings.
@@ -72,7 +72,7 @@ pub struct ServerCard {
 
 /// How many nodes there are of each tone.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
-pub struct Counts {
+pub struct NodeCounts {
     /// All of them.
     pub total: usize,
     /// Running an instance.
@@ -92,7 +92,7 @@ pub struct Counts {
 /// The colour of a node.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Tone {
+pub enum NodeTone {
     /// Running an instance.
     Active,
     /// Being worked on.
@@ -117,7 +117,7 @@ pub struct NodeCard {
     /// Where it is going.
     pub target: Option<ProvisionState>,
     /// Its colour.
-    pub tone: Tone,
+    pub tone: NodeTone,
     /// What the BMC last said.
     pub power: Option<PowerState>,
     /// Hands off.
@@ -133,7 +133,7 @@ pub struct NodeCard {
     /// When the present work began.
     pub since_ms: Option<u64>,
     /// The file it is fetching.
-    pub transfer: Option<Transfer>,
+    pub transfer: Option<TransferCard>,
     /// Why the last action failed.
     pub error: Option<String>,
     /// What to do about it.
@@ -154,7 +154,7 @@ pub struct NodeCard {
 
 /// A file on its way.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub struct Transfer {
+pub struct TransferCard {
     /// Which.
     pub path: Option<String>,
     /// Bytes that left.
@@ -174,7 +174,7 @@ pub struct NoteLine {
 
 /// A machine that is no port of any node.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub struct StrangerCard {
+pub struct UnknownMachineCard {
     /// Its hardware address.
     pub mac: MacAddr,
     /// When it last asked.
@@ -190,7 +190,7 @@ pub struct StrangerCard {
 }
 
 /// What the page shows of this snapshot.
-pub fn model(view: &View, now: UnixMs) -> PanelModel {
+pub fn model(view: &RackView, now: UnixMs) -> PageModel {
     let notes_max = (NOTES_SHOWN_MAX / view.nodes.len().max(1)).clamp(1, NOTES_PER_NODE_MAX);
     let mut nodes: Vec<_> = view.nodes.values().collect();
     nodes.sort_by_cached_key(|view| (natural(&view.node.label()), view.node.serial));
@@ -198,13 +198,13 @@ pub fn model(view: &View, now: UnixMs) -> PanelModel {
         .into_iter()
         .map(|node| card(view, node, notes_max))
         .collect();
-    let mut strangers: Vec<StrangerCard> = view
-        .strangers
+    let mut strangers: Vec<UnknownMachineCard> = view
+        .unknown_machines
         .iter()
-        .map(|(mac, stranger)| stranger_card(*mac, stranger))
+        .map(|(mac, stranger)| unknown_machine_card(*mac, stranger))
         .collect();
     strangers.sort_by_key(|card| core::cmp::Reverse((card.seen_at_ms, card.mac)));
-    PanelModel {
+    PageModel {
         at_ms: now.0,
         counts: counts(&nodes),
         nodes,
@@ -214,8 +214,8 @@ pub fn model(view: &View, now: UnixMs) -> PanelModel {
     }
 }
 
-fn faults(view: &View) -> Vec<FaultCard> {
-    let card = |(fault, standing): (&Fault, &Standing)| FaultCard {
+fn faults(view: &RackView) -> Vec<FaultCard> {
+    let card = |(fault, standing): (&BoxFault, &FaultTimes)| FaultCard {
         text: fault.to_string(),
         since_ms: standing.since.0,
     };
@@ -241,7 +241,7 @@ fn link_card(link: &LinkView) -> LinkCard {
 
 /// The model as JSON, as `/panel/nodes.json` and `/panel/events` send it. It
 /// has no line breaks, so it is one event of a stream.
-pub fn json(view: &View, now: UnixMs) -> String {
+pub fn json(view: &RackView, now: UnixMs) -> String {
     serde_json::to_string(&model(view, now)).expect("the model has only text keys")
 }
 
@@ -261,34 +261,34 @@ fn natural(name: &str) -> Vec<(String, u64)> {
     parts
 }
 
-fn counts(nodes: &[NodeCard]) -> Counts {
-    let of = |tone: Tone| nodes.iter().filter(|node| node.tone == tone).count();
-    Counts {
+fn counts(nodes: &[NodeCard]) -> NodeCounts {
+    let of = |tone: NodeTone| nodes.iter().filter(|node| node.tone == tone).count();
+    NodeCounts {
         total: nodes.len(),
-        active: of(Tone::Active),
-        working: of(Tone::Working),
-        available: of(Tone::Available),
-        failed: of(Tone::Failed),
-        idle: of(Tone::Idle),
+        active: of(NodeTone::Active),
+        working: of(NodeTone::Working),
+        available: of(NodeTone::Available),
+        failed: of(NodeTone::Failed),
+        idle: of(NodeTone::Idle),
         maintenance: nodes.iter().filter(|node| node.maintenance).count(),
     }
 }
 
-fn tone(node: &NodeView) -> Tone {
+fn tone(node: &NodeView) -> NodeTone {
     let record = &node.node;
     match record.provision_state {
         // Somebody has to look after it.
-        _ if record.fault.is_some() => Tone::Failed,
-        state if state.is_failure() => Tone::Failed,
-        ProvisionState::Enroll if record.last_error.is_some() => Tone::Failed,
-        ProvisionState::Active | ProvisionState::Rescue => Tone::Active,
-        ProvisionState::Available => Tone::Available,
-        state if state.is_stable() => Tone::Idle,
-        _ => Tone::Working,
+        _ if record.fault.is_some() => NodeTone::Failed,
+        state if state.is_failure() => NodeTone::Failed,
+        ProvisionState::Enroll if record.last_error.is_some() => NodeTone::Failed,
+        ProvisionState::Active | ProvisionState::Rescue => NodeTone::Active,
+        ProvisionState::Available => NodeTone::Available,
+        state if state.is_stable() => NodeTone::Idle,
+        _ => NodeTone::Working,
     }
 }
 
-fn card(view: &View, node: &NodeView, notes_max: usize) -> NodeCard {
+fn card(view: &RackView, node: &NodeView, notes_max: usize) -> NodeCard {
     let record = &node.node;
     NodeCard {
         uuid: record.id.to_string(),
@@ -303,7 +303,7 @@ fn card(view: &View, node: &NodeView, notes_max: usize) -> NodeCard {
         doing: doing(view, node),
         tries: attempt(view, node),
         since_ms: working_since(node).map(|since| since.0),
-        transfer: node.live.transfer.map(|(sent, size)| Transfer {
+        transfer: node.live.transfer.map(|(sent, size)| TransferCard {
             path: node.live.transfer_path.clone(),
             sent,
             size,
@@ -317,7 +317,7 @@ fn card(view: &View, node: &NodeView, notes_max: usize) -> NodeCard {
             .filter_map(|id| view.ports.get(id))
             .map(|port| port.address)
             .collect(),
-        beat_at_ms: node.live.beat_at.map(|at| at.0),
+        beat_at_ms: node.live.heartbeat_at.map(|at| at.0),
         agent_address: record.agent_address().map(|address| address.to_string()),
         weakly_authenticated: record.is_weakly_authenticated(),
         notes: node
@@ -333,7 +333,7 @@ fn card(view: &View, node: &NodeView, notes_max: usize) -> NodeCard {
     }
 }
 
-fn stranger_card(mac: MacAddr, stranger: &Stranger) -> StrangerCard {
+fn unknown_machine_card(mac: MacAddr, stranger: &UnknownMachine) -> UnknownMachineCard {
     let client = &stranger.client;
     // Processor architectures of DHCP option 93 (RFC 4578 and IANA's list).
     let firmware = match client.arch {
@@ -349,7 +349,7 @@ fn stranger_card(mac: MacAddr, stranger: &Stranger) -> StrangerCard {
     let loader = if client.ipxe { ", iPXE" } else { "" };
     let class = client.vendor_class.as_deref();
     let class = class.map(|class| format!(", {class}")).unwrap_or_default();
-    StrangerCard {
+    UnknownMachineCard {
         mac,
         seen_at_ms: stranger.seen_at.0,
         address: client.address.map(|address| address.to_string()),
@@ -362,7 +362,7 @@ fn stranger_card(mac: MacAddr, stranger: &Stranger) -> StrangerCard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Case, NOW, sample, sent, view_of};
+    use crate::testing::{NOW, NodeViewCase, sample, sent, view_of};
 
     #[test]
     fn names_sort_as_people_read_them() {
@@ -389,29 +389,32 @@ mod tests {
 
     #[test]
     fn a_node_whose_bmc_is_lost_needs_attention() {
-        let case = Case::new(ProvisionState::Active).change(|node| {
+        let case = NodeViewCase::new(ProvisionState::Active).change(|node| {
             node.maintenance = true;
             node.fault = Some("power failure".into());
             node.last_error = Some("power failure: the BMC did not answer".into());
         });
         let view = case.view();
-        assert_eq!(tone(&view), Tone::Failed);
+        assert_eq!(tone(&view), NodeTone::Failed);
         let advice = advice(&view).unwrap();
         assert!(advice.contains("maintenance ends by itself"), "{advice}");
     }
 
     #[test]
     fn a_failed_verification_is_a_failure() {
-        let case = Case::new(ProvisionState::Enroll).change(|node| {
+        let case = NodeViewCase::new(ProvisionState::Enroll).change(|node| {
             node.last_error = Some("no answer".into());
         });
-        assert_eq!(tone(&case.view()), Tone::Failed);
-        assert_eq!(tone(&Case::new(ProvisionState::Enroll).view()), Tone::Idle);
+        assert_eq!(tone(&case.view()), NodeTone::Failed);
+        assert_eq!(
+            tone(&NodeViewCase::new(ProvisionState::Enroll).view()),
+            NodeTone::Idle
+        );
     }
 
     #[test]
     fn notes_come_newest_first_and_bounded() {
-        let mut case = Case::new(ProvisionState::Active);
+        let mut case = NodeViewCase::new(ProvisionState::Active);
         for number in 0..=NOTES_PER_NODE_MAX {
             case = case.note(sent(&format!("file-{number}"), 1, 1));
         }
@@ -426,7 +429,7 @@ mod tests {
     fn many_nodes_share_the_notes() {
         let cases = (0..NOTES_SHOWN_MAX / 10)
             .map(|_| {
-                let case = Case::new(ProvisionState::Active);
+                let case = NodeViewCase::new(ProvisionState::Active);
                 (0..20).fold(case, |case, _| case.note(sent("x", 1, 1)))
             })
             .collect();
@@ -437,7 +440,7 @@ mod tests {
 
     #[test]
     fn the_json_is_one_line_and_holds_no_secret() {
-        let mut case = Case::new(ProvisionState::Active);
+        let mut case = NodeViewCase::new(ProvisionState::Active);
         case = case.change(|node| {
             node.name = Some("a\nb".into());
             node.driver_info
@@ -454,11 +457,11 @@ mod tests {
 
     #[test]
     fn work_under_way_has_its_try_and_its_beginning() {
-        use trivet_model::{JobKind, Phase};
-        let works = Case::new(ProvisionState::DeployWait)
-            .job(JobKind::Deploy, Phase::AwaitAgent, 0, 1)
+        use trivet_model::{JobKind, JobPhase};
+        let works = NodeViewCase::new(ProvisionState::DeployWait)
+            .job(JobKind::Deploy, JobPhase::AwaitAgent, 0, 1)
             .change(|node| node.provision_updated_at = Some(UnixMs(7)));
-        let mut view = view_of(vec![works, Case::new(ProvisionState::Active)]);
+        let mut view = view_of(vec![works, NodeViewCase::new(ProvisionState::Active)]);
         view.boots_max = 4;
         let value: serde_json::Value = serde_json::from_str(&json(&view, NOW)).unwrap();
         let of = |state: &str| {
@@ -473,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_listed_last_seen_first() {
+    fn unknown_machines_are_listed_last_seen_first() {
         let model = model(&sample(), NOW);
         assert_eq!(model.strangers.len(), 2);
         assert!(model.strangers[0].seen_at_ms > model.strangers[1].seen_at_ms);
@@ -487,7 +490,7 @@ mod tests {
     #[test]
     fn a_weakly_authenticated_node_is_shown_with_its_agents_address() {
         for (word, weak) in [("weak", true), ("lease", false)] {
-            let case = Case::new(ProvisionState::CleanWait).change(|node| {
+            let case = NodeViewCase::new(ProvisionState::CleanWait).change(|node| {
                 let info = &mut node.driver_internal_info;
                 info.insert("agent_address".into(), "192.0.2.66".into());
                 info.insert("agent_authentication".into(), word.into());

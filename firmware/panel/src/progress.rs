@@ -5,9 +5,9 @@
 //! bytes do. The number never falls while a node goes straight through.
 
 use trivet_model::view::NodeView;
-use trivet_model::{Job, JobKind, Phase, ProvisionState};
+use trivet_model::{Job, JobKind, JobPhase, ProvisionState};
 
-use crate::files::{Files, files, share};
+use crate::files::{FetchedFiles, files, share};
 
 /// Where verification begins and ends.
 const VERIFY: (u8, u8) = (2, 5);
@@ -63,26 +63,28 @@ fn within(node: &NodeView, (from, to): (u8, u8)) -> u8 {
 /// Where the steps begin and end within a job, in thousandths.
 const STEPS: (u64, u64) = (450, 850);
 
-fn job_permille(job: &Job, files: Files) -> u64 {
+fn job_permille(job: &Job, files: FetchedFiles) -> u64 {
     let phase = match job.phase {
-        Phase::ReadPower if job.kind == JobKind::Verify => 500,
-        Phase::ReadPower => 10,
-        Phase::PowerOff => 30,
-        Phase::BootFromNet => 70,
-        Phase::PowerOn => 110,
-        Phase::AwaitAgent => 150 + booting(files) * 250 / 1000,
-        Phase::GetSteps => 420,
-        Phase::StartStep | Phase::AskPower | Phase::PowerStep | Phase::Pause | Phase::Hold => {
-            STEPS.0
-        }
-        Phase::FinishRescue => STEPS.1,
-        Phase::AwaitStep => STEPS.0 + step(job, files),
-        Phase::Bootloader => 855,
-        Phase::AwaitBootloader => 860,
-        Phase::Sync => 870,
-        Phase::FinalOff => 900,
-        Phase::BootFromDisk => 940,
-        Phase::StartInstance => 970,
+        JobPhase::ReadPower if job.kind == JobKind::Verify => 500,
+        JobPhase::ReadPower => 10,
+        JobPhase::PowerOff => 30,
+        JobPhase::BootFromNet => 70,
+        JobPhase::PowerOn => 110,
+        JobPhase::AwaitAgent => 150 + booting(files) * 250 / 1000,
+        JobPhase::GetSteps => 420,
+        JobPhase::StartStep
+        | JobPhase::CheckPower
+        | JobPhase::PowerStep
+        | JobPhase::Pause
+        | JobPhase::Hold => STEPS.0,
+        JobPhase::FinishRescue => STEPS.1,
+        JobPhase::AwaitStep => STEPS.0 + step(job, files),
+        JobPhase::Bootloader => 855,
+        JobPhase::AwaitBootloader => 860,
+        JobPhase::Sync => 870,
+        JobPhase::FinalOff => 900,
+        JobPhase::BootFromDisk => 940,
+        JobPhase::StartInstance => 970,
     };
     // A reboot between steps does not undo the steps before it.
     phase.max(if job.at > 0 {
@@ -93,7 +95,7 @@ fn job_permille(job: &Job, files: Files) -> u64 {
 }
 
 /// A boot fetches files, nobody knows how many: each brings it nearer.
-fn booting(files: Files) -> u64 {
+fn booting(files: FetchedFiles) -> u64 {
     let fetched = files.done.min(1000) * 1000 + files.permille;
     share(fetched, fetched + 1500, 1000)
 }
@@ -104,7 +106,7 @@ fn steps_done(job: &Job) -> u64 {
 }
 
 /// The present step's share, filled by the file it fetches, if any.
-fn step(job: &Job, files: Files) -> u64 {
+fn step(job: &Job, files: FetchedFiles) -> u64 {
     let count = (job.steps.len() as u64).max(1);
     let filled = if files.done > 0 {
         950
@@ -118,36 +120,36 @@ fn step(job: &Job, files: Files) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Case, sent};
+    use crate::testing::{NodeViewCase, sent};
     use trivet_model::{NoteKind, UnixMs};
 
     #[test]
-    fn a_straight_story_never_falls() {
+    fn progress_never_falls_in_a_deployment_without_failures() {
         use ProvisionState as S;
         let boot = [
-            Phase::PowerOff,
-            Phase::BootFromNet,
-            Phase::PowerOn,
-            Phase::AwaitAgent,
-            Phase::GetSteps,
-            Phase::StartStep,
-            Phase::AwaitStep,
-            Phase::Bootloader,
-            Phase::AwaitBootloader,
-            Phase::Sync,
-            Phase::FinalOff,
-            Phase::BootFromDisk,
-            Phase::StartInstance,
+            JobPhase::PowerOff,
+            JobPhase::BootFromNet,
+            JobPhase::PowerOn,
+            JobPhase::AwaitAgent,
+            JobPhase::GetSteps,
+            JobPhase::StartStep,
+            JobPhase::AwaitStep,
+            JobPhase::Bootloader,
+            JobPhase::AwaitBootloader,
+            JobPhase::Sync,
+            JobPhase::FinalOff,
+            JobPhase::BootFromDisk,
+            JobPhase::StartInstance,
         ];
         let mut story = vec![
-            Case::new(S::Enroll),
-            Case::new(S::Verifying).job(JobKind::Verify, Phase::ReadPower, 0, 0),
-            Case::new(S::Manageable),
+            NodeViewCase::new(S::Enroll),
+            NodeViewCase::new(S::Verifying).job(JobKind::Verify, JobPhase::ReadPower, 0, 0),
+            NodeViewCase::new(S::Manageable),
         ];
         for phase in boot {
-            story.push(Case::new(S::InspectWait).job(JobKind::Inspect, phase, 0, 0));
+            story.push(NodeViewCase::new(S::InspectWait).job(JobKind::Inspect, phase, 0, 0));
         }
-        story.push(Case::new(S::Manageable).change(|node| {
+        story.push(NodeViewCase::new(S::Manageable).change(|node| {
             node.inspection_finished_at = Some(UnixMs(1));
         }));
         for (state, kind) in [
@@ -155,18 +157,18 @@ mod tests {
             (S::DeployWait, JobKind::Deploy),
         ] {
             for phase in boot {
-                story.push(Case::new(state).job(kind, phase, 0, 3));
+                story.push(NodeViewCase::new(state).job(kind, phase, 0, 3));
                 for at in 0..3 {
-                    if phase == Phase::AwaitStep {
-                        story.push(Case::new(state).job(kind, phase, at, 3));
+                    if phase == JobPhase::AwaitStep {
+                        story.push(NodeViewCase::new(state).job(kind, phase, at, 3));
                     }
                 }
             }
             if state == S::CleanWait {
-                story.push(Case::new(S::Available));
+                story.push(NodeViewCase::new(S::Available));
             }
         }
-        story.push(Case::new(S::Active));
+        story.push(NodeViewCase::new(S::Active));
         let numbers: Vec<u8> = story
             .into_iter()
             .map(|case| progress(&case.view()))
@@ -178,9 +180,9 @@ mod tests {
     #[test]
     fn every_state_and_phase_has_a_number_up_to_a_hundred() {
         for &state in ProvisionState::ALL {
-            for &phase in Phase::ALL {
+            for &phase in JobPhase::ALL {
                 for &kind in JobKind::ALL {
-                    let case = Case::new(state).job(kind, phase, u32::MAX, 2);
+                    let case = NodeViewCase::new(state).job(kind, phase, u32::MAX, 2);
                     assert!(progress(&case.transfer("x", 9, 3).view()) <= 100);
                 }
             }
@@ -189,9 +191,9 @@ mod tests {
 
     #[test]
     fn bytes_move_the_bar_and_the_end_of_a_file_does_not_move_it_back() {
-        for phase in [Phase::AwaitAgent, Phase::AwaitStep] {
+        for phase in [JobPhase::AwaitAgent, JobPhase::AwaitStep] {
             let case = || {
-                Case::new(ProvisionState::DeployWait)
+                NodeViewCase::new(ProvisionState::DeployWait)
                     .job(JobKind::Deploy, phase, 0, 1)
                     .note(NoteKind::StepStarted {
                         step: "write_image".into(),
@@ -219,8 +221,8 @@ mod tests {
     #[test]
     fn a_reboot_between_steps_does_not_undo_them() {
         let state = ProvisionState::CleanWait;
-        let before = Case::new(state).job(JobKind::Clean, Phase::StartStep, 2, 4);
-        let after = Case::new(state).job(JobKind::Clean, Phase::PowerOff, 2, 4);
+        let before = NodeViewCase::new(state).job(JobKind::Clean, JobPhase::StartStep, 2, 4);
+        let after = NodeViewCase::new(state).job(JobKind::Clean, JobPhase::PowerOff, 2, 4);
         assert_eq!(progress(&before.view()), progress(&after.view()));
     }
 }

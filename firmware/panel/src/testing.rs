@@ -5,30 +5,30 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use trivet_model::boot::ClientSeen;
-use trivet_model::fault::Standing;
-use trivet_model::lan::{ForeignServer, LinkView};
-use trivet_model::view::{Live, NodeView, Stranger, Timeline};
+use trivet_model::fault::FaultTimes;
+use trivet_model::link::{ForeignServer, LinkView};
+use trivet_model::view::{NodeLiveState, NodeView, Timeline, UnknownMachine};
 use trivet_model::{
-    Fault, Job, JobKind, LinkId, LinkMode, MacAddr, Node, NodeId, Note, NoteKind, Phase,
-    PowerState, ProvisionState, Seeded, Step, StepKind, UnixMs, View,
+    BoxFault, Job, JobKind, JobPhase, JobStep, LinkId, LinkMode, MacAddr, Node, NodeId, Note,
+    NoteKind, PowerState, ProvisionState, RackView, SeededRandom, StepKind, UnixMs,
 };
 
 /// A moment on 2026-11-16.
 pub(crate) const NOW: UnixMs = UnixMs(1_794_796_610_746);
 
 /// A node being put together.
-pub(crate) struct Case(NodeView);
+pub(crate) struct NodeViewCase(NodeView);
 
-impl Case {
+impl NodeViewCase {
     pub(crate) fn new(state: ProvisionState) -> Self {
-        let id = NodeId::random(&mut Seeded::new(1));
+        let id = NodeId::random(&mut SeededRandom::new(1));
         let mut node = Node::new(id, "ipmi", NOW);
         node.provision_state = state;
         Self(NodeView {
             node: Arc::new(node),
             ports: Vec::new(),
             resources: Vec::new(),
-            live: Live::default(),
+            live: NodeLiveState::default(),
             timeline: Timeline::new(),
         })
     }
@@ -38,8 +38,8 @@ impl Case {
         self
     }
 
-    pub(crate) fn job(self, kind: JobKind, phase: Phase, at: u32, steps: usize) -> Self {
-        let steps = (0..steps).map(|number| Step {
+    pub(crate) fn job(self, kind: JobKind, phase: JobPhase, at: u32, steps: usize) -> Self {
+        let steps = (0..steps).map(|number| JobStep {
             step: format!("step-{number}"),
             interface: "deploy".into(),
             priority: 1,
@@ -88,15 +88,15 @@ pub(crate) fn sent(path: &str, sent: u64, size: u64) -> NoteKind {
         by: "HTTP",
         path: path.to_owned(),
         sent,
-        asked: size,
+        requested: size,
         took_ms: 1,
     }
 }
 
 /// A snapshot of these nodes, each with an identity of its own.
-pub(crate) fn view_of(cases: Vec<Case>) -> View {
-    let mut view = View::default();
-    let mut entropy = Seeded::new(7);
+pub(crate) fn view_of(cases: Vec<NodeViewCase>) -> RackView {
+    let mut view = RackView::default();
+    let mut entropy = SeededRandom::new(7);
     for (serial, case) in cases.into_iter().enumerate() {
         let id = NodeId::random(&mut entropy);
         let case = case.change(|node| {
@@ -109,9 +109,9 @@ pub(crate) fn view_of(cases: Vec<Case>) -> View {
 }
 
 /// A rack in the middle of its day: one node of every kind of trouble and joy.
-pub(crate) fn sample() -> View {
+pub(crate) fn sample() -> RackView {
     use ProvisionState as S;
-    let named = |case: Case, name: &str, power: Option<PowerState>| {
+    let named = |case: NodeViewCase, name: &str, power: Option<PowerState>| {
         case.change(|node| {
             node.name = Some(name.to_owned());
             node.power_state = power;
@@ -120,7 +120,7 @@ pub(crate) fn sample() -> View {
     let (on, off) = (Some(PowerState::On), Some(PowerState::Off));
     let changed = |from, to| NoteKind::StateChanged { from, to };
     let active = || {
-        Case::new(S::Active)
+        NodeViewCase::new(S::Active)
             .note(changed(S::Available, S::Deploying))
             .note(NoteKind::PowerIs(PowerState::On))
             .note(sent("/boot/initrd", 48_000_000, 48_000_000))
@@ -132,22 +132,22 @@ pub(crate) fn sample() -> View {
             })
             .note(changed(S::DeployWait, S::Active))
     };
-    let loading = Case::new(S::DeployWait)
-        .job(JobKind::Deploy, Phase::AwaitAgent, 0, 3)
+    let loading = NodeViewCase::new(S::DeployWait)
+        .job(JobKind::Deploy, JobPhase::AwaitAgent, 0, 3)
         .note(changed(S::Deploying, S::DeployWait))
         .note(sent("/boot/vmlinuz", 9_000_000, 9_000_000))
         .transfer("/boot/initrd", 22_000_000, 48_000_000);
-    let writing = Case::new(S::DeployWait)
-        .job(JobKind::Deploy, Phase::AwaitStep, 1, 3)
+    let writing = NodeViewCase::new(S::DeployWait)
+        .job(JobKind::Deploy, JobPhase::AwaitStep, 1, 3)
         .note(NoteKind::StepStarted {
             step: "write_image".into(),
         })
         .transfer("/images/debian-12.raw", 612_000_000, 900_000_000);
-    let cleaning = Case::new(S::CleanWait)
-        .job(JobKind::Clean, Phase::AwaitStep, 0, 2)
+    let cleaning = NodeViewCase::new(S::CleanWait)
+        .job(JobKind::Clean, JobPhase::AwaitStep, 0, 2)
         .note(changed(S::Cleaning, S::CleanWait))
         .change(|node| node.target_provision_state = Some(S::Available));
-    let failed = Case::new(S::DeployFail)
+    let failed = NodeViewCase::new(S::DeployFail)
         .note(NoteKind::Retrying {
             why: "the agent closed the connection".into(),
         })
@@ -157,7 +157,7 @@ pub(crate) fn sample() -> View {
         .change(|node| {
             node.last_error = Some("the image's digest is wrong after 900000000 bytes".into());
         });
-    let silent = Case::new(S::Enroll).change(|node| {
+    let silent = NodeViewCase::new(S::Enroll).change(|node| {
         let said = "the BMC did not answer within 20000 ms; check its address, cable and that \
                     IPMI over LAN is on";
         node.last_error = Some(said.into());
@@ -170,17 +170,17 @@ pub(crate) fn sample() -> View {
         named(writing, "rack1-u03", on),
         named(loading, "rack1-u04", on),
         named(cleaning, "rack1-u05", on),
-        named(Case::new(S::Available), "rack1-u06", off),
+        named(NodeViewCase::new(S::Available), "rack1-u06", off),
         named(failed, "metal3~rack1-u07-with-a-rather-long-name", on),
         named(silent, "rack1-u08", None),
     ]);
-    add_strangers(&mut view);
+    add_unknown_machines(&mut view);
     add_network(&mut view);
     view
 }
 
 /// A network where somebody else serves too, and where loaders are missing.
-fn add_network(view: &mut View) {
+fn add_network(view: &mut RackView) {
     let address = Ipv4Addr::new(192, 0, 2, 254);
     let mac = Some(MacAddr([0x00, 0x14, 0x22, 0, 0, 9]));
     let server = ForeignServer {
@@ -197,7 +197,7 @@ fn add_network(view: &mut View) {
     view.links.insert(LinkId(0), Arc::new(link));
     let faults = [
         (
-            Fault::ForeignServer {
+            BoxFault::ForeignServer {
                 link: "eth1".into(),
                 address,
                 mac,
@@ -205,7 +205,7 @@ fn add_network(view: &mut View) {
             60_000,
         ),
         (
-            Fault::LoaderMissing {
+            BoxFault::LoaderMissing {
                 path: "/usr/lib/ipxe/undionly.kpxe".into(),
                 firmware: "BIOS firmware",
             },
@@ -215,11 +215,11 @@ fn add_network(view: &mut View) {
     for (fault, before) in faults {
         let since = UnixMs(NOW.0 - before);
         let seen_at = since;
-        view.faults.insert(fault, Standing { since, seen_at });
+        view.faults.insert(fault, FaultTimes { since, seen_at });
     }
 }
 
-fn add_strangers(view: &mut View) {
+fn add_unknown_machines(view: &mut RackView) {
     for (last, seen, arch) in [(0x21, 4000, None), (0x22, 1000, Some(7))] {
         let mac = MacAddr([0x52, 0x54, 0, 0, 0, last]);
         let known = arch.is_some();
@@ -233,6 +233,7 @@ fn add_strangers(view: &mut View) {
             address: None,
         };
         let seen_at = UnixMs(NOW.0 - seen);
-        view.strangers.insert(mac, Stranger { seen_at, client });
+        view.unknown_machines
+            .insert(mac, UnknownMachine { seen_at, client });
     }
 }

@@ -1,13 +1,13 @@
 //! What a node is doing, and what to do when it failed, in plain words.
 
 use trivet_model::view::NodeView;
-use trivet_model::{Job, JobKind, NoteKind, Phase, ProvisionState, UnixMs, View};
+use trivet_model::{Job, JobKind, JobPhase, NoteKind, ProvisionState, RackView, UnixMs};
 
 use crate::files::{files, share};
 
 /// Which boot of its machine a job is at, and how many there may be: try n of m. None where
 /// nothing boots for the node.
-pub fn attempt(view: &View, node: &NodeView) -> Option<(u32, u32)> {
+pub fn attempt(view: &RackView, node: &NodeView) -> Option<(u32, u32)> {
     let boots = node.node.job.as_ref()?.boots;
     (boots > 0).then_some((boots, view.boots_max.max(boots)))
 }
@@ -32,7 +32,7 @@ pub fn working_since(node: &NodeView) -> Option<UnixMs> {
 }
 
 /// What the node is doing now.
-pub fn doing(view: &View, node: &NodeView) -> String {
+pub fn doing(view: &RackView, node: &NodeView) -> String {
     let record = &node.node;
     if let Some(job) = &record.job {
         let what = match job.kind {
@@ -46,18 +46,19 @@ pub fn doing(view: &View, node: &NodeView) -> String {
             JobKind::Unrescue => "Returning from rescue",
             JobKind::Service => "Servicing",
         };
-        let now = turn(view, node).unwrap_or_else(|| phase(node, job));
+        let now = boot_queue_position(view, node).unwrap_or_else(|| phase(node, job));
         return format!("{what}: {now}");
     }
     if let Some(wanted) = record.target_power_state {
-        let now = turn(view, node).unwrap_or_else(|| format!("waiting for {wanted}"));
+        let now =
+            boot_queue_position(view, node).unwrap_or_else(|| format!("waiting for {wanted}"));
         return format!("Changing power: {now}");
     }
     resting(record.provision_state, record.last_error.is_some()).to_owned()
 }
 
 /// It waits until others have booted.
-fn turn(view: &View, node: &NodeView) -> Option<String> {
+fn boot_queue_position(view: &RackView, node: &NodeView) -> Option<String> {
     Some(match view.ahead(node)? {
         0 => "waiting for its turn to boot, next in line".to_owned(),
         ahead => format!("waiting for its turn to boot, {ahead} ahead"),
@@ -66,28 +67,28 @@ fn turn(view: &View, node: &NodeView) -> Option<String> {
 
 fn phase(node: &NodeView, job: &Job) -> String {
     match job.phase {
-        Phase::ReadPower => "asking for the power state".to_owned(),
-        Phase::PowerOff => "switching off before the agent boots".to_owned(),
-        Phase::BootFromNet => "choosing the network as boot device".to_owned(),
-        Phase::PowerOn => "switching on".to_owned(),
-        Phase::AwaitAgent => booting(node),
-        Phase::GetSteps => "asking the agent for its steps".to_owned(),
-        Phase::StartStep => format!("starting {}", step(job)),
-        Phase::AwaitStep => match fetching(node) {
+        JobPhase::ReadPower => "asking for the power state".to_owned(),
+        JobPhase::PowerOff => "switching off before the agent boots".to_owned(),
+        JobPhase::BootFromNet => "choosing the network as boot device".to_owned(),
+        JobPhase::PowerOn => "switching on".to_owned(),
+        JobPhase::AwaitAgent => booting(node),
+        JobPhase::GetSteps => "asking the agent for its steps".to_owned(),
+        JobPhase::StartStep => format!("starting {}", step(job)),
+        JobPhase::AwaitStep => match fetching(node) {
             Some(file) => format!("{}, {file}", step(job)),
             None => step(job),
         },
-        Phase::AskPower => "the agent is silent: asking whether the machine is on".to_owned(),
-        Phase::Bootloader => "asking the agent what it wrote".to_owned(),
-        Phase::AwaitBootloader => "making the machine start what was written".to_owned(),
-        Phase::PowerStep => format!("switching power for {}", step(job)),
-        Phase::Pause => format!("{}, letting time pass", step(job)),
-        Phase::Hold => "held; it goes on after unhold".to_owned(),
-        Phase::FinishRescue => "handing over the rescue password".to_owned(),
-        Phase::Sync => "writing buffers to disk".to_owned(),
-        Phase::FinalOff => "switching off".to_owned(),
-        Phase::BootFromDisk => "choosing the disk as boot device".to_owned(),
-        Phase::StartInstance => "starting the instance".to_owned(),
+        JobPhase::CheckPower => "the agent is silent: asking whether the machine is on".to_owned(),
+        JobPhase::Bootloader => "asking the agent what it wrote".to_owned(),
+        JobPhase::AwaitBootloader => "making the machine start what was written".to_owned(),
+        JobPhase::PowerStep => format!("switching power for {}", step(job)),
+        JobPhase::Pause => format!("{}, letting time pass", step(job)),
+        JobPhase::Hold => "held; it goes on after unhold".to_owned(),
+        JobPhase::FinishRescue => "handing over the rescue password".to_owned(),
+        JobPhase::Sync => "writing buffers to disk".to_owned(),
+        JobPhase::FinalOff => "switching off".to_owned(),
+        JobPhase::BootFromDisk => "choosing the disk as boot device".to_owned(),
+        JobPhase::StartInstance => "starting the instance".to_owned(),
     }
 }
 
@@ -206,23 +207,27 @@ pub fn advice(node: &NodeView) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Case, sent};
+    use crate::testing::{NodeViewCase, sent};
     use trivet_model::PowerState;
 
     fn doing(node: &NodeView) -> String {
-        super::doing(&View::default(), node)
+        super::doing(&RackView::default(), node)
     }
 
-    fn deploying(phase: Phase) -> Case {
-        Case::new(ProvisionState::DeployWait).job(JobKind::Deploy, phase, 0, 2)
+    fn deploying(phase: JobPhase) -> NodeViewCase {
+        NodeViewCase::new(ProvisionState::DeployWait).job(JobKind::Deploy, phase, 0, 2)
     }
 
     #[test]
     fn every_state_and_phase_has_words() {
         for &state in ProvisionState::ALL {
-            assert!(!doing(&Case::new(state).view()).is_empty());
-            for &phase in Phase::ALL {
-                let text = doing(&Case::new(state).job(JobKind::Clean, phase, 9, 1).view());
+            assert!(!doing(&NodeViewCase::new(state).view()).is_empty());
+            for &phase in JobPhase::ALL {
+                let text = doing(
+                    &NodeViewCase::new(state)
+                        .job(JobKind::Clean, phase, 9, 1)
+                        .view(),
+                );
                 assert!(text.starts_with("Cleaning: "), "{text}");
             }
         }
@@ -230,14 +235,14 @@ mod tests {
 
     #[test]
     fn a_boot_is_told_file_by_file() {
-        let waits = deploying(Phase::AwaitAgent);
+        let waits = deploying(JobPhase::AwaitAgent);
         assert_eq!(
             doing(&waits.view()),
             "Deploying: waiting for the machine to boot from the network"
         );
-        let loads = deploying(Phase::AwaitAgent).transfer("/boot/initrd", 43, 100);
+        let loads = deploying(JobPhase::AwaitAgent).transfer("/boot/initrd", 43, 100);
         assert_eq!(doing(&loads.view()), "Deploying: loading initrd, 43 %");
-        let booted = deploying(Phase::AwaitAgent).note(sent("initrd", 9, 9));
+        let booted = deploying(JobPhase::AwaitAgent).note(sent("initrd", 9, 9));
         assert_eq!(
             doing(&booted.view()),
             "Deploying: waiting for the agent to report"
@@ -246,22 +251,22 @@ mod tests {
 
     #[test]
     fn who_waits_for_its_turn_is_told_how_many_are_ahead() {
-        let mut view = View::default();
-        view.boots.served = 30;
-        let mut node = deploying(Phase::PowerOn).view();
-        node.live.queued = Some(42);
+        let mut view = RackView::default();
+        view.boot_queue.served = 30;
+        let mut node = deploying(JobPhase::PowerOn).view();
+        node.live.queue_number = Some(42);
         let said = super::doing(&view, &node);
         assert_eq!(said, "Deploying: waiting for its turn to boot, 12 ahead");
-        view.boots.served = 42;
+        view.boot_queue.served = 42;
         let said = super::doing(&view, &node);
         assert_eq!(
             said,
             "Deploying: waiting for its turn to boot, next in line"
         );
-        let mut node = Case::new(ProvisionState::Active)
+        let mut node = NodeViewCase::new(ProvisionState::Active)
             .change(|node| node.target_power_state = Some(PowerState::On))
             .view();
-        node.live.queued = Some(43);
+        node.live.queue_number = Some(43);
         let said = super::doing(&view, &node);
         assert_eq!(
             said,
@@ -273,19 +278,19 @@ mod tests {
     fn a_job_is_timed_from_the_state_of_rest_that_it_left() {
         use ProvisionState as S;
         let changed = |from, to| NoteKind::StateChanged { from, to };
-        let node = deploying(Phase::AwaitAgent)
+        let node = deploying(JobPhase::AwaitAgent)
             .note(changed(S::CleanWait, S::Available))
             .note(changed(S::Available, S::Deploying))
             .note(changed(S::Deploying, S::DeployWait))
             .note(sent("initrd", 9, 9))
             .view();
         assert_eq!(working_since(&node), Some(node.timeline[1].at));
-        assert_eq!(working_since(&Case::new(S::Active).view()), None);
-        let old = deploying(Phase::AwaitAgent)
+        assert_eq!(working_since(&NodeViewCase::new(S::Active).view()), None);
+        let old = deploying(JobPhase::AwaitAgent)
             .change(|node| node.provision_updated_at = Some(UnixMs(7)))
             .view();
         assert_eq!(working_since(&old), Some(UnixMs(7)), "the timeline forgot");
-        let power = Case::new(S::Active)
+        let power = NodeViewCase::new(S::Active)
             .change(|node| node.target_power_state = Some(PowerState::On))
             .note(NoteKind::PowerOrdered { order: "power on" })
             .view();
@@ -294,20 +299,20 @@ mod tests {
 
     #[test]
     fn a_boot_is_try_n_of_m() {
-        let view = View {
+        let view = RackView {
             boots_max: 4,
-            ..View::default()
+            ..RackView::default()
         };
-        let second = deploying(Phase::AwaitAgent).change(|node| {
+        let second = deploying(JobPhase::AwaitAgent).change(|node| {
             if let Some(job) = &mut node.job {
                 job.boots = 2;
             }
         });
         assert_eq!(attempt(&view, &second.view()), Some((2, 4)));
-        let rests = Case::new(ProvisionState::Active).view();
+        let rests = NodeViewCase::new(ProvisionState::Active).view();
         assert_eq!(attempt(&view, &rests), None);
-        let verify = Case::new(ProvisionState::Verifying)
-            .job(JobKind::Verify, Phase::ReadPower, 0, 0)
+        let verify = NodeViewCase::new(ProvisionState::Verifying)
+            .job(JobKind::Verify, JobPhase::ReadPower, 0, 0)
             .change(|node| {
                 if let Some(job) = &mut node.job {
                     job.boots = 0;
@@ -318,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_step_has_a_name_and_a_place() {
-        let step = deploying(Phase::AwaitStep).transfer("disk.img", 1, 2);
+        let step = deploying(JobPhase::AwaitStep).transfer("disk.img", 1, 2);
         assert_eq!(
             doing(&step.view()),
             "Deploying: step step-0 (1 of 2), loading disk.img, 50 %"
@@ -327,7 +332,7 @@ mod tests {
 
     #[test]
     fn a_change_of_power_is_told() {
-        let case = Case::new(ProvisionState::Active)
+        let case = NodeViewCase::new(ProvisionState::Active)
             .change(|node| node.target_power_state = Some(PowerState::Off));
         assert_eq!(doing(&case.view()), "Changing power: waiting for power off");
     }
@@ -335,10 +340,10 @@ mod tests {
     #[test]
     fn every_failure_says_what_to_do() {
         for &state in ProvisionState::ALL {
-            let said = advice(&Case::new(state).view());
+            let said = advice(&NodeViewCase::new(state).view());
             assert_eq!(said.is_some(), state.is_failure(), "{state}");
         }
-        let case = Case::new(ProvisionState::Enroll).change(|node| {
+        let case = NodeViewCase::new(ProvisionState::Enroll).change(|node| {
             node.last_error = Some("the BMC refused the login".into());
         });
         let said = advice(&case.view()).unwrap();

@@ -5,16 +5,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use trivet_model::caller::printable;
-use trivet_model::order::{Beat, Found};
+use trivet_model::order::{AgentHeartbeat, LookupResult};
 use trivet_model::secret::{MASK, masked};
 use trivet_model::{
-    AgentError, AgentEvent, AgentOrder, AgentSession, Done, MacAddr, Node, NodeId, NoteKind, Now,
-    PowerOrder, Refusal, RefusalKind,
+    AgentError, AgentEvent, AgentOrder, AgentSession, MacAddr, Node, NodeId, NoteKind, Now,
+    OrderOutcome, OrderRefusal, PowerOrder, RefusalKind,
 };
-use trivet_node::Event;
+use trivet_node::NodeEvent;
 
-use crate::callers::Proof;
-use crate::{Output, Rack, RefusedAgent};
+use crate::callers::AgentAuthentication;
+use crate::{Rack, RackOutput, RefusedAgent};
 
 /// How long after a refused agent of a node others that are refused for the same reason
 /// are not noted. Ours.
@@ -52,12 +52,12 @@ impl Rack {
     /// before that runs until the machine restarts must not be taken for the new one.
     pub(crate) fn restart_requested(&mut self, now: Now, id: NodeId, order: PowerOrder) {
         let reset = order == PowerOrder::Reset;
-        self.waits.entry(id).or_default().reset_at = reset.then_some(now.tick);
+        self.transient.entry(id).or_default().reset_at = reset.then_some(now.tick);
     }
 
     /// The machine asks for an address or for what it boots.
     pub(crate) fn restart_seen(&mut self, id: NodeId) {
-        if let Some(waits) = self.waits.get_mut(&id) {
+        if let Some(waits) = self.transient.get_mut(&id) {
             waits.reset_at = None;
         }
     }
@@ -65,14 +65,14 @@ impl Rack {
     /// Whether the machine may still run the agent of the boot before. Where it has its address
     /// from another server, this box does not see it restart, and every lookup is accepted.
     fn awaits_restart(&self, now: Now, id: NodeId) -> bool {
-        let reset_at = self.waits.get(&id).and_then(|waits| waits.reset_at);
+        let reset_at = self.transient.get(&id).and_then(|waits| waits.reset_at);
         reset_at.is_some_and(|at| now.tick.since_ms(at) < RESTART_MS_MAX)
             && !self.leased_to(id).is_empty()
     }
 
     /// One message for every reason, as Ironic has it: a caller without a token learns nothing.
-    pub(crate) fn nothing_found() -> Refusal {
-        Refusal::new(RefusalKind::NotFound, "Resource could not be found.")
+    pub(crate) fn nothing_found() -> OrderRefusal {
+        OrderRefusal::new(RefusalKind::NotFound, "Resource could not be found.")
     }
 
     /// The node an agent looks for, if its agent is expected now and may call from there.
@@ -82,10 +82,10 @@ impl Rack {
         from: IpAddr,
         addresses: &[MacAddr],
         node: Option<NodeId>,
-    ) -> Result<(Node, Proof), Refusal> {
+    ) -> Result<(Node, AgentAuthentication), OrderRefusal> {
         let named = node.is_some();
         let id = node.or_else(|| self.only_owner(now, from, addresses));
-        let Some(node) = id.and_then(|id| self.known(id).ok()) else {
+        let Some(node) = id.and_then(|id| self.require_node(id).ok()) else {
             if named {
                 self.note_leaseholder_refused(now, from, UNKNOWN_UUID);
             }
@@ -114,19 +114,19 @@ impl Rack {
         from: IpAddr,
         addresses: &[MacAddr],
         node: Option<NodeId>,
-    ) -> Result<Done, Refusal> {
+    ) -> Result<OrderOutcome, OrderRefusal> {
         let (mut node, proof) = self.expected(now, from, addresses, node)?;
         let id = node.id;
         let mut agent_token = MASK.to_owned();
-        let waits = self.waits.entry(id).or_default();
+        let waits = self.transient.entry(id).or_default();
         // The box lost power between the commit of a token and the first heartbeat: the
         // token may never have arrived, and an agent without one hangs for ever.
         let unsure = node
             .agent
             .as_ref()
             .is_some_and(|session| session.url.is_none());
-        if node.agent.is_none() || (unsure && !waits.minted) {
-            waits.minted = true;
+        if node.agent.is_none() || (unsure && !waits.token_issued) {
+            waits.token_issued = true;
             // What the agent of an earlier boot was asked, nobody will answer.
             waits.call = None;
             // Handed out in clear once; durable before it leaves.
@@ -139,14 +139,14 @@ impl Rack {
                 version: None,
             });
             agent_token = token;
-            self.keep_caller(now, &mut node, from, proof);
-            self.book.put_node(now, node.clone());
+            self.record_caller(now, &mut node, from, proof);
+            self.records.put_node(now, node.clone());
             let from = from.to_canonical();
             self.note(now, Some(id), NoteKind::AgentLookedUp { from });
         }
-        self.gate.arrived(id);
-        self.machine_heard(now, id);
-        Ok(Done::Found(Box::new(Found {
+        self.boot_queue.boot_finished(id);
+        self.machine_seen(now, id);
+        Ok(OrderOutcome::Found(Box::new(LookupResult {
             node: id,
             properties: node.properties,
             instance_info: masked(&node.instance_info),
@@ -165,7 +165,7 @@ impl Rack {
         from: IpAddr,
         addresses: &[MacAddr],
         node: Option<NodeId>,
-    ) -> Result<Done, Refusal> {
+    ) -> Result<OrderOutcome, OrderRefusal> {
         let (mut node, proof) = self.expected(now, from, addresses, node)?;
         let id = node.id;
         let other = node.agent.as_ref().is_some_and(|agent| !agent.is_legacy());
@@ -175,14 +175,14 @@ impl Rack {
         }
         if node.agent.is_none() {
             node.agent = Some(AgentSession::legacy());
-            self.keep_caller(now, &mut node, from, proof);
-            self.book.put_node(now, node.clone());
+            self.record_caller(now, &mut node, from, proof);
+            self.records.put_node(now, node.clone());
             let from = from.to_canonical();
             self.note(now, Some(id), NoteKind::AgentLookedUp { from });
         }
-        self.gate.arrived(id);
-        self.machine_heard(now, id);
-        Ok(Done::Found(Box::new(Found {
+        self.boot_queue.boot_finished(id);
+        self.machine_seen(now, id);
+        Ok(OrderOutcome::Found(Box::new(LookupResult {
             node: id,
             properties: node.properties,
             instance_info: masked(&node.instance_info),
@@ -201,9 +201,11 @@ impl Rack {
         from: IpAddr,
         id: NodeId,
         url: String,
-    ) -> Result<(), Refusal> {
-        let mut node = self.known(id).map_err(|_| Refusal::of_heartbeat())?;
-        let checked = self.check_beat(&node, from);
+    ) -> Result<(), OrderRefusal> {
+        let mut node = self
+            .require_node(id)
+            .map_err(|_| OrderRefusal::of_heartbeat())?;
+        let checked = self.check_heartbeat(&node, from);
         let checked = checked.and_then(|()| self.check_callback(&url, from));
         let allowed = node.allows_legacy_agent();
         let session = node
@@ -221,15 +223,15 @@ impl Rack {
         };
         if let Some(why) = refused {
             self.note_refused(now, id, from, why);
-            return Err(Refusal::of_heartbeat());
+            return Err(OrderRefusal::of_heartbeat());
         }
         if let Some(session) = session.filter(|session| session.url.is_none()) {
             session.url = Some(url);
-            self.book.put_node(now, node.clone());
+            self.records.put_node(now, node.clone());
             let version = "without a token".to_owned();
             self.note(now, Some(id), NoteKind::AgentReady { version });
         }
-        self.beats(now, &node);
+        self.heartbeat_accepted(now, &node);
         Ok(())
     }
 
@@ -243,7 +245,7 @@ impl Rack {
     ) -> Option<NodeId> {
         let owners: BTreeSet<_> = addresses
             .iter()
-            .filter_map(|mac| self.book.node_of_mac(*mac))
+            .filter_map(|mac| self.records.node_of_mac(*mac))
             .collect();
         if owners.len() == 1 {
             return owners.into_iter().next();
@@ -264,22 +266,25 @@ impl Rack {
         now: Now,
         from: IpAddr,
         id: NodeId,
-        beat: Beat,
-    ) -> Result<(), Refusal> {
-        let node = self.book.node(id).ok_or_else(Refusal::of_heartbeat)?;
+        beat: AgentHeartbeat,
+    ) -> Result<(), OrderRefusal> {
+        let node = self
+            .records
+            .node(id)
+            .ok_or_else(OrderRefusal::of_heartbeat)?;
         let node = Arc::clone(node);
         let Some(session) = &node.agent else {
             self.note_refused(now, id, from, "no agent was let in for this boot");
-            return Err(Refusal::of_heartbeat());
+            return Err(OrderRefusal::of_heartbeat());
         };
         let guess = beat.agent_token.as_deref();
         let former = session.former_token.as_ref();
         let former = former.filter(|token| trivet_certs_enrol::matches(token, guess));
         if former.is_none() && !trivet_certs_enrol::matches(&session.token, guess) {
             self.note_refused(now, id, from, "agent_token is missing or wrong");
-            return Err(Refusal::of_heartbeat());
+            return Err(OrderRefusal::of_heartbeat());
         }
-        let checked = self.check_beat(&node, from);
+        let checked = self.check_heartbeat(&node, from);
         let checked = beat.callback_refused.map_or(checked, Err);
         if let Err(why) = checked.and_then(|()| self.check_callback(&beat.callback_url, from)) {
             return Err(self.refuse_caller(now, id, from, why));
@@ -320,29 +325,35 @@ impl Rack {
                 verify_ca: beat.agent_verify_ca,
                 version: beat.agent_version,
             });
-            self.book.put_node(now, ready);
+            self.records.put_node(now, ready);
             self.note(now, Some(id), NoteKind::AgentReady { version });
         }
         // A beat that changes nothing ends here: a memory write, never a flash write.
-        self.beats(now, &node);
+        self.heartbeat_accepted(now, &node);
         Ok(())
     }
 
-    fn beats(&mut self, now: Now, node: &Node) {
+    fn heartbeat_accepted(&mut self, now: Now, node: &Node) {
         let id = node.id;
-        self.book
-            .change_view(id, |view| view.live.beat_at = Some(now.wall));
-        if let Some(waits) = self.waits.get_mut(&id) {
-            waits.beaten = waits.call.is_some();
+        self.records
+            .change_view(id, |view| view.live.heartbeat_at = Some(now.wall));
+        if let Some(waits) = self.transient.get_mut(&id) {
+            waits.heartbeat_during_call = waits.call.is_some();
         }
         if node.provision_state.is_waiting() || node.job.is_none() {
-            self.events.push_back((id, Event::Beat));
+            self.events.push_back((id, NodeEvent::Heartbeat));
         }
     }
 
-    fn refuse_caller(&mut self, now: Now, id: NodeId, from: IpAddr, why: &'static str) -> Refusal {
+    fn refuse_caller(
+        &mut self,
+        now: Now,
+        id: NodeId,
+        from: IpAddr,
+        why: &'static str,
+    ) -> OrderRefusal {
         self.note_refused(now, id, from, why);
-        Refusal::new(
+        OrderRefusal::new(
             RefusalKind::Invalid,
             format!("Heartbeat for node {id} refused: {why}."),
         )
@@ -360,7 +371,7 @@ impl Rack {
     /// own machine.
     fn is_refusal_due(&mut self, now: Now, id: NodeId, from: IpAddr, kind: &'static str) -> bool {
         let own = self.node_of_peer(from.to_canonical()) == Some(id);
-        let refused = &mut self.waits.entry(id).or_default().refused;
+        let refused = &mut self.transient.entry(id).or_default().refused;
         refused.retain(|_, until| now.tick < *until);
         let reasons = refused.keys().filter(|(_, of_own)| *of_own == own).count();
         if refused.contains_key(&(kind, own)) || reasons >= REFUSED_REASONS_MAX {
@@ -382,7 +393,7 @@ impl Rack {
     /// else on the one that the request names.
     pub(crate) fn agent_refused(&mut self, now: Now, refused: &RefusedAgent) {
         let (from, request) = (refused.from.to_canonical(), refused.request);
-        let named = refused.node.filter(|id| self.book.node(*id).is_some());
+        let named = refused.node.filter(|id| self.records.node(*id).is_some());
         let Some(id) = self.node_of_peer(from).or(named) else {
             return;
         };
@@ -393,37 +404,38 @@ impl Rack {
     }
 
     pub(crate) fn call_agent(&mut self, now: Now, id: NodeId, order: AgentOrder) {
-        let Some(node) = self.book.node(id).cloned() else {
+        let Some(node) = self.records.node(id).cloned() else {
             return;
         };
         let Some(mut order) = self.with_image(now, &node, order) else {
             return;
         };
-        let ports = self.book.ports_of(id);
-        let waits = self.waits.entry(id).or_default();
+        let ports = self.records.ports_of(id);
+        let waits = self.transient.entry(id).or_default();
         // What is on its way is not said a second time: the agent may have taken it, and
         // its answer or its time-out is still to come.
         let on_way = waits.call.as_ref().is_some_and(|(_, other)| {
             std::mem::discriminant(other) == std::mem::discriminant(&order)
         });
-        if on_way || (order == AgentOrder::Look && waits.call.is_some()) {
+        if on_way || (order == AgentOrder::ListCommands && waits.call.is_some()) {
             return;
         }
         let Some(session) = &node.agent else {
             let error = AgentError::TokenRefused;
-            self.events.push_back((id, Event::Agent(order, Err(error))));
+            self.events
+                .push_back((id, NodeEvent::Agent(order, Err(error))));
             return;
         };
         if let (Some(url), AgentOrder::Execute { step, .. }) = (&session.url, &mut order) {
-            self.settings.tell_reachable(&mut step.args, url);
+            self.settings.rewrite_urls(&mut step.args, url);
         }
         match (trivet_agent::call(&node, &ports, &order), &session.url) {
             (Ok(request), Some(url)) => {
                 self.calls += 1;
-                let looks = order == AgentOrder::Look;
+                let looks = order == AgentOrder::ListCommands;
                 waits.call = Some((self.calls, order));
-                waits.beaten = false;
-                self.outputs.push(Output::CallAgent {
+                waits.heartbeat_during_call = false;
+                self.outputs.push(RackOutput::CallAgent {
                     node: id,
                     call: self.calls,
                     url: url.clone(),
@@ -433,20 +445,23 @@ impl Rack {
                 if !looks {
                     // What was to wake the job was about what came before this order, whose
                     // answer or time-out is sure to come.
-                    self.wake_no_more(id);
+                    self.cancel_wake(id);
                 }
             }
             (Err(error), _) => {
                 let said = error.to_string();
-                self.events
-                    .push_back((id, Event::Agent(order, Err(AgentError::Refused { said }))));
+                self.events.push_back((
+                    id,
+                    NodeEvent::Agent(order, Err(AgentError::Refused { said })),
+                ));
             }
             (_, None) => {
                 let error = AgentError::Unreachable {
                     url: "its address".to_owned(),
                     said: "it has not told where it listens".to_owned(),
                 };
-                self.events.push_back((id, Event::Agent(order, Err(error))));
+                self.events
+                    .push_back((id, NodeEvent::Agent(order, Err(error))));
             }
         }
     }
@@ -461,23 +476,23 @@ impl Rack {
         if self.vendor_agent_answered(now, id, call, &mut result) {
             return;
         }
-        let Some(waits) = self.waits.get_mut(&id) else {
+        let Some(waits) = self.transient.get_mut(&id) else {
             return;
         };
         // An answer to a call that a later one replaced means nothing any more.
         let Some((_, order)) = waits.call.take_if(|(number, _)| *number == call) else {
             return;
         };
-        let beaten = std::mem::take(&mut waits.beaten);
-        let session = self.book.node(id).and_then(|node| node.agent.as_ref());
+        let beaten = std::mem::take(&mut waits.heartbeat_during_call);
+        let session = self.records.node(id).and_then(|node| node.agent.as_ref());
         let token = session.map_or("", |agent| agent.token.as_str());
         let mut answer = match result {
             Ok((status, mut body)) => {
                 // Before anything is read of it, or cut short.
-                trivet_agent::blot_token(&mut body, token);
-                let node = self.book.node(id).map(AsRef::as_ref);
+                trivet_agent::redact_token(&mut body, token);
+                let node = self.records.node(id).map(AsRef::as_ref);
                 for secret in node.map(Self::deployment_tokens).unwrap_or_default() {
-                    trivet_agent::blot_token(&mut body, &secret);
+                    trivet_agent::redact_token(&mut body, &secret);
                 }
                 trivet_agent::answer(&order, status, &body)
             }
@@ -489,10 +504,10 @@ impl Rack {
                 })
             }
         };
-        if let Ok(AgentEvent::StepFailed { said, .. }) = &mut answer {
+        if let Ok(AgentEvent::StepFailed { message: said, .. }) = &mut answer {
             *said = crate::callers::redacted(std::mem::take(said));
         }
-        if let Ok(AgentEvent::StepFailed { said, .. }) = &answer
+        if let Ok(AgentEvent::StepFailed { message: said, .. }) = &answer
             && self.write_failed(now, id, said)
         {
             return;
@@ -505,9 +520,9 @@ impl Rack {
                 Ok(AgentEvent::Accepted | AgentEvent::StepRunning | AgentEvent::Busy)
                     | Err(AgentError::Unreachable { .. })
             );
-        self.events.push_back((id, Event::Agent(order, answer)));
+        self.events.push_back((id, NodeEvent::Agent(order, answer)));
         if looks_again {
-            self.events.push_back((id, Event::Beat));
+            self.events.push_back((id, NodeEvent::Heartbeat));
         }
     }
 }

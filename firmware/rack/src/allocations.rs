@@ -10,8 +10,8 @@
 //! the node) takes the allocation with it, see `Book::put_node`.
 
 use serde_json::{Value, json};
-use trivet_model::index::{NodeKey, Span};
-use trivet_model::{Node, NodeId, Now, ProvisionState, Refusal, RefusalKind, Resource};
+use trivet_model::index::{IndexRange, NodeKey};
+use trivet_model::{Node, NodeId, Now, OrderRefusal, ProvisionState, RefusalKind, Resource};
 
 use crate::Rack;
 use crate::orders::conflict;
@@ -22,9 +22,13 @@ pub(crate) const ALLOCATION: &str = "allocation_uuid";
 impl Rack {
     /// Gives a new allocation its node, or says in it why there is none. With a
     /// node it only takes down what is so already: that node's instance.
-    pub(crate) fn allocate(&mut self, now: Now, allocation: &mut Resource) -> Result<(), Refusal> {
+    pub(crate) fn allocate(
+        &mut self,
+        now: Now,
+        allocation: &mut Resource,
+    ) -> Result<(), OrderRefusal> {
         let id = allocation.id.to_string();
-        let holder = self.book.view.instances.get(&id).copied();
+        let holder = self.records.view.instances.get(&id).copied();
         if let Some(holder) = holder
             && allocation.node != Some(holder)
         {
@@ -33,13 +37,13 @@ impl Rack {
             )));
         }
         if let Some(id) = allocation.node {
-            let node = self.known(id)?;
-            fits_backfill(allocation, &node)?;
-            self.give(now, allocation, node);
+            let node = self.require_node(id)?;
+            check_backfill(allocation, &node)?;
+            self.assign_node(now, allocation, node);
             return Ok(());
         }
         match self.choose(allocation) {
-            Ok(node) => self.give(now, allocation, node),
+            Ok(node) => self.assign_node(now, allocation, node),
             Err(why) => {
                 let why = failed(allocation, &why);
                 allocation.fields.insert("state".into(), json!("error"));
@@ -49,7 +53,7 @@ impl Rack {
         Ok(())
     }
 
-    fn give(&mut self, now: Now, allocation: &mut Resource, mut node: Node) {
+    fn assign_node(&mut self, now: Now, allocation: &mut Resource, mut node: Node) {
         let id = allocation.id.to_string();
         allocation.node = Some(node.id);
         allocation.fields.insert("state".into(), json!("active"));
@@ -58,7 +62,7 @@ impl Rack {
         node.instance_info.insert("traits".into(), traits);
         node.instance_uuid = Some(id.clone());
         node.kept.insert(ALLOCATION.into(), json!(id));
-        self.book.put_node(now, node);
+        self.records.put_node(now, node);
     }
 
     /// The node for an allocation, or why there is none.
@@ -66,7 +70,7 @@ impl Rack {
         let class = allocation.text("resource_class").unwrap_or_default();
         let candidates = list(allocation.fields.get("candidate_nodes"));
         let owner = allocation.text("owner");
-        let (nodes, span) = (&self.book.view.nodes, Span::Value(Some(class)));
+        let (nodes, span) = (&self.records.view.nodes, IndexRange::Value(Some(class)));
         let nodes = nodes.walk(NodeKey::ResourceClass, span, None, false);
         let free = nodes.map(|view| &*view.node).filter(|node| {
             is_free(node)
@@ -97,8 +101,12 @@ impl Rack {
     }
 
     /// Gives an allocation's node back, unless it is in use.
-    pub(crate) fn deallocate(&mut self, now: Now, allocation: &Resource) -> Result<(), Refusal> {
-        let Some(mut node) = allocation.node.and_then(|id| self.known(id).ok()) else {
+    pub(crate) fn deallocate(
+        &mut self,
+        now: Now,
+        allocation: &Resource,
+    ) -> Result<(), OrderRefusal> {
+        let Some(mut node) = allocation.node.and_then(|id| self.require_node(id).ok()) else {
             return Ok(());
         };
         let (id, state) = (allocation.id, node.provision_state);
@@ -121,13 +129,13 @@ impl Rack {
         }
         node.instance_uuid = None;
         // The record goes with the instance.
-        self.book.put_node(now, node);
+        self.records.put_node(now, node);
         Ok(())
     }
 }
 
 /// A patch may take an instance and its allocation only from a node that rests.
-pub(crate) fn check_change(old: &Node, new: &Node) -> Result<(), Refusal> {
+pub(crate) fn check_change(old: &Node, new: &Node) -> Result<(), OrderRefusal> {
     use ProvisionState as S;
     let loses = old.kept.contains_key(ALLOCATION) && new.instance_uuid.is_none();
     let state = old.provision_state;
@@ -147,7 +155,7 @@ pub(crate) fn check_change(old: &Node, new: &Node) -> Result<(), Refusal> {
 }
 
 /// Backfilling takes down what is so already, and only that.
-fn fits_backfill(allocation: &Resource, node: &Node) -> Result<(), Refusal> {
+fn check_backfill(allocation: &Resource, node: &Node) -> Result<(), OrderRefusal> {
     let (id, node_id) = (allocation.id.to_string(), node.id);
     if let Some(instance) = &node.instance_uuid
         && (*instance != id || node.kept.contains_key(ALLOCATION))
@@ -193,7 +201,7 @@ fn fits_backfill(allocation: &Resource, node: &Node) -> Result<(), Refusal> {
         wrong.join("; ")
     );
     let sentence = failed(allocation, &why);
-    Err(Refusal::new(RefusalKind::Invalid, sentence))
+    Err(OrderRefusal::new(RefusalKind::Invalid, sentence))
 }
 
 fn failed(allocation: &Resource, why: &str) -> String {

@@ -3,72 +3,72 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use trivet_httpboot::{Relative, Route};
+use trivet_httpboot::{BootRoute, RelativePath};
 use trivet_model::{NodeId, NoteKind, Now};
 
-use crate::{Below, Door, Files, Grant, Rack};
+use crate::{ConfinedFile, FileGrant, FileServerProtocol, Rack, RackFilePaths};
 
 /// Among how many of the latest notes of a node a refusal is looked for before it is noted
 /// again. Ours.
 const REFUSALS_COMPARED_MAX: usize = 8;
 
 impl Rack {
-    pub(crate) fn file_asked(
+    pub(crate) fn file_requested(
         &mut self,
         now: Now,
-        door: Door,
+        door: FileServerProtocol,
         peer: IpAddr,
         path: &str,
-    ) -> Option<Grant> {
+    ) -> Option<FileGrant> {
         let route = match door {
-            Door::Tftp => trivet_httpboot::tftp(path)?,
-            Door::Http => trivet_httpboot::http(path)?,
+            FileServerProtocol::Tftp => trivet_httpboot::tftp_route(path)?,
+            FileServerProtocol::Http => trivet_httpboot::http_route(path)?,
         };
         // Where another server gives the addresses, the path of the script names the machine.
         let named = match &route {
-            Route::Script(mac) => self.book.node_of_mac(*mac),
+            BootRoute::Script(mac) => self.records.node_of_mac(*mac),
             _ => None,
         };
         if let Some(id) = self.node_of_peer(peer).or(named) {
-            self.machine_heard(now, id);
-            if let Route::Script(_) | Route::Kernel | Route::Ramdisk = &route {
+            self.machine_seen(now, id);
+            if let BootRoute::Script(_) | BootRoute::Kernel | BootRoute::Ramdisk = &route {
                 self.restart_seen(id);
             }
         }
         let files = &self.settings.files;
         match route {
-            Route::Script(mac) => {
+            BootRoute::Script(mac) => {
                 let script = self.script(mac, peer);
-                self.script_given(mac);
-                Some(Grant::Bytes(script.into_bytes()))
+                self.script_sent(mac);
+                Some(FileGrant::Bytes(script.into_bytes()))
             }
-            Route::Kernel => files.kernel.as_ref().map(|file| configured(file, files)),
-            Route::Ramdisk => files.ramdisk.as_ref().map(|file| configured(file, files)),
-            Route::Image(name) => {
+            BootRoute::Kernel => files.kernel.as_ref().map(|file| configured(file, files)),
+            BootRoute::Ramdisk => files.ramdisk.as_ref().map(|file| configured(file, files)),
+            BootRoute::Image(name) => {
                 if self.settings.images.find(&name).is_none() {
                     if let Some(wanted) = self.catalogued(&name) {
-                        return Some(Grant::Image(Box::new(wanted)));
+                        return Some(FileGrant::Image(Box::new(wanted)));
                     }
                     let of = name.strip_suffix(trivet_httpboot::CHUNK_LIST_END)?;
                     let wanted = self.catalogued(of)?;
-                    return Some(Grant::ChunkList(Box::new(wanted)));
+                    return Some(FileGrant::ChunkList(Box::new(wanted)));
                 }
                 let root = files.images.clone()?;
-                Some(Grant::File(vec![Below {
+                Some(FileGrant::File(vec![ConfinedFile {
                     file: root.join(name),
                     root,
                 }]))
             }
-            Route::NodeImage(id) => self.node_image(peer, id, path),
-            Route::NodeBootFile(id, key) => self.node_boot_file(now, peer, id, &key),
-            Route::NodeDrive(id) => self.node_drive(peer, id, path),
-            Route::Loader(relative) => below(files.loaders.iter(), &relative),
-            Route::File(relative) => {
+            BootRoute::NodeImage(id) => self.node_image(peer, id, path),
+            BootRoute::NodeBootFile(id, key) => self.node_boot_file(now, peer, id, &key),
+            BootRoute::NodeDrive(id) => self.node_drive(peer, id, path),
+            BootRoute::Loader(relative) => confined_file(files.loaders.iter(), &relative),
+            BootRoute::File(relative) => {
                 let loaders = match door {
-                    Door::Tftp => files.loaders.as_ref(),
-                    Door::Http => None,
+                    FileServerProtocol::Tftp => files.loaders.as_ref(),
+                    FileServerProtocol::Http => None,
                 };
-                below(files.operator.iter().chain(loaders), &relative)
+                confined_file(files.operator.iter().chain(loaders), &relative)
             }
         }
     }
@@ -77,7 +77,7 @@ impl Rack {
         &mut self,
         now: Now,
         peer: IpAddr,
-        door: Door,
+        door: FileServerProtocol,
         path: String,
         (sent, asked, took_ms): (u64, u64, u64),
         ended: bool,
@@ -86,22 +86,22 @@ impl Rack {
             return;
         };
         let shown = trivet_httpboot::redacted(&path);
-        self.book.change_view(id, |view| {
+        self.records.change_view(id, |view| {
             view.live.transfer = (!ended).then_some((sent, asked));
             view.live.transfer_path = (!ended).then(|| shown.clone());
         });
-        let file = trivet_storm::Fetched {
+        let file = trivet_storm::FetchedBootFile {
             sent,
-            asked,
+            requested: asked,
             took_ms,
         };
-        self.boot_loads(now, id, &path, file, ended);
+        self.boot_file_progress(now, id, &path, file, ended);
         if ended {
             let kind = NoteKind::FileSent {
                 by: door.name(),
                 path: shown,
                 sent,
-                asked,
+                requested: asked,
                 took_ms,
             };
             self.note(now, Some(id), kind);
@@ -112,7 +112,7 @@ impl Rack {
     pub(crate) fn file_refused(
         &mut self,
         now: Now,
-        (peer, door): (IpAddr, Door),
+        (peer, door): (IpAddr, FileServerProtocol),
         path: String,
         (answer, why): (&'static str, String),
     ) {
@@ -125,7 +125,7 @@ impl Rack {
             answer,
             why: crate::callers::redacted(why),
         };
-        let view = self.book.view.nodes.get(&id);
+        let view = self.records.view.nodes.get(&id);
         let latest = view.map(|view| view.timeline.iter().rev().take(REFUSALS_COMPARED_MAX));
         if latest.is_some_and(|mut notes| notes.any(|note| note.kind == kind)) {
             return;
@@ -139,27 +139,30 @@ impl Rack {
             return None;
         };
         let elsewhere = || self.lan.holder(address);
-        let mac = self.book.holder(address).or_else(elsewhere)?;
-        self.book.node_of_mac(mac)
+        let mac = self.records.holder(address).or_else(elsewhere)?;
+        self.records.node_of_mac(mac)
     }
 }
 
 /// A path below the first of these directories that has it.
-fn below<'a>(roots: impl Iterator<Item = &'a PathBuf>, relative: &Relative) -> Option<Grant> {
+fn confined_file<'a>(
+    roots: impl Iterator<Item = &'a PathBuf>,
+    relative: &RelativePath,
+) -> Option<FileGrant> {
     let candidates: Vec<_> = roots
-        .map(|root| Below {
+        .map(|root| ConfinedFile {
             root: root.clone(),
             file: relative
                 .segments()
                 .fold(root.clone(), |path, part| path.join(part)),
         })
         .collect();
-    (!candidates.is_empty()).then_some(Grant::File(candidates))
+    (!candidates.is_empty()).then_some(FileGrant::File(candidates))
 }
 
 /// A file that the settings name by its whole path.
-fn configured(file: &Path, files: &Files) -> Grant {
-    Grant::NamedFile {
+fn configured(file: &Path, files: &RackFilePaths) -> FileGrant {
+    FileGrant::NamedFile {
         file: file.to_owned(),
         data: files.data.clone(),
     }

@@ -15,16 +15,16 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 use trivet_hardware::{BOOT_TEXT_BYTES_MAX, boot_file_digest};
-use trivet_images::{Format, Wanted, file_name};
-use trivet_model::image::{ImageNews, ImageState};
+use trivet_images::{ImageFormat, ImageSpec, file_name};
+use trivet_model::image::{ImageState, ImageStatus};
 use trivet_model::{
-    BootPlan, Digest, JobKind, Node, NodeId, NoteKind, Now, Phase, PowerOrder, Tick,
+    BootPlan, Digest, JobKind, JobPhase, Node, NodeId, NoteKind, Now, PowerOrder, Tick,
 };
-use trivet_node::Event;
+use trivet_node::NodeEvent;
 
+use crate::advertised_addresses::AdvertisedUrls;
 use crate::plan::{AGENT_FILES, INSTANCE_FILES, agent, instance};
-use crate::reach::Urls;
-use crate::{FetchedFile, Grant, Output, Rack};
+use crate::{FetchedFile, FileGrant, Rack, RackOutput};
 
 /// The most URLs whose digest is remembered. Ours.
 const URLS_MAX: usize = 1024;
@@ -40,7 +40,7 @@ const DOWNLOAD_MS_MIN: u64 = 600_000;
 pub(crate) struct BootFiles {
     by_url: BTreeMap<String, FetchedUrl>,
     /// Requests to power on that wait for files, by node.
-    held: BTreeMap<NodeId, PowerOrder>,
+    pending_power_ons: BTreeMap<NodeId, PowerOrder>,
 }
 
 #[derive(Default)]
@@ -48,7 +48,7 @@ struct FetchedUrl {
     /// Of the copy in the cache.
     digest: Option<Digest>,
     /// The shell has been asked for it and has not answered.
-    is_asked: bool,
+    is_requested: bool,
     /// Nodes that wait for this answer; others are served with the copy in the cache.
     waiting: BTreeSet<NodeId>,
     /// When the copy was downloaded, if its source sent no validator.
@@ -59,14 +59,14 @@ struct FetchedUrl {
 struct BootFile {
     url: String,
     digest: Option<Digest>,
-    format: Format,
+    format: ImageFormat,
 }
 
 impl BootFiles {
     /// The node waits for the next answer. Whether the shell has to be asked for it.
     fn await_answer(&mut self, url: &str, node: NodeId) -> bool {
         if !self.by_url.contains_key(url) && self.by_url.len() >= URLS_MAX {
-            let idle = self.by_url.iter().find(|(_, known)| !known.is_asked);
+            let idle = self.by_url.iter().find(|(_, known)| !known.is_requested);
             let Some(idle) = idle.map(|(url, _)| url.clone()) else {
                 return false;
             };
@@ -74,7 +74,7 @@ impl BootFiles {
         }
         let known = self.by_url.entry(url.to_owned()).or_default();
         known.waiting.insert(node);
-        !std::mem::replace(&mut known.is_asked, true)
+        !std::mem::replace(&mut known.is_requested, true)
     }
 
     /// Whether the copy is used without asking its source, which could only send all of it.
@@ -86,12 +86,12 @@ impl BootFiles {
     }
 
     /// The job of the node has ended, or the node is gone.
-    pub(crate) fn drop_held(&mut self, id: NodeId) {
-        self.held.remove(&id);
+    pub(crate) fn drop_pending_power_on(&mut self, id: NodeId) {
+        self.pending_power_ons.remove(&id);
     }
 
     /// The copy with this digest is in the cache no longer, or cannot be used.
-    fn forget(&mut self, digest: Digest) {
+    fn remove_digest(&mut self, digest: Digest) {
         for known in self.by_url.values_mut() {
             known.digest = known.digest.filter(|other| *other != digest);
         }
@@ -121,15 +121,15 @@ impl Rack {
             url: url.to_owned(),
             digest: boot_file_digest(info, place, key).ok()?,
             format: match key {
-                "boot_iso" => Format::Iso,
-                _ if key.ends_with("kernel") => Format::Kernel,
-                _ => Format::Ramdisk,
+                "boot_iso" => ImageFormat::Iso,
+                _ if key.ends_with("kernel") => ImageFormat::Kernel,
+                _ => ImageFormat::Ramdisk,
             },
         })
     }
 
     /// Replaces URLs of files that this box fetches by its own addresses for them.
-    pub(crate) fn name_boot_files(&self, node: &mut Node, urls: &Urls) {
+    pub(crate) fn name_boot_files(&self, node: &mut Node, urls: &AdvertisedUrls) {
         for key in AGENT_FILES.into_iter().chain(INSTANCE_FILES) {
             if self.boot_file(node, key).is_none() {
                 continue;
@@ -152,29 +152,29 @@ impl Rack {
         peer: IpAddr,
         id: NodeId,
         key: &str,
-    ) -> Option<Grant> {
+    ) -> Option<FileGrant> {
         // A machine that loads its kernel has not looked itself up yet, so where another server
         // gives the addresses only other nodes are known and kept out.
         if self.node_of_peer(peer).is_some_and(|other| other != id) {
             return None;
         }
-        let node = self.book.node(id)?.clone();
+        let node = self.records.node(id)?.clone();
         let urls = self.settings.urls_for(Some(peer));
-        if !names(&self.boot_plan(&node, &urls), &own_url(&urls, id, key)) {
+        if !plan_loads(&self.boot_plan(&node, &urls), &own_url(&urls, id, key)) {
             return None;
         }
         let file = self.boot_file(&node, key)?;
         if let Some(wanted) = self.wanted_file(id, &file) {
-            return Some(Grant::Image(Box::new(wanted)));
+            return Some(FileGrant::Image(Box::new(wanted)));
         }
         let sentence = format!("{} is being fetched by this box; ask again", file.url);
         self.fetch_file(now, id, &file);
-        Some(Grant::Unavailable(sentence))
+        Some(FileGrant::Unavailable(sentence))
     }
 
     /// Fetches what the job of a node boots, while its machine is powered off and boots.
     pub(crate) fn fetch_boot_files(&mut self, now: Now, id: NodeId) {
-        let Some(node) = self.book.node(id).cloned() else {
+        let Some(node) = self.records.node(id).cloned() else {
             return;
         };
         for file in self.files_of_job(&node) {
@@ -196,9 +196,9 @@ impl Rack {
         };
         let waits = missing.iter().any(comes);
         if waits {
-            self.boot_files.held.insert(id, order);
+            self.boot_files.pending_power_ons.insert(id, order);
         } else {
-            self.boot_files.held.remove(&id);
+            self.boot_files.pending_power_ons.remove(&id);
         }
         waits
     }
@@ -211,9 +211,9 @@ impl Rack {
         let mut files = self.files_of_job(node);
         files.retain(|file| match file.digest {
             Some(digest) => {
-                let key = trivet_images::Key(digest).to_string();
-                let news = self.book.view.images.get(&key);
-                news.is_none_or(|news| news.state != ImageState::Whole)
+                let key = trivet_images::ImageKey(digest).to_string();
+                let news = self.records.view.images.get(&key);
+                news.is_none_or(|news| news.state != ImageState::Complete)
             }
             None => self.wanted_file(id, file).is_none(),
         });
@@ -222,19 +222,24 @@ impl Rack {
 
     /// The node, if its job powers its instance on now.
     fn starting_instance(&self, id: NodeId) -> Option<&Node> {
-        let node = self.book.node(id)?;
+        let node = self.records.node(id)?;
         let phase = node.job.as_ref().map(|job| job.phase);
-        (phase == Some(Phase::StartInstance)).then_some(node)
+        (phase == Some(JobPhase::StartInstance)).then_some(node)
     }
 
     /// Powers on the machines whose files are all here now.
-    pub(crate) fn release_held(&mut self, now: Now) {
-        let held: Vec<_> = self.boot_files.held.clone().into_iter().collect();
+    pub(crate) fn release_pending_power_ons(&mut self, now: Now) {
+        let held: Vec<_> = self
+            .boot_files
+            .pending_power_ons
+            .clone()
+            .into_iter()
+            .collect();
         for (id, order) in held {
             if self.starting_instance(id).is_none() {
-                self.boot_files.drop_held(id);
+                self.boot_files.drop_pending_power_on(id);
             } else if self.missing_files(id).is_empty() {
-                self.boot_files.drop_held(id);
+                self.boot_files.drop_pending_power_on(id);
                 self.order_power(now, id, order);
             }
         }
@@ -248,7 +253,7 @@ impl Rack {
         } else if !self.boot_files.is_recent(now.tick, &file.url)
             && self.boot_files.await_answer(&file.url, id)
         {
-            self.outputs.push(Output::FetchBootFile {
+            self.outputs.push(RackOutput::FetchBootFile {
                 url: file.url.clone(),
                 format: file.format,
             });
@@ -256,12 +261,12 @@ impl Rack {
     }
 
     /// What the cache is asked for; none as long as the digest is not known.
-    fn wanted_file(&self, id: NodeId, file: &BootFile) -> Option<Wanted> {
+    fn wanted_file(&self, id: NodeId, file: &BootFile) -> Option<ImageSpec> {
         let known = self.boot_files.by_url.get(&file.url);
         let known = known.filter(|known| !known.waiting.contains(&id));
         let digest = file.digest.or_else(|| known?.digest)?;
         let name = Some(file_name(&file.url)).filter(|name| !name.is_empty());
-        Some(Wanted {
+        Some(ImageSpec {
             name: name.unwrap_or(&file.url).to_owned(),
             digest,
             sources: vec![file.url.clone()],
@@ -289,7 +294,7 @@ impl Rack {
             return Vec::new();
         };
         let keys = AGENT_FILES.into_iter().chain(INSTANCE_FILES);
-        let loaded = keys.filter(|key| names(&plan, &own_url(&urls, node.id, key)));
+        let loaded = keys.filter(|key| plan_loads(&plan, &own_url(&urls, node.id, key)));
         loaded.filter_map(|key| self.boot_file(node, key)).collect()
     }
 
@@ -309,7 +314,7 @@ impl Rack {
                 for id in &known.waiting {
                     if let Some(why) = &file.old {
                         let why = crate::callers::redacted(why.clone());
-                        self.note(now, Some(*id), NoteKind::BootFileOld { why });
+                        self.note(now, Some(*id), NoteKind::BootFileUnverified { why });
                     }
                 }
                 let is_new = !file.has_validator && file.old.is_none();
@@ -319,7 +324,7 @@ impl Rack {
                     ..FetchedUrl::default()
                 };
                 self.boot_files.by_url.insert(url.to_owned(), known);
-                self.release_held(now);
+                self.release_pending_power_ons(now);
             }
             Err(why) => {
                 for id in known.waiting {
@@ -332,11 +337,12 @@ impl Rack {
     /// A job ends with the reason; without a job only the timeline has it.
     fn boot_file_failed(&mut self, now: Now, id: NodeId, why: &str) {
         let why = why.to_owned();
-        let Some(node) = self.book.node(id) else {
+        let Some(node) = self.records.node(id) else {
             return;
         };
         if node.job.is_some() {
-            self.events.push_back((id, Event::BootFileUnusable { why }));
+            self.events
+                .push_back((id, NodeEvent::BootFileUnusable { why }));
         } else {
             self.note(now, Some(id), NoteKind::ImageFailed { why });
         }
@@ -344,7 +350,7 @@ impl Rack {
 
     /// The nodes whose job boots the image that these news are about; looked for where the news
     /// matter to them.
-    pub(crate) fn nodes_booting(&self, news: &ImageNews, changed: bool) -> Vec<NodeId> {
+    pub(crate) fn nodes_booting(&self, news: &ImageStatus, changed: bool) -> Vec<NodeId> {
         if !changed && news.state.failure().is_none() {
             return Vec::new();
         }
@@ -353,7 +359,7 @@ impl Rack {
             file.digest.or_else(known) == Some(news.digest)
         };
         let boots = |node: &Node| self.files_of_job(node).iter().any(has_digest);
-        let nodes = self.book.view.nodes.iter();
+        let nodes = self.records.view.nodes.iter();
         nodes
             .filter(|(_, view)| boots(&view.node))
             .map(|(id, _)| *id)
@@ -361,27 +367,28 @@ impl Rack {
     }
 
     /// How it stands with an image: jobs that boot it end where it cannot be used.
-    pub(crate) fn boot_file_is(&mut self, news: &ImageNews, booting: Vec<NodeId>) {
+    pub(crate) fn boot_file_state_changed(&mut self, news: &ImageStatus, booting: Vec<NodeId>) {
         if let Some(why) = news.state.failure() {
             for id in booting {
                 let why = why.to_owned();
-                self.events.push_back((id, Event::BootFileUnusable { why }));
+                self.events
+                    .push_back((id, NodeEvent::BootFileUnusable { why }));
             }
         }
-        if news.state.failure().is_some() || news.state == ImageState::Gone {
-            self.boot_files.forget(news.digest);
+        if news.state.failure().is_some() || news.state == ImageState::Evicted {
+            self.boot_files.remove_digest(news.digest);
         }
     }
 }
 
 /// The address at which a machine gets the file that this key of its node's record names.
-fn own_url(urls: &Urls, node: NodeId, key: &str) -> String {
+fn own_url(urls: &AdvertisedUrls, node: NodeId, key: &str) -> String {
     let path = trivet_httpboot::node_boot_path(node, key);
     format!("{}{path}", urls.http)
 }
 
 /// Whether the machine is to load this address.
-fn names(plan: &BootPlan, url: &str) -> bool {
+fn plan_loads(plan: &BootPlan, url: &str) -> bool {
     match plan {
         BootPlan::Agent { files, .. } | BootPlan::Kernel(files) => {
             files.kernel == url || files.ramdisk == url

@@ -6,16 +6,16 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use trivet_model::image::{ImageNews, ImageState};
+use trivet_model::image::{ImageState, ImageStatus};
 use trivet_model::node::{
     AGENT_ADDRESS, AGENT_AUTHENTICATION, AUTHENTICATED_BY_LEASE, AUTHENTICATED_WEAKLY,
 };
 use trivet_model::secret::without_url_credentials;
-use trivet_model::{Fault, LinkMode, MacAddr, Node, NodeId, NoteKind, Now, Refusal};
-use trivet_node::Event;
+use trivet_model::{BoxFault, LinkMode, MacAddr, Node, NodeId, NoteKind, Now, OrderRefusal};
+use trivet_node::NodeEvent;
 
 use crate::Rack;
-use crate::reach::host;
+use crate::advertised_addresses::host;
 
 /// What the settings say of agents' addresses.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -31,7 +31,7 @@ pub struct AgentAddresses {
 
 /// How a caller's address speaks for it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Proof {
+pub(crate) enum AgentAuthentication {
     /// This box leased the address to the node.
     Lease,
     /// Nothing but the first call does.
@@ -64,20 +64,24 @@ const CALLBACK_AT_BMC: &str = "callback_url is at the address of a BMC, or in on
 
 impl Rack {
     /// Whether the agent of this node may call from there.
-    pub(crate) fn check_caller(&self, node: &Node, from: IpAddr) -> Result<Proof, &'static str> {
+    pub(crate) fn check_caller(
+        &self,
+        node: &Node,
+        from: IpAddr,
+    ) -> Result<AgentAuthentication, &'static str> {
         let from = from.to_canonical();
         let rules = &self.settings.agent_addresses;
         let leased = self.leased_to(node.id);
         if let IpAddr::V4(from) = from
             && leased.contains(&from)
         {
-            return Ok(Proof::Lease);
+            return Ok(AgentAuthentication::Lease);
         }
         if rules.any {
-            return Ok(Proof::Weak);
+            return Ok(AgentAuthentication::Weak);
         }
         if let IpAddr::V4(from) = from
-            && self.book.holder(from).is_some()
+            && self.records.holder(from).is_some()
         {
             return Err(LEASED_TO_OTHER);
         }
@@ -93,15 +97,15 @@ impl Rack {
         if rules.require_lease {
             return Err(LEASE_REQUIRED);
         }
-        Ok(Proof::Weak)
+        Ok(AgentAuthentication::Weak)
     }
 
     /// The addresses that this box has leased to the node's ports.
     pub(crate) fn leased_to(&self, id: NodeId) -> Vec<Ipv4Addr> {
-        let view = self.book.view.nodes.get(&id);
+        let view = self.records.view.nodes.get(&id);
         let ports = view.into_iter().flat_map(|view| &view.ports);
-        let ports = ports.filter_map(|port| self.book.view.ports.get(port));
-        let leases = ports.filter_map(|port| self.book.leases.get(&port.address));
+        let ports = ports.filter_map(|port| self.records.view.ports.get(port));
+        let leases = ports.filter_map(|port| self.records.leases.get(&port.address));
         leases.map(|lease| lease.address).collect()
     }
 
@@ -130,11 +134,11 @@ impl Rack {
         node: &Node,
         addresses: &[MacAddr],
         from: IpAddr,
-    ) -> Result<Proof, Refusal> {
-        let own = |mac: &MacAddr| self.book.node_of_mac(*mac) == Some(node.id);
+    ) -> Result<AgentAuthentication, OrderRefusal> {
+        let own = |mac: &MacAddr| self.records.node_of_mac(*mac) == Some(node.id);
         let proof = match self.check_caller(node, from) {
             // A UUID is no secret: it is on the page, in logs and in kernel lines.
-            Ok(Proof::Lease) if !addresses.iter().any(own) => Err(NO_MAC_OF_NODE),
+            Ok(AgentAuthentication::Lease) if !addresses.iter().any(own) => Err(NO_MAC_OF_NODE),
             other => other,
         };
         let proof = proof.map_err(|why| self.lookup_refused(now, node.id, from, why))?;
@@ -143,19 +147,25 @@ impl Rack {
     }
 
     /// Inspection data are taken from where a lookup is.
-    pub(crate) fn check_findings(
+    pub(crate) fn check_inspection_caller(
         &mut self,
         now: Now,
         node: &Node,
         from: IpAddr,
-    ) -> Result<Proof, Refusal> {
+    ) -> Result<AgentAuthentication, OrderRefusal> {
         let proof = self.check_caller(node, from);
         let proof = proof.map_err(|why| self.lookup_refused(now, node.id, from, why))?;
         self.check_contested(now, node, from, proof)?;
         Ok(proof)
     }
 
-    fn lookup_refused(&mut self, now: Now, id: NodeId, from: IpAddr, why: &'static str) -> Refusal {
+    fn lookup_refused(
+        &mut self,
+        now: Now,
+        id: NodeId,
+        from: IpAddr,
+        why: &'static str,
+    ) -> OrderRefusal {
         self.note_refused(now, id, from, why);
         Self::nothing_found()
     }
@@ -167,19 +177,19 @@ impl Rack {
         now: Now,
         node: &Node,
         second: IpAddr,
-        proof: Proof,
-    ) -> Result<(), Refusal> {
+        proof: AgentAuthentication,
+    ) -> Result<(), OrderRefusal> {
         let first = node.agent.as_ref().and(node.agent_address());
         let second = second.to_canonical();
         let Some(first) = first.filter(|first| *first != second) else {
             return Ok(());
         };
         // A machine may have several ports with a lease each.
-        let both_leased = proof == Proof::Lease && !node.is_weakly_authenticated();
+        let both_leased = proof == AgentAuthentication::Lease && !node.is_weakly_authenticated();
         if both_leased || self.settings.agent_addresses.any {
             return Ok(());
         }
-        let fault = Fault::AgentContested {
+        let fault = BoxFault::AgentContested {
             node: node.label(),
             first,
             second,
@@ -188,19 +198,19 @@ impl Rack {
         self.fault_seen(now, fault);
         self.note_refused(now, node.id, second, OTHER_CALLER);
         self.events
-            .push_back((node.id, Event::AgentContested { why }));
+            .push_back((node.id, NodeEvent::AgentContested { why }));
         Err(Self::nothing_found())
     }
 
     /// Whether a heartbeat may come from there. Its token was compared before.
-    pub(crate) fn check_beat(&self, node: &Node, from: IpAddr) -> Result<(), &'static str> {
+    pub(crate) fn check_heartbeat(&self, node: &Node, from: IpAddr) -> Result<(), &'static str> {
         if self.settings.agent_addresses.any {
             return Ok(());
         }
         let first = node.agent_address();
         match self.check_caller(node, from) {
             // A machine may have several ports with a lease each.
-            Ok(Proof::Lease) if !node.is_weakly_authenticated() => Ok(()),
+            Ok(AgentAuthentication::Lease) if !node.is_weakly_authenticated() => Ok(()),
             _ if first.is_some_and(|first| first != from.to_canonical()) => Err(OTHER_CALLER),
             // An agent that does not renew its lease goes on from the address it had.
             Err(_) if first.is_some() && self.leased_to(node.id).is_empty() => Ok(()),
@@ -222,24 +232,34 @@ impl Rack {
             .bmc_networks
             .iter()
             .any(|(network, prefix)| is_within(to, *network, *prefix));
-        if in_networks || self.rivals.is_bmc(to) {
+        if in_networks || self.bmc_conflicts.is_bmc(to) {
             return Err(CALLBACK_AT_BMC);
         }
         Ok(())
     }
 
     /// Keeps in the record which address received the token, and how it was authenticated.
-    pub(crate) fn keep_caller(&mut self, now: Now, node: &mut Node, from: IpAddr, proof: Proof) {
+    pub(crate) fn record_caller(
+        &mut self,
+        now: Now,
+        node: &mut Node,
+        from: IpAddr,
+        proof: AgentAuthentication,
+    ) {
         let from = from.to_canonical();
         let word = match proof {
-            Proof::Lease => AUTHENTICATED_BY_LEASE,
-            Proof::Weak => AUTHENTICATED_WEAKLY,
+            AgentAuthentication::Lease => AUTHENTICATED_BY_LEASE,
+            AgentAuthentication::Weak => AUTHENTICATED_WEAKLY,
         };
         let info = &mut node.driver_internal_info;
         info.insert(AGENT_ADDRESS.to_owned(), from.to_string().into());
         info.insert(AGENT_AUTHENTICATION.to_owned(), word.into());
-        if proof == Proof::Weak {
-            self.note(now, Some(node.id), NoteKind::AgentWeak { from });
+        if proof == AgentAuthentication::Weak {
+            self.note(
+                now,
+                Some(node.id),
+                NoteKind::AgentWeaklyAuthenticated { from },
+            );
         }
     }
 
@@ -256,13 +276,14 @@ impl Rack {
     }
 
     /// Whether this box has heard the hardware address on a network.
-    pub(crate) fn was_heard(&self, mac: MacAddr) -> bool {
-        self.book.leases.contains_key(&mac) || self.book.view.strangers.contains_key(&mac)
+    pub(crate) fn was_seen(&self, mac: MacAddr) -> bool {
+        self.records.leases.contains_key(&mac)
+            || self.records.view.unknown_machines.contains_key(&mac)
     }
 }
 
 /// News of an image without the credentials that its sources may have.
-pub(crate) fn without_credentials(mut news: ImageNews) -> ImageNews {
+pub(crate) fn without_credentials(mut news: ImageStatus) -> ImageStatus {
     news.state = match news.state {
         ImageState::Failed(why) => ImageState::Failed(redacted(why)),
         ImageState::Wrong(why) => ImageState::Wrong(redacted(why)),

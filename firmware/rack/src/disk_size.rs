@@ -4,11 +4,11 @@
 //! disks are part of a RAID that was built since, is not refused here: the agent decides.
 
 use serde_json::Value;
-use trivet_images::{Format, Key, file_name};
+use trivet_images::{ImageFormat, ImageKey, file_name};
 use trivet_model::{Digest, Node};
 
 use crate::Rack;
-use crate::written::source;
+use crate::image_deployment::image_source;
 
 const GIB: u64 = 1 << 30;
 
@@ -16,7 +16,7 @@ impl Rack {
     /// A sentence where the image is known to be larger than the node's disk.
     pub(crate) fn image_too_large(&self, node: &Node, image_info: &Value) -> Option<String> {
         let bytes = self.image_bytes(node, image_info)?;
-        let image = file_name(source(node));
+        let image = file_name(image_source(node));
         if let Some(root_mb) = image_info["root_mb"].as_u64() {
             let room = root_mb.saturating_mul(1 << 20);
             return (bytes > room).then(|| {
@@ -41,7 +41,7 @@ impl Rack {
 
     /// What an agent's "no space left on device" means.
     pub(crate) fn out_of_space(&self, node: &Node, image_info: &Value, said: &str) -> String {
-        let image = file_name(source(node));
+        let image = file_name(image_source(node));
         let bytes = self.image_bytes(node, image_info);
         let size = bytes.map_or(String::new(), |bytes| format!(" of {bytes} bytes"));
         format!(
@@ -54,12 +54,18 @@ impl Rack {
     fn image_bytes(&self, node: &Node, image_info: &Value) -> Option<u64> {
         let own = self.own_name(node);
         let own = own.and_then(|name| self.settings.images.find(name));
-        let format = image_info["disk_format"].as_str().and_then(Format::parse)?;
+        let format = image_info["disk_format"]
+            .as_str()
+            .and_then(ImageFormat::parse)?;
         if let (Some(own), false) = (own, format.is_packed()) {
             return Some(own.size);
         }
         let digest: Digest = image_info["os_hash_value"].as_str()?.parse().ok()?;
-        let news = self.book.view.images.get(&Key(digest).to_string())?;
+        let news = self
+            .records
+            .view
+            .images
+            .get(&ImageKey(digest).to_string())?;
         if format.is_packed() {
             news.raw.map(|raw| raw.size)
         } else {

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::mem::discriminant;
 
-use trivet_model::fault::{FAULTS_MAX, FAULTS_OF_KIND_MAX, Standing};
-use trivet_model::{Fault, NoteKind, Now, Tick};
+use trivet_model::fault::{FAULTS_MAX, FAULTS_OF_KIND_MAX, FaultTimes};
+use trivet_model::{BoxFault, NoteKind, Now, Tick};
 
 use crate::Rack;
 
@@ -14,9 +14,9 @@ pub(crate) const FAULT_QUIET_MS: u64 = 600_000;
 
 /// When faults go that nobody takes back.
 #[derive(Default)]
-pub(crate) struct Quiet(BTreeMap<Fault, Tick>);
+pub(crate) struct FaultExpiry(BTreeMap<BoxFault, Tick>);
 
-impl Quiet {
+impl FaultExpiry {
     /// There are few: see [`FAULTS_MAX`].
     pub(crate) fn deadline(&self) -> Option<Tick> {
         self.0.values().min().copied()
@@ -25,8 +25,8 @@ impl Quiet {
 
 impl Rack {
     /// Something is wrong until [`Rack::fault_gone`] says otherwise.
-    pub(crate) fn fault(&mut self, now: Now, fault: Fault) {
-        let faults = &mut self.book.view.faults;
+    pub(crate) fn fault(&mut self, now: Now, fault: BoxFault) {
+        let faults = &mut self.records.view.faults;
         if let Some(standing) = faults.get_mut(&fault) {
             standing.seen_at = now.wall;
             return;
@@ -36,7 +36,7 @@ impl Rack {
         if faults.len() >= FAULTS_MAX || same.count() >= FAULTS_OF_KIND_MAX {
             return;
         }
-        let standing = Standing {
+        let standing = FaultTimes {
             since: now.wall,
             seen_at: now.wall,
         };
@@ -45,29 +45,33 @@ impl Rack {
     }
 
     /// Something shows to be wrong, now and then.
-    pub(crate) fn fault_seen(&mut self, now: Now, fault: Fault) {
+    pub(crate) fn fault_seen(&mut self, now: Now, fault: BoxFault) {
         self.fault(now, fault.clone());
-        if self.book.view.faults.contains_key(&fault) {
-            self.quiet
+        if self.records.view.faults.contains_key(&fault) {
+            self.fault_expiry
                 .0
                 .insert(fault, now.tick.after_ms(FAULT_QUIET_MS));
         }
     }
 
-    pub(crate) fn fault_gone(&mut self, now: Now, fault: &Fault) {
-        if self.forget_fault(fault) {
-            self.note(now, None, NoteKind::FaultGone(fault.clone()));
+    pub(crate) fn fault_gone(&mut self, now: Now, fault: &BoxFault) {
+        if self.remove_fault(fault) {
+            self.note(now, None, NoteKind::FaultCleared(fault.clone()));
         }
     }
 
     /// Takes it back without a word: it is told in another form.
-    pub(crate) fn forget_fault(&mut self, fault: &Fault) -> bool {
-        self.quiet.0.remove(fault);
-        self.book.view.faults.remove(fault).is_some()
+    pub(crate) fn remove_fault(&mut self, fault: &BoxFault) -> bool {
+        self.fault_expiry.0.remove(fault);
+        self.records.view.faults.remove(fault).is_some()
     }
 
     pub(crate) fn expire_faults(&mut self, now: Now) {
-        let quiet = self.quiet.0.iter().filter(|(_, at)| **at <= now.tick);
+        let quiet = self
+            .fault_expiry
+            .0
+            .iter()
+            .filter(|(_, at)| **at <= now.tick);
         let gone: Vec<_> = quiet.map(|(fault, _)| fault.clone()).collect();
         for fault in gone {
             self.fault_gone(now, &fault);

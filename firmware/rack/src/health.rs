@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use trivet_model::view::BmcHealth;
-use trivet_model::{Cause, NodeId, Now, PowerError, Tick};
+use trivet_model::{BmcFailureCause, NodeId, Now, PowerError, Tick};
 
 use crate::Rack;
 
@@ -26,45 +26,52 @@ const SCORE_BAD: u8 = 50;
 
 /// What is remembered of all BMCs.
 #[derive(Default)]
-pub(crate) struct Health {
-    of: BTreeMap<NodeId, Recent>,
+pub(crate) struct BmcHealthTracker {
+    by_node: BTreeMap<NodeId, RecentBmcReplies>,
 }
 
 #[derive(Default)]
-struct Recent {
+struct RecentBmcReplies {
     /// How each one ended, newest last.
-    ends: VecDeque<End>,
+    outcomes: VecDeque<BmcReplyOutcome>,
     last_error: Option<&'static str>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum End {
+enum BmcReplyOutcome {
     /// Answered, after so long where that says something.
     Answered(Option<u64>),
     Failed,
 }
 
-impl Recent {
-    fn keep(&mut self, end: End) {
-        if self.ends.len() >= RECENT_MAX {
-            self.ends.pop_front();
+impl RecentBmcReplies {
+    fn record(&mut self, end: BmcReplyOutcome) {
+        if self.outcomes.len() >= RECENT_MAX {
+            self.outcomes.pop_front();
         }
-        self.ends.push_back(end);
+        self.outcomes.push_back(end);
     }
 
-    fn told(&self) -> BmcHealth {
-        let asked = self.ends.len();
-        let answers = self.ends.iter().filter(|end| **end != End::Failed);
+    fn summary(&self) -> BmcHealth {
+        let asked = self.outcomes.len();
+        let answers = self
+            .outcomes
+            .iter()
+            .filter(|end| **end != BmcReplyOutcome::Failed);
         let answered = answers.count();
-        let mut times: Vec<u64> = self.ends.iter().filter_map(|end| end.took_ms()).collect();
+        let mut times: Vec<u64> = self
+            .outcomes
+            .iter()
+            .filter_map(|end| end.took_ms())
+            .collect();
         times.sort_unstable();
         let median_ms = times.get(times.len() / 2).copied();
         let share = u8::try_from(answered * 100 / asked.max(1)).unwrap_or(100);
         let slow = median_ms.is_some_and(|ms| ms > SLOW_MS);
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         BmcHealth {
-            asked: count(asked),
-            answered: count(answered),
+            requests: count(asked),
+            replies: count(answered),
             median_ms,
             last_error: self.last_error,
             score: share.saturating_sub(if slow { SLOW_POINTS } else { 0 }),
@@ -72,7 +79,7 @@ impl Recent {
     }
 }
 
-impl End {
+impl BmcReplyOutcome {
     fn took_ms(self) -> Option<u64> {
         match self {
             Self::Answered(took_ms) => took_ms,
@@ -81,16 +88,16 @@ impl End {
     }
 }
 
-impl Health {
-    pub(crate) fn forget(&mut self, id: NodeId) {
-        self.of.remove(&id);
+impl BmcHealthTracker {
+    pub(crate) fn remove(&mut self, id: NodeId) {
+        self.by_node.remove(&id);
     }
 
     /// How often the pause between two readings of a BMC is doubled for its score.
     pub(crate) fn doublings(&self, id: NodeId) -> u32 {
-        let recent = self.of.get(&id);
-        let recent = recent.filter(|recent| recent.ends.len() >= RECENT_MIN);
-        match recent.map(|recent| recent.told().score) {
+        let recent = self.by_node.get(&id);
+        let recent = recent.filter(|recent| recent.outcomes.len() >= RECENT_MIN);
+        match recent.map(|recent| recent.summary().score) {
             Some(score) if score < SCORE_BAD => 2,
             Some(score) if score < SCORE_FAIR => 1,
             _ => 0,
@@ -101,7 +108,7 @@ impl Health {
 impl Rack {
     /// A BMC answered, or did not. `asked` is when, where the time it took says something
     /// of the BMC.
-    pub(crate) fn bmc_heard(
+    pub(crate) fn record_bmc_reply(
         &mut self,
         now: Now,
         id: NodeId,
@@ -114,32 +121,33 @@ impl Rack {
                 PowerError::NotConfigured { .. }
                 | PowerError::SharedBmc { .. }
                 | PowerError::Unsupported { .. }
-                | PowerError::Busy,
+                | PowerError::QueueFull,
             ) => return,
             // It answered, though not as it was wished.
             None
             | Some(
                 PowerError::Refused { .. }
                 | PowerError::Bmc {
-                    cause: Cause::Refused,
+                    cause: BmcFailureCause::Refused,
                     ..
                 },
-            ) => End::Answered(asked.map(|asked| now.tick.since_ms(asked))),
-            Some(_) => End::Failed,
+            ) => BmcReplyOutcome::Answered(asked.map(|asked| now.tick.since_ms(asked))),
+            Some(_) => BmcReplyOutcome::Failed,
         };
-        if self.book.node(id).is_none() {
+        if self.records.node(id).is_none() {
             return;
         }
-        let recent = self.health.of.entry(id).or_default();
-        recent.keep(end);
+        let recent = self.health.by_node.entry(id).or_default();
+        recent.record(end);
         if let Some(error) = error {
             recent.last_error = Some(error.kind());
         }
-        let told = recent.told();
-        let shown = self.book.view.nodes.get(&id);
+        let told = recent.summary();
+        let shown = self.records.view.nodes.get(&id);
         let shown = shown.and_then(|view| view.live.bmc);
         if shown.is_none_or(|shown| differs(&shown, &told)) {
-            self.book.change_view(id, |view| view.live.bmc = Some(told));
+            self.records
+                .change_view(id, |view| view.live.bmc = Some(told));
         }
     }
 }

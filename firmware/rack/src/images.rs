@@ -3,39 +3,39 @@
 use std::path::{Component, Path};
 use std::sync::Arc;
 
-use trivet_images::{IMAGES_MAX, SOURCES_MAX, Wanted, digest_of, file_name, sources_of};
-use trivet_model::image::{Format, ImageNews, ImageState};
+use trivet_images::{IMAGES_MAX, ImageSpec, SOURCES_MAX, digest_of, file_name, sources_of};
+use trivet_model::image::{ImageFormat, ImageState, ImageStatus};
 use trivet_model::{
-    Digest, Fault, Node, NodeId, NoteKind, Now, Refusal, RefusalKind, Resource, ResourceId,
+    BoxFault, Digest, Node, NodeId, NoteKind, Now, OrderRefusal, RefusalKind, Resource, ResourceId,
     ResourceKind,
 };
 
-use trivet_node::Event;
+use trivet_node::NodeEvent;
 
-use crate::written::image_info;
-use crate::{Output, Rack};
+use crate::image_deployment::image_info;
+use crate::{Rack, RackOutput};
 
 impl Rack {
     /// What the catalogue says of the image of this name.
-    pub(crate) fn catalogued(&self, name: &str) -> Option<Wanted> {
-        let resource = self.book.view.resource(ResourceKind::Image, name)?;
-        Wanted::of_record(resource)
+    pub(crate) fn catalogued(&self, name: &str) -> Option<ImageSpec> {
+        let resource = self.records.view.resource(ResourceKind::Image, name)?;
+        ImageSpec::of_record(resource)
     }
 
     /// A name means one image, and each can be fetched.
-    pub(crate) fn check_image(&self, resource: &Resource) -> Result<(), Refusal> {
+    pub(crate) fn check_image(&self, resource: &Resource) -> Result<(), OrderRefusal> {
         let name = resource.name.as_deref().unwrap_or_default();
         if self.settings.images.find(name).is_some() {
             let sentence = format!("An image with name {name} lies in the box's own directory.");
-            return Err(Refusal::new(RefusalKind::Conflict, sentence));
+            return Err(OrderRefusal::new(RefusalKind::Conflict, sentence));
         }
-        let of_kind = self.book.view.resources_of(ResourceKind::Image);
+        let of_kind = self.records.view.resources_of(ResourceKind::Image);
         if of_kind.count() >= IMAGES_MAX {
             let sentence = format!("The catalogue has {IMAGES_MAX} images; remove some.");
-            return Err(Refusal::new(RefusalKind::Unavailable, sentence));
+            return Err(OrderRefusal::new(RefusalKind::Unavailable, sentence));
         }
-        if Wanted::of_record(resource).is_none() && sum_file(resource).is_none() {
-            return Err(Refusal::new(
+        if ImageSpec::of_record(resource).is_none() && checksum_file(resource).is_none() {
+            return Err(OrderRefusal::new(
                 RefusalKind::Invalid,
                 "An image needs a digest of SHA-256 or SHA-512, or a checksum file.",
             ));
@@ -46,13 +46,13 @@ impl Rack {
     /// A new image whose digest is in a checksum file: it is looked up at once.
     pub(crate) fn image_created(&mut self, resource: &Resource) {
         self.pin_images();
-        if let Some((url, name)) = sum_file(resource) {
-            self.find_sum(url, name);
+        if let Some((url, name)) = checksum_file(resource) {
+            self.find_checksum(url, name);
         }
     }
 
     /// Files of the box may be read that everybody can read anyway, and no others.
-    fn check_file(&self, url: &str) -> Result<(), Refusal> {
+    fn check_file(&self, url: &str) -> Result<(), OrderRefusal> {
         let Some(path) = url.strip_prefix("file://") else {
             return Ok(());
         };
@@ -65,61 +65,64 @@ impl Rack {
             return Ok(());
         }
         let sentence = format!("{url} is not below boot.files, where files for everybody are.");
-        Err(Refusal::new(RefusalKind::Invalid, sentence))
+        Err(OrderRefusal::new(RefusalKind::Invalid, sentence))
     }
 
-    pub(crate) fn fill_image(&mut self, id: ResourceId) -> Result<(), Refusal> {
-        let resource = self.book.view.resources.get(&(ResourceKind::Image, id));
+    pub(crate) fn fill_image(&mut self, id: ResourceId) -> Result<(), OrderRefusal> {
+        let resource = self.records.view.resources.get(&(ResourceKind::Image, id));
         let Some(resource) = resource.cloned() else {
             let sentence = ResourceKind::Image.missing(&id.to_string());
-            return Err(Refusal::new(RefusalKind::NotFound, sentence));
+            return Err(OrderRefusal::new(RefusalKind::NotFound, sentence));
         };
-        match (Wanted::of_record(&resource), sum_file(&resource)) {
+        match (ImageSpec::of_record(&resource), checksum_file(&resource)) {
             (Some(wanted), _) => {
-                let news = self.book.view.images.get(&wanted.key().to_string());
-                let whole = news.is_some_and(|news| news.state == ImageState::Whole);
+                let news = self.records.view.images.get(&wanted.key().to_string());
+                let whole = news.is_some_and(|news| news.state == ImageState::Complete);
                 if wanted.sources.is_empty() && !whole {
                     let sentence = format!("Image {} has no source; upload it.", wanted.name);
-                    return Err(Refusal::new(RefusalKind::Conflict, sentence));
+                    return Err(OrderRefusal::new(RefusalKind::Conflict, sentence));
                 }
                 self.fill(wanted, false);
             }
             // It is filled when its digest is known.
             (None, Some((url, name))) => {
-                self.writes.fill_later.insert(id);
-                self.find_sum(url, name);
+                self.pending_writes.fetch_after_checksum.insert(id);
+                self.find_checksum(url, name);
             }
             (None, None) => {}
         }
         Ok(())
     }
 
-    pub(crate) fn fill(&mut self, wanted: Wanted, urgent: bool) {
+    pub(crate) fn fill(&mut self, wanted: ImageSpec, urgent: bool) {
         let wanted = Box::new(self.with_all_sources(wanted));
-        self.outputs.push(Output::FillImage { wanted, urgent });
+        self.outputs.push(RackOutput::FillImage { wanted, urgent });
     }
 
     /// Records whose digest was in this checksum file know it now.
-    pub(crate) fn image_summed(
+    pub(crate) fn set_image_checksum(
         &mut self,
         now: Now,
         (url, name): (&str, &str),
         result: &Result<Digest, String>,
     ) {
-        let of_file = |resource: &&Arc<Resource>| sum_file(resource) == Some((url, name));
-        let all = self.book.view.resources_of(ResourceKind::Image);
+        let of_file = |resource: &&Arc<Resource>| checksum_file(resource) == Some((url, name));
+        let all = self.records.view.resources_of(ResourceKind::Image);
         let some: Vec<Arc<Resource>> = all.filter(of_file).cloned().collect();
         for resource in some {
             let mut resource = Resource::clone(&resource);
-            let fill = self.writes.fill_later.remove(&resource.id);
+            let fill = self
+                .pending_writes
+                .fetch_after_checksum
+                .remove(&resource.id);
             let image = resource.name.clone().unwrap_or_default();
             match result {
                 Ok(digest) => {
                     let fields = &mut resource.fields;
                     fields.insert("checksum_url".to_owned(), url.into());
                     fields.insert("checksum".to_owned(), digest.to_string().into());
-                    let wanted = Wanted::of_record(&resource);
-                    self.book.put_resource(now, resource);
+                    let wanted = ImageSpec::of_record(&resource);
+                    self.records.put_resource(now, resource);
                     self.pin_images();
                     self.image_fault(now, (&image, None), None);
                     if let (true, Some(wanted)) = (fill, wanted) {
@@ -138,11 +141,11 @@ impl Rack {
     /// Tells the cache what must stay.
     pub(crate) fn pin_images(&mut self) {
         let pinned = |resource: &Resource| resource.fields.get("pinned") == Some(&true.into());
-        let all = self.book.view.resources_of(ResourceKind::Image);
+        let all = self.records.view.resources_of(ResourceKind::Image);
         let kept = all.filter(|resource| pinned(resource));
         let digests = kept.filter_map(|resource| digest_of(resource));
         let digests = digests.collect();
-        self.outputs.push(Output::PinImages(digests));
+        self.outputs.push(RackOutput::PinImages(digests));
     }
 
     /// The record is gone; its bytes go too, unless another record means them.
@@ -150,21 +153,23 @@ impl Rack {
         // What is wrong with it is nobody's trouble any more.
         let name = resource.name.clone().unwrap_or_default();
         self.image_fault(now, (&name, digest_of(resource)), None);
-        self.writes.fill_later.remove(&resource.id);
+        self.pending_writes
+            .fetch_after_checksum
+            .remove(&resource.id);
         let Some(digest) = digest_of(resource) else {
             return;
         };
         if self.records_of(digest).next().is_none() {
-            self.outputs.push(Output::DropImage(digest));
-            let key = trivet_images::Key(digest).to_string();
-            self.book.view.images.remove(&key);
+            self.outputs.push(RackOutput::DropImage(digest));
+            let key = trivet_images::ImageKey(digest).to_string();
+            self.records.view.images.remove(&key);
         }
     }
 
     /// An image that a node is being written with stays.
-    pub(crate) fn check_unwritten(&self, resource: &Resource) -> Result<(), Refusal> {
+    pub(crate) fn check_unwritten(&self, resource: &Resource) -> Result<(), OrderRefusal> {
         let name = resource.name.as_deref().unwrap_or_default();
-        let nodes = self.book.view.nodes.values();
+        let nodes = self.records.view.nodes.values();
         let writes = |node: &Node| image_info(node).is_some() && self.own_name(node) == Some(name);
         let Some(view) = nodes.into_iter().find(|view| writes(&view.node)) else {
             return Ok(());
@@ -173,17 +178,17 @@ impl Rack {
             "Image {name} is being written to node {}; wait until that is done, or abort it.",
             view.node.label()
         );
-        Err(Refusal::new(RefusalKind::Conflict, sentence))
+        Err(OrderRefusal::new(RefusalKind::Conflict, sentence))
     }
 
     /// The records that mean these bytes.
     fn records_of(&self, digest: Digest) -> impl Iterator<Item = &Arc<Resource>> {
-        let all = self.book.view.resources_of(ResourceKind::Image);
+        let all = self.records.view.resources_of(ResourceKind::Image);
         all.filter(move |record| digest_of(record) == Some(digest))
     }
 
     /// The same bytes may be had elsewhere under another name.
-    fn with_all_sources(&self, mut wanted: Wanted) -> Wanted {
+    fn with_all_sources(&self, mut wanted: ImageSpec) -> ImageSpec {
         let same = self.records_of(wanted.digest);
         let more: Vec<String> = same
             .flat_map(|other| sources_of(other).map(str::to_owned))
@@ -197,23 +202,23 @@ impl Rack {
     }
 
     /// Something became of an image.
-    pub(crate) fn image_news(&mut self, now: Now, news: ImageNews) {
+    pub(crate) fn image_news(&mut self, now: Now, news: ImageStatus) {
         let image = news.name.clone();
         let digest = news.digest.to_string();
-        let before = self.book.view.images.get(&news.key).cloned();
+        let before = self.records.view.images.get(&news.key).cloned();
         let changed = before.is_none_or(|before| before.state != news.state);
         let kind = match &news.state {
-            ImageState::Filling => NoteKind::ImageComes { image },
-            ImageState::Unpacking => NoteKind::ImageUnpacks { image },
-            ImageState::Rotten(chunks) => NoteKind::ImageRotten {
+            ImageState::Fetching => NoteKind::ImageFetching { image },
+            ImageState::Unpacking => NoteKind::ImageUnpacking { image },
+            ImageState::Corrupt(chunks) => NoteKind::ImageCorrupt {
                 image,
                 chunks: *chunks,
             },
-            ImageState::Whole => NoteKind::ImageIsWhole {
+            ImageState::Complete => NoteKind::ImageComplete {
                 image,
-                bytes: news.have,
+                bytes: news.present_bytes,
             },
-            ImageState::Gone => NoteKind::ImageGone { image },
+            ImageState::Evicted => NoteKind::ImageEvicted { image },
             ImageState::Failed(why) | ImageState::Wrong(why) => {
                 NoteKind::ImageFailed { why: why.clone() }
             }
@@ -223,17 +228,17 @@ impl Rack {
             ImageState::Failed(why) | ImageState::Wrong(why) => {
                 self.image_fault(now, of, Some(why));
             }
-            ImageState::Whole | ImageState::Gone => {
+            ImageState::Complete | ImageState::Evicted => {
                 self.image_fault(now, of, None);
                 if changed {
                     self.clear_faults_of_bytes(now, &news);
                 }
             }
-            ImageState::Filling | ImageState::Unpacking | ImageState::Rotten(_) => {}
+            ImageState::Fetching | ImageState::Unpacking | ImageState::Corrupt(_) => {}
         }
-        let images = &mut self.book.view.images;
+        let images = &mut self.records.view.images;
         let news = Arc::new(news);
-        if news.state == ImageState::Gone {
+        if news.state == ImageState::Evicted {
             images.remove(&news.key);
         } else {
             images.insert(news.key.clone(), Arc::clone(&news));
@@ -245,28 +250,29 @@ impl Rack {
             }
             self.note(now, None, kind);
         }
-        self.boot_file_is(&news, boots);
+        self.boot_file_state_changed(&news, boots);
         if let ImageState::Wrong(why) = &news.state {
             // Nothing that a machine or its agent does can help: jobs end now, and not
             // after a boot and a failed write.
             for id in self.users_of(&digest) {
-                let node = self.book.node(id);
+                let node = self.records.node(id);
                 if !node.is_some_and(|node| is_of_format(node, news.format)) {
                     continue;
                 }
                 let why = why.clone();
-                self.events.push_back((id, Event::ImageUnusable { why }));
+                self.events
+                    .push_back((id, NodeEvent::ImageUnusable { why }));
             }
         }
-        self.image_is(now, &news);
-        if news.state == ImageState::Whole {
-            self.release_held(now);
+        self.resume_image_writes(now, &news);
+        if news.state == ImageState::Complete {
+            self.release_pending_power_ons(now);
         }
     }
 
     /// The bytes are here: faults of other entries that mean the same bytes in the same
     /// format are over. An entry that claims another format keeps its fault.
-    fn clear_faults_of_bytes(&mut self, now: Now, news: &ImageNews) {
+    fn clear_faults_of_bytes(&mut self, now: Now, news: &ImageStatus) {
         let same = self.records_of(news.digest);
         let same = same.filter(|record| format_of(record) == news.format);
         let names: Vec<String> = same.filter_map(|record| record.name.clone()).collect();
@@ -285,17 +291,17 @@ impl Rack {
         why: Option<&str>,
     ) {
         let digest = digest.map(|digest| digest.to_string());
-        let failed = why.map(|why| Fault::ImageFailed {
+        let failed = why.map(|why| BoxFault::ImageFailed {
             image: image.to_owned(),
             digest: digest.clone(),
             why: why.to_owned(),
         });
-        let faults = self.book.view.faults.keys();
-        let of_it = |fault: &&Fault| {
-            matches!(fault, Fault::ImageFailed { image: one, digest: with, .. }
+        let faults = self.records.view.faults.keys();
+        let of_it = |fault: &&BoxFault| {
+            matches!(fault, BoxFault::ImageFailed { image: one, digest: with, .. }
                 if *one == image && *with == digest)
         };
-        let old: Vec<Fault> = faults.filter(of_it).cloned().collect();
+        let old: Vec<BoxFault> = faults.filter(of_it).cloned().collect();
         for fault in old.iter().filter(|fault| Some(*fault) != failed.as_ref()) {
             self.fault_gone(now, fault);
         }
@@ -309,7 +315,7 @@ impl Rack {
         let uses = |node: &Node| {
             image_info(node).is_some_and(|info| info["os_hash_value"].as_str() == Some(digest))
         };
-        let nodes = self.book.view.nodes.iter();
+        let nodes = self.records.view.nodes.iter();
         nodes
             .filter(|(_, view)| uses(&view.node))
             .map(|(id, _)| *id)
@@ -319,20 +325,20 @@ impl Rack {
 
 /// Whether the node's image is expected in this format: wrong bytes for one format may be right
 /// for another.
-pub(crate) fn is_of_format(node: &Node, format: Format) -> bool {
+pub(crate) fn is_of_format(node: &Node, format: ImageFormat) -> bool {
     let info = image_info(node);
-    let own = info.and_then(|info| Format::parse(info["disk_format"].as_str()?));
+    let own = info.and_then(|info| ImageFormat::parse(info["disk_format"].as_str()?));
     own == Some(format)
 }
 
 /// What a catalogue entry says its bytes are.
-fn format_of(resource: &Resource) -> Format {
-    let format = resource.text("format").and_then(Format::parse);
+fn format_of(resource: &Resource) -> ImageFormat {
+    let format = resource.text("format").and_then(ImageFormat::parse);
     format.unwrap_or_default()
 }
 
 /// The checksum file that has the digest of an image, and the image's name in there.
-pub(crate) fn sum_file(resource: &Resource) -> Option<(&str, &str)> {
+pub(crate) fn checksum_file(resource: &Resource) -> Option<(&str, &str)> {
     let url = resource.text("checksum")?;
     let elsewhere = ["http://", "https://"]
         .iter()

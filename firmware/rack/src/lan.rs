@@ -5,75 +5,77 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use trivet_dhcp::{Arrival, Foreign, LeaseChange, Machines, Reason};
+use trivet_dhcp::{DhcpArrival, DhcpForeignServer, HostDirectory, LeaseChange, Reason};
 use trivet_model::boot::ClientSeen;
-use trivet_model::lan::{FOREIGN_MAX, ForeignServer, LinkView};
-use trivet_model::view::Stranger;
-use trivet_model::{Fault, Lease, LinkId, LinkMode, MacAddr, NodeId, NoteKind, Now, Tick, View};
+use trivet_model::link::{FOREIGN_SERVERS_MAX, ForeignServer, LinkView};
+use trivet_model::view::UnknownMachine;
+use trivet_model::{
+    BoxFault, Lease, LinkId, LinkMode, MacAddr, NodeId, NoteKind, Now, RackView, Tick,
+};
 
 use crate::bounds::PORTS_MAX;
-use crate::{Output, Rack, Settings};
+use crate::{Rack, RackOutput, Settings};
 
 /// How many addresses that nodes have from other servers are remembered. Ours.
-const ELSEWHERE_MAX: usize = PORTS_MAX;
+const FOREIGN_LEASES_MAX: usize = PORTS_MAX;
 
 /// How many strangers are noted one by one in [`STRANGERS_NOTED_MS`]. Ours.
-pub(crate) const STRANGERS_NOTED_MAX: u32 = 20;
+pub(crate) const UNKNOWN_MACHINES_NOTED_MAX: u32 = 20;
 
 /// After this long strangers are noted one by one again. Ours.
-pub(crate) const STRANGERS_NOTED_MS: u64 = 60_000;
+pub(crate) const UNKNOWN_MACHINES_NOTED_MS: u64 = 60_000;
 
 /// What is known of the networks and stands neither on flash nor in the view.
 #[derive(Default)]
-pub(crate) struct Lan {
+pub(crate) struct DhcpNetworkState {
     /// What nodes have from other servers, both ways.
-    elsewhere: BTreeMap<MacAddr, Ipv4Addr>,
-    at: BTreeMap<Ipv4Addr, MacAddr>,
+    foreign_leases: BTreeMap<MacAddr, Ipv4Addr>,
+    foreign_lease_holders: BTreeMap<Ipv4Addr, MacAddr>,
     /// Ranges that were told to be full.
     exhausted: Vec<(Ipv4Addr, Ipv4Addr)>,
-    strangers: Noted,
+    unknown_machines: UnknownMachineNoteCount,
 }
 
 /// How many strangers were noted, and how many were not.
 #[derive(Default)]
-struct Noted {
+struct UnknownMachineNoteCount {
     until: Tick,
-    told: u32,
-    more: u64,
+    noted: u32,
+    suppressed: u64,
 }
 
-impl Lan {
+impl DhcpNetworkState {
     /// When there is something to say of strangers.
     pub(crate) fn deadline(&self) -> Option<Tick> {
-        (self.strangers.more > 0).then_some(self.strangers.until)
+        (self.unknown_machines.suppressed > 0).then_some(self.unknown_machines.until)
     }
 
     /// Who has this address from another server.
     pub(crate) fn holder(&self, address: Ipv4Addr) -> Option<MacAddr> {
-        self.at.get(&address).copied()
+        self.foreign_lease_holders.get(&address).copied()
     }
 
-    fn gave_elsewhere(&mut self, lease: Lease) {
-        if self.elsewhere.len() >= ELSEWHERE_MAX
-            && let Some((_, address)) = self.elsewhere.pop_first()
+    fn record_foreign_lease(&mut self, lease: Lease) {
+        if self.foreign_leases.len() >= FOREIGN_LEASES_MAX
+            && let Some((_, address)) = self.foreign_leases.pop_first()
         {
-            self.at.remove(&address);
+            self.foreign_lease_holders.remove(&address);
         }
-        if let Some(old) = self.elsewhere.insert(lease.mac, lease.address) {
-            self.at.remove(&old);
+        if let Some(old) = self.foreign_leases.insert(lease.mac, lease.address) {
+            self.foreign_lease_holders.remove(&old);
         }
-        if let Some(other) = self.at.insert(lease.address, lease.mac)
+        if let Some(other) = self.foreign_lease_holders.insert(lease.address, lease.mac)
             && other != lease.mac
         {
-            self.elsewhere.remove(&other);
+            self.foreign_leases.remove(&other);
         }
     }
 }
 
 /// The machines of nodes.
-pub(crate) struct Ports<'a>(pub(crate) &'a View);
+pub(crate) struct PortHostDirectory<'a>(pub(crate) &'a RackView);
 
-impl Machines for Ports<'_> {
+impl HostDirectory for PortHostDirectory<'_> {
     fn known(&self, mac: MacAddr) -> bool {
         self.0.macs.contains_key(&mac)
     }
@@ -102,26 +104,31 @@ pub(crate) fn links(settings: &Settings) -> impl Iterator<Item = (LinkId, Arc<Li
 }
 
 impl Rack {
-    pub(crate) fn dhcp_heard(&mut self, now: Now, arrival: Arrival, bytes: &[u8]) {
+    pub(crate) fn handle_dhcp(&mut self, now: Now, arrival: DhcpArrival, bytes: &[u8]) {
         let Some(dhcp) = &mut self.dhcp else { return };
-        let outcome = dhcp.handle(now.tick, bytes, arrival, Ports(&self.book.view));
+        let outcome = dhcp.handle(
+            now.tick,
+            bytes,
+            arrival,
+            PortHostDirectory(&self.records.view),
+        );
         self.lease_changes(outcome.changes);
-        if let Some(foreign) = outcome.foreign {
-            self.server_heard(now, arrival.link, foreign);
+        if let Some(foreign) = outcome.foreign_server {
+            self.record_foreign_server(now, arrival.link, foreign);
         }
-        if let Some(lease) = outcome.elsewhere
-            && self.book.view.macs.contains_key(&lease.mac)
+        if let Some(lease) = outcome.foreign_lease
+            && self.records.view.macs.contains_key(&lease.mac)
         {
-            self.lan.gave_elsewhere(lease);
+            self.lan.record_foreign_lease(lease);
         }
         if let Some(client) = outcome.seen {
-            match self.book.node_of_mac(client.mac) {
-                Some(node) => self.node_heard(now, node, outcome.note),
-                None => self.stranger_heard(now, client),
+            match self.records.node_of_mac(client.mac) {
+                Some(node) => self.handle_node_dhcp(now, node, outcome.note),
+                None => self.handle_unknown_machine(now, client),
             }
         }
         if let Some(reply) = outcome.reply {
-            self.outputs.push(Output::Dhcp {
+            self.outputs.push(RackOutput::Dhcp {
                 link: arrival.link,
                 local: arrival.local,
                 to: reply.to,
@@ -130,60 +137,65 @@ impl Rack {
         }
         if let Some(address) = outcome.probe {
             let link = arrival.link;
-            self.outputs.push(Output::Probe { link, address });
+            self.outputs.push(RackOutput::Probe { link, address });
         }
         if outcome.dropped == Some(Reason::PoolExhausted) || !self.lan.exhausted.is_empty() {
-            self.look_at_pools(now);
+            self.check_pools(now);
         }
     }
 
-    fn node_heard(&mut self, now: Now, node: NodeId, note: Option<NoteKind>) {
+    fn handle_node_dhcp(&mut self, now: Now, node: NodeId, note: Option<NoteKind>) {
         if let Some(NoteKind::Dhcp {
             mac,
-            asked: "DISCOVER",
+            request: "DISCOVER",
             ..
         }) = &note
         {
-            self.heard_starting(now, node, *mac);
+            self.machine_start_seen(now, node, *mac);
             self.restart_seen(node);
         }
-        self.machine_heard(now, node);
-        self.is_alive(now, node);
+        self.machine_seen(now, node);
+        self.sync_power_of_seen_machine(now, node);
         if let Some(kind) = note {
-            let output = self.book.note_exchange(now, node, kind);
+            let output = self.records.note_exchange(now, node, kind);
             self.outputs.extend(output);
         }
     }
 
     /// A flood of invented machines is a line, not a log.
-    fn stranger_heard(&mut self, now: Now, client: ClientSeen) {
+    fn handle_unknown_machine(&mut self, now: Now, client: ClientSeen) {
         let mac = client.mac;
         let seen_at = now.wall;
-        if !self.book.stranger(Stranger { seen_at, client }) {
+        if !self
+            .records
+            .add_unknown_machine(UnknownMachine { seen_at, client })
+        {
             return;
         }
-        self.tell_of_strangers(now);
-        let noted = &mut self.lan.strangers;
-        if noted.told == 0 {
-            noted.until = now.tick.after_ms(STRANGERS_NOTED_MS);
+        self.note_suppressed_unknown_machines(now);
+        let noted = &mut self.lan.unknown_machines;
+        if noted.noted == 0 {
+            noted.until = now.tick.after_ms(UNKNOWN_MACHINES_NOTED_MS);
         }
-        if noted.told < STRANGERS_NOTED_MAX {
-            noted.told += 1;
-            self.note(now, None, NoteKind::StrangerSeen { mac });
+        if noted.noted < UNKNOWN_MACHINES_NOTED_MAX {
+            noted.noted += 1;
+            self.note(now, None, NoteKind::UnknownMachineSeen { mac });
         } else {
-            noted.more += 1;
+            noted.suppressed += 1;
         }
     }
 
     /// How many strangers were not noted, when their time is over.
-    pub(crate) fn tell_of_strangers(&mut self, now: Now) {
-        let noted = &mut self.lan.strangers;
+    pub(crate) fn note_suppressed_unknown_machines(&mut self, now: Now) {
+        let noted = &mut self.lan.unknown_machines;
         if now.tick < noted.until {
             return;
         }
-        let Noted { more, .. } = std::mem::take(noted);
+        let UnknownMachineNoteCount {
+            suppressed: more, ..
+        } = std::mem::take(noted);
         if more > 0 {
-            self.note(now, None, NoteKind::StrangersSeen { more });
+            self.note(now, None, NoteKind::UnknownMachinesSeen { more });
         }
     }
 
@@ -194,15 +206,15 @@ impl Rack {
         {
             let changes = dhcp.expire(now.tick);
             self.lease_changes(changes);
-            self.look_at_pools(now);
+            self.check_pools(now);
         }
     }
 
     fn lease_changes(&mut self, changes: Vec<LeaseChange>) {
         for change in changes {
             match change {
-                LeaseChange::Granted(lease) => self.book.put_lease(lease),
-                LeaseChange::Released(lease) => self.book.remove_lease(lease.mac),
+                LeaseChange::Granted(lease) => self.records.put_lease(lease),
+                LeaseChange::Released(lease) => self.records.remove_lease(lease.mac),
             }
         }
     }
@@ -211,38 +223,44 @@ impl Rack {
     /// hold any more are forgotten.
     pub(crate) fn restore_leases(&mut self, now: Now) {
         let Some(dhcp) = &mut self.dhcp else { return };
-        let view = &self.book.view;
-        let leases = self.book.leases.values();
-        let lost = leases.filter(|lease| !dhcp.restore(now.tick, **lease, Ports(view)));
+        let view = &self.records.view;
+        let leases = self.records.leases.values();
+        let lost = leases.filter(|lease| !dhcp.restore(now.tick, **lease, PortHostDirectory(view)));
         let lost: Vec<_> = lost.map(|lease| lease.mac).collect();
         for mac in lost {
-            self.book.remove_lease(mac);
+            self.records.remove_lease(mac);
         }
     }
 
     /// Somebody answers for an address: another server, or who should not have it.
-    pub(crate) fn claimed(&mut self, now: Now, link: LinkId, address: Ipv4Addr, by: MacAddr) {
-        let view = self.book.view.links.get(&link);
+    pub(crate) fn handle_arp_claim(
+        &mut self,
+        now: Now,
+        link: LinkId,
+        address: Ipv4Addr,
+        by: MacAddr,
+    ) {
+        let view = self.records.view.links.get(&link);
         let mut servers = view.into_iter().flat_map(|view| &view.foreign);
         let server = servers.find(|server| server.address == address && server.mac.is_none());
         if let Some(server) = server {
-            let foreign = Foreign {
+            let foreign = DhcpForeignServer {
                 address,
                 mac: Some(by),
                 proxy: server.proxy,
                 relayed: false,
             };
-            self.server_heard(now, link, foreign);
+            self.record_foreign_server(now, link, foreign);
         }
         if let Some(dhcp) = &mut self.dhcp
             && dhcp.claimed(now.tick, address, by)
         {
-            self.fault_seen(now, Fault::AddressTaken { address, by });
+            self.fault_seen(now, BoxFault::AddressTaken { address, by });
         }
     }
 
-    fn server_heard(&mut self, now: Now, id: LinkId, heard: Foreign) {
-        let Some(link) = self.book.view.links.get_mut(&id).map(Arc::make_mut) else {
+    fn record_foreign_server(&mut self, now: Now, id: LinkId, heard: DhcpForeignServer) {
+        let Some(link) = self.records.view.links.get_mut(&id).map(Arc::make_mut) else {
             return;
         };
         let (name, mode) = (link.name.clone(), link.mode);
@@ -250,9 +268,9 @@ impl Rack {
         let mac = heard.mac.or(before.as_ref().and_then(|before| before.mac));
         let address = heard.address;
         if before.is_none() && mac.is_none() && !heard.relayed {
-            self.outputs.push(Output::Probe { link: id, address });
+            self.outputs.push(RackOutput::Probe { link: id, address });
         }
-        let fault = |mac| Fault::ForeignServer {
+        let fault = |mac| BoxFault::ForeignServer {
             link: name.clone(),
             address,
             mac,
@@ -261,12 +279,16 @@ impl Rack {
             LinkMode::Listen | LinkMode::Proxy => {
                 if before.is_none() {
                     let link = name;
-                    self.note(now, None, NoteKind::ServerHeard { link, address, mac });
+                    self.note(
+                        now,
+                        None,
+                        NoteKind::ForeignServerSeen { link, address, mac },
+                    );
                 }
             }
             LinkMode::Reservations | LinkMode::Server => {
                 if mac.is_some() {
-                    self.forget_fault(&fault(None));
+                    self.remove_fault(&fault(None));
                 }
                 self.fault_seen(now, fault(mac));
             }
@@ -274,16 +296,16 @@ impl Rack {
     }
 
     /// Tells which ranges are full, and which are no longer.
-    fn look_at_pools(&mut self, now: Now) {
+    fn check_pools(&mut self, now: Now) {
         let Some(dhcp) = &self.dhcp else { return };
         let full: Vec<_> = dhcp.exhausted().collect();
         let told = std::mem::replace(&mut self.lan.exhausted, full.clone());
         for &(first, last) in &full {
-            self.fault(now, Fault::PoolExhausted { first, last });
+            self.fault(now, BoxFault::PoolExhausted { first, last });
         }
         for (first, last) in told {
             if !full.contains(&(first, last)) {
-                self.fault_gone(now, &Fault::PoolExhausted { first, last });
+                self.fault_gone(now, &BoxFault::PoolExhausted { first, last });
             }
         }
     }
@@ -291,7 +313,7 @@ impl Rack {
 
 /// Keeps a server in mind, in place of the one that was not heard for longest if
 /// there are too many. What was known of it.
-fn remember(link: &mut LinkView, now: Now, heard: Foreign) -> Option<ForeignServer> {
+fn remember(link: &mut LinkView, now: Now, heard: DhcpForeignServer) -> Option<ForeignServer> {
     let place = link
         .foreign
         .binary_search_by_key(&heard.address, |server| server.address);
@@ -312,7 +334,7 @@ fn remember(link: &mut LinkView, now: Now, heard: Foreign) -> Option<ForeignServ
         }
         Err(at) => {
             link.foreign.insert(at, server);
-            if link.foreign.len() > FOREIGN_MAX {
+            if link.foreign.len() > FOREIGN_SERVERS_MAX {
                 let others = link
                     .foreign
                     .iter()

@@ -6,86 +6,88 @@
 //! record behind it is on flash. After each batch [`Rack::view`] is a snapshot
 //! for readers.
 
+mod advertised_addresses;
 mod agents;
 mod allocations;
+mod bmc_conflicts;
+mod bmc_requests;
 mod boot;
 mod boot_files;
-mod boots;
+mod boot_queue;
 mod bounds;
 mod callers;
 mod disk_size;
+mod dispatch;
 mod durable;
-mod errands;
 mod faults;
-mod freshness;
 mod health;
-mod hosts;
+mod image_deployment;
 mod images;
-mod inspected;
+mod inspection;
+mod ipmi_target;
+mod ipmi_transport;
 mod lan;
 mod logs;
-mod machine;
 mod orders;
 mod plan;
-mod power;
 mod power_change;
-mod reach;
-mod recent;
+mod power_control;
+mod power_sync;
+mod recently_seen;
 mod records;
-mod redfish;
+mod redfish_transport;
 mod resources;
-mod rivals;
-mod swapped;
-mod switching;
-mod target;
+mod ssh_transport;
+mod swapped_bmcs;
 mod templates;
 #[cfg(test)]
 mod tests;
 mod vendor;
-mod written;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use advertised_addresses::WildcardListeners;
 pub use bounds::{NODES_MAX, PORTS_MAX, RESOURCES_MAX};
 pub use callers::AgentAddresses;
+pub use dispatch::Rack;
 pub use durable::make_durable;
-pub use machine::Rack;
-pub use reach::Everywhere;
-pub use trivet_agent::{ANSWER_BYTES_MAX, Call, Method, logs_bundle};
-pub use trivet_bmc_ipmi::Pace;
+pub use trivet_agent::{ANSWER_BYTES_MAX, AgentHttpMethod, AgentHttpRequest, logs_bundle};
+pub use trivet_bmc_ipmi::IpmiTiming;
 pub use trivet_bmc_redfish as bmc_redfish;
 pub use trivet_bmc_ssh as ssh;
 pub use trivet_dhcp as dhcp;
-pub use trivet_dhcp::Destination;
-pub use trivet_node::{Erase, Limits};
-pub use trivet_store::{Change, Records};
-pub use trivet_storm::AtOnce;
-pub use vendor::PROMISES_MAX;
+pub use trivet_dhcp::DhcpDestination;
+pub use trivet_node::{EraseScope, NodeLimits};
+pub use trivet_store::{StoreChange, StoreRecords};
+pub use trivet_storm::BootLimitRule;
+pub use vendor::PENDING_REQUESTS_MAX;
 
-use trivet_model::image::ImageNews;
-use trivet_model::secret::Hidden;
+use trivet_model::image::ImageStatus;
+use trivet_model::secret::SecretText;
 use trivet_model::view::LogBundle;
-use trivet_model::{Caller, Done, Fault, LinkId, MacAddr, NodeId, Note, Order, Refusal};
+use trivet_model::{
+    ApiCaller, BoxFault, LinkId, MacAddr, NodeId, Note, OrderOutcome, OrderRefusal, RackOrder,
+};
 
 /// What the rack is told at start.
 #[derive(Clone)]
 pub struct Settings {
     /// DHCP, if it is on.
-    pub dhcp: Option<trivet_dhcp::Settings>,
+    pub dhcp: Option<trivet_dhcp::DhcpServerSettings>,
     /// Where nodes reach the API, without a slash at the end.
     pub api_url: String,
     /// Where nodes reach boot files and images, without a slash at the end.
     pub http_url: String,
     /// What of these listens on every address.
-    pub everywhere: Everywhere,
+    pub wildcard_listeners: WildcardListeners,
     /// The images of this box.
-    pub images: trivet_images::Catalogue,
+    pub images: trivet_images::ImageCatalogue,
     /// Images from elsewhere are fetched through the cache of this box.
     pub cache: bool,
     /// Where things lie on disk.
-    pub files: Files,
+    pub files: RackFilePaths,
     /// What the operator adds to the agent's kernel line.
     pub kernel_args: String,
     /// Told to agents at lookup.
@@ -93,28 +95,28 @@ pub struct Settings {
     /// From where agents may call.
     pub agent_addresses: AgentAddresses,
     /// How long and how often jobs wait and try.
-    pub limits: Limits,
+    pub limits: NodeLimits,
     /// How a BMC is asked again.
-    pub pace: Pace,
+    pub pace: IpmiTiming,
     /// How often power states are read that nobody asks for; none is never.
-    pub power_fresh_ms: Option<u64>,
+    pub power_sync_interval_ms: Option<u64>,
     /// How many machines boot from the network at once.
-    pub boots_at_once: AtOnce,
+    pub boots_at_once: BootLimitRule,
     /// Hardware types that are enabled.
     pub hardware: Vec<String>,
     /// What the shell found wrong at its start: it stands until the next one.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<BoxFault>,
 }
 
 /// Where files lie. A file that is not named is not served.
 #[derive(Clone, Debug, Default)]
-pub struct Files {
+pub struct RackFilePaths {
     /// The agent's kernel.
     pub kernel: Option<PathBuf>,
     /// The agent's ramdisk.
     pub ramdisk: Option<PathBuf>,
     /// Another server boots the agent on the nodes; none is served here.
-    pub agent_elsewhere: bool,
+    pub agent_from_other_server: bool,
     /// Images.
     pub images: Option<PathBuf>,
     /// Loaders.
@@ -140,7 +142,7 @@ pub struct RefusedAgent {
 
 /// Something that reached the box.
 #[derive(Debug)]
-pub enum Input {
+pub enum RackInput {
     /// The box has started: every node re-derives its orders.
     Started,
     /// A caller of the API wants something changed.
@@ -148,19 +150,19 @@ pub enum Input {
         /// Comes back with the answer.
         ticket: u64,
         /// Who, and from where.
-        caller: Arc<Caller>,
+        caller: Arc<ApiCaller>,
         /// What.
-        order: Order,
+        order: RackOrder,
     },
     /// A DHCP message.
     Dhcp {
         /// Where it came in.
-        arrival: dhcp::Arrival,
+        arrival: dhcp::DhcpArrival,
         /// The datagram's payload.
         bytes: Vec<u8>,
     },
     /// A machine says that an address is its own (an ARP answer).
-    Claimed {
+    ArpClaimed {
         /// Where it was heard.
         link: LinkId,
         /// The address.
@@ -191,7 +193,7 @@ pub enum Input {
         /// Which run.
         run: u64,
         /// What came of it, or why it did not run.
-        result: Result<ssh::Ran, String>,
+        result: Result<ssh::SshCommandOutput, String>,
     },
     /// A Redfish BMC answered a request, or did not.
     RedfishAnswered {
@@ -200,14 +202,14 @@ pub enum Input {
         /// Which request.
         call: u64,
         /// What it answered, or why there is no answer.
-        result: Result<bmc_redfish::Answer, bmc_redfish::Trouble>,
+        result: Result<bmc_redfish::RedfishResponse, bmc_redfish::RedfishTransportError>,
     },
     /// Somebody asks for a file.
-    FileAsked {
+    FileRequested {
         /// Comes back with the answer.
         ticket: u64,
         /// By which door.
-        door: Door,
+        protocol: FileServerProtocol,
         /// Who asks.
         peer: IpAddr,
         /// The path as it came.
@@ -218,13 +220,13 @@ pub enum Input {
         /// To whom.
         peer: IpAddr,
         /// By which door.
-        door: Door,
+        protocol: FileServerProtocol,
         /// The path as it came.
         path: String,
         /// Bytes so far.
         sent: u64,
         /// Bytes that were asked for.
-        asked: u64,
+        requested: u64,
         /// Time so far.
         took_ms: u64,
         /// No more will follow.
@@ -235,7 +237,7 @@ pub enum Input {
         /// To whom.
         peer: IpAddr,
         /// By which door.
-        door: Door,
+        protocol: FileServerProtocol,
         /// The path as it came.
         path: String,
         /// The protocol's answer, such as `404 Not Found`.
@@ -246,9 +248,9 @@ pub enum Input {
     /// A request of an agent was refused before it became an order.
     AgentRefused(RefusedAgent),
     /// Something became of an image in the cache.
-    Image(Box<ImageNews>),
+    Image(Box<ImageStatus>),
     /// The answer to [`Output::FindSum`].
-    SumFound {
+    ChecksumFound {
         /// Of which checksum file.
         url: String,
         /// Of which file.
@@ -268,28 +270,28 @@ pub enum Input {
         /// Of which node.
         node: NodeId,
         /// All that is kept, oldest first.
-        kept: Vec<LogBundle>,
+        bundles: Vec<LogBundle>,
         /// What became of a collection, if there was one: how the new bundle is called, or
         /// why there is none.
         collected: Option<Result<String, String>>,
     },
     /// The store refused a record of this node as too large, and no caller was to blame: what
     /// its machine told was.
-    Overgrown(NodeId),
+    RecordTooLarge(NodeId),
     /// Time has passed: [`Rack::deadline`] may be due.
     Tick,
 }
 
 /// How a file leaves the box.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Door {
+pub enum FileServerProtocol {
     /// By TFTP.
     Tftp,
     /// By HTTP.
     Http,
 }
 
-impl Door {
+impl FileServerProtocol {
     /// The protocol's name.
     pub const fn name(self) -> &'static str {
         match self {
@@ -301,21 +303,21 @@ impl Door {
 
 /// Something that must leave the box, after the batch's changes are durable.
 #[derive(Debug)]
-pub enum Output {
+pub enum RackOutput {
     /// The answer to [`Input::Order`]. It comes with the same input, except that to
     /// a vendor method, which comes when the BMC or the agent has answered.
     Reply {
         /// The order's.
         ticket: u64,
         /// How it went.
-        result: Result<Done, Refusal>,
+        result: Result<OrderOutcome, OrderRefusal>,
     },
     /// The answer to [`Input::FileAsked`].
     File {
         /// The question's.
         ticket: u64,
         /// What to send; none where there is no such file.
-        grant: Option<Grant>,
+        grant: Option<FileGrant>,
     },
     /// A DHCP message to send.
     Dhcp {
@@ -324,7 +326,7 @@ pub enum Output {
         /// From this address of ours.
         local: Ipv4Addr,
         /// Where to.
-        to: Destination,
+        to: DhcpDestination,
         /// The payload.
         bytes: Vec<u8>,
     },
@@ -354,7 +356,7 @@ pub enum Output {
         /// Its certificate, the only one to trust.
         verify_ca: Option<String>,
         /// What to ask.
-        request: Call,
+        request: AgentHttpRequest,
     },
     /// Collect an agent's logs and keep them. It is always answered by [`Input::Logs`].
     CollectLogs {
@@ -365,9 +367,9 @@ pub enum Output {
         /// Its certificate, the only one to trust.
         verify_ca: Option<String>,
         /// What to ask.
-        request: Call,
+        request: AgentHttpRequest,
         /// What must not be kept.
-        token: Hidden,
+        token: SecretText,
     },
     /// The node is gone: so are its logs.
     DropLogs(NodeId),
@@ -379,7 +381,7 @@ pub enum Output {
         /// Which run.
         run: u64,
         /// Which host, and how to log in.
-        target: Box<ssh::Target>,
+        target: Box<ssh::SshTarget>,
         /// The line for its shell.
         command: String,
     },
@@ -391,22 +393,22 @@ pub enum Output {
         /// Which request.
         call: u64,
         /// Which BMC, and whom to believe that it is.
-        target: Box<bmc_redfish::Target>,
+        target: Box<bmc_redfish::RedfishTarget>,
         /// What to ask.
-        request: Box<bmc_redfish::Request>,
+        request: Box<bmc_redfish::RedfishRequest>,
     },
     /// Bring this image into the cache, if it is not there.
     FillImage {
         /// Which.
-        wanted: Box<trivet_images::Wanted>,
+        wanted: Box<trivet_images::ImageSpec>,
         /// Somebody waits for it: no hours are kept. How it ended is always told then.
         urgent: bool,
     },
     /// Read an image of the cache through, and mend it. How it ended is always told.
-    CheckImage(Box<trivet_images::Wanted>),
+    CheckImage(Box<trivet_images::ImageSpec>),
     /// Find the digest of the file of this name in a checksum file. It is always
     /// answered by [`Input::SumFound`].
-    FindSum {
+    FindChecksum {
         /// Where the checksum file is.
         url: String,
         /// The file's name.
@@ -419,7 +421,7 @@ pub enum Output {
         /// Where it is.
         url: String,
         /// What its bytes are.
-        format: trivet_images::Format,
+        format: trivet_images::ImageFormat,
     },
     /// These images stay in the cache whatever comes; all others may go.
     PinImages(Vec<trivet_model::Digest>),
@@ -436,11 +438,11 @@ pub enum Output {
 
 /// What to send.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Grant {
+pub enum FileGrant {
     /// These bytes.
     Bytes(Vec<u8>),
     /// The first of these files that exists, below the directory it is named with.
-    File(Vec<Below>),
+    File(Vec<ConfinedFile>),
     /// A file that the settings name by its whole path: a symbolic link is followed wherever it
     /// leads, except into the data directory.
     NamedFile {
@@ -450,9 +452,9 @@ pub enum Grant {
         data: Option<PathBuf>,
     },
     /// This image, from the cache.
-    Image(Box<trivet_images::Wanted>),
+    Image(Box<trivet_images::ImageSpec>),
     /// The chunk list of this image, if it is whole.
-    ChunkList(Box<trivet_images::Wanted>),
+    ChunkList(Box<trivet_images::ImageSpec>),
     /// Nothing yet, for the reason that this sentence gives; a later request may get it.
     Unavailable(String),
 }
@@ -471,7 +473,7 @@ pub struct FetchedFile {
 
 /// A file and the directory it must not leave.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Below {
+pub struct ConfinedFile {
     /// The directory; symbolic links may not lead out of it.
     pub root: PathBuf,
     /// The file.
@@ -482,7 +484,7 @@ pub struct Below {
 #[derive(Debug, Default)]
 pub struct Outbox {
     /// To be made durable, all or none.
-    pub changes: Vec<Change>,
+    pub changes: Vec<StoreChange>,
     /// To be let out after that, in this order.
-    pub outputs: Vec<Output>,
+    pub outputs: Vec<RackOutput>,
 }

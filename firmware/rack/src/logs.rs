@@ -1,45 +1,47 @@
 //! Agents' logs: when they are collected, and what is kept of them. The bytes never come here.
 
-use trivet_model::secret::Hidden;
+use trivet_model::secret::SecretText;
 use trivet_model::view::LogBundle;
-use trivet_model::{AgentSession, NodeId, NoteKind, Now, Refusal, RefusalKind};
+use trivet_model::{AgentSession, NodeId, NoteKind, Now, OrderRefusal, RefusalKind};
 
-use crate::{Output, Rack};
+use crate::{Rack, RackOutput};
 
 /// Whether an agent's logs are being collected.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) enum Collection {
+pub(crate) enum LogCollection {
     /// They are not.
     #[default]
     None,
     /// They are.
     UnderWay,
     /// They are, and then the machine is switched off.
-    ThenOff,
+    ThenPowerOff,
 }
 
 impl Rack {
     /// Collects the logs of an agent that may not be the node's any more.
     pub(crate) fn collect_logs(&mut self, node: NodeId, agent: &AgentSession) {
         let Some(url) = agent.url.clone() else { return };
-        self.outputs.push(Output::CollectLogs {
+        self.outputs.push(RackOutput::CollectLogs {
             node,
             url,
             verify_ca: agent.verify_ca.clone(),
             request: trivet_agent::logs_call(agent),
-            token: Hidden::new(agent.token.clone()),
+            token: SecretText::new(agent.token.clone()),
         });
     }
 
     /// An operator wants them.
-    pub(crate) fn logs_wanted(&mut self, id: NodeId) -> Result<(), Refusal> {
-        let node = self.known(id)?;
+    pub(crate) fn logs_wanted(&mut self, id: NodeId) -> Result<(), OrderRefusal> {
+        let node = self.require_node(id)?;
         match node.agent.filter(|agent| agent.url.is_some()) {
             Some(agent) => {
-                let waits = self.waits.entry(id).or_default();
-                if std::mem::replace(&mut waits.logs, Collection::UnderWay) != Collection::None {
+                let waits = self.transient.entry(id).or_default();
+                if std::mem::replace(&mut waits.logs, LogCollection::UnderWay)
+                    != LogCollection::None
+                {
                     let sentence = format!("The logs of node {id} are being collected already.");
-                    return Err(Refusal::new(RefusalKind::Conflict, sentence));
+                    return Err(OrderRefusal::new(RefusalKind::Conflict, sentence));
                 }
                 self.collect_logs(id, &agent);
                 Ok(())
@@ -49,7 +51,7 @@ impl Rack {
                     "Node {id} has no agent that could be asked; logs are collected while one \
                      runs, and when a job fails."
                 );
-                Err(Refusal::new(RefusalKind::Conflict, sentence))
+                Err(OrderRefusal::new(RefusalKind::Conflict, sentence))
             }
         }
     }
@@ -61,12 +63,12 @@ impl Rack {
         kept: Vec<LogBundle>,
         collected: Option<Result<String, String>>,
     ) {
-        if self.book.node(id).is_none() {
-            return self.outputs.push(Output::DropLogs(id));
+        if self.records.node(id).is_none() {
+            return self.outputs.push(RackOutput::DropLogs(id));
         }
         if collected.is_some()
-            && let Some(waits) = self.waits.get_mut(&id)
-            && std::mem::take(&mut waits.logs) == Collection::ThenOff
+            && let Some(waits) = self.transient.get_mut(&id)
+            && std::mem::take(&mut waits.logs) == LogCollection::ThenPowerOff
         {
             self.switch_off_failed(now, id);
         }
@@ -74,11 +76,11 @@ impl Rack {
             Ok(name) => {
                 let bundle = kept.iter().find(|bundle| bundle.name == name);
                 let bytes = bundle.map_or(0, |bundle| bundle.bytes);
-                NoteKind::LogsKept { name, bytes }
+                NoteKind::LogsStored { name, bytes }
             }
             Err(why) => NoteKind::LogsMissing { why },
         });
-        self.book.change_view(id, |view| view.live.logs = kept);
+        self.records.change_view(id, |view| view.live.logs = kept);
         if let Some(note) = note {
             self.note(now, Some(id), note);
         }

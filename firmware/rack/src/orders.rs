@@ -6,35 +6,35 @@ use std::sync::Arc;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use serde_json::Value;
-use trivet_hardware::Kind;
+use trivet_hardware::InterfaceKind;
 use trivet_model::node::POWER_FAILURE;
 use trivet_model::node::RESERVED;
 use trivet_model::order::VerbArgs;
 use trivet_model::{
-    Caller, Done, Node, NodeId, NoteKind, Now, Order, Port, PortId, PowerOrder, ProvisionState,
-    Refusal, RefusalKind, ResourceKind, Verb,
+    ApiCaller, Node, NodeId, NoteKind, Now, OrderOutcome, OrderRefusal, Port, PortId, PowerOrder,
+    ProvisionState, RackOrder, RefusalKind, ResourceKind, Verb,
 };
 
 use crate::bounds::{NODES_MAX, PORTS_MAX};
-use crate::{Output, Rack, allocations};
+use crate::{Rack, RackOutput, allocations};
 
 impl Rack {
     /// Carries out an order and notes who asked for it. A stale one is not noted:
     /// the shell reads again and repeats it, and notes it if it gives up.
-    pub(crate) fn asked(
+    pub(crate) fn handle_order(
         &mut self,
         now: Now,
         ticket: u64,
-        caller: Arc<Caller>,
-        order: Order,
-    ) -> Result<Done, Refusal> {
+        caller: Arc<ApiCaller>,
+        order: RackOrder,
+    ) -> Result<OrderOutcome, OrderRefusal> {
         let Some(word) = order.word() else {
             return self.order(now, ticket, caller.from, order);
         };
         let node = self.subject(&order);
         // A node that is deleted has no name afterwards.
         let label = node
-            .and_then(|id| self.book.node(id))
+            .and_then(|id| self.records.node(id))
             .map(|node| node.label());
         let before = self.outputs.len();
         let result = self.order(now, ticket, caller.from, order);
@@ -43,7 +43,7 @@ impl Rack {
             Err(refusal) => Some(refusal.sentence.clone()),
             Ok(_) => None,
         };
-        let kind = NoteKind::Asked {
+        let kind = NoteKind::OrderReceived {
             caller,
             order: word,
             refused,
@@ -52,10 +52,10 @@ impl Rack {
         let since = self.outputs.split_off(before);
         let follow = since
             .iter()
-            .filter(|output| matches!(output, Output::Note { note, .. } if note.node == node))
+            .filter(|output| matches!(output, RackOutput::Note { note, .. } if note.node == node))
             .count();
-        let mut output = self.book.note_before(now, node, kind, follow);
-        if let Output::Note { label: shown, .. } = &mut output
+        let mut output = self.records.note_before(now, node, kind, follow);
+        if let RackOutput::Note { label: shown, .. } = &mut output
             && label.is_some()
         {
             *shown = label;
@@ -65,9 +65,9 @@ impl Rack {
         result
     }
 
-    fn subject(&self, order: &Order) -> Option<NodeId> {
+    fn subject(&self, order: &RackOrder) -> Option<NodeId> {
         match order {
-            Order::DeletePort(id) => self.book.view.ports.get(id).map(|port| port.node),
+            RackOrder::DeletePort(id) => self.records.view.ports.get(id).map(|port| port.node),
             other => other.node(),
         }
     }
@@ -77,42 +77,42 @@ impl Rack {
         now: Now,
         ticket: u64,
         from: IpAddr,
-        order: Order,
-    ) -> Result<Done, Refusal> {
+        order: RackOrder,
+    ) -> Result<OrderOutcome, OrderRefusal> {
         match order {
-            Order::CreateNode(node) => self.create_node(now, *node),
-            Order::ReplaceNode { node, based_on } => self.replace_node(now, *node, based_on),
-            Order::DeleteNode(id) => self.delete_node(now, id),
-            Order::CreatePort(port) => self.create_port(now, *port),
-            Order::ReplacePort { port, based_on } => self.replace_port(now, *port, based_on),
-            Order::DeletePort(id) => self.delete_port(id),
-            Order::CreateResource(resource) => self.create_resource(now, *resource),
-            Order::ReplaceResource { resource, based_on } => {
+            RackOrder::CreateNode(node) => self.create_node(now, *node),
+            RackOrder::ReplaceNode { node, based_on } => self.replace_node(now, *node, based_on),
+            RackOrder::DeleteNode(id) => self.delete_node(now, id),
+            RackOrder::CreatePort(port) => self.create_port(now, *port),
+            RackOrder::ReplacePort { port, based_on } => self.replace_port(now, *port, based_on),
+            RackOrder::DeletePort(id) => self.delete_port(id),
+            RackOrder::CreateResource(resource) => self.create_resource(now, *resource),
+            RackOrder::ReplaceResource { resource, based_on } => {
                 self.replace_resource(now, *resource, based_on)
             }
-            Order::DeleteResource(kind, id) => self.delete_resource(now, kind, id),
-            Order::DeleteResources(kind) => self.delete_resources(kind),
-            Order::FillImage(id) => self.fill_image(id),
-            Order::Provision {
+            RackOrder::DeleteResource(kind, id) => self.delete_resource(now, kind, id),
+            RackOrder::DeleteResources(kind) => self.delete_resources(kind),
+            RackOrder::FetchImage(id) => self.fill_image(id),
+            RackOrder::Provision {
                 node,
                 verb,
                 args,
                 based_on,
             } => self.provision(now, (node, based_on), verb, args),
-            Order::Power {
+            RackOrder::Power {
                 node,
                 want,
                 timeout_s,
             } => {
-                let node = self.known(node)?;
+                let node = self.require_node(node)?;
                 self.power_wanted(now, node, want, timeout_s)
             }
-            Order::SetBoot {
+            RackOrder::SetBoot {
                 node,
                 device,
                 persistent,
             } => {
-                let node = self.known(node)?;
+                let node = self.require_node(node)?;
                 let order = PowerOrder::SetBoot {
                     device,
                     persistent,
@@ -121,60 +121,67 @@ impl Rack {
                 self.order_power(now, node.id, order);
                 Ok(())
             }
-            Order::CollectLogs(node) => self.logs_wanted(node),
-            Order::CheckDeploy(node) => return self.check_deploy(node),
-            Order::Maintenance { node, on, reason } => self.maintenance(now, node, on, reason),
-            Order::Lookup { addresses, node } => return self.lookup(now, from, &addresses, node),
-            Order::Heartbeat { node, beat } => self.heartbeat(now, from, node, beat),
-            Order::LegacyLookup { addresses, node } => {
+            RackOrder::CollectLogs(node) => self.logs_wanted(node),
+            RackOrder::CheckDeploy(node) => return self.check_deploy(node),
+            RackOrder::Maintenance { node, on, reason } => self.maintenance(now, node, on, reason),
+            RackOrder::Lookup { addresses, node } => {
+                return self.lookup(now, from, &addresses, node);
+            }
+            RackOrder::Heartbeat {
+                node,
+                heartbeat: beat,
+            } => self.heartbeat(now, from, node, beat),
+            RackOrder::LegacyLookup { addresses, node } => {
                 return self.legacy_lookup(now, from, &addresses, node);
             }
-            Order::LegacyHeartbeat { node, url } => self.legacy_heartbeat(now, from, node, url),
-            Order::Vendor { node, method } => {
-                return self.vendor(now, ticket, node, method).map(|()| Done::Owed);
+            RackOrder::LegacyHeartbeat { node, url } => self.legacy_heartbeat(now, from, node, url),
+            RackOrder::Vendor { node, method } => {
+                return self
+                    .vendor(now, ticket, node, method)
+                    .map(|()| OrderOutcome::Deferred);
             }
-            Order::Inventory { document } => return self.inventory(now, from, &document),
+            RackOrder::Inventory { document } => return self.inventory(now, from, &document),
         }
-        .map(|()| Done::Kept)
+        .map(|()| OrderOutcome::Stored)
     }
 
-    pub(crate) fn known(&self, id: NodeId) -> Result<Node, Refusal> {
-        self.book
+    pub(crate) fn require_node(&self, id: NodeId) -> Result<Node, OrderRefusal> {
+        self.records
             .node(id)
             .map(|node| (**node).clone())
             .ok_or_else(|| no_node(id))
     }
 
-    fn create_node(&mut self, now: Now, mut node: Node) -> Result<(), Refusal> {
-        if self.book.view.nodes.len() >= NODES_MAX {
+    fn create_node(&mut self, now: Now, mut node: Node) -> Result<(), OrderRefusal> {
+        if self.records.view.nodes.len() >= NODES_MAX {
             let sentence = format!("This box holds {NODES_MAX} nodes and no more; remove some.");
-            return Err(Refusal::new(RefusalKind::Unavailable, sentence));
+            return Err(OrderRefusal::new(RefusalKind::Unavailable, sentence));
         }
-        if self.book.node(node.id).is_some() {
+        if self.records.node(node.id).is_some() {
             return Err(conflict(format!(
                 "A node with UUID {} already exists.",
                 node.id
             )));
         }
         self.check_names(&node)?;
-        node.serial = self.book.next_serial();
+        node.serial = self.records.next_serial();
         node.revision = 0;
         let id = node.id;
-        self.book.put_node(
+        self.records.put_node(
             now,
             Node {
                 updated_at: None,
                 ..node
             },
         );
-        self.keep_fresh(now, id);
+        self.schedule_power_sync(now, id);
         Ok(())
     }
 
     /// Names and instances are unique, hardware types are enabled.
-    fn check_names(&self, node: &Node) -> Result<(), Refusal> {
+    fn check_names(&self, node: &Node) -> Result<(), OrderRefusal> {
         if !self.settings.hardware.contains(&node.driver) {
-            return Err(Refusal::new(
+            return Err(OrderRefusal::new(
                 RefusalKind::Invalid,
                 format!(
                     "No hardware type {} is enabled; enabled: {}.",
@@ -185,7 +192,7 @@ impl Rack {
         }
         if let Some(name) = &node.name
             && self
-                .book
+                .records
                 .view
                 .names
                 .get(name)
@@ -194,7 +201,7 @@ impl Rack {
             return Err(conflict(format!("A node with name {name} already exists.")));
         }
         if let Some(instance) = &node.instance_uuid
-            && let Some(owner) = self.book.view.instances.get(instance)
+            && let Some(owner) = self.records.view.instances.get(instance)
             && *owner != node.id
         {
             return Err(conflict(format!(
@@ -206,32 +213,32 @@ impl Rack {
         let chassis = node.kept.get("chassis_uuid").and_then(Value::as_str);
         if let Some(chassis) = chassis
             && self
-                .book
+                .records
                 .view
                 .resource(ResourceKind::Chassis, chassis)
                 .is_none()
         {
             let sentence = format!("Chassis {chassis} could not be found.");
-            return Err(Refusal::new(RefusalKind::Invalid, sentence));
+            return Err(OrderRefusal::new(RefusalKind::Invalid, sentence));
         }
         Ok(())
     }
 
-    fn replace_node(&mut self, now: Now, node: Node, based_on: u64) -> Result<(), Refusal> {
-        let old = self.known(node.id)?;
+    fn replace_node(&mut self, now: Now, node: Node, based_on: u64) -> Result<(), OrderRefusal> {
+        let old = self.require_node(node.id)?;
         if old.revision != based_on {
             return Err(stale(node.id));
         }
         self.check_names(&node)?;
         allocations::check_change(&old, &node)?;
         if node != old {
-            self.book.put_node(now, node);
+            self.records.put_node(now, node);
         }
         Ok(())
     }
 
-    fn delete_node(&mut self, now: Now, id: NodeId) -> Result<(), Refusal> {
-        let node = self.known(id)?;
+    fn delete_node(&mut self, now: Now, id: NodeId) -> Result<(), OrderRefusal> {
+        let node = self.require_node(id)?;
         let free = matches!(
             node.provision_state,
             ProvisionState::Enroll
@@ -246,36 +253,36 @@ impl Rack {
                 node.provision_state
             )));
         }
-        self.book.remove_node(id);
-        self.forget(now, id);
+        self.records.remove_node(id);
+        self.remove_node_state(now, id);
         Ok(())
     }
 
-    pub(crate) fn create_port(&mut self, now: Now, mut port: Port) -> Result<(), Refusal> {
-        if self.book.view.ports.len() >= PORTS_MAX {
+    pub(crate) fn create_port(&mut self, now: Now, mut port: Port) -> Result<(), OrderRefusal> {
+        if self.records.view.ports.len() >= PORTS_MAX {
             let sentence = format!("This box holds {PORTS_MAX} ports and no more; remove some.");
-            return Err(Refusal::new(RefusalKind::Unavailable, sentence));
+            return Err(OrderRefusal::new(RefusalKind::Unavailable, sentence));
         }
-        if self.book.view.ports.contains_key(&port.id) {
+        if self.records.view.ports.contains_key(&port.id) {
             return Err(conflict(format!(
                 "A port with UUID {} already exists.",
                 port.id
             )));
         }
         self.check_port(&port)?;
-        port.serial = self.book.next_serial();
+        port.serial = self.records.next_serial();
         port.revision = 0;
-        self.book.put_port(now, port);
+        self.records.put_port(now, port);
         Ok(())
     }
 
-    fn check_port(&self, port: &Port) -> Result<(), Refusal> {
-        if self.book.node(port.node).is_none() {
+    fn check_port(&self, port: &Port) -> Result<(), OrderRefusal> {
+        if self.records.node(port.node).is_none() {
             let sentence = format!("Node {} could not be found.", port.node);
-            return Err(Refusal::new(RefusalKind::Invalid, sentence));
+            return Err(OrderRefusal::new(RefusalKind::Invalid, sentence));
         }
         if let Some(name) = port.name()
-            && let Some(owner) = self.book.view.port_names.get(name)
+            && let Some(owner) = self.records.view.port_names.get(name)
             && *owner != port.id
         {
             return Err(conflict(format!("A port with name {name} already exists.")));
@@ -283,19 +290,19 @@ impl Rack {
         let group = port.kept.get("portgroup_uuid").and_then(Value::as_str);
         if let Some(group) = group
             && self
-                .book
+                .records
                 .view
                 .resource(ResourceKind::PortGroup, group)
                 .is_none()
         {
             let sentence = format!("Portgroup {group} could not be found.");
-            return Err(Refusal::new(RefusalKind::Invalid, sentence));
+            return Err(OrderRefusal::new(RefusalKind::Invalid, sentence));
         }
         self.check_reserved(port)?;
-        match self.book.view.macs.get(&port.address) {
+        match self.records.view.macs.get(&port.address) {
             Some(twin) if *twin != port.id => {
-                let node = self.book.view.ports.get(twin).map(|twin| twin.node);
-                let node = node.and_then(|id| self.book.node(id));
+                let node = self.records.view.ports.get(twin).map(|twin| twin.node);
+                let node = node.and_then(|id| self.records.node(id));
                 let node = node.map_or_else(String::new, |node| node.name_and_uuid());
                 Err(conflict(format!(
                     "A port with MAC address {} already exists. It belongs to node {node}.",
@@ -307,11 +314,11 @@ impl Rack {
     }
 
     /// The address that is kept for a port is nobody else's, and one we could give.
-    fn check_reserved(&self, port: &Port) -> Result<(), Refusal> {
+    fn check_reserved(&self, port: &Port) -> Result<(), OrderRefusal> {
         let Some(address) = port.reserved() else {
             return Ok(());
         };
-        if let Some(twin) = self.book.view.reserved.get(&address)
+        if let Some(twin) = self.records.view.reserved.get(&address)
             && *twin != port.id
         {
             return Err(conflict(format!(
@@ -324,33 +331,38 @@ impl Rack {
                 "extra/{RESERVED} {address} is no address for a machine in any network that this \
                  box serves; see [[dhcp]] in the settings."
             );
-            return Err(Refusal::new(RefusalKind::Invalid, sentence));
+            return Err(OrderRefusal::new(RefusalKind::Invalid, sentence));
         }
         Ok(())
     }
 
-    fn replace_port(&mut self, now: Now, port: Port, based_on: u64) -> Result<(), Refusal> {
+    fn replace_port(&mut self, now: Now, port: Port, based_on: u64) -> Result<(), OrderRefusal> {
         let old = self
-            .book
+            .records
             .view
             .ports
             .get(&port.id)
             .ok_or_else(|| no_port(port.id))?;
         if old.revision != based_on {
             let sentence = format!("Port {} changed meanwhile; read it again.", port.id);
-            return Err(Refusal::new(RefusalKind::Stale, sentence));
+            return Err(OrderRefusal::new(RefusalKind::Stale, sentence));
         }
         if **old != port {
             self.check_port(&port)?;
-            self.book.put_port(now, port);
+            self.records.put_port(now, port);
         }
         Ok(())
     }
 
-    fn delete_port(&mut self, id: PortId) -> Result<(), Refusal> {
-        let port = self.book.view.ports.get(&id).ok_or_else(|| no_port(id))?;
+    fn delete_port(&mut self, id: PortId) -> Result<(), OrderRefusal> {
+        let port = self
+            .records
+            .view
+            .ports
+            .get(&id)
+            .ok_or_else(|| no_port(id))?;
         let busy = self
-            .book
+            .records
             .node(port.node)
             .is_some_and(|node| node.job.is_some());
         if busy {
@@ -359,7 +371,7 @@ impl Rack {
                 port.node
             )));
         }
-        self.book.remove_port(id);
+        self.records.remove_port(id);
         Ok(())
     }
 
@@ -369,8 +381,8 @@ impl Rack {
         (id, based_on): (NodeId, Option<u64>),
         verb: Verb,
         mut args: VerbArgs,
-    ) -> Result<(), Refusal> {
-        let mut node = self.known(id)?;
+    ) -> Result<(), OrderRefusal> {
+        let mut node = self.require_node(id)?;
         if based_on.is_some_and(|based_on| based_on != node.revision) {
             return Err(stale(id));
         }
@@ -384,17 +396,18 @@ impl Rack {
             args.rescue_password = Some(hash.ok_or_else(|| {
                 let most = trivet_agent::RESCUE_PASSWORD_BYTES_MAX;
                 let sentence = format!("A rescue_password has at most {most} bytes.");
-                Refusal::new(RefusalKind::Invalid, sentence)
+                OrderRefusal::new(RefusalKind::Invalid, sentence)
             })?);
         }
         let deploys = matches!(verb, Verb::Active | Verb::Deploy | Verb::Rebuild);
         if deploys {
             // The table speaks first: what it refuses needs no image and no template.
-            trivet_node::ask(now, &self.settings.limits, &node, verb, args.clone())?;
+            trivet_node::apply_verb(now, &self.settings.limits, &node, verb, args.clone())?;
             self.prepare_deploy(&mut node, &mut args)?;
         }
         let (has_agent, before) = (node.agent.is_some(), node.job.clone());
-        let (mut node, actions) = trivet_node::ask(now, &self.settings.limits, &node, verb, args)?;
+        let (mut node, actions) =
+            trivet_node::apply_verb(now, &self.settings.limits, &node, verb, args)?;
         if !has_agent && trivet_node::will_boot_agent(&node) {
             self.check_agent_files(&node)?;
         }
@@ -404,23 +417,23 @@ impl Rack {
             self.drop_change(id);
             node.target_power_state = None;
         }
-        self.book.put_node(now, node);
+        self.records.put_node(now, node);
         self.check_boot(id);
         if deploys {
             self.fetch_early(id);
         }
         self.fetch_boot_files(now, id);
-        self.carry_out(now, id, actions);
+        self.run_actions(now, id, actions);
         Ok(())
     }
 
     /// Brings templates, config drive and image into a deployment.
-    fn prepare_deploy(&mut self, node: &mut Node, args: &mut VerbArgs) -> Result<(), Refusal> {
-        crate::templates::join(&self.book.view, node, &mut args.steps)?;
-        let deployed_by = trivet_hardware::interface(node, Kind::Deploy);
+    fn prepare_deploy(&mut self, node: &mut Node, args: &mut VerbArgs) -> Result<(), OrderRefusal> {
+        crate::templates::add_template_steps(&self.records.view, node, &mut args.steps)?;
+        let deployed_by = trivet_hardware::interface(node, InterfaceKind::Deploy);
         if deployed_by == trivet_hardware::RAMDISK {
             trivet_hardware::payload(node)
-                .map_err(|lacks| Refusal::new(RefusalKind::Invalid, lacks))?;
+                .map_err(|lacks| OrderRefusal::new(RefusalKind::Invalid, lacks))?;
         } else if deployed_by != "fake" {
             if node.agent.is_none() {
                 self.check_agent_files(node)?;
@@ -437,33 +450,33 @@ impl Rack {
         Ok(())
     }
 
-    fn check_deploy(&mut self, id: NodeId) -> Result<Done, Refusal> {
-        let mut node = self.known(id)?;
+    fn check_deploy(&mut self, id: NodeId) -> Result<OrderOutcome, OrderRefusal> {
+        let mut node = self.require_node(id)?;
         let mut args = VerbArgs::default();
         let prepared = self.prepare_deploy(&mut node, &mut args);
         let refused = prepared.err().map(|refusal| refusal.sentence);
         // A template may bring a step that the node's interface cannot run.
         let mut steps = args.steps.iter();
         let unable = || steps.find_map(|step| trivet_hardware::cannot_run(&node, step));
-        Ok(Done::Checked(refused.or_else(unable)))
+        Ok(OrderOutcome::Checked(refused.or_else(unable)))
     }
 
     /// Makes the config drive that was given as an object, or the one of a template where
     /// nobody gave any. What a template brought is made anew each time.
-    fn drive_of_template(&self, node: &mut Node, args: &mut VerbArgs) -> Result<(), Refusal> {
+    fn drive_of_template(&self, node: &mut Node, args: &mut VerbArgs) -> Result<(), OrderRefusal> {
         let made = node.driver_internal_info.remove(TEMPLATE_DRIVE);
-        let stands = node.instance_info.get("configdrive").map(mark);
+        let stands = node.instance_info.get("configdrive").map(fingerprint);
         let made = made.is_some() && made == stands;
         let mut given = args.configdrive.take();
         let template = given.is_none() && (made || stands.is_none());
         if template {
             node.instance_info.remove("configdrive");
-            given = crate::templates::config_drive(&self.book.view, node)?;
+            given = crate::templates::config_drive(&self.records.view, node)?;
         }
         args.configdrive = packed_drive(node, given)?;
         if let (true, Some(drive)) = (template, &args.configdrive) {
             node.driver_internal_info
-                .insert(TEMPLATE_DRIVE.to_owned(), mark(drive));
+                .insert(TEMPLATE_DRIVE.to_owned(), fingerprint(drive));
         }
         Ok(())
     }
@@ -474,35 +487,35 @@ impl Rack {
         id: NodeId,
         on: bool,
         reason: Option<String>,
-    ) -> Result<(), Refusal> {
-        let mut node = self.known(id)?;
+    ) -> Result<(), OrderRefusal> {
+        let mut node = self.require_node(id)?;
         node.maintenance = on;
         node.maintenance_reason = reason;
         // What an operator set does not end by itself, whatever the BMC does.
         if !on || node.fault.as_deref() == Some(POWER_FAILURE) {
             node.fault = None;
         }
-        self.book.put_node(now, node);
+        self.records.put_node(now, node);
         Ok(())
     }
 }
 
-pub(crate) fn conflict(sentence: String) -> Refusal {
-    Refusal::new(RefusalKind::Conflict, sentence)
+pub(crate) fn conflict(sentence: String) -> OrderRefusal {
+    OrderRefusal::new(RefusalKind::Conflict, sentence)
 }
 
 /// Where it stands that the config drive is a template's, and which.
 const TEMPLATE_DRIVE: &str = "configdrive_of_template";
 
 /// By what a drive is known again.
-fn mark(drive: &Value) -> Value {
+fn fingerprint(drive: &Value) -> Value {
     let mut hasher = DefaultHasher::new();
     drive.to_string().hash(&mut hasher);
     format!("{:016x}", hasher.finish()).into()
 }
 
 /// A config drive given as an object is made here; others are as they came.
-fn packed_drive(node: &Node, drive: Option<Value>) -> Result<Option<Value>, Refusal> {
+fn packed_drive(node: &Node, drive: Option<Value>) -> Result<Option<Value>, OrderRefusal> {
     let Some(Value::Object(parts)) = drive else {
         return Ok(drive);
     };
@@ -516,26 +529,29 @@ fn packed_drive(node: &Node, drive: Option<Value>) -> Result<Option<Value>, Refu
     let facts = facts
         .into_iter()
         .filter_map(|(key, fact)| Some((key.to_owned(), fact?)));
-    match trivet_configdrive::packed(&parts, &facts.collect()) {
+    match trivet_configdrive::encoded_drive(&parts, &facts.collect()) {
         Ok(text) => Ok(Some(text.into())),
-        Err(problem) => Err(Refusal::new(RefusalKind::Invalid, format!("{problem}."))),
+        Err(problem) => Err(OrderRefusal::new(
+            RefusalKind::Invalid,
+            format!("{problem}."),
+        )),
     }
 }
 
-fn stale(id: NodeId) -> Refusal {
+fn stale(id: NodeId) -> OrderRefusal {
     let sentence = format!("Node {id} changed meanwhile; read it again.");
-    Refusal::new(RefusalKind::Stale, sentence)
+    OrderRefusal::new(RefusalKind::Stale, sentence)
 }
 
-pub(crate) fn no_node(id: NodeId) -> Refusal {
-    Refusal::new(
+pub(crate) fn no_node(id: NodeId) -> OrderRefusal {
+    OrderRefusal::new(
         RefusalKind::NotFound,
         format!("Node {id} could not be found."),
     )
 }
 
-fn no_port(id: PortId) -> Refusal {
-    Refusal::new(
+fn no_port(id: PortId) -> OrderRefusal {
+    OrderRefusal::new(
         RefusalKind::NotFound,
         format!("Port {id} could not be found."),
     )

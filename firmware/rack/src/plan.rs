@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 
 use serde_json::Value;
-use trivet_hardware::{Payload, Source};
-use trivet_model::node::Object;
+use trivet_hardware::{BootFileSource, NetbootPayload};
+use trivet_model::node::JsonObject;
 use trivet_model::{
-    BootPlan, JobKind, KernelBoot, MacAddr, Node, ProvisionState, Refusal, RefusalKind,
+    BootPlan, JobKind, KernelBoot, MacAddr, Node, OrderRefusal, ProvisionState, RefusalKind,
 };
 
-use crate::reach::Urls;
+use crate::advertised_addresses::AdvertisedUrls;
 use crate::{Rack, Settings};
 
 /// Where records say what a machine loads.
@@ -23,7 +23,10 @@ pub(crate) const INSTANCE_FILES: [&str; 3] = ["kernel", "ramdisk", "boot_iso"];
 
 impl Rack {
     pub(crate) fn script(&self, mac: MacAddr, peer: IpAddr) -> String {
-        let node = self.book.node_of_mac(mac).and_then(|id| self.book.node(id));
+        let node = self
+            .records
+            .node_of_mac(mac)
+            .and_then(|id| self.records.node(id));
         let urls = self.settings.urls_for(Some(peer));
         // A machine that is not a node's is not kept from its own disk.
         let plan = node.map_or(BootPlan::Disk, |node| self.boot_plan(node, &urls));
@@ -31,12 +34,12 @@ impl Rack {
     }
 
     /// What a machine boots into, with the addresses where it finds that.
-    pub(crate) fn boot_plan(&self, node: &Node, urls: &Urls) -> BootPlan {
+    pub(crate) fn boot_plan(&self, node: &Node, urls: &AdvertisedUrls) -> BootPlan {
         plan(&self.settings, urls, &self.with_addresses(node, urls))
     }
 
     /// The node, with addresses of this box for all files that this box serves.
-    pub(crate) fn with_addresses(&self, node: &Node, urls: &Urls) -> Node {
+    pub(crate) fn with_addresses(&self, node: &Node, urls: &AdvertisedUrls) -> Node {
         let mut node = node.clone();
         self.name_boot_files(&mut node, urls);
         self.name_images(&mut node.driver_info, &AGENT_FILES, urls);
@@ -46,12 +49,12 @@ impl Rack {
 
     /// Refuses a job that boots the agent where there is none to boot, or where its URL has
     /// credentials in it.
-    pub(crate) fn check_agent_files(&self, node: &Node) -> Result<(), Refusal> {
+    pub(crate) fn check_agent_files(&self, node: &Node) -> Result<(), OrderRefusal> {
         let rescues = node.job.as_ref().map(|job| job.kind) == Some(JobKind::Rescue);
         trivet_hardware::agent_credentials(node, rescues)
-            .map_err(|why| Refusal::new(RefusalKind::Invalid, format!("{why}.")))?;
+            .map_err(|why| OrderRefusal::new(RefusalKind::Invalid, format!("{why}.")))?;
         let files = &self.settings.files;
-        if files.agent_elsewhere || files.kernel.is_some() {
+        if files.agent_from_other_server || files.kernel.is_some() {
             return Ok(());
         }
         let mut node = Node::clone(node);
@@ -60,7 +63,7 @@ impl Rack {
         match trivet_hardware::agent_files(&node, rescues) {
             Ok(Some(_)) => return Ok(()),
             Ok(None) => {}
-            Err(lacks) => return Err(Refusal::new(RefusalKind::Invalid, format!("{lacks}."))),
+            Err(lacks) => return Err(OrderRefusal::new(RefusalKind::Invalid, format!("{lacks}."))),
         }
         let sentence = format!(
             "Node {} has no agent to boot: neither are boot.kernel and boot.ramdisk set in the \
@@ -68,11 +71,11 @@ impl Rack {
             node.label(),
             trivet_model::fault::AGENT_REMEDY
         );
-        Err(Refusal::new(RefusalKind::Invalid, sentence))
+        Err(OrderRefusal::new(RefusalKind::Invalid, sentence))
     }
 
     /// What a machine loads may be an image of the box, called by its name.
-    fn name_images(&self, info: &mut Object, keys: &[&str], urls: &Urls) {
+    fn name_images(&self, info: &mut JsonObject, keys: &[&str], urls: &AdvertisedUrls) {
         for key in keys {
             let Some(Value::String(name)) = info.get_mut(*key) else {
                 continue;
@@ -85,7 +88,7 @@ impl Rack {
 }
 
 /// What a machine boots into, by where its node is.
-pub(crate) fn plan(settings: &Settings, urls: &Urls, node: &Node) -> BootPlan {
+pub(crate) fn plan(settings: &Settings, urls: &AdvertisedUrls, node: &Node) -> BootPlan {
     if trivet_node::boots_agent(node) {
         return agent(settings, urls, node);
     }
@@ -114,7 +117,7 @@ pub(crate) fn plan(settings: &Settings, urls: &Urls, node: &Node) -> BootPlan {
 
 /// The agent: the node's own where its record names one that can be loaded, else the
 /// box's. Words that would break the script are left out; validation tells of both.
-pub(crate) fn agent(settings: &Settings, urls: &Urls, node: &Node) -> BootPlan {
+pub(crate) fn agent(settings: &Settings, urls: &AdvertisedUrls, node: &Node) -> BootPlan {
     let kind = node.job.as_ref().map(|job| job.kind);
     let own = trivet_hardware::agent_files(node, kind == Some(JobKind::Rescue));
     let (kernel, ramdisk) = own.ok().flatten().unwrap_or_else(|| {
@@ -139,15 +142,15 @@ pub(crate) fn agent(settings: &Settings, urls: &Urls, node: &Node) -> BootPlan {
 
 /// What the operator chose. A record that was changed into nonsense after it was
 /// deployed leaves the machine waiting until it is corrected.
-pub(crate) fn instance(urls: &Urls, node: &Node) -> BootPlan {
+pub(crate) fn instance(urls: &AdvertisedUrls, node: &Node) -> BootPlan {
     let url = |source| match source {
-        Source::Url(url) => url,
-        Source::File(name) => {
+        BootFileSource::Url(url) => url,
+        BootFileSource::File(name) => {
             format!("{}{}", urls.http, trivet_httpboot::file_path(&name))
         }
     };
     match trivet_hardware::payload(node) {
-        Ok(Payload::Kernel {
+        Ok(NetbootPayload::Kernel {
             kernel,
             ramdisk,
             args,
@@ -156,7 +159,7 @@ pub(crate) fn instance(urls: &Urls, node: &Node) -> BootPlan {
             ramdisk: url(ramdisk),
             args,
         }),
-        Ok(Payload::Iso(source)) => BootPlan::Iso { url: url(source) },
+        Ok(NetbootPayload::Iso(source)) => BootPlan::Iso { url: url(source) },
         Err(_) => BootPlan::Wait,
     }
 }

@@ -10,10 +10,10 @@
 //! memory: after a restart of the box the power state is read before anything is requested.
 
 use trivet_model::{
-    Cause, JobKind, Node, NodeId, NoteKind, Now, PowerAnswer, PowerError, PowerOrder, PowerState,
-    Tick,
+    BmcFailureCause, JobKind, Node, NodeId, NoteKind, Now, PowerAnswer, PowerError, PowerOrder,
+    PowerState, Tick,
 };
-use trivet_node::{Event, Limits};
+use trivet_node::{NodeEvent, NodeLimits};
 
 use crate::Rack;
 
@@ -42,7 +42,7 @@ pub(crate) struct PowerChange {
     /// The state to be seen; none where the BMC's acceptance is enough.
     wanted: Option<PowerState>,
     /// The question that is out, and since when.
-    asked: Option<(PowerOrder, Tick)>,
+    outstanding: Option<(PowerOrder, Tick)>,
     /// When it goes on, and with which question.
     wake: Option<(Tick, PowerOrder)>,
     /// How many requests left, when the first and when the last.
@@ -61,12 +61,12 @@ pub(crate) struct PowerChange {
     bmc_restarted: bool,
     /// The request is repeated as soon as the BMC answers after its restart.
     repeats_after_restart: bool,
-    rules: Rules,
+    rules: PowerChangeRules,
 }
 
 /// How an order is to be carried out.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
+pub(crate) struct PowerChangeRules {
     /// How long a change may take until its request is repeated or the change has failed.
     pub(crate) timeout_ms: u64,
     /// The request may be repeated.
@@ -76,14 +76,14 @@ pub(crate) struct Rules {
     /// The BMC may be restarted.
     pub(crate) resets_bmc: bool,
     /// How long a BMC that fails is waited for.
-    pub(crate) patience_ms: u64,
+    pub(crate) bmc_wait_ms: u64,
     /// What comes first.
-    pub(crate) start: Start,
+    pub(crate) start: PowerChangeStart,
 }
 
 /// How a change begins.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Start {
+pub(crate) enum PowerChangeStart {
     /// With its request.
     Request,
     /// With a look at the state: the request may have been carried out already.
@@ -92,8 +92,8 @@ pub(crate) enum Start {
     OnlyPoll,
 }
 
-impl Rules {
-    fn of_job(limits: &Limits, node: &Node) -> Self {
+impl PowerChangeRules {
+    fn of_job(limits: &NodeLimits, node: &Node) -> Self {
         let verifies = node
             .job
             .as_ref()
@@ -102,32 +102,32 @@ impl Rules {
             timeout_ms: limits.power_timeout_ms,
             repeats: true,
             restarts_again: true,
-            resets_bmc: limits.bmc_reset && !node.keeps_power(),
+            resets_bmc: limits.bmc_reset && !node.is_power_off_disabled(),
             // A mistake in a new record must not take minutes to show.
-            patience_ms: if verifies {
+            bmc_wait_ms: if verifies {
                 limits.power_timeout_ms.min(limits.bmc_wait_ms)
             } else {
                 limits.bmc_wait_ms
             },
-            start: Start::Request,
+            start: PowerChangeStart::Request,
         }
     }
 
-    pub(crate) fn of_operator(limits: &Limits, node: &Node) -> Self {
+    pub(crate) fn of_operator(limits: &NodeLimits, node: &Node) -> Self {
         Self {
             timeout_ms: limits.power_timeout_ms,
             repeats: true,
             restarts_again: false,
-            resets_bmc: limits.bmc_reset && !node.keeps_power(),
-            patience_ms: OPERATOR_WAIT_MS,
-            start: Start::Request,
+            resets_bmc: limits.bmc_reset && !node.is_power_off_disabled(),
+            bmc_wait_ms: OPERATOR_WAIT_MS,
+            start: PowerChangeStart::Request,
         }
     }
 }
 
 /// What a change does next.
 #[derive(Clone, Debug, Eq, PartialEq)]
-enum NextQuestion {
+enum PowerChangeAction {
     /// Ask this after a pause.
     After(u64, PowerOrder),
     /// Ask this now.
@@ -137,7 +137,7 @@ enum NextQuestion {
 }
 
 impl PowerChange {
-    fn new(now: Tick, order: PowerOrder, rules: Rules) -> Self {
+    fn new(now: Tick, order: PowerOrder, rules: PowerChangeRules) -> Self {
         let wanted = match order {
             PowerOrder::On | PowerOrder::Cycle | PowerOrder::Reset => Some(PowerState::On),
             PowerOrder::Off | PowerOrder::SoftOff => Some(PowerState::Off),
@@ -146,7 +146,7 @@ impl PowerChange {
         Self {
             order,
             wanted,
-            asked: None,
+            outstanding: None,
             wake: None,
             requests: 0,
             first: now,
@@ -162,8 +162,8 @@ impl PowerChange {
         }
     }
 
-    fn first_question(&self) -> PowerOrder {
-        if self.wanted.is_some() && self.rules.start != Start::Request {
+    fn first_request(&self) -> PowerOrder {
+        if self.wanted.is_some() && self.rules.start != PowerChangeStart::Request {
             PowerOrder::Status
         } else {
             self.order
@@ -178,9 +178,9 @@ impl PowerChange {
         }
     }
 
-    fn asks(&mut self, now: Tick, order: PowerOrder) {
+    fn record_request(&mut self, now: Tick, order: PowerOrder) {
         self.wake = None;
-        self.asked = Some((order, now));
+        self.outstanding = Some((order, now));
         if order.switches().is_some() {
             if self.requests == 0 {
                 self.first = now;
@@ -191,33 +191,38 @@ impl PowerChange {
         }
     }
 
-    fn polls_later(&mut self, limits: &Limits) -> NextQuestion {
+    fn schedule_poll(&mut self, limits: &NodeLimits) -> PowerChangeAction {
         let longest = limits.power_poll_ms.max(1);
         let pause = FIRST_POLL_MS.saturating_mul(1 << self.polls.min(16));
         self.polls = self.polls.saturating_add(1);
-        NextQuestion::After(pause.min(longest), PowerOrder::Status)
+        PowerChangeAction::After(pause.min(longest), PowerOrder::Status)
     }
 
-    fn answered(&mut self, now: Tick, answer: PowerAnswer, limits: &Limits) -> NextQuestion {
+    fn answered(
+        &mut self,
+        now: Tick,
+        answer: PowerAnswer,
+        limits: &NodeLimits,
+    ) -> PowerChangeAction {
         self.failures = 0;
         self.failing = None;
         match (self.wanted, answer) {
-            (None, answer) => NextQuestion::End(Ok(answer)),
+            (None, answer) => PowerChangeAction::End(Ok(answer)),
             (Some(wanted), PowerAnswer::Power(state)) if state == wanted => {
                 if self.may_not_have_begun(now) {
-                    return self.polls_later(limits);
+                    return self.schedule_poll(limits);
                 }
-                NextQuestion::End(Ok(PowerAnswer::Power(state)))
+                PowerChangeAction::End(Ok(PowerAnswer::Power(state)))
             }
             (Some(_), PowerAnswer::Power(state)) => {
                 if state == PowerState::Off {
                     self.off_at = Some(now);
                 }
-                self.not_yet(now, limits)
+                self.wait_or_retry(now, limits)
             }
             (Some(_), _) => {
                 self.accepted = true;
-                self.polls_later(limits)
+                self.schedule_poll(limits)
             }
         }
     }
@@ -231,14 +236,14 @@ impl PowerChange {
     }
 
     /// The BMC answers, and the state is not the wanted one.
-    fn not_yet(&mut self, now: Tick, limits: &Limits) -> NextQuestion {
+    fn wait_or_retry(&mut self, now: Tick, limits: &NodeLimits) -> PowerChangeAction {
         if std::mem::take(&mut self.repeats_after_restart) {
-            return NextQuestion::Ask(self.repeated());
+            return PowerChangeAction::Ask(self.repeated());
         }
         let waited = now.since_ms(self.last);
         let timeout = self.rules.timeout_ms.max(1);
-        if self.requests == 0 && self.rules.start != Start::OnlyPoll {
-            return NextQuestion::Ask(self.repeated());
+        if self.requests == 0 && self.rules.start != PowerChangeStart::OnlyPoll {
+            return PowerChangeAction::Ask(self.repeated());
         }
         // The second request has twice the time of the others: the BMC is restarted after it.
         let time = if self.requests == 2 {
@@ -247,10 +252,10 @@ impl PowerChange {
             timeout
         };
         match self.requests {
-            _ if waited < time => self.polls_later(limits),
-            1 if self.rules.repeats => NextQuestion::Ask(self.repeated()),
-            2 if self.rules.resets_bmc && !self.bmc_restarted => NextQuestion::Ask(BMC_RESET),
-            _ => NextQuestion::End(Err(self.no_effect(now))),
+            _ if waited < time => self.schedule_poll(limits),
+            1 if self.rules.repeats => PowerChangeAction::Ask(self.repeated()),
+            2 if self.rules.resets_bmc && !self.bmc_restarted => PowerChangeAction::Ask(BMC_RESET),
+            _ => PowerChangeAction::End(Err(self.no_effect(now))),
         }
     }
 
@@ -269,7 +274,7 @@ impl PowerChange {
         now: Tick,
         question: (PowerOrder, Tick),
         error: PowerError,
-    ) -> NextQuestion {
+    ) -> PowerChangeAction {
         let (order, asked) = question;
         let restarts = matches!(order, PowerOrder::Cycle | PowerOrder::Reset);
         // A machine that is off refuses a reset: the job asks for power instead.
@@ -279,26 +284,26 @@ impl PowerChange {
         // A BMC that starts may not know its users yet.
         let lasting = error.is_lasting() && !self.bmc_restarted && self.failing.is_none();
         if at_once || lasting {
-            return NextQuestion::End(Err(error));
+            return PowerChangeAction::End(Err(error));
         }
         self.failures = self.failures.saturating_add(1);
         let since = self.failing.as_ref().map_or(asked, |(since, _)| *since);
         let waited_ms = now.since_ms(since);
         self.failing = Some((since, error.clone()));
-        let hears = is_heard(&error);
+        let hears = is_responsive(&error);
         let reset_ms = 3 * self.rules.timeout_ms;
-        let patient = self.rules.patience_ms >= reset_ms;
+        let patient = self.rules.bmc_wait_ms >= reset_ms;
         let resets = self.rules.resets_bmc && !self.bmc_restarted && hears && patient;
         if resets && waited_ms >= reset_ms {
-            return NextQuestion::Ask(BMC_RESET);
+            return PowerChangeAction::Ask(BMC_RESET);
         }
-        if waited_ms >= self.rules.patience_ms && !resets {
+        if waited_ms >= self.rules.bmc_wait_ms && !resets {
             let last = Box::new(error);
             let waited_s = waited_ms / 1000;
-            return NextQuestion::End(Err(PowerError::Unanswered { waited_s, last }));
+            return PowerChangeAction::End(Err(PowerError::Unanswered { waited_s, last }));
         }
         // A repetition that is refused shows that the change is under way: it counts.
-        let refused = order.switches().is_some() && !error.is_silence() && !self.accepted;
+        let refused = order.switches().is_some() && !error.is_no_response() && !self.accepted;
         if refused {
             // It was surely not carried out.
             self.requests = self.requests.saturating_sub(1);
@@ -308,7 +313,7 @@ impl PowerChange {
             Some(_) if !refused && !restarts => PowerOrder::Status,
             _ => order,
         };
-        NextQuestion::After(0, next)
+        PowerChangeAction::After(0, next)
     }
 
     /// The BMC was restarted, or would not be.
@@ -316,50 +321,50 @@ impl PowerChange {
         &mut self,
         now: Tick,
         result: Result<PowerAnswer, PowerError>,
-    ) -> NextQuestion {
+    ) -> PowerChangeAction {
         match (result, self.failing.take()) {
             (Ok(_), _) => {
                 self.bmc_restarted = true;
                 self.failures = 0;
                 if self.wanted.is_none() {
-                    return NextQuestion::After(0, self.repeated());
+                    return PowerChangeAction::After(0, self.repeated());
                 }
                 // It may be away for minutes: a request now would be lost.
                 self.repeats_after_restart = true;
-                NextQuestion::After(0, PowerOrder::Status)
+                PowerChangeAction::After(0, PowerOrder::Status)
             }
             (Err(_), Some((since, last))) => {
                 let waited_s = now.since_ms(since) / 1000;
                 let last = Box::new(last);
-                NextQuestion::End(Err(PowerError::Unanswered { waited_s, last }))
+                PowerChangeAction::End(Err(PowerError::Unanswered { waited_s, last }))
             }
-            (Err(_), None) => NextQuestion::End(Err(self.no_effect(now))),
+            (Err(_), None) => PowerChangeAction::End(Err(self.no_effect(now))),
         }
     }
 
-    fn retry_ms(&self, limits: &Limits) -> u64 {
+    fn retry_ms(&self, limits: &NodeLimits) -> u64 {
         let doublings = self.failures.saturating_sub(1).min(8);
         let longest = RETRY_MS_MAX.max(limits.retry_ms);
         (limits.retry_ms << doublings).min(longest).max(1)
     }
 
     /// The machine was heard: it is on, whatever its BMC says.
-    fn ends_by_sign_of_life(&self) -> bool {
+    fn ends_when_machine_seen(&self) -> bool {
         self.order == PowerOrder::On && self.wanted.is_some()
     }
 }
 
 /// Whether a BMC that fails like this listens at all. For one that waits its turn a restart is
 /// no remedy.
-fn is_heard(error: &PowerError) -> bool {
-    !error.is_silence()
+fn is_responsive(error: &PowerError) -> bool {
+    !error.is_no_response()
         && !matches!(
             error,
-            PowerError::Busy
+            PowerError::QueueFull
                 | PowerError::NoFreeSession
                 | PowerError::Host { .. }
                 | PowerError::Bmc {
-                    cause: Cause::Busy,
+                    cause: BmcFailureCause::Busy,
                     ..
                 }
         )
@@ -368,47 +373,53 @@ fn is_heard(error: &PowerError) -> bool {
 impl Rack {
     /// Carries out what a job asks of the BMC. What is under way is not begun a second time.
     pub(crate) fn begin_job_order(&mut self, now: Now, id: NodeId, order: PowerOrder) {
-        let Some(node) = self.book.node(id) else {
+        let Some(node) = self.records.node(id) else {
             return;
         };
-        let mut rules = Rules::of_job(&self.settings.limits, node);
+        let mut rules = PowerChangeRules::of_job(&self.settings.limits, node);
         let change = self.change_of(id);
         if change.is_some_and(|change| change.order == order) {
             return;
         }
         if self.resumed.remove(&id) && matches!(order, PowerOrder::On | PowerOrder::Off) {
-            rules.start = Start::Read;
+            rules.start = PowerChangeStart::Read;
         }
         self.begin_change(now, id, order, rules);
     }
 
     /// Begins a change in place of any other.
-    pub(crate) fn begin_change(&mut self, now: Now, id: NodeId, order: PowerOrder, rules: Rules) {
+    pub(crate) fn begin_change(
+        &mut self,
+        now: Now,
+        id: NodeId,
+        order: PowerOrder,
+        rules: PowerChangeRules,
+    ) {
         self.drop_change(id);
         let change = PowerChange::new(now.tick, order, rules);
-        let question = change.first_question();
-        self.waits.entry(id).or_default().change = Some(change);
-        self.ask_for_change(now, id, question);
+        let question = change.first_request();
+        self.transient.entry(id).or_default().change = Some(change);
+        self.send_change_request(now, id, question);
     }
 
     /// Nobody waits for the node's change any more.
     pub(crate) fn drop_change(&mut self, id: NodeId) -> Option<PowerChange> {
-        let change = self.waits.get_mut(&id)?.change.take()?;
+        let change = self.transient.get_mut(&id)?.change.take()?;
         if let Some((at, _)) = change.wake {
             self.power_wakes.remove(&(at, id));
         }
         Some(change)
     }
 
-    fn ask_for_change(&mut self, now: Now, id: NodeId, order: PowerOrder) {
+    fn send_change_request(&mut self, now: Now, id: NodeId, order: PowerOrder) {
         if let Some(change) = self.change_of(id) {
-            change.asks(now.tick, order);
-            self.give_power(now, id, order);
+            change.record_request(now.tick, order);
+            self.send_power_order(now, id, order);
         }
     }
 
     fn change_of(&mut self, id: NodeId) -> Option<&mut PowerChange> {
-        self.waits.get_mut(&id)?.change.as_mut()
+        self.transient.get_mut(&id)?.change.as_mut()
     }
 
     /// Takes the answer to a question of a change; gives it back if it is to none.
@@ -423,7 +434,7 @@ impl Rack {
         let Some(change) = self.change_of(id) else {
             return Some(answer);
         };
-        let Some(question) = change.asked.take_if(|(asked, _)| *asked == order) else {
+        let Some(question) = change.outstanding.take_if(|(asked, _)| *asked == order) else {
             return Some(answer);
         };
         let mut note = None;
@@ -434,7 +445,7 @@ impl Rack {
                 let first = change.failing.is_none();
                 let why = format!("{error}; the BMC is asked again");
                 let next = change.failed(now.tick, question, error);
-                let goes_on = !matches!(next, NextQuestion::End(_));
+                let goes_on = !matches!(next, PowerChangeAction::End(_));
                 note = (first && goes_on).then_some(NoteKind::Retrying { why });
                 next
             }
@@ -442,15 +453,15 @@ impl Rack {
         if let Some(note) = note {
             self.note(now, Some(id), note);
         }
-        self.go_on(now, id, next);
+        self.run_change_action(now, id, next);
         None
     }
 
-    fn go_on(&mut self, now: Now, id: NodeId, next: NextQuestion) {
+    fn run_change_action(&mut self, now: Now, id: NodeId, next: PowerChangeAction) {
         let limits = self.settings.limits;
         match next {
-            NextQuestion::Ask(order) => self.ask_for_change(now, id, order),
-            NextQuestion::After(pause_ms, order) => {
+            PowerChangeAction::Ask(order) => self.send_change_request(now, id, order),
+            PowerChangeAction::After(pause_ms, order) => {
                 let Some(change) = self.change_of(id) else {
                     return;
                 };
@@ -464,7 +475,7 @@ impl Rack {
                 change.wake = Some((at, order));
                 self.power_wakes.insert((at, id));
             }
-            NextQuestion::End(result) => self.end_change(now, id, result),
+            PowerChangeAction::End(result) => self.end_change(now, id, result),
         }
     }
 
@@ -476,7 +487,7 @@ impl Rack {
             self.power_wakes.pop_first();
             let due = self.change_of(id).and_then(|change| change.wake.take());
             if let Some((_, order)) = due {
-                self.ask_for_change(now, id, order);
+                self.send_change_request(now, id, order);
             }
         }
     }
@@ -487,28 +498,28 @@ impl Rack {
         };
         if let Err(error) = &result {
             let said = error.to_string();
-            self.note(now, Some(id), NoteKind::PowerFailed { said });
+            self.note(now, Some(id), NoteKind::PowerFailed { message: said });
         }
-        let Some(node) = self.book.node(id) else {
+        let Some(node) = self.records.node(id) else {
             return;
         };
         if node.job.is_some() {
             self.events
-                .push_back((id, Event::Power(change.order, result)));
+                .push_back((id, NodeEvent::Power(change.order, result)));
         } else if node.target_power_state.is_some() {
             self.operator_power(now, id, result);
         }
     }
 
     /// A machine was heard on the wire or through its agent.
-    pub(crate) fn machine_heard(&mut self, now: Now, id: NodeId) {
+    pub(crate) fn machine_seen(&mut self, now: Now, id: NodeId) {
         let change = self.change_of(id);
-        if change.is_some_and(|change| change.ends_by_sign_of_life()) {
+        if change.is_some_and(|change| change.ends_when_machine_seen()) {
             self.end_change(now, id, Ok(PowerAnswer::Power(PowerState::On)));
         }
-        self.heard_itself(id);
-        self.gate.heard(now.tick, id);
-        self.events.push_back((id, Event::SignOfLife));
+        self.own_machine_seen(id);
+        self.boot_queue.machine_seen(now.tick, id);
+        self.events.push_back((id, NodeEvent::MachineSeen));
     }
 }
 
@@ -517,15 +528,15 @@ mod tests {
     use super::*;
 
     fn change(order: PowerOrder, operator: bool) -> PowerChange {
-        let id = NodeId::random(&mut trivet_model::Seeded::new(1));
+        let id = NodeId::random(&mut trivet_model::SeededRandom::new(1));
         let node = Node::new(id, "ipmi", trivet_model::UnixMs(1));
         let rules = if operator {
-            Rules::of_operator(&Limits::default(), &node)
+            PowerChangeRules::of_operator(&NodeLimits::default(), &node)
         } else {
-            Rules::of_job(&Limits::default(), &node)
+            PowerChangeRules::of_job(&NodeLimits::default(), &node)
         };
         let mut change = PowerChange::new(Tick(0), order, rules);
-        change.asks(Tick(0), order);
+        change.record_request(Tick(0), order);
         change
     }
 
@@ -537,24 +548,27 @@ mod tests {
     fn polls_come_early_and_then_back_off_to_a_few_seconds() {
         let mut change = change(PowerOrder::Off, false);
         let pauses: Vec<_> = (0..8)
-            .map(|_| change.polls_later(&Limits::default()))
+            .map(|_| change.schedule_poll(&NodeLimits::default()))
             .collect();
         let want = [100, 200, 400, 800, 1600, 3000, 3000, 3000];
-        let want = want.map(|ms| NextQuestion::After(ms, PowerOrder::Status));
+        let want = want.map(|ms| PowerChangeAction::After(ms, PowerOrder::Status));
         assert_eq!(pauses, want);
     }
 
     #[test]
     fn a_power_cycle_is_done_once_the_machine_was_off_or_after_some_seconds() {
-        let limits = Limits::default();
+        let limits = NodeLimits::default();
         let [on, off] = [PowerState::On, PowerState::Off].map(PowerAnswer::Power);
-        let done = NextQuestion::End(Ok(on));
+        let done = PowerChangeAction::End(Ok(on));
         let accepted = || {
             let mut change = change(PowerOrder::Cycle, true);
             let _ = change.answered(Tick(0), PowerAnswer::Accepted, &limits);
             // The BMC has accepted the request and not switched off yet.
             let next = change.answered(Tick(300), on, &limits);
-            assert!(matches!(next, NextQuestion::After(_, PowerOrder::Status)));
+            assert!(matches!(
+                next,
+                PowerChangeAction::After(_, PowerOrder::Status)
+            ));
             change
         };
         let mut change = accepted();
@@ -568,16 +582,19 @@ mod tests {
     #[test]
     fn a_repetition_that_is_refused_is_not_repeated_while_the_machine_switches() {
         let mut change = change(PowerOrder::Off, false);
-        let _ = change.answered(Tick(0), PowerAnswer::Accepted, &Limits::default());
+        let _ = change.answered(Tick(0), PowerAnswer::Accepted, &NodeLimits::default());
         let on = PowerAnswer::Power(PowerState::On);
-        let next = change.answered(Tick(60_000), on, &Limits::default());
-        assert_eq!(next, NextQuestion::Ask(PowerOrder::Off));
-        change.asks(Tick(60_000), PowerOrder::Off);
+        let next = change.answered(Tick(60_000), on, &NodeLimits::default());
+        assert_eq!(next, PowerChangeAction::Ask(PowerOrder::Off));
+        change.record_request(Tick(60_000), PowerOrder::Off);
         let question = (PowerOrder::Off, Tick(60_000));
         let next = change.failed(Tick(60_001), question, refused());
-        assert_eq!(next, NextQuestion::After(0, PowerOrder::Status));
-        let next = change.answered(Tick(110_000), on, &Limits::default());
-        assert!(matches!(next, NextQuestion::After(_, PowerOrder::Status)));
+        assert_eq!(next, PowerChangeAction::After(0, PowerOrder::Status));
+        let next = change.answered(Tick(110_000), on, &NodeLimits::default());
+        assert!(matches!(
+            next,
+            PowerChangeAction::After(_, PowerOrder::Status)
+        ));
         assert_eq!(change.requests, 2);
     }
 
@@ -586,18 +603,18 @@ mod tests {
         let question = (PowerOrder::On, Tick(0));
         let mut asked = change(PowerOrder::On, true);
         let next = asked.failed(Tick(5), question, refused());
-        assert_eq!(next, NextQuestion::End(Err(refused())));
+        assert_eq!(next, PowerChangeAction::End(Err(refused())));
         let mut job = change(PowerOrder::On, false);
         let next = job.failed(Tick(5), question, refused());
-        assert_eq!(next, NextQuestion::After(0, PowerOrder::On));
+        assert_eq!(next, PowerChangeAction::After(0, PowerOrder::On));
         let next = job.failed(Tick(180_000), question, refused());
-        assert_eq!(next, NextQuestion::Ask(BMC_RESET));
+        assert_eq!(next, PowerChangeAction::Ask(BMC_RESET));
         let next = job.restarted_bmc(Tick(180_001), Ok(PowerAnswer::Accepted));
         // A BMC that restarts may be away for minutes: the request waits until it answers.
-        assert_eq!(next, NextQuestion::After(0, PowerOrder::Status));
+        assert_eq!(next, PowerChangeAction::After(0, PowerOrder::Status));
         let off = PowerAnswer::Power(PowerState::Off);
-        let next = job.answered(Tick(300_000), off, &Limits::default());
-        assert_eq!(next, NextQuestion::Ask(PowerOrder::On));
+        let next = job.answered(Tick(300_000), off, &NodeLimits::default());
+        assert_eq!(next, PowerChangeAction::Ask(PowerOrder::On));
     }
 
     #[test]
@@ -606,7 +623,7 @@ mod tests {
         for operator in [false, true] {
             let mut change = change(PowerOrder::On, operator);
             let next = change.failed(Tick(5), (PowerOrder::On, Tick(0)), login.clone());
-            assert_eq!(next, NextQuestion::End(Err(login.clone())));
+            assert_eq!(next, PowerChangeAction::End(Err(login.clone())));
         }
     }
 }

@@ -5,17 +5,19 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use serde_json::Value;
-use trivet_model::index::{Nodes, Ports, restored_map};
-use trivet_model::view::{Live, NodeView, STRANGERS_MAX, Stranger, TIMELINE_NOTES_MAX, Timeline};
-use trivet_model::{
-    Lease, MacAddr, Node, NodeId, Note, NoteKind, Now, Port, PortId, Resource, ResourceId,
-    ResourceKind, View,
+use trivet_model::index::{NodeIndex, PortIndex, restored_map};
+use trivet_model::view::{
+    NodeLiveState, NodeView, TIMELINE_NOTES_MAX, Timeline, UNKNOWN_MACHINES_MAX, UnknownMachine,
 };
-use trivet_store::Change;
+use trivet_model::{
+    Lease, MacAddr, Node, NodeId, Note, NoteKind, Now, Port, PortId, RackView, Resource,
+    ResourceId, ResourceKind,
+};
+use trivet_store::StoreChange;
 
-use crate::Output;
+use crate::RackOutput;
 use crate::allocations::ALLOCATION;
-use crate::recent::Recent;
+use crate::recently_seen::RecentlySeenMacs;
 
 /// How many exchanges back an equal one is looked for. Ours: a boot has six.
 const EXCHANGES_FOLDED_MAX: usize = 8;
@@ -23,13 +25,13 @@ const EXCHANGES_FOLDED_MAX: usize = 8;
 /// All records. Readers get clones of the view; what must go to flash is
 /// collected until the end of the batch, once per record.
 #[derive(Default)]
-pub(crate) struct Book {
-    pub(crate) view: View,
+pub(crate) struct RecordIndex {
+    pub(crate) view: RackView,
     pub(crate) leases: BTreeMap<MacAddr, Lease>,
     /// Who holds which address.
-    holders: BTreeMap<Ipv4Addr, MacAddr>,
+    lease_holders: BTreeMap<Ipv4Addr, MacAddr>,
     /// Unknown machines, by when they were seen last.
-    strangers: Recent,
+    unknown_machines: RecentlySeenMacs,
     serial: u64,
     serial_changed: bool,
     nodes_changed: BTreeSet<NodeId>,
@@ -40,8 +42,8 @@ pub(crate) struct Book {
     pub(crate) bmcs_changed: BTreeSet<NodeId>,
 }
 
-impl Book {
-    pub(crate) fn restore(records: trivet_store::Records) -> Self {
+impl RecordIndex {
+    pub(crate) fn restore(records: trivet_store::StoreRecords) -> Self {
         let mut book = Self {
             serial: records.serial,
             ..Self::default()
@@ -59,12 +61,12 @@ impl Book {
         }
         book.bmcs_changed = views.keys().copied().collect();
         book.restore_names(&views, &ports);
-        book.view.nodes = Nodes::restored(views.into_values());
-        book.view.ports = Ports::restored(ports);
+        book.view.nodes = NodeIndex::restored(views.into_values());
+        book.view.ports = PortIndex::restored(ports);
         for resource in records.resources.into_values() {
-            book.show_resource(resource);
+            book.index_resource(resource);
         }
-        book.holders = records
+        book.lease_holders = records
             .leases
             .values()
             .map(|lease| (lease.address, lease.mac))
@@ -91,33 +93,33 @@ impl Book {
     }
 
     /// The changes of this batch, each record once.
-    pub(crate) fn take_changes(&mut self) -> Vec<Change> {
+    pub(crate) fn take_changes(&mut self) -> Vec<StoreChange> {
         let mut changes = Vec::new();
         if std::mem::take(&mut self.serial_changed) {
-            changes.push(Change::PutSerial(self.serial));
+            changes.push(StoreChange::PutSerial(self.serial));
         }
         for id in std::mem::take(&mut self.nodes_changed) {
             changes.push(match self.node(id) {
-                Some(node) => Change::PutNode(Arc::clone(node)),
-                None => Change::DeleteNode(id),
+                Some(node) => StoreChange::PutNode(Arc::clone(node)),
+                None => StoreChange::DeleteNode(id),
             });
         }
         for id in std::mem::take(&mut self.ports_changed) {
             changes.push(match self.view.ports.get(&id) {
-                Some(port) => Change::PutPort(Arc::clone(port)),
-                None => Change::DeletePort(id),
+                Some(port) => StoreChange::PutPort(Arc::clone(port)),
+                None => StoreChange::DeletePort(id),
             });
         }
         for key in std::mem::take(&mut self.resources_changed) {
             changes.push(match self.view.resources.get(&key) {
-                Some(resource) => Change::PutResource(Arc::clone(resource)),
-                None => Change::DeleteResource(key.1),
+                Some(resource) => StoreChange::PutResource(Arc::clone(resource)),
+                None => StoreChange::DeleteResource(key.1),
             });
         }
         for mac in std::mem::take(&mut self.leases_changed) {
             changes.push(match self.leases.get(&mac) {
-                Some(lease) => Change::PutLease(*lease),
-                None => Change::DeleteLease(mac),
+                Some(lease) => StoreChange::PutLease(*lease),
+                None => StoreChange::DeleteLease(mac),
             });
         }
         changes
@@ -159,10 +161,10 @@ impl Book {
         node.revision += 1;
         node.updated_at = Some(now.wall);
         self.nodes_changed.insert(node.id);
-        self.show(Arc::new(node));
+        self.index_node(Arc::new(node));
     }
 
-    fn show(&mut self, node: Arc<Node>) {
+    fn index_node(&mut self, node: Arc<Node>) {
         let id = node.id;
         let old = self.view.nodes.get(&id);
         let same = |old: &NodeView| {
@@ -224,12 +226,12 @@ impl Book {
         port.updated_at = (port.revision > 1).then_some(now.wall);
         self.ports_changed.insert(port.id);
         self.remove_from_view(port.id);
-        self.show_port(port);
+        self.index_port(port);
     }
 
-    fn show_port(&mut self, port: Port) {
-        self.strangers.forget(port.address);
-        self.view.strangers.remove(&port.address);
+    fn index_port(&mut self, port: Port) {
+        self.unknown_machines.remove(port.address);
+        self.view.unknown_machines.remove(&port.address);
         self.view.macs.insert(port.address, port.id);
         if let Some(address) = port.reserved() {
             self.view.reserved.insert(address, port.id);
@@ -264,10 +266,10 @@ impl Book {
         resource.revision += 1;
         resource.updated_at = (resource.revision > 1).then_some(now.wall);
         self.remove_resource(resource.kind, resource.id);
-        self.show_resource(resource);
+        self.index_resource(resource);
     }
 
-    fn show_resource(&mut self, resource: Resource) {
+    fn index_resource(&mut self, resource: Resource) {
         let key = (resource.kind, resource.id);
         for claim in resource.claims() {
             self.view.claims.insert((key.0, claim), key.1);
@@ -298,24 +300,24 @@ impl Book {
 
     pub(crate) fn put_lease(&mut self, lease: Lease) {
         self.remove_lease(lease.mac);
-        self.holders.insert(lease.address, lease.mac);
+        self.lease_holders.insert(lease.address, lease.mac);
         self.leases.insert(lease.mac, lease);
     }
 
     pub(crate) fn remove_lease(&mut self, mac: MacAddr) {
         self.leases_changed.insert(mac);
         if let Some(lease) = self.leases.remove(&mac) {
-            self.holders.remove(&lease.address);
+            self.lease_holders.remove(&lease.address);
         }
     }
 
     /// Who has leased this address.
     pub(crate) fn holder(&self, address: Ipv4Addr) -> Option<MacAddr> {
-        self.holders.get(&address).copied()
+        self.lease_holders.get(&address).copied()
     }
 
     /// Files a note and lets it out.
-    pub(crate) fn note(&mut self, now: Now, id: Option<NodeId>, kind: NoteKind) -> Output {
+    pub(crate) fn note(&mut self, now: Now, id: Option<NodeId>, kind: NoteKind) -> RackOutput {
         self.note_before(now, id, kind, 0)
     }
 
@@ -326,7 +328,7 @@ impl Book {
         id: Option<NodeId>,
         kind: NoteKind,
         follow: usize,
-    ) -> Output {
+    ) -> RackOutput {
         let note = Note {
             at: now.wall,
             node: id,
@@ -343,12 +345,17 @@ impl Book {
                 view.timeline.insert(place, note.clone());
             });
         }
-        Output::Note { note, label }
+        RackOutput::Note { note, label }
     }
 
     /// Files an exchange with a machine's firmware. None if it repeats one of those
     /// that it follows without anything in between: then it stands in its place.
-    pub(crate) fn note_exchange(&mut self, now: Now, id: NodeId, kind: NoteKind) -> Option<Output> {
+    pub(crate) fn note_exchange(
+        &mut self,
+        now: Now,
+        id: NodeId,
+        kind: NoteKind,
+    ) -> Option<RackOutput> {
         let timeline = &self.view.nodes.get(&id)?.timeline;
         let newest = timeline.iter().rev().take(EXCHANGES_FOLDED_MAX);
         let same = newest
@@ -364,16 +371,16 @@ impl Book {
     }
 
     /// Remembers an unknown machine; true if it was not known yet.
-    pub(crate) fn stranger(&mut self, stranger: Stranger) -> bool {
+    pub(crate) fn add_unknown_machine(&mut self, stranger: UnknownMachine) -> bool {
         let mac = stranger.client.mac;
-        if self.strangers.touch(mac)
-            && self.strangers.len() > STRANGERS_MAX
-            && let Some(oldest) = self.strangers.oldest()
+        if self.unknown_machines.touch(mac)
+            && self.unknown_machines.len() > UNKNOWN_MACHINES_MAX
+            && let Some(oldest) = self.unknown_machines.oldest()
         {
-            self.strangers.forget(oldest);
-            self.view.strangers.remove(&oldest);
+            self.unknown_machines.remove(oldest);
+            self.view.unknown_machines.remove(&oldest);
         }
-        self.view.strangers.insert(mac, stranger).is_none()
+        self.view.unknown_machines.insert(mac, stranger).is_none()
     }
 
     /// The node whose port has this address.
@@ -388,7 +395,7 @@ fn view_of(node: Arc<Node>) -> NodeView {
         node,
         ports: Vec::new(),
         resources: Vec::new(),
-        live: Live::default(),
+        live: NodeLiveState::default(),
         timeline: Timeline::new(),
     }
 }
@@ -396,11 +403,11 @@ fn view_of(node: Arc<Node>) -> NodeView {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use trivet_model::{Seeded, UnixMs};
+    use trivet_model::{SeededRandom, UnixMs};
 
     use super::*;
 
-    fn port(number: u16, node: NodeId, seeded: &mut Seeded) -> Port {
+    fn port(number: u16, node: NodeId, seeded: &mut SeededRandom) -> Port {
         let [high, low] = number.to_be_bytes();
         let mut port = Port {
             id: PortId::random(seeded),
@@ -421,10 +428,10 @@ mod tests {
     }
 
     #[test]
-    fn a_restored_book_is_the_one_that_was_written_record_by_record() {
-        let mut seeded = Seeded::new(35);
+    fn a_restored_index_is_the_one_that_was_written_record_by_record() {
+        let mut seeded = SeededRandom::new(35);
         let now = Now::default();
-        let mut written = Book::default();
+        let mut written = RecordIndex::default();
         for number in 0..200_u16 {
             let id = NodeId::random(&mut seeded);
             let mut node = Node::new(id, "ipmi", UnixMs(1));
@@ -440,7 +447,7 @@ mod tests {
         let absent = NodeId::random(&mut seeded);
         written.put_port(now, port(999, absent, &mut seeded));
         let view = &written.view;
-        let mut records = trivet_store::Records::default();
+        let mut records = trivet_store::StoreRecords::default();
         let nodes = view.nodes.iter();
         records.nodes = nodes
             .map(|(id, view)| (*id, (*view.node).clone()))
@@ -448,7 +455,7 @@ mod tests {
         let ports = view.ports.iter();
         records.ports = ports.map(|(id, port)| (*id, (**port).clone())).collect();
 
-        let restored = Book::restore(records);
+        let restored = RecordIndex::restore(records);
         assert_eq!(restored.view.names, view.names);
         assert_eq!(restored.view.instances, view.instances);
         assert_eq!(restored.view.macs, view.macs);

@@ -2,9 +2,9 @@
 //! decided elsewhere; here nothing is lost and nothing is there twice.
 
 use serde_json::Value;
-use trivet_model::index::{NodeKey, Span};
-use trivet_model::node::Object;
-use trivet_model::{Now, Refusal, RefusalKind, Resource, ResourceId, ResourceKind};
+use trivet_model::index::{IndexRange, NodeKey};
+use trivet_model::node::JsonObject;
+use trivet_model::{Now, OrderRefusal, RefusalKind, Resource, ResourceId, ResourceKind};
 
 use crate::Rack;
 use crate::bounds::RESOURCES_MAX;
@@ -15,13 +15,13 @@ impl Rack {
         &mut self,
         now: Now,
         mut resource: Resource,
-    ) -> Result<(), Refusal> {
-        if self.book.view.resources.len() >= RESOURCES_MAX {
+    ) -> Result<(), OrderRefusal> {
+        if self.records.view.resources.len() >= RESOURCES_MAX {
             let sentence = format!("This box holds {RESOURCES_MAX} resources; remove some.");
-            return Err(Refusal::new(RefusalKind::Unavailable, sentence));
+            return Err(OrderRefusal::new(RefusalKind::Unavailable, sentence));
         }
         let id = resource.id;
-        let taken = |kind: &ResourceKind| self.book.view.resources.contains_key(&(*kind, id));
+        let taken = |kind: &ResourceKind| self.records.view.resources.contains_key(&(*kind, id));
         if let Some(kind) = ResourceKind::ALL.iter().find(|kind| taken(kind)) {
             return Err(conflict(kind.taken(&format!("UUID {id}"))));
         }
@@ -32,10 +32,10 @@ impl Rack {
         if resource.kind == ResourceKind::Allocation {
             self.allocate(now, &mut resource)?;
         }
-        resource.serial = self.book.next_serial();
+        resource.serial = self.records.next_serial();
         resource.revision = 0;
         let created = resource.clone();
-        self.book.put_resource(now, resource);
+        self.records.put_resource(now, resource);
         if created.kind == ResourceKind::Image {
             self.image_created(&created);
         }
@@ -43,8 +43,8 @@ impl Rack {
     }
 
     /// What it claims is its own, and the node it belongs to is there.
-    fn check_resource(&self, resource: &Resource) -> Result<(), Refusal> {
-        let view = &self.book.view;
+    fn check_resource(&self, resource: &Resource) -> Result<(), OrderRefusal> {
+        let view = &self.records.view;
         for claim in resource.claims() {
             let key = (resource.kind, claim);
             if view.claims.get(&key).is_some_and(|id| *id != resource.id) {
@@ -52,7 +52,7 @@ impl Rack {
             }
         }
         match resource.node {
-            Some(node) if self.book.node(node).is_none() => Err(Refusal::new(
+            Some(node) if self.records.node(node).is_none() => Err(OrderRefusal::new(
                 RefusalKind::Invalid,
                 format!("Node {node} could not be found."),
             )),
@@ -65,19 +65,19 @@ impl Rack {
         now: Now,
         resource: Resource,
         based_on: u64,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), OrderRefusal> {
         let (kind, id) = (resource.kind, resource.id);
-        let old = self.known_resource(kind, id)?;
+        let old = self.require_resource(kind, id)?;
         if old.revision != based_on {
             let sentence = format!("The {kind} {id} changed meanwhile; read it again.");
-            return Err(Refusal::new(RefusalKind::Stale, sentence));
+            return Err(OrderRefusal::new(RefusalKind::Stale, sentence));
         }
         if old != resource {
             self.check_resource(&resource)?;
             if old.node != resource.node {
                 self.check_unused(&old)?;
             }
-            self.book.put_resource(now, resource);
+            self.records.put_resource(now, resource);
             if kind == ResourceKind::Image {
                 self.pin_images();
             }
@@ -90,8 +90,8 @@ impl Rack {
         now: Now,
         kind: ResourceKind,
         id: ResourceId,
-    ) -> Result<(), Refusal> {
-        let resource = self.known_resource(kind, id)?;
+    ) -> Result<(), OrderRefusal> {
+        let resource = self.require_resource(kind, id)?;
         self.check_unused(&resource)?;
         if kind == ResourceKind::Image {
             self.check_unwritten(&resource)?;
@@ -99,7 +99,7 @@ impl Rack {
         if kind == ResourceKind::Allocation {
             self.deallocate(now, &resource)?;
         }
-        self.book.remove_resource(kind, id);
+        self.records.remove_resource(kind, id);
         if kind == ResourceKind::Image {
             self.pin_images();
             self.drop_image(now, &resource);
@@ -107,22 +107,22 @@ impl Rack {
         Ok(())
     }
 
-    pub(crate) fn delete_resources(&mut self, kind: ResourceKind) -> Result<(), Refusal> {
-        let all = self.book.view.resources_of(kind);
+    pub(crate) fn delete_resources(&mut self, kind: ResourceKind) -> Result<(), OrderRefusal> {
+        let all = self.records.view.resources_of(kind);
         let ids: Vec<ResourceId> = all.map(|resource| resource.id).collect();
         for id in &ids {
-            self.check_unused(&self.known_resource(kind, *id)?)?;
+            self.check_unused(&self.require_resource(kind, *id)?)?;
         }
         for id in ids {
-            self.book.remove_resource(kind, id);
+            self.records.remove_resource(kind, id);
         }
         Ok(())
     }
 
     /// Refuses where something else names it.
-    fn check_unused(&self, resource: &Resource) -> Result<(), Refusal> {
-        let (view, id) = (&self.book.view, resource.id.to_string());
-        let names = |kept: &Object, field: &str| {
+    fn check_unused(&self, resource: &Resource) -> Result<(), OrderRefusal> {
+        let (view, id) = (&self.records.view, resource.id.to_string());
+        let names = |kept: &JsonObject, field: &str| {
             kept.get(field).and_then(Value::as_str) == Some(id.as_str())
         };
         let content = match resource.kind {
@@ -133,7 +133,7 @@ impl Rack {
                     .then_some("ports")
             }
             ResourceKind::Chassis => {
-                let span = Span::Value(Some(&id));
+                let span = IndexRange::Value(Some(&id));
                 let mut nodes = view.nodes.walk(NodeKey::ChassisUuid, span, None, false);
                 nodes.next().map(|_| "nodes")
             }
@@ -146,13 +146,17 @@ impl Rack {
             "Cannot complete the requested action because {} {id} contains {content}.",
             resource.kind.noun()
         );
-        Err(Refusal::new(RefusalKind::Invalid, sentence))
+        Err(OrderRefusal::new(RefusalKind::Invalid, sentence))
     }
 
-    fn known_resource(&self, kind: ResourceKind, id: ResourceId) -> Result<Resource, Refusal> {
-        let resource = self.book.view.resources.get(&(kind, id));
+    fn require_resource(
+        &self,
+        kind: ResourceKind,
+        id: ResourceId,
+    ) -> Result<Resource, OrderRefusal> {
+        let resource = self.records.view.resources.get(&(kind, id));
         resource
             .map(|resource| (**resource).clone())
-            .ok_or_else(|| Refusal::new(RefusalKind::NotFound, kind.missing(&id.to_string())))
+            .ok_or_else(|| OrderRefusal::new(RefusalKind::NotFound, kind.missing(&id.to_string())))
     }
 }

@@ -4,17 +4,21 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use trivet_model::node::Object;
+use trivet_model::node::JsonObject;
 use trivet_model::secret::{MASK, masked};
-use trivet_model::{Node, Refusal, RefusalKind, ResourceKind, Step, View};
+use trivet_model::{JobStep, Node, OrderRefusal, RackView, RefusalKind, ResourceKind};
 
-fn invalid(sentence: String) -> Refusal {
-    Refusal::new(RefusalKind::Invalid, sentence)
+fn invalid(sentence: String) -> OrderRefusal {
+    OrderRefusal::new(RefusalKind::Invalid, sentence)
 }
 
 /// Adds the steps of the templates whose names are among the instance's traits, which
 /// must all be the node's. A step the operator gave counts before a template's.
-pub(crate) fn join(view: &View, node: &Node, steps: &mut Vec<Step>) -> Result<(), Refusal> {
+pub(crate) fn add_template_steps(
+    view: &RackView,
+    node: &Node,
+    steps: &mut Vec<JobStep>,
+) -> Result<(), OrderRefusal> {
     let wanted = instance_traits(node)?;
     let present: BTreeSet<&str> = match node.kept.get("traits") {
         Some(Value::Array(present)) => present.iter().filter_map(Value::as_str).collect(),
@@ -65,7 +69,7 @@ pub(crate) fn join(view: &View, node: &Node, steps: &mut Vec<Step>) -> Result<()
 
 /// The config drive in `extra` of the template that the instance asks for, with the node's
 /// own facts in it.
-pub(crate) fn config_drive(view: &View, node: &Node) -> Result<Option<Value>, Refusal> {
+pub(crate) fn config_drive(view: &RackView, node: &Node) -> Result<Option<Value>, OrderRefusal> {
     let wanted = instance_traits(node)?.into_iter();
     let mut drives = wanted.filter_map(|name| {
         let template = view.resource(ResourceKind::DeployTemplate, name)?;
@@ -87,13 +91,13 @@ pub(crate) fn config_drive(view: &View, node: &Node) -> Result<Option<Value>, Re
              user_data, network_data or vendor_data."
         ))
     })?;
-    let filled = trivet_configdrive::filled(parts, &facts(view, node));
+    let filled = trivet_configdrive::render_template(parts, &facts(view, node));
     let filled = filled.map_err(|problem| invalid(format!("{problem}.")))?;
     Ok(Some(Value::Object(filled)))
 }
 
 /// What a template may say of a node. Secrets are nobody's fact.
-fn facts(view: &View, node: &Node) -> Value {
+fn facts(view: &RackView, node: &Node) -> Value {
     let ports = view.nodes.get(&node.id).map(|view| view.ports.as_slice());
     let ports = ports.unwrap_or_default().iter();
     let macs = ports.filter_map(|id| Some(view.ports.get(id)?.address.to_string()));
@@ -102,15 +106,15 @@ fn facts(view: &View, node: &Node) -> Value {
         "name": node.name,
         "resource_class": node.resource_class,
         "properties": node.properties,
-        "extra": open(&node.extra),
-        "instance_info": open(&node.instance_info),
+        "extra": without_secrets(&node.extra),
+        "instance_info": without_secrets(&node.instance_info),
         "mac": macs.clone().next(),
         "macs": macs.collect::<Vec<_>>(),
     })
 }
 
 /// What of it is no secret. A mask in place of one would be taken for the secret.
-fn open(object: &Object) -> Value {
+fn without_secrets(object: &JsonObject) -> Value {
     // All of it, or the credentials of a URL in it.
     fn is_masked(value: &Value) -> bool {
         value.as_str().is_some_and(|text| text.contains(MASK))
@@ -132,7 +136,7 @@ fn open(object: &Object) -> Value {
     without_masks(Value::Object(masked(object)))
 }
 
-fn instance_traits(node: &Node) -> Result<Vec<&str>, Refusal> {
+fn instance_traits(node: &Node) -> Result<Vec<&str>, OrderRefusal> {
     let broken = || {
         invalid(format!(
             "Error parsing traits from Node {} instance_info field. A list of strings is \
@@ -150,13 +154,13 @@ fn instance_traits(node: &Node) -> Result<Vec<&str>, Refusal> {
     }
 }
 
-fn step(value: &Value) -> Option<Step> {
+fn step(value: &Value) -> Option<JobStep> {
     let text = |key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
     let priority = match value.get("priority")? {
         Value::String(text) => text.parse().ok()?,
         other => other.as_i64()?,
     };
-    Some(Step {
+    Some(JobStep {
         step: text("step")?,
         interface: text("interface")?,
         priority,

@@ -2,29 +2,29 @@
 
 mod agents;
 mod allocations;
+mod bmc_requests;
 mod boot;
 mod boot_files;
+mod boot_queue;
 mod callers;
-mod errands;
 mod flash;
-mod freshness;
 mod hardware;
 mod health;
+mod image_deployment;
 mod image_failures;
 mod images;
-mod ladder;
 mod lan;
 mod orders;
 mod plan;
 mod power;
+mod power_retries;
+mod power_sync;
 mod redfish;
 mod resources;
-mod storm;
-mod swapped;
+mod swapped_bmcs;
 mod templates;
 mod unique;
 mod vendor;
-mod written;
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -32,35 +32,38 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use trivet_board_sim::{SimFlash, box_key};
 use trivet_dhcp::{BootServer, Subnet};
-use trivet_model::order::{Beat, Found, VerbArgs};
+use trivet_model::order::{AgentHeartbeat, LookupResult, VerbArgs};
 use trivet_model::{
-    Caller, Digest, Done, MacAddr, Node, NodeId, Now, Order, Port, PortId, ProvisionState, Refusal,
-    RefusalKind, Seeded, Tick, UnixMs, Verb, Who,
+    ApiCaller, CallerIdentity, Digest, MacAddr, Node, NodeId, Now, OrderOutcome, OrderRefusal,
+    Port, PortId, ProvisionState, RackOrder, RefusalKind, SeededRandom, Tick, UnixMs, Verb,
 };
 use trivet_store::Store;
 
-use crate::{AtOnce, Files, Input, Limits, Outbox, Output, Pace, Rack, Settings, make_durable};
+use crate::{
+    BootLimitRule, IpmiTiming, NodeLimits, Outbox, Rack, RackFilePaths, RackInput, RackOutput,
+    Settings, make_durable,
+};
 
 const MAC: MacAddr = MacAddr([0x52, 0x54, 0, 0, 0, 1]);
 
 /// A rack and its store, driven by hand.
-struct Bench {
+struct RackBench {
     rack: Rack,
     settings: Settings,
     store: Store<SimFlash>,
     now: Now,
     /// What the last batch let out, answers to orders excepted.
-    outputs: Vec<Output>,
+    outputs: Vec<RackOutput>,
 }
 
 /// Whose orders the tests give.
-fn caller() -> Arc<Caller> {
-    let caller = Caller {
-        who: Who::user("ann"),
+fn caller() -> Arc<ApiCaller> {
+    let caller = ApiCaller {
+        identity: CallerIdentity::user("ann"),
         request: "req-1".to_owned(),
-        ..Caller::agent(Ipv4Addr::LOCALHOST.into())
+        ..ApiCaller::agent(Ipv4Addr::LOCALHOST.into())
     };
-    Arc::new(caller.asking("PUT", "/v1/x"))
+    Arc::new(caller.with_request_line("PUT", "/v1/x"))
 }
 
 pub(crate) fn settings() -> Settings {
@@ -77,26 +80,29 @@ pub(crate) fn settings() -> Settings {
         known_only: false,
         lease_s: 60,
     };
-    let mut images = trivet_images::Catalogue::default();
+    let mut images = trivet_images::ImageCatalogue::default();
     let digest = Digest::Sha256([7; 32]);
     images
-        .list("disk.raw", trivet_images::Image { size: 9, digest })
+        .add(
+            "disk.raw",
+            trivet_images::CatalogueImage { size: 9, digest },
+        )
         .unwrap();
     Settings {
-        dhcp: Some(trivet_dhcp::Settings {
+        dhcp: Some(trivet_dhcp::DhcpServerSettings {
             links: Vec::new(),
             subnets: vec![subnet],
         }),
         api_url: "http://10.0.0.1:6385".into(),
         http_url: "http://10.0.0.1:8080".into(),
-        everywhere: crate::Everywhere::default(),
+        wildcard_listeners: crate::WildcardListeners::default(),
         images,
         cache: true,
-        files: Files {
+        files: RackFilePaths {
             kernel: Some("/boot/kernel".into()),
             images: Some("/images".into()),
             loaders: Some("/loaders".into()),
-            ..Files::default()
+            ..RackFilePaths::default()
         },
         kernel_args: String::new(),
         heartbeat_timeout_s: 300,
@@ -104,23 +110,23 @@ pub(crate) fn settings() -> Settings {
             any: true,
             ..crate::AgentAddresses::default()
         },
-        limits: Limits::default(),
-        pace: Pace::default(),
-        power_fresh_ms: None,
-        boots_at_once: AtOnce::default(),
+        limits: NodeLimits::default(),
+        pace: IpmiTiming::default(),
+        power_sync_interval_ms: None,
+        boots_at_once: BootLimitRule::default(),
         hardware: vec!["ipmi".into()],
         faults: Vec::new(),
     }
 }
 
-impl Bench {
+impl RackBench {
     fn new() -> Self {
         Self::with(settings())
     }
 
     fn with(settings: Settings) -> Self {
         let store = Store::open(SimFlash::new(4 << 20), box_key()).unwrap();
-        let entropy = Box::new(Seeded::new(1));
+        let entropy = Box::new(SeededRandom::new(1));
         let mut bench = Self {
             rack: Rack::new(settings.clone(), entropy, store.records().unwrap()),
             settings,
@@ -131,21 +137,21 @@ impl Bench {
             },
             outputs: Vec::new(),
         };
-        bench.tell(Input::Started);
+        bench.handle(RackInput::Started);
         bench
     }
 
     /// The same flash with a rack that knows only what stands on it.
     fn restarted(self) -> Self {
-        self.restarted_with(AtOnce::Auto)
+        self.restarted_with(BootLimitRule::Auto)
     }
 
-    fn restarted_with(self, boots_at_once: AtOnce) -> Self {
+    fn restarted_with(self, boots_at_once: BootLimitRule) -> Self {
         let settings = Settings {
             boots_at_once,
             ..self.settings.clone()
         };
-        let entropy = Box::new(Seeded::new(2));
+        let entropy = Box::new(SeededRandom::new(2));
         let records = self.store.records().unwrap();
         let mut bench = Self {
             rack: Rack::new(settings, entropy, records),
@@ -155,11 +161,11 @@ impl Bench {
             },
             ..self
         };
-        bench.tell(Input::Started);
+        bench.handle(RackInput::Started);
         bench
     }
 
-    fn tell(&mut self, input: Input) {
+    fn handle(&mut self, input: RackInput) {
         let mut outbox = Outbox::default();
         self.rack.handle(self.now, input, &mut outbox);
         self.rack.take_changes(&mut outbox);
@@ -167,12 +173,16 @@ impl Bench {
         self.outputs = outbox.outputs;
     }
 
-    fn order(&mut self, order: Order) -> Result<Done, Refusal> {
+    fn order(&mut self, order: RackOrder) -> Result<OrderOutcome, OrderRefusal> {
         self.order_of(caller(), order)
     }
 
-    fn order_of(&mut self, caller: Arc<Caller>, order: Order) -> Result<Done, Refusal> {
-        self.tell(Input::Order {
+    fn order_of(
+        &mut self,
+        caller: Arc<ApiCaller>,
+        order: RackOrder,
+    ) -> Result<OrderOutcome, OrderRefusal> {
+        self.handle(RackInput::Order {
             ticket: 5,
             caller,
             order,
@@ -180,24 +190,24 @@ impl Bench {
         let at = self
             .outputs
             .iter()
-            .position(|output| matches!(output, Output::Reply { ticket: 5, .. }))
+            .position(|output| matches!(output, RackOutput::Reply { ticket: 5, .. }))
             .expect("every order is answered at once");
-        let Output::Reply { result, .. } = self.outputs.remove(at) else {
+        let RackOutput::Reply { result, .. } = self.outputs.remove(at) else {
             unreachable!()
         };
         result
     }
 
     #[track_caller]
-    fn refused(&mut self, order: Order, kind: RefusalKind) -> String {
+    fn refused(&mut self, order: RackOrder, kind: RefusalKind) -> String {
         let refusal = self.order(order).unwrap_err();
         assert_eq!(refusal.kind, kind, "{refusal}");
         refusal.sentence
     }
 
-    fn later(&mut self, ms: u64) {
+    fn advance(&mut self, ms: u64) {
         self.now.tick = self.now.tick.after_ms(ms);
-        self.tell(Input::Tick);
+        self.handle(RackInput::Tick);
     }
 
     fn node(&self, id: NodeId) -> Node {
@@ -208,13 +218,13 @@ impl Bench {
     fn force(&mut self, id: NodeId, change: impl FnOnce(&mut Node)) {
         let mut node = self.node(id);
         change(&mut node);
-        self.rack.book.put_node(self.now, node);
-        self.tell(Input::Tick);
+        self.rack.records.put_node(self.now, node);
+        self.handle(RackInput::Tick);
     }
 
-    fn verb(&mut self, node: NodeId, verb: Verb) -> Result<Done, Refusal> {
+    fn verb(&mut self, node: NodeId, verb: Verb) -> Result<OrderOutcome, OrderRefusal> {
         let based_on = Some(self.node(node).revision);
-        self.order(Order::Provision {
+        self.order(RackOrder::Provision {
             node,
             verb,
             args: VerbArgs::default(),
@@ -234,7 +244,7 @@ impl Bench {
         bench.verb(id, Verb::Inspect).unwrap();
         bench.force(id, |node| {
             node.provision_state = ProvisionState::InspectWait;
-            node.job.as_mut().unwrap().phase = trivet_model::Phase::AwaitAgent;
+            node.job.as_mut().unwrap().phase = trivet_model::JobPhase::AwaitAgent;
         });
         (bench, id)
     }
@@ -242,26 +252,26 @@ impl Bench {
     fn with_node(&mut self, number: u8) -> NodeId {
         let node = node(number);
         let id = node.id;
-        self.order(Order::CreateNode(Box::new(node))).unwrap();
-        let port = Order::CreatePort(Box::new(port(number, id)));
+        self.order(RackOrder::CreateNode(Box::new(node))).unwrap();
+        let port = RackOrder::CreatePort(Box::new(port(number, id)));
         self.order(port).unwrap();
         id
     }
 
-    fn lookup(&mut self) -> Result<Found, Refusal> {
-        let order = Order::Lookup {
+    fn lookup(&mut self) -> Result<LookupResult, OrderRefusal> {
+        let order = RackOrder::Lookup {
             addresses: vec![MAC],
             node: None,
         };
         self.order(order).map(|done| match done {
-            Done::Found(found) => *found,
+            OrderOutcome::Found(found) => *found,
             other => panic!("{other:?}"),
         })
     }
 
     fn notes(&self) -> Vec<String> {
         let notes = self.outputs.iter().filter_map(|output| match output {
-            Output::Note { note, .. } => Some(note.kind.to_string()),
+            RackOutput::Note { note, .. } => Some(note.kind.to_string()),
             _ => None,
         });
         notes.collect()
@@ -269,7 +279,7 @@ impl Bench {
 }
 
 fn node(number: u8) -> Node {
-    let id = NodeId::random(&mut Seeded::new(u64::from(number)));
+    let id = NodeId::random(&mut SeededRandom::new(u64::from(number)));
     let mut node = Node::new(id, "ipmi", UnixMs(1));
     node.name = Some(format!("node-{number}"));
     let info = json!({"ipmi_address": format!("192.0.2.{number}"), "ipmi_username": "a",
@@ -283,7 +293,7 @@ fn node(number: u8) -> Node {
 
 fn port(number: u8, node: NodeId) -> Port {
     Port {
-        id: PortId::random(&mut Seeded::new(100 + u64::from(number))),
+        id: PortId::random(&mut SeededRandom::new(100 + u64::from(number))),
         revision: 0,
         serial: 0,
         node,
@@ -296,8 +306,8 @@ fn port(number: u8, node: NodeId) -> Port {
     }
 }
 
-fn beat(token: &str) -> Beat {
-    Beat {
+fn beat(token: &str) -> AgentHeartbeat {
+    AgentHeartbeat {
         callback_url: "http://10.0.0.100:9999".into(),
         agent_token: Some(token.into()),
         agent_version: Some("13.0.0".into()),

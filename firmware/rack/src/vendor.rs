@@ -5,37 +5,37 @@
 //! who waited, and does not say the thing again: it may have been heard.
 
 use serde_json::{Value, json};
-use trivet_agent::RawAnswer;
-use trivet_model::node::Object;
+use trivet_agent::RawAgentReply;
+use trivet_model::node::JsonObject;
 use trivet_model::order::VendorMethod;
 use trivet_model::{
-    AgentError, Done, Errand, Node, NodeId, NoteKind, Now, Phase, PowerAnswer, PowerError,
-    PowerOrder, ProvisionState, Refusal, RefusalKind, Tick,
+    AgentError, BmcRequest, JobPhase, Node, NodeId, NoteKind, Now, OrderOutcome, OrderRefusal,
+    PowerAnswer, PowerError, PowerOrder, ProvisionState, RefusalKind, Tick,
 };
 
-use crate::errands::OWED_MS_MAX;
-use crate::{Output, Rack};
+use crate::bmc_requests::BMC_REPLY_WAIT_MS_MAX;
+use crate::{Rack, RackOutput};
 
 /// The most answers owed at once.
-pub const PROMISES_MAX: usize = 256;
+pub const PENDING_REQUESTS_MAX: usize = 256;
 
 /// How long an answer may be owed. Longer than a BMC or an agent is waited for, but
 /// orders before this one may take their time too.
-const PROMISE_MS_MAX: u64 = 90_000;
+const PENDING_REQUEST_MS_MAX: u64 = 90_000;
 
 /// An answer that is owed.
-pub(crate) struct Promise {
+pub(crate) struct PendingVendorRequest {
     ticket: u64,
     due: Tick,
     /// What was asked, without what may be secret.
     label: String,
-    waits_for: WaitsFor,
+    source: PendingReplySource,
 }
 
-enum WaitsFor {
-    Bmc(PowerOrder),
+enum PendingReplySource {
+    BmcOrder(PowerOrder),
     /// The number of the errand, and what it was.
-    Errand(u64, Errand),
+    BmcRequest(u64, BmcRequest),
     /// The number of the call.
     Agent(u64),
 }
@@ -48,42 +48,42 @@ impl Rack {
         ticket: u64,
         id: NodeId,
         method: VendorMethod,
-    ) -> Result<(), Refusal> {
-        let node = self.known(id)?;
-        if self.promises.len() >= PROMISES_MAX {
+    ) -> Result<(), OrderRefusal> {
+        let node = self.require_node(id)?;
+        if self.pending_requests.len() >= PENDING_REQUESTS_MAX {
             let sentence = "Too many vendor methods are under way; try again in a moment.";
-            return Err(Refusal::new(RefusalKind::Unavailable, sentence));
+            return Err(OrderRefusal::new(RefusalKind::Unavailable, sentence));
         }
-        if self.promises.contains_key(&id) {
+        if self.pending_requests.contains_key(&id) {
             return Err(conflict(
                 id,
                 "another vendor method is under way; wait for its end",
             ));
         }
-        let due = now.tick.after_ms(PROMISE_MS_MAX);
+        let due = now.tick.after_ms(PENDING_REQUEST_MS_MAX);
         match method {
-            VendorMethod::Errand(errand) => {
+            VendorMethod::BmcRequest(errand) => {
                 bmc_is_free(&node)?;
                 self.calls += 1;
                 let number = self.calls;
-                let promise = Promise {
+                let promise = PendingVendorRequest {
                     ticket,
-                    due: now.tick.after_ms(OWED_MS_MAX),
+                    due: now.tick.after_ms(BMC_REPLY_WAIT_MS_MAX),
                     label: errand.word().to_owned(),
-                    waits_for: WaitsFor::Errand(number, errand.clone()),
+                    source: PendingReplySource::BmcRequest(number, errand.clone()),
                 };
-                self.promises.insert(id, promise);
-                self.give_errand(now, &node, number, &errand);
+                self.pending_requests.insert(id, promise);
+                self.send_bmc_request(now, &node, number, &errand);
             }
             VendorMethod::Bmc(order) => {
                 bmc_is_free(&node)?;
-                let promise = Promise {
+                let promise = PendingVendorRequest {
                     ticket,
                     due,
                     label: label(order),
-                    waits_for: WaitsFor::Bmc(order),
+                    source: PendingReplySource::BmcOrder(order),
                 };
-                self.promises.insert(id, promise);
+                self.pending_requests.insert(id, promise);
                 self.order_power(now, id, order);
             }
             VendorMethod::Agent {
@@ -92,13 +92,13 @@ impl Rack {
                 wait,
             } => {
                 let call = self.call_agent_raw(&node, &command, params, wait)?;
-                let promise = Promise {
+                let promise = PendingVendorRequest {
                     ticket,
                     due,
                     label: format!("agent_command {command}"),
-                    waits_for: WaitsFor::Agent(call),
+                    source: PendingReplySource::Agent(call),
                 };
-                self.promises.insert(id, promise);
+                self.pending_requests.insert(id, promise);
             }
         }
         Ok(())
@@ -108,9 +108,9 @@ impl Rack {
         &mut self,
         node: &Node,
         command: &str,
-        params: Object,
+        params: JsonObject,
         wait: bool,
-    ) -> Result<u64, Refusal> {
+    ) -> Result<u64, OrderRefusal> {
         let id = node.id;
         if command == trivet_agent::COLLECT_LOGS {
             // Tokens stand in them, packed so that nobody sees it.
@@ -118,17 +118,17 @@ impl Rack {
                 "{command} is not passed on, as logs hold secrets; ask for them by POST \
                  /trivet/nodes/{id}/logs (trivet node logs --collect), which takes those out."
             );
-            return Err(Refusal::new(RefusalKind::Invalid, sentence));
+            return Err(OrderRefusal::new(RefusalKind::Invalid, sentence));
         }
         let called = self
-            .waits
+            .transient
             .get(&id)
             .is_some_and(|waits| waits.call.is_some());
         let held = matches!(
             node.provision_state,
             ProvisionState::CleanHold | ProvisionState::DeployHold | ProvisionState::ServiceHold
         );
-        let at_work = |phase| !held && phase != Phase::AwaitAgent;
+        let at_work = |phase| !held && phase != JobPhase::AwaitAgent;
         if called || node.job.as_ref().is_some_and(|job| at_work(job.phase)) {
             let why = format!(
                 "its agent is at work for the box ({}); wait until that is done",
@@ -138,11 +138,11 @@ impl Rack {
         }
         let request = trivet_agent::raw_call(node, command, params, wait).map_err(|error| {
             let sentence = format!("Node {id} takes no agent command: {error}.");
-            Refusal::new(RefusalKind::Invalid, sentence)
+            OrderRefusal::new(RefusalKind::Invalid, sentence)
         })?;
         let session = node.agent.as_ref();
         self.calls += 1;
-        self.outputs.push(Output::CallAgent {
+        self.outputs.push(RackOutput::CallAgent {
             node: id,
             call: self.calls,
             url: session
@@ -168,12 +168,13 @@ impl Rack {
             Err(error) => error.to_string(),
         };
         self.note_vendor(now, id, label(order), outcome);
-        let asked = self.promises.get(&id);
-        let asked =
-            asked.is_some_and(|owed| matches!(owed.waits_for, WaitsFor::Bmc(it) if it == order));
+        let asked = self.pending_requests.get(&id);
+        let asked = asked.is_some_and(
+            |owed| matches!(owed.source, PendingReplySource::BmcOrder(it) if it == order),
+        );
         if !asked {
             // Nobody waits for it any more, or it is a rung of the ladder.
-            return self.rung_taken(now, id, order, answer);
+            return self.bmc_restart_answered(now, id, order, answer);
         }
         let result = match answer {
             Ok(PowerAnswer::Raw { code, data }) => Ok(json!({
@@ -183,13 +184,13 @@ impl Rack {
             Ok(_) => Ok(json!({ "accepted": true })),
             Err(error) => Err(refusal(id, &error)),
         };
-        self.keep_promise(id, result);
+        self.send_deferred_reply(id, result);
     }
 
     /// What was asked, if the answer to the errand of this number is owed.
-    pub(crate) fn owed_errand(&self, id: NodeId, number: u64) -> Option<Errand> {
-        match &self.promises.get(&id)?.waits_for {
-            WaitsFor::Errand(owed, errand) if *owed == number => Some(errand.clone()),
+    pub(crate) fn pending_bmc_request(&self, id: NodeId, number: u64) -> Option<BmcRequest> {
+        match &self.pending_requests.get(&id)?.source {
+            PendingReplySource::BmcRequest(owed, errand) if *owed == number => Some(errand.clone()),
             _ => None,
         }
     }
@@ -202,19 +203,20 @@ impl Rack {
         call: u64,
         result: &mut Result<(u16, Vec<u8>), String>,
     ) -> bool {
-        let owed = self.promises.get(&id);
-        let owed =
-            owed.filter(|owed| matches!(owed.waits_for, WaitsFor::Agent(number) if number == call));
+        let owed = self.pending_requests.get(&id);
+        let owed = owed.filter(
+            |owed| matches!(owed.source, PendingReplySource::Agent(number) if number == call),
+        );
         let Some(label) = owed.map(|owed| owed.label.clone()) else {
             return false;
         };
-        let session = self.book.node(id).and_then(|node| node.agent.as_ref());
+        let session = self.records.node(id).and_then(|node| node.agent.as_ref());
         let token = session.map_or("", |agent| agent.token.as_str());
         let failed = |error: AgentError| {
             let sentence = format!("Node {id}: {error}.");
             (
                 error.to_string(),
-                Err(Refusal::new(RefusalKind::Failed, sentence)),
+                Err(OrderRefusal::new(RefusalKind::Failed, sentence)),
             )
         };
         let (outcome, result) = match result {
@@ -226,20 +228,20 @@ impl Rack {
                 })
             }
             Ok((status, body)) => {
-                trivet_agent::blot_token(body, token);
+                trivet_agent::redact_token(body, token);
                 match trivet_agent::raw_answer(*status, body) {
-                    Ok(RawAnswer::Busy) => {
+                    Ok(RawAgentReply::Busy) => {
                         let busy =
                             "its agent works on another command; try again when that is done";
                         (busy.to_owned(), Err(conflict(id, busy)))
                     }
-                    Ok(RawAnswer::Said { status, document }) => (status, Ok(document)),
+                    Ok(RawAgentReply::Completed { status, document }) => (status, Ok(document)),
                     Err(error) => failed(error),
                 }
             }
         };
         self.note_vendor(now, id, label, outcome);
-        self.keep_promise(id, result);
+        self.send_deferred_reply(id, result);
         true
     }
 
@@ -247,28 +249,31 @@ impl Rack {
         self.note(now, Some(id), NoteKind::VendorCalled { method, outcome });
     }
 
-    pub(crate) fn keep_promise(&mut self, id: NodeId, result: Result<Value, Refusal>) {
-        if let Some(promise) = self.promises.remove(&id) {
-            let result = result.map(Done::Said);
+    pub(crate) fn send_deferred_reply(&mut self, id: NodeId, result: Result<Value, OrderRefusal>) {
+        if let Some(promise) = self.pending_requests.remove(&id) {
+            let result = result.map(OrderOutcome::Reply);
             let ticket = promise.ticket;
-            self.outputs.push(Output::Reply { ticket, result });
+            self.outputs.push(RackOutput::Reply { ticket, result });
         }
     }
 
     /// The node is gone, and with it whoever would have answered.
-    pub(crate) fn break_promise(&mut self, id: NodeId) {
+    pub(crate) fn cancel_pending_request(&mut self, id: NodeId) {
         let sentence = format!("Node {id} was deleted meanwhile.");
-        self.keep_promise(id, Err(Refusal::new(RefusalKind::NotFound, sentence)));
+        self.send_deferred_reply(id, Err(OrderRefusal::new(RefusalKind::NotFound, sentence)));
     }
 
     /// When the next answer is overdue.
-    pub(crate) fn promise_deadline(&self) -> Option<Tick> {
-        self.promises.values().map(|promise| promise.due).min()
+    pub(crate) fn pending_request_deadline(&self) -> Option<Tick> {
+        self.pending_requests
+            .values()
+            .map(|promise| promise.due)
+            .min()
     }
 
     /// Tells those who waited too long.
-    pub(crate) fn expire_promises(&mut self, now: Now) {
-        let overdue = self.promises.iter();
+    pub(crate) fn expire_pending_requests(&mut self, now: Now) {
+        let overdue = self.pending_requests.iter();
         let overdue = overdue.filter(|(_, promise)| promise.due <= now.tick);
         let overdue: Vec<_> = overdue
             .map(|(id, owed)| (*id, owed.label.clone()))
@@ -278,7 +283,7 @@ impl Rack {
                 "Node {id}: no answer to {label} in time; whether it was carried out is not known."
             );
             self.note_vendor(now, id, label, "no answer in time".to_owned());
-            self.keep_promise(id, Err(Refusal::new(RefusalKind::Failed, sentence)));
+            self.send_deferred_reply(id, Err(OrderRefusal::new(RefusalKind::Failed, sentence)));
         }
     }
 }
@@ -302,7 +307,7 @@ fn label(order: PowerOrder) -> String {
 }
 
 /// A job that is at work has the BMC for itself.
-fn bmc_is_free(node: &Node) -> Result<(), Refusal> {
+fn bmc_is_free(node: &Node) -> Result<(), OrderRefusal> {
     if node.job.is_none() || node.provision_state.is_waiting() {
         return Ok(());
     }
@@ -312,17 +317,17 @@ fn bmc_is_free(node: &Node) -> Result<(), Refusal> {
 }
 
 /// What a caller is told of a BMC that failed.
-pub(crate) fn refusal(id: NodeId, error: &PowerError) -> Refusal {
+pub(crate) fn refusal(id: NodeId, error: &PowerError) -> OrderRefusal {
     let kind = match error {
         PowerError::NotConfigured { .. }
         | PowerError::SharedBmc { .. }
         | PowerError::Unsupported { .. } => RefusalKind::Invalid,
-        PowerError::Busy => RefusalKind::Conflict,
+        PowerError::QueueFull => RefusalKind::Conflict,
         _ => RefusalKind::Failed,
     };
-    Refusal::new(kind, format!("Node {id}: {error}."))
+    OrderRefusal::new(kind, format!("Node {id}: {error}."))
 }
 
-fn conflict(id: NodeId, why: &str) -> Refusal {
-    Refusal::new(RefusalKind::Conflict, format!("Node {id}: {why}."))
+fn conflict(id: NodeId, why: &str) -> OrderRefusal {
+    OrderRefusal::new(RefusalKind::Conflict, format!("Node {id}: {why}."))
 }

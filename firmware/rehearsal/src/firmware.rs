@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use embedded_tftp as tftp;
-use trivet_dhcp::client::{Bound, Client};
+use trivet_dhcp::client::{BoundLease, DhcpClient};
 use trivet_model::Tick;
 
-use crate::script::{self, Again, Script};
-use crate::{Hardware, KernelLine};
+use crate::script::{self, IpxeScriptOutcome, IpxeScriptRetry};
+use crate::{AgentKernelArguments, SimHardware};
 
 /// UEFI for x86-64 (RFC 4578, table 1).
 const ARCH_UEFI_X64: u16 = 7;
@@ -23,7 +23,7 @@ const LOADER_BYTES_MAX: u64 = 4 << 20;
 
 /// Where a simulated machine's wires end.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Place {
+pub struct SimBootNetwork {
     /// The relay in front of it.
     pub relay: Ipv4Addr,
     /// The port at which TFTP is served; 69 on a real network.
@@ -32,7 +32,7 @@ pub struct Place {
 
 /// What the firmware wants done.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Do {
+pub enum SimFirmwareAction {
     /// Send this through the relay to the DHCP server.
     Dhcp(Vec<u8>),
     /// Send this to a TFTP server.
@@ -51,18 +51,18 @@ pub enum Do {
 
 /// Where the firmware handed over.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Ended {
+pub enum SimFirmwareHandover {
     /// To the agent.
-    Agent(KernelLine),
+    Agent(AgentKernelArguments),
     /// To the disk.
     Disk,
     /// To a kernel or an image of the operator's, which is no agent.
     Other,
 }
 
-enum Stage {
+enum SimFirmwareStage {
     Address {
-        client: Client,
+        client: DhcpClient,
         ipxe: bool,
     },
     Loader {
@@ -73,47 +73,47 @@ enum Stage {
     Script,
     Kernel {
         ramdisk: String,
-        line: KernelLine,
-        otherwise: Option<Again>,
+        line: AgentKernelArguments,
+        on_failure: Option<IpxeScriptRetry>,
     },
     Ramdisk {
-        line: KernelLine,
-        otherwise: Option<Again>,
+        line: AgentKernelArguments,
+        on_failure: Option<IpxeScriptRetry>,
     },
     Image {
-        otherwise: Option<Again>,
+        on_failure: Option<IpxeScriptRetry>,
     },
-    Resting {
+    Waiting {
         until: Tick,
-        again: Option<String>,
+        retry_url: Option<String>,
     },
-    Ended(Ended),
+    HandedOver(SimFirmwareHandover),
 }
 
 /// One machine's firmware, from power-on on.
-pub struct Firmware {
-    hardware: Hardware,
-    place: Place,
-    stage: Stage,
+pub struct SimFirmware {
+    hardware: SimHardware,
+    network: SimBootNetwork,
+    stage: SimFirmwareStage,
     address: Option<Ipv4Addr>,
-    wants: VecDeque<Do>,
+    actions: VecDeque<SimFirmwareAction>,
 }
 
-impl Firmware {
+impl SimFirmware {
     /// Firmware that has just been given power.
-    pub fn start(now: Tick, hardware: Hardware, place: Place) -> Self {
-        let stage = Stage::Resting {
+    pub fn start(now: Tick, hardware: SimHardware, place: SimBootNetwork) -> Self {
+        let stage = SimFirmwareStage::Waiting {
             until: now,
-            again: None,
+            retry_url: None,
         };
         let mut firmware = Self {
             hardware,
-            place,
+            network: place,
             stage,
             address: None,
-            wants: VecDeque::new(),
+            actions: VecDeque::new(),
         };
-        firmware.ask_address(now, false);
+        firmware.request_address(now, false);
         firmware
     }
 
@@ -123,41 +123,42 @@ impl Firmware {
     }
 
     /// Where it handed over, once it did.
-    pub fn ended(&self) -> Option<&Ended> {
+    pub fn handover(&self) -> Option<&SimFirmwareHandover> {
         match &self.stage {
-            Stage::Ended(ended) => Some(ended),
+            SimFirmwareStage::HandedOver(ended) => Some(ended),
             _ => None,
         }
     }
 
     /// What it wants done next.
-    pub fn wanted(&mut self) -> Option<Do> {
+    pub fn next_action(&mut self) -> Option<SimFirmwareAction> {
         match &mut self.stage {
-            Stage::Address { client, .. } => {
+            SimFirmwareStage::Address { client, .. } => {
                 if let Some(bytes) = client.transmit() {
-                    self.wants.push_back(Do::Dhcp(bytes));
+                    self.actions.push_back(SimFirmwareAction::Dhcp(bytes));
                 }
             }
-            Stage::Loader { receiver, to, .. } => {
+            SimFirmwareStage::Loader { receiver, to, .. } => {
                 let mut bytes = Vec::new();
                 if receiver.transmit(&mut bytes).is_some() {
-                    self.wants.push_back(Do::Tftp { to: *to, bytes });
+                    self.actions
+                        .push_back(SimFirmwareAction::Tftp { to: *to, bytes });
                 }
             }
             _ => {}
         }
-        self.wants.pop_front()
+        self.actions.pop_front()
     }
 
     /// When [`Firmware::tick`] is due.
     pub fn deadline(&self) -> Option<Tick> {
         match &self.stage {
-            Stage::Address { client, .. } => client.deadline(),
-            Stage::Loader { receiver, .. } => {
+            SimFirmwareStage::Address { client, .. } => client.deadline(),
+            SimFirmwareStage::Loader { receiver, .. } => {
                 let at_us = receiver.deadline();
                 at_us.map(|at_us| Tick(at_us.div_ceil(1000)))
             }
-            Stage::Resting { until, .. } => Some(*until),
+            SimFirmwareStage::Waiting { until, .. } => Some(*until),
             _ => None,
         }
     }
@@ -165,35 +166,38 @@ impl Firmware {
     /// Time has passed.
     pub fn tick(&mut self, now: Tick) {
         match &mut self.stage {
-            Stage::Address { client, .. } => {
+            SimFirmwareStage::Address { client, .. } => {
                 client.tick(now);
                 if client.deadline().is_none() && client.bound().is_none() {
                     self.start_over(now);
                 }
             }
-            Stage::Loader { receiver, .. } => {
+            SimFirmwareStage::Loader { receiver, .. } => {
                 receiver.tick(us(now));
                 self.after_loader(now);
             }
-            Stage::Resting { until, again } if *until <= now => match again.take() {
+            SimFirmwareStage::Waiting {
+                until,
+                retry_url: again,
+            } if *until <= now => match again.take() {
                 Some(url) => self.fetch_script(url),
-                None => self.ask_address(now, false),
+                None => self.request_address(now, false),
             },
             _ => {}
         }
     }
 
     /// A datagram came.
-    pub fn datagram(&mut self, now: Tick, from: SocketAddr, bytes: &[u8]) {
+    pub fn handle_datagram(&mut self, now: Tick, from: SocketAddr, bytes: &[u8]) {
         match &mut self.stage {
-            Stage::Address { client, ipxe } => {
+            SimFirmwareStage::Address { client, ipxe } => {
                 let ipxe = *ipxe;
                 client.datagram(now, bytes);
                 if let Some(bound) = client.bound().cloned() {
-                    self.has_address(now, ipxe, &bound);
+                    self.handle_address(now, ipxe, &bound);
                 }
             }
-            Stage::Loader {
+            SimFirmwareStage::Loader {
                 receiver,
                 to,
                 loaded,
@@ -201,7 +205,7 @@ impl Firmware {
                 let SocketAddr::V4(from) = from else { return };
                 // The server answers from a port of its own for this transfer and stays
                 // with it (RFC 1350, section 4).
-                let first = to.port() == self.place.tftp_port;
+                let first = to.port() == self.network.tftp_port;
                 if from.ip() != to.ip() || (!first && from != *to) {
                     return;
                 }
@@ -214,80 +218,94 @@ impl Firmware {
     }
 
     /// What was fetched, or nothing if that failed.
-    pub fn fetched(&mut self, now: Tick, body: Option<&[u8]>) {
-        let rest = Stage::Resting {
+    pub fn handle_fetched(&mut self, now: Tick, body: Option<&[u8]>) {
+        let rest = SimFirmwareStage::Waiting {
             until: now,
-            again: None,
+            retry_url: None,
         };
         match (std::mem::replace(&mut self.stage, rest), body) {
-            (Stage::Script, Some(body)) => self.has_script(now, body),
+            (SimFirmwareStage::Script, Some(body)) => self.handle_script(now, body),
             (
-                Stage::Kernel {
+                SimFirmwareStage::Kernel {
                     ramdisk,
                     line,
-                    otherwise,
+                    on_failure: otherwise,
                 },
                 Some(kernel),
             ) if !kernel.is_empty() => {
-                self.stage = Stage::Ramdisk { line, otherwise };
-                self.wants.push_back(Do::Fetch { url: ramdisk });
+                self.stage = SimFirmwareStage::Ramdisk {
+                    line,
+                    on_failure: otherwise,
+                };
+                self.actions
+                    .push_back(SimFirmwareAction::Fetch { url: ramdisk });
             }
-            (Stage::Ramdisk { line, .. }, Some(ramdisk)) if !ramdisk.is_empty() => {
+            (SimFirmwareStage::Ramdisk { line, .. }, Some(ramdisk)) if !ramdisk.is_empty() => {
                 let agent = line.api_url.is_some() || line.inspection_url.is_some();
-                self.stage = Stage::Ended(if agent {
-                    Ended::Agent(line)
+                self.stage = SimFirmwareStage::HandedOver(if agent {
+                    SimFirmwareHandover::Agent(line)
                 } else {
-                    Ended::Other
+                    SimFirmwareHandover::Other
                 });
             }
-            (Stage::Image { .. }, Some(image)) if !image.is_empty() => {
-                self.stage = Stage::Ended(Ended::Other);
+            (SimFirmwareStage::Image { .. }, Some(image)) if !image.is_empty() => {
+                self.stage = SimFirmwareStage::HandedOver(SimFirmwareHandover::Other);
             }
             (
-                Stage::Kernel { otherwise, .. }
-                | Stage::Ramdisk { otherwise, .. }
-                | Stage::Image { otherwise },
+                SimFirmwareStage::Kernel {
+                    on_failure: otherwise,
+                    ..
+                }
+                | SimFirmwareStage::Ramdisk {
+                    on_failure: otherwise,
+                    ..
+                }
+                | SimFirmwareStage::Image {
+                    on_failure: otherwise,
+                },
                 _,
             ) => match otherwise {
-                Some(again) => self.asks_again(now, again),
+                Some(again) => self.retry_script(now, again),
                 None => self.start_over(now),
             },
-            (Stage::Ended(ended), _) => self.stage = Stage::Ended(ended),
+            (SimFirmwareStage::HandedOver(ended), _) => {
+                self.stage = SimFirmwareStage::HandedOver(ended)
+            }
             _ => self.start_over(now),
         }
     }
 
-    fn ask_address(&mut self, now: Tick, ipxe: bool) {
-        let mut client = Client::new(
+    fn request_address(&mut self, now: Tick, ipxe: bool) {
+        let mut client = DhcpClient::new(
             self.hardware.mac,
             Some(ARCH_UEFI_X64),
             ipxe,
             Some(self.hardware.uuid),
-            Some(self.place.relay),
+            Some(self.network.relay),
         );
         client.start(now);
-        self.stage = Stage::Address { client, ipxe };
+        self.stage = SimFirmwareStage::Address { client, ipxe };
     }
 
-    fn has_address(&mut self, now: Tick, ipxe: bool, bound: &Bound) {
+    fn handle_address(&mut self, now: Tick, ipxe: bool, bound: &BoundLease) {
         self.address = Some(bound.address);
         match (&bound.boot_file, ipxe) {
             (Some(url), true) => self.fetch_script(url.clone()),
             (Some(file), false) => {
-                let asked = tftp::Options {
+                let asked = tftp::TransferOptions {
                     block_bytes: Some(1428),
                     window_blocks: Some(4),
                     timeout_s: None,
                     file_bytes: Some(0),
                 };
-                let limits = tftp::Limits {
+                let limits = tftp::TransferLimits {
                     file_bytes_max: LOADER_BYTES_MAX,
-                    ..tftp::Limits::default()
+                    ..tftp::TransferLimits::default()
                 };
-                let mode = tftp::Mode::Octet;
+                let mode = tftp::TransferMode::Octet;
                 let receiver = Box::new(tftp::Receiver::new(file, mode, asked, limits, us(now)));
-                let to = SocketAddrV4::new(bound.next_server, self.place.tftp_port);
-                self.stage = Stage::Loader {
+                let to = SocketAddrV4::new(bound.next_server, self.network.tftp_port);
+                self.stage = SimFirmwareStage::Loader {
                     receiver,
                     to,
                     loaded: Vec::new(),
@@ -298,7 +316,7 @@ impl Firmware {
     }
 
     fn after_loader(&mut self, now: Tick) {
-        let Stage::Loader {
+        let SimFirmwareStage::Loader {
             receiver,
             to,
             loaded,
@@ -307,62 +325,73 @@ impl Firmware {
             return;
         };
         match receiver.state() {
-            tftp::State::Running => {}
-            tftp::State::Done { .. } if !loaded.is_empty() => {
+            tftp::TransferState::Running => {}
+            tftp::TransferState::Done { .. } if !loaded.is_empty() => {
                 // The last acknowledgement is still to leave.
                 let mut bytes = Vec::new();
                 if receiver.transmit(&mut bytes).is_some() {
-                    self.wants.push_back(Do::Tftp { to: *to, bytes });
+                    self.actions
+                        .push_back(SimFirmwareAction::Tftp { to: *to, bytes });
                 }
-                self.ask_address(now, true);
+                self.request_address(now, true);
             }
-            tftp::State::Done { .. } | tftp::State::Failed { .. } => self.start_over(now),
+            tftp::TransferState::Done { .. } | tftp::TransferState::Failed { .. } => {
+                self.start_over(now)
+            }
         }
     }
 
     fn fetch_script(&mut self, url: String) {
-        self.wants.push_back(Do::Fetch { url });
-        self.stage = Stage::Script;
+        self.actions.push_back(SimFirmwareAction::Fetch { url });
+        self.stage = SimFirmwareStage::Script;
     }
 
-    fn has_script(&mut self, now: Tick, body: &[u8]) {
+    fn handle_script(&mut self, now: Tick, body: &[u8]) {
         let script = std::str::from_utf8(body).ok().and_then(script::parse);
         match script {
-            Some(Script::Boot {
+            Some(IpxeScriptOutcome::Boot {
                 kernel,
                 ramdisk,
                 line,
-                otherwise,
+                on_failure: otherwise,
             }) => {
-                self.stage = Stage::Kernel {
+                self.stage = SimFirmwareStage::Kernel {
                     ramdisk,
                     line,
-                    otherwise,
+                    on_failure: otherwise,
                 };
-                self.wants.push_back(Do::Fetch { url: kernel });
+                self.actions
+                    .push_back(SimFirmwareAction::Fetch { url: kernel });
             }
-            Some(Script::Image { url, otherwise }) => {
-                self.stage = Stage::Image { otherwise };
-                self.wants.push_back(Do::Fetch { url });
+            Some(IpxeScriptOutcome::Image {
+                url,
+                on_failure: otherwise,
+            }) => {
+                self.stage = SimFirmwareStage::Image {
+                    on_failure: otherwise,
+                };
+                self.actions.push_back(SimFirmwareAction::Fetch { url });
             }
-            Some(Script::Exit) => self.stage = Stage::Ended(Ended::Disk),
-            Some(Script::Again(again)) => self.asks_again(now, again),
+            Some(IpxeScriptOutcome::Exit) => {
+                self.stage = SimFirmwareStage::HandedOver(SimFirmwareHandover::Disk)
+            }
+            Some(IpxeScriptOutcome::Retry(again)) => self.retry_script(now, again),
             None => self.start_over(now),
         }
     }
 
-    fn asks_again(&mut self, now: Tick, again: Again) {
-        self.stage = Stage::Resting {
+    fn retry_script(&mut self, now: Tick, again: IpxeScriptRetry) {
+        self.stage = SimFirmwareStage::Waiting {
             until: now.after_ms(again.after_ms),
-            again: Some(again.url),
+            retry_url: Some(again.url),
         };
     }
 
     fn start_over(&mut self, now: Tick) {
         self.address = None;
-        self.stage = Stage::Resting {
+        self.stage = SimFirmwareStage::Waiting {
             until: now.after_ms(START_OVER_MS),
-            again: None,
+            retry_url: None,
         };
     }
 }

@@ -1,9 +1,9 @@
 //! What one simulated machine is.
 
 use serde_json::{Value, json};
-use trivet_bmc_ipmi::Suite;
-use trivet_bmc_ipmi::bmc::{Privilege, Setup, User};
-use trivet_model::{Entropy, MacAddr, Seeded};
+use trivet_bmc_ipmi::IpmiCipherSuite;
+use trivet_bmc_ipmi::bmc::{IpmiPrivilege, IpmiSimulatorSetup, IpmiSimulatorUser};
+use trivet_model::{Entropy, MacAddr, SeededRandom};
 
 /// The user of every simulated BMC.
 pub const BMC_USER: &str = "admin";
@@ -13,7 +13,7 @@ pub const BMC_PASSWORD: &str = "rehearsal";
 
 /// One machine: the same number always gives the same machine.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Hardware {
+pub struct SimHardware {
     /// Place in the rack, from one.
     pub number: u16,
     /// Address of its only port.
@@ -22,12 +22,12 @@ pub struct Hardware {
     pub uuid: [u8; 16],
 }
 
-impl Hardware {
+impl SimHardware {
     /// The machine at this place. The address is of QEMU's locally known prefix.
     pub fn new(number: u16) -> Self {
         let [high, low] = number.to_be_bytes();
         let mut uuid = [0; 16];
-        Seeded::new(u64::from(number)).fill(&mut uuid);
+        SeededRandom::new(u64::from(number)).fill(&mut uuid);
         Self {
             number,
             mac: MacAddr([0x52, 0x54, 0x00, 0x77, high, low]),
@@ -41,16 +41,16 @@ impl Hardware {
     }
 
     /// How its BMC is set up.
-    pub fn bmc(&self) -> Setup {
-        Setup {
-            users: vec![User {
+    pub fn bmc(&self) -> IpmiSimulatorSetup {
+        IpmiSimulatorSetup {
+            users: vec![IpmiSimulatorUser {
                 name: BMC_USER.into(),
                 password: BMC_PASSWORD.into(),
-                limit: Privilege::Administrator,
+                limit: IpmiPrivilege::Administrator,
             }],
             guid: self.uuid,
             kg: None,
-            suites: vec![Suite::Sha256, Suite::Sha1],
+            suites: vec![IpmiCipherSuite::Sha256, IpmiCipherSuite::Sha1],
         }
     }
 
@@ -92,15 +92,15 @@ mod tests {
 
     #[test]
     fn machines_differ_and_stay_the_same() {
-        assert_eq!(Hardware::new(3), Hardware::new(3));
-        assert_ne!(Hardware::new(3).mac, Hardware::new(259).mac);
-        assert_ne!(Hardware::new(3).uuid, Hardware::new(4).uuid);
-        assert_eq!(Hardware::new(3).name(), "node-03");
+        assert_eq!(SimHardware::new(3), SimHardware::new(3));
+        assert_ne!(SimHardware::new(3).mac, SimHardware::new(259).mac);
+        assert_ne!(SimHardware::new(3).uuid, SimHardware::new(4).uuid);
+        assert_eq!(SimHardware::new(3).name(), "node-03");
     }
 
     #[test]
     fn the_inventory_names_the_port() {
-        let machine = Hardware::new(3);
+        let machine = SimHardware::new(3);
         let inventory = machine.inventory(5);
         assert_eq!(
             inventory["interfaces"][0]["mac_address"],

@@ -5,12 +5,12 @@
 //! carries out what it wants. There are two drives: `trivet demo` over real
 //! sockets on loopback, and `tests/sim` in virtual time with faults from a seed.
 
-mod case;
+mod chassis;
 mod firmware;
 mod hardware;
 mod script;
 
-pub use case::Case;
-pub use firmware::{Do, Ended, Firmware, Place};
-pub use hardware::{BMC_PASSWORD, BMC_USER, Hardware};
-pub use script::KernelLine;
+pub use chassis::SimChassis;
+pub use firmware::{SimBootNetwork, SimFirmware, SimFirmwareAction, SimFirmwareHandover};
+pub use hardware::{BMC_PASSWORD, BMC_USER, SimHardware};
+pub use script::AgentKernelArguments;

@@ -5,37 +5,37 @@ const LINES_MAX: usize = 64;
 
 /// What a script wants done.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Script {
+pub(crate) enum IpxeScriptOutcome {
     /// Load these two and start the kernel with this line.
     Boot {
         kernel: String,
         ramdisk: String,
-        line: KernelLine,
+        line: AgentKernelArguments,
         /// Where that fails.
-        otherwise: Option<Again>,
+        on_failure: Option<IpxeScriptRetry>,
     },
     /// Boot this image over the network.
     Image {
         url: String,
         /// Where that fails.
-        otherwise: Option<Again>,
+        on_failure: Option<IpxeScriptRetry>,
     },
     /// Leave: the next boot device is the disk.
     Exit,
     /// Wait and fetch a script again.
-    Again(Again),
+    Retry(IpxeScriptRetry),
 }
 
 /// Wait and fetch a script again.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Again {
+pub(crate) struct IpxeScriptRetry {
     pub(crate) after_ms: u64,
     pub(crate) url: String,
 }
 
 /// The arguments that the agent reads from its kernel line.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct KernelLine {
+pub struct AgentKernelArguments {
     /// `ipa-api-url`.
     pub api_url: Option<String>,
     /// `ipa-inspection-callback-url`.
@@ -45,7 +45,7 @@ pub struct KernelLine {
 }
 
 /// Reads a script as UEFI firmware does; none where it is not one, or not one that boots.
-pub(crate) fn parse(text: &str) -> Option<Script> {
+pub(crate) fn parse(text: &str) -> Option<IpxeScriptOutcome> {
     let lines: Vec<_> = text.lines().collect();
     if lines.first() != Some(&"#!ipxe") {
         return None;
@@ -54,13 +54,14 @@ pub(crate) fn parse(text: &str) -> Option<Script> {
 }
 
 /// Goes on from a line, as if every command succeeded.
-fn follow(lines: &[&str], start: usize) -> Option<Script> {
-    let (mut kernel, mut ramdisk, mut line, mut after_ms) = (None, None, KernelLine::default(), 0);
+fn follow(lines: &[&str], start: usize) -> Option<IpxeScriptOutcome> {
+    let (mut kernel, mut ramdisk, mut line, mut after_ms) =
+        (None, None, AgentKernelArguments::default(), 0);
     let mut at = start;
     for _ in 0..LINES_MAX {
         let (command, rest) = lines.get(at)?.split_once("||").unwrap_or((lines[at], ""));
         let otherwise = || match follow(lines, label(lines, rest)?)? {
-            Script::Again(again) => Some(again),
+            IpxeScriptOutcome::Retry(again) => Some(again),
             _ => None,
         };
         at += 1;
@@ -72,27 +73,29 @@ fn follow(lines: &[&str], start: usize) -> Option<Script> {
             }
             Some("initrd") => ramdisk = words.last().map(str::to_owned),
             Some("boot") => {
-                return Some(Script::Boot {
+                return Some(IpxeScriptOutcome::Boot {
                     kernel: kernel?,
                     ramdisk: ramdisk?,
                     line,
-                    otherwise: otherwise(),
+                    on_failure: otherwise(),
                 });
             }
             Some("sanboot") => {
                 let last = words.last().filter(|word| word.contains("://"));
-                return Some(last.map_or(Script::Exit, |url| Script::Image {
-                    url: url.to_owned(),
-                    otherwise: otherwise(),
+                return Some(last.map_or(IpxeScriptOutcome::Exit, |url| {
+                    IpxeScriptOutcome::Image {
+                        url: url.to_owned(),
+                        on_failure: otherwise(),
+                    }
                 }));
             }
             Some("iseq") if command.contains("${platform} efi ") => at = label(lines, command)?,
             Some("goto") => at = label(lines, command)?,
-            Some("exit") => return Some(Script::Exit),
+            Some("exit") => return Some(IpxeScriptOutcome::Exit),
             Some("sleep") => after_ms = words.next()?.parse::<u64>().ok()?.checked_mul(1000)?,
             Some("chain") => {
                 let url = words.last()?.to_owned();
-                return Some(Script::Again(Again { after_ms, url }));
+                return Some(IpxeScriptOutcome::Retry(IpxeScriptRetry { after_ms, url }));
             }
             _ => {}
         }
@@ -109,8 +112,8 @@ fn label(lines: &[&str], command: &str) -> Option<usize> {
         .position(|line| line.strip_prefix(':') == Some(name))
 }
 
-fn kernel_line<'a>(words: impl Iterator<Item = &'a str>) -> KernelLine {
-    let mut line = KernelLine::default();
+fn kernel_line<'a>(words: impl Iterator<Item = &'a str>) -> AgentKernelArguments {
+    let mut line = AgentKernelArguments::default();
     for (key, value) in words.filter_map(|word| word.split_once('=')) {
         let place = match key {
             "ipa-api-url" => &mut line.api_url,
@@ -132,16 +135,16 @@ mod tests {
         let text = "#!ipxe\nkernel http://b/k initrd=r BOOTIF=01-52 ipa-api-url=http://a \
                     || goto no\ninitrd --name r http://b/r || goto no\nboot || goto no\n\
                     :no\nsleep 3\nchain http://b/s || goto no\n";
-        let line = KernelLine {
+        let line = AgentKernelArguments {
             api_url: Some("http://a".into()),
             inspection_url: None,
             bootif: Some("01-52".into()),
         };
-        let want = Script::Boot {
+        let want = IpxeScriptOutcome::Boot {
             kernel: "http://b/k".into(),
             ramdisk: "http://b/r".into(),
             line,
-            otherwise: Some(Again {
+            on_failure: Some(IpxeScriptRetry {
                 after_ms: 3000,
                 url: "http://b/s".into(),
             }),
@@ -151,10 +154,10 @@ mod tests {
 
     #[test]
     fn reads_exit_and_chain() {
-        assert_eq!(parse("#!ipxe\nexit 0\n"), Some(Script::Exit));
+        assert_eq!(parse("#!ipxe\nexit 0\n"), Some(IpxeScriptOutcome::Exit));
         let disk = "#!ipxe\niseq ${platform} efi && goto efi ||\nboot\n:efi\nexit 1\n";
-        assert_eq!(parse(disk), Some(Script::Exit));
-        let want = Script::Again(Again {
+        assert_eq!(parse(disk), Some(IpxeScriptOutcome::Exit));
+        let want = IpxeScriptOutcome::Retry(IpxeScriptRetry {
             after_ms: 10_000,
             url: "http://b/s".into(),
         });
@@ -167,10 +170,10 @@ mod tests {
     #[test]
     fn tells_an_image_from_a_disk() {
         let disk = "#!ipxe\nsanboot --no-describe --drive 0x80 ||\nexit 0\n";
-        assert_eq!(parse(disk), Some(Script::Exit));
-        let want = Script::Image {
+        assert_eq!(parse(disk), Some(IpxeScriptOutcome::Exit));
+        let want = IpxeScriptOutcome::Image {
             url: "http://b/i".into(),
-            otherwise: None,
+            on_failure: None,
         };
         let text = "#!ipxe\nsanboot --no-describe http://b/i || goto nowhere\n";
         assert_eq!(parse(text), Some(want));

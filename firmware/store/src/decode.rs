@@ -3,11 +3,11 @@
 
 use std::thread::{self, Builder};
 
-use crate::Key;
+use crate::RecordKey;
 use crate::error::RecordError;
-use crate::schema::{self, Record};
+use crate::schema::{self, StoredRecord};
 use crate::seal::Sealer;
-use crate::store::Records;
+use crate::store::StoreRecords;
 
 /// Fewer records than this are decoded before a second thread has started.
 const SHARED_RECORDS_MIN: usize = 500;
@@ -15,17 +15,17 @@ const SHARED_RECORDS_MIN: usize = 500;
 /// What decoding a record costs beside its bytes, as a number of bytes.
 const RECORD_COST_BYTES: usize = 64;
 
-type Encoded<'a> = (&'a Key, &'a [u8]);
+type EncodedRecord<'a> = (&'a RecordKey, &'a [u8]);
 
 /// Decodes records that come in the order of their keys. The first one that cannot be read
 /// is the error, whichever thread finds it. Without a sealer sealed ones cannot be read.
 pub(crate) fn decode_all<'a>(
     sealer: Option<&Sealer>,
-    records: impl Iterator<Item = Encoded<'a>>,
-) -> Result<Records, RecordError> {
-    let encoded: Vec<Encoded<'a>> = records.collect();
+    records: impl Iterator<Item = EncodedRecord<'a>>,
+) -> Result<StoreRecords, RecordError> {
+    let encoded: Vec<EncodedRecord<'a>> = records.collect();
     let (first, second) = encoded.split_at(middle(&encoded));
-    let mut decoded = Records::default();
+    let mut decoded = StoreRecords::default();
     thread::scope(|scope| {
         let helper = (!second.is_empty()).then(|| {
             let decode = move || decode_share(sealer, second);
@@ -51,8 +51,8 @@ pub(crate) fn decode_all<'a>(
 
 fn decode_share(
     sealer: Option<&Sealer>,
-    share: &[Encoded<'_>],
-) -> Result<Vec<Record>, RecordError> {
+    share: &[EncodedRecord<'_>],
+) -> Result<Vec<StoredRecord>, RecordError> {
     share
         .iter()
         .map(|(key, value)| schema::decode(sealer, key, value))
@@ -60,11 +60,11 @@ fn decode_share(
 }
 
 /// Where the second share begins: both take about as long. Few records are one share.
-fn middle(encoded: &[Encoded<'_>]) -> usize {
+fn middle(encoded: &[EncodedRecord<'_>]) -> usize {
     if encoded.len() < SHARED_RECORDS_MIN {
         return encoded.len();
     }
-    let cost = |(_, value): &Encoded<'_>| value.len() + RECORD_COST_BYTES;
+    let cost = |(_, value): &EncodedRecord<'_>| value.len() + RECORD_COST_BYTES;
     let half = encoded.iter().map(cost).sum::<usize>() / 2;
     let mut sum = 0;
     encoded
@@ -84,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    fn encoded(sealer: &Sealer, count: usize) -> Vec<(Key, Vec<u8>)> {
+    fn encoded(sealer: &Sealer, count: usize) -> Vec<(RecordKey, Vec<u8>)> {
         (0..count as u128)
             .map(|number| {
                 let id = NodeId(Uuid::from_u128(number));
@@ -101,7 +101,10 @@ mod tests {
         Sealer::new(&box_key())
     }
 
-    fn decode(sealer: &Sealer, records: &[(Key, Vec<u8>)]) -> Result<Records, RecordError> {
+    fn decode(
+        sealer: &Sealer,
+        records: &[(RecordKey, Vec<u8>)],
+    ) -> Result<StoreRecords, RecordError> {
         let records = records.iter().map(|(key, value)| (key, value.as_slice()));
         decode_all(Some(sealer), records)
     }

@@ -2,8 +2,8 @@
 //!
 //! An entry puts a whole record, patches one, or deletes one.
 
-use crate::Key;
-use crate::patch::{Patch, sized};
+use crate::RecordKey;
+use crate::patch::{RecordPatch, sized};
 
 /// Bytes of a put beside the value.
 pub(crate) const PUT_OVERHEAD_BYTES: usize = HEADER_BYTES + 4;
@@ -16,19 +16,19 @@ const DELETE: u8 = 3;
 
 /// One entry.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Entry<'a> {
+pub(crate) enum LogEntry<'a> {
     /// The record is now this.
-    Put(Key, &'a [u8]),
+    Put(RecordKey, &'a [u8]),
     /// The record has changed here and there.
-    Patch(Key, Patch<'a>),
+    Patch(RecordKey, RecordPatch<'a>),
     /// The record is gone.
-    Delete(Key),
+    Delete(RecordKey),
 }
 
-impl<'a> Entry<'a> {
+impl<'a> LogEntry<'a> {
     /// The shortest entry that turns `old` into `new`.
-    pub(crate) fn change(key: Key, old: Option<&[u8]>, new: &'a [u8]) -> Self {
-        let patch = old.map(|old| Patch::between(old, new));
+    pub(crate) fn change(key: RecordKey, old: Option<&[u8]>, new: &'a [u8]) -> Self {
+        let patch = old.map(|old| RecordPatch::between(old, new));
         match patch {
             Some(patch) if patch.encoded_bytes() < 4 + new.len() => Self::Patch(key, patch),
             _ => Self::Put(key, new),
@@ -58,14 +58,14 @@ impl<'a> Entry<'a> {
     pub(crate) fn decode(payload: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (&[op, kind], rest) = payload.split_first_chunk::<2>()?;
         let (&id, rest) = rest.split_first_chunk::<16>()?;
-        let key = Key { kind, id };
+        let key = RecordKey { kind, id };
         match op {
             PUT => {
                 let (value, rest) = sized(rest)?;
                 Some((Self::Put(key, value), rest))
             }
             PATCH => {
-                let (patch, rest) = Patch::decode(rest)?;
+                let (patch, rest) = RecordPatch::decode(rest)?;
                 Some((Self::Patch(key, patch), rest))
             }
             DELETE => Some((Self::Delete(key), rest)),
@@ -80,7 +80,7 @@ mod tests {
 
     use super::*;
 
-    const KEY: Key = Key {
+    const KEY: RecordKey = RecordKey {
         kind: 1,
         id: *b"0123456789abcdef",
     };
@@ -88,18 +88,18 @@ mod tests {
     #[test]
     fn the_bytes_of_version_one_are_pinned() {
         let mut out = Vec::new();
-        Entry::Put(KEY, b"abc").encode(&mut out);
-        Entry::Delete(KEY).encode(&mut out);
+        LogEntry::Put(KEY, b"abc").encode(&mut out);
+        LogEntry::Delete(KEY).encode(&mut out);
         let mut want = b"\x01\x010123456789abcdef\x03\0\0\0abc".to_vec();
         want.extend_from_slice(b"\x03\x010123456789abcdef");
         assert_eq!(out, want);
         assert_eq!(PUT_OVERHEAD_BYTES + 3 + HEADER_BYTES, want.len());
 
-        let patch = Patch::between(b"abc", b"abXYc");
+        let patch = RecordPatch::between(b"abc", b"abXYc");
         let mut bytes = Vec::new();
         patch.encode(&mut bytes);
         out.clear();
-        Entry::Patch(KEY, patch).encode(&mut out);
+        LogEntry::Patch(KEY, patch).encode(&mut out);
         assert_eq!(out[..18], *b"\x02\x010123456789abcdef");
         assert_eq!(out[18..], bytes);
     }
@@ -109,31 +109,34 @@ mod tests {
         let (old, mut new) = (vec![1; 1000], vec![1; 1000]);
         new[500] = 2;
         assert!(matches!(
-            Entry::change(KEY, Some(&old), &new),
-            Entry::Patch(..)
+            LogEntry::change(KEY, Some(&old), &new),
+            LogEntry::Patch(..)
         ));
-        assert!(matches!(Entry::change(KEY, None, &new), Entry::Put(..)));
         assert!(matches!(
-            Entry::change(KEY, Some(b"abc"), b"abd"),
-            Entry::Put(..)
+            LogEntry::change(KEY, None, &new),
+            LogEntry::Put(..)
+        ));
+        assert!(matches!(
+            LogEntry::change(KEY, Some(b"abc"), b"abd"),
+            LogEntry::Put(..)
         ));
     }
 
     #[test]
     fn refuses_entries_cut_short_and_unknown_ones() {
         for entry in [
-            Entry::Patch(KEY, Patch::between(b"abc", b"abXYc")),
-            Entry::Put(KEY, b"abc"),
-            Entry::Delete(KEY),
+            LogEntry::Patch(KEY, RecordPatch::between(b"abc", b"abXYc")),
+            LogEntry::Put(KEY, b"abc"),
+            LogEntry::Delete(KEY),
         ] {
             let mut out = Vec::new();
             entry.encode(&mut out);
-            assert_eq!(Entry::decode(&out), Some((entry, [].as_slice())));
+            assert_eq!(LogEntry::decode(&out), Some((entry, [].as_slice())));
             for end in 0..out.len() {
-                assert_eq!(Entry::decode(&out[..end]), None, "{end} bytes");
+                assert_eq!(LogEntry::decode(&out[..end]), None, "{end} bytes");
             }
             out[0] = 4;
-            assert_eq!(Entry::decode(&out), None);
+            assert_eq!(LogEntry::decode(&out), None);
         }
     }
 
@@ -141,7 +144,7 @@ mod tests {
         #[test]
         fn hostile_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             let mut rest = bytes.as_slice();
-            while let Some((_, after)) = Entry::decode(rest) {
+            while let Some((_, after)) = LogEntry::decode(rest) {
                 rest = after;
             }
         }

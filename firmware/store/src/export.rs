@@ -13,7 +13,7 @@ use trivet_board_hal::{BOX_KEY_BYTES, BoxKey};
 use crate::layout::{PAGE_BYTES, RECORD_BYTES_MAX, REGION_PAGES_MAX};
 use crate::outcome::SalvageOutcome;
 use crate::schema::RecordKind;
-use crate::{Key, schema};
+use crate::{RecordKey, schema};
 
 /// Version of the lines that the README describes.
 pub const EXPORT_VERSION: u64 = 1;
@@ -29,7 +29,7 @@ pub struct Export {
     /// The key of the store, in a full backup.
     pub key: Option<BoxKey>,
     /// The records, by key.
-    pub records: BTreeMap<Key, Vec<u8>>,
+    pub records: BTreeMap<RecordKey, Vec<u8>>,
     /// How many damages its lines name: places of the store, and records.
     pub damaged: u64,
 }
@@ -91,10 +91,10 @@ impl SalvageOutcome {
         for place in &self.damages {
             line(json!({"damaged": place}));
         }
-        for finding in &self.findings {
+        for finding in &self.damaged_records {
             line(json!({"damaged": finding.to_string()}));
         }
-        let damaged = self.damages.len() + self.findings.len();
+        let damaged = self.damages.len() + self.damaged_records.len();
         line(json!({"end": true, "records": self.records.len(), "damaged": damaged}));
         text
     }
@@ -157,7 +157,7 @@ fn json_line(line: &str) -> Option<Value> {
     value.is_object().then_some(value)
 }
 
-fn record(line: &Value) -> Result<(Key, Vec<u8>), &'static str> {
+fn record(line: &Value) -> Result<(RecordKey, Vec<u8>), &'static str> {
     let kind = line["kind"].as_str().and_then(RecordKind::from_name);
     let kind = kind.ok_or("its kind of record is unknown")?;
     let id = line["id"].as_str().and_then(bytes_of);
@@ -172,7 +172,7 @@ fn record(line: &Value) -> Result<(Key, Vec<u8>), &'static str> {
         return Err("its record does not match its checksum");
     }
     let kind = kind as u8;
-    Ok((Key { kind, id }, value))
+    Ok((RecordKey { kind, id }, value))
 }
 
 fn box_key(text: &Value) -> Option<BoxKey> {

@@ -39,21 +39,21 @@ pub const BATCH_CHANGES_MAX: usize = 4096;
 
 /// Pages of old records carried to the head for each page of new ones while
 /// less than half of the region is free.
-pub const CARRY_PAGES_PER_PAGE: u64 = 3;
+pub const RELOCATED_PAGES_PER_PAGE: u64 = 3;
 
 /// Most old records looked at in search of one that fits into spare bytes.
-pub const CARRY_LOOKS_MAX: usize = 32;
+pub const RELOCATION_LOOKS_MAX: usize = 32;
 
 /// The shape of one region.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Layout {
+pub struct StoreLayout {
     /// Pages of one segment.
     pub segment_pages: u64,
     /// Number of segments.
     pub segments: u64,
 }
 
-impl Layout {
+impl StoreLayout {
     /// The shape of a fresh region of `region_bytes`; none if it is too small
     /// for this segment size or the segment size is no whole number of pages.
     pub fn fresh(region_bytes: u64, segment_bytes: u32) -> Option<Self> {
@@ -123,7 +123,7 @@ impl Layout {
     /// Most pages of one commit: a batch, what is carried with it, and one record
     /// of the largest size too many.
     pub const fn commit_pages_max(&self) -> u64 {
-        (2 + CARRY_PAGES_PER_PAGE) * self.batch_pages_max()
+        (2 + RELOCATED_PAGES_PER_PAGE) * self.batch_pages_max()
     }
 
     /// Carrying starts when fewer pages than this are free.
@@ -148,28 +148,28 @@ impl Layout {
 mod tests {
     use super::*;
 
-    const SMALL: Layout = Layout {
+    const SMALL: StoreLayout = StoreLayout {
         segment_pages: 8,
         segments: 16,
     };
 
     #[test]
     fn refuses_regions_that_no_store_fits_into() {
-        assert_eq!(Layout::fresh(0, SEGMENT_BYTES), None);
-        assert_eq!(Layout::fresh(4096, SEGMENT_BYTES), None);
-        assert_eq!(Layout::fresh(1 << 20, SEGMENT_BYTES), None);
-        assert_eq!(Layout::fresh(1 << 20, 0), None);
-        assert_eq!(Layout::fresh(1 << 20, 5000), None);
-        assert_eq!(Layout::fresh(1 << 20, 4096), None);
-        assert_eq!(Layout::checked(1 << 20, u32::MAX), None);
+        assert_eq!(StoreLayout::fresh(0, SEGMENT_BYTES), None);
+        assert_eq!(StoreLayout::fresh(4096, SEGMENT_BYTES), None);
+        assert_eq!(StoreLayout::fresh(1 << 20, SEGMENT_BYTES), None);
+        assert_eq!(StoreLayout::fresh(1 << 20, 0), None);
+        assert_eq!(StoreLayout::fresh(1 << 20, 5000), None);
+        assert_eq!(StoreLayout::fresh(1 << 20, 4096), None);
+        assert_eq!(StoreLayout::checked(1 << 20, u32::MAX), None);
     }
 
     #[test]
     fn a_fresh_region_is_used_to_its_last_whole_segment() {
-        let layout = Layout::fresh(16 << 20, SEGMENT_BYTES).unwrap();
+        let layout = StoreLayout::fresh(16 << 20, SEGMENT_BYTES).unwrap();
         assert_eq!(layout.segments, 63);
         assert!(layout.region_bytes() <= 16 << 20);
-        assert_eq!(Layout::fresh(8192 + 16 * 32768, 32768), Some(SMALL));
+        assert_eq!(StoreLayout::fresh(8192 + 16 * 32768, 32768), Some(SMALL));
     }
 
     #[test]
@@ -183,14 +183,14 @@ mod tests {
 
     #[test]
     fn large_regions_take_the_largest_record_and_nearly_a_third_of_their_bytes() {
-        let layout = Layout::fresh(64 << 20, SEGMENT_BYTES).unwrap();
+        let layout = StoreLayout::fresh(64 << 20, SEGMENT_BYTES).unwrap();
         assert_eq!(layout.record_bytes_max(), RECORD_BYTES_MAX);
         assert!(layout.live_bytes_max() > 18 << 20);
     }
 
     #[test]
     fn the_smallest_region_still_takes_a_record_of_nearly_a_page() {
-        let layout = Layout::checked(4 * 4096, 8).unwrap();
+        let layout = StoreLayout::checked(4 * 4096, 8).unwrap();
         assert_eq!(layout.batch_pages_max(), 1);
         assert!(layout.record_bytes_max() > 4000);
         assert!(layout.live_bytes_max() > 4096);

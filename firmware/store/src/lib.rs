@@ -16,30 +16,30 @@ pub mod layout;
 mod log;
 mod outcome;
 mod page;
+mod page_list;
 mod patch;
 mod rebuild;
 mod recover;
 mod salvage;
 mod schema;
 mod seal;
-mod seen;
 mod store;
 mod superblock;
 mod table;
 
 pub use error::{CommitError, OpenError, RecordError};
 pub use export::{EXPORT_VERSION, Export, ImportError};
-pub use log::{Log, Stats};
-pub use outcome::{DamagedRecord, Fate, SalvageOutcome};
+pub use log::{StoreLog, StoreStats};
+pub use outcome::{DamagedRecord, RecordDamage, SalvageOutcome};
 pub use rebuild::{RebuildError, rebuild};
-pub use salvage::{Damage, Salvage};
+pub use salvage::{Salvage, StoreDamage};
 pub use schema::{JSON_DEPTH_MAX, RecordKind};
-pub use store::{Change, Records, Store};
+pub use store::{Store, StoreChange, StoreRecords};
 pub use superblock::FORMAT_VERSION;
 
 /// The name of a record in the log.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct Key {
+pub struct RecordKey {
     /// Kind of record, see [`RecordKind`].
     pub kind: u8,
     /// Which one of its kind.

@@ -12,20 +12,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use trivet_board_hal::{Flash, FlashError};
 
-use crate::entry::{Entry, PUT_OVERHEAD_BYTES};
+use crate::entry::{LogEntry, PUT_OVERHEAD_BYTES};
 use crate::error::{CommitError, OpenError};
 use crate::layout::{
-    BATCH_CHANGES_MAX, CARRY_LOOKS_MAX, CARRY_PAGES_PER_PAGE, Layout, PAGE_BYTES,
-    PAGE_PAYLOAD_BYTES,
+    BATCH_CHANGES_MAX, PAGE_BYTES, PAGE_PAYLOAD_BYTES, RELOCATED_PAGES_PER_PAGE,
+    RELOCATION_LOOKS_MAX, StoreLayout,
 };
 use crate::page::CommitHeader;
-use crate::recover::Found;
-use crate::table::{Table, cost};
-use crate::{Key, recover, schema, superblock};
+use crate::recover::RecoveredLog;
+use crate::table::{RecordTable, cost};
+use crate::{RecordKey, recover, schema, superblock};
 
 /// What the log has done since it was opened, and what room it has.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Stats {
+pub struct StoreStats {
     /// Batches written.
     pub commits: u64,
     /// Bytes written for them.
@@ -33,7 +33,7 @@ pub struct Stats {
     /// Flushes for them.
     pub flushes: u64,
     /// Old records carried to the head.
-    pub carried: u64,
+    pub relocated: u64,
     /// Number of records.
     pub records: u64,
     /// What all records take.
@@ -48,15 +48,15 @@ pub struct Stats {
 
 /// A store of bytes by key on a flash.
 #[derive(Clone, Debug)]
-pub struct Log<F> {
+pub struct StoreLog<F> {
     flash: F,
-    layout: Layout,
-    table: Table,
+    layout: StoreLayout,
+    table: RecordTable,
     /// Log position of the next page.
     head: u64,
     next_commit: u64,
     poisoned: bool,
-    stats: Stats,
+    stats: StoreStats,
 }
 
 /// How a commit writes a record that changes.
@@ -70,7 +70,7 @@ enum WriteForm {
 
 /// What a commit does to a record.
 #[derive(Debug)]
-enum Effect {
+enum RecordEffect {
     Put(Vec<u8>),
     Patch(Vec<u8>),
     Delete,
@@ -78,13 +78,13 @@ enum Effect {
 
 /// A commit, thought out and not yet written.
 #[derive(Debug)]
-struct Plan {
-    effects: BTreeMap<Key, Effect>,
-    carried: Vec<Key>,
+struct CommitPlan {
+    effects: BTreeMap<RecordKey, RecordEffect>,
+    relocated: Vec<RecordKey>,
     payload: Vec<u8>,
 }
 
-impl<F: Flash> Log<F> {
+impl<F: Flash> StoreLog<F> {
     /// Opens the region, formatting it with this segment size if it is blank.
     pub fn open(flash: F, segment_bytes: u32) -> Result<Self, OpenError> {
         let (log, ()) = Self::open_if(flash, segment_bytes, |_| Ok(()))?;
@@ -95,12 +95,12 @@ impl<F: Flash> Log<F> {
     pub(crate) fn open_if<T>(
         mut flash: F,
         segment_bytes: u32,
-        admit: impl FnOnce(&Table) -> Result<T, OpenError>,
+        admit: impl FnOnce(&RecordTable) -> Result<T, OpenError>,
     ) -> Result<(Self, T), OpenError> {
         let shape = superblock::find(&mut flash, segment_bytes)?;
         let layout = shape.layout;
         let found = if shape.is_blank {
-            Found::nothing()
+            RecoveredLog::empty()
         } else {
             recover::recover(&mut flash, &layout)?
         };
@@ -119,30 +119,33 @@ impl<F: Flash> Log<F> {
             head: found.head,
             next_commit: found.next_commit,
             poisoned: false,
-            stats: Stats::default(),
+            stats: StoreStats::default(),
         };
         Ok((log, admitted))
     }
 
     /// Counts anew: what was done so far belongs to the opening.
     pub(crate) fn count_from_here(&mut self) {
-        self.stats = Stats::default();
+        self.stats = StoreStats::default();
     }
 
     /// All records, in the order of their keys.
-    pub fn iter(&self) -> impl Iterator<Item = (&Key, &[u8])> {
+    pub fn iter(&self) -> impl Iterator<Item = (&RecordKey, &[u8])> {
         self.table.iter()
     }
 
     /// One record.
-    pub fn value(&self, key: &Key) -> Option<&[u8]> {
+    pub fn value(&self, key: &RecordKey) -> Option<&[u8]> {
         self.table.value(key)
     }
 
     /// Writes all changes or none: `None` deletes. They are durable when this
     /// returns. Changes that change nothing are left out; where none is left,
     /// nothing is written.
-    pub fn commit(&mut self, changes: BTreeMap<Key, Option<Vec<u8>>>) -> Result<(), CommitError> {
+    pub fn commit(
+        &mut self,
+        changes: BTreeMap<RecordKey, Option<Vec<u8>>>,
+    ) -> Result<(), CommitError> {
         self.commit_as(WriteForm::Shortest, changes)
     }
 
@@ -150,7 +153,7 @@ impl<F: Flash> Log<F> {
     /// any more to read it.
     pub(crate) fn commit_whole(
         &mut self,
-        changes: BTreeMap<Key, Option<Vec<u8>>>,
+        changes: BTreeMap<RecordKey, Option<Vec<u8>>>,
     ) -> Result<(), CommitError> {
         self.commit_as(WriteForm::Whole, changes)
     }
@@ -158,7 +161,7 @@ impl<F: Flash> Log<F> {
     fn commit_as(
         &mut self,
         form: WriteForm,
-        changes: BTreeMap<Key, Option<Vec<u8>>>,
+        changes: BTreeMap<RecordKey, Option<Vec<u8>>>,
     ) -> Result<(), CommitError> {
         if self.poisoned {
             return Err(CommitError::Poisoned);
@@ -166,7 +169,7 @@ impl<F: Flash> Log<F> {
         let Some(mut plan) = self.plan(form, changes)? else {
             return Ok(());
         };
-        self.carry(&mut plan);
+        self.relocate(&mut plan);
         let header = self.header(&plan);
         if u64::from(header.pages) > self.free_pages() {
             // Layout::live_bytes_max keeps this from happening; better to refuse than
@@ -182,8 +185,8 @@ impl<F: Flash> Log<F> {
     }
 
     /// What was done and what room is left.
-    pub fn stats(&self) -> Stats {
-        Stats {
+    pub fn stats(&self) -> StoreStats {
+        StoreStats {
             records: self.table.len() as u64,
             live_bytes: self.table.live_bytes(),
             live_bytes_max: self.layout.live_bytes_max(),
@@ -194,7 +197,7 @@ impl<F: Flash> Log<F> {
     }
 
     /// The shape and the limits of the region.
-    pub fn layout(&self) -> &Layout {
+    pub fn layout(&self) -> &StoreLayout {
         &self.layout
     }
 
@@ -234,16 +237,16 @@ impl<F: Flash> Log<F> {
     fn plan(
         &self,
         form: WriteForm,
-        changes: BTreeMap<Key, Option<Vec<u8>>>,
-    ) -> Result<Option<Plan>, CommitError> {
+        changes: BTreeMap<RecordKey, Option<Vec<u8>>>,
+    ) -> Result<Option<CommitPlan>, CommitError> {
         if changes.len() > BATCH_CHANGES_MAX {
             return Err(CommitError::TooManyChanges {
                 changes: changes.len(),
             });
         }
-        let mut plan = Plan {
+        let mut plan = CommitPlan {
             effects: BTreeMap::new(),
-            carried: Vec::new(),
+            relocated: Vec::new(),
             payload: Vec::new(),
         };
         let mut live_bytes = self.table.live_bytes();
@@ -270,14 +273,14 @@ impl<F: Flash> Log<F> {
 
     fn effect(
         &self,
-        key: &Key,
+        key: &RecordKey,
         old: Option<&[u8]>,
         new: Option<Vec<u8>>,
         payload: &mut Vec<u8>,
-    ) -> Result<Effect, CommitError> {
+    ) -> Result<RecordEffect, CommitError> {
         let Some(new) = new else {
-            Entry::Delete(*key).encode(payload);
-            return Ok(Effect::Delete);
+            LogEntry::Delete(*key).encode(payload);
+            return Ok(RecordEffect::Delete);
         };
         if new.len() > self.layout.record_bytes_max() {
             return Err(CommitError::RecordTooLarge {
@@ -287,22 +290,22 @@ impl<F: Flash> Log<F> {
                 limit: self.layout.record_bytes_max(),
             });
         }
-        let entry = Entry::change(*key, old, &new);
+        let entry = LogEntry::change(*key, old, &new);
         entry.encode(payload);
-        let is_patch = matches!(entry, Entry::Patch(..));
+        let is_patch = matches!(entry, LogEntry::Patch(..));
         Ok(if is_patch {
-            Effect::Patch(new)
+            RecordEffect::Patch(new)
         } else {
-            Effect::Put(new)
+            RecordEffect::Put(new)
         })
     }
 
     /// Adds full images of records that hang on old segments.
-    fn carry(&self, plan: &mut Plan) {
+    fn relocate(&self, plan: &mut CommitPlan) {
         let own_pages = plan.payload.len().div_ceil(PAGE_PAYLOAD_BYTES) as u64;
         let pressed = self.free_pages().saturating_sub(own_pages) < self.layout.pressure_pages();
         let mut due = if pressed {
-            CARRY_PAGES_PER_PAGE * own_pages * PAGE_PAYLOAD_BYTES as u64
+            RELOCATED_PAGES_PER_PAGE * own_pages * PAGE_PAYLOAD_BYTES as u64
         } else {
             0
         };
@@ -310,12 +313,12 @@ impl<F: Flash> Log<F> {
         for key in self.table.keys_before(self.head_segment()) {
             let spare = plan.payload.len().next_multiple_of(PAGE_PAYLOAD_BYTES);
             let spare = (spare - plan.payload.len()) as u64;
-            if due == 0 && (spare <= PUT_OVERHEAD_BYTES as u64 || looks == CARRY_LOOKS_MAX) {
+            if due == 0 && (spare <= PUT_OVERHEAD_BYTES as u64 || looks == RELOCATION_LOOKS_MAX) {
                 return;
             }
             let value = match plan.effects.get(&key) {
-                Some(Effect::Put(_) | Effect::Delete) => continue,
-                Some(Effect::Patch(new)) => new.as_slice(),
+                Some(RecordEffect::Put(_) | RecordEffect::Delete) => continue,
+                Some(RecordEffect::Patch(new)) => new.as_slice(),
                 None => self.table.value(&key).unwrap_or_default(),
             };
             if due == 0 && cost(value) > spare {
@@ -323,24 +326,24 @@ impl<F: Flash> Log<F> {
                 continue;
             }
             due = due.saturating_sub(cost(value));
-            Entry::Put(key, value).encode(&mut plan.payload);
-            plan.carried.push(key);
+            LogEntry::Put(key, value).encode(&mut plan.payload);
+            plan.relocated.push(key);
         }
     }
 
-    fn header(&self, plan: &Plan) -> CommitHeader {
+    fn header(&self, plan: &CommitPlan) -> CommitHeader {
         let moved = plan
             .effects
             .iter()
-            .filter(|(_, effect)| !matches!(effect, Effect::Patch(_)))
+            .filter(|(_, effect)| !matches!(effect, RecordEffect::Patch(_)))
             .map(|(key, _)| key);
-        let leaving: BTreeSet<&Key> = moved.chain(&plan.carried).collect();
+        let leaving: BTreeSet<&RecordKey> = moved.chain(&plan.relocated).collect();
         let tail_commit = self.table.tail_commit_after(
             self.next_commit,
             self.head_segment(),
             leaving.into_iter(),
         );
-        let entries = (plan.effects.len() + plan.carried.len()) as u32;
+        let entries = (plan.effects.len() + plan.relocated.len()) as u32;
         CommitHeader::new(
             self.next_commit,
             tail_commit,
@@ -368,18 +371,18 @@ impl<F: Flash> Log<F> {
         Ok(())
     }
 
-    fn apply(&mut self, plan: Plan, header: &CommitHeader) {
+    fn apply(&mut self, plan: CommitPlan, header: &CommitHeader) {
         let segment = self.head_segment();
         self.table.begin(segment, header.commit);
         for (key, effect) in plan.effects {
             match effect {
-                Effect::Put(value) => self.table.put(key, value, segment),
-                Effect::Patch(value) => self.table.patch(&key, value),
-                Effect::Delete => self.table.delete(&key),
+                RecordEffect::Put(value) => self.table.put(key, value, segment),
+                RecordEffect::Patch(value) => self.table.patch(&key, value),
+                RecordEffect::Delete => self.table.delete(&key),
             }
         }
-        for key in plan.carried {
-            self.stats.carried += 1;
+        for key in plan.relocated {
+            self.stats.relocated += 1;
             if let Some(value) = self.table.value(&key).map(<[u8]>::to_vec) {
                 self.table.put(key, value, segment);
             }

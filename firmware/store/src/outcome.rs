@@ -7,16 +7,16 @@ use trivet_board_hal::BoxKey;
 use trivet_model::{MacAddr, NodeId};
 use uuid::Uuid;
 
-use crate::Key;
+use crate::RecordKey;
 use crate::error::{OpenError, RecordError};
-use crate::layout::{Layout, PAGE_BYTES, SUPERBLOCK_PAGES};
-use crate::salvage::{Damage, Salvage};
-use crate::schema::{self, Record, RecordKind};
+use crate::layout::{PAGE_BYTES, SUPERBLOCK_PAGES, StoreLayout};
+use crate::salvage::{Salvage, StoreDamage};
+use crate::schema::{self, RecordKind, StoredRecord};
 use crate::seal::Sealer;
 
 /// What happened to a record.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Fate {
+pub enum RecordDamage {
     /// No version of it can be read.
     Lost,
     /// An older version of it is kept.
@@ -29,9 +29,9 @@ pub enum Fate {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DamagedRecord {
     /// The record.
-    pub key: Key,
+    pub key: RecordKey,
     /// What happened to it.
-    pub fate: Fate,
+    pub damage: RecordDamage,
     /// What people call it: kind, UUID and name as far as they are known.
     pub label: String,
     /// The damaged commit that last changed it, where one did.
@@ -41,19 +41,19 @@ pub struct DamagedRecord {
 impl fmt::Display for DamagedRecord {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let label = &self.label;
-        match (self.fate, self.commit) {
-            (Fate::Lost, Some(commit)) => write!(
+        match (self.damage, self.commit) {
+            (RecordDamage::Lost, Some(commit)) => write!(
                 out,
                 "lost: {label}: no version of it can be read; commit {commit} changed it last"
             ),
-            (Fate::Lost, None) => write!(out, "lost: {label}: the record cannot be read"),
-            (Fate::Older, Some(commit)) => write!(
+            (RecordDamage::Lost, None) => write!(out, "lost: {label}: the record cannot be read"),
+            (RecordDamage::Older, Some(commit)) => write!(
                 out,
                 "older version of {label} kept: commit {commit} changed or deleted it, and is \
                  damaged or needs what is damaged"
             ),
-            (Fate::Older, None) => write!(out, "older version of {label} kept"),
-            (Fate::WithoutNode, _) => write!(
+            (RecordDamage::Older, None) => write!(out, "older version of {label} kept"),
+            (RecordDamage::WithoutNode, _) => write!(
                 out,
                 "{label} kept, but its node is lost: enrol the node again with this UUID, or \
                  delete the record"
@@ -66,28 +66,28 @@ impl fmt::Display for DamagedRecord {
 #[derive(Clone, Debug, Default)]
 pub struct SalvageOutcome {
     /// The records, by key.
-    pub records: BTreeMap<Key, Vec<u8>>,
+    pub records: BTreeMap<RecordKey, Vec<u8>>,
     /// How many there are of each kind.
     pub counts: BTreeMap<&'static str, u64>,
     /// The damaged places, each in a sentence: where it is and what it hit, whether or not a
     /// record is lost with it.
     pub damages: Vec<String>,
     /// What is lost or older than it was.
-    pub findings: Vec<DamagedRecord>,
+    pub damaged_records: Vec<DamagedRecord>,
     /// Whether something is sealed and no key was at hand to open it.
     pub needs_key: bool,
     /// What people call the records.
-    pub(crate) labels: BTreeMap<Key, String>,
+    pub(crate) labels: BTreeMap<RecordKey, String>,
 }
 
 impl SalvageOutcome {
     /// What people call one of its records: kind, UUID and name.
-    pub fn label(&self, key: &Key) -> &str {
+    pub fn label(&self, key: &RecordKey) -> &str {
         self.labels.get(key).map_or("record", String::as_str)
     }
 
     /// Where a damage is and what it hit.
-    fn describe(&self, layout: &Layout, damage: &Damage) -> String {
+    fn describe(&self, layout: &StoreLayout, damage: &StoreDamage) -> String {
         let mut said = match damage.at {
             Some(at) => format!("{} bytes at offset {at}", damage.bytes),
             None => "at an offset that is not known".to_owned(),
@@ -107,8 +107,11 @@ impl SalvageOutcome {
             None => {}
         }
         let _ = write!(said, ": {}", damage.what);
-        let named = |key: &Key| {
-            let lost = self.findings.iter().find(|finding| finding.key == *key);
+        let named = |key: &RecordKey| {
+            let lost = self
+                .damaged_records
+                .iter()
+                .find(|finding| finding.key == *key);
             lost.map_or(self.label(key), |finding| finding.label.as_str())
         };
         let hit: Vec<&str> = damage.hit.iter().map(named).collect();
@@ -127,7 +130,7 @@ impl SalvageOutcome {
 impl Salvage {
     /// Reads the records with the key of the store. Without a key nothing that is sealed
     /// is looked into. Refuses a wrong key, and records of a newer program.
-    pub fn judge(&self, key: Option<&BoxKey>) -> Result<SalvageOutcome, OpenError> {
+    pub fn review(&self, key: Option<&BoxKey>) -> Result<SalvageOutcome, OpenError> {
         let sealer = key.map(Sealer::new);
         let sealer = sealer.as_ref();
         let own = schema::unit_key();
@@ -137,9 +140,9 @@ impl Salvage {
             return Err(OpenError::WrongKey);
         }
         let proven = unit.is_some_and(schema::proves_key);
-        let mut judged = Judged::default();
+        let mut judged = SalvageReview::default();
         for (key, kept) in &self.records {
-            let older = kept.older.map(|commit| (Fate::Older, commit));
+            let older = kept.older.map(|commit| (RecordDamage::Older, commit));
             match schema::decode(sealer, key, &kept.value) {
                 Ok(record) => judged.keep(sealer, key, &kept.value, &record, older)?,
                 Err(
@@ -151,14 +154,14 @@ impl Salvage {
                     judged.keep_sealed(key, &kept.value, older);
                 }
                 Err(RecordError::Sealed { .. }) if !proven => return Err(OpenError::WrongKey),
-                Err(_) => judged.find(*key, Fate::Lost, label(key, None), None),
+                Err(_) => judged.add_damaged(*key, RecordDamage::Lost, label(key, None), None),
             }
         }
         for (key, commit) in &self.lost {
-            judged.find(*key, Fate::Lost, label(key, None), Some(*commit));
+            judged.add_damaged(*key, RecordDamage::Lost, label(key, None), Some(*commit));
         }
         if !self.is_whole() {
-            judged.name_left_alone();
+            judged.name_orphans();
         }
         judged.restore_counter(sealer)?;
         let mut outcome = judged.outcome;
@@ -172,22 +175,28 @@ impl Salvage {
 
 /// The records that were read so far.
 #[derive(Debug, Default)]
-struct Judged {
+struct SalvageReview {
     outcome: SalvageOutcome,
     nodes: BTreeSet<NodeId>,
     /// Records of nodes, and which node each belongs to.
-    belonging: Vec<(Key, NodeId)>,
+    belonging: Vec<(RecordKey, NodeId)>,
     /// The highest place in the order of creation that a record has.
     serial_max: u64,
     /// What the box's own record says.
     serial: Option<u64>,
 }
 
-impl Judged {
-    fn find(&mut self, key: Key, fate: Fate, label: String, commit: Option<u64>) {
-        self.outcome.findings.push(DamagedRecord {
+impl SalvageReview {
+    fn add_damaged(
+        &mut self,
+        key: RecordKey,
+        fate: RecordDamage,
+        label: String,
+        commit: Option<u64>,
+    ) {
+        self.outcome.damaged_records.push(DamagedRecord {
             key,
-            fate,
+            damage: fate,
             label,
             commit,
         });
@@ -198,27 +207,27 @@ impl Judged {
     fn keep(
         &mut self,
         sealer: Option<&Sealer>,
-        key: &Key,
+        key: &RecordKey,
         value: &[u8],
-        record: &Record,
-        older: Option<(Fate, u64)>,
+        record: &StoredRecord,
+        older: Option<(RecordDamage, u64)>,
     ) -> Result<(), OpenError> {
         let serial = match record {
-            Record::Node(node) => {
+            StoredRecord::Node(node) => {
                 self.nodes.insert(node.id);
                 node.serial
             }
-            Record::Port(port) => {
+            StoredRecord::Port(port) => {
                 self.belonging.push((*key, port.node));
                 port.serial
             }
-            Record::Resource(resource) => {
+            StoredRecord::Resource(resource) => {
                 self.belonging
                     .extend(resource.node.map(|node| (*key, node)));
                 resource.serial
             }
-            Record::Lease(_) => 0,
-            Record::Serial(serial) => {
+            StoredRecord::Lease(_) => 0,
+            StoredRecord::Serial(serial) => {
                 self.serial = Some(*serial);
                 *serial
             }
@@ -233,7 +242,7 @@ impl Judged {
         Ok(())
     }
 
-    fn keep_sealed(&mut self, key: &Key, value: &[u8], older: Option<(Fate, u64)>) {
+    fn keep_sealed(&mut self, key: &RecordKey, value: &[u8], older: Option<(RecordDamage, u64)>) {
         self.outcome.needs_key = true;
         if let Some(id) = schema::node_of(key) {
             self.nodes.insert(id);
@@ -241,7 +250,13 @@ impl Judged {
         self.add(key, value.to_vec(), label(key, None), older);
     }
 
-    fn add(&mut self, key: &Key, value: Vec<u8>, label: String, older: Option<(Fate, u64)>) {
+    fn add(
+        &mut self,
+        key: &RecordKey,
+        value: Vec<u8>,
+        label: String,
+        older: Option<(RecordDamage, u64)>,
+    ) {
         *self
             .outcome
             .counts
@@ -249,17 +264,17 @@ impl Judged {
             .or_default() += 1;
         self.outcome.records.insert(*key, value);
         if let Some((fate, commit)) = older {
-            self.find(*key, fate, label.clone(), Some(commit));
+            self.add_damaged(*key, fate, label.clone(), Some(commit));
         }
         self.outcome.labels.insert(*key, label);
     }
 
-    fn name_left_alone(&mut self) {
+    fn name_orphans(&mut self) {
         for (key, node) in std::mem::take(&mut self.belonging) {
             if !self.nodes.contains(&node) {
                 let label = self.outcome.labels.get(&key).cloned();
                 let label = format!("{} of node {node}", label.unwrap_or_default());
-                self.find(key, Fate::WithoutNode, label, None);
+                self.add_damaged(key, RecordDamage::WithoutNode, label, None);
             }
         }
     }
@@ -271,7 +286,9 @@ impl Judged {
             return Ok(());
         };
         let own = schema::unit_key();
-        self.outcome.findings.retain(|finding| finding.key != own);
+        self.outcome
+            .damaged_records
+            .retain(|finding| finding.key != own);
         if self.serial.is_some_and(|serial| serial >= self.serial_max) {
             return Ok(());
         }
@@ -288,32 +305,32 @@ impl Judged {
     }
 }
 
-fn encode(sealer: &Sealer, record: &Record) -> Result<Vec<u8>, RecordError> {
+fn encode(sealer: &Sealer, record: &StoredRecord) -> Result<Vec<u8>, RecordError> {
     match record {
-        Record::Node(node) => schema::encode_node(sealer, node),
-        Record::Port(port) => schema::encode_port(port),
-        Record::Lease(lease) => schema::encode_lease(lease),
-        Record::Resource(resource) => schema::encode_resource(sealer, resource),
-        Record::Serial(serial) => schema::encode_serial(sealer, *serial),
+        StoredRecord::Node(node) => schema::encode_node(sealer, node),
+        StoredRecord::Port(port) => schema::encode_port(port),
+        StoredRecord::Lease(lease) => schema::encode_lease(lease),
+        StoredRecord::Resource(resource) => schema::encode_resource(sealer, resource),
+        StoredRecord::Serial(serial) => schema::encode_serial(sealer, *serial),
     }
 }
 
 /// What people call a record.
-fn label(key: &Key, record: Option<&Record>) -> String {
+fn label(key: &RecordKey, record: Option<&StoredRecord>) -> String {
     let kind = schema::kind_name(key.kind);
     let id = Uuid::from_bytes(key.id).hyphenated();
     let named = |name: &str| format!("{kind} {id} ({name})");
     match (RecordKind::from_number(key.kind), record) {
-        (_, Some(Record::Node(node))) => match &node.name {
+        (_, Some(StoredRecord::Node(node))) => match &node.name {
             Some(name) => named(name),
             None => format!("{kind} {id}"),
         },
-        (_, Some(Record::Port(port))) => named(&port.address.to_string()),
-        (_, Some(Record::Resource(resource))) => match &resource.name {
+        (_, Some(StoredRecord::Port(port))) => named(&port.address.to_string()),
+        (_, Some(StoredRecord::Resource(resource))) => match &resource.name {
             Some(name) => format!("{} {id} ({name})", resource.kind),
             None => format!("{} {id}", resource.kind),
         },
-        (_, Some(Record::Lease(lease))) => {
+        (_, Some(StoredRecord::Lease(lease))) => {
             format!("lease of {} ({})", lease.mac, lease.address)
         }
         (Some(RecordKind::Lease), _) => {

@@ -21,21 +21,21 @@ const SHARED_BYTES_MIN: usize = 2 * HUNK_BYTES;
 
 /// What turns one value into another.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Patch<'a> {
+pub(crate) struct RecordPatch<'a> {
     /// Checksum of the new value.
     crc: u32,
-    hunks: Vec<Hunk<'a>>,
+    hunks: Vec<PatchHunk<'a>>,
 }
 
 /// A piece of the old value, and what follows it in the new one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-struct Hunk<'a> {
+struct PatchHunk<'a> {
     from: u32,
     length: u32,
     insert: &'a [u8],
 }
 
-impl<'a> Patch<'a> {
+impl<'a> RecordPatch<'a> {
     /// What turns `old` into `new`.
     pub(crate) fn between(old: &[u8], new: &'a [u8]) -> Self {
         let prefix = shared(old.iter(), new.iter());
@@ -45,7 +45,7 @@ impl<'a> Patch<'a> {
         let (mut from, mut length) = (0, prefix);
         let mut at = prefix;
         let middle = &old[prefix..old.len() - suffix];
-        let index = Index::new(middle);
+        let index = BlockIndex::new(middle);
         // One hunk is kept for the shared end.
         while hunks.len() + 2 < HUNKS_MAX {
             let Some(piece) = index.next_shared(&new[at..new_end]) else {
@@ -113,7 +113,7 @@ impl<'a> Patch<'a> {
             let (length, after) = word(after)?;
             let (insert, after) = sized(after)?;
             rest = after;
-            hunks.push(Hunk {
+            hunks.push(PatchHunk {
                 from,
                 length,
                 insert,
@@ -123,8 +123,8 @@ impl<'a> Patch<'a> {
     }
 }
 
-fn hunk(from: usize, length: usize, insert: &[u8]) -> Hunk<'_> {
-    Hunk {
+fn hunk(from: usize, length: usize, insert: &[u8]) -> PatchHunk<'_> {
+    PatchHunk {
         from: from as u32,
         length: length as u32,
         insert,
@@ -149,19 +149,19 @@ pub(crate) fn sized(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// Where the blocks of the old value stand, by a hash of each. Of blocks with
 /// equal hashes the first counts: a missed piece makes a patch longer, not wrong.
-struct Index<'a> {
+struct BlockIndex<'a> {
     old: &'a [u8],
     slots: Vec<Option<u32>>,
 }
 
 /// A piece that both values have.
-struct Piece {
+struct SharedRun {
     old_at: usize,
     new_at: usize,
     length: usize,
 }
 
-impl<'a> Index<'a> {
+impl<'a> BlockIndex<'a> {
     fn new(old: &'a [u8]) -> Self {
         let blocks = old.len() / BLOCK_BYTES;
         let mut index = Self {
@@ -186,7 +186,7 @@ impl<'a> Index<'a> {
     }
 
     /// The first piece of `new` that is worth a hunk.
-    fn next_shared(&self, new: &[u8]) -> Option<Piece> {
+    fn next_shared(&self, new: &[u8]) -> Option<SharedRun> {
         for (at, window) in new.windows(BLOCK_BYTES).enumerate() {
             let Some(old_at) = self.slots[self.slot(window)] else {
                 continue;
@@ -198,7 +198,7 @@ impl<'a> Index<'a> {
             let back = shared(self.old[..old_at].iter().rev(), new[..at].iter().rev());
             let forth = shared(self.old[old_at..].iter(), new[at..].iter());
             if back + forth >= SHARED_BYTES_MIN {
-                return Some(Piece {
+                return Some(SharedRun {
                     old_at: old_at - back,
                     new_at: at - back,
                     length: back + forth,
@@ -217,19 +217,19 @@ mod tests {
 
     #[track_caller]
     fn check(old: &[u8], new: &[u8]) -> usize {
-        let patch = Patch::between(old, new);
+        let patch = RecordPatch::between(old, new);
         assert_eq!(patch.apply(old).as_deref(), Some(new));
         let mut out = Vec::new();
         patch.encode(&mut out);
         assert_eq!(out.len(), patch.encoded_bytes());
-        assert_eq!(Patch::decode(&out), Some((patch, [].as_slice())));
+        assert_eq!(RecordPatch::decode(&out), Some((patch, [].as_slice())));
         out.len()
     }
 
     #[test]
     fn the_bytes_of_version_one_are_pinned() {
         let mut out = Vec::new();
-        Patch::between(b"abc", b"abXYc").encode(&mut out);
+        RecordPatch::between(b"abc", b"abXYc").encode(&mut out);
         let mut want = crc32c::crc32c(b"abXYc").to_le_bytes().to_vec();
         want.extend_from_slice(b"\x02\0");
         want.extend_from_slice(b"\0\0\0\0\x02\0\0\0\x02\0\0\0XY");
@@ -267,7 +267,7 @@ mod tests {
         for at in (50..40_000).step_by(200) {
             new[at] ^= 1;
         }
-        let patch = Patch::between(&old, &new);
+        let patch = RecordPatch::between(&old, &new);
         assert_eq!(patch.hunks.len(), HUNKS_MAX);
         check(&old, &new);
     }
@@ -276,14 +276,14 @@ mod tests {
     fn a_patch_with_more_hunks_is_refused() {
         let mut bytes = vec![0; 6 + 65 * 12];
         bytes[4] = 65;
-        assert_eq!(Patch::decode(&bytes), None);
+        assert_eq!(RecordPatch::decode(&bytes), None);
         bytes[4] = 64;
-        assert!(Patch::decode(&bytes).is_some());
+        assert!(RecordPatch::decode(&bytes).is_some());
     }
 
     #[test]
     fn a_patch_for_another_value_does_not_apply() {
-        let patch = Patch::between(b"hello world", b"hello brave world");
+        let patch = RecordPatch::between(b"hello world", b"hello brave world");
         assert_eq!(patch.apply(b"hellO world"), None);
         assert_eq!(patch.apply(b"hell"), None);
     }
@@ -291,14 +291,14 @@ mod tests {
     #[test]
     fn a_patch_that_would_blow_up_does_not_apply() {
         let hunks = vec![hunk(0, 100_000, &[]); 2];
-        let patch = Patch { crc: 0, hunks };
+        let patch = RecordPatch { crc: 0, hunks };
         assert_eq!(patch.apply(&vec![0; 100_000]), None);
-        let hunks = vec![Hunk {
+        let hunks = vec![PatchHunk {
             from: u32::MAX,
             length: u32::MAX,
             insert: &[],
         }];
-        assert_eq!(Patch { crc: 0, hunks }.apply(&[0; 10]), None);
+        assert_eq!(RecordPatch { crc: 0, hunks }.apply(&[0; 10]), None);
     }
 
     proptest! {
@@ -326,7 +326,7 @@ mod tests {
 
         #[test]
         fn hostile_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-            if let Some((patch, _)) = Patch::decode(&bytes) {
+            if let Some((patch, _)) = RecordPatch::decode(&bytes) {
                 let _ = patch.apply(b"some value");
             }
         }

@@ -8,9 +8,9 @@ use trivet_model::{Lease, MacAddr};
 
 use crate::error::{CommitError, OpenError};
 use crate::layout::BATCH_CHANGES_MAX;
-use crate::log::Log;
+use crate::log::StoreLog;
 use crate::table::cost;
-use crate::{Key, schema};
+use crate::{RecordKey, schema};
 
 /// The new store was not written.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +31,7 @@ pub enum RebuildError {
 
 /// Writes and deletes a lease that nobody has. Damage to the last commit cannot be told
 /// from a torn write and drops it, so the last one must not hold records.
-fn close<F: Flash>(log: &mut Log<F>) -> Result<(), CommitError> {
+fn close<F: Flash>(log: &mut StoreLog<F>) -> Result<(), CommitError> {
     let lease = Lease {
         mac: MacAddr([0; 6]),
         address: Ipv4Addr::UNSPECIFIED,
@@ -50,9 +50,9 @@ fn close<F: Flash>(log: &mut Log<F>) -> Result<(), CommitError> {
 pub fn rebuild<F: Flash>(
     flash: F,
     segment_bytes: u32,
-    records: &BTreeMap<Key, Vec<u8>>,
+    records: &BTreeMap<RecordKey, Vec<u8>>,
 ) -> Result<F, RebuildError> {
-    let mut log = Log::open(flash, segment_bytes)?;
+    let mut log = StoreLog::open(flash, segment_bytes)?;
     if log.iter().next().is_some() {
         return Err(RebuildError::NotEmpty);
     }
@@ -70,7 +70,7 @@ pub fn rebuild<F: Flash>(
     }
     log.commit(batch)?;
     close(&mut log)?;
-    let log = Log::open(log.into_flash(), segment_bytes)?;
+    let log = StoreLog::open(log.into_flash(), segment_bytes)?;
     let read = log.iter();
     if !read.eq(records.iter().map(|(key, value)| (key, value.as_slice()))) {
         return Err(RebuildError::Differs);
@@ -88,10 +88,10 @@ mod tests {
     const SEGMENT_BYTES: u32 = 32 * 1024;
     const REGION: usize = 2 * PAGE_BYTES + 64 * SEGMENT_BYTES as usize;
 
-    fn records(count: u8) -> BTreeMap<Key, Vec<u8>> {
+    fn records(count: u8) -> BTreeMap<RecordKey, Vec<u8>> {
         let record = |number| {
             let id = [number; 16];
-            (Key { kind: 1, id }, vec![number; 3000])
+            (RecordKey { kind: 1, id }, vec![number; 3000])
         };
         (0..count).map(record).collect()
     }
@@ -100,7 +100,7 @@ mod tests {
     fn more_records_than_one_batch_takes_are_written_in_several() {
         let records = records(100);
         let flash = rebuild(SimFlash::new(REGION), SEGMENT_BYTES, &records).unwrap();
-        let log = Log::open(flash, SEGMENT_BYTES).unwrap();
+        let log = StoreLog::open(flash, SEGMENT_BYTES).unwrap();
         assert_eq!(log.stats().records, 100);
         let error = rebuild(log.into_flash(), SEGMENT_BYTES, &records).unwrap_err();
         assert!(matches!(error, RebuildError::NotEmpty));
@@ -114,7 +114,7 @@ mod tests {
         let mut pages = bytes.chunks(PAGE_BYTES);
         let last = pages.rposition(|page| page.iter().any(|&byte| byte != 0));
         bytes[last.unwrap() * PAGE_BYTES + 100] ^= 1;
-        let log = Log::open(SimFlash::with_bytes(bytes), SEGMENT_BYTES).unwrap();
+        let log = StoreLog::open(SimFlash::with_bytes(bytes), SEGMENT_BYTES).unwrap();
         for (key, value) in &records {
             assert_eq!(log.value(key), Some(value.as_slice()));
         }

@@ -10,27 +10,27 @@ use std::collections::BTreeSet;
 
 use trivet_board_hal::Flash;
 
-use crate::Key;
-use crate::entry::Entry;
+use crate::RecordKey;
+use crate::entry::LogEntry;
 use crate::error::OpenError;
-use crate::layout::{Layout, PAGE_BYTES, PAGE_HEADER_BYTES};
+use crate::layout::{PAGE_BYTES, PAGE_HEADER_BYTES, StoreLayout};
 use crate::page::{self, CommitHeader};
-use crate::seen::{PageList, SeenPage};
-use crate::table::{Table, TableBuilder};
+use crate::page_list::{FoundPage, PageList};
+use crate::table::{RecordTable, RecordTableBuilder};
 
 /// What was found.
 #[derive(Debug)]
-pub(crate) struct Found {
-    pub(crate) table: Table,
+pub(crate) struct RecoveredLog {
+    pub(crate) table: RecordTable,
     pub(crate) head: u64,
     pub(crate) next_commit: u64,
 }
 
-impl Found {
+impl RecoveredLog {
     /// What a blank region holds.
-    pub(crate) fn nothing() -> Self {
+    pub(crate) fn empty() -> Self {
         Self {
-            table: Table::default(),
+            table: RecordTable::default(),
             head: 0,
             next_commit: 1,
         }
@@ -38,7 +38,10 @@ impl Found {
 }
 
 /// Reads the records of the last complete commit.
-pub(crate) fn recover<F: Flash>(flash: &mut F, layout: &Layout) -> Result<Found, OpenError> {
+pub(crate) fn recover<F: Flash>(
+    flash: &mut F,
+    layout: &StoreLayout,
+) -> Result<RecoveredLog, OpenError> {
     let mut reader = SegmentReader::new(layout);
     let seen = scan(flash, &mut reader)?;
     let newest = seen.newest().unwrap_or_default();
@@ -51,9 +54,9 @@ pub(crate) fn recover<F: Flash>(flash: &mut F, layout: &Layout) -> Result<Found,
         });
     }
     let Some(last) = last else {
-        return Ok(Found::nothing());
+        return Ok(RecoveredLog::empty());
     };
-    let mut replay = Replay::default();
+    let mut replay = RecoveryReplay::default();
     let mut payload = Vec::new();
     let mut expected_start = None;
     for commit in last.tail_commit..=last.commit {
@@ -79,7 +82,7 @@ pub(crate) fn recover<F: Flash>(flash: &mut F, layout: &Layout) -> Result<Found,
     }
     let mut table = replay.table.build();
     table.release();
-    Ok(Found {
+    Ok(RecoveredLog {
         table,
         head: last.end(),
         next_commit: last.commit + 1,
@@ -93,8 +96,8 @@ pub(crate) fn recover<F: Flash>(flash: &mut F, layout: &Layout) -> Result<Found,
 /// was already told. The wipe itself may be torn; then nobody was told yet.
 pub(crate) fn wipe_torn<F: Flash>(
     flash: &mut F,
-    layout: &Layout,
-    found: &Found,
+    layout: &StoreLayout,
+    found: &RecoveredLog,
 ) -> Result<(), OpenError> {
     let mut reader = SegmentReader::new(layout);
     for position in found.head..found.head + layout.commit_pages_max() {
@@ -119,7 +122,8 @@ fn scan<F: Flash>(flash: &mut F, reader: &mut SegmentReader) -> Result<PageList,
         let first = number * layout.segment_pages;
         let segment = reader.segment(flash, first)?;
         let decoded = segment.chunks(PAGE_BYTES).map(page::decode).zip(first..);
-        pages.extend(decoded.filter_map(|(decoded, place)| SeenPage::at(&layout, decoded?, place)));
+        pages
+            .extend(decoded.filter_map(|(decoded, place)| FoundPage::at(&layout, decoded?, place)));
     }
     Ok(PageList::new(pages))
 }
@@ -127,14 +131,14 @@ fn scan<F: Flash>(flash: &mut F, reader: &mut SegmentReader) -> Result<PageList,
 /// Reads the log a segment at a time: one call of the flash for many pages.
 #[derive(Debug)]
 struct SegmentReader {
-    layout: Layout,
+    layout: StoreLayout,
     bytes: Vec<u8>,
     /// Place of the first page of the segment that was read last.
     held: Option<u64>,
 }
 
 impl SegmentReader {
-    fn new(layout: &Layout) -> Self {
+    fn new(layout: &StoreLayout) -> Self {
         Self {
             layout: *layout,
             bytes: vec![0; layout.segment_pages as usize * PAGE_BYTES],
@@ -180,14 +184,14 @@ impl SegmentReader {
 
 /// The records, while commits are done again one by one.
 #[derive(Debug, Default)]
-struct Replay {
-    table: TableBuilder,
+struct RecoveryReplay {
+    table: RecordTableBuilder,
     /// Records of which patches were seen, but whose full image stands before the
     /// tail. A later commit carries them or deletes them.
-    orphans: BTreeSet<Key>,
+    orphans: BTreeSet<RecordKey>,
 }
 
-impl Replay {
+impl RecoveryReplay {
     fn commit(
         &mut self,
         segment: u64,
@@ -197,18 +201,18 @@ impl Replay {
         self.table.begin(segment, header.commit);
         let mut rest = payload;
         for _ in 0..header.entries {
-            let (entry, after) = Entry::decode(rest).ok_or("an entry is malformed")?;
+            let (entry, after) = LogEntry::decode(rest).ok_or("an entry is malformed")?;
             rest = after;
             match entry {
-                Entry::Put(key, value) => {
+                LogEntry::Put(key, value) => {
                     self.orphans.remove(&key);
                     self.table.put(key, value.to_vec(), segment);
                 }
-                Entry::Delete(key) => {
+                LogEntry::Delete(key) => {
                     self.orphans.remove(&key);
                     self.table.delete(&key);
                 }
-                Entry::Patch(key, patch) => match self.table.value(&key) {
+                LogEntry::Patch(key, patch) => match self.table.value(&key) {
                     Some(old) => {
                         let new = patch.apply(old).ok_or("a patch does not fit its record")?;
                         self.table.patch(&key, new);
@@ -232,26 +236,26 @@ mod tests {
     use trivet_board_sim::SimFlash;
 
     use super::*;
-    use crate::patch::Patch;
+    use crate::patch::RecordPatch;
 
-    const KEY: Key = Key {
+    const KEY: RecordKey = RecordKey {
         kind: 1,
         id: [7; 16],
     };
 
-    fn layout() -> Layout {
-        Layout::checked(16384, 8).unwrap()
+    fn layout() -> StoreLayout {
+        StoreLayout::checked(16384, 8).unwrap()
     }
 
     fn put(value: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        Entry::Put(KEY, value).encode(&mut out);
+        LogEntry::Put(KEY, value).encode(&mut out);
         out
     }
 
     fn patch(old: &[u8], new: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        Entry::Patch(KEY, Patch::between(old, new)).encode(&mut out);
+        LogEntry::Patch(KEY, RecordPatch::between(old, new)).encode(&mut out);
         out
     }
 

@@ -14,23 +14,23 @@ use std::ops::Range;
 
 use trivet_board_hal::Flash;
 
-use crate::Key;
-use crate::entry::Entry;
+use crate::RecordKey;
+use crate::entry::LogEntry;
 use crate::error::OpenError;
-use crate::layout::{Layout, PAGE_BYTES, PAGE_HEADER_BYTES, PAGE_PAYLOAD_BYTES};
+use crate::layout::{PAGE_BYTES, PAGE_HEADER_BYTES, PAGE_PAYLOAD_BYTES, StoreLayout};
 use crate::page::{self, CommitHeader};
+use crate::page_list::{self, FoundPage, PageList};
 use crate::recover;
-use crate::seen::{self, PageList, SeenPage};
 use crate::superblock;
 
-use parts::Hint;
+use parts::RecordHint;
 
 /// Smallest piece that a device reads on its own.
 const SECTOR_BYTES: usize = 512;
 
 /// A damaged place.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Damage {
+pub struct StoreDamage {
     /// Its first byte in the region; none if that cannot be told.
     pub at: Option<u64>,
     /// How many bytes are damaged.
@@ -40,7 +40,7 @@ pub struct Damage {
     /// What is wrong.
     pub what: &'static str,
     /// Records that it hit.
-    pub hit: Vec<Key>,
+    pub hit: Vec<RecordKey>,
     /// Whether it may have hit others, which cannot be known.
     pub unknown: bool,
 }
@@ -61,9 +61,9 @@ pub(crate) struct SalvagedRecord {
 #[derive(Debug)]
 pub struct Salvage {
     /// The shape of the region.
-    pub layout: Layout,
+    pub layout: StoreLayout,
     /// The damaged places, in the order of the commits.
-    pub damages: Vec<Damage>,
+    pub damages: Vec<StoreDamage>,
     /// First and last commit that counts; none in an empty store.
     pub commits: Option<(u64, u64)>,
     /// A commit at the end of which not all pages are there: most likely it was being
@@ -71,9 +71,9 @@ pub struct Salvage {
     pub unfinished: Option<u64>,
     /// Segments in which nothing that counts stands.
     pub free_segments: u64,
-    pub(crate) records: BTreeMap<Key, SalvagedRecord>,
+    pub(crate) records: BTreeMap<RecordKey, SalvagedRecord>,
     /// Records of which nothing can be read, with the commit that changed them last.
-    pub(crate) lost: BTreeMap<Key, u64>,
+    pub(crate) lost: BTreeMap<RecordKey, u64>,
 }
 
 impl Salvage {
@@ -83,8 +83,8 @@ impl Salvage {
     pub fn read<F: Flash>(flash: &mut F, segment_bytes: u32) -> Result<Self, OpenError> {
         let copies = superblock::copies(flash, segment_bytes)?;
         let scan = match copies.layouts[..] {
-            [layout] => Scan::of(flash, layout),
-            [layout, other] if layout == other => Scan::of(flash, layout),
+            [layout] => RegionScan::of(flash, layout),
+            [layout, other] if layout == other => RegionScan::of(flash, layout),
             _ => best_scan(flash, &copies.layouts, segment_bytes)?,
         };
         let layout = scan.layout;
@@ -97,12 +97,12 @@ impl Salvage {
         let copies_damaged = copies.damaged.into_iter().filter(|_| !is_new);
         let superblocks = copies_damaged.map(|at| {
             let what = "a copy of the superblock is damaged";
-            place(at * PAGE_BYTES as u64, PAGE_BYTES as u64, what)
+            damage_at(at * PAGE_BYTES as u64, PAGE_BYTES as u64, what)
         });
-        let mut damages: Vec<Damage> = superblocks.collect();
+        let mut damages: Vec<StoreDamage> = superblocks.collect();
         if differ {
             let what = "the two copies of the superblock differ";
-            damages.push(place(0, 2 * PAGE_BYTES as u64, what));
+            damages.push(damage_at(0, 2 * PAGE_BYTES as u64, what));
         }
         damages.append(&mut salvage.damages);
         let elsewhere = scan.unreadable_elsewhere(&damages);
@@ -117,7 +117,7 @@ impl Salvage {
     }
 
     /// A region that opens as it is.
-    fn whole(scan: &Scan, found: recover::Found) -> Self {
+    fn whole(scan: &RegionScan, found: recover::RecoveredLog) -> Self {
         let last = scan.seen.last_complete();
         let records = found.table.iter().map(|(key, value)| {
             let kept = SalvagedRecord {
@@ -140,20 +140,20 @@ impl Salvage {
         }
     }
 
-    fn damaged<F: Flash>(flash: &mut F, scan: &Scan, error: &OpenError) -> Self {
+    fn damaged<F: Flash>(flash: &mut F, scan: &RegionScan, error: &OpenError) -> Self {
         let last = scan.seen.last_complete();
         let newest = scan.seen.newest().unwrap_or_default();
         let last_commit = last.map_or(0, |last| last.commit);
         let unfinished = (newest > last_commit).then_some(newest);
-        let mut replay = Replay {
+        let mut replay = SalvageReplay {
             tail: last.map_or(1, |last| last.tail_commit),
-            ..Replay::default()
+            ..SalvageReplay::default()
         };
         // What follows the last complete commit was acknowledged, but for the newest.
         let counted = last_commit.max(newest.saturating_sub(1));
         let mut before: Option<(u64, u64)> = None;
         for commit in scan.seen.commits() {
-            let most = seen::attempts(commit).max_by_key(|(header, pages)| {
+            let most = page_list::attempts(commit).max_by_key(|(header, pages)| {
                 let is_whole = pages.len() == usize::from(header.pages);
                 (is_whole, pages.len())
             });
@@ -185,8 +185,8 @@ impl Salvage {
     }
 }
 
-fn place(at: u64, bytes: u64, what: &'static str) -> Damage {
-    Damage {
+fn damage_at(at: u64, bytes: u64, what: &'static str) -> StoreDamage {
+    StoreDamage {
         at: Some(at),
         bytes,
         commits: None,
@@ -197,12 +197,12 @@ fn place(at: u64, bytes: u64, what: &'static str) -> Damage {
 }
 
 /// A store that does not open although every commit can be read.
-fn refused(error: &OpenError) -> Damage {
+fn refused(error: &OpenError) -> StoreDamage {
     let (commits, what) = match error {
         OpenError::Damaged { commit, what } => (Some((*commit, *commit)), *what),
         _ => (None, "a place in the region cannot be read"),
     };
-    Damage {
+    StoreDamage {
         at: None,
         bytes: 0,
         commits,
@@ -215,14 +215,14 @@ fn refused(error: &OpenError) -> Damage {
 /// The shape under which most pages stand where they belong.
 fn best_scan<F: Flash>(
     flash: &mut F,
-    layouts: &[Layout],
+    layouts: &[StoreLayout],
     segment_bytes: u32,
-) -> Result<Scan, OpenError> {
+) -> Result<RegionScan, OpenError> {
     let bytes = flash.size();
-    let mut best: Option<Scan> = None;
-    let fresh = Layout::fresh(bytes, segment_bytes);
+    let mut best: Option<RegionScan> = None;
+    let fresh = StoreLayout::fresh(bytes, segment_bytes);
     for layout in layouts.iter().copied().chain(fresh) {
-        let scan = Scan::of(flash, layout);
+        let scan = RegionScan::of(flash, layout);
         if best
             .as_ref()
             .is_none_or(|best| scan.seen.len() > best.seen.len())
@@ -242,16 +242,16 @@ fn best_scan<F: Flash>(
 
 /// All pages of a region, by commit.
 #[derive(Debug)]
-struct Scan {
-    layout: Layout,
+struct RegionScan {
+    layout: StoreLayout,
     /// The pages that stand where they belong.
     seen: PageList,
     /// Places in the ring that the flash does not read.
     unreadable: BTreeSet<u64>,
 }
 
-impl Scan {
-    fn of<F: Flash>(flash: &mut F, layout: Layout) -> Self {
+impl RegionScan {
+    fn of<F: Flash>(flash: &mut F, layout: StoreLayout) -> Self {
         let mut pages = Vec::new();
         let mut unreadable = BTreeSet::new();
         let mut segment = vec![0; layout.segment_pages as usize * PAGE_BYTES];
@@ -262,7 +262,7 @@ impl Scan {
                 if read.is_err() && flash.read(layout.offset_of(place), bytes).is_err() {
                     unreadable.insert(place);
                 } else if let Some(decoded) = page::decode(bytes) {
-                    pages.extend(SeenPage::at(&layout, decoded, place));
+                    pages.extend(FoundPage::at(&layout, decoded, place));
                 }
             }
         }
@@ -285,11 +285,12 @@ impl Scan {
     }
 
     /// Places that the flash does not read and that no other damage names.
-    fn unreadable_elsewhere(&self, named: &[Damage]) -> Vec<Damage> {
-        let mut damages: Vec<Damage> = Vec::new();
+    fn unreadable_elsewhere(&self, named: &[StoreDamage]) -> Vec<StoreDamage> {
+        let mut damages: Vec<StoreDamage> = Vec::new();
         let offsets = self.unreadable.iter().map(|&at| self.layout.offset_of(at));
         let elsewhere = offsets.filter(|&at| {
-            let covers = |from: u64, damage: &Damage| (from..from + damage.bytes).contains(&at);
+            let covers =
+                |from: u64, damage: &StoreDamage| (from..from + damage.bytes).contains(&at);
             !named
                 .iter()
                 .any(|damage| damage.at.is_some_and(|from| covers(from, damage)))
@@ -300,7 +301,7 @@ impl Scan {
                 Some(last) if last.at.is_some_and(|from| from + last.bytes == at) => {
                     last.bytes += PAGE_BYTES as u64;
                 }
-                _ => damages.push(place(at, PAGE_BYTES as u64, what)),
+                _ => damages.push(damage_at(at, PAGE_BYTES as u64, what)),
             }
         }
         damages
@@ -309,23 +310,23 @@ impl Scan {
 
 /// The records, while all that can be read is done again.
 #[derive(Debug, Default)]
-struct Replay {
+struct SalvageReplay {
     tail: u64,
-    records: BTreeMap<Key, SalvagedRecord>,
-    lost: BTreeMap<Key, u64>,
+    records: BTreeMap<RecordKey, SalvagedRecord>,
+    lost: BTreeMap<RecordKey, u64>,
     /// The last commit known to have put or deleted a record.
-    settled: BTreeMap<Key, u64>,
-    damages: Vec<Damage>,
+    settled: BTreeMap<RecordKey, u64>,
+    damages: Vec<StoreDamage>,
     /// For each damage what pages with wrong checksums hint at.
-    hints: Vec<(u64, usize, Hint)>,
+    hints: Vec<(u64, usize, RecordHint)>,
 }
 
-impl Replay {
+impl SalvageReplay {
     /// Takes note of commits that are missing before this one.
     fn gap<F: Flash>(
         &mut self,
         flash: &mut F,
-        scan: &Scan,
+        scan: &RegionScan,
         before: Option<(u64, u64)>,
         (commit, start): (u64, u64),
     ) {
@@ -338,7 +339,7 @@ impl Replay {
         let is_known = before + 1 == first && end < start && start - end <= scan.layout.pages();
         let from = is_known.then_some(end);
         let places = from.map_or(0..0, |from| from..start);
-        self.damages.push(Damage {
+        self.damages.push(StoreDamage {
             at: from.map(|from| scan.layout.offset_of(from)),
             bytes: (places.end - places.start) * PAGE_BYTES as u64,
             commits: Some((first, commit - 1)),
@@ -353,7 +354,7 @@ impl Replay {
     fn hint<F: Flash>(
         &mut self,
         flash: &mut F,
-        layout: &Layout,
+        layout: &StoreLayout,
         positions: Range<u64>,
         commit: u64,
     ) {
@@ -373,9 +374,9 @@ impl Replay {
     fn commit<F: Flash>(
         &mut self,
         flash: &mut F,
-        layout: &Layout,
+        layout: &StoreLayout,
         header: &CommitHeader,
-        pages: &[SeenPage],
+        pages: &[FoundPage],
     ) {
         let (payload, missing) = read_payload(flash, layout, header, pages);
         let commit = header.commit;
@@ -394,7 +395,7 @@ impl Replay {
         let left = parts::read(&payload, &gaps);
         if !is_whole || left.unknown || !left.hit.is_empty() {
             let first = missing.first().copied().unwrap_or_default();
-            self.damages.push(Damage {
+            self.damages.push(StoreDamage {
                 at: Some(layout.offset_of(header.start + u64::from(first))),
                 bytes: missing.len() as u64 * PAGE_BYTES as u64,
                 commits: Some((commit, commit)),
@@ -415,9 +416,9 @@ impl Replay {
         }
     }
 
-    fn entry(&mut self, entry: Entry<'_>, commit: u64) {
+    fn entry(&mut self, entry: LogEntry<'_>, commit: u64) {
         match entry {
-            Entry::Put(key, value) => {
+            LogEntry::Put(key, value) => {
                 self.lost.remove(&key);
                 self.settled.insert(key, commit);
                 let kept = SalvagedRecord {
@@ -428,12 +429,12 @@ impl Replay {
                 };
                 self.records.insert(key, kept);
             }
-            Entry::Delete(key) => {
+            LogEntry::Delete(key) => {
                 self.lost.remove(&key);
                 self.settled.insert(key, commit);
                 self.records.remove(&key);
             }
-            Entry::Patch(key, patch) => {
+            LogEntry::Patch(key, patch) => {
                 let Some(kept) = self.records.get_mut(&key) else {
                     self.lost.insert(key, commit);
                     return;
@@ -452,7 +453,7 @@ impl Replay {
     }
 
     /// A damaged commit changed this record.
-    fn was_hit(&mut self, key: Key, commit: u64) {
+    fn was_hit(&mut self, key: RecordKey, commit: u64) {
         match self.records.get_mut(&key) {
             Some(kept) => kept.older = Some(commit),
             None => {
@@ -482,7 +483,7 @@ impl Replay {
             .retain(|_, commit| *commit >= tail || last_hit >= tail);
     }
 
-    fn take_hint(&mut self, commit: u64, damage: usize, Hint { key, strong }: Hint) {
+    fn take_hint(&mut self, commit: u64, damage: usize, RecordHint { key, strong }: RecordHint) {
         let settled = self.settled.get(&key).copied();
         let is_known = settled.is_some() || self.lost.contains_key(&key);
         let is_likely = strong || is_known;
@@ -511,9 +512,9 @@ impl Replay {
 /// these are.
 fn read_payload<F: Flash>(
     flash: &mut F,
-    layout: &Layout,
+    layout: &StoreLayout,
     header: &CommitHeader,
-    pages: &[SeenPage],
+    pages: &[FoundPage],
 ) -> (Vec<u8>, Vec<u16>) {
     let mut payload = Vec::with_capacity(usize::from(header.pages) * PAGE_BYTES);
     let mut missing = Vec::new();

@@ -15,12 +15,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trivet_board_hal::BoxKey;
-use trivet_model::node::Object;
+use trivet_model::node::JsonObject;
 use trivet_model::secret::{is_sealed_key, without_url_credentials};
 
 use crate::error::RecordError;
 use crate::schema::{self, JSON_DEPTH_MAX};
-use crate::{Key, RecordKind};
+use crate::{RecordKey, RecordKind};
 
 /// These words stand in the derivation of keys: another word is another key.
 const SALT: &[u8] = b"trivet store";
@@ -52,14 +52,14 @@ impl Sealer {
     }
 
     /// For the values of this record.
-    pub(crate) fn of(&self, at: Key) -> Seal<'_> {
-        Seal::of(Some(self), at)
+    pub(crate) fn of(&self, at: RecordKey) -> RecordSeal<'_> {
+        RecordSeal::of(Some(self), at)
     }
 }
 
 /// A value, sealed: nonce, ciphertext, tag. Version 1, frozen.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Sealed(Vec<u8>);
+pub(crate) struct SealedBytes(Vec<u8>);
 
 /// Free-form JSON with its secrets beside it. Version 1, frozen.
 #[derive(Debug, Serialize, Deserialize)]
@@ -74,13 +74,13 @@ pub(crate) struct SealedJson {
 struct SealedSecret {
     /// Where it belongs, as a JSON pointer (RFC 6901).
     path: String,
-    value: Sealed,
+    value: SealedBytes,
 }
 
 /// Which value of a record: a field, its number where the field is a list, and
 /// where within it.
 #[derive(Clone, Copy)]
-struct Spot<'a> {
+struct SealedPosition<'a> {
     field: &'static str,
     item: u32,
     path: &'a str,
@@ -88,15 +88,15 @@ struct Spot<'a> {
 
 /// Seals and opens the values of one record.
 #[derive(Clone, Copy)]
-pub(crate) struct Seal<'a> {
+pub(crate) struct RecordSeal<'a> {
     /// None where the key is not at hand: then whatever is sealed stays so.
     sealer: Option<&'a Sealer>,
-    at: Key,
+    at: RecordKey,
 }
 
-impl<'a> Seal<'a> {
+impl<'a> RecordSeal<'a> {
     /// For the values of this record; without the key, sealed ones do not open.
-    pub(crate) fn of(sealer: Option<&'a Sealer>, at: Key) -> Self {
+    pub(crate) fn of(sealer: Option<&'a Sealer>, at: RecordKey) -> Self {
         Self { sealer, at }
     }
 
@@ -104,7 +104,7 @@ impl<'a> Seal<'a> {
     pub(crate) fn object(
         &self,
         field: &'static str,
-        object: &Object,
+        object: &JsonObject,
     ) -> Result<SealedJson, RecordError> {
         let inner = JSON_DEPTH_MAX - 1;
         if !object
@@ -141,8 +141,8 @@ impl<'a> Seal<'a> {
     }
 
     /// A text that is a secret as a whole.
-    pub(crate) fn text(&self, field: &'static str, text: &str) -> Result<Sealed, RecordError> {
-        self.seal(Spot::whole(field), text.as_bytes())
+    pub(crate) fn text(&self, field: &'static str, text: &str) -> Result<SealedBytes, RecordError> {
+        self.seal(SealedPosition::whole(field), text.as_bytes())
     }
 
     /// Reads an object or a value back, with its secrets.
@@ -158,7 +158,7 @@ impl<'a> Seal<'a> {
         }
         let mut whole: Value = serde_json::from_str(&sealed.text).map_err(|_| unreadable())?;
         for SealedSecret { path, value } in &sealed.secrets {
-            let plain = self.open(Spot { field, item, path }, value)?;
+            let plain = self.open(SealedPosition { field, item, path }, value)?;
             match whole.pointer_mut(path) {
                 Some(place @ Value::Null) => {
                     *place = serde_json::from_slice(&plain).map_err(|_| unreadable())?;
@@ -173,9 +173,9 @@ impl<'a> Seal<'a> {
     pub(crate) fn open_text(
         &self,
         field: &'static str,
-        sealed: &Sealed,
+        sealed: &SealedBytes,
     ) -> Result<String, RecordError> {
-        let plain = self.open(Spot::whole(field), sealed)?;
+        let plain = self.open(SealedPosition::whole(field), sealed)?;
         String::from_utf8(plain).map_err(|_| self.malformed("a sealed text is not UTF-8"))
     }
 
@@ -196,7 +196,7 @@ impl<'a> Seal<'a> {
         for (path, value) in found {
             let plain = serde_json::to_vec(value);
             let plain = plain.map_err(|_| self.malformed("a value has no text"))?;
-            let value = self.seal(Spot { field, item, path }, &plain)?;
+            let value = self.seal(SealedPosition { field, item, path }, &plain)?;
             let place = rest.pointer_mut(path);
             *place.ok_or_else(|| self.malformed("a secret has no place"))? = Value::Null;
             let path = path.clone();
@@ -207,9 +207,9 @@ impl<'a> Seal<'a> {
         Ok(sealed)
     }
 
-    fn seal(&self, spot: Spot<'_>, plain: &[u8]) -> Result<Sealed, RecordError> {
+    fn seal(&self, spot: SealedPosition<'_>, plain: &[u8]) -> Result<SealedBytes, RecordError> {
         let sealer = self.sealer.ok_or_else(|| self.closed())?;
-        let place = self.place(spot);
+        let place = self.associated_data(spot);
         let nonce = sealer.nonce(&place, plain);
         let mut bytes = Vec::with_capacity(NONCE_LEN + plain.len() + aead::MAX_TAG_LEN);
         bytes.extend_from_slice(&nonce);
@@ -221,16 +221,16 @@ impl<'a> Seal<'a> {
             .seal_in_place_separate_tag(nonce, Aad::from(place), secret)
             .map_err(|_| self.malformed("a secret is too long to be sealed"))?;
         bytes.extend_from_slice(tag.as_ref());
-        Ok(Sealed(bytes))
+        Ok(SealedBytes(bytes))
     }
 
-    fn open(&self, spot: Spot<'_>, sealed: &Sealed) -> Result<Vec<u8>, RecordError> {
+    fn open(&self, spot: SealedPosition<'_>, sealed: &SealedBytes) -> Result<Vec<u8>, RecordError> {
         let sealer = self.sealer.ok_or_else(|| self.closed())?;
         let parts = sealed.0.split_first_chunk::<NONCE_LEN>();
         let (nonce, rest) = parts.ok_or_else(|| self.closed())?;
         let mut rest = rest.to_vec();
         let nonce = Nonce::assume_unique_for_key(*nonce);
-        let place = Aad::from(self.place(spot));
+        let place = Aad::from(self.associated_data(spot));
         let plain = sealer.cipher.open_in_place(nonce, place, &mut rest);
         let length = plain.map_err(|_| self.closed())?.len();
         rest.truncate(length);
@@ -238,7 +238,7 @@ impl<'a> Seal<'a> {
     }
 
     /// What a value is bound to: kind and id of its record, field, item and path.
-    fn place(&self, spot: Spot<'_>) -> Vec<u8> {
+    fn associated_data(&self, spot: SealedPosition<'_>) -> Vec<u8> {
         let mut place = vec![self.at.kind];
         place.extend_from_slice(&self.at.id);
         place.extend_from_slice(&(spot.field.len() as u32).to_le_bytes());
@@ -263,7 +263,7 @@ impl<'a> Seal<'a> {
     }
 }
 
-impl Spot<'static> {
+impl SealedPosition<'static> {
     const fn whole(field: &'static str) -> Self {
         Self {
             field,
@@ -294,7 +294,7 @@ impl Sealer {
 /// The secrets of an object with their pointers. Nothing within a secret is looked
 /// at, and null is no secret: it says that there is none.
 fn secrets_of_object<'v>(
-    object: &'v Object,
+    object: &'v JsonObject,
     path: &mut String,
     found: &mut Vec<(String, &'v Value)>,
 ) {

@@ -4,20 +4,20 @@ use core::fmt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use trivet_board_hal::{Flash, Vault};
+use trivet_board_hal::{Flash, KeyVault};
 use trivet_model::{Lease, MacAddr, Node, NodeId, Port, PortId, Resource, ResourceId};
 
 use crate::decode::decode_all;
 use crate::error::{CommitError, OpenError, RecordError};
-use crate::layout::{BATCH_CHANGES_MAX, Layout, SEGMENT_BYTES};
-use crate::log::{Log, Stats};
+use crate::layout::{BATCH_CHANGES_MAX, SEGMENT_BYTES, StoreLayout};
+use crate::log::{StoreLog, StoreStats};
 use crate::seal::Sealer;
-use crate::table::Table;
-use crate::{Key, schema};
+use crate::table::RecordTable;
+use crate::{RecordKey, schema};
 
 /// One change of one record.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Change {
+pub enum StoreChange {
     /// The node is now this.
     PutNode(Arc<Node>),
     /// The node is gone.
@@ -40,7 +40,7 @@ pub enum Change {
 
 /// All records, read.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Records {
+pub struct StoreRecords {
     /// Nodes.
     pub nodes: BTreeMap<NodeId, Node>,
     /// Ports.
@@ -53,22 +53,22 @@ pub struct Records {
     pub serial: u64,
 }
 
-impl Records {
-    pub(crate) fn add(&mut self, record: schema::Record) {
+impl StoreRecords {
+    pub(crate) fn add(&mut self, record: schema::StoredRecord) {
         match record {
-            schema::Record::Node(node) => {
+            schema::StoredRecord::Node(node) => {
                 self.nodes.insert(node.id, *node);
             }
-            schema::Record::Port(port) => {
+            schema::StoredRecord::Port(port) => {
                 self.ports.insert(port.id, port);
             }
-            schema::Record::Resource(resource) => {
+            schema::StoredRecord::Resource(resource) => {
                 self.resources.insert(resource.id, resource);
             }
-            schema::Record::Lease(lease) => {
+            schema::StoredRecord::Lease(lease) => {
                 self.leases.insert(lease.mac, lease);
             }
-            schema::Record::Serial(serial) => self.serial = serial,
+            schema::StoredRecord::Serial(serial) => self.serial = serial,
         }
     }
 }
@@ -76,10 +76,10 @@ impl Records {
 /// The records of a box on its flash.
 #[derive(Clone)]
 pub struct Store<F> {
-    log: Log<F>,
+    log: StoreLog<F>,
     sealer: Arc<Sealer>,
     /// The records as opening read them, until they are taken or change.
-    opened: Option<Records>,
+    opened: Option<StoreRecords>,
 }
 
 impl<F: fmt::Debug> fmt::Debug for Store<F> {
@@ -95,18 +95,18 @@ impl<F: Flash> Store<F> {
     /// anything this program cannot read or this key cannot open, and leaves it as it
     /// is. Where the vault has no key and nothing is sealed yet, one is made in it
     /// before anything is written.
-    pub fn open(flash: F, vault: impl Vault) -> Result<Self, OpenError> {
+    pub fn open(flash: F, vault: impl KeyVault) -> Result<Self, OpenError> {
         Self::open_with(flash, vault, SEGMENT_BYTES)
     }
 
     /// The same, with a segment size of one's own for a blank region.
     pub fn open_with(
         flash: F,
-        mut vault: impl Vault,
+        mut vault: impl KeyVault,
         segment_bytes: u32,
     ) -> Result<Self, OpenError> {
-        let admit = |table: &Table| admit(table, &mut vault);
-        let (log, (sealer, records)) = Log::open_if(flash, segment_bytes, admit)?;
+        let admit = |table: &RecordTable| admit(table, &mut vault);
+        let (log, (sealer, records)) = StoreLog::open_if(flash, segment_bytes, admit)?;
         let mut store = Self {
             log,
             sealer: Arc::new(sealer),
@@ -133,11 +133,13 @@ impl<F: Flash> Store<F> {
                 continue;
             }
             let change = match schema::decode(Some(&self.sealer), key, value)? {
-                schema::Record::Node(node) => Change::PutNode(Arc::new(*node)),
-                schema::Record::Port(port) => Change::PutPort(Arc::new(port)),
-                schema::Record::Lease(lease) => Change::PutLease(lease),
-                schema::Record::Resource(resource) => Change::PutResource(Arc::new(resource)),
-                schema::Record::Serial(serial) => {
+                schema::StoredRecord::Node(node) => StoreChange::PutNode(Arc::new(*node)),
+                schema::StoredRecord::Port(port) => StoreChange::PutPort(Arc::new(port)),
+                schema::StoredRecord::Lease(lease) => StoreChange::PutLease(lease),
+                schema::StoredRecord::Resource(resource) => {
+                    StoreChange::PutResource(Arc::new(resource))
+                }
+                schema::StoredRecord::Serial(serial) => {
                     last_serial = serial;
                     continue;
                 }
@@ -154,11 +156,11 @@ impl<F: Flash> Store<F> {
         if renewed {
             return Ok(());
         }
-        self.rewrite(&[Change::PutSerial(last_serial)])
+        self.rewrite(&[StoreChange::PutSerial(last_serial)])
     }
 
     /// Writes the records whole: a patch would need the bytes that are to be replaced.
-    fn rewrite(&mut self, batch: &[Change]) -> Result<(), OpenError> {
+    fn rewrite(&mut self, batch: &[StoreChange]) -> Result<(), OpenError> {
         let written = self
             .encoded(batch)
             .and_then(|batch| self.log.commit_whole(batch));
@@ -176,7 +178,7 @@ impl<F: Flash> Store<F> {
     /// Writes all changes or none, in one commit with one flush; they are durable
     /// when this returns. Of several changes of one record the last one counts.
     /// A change that leaves the bytes of its record as they are writes nothing.
-    pub fn commit(&mut self, changes: &[Change]) -> Result<(), CommitError> {
+    pub fn commit(&mut self, changes: &[StoreChange]) -> Result<(), CommitError> {
         if changes.len() > BATCH_CHANGES_MAX {
             let changes = changes.len();
             return Err(CommitError::TooManyChanges { changes });
@@ -186,7 +188,10 @@ impl<F: Flash> Store<F> {
         self.log.commit(batch)
     }
 
-    fn encoded(&self, changes: &[Change]) -> Result<BTreeMap<Key, Option<Vec<u8>>>, CommitError> {
+    fn encoded(
+        &self,
+        changes: &[StoreChange],
+    ) -> Result<BTreeMap<RecordKey, Option<Vec<u8>>>, CommitError> {
         let mut batch = BTreeMap::new();
         for change in changes {
             let (key, value) = encode(&self.sealer, change)?;
@@ -196,13 +201,13 @@ impl<F: Flash> Store<F> {
     }
 
     /// Reads all records.
-    pub fn records(&self) -> Result<Records, RecordError> {
+    pub fn records(&self) -> Result<StoreRecords, RecordError> {
         decode_all(Some(&self.sealer), self.log.iter())
     }
 
     /// All records. Opening has decoded them to check them; who takes them before the
     /// first commit gets those, and none is decoded again.
-    pub fn take_records(&mut self) -> Result<Records, RecordError> {
+    pub fn take_records(&mut self) -> Result<StoreRecords, RecordError> {
         match self.opened.take() {
             Some(records) => Ok(records),
             None => self.records(),
@@ -210,12 +215,12 @@ impl<F: Flash> Store<F> {
     }
 
     /// What was done since opening, and what room is left.
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> StoreStats {
         self.log.stats()
     }
 
     /// The shape and the limits of the region.
-    pub fn layout(&self) -> &Layout {
+    pub fn layout(&self) -> &StoreLayout {
         self.log.layout()
     }
 
@@ -236,7 +241,10 @@ impl<F: Flash> Store<F> {
 }
 
 /// Reads every record with the key of the vault, or makes a key if none is needed.
-fn admit(table: &Table, vault: &mut impl Vault) -> Result<(Sealer, Records), OpenError> {
+fn admit(
+    table: &RecordTable,
+    vault: &mut impl KeyVault,
+) -> Result<(Sealer, StoreRecords), OpenError> {
     let read = |sealer: Option<&Sealer>| decode_all(sealer, table.iter());
     let Some(key) = vault.key()? else {
         return match read(None) {
@@ -261,26 +269,29 @@ fn admit(table: &Table, vault: &mut impl Vault) -> Result<(Sealer, Records), Ope
     }
 }
 
-fn encode(sealer: &Sealer, change: &Change) -> Result<(Key, Option<Vec<u8>>), RecordError> {
+fn encode(
+    sealer: &Sealer,
+    change: &StoreChange,
+) -> Result<(RecordKey, Option<Vec<u8>>), RecordError> {
     Ok(match change {
-        Change::PutNode(node) => {
+        StoreChange::PutNode(node) => {
             let bytes = schema::encode_node(sealer, node)?;
             (schema::node_key(node.id), Some(bytes))
         }
-        Change::DeleteNode(id) => (schema::node_key(*id), None),
-        Change::PutPort(port) => (schema::port_key(port.id), Some(schema::encode_port(port)?)),
-        Change::DeletePort(id) => (schema::port_key(*id), None),
-        Change::PutResource(resource) => {
+        StoreChange::DeleteNode(id) => (schema::node_key(*id), None),
+        StoreChange::PutPort(port) => (schema::port_key(port.id), Some(schema::encode_port(port)?)),
+        StoreChange::DeletePort(id) => (schema::port_key(*id), None),
+        StoreChange::PutResource(resource) => {
             let bytes = schema::encode_resource(sealer, resource)?;
             (schema::resource_key(resource.id), Some(bytes))
         }
-        Change::DeleteResource(id) => (schema::resource_key(*id), None),
-        Change::PutLease(lease) => {
+        StoreChange::DeleteResource(id) => (schema::resource_key(*id), None),
+        StoreChange::PutLease(lease) => {
             let bytes = schema::encode_lease(lease)?;
             (schema::lease_key(lease.mac), Some(bytes))
         }
-        Change::DeleteLease(mac) => (schema::lease_key(*mac), None),
-        Change::PutSerial(serial) => {
+        StoreChange::DeleteLease(mac) => (schema::lease_key(*mac), None),
+        StoreChange::PutSerial(serial) => {
             let bytes = schema::encode_serial(sealer, *serial)?;
             (schema::unit_key(), Some(bytes))
         }

@@ -8,7 +8,7 @@
 use trivet_board_hal::Flash;
 
 use crate::error::OpenError;
-use crate::layout::{Layout, PAGE_BYTES, SUPERBLOCK_PAGES};
+use crate::layout::{PAGE_BYTES, SUPERBLOCK_PAGES, StoreLayout};
 
 /// Version of everything the README describes.
 pub const FORMAT_VERSION: u32 = 1;
@@ -22,8 +22,8 @@ const PIECE_BYTES: usize = 64 * 1024;
 
 /// What one copy turned out to be.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Copy {
-    Sound(Layout),
+enum SuperblockCopy {
+    Sound(StoreLayout),
     Newer(u32),
     Damaged,
     Foreign,
@@ -31,15 +31,15 @@ enum Copy {
 
 /// The shape of a region, and the copies of its superblock that are to be written.
 #[derive(Debug)]
-pub(crate) struct Shape {
-    pub(crate) layout: Layout,
+pub(crate) struct RegionShape {
+    pub(crate) layout: StoreLayout,
     /// The whole region was read and nothing stands in the log.
     pub(crate) is_blank: bool,
     lacking: Vec<u64>,
 }
 
 /// Finds the shape of the region, one of our own if it is blank. Writes nothing.
-pub(crate) fn find<F: Flash>(flash: &mut F, segment_bytes: u32) -> Result<Shape, OpenError> {
+pub(crate) fn find<F: Flash>(flash: &mut F, segment_bytes: u32) -> Result<RegionShape, OpenError> {
     let size = flash.size();
     let too_small = OpenError::TooSmall {
         bytes: size,
@@ -49,28 +49,28 @@ pub(crate) fn find<F: Flash>(flash: &mut F, segment_bytes: u32) -> Result<Shape,
         return Err(too_small);
     }
     let mut page = [0; PAGE_BYTES];
-    let mut copies = [Copy::Foreign; SUPERBLOCK_PAGES as usize];
+    let mut copies = [SuperblockCopy::Foreign; SUPERBLOCK_PAGES as usize];
     for (copy, at) in copies.iter_mut().zip(0..) {
         flash.read(at * PAGE_BYTES as u64, &mut page)?;
         *copy = decode(&page);
     }
     let layout = match copies {
-        [Copy::Newer(found), _] | [_, Copy::Newer(found)] => {
+        [SuperblockCopy::Newer(found), _] | [_, SuperblockCopy::Newer(found)] => {
             return Err(OpenError::NewerFormat { found });
         }
-        [Copy::Sound(first), Copy::Sound(second)] if first != second => {
+        [SuperblockCopy::Sound(first), SuperblockCopy::Sound(second)] if first != second => {
             return Err(OpenError::SuperblockDamaged);
         }
-        [Copy::Sound(layout), _] | [_, Copy::Sound(layout)] => layout,
+        [SuperblockCopy::Sound(layout), _] | [_, SuperblockCopy::Sound(layout)] => layout,
         _ if is_blank(flash)? => {
-            let layout = Layout::fresh(size, segment_bytes).ok_or(too_small)?;
-            return Ok(Shape {
+            let layout = StoreLayout::fresh(size, segment_bytes).ok_or(too_small)?;
+            return Ok(RegionShape {
                 layout,
                 is_blank: true,
                 lacking: vec![1, 0],
             });
         }
-        [Copy::Foreign, Copy::Foreign] => return Err(OpenError::Foreign),
+        [SuperblockCopy::Foreign, SuperblockCopy::Foreign] => return Err(OpenError::Foreign),
         _ => return Err(OpenError::SuperblockDamaged),
     };
     if layout.region_bytes() > size {
@@ -80,8 +80,8 @@ pub(crate) fn find<F: Flash>(flash: &mut F, segment_bytes: u32) -> Result<Shape,
         });
     }
     let lacking = (0..).zip(copies);
-    let lacking = lacking.filter(|(_, copy)| !matches!(copy, Copy::Sound(_)));
-    Ok(Shape {
+    let lacking = lacking.filter(|(_, copy)| !matches!(copy, SuperblockCopy::Sound(_)));
+    Ok(RegionShape {
         layout,
         is_blank: false,
         lacking: lacking.map(|(at, _)| at).collect(),
@@ -90,16 +90,19 @@ pub(crate) fn find<F: Flash>(flash: &mut F, segment_bytes: u32) -> Result<Shape,
 
 /// What the two copies say, for a reader that goes on where [`find`] refuses.
 #[derive(Debug)]
-pub(crate) struct Copies {
+pub(crate) struct SuperblockCopies {
     /// The shapes that sound copies name.
-    pub(crate) layouts: Vec<Layout>,
+    pub(crate) layouts: Vec<StoreLayout>,
     /// Which copies are not sound or cannot be read.
     pub(crate) damaged: Vec<u64>,
 }
 
 /// Reads both copies. Only a region of a newer format or without room for two copies
 /// is refused.
-pub(crate) fn copies<F: Flash>(flash: &mut F, segment_bytes: u32) -> Result<Copies, OpenError> {
+pub(crate) fn copies<F: Flash>(
+    flash: &mut F,
+    segment_bytes: u32,
+) -> Result<SuperblockCopies, OpenError> {
     let bytes = flash.size();
     if bytes < SUPERBLOCK_PAGES * PAGE_BYTES as u64 {
         return Err(OpenError::TooSmall {
@@ -107,17 +110,17 @@ pub(crate) fn copies<F: Flash>(flash: &mut F, segment_bytes: u32) -> Result<Copi
             segment_bytes,
         });
     }
-    let mut copies = Copies {
+    let mut copies = SuperblockCopies {
         layouts: Vec::new(),
         damaged: Vec::new(),
     };
     for at in 0..SUPERBLOCK_PAGES {
         let mut page = [0; PAGE_BYTES];
         let read = flash.read(at * PAGE_BYTES as u64, &mut page);
-        match read.map_or(Copy::Damaged, |()| decode(&page)) {
-            Copy::Sound(layout) => copies.layouts.push(layout),
-            Copy::Newer(found) => return Err(OpenError::NewerFormat { found }),
-            Copy::Damaged | Copy::Foreign => copies.damaged.push(at),
+        match read.map_or(SuperblockCopy::Damaged, |()| decode(&page)) {
+            SuperblockCopy::Sound(layout) => copies.layouts.push(layout),
+            SuperblockCopy::Newer(found) => return Err(OpenError::NewerFormat { found }),
+            SuperblockCopy::Damaged | SuperblockCopy::Foreign => copies.damaged.push(at),
         }
     }
     Ok(copies)
@@ -125,20 +128,20 @@ pub(crate) fn copies<F: Flash>(flash: &mut F, segment_bytes: u32) -> Result<Copi
 
 /// Formats a blank region, or restores a copy of the superblock from the other one
 /// where only one is sound.
-pub(crate) fn complete<F: Flash>(flash: &mut F, shape: &Shape) -> Result<(), OpenError> {
+pub(crate) fn complete<F: Flash>(flash: &mut F, shape: &RegionShape) -> Result<(), OpenError> {
     for &at in &shape.lacking {
         write_copy(flash, at, &shape.layout)?;
     }
     Ok(())
 }
 
-fn write_copy<F: Flash>(flash: &mut F, at: u64, layout: &Layout) -> Result<(), OpenError> {
+fn write_copy<F: Flash>(flash: &mut F, at: u64, layout: &StoreLayout) -> Result<(), OpenError> {
     flash.write(at * PAGE_BYTES as u64, &encode(layout))?;
     flash.flush()?;
     Ok(())
 }
 
-fn encode(layout: &Layout) -> [u8; PAGE_BYTES] {
+fn encode(layout: &StoreLayout) -> [u8; PAGE_BYTES] {
     let mut page = [0; PAGE_BYTES];
     page[..8].copy_from_slice(&MAGIC);
     page[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
@@ -151,22 +154,22 @@ fn encode(layout: &Layout) -> [u8; PAGE_BYTES] {
     page
 }
 
-fn decode(page: &[u8; PAGE_BYTES]) -> Copy {
+fn decode(page: &[u8; PAGE_BYTES]) -> SuperblockCopy {
     let word = |at: usize| u32::from_le_bytes([page[at], page[at + 1], page[at + 2], page[at + 3]]);
     if page[..8] != MAGIC {
-        return Copy::Foreign;
+        return SuperblockCopy::Foreign;
     }
     if word(CRC_AT) != crc32c::crc32c(&page[..CRC_AT]) {
-        return Copy::Damaged;
+        return SuperblockCopy::Damaged;
     }
     if word(8) > FORMAT_VERSION {
-        return Copy::Newer(word(8));
+        return SuperblockCopy::Newer(word(8));
     }
-    match Layout::checked(word(16), word(20)) {
+    match StoreLayout::checked(word(16), word(20)) {
         Some(layout) if word(8) == FORMAT_VERSION && word(12) == PAGE_BYTES as u32 => {
-            Copy::Sound(layout)
+            SuperblockCopy::Sound(layout)
         }
-        _ => Copy::Damaged,
+        _ => SuperblockCopy::Damaged,
     }
 }
 
@@ -197,7 +200,7 @@ mod tests {
 
     const REGION: usize = 8192 + 8 * 16384;
 
-    fn open(flash: &mut SimFlash, segment_bytes: u32) -> Result<Layout, OpenError> {
+    fn open(flash: &mut SimFlash, segment_bytes: u32) -> Result<StoreLayout, OpenError> {
         let shape = find(flash, segment_bytes)?;
         complete(flash, &shape)?;
         Ok(shape.layout)
@@ -209,7 +212,7 @@ mod tests {
         flash.bytes().to_vec()
     }
 
-    fn reopen(bytes: Vec<u8>) -> (Result<Layout, OpenError>, Vec<u8>) {
+    fn reopen(bytes: Vec<u8>) -> (Result<StoreLayout, OpenError>, Vec<u8>) {
         let mut flash = SimFlash::with_bytes(bytes);
         let layout = open(&mut flash, 4096 * 64);
         (layout, flash.bytes().to_vec())
@@ -229,7 +232,7 @@ mod tests {
     #[test]
     fn a_region_keeps_the_segment_size_it_was_formatted_with() {
         let (layout, _) = reopen(formatted());
-        assert_eq!(layout.unwrap(), Layout::checked(16384, 8).unwrap());
+        assert_eq!(layout.unwrap(), StoreLayout::checked(16384, 8).unwrap());
     }
 
     #[test]
@@ -257,7 +260,7 @@ mod tests {
     #[test]
     fn refuses_copies_that_disagree() {
         let mut bytes = formatted();
-        let other = encode(&Layout::checked(32768, 8).unwrap());
+        let other = encode(&StoreLayout::checked(32768, 8).unwrap());
         bytes[..PAGE_BYTES].copy_from_slice(&other);
         let (layout, _) = reopen(bytes);
         assert!(matches!(layout, Err(OpenError::SuperblockDamaged)));

@@ -6,39 +6,39 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::Key;
+use crate::RecordKey;
 use crate::entry::PUT_OVERHEAD_BYTES;
 
 /// One record.
 #[derive(Clone, Debug)]
-struct Record {
+struct LiveRecord {
     value: Vec<u8>,
     segment: u64,
 }
 
 /// One segment in use.
 #[derive(Clone, Debug)]
-struct Segment {
+struct LiveSegment {
     /// First commit that starts in it.
     first_commit: u64,
     /// Records that hang on it.
-    keys: BTreeSet<Key>,
+    keys: BTreeSet<RecordKey>,
 }
 
 /// All records.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Table {
-    records: BTreeMap<Key, Record>,
-    segments: BTreeMap<u64, Segment>,
+pub(crate) struct RecordTable {
+    records: BTreeMap<RecordKey, LiveRecord>,
+    segments: BTreeMap<u64, LiveSegment>,
     live_bytes: u64,
 }
 
-impl Table {
-    pub(crate) fn value(&self, key: &Key) -> Option<&[u8]> {
+impl RecordTable {
+    pub(crate) fn value(&self, key: &RecordKey) -> Option<&[u8]> {
         self.records.get(key).map(|record| record.value.as_slice())
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Key, &[u8])> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&RecordKey, &[u8])> {
         self.records
             .iter()
             .map(|(key, record)| (key, record.value.as_slice()))
@@ -59,7 +59,7 @@ impl Table {
     }
 
     /// The records that hang on the segment, and on those after it up to `head`.
-    pub(crate) fn keys_before(&self, head: u64) -> impl Iterator<Item = Key> {
+    pub(crate) fn keys_before(&self, head: u64) -> impl Iterator<Item = RecordKey> {
         self.segments
             .range(..head)
             .flat_map(|(_, segment)| segment.keys.iter().copied())
@@ -67,16 +67,16 @@ impl Table {
 
     /// A commit starts in the segment.
     pub(crate) fn begin(&mut self, segment: u64, commit: u64) {
-        self.segments.entry(segment).or_insert_with(|| Segment {
+        self.segments.entry(segment).or_insert_with(|| LiveSegment {
             first_commit: commit,
             keys: BTreeSet::new(),
         });
     }
 
     /// A full image was written by a commit that began in the segment.
-    pub(crate) fn put(&mut self, key: Key, value: Vec<u8>, segment: u64) {
+    pub(crate) fn put(&mut self, key: RecordKey, value: Vec<u8>, segment: u64) {
         self.live_bytes += cost(&value);
-        if let Some(old) = self.records.insert(key, Record { value, segment }) {
+        if let Some(old) = self.records.insert(key, LiveRecord { value, segment }) {
             self.live_bytes -= cost(&old.value);
             if let Some(segment) = self.segments.get_mut(&old.segment) {
                 segment.keys.remove(&key);
@@ -88,14 +88,14 @@ impl Table {
     }
 
     /// A patch was written: the record hangs where it hung.
-    pub(crate) fn patch(&mut self, key: &Key, value: Vec<u8>) {
+    pub(crate) fn patch(&mut self, key: &RecordKey, value: Vec<u8>) {
         if let Some(record) = self.records.get_mut(key) {
             self.live_bytes = self.live_bytes - cost(&record.value) + cost(&value);
             record.value = value;
         }
     }
 
-    pub(crate) fn delete(&mut self, key: &Key) {
+    pub(crate) fn delete(&mut self, key: &RecordKey) {
         if let Some(record) = self.records.remove(key) {
             self.live_bytes -= cost(&record.value);
             if let Some(segment) = self.segments.get_mut(&record.segment) {
@@ -120,7 +120,7 @@ impl Table {
         &self,
         commit: u64,
         head: u64,
-        leaving: impl Iterator<Item = &'a Key>,
+        leaving: impl Iterator<Item = &'a RecordKey>,
     ) -> u64 {
         let mut leaving_by_segment: BTreeMap<u64, usize> = BTreeMap::new();
         for record in leaving.filter_map(|key| self.records.get(key)) {
@@ -138,14 +138,14 @@ impl Table {
 
 /// The records while a log is read: what is derived from them is made once, at the end.
 #[derive(Debug, Default)]
-pub(crate) struct TableBuilder {
-    records: BTreeMap<Key, Record>,
+pub(crate) struct RecordTableBuilder {
+    records: BTreeMap<RecordKey, LiveRecord>,
     /// The first commit that starts in each segment.
     segments: BTreeMap<u64, u64>,
 }
 
-impl TableBuilder {
-    pub(crate) fn value(&self, key: &Key) -> Option<&[u8]> {
+impl RecordTableBuilder {
+    pub(crate) fn value(&self, key: &RecordKey) -> Option<&[u8]> {
         self.records.get(key).map(|record| record.value.as_slice())
     }
 
@@ -155,24 +155,24 @@ impl TableBuilder {
     }
 
     /// A full image was written by a commit that began in the segment.
-    pub(crate) fn put(&mut self, key: Key, value: Vec<u8>, segment: u64) {
-        self.records.insert(key, Record { value, segment });
+    pub(crate) fn put(&mut self, key: RecordKey, value: Vec<u8>, segment: u64) {
+        self.records.insert(key, LiveRecord { value, segment });
     }
 
     /// A patch was written: the record hangs where it hung.
-    pub(crate) fn patch(&mut self, key: &Key, value: Vec<u8>) {
+    pub(crate) fn patch(&mut self, key: &RecordKey, value: Vec<u8>) {
         if let Some(record) = self.records.get_mut(key) {
             record.value = value;
         }
     }
 
-    pub(crate) fn delete(&mut self, key: &Key) {
+    pub(crate) fn delete(&mut self, key: &RecordKey) {
         self.records.remove(key);
     }
 
     /// The table of these records.
-    pub(crate) fn build(self) -> Table {
-        let mut keys: BTreeMap<u64, Vec<Key>> = BTreeMap::new();
+    pub(crate) fn build(self) -> RecordTable {
+        let mut keys: BTreeMap<u64, Vec<RecordKey>> = BTreeMap::new();
         let mut live_bytes = 0;
         for (key, record) in &self.records {
             keys.entry(record.segment).or_default().push(*key);
@@ -182,9 +182,9 @@ impl TableBuilder {
             let keys = keys.remove(&number).unwrap_or_default();
             // They are in order already, so that the set is made in one go.
             let keys = keys.into_iter().collect();
-            (number, Segment { first_commit, keys })
+            (number, LiveSegment { first_commit, keys })
         };
-        Table {
+        RecordTable {
             segments: self.segments.into_iter().map(segment).collect(),
             records: self.records,
             live_bytes,
@@ -201,16 +201,16 @@ pub(crate) fn cost(value: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    fn key(number: u8) -> Key {
-        Key {
+    fn key(number: u8) -> RecordKey {
+        RecordKey {
             kind: 1,
             id: [number; 16],
         }
     }
 
     /// Records 1 and 2 hang on segment 0, record 3 on segment 1; segment 2 is the head.
-    fn table() -> Table {
-        let mut table = Table::default();
+    fn table() -> RecordTable {
+        let mut table = RecordTable::default();
         for (segment, commit) in [(0, 1), (1, 5), (2, 9)] {
             table.begin(segment, commit);
         }
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn the_tail_after_a_commit_is_known_before_it_is_written() {
         let table = table();
-        let after = |leaving: &[Key]| table.tail_commit_after(10, 2, leaving.iter());
+        let after = |leaving: &[RecordKey]| table.tail_commit_after(10, 2, leaving.iter());
         assert_eq!(after(&[]), 1);
         assert_eq!(after(&[key(1)]), 1);
         assert_eq!(after(&[key(1), key(2)]), 5);
@@ -263,13 +263,13 @@ mod tests {
         assert_eq!(after(&[key(1), key(2), key(3)]), 9);
         let all = [key(1), key(2), key(3)];
         assert_eq!(table.tail_commit_after(10, 3, all.iter()), 10);
-        assert_eq!(Table::default().tail_commit_after(1, 0, [].iter()), 1);
+        assert_eq!(RecordTable::default().tail_commit_after(1, 0, [].iter()), 1);
     }
 
     #[test]
     fn a_table_made_at_once_is_the_one_that_grew_record_by_record() {
         let mut grown = table();
-        let mut builder = TableBuilder::default();
+        let mut builder = RecordTableBuilder::default();
         for (segment, commit) in [(0, 1), (0, 2), (1, 5), (2, 9)] {
             builder.begin(segment, commit);
         }

@@ -9,45 +9,45 @@ use std::collections::BTreeMap;
 
 use trivet_board_hal::{Flash, FlashError};
 use trivet_board_sim::SimFlash;
-use trivet_model::{Entropy, Seeded};
-use trivet_store::{Key, Log, OpenError};
+use trivet_model::{Entropy, SeededRandom};
+use trivet_store::{OpenError, RecordKey, StoreLog};
 
 const SEGMENT_BYTES: u32 = 16 * 1024;
 const REGION: usize = 8192 + 16 * SEGMENT_BYTES as usize;
 
-type Contents = BTreeMap<Key, Vec<u8>>;
+type DamagedLogContents = BTreeMap<RecordKey, Vec<u8>>;
 
-fn contents(log: &Log<SimFlash>) -> Contents {
+fn contents(log: &StoreLog<SimFlash>) -> DamagedLogContents {
     log.iter()
         .map(|(key, value)| (*key, value.to_vec()))
         .collect()
 }
 
-fn open(bytes: &[u8]) -> Result<Log<SimFlash>, OpenError> {
-    Log::open(SimFlash::with_bytes(bytes.to_vec()), SEGMENT_BYTES)
+fn open(bytes: &[u8]) -> Result<StoreLog<SimFlash>, OpenError> {
+    StoreLog::open(SimFlash::with_bytes(bytes.to_vec()), SEGMENT_BYTES)
 }
 
-struct Aged {
+struct AgedLog {
     image: Vec<u8>,
-    before_last: Contents,
-    last: Contents,
+    before_last: DamagedLogContents,
+    last: DamagedLogContents,
 }
 
 /// A region after `commits` commits to five records and one that stays.
-fn aged(commits: u64, seed: u64) -> Aged {
-    let mut chance = Seeded::new(seed);
-    let mut log = Log::open(SimFlash::new(REGION), SEGMENT_BYTES).expect("blank");
+fn aged(commits: u64, seed: u64) -> AgedLog {
+    let mut chance = SeededRandom::new(seed);
+    let mut log = StoreLog::open(SimFlash::new(REGION), SEGMENT_BYTES).expect("blank");
     // Too large for spare bytes, never changed: it keeps the tail far behind.
-    let cold = Key {
+    let cold = RecordKey {
         kind: 2,
         id: [9; 16],
     };
     log.commit([(cold, Some(vec![3; 4000]))].into())
         .expect("room");
-    let mut before_last = Contents::new();
+    let mut before_last = DamagedLogContents::new();
     for number in 0..commits {
         before_last = contents(&log);
-        let key = Key {
+        let key = RecordKey {
             kind: 1,
             id: [chance.below(5) as u8; 16],
         };
@@ -59,7 +59,7 @@ fn aged(commits: u64, seed: u64) -> Aged {
         value[number as usize % 500] ^= 0x55;
         log.commit([(key, Some(value))].into()).expect("room");
     }
-    Aged {
+    AgedLog {
         image: log.flash().bytes().to_vec(),
         before_last,
         last: contents(&log),
@@ -68,7 +68,7 @@ fn aged(commits: u64, seed: u64) -> Aged {
 
 #[test]
 fn no_flipped_byte_gives_wrong_records() {
-    let Aged {
+    let AgedLog {
         mut image,
         before_last,
         last,
@@ -78,7 +78,7 @@ fn no_flipped_byte_gives_wrong_records() {
     // every residue.
     let headers = (0..REGION).filter(|at| at % 4096 < 64);
     let payloads = (0..REGION).step_by(61);
-    let mut chance = Seeded::new(2);
+    let mut chance = SeededRandom::new(2);
     for at in headers.chain(payloads) {
         let flip = 1 << chance.below(8);
         image[at] ^= flip;
@@ -104,7 +104,7 @@ fn no_flipped_byte_gives_wrong_records() {
 
 #[test]
 fn a_lost_page_in_the_middle_is_refused() {
-    let Aged {
+    let AgedLog {
         image,
         before_last,
         last,
@@ -131,26 +131,26 @@ fn a_lost_page_in_the_middle_is_refused() {
 
 #[test]
 fn a_refused_region_is_left_as_it_is() {
-    let Aged { mut image, .. } = aged(180, 4);
+    let AgedLog { mut image, .. } = aged(180, 4);
     let mut page = 2;
     let error = loop {
         image[page * 4096 + 100] ^= 1;
-        match Log::open(SimFlash::with_bytes(image.clone()), SEGMENT_BYTES) {
+        match StoreLog::open(SimFlash::with_bytes(image.clone()), SEGMENT_BYTES) {
             Err(error) => break error,
             Ok(_) => page += 1,
         }
     };
     assert!(matches!(error, OpenError::Damaged { .. }));
     let mut flash = SimFlash::with_bytes(image.clone());
-    assert!(Log::open(&mut Watched(&mut flash), SEGMENT_BYTES).is_err());
+    assert!(StoreLog::open(&mut BorrowedFlash(&mut flash), SEGMENT_BYTES).is_err());
     assert_eq!(flash.counts().writes, 0);
     assert_eq!(flash.bytes(), image);
 }
 
 /// Lets the test keep the flash that a refused open would swallow.
-struct Watched<'a>(&'a mut SimFlash);
+struct BorrowedFlash<'a>(&'a mut SimFlash);
 
-impl Flash for &mut Watched<'_> {
+impl Flash for &mut BorrowedFlash<'_> {
     fn size(&self) -> u64 {
         self.0.size()
     }
@@ -170,7 +170,7 @@ impl Flash for &mut Watched<'_> {
 
 #[test]
 fn random_regions_are_refused_without_panic() {
-    let mut chance = Seeded::new(5);
+    let mut chance = SeededRandom::new(5);
     for _ in 0..50 {
         let mut bytes = vec![0; REGION];
         chance.fill(&mut bytes);
@@ -180,8 +180,8 @@ fn random_regions_are_refused_without_panic() {
 
 #[test]
 fn a_log_of_garbage_behind_a_sound_superblock_is_empty_or_refused() {
-    let blank = Log::open(SimFlash::new(REGION), SEGMENT_BYTES).unwrap();
+    let blank = StoreLog::open(SimFlash::new(REGION), SEGMENT_BYTES).unwrap();
     let mut bytes = blank.into_flash().bytes().to_vec();
-    Seeded::new(6).fill(&mut bytes[8192..]);
+    SeededRandom::new(6).fill(&mut bytes[8192..]);
     assert!(contents(&open(&bytes).unwrap()).is_empty());
 }

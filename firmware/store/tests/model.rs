@@ -8,19 +8,19 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use trivet_board_sim::SimFlash;
-use trivet_store::{CommitError, Key, Log};
+use trivet_store::{CommitError, RecordKey, StoreLog};
 
 const SEGMENT_BYTES: u32 = 16 * 1024;
 const REGION: usize = 8192 + 8 * SEGMENT_BYTES as usize;
 
 #[derive(Clone, Debug)]
-enum Act {
-    Batch(BTreeMap<Key, Option<Vec<u8>>>),
+enum LogAction {
+    Batch(BTreeMap<RecordKey, Option<Vec<u8>>>),
     Reopen,
 }
 
-fn key() -> impl Strategy<Value = Key> {
-    (1..3_u8, 0..6_u8).prop_map(|(kind, id)| Key { kind, id: [id; 16] })
+fn key() -> impl Strategy<Value = RecordKey> {
+    (1..3_u8, 0..6_u8).prop_map(|(kind, id)| RecordKey { kind, id: [id; 16] })
 }
 
 fn value() -> impl Strategy<Value = Option<Vec<u8>>> {
@@ -31,10 +31,10 @@ fn value() -> impl Strategy<Value = Option<Vec<u8>>> {
     ]
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn act() -> impl Strategy<Value = LogAction> {
     prop_oneof![
-        8 => proptest::collection::btree_map(key(), value(), 0..4).prop_map(Act::Batch),
-        1 => Just(Act::Reopen),
+        8 => proptest::collection::btree_map(key(), value(), 0..4).prop_map(LogAction::Batch),
+        1 => Just(LogAction::Reopen),
     ]
 }
 
@@ -43,12 +43,12 @@ proptest! {
 
     #[test]
     fn the_log_holds_what_a_map_holds(acts in proptest::collection::vec(act(), 1..150)) {
-        let mut log = Log::open(SimFlash::new(REGION), SEGMENT_BYTES).unwrap();
-        let mut map: BTreeMap<Key, Vec<u8>> = BTreeMap::new();
+        let mut log = StoreLog::open(SimFlash::new(REGION), SEGMENT_BYTES).unwrap();
+        let mut map: BTreeMap<RecordKey, Vec<u8>> = BTreeMap::new();
         for act in acts {
             match act {
-                Act::Reopen => log = Log::open(log.into_flash(), SEGMENT_BYTES).unwrap(),
-                Act::Batch(batch) => match log.commit(batch.clone()) {
+                LogAction::Reopen => log = StoreLog::open(log.into_flash(), SEGMENT_BYTES).unwrap(),
+                LogAction::Batch(batch) => match log.commit(batch.clone()) {
                     Ok(()) => {
                         for (key, value) in batch {
                             match value {

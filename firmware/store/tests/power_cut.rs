@@ -11,36 +11,36 @@ use std::collections::BTreeMap;
 
 use trivet_board_hal::{Flash, FlashError};
 use trivet_board_sim::SimFlash;
-use trivet_model::{Entropy, Seeded};
-use trivet_store::{CommitError, Key, Log, OpenError};
+use trivet_model::{Entropy, SeededRandom};
+use trivet_store::{CommitError, OpenError, RecordKey, StoreLog};
 
 const SEGMENT_BYTES: u32 = 16 * 1024;
 const SEGMENTS: usize = 16;
 const REGION: usize = 8192 + SEGMENTS * SEGMENT_BYTES as usize;
 const KEYS: u64 = 16;
 
-type Batch = BTreeMap<Key, Option<Vec<u8>>>;
-type Contents = BTreeMap<Key, Vec<u8>>;
+type PowerCutBatch = BTreeMap<RecordKey, Option<Vec<u8>>>;
+type PowerCutContents = BTreeMap<RecordKey, Vec<u8>>;
 
-fn key(number: u64) -> Key {
+fn key(number: u64) -> RecordKey {
     let mut id = [0; 16];
     id[15] = number as u8;
-    Key { kind: 1, id }
+    RecordKey { kind: 1, id }
 }
 
-fn contents(log: &Log<SimFlash>) -> Contents {
+fn contents(log: &StoreLog<SimFlash>) -> PowerCutContents {
     log.iter()
         .map(|(key, value)| (*key, value.to_vec()))
         .collect()
 }
 
-fn open(flash: SimFlash) -> Result<Log<SimFlash>, OpenError> {
-    Log::open(flash, SEGMENT_BYTES)
+fn open(flash: SimFlash) -> Result<StoreLog<SimFlash>, OpenError> {
+    StoreLog::open(flash, SEGMENT_BYTES)
 }
 
 /// A batch of one to four changes: deletions, small edits, growth, new values.
-fn batch(chance: &mut Seeded, present: &Contents) -> Batch {
-    let mut batch = Batch::new();
+fn batch(chance: &mut SeededRandom, present: &PowerCutContents) -> PowerCutBatch {
+    let mut batch = PowerCutBatch::new();
     for _ in 0..=chance.below(4) {
         let key = key(chance.below(KEYS));
         let old = present.get(&key);
@@ -65,7 +65,7 @@ fn batch(chance: &mut Seeded, present: &Contents) -> Batch {
     batch
 }
 
-fn after(before: &Contents, batch: &Batch) -> Contents {
+fn after(before: &PowerCutContents, batch: &PowerCutBatch) -> PowerCutContents {
     let mut after = before.clone();
     for (key, value) in batch {
         match value {
@@ -78,7 +78,7 @@ fn after(before: &Contents, batch: &Batch) -> Contents {
 
 /// Cuts the power after `operations` operations of the commit; the flash as it is
 /// then, or none if the commit ended before or was refused.
-fn cut_in(log: &Log<SimFlash>, batch: &Batch, operations: u64) -> Option<SimFlash> {
+fn cut_in(log: &StoreLog<SimFlash>, batch: &PowerCutBatch, operations: u64) -> Option<SimFlash> {
     let mut log = log.clone();
     log.flash_mut().cut_after(operations);
     match log.commit(batch.clone()) {
@@ -96,7 +96,7 @@ fn cut_in(log: &Log<SimFlash>, batch: &Batch, operations: u64) -> Option<SimFlas
 
 #[test]
 fn every_cut_leaves_exactly_the_acknowledged_records() {
-    let mut chance = Seeded::new(1);
+    let mut chance = SeededRandom::new(1);
     let mut log = open(SimFlash::new(REGION)).unwrap();
     let (mut cut_points, mut survived, mut lost, mut refused) = (0, 0, 0, 0);
     while cut_points < 4000 {
@@ -123,7 +123,7 @@ fn every_cut_leaves_exactly_the_acknowledged_records() {
                     assert_eq!(found, before, "{story}");
                     lost += 1;
                 }
-                goes_on(recovered, &mut chance, &story);
+                continue_after_recovery(recovered, &mut chance, &story);
             }
         }
         match log.commit(batch) {
@@ -142,27 +142,27 @@ fn every_cut_leaves_exactly_the_acknowledged_records() {
     let stats = log.stats();
     let region_bytes = (SEGMENTS * SEGMENT_BYTES as usize) as u64;
     assert!(stats.written_bytes > 10 * region_bytes, "{stats:?}");
-    assert!(stats.carried > 500, "{stats:?}");
+    assert!(stats.relocated > 500, "{stats:?}");
     assert!(refused < stats.commits / 4, "{refused} {stats:?}");
 }
 
 /// Cuts the power again while the store is being opened, in half of the cases.
-fn recovery_cut_short(flash: SimFlash, chance: &mut Seeded) -> SimFlash {
+fn recovery_cut_short(flash: SimFlash, chance: &mut SeededRandom) -> SimFlash {
     if chance.chance(500) {
         return flash;
     }
-    let mut kept = Kept(flash);
+    let mut kept = RetainedFlash(flash);
     kept.0.cut_after(chance.below(3));
-    match Log::open(&mut kept, SEGMENT_BYTES) {
+    match StoreLog::open(&mut kept, SEGMENT_BYTES) {
         Ok(_) | Err(OpenError::Flash(_)) => kept.0.power_on(chance.number()),
         Err(error) => panic!("{error}"),
     }
 }
 
 /// Keeps the flash that a failed open would swallow.
-struct Kept(SimFlash);
+struct RetainedFlash(SimFlash);
 
-impl Flash for &mut Kept {
+impl Flash for &mut RetainedFlash {
     fn size(&self) -> u64 {
         self.0.size()
     }
@@ -181,7 +181,7 @@ impl Flash for &mut Kept {
 }
 
 /// After a recovery: a commit that is cut again, and one that is not.
-fn goes_on(mut log: Log<SimFlash>, chance: &mut Seeded, story: &str) {
+fn continue_after_recovery(mut log: StoreLog<SimFlash>, chance: &mut SeededRandom, story: &str) {
     let before = contents(&log);
     let again = batch(chance, &before);
     let wanted = after(&before, &again);
@@ -194,7 +194,7 @@ fn goes_on(mut log: Log<SimFlash>, chance: &mut Seeded, story: &str) {
     commit_and_reopen(&mut log, chance, story);
 }
 
-fn commit_and_reopen(log: &mut Log<SimFlash>, chance: &mut Seeded, story: &str) {
+fn commit_and_reopen(log: &mut StoreLog<SimFlash>, chance: &mut SeededRandom, story: &str) {
     let before = contents(log);
     let batch = batch(chance, &before);
     let wanted = match log.commit(batch.clone()) {

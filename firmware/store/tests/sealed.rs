@@ -9,13 +9,13 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use trivet_board_hal::{BoxKey, Flash, FlashError, KeyError, Vault};
+use trivet_board_hal::{BoxKey, Flash, FlashError, KeyError, KeyVault};
 use trivet_board_sim::{SimFlash, box_key};
 use trivet_model::{
-    AgentSession, Job, JobKind, Node, NodeId, Phase, Resource, ResourceId, ResourceKind, Step,
-    UnixMs,
+    AgentSession, Job, JobKind, JobPhase, JobStep, Node, NodeId, Resource, ResourceId,
+    ResourceKind, UnixMs,
 };
-use trivet_store::{Change, Key, Log, OpenError, Records, Store};
+use trivet_store::{OpenError, RecordKey, Store, StoreChange, StoreLog, StoreRecords};
 
 const SEGMENT_BYTES: u32 = 16 * 1024;
 const REGION: usize = 8192 + 32 * SEGMENT_BYTES as usize;
@@ -41,8 +41,8 @@ fn object(value: Value) -> serde_json::Map<String, Value> {
 }
 
 fn node(number: u8) -> Node {
-    let id = NodeId::random(&mut trivet_model::Seeded::new(number.into()));
-    let step = Step {
+    let id = NodeId::random(&mut trivet_model::SeededRandom::new(number.into()));
+    let step = JobStep {
         step: "apply".to_owned(),
         interface: "raid".to_owned(),
         priority: 1,
@@ -62,7 +62,7 @@ fn node(number: u8) -> Node {
         driver_internal_info: object(json!({"rescue_password": SECRETS[8]})),
         job: Some(Job {
             kind: JobKind::Clean,
-            phase: Phase::AwaitStep,
+            phase: JobPhase::AwaitStep,
             step_kind: None,
             manual: true,
             steps: vec![step],
@@ -82,8 +82,8 @@ fn node(number: u8) -> Node {
     }
 }
 
-fn put(node: &Node) -> Change {
-    Change::PutNode(Arc::new(node.clone()))
+fn put(node: &Node) -> StoreChange {
+    StoreChange::PutNode(Arc::new(node.clone()))
 }
 
 fn open(flash: SimFlash) -> Result<Store<SimFlash>, OpenError> {
@@ -91,7 +91,7 @@ fn open(flash: SimFlash) -> Result<Store<SimFlash>, OpenError> {
 }
 
 /// A region with two nodes, one of them changed a few times.
-fn full() -> (SimFlash, Records) {
+fn full() -> (SimFlash, StoreRecords) {
     let mut store = open(SimFlash::new(REGION)).unwrap();
     let mut one = node(1);
     store.commit(&[put(&one), put(&node(2))]).unwrap();
@@ -165,9 +165,9 @@ fn the_search_knows_base64() {
 
 /// Lets a test look at the flash that a refused open would swallow.
 #[derive(Debug)]
-struct Watched<'a>(&'a mut SimFlash);
+struct ObservedFlash<'a>(&'a mut SimFlash);
 
-impl Flash for Watched<'_> {
+impl Flash for ObservedFlash<'_> {
     fn size(&self) -> u64 {
         self.0.size()
     }
@@ -186,12 +186,12 @@ impl Flash for Watched<'_> {
 }
 
 /// A vault as a board has it: with a key or without, and counting.
-struct Drawer {
+struct TestVault {
     key: Option<BoxKey>,
     made: u32,
 }
 
-impl Vault for &mut Drawer {
+impl KeyVault for &mut TestVault {
     fn key(&mut self) -> Result<Option<BoxKey>, KeyError> {
         Ok(self.key.clone())
     }
@@ -209,9 +209,9 @@ fn touched(flash: &SimFlash) -> (u64, u64) {
     (counts.writes, counts.flushes)
 }
 
-fn refused(flash: &mut SimFlash, drawer: &mut Drawer) -> OpenError {
+fn refused(flash: &mut SimFlash, drawer: &mut TestVault) -> OpenError {
     let (before, touched) = (flash.bytes().to_vec(), touched(flash));
-    let error = Store::open_with(Watched(flash), &mut *drawer, SEGMENT_BYTES).unwrap_err();
+    let error = Store::open_with(ObservedFlash(flash), &mut *drawer, SEGMENT_BYTES).unwrap_err();
     assert_eq!(
         self::touched(flash),
         touched,
@@ -232,7 +232,7 @@ fn a_wrong_and_a_lost_key_are_told_apart_and_touch_nothing() {
     let head = pages.find(|page| page.iter().all(|&byte| byte == 0));
     head.unwrap().fill(0xa5);
     flash = SimFlash::with_bytes(bytes);
-    let mut wrong = Drawer {
+    let mut wrong = TestVault {
         key: Some(BoxKey::new([9; 32])),
         made: 0,
     };
@@ -241,7 +241,7 @@ fn a_wrong_and_a_lost_key_are_told_apart_and_touch_nothing() {
     let said = error.to_string();
     assert!(said.contains("does not belong to this store"), "{said}");
     assert!(said.contains("restore the key file"), "{said}");
-    let mut lost = Drawer { key: None, made: 0 };
+    let mut lost = TestVault { key: None, made: 0 };
     let error = refused(&mut flash, &mut lost);
     assert!(matches!(error, OpenError::KeyMissing), "{error:?}");
     let said = error.to_string();
@@ -255,7 +255,7 @@ fn a_wrong_and_a_lost_key_are_told_apart_and_touch_nothing() {
 fn a_wrong_key_is_noticed_before_anything_secret_was_written() {
     let store = open(SimFlash::new(REGION)).unwrap();
     let mut flash = store.into_flash();
-    let mut wrong = Drawer {
+    let mut wrong = TestVault {
         key: Some(BoxKey::new([9; 32])),
         made: 0,
     };
@@ -265,7 +265,7 @@ fn a_wrong_key_is_noticed_before_anything_secret_was_written() {
 
 #[test]
 fn a_key_is_made_once_for_a_fresh_store() {
-    let mut drawer = Drawer { key: None, made: 0 };
+    let mut drawer = TestVault { key: None, made: 0 };
     let flash = SimFlash::new(REGION);
     let mut store = Store::open_with(flash, &mut drawer, SEGMENT_BYTES).unwrap();
     store.commit(&[put(&node(1))]).unwrap();
@@ -276,9 +276,9 @@ fn a_key_is_made_once_for_a_fresh_store() {
 }
 
 /// A vault whose board fails.
-struct Broken;
+struct BrokenVault;
 
-impl Vault for Broken {
+impl KeyVault for BrokenVault {
     fn key(&mut self) -> Result<Option<BoxKey>, KeyError> {
         Ok(None)
     }
@@ -291,20 +291,21 @@ impl Vault for Broken {
 #[test]
 fn a_key_that_cannot_be_kept_keeps_a_fresh_store_from_being_made() {
     let mut flash = SimFlash::new(REGION);
-    let error = Store::open_with(Watched(&mut flash), Broken, SEGMENT_BYTES).unwrap_err();
+    let error =
+        Store::open_with(ObservedFlash(&mut flash), BrokenVault, SEGMENT_BYTES).unwrap_err();
     assert!(matches!(error, OpenError::Key(_)), "{error:?}");
     assert_eq!(touched(&flash), (0, 0));
 }
 
 /// The bytes of a record, wherever it stands.
-fn value(store: &Store<SimFlash>, key: &Key) -> Vec<u8> {
+fn value(store: &Store<SimFlash>, key: &RecordKey) -> Vec<u8> {
     let flash = SimFlash::with_bytes(store.flash().bytes().to_vec());
-    let log = Log::open(flash, SEGMENT_BYTES).unwrap();
+    let log = StoreLog::open(flash, SEGMENT_BYTES).unwrap();
     log.value(key).unwrap().to_vec()
 }
 
-fn key(node: &Node) -> Key {
-    Key {
+fn key(node: &Node) -> RecordKey {
+    RecordKey {
         kind: 1,
         id: *node.id.0.as_bytes(),
     }
@@ -318,7 +319,7 @@ fn a_sealed_value_moved_to_another_node_keeps_the_store_from_opening() {
     // values would pass for the second's own.
     let mut moved = value(&store, &key(&node(1)));
     moved[3..19].copy_from_slice(&key(&node(2)).id);
-    let mut log = Log::open(store.into_flash(), SEGMENT_BYTES).unwrap();
+    let mut log = StoreLog::open(store.into_flash(), SEGMENT_BYTES).unwrap();
     log.commit([(key(&node(2)), Some(moved))].into()).unwrap();
     let error = open(log.into_flash()).unwrap_err();
     let OpenError::Record(error) = error else {
@@ -339,7 +340,7 @@ fn a_change_that_changes_nothing_still_writes_nothing() {
 }
 
 /// A node of version 1 with a plain password, as an earlier program wrote it.
-fn old_node(number: u8) -> (Key, Vec<u8>) {
+fn old_node(number: u8) -> (RecordKey, Vec<u8>) {
     let id = [number; 16];
     let mut bytes = b"\x01\x01\0".to_vec();
     bytes.extend(id);
@@ -352,17 +353,17 @@ fn old_node(number: u8) -> (Key, Vec<u8>) {
     bytes.extend([0; 6]);
     bytes.extend([0; 6]);
     bytes.extend(b"\x01\0\0\0\0\x02{}\0\0");
-    (Key { kind: 1, id }, bytes)
+    (RecordKey { kind: 1, id }, bytes)
 }
 
 /// A region as an earlier program left it: nodes and a counter.
 fn old_region(nodes: u8) -> SimFlash {
-    let mut log = Log::open(SimFlash::new(REGION), SEGMENT_BYTES).unwrap();
+    let mut log = StoreLog::open(SimFlash::new(REGION), SEGMENT_BYTES).unwrap();
     for number in 0..nodes {
         let (key, bytes) = old_node(number);
         log.commit([(key, Some(bytes))].into()).unwrap();
     }
-    let counter = Key {
+    let counter = RecordKey {
         kind: 4,
         id: [0; 16],
     };
@@ -374,7 +375,7 @@ fn old_region(nodes: u8) -> SimFlash {
 
 fn versions(flash: &SimFlash) -> Vec<u8> {
     let flash = SimFlash::with_bytes(flash.bytes().to_vec());
-    let log = Log::open(flash, SEGMENT_BYTES).unwrap();
+    let log = StoreLog::open(flash, SEGMENT_BYTES).unwrap();
     log.iter().map(|(_, value)| value[1]).collect()
 }
 
@@ -386,7 +387,7 @@ fn newest(nodes: usize) -> Vec<u8> {
 }
 
 #[track_caller]
-fn all_there(records: &Records, nodes: usize) {
+fn all_there(records: &StoreRecords, nodes: usize) {
     assert_eq!(records.nodes.len(), nodes);
     assert_eq!(records.serial, 40);
     for node in records.nodes.values() {
@@ -411,7 +412,7 @@ fn a_cut_while_old_records_are_sealed_loses_nothing() {
     for operations in 0..200 {
         let mut flash = old_region(12);
         flash.cut_after(operations);
-        let opened = Store::open_with(Watched(&mut flash), box_key(), SEGMENT_BYTES);
+        let opened = Store::open_with(ObservedFlash(&mut flash), box_key(), SEGMENT_BYTES);
         let ended = opened.is_ok();
         drop(opened);
         for seed in 0..8 {
@@ -432,15 +433,15 @@ fn a_cut_while_a_fresh_store_is_made_leaves_one_that_opens() {
     let mut cuts = 0;
     for operations in 0..200 {
         let mut flash = SimFlash::new(REGION);
-        let mut drawer = Drawer { key: None, made: 0 };
+        let mut drawer = TestVault { key: None, made: 0 };
         flash.cut_after(operations);
-        let opened = Store::open_with(Watched(&mut flash), &mut drawer, SEGMENT_BYTES);
+        let opened = Store::open_with(ObservedFlash(&mut flash), &mut drawer, SEGMENT_BYTES);
         let ended = opened.is_ok();
         drop(opened);
         for seed in 0..8 {
             let flash = flash.clone().power_on(seed);
             let again = Store::open_with(flash, &mut drawer, SEGMENT_BYTES).unwrap();
-            assert_eq!(again.records().unwrap(), Records::default());
+            assert_eq!(again.records().unwrap(), StoreRecords::default());
         }
         assert!(drawer.made <= 1);
         if ended {
@@ -467,7 +468,7 @@ fn region_with_open_urls() -> SimFlash {
         object.insert("image_source".to_owned(), plain.clone().into());
     }
     let mut template = Resource::new(
-        ResourceId::random(&mut trivet_model::Seeded::new(7)),
+        ResourceId::random(&mut trivet_model::SeededRandom::new(7)),
         ResourceKind::DeployTemplate,
         UnixMs(1),
     );
@@ -475,11 +476,11 @@ fn region_with_open_urls() -> SimFlash {
     let changes = [
         put(&one),
         put(&node(2)),
-        Change::PutResource(Arc::new(template)),
-        Change::PutSerial(40),
+        StoreChange::PutResource(Arc::new(template)),
+        StoreChange::PutSerial(40),
     ];
     store.commit(&changes).unwrap();
-    let mut log = Log::open(store.into_flash(), SEGMENT_BYTES).unwrap();
+    let mut log = StoreLog::open(store.into_flash(), SEGMENT_BYTES).unwrap();
     let changed = log.iter().map(|(key, value)| {
         let mut value = value.to_vec();
         // The same length, so that nothing else changes.
@@ -502,7 +503,7 @@ fn region_with_open_urls() -> SimFlash {
 /// Whether a record that counts holds the password.
 fn is_open(flash: &SimFlash) -> bool {
     let flash = SimFlash::with_bytes(flash.bytes().to_vec());
-    let log = Log::open(flash, SEGMENT_BYTES).unwrap();
+    let log = StoreLog::open(flash, SEGMENT_BYTES).unwrap();
     log.iter().any(|(_, value)| finds(value, IN_URL.as_bytes()))
 }
 
@@ -538,7 +539,7 @@ fn a_cut_while_credentials_in_urls_are_sealed_loses_nothing() {
     for operations in 0..200 {
         let mut flash = region_with_open_urls();
         flash.cut_after(operations);
-        let opened = Store::open_with(Watched(&mut flash), box_key(), SEGMENT_BYTES);
+        let opened = Store::open_with(ObservedFlash(&mut flash), box_key(), SEGMENT_BYTES);
         let ended = opened.is_ok();
         drop(opened);
         for seed in 0..8 {

@@ -32,36 +32,36 @@ mod limit;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use trivet_model::view::Boots;
+use trivet_model::view::BootQueueCounts;
 use trivet_model::{NodeId, PowerOrder, Tick};
 
-use limit::Limit;
-pub use limit::{AtOnce, LIMIT_MAX, LIMIT_START};
+use limit::BootLimit;
+pub use limit::{BootLimitRule, LIMIT_MAX, LIMIT_START};
 
 /// How long a machine may be unheard before any was heard: then its place is free. Ours: the
 /// self-tests of most servers take less.
-const UNHEARD_MS: u64 = 180_000;
+const FIRST_PACKET_MS: u64 = 180_000;
 
 /// The shortest such time, however quick the others were. Ours.
-const UNHEARD_MS_MIN: u64 = 60_000;
+const FIRST_PACKET_MS_MIN: u64 = 60_000;
 
 /// How many times to the first sound are remembered. Ours.
-const HEARD_MAX: usize = 16;
+const FIRST_PACKET_TIMES_MAX: usize = 16;
 
 /// How long is long. All of it follows from how long a job waits for its machine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Patience {
+pub struct BootTimeouts {
     /// A boot of which nothing was heard for so long is not counted any more.
-    pub silent_ms: u64,
+    pub idle_ms: u64,
     /// A last file that takes longer than this is slow.
-    pub slow_ms: u64,
+    pub slow_file_ms: u64,
 }
 
 /// May it boot?
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Turn {
+pub enum BootAdmission {
     /// Now.
-    Now,
+    Admitted,
     /// It waits from now on, behind so many others.
     Queued {
         /// How many are ahead.
@@ -70,63 +70,63 @@ pub enum Turn {
         number: u64,
     },
     /// It waits already.
-    Waits,
+    AlreadyQueued,
 }
 
 /// How a file of a boot went.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Fetched {
+pub struct FetchedBootFile {
     /// Bytes that left.
     pub sent: u64,
     /// Bytes that were asked for.
-    pub asked: u64,
+    pub requested: u64,
     /// How long that took.
     pub took_ms: u64,
 }
 
 /// A boot that holds a place.
 #[derive(Clone, Copy, Debug)]
-struct Boot {
+struct ActiveBoot {
     since: Tick,
     /// When it is not counted any more, unless something is heard of it.
     until: Tick,
     /// Something was heard of it.
-    heard: bool,
+    seen: bool,
     /// It has begun to load its last file.
-    loads: bool,
+    loading: bool,
 }
 
 /// Who boots and who waits. At most one entry for a node, so as many as there are nodes.
 #[derive(Debug)]
-pub struct Gate {
-    limit: Limit,
-    patience: Patience,
-    booting: BTreeMap<NodeId, Boot>,
+pub struct BootQueue {
+    limit: BootLimit,
+    timeouts: BootTimeouts,
+    booting: BTreeMap<NodeId, ActiveBoot>,
     ends: BTreeSet<(Tick, NodeId)>,
     waiting: VecDeque<(NodeId, PowerOrder)>,
     /// How many have left the head of the queue.
     served: u64,
     /// How long the last machines took to be heard, newest last.
-    took: VecDeque<u64>,
+    first_packet_ms: VecDeque<u64>,
 }
 
-impl Gate {
+impl BootQueue {
     /// A gate with nobody at it.
-    pub fn new(rule: AtOnce, patience: Patience) -> Self {
+    pub fn new(rule: BootLimitRule, patience: BootTimeouts) -> Self {
         Self {
-            limit: Limit::new(rule),
-            patience,
+            limit: BootLimit::new(rule),
+            timeouts: patience,
             booting: BTreeMap::new(),
             ends: BTreeSet::new(),
             waiting: VecDeque::new(),
             served: 0,
-            took: VecDeque::new(),
+            first_packet_ms: VecDeque::new(),
         }
     }
 
     /// For readers.
-    pub fn tally(&self) -> Boots {
-        Boots {
+    pub fn counts(&self) -> BootQueueCounts {
+        BootQueueCounts {
             limit: self.limit.now(),
             booting: self.booting.len(),
             waiting: self.waiting.len(),
@@ -135,37 +135,37 @@ impl Gate {
     }
 
     /// Whether it boots or waits.
-    pub fn knows(&self, node: NodeId) -> bool {
-        self.booting.contains_key(&node) || self.waits(node)
+    pub fn contains(&self, node: NodeId) -> bool {
+        self.booting.contains_key(&node) || self.is_queued(node)
     }
 
     /// Whether it waits.
-    pub fn waits(&self, node: NodeId) -> bool {
-        self.place(node).is_some()
+    pub fn is_queued(&self, node: NodeId) -> bool {
+        self.position(node).is_some()
     }
 
-    fn place(&self, node: NodeId) -> Option<usize> {
+    fn position(&self, node: NodeId) -> Option<usize> {
         self.waiting.iter().position(|(other, _)| *other == node)
     }
 
     /// A machine is to boot by this order. An order given again, because the BMC did
     /// not take the first, needs no second place.
-    pub fn ask(&mut self, now: Tick, node: NodeId, order: PowerOrder) -> Turn {
+    pub fn admit(&mut self, now: Tick, node: NodeId, order: PowerOrder) -> BootAdmission {
         if self.booting.contains_key(&node) {
-            self.counts_until(node, now.after_ms(self.unheard_ms()));
-            return Turn::Now;
+            self.set_deadline(node, now.after_ms(self.first_packet_timeout_ms()));
+            return BootAdmission::Admitted;
         }
-        if let Some(place) = self.place(node) {
+        if let Some(place) = self.position(node) {
             self.waiting[place].1 = order;
-            return Turn::Waits;
+            return BootAdmission::AlreadyQueued;
         }
         if self.waiting.is_empty() && self.booting.len() < self.limit.now() {
             self.begin(now, node);
-            return Turn::Now;
+            return BootAdmission::Admitted;
         }
         let ahead = self.waiting.len() as u64;
         self.waiting.push_back((node, order));
-        Turn::Queued {
+        BootAdmission::Queued {
             ahead,
             number: self.served + ahead,
         }
@@ -174,7 +174,7 @@ impl Gate {
     /// A boot that was under way before this gate was there: it is counted, whatever
     /// the limit says.
     pub fn resume(&mut self, now: Tick, node: NodeId) {
-        self.left(node);
+        self.remove(node);
         self.begin(now, node);
     }
 
@@ -190,34 +190,34 @@ impl Gate {
     }
 
     /// Something of its last file has left for it.
-    pub fn loads(&mut self, now: Tick, node: NodeId) {
-        self.heard(now, node);
+    pub fn file_started(&mut self, now: Tick, node: NodeId) {
+        self.machine_seen(now, node);
         if let Some(boot) = self.booting.get_mut(&node) {
-            boot.loads = true;
+            boot.loading = true;
         }
     }
 
     /// The last file of its boot has ended, whole or short.
-    pub fn fetched(&mut self, now: Tick, node: NodeId, file: Fetched) {
+    pub fn file_finished(&mut self, now: Tick, node: NodeId, file: FetchedBootFile) {
         let Some(boot) = self.booting.get(&node).copied() else {
             return;
         };
-        if file.sent < file.asked {
+        if file.sent < file.requested {
             // It may ask again, and keeps its place.
-            self.loads(now, node);
-            return self.too_many(now, boot);
+            self.file_started(now, node);
+            return self.overloaded(now, boot);
         }
-        if file.took_ms > self.patience.slow_ms {
-            self.too_many(now, boot);
+        if file.took_ms > self.timeouts.slow_file_ms {
+            self.overloaded(now, boot);
         } else {
             let rate = file.sent.saturating_mul(1000) / file.took_ms.max(1);
-            self.limit.came_whole(rate, !self.waiting.is_empty());
+            self.limit.file_completed(rate, !self.waiting.is_empty());
         }
-        self.arrived(node);
+        self.boot_finished(node);
     }
 
     /// What it boots runs, or is no matter of ours: its place is free.
-    pub fn arrived(&mut self, node: NodeId) {
+    pub fn boot_finished(&mut self, node: NodeId) {
         if let Some(boot) = self.booting.remove(&node) {
             self.ends.remove(&(boot.until, node));
         }
@@ -225,26 +225,26 @@ impl Gate {
 
     /// It is switched off, to boot again or not at all. If that was while it loaded, it
     /// had too little of the link.
-    pub fn given_up(&mut self, now: Tick, node: NodeId) -> Option<usize> {
+    pub fn boot_failed(&mut self, now: Tick, node: NodeId) -> Option<usize> {
         if let Some(boot) = self.booting.get(&node).copied()
-            && boot.loads
+            && boot.loading
         {
-            self.too_many(now, boot);
+            self.overloaded(now, boot);
         }
-        self.left(node)
+        self.remove(node)
     }
 
     /// It does not boot any more, for a reason that says nothing about the link. The
     /// place in the queue that it leaves, if it waited.
-    pub fn left(&mut self, node: NodeId) -> Option<usize> {
-        self.arrived(node);
-        let place = self.place(node)?;
+    pub fn remove(&mut self, node: NodeId) -> Option<usize> {
+        self.boot_finished(node);
+        let place = self.position(node)?;
         self.waiting.remove(place);
         Some(place)
     }
 
     /// Who waits from this place on, with the number each has now.
-    pub fn behind(&self, place: usize) -> impl Iterator<Item = (NodeId, u64)> {
+    pub fn queued_from(&self, place: usize) -> impl Iterator<Item = (NodeId, u64)> {
         let queue = self.waiting.iter().enumerate().skip(place);
         queue.map(|(place, (node, _))| (*node, self.served + place as u64))
     }
@@ -259,44 +259,46 @@ impl Gate {
         while let Some(&(at, node)) = self.ends.first()
             && at <= now
         {
-            self.given_up(now, node);
+            self.boot_failed(now, node);
         }
     }
 
     fn begin(&mut self, now: Tick, node: NodeId) {
-        let until = now.after_ms(self.unheard_ms());
-        let boot = Boot {
+        let until = now.after_ms(self.first_packet_timeout_ms());
+        let boot = ActiveBoot {
             since: now,
             until,
-            heard: false,
-            loads: false,
+            seen: false,
+            loading: false,
         };
         self.booting.insert(node, boot);
         self.ends.insert((until, node));
     }
 
     /// How long a machine may take to be heard: twice as long as the slowest of the last.
-    fn unheard_ms(&self) -> u64 {
-        let slowest = self.took.iter().max();
-        let usual = slowest.map_or(UNHEARD_MS, |ms| ms.saturating_mul(2).max(UNHEARD_MS_MIN));
-        usual.min(self.patience.silent_ms)
+    fn first_packet_timeout_ms(&self) -> u64 {
+        let slowest = self.first_packet_ms.iter().max();
+        let usual = slowest.map_or(FIRST_PACKET_MS, |ms| {
+            ms.saturating_mul(2).max(FIRST_PACKET_MS_MIN)
+        });
+        usual.min(self.timeouts.idle_ms)
     }
 
     /// Something was heard of it: it asked for an address or a file.
-    pub fn heard(&mut self, now: Tick, node: NodeId) {
+    pub fn machine_seen(&mut self, now: Tick, node: NodeId) {
         let Some(boot) = self.booting.get_mut(&node) else {
             return;
         };
-        if !std::mem::replace(&mut boot.heard, true) {
-            if self.took.len() >= HEARD_MAX {
-                self.took.pop_front();
+        if !std::mem::replace(&mut boot.seen, true) {
+            if self.first_packet_ms.len() >= FIRST_PACKET_TIMES_MAX {
+                self.first_packet_ms.pop_front();
             }
-            self.took.push_back(now.since_ms(boot.since));
+            self.first_packet_ms.push_back(now.since_ms(boot.since));
         }
-        self.counts_until(node, now.after_ms(self.patience.silent_ms));
+        self.set_deadline(node, now.after_ms(self.timeouts.idle_ms));
     }
 
-    fn counts_until(&mut self, node: NodeId, until: Tick) {
+    fn set_deadline(&mut self, node: NodeId, until: Tick) {
         if let Some(boot) = self.booting.get_mut(&node) {
             self.ends.remove(&(boot.until, node));
             boot.until = until;
@@ -304,8 +306,8 @@ impl Gate {
         }
     }
 
-    fn too_many(&mut self, now: Tick, boot: Boot) {
-        self.limit.too_many(now, boot.since, self.booting.len());
+    fn overloaded(&mut self, now: Tick, boot: ActiveBoot) {
+        self.limit.overloaded(now, boot.since, self.booting.len());
     }
 }
 

@@ -14,7 +14,7 @@ const SHARE: u64 = 4;
 
 /// How many machines may boot at once.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum AtOnce {
+pub enum BootLimitRule {
     /// As many as the link is seen to carry.
     #[default]
     Auto,
@@ -23,31 +23,31 @@ pub enum AtOnce {
 }
 
 #[derive(Debug)]
-pub(crate) struct Limit {
+pub(crate) struct BootLimit {
     now: usize,
     fixed: bool,
     /// The link was never too full.
     probing: bool,
     /// Files that came well since the limit last changed.
-    well: usize,
+    good_files: usize,
     /// The best rate seen, in bytes a second.
     best: u64,
-    fell_at: Option<Tick>,
+    reduced_at: Option<Tick>,
 }
 
-impl Limit {
-    pub(crate) fn new(rule: AtOnce) -> Self {
+impl BootLimit {
+    pub(crate) fn new(rule: BootLimitRule) -> Self {
         let (now, fixed) = match rule {
-            AtOnce::Auto => (LIMIT_START, false),
-            AtOnce::Fixed(many) => (many.clamp(1, LIMIT_MAX), true),
+            BootLimitRule::Auto => (LIMIT_START, false),
+            BootLimitRule::Fixed(many) => (many.clamp(1, LIMIT_MAX), true),
         };
         Self {
             now,
             fixed,
             probing: true,
-            well: 0,
+            good_files: 0,
             best: 0,
-            fell_at: None,
+            reduced_at: None,
         }
     }
 
@@ -56,26 +56,26 @@ impl Limit {
     }
 
     /// A file came whole and in good time, while somebody waited or nobody did.
-    pub(crate) fn came_whole(&mut self, rate: u64, waited: bool) {
+    pub(crate) fn file_completed(&mut self, rate: u64, waited: bool) {
         self.best = self.best.max(rate);
         if self.fixed || !waited || rate.saturating_mul(SHARE) < self.best {
             return;
         }
-        self.well += 1;
-        if self.probing || self.well >= self.now {
+        self.good_files += 1;
+        if self.probing || self.good_files >= self.now {
             self.now = (self.now + 1).min(LIMIT_MAX);
-            self.well = 0;
+            self.good_files = 0;
         }
     }
 
     /// A boot that began at `since` had too little of the link, with so many others.
-    pub(crate) fn too_many(&mut self, now: Tick, since: Tick, booting: usize) {
-        if self.fixed || self.fell_at.is_some_and(|fell_at| since < fell_at) {
+    pub(crate) fn overloaded(&mut self, now: Tick, since: Tick, booting: usize) {
+        if self.fixed || self.reduced_at.is_some_and(|fell_at| since < fell_at) {
             return;
         }
         self.now = (booting.min(self.now) / 2).max(1);
         self.probing = false;
-        self.well = 0;
-        self.fell_at = Some(now);
+        self.good_files = 0;
+        self.reduced_at = Some(now);
     }
 }

@@ -14,7 +14,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use embedded_tftp::{
-    ErrorCode, Limits, Packet, ReadError, ReadRequest, Sender, Source, State, parse, write_error,
+    ErrorCode, FileSource, Packet, ReadError, ReadRequest, Sender, TransferLimits, TransferState,
+    parse, write_error,
 };
 
 /// Transfers at the same time. Ours.
@@ -22,7 +23,7 @@ const TRANSFERS_MAX: usize = 32;
 
 struct OpenFile(File);
 
-impl Source for OpenFile {
+impl FileSource for OpenFile {
     fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), ReadError> {
         self.0
             .read_exact_at(out, offset)
@@ -50,12 +51,12 @@ fn serve(
     request: &ReadRequest<'_>,
     mut file: OpenFile,
     size: u64,
-) -> io::Result<State> {
+) -> io::Result<TransferState> {
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     socket.connect(client)?;
     let start = Instant::now();
     let now_us = || start.elapsed().as_micros() as u64;
-    let mut sender = Sender::new(request, size, Limits::default(), now_us());
+    let mut sender = Sender::new(request, size, TransferLimits::default(), now_us());
     let mut out = Vec::new();
     let mut packet = [0; 2048];
     loop {

@@ -21,20 +21,20 @@ mod sender;
 mod timing;
 
 #[cfg(test)]
-mod wire;
+mod lossy_wire;
 
 pub use packet::{
-    BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, ErrorCode, FILE_NAME_BYTES_MAX, Mode,
-    OPTIONS_MAX, Options, Packet, PacketError, REQUEST_BYTES_MAX, ReadRequest, is_request, parse,
-    write_error,
+    BLOCK_BYTES_DEFAULT, BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, ErrorCode, FILE_NAME_BYTES_MAX,
+    OPTIONS_MAX, Packet, PacketError, REQUEST_BYTES_MAX, ReadRequest, TransferMode,
+    TransferOptions, is_request, parse, write_error,
 };
-pub use receiver::{Receiver, Sink, WriteFailed};
-pub use sender::{ReadError, Sender, Source, WINDOW_BLOCKS_MAX};
-pub use timing::Limits;
+pub use receiver::{FileSink, Receiver, WriteFailed};
+pub use sender::{FileSource, ReadError, Sender, WINDOW_BLOCKS_MAX};
+pub use timing::TransferLimits;
 
 /// How far a transfer is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum State {
+pub enum TransferState {
     /// It goes on.
     Running,
     /// Every byte has arrived.
@@ -47,13 +47,13 @@ pub enum State {
         /// Bytes of the file that had been acknowledged by then.
         bytes: u64,
         /// Why.
-        reason: Failure,
+        reason: TransferFailure,
     },
 }
 
 /// Why a transfer ended early.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Failure {
+pub enum TransferFailure {
     /// The peer sent an ERROR. Code 8 with no bytes moved is how UEFI ends its
     /// question for the size of a file.
     Peer {
@@ -61,7 +61,7 @@ pub enum Failure {
         code: u16,
     },
     /// No answer to any try.
-    Silent,
+    TimedOut,
     /// Everything was sent, but the last acknowledgement never came. The client
     /// most likely has the file and is gone.
     LastAckLost,

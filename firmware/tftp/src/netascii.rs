@@ -7,14 +7,14 @@ use alloc::vec::Vec;
 /// Where an encoder stands: the next byte of the file, and the second half of
 /// a pair whose first half is already out. Copying it remembers the place.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Place {
+pub(crate) struct NetasciiPosition {
     pub(crate) offset: u64,
     pub(crate) pending: Option<u8>,
 }
 
 /// Appends encoded bytes of `raw`, which stands at `place`, until `room` bytes
 /// were appended or `raw` is used up.
-pub(crate) fn encode(place: &mut Place, raw: &[u8], room: usize, out: &mut Vec<u8>) {
+pub(crate) fn encode(place: &mut NetasciiPosition, raw: &[u8], room: usize, out: &mut Vec<u8>) {
     let end = out.len() + room;
     let mut bytes = raw.iter();
     while out.len() < end {
@@ -40,11 +40,11 @@ pub(crate) fn encode(place: &mut Place, raw: &[u8], room: usize, out: &mut Vec<u
 
 /// The receiving half.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Decoder {
+pub(crate) struct NetasciiDecoder {
     after_return: bool,
 }
 
-impl Decoder {
+impl NetasciiDecoder {
     /// Appends the decoded bytes of `wire`. A carriage return followed by
     /// anything but LF or NUL is kept as it is: some senders do not encode it.
     pub(crate) fn decode(&mut self, wire: &[u8], out: &mut Vec<u8>) {
@@ -78,7 +78,7 @@ mod tests {
     use alloc::vec;
 
     fn encoded(raw: &[u8], block: usize) -> Vec<Vec<u8>> {
-        let mut place = Place::default();
+        let mut place = NetasciiPosition::default();
         let mut blocks = vec![];
         loop {
             let mut out = vec![];
@@ -109,7 +109,7 @@ mod tests {
     fn reads_back_what_it_writes_whatever_the_block() {
         let raw = b"one\ntwo\r\nthree\r\r\n\n\r";
         for block in 1..30 {
-            let mut decoder = Decoder::default();
+            let mut decoder = NetasciiDecoder::default();
             let mut back = vec![];
             for wire in encoded(raw, block) {
                 decoder.decode(&wire, &mut back);
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_bare_return_is_kept() {
-        let mut decoder = Decoder::default();
+        let mut decoder = NetasciiDecoder::default();
         let mut back = vec![];
         decoder.decode(b"a\rb\r", &mut back);
         decoder.finish(&mut back);

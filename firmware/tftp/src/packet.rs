@@ -30,7 +30,7 @@ const MESSAGE_BYTES_MAX: usize = 128;
 
 /// How the bytes of the file travel.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Mode {
+pub enum TransferMode {
     /// As they are.
     Octet,
     /// With line ends as in Telnet.
@@ -39,7 +39,7 @@ pub enum Mode {
 
 /// Options of a request or of its acknowledgement, valid values only.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Options {
+pub struct TransferOptions {
     /// `blksize` (RFC 2348), 8 to 65464.
     pub block_bytes: Option<u16>,
     /// `windowsize` (RFC 7440), at least 1.
@@ -56,9 +56,9 @@ pub struct ReadRequest<'a> {
     /// The name, exactly as asked: it may hold `..` and backslashes.
     pub file: &'a str,
     /// How to send it.
-    pub mode: Mode,
+    pub mode: TransferMode,
     /// What else the client wishes.
-    pub options: Options,
+    pub options: TransferOptions,
 }
 
 /// One datagram.
@@ -88,7 +88,7 @@ pub enum Packet<'a> {
         message: &'a [u8],
     },
     /// OACK.
-    OptionAck(Options),
+    OptionAck(TransferOptions),
 }
 
 /// Error codes of RFC 1350 and, for 8, RFC 2347.
@@ -211,9 +211,9 @@ fn read_request(body: &[u8]) -> Result<ReadRequest<'_>, PacketError> {
     let file = core::str::from_utf8(file).map_err(|_| PacketError::FileNameNotText)?;
     let (mode, rest) = text(rest).ok_or(PacketError::Truncated)?;
     let mode = if mode.eq_ignore_ascii_case(b"octet") {
-        Mode::Octet
+        TransferMode::Octet
     } else if mode.eq_ignore_ascii_case(b"netascii") {
-        Mode::Netascii
+        TransferMode::Netascii
     } else {
         return Err(PacketError::UnknownMode);
     };
@@ -225,8 +225,8 @@ fn read_request(body: &[u8]) -> Result<ReadRequest<'_>, PacketError> {
 }
 
 /// Reads name and value pairs. The first of two equal names counts.
-fn options(mut bytes: &[u8]) -> Options {
-    let mut options = Options::default();
+fn options(mut bytes: &[u8]) -> TransferOptions {
+    let mut options = TransferOptions::default();
     for _ in 0..OPTIONS_MAX {
         let Some((name, rest)) = text(bytes) else {
             break;
@@ -283,18 +283,23 @@ pub(crate) fn data_head(block: u16) -> [u8; 4] {
     [zero, operation, high, low]
 }
 
-pub(crate) fn write_option_ack(options: &Options, out: &mut Vec<u8>) {
+pub(crate) fn write_option_ack(options: &TransferOptions, out: &mut Vec<u8>) {
     begin(OPTION_ACK, out);
     write_options(options, out);
 }
 
-pub(crate) fn write_read_request(file: &str, mode: Mode, options: &Options, out: &mut Vec<u8>) {
+pub(crate) fn write_read_request(
+    file: &str,
+    mode: TransferMode,
+    options: &TransferOptions,
+    out: &mut Vec<u8>,
+) {
     begin(READ, out);
     out.extend(file.bytes().filter(|&byte| byte != 0));
     out.push(0);
     let mode: &[u8] = match mode {
-        Mode::Octet => b"octet\0",
-        Mode::Netascii => b"netascii\0",
+        TransferMode::Octet => b"octet\0",
+        TransferMode::Netascii => b"netascii\0",
     };
     out.extend(mode);
     write_options(options, out);
@@ -305,7 +310,7 @@ fn begin(operation: u16, out: &mut Vec<u8>) {
     out.extend(operation.to_be_bytes());
 }
 
-fn write_options(options: &Options, out: &mut Vec<u8>) {
+fn write_options(options: &TransferOptions, out: &mut Vec<u8>) {
     let mut pair = |name: &str, value: Option<u64>| {
         if let Some(value) = value {
             out.extend(alloc::format!("{name}\0{value}\0").bytes());

@@ -8,13 +8,13 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::netascii::Decoder;
-use crate::packet::{self, ErrorCode, Mode, Options, Packet};
-use crate::timing::{Limits, Timing};
-use crate::{Failure, State};
+use crate::netascii::NetasciiDecoder;
+use crate::packet::{self, ErrorCode, Packet, TransferMode, TransferOptions};
+use crate::timing::{RetransmitTimer, TransferLimits};
+use crate::{TransferFailure, TransferState};
 
 /// Where the bytes go, in order.
-pub trait Sink {
+pub trait FileSink {
     /// Takes the bytes at `offset`, which is where the last call ended.
     fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), WriteFailed>;
 }
@@ -23,7 +23,7 @@ pub trait Sink {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct WriteFailed;
 
-impl Sink for Vec<u8> {
+impl FileSink for Vec<u8> {
     fn write(&mut self, _offset: u64, data: &[u8]) -> Result<(), WriteFailed> {
         self.extend_from_slice(data);
         Ok(())
@@ -31,15 +31,15 @@ impl Sink for Vec<u8> {
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Phase {
-    Asking,
+enum ReceiverPhase {
+    Requesting,
     Receiving,
     Done,
-    Failed(Failure),
+    Failed(TransferFailure),
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Due {
+enum PendingPacket {
     Nothing,
     Request,
     Ack,
@@ -50,57 +50,63 @@ enum Due {
 #[derive(Clone, Debug)]
 pub struct Receiver {
     file: String,
-    mode: Mode,
-    asked: Options,
-    limits: Limits,
+    mode: TransferMode,
+    requested: TransferOptions,
+    limits: TransferLimits,
     block_bytes: u16,
     window: u64,
     announced: Option<u64>,
-    phase: Phase,
-    due: Due,
+    phase: ReceiverPhase,
+    pending: PendingPacket,
     /// The last block taken, and the last one confirmed.
     received: u64,
     confirmed: u64,
     /// The present gap has been told to the sender.
-    gap_told: bool,
+    gap_acked: bool,
     bytes: u64,
-    decoder: Decoder,
-    timing: Timing,
+    decoder: NetasciiDecoder,
+    timing: RetransmitTimer,
 }
 
 impl Receiver {
     /// Asks for `file` with `asked` options (`file_bytes` zero asks for the size).
-    pub fn new(file: &str, mode: Mode, asked: Options, limits: Limits, now_us: u64) -> Self {
+    pub fn new(
+        file: &str,
+        mode: TransferMode,
+        asked: TransferOptions,
+        limits: TransferLimits,
+        now_us: u64,
+    ) -> Self {
         Self {
             file: file.into(),
             mode,
-            asked,
+            requested: asked,
             limits,
             block_bytes: packet::BLOCK_BYTES_DEFAULT,
             window: 1,
             announced: None,
-            phase: Phase::Asking,
-            due: Due::Request,
+            phase: ReceiverPhase::Requesting,
+            pending: PendingPacket::Request,
             received: 0,
             confirmed: 0,
-            gap_told: false,
+            gap_acked: false,
             bytes: 0,
-            decoder: Decoder::default(),
-            timing: Timing::new(limits, asked.timeout_s, now_us),
+            decoder: NetasciiDecoder::default(),
+            timing: RetransmitTimer::new(limits, asked.timeout_s, now_us),
         }
     }
 
     /// Hears a datagram from the server's port. Nonsense is ignored.
-    pub fn datagram(&mut self, now_us: u64, packet: &[u8], sink: &mut dyn Sink) {
-        if matches!(self.phase, Phase::Failed(_)) {
+    pub fn datagram(&mut self, now_us: u64, packet: &[u8], sink: &mut dyn FileSink) {
+        if matches!(self.phase, ReceiverPhase::Failed(_)) {
             return;
         }
         match packet::parse(packet) {
             Ok(Packet::OptionAck(options)) => self.agreed(now_us, &options),
             Ok(Packet::Data { block, data }) => self.data(now_us, block, data, sink),
-            Ok(Packet::Error { code, .. }) if self.phase != Phase::Done => {
-                self.phase = Phase::Failed(Failure::Peer { code });
-                self.due = Due::Nothing;
+            Ok(Packet::Error { code, .. }) if self.phase != ReceiverPhase::Done => {
+                self.phase = ReceiverPhase::Failed(TransferFailure::Peer { code });
+                self.pending = PendingPacket::Nothing;
             }
             _ => {}
         }
@@ -111,41 +117,46 @@ impl Receiver {
         if self.deadline().is_none_or(|at| now_us < at) {
             return;
         }
-        if !self.timing.again(now_us) {
-            self.phase = Phase::Failed(Failure::Silent);
-            self.due = Due::Nothing;
-        } else if self.phase == Phase::Asking {
-            self.due = Due::Request;
+        if !self.timing.retry(now_us) {
+            self.phase = ReceiverPhase::Failed(TransferFailure::TimedOut);
+            self.pending = PendingPacket::Nothing;
+        } else if self.phase == ReceiverPhase::Requesting {
+            self.pending = PendingPacket::Request;
         } else {
             self.confirm();
-            self.gap_told = false;
+            self.gap_acked = false;
         }
     }
 
     /// When to call [`Receiver::tick`] next.
     pub fn deadline(&self) -> Option<u64> {
-        let running = matches!(self.phase, Phase::Asking | Phase::Receiving);
+        let running = matches!(
+            self.phase,
+            ReceiverPhase::Requesting | ReceiverPhase::Receiving
+        );
         running.then(|| self.timing.deadline())
     }
 
     /// Replaces `out` by the next datagram to send and returns its length.
     pub fn transmit(&mut self, out: &mut Vec<u8>) -> Option<usize> {
-        match core::mem::replace(&mut self.due, Due::Nothing) {
-            Due::Nothing => return None,
-            Due::Request => packet::write_read_request(&self.file, self.mode, &self.asked, out),
-            Due::Ack => packet::write_ack(self.received as u16, out),
-            Due::Error(code, message) => packet::write_error(code, message, out),
+        match core::mem::replace(&mut self.pending, PendingPacket::Nothing) {
+            PendingPacket::Nothing => return None,
+            PendingPacket::Request => {
+                packet::write_read_request(&self.file, self.mode, &self.requested, out)
+            }
+            PendingPacket::Ack => packet::write_ack(self.received as u16, out),
+            PendingPacket::Error(code, message) => packet::write_error(code, message, out),
         }
         Some(out.len())
     }
 
     /// How far it is.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> TransferState {
         let bytes = self.bytes;
         match self.phase {
-            Phase::Asking | Phase::Receiving => State::Running,
-            Phase::Done => State::Done { bytes },
-            Phase::Failed(reason) => State::Failed { bytes, reason },
+            ReceiverPhase::Requesting | ReceiverPhase::Receiving => TransferState::Running,
+            ReceiverPhase::Done => TransferState::Done { bytes },
+            ReceiverPhase::Failed(reason) => TransferState::Failed { bytes, reason },
         }
     }
 
@@ -155,20 +166,20 @@ impl Receiver {
     }
 
     fn confirm(&mut self) {
-        self.due = Due::Ack;
+        self.pending = PendingPacket::Ack;
         self.confirmed = self.received;
     }
 
-    fn fail(&mut self, reason: Failure, code: ErrorCode, message: &'static str) {
-        self.phase = Phase::Failed(reason);
-        self.due = Due::Error(code, message);
+    fn fail(&mut self, reason: TransferFailure, code: ErrorCode, message: &'static str) {
+        self.phase = ReceiverPhase::Failed(reason);
+        self.pending = PendingPacket::Error(code, message);
     }
 
-    fn agreed(&mut self, now_us: u64, options: &Options) {
+    fn agreed(&mut self, now_us: u64, options: &TransferOptions) {
         match self.phase {
-            Phase::Asking => {}
+            ReceiverPhase::Requesting => {}
             // Our first confirmation was lost.
-            Phase::Receiving if self.received == 0 => return self.confirm(),
+            ReceiverPhase::Receiving if self.received == 0 => return self.confirm(),
             _ => return,
         }
         let within = |got: Option<u64>, asked: Option<u64>| match (got, asked) {
@@ -176,39 +187,46 @@ impl Receiver {
             (got, _) => got.is_none(),
         };
         let wide = |narrow: Option<u16>| narrow.map(u64::from);
-        if !within(wide(options.block_bytes), wide(self.asked.block_bytes))
-            || !within(wide(options.window_blocks), wide(self.asked.window_blocks))
-            || (options.timeout_s.is_some() && options.timeout_s != self.asked.timeout_s)
-            || (options.file_bytes.is_some() && self.asked.file_bytes.is_none())
+        if !within(wide(options.block_bytes), wide(self.requested.block_bytes))
+            || !within(
+                wide(options.window_blocks),
+                wide(self.requested.window_blocks),
+            )
+            || (options.timeout_s.is_some() && options.timeout_s != self.requested.timeout_s)
+            || (options.file_bytes.is_some() && self.requested.file_bytes.is_none())
         {
             let refused = "that is more than was asked";
-            return self.fail(Failure::Protocol, ErrorCode::OptionsRefused, refused);
+            return self.fail(
+                TransferFailure::Protocol,
+                ErrorCode::OptionsRefused,
+                refused,
+            );
         }
         if options.file_bytes > Some(self.limits.file_bytes_max) {
-            return self.fail(Failure::TooLarge, ErrorCode::DiskFull, "too large");
+            return self.fail(TransferFailure::TooLarge, ErrorCode::DiskFull, "too large");
         }
         self.block_bytes = options.block_bytes.unwrap_or(self.block_bytes);
         self.window = u64::from(options.window_blocks.unwrap_or(1));
         self.announced = options.file_bytes;
-        self.timing.set_asked(options.timeout_s);
+        self.timing.set_requested(options.timeout_s);
         self.timing.restart(now_us);
-        self.phase = Phase::Receiving;
+        self.phase = ReceiverPhase::Receiving;
         self.confirm();
     }
 
-    fn data(&mut self, now_us: u64, block: u16, data: &[u8], sink: &mut dyn Sink) {
+    fn data(&mut self, now_us: u64, block: u16, data: &[u8], sink: &mut dyn FileSink) {
         let ahead = block.wrapping_sub(self.received as u16);
-        if self.phase == Phase::Asking {
+        if self.phase == ReceiverPhase::Requesting {
             if block != 1 {
                 return;
             }
             // The server agreed to no option.
-            self.timing.set_asked(None);
-            self.phase = Phase::Receiving;
+            self.timing.set_requested(None);
+            self.phase = ReceiverPhase::Receiving;
         }
-        if self.phase == Phase::Done {
+        if self.phase == ReceiverPhase::Done {
             if ahead == 0 {
-                self.due = Due::Ack;
+                self.pending = PendingPacket::Ack;
             }
             return;
         }
@@ -216,46 +234,55 @@ impl Receiver {
             1 => self.take(now_us, data, sink),
             // It came again although it is confirmed: the confirmation was lost.
             0 if self.received > 0 && self.confirmed == self.received => self.confirm(),
-            2..0x8000 if !self.gap_told => {
-                self.gap_told = true;
+            2..0x8000 if !self.gap_acked => {
+                self.gap_acked = true;
                 self.confirm();
             }
             _ => {}
         }
     }
 
-    fn take(&mut self, now_us: u64, data: &[u8], sink: &mut dyn Sink) {
+    fn take(&mut self, now_us: u64, data: &[u8], sink: &mut dyn FileSink) {
         if data.len() > usize::from(self.block_bytes) {
             let long = "the block is longer than agreed";
-            return self.fail(Failure::Protocol, ErrorCode::IllegalOperation, long);
+            return self.fail(TransferFailure::Protocol, ErrorCode::IllegalOperation, long);
         }
         if self.bytes + data.len() as u64 > self.limits.file_bytes_max {
-            return self.fail(Failure::TooLarge, ErrorCode::DiskFull, "too large");
+            return self.fail(TransferFailure::TooLarge, ErrorCode::DiskFull, "too large");
         }
         let last = data.len() < usize::from(self.block_bytes);
         if self.keep(data, last, sink).is_err() {
-            return self.fail(Failure::Local, ErrorCode::DiskFull, "cannot be written");
+            return self.fail(
+                TransferFailure::Local,
+                ErrorCode::DiskFull,
+                "cannot be written",
+            );
         }
         if last && self.announced.is_some_and(|size| size != self.bytes) {
             let other = "the file is not of the announced size";
-            return self.fail(Failure::Protocol, ErrorCode::Other, other);
+            return self.fail(TransferFailure::Protocol, ErrorCode::Other, other);
         }
         self.received += 1;
-        self.gap_told = false;
+        self.gap_acked = false;
         self.timing.restart(now_us);
         if last {
-            self.phase = Phase::Done;
+            self.phase = ReceiverPhase::Done;
         }
         if last || self.received - self.confirmed >= self.window {
             self.confirm();
         }
     }
 
-    fn keep(&mut self, data: &[u8], last: bool, sink: &mut dyn Sink) -> Result<(), WriteFailed> {
+    fn keep(
+        &mut self,
+        data: &[u8],
+        last: bool,
+        sink: &mut dyn FileSink,
+    ) -> Result<(), WriteFailed> {
         let mut decoded = Vec::new();
         let data = match self.mode {
-            Mode::Octet => data,
-            Mode::Netascii => {
+            TransferMode::Octet => data,
+            TransferMode::Netascii => {
                 self.decoder.decode(data, &mut decoded);
                 if last {
                     self.decoder.finish(&mut decoded);

@@ -7,10 +7,10 @@
 
 use alloc::vec::Vec;
 
-use crate::netascii::{self, Place};
-use crate::packet::{self, ErrorCode, Mode, Options, Packet, ReadRequest};
-use crate::timing::{Limits, Timing};
-use crate::{Failure, State};
+use crate::netascii::{self, NetasciiPosition};
+use crate::packet::{self, ErrorCode, Packet, ReadRequest, TransferMode, TransferOptions};
+use crate::timing::{RetransmitTimer, TransferLimits};
+use crate::{TransferFailure, TransferState};
 
 /// Largest window whatever the limits say. Ours: far below half the block
 /// numbers, so that an old acknowledgement can never be taken for a new one.
@@ -20,7 +20,7 @@ pub const WINDOW_BLOCKS_MAX: u16 = 1024;
 const HEAD_BYTES: usize = 4;
 
 /// Where the bytes of the file are.
-pub trait Source {
+pub trait FileSource {
     /// Fills all of `out` from `offset` on. Never asked past the size given to
     /// [`Sender::new`].
     fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), ReadError>;
@@ -36,7 +36,7 @@ pub enum ReadError {
     NotYet,
 }
 
-impl Source for &[u8] {
+impl FileSource for &[u8] {
     fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), ReadError> {
         let start = usize::try_from(offset).map_err(|_| ReadError::Failed)?;
         let end = start.checked_add(out.len()).ok_or(ReadError::Failed)?;
@@ -46,23 +46,23 @@ impl Source for &[u8] {
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Phase {
+enum SenderPhase {
     /// The OACK waits for ACK 0.
     Agreeing,
     Sending,
     Done,
-    Failed(Failure),
+    Failed(TransferFailure),
 }
 
 /// One file on its way to one client.
 #[derive(Clone, Debug)]
 pub struct Sender {
-    mode: Mode,
+    mode: TransferMode,
     file_bytes: u64,
     block_bytes: u16,
     window: u64,
-    agreed: Options,
-    phase: Phase,
+    agreed: TransferOptions,
+    phase: SenderPhase,
     option_ack_due: bool,
     /// The highest block the client has confirmed.
     acked: u64,
@@ -79,17 +79,22 @@ pub struct Sender {
     /// The same of the window before: its acknowledgement may come twice.
     repeated_before: bool,
     /// Where block `acked + 1` begins, and where the one after it does.
-    place: Place,
-    place_after: Place,
-    timing: Timing,
+    position: NetasciiPosition,
+    position_after: NetasciiPosition,
+    timing: RetransmitTimer,
 }
 
 impl Sender {
     /// Begins to answer `request` for a file of `file_bytes` bytes.
-    pub fn new(request: &ReadRequest<'_>, file_bytes: u64, limits: Limits, now_us: u64) -> Self {
+    pub fn new(
+        request: &ReadRequest<'_>,
+        file_bytes: u64,
+        limits: TransferLimits,
+        now_us: u64,
+    ) -> Self {
         let agreed = agree(request, file_bytes, &limits);
         let block_bytes = agreed.block_bytes.unwrap_or(packet::BLOCK_BYTES_DEFAULT);
-        let agreeing = agreed != Options::default();
+        let agreeing = agreed != TransferOptions::default();
         Self {
             mode: request.mode,
             file_bytes,
@@ -97,9 +102,9 @@ impl Sender {
             window: u64::from(agreed.window_blocks.unwrap_or(1)),
             agreed,
             phase: if agreeing {
-                Phase::Agreeing
+                SenderPhase::Agreeing
             } else {
-                Phase::Sending
+                SenderPhase::Sending
             },
             option_ack_due: agreeing,
             acked: 0,
@@ -109,14 +114,14 @@ impl Sender {
             last: match request.mode {
                 // The final block is the first that is not full, so a file of
                 // whole blocks ends with an empty one (RFC 1350 section 6).
-                Mode::Octet => Some(file_bytes / u64::from(block_bytes) + 1),
-                Mode::Netascii => None,
+                TransferMode::Octet => Some(file_bytes / u64::from(block_bytes) + 1),
+                TransferMode::Netascii => None,
             },
             repeated: false,
             repeated_before: false,
-            place: Place::default(),
-            place_after: Place::default(),
-            timing: Timing::new(limits, agreed.timeout_s, now_us),
+            position: NetasciiPosition::default(),
+            position_after: NetasciiPosition::default(),
+            timing: RetransmitTimer::new(limits, agreed.timeout_s, now_us),
         }
     }
 
@@ -127,17 +132,19 @@ impl Sender {
         }
         match packet::parse(packet) {
             Ok(Packet::Ack { block }) => self.acknowledged(now_us, block),
-            Ok(Packet::Error { code, .. }) => self.phase = Phase::Failed(Failure::Peer { code }),
+            Ok(Packet::Error { code, .. }) => {
+                self.phase = SenderPhase::Failed(TransferFailure::Peer { code })
+            }
             // The client did not hear our first answer and asks again. So soon after the
             // answer it is the wire that doubled the request: saying it twice would make
             // atftp give up, and if it was lost, it is about to be said again anyway.
             Ok(Packet::Read(_)) if self.acked == 0 && !self.timing.is_soon(now_us) => {
                 match self.phase {
-                    Phase::Agreeing => {
+                    SenderPhase::Agreeing => {
                         self.option_ack_due = true;
                         self.repeated = true;
                     }
-                    _ if self.agreed == Options::default() => self.go_back(),
+                    _ if self.agreed == TransferOptions::default() => self.go_back(),
                     _ => {}
                 }
             }
@@ -150,16 +157,16 @@ impl Sender {
         if !self.is_running() || now_us < self.timing.deadline() {
             return;
         }
-        if !self.timing.again(now_us) {
-            self.phase = Phase::Failed(if self.is_all_sent() {
-                Failure::LastAckLost
+        if !self.timing.retry(now_us) {
+            self.phase = SenderPhase::Failed(if self.is_all_sent() {
+                TransferFailure::LastAckLost
             } else {
-                Failure::Silent
+                TransferFailure::TimedOut
             });
             return;
         }
         self.go_back();
-        self.option_ack_due = self.phase == Phase::Agreeing;
+        self.option_ack_due = self.phase == SenderPhase::Agreeing;
     }
 
     /// When to call [`Sender::tick`] next.
@@ -169,7 +176,7 @@ impl Sender {
 
     /// Replaces `out` by the next datagram to send and returns its length, or
     /// `None` when nothing is to be sent now. Call until `None`.
-    pub fn transmit(&mut self, source: &mut dyn Source, out: &mut Vec<u8>) -> Option<usize> {
+    pub fn transmit(&mut self, source: &mut dyn FileSource, out: &mut Vec<u8>) -> Option<usize> {
         self.burst(source, 1, usize::MAX, out)
     }
 
@@ -180,31 +187,31 @@ impl Sender {
     /// This is the shape that segmentation offload takes: one buffer, one size.
     pub fn burst(
         &mut self,
-        source: &mut dyn Source,
+        source: &mut dyn FileSource,
         segments_max: usize,
         bytes_max: usize,
         out: &mut Vec<u8>,
     ) -> Option<usize> {
         match self.phase {
-            Phase::Agreeing if core::mem::take(&mut self.option_ack_due) => {
+            SenderPhase::Agreeing if core::mem::take(&mut self.option_ack_due) => {
                 packet::write_option_ack(&self.agreed, out);
                 return Some(out.len());
             }
-            Phase::Sending if self.is_open() => {}
+            SenderPhase::Sending if self.is_open() => {}
             _ => return None,
         }
         let sent = match self.mode {
-            Mode::Octet => {
+            TransferMode::Octet => {
                 let fit = bytes_max / (HEAD_BYTES + usize::from(self.block_bytes));
                 self.blocks(source, segments_max.min(fit).max(1), out)
             }
-            Mode::Netascii => self.encoded_block(source, out),
+            TransferMode::Netascii => self.encoded_block(source, out),
         };
         match sent {
             Ok(()) => {}
             Err(ReadError::NotYet) => return None,
             Err(ReadError::Failed) => {
-                self.phase = Phase::Failed(Failure::Local);
+                self.phase = SenderPhase::Failed(TransferFailure::Local);
                 packet::write_error(ErrorCode::Other, "the file cannot be read", out);
                 return Some(out.len());
             }
@@ -213,22 +220,22 @@ impl Sender {
     }
 
     /// How far it is.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> TransferState {
         let bytes = self.bytes();
         match self.phase {
-            Phase::Agreeing | Phase::Sending => State::Running,
-            Phase::Done => State::Done { bytes },
-            Phase::Failed(reason) => State::Failed { bytes, reason },
+            SenderPhase::Agreeing | SenderPhase::Sending => TransferState::Running,
+            SenderPhase::Done => TransferState::Done { bytes },
+            SenderPhase::Failed(reason) => TransferState::Failed { bytes, reason },
         }
     }
 
     /// Bytes of the file that the client has confirmed.
     pub fn bytes(&self) -> u64 {
         match self.mode {
-            Mode::Octet => {
+            TransferMode::Octet => {
                 (self.acked.saturating_mul(u64::from(self.block_bytes))).min(self.file_bytes)
             }
-            Mode::Netascii => self.place.offset,
+            TransferMode::Netascii => self.position.offset,
         }
     }
 
@@ -238,7 +245,7 @@ impl Sender {
     }
 
     fn is_running(&self) -> bool {
-        matches!(self.phase, Phase::Agreeing | Phase::Sending)
+        matches!(self.phase, SenderPhase::Agreeing | SenderPhase::Sending)
     }
 
     fn is_open(&self) -> bool {
@@ -246,9 +253,9 @@ impl Sender {
     }
 
     fn acknowledged(&mut self, now_us: u64, block: u16) {
-        if self.phase == Phase::Agreeing {
+        if self.phase == SenderPhase::Agreeing {
             if block == 0 {
-                self.phase = Phase::Sending;
+                self.phase = SenderPhase::Sending;
                 // An offer made twice is confirmed twice, which says nothing
                 // about the first window.
                 self.timing.progress(now_us, !self.repeated);
@@ -274,14 +281,14 @@ impl Sender {
         self.timing.progress(now_us, measured);
         self.sent_before = self.sent;
         self.acked = confirmed;
-        self.place = self.place_after;
+        self.position = self.position_after;
         self.repeated_before = self.repeated;
         // Confirming less than was sent says that the rest is lost: go back at
         // once (RFC 7440 section 4).
         self.repeated = confirmed < self.sent;
         self.next = confirmed + 1;
         if Some(confirmed) == self.last {
-            self.phase = Phase::Done;
+            self.phase = SenderPhase::Done;
         }
     }
 
@@ -307,7 +314,7 @@ impl Sender {
     /// the room that all blocks need, and each then moves up behind its head.
     fn blocks(
         &mut self,
-        source: &mut dyn Source,
+        source: &mut dyn FileSource,
         count: usize,
         out: &mut Vec<u8>,
     ) -> Result<(), ReadError> {
@@ -342,16 +349,16 @@ impl Sender {
 
     fn encoded_block(
         &mut self,
-        source: &mut dyn Source,
+        source: &mut dyn FileSource,
         out: &mut Vec<u8>,
     ) -> Result<(), ReadError> {
-        let mut place = self.place;
-        let mut raw = alloc::vec![0; self.room(place.offset)];
+        let mut place = self.position;
+        let mut raw = alloc::vec![0; self.space(place.offset)];
         source.read(place.offset, &mut raw)?;
         out.clear();
         out.extend(packet::data_head(self.next as u16));
         netascii::encode(&mut place, &raw, usize::from(self.block_bytes), out);
-        self.place_after = place;
+        self.position_after = place;
         if out.len() < HEAD_BYTES + usize::from(self.block_bytes) {
             self.last = Some(self.next);
         }
@@ -361,18 +368,18 @@ impl Sender {
     }
 
     /// How much of the file one block from `offset` on can hold.
-    fn room(&self, offset: u64) -> usize {
+    fn space(&self, offset: u64) -> usize {
         (self.file_bytes - offset.min(self.file_bytes)).min(u64::from(self.block_bytes)) as usize
     }
 }
 
 /// What we agree to: never more than was asked, never what was not asked.
-fn agree(request: &ReadRequest<'_>, file_bytes: u64, limits: &Limits) -> Options {
+fn agree(request: &ReadRequest<'_>, file_bytes: u64, limits: &TransferLimits) -> TransferOptions {
     let asked = &request.options;
-    let octet = request.mode == Mode::Octet;
+    let octet = request.mode == TransferMode::Octet;
     let block_max = limits.block_bytes_max.max(packet::BLOCK_BYTES_MIN);
     let window_max = limits.window_blocks_max.clamp(1, WINDOW_BLOCKS_MAX);
-    Options {
+    TransferOptions {
         block_bytes: asked.block_bytes.map(|bytes| bytes.min(block_max)),
         // Where a netascii block begins depends on all bytes before it, and its
         // encoded size is not known: one block at a time and no size.

@@ -10,7 +10,7 @@
 /// What one side agrees to. All of it is ours to choose; the defaults suit one
 /// Ethernet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Limits {
+pub struct TransferLimits {
     /// Largest block we agree to. 1468 fills an Ethernet frame; whoever knows
     /// the path's MTU gives what fits it, or more, if fragments are welcome.
     pub block_bytes_max: u16,
@@ -31,7 +31,7 @@ pub struct Limits {
     pub file_bytes_max: u64,
 }
 
-impl Default for Limits {
+impl Default for TransferLimits {
     fn default() -> Self {
         Self {
             block_bytes_max: 1468,
@@ -48,9 +48,9 @@ impl Default for Limits {
 
 /// The retransmission clock of one transfer. Times are in microseconds.
 #[derive(Clone, Debug)]
-pub(crate) struct Timing {
-    limits: Limits,
-    asked_us: Option<u64>,
+pub(crate) struct RetransmitTimer {
+    limits: TransferLimits,
+    requested_us: Option<u64>,
     smoothed_us: Option<u64>,
     variation_us: u64,
     /// How often the present thing was sent.
@@ -58,28 +58,28 @@ pub(crate) struct Timing {
     /// How often the wait was doubled since the last sample.
     doublings: u32,
     armed_at: u64,
-    heard_at: u64,
+    last_packet_at: u64,
 }
 
-impl Timing {
-    pub(crate) fn new(limits: Limits, asked_s: Option<u8>, now_us: u64) -> Self {
+impl RetransmitTimer {
+    pub(crate) fn new(limits: TransferLimits, asked_s: Option<u8>, now_us: u64) -> Self {
         let mut timing = Self {
             limits,
-            asked_us: None,
+            requested_us: None,
             smoothed_us: None,
             variation_us: 0,
             tries: 1,
             doublings: 0,
             armed_at: now_us,
-            heard_at: now_us,
+            last_packet_at: now_us,
         };
-        timing.set_asked(asked_s);
+        timing.set_requested(asked_s);
         timing
     }
 
     /// The peer asked for, or agreed to, this timeout.
-    pub(crate) fn set_asked(&mut self, asked_s: Option<u8>) {
-        self.asked_us = asked_s.map(|seconds| u64::from(seconds) * 1_000_000);
+    pub(crate) fn set_requested(&mut self, asked_s: Option<u8>) {
+        self.requested_us = asked_s.map(|seconds| u64::from(seconds) * 1_000_000);
     }
 
     /// Something new was heard: `measured` unless it may answer a repetition.
@@ -88,11 +88,11 @@ impl Timing {
             self.sample(now_us.saturating_sub(self.armed_at));
             self.doublings = 0;
         } else {
-            self.relax(now_us.saturating_sub(self.heard_at));
+            self.relax(now_us.saturating_sub(self.last_packet_at));
         }
         self.tries = 1;
         self.armed_at = now_us;
-        self.heard_at = now_us;
+        self.last_packet_at = now_us;
     }
 
     /// Whatever the answer was to, the round trip is no longer than the time since
@@ -111,13 +111,13 @@ impl Timing {
     }
 
     /// The wait is over. False when no further try is left.
-    pub(crate) fn again(&mut self, now_us: u64) -> bool {
+    pub(crate) fn retry(&mut self, now_us: u64) -> bool {
         self.armed_at = now_us;
         self.tries = self.tries.saturating_add(1);
         self.doublings = self.doublings.saturating_add(1);
-        let silent_us = now_us.saturating_sub(self.heard_at);
+        let silent_us = now_us.saturating_sub(self.last_packet_at);
         // Who asked for a long timeout may be silent as long.
-        let patience_us = self.asked_us.unwrap_or(0).saturating_mul(2);
+        let patience_us = self.requested_us.unwrap_or(0).saturating_mul(2);
         self.tries <= self.limits.tries_max
             || silent_us < self.limits.silence_us_max.max(patience_us)
     }
@@ -133,7 +133,7 @@ impl Timing {
     }
 
     fn wait_us(&self) -> u64 {
-        let most = self.asked_us.unwrap_or(self.limits.retry_us_max);
+        let most = self.requested_us.unwrap_or(self.limits.retry_us_max);
         self.doubled_us(self.doublings)
             .min(most.max(self.limits.retry_us_min))
     }
@@ -167,8 +167,8 @@ impl Timing {
 mod tests {
     use super::*;
 
-    fn timing() -> Timing {
-        Timing::new(Limits::default(), None, 0)
+    fn timing() -> RetransmitTimer {
+        RetransmitTimer::new(TransferLimits::default(), None, 0)
     }
 
     #[test]
@@ -178,7 +178,7 @@ mod tests {
         for wait_ms in [250, 500, 1000, 2000, 4000, 8000, 8000, 8000] {
             assert_eq!(timing.deadline(), now + wait_ms * 1000);
             now = timing.deadline();
-            timing.again(now);
+            timing.retry(now);
         }
     }
 
@@ -186,21 +186,21 @@ mod tests {
     fn gives_up_after_the_last_try_and_a_long_silence() {
         let mut timing = timing();
         let mut tries = 0;
-        while timing.again(timing.deadline()) {
+        while timing.retry(timing.deadline()) {
             tries += 1;
         }
         assert_eq!(tries, 6);
-        assert!(timing.armed_at >= Limits::default().silence_us_max);
+        assert!(timing.armed_at >= TransferLimits::default().silence_us_max);
 
         // Where the round trip is short, many tries fit into that silence.
         timing.progress(timing.armed_at, true);
         let began = timing.armed_at;
         timing.smoothed_us = Some(100);
         timing.variation_us = 0;
-        while timing.again(timing.deadline()) {
+        while timing.retry(timing.deadline()) {
             tries += 1;
         }
-        assert!(timing.armed_at - began >= Limits::default().silence_us_max);
+        assert!(timing.armed_at - began >= TransferLimits::default().silence_us_max);
         assert!(tries < 20, "{tries} tries");
     }
 
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn a_repetition_is_not_measured() {
         let mut timing = timing();
-        timing.again(500);
+        timing.retry(500);
         timing.progress(501, timing.tries == 1);
         assert_eq!(timing.smoothed_us, None);
     }
@@ -237,7 +237,7 @@ mod tests {
         for _ in 0..20 {
             let sent_at = now;
             while timing.deadline() < sent_at + round {
-                assert!(timing.again(timing.deadline()));
+                assert!(timing.retry(timing.deadline()));
                 repeated += 1;
             }
             now = sent_at + round;
@@ -255,8 +255,8 @@ mod tests {
         let mut now = 200;
         for _ in 0..6 {
             now = timing.deadline();
-            timing.again(now);
-            timing.again(timing.deadline());
+            timing.retry(now);
+            timing.retry(timing.deadline());
             now = timing.deadline();
             timing.progress(now, false);
             timing.progress(now + 200, false);
@@ -267,16 +267,16 @@ mod tests {
 
     #[test]
     fn the_clients_own_timeout_is_the_longest_wait() {
-        let mut timing = Timing::new(Limits::default(), Some(1), 0);
+        let mut timing = RetransmitTimer::new(TransferLimits::default(), Some(1), 0);
         let mut now = 0;
         for wait_ms in [250, 500, 1000, 1000, 1000] {
             assert_eq!(timing.deadline(), now + wait_ms * 1000);
             now = timing.deadline();
-            timing.again(now);
+            timing.retry(now);
         }
-        let mut patient = Timing::new(Limits::default(), Some(255), 0);
+        let mut patient = RetransmitTimer::new(TransferLimits::default(), Some(255), 0);
         for _ in 0..10 {
-            patient.again(0);
+            patient.retry(0);
         }
         assert_eq!(
             patient.deadline(),
@@ -290,16 +290,16 @@ mod tests {
         let mut timing = timing();
         assert!(timing.is_soon(249_999));
         assert!(!timing.is_soon(250_000));
-        timing.again(250_000);
+        timing.retry(250_000);
         assert!(timing.is_soon(499_999), "it was sent again");
         assert!(!timing.is_soon(500_000), "although the next wait is longer");
     }
 
     #[test]
     fn the_end_of_time_does_not_overflow() {
-        let mut timing = Timing::new(Limits::default(), None, u64::MAX);
+        let mut timing = RetransmitTimer::new(TransferLimits::default(), None, u64::MAX);
         for _ in 0..100 {
-            timing.again(u64::MAX);
+            timing.retry(u64::MAX);
         }
         assert_eq!(timing.deadline(), u64::MAX);
     }

@@ -21,9 +21,9 @@ mod stream;
 mod tests;
 
 pub use packing::{MAGIC_BYTES, Packing};
-use piece::Part;
-pub use piece::Piece;
-pub use refusal::Refusal;
+use piece::BufferedPiece;
+pub use piece::RawImagePiece;
+pub use refusal::UnpackRefusal;
 pub use source::ReadAt;
 
 /// The largest raw image. Ours: as many chunks as a chunk list may have.
@@ -38,7 +38,7 @@ pub const PIECE_BYTES: usize = 64 * 1024;
 
 /// An image on its way from packed to raw.
 pub struct Unpacker<S> {
-    inner: Inner<S>,
+    inner: UnpackDecoder<S>,
     buffer: Box<[u8]>,
     /// What came out so far.
     bytes: u64,
@@ -46,18 +46,18 @@ pub struct Unpacker<S> {
     ended: bool,
 }
 
-enum Inner<S> {
-    Qcow2(Box<qcow2::Qcow2<S>>),
-    Stream(stream::Stream),
+enum UnpackDecoder<S> {
+    Qcow2(Box<qcow2::Qcow2Reader<S>>),
+    Stream(stream::PackedStream),
 }
 
 impl<S: ReadAt + Send + 'static> Unpacker<S> {
     /// Looks at the head of an image that is said to be packed this way.
-    pub fn open(packing: Packing, source: S) -> Result<Self, Refusal> {
+    pub fn open(packing: Packing, source: S) -> Result<Self, UnpackRefusal> {
         packing::check(packing, &source)?;
         let inner = match packing {
-            Packing::Qcow2 => Inner::Qcow2(Box::new(qcow2::Qcow2::open(source)?)),
-            _ => Inner::Stream(stream::Stream::open(packing, source)?),
+            Packing::Qcow2 => UnpackDecoder::Qcow2(Box::new(qcow2::Qcow2Reader::open(source)?)),
+            _ => UnpackDecoder::Stream(stream::PackedStream::open(packing, source)?),
         };
         Ok(Self {
             inner,
@@ -71,8 +71,8 @@ impl<S: ReadAt + Send + 'static> Unpacker<S> {
     /// it.
     pub fn size(&self) -> Option<u64> {
         match &self.inner {
-            Inner::Qcow2(qcow2) => Some(qcow2.size()),
-            Inner::Stream(_) => None,
+            UnpackDecoder::Qcow2(qcow2) => Some(qcow2.size()),
+            UnpackDecoder::Stream(_) => None,
         }
     }
 
@@ -81,13 +81,13 @@ impl<S: ReadAt + Send + 'static> Unpacker<S> {
         clippy::should_implement_trait,
         reason = "a piece lends from the unpacker"
     )]
-    pub fn next(&mut self) -> Result<Option<Piece<'_>>, Refusal> {
+    pub fn next(&mut self) -> Result<Option<RawImagePiece<'_>>, UnpackRefusal> {
         if self.ended {
             return Ok(None);
         }
         let went = match &mut self.inner {
-            Inner::Qcow2(qcow2) => qcow2.next(&mut self.buffer),
-            Inner::Stream(stream) => stream.next(&mut self.buffer),
+            UnpackDecoder::Qcow2(qcow2) => qcow2.next(&mut self.buffer),
+            UnpackDecoder::Stream(stream) => stream.next(&mut self.buffer),
         };
         let part = match went {
             Ok(Some(part)) => part,
@@ -99,11 +99,11 @@ impl<S: ReadAt + Send + 'static> Unpacker<S> {
         self.bytes = self.bytes.saturating_add(part.bytes());
         if self.bytes > RAW_BYTES_MAX {
             self.ended = true;
-            return Err(Refusal::TooLarge { bytes: self.bytes });
+            return Err(UnpackRefusal::TooLarge { bytes: self.bytes });
         }
         Ok(Some(match part {
-            Part::Data(bytes) => Piece::Data(&self.buffer[..bytes]),
-            Part::Zeros(bytes) => Piece::Zeros(bytes),
+            BufferedPiece::Data(bytes) => RawImagePiece::Data(&self.buffer[..bytes]),
+            BufferedPiece::Zeros(bytes) => RawImagePiece::Zeros(bytes),
         }))
     }
 }

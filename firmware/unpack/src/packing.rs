@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::{ReadAt, Refusal};
+use crate::{ReadAt, UnpackRefusal};
 
 /// So many first bytes tell all packings apart.
 pub const MAGIC_BYTES: usize = 6;
@@ -58,7 +58,7 @@ impl fmt::Display for Packing {
 }
 
 /// Whether an image begins as it is said to.
-pub(crate) fn check(said: Packing, source: &impl ReadAt) -> Result<(), Refusal> {
+pub(crate) fn check(said: Packing, source: &impl ReadAt) -> Result<(), UnpackRefusal> {
     let mut first = [0; MAGIC_BYTES];
     let there = source.length().min(MAGIC_BYTES as u64) as usize;
     let first = &mut first[..there];
@@ -66,7 +66,7 @@ pub(crate) fn check(said: Packing, source: &impl ReadAt) -> Result<(), Refusal> 
     if said.begins(first) {
         return Ok(());
     }
-    Err(Refusal::Other {
+    Err(UnpackRefusal::WrongFormat {
         said,
         found: Packing::of_magic(first),
     })
@@ -100,7 +100,7 @@ mod tests {
         let why = check(Packing::Qcow2, &gzip).unwrap_err();
         let said = Packing::Qcow2;
         let found = Some(Packing::Gzip);
-        assert_eq!(why, Refusal::Other { said, found });
+        assert_eq!(why, UnpackRefusal::WrongFormat { said, found });
         assert!(why.to_string().contains("gzip"), "{why}");
         let why = check(Packing::Xz, &b"no".to_vec()).unwrap_err();
         assert!(why.to_string().contains("is said to be xz"), "{why}");

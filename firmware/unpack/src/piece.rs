@@ -2,14 +2,14 @@
 
 /// A part of the raw image, which follows right after the one before.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Piece<'buffer> {
+pub enum RawImagePiece<'buffer> {
     /// These bytes, at most [`crate::PIECE_BYTES`].
     Data(&'buffer [u8]),
     /// So many zeros.
     Zeros(u64),
 }
 
-impl Piece<'_> {
+impl RawImagePiece<'_> {
     /// How many bytes of the raw image.
     pub const fn bytes(&self) -> u64 {
         match *self {
@@ -21,12 +21,12 @@ impl Piece<'_> {
 
 /// The same, as readers tell it: bytes are at the beginning of the buffer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Part {
+pub(crate) enum BufferedPiece {
     Data(usize),
     Zeros(u64),
 }
 
-impl Part {
+impl BufferedPiece {
     pub(crate) const fn bytes(&self) -> u64 {
         match *self {
             Self::Data(bytes) => bytes as u64,
@@ -60,13 +60,16 @@ mod tests {
     fn only_zeros_are_zeros() {
         for length in [0, 1, 63, 64, 65, 1000] {
             let mut bytes = vec![0; length];
-            assert_eq!(Part::of(&bytes), Part::Zeros(length as u64));
+            assert_eq!(
+                BufferedPiece::of(&bytes),
+                BufferedPiece::Zeros(length as u64)
+            );
             for at in [0, length / 2, length.saturating_sub(1)] {
                 let Some(byte) = bytes.get_mut(at) else {
                     continue;
                 };
                 *byte = 1;
-                assert_eq!(Part::of(&bytes), Part::Data(length));
+                assert_eq!(BufferedPiece::of(&bytes), BufferedPiece::Data(length));
                 bytes[at] = 0;
             }
         }

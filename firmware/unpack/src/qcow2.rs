@@ -6,17 +6,17 @@
 //! together is counted, and when it is more than the file has, some of it was named twice:
 //! that bounds the work, whatever the tables say.
 
+mod compressed;
 mod header;
-mod squeezed;
 
 #[cfg(test)]
 mod tests;
 
-use header::{Header, damaged, within};
-use squeezed::{Place, Squeezed};
+use compressed::{CompressedCluster, CompressedClusterRange};
+use header::{Qcow2Header, damaged, within};
 
-use crate::piece::Part;
-use crate::{ReadAt, Refusal};
+use crate::piece::BufferedPiece;
+use crate::{ReadAt, UnpackRefusal};
 
 /// Entries of level 1 in memory.
 const L1_WINDOW: u64 = 4096;
@@ -31,9 +31,9 @@ const ZERO: u64 = 1;
 const SUBCLUSTERS: u64 = 32;
 
 /// A qcow2 on its way.
-pub(crate) struct Qcow2<S> {
+pub(crate) struct Qcow2Reader<S> {
     source: S,
-    header: Header,
+    header: Qcow2Header,
     /// Where the next piece begins in the raw image.
     at: u64,
     /// Entries of level 1, from this one on.
@@ -42,16 +42,16 @@ pub(crate) struct Qcow2<S> {
     /// The table of level 2 for this entry of level 1; empty if it has none.
     l2: Vec<u8>,
     l2_of: Option<u64>,
-    squeezed: Option<Squeezed>,
+    compressed: Option<CompressedCluster>,
     /// Which cluster of the raw image is decompressed there.
-    squeezed_of: Option<u64>,
+    compressed_index: Option<u64>,
     /// What of the file was named so far.
-    named: u64,
+    referenced_bytes: u64,
 }
 
 /// What a part of the raw image is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Extent {
+enum Qcow2Extent {
     Zeros(u64),
     /// So many bytes from there in the file.
     Stored {
@@ -59,17 +59,17 @@ enum Extent {
         bytes: u64,
     },
     /// So many bytes within the cluster that is decompressed.
-    Squeezed {
+    Compressed {
         from: u64,
         bytes: u64,
     },
 }
 
-impl<S: ReadAt> Qcow2<S> {
-    pub(crate) fn open(source: S) -> Result<Self, Refusal> {
-        let header = Header::read(&source)?;
+impl<S: ReadAt> Qcow2Reader<S> {
+    pub(crate) fn open(source: S) -> Result<Self, UnpackRefusal> {
+        let header = Qcow2Header::read(&source)?;
         Ok(Self {
-            named: header.l1_entries * 8,
+            referenced_bytes: header.l1_entries * 8,
             source,
             header,
             at: 0,
@@ -77,8 +77,8 @@ impl<S: ReadAt> Qcow2<S> {
             l1_from: 0,
             l2: Vec::new(),
             l2_of: None,
-            squeezed: None,
-            squeezed_of: None,
+            compressed: None,
+            compressed_index: None,
         })
     }
 
@@ -86,63 +86,70 @@ impl<S: ReadAt> Qcow2<S> {
         self.header.size
     }
 
-    pub(crate) fn next(&mut self, buffer: &mut [u8]) -> Result<Option<Part>, Refusal> {
+    pub(crate) fn next(
+        &mut self,
+        buffer: &mut [u8],
+    ) -> Result<Option<BufferedPiece>, UnpackRefusal> {
         let mut zeros = 0;
         while self.at < self.header.size {
             match self.extent()? {
-                Extent::Zeros(bytes) => {
+                Qcow2Extent::Zeros(bytes) => {
                     zeros += bytes;
                     self.at += bytes;
                 }
                 // What has been passed over goes first; this part is looked at again.
                 _ if zeros > 0 => break,
-                extent => return self.take(extent, buffer).map(Some),
+                extent => return self.read_extent(extent, buffer).map(Some),
             }
         }
-        Ok((zeros > 0).then_some(Part::Zeros(zeros)))
+        Ok((zeros > 0).then_some(BufferedPiece::Zeros(zeros)))
     }
 
-    fn take(&mut self, extent: Extent, buffer: &mut [u8]) -> Result<Part, Refusal> {
+    fn read_extent(
+        &mut self,
+        extent: Qcow2Extent,
+        buffer: &mut [u8],
+    ) -> Result<BufferedPiece, UnpackRefusal> {
         let most = buffer.len() as u64;
         let bytes = match extent {
-            Extent::Zeros(_) => return Ok(Part::Zeros(0)),
-            Extent::Stored { at, bytes } => {
+            Qcow2Extent::Zeros(_) => return Ok(BufferedPiece::Zeros(0)),
+            Qcow2Extent::Stored { at, bytes } => {
                 let bytes = bytes.min(most);
                 let length = self.source.length();
                 within("a cluster", at, bytes, length)?;
-                self.name(bytes)?;
+                self.count_referenced(bytes)?;
                 self.source.read(&mut buffer[..bytes as usize], at)?;
                 bytes as usize
             }
-            Extent::Squeezed { from, bytes } => {
+            Qcow2Extent::Compressed { from, bytes } => {
                 let (from, bytes) = (from as usize, bytes.min(most) as usize);
-                let cluster = self.squeezed.as_ref().map(|it| it.cluster.as_slice());
+                let cluster = self.compressed.as_ref().map(|it| it.cluster.as_slice());
                 let part = cluster.and_then(|all| all.get(from..from + bytes));
-                buffer[..bytes].copy_from_slice(part.ok_or(Refusal::Overlap)?);
+                buffer[..bytes].copy_from_slice(part.ok_or(UnpackRefusal::Overlap)?);
                 bytes
             }
         };
         self.at += bytes as u64;
-        Ok(Part::of(&buffer[..bytes]))
+        Ok(BufferedPiece::of(&buffer[..bytes]))
     }
 
     /// So many more bytes of the file were named.
-    fn name(&mut self, bytes: u64) -> Result<(), Refusal> {
-        self.named = self.named.saturating_add(bytes);
-        if self.named > self.source.length() {
-            return Err(Refusal::Overlap);
+    fn count_referenced(&mut self, bytes: u64) -> Result<(), UnpackRefusal> {
+        self.referenced_bytes = self.referenced_bytes.saturating_add(bytes);
+        if self.referenced_bytes > self.source.length() {
+            return Err(UnpackRefusal::Overlap);
         }
         Ok(())
     }
 
     /// What follows in the raw image, within one entry.
-    fn extent(&mut self) -> Result<Extent, Refusal> {
+    fn extent(&mut self) -> Result<Qcow2Extent, UnpackRefusal> {
         let covers = self.header.l2_covers();
         let l1_index = self.at / covers;
         self.load_l2(l1_index)?;
         let left = self.header.size - self.at;
         if self.l2.is_empty() {
-            return Ok(Extent::Zeros((covers - self.at % covers).min(left)));
+            return Ok(Qcow2Extent::Zeros((covers - self.at % covers).min(left)));
         }
         let cluster_bytes = self.header.cluster_bytes();
         let within = self.at % cluster_bytes;
@@ -154,8 +161,8 @@ impl<S: ReadAt> Qcow2<S> {
         let (entry, map) = entry.split_at(8);
         let (entry, map) = (number(entry), number(map));
         let extent = if entry & COMPRESSED != 0 {
-            self.squeeze(entry)?;
-            Extent::Squeezed {
+            self.decompress(entry)?;
+            Qcow2Extent::Compressed {
                 from: within,
                 bytes: cluster_bytes - within,
             }
@@ -168,22 +175,22 @@ impl<S: ReadAt> Qcow2<S> {
     }
 
     /// A cluster without subclusters.
-    fn cluster(&self, entry: u64, within: u64) -> Result<Extent, Refusal> {
+    fn cluster(&self, entry: u64, within: u64) -> Result<Qcow2Extent, UnpackRefusal> {
         let bytes = self.header.cluster_bytes() - within;
         let offset = self.offset(entry & !ZERO)?;
         if entry & ZERO != 0 && self.header.version < 3 {
             return Err(damaged("a cluster of version 2 is marked as zeros"));
         }
         if entry & ZERO != 0 || offset == 0 {
-            return Ok(Extent::Zeros(bytes));
+            return Ok(Qcow2Extent::Zeros(bytes));
         }
         let at = offset + within;
-        Ok(Extent::Stored { at, bytes })
+        Ok(Qcow2Extent::Stored { at, bytes })
     }
 
     /// A cluster whose subclusters are there, zeros or absent, each for itself: the lower
     /// half of the map says which are there, the upper half which are zeros.
-    fn subclusters(&self, entry: u64, map: u64, within: u64) -> Result<Extent, Refusal> {
+    fn subclusters(&self, entry: u64, map: u64, within: u64) -> Result<Qcow2Extent, UnpackRefusal> {
         let offset = self.offset(entry)?;
         let (there, zeros) = (map as u32, (map >> 32) as u32);
         if there & zeros != 0 || (there != 0 && offset == 0) {
@@ -199,13 +206,13 @@ impl<S: ReadAt> Qcow2<S> {
         let length = (last + 1) * bytes - within;
         if is_there(first) {
             let at = offset + within;
-            return Ok(Extent::Stored { at, bytes: length });
+            return Ok(Qcow2Extent::Stored { at, bytes: length });
         }
-        Ok(Extent::Zeros(length))
+        Ok(Qcow2Extent::Zeros(length))
     }
 
     /// The offset in an entry that is not compressed.
-    fn offset(&self, entry: u64) -> Result<u64, Refusal> {
+    fn offset(&self, entry: u64) -> Result<u64, UnpackRefusal> {
         let offset = entry & OFFSET;
         if entry & !(OFFSET | COPIED) != 0 {
             return Err(damaged("an entry of a table has bits that are not known"));
@@ -217,29 +224,29 @@ impl<S: ReadAt> Qcow2<S> {
     }
 
     /// Decompresses the cluster that is next, unless that was done.
-    fn squeeze(&mut self, entry: u64) -> Result<(), Refusal> {
+    fn decompress(&mut self, entry: u64) -> Result<(), UnpackRefusal> {
         let cluster = self.at >> self.header.cluster_bits;
-        if self.squeezed_of == Some(cluster) {
+        if self.compressed_index == Some(cluster) {
             return Ok(());
         }
         if entry & COPIED != 0 {
             return Err(damaged("a compressed cluster is marked as one that is not"));
         }
-        let place = Place::of(entry, self.header.cluster_bits);
-        let squeezed = match &mut self.squeezed {
+        let place = CompressedClusterRange::of(entry, self.header.cluster_bits);
+        let squeezed = match &mut self.compressed {
             Some(squeezed) => squeezed,
-            none => none.insert(Squeezed::new(
+            none => none.insert(CompressedCluster::new(
                 self.header.compression,
                 self.header.cluster_bytes() as usize,
             )?),
         };
         let bytes = squeezed.read(&self.source, place)?;
-        self.squeezed_of = Some(cluster);
-        self.name(bytes)
+        self.compressed_index = Some(cluster);
+        self.count_referenced(bytes)
     }
 
     /// Reads the table of level 2 for this entry of level 1, unless it is there.
-    fn load_l2(&mut self, l1_index: u64) -> Result<(), Refusal> {
+    fn load_l2(&mut self, l1_index: u64) -> Result<(), UnpackRefusal> {
         if self.l2_of == Some(l1_index) {
             return Ok(());
         }
@@ -249,7 +256,7 @@ impl<S: ReadAt> Qcow2<S> {
         if offset != 0 {
             let bytes = self.header.cluster_bytes();
             within("a level 2 table", offset, bytes, self.source.length())?;
-            self.name(bytes)?;
+            self.count_referenced(bytes)?;
             self.l2.resize(bytes as usize, 0);
             self.source.read(&mut self.l2, offset)?;
         }
@@ -257,7 +264,7 @@ impl<S: ReadAt> Qcow2<S> {
         Ok(())
     }
 
-    fn l1_entry(&mut self, index: u64) -> Result<u64, Refusal> {
+    fn l1_entry(&mut self, index: u64) -> Result<u64, UnpackRefusal> {
         let from = index - index % L1_WINDOW;
         if self.l1.is_empty() || self.l1_from != from {
             let entries = (self.header.l1_entries - from).min(L1_WINDOW);
@@ -274,7 +281,7 @@ impl<S: ReadAt> Qcow2<S> {
     }
 }
 
-impl Extent {
+impl Qcow2Extent {
     fn at_most(self, most: u64) -> Self {
         match self {
             Self::Zeros(bytes) => Self::Zeros(bytes.min(most)),
@@ -282,7 +289,7 @@ impl Extent {
                 at,
                 bytes: bytes.min(most),
             },
-            Self::Squeezed { from, bytes } => Self::Squeezed {
+            Self::Compressed { from, bytes } => Self::Compressed {
                 from,
                 bytes: bytes.min(most),
             },

@@ -4,13 +4,13 @@ use crate::{Packing, RAW_BYTES_MAX, WINDOW_BYTES_MAX};
 
 /// An image is not unpacked. Each is a sentence that goes on from the image's name.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Refusal {
+pub enum UnpackRefusal {
     /// The packed image cannot be read here.
     #[error("cannot be read: {0}")]
     Unreadable(String),
     /// Its first bytes are those of something else.
     #[error("is said to be {said}, but {}; say which format it has", found_words(*.found))]
-    Other {
+    WrongFormat {
         /// What it should be.
         said: Packing,
         /// What it is, if that is known.
@@ -98,7 +98,7 @@ pub enum Refusal {
     Overlap,
 }
 
-impl Refusal {
+impl UnpackRefusal {
     pub(crate) fn damaged(packing: Packing, why: impl Into<String>) -> Self {
         let why = why.into();
         Self::Damaged { packing, why }

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, Read};
 
-use crate::Refusal;
+use crate::UnpackRefusal;
 
 /// So much is read at once for a stream.
 const READ_BYTES: usize = 64 * 1024;
@@ -17,9 +17,9 @@ pub trait ReadAt {
 
     /// The same, with our own error.
     #[doc(hidden)]
-    fn read(&self, buffer: &mut [u8], at: u64) -> Result<(), Refusal> {
+    fn read(&self, buffer: &mut [u8], at: u64) -> Result<(), UnpackRefusal> {
         let read = self.read_exact_at(buffer, at);
-        read.map_err(|error| Refusal::Unreadable(error.to_string()))
+        read.map_err(|error| UnpackRefusal::Unreadable(error.to_string()))
     }
 }
 
@@ -40,10 +40,10 @@ impl ReadAt for Vec<u8> {
 /// The source itself could not be read; goes through decoders as it is.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct Unreadable(String);
+pub(crate) struct PackedSourceUnreadable(String);
 
 /// A source from its first byte to its last.
-pub(crate) struct Cursor<S> {
+pub(crate) struct PackedSourceCursor<S> {
     source: S,
     /// Where the bytes after those in the buffer are.
     at: u64,
@@ -53,7 +53,7 @@ pub(crate) struct Cursor<S> {
     to: usize,
 }
 
-impl<S: ReadAt> Cursor<S> {
+impl<S: ReadAt> PackedSourceCursor<S> {
     pub(crate) fn new(source: S) -> Self {
         Self {
             source,
@@ -65,7 +65,7 @@ impl<S: ReadAt> Cursor<S> {
     }
 }
 
-impl<S: ReadAt> BufRead for Cursor<S> {
+impl<S: ReadAt> BufRead for PackedSourceCursor<S> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.from == self.to {
             let left = self.source.length().saturating_sub(self.at);
@@ -73,7 +73,7 @@ impl<S: ReadAt> BufRead for Cursor<S> {
             let read = self
                 .source
                 .read_exact_at(&mut self.buffer[..bytes], self.at);
-            read.map_err(|error| io::Error::other(Unreadable(error.to_string())))?;
+            read.map_err(|error| io::Error::other(PackedSourceUnreadable(error.to_string())))?;
             self.at += bytes as u64;
             (self.from, self.to) = (0, bytes);
         }
@@ -85,7 +85,7 @@ impl<S: ReadAt> BufRead for Cursor<S> {
     }
 }
 
-impl<S: ReadAt> Read for Cursor<S> {
+impl<S: ReadAt> Read for PackedSourceCursor<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let bytes = self.fill_buf()?.read(buffer)?;
         self.consume(bytes);
@@ -101,7 +101,9 @@ mod tests {
     fn a_cursor_reads_all_and_ends() {
         let bytes: Vec<u8> = (0..READ_BYTES + 1000).map(|at| (at % 251) as u8).collect();
         let mut got = Vec::new();
-        Cursor::new(bytes.clone()).read_to_end(&mut got).unwrap();
+        PackedSourceCursor::new(bytes.clone())
+            .read_to_end(&mut got)
+            .unwrap();
         assert_eq!(got, bytes);
     }
 

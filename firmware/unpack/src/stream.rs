@@ -6,38 +6,41 @@ use flate2::bufread::MultiGzDecoder;
 use lzma_rust2::XzReader;
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
-use crate::piece::Part;
-use crate::source::{Cursor, Unreadable};
-use crate::{Packing, ReadAt, Refusal, WINDOW_BYTES_MAX};
+use crate::piece::BufferedPiece;
+use crate::source::{PackedSourceCursor, PackedSourceUnreadable};
+use crate::{Packing, ReadAt, UnpackRefusal, WINDOW_BYTES_MAX};
 
 /// The tables of an xz decoder beside its dictionary, with room to spare.
 const XZ_TABLES_KIB: u32 = 1024;
 
 /// A stream on its way.
-pub(crate) struct Stream {
+pub(crate) struct PackedStream {
     packing: Packing,
     reader: Box<dyn Read + Send>,
 }
 
-impl Stream {
-    pub(crate) fn open<S>(packing: Packing, source: S) -> Result<Self, Refusal>
+impl PackedStream {
+    pub(crate) fn open<S>(packing: Packing, source: S) -> Result<Self, UnpackRefusal>
     where
         S: ReadAt + Send + 'static,
     {
-        let cursor = Cursor::new(source);
+        let cursor = PackedSourceCursor::new(source);
         let reader: Box<dyn Read + Send> = match packing {
             Packing::Gzip => Box::new(MultiGzDecoder::new(cursor)),
             Packing::Xz => {
                 let limit = (WINDOW_BYTES_MAX / 1024) as u32 + XZ_TABLES_KIB;
                 Box::new(XzReader::new_mem_limit(cursor, true, limit))
             }
-            _ => Box::new(Zstd::new(cursor).map_err(|error| refused(packing, &error))?),
+            _ => Box::new(ZstdFrameReader::new(cursor).map_err(|error| refused(packing, &error))?),
         };
         Ok(Self { packing, reader })
     }
 
     /// A whole piece, or what is left: a piece is short only at the end.
-    pub(crate) fn next(&mut self, buffer: &mut [u8]) -> Result<Option<Part>, Refusal> {
+    pub(crate) fn next(
+        &mut self,
+        buffer: &mut [u8],
+    ) -> Result<Option<BufferedPiece>, UnpackRefusal> {
         let mut have = 0;
         while have < buffer.len() {
             match self.reader.read(&mut buffer[have..]) {
@@ -47,35 +50,36 @@ impl Stream {
                 Err(error) => return Err(refused(self.packing, &error)),
             }
         }
-        Ok((have > 0).then(|| Part::of(&buffer[..have])))
+        Ok((have > 0).then(|| BufferedPiece::of(&buffer[..have])))
     }
 }
 
-fn refused(packing: Packing, error: &io::Error) -> Refusal {
+fn refused(packing: Packing, error: &io::Error) -> UnpackRefusal {
     let inner = error.get_ref();
-    if let Some(unreadable) = inner.and_then(|inner| inner.downcast_ref::<Unreadable>()) {
-        return Refusal::Unreadable(unreadable.to_string());
+    if let Some(unreadable) = inner.and_then(|inner| inner.downcast_ref::<PackedSourceUnreadable>())
+    {
+        return UnpackRefusal::Unreadable(unreadable.to_string());
     }
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => Refusal::CutShort {
+        io::ErrorKind::UnexpectedEof => UnpackRefusal::CutShort {
             packing,
             what: "its stream",
         },
-        io::ErrorKind::OutOfMemory => Refusal::Window,
-        _ => Refusal::damaged(packing, error.to_string()),
+        io::ErrorKind::OutOfMemory => UnpackRefusal::Window,
+        _ => UnpackRefusal::damaged(packing, error.to_string()),
     }
 }
 
 /// Frames of zstd, one after the other.
-struct Zstd<S> {
-    cursor: Cursor<S>,
+struct ZstdFrameReader<S> {
+    cursor: PackedSourceCursor<S>,
     context: DCtx<'static>,
     /// Within a frame.
     open: bool,
 }
 
-impl<S: ReadAt> Zstd<S> {
-    fn new(cursor: Cursor<S>) -> io::Result<Self> {
+impl<S: ReadAt> ZstdFrameReader<S> {
+    fn new(cursor: PackedSourceCursor<S>) -> io::Result<Self> {
         Ok(Self {
             cursor,
             context: context()?,
@@ -101,7 +105,7 @@ pub(crate) fn error_of(code: zstd_safe::ErrorCode) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, name)
 }
 
-impl<S: ReadAt> Read for Zstd<S> {
+impl<S: ReadAt> Read for ZstdFrameReader<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             let input = self.cursor.fill_buf()?;

@@ -7,10 +7,10 @@ use flate2::write::GzEncoder;
 use lzma_rust2::{XzOptions, XzWriter};
 use zstd_safe::{CCtx, CParameter};
 
-use crate::{Packing, Piece, ReadAt, Refusal, Unpacker};
+use crate::{Packing, RawImagePiece, ReadAt, UnpackRefusal, Unpacker};
 
 /// All of an image: its bytes, and how many of them came as zeros.
-pub(crate) fn unpack<S>(packing: Packing, source: S) -> Result<(Vec<u8>, u64), Refusal>
+pub(crate) fn unpack<S>(packing: Packing, source: S) -> Result<(Vec<u8>, u64), UnpackRefusal>
 where
     S: ReadAt + Send + 'static,
 {
@@ -18,8 +18,8 @@ where
     let (mut raw, mut zeros) = (Vec::new(), 0);
     while let Some(piece) = unpacker.next()? {
         match piece {
-            Piece::Data(bytes) => raw.extend_from_slice(bytes),
-            Piece::Zeros(bytes) => {
+            RawImagePiece::Data(bytes) => raw.extend_from_slice(bytes),
+            RawImagePiece::Zeros(bytes) => {
                 assert!(bytes > 0);
                 raw.resize(raw.len() + bytes as usize, 0);
                 zeros += bytes;
@@ -71,9 +71,9 @@ fn zstd_by(mut context: CCtx<'_>, raw: &[u8]) -> Vec<u8> {
     packed
 }
 
-type Pack = fn(&[u8]) -> Vec<u8>;
+type PackFn = fn(&[u8]) -> Vec<u8>;
 
-const STREAMS: [(Packing, Pack); 3] = [
+const STREAMS: [(Packing, PackFn); 3] = [
     (Packing::Gzip, gzip),
     (Packing::Xz, xz),
     (Packing::Zstd, zstd),
@@ -121,7 +121,9 @@ fn a_stream_that_is_cut_short_anywhere_is_refused() {
                 .unwrap_err();
             let known = matches!(
                 why,
-                Refusal::CutShort { .. } | Refusal::Damaged { .. } | Refusal::Other { .. }
+                UnpackRefusal::CutShort { .. }
+                    | UnpackRefusal::Damaged { .. }
+                    | UnpackRefusal::WrongFormat { .. }
             );
             assert!(known, "{packing} {length}: {why}");
         }
@@ -156,7 +158,10 @@ fn other_bytes_behind_a_stream_are_refused() {
         for more in [&b"and more bytes than a head has"[..], b"x", &[0; 17]] {
             let packed = [pack(b"an image"), more.to_vec()].concat();
             let why = unpack(packing, packed).map(drop).unwrap_err();
-            let known = matches!(why, Refusal::CutShort { .. } | Refusal::Damaged { .. });
+            let known = matches!(
+                why,
+                UnpackRefusal::CutShort { .. } | UnpackRefusal::Damaged { .. }
+            );
             assert!(known, "{packing}: {why}");
         }
     }
@@ -167,7 +172,7 @@ fn a_stream_that_wants_too_much_memory_is_refused() {
     // A frame whose window has 2^28 bytes (RFC 8878 section 3.1.1.1.2), and an empty block.
     let head = [0x28, 0xb5, 0x2f, 0xfd, 0, (28 - 10) << 3, 1, 0, 0];
     let why = unpack(Packing::Zstd, head.to_vec()).map(drop).unwrap_err();
-    assert_eq!(why, Refusal::Window);
+    assert_eq!(why, UnpackRefusal::Window);
     assert!(why.to_string().contains("128 MiB"), "{why}");
     let smaller = [0x28, 0xb5, 0x2f, 0xfd, 0, (27 - 10) << 3, 1, 0, 0];
     assert_eq!(
@@ -177,7 +182,7 @@ fn a_stream_that_wants_too_much_memory_is_refused() {
     let why = unpack(Packing::Xz, xz_with(b"an image", 192 << 20))
         .map(drop)
         .unwrap_err();
-    assert_eq!(why, Refusal::Window);
+    assert_eq!(why, UnpackRefusal::Window);
     let (got, _) = unpack(Packing::Xz, xz_with(b"an image", 128 << 20)).unwrap();
     assert_eq!(got, b"an image");
 }
@@ -209,9 +214,9 @@ fn a_stream_of_the_tools_themselves_is_read() {
 }
 
 /// A file on a disk that fails after some bytes.
-struct Failing(Vec<u8>, u64);
+struct FailingPackedSource(Vec<u8>, u64);
 
-impl ReadAt for Failing {
+impl ReadAt for FailingPackedSource {
     fn length(&self) -> u64 {
         self.0.length()
     }
@@ -236,10 +241,10 @@ fn a_disk_that_fails_is_not_taken_for_a_damaged_image() {
     for (packing, pack) in STREAMS {
         let packed = pack(&raw);
         for works in [0, 100_000] {
-            let why = unpack(packing, Failing(packed.clone(), works))
+            let why = unpack(packing, FailingPackedSource(packed.clone(), works))
                 .map(drop)
                 .unwrap_err();
-            let said = Refusal::Unreadable("the disk says no".to_owned());
+            let said = UnpackRefusal::Unreadable("the disk says no".to_owned());
             assert_eq!(why, said, "{packing} {works}");
         }
     }

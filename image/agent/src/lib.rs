@@ -5,8 +5,8 @@
 //! virtual time. [`shell`] does: sockets, the disk, the clock. What the brain says
 //! about a disk is true only when the shell has synced it.
 
-pub mod brain;
 pub mod shell;
+pub mod state_machine;
 
 /// What heartbeats and `GET /v1/status` give as our version. The number is that of
 /// the stock agent whose protocol this one speaks.

@@ -7,9 +7,9 @@
 
 mod chunked;
 mod disk;
-mod door;
 mod fetch;
 mod http;
+mod listener;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -22,11 +22,14 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use trivet_ipa::{HEARTBEAT_VERSION, LOOKUP_VERSION};
-use trivet_model::secret::Hidden;
+use trivet_model::secret::SecretText;
 use trivet_model::{Digest, Entropy, NodeId, Tick};
 
-use crate::brain::{Act, Brain, Failure, Identity, NO_ANSWER, Outcome, Pace, Plan, State, Work};
-use disk::Disk;
+use crate::state_machine::{
+    AgentDueRequest, AgentIntervals, AgentMachineIdentity, AgentPhase, AgentPlan, AgentState,
+    AgentWork, AgentWorkError, AgentWorkOutcome, NO_ANSWER,
+};
+use disk::AgentTargetDisk;
 
 /// How long the answer to an order to leave has to reach the appliance.
 const LEAVE_GRACE_MS: u64 = 200;
@@ -36,7 +39,7 @@ const WORK_QUEUE_MAX: usize = 4;
 
 /// How to run an agent.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct AgentOptions {
     /// The appliance, such as `http://192.0.2.1:6385`; without, the agent only
     /// inspects and serves.
     pub api_url: Option<String>,
@@ -48,7 +51,7 @@ pub struct Options {
     /// The host the appliance shall call; else the one listened on.
     pub advertise: Option<String>,
     /// Which machine this is.
-    pub identity: Identity,
+    pub identity: AgentMachineIdentity,
     /// The disk.
     pub disk: PathBuf,
     /// Its size.
@@ -57,13 +60,13 @@ pub struct Options {
     /// without, a rescue fails.
     pub rescue: Option<PathBuf>,
     /// How fast.
-    pub pace: Pace,
+    pub intervals: AgentIntervals,
 }
 
 /// What an agent tells whoever runs it, who must read on or drop the receiver: but
 /// for progress, no event is left out and the agent waits until there is room.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Event {
+pub enum AgentShellEvent {
     /// It listens here.
     Listening(SocketAddr),
     /// Its inspection data was answered with this status.
@@ -100,7 +103,7 @@ pub enum Event {
 
 /// Why an agent ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum End {
+pub enum AgentExit {
     /// The power went.
     PowerCut,
     /// It switched the machine off.
@@ -127,42 +130,42 @@ pub enum ShellError {
     },
     /// A task of ours broke.
     #[error("the agent's own API stopped")]
-    DoorStopped,
+    ListenerStopped,
 }
 
 /// What all tasks share.
-struct Shared {
-    brain: Mutex<Brain>,
+struct AgentShellContext {
+    state: Mutex<AgentState>,
     entropy: Mutex<Box<dyn Entropy + Send>>,
     started: Instant,
     /// Something changed: the main loop looks again.
     changed: Notify,
     /// Some work has ended: whoever waits for it looks again.
     ended: Notify,
-    events: mpsc::Sender<Event>,
-    options: Options,
+    events: mpsc::Sender<AgentShellEvent>,
+    options: AgentOptions,
 }
 
-impl Shared {
+impl AgentShellContext {
     fn now(&self) -> Tick {
         let ms = self.started.elapsed().as_millis();
         Tick(u64::try_from(ms).unwrap_or(u64::MAX))
     }
 
     /// The brain never panics half-way, so a poisoned lock still holds a sound one.
-    fn brain(&self) -> MutexGuard<'_, Brain> {
-        self.brain.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, AgentState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs the brain's own code with entropy at hand.
-    fn think(&self, think: impl FnOnce(&mut Brain, Tick, &mut dyn Entropy)) {
+    fn with_state(&self, think: impl FnOnce(&mut AgentState, Tick, &mut dyn Entropy)) {
         let mut entropy = self.entropy.lock().unwrap_or_else(PoisonError::into_inner);
-        think(&mut self.brain(), self.now(), entropy.as_mut());
+        think(&mut self.state(), self.now(), entropy.as_mut());
         self.changed.notify_one();
     }
 
     /// Nobody may be listening, which is no reason to stop.
-    async fn tell(&self, event: Event) {
+    async fn emit(&self, event: AgentShellEvent) {
         let _ = self.events.send(event).await;
     }
 }
@@ -170,18 +173,21 @@ impl Shared {
 /// Runs an agent until its machine loses power, leaves, or it gives up. `power` is
 /// true while the machine is on.
 pub async fn run(
-    options: Options,
+    options: AgentOptions,
     mut power: watch::Receiver<bool>,
-    events: mpsc::Sender<Event>,
+    events: mpsc::Sender<AgentShellEvent>,
     entropy: Box<dyn Entropy + Send>,
-) -> Result<End, ShellError> {
+) -> Result<AgentExit, ShellError> {
     let address = options.listen;
     let listen = |source| ShellError::Listen { address, source };
     let listener = TcpListener::bind(address).await.map_err(listen)?;
     let local = listener.local_addr().map_err(listen)?;
-    let disk = Disk::new(options.disk.clone(), options.disk_bytes);
-    let shared = Arc::new(Shared {
-        brain: Mutex::new(Brain::new(options.identity.clone(), plan(&options, local))),
+    let disk = AgentTargetDisk::new(options.disk.clone(), options.disk_bytes);
+    let shared = Arc::new(AgentShellContext {
+        state: Mutex::new(AgentState::new(
+            options.identity.clone(),
+            plan(&options, local),
+        )),
         entropy: Mutex::new(entropy),
         started: Instant::now(),
         changed: Notify::new(),
@@ -189,50 +195,54 @@ pub async fn run(
         events,
         options,
     });
-    shared.tell(Event::Listening(local)).await;
+    shared.emit(AgentShellEvent::Listening(local)).await;
     let mut tasks = JoinSet::new();
     let (orders, work) = mpsc::channel(WORK_QUEUE_MAX);
     let end = tokio::select! {
-        end = live(&shared, &disk, &mut tasks, work) => Ok(end),
-        () = door::serve(listener, Arc::clone(&shared), orders) => Err(ShellError::DoorStopped),
-        _ = power.wait_for(|on| !on) => Ok(End::PowerCut),
+        end = run_loop(&shared, &disk, &mut tasks, work) => Ok(end),
+        () = listener::serve(listener, Arc::clone(&shared), orders) => Err(ShellError::ListenerStopped),
+        _ = power.wait_for(|on| !on) => Ok(AgentExit::PowerCut),
     };
     tasks.shutdown().await;
-    disk.quiet().await;
+    disk.wait_until_idle().await;
     end
 }
 
-fn plan(options: &Options, local: SocketAddr) -> Plan {
+fn plan(options: &AgentOptions, local: SocketAddr) -> AgentPlan {
     let host = options.advertise.clone().unwrap_or_else(|| match local {
         SocketAddr::V4(v4) => v4.ip().to_string(),
         SocketAddr::V6(v6) => format!("[{}]", v6.ip()),
     });
-    Plan {
+    AgentPlan {
         callback_url: format!("http://{host}:{}", local.port()),
         inspect: options.inspection_url.is_some(),
         beat: options.api_url.is_some(),
-        pace: options.pace,
+        intervals: options.intervals,
     }
 }
 
 /// The main loop: what is due goes out, what is ordered is begun.
-async fn live(
-    shared: &Arc<Shared>,
-    disk: &Disk,
+async fn run_loop(
+    shared: &Arc<AgentShellContext>,
+    disk: &AgentTargetDisk,
     tasks: &mut JoinSet<()>,
-    mut work: mpsc::Receiver<(String, Work)>,
-) -> End {
+    mut work: mpsc::Receiver<(String, AgentWork)>,
+) -> AgentExit {
     loop {
         let (acts, wake_at, state) = {
-            let mut brain = shared.brain();
-            (brain.next(shared.now()), brain.wake_at(), brain.state())
+            let mut brain = shared.state();
+            (
+                brain.due_requests(shared.now()),
+                brain.wake_at(),
+                brain.phase(),
+            )
         };
-        if state == State::GaveUp {
-            return End::GaveUp;
+        if state == AgentPhase::GaveUp {
+            return AgentExit::GaveUp;
         }
         for act in acts {
             let shared = Arc::clone(shared);
-            tasks.spawn(async move { perform(&shared, act).await });
+            tasks.spawn(async move { send_request(&shared, act).await });
         }
         let due = wake_at.map(|tick| shared.started + Duration::from_millis(tick.0));
         tokio::select! {
@@ -240,46 +250,48 @@ async fn live(
             () = sleep_until(due.unwrap_or(shared.started)), if due.is_some() => {}
             Some(_) = tasks.join_next() => {}
             Some((id, work)) = work.recv() => {
-                if let Some(end) = leaving(shared, &id, &work).await {
+                if let Some(end) = leave(shared, &id, &work).await {
                     return end;
                 }
                 let (shared, disk) = (Arc::clone(shared), disk.clone());
-                tasks.spawn(async move { labour(&shared, &disk, &id, work).await });
+                tasks.spawn(async move { do_work(&shared, &disk, &id, work).await });
             }
         }
     }
 }
 
 /// If the work is to leave, leaves.
-async fn leaving(shared: &Shared, id: &str, work: &Work) -> Option<End> {
+async fn leave(shared: &AgentShellContext, id: &str, work: &AgentWork) -> Option<AgentExit> {
     let (event, end) = match work {
-        Work::PowerOff => (Event::PowerOff, End::PowerOff),
-        Work::Reboot => (Event::Reboot, End::Reboot),
-        Work::Rescue { hash } => {
-            let went = keep_rescue(shared.options.rescue.as_deref(), hash).await;
+        AgentWork::PowerOff => (AgentShellEvent::PowerOff, AgentExit::PowerOff),
+        AgentWork::Reboot => (AgentShellEvent::Reboot, AgentExit::Reboot),
+        AgentWork::Rescue { hash } => {
+            let went = store_rescue_hash(shared.options.rescue.as_deref(), hash).await;
             let failed = went.is_err();
-            report(shared, id, went.map(|()| Outcome::Rescued));
+            report(shared, id, went.map(|()| AgentWorkOutcome::Rescued));
             if failed {
                 return None;
             }
             sleep(Duration::from_millis(LEAVE_GRACE_MS)).await;
-            shared.tell(Event::Rescued).await;
-            return Some(End::Rescued);
+            shared.emit(AgentShellEvent::Rescued).await;
+            return Some(AgentExit::Rescued);
         }
-        Work::WriteImage(_) | Work::Erase { .. } => return None,
+        AgentWork::WriteImage(_) | AgentWork::Erase { .. } => return None,
     };
-    report(shared, id, Ok(Outcome::Leaving));
+    report(shared, id, Ok(AgentWorkOutcome::Leaving));
     sleep(Duration::from_millis(LEAVE_GRACE_MS)).await;
-    shared.tell(event).await;
+    shared.emit(event).await;
     Some(end)
 }
 
 /// Puts the hash where the ramdisk looks for it, readable by nobody else.
-async fn keep_rescue(path: Option<&Path>, hash: &Hidden) -> Result<(), Failure> {
+async fn store_rescue_hash(path: Option<&Path>, hash: &SecretText) -> Result<(), AgentWorkError> {
     let Some(path) = path else {
-        return Err(Failure::Rescue("this ramdisk has no rescue".to_owned()));
+        return Err(AgentWorkError::Rescue(
+            "this ramdisk has no rescue".to_owned(),
+        ));
     };
-    let failed = |error: std::io::Error| Failure::Rescue(error.to_string());
+    let failed = |error: std::io::Error| AgentWorkError::Rescue(error.to_string());
     let mut options = tokio::fs::OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     let mut file = options.open(path).await.map_err(failed)?;
@@ -289,74 +301,83 @@ async fn keep_rescue(path: Option<&Path>, hash: &Hidden) -> Result<(), Failure> 
     file.sync_all().await.map_err(failed)
 }
 
-fn report(shared: &Shared, id: &str, went: Result<Outcome, Failure>) {
-    shared.think(|brain, now, _| brain.work_done(now, id, went));
+fn report(shared: &AgentShellContext, id: &str, went: Result<AgentWorkOutcome, AgentWorkError>) {
+    shared.with_state(|brain, now, _| brain.work_done(now, id, went));
     shared.ended.notify_waiters();
 }
 
-async fn labour(shared: &Arc<Shared>, disk: &Disk, id: &str, work: Work) {
+async fn do_work(
+    shared: &Arc<AgentShellContext>,
+    disk: &AgentTargetDisk,
+    id: &str,
+    work: AgentWork,
+) {
     let went = match work {
-        Work::WriteImage(order) => match fetch::image(shared, disk, &order).await {
+        AgentWork::WriteImage(order) => match fetch::image(shared, disk, &order).await {
             Ok(written) => {
                 let (bytes, digest) = (written.bytes, written.digest);
-                shared.tell(Event::Wrote { bytes, digest }).await;
+                shared.emit(AgentShellEvent::Wrote { bytes, digest }).await;
                 let root_uuid = written.root_uuid;
-                Ok(Outcome::Wrote { bytes, root_uuid })
+                Ok(AgentWorkOutcome::Wrote { bytes, root_uuid })
             }
             Err(failure) => Err(failure),
         },
-        Work::Erase { whole } => match disk.erase(whole).await {
+        AgentWork::Erase { whole } => match disk.erase(whole).await {
             Ok(()) => {
-                shared.tell(Event::Erased).await;
-                Ok(Outcome::Erased)
+                shared.emit(AgentShellEvent::Erased).await;
+                Ok(AgentWorkOutcome::Erased)
             }
             Err(failure) => Err(failure),
         },
         // Those leave, or have failed to, before they come here.
-        Work::PowerOff | Work::Reboot | Work::Rescue { .. } => return,
+        AgentWork::PowerOff | AgentWork::Reboot | AgentWork::Rescue { .. } => return,
     };
     if let Err(failure) = &went {
-        shared.tell(Event::Failed(failure.to_string())).await;
+        shared
+            .emit(AgentShellEvent::Failed(failure.to_string()))
+            .await;
     }
     report(shared, id, went);
 }
 
 /// Sends one request and tells the brain what came back.
-async fn perform(shared: &Shared, act: Act) {
+async fn send_request(shared: &AgentShellContext, act: AgentDueRequest) {
     let api = shared.options.api_url.as_deref().unwrap_or_default();
     let api = api.trim_end_matches('/');
     let own = shared.options.listen.ip();
     match act {
-        Act::PostInspection { body } => {
+        AgentDueRequest::PostInspection { body } => {
             let url = shared.options.inspection_url.as_deref().unwrap_or_default();
-            let (status, answer) = http::ask(own, ("POST", url), None, body).await;
-            shared.think(|brain, now, entropy| {
-                brain.inspection_answered(now, status, &answer, entropy);
+            let (status, answer) = http::call(own, ("POST", url), None, body).await;
+            shared.with_state(|brain, now, entropy| {
+                brain.handle_inspection_response(now, status, &answer, entropy);
             });
-            shared.tell(Event::Inspected(status)).await;
+            shared.emit(AgentShellEvent::Inspected(status)).await;
         }
-        Act::Lookup { path_and_query } => {
+        AgentDueRequest::Lookup { path_and_query } => {
             let url = format!("{api}{path_and_query}");
             let (status, answer) =
-                http::ask(own, ("GET", &url), Some(LOOKUP_VERSION), Vec::new()).await;
+                http::call(own, ("GET", &url), Some(LOOKUP_VERSION), Vec::new()).await;
             let mut found = None;
-            shared.think(|brain, now, entropy| {
-                brain.lookup_answered(now, status, &answer, entropy);
-                found = match brain.state() {
-                    State::Beating => brain.node().map(Event::LookedUp),
-                    State::Stuck => Some(Event::Stuck),
+            shared.with_state(|brain, now, entropy| {
+                brain.handle_lookup_response(now, status, &answer, entropy);
+                found = match brain.phase() {
+                    AgentPhase::Beating => brain.node().map(AgentShellEvent::LookedUp),
+                    AgentPhase::Stuck => Some(AgentShellEvent::Stuck),
                     _ => None,
                 };
             });
             if let Some(event) = found {
-                shared.tell(event).await;
+                shared.emit(event).await;
             }
         }
-        Act::Heartbeat { path, body, .. } => {
+        AgentDueRequest::Heartbeat { path, body, .. } => {
             let url = format!("{api}{path}");
-            let (status, _) = http::ask(own, ("POST", &url), Some(HEARTBEAT_VERSION), body).await;
-            shared.think(|brain, now, entropy| brain.heartbeat_answered(now, status, entropy));
-            shared.tell(Event::Beat(status)).await;
+            let (status, _) = http::call(own, ("POST", &url), Some(HEARTBEAT_VERSION), body).await;
+            shared.with_state(|brain, now, entropy| {
+                brain.handle_heartbeat_response(now, status, entropy)
+            });
+            shared.emit(AgentShellEvent::Beat(status)).await;
         }
     }
 }

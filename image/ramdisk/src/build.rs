@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail};
 
 use crate::modules::closure;
-use crate::recipe::{IPA_VERSION, MODULES, OWN, PACKAGES, RELEASE, key};
+use crate::recipe::{IPA_VERSION, MODULES, PACKAGES, RAMDISK_FILES, RELEASE, key};
 
 /// Programs that building needs, and the packages of Debian that have them.
 const PROGRAMS: [(&str, &str); 9] = [
@@ -32,7 +32,7 @@ const ISOLINUX: &str = "/usr/lib/ISOLINUX/isolinux.bin";
 const LDLINUX: &str = "/usr/lib/syslinux/modules/bios/ldlinux.c32";
 
 /// What the program was asked for.
-pub(crate) struct Wanted {
+pub(crate) struct RamdiskOptions {
     pub(crate) output: PathBuf,
     pub(crate) cache: PathBuf,
     pub(crate) disc: bool,
@@ -40,13 +40,13 @@ pub(crate) struct Wanted {
 }
 
 /// What was built, and whether it was there already.
-pub(crate) struct Built {
+pub(crate) struct RamdiskBuild {
     pub(crate) files: Vec<PathBuf>,
-    pub(crate) kept: bool,
+    pub(crate) reused: bool,
 }
 
 /// Builds, or finds what was built from the same recipe. `say` is told of each step.
-pub(crate) fn build(wanted: &Wanted, say: &mut dyn FnMut(&str)) -> Result<Built> {
+pub(crate) fn build(wanted: &RamdiskOptions, say: &mut dyn FnMut(&str)) -> Result<RamdiskBuild> {
     check_programs(wanted.disc)?;
     let package = kernel_package()?;
     // Steps run in directories of their own.
@@ -72,9 +72,9 @@ pub(crate) fn build(wanted: &Wanted, say: &mut dyn FnMut(&str)) -> Result<Built>
         say("packing the disc");
         files.push(disc(wanted, &kept)?);
     }
-    Ok(Built {
+    Ok(RamdiskBuild {
         files,
-        kept: is_kept,
+        reused: is_kept,
     })
 }
 
@@ -146,13 +146,13 @@ fn make(place: &Path, package: &str, say: &mut dyn FnMut(&str)) -> Result<()> {
         .args([&root, &root.join("opt/ipa")]))?;
     say("the kernel and its modules");
     kernel(place, &root, package, say)?;
-    for own in OWN {
+    for own in RAMDISK_FILES {
         let path = root.join(own.path);
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory)?;
         }
         fs::write(&path, own.text)?;
-        let mode = if own.runs { 0o755 } else { 0o644 };
+        let mode = if own.executable { 0o755 } else { 0o644 };
         fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
     }
     for unused in ["var/cache/apt", "var/lib/apt/lists", "boot"] {
@@ -212,7 +212,7 @@ fn kernel(place: &Path, root: &Path, package: &str, say: &mut dyn FnMut(&str)) -
 }
 
 /// A disc that a BIOS boots, for machines without network boot.
-fn disc(wanted: &Wanted, kept: &Path) -> Result<PathBuf> {
+fn disc(wanted: &RamdiskOptions, kept: &Path) -> Result<PathBuf> {
     let (tree, iso) = (wanted.cache.join("disc.new"), wanted.output.join("ipa.iso"));
     remove(&tree)?;
     fs::create_dir_all(tree.join("isolinux"))?;

@@ -10,22 +10,22 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use build::{Wanted, build};
+use build::{RamdiskOptions, build};
 
 #[derive(Parser)]
 #[command(version, about = "Builds what machines boot")]
-struct Arguments {
+struct RamdiskArguments {
     #[command(subcommand)]
-    what: What,
+    what: RamdiskCommand,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum RamdiskCommand {
     /// Kernel and ramdisk with an agent, for `boot.kernel` and `boot.ramdisk`.
     Ramdisk {
         /// Which agent.
         #[arg(long)]
-        agent: Agent,
+        agent: RamdiskAgent,
         /// Where to put ipa.kernel, ipa.initramfs and ipa.iso.
         #[arg(long, default_value = ".")]
         output: PathBuf,
@@ -42,21 +42,21 @@ enum What {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Agent {
+enum RamdiskAgent {
     /// The stock Ironic Python Agent.
     Ipa,
 }
 
 fn main() -> anyhow::Result<()> {
-    let What::Ramdisk {
-        agent: Agent::Ipa,
+    let RamdiskCommand::Ramdisk {
+        agent: RamdiskAgent::Ipa,
         output,
         cache,
         iso,
         kernel_args,
-    } = Arguments::parse().what;
+    } = RamdiskArguments::parse().what;
     let mut out = std::io::stderr();
-    let wanted = Wanted {
+    let wanted = RamdiskOptions {
         output,
         cache,
         disc: iso,
@@ -66,7 +66,7 @@ fn main() -> anyhow::Result<()> {
         // Who does not read along misses nothing but that.
         let _unread = writeln!(out, "trivet-image: {step}");
     })?;
-    let how = if built.kept {
+    let how = if built.reused {
         "as built before"
     } else {
         "built"

@@ -96,45 +96,45 @@ pub(crate) const MODULES: [&str; 47] = [
 ];
 
 /// A file of ours and where it goes.
-pub(crate) struct Own {
+pub(crate) struct RamdiskFile {
     pub(crate) path: &'static str,
     pub(crate) text: &'static str,
-    pub(crate) runs: bool,
+    pub(crate) executable: bool,
 }
 
 const POWER: &str = include_str!("../files/power");
 
 /// All of them.
-pub(crate) const OWN: [Own; 6] = [
-    Own {
+pub(crate) const RAMDISK_FILES: [RamdiskFile; 6] = [
+    RamdiskFile {
         path: "init",
         text: include_str!("../files/init"),
-        runs: true,
+        executable: true,
     },
-    Own {
+    RamdiskFile {
         path: "etc/trivet-lease",
         text: include_str!("../files/lease"),
-        runs: true,
+        executable: true,
     },
-    Own {
+    RamdiskFile {
         path: "etc/trivet-rescue",
         text: include_str!("../files/rescue"),
-        runs: true,
+        executable: true,
     },
-    Own {
+    RamdiskFile {
         path: "usr/local/sbin/reboot",
         text: POWER,
-        runs: true,
+        executable: true,
     },
-    Own {
+    RamdiskFile {
         path: "usr/local/sbin/poweroff",
         text: POWER,
-        runs: true,
+        executable: true,
     },
-    Own {
+    RamdiskFile {
         path: "etc/ironic-python-agent/trivet.conf",
         text: "[DEFAULT]\n",
-        runs: false,
+        executable: false,
     },
 ];
 
@@ -143,7 +143,7 @@ pub(crate) fn key(kernel_package: &str) -> String {
     let mut hash = Sha256::new();
     // Counts when building itself changes.
     let lines = ["recipe 2", IPA_VERSION, RELEASE, kernel_package];
-    let own = OWN.iter().flat_map(|own| [own.path, own.text]);
+    let own = RAMDISK_FILES.iter().flat_map(|own| [own.path, own.text]);
     for part in lines.into_iter().chain(PACKAGES).chain(MODULES).chain(own) {
         hash.update(part.as_bytes());
         hash.update([0]);
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn what_agents_call_by_name_is_there() {
-        let paths: Vec<_> = OWN.iter().map(|own| own.path).collect();
+        let paths: Vec<_> = RAMDISK_FILES.iter().map(|own| own.path).collect();
         for name in ["usr/local/sbin/reboot", "usr/local/sbin/poweroff", "init"] {
             assert!(paths.contains(&name));
         }

@@ -11,12 +11,12 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use trivet_tests_bench::api::{self, Promise, Scale};
+use trivet_tests_bench::api::{self, ApiBenchScale, ApiFigureTarget};
 use trivet_tests_bench::process;
-use trivet_tests_bench::server::{self, Profile};
+use trivet_tests_bench::server::{self, BenchBuildProfile};
 
 /// The scale of the promises.
-const SCALE: Scale = Scale {
+const SCALE: ApiBenchScale = ApiBenchScale {
     nodes: 500,
     few: 10,
     many: 10_000,
@@ -33,17 +33,17 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let named = std::env::args().skip(1).find(|word| !word.starts_with('-'));
     let program = match named {
         Some(path) => path.into(),
-        None => server::build(Profile::Release)?,
+        None => server::build(BenchBuildProfile::Release)?,
     };
-    process::step_aside();
+    process::leave_server_core();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     println!("name ours peer ratio spread");
     let mut code = ExitCode::SUCCESS;
-    let mut report = |promise: Promise| {
+    let mut report = |promise: ApiFigureTarget| {
         println!("{}", promise.figure.line());
-        if !promise.kept() {
+        if !promise.is_met() {
             eprintln!("  not as promised: {:?}", promise.limit);
             code = ExitCode::FAILURE;
         }

@@ -11,16 +11,16 @@
 use std::error::Error;
 use std::time::Duration;
 
-use trivet_tests_bench::deploy::{self, Scale};
+use trivet_tests_bench::deploy::{self, DeployBenchScale};
 use trivet_tests_bench::figure::Figure;
-use trivet_tests_bench::peers::Scratch;
-use trivet_tests_bench::server::{self, Profile};
+use trivet_tests_bench::peers::BenchDirectory;
+use trivet_tests_bench::server::{self, BenchBuildProfile};
 
 /// The scale of the goals.
-const SCALE: Scale = Scale {
+const SCALE: DeployBenchScale = DeployBenchScale {
     nodes: 1000,
     image_bytes: 64 << 10,
-    patience: Duration::from_mins(30),
+    timeout: Duration::from_mins(30),
 };
 
 /// How many runs, each with a fresh box and a fresh rack.
@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let named = std::env::args().skip(1).find(|word| !word.starts_with('-'));
     let program = match named {
         Some(path) => path.into(),
-        None => server::build(Profile::Release)?,
+        None => server::build(BenchBuildProfile::Release)?,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -44,8 +44,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut memory = Figure::new("appliance_peak_mib");
     let mut processor = Figure::new("appliance_processor_s");
     for _ in 0..RUNS {
-        let scratch = Scratch::new("deploy")?;
-        let went = runtime.block_on(deploy::rack(&program, scratch.path(), SCALE))?;
+        let scratch = BenchDirectory::new("deploy")?;
+        let went = runtime.block_on(deploy::deploy_rack(&program, scratch.path(), SCALE))?;
         eprintln!(
             "  {} nodes active in {:.1} s, each disk with the image; appliance: peak {:.1} MiB, \
              {:.1} s of the processor; rack: {:.1} s; load {}",

@@ -7,33 +7,33 @@
 use std::error::Error;
 use std::process::{Command, ExitCode};
 
-use trivet_tests_bench::dhcp::{self, Scale};
-use trivet_tests_bench::server::{self, Profile};
+use trivet_tests_bench::dhcp::{self, DhcpBenchScale};
+use trivet_tests_bench::server::{self, BenchBuildProfile};
 use trivet_tests_bench::{claim, process};
 
 /// The scale of the claims.
-const SCALE: Scale = Scale {
+const SCALE: DhcpBenchScale = DhcpBenchScale {
     exchanges: 20_000,
     exchanges_dnsmasq: 1000,
     at_once: 96,
 };
 
 /// Set where this program has come to its namespace.
-const INSIDE: &str = "TRIVET_BENCH_INSIDE";
+const IN_NAMESPACE: &str = "TRIVET_BENCH_INSIDE";
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     // The path of a program measures that one, to compare two builds.
     let named = std::env::args().skip(1).find(|word| !word.starts_with('-'));
     let program = match named {
         Some(path) => path.into(),
-        None => server::build(Profile::Release)?,
+        None => server::build(BenchBuildProfile::Release)?,
     };
-    if std::env::var_os(INSIDE).is_none() {
+    if std::env::var_os(IN_NAMESPACE).is_none() {
         let status = Command::new("unshare")
             .arg("--net")
             .arg(std::env::current_exe()?)
             .arg(&program)
-            .env(INSIDE, "1")
+            .env(IN_NAMESPACE, "1")
             .status()?;
         return Ok(if status.success() {
             ExitCode::SUCCESS
@@ -41,8 +41,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             ExitCode::FAILURE
         });
     }
-    dhcp::lay_wire()?;
-    process::step_aside();
+    dhcp::add_addresses()?;
+    process::leave_server_core();
     println!(
         "each claim: the best ratio of at most {} runs",
         claim::RUNS_MAX

@@ -4,12 +4,12 @@
 use std::error::Error;
 use std::process::ExitCode;
 
-use trivet_tests_bench::images::{self, Promise, Scale};
+use trivet_tests_bench::images::{self, ImageBenchScale, ImageFigureTarget};
 use trivet_tests_bench::process;
-use trivet_tests_bench::server::{self, Profile};
+use trivet_tests_bench::server::{self, BenchBuildProfile};
 
 /// The scale of the promises.
-const SCALE: Scale = Scale {
+const SCALE: ImageBenchScale = ImageBenchScale {
     cold_bytes: 512 << 20,
     source_bytes_per_s: 30 << 20,
     readers: 48,
@@ -25,9 +25,9 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let named = std::env::args().skip(1).find(|word| !word.starts_with('-'));
     let program = match named {
         Some(path) => path.into(),
-        None => server::build(Profile::Release)?,
+        None => server::build(BenchBuildProfile::Release)?,
     };
-    process::step_aside();
+    process::leave_server_core();
     let directory = std::env::temp_dir().join(format!("trivet-bench-{}", std::process::id()));
     std::fs::create_dir(&directory)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -35,9 +35,9 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         .build()?;
     println!("name ours peer ratio spread");
     let mut code = ExitCode::SUCCESS;
-    let mut report = |promise: Promise| {
+    let mut report = |promise: ImageFigureTarget| {
         println!("{}", promise.figure.line());
-        if !promise.kept() {
+        if !promise.is_met() {
             eprintln!("  not as promised: {:?}", promise.limit);
             code = ExitCode::FAILURE;
         }

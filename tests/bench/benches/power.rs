@@ -10,18 +10,18 @@ use std::error::Error;
 use std::io;
 use std::process::ExitCode;
 
-use trivet_tests_bench::bmcs::{Bmcs, Bound};
-use trivet_tests_bench::peers::Scratch;
-use trivet_tests_bench::power::{self, Scale};
-use trivet_tests_bench::server::{self, Profile};
+use trivet_tests_bench::bmcs::{BenchBmcs, BoundBmcs};
+use trivet_tests_bench::peers::BenchDirectory;
+use trivet_tests_bench::power::{self, PowerBenchScale};
+use trivet_tests_bench::server::{self, BenchBuildProfile};
 use trivet_tests_bench::{claim, process};
 
 /// The scale of the claims.
 const BMCS_AT_ONCE: usize = 48;
-const BMCS_FRESH: usize = 1000;
-const SCALE: Scale = Scale {
+const BMCS_POWER_SYNC: usize = 1000;
+const SCALE: PowerBenchScale = PowerBenchScale {
     rounds: 20,
-    fresh_s: 60,
+    sync_interval_s: 60,
 };
 
 /// Set where this program is to be so many BMCs.
@@ -29,30 +29,30 @@ const BMCS: &str = "TRIVET_BENCH_BMCS";
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     if let Ok(count) = std::env::var(BMCS) {
-        Bound::new(count.parse()?)?.serve(&mut io::stdout())?;
+        BoundBmcs::new(count.parse()?)?.serve(&mut io::stdout())?;
         return Ok(ExitCode::SUCCESS);
     }
     // The path of a program measures that one, to compare two builds.
     let named = std::env::args().skip(1).find(|word| !word.starts_with('-'));
     let program = match named {
         Some(path) => path.into(),
-        None => server::build(Profile::Release)?,
+        None => server::build(BenchBuildProfile::Release)?,
     };
-    process::step_aside();
-    let (here, scratch) = (std::env::current_exe()?, Scratch::new("power")?);
+    process::leave_server_core();
+    let (here, scratch) = (std::env::current_exe()?, BenchDirectory::new("power")?);
     println!(
         "each claim: the best ratio of at most {} runs",
         claim::RUNS_MAX
     );
     let mut say = |line: &str| println!("{line}");
-    let few = Bmcs::start(&here, BMCS, BMCS_AT_ONCE, scratch.path())?;
+    let few = BenchBmcs::start(&here, BMCS, BMCS_AT_ONCE, scratch.path())?;
     let mut kept = power::at_once(&few, SCALE, &mut say)?;
     drop(few);
-    let many = Bmcs::start(&here, BMCS, BMCS_FRESH, scratch.path())?;
+    let many = BenchBmcs::start(&here, BMCS, BMCS_POWER_SYNC, scratch.path())?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let fresh = power::fresh(&program, &many, scratch.path(), SCALE, &mut say);
+    let fresh = power::power_sync(&program, &many, scratch.path(), SCALE, &mut say);
     kept &= runtime.block_on(fresh)?;
     Ok(if kept {
         ExitCode::SUCCESS

@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use trivet_board_hal::BoxKey;
 use trivet_board_linux::FileFlash;
-use trivet_model::{Entropy, Node, NodeId, PowerState, ProvisionState, Seeded, UnixMs};
-use trivet_store::{Change, Store};
-use trivet_tests_bench::disk::{Disk, Traffic};
+use trivet_model::{Entropy, Node, NodeId, PowerState, ProvisionState, SeededRandom, UnixMs};
+use trivet_store::{Store, StoreChange};
+use trivet_tests_bench::disk::{BenchDisk, DiskTraffic};
 use trivet_tests_bench::figure::Figure;
 
 const RECORDS: usize = 500;
@@ -30,23 +30,23 @@ const DISK_BYTES: u64 = 96 << 20;
 const BYTES_MAX: f64 = 4.5 * 1024.0;
 const RATIO_MAX: f64 = 0.4;
 
-type Failure = Box<dyn Error>;
+type StoreBenchError = Box<dyn Error>;
 
 #[derive(Clone, Copy)]
-enum Update {
+enum StoreUpdateKind {
     Step,
     Replace,
 }
 
-fn main() -> Result<ExitCode, Failure> {
-    let disk = Disk::new(DISK_BYTES)?;
+fn main() -> Result<ExitCode, StoreBenchError> {
+    let disk = BenchDisk::new(DISK_BYTES)?;
     let mut step_bytes = Figure::new("store_step_bytes_per_update");
     let mut step_flushes = Figure::new("store_step_flushes_per_update");
     let mut replace_bytes = Figure::new("store_replace_bytes_per_update");
     let mut replace_flushes = Figure::new("store_replace_flushes_per_update");
     for run in 0..RUNS {
-        let step = ours(&disk, run, Update::Step)?;
-        let replace = ours(&disk, run, Update::Replace)?;
+        let step = ours(&disk, run, StoreUpdateKind::Step)?;
+        let replace = ours(&disk, run, StoreUpdateKind::Replace)?;
         let peer = sqlite(&disk, run)?;
         step_bytes.add(per_update(step.bytes), per_update(peer.bytes));
         replace_bytes.add(per_update(replace.bytes), per_update(peer.bytes));
@@ -82,9 +82,13 @@ fn per_update(count: u64) -> f64 {
     count as f64 / UPDATES as f64
 }
 
-fn ours(disk: &Disk, seed: u64, update: Update) -> Result<Traffic, Failure> {
+fn ours(
+    disk: &BenchDisk,
+    seed: u64,
+    update: StoreUpdateKind,
+) -> Result<DiskTraffic, StoreBenchError> {
     let path = disk.path().join("store");
-    let mut chance = Seeded::new(seed);
+    let mut chance = SeededRandom::new(seed);
     let mut store = Store::open(FileFlash::open(&path, REGION_BYTES)?, BoxKey::new([7; 32]))?;
     let mut nodes: Vec<Node> = (0..RECORDS).map(|_| node(&mut chance)).collect();
     for batch in nodes.chunks(50) {
@@ -95,8 +99,8 @@ fn ours(disk: &Disk, seed: u64, update: Update) -> Result<Traffic, Failure> {
     for number in 0..UPDATES {
         let node = &mut nodes[chance.below(RECORDS as u64) as usize];
         match update {
-            Update::Step => step(node, number),
-            Update::Replace => *node = fill(node.clone(), &mut chance),
+            StoreUpdateKind::Step => step(node, number),
+            StoreUpdateKind::Replace => *node = fill(node.clone(), &mut chance),
         }
         store.commit(&[put(node.clone())])?;
     }
@@ -107,17 +111,17 @@ fn ours(disk: &Disk, seed: u64, update: Update) -> Result<Traffic, Failure> {
     Ok(traffic)
 }
 
-fn put(node: Node) -> Change {
-    Change::PutNode(Arc::new(node))
+fn put(node: Node) -> StoreChange {
+    StoreChange::PutNode(Arc::new(node))
 }
 
-fn node(chance: &mut Seeded) -> Node {
+fn node(chance: &mut SeededRandom) -> Node {
     let id = NodeId::random(chance);
     fill(Node::new(id, "ipmi", UnixMs(1_794_796_610_746)), chance)
 }
 
 /// Gives the node fresh content, so that its record has about `RECORD_BYTES`.
-fn fill(mut node: Node, chance: &mut Seeded) -> Node {
+fn fill(mut node: Node, chance: &mut SeededRandom) -> Node {
     let mut noise = vec![0; (RECORD_BYTES - 120) / 2];
     chance.fill(&mut noise);
     let digit = |half: u8| char::from(b"0123456789abcdef"[usize::from(half & 15)]);
@@ -146,7 +150,7 @@ fn step(node: &mut Node, number: u64) {
     node.updated_at = Some(UnixMs(1_794_796_610_746 + number));
 }
 
-fn sqlite(disk: &Disk, seed: u64) -> Result<Traffic, Failure> {
+fn sqlite(disk: &BenchDisk, seed: u64) -> Result<DiskTraffic, StoreBenchError> {
     let path = disk.path().join("peer");
     let mut child = Command::new("python3")
         .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/benches/sqlite.py"))

@@ -7,12 +7,12 @@
 use std::error::Error;
 use std::process::ExitCode;
 
-use trivet_tests_bench::server::{self, Profile};
-use trivet_tests_bench::tftp::{self, Scale};
+use trivet_tests_bench::server::{self, BenchBuildProfile};
+use trivet_tests_bench::tftp::{self, TftpBenchScale};
 use trivet_tests_bench::{claim, process};
 
 /// The scale of the claims.
-const SCALE: Scale = Scale {
+const SCALE: TftpBenchScale = TftpBenchScale {
     file_bytes: 4 << 20,
     rounds: 8,
     alone: 2,
@@ -25,9 +25,9 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let named = std::env::args().skip(1).find(|word| !word.starts_with('-'));
     let program = match named {
         Some(path) => path.into(),
-        None => server::build(Profile::Release)?,
+        None => server::build(BenchBuildProfile::Release)?,
     };
-    process::step_aside();
+    process::leave_server_core();
     println!(
         "each claim: the best ratio of at most {} runs",
         claim::RUNS_MAX

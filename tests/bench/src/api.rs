@@ -7,15 +7,15 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::disk::Disk;
+use crate::disk::BenchDisk;
 use crate::figure::Figure;
-use crate::load::{self, Run, request};
+use crate::http_load::{self, HttpLoadResult, request};
 use crate::rack;
-use crate::server::{STORE_MIB, Server};
+use crate::server::{BenchServer, STORE_MIB};
 
 /// How much of everything.
 #[derive(Clone, Copy, Debug)]
-pub struct Scale {
+pub struct ApiBenchScale {
     /// Nodes behind the rates.
     pub nodes: usize,
     /// Nodes there are when creating is measured first.
@@ -48,16 +48,16 @@ const READ_MS_MAX: f64 = 5.0;
 
 /// A figure, and what was promised.
 #[derive(Clone, Debug)]
-pub struct Promise {
+pub struct ApiFigureTarget {
     /// Ours and the peer's.
     pub figure: Figure,
     /// At least this, if it is a rate; at most this otherwise.
-    pub limit: Limit,
+    pub limit: ApiFigureLimit,
 }
 
 /// What was promised of a figure.
 #[derive(Clone, Copy, Debug)]
-pub enum Limit {
+pub enum ApiFigureLimit {
     /// Ours is at least this.
     AtLeast(f64),
     /// Ours is at most this.
@@ -68,15 +68,15 @@ pub enum Limit {
     None,
 }
 
-impl Promise {
+impl ApiFigureTarget {
     /// Whether it was kept.
     #[must_use]
-    pub fn kept(&self) -> bool {
+    pub fn is_met(&self) -> bool {
         match self.limit {
-            Limit::AtLeast(least) => self.figure.ours() >= least,
-            Limit::AtMost(most) => self.figure.ours() <= most,
-            Limit::RatioAtMost(most) => self.figure.ratio() <= most,
-            Limit::None => true,
+            ApiFigureLimit::AtLeast(least) => self.figure.ours() >= least,
+            ApiFigureLimit::AtMost(most) => self.figure.ours() <= most,
+            ApiFigureLimit::RatioAtMost(most) => self.figure.ratio() <= most,
+            ApiFigureLimit::None => true,
         }
     }
 }
@@ -84,10 +84,10 @@ impl Promise {
 /// Measures a program at this scale, and reports figure by figure.
 pub async fn measure(
     program: &Path,
-    scale: Scale,
-    report: &mut dyn FnMut(Promise),
+    scale: ApiBenchScale,
+    report: &mut dyn FnMut(ApiFigureTarget),
 ) -> io::Result<()> {
-    let disk = Disk::new(DISK_BYTES)?;
+    let disk = BenchDisk::new(DISK_BYTES)?;
     rates(program, &disk, scale, report).await?;
     std::fs::remove_dir_all(disk.path().join("rates"))?;
     creates(program, &disk, scale, report).await?;
@@ -98,48 +98,48 @@ pub async fn measure(
 }
 
 /// One kind of request.
-struct Asked {
+struct ApiRequestLoad {
     name: &'static str,
     requests: Vec<Vec<u8>>,
     status: u16,
     count: usize,
-    promised: f64,
+    per_cpu_second_min: f64,
     /// Ironic's, per second on the processor.
     peer: f64,
 }
 
 async fn rates(
     program: &Path,
-    disk: &Disk,
-    scale: Scale,
-    report: &mut dyn FnMut(Promise),
+    disk: &BenchDisk,
+    scale: ApiBenchScale,
+    report: &mut dyn FnMut(ApiFigureTarget),
 ) -> io::Result<()> {
     let data = disk.path().join("rates");
-    let (server, beats) = beating(program, &data, 0..scale.nodes).await?;
+    let (server, beats) = server_with_heartbeats(program, &data, 0..scale.nodes).await?;
     let show = |node| request("GET", &format!("/v1/nodes/{}", rack::uuid(node)), "");
     let kinds = [
-        Asked {
+        ApiRequestLoad {
             name: "api_heartbeats_per_cpu_second",
             requests: beats,
             status: 202,
             count: scale.requests,
-            promised: 10_000.0,
+            per_cpu_second_min: 10_000.0,
             peer: 67.0,
         },
-        Asked {
+        ApiRequestLoad {
             name: "api_node_lists_per_cpu_second",
             requests: vec![request("GET", "/v1/nodes", "")],
             status: 200,
             count: scale.requests.div_ceil(20),
-            promised: 500.0,
+            per_cpu_second_min: 500.0,
             peer: 3.5,
         },
-        Asked {
+        ApiRequestLoad {
             name: "api_node_shows_per_cpu_second",
             requests: (0..scale.nodes).map(show).collect(),
             status: 200,
             count: scale.requests,
-            promised: 10_000.0,
+            per_cpu_second_min: 10_000.0,
             peer: 82.0,
         },
     ];
@@ -150,17 +150,21 @@ async fn rates(
         "/v1/nodes".to_owned(),
         format!("/v1/nodes/{}", rack::uuid(0)),
     ] {
-        second_opinion(&server, scale, &path)?;
+        measure_with_wrk(&server, scale, &path)?;
     }
     Ok(())
 }
 
-async fn rate(server: &Server, kind: Asked, scale: Scale) -> io::Result<Promise> {
+async fn rate(
+    server: &BenchServer,
+    kind: ApiRequestLoad,
+    scale: ApiBenchScale,
+) -> io::Result<ApiFigureTarget> {
     let mut figure = Figure::new(kind.name);
     let requests = Arc::new(kind.requests);
     for _ in 0..scale.runs {
         let before = server.process().processor_seconds()?;
-        let run = load::rush(
+        let run = http_load::run_at_full_rate(
             server.address(),
             scale.connections,
             Arc::clone(&requests),
@@ -170,15 +174,15 @@ async fn rate(server: &Server, kind: Asked, scale: Scale) -> io::Result<Promise>
         .await?;
         let spent = server.process().processor_seconds()? - before;
         figure.add(per(run.requests, spent), kind.peer);
-        tell(kind.name, &run);
+        print_run(kind.name, &run);
     }
-    Ok(Promise {
+    Ok(ApiFigureTarget {
         figure,
-        limit: Limit::AtLeast(kind.promised),
+        limit: ApiFigureLimit::AtLeast(kind.per_cpu_second_min),
     })
 }
 
-fn tell(name: &str, run: &Run) {
+fn print_run(name: &str, run: &HttpLoadResult) {
     eprintln!(
         "{name}: {:.0}/s by the clock, half within {:.2} ms, 99 of 100 within {:.2} ms",
         per(run.requests, run.seconds),
@@ -188,7 +192,7 @@ fn tell(name: &str, run: &Run) {
 }
 
 /// The same by `wrk`, where it is installed: our own client might flatter us.
-fn second_opinion(server: &Server, scale: Scale, path: &str) -> io::Result<()> {
+fn measure_with_wrk(server: &BenchServer, scale: ApiBenchScale, path: &str) -> io::Result<()> {
     let before = server.process().processor_seconds()?;
     let output = Command::new("wrk")
         .args(["--threads", "1", "--duration", "5s", "--connections"])
@@ -210,7 +214,7 @@ fn second_opinion(server: &Server, scale: Scale, path: &str) -> io::Result<()> {
 }
 
 /// What creating nodes cost, each with a port.
-struct Cost {
+struct NodeCreateCost {
     seconds: f64,
     processor_ms: f64,
     bytes: f64,
@@ -218,11 +222,11 @@ struct Cost {
 }
 
 async fn cost(
-    disk: &Disk,
-    server: &Server,
+    disk: &BenchDisk,
+    server: &BenchServer,
     connections: usize,
     numbers: Range<usize>,
-) -> io::Result<Cost> {
+) -> io::Result<NodeCreateCost> {
     let count = numbers.len();
     let traffic = disk.traffic(server.process().id())?;
     let processor = server.process().processor_seconds()?;
@@ -230,7 +234,7 @@ async fn cost(
     let processor = server.process().processor_seconds()? - processor;
     let traffic = disk.traffic(server.process().id())?.since(traffic);
     let each = |sum: u64| per(usize::try_from(sum).unwrap_or(usize::MAX), per(count, 1.0));
-    Ok(Cost {
+    Ok(NodeCreateCost {
         seconds,
         processor_ms: processor * 1000.0 / per(count, 1.0),
         bytes: each(traffic.bytes),
@@ -240,12 +244,12 @@ async fn cost(
 
 async fn creates(
     program: &Path,
-    disk: &Disk,
-    scale: Scale,
-    report: &mut dyn FnMut(Promise),
+    disk: &BenchDisk,
+    scale: ApiBenchScale,
+    report: &mut dyn FnMut(ApiFigureTarget),
 ) -> io::Result<()> {
     let data = disk.path().join("creates");
-    let server = Server::start(program, &data)?;
+    let server = BenchServer::start(program, &data)?;
     let mut made = 0;
     let mut costs = Vec::new();
     for nodes in [scale.few, scale.many] {
@@ -256,7 +260,7 @@ async fn creates(
         costs.push((together, cost(disk, &server, 1, bulk..made).await?));
     }
     let peak = server.process().resident_mib()?;
-    tokio::time::sleep(scale.minute.min(REST)).await;
+    tokio::time::sleep(scale.minute.min(IDLE_TIME)).await;
     let resident = server.process().resident_mib()?;
     eprintln!("{made} nodes: {peak:.0} MiB resident, {resident:.0} after a rest");
     drop(server);
@@ -265,15 +269,15 @@ async fn creates(
         let mut put = |name: &str, many: f64, few: f64, limit| {
             let mut figure = Figure::new(name);
             figure.add(many, few);
-            report(Promise { figure, limit });
+            report(ApiFigureTarget { figure, limit });
         };
         // With many nodes, beside the same with few.
-        let same = Limit::RatioAtMost(1.3);
+        let same = ApiFigureLimit::RatioAtMost(1.3);
         put(
             "api_bulk_create_s",
             many.seconds,
             few.seconds,
-            Limit::AtMost(5.0),
+            ApiFigureLimit::AtMost(5.0),
         );
         put(
             "api_bulk_create_cpu_ms",
@@ -283,7 +287,7 @@ async fn creates(
         );
         put("api_bulk_create_bytes", many.bytes, few.bytes, same);
         if let (Some(many), Some(few)) = (many.flushes, few.flushes) {
-            put("api_bulk_create_flushes", many, few, Limit::None);
+            put("api_bulk_create_flushes", many, few, ApiFigureLimit::None);
         }
         let (many, few) = (many_alone, few_alone);
         put(
@@ -299,8 +303,8 @@ async fn creates(
 }
 
 /// How long readers wait while every node beats once in the time.
-async fn reads(program: &Path, data: &Path, scale: Scale) -> io::Result<Promise> {
-    let (server, beats) = beating(program, data, 0..scale.many).await?;
+async fn reads(program: &Path, data: &Path, scale: ApiBenchScale) -> io::Result<ApiFigureTarget> {
+    let (server, beats) = server_with_heartbeats(program, data, 0..scale.many).await?;
     let beats = Arc::new(beats);
     let show = |node| request("GET", &format!("/v1/nodes/{}", rack::uuid(node)), "");
     let shows: Arc<Vec<_>> = Arc::new((0..scale.many).map(show).collect());
@@ -308,62 +312,77 @@ async fn reads(program: &Path, data: &Path, scale: Scale) -> io::Result<Promise>
     let address = server.address();
     let reads = scale.minute.as_millis() / READ_GAP.as_millis();
     let count = usize::try_from(reads).unwrap_or(usize::MAX) / READ_RUNS;
-    let beating = tokio::spawn(load::trickle(address, beats, scale.minute, 202));
+    let beating = tokio::spawn(http_load::run_spread_over(
+        address,
+        beats,
+        scale.minute,
+        202,
+    ));
     for _ in 0..READ_RUNS {
-        let run = load::watch(address, Arc::clone(&shows), count, READ_GAP, 200).await?;
+        let run =
+            http_load::run_at_interval(address, Arc::clone(&shows), count, READ_GAP, 200).await?;
         // Nobody measured Ironic's: beside it stands what was promised.
         figure.add(run.wait_ms(0.99), READ_MS_MAX);
-        tell("reads while nodes beat", &run);
+        print_run("reads while nodes beat", &run);
     }
-    tell("beats", &beating.await.map_err(io::Error::other)??);
+    print_run("beats", &beating.await.map_err(io::Error::other)??);
     eprintln!(
         "beating: {:.0} MiB resident",
         server.process().resident_mib()?
     );
-    Ok(Promise {
+    Ok(ApiFigureTarget {
         figure,
-        limit: Limit::AtMost(READ_MS_MAX),
+        limit: ApiFigureLimit::AtMost(READ_MS_MAX),
     })
 }
 
 /// How long a server rests before its memory is looked at. It gives memory back then.
-const REST: Duration = Duration::from_secs(15);
+const IDLE_TIME: Duration = Duration::from_secs(15);
 
 /// In which time the program starts.
 const START_MS_MAX: f64 = 100.0;
 
 /// How long the program takes until it answers, with these records on flash. Tells how much
 /// memory it has after that, beside what it had after it made them.
-fn starts(program: &Path, data: &Path, scale: Scale, made: f64) -> io::Result<Promise> {
+fn starts(
+    program: &Path,
+    data: &Path,
+    scale: ApiBenchScale,
+    made: f64,
+) -> io::Result<ApiFigureTarget> {
     let mut figure = Figure::new("api_start_ms");
     for _ in 0..scale.runs {
-        let start = load::now();
-        let server = Server::start(program, data)?;
+        let start = http_load::now();
+        let server = BenchServer::start(program, data)?;
         figure.add(start.elapsed().as_secs_f64() * 1000.0, START_MS_MAX);
         let resident = server.process().resident_mib()?;
         eprintln!("started: {resident:.0} MiB resident; {made:.0} after the records were made");
     }
-    Ok(Promise {
+    Ok(ApiFigureTarget {
         figure,
-        limit: Limit::AtMost(START_MS_MAX),
+        limit: ApiFigureLimit::AtMost(START_MS_MAX),
     })
 }
 
 /// The same without anything on flash: the program makes its store, which is larger here
 /// than by default.
-fn first_starts(program: &Path, disk: &Disk, scale: Scale) -> io::Result<Promise> {
+fn first_starts(
+    program: &Path,
+    disk: &BenchDisk,
+    scale: ApiBenchScale,
+) -> io::Result<ApiFigureTarget> {
     let mut figure = Figure::new("api_first_start_ms");
     let data = disk.path().join("first");
     for _ in 0..scale.runs {
-        let start = load::now();
-        let server = Server::start(program, &data)?;
+        let start = http_load::now();
+        let server = BenchServer::start(program, &data)?;
         figure.add(start.elapsed().as_secs_f64() * 1000.0, START_MS_MAX);
         drop(server);
         std::fs::remove_dir_all(&data)?;
     }
-    Ok(Promise {
+    Ok(ApiFigureTarget {
         figure,
-        limit: Limit::None,
+        limit: ApiFigureLimit::None,
     })
 }
 
@@ -383,14 +402,14 @@ const PAGE_RATIO_MAX: f64 = 2.0;
 /// What a page of ten nodes costs among many nodes, beside the same page among ten.
 async fn pages(
     program: &Path,
-    disk: &Disk,
-    scale: Scale,
-    report: &mut dyn FnMut(Promise),
+    disk: &BenchDisk,
+    scale: ApiBenchScale,
+    report: &mut dyn FnMut(ApiFigureTarget),
 ) -> io::Result<()> {
     let mut costs = Vec::new();
     for (name, nodes) in [("page_many", scale.many), ("page_few", 10)] {
         let data = disk.path().join(name);
-        let server = Server::start(program, &data)?;
+        let server = BenchServer::start(program, &data)?;
         rack::enrol(server.address(), scale.connections, 0..nodes).await?;
         let mut of_server = Vec::new();
         for (_, query) in PAGES {
@@ -408,14 +427,14 @@ async fn pages(
         for (many, few) in many.iter().zip(few) {
             figure.add(*many, *few);
         }
-        let limit = Limit::RatioAtMost(PAGE_RATIO_MAX);
-        report(Promise { figure, limit });
+        let limit = ApiFigureLimit::RatioAtMost(PAGE_RATIO_MAX);
+        report(ApiFigureTarget { figure, limit });
     }
     Ok(())
 }
 
 /// Milliseconds on the processor for one page, run by run.
-async fn page_ms(server: &Server, scale: Scale, query: &str) -> io::Result<Vec<f64>> {
+async fn page_ms(server: &BenchServer, scale: ApiBenchScale, query: &str) -> io::Result<Vec<f64>> {
     let path = format!("/v1/nodes?{query}");
     let requests = Arc::new(vec![request("GET", &path, "")]);
     let count = scale.requests.div_ceil(5);
@@ -423,7 +442,7 @@ async fn page_ms(server: &Server, scale: Scale, query: &str) -> io::Result<Vec<f
     for _ in 0..scale.runs {
         let before = server.process().processor_seconds()?;
         let (address, requests) = (server.address(), Arc::clone(&requests));
-        load::rush(address, scale.connections, requests, count, 200).await?;
+        http_load::run_at_full_rate(address, scale.connections, requests, count, 200).await?;
         let spent = server.process().processor_seconds()? - before;
         costs.push(spent * 1000.0 / per(count, 1.0));
     }
@@ -431,17 +450,17 @@ async fn page_ms(server: &Server, scale: Scale, query: &str) -> io::Result<Vec<f
 }
 
 /// A server with these nodes, all waiting for data of their agents, and their beats.
-async fn beating(
+async fn server_with_heartbeats(
     program: &Path,
     data: &Path,
     numbers: Range<usize>,
-) -> io::Result<(Server, Vec<Vec<u8>>)> {
+) -> io::Result<(BenchServer, Vec<Vec<u8>>)> {
     if !data.exists() {
-        let server = Server::start(program, data)?;
+        let server = BenchServer::start(program, data)?;
         rack::enrol(server.address(), 16, numbers.clone()).await?;
     }
-    let start = load::now();
-    let server = Server::start(program, data)?;
+    let start = http_load::now();
+    let server = BenchServer::start(program, data)?;
     let took = start.elapsed().as_secs_f64();
     eprintln!(
         "{} nodes: answers {took:.2} s after its start",

@@ -10,12 +10,14 @@ use std::time::Duration;
 use std::{fs, thread};
 
 use ring::rand::{SecureRandom as _, SystemRandom};
-use trivet_bmc_ipmi::bmc::{Bmc, Chassis, Privilege, Setup, User};
-use trivet_bmc_ipmi::{BootFlags, PACKET_BYTES_MAX, Suite};
+use trivet_bmc_ipmi::bmc::{
+    IpmiChassis, IpmiPrivilege, IpmiSimulator, IpmiSimulatorSetup, IpmiSimulatorUser,
+};
+use trivet_bmc_ipmi::{BootFlags, IpmiCipherSuite, PACKET_BYTES_MAX};
 use trivet_model::{Entropy, PowerOrder, PowerState};
 
-use crate::load::now;
-use crate::process::Process;
+use crate::http_load::now;
+use crate::process::BenchProcess;
 
 /// Who may log in.
 pub const USER: &str = "admin";
@@ -26,19 +28,19 @@ pub const PASSWORD: &str = "a bench password";
 const PROCESS_BMCS_MAX: usize = 250;
 
 /// How long processes have to start, and to tell their counts.
-const PATIENCE: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Randomness of the operating system.
 #[derive(Debug)]
-pub struct System(SystemRandom);
+pub struct BenchEntropy(SystemRandom);
 
-impl Default for System {
+impl Default for BenchEntropy {
     fn default() -> Self {
         Self(SystemRandom::new())
     }
 }
 
-impl Entropy for System {
+impl Entropy for BenchEntropy {
     fn fill(&mut self, out: &mut [u8]) {
         self.0
             .fill(out)
@@ -47,9 +49,9 @@ impl Entropy for System {
 }
 
 /// A machine that is on. It counts how often somebody looks.
-struct Machine(Arc<AtomicU64>);
+struct CountingChassis(Arc<AtomicU64>);
 
-impl Chassis for Machine {
+impl IpmiChassis for CountingChassis {
     fn power(&self) -> PowerState {
         self.0.fetch_add(1, Ordering::Relaxed);
         PowerState::On
@@ -66,12 +68,12 @@ impl Chassis for Machine {
 
 /// BMCs that have their ports, and a port where they tell how often each was asked.
 #[derive(Debug)]
-pub struct Bound {
+pub struct BoundBmcs {
     bmcs: Vec<UdpSocket>,
     counts: UdpSocket,
 }
 
-impl Bound {
+impl BoundBmcs {
     /// Gives so many BMCs free ports.
     ///
     /// # Errors
@@ -111,7 +113,7 @@ impl Bound {
             for socket in self.bmcs {
                 let looked = Arc::new(AtomicU64::new(0));
                 looks.push(Arc::clone(&looked));
-                tokio::spawn(answer(asynchronous(socket)?, looked));
+                tokio::spawn(serve_bmc(asynchronous(socket)?, looked));
             }
             let counts = asynchronous(self.counts)?;
             loop {
@@ -129,18 +131,18 @@ fn asynchronous(socket: UdpSocket) -> io::Result<tokio::net::UdpSocket> {
     tokio::net::UdpSocket::from_std(socket)
 }
 
-async fn answer(socket: tokio::net::UdpSocket, looked: Arc<AtomicU64>) -> io::Result<()> {
-    let mut bmc = Bmc::new(Setup {
-        users: vec![User {
+async fn serve_bmc(socket: tokio::net::UdpSocket, looked: Arc<AtomicU64>) -> io::Result<()> {
+    let mut bmc = IpmiSimulator::new(IpmiSimulatorSetup {
+        users: vec![IpmiSimulatorUser {
             name: USER.into(),
             password: PASSWORD.into(),
-            limit: Privilege::Administrator,
+            limit: IpmiPrivilege::Administrator,
         }],
         guid: *b"trivet benchmark",
         kg: None,
-        suites: vec![Suite::Sha1, Suite::Sha256],
+        suites: vec![IpmiCipherSuite::Sha1, IpmiCipherSuite::Sha256],
     });
-    let (mut machine, mut entropy) = (Machine(looked), System::default());
+    let (mut machine, mut entropy) = (CountingChassis(looked), BenchEntropy::default());
     let mut buffer = [0; PACKET_BYTES_MAX + 1];
     loop {
         let (length, from) = socket.recv_from(&mut buffer).await?;
@@ -154,14 +156,14 @@ async fn answer(socket: tokio::net::UdpSocket, looked: Arc<AtomicU64>) -> io::Re
 
 /// BMCs at work elsewhere. Their processes end with the value.
 #[derive(Debug)]
-pub struct Bmcs {
+pub struct BenchBmcs {
     ports: Vec<u16>,
     counts: Vec<u16>,
     socket: UdpSocket,
-    processes: Vec<Process>,
+    processes: Vec<BenchProcess>,
 }
 
-impl Bmcs {
+impl BenchBmcs {
     /// Starts so many. `program`, told by the variable how many, must call [`Bound::serve`].
     ///
     /// # Errors
@@ -175,11 +177,11 @@ impl Bmcs {
             left -= some;
             let log = logs.join(format!("bmcs-{left}"));
             let arguments = [format!("{variable}={some}"), program.display().to_string()];
-            let mut process = Process::start(Path::new("/usr/bin/env"), arguments, &log)?;
+            let mut process = BenchProcess::start(Path::new("/usr/bin/env"), arguments, &log)?;
             let (line, started) = (|| fs::read_to_string(&log), now());
             while !line()?.ends_with('\n') {
                 process.check()?;
-                if started.elapsed() > PATIENCE {
+                if started.elapsed() > START_TIMEOUT {
                     return Err(io::Error::other("the BMCs do not start"));
                 }
                 thread::yield_now();
@@ -195,8 +197,8 @@ impl Bmcs {
     /// # Errors
     ///
     /// When there are no ports.
-    pub fn here(count: usize) -> io::Result<Self> {
-        let bound = Bound::new(count)?;
+    pub fn in_this_process(count: usize) -> io::Result<Self> {
+        let bound = BoundBmcs::new(count)?;
         let mut all = Self::none()?;
         all.add(&bound.ports()?)?;
         thread::spawn(|| bound.serve(&mut io::sink()));
@@ -205,7 +207,7 @@ impl Bmcs {
 
     fn none() -> io::Result<Self> {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_read_timeout(Some(START_TIMEOUT))?;
         Ok(Self {
             ports: Vec::new(),
             counts: Vec::new(),
@@ -237,7 +239,7 @@ impl Bmcs {
     /// # Errors
     ///
     /// When they do not tell.
-    pub fn looks(&self) -> io::Result<Vec<u64>> {
+    pub fn query_counts(&self) -> io::Result<Vec<u64>> {
         let mut all = Vec::new();
         let mut buffer = [0; 8 * PROCESS_BMCS_MAX];
         for port in &self.counts {

@@ -11,7 +11,7 @@ pub const RUNS_MAX: usize = 3;
 
 /// What is claimed of ours by the peer's.
 #[derive(Clone, Copy, Debug)]
-pub enum Limit {
+pub enum RatioLimit {
     /// At least this.
     AtLeast(f64),
     /// At most this.
@@ -20,32 +20,32 @@ pub enum Limit {
 
 /// One claim.
 #[derive(Clone, Copy, Debug)]
-pub struct Claim {
+pub struct RatioClaim {
     /// What is measured, with its unit.
     pub name: &'static str,
     /// What is claimed.
-    pub limit: Limit,
+    pub limit: RatioLimit,
 }
 
-impl Claim {
+impl RatioClaim {
     fn holds(&self, ratio: f64) -> bool {
         match self.limit {
-            Limit::AtLeast(least) => ratio >= least,
-            Limit::AtMost(most) => ratio <= most,
+            RatioLimit::AtLeast(least) => ratio >= least,
+            RatioLimit::AtMost(most) => ratio <= most,
         }
     }
 
     fn is_better(&self, ratio: f64, than: f64) -> bool {
         match self.limit {
-            Limit::AtLeast(_) => ratio > than,
-            Limit::AtMost(_) => ratio < than,
+            RatioLimit::AtLeast(_) => ratio > than,
+            RatioLimit::AtMost(_) => ratio < than,
         }
     }
 }
 
 /// What one run shows for one claim.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct RatioSample {
     /// Ours.
     pub ours: f64,
     /// The peer's.
@@ -54,7 +54,7 @@ pub struct Seen {
     pub peer_name: &'static str,
 }
 
-impl Seen {
+impl RatioSample {
     fn ratio(&self) -> f64 {
         self.ours / self.peer
     }
@@ -66,21 +66,21 @@ impl Seen {
 /// # Errors
 ///
 /// When a run fails; that is no matter of speed, so it is not repeated.
-pub fn judge(
-    claims: &[Claim],
-    mut run: impl FnMut() -> io::Result<Vec<Seen>>,
+pub fn check_claims(
+    claims: &[RatioClaim],
+    mut run: impl FnMut() -> io::Result<Vec<RatioSample>>,
     say: &mut dyn FnMut(&str),
 ) -> io::Result<bool> {
-    let mut best: Vec<Option<Seen>> = vec![None; claims.len()];
+    let mut best: Vec<Option<RatioSample>> = vec![None; claims.len()];
     let mut runs = 0;
-    let holds = |(claim, seen): (&Claim, &Option<Seen>)| {
+    let holds = |(claim, seen): (&RatioClaim, &Option<RatioSample>)| {
         seen.as_ref().is_some_and(|seen| claim.holds(seen.ratio()))
     };
     while runs < RUNS_MAX && !claims.iter().zip(&best).all(holds) {
         runs += 1;
         for ((claim, best), seen) in claims.iter().zip(&mut best).zip(run()?) {
             let ratio = seen.ratio();
-            let than = best.as_ref().map(Seen::ratio);
+            let than = best.as_ref().map(RatioSample::ratio);
             if than.is_none_or(|than| claim.is_better(ratio, than)) {
                 *best = Some(seen);
             }
@@ -92,7 +92,7 @@ pub fn judge(
     Ok(claims.iter().zip(&best).all(holds))
 }
 
-fn line(claim: &Claim, best: Option<&Seen>, runs: usize) -> String {
+fn line(claim: &RatioClaim, best: Option<&RatioSample>, runs: usize) -> String {
     let Some(seen) = best else {
         return format!("FAIL {}: nothing measured", claim.name);
     };
@@ -102,8 +102,8 @@ fn line(claim: &Claim, best: Option<&Seen>, runs: usize) -> String {
         "FAIL"
     };
     let limit = match claim.limit {
-        Limit::AtLeast(least) => format!("at least {least}"),
-        Limit::AtMost(most) => format!("at most {most}"),
+        RatioLimit::AtLeast(least) => format!("at least {least}"),
+        RatioLimit::AtMost(most) => format!("at most {most}"),
     };
     format!(
         "{word} {}: {:.3}, {} {:.3}, ratio {:.2} ({limit}; best of {runs})",
@@ -119,22 +119,22 @@ fn line(claim: &Claim, best: Option<&Seen>, runs: usize) -> String {
 mod tests {
     use super::*;
 
-    const FASTER: Claim = Claim {
+    const FASTER: RatioClaim = RatioClaim {
         name: "rate",
-        limit: Limit::AtLeast(1.0),
+        limit: RatioLimit::AtLeast(1.0),
     };
-    const CHEAPER: Claim = Claim {
+    const CHEAPER: RatioClaim = RatioClaim {
         name: "cost",
-        limit: Limit::AtMost(0.5),
+        limit: RatioLimit::AtMost(0.5),
     };
 
-    fn judged(runs: &[[f64; 2]]) -> (bool, Vec<String>) {
+    fn checked(runs: &[[f64; 2]]) -> (bool, Vec<String>) {
         let mut runs = runs.iter();
         let run = || {
             let ratios = runs
                 .next()
                 .ok_or_else(|| io::Error::other("one too many"))?;
-            let seen = ratios.map(|ours| Seen {
+            let seen = ratios.map(|ours| RatioSample {
                 ours,
                 peer: 1.0,
                 peer_name: "peer",
@@ -142,7 +142,7 @@ mod tests {
             Ok(seen.to_vec())
         };
         let mut lines = Vec::new();
-        let kept = judge(&[FASTER, CHEAPER], run, &mut |line| {
+        let kept = check_claims(&[FASTER, CHEAPER], run, &mut |line| {
             lines.push(line.to_owned());
         });
         (kept.unwrap(), lines)
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_run_that_shows_all_claims_is_enough() {
-        let (kept, lines) = judged(&[[1.0, 0.5]]);
+        let (kept, lines) = checked(&[[1.0, 0.5]]);
         assert!(kept);
         let want = "PASS rate: 1.000, peer 1.000, ratio 1.00 (at least 1; best of 1)";
         assert_eq!(lines[0], want);
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_best_of_each_claim_counts() {
-        let (kept, lines) = judged(&[[1.2, 0.7], [0.8, 0.4]]);
+        let (kept, lines) = checked(&[[1.2, 0.7], [0.8, 0.4]]);
         assert!(kept);
         assert!(lines[0].contains("ratio 1.20"), "{lines:?}");
         assert!(lines[1].contains("ratio 0.40"), "{lines:?}");
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn what_never_holds_fails_after_the_last_run() {
-        let (kept, lines) = judged(&[[0.9, 0.4], [0.7, 0.4], [0.8, 0.4]]);
+        let (kept, lines) = checked(&[[0.9, 0.4], [0.7, 0.4], [0.8, 0.4]]);
         assert!(!kept);
         assert!(lines[0].starts_with("FAIL rate: 0.900"), "{lines:?}");
         assert!(lines[1].starts_with("PASS cost"), "{lines:?}");

@@ -12,25 +12,25 @@ use std::time::Duration;
 
 use trivet_model::Entropy as _;
 
-use crate::bmcs::System;
-use crate::load::now;
-use crate::process::{self, Cores, Process};
-use crate::server::Server;
+use crate::bmcs::BenchEntropy;
+use crate::http_load::now;
+use crate::process::{self, BenchProcess, CoreSet};
+use crate::server::BenchServer;
 
 /// How much of everything.
 #[derive(Clone, Copy, Debug)]
-pub struct Scale {
+pub struct DeployBenchScale {
     /// Machines in the rack.
     pub nodes: u16,
     /// Size of the image that each gets.
     pub image_bytes: usize,
     /// How long the rack may take before it counts as one that never comes to its end.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 /// How a rack went whose nodes are all active, each disk with the image's digest.
 #[derive(Clone, Copy, Debug)]
-pub struct Deployed {
+pub struct DeployBenchResult {
     /// From the first enrolment until the last machine runs its image.
     pub took: Duration,
     /// Memory that the appliance held at most, in MiB.
@@ -58,7 +58,7 @@ const KERNEL_BYTES: usize = 1 << 20;
 const RAMDISK_BYTES: usize = 2 << 20;
 
 /// Between two looks at a rack that is at work.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How many lines of a log are shown where the rack failed.
 const LINES_SHOWN: usize = 20;
@@ -68,25 +68,29 @@ const LINES_SHOWN: usize = 20;
 /// # Errors
 ///
 /// When a node does not become active, or a disk does not hold the image.
-pub async fn rack(program: &Path, directory: &Path, scale: Scale) -> io::Result<Deployed> {
+pub async fn deploy_rack(
+    program: &Path,
+    directory: &Path,
+    scale: DeployBenchScale,
+) -> io::Result<DeployBenchResult> {
     let data = directory.join("box");
-    props(&data, directory, scale)?;
-    let ports = Ports::free()?;
-    let mut server = Server::on(Cores::Both, program, &data, &ports.sections(directory))?;
+    write_boot_files(&data, directory, scale)?;
+    let ports = DeployBenchPorts::free()?;
+    let mut server = BenchServer::on(CoreSet::Both, program, &data, &ports.sections(directory))?;
     let log = directory.join("rack.log");
     let before = process::children_seconds()?;
     let start = now();
     let arguments = ports.arguments(server.address(), &directory.join("machines"), scale);
-    let mut rack = Process::on(Cores::Both, program, arguments, &log)?;
+    let mut rack = BenchProcess::on(CoreSet::Both, program, arguments, &log)?;
     let status = loop {
         if let Some(status) = rack.ended()? {
             break status;
         }
-        if start.elapsed() > scale.patience {
+        if start.elapsed() > scale.timeout {
             return Err(failed("the rack does not come to its end", &log));
         }
         server.check()?;
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     };
     let took = start.elapsed();
     let said = fs::read_to_string(&log)?;
@@ -94,7 +98,7 @@ pub async fn rack(program: &Path, directory: &Path, scale: Scale) -> io::Result<
     if !status.success() || said.lines().last() != Some(&all) {
         return Err(failed("not every node is active", &log));
     }
-    Ok(Deployed {
+    Ok(DeployBenchResult {
         took,
         peak_mib: server.process().peak_mib()?,
         box_seconds: server.process().processor_seconds()?,
@@ -111,7 +115,7 @@ fn failed(why: &str, log: &Path) -> io::Error {
 }
 
 /// Files that only have to arrive whole, and the image.
-fn props(data: &Path, directory: &Path, scale: Scale) -> io::Result<()> {
+fn write_boot_files(data: &Path, directory: &Path, scale: DeployBenchScale) -> io::Result<()> {
     let (images, boot) = (data.join("images"), directory.join("boot"));
     fs::create_dir_all(&images)?;
     fs::create_dir(&boot)?;
@@ -124,20 +128,20 @@ fn props(data: &Path, directory: &Path, scale: Scale) -> io::Result<()> {
     ];
     for (path, bytes) in files {
         let mut content = vec![0; bytes];
-        System::default().fill(&mut content);
+        BenchEntropy::default().fill(&mut content);
         fs::write(path, content)?;
     }
     Ok(())
 }
 
 /// Where the box's other services are.
-struct Ports {
+struct DeployBenchPorts {
     http: u16,
     tftp: u16,
     dhcp: u16,
 }
 
-impl Ports {
+impl DeployBenchPorts {
     /// Ports that are free now.
     fn free() -> io::Result<Self> {
         let http = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -166,7 +170,7 @@ impl Ports {
     }
 
     /// The demo's arguments against this box.
-    fn arguments(&self, api: SocketAddr, machines: &Path, scale: Scale) -> Vec<String> {
+    fn arguments(&self, api: SocketAddr, machines: &Path, scale: DeployBenchScale) -> Vec<String> {
         let Self { tftp, dhcp, .. } = self;
         let mut arguments = vec!["demo".to_owned(), "--once".to_owned()];
         for (option, value) in [

@@ -8,15 +8,15 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 use std::process::Command;
 
-use crate::claim::{self, Claim, Limit, Seen};
-use crate::exchanging::{self, Load};
-use crate::peers::{self, Scratch};
-use crate::process::Process;
-use crate::server::Server;
+use crate::claim::{self, RatioClaim, RatioLimit, RatioSample};
+use crate::dhcp_load::{self, DhcpLoad};
+use crate::peers::{self, BenchDirectory};
+use crate::process::BenchProcess;
+use crate::server::BenchServer;
 
 /// How much of everything.
 #[derive(Clone, Copy, Debug)]
-pub struct Scale {
+pub struct DhcpBenchScale {
     /// Exchanges of one run.
     pub exchanges: u32,
     /// The same of dnsmasq, which writes its whole file for each lease and would take
@@ -32,18 +32,18 @@ const RELAY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 2), 67);
 const FIRST: &str = "10.100.0.1";
 const LAST: &str = "10.100.255.254";
 
-const CLAIMS: [Claim; 3] = [
-    Claim {
+const CLAIMS: [RatioClaim; 3] = [
+    RatioClaim {
         name: "exchanges/s beside kea",
-        limit: Limit::AtLeast(1.0),
+        limit: RatioLimit::AtLeast(1.0),
     },
-    Claim {
+    RatioClaim {
         name: "processor ms per exchange beside kea",
-        limit: Limit::AtMost(0.5),
+        limit: RatioLimit::AtMost(0.5),
     },
-    Claim {
+    RatioClaim {
         name: "exchanges/s beside dnsmasq",
-        limit: Limit::AtLeast(10.0),
+        limit: RatioLimit::AtLeast(10.0),
     },
 ];
 
@@ -52,7 +52,7 @@ const CLAIMS: [Claim; 3] = [
 /// # Errors
 ///
 /// When `ip` fails.
-pub fn lay_wire() -> io::Result<()> {
+pub fn add_addresses() -> io::Result<()> {
     let addresses = [SERVER, RELAY].map(|end| format!("{}/8", end.ip()));
     let [server, relay] = &addresses;
     for arguments in [
@@ -73,8 +73,12 @@ pub fn lay_wire() -> io::Result<()> {
 /// # Errors
 ///
 /// When a server does not start or an exchange fails.
-pub fn measure(program: &Path, scale: Scale, say: &mut dyn FnMut(&str)) -> io::Result<bool> {
-    let disk = Scratch::new("dhcp")?;
+pub fn measure(
+    program: &Path,
+    scale: DhcpBenchScale,
+    say: &mut dyn FnMut(&str),
+) -> io::Result<bool> {
+    let disk = BenchDirectory::new("dhcp")?;
     say(&format!("leases on {}", disk.file_system()?));
     let mut number = 0;
     let run = || {
@@ -85,7 +89,7 @@ pub fn measure(program: &Path, scale: Scale, say: &mut dyn FnMut(&str)) -> io::R
         let ours = ours(program, &directory, scale)?;
         let kea = kea(&directory, scale)?;
         let dnsmasq = dnsmasq(&directory, scale)?;
-        let seen = |ours, peer, peer_name| Seen {
+        let seen = |ours, peer, peer_name| RatioSample {
             ours,
             peer,
             peer_name,
@@ -96,38 +100,43 @@ pub fn measure(program: &Path, scale: Scale, say: &mut dyn FnMut(&str)) -> io::R
             seen(ours.per_second, dnsmasq.per_second, "dnsmasq"),
         ])
     };
-    claim::judge(&CLAIMS, run, say)
+    claim::check_claims(&CLAIMS, run, say)
 }
 
-struct Rate {
+struct DhcpBenchRate {
     per_second: f64,
     processor_ms_each: f64,
 }
 
-fn measured(name: &str, process: &Process, exchanges: u32, at_once: u32) -> io::Result<Rate> {
-    let load = |exchanges| Load {
+fn measured(
+    name: &str,
+    process: &BenchProcess,
+    exchanges: u32,
+    at_once: u32,
+) -> io::Result<DhcpBenchRate> {
+    let load = |exchanges| DhcpLoad {
         server: SERVER,
         relay: RELAY,
         exchanges,
         at_once,
     };
     let before = process.processor_seconds()?;
-    let outcome = exchanging::exchange(load(exchanges))
+    let outcome = dhcp_load::run_exchanges(load(exchanges))
         .map_err(|error| io::Error::other(format!("{name}: {error}")))?;
     let spent = process.processor_seconds()? - before;
-    let rate = Rate {
+    let rate = DhcpBenchRate {
         per_second: f64::from(exchanges) / outcome.took.as_secs_f64(),
         processor_ms_each: spent * 1000.0 / f64::from(exchanges),
     };
     eprintln!(
         "  {name:8} {exchanges} exchanges, {at_once} at once: {:.0}/s, {:.4} ms of the processor \
          each, {} messages said again, {} offers refused",
-        rate.per_second, rate.processor_ms_each, outcome.repeated, outcome.refused
+        rate.per_second, rate.processor_ms_each, outcome.retransmitted, outcome.refused
     );
     Ok(rate)
 }
 
-fn ours(program: &Path, directory: &Path, scale: Scale) -> io::Result<Rate> {
+fn ours(program: &Path, directory: &Path, scale: DhcpBenchScale) -> io::Result<DhcpBenchRate> {
     let data = directory.join("box");
     fs::create_dir(&data)?;
     let sections = format!(
@@ -135,11 +144,11 @@ fn ours(program: &Path, directory: &Path, scale: Scale) -> io::Result<Rate> {
          first = \"{FIRST}\"\nlast = \"{LAST}\"\nserver = \"{}\"\nlease_s = 3600\n",
         SERVER.ip()
     );
-    let server = Server::with(program, &data, &sections)?;
+    let server = BenchServer::with(program, &data, &sections)?;
     measured("trivet", server.process(), scale.exchanges, scale.at_once)
 }
 
-fn kea(directory: &Path, scale: Scale) -> io::Result<Rate> {
+fn kea(directory: &Path, scale: DhcpBenchScale) -> io::Result<DhcpBenchRate> {
     let leases = directory.join("kea.csv");
     let settings = directory.join("kea.json");
     let text = serde_json::json!({"Dhcp4": {
@@ -170,13 +179,13 @@ fn kea(directory: &Path, scale: Scale) -> io::Result<Rate> {
         "-c".to_owned(),
         settings.display().to_string(),
     ];
-    let process = Process::start(&program, arguments, &directory.join("kea.log"))?;
+    let process = BenchProcess::start(&program, arguments, &directory.join("kea.log"))?;
     ready(process, "kea", |process| {
         measured("kea", process, scale.exchanges, scale.at_once)
     })
 }
 
-fn dnsmasq(directory: &Path, scale: Scale) -> io::Result<Rate> {
+fn dnsmasq(directory: &Path, scale: DhcpBenchScale) -> io::Result<DhcpBenchRate> {
     let arguments = [
         "--keep-in-foreground".to_owned(),
         "--conf-file=/dev/null".to_owned(),
@@ -197,7 +206,7 @@ fn dnsmasq(directory: &Path, scale: Scale) -> io::Result<Rate> {
         ),
     ];
     let program = peers::installed("dnsmasq")?;
-    let process = Process::start(&program, arguments, &directory.join("dnsmasq.log"))?;
+    let process = BenchProcess::start(&program, arguments, &directory.join("dnsmasq.log"))?;
     ready(process, "dnsmasq", |process| {
         measured("dnsmasq", process, scale.exchanges_dnsmasq, scale.at_once)
     })
@@ -205,10 +214,10 @@ fn dnsmasq(directory: &Path, scale: Scale) -> io::Result<Rate> {
 
 /// Waits until the server has its socket, and measures it.
 fn ready(
-    mut process: Process,
+    mut process: BenchProcess,
     name: &str,
-    measure: impl FnOnce(&Process) -> io::Result<Rate>,
-) -> io::Result<Rate> {
+    measure: impl FnOnce(&BenchProcess) -> io::Result<DhcpBenchRate>,
+) -> io::Result<DhcpBenchRate> {
     let port = format!(":{:04X} ", SERVER.port());
     while !fs::read_to_string("/proc/net/udp")?.contains(&port) {
         process

@@ -14,14 +14,14 @@ use std::process::Command;
 
 /// What reached the device.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Traffic {
+pub struct DiskTraffic {
     /// Bytes.
     pub bytes: u64,
     /// Flushes; none where only bytes are known.
     pub flushes: Option<u64>,
 }
 
-impl Traffic {
+impl DiskTraffic {
     /// What came after `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
@@ -37,13 +37,13 @@ impl Traffic {
 
 /// A directory to measure in. Everything goes away with the value.
 #[derive(Debug)]
-pub struct Disk {
+pub struct BenchDisk {
     directory: PathBuf,
     mount: PathBuf,
     device: Option<String>,
 }
 
-impl Disk {
+impl BenchDisk {
     /// A fresh disk of this size, on a loop device where that is possible.
     pub fn new(bytes: u64) -> io::Result<Self> {
         let name = format!("trivet-bench-{}", std::process::id());
@@ -102,7 +102,7 @@ impl Disk {
 
     /// What reached the device so far; without a device of our own, what the
     /// process gave to `write`.
-    pub fn traffic(&self, process: u32) -> io::Result<Traffic> {
+    pub fn traffic(&self, process: u32) -> io::Result<DiskTraffic> {
         let Some(device) = &self.device else {
             return written_by(process);
         };
@@ -113,14 +113,14 @@ impl Disk {
         // 512 bytes each; 15 flushes.
         let field = |at| text.split_whitespace().nth(at)?.parse::<u64>().ok();
         let sectors = field(6).ok_or_else(|| unreadable(&text))?;
-        Ok(Traffic {
+        Ok(DiskTraffic {
             bytes: sectors * 512,
             flushes: field(15),
         })
     }
 }
 
-impl Drop for Disk {
+impl Drop for BenchDisk {
     fn drop(&mut self) {
         if self.device.is_some() {
             let _ = run("umount", [&self.mount]);
@@ -130,13 +130,13 @@ impl Drop for Disk {
     }
 }
 
-fn written_by(process: u32) -> io::Result<Traffic> {
+fn written_by(process: u32) -> io::Result<DiskTraffic> {
     let text = fs::read_to_string(format!("/proc/{process}/io"))?;
     let bytes = text
         .lines()
         .find_map(|line| line.strip_prefix("wchar: ")?.parse().ok())
         .ok_or_else(|| unreadable(&text))?;
-    Ok(Traffic {
+    Ok(DiskTraffic {
         bytes,
         flushes: None,
     })

@@ -8,8 +8,8 @@
 mod parts;
 mod peer;
 mod reader;
-mod secure;
 mod source;
+mod tls;
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -19,19 +19,19 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use trivet_chunks::{Algorithm, CHUNK_BYTES, Running};
+use trivet_chunks::{CHUNK_BYTES, DigestAlgorithm, IncrementalDigest};
 use trivet_model::Digest;
 
 use crate::figure::Figure;
-use crate::process::{self, Process};
-use crate::server::Server;
-use reader::{Read, Way, all_at_once};
-use secure::Trust;
-use source::Source;
+use crate::process::{self, BenchProcess};
+use crate::server::BenchServer;
+use reader::{ImageReadTimes, ImageReadTransport, all_at_once};
+use source::SlowImageSource;
+use tls::BenchTlsClient;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
-pub struct Scale {
+pub struct ImageBenchScale {
     /// Bytes of the cold image.
     pub cold_bytes: usize,
     /// How fast its source is.
@@ -52,26 +52,26 @@ pub struct Scale {
 
 /// What a figure must keep.
 #[derive(Clone, Copy, Debug)]
-pub enum Limit {
+pub enum ImageFigureLimit {
     /// Ours by the peer's is at least this.
     RatioMin(f64),
     /// Ours by the peer's is at most this.
     RatioMax(f64),
     /// Ours is at most this.
-    Most(f64),
+    AtMost(f64),
 }
 
 /// A figure and what was promised of it.
 #[derive(Debug)]
-pub struct Promise {
+pub struct ImageFigureTarget {
     /// The figure.
     pub figure: Figure,
     /// What it must keep.
-    pub limit: Limit,
+    pub limit: ImageFigureLimit,
 }
 
-impl Promise {
-    fn new(name: &str, values: &[(f64, f64)], limit: Limit) -> Self {
+impl ImageFigureTarget {
+    fn new(name: &str, values: &[(f64, f64)], limit: ImageFigureLimit) -> Self {
         let mut figure = Figure::new(name);
         for (ours, peer) in values {
             figure.add(*ours, *peer);
@@ -80,11 +80,11 @@ impl Promise {
     }
 
     /// Whether it does.
-    pub fn kept(&self) -> bool {
+    pub fn is_met(&self) -> bool {
         match self.limit {
-            Limit::RatioMin(least) => self.figure.ratio() >= least,
-            Limit::RatioMax(most) => self.figure.ratio() <= most,
-            Limit::Most(most) => self.figure.ours() <= most,
+            ImageFigureLimit::RatioMin(least) => self.figure.ratio() >= least,
+            ImageFigureLimit::RatioMax(most) => self.figure.ratio() <= most,
+            ImageFigureLimit::AtMost(most) => self.figure.ours() <= most,
         }
     }
 }
@@ -112,8 +112,8 @@ fn content(bytes: usize) -> Arc<Vec<u8>> {
 pub async fn measure(
     program: &Path,
     directory: &Path,
-    scale: Scale,
-    report: &mut dyn FnMut(Promise),
+    scale: ImageBenchScale,
+    report: &mut dyn FnMut(ImageFigureTarget),
 ) -> io::Result<()> {
     digest(scale, report);
     cold(program, directory, scale, report).await?;
@@ -121,20 +121,20 @@ pub async fn measure(
 }
 
 /// Our own program, with images.
-struct Appliance {
-    server: Server,
+struct ImageBenchServer {
+    server: BenchServer,
     images: SocketAddr,
     /// The same over TLS.
     secure: SocketAddr,
 }
 
-impl Appliance {
+impl ImageBenchServer {
     fn start(program: &Path, data: &Path) -> io::Result<Self> {
         let at = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let (images, secure) = (at(free_port()?), at(free_port()?));
         let section = format!("[http]\nlisten = \"{images}\"\ntls_listen = \"{secure}\"\n");
         Ok(Self {
-            server: Server::with(program, data, &section)?,
+            server: BenchServer::with(program, data, &section)?,
             images,
             secure,
         })
@@ -144,7 +144,7 @@ impl Appliance {
         self.images
     }
 
-    fn process(&self) -> &Process {
+    fn process(&self) -> &BenchProcess {
         self.server.process()
     }
 
@@ -178,12 +178,12 @@ fn free_port() -> io::Result<u16> {
 }
 
 /// What the digest of a fill, chunk list included, costs beside ring's plain one.
-fn digest(scale: Scale, report: &mut dyn FnMut(Promise)) {
+fn digest(scale: ImageBenchScale, report: &mut dyn FnMut(ImageFigureTarget)) {
     let image = content(scale.cold_bytes);
     let mut rates = Vec::new();
     for _ in 0..scale.runs {
         let began = Instant::now();
-        let mut running = Running::new(Algorithm::Sha256);
+        let mut running = IncrementalDigest::new(DigestAlgorithm::Sha256);
         let mut list = Vec::new();
         for chunk in image.chunks(CHUNK_BYTES as usize) {
             list.extend(running.state());
@@ -197,12 +197,12 @@ fn digest(scale: Scale, report: &mut dyn FnMut(Promise)) {
         let rate = |took: Duration| mib(image.len() as u64) / took.as_secs_f64().max(1e-6);
         rates.push((rate(ours), rate(peer)));
     }
-    let limit = Limit::RatioMin(1.0 / 1.2);
-    report(Promise::new("digest_mib_per_s", &rates, limit));
+    let limit = ImageFigureLimit::RatioMin(1.0 / 1.2);
+    report(ImageFigureTarget::new("digest_mib_per_s", &rates, limit));
 }
 
 /// What one side did with a cold image.
-struct Cold {
+struct ColdReadResult {
     /// When the last reader had its first byte, after the source's first.
     first_s: f64,
     /// When the last reader had all, after the source's first.
@@ -216,52 +216,52 @@ struct Cold {
 async fn cold(
     program: &Path,
     directory: &Path,
-    scale: Scale,
-    report: &mut dyn FnMut(Promise),
+    scale: ImageBenchScale,
+    report: &mut dyn FnMut(ImageFigureTarget),
 ) -> io::Result<()> {
     let image = content(scale.cold_bytes);
-    let server = Appliance::start(program, &directory.join("cold"))?;
-    let source = Source::start(Arc::clone(&image), scale.source_bytes_per_s).await?;
+    let server = ImageBenchServer::start(program, &directory.join("cold"))?;
+    let source = SlowImageSource::start(Arc::clone(&image), scale.source_bytes_per_s).await?;
     let url = format!("http://{}/cold.raw", source.address());
     server.add_image("cold.raw", &url, &image)?;
     let ours = one_cold(server.images(), "/images/cold.raw", &source, &image, scale).await?;
     drop(server);
-    let source = Source::start(Arc::clone(&image), scale.source_bytes_per_s).await?;
+    let source = SlowImageSource::start(Arc::clone(&image), scale.source_bytes_per_s).await?;
     let nginx = peer::Nginx::caching(&directory.join("peer"), source.address())?;
     let peer = one_cold(nginx.address(), "/cold.raw", &source, &image, scale).await?;
-    let mut say = |name: &str, ours: f64, peer: f64, limit: Limit| {
-        report(Promise::new(name, &[(ours, peer)], limit));
+    let mut say = |name: &str, ours: f64, peer: f64, limit: ImageFigureLimit| {
+        report(ImageFigureTarget::new(name, &[(ours, peer)], limit));
     };
     say(
         "cold_source_bytes",
         ours.bytes,
         peer.bytes,
-        Limit::Most(1.0),
+        ImageFigureLimit::AtMost(1.0),
     );
     say(
         "cold_first_byte_s",
         ours.first_s,
         peer.first_s,
-        Limit::Most(0.3),
+        ImageFigureLimit::AtMost(0.3),
     );
     say(
         "cold_first_byte",
         ours.first_s,
         peer.first_s,
-        Limit::RatioMax(0.1),
+        ImageFigureLimit::RatioMax(0.1),
     );
     let by_source = (ours.done_s / ours.source_s, peer.done_s / peer.source_s);
     say(
         "cold_done_by_source",
         by_source.0,
         by_source.1,
-        Limit::Most(1.1),
+        ImageFigureLimit::AtMost(1.1),
     );
     say(
         "cold_done_s",
         ours.done_s,
         peer.done_s,
-        Limit::RatioMax(1.0 / 1.3),
+        ImageFigureLimit::RatioMax(1.0 / 1.3),
     );
     Ok(())
 }
@@ -269,21 +269,28 @@ async fn cold(
 async fn one_cold(
     server: SocketAddr,
     path: &str,
-    source: &Source,
+    source: &SlowImageSource,
     image: &Arc<Vec<u8>>,
-    scale: Scale,
-) -> io::Result<Cold> {
+    scale: ImageBenchScale,
+) -> io::Result<ColdReadResult> {
     let want = Some(Arc::clone(image));
-    let reads = all_at_once(server, path, &Way::Plain, scale.readers, want).await?;
+    let reads = all_at_once(
+        server,
+        path,
+        &ImageReadTransport::Plain,
+        scale.readers,
+        want,
+    )
+    .await?;
     let began = source
         .first()
         .ok_or_else(|| io::Error::other("the source was not asked"))?;
     let seconds = |at: Instant| at.saturating_duration_since(began).as_secs_f64();
-    let latest = |pick: fn(&Read) -> Instant| {
+    let latest = |pick: fn(&ImageReadTimes) -> Instant| {
         let each = reads.iter().map(|read| seconds(pick(read)));
         each.fold(0.0, f64::max)
     };
-    Ok(Cold {
+    Ok(ColdReadResult {
         first_s: latest(|read| read.first),
         done_s: latest(|read| read.done),
         source_s: seconds(source.last()),
@@ -292,41 +299,44 @@ async fn one_cold(
 }
 
 /// A server with a hot image.
-struct Place<'a> {
+struct HotImage<'a> {
     address: SocketAddr,
     path: &'a str,
-    process: &'a Process,
+    process: &'a BenchProcess,
 }
 
 async fn hot(
     program: &Path,
     directory: &Path,
-    scale: Scale,
-    report: &mut dyn FnMut(Promise),
+    scale: ImageBenchScale,
+    report: &mut dyn FnMut(ImageFigureTarget),
 ) -> io::Result<()> {
     let image = content(scale.hot_bytes);
     let root = directory.join("hot");
     std::fs::create_dir_all(&root)?;
     std::fs::write(root.join("hot.raw"), image.as_slice())?;
-    let source = Source::start(Arc::clone(&image), usize::MAX).await?;
+    let source = SlowImageSource::start(Arc::clone(&image), usize::MAX).await?;
     let data = directory.join("warm");
-    let server = Appliance::start(program, &data)?;
+    let server = ImageBenchServer::start(program, &data)?;
     let url = format!("http://{}/hot.raw", source.address());
     server.add_image("hot.raw", &url, &image)?;
     let plain = peer::Nginx::serving(&directory.join("plain"), &root)?;
-    let (authority, files) = secure::peer_certificate(&root)?;
+    let (authority, files) = tls::peer_certificate(&root)?;
     let over_tls = peer::Nginx::secure(&directory.join("secure"), &root, &files)?;
     let ours = std::fs::read_to_string(data.join("certs/ca.pem"))?;
-    let trust = Trust::new(&[ours, authority])?;
-    let ours = |address: SocketAddr| Place {
+    let trust = BenchTlsClient::new(&[ours, authority])?;
+    let ours = |address: SocketAddr| HotImage {
         address,
         path: "/images/hot.raw",
         process: server.process(),
     };
-    let sides = [ours(server.images()), plain.place("/hot.raw")];
-    let secure = [ours(server.secure), over_tls.place("/hot.raw")];
+    let sides = [ours(server.images()), plain.hot_image("/hot.raw")];
+    let secure = [ours(server.secure), over_tls.hot_image("/hot.raw")];
     // Both have it in memory from now on, and what is served is right.
-    for (places, way) in [(&sides, Way::Plain), (&secure, Way::Secure(trust.clone()))] {
+    for (places, way) in [
+        (&sides, ImageReadTransport::Plain),
+        (&secure, ImageReadTransport::Tls(trust.clone())),
+    ] {
         for place in places {
             let want = Some(Arc::clone(&image));
             all_at_once(place.address, place.path, &way, 1, want).await?;
@@ -341,44 +351,60 @@ async fn hot(
         return Err(io::Error::other(format!("not the same suite: {suites:?}")));
     }
     let in_parts = peer::Nginx::serving_parts(&directory.join("parts"), &root)?;
-    let places = [ours(server.images()), in_parts.place("/hot.raw")];
+    let places = [ours(server.images()), in_parts.hot_image("/hot.raw")];
     parts::measure(&places, scale, report).await?;
     drop(in_parts);
     for &clients in scale.clients {
-        let (rates, costs) = one_hot(&sides, &Way::Plain, clients, scale).await?;
+        let (rates, costs) = one_hot(&sides, &ImageReadTransport::Plain, clients, scale).await?;
         let name = format!("hot_{clients}_mib_per_s");
-        report(Promise::new(&name, &rates, Limit::RatioMin(0.95)));
+        report(ImageFigureTarget::new(
+            &name,
+            &rates,
+            ImageFigureLimit::RatioMin(0.95),
+        ));
         let name = format!("hot_{clients}_cpu_s_per_gib");
-        report(Promise::new(&name, &costs, Limit::RatioMax(1.1)));
-        let way = Way::Counted(trust.clone());
+        report(ImageFigureTarget::new(
+            &name,
+            &costs,
+            ImageFigureLimit::RatioMax(1.1),
+        ));
+        let way = ImageReadTransport::TlsUndecrypted(trust.clone());
         // So much takes so long that one run is enough to be sure.
         let runs = if clients > scale.hot_reads {
             1
         } else {
             scale.runs
         };
-        let scale = Scale { runs, ..scale };
+        let scale = ImageBenchScale { runs, ..scale };
         let (rates, costs) = one_hot(&secure, &way, clients, scale).await?;
         let name = format!("hot_tls_{clients}_mib_per_s");
-        report(Promise::new(&name, &rates, Limit::RatioMin(0.9)));
+        report(ImageFigureTarget::new(
+            &name,
+            &rates,
+            ImageFigureLimit::RatioMin(0.9),
+        ));
         let name = format!("hot_tls_{clients}_cpu_s_per_gib");
-        report(Promise::new(&name, &costs, Limit::RatioMax(1.0 / 1.4)));
+        report(ImageFigureTarget::new(
+            &name,
+            &costs,
+            ImageFigureLimit::RatioMax(1.0 / 1.4),
+        ));
     }
     let costs = client_costs(&secure, trust, scale).await?;
-    report(Promise::new(
+    report(ImageFigureTarget::new(
         "hot_tls_client_cpu_s_per_gib",
         &costs,
-        Limit::RatioMax(1.05),
+        ImageFigureLimit::RatioMax(1.05),
     ));
     Ok(())
 }
 
 /// MiB/s and processor seconds per GiB, ours and the peer's, of some runs.
 async fn one_hot(
-    places: &[Place<'_>; 2],
-    way: &Way,
+    places: &[HotImage<'_>; 2],
+    way: &ImageReadTransport,
     clients: usize,
-    scale: Scale,
+    scale: ImageBenchScale,
 ) -> io::Result<(Vec<(f64, f64)>, Vec<(f64, f64)>)> {
     let gib = |reads: usize| mib((reads * scale.hot_bytes) as u64) / 1024.0;
     let (mut rates, mut costs) = (Vec::new(), Vec::new());
@@ -404,11 +430,11 @@ async fn one_hot(
 
 /// Processor seconds per GiB of a client that decrypts, from ours and from the peer.
 async fn client_costs(
-    places: &[Place<'_>; 2],
-    trust: Trust,
-    scale: Scale,
+    places: &[HotImage<'_>; 2],
+    trust: BenchTlsClient,
+    scale: ImageBenchScale,
 ) -> io::Result<Vec<(f64, f64)>> {
-    let way = Way::Secure(trust);
+    let way = ImageReadTransport::Tls(trust);
     let gib = mib(scale.hot_bytes as u64) / 1024.0;
     let mut costs = Vec::new();
     for _ in 0..scale.runs {

@@ -7,9 +7,9 @@ use std::process::Command;
 
 /// A directory on the disk of the build, which goes away with the value.
 #[derive(Debug)]
-pub struct Scratch(PathBuf);
+pub struct BenchDirectory(PathBuf);
 
-impl Scratch {
+impl BenchDirectory {
     /// Makes one. Not below the system's own directory for such, which may be memory.
     ///
     /// # Errors
@@ -43,7 +43,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for BenchDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }

@@ -9,55 +9,57 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use trivet_bmc_ipmi::{PACKET_BYTES_MAX, Pace, Privilege, Session, Suite, Target};
+use trivet_bmc_ipmi::{
+    IpmiCipherSuite, IpmiPrivilege, IpmiSession, IpmiTarget, IpmiTiming, PACKET_BYTES_MAX,
+};
 use trivet_model::{PowerAnswer, PowerOrder, PowerState, Tick};
 
-use crate::bmcs::{Bmcs, PASSWORD, System, USER};
-use crate::claim::{self, Claim, Limit, Seen};
-use crate::load::{Client, now, request};
+use crate::bmcs::{BenchBmcs, BenchEntropy, PASSWORD, USER};
+use crate::claim::{self, RatioClaim, RatioLimit, RatioSample};
+use crate::http_load::{BenchHttpClient, now, request};
 use crate::rack::{self, uuid};
-use crate::server::Server;
+use crate::server::BenchServer;
 use crate::{peers, process};
 
 /// How much of everything.
 #[derive(Clone, Copy, Debug)]
-pub struct Scale {
+pub struct PowerBenchScale {
     /// Times that all are asked by ours; one takes too little time to be measured alone.
     pub rounds: u32,
     /// How often each is to be read, in seconds.
-    pub fresh_s: u32,
+    pub sync_interval_s: u32,
 }
 
 /// What is claimed of all BMCs asked at once.
-const AT_ONCE: [Claim; 2] = [
-    Claim {
+const AT_ONCE: [RatioClaim; 2] = [
+    RatioClaim {
         name: "BMCs/s, all asked at once",
-        limit: Limit::AtLeast(10.0),
+        limit: RatioLimit::AtLeast(10.0),
     },
-    Claim {
+    RatioClaim {
         name: "queries per second of the processor, each with a login",
-        limit: Limit::AtLeast(20.0),
+        limit: RatioLimit::AtLeast(20.0),
     },
 ];
 
 /// What is claimed of BMCs kept fresh. There is no peer that does it.
-const FRESH: [Claim; 1] = [Claim {
+const POWER_SYNC: [RatioClaim; 1] = [RatioClaim {
     name: "% of a core to keep all BMCs fresh",
-    limit: Limit::AtMost(1.0),
+    limit: RatioLimit::AtMost(1.0),
 }];
-const FRESH_PERCENT_MAX: f64 = 2.0;
+const POWER_SYNC_PERCENT_MAX: f64 = 2.0;
 
 /// The suite of both clients.
-const SUITE: Suite = Suite::Sha256;
+const SUITE: IpmiCipherSuite = IpmiCipherSuite::Sha256;
 const SUITE_NUMBER: &str = "17";
 
 /// How long nodes have to become manageable, and how many rounds a BMC may be left out
 /// before that is a fault.
-const PATIENCE: Duration = Duration::from_mins(5);
+const MANAGEABLE_TIMEOUT: Duration = Duration::from_mins(5);
 const ROUNDS_MAX: u32 = 3;
 
 /// Between two looks at what comes by itself.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Asks all BMCs at once, ours beside processes of `ipmitool`; the result tells whether
 /// every claim holds.
@@ -65,10 +67,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// # Errors
 ///
 /// When a BMC is not heard.
-pub fn at_once(bmcs: &Bmcs, scale: Scale, say: &mut dyn FnMut(&str)) -> io::Result<bool> {
+pub fn at_once(
+    bmcs: &BenchBmcs,
+    scale: PowerBenchScale,
+    say: &mut dyn FnMut(&str),
+) -> io::Result<bool> {
     let run = || {
         let (ours, peer) = (ours(bmcs.ports(), scale.rounds)?, ipmitool(bmcs.ports())?);
-        let seen = |ours, peer| Seen {
+        let seen = |ours, peer| RatioSample {
             ours,
             peer,
             peer_name: "ipmitool",
@@ -78,12 +84,12 @@ pub fn at_once(bmcs: &Bmcs, scale: Scale, say: &mut dyn FnMut(&str)) -> io::Resu
             seen(ours.per_processor_second, peer.per_processor_second),
         ])
     };
-    claim::judge(&AT_ONCE, run, say)
+    claim::check_claims(&AT_ONCE, run, say)
 }
 
 /// How asking all at once went.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked {
+pub struct PowerQueryRate {
     /// BMCs by the seconds until the last one had told.
     pub per_second: f64,
     /// BMCs by the seconds on the processor, the client's side only.
@@ -95,7 +101,7 @@ pub struct Asked {
 /// # Errors
 ///
 /// When a BMC is not heard.
-pub fn ours(ports: &[u16], rounds: u32) -> io::Result<Asked> {
+pub fn ours(ports: &[u16], rounds: u32) -> io::Result<PowerQueryRate> {
     let mut took = Vec::new();
     let before = thread_seconds()?;
     for _ in 0..rounds {
@@ -104,14 +110,19 @@ pub fn ours(ports: &[u16], rounds: u32) -> io::Result<Asked> {
     let spent = thread_seconds()? - before;
     took.sort_by(f64::total_cmp);
     let ms = took.get(took.len() / 2).copied().unwrap_or(f64::NAN);
-    Ok(told("trivet", ports.len(), ms, spent / f64::from(rounds)))
+    Ok(query_rate(
+        "trivet",
+        ports.len(),
+        ms,
+        spent / f64::from(rounds),
+    ))
 }
 
-fn told(name: &str, count: usize, ms: f64, spent: f64) -> Asked {
+fn query_rate(name: &str, count: usize, ms: f64, spent: f64) -> PowerQueryRate {
     let all = f64::from(u32::try_from(count).unwrap_or(u32::MAX));
     let each = spent * 1000.0 / all;
     eprintln!("  {name:8} {count} BMCs: {ms:.2} ms, {each:.4} ms of the processor each");
-    Asked {
+    PowerQueryRate {
         per_second: all * 1000.0 / ms,
         per_processor_second: all / spent,
     }
@@ -120,18 +131,18 @@ fn told(name: &str, count: usize, ms: f64, spent: f64) -> Asked {
 fn round(ports: &[u16]) -> io::Result<Duration> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     let start = now();
-    let mut entropy = System::default();
+    let mut entropy = BenchEntropy::default();
     let mut sessions = BTreeMap::new();
     for &port in ports {
-        let target = Target {
+        let target = IpmiTarget {
             username: USER.into(),
             password: PASSWORD.into(),
             kg: None,
             suite: Some(SUITE),
-            old: false,
-            privilege: Privilege::Administrator,
+            ipmi15: false,
+            privilege: IpmiPrivilege::Administrator,
         };
-        let mut session = Session::new(target, Pace::default());
+        let mut session = IpmiSession::new(target, IpmiTiming::default());
         session
             .order(tick(start), 0, PowerOrder::Status, &mut entropy)
             .map_err(io::Error::other)?;
@@ -141,7 +152,7 @@ fn round(ports: &[u16]) -> io::Result<Duration> {
     let mut buffer = [0; PACKET_BYTES_MAX + 1];
     let mut left = ports.len();
     while left > 0 {
-        let due = sessions.values().filter_map(Session::deadline).min();
+        let due = sessions.values().filter_map(IpmiSession::deadline).min();
         let wait_ms = due.map_or(1, |due| due.since_ms(tick(start))).max(1);
         socket.set_read_timeout(Some(Duration::from_millis(wait_ms)))?;
         match socket.recv_from(&mut buffer) {
@@ -172,7 +183,7 @@ fn round(ports: &[u16]) -> io::Result<Duration> {
 }
 
 /// Whether it has told that the machine is on; anything else it tells is an error.
-fn is_on(session: &mut Session) -> io::Result<bool> {
+fn is_on(session: &mut IpmiSession) -> io::Result<bool> {
     match session.answer() {
         None => Ok(false),
         Some((_, Ok(PowerAnswer::Power(PowerState::On)))) => Ok(true),
@@ -180,7 +191,7 @@ fn is_on(session: &mut Session) -> io::Result<bool> {
     }
 }
 
-fn send_all(session: &mut Session, socket: &UdpSocket, port: u16) -> io::Result<()> {
+fn send_all(session: &mut IpmiSession, socket: &UdpSocket, port: u16) -> io::Result<()> {
     while let Some(bytes) = session.transmit() {
         socket.send_to(&bytes, (Ipv4Addr::LOCALHOST, port))?;
     }
@@ -202,7 +213,7 @@ fn thread_seconds() -> io::Result<f64> {
 }
 
 /// Asks all with a process each, all started before one is waited for.
-fn ipmitool(ports: &[u16]) -> io::Result<Asked> {
+fn ipmitool(ports: &[u16]) -> io::Result<PowerQueryRate> {
     let program = peers::installed("ipmitool")?;
     let before = process::children_seconds()?;
     let start = now();
@@ -227,7 +238,7 @@ fn ipmitool(ports: &[u16]) -> io::Result<Asked> {
     }
     let took = start.elapsed().as_secs_f64() * 1000.0;
     let spent = process::children_seconds()? - before;
-    Ok(told("ipmitool", ports.len(), took, spent))
+    Ok(query_rate("ipmitool", ports.len(), took, spent))
 }
 
 /// Lets the program keep all these BMCs fresh; the result tells whether the claim holds.
@@ -235,52 +246,60 @@ fn ipmitool(ports: &[u16]) -> io::Result<Asked> {
 /// # Errors
 ///
 /// When a node does not become manageable, or a BMC is not asked in its round.
-pub async fn fresh(
+pub async fn power_sync(
     program: &Path,
-    bmcs: &Bmcs,
+    bmcs: &BenchBmcs,
     directory: &Path,
-    scale: Scale,
+    scale: PowerBenchScale,
     say: &mut dyn FnMut(&str),
 ) -> io::Result<bool> {
     let data = directory.join("box");
     fs::create_dir(&data)?;
-    let sections = format!("[limits]\npower_fresh_s = {}\n", scale.fresh_s);
-    let server = Server::with(program, &data, &sections)?;
+    let sections = format!("[limits]\npower_fresh_s = {}\n", scale.sync_interval_s);
+    let server = BenchServer::with(program, &data, &sections)?;
     enrol(server.address(), bmcs.ports()).await?;
     // The judge does not wait, so all runs are done before.
     let mut runs = Vec::new();
     while runs.len() < claim::RUNS_MAX {
-        let share = watch(&server, bmcs, scale).await?;
+        let share = measure_power_sync(&server, bmcs, scale).await?;
         runs.push(share);
-        if share <= FRESH_PERCENT_MAX {
+        if share <= POWER_SYNC_PERCENT_MAX {
             break;
         }
     }
     let mut runs = runs.into_iter();
     let run = || {
         let ours = runs.next().ok_or_else(|| io::Error::other("no run left"))?;
-        Ok(vec![Seen {
+        Ok(vec![RatioSample {
             ours,
-            peer: FRESH_PERCENT_MAX,
+            peer: POWER_SYNC_PERCENT_MAX,
             peer_name: "the bound",
         }])
     };
-    claim::judge(&FRESH, run, say)
+    claim::check_claims(&POWER_SYNC, run, say)
 }
 
 /// The share of a core, in percent, over a round and until each BMC was asked in it.
-async fn watch(server: &Server, bmcs: &Bmcs, scale: Scale) -> io::Result<f64> {
-    let round = Duration::from_secs(scale.fresh_s.into());
-    let (looks, spent, start) = (bmcs.looks()?, server.process().processor_seconds()?, now());
+async fn measure_power_sync(
+    server: &BenchServer,
+    bmcs: &BenchBmcs,
+    scale: PowerBenchScale,
+) -> io::Result<f64> {
+    let round = Duration::from_secs(scale.sync_interval_s.into());
+    let (looks, spent, start) = (
+        bmcs.query_counts()?,
+        server.process().processor_seconds()?,
+        now(),
+    );
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         let elapsed = start.elapsed();
         if elapsed < round {
             continue;
         }
         let spent = server.process().processor_seconds()? - spent;
         let more: Vec<u64> = bmcs
-            .looks()?
+            .query_counts()?
             .iter()
             .zip(&looks)
             .map(|(now, then)| now - then)
@@ -315,20 +334,20 @@ async fn enrol(server: SocketAddr, ports: &[u16]) -> io::Result<()> {
         })
     })
     .await?;
-    let mut client = Client::connect(server).await?;
+    let mut client = BenchHttpClient::connect(server).await?;
     let list = request("GET", "/v1/nodes?provision_state=manageable&limit=1000", "");
     let start = now();
     loop {
-        let answer = client.ask(&list).await?;
+        let answer = client.send(&list).await?;
         let found: Value = serde_json::from_slice(&answer.body)?;
         let count = found["nodes"].as_array().map_or(0, Vec::len);
         if count == ports.len() {
             return Ok(());
         }
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > MANAGEABLE_TIMEOUT {
             return Err(io::Error::other(format!("only {count} are manageable")));
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

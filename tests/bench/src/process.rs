@@ -13,14 +13,14 @@ const SERVER_CORE: usize = 0;
 
 /// Where a program may run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Cores {
+pub enum CoreSet {
     /// On the servers' core.
     Servers,
     /// On that and the next one.
     Both,
 }
 
-impl Cores {
+impl CoreSet {
     /// As `taskset` takes them.
     fn list(self) -> String {
         match self {
@@ -38,24 +38,24 @@ const PRIORITY: &str = "1";
 
 /// A program at work. It ends with the value.
 #[derive(Debug)]
-pub struct Process {
+pub struct BenchProcess {
     child: Child,
     log: PathBuf,
 }
 
-impl Process {
+impl BenchProcess {
     /// Starts a program on the servers' core; what it says goes to `log`.
     pub fn start(
         program: &Path,
         arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
         log: &Path,
     ) -> io::Result<Self> {
-        Self::on(Cores::Servers, program, arguments, log)
+        Self::on(CoreSet::Servers, program, arguments, log)
     }
 
     /// The same, on these cores.
     pub fn on(
-        cores: Cores,
+        cores: CoreSet,
         program: &Path,
         arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
         log: &Path,
@@ -120,7 +120,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for BenchProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -160,7 +160,7 @@ fn stat_seconds(path: &str, fields: [usize; 2]) -> io::Result<f64> {
 
 /// Puts this process on the core beside the server's, so that neither takes time
 /// from the other. Without `taskset` or a second core it stays where it is.
-pub fn step_aside() {
+pub fn leave_server_core() {
     let (core, process) = (SERVER_CORE + 1, std::process::id());
     // Servers inherit it: other work on this machine comes after all of them alike. Only
     // root may; without it figures are of a machine that does other things as well.
@@ -180,7 +180,7 @@ pub fn step_aside() {
     }
 }
 
-fn pinned(program: &Path, cores: Cores) -> Command {
+fn pinned(program: &Path, cores: CoreSet) -> Command {
     let there = Command::new("taskset")
         .arg("--version")
         .stdout(Stdio::null())

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::load::{Client, now, request};
+use crate::http_load::{BenchHttpClient, now, request};
 
 /// The node of this number: its UUID.
 #[must_use]
@@ -82,7 +82,7 @@ pub async fn heartbeats(
                 client.expect(&request("PUT", &path, &body), 202).await?;
             }
             let path = format!("/v1/lookup?addresses={}", address(number));
-            let answer = client.ask(&request("GET", &path, "")).await?;
+            let answer = client.send(&request("GET", &path, "")).await?;
             let found: Value = serde_json::from_slice(&answer.body)?;
             // As long as the agent's own.
             let certificate = "-----BEGIN CERTIFICATE-----\n".to_owned() + &"MIIC".repeat(300);
@@ -104,14 +104,14 @@ pub async fn heartbeats(
     .await
 }
 
-type Doing<'a, T> = std::pin::Pin<Box<dyn Future<Output = io::Result<T>> + Send + 'a>>;
+type ClientFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = io::Result<T>> + Send + 'a>>;
 
 /// Does something for each number, over so many connections; the results in order.
 pub(crate) async fn each<T: Send + 'static>(
     server: SocketAddr,
     connections: usize,
     numbers: std::ops::Range<usize>,
-    work: impl for<'a> Fn(&'a mut Client, usize) -> Doing<'a, T> + Send + Sync + 'static,
+    work: impl for<'a> Fn(&'a mut BenchHttpClient, usize) -> ClientFuture<'a, T> + Send + Sync + 'static,
 ) -> io::Result<Vec<T>> {
     let work = Arc::new(work);
     let mut clients = JoinSet::new();
@@ -121,7 +121,7 @@ pub(crate) async fn each<T: Send + 'static>(
             numbers.clone().skip(lane).step_by(connections),
         );
         clients.spawn(async move {
-            let mut client = Client::connect(server).await?;
+            let mut client = BenchHttpClient::connect(server).await?;
             let mut done = Vec::new();
             for number in lane {
                 done.push((number, work(&mut client, number).await?));

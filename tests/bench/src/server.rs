@@ -6,14 +6,14 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::process::{Cores, Process};
+use crate::process::{BenchProcess, CoreSet};
 
 /// Size of the store: enough for ten thousand nodes with agents.
 pub(crate) const STORE_MIB: u64 = 256;
 
 /// Which build of the program.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Profile {
+pub enum BenchBuildProfile {
     /// For figures.
     Release,
     /// For the test that a benchmark works.
@@ -22,11 +22,11 @@ pub enum Profile {
 
 /// Builds the program and tells where it lies. A test run of the whole house has
 /// built the unoptimised one already: it lies beside the test.
-pub fn build(profile: Profile) -> io::Result<PathBuf> {
+pub fn build(profile: BenchBuildProfile) -> io::Result<PathBuf> {
     let here = std::env::current_exe()?;
     let beside = here.parent().and_then(Path::parent);
     if let Some(program) = beside.map(|beside| beside.join("trivet"))
-        && profile == Profile::Dev
+        && profile == BenchBuildProfile::Dev
         && program.exists()
     {
         return Ok(program);
@@ -37,7 +37,7 @@ pub fn build(profile: Profile) -> io::Result<PathBuf> {
     command
         .args(["build", "--quiet", "--locked", "--package", "trivet-daemon"])
         .args(["--message-format", "json", "--manifest-path", manifest]);
-    if profile == Profile::Release {
+    if profile == BenchBuildProfile::Release {
         command.arg("--release");
     }
     let output = command.stderr(Stdio::inherit()).output()?;
@@ -57,12 +57,12 @@ pub fn build(profile: Profile) -> io::Result<PathBuf> {
 
 /// The program at work. It ends with the value.
 #[derive(Debug)]
-pub struct Server {
-    process: Process,
+pub struct BenchServer {
+    process: BenchProcess,
     address: SocketAddr,
 }
 
-impl Server {
+impl BenchServer {
     /// Starts the program with its data in this directory, and waits until it answers.
     pub fn start(program: &Path, data: &Path) -> io::Result<Self> {
         Self::with(program, data, NO_MACHINES)
@@ -70,18 +70,18 @@ impl Server {
 
     /// The same, with more sections in its settings.
     pub fn with(program: &Path, data: &Path, sections: &str) -> io::Result<Self> {
-        Self::on(Cores::Servers, program, data, sections)
+        Self::on(CoreSet::Servers, program, data, sections)
     }
 
     /// The same, on these cores.
-    pub fn on(cores: Cores, program: &Path, data: &Path, sections: &str) -> io::Result<Self> {
+    pub fn on(cores: CoreSet, program: &Path, data: &Path, sections: &str) -> io::Result<Self> {
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
             .local_addr()?
             .port();
         let settings = data.with_extension("toml");
         fs::write(&settings, settings_text(data, port) + sections)?;
         let arguments = ["serve".as_ref(), "--config".as_ref(), settings.as_os_str()];
-        let process = Process::on(cores, program, arguments, &data.with_extension("log"))?;
+        let process = BenchProcess::on(cores, program, arguments, &data.with_extension("log"))?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut server = Self { process, address };
         server.wait_until_ready()?;
@@ -114,7 +114,7 @@ impl Server {
     }
 
     /// Its process.
-    pub fn process(&self) -> &Process {
+    pub fn process(&self) -> &BenchProcess {
         &self.process
     }
 }

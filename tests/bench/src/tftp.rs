@@ -7,15 +7,15 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::claim::{self, Claim, Limit, Seen};
-use crate::fetching::{self, Shape};
+use crate::claim::{self, RatioClaim, RatioLimit, RatioSample};
 use crate::peers;
-use crate::process::Process;
-use crate::server::Server;
+use crate::process::BenchProcess;
+use crate::server::BenchServer;
+use crate::tftp_load::{self, TftpLoad};
 
 /// How much of everything.
 #[derive(Clone, Copy, Debug)]
-pub struct Scale {
+pub struct TftpBenchScale {
     /// Bytes of the file.
     pub file_bytes: usize,
     /// Rounds of one run, in each of which every server has its turn.
@@ -40,46 +40,46 @@ const FILE: &str = "ramdisk";
 const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
 
 /// One server at work.
-struct Peer {
+struct TftpBenchServer {
     name: &'static str,
-    running: Running,
+    running: TftpServerProcess,
     address: SocketAddr,
 }
 
-enum Running {
-    Ours(Server),
-    Theirs(Process),
+enum TftpServerProcess {
+    Ours(BenchServer),
+    Theirs(BenchProcess),
 }
 
 /// What one run of transfers shows.
 #[derive(Clone, Copy, Debug)]
-struct Rate {
+struct TftpBenchRate {
     mib_per_second: f64,
     processor_seconds_per_gib: f64,
 }
 
-impl Peer {
-    fn process(&self) -> &Process {
+impl TftpBenchServer {
+    fn process(&self) -> &BenchProcess {
         match &self.running {
-            Running::Ours(server) => server.process(),
-            Running::Theirs(process) => process,
+            TftpServerProcess::Ours(server) => server.process(),
+            TftpServerProcess::Theirs(process) => process,
         }
     }
 
-    fn fetch(&self, want: &[u8], shape: Shape) -> io::Result<Duration> {
-        fetching::fetch(self.address, FILE, want, shape)
+    fn fetch(&self, want: &[u8], shape: TftpLoad) -> io::Result<Duration> {
+        tftp_load::fetch(self.address, FILE, want, shape)
             .map_err(|error| io::Error::other(format!("{}: {error}", self.name)))
     }
 }
 
 /// What is claimed, and how it is measured.
-struct Scenario {
-    claims: &'static [Claim],
+struct TftpBenchScenario {
+    claims: &'static [RatioClaim],
     window_blocks: u16,
-    measured: Measured,
+    mode: TftpBenchMode,
 }
 
-enum Measured {
+enum TftpBenchMode {
     /// One transfer beside the best of all peers.
     Alone,
     /// Many at once beside dnsmasq, which serves all of them in one thread too.
@@ -88,71 +88,71 @@ enum Measured {
     Windowed,
 }
 
-const SCENARIOS: [Scenario; 4] = [
-    Scenario {
-        claims: &[Claim {
+const SCENARIOS: [TftpBenchScenario; 4] = [
+    TftpBenchScenario {
+        claims: &[RatioClaim {
             name: "one transfer, window 1, MiB/s",
-            limit: Limit::AtLeast(1.0),
+            limit: RatioLimit::AtLeast(1.0),
         }],
         window_blocks: 1,
-        measured: Measured::Alone,
+        mode: TftpBenchMode::Alone,
     },
-    Scenario {
+    TftpBenchScenario {
         // More is not to be had from UDP sockets: over 90 % of the time is spent in the
         // kernel's send and recv, and a server in C that does nothing else is no faster,
         // be it with sendmmsg(2) on one socket for all or with io_uring.
         claims: &[
-            Claim {
+            RatioClaim {
                 name: "48 transfers at once, window 1, MiB/s",
-                limit: Limit::AtLeast(1.25),
+                limit: RatioLimit::AtLeast(1.25),
             },
-            Claim {
+            RatioClaim {
                 name: "48 transfers at once, window 1, processor s/GiB",
-                limit: Limit::AtMost(0.85),
+                limit: RatioLimit::AtMost(0.85),
             },
         ],
         window_blocks: 1,
-        measured: Measured::AtOnce,
+        mode: TftpBenchMode::AtOnce,
     },
-    Scenario {
+    TftpBenchScenario {
         claims: &[
-            Claim {
+            RatioClaim {
                 name: "one transfer, window 16, MiB/s",
-                limit: Limit::AtLeast(2.0),
+                limit: RatioLimit::AtLeast(2.0),
             },
-            Claim {
+            RatioClaim {
                 name: "one transfer, window 16, processor s/GiB",
-                limit: Limit::AtMost(0.5),
+                limit: RatioLimit::AtMost(0.5),
             },
         ],
         window_blocks: 16,
-        measured: Measured::Windowed,
+        mode: TftpBenchMode::Windowed,
     },
-    Scenario {
+    TftpBenchScenario {
         claims: &[
-            Claim {
+            RatioClaim {
                 name: "one transfer, window 64, MiB/s",
-                limit: Limit::AtLeast(2.0),
+                limit: RatioLimit::AtLeast(2.0),
             },
-            Claim {
+            RatioClaim {
                 name: "one transfer, window 64, processor s/GiB",
-                limit: Limit::AtMost(0.5),
+                limit: RatioLimit::AtMost(0.5),
             },
         ],
         window_blocks: 64,
-        measured: Measured::Windowed,
+        mode: TftpBenchMode::Windowed,
     },
 ];
 
 /// All servers with the same file.
-struct Bench {
-    scale: Scale,
+struct TftpBench {
+    scale: TftpBenchScale,
     want: Vec<u8>,
-    ours: Peer,
-    hpa: Peer,
-    dnsmasq: Peer,
-    atftpd: Peer,
-    _directory: peers::Scratch,
+    ours: TftpBenchServer,
+    hpa: TftpBenchServer,
+    dnsmasq: TftpBenchServer,
+    atftpd: TftpBenchServer,
+    _directory: peers::BenchDirectory,
 }
 
 /// Measures a program beside its peers; the result tells whether every claim holds.
@@ -160,18 +160,22 @@ struct Bench {
 /// # Errors
 ///
 /// When a server does not start or a transfer fails.
-pub fn measure(program: &Path, scale: Scale, say: &mut dyn FnMut(&str)) -> io::Result<bool> {
-    let bench = Bench::start(program, scale)?;
+pub fn measure(
+    program: &Path,
+    scale: TftpBenchScale,
+    say: &mut dyn FnMut(&str),
+) -> io::Result<bool> {
+    let bench = TftpBench::start(program, scale)?;
     let mut kept = true;
     for scenario in &SCENARIOS {
-        kept &= claim::judge(scenario.claims, || bench.run(scenario), say)?;
+        kept &= claim::check_claims(scenario.claims, || bench.run(scenario), say)?;
     }
     Ok(kept)
 }
 
-impl Bench {
-    fn start(program: &Path, scale: Scale) -> io::Result<Self> {
-        let scratch = peers::Scratch::new("tftp")?;
+impl TftpBench {
+    fn start(program: &Path, scale: TftpBenchScale) -> io::Result<Self> {
+        let scratch = peers::BenchDirectory::new("tftp")?;
         let directory = scratch.path();
         let root = directory.join("root");
         fs::create_dir(&root)?;
@@ -191,23 +195,23 @@ impl Bench {
         })
     }
 
-    fn run(&self, scenario: &Scenario) -> io::Result<Vec<Seen>> {
+    fn run(&self, scenario: &TftpBenchScenario) -> io::Result<Vec<RatioSample>> {
         let scale = self.scale;
-        let (transfers, at_once) = match scenario.measured {
-            Measured::Alone => (scale.alone, 1),
-            Measured::AtOnce => (scale.at_once, scale.at_once),
-            Measured::Windowed => (scale.windowed, 1),
+        let (transfers, at_once) = match scenario.mode {
+            TftpBenchMode::Alone => (scale.alone, 1),
+            TftpBenchMode::AtOnce => (scale.at_once, scale.at_once),
+            TftpBenchMode::Windowed => (scale.windowed, 1),
         };
-        let shape = Shape {
+        let shape = TftpLoad {
             block_bytes: BLOCK_BYTES,
             window_blocks: scenario.window_blocks,
             transfers,
             at_once,
         };
-        let servers: &[&Peer] = match scenario.measured {
-            Measured::Alone => &[&self.ours, &self.hpa, &self.dnsmasq, &self.atftpd],
-            Measured::AtOnce => &[&self.ours, &self.dnsmasq],
-            Measured::Windowed => &[&self.ours, &self.atftpd],
+        let servers: &[&TftpBenchServer] = match scenario.mode {
+            TftpBenchMode::Alone => &[&self.ours, &self.hpa, &self.dnsmasq, &self.atftpd],
+            TftpBenchMode::AtOnce => &[&self.ours, &self.dnsmasq],
+            TftpBenchMode::Windowed => &[&self.ours, &self.atftpd],
         };
         let rates = self.rates(servers, shape)?;
         let ours = rates[0];
@@ -217,7 +221,7 @@ impl Bench {
         let Some((peer, theirs)) = best else {
             return Ok(Vec::new());
         };
-        let seen = |ours, theirs| Seen {
+        let seen = |ours, theirs| RatioSample {
             ours,
             peer: theirs,
             peer_name: peer.name,
@@ -233,8 +237,12 @@ impl Bench {
 
     /// Takes turns in short rounds, so that what else the machine does meets all alike.
     #[expect(clippy::cast_precision_loss, reason = "bytes of one run")]
-    fn rates(&self, servers: &[&Peer], shape: Shape) -> io::Result<Vec<Rate>> {
-        let spent = |peer: &&Peer| peer.process().processor_seconds();
+    fn rates(
+        &self,
+        servers: &[&TftpBenchServer],
+        shape: TftpLoad,
+    ) -> io::Result<Vec<TftpBenchRate>> {
+        let spent = |peer: &&TftpBenchServer| peer.process().processor_seconds();
         let before = servers.iter().map(spent).collect::<io::Result<Vec<_>>>()?;
         let mut took = vec![Duration::ZERO; servers.len()];
         for _ in 0..self.scale.rounds {
@@ -245,7 +253,7 @@ impl Bench {
         let gib = (self.want.len() * shape.transfers * self.scale.rounds) as f64 / GIB;
         let mut rates = Vec::new();
         for ((server, took), before) in servers.iter().zip(took).zip(before) {
-            let rate = Rate {
+            let rate = TftpBenchRate {
                 mib_per_second: gib * 1024.0 / took.as_secs_f64(),
                 processor_seconds_per_gib: (spent(server)? - before) / gib,
             };
@@ -263,7 +271,7 @@ impl Bench {
     }
 }
 
-fn ours(program: &Path, directory: &Path, root: &Path) -> io::Result<Peer> {
+fn ours(program: &Path, directory: &Path, root: &Path) -> io::Result<TftpBenchServer> {
     let data = directory.join("box");
     fs::create_dir(&data)?;
     let address = free_address()?;
@@ -272,15 +280,15 @@ fn ours(program: &Path, directory: &Path, root: &Path) -> io::Result<Peer> {
          loader_bios = \"\"\nloader_x64 = \"\"\n",
         root.display()
     );
-    Ok(Peer {
+    Ok(TftpBenchServer {
         name: "trivet",
-        running: Running::Ours(Server::with(program, &data, &sections)?),
+        running: TftpServerProcess::Ours(BenchServer::with(program, &data, &sections)?),
         address,
     })
 }
 
 /// tftpd-hpa.
-fn hpa(directory: &Path, root: &Path) -> io::Result<Peer> {
+fn hpa(directory: &Path, root: &Path) -> io::Result<TftpBenchServer> {
     let program = peers::unpacked("tftpd-hpa", "usr/sbin/in.tftpd")?;
     let address = free_address()?;
     let arguments = [
@@ -298,7 +306,7 @@ fn hpa(directory: &Path, root: &Path) -> io::Result<Peer> {
     theirs("tftpd-hpa", &program, arguments, directory, address)
 }
 
-fn dnsmasq(directory: &Path, root: &Path, at_once: usize) -> io::Result<Peer> {
+fn dnsmasq(directory: &Path, root: &Path, at_once: usize) -> io::Result<TftpBenchServer> {
     let arguments = [
         "--keep-in-foreground".to_owned(),
         "--conf-file=/dev/null".to_owned(),
@@ -316,7 +324,7 @@ fn dnsmasq(directory: &Path, root: &Path, at_once: usize) -> io::Result<Peer> {
     theirs("dnsmasq", &program, arguments, directory, address)
 }
 
-fn atftpd(directory: &Path, root: &Path) -> io::Result<Peer> {
+fn atftpd(directory: &Path, root: &Path) -> io::Result<TftpBenchServer> {
     let program = peers::unpacked("atftpd", "usr/sbin/atftpd")?;
     let address = free_address()?;
     let port = address.port().to_string();
@@ -343,19 +351,19 @@ fn theirs(
     arguments: impl IntoIterator<Item = impl AsRef<std::ffi::OsStr>>,
     directory: &Path,
     address: SocketAddr,
-) -> io::Result<Peer> {
+) -> io::Result<TftpBenchServer> {
     let log = directory.join(name).with_extension("log");
-    let mut process = Process::start(program, arguments, &log)?;
+    let mut process = BenchProcess::start(program, arguments, &log)?;
     wait_until_ready(&mut process, address)?;
-    Ok(Peer {
+    Ok(TftpBenchServer {
         name,
-        running: Running::Theirs(process),
+        running: TftpServerProcess::Theirs(process),
         address,
     })
 }
 
 /// Asks for a file that is not there until that is said.
-fn wait_until_ready(process: &mut Process, address: SocketAddr) -> io::Result<()> {
+fn wait_until_ready(process: &mut BenchProcess, address: SocketAddr) -> io::Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     socket.set_read_timeout(Some(Duration::from_millis(100)))?;
     let mut answer = [0; 512];

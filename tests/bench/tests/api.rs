@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use trivet_tests_bench::api::{self, Scale};
-use trivet_tests_bench::server::{self, Profile};
+use trivet_tests_bench::api::{self, ApiBenchScale};
+use trivet_tests_bench::server::{self, BenchBuildProfile};
 
-const SCALE: Scale = Scale {
+const SCALE: ApiBenchScale = ApiBenchScale {
     nodes: 4,
     few: 1,
     many: 20,
@@ -20,7 +20,7 @@ const SCALE: Scale = Scale {
 
 #[test]
 fn every_figure_of_the_api_is_measured() {
-    let program = server::build(Profile::Dev).unwrap();
+    let program = server::build(BenchBuildProfile::Dev).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -3,22 +3,22 @@
 
 use std::time::Duration;
 
-use trivet_tests_bench::deploy::{self, Deployed, Scale};
-use trivet_tests_bench::peers::Scratch;
-use trivet_tests_bench::server::{self, Profile};
+use trivet_tests_bench::deploy::{self, DeployBenchResult, DeployBenchScale};
+use trivet_tests_bench::peers::BenchDirectory;
+use trivet_tests_bench::server::{self, BenchBuildProfile};
 
-fn rack(name: &str, patience: Duration) -> std::io::Result<Deployed> {
-    let program = server::build(Profile::Dev)?;
-    let scratch = Scratch::new(name)?;
-    let scale = Scale {
+fn rack(name: &str, patience: Duration) -> std::io::Result<DeployBenchResult> {
+    let program = server::build(BenchBuildProfile::Dev)?;
+    let scratch = BenchDirectory::new(name)?;
+    let scale = DeployBenchScale {
         nodes: 3,
         image_bytes: 4096,
-        patience,
+        timeout: patience,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(deploy::rack(&program, scratch.path(), scale))
+    runtime.block_on(deploy::deploy_rack(&program, scratch.path(), scale))
 }
 
 #[test]

@@ -5,9 +5,9 @@ use core::net::Ipv4Addr;
 
 /// The bytes that are left.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Input<'a>(&'a [u8]);
+pub(crate) struct FuzzInput<'a>(&'a [u8]);
 
-impl<'a> Input<'a> {
+impl<'a> FuzzInput<'a> {
     /// All of an input.
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn reads_in_order_and_ends_in_nothing() {
-        let mut input = Input::new(&[7, 1, 2, 2, 8, 9, 0, 1, 5]);
+        let mut input = FuzzInput::new(&[7, 1, 2, 2, 8, 9, 0, 1, 5]);
         assert_eq!(input.byte(), 7);
         assert_eq!(input.word(), 0x0102);
         assert_eq!(input.counted(), [8, 9]);
@@ -84,14 +84,14 @@ mod tests {
 
     #[test]
     fn a_count_beyond_the_end_takes_what_is_left() {
-        assert_eq!(Input::new(&[200, 1, 2]).counted(), [1, 2]);
+        assert_eq!(FuzzInput::new(&[200, 1, 2]).counted(), [1, 2]);
     }
 
     #[test]
     fn an_address_is_usual_or_any() {
         let usual = [Ipv4Addr::LOCALHOST, Ipv4Addr::BROADCAST];
-        assert_eq!(Input::new(&[3]).address(&usual), Ipv4Addr::BROADCAST);
-        let any = Input::new(&[255, 10, 0, 0, 9]).address(&usual);
+        assert_eq!(FuzzInput::new(&[3]).address(&usual), Ipv4Addr::BROADCAST);
+        let any = FuzzInput::new(&[255, 10, 0, 0, 9]).address(&usual);
         assert_eq!(any, Ipv4Addr::new(10, 0, 0, 9));
     }
 }

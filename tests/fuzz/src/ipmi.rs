@@ -3,40 +3,42 @@
 
 pub(crate) mod session;
 
-use trivet_bmc_ipmi::errand::{Dialogue, Errand, Light, Next, Report};
-use trivet_bmc_ipmi::fru::{Board, Chassis, Inventory, Product};
-use trivet_bmc_ipmi::sdr::{Factors, HEAD_BYTES, Sensor};
-use trivet_bmc_ipmi::sel::{Event, Record, SelInfo};
+use trivet_bmc_ipmi::fru::{FruBoard, FruChassis, FruInventory, FruProduct};
+use trivet_bmc_ipmi::operation::{
+    IpmiIdentify, IpmiOperation, IpmiOperationNext, IpmiOperationScript, IpmiReply,
+};
+use trivet_bmc_ipmi::sdr::{HEAD_BYTES, SdrFactors, SdrSensor};
+use trivet_bmc_ipmi::sel::{SelEvent, SelInfo, SelRecord};
 
-use crate::Target;
-use crate::input::Input;
+use crate::FuzzTarget;
+use crate::input::FuzzInput;
 
-pub(crate) const ERRANDS: Target = Target {
+pub(crate) const BMC_REQUESTS: FuzzTarget = FuzzTarget {
     name: "ipmi_errands",
-    run: errands,
-    seeds: errand_seeds,
-    broke: &[],
+    run: bmc_requests,
+    seeds: bmc_request_seeds,
+    regressions: &[],
 };
 
-pub(crate) const FRU: Target = Target {
+pub(crate) const FRU: FuzzTarget = FuzzTarget {
     name: "ipmi_fru",
     run: fru,
     seeds: fru_seeds,
-    broke: &[],
+    regressions: &[],
 };
 
-pub(crate) const SDR: Target = Target {
+pub(crate) const SDR: FuzzTarget = FuzzTarget {
     name: "ipmi_sdr",
     run: sdr,
     seeds: sdr_seeds,
-    broke: &[],
+    regressions: &[],
 };
 
-pub(crate) const SEL: Target = Target {
+pub(crate) const SEL: FuzzTarget = FuzzTarget {
     name: "ipmi_sel",
     run: sel,
     seeds: sel_seeds,
-    broke: &[],
+    regressions: &[],
 };
 
 /// Requests that any errand makes at most, however the BMC answers: an inventory
@@ -46,37 +48,40 @@ const REQUESTS_MAX: usize = 40_000;
 const REQUEST_BYTES_MAX: usize = 64;
 
 /// All errands, by a number.
-fn errand(number: u8) -> Errand {
+fn bmc_request(number: u8) -> IpmiOperation {
     match number % 15 {
-        0 => Errand::BootFlags,
-        1 => Errand::ReadMailbox { blocks: 3 },
-        2 => Errand::WriteMailbox {
+        0 => IpmiOperation::BootFlags,
+        1 => IpmiOperation::ReadMailbox { blocks: 3 },
+        2 => IpmiOperation::WriteMailbox {
             bytes: vec![number; 20],
         },
-        3 => Errand::ReadFru { device: 0 },
-        4 => Errand::WriteFru {
+        3 => IpmiOperation::ReadFru { device: 0 },
+        4 => IpmiOperation::WriteFru {
             device: 0,
             offset: 4,
             bytes: vec![number; 40],
         },
-        5 => Errand::SelInfo,
-        6 => Errand::SelList,
-        7 => Errand::SelClear,
-        8 => Errand::Sensors,
-        9 => Errand::Identify { light: Light::On },
-        10 => Errand::SystemGuid,
-        11 => Errand::Lan { channel: 14 },
-        12 => Errand::Users { channel: 14 },
-        13 => Errand::Identity,
-        _ => Errand::LightNow,
+        5 => IpmiOperation::SelInfo,
+        6 => IpmiOperation::SelList,
+        7 => IpmiOperation::SelClear,
+        8 => IpmiOperation::Sensors,
+        9 => IpmiOperation::Identify {
+            identify: IpmiIdentify::On,
+        },
+        10 => IpmiOperation::SystemGuid,
+        11 => IpmiOperation::Lan { channel: 14 },
+        12 => IpmiOperation::Users { channel: 14 },
+        13 => IpmiOperation::Identity,
+        _ => IpmiOperation::IdentifyState,
     }
 }
 
 /// Plays an errand. The input gives answers, each with its length before it; when
 /// it is used up, its last answer is given again and again.
-fn errands(bytes: &[u8]) {
-    let mut input = Input::new(bytes);
-    let Ok((mut dialogue, mut request)) = Dialogue::start(errand(input.byte())) else {
+fn bmc_requests(bytes: &[u8]) {
+    let mut input = FuzzInput::new(bytes);
+    let Ok((mut dialogue, mut request)) = IpmiOperationScript::start(bmc_request(input.byte()))
+    else {
         return;
     };
     let mut answer: &[u8] = &[];
@@ -88,28 +93,30 @@ fn errands(bytes: &[u8]) {
         let (code, data) = answer
             .split_first()
             .map_or((0, answer), |(code, data)| (*code, data));
-        match dialogue.hear(code, data) {
-            Next::Ask(next) | Next::Later { request: next, .. } => request = next,
-            Next::Done(Ok(report)) => return means_something(&report),
-            Next::Done(Err(_)) => return,
+        match dialogue.handle_response(code, data) {
+            IpmiOperationNext::Send(next) | IpmiOperationNext::SendLater { request: next, .. } => {
+                request = next
+            }
+            IpmiOperationNext::Done(Ok(report)) => return check_report(&report),
+            IpmiOperationNext::Done(Err(_)) => return,
         }
     }
     panic!("an errand without end");
 }
 
-fn means_something(report: &Report) {
-    let told = trivet_bmc_ipmi::found(report.clone()).value();
+fn check_report(report: &IpmiReply) {
+    let told = trivet_bmc_ipmi::to_bmc_reply(report.clone()).value();
     assert!(told.is_object());
     match report {
-        Report::Fru(bytes) => fru(bytes),
-        Report::Sensors(readings) => {
+        IpmiReply::Fru(bytes) => fru(bytes),
+        IpmiReply::Sensors(readings) => {
             assert!(
                 readings
                     .iter()
                     .all(|it| it.value.is_none_or(f64::is_finite))
             );
         }
-        Report::Users(users) => {
+        IpmiReply::Users(users) => {
             let plain = |name: &str| name.chars().count() <= 16 && !name.contains('\0');
             assert!(users.iter().all(|user| plain(&user.name)));
         }
@@ -117,7 +124,7 @@ fn means_something(report: &Report) {
     }
 }
 
-fn errand_seeds() -> Vec<Vec<u8>> {
+fn bmc_request_seeds() -> Vec<Vec<u8>> {
     let counted = |answers: &[&[u8]]| -> Vec<u8> {
         let parts = answers
             .iter()
@@ -152,16 +159,20 @@ fn errand_seeds() -> Vec<Vec<u8>> {
 
 /// What is read can be written, and what was written is read the same.
 fn fru(bytes: &[u8]) {
-    let Ok(inventory) = Inventory::parse(bytes) else {
+    let Ok(inventory) = FruInventory::parse(bytes) else {
         return;
     };
-    let cut = Inventory::parse(&inventory.emit()).expect("what was written is read");
-    assert_eq!(Inventory::parse(&cut.emit()), Ok(cut));
+    let cut = FruInventory::parse(&inventory.emit()).expect("what was written is read");
+    assert_eq!(FruInventory::parse(&cut.emit()), Ok(cut));
 }
 
 fn fru_seeds() -> Vec<Vec<u8>> {
-    let (chassis, board, product) = (Chassis::default(), Board::default(), Product::default());
-    let mut inventory = Inventory {
+    let (chassis, board, product) = (
+        FruChassis::default(),
+        FruBoard::default(),
+        FruProduct::default(),
+    );
+    let mut inventory = FruInventory {
         chassis: Some(chassis),
         board: Some(board),
         product: Some(product),
@@ -171,16 +182,16 @@ fn fru_seeds() -> Vec<Vec<u8>> {
         board.maker = "Trivet".into();
         board.extra = vec!["more".into()];
     }
-    vec![empty, inventory.emit(), Inventory::default().emit()]
+    vec![empty, inventory.emit(), FruInventory::default().emit()]
 }
 
 /// Four bytes of a reading, then the record.
 fn sdr(bytes: &[u8]) {
     let (reading, record) = bytes.split_at(bytes.len().min(4));
-    let Some(sensor) = Sensor::parse(record) else {
+    let Some(sensor) = SdrSensor::parse(record) else {
         return;
     };
-    let again = Sensor::parse(&sensor.emit(1)).expect("what was written is read");
+    let again = SdrSensor::parse(&sensor.emit(1)).expect("what was written is read");
     assert_eq!(
         (again.factors, again.number),
         (sensor.factors, sensor.number)
@@ -190,8 +201,8 @@ fn sdr(bytes: &[u8]) {
     assert!(!reading.name.chars().any(char::is_control));
 }
 
-fn sensor() -> Sensor {
-    Sensor {
+fn sensor() -> SdrSensor {
+    SdrSensor {
         owner: 0x20,
         lun: 0,
         number: 4,
@@ -200,7 +211,7 @@ fn sensor() -> Sensor {
         unit_flags: 0,
         unit: 1,
         unit_second: 0,
-        factors: Some(Factors {
+        factors: Some(SdrFactors {
             format: 0,
             function: 0,
             m: 1,
@@ -214,7 +225,7 @@ fn sensor() -> Sensor {
 }
 
 fn sdr_seeds() -> Vec<Vec<u8>> {
-    let compact = Sensor {
+    let compact = SdrSensor {
         factors: None,
         thresholds: [None; 6],
         ..sensor()
@@ -227,12 +238,12 @@ fn sdr_seeds() -> Vec<Vec<u8>> {
 
 /// A record is either read and kept byte for byte, or not one.
 fn sel(bytes: &[u8]) {
-    let record = Record::parse(bytes);
+    let record = SelRecord::parse(bytes);
     assert_eq!(record.is_some(), bytes.len() == 16);
     if let Some(record) = record {
         assert_eq!(record.bytes, bytes);
         if let (Some(event), Some(time_s)) = (record.event, record.time_s) {
-            let again = Record::new(record.id, time_s, event);
+            let again = SelRecord::new(record.id, time_s, event);
             assert_eq!((again.event, again.time_s), (record.event, record.time_s));
         }
     }
@@ -240,7 +251,7 @@ fn sel(bytes: &[u8]) {
 }
 
 fn sel_seeds() -> Vec<Vec<u8>> {
-    let event = Event {
+    let event = SelEvent {
         generator: 0x20,
         sensor_type: 1,
         sensor: 4,
@@ -248,5 +259,8 @@ fn sel_seeds() -> Vec<Vec<u8>> {
         kind: 1,
         data: [0x57, 60, 55],
     };
-    vec![Record::new(1, 1_000, event).bytes.to_vec(), vec![0x51; 14]]
+    vec![
+        SelRecord::new(1, 1_000, event).bytes.to_vec(),
+        vec![0x51; 14],
+    ]
 }

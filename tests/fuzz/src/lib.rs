@@ -6,18 +6,18 @@
 //! `cargo test` each runs over its seeds, over seeds with bytes changed, and over the
 //! inputs that broke it once, which stand here as hex.
 
+mod bootfiles;
 mod dhcp;
-mod httpboot;
 mod input;
 mod ipmi;
-mod lan;
+mod link;
 mod redfish;
 mod tftp;
 mod unpack;
 
 /// One target.
 #[derive(Clone, Copy, Debug)]
-pub struct Target {
+pub struct FuzzTarget {
     /// As the command line names it.
     pub name: &'static str,
     /// Runs one input; panics when something is wrong.
@@ -25,21 +25,21 @@ pub struct Target {
     /// Where to begin.
     pub seeds: fn() -> Vec<Vec<u8>>,
     /// Inputs that broke it once, as hex.
-    pub broke: &'static [&'static str],
+    pub regressions: &'static [&'static str],
 }
 
 /// All targets.
-pub const TARGETS: [Target; 18] = [
+pub const TARGETS: [FuzzTarget; 18] = [
     dhcp::frame::TARGET,
     dhcp::server::TARGET,
     dhcp::client::TARGET,
     tftp::packet::TARGET,
     tftp::sender::TARGET,
     tftp::receiver::TARGET,
-    httpboot::PATHS,
-    httpboot::REQUESTS,
-    lan::FRAMES,
-    ipmi::ERRANDS,
+    bootfiles::PATHS,
+    bootfiles::REQUESTS,
+    link::FRAMES,
+    ipmi::BMC_REQUESTS,
     ipmi::FRU,
     ipmi::SDR,
     ipmi::SEL,
@@ -51,7 +51,7 @@ pub const TARGETS: [Target; 18] = [
 ];
 
 /// The target of this name.
-pub fn find(name: &str) -> Option<Target> {
+pub fn find(name: &str) -> Option<FuzzTarget> {
     TARGETS.into_iter().find(|target| target.name == name)
 }
 

@@ -1,34 +1,37 @@
 //! What Redfish BMCs answer, and the session between a true service and a bad wire.
 
 use serde_json::json;
-use trivet_bmc_redfish::service::{Deed, Service, Setup};
-use trivet_bmc_redfish::{
-    Answer, BootMode, Errand, Request, Session, Target as Bmc, Trouble, found,
+use trivet_bmc_redfish::service::{
+    RedfishSimulator, RedfishSimulatorAction, RedfishSimulatorSetup,
 };
-use trivet_model::errand::MediaDevice;
-use trivet_model::secret::Hidden;
-use trivet_model::{BootDevice, PowerOrder, PowerState, Seeded, Tick};
+use trivet_bmc_redfish::{
+    RedfishBootMode, RedfishOperation, RedfishRequest, RedfishResponse, RedfishSession,
+    RedfishTarget as Bmc, RedfishTransportError, to_bmc_reply,
+};
+use trivet_model::bmc_request::MediaDevice;
+use trivet_model::secret::SecretText;
+use trivet_model::{BootDevice, PowerOrder, PowerState, SeededRandom, Tick};
 
-use crate::Target;
-use crate::input::Input;
+use crate::FuzzTarget;
+use crate::input::FuzzInput;
 
-pub(crate) const ANSWERS: Target = Target {
+pub(crate) const ANSWERS: FuzzTarget = FuzzTarget {
     name: "redfish_answers",
     run: answers,
     seeds: answer_seeds,
     // The password came back in the words of a refusal.
-    broke: &[concat!(
+    regressions: &[concat!(
         "01000006004d7b226572726f72223a7b226d657373616765223a225468652076616c756520276361",
         "6c76696e2720666f72207468652070726f70657274792050617373776f72642069732077726f6e67",
         "227d7d",
     )],
 };
 
-pub(crate) const SESSION: Target = Target {
+pub(crate) const SESSION: FuzzTarget = FuzzTarget {
     name: "redfish_session",
     run: session,
     seeds: session_seeds,
-    broke: &[],
+    regressions: &[],
 };
 
 /// Requests that any order or errand makes at most, logins among them.
@@ -51,27 +54,27 @@ const ORDERS: [PowerOrder; 10] = [
     },
 ];
 
-fn errands() -> [Errand; 12] {
+fn bmc_requests() -> [RedfishOperation; 12] {
     let device = MediaDevice::Cdrom;
     let url = "http://192.0.2.1/x";
     [
-        Errand::Sensors,
-        Errand::Inventory,
-        Errand::Identity,
-        Errand::Light,
-        Errand::SetLight(true),
-        Errand::BootMode,
-        Errand::SetBootMode(BootMode::Legacy),
-        Errand::SecureBoot,
-        Errand::SetSecureBoot(true),
-        Errand::InsertMedia {
+        RedfishOperation::Sensors,
+        RedfishOperation::Inventory,
+        RedfishOperation::Identity,
+        RedfishOperation::Indicator,
+        RedfishOperation::SetIndicator(true),
+        RedfishOperation::BootMode,
+        RedfishOperation::SetBootMode(RedfishBootMode::Legacy),
+        RedfishOperation::SecureBoot,
+        RedfishOperation::SetSecureBoot(true),
+        RedfishOperation::InsertMedia {
             device,
-            url: Hidden::new(url),
+            url: SecretText::new(url),
         },
-        Errand::EjectMedia {
+        RedfishOperation::EjectMedia {
             devices: vec![device],
         },
-        Errand::BootHttp {
+        RedfishOperation::BootHttp {
             url: url.to_owned(),
             persistent: true,
         },
@@ -88,18 +91,18 @@ fn target(auth: &str) -> Bmc {
 }
 
 /// Takes the order or errand of this number.
-fn give(session: &mut Session, now: Tick, number: u8) {
-    let errands = errands();
+fn start_request(session: &mut RedfishSession, now: Tick, number: u8) {
+    let errands = bmc_requests();
     let number = usize::from(number) % (ORDERS.len() + errands.len());
     let given = match ORDERS.get(number) {
         Some(order) => session.order(now, 1, *order),
-        None => session.errand(now, 1, errands[number - ORDERS.len()].clone()),
+        None => session.operation(now, 1, errands[number - ORDERS.len()].clone()),
     };
     given.expect("nothing waits before it");
 }
 
 /// Whether it has ended; what came of it must mean something.
-fn ended(session: &mut Session) -> bool {
+fn has_ended(session: &mut RedfishSession) -> bool {
     if let Some((_, answer)) = session.answer() {
         if let Err(error) = answer {
             let said = error.to_string();
@@ -107,9 +110,9 @@ fn ended(session: &mut Session) -> bool {
         }
         return true;
     }
-    match session.report() {
+    match session.reply() {
         Some((_, Ok(report))) => {
-            assert!(found(report).value().is_object());
+            assert!(to_bmc_reply(report).value().is_object());
             true
         }
         Some((_, Err(error))) => {
@@ -121,7 +124,7 @@ fn ended(session: &mut Session) -> bool {
 }
 
 /// Every request stays on the BMC and on one line.
-fn fits(request: &Request) {
+fn check_request(request: &RedfishRequest) {
     let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
     assert!(request.path.starts_with('/') && !request.path.starts_with("//"));
     assert!(plain(&request.path) && request.if_match.as_deref().is_none_or(plain));
@@ -132,30 +135,33 @@ fn fits(request: &Request) {
 }
 
 /// Plays until the end; `answer` has the BMC's part.
-fn play(session: &mut Session, mut answer: impl FnMut(Tick, &Request) -> Result<Answer, Trouble>) {
+fn run_to_end(
+    session: &mut RedfishSession,
+    mut answer: impl FnMut(Tick, &RedfishRequest) -> Result<RedfishResponse, RedfishTransportError>,
+) {
     let mut now = Tick::default().after_ms(1_000);
     for _ in 0..REQUESTS_MAX {
-        if ended(session) {
+        if has_ended(session) {
             return;
         }
         let due = session.deadline().expect("it has something to do");
         now = now.max(due);
         let request = session.transmit(now).expect("it is due");
         assert!(session.transmit(now).is_none(), "two at once");
-        fits(&request);
+        check_request(&request);
         let heard = answer(now, &request);
         now = now.after_ms(10);
-        session.answered(now, heard);
+        session.handle_response(now, heard);
     }
     panic!("no end");
 }
 
-fn trouble(choice: u8) -> Trouble {
+fn trouble(choice: u8) -> RedfishTransportError {
     let said = "x".to_owned();
     match choice % 3 {
-        0 => Trouble::Unreachable { said },
-        1 => Trouble::Lost { said },
-        _ => Trouble::Untrusted {
+        0 => RedfishTransportError::Unreachable { said },
+        1 => RedfishTransportError::Lost { said },
+        _ => RedfishTransportError::Untrusted {
             fingerprint: None,
             said,
         },
@@ -165,12 +171,12 @@ fn trouble(choice: u8) -> Trouble {
 /// The input gives answers: a choice, headers where the choice says so, and a body with
 /// its length before it. When it is used up, its last answer is given again and again.
 fn answers(bytes: &[u8]) {
-    let mut input = Input::new(bytes);
+    let mut input = FuzzInput::new(bytes);
     let auth = input.choose(&["auto", "session", "basic"]);
-    let mut session = Session::new(target(auth));
-    give(&mut session, Tick::default(), input.byte());
-    let mut last = Ok(Answer::default());
-    play(&mut session, |_, _| {
+    let mut session = RedfishSession::new(target(auth));
+    start_request(&mut session, Tick::default(), input.byte());
+    let mut last = Ok(RedfishResponse::default());
+    run_to_end(&mut session, |_, _| {
         if input.is_empty() {
             return last.clone();
         }
@@ -186,9 +192,9 @@ fn answers(bytes: &[u8]) {
                 text.map(|text| String::from_utf8_lossy(text).into_owned())
             };
             let (location, etag, token) = (header(1), header(2), header(4));
-            Ok(Answer {
+            Ok(RedfishResponse {
                 status: input.choose(&statuses),
-                token: token.map(Hidden::new),
+                token: token.map(SecretText::new),
                 location,
                 etag,
                 retry_after_s: (choice & 8 != 0).then(|| u64::from(input.byte())),
@@ -219,7 +225,7 @@ fn answer_seeds() -> Vec<Vec<u8>> {
         "#Manager.Reset":{"target":"/r"}}}"##,
     );
     let task = [&[1, 2][..], b"/t", &[4, 0, 0]].concat();
-    let works = u8::try_from(ORDERS.len() + errands().len()).unwrap_or(0);
+    let works = u8::try_from(ORDERS.len() + bmc_requests().len()).unwrap_or(0);
     (0..works)
         .map(|work| [&[2, work][..], &systems, &system, &rest, &task, &rest].concat())
         .collect()
@@ -227,24 +233,24 @@ fn answer_seeds() -> Vec<Vec<u8>> {
 
 /// The input is the wire between both ends, a byte for each request.
 fn session(bytes: &[u8]) {
-    let mut input = Input::new(bytes);
+    let mut input = FuzzInput::new(bytes);
     let choice = input.byte();
-    let mut service = Service::new(Setup {
+    let mut service = RedfishSimulator::new(RedfishSimulatorSetup {
         sessions: choice & 1 == 0,
         task_ms: (choice & 2 != 0).then_some(3_000),
         lag_ms: u64::from(choice >> 4) * 1_000,
-        ..Setup::default()
+        ..RedfishSimulatorSetup::default()
     });
     if choice & 4 != 0
         && let Some(machine) = service.machine(0)
     {
         machine.power = PowerState::On;
     }
-    let mut entropy = Seeded::new(1);
-    let mut session = Session::new(target("auto"));
+    let mut entropy = SeededRandom::new(1);
+    let mut session = RedfishSession::new(target("auto"));
     let work = input.byte();
-    give(&mut session, Tick::default(), work);
-    play(&mut session, |now, request| {
+    start_request(&mut session, Tick::default(), work);
+    run_to_end(&mut session, |now, request| {
         let fate = input.byte();
         match fate % 16 {
             1 => return Err(trouble(0)),
@@ -253,23 +259,25 @@ fn session(bytes: &[u8]) {
                 let _ = service.handle(now, request, &mut entropy);
                 return Err(trouble(1));
             }
-            4 => service.misbehaviour.busy = (1, u64::from(fate >> 4)),
+            4 => service.faults.busy = (1, u64::from(fate >> 4)),
             5 => service.drop_sessions(),
-            6 => service.misbehaviour.cut = 1,
+            6 => service.faults.truncated = 1,
             7 => service.restart(now.after_ms(u64::from(fate) * 100)),
-            8 => service.misbehaviour.says = Some(PowerState::On),
+            8 => service.faults.reported_power = Some(PowerState::On),
             _ => {}
         }
         let answer = service.handle(now, request, &mut entropy);
         answer.ok_or(trouble(0))
     });
-    let counts = |deed: &Deed| match deed {
-        Deed::Reset(_, word) => matches!(word.as_str(), "ForceRestart" | "PowerCycle" | "Nmi"),
-        Deed::ManagerReset => true,
-        Deed::Media(_, image) => image.is_some(),
+    let counts = |deed: &RedfishSimulatorAction| match deed {
+        RedfishSimulatorAction::Reset(_, word) => {
+            matches!(word.as_str(), "ForceRestart" | "PowerCycle" | "Nmi")
+        }
+        RedfishSimulatorAction::ManagerReset => true,
+        RedfishSimulatorAction::Media(_, image) => image.is_some(),
         _ => false,
     };
-    let deeds = service.take_deeds();
+    let deeds = service.take_actions();
     assert!(
         deeds.iter().filter(|deed| counts(deed)).count() <= 1,
         "{deeds:?}"
@@ -277,7 +285,7 @@ fn session(bytes: &[u8]) {
 }
 
 fn session_seeds() -> Vec<Vec<u8>> {
-    let works = u8::try_from(ORDERS.len() + errands().len()).unwrap_or(0);
+    let works = u8::try_from(ORDERS.len() + bmc_requests().len()).unwrap_or(0);
     let wire = [0, 0, 5, 0, 4, 0, 3, 0, 0, 2, 1, 6, 0, 0, 7, 8, 0, 0];
     (0..works)
         .map(|work| [&[work.wrapping_mul(37), work][..], &wire].concat())

@@ -4,7 +4,7 @@ pub(crate) mod packet;
 pub(crate) mod receiver;
 pub(crate) mod sender;
 
-use embedded_tftp::Options;
+use embedded_tftp::TransferOptions;
 
 /// Every packet there is, as a real client or server sends it.
 fn packets() -> Vec<Vec<u8>> {
@@ -24,7 +24,7 @@ fn packets() -> Vec<Vec<u8>> {
 }
 
 /// Options that were read stay within what the protocol allows.
-fn check_options(options: &Options) {
+fn check_options(options: &TransferOptions) {
     if let Some(bytes) = options.block_bytes {
         let range = embedded_tftp::BLOCK_BYTES_MIN..=embedded_tftp::BLOCK_BYTES_MAX;
         assert!(range.contains(&bytes), "blocks of {bytes}");

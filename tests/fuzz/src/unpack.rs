@@ -1,21 +1,21 @@
 //! Packed images: qcow2, and streams of zstd, gzip and xz.
 
-use trivet_unpack::{Packing, Piece, RAW_BYTES_MAX, Unpacker, WINDOW_BYTES_MAX};
+use trivet_unpack::{Packing, RAW_BYTES_MAX, RawImagePiece, Unpacker, WINDOW_BYTES_MAX};
 
-use crate::Target;
+use crate::FuzzTarget;
 
-pub(crate) const QCOW2: Target = Target {
+pub(crate) const QCOW2: FuzzTarget = FuzzTarget {
     name: "unpack_qcow2",
     run: qcow2,
     seeds: qcow2_seeds,
-    broke: &[],
+    regressions: &[],
 };
 
-pub(crate) const STREAMS: Target = Target {
+pub(crate) const STREAMS: FuzzTarget = FuzzTarget {
     name: "unpack_streams",
     run: streams,
     seeds: stream_seeds,
-    broke: &[],
+    regressions: &[],
 };
 
 /// What an input of some bytes can make at most: a block of zstd has three bytes and can
@@ -32,11 +32,11 @@ fn unpack(packing: Packing, packed: &[u8]) {
     let (mut data, mut zeros, mut pieces) = (0, 0, 0_u64);
     let whole = loop {
         match unpacker.next() {
-            Ok(Some(Piece::Data(bytes))) => {
+            Ok(Some(RawImagePiece::Data(bytes))) => {
                 assert!(bytes.iter().any(|byte| *byte != 0), "zeros as bytes");
                 data += bytes.len() as u64;
             }
-            Ok(Some(Piece::Zeros(bytes))) => {
+            Ok(Some(RawImagePiece::Zeros(bytes))) => {
                 assert!(bytes > 0, "nothing as zeros");
                 zeros += bytes;
             }
@@ -150,7 +150,7 @@ mod tests {
         let good = |packing: Packing, seed: &Vec<u8>| {
             let mut unpacker = Unpacker::open(packing, seed.clone())?;
             while unpacker.next()?.is_some() {}
-            Ok::<(), trivet_unpack::Refusal>(())
+            Ok::<(), trivet_unpack::UnpackRefusal>(())
         };
         for (at, seed) in qcow2_seeds()[..5].iter().enumerate() {
             assert_eq!(good(Packing::Qcow2, seed), Ok(()), "{at}");

@@ -1,6 +1,6 @@
 //! Every target over its seeds, over seeds with bytes changed, and over what broke it once.
 
-use trivet_model::{Entropy as _, Seeded};
+use trivet_model::{Entropy as _, SeededRandom};
 use trivet_tests_fuzz::{TARGETS, find, from_hex};
 
 /// Changed seeds for each target; the fuzzer does the same a thousand times as often.
@@ -26,7 +26,7 @@ fn seeds_pass() {
 fn changed_seeds_pass() {
     for target in TARGETS {
         let seeds = (target.seeds)();
-        let mut random = Seeded::new(7);
+        let mut random = SeededRandom::new(7);
         for _ in 0..ROUNDS {
             let mut input = seeds[random.below(seeds.len() as u64) as usize].clone();
             let other = &seeds[random.below(seeds.len() as u64) as usize];
@@ -47,9 +47,9 @@ fn changed_seeds_pass() {
 }
 
 #[test]
-fn what_broke_it_once_passes_now() {
+fn regressions_pass() {
     for target in TARGETS {
-        for text in target.broke {
+        for text in target.regressions {
             let bytes = from_hex(text);
             let bytes = bytes.unwrap_or_else(|| panic!("{}: {text} is no hex", target.name));
             (target.run)(&bytes);

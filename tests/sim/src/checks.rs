@@ -5,113 +5,119 @@ use std::net::Ipv4Addr;
 
 use serde_json::Value;
 use trivet_model::secret::MASK;
-use trivet_model::{MacAddr, Node, NodeId, ProvisionState, View};
-use trivet_store::Records;
+use trivet_model::{MacAddr, Node, NodeId, ProvisionState, RackView};
+use trivet_store::StoreRecords;
 
+use crate::network::{SimHttpClient, SimHttpExchange};
 use crate::operator::RESCUE_PASSWORD;
-use crate::wires::{Exchange, Who};
 
 mod agents;
 mod bmc;
 
-use agents::Agents;
-use bmc::Bmcs;
+use agents::AgentCallChecks;
+use bmc::BmcTrafficChecks;
 
 /// What was seen, and what must not have been.
 #[derive(Debug, Default)]
-pub(crate) struct Checks {
+pub(crate) struct InvariantChecks {
     /// Tokens that left the box in clear.
     tokens: BTreeSet<String>,
     /// Records whose creation was acknowledged.
     created: BTreeSet<String>,
     /// Records somebody wanted deleted, whatever came of it, and those that are.
-    unwanted: BTreeSet<String>,
+    deletions_requested: BTreeSet<String>,
     deleted: BTreeSet<String>,
     /// The least `extra.count` that was acknowledged.
     counts: BTreeMap<NodeId, u64>,
     /// The revision each node had when a change of it was last acknowledged.
     revisions: BTreeMap<NodeId, u64>,
     /// How many allocations got a node.
-    pub(crate) given: usize,
+    pub(crate) allocated: usize,
     /// What BMCs saw.
-    pub(crate) bmcs: Bmcs,
+    pub(crate) bmcs: BmcTrafficChecks,
     /// What stock agents saw.
-    pub(crate) agents: Agents,
-    pub(crate) broken: Vec<String>,
+    pub(crate) agents: AgentCallChecks,
+    pub(crate) violations: Vec<String>,
 }
 
-impl Checks {
-    fn breaks(&mut self, sentence: String) {
-        if self.broken.len() < 20 {
-            self.broken.push(sentence);
+impl InvariantChecks {
+    fn fail(&mut self, sentence: String) {
+        if self.violations.len() < 20 {
+            self.violations.push(sentence);
         }
     }
 
     /// A sentence of a checker of its own, if it has one.
-    pub(crate) fn say(&mut self, sentence: Option<String>) {
+    pub(crate) fn report(&mut self, sentence: Option<String>) {
         if let Some(sentence) = sentence {
-            self.breaks(sentence);
+            self.fail(sentence);
         }
     }
 
     /// Words that people or logs get to see.
-    pub(crate) fn words(&mut self, place: &str, words: &str) {
+    pub(crate) fn check_no_token(&mut self, place: &str, words: &str) {
         if self.tokens.iter().any(|token| words.contains(token)) {
-            self.breaks(format!("{place} shows an agent's token: {words}"));
+            self.fail(format!("{place} shows an agent's token: {words}"));
         }
     }
 
     /// A node's record has changed.
-    pub(crate) fn shows(&mut self, node: &Node) {
+    pub(crate) fn check_node(&mut self, node: &Node) {
         let (name, state) = (node.label(), node.provision_state);
         for words in [&node.last_error, &node.maintenance_reason] {
-            self.words(&name, words.as_deref().unwrap_or_default());
+            self.check_no_token(&name, words.as_deref().unwrap_or_default());
         }
         if state.is_failure() && node.last_error.is_none() {
-            self.breaks(format!("{name} is in {state} without a last_error"));
+            self.fail(format!("{name} is in {state} without a last_error"));
         }
     }
 
     /// Somebody asks for something; whether the box hears it is another matter.
-    pub(crate) fn asked(&mut self, exchange: &Exchange) {
+    pub(crate) fn request_sent(&mut self, exchange: &SimHttpExchange) {
         if exchange.method == "DELETE" {
-            self.unwanted.extend(last_word(exchange));
+            self.deletions_requested.extend(last_path_segment(exchange));
         }
     }
 
     /// An answer of the API leaves the box, with this snapshot.
-    pub(crate) fn answered(&mut self, exchange: &Exchange, status: u16, body: &[u8], view: &View) {
+    pub(crate) fn response_sent(
+        &mut self,
+        exchange: &SimHttpExchange,
+        status: u16,
+        body: &[u8],
+        view: &RackView,
+    ) {
         let secret = RESCUE_PASSWORD.as_bytes();
         if body.windows(secret.len()).any(|part| part == secret) {
-            self.breaks(format!("{} showed the rescue password", exchange.path));
+            self.fail(format!("{} showed the rescue password", exchange.path));
         }
         if exchange.path != trivet_ipa::LOOKUP_PATH {
-            self.words(&exchange.path, &String::from_utf8_lossy(body));
+            self.check_no_token(&exchange.path, &String::from_utf8_lossy(body));
         }
         if !exchange.api || status >= 300 {
             return;
         }
         let read = || serde_json::from_slice::<Value>(body).unwrap_or_default();
         if exchange.path == trivet_ipa::LOOKUP_PATH {
-            self.token(&read());
+            self.check_token(&read());
         }
-        if exchange.who == Who::Impostor && exchange.method == "POST" {
-            self.breaks(format!("an impostor's beat was taken: {}", exchange.path));
+        if exchange.client == SimHttpClient::Impostor && exchange.method == "POST" {
+            self.fail(format!("an impostor's beat was taken: {}", exchange.path));
         }
-        if exchange.who == Who::Clerk {
-            self.ties(view);
+        if exchange.client == SimHttpClient::Allocator {
+            self.check_references(view);
         }
         match (exchange.method, status) {
             // Undeploying frees an allocation, so that it may go by itself.
             ("POST", 201) if exchange.path == "/v1/allocations" => {
-                self.given += usize::from(read()["state"] == "active");
+                self.allocated += usize::from(read()["state"] == "active");
             }
             ("POST", 201) => {
                 self.created
                     .extend(read()["uuid"].as_str().map(str::to_owned));
             }
-            ("DELETE", 204) if exchange.who == Who::Clerk => {
-                self.deleted.extend(last_word(exchange));
+            ("DELETE", 204) if exchange.client == SimHttpClient::Allocator => {
+                self.deleted.extend(last_path_segment(exchange));
             }
             ("PATCH" | "PUT" | "DELETE", 200 | 202 | 204) => {
                 let id = exchange
@@ -132,64 +138,69 @@ impl Checks {
     }
 
     /// Nothing names what is gone, and no node is in two allocations.
-    fn ties(&mut self, view: &View) {
-        let wrong = crate::ties::wrong(
+    fn check_references(&mut self, view: &RackView) {
+        let wrong = crate::allocation_checks::first_violation(
             view.nodes.values().map(|view| &*view.node),
             view.ports.values().map(|port| &**port),
             view.resources.values().map(|resource| &**resource),
         );
         if let Some(sentence) = wrong {
-            self.breaks(sentence);
+            self.fail(sentence);
         }
     }
 
-    fn token(&mut self, found: &Value) {
+    fn check_token(&mut self, found: &Value) {
         let token = found["config"]["agent_token"].as_str().unwrap_or_default();
         if token == MASK {
             return;
         }
         if token.len() < trivet_ipa::TOKEN_CHARS_MIN {
-            self.breaks(format!(
+            self.fail(format!(
                 "a lookup was answered with the short token {token:?}"
             ));
         }
         if !self.tokens.insert(token.to_owned()) {
-            self.breaks(format!("the token {token} was handed out twice"));
+            self.fail(format!("the token {token} was handed out twice"));
         }
     }
 
     /// The box has restarted with these records. They must be those behind its last
     /// durable batch, or those of the batch whose commit was cut, wholly.
-    pub(crate) fn restarted(&mut self, records: &Records, durable: &View, tried: Option<&View>) {
+    pub(crate) fn check_restart(
+        &mut self,
+        records: &StoreRecords,
+        durable: &RackView,
+        tried: Option<&RackView>,
+    ) {
         let whole = tried.is_some_and(|tried| difference(records, tried).is_none());
         if let Some(lost) = difference(records, durable)
             && !whole
         {
             let tried = tried.and_then(|tried| difference(records, tried));
-            self.breaks(format!(
+            self.fail(format!(
                 "after a restart {lost}; against the cut batch: {tried:?}"
             ));
         }
-        let wrong = crate::ties::wrong(
+        let wrong = crate::allocation_checks::first_violation(
             records.nodes.values(),
             records.ports.values(),
             records.resources.values(),
         );
-        self.broken
+        self.violations
             .extend(wrong.map(|wrong| format!("after a restart {wrong}")));
         let resource = |id: &str| {
             id.parse()
                 .is_ok_and(|id| records.resources.contains_key(&id))
         };
         for id in self.deleted.iter().filter(|id| resource(id)) {
-            self.broken
+            self.violations
                 .push(format!("the record {id} was deleted and is there again"));
         }
-        for id in self.created.difference(&self.unwanted) {
+        for id in self.created.difference(&self.deletions_requested) {
             let node = id.parse().is_ok_and(|id| records.nodes.contains_key(&id));
             let port = id.parse().is_ok_and(|id| records.ports.contains_key(&id));
             if !node && !port && !resource(id) {
-                self.broken
+                self.violations
                     .push(format!("the acknowledged record {id} is lost"));
             }
         }
@@ -197,83 +208,83 @@ impl Checks {
             let found = records.nodes.get(id).map(|node| node.revision);
             if found.is_none_or(|found| found < *revision) {
                 let sentence = format!("node {id} is at {found:?}, acknowledged was {revision}");
-                self.broken.push(sentence);
+                self.violations.push(sentence);
             }
         }
         for (id, count) in &self.counts {
             let node = records.nodes.get(id);
             let found = node.and_then(|node| node.extra.get("count")?.as_u64());
             if found.is_none_or(|found| found < *count) {
-                self.broken
+                self.violations
                     .push(format!("node {id} lost its acknowledged count {count}"));
             }
         }
     }
 
     /// Who believes to hold which address; each may be there once.
-    pub(crate) fn addresses(&mut self, held: &[(MacAddr, Ipv4Addr)]) {
+    pub(crate) fn check_unique_addresses(&mut self, held: &[(MacAddr, Ipv4Addr)]) {
         let mut holders: BTreeMap<Ipv4Addr, MacAddr> = BTreeMap::new();
         for (mac, address) in held {
             if let Some(other) = holders.insert(*address, *mac) {
-                self.breaks(format!("{address} is held by {other} and by {mac}"));
+                self.fail(format!("{address} is held by {other} and by {mac}"));
             }
         }
     }
 
     /// A held address must be in the records of a box that restarts.
-    pub(crate) fn leases(&mut self, held: &[(MacAddr, Ipv4Addr)], records: &Records) {
+    pub(crate) fn check_leases(&mut self, held: &[(MacAddr, Ipv4Addr)], records: &StoreRecords) {
         for (mac, address) in held {
             let found = records.leases.get(mac).map(|lease| lease.address);
             if found != Some(*address) {
-                self.breaks(format!("{mac} holds {address}, flash says {found:?}"));
+                self.fail(format!("{mac} holds {address}, flash says {found:?}"));
             }
         }
     }
 
     /// A machine boots from its disk while its node is in this state.
-    pub(crate) fn boots_disk(&mut self, machine: usize, active: bool, verified: bool) {
+    pub(crate) fn check_disk_boot(&mut self, machine: usize, active: bool, verified: bool) {
         if active && !verified {
-            self.breaks(format!(
+            self.fail(format!(
                 "machine {machine} is active and boots an unverified disk"
             ));
         }
     }
 
     /// All is over: every node rests, or shows what is wrong.
-    pub(crate) fn ended(&mut self, view: &View, all_active: bool) {
+    pub(crate) fn check_final_states(&mut self, view: &RackView, all_active: bool) {
         for node in view.nodes.values().map(|view| &view.node) {
             let (name, state) = (node.label(), node.provision_state);
             let shows = node.last_error.is_some() || node.maintenance;
             if !state.is_resting() && !shows {
                 let job = node.job.as_ref().map(|job| job.phase);
-                self.breaks(format!(
+                self.fail(format!(
                     "{name} neither rests nor shows a fault: {state}, {job:?}"
                 ));
             }
             if node.job.is_none() && node.instance_info.contains_key("hashed_rescue_password") {
-                self.breaks(format!("{name} keeps a rescue password that nobody needs"));
+                self.fail(format!("{name} keeps a rescue password that nobody needs"));
             }
             if state.is_resting() && node.job.is_some() {
-                self.breaks(format!("{name} rests in {state} with a job"));
+                self.fail(format!("{name} rests in {state} with a job"));
             }
             if state.is_failure() && !shows {
-                self.breaks(format!("{name} is in {state} and does not say why"));
+                self.fail(format!("{name} is in {state} and does not say why"));
             }
             if all_active && state != ProvisionState::Active {
                 let why = &node.last_error;
-                self.breaks(format!("no fault happened, but {name} is {state}: {why:?}"));
+                self.fail(format!("no fault happened, but {name} is {state}: {why:?}"));
             }
         }
     }
 }
 
 /// The last word of the path: which record a request is about.
-fn last_word(exchange: &Exchange) -> Option<String> {
+fn last_path_segment(exchange: &SimHttpExchange) -> Option<String> {
     exchange.path.rsplit('/').next().map(str::to_owned)
 }
 
 /// What differs between records and a snapshot, if anything does.
-fn difference(records: &Records, view: &View) -> Option<String> {
+fn difference(records: &StoreRecords, view: &RackView) -> Option<String> {
     if records.nodes.len() != view.nodes.len() || records.ports.len() != view.ports.len() {
         return Some(format!(
             "there are {} nodes and {} ports instead of {} and {}",
@@ -319,10 +330,10 @@ mod tests {
 
     use super::*;
 
-    fn lookup(token: &str) -> (Rc<Exchange>, Vec<u8>) {
-        let exchange = Exchange {
+    fn lookup(token: &str) -> (Rc<SimHttpExchange>, Vec<u8>) {
+        let exchange = SimHttpExchange {
             number: 1,
-            who: Who::Operator { desk: 0 },
+            client: SimHttpClient::Operator { index: 0 },
             peer: Ipv4Addr::LOCALHOST,
             api: true,
             method: "GET",
@@ -337,8 +348,8 @@ mod tests {
 
     #[test]
     fn sees_a_token_that_leaves_twice_but_not_its_mask() {
-        let mut checks = Checks::default();
-        let (token, view) = ("t".repeat(43), View::default());
+        let mut checks = InvariantChecks::default();
+        let (token, view) = ("t".repeat(43), RackView::default());
         for (text, broken) in [
             (token.as_str(), 0),
             (MASK, 0),
@@ -346,38 +357,40 @@ mod tests {
             (token.as_str(), 1),
         ] {
             let (exchange, body) = lookup(text);
-            checks.answered(&exchange, 200, &body, &view);
-            assert_eq!(checks.broken.len(), broken);
+            checks.response_sent(&exchange, 200, &body, &view);
+            assert_eq!(checks.violations.len(), broken);
         }
     }
 
     #[test]
     fn sees_an_address_that_two_hold() {
-        let mut checks = Checks::default();
+        let mut checks = InvariantChecks::default();
         let (one, other) = (MacAddr([1; 6]), MacAddr([2; 6]));
-        checks.addresses(&[(one, [10, 0, 0, 1].into()), (other, [10, 0, 0, 2].into())]);
-        assert!(checks.broken.is_empty());
-        checks.addresses(&[(one, [10, 0, 0, 1].into()), (other, [10, 0, 0, 1].into())]);
-        assert_eq!(checks.broken.len(), 1);
+        checks
+            .check_unique_addresses(&[(one, [10, 0, 0, 1].into()), (other, [10, 0, 0, 2].into())]);
+        assert!(checks.violations.is_empty());
+        checks
+            .check_unique_addresses(&[(one, [10, 0, 0, 1].into()), (other, [10, 0, 0, 1].into())]);
+        assert_eq!(checks.violations.len(), 1);
     }
 
     #[test]
     fn sees_a_lease_that_flash_forgot() {
-        let mut checks = Checks::default();
-        checks.leases(
+        let mut checks = InvariantChecks::default();
+        checks.check_leases(
             &[(MacAddr([1; 6]), [10, 0, 0, 1].into())],
-            &Records::default(),
+            &StoreRecords::default(),
         );
-        assert_eq!(checks.broken.len(), 1);
+        assert_eq!(checks.violations.len(), 1);
     }
 
     #[test]
     fn sees_an_unverified_boot_only_when_active() {
-        let mut checks = Checks::default();
-        checks.boots_disk(0, false, false);
-        checks.boots_disk(0, true, true);
-        assert!(checks.broken.is_empty());
-        checks.boots_disk(0, true, false);
-        assert_eq!(checks.broken.len(), 1);
+        let mut checks = InvariantChecks::default();
+        checks.check_disk_boot(0, false, false);
+        checks.check_disk_boot(0, true, true);
+        assert!(checks.violations.is_empty());
+        checks.check_disk_boot(0, true, false);
+        assert_eq!(checks.violations.len(), 1);
     }
 }

@@ -3,10 +3,10 @@
 //! Rates hold for the whole run; incidents happen once, at a moment drawn from the
 //! seed. Every eighth seed has no faults at all: there every node must become active.
 
-use trivet_model::{Seeded, Tick};
+use trivet_model::{SeededRandom, Tick};
 
-use crate::ambush::Ambush;
-use crate::machine::Blow;
+use crate::fault_points::FaultPoint;
+use crate::machine::InjectedAgentFault;
 
 /// Incidents happen within this time of the start.
 const INCIDENTS_MS: u64 = 200_000;
@@ -15,17 +15,17 @@ const INCIDENTS_MS: u64 = 200_000;
 const INCIDENTS_MAX: u64 = 8;
 
 /// The most troubles that wait somewhere in one seed.
-const AMBUSHES_MAX: u64 = 3;
+const FAULT_POINTS_MAX: u64 = 3;
 
 /// How a BMC lies.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Lie {
+pub(crate) enum InjectedBmcFault {
     /// It accepts orders and does nothing; what it says of the power is true.
-    Deaf,
+    IgnoresOrders,
     /// It accepts orders, does nothing and claims that it did.
-    Claims,
+    ClaimsSuccess,
     /// It switches power but forgets boot devices.
-    Forgets,
+    ForgetsBootDevice,
 }
 
 /// Something that happens once.
@@ -40,15 +40,18 @@ pub(crate) enum Incident {
     /// A BMC answers nothing; without an end, for ever.
     BmcHangs { machine: usize, for_ms: Option<u64> },
     /// A BMC lies for a while.
-    BmcLies {
+    BmcMisbehaves {
         machine: usize,
-        lie: Lie,
+        fault: InjectedBmcFault,
         for_ms: u64,
     },
     /// Something happens to an agent; its machine stays on.
-    Agent { machine: usize, blow: Blow },
+    Agent {
+        machine: usize,
+        fault: InjectedAgentFault,
+    },
     /// Beats of a machine's agent are lost for a while.
-    Mute { machine: usize, for_ms: u64 },
+    HeartbeatsLost { machine: usize, for_ms: u64 },
     /// Somebody who knows a machine's address calls the API in its agent's name.
     Impostor { machine: usize },
     /// The machine loses power, and stays off or comes back by itself.
@@ -57,7 +60,7 @@ pub(crate) enum Incident {
 
 /// The faults of one seed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Faults {
+pub(crate) struct SeedFaults {
     /// Per mille of datagrams that are lost.
     pub(crate) lost: u64,
     /// Per mille that come twice.
@@ -79,13 +82,13 @@ pub(crate) struct Faults {
     /// What happens once, in order of time.
     pub(crate) incidents: Vec<(Tick, Incident)>,
     /// What happens once a node gets somewhere.
-    pub(crate) ambushes: Vec<Ambush>,
+    pub(crate) fault_points: Vec<FaultPoint>,
 }
 
-impl Faults {
+impl SeedFaults {
     /// Whether nothing goes wrong.
     pub(crate) fn are_none(&self) -> bool {
-        self.ambushes.is_empty() && self.are_quiet()
+        self.fault_points.is_empty() && self.are_quiet()
     }
 
     /// Whether nothing goes wrong by chance; something may still wait somewhere.
@@ -108,7 +111,7 @@ impl Faults {
     }
 
     /// The faults of a seed, in a rack of so many machines.
-    pub(crate) fn of(seed: u64, machines: usize, chance: &mut Seeded) -> Self {
+    pub(crate) fn for_seed(seed: u64, machines: usize, chance: &mut SeededRandom) -> Self {
         if seed.is_multiple_of(8) {
             return Self::default();
         }
@@ -130,7 +133,7 @@ impl Faults {
             cut_writing: rate(300),
             answered_twice: rate(200),
             incidents: Vec::new(),
-            ambushes: Vec::new(),
+            fault_points: Vec::new(),
         };
         for _ in 0..chance.below(INCIDENTS_MAX + 1) {
             let at = Tick(1000 + chance.below(INCIDENTS_MS));
@@ -142,18 +145,18 @@ impl Faults {
 
     /// Adds what waits at places: from a stream of its own, so that everything else is as
     /// it would be without.
-    pub(crate) fn lie_in_wait(&mut self, seed: u64, machines: usize) {
-        let mut chance = Seeded::new(seed.rotate_left(17) ^ 0x0a3b_05be);
+    pub(crate) fn add_fault_points(&mut self, seed: u64, machines: usize) {
+        let mut chance = SeededRandom::new(seed.rotate_left(17) ^ 0x0a3b_05be);
         if !seed.is_multiple_of(8) {
-            let count = chance.below(AMBUSHES_MAX + 1);
-            self.ambushes = (0..count)
-                .map(|_| Ambush::drawn(machines, &mut chance))
+            let count = chance.below(FAULT_POINTS_MAX + 1);
+            self.fault_points = (0..count)
+                .map(|_| FaultPoint::random(machines, &mut chance))
                 .collect();
         }
     }
 }
 
-fn incident(machines: usize, chance: &mut Seeded) -> Incident {
+fn incident(machines: usize, chance: &mut SeededRandom) -> Incident {
     let machine = chance.below(machines as u64) as usize;
     let for_ms = 1000 + chance.below(60_000);
     let off_ms = 500 + chance.below(20_000);
@@ -170,14 +173,18 @@ fn incident(machines: usize, chance: &mut Seeded) -> Incident {
             machine,
             for_ms: (!chance.chance(100)).then_some(for_ms),
         },
-        8 | 9 => Incident::BmcLies {
+        8 | 9 => Incident::BmcMisbehaves {
             machine,
-            lie: [Lie::Deaf, Lie::Claims, Lie::Forgets][chance.below(3) as usize],
+            fault: [
+                InjectedBmcFault::IgnoresOrders,
+                InjectedBmcFault::ClaimsSuccess,
+                InjectedBmcFault::ForgetsBootDevice,
+            ][chance.below(3) as usize],
             for_ms,
         },
         10 => Incident::Agent {
             machine,
-            blow: Blow::Dies,
+            fault: InjectedAgentFault::Dies,
         },
         11 => Incident::Impostor { machine },
         _ => Incident::PowerLoss {
@@ -193,7 +200,7 @@ mod tests {
 
     #[test]
     fn every_eighth_seed_is_quiet_and_most_others_are_not() {
-        let faults = |seed| Faults::of(seed, 3, &mut Seeded::new(seed));
+        let faults = |seed| SeedFaults::for_seed(seed, 3, &mut SeededRandom::new(seed));
         assert!((0..20).all(|n| faults(n * 8).are_none()));
         let loud = (0..400).filter(|seed| !faults(*seed).are_none()).count();
         assert!(loud > 300, "{loud}");
@@ -203,7 +210,7 @@ mod tests {
     fn incidents_are_in_order_and_of_every_kind() {
         let mut kinds = std::collections::BTreeSet::new();
         for seed in 0..400 {
-            let faults = Faults::of(seed, 3, &mut Seeded::new(seed));
+            let faults = SeedFaults::for_seed(seed, 3, &mut SeededRandom::new(seed));
             assert!(faults.incidents.is_sorted_by_key(|(at, _)| *at));
             for (_, incident) in faults.incidents {
                 let text = format!("{incident:?}");

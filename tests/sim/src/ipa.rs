@@ -8,17 +8,17 @@
 
 mod api;
 mod commands;
+mod messages;
 mod steps;
-mod words;
-mod work;
+mod thread;
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use trivet_model::{MacAddr, Seeded, Tick};
+use trivet_model::{MacAddr, SeededRandom, Tick};
 
-pub use api::Reply;
-pub use work::Did;
+pub use api::SimIpaReply;
+pub use thread::SimAgentEffect;
 
 /// What the agent calls itself.
 pub const VERSION: &str = "13.0.0";
@@ -49,7 +49,7 @@ const INSPECTION_MS: u64 = 5_000;
 const INSPECTION_MS_MAX: u64 = 30_000;
 
 /// The least time between two beats, and how often it looks whether one was forced.
-const BEAT_MS: u64 = 5_000;
+const HEARTBEAT_MS: u64 = 5_000;
 
 /// A shorter token is ignored.
 const TOKEN_CHARS_MIN: usize = 32;
@@ -58,15 +58,15 @@ const TOKEN_CHARS_MIN: usize = 32;
 const MASK: &str = "******";
 
 /// The microversions that switch something, and the newest ones it sends.
-const TELLS_VERSION: u32 = 36;
-const TELLS_TOKEN: u32 = 62;
-const HAS_TLS: u32 = 68;
+const AGENT_VERSION_MICROVERSION: u32 = 36;
+const AGENT_TOKEN_MICROVERSION: u32 = 62;
+const AGENT_TLS_MICROVERSION: u32 = 68;
 /// What it takes for granted where nobody tells.
 const VERSION_FALLBACK: u32 = 31;
 
 /// How a process is started.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct SimIpaSetup {
     /// Its interfaces.
     pub macs: Vec<MacAddr>,
     /// What `poll.get_hardware_info` and inspection tell.
@@ -85,7 +85,7 @@ pub struct Setup {
 
 /// What the process does.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum State {
+pub enum SimIpaState {
     /// It posts what it found.
     Inspecting,
     /// It asks which versions there are.
@@ -95,7 +95,7 @@ pub enum State {
     /// It finds out from which address the box is reached.
     Probing,
     /// It serves and beats.
-    Beating,
+    Heartbeating,
     /// It neither serves nor beats nor ends: the mask was all it got for a token.
     Stuck,
     /// It neither serves nor beats because something in it hangs.
@@ -108,7 +108,7 @@ pub enum State {
 
 /// What a request is for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum What {
+pub enum SimIpaRequestKind {
     /// Inspection data.
     Inspection,
     /// The root document.
@@ -125,9 +125,9 @@ pub enum What {
 
 /// A request to the API.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct SimIpaRequest {
     /// What for.
-    pub what: What,
+    pub kind: SimIpaRequestKind,
     /// `GET` or `POST`.
     pub method: &'static str,
     /// What follows the API's address.
@@ -140,9 +140,9 @@ pub struct Ask {
 
 /// What the process wants of the world.
 #[derive(Clone, Debug)]
-pub enum Out {
+pub enum SimIpaOutput {
     /// A request to the API.
-    Ask(Ask),
+    Request(SimIpaRequest),
     /// A plain GET of an image.
     Fetch {
         /// For which command.
@@ -151,15 +151,15 @@ pub enum Out {
         url: String,
     },
     /// Something was done to the machine.
-    Did(Did),
+    Effect(SimAgentEffect),
 }
 
 /// One process.
 #[derive(Debug)]
-pub struct Ipa {
-    setup: Setup,
-    chance: Seeded,
-    state: State,
+pub struct SimIpa {
+    setup: SimIpaSetup,
+    chance: SeededRandom,
+    state: SimIpaState,
     started: Tick,
     due: Tick,
     in_flight: bool,
@@ -171,32 +171,32 @@ pub struct Ipa {
     token: Option<String>,
     certificate: Option<String>,
     heartbeat_timeout_ms: u64,
-    beat_at: Tick,
+    heartbeat_at: Tick,
     forced: bool,
     inspected: Option<String>,
     /// The node as it was told last.
     node: Value,
-    commands: Vec<commands::Command>,
+    commands: Vec<commands::SimIpaCommand>,
     serial: u64,
     /// What `hardware_manager_version` says.
     managers: BTreeMap<String, String>,
-    work: Option<work::Work>,
+    thread: Option<thread::SimIpaThread>,
     cached_image: Option<String>,
     uuids: Value,
-    babbles: bool,
-    outs: Vec<Out>,
+    leaks_token: bool,
+    outputs: Vec<SimIpaOutput>,
 }
 
-impl Ipa {
+impl SimIpa {
     /// A process that starts now.
-    pub fn new(now: Tick, setup: Setup) -> Self {
+    pub fn new(now: Tick, setup: SimIpaSetup) -> Self {
         let state = if setup.inspects {
-            State::Inspecting
+            SimIpaState::Inspecting
         } else {
-            State::Discovering
+            SimIpaState::Discovering
         };
         Self {
-            chance: Seeded::new(setup.seed),
+            chance: SeededRandom::new(setup.seed),
             state,
             started: now,
             due: now,
@@ -208,24 +208,24 @@ impl Ipa {
             token: setup.token.clone(),
             certificate: None,
             heartbeat_timeout_ms: 0,
-            beat_at: now,
+            heartbeat_at: now,
             forced: false,
             inspected: None,
             node: Value::Null,
             commands: Vec::new(),
             serial: 0,
             managers: BTreeMap::from([("generic_hardware_manager".into(), "1.2".into())]),
-            work: None,
+            thread: None,
             cached_image: None,
             uuids: json!({}),
-            babbles: false,
-            outs: Vec::new(),
+            leaks_token: false,
+            outputs: Vec::new(),
             setup,
         }
     }
 
     /// What it does.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> SimIpaState {
         self.state
     }
 
@@ -241,12 +241,12 @@ impl Ipa {
 
     /// Whether anybody gets an answer of it.
     pub fn serves(&self) -> bool {
-        self.state == State::Beating
+        self.state == SimIpaState::Heartbeating
     }
 
     /// Where it says that it listens.
     pub fn callback_url(&self) -> String {
-        let scheme = if self.version >= HAS_TLS {
+        let scheme = if self.version >= AGENT_TLS_MICROVERSION {
             "https"
         } else {
             "http"
@@ -256,18 +256,18 @@ impl Ipa {
 
     /// The process hangs: it neither serves nor beats, and nobody restarts it.
     pub fn hang(&mut self) {
-        self.state = State::Hung;
-        self.work = None;
+        self.state = SimIpaState::Hung;
+        self.thread = None;
     }
 
     /// Its next step fails with words that hold its token: the agent's own log lines do,
     /// and failures like to quote logs.
-    pub fn babble(&mut self) {
-        self.babbles = true;
+    pub fn leak_token(&mut self) {
+        self.leaks_token = true;
     }
 
     /// Its hardware managers are others from now on.
-    pub fn managers_change(&mut self, version: &str) {
+    pub fn change_managers(&mut self, version: &str) {
         let name = "generic_hardware_manager".to_owned();
         self.managers.insert(name, version.to_owned());
     }
@@ -276,70 +276,83 @@ impl Ipa {
     pub fn wake_at(&self) -> Option<Tick> {
         let asks = matches!(
             self.state,
-            State::Inspecting
-                | State::Discovering
-                | State::LookingUp
-                | State::Probing
-                | State::Beating
+            SimIpaState::Inspecting
+                | SimIpaState::Discovering
+                | SimIpaState::LookingUp
+                | SimIpaState::Probing
+                | SimIpaState::Heartbeating
         );
         let own = (asks && !self.in_flight).then_some(self.due);
-        let work = self.work.as_ref().and_then(work::Work::wake_at);
+        let work = self.thread.as_ref().and_then(thread::SimIpaThread::wake_at);
         own.into_iter().chain(work).min()
     }
 
     /// What is due now. Each request is given once and awaits its answer.
-    pub fn next(&mut self, now: Tick) -> Vec<Out> {
-        self.work_goes_on(now);
+    pub fn next(&mut self, now: Tick) -> Vec<SimIpaOutput> {
+        self.advance_thread(now);
         if !self.in_flight && self.due <= now {
             let ask = match self.state {
-                State::Inspecting => Some(self.inspection()),
-                State::Discovering => Some(get(What::Discovery, "/", None)),
-                State::LookingUp => Some(self.lookup(What::Lookup, self.inspected.as_deref())),
-                State::Probing => Some(get(What::Probe, "/", None)),
-                State::Beating => Some(self.heartbeat()),
+                SimIpaState::Inspecting => Some(self.inspection()),
+                SimIpaState::Discovering => Some(get(SimIpaRequestKind::Discovery, "/", None)),
+                SimIpaState::LookingUp => {
+                    Some(self.lookup(SimIpaRequestKind::Lookup, self.inspected.as_deref()))
+                }
+                SimIpaState::Probing => Some(get(SimIpaRequestKind::Probe, "/", None)),
+                SimIpaState::Heartbeating => Some(self.heartbeat()),
                 _ => None,
             };
             self.in_flight = ask.is_some();
-            self.outs.extend(ask.map(Out::Ask));
+            self.outputs.extend(ask.map(SimIpaOutput::Request));
         }
-        std::mem::take(&mut self.outs)
+        std::mem::take(&mut self.outputs)
     }
 
     /// An answer of the API, or none within the time.
-    pub fn answered(&mut self, now: Tick, what: What, answer: Option<(u16, &[u8])>) {
-        if what == What::Refresh {
-            return self.refreshed(now, answer);
+    pub fn handle_response(
+        &mut self,
+        now: Tick,
+        what: SimIpaRequestKind,
+        answer: Option<(u16, &[u8])>,
+    ) {
+        if what == SimIpaRequestKind::Refresh {
+            return self.handle_refresh_response(now, answer);
         }
         self.in_flight = false;
         match (self.state, what) {
-            (State::Inspecting, What::Inspection) => self.inspection_answered(now, answer),
-            (State::Discovering, What::Discovery) => {
+            (SimIpaState::Inspecting, SimIpaRequestKind::Inspection) => {
+                self.handle_inspection_response(now, answer)
+            }
+            (SimIpaState::Discovering, SimIpaRequestKind::Discovery) => {
                 self.version = read_version(answer).unwrap_or(VERSION_FALLBACK);
-                (self.state, self.since, self.tries) = (State::LookingUp, now, 0);
+                (self.state, self.since, self.tries) = (SimIpaState::LookingUp, now, 0);
                 self.due = now;
             }
-            (State::LookingUp, What::Lookup) => self.lookup_answered(now, answer),
-            (State::Probing, What::Probe) => {
+            (SimIpaState::LookingUp, SimIpaRequestKind::Lookup) => {
+                self.handle_lookup_response(now, answer)
+            }
+            (SimIpaState::Probing, SimIpaRequestKind::Probe) => {
                 // Any answer shows a way; without one it tries 6 times, 10 s apart.
                 self.tries += 1;
                 self.due = now;
                 if answer.is_some() {
-                    self.serves_from_now(now);
+                    self.start_serving(now);
                 } else if self.tries < 6 {
                     self.due = now.after_ms(10_000);
                 } else {
-                    self.state = State::Exited;
+                    self.state = SimIpaState::Exited;
                 }
             }
-            (State::Beating, What::Heartbeat) => self.heartbeat_answered(now, answer),
+            (SimIpaState::Heartbeating, SimIpaRequestKind::Heartbeat) => {
+                self.handle_heartbeat_response(now, answer)
+            }
             _ => {}
         }
     }
 
-    fn serves_from_now(&mut self, now: Tick) {
-        self.state = State::Beating;
+    fn start_serving(&mut self, now: Tick) {
+        self.state = SimIpaState::Heartbeating;
         self.due = now;
-        if self.version >= HAS_TLS {
+        if self.version >= AGENT_TLS_MICROVERSION {
             let body = format!("{:016x}{}", self.setup.seed, self.setup.host);
             self.certificate = Some(format!(
                 "-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n"
@@ -347,7 +360,7 @@ impl Ipa {
         }
     }
 
-    fn inspection_answered(&mut self, now: Tick, answer: Option<(u16, &[u8])>) {
+    fn handle_inspection_response(&mut self, now: Tick, answer: Option<(u16, &[u8])>) {
         self.tries += 1;
         self.due = now;
         let status = answer.map(|(status, _)| status);
@@ -360,17 +373,17 @@ impl Ipa {
         let good = answer.filter(|(status, _)| *status < 400);
         let read = good.and_then(|(_, body)| serde_json::from_slice::<Value>(body).ok());
         self.inspected = read.and_then(|read| Some(read["uuid"].as_str()?.to_owned()));
-        (self.state, self.tries) = (State::Discovering, 0);
+        (self.state, self.tries) = (SimIpaState::Discovering, 0);
     }
 
-    fn lookup_answered(&mut self, now: Tick, answer: Option<(u16, &[u8])>) {
+    fn handle_lookup_response(&mut self, now: Tick, answer: Option<(u16, &[u8])>) {
         self.due = now;
         if let Some(content) = lookup_content(answer) {
-            return self.adopts(now, &content);
+            return self.adopt_node(now, &content);
         }
         let pause_ms = self.lookup_pause(answer);
         if now.since_ms(self.since) >= LOOKUP_TIMEOUT_MS {
-            self.state = State::Exited;
+            self.state = SimIpaState::Exited;
         } else {
             self.due = now.after_ms(pause_ms);
         }
@@ -391,22 +404,22 @@ impl Ipa {
     }
 
     /// Takes node, config and token.
-    fn adopts(&mut self, now: Tick, content: &Value) {
+    fn adopt_node(&mut self, now: Tick, content: &Value) {
         self.node = content["node"].clone();
         let timeout_s = content["config"]["heartbeat_timeout"].as_u64();
         self.heartbeat_timeout_ms = timeout_s.unwrap_or(300) * 1000;
         match content["config"]["agent_token"].as_str() {
             Some(token) if token.len() >= TOKEN_CHARS_MIN => self.token = Some(token.to_owned()),
             Some(MASK) if self.token.is_none() => {
-                self.state = State::Stuck;
+                self.state = SimIpaState::Stuck;
                 return;
             }
             _ => {}
         }
-        (self.state, self.tries, self.due) = (State::Probing, 0, now);
+        (self.state, self.tries, self.due) = (SimIpaState::Probing, 0, now);
     }
 
-    fn heartbeat_answered(&mut self, now: Tick, answer: Option<(u16, &[u8])>) {
+    fn handle_heartbeat_response(&mut self, now: Tick, answer: Option<(u16, &[u8])>) {
         let accepted = answer.is_some_and(|(status, _)| status == 202);
         let wait_ms = if accepted {
             // A command that ended meanwhile forced a beat; that word is lost here.
@@ -414,26 +427,26 @@ impl Ipa {
             let tenth = self.heartbeat_timeout_ms / 10;
             3 * tenth + self.chance.below(3 * tenth + 1)
         } else {
-            BEAT_MS + self.chance.below(BEAT_MS + 1)
+            HEARTBEAT_MS + self.chance.below(HEARTBEAT_MS + 1)
         };
-        self.beat_at = now;
+        self.heartbeat_at = now;
         self.due = now.after_ms(wait_ms);
         if self.forced {
-            self.force_beat(now);
+            self.force_heartbeat(now);
         }
     }
 
     /// An asynchronous command has ended: a beat comes early.
-    fn force_beat(&mut self, now: Tick) {
+    fn force_heartbeat(&mut self, now: Tick) {
         self.forced = true;
-        if self.state == State::Beating && !self.in_flight {
-            let looks = now.after_ms(self.chance.below(BEAT_MS));
-            let earliest = self.beat_at.after_ms(BEAT_MS + 1).max(looks);
+        if self.state == SimIpaState::Heartbeating && !self.in_flight {
+            let looks = now.after_ms(self.chance.below(HEARTBEAT_MS));
+            let earliest = self.heartbeat_at.after_ms(HEARTBEAT_MS + 1).max(looks);
             self.due = self.due.min(earliest);
         }
     }
 
-    fn inspection(&self) -> Ask {
+    fn inspection(&self) -> SimIpaRequest {
         let inventory = &self.setup.inventory;
         let managers = self.managers.iter();
         let managers: Vec<_> = managers
@@ -443,14 +456,14 @@ impl Ipa {
             "inventory": inventory,
             "boot_interface": inventory["boot"]["pxe_interface"],
             "configuration": {"collectors": ["default", "logs"], "managers": managers},
-            "logs": words::LOGS,
+            "logs": messages::LOGS,
             "error": null,
         });
         if let Some(disk) = inventory["disks"].get(0) {
             body["root_disk"] = disk.clone();
         }
-        Ask {
-            what: What::Inspection,
+        SimIpaRequest {
+            kind: SimIpaRequestKind::Inspection,
             method: "POST",
             path_and_query: "/v1/continue_inspection".to_owned(),
             version: None,
@@ -458,21 +471,21 @@ impl Ipa {
         }
     }
 
-    fn lookup(&self, what: What, node: Option<&str>) -> Ask {
+    fn lookup(&self, what: SimIpaRequestKind, node: Option<&str>) -> SimIpaRequest {
         let macs: Vec<_> = self.setup.macs.iter().map(MacAddr::to_string).collect();
         let macs = macs.join("%2C").replace(':', "%3A");
         let node = node.map_or(String::new(), |node| format!("&node_uuid={node}"));
-        let version = self.version.min(TELLS_TOKEN);
+        let version = self.version.min(AGENT_TOKEN_MICROVERSION);
         let path = format!("/v1/lookup?addresses={macs}{node}");
         get(what, &path, Some(version))
     }
 
-    fn heartbeat(&self) -> Ask {
+    fn heartbeat(&self) -> SimIpaRequest {
         let mut body = json!({ "callback_url": self.callback_url() });
-        if self.version >= TELLS_TOKEN {
+        if self.version >= AGENT_TOKEN_MICROVERSION {
             body["agent_token"] = json!(self.token);
         }
-        if self.version >= TELLS_VERSION {
+        if self.version >= AGENT_VERSION_MICROVERSION {
             body["agent_version"] = VERSION.into();
         }
         if let Some(certificate) = &self.certificate {
@@ -480,15 +493,19 @@ impl Ipa {
         }
         let node = self.node["uuid"].as_str().unwrap_or_default();
         let path = format!("/v1/heartbeat/{node}");
-        let mut ask = get(What::Heartbeat, &path, Some(self.version.min(HAS_TLS)));
+        let mut ask = get(
+            SimIpaRequestKind::Heartbeat,
+            &path,
+            Some(self.version.min(AGENT_TLS_MICROVERSION)),
+        );
         (ask.method, ask.body) = ("POST", body.to_string().into_bytes());
         ask
     }
 }
 
-fn get(what: What, path: &str, version: Option<u32>) -> Ask {
-    Ask {
-        what,
+fn get(what: SimIpaRequestKind, path: &str, version: Option<u32>) -> SimIpaRequest {
+    SimIpaRequest {
+        kind: what,
         method: "GET",
         path_and_query: path.to_owned(),
         version: version.map(|minor| format!("1.{minor}")),

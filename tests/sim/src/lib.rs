@@ -6,83 +6,85 @@
 //! broken promise ends the run with a sentence; the same seed always tells the same
 //! story, so the seed is the whole report.
 
-mod ambush;
-mod boxed;
+mod allocation_checks;
+mod allocator;
+mod box_under_test;
 mod checks;
-mod clerk;
-mod doors;
+mod dhcp_client;
+mod fault_points;
 mod faults;
+mod file_servers;
 pub mod ipa;
-mod lodger;
 mod machine;
+mod network;
 mod operator;
-mod ties;
+mod simulation;
 mod trace;
-mod wires;
-mod world;
 
 use std::collections::BTreeMap;
 
-pub use ambush::{AGENT_PLACES, PLACES, TROUBLES, Trouble};
+pub use fault_points::{AGENT_JOB_POINTS, INJECTED_FAULTS, InjectedFault, JOB_POINTS};
+pub use simulation::AgentMix;
 pub use trace::Trace;
-pub use world::Agents;
 
 /// How a seed went.
 #[derive(Debug)]
-pub struct Story {
+pub struct SeedReport {
     /// What happened.
     pub trace: Trace,
     /// What must not have happened; empty when all is well.
-    pub broken: Vec<String>,
+    pub violations: Vec<String>,
     /// How many machines there were.
     pub machines: usize,
     /// How many of them became active.
     pub active: usize,
     /// How many allocations got a node.
-    pub given: usize,
+    pub allocated: usize,
     /// How often the box started.
     pub starts: u64,
     /// How long it took, in virtual milliseconds.
     pub took_ms: u64,
     /// What was met and where the node's job was then, and how often.
-    pub met: BTreeMap<String, u64>,
+    pub observed: BTreeMap<String, u64>,
 }
 
 /// Tells the story of a seed.
-pub fn tell(seed: u64, keep_text: bool) -> Story {
-    tell_of(seed, Agents::Mixed, keep_text)
+pub fn run_seed(seed: u64, keep_text: bool) -> SeedReport {
+    run_seed_with(seed, AgentMix::Mixed, keep_text)
 }
 
 /// Tells the story of a seed with these agents.
-pub fn tell_of(seed: u64, agents: Agents, keep_text: bool) -> Story {
-    told(world::World::new(seed, agents, keep_text))
+pub fn run_seed_with(seed: u64, agents: AgentMix, keep_text: bool) -> SeedReport {
+    run_to_end(simulation::RackSimulation::new(seed, agents, keep_text))
 }
 
 /// One machine with the stock agent, and one trouble at one place.
-pub fn stage(place: &'static str, trouble: Trouble, keep_text: bool) -> Story {
-    told(world::World::staged(place, trouble, keep_text))
+pub fn run_with_fault(place: &'static str, trouble: InjectedFault, keep_text: bool) -> SeedReport {
+    run_to_end(simulation::RackSimulation::with_fault(
+        place, trouble, keep_text,
+    ))
 }
 
 /// One machine with the stock agent from enrol to active, without any trouble.
-pub fn plain(fast_track: bool) -> Story {
-    told(world::World::plain(fast_track))
+pub fn run_without_faults(fast_track: bool) -> SeedReport {
+    run_to_end(simulation::RackSimulation::without_faults(fast_track))
 }
 
-fn told(mut world: world::World) -> Story {
+fn run_to_end(mut world: simulation::RackSimulation) -> SeedReport {
     if !world.run() {
         let sentence = "time ran out before every node rested".to_owned();
-        world.checks.broken.push(sentence);
+        world.checks.violations.push(sentence);
     }
     let took_ms = world.now.0;
-    world.judge();
-    Story {
+    world.check_end();
+    SeedReport {
         machines: world.machines.len(),
         active: world.active(),
-        given: world.checks.given,
-        starts: world.boxed.life,
+        allocated: world.checks.allocated,
+        starts: world.box_under_test.life,
         took_ms,
-        broken: std::mem::take(&mut world.checks.broken),
-        met: std::mem::take(&mut world.met),
+        violations: std::mem::take(&mut world.checks.violations),
+        observed: std::mem::take(&mut world.observed),
         trace: world.trace,
     }
 }

@@ -7,46 +7,51 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use trivet_bmc_ipmi::bmc::{Bmc, Chassis as _};
+use trivet_bmc_ipmi::bmc::{IpmiChassis as _, IpmiSimulator};
 use trivet_ipa::LOOKUP_VERSION;
-use trivet_model::{BootDevice, PowerOrder, PowerState, Seeded, Tick};
-use trivet_rack::Call;
-use trivet_rehearsal::{Case, Do, Ended, Firmware, Hardware, KernelLine, Place};
+use trivet_model::{BootDevice, PowerOrder, PowerState, SeededRandom, Tick};
+use trivet_rack::AgentHttpRequest;
+use trivet_rehearsal::{
+    AgentKernelArguments, SimBootNetwork, SimChassis, SimFirmware, SimFirmwareAction,
+    SimFirmwareHandover, SimHardware,
+};
 
-use crate::faults::Lie;
-use crate::ipa::Did;
-use crate::lodger::Lodger;
-use crate::wires::{AgentCall, Answer, HTTP_TIMEOUT_MS, TFTP_PORT, Who, relay};
+use crate::dhcp_client::RenewingDhcpClient;
+use crate::faults::InjectedBmcFault;
+use crate::ipa::SimAgentEffect;
+use crate::network::{
+    AgentCall, HTTP_TIMEOUT_MS, SimHttpClient, SimHttpResult, TFTP_PORT, relay_address,
+};
 
-mod front;
-mod host;
-mod own;
-mod slow;
-mod stock;
+mod faulty_chassis;
+mod host_system;
+mod own_agent;
+mod power_delay;
+mod stock_agent;
 
-pub(crate) use front::THIRD_REQUEST;
-use host::{Agent, Host};
-pub(crate) use own::WRITE_MS;
-use slow::Slow;
-pub(crate) use stock::Blow;
+pub(crate) use faulty_chassis::THIRD_REQUEST;
+use host_system::{HostSystem, RunningAgent};
+pub(crate) use own_agent::WRITE_MS;
+use power_delay::MachinePowerDelay;
+pub(crate) use stock_agent::InjectedAgentFault;
 
 /// From power to the first instruction of the firmware's network code.
 const POST_MS: u64 = 800;
 
 /// What stands on the disk.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Disk {
+pub(crate) enum SimMachineDisk {
     /// Nothing that boots.
     Empty,
     /// Somebody has begun to write.
-    Torn,
+    Incomplete,
     /// An image with this digest.
     Image([u8; 32]),
 }
 
 /// What the machine wants of the world.
 #[derive(Debug)]
-pub(crate) enum Effect {
+pub(crate) enum SimMachineOutput {
     Dhcp(Vec<u8>),
     Bmc(Vec<u8>),
     /// The BMC was told to do this.
@@ -57,10 +62,10 @@ pub(crate) enum Effect {
         bytes: Vec<u8>,
     },
     Http {
-        who: Who,
+        client: SimHttpClient,
         peer: Ipv4Addr,
         api: bool,
-        asks: Asks,
+        request: SimHttpRequest,
     },
     Answer {
         to: AgentCall,
@@ -75,31 +80,31 @@ pub(crate) enum Effect {
     /// The image has begun to be written.
     Writing,
     /// The machine got an address.
-    Holds(Ipv4Addr),
+    AddressBound(Ipv4Addr),
     /// It boots from its disk.
     BootsDisk,
     /// Its stock agent was called and says this.
-    Served(Served),
+    AgentCalled(AgentCallTrace),
     /// Something happened that seeds must have met.
-    Met(&'static str),
-    Said(String),
+    Observed(&'static str),
+    Log(String),
 }
 
 /// A call to a stock agent, as a checker sees it.
 #[derive(Debug)]
-pub(crate) struct Served {
+pub(crate) struct AgentCallTrace {
     /// The life of the box that called, and the boot of the machine.
     pub(crate) life: u64,
     pub(crate) boot: u64,
     pub(crate) method: &'static str,
-    pub(crate) asked: Value,
+    pub(crate) request: Value,
     pub(crate) status: u16,
-    pub(crate) said: String,
+    pub(crate) response: String,
 }
 
 /// An HTTP request.
 #[derive(Debug)]
-pub(crate) struct Asks {
+pub(crate) struct SimHttpRequest {
     pub(crate) method: &'static str,
     pub(crate) path: String,
     pub(crate) query: String,
@@ -109,7 +114,7 @@ pub(crate) struct Asks {
     pub(crate) timeout_ms: u64,
 }
 
-impl Asks {
+impl SimHttpRequest {
     /// A request to read.
     pub(crate) fn get(path: &str) -> Self {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
@@ -124,163 +129,168 @@ impl Asks {
     }
 }
 
-enum Runs {
+enum SimMachineSoftware {
     Nothing,
     Post { until: Tick, device: BootDevice },
-    Firmware(Box<Firmware>),
-    Host(Box<Host>),
+    Firmware(Box<SimFirmware>),
+    Host(Box<HostSystem>),
 }
 
 /// One machine.
-pub(crate) struct Machine {
+pub(crate) struct FaultyMachine {
     pub(crate) index: usize,
-    pub(crate) hardware: Hardware,
-    pub(crate) disk: Disk,
-    pub(crate) lie: Option<Lie>,
-    pub(crate) hangs: bool,
+    pub(crate) hardware: SimHardware,
+    pub(crate) disk: SimMachineDisk,
+    pub(crate) bmc_fault: Option<InjectedBmcFault>,
+    pub(crate) bmc_hangs: bool,
     /// Until when its agent's beats are lost.
-    pub(crate) mute: Option<Tick>,
+    pub(crate) heartbeats_lost_until: Option<Tick>,
     /// Its ramdisk of this boot has a rescue password.
     pub(crate) rescued: bool,
-    pub(crate) armed: Option<Tick>,
+    pub(crate) tick_at: Option<Tick>,
     /// Its ramdisk has the stock agent; else our own.
     stock: bool,
-    case: Case,
+    case: SimChassis,
     claimed: Option<PowerState>,
     /// How long it takes to follow its BMC, and what it is following.
-    slow: Slow,
-    bmc: Bmc,
-    entropy: Seeded,
+    power_delay: MachinePowerDelay,
+    bmc: IpmiSimulator,
+    entropy: SeededRandom,
     /// Counts boots: what belongs to an earlier one is dropped.
     life: u64,
-    turns: u64,
-    runs: Runs,
-    shown: Option<Ipv4Addr>,
+    power_changes: u64,
+    software: SimMachineSoftware,
+    reported_address: Option<Ipv4Addr>,
 }
 
-impl Machine {
+impl FaultyMachine {
     pub(crate) fn new(index: usize, seed: u64, stock: bool) -> Self {
-        let hardware = Hardware::new(index as u16 + 1);
+        let hardware = SimHardware::new(index as u16 + 1);
         Self {
             index,
-            bmc: Bmc::new(hardware.bmc()),
+            bmc: IpmiSimulator::new(hardware.bmc()),
             hardware,
-            disk: Disk::Empty,
-            lie: None,
-            hangs: false,
-            mute: None,
+            disk: SimMachineDisk::Empty,
+            bmc_fault: None,
+            bmc_hangs: false,
+            heartbeats_lost_until: None,
             rescued: false,
-            armed: None,
+            tick_at: None,
             stock,
-            case: Case::default(),
+            case: SimChassis::default(),
             claimed: None,
-            slow: Slow::of(seed),
-            entropy: Seeded::new(seed),
+            power_delay: MachinePowerDelay::for_seed(seed),
+            entropy: SeededRandom::new(seed),
             life: 0,
-            turns: 0,
-            runs: Runs::Nothing,
-            shown: None,
+            power_changes: 0,
+            software: SimMachineSoftware::Nothing,
+            reported_address: None,
         }
     }
 
     /// Whether the installed system runs, or did until it was switched off.
     pub(crate) fn runs_system(&self) -> bool {
-        matches!(&self.runs, Runs::Host(host) if host.line.is_none() && host.agent.is_none())
+        matches!(&self.software, SimMachineSoftware::Host(host) if host.line.is_none() && host.agent.is_none())
     }
 
     /// Whether it is between power and its system: what it boots is still to be seen.
     pub(crate) fn is_starting(&self) -> bool {
-        matches!(self.runs, Runs::Post { .. })
+        matches!(self.software, SimMachineSoftware::Post { .. })
     }
 
     /// The address it believes to hold.
-    pub(crate) fn holds(&self, now: Tick) -> Option<Ipv4Addr> {
-        match &self.runs {
-            Runs::Firmware(firmware) => firmware.address(),
-            Runs::Host(host) => host.lodger.holds(now),
+    pub(crate) fn address(&self, now: Tick) -> Option<Ipv4Addr> {
+        match &self.software {
+            SimMachineSoftware::Firmware(firmware) => firmware.address(),
+            SimMachineSoftware::Host(host) => host.dhcp.address(now),
             _ => None,
         }
     }
 
     pub(crate) fn deadline(&self) -> Option<Tick> {
-        let runs = match &self.runs {
-            Runs::Nothing => None,
-            Runs::Post { until, .. } => Some(*until),
-            Runs::Firmware(firmware) => firmware.deadline(),
-            Runs::Host(host) => host.deadline(),
+        let runs = match &self.software {
+            SimMachineSoftware::Nothing => None,
+            SimMachineSoftware::Post { until, .. } => Some(*until),
+            SimMachineSoftware::Firmware(firmware) => firmware.deadline(),
+            SimMachineSoftware::Host(host) => host.deadline(),
         };
-        runs.into_iter().chain(self.slow.deadline()).min()
+        runs.into_iter().chain(self.power_delay.deadline()).min()
     }
 
     /// How often its power has changed: what ran before is gone.
-    pub(crate) fn turns(&self) -> u64 {
-        self.turns
+    pub(crate) fn power_changes(&self) -> u64 {
+        self.power_changes
     }
 
     // What happens to it.
 
-    pub(crate) fn loses_power(&mut self, now: Tick, back: bool, out: &mut Vec<Effect>) {
+    pub(crate) fn lose_power(&mut self, now: Tick, back: bool, out: &mut Vec<SimMachineOutput>) {
         if back {
             self.case.restart();
         } else {
-            self.case.fall();
+            self.case.power_off();
         }
-        self.settle(now, out);
+        self.run_to_quiescence(now, out);
     }
 
     /// Something happens to the agent's process; the kernel and its address stay. False
     /// where there was nothing it could happen to.
-    pub(crate) fn agent_suffers(&mut self, now: Tick, blow: Blow, out: &mut Vec<Effect>) -> bool {
-        let Runs::Host(host) = &mut self.runs else {
+    pub(crate) fn inject_agent_fault(
+        &mut self,
+        now: Tick,
+        blow: InjectedAgentFault,
+        out: &mut Vec<SimMachineOutput>,
+    ) -> bool {
+        let SimMachineSoftware::Host(host) = &mut self.software else {
             return false;
         };
         let suffered = match (&mut host.agent, blow) {
-            (Some(Agent::Stock(stock)), blow) => {
-                if blow == Blow::Dies && stock.is_working() {
-                    out.push(Effect::Met("died mid-command"));
+            (Some(RunningAgent::Stock(stock)), blow) => {
+                if blow == InjectedAgentFault::Dies && stock.is_working() {
+                    out.push(SimMachineOutput::Observed("died mid-command"));
                 }
-                stock.suffers(now, blow)
+                stock.inject_fault(now, blow)
             }
             // Nobody restarts our own.
-            (Some(Agent::Own(_)), Blow::Dies | Blow::Hangs) => {
+            (Some(RunningAgent::Own(_)), InjectedAgentFault::Dies | InjectedAgentFault::Hangs) => {
                 host.agent = None;
-                host.line = Some(KernelLine::default());
+                host.line = Some(AgentKernelArguments::default());
                 self.life += 1;
                 true
             }
             _ => false,
         };
-        self.settle(now, out);
+        self.run_to_quiescence(now, out);
         suffered
     }
 
-    pub(crate) fn tick(&mut self, now: Tick, out: &mut Vec<Effect>) {
-        if let Some(order) = self.slow.due(now) {
+    pub(crate) fn tick(&mut self, now: Tick, out: &mut Vec<SimMachineOutput>) {
+        if let Some(order) = self.power_delay.take_due(now) {
             self.case.control(order);
-            self.settle(now, out);
+            self.run_to_quiescence(now, out);
         }
-        match &mut self.runs {
-            Runs::Post { until, device } if *until <= now => {
+        match &mut self.software {
+            SimMachineSoftware::Post { until, device } if *until <= now => {
                 let device = *device;
-                self.starts(now, device, out);
+                self.start_boot(now, device, out);
             }
-            Runs::Nothing | Runs::Post { .. } => {}
-            Runs::Firmware(firmware) => firmware.tick(now),
-            Runs::Host(host) => host.lodger.tick(now),
+            SimMachineSoftware::Nothing | SimMachineSoftware::Post { .. } => {}
+            SimMachineSoftware::Firmware(firmware) => firmware.tick(now),
+            SimMachineSoftware::Host(host) => host.dhcp.tick(now),
         }
-        self.settle(now, out);
+        self.run_to_quiescence(now, out);
     }
 
-    pub(crate) fn dhcp(&mut self, now: Tick, bytes: &[u8], out: &mut Vec<Effect>) {
-        match &mut self.runs {
-            Runs::Firmware(firmware) => {
-                let from = SocketAddr::from((relay(self.index), 67));
-                firmware.datagram(now, from, bytes);
+    pub(crate) fn dhcp(&mut self, now: Tick, bytes: &[u8], out: &mut Vec<SimMachineOutput>) {
+        match &mut self.software {
+            SimMachineSoftware::Firmware(firmware) => {
+                let from = SocketAddr::from((relay_address(self.index), 67));
+                firmware.handle_datagram(now, from, bytes);
             }
-            Runs::Host(host) => host.lodger.datagram(now, bytes),
+            SimMachineSoftware::Host(host) => host.dhcp.datagram(now, bytes),
             _ => {}
         }
-        self.settle(now, out);
+        self.run_to_quiescence(now, out);
     }
 
     pub(crate) fn tftp(
@@ -289,85 +299,96 @@ impl Machine {
         peer: SocketAddrV4,
         from: SocketAddrV4,
         bytes: &[u8],
-        out: &mut Vec<Effect>,
+        out: &mut Vec<SimMachineOutput>,
     ) {
         let port = self.tftp_port();
-        if let Runs::Firmware(firmware) = &mut self.runs
+        if let SimMachineSoftware::Firmware(firmware) = &mut self.software
             && firmware.address() == Some(*peer.ip())
             && peer.port() == port
         {
-            firmware.datagram(now, from.into(), bytes);
+            firmware.handle_datagram(now, from.into(), bytes);
         }
-        self.settle(now, out);
+        self.run_to_quiescence(now, out);
     }
 
-    pub(crate) fn http(&mut self, now: Tick, who: Who, answer: Answer, out: &mut Vec<Effect>) {
+    pub(crate) fn http(
+        &mut self,
+        now: Tick,
+        who: SimHttpClient,
+        answer: SimHttpResult,
+        out: &mut Vec<SimMachineOutput>,
+    ) {
         let life = self.life;
-        match (&mut self.runs, who) {
-            (Runs::Firmware(firmware), Who::Firmware { life: asked, .. }) if asked == life => {
+        match (&mut self.software, who) {
+            (
+                SimMachineSoftware::Firmware(firmware),
+                SimHttpClient::Firmware { life: asked, .. },
+            ) if asked == life => {
                 let body = answer
                     .filter(|(status, _)| *status == 200)
                     .map(|(_, body)| body);
-                firmware.fetched(now, body.as_deref());
+                firmware.handle_fetched(now, body.as_deref());
             }
-            (Runs::Host(host), who) => {
+            (SimMachineSoftware::Host(host), who) => {
                 let entropy = &mut self.entropy;
                 match (&mut host.agent, who) {
                     (
-                        Some(Agent::Own(own)),
-                        Who::Agent {
-                            life: at, asked, ..
-                        },
-                    ) if at == life => {
-                        own.answered(now, asked, answer, entropy);
-                    }
-                    (
-                        Some(Agent::Own(own)),
-                        Who::Image {
-                            life: at, command, ..
-                        },
-                    ) if at == life => {
-                        own.image_came(now, life, &command, answer, out);
-                    }
-                    (
-                        Some(Agent::Stock(stock)),
-                        Who::Stock {
+                        Some(RunningAgent::Own(own)),
+                        SimHttpClient::Agent {
                             life: at,
-                            start,
-                            what,
+                            kind: asked,
                             ..
                         },
-                    ) if at == life => stock.answered(now, (start, what), &answer, out),
+                    ) if at == life => {
+                        own.handle_response(now, asked, answer, entropy);
+                    }
                     (
-                        Some(Agent::Stock(stock)),
-                        Who::Image {
+                        Some(RunningAgent::Own(own)),
+                        SimHttpClient::Image {
                             life: at, command, ..
                         },
                     ) if at == life => {
-                        stock.image_came(now, &command, answer, out);
+                        own.handle_image_response(now, life, &command, answer, out);
+                    }
+                    (
+                        Some(RunningAgent::Stock(stock)),
+                        SimHttpClient::Stock {
+                            life: at,
+                            start,
+                            kind: what,
+                            ..
+                        },
+                    ) if at == life => stock.handle_response(now, (start, what), &answer, out),
+                    (
+                        Some(RunningAgent::Stock(stock)),
+                        SimHttpClient::Image {
+                            life: at, command, ..
+                        },
+                    ) if at == life => {
+                        stock.handle_image_response(now, &command, answer, out);
                     }
                     _ => {}
                 }
             }
             _ => {}
         }
-        self.settle(now, out);
+        self.run_to_quiescence(now, out);
     }
 
     /// A call to the agent at our address.
-    pub(crate) fn called(
+    pub(crate) fn handle_call(
         &mut self,
         now: Tick,
         to: AgentCall,
-        request: &Call,
-        out: &mut Vec<Effect>,
+        request: &AgentHttpRequest,
+        out: &mut Vec<SimMachineOutput>,
     ) {
-        let (machine, life, turns) = (self.index, self.life, self.turns);
-        let Runs::Host(host) = &mut self.runs else {
+        let (machine, life, turns) = (self.index, self.life, self.power_changes);
+        let SimMachineSoftware::Host(host) = &mut self.software else {
             return;
         };
-        let peer = host.lodger.holds(now).unwrap_or(Ipv4Addr::UNSPECIFIED);
-        let seat = own::Seat {
+        let peer = host.dhcp.address(now).unwrap_or(Ipv4Addr::UNSPECIFIED);
+        let seat = own_agent::SimAgentLocation {
             machine,
             life,
             peer,
@@ -375,41 +396,49 @@ impl Machine {
         let did = match &mut host.agent {
             None => {
                 let result = Err("connection refused".to_owned());
-                return out.push(Effect::Answer { to, result });
+                return out.push(SimMachineOutput::Answer { to, result });
             }
-            Some(Agent::Own(own)) => own.called(now, seat, to, request, out),
-            Some(Agent::Stock(stock)) => {
-                stock.called(now, turns, to, request, out);
+            Some(RunningAgent::Own(own)) => own.handle_call(now, seat, to, request, out),
+            Some(RunningAgent::Stock(stock)) => {
+                stock.handle_call(now, turns, to, request, out);
                 None
             }
         };
-        self.does(did);
-        self.settle(now, out);
+        self.apply_effects(did);
+        self.run_to_quiescence(now, out);
     }
 
     /// Work of our own agent ends.
-    pub(crate) fn work_done(&mut self, now: Tick, life: u64, id: &str, out: &mut Vec<Effect>) {
-        let did = match &mut self.runs {
-            Runs::Host(host) if life == self.life => match &mut host.agent {
-                Some(Agent::Own(own)) => own.work_done(now, id, out),
+    pub(crate) fn work_done(
+        &mut self,
+        now: Tick,
+        life: u64,
+        id: &str,
+        out: &mut Vec<SimMachineOutput>,
+    ) {
+        let did = match &mut self.software {
+            SimMachineSoftware::Host(host) if life == self.life => match &mut host.agent {
+                Some(RunningAgent::Own(own)) => own.work_done(now, id, out),
                 _ => None,
             },
             _ => None,
         };
-        self.does(did);
-        self.settle(now, out);
+        self.apply_effects(did);
+        self.run_to_quiescence(now, out);
     }
 
     /// What an agent did to its machine.
-    fn does(&mut self, did: impl IntoIterator<Item = Did>) {
+    fn apply_effects(&mut self, did: impl IntoIterator<Item = SimAgentEffect>) {
         for did in did {
             match did {
-                Did::Tore => self.disk = Disk::Torn,
-                Did::Erased => self.disk = Disk::Empty,
-                Did::Wrote(image) => self.disk = Disk::Image(sha256(&image)),
-                Did::LetIn(_) => self.rescued = true,
-                Did::PoweredOff => self.case.fall(),
-                Did::Rebooted => self.case.restart(),
+                SimAgentEffect::DiskInvalidated => self.disk = SimMachineDisk::Incomplete,
+                SimAgentEffect::DiskErased => self.disk = SimMachineDisk::Empty,
+                SimAgentEffect::ImageWritten(image) => {
+                    self.disk = SimMachineDisk::Image(sha256(&image))
+                }
+                SimAgentEffect::RescueEnabled(_) => self.rescued = true,
+                SimAgentEffect::PoweredOff => self.case.power_off(),
+                SimAgentEffect::Rebooted => self.case.restart(),
             }
         }
     }
@@ -421,133 +450,142 @@ impl Machine {
     }
 
     /// Draws the consequences until nothing follows.
-    fn settle(&mut self, now: Tick, out: &mut Vec<Effect>) {
+    fn run_to_quiescence(&mut self, now: Tick, out: &mut Vec<SimMachineOutput>) {
         loop {
-            if self.case.turns() != self.turns {
-                self.turned(now, out);
+            if self.case.power_changes() != self.power_changes {
+                self.power_changed(now, out);
             }
-            self.talk(now, out);
+            self.transmit(now, out);
             // An agent may have switched its machine off.
-            if self.case.turns() == self.turns {
+            if self.case.power_changes() == self.power_changes {
                 break;
             }
         }
-        let holds = self.holds(now);
-        if holds != self.shown {
-            self.shown = holds;
-            out.extend(holds.map(Effect::Holds));
+        let holds = self.address(now);
+        if holds != self.reported_address {
+            self.reported_address = holds;
+            out.extend(holds.map(SimMachineOutput::AddressBound));
         }
     }
 
     /// The power changed: what ran is gone.
-    fn turned(&mut self, now: Tick, out: &mut Vec<Effect>) {
-        self.turns = self.case.turns();
+    fn power_changed(&mut self, now: Tick, out: &mut Vec<SimMachineOutput>) {
+        self.power_changes = self.case.power_changes();
         self.life += 1;
-        self.shown = None;
+        self.reported_address = None;
         self.rescued = false;
         let (index, life) = (self.index, self.life);
         if self.case.is_on() {
-            let device = self.case.boot_device(matches!(self.disk, Disk::Image(_)));
-            out.push(Effect::Said(format!(
+            let device = self
+                .case
+                .boot_device(matches!(self.disk, SimMachineDisk::Image(_)));
+            out.push(SimMachineOutput::Log(format!(
                 "machine {index} life {life} on, boots {device}"
             )));
-            self.runs = Runs::Post {
+            self.software = SimMachineSoftware::Post {
                 until: now.after_ms(POST_MS),
                 device,
             };
         } else {
-            out.push(Effect::Said(format!("machine {index} off")));
-            self.runs = Runs::Nothing;
+            out.push(SimMachineOutput::Log(format!("machine {index} off")));
+            self.software = SimMachineSoftware::Nothing;
         }
     }
 
-    fn starts(&mut self, now: Tick, device: BootDevice, out: &mut Vec<Effect>) {
+    fn start_boot(&mut self, now: Tick, device: BootDevice, out: &mut Vec<SimMachineOutput>) {
         if device == BootDevice::Disk {
-            self.boots_disk(now, out);
+            self.boot_disk(now, out);
         } else {
-            let place = Place {
-                relay: relay(self.index),
+            let place = SimBootNetwork {
+                relay: relay_address(self.index),
                 tftp_port: TFTP_PORT,
             };
-            let firmware = Firmware::start(now, self.hardware.clone(), place);
-            self.runs = Runs::Firmware(Box::new(firmware));
+            let firmware = SimFirmware::start(now, self.hardware.clone(), place);
+            self.software = SimMachineSoftware::Firmware(Box::new(firmware));
         }
     }
 
-    fn boots_disk(&mut self, now: Tick, out: &mut Vec<Effect>) {
-        out.push(Effect::BootsDisk);
+    fn boot_disk(&mut self, now: Tick, out: &mut Vec<SimMachineOutput>) {
+        out.push(SimMachineOutput::BootsDisk);
         // A disk that does not boot leaves the machine at its firmware's prompt.
-        self.runs = if matches!(self.disk, Disk::Image(_)) {
+        self.software = if matches!(self.disk, SimMachineDisk::Image(_)) {
             self.host(now, None)
         } else {
-            Runs::Nothing
+            SimMachineSoftware::Nothing
         };
     }
 
-    fn host(&self, now: Tick, line: Option<KernelLine>) -> Runs {
+    fn host(&self, now: Tick, line: Option<AgentKernelArguments>) -> SimMachineSoftware {
         let hardware = &self.hardware;
-        let lodger = Lodger::start(now, hardware.mac, Some(hardware.uuid), relay(self.index));
-        Runs::Host(Box::new(Host {
-            lodger,
+        let lodger = RenewingDhcpClient::start(
+            now,
+            hardware.mac,
+            Some(hardware.uuid),
+            relay_address(self.index),
+        );
+        SimMachineSoftware::Host(Box::new(HostSystem {
+            dhcp: lodger,
             line,
             agent: None,
         }))
     }
 
     /// Lets out what whatever runs wants to say.
-    fn talk(&mut self, now: Tick, out: &mut Vec<Effect>) {
+    fn transmit(&mut self, now: Tick, out: &mut Vec<SimMachineOutput>) {
         let (index, life, port) = (self.index, self.life, self.tftp_port());
-        match &mut self.runs {
-            Runs::Nothing | Runs::Post { .. } => {}
-            Runs::Firmware(firmware) => {
-                while let Some(wanted) = firmware.wanted() {
+        match &mut self.software {
+            SimMachineSoftware::Nothing | SimMachineSoftware::Post { .. } => {}
+            SimMachineSoftware::Firmware(firmware) => {
+                while let Some(wanted) = firmware.next_action() {
                     let own = firmware.address().unwrap_or(Ipv4Addr::UNSPECIFIED);
                     out.push(match wanted {
-                        Do::Dhcp(bytes) => Effect::Dhcp(bytes),
-                        Do::Tftp { to, bytes } => Effect::Tftp {
+                        SimFirmwareAction::Dhcp(bytes) => SimMachineOutput::Dhcp(bytes),
+                        SimFirmwareAction::Tftp { to, bytes } => SimMachineOutput::Tftp {
                             peer: SocketAddrV4::new(own, port),
                             to,
                             bytes,
                         },
-                        Do::Fetch { url } => Effect::Http {
-                            who: Who::Firmware {
+                        SimFirmwareAction::Fetch { url } => SimMachineOutput::Http {
+                            client: SimHttpClient::Firmware {
                                 machine: index,
                                 life,
                             },
                             peer: own,
                             api: false,
-                            asks: Asks::get(path_of(&url)),
+                            request: SimHttpRequest::get(url_path(&url)),
                         },
                     });
                 }
-                match firmware.ended().cloned() {
-                    Some(Ended::Agent(line)) => {
-                        self.runs = self.host(now, Some(line));
-                        self.talk(now, out);
+                match firmware.handover().cloned() {
+                    Some(SimFirmwareHandover::Agent(line)) => {
+                        self.software = self.host(now, Some(line));
+                        self.transmit(now, out);
                     }
-                    Some(Ended::Disk) => {
-                        self.boots_disk(now, out);
-                        self.talk(now, out);
+                    Some(SimFirmwareHandover::Disk) => {
+                        self.boot_disk(now, out);
+                        self.transmit(now, out);
                     }
                     // No node of these racks boots anything else.
-                    Some(Ended::Other) => self.runs = Runs::Nothing,
+                    Some(SimFirmwareHandover::Other) => self.software = SimMachineSoftware::Nothing,
                     None => {}
                 }
             }
-            Runs::Host(host) => {
-                while let Some(bytes) = host.lodger.transmit() {
-                    out.push(Effect::Dhcp(bytes));
+            SimMachineSoftware::Host(host) => {
+                while let Some(bytes) = host.dhcp.transmit() {
+                    out.push(SimMachineOutput::Dhcp(bytes));
                 }
-                let seed = self.stock.then(|| stock::seed_of(&self.entropy, life));
-                let did = host.agent_talks(now, &self.hardware, seed, (index, life), out);
-                self.does(did);
+                let seed = self
+                    .stock
+                    .then(|| stock_agent::seed_of(&self.entropy, life));
+                let did = host.poll_agent(now, &self.hardware, seed, (index, life), out);
+                self.apply_effects(did);
             }
         }
     }
 }
 
 /// What follows the host in one of our URLs.
-fn path_of(url: &str) -> &str {
+fn url_path(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     rest.find('/').map_or("/", |at| &rest[at..])
 }

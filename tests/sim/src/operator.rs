@@ -4,18 +4,18 @@
 //! and gives a node up after a bounded number of failures.
 
 use serde_json::{Value, json};
-use trivet_model::{Entropy as _, MacAddr, NodeId, PortId, ProvisionState, Seeded, Verb};
+use trivet_model::{Entropy as _, MacAddr, NodeId, PortId, ProvisionState, SeededRandom, Verb};
 use trivet_rehearsal::{BMC_PASSWORD, BMC_USER};
 
-use crate::boxed::IMAGE;
-use crate::machine::Asks;
-use crate::wires::{Answer, HTTP_TIMEOUT_MS, bmc};
+use crate::box_under_test::IMAGE;
+use crate::machine::SimHttpRequest;
+use crate::network::{HTTP_TIMEOUT_MS, SimHttpResult, bmc_address};
 
 /// How often a node may fail before it is left alone.
 const FAILURES_MAX: u32 = 4;
 
 /// Between two looks at a node.
-const LOOK_MS: u64 = 3000;
+const POLL_MS: u64 = 3000;
 
 /// The version the operator speaks.
 const VERSION: &str = "1.90";
@@ -39,8 +39,8 @@ pub(crate) const CLASS: &str = "sim";
 
 /// What was asked last.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Ask {
-    Look,
+enum SimOperatorRequest {
+    ReadNode,
     CreateNode,
     CreatePort,
     SetImage,
@@ -51,32 +51,32 @@ enum Ask {
 
 /// How a node's story ended for the operator.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum End {
+pub(crate) enum SimOperatorOutcome {
     Active,
     GivenUp,
 }
 
 /// One node on the operator's desk.
-pub(crate) struct Desk {
+pub(crate) struct SimOperator {
     pub(crate) node: NodeId,
-    pub(crate) end: Option<End>,
+    pub(crate) end: Option<SimOperatorOutcome>,
     port: PortId,
     machine: usize,
     mac: MacAddr,
-    asked: Ask,
-    next: Ask,
+    sent: SimOperatorRequest,
+    next: SimOperatorRequest,
     has_port: bool,
     inspected: bool,
     extra: u64,
     failures: u32,
     /// Verbs still to be tried once active, to go round again.
-    more: Vec<Verb>,
+    verbs_left: Vec<Verb>,
     /// The operator aborts the next wait it sees.
     aborts: bool,
 }
 
-impl Desk {
-    pub(crate) fn new(machine: usize, mac: MacAddr, chance: &mut Seeded) -> Self {
+impl SimOperator {
+    pub(crate) fn new(machine: usize, mac: MacAddr, chance: &mut SeededRandom) -> Self {
         let more = match chance.below(8) {
             0 => vec![Verb::Rebuild],
             1 => vec![Verb::Deleted],
@@ -89,21 +89,21 @@ impl Desk {
             port: PortId::random(chance),
             machine,
             mac,
-            asked: Ask::Look,
-            next: Ask::CreateNode,
+            sent: SimOperatorRequest::ReadNode,
+            next: SimOperatorRequest::CreateNode,
             has_port: false,
             inspected: false,
             extra: chance.number() % 3,
             failures: 0,
             end: None,
-            more,
+            verbs_left: more,
             aborts: chance.chance(100),
         }
     }
 
     /// Nothing is aborted, and once active at most this is tried.
-    pub(crate) fn goes_plainly(&mut self, more: Option<Verb>) {
-        (self.more, self.aborts) = (more.into_iter().collect(), false);
+    pub(crate) fn use_plain_plan(&mut self, more: Option<Verb>) {
+        (self.verbs_left, self.aborts) = (more.into_iter().collect(), false);
     }
 
     /// Whether it goes the plain way: nothing is aborted.
@@ -113,33 +113,33 @@ impl Desk {
 
     /// Whether it is about to end a rescue that it saw.
     pub(crate) fn saw_rescue(&self) -> bool {
-        self.next == Ask::Verb(Verb::Unrescue)
+        self.next == SimOperatorRequest::Verb(Verb::Unrescue)
     }
 
     /// The next request.
-    pub(crate) fn asks(&mut self) -> Asks {
-        self.asked = self.next;
+    pub(crate) fn next_request(&mut self) -> SimHttpRequest {
+        self.sent = self.next;
         let node = format!("/v1/nodes/{}", self.node);
-        let (method, path, body) = match self.asked {
-            Ask::Look => ("GET", node, Value::Null),
-            Ask::CreateNode => ("POST", "/v1/nodes".to_owned(), self.node_body()),
-            Ask::CreatePort => {
+        let (method, path, body) = match self.sent {
+            SimOperatorRequest::ReadNode => ("GET", node, Value::Null),
+            SimOperatorRequest::CreateNode => ("POST", "/v1/nodes".to_owned(), self.node_body()),
+            SimOperatorRequest::CreatePort => {
                 let body = json!({
                     "uuid": self.port.to_string(), "node_uuid": self.node.to_string(),
                     "address": self.mac.to_string(),
                 });
                 ("POST", "/v1/ports".to_owned(), body)
             }
-            Ask::SetImage => {
+            SimOperatorRequest::SetImage => {
                 let value = json!({ "image_source": IMAGE });
                 let op = json!([{"op": "add", "path": "/instance_info", "value": value}]);
                 ("PATCH", node, op)
             }
-            Ask::SetExtra(count) => {
+            SimOperatorRequest::SetExtra(count) => {
                 let op = json!([{"op": "add", "path": "/extra/count", "value": count}]);
                 ("PATCH", node, op)
             }
-            Ask::Verb(verb) => {
+            SimOperatorRequest::Verb(verb) => {
                 let mut body = json!({ "target": verb.as_str() });
                 match verb {
                     Verb::Rescue => body["rescue_password"] = json!(RESCUE_PASSWORD),
@@ -148,10 +148,12 @@ impl Desk {
                 }
                 ("PUT", format!("{node}/states/provision"), body)
             }
-            Ask::EndMaintenance => ("DELETE", format!("{node}/maintenance"), Value::Null),
+            SimOperatorRequest::EndMaintenance => {
+                ("DELETE", format!("{node}/maintenance"), Value::Null)
+            }
         };
-        let query = match self.asked {
-            Ask::Look => {
+        let query = match self.sent {
+            SimOperatorRequest::ReadNode => {
                 "fields=provision_state,last_error,maintenance,inspection_finished_at,\
                  instance_info,extra"
             }
@@ -162,7 +164,7 @@ impl Desk {
         } else {
             body.to_string().into_bytes()
         };
-        Asks {
+        SimHttpRequest {
             method,
             path,
             query: query.to_owned(),
@@ -179,41 +181,49 @@ impl Desk {
             "driver": "ipmi",
             "resource_class": CLASS,
             "driver_info": {
-                "ipmi_address": bmc(self.machine).to_string(),
+                "ipmi_address": bmc_address(self.machine).to_string(),
                 "ipmi_username": BMC_USER, "ipmi_password": BMC_PASSWORD,
             },
         })
     }
 
     /// Hears an answer; after how long it acts next, unless the story has ended.
-    pub(crate) fn hears(&mut self, answer: Answer) -> Option<u64> {
+    pub(crate) fn handle_response(&mut self, answer: SimHttpResult) -> Option<u64> {
         let status = answer.as_ref().map(|(status, _)| *status);
-        let asked = self.asked;
-        self.next = Ask::Look;
+        let asked = self.sent;
+        self.next = SimOperatorRequest::ReadNode;
         match (asked, status) {
             // Repeating is safe: what is there already is answered with a conflict.
-            (Ask::CreateNode | Ask::CreatePort, None | Some(503)) => self.next = asked,
-            (Ask::CreateNode, Some(201 | 409)) => self.next = Ask::CreatePort,
-            (Ask::CreatePort, Some(201 | 409)) => self.has_port = true,
-            (Ask::Look, Some(404)) => self.next = Ask::CreateNode,
-            (Ask::Look, Some(200)) => {
+            (SimOperatorRequest::CreateNode | SimOperatorRequest::CreatePort, None | Some(503)) => {
+                self.next = asked
+            }
+            (SimOperatorRequest::CreateNode, Some(201 | 409)) => {
+                self.next = SimOperatorRequest::CreatePort
+            }
+            (SimOperatorRequest::CreatePort, Some(201 | 409)) => self.has_port = true,
+            (SimOperatorRequest::ReadNode, Some(404)) => self.next = SimOperatorRequest::CreateNode,
+            (SimOperatorRequest::ReadNode, Some(200)) => {
                 let body = answer.map(|(_, body)| body).unwrap_or_default();
                 let node = serde_json::from_slice(&body).unwrap_or_default();
-                return self.sees(&node);
+                return self.decide(&node);
             }
             _ => {}
         }
-        Some(if self.next == Ask::Look { LOOK_MS } else { 200 })
+        Some(if self.next == SimOperatorRequest::ReadNode {
+            POLL_MS
+        } else {
+            200
+        })
     }
 
     /// Decides from what a look showed.
-    fn sees(&mut self, node: &Value) -> Option<u64> {
+    fn decide(&mut self, node: &Value) -> Option<u64> {
         let state = node["provision_state"].as_str().unwrap_or_default();
         let Ok(state) = state.parse::<ProvisionState>() else {
-            return Some(LOOK_MS);
+            return Some(POLL_MS);
         };
         if !self.has_port {
-            self.next = Ask::CreatePort;
+            self.next = SimOperatorRequest::CreatePort;
             return Some(100);
         }
         let failed = state.is_failure()
@@ -221,27 +231,27 @@ impl Desk {
         if failed {
             self.failures += 1;
             if self.failures > FAILURES_MAX {
-                self.end = Some(End::GivenUp);
+                self.end = Some(SimOperatorOutcome::GivenUp);
                 return None;
             }
         }
         if node["maintenance"] == json!(true) {
-            self.next = Ask::EndMaintenance;
+            self.next = SimOperatorRequest::EndMaintenance;
             return Some(100);
         }
         if self.extra > 0 && !state.is_resting() && node["extra"]["count"] != json!(self.extra) {
-            self.next = Ask::SetExtra(self.extra);
+            self.next = SimOperatorRequest::SetExtra(self.extra);
             return Some(100);
         }
         if self.aborts && state.is_waiting() {
             self.aborts = false;
-            self.next = Ask::Verb(Verb::Abort);
+            self.next = SimOperatorRequest::Verb(Verb::Abort);
             return Some(100);
         }
-        self.moves_on(state, node)
+        self.choose_verb(state, node)
     }
 
-    fn moves_on(&mut self, state: ProvisionState, node: &Value) -> Option<u64> {
+    fn choose_verb(&mut self, state: ProvisionState, node: &Value) -> Option<u64> {
         let verb = match state {
             ProvisionState::Enroll | ProvisionState::CleanFail => Verb::Manage,
             ProvisionState::Manageable => {
@@ -255,7 +265,7 @@ impl Desk {
             ProvisionState::InspectFail => Verb::Inspect,
             ProvisionState::Available | ProvisionState::DeployFail => {
                 if node["instance_info"]["image_source"].is_null() {
-                    self.next = Ask::SetImage;
+                    self.next = SimOperatorRequest::SetImage;
                     return Some(100);
                 }
                 Verb::Active
@@ -267,15 +277,15 @@ impl Desk {
             ProvisionState::ServiceHold => Verb::Unhold,
             ProvisionState::ServiceFail => Verb::Service,
             ProvisionState::Active => {
-                let Some(verb) = self.more.pop() else {
-                    self.end = Some(End::Active);
+                let Some(verb) = self.verbs_left.pop() else {
+                    self.end = Some(SimOperatorOutcome::Active);
                     return None;
                 };
                 verb
             }
-            _ => return Some(LOOK_MS),
+            _ => return Some(POLL_MS),
         };
-        self.next = Ask::Verb(verb);
+        self.next = SimOperatorRequest::Verb(verb);
         Some(100)
     }
 }

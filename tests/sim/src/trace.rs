@@ -35,7 +35,7 @@ impl Trace {
         self.line.clear();
         // Writing to a string cannot fail.
         let _ = writeln!(self.line, "{:>9} {said}", now.0);
-        self.hash = mixed(self.hash, self.line.as_bytes());
+        self.hash = fnv1a(self.hash, self.line.as_bytes());
         self.lines += 1;
         if let Some(text) = &mut self.text {
             text.push_str(&self.line);
@@ -59,12 +59,12 @@ impl Trace {
 }
 
 /// A short name for bytes that are too long to show.
-pub(crate) fn mark(bytes: &[u8]) -> u32 {
-    let hash = mixed(BASIS, bytes);
+pub(crate) fn short_hash(bytes: &[u8]) -> u32 {
+    let hash = fnv1a(BASIS, bytes);
     (hash ^ (hash >> 32)) as u32
 }
 
-fn mixed(hash: u64, bytes: &[u8]) -> u64 {
+fn fnv1a(hash: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(hash, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(PRIME)
     })

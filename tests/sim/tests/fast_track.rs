@@ -1,12 +1,12 @@
 //! With fast track the agent stays after inspection and after cleaning: the deployment, and
 //! the cleaning before it, switch the machine on once less each.
 
-use trivet_tests_sim::plain;
+use trivet_tests_sim::run_without_faults;
 
 /// How often the machine was switched on, and from what it booted.
 fn starts(fast_track: bool) -> Vec<String> {
-    let story = plain(fast_track);
-    assert!(story.broken.is_empty(), "{:?}", story.broken);
+    let story = run_without_faults(fast_track);
+    assert!(story.violations.is_empty(), "{:?}", story.violations);
     assert_eq!(story.active, 1);
     let text = story.trace.text().unwrap_or_default();
     let booted = text

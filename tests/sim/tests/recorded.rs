@@ -4,7 +4,10 @@
 
 use serde_json::{Map, Value, json};
 use trivet_model::{MacAddr, Tick};
-use trivet_tests_sim::ipa::{Ask, Ipa, Out, PORT, Reply, Setup, State, What};
+use trivet_tests_sim::ipa::{
+    PORT, SimIpa, SimIpaOutput, SimIpaReply, SimIpaRequest, SimIpaRequestKind, SimIpaSetup,
+    SimIpaState,
+};
 
 const RECORDED: &str = include_str!("../recorded/ipa-13.0.0.json");
 const TOKEN: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
@@ -16,7 +19,7 @@ fn recorded(by: &str) -> Vec<Value> {
 }
 
 /// The machine of the recording: it had no disk.
-fn agent(inspects: bool) -> Ipa {
+fn agent(inspects: bool) -> SimIpa {
     let inventory = json!({
         "interfaces": [{"name": "eth0", "mac_address": "52:54:00:aa:bb:01",
             "ipv4_address": "192.0.2.10", "ipv6_address": null, "has_carrier": true,
@@ -30,9 +33,9 @@ fn agent(inspects: bool) -> Ipa {
             "firmware": {"vendor": "", "version": "", "build_date": ""}},
         "boot": {"current_boot_mode": "bios", "pxe_interface": null}, "hostname": "h",
     });
-    Ipa::new(
+    SimIpa::new(
         Tick(0),
-        Setup {
+        SimIpaSetup {
             macs: vec![MacAddr([0x52, 0x54, 0, 0xaa, 0xbb, 1])],
             inventory,
             inspects,
@@ -138,12 +141,12 @@ fn read(body: &[u8]) -> Value {
 }
 
 /// Time passes until the next request of the agent.
-fn next_ask(ipa: &mut Ipa, now: &mut Tick) -> Ask {
+fn next_request(ipa: &mut SimIpa, now: &mut Tick) -> SimIpaRequest {
     loop {
         *now = ipa.wake_at().expect("it does not go on").max(*now);
         let outs = ipa.next(*now);
         let ask = outs.into_iter().find_map(|out| match out {
-            Out::Ask(ask) => Some(ask),
+            SimIpaOutput::Request(ask) => Some(ask),
             _ => None,
         });
         if let Some(ask) = ask {
@@ -153,7 +156,7 @@ fn next_ask(ipa: &mut Ipa, now: &mut Tick) -> Ask {
 }
 
 /// Plays the box of the recording to an agent; how long each pause was is checked too.
-fn begins(ipa: &mut Ipa, now: &mut Tick, exchanges: &[Value]) {
+fn replay_start(ipa: &mut SimIpa, now: &mut Tick, exchanges: &[Value]) {
     for exchange in exchanges {
         let name = text(&exchange["name"]);
         if name == "heartbeat, forced" {
@@ -162,7 +165,7 @@ fn begins(ipa: &mut Ipa, now: &mut Tick, exchanges: &[Value]) {
             ipa.request(*now, "POST", &target, body.to_string().as_bytes());
         }
         let since = *now;
-        let ask = next_ask(ipa, now);
+        let ask = next_request(ipa, now);
         let (request, mut ids) = (&exchange["request"], Map::new());
         let query = query(request);
         let mark = if query.is_empty() { "" } else { "?" };
@@ -183,12 +186,12 @@ fn begins(ipa: &mut Ipa, now: &mut Tick, exchanges: &[Value]) {
         }
         let answer = &exchange["answer"];
         let status = number(&answer["status"]) as u16;
-        ipa.answered(*now, ask.what, Some((status, &bytes(&answer["body"]))));
+        ipa.handle_response(*now, ask.kind, Some((status, &bytes(&answer["body"]))));
     }
 }
 
 #[test]
-fn the_agent_asks_as_the_real_one_did() {
+fn the_agent_sends_the_recorded_requests() {
     let all = recorded("agent");
     let of_boot = |boot: u64| -> Vec<_> {
         let of = all.iter().filter(|one| one["boot"] == boot);
@@ -196,37 +199,37 @@ fn the_agent_asks_as_the_real_one_did() {
     };
     let (first, second) = (of_boot(1), of_boot(2));
     assert_eq!(first.len() + second.len(), all.len());
-    begins(&mut agent(false), &mut Tick(0), &first);
+    replay_start(&mut agent(false), &mut Tick(0), &first);
     let mut masked = agent(true);
-    begins(&mut masked, &mut Tick(0), &second);
+    replay_start(&mut masked, &mut Tick(0), &second);
     assert_eq!(
         second.last().unwrap()["then"],
         "it neither listens nor beats"
     );
-    assert_eq!(masked.state(), State::Stuck);
+    assert_eq!(masked.state(), SimIpaState::Stuck);
     assert!(!masked.serves());
 }
 
 /// The answer as it comes when the caller waits as long as it takes.
-fn answered(ipa: &mut Ipa, now: &mut Tick, reply: Reply) -> Reply {
+fn wait_for_result(ipa: &mut SimIpa, now: &mut Tick, reply: SimIpaReply) -> SimIpaReply {
     let Some(id) = &reply.awaits else {
         return reply;
     };
     while !ipa.has_ended(id) {
         let ask = next_or_done(ipa, now, id);
         if let Some(what) = ask {
-            ipa.answered(*now, what, Some((202, b"")));
+            ipa.handle_response(*now, what, Some((202, b"")));
         }
     }
     ipa.result(id)
 }
 
-fn next_or_done(ipa: &mut Ipa, now: &mut Tick, id: &str) -> Option<What> {
+fn next_or_done(ipa: &mut SimIpa, now: &mut Tick, id: &str) -> Option<SimIpaRequestKind> {
     while !ipa.has_ended(id) {
         *now = ipa.wake_at()?.max(*now);
         for out in ipa.next(*now) {
-            if let Out::Ask(ask) = out {
-                return Some(ask.what);
+            if let SimIpaOutput::Request(ask) = out {
+                return Some(ask.kind);
             }
         }
     }
@@ -234,11 +237,11 @@ fn next_or_done(ipa: &mut Ipa, now: &mut Tick, id: &str) -> Option<What> {
 }
 
 #[test]
-fn the_agent_answers_as_the_real_one_did() {
+fn the_agent_sends_the_recorded_replies() {
     let (mut ipa, mut now, mut ids) = (agent(false), Tick(0), Map::new());
     let first: Vec<_> = recorded("agent");
     let first: Vec<_> = first.into_iter().filter(|one| one["boot"] == 1).collect();
-    begins(&mut ipa, &mut now, &first[..5]);
+    replay_start(&mut ipa, &mut now, &first[..5]);
     let mut compared = 0;
     for exchange in recorded("box") {
         let name = exchange["name"].as_str().unwrap();
@@ -252,7 +255,7 @@ fn the_agent_answers_as_the_real_one_did() {
         let body = raw.unwrap_or_else(|| bytes(&request["body"]));
         let method = request["method"].as_str().unwrap();
         let reply = ipa.request(now, method, target.trim_end_matches('?'), &body);
-        let reply = answered(&mut ipa, &mut now, reply);
+        let reply = wait_for_result(&mut ipa, &mut now, reply);
         assert_eq!(reply.status, want["status"], "{name}");
         check_headers(name, &want["headers"], &reply);
         if want["body"] == "<html>" {
@@ -266,7 +269,7 @@ fn the_agent_answers_as_the_real_one_did() {
 }
 
 /// Length, date and server are the door's; the order of methods is chance in Python.
-fn check_headers(name: &str, want: &Value, reply: &Reply) {
+fn check_headers(name: &str, want: &Value, reply: &SimIpaReply) {
     assert_eq!(want["Content-Type"], reply.content_type, "{name}");
     let location = want["Location"].as_str().map(|text| {
         let text = text.replace("<agent>", AGENT);

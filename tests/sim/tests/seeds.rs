@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use trivet_tests_sim::{AGENT_PLACES, Agents, PLACES, Story, tell, tell_of};
+use trivet_tests_sim::{
+    AGENT_JOB_POINTS, AgentMix, JOB_POINTS, SeedReport, run_seed, run_seed_with,
+};
 
 /// How many seeds are run when nobody says otherwise.
 const SEEDS: u64 = 1200;
@@ -14,32 +16,32 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// What failed, and what was met how often.
-type Told = (Vec<(u64, Vec<String>)>, BTreeMap<String, u64>);
+type SeedTotals = (Vec<(u64, Vec<String>)>, BTreeMap<String, u64>);
 
-fn tell_all(next: &AtomicU64, seeds: u64) -> Told {
+fn run_seeds(next: &AtomicU64, seeds: u64) -> SeedTotals {
     let (mut failed, mut met) = (Vec::new(), BTreeMap::new());
     loop {
         let seed = next.fetch_add(1, Ordering::Relaxed);
         if seed >= seeds {
             return (failed, met);
         }
-        let story = tell(seed, false);
-        if !story.broken.is_empty() {
-            failed.push((seed, story.broken));
+        let story = run_seed(seed, false);
+        if !story.violations.is_empty() {
+            failed.push((seed, story.violations));
         }
-        for (what, times) in story.met {
+        for (what, times) in story.observed {
             *met.entry(what).or_default() += times;
         }
     }
 }
 
 #[test]
-fn every_seed_keeps_every_promise() {
+fn every_seed_holds_every_invariant() {
     let seeds = number("TRIVET_SEEDS").unwrap_or(SEEDS);
     let next = AtomicU64::new(0);
-    let told: Vec<Told> = thread::scope(|scope| {
+    let told: Vec<SeedTotals> = thread::scope(|scope| {
         let workers: Vec<_> = (0..2)
-            .map(|_| scope.spawn(|| tell_all(&next, seeds)))
+            .map(|_| scope.spawn(|| run_seeds(&next, seeds)))
             .collect();
         let workers = workers.into_iter();
         workers.map(|worker| worker.join().unwrap()).collect()
@@ -65,13 +67,13 @@ fn every_seed_keeps_every_promise() {
     let count = failed.len();
     assert_eq!(count, 0, "of {seeds} seeds failed: {}", report.concat());
     if seeds >= SEEDS {
-        all_were_met(&met);
+        all_were_observed(&met);
     }
 }
 
 /// Each fault was really met, and where: so that none can vanish from the seeds unseen.
 #[track_caller]
-fn all_were_met(met: &BTreeMap<String, u64>) {
+fn all_were_observed(met: &BTreeMap<String, u64>) {
     const STARTS: &[&str] = &[
         "StartStep erase_devices_metadata",
         "StartStep write_image",
@@ -85,8 +87,8 @@ fn all_were_met(met: &BTreeMap<String, u64>) {
         "AwaitBootloader",
     ];
     // Rescues are rare in seeds; `staged` has each fault there too.
-    let agent = &AGENT_PLACES[..AGENT_PLACES.len() - 1];
-    let all = &PLACES[..PLACES.len() - 1];
+    let agent = &AGENT_JOB_POINTS[..AGENT_JOB_POINTS.len() - 1];
+    let all = &JOB_POINTS[..JOB_POINTS.len() - 1];
     let required: [(&str, &[&str]); 16] = [
         ("busy", STARTS),
         ("answer lost", STARTS),
@@ -102,7 +104,7 @@ fn all_were_met(met: &BTreeMap<String, u64>) {
         ("agent hung", agent),
         ("agent died", agent),
         ("box cut", all),
-        ("box cut", &["AskPower"]),
+        ("box cut", &["CheckPower"]),
         ("hint asked for", &["AwaitStep write_image"]),
     ];
     let missing: Vec<_> = required
@@ -118,18 +120,18 @@ fn one_seed() {
     let Some(seed) = number("TRIVET_SEED") else {
         return;
     };
-    let story = tell(seed, true);
+    let story = run_seed(seed, true);
     println!("{}", story.trace.text().unwrap_or_default());
-    let Story {
+    let SeedReport {
         machines,
         active,
         starts,
         took_ms,
         ..
     } = story;
-    println!("{:#?}", story.met);
+    println!("{:#?}", story.observed);
     println!("{active} of {machines} active, {starts} starts, {took_ms} ms");
-    assert!(story.broken.is_empty(), "{:#?}", story.broken);
+    assert!(story.violations.is_empty(), "{:#?}", story.violations);
 }
 
 /// A ramdisk whose agent had died went on renewing its lease, and each renewal counted
@@ -138,7 +140,9 @@ fn one_seed() {
 fn a_lease_renewed_by_a_machine_without_agent_is_no_progress() {
     for seed in [36, 201, 371] {
         assert!(
-            tell_of(seed, Agents::Own, false).broken.is_empty(),
+            run_seed_with(seed, AgentMix::Own, false)
+                .violations
+                .is_empty(),
             "seed {seed}"
         );
     }
@@ -149,7 +153,9 @@ fn a_lease_renewed_by_a_machine_without_agent_is_no_progress() {
 fn beats_without_inspection_data_end() {
     for seed in [14, 116, 183] {
         assert!(
-            tell_of(seed, Agents::Own, false).broken.is_empty(),
+            run_seed_with(seed, AgentMix::Own, false)
+                .violations
+                .is_empty(),
             "seed {seed}"
         );
     }
@@ -157,15 +163,17 @@ fn beats_without_inspection_data_end() {
 
 /// The clerk's checkers see something: there are allocations that get a node.
 #[test]
-fn clerks_get_nodes() {
-    let given: usize = (0..30).map(|at| tell(3 * at + 1, false).given).sum();
+fn allocations_get_nodes() {
+    let given: usize = (0..30)
+        .map(|at| run_seed(3 * at + 1, false).allocated)
+        .sum();
     assert!(given > 3, "{given}");
 }
 
 #[test]
-fn the_same_seed_tells_the_same_story() {
+fn the_same_seed_gives_the_same_trace() {
     for seed in 0..24 {
-        let (one, two) = (tell(seed, true), tell(seed, true));
+        let (one, two) = (run_seed(seed, true), run_seed(seed, true));
         assert_eq!(one.trace.text(), two.trace.text(), "seed {seed}");
         assert_eq!(one.trace.hash(), two.trace.hash(), "seed {seed}");
     }

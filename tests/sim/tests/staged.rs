@@ -3,19 +3,21 @@
 //!
 //! `TRIVET_STAGE='AgentHangs@GetSteps'` tells one such story line by line.
 
-use trivet_tests_sim::{AGENT_PLACES, PLACES, Story, TROUBLES, Trouble, stage};
+use trivet_tests_sim::{
+    AGENT_JOB_POINTS, INJECTED_FAULTS, InjectedFault, JOB_POINTS, SeedReport, run_with_fault,
+};
 
 /// No single trouble keeps a node longer than this: six tries of an order, each with its
 /// time-out, and a boot.
 const TOOK_MS_MAX: u64 = 600_000;
 
 #[track_caller]
-fn check(trouble: Trouble, place: &'static str) -> Story {
-    let story = stage(place, trouble, false);
+fn check(trouble: InjectedFault, place: &'static str) -> SeedReport {
+    let story = run_with_fault(place, trouble, false);
     assert!(
-        story.broken.is_empty(),
+        story.violations.is_empty(),
         "{trouble:?} @ {place}: {:?}",
-        story.broken
+        story.violations
     );
     assert_eq!(story.active, 1, "{trouble:?} @ {place}");
     assert!(
@@ -28,17 +30,17 @@ fn check(trouble: Trouble, place: &'static str) -> Story {
 
 /// The trouble is met where it waited, or, where it only shows later, somewhere.
 #[track_caller]
-fn meets(trouble: Trouble, what: &str, places: &[&'static str], there: bool) {
+fn observes(trouble: InjectedFault, what: &str, places: &[&'static str], there: bool) {
     for place in places {
         let story = check(trouble, place);
         let key = format!("{what} @ {}", if there { place } else { "" });
-        let met = story.met.keys().any(|met| met.starts_with(&key));
-        assert!(met, "{trouble:?} @ {place}: {:?}", story.met);
+        let met = story.observed.keys().any(|met| met.starts_with(&key));
+        assert!(met, "{trouble:?} @ {place}: {:?}", story.observed);
     }
 }
 
 /// The places where the agent has told its address.
-const HEARD: &[&str] = &[
+const AGENT_ADDRESS_KNOWN: &[&str] = &[
     "GetSteps",
     "StartStep erase_devices_metadata",
     "AwaitStep erase_devices_metadata",
@@ -61,9 +63,9 @@ const ORDERS: &[&str] = &[
 ];
 
 #[test]
-fn every_trouble_at_every_place_ends_well() {
-    for trouble in TROUBLES {
-        for place in PLACES {
+fn every_fault_at_every_job_point_ends_active() {
+    for trouble in INJECTED_FAULTS {
+        for place in JOB_POINTS {
             check(trouble, place);
         }
     }
@@ -71,72 +73,97 @@ fn every_trouble_at_every_place_ends_well() {
 
 #[test]
 fn the_box_loses_power_in_each_phase() {
-    meets(Trouble::BoxCut, "box cut", &PLACES, true);
-    meets(Trouble::BoxCutLater, "box cut", &PLACES, false);
+    observes(InjectedFault::BoxCut, "box cut", &JOB_POINTS, true);
+    observes(InjectedFault::BoxCutLater, "box cut", &JOB_POINTS, false);
 }
 
 #[test]
 fn the_agent_falls_silent_in_each_phase() {
-    meets(Trouble::AgentHangs, "agent hung", &AGENT_PLACES, true);
+    observes(
+        InjectedFault::AgentHangs,
+        "agent hung",
+        &AGENT_JOB_POINTS,
+        true,
+    );
     // At the end beats are no longer waited for, and none is lost.
-    let beats = &PLACES[..PLACES.len() - 5];
-    meets(Trouble::BeatsLost, "beat lost", beats, false);
+    let beats = &JOB_POINTS[..JOB_POINTS.len() - 5];
+    observes(InjectedFault::HeartbeatsLost, "beat lost", beats, false);
 }
 
 #[test]
 fn the_agent_dies_in_each_phase_and_comes_back_without_its_token() {
-    meets(Trouble::AgentDies, "agent died", &AGENT_PLACES, true);
+    observes(
+        InjectedFault::AgentDies,
+        "agent died",
+        &AGENT_JOB_POINTS,
+        true,
+    );
     let steps = [
         "AwaitStep erase_devices_metadata",
         "AwaitStep write_image",
         "AwaitBootloader",
     ];
-    meets(Trouble::AgentDies, "died mid-command", &steps, true);
-    meets(Trouble::AgentDies, "masked token", &steps, true);
+    observes(InjectedFault::AgentDies, "died mid-command", &steps, true);
+    observes(InjectedFault::AgentDies, "masked token", &steps, true);
     let looked_up = ["AwaitAgent looked up"];
-    meets(Trouble::AgentDies, "masked token", &looked_up, true);
+    observes(InjectedFault::AgentDies, "masked token", &looked_up, true);
 }
 
 #[test]
 fn the_agent_comes_back_with_another_certificate_or_address() {
-    meets(Trouble::NewCertificate, "certificate changed", HEARD, false);
-    meets(Trouble::NewAddress, "address changed", HEARD, false);
+    observes(
+        InjectedFault::NewCertificate,
+        "certificate changed",
+        AGENT_ADDRESS_KNOWN,
+        false,
+    );
+    observes(
+        InjectedFault::NewAddress,
+        "address changed",
+        AGENT_ADDRESS_KNOWN,
+        false,
+    );
 }
 
 #[test]
 fn hardware_managers_change_between_the_list_and_the_step() {
     let starts = ["StartStep erase_devices_metadata", "StartStep write_image"];
-    meets(Trouble::NewManagers, "version mismatch", &starts, false);
+    observes(
+        InjectedFault::NewManagers,
+        "version mismatch",
+        &starts,
+        false,
+    );
 }
 
 #[test]
 fn the_agent_is_busy_with_something_else() {
-    meets(Trouble::AgentBusy, "busy", ORDERS, true);
+    observes(InjectedFault::AgentBusy, "busy", ORDERS, true);
 }
 
 /// No checker finds the token in what people get to see.
 #[test]
-fn the_agent_tells_its_token_in_a_failure() {
+fn the_agent_leaks_its_token_in_a_failure() {
     let starts = ["StartStep erase_devices_metadata", "StartStep write_image"];
-    meets(Trouble::TokenTold, "token told", &starts, false);
+    observes(InjectedFault::TokenLeaked, "token told", &starts, false);
 }
 
 /// The order is taken, and its answer lost: it must not be carried out twice.
 #[test]
-fn the_agent_takes_an_order_and_nobody_hears() {
-    meets(Trouble::AnswerLost, "answer lost", ORDERS, true);
+fn the_agent_takes_an_order_and_its_answer_is_lost() {
+    observes(InjectedFault::AnswerLost, "answer lost", ORDERS, true);
 }
 
 #[test]
-fn one_stage() {
+fn one_fault_point() {
     let Ok(name) = std::env::var("TRIVET_STAGE") else {
         return;
     };
     let (trouble, place) = name.split_once('@').unwrap();
-    let mut troubles = TROUBLES.into_iter();
+    let mut troubles = INJECTED_FAULTS.into_iter();
     let trouble = troubles.find(|it| format!("{it:?}") == trouble).unwrap();
-    let place = PLACES.into_iter().find(|it| *it == place).unwrap();
-    let story = stage(place, trouble, true);
+    let place = JOB_POINTS.into_iter().find(|it| *it == place).unwrap();
+    let story = run_with_fault(place, trouble, true);
     println!("{}", story.trace.text().unwrap_or_default());
-    println!("{:#?}\n{:?}", story.met, story.broken);
+    println!("{:#?}\n{:?}", story.observed, story.violations);
 }

@@ -8,12 +8,16 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use trivet_api::{Facts, Outcome, Request, Response, Then};
+use trivet_api::{ApiFacts, ApiOutcome, Request, Response, ResponsePlan};
 use trivet_board_sim::{SimFlash, box_key};
 use trivet_model::{
-    Caller, Node, NodeId, Now, Order, ProvisionState, RefusalKind, Seeded, Tick, UnixMs, View,
+    ApiCaller, Node, NodeId, Now, ProvisionState, RackOrder, RackView, RefusalKind, SeededRandom,
+    Tick, UnixMs,
 };
-use trivet_rack::{Change, Files, Input, Limits, Outbox, Output, Pace, Rack, Settings};
+use trivet_rack::{
+    IpmiTiming, NodeLimits, Outbox, Rack, RackFilePaths, RackInput, RackOutput, Settings,
+    StoreChange,
+};
 use trivet_store::Store;
 
 const SEEDS: u64 = 400;
@@ -22,13 +26,13 @@ const FLASH_BYTES: usize = 2 * 4096 + 16 * SEGMENT_BYTES as usize;
 const STALE_MAX: u32 = 8;
 
 /// What a writer sends.
-struct Wanted {
+struct WriterRequest {
     method: &'static str,
     path: String,
     body: String,
 }
 
-impl Wanted {
+impl WriterRequest {
     fn new(method: &'static str, path: impl Into<String>, body: &Value) -> Self {
         Self {
             method,
@@ -53,37 +57,37 @@ impl Wanted {
 }
 
 /// An order on its way, and how often it was tried.
-struct Waiting {
+struct PendingWriterOrder {
     writer: usize,
-    order: Order,
-    then: Then,
+    order: RackOrder,
+    then: ResponsePlan,
     tries: u32,
 }
 
-struct Stand {
+struct WriterHarness {
     rack: Rack,
     store: Store<SimFlash>,
-    view: View,
-    facts: Facts,
-    chance: Seeded,
+    view: RackView,
+    facts: ApiFacts,
+    chance: SeededRandom,
 }
 
-impl Stand {
+impl WriterHarness {
     /// A box with one node that is ready for every verb of an operator.
     fn new(seed: u64, node: &Node) -> Self {
         let mut store = open(SimFlash::new(FLASH_BYTES));
         store
-            .commit(&[Change::PutNode(Arc::new(node.clone()))])
+            .commit(&[StoreChange::PutNode(Arc::new(node.clone()))])
             .expect("the flash has room");
         let records = store.records().expect("what was written is read");
-        let rack = Rack::new(settings(), Box::new(Seeded::new(seed)), records);
-        let facts = Facts {
+        let rack = Rack::new(settings(), Box::new(SeededRandom::new(seed)), records);
+        let facts = ApiFacts {
             hostname: "box".to_owned(),
             drivers: vec!["ipmi".to_owned()],
-            ..Facts::default()
+            ..ApiFacts::default()
         };
         let view = rack.view();
-        let chance = Seeded::new(seed);
+        let chance = SeededRandom::new(seed);
         let mut stand = Self {
             rack,
             store,
@@ -91,17 +95,17 @@ impl Stand {
             facts,
             chance,
         };
-        stand.batch(vec![Input::Started]);
+        stand.batch(vec![RackInput::Started]);
         stand
     }
 
-    fn handle(&mut self, wanted: &Wanted) -> Outcome {
+    fn handle(&mut self, wanted: &WriterRequest) -> ApiOutcome {
         let (view, facts) = (&self.view, &self.facts);
         trivet_api::handle(&wanted.request(), view, facts, UnixMs(5), &mut self.chance)
     }
 
     /// One batch, as the daemon takes it: durable before anybody hears of it.
-    fn batch(&mut self, inputs: Vec<Input>) -> Vec<Output> {
+    fn batch(&mut self, inputs: Vec<RackInput>) -> Vec<RackOutput> {
         let now = Now {
             tick: Tick(1),
             wall: UnixMs(5),
@@ -117,26 +121,26 @@ impl Stand {
     }
 
     /// The answers to writers who all read the same snapshot.
-    fn answers(&mut self, writers: &[Wanted]) -> Vec<Response> {
+    fn answers(&mut self, writers: &[WriterRequest]) -> Vec<Response> {
         let mut answers: BTreeMap<usize, Response> = BTreeMap::new();
         let mut waiting = Vec::new();
         for (writer, wanted) in writers.iter().enumerate() {
             let outcome = self.handle(wanted);
-            sort(writer, 1, outcome, &mut waiting, &mut answers);
+            sort_outcome(writer, 1, outcome, &mut waiting, &mut answers);
         }
         while !waiting.is_empty() {
             let size = 1 + self.chance.below(waiting.len() as u64) as usize;
-            let batch: Vec<Waiting> = (0..size)
+            let batch: Vec<PendingWriterOrder> = (0..size)
                 .map(|_| waiting.swap_remove(self.chance.below(waiting.len() as u64) as usize))
                 .collect();
-            let inputs = batch.iter().zip(0..).map(|(one, ticket)| Input::Order {
+            let inputs = batch.iter().zip(0..).map(|(one, ticket)| RackInput::Order {
                 ticket,
-                caller: Arc::new(Caller::agent(Ipv4Addr::LOCALHOST.into())),
+                caller: Arc::new(ApiCaller::agent(Ipv4Addr::LOCALHOST.into())),
                 order: one.order.clone(),
             });
             let outputs = self.batch(inputs.collect());
             for output in outputs {
-                let Output::Reply { ticket, result } = output else {
+                let RackOutput::Reply { ticket, result } = output else {
                     continue;
                 };
                 let one = &batch[ticket as usize];
@@ -145,12 +149,15 @@ impl Stand {
                 if stale && one.tries < STALE_MAX {
                     let outcome = self.handle(wanted);
                     let (writer, tries) = (one.writer, one.tries + 1);
-                    sort(writer, tries, outcome, &mut waiting, &mut answers);
+                    sort_outcome(writer, tries, outcome, &mut waiting, &mut answers);
                     continue;
                 }
                 let (request, facts) = (wanted.request(), &self.facts);
                 let answer = trivet_api::finish(&request, &one.then, result, &self.view, facts);
-                answers.insert(one.writer, trivet_api::overtaken(one.tries, answer));
+                answers.insert(
+                    one.writer,
+                    trivet_api::conflict_after_retry(one.tries, answer),
+                );
             }
         }
         answers.into_values().collect()
@@ -172,24 +179,24 @@ impl Stand {
     }
 }
 
-fn sort(
+fn sort_outcome(
     writer: usize,
     tries: u32,
-    outcome: Outcome,
-    waiting: &mut Vec<Waiting>,
+    outcome: ApiOutcome,
+    waiting: &mut Vec<PendingWriterOrder>,
     answers: &mut BTreeMap<usize, Response>,
 ) {
     match outcome {
-        Outcome::Reply(answer) => {
-            answers.insert(writer, trivet_api::overtaken(tries, answer));
+        ApiOutcome::Reply(answer) => {
+            answers.insert(writer, trivet_api::conflict_after_retry(tries, answer));
         }
-        Outcome::Order { order, then } => waiting.push(Waiting {
+        ApiOutcome::Order { order, then } => waiting.push(PendingWriterOrder {
             writer,
             order,
             then,
             tries,
         }),
-        other @ Outcome::Logs { .. } => panic!("no writer asked for {other:?}"),
+        other @ ApiOutcome::Logs { .. } => panic!("no writer asked for {other:?}"),
     }
 }
 
@@ -202,27 +209,27 @@ fn settings() -> Settings {
         dhcp: None,
         api_url: String::new(),
         http_url: String::new(),
-        everywhere: trivet_rack::Everywhere::default(),
-        images: trivet_images::Catalogue::default(),
+        wildcard_listeners: trivet_rack::WildcardListeners::default(),
+        images: trivet_images::ImageCatalogue::default(),
         cache: false,
-        files: Files {
-            agent_elsewhere: true,
-            ..Files::default()
+        files: RackFilePaths {
+            agent_from_other_server: true,
+            ..RackFilePaths::default()
         },
         kernel_args: String::new(),
         heartbeat_timeout_s: 300,
         agent_addresses: trivet_rack::AgentAddresses::default(),
-        limits: Limits::default(),
-        pace: Pace::default(),
-        power_fresh_ms: None,
-        boots_at_once: trivet_rack::AtOnce::default(),
+        limits: NodeLimits::default(),
+        pace: IpmiTiming::default(),
+        power_sync_interval_ms: None,
+        boots_at_once: trivet_rack::BootLimitRule::default(),
         hardware: vec!["ipmi".to_owned()],
         faults: Vec::new(),
     }
 }
 
 fn node(state: ProvisionState) -> Node {
-    let id = NodeId::random(&mut Seeded::new(7));
+    let id = NodeId::random(&mut SeededRandom::new(7));
     let mut node = Node::new(id, "ipmi", UnixMs(1));
     node.provision_state = state;
     node.serial = 1;
@@ -254,7 +261,7 @@ fn winner(seed: u64, answers: &[Response]) -> usize {
 }
 
 /// Between two and five writers.
-fn crowd(seed: u64) -> std::ops::Range<usize> {
+fn writer_range(seed: u64) -> std::ops::Range<usize> {
     0..2 + seed as usize % 4
 }
 
@@ -262,20 +269,20 @@ fn crowd(seed: u64) -> std::ops::Range<usize> {
 fn of_writers_of_an_instance_one_wins() {
     for seed in 0..SEEDS {
         let node = node(ProvisionState::Available);
-        let mut stand = Stand::new(seed, &node);
+        let mut stand = WriterHarness::new(seed, &node);
         let instance = |at: usize| format!("00000000-0000-4000-8000-{at:012}");
-        let mut writers: Vec<Wanted> = crowd(seed)
+        let mut writers: Vec<WriterRequest> = writer_range(seed)
             .map(|at| {
                 let patch = json!([
                     {"op": "add", "path": "/instance_uuid", "value": instance(at)},
                     {"op": "add", "path": "/extra/writer", "value": at},
                 ]);
-                Wanted::new("PATCH", format!("/v1/nodes/{}", node.id), &patch)
+                WriterRequest::new("PATCH", format!("/v1/nodes/{}", node.id), &patch)
             })
             .collect();
         // One more who touches something else: both its patch and the winner's count.
         let patch = json!([{"op": "add", "path": "/description", "value": "apart"}]);
-        writers.push(Wanted::new(
+        writers.push(WriterRequest::new(
             "PATCH",
             format!("/v1/nodes/{}", node.id),
             &patch,
@@ -295,17 +302,17 @@ fn of_writers_of_an_instance_one_wins() {
 fn of_verbs_one_wins() {
     for seed in 0..SEEDS {
         let node = node(ProvisionState::Manageable);
-        let mut stand = Stand::new(seed, &node);
+        let mut stand = WriterHarness::new(seed, &node);
         // What has no port cannot boot and is not inspected.
         let port = json!({"address": "52:54:00:00:00:77", "node_uuid": node.id.to_string()});
-        let made = stand.answers(&[Wanted::new("POST", "/v1/ports", &port)]);
+        let made = stand.answers(&[WriterRequest::new("POST", "/v1/ports", &port)]);
         assert_eq!(made[0].status, 201, "seed {seed}");
         let verbs = [("inspect", "inspecting"), ("provide", "cleaning")];
         let verb = |at: usize| verbs[(seed as usize / 4 + at) % 2];
-        let writers: Vec<Wanted> = crowd(seed)
+        let writers: Vec<WriterRequest> = writer_range(seed)
             .map(|at| {
                 let path = format!("/v1/nodes/{}/states/provision", node.id);
-                Wanted::new("PUT", path, &json!({"target": verb(at).0}))
+                WriterRequest::new("PUT", path, &json!({"target": verb(at).0}))
             })
             .collect();
         let answers = stand.answers(&writers);
@@ -320,12 +327,12 @@ fn of_verbs_one_wins() {
 fn of_power_orders_one_wins() {
     for seed in 0..SEEDS {
         let node = node(ProvisionState::Manageable);
-        let mut stand = Stand::new(seed, &node);
+        let mut stand = WriterHarness::new(seed, &node);
         let want = |at: usize| ["power on", "power off"][(seed as usize / 4 + at) % 2];
-        let writers: Vec<Wanted> = crowd(seed)
+        let writers: Vec<WriterRequest> = writer_range(seed)
             .map(|at| {
                 let path = format!("/v1/nodes/{}/states/power", node.id);
-                Wanted::new("PUT", path, &json!({"target": want(at)}))
+                WriterRequest::new("PUT", path, &json!({"target": want(at)}))
             })
             .collect();
         let answers = stand.answers(&writers);
@@ -340,22 +347,22 @@ fn of_power_orders_one_wins() {
 fn of_creates_of_one_name_or_address_one_wins() {
     for seed in 0..SEEDS {
         let node = node(ProvisionState::Available);
-        let mut stand = Stand::new(seed, &node);
-        let nodes: Vec<Wanted> = crowd(seed)
+        let mut stand = WriterHarness::new(seed, &node);
+        let nodes: Vec<WriterRequest> = writer_range(seed)
             .map(|at| {
                 let body = json!({"driver": "ipmi", "name": "twin", "extra": {"writer": at}});
-                Wanted::new("POST", "/v1/nodes", &body)
+                WriterRequest::new("POST", "/v1/nodes", &body)
             })
             .collect();
         let answers = stand.answers(&nodes);
         let won = winner(seed, &answers);
         let twin = stand.view.node("twin").unwrap();
         assert_eq!(twin.node.extra["writer"], json!(won), "seed {seed}");
-        let ports: Vec<Wanted> = crowd(seed)
+        let ports: Vec<WriterRequest> = writer_range(seed)
             .map(|at| {
                 let body = json!({"node_uuid": node.id.to_string(), "extra": {"writer": at},
                                   "address": "52:54:00:00:00:01"});
-                Wanted::new("POST", "/v1/ports", &body)
+                WriterRequest::new("POST", "/v1/ports", &body)
             })
             .collect();
         let answers = stand.answers(&ports);

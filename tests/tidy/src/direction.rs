@@ -6,7 +6,7 @@
 use crate::{Dependency, Finding, Package};
 
 /// Rooms that may know more than `firmware/model`, and what.
-const MORE: [(&str, &[&str]); 12] = [
+const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 12] = [
     ("firmware/agent", &["firmware/model", "firmware/ipa"]),
     ("firmware/inspect", &["firmware/model", "firmware/ipa"]),
     (
@@ -65,7 +65,7 @@ fn covers(rule: &str, path: &str) -> bool {
 }
 
 /// Dependencies that go the wrong way.
-pub fn rooms(packages: &[Package]) -> Vec<Finding> {
+pub fn check_dependencies(packages: &[Package]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for package in packages {
         let inside = package.dependencies.iter().filter_map(|dependency| {
@@ -74,7 +74,7 @@ pub fn rooms(packages: &[Package]) -> Vec<Finding> {
         });
         for (dependency, path) in inside {
             if let Some(sentence) = refusal(package, dependency, path) {
-                findings.push(Finding::of(&package.manifest(), sentence));
+                findings.push(Finding::in_file(&package.manifest(), sentence));
             }
         }
     }
@@ -89,7 +89,7 @@ fn refusal(package: &Package, dependency: &Dependency, path: &str) -> Option<Str
         let wrong = refused.iter().any(|rule| covers(rule, path));
         return wrong.then(|| format!("{} must not know {path}: turn it round", package.path));
     }
-    let allowed: &[&str] = MORE
+    let allowed: &[&str] = ALLOWED_DEPENDENCIES
         .iter()
         .find(|(rule, _)| *rule == package.path)
         .map_or(&["firmware/model"], |(_, allowed)| allowed);
@@ -119,7 +119,7 @@ pub fn runtimes(packages: &[Package]) -> Vec<Finding> {
             let name = dependency.name.as_str();
             if name == "tokio" || name.starts_with("tokio-") || name.starts_with("hyper") {
                 let sentence = format!("{name} belongs in a shell: let {} decide", package.path);
-                findings.push(Finding::of(&package.manifest(), sentence));
+                findings.push(Finding::in_file(&package.manifest(), sentence));
             }
         }
     }
@@ -138,7 +138,7 @@ pub fn names(packages: &[Package]) -> Vec<Finding> {
                 package.name,
                 name_of(&package.path)
             );
-            Finding::of(&package.manifest(), sentence)
+            Finding::in_file(&package.manifest(), sentence)
         })
         .collect()
 }
@@ -160,7 +160,7 @@ pub fn lock(text: &str) -> Vec<Finding> {
         .map(|(index, _)| {
             let sentence = "aws-lc is in the build: find who asks with `cargo tree -i aws-lc-rs` \
                             and switch its default features off";
-            Finding::on("Cargo.lock", index + 1, sentence)
+            Finding::at_line("Cargo.lock", index + 1, sentence)
         })
         .collect()
 }
@@ -184,19 +184,19 @@ mod tests {
 
     #[track_caller]
     fn check(path: &str, knows: &str, is_dev: bool, good: bool) {
-        let found = rooms(&[package(path, &[(knows, is_dev)])]);
+        let found = check_dependencies(&[package(path, &[(knows, is_dev)])]);
         assert_eq!(found.is_empty(), good, "{path} -> {knows}: {found:?}");
     }
 
     #[test]
-    fn model_and_hal_know_nobody() {
+    fn model_and_hal_depend_on_nothing() {
         check("firmware/model", "firmware/ipa", false, false);
         check("board/hal", "firmware/model", false, false);
         check("firmware/model", "board/hal", true, false);
     }
 
     #[test]
-    fn rooms_know_model_and_not_each_other() {
+    fn crates_depend_on_model_and_not_on_each_other() {
         check("firmware/dhcp", "firmware/model", false, true);
         check("firmware/dhcp", "firmware/node", false, false);
         check("firmware/dhcp", "firmware/node", true, false);
@@ -207,7 +207,7 @@ mod tests {
 
     /// The commands are a client of the API: nothing behind it is theirs to use.
     #[test]
-    fn commands_know_words_and_nothing_of_the_inside() {
+    fn the_cli_depends_on_the_model_only() {
         check("firmware/cli", "firmware/model", false, true);
         for inside in [
             "firmware/api",
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn some_rooms_know_one_more() {
+    fn listed_crates_may_depend_on_more() {
         check("firmware/agent", "firmware/ipa", false, true);
         check("firmware/api", "firmware/ipa", false, true);
         check("firmware/api", "firmware/panel", false, true);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn composers_know_rooms_but_not_upwards() {
+    fn composers_depend_on_crates_but_not_upwards() {
         check("firmware/rack", "firmware/dhcp", false, true);
         check("firmware/rack", "firmware/daemon", false, false);
         check("firmware/daemon", "firmware/rack", false, true);

@@ -10,31 +10,31 @@ pub struct Finding {
     /// Line from 1; 0 when it is about the whole file.
     pub line: usize,
     /// What is wrong and what to do.
-    pub sentence: String,
+    pub message: String,
 }
 
 impl Finding {
     /// A finding on one line.
-    pub fn on(file: &str, line: usize, sentence: impl Into<String>) -> Self {
+    pub fn at_line(file: &str, line: usize, sentence: impl Into<String>) -> Self {
         Finding {
             file: file.to_owned(),
             line,
-            sentence: sentence.into(),
+            message: sentence.into(),
         }
     }
 
     /// A finding about a whole file.
-    pub fn of(file: &str, sentence: impl Into<String>) -> Self {
-        Finding::on(file, 0, sentence)
+    pub fn in_file(file: &str, sentence: impl Into<String>) -> Self {
+        Finding::at_line(file, 0, sentence)
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.line == 0 {
-            write!(formatter, "{}: {}", self.file, self.sentence)
+            write!(formatter, "{}: {}", self.file, self.message)
         } else {
-            write!(formatter, "{}:{}: {}", self.file, self.line, self.sentence)
+            write!(formatter, "{}:{}: {}", self.file, self.line, self.message)
         }
     }
 }
@@ -46,9 +46,12 @@ mod tests {
     #[test]
     fn prints_as_editors_jump_to_it() {
         assert_eq!(
-            Finding::on("a.rs", 3, "cut it").to_string(),
+            Finding::at_line("a.rs", 3, "cut it").to_string(),
             "a.rs:3: cut it"
         );
-        assert_eq!(Finding::of("a.rs", "cut it").to_string(), "a.rs: cut it");
+        assert_eq!(
+            Finding::in_file("a.rs", "cut it").to_string(),
+            "a.rs: cut it"
+        );
     }
 }

@@ -31,15 +31,15 @@ pub fn top(paths: &[String]) -> Vec<Finding> {
             "does not belong at the top level: only {} do",
             TOP.join(", ")
         );
-        Finding::of(head, sentence)
+        Finding::in_file(head, sentence)
     });
     let missing = TOP.iter().filter(|name| !heads.contains(*name));
-    let missing = missing.map(|name| Finding::of(name, "is missing from the top level"));
+    let missing = missing.map(|name| Finding::in_file(name, "is missing from the top level"));
     extra.chain(missing).collect()
 }
 
 /// Packages and folders of tests that no README names by their path.
-pub fn map(packages: &[Package], paths: &[String], readmes: &[&str]) -> Vec<Finding> {
+pub fn unlisted_packages(packages: &[Package], paths: &[String], readmes: &[&str]) -> Vec<Finding> {
     let mut rooms: BTreeSet<&str> = packages
         .iter()
         .map(|package| package.path.as_str())
@@ -58,7 +58,7 @@ pub fn map(packages: &[Package], paths: &[String], readmes: &[&str]) -> Vec<Find
         .into_iter()
         .filter(|room| !named(room))
         .map(|room| {
-            Finding::of(
+            Finding::in_file(
                 "README.md",
                 format!("does not name {room}: say in a sentence what it is"),
             )
@@ -81,7 +81,7 @@ pub fn members(packages: &[Package], paths: &[String]) -> Vec<Finding> {
         .iter()
         .filter(|path| path.ends_with("/Cargo.toml") && !known.contains(*path))
         .map(|path| {
-            Finding::of(
+            Finding::in_file(
                 path,
                 "is not a member of the workspace: list it in Cargo.toml",
             )
@@ -122,14 +122,14 @@ mod tests {
     }
 
     #[test]
-    fn rooms_that_are_not_on_the_map_are_caught() {
+    fn unlisted_packages_are_caught() {
         let packages = [package("firmware/dhcp"), package("firmware/bmc/ipmi")];
         let list = paths(&[
             "firmware/dhcp/src/lib.rs",
             "tests/interop/a/run",
             "tests/run",
         ]);
-        let found = map(
+        let found = unlisted_packages(
             &packages,
             &list,
             &["firmware/dhcp hands out", "tests/interop/"],

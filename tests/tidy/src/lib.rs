@@ -13,4 +13,4 @@ pub mod tree;
 pub mod word;
 
 pub use finding::Finding;
-pub use tree::{Dependency, Package, Source, Tree};
+pub use tree::{Dependency, Package, RepositoryTree, SourceFile};

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_characters_from_lifetimes() {
+    fn distinguishes_characters_from_lifetimes() {
         check("'{' '\\'' '\\u{7b}' &'a str", "                  &'a str");
         check("fn f<'a>(x: &'a u8) {}", "fn f<'a>(x: &'a u8) {}");
     }

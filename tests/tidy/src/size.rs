@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use crate::mask::{blank, block_end, line_of, mask, words};
-use crate::{Finding, Source};
+use crate::{Finding, SourceFile};
 
 /// Longest file, net of its test modules.
 pub const FILE_LINES_MAX: usize = 600;
@@ -17,7 +17,7 @@ pub const FUNCTION_LINES_MAX: usize = 70;
 /// Longest line.
 pub const LINE_COLUMNS_MAX: usize = 100;
 
-const EXCUSE: &str = "clippy::too_many_lines";
+const EXEMPTION_LINT: &str = "clippy::too_many_lines";
 
 /// Whether the whole file is tests: `tests.rs`, or below a package's `tests` or `benches`.
 pub fn is_test_file(path: &str) -> bool {
@@ -61,7 +61,7 @@ fn code_of(text: &str) -> String {
 }
 
 /// Files over the limit, net of test modules.
-pub fn files(source: &Source) -> Vec<Finding> {
+pub fn files(source: &SourceFile) -> Vec<Finding> {
     if is_test_file(&source.path) {
         return Vec::new();
     }
@@ -76,19 +76,19 @@ pub fn files(source: &Source) -> Vec<Finding> {
     }
     let sentence =
         format!("{net} lines without its tests, at most {FILE_LINES_MAX}: split it by subject");
-    vec![Finding::of(&source.path, sentence)]
+    vec![Finding::in_file(&source.path, sentence)]
 }
 
 /// Functions over the limit, unless excused; and more than one excuse in a file.
-pub fn functions(source: &Source) -> Vec<Finding> {
+pub fn functions(source: &SourceFile) -> Vec<Finding> {
     let mut findings = Vec::new();
     if is_test_file(&source.path) {
         return findings;
     }
     let code = code_of(&source.text);
-    for (index, at) in words(&code, EXCUSE).into_iter().enumerate().skip(1) {
+    for (index, at) in words(&code, EXEMPTION_LINT).into_iter().enumerate().skip(1) {
         let sentence = format!("excuse {} in one file: cut the function instead", index + 1);
-        findings.push(Finding::on(&source.path, line_of(&code, at), sentence));
+        findings.push(Finding::at_line(&source.path, line_of(&code, at), sentence));
     }
     for at in words(&code, "fn") {
         let Some(open) = body_start(&code, at) else {
@@ -96,12 +96,12 @@ pub fn functions(source: &Source) -> Vec<Finding> {
         };
         let body = &code[open + 1..block_end(&code, open).saturating_sub(1).max(open + 1)];
         let lines = body.lines().filter(|line| !line.trim().is_empty()).count();
-        if lines > FUNCTION_LINES_MAX && !is_excused(&code[..at]) {
+        if lines > FUNCTION_LINES_MAX && !is_exempt(&code[..at]) {
             let sentence = format!(
                 "function of {lines} lines, at most {FUNCTION_LINES_MAX}: \
                  give its parts names of their own"
             );
-            findings.push(Finding::on(&source.path, line_of(&code, at), sentence));
+            findings.push(Finding::at_line(&source.path, line_of(&code, at), sentence));
         }
     }
     findings
@@ -128,19 +128,19 @@ fn body_start(code: &str, at: usize) -> Option<usize> {
 }
 
 /// Whether the attributes right before a function excuse its length.
-fn is_excused(before: &str) -> bool {
+fn is_exempt(before: &str) -> bool {
     let start = before.rfind(['{', '}', ';']).map_or(0, |end| end + 1);
-    before[start..].contains(EXCUSE)
+    before[start..].contains(EXEMPTION_LINT)
 }
 
 /// Lines that are too wide.
-pub fn lines(source: &Source) -> Vec<Finding> {
+pub fn lines(source: &SourceFile) -> Vec<Finding> {
     let numbered = source.text.lines().enumerate();
     let wide = numbered.filter(|(_, line)| line.chars().count() > LINE_COLUMNS_MAX);
     wide.map(|(index, line)| {
         let columns = line.chars().count();
         let sentence = format!("{columns} columns, at most {LINE_COLUMNS_MAX}: break the line");
-        Finding::on(&source.path, index + 1, sentence)
+        Finding::at_line(&source.path, index + 1, sentence)
     })
     .collect()
 }
@@ -149,8 +149,8 @@ pub fn lines(source: &Source) -> Vec<Finding> {
 mod tests {
     use super::*;
 
-    fn source(path: &str, text: impl Into<String>) -> Source {
-        Source {
+    fn source(path: &str, text: impl Into<String>) -> SourceFile {
+        SourceFile {
             path: path.to_owned(),
             text: text.into(),
         }
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn one_excuse_is_accepted_a_second_is_not() {
+    fn one_exemption_is_accepted_a_second_is_not() {
         let excuse = "#[expect(clippy::too_many_lines, reason = \"a table; really\")]\n";
         let long = function("fn f()", 90);
         assert!(functions(&source("a.rs", format!("{excuse}{long}"))).is_empty());

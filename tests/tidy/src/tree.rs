@@ -9,7 +9,7 @@ use crate::Finding;
 
 /// One text file.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct SourceFile {
     /// Path from the root, with slashes.
     pub path: String,
     /// Its text.
@@ -47,21 +47,21 @@ impl Package {
 
 /// All of it.
 #[derive(Debug)]
-pub struct Tree {
+pub struct RepositoryTree {
     /// Every file that is in git or about to be, sorted.
     pub paths: Vec<String>,
     /// Those that are text.
-    pub sources: Vec<Source>,
+    pub sources: Vec<SourceFile>,
     /// Those that are not.
     pub binaries: Vec<Finding>,
     /// The workspace's packages.
     pub packages: Vec<Package>,
 }
 
-impl Tree {
+impl RepositoryTree {
     /// Reads the tree this crate stands in. Panics with what to do when it cannot:
     /// a check that did not run must not look like one that passed.
-    pub fn read() -> Tree {
+    pub fn read() -> RepositoryTree {
         let root: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let listed = run(Command::new("git")
             // The clone may belong to another user, as in a container.
@@ -95,7 +95,7 @@ impl Tree {
             ])
             .current_dir(&root));
         let metadata = serde_json::from_str(&metadata).expect("cargo metadata prints JSON");
-        Tree {
+        RepositoryTree {
             paths,
             sources,
             binaries,
@@ -110,7 +110,7 @@ impl Tree {
     }
 
     /// The Rust sources.
-    pub fn rust(&self) -> impl Iterator<Item = &Source> {
+    pub fn rust(&self) -> impl Iterator<Item = &SourceFile> {
         self.sources.iter().filter(|source| {
             Path::new(&source.path)
                 .extension()
@@ -132,13 +132,13 @@ fn run(command: &mut Command) -> String {
 }
 
 /// A file as text, or the finding that it is none.
-fn text_of(path: &str, bytes: Vec<u8>) -> Result<Source, Finding> {
-    let binary = || Finding::of(path, "is not text: make it from text when it is needed");
+fn text_of(path: &str, bytes: Vec<u8>) -> Result<SourceFile, Finding> {
+    let binary = || Finding::in_file(path, "is not text: make it from text when it is needed");
     if bytes.contains(&0) {
         return Err(binary());
     }
     let text = String::from_utf8(bytes).map_err(|_| binary())?;
-    Ok(Source {
+    Ok(SourceFile {
         path: path.to_owned(),
         text,
     })
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn binaries_are_told_from_text() {
+    fn binaries_are_distinguished_from_text() {
         assert!(text_of("a", b"plain\n".to_vec()).is_ok());
         assert!(text_of("a", b"nul\0".to_vec()).is_err());
         assert!(text_of("a", vec![0xff, 0xfe]).is_err());

@@ -3,7 +3,7 @@
 //! The words are written in two halves here, so that this file passes its own check.
 
 use crate::mask::{is_word, line_of, mask, words};
-use crate::{Finding, Source};
+use crate::{Finding, SourceFile};
 
 /// Words that mark unfinished work.
 const UNFINISHED: [&str; 3] = [
@@ -24,14 +24,14 @@ const EMPTY_NAMES: [&str; 8] = [
 const FOREIGN: [&str; 2] = ["Cargo.lock", "LICENSE"];
 
 /// Words of unfinished work, places outside the tree, numbers of issues.
-pub fn banned(source: &Source) -> Vec<Finding> {
+pub fn banned(source: &SourceFile) -> Vec<Finding> {
     let mut findings = Vec::new();
     if FOREIGN.contains(&source.path.as_str()) {
         return findings;
     }
     for (index, line) in source.text.lines().enumerate() {
         let mut found = |sentence: String| {
-            findings.push(Finding::on(&source.path, index + 1, sentence));
+            findings.push(Finding::at_line(&source.path, index + 1, sentence));
         };
         for word in UNFINISHED {
             if !words(line, word).is_empty() {
@@ -70,24 +70,24 @@ pub fn names(path: &str) -> Vec<Finding> {
         .map(stem)
         .find(|part| EMPTY_NAMES.contains(&part.as_str()));
     empty
-        .map(|name| Finding::of(path, format!("`{name}` says nothing: name what is inside")))
+        .map(|name| Finding::in_file(path, format!("`{name}` says nothing: name what is inside")))
         .into_iter()
         .collect()
 }
 
 /// Characters beyond ASCII.
-pub fn ascii(source: &Source) -> Vec<Finding> {
+pub fn ascii(source: &SourceFile) -> Vec<Finding> {
     let numbered = source.text.lines().enumerate();
     let odd = numbered.filter_map(|(index, line)| {
         let sign = line.chars().find(|sign| !sign.is_ascii())?;
         let sentence = format!("`{}` is not ASCII: write an escape", sign.escape_unicode());
-        Some(Finding::on(&source.path, index + 1, sentence))
+        Some(Finding::at_line(&source.path, index + 1, sentence))
     });
     odd.collect()
 }
 
 /// Unsafe code outside `board/linux`.
-pub fn unsafety(source: &Source) -> Vec<Finding> {
+pub fn unsafety(source: &SourceFile) -> Vec<Finding> {
     if source.path.starts_with("board/linux/") {
         return Vec::new();
     }
@@ -95,12 +95,12 @@ pub fn unsafety(source: &Source) -> Vec<Finding> {
     let sentence = "unsafe code lives in board/linux only: put it behind a safe call there";
     words(&masked, "unsafe")
         .into_iter()
-        .map(|at| Finding::on(&source.path, line_of(&masked, at), sentence))
+        .map(|at| Finding::at_line(&source.path, line_of(&masked, at), sentence))
         .collect()
 }
 
 /// Names that begin with `get_`.
-pub fn getters(source: &Source) -> Vec<Finding> {
+pub fn getters(source: &SourceFile) -> Vec<Finding> {
     let masked = mask(&source.text);
     let bytes = masked.as_bytes();
     let getter = |at: &usize| masked[at + 2..].trim_start().starts_with("get_");
@@ -110,7 +110,7 @@ pub fn getters(source: &Source) -> Vec<Finding> {
         .filter(getter)
         .map(|at| {
             let sentence = "a name that begins with `get_`: name what it answers";
-            Finding::on(&source.path, line_of(&masked, at), sentence)
+            Finding::at_line(&source.path, line_of(&masked, at), sentence)
         })
         .collect()
 }
@@ -119,8 +119,8 @@ pub fn getters(source: &Source) -> Vec<Finding> {
 mod tests {
     use super::*;
 
-    fn source(text: &str) -> Source {
-        Source {
+    fn source(text: &str) -> SourceFile {
+        SourceFile {
             path: "firmware/a/src/b.rs".to_owned(),
             text: text.to_owned(),
         }
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn foreign_texts_may_hold_anything() {
-        let lock = Source {
+        let lock = SourceFile {
             path: "Cargo.lock".to_owned(),
             text: UNFINISHED[0].to_owned(),
         };
@@ -187,15 +187,15 @@ mod tests {
     fn characters_beyond_ascii_are_caught() {
         let found = ascii(&source("ok\nna\u{ef}ve\n"));
         assert_eq!((found.len(), found[0].line), (1, 2));
-        assert!(found[0].sentence.contains("\\u{ef}"));
+        assert!(found[0].message.contains("\\u{ef}"));
     }
 
     #[test]
-    fn unsafe_code_is_caught_outside_its_room() {
+    fn unsafe_code_is_caught_outside_its_crate() {
         let text = "// unsafe here is a comment\nlet a = \"unsafe\";\nunsafe { b() }\n";
         let found = unsafety(&source(text));
         assert_eq!((found.len(), found[0].line), (1, 3));
-        let linux = Source {
+        let linux = SourceFile {
             path: "board/linux/src/lib.rs".to_owned(),
             text: "unsafe {}".to_owned(),
         };

@@ -2,11 +2,11 @@
 
 use std::sync::OnceLock;
 
-use trivet_tests_tidy::{Finding, Source, Tree, direction, layout, size, word};
+use trivet_tests_tidy::{Finding, RepositoryTree, SourceFile, direction, layout, size, word};
 
-fn tree() -> &'static Tree {
-    static TREE: OnceLock<Tree> = OnceLock::new();
-    TREE.get_or_init(Tree::read)
+fn tree() -> &'static RepositoryTree {
+    static TREE: OnceLock<RepositoryTree> = OnceLock::new();
+    TREE.get_or_init(RepositoryTree::read)
 }
 
 #[track_caller]
@@ -22,7 +22,7 @@ fn none(mut findings: Vec<Finding>) {
 }
 
 #[track_caller]
-fn none_in_rust(check: impl Fn(&Source) -> Vec<Finding>) {
+fn none_in_rust(check: impl Fn(&SourceFile) -> Vec<Finding>) {
     none(tree().rust().flat_map(check).collect());
 }
 
@@ -37,8 +37,8 @@ fn the_tree_was_read() {
 }
 
 #[test]
-fn rooms_know_only_whom_they_may() {
-    none(direction::rooms(&tree().packages));
+fn crates_depend_only_on_what_is_allowed() {
+    none(direction::check_dependencies(&tree().packages));
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn sources_are_ascii() {
 }
 
 #[test]
-fn unsafe_code_has_one_room() {
+fn unsafe_code_is_in_one_crate() {
     none_in_rust(word::unsafety);
 }
 
@@ -108,9 +108,13 @@ fn the_top_level_is_as_planned() {
 }
 
 #[test]
-fn every_room_is_on_the_map() {
+fn every_package_is_listed() {
     let readmes = [tree().text("README.md"), tree().text("firmware/README.md")];
-    none(layout::map(&tree().packages, &tree().paths, &readmes));
+    none(layout::unlisted_packages(
+        &tree().packages,
+        &tree().paths,
+        &readmes,
+    ));
 }
 
 #[test]

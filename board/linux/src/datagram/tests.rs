@@ -40,7 +40,7 @@ fn a_datagram_tells_to_which_of_our_addresses_it_was_sent() {
             );
             continue;
         };
-        tell_destinations(&server).unwrap();
+        enable_destination_info(&server).unwrap();
         let port = server.local_addr().unwrap().port();
         let any = if asked == "::1" {
             "[::1]:0"
@@ -56,7 +56,7 @@ fn a_datagram_tells_to_which_of_our_addresses_it_was_sent() {
         assert_eq!(came.from.port(), client.local_addr().unwrap().port());
         let to = came.to.unwrap();
         assert_eq!(to.address.to_canonical(), asked);
-        assert!(to.to_us_alone && to.interface > 0, "{to:?}");
+        assert!(to.unicast && to.interface > 0, "{to:?}");
     }
 }
 
@@ -76,7 +76,7 @@ fn a_socket_that_was_not_told_to_tells_nothing() {
 fn many_datagrams_arrive_as_they_were_with_offload_and_without() {
     for offload in [true, false] {
         let (one, other) = pair();
-        let mut segments = Segments::new(offload);
+        let mut segments = SegmentSender::new(offload);
         for (length, each) in [
             (64 * 100, 100),
             (1000, 516),
@@ -101,7 +101,7 @@ fn many_datagrams_arrive_as_they_were_with_offload_and_without() {
 #[test]
 fn what_the_kernel_refuses_to_cut_is_sent_one_by_one() {
     let (one, other) = pair();
-    let mut segments = Segments::new(true);
+    let mut segments = SegmentSender::new(true);
     // More pieces than the kernel cuts, which it refuses like a missing feature.
     let bytes = content(200 * 10);
     let sent = segments.send(&one, &bytes, 10).unwrap();
@@ -116,7 +116,7 @@ fn what_the_kernel_refuses_to_cut_is_sent_one_by_one() {
 fn a_peer_that_closed_its_port_is_told() {
     let (one, other) = pair();
     drop(other);
-    let mut segments = Segments::new(true);
+    let mut segments = SegmentSender::new(true);
     let _ = segments.send(&one, &content(100), 100);
     let error = one.recv(&mut [0; 1]).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
@@ -127,7 +127,7 @@ fn a_peer_that_closed_its_port_is_told() {
 fn the_path_has_a_length_and_the_unread_a_bound() {
     let (one, other) = pair();
     assert!(path_mtu(&one).unwrap() >= 1280);
-    bound_unread(&other, 4096).unwrap();
+    set_receive_buffer(&other, 4096).unwrap();
     for _ in 0..100 {
         one.send(&content(1000)).unwrap();
     }

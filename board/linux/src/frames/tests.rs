@@ -17,16 +17,16 @@ fn arp(number: u16) -> Vec<u8> {
     frame
 }
 
-fn ends() -> (Ear, Voice) {
+fn ends() -> (PacketSocketReceiver, PacketSocketSender) {
     let left = interface("left").unwrap().unwrap();
     let right = interface("right").unwrap().unwrap();
-    let ear = Ear::open(&left, &[[0x33, 0x33, 0, 0, 0, 2]]).unwrap();
-    (ear, Voice::open(&right).unwrap())
+    let ear = PacketSocketReceiver::open(&left, &[[0x33, 0x33, 0, 0, 0, 2]]).unwrap();
+    (ear, PacketSocketSender::open(&right).unwrap())
 }
 
 /// Waits until something has come; false if nothing does for a long time.
 #[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
-fn ready(ear: &Ear) -> bool {
+fn ready(ear: &PacketSocketReceiver) -> bool {
     let mut wish = libc::pollfd {
         fd: ear.as_raw_fd(),
         events: libc::POLLIN,
@@ -37,7 +37,7 @@ fn ready(ear: &Ear) -> bool {
 }
 
 /// The next `count` frames, and whether their checksums are vouched for.
-fn hear_all(ear: &mut Ear, count: usize) -> Vec<(Vec<u8>, bool)> {
+fn receive_all(ear: &mut PacketSocketReceiver, count: usize) -> Vec<(Vec<u8>, bool)> {
     let mut heard = Vec::new();
     while heard.len() < count && ready(ear) {
         ear.receive(&mut |frame, vouched| heard.push((frame.to_vec(), vouched)))
@@ -46,8 +46,8 @@ fn hear_all(ear: &mut Ear, count: usize) -> Vec<(Vec<u8>, bool)> {
     heard
 }
 
-fn hear(ear: &mut Ear, count: usize) -> Vec<Vec<u8>> {
-    let heard = hear_all(ear, count).into_iter();
+fn receive_frames(ear: &mut PacketSocketReceiver, count: usize) -> Vec<Vec<u8>> {
+    let heard = receive_all(ear, count).into_iter();
     heard.map(|(frame, _)| frame).collect()
 }
 
@@ -58,25 +58,25 @@ fn frames_arrive_whole_and_in_order() {
         assert_eq!(ear.mac(), interface("left").unwrap().unwrap().mac);
         let frames: Vec<_> = (0..200).map(arp).collect();
         assert_eq!(voice.send(&frames).unwrap(), 200);
-        assert_eq!(hear(&mut ear, 200), frames);
+        assert_eq!(receive_frames(&mut ear, 200), frames);
         let nothing = ear.receive(&mut |_, _| {}).unwrap_err();
         assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
     });
 }
 
 #[test]
-fn what_is_none_of_our_business_is_not_heard() {
+fn frames_of_other_protocols_are_not_received() {
     wire(|| {
         let (mut ear, mut voice) = ends();
         let mut other = arp(1);
         other[12..14].copy_from_slice(&[0x88, 0xcc]);
         voice.send(&[other, arp(2)]).unwrap();
-        assert_eq!(hear(&mut ear, 1), [arp(2)]);
+        assert_eq!(receive_frames(&mut ear, 1), [arp(2)]);
     });
 }
 
 #[test]
-fn a_frame_with_the_tag_of_a_vlan_is_not_heard_and_one_with_a_priority_is() {
+fn a_frame_with_a_vlan_tag_is_not_received_and_one_with_a_priority_tag_is() {
     wire(|| {
         let (mut ear, mut voice) = ends();
         let tagged = |number: u16| {
@@ -86,18 +86,21 @@ fn a_frame_with_the_tag_of_a_vlan_is_not_heard_and_one_with_a_priority_is() {
             frame
         };
         voice.send(&[tagged(5), tagged(0), arp(7)]).unwrap();
-        assert_eq!(hear(&mut ear, 2), [arp(0), arp(7)]);
+        assert_eq!(receive_frames(&mut ear, 2), [arp(0), arp(7)]);
     });
 }
 
 #[test]
-fn what_leaves_by_the_same_interface_is_not_heard() {
+fn frames_sent_by_the_same_interface_are_not_received() {
     wire(|| {
         let (mut ear, mut voice) = ends();
         let left = interface("left").unwrap().unwrap();
-        Voice::open(&left).unwrap().send(&[arp(1)]).unwrap();
+        PacketSocketSender::open(&left)
+            .unwrap()
+            .send(&[arp(1)])
+            .unwrap();
         voice.send(&[arp(2)]).unwrap();
-        assert_eq!(hear(&mut ear, 1), [arp(2)]);
+        assert_eq!(receive_frames(&mut ear, 1), [arp(2)]);
     });
 }
 
@@ -108,12 +111,12 @@ fn a_frame_that_is_too_long_for_the_wire_does_not_stop_the_others() {
         let mut long = arp(1);
         long.resize(4000, 0);
         assert_eq!(voice.send(&[long, arp(2)]).unwrap(), 1);
-        assert_eq!(hear(&mut ear, 1), [arp(2)]);
+        assert_eq!(receive_frames(&mut ear, 1), [arp(2)]);
     });
 }
 
 #[test]
-fn frames_longer_than_we_hear_are_dropped() {
+fn frames_longer_than_the_buffer_are_dropped() {
     wire(|| {
         for end in ["left", "right"] {
             ip(&format!("link set {end} mtu 9000"));
@@ -124,7 +127,7 @@ fn frames_longer_than_we_hear_are_dropped() {
         let mut full = arp(2);
         full.resize(FRAME_BYTES_MAX, 0);
         voice.send(&[long, full.clone()]).unwrap();
-        assert_eq!(hear(&mut ear, 1), [full]);
+        assert_eq!(receive_frames(&mut ear, 1), [full]);
     });
 }
 
@@ -138,14 +141,14 @@ fn thousands_of_frames_wait_while_nobody_listens() {
         while sent < frames.len() {
             sent += voice.send(&frames[sent..]).unwrap();
         }
-        let heard = hear(&mut ear, frames.len());
+        let heard = receive_frames(&mut ear, frames.len());
         assert_eq!(heard.len(), frames.len());
     });
 }
 
 /// Datagrams that never meet a card have no checksum yet: the kernel says so.
 #[test]
-fn who_vouches_for_checksums_is_passed_on() {
+fn checksum_offload_is_reported() {
     wire(|| {
         let (mut ear, mut voice) = ends();
         ip("addr add 192.0.2.1/24 dev right");
@@ -153,7 +156,7 @@ fn who_vouches_for_checksums_is_passed_on() {
         let socket = std::net::UdpSocket::bind("192.0.2.1:0").unwrap();
         socket.send_to(b"request", "192.0.2.9:67").unwrap();
         voice.send(&[arp(1)]).unwrap();
-        let heard: Vec<_> = hear_all(&mut ear, 2)
+        let heard: Vec<_> = receive_all(&mut ear, 2)
             .iter()
             .map(|(frame, vouched)| (frame[12..14].to_vec(), *vouched))
             .collect();
@@ -172,6 +175,6 @@ fn an_interface_that_goes_away_is_an_error() {
         assert_eq!(error.kind(), io::ErrorKind::NetworkDown);
         ip("link del left");
         assert!(voice.send(&[last]).is_err());
-        assert!(Ear::open(&left, &[]).is_err());
+        assert!(PacketSocketReceiver::open(&left, &[]).is_err());
     });
 }

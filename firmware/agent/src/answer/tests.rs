@@ -4,7 +4,7 @@ use serde_json::json;
 fn execute(kind: StepKind) -> AgentOrder {
     AgentOrder::Execute {
         kind,
-        step: Step {
+        step: JobStep {
             step: "write_image".to_owned(),
             interface: "deploy".to_owned(),
             priority: 80,
@@ -31,7 +31,11 @@ fn done(name: &str, value: &Value) -> Value {
 }
 
 fn looked(commands: &[Value]) -> Result<AgentEvent, AgentError> {
-    of(&AgentOrder::Look, 200, &json!({ "commands": commands }))
+    of(
+        &AgentOrder::ListCommands,
+        200,
+        &json!({ "commands": commands }),
+    )
 }
 
 fn write_image_done() -> Value {
@@ -55,7 +59,7 @@ fn reads_the_clean_steps_of_the_transcript() {
          "abortable":true,"argsinfo":{"match_patterns":{"required":false}}}]},
         "hardware_manager_version":{"generic_hardware_manager":"1.2"}}}"#;
     let event = answer(&AgentOrder::GetSteps(StepKind::Clean), 200, body.as_bytes());
-    let Ok(AgentEvent::StepsAre {
+    let Ok(AgentEvent::StepsListed {
         steps,
         versions,
         listed,
@@ -79,7 +83,7 @@ fn deploy_steps_do_not_say_whether_they_can_be_stopped() {
     let found = json!({"deploy_steps": steps, "hardware_manager_version": null});
     let body = done("get_deploy_steps", &found);
     let event = of(&AgentOrder::GetSteps(StepKind::Deploy), 200, &body);
-    let Ok(AgentEvent::StepsAre {
+    let Ok(AgentEvent::StepsListed {
         steps, versions, ..
     }) = event
     else {
@@ -174,7 +178,7 @@ fn a_list_that_is_too_long_to_keep_is_kept_without_what_arguments_mean() {
             &json!({"clean_steps": {"M": [step(long)]}}),
         );
         match of(&AgentOrder::GetSteps(StepKind::Clean), 200, &body) {
-            Ok(AgentEvent::StepsAre { listed, .. }) => listed,
+            Ok(AgentEvent::StepsListed { listed, .. }) => listed,
             other => panic!("{other:?}"),
         }
     };
@@ -196,7 +200,7 @@ fn steps_and_versions_that_no_record_holds_are_not_taken() {
     let versions = |found: Value| {
         let list = json!({"clean_steps": {}, "hardware_manager_version": found});
         match of(&order, 200, &done("get_clean_steps", &list)) {
-            Ok(AgentEvent::StepsAre { versions, .. }) => versions.len(),
+            Ok(AgentEvent::StepsListed { versions, .. }) => versions.len(),
             other => panic!("{other:?}"),
         }
     };
@@ -211,16 +215,19 @@ fn what_was_written_is_told_in_keys_with_blanks() {
     let found = json!({"root uuid": "r", "efi system partition uuid": "e", "partitions": {},
                        "PReP Boot partition uuid": ""});
     let body = done("get_partition_uuids", &found);
-    let want = Parts {
+    let want = BootPartitions {
         root: Some("r".to_owned()),
         efi: Some("e".to_owned()),
         prep: None,
     };
-    let event = of(&AgentOrder::FindParts, 200, &body);
-    assert_eq!(event, Ok(AgentEvent::PartsAre(want)));
+    let event = of(&AgentOrder::FindPartitions, 200, &body);
+    assert_eq!(event, Ok(AgentEvent::PartitionsFound(want)));
     let long = done("get_partition_uuids", &json!({"root uuid": "r".repeat(65)}));
-    let event = of(&AgentOrder::FindParts, 200, &long);
-    assert_eq!(event, Ok(AgentEvent::PartsAre(Parts::default())));
+    let event = of(&AgentOrder::FindPartitions, 200, &long);
+    assert_eq!(
+        event,
+        Ok(AgentEvent::PartitionsFound(BootPartitions::default()))
+    );
 }
 
 #[test]
@@ -267,7 +274,7 @@ fn a_failed_step_is_told_in_the_agents_words() {
     let failed = result("execute_clean_step", "FAILED", &error, &Value::Null);
     let want = Ok(AgentEvent::StepFailed {
         step: None,
-        said: "Could not find method: no_such_step".to_owned(),
+        message: "Could not find method: no_such_step".to_owned(),
     });
     assert_eq!(looked(std::slice::from_ref(&failed)), want);
     assert_eq!(of(&execute(StepKind::Clean), 200, &failed), want);
@@ -280,7 +287,10 @@ fn a_failed_step_is_told_in_the_agents_words() {
     let said = "it broke".to_owned();
     assert_eq!(
         looked(&[plain]),
-        Ok(AgentEvent::StepFailed { step: None, said })
+        Ok(AgentEvent::StepFailed {
+            step: None,
+            message: said
+        })
     );
 }
 
@@ -370,7 +380,7 @@ fn a_busy_agent_is_asked_again_whatever_the_status() {
 fn a_refused_token_is_told_apart() {
     let fault = json!({"faultcode": "Client", "faultstring": "401 Unauthorized: Token invalid."});
     assert_eq!(
-        of(&AgentOrder::Look, 401, &fault),
+        of(&AgentOrder::ListCommands, 401, &fault),
         Err(AgentError::TokenRefused)
     );
 }
@@ -386,7 +396,7 @@ fn other_refusals_carry_the_agents_words() {
         let fault = json!({"faultcode": "Client", "faultstring": words});
         let said = words.to_owned();
         assert_eq!(
-            of(&AgentOrder::Look, status, &fault),
+            of(&AgentOrder::ListCommands, status, &fault),
             Err(AgentError::Refused { said })
         );
     }
@@ -395,7 +405,7 @@ fn other_refusals_carry_the_agents_words() {
 #[test]
 fn a_redirect_is_nonsense_and_shows_no_token() {
     let body = b"<p>see <a href=\"/v1/commands/?agent_token=SECRETSECRET\">here</a>";
-    let error = answer(&AgentOrder::Look, 308, body)
+    let error = answer(&AgentOrder::ListCommands, 308, body)
         .unwrap_err()
         .to_string();
     assert!(error.contains("status 308"), "{error}");
@@ -405,7 +415,7 @@ fn a_redirect_is_nonsense_and_shows_no_token() {
 #[test]
 fn what_is_no_answer_is_nonsense() {
     for body in [&b""[..], b"{", b"[]", b"{\"commands\": 1}", b"\xff\xfe"] {
-        let event = answer(&AgentOrder::Look, 200, body);
+        let event = answer(&AgentOrder::ListCommands, 200, body);
         assert!(
             matches!(event, Err(AgentError::Nonsense { .. })),
             "{event:?}"
@@ -419,7 +429,10 @@ fn what_is_no_answer_is_nonsense() {
 fn an_answer_may_be_as_long_as_allowed_and_not_one_byte_longer() {
     let mut body = b"{\"commands\": []}".to_vec();
     body.resize(ANSWER_BYTES_MAX, b' ');
-    assert_eq!(answer(&AgentOrder::Look, 200, &body), Ok(AgentEvent::Idle));
+    assert_eq!(
+        answer(&AgentOrder::ListCommands, 200, &body),
+        Ok(AgentEvent::Idle)
+    );
     body.push(b' ');
-    assert!(answer(&AgentOrder::Look, 200, &body).is_err());
+    assert!(answer(&AgentOrder::ListCommands, 200, &body).is_err());
 }

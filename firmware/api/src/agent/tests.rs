@@ -1,9 +1,9 @@
 use super::*;
-use crate::testing::{Bench, LATEST, get, node_id, send};
+use crate::testing::{ApiBench, LATEST, get, node_id, send};
 use serde_json::json;
-use trivet_model::{Done, ProvisionState, Refusal, RefusalKind};
+use trivet_model::{OrderOutcome, OrderRefusal, ProvisionState, RefusalKind};
 
-fn beat(fields: &Value) -> String {
+fn heartbeat_body(fields: &Value) -> String {
     let mut beat = json!({
         "callback_url": "https://192.0.2.10:9999", "agent_token": "t", "agent_version": "13.0.0",
     });
@@ -15,17 +15,17 @@ fn beat(fields: &Value) -> String {
 
 #[test]
 fn lookup_asks_the_machine_by_address_or_uuid() {
-    let bench = Bench::new();
+    let bench = ApiBench::new();
     let path = "/v1/lookup?addresses=52%3A54%3A00%3A00%3A00%3A01,nonsense,52:54:00:00:00:01";
     let (order, then) = bench.order(&get(path).at("1.62"));
-    let want = Order::Lookup {
+    let want = RackOrder::Lookup {
         addresses: vec!["52:54:00:00:00:01".parse().unwrap()],
         node: None,
     };
-    assert_eq!((order, then), (want, Then::Found));
+    assert_eq!((order, then), (want, ResponsePlan::Lookup));
     let path = format!("/v1/lookup?node_uuid={}", node_id(1));
     let (order, _) = bench.order(&get(&path).at("1.62"));
-    let want = Order::Lookup {
+    let want = RackOrder::Lookup {
         addresses: vec![],
         node: Some(node_id(1)),
     };
@@ -34,7 +34,7 @@ fn lookup_asks_the_machine_by_address_or_uuid() {
 
 #[test]
 fn lookup_refuses_what_names_no_node() {
-    let bench = Bench::new();
+    let bench = ApiBench::new();
     for path in [
         "/v1/lookup",
         "/v1/lookup?addresses=",
@@ -58,24 +58,28 @@ fn lookup_bounds_the_addresses() {
             .collect();
         format!("/v1/lookup?addresses={}", list.join(","))
     };
-    let bench = Bench::new();
+    let bench = ApiBench::new();
     bench.order(&get(&addresses(ADDRESSES_MAX)).at("1.62"));
     bench.refuses(&get(&addresses(ADDRESSES_MAX + 1)).at("1.62"), 400);
 }
 
 #[test]
 fn the_agent_is_told_its_node_and_its_token() {
-    let bench = Bench::new();
+    let bench = ApiBench::new();
     let request = get("/v1/lookup?addresses=52:54:00:00:00:01").at("1.62");
-    let found = Found {
+    let found = LookupResult {
         node: node_id(1),
-        properties: Object::new(),
-        instance_info: Object::new(),
-        driver_internal_info: Object::new(),
+        properties: JsonObject::new(),
+        instance_info: JsonObject::new(),
+        driver_internal_info: JsonObject::new(),
         agent_token: "secret".into(),
         heartbeat_timeout_s: 300,
     };
-    let response = bench.finish(&request, &Then::Found, Ok(Done::Found(Box::new(found))));
+    let response = bench.finish(
+        &request,
+        &ResponsePlan::Lookup,
+        Ok(OrderOutcome::Found(Box::new(found))),
+    );
     assert_eq!(response.status, 200);
     let uuid = node_id(1).to_string();
     assert_eq!(
@@ -97,30 +101,34 @@ fn the_agent_is_told_its_node_and_its_token() {
 
 #[test]
 fn only_a_file_system_lets_the_agent_take_a_loader_out_of_it() {
-    let bench = Bench::new();
+    let bench = ApiBench::new();
     let request = get("/v1/lookup?addresses=52:54:00:00:00:01").at("1.62");
     for (kind, want) in [("partition", json!(true)), ("whole-disk", json!(null))] {
-        let found = Found {
+        let found = LookupResult {
             node: node_id(1),
-            properties: Object::new(),
-            instance_info: Object::from_iter([("image_type".to_owned(), kind.into())]),
-            driver_internal_info: Object::new(),
+            properties: JsonObject::new(),
+            instance_info: JsonObject::from_iter([("image_type".to_owned(), kind.into())]),
+            driver_internal_info: JsonObject::new(),
             agent_token: "secret".into(),
             heartbeat_timeout_s: 300,
         };
-        let response = bench.finish(&request, &Then::Found, Ok(Done::Found(Box::new(found))));
+        let response = bench.finish(
+            &request,
+            &ResponsePlan::Lookup,
+            Ok(OrderOutcome::Found(Box::new(found))),
+        );
         let config = response.value()["config"].clone();
         assert_eq!(config["enable_bios_bootloader_install"], want);
     }
 }
 
 #[test]
-fn a_stranger_does_not_learn_which_nodes_exist() {
-    let bench = Bench::new();
+fn an_unknown_machine_does_not_learn_which_nodes_exist() {
+    let bench = ApiBench::new();
     let request = get("/v1/lookup?addresses=52:54:00:00:00:01").at("1.62");
     for sentence in ["no such node", "node is active"] {
-        let refusal = Refusal::new(RefusalKind::NotFound, sentence);
-        let response = bench.finish(&request, &Then::Found, Err(refusal));
+        let refusal = OrderRefusal::new(RefusalKind::NotFound, sentence);
+        let response = bench.finish(&request, &ResponsePlan::Lookup, Err(refusal));
         assert_eq!(response.status, 404);
         assert_eq!(
             response.fault()["faultstring"],
@@ -131,11 +139,11 @@ fn a_stranger_does_not_learn_which_nodes_exist() {
 
 #[test]
 fn a_heartbeat_becomes_an_order_and_202() {
-    let mut bench = Bench::with(ProvisionState::DeployWait);
-    let body = beat(&json!({"agent_verify_ca": "PEM"}));
+    let mut bench = ApiBench::with(ProvisionState::DeployWait);
+    let body = heartbeat_body(&json!({"agent_verify_ca": "PEM"}));
     let request = send("POST", "/v1/heartbeat/node-1", &body).at("1.68");
     let (order, _) = bench.order(&request);
-    let want = Beat {
+    let want = AgentHeartbeat {
         callback_url: "https://192.0.2.10:9999".into(),
         agent_token: Some("t".into()),
         agent_version: Some("13.0.0".into()),
@@ -143,38 +151,44 @@ fn a_heartbeat_becomes_an_order_and_202() {
         callback_refused: None,
     };
     let node = node_id(1);
-    assert_eq!(order, Order::Heartbeat { node, beat: want });
+    assert_eq!(
+        order,
+        RackOrder::Heartbeat {
+            node,
+            heartbeat: want
+        }
+    );
     let response = bench.done(&request);
     assert_eq!((response.status, response.body.len()), (202, 0));
 }
 
 #[test]
 fn a_heartbeat_speaks_only_the_words_of_its_version() {
-    let bench = Bench::with(ProvisionState::DeployWait);
+    let bench = ApiBench::with(ProvisionState::DeployWait);
     for (fields, since) in [
         (json!({"agent_verify_ca": "PEM"}), 68),
         (json!({"agent_status": "end"}), 72),
         (json!({"agent_status_message": "x"}), 72),
     ] {
-        let body = beat(&fields);
+        let body = heartbeat_body(&fields);
         let at = format!("1.{since}");
         bench.order(&send("POST", "/v1/heartbeat/node-1", &body).at(&at));
         let below = format!("1.{}", since - 1);
         bench.refuses(&send("POST", "/v1/heartbeat/node-1", &body).at(&below), 400);
     }
     bench.refuses(
-        &send("POST", "/v1/heartbeat/node-1", &beat(&json!({}))).at("1.61"),
+        &send("POST", "/v1/heartbeat/node-1", &heartbeat_body(&json!({}))).at("1.61"),
         400,
     );
     bench.refuses(
-        &send("POST", "/v1/heartbeat/node-1", &beat(&json!({}))).at("1.21"),
+        &send("POST", "/v1/heartbeat/node-1", &heartbeat_body(&json!({}))).at("1.21"),
         404,
     );
 }
 
 #[test]
 fn a_heartbeat_needs_token_version_and_a_callback_over_tls() {
-    let mut bench = Bench::with(ProvisionState::DeployWait);
+    let mut bench = ApiBench::with(ProvisionState::DeployWait);
     for fields in [
         json!({"agent_token": null}),
         json!({"agent_version": null}),
@@ -188,23 +202,23 @@ fn a_heartbeat_needs_token_version_and_a_callback_over_tls() {
         json!({"callback_url": 5}),
         json!({"agent_status": "dancing"}),
         json!({"colour": "red"}),
-        json!({"agent_verify_ca": "x".repeat(BEAT_TEXT_BYTES_MAX + 1)}),
+        json!({"agent_verify_ca": "x".repeat(HEARTBEAT_TEXT_BYTES_MAX + 1)}),
     ] {
-        let body = beat(&fields);
+        let body = heartbeat_body(&fields);
         bench.refuses(&send("POST", "/v1/heartbeat/node-1", &body).at(LATEST), 400);
     }
     bench.refuses(
-        &send("POST", "/v1/heartbeat/other", &beat(&json!({}))).at(LATEST),
+        &send("POST", "/v1/heartbeat/other", &heartbeat_body(&json!({}))).at(LATEST),
         400,
     );
     bench.facts.agent_http_allowed = true;
-    let body = beat(&json!({"callback_url": "http://[2001:db8::1]:9999"}));
+    let body = heartbeat_body(&json!({"callback_url": "http://[2001:db8::1]:9999"}));
     bench.order(&send("POST", "/v1/heartbeat/node-1", &body).at(LATEST));
 }
 
 #[test]
 fn inspection_data_goes_to_the_machine_and_its_node_comes_back() {
-    let bench = Bench::new();
+    let bench = ApiBench::new();
     let document = json!({"inventory": {
         "interfaces": [{"mac_address": "52:54:00:00:00:01"}], "bmc_address": null,
     }, "logs": "x"});
@@ -214,8 +228,8 @@ fn inspection_data_goes_to_the_machine_and_its_node_comes_back() {
         request.version = version;
         let (order, then) = bench.order(&request);
         let document = document.clone();
-        assert_eq!(order, Order::Inventory { document });
-        let response = bench.finish(&request, &then, Ok(Done::Inspected(node_id(1))));
+        assert_eq!(order, RackOrder::Inventory { document });
+        let response = bench.finish(&request, &then, Ok(OrderOutcome::Inspected(node_id(1))));
         assert_eq!(response.status, 202);
         assert_eq!(response.value(), json!({"uuid": node_id(1).to_string()}));
     }
@@ -227,7 +241,7 @@ fn inspection_data_goes_to_the_machine_and_its_node_comes_back() {
 
 #[test]
 fn inspection_data_must_name_interfaces() {
-    let bench = Bench::new();
+    let bench = ApiBench::new();
     let some = json!({"interfaces": [{"mac_address": null}, {"mac_address": "52:54:00:00:00:01"}]});
     let body = json!({ "inventory": some }).to_string();
     bench.order(&send("POST", "/v1/continue_inspection", &body));
@@ -244,20 +258,25 @@ fn inspection_data_must_name_interfaces() {
 }
 
 #[test]
-fn an_order_without_its_fruit_is_our_fault() {
-    let bench = Bench::new();
-    let response = bench.finish(&get("/v1/lookup"), &Then::Found, Ok(Done::Kept));
+fn an_order_without_a_result_is_a_server_error() {
+    let bench = ApiBench::new();
+    let response = bench.finish(
+        &get("/v1/lookup"),
+        &ResponsePlan::Lookup,
+        Ok(OrderOutcome::Stored),
+    );
     assert_eq!(response.status, 500);
     assert_eq!(response.fault()["faultcode"], "Server");
 }
 
 #[test]
 fn a_heartbeat_does_not_reveal_whether_a_node_exists() {
-    let bench = Bench::new();
-    let refusal = trivet_model::Refusal::of_heartbeat();
+    let bench = ApiBench::new();
+    let refusal = trivet_model::OrderRefusal::of_heartbeat();
     for ident in ["nobody", "00000000-0000-4000-8000-000000000000"] {
         let path = format!("/v1/heartbeat/{ident}");
-        let body = beat(&json!({"agent_token": "x".repeat(43), "agent_version": "13.0.0"}));
+        let body =
+            heartbeat_body(&json!({"agent_token": "x".repeat(43), "agent_version": "13.0.0"}));
         let said = bench.refuses(&send("POST", &path, &body).at("1.68"), 400);
         assert_eq!(said, refusal.sentence);
     }
@@ -265,7 +284,7 @@ fn a_heartbeat_does_not_reveal_whether_a_node_exists() {
 
 #[test]
 fn a_request_of_an_agent_tells_what_it_wants_and_which_node_it_names() {
-    let bench = Bench::with(trivet_model::ProvisionState::Enroll).wired();
+    let bench = ApiBench::with(trivet_model::ProvisionState::Enroll).wired();
     let node = Some(crate::testing::node_id(1));
     let call =
         |method: &str, path: &str| crate::agent_call(&send(method, path, "nonsense"), &bench.view);

@@ -1,29 +1,29 @@
 //! What an inspection found, in the inspector's form.
 
 use serde_json::{Value, json};
-use trivet_model::node::Object;
+use trivet_model::node::JsonObject;
 use trivet_model::view::NodeView;
 
-use crate::error::Fault;
+use crate::error::ApiFault;
 
 /// What is kept, as it is kept.
-pub(super) fn kept(view: &NodeView) -> Result<&Value, Fault> {
+pub(super) fn inspection_data(view: &NodeView) -> Result<&Value, ApiFault> {
     view.node.inventory.as_ref().ok_or_else(|| {
         let id = view.node.id;
-        Fault::not_found(format!("Introspection data not found for node {id}"))
+        ApiFault::not_found(format!("Introspection data not found for node {id}"))
     })
 }
 
 /// The inventory with what the inspector's plugins would have made of it.
-pub(super) fn processed(view: &NodeView) -> Result<Value, Fault> {
-    let kept = kept(view)?;
+pub(super) fn processed(view: &NodeView) -> Result<Value, ApiFault> {
+    let kept = inspection_data(view)?;
     let inventory = kept.get("inventory").unwrap_or(&Value::Null);
     let mut document = match kept.get("plugin_data") {
         Some(Value::Object(data)) => data.clone(),
-        _ => Object::new(),
+        _ => JsonObject::new(),
     };
     let mut macs = Vec::new();
-    let mut interfaces = Object::new();
+    let mut interfaces = JsonObject::new();
     for interface in inventory["interfaces"].as_array().into_iter().flatten() {
         let Some(name) = interface["name"].as_str() else {
             continue;

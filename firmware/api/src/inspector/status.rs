@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 use trivet_model::view::NodeView;
-use trivet_model::{NoteKind, Phase, ProvisionState, UnixMs};
+use trivet_model::{JobPhase, NoteKind, ProvisionState, UnixMs};
 
 use super::link;
-use crate::Outcome;
-use crate::call::{Call, reply};
-use crate::error::Fault;
-use crate::field::moment;
+use crate::ApiOutcome;
+use crate::call::{ApiCall, reply};
+use crate::error::ApiFault;
+use crate::field::timestamp;
 use crate::list::PAGE_RECORDS_MAX;
 
 /// All states of an introspection; some of them never come about here.
@@ -23,7 +23,7 @@ const STATES: [&str; 8] = [
     "aborting",
 ];
 
-struct Status {
+struct IntrospectionStatus {
     state: &'static str,
     error: Option<String>,
     started_at: Option<UnixMs>,
@@ -31,12 +31,12 @@ struct Status {
 }
 
 /// None where the node was never inspected, or so long ago that nothing is left.
-fn read(view: &NodeView) -> Option<Status> {
+fn read(view: &NodeView) -> Option<IntrospectionStatus> {
     let node = &view.node;
     let early = |phase| {
         matches!(
             phase,
-            Phase::PowerOff | Phase::BootFromNet | Phase::PowerOn | Phase::AwaitAgent
+            JobPhase::PowerOff | JobPhase::BootFromNet | JobPhase::PowerOn | JobPhase::AwaitAgent
         )
     };
     let (state, error, finished_at) = match node.provision_state {
@@ -52,17 +52,19 @@ fn read(view: &NodeView) -> Option<Status> {
         }
         _ => ("finished", None, Some(node.inspection_finished_at?)),
     };
-    Some(Status {
+    Some(IntrospectionStatus {
         state,
         error,
-        started_at: node.inspection_started_at.or_else(|| begun(view)),
+        started_at: node
+            .inspection_started_at
+            .or_else(|| inspection_started_at(view)),
         finished_at,
     })
 }
 
 /// When the last inspection began, as far as the timeline reaches: the record
 /// forgets it at the end, as Ironic's does.
-fn begun(view: &NodeView) -> Option<UnixMs> {
+fn inspection_started_at(view: &NodeView) -> Option<UnixMs> {
     let start = view.timeline.iter().rev().find(|note| {
         matches!(note.kind, NoteKind::StateChanged { from, to }
             if to == ProvisionState::Inspecting && from != ProvisionState::InspectWait)
@@ -70,30 +72,30 @@ fn begun(view: &NodeView) -> Option<UnixMs> {
     start.map(|note| note.at)
 }
 
-fn shown(call: &Call<'_>, view: &NodeView, status: &Status) -> Value {
+fn shown(call: &ApiCall<'_>, view: &NodeView, status: &IntrospectionStatus) -> Value {
     let uuid = view.node.id.to_string();
     json!({
         "uuid": uuid,
         "finished": status.finished_at.is_some(),
         "state": status.state,
-        "started_at": moment(status.started_at),
-        "finished_at": moment(status.finished_at),
+        "started_at": timestamp(status.started_at),
+        "finished_at": timestamp(status.finished_at),
         "error": status.error,
         "links": [link(call, &format!("v1/introspection/{uuid}"))],
     })
 }
 
 /// One node's.
-pub(super) fn of(call: &Call<'_>, view: &NodeView) -> Result<Value, Fault> {
+pub(super) fn of(call: &ApiCall<'_>, view: &NodeView) -> Result<Value, ApiFault> {
     let status = read(view).ok_or_else(|| {
         let id = view.node.id;
-        Fault::not_found(format!("Could not find introspection of node {id}"))
+        ApiFault::not_found(format!("Could not find introspection of node {id}"))
     })?;
     Ok(shown(call, view, &status))
 }
 
 /// All there are, newest first, one page at a time.
-pub(super) fn list(call: &Call<'_>) -> Result<Outcome, Fault> {
+pub(super) fn list(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let limit = limit(call)?;
     let wanted = states(call)?;
     let mut all: Vec<_> = call
@@ -110,9 +112,9 @@ pub(super) fn list(call: &Call<'_>) -> Result<Outcome, Fault> {
     {
         let id: trivet_model::NodeId = marker
             .parse()
-            .map_err(|_| Fault::bad("Bad request: Marker not UUID-like"))?;
+            .map_err(|_| ApiFault::bad("Bad request: Marker not UUID-like"))?;
         let at = all.iter().position(|(_, view)| view.node.id == id);
-        let at = at.ok_or_else(|| Fault::not_found(format!("Could not find node {id}")))?;
+        let at = at.ok_or_else(|| ApiFault::not_found(format!("Could not find node {id}")))?;
         all.drain(..=at);
     }
     let page: Vec<Value> = all
@@ -124,24 +126,24 @@ pub(super) fn list(call: &Call<'_>) -> Result<Outcome, Fault> {
     reply(&json!({ "introspection": page }))
 }
 
-fn limit(call: &Call<'_>) -> Result<usize, Fault> {
+fn limit(call: &ApiCall<'_>) -> Result<usize, ApiFault> {
     let Some(text) = call.query.last("limit").filter(|text| !text.is_empty()) else {
         return Ok(PAGE_RECORDS_MAX);
     };
     match text.parse::<i64>() {
         Ok(0) => Ok(PAGE_RECORDS_MAX),
-        Ok(limit) if limit < 0 => Err(Fault::bad("Bad request: Limit cannot be negative")),
+        Ok(limit) if limit < 0 => Err(ApiFault::bad("Bad request: Limit cannot be negative")),
         Ok(limit) => match usize::try_from(limit) {
             Ok(limit) if limit <= PAGE_RECORDS_MAX => Ok(limit),
-            _ => Err(Fault::bad(format!(
+            _ => Err(ApiFault::bad(format!(
                 "Bad request: Limit over {PAGE_RECORDS_MAX}"
             ))),
         },
-        Err(_) => Err(Fault::bad("Bad request: limit must be a number")),
+        Err(_) => Err(ApiFault::bad("Bad request: limit must be a number")),
     }
 }
 
-fn states<'c>(call: &'c Call<'_>) -> Result<Vec<&'c str>, Fault> {
+fn states<'c>(call: &'c ApiCall<'_>) -> Result<Vec<&'c str>, ApiFault> {
     let Some(text) = call.query.last("state") else {
         return Ok(Vec::new());
     };
@@ -155,7 +157,7 @@ fn states<'c>(call: &'c Call<'_>) -> Result<Vec<&'c str>, Fault> {
         return Ok(wanted);
     }
     let strange = strange.join(", ");
-    Err(Fault::bad(format!(
+    Err(ApiFault::bad(format!(
         "Bad request: State(s) \"{}\" are not valid",
         strange.escape_debug()
     )))

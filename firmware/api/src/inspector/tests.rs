@@ -3,22 +3,22 @@
 use trivet_model::{NodeId, Note};
 
 use super::*;
-use crate::testing::{Bench, NOW, get, node_id, node_in, send};
+use crate::testing::{ApiBench, NOW, get, node_id, node_in, send};
 
-fn outcome(bench: &Bench, request: &Request<'_>) -> Outcome {
+fn outcome(bench: &ApiBench, request: &Request<'_>) -> ApiOutcome {
     handle(request, &bench.view, &bench.facts, NOW)
 }
 
 #[track_caller]
-fn answer(bench: &Bench, request: &Request<'_>) -> Response {
+fn answer(bench: &ApiBench, request: &Request<'_>) -> Response {
     match outcome(bench, request) {
-        Outcome::Reply(response) => response,
+        ApiOutcome::Reply(response) => response,
         other => panic!("became {other:?}"),
     }
 }
 
 #[track_caller]
-fn refuses(bench: &Bench, request: &Request<'_>, status: u16) -> String {
+fn refuses(bench: &ApiBench, request: &Request<'_>, status: u16) -> String {
     let response = answer(bench, request);
     assert_eq!(response.status, status, "{}", response.text());
     let message = response.value()["error"]["message"].clone();
@@ -26,10 +26,10 @@ fn refuses(bench: &Bench, request: &Request<'_>, status: u16) -> String {
 }
 
 #[track_caller]
-fn ordered(bench: &Bench, request: &Request<'_>) -> Order {
+fn ordered(bench: &ApiBench, request: &Request<'_>) -> RackOrder {
     match outcome(bench, request) {
-        Outcome::Order { order, then } => {
-            assert_eq!(finish(&then, Ok(Done::Kept)).status, 202);
+        ApiOutcome::Order { order, then } => {
+            assert_eq!(finish(&then, Ok(OrderOutcome::Stored)).status, 202);
             order
         }
         other => panic!("became {other:?}"),
@@ -40,8 +40,8 @@ fn path(more: &str) -> String {
     format!("/v1/introspection/{}{more}", node_id(1))
 }
 
-fn wants(verb: Verb) -> Order {
-    Order::Provision {
+fn wants(verb: Verb) -> RackOrder {
+    RackOrder::Provision {
         node: node_id(1),
         verb,
         args: VerbArgs::default(),
@@ -51,7 +51,7 @@ fn wants(verb: Verb) -> Order {
 
 #[test]
 fn versions_are_told_in_documents_and_headers() {
-    let bench = Bench::new();
+    let bench = ApiBench::new();
     let root = answer(&bench, &get("/"));
     assert_eq!(root.value()["versions"][0]["id"], "1.18");
     let maximum = "X-OpenStack-Ironic-Inspector-API-Maximum-Version";
@@ -95,7 +95,7 @@ fn everybody_may_discover_and_agents_continue_but_no_more() {
 
 #[test]
 fn an_introspection_is_an_inspection() {
-    let bench = Bench::with(ProvisionState::Manageable);
+    let bench = ApiBench::with(ProvisionState::Manageable);
     let start = path("");
     assert_eq!(
         ordered(&bench, &send("POST", &start, "")),
@@ -110,7 +110,7 @@ fn an_introspection_is_an_inspection() {
     let said = refuses(&bench, &send("POST", &unmanaged, ""), 400);
     assert!(said.contains("manage_boot"), "{said}");
     refuses(&bench, &send("POST", "/v1/introspection/nobody", ""), 404);
-    let refusal = Refusal::new(RefusalKind::Invalid, "not now");
+    let refusal = OrderRefusal::new(RefusalKind::Invalid, "not now");
     let answer = finish(&empty(202, None), Err(refusal));
     assert_eq!(answer.status, 400);
     assert_eq!(answer.value(), json!({"error": {"message": "not now"}}));
@@ -119,19 +119,19 @@ fn an_introspection_is_an_inspection() {
 #[test]
 fn only_what_waits_is_aborted() {
     let abort = path("/abort");
-    let waiting = Bench::with(ProvisionState::InspectWait);
+    let waiting = ApiBench::with(ProvisionState::InspectWait);
     assert_eq!(
         ordered(&waiting, &send("POST", &abort, "")),
         wants(Verb::Abort)
     );
     for state in [ProvisionState::Inspecting, ProvisionState::CleanWait] {
-        refuses(&Bench::with(state), &send("POST", &abort, ""), 409);
+        refuses(&ApiBench::with(state), &send("POST", &abort, ""), 409);
     }
 }
 
 #[test]
 fn a_status_says_how_far_it_is() {
-    let mut bench = Bench::with(ProvisionState::Manageable);
+    let mut bench = ApiBench::with(ProvisionState::Manageable);
     refuses(&bench, &get(&path("")), 404);
     for (state, word, finished) in [
         (ProvisionState::Inspecting, "processing", false),
@@ -159,9 +159,9 @@ fn a_status_says_how_far_it_is() {
 
 #[test]
 fn the_timeline_remembers_when_it_began() {
-    let mut bench = Bench::with(ProvisionState::Manageable);
+    let mut bench = ApiBench::with(ProvisionState::Manageable);
     bench.change(|node| node.inspection_finished_at = Some(NOW));
-    let began = |bench: &Bench| answer(bench, &get(&path(""))).value()["started_at"].clone();
+    let began = |bench: &ApiBench| answer(bench, &get(&path(""))).value()["started_at"].clone();
     assert_eq!(began(&bench), Value::Null);
     let mut view = NodeView::clone(&bench.view.nodes[&node_id(1)]);
     let from = ProvisionState::Manageable;
@@ -179,7 +179,7 @@ fn the_timeline_remembers_when_it_began() {
 
 #[test]
 fn the_list_has_pages_and_states() {
-    let mut bench = Bench::new();
+    let mut bench = ApiBench::new();
     for number in 1..=3 {
         let mut node = node_in(number, ProvisionState::InspectWait);
         node.inspection_started_at = Some(UnixMs(NOW.0 + u64::from(number)));
@@ -214,7 +214,7 @@ fn the_list_has_pages_and_states() {
 
 #[test]
 fn data_come_as_the_inspector_gave_them() {
-    let mut bench = Bench::with(ProvisionState::Manageable);
+    let mut bench = ApiBench::with(ProvisionState::Manageable);
     refuses(&bench, &get(&path("/data")), 404);
     bench.change(|node| {
         node.properties.insert("memory_mb".into(), json!(2048));
@@ -244,19 +244,19 @@ fn data_come_as_the_inspector_gave_them() {
 
 #[test]
 fn data_of_the_ramdisk_become_an_order() {
-    let bench = Bench::new();
+    let bench = ApiBench::new();
     let request = send("POST", "/v1/continue", "{\"inventory\": {}}");
-    let Outcome::Order { order, then } = outcome(&bench, &request) else {
+    let ApiOutcome::Order { order, then } = outcome(&bench, &request) else {
         panic!("no order");
     };
     let document = json!({"inventory": {}});
-    assert_eq!(order, Order::Inventory { document });
-    let done = finish(&then, Ok(Done::Inspected(node_id(1))));
+    assert_eq!(order, RackOrder::Inventory { document });
+    let done = finish(&then, Ok(OrderOutcome::Inspected(node_id(1))));
     assert_eq!(
         (done.status, done.value()["uuid"].clone()),
         (200, json!(node_id(1).to_string()))
     );
-    assert_eq!(finish(&then, Ok(Done::Kept)).status, 500);
+    assert_eq!(finish(&then, Ok(OrderOutcome::Stored)).status, 500);
     for body in ["", "{", "[]", "7"] {
         refuses(&bench, &send("POST", "/v1/continue", body), 400);
     }
@@ -266,7 +266,7 @@ fn data_of_the_ramdisk_become_an_order() {
 
 #[test]
 fn what_is_not_there_is_said_in_json() {
-    let bench = Bench::new();
+    let bench = ApiBench::new();
     for (method, path, status) in [
         ("GET", "/v1/continue", 405),
         ("DELETE", "/v1/introspection", 405),
@@ -280,7 +280,7 @@ fn what_is_not_there_is_said_in_json() {
 
 #[test]
 fn the_ironic_api_says_where_the_inspectors_is() {
-    let mut bench = Bench::new();
+    let mut bench = ApiBench::new();
     for path in [
         "/v1/introspection",
         "/v1/introspection/x/data",
@@ -303,7 +303,7 @@ fn the_ironic_api_says_where_the_inspectors_is() {
 
 #[test]
 fn rules_are_refused_with_501_and_the_sentence_of_the_other_api() {
-    let bench = Bench::new();
+    let bench = ApiBench::new();
     let body = "{\"actions\": [{\"op\": \"fail\", \"args\": {\"msg\": \"no\"}}]}";
     let want = bench.refuses(
         &send("POST", "/v1/inspection_rules", body).at(crate::testing::LATEST),

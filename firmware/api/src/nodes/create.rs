@@ -1,16 +1,16 @@
 //! `POST /v1/nodes`.
 
 use serde_json::Value;
-use trivet_model::node::Object;
-use trivet_model::{Node, NodeId, Order, ProvisionState};
+use trivet_model::node::JsonObject;
+use trivet_model::{Node, NodeId, ProvisionState, RackOrder};
 
 use super::fields::FIELDS;
 use super::write;
-use crate::call::{Call, order};
-use crate::error::Fault;
-use crate::{Outcome, Then, body};
+use crate::call::{ApiCall, order};
+use crate::error::ApiFault;
+use crate::{ApiOutcome, ResponsePlan, body};
 
-pub(crate) fn create(call: &Call<'_>) -> Result<Outcome, Fault> {
+pub(crate) fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let mut document = body::object(call)?;
     document.retain(|_, value| !value.is_null());
     for name in document.keys() {
@@ -18,17 +18,17 @@ pub(crate) fn create(call: &Call<'_>) -> Result<Outcome, Fault> {
             .iter()
             .find(|field| field.name == name && field.at_creation());
         let Some(field) = field else {
-            return Err(Fault::bad(format!(
+            return Err(ApiFault::bad(format!(
                 "Additional properties are not allowed ('{}' was unexpected)",
                 name.escape_debug()
             )));
         };
         if !call.has(field.since) {
-            return Err(Fault::too_new(field.name, field.since));
+            return Err(ApiFault::too_new(field.name, field.since));
         }
     }
     if !document.get("driver").is_some_and(Value::is_string) {
-        return Err(Fault::bad("'driver' is a required property"));
+        return Err(ApiFault::bad("'driver' is a required property"));
     }
     let mut node = Node::new(NodeId(call.new_id()), "", call.now);
     write::read(document, &mut node)?;
@@ -37,17 +37,17 @@ pub(crate) fn create(call: &Call<'_>) -> Result<Outcome, Fault> {
         node.provision_state = ProvisionState::Available;
     }
     if call.view.nodes.contains_key(&node.id) {
-        return Err(Fault::conflict(format!(
+        return Err(ApiFault::conflict(format!(
             "A node with UUID {} already exists.",
             node.id
         )));
     }
     write::resolve(call, &mut node)?;
     write::check(call, &node)?;
-    write::check_driver_info(call, &Object::new(), &node)?;
+    write::check_driver_info(call, &JsonObject::new(), &node)?;
     let id = node.id;
     order(
-        Order::CreateNode(Box::new(node)),
-        Then::Node { id, created: true },
+        RackOrder::CreateNode(Box::new(node)),
+        ResponsePlan::Node { id, created: true },
     )
 }

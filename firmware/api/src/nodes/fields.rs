@@ -4,29 +4,29 @@
 //! advertised that is not here.
 
 use serde_json::{Value, json};
-use trivet_hardware::Kind;
-use trivet_model::node::Object;
+use trivet_hardware::InterfaceKind;
+use trivet_model::node::JsonObject;
 use trivet_model::view::NodeView;
-use trivet_model::{ProvisionState, Step, StepKind, secret};
+use trivet_model::{JobStep, ProvisionState, StepKind, secret};
 
 use super::{is_locked, secrets};
-use crate::call::Call;
+use crate::call::ApiCall;
 use crate::drivers;
-use crate::field::{Field, Shape, Write, field, moment, text};
+use crate::field::{Field, FieldWrite, ValueShape, field, text, timestamp};
 
-use Shape::{Flag, Links, List, LongText, Object as Map, Text, Uuid};
-use Write::{Always, AtCreation, InPatch, Never};
+use FieldWrite::{Always, AtCreation, InPatch, Never};
+use ValueShape::{Flag, Links, List, LongText, Object as Map, Text, Uuid};
 
 /// Every field of a node, by name.
 pub(crate) const FIELDS: &[Field<NodeView>] = &[
-    field("allocation_uuid", 52, Uuid, Never, kept),
+    field("allocation_uuid", 52, Uuid, Never, extra_field),
     field("automated_clean", 47, Flag, Always, |view, _, _| {
         json!(view.node.automated_clean)
     }),
     field("bios_interface", 40, Text, Always, interface),
     field("boot_interface", 31, Text, Always, interface),
-    field("boot_mode", 75, Text, Never, kept),
-    field("chassis_uuid", 1, Uuid, Always, kept),
+    field("boot_mode", 75, Text, Never, extra_field),
+    field("chassis_uuid", 1, Uuid, Always, extra_field),
     field("clean_step", 7, Map, Never, |view, _, _| {
         step(view, StepKind::Clean)
     }),
@@ -40,17 +40,17 @@ pub(crate) const FIELDS: &[Field<NodeView>] = &[
             .cloned()
             .unwrap_or_else(|| json!(""))
     }),
-    field("console_enabled", 1, Flag, Never, kept_flag),
+    field("console_enabled", 1, Flag, Never, extra_flag),
     field("console_interface", 31, Text, Always, interface),
     field("created_at", 1, Text, Never, |view, _, _| {
-        moment(Some(view.node.created_at))
+        timestamp(Some(view.node.created_at))
     }),
     field("deploy_interface", 31, Text, Always, interface),
     field("deploy_step", 44, Map, Never, |view, _, _| {
         step(view, StepKind::Deploy)
     }),
-    field("description", 51, LongText, Always, kept),
-    field("disable_power_off", 95, Flag, Always, kept_flag),
+    field("description", 51, LongText, Always, extra_field),
+    field("disable_power_off", 95, Flag, Always, extra_flag),
     field("driver", 1, Text, Always, |view, _, _| {
         json!(view.node.driver)
     }),
@@ -68,22 +68,22 @@ pub(crate) const FIELDS: &[Field<NodeView>] = &[
     field("health", 109, Text, Never, null),
     field("inspect_interface", 31, Text, Always, interface),
     field("inspection_finished_at", 6, Text, Never, |view, _, _| {
-        moment(view.node.inspection_finished_at)
+        timestamp(view.node.inspection_finished_at)
     }),
     field("inspection_started_at", 6, Text, Never, |view, _, _| {
-        moment(view.node.inspection_started_at)
+        timestamp(view.node.inspection_started_at)
     }),
     field("instance_info", 1, Map, Always, |view, _, _| {
         Value::Object(secrets::instance_info(&view.node.instance_info))
     }),
-    field("instance_name", 104, Text, Always, kept),
+    field("instance_name", 104, Text, Always, extra_field),
     field("instance_uuid", 1, Uuid, Always, |view, _, _| {
         text(view.node.instance_uuid.as_deref())
     }),
     field("last_error", 1, Text, Never, |view, _, _| {
         text(view.node.last_error.as_deref())
     }),
-    field("lessee", 65, Text, Always, kept),
+    field("lessee", 65, Text, Always, extra_field),
     field("links", 1, Links, Never, |view, _, _| {
         Value::String(format!("nodes/{}", view.node.id))
     }),
@@ -97,12 +97,12 @@ pub(crate) const FIELDS: &[Field<NodeView>] = &[
     field("name", 5, Text, Always, |view, _, _| {
         text(view.node.name.as_deref())
     }),
-    field("network_data", 66, Map, Always, kept_object),
+    field("network_data", 66, Map, Always, extra_object),
     field("network_interface", 20, Text, Always, interface),
-    field("owner", 50, Text, Always, kept),
-    field("parent_node", 83, Text, Always, kept),
-    field("portgroups", 24, Links, Never, below),
-    field("ports", 1, Links, Never, below),
+    field("owner", 50, Text, Always, extra_field),
+    field("parent_node", 83, Text, Always, extra_field),
+    field("portgroups", 24, Links, Never, subresource_path),
+    field("ports", 1, Links, Never, subresource_path),
     field("power_interface", 31, Text, Always, interface),
     field("power_state", 1, Text, Never, |view, _, _| {
         json!(view.node.power_state)
@@ -110,15 +110,15 @@ pub(crate) const FIELDS: &[Field<NodeView>] = &[
     field("properties", 1, Map, Always, |view, _, _| {
         json!(view.node.properties)
     }),
-    field("protected", 48, Flag, InPatch, kept_flag),
-    field("protected_reason", 48, LongText, InPatch, kept),
+    field("protected", 48, Flag, InPatch, extra_flag),
+    field("protected_reason", 48, LongText, InPatch, extra_field),
     field("provision_state", 1, Text, Never, |view, call, _| {
         state(call, Some(view.node.provision_state))
     }),
     field("provision_updated_at", 1, Text, Never, |view, _, _| {
-        moment(view.node.provision_updated_at)
+        timestamp(view.node.provision_updated_at)
     }),
-    field("raid_config", 12, Map, Never, kept_object),
+    field("raid_config", 12, Map, Never, extra_object),
     field("raid_interface", 31, Text, Always, interface),
     field("rescue_interface", 38, Text, Always, interface),
     field("reservation", 1, Text, Never, |view, call, _| {
@@ -127,14 +127,14 @@ pub(crate) const FIELDS: &[Field<NodeView>] = &[
     field("resource_class", 21, Text, Always, |view, _, _| {
         text(view.node.resource_class.as_deref())
     }),
-    field("retired", 61, Flag, Always, kept_flag),
-    field("retired_reason", 61, LongText, Always, kept),
-    field("secure_boot", 75, Flag, Never, kept),
+    field("retired", 61, Flag, Always, extra_flag),
+    field("retired_reason", 61, LongText, Always, extra_field),
+    field("secure_boot", 75, Flag, Never, extra_field),
     field("service_step", 87, Map, Never, |view, _, _| {
         step(view, StepKind::Service)
     }),
-    field("shard", 82, Text, Always, kept),
-    field("states", 14, Links, Never, below),
+    field("shard", 82, Text, Always, extra_field),
+    field("states", 14, Links, Never, subresource_path),
     field("storage_interface", 33, Text, Always, interface),
     field("target_power_state", 1, Text, Never, |view, _, _| {
         json!(view.node.target_power_state)
@@ -142,7 +142,7 @@ pub(crate) const FIELDS: &[Field<NodeView>] = &[
     field("target_provision_state", 1, Text, Never, |view, call, _| {
         state(call, view.node.target_provision_state)
     }),
-    field("target_raid_config", 12, Map, Never, kept_object),
+    field("target_raid_config", 12, Map, Never, extra_object),
     field("traits", 37, List, Never, |view, _, name| {
         view.node
             .kept
@@ -151,52 +151,52 @@ pub(crate) const FIELDS: &[Field<NodeView>] = &[
             .unwrap_or_else(|| json!([]))
     }),
     field("updated_at", 1, Text, Never, |view, _, _| {
-        moment(view.node.updated_at)
+        timestamp(view.node.updated_at)
     }),
     field("uuid", 1, Uuid, AtCreation, |view, _, _| {
         json!(view.node.id.to_string())
     }),
     field("vendor_interface", 31, Text, Always, interface),
-    field("volume", 32, Links, Never, below),
+    field("volume", 32, Links, Never, subresource_path),
 ];
 
-fn null(_: &NodeView, _: &Call<'_>, _: &'static str) -> Value {
+fn null(_: &NodeView, _: &ApiCall<'_>, _: &'static str) -> Value {
     Value::Null
 }
 
-fn kept(view: &NodeView, _: &Call<'_>, name: &'static str) -> Value {
+fn extra_field(view: &NodeView, _: &ApiCall<'_>, name: &'static str) -> Value {
     view.node.kept.get(name).cloned().unwrap_or(Value::Null)
 }
 
-fn kept_flag(view: &NodeView, _: &Call<'_>, name: &'static str) -> Value {
+fn extra_flag(view: &NodeView, _: &ApiCall<'_>, name: &'static str) -> Value {
     Value::Bool(view.node.kept.get(name) == Some(&Value::Bool(true)))
 }
 
-fn kept_object(view: &NodeView, _: &Call<'_>, name: &'static str) -> Value {
+fn extra_object(view: &NodeView, _: &ApiCall<'_>, name: &'static str) -> Value {
     let kept = view.node.kept.get(name).cloned();
     kept.unwrap_or_else(|| json!({}))
 }
 
-fn below(view: &NodeView, _: &Call<'_>, name: &'static str) -> Value {
+fn subresource_path(view: &NodeView, _: &ApiCall<'_>, name: &'static str) -> Value {
     Value::String(format!("nodes/{}/{name}", view.node.id))
 }
 
-fn shown(object: &Object) -> Value {
+fn shown(object: &JsonObject) -> Value {
     Value::Object(secret::masked(object))
 }
 
 /// The interface that was chosen, or the hardware type's default; null where the
 /// hardware type is not enabled.
-pub(crate) fn interface(view: &NodeView, call: &Call<'_>, name: &'static str) -> Value {
+pub(crate) fn interface(view: &NodeView, call: &ApiCall<'_>, name: &'static str) -> Value {
     let enabled = drivers::enabled(call, &view.node.driver).is_some();
-    match Kind::named(name).filter(|_| enabled) {
+    match InterfaceKind::named(name).filter(|_| enabled) {
         Some(kind) => json!(trivet_hardware::interface(&view.node, kind)),
         None => view.node.kept.get(name).cloned().unwrap_or(Value::Null),
     }
 }
 
 /// A state in the words of the request's version.
-pub(crate) fn state(call: &Call<'_>, state: Option<ProvisionState>) -> Value {
+pub(crate) fn state(call: &ApiCall<'_>, state: Option<ProvisionState>) -> Value {
     match state {
         Some(ProvisionState::Available) if !call.has(2) => Value::Null,
         Some(ProvisionState::InspectWait) if !call.has(39) => {
@@ -213,9 +213,9 @@ pub(super) const AGENT_SHOWN: [&str; 2] = ["agent_url", "agent_last_heartbeat"];
 /// is known in memory only: a beat changes no record.
 fn agent(view: &NodeView) -> impl Iterator<Item = (String, Value)> {
     let url = view.node.agent.as_ref().and_then(|agent| agent.url.clone());
-    let heard = view.live.beat_at.filter(|_| url.is_some());
+    let heard = view.live.heartbeat_at.filter(|_| url.is_some());
     let [url_field, heard_field] = AGENT_SHOWN.map(str::to_owned);
-    let heard = heard.map(|at| (heard_field, moment(Some(at))));
+    let heard = heard.map(|at| (heard_field, timestamp(Some(at))));
     let url = url.map(|url| (url_field, Value::from(url)));
     url.into_iter().chain(heard)
 }
@@ -261,8 +261,8 @@ fn step(view: &NodeView, kind: StepKind) -> Value {
     step.map_or_else(|| json!({}), shown_step)
 }
 
-fn shown_step(step: &Step) -> Value {
-    let mut args = Object::new();
+fn shown_step(step: &JobStep) -> Value {
+    let mut args = JsonObject::new();
     args.insert("args".into(), step.args.clone());
     let mut shown = secret::masked(&args);
     shown.insert("step".into(), json!(step.step));

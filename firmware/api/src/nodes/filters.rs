@@ -1,88 +1,88 @@
 //! Which nodes a list shows.
 
 use serde_json::Value;
-use trivet_model::index::{NodeKey, Span};
+use trivet_model::index::{IndexRange, NodeKey};
 use trivet_model::view::NodeView;
 use trivet_model::{NodeId, ProvisionState, Resource, ResourceId, ResourceKind};
 
-use crate::call::Call;
-use crate::error::Fault;
-use crate::field::Shape;
-use crate::list::{Cut, Walk};
+use crate::call::ApiCall;
+use crate::error::ApiFault;
+use crate::field::ValueShape;
+use crate::list::{PageStart, RecordWalk};
 use crate::query::truth;
-use crate::route::{Arg, arg};
+use crate::route::{ApiArg, arg};
 
 /// Filters and the version they came with.
-pub(crate) const FILTERS: &[Arg] = &[
-    arg("instance_uuid", 1, Shape::Uuid),
-    arg("associated", 1, Shape::Flag),
-    arg("maintenance", 1, Shape::Flag),
-    arg("chassis_uuid", 1, Shape::Uuid),
-    arg("provision_state", 9, Shape::Text),
-    arg("driver", 16, Shape::Text),
-    arg("resource_class", 21, Shape::Text),
-    arg("fault", 42, Shape::Text),
-    arg("conductor_group", 46, Shape::Text),
-    arg("conductor", 49, Shape::Text),
-    arg("owner", 50, Shape::Text),
-    arg("description_contains", 51, Shape::Text),
-    arg("retired", 61, Shape::Flag),
-    arg("lessee", 65, Shape::Text),
-    arg("project", 65, Shape::Text),
-    arg("shard", 82, Shape::Text),
-    arg("sharded", 82, Shape::Flag),
-    arg("parent_node", 83, Shape::Text),
-    arg("include_children", 83, Shape::Flag),
-    arg("instance_name", 104, Shape::Text),
+pub(crate) const FILTERS: &[ApiArg] = &[
+    arg("instance_uuid", 1, ValueShape::Uuid),
+    arg("associated", 1, ValueShape::Flag),
+    arg("maintenance", 1, ValueShape::Flag),
+    arg("chassis_uuid", 1, ValueShape::Uuid),
+    arg("provision_state", 9, ValueShape::Text),
+    arg("driver", 16, ValueShape::Text),
+    arg("resource_class", 21, ValueShape::Text),
+    arg("fault", 42, ValueShape::Text),
+    arg("conductor_group", 46, ValueShape::Text),
+    arg("conductor", 49, ValueShape::Text),
+    arg("owner", 50, ValueShape::Text),
+    arg("description_contains", 51, ValueShape::Text),
+    arg("retired", 61, ValueShape::Flag),
+    arg("lessee", 65, ValueShape::Text),
+    arg("project", 65, ValueShape::Text),
+    arg("shard", 82, ValueShape::Text),
+    arg("sharded", 82, ValueShape::Flag),
+    arg("parent_node", 83, ValueShape::Text),
+    arg("include_children", 83, ValueShape::Flag),
+    arg("instance_name", 104, ValueShape::Text),
 ];
 
 /// Whether a node passes.
-type Test = Box<dyn Fn(&NodeView) -> bool>;
+type NodePredicate = Box<dyn Fn(&NodeView) -> bool>;
 
 /// One filter of a list.
-pub(crate) struct Filter {
-    test: Test,
+pub(crate) struct NodeFilter {
+    predicate: NodePredicate,
     /// Where the nodes that pass are found without a look at the others.
-    lead: Option<Lead>,
+    index: Option<FilterIndex>,
 }
 
 /// A part of an index.
-struct Lead {
+struct FilterIndex {
     key: NodeKey,
     part: IndexPart,
 }
 
 enum IndexPart {
     /// Nodes with a value.
-    Given,
+    Present,
     /// Nodes with this value, or without one.
     Value(Option<String>),
 }
 
-impl Filter {
+impl NodeFilter {
     /// Only the nodes of this chassis.
     pub(crate) fn of_chassis(id: String) -> Self {
         let part = IndexPart::Value(Some(id.clone()));
         let key = NodeKey::ChassisUuid;
         Self {
-            test: Box::new(move |view| kept(view, "chassis_uuid") == Some(&id)),
-            lead: Some(Lead { key, part }),
+            predicate: Box::new(move |view| extra_text(view, "chassis_uuid") == Some(&id)),
+            index: Some(FilterIndex { key, part }),
         }
     }
 
     pub(crate) fn passes(&self, view: &NodeView) -> bool {
-        (self.test)(view)
+        (self.predicate)(view)
     }
 }
 
 /// The filters of a call. Values are checked whether or not there are nodes.
-pub(crate) fn read(call: &Call<'_>) -> Result<Vec<Filter>, Fault> {
-    let mut filters: Vec<Filter> = Vec::new();
+pub(crate) fn read(call: &ApiCall<'_>) -> Result<Vec<NodeFilter>, ApiFault> {
+    let mut filters: Vec<NodeFilter> = Vec::new();
     for arg in FILTERS {
         if let Some(value) = call.query.last(arg.name) {
-            filters.push(Filter {
-                test: test(call, arg.name, value.to_owned())?,
-                lead: lead(call, arg.name, value),
+            filters.push(NodeFilter {
+                predicate: predicate(call, arg.name, value.to_owned())?,
+                index: filter_index(call, arg.name, value),
             });
         }
     }
@@ -92,9 +92,9 @@ pub(crate) fn read(call: &Call<'_>) -> Result<Vec<Filter>, Fault> {
             .iter()
             .all(|name| call.query.last(name).is_none())
     {
-        filters.push(Filter {
-            test: Box::new(|view| kept(view, "parent_node").is_none()),
-            lead: None,
+        filters.push(NodeFilter {
+            predicate: Box::new(|view| extra_text(view, "parent_node").is_none()),
+            index: None,
         });
     }
     Ok(filters)
@@ -103,10 +103,10 @@ pub(crate) fn read(call: &Call<'_>) -> Result<Vec<Filter>, Fault> {
 /// The ways to the nodes that pass: the index of each filter that has one, and the one of
 /// the order. Without any, all nodes.
 pub(crate) fn walks<'a>(
-    call: &Call<'a>,
-    filters: &[Filter],
-    cut: &Cut<'a, NodeView>,
-) -> Vec<Walk<'a, NodeView>> {
+    call: &ApiCall<'a>,
+    filters: &[NodeFilter],
+    cut: &PageStart<'a, NodeView>,
+) -> Vec<RecordWalk<'a, NodeView>> {
     let nodes = &call.view.nodes;
     let after = cut.after.map(|view| &*view.node);
     let sort = match cut.by {
@@ -115,45 +115,45 @@ pub(crate) fn walks<'a>(
         Some("provision_state") if !call.has(39) => None,
         Some(name) => name.parse().ok().filter(|key: &NodeKey| key.sorts()),
     };
-    let leads = filters.iter().filter_map(|filter| filter.lead.as_ref());
-    let mut walks: Vec<Walk<'a, NodeView>> = leads
+    let leads = filters.iter().filter_map(|filter| filter.index.as_ref());
+    let mut walks: Vec<RecordWalk<'a, NodeView>> = leads
         .map(|lead| {
             let (span, ordered) = match &lead.part {
-                IndexPart::Given => (Span::Given, false),
+                IndexPart::Present => (IndexRange::WithValue, false),
                 IndexPart::Value(value) => {
                     let value = value.as_deref();
                     // Sorted by the value itself, a marker with another one is elsewhere.
                     let here = after.is_none_or(|node| lead.key.value(node) == value);
                     let by_value = sort == Some(lead.key) && here;
                     let ordered = sort == Some(NodeKey::Created) || by_value;
-                    (Span::Value(value), ordered)
+                    (IndexRange::Value(value), ordered)
                 }
             };
             let after = after.filter(|_| ordered);
             let found = nodes.walk(lead.key, span, after, cut.descending);
-            Walk::new(found.map(|view| &**view), ordered)
+            RecordWalk::new(found.map(|view| &**view), ordered)
         })
         .collect();
     if cut.by == Some("uuid") {
         let found = nodes.by_uuid(after.map(|node| node.id), cut.descending);
-        walks.push(Walk::new(found.map(|view| &**view), true));
+        walks.push(RecordWalk::new(found.map(|view| &**view), true));
     } else if let Some(key) = sort {
-        let found = nodes.walk(key, Span::All, after, cut.descending);
-        walks.push(Walk::new(found.map(|view| &**view), true));
+        let found = nodes.walk(key, IndexRange::All, after, cut.descending);
+        walks.push(RecordWalk::new(found.map(|view| &**view), true));
     } else if walks.is_empty() {
-        walks.push(Walk::new(nodes.values().map(|view| &**view), false));
+        walks.push(RecordWalk::new(nodes.values().map(|view| &**view), false));
     }
     walks
 }
 
 /// Where the nodes are that pass a filter whose value is right; none for those that can
 /// only be had by looking at each node.
-fn lead(call: &Call<'_>, name: &str, value: &str) -> Option<Lead> {
+fn filter_index(call: &ApiCall<'_>, name: &str, value: &str) -> Option<FilterIndex> {
     let flag = truth(value);
     let (key, part) = match name {
-        "associated" if flag == Some(true) => (NodeKey::InstanceUuid, IndexPart::Given),
+        "associated" if flag == Some(true) => (NodeKey::InstanceUuid, IndexPart::Present),
         "associated" => (NodeKey::InstanceUuid, IndexPart::Value(None)),
-        "sharded" if flag == Some(true) => (NodeKey::Shard, IndexPart::Given),
+        "sharded" if flag == Some(true) => (NodeKey::Shard, IndexPart::Present),
         _ => {
             let key: NodeKey = name.parse().ok()?;
             let value = match key {
@@ -171,41 +171,47 @@ fn lead(call: &Call<'_>, name: &str, value: &str) -> Option<Lead> {
             (key, IndexPart::Value(Some(value)))
         }
     };
-    Some(Lead { key, part })
+    Some(FilterIndex { key, part })
 }
 
-fn kept<'v>(view: &'v NodeView, name: &str) -> Option<&'v str> {
+fn extra_text<'v>(view: &'v NodeView, name: &str) -> Option<&'v str> {
     view.node.kept.get(name).and_then(Value::as_str)
 }
 
 /// The chassis of this UUID, which must be there.
-pub(crate) fn chassis<'a>(call: &Call<'a>, ident: &str) -> Result<&'a Resource, Fault> {
+pub(crate) fn chassis<'a>(call: &ApiCall<'a>, ident: &str) -> Result<&'a Resource, ApiFault> {
     let id: ResourceId = ident.parse().map_err(|_| {
         let ident = ident.escape_debug();
-        Fault::bad(format!("Expected a UUID but received {ident}."))
+        ApiFault::bad(format!("Expected a UUID but received {ident}."))
     })?;
     let found = call.view.resources.get(&(ResourceKind::Chassis, id));
     found.map(|view| &**view).ok_or_else(|| {
         let ident = ident.escape_debug();
-        Fault::not_found(format!("Chassis {ident} could not be found."))
+        ApiFault::not_found(format!("Chassis {ident} could not be found."))
     })
 }
 
 /// A filter that is on or off.
-fn flagged(name: &'static str, want: bool) -> Test {
+fn flagged(name: &'static str, want: bool) -> NodePredicate {
     match name {
         "associated" => Box::new(move |view| view.node.instance_uuid.is_some() == want),
         "maintenance" => Box::new(move |view| view.node.maintenance == want),
-        "sharded" => Box::new(move |view| kept(view, "shard").is_some() == want),
-        "include_children" => Box::new(move |view| want || kept(view, "parent_node").is_none()),
+        "sharded" => Box::new(move |view| extra_text(view, "shard").is_some() == want),
+        "include_children" => {
+            Box::new(move |view| want || extra_text(view, "parent_node").is_none())
+        }
         other => {
             Box::new(move |view| (view.node.kept.get(other) == Some(&Value::Bool(true))) == want)
         }
     }
 }
 
-fn test(call: &Call<'_>, name: &'static str, value: String) -> Result<Test, Fault> {
-    if let Some(Shape::Flag) = FILTERS
+fn predicate(
+    call: &ApiCall<'_>,
+    name: &'static str,
+    value: String,
+) -> Result<NodePredicate, ApiFault> {
+    if let Some(ValueShape::Flag) = FILTERS
         .iter()
         .find(|arg| arg.name == name)
         .map(|arg| arg.shape)
@@ -216,14 +222,14 @@ fn test(call: &Call<'_>, name: &'static str, value: String) -> Result<Test, Faul
         "instance_uuid" => {
             let id: NodeId = value
                 .parse()
-                .map_err(|_| Fault::bad("instance_uuid must be a UUID."))?;
+                .map_err(|_| ApiFault::bad("instance_uuid must be a UUID."))?;
             let id = id.to_string();
             Box::new(move |view| view.node.instance_uuid.as_deref() == Some(&id))
         }
         "provision_state" => {
             let want: ProvisionState = value.parse().map_err(|_| {
                 let value = value.escape_debug();
-                Fault::bad(format!("Provision state \"{value}\" is not valid"))
+                ApiFault::bad(format!("Provision state \"{value}\" is not valid"))
             })?;
             Box::new(move |view| view.node.provision_state == want)
         }
@@ -238,17 +244,17 @@ fn test(call: &Call<'_>, name: &'static str, value: String) -> Result<Test, Faul
         }
         "chassis_uuid" => {
             let chassis = chassis(call, &value)?.id.to_string();
-            Box::new(move |view| kept(view, "chassis_uuid") == Some(&chassis))
+            Box::new(move |view| extra_text(view, "chassis_uuid") == Some(&chassis))
         }
         "conductor_group" => {
             let value = value.to_ascii_lowercase();
-            Box::new(move |view| kept(view, "conductor_group").unwrap_or("") == value)
+            Box::new(move |view| extra_text(view, "conductor_group").unwrap_or("") == value)
         }
         "project" => Box::new(move |view| {
-            kept(view, "owner") == Some(&value) || kept(view, "lessee") == Some(&value)
+            extra_text(view, "owner") == Some(&value) || extra_text(view, "lessee") == Some(&value)
         }),
         "description_contains" => Box::new(move |view| {
-            kept(view, "description").is_some_and(|text| text.contains(&value))
+            extra_text(view, "description").is_some_and(|text| text.contains(&value))
         }),
         "shard" => {
             let wanted: Vec<String> = call
@@ -258,13 +264,13 @@ fn test(call: &Call<'_>, name: &'static str, value: String) -> Result<Test, Faul
                 .map(str::to_owned)
                 .collect();
             Box::new(move |view| {
-                kept(view, "shard").is_some_and(|shard| wanted.iter().any(|one| one == shard))
+                extra_text(view, "shard").is_some_and(|shard| wanted.iter().any(|one| one == shard))
             })
         }
         "parent_node" => {
             let parent = call.node(&value)?.node.id.to_string();
-            Box::new(move |view| kept(view, "parent_node") == Some(&parent))
+            Box::new(move |view| extra_text(view, "parent_node") == Some(&parent))
         }
-        other => Box::new(move |view| kept(view, other) == Some(&value)),
+        other => Box::new(move |view| extra_text(view, other) == Some(&value)),
     })
 }

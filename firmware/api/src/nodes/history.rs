@@ -5,31 +5,31 @@
 
 use serde_json::{Value, json};
 use trivet_model::view::NodeView;
-use trivet_model::{NodeId, Note, NoteKind, ProvisionState, Seeded};
+use trivet_model::{NodeId, Note, NoteKind, ProvisionState, SeededRandom};
 
-use crate::Outcome;
-use crate::call::{Call, reply};
-use crate::error::Fault;
-use crate::field::{self, Column, Field, Shape, Write, field};
-use crate::list::{self, Kind, Listed, Walk};
-use crate::route::{Arg, arg};
+use crate::ApiOutcome;
+use crate::call::{ApiCall, reply};
+use crate::error::ApiFault;
+use crate::field::{self, Column, Field, FieldWrite, ValueShape, field};
+use crate::list::{self, ListKind, ListRecord, RecordWalk};
+use crate::route::{ApiArg, arg};
 
-use Shape::{Links, Number, Text};
-use Write::Never;
+use FieldWrite::Never;
+use ValueShape::{Links, Number, Text};
 
 /// Longest sentence in a short entry, as in Ironic.
 const EVENT_CHARS_MAX: usize = 255;
 
-pub(crate) const ASKS: &[Arg] = &[
-    arg("detail", 78, Shape::Flag),
-    arg("limit", 78, Shape::Number),
-    arg("marker", 78, Shape::Text),
-    arg("sort_key", 78, Shape::Text),
-    arg("sort_dir", 78, Shape::Word(&["asc", "desc"])),
+pub(crate) const QUERY_ARGS: &[ApiArg] = &[
+    arg("detail", 78, ValueShape::Flag),
+    arg("limit", 78, ValueShape::Number),
+    arg("marker", 78, ValueShape::Text),
+    arg("sort_key", 78, ValueShape::Text),
+    arg("sort_dir", 78, ValueShape::Word(&["asc", "desc"])),
 ];
 
 /// One failure.
-struct Event {
+struct NodeHistoryEvent {
     node: NodeId,
     uuid: String,
     /// Place in the timeline.
@@ -43,7 +43,7 @@ struct Event {
     short: bool,
 }
 
-impl Listed for Event {
+impl ListRecord for NodeHistoryEvent {
     fn uuid(&self) -> String {
         self.uuid.clone()
     }
@@ -53,7 +53,7 @@ impl Listed for Event {
     }
 }
 
-const FIELDS: &[Field<Event>] = &[
+const FIELDS: &[Field<NodeHistoryEvent>] = &[
     field("conductor", 78, Text, Never, |_, call, _| {
         json!(call.facts.hostname)
     }),
@@ -80,13 +80,13 @@ const FIELDS: &[Field<Event>] = &[
     field("uuid", 78, Text, Never, |event, _, _| json!(event.uuid)),
 ];
 
-const EVENTS: Kind<Event> = Kind {
+const EVENTS: ListKind<NodeHistoryEvent> = ListKind {
     name: "history",
     table: FIELDS,
     short: &["uuid", "created_at", "severity", "event", "links"],
 };
 
-fn unknown(_: &Event, _: &Call<'_>, _: &'static str) -> Value {
+fn unknown(_: &NodeHistoryEvent, _: &ApiCall<'_>, _: &'static str) -> Value {
     Value::Null
 }
 
@@ -94,33 +94,37 @@ pub(crate) fn columns() -> Vec<Column> {
     field::columns(FIELDS)
 }
 
-pub(crate) fn list(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+pub(crate) fn list(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     let short = !call.query.flag("detail")?.unwrap_or(false);
     let events = events(view, short);
     let find = |marker: &str| events.iter().find(|event| event.uuid == marker);
     list::page(
         call,
         &EVENTS,
-        |_| vec![Walk::new(events.iter(), false)],
+        |_| vec![RecordWalk::new(events.iter(), false)],
         |_| true,
         find,
         false,
     )
 }
 
-pub(crate) fn show(call: &Call<'_>, view: &NodeView, ident: &str) -> Result<Outcome, Fault> {
+pub(crate) fn show(
+    call: &ApiCall<'_>,
+    view: &NodeView,
+    ident: &str,
+) -> Result<ApiOutcome, ApiFault> {
     let events = events(view, false);
     let found = events.iter().find(|event| event.uuid == ident);
     let found = found.ok_or_else(|| {
         let ident = ident.escape_debug();
-        Fault::not_found(format!("Node history record {ident} could not be found."))
+        ApiFault::not_found(format!("Node history record {ident} could not be found."))
     })?;
-    let fields = field::every(FIELDS, call);
+    let fields = field::available_fields(FIELDS, call);
     reply(&Value::Object(field::render(&fields, found, call)))
 }
 
-fn events(view: &NodeView, short: bool) -> Vec<Event> {
-    let mut events: Vec<Event> = Vec::new();
+fn events(view: &NodeView, short: bool) -> Vec<NodeHistoryEvent> {
+    let mut events: Vec<NodeHistoryEvent> = Vec::new();
     let (mut state, mut user) = (None, None);
     for (place, note) in view.timeline.iter().enumerate() {
         match &note.kind {
@@ -133,12 +137,12 @@ fn events(view: &NodeView, short: bool) -> Vec<Event> {
                     last.state = state;
                 }
             }
-            NoteKind::Asked {
+            NoteKind::OrderReceived {
                 caller,
                 refused: None,
                 ..
-            } => user = caller.who.name().map(str::to_owned),
-            NoteKind::Failed { why } => events.push(Event {
+            } => user = caller.identity.name().map(str::to_owned),
+            NoteKind::Failed { why } => events.push(NodeHistoryEvent {
                 node: view.node.id,
                 uuid: identity(view, note, why),
                 place: place as u64,
@@ -162,5 +166,5 @@ fn identity(view: &NodeView, note: &Note, why: &str) -> String {
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    NodeId::random(&mut Seeded::new(hash)).to_string()
+    NodeId::random(&mut SeededRandom::new(hash)).to_string()
 }

@@ -2,31 +2,31 @@
 
 use serde_json::{Value, json};
 use trivet_model::view::NodeView;
-use trivet_model::{BootDevice, Order};
+use trivet_model::{BootDevice, RackOrder};
 
 use super::unlocked;
-use crate::call::{Call, empty, order, reply};
-use crate::error::Fault;
-use crate::field::Shape;
-use crate::route::{Arg, Route, Takes, arg, required};
-use crate::{Outcome, body, passthru};
+use crate::call::{ApiCall, empty, order, reply};
+use crate::error::ApiFault;
+use crate::field::ValueShape;
+use crate::route::{ApiArg, ApiRoute, BodySchema, arg, required};
+use crate::{ApiOutcome, body, passthru};
 
-pub(crate) const ROUTES: &[Route] = &[
-    Route::get(
+pub(crate) const ROUTES: &[ApiRoute] = &[
+    ApiRoute::get(
         &["v1", "nodes", "{node}", "management", "boot_device"],
         1,
         "What it boots from next",
         |call| boot_device(call.this()?),
     ),
-    Route::new(
+    ApiRoute::new(
         "PUT",
         &["v1", "nodes", "{node}", "management", "boot_device"],
         1,
         "Choose what it boots from next",
         |call| set_boot_device(call, call.this()?),
     )
-    .takes(Takes::Args(BOOT_DEVICE)),
-    Route::get(
+    .body(BodySchema::Args(BOOT_DEVICE)),
+    ApiRoute::get(
         &[
             "v1",
             "nodes",
@@ -42,7 +42,7 @@ pub(crate) const ROUTES: &[Route] = &[
             reply(&json!({ "supported_boot_devices": supported(driver) }))
         },
     ),
-    Route::new(
+    ApiRoute::new(
         "PUT",
         &["v1", "nodes", "{node}", "management", "inject_nmi"],
         29,
@@ -51,9 +51,9 @@ pub(crate) const ROUTES: &[Route] = &[
     ),
 ];
 
-const BOOT_DEVICE: &[Arg] = &[
-    required("boot_device", 1, Shape::Text),
-    arg("persistent", 1, Shape::Flag),
+const BOOT_DEVICE: &[ApiArg] = &[
+    required("boot_device", 1, ValueShape::Text),
+    arg("persistent", 1, ValueShape::Flag),
 ];
 
 fn supported(driver: &str) -> &'static [BootDevice] {
@@ -66,27 +66,27 @@ fn supported(driver: &str) -> &'static [BootDevice] {
 
 /// What was last set or read, which the machine keeps among its own fields. Ironic
 /// answers null where a device is not known, and clients show that.
-fn boot_device(view: &NodeView) -> Result<Outcome, Fault> {
+fn boot_device(view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     let info = &view.node.driver_internal_info;
     let device = info.get("boot_device").and_then(Value::as_str);
     let persistent = device.map(|_| info.get("boot_device_persistent") == Some(&json!(true)));
     reply(&json!({"boot_device": device, "persistent": persistent}))
 }
 
-fn set_boot_device(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+fn set_boot_device(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     let object = body::args(call, BOOT_DEVICE)?;
     let named = body::text(&object, "boot_device")?;
-    let named = named.ok_or_else(|| Fault::bad("boot_device is required."))?;
+    let named = named.ok_or_else(|| ApiFault::bad("boot_device is required."))?;
     let device = named.parse().ok();
     let device = device.filter(|device| supported(&view.node.driver).contains(device));
     let device = device.ok_or_else(|| {
         let named = named.escape_debug();
-        Fault::bad(format!("Invalid boot device {named} specified."))
+        ApiFault::bad(format!("Invalid boot device {named} specified."))
     })?;
     let persistent = object.get("persistent") == Some(&json!(true));
     unlocked(call, &view.node)?;
     order(
-        Order::SetBoot {
+        RackOrder::SetBoot {
             node: view.node.id,
             device,
             persistent,

@@ -4,19 +4,19 @@
 //! own fields as `vmedia`, an object of device types and addresses.
 
 use serde_json::{Value, json};
-use trivet_hardware::{Ability, pretends};
-use trivet_model::node::Object;
-use trivet_model::secret::{Hidden, MASK};
+use trivet_hardware::{HardwareCapability, is_fake};
+use trivet_model::node::JsonObject;
+use trivet_model::secret::{MASK, SecretText};
 use trivet_model::view::NodeView;
-use trivet_model::{Errand, Node};
+use trivet_model::{BmcRequest, Node};
 
-use super::{able, replace, unlocked};
-use crate::call::{Call, empty, reply};
-use crate::errands::errand;
-use crate::error::Fault;
-use crate::field::Shape;
-use crate::route::{Arg, Route, Takes, arg, required};
-use crate::{Outcome, Then, body};
+use super::{capability, replace, unlocked};
+use crate::bmc_requests::bmc_request;
+use crate::call::{ApiCall, empty, reply};
+use crate::error::ApiFault;
+use crate::field::ValueShape;
+use crate::route::{ApiArg, ApiRoute, BodySchema, arg, required};
+use crate::{ApiOutcome, ResponsePlan, body};
 
 /// Device types and what a BMC calls the media they take.
 const DEVICES: [(&str, &[&str]); 3] = [
@@ -30,50 +30,50 @@ const WORDS: &[&str] = &["cdrom", "disk", "floppy"];
 /// Longest address of an image. Ours.
 pub(crate) const IMAGE_URL_BYTES_MAX: usize = 2048;
 
-const INSERT: &[Arg] = &[
-    required("device_type", 89, Shape::Word(WORDS)),
-    required("image_url", 89, Shape::LongText),
+const INSERT: &[ApiArg] = &[
+    required("device_type", 89, ValueShape::Word(WORDS)),
+    required("image_url", 89, ValueShape::LongText),
     arg(
         "image_download_source",
         89,
-        Shape::Word(&["http", "local", "swift"]),
+        ValueShape::Word(&["http", "local", "swift"]),
     ),
 ];
 
-pub(crate) const ROUTES: &[Route] = &[
-    Route::get(
+pub(crate) const ROUTES: &[ApiRoute] = &[
+    ApiRoute::get(
         &["v1", "nodes", "{node}", "vmedia"],
         93,
         "What is inserted",
         |call| show(call.this()?),
     ),
-    Route::new(
+    ApiRoute::new(
         "POST",
         &["v1", "nodes", "{node}", "vmedia"],
         89,
         "Insert an image",
         |call| insert(call, call.this()?),
     )
-    .takes(Takes::Args(INSERT)),
-    Route::new(
+    .body(BodySchema::Args(INSERT)),
+    ApiRoute::new(
         "DELETE",
         &["v1", "nodes", "{node}", "vmedia"],
         89,
         "Eject images",
         |call| eject(call, call.this()?),
     )
-    .asks(&[&[arg("device_types", 89, Shape::Text)]]),
+    .query_args(&[&[arg("device_types", 89, ValueShape::Text)]]),
 ];
 
-fn inserted(view: &NodeView) -> Object {
+fn inserted(view: &NodeView) -> JsonObject {
     let kept = view.node.driver_internal_info.get("vmedia");
     kept.and_then(Value::as_object).cloned().unwrap_or_default()
 }
 
-fn show(view: &NodeView) -> Result<Outcome, Fault> {
-    able::or_refuse(view, Ability::VirtualMedia, "get_virtual_media")?;
-    if !pretends(&view.node) {
-        return errand(view, Errand::Media, Then::Media);
+fn show(view: &NodeView) -> Result<ApiOutcome, ApiFault> {
+    capability::require(view, HardwareCapability::VirtualMedia, "get_virtual_media")?;
+    if !is_fake(&view.node) {
+        return bmc_request(view, BmcRequest::Media, ResponsePlan::Media);
     }
     let inserted = inserted(view);
     let shown = DEVICES.map(|(device, media_types)| {
@@ -86,7 +86,7 @@ fn show(view: &NodeView) -> Result<Outcome, Fault> {
 }
 
 /// What a BMC said of its drives, as Ironic lists them.
-pub(crate) fn listed(said: &Value) -> Value {
+pub(crate) fn ironic_media(said: &Value) -> Value {
     let drives = said["media"].as_array().into_iter().flatten();
     let shown = drives.map(|drive| {
         let devices = drive["devices"].as_array().into_iter().flatten();
@@ -102,31 +102,41 @@ pub(crate) fn listed(said: &Value) -> Value {
     shown.collect()
 }
 
-fn insert(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+fn insert(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     let object = body::args(call, INSERT)?;
     let text = |key: &str| {
         let text = body::text(&object, key)?.map(str::to_owned);
-        Ok::<_, Fault>(text.unwrap_or_default())
+        Ok::<_, ApiFault>(text.unwrap_or_default())
     };
     let (device, url) = (text("device_type")?, text("image_url")?);
     if url.len() > IMAGE_URL_BYTES_MAX {
-        return Err(Fault::bad(format!(
+        return Err(ApiFault::bad(format!(
             "image_url has at most {IMAGE_URL_BYTES_MAX} bytes."
         )));
     }
     let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
     if !["http", "https", "nfs", "cifs"].contains(&scheme) {
-        return Err(Fault::bad(format!(
+        return Err(ApiFault::bad(format!(
             "Unsupported or missing URL scheme: {}",
             scheme.escape_debug()
         )));
     }
-    able::or_refuse(view, Ability::VirtualMedia, "attach_virtual_media")?;
-    if !pretends(&view.node) {
-        let device = device.parse().map_err(|_| Fault::bad("No such device."))?;
-        let url = Hidden::new(url);
+    capability::require(
+        view,
+        HardwareCapability::VirtualMedia,
+        "attach_virtual_media",
+    )?;
+    if !is_fake(&view.node) {
+        let device = device
+            .parse()
+            .map_err(|_| ApiFault::bad("No such device."))?;
+        let url = SecretText::new(url);
         unlocked(call, &view.node)?;
-        return errand(view, Errand::InsertMedia { device, url }, empty(204, None));
+        return bmc_request(
+            view,
+            BmcRequest::InsertMedia { device, url },
+            empty(204, None),
+        );
     }
     let mut inserted = inserted(view);
     inserted.insert(device, masked(&url).into());
@@ -149,7 +159,7 @@ fn masked(url: &str) -> String {
     }
 }
 
-fn eject(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+fn eject(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     let types: Option<Vec<&str>> = call.query.last("device_types").map(|list| {
         let types = list.split(',').map(str::trim);
         types.filter(|word| !word.is_empty()).collect()
@@ -161,18 +171,22 @@ fn eject(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
         .filter(|word| !WORDS.contains(word))
         .collect();
     if !strange.is_empty() {
-        return Err(Fault::bad(format!(
+        return Err(ApiFault::bad(format!(
             "Invalid device type(s) {} (valid are {})",
             strange.join(", ").escape_debug(),
             WORDS.join(", ")
         )));
     }
-    able::or_refuse(view, Ability::VirtualMedia, "detach_virtual_media")?;
-    if !pretends(&view.node) {
+    capability::require(
+        view,
+        HardwareCapability::VirtualMedia,
+        "detach_virtual_media",
+    )?;
+    if !is_fake(&view.node) {
         let named = types.iter().flatten();
         let devices = named.filter_map(|word| word.parse().ok()).collect();
         unlocked(call, &view.node)?;
-        return errand(view, Errand::EjectMedia { devices }, empty(204, None));
+        return bmc_request(view, BmcRequest::EjectMedia { devices }, empty(204, None));
     }
     let mut inserted = inserted(view);
     inserted.retain(|device, _| {
@@ -183,7 +197,7 @@ fn eject(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
     keep(call, view, inserted)
 }
 
-fn keep(call: &Call<'_>, view: &NodeView, inserted: Object) -> Result<Outcome, Fault> {
+fn keep(call: &ApiCall<'_>, view: &NodeView, inserted: JsonObject) -> Result<ApiOutcome, ApiFault> {
     unlocked(call, &view.node)?;
     let mut node = Node::clone(&view.node);
     if inserted.is_empty() {

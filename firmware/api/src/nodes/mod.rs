@@ -1,11 +1,11 @@
 //! Nodes: their collection, one of them, and what hangs below it.
 
-mod able;
+mod capability;
 mod create;
 mod fields;
 mod filters;
 mod history;
-mod lights;
+mod indicators;
 mod management;
 mod media;
 mod provision;
@@ -21,28 +21,28 @@ mod validate;
 mod write;
 
 use serde_json::{Value, json};
-use trivet_model::index::{NodeKey, Span};
+use trivet_model::index::{IndexRange, NodeKey};
 use trivet_model::view::NodeView;
-use trivet_model::{Node, Order, ProvisionState};
+use trivet_model::{Node, ProvisionState, RackOrder};
 
-use crate::call::{Call, empty, order, reply};
-use crate::error::Fault;
-use crate::field::{self, Column, Shape};
-use crate::list::{self, FIELDS_ASK, Kind, LIST_ASKS, Listed};
-use crate::route::{Arg, Gives, Route, Takes, arg, required};
-use crate::{Outcome, Response, Then, body, ports};
+use crate::call::{ApiCall, empty, order, reply};
+use crate::error::ApiFault;
+use crate::field::{self, Column, ValueShape};
+use crate::list::{self, FIELDS_QUERY_ARGS, LIST_QUERY_ARGS, ListKind, ListRecord};
+use crate::route::{ApiArg, ApiRoute, BodySchema, ResponseSchema, arg, required};
+use crate::{ApiOutcome, Response, ResponsePlan, body, ports};
 
 use fields::FIELDS;
-use filters::{FILTERS, Filter};
-pub(crate) use lights::ROUTES as LIGHTS;
+use filters::{FILTERS, NodeFilter};
+pub(crate) use indicators::ROUTES as LIGHTS;
 pub(crate) use management::ROUTES as MANAGEMENT;
-pub(crate) use media::{ROUTES as MEDIA, listed};
+pub(crate) use media::{ROUTES as MEDIA, ironic_media};
 pub(crate) use provision::ROUTES as PROVISION;
 pub(crate) use settings::ROUTES as SETTINGS;
 pub(crate) use states::ROUTES as STATES;
 pub(crate) use validate::validated;
 
-impl Listed for NodeView {
+impl ListRecord for NodeView {
     fn uuid(&self) -> String {
         self.node.id.to_string()
     }
@@ -52,7 +52,7 @@ impl Listed for NodeView {
     }
 }
 
-const NODES: Kind<NodeView> = Kind {
+const NODES: ListKind<NodeView> = ListKind {
     name: "nodes",
     table: FIELDS,
     short: &[
@@ -70,40 +70,40 @@ fn columns() -> Vec<Column> {
     field::columns(FIELDS)
 }
 
-pub(crate) const ROUTES: &[Route] = &[
-    Route::get(&["v1", "nodes"], 1, "List nodes, oldest first", |call| {
+pub(crate) const ROUTES: &[ApiRoute] = &[
+    ApiRoute::get(&["v1", "nodes"], 1, "List nodes, oldest first", |call| {
         list(call, false)
     })
-    .asks(&[LIST_ASKS, FILTERS])
-    .gives(Gives::List("nodes", columns)),
-    Route::new("POST", &["v1", "nodes"], 1, "Enrol a node", create::create)
-        .takes(Takes::Record(columns))
+    .query_args(&[LIST_QUERY_ARGS, FILTERS])
+    .response(ResponseSchema::List("nodes", columns)),
+    ApiRoute::new("POST", &["v1", "nodes"], 1, "Enrol a node", create::create)
+        .body(BodySchema::Record(columns))
         .needs(&["driver"])
-        .gives(Gives::Record(201, columns)),
-    Route::get(
+        .response(ResponseSchema::Record(201, columns)),
+    ApiRoute::get(
         &["v1", "nodes", "detail"],
         1,
         "List nodes with every field",
         |call| list(call, true),
     )
-    .asks(&[LIST_ASKS, FILTERS])
-    .gives(Gives::List("nodes", columns)),
-    Route::get(&["v1", "nodes", "{node}"], 1, "Show a node", |call| {
+    .query_args(&[LIST_QUERY_ARGS, FILTERS])
+    .response(ResponseSchema::List("nodes", columns)),
+    ApiRoute::get(&["v1", "nodes", "{node}"], 1, "Show a node", |call| {
         show::show(call, call.this()?)
     })
-    .asks(&[FIELDS_ASK])
-    .gives(Gives::Record(200, columns)),
-    Route::new(
+    .query_args(&[FIELDS_QUERY_ARGS])
+    .response(ResponseSchema::Record(200, columns)),
+    ApiRoute::new(
         "PATCH",
         &["v1", "nodes", "{node}"],
         1,
         "Change a node",
         |call| update::update(call, call.this()?),
     )
-    .asks(&[&[arg("reset_interfaces", 45, Shape::Flag)]])
-    .takes(Takes::Patch(columns))
-    .gives(Gives::Record(200, columns)),
-    Route::new(
+    .query_args(&[&[arg("reset_interfaces", 45, ValueShape::Flag)]])
+    .body(BodySchema::Patch(columns))
+    .response(ResponseSchema::Record(200, columns)),
+    ApiRoute::new(
         "DELETE",
         &["v1", "nodes", "{node}"],
         1,
@@ -113,106 +113,110 @@ pub(crate) const ROUTES: &[Route] = &[
 ];
 
 /// The nodes of a chassis.
-pub(crate) const OF_CHASSIS: &[Route] = &[
-    Route::get(
+pub(crate) const OF_CHASSIS: &[ApiRoute] = &[
+    ApiRoute::get(
         &["v1", "chassis", "{chassis}", "nodes"],
         1,
         "List its nodes",
         |call| in_chassis(call, false),
     )
-    .asks(&[LIST_ASKS, FILTERS])
-    .gives(Gives::List("nodes", columns)),
-    Route::get(
+    .query_args(&[LIST_QUERY_ARGS, FILTERS])
+    .response(ResponseSchema::List("nodes", columns)),
+    ApiRoute::get(
         &["v1", "chassis", "{chassis}", "nodes", "detail"],
         1,
         "List its nodes with every field",
         |call| in_chassis(call, true),
     )
-    .asks(&[LIST_ASKS, FILTERS])
-    .gives(Gives::List("nodes", columns)),
+    .query_args(&[LIST_QUERY_ARGS, FILTERS])
+    .response(ResponseSchema::List("nodes", columns)),
 ];
 
 /// What hangs below a node. Each row finds its node first.
-pub(crate) const BELOW: &[Route] = &[
-    Route::new(
+pub(crate) const SUBRESOURCES: &[ApiRoute] = &[
+    ApiRoute::new(
         "PUT",
         &["v1", "nodes", "{node}", "maintenance"],
         1,
         "Hands off",
         |call| maintenance(call, call.this()?, true),
     )
-    .takes(Takes::Args(MAINTENANCE))
-    .gives(Gives::Empty(202)),
-    Route::new(
+    .body(BodySchema::Args(MAINTENANCE))
+    .response(ResponseSchema::Empty(202)),
+    ApiRoute::new(
         "DELETE",
         &["v1", "nodes", "{node}", "maintenance"],
         1,
         "Hands on",
         |call| maintenance(call, call.this()?, false),
     )
-    .gives(Gives::Empty(202)),
-    Route::get(
+    .response(ResponseSchema::Empty(202)),
+    ApiRoute::get(
         &["v1", "nodes", "{node}", "validate"],
         1,
         "Whether each interface can work, and why not",
         |call| validate::validate(call, call.this()?),
     ),
-    Route::get(
+    ApiRoute::get(
         &["v1", "nodes", "{node}", "traits"],
         37,
         "List traits",
         |call| traits::list(call.this()?),
     ),
-    Route::new(
+    ApiRoute::new(
         "PUT",
         &["v1", "nodes", "{node}", "traits"],
         37,
         "Set all traits",
         |call| traits::set(call, call.this()?),
     )
-    .takes(Takes::Args(&[required("traits", 37, Shape::List)])),
-    Route::new(
+    .body(BodySchema::Args(&[required(
+        "traits",
+        37,
+        ValueShape::List,
+    )])),
+    ApiRoute::new(
         "DELETE",
         &["v1", "nodes", "{node}", "traits"],
         37,
         "Remove all",
         |call| traits::clear(call, call.this()?),
     ),
-    Route::new(
+    ApiRoute::new(
         "PUT",
         &["v1", "nodes", "{node}", "traits", "{trait}"],
         37,
         "Add one",
         |call| traits::add(call, call.this()?, call.last()),
     ),
-    Route::new(
+    ApiRoute::new(
         "DELETE",
         &["v1", "nodes", "{node}", "traits", "{trait}"],
         37,
         "Remove one",
         |call| traits::remove(call, call.this()?, call.last()),
     ),
-    Route::get(
+    ApiRoute::get(
         &["v1", "nodes", "{node}", "history"],
         78,
         "List what failed",
         |call| history::list(call, call.this()?),
     )
-    .asks(&[history::ASKS])
-    .gives(Gives::List("history", history::columns)),
-    Route::get(
+    .query_args(&[history::QUERY_ARGS])
+    .response(ResponseSchema::List("history", history::columns)),
+    ApiRoute::get(
         &["v1", "nodes", "{node}", "history", "{event}"],
         78,
         "Show one",
         |call| history::show(call, call.this()?, call.last()),
     ),
-    Route::get(
+    ApiRoute::get(
         &["v1", "nodes", "{node}", "inventory"],
         81,
         "What the agent found",
         |call| inventory(&call.this()?.node),
     ),
-    Route::get(
+    ApiRoute::get(
         &["v1", "nodes", "{node}", "vifs"],
         28,
         "List virtual interfaces",
@@ -221,58 +225,62 @@ pub(crate) const BELOW: &[Route] = &[
             reply(&json!({ "vifs": [] }))
         },
     ),
-    Route::new(
+    ApiRoute::new(
         "POST",
         &["v1", "nodes", "{node}", "vifs"],
         28,
         "Attach one",
         attach_vif,
     )
-    .takes(Takes::Any),
-    Route::new(
+    .body(BodySchema::Any),
+    ApiRoute::new(
         "DELETE",
         &["v1", "nodes", "{node}", "vifs", "{vif}"],
         28,
         "Detach one",
         |call| {
             call.this()?;
-            Ok(Outcome::Reply(Response::empty(204)))
+            Ok(ApiOutcome::Reply(Response::empty(204)))
         },
     ),
-    Route::get(
+    ApiRoute::get(
         &["v1", "nodes", "{node}", "children"],
         83,
         "List its children",
         |call| children(call, call.this()?),
     ),
-    Route::get(
+    ApiRoute::get(
         &["v1", "nodes", "{node}", "ports"],
         1,
         "List its ports",
         |call| ports::of_node(call, call.this()?, false),
     )
-    .asks(&[LIST_ASKS]),
-    Route::get(
+    .query_args(&[LIST_QUERY_ARGS]),
+    ApiRoute::get(
         &["v1", "nodes", "{node}", "ports", "detail"],
         1,
         "The same, all",
         |call| ports::of_node(call, call.this()?, true),
     )
-    .asks(&[LIST_ASKS]),
+    .query_args(&[LIST_QUERY_ARGS]),
 ];
 
-fn list(call: &Call<'_>, detailed: bool) -> Result<Outcome, Fault> {
+fn list(call: &ApiCall<'_>, detailed: bool) -> Result<ApiOutcome, ApiFault> {
     filtered(call, filters::read(call)?, detailed)
 }
 
-fn in_chassis(call: &Call<'_>, detailed: bool) -> Result<Outcome, Fault> {
+fn in_chassis(call: &ApiCall<'_>, detailed: bool) -> Result<ApiOutcome, ApiFault> {
     let chassis = filters::chassis(call, call.word(2))?.id.to_string();
     let mut filters = filters::read(call)?;
-    filters.push(Filter::of_chassis(chassis));
+    filters.push(NodeFilter::of_chassis(chassis));
     filtered(call, filters, detailed)
 }
 
-fn filtered(call: &Call<'_>, filters: Vec<Filter>, detailed: bool) -> Result<Outcome, Fault> {
+fn filtered(
+    call: &ApiCall<'_>,
+    filters: Vec<NodeFilter>,
+    detailed: bool,
+) -> Result<ApiOutcome, ApiFault> {
     let passes = |view: &NodeView| filters.iter().all(|filter| filter.passes(view));
     let find = |marker: &str| call.view.node(marker).map(AsRef::as_ref);
     list::page(
@@ -307,28 +315,28 @@ pub(crate) fn is_locked(node: &Node) -> bool {
 }
 
 /// Refuses while the node is locked.
-pub(crate) fn unlocked(call: &Call<'_>, node: &Node) -> Result<(), Fault> {
+pub(crate) fn unlocked(call: &ApiCall<'_>, node: &Node) -> Result<(), ApiFault> {
     if !is_locked(node) {
         return Ok(());
     }
-    Err(Fault::conflict(format!(
+    Err(ApiFault::conflict(format!(
         "Node {} is locked by host {}, please retry after the current operation is completed.",
         node.id, call.facts.hostname
     )))
 }
 
 /// The order that puts a changed record in place of the one we read.
-fn replace(view: &NodeView, node: Node, then: Then) -> Result<Outcome, Fault> {
+fn replace(view: &NodeView, node: Node, then: ResponsePlan) -> Result<ApiOutcome, ApiFault> {
     let based_on = view.node.revision;
     let node = Box::new(node);
-    order(Order::ReplaceNode { node, based_on }, then)
+    order(RackOrder::ReplaceNode { node, based_on }, then)
 }
 
-fn delete(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+fn delete(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     use ProvisionState as S;
     let node = &view.node;
     if node.kept.get("protected") == Some(&Value::Bool(true)) {
-        return Err(Fault::forbidden(format!(
+        return Err(ApiFault::forbidden(format!(
             "Node {} is protected and cannot be undeployed, rebuilt or deleted",
             node.id
         )));
@@ -340,7 +348,7 @@ fn delete(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
         S::Enroll | S::Manageable | S::Available | S::AdoptFail
     );
     if !node.maintenance && !resting {
-        return Err(Fault::conflict(format!(
+        return Err(ApiFault::conflict(format!(
             "Can not delete node \"{}\" while it is in provision state \"{state}\". Set \
              maintenance first, or bring it to \"manageable\".",
             node.id
@@ -349,17 +357,17 @@ fn delete(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
     if !node.maintenance
         && let Some(instance) = &node.instance_uuid
     {
-        return Err(Fault::conflict(format!(
+        return Err(ApiFault::conflict(format!(
             "Node {} is associated with instance {instance}.",
             node.id
         )));
     }
-    order(Order::DeleteNode(node.id), empty(204, None))
+    order(RackOrder::DeleteNode(node.id), empty(204, None))
 }
 
-const MAINTENANCE: &[Arg] = &[arg("reason", 1, Shape::LongText)];
+const MAINTENANCE: &[ApiArg] = &[arg("reason", 1, ValueShape::LongText)];
 
-fn maintenance(call: &Call<'_>, view: &NodeView, on: bool) -> Result<Outcome, Fault> {
+fn maintenance(call: &ApiCall<'_>, view: &NodeView, on: bool) -> Result<ApiOutcome, ApiFault> {
     let reason = if on {
         let object = body::args(call, MAINTENANCE)?;
         body::text(&object, "reason")?.map(str::to_owned)
@@ -367,14 +375,17 @@ fn maintenance(call: &Call<'_>, view: &NodeView, on: bool) -> Result<Outcome, Fa
         None
     };
     let node = view.node.id;
-    order(Order::Maintenance { node, on, reason }, empty(202, None))
+    order(
+        RackOrder::Maintenance { node, on, reason },
+        empty(202, None),
+    )
 }
 
 /// What the agent found. The record holds either the whole document it sent or
 /// its `inventory` alone.
-fn inventory(node: &Node) -> Result<Outcome, Fault> {
+fn inventory(node: &Node) -> Result<ApiOutcome, ApiFault> {
     let Some(kept) = &node.inventory else {
-        return Err(Fault::not_found(format!(
+        return Err(ApiFault::not_found(format!(
             "Inventory of node {} could not be found: inspect it first.",
             node.id
         )));
@@ -392,26 +403,31 @@ fn inventory(node: &Node) -> Result<Outcome, Fault> {
 
 /// There is no Neutron: attaching succeeds and does nothing, as with Ironic's
 /// `noop` network.
-fn attach_vif(call: &Call<'_>) -> Result<Outcome, Fault> {
+fn attach_vif(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     call.this()?;
     let object = body::object(call)?;
     if body::text(&object, "id")?.is_none_or(str::is_empty) {
-        return Err(Fault::bad("'id' is a required property"));
+        return Err(ApiFault::bad("'id' is a required property"));
     }
     if call.has(67) && object.contains_key("port_uuid") && object.contains_key("portgroup_uuid") {
-        return Err(Fault::bad(
+        return Err(ApiFault::bad(
             "Cannot specify both port_uuid and portgroup_uuid",
         ));
     }
-    Ok(Outcome::Reply(Response::empty(204)))
+    Ok(ApiOutcome::Reply(Response::empty(204)))
 }
 
-fn children(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+fn children(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     let id = view.node.id.to_string();
     let children: Vec<String> = call
         .view
         .nodes
-        .walk(NodeKey::ParentNode, Span::Value(Some(&id)), None, false)
+        .walk(
+            NodeKey::ParentNode,
+            IndexRange::Value(Some(&id)),
+            None,
+            false,
+        )
         .map(|child| child.node.id.to_string())
         .collect();
     let links = call.links(&format!("nodes/?parent_node={id}"));

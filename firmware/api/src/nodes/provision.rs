@@ -8,19 +8,19 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use trivet_hardware::Kind;
-use trivet_model::node::Object;
+use trivet_hardware::InterfaceKind;
+use trivet_model::node::JsonObject;
 use trivet_model::order::VerbArgs;
-use trivet_model::secret::Hidden;
+use trivet_model::secret::SecretText;
 use trivet_model::view::NodeView;
-use trivet_model::{Node, Order, ProvisionState, Step, Verb};
+use trivet_model::{JobStep, Node, ProvisionState, RackOrder, Verb};
 
 use super::{runbook, secrets, unlocked, validate, write};
-use crate::call::{Call, empty, order};
-use crate::error::Fault;
-use crate::field::Shape;
-use crate::route::{Arg, Gives, Route, Takes, arg, required};
-use crate::{Outcome, body};
+use crate::call::{ApiCall, empty, order};
+use crate::error::ApiFault;
+use crate::field::ValueShape;
+use crate::route::{ApiArg, ApiRoute, BodySchema, ResponseSchema, arg, required};
+use crate::{ApiOutcome, body};
 
 /// Most steps in one request. Ours.
 pub(crate) const STEPS_MAX: usize = 64;
@@ -36,19 +36,19 @@ pub(crate) const CONFIGDRIVE_BYTES_MAX: usize = 24 * 1024;
 pub(crate) const RESCUE_PASSWORD_BYTES_MAX: usize = 255;
 
 /// What the body may hold, and since when.
-pub(crate) const ARGUMENTS: &[Arg] = OWN_ARGUMENTS.split_at(1).1;
+pub(crate) const ARGUMENTS: &[ApiArg] = OWN_ARGUMENTS.split_at(1).1;
 
 /// The same, after the one argument that only our own path takes.
-const OWN_ARGUMENTS: &[Arg] = &[
-    arg("instance_info", 1, Shape::Object),
-    required("target", 1, Shape::Text),
-    arg("configdrive", 1, Shape::Any),
-    arg("clean_steps", 15, Shape::List),
-    arg("rescue_password", 38, Shape::Text),
-    arg("deploy_steps", 69, Shape::List),
-    arg("disable_ramdisk", 70, Shape::Flag),
-    arg("service_steps", 87, Shape::List),
-    arg("runbook", 92, Shape::Text),
+const OWN_ARGUMENTS: &[ApiArg] = &[
+    arg("instance_info", 1, ValueShape::Object),
+    required("target", 1, ValueShape::Text),
+    arg("configdrive", 1, ValueShape::Any),
+    arg("clean_steps", 15, ValueShape::List),
+    arg("rescue_password", 38, ValueShape::Text),
+    arg("deploy_steps", 69, ValueShape::List),
+    arg("disable_ramdisk", 70, ValueShape::Flag),
+    arg("service_steps", 87, ValueShape::List),
+    arg("runbook", 92, ValueShape::Text),
 ];
 
 /// Interfaces a clean or service step may belong to.
@@ -63,26 +63,29 @@ const STEP_INTERFACES: [&str; 7] = [
 ];
 
 /// Our own path. It is outside `/v1` because Ironic's request has no `instance_info`.
-pub(crate) const ROUTES: &[Route] = &[Route::new(
+pub(crate) const ROUTES: &[ApiRoute] = &[ApiRoute::new(
     "PUT",
     &["trivet", "nodes", "{node}", "provision"],
     1,
     "Deploy or rebuild with a change of instance_info that a refusal does not make",
     |call| provision_with_instance_info(call, call.this()?),
 )
-.takes(Takes::Args(OWN_ARGUMENTS))
-.gives(Gives::Empty(202))];
+.body(BodySchema::Args(OWN_ARGUMENTS))
+.response(ResponseSchema::Empty(202))];
 
-pub(crate) fn provision(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+pub(crate) fn provision(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     let object = body::args(call, ARGUMENTS)?;
-    ask(call, view, &object, None)
+    provision_order(call, view, &object, None)
 }
 
 /// The keys given in `instance_info` replace the node's, null removes a key, others stay.
-fn provision_with_instance_info(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+fn provision_with_instance_info(
+    call: &ApiCall<'_>,
+    view: &NodeView,
+) -> Result<ApiOutcome, ApiFault> {
     let mut object = body::args(call, OWN_ARGUMENTS)?;
     let Some(Value::Object(changes)) = object.remove("instance_info") else {
-        return ask(call, view, &object, None);
+        return provision_order(call, view, &object, None);
     };
     let stored = &view.node.instance_info;
     let mut info = stored.clone();
@@ -106,21 +109,21 @@ fn provision_with_instance_info(call: &Call<'_>, view: &NodeView) -> Result<Outc
         node: Arc::new(node),
         ..view.clone()
     };
-    ask(call, &changed, &object, instance_info)
+    provision_order(call, &changed, &object, instance_info)
 }
 
-fn ask(
-    call: &Call<'_>,
+fn provision_order(
+    call: &ApiCall<'_>,
     view: &NodeView,
-    object: &Object,
-    instance_info: Option<Object>,
-) -> Result<Outcome, Fault> {
+    object: &JsonObject,
+    instance_info: Option<JsonObject>,
+) -> Result<ApiOutcome, ApiFault> {
     let node = &view.node;
     let target = body::text(object, "target")?;
-    let target = target.ok_or_else(|| Fault::bad("target is required."))?;
+    let target = target.ok_or_else(|| ApiFault::bad("target is required."))?;
     let verb: Verb = target.parse().map_err(|_| {
         let target = target.escape_debug();
-        Fault::bad(format!(
+        ApiFault::bad(format!(
             "The requested action \"{target}\" can not be performed on node \"{}\" while it is \
              in state \"{}\".",
             node.id, node.provision_state
@@ -129,7 +132,7 @@ fn ask(
     check_versions(call, node, verb, object)?;
     let mut args = arguments(call, view, verb, object)?;
     if instance_info.is_some() && !deploys(verb) {
-        return Err(Fault::bad(
+        return Err(ApiFault::bad(
             "\"instance_info\" is only valid when setting target provision state to active, \
              deploy or rebuild",
         ));
@@ -140,7 +143,7 @@ fn ask(
     let location = call.location(&format!("nodes/{}/states", node.id));
     let (node, based_on) = (node.id, Some(node.revision));
     order(
-        Order::Provision {
+        RackOrder::Provision {
             node,
             verb,
             args,
@@ -150,7 +153,12 @@ fn ask(
     )
 }
 
-fn check_versions(call: &Call<'_>, node: &Node, verb: Verb, object: &Object) -> Result<(), Fault> {
+fn check_versions(
+    call: &ApiCall<'_>,
+    node: &Node,
+    verb: Verb,
+    object: &JsonObject,
+) -> Result<(), ApiFault> {
     let since = match verb {
         Verb::Manage | Verb::Provide => 4,
         Verb::Inspect => 6,
@@ -168,10 +176,10 @@ fn check_versions(call: &Call<'_>, node: &Node, verb: Verb, object: &Object) -> 
         Verb::Active | Verb::Rebuild | Verb::Deleted => 1,
     };
     if !call.has(since) {
-        return Err(Fault::too_new(&format!("the verb \"{verb}\""), since));
+        return Err(ApiFault::too_new(&format!("the verb \"{verb}\""), since));
     }
     if verb == Verb::Rebuild && object.contains_key("configdrive") && !call.has(35) {
-        return Err(Fault::too_new("configdrive with rebuild", 35));
+        return Err(ApiFault::too_new("configdrive with rebuild", 35));
     }
     Ok(())
 }
@@ -181,20 +189,20 @@ const fn deploys(verb: Verb) -> bool {
 }
 
 fn arguments(
-    call: &Call<'_>,
+    call: &ApiCall<'_>,
     view: &NodeView,
     verb: Verb,
-    object: &Object,
-) -> Result<VerbArgs, Fault> {
+    object: &JsonObject,
+) -> Result<VerbArgs, ApiFault> {
     let misplaced = |name: &str, with: &str| {
-        Err(Fault::bad(format!(
+        Err(ApiFault::bad(format!(
             "\"{name}\" is only valid when setting target provision state to {with}"
         )))
     };
     let mut args = VerbArgs::default();
     if let Some(drive) = object.get("configdrive") {
         if !deploys(verb) {
-            return Err(Fault::bad(
+            return Err(ApiFault::bad(
                 "Adding a config drive is only supported when setting provision state to active, \
                  rebuild",
             ));
@@ -205,7 +213,7 @@ fn arguments(
     if let Some(ident) = body::text(object, "runbook")? {
         for name in ["clean_steps", "service_steps"] {
             if object.contains_key(name) {
-                return Err(Fault::bad(format!(
+                return Err(ApiFault::bad(format!(
                     "Please provide either \"{name}\" or a runbook, but not both."
                 )));
             }
@@ -224,7 +232,7 @@ fn arguments(
             Some(steps) if verb == with => args.steps = self::steps(name, steps, false)?,
             Some(_) => return misplaced(name, with.as_str()),
             None if verb == with && args.steps.is_empty() => {
-                return Err(Fault::bad(format!(
+                return Err(ApiFault::bad(format!(
                     "\"{name}\" is required when setting target provision state to {with}"
                 )));
             }
@@ -239,14 +247,14 @@ fn arguments(
     match (body::text(object, "rescue_password")?, verb) {
         (Some(password), Verb::Rescue) if !password.trim().is_empty() => {
             if password.len() > RESCUE_PASSWORD_BYTES_MAX {
-                return Err(Fault::bad(format!(
+                return Err(ApiFault::bad(format!(
                     "A rescue_password has at most {RESCUE_PASSWORD_BYTES_MAX} bytes."
                 )));
             }
-            args.rescue_password = Some(Hidden::new(password));
+            args.rescue_password = Some(SecretText::new(password));
         }
         (_, Verb::Rescue) => {
-            return Err(Fault::bad(
+            return Err(ApiFault::bad(
                 "A non-empty \"rescue_password\" is required when setting target provision state \
                  to rescue",
             ));
@@ -258,7 +266,7 @@ fn arguments(
 }
 
 /// Which verbs may go without the ramdisk; whether their steps can, the node decides.
-fn check_ramdisk(call: &Call<'_>, verb: Verb, disable: Option<bool>) -> Result<(), Fault> {
+fn check_ramdisk(call: &ApiCall<'_>, verb: Verb, disable: Option<bool>) -> Result<(), ApiFault> {
     if disable.is_none() {
         return Ok(());
     }
@@ -266,12 +274,12 @@ fn check_ramdisk(call: &Call<'_>, verb: Verb, disable: Option<bool>) -> Result<(
         Verb::Clean => {}
         Verb::Service if call.has(108) => {}
         Verb::Service => {
-            return Err(Fault::not_acceptable(
+            return Err(ApiFault::not_acceptable(
                 "disable_ramdisk is not acceptable in this API version",
             ));
         }
         _ => {
-            return Err(Fault::bad(
+            return Err(ApiFault::bad(
                 "disable_ramdisk is supported only with manual cleaning or servicing",
             ));
         }
@@ -279,9 +287,9 @@ fn check_ramdisk(call: &Call<'_>, verb: Verb, disable: Option<bool>) -> Result<(
     Ok(())
 }
 
-fn configdrive(call: &Call<'_>, drive: &Value) -> Result<Value, Fault> {
+fn configdrive(call: &ApiCall<'_>, drive: &Value) -> Result<Value, ApiFault> {
     if drive.to_string().len() > CONFIGDRIVE_BYTES_MAX {
-        return Err(Fault::bad(format!(
+        return Err(ApiFault::bad(format!(
             "A configdrive has at most {CONFIGDRIVE_BYTES_MAX} bytes; put a larger one at a URL."
         )));
     }
@@ -291,10 +299,10 @@ fn configdrive(call: &Call<'_>, drive: &Value) -> Result<Value, Fault> {
             return Ok(drive.clone());
         }
         Value::Object(object) => object,
-        _ => return Err(Fault::bad("configdrive must be a string or an object.")),
+        _ => return Err(ApiFault::bad("configdrive must be a string or an object.")),
     };
     if !call.has(56) {
-        return Err(Fault::bad(
+        return Err(ApiFault::bad(
             "Providing a JSON object for configdrive is only supported starting with API version \
              1.56",
         ));
@@ -304,7 +312,7 @@ fn configdrive(call: &Call<'_>, drive: &Value) -> Result<Value, Fault> {
         &["meta_data", "network_data", "user_data", "vendor_data"],
     )?;
     if object.contains_key("vendor_data") && !call.has(59) {
-        return Err(Fault::bad(
+        return Err(ApiFault::bad(
             "Providing vendor_data in configdrive is only supported starting with API version 1.59",
         ));
     }
@@ -313,7 +321,7 @@ fn configdrive(call: &Call<'_>, drive: &Value) -> Result<Value, Fault> {
             object.get(name),
             None | Some(Value::Null | Value::Object(_))
         ) {
-            return Err(Fault::bad(format!(
+            return Err(ApiFault::bad(format!(
                 "configdrive: {name} must be an object."
             )));
         }
@@ -322,44 +330,44 @@ fn configdrive(call: &Call<'_>, drive: &Value) -> Result<Value, Fault> {
         None | Some(Value::Null | Value::String(_) | Value::Object(_) | Value::Array(_)) => {
             Ok(drive.clone())
         }
-        Some(_) => Err(Fault::bad(
+        Some(_) => Err(ApiFault::bad(
             "configdrive: user_data must be text, an object or a list.",
         )),
     }
 }
 
 /// A text is an address or base64; anything else is a slip of the pen.
-fn check_drive_text(text: &str) -> Result<(), Fault> {
+fn check_drive_text(text: &str) -> Result<(), ApiFault> {
     let base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=\n\r".contains(&byte);
     if text.contains("://") || text.bytes().all(base64) {
         return Ok(());
     }
-    Err(Fault::bad(
+    Err(ApiFault::bad(
         "Invalid configdrive format: it is neither a JSON, nor a URL, nor a base64 string",
     ))
 }
 
 /// Steps as they were given. Deploy steps say all four words, the others at
 /// least interface and step.
-pub(crate) fn steps(name: &str, value: &Value, all: bool) -> Result<Vec<Step>, Fault> {
+pub(crate) fn steps(name: &str, value: &Value, all: bool) -> Result<Vec<JobStep>, ApiFault> {
     let Value::Array(items) = value else {
-        return Err(Fault::bad(format!("{name} must be a list.")));
+        return Err(ApiFault::bad(format!("{name} must be a list.")));
     };
     if items.is_empty() || items.len() > STEPS_MAX {
-        return Err(Fault::bad(format!(
+        return Err(ApiFault::bad(format!(
             "{name} must have between 1 and {STEPS_MAX} steps."
         )));
     }
     if value.to_string().len() > STEPS_BYTES_MAX {
-        return Err(Fault::bad(format!(
+        return Err(ApiFault::bad(format!(
             "{name} has at most {STEPS_BYTES_MAX} bytes."
         )));
     }
     items.iter().map(|item| step(name, item, all)).collect()
 }
 
-fn step(name: &str, item: &Value, all: bool) -> Result<Step, Fault> {
-    let bad = |why: &str| Fault::bad(format!("{name}: {why}"));
+fn step(name: &str, item: &Value, all: bool) -> Result<JobStep, ApiFault> {
+    let bad = |why: &str| ApiFault::bad(format!("{name}: {why}"));
     let item = item
         .as_object()
         .ok_or_else(|| bad("a step must be an object."))?;
@@ -390,7 +398,7 @@ fn step(name: &str, item: &Value, all: bool) -> Result<Step, Fault> {
         None if !all => Some(0),
         None => None,
     };
-    Ok(Step {
+    Ok(JobStep {
         step: step.to_owned(),
         interface: interface.to_owned(),
         priority: priority.ok_or_else(|| bad("priority must be a number, zero or above."))?,
@@ -401,55 +409,59 @@ fn step(name: &str, item: &Value, all: bool) -> Result<Step, Fault> {
 }
 
 /// What would fail later for a reason that is already known.
-fn check_possible(call: &Call<'_>, view: &NodeView, verb: Verb) -> Result<(), Fault> {
+fn check_possible(call: &ApiCall<'_>, view: &NodeView, verb: Verb) -> Result<(), ApiFault> {
     let node = &view.node;
     let removes = matches!(verb, Verb::Deleted | Verb::Undeploy | Verb::Rebuild);
     if removes && node.kept.get("protected") == Some(&json!(true)) {
-        return Err(Fault::forbidden(format!(
+        return Err(ApiFault::forbidden(format!(
             "Node {} is protected and cannot be undeployed, rebuilt or deleted",
             node.id
         )));
     }
     if deploys(verb) {
         if node.maintenance {
-            return Err(Fault::bad(format!(
+            return Err(ApiFault::bad(format!(
                 "The provisioning operation can't be performed on node {} because it's in \
                  maintenance mode.",
                 node.id
             )));
         }
-        let reasons =
-            [Kind::Power, Kind::Boot, Kind::Deploy].map(|kind| validate::reason(call, view, kind));
+        let reasons = [
+            InterfaceKind::Power,
+            InterfaceKind::Boot,
+            InterfaceKind::Deploy,
+        ]
+        .map(|kind| validate::reason(call, view, kind));
         if let Some(reason) = reasons.into_iter().flatten().next() {
-            return Err(Fault::bad(format!(
+            return Err(ApiFault::bad(format!(
                 "Failed to validate deploy or power info for node {}. Error: {reason}",
                 node.id
             )));
         }
     }
-    let by_agent = trivet_hardware::interface(node, Kind::Inspect) == "agent";
+    let by_agent = trivet_hardware::interface(node, InterfaceKind::Inspect) == "agent";
     if verb == Verb::Inspect
         && by_agent
-        && let Some(reason) = validate::reason(call, view, Kind::Boot)
+        && let Some(reason) = validate::reason(call, view, InterfaceKind::Boot)
     {
-        return Err(Fault::bad(format!(
+        return Err(ApiFault::bad(format!(
             "Failed to validate inspection or power info for node {}. Error: {reason}",
             node.id
         )));
     }
     if verb == Verb::Provide && node.kept.get("retired") == Some(&json!(true)) {
-        return Err(Fault::bad(format!(
+        return Err(ApiFault::bad(format!(
             "The providing operation can't be performed on node {} because it is retired.",
             node.id
         )));
     }
     let (kind, word) = match verb {
-        Verb::Inspect => (Kind::Inspect, "inspect"),
-        Verb::Rescue | Verb::Unrescue => (Kind::Rescue, "rescue"),
+        Verb::Inspect => (InterfaceKind::Inspect, "inspect"),
+        Verb::Rescue | Verb::Unrescue => (InterfaceKind::Rescue, "rescue"),
         _ => return Ok(()),
     };
     if trivet_hardware::interface(node, kind).starts_with("no-") {
-        return Err(Fault::unsupported(&node.driver, word));
+        return Err(ApiFault::unsupported(&node.driver, word));
     }
     Ok(())
 }

@@ -1,15 +1,15 @@
 //! `PUT /v1/nodes/<ident>/states/raid`: the logical disks an operator wants.
 
 use serde_json::{Value, json};
-use trivet_hardware::{Ability, can};
+use trivet_hardware::{HardwareCapability, can};
 use trivet_model::Node;
-use trivet_model::node::Object;
+use trivet_model::node::JsonObject;
 use trivet_model::view::NodeView;
 
 use super::{replace, unlocked};
-use crate::call::{Call, empty};
-use crate::error::Fault;
-use crate::{Outcome, body};
+use crate::call::{ApiCall, empty};
+use crate::error::ApiFault;
+use crate::{ApiOutcome, body};
 
 /// Most logical disks of one node. Ours.
 pub(crate) const LOGICAL_DISKS_MAX: usize = 64;
@@ -60,10 +60,10 @@ pub(crate) const PROPERTIES: [(&str, &str); 10] = [
 
 const LEVELS: [&str; 9] = ["JBOD", "0", "1", "2", "5", "6", "1+0", "5+0", "6+0"];
 
-pub(crate) fn set(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+pub(crate) fn set(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     let target = body::object(call)?;
-    if !can(&view.node, Ability::Raid) {
-        return Err(Fault::not_found(format!(
+    if !can(&view.node, HardwareCapability::Raid) {
+        return Err(ApiFault::not_found(format!(
             "Driver {} does not support raid (disabled or not implemented).",
             view.node.driver
         )));
@@ -82,11 +82,11 @@ pub(crate) fn set(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
     replace(view, node, empty(204, None))
 }
 
-fn bad(why: &str) -> Fault {
-    Fault::bad(format!("RAID config validation error: {why}"))
+fn bad(why: &str) -> ApiFault {
+    ApiFault::bad(format!("RAID config validation error: {why}"))
 }
 
-fn check(target: &Object) -> Result<(), Fault> {
+fn check(target: &JsonObject) -> Result<(), ApiFault> {
     if let Some(strange) = target.keys().find(|key| *key != "logical_disks") {
         return Err(bad(&unexpected(strange)));
     }
@@ -113,7 +113,7 @@ fn check(target: &Object) -> Result<(), Fault> {
     let is_root = |disk: &&Value| disk.get("is_root_volume") == Some(&Value::Bool(true));
     let roots = disks.iter().filter(is_root).count();
     if roots > 1 {
-        return Err(Fault::bad(format!(
+        return Err(ApiFault::bad(format!(
             "Raid config cannot have more than one root volume. {roots} root volumes were \
              specified"
         )));
@@ -126,7 +126,7 @@ fn unexpected(name: &str) -> String {
     format!("Additional properties are not allowed ('{name}' was unexpected)")
 }
 
-fn check_disk(disk: &Object) -> Result<(), Fault> {
+fn check_disk(disk: &JsonObject) -> Result<(), ApiFault> {
     for name in ["raid_level", "size_gb"] {
         if !disk.contains_key(name) {
             return Err(bad(&format!("'{name}' is a required property")));

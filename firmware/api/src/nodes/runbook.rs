@@ -3,33 +3,33 @@
 
 use serde_json::Value;
 use trivet_model::view::NodeView;
-use trivet_model::{Resource, ResourceKind, Step, Verb};
+use trivet_model::{JobStep, Resource, ResourceKind, Verb};
 
 use super::{provision, traits};
-use crate::call::Call;
-use crate::error::Fault;
+use crate::call::ApiCall;
+use crate::error::ApiFault;
 
 /// What a runbook brings: its steps, and whether they run without the ramdisk.
-pub(crate) struct Brought {
-    pub(crate) steps: Vec<Step>,
+pub(crate) struct RunbookSteps {
+    pub(crate) steps: Vec<JobStep>,
     pub(crate) disable_ramdisk: bool,
 }
 
 /// The steps of a runbook for this verb on this node, or why not.
 pub(crate) fn read(
-    call: &Call<'_>,
+    call: &ApiCall<'_>,
     view: &NodeView,
     verb: Verb,
     ident: &str,
-) -> Result<Brought, Fault> {
+) -> Result<RunbookSteps, ApiFault> {
     let found = call.view.resource(ResourceKind::Runbook, ident);
     let runbook = found.ok_or_else(|| {
         let ident = ident.escape_debug();
-        Fault::not_found(format!("Runbook {ident} could not be found."))
+        ApiFault::not_found(format!("Runbook {ident} could not be found."))
     })?;
     check_approved(call, view, runbook)?;
     if !matches!(verb, Verb::Clean | Verb::Service) {
-        return Err(Fault::bad(
+        return Err(ApiFault::bad(
             "\"runbooks\" is only valid when setting target provision state to any of ['clean', \
              'service']",
         ));
@@ -49,7 +49,7 @@ pub(crate) fn read(
     } else {
         "service_steps"
     };
-    Ok(Brought {
+    Ok(RunbookSteps {
         steps: provision::steps(name, &Value::Array(steps), false)?,
         disable_ramdisk: runbook.fields.get("disable_ramdisk") == Some(&Value::Bool(true)),
     })
@@ -57,14 +57,14 @@ pub(crate) fn read(
 
 /// Up to 1.111 the runbook's name must be a trait of the node, from then on one of
 /// the runbook's traits.
-fn check_approved(call: &Call<'_>, view: &NodeView, runbook: &Resource) -> Result<(), Fault> {
+fn check_approved(call: &ApiCall<'_>, view: &NodeView, runbook: &Resource) -> Result<(), ApiFault> {
     let (node, present) = (view.node.id, traits::present(&view.node));
     if !call.has(112) {
         let name = runbook.name.as_deref().unwrap_or("");
         if present.iter().any(|present| present == name) {
             return Ok(());
         }
-        return Err(Fault::bad(format!(
+        return Err(ApiFault::bad(format!(
             "This runbook has not been approved for use on this node {node}. Please ask an \
              administrator to add it to your node traits."
         )));
@@ -75,7 +75,7 @@ fn check_approved(call: &Call<'_>, view: &NodeView, runbook: &Resource) -> Resul
     };
     wanted.sort_unstable();
     if wanted.is_empty() {
-        return Err(Fault::bad(format!(
+        return Err(ApiFault::bad(format!(
             "Runbook {} has no traits configured. Please ask an administrator to add traits to \
              the runbook.",
             runbook.id
@@ -85,7 +85,7 @@ fn check_approved(call: &Call<'_>, view: &NodeView, runbook: &Resource) -> Resul
         return Ok(());
     }
     let wanted: Vec<String> = wanted.iter().map(|name| format!("'{name}'")).collect();
-    Err(Fault::bad(format!(
+    Err(ApiFault::bad(format!(
         "This runbook has not been approved for use on this node {node}. The node does not have \
          any of the runbook's traits [{}]. Please ask an administrator to add a matching trait to \
          your node.",

@@ -2,11 +2,11 @@
 //! writes back what it read does not destroy them.
 
 use serde_json::Value;
-use trivet_model::node::Object;
+use trivet_model::node::JsonObject;
 use trivet_model::secret::{IMAGE_URL, MASK, is_sealed_key, masked, without_url_credentials};
 
 /// `instance_info` as it is shown.
-pub(crate) fn instance_info(object: &Object) -> Object {
+pub(crate) fn instance_info(object: &JsonObject) -> JsonObject {
     let mut shown = masked(object);
     if let Some(url) = shown.get_mut(IMAGE_URL)
         && !url.is_null()

@@ -4,52 +4,52 @@
 //! and values, `firmware_components` as a list of objects.
 
 use serde_json::{Value, json};
-use trivet_model::node::Object;
+use trivet_model::node::JsonObject;
 use trivet_model::view::NodeView;
 
-use crate::Outcome;
-use crate::call::{Call, reply};
-use crate::error::Fault;
-use crate::field::{self, Column, Field, Shape, Write, field};
+use crate::ApiOutcome;
+use crate::call::{ApiCall, reply};
+use crate::error::ApiFault;
+use crate::field::{self, Column, Field, FieldWrite, ValueShape, field};
 use crate::list;
-use crate::route::{Gives, Route, arg};
+use crate::route::{ApiRoute, ResponseSchema, arg};
 
-use Shape::{Flag, Links, List, Number, Text};
-use Write::Never;
+use FieldWrite::Never;
+use ValueShape::{Flag, Links, List, Number, Text};
 
-pub(crate) const ROUTES: &[Route] = &[
-    Route::get(
+pub(crate) const ROUTES: &[ApiRoute] = &[
+    ApiRoute::get(
         &["v1", "nodes", "{node}", "bios"],
         40,
         "List BIOS settings",
         |call| settings(call, call.this()?),
     )
-    .asks(&[&[arg("detail", 74, Flag), arg("fields", 74, Text)]])
-    .gives(Gives::List("bios", setting_columns)),
-    Route::get(
+    .query_args(&[&[arg("detail", 74, Flag), arg("fields", 74, Text)]])
+    .response(ResponseSchema::List("bios", setting_columns)),
+    ApiRoute::get(
         &["v1", "nodes", "{node}", "bios", "{setting}"],
         40,
         "Show one",
         |call| setting(call, call.this()?, call.last()),
     ),
-    Route::get(
+    ApiRoute::get(
         &["v1", "nodes", "{node}", "firmware"],
         86,
         "List firmware",
         |call| components(call, call.this()?),
     )
-    .asks(&[&[arg("fields", 86, Text)]])
-    .gives(Gives::List("firmware", component_columns)),
+    .query_args(&[&[arg("fields", 86, Text)]])
+    .response(ResponseSchema::List("firmware", component_columns)),
 ];
 
 /// One BIOS setting of a node.
-struct Setting {
+struct BiosSetting {
     node: String,
     name: String,
     value: Value,
 }
 
-const SETTING_FIELDS: &[Field<Setting>] = &[
+const SETTING_FIELDS: &[Field<BiosSetting>] = &[
     field("allowable_values", 74, List, Never, unknown),
     field("attribute_type", 74, Text, Never, unknown),
     field("created_at", 40, Text, Never, unknown),
@@ -75,7 +75,7 @@ const SETTING_FIELDS: &[Field<Setting>] = &[
     }),
 ];
 
-fn unknown(_: &Setting, _: &Call<'_>, _: &'static str) -> Value {
+fn unknown(_: &BiosSetting, _: &ApiCall<'_>, _: &'static str) -> Value {
     Value::Null
 }
 
@@ -83,64 +83,64 @@ fn setting_columns() -> Vec<Column> {
     field::columns(SETTING_FIELDS)
 }
 
-fn kept(view: &NodeView) -> impl Iterator<Item = Setting> {
+fn bios_settings(view: &NodeView) -> impl Iterator<Item = BiosSetting> {
     let kept = view.node.driver_internal_info.get("bios_settings");
     let node = view.node.id.to_string();
     let pairs = kept.and_then(Value::as_object).into_iter().flatten();
-    pairs.map(move |(name, value)| Setting {
+    pairs.map(move |(name, value)| BiosSetting {
         node: node.clone(),
         name: name.clone(),
         value: value.clone(),
     })
 }
 
-fn settings(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+fn settings(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     let detail = call.query.flag("detail")?.unwrap_or(false);
-    let fields = match list::asked(SETTING_FIELDS, call)? {
+    let fields = match list::requested_fields(SETTING_FIELDS, call)? {
         Some(_) if detail => {
-            return Err(Fault::bad(
+            return Err(ApiFault::bad(
                 "Can not specify ?detail=True and fields in the same request.",
             ));
         }
         Some(fields) => fields,
-        None if detail => field::every(SETTING_FIELDS, call),
+        None if detail => field::available_fields(SETTING_FIELDS, call),
         None => SETTING_FIELDS
             .iter()
             .filter(|field| field.since == 40)
             .collect(),
     };
-    let shown: Vec<Object> = kept(view)
+    let shown: Vec<JsonObject> = bios_settings(view)
         .map(|setting| field::render(&fields, &setting, call))
         .collect();
     reply(&json!({ "bios": shown }))
 }
 
-fn setting(call: &Call<'_>, view: &NodeView, name: &str) -> Result<Outcome, Fault> {
-    let found = kept(view).find(|setting| setting.name == name);
+fn setting(call: &ApiCall<'_>, view: &NodeView, name: &str) -> Result<ApiOutcome, ApiFault> {
+    let found = bios_settings(view).find(|setting| setting.name == name);
     let found = found.ok_or_else(|| {
         let name = name.escape_debug();
-        Fault::not_found(format!(
+        ApiFault::not_found(format!(
             "Node {} doesn't have a BIOS setting '{name}'",
             view.node.id
         ))
     })?;
-    let shown = field::render(&field::every(SETTING_FIELDS, call), &found, call);
+    let shown = field::render(&field::available_fields(SETTING_FIELDS, call), &found, call);
     reply(&json!({ name: shown }))
 }
 
-const COMPONENT_FIELDS: &[Field<Object>] = &[
-    field("component", 86, Text, Never, said),
-    field("created_at", 86, Text, Never, said),
-    field("current_version", 86, Text, Never, said),
-    field("initial_version", 86, Text, Never, said),
-    field("last_version_flashed", 86, Text, Never, said),
-    field("model", 114, Text, Never, said),
-    field("serial_number", 114, Text, Never, said),
-    field("updated_at", 86, Text, Never, said),
-    field("vendor", 114, Text, Never, said),
+const COMPONENT_FIELDS: &[Field<JsonObject>] = &[
+    field("component", 86, Text, Never, component_field),
+    field("created_at", 86, Text, Never, component_field),
+    field("current_version", 86, Text, Never, component_field),
+    field("initial_version", 86, Text, Never, component_field),
+    field("last_version_flashed", 86, Text, Never, component_field),
+    field("model", 114, Text, Never, component_field),
+    field("serial_number", 114, Text, Never, component_field),
+    field("updated_at", 86, Text, Never, component_field),
+    field("vendor", 114, Text, Never, component_field),
 ];
 
-fn said(component: &Object, _: &Call<'_>, name: &'static str) -> Value {
+fn component_field(component: &JsonObject, _: &ApiCall<'_>, name: &'static str) -> Value {
     component.get(name).cloned().unwrap_or(Value::Null)
 }
 
@@ -148,9 +148,9 @@ fn component_columns() -> Vec<Column> {
     field::columns(COMPONENT_FIELDS)
 }
 
-fn components(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+fn components(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     let fields = match call.query.last("fields") {
-        None => field::every(COMPONENT_FIELDS, call),
+        None => field::available_fields(COMPONENT_FIELDS, call),
         Some(names) => names
             .split(',')
             .map(|name| field::named(COMPONENT_FIELDS, name.trim(), call))
@@ -158,7 +158,7 @@ fn components(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
     };
     let kept = view.node.driver_internal_info.get("firmware_components");
     let kept = kept.and_then(Value::as_array).into_iter().flatten();
-    let shown: Vec<Object> = kept
+    let shown: Vec<JsonObject> = kept
         .filter_map(Value::as_object)
         .map(|component| field::render(&fields, component, call))
         .collect();

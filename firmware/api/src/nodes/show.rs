@@ -3,29 +3,29 @@
 use trivet_model::view::NodeView;
 
 use super::fields::FIELDS;
-use crate::call::Call;
-use crate::error::Fault;
-use crate::field::Shown;
-use crate::{Outcome, Response, field, list};
+use crate::call::ApiCall;
+use crate::error::ApiFault;
+use crate::field::RenderedRecord;
+use crate::{ApiOutcome, Response, field, list};
 
 /// `GET /v1/nodes/<ident>`.
-pub(crate) fn show(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
-    let fields = match list::asked(FIELDS, call)? {
+pub(crate) fn show(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
+    let fields = match list::requested_fields(FIELDS, call)? {
         Some(fields) => fields,
-        None => field::every(FIELDS, call),
+        None => field::available_fields(FIELDS, call),
     };
-    let shown = Shown {
+    let shown = RenderedRecord {
         fields: &fields,
         record: view,
         call,
     };
-    Ok(Outcome::Reply(Response::json(200, &shown)))
+    Ok(ApiOutcome::Reply(Response::json(200, &shown)))
 }
 
 /// The whole node, as a creation or a patch answers it.
-pub(crate) fn whole(call: &Call<'_>, view: &NodeView, created: bool) -> Response {
-    let shown = Shown {
-        fields: &field::every(FIELDS, call),
+pub(crate) fn whole(call: &ApiCall<'_>, view: &NodeView, created: bool) -> Response {
+    let shown = RenderedRecord {
+        fields: &field::available_fields(FIELDS, call),
         record: view,
         call,
     };

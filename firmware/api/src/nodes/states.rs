@@ -1,20 +1,20 @@
 //! `/v1/nodes/<ident>/states`: reading them, and asking for power.
 
 use serde_json::{Value, json};
-use trivet_hardware::{Ability, can, pretends};
-use trivet_model::errand::BootMode;
+use trivet_hardware::{HardwareCapability, can, is_fake};
+use trivet_model::bmc_request::BootMode;
 use trivet_model::order::PowerWanted;
 use trivet_model::view::NodeView;
-use trivet_model::{Errand, Node, Order, PowerState, ProvisionState};
+use trivet_model::{BmcRequest, Node, PowerState, ProvisionState, RackOrder};
 
 use super::fields::FIELDS;
-use super::{able, provision, raid, replace, unlocked};
-use crate::call::{Call, empty, order, reply};
-use crate::errands::errand;
-use crate::error::Fault;
-use crate::field::Shape;
-use crate::route::{Arg, Gives, Route, Takes, arg, required};
-use crate::{Outcome, body, field};
+use super::{capability, provision, raid, replace, unlocked};
+use crate::bmc_requests::bmc_request;
+use crate::call::{ApiCall, empty, order, reply};
+use crate::error::ApiFault;
+use crate::field::ValueShape;
+use crate::route::{ApiArg, ApiRoute, BodySchema, ResponseSchema, arg, required};
+use crate::{ApiOutcome, body, field};
 
 /// What the states document shows, each from the version its field has.
 const STATES: [&str; 11] = [
@@ -31,96 +31,96 @@ const STATES: [&str; 11] = [
     "target_raid_config",
 ];
 
-pub(crate) const ROUTES: &[Route] = &[
-    Route::get(
+pub(crate) const ROUTES: &[ApiRoute] = &[
+    ApiRoute::get(
         &["v1", "nodes", "{node}", "states"],
         1,
         "All states of a node",
         |call| states(call, call.this()?),
     ),
-    Route::new(
+    ApiRoute::new(
         "PUT",
         &["v1", "nodes", "{node}", "states", "power"],
         1,
         "Switch it",
         |call| power(call, call.this()?),
     )
-    .takes(Takes::Args(POWER))
-    .gives(Gives::Empty(202)),
-    Route::new(
+    .body(BodySchema::Args(POWER))
+    .response(ResponseSchema::Empty(202)),
+    ApiRoute::new(
         "PUT",
         &["v1", "nodes", "{node}", "states", "provision"],
         1,
         "Move a node on in its life",
         |call| provision::provision(call, call.this()?),
     )
-    .takes(Takes::Args(provision::ARGUMENTS))
-    .gives(Gives::Empty(202)),
-    Route::new(
+    .body(BodySchema::Args(provision::ARGUMENTS))
+    .response(ResponseSchema::Empty(202)),
+    ApiRoute::new(
         "PUT",
         &["v1", "nodes", "{node}", "states", "raid"],
         12,
         "Wanted RAID",
         |call| raid::set(call, call.this()?),
     )
-    .takes(Takes::Any),
-    Route::get(
+    .body(BodySchema::Any),
+    ApiRoute::get(
         &["v1", "nodes", "{node}", "states", "console"],
         1,
         "Its console",
         |call| console(call.this()?),
     ),
-    Route::new(
+    ApiRoute::new(
         "PUT",
         &["v1", "nodes", "{node}", "states", "console"],
         1,
         "Switch it",
         |call| set_console(call, call.this()?),
     )
-    .takes(Takes::Args(CONSOLE))
-    .gives(Gives::Empty(202)),
-    Route::new(
+    .body(BodySchema::Args(CONSOLE))
+    .response(ResponseSchema::Empty(202)),
+    ApiRoute::new(
         "PUT",
         &["v1", "nodes", "{node}", "states", "boot_mode"],
         76,
         "Set it",
         |call| set_boot_mode(call, call.this()?),
     )
-    .takes(Takes::Args(BOOT_MODE))
-    .gives(Gives::Empty(202)),
-    Route::new(
+    .body(BodySchema::Args(BOOT_MODE))
+    .response(ResponseSchema::Empty(202)),
+    ApiRoute::new(
         "PUT",
         &["v1", "nodes", "{node}", "states", "secure_boot"],
         76,
         "Switch secure boot",
         |call| set_secure_boot(call, call.this()?),
     )
-    .takes(Takes::Args(SECURE_BOOT))
-    .gives(Gives::Empty(202)),
+    .body(BodySchema::Args(SECURE_BOOT))
+    .response(ResponseSchema::Empty(202)),
 ];
 
-const CONSOLE: &[Arg] = &[required("enabled", 1, Shape::Flag)];
+const CONSOLE: &[ApiArg] = &[required("enabled", 1, ValueShape::Flag)];
 
-const BOOT_MODE: &[Arg] = &[required("target", 76, Shape::Text)];
+const BOOT_MODE: &[ApiArg] = &[required("target", 76, ValueShape::Text)];
 
-const SECURE_BOOT: &[Arg] = &[required("target", 76, Shape::Flag)];
+const SECURE_BOOT: &[ApiArg] = &[required("target", 76, ValueShape::Flag)];
 
-const POWER: &[Arg] = &[
-    required("target", 1, Shape::Text),
-    arg("timeout", 27, Shape::Number),
+const POWER: &[ApiArg] = &[
+    required("target", 1, ValueShape::Text),
+    arg("timeout", 27, ValueShape::Number),
 ];
 
-fn console(view: &NodeView) -> Result<Outcome, Fault> {
-    able::or_refuse(view, Ability::Console, "console")?;
+fn console(view: &NodeView) -> Result<ApiOutcome, ApiFault> {
+    capability::require(view, HardwareCapability::Console, "console")?;
     let enabled = view.node.kept.get("console_enabled") == Some(&json!(true));
     let info = if enabled { json!({}) } else { Value::Null };
     reply(&json!({ "console_enabled": enabled, "console_info": info }))
 }
 
-fn set_console(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+fn set_console(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     let object = body::args(call, CONSOLE)?;
     let wanted = object.get("enabled") == Some(&json!(true));
-    able::or_refuse(view, Ability::Console, "console")?;
+    capability::require(view, HardwareCapability::Console, "console")?;
     let location = call.location(&format!("nodes/{}/states/console", view.node.id));
     keep(
         call,
@@ -131,18 +131,18 @@ fn set_console(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
     )
 }
 
-fn set_boot_mode(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+fn set_boot_mode(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     let object = body::args(call, BOOT_MODE)?;
     let mode = body::text(&object, "target")?.unwrap_or("");
     let mode: BootMode = mode.parse().map_err(|_| {
-        Fault::bad(format!(
+        ApiFault::bad(format!(
             "Invalid boot mode {} requested for node. Allowed boot modes are: uefi, bios",
             mode.escape_debug()
         ))
     })?;
-    able::or_refuse(view, Ability::BootMode, "set_boot_mode")?;
-    if !pretends(&view.node) {
-        return change(call, view, Errand::SetBootMode(mode));
+    capability::require(view, HardwareCapability::BootMode, "set_boot_mode")?;
+    if !is_fake(&view.node) {
+        return change(call, view, BmcRequest::SetBootMode(mode));
     }
     keep(
         call,
@@ -153,35 +153,35 @@ fn set_boot_mode(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
     )
 }
 
-fn set_secure_boot(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+fn set_secure_boot(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     let object = body::args(call, SECURE_BOOT)?;
     let wanted = object.get("target").cloned();
-    able::or_refuse(view, Ability::SecureBoot, "set_secure_boot")?;
-    if !pretends(&view.node) {
+    capability::require(view, HardwareCapability::SecureBoot, "set_secure_boot")?;
+    if !is_fake(&view.node) {
         let on = wanted == Some(Value::Bool(true));
-        return change(call, view, Errand::SetSecureBoot(on));
+        return change(call, view, BmcRequest::SetSecureBoot(on));
     }
     keep(call, view, "secure_boot", wanted, location(call, view))
 }
 
-fn location(call: &Call<'_>, view: &NodeView) -> String {
+fn location(call: &ApiCall<'_>, view: &NodeView) -> String {
     call.location(&format!("nodes/{}/states", view.node.id))
 }
 
 /// Has the BMC change a state, and answers 202 when it did.
-fn change(call: &Call<'_>, view: &NodeView, asked: Errand) -> Result<Outcome, Fault> {
+fn change(call: &ApiCall<'_>, view: &NodeView, asked: BmcRequest) -> Result<ApiOutcome, ApiFault> {
     unlocked(call, &view.node)?;
-    errand(view, asked, empty(202, Some(location(call, view))))
+    bmc_request(view, asked, empty(202, Some(location(call, view))))
 }
 
 /// Keeps a state that nothing has to be done for, and answers 202.
 fn keep(
-    call: &Call<'_>,
+    call: &ApiCall<'_>,
     view: &NodeView,
     name: &str,
     value: Option<Value>,
     location: String,
-) -> Result<Outcome, Fault> {
+) -> Result<ApiOutcome, ApiFault> {
     unlocked(call, &view.node)?;
     let mut node = Node::clone(&view.node);
     match value {
@@ -191,7 +191,7 @@ fn keep(
     replace(view, node, empty(202, Some(location)))
 }
 
-fn states(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+fn states(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     let fields: Vec<_> = FIELDS
         .iter()
         .filter(|field| STATES.contains(&field.name) && call.has(field.since))
@@ -199,7 +199,7 @@ fn states(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
     reply(&Value::Object(field::render(&fields, view, call)))
 }
 
-fn power(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+fn power(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     let node = &view.node;
     let object = body::args(call, POWER)?;
     let (want, soft) = match body::text(&object, "target")? {
@@ -210,29 +210,29 @@ fn power(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
         Some("soft rebooting") => (PowerWanted::SoftReboot, true),
         Some(other) => {
             let state = node.power_state.map_or("None", PowerState::as_str);
-            return Err(Fault::bad(format!(
+            return Err(ApiFault::bad(format!(
                 "The requested action \"{}\" can not be performed on node \"{}\" while it is in \
                  state \"{state}\".",
                 other.escape_debug(),
                 node.id
             )));
         }
-        None => return Err(Fault::bad("target is required.")),
+        None => return Err(ApiFault::bad("target is required.")),
     };
     if soft && !call.has(27) {
-        return Err(Fault::too_new("a soft power target", 27));
+        return Err(ApiFault::too_new("a soft power target", 27));
     }
     let timeout_s = match object.get("timeout") {
         None | Some(Value::Null) => None,
         Some(timeout) => {
             let seconds = timeout.as_u64().filter(|seconds| *seconds > 0);
             let seconds =
-                seconds.ok_or_else(|| Fault::bad("timeout has to be positive integer"))?;
+                seconds.ok_or_else(|| ApiFault::bad("timeout has to be positive integer"))?;
             Some(u32::try_from(seconds).unwrap_or(u32::MAX))
         }
     };
-    if soft && !can(node, Ability::SoftPower) {
-        return Err(Fault::unsupported(&node.driver, "soft power"));
+    if soft && !can(node, HardwareCapability::SoftPower) {
+        return Err(ApiFault::unsupported(&node.driver, "soft power"));
     }
     unlocked_for_power(call, view)?;
     let off = matches!(
@@ -240,14 +240,14 @@ fn power(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
         PowerWanted::SoftOff | PowerWanted::State(PowerState::Off)
     );
     if off && node.kept.get("disable_power_off") == Some(&json!(true)) {
-        return Err(Fault::conflict(format!(
+        return Err(ApiFault::conflict(format!(
             "Failed to set node power state to power off. Node {} has disable_power_off set.",
             node.id
         )));
     }
     let location = location(call, view);
     let node = node.id;
-    let wanted = Order::Power {
+    let wanted = RackOrder::Power {
         node,
         want,
         timeout_s,
@@ -255,10 +255,10 @@ fn power(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
     order(wanted, empty(202, Some(location)))
 }
 
-fn unlocked_for_power(call: &Call<'_>, view: &NodeView) -> Result<(), Fault> {
+fn unlocked_for_power(call: &ApiCall<'_>, view: &NodeView) -> Result<(), ApiFault> {
     let state = view.node.provision_state;
     if matches!(state, ProvisionState::Cleaning | ProvisionState::CleanWait) {
-        return Err(Fault::bad(format!(
+        return Err(ApiFault::bad(format!(
             "The requested action \"power\" can not be performed on node \"{}\" while it is in \
              state \"{state}\".",
             view.node.id

@@ -5,9 +5,9 @@ use trivet_model::Node;
 use trivet_model::view::NodeView;
 
 use super::{replace, unlocked};
-use crate::call::{Call, empty, reply};
-use crate::error::Fault;
-use crate::{Outcome, body};
+use crate::call::{ApiCall, empty, reply};
+use crate::error::ApiFault;
+use crate::{ApiOutcome, body};
 
 /// Most traits of one node, as in Ironic.
 pub(crate) const TRAITS_MAX: usize = 50;
@@ -19,22 +19,24 @@ pub(crate) const TRAIT_BYTES_MAX: usize = 255;
 /// list of names is not carried: a standard name is known by its name space.
 const NAME_SPACES: [&str; 6] = ["CUSTOM_", "COMPUTE_", "HW_", "MISC_", "OWNER_", "STORAGE_"];
 
-pub(crate) fn list(view: &NodeView) -> Result<Outcome, Fault> {
+pub(crate) fn list(view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     reply(&json!({ "traits": present(&view.node) }))
 }
 
-pub(crate) fn set(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+pub(crate) fn set(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     keep(call, view, whole(call)?, None)
 }
 
-pub(crate) fn clear(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+pub(crate) fn clear(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     keep(call, view, Vec::new(), None)
 }
 
-pub(crate) fn add(call: &Call<'_>, view: &NodeView, name: &str) -> Result<Outcome, Fault> {
+pub(crate) fn add(call: &ApiCall<'_>, view: &NodeView, name: &str) -> Result<ApiOutcome, ApiFault> {
     checked(name)?;
     if !body::object_or_empty(call)?.is_empty() {
-        return Err(Fault::bad("No body should be provided when adding a trait"));
+        return Err(ApiFault::bad(
+            "No body should be provided when adding a trait",
+        ));
     }
     let mut traits = present(&view.node);
     if !traits.iter().any(|present| present == name) {
@@ -44,13 +46,17 @@ pub(crate) fn add(call: &Call<'_>, view: &NodeView, name: &str) -> Result<Outcom
     keep(call, view, traits, Some(location))
 }
 
-pub(crate) fn remove(call: &Call<'_>, view: &NodeView, name: &str) -> Result<Outcome, Fault> {
+pub(crate) fn remove(
+    call: &ApiCall<'_>,
+    view: &NodeView,
+    name: &str,
+) -> Result<ApiOutcome, ApiFault> {
     let mut traits = present(&view.node);
     let before = traits.len();
     traits.retain(|present| present != name);
     if traits.len() == before {
         let name = name.escape_debug();
-        return Err(Fault::not_found(format!(
+        return Err(ApiFault::not_found(format!(
             "Node {} doesn't have a trait '{name}'",
             view.node.id
         )));
@@ -59,13 +65,13 @@ pub(crate) fn remove(call: &Call<'_>, view: &NodeView, name: &str) -> Result<Out
 }
 
 fn keep(
-    call: &Call<'_>,
+    call: &ApiCall<'_>,
     view: &NodeView,
     mut traits: Vec<String>,
     location: Option<String>,
-) -> Result<Outcome, Fault> {
+) -> Result<ApiOutcome, ApiFault> {
     if traits.len() > TRAITS_MAX {
-        return Err(Fault::bad(format!(
+        return Err(ApiFault::bad(format!(
             "A node has at most {TRAITS_MAX} traits."
         )));
     }
@@ -91,15 +97,15 @@ pub(crate) fn present(node: &Node) -> Vec<String> {
         .collect()
 }
 
-fn whole(call: &Call<'_>) -> Result<Vec<String>, Fault> {
+fn whole(call: &ApiCall<'_>) -> Result<Vec<String>, ApiFault> {
     let object = body::object(call)?;
     body::only(&object, &["traits"])?;
     let list = object.get("traits").and_then(Value::as_array);
-    let list = list.ok_or_else(|| Fault::bad("traits must be a list."))?;
+    let list = list.ok_or_else(|| ApiFault::bad("traits must be a list."))?;
     let mut traits = Vec::new();
     for item in list {
         let name = item.as_str();
-        let name = name.ok_or_else(|| Fault::bad("A trait must be a string."))?;
+        let name = name.ok_or_else(|| ApiFault::bad("A trait must be a string."))?;
         checked(name)?;
         traits.push(name.to_owned());
     }
@@ -107,7 +113,7 @@ fn whole(call: &Call<'_>) -> Result<Vec<String>, Fault> {
 }
 
 /// Refuses what is no trait.
-pub(crate) fn checked(name: &str) -> Result<(), Fault> {
+pub(crate) fn checked(name: &str) -> Result<(), ApiFault> {
     let plain = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
     let spaced = |space: &str| name.len() > space.len() && name.starts_with(space);
     if name.len() <= TRAIT_BYTES_MAX
@@ -116,7 +122,7 @@ pub(crate) fn checked(name: &str) -> Result<(), Fault> {
     {
         return Ok(());
     }
-    Err(Fault::bad(format!(
+    Err(ApiFault::bad(format!(
         "Invalid trait \"{}\": a trait is a standard one or CUSTOM_ followed by capitals, digits \
          and underscores.",
         name.escape_debug()

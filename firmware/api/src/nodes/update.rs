@@ -6,22 +6,22 @@ use trivet_model::{Node, ProvisionState};
 
 use super::fields::FIELDS;
 use super::{replace, show, unlocked, write};
-use crate::call::Call;
-use crate::error::Fault;
-use crate::patch::{self, Change, Op};
-use crate::{Outcome, Then, field};
+use crate::call::ApiCall;
+use crate::error::ApiFault;
+use crate::patch::{self, PatchChange, PatchOp};
+use crate::{ApiOutcome, ResponsePlan, field};
 
-pub(crate) fn update(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
+pub(crate) fn update(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     let reset = call.query.flag("reset_interfaces")?;
     let changes = patch::parse(call.body, call.has(98))?;
     check_roots(call, &changes)?;
     if reset == Some(true) && !changes.iter().any(|change| change.root() == "driver") {
-        return Err(Fault::bad(
+        return Err(ApiFault::bad(
             "The reset_interfaces parameter can only be used when changing the node's driver.",
         ));
     }
     if changes.is_empty() {
-        return Ok(Outcome::Reply(show::whole(call, view, false)));
+        return Ok(ApiOutcome::Reply(show::whole(call, view, false)));
     }
     check_moment(call, &view.node, &changes)?;
 
@@ -59,33 +59,35 @@ pub(crate) fn update(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault>
     write::check(call, &node)?;
     write::check_driver_info(call, &view.node.driver_info, &node)?;
     let id = node.id;
-    replace(view, node, Then::Node { id, created: false })
+    replace(view, node, ResponsePlan::Node { id, created: false })
 }
 
-fn check_roots(call: &Call<'_>, changes: &[Change]) -> Result<(), Fault> {
+fn check_roots(call: &ApiCall<'_>, changes: &[PatchChange]) -> Result<(), ApiFault> {
     for change in changes {
         let root = change.root();
         let field = field::named(FIELDS, root, call)?;
         if !field.in_patch() {
-            return Err(Fault::bad(format!(
+            return Err(ApiFault::bad(format!(
                 "'/{root}' is an internal attribute and can not be \
                                            updated"
             )));
         }
-        if root == "driver" && change.op == Op::Remove {
-            return Err(Fault::bad("'/driver' is mandatory and can not be removed"));
+        if root == "driver" && change.op == PatchOp::Remove {
+            return Err(ApiFault::bad(
+                "'/driver' is mandatory and can not be removed",
+            ));
         }
     }
     Ok(())
 }
 
 /// Whether the record may change at this moment at all.
-fn check_moment(call: &Call<'_>, node: &Node, changes: &[Change]) -> Result<(), Fault> {
+fn check_moment(call: &ApiCall<'_>, node: &Node, changes: &[PatchChange]) -> Result<(), ApiFault> {
     use ProvisionState as S;
     let frees_instance = node.maintenance
         && changes
             .iter()
-            .all(|change| change.root() == "instance_uuid" && change.op == Op::Remove);
+            .all(|change| change.root() == "instance_uuid" && change.op == PatchOp::Remove);
     if frees_instance {
         return Ok(());
     }
@@ -94,7 +96,7 @@ fn check_moment(call: &Call<'_>, node: &Node, changes: &[Change]) -> Result<(), 
     let settled =
         state.is_failure() || matches!(state, S::InspectWait | S::Verifying | S::ServiceHold);
     if node.target_provision_state.is_some() && !settled {
-        return Err(Fault::conflict(format!(
+        return Err(ApiFault::conflict(format!(
             "Node {} can not be updated while a state transition is in progress.",
             node.id
         )));
@@ -103,7 +105,7 @@ fn check_moment(call: &Call<'_>, node: &Node, changes: &[Change]) -> Result<(), 
 }
 
 /// What depends on both the old and the new record.
-fn check_rules(call: &Call<'_>, old: &Node, new: &Node) -> Result<(), Fault> {
+fn check_rules(call: &ApiCall<'_>, old: &Node, new: &Node) -> Result<(), ApiFault> {
     use ProvisionState as S;
     let state = old.provision_state;
     let quiet = old.maintenance
@@ -121,7 +123,7 @@ fn check_rules(call: &Call<'_>, old: &Node, new: &Node) -> Result<(), Fault> {
         .chain((old.resource_class != new.resource_class).then_some("resource_class"))
         .collect();
     if !quiet && !moved.is_empty() {
-        return Err(Fault::conflict(format!(
+        return Err(ApiFault::conflict(format!(
             "Node {} can not have {} updated unless it is in one of allowed (enroll, \
              inspecting, inspect wait, manageable, available) states or in maintenance mode. \
              Current state is '{state}'.",
@@ -132,7 +134,7 @@ fn check_rules(call: &Call<'_>, old: &Node, new: &Node) -> Result<(), Fault> {
     if let (Some(old_instance), Some(new_instance)) = (&old.instance_uuid, &new.instance_uuid)
         && old_instance != new_instance
     {
-        return Err(Fault::conflict(format!(
+        return Err(ApiFault::conflict(format!(
             "Node {} is associated with instance {old_instance}.",
             old.id
         )));
@@ -142,14 +144,14 @@ fn check_rules(call: &Call<'_>, old: &Node, new: &Node) -> Result<(), Fault> {
         on(new) && !on(old)
     };
     if begins("protected") && !matches!(state, S::Active | S::Rescue) {
-        return Err(Fault::conflict(format!(
+        return Err(ApiFault::conflict(format!(
             "Node {} can only be made protected in provision states 'active' or 'rescue', the \
              current state is '{state}'",
             old.id
         )));
     }
     if begins("retired") && state == S::Available {
-        return Err(Fault::conflict(format!(
+        return Err(ApiFault::conflict(format!(
             "Node {} can not have 'retired' set in provision state 'available', the current state \
              is '{state}'",
             old.id
@@ -157,15 +159,15 @@ fn check_rules(call: &Call<'_>, old: &Node, new: &Node) -> Result<(), Fault> {
     }
     let left = old.kept.contains_key("chassis_uuid") && !new.kept.contains_key("chassis_uuid");
     if left && !call.has(25) {
-        return Err(Fault::too_new("removing chassis_uuid", 25));
+        return Err(ApiFault::too_new("removing chassis_uuid", 25));
     }
     check_console(old, new)
 }
 
 /// A console belongs to the driver that opened it.
-fn check_console(old: &Node, new: &Node) -> Result<(), Fault> {
+fn check_console(old: &Node, new: &Node) -> Result<(), ApiFault> {
     if old.driver != new.driver && old.kept.get("console_enabled") == Some(&json!(true)) {
-        return Err(Fault::conflict(format!(
+        return Err(ApiFault::conflict(format!(
             "Node {} can not update the driver while the console is enabled. Please stop the \
              console first.",
             old.id

@@ -1,54 +1,60 @@
 //! `GET /v1/nodes/<ident>/validate`: what a deployment would lack.
 
 use serde_json::{Value, json};
-use trivet_hardware::Kind;
-use trivet_model::node::Object;
+use trivet_hardware::InterfaceKind;
+use trivet_model::node::JsonObject;
 use trivet_model::view::NodeView;
-use trivet_model::{Order, ResourceKind};
+use trivet_model::{RackOrder, ResourceKind};
 
-use crate::call::{Call, order, reply};
-use crate::error::Fault;
-use crate::{Outcome, Response, Then, drivers};
+use crate::call::{ApiCall, order, reply};
+use crate::error::ApiFault;
+use crate::{ApiOutcome, Response, ResponsePlan, drivers};
 
 /// The kinds that are validated, with the version each came with.
-const VALIDATED: [(Kind, u16); 12] = [
-    (Kind::Bios, 40),
-    (Kind::Boot, 1),
-    (Kind::Console, 1),
-    (Kind::Deploy, 1),
-    (Kind::Firmware, 86),
-    (Kind::Inspect, 1),
-    (Kind::Management, 1),
-    (Kind::Network, 1),
-    (Kind::Power, 1),
-    (Kind::Raid, 12),
-    (Kind::Rescue, 38),
-    (Kind::Storage, 1),
+const VALIDATED: [(InterfaceKind, u16); 12] = [
+    (InterfaceKind::Bios, 40),
+    (InterfaceKind::Boot, 1),
+    (InterfaceKind::Console, 1),
+    (InterfaceKind::Deploy, 1),
+    (InterfaceKind::Firmware, 86),
+    (InterfaceKind::Inspect, 1),
+    (InterfaceKind::Management, 1),
+    (InterfaceKind::Network, 1),
+    (InterfaceKind::Power, 1),
+    (InterfaceKind::Raid, 12),
+    (InterfaceKind::Rescue, 38),
+    (InterfaceKind::Storage, 1),
 ];
 
-pub(crate) fn validate(call: &Call<'_>, view: &NodeView) -> Result<Outcome, Fault> {
-    let results: Object = VALIDATED
+pub(crate) fn validate(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
+    let results: JsonObject = VALIDATED
         .iter()
         .filter(|(_, since)| call.has(*since))
         .map(|(kind, _)| {
-            let result = said(reason(call, view, *kind));
+            let result = interface_result(reason(call, view, *kind));
             (kind.as_str().to_owned(), result)
         })
         .collect();
-    if reason(call, view, Kind::Deploy).is_some() {
+    if reason(call, view, InterfaceKind::Deploy).is_some() {
         return reply(&Value::Object(results));
     }
     // Templates, config drive and image meet where a deployment begins: it is tried there.
-    order(Order::CheckDeploy(view.node.id), Then::Validated(results))
+    order(
+        RackOrder::CheckDeploy(view.node.id),
+        ResponsePlan::Validated(results),
+    )
 }
 
 /// The answer with what a deployment would be refused for.
-pub(crate) fn validated(mut results: Object, lacks: Option<String>) -> Response {
-    results.insert(Kind::Deploy.as_str().to_owned(), said(lacks));
+pub(crate) fn validated(mut results: JsonObject, lacks: Option<String>) -> Response {
+    results.insert(
+        InterfaceKind::Deploy.as_str().to_owned(),
+        interface_result(lacks),
+    );
     Response::json(200, &Value::Object(results))
 }
 
-fn said(reason: Option<String>) -> Value {
+fn interface_result(reason: Option<String>) -> Value {
     match reason {
         Some(reason) => json!({"result": false, "reason": reason}),
         None => json!({"result": true}),
@@ -56,12 +62,12 @@ fn said(reason: Option<String>) -> Value {
 }
 
 /// Why the interface of this kind cannot work; none if it can.
-pub(crate) fn reason(call: &Call<'_>, view: &NodeView, kind: Kind) -> Option<String> {
+pub(crate) fn reason(call: &ApiCall<'_>, view: &NodeView, kind: InterfaceKind) -> Option<String> {
     if drivers::enabled(call, &view.node.driver).is_none() {
         return Some(format!("hardware type {} is not enabled", view.node.driver));
     }
     let by_net = ["ipxe", "pxe"].contains(&trivet_hardware::interface(&view.node, kind));
-    if kind == Kind::Boot && by_net && view.ports.is_empty() {
+    if kind == InterfaceKind::Boot && by_net && view.ports.is_empty() {
         return Some(format!(
             "Node {} does not have any port associated with it: say by which MAC address the \
              machine boots (baremetal port create)",
@@ -69,7 +75,8 @@ pub(crate) fn reason(call: &Call<'_>, view: &NodeView, kind: Kind) -> Option<Str
         ));
     }
     let lacks_agent = call.facts.agent_missing && view.node.agent.is_none();
-    if kind == Kind::Boot && by_net && lacks_agent && !names_agent(&view.node.driver_info) {
+    if kind == InterfaceKind::Boot && by_net && lacks_agent && !names_agent(&view.node.driver_info)
+    {
         return Some(format!(
             "neither are boot.kernel and boot.ramdisk set in the settings of the box, nor \
              deploy_kernel and deploy_ramdisk in driver_info. {}",
@@ -85,7 +92,7 @@ pub(crate) fn reason(call: &Call<'_>, view: &NodeView, kind: Kind) -> Option<Str
 
 /// Whether the record names an agent of the node's own. Whether it can be loaded is another
 /// check.
-fn names_agent(driver_info: &Object) -> bool {
+fn names_agent(driver_info: &JsonObject) -> bool {
     let keys = ["deploy_kernel", "deploy_ramdisk"];
     keys.iter().all(|key| driver_info.contains_key(*key))
 }

@@ -2,17 +2,17 @@
 //! by a patch with the patched document.
 
 use serde_json::{Value, json};
-use trivet_hardware::Kind;
-use trivet_model::node::Object;
+use trivet_hardware::InterfaceKind;
+use trivet_model::node::JsonObject;
 use trivet_model::view::NodeView;
 use trivet_model::{Node, NodeId, ResourceKind};
 
 use super::fields::FIELDS;
 use super::secrets;
 use crate::body::{DEPTH_MAX, depth};
-use crate::call::Call;
+use crate::call::ApiCall;
 use crate::drivers;
-use crate::error::Fault;
+use crate::error::ApiFault;
 use crate::field;
 
 /// Largest sum of a node's free-form objects, in bytes of JSON. Ours: with the
@@ -32,9 +32,9 @@ const RESERVED: [&str; 8] = [
 ];
 
 /// The fields a patch may change, with their stored values, secrets in clear.
-pub(crate) fn document(call: &Call<'_>, view: &NodeView) -> Object {
+pub(crate) fn document(call: &ApiCall<'_>, view: &NodeView) -> JsonObject {
     let node = &view.node;
-    let mut document: Object = FIELDS
+    let mut document: JsonObject = FIELDS
         .iter()
         .filter(|field| field.in_patch())
         .map(|field| {
@@ -52,7 +52,7 @@ pub(crate) fn document(call: &Call<'_>, view: &NodeView) -> Object {
 }
 
 /// Writes a document into a record. Null means the default.
-pub(crate) fn read(document: Object, node: &mut Node) -> Result<(), Fault> {
+pub(crate) fn read(document: JsonObject, node: &mut Node) -> Result<(), ApiFault> {
     for (name, value) in document {
         let Some(row) = FIELDS.iter().find(|field| field.name == name) else {
             continue;
@@ -67,12 +67,12 @@ pub(crate) fn read(document: Object, node: &mut Node) -> Result<(), Fault> {
 
 fn set(node: &mut Node, name: &'static str, value: Value) {
     let text = || value.as_str().map(str::to_owned);
-    let object = |old: &Object| {
+    let object = |old: &JsonObject| {
         let mut new = value.clone();
         secrets::restore(&mut new, &Value::Object(old.clone()));
         match new {
             Value::Object(object) => object,
-            _ => Object::new(),
+            _ => JsonObject::new(),
         }
     };
     match name {
@@ -139,14 +139,14 @@ fn set(node: &mut Node, name: &'static str, value: Value) {
 }
 
 /// A parent may be named by its name; its UUID is kept. No node is its own parent.
-pub(crate) fn resolve(call: &Call<'_>, node: &mut Node) -> Result<(), Fault> {
+pub(crate) fn resolve(call: &ApiCall<'_>, node: &mut Node) -> Result<(), ApiFault> {
     let Some(parent) = node.kept.get("parent_node").and_then(Value::as_str) else {
         return Ok(());
     };
     let found = call.view.node(parent).map(|view| view.node.id);
     let found = found.filter(|id| *id != node.id).ok_or_else(|| {
         let parent = parent.escape_debug();
-        Fault::bad(format!("parent_node {parent} is not another node."))
+        ApiFault::bad(format!("parent_node {parent} is not another node."))
     })?;
     let found = found.to_string().into();
     node.kept.insert("parent_node".to_owned(), found);
@@ -154,11 +154,11 @@ pub(crate) fn resolve(call: &Call<'_>, node: &mut Node) -> Result<(), Fault> {
 }
 
 /// A reason goes with what it is the reason of.
-fn check_reasons(node: &Node) -> Result<(), Fault> {
+fn check_reasons(node: &Node) -> Result<(), ApiFault> {
     for name in ["protected", "retired"] {
         let on = node.kept.get(name) == Some(&Value::Bool(true));
         if !on && node.kept.contains_key(&format!("{name}_reason")) {
-            return Err(Fault::bad(format!(
+            return Err(ApiFault::bad(format!(
                 "The {name}_reason field can only be set when {name} is True"
             )));
         }
@@ -167,7 +167,7 @@ fn check_reasons(node: &Node) -> Result<(), Fault> {
 }
 
 /// Refuses a record that no node may have.
-pub(crate) fn check(call: &Call<'_>, node: &Node) -> Result<(), Fault> {
+pub(crate) fn check(call: &ApiCall<'_>, node: &Node) -> Result<(), ApiFault> {
     check_name(node)?;
     check_interfaces(call, node)?;
     check_unique(call, node)?;
@@ -175,13 +175,15 @@ pub(crate) fn check(call: &Call<'_>, node: &Node) -> Result<(), Fault> {
     if let Some(chassis) = chassis
         && call.view.resource(ResourceKind::Chassis, chassis).is_none()
     {
-        return Err(Fault::bad(format!("Chassis {chassis} could not be found.")));
+        return Err(ApiFault::bad(format!(
+            "Chassis {chassis} could not be found."
+        )));
     }
     check_reasons(node)?;
     check_size(node)
 }
 
-fn check_name(node: &Node) -> Result<(), Fault> {
+fn check_name(node: &Node) -> Result<(), ApiFault> {
     let Some(name) = &node.name else {
         return Ok(());
     };
@@ -190,29 +192,29 @@ fn check_name(node: &Node) -> Result<(), Fault> {
     if well_formed && name.parse::<NodeId>().is_err() && !RESERVED.contains(&name.as_str()) {
         return Ok(());
     }
-    Err(Fault::bad(format!(
+    Err(ApiFault::bad(format!(
         "Cannot use \"{}\" as a node name: a name has letters, digits and -._~ only, and is \
          neither a UUID nor a word of the API.",
         name.escape_debug()
     )))
 }
 
-fn check_interfaces(call: &Call<'_>, node: &Node) -> Result<(), Fault> {
+fn check_interfaces(call: &ApiCall<'_>, node: &Node) -> Result<(), ApiFault> {
     let hardware = drivers::enabled(call, &node.driver).ok_or_else(|| {
-        Fault::bad(format!(
+        ApiFault::bad(format!(
             "No valid host was found. Reason: hardware type \"{}\" is not enabled. Enabled: {}.",
             node.driver.escape_debug(),
             call.facts.drivers.join(", ")
         ))
     })?;
-    for kind in Kind::ALL {
+    for kind in InterfaceKind::ALL {
         let chosen = node.kept.get(kind.field());
         let Some(chosen) = chosen.and_then(Value::as_str) else {
             continue;
         };
         let enabled = hardware.interfaces(kind);
         if !enabled.contains(&chosen) {
-            return Err(Fault::bad(format!(
+            return Err(ApiFault::bad(format!(
                 "Could not find {} interface \"{}\" for hardware type {}. Valid interfaces: {}.",
                 kind.as_str(),
                 chosen.escape_debug(),
@@ -226,7 +228,11 @@ fn check_interfaces(call: &Call<'_>, node: &Node) -> Result<(), Fault> {
 
 /// Refuses keys of `driver_info` that `old` does not have and that are most likely misspelt.
 /// What is stored already is not refused.
-pub(super) fn check_driver_info(call: &Call<'_>, old: &Object, node: &Node) -> Result<(), Fault> {
+pub(super) fn check_driver_info(
+    call: &ApiCall<'_>,
+    old: &JsonObject,
+    node: &Node,
+) -> Result<(), ApiFault> {
     let Some(hardware) = drivers::enabled(call, &node.driver) else {
         return Ok(());
     };
@@ -235,8 +241,8 @@ pub(super) fn check_driver_info(call: &Call<'_>, old: &Object, node: &Node) -> R
         .keys()
         .filter(|key| !old.contains_key(*key));
     for key in new {
-        if let Some(meant) = trivet_hardware::meant(hardware, key) {
-            return Err(Fault::bad(format!(
+        if let Some(meant) = trivet_hardware::suggested_key(hardware, key) {
+            return Err(ApiFault::bad(format!(
                 "driver_info: hardware type {} has no key \"{}\"; did you mean \"{meant}\"? A key \
                  of your own must differ from it by more than two characters.",
                 hardware.name,
@@ -247,11 +253,11 @@ pub(super) fn check_driver_info(call: &Call<'_>, old: &Object, node: &Node) -> R
     Ok(())
 }
 
-fn check_unique(call: &Call<'_>, node: &Node) -> Result<(), Fault> {
+fn check_unique(call: &ApiCall<'_>, node: &Node) -> Result<(), ApiFault> {
     if let Some(name) = &node.name
         && call.view.names.get(name).is_some_and(|id| *id != node.id)
     {
-        return Err(Fault::conflict(format!(
+        return Err(ApiFault::conflict(format!(
             "A node with name {name} already exists."
         )));
     }
@@ -259,7 +265,7 @@ fn check_unique(call: &Call<'_>, node: &Node) -> Result<(), Fault> {
         return Ok(());
     };
     match call.view.instances.get(instance) {
-        Some(owner) if *owner != node.id => Err(Fault::conflict(format!(
+        Some(owner) if *owner != node.id => Err(ApiFault::conflict(format!(
             "Instance {instance} is already associated with a node, it cannot be associated with \
              this other node {}",
             node.id
@@ -268,7 +274,7 @@ fn check_unique(call: &Call<'_>, node: &Node) -> Result<(), Fault> {
     }
 }
 
-pub(super) fn check_size(node: &Node) -> Result<(), Fault> {
+pub(super) fn check_size(node: &Node) -> Result<(), ApiFault> {
     let mut bytes = 0;
     let objects = [
         &node.driver_info,
@@ -280,14 +286,14 @@ pub(super) fn check_size(node: &Node) -> Result<(), Fault> {
     for object in objects {
         let value = Value::Object(object.clone());
         if depth(&value) > DEPTH_MAX {
-            return Err(Fault::bad(format!(
+            return Err(ApiFault::bad(format!(
                 "A node's fields nest at most {DEPTH_MAX} levels."
             )));
         }
         bytes += value.to_string().len();
     }
     if bytes > NODE_BYTES_MAX {
-        return Err(Fault::bad(format!(
+        return Err(ApiFault::bad(format!(
             "A node's fields have at most {NODE_BYTES_MAX} bytes together."
         )));
     }

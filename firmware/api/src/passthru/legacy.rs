@@ -6,21 +6,21 @@
 //! wrong, and a heartbeat the same 400 as one with a wrong token.
 
 use serde_json::{Value, json};
-use trivet_model::order::Found;
-use trivet_model::{MacAddr, NodeId, Order, Refusal};
+use trivet_model::order::LookupResult;
+use trivet_model::{MacAddr, NodeId, OrderRefusal, RackOrder};
 
 use crate::access::Access;
-use crate::agent::{ADDRESSES_MAX, BEAT_TEXT_BYTES_MAX, check_callback};
-use crate::call::{Call, empty, order};
-use crate::error::Fault;
-use crate::field::Shape;
-use crate::route::{Gives, Route, Takes, required};
-use crate::{Outcome, Response, Then, body, drivers};
+use crate::agent::{ADDRESSES_MAX, HEARTBEAT_TEXT_BYTES_MAX, check_callback};
+use crate::call::{ApiCall, empty, order};
+use crate::error::ApiFault;
+use crate::field::ValueShape;
+use crate::route::{ApiRoute, BodySchema, ResponseSchema, required};
+use crate::{ApiOutcome, Response, ResponsePlan, body, drivers};
 
-pub(super) const LOOKUP_SAYS: &str = "Lookup of an agent from before tokens. Required arguments: \
+pub(super) const LOOKUP_DESCRIPTION: &str = "Lookup of an agent from before tokens. Required arguments: \
                                       'version' (2) and 'inventory'.";
 
-pub(super) const DRIVER_LOOKUP: Route = Route::new(
+pub(super) const DRIVER_LOOKUP: ApiRoute = ApiRoute::new(
     "POST",
     &["v1", "drivers", "{driver}", "vendor_passthru", "lookup"],
     1,
@@ -30,67 +30,71 @@ pub(super) const DRIVER_LOOKUP: Route = Route::new(
         lookup(call)
     },
 )
-.takes(Takes::Any)
-.gives(Gives::Any(200))
+.body(BodySchema::Any)
+.response(ResponseSchema::Any(200))
 .for_(Access::Agent);
 
 /// Where some documents of that time have it.
-pub(super) const NODE_LOOKUP: Route = Route::new(
+pub(super) const NODE_LOOKUP: ApiRoute = ApiRoute::new(
     "POST",
     &["v1", "nodes", "{node}", "vendor_passthru", "lookup"],
     1,
     "An agent from before tokens asks which node it is",
     lookup,
 )
-.takes(Takes::Any)
-.gives(Gives::Any(200))
+.body(BodySchema::Any)
+.response(ResponseSchema::Any(200))
 .for_(Access::Agent);
 
-pub(super) const HEARTBEAT: Route = Route::new(
+pub(super) const HEARTBEAT: ApiRoute = ApiRoute::new(
     "POST",
     &["v1", "nodes", "{node}", "vendor_passthru", "heartbeat"],
     1,
     "An agent from before tokens is alive",
     heartbeat,
 )
-.takes(Takes::Args(&[required("agent_url", 1, Shape::Text)]))
-.gives(Gives::Empty(202))
+.body(BodySchema::Args(&[required(
+    "agent_url",
+    1,
+    ValueShape::Text,
+)]))
+.response(ResponseSchema::Empty(202))
 .for_(Access::Agent);
 
 /// Refuses a driver that is neither enabled nor an old name of one that is known:
 /// agents are booted with the old names, whatever drives their machine.
-pub(super) fn known_driver(call: &Call<'_>) -> Result<(), Fault> {
+pub(super) fn known_driver(call: &ApiCall<'_>) -> Result<(), ApiFault> {
     let name = call.word(2);
     let enabled = drivers::enabled(call, name).is_some();
     let old = trivet_hardware::named(name).is_some_and(|hardware| hardware.name != name);
     if enabled || old {
         return Ok(());
     }
-    Err(Fault::not_found(format!(
+    Err(ApiFault::not_found(format!(
         "Could not find the following driver(s) or hardware type(s): {}.",
         name.escape_debug()
     )))
 }
 
-pub(super) fn lookup(call: &Call<'_>) -> Result<Outcome, Fault> {
+pub(super) fn lookup(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let object = body::object(call)?;
     match object.get("version") {
         Some(Value::String(text)) if text == "2" => {}
         Some(Value::Number(number)) if number.as_u64() == Some(2) => {}
         Some(other) => {
             let other = other.to_string().chars().take(40).collect::<String>();
-            return Err(Fault::bad(format!(
+            return Err(ApiFault::bad(format!(
                 "Unknown lookup payload version: {other}"
             )));
         }
-        None => return Err(Fault::bad("Missing parameter version")),
+        None => return Err(ApiFault::bad("Missing parameter version")),
     }
     let interfaces = object
         .get("inventory")
         .and_then(|inventory| inventory.get("interfaces"))
         .and_then(Value::as_array);
     let interfaces = interfaces.ok_or_else(|| {
-        Fault::bad("Malformed network interfaces lookup: inventory.interfaces must be a list.")
+        ApiFault::bad("Malformed network interfaces lookup: inventory.interfaces must be a list.")
     })?;
     let mut addresses: Vec<MacAddr> = interfaces
         .iter()
@@ -99,25 +103,28 @@ pub(super) fn lookup(call: &Call<'_>) -> Result<Outcome, Fault> {
     addresses.sort_unstable();
     addresses.dedup();
     if addresses.len() > ADDRESSES_MAX {
-        return Err(Fault::bad(format!("At most {ADDRESSES_MAX} addresses.")));
+        return Err(ApiFault::bad(format!("At most {ADDRESSES_MAX} addresses.")));
     }
     let node = match body::text(&object, "node_uuid")? {
         None => None,
         Some(text) => {
             let id = text.parse::<NodeId>();
-            Some(id.map_err(|_| Fault::bad("node_uuid must be a UUID."))?)
+            Some(id.map_err(|_| ApiFault::bad("node_uuid must be a UUID."))?)
         }
     };
     if node.is_none() && addresses.is_empty() {
-        return Err(Fault::bad(
+        return Err(ApiFault::bad(
             "No interface of the inventory has a MAC address.",
         ));
     }
-    order(Order::LegacyLookup { addresses, node }, Then::LegacyFound)
+    order(
+        RackOrder::LegacyLookup { addresses, node },
+        ResponsePlan::LegacyLookup,
+    )
 }
 
 /// The answer to such a lookup. It holds no secret.
-pub(crate) fn found(call: &Call<'_>, found: &Found) -> Response {
+pub(crate) fn found(call: &ApiCall<'_>, found: &LookupResult) -> Response {
     Response::json(
         200,
         &json!({
@@ -133,21 +140,22 @@ pub(crate) fn found(call: &Call<'_>, found: &Found) -> Response {
     )
 }
 
-pub(super) fn heartbeat(call: &Call<'_>) -> Result<Outcome, Fault> {
+pub(super) fn heartbeat(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let object = body::object(call)?;
     body::only(&object, &["agent_url"])?;
     let url = body::text(&object, "agent_url")?;
-    let url =
-        url.ok_or_else(|| Fault::bad("For heartbeat operation, \"agent_url\" must be specified."))?;
-    if url.len() > BEAT_TEXT_BYTES_MAX {
-        return Err(Fault::bad("agent_url is too long."));
+    let url = url.ok_or_else(|| {
+        ApiFault::bad("For heartbeat operation, \"agent_url\" must be specified.")
+    })?;
+    if url.len() > HEARTBEAT_TEXT_BYTES_MAX {
+        return Err(ApiFault::bad("agent_url is too long."));
     }
     // Agents from that time know no TLS: who lets them in wants this too.
     check_callback(url, true)?;
     // What is answered to a wrong token, so that nobody learns which nodes there are.
     let view = call.view.node(call.word(2));
     let view = view.filter(|view| view.node.allows_legacy_agent());
-    let view = view.ok_or_else(|| Fault::bad(Refusal::of_heartbeat().sentence))?;
+    let view = view.ok_or_else(|| ApiFault::bad(OrderRefusal::of_heartbeat().sentence))?;
     let (node, url) = (view.node.id, url.to_owned());
-    order(Order::LegacyHeartbeat { node, url }, empty(202, None))
+    order(RackOrder::LegacyHeartbeat { node, url }, empty(202, None))
 }

@@ -1,14 +1,14 @@
 //! Vendor methods: which there are, what they take, what becomes of them.
 
-use trivet_model::order::Found;
-use trivet_model::{Done, ProvisionState, Refusal, RefusalKind};
+use trivet_model::order::LookupResult;
+use trivet_model::{OrderOutcome, OrderRefusal, ProvisionState, RefusalKind};
 
 use super::*;
-use crate::testing::{Bench, get, node_id, send};
+use crate::testing::{ApiBench, get, node_id, send};
 use crate::{Request, access};
 
-fn bench() -> Bench {
-    Bench::with(ProvisionState::Manageable)
+fn bench() -> ApiBench {
+    ApiBench::with(ProvisionState::Manageable)
 }
 
 fn post<'a>(path: &'a str, body: &'a str) -> Request<'a> {
@@ -23,8 +23,8 @@ const AGENT: &str = "/v1/nodes/node-1/vendor_passthru/agent_command";
 fn becomes(request: &Request<'_>, want: VendorMethod) {
     let (order, then) = bench().order(request);
     let node = node_id(1);
-    assert_eq!(order, Order::Vendor { node, method: want });
-    assert_eq!(then, Then::Said);
+    assert_eq!(order, RackOrder::Vendor { node, method: want });
+    assert_eq!(then, ResponsePlan::CommandReply);
 }
 
 fn raw_order(netfn: u8, command: u8, data: &[u8]) -> VendorMethod {
@@ -189,14 +189,24 @@ fn what_was_said_is_the_answer() {
     let bench = bench();
     let request = post(RESET, "");
     let said = json!({"completion_code": "0x00", "data": ""});
-    let answer = bench.finish(&request, &Then::Said, Ok(Done::Said(said.clone())));
+    let answer = bench.finish(
+        &request,
+        &ResponsePlan::CommandReply,
+        Ok(OrderOutcome::Reply(said.clone())),
+    );
     assert_eq!((answer.status, answer.value()), (200, said));
-    let silent = Refusal::new(RefusalKind::Failed, "the BMC did not answer");
-    let answer = bench.finish(&request, &Then::Said, Err(silent));
+    let silent = OrderRefusal::new(RefusalKind::Failed, "the BMC did not answer");
+    let answer = bench.finish(&request, &ResponsePlan::CommandReply, Err(silent));
     assert_eq!(answer.status, 500);
     assert_eq!(answer.fault()["faultstring"], "the BMC did not answer");
     assert_eq!(
-        bench.finish(&request, &Then::Said, Ok(Done::Kept)).status,
+        bench
+            .finish(
+                &request,
+                &ResponsePlan::CommandReply,
+                Ok(OrderOutcome::Stored)
+            )
+            .status,
         500
     );
 }
@@ -210,12 +220,12 @@ fn an_interrupt_is_for_ipmi() {
     let method = VendorMethod::Bmc(PowerOrder::Nmi);
     assert_eq!(
         order,
-        Order::Vendor {
+        RackOrder::Vendor {
             node: node_id(1),
             method
         }
     );
-    let answer = bench.finish(&request, &then, Ok(Done::Said(Value::Null)));
+    let answer = bench.finish(&request, &then, Ok(OrderOutcome::Reply(Value::Null)));
     assert_eq!((answer.status, answer.body.len()), (204, 0));
     bench.change(|node| node.driver = "fake-hardware".into());
     bench.refuses(&request, 400);
@@ -240,12 +250,12 @@ fn a_lookup_from_before_tokens_becomes_an_order_whatever_its_path() {
             let addresses = vec![mac];
             assert_eq!(
                 order,
-                Order::LegacyLookup {
+                RackOrder::LegacyLookup {
                     addresses,
                     node: None
                 }
             );
-            assert_eq!(then, Then::LegacyFound);
+            assert_eq!(then, ResponsePlan::LegacyLookup);
         }
     }
     let unnamed = format!("{{{INVENTORY}}}");
@@ -268,20 +278,20 @@ fn a_lookup_from_before_tokens_becomes_an_order_whatever_its_path() {
 fn its_answer_has_no_secret_and_its_refusal_no_reason() {
     let bench = bench();
     let request = post(LOOKUP, "");
-    let found = Done::Found(Box::new(Found {
+    let found = OrderOutcome::Found(Box::new(LookupResult {
         node: node_id(1),
-        properties: Object::new(),
-        instance_info: Object::new(),
-        driver_internal_info: Object::new(),
+        properties: JsonObject::new(),
+        instance_info: JsonObject::new(),
+        driver_internal_info: JsonObject::new(),
         agent_token: "t0ken".into(),
         heartbeat_timeout_s: 300,
     }));
-    let answer = bench.finish(&request, &Then::LegacyFound, Ok(found));
+    let answer = bench.finish(&request, &ResponsePlan::LegacyLookup, Ok(found));
     assert_eq!(answer.value()["heartbeat_timeout"], 300);
     assert_eq!(answer.value()["node"]["uuid"], node_id(1).to_string());
     assert!(!answer.text().contains("t0ken"));
-    let why = Refusal::new(RefusalKind::NotFound, "it is not allowed for this node");
-    let answer = bench.finish(&request, &Then::LegacyFound, Err(why));
+    let why = OrderRefusal::new(RefusalKind::NotFound, "it is not allowed for this node");
+    let answer = bench.finish(&request, &ResponsePlan::LegacyLookup, Err(why));
     assert_eq!(
         answer.fault()["faultstring"],
         "Resource could not be found."
@@ -294,7 +304,7 @@ fn a_beat_from_before_tokens_is_taken_where_it_is_allowed() {
     let body = "{\"agent_url\": \"http://192.0.2.7:9999\"}";
     let mut bench = bench();
     let said = bench.refuses(&post(&path, body), 400);
-    assert_eq!(said, Refusal::of_heartbeat().sentence);
+    assert_eq!(said, OrderRefusal::of_heartbeat().sentence);
     bench.change(|node| {
         node.driver_info
             .insert("agent_legacy_api".into(), json!("True"));
@@ -303,14 +313,14 @@ fn a_beat_from_before_tokens_is_taken_where_it_is_allowed() {
     let url = "http://192.0.2.7:9999".to_owned();
     assert_eq!(
         order,
-        Order::LegacyHeartbeat {
+        RackOrder::LegacyHeartbeat {
             node: node_id(1),
             url
         }
     );
     assert_eq!(
         bench
-            .finish(&post(&path, body), &then, Ok(Done::Kept))
+            .finish(&post(&path, body), &then, Ok(OrderOutcome::Stored))
             .status,
         202
     );
@@ -328,16 +338,16 @@ fn a_beat_from_before_tokens_is_taken_where_it_is_allowed() {
 #[test]
 fn a_beat_from_before_tokens_does_not_reveal_whether_a_node_exists() {
     let mut bench = bench();
-    let answer = |bench: &Bench, ident: &str, body: &str| {
+    let answer = |bench: &ApiBench, ident: &str, body: &str| {
         let path = format!("/v1/nodes/{ident}/vendor_passthru/heartbeat");
         let request = post(&path, body);
         let response = match bench.outcome(&request) {
-            Outcome::Reply(response) => response,
+            ApiOutcome::Reply(response) => response,
             // What the rack answers to one that it does not expect.
-            Outcome::Order { then, .. } => {
-                bench.finish(&request, &then, Err(Refusal::of_heartbeat()))
+            ApiOutcome::Order { then, .. } => {
+                bench.finish(&request, &then, Err(OrderRefusal::of_heartbeat()))
             }
-            other @ Outcome::Logs { .. } => panic!("became {other:?}"),
+            other @ ApiOutcome::Logs { .. } => panic!("became {other:?}"),
         };
         (response.status, response.headers, response.body)
     };

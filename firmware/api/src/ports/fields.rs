@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 use trivet_model::Port;
 
-use crate::call::Call;
-use crate::field::{Field, Shape, Write, field, moment};
+use crate::call::ApiCall;
+use crate::field::{Field, FieldWrite, ValueShape, field, timestamp};
 
-use Shape::{Flag, Links, LongText, Object, Text, Uuid};
-use Write::{Always, AtCreation, Never};
+use FieldWrite::{Always, AtCreation, Never};
+use ValueShape::{Flag, Links, LongText, Object, Text, Uuid};
 
 /// Every field of a port, by name.
 pub(crate) const FIELDS: &[Field<Port>] = &[
@@ -19,11 +19,11 @@ pub(crate) const FIELDS: &[Field<Port>] = &[
         Always,
         |port, _, name| json!(port.kept.get(name) != Some(&Value::Bool(false))),
     ),
-    field("category", 101, Text, Always, kept),
+    field("category", 101, Text, Always, extra_field),
     field("created_at", 1, Text, Never, |port, _, _| {
-        moment(Some(port.created_at))
+        timestamp(Some(port.created_at))
     }),
-    field("description", 97, LongText, Always, kept),
+    field("description", 97, LongText, Always, extra_field),
     field("extra", 1, Object, Always, |port, _, _| json!(port.extra)),
     field("internal_info", 18, Object, Never, |_, _, _| json!({})),
     field("is_smartnic", 53, Flag, Always, |port, _, name| {
@@ -39,24 +39,24 @@ pub(crate) const FIELDS: &[Field<Port>] = &[
         Always,
         |port, _, name| port.kept.get(name).cloned().unwrap_or_else(|| json!({})),
     ),
-    field("name", 88, Text, Always, kept),
+    field("name", 88, Text, Always, extra_field),
     field("node_uuid", 1, Uuid, Always, |port, _, _| {
         json!(port.node.to_string())
     }),
-    field("physical_network", 34, Text, Always, kept),
-    field("portgroup_uuid", 24, Uuid, Always, kept),
+    field("physical_network", 34, Text, Always, extra_field),
+    field("portgroup_uuid", 24, Uuid, Always, extra_field),
     field("pxe_enabled", 19, Flag, Always, |port, _, _| {
         json!(port.pxe_enabled)
     }),
     field("updated_at", 1, Text, Never, |port, _, _| {
-        moment(port.updated_at)
+        timestamp(port.updated_at)
     }),
     field("uuid", 1, Uuid, AtCreation, |port, _, _| {
         json!(port.id.to_string())
     }),
-    field("vendor", 100, Text, Always, kept),
+    field("vendor", 100, Text, Always, extra_field),
 ];
 
-fn kept(port: &Port, _: &Call<'_>, name: &'static str) -> Value {
+fn extra_field(port: &Port, _: &ApiCall<'_>, name: &'static str) -> Value {
     port.kept.get(name).cloned().unwrap_or(Value::Null)
 }

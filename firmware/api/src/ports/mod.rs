@@ -5,18 +5,20 @@ mod write;
 
 use serde_json::Value;
 use trivet_model::view::NodeView;
-use trivet_model::{MacAddr, NodeId, Order, Port, PortId, Resource, ResourceKind};
+use trivet_model::{MacAddr, NodeId, Port, PortId, RackOrder, Resource, ResourceKind};
 
-use crate::call::{Call, empty, order};
-use crate::error::Fault;
-use crate::field::{Column, Shape};
-use crate::list::{self, Cut, FIELDS_ASK, Kind, LIST_ASKS, Listed, Walk};
-use crate::route::{Arg, Gives, Route, Takes, arg};
-use crate::{Outcome, Response, field, nodes};
+use crate::call::{ApiCall, empty, order};
+use crate::error::ApiFault;
+use crate::field::{Column, ValueShape};
+use crate::list::{
+    self, FIELDS_QUERY_ARGS, LIST_QUERY_ARGS, ListKind, ListRecord, PageStart, RecordWalk,
+};
+use crate::route::{ApiArg, ApiRoute, BodySchema, ResponseSchema, arg};
+use crate::{ApiOutcome, Response, field, nodes};
 
 use fields::FIELDS;
 
-impl Listed for Port {
+impl ListRecord for Port {
     fn uuid(&self) -> String {
         self.id.to_string()
     }
@@ -26,7 +28,7 @@ impl Listed for Port {
     }
 }
 
-const PORTS: Kind<Port> = Kind {
+const PORTS: ListKind<Port> = ListKind {
     name: "ports",
     table: FIELDS,
     short: &["uuid", "address", "links"],
@@ -36,49 +38,49 @@ fn columns() -> Vec<Column> {
     field::columns(FIELDS)
 }
 
-const FILTERS: &[Arg] = &[
-    arg("address", 1, Shape::Text),
-    arg("conductor_groups", 99, Shape::Text),
-    arg("description_contains", 1, Shape::Text),
-    arg("node", 6, Shape::Text),
-    arg("node_uuid", 1, Shape::Uuid),
-    arg("portgroup", 24, Shape::Text),
-    arg("shard", 82, Shape::Text),
+const FILTERS: &[ApiArg] = &[
+    arg("address", 1, ValueShape::Text),
+    arg("conductor_groups", 99, ValueShape::Text),
+    arg("description_contains", 1, ValueShape::Text),
+    arg("node", 6, ValueShape::Text),
+    arg("node_uuid", 1, ValueShape::Uuid),
+    arg("portgroup", 24, ValueShape::Text),
+    arg("shard", 82, ValueShape::Text),
 ];
 
-pub(crate) const ROUTES: &[Route] = &[
-    Route::get(&["v1", "ports"], 1, "List ports, oldest first", |call| {
+pub(crate) const ROUTES: &[ApiRoute] = &[
+    ApiRoute::get(&["v1", "ports"], 1, "List ports, oldest first", |call| {
         list(call, false)
     })
-    .asks(&[LIST_ASKS, FILTERS])
-    .gives(Gives::List("ports", columns)),
-    Route::new("POST", &["v1", "ports"], 1, "Add a port", write::create)
-        .takes(Takes::Record(columns))
+    .query_args(&[LIST_QUERY_ARGS, FILTERS])
+    .response(ResponseSchema::List("ports", columns)),
+    ApiRoute::new("POST", &["v1", "ports"], 1, "Add a port", write::create)
+        .body(BodySchema::Record(columns))
         .needs(&["address"])
-        .gives(Gives::Record(201, columns)),
-    Route::get(
+        .response(ResponseSchema::Record(201, columns)),
+    ApiRoute::get(
         &["v1", "ports", "detail"],
         1,
         "List ports with every field",
         |call| list(call, true),
     )
-    .asks(&[LIST_ASKS, FILTERS])
-    .gives(Gives::List("ports", columns)),
-    Route::get(&["v1", "ports", "{port}"], 1, "Show a port", |call| {
+    .query_args(&[LIST_QUERY_ARGS, FILTERS])
+    .response(ResponseSchema::List("ports", columns)),
+    ApiRoute::get(&["v1", "ports", "{port}"], 1, "Show a port", |call| {
         show(call, port(call, call.last())?)
     })
-    .asks(&[FIELDS_ASK])
-    .gives(Gives::Record(200, columns)),
-    Route::new(
+    .query_args(&[FIELDS_QUERY_ARGS])
+    .response(ResponseSchema::Record(200, columns)),
+    ApiRoute::new(
         "PATCH",
         &["v1", "ports", "{port}"],
         1,
         "Change a port",
         |call| write::update(call, port(call, call.last())?),
     )
-    .takes(Takes::Patch(columns))
-    .gives(Gives::Record(200, columns)),
-    Route::new(
+    .body(BodySchema::Patch(columns))
+    .response(ResponseSchema::Record(200, columns)),
+    ApiRoute::new(
         "DELETE",
         &["v1", "ports", "{port}"],
         1,
@@ -86,42 +88,49 @@ pub(crate) const ROUTES: &[Route] = &[
         |call| {
             let port = port(call, call.last())?;
             node_is_free(call, port.node)?;
-            order(Order::DeletePort(port.id), empty(204, None))
+            order(RackOrder::DeletePort(port.id), empty(204, None))
         },
     ),
 ];
 
 /// Ports are named by UUID, and since they have names by those.
-fn port<'a>(call: &Call<'a>, ident: &str) -> Result<&'a Port, Fault> {
+fn port<'a>(call: &ApiCall<'a>, ident: &str) -> Result<&'a Port, ApiFault> {
     let word = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     if ident.parse::<PortId>().is_err() && !(call.has(88) && ident.bytes().all(word)) {
         let ident = ident.escape_debug();
-        return Err(Fault::bad(format!("Expected a UUID but received {ident}.")));
+        return Err(ApiFault::bad(format!(
+            "Expected a UUID but received {ident}."
+        )));
     }
     let port = call.view.port(ident);
-    port.map(AsRef::as_ref).ok_or_else(|| Fault::no_port(ident))
+    port.map(AsRef::as_ref)
+        .ok_or_else(|| ApiFault::no_port(ident))
 }
 
 /// Ports belong to their node's lock.
-fn node_is_free(call: &Call<'_>, node: NodeId) -> Result<(), Fault> {
+fn node_is_free(call: &ApiCall<'_>, node: NodeId) -> Result<(), ApiFault> {
     match call.view.nodes.get(&node) {
         Some(view) => nodes::unlocked(call, &view.node),
         None => Ok(()),
     }
 }
 
-fn show(call: &Call<'_>, port: &Port) -> Result<Outcome, Fault> {
-    let fields = match list::asked(FIELDS, call)? {
+fn show(call: &ApiCall<'_>, port: &Port) -> Result<ApiOutcome, ApiFault> {
+    let fields = match list::requested_fields(FIELDS, call)? {
         Some(fields) => fields,
-        None => field::every(FIELDS, call),
+        None => field::available_fields(FIELDS, call),
     };
     let shown = Value::Object(field::render(&fields, port, call));
-    Ok(Outcome::Reply(Response::json(200, &shown)))
+    Ok(ApiOutcome::Reply(Response::json(200, &shown)))
 }
 
 /// The whole port, as a creation or a patch answers it.
-pub(crate) fn whole(call: &Call<'_>, port: &Port, created: bool) -> Response {
-    let shown = Value::Object(field::render(&field::every(FIELDS, call), port, call));
+pub(crate) fn whole(call: &ApiCall<'_>, port: &Port, created: bool) -> Response {
+    let shown = Value::Object(field::render(
+        &field::available_fields(FIELDS, call),
+        port,
+        call,
+    ));
     if !created {
         return Response::json(200, &shown);
     }
@@ -129,7 +138,7 @@ pub(crate) fn whole(call: &Call<'_>, port: &Port, created: bool) -> Response {
     Response::json(201, &shown).with_location(Some(location))
 }
 
-fn list(call: &Call<'_>, detailed: bool) -> Result<Outcome, Fault> {
+fn list(call: &ApiCall<'_>, detailed: bool) -> Result<ApiOutcome, ApiFault> {
     let address = match call.query.last("address") {
         None => None,
         Some(text) => Some(text.parse::<MacAddr>().map_err(|_| write::bad_mac(text))?),
@@ -152,7 +161,7 @@ fn list(call: &Call<'_>, detailed: bool) -> Result<Outcome, Fault> {
             && owners.iter().all(|owner| port.node == *owner)
             && group.is_none_or(|group| in_group(port, &group.id.to_string()))
             && about.is_none_or(|about| {
-                kept(&port.kept, "description").is_some_and(|text| text.contains(about))
+                extra_text(&port.kept, "description").is_some_and(|text| text.contains(about))
             })
             && node_has(call, port, "shard", "shard", None)
             && node_has(call, port, "conductor_groups", "conductor_group", Some(""))
@@ -170,24 +179,24 @@ fn list(call: &Call<'_>, detailed: bool) -> Result<Outcome, Fault> {
 }
 
 /// The ports of a node.
-fn of(call: &Call<'_>, node: NodeId) -> Vec<PortId> {
+fn of(call: &ApiCall<'_>, node: NodeId) -> Vec<PortId> {
     let view = call.view.nodes.get(&node);
     view.map(|view| view.ports.clone()).unwrap_or_default()
 }
 
 /// Ironic refuses what it would not combine: a client that relied on it elsewhere
 /// would be surprised here.
-fn check_combination(call: &Call<'_>) -> Result<(), Fault> {
+fn check_combination(call: &ApiCall<'_>) -> Result<(), ApiFault> {
     let given = |names: &[&str]| {
         let given = names.iter().filter(|name| call.query.last(name).is_some());
         given.count()
     };
     if given(&["node", "portgroup", "shard"]) > 1 {
-        return Err(Fault::forbidden("Operation not permitted."));
+        return Err(ApiFault::forbidden("Operation not permitted."));
     }
     let others = ["node", "node_uuid", "portgroup", "address"];
     if given(&["conductor_groups"]) > 0 && given(&others) > 0 {
-        return Err(Fault::bad(
+        return Err(ApiFault::bad(
             "Filtering by conductor_groups cannot be combined with node_ident, portgroup_ident, \
              or node address filters.",
         ));
@@ -195,31 +204,31 @@ fn check_combination(call: &Call<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-fn kept<'o>(object: &'o trivet_model::node::Object, name: &str) -> Option<&'o str> {
+fn extra_text<'o>(object: &'o trivet_model::node::JsonObject, name: &str) -> Option<&'o str> {
     object.get(name).and_then(Value::as_str)
 }
 
 fn in_group(port: &Port, group: &str) -> bool {
-    kept(&port.kept, "portgroup_uuid") == Some(group)
+    extra_text(&port.kept, "portgroup_uuid") == Some(group)
 }
 
 /// The portgroup of this UUID or name.
-fn portgroup<'a>(call: &Call<'a>, ident: &str) -> Result<&'a Resource, Fault> {
+fn portgroup<'a>(call: &ApiCall<'a>, ident: &str) -> Result<&'a Resource, ApiFault> {
     let found = call.view.resource(ResourceKind::PortGroup, ident);
     found.map(AsRef::as_ref).ok_or_else(|| {
         let ident = ident.escape_debug();
-        Fault::not_found(format!("Portgroup {ident} could not be found."))
+        ApiFault::not_found(format!("Portgroup {ident} could not be found."))
     })
 }
 
 /// Whether the port's node has one of the asked values in a field.
-fn node_has(call: &Call<'_>, port: &Port, ask: &str, field: &str, absent: Option<&str>) -> bool {
+fn node_has(call: &ApiCall<'_>, port: &Port, ask: &str, field: &str, absent: Option<&str>) -> bool {
     if call.query.last(ask).is_none() {
         return true;
     }
     let node = call.view.nodes.get(&port.node);
     let value = node
-        .and_then(|view| kept(&view.node.kept, field))
+        .and_then(|view| extra_text(&view.node.kept, field))
         .or(absent);
     let mut wanted = call.query.all(ask).flat_map(|list| list.split(','));
     value.is_some_and(|value| wanted.any(|one| one == value))
@@ -227,11 +236,11 @@ fn node_has(call: &Call<'_>, port: &Port, ask: &str, field: &str, absent: Option
 
 /// One page of the ports that pass, which are among these few if they are given.
 fn page(
-    call: &Call<'_>,
+    call: &ApiCall<'_>,
     few: Option<Vec<PortId>>,
     passes: impl Fn(&Port) -> bool,
     detailed: bool,
-) -> Result<Outcome, Fault> {
+) -> Result<ApiOutcome, ApiFault> {
     let find = |marker: &str| {
         let id: PortId = marker.parse().ok()?;
         call.view.ports.get(&id).map(AsRef::as_ref)
@@ -247,11 +256,15 @@ fn page(
 }
 
 /// The shortest way to the ports: these few, or all in the order of the page.
-fn walk<'a>(call: &Call<'a>, few: Option<Vec<PortId>>, cut: &Cut<'a, Port>) -> Walk<'a, Port> {
+fn walk<'a>(
+    call: &ApiCall<'a>,
+    few: Option<Vec<PortId>>,
+    cut: &PageStart<'a, Port>,
+) -> RecordWalk<'a, Port> {
     let view = call.view;
     if let Some(few) = few {
         let few = few.into_iter().filter_map(move |id| view.ports.get(&id));
-        return Walk::new(few.map(|port| &**port), false);
+        return RecordWalk::new(few.map(|port| &**port), false);
     }
     let (after, descending) = (cut.after, cut.descending);
     let ports = match cut.by {
@@ -261,13 +274,17 @@ fn walk<'a>(call: &Call<'a>, few: Option<Vec<PortId>>, cut: &Cut<'a, Port>) -> W
             let after = after.map(|port| port.address);
             view.ports.by_address(&view.macs, after, descending)
         }
-        Some(_) => return Walk::new(view.ports.values().map(|port| &**port), false),
+        Some(_) => return RecordWalk::new(view.ports.values().map(|port| &**port), false),
     };
-    Walk::new(ports.map(|port| &**port), true)
+    RecordWalk::new(ports.map(|port| &**port), true)
 }
 
 /// `/v1/nodes/<ident>/ports`.
-pub(crate) fn of_node(call: &Call<'_>, view: &NodeView, detailed: bool) -> Result<Outcome, Fault> {
+pub(crate) fn of_node(
+    call: &ApiCall<'_>,
+    view: &NodeView,
+    detailed: bool,
+) -> Result<ApiOutcome, ApiFault> {
     let node = view.node.id;
     page(
         call,
@@ -279,11 +296,11 @@ pub(crate) fn of_node(call: &Call<'_>, view: &NodeView, detailed: bool) -> Resul
 
 /// `/v1/portgroups/<ident>/ports`: of the ports of its node those that are its members.
 pub(crate) fn of_group(
-    call: &Call<'_>,
+    call: &ApiCall<'_>,
     group: &Resource,
     is_member: impl Fn(&Port) -> bool,
     detailed: bool,
-) -> Result<Outcome, Fault> {
+) -> Result<ApiOutcome, ApiFault> {
     let few = group.node.map(|node| of(call, node));
     page(call, few, is_member, detailed)
 }

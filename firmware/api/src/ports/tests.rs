@@ -1,10 +1,10 @@
 use crate::ports::write::PORT_BYTES_MAX;
-use crate::testing::{Bench, LATEST, get, node, node_id, port, port_id, send};
+use crate::testing::{ApiBench, LATEST, get, node, node_id, port, port_id, send};
 use serde_json::{Value, json};
-use trivet_model::{Order, ProvisionState};
+use trivet_model::{ProvisionState, RackOrder};
 
-fn bench() -> Bench {
-    let mut bench = Bench::with(ProvisionState::Manageable);
+fn bench() -> ApiBench {
+    let mut bench = ApiBench::with(ProvisionState::Manageable);
     bench.add(node(2));
     bench.add_port(port(1, 1));
     bench.add_port(port(2, 2));
@@ -68,7 +68,7 @@ fn a_node_may_be_named_from_1_94_on() {
     let body = json!({"address": "52:54:00:00:00:09", "node_ident": "node-1"}).to_string();
     let bench = bench();
     let (order, _) = bench.order(&send("POST", "/v1/ports", &body).at("1.94"));
-    let Order::CreatePort(port) = order else {
+    let RackOrder::CreatePort(port) = order else {
         panic!("not a creation");
     };
     assert_eq!(port.node, node_id(1));
@@ -201,7 +201,7 @@ fn a_port_is_patched_and_deleted() {
     ])
     .to_string();
     let request = send("PATCH", &path, &patch).at(LATEST);
-    let Order::ReplacePort { based_on, .. } = bench.order(&request).0 else {
+    let RackOrder::ReplacePort { based_on, .. } = bench.order(&request).0 else {
         panic!("not a replacement");
     };
     assert_eq!(based_on, 3);
@@ -218,7 +218,7 @@ fn a_port_is_patched_and_deleted() {
         200
     );
     let request = send("DELETE", &path, "").at(LATEST);
-    assert_eq!(bench.order(&request).0, Order::DeletePort(port_id(1)));
+    assert_eq!(bench.order(&request).0, RackOrder::DeletePort(port_id(1)));
     assert_eq!(bench.done(&request).status, 204);
 }
 
@@ -253,7 +253,7 @@ fn a_port_refuses_bad_patches() {
 
 #[test]
 fn a_list_of_ports_looks_at_the_ports_it_shows_only() {
-    let mut bench = Bench::new();
+    let mut bench = ApiBench::new();
     bench.add(node(1));
     bench.add(node(2));
     for number in 1..=200 {

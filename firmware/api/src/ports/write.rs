@@ -1,22 +1,22 @@
 //! Making and changing ports.
 
 use serde_json::Value;
-use trivet_model::node::{Object, RESERVED};
-use trivet_model::{MacAddr, NodeId, Order, Port, PortId, ResourceKind};
+use trivet_model::node::{JsonObject, RESERVED};
+use trivet_model::{MacAddr, NodeId, Port, PortId, RackOrder, ResourceKind};
 
 use super::fields::FIELDS;
 use super::node_is_free;
 use crate::body::{self, DEPTH_MAX, depth};
-use crate::call::{Call, order};
-use crate::error::Fault;
-use crate::patch::{self, Op};
-use crate::{Outcome, Then, field};
+use crate::call::{ApiCall, order};
+use crate::error::ApiFault;
+use crate::patch::{self, PatchOp};
+use crate::{ApiOutcome, ResponsePlan, field};
 
 /// Largest sum of a port's free-form objects, in bytes of JSON. Ours.
 pub(crate) const PORT_BYTES_MAX: usize = 16 * 1024;
 
 /// `POST /v1/ports`.
-pub(crate) fn create(call: &Call<'_>) -> Result<Outcome, Fault> {
+pub(crate) fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let mut document = body::object(call)?;
     document.retain(|_, value| !value.is_null());
     let node = owner(call, &mut document)?;
@@ -25,17 +25,17 @@ pub(crate) fn create(call: &Call<'_>) -> Result<Outcome, Fault> {
             .iter()
             .find(|row| row.name == name && row.at_creation())
         else {
-            return Err(Fault::bad(format!(
+            return Err(ApiFault::bad(format!(
                 "Additional properties are not allowed ('{}' was unexpected)",
                 name.escape_debug()
             )));
         };
         if !call.has(row.since) {
-            return Err(Fault::too_new(row.name, row.since));
+            return Err(ApiFault::too_new(row.name, row.since));
         }
     }
     if !document.contains_key("address") {
-        return Err(Fault::bad("'address' is a required property"));
+        return Err(ApiFault::bad("'address' is a required property"));
     }
     let mut port = Port {
         id: PortId(call.new_id()),
@@ -44,14 +44,14 @@ pub(crate) fn create(call: &Call<'_>) -> Result<Outcome, Fault> {
         node,
         address: MacAddr([0; 6]),
         pxe_enabled: true,
-        extra: Object::new(),
-        kept: Object::new(),
+        extra: JsonObject::new(),
+        kept: JsonObject::new(),
         created_at: call.now,
         updated_at: None,
     };
     read(document, &mut port)?;
     if call.view.ports.contains_key(&port.id) {
-        return Err(Fault::conflict(format!(
+        return Err(ApiFault::conflict(format!(
             "A port with UUID {} already exists.",
             port.id
         )));
@@ -59,62 +59,62 @@ pub(crate) fn create(call: &Call<'_>) -> Result<Outcome, Fault> {
     check(call, &port)?;
     let id = port.id;
     order(
-        Order::CreatePort(Box::new(port)),
-        Then::Port { id, created: true },
+        RackOrder::CreatePort(Box::new(port)),
+        ResponsePlan::Port { id, created: true },
     )
 }
 
 /// The node a new port belongs to: by UUID, from 1.94 on also by name.
-fn owner(call: &Call<'_>, document: &mut Object) -> Result<NodeId, Fault> {
+fn owner(call: &ApiCall<'_>, document: &mut JsonObject) -> Result<NodeId, ApiFault> {
     let ident = document.remove("node_ident");
     if ident.is_some() && !call.has(94) {
-        return Err(Fault::too_new("node_ident", 94));
+        return Err(ApiFault::too_new("node_ident", 94));
     }
     let uuid = document.remove("node_uuid");
     let named = match (uuid, ident) {
         (Some(_), Some(_)) => {
-            return Err(Fault::bad("Give node_uuid or node_ident, not both."));
+            return Err(ApiFault::bad("Give node_uuid or node_ident, not both."));
         }
         (Some(Value::String(uuid)), None) => {
             if uuid.parse::<NodeId>().is_err() && !call.has(94) {
-                return Err(Fault::bad("node_uuid must be a UUID."));
+                return Err(ApiFault::bad("node_uuid must be a UUID."));
             }
             uuid
         }
         (None, Some(Value::String(ident))) => ident,
-        _ => return Err(Fault::bad("'node_uuid' is a required property")),
+        _ => return Err(ApiFault::bad("'node_uuid' is a required property")),
     };
     node_named(call, &named)
 }
 
 /// An unknown node in a body is the body's fault, not the path's.
-fn node_named(call: &Call<'_>, ident: &str) -> Result<NodeId, Fault> {
+fn node_named(call: &ApiCall<'_>, ident: &str) -> Result<NodeId, ApiFault> {
     let view = call.view.node(ident).ok_or_else(|| {
         let ident = ident.escape_debug();
-        Fault::bad(format!("Node {ident} could not be found."))
+        ApiFault::bad(format!("Node {ident} could not be found."))
     })?;
     Ok(view.node.id)
 }
 
 /// `PATCH /v1/ports/<uuid>`.
-pub(crate) fn update(call: &Call<'_>, old: &Port) -> Result<Outcome, Fault> {
+pub(crate) fn update(call: &ApiCall<'_>, old: &Port) -> Result<ApiOutcome, ApiFault> {
     let changes = patch::parse(call.body, call.has(98))?;
     for change in &changes {
         let root = change.root();
         let row = field::named(FIELDS, root, call)?;
         if !row.in_patch() {
-            return Err(Fault::bad(format!(
+            return Err(ApiFault::bad(format!(
                 "'/{root}' is an internal attribute and can not be updated"
             )));
         }
-        if change.op == Op::Remove && ["address", "node_uuid"].contains(&root) {
-            return Err(Fault::bad(format!(
+        if change.op == PatchOp::Remove && ["address", "node_uuid"].contains(&root) {
+            return Err(ApiFault::bad(format!(
                 "'/{root}' is mandatory and can not be removed"
             )));
         }
     }
     if changes.is_empty() {
-        return Ok(Outcome::Reply(super::whole(call, old, false)));
+        return Ok(ApiOutcome::Reply(super::whole(call, old, false)));
     }
     node_is_free(call, old.node)?;
     let mut document = Value::Object(
@@ -131,7 +131,7 @@ pub(crate) fn update(call: &Call<'_>, old: &Port) -> Result<Outcome, Fault> {
         if let Some(node) = document.remove("node_uuid") {
             let named = node
                 .as_str()
-                .ok_or_else(|| Fault::bad("node_uuid must be a UUID."))?;
+                .ok_or_else(|| ApiFault::bad("node_uuid must be a UUID."))?;
             port.node = node_named(call, named)?;
         }
         read(document, &mut port)?;
@@ -139,15 +139,15 @@ pub(crate) fn update(call: &Call<'_>, old: &Port) -> Result<Outcome, Fault> {
     check(call, &port)?;
     let id = port.id;
     order(
-        Order::ReplacePort {
+        RackOrder::ReplacePort {
             port: Box::new(port),
             based_on: old.revision,
         },
-        Then::Port { id, created: false },
+        ResponsePlan::Port { id, created: false },
     )
 }
 
-fn read(document: Object, port: &mut Port) -> Result<(), Fault> {
+fn read(document: JsonObject, port: &mut Port) -> Result<(), ApiFault> {
     for (name, value) in document {
         let Some(row) = FIELDS.iter().find(|row| row.name == name) else {
             continue;
@@ -167,7 +167,7 @@ fn read(document: Object, port: &mut Port) -> Result<(), Fault> {
             "extra" => {
                 port.extra = match value {
                     Value::Object(object) => object,
-                    _ => Object::new(),
+                    _ => JsonObject::new(),
                 }
             }
             // The one flag that is on unless somebody says no.
@@ -187,19 +187,19 @@ fn read(document: Object, port: &mut Port) -> Result<(), Fault> {
 }
 
 /// The refusal of a text that is no hardware address.
-pub(crate) fn bad_mac(text: &str) -> Fault {
+pub(crate) fn bad_mac(text: &str) -> ApiFault {
     let text = text.escape_debug();
-    Fault::bad(format!("Expected a MAC address but received {text}."))
+    ApiFault::bad(format!("Expected a MAC address but received {text}."))
 }
 
-fn check(call: &Call<'_>, port: &Port) -> Result<(), Fault> {
+fn check(call: &ApiCall<'_>, port: &Port) -> Result<(), ApiFault> {
     node_is_free(call, port.node)?;
     if let Some(twin) = call.view.port_by_mac(port.address)
         && twin.id != port.id
     {
         let node = call.view.nodes.get(&twin.node);
         let node = node.map_or_else(String::new, |view| view.node.name_and_uuid());
-        return Err(Fault::conflict(format!(
+        return Err(ApiFault::conflict(format!(
             "A port with MAC address {} already exists. It belongs to node {node}.",
             port.address
         )));
@@ -210,7 +210,7 @@ fn check(call: &Call<'_>, port: &Port) -> Result<(), Fault> {
         check_name(name)?;
         let twin = call.view.port_names.get(name);
         if twin.is_some_and(|twin| *twin != port.id) {
-            return Err(Fault::conflict(format!(
+            return Err(ApiFault::conflict(format!(
                 "A port with name {name} already exists."
             )));
         }
@@ -220,9 +220,9 @@ fn check(call: &Call<'_>, port: &Port) -> Result<(), Fault> {
 }
 
 /// The address that is kept for a port is an address, and nobody else's.
-fn check_reserved(call: &Call<'_>, port: &Port) -> Result<(), Fault> {
-    if port.reserves_nonsense() {
-        return Err(Fault::bad(format!(
+fn check_reserved(call: &ApiCall<'_>, port: &Port) -> Result<(), ApiFault> {
+    if port.has_invalid_reservation() {
+        return Err(ApiFault::bad(format!(
             "extra/{RESERVED} must be an IPv4 address such as \"192.0.2.7\"."
         )));
     }
@@ -230,7 +230,7 @@ fn check_reserved(call: &Call<'_>, port: &Port) -> Result<(), Fault> {
         return Ok(());
     };
     match call.view.reserved.get(&address) {
-        Some(twin) if *twin != port.id => Err(Fault::conflict(format!(
+        Some(twin) if *twin != port.id => Err(ApiFault::conflict(format!(
             "Port {twin} has extra/{RESERVED} {address} already; give each port its own."
         ))),
         _ => Ok(()),
@@ -238,28 +238,30 @@ fn check_reserved(call: &Call<'_>, port: &Port) -> Result<(), Fault> {
 }
 
 /// A port's bond is one of its own node.
-fn check_group(call: &Call<'_>, port: &Port) -> Result<(), Fault> {
+fn check_group(call: &ApiCall<'_>, port: &Port) -> Result<(), ApiFault> {
     let Some(group) = port.kept.get("portgroup_uuid").and_then(Value::as_str) else {
         return Ok(());
     };
     let found = call.view.resource(ResourceKind::PortGroup, group);
     match found.map(|found| found.node) {
         Some(node) if node == Some(port.node) => Ok(()),
-        Some(_) => Err(Fault::bad(format!(
+        Some(_) => Err(ApiFault::bad(format!(
             "Port {} and portgroup {group} belong to different nodes.",
             port.id
         ))),
-        None => Err(Fault::bad(format!("Portgroup {group} could not be found."))),
+        None => Err(ApiFault::bad(format!(
+            "Portgroup {group} could not be found."
+        ))),
     }
 }
 
-fn check_name(name: &str) -> Result<(), Fault> {
+fn check_name(name: &str) -> Result<(), ApiFault> {
     let word = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     if !name.is_empty() && name.bytes().all(word) && name.parse::<PortId>().is_err() {
         return Ok(());
     }
     let name = name.escape_debug();
-    Err(Fault::bad(format!(
+    Err(ApiFault::bad(format!(
         "Expected a logical name but received {name}."
     )))
 }
@@ -275,7 +277,7 @@ const LINK_KEYS: [(&str, u16, u16); 7] = [
     ("vtep-physical-switch", 90, 104),
 ];
 
-fn check_link(call: &Call<'_>, port: &Port) -> Result<(), Fault> {
+fn check_link(call: &ApiCall<'_>, port: &Port) -> Result<(), ApiFault> {
     let Some(Value::Object(link)) = port.kept.get("local_link_connection") else {
         return Ok(());
     };
@@ -283,19 +285,19 @@ fn check_link(call: &Call<'_>, port: &Port) -> Result<(), Fault> {
         let row = LINK_KEYS.iter().find(|(name, _, _)| name == key);
         let Some((name, since, until)) = row else {
             let key = key.escape_debug();
-            return Err(Fault::bad(format!(
+            return Err(ApiFault::bad(format!(
                 "local_link_connection: Additional properties are not allowed ('{key}' was \
                  unexpected)"
             )));
         };
         if !call.has(*since) || call.version.0 > *until {
-            return Err(Fault::not_acceptable(format!(
+            return Err(ApiFault::not_acceptable(format!(
                 "Request not acceptable. local_link_connection/{name} is not of API version {}.",
                 call.version
             )));
         }
         if !value.is_string() {
-            return Err(Fault::bad(format!(
+            return Err(ApiFault::bad(format!(
                 "local_link_connection/{name} must be a string."
             )));
         }
@@ -303,19 +305,19 @@ fn check_link(call: &Call<'_>, port: &Port) -> Result<(), Fault> {
     Ok(())
 }
 
-fn check_size(port: &Port) -> Result<(), Fault> {
+fn check_size(port: &Port) -> Result<(), ApiFault> {
     let mut bytes = 0;
     for object in [&port.extra, &port.kept] {
         let value = Value::Object(object.clone());
         if depth(&value) > DEPTH_MAX {
-            return Err(Fault::bad(format!(
+            return Err(ApiFault::bad(format!(
                 "A port's fields nest at most {DEPTH_MAX} levels."
             )));
         }
         bytes += value.to_string().len();
     }
     if bytes > PORT_BYTES_MAX {
-        return Err(Fault::bad(format!(
+        return Err(ApiFault::bad(format!(
             "A port's fields have at most {PORT_BYTES_MAX} bytes together."
         )));
     }

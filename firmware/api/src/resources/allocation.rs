@@ -4,33 +4,44 @@
 use serde_json::{Value, json};
 use trivet_model::ResourceId;
 
-use super::{Column, Field, Kind, LIST_ASKS, Resource, ResourceKind, Route, Shape, Spec, write};
-use super::{created, crud, freely, items, kept, links, name, node, object, updated, uuid};
-use crate::call::Call;
-use crate::error::Fault;
-use crate::field::{Write, columns, field};
+use super::{
+    ApiRoute, Column, Field, LIST_QUERY_ARGS, ListKind, Resource, ResourceKind, ResourceSpec,
+    ValueShape, write,
+};
+use super::{
+    allow_delete, created, crud, items, links, name, node, object, stored_field, updated, uuid,
+};
+use crate::call::ApiCall;
+use crate::error::ApiFault;
+use crate::field::{FieldWrite, columns, field};
 use crate::nodes::traits;
-use crate::route::{Arg, Takes, arg};
-use crate::{Outcome, body};
-use Write::{Always, AtCreation, Never};
+use crate::route::{ApiArg, BodySchema, arg};
+use crate::{ApiOutcome, body};
+use FieldWrite::{Always, AtCreation, Never};
 
 /// Longest class, as in Ironic.
 const CLASS_BYTES_MAX: usize = 80;
 
 const FIELDS: &[Field<Resource>] = &[
-    field("candidate_nodes", 52, Shape::List, AtCreation, items),
-    field("created_at", 52, Shape::Text, Never, created),
-    field("extra", 52, Shape::Object, Always, object),
-    field("last_error", 52, Shape::Text, Never, kept),
-    field("links", 52, Shape::Links, Never, links),
-    field("name", 52, Shape::Text, Always, name),
-    field("node_uuid", 52, Shape::Uuid, Never, node),
-    field("owner", 60, Shape::Text, AtCreation, kept),
-    field("resource_class", 52, Shape::Text, AtCreation, kept),
-    field("state", 52, Shape::Text, Never, kept),
-    field("traits", 52, Shape::List, AtCreation, items),
-    field("updated_at", 52, Shape::Text, Never, updated),
-    field("uuid", 52, Shape::Uuid, AtCreation, uuid),
+    field("candidate_nodes", 52, ValueShape::List, AtCreation, items),
+    field("created_at", 52, ValueShape::Text, Never, created),
+    field("extra", 52, ValueShape::Object, Always, object),
+    field("last_error", 52, ValueShape::Text, Never, stored_field),
+    field("links", 52, ValueShape::Links, Never, links),
+    field("name", 52, ValueShape::Text, Always, name),
+    field("node_uuid", 52, ValueShape::Uuid, Never, node),
+    field("owner", 60, ValueShape::Text, AtCreation, stored_field),
+    field(
+        "resource_class",
+        52,
+        ValueShape::Text,
+        AtCreation,
+        stored_field,
+    ),
+    field("state", 52, ValueShape::Text, Never, stored_field),
+    field("traits", 52, ValueShape::List, AtCreation, items),
+    field("updated_at", 52, ValueShape::Text, Never, updated),
+    field("uuid", 52, ValueShape::Uuid, AtCreation, uuid),
 ];
 
 fn all() -> Vec<Column> {
@@ -42,17 +53,17 @@ fn taken() -> Vec<Column> {
     let node = Column {
         name: "node",
         since: 58,
-        shape: Shape::Text,
+        shape: ValueShape::Text,
         write: AtCreation,
     };
     columns(FIELDS).into_iter().chain([node]).collect()
 }
 
-pub(crate) const SPEC: Spec = Spec {
+pub(crate) const SPEC: ResourceSpec = ResourceSpec {
     kind: ResourceKind::Allocation,
     path: "allocations",
     by_name: true,
-    list: Kind {
+    list: ListKind {
         name: "allocations",
         table: FIELDS,
         short: &[
@@ -75,41 +86,41 @@ pub(crate) const SPEC: Spec = Spec {
     check,
     passes,
     // The rack refuses while the node is in use.
-    may_go: freely,
+    check_deletable: allow_delete,
 };
 
-const FILTERS: &[Arg] = &[
-    arg("node", 52, Shape::Text),
-    arg("resource_class", 52, Shape::Text),
-    arg("state", 52, Shape::Text),
-    arg("owner", 60, Shape::Text),
+const FILTERS: &[ApiArg] = &[
+    arg("node", 52, ValueShape::Text),
+    arg("resource_class", 52, ValueShape::Text),
+    arg("state", 52, ValueShape::Text),
+    arg("owner", 60, ValueShape::Text),
 ];
 
-const fn rows() -> [Route; 5] {
+const fn rows() -> [ApiRoute; 5] {
     let [list, make, show, mut change, remove] = crud(
         &["v1", "allocations"],
         &["v1", "allocations", "{allocation}"],
         52,
         "allocations",
         all,
-        &[LIST_ASKS, FILTERS],
+        &[LIST_QUERY_ARGS, FILTERS],
     );
-    let mut make = make.takes(Takes::Record(taken));
+    let mut make = make.body(BodySchema::Record(taken));
     make.answer = create;
     change.since = 57;
     [list, make, show, change, remove]
 }
 
-pub(crate) const ROUTES: &[Route] = &rows();
+pub(crate) const ROUTES: &[ApiRoute] = &rows();
 
-fn create(call: &Call<'_>) -> Result<Outcome, Fault> {
+fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let mut document = body::object(call)?;
     let kind = ResourceKind::Allocation;
     let mut allocation = Resource::new(ResourceId(call.new_id()), kind, call.now);
     match document.remove("node") {
         None | Some(Value::Null) => {}
         Some(_) if !call.has(58) => {
-            return Err(Fault::bad(
+            return Err(ApiFault::bad(
                 "Cannot set node when creating an allocation in this API version",
             ));
         }
@@ -127,24 +138,28 @@ fn create(call: &Call<'_>) -> Result<Outcome, Fault> {
                 allocation.fields.insert("resource_class".into(), class);
             }
         }
-        Some(_) => return Err(Fault::bad("node must be a string.")),
+        Some(_) => return Err(ApiFault::bad("node must be a string.")),
     }
     write::make(call, &SPEC, document, allocation)
 }
 
-fn check(call: &Call<'_>, old: Option<&Resource>, allocation: &mut Resource) -> Result<(), Fault> {
+fn check(
+    call: &ApiCall<'_>,
+    old: Option<&Resource>,
+    allocation: &mut Resource,
+) -> Result<(), ApiFault> {
     super::check_name(old, allocation)?;
     if old.is_some() {
         return Ok(());
     }
     match allocation.text("resource_class").map(str::len) {
         None | Some(0) => {
-            return Err(Fault::bad(
+            return Err(ApiFault::bad(
                 "The resource_class field is mandatory when not backfilling",
             ));
         }
         Some(bytes) if bytes > CLASS_BYTES_MAX => {
-            return Err(Fault::bad(format!(
+            return Err(ApiFault::bad(format!(
                 "resource_class has at most {CLASS_BYTES_MAX} bytes."
             )));
         }
@@ -164,16 +179,16 @@ fn check(call: &Call<'_>, old: Option<&Resource>, allocation: &mut Resource) -> 
     Ok(())
 }
 
-fn texts(allocation: &Resource, name: &str) -> Result<Vec<String>, Fault> {
+fn texts(allocation: &Resource, name: &str) -> Result<Vec<String>, ApiFault> {
     let kept = allocation.fields.get(name).and_then(Value::as_array);
     let items = kept.into_iter().flatten();
     items
         .map(|item| item.as_str().map(str::to_owned))
         .collect::<Option<_>>()
-        .ok_or_else(|| Fault::bad(format!("{name} must be a list of strings.")))
+        .ok_or_else(|| ApiFault::bad(format!("{name} must be a list of strings.")))
 }
 
-fn passes(call: &Call<'_>, allocation: &Resource) -> Result<bool, Fault> {
+fn passes(call: &ApiCall<'_>, allocation: &Resource) -> Result<bool, ApiFault> {
     if let Some(ident) = call.query.last("node")
         && allocation.node != Some(write::owner(call, ident)?)
     {

@@ -6,8 +6,8 @@
 //! must be like.
 
 mod allocation;
-mod below;
 mod chassis;
+mod node_resources;
 mod portgroup;
 pub(crate) mod rule;
 mod runbook;
@@ -19,20 +19,20 @@ mod volume;
 mod write;
 
 use serde_json::{Value, json};
-use trivet_model::{MacAddr, Order, Resource, ResourceId, ResourceKind};
+use trivet_model::{MacAddr, RackOrder, Resource, ResourceId, ResourceKind};
 
 use crate::access::Access;
-use crate::call::{Call, empty, order, reply};
-use crate::error::Fault;
-use crate::field::{self, Column, Field, Shape, moment};
-use crate::list::{self, Kind, LIST_ASKS, Listed, Walk};
+use crate::call::{ApiCall, empty, order, reply};
+use crate::error::ApiFault;
+use crate::field::{self, Column, Field, ValueShape, timestamp};
+use crate::list::{self, LIST_QUERY_ARGS, ListKind, ListRecord, RecordWalk};
 use crate::nodes;
-use crate::route::{Arg, Columns, Gives, Route, Takes, arg};
-use crate::{Outcome, Response};
+use crate::route::{ApiArg, ApiRoute, BodySchema, Columns, ResponseSchema, arg};
+use crate::{ApiOutcome, Response};
 
 pub(crate) use allocation::ROUTES as ALLOCATIONS;
-pub(crate) use below::ROUTES as BELOW;
 pub(crate) use chassis::ROUTES as CHASSIS;
+pub(crate) use node_resources::ROUTES as BELOW;
 pub(crate) use portgroup::ROUTES as PORTGROUPS;
 pub(crate) use rule::ROUTES as RULES;
 pub(crate) use runbook::ROUTES as RUNBOOKS;
@@ -40,25 +40,25 @@ pub(crate) use template::ROUTES as TEMPLATES;
 pub(crate) use volume::ROUTES as VOLUME;
 
 /// What one kind of resource is like.
-pub(crate) struct Spec {
+pub(crate) struct ResourceSpec {
     pub(crate) kind: ResourceKind,
     /// Where it is, below `/v1`.
     pub(crate) path: &'static str,
     /// Whether paths may call it by its name.
     pub(crate) by_name: bool,
-    pub(crate) list: Kind<Resource>,
+    pub(crate) list: ListKind<Resource>,
     /// Fields that must be there.
     pub(crate) required: &'static [&'static str],
     /// Refuses a record no resource of this kind may be, and brings the others
     /// into the form we keep. With the record before a change, if there is one.
-    pub(crate) check: fn(&Call<'_>, Option<&Resource>, &mut Resource) -> Result<(), Fault>,
+    pub(crate) check: fn(&ApiCall<'_>, Option<&Resource>, &mut Resource) -> Result<(), ApiFault>,
     /// Whether the list shows a record, by the query's filters.
-    pub(crate) passes: fn(&Call<'_>, &Resource) -> Result<bool, Fault>,
+    pub(crate) passes: fn(&ApiCall<'_>, &Resource) -> Result<bool, ApiFault>,
     /// Refuses to delete what is in use.
-    pub(crate) may_go: fn(&Call<'_>, &Resource) -> Result<(), Fault>,
+    pub(crate) check_deletable: fn(&ApiCall<'_>, &Resource) -> Result<(), ApiFault>,
 }
 
-const SPECS: [&Spec; 8] = [
+const SPECS: [&ResourceSpec; 8] = [
     &chassis::SPEC,
     &portgroup::SPEC,
     &allocation::SPEC,
@@ -70,9 +70,9 @@ const SPECS: [&Spec; 8] = [
 ];
 
 /// The argument that shows those of one node.
-const NODE_ASK: &[Arg] = &[arg("node", 1, Shape::Text)];
+const NODE_QUERY_ARGS: &[ApiArg] = &[arg("node", 1, ValueShape::Text)];
 
-impl Listed for Resource {
+impl ListRecord for Resource {
     fn uuid(&self) -> String {
         self.id.to_string()
     }
@@ -82,37 +82,47 @@ impl Listed for Resource {
     }
 }
 
-impl Spec {
+impl ResourceSpec {
     /// The kind a path speaks of.
-    fn of(call: &Call<'_>) -> Result<&'static Self, Fault> {
+    fn of(call: &ApiCall<'_>) -> Result<&'static Self, ApiFault> {
         let path = call.segments.get(1..).unwrap_or_default().join("/");
         let leads = |spec: &&&Self| {
             let rest = path.strip_prefix(spec.path);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        SPECS.iter().find(leads).copied().ok_or_else(Fault::no_path)
+        SPECS
+            .iter()
+            .find(leads)
+            .copied()
+            .ok_or_else(ApiFault::no_path)
     }
 
     pub(crate) fn of_kind(kind: ResourceKind) -> Option<&'static Self> {
         SPECS.iter().find(|spec| spec.kind == kind).copied()
     }
 
-    pub(crate) fn missing(&self, ident: &str) -> Fault {
-        Fault::not_found(self.kind.missing(ident))
+    pub(crate) fn missing(&self, ident: &str) -> ApiFault {
+        ApiFault::not_found(self.kind.missing(ident))
     }
 
-    pub(crate) fn named<'a>(&self, call: &Call<'a>, ident: &str) -> Result<&'a Resource, Fault> {
+    pub(crate) fn named<'a>(
+        &self,
+        call: &ApiCall<'a>,
+        ident: &str,
+    ) -> Result<&'a Resource, ApiFault> {
         if !self.by_name && ident.parse::<ResourceId>().is_err() {
             let ident = ident.escape_debug();
-            return Err(Fault::bad(format!("Expected a UUID but received {ident}.")));
+            return Err(ApiFault::bad(format!(
+                "Expected a UUID but received {ident}."
+            )));
         }
         let found = call.view.resource(self.kind, ident);
         found.map(AsRef::as_ref).ok_or_else(|| self.missing(ident))
     }
 
     /// The whole record, as a creation or a patch answers it.
-    pub(crate) fn whole(&self, call: &Call<'_>, resource: &Resource, created: bool) -> Response {
-        let fields = field::every(self.list.table, call);
+    pub(crate) fn whole(&self, call: &ApiCall<'_>, resource: &Resource, created: bool) -> Response {
+        let fields = field::available_fields(self.list.table, call);
         let shown = Value::Object(field::render(&fields, resource, call));
         if !created {
             return Response::json(200, &shown);
@@ -129,27 +139,27 @@ pub(crate) const fn crud(
     since: u16,
     key: &'static str,
     columns: Columns,
-    asks: &'static [&'static [Arg]],
-) -> [Route; 5] {
+    asks: &'static [&'static [ApiArg]],
+) -> [ApiRoute; 5] {
     [
-        Route::get(all, since, "List them, oldest first", list_all)
-            .asks(asks)
-            .gives(Gives::List(key, columns)),
-        Route::new("POST", all, since, "Make one", write::create)
-            .takes(Takes::Record(columns))
-            .gives(Gives::Record(201, columns)),
-        Route::get(one, since, "Show one", show)
-            .asks(&[list::FIELDS_ASK])
-            .gives(Gives::Record(200, columns)),
-        Route::new("PATCH", one, since, "Change one", write::update)
-            .takes(Takes::Patch(columns))
-            .gives(Gives::Record(200, columns)),
-        Route::new("DELETE", one, since, "Remove one", delete),
+        ApiRoute::get(all, since, "List them, oldest first", list_all)
+            .query_args(asks)
+            .response(ResponseSchema::List(key, columns)),
+        ApiRoute::new("POST", all, since, "Make one", write::create)
+            .body(BodySchema::Record(columns))
+            .response(ResponseSchema::Record(201, columns)),
+        ApiRoute::get(one, since, "Show one", show)
+            .query_args(&[list::FIELDS_QUERY_ARGS])
+            .response(ResponseSchema::Record(200, columns)),
+        ApiRoute::new("PATCH", one, since, "Change one", write::update)
+            .body(BodySchema::Patch(columns))
+            .response(ResponseSchema::Record(200, columns)),
+        ApiRoute::new("DELETE", one, since, "Remove one", delete),
     ]
 }
 
 /// The same rows where changes can harm machines for good.
-pub(crate) const fn guarded([list, make, show, change, remove]: [Route; 5]) -> [Route; 5] {
+pub(crate) const fn admin_only([list, make, show, change, remove]: [ApiRoute; 5]) -> [ApiRoute; 5] {
     [
         list,
         make.for_(Access::Admin),
@@ -159,27 +169,27 @@ pub(crate) const fn guarded([list, make, show, change, remove]: [Route; 5]) -> [
     ]
 }
 
-fn list_all(call: &Call<'_>) -> Result<Outcome, Fault> {
+fn list_all(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     listed(call, false)
 }
 
 /// The list with every field: `/detail`.
-pub(crate) fn detailed(call: &Call<'_>) -> Result<Outcome, Fault> {
+pub(crate) fn detailed(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     listed(call, true)
 }
 
-fn listed(call: &Call<'_>, detailed: bool) -> Result<Outcome, Fault> {
-    let spec = Spec::of(call)?;
+fn listed(call: &ApiCall<'_>, detailed: bool) -> Result<ApiOutcome, ApiFault> {
+    let spec = ResourceSpec::of(call)?;
     page(call, spec, spec.passes, detailed)
 }
 
 /// One page of the resources of a kind that pass.
 fn page(
-    call: &Call<'_>,
-    spec: &Spec,
-    passes: impl Fn(&Call<'_>, &Resource) -> Result<bool, Fault>,
+    call: &ApiCall<'_>,
+    spec: &ResourceSpec,
+    passes: impl Fn(&ApiCall<'_>, &Resource) -> Result<bool, ApiFault>,
     detailed: bool,
-) -> Result<Outcome, Fault> {
+) -> Result<ApiOutcome, ApiFault> {
     let mut shown = Vec::new();
     for resource in call.view.resources_of(spec.kind) {
         if passes(call, resource)? {
@@ -193,29 +203,29 @@ fn page(
     list::page(
         call,
         &spec.list,
-        |_| vec![Walk::new(shown.into_iter(), false)],
+        |_| vec![RecordWalk::new(shown.into_iter(), false)],
         |_| true,
         find,
         detailed,
     )
 }
 
-fn show(call: &Call<'_>) -> Result<Outcome, Fault> {
-    let spec = Spec::of(call)?;
+fn show(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
+    let spec = ResourceSpec::of(call)?;
     let resource = spec.named(call, call.last())?;
-    let fields = match list::asked(spec.list.table, call)? {
+    let fields = match list::requested_fields(spec.list.table, call)? {
         Some(fields) => fields,
-        None => field::every(spec.list.table, call),
+        None => field::available_fields(spec.list.table, call),
     };
     reply(&Value::Object(field::render(&fields, resource, call)))
 }
 
-fn delete(call: &Call<'_>) -> Result<Outcome, Fault> {
-    let spec = Spec::of(call)?;
+fn delete(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
+    let spec = ResourceSpec::of(call)?;
     let resource = spec.named(call, call.last())?;
-    (spec.may_go)(call, resource)?;
+    (spec.check_deletable)(call, resource)?;
     order(
-        Order::DeleteResource(spec.kind, resource.id),
+        RackOrder::DeleteResource(spec.kind, resource.id),
         empty(204, None),
     )
 }
@@ -223,60 +233,60 @@ fn delete(call: &Call<'_>) -> Result<Outcome, Fault> {
 // What the tables of several kinds show in the same way.
 
 /// A field that is kept as it was written.
-pub(crate) fn kept(resource: &Resource, _: &Call<'_>, name: &'static str) -> Value {
+pub(crate) fn stored_field(resource: &Resource, _: &ApiCall<'_>, name: &'static str) -> Value {
     resource.fields.get(name).cloned().unwrap_or(Value::Null)
 }
 
 /// An object that is kept as it was written; empty by default.
-pub(crate) fn object(resource: &Resource, _: &Call<'_>, name: &'static str) -> Value {
+pub(crate) fn object(resource: &Resource, _: &ApiCall<'_>, name: &'static str) -> Value {
     let kept = resource.fields.get(name).cloned();
     kept.unwrap_or_else(|| json!({}))
 }
 
 /// A list that is kept as it was written; empty by default.
-pub(crate) fn items(resource: &Resource, _: &Call<'_>, name: &'static str) -> Value {
+pub(crate) fn items(resource: &Resource, _: &ApiCall<'_>, name: &'static str) -> Value {
     let kept = resource.fields.get(name).cloned();
     kept.unwrap_or_else(|| json!([]))
 }
 
 /// A flag that is off unless it was set.
-pub(crate) fn flag(resource: &Resource, _: &Call<'_>, name: &'static str) -> Value {
+pub(crate) fn flag(resource: &Resource, _: &ApiCall<'_>, name: &'static str) -> Value {
     json!(resource.fields.get(name) == Some(&Value::Bool(true)))
 }
 
-pub(crate) fn uuid(resource: &Resource, _: &Call<'_>, _: &'static str) -> Value {
+pub(crate) fn uuid(resource: &Resource, _: &ApiCall<'_>, _: &'static str) -> Value {
     json!(resource.id.to_string())
 }
 
-pub(crate) fn name(resource: &Resource, _: &Call<'_>, _: &'static str) -> Value {
+pub(crate) fn name(resource: &Resource, _: &ApiCall<'_>, _: &'static str) -> Value {
     json!(resource.name)
 }
 
-pub(crate) fn node(resource: &Resource, _: &Call<'_>, _: &'static str) -> Value {
+pub(crate) fn node(resource: &Resource, _: &ApiCall<'_>, _: &'static str) -> Value {
     json!(resource.node.map(|node| node.to_string()))
 }
 
-pub(crate) fn created(resource: &Resource, _: &Call<'_>, _: &'static str) -> Value {
-    moment(Some(resource.created_at))
+pub(crate) fn created(resource: &Resource, _: &ApiCall<'_>, _: &'static str) -> Value {
+    timestamp(Some(resource.created_at))
 }
 
-pub(crate) fn updated(resource: &Resource, _: &Call<'_>, _: &'static str) -> Value {
-    moment(resource.updated_at)
+pub(crate) fn updated(resource: &Resource, _: &ApiCall<'_>, _: &'static str) -> Value {
+    timestamp(resource.updated_at)
 }
 
-pub(crate) fn links(resource: &Resource, call: &Call<'_>, _: &'static str) -> Value {
-    let path = Spec::of_kind(resource.kind).map_or("", |spec| spec.path);
+pub(crate) fn links(resource: &Resource, call: &ApiCall<'_>, _: &'static str) -> Value {
+    let path = ResourceSpec::of_kind(resource.kind).map_or("", |spec| spec.path);
     call.links(&format!("{path}/{}", resource.id))
 }
 
 /// Every record is shown.
 #[expect(clippy::unnecessary_wraps, reason = "one of several filters")]
-pub(crate) fn every(_: &Call<'_>, _: &Resource) -> Result<bool, Fault> {
+pub(crate) fn pass_all(_: &ApiCall<'_>, _: &Resource) -> Result<bool, ApiFault> {
     Ok(true)
 }
 
 /// Only those of the node the query names.
-pub(crate) fn of_node(call: &Call<'_>, resource: &Resource) -> Result<bool, Fault> {
+pub(crate) fn of_node(call: &ApiCall<'_>, resource: &Resource) -> Result<bool, ApiFault> {
     match call.query.last("node") {
         None => Ok(true),
         Some(ident) => Ok(resource.node == Some(call.node(ident)?.node.id)),
@@ -285,12 +295,12 @@ pub(crate) fn of_node(call: &Call<'_>, resource: &Resource) -> Result<bool, Faul
 
 /// It may always go.
 #[expect(clippy::unnecessary_wraps, reason = "one of several guards")]
-pub(crate) fn freely(_: &Call<'_>, _: &Resource) -> Result<(), Fault> {
+pub(crate) fn allow_delete(_: &ApiCall<'_>, _: &Resource) -> Result<(), ApiFault> {
     Ok(())
 }
 
 /// Refuses while the node it belongs to is locked.
-fn node_is_free(call: &Call<'_>, resource: &Resource) -> Result<(), Fault> {
+fn node_is_free(call: &ApiCall<'_>, resource: &Resource) -> Result<(), ApiFault> {
     let node = resource.node.and_then(|id| call.view.nodes.get(&id));
     node.map_or(Ok(()), |view| nodes::unlocked(call, &view.node))
 }
@@ -303,7 +313,7 @@ fn is_logical_name(name: &str) -> bool {
 }
 
 /// Refuses a name that no path can hold.
-fn check_name(old: Option<&Resource>, resource: &Resource) -> Result<(), Fault> {
+fn check_name(old: Option<&Resource>, resource: &Resource) -> Result<(), ApiFault> {
     let Some(name) = resource
         .name
         .as_deref()
@@ -312,14 +322,14 @@ fn check_name(old: Option<&Resource>, resource: &Resource) -> Result<(), Fault> 
         return Ok(());
     };
     let (kind, name) = (resource.kind.noun(), name.escape_debug());
-    Err(Fault::bad(match old {
+    Err(ApiFault::bad(match old {
         None => format!("Cannot create {kind} with invalid name '{name}'"),
         Some(_) => format!("Cannot update {kind} with invalid name '{name}'"),
     }))
 }
 
 /// Refuses a text that is no hardware address; keeps others in lower case.
-fn check_address(resource: &mut Resource) -> Result<(), Fault> {
+fn check_address(resource: &mut Resource) -> Result<(), ApiFault> {
     let Some(text) = resource.text("address") else {
         return Ok(());
     };
@@ -328,9 +338,9 @@ fn check_address(resource: &mut Resource) -> Result<(), Fault> {
     Ok(())
 }
 
-fn mac(text: &str) -> Result<MacAddr, Fault> {
+fn mac(text: &str) -> Result<MacAddr, ApiFault> {
     text.parse().map_err(|_| {
         let text = text.escape_debug();
-        Fault::bad(format!("Expected a MAC address but received {text}."))
+        ApiFault::bad(format!("Expected a MAC address but received {text}."))
     })
 }

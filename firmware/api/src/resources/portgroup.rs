@@ -3,15 +3,20 @@
 use serde_json::{Value, json};
 use trivet_model::{Port, ProvisionState};
 
-use super::{Column, Field, Kind, LIST_ASKS, NODE_ASK, Resource, ResourceKind, Route, Shape, Spec};
-use super::{created, crud, detailed, flag, kept, links, name, node, object, updated, uuid};
-use crate::Outcome;
-use crate::call::Call;
-use crate::error::Fault;
-use crate::field::{Write, columns, field};
+use super::{
+    ApiRoute, Column, Field, LIST_QUERY_ARGS, ListKind, NODE_QUERY_ARGS, Resource, ResourceKind,
+    ResourceSpec, ValueShape,
+};
+use super::{
+    created, crud, detailed, flag, links, name, node, object, stored_field, updated, uuid,
+};
+use crate::ApiOutcome;
+use crate::call::ApiCall;
+use crate::error::ApiFault;
+use crate::field::{FieldWrite, columns, field};
 use crate::ports;
-use crate::route::{Arg, Gives, arg};
-use Write::{Always, AtCreation, Never};
+use crate::route::{ApiArg, ResponseSchema, arg};
+use FieldWrite::{Always, AtCreation, Never};
 
 /// Ironic's default bond.
 const MODE: &str = "active-backup";
@@ -21,43 +26,49 @@ const NETWORK_BYTES_MAX: usize = 64;
 const CATEGORY_BYTES_MAX: usize = 80;
 
 const FIELDS: &[Field<Resource>] = &[
-    field("address", 23, Shape::Text, Always, kept),
-    field("category", 103, Shape::Text, Always, kept),
-    field("created_at", 23, Shape::Text, Never, created),
-    field("dynamic_portgroup", 111, Shape::Flag, Never, flag),
-    field("extra", 23, Shape::Object, Always, object),
-    field("internal_info", 23, Shape::Object, Never, object),
-    field("links", 23, Shape::Links, Never, links),
-    field("mode", 26, Shape::Text, Always, |group, _, name| {
+    field("address", 23, ValueShape::Text, Always, stored_field),
+    field("category", 103, ValueShape::Text, Always, stored_field),
+    field("created_at", 23, ValueShape::Text, Never, created),
+    field("dynamic_portgroup", 111, ValueShape::Flag, Never, flag),
+    field("extra", 23, ValueShape::Object, Always, object),
+    field("internal_info", 23, ValueShape::Object, Never, object),
+    field("links", 23, ValueShape::Links, Never, links),
+    field("mode", 26, ValueShape::Text, Always, |group, _, name| {
         json!(group.text(name).unwrap_or(MODE))
     }),
-    field("name", 23, Shape::Text, Always, name),
-    field("node_uuid", 23, Shape::Uuid, Always, node),
-    field("physical_network", 102, Shape::Text, Always, kept),
-    field("ports", 23, Shape::Links, Never, |group, call, _| {
+    field("name", 23, ValueShape::Text, Always, name),
+    field("node_uuid", 23, ValueShape::Uuid, Always, node),
+    field(
+        "physical_network",
+        102,
+        ValueShape::Text,
+        Always,
+        stored_field,
+    ),
+    field("ports", 23, ValueShape::Links, Never, |group, call, _| {
         call.links(&format!("portgroups/{}/ports", group.id))
     }),
-    field("properties", 26, Shape::Object, Always, object),
+    field("properties", 26, ValueShape::Object, Always, object),
     field(
         "standalone_ports_supported",
         23,
-        Shape::Flag,
+        ValueShape::Flag,
         Always,
         |group, _, name| json!(group.fields.get(name) != Some(&Value::Bool(false))),
     ),
-    field("updated_at", 23, Shape::Text, Never, updated),
-    field("uuid", 23, Shape::Uuid, AtCreation, uuid),
+    field("updated_at", 23, ValueShape::Text, Never, updated),
+    field("uuid", 23, ValueShape::Uuid, AtCreation, uuid),
 ];
 
 fn all() -> Vec<Column> {
     columns(FIELDS)
 }
 
-pub(crate) const SPEC: Spec = Spec {
+pub(crate) const SPEC: ResourceSpec = ResourceSpec {
     kind: ResourceKind::PortGroup,
     path: "portgroups",
     by_name: true,
-    list: Kind {
+    list: ListKind {
         name: "portgroups",
         table: FIELDS,
         short: &["uuid", "address", "name", "links"],
@@ -65,45 +76,45 @@ pub(crate) const SPEC: Spec = Spec {
     required: &["node_uuid"],
     check,
     passes,
-    may_go,
+    check_deletable,
 };
 
-const FILTERS: &[Arg] = &[
-    arg("address", 23, Shape::Text),
-    arg("shard", 106, Shape::Text),
+const FILTERS: &[ApiArg] = &[
+    arg("address", 23, ValueShape::Text),
+    arg("shard", 106, ValueShape::Text),
 ];
 
-const fn rows() -> [Route; 8] {
+const fn rows() -> [ApiRoute; 8] {
     let [list, make, show, change, remove] = crud(
         &["v1", "portgroups"],
         &["v1", "portgroups", "{portgroup}"],
         23,
         "portgroups",
         all,
-        &[LIST_ASKS, NODE_ASK, FILTERS],
+        &[LIST_QUERY_ARGS, NODE_QUERY_ARGS, FILTERS],
     );
-    let detail = Route::get(
+    let detail = ApiRoute::get(
         &["v1", "portgroups", "detail"],
         23,
         "List them with every field",
         detailed,
     )
-    .asks(&[LIST_ASKS, NODE_ASK, FILTERS])
-    .gives(Gives::List("portgroups", all));
-    let below = Route::get(
+    .query_args(&[LIST_QUERY_ARGS, NODE_QUERY_ARGS, FILTERS])
+    .response(ResponseSchema::List("portgroups", all));
+    let below = ApiRoute::get(
         &["v1", "portgroups", "{portgroup}", "ports"],
         24,
         "List its ports",
         |call| members(call, false),
     )
-    .asks(&[LIST_ASKS]);
-    let below_detail = Route::get(
+    .query_args(&[LIST_QUERY_ARGS]);
+    let below_detail = ApiRoute::get(
         &["v1", "portgroups", "{portgroup}", "ports", "detail"],
         24,
         "The same with every field",
         |call| members(call, true),
     )
-    .asks(&[LIST_ASKS]);
+    .query_args(&[LIST_QUERY_ARGS]);
     [
         list,
         make,
@@ -116,9 +127,9 @@ const fn rows() -> [Route; 8] {
     ]
 }
 
-pub(crate) const ROUTES: &[Route] = &rows();
+pub(crate) const ROUTES: &[ApiRoute] = &rows();
 
-fn members(call: &Call<'_>, detailed: bool) -> Result<Outcome, Fault> {
+fn members(call: &ApiCall<'_>, detailed: bool) -> Result<ApiOutcome, ApiFault> {
     let group = SPEC.named(call, call.word(2))?;
     ports::of_group(call, group, |port| is_member(port, group), detailed)
 }
@@ -129,14 +140,14 @@ fn is_member(port: &Port, group: &Resource) -> bool {
 }
 
 /// Whether it has ports; they are ports of its node.
-fn has_members(call: &Call<'_>, group: &Resource) -> bool {
+fn has_members(call: &ApiCall<'_>, group: &Resource) -> bool {
     let view = group.node.and_then(|node| call.view.nodes.get(&node));
     let mut ids = view.into_iter().flat_map(|view| &view.ports);
     let port = |id| call.view.ports.get(id);
     ids.any(|id| port(id).is_some_and(|port| is_member(port, group)))
 }
 
-fn passes(call: &Call<'_>, group: &Resource) -> Result<bool, Fault> {
+fn passes(call: &ApiCall<'_>, group: &Resource) -> Result<bool, ApiFault> {
     if let Some(text) = call.query.last("address") {
         let address = super::mac(text)?;
         if group.text("address") != Some(address.to_string().as_str()) {
@@ -153,7 +164,7 @@ fn passes(call: &Call<'_>, group: &Resource) -> Result<bool, Fault> {
     super::of_node(call, group)
 }
 
-fn check(call: &Call<'_>, old: Option<&Resource>, group: &mut Resource) -> Result<(), Fault> {
+fn check(call: &ApiCall<'_>, old: Option<&Resource>, group: &mut Resource) -> Result<(), ApiFault> {
     super::check_name(old, group)?;
     super::check_address(group)?;
     for (name, most) in [
@@ -161,7 +172,7 @@ fn check(call: &Call<'_>, old: Option<&Resource>, group: &mut Resource) -> Resul
         ("category", CATEGORY_BYTES_MAX),
     ] {
         if group.text(name).is_some_and(|text| text.len() > most) {
-            return Err(Fault::bad(format!("{name} has at most {most} bytes.")));
+            return Err(ApiFault::bad(format!("{name} has at most {most} bytes.")));
         }
     }
     match old {
@@ -172,7 +183,7 @@ fn check(call: &Call<'_>, old: Option<&Resource>, group: &mut Resource) -> Resul
 
 /// A bond may change while nobody works on its node, and may move to another
 /// node while it is empty and that node is not in use.
-fn check_moment(call: &Call<'_>, old: &Resource, group: &Resource) -> Result<(), Fault> {
+fn check_moment(call: &ApiCall<'_>, old: &Resource, group: &Resource) -> Result<(), ApiFault> {
     use ProvisionState as S;
     let id = group.id;
     let Some(view) = group.node.and_then(|id| call.view.nodes.get(&id)) else {
@@ -180,7 +191,7 @@ fn check_moment(call: &Call<'_>, old: &Resource, group: &Resource) -> Result<(),
     };
     let (node, state) = (view.node.id, view.node.provision_state);
     if state == S::Inspecting {
-        return Err(Fault::conflict(format!(
+        return Err(ApiFault::conflict(format!(
             "Cannot update portgroup \"{id}\" on node \"{node}\" while it is in state \"{state}\"."
         )));
     }
@@ -190,14 +201,14 @@ fn check_moment(call: &Call<'_>, old: &Resource, group: &Resource) -> Result<(),
         return Ok(());
     }
     if !view.node.maintenance && !matches!(state, S::Enroll | S::InspectWait | S::Manageable) {
-        return Err(Fault::conflict(format!(
+        return Err(ApiFault::conflict(format!(
             "Portgroup {id} can not be associated to node {node} unless the node is in a enroll, \
              inspecting, inspect wait, manageable state or in maintenance mode. Current state is \
              '{state}'."
         )));
     }
     if has_members(call, old) {
-        return Err(Fault::bad(format!(
+        return Err(ApiFault::bad(format!(
             "Portgroup {id} can not be associated with node {node} because there are ports \
              associated with this portgroup."
         )));
@@ -205,10 +216,10 @@ fn check_moment(call: &Call<'_>, old: &Resource, group: &Resource) -> Result<(),
     Ok(())
 }
 
-fn may_go(call: &Call<'_>, group: &Resource) -> Result<(), Fault> {
+fn check_deletable(call: &ApiCall<'_>, group: &Resource) -> Result<(), ApiFault> {
     super::node_is_free(call, group)?;
     if has_members(call, group) {
-        return Err(Fault::bad(format!(
+        return Err(ApiFault::bad(format!(
             "Cannot complete the requested action because portgroup {} contains ports.",
             group.id
         )));

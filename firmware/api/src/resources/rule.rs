@@ -5,17 +5,22 @@
 //! as Ironic does. Rules that an earlier version stored are listed, shown and deleted.
 
 use serde_json::{Value, json};
-use trivet_model::Order;
+use trivet_model::RackOrder;
 
-use super::{Column, Field, Kind, LIST_ASKS, Resource, ResourceKind, Route, Shape, Spec};
-use super::{created, crud, flag, freely, guarded, kept, links, updated, uuid, write};
-use crate::Outcome;
+use super::{
+    ApiRoute, Column, Field, LIST_QUERY_ARGS, ListKind, Resource, ResourceKind, ResourceSpec,
+    ValueShape,
+};
+use super::{
+    admin_only, allow_delete, created, crud, flag, links, stored_field, updated, uuid, write,
+};
+use crate::ApiOutcome;
 use crate::access::Access;
-use crate::call::{Call, empty, order};
-use crate::error::Fault;
-use crate::field::{Write, columns, field};
-use crate::route::{Arg, arg};
-use Write::{Always, AtCreation, Never};
+use crate::call::{ApiCall, empty, order};
+use crate::error::ApiFault;
+use crate::field::{FieldWrite, columns, field};
+use crate::route::{ApiArg, arg};
+use FieldWrite::{Always, AtCreation, Never};
 
 /// Most conditions, and most actions, of one rule. Ours.
 pub(crate) const OPERATIONS_MAX: usize = 256;
@@ -27,31 +32,35 @@ const PRIORITY_MAX: u64 = 9999;
 const PHASE: &str = "main";
 
 const FIELDS: &[Field<Resource>] = &[
-    field("actions", 96, Shape::List, Always, operations),
-    field("conditions", 96, Shape::List, Always, operations),
-    field("created_at", 96, Shape::Text, Never, created),
-    field("description", 96, Shape::Text, Always, kept),
-    field("links", 96, Shape::Links, Never, links),
-    field("phase", 96, Shape::Text, Always, |rule, _, name| {
+    field("actions", 96, ValueShape::List, Always, operations),
+    field("conditions", 96, ValueShape::List, Always, operations),
+    field("created_at", 96, ValueShape::Text, Never, created),
+    field("description", 96, ValueShape::Text, Always, stored_field),
+    field("links", 96, ValueShape::Links, Never, links),
+    field("phase", 96, ValueShape::Text, Always, |rule, _, name| {
         json!(rule.text(name).unwrap_or(PHASE))
     }),
-    field("priority", 96, Shape::Number, Always, |rule, _, name| {
-        rule.fields.get(name).cloned().unwrap_or(json!(0))
-    }),
-    field("sensitive", 96, Shape::Flag, Always, flag),
-    field("updated_at", 96, Shape::Text, Never, updated),
-    field("uuid", 96, Shape::Uuid, AtCreation, uuid),
+    field(
+        "priority",
+        96,
+        ValueShape::Number,
+        Always,
+        |rule, _, name| rule.fields.get(name).cloned().unwrap_or(json!(0)),
+    ),
+    field("sensitive", 96, ValueShape::Flag, Always, flag),
+    field("updated_at", 96, ValueShape::Text, Never, updated),
+    field("uuid", 96, ValueShape::Uuid, AtCreation, uuid),
 ];
 
 fn all() -> Vec<Column> {
     columns(FIELDS)
 }
 
-pub(crate) const SPEC: Spec = Spec {
+pub(crate) const SPEC: ResourceSpec = ResourceSpec {
     kind: ResourceKind::InspectionRule,
     path: "inspection_rules",
     by_name: false,
-    list: Kind {
+    list: ListKind {
         name: "inspection_rules",
         table: FIELDS,
         short: &["uuid", "priority", "phase", "description", "links"],
@@ -62,52 +71,52 @@ pub(crate) const SPEC: Spec = Spec {
         let phase = call.query.last("phase");
         Ok(phase.is_none_or(|phase| rule.text("phase").unwrap_or(PHASE) == phase))
     },
-    may_go: freely,
+    check_deletable: allow_delete,
 };
 
-const FILTERS: &[Arg] = &[arg("phase", 96, Shape::Text)];
+const FILTERS: &[ApiArg] = &[arg("phase", 96, ValueShape::Text)];
 
-const fn rows() -> [Route; 6] {
+const fn rows() -> [ApiRoute; 6] {
     let path = &["v1", "inspection_rules"];
-    let [list, make, show, change, remove] = guarded(crud(
+    let [list, make, show, change, remove] = admin_only(crud(
         path,
         &["v1", "inspection_rules", "{rule}"],
         96,
         "inspection_rules",
         all,
-        &[LIST_ASKS, FILTERS],
+        &[LIST_QUERY_ARGS, FILTERS],
     ));
     let (make, change) = (make.answered_by(create), change.answered_by(update));
-    let clear = Route::new("DELETE", path, 96, "Remove every rule", |_| {
+    let clear = ApiRoute::new("DELETE", path, 96, "Remove every rule", |_| {
         let kind = ResourceKind::InspectionRule;
-        order(Order::DeleteResources(kind), empty(204, None))
+        order(RackOrder::DeleteResources(kind), empty(204, None))
     })
     .for_(Access::Admin);
     [list, make, show, change, remove, clear]
 }
 
-pub(crate) const ROUTES: &[Route] = &rows();
+pub(crate) const ROUTES: &[ApiRoute] = &rows();
 
-fn create(call: &Call<'_>) -> Result<Outcome, Fault> {
+fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     write::create(call)?;
     Err(never_run())
 }
 
-fn update(call: &Call<'_>) -> Result<Outcome, Fault> {
+fn update(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     write::update(call)?;
     Err(never_run())
 }
 
 /// The refusal of rules, at the inspector's address too.
-pub(crate) fn never_run() -> Fault {
-    Fault::not_implemented(
+pub(crate) fn never_run() -> ApiFault {
+    ApiFault::not_implemented(
         "This box does not run inspection rules yet, so it stores none. Read the inventory \
          (/v1/nodes/<node>/inventory) after an inspection and set the node's fields from it.",
     )
 }
 
 /// A sensitive rule does not show what it looks for and does.
-fn operations(rule: &Resource, _: &Call<'_>, name: &'static str) -> Value {
+fn operations(rule: &Resource, _: &ApiCall<'_>, name: &'static str) -> Value {
     if rule.fields.get("sensitive") == Some(&Value::Bool(true)) {
         return Value::Null;
     }
@@ -115,13 +124,13 @@ fn operations(rule: &Resource, _: &Call<'_>, name: &'static str) -> Value {
 }
 
 /// An operation: its name, the arguments it needs and those it may have.
-type Operation = (
+type RuleOperation = (
     &'static str,
     &'static [&'static str],
     &'static [&'static str],
 );
 
-const CONDITIONS: &[Operation] = &[
+const CONDITIONS: &[RuleOperation] = &[
     ("eq", &["values"], &["force_strings"]),
     ("lt", &["values"], &["force_strings"]),
     ("gt", &["values"], &["force_strings"]),
@@ -135,7 +144,7 @@ const CONDITIONS: &[Operation] = &[
     ("is-false", &["value"], &[]),
 ];
 
-const ACTIONS: &[Operation] = &[
+const ACTIONS: &[RuleOperation] = &[
     ("fail", &["msg"], &[]),
     ("log", &["msg"], &["level"]),
     ("set-attribute", &["path", "value"], &[]),
@@ -162,23 +171,23 @@ const ACTIONS: &[Operation] = &[
     ),
 ];
 
-fn check(_: &Call<'_>, old: Option<&Resource>, rule: &mut Resource) -> Result<(), Fault> {
+fn check(_: &ApiCall<'_>, old: Option<&Resource>, rule: &mut Resource) -> Result<(), ApiFault> {
     let hidden = |rule: &Resource| rule.fields.get("sensitive") == Some(&Value::Bool(true));
     if old.is_some_and(hidden) && !hidden(rule) {
-        return Err(Fault::bad(
+        return Err(ApiFault::bad(
             "Inspection rules cannot have the sensitive flag unset.",
         ));
     }
     let phase = rule.text("phase").unwrap_or(PHASE);
     if phase != PHASE {
-        return Err(Fault::bad(format!(
+        return Err(ApiFault::bad(format!(
             "Invalid phase: {}. Valid phases are: {PHASE}",
             phase.escape_debug()
         )));
     }
     let priority = rule.fields.get("priority").map(Value::as_u64);
     if priority.is_some_and(|number| number.is_none_or(|number| number > PRIORITY_MAX)) {
-        return Err(Fault::bad(format!(
+        return Err(ApiFault::bad(format!(
             "Priority must be between 0 and {PRIORITY_MAX} for user-defined rules."
         )));
     }
@@ -186,7 +195,7 @@ fn check(_: &Call<'_>, old: Option<&Resource>, rule: &mut Resource) -> Result<()
         let items = rule.fields.get(name).and_then(Value::as_array);
         let items = items.map(Vec::as_slice).unwrap_or_default();
         if items.len() > OPERATIONS_MAX || (name == "actions" && items.is_empty()) {
-            return Err(Fault::bad(format!(
+            return Err(ApiFault::bad(format!(
                 "{name} must hold at least one and at most {OPERATIONS_MAX} entries."
             )));
         }
@@ -197,7 +206,7 @@ fn check(_: &Call<'_>, old: Option<&Resource>, rule: &mut Resource) -> Result<()
     Ok(())
 }
 
-fn check_operation(list: &str, known: &[Operation], item: &Value) -> Result<(), Fault> {
+fn check_operation(list: &str, known: &[RuleOperation], item: &Value) -> Result<(), ApiFault> {
     let condition = list == "conditions";
     let what = if condition { "condition" } else { "action" };
     let written = item.get("op").and_then(Value::as_str).unwrap_or_default();
@@ -208,10 +217,10 @@ fn check_operation(list: &str, known: &[Operation], item: &Value) -> Result<(), 
     };
     let Some((_, needed, optional)) = known.iter().find(|(name, ..)| *name == op) else {
         let op = written.escape_debug();
-        return Err(Fault::bad(format!("Unsupported {what} operator: {op}")));
+        return Err(ApiFault::bad(format!("Unsupported {what} operator: {op}")));
     };
     let invalid = |why: String| {
-        Fault::bad(format!(
+        ApiFault::bad(format!(
             "Invalid parameters for {what} operator {op}: {why}"
         ))
     };

@@ -2,62 +2,68 @@
 
 use serde_json::{Value, json};
 
-use super::{Column, Field, Kind, LIST_ASKS, Resource, ResourceKind, Route, Shape, Spec, write};
-use super::{created, crud, every, flag, freely, guarded, items, kept, links, name, object, steps};
+use super::{
+    ApiRoute, Column, Field, LIST_QUERY_ARGS, ListKind, Resource, ResourceKind, ResourceSpec,
+    ValueShape, write,
+};
+use super::{
+    admin_only, allow_delete, created, crud, flag, items, links, name, object, pass_all, steps,
+    stored_field,
+};
 use super::{updated, uuid};
 use crate::access::Access;
-use crate::call::{Call, empty, reply};
-use crate::error::Fault;
-use crate::field::{Write, columns, field};
+use crate::call::{ApiCall, empty, reply};
+use crate::error::ApiFault;
+use crate::field::{FieldWrite, columns, field};
 use crate::nodes::traits::{self, TRAITS_MAX};
-use crate::route::{Arg, Takes, required};
-use crate::{Outcome, body};
-use Write::{Always, AtCreation, Never};
+use crate::route::{ApiArg, BodySchema, required};
+use crate::{ApiOutcome, body};
+use FieldWrite::{Always, AtCreation, Never};
 
 const FIELDS: &[Field<Resource>] = &[
-    field("created_at", 92, Shape::Text, Never, created),
-    field("description", 112, Shape::Text, Always, kept),
-    field("disable_ramdisk", 92, Shape::Flag, Always, flag),
-    field("extra", 92, Shape::Object, Always, object),
-    field("links", 92, Shape::Links, Never, links),
-    field("name", 92, Shape::Text, Always, name),
-    field("owner", 92, Shape::Text, Always, kept),
-    field("public", 92, Shape::Flag, Always, flag),
-    field("steps", 92, Shape::List, Always, steps::shown),
-    field("traits", 112, Shape::List, Never, items),
-    field("updated_at", 92, Shape::Text, Never, updated),
-    field("uuid", 92, Shape::Uuid, AtCreation, uuid),
+    field("created_at", 92, ValueShape::Text, Never, created),
+    field("description", 112, ValueShape::Text, Always, stored_field),
+    field("disable_ramdisk", 92, ValueShape::Flag, Always, flag),
+    field("extra", 92, ValueShape::Object, Always, object),
+    field("links", 92, ValueShape::Links, Never, links),
+    field("name", 92, ValueShape::Text, Always, name),
+    field("owner", 92, ValueShape::Text, Always, stored_field),
+    field("public", 92, ValueShape::Flag, Always, flag),
+    field("steps", 92, ValueShape::List, Always, steps::shown),
+    field("traits", 112, ValueShape::List, Never, items),
+    field("updated_at", 92, ValueShape::Text, Never, updated),
+    field("uuid", 92, ValueShape::Uuid, AtCreation, uuid),
 ];
 
 fn all() -> Vec<Column> {
     columns(FIELDS)
 }
 
-pub(crate) const SPEC: Spec = Spec {
+pub(crate) const SPEC: ResourceSpec = ResourceSpec {
     kind: ResourceKind::Runbook,
     path: "runbooks",
     by_name: true,
-    list: Kind {
+    list: ListKind {
         name: "runbooks",
         table: FIELDS,
         short: &["uuid", "name", "links"],
     },
     required: &["name", "steps"],
     check,
-    passes: every,
-    may_go: freely,
+    passes: pass_all,
+    check_deletable: allow_delete,
 };
 
-const TRAITS: &[Arg] = &[required("traits", 112, Shape::List)];
+const TRAITS: &[ApiArg] = &[required("traits", 112, ValueShape::List)];
 
-const fn rows() -> [Route; 10] {
-    let [list, make, show, change, remove] = guarded(crud(
+const fn rows() -> [ApiRoute; 10] {
+    let [list, make, show, change, remove] = admin_only(crud(
         &["v1", "runbooks"],
         &["v1", "runbooks", "{runbook}"],
         92,
         "runbooks",
         all,
-        &[LIST_ASKS],
+        &[LIST_QUERY_ARGS],
     ));
     let path = &["v1", "runbooks", "{runbook}", "traits"];
     let one = &["v1", "runbooks", "{runbook}", "traits", "{trait}"];
@@ -68,19 +74,19 @@ const fn rows() -> [Route; 10] {
         show,
         change,
         remove,
-        Route::get(path, 112, "List its traits", |call| {
+        ApiRoute::get(path, 112, "List its traits", |call| {
             let traits = present(SPEC.named(call, call.word(2))?);
             reply(&json!({ "traits": traits }))
         }),
-        Route::new("PUT", path, 112, "Give it these traits", set_traits)
-            .takes(Takes::Args(TRAITS))
+        ApiRoute::new("PUT", path, 112, "Give it these traits", set_traits)
+            .body(BodySchema::Args(TRAITS))
             .for_(admin),
-        Route::new("DELETE", path, 112, "Take all its traits", |call| {
+        ApiRoute::new("DELETE", path, 112, "Take all its traits", |call| {
             keep(call, Vec::new(), None)
         })
         .for_(admin),
-        Route::new("PUT", one, 112, "Add a trait", add_trait).for_(admin),
-        Route::new("DELETE", one, 112, "Remove a trait", |call| {
+        ApiRoute::new("PUT", one, 112, "Add a trait", add_trait).for_(admin),
+        ApiRoute::new("DELETE", one, 112, "Remove a trait", |call| {
             let mut traits = present(SPEC.named(call, call.word(2))?);
             traits.retain(|present| present != call.last());
             keep(call, traits, None)
@@ -89,10 +95,14 @@ const fn rows() -> [Route; 10] {
     ]
 }
 
-pub(crate) const ROUTES: &[Route] = &rows();
+pub(crate) const ROUTES: &[ApiRoute] = &rows();
 
 /// Names are traits until a runbook has traits of its own.
-fn check(call: &Call<'_>, old: Option<&Resource>, runbook: &mut Resource) -> Result<(), Fault> {
+fn check(
+    call: &ApiCall<'_>,
+    old: Option<&Resource>,
+    runbook: &mut Resource,
+) -> Result<(), ApiFault> {
     let renamed = old.is_none_or(|old| old.name != runbook.name);
     if call.has(112) {
         super::check_name(old, runbook)?;
@@ -104,7 +114,7 @@ fn check(call: &Call<'_>, old: Option<&Resource>, runbook: &mut Resource) -> Res
 }
 
 /// What is public belongs to nobody.
-fn check_owner(old: Option<&Resource>, runbook: &mut Resource) -> Result<(), Fault> {
+fn check_owner(old: Option<&Resource>, runbook: &mut Resource) -> Result<(), ApiFault> {
     let public = |runbook: &Resource| runbook.fields.get("public") == Some(&Value::Bool(true));
     if !public(runbook) || runbook.text("owner").is_none() {
         return Ok(());
@@ -115,7 +125,9 @@ fn check_owner(old: Option<&Resource>, runbook: &mut Resource) -> Result<(), Fau
         runbook.fields.remove("owner");
         return Ok(());
     }
-    Err(Fault::bad("There cannot be an owner for a public runbook"))
+    Err(ApiFault::bad(
+        "There cannot be an owner for a public runbook",
+    ))
 }
 
 fn present(runbook: &Resource) -> Vec<String> {
@@ -124,7 +136,7 @@ fn present(runbook: &Resource) -> Vec<String> {
     texts.map(str::to_owned).collect()
 }
 
-fn set_traits(call: &Call<'_>) -> Result<Outcome, Fault> {
+fn set_traits(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let object = body::args(call, TRAITS)?;
     let mut traits = Vec::new();
     for item in object
@@ -134,18 +146,20 @@ fn set_traits(call: &Call<'_>) -> Result<Outcome, Fault> {
         .flatten()
     {
         let name = item.as_str();
-        let name = name.ok_or_else(|| Fault::bad("A trait must be a string."))?;
+        let name = name.ok_or_else(|| ApiFault::bad("A trait must be a string."))?;
         traits::checked(name)?;
         traits.push(name.to_owned());
     }
     keep(call, traits, None)
 }
 
-fn add_trait(call: &Call<'_>) -> Result<Outcome, Fault> {
+fn add_trait(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let (ident, name) = (call.word(2), call.last());
     let mut traits = present(SPEC.named(call, ident)?);
     if !body::object_or_empty(call)?.is_empty() {
-        return Err(Fault::bad("No body should be provided when adding a trait"));
+        return Err(ApiFault::bad(
+            "No body should be provided when adding a trait",
+        ));
     }
     traits::checked(name)?;
     traits.push(name.to_owned());
@@ -154,15 +168,15 @@ fn add_trait(call: &Call<'_>) -> Result<Outcome, Fault> {
 }
 
 fn keep(
-    call: &Call<'_>,
+    call: &ApiCall<'_>,
     mut traits: Vec<String>,
     location: Option<String>,
-) -> Result<Outcome, Fault> {
+) -> Result<ApiOutcome, ApiFault> {
     let old = SPEC.named(call, call.word(2))?;
     traits.sort_unstable();
     traits.dedup();
     if traits.len() > TRAITS_MAX {
-        return Err(Fault::bad(format!(
+        return Err(ApiFault::bad(format!(
             "A runbook has at most {TRAITS_MAX} traits."
         )));
     }

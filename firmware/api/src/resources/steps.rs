@@ -1,12 +1,12 @@
 //! Steps in deploy templates and runbooks: their shape, and secrets in them.
 
 use serde_json::{Value, json};
-use trivet_model::node::Object;
+use trivet_model::node::JsonObject;
 use trivet_model::secret::masked;
 use trivet_model::{Resource, ResourceKind};
 
-use crate::call::Call;
-use crate::error::Fault;
+use crate::call::ApiCall;
+use crate::error::ApiFault;
 use crate::nodes::secrets;
 
 /// Most steps of one template or runbook. Ours.
@@ -24,7 +24,7 @@ const INTERFACES: [&str; 7] = [
 ];
 
 /// The steps with their secrets masked.
-pub(crate) fn shown(resource: &Resource, _: &Call<'_>, name: &'static str) -> Value {
+pub(crate) fn shown(resource: &Resource, _: &ApiCall<'_>, name: &'static str) -> Value {
     let mut steps = resource.fields.get(name).cloned().unwrap_or(json!([]));
     for step in steps.as_array_mut().into_iter().flatten() {
         if let Some(Value::Object(args)) = step.get_mut("args") {
@@ -47,7 +47,7 @@ pub(crate) fn restore(new: &mut Value, old: &Value) {
 }
 
 /// Refuses steps that are none; numbers that came as text become numbers.
-pub(crate) fn check(resource: &mut Resource) -> Result<(), Fault> {
+pub(crate) fn check(resource: &mut Resource) -> Result<(), ApiFault> {
     // A template's steps have a priority, a runbook's an order.
     let (rank, args_required) = match resource.kind {
         ResourceKind::DeployTemplate => ("priority", true),
@@ -56,10 +56,10 @@ pub(crate) fn check(resource: &mut Resource) -> Result<(), Fault> {
     let noun = resource.kind.noun();
     let steps = resource.fields.get_mut("steps");
     let Some(steps) = steps.and_then(Value::as_array_mut) else {
-        return Err(Fault::bad("steps must be a list."));
+        return Err(ApiFault::bad("steps must be a list."));
     };
     if steps.is_empty() || steps.len() > STEPS_MAX {
-        return Err(Fault::bad(format!(
+        return Err(ApiFault::bad(format!(
             "steps must hold at least one step and at most {STEPS_MAX}."
         )));
     }
@@ -67,12 +67,12 @@ pub(crate) fn check(resource: &mut Resource) -> Result<(), Fault> {
     for step in steps {
         let step = step
             .as_object_mut()
-            .ok_or_else(|| Fault::bad("A step must be an object."))?;
+            .ok_or_else(|| ApiFault::bad("A step must be an object."))?;
         let key = check_step(step, rank, args_required)?;
         if seen.contains(&key) {
             let mut noun = noun.to_owned();
             noun[..1].make_ascii_uppercase();
-            return Err(Fault::bad(format!(
+            return Err(ApiFault::bad(format!(
                 "{noun} invalid: Duplicate deploy steps. A template cannot have multiple deploy \
                  steps with the same interface and step. Duplicates: interface: {}, step: {}.",
                 key.0,
@@ -85,14 +85,14 @@ pub(crate) fn check(resource: &mut Resource) -> Result<(), Fault> {
 }
 
 fn check_step(
-    step: &mut Object,
+    step: &mut JsonObject,
     rank: &str,
     args_required: bool,
-) -> Result<(String, String), Fault> {
+) -> Result<(String, String), ApiFault> {
     for name in step.keys() {
         if !["args", "interface", "step", rank].contains(&name.as_str()) {
             let name = name.escape_debug();
-            return Err(Fault::bad(format!(
+            return Err(ApiFault::bad(format!(
                 "Additional properties are not allowed ('{name}' was unexpected)"
             )));
         }
@@ -102,22 +102,22 @@ fn check_step(
     }
     for name in ["interface", "step", "args", rank] {
         if !step.contains_key(name) {
-            return Err(Fault::bad(format!("'{name}' is a required property")));
+            return Err(ApiFault::bad(format!("'{name}' is a required property")));
         }
     }
     let interface = step["interface"].as_str().unwrap_or_default().to_owned();
     if !INTERFACES.contains(&interface.as_str()) {
-        return Err(Fault::bad(format!(
+        return Err(ApiFault::bad(format!(
             "{} is not one of {INTERFACES:?}",
             step["interface"]
         )));
     }
     let name = step["step"].as_str().unwrap_or_default().to_owned();
     if name.is_empty() {
-        return Err(Fault::bad("step must be a name."));
+        return Err(ApiFault::bad("step must be a name."));
     }
     if !step["args"].is_object() {
-        return Err(Fault::bad("args must be an object."));
+        return Err(ApiFault::bad("args must be an object."));
     }
     let number = match &step[rank] {
         Value::Number(number) => number.as_u64(),
@@ -125,7 +125,7 @@ fn check_step(
         _ => None,
     };
     let number = number
-        .ok_or_else(|| Fault::bad(format!("{rank} must be a whole number, zero or above.")))?;
+        .ok_or_else(|| ApiFault::bad(format!("{rank} must be a whole number, zero or above.")))?;
     step.insert(rank.to_owned(), json!(number));
     Ok((interface, name))
 }

@@ -1,30 +1,35 @@
 //! Deploy templates: steps a deployment runs when the instance has a trait.
 
-use super::{Column, Field, Kind, LIST_ASKS, Resource, ResourceKind, Route, Shape, Spec};
-use super::{created, crud, every, freely, guarded, links, name, object, steps, updated, uuid};
-use crate::field::{Write, columns, field};
+use super::{
+    ApiRoute, Column, Field, LIST_QUERY_ARGS, ListKind, Resource, ResourceKind, ResourceSpec,
+    ValueShape,
+};
+use super::{
+    admin_only, allow_delete, created, crud, links, name, object, pass_all, steps, updated, uuid,
+};
+use crate::field::{FieldWrite, columns, field};
 use crate::nodes::traits;
-use Write::{Always, AtCreation, Never};
+use FieldWrite::{Always, AtCreation, Never};
 
 const FIELDS: &[Field<Resource>] = &[
-    field("created_at", 55, Shape::Text, Never, created),
-    field("extra", 55, Shape::Object, Always, object),
-    field("links", 55, Shape::Links, Never, links),
-    field("name", 55, Shape::Text, Always, name),
-    field("steps", 55, Shape::List, Always, steps::shown),
-    field("updated_at", 55, Shape::Text, Never, updated),
-    field("uuid", 55, Shape::Uuid, AtCreation, uuid),
+    field("created_at", 55, ValueShape::Text, Never, created),
+    field("extra", 55, ValueShape::Object, Always, object),
+    field("links", 55, ValueShape::Links, Never, links),
+    field("name", 55, ValueShape::Text, Always, name),
+    field("steps", 55, ValueShape::List, Always, steps::shown),
+    field("updated_at", 55, ValueShape::Text, Never, updated),
+    field("uuid", 55, ValueShape::Uuid, AtCreation, uuid),
 ];
 
 fn all() -> Vec<Column> {
     columns(FIELDS)
 }
 
-pub(crate) const SPEC: Spec = Spec {
+pub(crate) const SPEC: ResourceSpec = ResourceSpec {
     kind: ResourceKind::DeployTemplate,
     path: "deploy_templates",
     by_name: true,
-    list: Kind {
+    list: ListKind {
         name: "deploy_templates",
         table: FIELDS,
         short: &["uuid", "name", "links"],
@@ -34,15 +39,15 @@ pub(crate) const SPEC: Spec = Spec {
         traits::checked(template.name.as_deref().unwrap_or_default())?;
         steps::check(template)
     },
-    passes: every,
-    may_go: freely,
+    passes: pass_all,
+    check_deletable: allow_delete,
 };
 
-pub(crate) const ROUTES: &[Route] = &guarded(crud(
+pub(crate) const ROUTES: &[ApiRoute] = &admin_only(crud(
     &["v1", "deploy_templates"],
     &["v1", "deploy_templates", "{template}"],
     55,
     "deploy_templates",
     all,
-    &[LIST_ASKS],
+    &[LIST_QUERY_ARGS],
 ));

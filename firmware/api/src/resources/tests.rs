@@ -7,18 +7,18 @@ mod steps;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use trivet_model::{Order, PowerState, ProvisionState, Resource, ResourceKind, Seeded};
+use trivet_model::{PowerState, ProvisionState, RackOrder, Resource, ResourceKind, SeededRandom};
 
-use crate::testing::{Bench, LATEST, NOW, get, node_id, port, send};
+use crate::testing::{ApiBench, LATEST, NOW, get, node_id, port, send};
 use crate::{Access, Response, access};
 
 /// A bench that keeps resources, and how many requests it has heard.
-struct Shelf(Bench, u64);
+struct ResourceBench(ApiBench, u64);
 
-impl Shelf {
+impl ResourceBench {
     /// With node 1 in this state, switched off.
     fn with(state: ProvisionState) -> Self {
-        let mut bench = Bench::with(state);
+        let mut bench = ApiBench::with(state);
         bench.change(|node| node.power_state = Some(PowerState::Off));
         Self(bench, 0)
     }
@@ -27,9 +27,9 @@ impl Shelf {
         Self::with(ProvisionState::Manageable)
     }
 
-    fn keep(&mut self, mut resource: Resource) {
+    fn store(&mut self, mut resource: Resource) {
         let key = (resource.kind, resource.id);
-        self.forget(key.0, key.1);
+        self.remove(key.0, key.1);
         resource.revision += 1;
         for claim in resource.claims() {
             self.0.view.claims.insert((key.0, claim), key.1);
@@ -41,7 +41,7 @@ impl Shelf {
         self.0.view.resources.insert(key, Arc::new(resource));
     }
 
-    fn forget(&mut self, kind: ResourceKind, id: trivet_model::ResourceId) {
+    fn remove(&mut self, kind: ResourceKind, id: trivet_model::ResourceId) {
         let Some(old) = self.0.view.resources.remove(&(kind, id)) else {
             return;
         };
@@ -56,12 +56,12 @@ impl Shelf {
 
     /// Sends a request at the newest version; an order is carried out.
     #[track_caller]
-    fn does(&mut self, method: &str, path: &str, body: &Value) -> Response {
-        self.does_at(LATEST, method, path, body)
+    fn send(&mut self, method: &str, path: &str, body: &Value) -> Response {
+        self.send_at(LATEST, method, path, body)
     }
 
     #[track_caller]
-    fn does_at(&mut self, version: &str, method: &str, path: &str, body: &Value) -> Response {
+    fn send_at(&mut self, version: &str, method: &str, path: &str, body: &Value) -> Response {
         let text = match body {
             Value::Null => String::new(),
             body => body.to_string(),
@@ -70,30 +70,31 @@ impl Shelf {
         let request = request.at(version);
         // No two new records have one UUID.
         self.1 += 1;
-        let (view, facts, chance) = (&self.0.view, &self.0.facts, &mut Seeded::new(self.1));
+        let (view, facts, chance) = (&self.0.view, &self.0.facts, &mut SeededRandom::new(self.1));
         let outcome = crate::handle(&request, view, facts, NOW, chance);
         let (order, then) = match outcome {
-            crate::Outcome::Reply(response) => return response,
-            crate::Outcome::Order { order, then } => (order, then),
-            other @ crate::Outcome::Logs { .. } => panic!("became {other:?}"),
+            crate::ApiOutcome::Reply(response) => return response,
+            crate::ApiOutcome::Order { order, then } => (order, then),
+            other @ crate::ApiOutcome::Logs { .. } => panic!("became {other:?}"),
         };
         match order {
-            Order::CreateResource(resource) => self.keep(*resource),
-            Order::ReplaceResource { resource, based_on } => {
+            RackOrder::CreateResource(resource) => self.store(*resource),
+            RackOrder::ReplaceResource { resource, based_on } => {
                 let key = (resource.kind, resource.id);
                 assert_eq!(based_on, self.0.view.resources[&key].revision);
-                self.keep(*resource);
+                self.store(*resource);
             }
-            Order::DeleteResource(kind, id) => self.forget(kind, id),
+            RackOrder::DeleteResource(kind, id) => self.remove(kind, id),
             other => panic!("{other:?}"),
         }
-        self.0.finish(&request, &then, Ok(trivet_model::Done::Kept))
+        self.0
+            .finish(&request, &then, Ok(trivet_model::OrderOutcome::Stored))
     }
 
     /// Makes one and returns what was answered.
     #[track_caller]
     fn makes(&mut self, path: &str, body: &Value) -> Value {
-        let response = self.does("POST", path, body);
+        let response = self.send("POST", path, body);
         assert_eq!(response.status, 201, "{}", response.text());
         let made = response.value();
         let uuid = made["uuid"].as_str().unwrap();
@@ -104,7 +105,7 @@ impl Shelf {
 
     #[track_caller]
     fn refuses(&mut self, method: &str, path: &str, body: &Value, status: u16) -> String {
-        let response = self.does(method, path, body);
+        let response = self.send(method, path, body);
         assert_eq!(response.status, status, "{body}: {}", response.text());
         let fault = response.fault();
         let sentence = fault.get("faultstring").or(fault.get("description"));
@@ -121,7 +122,7 @@ impl Shelf {
     #[track_caller]
     fn patches(&mut self, path: &str, op: &str, field: &str, value: &Value) -> Value {
         let patch = json!([{"op": op, "path": field, "value": value}]);
-        let response = self.does("PATCH", path, &patch);
+        let response = self.send("PATCH", path, &patch);
         assert_eq!(response.status, 200, "{}", response.text());
         response.value()
     }
@@ -180,7 +181,7 @@ fn every_kind_is_made_listed_shown_changed_and_deleted() {
     // They are not made yet; see `steps`.
     kinds.retain(|(path, ..)| *path != "/v1/inspection_rules");
     for (path, body, since, _) in kinds {
-        let mut shelf = Shelf::new();
+        let mut shelf = ResourceBench::new();
         let made = shelf.makes(path, &body);
         let one = format!("{path}/{}", made["uuid"].as_str().unwrap());
         for (name, value) in body.as_object().unwrap() {
@@ -209,16 +210,16 @@ fn every_kind_is_made_listed_shown_changed_and_deleted() {
             said.starts_with("Cannot patch /created_at. Only "),
             "{said}"
         );
-        assert_eq!(shelf.does("DELETE", &one, &Value::Null).status, 204);
+        assert_eq!(shelf.send("DELETE", &one, &Value::Null).status, 204);
         shelf.refuses("GET", &one, &Value::Null, 404);
         if since > 1 {
             let older = format!("1.{}", since - 1);
-            let response = shelf.does_at(&older, "POST", path, &body);
+            let response = shelf.send_at(&older, "POST", path, &body);
             assert_eq!(response.status, 404, "{path}");
-            assert_eq!(shelf.does_at(&older, "GET", path, &Value::Null).status, 404);
+            assert_eq!(shelf.send_at(&older, "GET", path, &Value::Null).status, 404);
         }
         let at = format!("1.{since}");
-        let response = shelf.does_at(&at, "POST", path, &body);
+        let response = shelf.send_at(&at, "POST", path, &body);
         assert_eq!(response.status, 201, "{path} {}", response.text());
     }
 }
@@ -226,7 +227,7 @@ fn every_kind_is_made_listed_shown_changed_and_deleted() {
 #[test]
 fn what_is_strange_missing_or_too_large_is_refused() {
     for (path, body, ..) in every_kind() {
-        let mut shelf = Shelf::new();
+        let mut shelf = ResourceBench::new();
         let mut strange = body.clone();
         strange["colour"] = json!(1);
         let said = shelf.refuses("POST", path, &strange, 400);
@@ -274,7 +275,7 @@ fn what_harms_machines_is_for_administrators() {
 
 #[test]
 fn a_portgroup_has_ironics_defaults_and_checks() {
-    let mut shelf = Shelf::new();
+    let mut shelf = ResourceBench::new();
     let node = node_id(1).to_string();
     let body = json!({"node_uuid": node, "address": "52:54:00:AA:00:01", "name": "bond"});
     let made = shelf.makes("/v1/portgroups", &body);
@@ -282,7 +283,7 @@ fn a_portgroup_has_ironics_defaults_and_checks() {
     assert_eq!(made["mode"], "active-backup");
     assert_eq!(made["standalone_ports_supported"], true);
     assert_eq!(made["properties"], json!({}));
-    let older = shelf.does_at("1.25", "GET", "/v1/portgroups/bond", &Value::Null);
+    let older = shelf.send_at("1.25", "GET", "/v1/portgroups/bond", &Value::Null);
     let older = older.value();
     assert_eq!(older.get("mode"), None);
     for (body, status, said) in [
@@ -339,7 +340,7 @@ fn a_portgroup_has_ironics_defaults_and_checks() {
 
 #[test]
 fn portgroups_are_filtered_and_have_ports() {
-    let mut shelf = Shelf::new();
+    let mut shelf = ResourceBench::new();
     let node = node_id(1).to_string();
     let body = json!({"node_uuid": node, "address": "52:54:00:aa:00:01", "name": "bond"});
     let group = shelf.makes("/v1/portgroups", &body)["uuid"].clone();
@@ -347,7 +348,7 @@ fn portgroups_are_filtered_and_have_ports() {
     member.kept.insert("portgroup_uuid".into(), group.clone());
     shelf.0.add_port(member);
     shelf.0.add_port(port(2, 1));
-    let count = |shelf: &Shelf, path: &str| {
+    let count = |shelf: &ResourceBench, path: &str| {
         let list = shelf.shows(path);
         let key = if path.contains("/ports") {
             "ports"
@@ -378,7 +379,7 @@ fn portgroups_are_filtered_and_have_ports() {
 
 #[test]
 fn a_portgroup_of_a_busy_node_waits() {
-    let mut shelf = Shelf::new();
+    let mut shelf = ResourceBench::new();
     let body = json!({"node_uuid": node_id(1).to_string(), "name": "bond"});
     shelf.makes("/v1/portgroups", &body);
     shelf
@@ -391,7 +392,7 @@ fn a_portgroup_of_a_busy_node_waits() {
 
 #[test]
 fn a_chassis_with_nodes_stays() {
-    let mut shelf = Shelf::new();
+    let mut shelf = ResourceBench::new();
     let chassis = shelf.makes("/v1/chassis", &json!({}))["uuid"].clone();
     let path = format!("/v1/chassis/{}", chassis.as_str().unwrap());
     shelf
@@ -404,7 +405,7 @@ fn a_chassis_with_nodes_stays() {
 
 #[test]
 fn secrets_of_volumes_are_masked_and_kept() {
-    let mut shelf = Shelf::new();
+    let mut shelf = ResourceBench::new();
     let body = json!({
         "node_uuid": node_id(1).to_string(), "volume_type": "iscsi", "boot_index": 0,
         "volume_id": "v", "properties": {"auth_password": "hunter2", "target_portal": "p"},
@@ -433,7 +434,7 @@ fn secrets_of_volumes_are_masked_and_kept() {
 
 #[test]
 fn volumes_of_a_running_machine_stay_as_they_are() {
-    let mut shelf = Shelf::with(ProvisionState::Active);
+    let mut shelf = ResourceBench::with(ProvisionState::Active);
     let body = json!({
         "node_uuid": node_id(1).to_string(), "type": "iqn", "connector_id": "a",
     });
@@ -453,5 +454,5 @@ fn volumes_of_a_running_machine_stay_as_they_are() {
         .change(|node| node.power_state = Some(PowerState::Off));
     let changed = shelf.patches(&path, "replace", "/type", &json!("ip"));
     assert_eq!(changed["type"], "ip");
-    assert_eq!(shelf.does("DELETE", &path, &Value::Null).status, 204);
+    assert_eq!(shelf.send("DELETE", &path, &Value::Null).status, 204);
 }

@@ -5,34 +5,37 @@ use serde_json::{Value, json};
 use trivet_model::secret::masked;
 use trivet_model::{Node, PowerState, ProvisionState};
 
-use super::{Column, Field, Kind, LIST_ASKS, NODE_ASK, Resource, ResourceKind, Route, Shape, Spec};
-use super::{created, crud, kept, links, node, object, of_node, updated, uuid};
-use crate::Outcome;
-use crate::call::{Call, reply};
-use crate::error::Fault;
-use crate::field::{Write, columns, field};
-use Write::{Always, AtCreation, Never};
+use super::{
+    ApiRoute, Column, Field, LIST_QUERY_ARGS, ListKind, NODE_QUERY_ARGS, Resource, ResourceKind,
+    ResourceSpec, ValueShape,
+};
+use super::{created, crud, links, node, object, of_node, stored_field, updated, uuid};
+use crate::ApiOutcome;
+use crate::call::{ApiCall, reply};
+use crate::error::ApiFault;
+use crate::field::{FieldWrite, columns, field};
+use FieldWrite::{Always, AtCreation, Never};
 
 const CONNECTOR_FIELDS: &[Field<Resource>] = &[
-    field("connector_id", 32, Shape::Text, Always, kept),
-    field("created_at", 32, Shape::Text, Never, created),
-    field("extra", 32, Shape::Object, Always, object),
-    field("links", 32, Shape::Links, Never, links),
-    field("node_uuid", 32, Shape::Uuid, Always, node),
-    field("type", 32, Shape::Text, Always, kept),
-    field("updated_at", 32, Shape::Text, Never, updated),
-    field("uuid", 32, Shape::Uuid, AtCreation, uuid),
+    field("connector_id", 32, ValueShape::Text, Always, stored_field),
+    field("created_at", 32, ValueShape::Text, Never, created),
+    field("extra", 32, ValueShape::Object, Always, object),
+    field("links", 32, ValueShape::Links, Never, links),
+    field("node_uuid", 32, ValueShape::Uuid, Always, node),
+    field("type", 32, ValueShape::Text, Always, stored_field),
+    field("updated_at", 32, ValueShape::Text, Never, updated),
+    field("uuid", 32, ValueShape::Uuid, AtCreation, uuid),
 ];
 
 fn connector_columns() -> Vec<Column> {
     columns(CONNECTOR_FIELDS)
 }
 
-pub(crate) const CONNECTOR: Spec = Spec {
+pub(crate) const CONNECTOR: ResourceSpec = ResourceSpec {
     kind: ResourceKind::VolumeConnector,
     path: "volume/connectors",
     by_name: false,
-    list: Kind {
+    list: ListKind {
         name: "connectors",
         table: CONNECTOR_FIELDS,
         short: &["uuid", "node_uuid", "type", "connector_id", "links"],
@@ -40,40 +43,40 @@ pub(crate) const CONNECTOR: Spec = Spec {
     required: &["node_uuid", "type", "connector_id"],
     check: |call, old, connector| check_off(call, old, connector),
     passes: of_node,
-    may_go,
+    check_deletable,
 };
 
 const TARGET_FIELDS: &[Field<Resource>] = &[
-    field("boot_index", 32, Shape::Number, Always, kept),
-    field("created_at", 32, Shape::Text, Never, created),
-    field("extra", 32, Shape::Object, Always, object),
-    field("links", 32, Shape::Links, Never, links),
-    field("node_uuid", 32, Shape::Uuid, Always, node),
+    field("boot_index", 32, ValueShape::Number, Always, stored_field),
+    field("created_at", 32, ValueShape::Text, Never, created),
+    field("extra", 32, ValueShape::Object, Always, object),
+    field("links", 32, ValueShape::Links, Never, links),
+    field("node_uuid", 32, ValueShape::Uuid, Always, node),
     field(
         "properties",
         32,
-        Shape::Object,
+        ValueShape::Object,
         Always,
         |target, _, name| {
             let kept = target.fields.get(name).and_then(Value::as_object);
             json!(kept.map(masked).unwrap_or_default())
         },
     ),
-    field("updated_at", 32, Shape::Text, Never, updated),
-    field("uuid", 32, Shape::Uuid, AtCreation, uuid),
-    field("volume_id", 32, Shape::Text, Always, kept),
-    field("volume_type", 32, Shape::Text, Always, kept),
+    field("updated_at", 32, ValueShape::Text, Never, updated),
+    field("uuid", 32, ValueShape::Uuid, AtCreation, uuid),
+    field("volume_id", 32, ValueShape::Text, Always, stored_field),
+    field("volume_type", 32, ValueShape::Text, Always, stored_field),
 ];
 
 fn target_columns() -> Vec<Column> {
     columns(TARGET_FIELDS)
 }
 
-pub(crate) const TARGET: Spec = Spec {
+pub(crate) const TARGET: ResourceSpec = ResourceSpec {
     kind: ResourceKind::VolumeTarget,
     path: "volume/targets",
     by_name: false,
-    list: Kind {
+    list: ListKind {
         name: "targets",
         table: TARGET_FIELDS,
         short: &[
@@ -93,22 +96,22 @@ pub(crate) const TARGET: Spec = Spec {
             .and_then(Value::as_i64)
             .is_none()
         {
-            return Err(Fault::bad("boot_index must be a whole number."));
+            return Err(ApiFault::bad("boot_index must be a whole number."));
         }
         check_off(call, old, target)
     },
     passes: of_node,
-    may_go,
+    check_deletable,
 };
 
-const fn rows() -> [Route; 11] {
+const fn rows() -> [ApiRoute; 11] {
     let [list, make, show, change, remove] = crud(
         &["v1", "volume", "connectors"],
         &["v1", "volume", "connectors", "{connector}"],
         32,
         "connectors",
         connector_columns,
-        &[LIST_ASKS, NODE_ASK],
+        &[LIST_QUERY_ARGS, NODE_QUERY_ARGS],
     );
     let [list2, make2, show2, change2, remove2] = crud(
         &["v1", "volume", "targets"],
@@ -116,17 +119,17 @@ const fn rows() -> [Route; 11] {
         32,
         "targets",
         target_columns,
-        &[LIST_ASKS, NODE_ASK],
+        &[LIST_QUERY_ARGS, NODE_QUERY_ARGS],
     );
-    let root = Route::get(&["v1", "volume"], 32, "Where volumes are", volume);
+    let root = ApiRoute::get(&["v1", "volume"], 32, "Where volumes are", volume);
     [
         root, list, make, show, change, remove, list2, make2, show2, change2, remove2,
     ]
 }
 
-pub(crate) const ROUTES: &[Route] = &rows();
+pub(crate) const ROUTES: &[ApiRoute] = &rows();
 
-fn volume(call: &Call<'_>) -> Result<Outcome, Fault> {
+fn volume(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     reply(&json!({
         "links": call.links("volume/"),
         "connectors": call.links("volume/connectors"),
@@ -135,7 +138,7 @@ fn volume(call: &Call<'_>) -> Result<Outcome, Fault> {
 }
 
 /// A running machine may use its volumes: they change while it is off.
-fn check_off(call: &Call<'_>, old: Option<&Resource>, new: &Resource) -> Result<(), Fault> {
+fn check_off(call: &ApiCall<'_>, old: Option<&Resource>, new: &Resource) -> Result<(), ApiFault> {
     let Some(old) = old else { return Ok(()) };
     for resource in [old, new] {
         super::node_is_free(call, resource)?;
@@ -146,7 +149,7 @@ fn check_off(call: &Call<'_>, old: Option<&Resource>, new: &Resource) -> Result<
     Ok(())
 }
 
-fn may_go(call: &Call<'_>, resource: &Resource) -> Result<(), Fault> {
+fn check_deletable(call: &ApiCall<'_>, resource: &Resource) -> Result<(), ApiFault> {
     use ProvisionState as S;
     super::node_is_free(call, resource)?;
     match owner(call, resource) {
@@ -163,7 +166,7 @@ fn may_go(call: &Call<'_>, resource: &Resource) -> Result<(), Fault> {
     }
 }
 
-fn owner<'a>(call: &Call<'a>, resource: &Resource) -> Option<&'a Node> {
+fn owner<'a>(call: &ApiCall<'a>, resource: &Resource) -> Option<&'a Node> {
     let view = call.view.nodes.get(&resource.node?)?;
     Some(&view.node)
 }
@@ -172,9 +175,9 @@ fn is_off(node: &Node) -> bool {
     node.power_state == Some(PowerState::Off)
 }
 
-fn in_use(node: &Node, resource: &Resource, action: &str) -> Fault {
+fn in_use(node: &Node, resource: &Resource, action: &str) -> ApiFault {
     let power = node.power_state.map_or("None", |state| state.as_str());
-    Fault::bad(format!(
+    ApiFault::bad(format!(
         "The requested action \"{} {action}\" can not be performed on node \"{}\" while it is in \
          state \"{power}\". Switch it off first.",
         resource.kind.noun(),

@@ -1,65 +1,65 @@
 //! Making and changing resources, in the way of nodes and ports.
 
 use serde_json::Value;
-use trivet_model::node::Object;
-use trivet_model::{NodeId, Order, Resource, ResourceId};
+use trivet_model::node::JsonObject;
+use trivet_model::{NodeId, RackOrder, Resource, ResourceId};
 
-use super::{Spec, steps};
+use super::{ResourceSpec, steps};
 use crate::body::{self, DEPTH_MAX, depth};
-use crate::call::{Call, order};
-use crate::error::Fault;
+use crate::call::{ApiCall, order};
+use crate::error::ApiFault;
 use crate::nodes::secrets;
-use crate::patch::{self, Change, Op};
-use crate::{Outcome, Then, field};
+use crate::patch::{self, PatchChange, PatchOp};
+use crate::{ApiOutcome, ResponsePlan, field};
 
 /// Largest resource, in bytes of JSON. Ours.
 pub(crate) const RESOURCE_BYTES_MAX: usize = 32 * 1024;
 
-pub(crate) fn create(call: &Call<'_>) -> Result<Outcome, Fault> {
-    let spec = Spec::of(call)?;
+pub(crate) fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
+    let spec = ResourceSpec::of(call)?;
     let resource = Resource::new(ResourceId(call.new_id()), spec.kind, call.now);
     make(call, spec, body::object(call)?, resource)
 }
 
 /// Makes the resource that a document fills.
 pub(crate) fn make(
-    call: &Call<'_>,
-    spec: &Spec,
-    mut document: Object,
+    call: &ApiCall<'_>,
+    spec: &ResourceSpec,
+    mut document: JsonObject,
     mut resource: Resource,
-) -> Result<Outcome, Fault> {
+) -> Result<ApiOutcome, ApiFault> {
     document.retain(|_, value| !value.is_null());
     for name in document.keys() {
         let rows = &mut spec.list.table.iter();
         let Some(row) = rows.find(|row| row.name == name && row.at_creation()) else {
-            return Err(Fault::bad(format!(
+            return Err(ApiFault::bad(format!(
                 "Additional properties are not allowed ('{}' was unexpected)",
                 name.escape_debug()
             )));
         };
         if !call.has(row.since) {
-            return Err(Fault::too_new(row.name, row.since));
+            return Err(ApiFault::too_new(row.name, row.since));
         }
     }
     read(call, spec, document, &mut resource)?;
     check(call, spec, None, &mut resource)?;
-    let then = Then::Resource {
+    let then = ResponsePlan::Resource {
         kind: spec.kind,
         id: resource.id,
         created: true,
     };
-    order(Order::CreateResource(Box::new(resource)), then)
+    order(RackOrder::CreateResource(Box::new(resource)), then)
 }
 
-pub(crate) fn update(call: &Call<'_>) -> Result<Outcome, Fault> {
-    let spec = Spec::of(call)?;
+pub(crate) fn update(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
+    let spec = ResourceSpec::of(call)?;
     let old = spec.named(call, call.last())?;
     let changes = patch::parse(call.body, call.has(98))?;
     for change in &changes {
         check_change(call, spec, change)?;
     }
     if changes.is_empty() {
-        return Ok(Outcome::Reply(spec.whole(call, old, false)));
+        return Ok(ApiOutcome::Reply(spec.whole(call, old, false)));
     }
     let mut document = Value::Object(
         spec.list
@@ -88,7 +88,7 @@ pub(crate) fn update(call: &Call<'_>) -> Result<Outcome, Fault> {
         read(call, spec, document, &mut resource)?;
     }
     check(call, spec, Some(old), &mut resource)?;
-    let then = Then::Resource {
+    let then = ResponsePlan::Resource {
         kind: spec.kind,
         id: old.id,
         created: false,
@@ -97,32 +97,40 @@ pub(crate) fn update(call: &Call<'_>) -> Result<Outcome, Fault> {
 }
 
 /// The order that puts a changed record in place of the one we read.
-pub(crate) fn replace(old: &Resource, new: Resource, then: Then) -> Result<Outcome, Fault> {
+pub(crate) fn replace(
+    old: &Resource,
+    new: Resource,
+    then: ResponsePlan,
+) -> Result<ApiOutcome, ApiFault> {
     let based_on = old.revision;
     let resource = Box::new(new);
-    order(Order::ReplaceResource { resource, based_on }, then)
+    order(RackOrder::ReplaceResource { resource, based_on }, then)
 }
 
-fn check_change(call: &Call<'_>, spec: &Spec, change: &Change) -> Result<(), Fault> {
+fn check_change(
+    call: &ApiCall<'_>,
+    spec: &ResourceSpec,
+    change: &PatchChange,
+) -> Result<(), ApiFault> {
     let root = change.root();
     let writable = || spec.list.table.iter().filter(|row| row.in_patch());
     match writable().find(|row| row.name == root) {
-        Some(row) if !call.has(row.since) => return Err(Fault::too_new(row.name, row.since)),
+        Some(row) if !call.has(row.since) => return Err(ApiFault::too_new(row.name, row.since)),
         Some(_) => {}
         None => {
             let names: Vec<&str> = writable()
                 .filter(|row| call.has(row.since))
                 .map(|row| row.name)
                 .collect();
-            return Err(Fault::bad(format!(
+            return Err(ApiFault::bad(format!(
                 "Cannot patch /{}. Only the following can be updated: {}",
                 root.escape_debug(),
                 names.join(", ")
             )));
         }
     }
-    if change.op == Op::Remove && change.is_whole() && spec.required.contains(&root) {
-        return Err(Fault::bad(format!(
+    if change.op == PatchOp::Remove && change.is_whole() && spec.required.contains(&root) {
+        return Err(ApiFault::bad(format!(
             "'/{root}' is mandatory and can not be removed"
         )));
     }
@@ -131,11 +139,11 @@ fn check_change(call: &Call<'_>, spec: &Spec, change: &Change) -> Result<(), Fau
 
 /// Writes a document into a record. Null means the default.
 fn read(
-    call: &Call<'_>,
-    spec: &Spec,
-    document: Object,
+    call: &ApiCall<'_>,
+    spec: &ResourceSpec,
+    document: JsonObject,
     resource: &mut Resource,
-) -> Result<(), Fault> {
+) -> Result<(), ApiFault> {
     for (name, value) in document {
         let Some(row) = spec.list.table.iter().find(|row| row.name == name) else {
             continue;
@@ -144,7 +152,7 @@ fn read(
         match (row.name, &value) {
             ("uuid", Value::String(text)) => {
                 let id = text.parse();
-                resource.id = id.map_err(|_| Fault::bad("uuid must be a UUID."))?;
+                resource.id = id.map_err(|_| ApiFault::bad("uuid must be a UUID."))?;
             }
             ("name", value) => resource.name = value.as_str().map(str::to_owned),
             ("node_uuid", Value::String(ident)) => resource.node = Some(owner(call, ident)?),
@@ -157,20 +165,20 @@ fn read(
 }
 
 /// An unknown node in a body is the body's fault, not the path's.
-pub(crate) fn owner(call: &Call<'_>, ident: &str) -> Result<NodeId, Fault> {
+pub(crate) fn owner(call: &ApiCall<'_>, ident: &str) -> Result<NodeId, ApiFault> {
     let view = call.view.node(ident).ok_or_else(|| {
         let ident = ident.escape_debug();
-        Fault::bad(format!("Node {ident} could not be found."))
+        ApiFault::bad(format!("Node {ident} could not be found."))
     })?;
     Ok(view.node.id)
 }
 
 fn check(
-    call: &Call<'_>,
-    spec: &Spec,
+    call: &ApiCall<'_>,
+    spec: &ResourceSpec,
     old: Option<&Resource>,
     resource: &mut Resource,
-) -> Result<(), Fault> {
+) -> Result<(), ApiFault> {
     for name in spec.required {
         let there = match *name {
             "name" => resource.name.is_some(),
@@ -178,19 +186,19 @@ fn check(
             name => resource.fields.contains_key(name),
         };
         if !there {
-            return Err(Fault::bad(format!("'{name}' is a required property")));
+            return Err(ApiFault::bad(format!("'{name}' is a required property")));
         }
     }
     let fields = Value::Object(resource.fields.clone());
     if depth(&fields) > DEPTH_MAX {
-        return Err(Fault::bad(format!(
+        return Err(ApiFault::bad(format!(
             "Fields nest at most {DEPTH_MAX} levels."
         )));
     }
     (spec.check)(call, old, resource)?;
     // Only now: a check may bring fields into the form they are kept in.
     if Value::Object(resource.fields.clone()).to_string().len() > RESOURCE_BYTES_MAX {
-        return Err(Fault::bad(format!(
+        return Err(ApiFault::bad(format!(
             "The fields have at most {RESOURCE_BYTES_MAX} bytes together."
         )));
     }
@@ -198,7 +206,7 @@ fn check(
         let key = (resource.kind, claim);
         let twin = call.view.claims.get(&key);
         if twin.is_some_and(|id| *id != resource.id) {
-            return Err(Fault::conflict(resource.kind.taken(&key.1)));
+            return Err(ApiFault::conflict(resource.kind.taken(&key.1)));
         }
     }
     Ok(())

@@ -5,16 +5,16 @@
 use serde_json::{Value, json};
 use trivet_model::{ProvisionState, Resource, ResourceKind};
 
-use crate::Outcome;
-use crate::field::{Column, Shape, Write};
-use crate::route::{Gives, Route, Takes, find, rows};
-use crate::testing::{Bench, NOW, get, node_id, port, send};
+use crate::ApiOutcome;
+use crate::field::{Column, FieldWrite, ValueShape};
+use crate::route::{ApiRoute, BodySchema, ResponseSchema, find, rows};
+use crate::testing::{ApiBench, NOW, get, node_id, port, send};
 
 const CHASSIS: &str = "00000000-0000-4000-a000-000000000001";
 const GROUP: &str = "00000000-0000-4000-a000-000000000002";
 
-fn bench() -> Bench {
-    let mut bench = Bench::with(ProvisionState::Active);
+fn bench() -> ApiBench {
+    let mut bench = ApiBench::with(ProvisionState::Active);
     bench.add(crate::testing::node(2));
     bench.add_port(port(1, 1));
     let id = CHASSIS.parse().unwrap();
@@ -43,9 +43,9 @@ fn sample(column: &Column) -> Value {
         ("driver", _) => json!("fake-hardware"),
         ("network_interface" | "storage_interface", _) => json!("noop"),
         (name, _) if name.ends_with("_interface") => json!("fake"),
-        (_, Shape::Flag) => json!(true),
-        (_, Shape::Uuid) => json!("00000000-0000-4000-b000-000000000009"),
-        (_, Shape::Object) => json!({}),
+        (_, ValueShape::Flag) => json!(true),
+        (_, ValueShape::Uuid) => json!("00000000-0000-4000-b000-000000000009"),
+        (_, ValueShape::Object) => json!({}),
         _ => json!("word"),
     }
 }
@@ -54,24 +54,24 @@ fn sample(column: &Column) -> Value {
 fn columns(method: &str, path: &str) -> Vec<Column> {
     let segments: Vec<String> = path[1..].split('/').map(str::to_owned).collect();
     let row = find(method, &segments).unwrap();
-    match (row.takes, row.gives) {
-        (Takes::Record(columns) | Takes::Patch(columns), _)
-        | (_, Gives::Record(_, columns) | Gives::List(_, columns)) => columns(),
+    match (row.body, row.response) {
+        (BodySchema::Record(columns) | BodySchema::Patch(columns), _)
+        | (_, ResponseSchema::Record(_, columns) | ResponseSchema::List(_, columns)) => columns(),
         _ => panic!("{method} {path} has no columns"),
     }
 }
 
-fn status(bench: &Bench, method: &str, path: &str, body: &str, version: u16) -> u16 {
+fn status(bench: &ApiBench, method: &str, path: &str, body: &str, version: u16) -> u16 {
     let version = format!("1.{version}");
     match bench.outcome(&send(method, path, body).at(&version)) {
-        Outcome::Order { .. } | Outcome::Logs { .. } => 200,
-        Outcome::Reply(response) => response.status,
+        ApiOutcome::Order { .. } | ApiOutcome::Logs { .. } => 200,
+        ApiOutcome::Reply(response) => response.status,
     }
 }
 
 /// Refused as too new just before, and not any more from then on.
 #[track_caller]
-fn came_with(bench: &Bench, method: &str, path: &str, body: &str, since: u16) {
+fn came_with(bench: &ApiBench, method: &str, path: &str, body: &str, since: u16) {
     let before = status(bench, method, path, body, since - 1);
     assert_eq!(before, 406, "{method} {path} {body} before 1.{since}");
     let then = status(bench, method, path, body, since);
@@ -79,9 +79,9 @@ fn came_with(bench: &Bench, method: &str, path: &str, body: &str, since: u16) {
 }
 
 /// What a record needs besides the field under test.
-type Base = fn() -> Value;
+type RequiredFields = fn() -> Value;
 
-const KINDS: [(&str, &str, Base); 2] = [
+const KINDS: [(&str, &str, RequiredFields); 2] = [
     (
         "/v1/nodes",
         "/v1/nodes/00000000-0000-4000-8000-000000000001",
@@ -123,8 +123,8 @@ fn fields_are_written_from_their_version_on() {
             if column.since == 1 {
                 continue;
             }
-            let at_creation = matches!(column.write, Write::AtCreation | Write::Always);
-            let in_patch = matches!(column.write, Write::InPatch | Write::Always);
+            let at_creation = matches!(column.write, FieldWrite::AtCreation | FieldWrite::Always);
+            let in_patch = matches!(column.write, FieldWrite::InPatch | FieldWrite::Always);
             let value = sample(&column);
             if at_creation {
                 let mut body = base();
@@ -150,7 +150,7 @@ fn filters_are_taken_from_their_version_on() {
     for (all, _, _) in KINDS {
         let segments: Vec<String> = all[1..].split('/').map(str::to_owned).collect();
         let row = find("GET", &segments).unwrap();
-        for arg in row.asks.iter().flat_map(|group| group.iter()) {
+        for arg in row.query_args.iter().flat_map(|group| group.iter()) {
             let value = match (arg.name, arg.shape) {
                 ("marker", _) => continue,
                 ("provision_state", _) => "active".to_owned(),
@@ -161,8 +161,8 @@ fn filters_are_taken_from_their_version_on() {
                 ("chassis_uuid", _) => CHASSIS.to_owned(),
                 ("portgroup", _) => GROUP.to_owned(),
                 ("address", _) => "52:54:00:00:00:01".to_owned(),
-                (_, Shape::Flag) => "true".to_owned(),
-                (_, Shape::Uuid) => node_id(1).to_string(),
+                (_, ValueShape::Flag) => "true".to_owned(),
+                (_, ValueShape::Uuid) => node_id(1).to_string(),
                 _ => "word".to_owned(),
             };
             let path = format!("{all}?{}={value}", arg.name);
@@ -178,7 +178,7 @@ fn filters_are_taken_from_their_version_on() {
 #[test]
 fn paths_exist_from_their_version_on() {
     let bench = bench();
-    let path = |row: &Route| {
+    let path = |row: &ApiRoute| {
         let words = row.path.iter().map(|word| match *word {
             "{node}" => "node-1",
             word if word.starts_with('{') => "x",
@@ -197,7 +197,7 @@ fn paths_exist_from_their_version_on() {
         );
         let version = format!("1.{}", row.since);
         let then = bench.outcome(&send(row.method, &path, "").at(&version));
-        if let Outcome::Reply(response) = then
+        if let ApiOutcome::Reply(response) = then
             && response.status >= 400
         {
             // The HTTP layer speaks of a title; what it finds does not.

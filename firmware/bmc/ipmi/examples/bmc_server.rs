@@ -8,35 +8,37 @@ use std::env;
 use std::io::Write;
 use std::net::{SocketAddr, UdpSocket};
 
-use trivet_bmc_ipmi::bmc::{Bmc, Chassis, Privilege, Setup, User};
-use trivet_bmc_ipmi::errand::{AddressSource, Lan, Light};
-use trivet_bmc_ipmi::fru::{self, Inventory};
-use trivet_bmc_ipmi::sdr::{Factors, Sensor};
-use trivet_bmc_ipmi::sel::Event;
-use trivet_bmc_ipmi::{BootFlags, PACKET_BYTES_MAX, Suite};
+use trivet_bmc_ipmi::bmc::{
+    IpmiChassis, IpmiPrivilege, IpmiSimulator, IpmiSimulatorSetup, IpmiSimulatorUser,
+};
+use trivet_bmc_ipmi::fru::{self, FruInventory};
+use trivet_bmc_ipmi::operation::{AddressSource, IpmiIdentify, IpmiLanConfig};
+use trivet_bmc_ipmi::sdr::{SdrFactors, SdrSensor};
+use trivet_bmc_ipmi::sel::SelEvent;
+use trivet_bmc_ipmi::{BootFlags, IpmiCipherSuite, PACKET_BYTES_MAX};
 use trivet_model::{PowerOrder, PowerState};
 
 #[path = "system/entropy.rs"]
 mod entropy;
 
-struct Machine {
+struct IpmiServerMachine {
     power: PowerState,
     boot: BootFlags,
 }
 
 /// A line for whoever watches; one that is not read does not matter.
-fn tell(line: &str) {
+fn print_line(line: &str) {
     let mut out = std::io::stdout().lock();
     let _unread = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-impl Chassis for Machine {
+impl IpmiChassis for IpmiServerMachine {
     fn power(&self) -> PowerState {
         self.power
     }
 
     fn control(&mut self, order: PowerOrder) {
-        tell(&format!("control {order:?}"));
+        print_line(&format!("control {order:?}"));
         self.power = match order {
             PowerOrder::Off | PowerOrder::SoftOff => PowerState::Off,
             _ => PowerState::On,
@@ -48,43 +50,43 @@ impl Chassis for Machine {
     }
 
     fn set_boot(&mut self, flags: BootFlags) {
-        tell(&format!("boot {flags:?}"));
+        print_line(&format!("boot {flags:?}"));
         self.boot = flags;
     }
 
-    fn identify(&mut self, light: Light) {
-        tell(&format!("light {light:?}"));
+    fn identify(&mut self, light: IpmiIdentify) {
+        print_line(&format!("light {light:?}"));
     }
 }
 
 /// Gives the BMC an inventory, two events, three sensors and an address.
-fn furnish(bmc: &mut Bmc) {
-    let product = fru::Product {
+fn populate(bmc: &mut IpmiSimulator) {
+    let product = fru::FruProduct {
         maker: "Trivet".into(),
         name: "Simulated server".into(),
         part: "TS-1".into(),
         serial: "P0003".into(),
-        ..fru::Product::default()
+        ..fru::FruProduct::default()
     };
-    let board = fru::Board {
+    let board = fru::FruBoard {
         made_minutes: 13_000_000,
         maker: "Trivet".into(),
         name: "Simulated board".into(),
         serial: "B0002".into(),
-        ..fru::Board::default()
+        ..fru::FruBoard::default()
     };
-    bmc.set_fru(&Inventory {
-        chassis: Some(fru::Chassis {
+    bmc.set_fru(&FruInventory {
+        chassis: Some(fru::FruChassis {
             kind: 23,
             serial: "C0001".into(),
-            ..fru::Chassis::default()
+            ..fru::FruChassis::default()
         }),
         board: Some(board),
         product: Some(product),
     });
     bmc.set_fru_piece(20);
     for asserted in [true, false] {
-        let event = Event {
+        let event = SelEvent {
             generator: 0x20,
             sensor_type: 1,
             sensor: 1,
@@ -99,7 +101,7 @@ fn furnish(bmc: &mut Bmc) {
         (2, 2, 4, (63, -3), Some(192), "P12V"),
         (3, 4, 18, (60, 0), None, "Fan 1"),
     ] {
-        let sensor = Sensor {
+        let sensor = SdrSensor {
             owner: 0x20,
             lun: 0,
             number,
@@ -108,7 +110,7 @@ fn furnish(bmc: &mut Bmc) {
             unit_flags: 0,
             unit,
             unit_second: 0,
-            factors: Some(Factors {
+            factors: Some(SdrFactors {
                 format: 0,
                 function: 0,
                 m,
@@ -121,7 +123,7 @@ fn furnish(bmc: &mut Bmc) {
         };
         bmc.set_sensor(sensor, raw);
     }
-    bmc.set_lan(Lan {
+    bmc.set_lan(IpmiLanConfig {
         address: Some([192, 0, 2, 7].into()),
         source: Some(AddressSource::Static),
         mac: Some([2, 0, 0, 0, 0, 7]),
@@ -147,29 +149,29 @@ fn main() -> std::io::Result<()> {
     };
     let kg = arguments.next().filter(|kg| !kg.is_empty());
     let old = arguments.next().is_some_and(|word| word == b"old");
-    let mut suites = vec![Suite::Sha1, Suite::Sha256];
-    suites.extend(old.then_some(Suite::Plain));
-    let mut bmc = Bmc::new(Setup {
-        users: vec![User {
+    let mut suites = vec![IpmiCipherSuite::Sha1, IpmiCipherSuite::Sha256];
+    suites.extend(old.then_some(IpmiCipherSuite::Plain));
+    let mut bmc = IpmiSimulator::new(IpmiSimulatorSetup {
+        users: vec![IpmiSimulatorUser {
             name,
             password,
-            limit: Privilege::Administrator,
+            limit: IpmiPrivilege::Administrator,
         }],
         guid: *b"trivet simulated",
         kg,
         suites,
     });
     if old {
-        bmc.speak_old();
+        bmc.enable_ipmi15();
     }
-    furnish(&mut bmc);
-    let mut machine = Machine {
+    populate(&mut bmc);
+    let mut machine = IpmiServerMachine {
         power: PowerState::Off,
         boot: BootFlags::default(),
     };
-    let mut entropy = entropy::System::open()?;
+    let mut entropy = entropy::IpmiExampleEntropy::open()?;
     let socket = UdpSocket::bind("127.0.0.1:0")?;
-    tell(&format!("port {}", socket.local_addr()?.port()));
+    print_line(&format!("port {}", socket.local_addr()?.port()));
     let mut buffer = [0; PACKET_BYTES_MAX + 1];
     loop {
         let (length, from) = socket.recv_from(&mut buffer)?;

@@ -16,7 +16,9 @@ use std::net::UdpSocket;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use trivet_bmc_ipmi::{PACKET_BYTES_MAX, Pace, Privilege, Session, Suite, Target};
+use trivet_bmc_ipmi::{
+    IpmiCipherSuite, IpmiPrivilege, IpmiSession, IpmiTarget, IpmiTiming, PACKET_BYTES_MAX,
+};
 use trivet_model::power::RawBytes;
 use trivet_model::{PowerAnswer, PowerError, PowerOrder, Tick};
 
@@ -25,12 +27,12 @@ mod entropy;
 #[path = "system/errands.rs"]
 mod errands;
 
-type Failure = Box<dyn std::error::Error>;
+type IpmiExampleError = Box<dyn std::error::Error>;
 
 /// The one place that reads a clock.
-struct Clock(Instant);
+struct IpmiExampleClock(Instant);
 
-impl Clock {
+impl IpmiExampleClock {
     #[expect(clippy::disallowed_methods, reason = "this example is a shell")]
     fn start() -> Self {
         Self(Instant::now())
@@ -41,7 +43,7 @@ impl Clock {
     }
 }
 
-fn target(username: &str, password: &str, suite: &str) -> Result<Target, Failure> {
+fn target(username: &str, password: &str, suite: &str) -> Result<IpmiTarget, IpmiExampleError> {
     let (suite, kg) = match suite.split_once(':') {
         Some((suite, kg)) => (suite, Some(kg.as_bytes().to_vec())),
         None => (suite, None),
@@ -53,22 +55,22 @@ fn target(username: &str, password: &str, suite: &str) -> Result<Target, Failure
             number
                 .parse()
                 .ok()
-                .and_then(Suite::from_number)
+                .and_then(IpmiCipherSuite::from_number)
                 .ok_or("no such suite")?,
         ),
     };
     let (username, password) = (username.into(), password.into());
-    Ok(Target {
+    Ok(IpmiTarget {
         username,
         password,
         kg,
         suite,
-        old,
-        privilege: Privilege::Administrator,
+        ipmi15: old,
+        privilege: IpmiPrivilege::Administrator,
     })
 }
 
-fn order(word: &str) -> Result<PowerOrder, Failure> {
+fn order(word: &str) -> Result<PowerOrder, IpmiExampleError> {
     Ok(match word {
         "status" => PowerOrder::Status,
         "on" => PowerOrder::On,
@@ -123,14 +125,14 @@ fn words(result: &Result<PowerAnswer, PowerError>) -> String {
 
 /// Plays one order or errand to its end; gives what it came to, in words.
 fn play(
-    session: &mut Session,
+    session: &mut IpmiSession,
     socket: &UdpSocket,
-    clock: &Clock,
-    entropy: &mut entropy::System,
+    clock: &IpmiExampleClock,
+    entropy: &mut entropy::IpmiExampleEntropy,
     word: &str,
-) -> Result<(bool, String), Failure> {
-    match errands::errand(word) {
-        Some(errand) => session.errand(clock.now(), 0, errand, entropy)?,
+) -> Result<(bool, String), IpmiExampleError> {
+    match errands::operation(word) {
+        Some(errand) => session.operation(clock.now(), 0, errand, entropy)?,
         None => session.order(clock.now(), 0, order(word)?, entropy)?,
     }
     let mut buffer = [0; PACKET_BYTES_MAX + 1];
@@ -139,7 +141,7 @@ fn play(
         if let Some((_, result)) = session.answer() {
             return Ok((result.is_ok(), words(&result)));
         }
-        if let Some((_, result)) = session.report() {
+        if let Some((_, result)) = session.reply() {
             let said = result.as_ref().map(errands::words);
             let said = said.unwrap_or_else(|error| format!("error: {error}"));
             return Ok((result.is_ok(), said));
@@ -162,22 +164,22 @@ fn play(
 }
 
 /// What cannot be sent is lost, as on any wire.
-fn send_all(session: &mut Session, socket: &UdpSocket) {
+fn send_all(session: &mut IpmiSession, socket: &UdpSocket) {
     while let Some(bytes) = session.transmit() {
         let _lost = socket.send(&bytes);
     }
 }
 
-fn run() -> Result<bool, Failure> {
+fn run() -> Result<bool, IpmiExampleError> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let [address, username, password, suite, orders @ ..] = &arguments[..] else {
         return Err("usage: power ADDRESS:PORT USER PASSWORD SUITE ORDER...".into());
     };
     let socket = UdpSocket::bind("0.0.0.0:0")?;
     socket.connect(address)?;
-    let mut session = Session::new(target(username, password, suite)?, Pace::default());
-    let mut entropy = entropy::System::open()?;
-    let clock = Clock::start();
+    let mut session = IpmiSession::new(target(username, password, suite)?, IpmiTiming::default());
+    let mut entropy = entropy::IpmiExampleEntropy::open()?;
+    let clock = IpmiExampleClock::start();
     let mut good = true;
     for word in orders {
         let (went, said) = play(&mut session, &socket, &clock, &mut entropy, word)?;

@@ -10,7 +10,7 @@ mod commands;
 mod fru;
 mod handshake;
 mod identity;
-mod old;
+mod ipmi15;
 mod options;
 mod sdr;
 mod sel;
@@ -20,23 +20,23 @@ use std::collections::{BTreeMap, VecDeque};
 use trivet_model::{Entropy, PowerOrder, PowerState};
 
 use crate::boot::BootFlags;
-use crate::channel::Channel;
+use crate::channel::RmcpPlusChannel;
 use crate::command::completion;
-use crate::errand::{Lan, Light, LightNow};
-pub use crate::errand::{MAILBOX_BLOCK_BYTES, MAILBOX_BLOCKS_MAX};
-use crate::fru::Inventory;
-pub use crate::privilege::Privilege;
-use crate::sdr::Sensor;
-use crate::sel::{Event, Record};
-use crate::suite::{Exchange, Suite};
-use crate::wire::message::Message;
+use crate::fru::FruInventory;
+use crate::operation::{IpmiIdentify, IpmiIdentifyState, IpmiLanConfig};
+pub use crate::operation::{MAILBOX_BLOCK_BYTES, MAILBOX_BLOCKS_MAX};
+pub use crate::privilege::IpmiPrivilege;
+use crate::sdr::SdrSensor;
+use crate::sel::{SelEvent, SelRecord};
+use crate::suite::{IpmiCipherSuite, RakpExchange};
+use crate::wire::message::IpmiMessage;
 use crate::wire::packet::{
     self, KIND_IPMI, KIND_OPEN_REQUEST, KIND_OPEN_RESPONSE, KIND_RAKP_1, KIND_RAKP_2, KIND_RAKP_3,
-    KIND_RAKP_4, Packet, Plus,
+    KIND_RAKP_4, RmcpPacket, RmcpPlusPacket,
 };
-use crate::wire::rakp::OpenRequest;
+use crate::wire::rakp::OpenSessionRequest;
 
-use commands::Caller;
+use commands::IpmiCaller;
 use options::BootOptions;
 pub use sdr::SENSORS_MAX;
 pub use sel::SEL_RECORDS_MAX;
@@ -45,11 +45,11 @@ pub use sel::SEL_RECORDS_MAX;
 pub const SESSIONS_MAX: usize = 8;
 /// Most acts a session remembers, and how far apart in session numbers two
 /// copies of one request may be. Ours: half the range of request numbers.
-const ACTS_MAX: usize = 16;
-const ACT_DISTANCE_MAX: u32 = 32;
+const ACTIONS_MAX: usize = 16;
+const ACTION_DISTANCE_MAX: u32 = 32;
 
 /// The machine a BMC controls.
-pub trait Chassis {
+pub trait IpmiChassis {
     /// Whether it runs.
     fn power(&self) -> PowerState;
     /// Does one of `On`, `Off`, `SoftOff`, `Cycle`, `Reset`, `Nmi`; others do not come.
@@ -59,77 +59,80 @@ pub trait Chassis {
     /// Replaces them.
     fn set_boot(&mut self, flags: BootFlags);
     /// Switches the light that marks it, if it has one.
-    fn identify(&mut self, _light: Light) {}
+    fn identify(&mut self, _light: IpmiIdentify) {}
 }
 
 /// Somebody who may log in.
 #[derive(Clone, Eq, PartialEq)]
-pub struct User {
+pub struct IpmiSimulatorUser {
     /// Name, at most 16 bytes.
     pub name: Vec<u8>,
     /// Password, at most 20 bytes.
     pub password: Vec<u8>,
     /// The highest level this user may have.
-    pub limit: Privilege,
+    pub limit: IpmiPrivilege,
 }
 
 /// What a BMC is set up with.
 #[derive(Clone, Eq, PartialEq)]
-pub struct Setup {
+pub struct IpmiSimulatorSetup {
     /// Who may log in.
-    pub users: Vec<User>,
+    pub users: Vec<IpmiSimulatorUser>,
     /// The system's identifier, as it goes over the wire.
     pub guid: [u8; 16],
     /// The BMC's own key, if it has one.
     pub kg: Option<Vec<u8>>,
     /// The suites it accepts.
-    pub suites: Vec<Suite>,
+    pub suites: Vec<IpmiCipherSuite>,
 }
 
-enum Stage {
+enum IpmiSlotStage {
     Opened,
-    Named { exchange: Box<Exchange>, user: User },
-    Live(Box<Live>),
+    Named {
+        exchange: Box<RakpExchange>,
+        user: IpmiSimulatorUser,
+    },
+    Live(Box<IpmiLiveSession>),
 }
 
-struct Live {
-    channel: Channel,
-    exchange: Exchange,
-    user: User,
-    level: Privilege,
+struct IpmiLiveSession {
+    channel: RmcpPlusChannel,
+    exchange: RakpExchange,
+    user: IpmiSimulatorUser,
+    level: IpmiPrivilege,
     /// The last requests that acted on the machine, oldest first.
-    acts: VecDeque<Act>,
+    actions: VecDeque<IpmiCompletedAction>,
 }
 
 /// A request that acted on the machine, kept to recognise its repetitions.
-struct Act {
+struct IpmiCompletedAction {
     sequence: u32,
-    request: Message,
-    response: Message,
+    request: IpmiMessage,
+    response: IpmiMessage,
 }
 
-impl Live {
+impl IpmiLiveSession {
     /// The response to a request that was done before. A copy that was late may
     /// come after other requests; one far away in session numbers is a new
     /// request whose six-bit number came round.
-    fn repeated(&self, sequence: u32, request: &Message) -> Option<Message> {
-        let near = |act: &&Act| {
+    fn repeated(&self, sequence: u32, request: &IpmiMessage) -> Option<IpmiMessage> {
+        let near = |act: &&IpmiCompletedAction| {
             let ahead = sequence.wrapping_sub(act.sequence);
-            ahead.min(ahead.wrapping_neg()) < ACT_DISTANCE_MAX
+            ahead.min(ahead.wrapping_neg()) < ACTION_DISTANCE_MAX
         };
-        self.acts
+        self.actions
             .iter()
             .filter(near)
             .find(|act| act.request == *request)
             .map(|act| act.response.clone())
     }
 
-    fn remember(&mut self, sequence: u32, request: &Message, response: &Message) {
-        if self.acts.len() >= ACTS_MAX {
-            self.acts.pop_front();
+    fn remember(&mut self, sequence: u32, request: &IpmiMessage, response: &IpmiMessage) {
+        if self.actions.len() >= ACTIONS_MAX {
+            self.actions.pop_front();
         }
         let (request, response) = (request.clone(), response.clone());
-        self.acts.push_back(Act {
+        self.actions.push_back(IpmiCompletedAction {
             sequence,
             request,
             response,
@@ -138,44 +141,44 @@ impl Live {
 }
 
 /// One entry of the session table.
-struct Slot {
+struct IpmiSessionSlot {
     peer: u64,
-    used: u64,
-    request: OpenRequest,
-    suite: Suite,
-    stage: Stage,
+    last_used: u64,
+    request: OpenSessionRequest,
+    suite: IpmiCipherSuite,
+    stage: IpmiSlotStage,
 }
 
 /// A simulated BMC.
-pub struct Bmc {
-    setup: Setup,
+pub struct IpmiSimulator {
+    setup: IpmiSimulatorSetup,
     options: BootOptions,
-    fru: fru::Fru,
-    log: sel::Log,
-    sensors: sdr::Sensors,
-    lan: Lan,
+    fru: fru::SimulatedFru,
+    sel: sel::SimulatedSel,
+    sensors: sdr::SimulatedSensors,
+    lan: IpmiLanConfig,
     /// Without a clock a timed light stays lit.
-    light: LightNow,
-    sessions: BTreeMap<u32, Slot>,
+    light: IpmiIdentifyState,
+    sessions: BTreeMap<u32, IpmiSessionSlot>,
     /// Sessions of IPMI 1.5, where it speaks that.
-    old: Option<old::Table>,
+    ipmi15: Option<ipmi15::Ipmi15SessionTable>,
     clock: u64,
     busy: u32,
 }
 
-impl Bmc {
+impl IpmiSimulator {
     /// A BMC without sessions.
-    pub fn new(setup: Setup) -> Self {
+    pub fn new(setup: IpmiSimulatorSetup) -> Self {
         Self {
             setup,
             options: BootOptions::default(),
-            fru: fru::Fru::default(),
-            log: sel::Log::default(),
-            sensors: sdr::Sensors::default(),
-            lan: Lan::default(),
-            light: LightNow::Off,
+            fru: fru::SimulatedFru::default(),
+            sel: sel::SimulatedSel::default(),
+            sensors: sdr::SimulatedSensors::default(),
+            lan: IpmiLanConfig::default(),
+            light: IpmiIdentifyState::Off,
             sessions: BTreeMap::new(),
-            old: None,
+            ipmi15: None,
             clock: 0,
             busy: 0,
         }
@@ -193,7 +196,7 @@ impl Bmc {
     }
 
     /// Puts an inventory into the FRU device, zeros behind it.
-    pub fn set_fru(&mut self, inventory: &Inventory) {
+    pub fn set_fru(&mut self, inventory: &FruInventory) {
         self.fru.fill(&inventory.emit());
     }
 
@@ -204,55 +207,58 @@ impl Bmc {
 
     /// Takes the FRU device only in pieces of so many bytes.
     pub fn set_fru_piece(&mut self, bytes: u8) {
-        self.fru.piece = usize::from(bytes);
+        self.fru.chunk_bytes = usize::from(bytes);
     }
 
     /// Adds an event to the log, at most [`SEL_RECORDS_MAX`].
-    pub fn add_event(&mut self, time_s: u32, event: Event) {
-        self.log.add(time_s, event);
+    pub fn add_event(&mut self, time_s: u32, event: SelEvent) {
+        self.sel.add(time_s, event);
     }
 
     /// What is in the log.
-    pub fn events(&self) -> &[Record] {
-        self.log.records()
+    pub fn events(&self) -> &[SelRecord] {
+        self.sel.records()
     }
 
     /// Has the log say so often that its erasure goes on.
-    pub fn erase_slowly(&mut self, times: u8) {
-        self.log.slow = times;
+    pub fn set_sel_erase_polls(&mut self, times: u8) {
+        self.sel.erase_polls = times;
     }
 
     /// Adds a sensor, at most [`SENSORS_MAX`], or changes the one of its number.
     /// Without a raw reading it says that it has none.
-    pub fn set_sensor(&mut self, sensor: Sensor, raw: Option<u8>) {
+    pub fn set_sensor(&mut self, sensor: SdrSensor, raw: Option<u8>) {
         self.sensors.set(sensor, raw);
     }
 
     /// Tells it its place in the network.
-    pub fn set_lan(&mut self, lan: Lan) {
+    pub fn set_lan(&mut self, lan: IpmiLanConfig) {
         self.lan = lan;
     }
 
     /// Takes boot options only between "set in progress" and "set complete".
-    pub fn insist_on_frames(&mut self) {
-        self.options.framed = true;
+    pub fn require_set_in_progress(&mut self) {
+        self.options.set_in_progress_required = true;
     }
 
     /// Answers the next requests inside sessions with "node busy", as BMCs do
     /// that have other work.
-    pub fn keep_busy(&mut self, requests: u32) {
+    pub fn set_busy_requests(&mut self, requests: u32) {
         self.busy = requests;
     }
 
     /// Speaks IPMI 1.5 with MD5 too.
-    pub fn speak_old(&mut self) {
-        self.old = Some(old::Table::default());
+    pub fn enable_ipmi15(&mut self) {
+        self.ipmi15 = Some(ipmi15::Ipmi15SessionTable::default());
     }
 
     /// Forgets all sessions, as a BMC does that restarts.
     pub fn restart(&mut self) {
         self.sessions.clear();
-        self.old = self.old.as_ref().map(|_| old::Table::default());
+        self.ipmi15 = self
+            .ipmi15
+            .as_ref()
+            .map(|_| ipmi15::Ipmi15SessionTable::default());
     }
 
     /// Takes a datagram of `peer` and gives the answer, if it deserves one.
@@ -261,36 +267,40 @@ impl Bmc {
         &mut self,
         peer: u64,
         bytes: &[u8],
-        chassis: &mut dyn Chassis,
+        chassis: &mut dyn IpmiChassis,
         entropy: &mut dyn Entropy,
     ) -> Option<Vec<u8>> {
         self.clock += 1;
-        match Packet::parse(bytes)? {
-            Packet::Ping { tag } => Some(packet::pong(tag)),
-            Packet::Bare { message } => {
-                let challenge = self.challenged(message, entropy);
-                packet::bare(&challenge.or_else(|| self.outside(message, chassis))?)
+        match RmcpPacket::parse(bytes)? {
+            RmcpPacket::Ping { tag } => Some(packet::pong(tag)),
+            RmcpPacket::Sessionless { message } => {
+                let challenge = self.handle_session_challenge(message, entropy);
+                packet::emit_sessionless(
+                    &challenge.or_else(|| self.handle_sessionless(message, chassis))?,
+                )
             }
-            Packet::Old(packet) => self.old_inside(&packet, chassis, entropy),
-            Packet::Plus(plus) if plus.encrypted || plus.authenticated || plus.session_id != 0 => {
-                self.inside(&plus, chassis, entropy)
+            RmcpPacket::Ipmi15(packet) => self.handle_ipmi15_packet(&packet, chassis, entropy),
+            RmcpPacket::RmcpPlus(plus)
+                if plus.encrypted || plus.authenticated || plus.session_id != 0 =>
+            {
+                self.handle_in_session(&plus, chassis, entropy)
             }
-            Packet::Plus(plus) => match plus.kind {
+            RmcpPacket::RmcpPlus(plus) => match plus.kind {
                 KIND_IPMI => {
-                    let answer = self.outside(plus.payload, chassis)?;
-                    Some(packet::plus(KIND_IPMI, 0, 0, &answer))
+                    let answer = self.handle_sessionless(plus.payload, chassis)?;
+                    Some(packet::emit_rmcp_plus(KIND_IPMI, 0, 0, &answer))
                 }
                 KIND_OPEN_REQUEST => {
                     let answer = self.open(peer, plus.payload, entropy)?;
-                    Some(packet::plus(KIND_OPEN_RESPONSE, 0, 0, &answer))
+                    Some(packet::emit_rmcp_plus(KIND_OPEN_RESPONSE, 0, 0, &answer))
                 }
                 KIND_RAKP_1 => {
                     let answer = self.rakp1(plus.payload, entropy)?;
-                    Some(packet::plus(KIND_RAKP_2, 0, 0, &answer))
+                    Some(packet::emit_rmcp_plus(KIND_RAKP_2, 0, 0, &answer))
                 }
                 KIND_RAKP_3 => {
                     let answer = self.rakp3(plus.payload)?;
-                    Some(packet::plus(KIND_RAKP_4, 0, 0, &answer))
+                    Some(packet::emit_rmcp_plus(KIND_RAKP_4, 0, 0, &answer))
                 }
                 _ => None,
             },
@@ -298,32 +308,36 @@ impl Bmc {
     }
 
     /// A request outside any session.
-    fn outside(&mut self, bytes: &[u8], chassis: &mut dyn Chassis) -> Option<Vec<u8>> {
-        let request = Message::parse(bytes).filter(Message::is_request)?;
+    fn handle_sessionless(
+        &mut self,
+        bytes: &[u8],
+        chassis: &mut dyn IpmiChassis,
+    ) -> Option<Vec<u8>> {
+        let request = IpmiMessage::parse(bytes).filter(IpmiMessage::is_request)?;
         let body = self.execute(&request, None, chassis);
         Some(request.response(body).emit())
     }
 
     /// A request inside a session.
-    fn inside(
+    fn handle_in_session(
         &mut self,
-        plus: &Plus<'_>,
-        chassis: &mut dyn Chassis,
+        plus: &RmcpPlusPacket<'_>,
+        chassis: &mut dyn IpmiChassis,
         entropy: &mut dyn Entropy,
     ) -> Option<Vec<u8>> {
         let id = plus.session_id;
         let slot = self.sessions.get_mut(&id)?;
-        let Stage::Live(live) = &mut slot.stage else {
+        let IpmiSlotStage::Live(live) = &mut slot.stage else {
             return None;
         };
         let text = live.channel.open(plus)?;
-        slot.used = self.clock;
-        let request = Message::parse(&text).filter(Message::is_request)?;
+        slot.last_used = self.clock;
+        let request = IpmiMessage::parse(&text).filter(IpmiMessage::is_request)?;
         if plus.kind != KIND_IPMI {
             return None;
         }
         let known = live.repeated(plus.sequence, &request);
-        let caller = Caller {
+        let caller = IpmiCaller {
             session_id: id,
             level: live.level,
             limit: live.user.limit,
@@ -334,26 +348,32 @@ impl Bmc {
                 return request.response(vec![completion::NODE_BUSY]);
             }
             let response = request.response(self.execute(&request, Some(caller), chassis));
-            self.settle(id, plus.sequence, &request, &response);
+            self.update_session(id, plus.sequence, &request, &response);
             response
         });
-        let Stage::Live(live) = &mut self.sessions.get_mut(&id)?.stage else {
+        let IpmiSlotStage::Live(live) = &mut self.sessions.get_mut(&id)?.stage else {
             return None;
         };
         let bytes = live.channel.seal(KIND_IPMI, &response.emit(), entropy);
         if let Some(closed) = commands::session_closed(&request, &response) {
             self.sessions.remove(&closed);
         }
-        if commands::resets(&request, &response) {
+        if commands::is_bmc_reset(&request, &response) {
             self.restart();
         }
         Some(bytes)
     }
 
     /// Draws the consequences of a request for its session.
-    fn settle(&mut self, id: u32, sequence: u32, request: &Message, response: &Message) {
-        let Some(Slot {
-            stage: Stage::Live(live),
+    fn update_session(
+        &mut self,
+        id: u32,
+        sequence: u32,
+        request: &IpmiMessage,
+        response: &IpmiMessage,
+    ) {
+        let Some(IpmiSessionSlot {
+            stage: IpmiSlotStage::Live(live),
             ..
         }) = self.sessions.get_mut(&id)
         else {
@@ -362,7 +382,7 @@ impl Bmc {
         if let Some(level) = commands::level_granted(request, response) {
             live.level = level;
         }
-        if commands::acted(request, response) {
+        if commands::is_action(request, response) {
             live.remember(sequence, request, response);
         }
     }

@@ -2,13 +2,14 @@
 //! an authentication code and a sequence number; nothing else is let through. In
 //! suite 0, which an operator must insist on, only the numbers are left.
 
-pub(crate) mod old;
+pub(crate) mod ipmi15;
 
 use trivet_model::Entropy;
 
-use crate::suite::{BLOCK_BYTES, Keys, Suite, decrypt, encrypt, same_code};
+use crate::suite::{BLOCK_BYTES, IpmiCipherSuite, IpmiSessionKeys, decrypt, encrypt, same_code};
 use crate::wire::packet::{
-    self, BIT_AUTHENTICATED, BIT_ENCRYPTED, KIND_IPMI, PLUS_HEADER_BYTES, Packet, Plus,
+    self, BIT_AUTHENTICATED, BIT_ENCRYPTED, KIND_IPMI, RMCP_PLUS_HEADER_BYTES, RmcpPacket,
+    RmcpPlusPacket,
 };
 
 /// Bytes of the RMCP header, which the code does not cover.
@@ -17,61 +18,66 @@ const RMCP_BYTES: usize = 4;
 const NEXT_HEADER: u8 = 0x07;
 
 /// The console's end of an established session of either kind.
-pub(crate) enum Line {
+pub(crate) enum IpmiChannel {
     /// IPMI 2.0.
-    Plus(Box<Channel>),
+    RmcpPlus(Box<RmcpPlusChannel>),
     /// IPMI 1.5.
-    Old(Box<old::Channel>),
+    Ipmi15(Box<ipmi15::Ipmi15Channel>),
 }
 
-impl Line {
+impl IpmiChannel {
     /// The other end's name for this session.
     pub(crate) fn peer_id(&self) -> u32 {
         match self {
-            Self::Plus(channel) => channel.peer_id,
-            Self::Old(channel) => channel.id(),
+            Self::RmcpPlus(channel) => channel.peer_id,
+            Self::Ipmi15(channel) => channel.id(),
         }
     }
 
     /// Protects one message; none where it is too long for the session's kind.
     pub(crate) fn seal(&mut self, text: &[u8], entropy: &mut dyn Entropy) -> Option<Vec<u8>> {
         match self {
-            Self::Plus(channel) => Some(channel.seal(KIND_IPMI, text, entropy)),
-            Self::Old(channel) => channel.seal(text),
+            Self::RmcpPlus(channel) => Some(channel.seal(KIND_IPMI, text, entropy)),
+            Self::Ipmi15(channel) => channel.seal(text),
         }
     }
 
     /// The message in a packet, if the other end made it for this session.
-    pub(crate) fn open(&mut self, packet: &Packet<'_>) -> Option<Vec<u8>> {
+    pub(crate) fn open(&mut self, packet: &RmcpPacket<'_>) -> Option<Vec<u8>> {
         match (self, packet) {
-            (Self::Plus(channel), Packet::Plus(plus)) if plus.kind == KIND_IPMI => {
+            (Self::RmcpPlus(channel), RmcpPacket::RmcpPlus(plus)) if plus.kind == KIND_IPMI => {
                 channel.open(plus)
             }
-            (Self::Old(channel), Packet::Old(packet)) => channel.open(packet),
+            (Self::Ipmi15(channel), RmcpPacket::Ipmi15(packet)) => channel.open(packet),
             _ => None,
         }
     }
 }
 
 /// One end of an established session.
-pub(crate) struct Channel {
-    suite: Suite,
-    keys: Keys,
+pub(crate) struct RmcpPlusChannel {
+    suite: IpmiCipherSuite,
+    keys: IpmiSessionKeys,
     own_id: u32,
     peer_id: u32,
     sequence: u32,
-    window: Window,
+    window: IpmiSequenceWindow,
 }
 
-impl Channel {
-    pub(crate) fn new(suite: Suite, keys: Keys, own_id: u32, peer_id: u32) -> Self {
+impl RmcpPlusChannel {
+    pub(crate) fn new(
+        suite: IpmiCipherSuite,
+        keys: IpmiSessionKeys,
+        own_id: u32,
+        peer_id: u32,
+    ) -> Self {
         Self {
             suite,
             keys,
             own_id,
             peer_id,
             sequence: 0,
-            window: Window::default(),
+            window: IpmiSequenceWindow::default(),
         }
     }
 
@@ -80,13 +86,13 @@ impl Channel {
         // Zero is for packets outside a session, so the count skips it.
         self.sequence = self.sequence.checked_add(1).unwrap_or(1);
         if !self.suite.protects() {
-            return packet::plus(kind, self.peer_id, self.sequence, text);
+            return packet::emit_rmcp_plus(kind, self.peer_id, self.sequence, text);
         }
         let mut vector = [0; BLOCK_BYTES];
         entropy.fill(&mut vector);
         let payload = encrypt(&self.keys.cipher, vector, text);
         let kind = kind | BIT_ENCRYPTED | BIT_AUTHENTICATED;
-        let mut out = packet::plus(kind, self.peer_id, self.sequence, &payload);
+        let mut out = packet::emit_rmcp_plus(kind, self.peer_id, self.sequence, &payload);
         let pad = (4 - (out.len() - RMCP_BYTES + 2) % 4) % 4;
         out.extend(core::iter::repeat_n(0xff, pad));
         out.extend([pad as u8, NEXT_HEADER]);
@@ -98,7 +104,7 @@ impl Channel {
     /// The payload of a packet, if the other end made it for this session and
     /// it was not seen before. The window moves only for such packets, so
     /// forged ones cannot push it.
-    pub(crate) fn open(&mut self, packet: &Plus<'_>) -> Option<Vec<u8>> {
+    pub(crate) fn open(&mut self, packet: &RmcpPlusPacket<'_>) -> Option<Vec<u8>> {
         let protects = self.suite.protects();
         if (packet.encrypted, packet.authenticated) != (protects, protects)
             || packet.session_id != self.own_id
@@ -111,7 +117,7 @@ impl Channel {
         }
         let signed_bytes = packet.whole.len().checked_sub(self.suite.code_bytes())?;
         let (signed, code) = packet.whole.split_at(signed_bytes);
-        if signed.len() < PLUS_HEADER_BYTES + packet.payload.len() + 2 {
+        if signed.len() < RMCP_PLUS_HEADER_BYTES + packet.payload.len() + 2 {
             return None;
         }
         if !same_code(code, &self.suite.code(&self.keys.integrity, &[signed])) {
@@ -126,7 +132,7 @@ impl Channel {
 /// than the width of `seen` is taken for old. Section 6.12.13 also bounds jumps
 /// forward; packets reach this only when authentic, so a jump means losses.
 #[derive(Clone, Copy, Debug)]
-struct Window {
+struct IpmiSequenceWindow {
     newest: u32,
     /// Bit `n` stands for `newest - n`.
     seen: u64,
@@ -134,7 +140,7 @@ struct Window {
     ahead_max: u32,
 }
 
-impl Default for Window {
+impl Default for IpmiSequenceWindow {
     fn default() -> Self {
         Self {
             newest: 0,
@@ -144,7 +150,7 @@ impl Default for Window {
     }
 }
 
-impl Window {
+impl IpmiSequenceWindow {
     /// One that begins with `first` and lets nothing in that is far from it.
     fn narrow(first: u32, ahead_max: u32) -> Self {
         Self {
@@ -176,13 +182,13 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::suite::Exchange;
-    use crate::wire::packet::{KIND_IPMI, Packet};
-    use trivet_model::Seeded;
+    use crate::suite::RakpExchange;
+    use crate::wire::packet::{KIND_IPMI, RmcpPacket};
+    use trivet_model::SeededRandom;
 
-    struct Counting;
+    struct CountingEntropy;
 
-    impl Entropy for Counting {
+    impl Entropy for CountingEntropy {
         fn fill(&mut self, out: &mut [u8]) {
             for (at, byte) in out.iter_mut().enumerate() {
                 *byte = 0x10 + at as u8;
@@ -190,8 +196,8 @@ mod tests {
         }
     }
 
-    fn keys(suite: Suite) -> Keys {
-        let exchange = Exchange {
+    fn keys(suite: IpmiCipherSuite) -> IpmiSessionKeys {
+        let exchange = RakpExchange {
             suite,
             console_id: 0xa1b2_c3d4,
             managed_id: 0x0102_0304,
@@ -204,17 +210,17 @@ mod tests {
         exchange.keys(b"password", None)
     }
 
-    fn pair(suite: Suite) -> (Channel, Channel) {
+    fn pair(suite: IpmiCipherSuite) -> (RmcpPlusChannel, RmcpPlusChannel) {
         let keys = keys(suite);
         (
-            Channel::new(suite, keys.clone(), 1, 0x0102_0304),
-            Channel::new(suite, keys, 0x0102_0304, 1),
+            RmcpPlusChannel::new(suite, keys.clone(), 1, 0x0102_0304),
+            RmcpPlusChannel::new(suite, keys, 0x0102_0304, 1),
         )
     }
 
-    fn open(channel: &mut Channel, bytes: &[u8]) -> Option<Vec<u8>> {
-        match Packet::parse(bytes)? {
-            Packet::Plus(plus) => channel.open(&plus),
+    fn open(channel: &mut RmcpPlusChannel, bytes: &[u8]) -> Option<Vec<u8>> {
+        match RmcpPacket::parse(bytes)? {
+            RmcpPacket::RmcpPlus(plus) => channel.open(&plus),
             _ => None,
         }
     }
@@ -224,18 +230,18 @@ mod tests {
         let message = [0x20, 0x00, 0xe0, 0x81, 0x04, 0x01, 0x7a];
         for (suite, want) in [
             (
-                Suite::Sha1,
+                IpmiCipherSuite::Sha1,
                 "0600ff0706c004030201010000002000101112131415161718191a1b1c1d1e1f\
                  8b0d5c4d9dfadc8f083f979c589e14b2ffff02073a60bcde7d9f5c6032f9c125",
             ),
             (
-                Suite::Sha256,
+                IpmiCipherSuite::Sha256,
                 "0600ff0706c004030201010000002000101112131415161718191a1b1c1d1e1f\
                  92a22de6dcb3df7b568d6b84c56686abffff0207740bf9f27e7f34a6e1cc253f621af1c7",
             ),
         ] {
             let (mut console, mut managed) = pair(suite);
-            let bytes = console.seal(KIND_IPMI, &message, &mut Counting);
+            let bytes = console.seal(KIND_IPMI, &message, &mut CountingEntropy);
             let hex: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
             assert_eq!(hex.concat(), want);
             assert_eq!(open(&mut managed, &bytes), Some(message.to_vec()));
@@ -244,8 +250,8 @@ mod tests {
 
     #[test]
     fn refuses_a_packet_with_any_bit_turned() {
-        let mut entropy = Seeded::new(1);
-        for suite in [Suite::Sha1, Suite::Sha256] {
+        let mut entropy = SeededRandom::new(1);
+        for suite in [IpmiCipherSuite::Sha1, IpmiCipherSuite::Sha256] {
             let (mut console, mut managed) = pair(suite);
             let bytes = console.seal(KIND_IPMI, b"text", &mut entropy);
             for bit in RMCP_BYTES * 8..bytes.len() * 8 {
@@ -260,16 +266,16 @@ mod tests {
 
     #[test]
     fn refuses_what_is_plain_or_for_another_session() {
-        let (mut console, mut managed) = pair(Suite::Sha256);
-        let plain = packet::plus(KIND_IPMI, 0x0102_0304, 1, b"text");
+        let (mut console, mut managed) = pair(IpmiCipherSuite::Sha256);
+        let plain = packet::emit_rmcp_plus(KIND_IPMI, 0x0102_0304, 1, b"text");
         assert_eq!(open(&mut managed, &plain), None);
-        let bytes = console.seal(KIND_IPMI, b"text", &mut Seeded::new(1));
+        let bytes = console.seal(KIND_IPMI, b"text", &mut SeededRandom::new(1));
         assert_eq!(open(&mut console, &bytes), None);
     }
 
     #[test]
     fn the_window_takes_each_number_once_in_any_near_order() {
-        let mut window = Window::default();
+        let mut window = IpmiSequenceWindow::default();
         assert!(!window.admit(0));
         for sequence in [5, 3, 4, 70, 69, 7] {
             assert!(window.admit(sequence), "{sequence}");
@@ -282,22 +288,22 @@ mod tests {
 
     #[test]
     fn the_window_goes_on_past_the_largest_number() {
-        let mut window = Window {
+        let mut window = IpmiSequenceWindow {
             newest: u32::MAX - 1,
             seen: 1,
-            ..Window::default()
+            ..IpmiSequenceWindow::default()
         };
         assert!(window.admit(u32::MAX));
         assert!(window.admit(1));
         assert!(!window.admit(u32::MAX));
-        let (mut console, mut managed) = pair(Suite::Sha1);
+        let (mut console, mut managed) = pair(IpmiCipherSuite::Sha1);
         console.sequence = u32::MAX;
-        managed.window = Window {
+        managed.window = IpmiSequenceWindow {
             newest: u32::MAX,
             seen: 1,
-            ..Window::default()
+            ..IpmiSequenceWindow::default()
         };
-        let bytes = console.seal(KIND_IPMI, b"text", &mut Seeded::new(1));
+        let bytes = console.seal(KIND_IPMI, b"text", &mut SeededRandom::new(1));
         assert_eq!(console.sequence, 1);
         assert!(open(&mut managed, &bytes).is_some());
     }
@@ -308,9 +314,9 @@ mod tests {
             text in proptest::collection::vec(0..=u8::MAX, 0..300),
             seed: u64,
         ) {
-            for suite in [Suite::Sha1, Suite::Sha256] {
+            for suite in [IpmiCipherSuite::Sha1, IpmiCipherSuite::Sha256] {
                 let (mut console, mut managed) = pair(suite);
-                let bytes = console.seal(KIND_IPMI, &text, &mut Seeded::new(seed));
+                let bytes = console.seal(KIND_IPMI, &text, &mut SeededRandom::new(seed));
                 assert_eq!((bytes.len() - RMCP_BYTES - suite.code_bytes()) % 4, 0);
                 assert_eq!(open(&mut managed, &bytes), Some(text.clone()));
             }

@@ -6,25 +6,25 @@
 //! of its window). Datagrams that are not the awaited answer change nothing.
 //! The session is kept between orders, and a lost one is replaced once per order.
 
+mod job_script;
 mod login;
-mod script;
-mod talk;
+mod power_script;
 mod target;
 
 use std::collections::VecDeque;
 
 use trivet_model::{Entropy, PowerAnswer, PowerError, PowerOrder, Tick};
 
-use crate::channel::Line;
-use crate::command::{Request, app, completion};
-use crate::errand::{Errand, Report};
-use crate::suite::Suite;
-use crate::wire::message::{Message, SEQUENCE_MASK};
-use crate::wire::packet::Packet;
+use crate::channel::IpmiChannel;
+use crate::command::{IpmiRequest, app, completion};
+use crate::operation::{IpmiOperation, IpmiReply};
+use crate::suite::IpmiCipherSuite;
+use crate::wire::message::{IpmiMessage, SEQUENCE_MASK};
+use crate::wire::packet::RmcpPacket;
 
-use login::{Heard, Login, Silence};
-use talk::{Answer, Next, Talk, told_apart};
-pub use target::{Pace, Target};
+use job_script::{IpmiJobAnswer, IpmiJobNext, IpmiJobScript, classify_completion_code};
+use login::{IpmiLogin, IpmiLoginProgress, IpmiLoginTimeout};
+pub use target::{IpmiTarget, IpmiTiming};
 
 /// Most orders and errands that wait, are under way or have answers nobody fetched. Ours.
 pub const ORDERS_WAITING_MAX: usize = 16;
@@ -37,97 +37,97 @@ const REFUSALS_MAX: u32 = 1;
 /// Sessions replaced because the BMC fell silent, per order. Ours.
 const LOSSES_MAX: u32 = 1;
 /// Tries in a session that an earlier order left, before it counts as lost. Ours.
-const KEPT_TRIES_MAX: u32 = 3;
+const REUSED_SESSION_TRIES_MAX: u32 = 3;
 /// Datagrams with one request that changes power. Ours: a BMC that is busy with the change may
 /// carry out each of them, and the caller polls the power state anyway.
 const SWITCH_TRIES_MAX: u32 = 2;
 /// How long a session may rest before we take it for gone. BMCs end sessions
 /// after 60 s without traffic, give or take three (section 6.12.15).
-const REST_MS_MAX: u64 = 50_000;
+const SESSION_IDLE_MS_MAX: u64 = 50_000;
 /// How long an errand may take in all. Ours: an event log read record by record
 /// from a slow BMC takes minutes.
-const ERRAND_MS_MAX: u64 = 300_000;
+const OPERATION_MS_MAX: u64 = 300_000;
 
-enum Link {
+enum IpmiLinkState {
     /// No session. With work at hand, a login begins when the wait is over.
     Down,
-    Login(Login),
-    Up(Line),
+    Login(IpmiLogin),
+    Up(IpmiChannel),
 }
 
 /// The repetition of what was last said.
 #[derive(Clone, Copy)]
-struct Wait {
+struct IpmiRetryTimer {
     due: Tick,
     next_ms: u64,
     tries: u32,
 }
 
 /// The order or errand under way.
-struct Work {
+struct IpmiJob {
     id: u64,
-    talk: Talk,
-    request: Request,
+    script: IpmiJobScript,
+    request: IpmiRequest,
     started: Tick,
     /// When the BMC last said something that led on. An order has its time from
     /// the start, each request of an errand from here.
-    moved: Tick,
+    last_progress: Tick,
     refusals: u32,
     losses: u32,
     /// Whether the session was there before this order.
-    kept: bool,
+    reused_session: bool,
     /// What went wrong last, should time run out.
-    trouble: Option<PowerError>,
+    last_error: Option<PowerError>,
 }
 
 /// What an answer in the session is awaited to.
-struct Asked {
-    message: Message,
+struct IpmiPendingRequest {
+    message: IpmiMessage,
     /// Set Session Privilege Level, without which everybody is a mere user.
-    raising: bool,
+    raises_privilege: bool,
 }
 
 /// The appliance's end of a session with one BMC.
-pub struct Session {
-    target: Target,
-    pace: Pace,
-    link: Link,
+pub struct IpmiSession {
+    target: IpmiTarget,
+    timing: IpmiTiming,
+    link: IpmiLinkState,
     /// The suite this login uses, and the one that worked last.
-    suite: Suite,
-    proven: Option<Suite>,
-    asked: Option<Asked>,
-    wait: Option<Wait>,
-    work: Option<Work>,
-    waiting: VecDeque<(u64, Talk, Request)>,
+    suite: IpmiCipherSuite,
+    proven_suite: Option<IpmiCipherSuite>,
+    pending_request: Option<IpmiPendingRequest>,
+    retry_timer: Option<IpmiRetryTimer>,
+    job: Option<IpmiJob>,
+    waiting: VecDeque<(u64, IpmiJobScript, IpmiRequest)>,
     outbox: VecDeque<Vec<u8>>,
     answers: VecDeque<(u64, Result<PowerAnswer, PowerError>)>,
-    reports: VecDeque<(u64, Result<Report, PowerError>)>,
+    replies: VecDeque<(u64, Result<IpmiReply, PowerError>)>,
     request_number: u8,
-    last_heard: Tick,
+    last_received: Tick,
     /// No order begins before.
-    rests_until: Tick,
+    next_job_at: Tick,
     closing: bool,
 }
 
-impl Session {
+impl IpmiSession {
     /// A session that does nothing until its first order.
-    pub fn new(target: Target, pace: Pace) -> Self {
+    pub fn new(target: IpmiTarget, pace: IpmiTiming) -> Self {
         Self {
-            suite: Suite::Sha256,
-            proven: None,
+            suite: IpmiCipherSuite::Sha256,
+            proven_suite: None,
             target,
-            pace,
-            link: Link::Down,
-            asked: None,
-            wait: None,
-            work: None,
+            timing: pace,
+            link: IpmiLinkState::Down,
+            pending_request: None,
+            retry_timer: None,
+            job: None,
             waiting: VecDeque::new(),
             outbox: VecDeque::new(),
             answers: VecDeque::new(),
-            reports: VecDeque::new(),
+            replies: VecDeque::new(),
             request_number: 0,
-            last_heard: Tick::default(),
-            rests_until: Tick::default(),
+            last_received: Tick::default(),
+            next_job_at: Tick::default(),
             closing: false,
         }
     }
@@ -140,40 +140,40 @@ impl Session {
         order: PowerOrder,
         entropy: &mut dyn Entropy,
     ) -> Result<(), PowerError> {
-        let (talk, request) = Talk::order(order);
-        self.take(now, id, talk, request, entropy)
+        let (talk, request) = IpmiJobScript::order(order);
+        self.enqueue_job(now, id, talk, request, entropy)
     }
 
     /// Takes an errand; its report comes out of [`Session::report`] under `id`.
-    pub fn errand(
+    pub fn operation(
         &mut self,
         now: Tick,
         id: u64,
-        errand: Errand,
+        errand: IpmiOperation,
         entropy: &mut dyn Entropy,
     ) -> Result<(), PowerError> {
-        let (talk, request) = Talk::errand(errand)?;
-        self.take(now, id, talk, request, entropy)
+        let (talk, request) = IpmiJobScript::operation(errand)?;
+        self.enqueue_job(now, id, talk, request, entropy)
     }
 
-    fn take(
+    fn enqueue_job(
         &mut self,
         now: Tick,
         id: u64,
-        talk: Talk,
-        request: Request,
+        talk: IpmiJobScript,
+        request: IpmiRequest,
         entropy: &mut dyn Entropy,
     ) -> Result<(), PowerError> {
-        if let Some(missing) = self.target.lacking() {
+        if let Some(missing) = self.target.missing_setting() {
             return Err(PowerError::NotConfigured { missing });
         }
-        let done = self.answers.len() + self.reports.len();
-        let held = self.waiting.len() + usize::from(self.work.is_some()) + done;
+        let done = self.answers.len() + self.replies.len();
+        let held = self.waiting.len() + usize::from(self.job.is_some()) + done;
         if held >= ORDERS_WAITING_MAX {
-            return Err(PowerError::Busy);
+            return Err(PowerError::QueueFull);
         }
         self.waiting.push_back((id, talk, request));
-        self.begin(now, entropy);
+        self.start_next_job(now, entropy);
         Ok(())
     }
 
@@ -186,30 +186,30 @@ impl Session {
 
     /// Ends everything at once: what was asked is not answered any more, and the BMC is
     /// told if there is a session. What is still to be sent is given.
-    pub fn hang_up(&mut self, entropy: &mut dyn Entropy) -> Vec<Vec<u8>> {
-        self.work = None;
+    pub fn abort(&mut self, entropy: &mut dyn Entropy) -> Vec<Vec<u8>> {
+        self.job = None;
         self.waiting.clear();
         self.outbox.clear();
-        self.leave(entropy);
+        self.end_session(entropy);
         self.outbox.drain(..).collect()
     }
 
     /// Takes a datagram from the BMC's address, whoever really sent it.
     pub fn datagram(&mut self, now: Tick, bytes: &[u8], entropy: &mut dyn Entropy) {
-        let Some(packet) = Packet::parse(bytes) else {
+        let Some(packet) = RmcpPacket::parse(bytes) else {
             return;
         };
         match &mut self.link {
-            Link::Down => {}
-            Link::Login(login) => {
-                let heard = login.hear(&self.target, &packet);
-                self.heard_login(now, heard, entropy);
+            IpmiLinkState::Down => {}
+            IpmiLinkState::Login(login) => {
+                let heard = login.handle_packet(&self.target, &packet);
+                self.handle_login_progress(now, heard, entropy);
             }
-            Link::Up(line) => {
+            IpmiLinkState::Up(line) => {
                 let text = line.open(&packet);
-                if let Some(message) = text.as_deref().and_then(Message::parse) {
-                    self.last_heard = now;
-                    self.heard_message(now, &message, entropy);
+                if let Some(message) = text.as_deref().and_then(IpmiMessage::parse) {
+                    self.last_received = now;
+                    self.handle_message(now, &message, entropy);
                 }
             }
         }
@@ -217,30 +217,30 @@ impl Session {
 
     /// Does what is due.
     pub fn tick(&mut self, now: Tick, entropy: &mut dyn Entropy) {
-        let Some(work) = &self.work else {
-            return self.begin(now, entropy);
+        let Some(work) = &self.job else {
+            return self.start_next_job(now, entropy);
         };
         if now >= self.limit(work) {
             self.give_up(now, entropy);
-        } else if let Some(wait) = self.wait.filter(|wait| now >= wait.due) {
-            self.overdue(now, wait, entropy);
+        } else if let Some(wait) = self.retry_timer.filter(|wait| now >= wait.due) {
+            self.handle_retry_timer(now, wait, entropy);
         }
     }
 
     /// When [`Session::tick`] has something to do next, if ever.
     pub fn deadline(&self) -> Option<Tick> {
-        let Some(work) = self.work.as_ref() else {
-            return (!self.waiting.is_empty()).then_some(self.rests_until);
+        let Some(work) = self.job.as_ref() else {
+            return (!self.waiting.is_empty()).then_some(self.next_job_at);
         };
         let limit = self.limit(work);
-        Some(self.wait.map_or(limit, |wait| wait.due.min(limit)))
+        Some(self.retry_timer.map_or(limit, |wait| wait.due.min(limit)))
     }
 
-    fn limit(&self, work: &Work) -> Tick {
-        let order = work.moved.after_ms(self.pace.order_ms_max);
+    fn limit(&self, work: &IpmiJob) -> Tick {
+        let order = work.last_progress.after_ms(self.timing.order_ms_max);
         order.min(
             work.started
-                .after_ms(ERRAND_MS_MAX.max(self.pace.order_ms_max)),
+                .after_ms(OPERATION_MS_MAX.max(self.timing.order_ms_max)),
         )
     }
 
@@ -255,35 +255,37 @@ impl Session {
     }
 
     /// The next errand that is done, and what it brought.
-    pub fn report(&mut self) -> Option<(u64, Result<Report, PowerError>)> {
-        self.reports.pop_front()
+    pub fn reply(&mut self) -> Option<(u64, Result<IpmiReply, PowerError>)> {
+        self.replies.pop_front()
     }
 
     /// The wait for an answer is over.
-    fn overdue(&mut self, now: Tick, wait: Wait, entropy: &mut dyn Entropy) {
-        let kept = self.work.as_ref().is_some_and(|work| work.kept);
+    fn handle_retry_timer(&mut self, now: Tick, wait: IpmiRetryTimer, entropy: &mut dyn Entropy) {
+        let kept = self.job.as_ref().is_some_and(|work| work.reused_session);
         let switches = self.switches();
-        let mut tries_max = self.pace.tries_max;
+        let mut tries_max = self.timing.tries_max;
         match &mut self.link {
-            Link::Down => return self.log_in(now, entropy),
-            Link::Login(login) => {
-                if let Some(heard) = login.believe_refusal() {
-                    return self.heard_login(now, heard, entropy);
+            IpmiLinkState::Down => return self.log_in(now, entropy),
+            IpmiLinkState::Login(login) => {
+                if let Some(heard) = login.take_unconfirmed_refusal() {
+                    return self.handle_login_progress(now, heard, entropy);
                 }
             }
-            Link::Up(_) if self.asked.is_none() => return self.ask(now, entropy),
-            Link::Up(_) if switches => tries_max = tries_max.min(SWITCH_TRIES_MAX),
-            Link::Up(_) if kept => tries_max = tries_max.min(KEPT_TRIES_MAX),
-            Link::Up(_) => {}
+            IpmiLinkState::Up(_) if self.pending_request.is_none() => {
+                return self.send_request(now, entropy);
+            }
+            IpmiLinkState::Up(_) if switches => tries_max = tries_max.min(SWITCH_TRIES_MAX),
+            IpmiLinkState::Up(_) if kept => tries_max = tries_max.min(REUSED_SESSION_TRIES_MAX),
+            IpmiLinkState::Up(_) => {}
         }
         if wait.tries < tries_max {
-            self.say(now, wait.next_ms, wait.tries + 1, entropy);
+            self.transmit_pending(now, wait.next_ms, wait.tries + 1, entropy);
         } else {
-            self.fell_silent(now, entropy);
+            self.handle_no_response(now, entropy);
         }
     }
 
-    fn post(&mut self, bytes: Vec<u8>) {
+    fn enqueue_datagram(&mut self, bytes: Vec<u8>) {
         if self.outbox.len() >= OUTBOX_MAX {
             self.outbox.pop_front();
         }
@@ -291,111 +293,134 @@ impl Session {
     }
 
     /// Takes up the next order if none is under way.
-    fn begin(&mut self, now: Tick, entropy: &mut dyn Entropy) {
-        let rests = now < self.rests_until && !self.waiting.is_empty();
-        if self.work.is_some() || rests {
+    fn start_next_job(&mut self, now: Tick, entropy: &mut dyn Entropy) {
+        let rests = now < self.next_job_at && !self.waiting.is_empty();
+        if self.job.is_some() || rests {
             return;
         }
         let Some((id, talk, request)) = self.waiting.pop_front() else {
             self.close_when_idle(entropy);
             return;
         };
-        if now.since_ms(self.last_heard) > REST_MS_MAX {
-            self.leave(entropy);
+        if now.since_ms(self.last_received) > SESSION_IDLE_MS_MAX {
+            self.end_session(entropy);
         }
-        if talk.counts() {
+        if talk.at_most_once() {
             // In a session that the BMC may have forgotten nobody could tell whether
             // such an order was heard.
-            self.leave(entropy);
+            self.end_session(entropy);
         }
-        let kept = matches!(self.link, Link::Up(_));
-        self.work = Some(Work {
+        let kept = matches!(self.link, IpmiLinkState::Up(_));
+        self.job = Some(IpmiJob {
             id,
-            talk,
+            script: talk,
             request,
             started: now,
-            moved: now,
+            last_progress: now,
             refusals: 0,
             losses: 0,
-            kept,
-            trouble: None,
+            reused_session: kept,
+            last_error: None,
         });
         if kept && self.switches() {
             // Whether the BMC still knows the session is found out by what may be said twice.
-            self.raise(now, entropy);
+            self.raise_privilege(now, entropy);
         } else if kept {
-            self.ask(now, entropy);
+            self.send_request(now, entropy);
         } else {
-            self.suite = self.target.suite.or(self.proven).unwrap_or(Suite::Sha256);
+            self.suite = self
+                .target
+                .suite
+                .or(self.proven_suite)
+                .unwrap_or(IpmiCipherSuite::Sha256);
             self.log_in(now, entropy);
         }
     }
 
-    fn finish(&mut self, now: Tick, result: Result<Answer, PowerError>, entropy: &mut dyn Entropy) {
-        self.wait = None;
-        self.asked = None;
-        self.rests_until = now.after_ms(self.pace.rest_ms);
-        if let Some(work) = self.work.take() {
-            if work.talk.ends_session() {
-                self.leave(entropy);
+    fn finish(
+        &mut self,
+        now: Tick,
+        result: Result<IpmiJobAnswer, PowerError>,
+        entropy: &mut dyn Entropy,
+    ) {
+        self.retry_timer = None;
+        self.pending_request = None;
+        self.next_job_at = now.after_ms(self.timing.order_gap_ms);
+        if let Some(work) = self.job.take() {
+            if work.script.ends_session() {
+                self.end_session(entropy);
             }
             let id = work.id;
-            match result.map_err(told_apart) {
-                Ok(Answer::Power(answer)) => self.answers.push_back((id, Ok(answer))),
-                Ok(Answer::Errand(report)) => self.reports.push_back((id, Ok(report))),
-                Err(error) if work.talk.is_errand() => self.reports.push_back((id, Err(error))),
+            match result.map_err(classify_completion_code) {
+                Ok(IpmiJobAnswer::Power(answer)) => self.answers.push_back((id, Ok(answer))),
+                Ok(IpmiJobAnswer::Operation(report)) => self.replies.push_back((id, Ok(report))),
+                Err(error) if work.script.is_operation() => {
+                    self.replies.push_back((id, Err(error)))
+                }
                 Err(error) => self.answers.push_back((id, Err(error))),
             }
         }
-        self.begin(now, entropy);
+        self.start_next_job(now, entropy);
     }
 
     fn log_in(&mut self, now: Tick, entropy: &mut dyn Entropy) {
-        let login = Login::new(&self.target, self.suite, entropy);
-        self.enter(now, login, entropy);
+        let login = IpmiLogin::new(&self.target, self.suite, entropy);
+        self.start_login(now, login, entropy);
     }
 
-    fn enter(&mut self, now: Tick, login: Login, entropy: &mut dyn Entropy) {
-        self.asked = None;
-        self.link = Link::Login(login);
-        self.say(now, self.pace.first_ms, 1, entropy);
+    fn start_login(&mut self, now: Tick, login: IpmiLogin, entropy: &mut dyn Entropy) {
+        self.pending_request = None;
+        self.link = IpmiLinkState::Login(login);
+        self.transmit_pending(now, self.timing.first_retry_ms, 1, entropy);
     }
 
     /// Puts the order's present request to the BMC, in the session that stands.
-    fn ask(&mut self, now: Tick, entropy: &mut dyn Entropy) {
-        if let Some(work) = &self.work {
+    fn send_request(&mut self, now: Tick, entropy: &mut dyn Entropy) {
+        if let Some(work) = &self.job {
             let request = work.request.clone();
-            self.ask_for(now, &request, false, entropy);
+            self.send_message(now, &request, false, entropy);
         }
     }
 
-    fn raise(&mut self, now: Tick, entropy: &mut dyn Entropy) {
+    fn raise_privilege(&mut self, now: Tick, entropy: &mut dyn Entropy) {
         let level = self.target.privilege.level();
-        let request = Request::app(app::SET_SESSION_PRIVILEGE, &[level]);
-        self.ask_for(now, &request, true, entropy);
+        let request = IpmiRequest::app(app::SET_SESSION_PRIVILEGE, &[level]);
+        self.send_message(now, &request, true, entropy);
     }
 
-    fn ask_for(&mut self, now: Tick, request: &Request, raising: bool, entropy: &mut dyn Entropy) {
+    fn send_message(
+        &mut self,
+        now: Tick,
+        request: &IpmiRequest,
+        raising: bool,
+        entropy: &mut dyn Entropy,
+    ) {
         let message = self.number(request);
-        self.asked = Some(Asked { message, raising });
+        self.pending_request = Some(IpmiPendingRequest {
+            message,
+            raises_privilege: raising,
+        });
         let wait_ms = if self.switches() {
-            self.pace.wait_ms_max
+            self.timing.wait_ms_max
         } else {
-            self.pace.first_ms
+            self.timing.first_retry_ms
         };
-        self.say(now, wait_ms, 1, entropy);
+        self.transmit_pending(now, wait_ms, 1, entropy);
     }
 
     /// Whether a request that changes the machine's power awaits its answer.
     fn switches(&self) -> bool {
-        let raising = self.asked.as_ref().is_some_and(|asked| asked.raising);
-        let work = self.work.as_ref();
-        !raising && work.is_some_and(|work| work.talk.switches())
+        let raising = self
+            .pending_request
+            .as_ref()
+            .is_some_and(|asked| asked.raises_privilege);
+        let work = self.job.as_ref();
+        !raising && work.is_some_and(|work| work.script.changes_power())
     }
 
-    fn number(&mut self, request: &Request) -> Message {
+    fn number(&mut self, request: &IpmiRequest) -> IpmiMessage {
         self.request_number = self.request_number.wrapping_add(1) & SEQUENCE_MASK;
-        Message::request(
+        IpmiMessage::request(
             request.netfn,
             self.request_number,
             request.command,
@@ -404,69 +429,81 @@ impl Session {
     }
 
     /// Says, perhaps again, what awaits an answer.
-    fn say(&mut self, now: Tick, wait_ms: u64, tries: u32, entropy: &mut dyn Entropy) {
-        let bytes = match (&mut self.link, &self.asked) {
-            (Link::Login(login), _) => Some(login.message(&self.target)),
-            (Link::Up(line), Some(asked)) => line.seal(&asked.message.emit(), entropy),
+    fn transmit_pending(&mut self, now: Tick, wait_ms: u64, tries: u32, entropy: &mut dyn Entropy) {
+        let bytes = match (&mut self.link, &self.pending_request) {
+            (IpmiLinkState::Login(login), _) => Some(login.message(&self.target)),
+            (IpmiLinkState::Up(line), Some(asked)) => line.seal(&asked.message.emit(), entropy),
             _ => return,
         };
         // What is too long for IPMI 1.5 is never heard, and so ends as silence.
         if let Some(bytes) = bytes {
-            self.post(bytes);
+            self.enqueue_datagram(bytes);
         }
-        let next_ms = wait_ms.saturating_mul(2).min(self.pace.wait_ms_max.max(1));
-        self.wait = Some(Wait {
+        let next_ms = wait_ms
+            .saturating_mul(2)
+            .min(self.timing.wait_ms_max.max(1));
+        self.retry_timer = Some(IpmiRetryTimer {
             due: now.after_ms(wait_ms.max(1)),
             next_ms,
             tries,
         });
     }
 
-    fn heard_login(&mut self, now: Tick, heard: Heard, entropy: &mut dyn Entropy) {
+    fn handle_login_progress(
+        &mut self,
+        now: Tick,
+        heard: IpmiLoginProgress,
+        entropy: &mut dyn Entropy,
+    ) {
         match heard {
-            Heard::Nothing => {}
-            Heard::Next => self.say(now, self.pace.first_ms, 1, entropy),
-            Heard::Done(line) => {
-                self.link = Link::Up(line);
-                self.proven = Some(self.suite);
-                self.last_heard = now;
-                self.raise(now, entropy);
+            IpmiLoginProgress::Ignored => {}
+            IpmiLoginProgress::Next => {
+                self.transmit_pending(now, self.timing.first_retry_ms, 1, entropy)
             }
-            Heard::Algorithms => self.other_suite(now, entropy),
-            Heard::Refused { error, parting } => {
+            IpmiLoginProgress::Done(line) => {
+                self.link = IpmiLinkState::Up(line);
+                self.proven_suite = Some(self.suite);
+                self.last_received = now;
+                self.raise_privilege(now, entropy);
+            }
+            IpmiLoginProgress::SuiteRefused => self.try_next_suite(now, entropy),
+            IpmiLoginProgress::Refused {
+                error,
+                final_packet: parting,
+            } => {
                 if let Some(bytes) = parting {
-                    self.post(bytes);
+                    self.enqueue_datagram(bytes);
                 }
-                self.refused(now, error, entropy);
+                self.handle_login_refusal(now, error, entropy);
             }
         }
     }
 
     /// Suite 3 comes after suite 17; after that, or when one is forced, nothing.
-    fn other_suite(&mut self, now: Tick, entropy: &mut dyn Entropy) {
-        if self.target.suite.is_none() && self.suite == Suite::Sha256 {
-            self.suite = Suite::Sha1;
-            let login = Login::open(&self.target, self.suite, entropy);
-            self.enter(now, login, entropy);
+    fn try_next_suite(&mut self, now: Tick, entropy: &mut dyn Entropy) {
+        if self.target.suite.is_none() && self.suite == IpmiCipherSuite::Sha256 {
+            self.suite = IpmiCipherSuite::Sha1;
+            let login = IpmiLogin::open(&self.target, self.suite, entropy);
+            self.start_login(now, login, entropy);
         } else {
-            self.proven = None;
-            self.suite = self.target.suite.unwrap_or(Suite::Sha256);
-            self.refused(now, PowerError::NoSuite, entropy);
+            self.proven_suite = None;
+            self.suite = self.target.suite.unwrap_or(IpmiCipherSuite::Sha256);
+            self.handle_login_refusal(now, PowerError::NoSuite, entropy);
         }
     }
 
     /// Begins again after a pause, or lets the order fail.
-    fn refused(&mut self, now: Tick, error: PowerError, entropy: &mut dyn Entropy) {
-        self.link = Link::Down;
-        self.asked = None;
-        match &mut self.work {
+    fn handle_login_refusal(&mut self, now: Tick, error: PowerError, entropy: &mut dyn Entropy) {
+        self.link = IpmiLinkState::Down;
+        self.pending_request = None;
+        match &mut self.job {
             Some(work) if work.refusals < REFUSALS_MAX => {
                 work.refusals += 1;
-                work.trouble = Some(error);
-                let due = now.after_ms(self.pace.first_ms.max(1));
-                self.wait = Some(Wait {
+                work.last_error = Some(error);
+                let due = now.after_ms(self.timing.first_retry_ms.max(1));
+                self.retry_timer = Some(IpmiRetryTimer {
                     due,
-                    next_ms: self.pace.first_ms,
+                    next_ms: self.timing.first_retry_ms,
                     tries: 0,
                 });
             }
@@ -475,31 +512,33 @@ impl Session {
     }
 
     /// The last try of a request went unanswered.
-    fn fell_silent(&mut self, now: Tick, entropy: &mut dyn Entropy) {
+    fn handle_no_response(&mut self, now: Tick, entropy: &mut dyn Entropy) {
         let silence = match &self.link {
-            Link::Login(login) => Some(login.silence()),
+            IpmiLinkState::Login(login) => Some(login.timeout_meaning()),
             _ => None,
         };
-        let silent = self.silent(now);
+        let silent = self.no_response_error(now);
         let switches = self.switches();
         match silence {
-            Some(Silence::Nobody) => self.give_up(now, entropy),
-            Some(Silence::Means(error)) => self.refused(now, error, entropy),
-            Some(Silence::Algorithms) if self.target.suite.is_none() => {
-                self.other_suite(now, entropy);
+            Some(IpmiLoginTimeout::NoBmc) => self.give_up(now, entropy),
+            Some(IpmiLoginTimeout::KnownCause(error)) => {
+                self.handle_login_refusal(now, error, entropy)
             }
-            Some(_) => self.refused(now, silent, entropy),
-            None => match &mut self.work {
+            Some(IpmiLoginTimeout::SuiteRefused) if self.target.suite.is_none() => {
+                self.try_next_suite(now, entropy);
+            }
+            Some(_) => self.handle_login_refusal(now, silent, entropy),
+            None => match &mut self.job {
                 // One that says it is busy is not lost.
                 Some(work)
                     if work.losses < LOSSES_MAX
-                        && work.trouble.is_none()
-                        && !work.talk.counts()
+                        && work.last_error.is_none()
+                        && !work.script.at_most_once()
                         && !switches =>
                 {
                     work.losses += 1;
-                    work.kept = false;
-                    self.leave(entropy);
+                    work.reused_session = false;
+                    self.end_session(entropy);
                     self.log_in(now, entropy);
                 }
                 _ => self.give_up(now, entropy),
@@ -507,30 +546,33 @@ impl Session {
         }
     }
 
-    fn silent(&self, now: Tick) -> PowerError {
+    fn no_response_error(&self, now: Tick) -> PowerError {
         let waited_ms = self
-            .work
+            .job
             .as_ref()
-            .map_or(0, |work| now.since_ms(work.moved));
-        PowerError::Silent { waited_ms }
+            .map_or(0, |work| now.since_ms(work.last_progress));
+        PowerError::NoResponse { waited_ms }
     }
 
     /// Lets the order fail, with what is known about why.
     fn give_up(&mut self, now: Tick, entropy: &mut dyn Entropy) {
-        let silent = self.silent(now);
-        let said = self.asked.as_ref().is_some_and(|asked| !asked.raising);
-        let trouble = self.work.as_mut().and_then(|work| work.trouble.take());
-        let work = self.work.as_ref().filter(|_| said && trouble.is_none());
-        let result = match work.and_then(|work| work.talk.meant_by_silence()) {
+        let silent = self.no_response_error(now);
+        let said = self
+            .pending_request
+            .as_ref()
+            .is_some_and(|asked| !asked.raises_privilege);
+        let trouble = self.job.as_mut().and_then(|work| work.last_error.take());
+        let work = self.job.as_ref().filter(|_| said && trouble.is_none());
+        let result = match work.and_then(|work| work.script.answer_without_response()) {
             Some(answer) => Ok(answer),
             None => Err(trouble.unwrap_or(silent)),
         };
-        self.leave(entropy);
+        self.end_session(entropy);
         self.finish(now, result, entropy);
     }
 
-    fn heard_message(&mut self, now: Tick, message: &Message, entropy: &mut dyn Entropy) {
-        let (Some(asked), Some(work)) = (&self.asked, &mut self.work) else {
+    fn handle_message(&mut self, now: Tick, message: &IpmiMessage, entropy: &mut dyn Entropy) {
+        let (Some(asked), Some(work)) = (&self.pending_request, &mut self.job) else {
             return;
         };
         let Some((&code, data)) = message.body.split_first() else {
@@ -541,59 +583,60 @@ impl Session {
         }
         if code == completion::NODE_BUSY {
             // It asks to be asked again, which the repetition does.
-            work.trouble = Some(PowerError::Refused { code });
+            work.last_error = Some(PowerError::Refused { code });
             return;
         }
-        work.trouble = None;
-        if asked.raising {
+        work.last_error = None;
+        if asked.raises_privilege {
             if code == completion::OK {
-                self.ask(now, entropy);
+                self.send_request(now, entropy);
             } else {
-                self.leave(entropy);
+                self.end_session(entropy);
                 self.finish(now, Err(PowerError::Privilege), entropy);
             }
             return;
         }
-        if work.talk.is_errand() {
-            work.moved = now;
+        if work.script.is_operation() {
+            work.last_progress = now;
             // A session replaced long ago says nothing about the one at hand.
             work.losses = 0;
         }
-        match work.talk.hear(code, data) {
-            Next::Ask(request) => {
+        match work.script.handle_response(code, data) {
+            IpmiJobNext::Send(request) => {
                 work.request = request;
-                self.ask(now, entropy);
+                self.send_request(now, entropy);
             }
-            Next::Later { request, wait_ms } => {
+            IpmiJobNext::SendLater { request, wait_ms } => {
                 work.request = request;
-                self.asked = None;
-                self.wait = Some(Wait {
+                self.pending_request = None;
+                self.retry_timer = Some(IpmiRetryTimer {
                     due: now.after_ms(wait_ms.max(1)),
-                    next_ms: self.pace.first_ms,
+                    next_ms: self.timing.first_retry_ms,
                     tries: 0,
                 });
             }
-            Next::Done(result) => self.finish(now, result, entropy),
+            IpmiJobNext::Done(result) => self.finish(now, result, entropy),
         }
     }
 
     fn close_when_idle(&mut self, entropy: &mut dyn Entropy) {
-        if self.closing && self.work.is_none() && self.waiting.is_empty() {
+        if self.closing && self.job.is_none() && self.waiting.is_empty() {
             self.closing = false;
-            self.leave(entropy);
+            self.end_session(entropy);
         }
     }
 
     /// Drops the session, if there is one, with one word to the BMC so that its
     /// slot becomes free.
-    fn leave(&mut self, entropy: &mut dyn Entropy) {
-        self.asked = None;
-        self.wait = None;
-        if let Link::Up(mut line) = core::mem::replace(&mut self.link, Link::Down) {
-            let request = Request::app(app::CLOSE_SESSION, &line.peer_id().to_le_bytes());
+    fn end_session(&mut self, entropy: &mut dyn Entropy) {
+        self.pending_request = None;
+        self.retry_timer = None;
+        if let IpmiLinkState::Up(mut line) = core::mem::replace(&mut self.link, IpmiLinkState::Down)
+        {
+            let request = IpmiRequest::app(app::CLOSE_SESSION, &line.peer_id().to_le_bytes());
             let message = self.number(&request);
             if let Some(bytes) = line.seal(&message.emit(), entropy) {
-                self.post(bytes);
+                self.enqueue_datagram(bytes);
             }
         }
     }

@@ -119,7 +119,7 @@ pub(crate) mod completion {
 
 /// A command and its data, without the numbers that one sending of it has.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Request {
+pub struct IpmiRequest {
     /// Network function, even.
     pub netfn: u8,
     /// Command.
@@ -128,7 +128,7 @@ pub struct Request {
     pub data: Vec<u8>,
 }
 
-impl Request {
+impl IpmiRequest {
     pub(crate) fn app(command: u8, data: &[u8]) -> Self {
         Self {
             netfn: NETFN_APP,

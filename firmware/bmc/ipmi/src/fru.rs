@@ -5,7 +5,7 @@
 mod field;
 
 pub(crate) use field::text;
-use field::{Fields, push};
+use field::{FruFields, push};
 
 /// Areas are counted in eights of bytes.
 const UNIT: usize = 8;
@@ -33,7 +33,7 @@ pub enum FruError {
 
 /// The chassis area.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Chassis {
+pub struct FruChassis {
     /// As SMBIOS numbers enclosures; 23 is a rack mount chassis.
     pub kind: u8,
     /// Part number.
@@ -46,7 +46,7 @@ pub struct Chassis {
 
 /// The board area.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Board {
+pub struct FruBoard {
     /// Minutes from the beginning of 1996 to when it was made; zero if unsaid.
     pub made_minutes: u32,
     /// Who made it.
@@ -65,7 +65,7 @@ pub struct Board {
 
 /// The product area.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Product {
+pub struct FruProduct {
     /// Who made it.
     pub maker: String,
     /// What it is.
@@ -86,16 +86,16 @@ pub struct Product {
 
 /// A FRU inventory, as far as it is read.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Inventory {
+pub struct FruInventory {
     /// The chassis, if there is such an area.
-    pub chassis: Option<Chassis>,
+    pub chassis: Option<FruChassis>,
     /// The board.
-    pub board: Option<Board>,
+    pub board: Option<FruBoard>,
     /// The product.
-    pub product: Option<Product>,
+    pub product: Option<FruProduct>,
 }
 
-impl Inventory {
+impl FruInventory {
     /// Reads the bytes of a FRU device.
     pub fn parse(bytes: &[u8]) -> Result<Self, FruError> {
         let &[version, _internal, chassis, board, product, ..] =
@@ -103,7 +103,7 @@ impl Inventory {
         else {
             return Err(FruError::Header);
         };
-        if version & 0x0f != VERSION || !adds_up(&bytes[..UNIT]) {
+        if version & 0x0f != VERSION || !checksum_is_valid(&bytes[..UNIT]) {
             return Err(FruError::Header);
         }
         Ok(Self {
@@ -129,7 +129,7 @@ impl Inventory {
                 rest.extend(area);
             }
         }
-        header[UNIT - 1] = missing(&header);
+        header[UNIT - 1] = checksum(&header);
         [&header[..], &rest].concat()
     }
 }
@@ -138,12 +138,12 @@ fn sum(bytes: &[u8]) -> u8 {
     bytes.iter().fold(0, |sum, &byte| sum.wrapping_add(byte))
 }
 
-fn adds_up(bytes: &[u8]) -> bool {
+fn checksum_is_valid(bytes: &[u8]) -> bool {
     sum(bytes) == 0
 }
 
 /// The byte that makes the sum of all zero.
-fn missing(bytes: &[u8]) -> u8 {
+fn checksum(bytes: &[u8]) -> u8 {
     sum(bytes).wrapping_neg()
 }
 
@@ -165,16 +165,16 @@ fn area<T>(
     };
     let bytes = bytes.get(..usize::from(length) * UNIT).ok_or(damaged)?;
     let inner = match bytes {
-        [_, _, inner @ .., _sum] if version & 0x0f == VERSION && adds_up(bytes) => inner,
+        [_, _, inner @ .., _sum] if version & 0x0f == VERSION && checksum_is_valid(bytes) => inner,
         _ => return Err(damaged),
     };
     parse(inner).map(Some).ok_or(damaged)
 }
 
-fn parse_chassis(bytes: &[u8]) -> Option<Chassis> {
+fn parse_chassis(bytes: &[u8]) -> Option<FruChassis> {
     let (&kind, rest) = bytes.split_first()?;
-    let mut fields = Fields::new(rest, ENGLISH);
-    Some(Chassis {
+    let mut fields = FruFields::new(rest, ENGLISH);
+    Some(FruChassis {
         kind,
         part: fields.text()?,
         serial: fields.text()?,
@@ -182,12 +182,12 @@ fn parse_chassis(bytes: &[u8]) -> Option<Chassis> {
     })
 }
 
-fn parse_board(bytes: &[u8]) -> Option<Board> {
+fn parse_board(bytes: &[u8]) -> Option<FruBoard> {
     let &[language, low, middle, high, ref rest @ ..] = bytes else {
         return None;
     };
-    let mut fields = Fields::new(rest, language);
-    Some(Board {
+    let mut fields = FruFields::new(rest, language);
+    Some(FruBoard {
         made_minutes: u32::from_le_bytes([low, middle, high, 0]),
         maker: fields.text()?,
         name: fields.text()?,
@@ -198,10 +198,10 @@ fn parse_board(bytes: &[u8]) -> Option<Board> {
     })
 }
 
-fn parse_product(bytes: &[u8]) -> Option<Product> {
+fn parse_product(bytes: &[u8]) -> Option<FruProduct> {
     let (&language, rest) = bytes.split_first()?;
-    let mut fields = Fields::new(rest, language);
-    Some(Product {
+    let mut fields = FruFields::new(rest, language);
+    Some(FruProduct {
         maker: fields.text()?,
         name: fields.text()?,
         part: fields.text()?,
@@ -230,12 +230,12 @@ fn emit_area<'a>(head: &[u8], texts: impl Iterator<Item = &'a String>) -> Vec<u8
         out.push(0);
     }
     out[1] = (out.len().div_ceil(UNIT)) as u8;
-    out.push(missing(&out));
+    out.push(checksum(&out));
     out
 }
 
-fn emit_chassis(chassis: &Chassis) -> Vec<u8> {
-    let Chassis {
+fn emit_chassis(chassis: &FruChassis) -> Vec<u8> {
+    let FruChassis {
         kind,
         part,
         serial,
@@ -244,8 +244,8 @@ fn emit_chassis(chassis: &Chassis) -> Vec<u8> {
     emit_area(&[*kind], [part, serial].into_iter().chain(extra))
 }
 
-fn emit_board(board: &Board) -> Vec<u8> {
-    let Board {
+fn emit_board(board: &FruBoard) -> Vec<u8> {
+    let FruBoard {
         made_minutes,
         maker,
         name,
@@ -259,8 +259,8 @@ fn emit_board(board: &Board) -> Vec<u8> {
     emit_area(&[ENGLISH, low, middle, high], texts)
 }
 
-fn emit_product(product: &Product) -> Vec<u8> {
-    let Product {
+fn emit_product(product: &FruProduct) -> Vec<u8> {
+    let FruProduct {
         maker,
         name,
         part,

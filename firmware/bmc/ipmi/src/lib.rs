@@ -8,14 +8,14 @@
 //! text followed is the IPMI v2.0 specification, revision 1.1; sections are
 //! named where a constant comes from one.
 
-mod asking;
 pub mod bmc;
 mod boot;
 mod channel;
 mod client;
 mod command;
-pub mod errand;
+mod conversion;
 pub mod fru;
+pub mod operation;
 mod privilege;
 pub mod sdr;
 pub mod sel;
@@ -25,9 +25,9 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
-pub use asking::{asked, found};
 pub use boot::BootFlags;
-pub use client::{ORDERS_WAITING_MAX, Pace, Session, Target};
-pub use privilege::Privilege;
-pub use suite::Suite;
+pub use client::{IpmiSession, IpmiTarget, IpmiTiming, ORDERS_WAITING_MAX};
+pub use conversion::{to_bmc_reply, to_operation};
+pub use privilege::IpmiPrivilege;
+pub use suite::IpmiCipherSuite;
 pub use wire::PACKET_BYTES_MAX;

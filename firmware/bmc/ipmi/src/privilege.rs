@@ -3,7 +3,7 @@
 /// Privilege levels, lowest first (section 6.8). The callback level is left out:
 /// nothing that anybody here orders can be done with it.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum Privilege {
+pub enum IpmiPrivilege {
     /// May look.
     User = 2,
     /// May switch power and choose boot devices.
@@ -12,7 +12,7 @@ pub enum Privilege {
     Administrator = 4,
 }
 
-impl Privilege {
+impl IpmiPrivilege {
     /// The level as it goes over the wire.
     pub(crate) const fn level(self) -> u8 {
         self as u8

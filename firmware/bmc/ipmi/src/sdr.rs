@@ -25,7 +25,7 @@ const THRESHOLDS_AT: [usize; 6] = [41, 40, 39, 38, 37, 36];
 
 /// How a raw reading becomes a value.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Factors {
+pub struct SdrFactors {
     /// Unsigned, ones' complement, two's complement.
     pub format: u8,
     /// Which function comes last; zero for none.
@@ -40,7 +40,7 @@ pub struct Factors {
     pub result_exponent: i8,
 }
 
-impl Factors {
+impl SdrFactors {
     /// The value of a raw reading; none where there is no such number.
     pub fn value(self, raw: u8) -> Option<f64> {
         let raw = match self.format {
@@ -73,7 +73,7 @@ impl Factors {
 
 /// A sensor as its record describes it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Sensor {
+pub struct SdrSensor {
     /// Address of the controller it belongs to; a BMC's own have 0x20.
     pub owner: u8,
     /// Unit within that controller.
@@ -91,7 +91,7 @@ pub struct Sensor {
     /// Second unit, where they combine.
     pub unit_second: u8,
     /// How to convert; none for sensors with states only.
-    pub factors: Option<Factors>,
+    pub factors: Option<SdrFactors>,
     /// Raw thresholds that can be read, lower before upper and
     /// non-critical, critical, non-recoverable in each.
     pub thresholds: [Option<u8>; 6],
@@ -101,7 +101,7 @@ pub struct Sensor {
 
 /// How a sensor is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum State {
+pub enum SdrSensorState {
     /// Within its thresholds.
     Ok,
     /// Past a non-critical threshold.
@@ -118,7 +118,7 @@ pub enum State {
 
 /// A sensor and what it said.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reading {
+pub struct SdrReading {
     /// Number of the sensor.
     pub number: u8,
     /// What it measures.
@@ -132,7 +132,7 @@ pub struct Reading {
     /// Thresholds that can be read, as [`Sensor::thresholds`] orders them.
     pub thresholds: [Option<f64>; 6],
     /// How it is.
-    pub state: State,
+    pub state: SdrSensorState,
 }
 
 fn ten_bits(low: u8, high: u8) -> i16 {
@@ -154,7 +154,7 @@ fn name(bytes: &[u8], at: usize) -> Option<String> {
     Some(kept.collect::<String>().trim().to_owned())
 }
 
-impl Sensor {
+impl SdrSensor {
     /// Reads a whole record; none where it is cut short or not a sensor's.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let full = match *bytes.get(3)? {
@@ -165,7 +165,7 @@ impl Sensor {
         let bytes = bytes.get(..HEAD_BYTES + usize::from(*bytes.get(4)?))?;
         let name = name(bytes, if full { FULL_NAME_AT } else { COMPACT_NAME_AT })?;
         let format = bytes[20] >> 6;
-        let factors = (full && format < 3).then(|| Factors {
+        let factors = (full && format < 3).then(|| SdrFactors {
             format,
             function: bytes[23] & 0x7f,
             m: ten_bits(bytes[24], bytes[25]),
@@ -244,15 +244,15 @@ impl Sensor {
     }
 
     /// What the data of Get Sensor Reading (section 35.14) means for this sensor.
-    pub fn reading(&self, data: &[u8]) -> Reading {
-        let mut reading = Reading {
+    pub fn reading(&self, data: &[u8]) -> SdrReading {
+        let mut reading = SdrReading {
             number: self.number,
             kind: self.kind,
             name: self.name.clone(),
             value: None,
             unit: self.unit_name(),
             thresholds: self.thresholds.map(|raw| self.factors?.value(raw?)),
-            state: State::Unavailable,
+            state: SdrSensorState::Unavailable,
         };
         let &[raw, flags, ref states @ ..] = data else {
             return reading;
@@ -267,7 +267,7 @@ impl Sensor {
         reading.state = if self.reading_type == THRESHOLDS {
             state(low)
         } else {
-            State::Bits(u16::from_le_bytes([low, high]))
+            SdrSensorState::Bits(u16::from_le_bytes([low, high]))
         };
         reading
     }
@@ -286,12 +286,12 @@ impl Sensor {
 }
 
 /// The worst threshold that was passed.
-fn state(bits: u8) -> State {
+fn state(bits: u8) -> SdrSensorState {
     match bits {
-        bits if bits & 0b10_0100 != 0 => State::NonRecoverable,
-        bits if bits & 0b01_0010 != 0 => State::Critical,
-        bits if bits & 0b00_1001 != 0 => State::NonCritical,
-        _ => State::Ok,
+        bits if bits & 0b10_0100 != 0 => SdrSensorState::NonRecoverable,
+        bits if bits & 0b01_0010 != 0 => SdrSensorState::Critical,
+        bits if bits & 0b00_1001 != 0 => SdrSensorState::NonCritical,
+        _ => SdrSensorState::Ok,
     }
 }
 

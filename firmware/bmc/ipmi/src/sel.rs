@@ -39,7 +39,7 @@ impl SelInfo {
 
 /// What a record of the standard kind says.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Event {
+pub struct SelEvent {
     /// Who saw it: the address of a controller or the number of a program.
     pub generator: u16,
     /// Type of sensor (table 42-3).
@@ -56,24 +56,24 @@ pub struct Event {
 
 /// One record of the log.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Record {
+pub struct SelRecord {
     /// Its number.
     pub id: u16,
     /// Seconds, of 1970 where the BMC's clock was set; none for kinds without time.
     pub time_s: Option<u32>,
     /// What it says, if it is of the standard kind.
-    pub event: Option<Event>,
+    pub event: Option<SelEvent>,
     /// All of it.
     pub bytes: [u8; RECORD_BYTES],
 }
 
-impl Record {
+impl SelRecord {
     /// Reads one record.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: [u8; RECORD_BYTES] = bytes.try_into().ok()?;
         let kind = bytes[2];
         let time = u32::from_le_bytes([bytes[3], bytes[4], bytes[5], bytes[6]]);
-        let event = Event {
+        let event = SelEvent {
             generator: u16::from_le_bytes([bytes[7], bytes[8]]),
             sensor_type: bytes[10],
             sensor: bytes[11],
@@ -90,8 +90,8 @@ impl Record {
     }
 
     /// A record of the standard kind.
-    pub fn new(id: u16, time_s: u32, event: Event) -> Self {
-        let Event {
+    pub fn new(id: u16, time_s: u32, event: SelEvent) -> Self {
+        let SelEvent {
             generator,
             sensor_type,
             sensor,
@@ -123,7 +123,7 @@ impl Record {
 mod tests {
     use super::*;
 
-    const EVENT: Event = Event {
+    const EVENT: SelEvent = SelEvent {
         generator: 0x20,
         sensor_type: 1,
         sensor: 0x30,
@@ -134,12 +134,12 @@ mod tests {
 
     #[test]
     fn reads_what_it_writes() {
-        let record = Record::new(7, 1_000_000, EVENT);
+        let record = SelRecord::new(7, 1_000_000, EVENT);
         let want = [7, 0, 2, 0x40, 0x42, 0x0f, 0, 0x20, 0, 4, 1, 0x30, 0x81];
         assert_eq!(record.bytes[..13], want);
-        assert_eq!(Record::parse(&record.bytes), Some(record));
+        assert_eq!(SelRecord::parse(&record.bytes), Some(record));
         for length in (0..RECORD_BYTES).chain([17, 32]) {
-            assert_eq!(Record::parse(&vec![2; length]), None);
+            assert_eq!(SelRecord::parse(&vec![2; length]), None);
         }
     }
 
@@ -147,10 +147,10 @@ mod tests {
     fn records_of_other_kinds_keep_their_bytes() {
         let mut bytes = [9; RECORD_BYTES];
         bytes[2] = 0xc0;
-        let timed = Record::parse(&bytes).unwrap();
+        let timed = SelRecord::parse(&bytes).unwrap();
         assert_eq!((timed.time_s, timed.event), (Some(0x0909_0909), None));
         bytes[2] = 0xe0;
-        let timeless = Record::parse(&bytes).unwrap();
+        let timeless = SelRecord::parse(&bytes).unwrap();
         assert_eq!((timeless.time_s, timeless.event), (None, None));
         assert_eq!(timeless.bytes, bytes);
     }

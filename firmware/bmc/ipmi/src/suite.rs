@@ -13,7 +13,7 @@ pub(crate) const BLOCK_BYTES: usize = 16;
 
 /// A set of algorithms a session is protected with.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Suite {
+pub enum IpmiCipherSuite {
     /// Suite 0: no proof of anything, nothing encrypted. Only for operators who insist.
     Plain,
     /// Suite 3: RAKP-HMAC-SHA1, HMAC-SHA1-96, AES-CBC-128.
@@ -22,7 +22,7 @@ pub enum Suite {
     Sha256,
 }
 
-impl Suite {
+impl IpmiCipherSuite {
     /// The suite with this number, if it is one of ours.
     pub fn from_number(number: u8) -> Option<Self> {
         match number {
@@ -102,8 +102,8 @@ pub(crate) fn same_code(one: &[u8], two: &[u8]) -> bool {
 
 /// Everything both ends have said by the time a key can be made.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Exchange {
-    pub(crate) suite: Suite,
+pub(crate) struct RakpExchange {
+    pub(crate) suite: IpmiCipherSuite,
     pub(crate) console_id: u32,
     pub(crate) managed_id: u32,
     pub(crate) console_random: [u8; 16],
@@ -115,13 +115,13 @@ pub(crate) struct Exchange {
 
 /// The keys of one session.
 #[derive(Clone, Eq, PartialEq)]
-pub(crate) struct Keys {
+pub(crate) struct IpmiSessionKeys {
     pub(crate) session: Vec<u8>,
     pub(crate) integrity: Vec<u8>,
     pub(crate) cipher: [u8; BLOCK_BYTES],
 }
 
-impl Exchange {
+impl RakpExchange {
     fn name(&self) -> Vec<u8> {
         let mut name = vec![self.role, self.username.len() as u8];
         name.extend(&self.username);
@@ -149,7 +149,7 @@ impl Exchange {
     }
 
     /// The BMC's proof that it made the same session key.
-    pub(crate) fn rakp4_code(&self, keys: &Keys) -> Vec<u8> {
+    pub(crate) fn rakp4_code(&self, keys: &IpmiSessionKeys) -> Vec<u8> {
         let id = self.managed_id.to_le_bytes();
         self.suite
             .code(&keys.session, &[&self.console_random, &id, &self.guid])
@@ -157,13 +157,13 @@ impl Exchange {
 
     /// The keys of the session. A BMC without a key of its own uses the
     /// password in its place (section 13.31).
-    pub(crate) fn keys(&self, password: &[u8], kg: Option<&[u8]>) -> Keys {
+    pub(crate) fn keys(&self, password: &[u8], kg: Option<&[u8]>) -> IpmiSessionKeys {
         let parts: [&[u8]; 3] = [&self.console_random, &self.managed_random, &self.name()];
         let session = self.suite.hmac(kg.unwrap_or(password), &parts);
         let integrity = self.suite.hmac(&session, &[&[1; 20]]);
         let second = self.suite.hmac(&session, &[&[2; 20]]);
         let cipher = second.first_chunk().copied().unwrap_or_default();
-        Keys {
+        IpmiSessionKeys {
             session,
             integrity,
             cipher,
@@ -205,8 +205,8 @@ pub(crate) fn decrypt(key: &[u8; BLOCK_BYTES], payload: &[u8]) -> Option<Vec<u8>
 mod tests {
     use super::*;
 
-    fn exchange(suite: Suite) -> Exchange {
-        Exchange {
+    fn exchange(suite: IpmiCipherSuite) -> RakpExchange {
+        RakpExchange {
             suite,
             console_id: 0xa1b2_c3d4,
             managed_id: 0x0102_0304,
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn suite_3_makes_the_codes_and_keys_an_independent_program_makes() {
-        let exchange = exchange(Suite::Sha1);
+        let exchange = exchange(IpmiCipherSuite::Sha1);
         assert_eq!(
             hex(&exchange.rakp2_code(b"password")),
             "08143a2b11c3c52550b20ad71181ea3060c9ec1a"
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn suite_17_makes_the_codes_and_keys_an_independent_program_makes() {
-        let exchange = exchange(Suite::Sha256);
+        let exchange = exchange(IpmiCipherSuite::Sha256);
         assert_eq!(
             hex(&exchange.rakp2_code(b"password")),
             "b146d099b845445cd68ea1b4be2bf53c7a7dcc6197af77ba3c9681ef9fece7d8"
@@ -281,12 +281,12 @@ mod tests {
     fn the_key_of_the_bmc_changes_the_session_key() {
         for (suite, code, cipher) in [
             (
-                Suite::Sha1,
+                IpmiCipherSuite::Sha1,
                 "526abac027632ceb50615ed6",
                 "5168850be797be5b75e0cc51bfbe6ae5",
             ),
             (
-                Suite::Sha256,
+                IpmiCipherSuite::Sha256,
                 "d86ed4aec6d8d779fe2860c9093026dc",
                 "d2f079afea2af4119b6d5ce06be59226",
             ),
@@ -325,12 +325,19 @@ mod tests {
 
     #[test]
     fn suites_are_found_by_their_algorithms_and_numbers() {
-        for suite in [Suite::Plain, Suite::Sha1, Suite::Sha256] {
-            assert_eq!(Suite::from_algorithms(suite.algorithms()), Some(suite));
-            assert_eq!(Suite::from_number(suite.number()), Some(suite));
+        for suite in [
+            IpmiCipherSuite::Plain,
+            IpmiCipherSuite::Sha1,
+            IpmiCipherSuite::Sha256,
+        ] {
+            assert_eq!(
+                IpmiCipherSuite::from_algorithms(suite.algorithms()),
+                Some(suite)
+            );
+            assert_eq!(IpmiCipherSuite::from_number(suite.number()), Some(suite));
         }
-        assert_eq!(Suite::from_algorithms([1, 4, 1]), None);
-        assert_eq!(Suite::from_algorithms([0, 1, 0]), None);
-        assert_eq!(Suite::from_number(1), None);
+        assert_eq!(IpmiCipherSuite::from_algorithms([1, 4, 1]), None);
+        assert_eq!(IpmiCipherSuite::from_algorithms([0, 1, 0]), None);
+        assert_eq!(IpmiCipherSuite::from_number(1), None);
     }
 }

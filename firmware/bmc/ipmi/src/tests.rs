@@ -1,11 +1,11 @@
 //! Both ends together, in virtual time, over wires of every quality.
 
-mod errands;
 mod hostile;
+mod ipmi15;
 mod login;
-mod machine;
-mod old;
+mod operations;
 mod orders;
 mod plain;
+mod rig;
 mod vendor;
 mod wire;

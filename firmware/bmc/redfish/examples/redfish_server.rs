@@ -13,32 +13,34 @@ use std::time::{Duration, Instant};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use trivet_bmc_redfish::service::{Service, Setup};
-use trivet_bmc_redfish::{Answer, BODY_BYTES_MAX, Credentials, Method, Request};
-use trivet_model::secret::Hidden;
+use trivet_bmc_redfish::service::{RedfishSimulator, RedfishSimulatorSetup};
+use trivet_bmc_redfish::{
+    BODY_BYTES_MAX, RedfishCredentials, RedfishMethod, RedfishRequest, RedfishResponse,
+};
+use trivet_model::secret::SecretText;
 use trivet_model::{Entropy, Tick};
 
 /// Longest head of a request.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
-type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+type RedfishExampleResult<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// Random bytes of the system.
-struct System(std::fs::File);
+struct RedfishExampleEntropy(std::fs::File);
 
-impl Entropy for System {
+impl Entropy for RedfishExampleEntropy {
     fn fill(&mut self, out: &mut [u8]) {
         self.0.read_exact(out).expect("the system has random bytes");
     }
 }
 
 /// A line for whoever watches; one that is not read does not matter.
-fn tell(line: &str) {
+fn print_line(line: &str) {
     let mut out = std::io::stdout().lock();
     let _unread = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-fn tls(certificate: &str, key: &str) -> Outcome<Arc<ServerConfig>> {
+fn tls(certificate: &str, key: &str) -> RedfishExampleResult<Arc<ServerConfig>> {
     let chain = CertificateDer::pem_file_iter(certificate)?.collect::<Result<_, _>>()?;
     let key = PrivateKeyDer::from_pem_file(key)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -50,7 +52,7 @@ fn tls(certificate: &str, key: &str) -> Outcome<Arc<ServerConfig>> {
 }
 
 /// Reads one request; none where it is no HTTP.
-fn read(stream: &mut impl Read) -> Outcome<Option<Request>> {
+fn read(stream: &mut impl Read) -> RedfishExampleResult<Option<RedfishRequest>> {
     let mut bytes = Vec::new();
     let mut piece = [0; 4096];
     loop {
@@ -75,7 +77,7 @@ fn read(stream: &mut impl Read) -> Outcome<Option<Request>> {
                 body.extend(&piece[..count]);
             }
             if length > 0 {
-                request.body = Some(Hidden::new(String::from_utf8(body)?));
+                request.body = Some(SecretText::new(String::from_utf8(body)?));
             }
             return Ok(Some(request));
         }
@@ -87,20 +89,21 @@ fn read(stream: &mut impl Read) -> Outcome<Option<Request>> {
     }
 }
 
-fn request(head: &httparse::Request<'_, '_>) -> Option<Request> {
+fn request(head: &httparse::Request<'_, '_>) -> Option<RedfishRequest> {
     let method = match head.method? {
-        "GET" => Method::Get,
-        "POST" => Method::Post,
-        "PATCH" => Method::Patch,
-        "DELETE" => Method::Delete,
+        "GET" => RedfishMethod::Get,
+        "POST" => RedfishMethod::Post,
+        "PATCH" => RedfishMethod::Patch,
+        "DELETE" => RedfishMethod::Delete,
         _ => return None,
     };
     let text = |value| std::str::from_utf8(value).ok();
     let headers = || head.headers.iter();
-    Some(Request {
+    Some(RedfishRequest {
         method,
         path: head.path?.to_owned(),
-        credentials: headers().find_map(|one| Credentials::of_header(one.name, text(one.value)?)),
+        credentials: headers()
+            .find_map(|one| RedfishCredentials::of_header(one.name, text(one.value)?)),
         if_match: headers()
             .find(|one| one.name.eq_ignore_ascii_case("if-match"))
             .and_then(|one| text(one.value).map(str::to_owned)),
@@ -108,7 +111,7 @@ fn request(head: &httparse::Request<'_, '_>) -> Option<Request> {
     })
 }
 
-fn write(stream: &mut impl Write, answer: &Answer) -> std::io::Result<()> {
+fn write(stream: &mut impl Write, answer: &RedfishResponse) -> std::io::Result<()> {
     let status = answer.status;
     let mut head = vec![format!("HTTP/1.1 {status} X\r\nConnection: close")];
     let has_body = status != 204;
@@ -134,22 +137,22 @@ fn write(stream: &mut impl Write, answer: &Answer) -> std::io::Result<()> {
     stream.flush()
 }
 
-struct Server {
-    service: Service,
-    entropy: System,
+struct RedfishExampleServer {
+    service: RedfishSimulator,
+    entropy: RedfishExampleEntropy,
     started: Instant,
 }
 
-impl Server {
-    fn serve(&mut self, stream: &mut (impl Read + Write)) -> Outcome<()> {
+impl RedfishExampleServer {
+    fn serve(&mut self, stream: &mut (impl Read + Write)) -> RedfishExampleResult<()> {
         let Some(request) = read(stream)? else {
             return Ok(());
         };
         let ms = u64::try_from(self.started.elapsed().as_millis())?;
         let now = Tick::default().after_ms(ms);
         let answer = self.service.handle(now, &request, &mut self.entropy);
-        for deed in self.service.take_deeds() {
-            tell(&format!("{deed:?}"));
+        for deed in self.service.take_actions() {
+            print_line(&format!("{deed:?}"));
         }
         // One that is away says nothing.
         if let Some(answer) = answer {
@@ -159,14 +162,14 @@ impl Server {
     }
 }
 
-fn main() -> Outcome<()> {
+fn main() -> RedfishExampleResult<()> {
     let mut arguments = env::args().skip(1);
     let usage = "usage: redfish_server USER PASSWORD [OPTIONS]";
     let user = arguments.next().ok_or(usage)?;
     let password = arguments.next().ok_or(usage)?;
-    let mut setup = Setup {
-        user: Some((user, Hidden::new(password))),
-        ..Setup::default()
+    let mut setup = RedfishSimulatorSetup {
+        user: Some((user, SecretText::new(password))),
+        ..RedfishSimulatorSetup::default()
     };
     let mut config = None;
     while let Some(word) = arguments.next() {
@@ -181,12 +184,12 @@ fn main() -> Outcome<()> {
         }
     }
     let listener = TcpListener::bind("127.0.0.1:0")?;
-    tell(&format!("port {}", listener.local_addr()?.port()));
+    print_line(&format!("port {}", listener.local_addr()?.port()));
     #[expect(clippy::disallowed_methods, reason = "the example is its own shell")]
     let started = Instant::now();
-    let mut server = Server {
-        service: Service::new(setup),
-        entropy: System(std::fs::File::open("/dev/urandom")?),
+    let mut server = RedfishExampleServer {
+        service: RedfishSimulator::new(setup),
+        entropy: RedfishExampleEntropy(std::fs::File::open("/dev/urandom")?),
         started,
     };
     loop {
@@ -204,7 +207,7 @@ fn main() -> Outcome<()> {
             }
         };
         if let Err(error) = served {
-            tell(&format!("error {error}"));
+            print_line(&format!("error {error}"));
         }
     }
 }

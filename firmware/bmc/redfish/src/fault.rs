@@ -2,67 +2,73 @@
 //! to look at. What a BMC says is quoted cleaned and cut.
 
 use serde_json::Value;
-use trivet_model::{Cause, PowerError};
+use trivet_model::{BmcFailureCause, PowerError};
 
-use crate::http::Trouble;
-use crate::script::Reply;
+use crate::http::RedfishTransportError;
+use crate::script::RedfishParsedResponse;
 
 /// More of a BMC's own words than this is not shown. Ours.
-const SAID_CHARS_MAX: usize = 200;
+const MESSAGE_CHARS_MAX: usize = 200;
 
 /// Messages of one answer that are looked at. Ours.
 const MESSAGES_MAX: usize = 8;
 
-fn bmc(cause: Cause, said: impl Into<String>) -> PowerError {
+fn bmc(cause: BmcFailureCause, said: impl Into<String>) -> PowerError {
     PowerError::Bmc {
         cause,
         said: said.into(),
     }
 }
 
-pub(crate) fn nonsense(said: &str) -> PowerError {
-    bmc(Cause::Nonsense, format!("the BMC sent nonsense: {said}"))
+pub(crate) fn invalid_response(said: &str) -> PowerError {
+    bmc(
+        BmcFailureCause::InvalidResponse,
+        format!("the BMC sent nonsense: {said}"),
+    )
 }
 
-pub(crate) fn lied(said: &str) -> PowerError {
-    bmc(Cause::Lied, format!("the BMC said it was done, but {said}"))
+pub(crate) fn not_applied(said: &str) -> PowerError {
+    bmc(
+        BmcFailureCause::NotApplied,
+        format!("the BMC said it was done, but {said}"),
+    )
 }
 
 pub(crate) fn busy(said: &str) -> PowerError {
     bmc(
-        Cause::Busy,
+        BmcFailureCause::Busy,
         format!("the BMC is busy ({said}); try again in a minute"),
     )
 }
 
 /// What this BMC cannot do, whoever asks.
-pub(crate) fn cannot(said: &'static str) -> PowerError {
+pub(crate) fn unsupported(said: &'static str) -> PowerError {
     PowerError::Unsupported { said }
 }
 
 /// A connection that brought no answer.
-pub(crate) fn trouble(trouble: &Trouble) -> PowerError {
+pub(crate) fn transport(trouble: &RedfishTransportError) -> PowerError {
     match trouble {
-        Trouble::Unreachable { said } => bmc(
-            Cause::Unreachable,
+        RedfishTransportError::Unreachable { said } => bmc(
+            BmcFailureCause::Unreachable,
             format!(
                 "the BMC cannot be reached ({}); check redfish_address, its cable and that \
                  Redfish is on",
                 clean(said)
             ),
         ),
-        Trouble::Lost { said } => bmc(
-            Cause::Unreachable,
+        RedfishTransportError::Lost { said } => bmc(
+            BmcFailureCause::Unreachable,
             format!(
                 "the BMC did not answer ({}); it may be restarting or overloaded",
                 clean(said)
             ),
         ),
-        Trouble::Untrusted {
+        RedfishTransportError::Untrusted {
             fingerprint: Some(digits),
             said,
         } => bmc(
-            Cause::Untrusted,
+            BmcFailureCause::Untrusted,
             format!(
                 "the BMC's certificate is not trusted ({}); its SHA-256 is {}: compare it at the \
                  BMC, then set redfish_pin to it, or give the authority that signed it as \
@@ -71,21 +77,21 @@ pub(crate) fn trouble(trouble: &Trouble) -> PowerError {
                 clean(digits)
             ),
         ),
-        Trouble::Untrusted { said, .. } => bmc(
-            Cause::Untrusted,
+        RedfishTransportError::Untrusted { said, .. } => bmc(
+            BmcFailureCause::Untrusted,
             format!(
                 "TLS with the BMC failed ({}); check redfish_address, redfish_verify_ca and \
                  redfish_pin",
                 clean(said)
             ),
         ),
-        Trouble::TooLong => nonsense("an answer longer than anybody reads"),
+        RedfishTransportError::TooLong => invalid_response("an answer longer than anybody reads"),
     }
 }
 
 /// An answer that is a refusal.
-pub(crate) fn refused(reply: &Reply) -> PowerError {
-    let own = own_words(reply);
+pub(crate) fn refused(reply: &RedfishParsedResponse) -> PowerError {
+    let own = extended_message(reply);
     let status = reply.status;
     let and = |text: &str| match &own {
         Some(own) => format!("{text} ({own})"),
@@ -94,7 +100,7 @@ pub(crate) fn refused(reply: &Reply) -> PowerError {
     match status {
         401 => login(&and("HTTP status 401")),
         403 => bmc(
-            Cause::Privilege,
+            BmcFailureCause::Privilege,
             format!(
                 "the BMC does not let its user do this ({}); give redfish_username a user with \
                  more privilege",
@@ -102,18 +108,18 @@ pub(crate) fn refused(reply: &Reply) -> PowerError {
             ),
         ),
         429 | 503 => busy(&and(&format!("HTTP status {status}"))),
-        300..=399 => {
-            nonsense("it sends us to another address; if that is right, give it as redfish_address")
-        }
+        300..=399 => invalid_response(
+            "it sends us to another address; if that is right, give it as redfish_address",
+        ),
         404 => bmc(
-            Cause::Refused,
+            BmcFailureCause::Refused,
             format!(
                 "the BMC has no such thing ({}); check redfish_system_id",
                 and("HTTP status 404")
             ),
         ),
         _ => bmc(
-            Cause::Refused,
+            BmcFailureCause::Refused,
             format!(
                 "the BMC refused with HTTP status {}",
                 and(&status.to_string())
@@ -124,7 +130,7 @@ pub(crate) fn refused(reply: &Reply) -> PowerError {
 
 pub(crate) fn login(said: &str) -> PowerError {
     bmc(
-        Cause::Login,
+        BmcFailureCause::Login,
         format!("the BMC refused the login ({said}); check redfish_username and redfish_password"),
     )
 }
@@ -132,7 +138,7 @@ pub(crate) fn login(said: &str) -> PowerError {
 /// A service without sessions, where nothing else is wanted.
 pub(crate) fn no_sessions(status: u16) -> PowerError {
     bmc(
-        Cause::Refused,
+        BmcFailureCause::Refused,
         format!(
             "the BMC has no sessions (HTTP status {status}); set redfish_auth_type to auto or basic"
         ),
@@ -140,7 +146,7 @@ pub(crate) fn no_sessions(status: u16) -> PowerError {
 }
 
 /// What the BMC says about a failure: `@Message.ExtendedInfo` of DSP0266, section 8.6.
-fn own_words(reply: &Reply) -> Option<String> {
+fn extended_message(reply: &RedfishParsedResponse) -> Option<String> {
     let error = reply.body.as_ref()?.get("error")?;
     let messages = error.get("@Message.ExtendedInfo").and_then(Value::as_array);
     let said = messages
@@ -153,7 +159,7 @@ fn own_words(reply: &Reply) -> Option<String> {
 }
 
 /// Whether one of the messages of a failure has this in its identifier.
-pub(crate) fn has_message(reply: &Reply, name: &str) -> bool {
+pub(crate) fn has_message(reply: &RedfishParsedResponse, name: &str) -> bool {
     let error = reply.body.as_ref().and_then(|body| body.get("error"));
     let messages = error.and_then(|error| error.get("@Message.ExtendedInfo")?.as_array());
     let ids = messages.into_iter().flatten().take(MESSAGES_MAX);
@@ -165,7 +171,11 @@ pub(crate) fn has_message(reply: &Reply, name: &str) -> bool {
 /// One line of printable text, not too long.
 pub(crate) fn clean(text: &str) -> String {
     let printable = |letter: char| if letter.is_control() { ' ' } else { letter };
-    let words: String = text.chars().take(SAID_CHARS_MAX).map(printable).collect();
+    let words: String = text
+        .chars()
+        .take(MESSAGE_CHARS_MAX)
+        .map(printable)
+        .collect();
     words.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -174,16 +184,16 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn reply(status: u16, body: Value) -> Reply {
-        Reply {
+    fn reply(status: u16, body: Value) -> RedfishParsedResponse {
+        RedfishParsedResponse {
             status,
             body: Some(body),
-            ..Reply::default()
+            ..RedfishParsedResponse::default()
         }
     }
 
     #[track_caller]
-    fn is(error: PowerError, cause: Cause, parts: &[&str]) {
+    fn is(error: PowerError, cause: BmcFailureCause, parts: &[&str]) {
         let PowerError::Bmc { cause: found, said } = error else {
             panic!("{error:?}");
         };
@@ -197,14 +207,14 @@ mod tests {
     #[test]
     fn statuses_are_told_apart() {
         for (status, cause, part) in [
-            (401, Cause::Login, "redfish_password"),
-            (403, Cause::Privilege, "redfish_username"),
-            (404, Cause::Refused, "redfish_system_id"),
-            (409, Cause::Refused, "409"),
-            (429, Cause::Busy, "429"),
-            (500, Cause::Refused, "500"),
-            (503, Cause::Busy, "503"),
-            (307, Cause::Nonsense, "redfish_address"),
+            (401, BmcFailureCause::Login, "redfish_password"),
+            (403, BmcFailureCause::Privilege, "redfish_username"),
+            (404, BmcFailureCause::Refused, "redfish_system_id"),
+            (409, BmcFailureCause::Refused, "409"),
+            (429, BmcFailureCause::Busy, "429"),
+            (500, BmcFailureCause::Refused, "500"),
+            (503, BmcFailureCause::Busy, "503"),
+            (307, BmcFailureCause::InvalidResponse, "redfish_address"),
         ] {
             is(refused(&reply(status, Value::Null)), cause, &[part]);
         }
@@ -213,29 +223,41 @@ mod tests {
     #[test]
     fn connections_are_told_apart() {
         let said = "no route".to_owned();
-        let unreachable = Trouble::Unreachable { said: said.clone() };
+        let unreachable = RedfishTransportError::Unreachable { said: said.clone() };
         is(
-            trouble(&unreachable),
-            Cause::Unreachable,
+            transport(&unreachable),
+            BmcFailureCause::Unreachable,
             &["no route", "redfish_address"],
         );
-        let lost = Trouble::Lost { said: said.clone() };
-        is(trouble(&lost), Cause::Unreachable, &["no route"]);
-        let untrusted = Trouble::Untrusted {
+        let lost = RedfishTransportError::Lost { said: said.clone() };
+        is(
+            transport(&lost),
+            BmcFailureCause::Unreachable,
+            &["no route"],
+        );
+        let untrusted = RedfishTransportError::Untrusted {
             fingerprint: Some("abcd".to_owned()),
             said: said.clone(),
         };
         is(
-            trouble(&untrusted),
-            Cause::Untrusted,
+            transport(&untrusted),
+            BmcFailureCause::Untrusted,
             &["abcd", "redfish_pin"],
         );
-        let tls = Trouble::Untrusted {
+        let tls = RedfishTransportError::Untrusted {
             fingerprint: None,
             said,
         };
-        is(trouble(&tls), Cause::Untrusted, &["redfish_verify_ca"]);
-        is(trouble(&Trouble::TooLong), Cause::Nonsense, &["longer"]);
+        is(
+            transport(&tls),
+            BmcFailureCause::Untrusted,
+            &["redfish_verify_ca"],
+        );
+        is(
+            transport(&RedfishTransportError::TooLong),
+            BmcFailureCause::InvalidResponse,
+            &["longer"],
+        );
     }
 
     #[test]
@@ -252,7 +274,7 @@ mod tests {
         let plain = json!({"error": {"code": "Base.1.0.GeneralError", "message": "general"}});
         is(
             refused(&reply(400, plain.clone())),
-            Cause::Refused,
+            BmcFailureCause::Refused,
             &["(general)"],
         );
         assert!(has_message(&reply(400, plain), "GeneralError"));
@@ -268,7 +290,11 @@ mod tests {
             json!({"error": {"@Message.ExtendedInfo": [[]], "message": []}}),
         ] {
             assert!(!has_message(&reply(400, body.clone()), "x"));
-            is(refused(&reply(400, body)), Cause::Refused, &["400"]);
+            is(
+                refused(&reply(400, body)),
+                BmcFailureCause::Refused,
+                &["400"],
+            );
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use trivet_model::secret::Hidden;
+use trivet_model::secret::SecretText;
 
 /// Longest token or user with password that is read from a header. Ours.
 const CREDENTIALS_BYTES_MAX: usize = 4096;
 
 /// What is done with a resource.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Method {
+pub enum RedfishMethod {
     /// Read it.
     Get,
     /// Do or make something.
@@ -20,7 +20,7 @@ pub enum Method {
     Delete,
 }
 
-impl Method {
+impl RedfishMethod {
     /// As it goes over the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -34,21 +34,21 @@ impl Method {
 
 /// How a request proves who asks.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Credentials {
+pub enum RedfishCredentials {
     /// With the token of a session.
-    Token(Hidden),
+    Token(SecretText),
     /// With user and password, as `user:password`.
-    Basic(Hidden),
+    Basic(SecretText),
 }
 
-impl Credentials {
+impl RedfishCredentials {
     /// The header that carries it.
-    pub fn header(&self) -> (&'static str, Hidden) {
+    pub fn header(&self) -> (&'static str, SecretText) {
         match self {
             Self::Token(token) => ("x-auth-token", token.clone()),
             Self::Basic(pair) => {
                 let text = STANDARD.encode(pair.reveal());
-                ("authorization", Hidden::new(format!("Basic {text}")))
+                ("authorization", SecretText::new(format!("Basic {text}")))
             }
         }
     }
@@ -59,38 +59,38 @@ impl Credentials {
             return None;
         }
         if name.eq_ignore_ascii_case("x-auth-token") {
-            return Some(Self::Token(Hidden::new(value)));
+            return Some(Self::Token(SecretText::new(value)));
         }
         if !name.eq_ignore_ascii_case("authorization") {
             return None;
         }
         let bytes = STANDARD.decode(value.strip_prefix("Basic ")?).ok()?;
-        Some(Self::Basic(Hidden::new(String::from_utf8(bytes).ok()?)))
+        Some(Self::Basic(SecretText::new(String::from_utf8(bytes).ok()?)))
     }
 }
 
 /// Something to ask of a BMC.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Request {
+pub struct RedfishRequest {
     /// What to do.
-    pub method: Method,
+    pub method: RedfishMethod,
     /// With what: a path on the BMC's own origin, with its query.
     pub path: String,
     /// Who asks.
-    pub credentials: Option<Credentials>,
+    pub credentials: Option<RedfishCredentials>,
     /// Only if the resource is still the one with this mark.
     pub if_match: Option<String>,
     /// JSON. A login has a password in it.
-    pub body: Option<Hidden>,
+    pub body: Option<SecretText>,
 }
 
 /// What came back.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Answer {
+pub struct RedfishResponse {
     /// HTTP status.
     pub status: u16,
     /// `X-Auth-Token`.
-    pub token: Option<Hidden>,
+    pub token: Option<SecretText>,
     /// `Location`.
     pub location: Option<String>,
     /// `ETag`.
@@ -103,7 +103,7 @@ pub struct Answer {
 
 /// Why no answer came back.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Trouble {
+pub enum RedfishTransportError {
     /// No connection: the BMC has heard nothing.
     Unreachable {
         /// What the connection said.
@@ -132,15 +132,15 @@ mod tests {
     #[test]
     fn credentials_go_into_a_header_and_come_back() {
         for credentials in [
-            Credentials::Token(Hidden::new("t0ken")),
-            Credentials::Basic(Hidden::new("root:pass:word")),
+            RedfishCredentials::Token(SecretText::new("t0ken")),
+            RedfishCredentials::Basic(SecretText::new("root:pass:word")),
         ] {
             let (name, value) = credentials.header();
-            let back = Credentials::of_header(name, value.reveal());
+            let back = RedfishCredentials::of_header(name, value.reveal());
             assert_eq!(back, Some(credentials));
         }
         // RFC 7617, section 2.
-        let basic = Credentials::Basic(Hidden::new("Aladdin:open sesame"));
+        let basic = RedfishCredentials::Basic(SecretText::new("Aladdin:open sesame"));
         let (_, value) = basic.header();
         assert_eq!(value.reveal(), "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
     }
@@ -153,24 +153,28 @@ mod tests {
             ("authorization", "Basic ???"),
             ("authorization", "Basic /w=="),
         ] {
-            assert_eq!(Credentials::of_header(name, value), None, "{name} {value}");
+            assert_eq!(
+                RedfishCredentials::of_header(name, value),
+                None,
+                "{name} {value}"
+            );
         }
         let long = "x".repeat(CREDENTIALS_BYTES_MAX + 1);
-        assert_eq!(Credentials::of_header("X-Auth-Token", &long), None);
+        assert_eq!(RedfishCredentials::of_header("X-Auth-Token", &long), None);
     }
 
     #[test]
     fn secrets_do_not_print() {
-        let request = Request {
-            method: Method::Post,
+        let request = RedfishRequest {
+            method: RedfishMethod::Post,
             path: "/redfish/v1/SessionService/Sessions".to_owned(),
-            credentials: Some(Credentials::Basic(Hidden::new("root:hunter2"))),
+            credentials: Some(RedfishCredentials::Basic(SecretText::new("root:hunter2"))),
             if_match: None,
-            body: Some(Hidden::new("{\"Password\": \"hunter2\"}")),
+            body: Some(SecretText::new("{\"Password\": \"hunter2\"}")),
         };
-        let answer = Answer {
-            token: Some(Hidden::new("hunter2")),
-            ..Answer::default()
+        let answer = RedfishResponse {
+            token: Some(SecretText::new("hunter2")),
+            ..RedfishResponse::default()
         };
         let printed = format!("{request:?} {answer:?}");
         assert!(!printed.contains("hunter2"), "{printed}");

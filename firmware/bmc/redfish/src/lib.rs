@@ -9,11 +9,11 @@
 //!
 //! BIOS settings, firmware and events are not here yet: each would be one more errand.
 
-mod asking;
-mod errand;
+mod conversion;
 mod fault;
 mod http;
 mod link;
+mod operation;
 mod order;
 mod quirk;
 mod script;
@@ -25,10 +25,15 @@ mod target;
 #[cfg(test)]
 mod tests;
 
-pub use asking::{asked, found};
-pub use errand::{
-    BootMode, Errand, Inventory, Report, SENSORS_MAX, SecureBoot, SensorReading, URL_BYTES_MAX,
+pub use conversion::{to_bmc_reply, to_operation};
+pub use http::{
+    RedfishCredentials, RedfishMethod, RedfishRequest, RedfishResponse, RedfishTransportError,
 };
-pub use http::{Answer, Credentials, Method, Request, Trouble};
-pub use session::{BODY_BYTES_MAX, ORDERS_WAITING_MAX, REQUEST_TIMEOUT_MS, Session};
-pub use target::{Address, Auth, Login, PIN_BYTES, Target, Trust};
+pub use operation::{
+    RedfishBootMode, RedfishInventory, RedfishOperation, RedfishReply, RedfishSecureBoot,
+    RedfishSensorReading, SENSORS_MAX, URL_BYTES_MAX,
+};
+pub use session::{BODY_BYTES_MAX, ORDERS_WAITING_MAX, REQUEST_TIMEOUT_MS, RedfishSession};
+pub use target::{
+    PIN_BYTES, RedfishAuth, RedfishLogin, RedfishOrigin, RedfishTarget, RedfishTrust,
+};

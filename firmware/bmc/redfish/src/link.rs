@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-use crate::Address;
+use crate::RedfishOrigin;
 
 /// Longest path that is followed. Ours: those of real BMCs have some 150 letters.
 const PATH_BYTES_MAX: usize = 512;
 
 /// The path of a link, if it stays on the BMC's own origin. An absolute URL is taken
 /// where it names exactly the origin we talk to, as `Location` of some BMCs does.
-pub(crate) fn path(link: &str, home: &Address) -> Option<String> {
+pub(crate) fn path(link: &str, home: &RedfishOrigin) -> Option<String> {
     let path = if link.starts_with('/') {
         link
     } else {
@@ -27,13 +27,13 @@ pub(crate) fn path(link: &str, home: &Address) -> Option<String> {
     good.then(|| path.to_owned())
 }
 
-fn strip_origin<'a>(link: &'a str, home: &Address) -> Option<&'a str> {
+fn strip_origin<'a>(link: &'a str, home: &RedfishOrigin) -> Option<&'a str> {
     let (scheme, rest) = link.split_once("://")?;
     let wanted = if home.secure { "https" } else { "http" };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
     let same = home
-        .named()
+        .authorities()
         .iter()
         .any(|own| own.eq_ignore_ascii_case(authority));
     (scheme.eq_ignore_ascii_case(wanted) && same).then_some(path)
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn home(text: &str) -> Address {
+    fn home(text: &str) -> RedfishOrigin {
         text.parse().unwrap()
     }
 

@@ -8,16 +8,21 @@ use serde_json::{Value, json};
 use trivet_model::{BootDevice, PowerAnswer, PowerError, PowerOrder, PowerState};
 
 use crate::fault;
-use crate::quirk::{self, Quirk};
-use crate::script::{Book, Seen, Step, Written};
+use crate::quirk::{self, RedfishQuirk};
+use crate::script::{
+    RedfishResource, RedfishScriptContext, RedfishScriptResult, RedfishWriteOutcome,
+};
 
 /// How often a change is looked for before the BMC counts as a liar. Ours.
-const LOOKS_MAX: usize = 5;
+const POLLS_MAX: usize = 5;
 /// Pause between two looks. Ours.
-const LOOK_MS: u64 = 1_000;
+const POLL_MS: u64 = 1_000;
 
 /// Carries an order out.
-pub(crate) fn run(order: PowerOrder, book: &mut Book<'_>) -> Step<PowerAnswer> {
+pub(crate) fn run(
+    order: PowerOrder,
+    book: &mut RedfishScriptContext<'_>,
+) -> RedfishScriptResult<PowerAnswer> {
     match order {
         PowerOrder::Status => Ok(PowerAnswer::Power(power(book.system()?)?)),
         PowerOrder::On => switch(book, &["On", "ForceOn"], Some(PowerState::On)),
@@ -46,7 +51,7 @@ pub(crate) fn run(order: PowerOrder, book: &mut Book<'_>) -> Step<PowerAnswer> {
                 BootDevice::Bios => &["BiosSetup"],
                 BootDevice::Safe => {
                     let said = "Redfish has no safe mode to boot; choose the disk instead";
-                    return Err(fault::cannot(said).into());
+                    return Err(fault::unsupported(said).into());
                 }
             };
             set_boot(book, words, persistent, efi, None)?;
@@ -54,28 +59,32 @@ pub(crate) fn run(order: PowerOrder, book: &mut Book<'_>) -> Step<PowerAnswer> {
         }
         PowerOrder::Raw { .. } => {
             let said = "raw commands are IPMI; a Redfish BMC takes none";
-            Err(fault::cannot(said).into())
+            Err(fault::unsupported(said).into())
         }
     }
 }
 
 /// What the BMC claims. A machine on its way off is not off yet.
-fn power(system: Seen<'_>) -> Result<PowerState, PowerError> {
+fn power(system: RedfishResource<'_>) -> Result<PowerState, PowerError> {
     match system.text(&["PowerState"]) {
         Some("On" | "PoweringOn" | "PoweringOff" | "Paused") => Ok(PowerState::On),
         Some("Off") => Ok(PowerState::Off),
-        _ => Err(fault::nonsense("a system without a power state")),
+        _ => Err(fault::invalid_response("a system without a power state")),
     }
 }
 
-fn switch(book: &mut Book<'_>, words: &[&str], end: Option<PowerState>) -> Step<PowerAnswer> {
+fn switch(
+    book: &mut RedfishScriptContext<'_>,
+    words: &[&str],
+    end: Option<PowerState>,
+) -> RedfishScriptResult<PowerAnswer> {
     let system = book.system()?;
     let (target, word) = action(book, system, "#ComputerSystem.Reset", words)?;
     // One that restarts a machine would restart it twice.
     let once = end.is_none();
     match book.post(&target, json!({"ResetType": word}), once)? {
-        Written::Done => Ok(PowerAnswer::Accepted),
-        Written::Refused(error) | Written::Unknown(error) => {
+        RedfishWriteOutcome::Done => Ok(PowerAnswer::Accepted),
+        RedfishWriteOutcome::Refused(error) | RedfishWriteOutcome::Unknown(error) => {
             // Some refuse to switch on what is on; some do it and fall silent.
             let moot = end.is_some() && !error.is_lasting();
             if moot && power(book.system()?).ok() == end {
@@ -87,7 +96,10 @@ fn switch(book: &mut Book<'_>, words: &[&str], end: Option<PowerState>) -> Step<
 }
 
 /// Off and on again; on, if it is off.
-fn restart(book: &mut Book<'_>, words: &[&str]) -> Step<PowerAnswer> {
+fn restart(
+    book: &mut RedfishScriptContext<'_>,
+    words: &[&str],
+) -> RedfishScriptResult<PowerAnswer> {
     match power(book.system()?)? {
         PowerState::Off => switch(book, &["On", "ForceOn"], Some(PowerState::On)),
         PowerState::On => switch(book, words, None),
@@ -96,11 +108,16 @@ fn restart(book: &mut Book<'_>, words: &[&str]) -> Step<PowerAnswer> {
 
 /// Where an action is, and the first of these words that it takes. Where the BMC does
 /// not say what it takes, the first is tried; for a restart that is `ForceRestart`.
-fn action(book: &mut Book<'_>, on: Seen<'_>, name: &str, words: &[&str]) -> Step<(String, String)> {
-    let lacks = || fault::cannot("the BMC cannot do this: its Redfish has no such reset");
+fn action(
+    book: &mut RedfishScriptContext<'_>,
+    on: RedfishResource<'_>,
+    name: &str,
+    words: &[&str],
+) -> RedfishScriptResult<(String, String)> {
+    let lacks = || fault::unsupported("the BMC cannot do this: its Redfish has no such reset");
     let action = on.at(&["Actions", name]).ok_or_else(lacks)?;
     let target = action.get("target").and_then(Value::as_str);
-    let target = target.ok_or_else(|| fault::nonsense("an action without a target"))?;
+    let target = target.ok_or_else(|| fault::invalid_response("an action without a target"))?;
     let target = book.path(target)?;
     let mut allowed = action
         .get("ResetType@Redfish.AllowableValues")
@@ -132,7 +149,7 @@ fn action(book: &mut Book<'_>, on: Seen<'_>, name: &str, words: &[&str]) -> Step
     Ok((target, (*word.ok_or_else(lacks)?).to_owned()))
 }
 
-fn bmc_reset(book: &mut Book<'_>, warm: bool) -> Step<PowerAnswer> {
+fn bmc_reset(book: &mut RedfishScriptContext<'_>, warm: bool) -> RedfishScriptResult<PowerAnswer> {
     let manager = manager(book)?;
     let manager = book.get(&manager)?;
     let words: &[&str] = if warm {
@@ -143,13 +160,13 @@ fn bmc_reset(book: &mut Book<'_>, warm: bool) -> Step<PowerAnswer> {
     let (target, word) = action(book, manager, "#Manager.Reset", words)?;
     match book.post(&target, json!({"ResetType": word}), true)? {
         // A BMC that restarts may do so before it answers.
-        Written::Done | Written::Unknown(_) => Ok(PowerAnswer::Accepted),
-        Written::Refused(error) => Err(error.into()),
+        RedfishWriteOutcome::Done | RedfishWriteOutcome::Unknown(_) => Ok(PowerAnswer::Accepted),
+        RedfishWriteOutcome::Refused(error) => Err(error.into()),
     }
 }
 
 /// The BMC's own resource: the one that manages the system, else the only one.
-pub(crate) fn manager(book: &mut Book<'_>) -> Step<String> {
+pub(crate) fn manager(book: &mut RedfishScriptContext<'_>) -> RedfishScriptResult<String> {
     let system = book.system()?;
     let managers = system.at(&["Links", "ManagedBy"]);
     if let Some(path) = book.linked(managers.and_then(|list| list.get(0)))? {
@@ -158,11 +175,11 @@ pub(crate) fn manager(book: &mut Book<'_>) -> Step<String> {
     let mut members = book.members("/redfish/v1/Managers")?;
     match (members.pop(), members.is_empty()) {
         (Some(only), true) => Ok(only),
-        _ => Err(fault::nonsense("no telling which manager is the system's").into()),
+        _ => Err(fault::invalid_response("no telling which manager is the system's").into()),
     }
 }
 
-fn boot(system: Seen<'_>) -> PowerAnswer {
+fn boot(system: RedfishResource<'_>) -> PowerAnswer {
     let word = |key| system.text(&["Boot", key]).unwrap_or_default();
     let enabled = word("BootSourceOverrideEnabled");
     let device = match word("BootSourceOverrideTarget") {
@@ -183,15 +200,16 @@ fn boot(system: Seen<'_>) -> PowerAnswer {
 /// show "Continuous" whatever was set. Without `efi` the mode stays as it is, since
 /// nobody may have said anything about it.
 pub(crate) fn set_boot(
-    book: &mut Book<'_>,
+    book: &mut RedfishScriptContext<'_>,
     words: &[&str],
     persistent: bool,
     efi: bool,
     uri: Option<&str>,
-) -> Step<()> {
+) -> RedfishScriptResult<()> {
     let path = book.system_path()?;
     let system = book.get(&path)?;
-    let lacks = || fault::cannot("the BMC cannot boot from there: its Redfish does not offer it");
+    let lacks =
+        || fault::unsupported("the BMC cannot boot from there: its Redfish does not offer it");
     let offered = |key: &str| {
         let key = format!("{key}@Redfish.AllowableValues");
         system.at(&["Boot", &key]).and_then(Value::as_array)
@@ -218,7 +236,7 @@ pub(crate) fn set_boot(
         boot["HttpBootUri"] = uri.into();
     }
     let written = book.patch(&path, system, json!({"Boot": boot}))?;
-    if quirk::has(system.body, Quirk::BootLater) {
+    if quirk::has(system.body, RedfishQuirk::BootOverrideDeferred) {
         return written.done();
     }
     let lie = "its boot device reads back as another one";
@@ -229,21 +247,21 @@ pub(crate) fn set_boot(
 
 /// Reads a resource until it shows a change, or says that the BMC lied.
 pub(crate) fn await_change(
-    book: &mut Book<'_>,
+    book: &mut RedfishScriptContext<'_>,
     path: &str,
-    written: Written,
+    written: RedfishWriteOutcome,
     lie: &str,
-    shows: impl Fn(Seen<'_>) -> bool,
-) -> Step<()> {
-    if let Written::Refused(error) = written {
+    shows: impl Fn(RedfishResource<'_>) -> bool,
+) -> RedfishScriptResult<()> {
+    if let RedfishWriteOutcome::Refused(error) = written {
         return Err(error.into());
     }
-    for look in 0..LOOKS_MAX {
-        let wait_ms = if look == 0 { 0 } else { LOOK_MS };
+    for look in 0..POLLS_MAX {
+        let wait_ms = if look == 0 { 0 } else { POLL_MS };
         if shows(book.read_after(path, wait_ms)?) {
             return Ok(());
         }
     }
     written.done()?;
-    Err(fault::lied(lie).into())
+    Err(fault::not_applied(lie).into())
 }

@@ -8,21 +8,21 @@ use serde_json::Value;
 use trivet_model::PowerError;
 
 use crate::fault;
-use crate::http::{Method, Trouble};
+use crate::http::{RedfishMethod, RedfishTransportError};
 use crate::link;
-use crate::target::Target;
+use crate::target::RedfishTarget;
 
 /// How often something is said that the BMC surely has not heard, or that may be said
 /// twice. Ours.
 const TRIES_MAX: usize = 3;
 /// Pause before it is said again, where the BMC names none. Ours.
-const AGAIN_MS: u64 = 1_000;
+const RETRY_MS: u64 = 1_000;
 /// The longest pause that a BMC may ask for. Ours.
 const PAUSE_MS_MAX: u64 = 30_000;
 /// How often a task is looked at. Ours.
-const TASK_LOOKS_MAX: usize = 60;
+const TASK_POLLS_MAX: usize = 60;
 /// Pause between two looks at a task, where the BMC names none. Ours.
-const TASK_MS: u64 = 2_000;
+const TASK_POLL_MS: u64 = 2_000;
 /// Longest mark of a resource that is repeated to the BMC. Ours.
 const ETAG_BYTES_MAX: usize = 128;
 /// Members of a collection that are looked at. Ours.
@@ -32,7 +32,7 @@ const SYSTEMS: &str = "/redfish/v1/Systems";
 
 /// An answer, read.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Reply {
+pub(crate) struct RedfishParsedResponse {
     pub(crate) status: u16,
     pub(crate) location: Option<String>,
     pub(crate) etag: Option<String>,
@@ -41,14 +41,14 @@ pub(crate) struct Reply {
     pub(crate) body: Option<Value>,
 }
 
-impl Reply {
+impl RedfishParsedResponse {
     fn pause_ms(&self, otherwise: u64) -> u64 {
         let asked = self
             .retry_after_s
             .map(|seconds| seconds.saturating_mul(1000));
         asked
             .unwrap_or(otherwise)
-            .clamp(otherwise.min(AGAIN_MS), PAUSE_MS_MAX)
+            .clamp(otherwise.min(RETRY_MS), PAUSE_MS_MAX)
     }
 
     fn is_good(&self) -> bool {
@@ -60,12 +60,12 @@ impl Reply {
     }
 }
 
-pub(crate) type Heard = Result<Reply, Trouble>;
+pub(crate) type RedfishResponseResult = Result<RedfishParsedResponse, RedfishTransportError>;
 
 /// A request without its credentials.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Call {
-    pub(crate) method: Method,
+pub(crate) struct RedfishCall {
+    pub(crate) method: RedfishMethod,
     pub(crate) path: String,
     pub(crate) if_match: Option<String>,
     pub(crate) body: Option<Value>,
@@ -73,29 +73,32 @@ pub(crate) struct Call {
 
 /// Why a script does not go on.
 #[derive(Debug)]
-pub(crate) enum Halt {
+pub(crate) enum RedfishScriptStop {
     /// It wants this answered first, asked after a pause.
-    Ask { call: Box<Call>, wait_ms: u64 },
+    Send {
+        call: Box<RedfishCall>,
+        wait_ms: u64,
+    },
     /// It has failed.
     Fail(PowerError),
 }
 
-impl From<PowerError> for Halt {
+impl From<PowerError> for RedfishScriptStop {
     fn from(error: PowerError) -> Self {
         Self::Fail(error)
     }
 }
 
-pub(crate) type Step<T> = Result<T, Halt>;
+pub(crate) type RedfishScriptResult<T> = Result<T, RedfishScriptStop>;
 
 /// A resource as the BMC shows it.
 #[derive(Clone, Copy)]
-pub(crate) struct Seen<'a> {
+pub(crate) struct RedfishResource<'a> {
     pub(crate) body: &'a Value,
     etag: Option<&'a str>,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> RedfishResource<'a> {
     /// The value below these keys.
     pub(crate) fn at(&self, keys: &[&str]) -> Option<&'a Value> {
         keys.iter()
@@ -116,16 +119,16 @@ impl<'a> Seen<'a> {
 
 /// How something that changes the BMC ended.
 #[derive(Debug)]
-pub(crate) enum Written {
+pub(crate) enum RedfishWriteOutcome {
     Done,
     Refused(PowerError),
     /// The BMC may have heard it.
     Unknown(PowerError),
 }
 
-impl Written {
+impl RedfishWriteOutcome {
     /// Where not knowing is no better than a refusal.
-    pub(crate) fn done(self) -> Step<()> {
+    pub(crate) fn done(self) -> RedfishScriptResult<()> {
         match self {
             Self::Done => Ok(()),
             Self::Refused(error) | Self::Unknown(error) => Err(error.into()),
@@ -134,40 +137,48 @@ impl Written {
 }
 
 /// What a script has to go by.
-pub(crate) struct Book<'a> {
-    target: &'a Target,
+pub(crate) struct RedfishScriptContext<'a> {
+    target: &'a RedfishTarget,
     /// The system's path, if an earlier script found it.
-    known: Option<&'a str>,
-    answers: core::slice::Iter<'a, Heard>,
+    known_system: Option<&'a str>,
+    answers: core::slice::Iter<'a, RedfishResponseResult>,
     /// The system's path, if this one has.
-    pub(crate) found: Option<String>,
+    pub(crate) found_system: Option<String>,
 }
 
-impl<'a> Book<'a> {
-    pub(crate) fn new(target: &'a Target, known: Option<&'a str>, answers: &'a [Heard]) -> Self {
+impl<'a> RedfishScriptContext<'a> {
+    pub(crate) fn new(
+        target: &'a RedfishTarget,
+        known: Option<&'a str>,
+        answers: &'a [RedfishResponseResult],
+    ) -> Self {
         Self {
             target,
-            known,
+            known_system: known,
             answers: answers.iter(),
-            found: None,
+            found_system: None,
         }
     }
 
     /// The answer to this request, which is asked after a pause if it has not been.
-    fn ask(&mut self, call: Call, wait_ms: u64) -> Step<&'a Heard> {
-        self.answers.next().ok_or(Halt::Ask {
+    fn send(
+        &mut self,
+        call: RedfishCall,
+        wait_ms: u64,
+    ) -> RedfishScriptResult<&'a RedfishResponseResult> {
+        self.answers.next().ok_or(RedfishScriptStop::Send {
             call: Box::new(call),
             wait_ms,
         })
     }
 
-    pub(crate) fn path(&self, text: &str) -> Step<String> {
-        let elsewhere = || fault::nonsense("a link that leaves the BMC").into();
+    pub(crate) fn path(&self, text: &str) -> RedfishScriptResult<String> {
+        let elsewhere = || fault::invalid_response("a link that leaves the BMC").into();
         link::path(text, &self.target.address).ok_or_else(elsewhere)
     }
 
     /// The resource that a value links to, if it does.
-    pub(crate) fn linked(&self, value: Option<&Value>) -> Step<Option<String>> {
+    pub(crate) fn linked(&self, value: Option<&Value>) -> RedfishScriptResult<Option<String>> {
         match value.and_then(link::id) {
             Some(id) => self.path(id).map(Some),
             None => Ok(None),
@@ -175,65 +186,72 @@ impl<'a> Book<'a> {
     }
 
     /// Reads a resource after a pause. Reading may be done again.
-    pub(crate) fn read_after(&mut self, path: &str, first_ms: u64) -> Step<Seen<'a>> {
+    pub(crate) fn read_after(
+        &mut self,
+        path: &str,
+        first_ms: u64,
+    ) -> RedfishScriptResult<RedfishResource<'a>> {
         let mut wait_ms = first_ms;
         for attempt in 1.. {
-            let call = Call {
-                method: Method::Get,
+            let call = RedfishCall {
+                method: RedfishMethod::Get,
                 path: path.to_owned(),
                 if_match: None,
                 body: None,
             };
             let last = attempt >= TRIES_MAX;
-            match self.ask(call, wait_ms)? {
+            match self.send(call, wait_ms)? {
                 // An answer that was cut off on its way may come whole the next time.
                 Ok(reply) if reply.is_good() && reply.body.is_none() && !last => {
-                    wait_ms = AGAIN_MS;
+                    wait_ms = RETRY_MS;
                 }
                 Ok(reply) if reply.is_good() => {
                     let object = reply.body.as_ref().filter(|body| body.is_object());
-                    let body = object.ok_or_else(|| fault::nonsense("no JSON object"))?;
+                    let body = object.ok_or_else(|| fault::invalid_response("no JSON object"))?;
                     let etag = reply.etag.as_deref();
-                    return Ok(Seen { body, etag });
+                    return Ok(RedfishResource { body, etag });
                 }
                 Ok(reply) if !last && (reply.is_busy() || reply.status >= 500) => {
-                    wait_ms = reply.pause_ms(AGAIN_MS);
+                    wait_ms = reply.pause_ms(RETRY_MS);
                 }
                 Ok(reply) => return Err(fault::refused(reply).into()),
-                Err(Trouble::Unreachable { .. } | Trouble::Lost { .. }) if !last => {
-                    wait_ms = AGAIN_MS;
+                Err(
+                    RedfishTransportError::Unreachable { .. } | RedfishTransportError::Lost { .. },
+                ) if !last => {
+                    wait_ms = RETRY_MS;
                 }
-                Err(trouble) => return Err(fault::trouble(trouble).into()),
+                Err(trouble) => return Err(fault::transport(trouble).into()),
             }
         }
-        Err(fault::nonsense("no end").into())
+        Err(fault::invalid_response("no end").into())
     }
 
-    pub(crate) fn get(&mut self, path: &str) -> Step<Seen<'a>> {
+    pub(crate) fn get(&mut self, path: &str) -> RedfishScriptResult<RedfishResource<'a>> {
         self.read_after(path, 0)
     }
 
     /// The paths of a collection's members.
-    pub(crate) fn members(&mut self, path: &str) -> Step<Vec<String>> {
+    pub(crate) fn members(&mut self, path: &str) -> RedfishScriptResult<Vec<String>> {
         let seen = self.get(path)?;
         let members = seen.at(&["Members"]).and_then(Value::as_array);
-        let members = members.ok_or_else(|| fault::nonsense("a collection without members"))?;
+        let members =
+            members.ok_or_else(|| fault::invalid_response("a collection without members"))?;
         let ids = members.iter().take(MEMBERS_MAX).filter_map(link::id);
         ids.map(|id| self.path(id)).collect()
     }
 
     /// Where the node's system is.
-    pub(crate) fn system_path(&mut self) -> Step<String> {
-        if let Some(path) = self.target.system.as_deref().or(self.known) {
+    pub(crate) fn system_path(&mut self) -> RedfishScriptResult<String> {
+        if let Some(path) = self.target.system.as_deref().or(self.known_system) {
             return Ok(path.to_owned());
         }
         let mut members = self.members(SYSTEMS)?;
         match (members.pop(), members.is_empty()) {
             (Some(only), true) => {
-                self.found = Some(only.clone());
+                self.found_system = Some(only.clone());
                 Ok(only)
             }
-            (None, _) => Err(fault::nonsense("a list of systems with none in it").into()),
+            (None, _) => Err(fault::invalid_response("a list of systems with none in it").into()),
             (Some(_), false) => Err(PowerError::NotConfigured {
                 missing: "redfish_system_id (the BMC has more than one system)",
             }
@@ -241,58 +259,79 @@ impl<'a> Book<'a> {
         }
     }
 
-    pub(crate) fn system(&mut self) -> Step<Seen<'a>> {
+    pub(crate) fn system(&mut self) -> RedfishScriptResult<RedfishResource<'a>> {
         let path = self.system_path()?;
         self.get(&path)
     }
 
     /// Says something that changes the BMC, and follows the task it becomes. `once` is
     /// for what must not be said again where it may have been heard.
-    fn write(&mut self, call: &Call, once: bool) -> Step<Result<&'a Reply, Written>> {
+    fn write(
+        &mut self,
+        call: &RedfishCall,
+        once: bool,
+    ) -> RedfishScriptResult<Result<&'a RedfishParsedResponse, RedfishWriteOutcome>> {
         let mut wait_ms = 0;
         for attempt in 1.. {
             let last = attempt >= TRIES_MAX;
-            match self.ask(call.clone(), wait_ms)? {
+            match self.send(call.clone(), wait_ms)? {
                 Ok(reply) if reply.is_busy() && !last && !once => {
-                    wait_ms = reply.pause_ms(AGAIN_MS);
+                    wait_ms = reply.pause_ms(RETRY_MS);
                 }
                 Ok(reply) => return Ok(Ok(reply)),
                 // Nothing was said.
-                Err(Trouble::Unreachable { .. }) if !last => wait_ms = AGAIN_MS,
-                Err(trouble @ (Trouble::Lost { .. } | Trouble::TooLong)) => {
-                    return Ok(Err(Written::Unknown(fault::trouble(trouble))));
+                Err(RedfishTransportError::Unreachable { .. }) if !last => wait_ms = RETRY_MS,
+                Err(
+                    trouble @ (RedfishTransportError::Lost { .. } | RedfishTransportError::TooLong),
+                ) => {
+                    return Ok(Err(RedfishWriteOutcome::Unknown(fault::transport(trouble))));
                 }
-                Err(trouble) => return Ok(Err(Written::Refused(fault::trouble(trouble)))),
+                Err(trouble) => {
+                    return Ok(Err(RedfishWriteOutcome::Refused(fault::transport(trouble))));
+                }
             }
         }
-        Err(fault::nonsense("no end").into())
+        Err(fault::invalid_response("no end").into())
     }
 
-    fn settle(&mut self, outcome: Result<&'a Reply, Written>) -> Step<Written> {
+    fn finish_write(
+        &mut self,
+        outcome: Result<&'a RedfishParsedResponse, RedfishWriteOutcome>,
+    ) -> RedfishScriptResult<RedfishWriteOutcome> {
         match outcome {
-            Ok(reply) if reply.status == 202 => self.follow(reply),
-            Ok(reply) if reply.is_good() => Ok(Written::Done),
-            Ok(reply) => Ok(Written::Refused(fault::refused(reply))),
+            Ok(reply) if reply.status == 202 => self.follow_task(reply),
+            Ok(reply) if reply.is_good() => Ok(RedfishWriteOutcome::Done),
+            Ok(reply) => Ok(RedfishWriteOutcome::Refused(fault::refused(reply))),
             Err(written) => Ok(written),
         }
     }
 
-    pub(crate) fn post(&mut self, path: &str, body: Value, once: bool) -> Step<Written> {
-        let call = Call {
-            method: Method::Post,
+    pub(crate) fn post(
+        &mut self,
+        path: &str,
+        body: Value,
+        once: bool,
+    ) -> RedfishScriptResult<RedfishWriteOutcome> {
+        let call = RedfishCall {
+            method: RedfishMethod::Post,
             path: path.to_owned(),
             if_match: None,
             body: Some(body),
         };
         let outcome = self.write(&call, once)?;
-        self.settle(outcome)
+        self.finish_write(outcome)
     }
 
     /// Changes a resource that was read before. Where somebody else changed it since, it
     /// is read again, once.
-    pub(crate) fn patch(&mut self, path: &str, seen: Seen<'a>, body: Value) -> Step<Written> {
-        let mut call = Call {
-            method: Method::Patch,
+    pub(crate) fn patch(
+        &mut self,
+        path: &str,
+        seen: RedfishResource<'a>,
+        body: Value,
+    ) -> RedfishScriptResult<RedfishWriteOutcome> {
+        let mut call = RedfishCall {
+            method: RedfishMethod::Patch,
             path: path.to_owned(),
             if_match: seen.etag().map(str::to_owned),
             body: Some(body),
@@ -305,49 +344,56 @@ impl<'a> Book<'a> {
             call.if_match = strong.map(str::to_owned);
             outcome = self.write(&call, false)?;
         }
-        self.settle(outcome)
+        self.finish_write(outcome)
     }
 
     /// Looks at a task until it ends (DSP0266, section 12).
-    fn follow(&mut self, accepted: &'a Reply) -> Step<Written> {
+    fn follow_task(
+        &mut self,
+        accepted: &'a RedfishParsedResponse,
+    ) -> RedfishScriptResult<RedfishWriteOutcome> {
         let body = accepted.body.as_ref();
         let link = accepted.location.as_deref();
         let Some(link) = link.or_else(|| body.and_then(link::id)) else {
-            return Ok(Written::Done);
+            return Ok(RedfishWriteOutcome::Done);
         };
         let monitor = self.path(link)?;
-        let mut wait_ms = accepted.pause_ms(TASK_MS);
-        for _ in 0..TASK_LOOKS_MAX {
-            let call = Call {
-                method: Method::Get,
+        let mut wait_ms = accepted.pause_ms(TASK_POLL_MS);
+        for _ in 0..TASK_POLLS_MAX {
+            let call = RedfishCall {
+                method: RedfishMethod::Get,
                 path: monitor.clone(),
                 if_match: None,
                 body: None,
             };
-            match self.ask(call, wait_ms)? {
-                Ok(reply) => match task(reply) {
+            match self.send(call, wait_ms)? {
+                Ok(reply) => match task_outcome(reply) {
                     Some(written) => return Ok(written),
-                    None => wait_ms = reply.pause_ms(TASK_MS),
+                    None => wait_ms = reply.pause_ms(TASK_POLL_MS),
                 },
-                Err(Trouble::Unreachable { .. } | Trouble::Lost { .. }) => wait_ms = TASK_MS,
-                Err(trouble) => return Ok(Written::Unknown(fault::trouble(trouble))),
+                Err(
+                    RedfishTransportError::Unreachable { .. } | RedfishTransportError::Lost { .. },
+                ) => wait_ms = TASK_POLL_MS,
+                Err(trouble) => return Ok(RedfishWriteOutcome::Unknown(fault::transport(trouble))),
             }
         }
-        Ok(Written::Unknown(fault::busy("its task does not end")))
+        Ok(RedfishWriteOutcome::Unknown(fault::busy(
+            "its task does not end",
+        )))
     }
 }
 
 /// How a task ended, if it has.
-fn task(reply: &Reply) -> Option<Written> {
+fn task_outcome(reply: &RedfishParsedResponse) -> Option<RedfishWriteOutcome> {
     if reply.status == 202 || reply.is_busy() || reply.status >= 500 {
         return None;
     }
     // A BMC may forget a task as soon as it has ended.
     if matches!(reply.status, 404 | 410) {
-        return Some(Written::Done);
+        return Some(RedfishWriteOutcome::Done);
     }
     if !reply.is_good() {
-        return Some(Written::Refused(fault::refused(reply)));
+        return Some(RedfishWriteOutcome::Refused(fault::refused(reply)));
     }
     let body = reply.body.as_ref();
     let word = |key| body.and_then(|body| body.get(key)?.as_str());
@@ -356,15 +402,15 @@ fn task(reply: &Reply) -> Option<Written> {
         let mut messages = messages.into_iter().flatten();
         let said = messages.find_map(|message| message.get("Message")?.as_str());
         let said = fault::clean(said.unwrap_or("without a reason"));
-        Some(Written::Refused(PowerError::Bmc {
-            cause: trivet_model::Cause::Refused,
+        Some(RedfishWriteOutcome::Refused(PowerError::Bmc {
+            cause: trivet_model::BmcFailureCause::Refused,
             said: format!("the BMC's task failed: {said}"),
         }))
     };
     match word("TaskState") {
         Some("Completed") if word("TaskStatus") == Some("Critical") => failed(),
         // Without a state, what came is the answer itself.
-        None | Some("Completed") => Some(Written::Done),
+        None | Some("Completed") => Some(RedfishWriteOutcome::Done),
         Some("Exception" | "Killed" | "Cancelled" | "Interrupted") => failed(),
         Some(_) => None,
     }

@@ -5,29 +5,29 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use trivet_model::PowerError;
-use trivet_model::secret::{Hidden, MASK};
+use trivet_model::secret::{MASK, SecretText};
 
-use crate::Target;
+use crate::RedfishTarget;
 
 /// How deep an answer is looked into. Ours: deeper words are quoted by nobody.
 const DEPTH_MAX: usize = 16;
 
 /// The password, the token, and both together with the user as a header has them.
-pub(crate) struct Secrets(Vec<Hidden>);
+pub(crate) struct RedfishSecrets(Vec<SecretText>);
 
-impl Secrets {
-    pub(crate) fn of(target: &Target, token: Option<&Hidden>) -> Self {
-        let mut secrets: Vec<Hidden> = token.cloned().into_iter().collect();
+impl RedfishSecrets {
+    pub(crate) fn of(target: &RedfishTarget, token: Option<&SecretText>) -> Self {
+        let mut secrets: Vec<SecretText> = token.cloned().into_iter().collect();
         if let Some(login) = &target.login {
             let pair = format!("{}:{}", login.username, login.password.reveal());
-            secrets.push(Hidden::new(STANDARD.encode(pair)));
+            secrets.push(SecretText::new(STANDARD.encode(pair)));
             secrets.push(login.password.clone());
         }
         secrets.retain(|secret| !secret.reveal().is_empty());
         Self(secrets)
     }
 
-    fn blot(&self, text: &mut String) {
+    fn redact(&self, text: &mut String) {
         for secret in &self.0 {
             if text.contains(secret.reveal()) {
                 *text = text.replace(secret.reveal(), MASK);
@@ -36,22 +36,22 @@ impl Secrets {
     }
 
     /// Blots them out of every text of an answer.
-    pub(crate) fn blot_all(&self, value: &mut Value) {
-        self.blot_below(value, 0);
+    pub(crate) fn redact_all(&self, value: &mut Value) {
+        self.redact_below(value, 0);
     }
 
-    fn blot_below(&self, value: &mut Value, depth: usize) {
+    fn redact_below(&self, value: &mut Value, depth: usize) {
         match value {
-            Value::String(text) => self.blot(text),
+            Value::String(text) => self.redact(text),
             _ if depth >= DEPTH_MAX => *value = Value::Null,
             Value::Array(items) => {
                 for item in items {
-                    self.blot_below(item, depth + 1);
+                    self.redact_below(item, depth + 1);
                 }
             }
             Value::Object(fields) => {
                 for (_, field) in fields.iter_mut() {
-                    self.blot_below(field, depth + 1);
+                    self.redact_below(field, depth + 1);
                 }
             }
             _ => {}
@@ -59,10 +59,10 @@ impl Secrets {
     }
 
     /// The same error, without them.
-    pub(crate) fn hidden_in(&self, error: PowerError) -> PowerError {
+    pub(crate) fn redact_error(&self, error: PowerError) -> PowerError {
         match error {
             PowerError::Bmc { cause, mut said } => {
-                self.blot(&mut said);
+                self.redact(&mut said);
                 PowerError::Bmc { cause, said }
             }
             other => other,
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn target() -> Target {
+    fn target() -> RedfishTarget {
         let info = json!({
             "redfish_address": "http://127.0.0.1",
             "redfish_username": "root",
@@ -84,15 +84,15 @@ mod tests {
         let Value::Object(info) = info else {
             unreachable!()
         };
-        Target::of(&info.into_iter().collect()).unwrap()
+        RedfishTarget::of(&info.into_iter().collect()).unwrap()
     }
 
     #[test]
-    fn every_form_of_a_secret_is_blotted_out() {
-        let secrets = Secrets::of(&target(), Some(&Hidden::new("t0ken")));
+    fn every_form_of_a_secret_is_redacted() {
+        let secrets = RedfishSecrets::of(&target(), Some(&SecretText::new("t0ken")));
         let mut body = json!({"error": {"message": "'calvin' is wrong", "more":
             [{"Message": "cm9vdDpjYWx2aW4= and t0ken, t0ken"}, 7, null]}});
-        secrets.blot_all(&mut body);
+        secrets.redact_all(&mut body);
         let text = body.to_string();
         assert!(!text.contains("calvin") && !text.contains("cm9v") && !text.contains("t0ken"));
         assert!(text.contains("is wrong"));
@@ -104,7 +104,7 @@ mod tests {
         for _ in 0..40 {
             deep = json!([deep]);
         }
-        Secrets::of(&target(), None).blot_all(&mut deep);
+        RedfishSecrets::of(&target(), None).redact_all(&mut deep);
         assert!(!deep.to_string().contains("calvin"));
     }
 
@@ -113,7 +113,7 @@ mod tests {
         let mut open = target();
         open.login = None;
         let mut body = json!("calvin");
-        Secrets::of(&open, None).blot_all(&mut body);
+        RedfishSecrets::of(&open, None).redact_all(&mut body);
         assert_eq!(body, "calvin");
     }
 }

@@ -11,17 +11,17 @@ mod show;
 use std::collections::{BTreeMap, VecDeque};
 
 use serde_json::{Value, json};
-use trivet_model::secret::Hidden;
+use trivet_model::secret::SecretText;
 use trivet_model::{Entropy, MacAddr, PowerState, Tick};
 
-use crate::http::{Answer, Credentials, Method, Request};
+use crate::http::{RedfishCredentials, RedfishMethod, RedfishRequest, RedfishResponse};
 
 /// Sessions it can hold. Ours; real ones have as few.
 pub const SESSIONS_MAX: usize = 8;
 /// Tasks it remembers; the oldest are forgotten. Ours.
 const TASKS_MAX: usize = 16;
 /// Done things it remembers. Ours.
-const DEEDS_MAX: usize = 4096;
+const ACTIONS_MAX: usize = 4096;
 
 /// What the service is like.
 #[expect(
@@ -29,11 +29,11 @@ const DEEDS_MAX: usize = 4096;
     reason = "each is a switch of its own for a test"
 )]
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct RedfishSimulatorSetup {
     /// Who may log in; none where everybody may do everything.
-    pub user: Option<(String, Hidden)>,
+    pub user: Option<(String, SecretText)>,
     /// The user may read, and nothing else.
-    pub only_reads: bool,
+    pub read_only: bool,
     /// It has a session service; else passwords in each request.
     pub sessions: bool,
     /// Power follows an order after so long.
@@ -48,11 +48,11 @@ pub struct Setup {
     pub machines: usize,
 }
 
-impl Default for Setup {
+impl Default for RedfishSimulatorSetup {
     fn default() -> Self {
         Self {
-            user: Some(("root".to_owned(), Hidden::new("calvin"))),
-            only_reads: false,
+            user: Some(("root".to_owned(), SecretText::new("calvin"))),
+            read_only: false,
             sessions: true,
             lag_ms: 0,
             task_ms: None,
@@ -65,20 +65,20 @@ impl Default for Setup {
 
 /// How it misbehaves; all of it can be changed at any time.
 #[derive(Clone, Debug, Default)]
-pub struct Misbehaviour {
+pub struct RedfishSimulatorFaults {
     /// So many requests more are answered with 503, and to come again in so many seconds.
     pub busy: (u32, u64),
     /// So many answers more are cut in half.
-    pub cut: u32,
+    pub truncated: u32,
     /// It says this of the power, whatever is true.
-    pub says: Option<PowerState>,
+    pub reported_power: Option<PowerState>,
     /// It takes resets and does nothing.
-    pub lazy: bool,
+    pub ignores_resets: bool,
 }
 
 /// One machine behind the service.
 #[derive(Clone, Debug)]
-pub struct Machine {
+pub struct RedfishSimulatorMachine {
     /// Whether it runs.
     pub power: PowerState,
     /// A state on its way, and when it is there.
@@ -88,7 +88,7 @@ pub struct Machine {
     /// The image in its virtual drive.
     pub media: Option<String>,
     /// Its light.
-    pub light: bool,
+    pub indicator: bool,
     /// Secure Boot as set.
     pub secure_boot: bool,
     /// Addresses of its ports.
@@ -96,7 +96,7 @@ pub struct Machine {
     revision: u64,
 }
 
-impl Machine {
+impl RedfishSimulatorMachine {
     fn new(number: usize) -> Self {
         let last = u8::try_from(number).unwrap_or(u8::MAX);
         Self {
@@ -104,7 +104,7 @@ impl Machine {
             pending: None,
             boot: ["None", "Disabled", "UEFI", ""].map(str::to_owned),
             media: None,
-            light: false,
+            indicator: false,
             secure_boot: false,
             macs: vec![
                 MacAddr([2, 0, 0, 0, 1, last]),
@@ -114,7 +114,7 @@ impl Machine {
         }
     }
 
-    fn settle(&mut self, now: Tick) {
+    fn apply_pending(&mut self, now: Tick) {
         if let Some((state, at)) = self.pending
             && now >= at
         {
@@ -125,15 +125,15 @@ impl Machine {
     }
 }
 
-struct Task {
+struct RedfishSimulatorTask {
     until: Tick,
-    deed: Deed,
+    action: RedfishSimulatorAction,
     ended: Option<Result<(), u16>>,
 }
 
 /// Something that the service was told to do.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Deed {
+pub enum RedfishSimulatorAction {
     /// A machine's power, in Redfish's word.
     Reset(usize, String),
     /// The BMC itself.
@@ -147,41 +147,43 @@ pub enum Deed {
 }
 
 /// A simulated Redfish service.
-pub struct Service {
-    setup: Setup,
+pub struct RedfishSimulator {
+    setup: RedfishSimulatorSetup,
     /// What it does wrong now.
-    pub misbehaviour: Misbehaviour,
-    machines: Vec<Machine>,
+    pub faults: RedfishSimulatorFaults,
+    machines: Vec<RedfishSimulatorMachine>,
     sessions: BTreeMap<String, String>,
-    tasks: BTreeMap<u64, Task>,
+    tasks: BTreeMap<u64, RedfishSimulatorTask>,
     numbers: u64,
     down_until: Tick,
-    deeds: VecDeque<Deed>,
+    actions: VecDeque<RedfishSimulatorAction>,
 }
 
-impl Service {
+impl RedfishSimulator {
     /// A service whose machines are off.
-    pub fn new(setup: Setup) -> Self {
+    pub fn new(setup: RedfishSimulatorSetup) -> Self {
         Self {
-            machines: (1..=setup.machines).map(Machine::new).collect(),
+            machines: (1..=setup.machines)
+                .map(RedfishSimulatorMachine::new)
+                .collect(),
             setup,
-            misbehaviour: Misbehaviour::default(),
+            faults: RedfishSimulatorFaults::default(),
             sessions: BTreeMap::new(),
             tasks: BTreeMap::new(),
             numbers: 0,
             down_until: Tick::default(),
-            deeds: VecDeque::new(),
+            actions: VecDeque::new(),
         }
     }
 
     /// A machine, by its place.
-    pub fn machine(&mut self, index: usize) -> Option<&mut Machine> {
+    pub fn machine(&mut self, index: usize) -> Option<&mut RedfishSimulatorMachine> {
         self.machines.get_mut(index)
     }
 
     /// What it was told to do, oldest first, since the last time.
-    pub fn take_deeds(&mut self) -> Vec<Deed> {
-        self.deeds.drain(..).collect()
+    pub fn take_actions(&mut self) -> Vec<RedfishSimulatorAction> {
+        self.actions.drain(..).collect()
     }
 
     /// How many sessions are open.
@@ -205,33 +207,38 @@ impl Service {
     pub fn handle(
         &mut self,
         now: Tick,
-        request: &Request,
+        request: &RedfishRequest,
         entropy: &mut dyn Entropy,
-    ) -> Option<Answer> {
+    ) -> Option<RedfishResponse> {
         if now < self.down_until {
             return None;
         }
         for machine in &mut self.machines {
-            machine.settle(now);
+            machine.apply_pending(now);
         }
-        if self.misbehaviour.busy.0 > 0 {
-            self.misbehaviour.busy.0 -= 1;
-            let retry_after_s = Some(self.misbehaviour.busy.1).filter(|seconds| *seconds > 0);
+        if self.faults.busy.0 > 0 {
+            self.faults.busy.0 -= 1;
+            let retry_after_s = Some(self.faults.busy.1).filter(|seconds| *seconds > 0);
             let refusal = refused(503, "Base.1.8.ServiceTemporarilyUnavailable", "Come again.");
-            return Some(Answer {
+            return Some(RedfishResponse {
                 retry_after_s,
                 ..refusal
             });
         }
         let mut answer = self.route(now, request, entropy);
-        if self.misbehaviour.cut > 0 && !answer.body.is_empty() {
-            self.misbehaviour.cut -= 1;
+        if self.faults.truncated > 0 && !answer.body.is_empty() {
+            self.faults.truncated -= 1;
             answer.body.truncate(answer.body.len() / 2);
         }
         Some(answer)
     }
 
-    fn route(&mut self, now: Tick, request: &Request, entropy: &mut dyn Entropy) -> Answer {
+    fn route(
+        &mut self,
+        now: Tick,
+        request: &RedfishRequest,
+        entropy: &mut dyn Entropy,
+    ) -> RedfishResponse {
         let path = request.path.trim_end_matches('/');
         let parts: Vec<&str> = path.split('/').skip(1).collect();
         if parts.first() != Some(&"redfish") || parts.get(1) != Some(&"v1") {
@@ -241,49 +248,49 @@ impl Service {
         let body = request
             .body
             .as_ref()
-            .map(Hidden::reveal)
+            .map(SecretText::reveal)
             .unwrap_or_default();
         let body: Value = serde_json::from_str(body).unwrap_or_default();
-        if let (Method::Post, ["SessionService", "Sessions"]) = (request.method, parts) {
+        if let (RedfishMethod::Post, ["SessionService", "Sessions"]) = (request.method, parts) {
             return self.log_in(&body, entropy);
         }
-        if !parts.is_empty() && !self.knows(request.credentials.as_ref()) {
+        if !parts.is_empty() && !self.is_authorized(request.credentials.as_ref()) {
             return refused(401, "Base.1.8.NoValidSession", "Who are you?");
         }
         match request.method {
-            Method::Get => self.show(now, parts),
-            Method::Delete => match parts {
+            RedfishMethod::Get => self.show(now, parts),
+            RedfishMethod::Delete => match parts {
                 ["SessionService", "Sessions", id] => {
                     self.sessions.retain(|_, session| session != id);
-                    Answer {
+                    RedfishResponse {
                         status: 204,
-                        ..Answer::default()
+                        ..RedfishResponse::default()
                     }
                 }
                 _ => missing(),
             },
-            _ if self.setup.only_reads => {
+            _ if self.setup.read_only => {
                 refused(403, "Base.1.8.InsufficientPrivilege", "You may only read.")
             }
-            Method::Post => self.act(now, parts, &body),
-            Method::Patch => self.change(now, parts, request.if_match.as_deref(), &body),
+            RedfishMethod::Post => self.act(now, parts, &body),
+            RedfishMethod::Patch => self.change(now, parts, request.if_match.as_deref(), &body),
         }
     }
 
-    fn knows(&self, credentials: Option<&Credentials>) -> bool {
+    fn is_authorized(&self, credentials: Option<&RedfishCredentials>) -> bool {
         let Some((name, password)) = &self.setup.user else {
             return true;
         };
         match credentials {
-            Some(Credentials::Token(token)) => self.sessions.contains_key(token.reveal()),
-            Some(Credentials::Basic(pair)) => {
+            Some(RedfishCredentials::Token(token)) => self.sessions.contains_key(token.reveal()),
+            Some(RedfishCredentials::Basic(pair)) => {
                 pair.reveal() == format!("{name}:{}", password.reveal())
             }
             None => false,
         }
     }
 
-    fn log_in(&mut self, body: &Value, entropy: &mut dyn Entropy) -> Answer {
+    fn log_in(&mut self, body: &Value, entropy: &mut dyn Entropy) -> RedfishResponse {
         if !self.setup.sessions {
             return missing();
         }
@@ -304,30 +311,30 @@ impl Service {
         );
         let place = format!("/redfish/v1/SessionService/Sessions/{id}");
         self.sessions.insert(token.clone(), id);
-        Answer {
-            token: Some(Hidden::new(token)),
+        RedfishResponse {
+            token: Some(SecretText::new(token)),
             location: Some(place.clone()),
             ..found(201, &json!({"@odata.id": place, "Name": "Session"}))
         }
     }
 
-    fn told(&mut self, deed: &Deed) {
-        if self.deeds.len() >= DEEDS_MAX {
-            self.deeds.pop_front();
+    fn record_action(&mut self, deed: &RedfishSimulatorAction) {
+        if self.actions.len() >= ACTIONS_MAX {
+            self.actions.pop_front();
         }
-        self.deeds.push_back(deed.clone());
+        self.actions.push_back(deed.clone());
     }
 }
 
-fn found(status: u16, body: &Value) -> Answer {
-    Answer {
+fn found(status: u16, body: &Value) -> RedfishResponse {
+    RedfishResponse {
         status,
         body: body.to_string().into_bytes(),
-        ..Answer::default()
+        ..RedfishResponse::default()
     }
 }
 
-fn missing() -> Answer {
+fn missing() -> RedfishResponse {
     refused(
         404,
         "Base.1.8.ResourceMissingAtURI",
@@ -336,7 +343,7 @@ fn missing() -> Answer {
 }
 
 /// A refusal as DSP0266, section 8.6, has it.
-fn refused(status: u16, id: &str, said: &str) -> Answer {
+fn refused(status: u16, id: &str, said: &str) -> RedfishResponse {
     let message = json!({"MessageId": id, "Message": said, "Severity": "Warning"});
     let error = json!({"code": id, "message": said, "@Message.ExtendedInfo": [message]});
     found(status, &json!({"error": error}))

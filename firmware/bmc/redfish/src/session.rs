@@ -8,17 +8,22 @@
 use std::collections::VecDeque;
 
 use serde_json::{Value, json};
-use trivet_model::secret::Hidden;
+use trivet_model::secret::SecretText;
 use trivet_model::{PowerAnswer, PowerError, PowerOrder, Tick};
 
-use crate::errand::{self, Errand, Report};
 use crate::fault;
-use crate::http::{Answer, Credentials, Method, Request, Trouble};
+use crate::http::{
+    RedfishCredentials, RedfishMethod, RedfishRequest, RedfishResponse, RedfishTransportError,
+};
 use crate::link;
+use crate::operation::{self, RedfishOperation, RedfishReply};
 use crate::order;
-use crate::script::{Book, Call, Halt, Heard, Reply, Step};
-use crate::secrets::Secrets;
-use crate::target::{Auth, Target};
+use crate::script::{
+    RedfishCall, RedfishParsedResponse, RedfishResponseResult, RedfishScriptContext,
+    RedfishScriptResult, RedfishScriptStop,
+};
+use crate::secrets::RedfishSecrets;
+use crate::target::{RedfishAuth, RedfishTarget};
 
 /// Most orders and errands that wait, are under way or have answers nobody fetched. Ours.
 pub const ORDERS_WAITING_MAX: usize = 16;
@@ -27,15 +32,15 @@ pub const BODY_BYTES_MAX: usize = 512 * 1024;
 /// How long a BMC may take for one answer. Ours: slow ones need some ten seconds.
 pub const REQUEST_TIMEOUT_MS: u64 = 30_000;
 /// Bytes of all answers to one order or errand. Ours.
-const WORK_BYTES_MAX: usize = 2 * 1024 * 1024;
+const JOB_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Requests of one order or errand. Ours: sensors are read one by one.
-const WORK_REQUESTS_MAX: usize = 600;
+const JOB_REQUESTS_MAX: usize = 600;
 /// How long an order or errand may take in all. Ours.
-const WORK_MS_MAX: u64 = 300_000;
+const JOB_MS_MAX: u64 = 300_000;
 /// Logins that are begun for one order, after busy or lost ones. Ours.
 const LOGINS_MAX: u32 = 3;
 /// Pause before the next, where the BMC names none. Ours.
-const LOGIN_AGAIN_MS: u64 = 2_000;
+const LOGIN_RETRY_MS: u64 = 2_000;
 /// The longest pause that a BMC may ask for. Ours.
 const LOGIN_PAUSE_MS_MAX: u64 = 30_000;
 /// Longest token that is kept. Ours.
@@ -43,21 +48,21 @@ const TOKEN_BYTES_MAX: usize = 4096;
 /// Where sessions are made (DSP0266, section 13.3.4).
 const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
 
-enum Task {
+enum RedfishTask {
     Order(PowerOrder),
-    Errand(Errand),
+    Operation(RedfishOperation),
 }
 
-enum Outcome {
+enum RedfishTaskOutcome {
     Answer(PowerAnswer),
-    Report(Report),
+    Reply(RedfishReply),
 }
 
-impl Task {
-    fn run(&self, book: &mut Book<'_>) -> Step<Outcome> {
+impl RedfishTask {
+    fn run(&self, book: &mut RedfishScriptContext<'_>) -> RedfishScriptResult<RedfishTaskOutcome> {
         match self {
-            Self::Order(order) => order::run(*order, book).map(Outcome::Answer),
-            Self::Errand(errand) => errand::run(errand, book).map(Outcome::Report),
+            Self::Order(order) => order::run(*order, book).map(RedfishTaskOutcome::Answer),
+            Self::Operation(errand) => operation::run(errand, book).map(RedfishTaskOutcome::Reply),
         }
     }
 
@@ -68,87 +73,92 @@ impl Task {
 }
 
 /// The order or errand under way.
-struct Work {
+struct RedfishJob {
     id: u64,
-    task: Task,
+    task: RedfishTask,
     /// The system's path as it was known at the start: a script must find the same
     /// ground each time it is run.
-    known: Option<String>,
-    answers: Vec<Heard>,
+    known_system: Option<String>,
+    answers: Vec<RedfishResponseResult>,
     bytes: usize,
     started: Tick,
     logins: u32,
     /// A session that was gone has been replaced.
     replaced: bool,
     /// What the script asks next, and when.
-    next: Option<(Call, Tick)>,
+    next: Option<(RedfishCall, Tick)>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Flying {
+enum RedfishInFlight {
     Login,
     Call,
-    Farewell,
+    Logout,
 }
 
 /// A session on the BMC.
-struct Token {
-    token: Hidden,
+struct RedfishSessionToken {
+    token: SecretText,
     /// Where it can be ended.
     path: Option<String>,
 }
 
 /// The appliance's end of the talk with one BMC.
-pub struct Session {
-    target: Target,
-    token: Option<Token>,
+pub struct RedfishSession {
+    target: RedfishTarget,
+    token: Option<RedfishSessionToken>,
     /// The BMC has no sessions: the password goes with each request.
     basic: bool,
     system: Option<String>,
-    flying: Option<Flying>,
-    work: Option<Work>,
-    waiting: VecDeque<(u64, Task)>,
+    in_flight: Option<RedfishInFlight>,
+    job: Option<RedfishJob>,
+    waiting: VecDeque<(u64, RedfishTask)>,
     answers: VecDeque<(u64, Result<PowerAnswer, PowerError>)>,
-    reports: VecDeque<(u64, Result<Report, PowerError>)>,
+    replies: VecDeque<(u64, Result<RedfishReply, PowerError>)>,
     closing: bool,
 }
 
-impl Session {
+impl RedfishSession {
     /// A session that does nothing until its first order.
-    pub fn new(target: Target) -> Self {
+    pub fn new(target: RedfishTarget) -> Self {
         Self {
-            basic: target.auth == Auth::Basic,
+            basic: target.auth == RedfishAuth::Basic,
             target,
             token: None,
             system: None,
-            flying: None,
-            work: None,
+            in_flight: None,
+            job: None,
             waiting: VecDeque::new(),
             answers: VecDeque::new(),
-            reports: VecDeque::new(),
+            replies: VecDeque::new(),
             closing: false,
         }
     }
 
     /// Takes an order; its answer comes out of [`Session::answer`] under `id`.
     pub fn order(&mut self, now: Tick, id: u64, order: PowerOrder) -> Result<(), PowerError> {
-        self.take(now, id, Task::Order(order))
+        self.enqueue_task(now, id, RedfishTask::Order(order))
     }
 
     /// Takes an errand; its report comes out of [`Session::report`] under `id`.
-    pub fn errand(&mut self, now: Tick, id: u64, errand: Errand) -> Result<(), PowerError> {
-        errand::check(&errand)?;
-        self.take(now, id, Task::Errand(errand))
+    pub fn operation(
+        &mut self,
+        now: Tick,
+        id: u64,
+        errand: RedfishOperation,
+    ) -> Result<(), PowerError> {
+        operation::check(&errand)?;
+        self.enqueue_task(now, id, RedfishTask::Operation(errand))
     }
 
-    fn take(&mut self, now: Tick, id: u64, task: Task) -> Result<(), PowerError> {
-        let done = self.answers.len() + self.reports.len();
-        let held = self.waiting.len() + usize::from(self.work.is_some()) + done;
+    fn enqueue_task(&mut self, now: Tick, id: u64, task: RedfishTask) -> Result<(), PowerError> {
+        let done = self.answers.len() + self.replies.len();
+        let held = self.waiting.len() + usize::from(self.job.is_some()) + done;
         if held >= ORDERS_WAITING_MAX {
-            return Err(PowerError::Busy);
+            return Err(PowerError::QueueFull);
         }
         self.waiting.push_back((id, task));
-        self.begin(now);
+        self.start_next_job(now);
         Ok(())
     }
 
@@ -159,12 +169,12 @@ impl Session {
     }
 
     /// The request that ends the session on the BMC at once, for who forgets this one.
-    pub fn farewell(&mut self) -> Option<Request> {
+    pub fn logout_request(&mut self) -> Option<RedfishRequest> {
         let token = self.token.take()?;
-        Some(Request {
-            method: Method::Delete,
+        Some(RedfishRequest {
+            method: RedfishMethod::Delete,
             path: token.path?,
-            credentials: Some(Credentials::Token(token.token)),
+            credentials: Some(RedfishCredentials::Token(token.token)),
             if_match: None,
             body: None,
         })
@@ -172,10 +182,10 @@ impl Session {
 
     /// When [`Session::transmit`] has something to send next, if ever.
     pub fn deadline(&self) -> Option<Tick> {
-        if self.flying.is_some() {
+        if self.in_flight.is_some() {
             return None;
         }
-        match &self.work {
+        match &self.job {
             Some(work) => work.next.as_ref().map(|(_, due)| *due),
             None => (self.closing && self.token.is_some()).then(Tick::default),
         }
@@ -183,16 +193,16 @@ impl Session {
 
     /// The next request, if its time has come. It must be answered by
     /// [`Session::answered`] before there is another.
-    pub fn transmit(&mut self, now: Tick) -> Option<Request> {
-        if self.flying.is_some() {
+    pub fn transmit(&mut self, now: Tick) -> Option<RedfishRequest> {
+        if self.in_flight.is_some() {
             return None;
         }
-        let Some(work) = &mut self.work else {
+        let Some(work) = &mut self.job else {
             if !std::mem::take(&mut self.closing) {
                 return None;
             }
-            let request = self.farewell()?;
-            self.flying = Some(Flying::Farewell);
+            let request = self.logout_request()?;
+            self.in_flight = Some(RedfishInFlight::Logout);
             return Some(request);
         };
         let (call, due) = work.next.as_ref()?;
@@ -203,42 +213,49 @@ impl Session {
             (None, ..) => None,
             (Some(login), true, _) => {
                 let pair = format!("{}:{}", login.username, login.password.reveal());
-                Some(Credentials::Basic(Hidden::new(pair)))
+                Some(RedfishCredentials::Basic(SecretText::new(pair)))
             }
-            (Some(_), false, Some(token)) => Some(Credentials::Token(token.token.clone())),
+            (Some(_), false, Some(token)) => Some(RedfishCredentials::Token(token.token.clone())),
             (Some(login), false, None) => {
                 work.logins += 1;
-                self.flying = Some(Flying::Login);
+                self.in_flight = Some(RedfishInFlight::Login);
                 let body = json!({
                     "UserName": login.username,
                     "Password": login.password.reveal(),
                 });
-                return Some(Request {
-                    method: Method::Post,
+                return Some(RedfishRequest {
+                    method: RedfishMethod::Post,
                     path: SESSIONS.to_owned(),
                     credentials: None,
                     if_match: None,
-                    body: Some(Hidden::new(body.to_string())),
+                    body: Some(SecretText::new(body.to_string())),
                 });
             }
         };
-        self.flying = Some(Flying::Call);
-        Some(Request {
+        self.in_flight = Some(RedfishInFlight::Call);
+        Some(RedfishRequest {
             method: call.method,
             path: call.path.clone(),
             credentials,
             if_match: call.if_match.clone(),
-            body: call.body.as_ref().map(|body| Hidden::new(body.to_string())),
+            body: call
+                .body
+                .as_ref()
+                .map(|body| SecretText::new(body.to_string())),
         })
     }
 
     /// Takes the answer to the last request, or why there is none. One that nobody
     /// asked for changes nothing.
-    pub fn answered(&mut self, now: Tick, answer: Result<Answer, Trouble>) {
-        match self.flying.take() {
-            Some(Flying::Login) => self.logged_in(now, answer),
-            Some(Flying::Call) => self.heard(now, answer),
-            Some(Flying::Farewell) | None => {}
+    pub fn handle_response(
+        &mut self,
+        now: Tick,
+        answer: Result<RedfishResponse, RedfishTransportError>,
+    ) {
+        match self.in_flight.take() {
+            Some(RedfishInFlight::Login) => self.handle_login_response(now, answer),
+            Some(RedfishInFlight::Call) => self.handle_call_response(now, answer),
+            Some(RedfishInFlight::Logout) | None => {}
         }
     }
 
@@ -248,21 +265,21 @@ impl Session {
     }
 
     /// The next errand that is done, and what it brought.
-    pub fn report(&mut self) -> Option<(u64, Result<Report, PowerError>)> {
-        self.reports.pop_front()
+    pub fn reply(&mut self) -> Option<(u64, Result<RedfishReply, PowerError>)> {
+        self.replies.pop_front()
     }
 
-    fn begin(&mut self, now: Tick) {
-        if self.work.is_some() {
+    fn start_next_job(&mut self, now: Tick) {
+        if self.job.is_some() {
             return;
         }
         let Some((id, task)) = self.waiting.pop_front() else {
             return;
         };
-        self.work = Some(Work {
+        self.job = Some(RedfishJob {
             id,
             task,
-            known: self.system.clone(),
+            known_system: self.system.clone(),
             answers: Vec::new(),
             bytes: 0,
             started: now,
@@ -275,35 +292,36 @@ impl Session {
 
     /// Runs the script with all that has been heard.
     fn advance(&mut self, now: Tick) {
-        let Some(work) = &mut self.work else { return };
-        let mut book = Book::new(&self.target, work.known.as_deref(), &work.answers);
+        let Some(work) = &mut self.job else { return };
+        let mut book =
+            RedfishScriptContext::new(&self.target, work.known_system.as_deref(), &work.answers);
         let step = work.task.run(&mut book);
-        let found = book.found.take();
+        let found = book.found_system.take();
         if found.is_some() {
             self.system = found;
         }
-        let over = work.answers.len() >= WORK_REQUESTS_MAX || work.bytes > WORK_BYTES_MAX;
+        let over = work.answers.len() >= JOB_REQUESTS_MAX || work.bytes > JOB_BYTES_MAX;
         match step {
-            Err(Halt::Ask { .. }) if over => {
-                self.finish(now, Err(fault::nonsense("more than anybody reads")));
+            Err(RedfishScriptStop::Send { .. }) if over => {
+                self.finish(now, Err(fault::invalid_response("more than anybody reads")));
             }
-            Err(Halt::Ask { call, wait_ms }) => {
+            Err(RedfishScriptStop::Send { call, wait_ms }) => {
                 let due = now.after_ms(wait_ms);
-                if due >= work.started.after_ms(WORK_MS_MAX) {
+                if due >= work.started.after_ms(JOB_MS_MAX) {
                     self.finish(now, Err(fault::busy("it took too long over one order")));
                 } else {
                     work.next = Some((*call, due));
                 }
             }
-            Err(Halt::Fail(error)) => self.finish(now, Err(error)),
+            Err(RedfishScriptStop::Fail(error)) => self.finish(now, Err(error)),
             Ok(outcome) => self.finish(now, Ok(outcome)),
         }
     }
 
-    fn finish(&mut self, now: Tick, outcome: Result<Outcome, PowerError>) {
-        let Some(work) = self.work.take() else { return };
-        let secrets = Secrets::of(&self.target, self.token.as_ref().map(|it| &it.token));
-        let outcome = outcome.map_err(|error| secrets.hidden_in(error));
+    fn finish(&mut self, now: Tick, outcome: Result<RedfishTaskOutcome, PowerError>) {
+        let Some(work) = self.job.take() else { return };
+        let secrets = RedfishSecrets::of(&self.target, self.token.as_ref().map(|it| &it.token));
+        let outcome = outcome.map_err(|error| secrets.redact_error(error));
         if outcome.is_err() {
             // The BMC may be another one now.
             self.system = None;
@@ -312,23 +330,29 @@ impl Session {
             self.token = None;
         }
         match (work.task, outcome) {
-            (Task::Order(_), Ok(Outcome::Answer(answer))) => {
+            (RedfishTask::Order(_), Ok(RedfishTaskOutcome::Answer(answer))) => {
                 self.answers.push_back((work.id, Ok(answer)));
             }
-            (Task::Order(_), Err(error)) => self.answers.push_back((work.id, Err(error))),
-            (Task::Errand(_), Ok(Outcome::Report(report))) => {
-                self.reports.push_back((work.id, Ok(report)));
+            (RedfishTask::Order(_), Err(error)) => self.answers.push_back((work.id, Err(error))),
+            (RedfishTask::Operation(_), Ok(RedfishTaskOutcome::Reply(report))) => {
+                self.replies.push_back((work.id, Ok(report)));
             }
-            (Task::Errand(_), Err(error)) => self.reports.push_back((work.id, Err(error))),
+            (RedfishTask::Operation(_), Err(error)) => {
+                self.replies.push_back((work.id, Err(error)))
+            }
             // A task's script gives its own kind of outcome.
-            (Task::Order(_), Ok(Outcome::Report(_)))
-            | (Task::Errand(_), Ok(Outcome::Answer(_))) => {}
+            (RedfishTask::Order(_), Ok(RedfishTaskOutcome::Reply(_)))
+            | (RedfishTask::Operation(_), Ok(RedfishTaskOutcome::Answer(_))) => {}
         }
-        self.begin(now);
+        self.start_next_job(now);
     }
 
-    fn heard(&mut self, now: Tick, answer: Result<Answer, Trouble>) {
-        let Some(work) = &mut self.work else { return };
+    fn handle_call_response(
+        &mut self,
+        now: Tick,
+        answer: Result<RedfishResponse, RedfishTransportError>,
+    ) {
+        let Some(work) = &mut self.job else { return };
         let gone = matches!(&answer, Ok(answer) if answer.status == 401);
         if gone && self.token.take().is_some() && !work.replaced {
             // It was refused before anything was done, so it may be said again.
@@ -336,17 +360,21 @@ impl Session {
             return;
         }
         work.next = None;
-        let secrets = Secrets::of(&self.target, self.token.as_ref().map(|it| &it.token));
+        let secrets = RedfishSecrets::of(&self.target, self.token.as_ref().map(|it| &it.token));
         let heard = answer.and_then(|answer| {
             work.bytes = work.bytes.saturating_add(answer.body.len());
-            read(answer, &secrets)
+            parse_response(answer, &secrets)
         });
         work.answers.push(heard);
         self.advance(now);
     }
 
-    fn logged_in(&mut self, now: Tick, answer: Result<Answer, Trouble>) {
-        let Some(work) = &mut self.work else { return };
+    fn handle_login_response(
+        &mut self,
+        now: Tick,
+        answer: Result<RedfishResponse, RedfishTransportError>,
+    ) {
+        let Some(work) = &mut self.job else { return };
         let last = work.logins >= LOGINS_MAX;
         let mut again = |wait_ms| {
             if let Some((_, due)) = &mut work.next {
@@ -355,22 +383,24 @@ impl Session {
         };
         let mut answer = match answer {
             Ok(answer) => answer,
-            Err(Trouble::Unreachable { .. } | Trouble::Lost { .. }) if !last => {
-                return again(LOGIN_AGAIN_MS);
+            Err(RedfishTransportError::Unreachable { .. } | RedfishTransportError::Lost { .. })
+                if !last =>
+            {
+                return again(LOGIN_RETRY_MS);
             }
-            Err(trouble) => return self.finish(now, Err(fault::trouble(&trouble))),
+            Err(trouble) => return self.finish(now, Err(fault::transport(&trouble))),
         };
-        let plain = |token: &Hidden| {
+        let plain = |token: &SecretText| {
             let text = token.reveal();
             !text.is_empty()
                 && text.len() <= TOKEN_BYTES_MAX
                 && text.bytes().all(|byte| byte.is_ascii_graphic())
         };
         let token = answer.token.take().filter(plain);
-        let secrets = Secrets::of(&self.target, None);
-        let reply = match read(answer, &secrets) {
+        let secrets = RedfishSecrets::of(&self.target, None);
+        let reply = match parse_response(answer, &secrets) {
             Ok(reply) => reply,
-            Err(trouble) => return self.finish(now, Err(fault::trouble(&trouble))),
+            Err(trouble) => return self.finish(now, Err(fault::transport(&trouble))),
         };
         let unauthorised = || fault::has_message(&reply, "Unauthorized");
         match (reply.status, token) {
@@ -378,13 +408,13 @@ impl Session {
                 let id = reply.body.as_ref().and_then(link::id);
                 let place = reply.location.as_deref().or(id);
                 let path = place.and_then(|place| link::path(place, &self.target.address));
-                self.token = Some(Token { token, path });
+                self.token = Some(RedfishSessionToken { token, path });
             }
             (429 | 503, _) if !last => {
                 let asked = reply
                     .retry_after_s
                     .map(|seconds| seconds.saturating_mul(1000));
-                again(asked.unwrap_or(LOGIN_AGAIN_MS).min(LOGIN_PAUSE_MS_MAX));
+                again(asked.unwrap_or(LOGIN_RETRY_MS).min(LOGIN_PAUSE_MS_MAX));
             }
             (429 | 503, _) => self.finish(now, Err(fault::refused(&reply))),
             (401 | 403, _) => self.finish(now, Err(fault::login("at its session service"))),
@@ -392,8 +422,11 @@ impl Session {
                 self.finish(now, Err(fault::login("at its session service")));
             }
             // It has no sessions, or none left.
-            _ if self.target.auth == Auth::Auto => self.basic = true,
-            (200..300, None) => self.finish(now, Err(fault::nonsense("a session without a token"))),
+            _ if self.target.auth == RedfishAuth::Auto => self.basic = true,
+            (200..300, None) => self.finish(
+                now,
+                Err(fault::invalid_response("a session without a token")),
+            ),
             (404 | 405 | 501, _) => self.finish(now, Err(fault::no_sessions(reply.status))),
             _ if fault::has_message(&reply, "SessionLimitExceeded") => {
                 self.finish(now, Err(PowerError::NoFreeSession));
@@ -404,9 +437,12 @@ impl Session {
 }
 
 /// Reads what came. No JSON is no failure by itself: many refusals come as HTML.
-fn read(answer: Answer, secrets: &Secrets) -> Result<Reply, Trouble> {
+fn parse_response(
+    answer: RedfishResponse,
+    secrets: &RedfishSecrets,
+) -> Result<RedfishParsedResponse, RedfishTransportError> {
     if answer.body.len() > BODY_BYTES_MAX {
-        return Err(Trouble::TooLong);
+        return Err(RedfishTransportError::TooLong);
     }
     let body = if answer.body.iter().all(u8::is_ascii_whitespace) {
         Some(Value::Null)
@@ -417,11 +453,11 @@ fn read(answer: Answer, secrets: &Secrets) -> Result<Reply, Trouble> {
         // Only refusals are quoted; elsewhere a word that happens to be the password
         // must keep its meaning.
         if answer.status >= 400 {
-            secrets.blot_all(&mut body);
+            secrets.redact_all(&mut body);
         }
         body
     });
-    Ok(Reply {
+    Ok(RedfishParsedResponse {
         status: answer.status,
         location: answer.location,
         etag: answer.etag,

@@ -6,8 +6,8 @@ use core::str::FromStr;
 
 use serde_json::Value;
 use trivet_model::PowerError;
-use trivet_model::node::Object;
-use trivet_model::secret::Hidden;
+use trivet_model::node::JsonObject;
+use trivet_model::secret::SecretText;
 
 use crate::link;
 
@@ -21,7 +21,7 @@ const ADDRESS: &str = "a redfish_address such as https://192.0.2.7 (scheme, host
 
 /// Where a Redfish service listens.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct Address {
+pub struct RedfishOrigin {
     /// With TLS.
     pub secure: bool,
     /// A name or an IP address, without brackets.
@@ -30,10 +30,10 @@ pub struct Address {
     pub port: u16,
 }
 
-impl Address {
+impl RedfishOrigin {
     /// Host and port as a `Host` header has them.
     pub fn authority(&self) -> String {
-        let [whole, short] = self.named();
+        let [whole, short] = self.authorities();
         if self.port == self.usual_port() {
             short
         } else {
@@ -46,7 +46,7 @@ impl Address {
     }
 
     /// What a URL of this origin may call it.
-    pub(crate) fn named(&self) -> [String; 2] {
+    pub(crate) fn authorities(&self) -> [String; 2] {
         let host = if self.host.contains(':') {
             format!("[{}]", self.host)
         } else {
@@ -61,7 +61,7 @@ impl Address {
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for RedfishOrigin {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.secure { "https" } else { "http" };
         write!(out, "{scheme}://{}", self.authority())
@@ -69,7 +69,7 @@ impl fmt::Display for Address {
 }
 
 /// A URL, or a host that is spoken to with TLS.
-impl FromStr for Address {
+impl FromStr for RedfishOrigin {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
@@ -111,7 +111,7 @@ impl FromStr for Address {
 
 /// How to log in.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Auth {
+pub enum RedfishAuth {
     /// With a session, or else with the password in each request.
     Auto,
     /// With a session only.
@@ -122,16 +122,16 @@ pub enum Auth {
 
 /// Whom to log in as.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Login {
+pub struct RedfishLogin {
     /// The user.
     pub username: String,
     /// The password.
-    pub password: Hidden,
+    pub password: SecretText,
 }
 
 /// Which certificate is believed.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Trust {
+pub enum RedfishTrust {
     /// One that the site's authorities signed. Who they are the box's settings say.
     Site,
     /// One that an authority in this PEM text signed.
@@ -141,30 +141,30 @@ pub enum Trust {
     /// The one with this SHA-256 and no other.
     Pin([u8; PIN_BYTES]),
     /// Any: the operator said so.
-    Anybody,
+    Any,
 }
 
 /// A BMC, and how to talk to it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Target {
+pub struct RedfishTarget {
     /// Where it listens.
-    pub address: Address,
+    pub address: RedfishOrigin,
     /// The path of the node's system; none where it is the only one.
     pub system: Option<String>,
     /// Whom to log in as; none where nobody needs to.
-    pub login: Option<Login>,
+    pub login: Option<RedfishLogin>,
     /// How.
-    pub auth: Auth,
+    pub auth: RedfishAuth,
     /// Whom to believe that it is the BMC.
-    pub trust: Trust,
+    pub trust: RedfishTrust,
 }
 
-impl Target {
+impl RedfishTarget {
     /// As a node's `driver_info` says.
-    pub fn of(info: &Object) -> Result<Self, PowerError> {
+    pub fn of(info: &JsonObject) -> Result<Self, PowerError> {
         let missing = |missing| PowerError::NotConfigured { missing };
         let address = text(info, "redfish_address").ok_or(missing("redfish_address"))?;
-        let address: Address = address.parse().map_err(|()| missing(ADDRESS))?;
+        let address: RedfishOrigin = address.parse().map_err(|()| missing(ADDRESS))?;
         let system = match info.get("redfish_system_id") {
             None | Some(Value::Null) => None,
             Some(value) => Some(
@@ -186,8 +186,8 @@ impl Target {
                 return Err(missing(wants));
             }
         }
-        let password = Hidden::new(text(info, "redfish_password").unwrap_or_default());
-        let login = text(info, "redfish_username").map(|username| Login {
+        let password = SecretText::new(text(info, "redfish_password").unwrap_or_default());
+        let login = text(info, "redfish_username").map(|username| RedfishLogin {
             username: username.to_owned(),
             password,
         });
@@ -202,44 +202,44 @@ impl Target {
 }
 
 /// Present text; null and the empty text count as absent.
-fn text<'a>(info: &'a Object, key: &str) -> Option<&'a str> {
+fn text<'a>(info: &'a JsonObject, key: &str) -> Option<&'a str> {
     info.get(key)?.as_str().filter(|text| !text.is_empty())
 }
 
-fn auth(info: &Object) -> Result<Auth, PowerError> {
+fn auth(info: &JsonObject) -> Result<RedfishAuth, PowerError> {
     let word = match info.get("redfish_auth_type") {
-        None | Some(Value::Null) => return Ok(Auth::Auto),
+        None | Some(Value::Null) => return Ok(RedfishAuth::Auto),
         Some(value) => value.as_str().unwrap_or_default(),
     };
     match word.to_ascii_lowercase().as_str() {
-        "auto" => Ok(Auth::Auto),
-        "session" => Ok(Auth::Session),
-        "basic" => Ok(Auth::Basic),
+        "auto" => Ok(RedfishAuth::Auto),
+        "session" => Ok(RedfishAuth::Session),
+        "basic" => Ok(RedfishAuth::Basic),
         _ => Err(PowerError::NotConfigured {
             missing: "a redfish_auth_type of auto, session or basic",
         }),
     }
 }
 
-fn trust(info: &Object) -> Result<Trust, PowerError> {
+fn trust(info: &JsonObject) -> Result<RedfishTrust, PowerError> {
     let wrong = |missing| PowerError::NotConfigured { missing };
     if let Some(value) = info.get("redfish_pin").filter(|value| !value.is_null()) {
         let pin = value.as_str().and_then(pin);
         let missing = "a redfish_pin of 64 hexadecimal digits (the certificate's SHA-256)";
-        return pin.map(Trust::Pin).ok_or(wrong(missing));
+        return pin.map(RedfishTrust::Pin).ok_or(wrong(missing));
     }
     let word = match info.get("redfish_verify_ca") {
-        None | Some(Value::Null | Value::Bool(true)) => return Ok(Trust::Site),
-        Some(Value::Bool(false)) => return Ok(Trust::Anybody),
+        None | Some(Value::Null | Value::Bool(true)) => return Ok(RedfishTrust::Site),
+        Some(Value::Bool(false)) => return Ok(RedfishTrust::Any),
         Some(value) => value.as_str().unwrap_or_default().trim(),
     };
     let missing = "a redfish_verify_ca of true, false, a path or a certificate as PEM text";
     match word.to_ascii_lowercase().as_str() {
         "" => Err(wrong(missing)),
-        "true" | "yes" | "on" | "1" => Ok(Trust::Site),
-        "false" | "no" | "off" | "0" => Ok(Trust::Anybody),
-        _ if word.contains("-----BEGIN") => Ok(Trust::Authority(word.to_owned())),
-        _ if word.starts_with('/') => Ok(Trust::File(word.to_owned())),
+        "true" | "yes" | "on" | "1" => Ok(RedfishTrust::Site),
+        "false" | "no" | "off" | "0" => Ok(RedfishTrust::Any),
+        _ if word.contains("-----BEGIN") => Ok(RedfishTrust::Authority(word.to_owned())),
+        _ if word.starts_with('/') => Ok(RedfishTrust::File(word.to_owned())),
         _ => Err(wrong(missing)),
     }
 }
@@ -267,8 +267,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn of(info: Value) -> Result<Target, PowerError> {
-        Target::of(info.as_object().unwrap())
+    fn of(info: Value) -> Result<RedfishTarget, PowerError> {
+        RedfishTarget::of(info.as_object().unwrap())
     }
 
     #[track_caller]
@@ -283,7 +283,10 @@ mod tests {
     fn an_address_alone_is_enough_and_is_https() {
         let target = of(json!({"redfish_address": "192.0.2.7"})).unwrap();
         assert_eq!(target.address.to_string(), "https://192.0.2.7");
-        assert_eq!((target.auth, target.trust), (Auth::Auto, Trust::Site));
+        assert_eq!(
+            (target.auth, target.trust),
+            (RedfishAuth::Auto, RedfishTrust::Site)
+        );
         assert_eq!((target.system, target.login), (None, None));
     }
 
@@ -297,7 +300,7 @@ mod tests {
             ("[2001:db8::7]", "https://[2001:db8::7]"),
             ("192.0.2.7:8443", "https://192.0.2.7:8443"),
         ] {
-            assert_eq!(text.parse::<Address>().unwrap().to_string(), want);
+            assert_eq!(text.parse::<RedfishOrigin>().unwrap().to_string(), want);
         }
         for text in [
             "",
@@ -315,7 +318,7 @@ mod tests {
             "a#b",
             &"a".repeat(254),
         ] {
-            assert!(text.parse::<Address>().is_err(), "{text}");
+            assert!(text.parse::<RedfishOrigin>().is_err(), "{text}");
         }
     }
 
@@ -328,7 +331,10 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(target.system.as_deref(), Some("/redfish/v1/Systems/2"));
-        assert_eq!((target.auth, &target.trust), (Auth::Basic, &Trust::Anybody));
+        assert_eq!(
+            (target.auth, &target.trust),
+            (RedfishAuth::Basic, &RedfishTrust::Any)
+        );
         let login = target.login.clone().unwrap();
         assert_eq!(
             (login.username.as_str(), login.password.reveal()),
@@ -345,7 +351,7 @@ mod tests {
             let target = of(json!({
                 "redfish_address": "a", "redfish_pin": text, "redfish_verify_ca": false,
             }));
-            assert_eq!(target.unwrap().trust, Trust::Pin([0xab; PIN_BYTES]));
+            assert_eq!(target.unwrap().trust, RedfishTrust::Pin([0xab; PIN_BYTES]));
         }
     }
 
@@ -356,11 +362,14 @@ mod tests {
                 .unwrap()
                 .trust
         };
-        assert_eq!(of(json!("/etc/ca.pem")), Trust::File("/etc/ca.pem".into()));
+        assert_eq!(
+            of(json!("/etc/ca.pem")),
+            RedfishTrust::File("/etc/ca.pem".into())
+        );
         let pem = "-----BEGIN CERTIFICATE-----\nx";
-        assert_eq!(of(json!(pem)), Trust::Authority(pem.into()));
-        assert_eq!(of(json!("yes")), Trust::Site);
-        assert_eq!(of(json!(false)), Trust::Anybody);
+        assert_eq!(of(json!(pem)), RedfishTrust::Authority(pem.into()));
+        assert_eq!(of(json!("yes")), RedfishTrust::Site);
+        assert_eq!(of(json!(false)), RedfishTrust::Any);
     }
 
     #[test]

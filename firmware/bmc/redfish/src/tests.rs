@@ -1,8 +1,8 @@
-mod errands;
 mod faults;
 mod hostile;
 mod login;
-mod machine;
+mod operations;
 mod orders;
+mod rig;
 mod service;
 mod tasks;

@@ -7,12 +7,12 @@
 //! was read from the host and checked letter by letter. Where the operator gives command
 //! lines of his own (`given`), those are run as they are.
 
-mod given;
+mod commands;
 mod target;
 mod virsh;
 
-pub use given::Commands;
-pub use target::{Key, Target};
+pub use commands::SshPowerCommands;
+pub use target::{SshPrivateKey, SshTarget};
 
 use trivet_model::{MacAddr, PowerAnswer, PowerError, PowerOrder, PowerState};
 
@@ -20,7 +20,7 @@ use trivet_model::{MacAddr, PowerAnswer, PowerError, PowerOrder, PowerState};
 pub const RUN_TIMEOUT_MS: u64 = 60_000;
 
 /// More of what a command printed is not read. Ours: some thousand machines fit.
-pub const PRINTED_BYTES_MAX: usize = 1024 * 1024;
+pub const STDOUT_BYTES_MAX: usize = 1024 * 1024;
 
 /// What `ssh` itself exits with when it could not connect.
 const SSH_FAILED: i32 = 255;
@@ -29,22 +29,22 @@ const SSH_FAILED: i32 = 255;
 const NOT_FOUND: i32 = 127;
 
 /// More of what the host said than this is not shown.
-const SAID_CHARS_MAX: usize = 300;
+const MESSAGE_CHARS_MAX: usize = 300;
 
 /// What came of a command line.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Ran {
+pub struct SshCommandOutput {
     /// The exit status of `ssh`, which is the command's where there was one.
     pub status: i32,
     /// What it printed.
-    pub printed: Vec<u8>,
+    pub stdout: Vec<u8>,
     /// What it complained about.
-    pub complained: Vec<u8>,
+    pub stderr: Vec<u8>,
 }
 
 /// What follows.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Next {
+pub enum SshPowerStep {
     /// Run this on the host.
     Run(String),
     /// The order has ended.
@@ -52,32 +52,32 @@ pub enum Next {
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Waits {
+enum SshPendingOutput {
     /// For the list of machines.
-    Find,
+    Status,
     /// For the change, which leads to this state.
     Change(PowerAnswer),
 }
 
 /// One order on its way.
 #[derive(Clone, Debug)]
-pub struct Talk {
+pub struct SshPowerScript {
     order: PowerOrder,
     macs: Vec<MacAddr>,
     /// The operator's own command lines, in place of virsh.
-    given: Option<Commands>,
-    waits: Waits,
+    commands: Option<SshPowerCommands>,
+    pending: SshPendingOutput,
 }
 
-impl Talk {
+impl SshPowerScript {
     /// Begins an order for the machine that has one of these addresses, or by the
     /// operator's own command lines.
-    pub fn new(order: PowerOrder, macs: Vec<MacAddr>, given: Option<Commands>) -> Self {
+    pub fn new(order: PowerOrder, macs: Vec<MacAddr>, given: Option<SshPowerCommands>) -> Self {
         Self {
             order,
             macs,
-            given,
-            waits: Waits::Find,
+            commands: given,
+            pending: SshPendingOutput::Status,
         }
     }
 
@@ -87,9 +87,9 @@ impl Talk {
     }
 
     /// The first thing to do.
-    pub fn begin(&self) -> Next {
-        if let Some(given) = &self.given {
-            return Next::Run(given.status());
+    pub fn begin(&self) -> SshPowerStep {
+        if let Some(given) = &self.commands {
+            return SshPowerStep::Run(given.status());
         }
         if self.macs.is_empty() {
             return failed(
@@ -97,48 +97,48 @@ impl Talk {
                  a port with the machine's address",
             );
         }
-        Next::Run(virsh::FIND.to_owned())
+        SshPowerStep::Run(virsh::FIND.to_owned())
     }
 
     /// Takes what came of the last command line, or why it could not be run.
-    pub fn ran(&mut self, ran: Result<Ran, String>) -> Next {
+    pub fn handle_output(&mut self, ran: Result<SshCommandOutput, String>) -> SshPowerStep {
         let ran = match ran {
             Ok(ran) => ran,
-            Err(said) => return Next::Done(Err(host(&said, false))),
+            Err(said) => return SshPowerStep::Done(Err(host(&said, false))),
         };
         if ran.status != 0 {
-            let program = self.given.as_ref().map_or("virsh", |_| "the command");
-            return Next::Done(Err(complaint(&ran, program)));
+            let program = self.commands.as_ref().map_or("virsh", |_| "the command");
+            return SshPowerStep::Done(Err(command_error(&ran, program)));
         }
-        match (self.waits, self.given.clone()) {
-            (Waits::Find, Some(given)) => self.read(&given, &ran.printed),
-            (Waits::Find, None) => self.found(&ran.printed),
-            (Waits::Change(answer), _) => Next::Done(Ok(answer)),
+        match (self.pending, self.commands.clone()) {
+            (SshPendingOutput::Status, Some(given)) => self.handle_status(&given, &ran.stdout),
+            (SshPendingOutput::Status, None) => self.handle_domain_list(&ran.stdout),
+            (SshPendingOutput::Change(answer), _) => SshPowerStep::Done(Ok(answer)),
         }
     }
 
     /// The operator's command line has told the state.
-    fn read(&mut self, given: &Commands, printed: &[u8]) -> Next {
-        let Some(is) = given::state(printed) else {
+    fn handle_status(&mut self, given: &SshPowerCommands, printed: &[u8]) -> SshPowerStep {
+        let Some(is) = commands::state(printed) else {
             return failed(&format!(
                 "ssh_power_status printed {:?}; its last word must be on or off",
-                words(printed)
+                last_line(printed)
             ));
         };
-        if let Some(answer) = aside(self.order) {
-            return Next::Done(answer);
+        if let Some(answer) = answer_non_power(self.order) {
+            return SshPowerStep::Done(answer);
         }
         match given.line(self.order, is) {
-            None => Next::Done(Ok(PowerAnswer::Power(is))),
-            Some(Err(error)) => Next::Done(Err(error)),
+            None => SshPowerStep::Done(Ok(PowerAnswer::Power(is))),
+            Some(Err(error)) => SshPowerStep::Done(Err(error)),
             Some(Ok((line, answer))) => {
-                self.waits = Waits::Change(answer);
-                Next::Run(line)
+                self.pending = SshPendingOutput::Change(answer);
+                SshPowerStep::Run(line)
             }
         }
     }
 
-    fn found(&mut self, printed: &[u8]) -> Next {
+    fn handle_domain_list(&mut self, printed: &[u8]) -> SshPowerStep {
         let Some(domain) = virsh::find(printed, &self.macs) else {
             let macs: Vec<_> = self.macs.iter().map(MacAddr::to_string).collect();
             return failed(&format!(
@@ -148,8 +148,8 @@ impl Talk {
             ));
         };
         let is = domain.state;
-        if let Some(answer) = aside(self.order) {
-            return Next::Done(answer);
+        if let Some(answer) = answer_non_power(self.order) {
+            return SshPowerStep::Done(answer);
         }
         let (change, to) = match (self.order, is) {
             (PowerOrder::Off, PowerState::On) => {
@@ -167,16 +167,16 @@ impl Talk {
                 (virsh::START, PowerAnswer::Power(PowerState::On))
             }
             // It is as it should be.
-            _ => return Next::Done(Ok(PowerAnswer::Power(is))),
+            _ => return SshPowerStep::Done(Ok(PowerAnswer::Power(is))),
         };
-        self.waits = Waits::Change(to);
-        Next::Run(virsh::line(change, &domain.id))
+        self.pending = SshPendingOutput::Change(to);
+        SshPowerStep::Run(virsh::line(change, &domain.id))
     }
 }
 
 /// What is not about power: boot devices are management, which this room does not do, and
 /// there is no BMC to say anything to.
-fn aside(order: PowerOrder) -> Option<Result<PowerAnswer, PowerError>> {
+fn answer_non_power(order: PowerOrder) -> Option<Result<PowerAnswer, PowerError>> {
     match order {
         PowerOrder::ReadBoot | PowerOrder::SetBoot { .. } => Some(Ok(PowerAnswer::Accepted)),
         PowerOrder::Nmi | PowerOrder::BmcReset { .. } | PowerOrder::Raw { .. } => {
@@ -187,8 +187,8 @@ fn aside(order: PowerOrder) -> Option<Result<PowerAnswer, PowerError>> {
     }
 }
 
-fn failed(said: &str) -> Next {
-    Next::Done(Err(host(said, true)))
+fn failed(said: &str) -> SshPowerStep {
+    SshPowerStep::Done(Err(host(said, true)))
 }
 
 fn host(said: &str, lasting: bool) -> PowerError {
@@ -199,8 +199,8 @@ fn host(said: &str, lasting: bool) -> PowerError {
 }
 
 /// Why a command line failed, in words that help.
-fn complaint(ran: &Ran, program: &str) -> PowerError {
-    let said = words(&ran.complained);
+fn command_error(ran: &SshCommandOutput, program: &str) -> PowerError {
+    let said = last_line(&ran.stderr);
     if ran.status == NOT_FOUND && program == "virsh" {
         return host(
             "the host has no virsh; install libvirt's clients there",
@@ -237,12 +237,12 @@ fn complaint(ran: &Ran, program: &str) -> PowerError {
 }
 
 /// The last line of what was said, fit to be shown.
-fn words(bytes: &[u8]) -> String {
+fn last_line(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let last = text.lines().map(str::trim).rfind(|line| !line.is_empty());
     let plain = last.unwrap_or("no reason given").chars();
     let plain = plain.map(|letter| if letter.is_control() { ' ' } else { letter });
-    plain.take(SAID_CHARS_MAX).collect()
+    plain.take(MESSAGE_CHARS_MAX).collect()
 }
 
 #[cfg(test)]

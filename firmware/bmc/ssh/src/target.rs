@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 use trivet_model::PowerError;
-use trivet_model::node::Object;
-use trivet_model::secret::Hidden;
+use trivet_model::node::JsonObject;
+use trivet_model::secret::SecretText;
 
-use crate::given::Commands;
+use crate::commands::SshPowerCommands;
 
 /// The port of SSH (RFC 4253, section 4).
 const SSH_PORT: u16 = 22;
@@ -18,16 +18,16 @@ const KEY_BYTES_MAX: usize = 16 * 1024;
 
 /// The private key.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Key {
+pub enum SshPrivateKey {
     /// In this file on the box.
     File(String),
     /// The key itself.
-    Contents(Hidden),
+    Contents(SecretText),
 }
 
 /// Which host to log in to, and how.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Target {
+pub struct SshTarget {
     /// IP address or name.
     pub address: String,
     /// TCP port.
@@ -35,14 +35,14 @@ pub struct Target {
     /// User.
     pub username: String,
     /// Private key.
-    pub key: Key,
+    pub key: SshPrivateKey,
     /// The operator's own command lines, where the host has no libvirt.
-    pub given: Option<Commands>,
+    pub commands: Option<SshPowerCommands>,
 }
 
-impl Target {
+impl SshTarget {
     /// What `driver_info` says, if it is fit to stand on a command line.
-    pub fn of(info: &Object) -> Result<Self, PowerError> {
+    pub fn of(info: &JsonObject) -> Result<Self, PowerError> {
         let missing = |missing| PowerError::NotConfigured { missing };
         let word = |key: &str, more: &str| {
             let text = info.get(key).and_then(Value::as_str).map(str::trim);
@@ -66,20 +66,20 @@ impl Target {
         let given = match info.get("ssh_virt_type") {
             None | Some(Value::Null) => None,
             Some(Value::String(word)) if word == "virsh" => None,
-            Some(Value::String(word)) if word == "commands" => Some(Commands::of(info)?),
+            Some(Value::String(word)) if word == "commands" => Some(SshPowerCommands::of(info)?),
             Some(_) => return Err(missing("a known ssh_virt_type (virsh or commands)")),
         };
         Ok(Self {
             address,
             port: port.ok_or(missing("a valid ssh_port"))?,
             username,
-            given,
+            commands: given,
             key: key(info).ok_or(missing("one of ssh_key_filename and ssh_key_contents"))?,
         })
     }
 }
 
-fn key(info: &Object) -> Option<Key> {
+fn key(info: &JsonObject) -> Option<SshPrivateKey> {
     let text = |key: &str| {
         let text = info.get(key).and_then(Value::as_str);
         text.filter(|text| !text.trim().is_empty() && text.len() <= KEY_BYTES_MAX)
@@ -87,10 +87,13 @@ fn key(info: &Object) -> Option<Key> {
     match (text("ssh_key_filename"), text("ssh_key_contents")) {
         (Some(file), None) => {
             let plain = file.starts_with('/') && !file.chars().any(char::is_control);
-            plain.then(|| Key::File(file.to_owned()))
+            plain.then(|| SshPrivateKey::File(file.to_owned()))
         }
         // OpenSSH refuses a key whose last line has no end.
-        (None, Some(key)) => Some(Key::Contents(Hidden::new(format!("{}\n", key.trim())))),
+        (None, Some(key)) => Some(SshPrivateKey::Contents(SecretText::new(format!(
+            "{}\n",
+            key.trim()
+        )))),
         _ => None,
     }
 }

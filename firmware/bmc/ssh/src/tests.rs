@@ -18,26 +18,26 @@ fn listed(state: &str) -> String {
     )
 }
 
-fn ran(status: i32, printed: &str, complained: &str) -> Result<Ran, String> {
-    Ok(Ran {
+fn ran(status: i32, printed: &str, complained: &str) -> Result<SshCommandOutput, String> {
+    Ok(SshCommandOutput {
         status,
-        printed: printed.into(),
-        complained: complained.into(),
+        stdout: printed.into(),
+        stderr: complained.into(),
     })
 }
 
 #[track_caller]
-fn error(next: Next) -> (String, bool) {
+fn error(next: SshPowerStep) -> (String, bool) {
     match next {
-        Next::Done(Err(PowerError::Host { said, lasting })) => (said, lasting),
+        SshPowerStep::Done(Err(PowerError::Host { said, lasting })) => (said, lasting),
         other => panic!("{other:?}"),
     }
 }
 
-fn found(order: PowerOrder, state: &str) -> (Talk, Next) {
-    let mut talk = Talk::new(order, vec![MAC], None);
-    assert!(matches!(talk.begin(), Next::Run(line) if line.contains("list --all")));
-    let next = talk.ran(ran(0, &listed(state), ""));
+fn found(order: PowerOrder, state: &str) -> (SshPowerScript, SshPowerStep) {
+    let mut talk = SshPowerScript::new(order, vec![MAC], None);
+    assert!(matches!(talk.begin(), SshPowerStep::Run(line) if line.contains("list --all")));
+    let next = talk.handle_output(ran(0, &listed(state), ""));
     (talk, next)
 }
 
@@ -51,7 +51,11 @@ fn the_state_of_the_right_machine_is_told() {
         ("crashed", PowerState::Off),
     ] {
         let (_, next) = found(PowerOrder::Status, word);
-        assert_eq!(next, Next::Done(Ok(PowerAnswer::Power(state))), "{word}");
+        assert_eq!(
+            next,
+            SshPowerStep::Done(Ok(PowerAnswer::Power(state))),
+            "{word}"
+        );
     }
 }
 
@@ -82,13 +86,13 @@ fn orders_become_lines_for_that_machine_alone() {
         (PowerOrder::Cycle, "shut off", format!("start {ID}"), on),
     ] {
         let (mut talk, next) = found(order, state);
-        let Next::Run(run) = next else {
+        let SshPowerStep::Run(run) = next else {
             panic!("{order:?}: {next:?}");
         };
         assert!(run.ends_with(&line), "{run}");
         assert_eq!(
-            talk.ran(ran(0, "", "")),
-            Next::Done(Ok(answer)),
+            talk.handle_output(ran(0, "", "")),
+            SshPowerStep::Done(Ok(answer)),
             "{order:?}"
         );
     }
@@ -102,16 +106,16 @@ fn what_is_so_already_needs_no_second_line() {
         (PowerOrder::SoftOff, "shut off", PowerState::Off),
     ] {
         let (_, next) = found(order, word);
-        assert_eq!(next, Next::Done(Ok(PowerAnswer::Power(state))));
+        assert_eq!(next, SshPowerStep::Done(Ok(PowerAnswer::Power(state))));
     }
 }
 
 #[test]
 fn a_machine_that_is_not_there_is_named_by_its_address() {
-    let mut talk = Talk::new(PowerOrder::On, vec![MacAddr([2; 6])], None);
-    let (said, lasting) = error(talk.ran(ran(0, &listed("running"), "")));
+    let mut talk = SshPowerScript::new(PowerOrder::On, vec![MacAddr([2; 6])], None);
+    let (said, lasting) = error(talk.handle_output(ran(0, &listed("running"), "")));
     assert!(said.contains("02:02:02:02:02:02") && lasting, "{said}");
-    let (said, lasting) = error(Talk::new(PowerOrder::On, vec![], None).begin());
+    let (said, lasting) = error(SshPowerScript::new(PowerOrder::On, vec![], None).begin());
     assert!(said.contains("no port") && lasting, "{said}");
 }
 
@@ -140,13 +144,13 @@ fn failures_are_told_apart() {
         ),
         (1, "", "no reason given", false),
     ] {
-        let mut talk = Talk::new(PowerOrder::Status, vec![MAC], None);
-        let (said, lasts) = error(talk.ran(ran(status, "", complained)));
+        let mut talk = SshPowerScript::new(PowerOrder::Status, vec![MAC], None);
+        let (said, lasts) = error(talk.handle_output(ran(status, "", complained)));
         assert!(said.contains(part), "{said}");
         assert_eq!(lasts, lasting, "{said}");
     }
-    let mut talk = Talk::new(PowerOrder::Status, vec![MAC], None);
-    let (said, lasts) = error(talk.ran(Err("no answer within 60000 ms".into())));
+    let mut talk = SshPowerScript::new(PowerOrder::Status, vec![MAC], None);
+    let (said, lasts) = error(talk.handle_output(Err("no answer within 60000 ms".into())));
     assert!(said.contains("60000") && !lasts);
 }
 
@@ -159,17 +163,17 @@ fn no_printed_word_reaches_a_command_line() {
         "6a5e2c1a_90a7-4d17-9e5f-aa0f6f3a1b2c",
     ] {
         let printed = format!("domain {id}\nrunning\n- b br0 virtio {MAC}\n");
-        let mut talk = Talk::new(PowerOrder::Off, vec![MAC], None);
-        let next = talk.ran(ran(0, &printed, ""));
-        assert!(matches!(next, Next::Done(Err(_))), "{next:?}");
+        let mut talk = SshPowerScript::new(PowerOrder::Off, vec![MAC], None);
+        let next = talk.handle_output(ran(0, &printed, ""));
+        assert!(matches!(next, SshPowerStep::Done(Err(_))), "{next:?}");
     }
 }
 
 #[test]
 fn what_a_host_says_is_cut_and_plain() {
     let long = format!("first\n{}\u{7}", "x".repeat(1000));
-    let mut talk = Talk::new(PowerOrder::Status, vec![MAC], None);
-    let (said, _) = error(talk.ran(ran(1, "", &long)));
+    let mut talk = SshPowerScript::new(PowerOrder::Status, vec![MAC], None);
+    let (said, _) = error(talk.handle_output(ran(1, "", &long)));
     assert!(said.len() < 400 && !said.contains('\u{7}') && !said.contains("first"));
 }
 
@@ -179,15 +183,15 @@ fn info() -> Value {
     })
 }
 
-fn target(info: &Value) -> Result<Target, PowerError> {
-    Target::of(info.as_object().unwrap())
+fn target(info: &Value) -> Result<SshTarget, PowerError> {
+    SshTarget::of(info.as_object().unwrap())
 }
 
 #[test]
 fn driver_info_says_where_to_log_in() {
     let read = target(&info()).unwrap();
     assert_eq!((read.address.as_str(), read.port), ("192.0.2.7", 22));
-    assert_eq!(read.key, Key::File("/k/id %h".into()));
+    assert_eq!(read.key, SshPrivateKey::File("/k/id %h".into()));
     let mut other = info();
     other["ssh_port"] = json!("2222");
     other["ssh_key_filename"] = Value::Null;
@@ -229,7 +233,7 @@ fn words_that_would_mean_something_to_a_shell_or_to_ssh_are_refused() {
 }
 
 /// What `driver_info` says of a host whose commands the operator gives.
-fn given(more: &[(&str, &str)]) -> Result<Commands, PowerError> {
+fn given(more: &[(&str, &str)]) -> Result<SshPowerCommands, PowerError> {
     let mut info = json!({
         "ssh_power_on": "outlet 7 on",
         "ssh_power_off": "outlet 7 off",
@@ -241,14 +245,18 @@ fn given(more: &[(&str, &str)]) -> Result<Commands, PowerError> {
     let Value::Object(info) = info else {
         unreachable!()
     };
-    Commands::of(&info)
+    SshPowerCommands::of(&info)
 }
 
 /// Plays an order where the status line printed this; the line that followed.
-fn by_commands(order: PowerOrder, printed: &str, more: &[(&str, &str)]) -> (Talk, Next) {
-    let mut talk = Talk::new(order, vec![], Some(given(more).unwrap()));
-    assert_eq!(talk.begin(), Next::Run("outlet 7".into()));
-    let next = talk.ran(ran(0, printed, ""));
+fn by_commands(
+    order: PowerOrder,
+    printed: &str,
+    more: &[(&str, &str)],
+) -> (SshPowerScript, SshPowerStep) {
+    let mut talk = SshPowerScript::new(order, vec![], Some(given(more).unwrap()));
+    assert_eq!(talk.begin(), SshPowerStep::Run("outlet 7".into()));
+    let next = talk.handle_output(ran(0, printed, ""));
     (talk, next)
 }
 
@@ -273,13 +281,13 @@ fn given_commands_are_run_as_they_are() {
         ),
     ] {
         let (mut talk, next) = by_commands(order, printed, &[]);
-        assert_eq!(next, Next::Run(line.into()), "{order:?}");
-        let done = Next::Done(Ok(PowerAnswer::Power(leads_to)));
-        assert_eq!(talk.ran(ran(0, "whatever", "")), done);
+        assert_eq!(next, SshPowerStep::Run(line.into()), "{order:?}");
+        let done = SshPowerStep::Done(Ok(PowerAnswer::Power(leads_to)));
+        assert_eq!(talk.handle_output(ran(0, "whatever", "")), done);
     }
     let reset = [("ssh_power_reset", "kick 7")];
     let (_, next) = by_commands(PowerOrder::Reset, "on", &reset);
-    assert_eq!(next, Next::Run("kick 7".into()));
+    assert_eq!(next, SshPowerStep::Run("kick 7".into()));
 }
 
 #[test]
@@ -291,24 +299,28 @@ fn what_is_already_so_needs_no_command() {
         (PowerOrder::SoftOff, "down", PowerState::Off),
     ] {
         let (_, next) = by_commands(order, printed, &[]);
-        assert_eq!(next, Next::Done(Ok(PowerAnswer::Power(state))), "{order:?}");
+        assert_eq!(
+            next,
+            SshPowerStep::Done(Ok(PowerAnswer::Power(state))),
+            "{order:?}"
+        );
     }
     let boot = by_commands(PowerOrder::ReadBoot, "on", &[]).1;
-    assert_eq!(boot, Next::Done(Ok(PowerAnswer::Accepted)));
+    assert_eq!(boot, SshPowerStep::Done(Ok(PowerAnswer::Accepted)));
 }
 
 #[test]
 fn a_soft_order_wants_a_command_of_its_own() {
     let (_, next) = by_commands(PowerOrder::SoftOff, "on", &[]);
     assert!(
-        matches!(next, Next::Done(Err(PowerError::Unsupported { said }))
+        matches!(next, SshPowerStep::Done(Err(PowerError::Unsupported { said }))
         if said.contains("ssh_power_soft_off"))
     );
     let soft = [("ssh_power_soft_off", "ask 7")];
     let (mut talk, next) = by_commands(PowerOrder::SoftOff, "on", &soft);
-    assert_eq!(next, Next::Run("ask 7".into()));
-    let taken = Next::Done(Ok(PowerAnswer::Accepted));
-    assert_eq!(talk.ran(ran(0, "", "")), taken);
+    assert_eq!(next, SshPowerStep::Run("ask 7".into()));
+    let taken = SshPowerStep::Done(Ok(PowerAnswer::Accepted));
+    assert_eq!(talk.handle_output(ran(0, "", "")), taken);
 }
 
 #[test]
@@ -320,10 +332,10 @@ fn a_status_nobody_understands_and_a_command_that_fails_are_told() {
             "{said}"
         );
     }
-    let mut talk = Talk::new(PowerOrder::On, vec![], Some(given(&[]).unwrap()));
-    let (said, lasting) = error(talk.ran(ran(1, "", "outlet: no such number")));
+    let mut talk = SshPowerScript::new(PowerOrder::On, vec![], Some(given(&[]).unwrap()));
+    let (said, lasting) = error(talk.handle_output(ran(1, "", "outlet: no such number")));
     assert!(!lasting && said == "the command on the host failed: outlet: no such number");
-    let (said, _) = error(talk.ran(ran(127, "", "sh: outlet: not found")));
+    let (said, _) = error(talk.handle_output(ran(127, "", "sh: outlet: not found")));
     assert!(said.contains("outlet: not found"), "{said}");
 }
 

@@ -17,9 +17,9 @@ pub(crate) const RESTART: &[&str] = &["destroy", "start"];
 
 /// A UUID in its plain form: nothing else is ever put into a command line.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Uuid(String);
+pub(crate) struct LibvirtDomainId(String);
 
-impl Uuid {
+impl LibvirtDomainId {
     fn read(text: &str) -> Option<Self> {
         let right = text.len() == 36
             && text.bytes().enumerate().all(|(at, byte)| match at {
@@ -32,13 +32,13 @@ impl Uuid {
 
 /// A machine of the host.
 #[derive(Debug, Eq, PartialEq)]
-pub(crate) struct Domain {
-    pub(crate) id: Uuid,
+pub(crate) struct LibvirtDomain {
+    pub(crate) id: LibvirtDomainId,
     pub(crate) state: PowerState,
 }
 
 /// The command line of a change.
-pub(crate) fn line(change: &[&str], id: &Uuid) -> String {
+pub(crate) fn line(change: &[&str], id: &LibvirtDomainId) -> String {
     let parts = change
         .iter()
         .map(|word| format!("virsh -c qemu:///system {word} {}", id.0));
@@ -47,13 +47,13 @@ pub(crate) fn line(change: &[&str], id: &Uuid) -> String {
 }
 
 /// The machine that has one of these addresses.
-pub(crate) fn find(printed: &[u8], macs: &[MacAddr]) -> Option<Domain> {
+pub(crate) fn find(printed: &[u8], macs: &[MacAddr]) -> Option<LibvirtDomain> {
     let text = String::from_utf8_lossy(printed);
-    let mut domain: Option<Domain> = None;
+    let mut domain: Option<LibvirtDomain> = None;
     let mut state_follows = false;
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         if let Some(id) = line.strip_prefix("domain ") {
-            domain = Uuid::read(id).map(|id| Domain {
+            domain = LibvirtDomainId::read(id).map(|id| LibvirtDomain {
                 id,
                 state: PowerState::Off,
             });

@@ -7,7 +7,7 @@ use crate::arguments::ClientCommand;
 use crate::arguments::tests::parsed;
 use crate::testing::files;
 
-fn planned(line: &str) -> Result<Plan, Fault> {
+fn planned(line: &str) -> Result<CommandPlan, CliFault> {
     match parsed(&format!("bmc {line}")).unwrap_or_else(|error| panic!("{line}: {error}")) {
         ClientCommand::Bmc(bmc) => plan(&bmc.command, &files),
         other => panic!("{other:?}"),
@@ -22,7 +22,7 @@ fn check(line: &str, method: &str, path: &str, body: Value) {
     };
     assert_eq!((request.method, request.path.as_str()), (method, path));
     assert_eq!(request.body.clone().unwrap_or(Value::Null), body, "{line}");
-    assert_eq!(request.patient, !line.starts_with("health"), "{line}");
+    assert_eq!(request.is_slow, !line.starts_with("health"), "{line}");
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn what_changes_something() {
     let said = planned("light n1 9").unwrap().then;
     assert_eq!(
         said,
-        Then::Say("node n1: its light is on for 9 s".to_owned())
+        FinalAction::Print("node n1: its light is on for 9 s".to_owned())
     );
 }
 

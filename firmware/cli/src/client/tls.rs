@@ -9,8 +9,8 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::TlsConnector;
 
-use crate::connection::Trust;
-use crate::fault::Fault;
+use crate::connection::CliServerTrust;
+use crate::fault::CliFault;
 
 /// Where systems keep the authorities they trust.
 const SYSTEM_FILES: [&str; 3] = [
@@ -22,26 +22,26 @@ const SYSTEM_FILES: [&str; 3] = [
 /// Longest such file. Ours: those of distributions have about 250 KB.
 const SYSTEM_BYTES_MAX: u64 = 16 << 20;
 
-pub(super) fn connector(trust: &Trust) -> Result<TlsConnector, Fault> {
+pub(super) fn connector(trust: &CliServerTrust) -> Result<TlsConnector, CliFault> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(|error| Fault::usage(format!("TLS cannot be set up: {error}")))?;
+        .map_err(|error| CliFault::usage(format!("TLS cannot be set up: {error}")))?;
     let mut config = match trust {
-        Trust::Anybody => builder
+        CliServerTrust::AnyCertificate => builder
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+            .with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate(provider)))
             .with_no_client_auth(),
-        Trust::Authorities(pem) => {
+        CliServerTrust::Authorities(pem) => {
             let roots = roots(pem.as_bytes());
             if roots.is_empty() {
-                return Err(Fault::usage(
+                return Err(CliFault::usage(
                     "--ca: the file holds no certificate of an authority",
                 ));
             }
             builder.with_root_certificates(roots).with_no_client_auth()
         }
-        Trust::System => builder
+        CliServerTrust::System => builder
             .with_root_certificates(system()?)
             .with_no_client_auth(),
     };
@@ -50,9 +50,9 @@ pub(super) fn connector(trust: &Trust) -> Result<TlsConnector, Fault> {
 }
 
 /// The name a certificate must have.
-pub(super) fn name(host: &str) -> Result<ServerName<'static>, Fault> {
+pub(super) fn name(host: &str) -> Result<ServerName<'static>, CliFault> {
     ServerName::try_from(host.to_owned())
-        .map_err(|_| Fault::usage("the address of the box has a host that cannot be a name"))
+        .map_err(|_| CliFault::usage("the address of the box has a host that cannot be a name"))
 }
 
 fn roots(pem: &[u8]) -> RootCertStore {
@@ -62,7 +62,7 @@ fn roots(pem: &[u8]) -> RootCertStore {
     roots
 }
 
-fn system() -> Result<RootCertStore, Fault> {
+fn system() -> Result<RootCertStore, CliFault> {
     let chosen = std::env::var("SSL_CERT_FILE").ok();
     let files = chosen.as_deref().into_iter().chain(SYSTEM_FILES);
     for file in files {
@@ -73,16 +73,16 @@ fn system() -> Result<RootCertStore, Fault> {
             return Ok(roots(&pem));
         }
     }
-    Err(Fault::usage(
+    Err(CliFault::usage(
         "this system has no list of trusted authorities: give the box's with --ca FILE",
     ))
 }
 
 /// Trusts every certificate, and still wants its key.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct AcceptAnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,
@@ -131,12 +131,12 @@ mod tests {
             "hello",
             "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
         ] {
-            let fault = connector(&Trust::Authorities(text.to_owned()))
+            let fault = connector(&CliServerTrust::Authorities(text.to_owned()))
                 .err()
                 .unwrap();
             assert_eq!(fault.exit, Exit::Usage);
         }
-        assert!(connector(&Trust::Anybody).is_ok());
+        assert!(connector(&CliServerTrust::AnyCertificate).is_ok());
     }
 
     #[test]

@@ -2,17 +2,17 @@
 
 use serde_json::json;
 
-use super::{Plan, Then};
+use super::{CommandPlan, FinalAction};
 use crate::arguments::ImageCommand;
-use crate::request::{Request, encoded};
-use crate::show::View;
+use crate::request::{CliRequest, encoded};
+use crate::show::OutputView;
 
 /// What `trivet image ...` asks for.
-pub(crate) fn image(command: &ImageCommand) -> Plan {
+pub(crate) fn image(command: &ImageCommand) -> CommandPlan {
     match command {
-        ImageCommand::List => listed("images".to_owned(), View::Images),
+        ImageCommand::List => listed("images".to_owned(), OutputView::Images),
         ImageCommand::Show { image } => {
-            listed(format!("image {image}"), View::Image(image.clone()))
+            listed(format!("image {image}"), OutputView::Image(image.clone()))
         }
         ImageCommand::Add {
             image,
@@ -34,42 +34,48 @@ pub(crate) fn image(command: &ImageCommand) -> Plan {
         }
         ImageCommand::Fill { image, waiting } if waiting.no_wait => {
             let what = format!("comes; see trivet image show {image}");
-            of_image(image, below(image, "POST", "/fill"), &what)
+            of_image(image, image_request(image, "POST", "/fill"), &what)
         }
-        ImageCommand::Fill { image, waiting } => Plan {
-            then: Then::WaitImage {
+        ImageCommand::Fill { image, waiting } => CommandPlan {
+            then: FinalAction::WaitImage {
                 image: image.clone(),
                 limit_ms: u64::from(waiting.timeout) * 1000,
             },
-            ..of_image(image, below(image, "POST", "/fill"), "")
+            ..of_image(image, image_request(image, "POST", "/fill"), "")
         },
         // The shell begins with this look, and goes on by itself.
         ImageCommand::Upload { image, .. } => of_image(image, look_image(image), ""),
-        ImageCommand::Pin { image } => of_image(image, below(image, "PUT", "/pin"), "is pinned"),
-        ImageCommand::Unpin { image } => {
-            of_image(image, below(image, "DELETE", "/pin"), "is no longer pinned")
+        ImageCommand::Pin { image } => {
+            of_image(image, image_request(image, "PUT", "/pin"), "is pinned")
         }
-        ImageCommand::Remove { image } => of_image(image, below(image, "DELETE", ""), "is removed"),
+        ImageCommand::Unpin { image } => of_image(
+            image,
+            image_request(image, "DELETE", "/pin"),
+            "is no longer pinned",
+        ),
+        ImageCommand::Remove { image } => {
+            of_image(image, image_request(image, "DELETE", ""), "is removed")
+        }
     }
 }
 
-fn listed(subject: String, view: View) -> Plan {
-    Plan {
+fn listed(subject: String, view: OutputView) -> CommandPlan {
+    CommandPlan {
         subject,
-        requests: vec![Request::get("/trivet/images")],
-        then: Then::Show(view),
+        requests: vec![CliRequest::get("/trivet/images")],
+        then: FinalAction::Show(view),
     }
 }
 
-fn below(image: &str, method: &'static str, rest: &str) -> Request {
-    Request::new(method, format!("/trivet/images/{}{rest}", encoded(image)))
+fn image_request(image: &str, method: &'static str, rest: &str) -> CliRequest {
+    CliRequest::new(method, format!("/trivet/images/{}{rest}", encoded(image)))
 }
 
-fn of_image(image: &str, request: Request, what: &str) -> Plan {
-    Plan {
+fn of_image(image: &str, request: CliRequest, what: &str) -> CommandPlan {
+    CommandPlan {
         subject: format!("image {image}"),
         requests: vec![request],
-        then: Then::Say(format!("image {image}: {what}")),
+        then: FinalAction::Print(format!("image {image}: {what}")),
     }
 }
 
@@ -83,7 +89,7 @@ pub(crate) struct NewImage<'a> {
     pub(crate) pin: bool,
 }
 
-pub(crate) fn new_image(new: &NewImage<'_>) -> Request {
+pub(crate) fn new_image(new: &NewImage<'_>) -> CliRequest {
     let mut body = json!({
         "name": new.image, "sources": new.sources, "checksum": new.checksum, "pinned": new.pin,
     });
@@ -92,15 +98,15 @@ pub(crate) fn new_image(new: &NewImage<'_>) -> Request {
             body[field] = said.into();
         }
     }
-    Request::new("POST", "/trivet/images").with(body)
+    CliRequest::new("POST", "/trivet/images").with(body)
 }
 
 /// One look at an image.
-pub(crate) fn look_image(image: &str) -> Request {
-    below(image, "GET", "")
+pub(crate) fn look_image(image: &str) -> CliRequest {
+    image_request(image, "GET", "")
 }
 
 /// The request that an image's bytes go with.
-pub(crate) fn put_image(image: &str) -> Request {
-    below(image, "PUT", "/data")
+pub(crate) fn put_image(image: &str) -> CliRequest {
+    image_request(image, "PUT", "/data")
 }

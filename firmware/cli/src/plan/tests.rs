@@ -6,7 +6,7 @@ use crate::arguments::tests::parsed;
 use crate::exit::Exit;
 use crate::testing::files;
 
-fn plan(line: &str) -> Result<Plan, Fault> {
+fn plan(line: &str) -> Result<CommandPlan, CliFault> {
     match parsed(line).unwrap_or_else(|error| panic!("{line}: {error}")) {
         ClientCommand::Node(node) => super::node(&node.command, node.global.json, &files),
         ClientCommand::Port(port) => Ok(super::port(&port.command)),
@@ -136,27 +136,30 @@ fn verbs_and_where_they_end() {
         let line = format!("node {line} n1 --timeout 9");
         let body = json!({ "target": target });
         check(&line, &[("PUT", "/v1/nodes/n1/states/provision", body)]);
-        let want = Then::Wait {
+        let want = FinalAction::Wait {
             node: "n1".to_owned(),
-            goal: Goal::State(end.to_owned()),
+            goal: WaitGoal::State(end.to_owned()),
             limit_ms: 9_000,
         };
         assert_eq!(plan(&line).unwrap().then, want, "{line}");
     }
-    let Then::Wait { goal, .. } = plan("node abort n1").unwrap().then else {
+    let FinalAction::Wait { goal, .. } = plan("node abort n1").unwrap().then else {
         panic!("an abort is waited for");
     };
-    assert_eq!(goal, Goal::Rest);
+    assert_eq!(goal, WaitGoal::Rest);
 }
 
 #[test]
 fn waiting_is_a_choice() {
     let said = plan("node provide n1 --no-wait").unwrap().then;
-    assert!(matches!(said, Then::Say(text) if text.contains("trivet node watch n1")));
+    assert!(matches!(said, FinalAction::Print(text) if text.contains("trivet node watch n1")));
     let waits = plan("node provide n1 --no-wait --wait").unwrap().then;
-    assert!(matches!(waits, Then::Wait { .. }), "the last word counts");
+    assert!(
+        matches!(waits, FinalAction::Wait { .. }),
+        "the last word counts"
+    );
     let json = plan("node provide n1 --no-wait --json").unwrap();
-    assert_eq!(json.then, Then::Show(View::Node));
+    assert_eq!(json.then, FinalAction::Show(OutputView::Node));
     assert_eq!(json.requests[1].path, "/v1/nodes/n1");
 }
 
@@ -301,7 +304,7 @@ fn ports_by_uuid_and_by_address() {
     );
     assert_eq!(
         plan("port delete 52:54:00:00:00:01").unwrap().then,
-        Then::DeletePort
+        FinalAction::DeletePort
     );
 }
 
@@ -309,7 +312,7 @@ fn ports_by_uuid_and_by_address() {
 fn watching_asks_nothing_first() {
     let plan = plan("node watch n1 n2 --until active --timeout 5").unwrap();
     assert!(plan.requests.is_empty());
-    let want = Then::Watch {
+    let want = FinalAction::Watch {
         nodes: vec!["n1".to_owned(), "n2".to_owned()],
         until: Some("active".to_owned()),
         limit_ms: Some(5_000),

@@ -3,11 +3,11 @@
 use serde_json::Value;
 
 use super::{cell, fields, items};
-use crate::table::Table as Rows;
+use crate::table::TextTable as Rows;
 
 /// What an answer of a BMC is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Table {
+pub(crate) enum BmcTable {
     /// Sensors.
     Sensors,
     /// The event log.
@@ -26,7 +26,7 @@ pub(crate) enum Table {
     Fields,
 }
 
-impl Table {
+impl BmcTable {
     /// The rows of an answer.
     pub(super) fn rows(self, body: &Value) -> Rows {
         match self {
@@ -172,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    fn lines(table: Table, body: &Value) -> Vec<String> {
+    fn lines(table: BmcTable, body: &Value) -> Vec<String> {
         table.rows(body).lines(None)
     }
 
@@ -191,7 +191,7 @@ mod tests {
              "state": "discrete", "states": [0, 3], "thresholds": {}},
         ]});
         assert_eq!(
-            lines(Table::Sensors, &body),
+            lines(BmcTable::Sensors, &body),
             [
                 "NAME   KIND          VALUE     STATE        CRITICAL",
                 "Inlet  temperature   72 C      warning      above 80",
@@ -211,7 +211,7 @@ mod tests {
              "message": "odd"},
         ]});
         assert_eq!(
-            lines(Table::Events, &body),
+            lines(BmcTable::Events, &body),
             [
                 "ID  TIME                 SEVERITY  SENSOR  KIND         WHAT",
                 "1   2023-11-14T22:13:20  warning   0x01    temperature  hot",
@@ -231,7 +231,7 @@ mod tests {
             "chassis.serial_number  C1",
             "problem                the board area is damaged",
         ];
-        assert_eq!(lines(Table::Parts, &body), want);
+        assert_eq!(lines(BmcTable::Parts, &body), want);
     }
 
     #[test]
@@ -239,21 +239,21 @@ mod tests {
         let user = json!({"users": [{"id": "2", "name": "admin", "role": "administrator",
             "enabled": true}]});
         assert_eq!(
-            lines(Table::Users, &user)[1],
+            lines(BmcTable::Users, &user)[1],
             "2   admin  administrator  yes"
         );
         let network = json!({"interfaces": [{"mac_address": "02:00:00:00:00:01",
             "ipv6_addresses": ["fe80::1", "fe80::2"]}]});
-        assert!(lines(Table::Network, &network)[1].ends_with("fe80::1 fe80::2"));
+        assert!(lines(BmcTable::Network, &network)[1].ends_with("fe80::1 fe80::2"));
         let media = json!({"media": [{"id": "Cd", "devices": ["cdrom"], "inserted": false}]});
-        assert_eq!(lines(Table::Media, &media)[1], "Cd     cdrom  no");
+        assert_eq!(lines(BmcTable::Media, &media)[1], "Cd     cdrom  no");
         let health = json!({"bmcs": [{"node": "n1", "score": 100, "asked": 4, "answered": 4,
             "median_ms": 12, "last_error": null}]});
         assert_eq!(
-            lines(Table::Health, &health)[1],
+            lines(BmcTable::Health, &health)[1],
             "n1    100    4      4         12"
         );
         let light = json!({"state": "on"});
-        assert_eq!(lines(Table::Fields, &light), ["state  on"]);
+        assert_eq!(lines(BmcTable::Fields, &light), ["state  on"]);
     }
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 
-fn lines(view: &View, body: &Value) -> Vec<String> {
+fn lines(view: &OutputView, body: &Value) -> Vec<String> {
     view.table(body).lines(None)
 }
 
@@ -18,7 +18,7 @@ fn nodes_in_a_list() {
          "driver": "ipmi", "maintenance": true, "last_error": "no disk"},
     ]});
     assert_eq!(
-        lines(&View::Nodes, &body),
+        lines(&OutputView::Nodes, &body),
         [
             "NAME  UUID  STATE                POWER  DRIVER  REMARK",
             "n1    u1    deploying -> active  on     ipmi",
@@ -26,7 +26,7 @@ fn nodes_in_a_list() {
         ]
     );
     assert_eq!(
-        lines(&View::Nodes, &json!({})).len(),
+        lines(&OutputView::Nodes, &json!({})).len(),
         1,
         "the head is always there"
     );
@@ -45,7 +45,7 @@ fn at_80_columns_a_list_shows_the_reason_and_no_cut_uuid() {
          "last_error": null,
          "activity": "61 %, try 1 of 4, 2 min 05 s: loading initrd, 43 %"},
     ]});
-    let lines = View::Nodes.table(&body).lines(Some(80));
+    let lines = OutputView::Nodes.table(&body).lines(Some(80));
     assert!(lines.iter().all(|line| line.len() <= 80), "{lines:?}");
     assert!(lines.iter().all(|line| !line.contains("0000")), "{lines:?}");
     assert!(lines[1].contains("the BMC refused the login"), "{lines:?}");
@@ -54,7 +54,7 @@ fn at_80_columns_a_list_shows_the_reason_and_no_cut_uuid() {
         "{lines:?}"
     );
     assert!(lines[2].contains("  wait call-back  "), "{lines:?}");
-    let wide = View::Nodes.table(&body).lines(None);
+    let wide = OutputView::Nodes.table(&body).lines(None);
     assert!(wide[1].contains("-000000000001"), "{wide:?}");
 }
 
@@ -66,7 +66,7 @@ fn one_node_shows_what_says_something() {
         "states": [],
     });
     assert_eq!(
-        lines(&View::Node, &body),
+        lines(&OutputView::Node, &body),
         [
             "driver_info.a  1",
             "driver_info.b  {\"c\":true}",
@@ -74,7 +74,7 @@ fn one_node_shows_what_says_something() {
             "name           n1",
         ]
     );
-    assert!(lines(&View::Node, &json!("odd")).is_empty());
+    assert!(lines(&OutputView::Node, &json!("odd")).is_empty());
 }
 
 #[test]
@@ -84,48 +84,54 @@ fn images_by_name() {
          "sha256": "00", "format": "xz", "raw": {"sha256": "11", "size": 7}},
     ]});
     assert_eq!(
-        lines(&View::Images, &body)[1],
+        lines(&OutputView::Images, &body)[1],
         "a.raw  xz      16.0 MiB  filling  25%   00"
     );
-    let (one, exit) = View::Image("a.raw".to_owned())
+    let (one, exit) = OutputView::Image("a.raw".to_owned())
         .chosen(body.clone())
         .unwrap();
     assert_eq!((&one["sha256"], exit), (&json!("00"), Exit::Fine));
-    let shown = lines(&View::Image("a.raw".to_owned()), &one);
+    let shown = lines(&OutputView::Image("a.raw".to_owned()), &one);
     assert!(
         shown
             .iter()
             .any(|line| line.starts_with("raw.sha256  ") && line.ends_with("11"))
     );
-    let fault = View::Image("b".to_owned()).chosen(body).unwrap_err();
+    let fault = OutputView::Image("b".to_owned()).chosen(body).unwrap_err();
     assert_eq!(fault.exit, Exit::NotFound);
     assert!(fault.sentence.contains("trivet image list"));
 }
 
 #[test]
-fn networks_faults_and_strangers() {
+fn networks_faults_and_unknown_machines() {
     let body = json!({"networks": [
         {"name": "eth0", "mode": "server", "other_servers": []},
         {"name": "eth1", "mode": "listen", "other_servers": [{"address": "192.0.2.9",
             "mac": null, "vendor": null, "seen_at": "now"}]},
     ]});
-    let shown = lines(&View::Networks, &body);
+    let shown = lines(&OutputView::Networks, &body);
     assert_eq!(shown[1], "eth0     server  none heard");
     assert_eq!(shown[2], "eth1     listen  192.0.2.9                  now");
     let body = json!({"faults": [{"since": "t", "fault": "no address is left"}]});
-    assert_eq!(lines(&View::Faults, &body)[1], "t      no address is left");
+    assert_eq!(
+        lines(&OutputView::Faults, &body)[1],
+        "t      no address is left"
+    );
     let body = json!({"strangers": [{"mac": "m", "vendor": "Dell", "architecture": 7,
         "uuid": "u", "network": "eth0", "address": null, "seen_at": "t"}]});
     let want = "m    Dell    7     u     eth0              t";
-    assert_eq!(lines(&View::Strangers, &body)[1], want);
+    assert_eq!(lines(&OutputView::UnknownMachines, &body)[1], want);
 }
 
 #[test]
 fn what_a_deployment_needs_decides_the_code() {
     let fine = json!({"deploy": {"result": true}, "rescue": {"result": false, "reason": "x"}});
-    assert_eq!(View::Validation.chosen(fine.clone()).unwrap().1, Exit::Fine);
     assert_eq!(
-        lines(&View::Validation, &fine),
+        OutputView::Validation.chosen(fine.clone()).unwrap().1,
+        Exit::Fine
+    );
+    assert_eq!(
+        lines(&OutputView::Validation, &fine),
         [
             "INTERFACE  FIT  REASON",
             "deploy     yes",
@@ -133,7 +139,7 @@ fn what_a_deployment_needs_decides_the_code() {
         ]
     );
     let bad = json!({"deploy": {"result": false, "reason": "no image"}});
-    assert_eq!(View::Validation.chosen(bad).unwrap().1, Exit::Failed);
+    assert_eq!(OutputView::Validation.chosen(bad).unwrap().1, Exit::Failed);
 }
 
 #[test]
@@ -147,7 +153,7 @@ fn an_inventory_in_few_lines() {
         "boot": {"current_boot_mode": "uefi"},
     }});
     assert_eq!(
-        lines(&View::Inventory, &body),
+        lines(&OutputView::Inventory, &body),
         [
             "system     Acme R1 7",
             "cpu        8 x86_64 Fast",
@@ -158,29 +164,38 @@ fn an_inventory_in_few_lines() {
             "bmc        192.0.2.1",
         ]
     );
-    assert_eq!(lines(&View::Inventory, &json!({"inventory": []})).len(), 2);
+    assert_eq!(
+        lines(&OutputView::Inventory, &json!({"inventory": []})).len(),
+        2
+    );
 }
 
 #[test]
 fn smaller_answers() {
     let body = json!({"supported_boot_devices": ["pxe", "disk"]});
-    assert_eq!(lines(&View::BootDevices, &body), ["pxe", "disk"]);
+    assert_eq!(lines(&OutputView::BootDevices, &body), ["pxe", "disk"]);
     let body = json!({"boot_device": "pxe", "persistent": false});
     assert_eq!(
-        lines(&View::BootDevice, &body),
+        lines(&OutputView::BootDevice, &body),
         ["boot_device  pxe", "persistent   no"]
     );
     let body = json!({"boot_device": null, "persistent": null});
-    assert_eq!(lines(&View::BootDevice, &body)[0], "boot_device  unknown");
-    let power = View::Power("n1".to_owned());
+    assert_eq!(
+        lines(&OutputView::BootDevice, &body)[0],
+        "boot_device  unknown"
+    );
+    let power = OutputView::Power("n1".to_owned());
     let body = json!({"power_state": "power off", "target_power_state": "power on"});
     assert_eq!(lines(&power, &body), ["n1  power off -> power on"]);
     assert_eq!(lines(&power, &json!({})), ["n1  unknown"]);
     let body = json!({"history": [{"created_at": "t", "severity": "ERROR", "event": "e"}]});
-    assert_eq!(lines(&View::History, &body)[1], "t     ERROR     e");
+    assert_eq!(lines(&OutputView::History, &body)[1], "t     ERROR     e");
     let body = json!({"ports": [{"address": "a", "uuid": "u", "node_uuid": "n",
         "pxe_enabled": true}]});
-    assert_eq!(lines(&View::Ports, &body)[1], "a        u     n     yes");
+    assert_eq!(
+        lines(&OutputView::Ports, &body)[1],
+        "a        u     n     yes"
+    );
 }
 
 #[test]

@@ -5,50 +5,54 @@ use serde_json::json;
 use super::*;
 use crate::testing::{bad, good, node};
 
-fn wait(goal: &str, limit_ms: u64) -> Plan {
-    Plan {
+fn wait(goal: &str, limit_ms: u64) -> CommandPlan {
+    CommandPlan {
         subject: "node n1".to_owned(),
-        requests: vec![Request::new("PUT", "/v1/nodes/n1/states/provision")],
-        then: Then::Wait {
+        requests: vec![CliRequest::new("PUT", "/v1/nodes/n1/states/provision")],
+        then: FinalAction::Wait {
             node: "n1".to_owned(),
-            goal: Goal::State(goal.to_owned()),
+            goal: WaitGoal::State(goal.to_owned()),
             limit_ms,
         },
     }
 }
 
-fn show(view: View) -> Plan {
-    Plan {
+fn show(view: OutputView) -> CommandPlan {
+    CommandPlan {
         subject: "nodes".to_owned(),
-        requests: vec![Request::get("/v1/nodes")],
-        then: Then::Show(view),
+        requests: vec![CliRequest::get("/v1/nodes")],
+        then: FinalAction::Show(view),
     }
 }
 
 /// Runs a command; what it printed, what it sent, how long it slept, how it ended.
-struct Run {
-    outs: Vec<Out>,
-    sent: Vec<Request>,
+struct TaskRun {
+    outs: Vec<TaskOutput>,
+    sent: Vec<CliRequest>,
     now: u64,
     exit: Exit,
 }
 
-fn run(plan: Plan, style: Style, answers: Vec<Result<Answer, Fault>>) -> Run {
+fn run(
+    plan: CommandPlan,
+    style: OutputStyle,
+    answers: Vec<Result<CliResponse, CliFault>>,
+) -> TaskRun {
     run_against(plan, style, answers, true)
 }
 
 /// The same. Where the box is an older one, a wait that asks what its node is doing hears at once
 /// that there is no such path; neither is among `answers` and what was sent.
 fn run_against(
-    plan: Plan,
-    style: Style,
-    answers: Vec<Result<Answer, Fault>>,
+    plan: CommandPlan,
+    style: OutputStyle,
+    answers: Vec<Result<CliResponse, CliFault>>,
     is_older: bool,
-) -> Run {
-    let is_older = is_older && matches!(plan.then, Then::Wait { .. });
-    let mut task = Task::new(plan, style);
+) -> TaskRun {
+    let is_older = is_older && matches!(plan.then, FinalAction::Wait { .. });
+    let mut task = CommandTask::new(plan, style);
     let mut answers = answers.into_iter();
-    let mut run = Run {
+    let mut run = TaskRun {
         outs: Vec::new(),
         sent: Vec::new(),
         now: 5_000,
@@ -58,10 +62,10 @@ fn run_against(
     loop {
         run.outs.append(&mut turn.outs);
         turn = match turn.act {
-            Act::Send(request) if is_older && request.path.ends_with("/progress") => {
+            TaskAction::Send(request) if is_older && request.path.ends_with("/progress") => {
                 task.answered(run.now, Ok(bad(404, "There is nothing here.")))
             }
-            Act::Send(request) => {
+            TaskAction::Send(request) => {
                 run.sent.push(request);
                 run.now += 10;
                 task.answered(
@@ -69,11 +73,11 @@ fn run_against(
                     answers.next().expect("no more requests than answers"),
                 )
             }
-            Act::Pause(ms) => {
+            TaskAction::Pause(ms) => {
                 run.now += ms;
                 task.woken()
             }
-            Act::End(exit) => {
+            TaskAction::End(exit) => {
                 run.exit = exit;
                 assert_eq!(answers.next(), None, "every answer was asked for");
                 return run;
@@ -82,35 +86,37 @@ fn run_against(
     }
 }
 
-fn lines(run: &Run) -> Vec<&str> {
-    let line = |out: &Out| matches!(out, Out::Line(_));
+fn lines(run: &TaskRun) -> Vec<&str> {
+    let line = |out: &TaskOutput| matches!(out, TaskOutput::Line(_));
     texts(run, line)
 }
 
-fn texts(run: &Run, choose: impl Fn(&Out) -> bool) -> Vec<&str> {
+fn texts(run: &TaskRun, choose: impl Fn(&TaskOutput) -> bool) -> Vec<&str> {
     let texts = run.outs.iter().filter(|out| choose(out));
     texts
         .filter_map(|out| match out {
-            Out::Line(text) | Out::Note(text) | Out::Change(text) => Some(text.as_str()),
-            Out::Progress(_) => None,
+            TaskOutput::Line(text) | TaskOutput::Note(text) | TaskOutput::Change(text) => {
+                Some(text.as_str())
+            }
+            TaskOutput::Progress(_) => None,
         })
         .collect()
 }
 
-fn notes(run: &Run) -> String {
-    texts(run, |out| matches!(out, Out::Note(_))).join("\n")
+fn notes(run: &TaskRun) -> String {
+    texts(run, |out| matches!(out, TaskOutput::Note(_))).join("\n")
 }
 
 #[expect(
     clippy::unnecessary_wraps,
     reason = "it stands among answers that did not come"
 )]
-fn ok(body: Value) -> Result<Answer, Fault> {
+fn ok(body: Value) -> Result<CliResponse, CliFault> {
     Ok(good(body))
 }
 
-fn gone() -> Result<Answer, Fault> {
-    Err(Fault::new(Exit::Unreachable, "cannot reach the box"))
+fn gone() -> Result<CliResponse, CliFault> {
+    Err(CliFault::new(Exit::Unreachable, "cannot reach the box"))
 }
 
 const LOCKED: &str = "Node n1 is locked by host box, please retry";
@@ -124,10 +130,10 @@ fn a_verb_is_followed_to_its_end() {
         ok(node("n1", "wait call-back", Some("active"))),
         ok(node("n1", "active", None)),
     ];
-    let run = run(wait("active", 60_000), Style::default(), answers);
+    let run = run(wait("active", 60_000), OutputStyle::default(), answers);
     assert_eq!(run.exit, Exit::Fine);
     assert_eq!(lines(&run), ["node n1 is active after 0 s"]);
-    let changes = texts(&run, |out| matches!(out, Out::Change(_)));
+    let changes = texts(&run, |out| matches!(out, TaskOutput::Change(_)));
     assert_eq!(
         changes,
         ["n1: deploying", "n1: wait call-back", "n1: active"]
@@ -135,7 +141,7 @@ fn a_verb_is_followed_to_its_end() {
     let drawn = run
         .outs
         .iter()
-        .filter(|out| matches!(out, Out::Progress(_)));
+        .filter(|out| matches!(out, TaskOutput::Progress(_)));
     assert_eq!(drawn.count(), 4, "the line is drawn at every look");
 }
 
@@ -158,10 +164,15 @@ fn a_verb_shows_phase_percent_try_and_time_of_its_work_as_a_watch_does() {
         doing("waiting for the agent to report", 63, 67_000),
         ok(node("n1", "active", None)),
     ];
-    let run = run_against(wait("active", 60_000), Style::default(), answers, false);
+    let run = run_against(
+        wait("active", 60_000),
+        OutputStyle::default(),
+        answers,
+        false,
+    );
     assert_eq!(run.exit, Exit::Fine);
     assert_eq!(run.sent[2].path, "/trivet/nodes/uuid-n1/progress");
-    let changes = texts(&run, |out| matches!(out, Out::Change(_)));
+    let changes = texts(&run, |out| matches!(out, TaskOutput::Change(_)));
     assert_eq!(
         changes,
         [
@@ -171,7 +182,7 @@ fn a_verb_shows_phase_percent_try_and_time_of_its_work_as_a_watch_does() {
         ]
     );
     let drawn = run.outs.iter().filter_map(|out| match out {
-        Out::Progress(progress) => Some(progress.line(120)),
+        TaskOutput::Progress(progress) => Some(progress.line(120)),
         _ => None,
     });
     let drawn: Vec<String> = drawn.collect();
@@ -195,12 +206,17 @@ fn a_verb_shows_state_and_step_where_the_box_tells_no_progress() {
         ok(busy),
         ok(node("n1", "active", None)),
     ];
-    let run = run_against(wait("active", 60_000), Style::default(), answers, false);
+    let run = run_against(
+        wait("active", 60_000),
+        OutputStyle::default(),
+        answers,
+        false,
+    );
     assert_eq!(run.exit, Exit::Fine);
     let asked = run.sent.iter();
     let asked = asked.filter(|request| request.path.ends_with("/progress"));
     assert_eq!(asked.count(), 1, "it is asked once");
-    let changes = texts(&run, |out| matches!(out, Out::Change(_)));
+    let changes = texts(&run, |out| matches!(out, TaskOutput::Change(_)));
     assert_eq!(
         changes,
         ["n1: deploying, step deploy.write_image", "n1: active"]
@@ -212,7 +228,7 @@ fn a_failure_has_code_1_and_its_reason() {
     let mut failed = node("n1", "deploy failed", Some("active"));
     failed["last_error"] = json!("the image does not fit");
     for (json, count) in [(false, 0), (true, 1)] {
-        let style = Style { json, width: None };
+        let style = OutputStyle { json, width: None };
         let run = run(
             wait("active", 60_000),
             style,
@@ -226,12 +242,12 @@ fn a_failure_has_code_1_and_its_reason() {
 
 #[test]
 fn a_power_request_with_a_wrong_bmc_password_exits_1_with_the_reason() {
-    let plan = Plan {
+    let plan = CommandPlan {
         subject: "node n1".to_owned(),
-        requests: vec![Request::new("PUT", "/v1/nodes/n1/states/power")],
-        then: Then::Wait {
+        requests: vec![CliRequest::new("PUT", "/v1/nodes/n1/states/power")],
+        then: FinalAction::Wait {
             node: "n1".to_owned(),
-            goal: Goal::Power("power on".to_owned()),
+            goal: WaitGoal::Power("power on".to_owned()),
             limit_ms: 60_000,
         },
     };
@@ -241,7 +257,7 @@ fn a_power_request_with_a_wrong_bmc_password_exits_1_with_the_reason() {
     let mut failed = node("n1", "active", None);
     failed["last_error"] = json!("the BMC refused the login");
     let answers = vec![ok(Value::Null), ok(going), ok(failed)];
-    let run = run(plan, Style::default(), answers);
+    let run = run(plan, OutputStyle::default(), answers);
     assert_eq!(run.exit, Exit::Failed);
     assert!(notes(&run).contains("the BMC refused the login"));
     assert!(lines(&run).is_empty(), "{:?}", lines(&run));
@@ -251,7 +267,7 @@ fn a_power_request_with_a_wrong_bmc_password_exits_1_with_the_reason() {
 fn a_wait_has_an_end() {
     let mut answers = vec![ok(Value::Null)];
     answers.extend((0..5).map(|_| ok(node("n1", "deploying", Some("active")))));
-    let run = run(wait("active", 1_000), Style::default(), answers);
+    let run = run(wait("active", 1_000), OutputStyle::default(), answers);
     assert_eq!(run.exit, Exit::TimedOut);
     assert!(
         notes(&run).contains("still `deploying` after 1 s"),
@@ -268,12 +284,12 @@ fn locked_nodes_are_tried_again_a_bounded_number_of_times() {
         ok(Value::Null),
         ok(node("n1", "active", None)),
     ];
-    let good = run(wait("active", 60_000), Style::default(), answers);
+    let good = run(wait("active", 60_000), OutputStyle::default(), answers);
     assert_eq!(good.exit, Exit::Fine);
     assert_eq!(good.sent[0], good.sent[2]);
     assert_eq!(notes(&good).matches("is busy").count(), 1);
     let answers = (0..=TRIES_MAX).map(|_| Ok(bad(409, LOCKED))).collect();
-    let never = run(wait("active", 60_000), Style::default(), answers);
+    let never = run(wait("active", 60_000), OutputStyle::default(), answers);
     assert_eq!(never.exit, Exit::Refused);
     assert!(notes(&never).contains("is locked by host box"));
 }
@@ -288,7 +304,7 @@ fn refusals_are_not_tried_again() {
         (409, Exit::Refused),
     ] {
         let answers = vec![Ok(bad(status, "No."))];
-        let run = run(wait("active", 60_000), Style::default(), answers);
+        let run = run(wait("active", 60_000), OutputStyle::default(), answers);
         assert_eq!(run.exit, exit, "{status}");
         assert!(notes(&run).starts_with("trivet: "), "{}", notes(&run));
     }
@@ -296,7 +312,7 @@ fn refusals_are_not_tried_again() {
 
 #[test]
 fn what_changes_something_is_not_sent_twice_by_ourselves() {
-    let run = run(wait("active", 60_000), Style::default(), vec![gone()]);
+    let run = run(wait("active", 60_000), OutputStyle::default(), vec![gone()]);
     assert_eq!(run.exit, Exit::Unreachable);
     assert_eq!(run.sent.len(), 1);
 }
@@ -310,16 +326,16 @@ fn a_box_that_restarts_is_waited_for() {
         gone(),
         ok(node("n1", "active", None)),
     ];
-    let back = run(wait("active", 600_000), Style::default(), answers);
+    let back = run(wait("active", 600_000), OutputStyle::default(), answers);
     assert_eq!(back.exit, Exit::Fine);
     let mut answers = vec![ok(Value::Null)];
-    let looks = AWAY_MS_MAX / (TRY_GAP_MS + 10) + 2;
+    let looks = UNREACHABLE_MS_MAX / (TRY_GAP_MS + 10) + 2;
     answers.extend((0..looks).map(|_| gone()));
-    let never = run(wait("active", 600_000), Style::default(), answers);
+    let never = run(wait("active", 600_000), OutputStyle::default(), answers);
     assert_eq!(never.exit, Exit::Unreachable);
     let mut answers = vec![ok(Value::Null)];
     answers.extend((0..3).map(|_| gone()));
-    let late = run(wait("active", 2_000), Style::default(), answers);
+    let late = run(wait("active", 2_000), OutputStyle::default(), answers);
     assert_eq!(late.exit, Exit::TimedOut);
 }
 
@@ -328,13 +344,13 @@ fn an_older_box_is_asked_in_its_own_version() {
     let mut old = bad(406, "Version 1.110 is not supported.");
     old.version_max = Some(82);
     let answers = vec![Ok(old), ok(json!({"nodes": []}))];
-    let run = run(show(View::Nodes), Style::default(), answers);
+    let run = run(show(OutputView::Nodes), OutputStyle::default(), answers);
     assert_eq!(run.exit, Exit::Fine);
     assert_eq!([run.sent[0].version, run.sent[1].version], [VERSION, 82]);
     // A field that is too new for any version we could speak is a refusal.
     let answers = vec![Ok(bad(406, "no"))];
     assert_eq!(
-        self::run(show(View::Nodes), Style::default(), answers).exit,
+        self::run(show(OutputView::Nodes), OutputStyle::default(), answers).exit,
         Exit::Refused
     );
 }
@@ -346,11 +362,11 @@ fn pages_are_put_together() {
         ok(json!({"nodes": [node("n1", "active", None)], "next": next})),
         ok(json!({"nodes": [node("n2", "active", None)]})),
     ];
-    let style = Style {
+    let style = OutputStyle {
         json: true,
         width: None,
     };
-    let run = run(show(View::Nodes), style, answers);
+    let run = run(show(OutputView::Nodes), style, answers);
     assert_eq!(run.sent[1].path, "/v1/nodes?marker=uuid-n1");
     let told: Value = serde_json::from_str(lines(&run)[0]).unwrap();
     assert_eq!(told["nodes"].as_array().unwrap().len(), 2);
@@ -361,31 +377,31 @@ fn a_list_without_an_end_ends() {
     let endless = json!({"nodes": [], "next": "http://b/v1/nodes?marker=x"});
     let answers = (0..PAGES_MAX).map(|_| ok(endless.clone())).collect();
     assert_eq!(
-        run(show(View::Nodes), Style::default(), answers).exit,
+        run(show(OutputView::Nodes), OutputStyle::default(), answers).exit,
         Exit::Fine
     );
 }
 
 #[test]
 fn a_port_is_deleted_by_its_address() {
-    let plan = Plan {
+    let plan = CommandPlan {
         subject: "port aa:bb".to_owned(),
-        requests: vec![Request::get("/v1/ports?address=aa%3Abb")],
-        then: Then::DeletePort,
+        requests: vec![CliRequest::get("/v1/ports?address=aa%3Abb")],
+        then: FinalAction::DeletePort,
     };
     let answers = vec![ok(json!({"ports": [{"uuid": "u 1"}]})), ok(Value::Null)];
-    let found = run(plan.clone(), Style::default(), answers);
-    assert_eq!(found.sent[1], Request::new("DELETE", "/v1/ports/u%201"));
+    let found = run(plan.clone(), OutputStyle::default(), answers);
+    assert_eq!(found.sent[1], CliRequest::new("DELETE", "/v1/ports/u%201"));
     assert_eq!(lines(&found), ["port aa:bb: deleted"]);
-    let none = run(plan, Style::default(), vec![ok(json!({"ports": []}))]);
+    let none = run(plan, OutputStyle::default(), vec![ok(json!({"ports": []}))]);
     assert_eq!((none.exit, none.sent.len()), (Exit::NotFound, 1));
 }
 
 #[test]
 fn a_box_without_a_list_of_images_is_told_so() {
     let run = run(
-        show(View::Images),
-        Style::default(),
+        show(OutputView::Images),
+        OutputStyle::default(),
         vec![Ok(bad(404, "No path."))],
     );
     assert_eq!(run.exit, Exit::NotFound);
@@ -395,13 +411,17 @@ fn a_box_without_a_list_of_images_is_told_so() {
 #[test]
 fn a_box_that_takes_no_image_with_a_verb_is_told_apart_from_a_node_that_does_not_exist() {
     let mut plan = wait("active", 60_000);
-    plan.requests = vec![Request::new("PUT", provision_with_image_path("n1"))];
+    plan.requests = vec![CliRequest::new("PUT", provision_with_image_path("n1"))];
     let path = "The server could not find the requested resource.";
-    let old = run(plan.clone(), Style::default(), vec![Ok(bad(404, path))]);
+    let old = run(
+        plan.clone(),
+        OutputStyle::default(),
+        vec![Ok(bad(404, path))],
+    );
     assert_eq!(old.exit, Exit::NotFound);
     assert!(notes(&old).contains("--instance-info image_source"));
     let node = "Node n1 could not be found.";
-    let none = run(plan, Style::default(), vec![Ok(bad(404, node))]);
+    let none = run(plan, OutputStyle::default(), vec![Ok(bad(404, node))]);
     assert!(
         notes(&none).contains("trivet node list"),
         "{}",
@@ -409,11 +429,11 @@ fn a_box_that_takes_no_image_with_a_verb_is_told_apart_from_a_node_that_does_not
     );
 }
 
-fn watch(nodes: &[&str], until: Option<&str>) -> Plan {
-    Plan {
+fn watch(nodes: &[&str], until: Option<&str>) -> CommandPlan {
+    CommandPlan {
         subject: "nodes".to_owned(),
         requests: Vec::new(),
-        then: Then::Watch {
+        then: FinalAction::Watch {
             nodes: nodes.iter().map(|name| (*name).to_owned()).collect(),
             until: until.map(str::to_owned),
             limit_ms: None,
@@ -432,7 +452,7 @@ fn a_watch_of_all_reads_every_page_of_every_look() {
         ok(first("active")),
         ok(json!({"nodes": [node("n2", "active", None)]})),
     ];
-    let run = run(watch(&[], Some("active")), Style::default(), answers);
+    let run = run(watch(&[], Some("active")), OutputStyle::default(), answers);
     assert_eq!(run.exit, Exit::Fine);
     assert_eq!(lines(&run).len(), 3, "{:?}", lines(&run));
     assert!(lines(&run)[1].contains("61 %, try 1 of 4, 2 min 05 s: loading initrd"));
@@ -453,12 +473,12 @@ fn a_list_and_a_node_show_phase_percent_try_and_elapsed_time() {
         ok(json!({"nodes": [working.clone()]})),
         ok(json!({"progress": [activity("uuid-n1")]})),
     ];
-    let list = run(show(View::Nodes), Style::default(), answers);
+    let list = run(show(OutputView::Nodes), OutputStyle::default(), answers);
     assert_eq!(list.sent[1].path, "/trivet/progress");
     let want = "61 %, try 1 of 4, 2 min 05 s: loading initrd, 43 %";
     assert!(lines(&list)[1].ends_with(want), "{:?}", lines(&list));
     let answers = vec![ok(working.clone()), ok(activity("uuid-n1"))];
-    let one = run(show(View::Node), Style::default(), answers);
+    let one = run(show(OutputView::Node), OutputStyle::default(), answers);
     assert_eq!(one.sent[1].path, "/trivet/nodes/uuid-n1/progress");
     for (key, value) in [
         ("progress.doing", "Deploying: loading initrd, 43 %"),
@@ -470,13 +490,13 @@ fn a_list_and_a_node_show_phase_percent_try_and_elapsed_time() {
         assert!(lines(&one).iter().any(row), "{key}: {:?}", lines(&one));
     }
     // Scripts get what Ironic's API says, and nothing is asked about nodes at rest.
-    let style = Style {
+    let style = OutputStyle {
         json: true,
         width: None,
     };
-    run(show(View::Node), style, vec![ok(working)]);
+    run(show(OutputView::Node), style, vec![ok(working)]);
     let rests = ok(json!({"nodes": [node("n1", "active", None)]}));
-    run(show(View::Nodes), Style::default(), vec![rests]);
+    run(show(OutputView::Nodes), OutputStyle::default(), vec![rests]);
 }
 
 #[test]
@@ -484,8 +504,8 @@ fn a_box_that_tells_no_progress_is_asked_once_and_still_listed() {
     let working = || ok(json!({"nodes": [node("n1", "deploying", Some("active"))]}));
     for missing in [Ok(bad(404, "No path.")), gone()] {
         let list = run(
-            show(View::Nodes),
-            Style::default(),
+            show(OutputView::Nodes),
+            OutputStyle::default(),
             vec![working(), missing],
         );
         assert_eq!(list.exit, Exit::Fine);
@@ -497,29 +517,33 @@ fn a_box_that_tells_no_progress_is_asked_once_and_still_listed() {
         working(),
         ok(json!({"nodes": [node("n1", "active", None)]})),
     ];
-    let watched = run(watch(&[], Some("active")), Style::default(), answers);
+    let watched = run(watch(&[], Some("active")), OutputStyle::default(), answers);
     assert_eq!(watched.exit, Exit::Fine);
 }
 
 #[test]
 fn a_watch_of_one_asks_for_that_one() {
     let answers = vec![ok(node("n1", "active", None))];
-    let run = run(watch(&["n1"], Some("active")), Style::default(), answers);
+    let run = run(
+        watch(&["n1"], Some("active")),
+        OutputStyle::default(),
+        answers,
+    );
     assert!(run.sent[0].path.starts_with("/v1/nodes/n1?fields="));
     let answers = vec![Ok(bad(404, "Node n1 could not be found."))];
-    let run = self::run(watch(&["n1"], None), Style::default(), answers);
+    let run = self::run(watch(&["n1"], None), OutputStyle::default(), answers);
     assert_eq!(run.exit, Exit::NotFound);
 }
 
 #[test]
 fn the_keyboard_stops_a_watch_well_and_a_wait_with_a_word() {
-    let act = |plan: Plan| Task::new(plan, Style::default()).interrupted();
-    assert_eq!(act(watch(&[], None)).act, Act::End(Exit::Fine));
+    let act = |plan: CommandPlan| CommandTask::new(plan, OutputStyle::default()).interrupted();
+    assert_eq!(act(watch(&[], None)).act, TaskAction::End(Exit::Fine));
     assert_eq!(
         act(watch(&[], Some("active"))).act,
-        Act::End(Exit::Interrupted)
+        TaskAction::End(Exit::Interrupted)
     );
-    let mut task = Task::new(wait("active", 1), Style::default());
+    let mut task = CommandTask::new(wait("active", 1), OutputStyle::default());
     task.begin(0);
     assert!(
         task.interrupted().outs.is_empty(),
@@ -527,21 +551,21 @@ fn the_keyboard_stops_a_watch_well_and_a_wait_with_a_word() {
     );
     task.answered(1, ok(Value::Null));
     let turn = task.interrupted();
-    assert_eq!(turn.act, Act::End(Exit::Interrupted));
-    assert!(matches!(&turn.outs[0], Out::Note(text) if text.contains("the box goes on")));
+    assert_eq!(turn.act, TaskAction::End(Exit::Interrupted));
+    assert!(matches!(&turn.outs[0], TaskOutput::Note(text) if text.contains("the box goes on")));
 }
 
-fn image(state: &str, here: u64) -> Answer {
+fn image(state: &str, here: u64) -> CliResponse {
     good(json!({
         "name": "a.raw", "state": state, "here": here, "size": 9 << 20, "fault": "it is wrong",
     }))
 }
 
-fn fill(limit_ms: u64) -> Plan {
-    Plan {
+fn fill(limit_ms: u64) -> CommandPlan {
+    CommandPlan {
         subject: "image a.raw".to_owned(),
-        requests: vec![Request::new("POST", "/trivet/images/a.raw/fill")],
-        then: Then::WaitImage {
+        requests: vec![CliRequest::new("POST", "/trivet/images/a.raw/fill")],
+        then: FinalAction::WaitImage {
             image: "a.raw".to_owned(),
             limit_ms,
         },
@@ -557,11 +581,11 @@ fn a_fill_is_waited_for_with_its_progress() {
         image("whole", 9 << 20),
     ];
     let answers = answers.into_iter().map(Ok).collect();
-    let run = run(fill(60_000), Style::default(), answers);
+    let run = run(fill(60_000), OutputStyle::default(), answers);
     assert_eq!(run.exit, Exit::Fine);
     assert!(lines(&run)[0].starts_with("image a.raw is whole after"));
     let bars = run.outs.iter().filter_map(|out| match out {
-        Out::Progress(progress) => Some(progress.line(80)),
+        TaskOutput::Progress(progress) => Some(progress.line(80)),
         _ => None,
     });
     let bars: Vec<String> = bars.collect();
@@ -575,20 +599,20 @@ fn a_fill_is_waited_for_with_its_progress() {
 fn a_fill_that_fails_ends_the_wait_with_why() {
     let mut answers = vec![good(Value::Null)];
     answers.extend((0..100).map(|_| image("failed", 0)));
-    let mut task = Task::new(fill(60_000), Style::default());
+    let mut task = CommandTask::new(fill(60_000), OutputStyle::default());
     let (mut now, mut answers) = (0, answers.into_iter());
     let mut turn = task.begin(now);
     let exit = loop {
         turn = match turn.act {
-            Act::Send(_) => task.answered(now, Ok(answers.next().unwrap())),
-            Act::Pause(ms) => {
+            TaskAction::Send(_) => task.answered(now, Ok(answers.next().unwrap())),
+            TaskAction::Pause(ms) => {
                 now += ms;
                 task.woken()
             }
-            Act::End(exit) => break exit,
+            TaskAction::End(exit) => break exit,
         };
     };
     assert_eq!(exit, Exit::Failed);
-    let said = |out: &Out| matches!(out, Out::Note(why) if why.contains("failed: it is wrong"));
+    let said = |out: &TaskOutput| matches!(out, TaskOutput::Note(why) if why.contains("failed: it is wrong"));
     assert!(turn.outs.iter().any(said), "{:?}", turn.outs);
 }

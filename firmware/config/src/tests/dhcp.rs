@@ -8,7 +8,7 @@ use super::*;
 fn a_dhcp_section_becomes_plain_values() {
     let text = format!("{DHCP}router = \"192.0.2.254\"\ndns = \"9.9.9.9\"\nlease_s = 600\n");
     let dhcp = &good(&text).dhcp[0];
-    assert_eq!(dhcp.door, DhcpDoor::Interface("eth1".to_owned()));
+    assert_eq!(dhcp.source, DhcpSource::Interface("eth1".to_owned()));
     assert_eq!(dhcp.mode, DhcpMode::Server);
     assert_eq!(dhcp.server, Some(Ipv4Addr::new(192, 0, 2, 1)));
     let pool = dhcp.pool.as_ref().unwrap();
@@ -22,8 +22,8 @@ fn a_dhcp_section_becomes_plain_values() {
     let relayed = DHCP.replace("interface = \"eth1\"", "listen = \"127.0.0.1\"");
     let door = good(&relayed.replace("\"server\"", "\"reservations\"")).dhcp[0].clone();
     assert_eq!(
-        door.door,
-        DhcpDoor::Relayed("127.0.0.1:67".parse().unwrap())
+        door.source,
+        DhcpSource::Relayed("127.0.0.1:67".parse().unwrap())
     );
     assert_eq!(door.mode, DhcpMode::Reservations);
 }
@@ -67,14 +67,14 @@ fn a_section_without_a_mode_listens() {
     let dhcp = &settings.dhcp[0];
     assert_eq!((dhcp.mode, dhcp.server), (DhcpMode::Listen, None));
     assert!(dhcp.pool.is_none() && !dhcp.discovery && !dhcp.router_advertisements);
-    assert!(!settings.listens_everywhere);
+    assert!(!settings.listens_on_all_interfaces);
 }
 
 #[test]
 fn a_file_without_dhcp_listens_everywhere_and_one_that_is_off_does_not() {
-    assert!(good("").listens_everywhere);
+    assert!(good("").listens_on_all_interfaces);
     let off = good("[[dhcp]]\ninterface = \"eth1\"\nmode = \"off\"\n");
-    assert!(!off.listens_everywhere);
+    assert!(!off.listens_on_all_interfaces);
 }
 
 /// So that an operator can try a mode by changing one line.
@@ -157,7 +157,7 @@ fn an_unknown_mode_does_not_hide_what_is_missing() {
 }
 
 #[test]
-fn a_dhcp_section_has_one_door() {
+fn a_dhcp_section_has_one_source() {
     bad(
         &DHCP.replace("interface = \"eth1\"\n", ""),
         1,

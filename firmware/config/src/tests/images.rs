@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn the_cache_needs_no_section() {
     let images = good("").images;
-    assert_eq!(images, Images::default());
+    assert_eq!(images, ImageCacheSettings::default());
     assert_eq!(images.reserve_mib, 256);
 }
 
@@ -20,7 +20,7 @@ fn every_key_is_read() {
     );
     assert_eq!(images.proxy.as_deref(), Some("proxy.example:3128"));
     assert_eq!(images.rate_kib_s, Some(2048));
-    let hours = Hours {
+    let hours = DailyWindow {
         from_minute: 22 * 60,
         to_minute: 6 * 60 + 30,
     };

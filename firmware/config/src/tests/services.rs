@@ -38,7 +38,7 @@ fn the_api_listens_on_loopback_until_told_otherwise() {
     assert_eq!(api.listen, ["127.0.0.1:6385".parse().unwrap()]);
     assert_eq!(
         (api.auth, api.tls, api.public_url),
-        (Auth::None, false, None)
+        (ApiAuthSettings::None, false, None)
     );
     let api = good("[api]\nlisten = [\"127.0.0.1\", \"[::1]:7000\"]\n")
         .api
@@ -73,7 +73,7 @@ fn an_open_api_must_be_asked_for() {
             .api
             .unwrap()
             .auth,
-        Auth::None
+        ApiAuthSettings::None
     );
     assert!(
         good("[api]\nlisten = \"[::1]\"\nauth = \"none\"\n")
@@ -135,9 +135,9 @@ fn a_page_beyond_loopback_is_refused_unless_allowed() {
 #[test]
 fn agents_addresses_and_networks_of_bmcs_are_read() {
     for (word, check) in [
-        ("normal", crate::AddressCheck::Normal),
-        ("strict", crate::AddressCheck::Strict),
-        ("off", crate::AddressCheck::Off),
+        ("normal", crate::AgentAddressCheck::Normal),
+        ("strict", crate::AgentAddressCheck::Strict),
+        ("off", crate::AgentAddressCheck::Off),
     ] {
         let text = format!("[agent]\naddress_check = \"{word}\"\n");
         assert_eq!(good(&text).agent.address_check, check);
@@ -173,7 +173,7 @@ fn basic_authentication_needs_users_and_none_has_none() {
         .unwrap();
     assert_eq!(
         api.auth,
-        Auth::Basic {
+        ApiAuthSettings::Basic {
             users: PathBuf::from("/u"),
             tokens: None
         }
@@ -241,9 +241,9 @@ fn agents_speak_tls_unless_told_otherwise() {
     assert!(!good("[agent]\nwait_s = 60\n").agent.fast_track);
     assert!(good("[agent]\nfast_track = true\n").agent.fast_track);
     for (word, erase) in [
-        ("metadata", Erase::Metadata),
-        ("full", Erase::Full),
-        ("none", Erase::None),
+        ("metadata", CleaningErase::Metadata),
+        ("full", CleaningErase::Full),
+        ("none", CleaningErase::None),
     ] {
         let text = format!("[agent]\nerase = \"{word}\"\n");
         assert_eq!(good(&text).agent.erase, erase);
@@ -396,7 +396,7 @@ fn kernel_and_ramdisk_come_together() {
     let boot = good("[boot]\nkernel = \"/k\"\nramdisk = \"/r\"\nkernel_args = \" a=b \"\n").boot;
     assert_eq!(
         boot.ramdisk,
-        Some(Ramdisk {
+        Some(AgentRamdiskSettings {
             kernel: "/k".into(),
             ramdisk: "/r".into()
         })
@@ -524,7 +524,7 @@ fn waits_and_limits_have_bounds() {
 #[test]
 fn each_kind_of_firmware_has_a_loader_or_none() {
     let usual = good("[boot]\nloaders = \"/l\"\n").boot.loader;
-    assert_eq!(usual, Loaders::default());
+    assert_eq!(usual, BootLoaderSettings::default());
     assert_eq!(usual.bios.as_deref(), Some("undionly.kpxe"));
     let text = "[boot]\nloader_bios = \"\"\nloader_x64 = \"shim/shimx64.efi\"\n\
                 loader_arm64 = \"snp-arm64.efi\"\n";

@@ -12,7 +12,7 @@ use trivet_model::UnixMs;
 use trivet_model::caller::printable;
 
 use super::Role;
-use crate::say;
+use crate::log;
 
 /// Longest file of users or tokens.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -25,7 +25,7 @@ const SETTLED_MS: u64 = 2_000;
 
 /// One user of a file of `user:hash` or `user:hash:role` lines.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct User {
+pub(crate) struct UserFileEntry {
     pub(crate) name: String,
     pub(crate) hash: String,
     /// None: the role is a word we do not know, and the user cannot log in.
@@ -33,10 +33,10 @@ pub(crate) struct User {
 }
 
 /// Users of a file.
-pub(crate) fn users(text: &str) -> Vec<User> {
+pub(crate) fn users(text: &str) -> Vec<UserFileEntry> {
     let user = |line: &str| {
         let mut fields = line.splitn(3, ':');
-        Some(User {
+        Some(UserFileEntry {
             name: fields.next()?.to_owned(),
             hash: fields.next()?.to_owned(),
             role: fields
@@ -49,24 +49,24 @@ pub(crate) fn users(text: &str) -> Vec<User> {
 
 /// One token of a file of `name:role:sha256` lines.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Token {
+pub(crate) struct TokenFileEntry {
     pub(crate) name: String,
     pub(crate) role: Role,
     digest: [u8; 32],
 }
 
 /// Tokens of a file; lines that are none are left out.
-pub(crate) fn tokens(text: &str) -> Vec<Token> {
+pub(crate) fn tokens(text: &str) -> Vec<TokenFileEntry> {
     lines(text).filter_map(token).collect()
 }
 
-fn token(line: &str) -> Option<Token> {
+fn token(line: &str) -> Option<TokenFileEntry> {
     let mut fields = line.split(':');
     let (name, role, hex) = (fields.next()?, fields.next()?, fields.next()?);
     if name.is_empty() || fields.next().is_some() {
         return None;
     }
-    Some(Token {
+    Some(TokenFileEntry {
         name: name.to_owned(),
         role: role.parse().ok()?,
         digest: digest(hex)?,
@@ -85,7 +85,10 @@ fn digest(hex: &str) -> Option<[u8; 32]> {
 }
 
 /// The token with this digest. Looks at all of them, whichever it is.
-pub(crate) fn find<'a>(tokens: &'a [Token], digest: &[u8; 32]) -> Option<&'a Token> {
+pub(crate) fn find<'a>(
+    tokens: &'a [TokenFileEntry],
+    digest: &[u8; 32],
+) -> Option<&'a TokenFileEntry> {
     let mut found = None;
     for token in tokens {
         if bool::from(token.digest.ct_eq(digest)) {
@@ -125,10 +128,10 @@ pub(crate) fn unusable_users(file: &Path) -> Option<String> {
         let sentence = format!("{shown} names no user; add user:hash lines");
         return Some(sentence);
     }
-    let why = |user: &User| {
+    let why = |user: &UserFileEntry| {
         let name = printable(&user.name, 64);
         if user.role.is_none() {
-            Some(format!("{name} (the role is none of {})", Role::WORDS))
+            Some(format!("{name} (the role is none of {})", Role::NAMES))
         } else {
             let bad = !is_hash(&user.hash);
             bad.then(|| format!("{name} (the hash is neither argon2 nor bcrypt)"))
@@ -160,7 +163,7 @@ pub(crate) fn unusable_tokens(file: &Path) -> Option<String> {
         let numbers = bad.join(", ");
         return Some(format!(
             "{shown}: these lines are not name:role:sha256, with a role of {}: {numbers}",
-            Role::WORDS
+            Role::NAMES
         ));
     }
     tokens(&text)
@@ -186,22 +189,22 @@ fn read(path: &Path) -> std::io::Result<String> {
 }
 
 /// A file that is read again when it has changed.
-pub(crate) struct Watched<T> {
+pub(crate) struct WatchedCredentialFile<T> {
     key: &'static str,
     parse: fn(&str) -> Vec<T>,
-    kept: Mutex<Kept<T>>,
+    loaded: Mutex<LoadedCredentialFile<T>>,
 }
 
-struct Kept<T> {
+struct LoadedCredentialFile<T> {
     path: PathBuf,
-    stamp: Option<Stamp>,
+    stamp: Option<FileStamp>,
     lines: Arc<[T]>,
     error: Option<String>,
 }
 
 /// What changes when a file does.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-struct Stamp {
+struct FileStamp {
     device: u64,
     inode: u64,
     size: u64,
@@ -209,7 +212,7 @@ struct Stamp {
     changed: (i64, i64),
 }
 
-impl Stamp {
+impl FileStamp {
     fn of(path: &Path) -> Option<Self> {
         let about = fs::metadata(path).ok()?;
         Some(Self {
@@ -230,12 +233,12 @@ impl Stamp {
     }
 }
 
-impl<T> Watched<T> {
+impl<T> WatchedCredentialFile<T> {
     pub(crate) fn new(key: &'static str, path: PathBuf, parse: fn(&str) -> Vec<T>) -> Self {
         Self {
             key,
             parse,
-            kept: Mutex::new(Kept {
+            loaded: Mutex::new(LoadedCredentialFile {
                 path,
                 stamp: None,
                 lines: Arc::from(Vec::new()),
@@ -246,7 +249,7 @@ impl<T> Watched<T> {
 
     /// Which file it is.
     pub(crate) fn path(&self) -> PathBuf {
-        self.kept().path.clone()
+        self.loaded().path.clone()
     }
 
     /// Names another file, which is read at the next use. One that is `unusable` is not taken:
@@ -268,26 +271,26 @@ impl<T> Watched<T> {
                  correct it and send SIGHUP again"
             ));
         }
-        let mut kept = self.kept();
+        let mut kept = self.loaded();
         path.clone_into(&mut kept.path);
         kept.stamp = None;
         None
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept<T>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn loaded(&self) -> MutexGuard<'_, LoadedCredentialFile<T>> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads the file though it may look unchanged.
     pub(crate) fn reload(&self, now: UnixMs) {
-        self.kept().stamp = None;
+        self.loaded().stamp = None;
         self.current(now);
     }
 
     /// What the file says now. A file that cannot be read names nobody.
     pub(crate) fn current(&self, now: UnixMs) -> Arc<[T]> {
-        let mut kept = self.kept();
-        let stamp = Stamp::of(&kept.path);
+        let mut kept = self.loaded();
+        let stamp = FileStamp::of(&kept.path);
         if stamp.is_some() && stamp == kept.stamp {
             return Arc::clone(&kept.lines);
         }
@@ -299,7 +302,7 @@ impl<T> Watched<T> {
             && kept.error.as_ref() != Some(error)
         {
             let (key, file) = (self.key, kept.path.display());
-            say::line(&format!("trivet: {key}: {file} cannot be read: {error}"));
+            log::line(&format!("trivet: {key}: {file} cannot be read: {error}"));
         }
         kept.stamp = stamp.filter(|stamp| stamp.is_settled(now));
         kept.error = error;
@@ -311,7 +314,7 @@ impl<T> Watched<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testbed::Scratch;
+    use crate::testbed::TestbedDirectory;
 
     #[test]
     fn users_have_a_role_or_are_admins() {
@@ -363,7 +366,7 @@ mod tests {
 
     #[test]
     fn who_cannot_log_in_is_named_at_start() {
-        let scratch = Scratch::new();
+        let scratch = TestbedDirectory::new();
         let why = |text: &str| unusable_users(&scratch.file("users", text.as_bytes()));
         assert!(why("").is_some_and(|why| why.contains("names no user")));
         let said = why("ann:plain\nbob:$2y$05$abcdefghijklmnopqrstuv\nkim:$2y$05$x:king\n");
@@ -379,7 +382,7 @@ mod tests {
 
     #[test]
     fn lines_that_are_no_tokens_are_numbered_and_not_shown() {
-        let scratch = Scratch::new();
+        let scratch = TestbedDirectory::new();
         let why = |text: &str| unusable_tokens(&scratch.file("tokens", text.as_bytes()));
         let good = format!("ci:operator:{}\n", "ab".repeat(32));
         assert_eq!(why(&good), None);
@@ -391,12 +394,12 @@ mod tests {
 
     #[test]
     fn a_file_is_kept_until_it_changes() {
-        let scratch = Scratch::new();
+        let scratch = TestbedDirectory::new();
         let path = scratch.file(
             "tokens",
             format!("a:admin:{}\n", "ab".repeat(32)).as_bytes(),
         );
-        let watched = Watched::new("api.tokens", path.clone(), tokens);
+        let watched = WatchedCredentialFile::new("api.tokens", path.clone(), tokens);
         // Far in the future, so that the file counts as settled.
         let now = UnixMs(u64::MAX);
         let first = watched.current(now);
@@ -411,16 +414,16 @@ mod tests {
     /// Two changes of equal length within one tick of the file system's clock.
     #[test]
     fn a_file_that_has_just_changed_is_read_each_time() {
-        let scratch = Scratch::new();
+        let scratch = TestbedDirectory::new();
         let path = scratch.file("users", b"ann:x\n");
-        let watched = Watched::new("api.users", path, users);
+        let watched = WatchedCredentialFile::new("api.users", path, users);
         let first = watched.current(UnixMs(0));
         assert!(!Arc::ptr_eq(&first, &watched.current(UnixMs(0))));
     }
 
     #[test]
     fn a_file_without_end_is_not_read() {
-        let scratch = Scratch::new();
+        let scratch = TestbedDirectory::new();
         let path = scratch.file("users", &vec![b'x'; FILE_BYTES_MAX as usize + 1]);
         assert!(unusable_users(&path).is_some_and(|why| why.contains("longer than")));
     }

@@ -25,16 +25,16 @@ const WAIT_MS_MAX: u64 = 60_000;
 
 /// While a name has to wait, so many callers from places without a failure of their own are
 /// let through in [`WAIT_MS_MAX`]: guessing from elsewhere does not lock the user out.
-const FRESH_MAX: u32 = 10;
+const NEW_SOURCES_MAX: u32 = 10;
 
 /// A failure is forgotten after so long without another one.
-const FORGET_MS: u64 = 15 * 60_000;
+const FAILURE_EXPIRY_MS: u64 = 15 * 60_000;
 
 /// From where somebody calls.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(crate) struct Place(IpAddr);
+pub(crate) struct LoginSource(IpAddr);
 
-impl Place {
+impl LoginSource {
     /// Whoever has one address of an IPv6 network has all of them.
     pub(crate) fn of(peer: IpAddr) -> Self {
         Self(match peer.to_canonical() {
@@ -57,9 +57,9 @@ impl Place {
 
 /// A user name that was tried, of bounded length.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(crate) struct Name([u8; 32]);
+pub(crate) struct LoginNameDigest([u8; 32]);
 
-impl Name {
+impl LoginNameDigest {
     pub(crate) fn of(user: &str) -> Self {
         let mut bytes = [0; 32];
         bytes.copy_from_slice(digest(&SHA256, user.as_bytes()).as_ref());
@@ -68,15 +68,15 @@ impl Name {
 }
 
 #[derive(Clone, Copy)]
-struct Strikes {
+struct LoginFailures {
     count: u32,
     last: Tick,
     /// Callers that were let through all the same, since when.
-    fresh: u32,
-    fresh_from: Tick,
+    new_sources: u32,
+    new_sources_since: Tick,
 }
 
-impl Strikes {
+impl LoginFailures {
     /// When the next try is looked at, if not at once.
     fn until(self) -> Option<Tick> {
         let beyond = self.count.checked_sub(FAILURES_MAX)?;
@@ -85,9 +85,9 @@ impl Strikes {
     }
 }
 
-struct Table<K>(BTreeMap<K, Strikes>);
+struct LoginFailureTable<K>(BTreeMap<K, LoginFailures>);
 
-impl<K: Copy + Ord> Table<K> {
+impl<K: Copy + Ord> LoginFailureTable<K> {
     /// Seconds to wait, rounded up.
     fn wait_s(&self, now: Tick, key: K) -> Option<u64> {
         let until = self.0.get(&key)?.until()?;
@@ -102,13 +102,13 @@ impl<K: Copy + Ord> Table<K> {
                 self.0.remove(&oldest);
             }
         }
-        let strikes = self.0.entry(key).or_insert(Strikes {
+        let strikes = self.0.entry(key).or_insert(LoginFailures {
             count: 0,
             last: now,
-            fresh: 0,
-            fresh_from: now,
+            new_sources: 0,
+            new_sources_since: now,
         });
-        if now.since_ms(strikes.last) > FORGET_MS {
+        if now.since_ms(strikes.last) > FAILURE_EXPIRY_MS {
             strikes.count = 0;
         }
         strikes.count = strikes.count.saturating_add(1);
@@ -117,63 +117,73 @@ impl<K: Copy + Ord> Table<K> {
 }
 
 /// The failures that are remembered.
-pub(crate) struct Limiter {
-    places: Table<Place>,
-    names: Table<Name>,
+pub(crate) struct LoginLimiter {
+    sources: LoginFailureTable<LoginSource>,
+    names: LoginFailureTable<LoginNameDigest>,
 }
 
-impl Default for Limiter {
+impl Default for LoginLimiter {
     fn default() -> Self {
         Self {
-            places: Table(BTreeMap::new()),
-            names: Table(BTreeMap::new()),
+            sources: LoginFailureTable(BTreeMap::new()),
+            names: LoginFailureTable(BTreeMap::new()),
         }
     }
 }
 
-impl Limiter {
+impl LoginLimiter {
     /// How many seconds callers from there have to wait, if they have to.
-    pub(crate) fn place_wait_s(&self, now: Tick, place: Place) -> Option<u64> {
-        self.places.wait_s(now, place)
+    pub(crate) fn source_wait_s(&self, now: Tick, place: LoginSource) -> Option<u64> {
+        self.sources.wait_s(now, place)
     }
 
     /// How many seconds that user has to wait, unless it is proven already.
-    pub(crate) fn name_wait_s(&self, now: Tick, name: Name) -> Option<u64> {
+    pub(crate) fn name_wait_s(&self, now: Tick, name: LoginNameDigest) -> Option<u64> {
         self.names.wait_s(now, name)
     }
 
     /// Whether a caller without a failure of its own may try a name that has to wait.
-    pub(crate) fn lets_fresh_through(&mut self, now: Tick, place: Place, name: Name) -> bool {
-        let failed = self.places.0.get(&place);
-        if failed.is_some_and(|failed| now.since_ms(failed.last) <= FORGET_MS) {
+    pub(crate) fn admits_new_source(
+        &mut self,
+        now: Tick,
+        place: LoginSource,
+        name: LoginNameDigest,
+    ) -> bool {
+        let failed = self.sources.0.get(&place);
+        if failed.is_some_and(|failed| now.since_ms(failed.last) <= FAILURE_EXPIRY_MS) {
             return false;
         }
         let Some(strikes) = self.names.0.get_mut(&name) else {
             return true;
         };
-        if now.since_ms(strikes.fresh_from) > WAIT_MS_MAX {
-            (strikes.fresh, strikes.fresh_from) = (0, now);
+        if now.since_ms(strikes.new_sources_since) > WAIT_MS_MAX {
+            (strikes.new_sources, strikes.new_sources_since) = (0, now);
         }
-        strikes.fresh = strikes.fresh.saturating_add(1);
-        strikes.fresh <= FRESH_MAX
+        strikes.new_sources = strikes.new_sources.saturating_add(1);
+        strikes.new_sources <= NEW_SOURCES_MAX
     }
 
     /// Counts a failure; the wait that begins with it, if one does.
-    pub(crate) fn fail(&mut self, now: Tick, place: Place, name: Option<Name>) -> Option<u64> {
-        self.places.fail(now, place);
+    pub(crate) fn fail(
+        &mut self,
+        now: Tick,
+        place: LoginSource,
+        name: Option<LoginNameDigest>,
+    ) -> Option<u64> {
+        self.sources.fail(now, place);
         if let Some(name) = name {
             self.names.fail(now, name);
         }
-        self.place_wait_s(now, place)
+        self.source_wait_s(now, place)
     }
 
     /// Somebody there has proven to be somebody.
-    pub(crate) fn clear_place(&mut self, place: Place) {
-        self.places.0.remove(&place);
+    pub(crate) fn clear_source(&mut self, place: LoginSource) {
+        self.sources.0.remove(&place);
     }
 
     /// The user has proven itself.
-    pub(crate) fn clear_name(&mut self, name: Name) {
+    pub(crate) fn clear_name(&mut self, name: LoginNameDigest) {
         self.names.0.remove(&name);
     }
 }
@@ -182,68 +192,76 @@ impl Limiter {
 mod tests {
     use super::*;
 
-    fn place(number: u32) -> Place {
-        Place::of(IpAddr::V4(number.into()))
+    fn login_source(number: u32) -> LoginSource {
+        LoginSource::of(IpAddr::V4(number.into()))
     }
 
     #[test]
     fn the_wait_begins_after_five_failures_and_grows_to_a_minute() {
-        let mut limiter = Limiter::default();
+        let mut limiter = LoginLimiter::default();
         let mut now = Tick(0);
         let mut waits = Vec::new();
         for _ in 0..12 {
-            let wait = limiter.fail(now, place(1), None);
-            assert_eq!(limiter.place_wait_s(now, place(1)), wait);
+            let wait = limiter.fail(now, login_source(1), None);
+            assert_eq!(limiter.source_wait_s(now, login_source(1)), wait);
             waits.push(wait.unwrap_or(0));
             now = now.after_ms(wait.unwrap_or(0) * 1000);
-            assert_eq!(limiter.place_wait_s(now, place(1)), None, "over by now");
+            assert_eq!(
+                limiter.source_wait_s(now, login_source(1)),
+                None,
+                "over by now"
+            );
         }
         assert_eq!(waits, [0, 0, 0, 0, 5, 10, 20, 40, 60, 60, 60, 60]);
-        assert_eq!(limiter.place_wait_s(now, place(2)), None);
+        assert_eq!(limiter.source_wait_s(now, login_source(2)), None);
     }
 
     #[test]
     fn a_success_and_long_peace_clear_what_was() {
-        let mut limiter = Limiter::default();
-        let (ann, now) = (Name::of("ann"), Tick(7));
+        let mut limiter = LoginLimiter::default();
+        let (ann, now) = (LoginNameDigest::of("ann"), Tick(7));
         for _ in 0..FAILURES_MAX {
-            limiter.fail(now, place(1), Some(ann));
+            limiter.fail(now, login_source(1), Some(ann));
         }
         assert_eq!(limiter.name_wait_s(now, ann), Some(5));
-        limiter.clear_place(place(1));
-        assert_eq!(limiter.place_wait_s(now, place(1)), None);
+        limiter.clear_source(login_source(1));
+        assert_eq!(limiter.source_wait_s(now, login_source(1)), None);
         assert_eq!(limiter.name_wait_s(now, ann), Some(5));
         limiter.clear_name(ann);
         assert_eq!(limiter.name_wait_s(now, ann), None);
         for _ in 1..FAILURES_MAX {
-            limiter.fail(now, place(1), Some(ann));
+            limiter.fail(now, login_source(1), Some(ann));
         }
-        let later = now.after_ms(FORGET_MS + 1);
-        assert_eq!(limiter.fail(later, place(1), Some(ann)), None);
+        let later = now.after_ms(FAILURE_EXPIRY_MS + 1);
+        assert_eq!(limiter.fail(later, login_source(1), Some(ann)), None);
     }
 
     /// A flood from everywhere neither grows the tables nor locks others out, and
     /// the name under attack stays locked while the flood is about it.
     #[test]
     fn a_flood_of_addresses_is_bounded() {
-        let mut limiter = Limiter::default();
-        let ann = Name::of("ann");
+        let mut limiter = LoginLimiter::default();
+        let ann = LoginNameDigest::of("ann");
         for number in 0..10 * ENTRIES_MAX as u32 {
-            limiter.fail(Tick(number.into()), place(number), Some(ann));
+            limiter.fail(Tick(number.into()), login_source(number), Some(ann));
         }
-        assert_eq!(limiter.places.0.len(), ENTRIES_MAX);
+        assert_eq!(limiter.sources.0.len(), ENTRIES_MAX);
         let now = Tick(10 * ENTRIES_MAX as u64);
-        assert_eq!(limiter.place_wait_s(now, place(u32::MAX)), None);
+        assert_eq!(limiter.source_wait_s(now, login_source(u32::MAX)), None);
         assert_eq!(limiter.name_wait_s(now, ann), Some(60));
         for number in 0..2 * ENTRIES_MAX {
-            limiter.fail(now, place(1), Some(Name::of(&number.to_string())));
+            limiter.fail(
+                now,
+                login_source(1),
+                Some(LoginNameDigest::of(&number.to_string())),
+            );
         }
         assert_eq!(limiter.names.0.len(), ENTRIES_MAX);
     }
 
     #[test]
-    fn neighbours_in_one_network_of_ipv6_are_one_place() {
-        let of = |text: &str| Place::of(text.parse().unwrap());
+    fn addresses_in_one_ipv6_network_are_one_source() {
+        let of = |text: &str| LoginSource::of(text.parse().unwrap());
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
@@ -251,30 +269,31 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_waits_may_be_tried_from_places_without_failures_within_bounds() {
-        let mut limiter = Limiter::default();
-        let (ann, now) = (Name::of("ann"), Tick(7));
+    fn a_name_that_waits_may_be_tried_from_sources_without_failures_within_bounds() {
+        let mut limiter = LoginLimiter::default();
+        let (ann, now) = (LoginNameDigest::of("ann"), Tick(7));
         for _ in 0..FAILURES_MAX {
-            limiter.fail(now, place(1), Some(ann));
+            limiter.fail(now, login_source(1), Some(ann));
         }
-        assert!(!limiter.lets_fresh_through(now, place(1), ann));
-        let many = |limiter: &mut Limiter, now| {
+        assert!(!limiter.admits_new_source(now, login_source(1), ann));
+        let many = |limiter: &mut LoginLimiter, now| {
             let all = 100..200;
-            let through = all.filter(|number| limiter.lets_fresh_through(now, place(*number), ann));
+            let through =
+                all.filter(|number| limiter.admits_new_source(now, login_source(*number), ann));
             through.count()
         };
-        assert_eq!(many(&mut limiter, now), FRESH_MAX as usize);
+        assert_eq!(many(&mut limiter, now), NEW_SOURCES_MAX as usize);
         let later = now.after_ms(WAIT_MS_MAX + 1);
-        assert_eq!(many(&mut limiter, later), FRESH_MAX as usize);
+        assert_eq!(many(&mut limiter, later), NEW_SOURCES_MAX as usize);
     }
 
     #[test]
     fn endless_failures_do_not_overflow() {
-        let strikes = Strikes {
+        let strikes = LoginFailures {
             count: u32::MAX,
             last: Tick(u64::MAX),
-            fresh: 0,
-            fresh_from: Tick(0),
+            new_sources: 0,
+            new_sources_since: Tick(0),
         };
         assert_eq!(strikes.until(), Some(Tick(u64::MAX)));
     }

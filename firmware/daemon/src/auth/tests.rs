@@ -1,24 +1,24 @@
 //! Callers of all kinds before a gate with real files.
 
 use super::*;
-use crate::testbed::Scratch;
+use crate::testbed::TestbedDirectory;
 
 const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
 const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
 
 const TOKEN: &str = "a-token-of-the-tests";
 
-struct Door {
-    scratch: Scratch,
-    auth: Auth,
+struct AuthFixture {
+    scratch: TestbedDirectory,
+    auth: Authenticator,
 }
 
-fn door(users: &str, tokens: &str) -> Door {
-    let scratch = Scratch::new();
+fn auth_fixture(users: &str, tokens: &str) -> AuthFixture {
+    let scratch = TestbedDirectory::new();
     let users = scratch.file("users", users.as_bytes());
     let tokens = scratch.file("tokens", tokens.as_bytes());
-    let auth = Auth::gate(Some(&users), Some(&tokens), Clock::start());
-    Door { scratch, auth }
+    let auth = Authenticator::from_files(Some(&users), Some(&tokens), DaemonClock::start());
+    AuthFixture { scratch, auth }
 }
 
 fn basic(credentials: &str) -> String {
@@ -36,39 +36,49 @@ fn user_line(name: &str, password: &str) -> String {
     format!("{name}:{}\n", bcrypt::hash(password, 4).unwrap())
 }
 
-impl Door {
-    async fn comes(&self, name: &'static str, value: &str, peer: IpAddr) -> Result<Known, Denied> {
+impl AuthFixture {
+    async fn authenticate(
+        &self,
+        name: &'static str,
+        value: &str,
+        peer: IpAddr,
+    ) -> Result<AuthenticatedCaller, AuthDenial> {
         let mut headers = HeaderMap::new();
         headers.insert(name, value.parse().unwrap());
         self.auth.check(&headers, peer).await
     }
 
-    async fn tries(&self, credentials: &str, peer: IpAddr) -> Result<Known, Denied> {
-        self.comes("authorization", &basic(credentials), peer).await
+    async fn authenticate_basic(
+        &self,
+        credentials: &str,
+        peer: IpAddr,
+    ) -> Result<AuthenticatedCaller, AuthDenial> {
+        self.authenticate("authorization", &basic(credentials), peer)
+            .await
     }
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "compared with what a gate says")]
-fn known(who: Who, role: Role) -> Result<Known, Denied> {
-    Ok(Known { who, role })
+fn authenticated(who: CallerIdentity, role: Role) -> Result<AuthenticatedCaller, AuthDenial> {
+    Ok(AuthenticatedCaller { who, role })
 }
 
-fn is_wrong(result: &Result<Known, Denied>) -> bool {
-    matches!(result, Err(Denied::Wrong { .. }))
+fn is_wrong(result: &Result<AuthenticatedCaller, AuthDenial>) -> bool {
+    matches!(result, Err(AuthDenial::Wrong { .. }))
 }
 
 #[test]
 fn credentials_are_read_from_two_schemes() {
-    let want = Some(Given::Password {
+    let want = Some(PresentedCredentials::Password {
         user: "admin".to_owned(),
         password: "a:b".to_owned(),
     });
-    assert_eq!(credentials("Basic YWRtaW46YTpi"), want);
-    assert_eq!(credentials("bAsIc YWRtaW46YTpi"), want);
-    let token = Some(Given::Token("abc".to_owned()));
-    assert_eq!(credentials("beAREr  abc "), token);
+    assert_eq!(parse_authorization("Basic YWRtaW46YTpi"), want);
+    assert_eq!(parse_authorization("bAsIc YWRtaW46YTpi"), want);
+    let token = Some(PresentedCredentials::Token("abc".to_owned()));
+    assert_eq!(parse_authorization("beAREr  abc "), token);
     for header in ["Digest x", "Basic", "Basic %%%", "Basic YWRtaW4="] {
-        assert_eq!(credentials(header), None, "{header}");
+        assert_eq!(parse_authorization(header), None, "{header}");
     }
 }
 
@@ -96,7 +106,7 @@ fn roles_reach_what_is_below_them() {
         Access::Admin,
     ];
     for (role, count) in [(Role::Reader, 3), (Role::Operator, 4), (Role::Admin, 5)] {
-        let reached = all.iter().filter(|access| role.reaches(**access)).count();
+        let reached = all.iter().filter(|access| role.permits(**access)).count();
         assert_eq!(reached, count, "{role}");
         assert_eq!(role.to_string().parse(), Ok(role));
     }
@@ -105,87 +115,96 @@ fn roles_reach_what_is_below_them() {
 
 #[tokio::test]
 async fn a_user_taken_out_of_the_file_is_out_at_once() {
-    let door = door(&user_line("admin", "pw"), "");
+    let door = auth_fixture(&user_line("admin", "pw"), "");
     let nobody = door.auth.check(&HeaderMap::new(), PEER).await;
-    assert_eq!(nobody, Err(Denied::Missing));
-    let admin = known(Who::user("admin"), Role::Admin);
-    assert_eq!(door.tries("admin:pw", PEER).await, admin);
-    assert_eq!(door.tries("admin:pw", PEER).await, admin);
+    assert_eq!(nobody, Err(AuthDenial::Missing));
+    let admin = authenticated(CallerIdentity::user("admin"), Role::Admin);
+    assert_eq!(door.authenticate_basic("admin:pw", PEER).await, admin);
+    assert_eq!(door.authenticate_basic("admin:pw", PEER).await, admin);
     door.scratch.file("users", b"");
-    assert!(is_wrong(&door.tries("admin:pw", PEER).await));
+    assert!(is_wrong(&door.authenticate_basic("admin:pw", PEER).await));
 }
 
 #[tokio::test]
 async fn a_user_has_the_role_of_its_line_as_it_is_now() {
     let line = user_line("ann", "pw");
-    let door = door(&format!("{}:reader\n", line.trim()), "");
+    let door = auth_fixture(&format!("{}:reader\n", line.trim()), "");
     assert_eq!(
-        door.tries("ann:pw", PEER).await,
-        known(Who::user("ann"), Role::Reader)
+        door.authenticate_basic("ann:pw", PEER).await,
+        authenticated(CallerIdentity::user("ann"), Role::Reader)
     );
     let now = format!("{}:operator\n", line.trim());
     door.scratch.file("users", now.as_bytes());
     assert_eq!(
-        door.tries("ann:pw", PEER).await,
-        known(Who::user("ann"), Role::Operator)
+        door.authenticate_basic("ann:pw", PEER).await,
+        authenticated(CallerIdentity::user("ann"), Role::Operator)
     );
     // Half a word must not make an admin.
     let odd = format!("{}:adm\n", line.trim());
     door.scratch.file("users", odd.as_bytes());
-    assert!(is_wrong(&door.tries("ann:pw", PEER).await));
+    assert!(is_wrong(&door.authenticate_basic("ann:pw", PEER).await));
 }
 
 /// Its password is checked against another user's hash, which costs the same
 /// and must not let it in, not even with that user's password.
 #[tokio::test]
 async fn an_unknown_user_is_refused_with_any_password() {
-    let door = door(&user_line("admin", "pw"), "");
+    let door = auth_fixture(&user_line("admin", "pw"), "");
     for _ in 0..2 {
-        assert!(is_wrong(&door.tries("other:pw", PEER).await));
-        assert!(door.tries("admin:pw", PEER).await.is_ok());
+        assert!(is_wrong(&door.authenticate_basic("other:pw", PEER).await));
+        assert!(door.authenticate_basic("admin:pw", PEER).await.is_ok());
     }
 }
 
 #[tokio::test]
 async fn a_file_that_cannot_be_read_lets_nobody_in() {
-    let door = door(&user_line("admin", "pw"), &token_line("admin"));
+    let door = auth_fixture(&user_line("admin", "pw"), &token_line("admin"));
     for file in ["users", "tokens"] {
         std::fs::remove_file(door.scratch.0.join(file)).unwrap();
     }
-    assert!(is_wrong(&door.tries("admin:pw", PEER).await));
+    assert!(is_wrong(&door.authenticate_basic("admin:pw", PEER).await));
     let bearer = format!("Bearer {TOKEN}");
-    assert!(is_wrong(&door.comes("authorization", &bearer, PEER).await));
+    assert!(is_wrong(
+        &door.authenticate("authorization", &bearer, PEER).await
+    ));
 }
 
 #[tokio::test]
 async fn tokens_come_by_either_header_and_go_with_their_line() {
-    let door = door("", &token_line("operator"));
-    let ci = known(Who::token("ci"), Role::Operator);
+    let door = auth_fixture("", &token_line("operator"));
+    let ci = authenticated(CallerIdentity::token("ci"), Role::Operator);
     let bearer = format!("Bearer {TOKEN}");
-    assert_eq!(door.comes("authorization", &bearer, PEER).await, ci);
-    assert_eq!(door.comes("x-auth-token", TOKEN, PEER).await, ci);
-    let other = door.comes("authorization", "Bearer other", PEER).await;
+    assert_eq!(door.authenticate("authorization", &bearer, PEER).await, ci);
+    assert_eq!(door.authenticate("x-auth-token", TOKEN, PEER).await, ci);
+    let other = door
+        .authenticate("authorization", "Bearer other", PEER)
+        .await;
     assert!(is_wrong(&other), "{other:?}");
     assert!(!format!("{other:?}").contains("other"), "no token is told");
     door.scratch.file("tokens", b"");
-    assert!(is_wrong(&door.comes("authorization", &bearer, PEER).await));
+    assert!(is_wrong(
+        &door.authenticate("authorization", &bearer, PEER).await
+    ));
 }
 
 #[tokio::test]
 async fn what_is_not_on_does_not_count() {
-    let scratch = Scratch::new();
+    let scratch = TestbedDirectory::new();
     let users = scratch.file("users", user_line("admin", "pw").as_bytes());
     let tokens = scratch.file("tokens", token_line("admin").as_bytes());
-    let only = |users: Option<&Path>, tokens: Option<&Path>| Door {
-        scratch: Scratch::new(),
-        auth: Auth::gate(users, tokens, Clock::start()),
+    let only = |users: Option<&Path>, tokens: Option<&Path>| AuthFixture {
+        scratch: TestbedDirectory::new(),
+        auth: Authenticator::from_files(users, tokens, DaemonClock::start()),
     };
     let passwords = only(Some(&users), None);
-    let missing = Err(Denied::Missing);
-    assert_eq!(passwords.comes("x-auth-token", TOKEN, PEER).await, missing);
+    let missing = Err(AuthDenial::Missing);
+    assert_eq!(
+        passwords.authenticate("x-auth-token", TOKEN, PEER).await,
+        missing
+    );
     assert_eq!(passwords.auth.challenges().count(), 1);
     let programs = only(None, Some(&tokens));
-    assert_eq!(programs.tries("admin:pw", PEER).await, missing);
+    assert_eq!(programs.authenticate_basic("admin:pw", PEER).await, missing);
     let asked: Vec<_> = programs.auth.challenges().collect();
     assert_eq!(asked, ["Bearer realm=\"Baremetal API\""]);
 }
@@ -194,20 +213,26 @@ async fn what_is_not_on_does_not_count() {
 async fn proofs_are_remembered_up_to_their_bound() {
     let hash = bcrypt::hash("pw", 4).unwrap();
     let lines = (0..=PROVEN_MAX).map(|number| format!("u{number}:{hash}"));
-    let door = door(&lines.collect::<Vec<_>>().join("\n"), "");
+    let door = auth_fixture(&lines.collect::<Vec<_>>().join("\n"), "");
     for number in 0..=PROVEN_MAX {
-        assert!(door.tries(&format!("u{number}:pw"), PEER).await.is_ok());
+        assert!(
+            door.authenticate_basic(&format!("u{number}:pw"), PEER)
+                .await
+                .is_ok()
+        );
     }
-    let Auth::Gate(gate) = &door.auth else {
+    let Authenticator::Files(gate) = &door.auth else {
         panic!("it has files")
     };
     assert_eq!(gate.proofs().len(), PROVEN_MAX);
 }
 
-async fn guess(door: &Door, user: &str, peer: IpAddr) {
+async fn guess(door: &AuthFixture, user: &str, peer: IpAddr) {
     for number in 1..=limit::FAILURES_MAX {
-        let result = door.tries(&format!("{user}:wrong"), peer).await;
-        let Err(Denied::Wrong { whose, wait_s }) = result else {
+        let result = door
+            .authenticate_basic(&format!("{user}:wrong"), peer)
+            .await;
+        let Err(AuthDenial::Wrong { whose, wait_s }) = result else {
             panic!("{result:?}")
         };
         assert_eq!(whose, format!("user {user}"));
@@ -218,46 +243,56 @@ async fn guess(door: &Door, user: &str, peer: IpAddr) {
 /// A locked address learns nothing, not even by the right password.
 #[tokio::test]
 async fn who_guesses_has_to_wait_and_proven_others_do_not() {
-    let door = door(&user_line("admin", "pw"), &token_line("reader"));
-    assert!(door.tries("admin:pw", OTHER).await.is_ok());
+    let door = auth_fixture(&user_line("admin", "pw"), &token_line("reader"));
+    assert!(door.authenticate_basic("admin:pw", OTHER).await.is_ok());
     guess(&door, "admin", PEER).await;
     for password in ["wrong", "pw"] {
-        let result = door.tries(&format!("admin:{password}"), PEER).await;
-        assert!(matches!(result, Err(Denied::Later { wait_s: 1..=5 })));
+        let result = door
+            .authenticate_basic(&format!("admin:{password}"), PEER)
+            .await;
+        assert!(matches!(
+            result,
+            Err(AuthDenial::TooManyFailures { wait_s: 1..=5 })
+        ));
     }
-    assert!(door.tries("admin:pw", OTHER).await.is_ok());
+    assert!(door.authenticate_basic("admin:pw", OTHER).await.is_ok());
     // Who guesses from a place where nobody failed does so once while the name waits.
-    assert!(is_wrong(&door.tries("admin:wrong", OTHER).await));
-    let result = door.tries("admin:wrong", OTHER).await;
-    assert!(matches!(result, Err(Denied::Later { .. })), "{result:?}");
+    assert!(is_wrong(
+        &door.authenticate_basic("admin:wrong", OTHER).await
+    ));
+    let result = door.authenticate_basic("admin:wrong", OTHER).await;
+    assert!(
+        matches!(result, Err(AuthDenial::TooManyFailures { .. })),
+        "{result:?}"
+    );
     // A token cannot be guessed and is not held up.
-    assert!(door.comes("x-auth-token", TOKEN, PEER).await.is_ok());
+    assert!(door.authenticate("x-auth-token", TOKEN, PEER).await.is_ok());
 }
 
 #[tokio::test]
 async fn a_success_clears_the_failures() {
-    let door = door(&user_line("admin", "pw"), "");
+    let door = auth_fixture(&user_line("admin", "pw"), "");
     for _ in 0..3 {
         for _ in 1..limit::FAILURES_MAX {
-            assert!(is_wrong(&door.tries("nobody:x", PEER).await));
+            assert!(is_wrong(&door.authenticate_basic("nobody:x", PEER).await));
         }
-        assert!(door.tries("admin:pw", PEER).await.is_ok());
+        assert!(door.authenticate_basic("admin:pw", PEER).await.is_ok());
         // The name is another matter.
-        let Auth::Gate(gate) = &door.auth else {
+        let Authenticator::Files(gate) = &door.auth else {
             panic!("it has files")
         };
-        gate.limiter().clear_name(Name::of("nobody"));
+        gate.limiter().clear_name(LoginNameDigest::of("nobody"));
     }
 }
 
 /// Requests that come at once are as many guesses as requests one by one.
 #[tokio::test]
 async fn a_volley_is_no_way_round() {
-    let door = Arc::new(door(&user_line("admin", "pw"), ""));
+    let door = Arc::new(auth_fixture(&user_line("admin", "pw"), ""));
     let mut volley = tokio::task::JoinSet::new();
     for _ in 0..40 {
         let door = Arc::clone(&door);
-        volley.spawn(async move { is_wrong(&door.tries("admin:wrong", PEER).await) });
+        volley.spawn(async move { is_wrong(&door.authenticate_basic("admin:wrong", PEER).await) });
     }
     let checked = volley.join_all().await.into_iter().filter(|wrong| *wrong);
     let most = limit::FAILURES_MAX as usize + CHECKS_MAX;
@@ -266,47 +301,53 @@ async fn a_volley_is_no_way_round() {
 
 #[tokio::test]
 async fn wrong_tokens_count_as_well() {
-    let door = door(&user_line("admin", "pw"), &token_line("admin"));
+    let door = auth_fixture(&user_line("admin", "pw"), &token_line("admin"));
     for _ in 0..limit::FAILURES_MAX {
-        assert!(is_wrong(&door.comes("x-auth-token", "no", PEER).await));
+        assert!(is_wrong(
+            &door.authenticate("x-auth-token", "no", PEER).await
+        ));
     }
-    let result = door.comes("x-auth-token", "no", PEER).await;
-    assert!(matches!(result, Err(Denied::Later { .. })));
-    let result = door.tries("admin:pw", PEER).await;
-    assert!(matches!(result, Err(Denied::Later { .. })));
+    let result = door.authenticate("x-auth-token", "no", PEER).await;
+    assert!(matches!(result, Err(AuthDenial::TooManyFailures { .. })));
+    let result = door.authenticate_basic("admin:pw", PEER).await;
+    assert!(matches!(result, Err(AuthDenial::TooManyFailures { .. })));
 }
 
 #[tokio::test]
 async fn an_open_api_asks_nobody() {
-    let result = Auth::Open.check(&HeaderMap::new(), PEER).await;
-    assert_eq!(result, known(Who::Anyone, Role::Admin));
-    assert_eq!(Auth::Open.challenges().count(), 0);
+    let result = Authenticator::Open.check(&HeaderMap::new(), PEER).await;
+    assert_eq!(result, authenticated(CallerIdentity::Anyone, Role::Admin));
+    assert_eq!(Authenticator::Open.challenges().count(), 0);
 }
 
 #[tokio::test]
-async fn guessing_elsewhere_does_not_lock_out_a_user_who_has_not_logged_in_since_the_start() {
-    let door = door(&user_line("ann", "pw"), "");
+async fn guessing_from_other_addresses_does_not_lock_out_a_user_who_has_not_logged_in_since_the_start()
+ {
+    let door = auth_fixture(&user_line("ann", "pw"), "");
     for _ in 0..limit::FAILURES_MAX {
-        assert!(is_wrong(&door.tries("ann:guess", OTHER).await));
+        assert!(is_wrong(&door.authenticate_basic("ann:guess", OTHER).await));
     }
-    let later = door.tries("ann:guess", OTHER).await;
-    assert!(matches!(later, Err(Denied::Later { .. })), "{later:?}");
-    let ann = known(Who::user("ann"), Role::Admin);
-    assert_eq!(door.tries("ann:pw", PEER).await, ann);
+    let later = door.authenticate_basic("ann:guess", OTHER).await;
+    assert!(
+        matches!(later, Err(AuthDenial::TooManyFailures { .. })),
+        "{later:?}"
+    );
+    let ann = authenticated(CallerIdentity::user("ann"), Role::Admin);
+    assert_eq!(door.authenticate_basic("ann:pw", PEER).await, ann);
 }
 
 #[test]
 fn an_unknown_name_costs_the_hash_of_some_user_and_always_of_the_same_one() {
-    let users: Vec<User> = (0..4)
-        .map(|number| User {
+    let users: Vec<UserFileEntry> = (0..4)
+        .map(|number| UserFileEntry {
             name: format!("user-{number}"),
             hash: format!("hash-{number}"),
             role: None,
         })
         .collect();
     let names: Vec<String> = (0..64).map(|number| format!("nobody-{number}")).collect();
-    let hashes = |users: &[User]| -> Vec<String> {
-        let found = names.iter().map(|name| stand_in(users, name).unwrap());
+    let hashes = |users: &[UserFileEntry]| -> Vec<String> {
+        let found = names.iter().map(|name| decoy_user(users, name).unwrap());
         found.map(|user| user.hash.clone()).collect()
     };
     let first = hashes(&users);
@@ -314,12 +355,12 @@ fn an_unknown_name_costs_the_hash_of_some_user_and_always_of_the_same_one() {
     for user in &users {
         assert!(first.contains(&user.hash), "all costs of the file are used");
     }
-    assert_eq!(stand_in(&[], "nobody"), None);
+    assert_eq!(decoy_user(&[], "nobody"), None);
 }
 
 #[tokio::test]
 async fn users_and_tokens_stay_in_force_while_the_files_named_now_are_unusable() {
-    let door = door(&user_line("admin", "pw"), &token_line("operator"));
+    let door = auth_fixture(&user_line("admin", "pw"), &token_line("operator"));
     let (absent, broken) = (door.scratch.0.join("absent"), "ci:operator:half\n");
     let broken = door.scratch.file("broken", broken.as_bytes());
     let lines = door.auth.set_files(Some(&absent), Some(&broken)).unwrap();
@@ -329,15 +370,18 @@ async fn users_and_tokens_stay_in_force_while_the_files_named_now_are_unusable()
     assert!(lines[1].contains("stays in force"), "{lines:?}");
     assert!(lines[1].contains("not name:role:sha256"), "{lines:?}");
     assert!(door.auth.reload().is_empty(), "the former files are read");
-    let admin = known(Who::user("admin"), Role::Admin);
-    assert_eq!(door.tries("admin:pw", PEER).await, admin);
-    let token = door.comes("x-auth-token", TOKEN, PEER).await;
-    assert_eq!(token, known(Who::token("ci"), Role::Operator));
+    let admin = authenticated(CallerIdentity::user("admin"), Role::Admin);
+    assert_eq!(door.authenticate_basic("admin:pw", PEER).await, admin);
+    let token = door.authenticate("x-auth-token", TOKEN, PEER).await;
+    assert_eq!(
+        token,
+        authenticated(CallerIdentity::token("ci"), Role::Operator)
+    );
     let next = user_line("next", "pw");
     let next = door.scratch.file("absent", next.as_bytes());
     let tokens = door.scratch.0.join("tokens");
     let lines = door.auth.set_files(Some(&next), Some(&tokens));
     assert_eq!(lines, Some(Vec::new()), "it can be used now");
-    let taken = known(Who::user("next"), Role::Admin);
-    assert_eq!(door.tries("next:pw", PEER).await, taken);
+    let taken = authenticated(CallerIdentity::user("next"), Role::Admin);
+    assert_eq!(door.authenticate_basic("next:pw", PEER).await, taken);
 }

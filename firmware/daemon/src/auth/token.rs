@@ -17,7 +17,7 @@ const NAME_BYTES_MAX: usize = 64;
 
 /// What to do with tokens.
 #[derive(clap::Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum TokenCommand {
     /// Make a token: its first line is the secret, shown once; the second is for api.tokens
     New {
         /// What its holder may do
@@ -29,7 +29,7 @@ pub(crate) enum Command {
     },
 }
 
-impl Command {
+impl TokenCommand {
     /// What to print.
     pub(crate) fn run(self, entropy: &mut dyn Entropy) -> String {
         let Self::New { role, name } = self;
@@ -65,11 +65,11 @@ fn name(text: &str) -> Result<String, String> {
 mod tests {
     use super::*;
     use crate::auth::files;
-    use trivet_model::Seeded;
+    use trivet_model::SeededRandom;
 
     #[test]
     fn a_token_fits_its_line_and_no_other() {
-        let mut entropy = Seeded::new(1);
+        let mut entropy = SeededRandom::new(1);
         let (token, line) = new(Role::Operator, "ci", &mut entropy);
         let (other, _) = new(Role::Operator, "ci", &mut entropy);
         assert_ne!(token, other);

@@ -9,46 +9,46 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
-use trivet_chunks::{Algorithm, CHUNK_BYTES, LIST_BYTES_MAX, List, chunks};
-use trivet_images::Ask;
+use trivet_chunks::{CHUNK_BYTES, ChunkList, DigestAlgorithm, LIST_BYTES_MAX, chunk_count};
+use trivet_images::ImageSourceRequest;
 use trivet_model::Digest;
 
-use super::Cache;
-use super::entry::{Entry, Kept};
+use super::ImageCache;
+use super::entry::{CacheEntry, ImageMetadata};
 use super::filling::PIECE_TIMEOUT;
 
 /// What was found.
-pub(super) enum Checked {
+pub(super) enum StoredImageCheck {
     /// Every byte is right.
-    Right,
+    Valid,
     /// The list reaches the digest, and these chunks do not fit it.
-    Rotten {
+    Corrupt {
         /// The list.
-        list: List,
+        list: ChunkList,
         /// The chunks, in order.
         bad: Vec<u64>,
     },
     /// Only the beginning is here, as far as the list reaches.
-    Part {
+    Partial {
         /// The list.
-        list: List,
+        list: ChunkList,
     },
 }
 
 /// Hashes an image on the disk. Readers follow as far as it is right.
-pub(super) async fn look(
-    cache: &Cache,
+pub(super) async fn verify_stored(
+    cache: &ImageCache,
     key: &str,
-    entry: &Arc<Entry>,
-    kept: &Kept,
-) -> io::Result<Checked> {
-    let digest = kept.wanted.digest;
+    entry: &Arc<CacheEntry>,
+    kept: &ImageMetadata,
+) -> io::Result<StoredImageCheck> {
+    let digest = kept.spec.digest;
     let list = read_list(cache, key, &digest);
     if let Some(size) = kept.size {
-        entry.size_is(size);
+        entry.set_size(size);
     }
     let entry = Arc::clone(entry);
-    let look = Look {
+    let look = StoredImageVerifier {
         entry,
         list,
         chunks_path: cache.path(key, "chunks"),
@@ -62,7 +62,7 @@ pub(super) async fn look(
 
 /// The chunk list as far as it can be read. A state that was being written when the
 /// power went is left out.
-pub(super) fn read_list(cache: &Cache, key: &str, digest: &Digest) -> List {
+pub(super) fn read_list(cache: &ImageCache, key: &str, digest: &Digest) -> ChunkList {
     let path = cache.path(key, "chunks");
     let short = path
         .metadata()
@@ -73,32 +73,34 @@ pub(super) fn read_list(cache: &Cache, key: &str, digest: &Digest) -> List {
         Ok(Vec::new())
     };
     let bytes = bytes.unwrap_or_default();
-    let over = bytes.len() % Algorithm::of(digest).state_bytes();
-    let list = List::read(digest, &bytes[..bytes.len() - over]);
-    list.unwrap_or_else(|_| List::new(digest))
+    let over = bytes.len() % DigestAlgorithm::of(digest).state_bytes();
+    let list = ChunkList::read(digest, &bytes[..bytes.len() - over]);
+    list.unwrap_or_else(|_| ChunkList::new(digest))
 }
 
 /// A whole image on the disk and its list.
-struct Chunks {
+struct ChunkedImageFile {
     file: Arc<File>,
-    list: List,
+    list: ChunkList,
     digest: Digest,
     size: u64,
 }
 
-impl Chunks {
-    fn is_right(&self, chunk: u64) -> io::Result<bool> {
+impl ChunkedImageFile {
+    fn is_chunk_valid(&self, chunk: u64) -> io::Result<bool> {
         let at = chunk * CHUNK_BYTES;
         let length = usize::try_from(CHUNK_BYTES.min(self.size - at)).unwrap_or(0);
         let mut bytes = vec![0; length];
         self.file.read_exact_at(&mut bytes, at)?;
-        Ok(self.list.is_right(chunk, &bytes, self.size, &self.digest))
+        Ok(self
+            .list
+            .is_chunk_valid(chunk, &bytes, self.size, &self.digest))
     }
 
     /// Whether these are all right.
-    fn are_right(&self, some: Range<u64>) -> io::Result<bool> {
+    fn are_chunks_valid(&self, some: Range<u64>) -> io::Result<bool> {
         for chunk in some {
-            if !self.is_right(chunk)? {
+            if !self.is_chunk_valid(chunk)? {
                 return Ok(false);
             }
         }
@@ -114,117 +116,117 @@ const SCRUB_PAUSE: u32 = 3;
 
 /// How an image is read through.
 #[derive(Clone, Copy, Eq, PartialEq)]
-pub(super) enum Scrub {
+pub(super) enum ScrubPace {
     /// With pauses.
-    Gentle,
+    Throttled,
     /// Without: somebody waits for it.
-    Now,
+    Immediate,
 }
 
 /// Reads a whole image through. Whether all of it is right.
 pub(super) async fn scrub(
-    cache: &Cache,
+    cache: &ImageCache,
     key: &str,
     file: Arc<File>,
-    kept: &Kept,
-    how: Scrub,
+    kept: &ImageMetadata,
+    how: ScrubPace,
 ) -> io::Result<bool> {
     let Some(size) = kept.size else {
         return Ok(false);
     };
-    let digest = kept.wanted.digest;
+    let digest = kept.spec.digest;
     let list = read_list(cache, key, &digest);
-    let all = Arc::new(Chunks {
+    let all = Arc::new(ChunkedImageFile {
         file,
         list,
         digest,
         size,
     });
     let mut at = 0;
-    while at < chunks(size) {
-        let some = at..chunks(size).min(at + SCRUB_CHUNKS);
+    while at < chunk_count(size) {
+        let some = at..chunk_count(size).min(at + SCRUB_CHUNKS);
         at = some.end;
         let began = Instant::now();
         let work = Arc::clone(&all);
-        let right = tokio::task::spawn_blocking(move || work.are_right(some)).await;
+        let right = tokio::task::spawn_blocking(move || work.are_chunks_valid(some)).await;
         if !right.map_err(io::Error::other)?? {
             return Ok(false);
         }
-        if how == Scrub::Gentle {
+        if how == ScrubPace::Throttled {
             tokio::time::sleep(began.elapsed() * SCRUB_PAUSE).await;
         }
     }
     Ok(true)
 }
 
-struct Look {
-    entry: Arc<Entry>,
-    list: List,
+struct StoredImageVerifier {
+    entry: Arc<CacheEntry>,
+    list: ChunkList,
     chunks_path: PathBuf,
     digest: Digest,
     /// Of an image that is said to be whole.
     size: Option<u64>,
 }
 
-impl Look {
-    fn run(mut self) -> io::Result<Checked> {
+impl StoredImageVerifier {
+    fn run(mut self) -> io::Result<StoredImageCheck> {
         let here = self.entry.file.metadata()?.len();
         match self.size {
-            Some(size) if size == here && self.list.is_whole(size) => self.whole(size),
+            Some(size) if size == here && self.list.is_complete(size) => self.verify_whole(size),
             // A list that does not fit is made anew from what the digest says of all.
             Some(size) if size == here => {
-                self.list.keep(0);
+                self.list.truncate(0);
                 self.rebuild(size)
             }
-            _ => self.part(here),
+            _ => self.verify_part(here),
         }
     }
 
-    fn whole(self, size: u64) -> io::Result<Checked> {
-        let all = Chunks {
+    fn verify_whole(self, size: u64) -> io::Result<StoredImageCheck> {
+        let all = ChunkedImageFile {
             file: Arc::clone(&self.entry.file),
             list: self.list,
             digest: self.digest,
             size,
         };
         let mut bad = Vec::new();
-        for chunk in 0..chunks(size) {
-            if !all.is_right(chunk)? {
+        for chunk in 0..chunk_count(size) {
+            if !all.is_chunk_valid(chunk)? {
                 bad.push(chunk);
             } else if bad.is_empty() {
-                self.entry.hashed_is(size.min((chunk + 1) * CHUNK_BYTES));
+                self.entry.set_hashed(size.min((chunk + 1) * CHUNK_BYTES));
             }
         }
         let list = all.list;
         if bad.is_empty() {
-            return Ok(Checked::Right);
+            return Ok(StoredImageCheck::Valid);
         }
         // It may be the list that has changed.
         let (found, made) = hash(&self.entry.file, size, &self.digest)?;
         if found != self.digest {
-            return Ok(Checked::Rotten { list, bad });
+            return Ok(StoredImageCheck::Corrupt { list, bad });
         }
         std::fs::write(&self.chunks_path, made.bytes())?;
-        self.entry.hashed_is(size);
-        Ok(Checked::Right)
+        self.entry.set_hashed(size);
+        Ok(StoredImageCheck::Valid)
     }
 
     /// Hashes all of it, and believes it if the digest is right.
-    fn rebuild(self, size: u64) -> io::Result<Checked> {
+    fn rebuild(self, size: u64) -> io::Result<StoredImageCheck> {
         let (found, mut list) = hash(&self.entry.file, size, &self.digest)?;
         if found == self.digest {
             std::fs::write(&self.chunks_path, list.bytes())?;
-            self.entry.hashed_is(size);
-            return Ok(Checked::Right);
+            self.entry.set_hashed(size);
+            return Ok(StoredImageCheck::Valid);
         }
-        list.keep(0);
-        Ok(Checked::Part { list })
+        list.truncate(0);
+        Ok(StoredImageCheck::Partial { list })
     }
 
     /// As many chunks from the beginning as fit the list.
-    fn part(mut self, here: u64) -> io::Result<Checked> {
+    fn verify_part(mut self, here: u64) -> io::Result<StoredImageCheck> {
         let mut buffer = vec![0; CHUNK_BYTES as usize];
-        let most = self.list.known().min(here / CHUNK_BYTES);
+        let most = self.list.known_chunks().min(here / CHUNK_BYTES);
         let mut good = 0;
         while good < most {
             self.entry
@@ -233,25 +235,25 @@ impl Look {
             // Larger than it is: no chunk of a beginning is the last one.
             if !self
                 .list
-                .is_right(good, &buffer, u64::MAX / 2, &self.digest)
+                .is_chunk_valid(good, &buffer, u64::MAX / 2, &self.digest)
             {
                 break;
             }
             good += 1;
-            self.entry.hashed_is(good * CHUNK_BYTES);
+            self.entry.set_hashed(good * CHUNK_BYTES);
         }
-        self.list.keep(good);
+        self.list.truncate(good);
         let list = self.list;
-        Ok(Checked::Part { list })
+        Ok(StoredImageCheck::Partial { list })
     }
 }
 
 /// The digest of a file and its chunk list.
-fn hash(file: &File, size: u64, like: &Digest) -> io::Result<(Digest, List)> {
-    let mut list = List::new(like);
-    let mut running = list.before(0).expect("every list has a beginning");
+fn hash(file: &File, size: u64, like: &Digest) -> io::Result<(Digest, ChunkList)> {
+    let mut list = ChunkList::new(like);
+    let mut running = list.digest_before(0).expect("every list has a beginning");
     let mut buffer = vec![0; CHUNK_BYTES as usize];
-    for chunk in 0..chunks(size) {
+    for chunk in 0..chunk_count(size) {
         let at = chunk * CHUNK_BYTES;
         if chunk > 0 {
             list.push(running.state().expect("chunks are whole blocks"));
@@ -265,82 +267,85 @@ fn hash(file: &File, size: u64, like: &Digest) -> io::Result<(Digest, List)> {
 }
 
 /// Why bad chunks were not mended.
-pub(super) enum Unmended {
+pub(super) enum ChunkRepairError {
     /// No source can be asked now: the end of a sentence that begins with the source.
-    Away(String),
+    SourceUnreachable(String),
     /// The sources give no parts, or other bytes: all that follows must be fetched.
-    NotByParts,
+    NoRanges,
 }
 
 /// How often in a row asking for a chunk may fail, and the first wait. Ours.
-const MEND_TRIES_MAX: u32 = 5;
-const MEND_WAIT_FIRST: Duration = Duration::from_millis(250);
+const REPAIR_TRIES_MAX: u32 = 5;
+const REPAIR_WAIT_FIRST: Duration = Duration::from_millis(250);
 
 /// Fetches bad chunks again, and only those.
-pub(super) async fn mend(
-    cache: &Cache,
-    entry: &Entry,
-    kept: &Kept,
-    list: &List,
+pub(super) async fn repair(
+    cache: &ImageCache,
+    entry: &CacheEntry,
+    kept: &ImageMetadata,
+    list: &ChunkList,
     bad: &[u64],
-) -> Result<(), Unmended> {
-    let size = kept.size.ok_or(Unmended::NotByParts)?;
-    let broken = |error: io::Error| Unmended::Away(error.to_string());
+) -> Result<(), ChunkRepairError> {
+    let size = kept.size.ok_or(ChunkRepairError::NoRanges)?;
+    let broken = |error: io::Error| ChunkRepairError::SourceUnreachable(error.to_string());
     for &chunk in bad {
-        let bytes = mended(cache, kept, list, (chunk, size)).await?;
+        let bytes = fetch_chunk(cache, kept, list, (chunk, size)).await?;
         entry
             .file
             .write_all_at(&bytes, chunk * CHUNK_BYTES)
             .map_err(broken)?;
     }
     entry.file.sync_all().map_err(broken)?;
-    entry.hashed_is(size);
+    entry.set_hashed(size);
     Ok(())
 }
 
 /// The right bytes of a chunk, from whichever source has them.
-async fn mended(
-    cache: &Cache,
-    kept: &Kept,
-    list: &List,
+async fn fetch_chunk(
+    cache: &ImageCache,
+    kept: &ImageMetadata,
+    list: &ChunkList,
     (chunk, size): (u64, u64),
-) -> Result<Vec<u8>, Unmended> {
+) -> Result<Vec<u8>, ChunkRepairError> {
     let at = chunk * CHUNK_BYTES;
-    let mut last = Unmended::NotByParts;
-    for tries in 0..MEND_TRIES_MAX {
+    let mut last = ChunkRepairError::NoRanges;
+    for tries in 0..REPAIR_TRIES_MAX {
         if tries > 0 {
-            tokio::time::sleep(MEND_WAIT_FIRST * (1 << (tries - 1))).await;
+            tokio::time::sleep(REPAIR_WAIT_FIRST * (1 << (tries - 1))).await;
         }
         let mut away = false;
-        for url in &kept.wanted.sources {
-            let ask = Ask {
+        for url in &kept.spec.sources {
+            let ask = ImageSourceRequest {
                 url: url.clone(),
                 from: at,
                 to: Some(size.min(at + CHUNK_BYTES)),
                 if_range: None,
                 if_changed: None,
             };
-            match part(cache, &ask).await {
-                Ok(Some(bytes)) if list.is_right(chunk, &bytes, size, &kept.wanted.digest) => {
+            match fetch_range(cache, &ask).await {
+                Ok(Some(bytes)) if list.is_chunk_valid(chunk, &bytes, size, &kept.spec.digest) => {
                     return Ok(bytes);
                 }
                 Ok(_) => {}
                 Err(why) => {
                     away = true;
-                    last = Unmended::Away(why);
+                    last = ChunkRepairError::SourceUnreachable(why);
                 }
             }
         }
         if !away {
-            return Err(Unmended::NotByParts);
+            return Err(ChunkRepairError::NoRanges);
         }
     }
     Err(last)
 }
 
 /// These bytes of a file; none from a source that has no such part.
-async fn part(cache: &Cache, ask: &Ask) -> Result<Option<Vec<u8>>, String> {
-    let answer = cache.0.ways.origin.ask(ask).await?;
+async fn fetch_range(
+    cache: &ImageCache,
+    ask: &ImageSourceRequest,
+) -> Result<Option<Vec<u8>>, String> {
+    let answer = cache.0.options.origin.request(ask).await?;
     let from = answer.head.range.map(|(from, _)| from);
     match answer.head.status {
         206 if from == Some(ask.from) => {}

@@ -7,10 +7,10 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
-use trivet_chunks::{CHUNK_BYTES, List, Running};
+use trivet_chunks::{CHUNK_BYTES, ChunkList, IncrementalDigest};
 use trivet_model::Digest;
 
-use super::entry::Entry;
+use super::entry::CacheEntry;
 
 /// Pieces that wait to be written. A piece is what one read of a socket gave.
 const PIECES_MAX: usize = 32;
@@ -18,32 +18,32 @@ const PIECES_MAX: usize = 32;
 /// Readers are woken after so many bytes, or when nothing more waits to be written.
 const PUBLISH_BYTES: u64 = 256 * 1024;
 
-enum Piece {
+enum HashWorkerMessage {
     Data(Bytes),
     Pause(oneshot::Sender<io::Result<()>>),
     Finish(oneshot::Sender<io::Result<Digest>>),
 }
 
 /// A thread at work on one image.
-pub(super) struct Hashing {
-    pieces: mpsc::Sender<Piece>,
+pub(super) struct ImageHasher {
+    pieces: mpsc::Sender<HashWorkerMessage>,
     failed: Arc<OnceLock<io::Error>>,
 }
 
 /// The thread ended early; [`Hashing::why`] tells why.
 #[derive(Debug)]
-pub(super) struct Broken;
+pub(super) struct HasherStopped;
 
-impl Hashing {
+impl ImageHasher {
     /// Goes on with an image whose first chunks are in the list.
-    pub(super) fn start(entry: Arc<Entry>, list: List, chunks: File) -> io::Result<Self> {
+    pub(super) fn start(entry: Arc<CacheEntry>, list: ChunkList, chunks: File) -> io::Result<Self> {
         let (pieces, coming) = mpsc::channel(PIECES_MAX);
         let failed = Arc::new(OnceLock::new());
         let told = Arc::clone(&failed);
         std::thread::Builder::new()
             .name("digest".to_owned())
             .spawn(move || {
-                let mut work = Work::new(entry, list, chunks);
+                let mut work = HashWorker::new(entry, list, chunks);
                 if let Err(error) = work.run(coming) {
                     let _ = told.set(error);
                 }
@@ -51,15 +51,15 @@ impl Hashing {
         Ok(Self { pieces, failed })
     }
 
-    pub(super) async fn push(&self, piece: Bytes) -> Result<(), Broken> {
+    pub(super) async fn push(&self, piece: Bytes) -> Result<(), HasherStopped> {
         self.pieces
-            .send(Piece::Data(piece))
+            .send(HashWorkerMessage::Data(piece))
             .await
-            .map_err(|_| Broken)
+            .map_err(|_| HasherStopped)
     }
 
     /// Why the thread ended.
-    pub(super) fn why(&self) -> io::Error {
+    pub(super) fn failure(&self) -> io::Error {
         match self.failed.get() {
             Some(error) => io::Error::new(error.kind(), error.to_string()),
             None => io::Error::other("the thread that writes it has ended"),
@@ -69,9 +69,14 @@ impl Hashing {
     /// More is to follow another time: what was pushed is on disk then, and in the list
     /// as far as its chunks are whole.
     pub(super) async fn pause(self) -> io::Result<()> {
-        let gone = || self.why();
+        let gone = || self.failure();
         let (reply, answer) = oneshot::channel();
-        if self.pieces.send(Piece::Pause(reply)).await.is_err() {
+        if self
+            .pieces
+            .send(HashWorkerMessage::Pause(reply))
+            .await
+            .is_err()
+        {
             return Err(gone());
         }
         answer.await.map_err(|_| gone())?
@@ -79,27 +84,34 @@ impl Hashing {
 
     /// The digest of all that was pushed, which is on disk then.
     pub(super) async fn finish(self) -> io::Result<Digest> {
-        let gone = || self.why();
+        let gone = || self.failure();
         let (reply, answer) = oneshot::channel();
-        if self.pieces.send(Piece::Finish(reply)).await.is_err() {
+        if self
+            .pieces
+            .send(HashWorkerMessage::Finish(reply))
+            .await
+            .is_err()
+        {
             return Err(gone());
         }
         answer.await.map_err(|_| gone())?
     }
 }
 
-struct Work {
-    entry: Arc<Entry>,
-    running: Running,
-    list: List,
+struct HashWorker {
+    entry: Arc<CacheEntry>,
+    running: IncrementalDigest,
+    list: ChunkList,
     chunks: File,
     published: u64,
 }
 
-impl Work {
-    fn new(entry: Arc<Entry>, list: List, chunks: File) -> Self {
-        let known = list.known();
-        let running = list.before(known).expect("a list knows what it reaches");
+impl HashWorker {
+    fn new(entry: Arc<CacheEntry>, list: ChunkList, chunks: File) -> Self {
+        let known = list.known_chunks();
+        let running = list
+            .digest_before(known)
+            .expect("a list knows what it reaches");
         Self {
             published: running.bytes(),
             entry,
@@ -109,21 +121,21 @@ impl Work {
         }
     }
 
-    fn run(&mut self, mut coming: mpsc::Receiver<Piece>) -> io::Result<()> {
+    fn run(&mut self, mut coming: mpsc::Receiver<HashWorkerMessage>) -> io::Result<()> {
         while let Some(piece) = coming.blocking_recv() {
             match piece {
-                Piece::Data(bytes) => {
-                    self.take(&bytes)?;
+                HashWorkerMessage::Data(bytes) => {
+                    self.append(&bytes)?;
                     let new = self.running.bytes() - self.published;
                     if new >= PUBLISH_BYTES || coming.is_empty() {
                         self.publish();
                     }
                 }
-                Piece::Pause(reply) => {
+                HashWorkerMessage::Pause(reply) => {
                     let _ = reply.send(self.pause());
                     return Ok(());
                 }
-                Piece::Finish(reply) => {
+                HashWorkerMessage::Finish(reply) => {
                     let _ = reply.send(self.finish());
                     return Ok(());
                 }
@@ -134,12 +146,12 @@ impl Work {
 
     fn publish(&mut self) {
         self.published = self.running.bytes();
-        self.entry.hashed_is(self.published);
+        self.entry.set_hashed(self.published);
     }
 
     /// A state goes into the list when its chunk is over, and not if the image ends
     /// just there: the last chunk is known by the digest.
-    fn take(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    fn append(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         self.entry.file.write_all_at(bytes, self.running.bytes())?;
         while !bytes.is_empty() {
             let within = self.running.bytes() % CHUNK_BYTES;
@@ -155,7 +167,7 @@ impl Work {
     }
 
     fn note_chunk(&mut self) -> io::Result<()> {
-        if self.list.known() * CHUNK_BYTES >= self.running.bytes() {
+        if self.list.known_chunks() * CHUNK_BYTES >= self.running.bytes() {
             return Ok(());
         }
         let state = self.running.state().expect("chunks are whole blocks");

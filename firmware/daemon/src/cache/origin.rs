@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
-use trivet_images::{Ask, Head};
+use trivet_images::{ImageSourceHead, ImageSourceRequest};
 
 /// How long a server may take to begin its answer.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -48,7 +48,7 @@ pub(crate) struct Origin {
 }
 
 /// Where operating systems keep the authorities they trust.
-const BUNDLES: [&str; 3] = [
+const CA_BUNDLE_PATHS: [&str; 3] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/cert.pem",
@@ -57,7 +57,7 @@ const BUNDLES: [&str; 3] = [
 impl Origin {
     /// Trusts the system's authorities and those of the file, if one is named.
     pub(crate) fn new(ca: Option<&Path>, proxy: Option<String>) -> anyhow::Result<Self> {
-        let system = BUNDLES
+        let system = CA_BUNDLE_PATHS
             .iter()
             .find_map(|path| std::fs::read_to_string(path).ok());
         let mut bundles: Vec<String> = system.into_iter().collect();
@@ -77,37 +77,37 @@ impl Origin {
 }
 
 /// An answer of a source.
-pub(super) struct Answer {
-    pub(super) head: Head,
-    pub(super) body: Body,
+pub(super) struct OriginResponse {
+    pub(super) head: ImageSourceHead,
+    pub(super) body: OriginBody,
 }
 
 /// What comes after its head.
-pub(super) enum Body {
+pub(super) enum OriginBody {
     Net {
         incoming: Incoming,
-        _connection: Connection,
+        _connection: OriginConnection,
     },
     File(mpsc::Receiver<io::Result<Bytes>>),
     None,
 }
 
 /// A connection that ends with whoever reads from it.
-pub(super) struct Connection(JoinHandle<()>);
+pub(super) struct OriginConnection(JoinHandle<()>);
 
-impl Drop for Connection {
+impl Drop for OriginConnection {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-impl Body {
+impl OriginBody {
     /// The next bytes; none at the end as the protocol has it.
     pub(super) async fn next(&mut self) -> Option<Result<Bytes, String>> {
         match self {
             Self::Net { incoming, .. } => loop {
                 match incoming.frame().await? {
-                    Err(error) => return Some(Err(chain(&error))),
+                    Err(error) => return Some(Err(error_chain(&error))),
                     Ok(frame) => {
                         if let Ok(data) = frame.into_data() {
                             return Some(Ok(data));
@@ -125,7 +125,7 @@ impl Body {
 }
 
 /// An error and what it came from.
-fn chain(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(inner) = source {
@@ -137,27 +137,27 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 impl Origin {
     /// Asks a source. An error is the end of a sentence that begins with the source.
-    pub(super) async fn ask(&self, ask: &Ask) -> Result<Answer, String> {
+    pub(super) async fn request(&self, ask: &ImageSourceRequest) -> Result<OriginResponse, String> {
         if let Some(path) = ask.url.strip_prefix("file://") {
             return open(path, ask).map_err(|error| format!("cannot be read: {error}"));
         }
-        let asked = timeout(HEAD_TIMEOUT, self.follow(ask)).await;
+        let asked = timeout(HEAD_TIMEOUT, self.follow_redirects(ask)).await;
         asked.unwrap_or_else(|_| Err("does not answer".to_owned()))
     }
 
-    async fn follow(&self, ask: &Ask) -> Result<Answer, String> {
+    async fn follow_redirects(&self, ask: &ImageSourceRequest) -> Result<OriginResponse, String> {
         let mut url = ask.url.clone();
         for _ in 0..=REDIRECTS_MAX {
-            let place = Place::of(&url)?;
+            let place = OriginUrl::parse(&url)?;
             let (response, connection) = self.get(&place, ask).await?;
             let status = response.status().as_u16();
             if !matches!(status, 301 | 302 | 303 | 307 | 308) {
                 let head = head(status, response.headers());
-                let body = Body::Net {
+                let body = OriginBody::Net {
                     incoming: response.into_body(),
                     _connection: connection,
                 };
-                return Ok(Answer { head, body });
+                return Ok(OriginResponse { head, body });
             }
             let to = response.headers().get(LOCATION);
             let to = to.and_then(|value| value.to_str().ok());
@@ -172,9 +172,9 @@ impl Origin {
 
     async fn get(
         &self,
-        place: &Place,
-        ask: &Ask,
-    ) -> Result<(Response<Incoming>, Connection), String> {
+        place: &OriginUrl,
+        ask: &ImageSourceRequest,
+    ) -> Result<(Response<Incoming>, OriginConnection), String> {
         let through_proxy = self.proxy.is_some() && !place.secure;
         let target = if through_proxy {
             format!("http://{}{}", place.authority, place.path)
@@ -213,11 +213,11 @@ impl Origin {
         let name = rustls_pki_types::ServerName::try_from(place.host.clone());
         let name = name.map_err(|_| "has a host that no certificate can name".to_owned())?;
         let stream = tls.connect(name, stream).await;
-        let stream = stream.map_err(|error| format!("is not trusted: {}", chain(&error)))?;
+        let stream = stream.map_err(|error| format!("is not trusted: {}", error_chain(&error)))?;
         exchange(stream, request).await
     }
 
-    async fn connect(&self, place: &Place) -> Result<TcpStream, String> {
+    async fn connect(&self, place: &OriginUrl) -> Result<TcpStream, String> {
         let to = self.proxy.as_ref().unwrap_or(&place.authority);
         let stream = TcpStream::connect(to.as_str()).await;
         let mut stream = stream.map_err(|error| format!("cannot be reached: {error}"))?;
@@ -251,14 +251,14 @@ async fn tunnel(stream: &mut TcpStream, authority: &str) -> Result<(), String> {
 async fn exchange<S>(
     stream: S,
     request: Request<Empty<Bytes>>,
-) -> Result<(Response<Incoming>, Connection), String>
+) -> Result<(Response<Incoming>, OriginConnection), String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let failed = |error: hyper::Error| format!("broke off: {}", chain(&error));
+    let failed = |error: hyper::Error| format!("broke off: {}", error_chain(&error));
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(failed)?;
-    let connection = Connection(tokio::spawn(async move {
+    let connection = OriginConnection(tokio::spawn(async move {
         // What went wrong, the body tells as well.
         let _ = connection.await;
     }));
@@ -267,7 +267,7 @@ where
 }
 
 /// What the head of an answer says of the file.
-fn head(status: u16, headers: &HeaderMap) -> Head {
+fn head(status: u16, headers: &HeaderMap) -> ImageSourceHead {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     // A weak tag says nothing of single bytes (RFC 9110, section 13.1.5).
     let tag = text(ETAG).filter(|tag| !tag.starts_with("W/"));
@@ -276,7 +276,7 @@ fn head(status: u16, headers: &HeaderMap) -> Head {
         let (from, _) = bounds.split_once('-')?;
         Some((from.parse().ok()?, total.parse().ok()))
     });
-    Head {
+    ImageSourceHead {
         status,
         length: text(CONTENT_LENGTH).and_then(|text| text.parse().ok()),
         range,
@@ -285,7 +285,7 @@ fn head(status: u16, headers: &HeaderMap) -> Head {
 }
 
 /// A file of this machine.
-fn open(path: &str, ask: &Ask) -> io::Result<Answer> {
+fn open(path: &str, ask: &ImageSourceRequest) -> io::Result<OriginResponse> {
     let path = Path::new(path);
     // Opening a pipe would wait for its writer.
     if !path.metadata()?.is_file() {
@@ -295,7 +295,7 @@ fn open(path: &str, ask: &Ask) -> io::Result<Answer> {
     let facts = file.metadata()?;
     let size = facts.len();
     let to = ask.to.unwrap_or(size).min(size);
-    let head = Head {
+    let head = ImageSourceHead {
         status: if ask.from > size { 416 } else { 206 },
         length: Some(to.saturating_sub(ask.from)),
         range: Some((ask.from, Some(size))),
@@ -307,14 +307,14 @@ fn open(path: &str, ask: &Ask) -> io::Result<Answer> {
         )),
     };
     if head.status == 416 {
-        let body = Body::None;
-        return Ok(Answer { head, body });
+        let body = OriginBody::None;
+        return Ok(OriginResponse { head, body });
     }
     let (pieces, body) = mpsc::channel(FILE_PIECES_MAX);
     let from = ask.from;
     tokio::task::spawn_blocking(move || read(&file, from, to, &pieces));
-    let body = Body::File(body);
-    Ok(Answer { head, body })
+    let body = OriginBody::File(body);
+    Ok(OriginResponse { head, body })
 }
 
 fn read(file: &File, mut at: u64, to: u64, pieces: &mpsc::Sender<io::Result<Bytes>>) {
@@ -339,7 +339,7 @@ fn read(file: &File, mut at: u64, to: u64, pieces: &mpsc::Sender<io::Result<Byte
 }
 
 /// Where a server is, and what to ask it for.
-struct Place {
+struct OriginUrl {
     secure: bool,
     host: String,
     /// As the socket wants it: always with a port.
@@ -349,8 +349,8 @@ struct Place {
     path: String,
 }
 
-impl Place {
-    fn of(url: &str) -> Result<Self, String> {
+impl OriginUrl {
+    fn parse(url: &str) -> Result<Self, String> {
         let uri: Uri = url.parse().map_err(|_| "is no URL".to_owned())?;
         let secure = match uri.scheme_str() {
             Some("http") => false,
@@ -403,26 +403,26 @@ mod tests {
 
     #[test]
     fn urls_are_taken_apart_and_strange_ones_refused() {
-        let place = Place::of("https://[::1]/a/b?c").unwrap();
+        let place = OriginUrl::parse("https://[::1]/a/b?c").unwrap();
         assert!(place.secure);
         assert_eq!(
             (place.host.as_str(), place.authority.as_str()),
             ("::1", "[::1]:443")
         );
         assert_eq!(place.path, "/a/b?c");
-        let place = Place::of("http://h:81").unwrap();
+        let place = OriginUrl::parse("http://h:81").unwrap();
         assert_eq!(
             (place.authority.as_str(), place.path.as_str()),
             ("h:81", "/")
         );
         for url in ["ftp://h/x", "/x", "http://u:p@h/x", "", "http://"] {
-            assert!(Place::of(url).is_err(), "{url}");
+            assert!(OriginUrl::parse(url).is_err(), "{url}");
         }
     }
 
     #[test]
     fn redirections_are_relative_to_where_they_come_from() {
-        let place = Place::of("https://h:8443/a/b?c").unwrap();
+        let place = OriginUrl::parse("https://h:8443/a/b?c").unwrap();
         for (to, want) in [
             ("http://o/x", "http://o/x"),
             ("//o/x", "https://o/x"),

@@ -16,13 +16,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use trivet_chunks::CHUNK_BYTES;
-use trivet_images::Format;
+use trivet_images::ImageFormat;
 use trivet_model::Digest;
 use trivet_model::image::ImageState;
 
-use crate::testbed::Scratch;
+use crate::testbed::TestbedDirectory;
 
-mod doubts;
+mod reverification;
 
 const CHUNK: usize = CHUNK_BYTES as usize;
 
@@ -39,25 +39,25 @@ fn sha256(bytes: &[u8]) -> Digest {
 
 /// How a source behaves.
 #[derive(Clone)]
-struct Manners {
+struct SourceBehaviour {
     content: Arc<Vec<u8>>,
     tag: Option<&'static str>,
     ranges: bool,
     /// What it says the size is, if not the truth.
-    says: Option<usize>,
+    claimed_size: Option<usize>,
     /// It cuts each connection after so many bytes of the file.
     cut_after: Option<usize>,
     /// It answers each request with this status line instead.
     refuses: Option<&'static str>,
 }
 
-impl Manners {
+impl SourceBehaviour {
     fn plain(content: Vec<u8>) -> Self {
         Self {
             content: Arc::new(content),
             tag: Some("\"one\""),
             ranges: true,
-            says: None,
+            claimed_size: None,
             cut_after: None,
             refuses: None,
         }
@@ -65,12 +65,12 @@ impl Manners {
 }
 
 /// A source on loopback, whose manners can be changed.
-struct Source {
+struct FakeImageSource {
     address: SocketAddr,
-    manners: watch::Sender<Manners>,
+    behaviour: watch::Sender<SourceBehaviour>,
     /// Bytes of the file that left, and requests that came.
     sent: Arc<AtomicU64>,
-    asked: Arc<AtomicUsize>,
+    requests: Arc<AtomicUsize>,
     /// Where the last answer began.
     from: Arc<AtomicUsize>,
     /// Bytes that may leave: a full measure unless a test holds it back.
@@ -83,12 +83,12 @@ const OPEN: usize = Semaphore::MAX_PERMITS / 2;
 /// Bytes that leave the source at a time.
 const STEP: usize = 16 * 1024;
 
-impl Source {
-    async fn new(manners: Manners) -> Self {
+impl FakeImageSource {
+    async fn new(manners: SourceBehaviour) -> Self {
         Self::gated(manners, OPEN).await
     }
 
-    async fn gated(manners: Manners, permits: usize) -> Self {
+    async fn gated(manners: SourceBehaviour, permits: usize) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (manners, watched) = watch::channel(manners);
@@ -113,21 +113,21 @@ impl Source {
         });
         Self {
             address,
-            manners,
+            behaviour: manners,
             sent,
-            asked,
+            requests: asked,
             from,
             gate,
             _task: task,
         }
     }
 
-    fn wanted(&self, digest: Digest) -> Wanted {
-        Wanted {
+    fn wanted(&self, digest: Digest) -> ImageSpec {
+        ImageSpec {
             name: "disk.raw".into(),
             digest,
             sources: vec![format!("http://{}/disk.raw", self.address)],
-            format: Format::Raw,
+            format: ImageFormat::Raw,
         }
     }
 
@@ -135,14 +135,14 @@ impl Source {
         self.sent.load(Ordering::SeqCst)
     }
 
-    fn change(&self, change: impl FnOnce(&mut Manners)) {
-        self.manners.send_modify(change);
+    fn change(&self, change: impl FnOnce(&mut SourceBehaviour)) {
+        self.behaviour.send_modify(change);
     }
 }
 
 async fn answer(
     mut stream: TcpStream,
-    manners: Manners,
+    manners: SourceBehaviour,
     (sent, begun): (&AtomicU64, &AtomicUsize),
     gate: &Semaphore,
 ) -> std::io::Result<()> {
@@ -161,7 +161,7 @@ async fn answer(
         let lines = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
         return stream.write_all(lines.as_bytes()).await;
     }
-    let size = manners.says.unwrap_or(manners.content.len());
+    let size = manners.claimed_size.unwrap_or(manners.content.len());
     let asked = field("range: bytes=").filter(|_| manners.ranges);
     let same = field("if-range:").is_none_or(|tag| Some(tag.as_str()) == manners.tag);
     let bounds = asked.filter(|_| same).map(|text| {
@@ -200,13 +200,18 @@ async fn answer(
     Ok(())
 }
 
-fn cache(scratch: &Scratch) -> Cache {
+fn cache(scratch: &TestbedDirectory) -> ImageCache {
     let root = scratch.0.join("cache");
-    Cache::open(&root, Ways::plain(Clock::start()), Box::new(|_| {})).unwrap()
+    ImageCache::open(
+        &root,
+        ImageCacheOptions::plain(DaemonClock::start()),
+        Box::new(|_| {}),
+    )
+    .unwrap()
 }
 
 /// Reads as a client does: all that was announced, or what came before the cut and why.
-async fn read(mut reader: Reader) -> Result<Vec<u8>, (Vec<u8>, String)> {
+async fn read(mut reader: ImageReader) -> Result<Vec<u8>, (Vec<u8>, String)> {
     let mut all = Vec::new();
     let size = reader.size().await.map_err(|why| (Vec::new(), why))?;
     while (all.len() as u64) < size {
@@ -227,8 +232,8 @@ async fn read(mut reader: Reader) -> Result<Vec<u8>, (Vec<u8>, String)> {
 
 #[tokio::test]
 async fn many_readers_are_one_fill() {
-    let (scratch, image) = (Scratch::new(), sample());
-    let source = Source::new(Manners::plain(image.clone())).await;
+    let (scratch, image) = (TestbedDirectory::new(), sample());
+    let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
     let cache = cache(&scratch);
     let wanted = source.wanted(sha256(&image));
     let mut readers = JoinSet::new();
@@ -240,14 +245,15 @@ async fn many_readers_are_one_fill() {
     }
     assert_eq!(source.sent(), image.len() as u64);
     assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
-    assert_eq!(source.asked.load(Ordering::SeqCst), 1);
+    assert_eq!(source.requests.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
 async fn a_reader_follows_and_the_last_chunk_waits_for_the_digest() {
-    let (scratch, image) = (Scratch::new(), sample());
+    let (scratch, image) = (TestbedDirectory::new(), sample());
     // All but the last step of the file may leave.
-    let source = Source::gated(Manners::plain(image.clone()), 3 * CHUNK + STEP / 4).await;
+    let source =
+        FakeImageSource::gated(SourceBehaviour::plain(image.clone()), 3 * CHUNK + STEP / 4).await;
     let cache = cache(&scratch);
     let mut reader = cache.reader(&source.wanted(sha256(&image))).unwrap();
     assert_eq!(reader.size().await, Ok(image.len() as u64));
@@ -262,8 +268,8 @@ async fn a_reader_follows_and_the_last_chunk_waits_for_the_digest() {
 
 #[tokio::test]
 async fn both_digests_are_known() {
-    let (scratch, image) = (Scratch::new(), sample());
-    let source = Source::new(Manners::plain(image.clone())).await;
+    let (scratch, image) = (TestbedDirectory::new(), sample());
+    let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
     let sum = digest(&SHA512, &image);
     let wanted = source.wanted(Digest::Sha512(sum.as_ref().try_into().unwrap()));
     let cache = cache(&scratch);
@@ -271,9 +277,9 @@ async fn both_digests_are_known() {
 }
 
 /// What every reader of a wrong image sees.
-async fn never_whole(manners: Manners, digest: Digest) -> String {
-    let scratch = Scratch::new();
-    let source = Source::new(manners).await;
+async fn never_whole(manners: SourceBehaviour, digest: Digest) -> String {
+    let scratch = TestbedDirectory::new();
+    let source = FakeImageSource::new(manners).await;
     let cache = cache(&scratch);
     let wanted = source.wanted(digest);
     let mut readers = JoinSet::new();
@@ -301,7 +307,7 @@ async fn a_flipped_byte_is_never_a_whole_answer() {
         let mut wrong = image.clone();
         wrong[at] ^= 1;
         let found = sha256(&wrong).to_string();
-        let said = never_whole(Manners::plain(wrong), sha256(&image)).await;
+        let said = never_whole(SourceBehaviour::plain(wrong), sha256(&image)).await;
         for part in ["disk.raw", "http://", &sha256(&image).to_string(), &found] {
             assert!(said.contains(part), "{part}: {said}");
         }
@@ -312,38 +318,38 @@ async fn a_flipped_byte_is_never_a_whole_answer() {
 async fn a_byte_more_or_less_is_never_a_whole_answer() {
     let image = sample();
     let short = image[..image.len() - 1].to_vec();
-    let said = never_whole(Manners::plain(short), sha256(&image)).await;
+    let said = never_whole(SourceBehaviour::plain(short), sha256(&image)).await;
     assert!(said.contains("is not what it should be"), "{said}");
     let long = [image.clone(), vec![0]].concat();
-    let said = never_whole(Manners::plain(long), sha256(&image)).await;
+    let said = never_whole(SourceBehaviour::plain(long), sha256(&image)).await;
     assert!(said.contains("is not what it should be"), "{said}");
 }
 
 #[tokio::test]
 async fn a_cut_source_is_gone_on_with_where_it_was() {
-    let (scratch, image) = (Scratch::new(), sample());
-    let mut manners = Manners::plain(image.clone());
+    let (scratch, image) = (TestbedDirectory::new(), sample());
+    let mut manners = SourceBehaviour::plain(image.clone());
     manners.cut_after = Some(image.len() * 2 / 5);
-    let source = Source::new(manners).await;
+    let source = FakeImageSource::new(manners).await;
     let cache = cache(&scratch);
     let wanted = source.wanted(sha256(&image));
     assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
-    assert_eq!(source.asked.load(Ordering::SeqCst), 3);
+    assert_eq!(source.requests.load(Ordering::SeqCst), 3);
     assert_eq!(source.sent(), image.len() as u64, "no byte came twice");
 }
 
 #[tokio::test]
 async fn a_source_without_ranges_is_read_over() {
-    let (scratch, image) = (Scratch::new(), sample());
-    let mut manners = Manners::plain(image.clone());
+    let (scratch, image) = (TestbedDirectory::new(), sample());
+    let mut manners = SourceBehaviour::plain(image.clone());
     manners.ranges = false;
     manners.cut_after = Some(image.len() * 2 / 5);
-    let source = Source::gated(manners, 0).await;
+    let source = FakeImageSource::gated(manners, 0).await;
     let cache = cache(&scratch);
     let wanted = source.wanted(sha256(&image));
     let reader = tokio::spawn(read(cache.reader(&wanted).unwrap()));
     source.gate.add_permits(image.len() * 2 / 5);
-    while source.asked.load(Ordering::SeqCst) < 2 {
+    while source.requests.load(Ordering::SeqCst) < 2 {
         tokio::task::yield_now().await;
     }
     source.change(|manners| manners.cut_after = None);
@@ -353,11 +359,11 @@ async fn a_source_without_ranges_is_read_over() {
 
 #[tokio::test]
 async fn another_file_at_the_source_cuts_readers_of_the_first() {
-    let (scratch, image) = (Scratch::new(), sample());
+    let (scratch, image) = (TestbedDirectory::new(), sample());
     let other: Vec<u8> = image.iter().map(|byte| byte ^ 0x55).collect();
-    let mut manners = Manners::plain(other);
+    let mut manners = SourceBehaviour::plain(other);
     manners.cut_after = Some(2 * CHUNK);
-    let source = Source::gated(manners, CHUNK + STEP).await;
+    let source = FakeImageSource::gated(manners, CHUNK + STEP).await;
     let cache = cache(&scratch);
     // The right one comes second, and has the right digest.
     let wanted = source.wanted(sha256(&image));
@@ -380,8 +386,9 @@ async fn another_file_at_the_source_cuts_readers_of_the_first() {
 
 #[tokio::test]
 async fn a_fill_that_was_killed_goes_on_after_the_restart() {
-    let (scratch, image) = (Scratch::new(), sample());
-    let source = Source::gated(Manners::plain(image.clone()), 2 * CHUNK + STEP).await;
+    let (scratch, image) = (TestbedDirectory::new(), sample());
+    let source =
+        FakeImageSource::gated(SourceBehaviour::plain(image.clone()), 2 * CHUNK + STEP).await;
     let wanted = source.wanted(sha256(&image));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -391,7 +398,11 @@ async fn a_fill_that_was_killed_goes_on_after_the_restart() {
     let first = wanted.clone();
     runtime
         .spawn(async move {
-            let cache = Cache::open(&root, Ways::plain(Clock::start()), Box::new(|_| {}));
+            let cache = ImageCache::open(
+                &root,
+                ImageCacheOptions::plain(DaemonClock::start()),
+                Box::new(|_| {}),
+            );
             let mut reader = cache.unwrap().reader(&first).unwrap();
             let mut at = 0;
             while at < 2 * CHUNK_BYTES {
@@ -411,7 +422,7 @@ async fn a_fill_that_was_killed_goes_on_after_the_restart() {
 }
 
 /// A cache with one whole image, as it lies on disk.
-async fn filled(scratch: &Scratch, source: &Source, image: &[u8]) -> PathBuf {
+async fn filled(scratch: &TestbedDirectory, source: &FakeImageSource, image: &[u8]) -> PathBuf {
     let wanted = source.wanted(sha256(image));
     let cache = cache(scratch);
     assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
@@ -420,7 +431,7 @@ async fn filled(scratch: &Scratch, source: &Source, image: &[u8]) -> PathBuf {
     path
 }
 
-fn rot(path: &Path, at: u64) {
+fn flip_byte(path: &Path, at: u64) {
     let file = std::fs::OpenOptions::new()
         .read(true)
         .write(true)
@@ -433,12 +444,12 @@ fn rot(path: &Path, at: u64) {
 
 #[tokio::test]
 async fn rot_is_found_after_a_restart_and_only_its_chunk_is_fetched_again() {
-    let (scratch, image) = (Scratch::new(), sample());
-    let source = Source::new(Manners::plain(image.clone())).await;
+    let (scratch, image) = (TestbedDirectory::new(), sample());
+    let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
     let path = filled(&scratch, &source, &image).await;
     let wanted = source.wanted(sha256(&image));
     for (at, length) in [(5, CHUNK), (CHUNK + 1, CHUNK), (image.len() - 1, 12_345)] {
-        rot(&path, at as u64);
+        flip_byte(&path, at as u64);
         let before = source.sent();
         let cache = cache(&scratch);
         assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
@@ -449,11 +460,11 @@ async fn rot_is_found_after_a_restart_and_only_its_chunk_is_fetched_again() {
 
 #[tokio::test]
 async fn a_rotten_image_without_its_source_is_not_served() {
-    let (scratch, image) = (Scratch::new(), sample());
-    let source = Source::new(Manners::plain(image.clone())).await;
+    let (scratch, image) = (TestbedDirectory::new(), sample());
+    let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
     let path = filled(&scratch, &source, &image).await;
     let wanted = source.wanted(sha256(&image));
-    rot(&path, CHUNK_BYTES);
+    flip_byte(&path, CHUNK_BYTES);
     drop(source);
     let cache = cache(&scratch);
     let (got, why) = read(cache.reader(&wanted).unwrap()).await.unwrap_err();
@@ -465,13 +476,13 @@ async fn a_rotten_image_without_its_source_is_not_served() {
 
 #[tokio::test]
 async fn a_whole_image_needs_no_source_after_a_restart() {
-    let (scratch, image) = (Scratch::new(), sample());
-    let source = Source::new(Manners::plain(image.clone())).await;
+    let (scratch, image) = (TestbedDirectory::new(), sample());
+    let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
     let path = filled(&scratch, &source, &image).await;
     let wanted = source.wanted(sha256(&image));
     drop(source);
     let again = cache(&scratch);
-    again.look_after().await;
+    again.resume_all().await;
     assert!(read(again.reader(&wanted).unwrap()).await.unwrap() == image);
     // Not even its chunk list, since the digest speaks for all of it.
     std::fs::remove_file(path.with_extension("chunks")).unwrap();
@@ -481,16 +492,16 @@ async fn a_whole_image_needs_no_source_after_a_restart() {
 
 #[tokio::test]
 async fn files_of_this_machine_are_sources_too() {
-    let (scratch, image) = (Scratch::new(), sample());
+    let (scratch, image) = (TestbedDirectory::new(), sample());
     let file = scratch.file("origin.raw", &image);
-    let wanted = Wanted {
+    let wanted = ImageSpec {
         name: "origin.raw".into(),
         digest: sha256(&image),
         sources: vec![
             "file:///nowhere/at/all".into(),
             format!("file://{}", file.display()),
         ],
-        format: Format::Raw,
+        format: ImageFormat::Raw,
     };
     let cache = cache(&scratch);
     assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
@@ -498,8 +509,8 @@ async fn files_of_this_machine_are_sources_too() {
 
 #[tokio::test]
 async fn an_image_without_bytes_is_an_image() {
-    let scratch = Scratch::new();
-    let source = Source::new(Manners::plain(Vec::new())).await;
+    let scratch = TestbedDirectory::new();
+    let source = FakeImageSource::new(SourceBehaviour::plain(Vec::new())).await;
     let cache = cache(&scratch);
     let reader = cache.reader(&source.wanted(sha256(b""))).unwrap();
     assert!(read(reader).await.unwrap().is_empty());
@@ -507,7 +518,7 @@ async fn an_image_without_bytes_is_an_image() {
 
 #[tokio::test]
 async fn strange_files_in_the_cache_are_left_or_removed() {
-    let scratch = Scratch::new();
+    let scratch = TestbedDirectory::new();
     let key = format!("sha256-{}", "ab".repeat(32));
     scratch.file("cache/notes.txt", b"mine");
     scratch.file(&format!("cache/{key}.whole"), b"whose");
@@ -521,19 +532,19 @@ async fn strange_files_in_the_cache_are_left_or_removed() {
     assert_eq!(left, ["notes.txt"]);
 }
 
-fn scrubbed(scratch: &Scratch) -> Cache {
+fn scrubbed(scratch: &TestbedDirectory) -> ImageCache {
     let root = scratch.0.join("cache");
-    let ways = Ways {
+    let ways = ImageCacheOptions {
         scrub: Some(Duration::from_millis(1)),
-        ..Ways::plain(Clock::start())
+        ..ImageCacheOptions::plain(DaemonClock::start())
     };
-    Cache::open(&root, ways, Box::new(|_| {})).unwrap()
+    ImageCache::open(&root, ways, Box::new(|_| {})).unwrap()
 }
 
 #[tokio::test]
-async fn rot_is_found_by_the_scrub_and_mended_while_the_box_runs() {
-    let (scratch, image) = (Scratch::new(), sample());
-    let source = Source::new(Manners::plain(image.clone())).await;
+async fn bit_rot_is_found_by_the_scrub_and_repaired_at_run_time() {
+    let (scratch, image) = (TestbedDirectory::new(), sample());
+    let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
     let wanted = source.wanted(sha256(&image));
     let cache = scrubbed(&scratch);
     assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
@@ -543,7 +554,7 @@ async fn rot_is_found_by_the_scrub_and_mended_while_the_box_runs() {
     });
     let path = scratch.0.join(format!("cache/{}.whole", wanted.key()));
     let before = source.sent();
-    rot(&path, CHUNK_BYTES + 7);
+    flip_byte(&path, CHUNK_BYTES + 7);
     while std::fs::read(&path).unwrap() != image {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -554,12 +565,12 @@ async fn rot_is_found_by_the_scrub_and_mended_while_the_box_runs() {
 
 #[tokio::test]
 async fn a_rotten_list_is_made_anew_from_a_right_image() {
-    let (scratch, image) = (Scratch::new(), sample());
-    let source = Source::new(Manners::plain(image.clone())).await;
+    let (scratch, image) = (TestbedDirectory::new(), sample());
+    let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
     let path = filled(&scratch, &source, &image).await;
     let list = path.with_extension("chunks");
     let good = std::fs::read(&list).unwrap();
-    rot(&list, 40);
+    flip_byte(&list, 40);
     let before = source.sent();
     let cache = cache(&scratch);
     let wanted = source.wanted(sha256(&image));
@@ -570,8 +581,8 @@ async fn a_rotten_list_is_made_anew_from_a_right_image() {
 
 #[tokio::test]
 async fn an_image_that_is_removed_leaves_nothing_even_while_it_comes() {
-    let (scratch, image) = (Scratch::new(), sample());
-    let source = Source::gated(Manners::plain(image.clone()), CHUNK).await;
+    let (scratch, image) = (TestbedDirectory::new(), sample());
+    let source = FakeImageSource::gated(SourceBehaviour::plain(image.clone()), CHUNK).await;
     let wanted = source.wanted(sha256(&image));
     let cache = cache(&scratch);
     let mut reader = cache.reader(&wanted).unwrap();
@@ -586,31 +597,31 @@ async fn an_image_that_is_removed_leaves_nothing_even_while_it_comes() {
     }
 }
 
-fn of_bytes(scratch: &Scratch, name: &str, byte: u8) -> (Wanted, Vec<u8>) {
+fn of_bytes(scratch: &TestbedDirectory, name: &str, byte: u8) -> (ImageSpec, Vec<u8>) {
     let image = vec![byte; CHUNK + 1];
     let file = scratch.file(name, &image);
-    let wanted = Wanted {
+    let wanted = ImageSpec {
         name: name.to_owned(),
         digest: sha256(&image),
         sources: vec![format!("file://{}", file.display())],
-        format: Format::Raw,
+        format: ImageFormat::Raw,
     };
     (wanted, image)
 }
 
 /// Room for two images and a half.
-fn small(scratch: &Scratch) -> Cache {
-    let ways = Ways {
+fn small(scratch: &TestbedDirectory) -> ImageCache {
+    let ways = ImageCacheOptions {
         quota_bytes: Some(5 * CHUNK_BYTES / 2),
-        failed_rest: Duration::ZERO,
-        ..Ways::plain(Clock::start())
+        retry_delay: Duration::ZERO,
+        ..ImageCacheOptions::plain(DaemonClock::start())
     };
-    Cache::open(&scratch.0.join("cache"), ways, Box::new(|_| {})).unwrap()
+    ImageCache::open(&scratch.0.join("cache"), ways, Box::new(|_| {})).unwrap()
 }
 
 #[tokio::test]
 async fn the_image_that_nobody_asked_for_longest_makes_room() {
-    let scratch = Scratch::new();
+    let scratch = TestbedDirectory::new();
     let cache = small(&scratch);
     let images: Vec<_> = (1..=3)
         .map(|byte| of_bytes(&scratch, &format!("{byte}.raw"), byte))
@@ -628,8 +639,8 @@ async fn the_image_that_nobody_asked_for_longest_makes_room() {
 }
 
 #[tokio::test]
-async fn what_is_read_or_pinned_stays_and_the_newcomer_is_told_why() {
-    let scratch = Scratch::new();
+async fn what_is_read_or_pinned_stays_and_the_new_image_is_refused() {
+    let scratch = TestbedDirectory::new();
     let cache = small(&scratch);
     let (pinned, image) = of_bytes(&scratch, "pinned.raw", 1);
     assert!(read(cache.reader(&pinned).unwrap()).await.unwrap() == image);
@@ -671,12 +682,12 @@ async fn what_is_read_or_pinned_stays_and_the_newcomer_is_told_why() {
 
 #[tokio::test]
 async fn the_stores_reserve_is_not_filled_with_images() {
-    let scratch = Scratch::new();
-    let ways = Ways {
+    let scratch = TestbedDirectory::new();
+    let ways = ImageCacheOptions {
         reserve_bytes: u64::MAX / 2,
-        ..Ways::plain(Clock::start())
+        ..ImageCacheOptions::plain(DaemonClock::start())
     };
-    let cache = Cache::open(&scratch.0.join("cache"), ways, Box::new(|_| {})).unwrap();
+    let cache = ImageCache::open(&scratch.0.join("cache"), ways, Box::new(|_| {})).unwrap();
     let (wanted, _) = of_bytes(&scratch, "x.raw", 1);
     let (_, why) = read(cache.reader(&wanted).unwrap()).await.unwrap_err();
     assert!(why.contains("images.reserve_mib"), "{why}");
@@ -684,13 +695,15 @@ async fn the_stores_reserve_is_not_filled_with_images() {
 
 #[tokio::test]
 async fn who_asks_for_a_fill_does_not_wait_for_the_rest_after_a_failure() {
-    let (scratch, image) = (Scratch::new(), sample());
-    let source = Source::new(Manners::plain(b"another".to_vec())).await;
+    let (scratch, image) = (TestbedDirectory::new(), sample());
+    let source = FakeImageSource::new(SourceBehaviour::plain(b"another".to_vec())).await;
     let cache = cache(&scratch);
     let wanted = source.wanted(sha256(&image));
     let first = read(cache.reader(&wanted).unwrap()).await;
     assert!(first.is_err());
-    source.manners.send_replace(Manners::plain(image.clone()));
+    source
+        .behaviour
+        .send_replace(SourceBehaviour::plain(image.clone()));
     let again = read(cache.reader(&wanted).unwrap()).await;
     assert!(again.is_err(), "it rests, and says why");
     cache.fill(&wanted).unwrap();

@@ -12,64 +12,67 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use trivet_images::{Failure, Format, Key, Wanted};
-use trivet_model::image::{ImageState, Unpacked};
+use trivet_images::{ImageFillError, ImageFormat, ImageKey, ImageSpec};
+use trivet_model::image::{ImageState, UnpackedImage};
 use trivet_unpack::{MAGIC_BYTES, Packing};
 
 use super::checking;
-use super::entry::{self, Entry, Kept, Reader};
-use super::link::Link;
-use super::taking::{Made, Taking, Trouble};
-use super::{Asked, Cache, ENTRIES_MAX, Slot, SlotState};
+use super::derived_image::DerivedImage;
+use super::entry::{self, CacheEntry, ImageMetadata, ImageReader};
+use super::unpack_worker::{DiskUnpackError, UnpackWorker, UnpackedDisk};
+use super::{CacheSlot, CacheSlotState, ENTRIES_MAX, FillTrigger, ImageCache};
 
 /// What is behind the key of an image whose disk is being made, where room is counted.
-pub(super) const MAKING_END: &str = ".unpack";
+pub(super) const UNPACK_SUFFIX: &str = ".unpack";
 
 /// A disk on its way out of its image.
-pub(super) struct Making {
-    pub(super) wanted: Wanted,
-    pub(super) entry: Arc<Entry>,
+pub(super) struct UnpackJob {
+    pub(super) spec: ImageSpec,
+    pub(super) entry: Arc<CacheEntry>,
     /// It was given up, and when it may be tried again.
     failed: Option<Instant>,
 }
 
 /// Why there is no disk.
-pub(super) enum Why {
+pub(super) enum DiskUnavailable {
     /// The image itself is not to be had, which was told.
-    Told(String),
+    Reported(String),
     /// Something about the disk.
-    New(Failure),
+    Unreported(ImageFillError),
 }
 
 /// Which packing a format is; none for images that are read as they are.
-fn packing(format: Format) -> Option<Packing> {
+fn packing(format: ImageFormat) -> Option<Packing> {
     match format {
-        Format::Qcow2 => Some(Packing::Qcow2),
-        Format::Zstd => Some(Packing::Zstd),
-        Format::Gzip => Some(Packing::Gzip),
-        Format::Xz => Some(Packing::Xz),
-        Format::Raw | Format::Iso | Format::Kernel | Format::Ramdisk => None,
+        ImageFormat::Qcow2 => Some(Packing::Qcow2),
+        ImageFormat::Zstd => Some(Packing::Zstd),
+        ImageFormat::Gzip => Some(Packing::Gzip),
+        ImageFormat::Xz => Some(Packing::Xz),
+        ImageFormat::Raw | ImageFormat::Iso | ImageFormat::Kernel | ImageFormat::Ramdisk => None,
     }
 }
 
 /// An image that is said to be a disk as it is, and is none, is refused. Only qcow2 is
 /// looked for: a machine that was written with it would not start, and its agent would
 /// look into it.
-pub(super) fn check_said(wanted: &Wanted, entry: &Entry) -> Result<(), Failure> {
+pub(super) fn check_declared_format(
+    wanted: &ImageSpec,
+    entry: &CacheEntry,
+) -> Result<(), ImageFillError> {
     use std::os::unix::fs::FileExt as _;
-    if wanted.format != Format::Raw {
+    if wanted.format != ImageFormat::Raw {
         return Ok(());
     }
     let mut first = [0; MAGIC_BYTES];
     let read = entry.file.read_at(&mut first, 0);
-    let read = read.map_err(|error| Failure::Disk {
+    let read = read.map_err(|error| ImageFillError::Disk {
         image: wanted.name.clone(),
         why: error.to_string(),
     })?;
     if Packing::of_magic(&first[..read]) != Some(Packing::Qcow2) {
         return Ok(());
     }
-    Err(Failure::Format {
+    Err(ImageFillError::Format {
         image: wanted.name.clone(),
         why: "is said to be raw, but its first bytes are those of qcow2; say so: --format qcow2 \
               in the catalogue, image_disk_format=qcow2 for a node"
@@ -77,144 +80,168 @@ pub(super) fn check_said(wanted: &Wanted, entry: &Entry) -> Result<(), Failure> 
     })
 }
 
-impl Cache {
+impl ImageCache {
     /// Opens the disk in a packed image for reading; it is made if it is not there.
-    pub(super) fn disk(&self, wanted: &Wanted, asked: Asked) -> Result<Reader, String> {
+    pub(super) fn disk_reader(
+        &self,
+        wanted: &ImageSpec,
+        asked: FillTrigger,
+    ) -> Result<ImageReader, String> {
         let key = wanted.key().to_string();
-        let mut makings = self.makings();
-        if let Some(reader) = self.made(&key, asked)? {
+        let mut makings = self.unpack_jobs();
+        if let Some(reader) = self.existing_disk_reader(&key, asked)? {
             return Ok(reader);
         }
         if let Some(making) = makings.get(&key)
             && making
                 .failed
-                .is_none_or(|until| until > Instant::now() && matches!(asked, Asked::Read))
-            && making.wanted.format == wanted.format
+                .is_none_or(|until| until > Instant::now() && matches!(asked, FillTrigger::Read))
+            && making.spec.format == wanted.format
         {
-            return Ok(Reader::new(Arc::clone(&making.entry)));
+            return Ok(ImageReader::new(Arc::clone(&making.entry)));
         }
         if makings.len() >= ENTRIES_MAX {
             return Err(format!("the cache has {ENTRIES_MAX} images; remove some"));
         }
-        let entry = Entry::unpacking(&self.0.root, &key);
+        let entry = CacheEntry::create_for_unpacking(&self.0.root, &key);
         let entry = entry.map_err(|error| format!("the cache cannot make a file: {error}"))?;
         let entry = Arc::new(entry);
-        let making = Making {
-            wanted: wanted.clone(),
+        let making = UnpackJob {
+            spec: wanted.clone(),
             entry: Arc::clone(&entry),
             failed: None,
         };
         if let Some(old) = makings.insert(key.clone(), making) {
-            old.entry.cut("it is unpacked as something else");
+            old.entry.fail("it is unpacked as something else");
         }
-        let reader = Reader::new(Arc::clone(&entry));
-        tokio::spawn(self.clone().make(key, wanted.clone(), entry, asked));
+        let reader = ImageReader::new(Arc::clone(&entry));
+        tokio::spawn(
+            self.clone()
+                .run_unpack_job(key, wanted.clone(), entry, asked),
+        );
         Ok(reader)
     }
 
     /// A disk that was made before.
-    fn made(&self, key: &str, asked: Asked) -> Result<Option<Reader>, String> {
+    fn existing_disk_reader(
+        &self,
+        key: &str,
+        asked: FillTrigger,
+    ) -> Result<Option<ImageReader>, String> {
         let mut slots = self.slots();
-        let mut links = self.links();
+        let mut links = self.derived_images();
         let Some(raw) = links.get(key).map(|link| link.raw.to_string()) else {
             return Ok(None);
         };
         let lost = match slots.get(&raw) {
             None => true,
-            Some(slot) if matches!(slot.state, SlotState::Failed(_)) => {
-                entry::kept(&self.0.root, &raw).is_none()
+            Some(slot) if matches!(slot.state, CacheSlotState::Failed(_)) => {
+                entry::read_metadata(&self.0.root, &raw).is_none()
             }
             Some(_) => false,
         };
         if lost {
             links.remove(key);
-            Link::remove(&self.0.root, key);
+            DerivedImage::remove(&self.0.root, key);
             return Ok(None);
         }
         let Some(slot) = slots.get_mut(&raw) else {
             return Ok(None);
         };
-        if let (SlotState::Failed(until), Asked::Order) = (&mut slot.state, asked) {
+        if let (CacheSlotState::Failed(until), FillTrigger::Order) = (&mut slot.state, asked) {
             *until = Instant::now();
         }
-        slot.used_at_ms = self.0.ways.clock.now().tick.0;
-        let own = slot.wanted.clone();
-        self.ask_again(&raw, slot, &own)?;
-        self.begin(&raw, slot);
-        Ok(Some(Reader::new(Arc::clone(&slot.entry))))
+        slot.used_at_ms = self.0.options.clock.now().tick.0;
+        let own = slot.spec.clone();
+        self.retry_if_due(&raw, slot, &own)?;
+        self.start_task(&raw, slot);
+        Ok(Some(ImageReader::new(Arc::clone(&slot.entry))))
     }
 
     /// Brings a disk to its end, well or not.
-    async fn make(self, key: String, wanted: Wanted, entry: Arc<Entry>, asked: Asked) {
-        let went = self.take_out(&key, &wanted, &entry, asked).await;
+    async fn run_unpack_job(
+        self,
+        key: String,
+        wanted: ImageSpec,
+        entry: Arc<CacheEntry>,
+        asked: FillTrigger,
+    ) {
+        let went = self.unpack_disk(&key, &wanted, &entry, asked).await;
         let went = went.and_then(|(size, made)| {
             self.publish(&key, &wanted, &entry, size, &made)
                 .map(|()| size)
-                .map_err(|error| Why::New(self.disk_failed(&key, &wanted, &error)))
+                .map_err(|error| {
+                    DiskUnavailable::Unreported(self.disk_failure(&key, &wanted, &error))
+                })
         });
         let why = match went {
-            Ok(size) => return self.tell(&wanted, Some(size), size, ImageState::Whole),
-            Err(Why::Told(why)) => why,
-            Err(Why::New(failure)) => {
+            Ok(size) => return self.report(&wanted, Some(size), size, ImageState::Complete),
+            Err(DiskUnavailable::Reported(why)) => why,
+            Err(DiskUnavailable::Unreported(failure)) => {
                 let why = failure.to_string();
                 let state = failure.image_state();
-                if entry.is_open() {
-                    self.tell(&wanted, None, 0, state);
+                if entry.is_pending() {
+                    self.report(&wanted, None, 0, state);
                 }
                 why
             }
         };
-        let mut makings = self.makings();
+        let mut makings = self.unpack_jobs();
         if let Some(making) = makings.get_mut(&key)
             && Arc::ptr_eq(&making.entry, &entry)
         {
             // An empty file stays: after a restart it is tried again, and told again.
             let _ = entry.file.set_len(0);
-            entry.expects(0);
-            making.failed = Some(Instant::now() + self.0.ways.failed_rest);
+            entry.set_expected(0);
+            making.failed = Some(Instant::now() + self.0.options.retry_delay);
         }
-        entry.cut(&why);
+        entry.fail(&why);
     }
 
     /// Waits for the image, and unpacks it on a thread of its own.
-    async fn take_out(
+    async fn unpack_disk(
         &self,
         key: &str,
-        wanted: &Wanted,
-        entry: &Arc<Entry>,
-        asked: Asked,
-    ) -> Result<(u64, Made), Why> {
-        let (size, original) = self.original(key, wanted, asked).await?;
-        self.tell(wanted, Some(size), size, ImageState::Unpacking);
+        wanted: &ImageSpec,
+        entry: &Arc<CacheEntry>,
+        asked: FillTrigger,
+    ) -> Result<(u64, UnpackedDisk), DiskUnavailable> {
+        let (size, original) = self.packed_image(key, wanted, asked).await?;
+        self.report(wanted, Some(size), size, ImageState::Unpacking);
         let made = self
             .unpack(key, wanted, (size, &original), entry, None)
             .await;
-        Ok((size, made.map_err(Why::New)?))
+        Ok((size, made.map_err(DiskUnavailable::Unreported)?))
     }
 
     /// The packed image, all of it and right, which stays as long as it is read. Until it
     /// is here nobody counts as its reader who does not read the disk.
-    pub(super) async fn original(
+    pub(super) async fn packed_image(
         &self,
         key: &str,
-        wanted: &Wanted,
-        mut asked: Asked,
-    ) -> Result<(u64, Reader), Why> {
+        wanted: &ImageSpec,
+        mut asked: FillTrigger,
+    ) -> Result<(u64, ImageReader), DiskUnavailable> {
         loop {
-            let mut quiet = self.plain(wanted, asked).map_err(Why::Told)?.quiet();
-            asked = Asked::Read;
-            if let Err(why) = quiet.whole().await {
+            let mut quiet = self
+                .plain_reader(wanted, asked)
+                .map_err(DiskUnavailable::Reported)?
+                .uncounted();
+            asked = FillTrigger::Read;
+            if let Err(why) = quiet.wait_whole().await {
                 if self.is_current(key, quiet.entry()) {
-                    return Err(Why::Told(why));
+                    return Err(DiskUnavailable::Reported(why));
                 }
                 // The source has another file now, which is on its way.
                 if !self.slots().contains_key(key) {
-                    return Err(Why::Told("it was removed".to_owned()));
+                    return Err(DiskUnavailable::Reported("it was removed".to_owned()));
                 }
                 continue;
             }
-            let mut reader = self.plain(wanted, asked).map_err(Why::Told)?;
-            if let Ok(size) = reader.whole().await {
+            let mut reader = self
+                .plain_reader(wanted, asked)
+                .map_err(DiskUnavailable::Reported)?;
+            if let Ok(size) = reader.wait_whole().await {
                 return Ok((size, reader));
             }
         }
@@ -224,21 +251,21 @@ impl Cache {
     pub(super) async fn unpack(
         &self,
         key: &str,
-        wanted: &Wanted,
-        original: (u64, &Reader),
-        entry: &Arc<Entry>,
+        wanted: &ImageSpec,
+        original: (u64, &ImageReader),
+        entry: &Arc<CacheEntry>,
         only: Option<Vec<u64>>,
-    ) -> Result<Made, Failure> {
+    ) -> Result<UnpackedDisk, ImageFillError> {
         let image = wanted.name.clone();
-        let unpacked_as = packing(wanted.format).ok_or_else(|| Failure::Format {
+        let unpacked_as = packing(wanted.format).ok_or_else(|| ImageFillError::Format {
             image: image.clone(),
             why: format!("is not packed: it is {}", wanted.format),
         })?;
         let (size, reader) = original;
         let list = checking::read_list(self, key, &wanted.digest);
-        let room_key = only.is_none().then(|| format!("{key}{MAKING_END}"));
+        let room_key = only.is_none().then(|| format!("{key}{UNPACK_SUFFIX}"));
         let cache = self.clone();
-        let taking = Taking::new(
+        let taking = UnpackWorker::new(
             (Arc::clone(reader.file()), list, wanted.digest, size),
             Arc::clone(entry),
             only,
@@ -246,8 +273,8 @@ impl Cache {
         let making = Arc::clone(entry);
         let room = move |bytes| match &room_key {
             Some(key) => {
-                cache.make_room(key, bytes)?;
-                making.expects(bytes);
+                cache.reserve_space(key, bytes)?;
+                making.set_expected(bytes);
                 Ok(())
             }
             // Its place is its own already.
@@ -258,25 +285,27 @@ impl Cache {
         let started = thread.spawn(move || {
             let _ = reply.send(taking.run(unpacked_as, &room));
         });
-        started.map_err(|error| self.disk_failed(key, wanted, &error))?;
+        started.map_err(|error| self.disk_failure(key, wanted, &error))?;
         let gone = || {
             let error = std::io::Error::other("the thread has ended");
-            self.disk_failed(key, wanted, &error)
+            self.disk_failure(key, wanted, &error)
         };
         let went = answer.await.map_err(|_| gone())?;
         went.map_err(|trouble| match trouble {
-            Trouble::Refused(refusal) => Failure::Format {
+            DiskUnpackError::Refused(refusal) => ImageFillError::Format {
                 image,
                 why: refusal.to_string(),
             },
-            Trouble::NoRoom { bytes, why } => Failure::NoRoom { image, bytes, why },
-            Trouble::Disk(error) => self.disk_failed(key, wanted, &error),
-            Trouble::Rotten => {
-                self.distrust(key);
-                let why = "it has changed on this box's disk; it is checked again".to_owned();
-                Failure::Disk { image, why }
+            DiskUnpackError::NoSpace { bytes, why } => {
+                ImageFillError::NoSpace { image, bytes, why }
             }
-            Trouble::Removed => Failure::Disk {
+            DiskUnpackError::Disk(error) => self.disk_failure(key, wanted, &error),
+            DiskUnpackError::Corrupt => {
+                self.invalidate(key);
+                let why = "it has changed on this box's disk; it is checked again".to_owned();
+                ImageFillError::Disk { image, why }
+            }
+            DiskUnpackError::Removed => ImageFillError::Disk {
                 image,
                 why: "it was removed meanwhile".to_owned(),
             },
@@ -288,23 +317,23 @@ impl Cache {
     fn publish(
         &self,
         key: &str,
-        wanted: &Wanted,
-        entry: &Arc<Entry>,
+        wanted: &ImageSpec,
+        entry: &Arc<CacheEntry>,
         size: u64,
-        made: &Made,
+        made: &UnpackedDisk,
     ) -> std::io::Result<()> {
-        let mut makings = self.makings();
-        let ours = |making: &Making| Arc::ptr_eq(&making.entry, entry);
+        let mut makings = self.unpack_jobs();
+        let ours = |making: &UnpackJob| Arc::ptr_eq(&making.entry, entry);
         if !makings.get(key).is_some_and(ours) {
             return Err(std::io::Error::other("it was removed meanwhile"));
         }
-        let raw = Key(made.digest);
+        let raw = ImageKey(made.digest);
         let raw_key = raw.to_string();
         let mut slots = self.slots();
         // The same disk may be here already, from another image or as one of its own.
         let there = slots
             .get(&raw_key)
-            .is_some_and(|slot| matches!(slot.state, SlotState::Busy | SlotState::Whole));
+            .is_some_and(|slot| matches!(slot.state, CacheSlotState::Busy | CacheSlotState::Whole));
         let growing = self.path(key, "unpack");
         if there {
             std::fs::remove_file(growing)?;
@@ -313,64 +342,64 @@ impl Cache {
             std::fs::write(&path, made.list.bytes())?;
             std::fs::File::open(path)?.sync_all()?;
             std::fs::rename(growing, self.path(&raw_key, "whole"))?;
-            let kept = Kept {
-                wanted: Wanted {
+            let kept = ImageMetadata {
+                spec: ImageSpec {
                     name: wanted.name.clone(),
                     digest: made.digest,
                     sources: Vec::new(),
-                    format: Format::Raw,
+                    format: ImageFormat::Raw,
                 },
                 size: Some(made.size),
                 validator: None,
                 whole: true,
-                from: Some(key.to_owned()),
+                unpacked_from: Some(key.to_owned()),
             };
             kept.write(&self.0.root)?;
-            let slot = Slot {
-                wanted: kept.wanted,
+            let slot = CacheSlot {
+                spec: kept.spec,
                 entry: Arc::clone(entry),
-                state: SlotState::Whole,
-                used_at_ms: self.0.ways.clock.now().tick.0,
+                state: CacheSlotState::Whole,
+                used_at_ms: self.0.options.clock.now().tick.0,
             };
             slots.insert(raw_key, slot);
         }
-        let link = Link {
-            wanted: wanted.clone(),
+        let link = DerivedImage {
+            spec: wanted.clone(),
             size,
             raw,
             raw_size: made.size,
         };
         link.write(&self.0.root)?;
-        self.links().insert(key.to_owned(), link);
+        self.derived_images().insert(key.to_owned(), link);
         makings.remove(key);
-        entry.expects(0);
-        entry.size_is(made.size);
-        entry.hashed_is(made.size);
-        entry.right();
+        entry.set_expected(0);
+        entry.set_size(made.size);
+        entry.set_hashed(made.size);
+        entry.mark_verified();
         Ok(())
     }
 
     /// Whether the disk in this image is being made, and whether somebody waits for it.
-    pub(super) fn is_making(&self, key: &str) -> bool {
-        let makings = self.makings();
+    pub(super) fn is_unpacking(&self, key: &str) -> bool {
+        let makings = self.unpack_jobs();
         makings.get(key).is_some_and(|it| it.failed.is_none())
     }
 
     pub(super) fn is_disk_read(&self, key: &str) -> bool {
-        let makings = self.makings();
+        let makings = self.unpack_jobs();
         makings.get(key).is_some_and(|it| it.entry.is_read())
     }
 
     /// The disk in this image, if it is in the cache and right.
-    pub(super) fn unpacked(&self, wanted: &Wanted) -> Option<Unpacked> {
+    pub(super) fn unpacked(&self, wanted: &ImageSpec) -> Option<UnpackedImage> {
         if !wanted.format.is_packed() {
             return None;
         }
         let slots = self.slots();
-        let links = self.links();
+        let links = self.derived_images();
         let link = links.get(&wanted.key().to_string())?;
         let slot = slots.get(&link.raw.to_string())?;
-        matches!(slot.state, SlotState::Whole).then_some(Unpacked {
+        matches!(slot.state, CacheSlotState::Whole).then_some(UnpackedImage {
             digest: link.raw.0,
             size: link.raw_size,
         })
@@ -378,77 +407,84 @@ impl Cache {
 
     /// The key of what is read by whoever wants this image: its own, or that of the disk
     /// in it, if that was taken out.
-    pub(crate) fn read_key(&self, wanted: &Wanted) -> Option<String> {
+    pub(crate) fn read_key(&self, wanted: &ImageSpec) -> Option<String> {
         let key = wanted.key().to_string();
         if wanted.format.is_packed() {
-            return self.links().get(&key).map(|link| link.raw.to_string());
+            return self
+                .derived_images()
+                .get(&key)
+                .map(|link| link.raw.to_string());
         }
         Some(key)
     }
 
     /// The images that this disk was in.
-    pub(super) fn links_to(&self, raw: &str) -> Vec<Link> {
-        let links = self.links();
+    pub(super) fn images_containing(&self, raw: &str) -> Vec<DerivedImage> {
+        let links = self.derived_images();
         let all = links.values().filter(|link| link.raw.to_string() == raw);
         all.cloned().collect()
     }
 
     /// Goes on with what was interrupted.
-    pub(super) fn unpack_again(&self, wanted: &Wanted) {
+    pub(super) fn unpack_again(&self, wanted: &ImageSpec) {
         // What goes wrong is told.
-        let _ = self.disk(wanted, Asked::Order);
+        let _ = self.disk_reader(wanted, FillTrigger::Order);
     }
 
     /// An image was removed: its disk goes as well, unless it was in another one too.
     pub(super) fn drop_disk(&self, key: &str) {
-        if let Some(making) = self.makings().remove(key) {
-            making.entry.cut("it was removed");
+        if let Some(making) = self.unpack_jobs().remove(key) {
+            making.entry.fail("it was removed");
         }
         let _ = std::fs::remove_file(self.path(key, "unpack"));
-        let Some(link) = self.links().remove(key) else {
+        let Some(link) = self.derived_images().remove(key) else {
             return;
         };
-        Link::remove(&self.0.root, key);
+        DerivedImage::remove(&self.0.root, key);
         let raw = link.raw.to_string();
-        let made = entry::kept(&self.0.root, &raw).is_some_and(|kept| kept.from.is_some());
-        if made && self.links_to(&raw).is_empty() {
+        let made = entry::read_metadata(&self.0.root, &raw)
+            .is_some_and(|kept| kept.unpacked_from.is_some());
+        if made && self.images_containing(&raw).is_empty() {
             self.drop_slot(&raw);
         }
     }
 
     /// These were evicted. Whoever shows images hears what became of them.
-    pub(super) fn tell_evicted(&self, gone: Vec<(String, Wanted)>) {
+    pub(super) fn report_evicted(&self, gone: Vec<(String, ImageSpec)>) {
         for (key, wanted) in gone {
-            let disks = self.links_to(&key);
+            let disks = self.images_containing(&key);
             for link in &disks {
-                self.links().remove(&link.key());
-                Link::remove(&self.0.root, &link.key());
+                self.derived_images().remove(&link.key());
+                DerivedImage::remove(&self.0.root, &link.key());
             }
             if self.unpacked(&wanted).is_some() {
                 // The disk is still here, which is all that nodes read.
                 continue;
             }
             if disks.is_empty() {
-                self.tell(&wanted, None, 0, ImageState::Gone);
+                self.report(&wanted, None, 0, ImageState::Evicted);
             }
             for link in disks {
                 let here = self.slots().contains_key(&link.key());
                 let (size, have, state) = if here {
-                    (Some(link.size), link.size, ImageState::Whole)
+                    (Some(link.size), link.size, ImageState::Complete)
                 } else {
-                    (None, 0, ImageState::Gone)
+                    (None, 0, ImageState::Evicted)
                 };
-                self.tell(&link.wanted, size, have, state);
+                self.report(&link.spec, size, have, state);
             }
         }
     }
 
-    pub(super) fn makings(&self) -> MutexGuard<'_, BTreeMap<String, Making>> {
-        let makings = self.0.makings.lock();
+    pub(super) fn unpack_jobs(&self) -> MutexGuard<'_, BTreeMap<String, UnpackJob>> {
+        let makings = self.0.unpack_jobs.lock();
         makings.unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn links(&self) -> MutexGuard<'_, BTreeMap<String, Link>> {
-        self.0.links.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn derived_images(&self) -> MutexGuard<'_, BTreeMap<String, DerivedImage>> {
+        self.0
+            .derived_images
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }

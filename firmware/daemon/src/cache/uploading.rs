@@ -10,22 +10,24 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use tokio::time::timeout;
-use trivet_chunks::{CHUNK_BYTES, List};
-use trivet_images::{Failure, Wanted};
+use trivet_chunks::{CHUNK_BYTES, ChunkList};
+use trivet_images::{ImageFillError, ImageSpec};
 use trivet_model::image::ImageState;
 
-use super::entry::{self, Entry, Kept};
-use super::filling::TELL_BYTES;
-use super::hashing::Hashing;
-use super::unpacking::check_said;
-use super::{Cache, ENTRIES_MAX, Left, Part, Slot, SlotState, checking};
+use super::entry::{self, CacheEntry, ImageMetadata};
+use super::filling::REPORT_BYTES;
+use super::hashing::ImageHasher;
+use super::unpacking::check_declared_format;
+use super::{
+    CacheSlot, CacheSlotState, ENTRIES_MAX, FillOutcome, ImageCache, PartialImage, checking,
+};
 
 /// How long the sender may pause.
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 
 /// Which bytes somebody offers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Offer {
+pub(crate) struct ImageUploadRange {
     /// The first of them.
     pub(crate) from: u64,
     /// How many.
@@ -36,42 +38,42 @@ pub(crate) struct Offer {
 
 /// Why an upload did not go well; each a sentence.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Refused {
+pub(crate) enum ImageUploadError {
     /// It does not fit what is here.
     Conflict(String),
     /// There is no room.
-    NoRoom(String),
+    NoSpace(String),
     /// The box's own disk failed.
     Disk(String),
     /// All came, and it is something else.
-    Wrong(String),
+    Mismatch(String),
     /// It broke off.
-    Broken(String),
+    Interrupted(String),
 }
 
 /// An upload under way.
-struct Upload {
-    cache: Cache,
+struct ImageUploadTask {
+    cache: ImageCache,
     key: String,
-    entry: Arc<Entry>,
-    kept: Kept,
+    entry: Arc<CacheEntry>,
+    kept: ImageMetadata,
     have: u64,
-    told: u64,
+    reported: u64,
 }
 
-impl Cache {
+impl ImageCache {
     /// Takes what is offered; how many bytes of the image are here then.
     pub(crate) async fn upload<B>(
         &self,
-        wanted: &Wanted,
-        offer: Offer,
+        wanted: &ImageSpec,
+        offer: ImageUploadRange,
         body: &mut B,
-    ) -> Result<u64, Refused>
+    ) -> Result<u64, ImageUploadError>
     where
         B: hyper::body::Body<Data = Bytes> + Unpin,
     {
         let key = wanted.key().to_string();
-        self.look_at(&key).await;
+        self.verify_stored(&key).await;
         if let Some(size) = self.adopt(&key, wanted) {
             // The sender is heard to its end: it would not read the answer before.
             while let Ok(Some(Ok(_))) = timeout(PAUSE_MAX, body.frame()).await {}
@@ -79,86 +81,87 @@ impl Cache {
         }
         Self::may_claim(&self.slots(), &key, wanted, offer)?;
         // Before what an earlier upload left is given up for it.
-        let room = self.make_room(&key, offer.size);
+        let room = self.reserve_space(&key, offer.size);
         let (image, bytes) = (wanted.name.clone(), offer.size);
-        let no_room = |why| Failure::NoRoom { image, bytes, why }.to_string();
-        room.map_err(|why| Refused::NoRoom(format!("{}.", upper(&no_room(why)))))?;
+        let no_room = |why| ImageFillError::NoSpace { image, bytes, why }.to_string();
+        room.map_err(|why| ImageUploadError::NoSpace(format!("{}.", capitalised(&no_room(why)))))?;
         let entry = self.claim(&key, wanted, offer)?;
-        let mut upload = Upload {
+        let mut upload = ImageUploadTask {
             cache: self.clone(),
             key,
             entry,
-            kept: Kept {
+            kept: ImageMetadata {
                 size: Some(offer.size),
-                ..Kept::fresh(wanted)
+                ..ImageMetadata::new(wanted)
             },
             have: offer.from,
-            told: offer.from,
+            reported: offer.from,
         };
-        let went = upload.take(body, offer).await;
-        upload.end(went, offer).await
+        let went = upload.receive(body, offer).await;
+        upload.finish(went, offer).await
     }
 
     /// What lies here since before we started is checked before it is gone on with.
-    async fn look_at(&self, key: &str) {
+    async fn verify_stored(&self, key: &str) {
         let entry = {
             let mut slots = self.slots();
             let Some(slot) = slots.get_mut(key) else {
                 return;
             };
-            self.begin(key, slot);
-            let checks = slot.wanted.sources.is_empty() && matches!(slot.state, SlotState::Busy);
+            self.start_task(key, slot);
+            let checks = slot.spec.sources.is_empty() && matches!(slot.state, CacheSlotState::Busy);
             checks.then(|| Arc::clone(&slot.entry))
         };
         if let Some(entry) = entry {
-            entry.settled().await;
+            entry.finished().await;
         }
     }
 
     /// A disk that was taken out of a packed image, and is this image, is from now on
     /// kept for its own sake. How large it is.
-    fn adopt(&self, key: &str, wanted: &Wanted) -> Option<u64> {
+    fn adopt(&self, key: &str, wanted: &ImageSpec) -> Option<u64> {
         let size = {
             let mut slots = self.slots();
             let slot = slots.get_mut(key)?;
-            let mut kept = entry::kept(&self.0.root, key)?;
-            if !matches!(slot.state, SlotState::Whole) || kept.from.is_none() {
+            let mut kept = entry::read_metadata(&self.0.root, key)?;
+            if !matches!(slot.state, CacheSlotState::Whole) || kept.unpacked_from.is_none() {
                 return None;
             }
-            kept.from = None;
-            kept.wanted = wanted.clone();
+            kept.unpacked_from = None;
+            kept.spec = wanted.clone();
             kept.write(&self.0.root).ok()?;
-            slot.wanted = wanted.clone();
+            slot.spec = wanted.clone();
             kept.size?
         };
-        self.tell(wanted, Some(size), size, ImageState::Whole);
+        self.report(wanted, Some(size), size, ImageState::Complete);
         Some(size)
     }
 
     /// Whether an upload may have the image's place.
     fn may_claim(
-        slots: &BTreeMap<String, Slot>,
+        slots: &BTreeMap<String, CacheSlot>,
         key: &str,
-        wanted: &Wanted,
-        offer: Offer,
-    ) -> Result<(), Refused> {
+        wanted: &ImageSpec,
+        offer: ImageUploadRange,
+    ) -> Result<(), ImageUploadError> {
         let name = &wanted.name;
-        let conflict = |why: String| Err(Refused::Conflict(format!("Image {name} {why}")));
-        let disk = |why: String| Refused::Disk(format!("Image {name} cannot be kept: {why}."));
+        let conflict = |why: String| Err(ImageUploadError::Conflict(format!("Image {name} {why}")));
+        let disk =
+            |why: String| ImageUploadError::Disk(format!("Image {name} cannot be kept: {why}."));
         if !slots.contains_key(key) && slots.len() >= ENTRIES_MAX {
             let why = format!("the cache has {ENTRIES_MAX} images; remove some");
             return Err(disk(why));
         }
         let here = match slots.get(key).map(|slot| &slot.state) {
-            None | Some(SlotState::Failed(_)) => Part::default(),
-            Some(SlotState::Part(part, _)) => *part,
-            Some(SlotState::Uploaded) => {
+            None | Some(CacheSlotState::Failed(_)) => PartialImage::default(),
+            Some(CacheSlotState::Partial(part, _)) => *part,
+            Some(CacheSlotState::Uploading) => {
                 return conflict("is being uploaded by somebody else; wait for that".to_owned());
             }
-            Some(SlotState::Busy | SlotState::Unseen(_)) => {
+            Some(CacheSlotState::Busy | CacheSlotState::Unverified(_)) => {
                 return conflict("is being fetched or checked; wait for that".to_owned());
             }
-            Some(SlotState::Whole) => {
+            Some(CacheSlotState::Whole) => {
                 return conflict("is whole already; there is nothing to upload".to_owned());
             }
         };
@@ -180,40 +183,50 @@ impl Cache {
     }
 
     /// The image's place, for us alone.
-    fn claim(&self, key: &str, wanted: &Wanted, offer: Offer) -> Result<Arc<Entry>, Refused> {
+    fn claim(
+        &self,
+        key: &str,
+        wanted: &ImageSpec,
+        offer: ImageUploadRange,
+    ) -> Result<Arc<CacheEntry>, ImageUploadError> {
         let name = &wanted.name;
-        let disk = |why: String| Refused::Disk(format!("Image {name} cannot be kept: {why}."));
+        let disk =
+            |why: String| ImageUploadError::Disk(format!("Image {name} cannot be kept: {why}."));
         let mut slots = self.slots();
         Self::may_claim(&slots, key, wanted, offer)?;
         let entry = if offer.from > 0 {
-            Entry::at(&self.0.root, key, false)
+            CacheEntry::open(&self.0.root, key, false)
         } else {
-            Entry::fresh(&self.0.root, key)
+            CacheEntry::create(&self.0.root, key)
         };
         let entry = Arc::new(entry.map_err(|error| disk(error.to_string()))?);
-        let slot = Slot {
-            wanted: wanted.clone(),
+        let slot = CacheSlot {
+            spec: wanted.clone(),
             entry: Arc::clone(&entry),
-            state: SlotState::Uploaded,
-            used_at_ms: self.0.ways.clock.now().tick.0,
+            state: CacheSlotState::Uploading,
+            used_at_ms: self.0.options.clock.now().tick.0,
         };
         slots.insert(key.to_owned(), slot);
         Ok(entry)
     }
 }
 
-impl Upload {
+impl ImageUploadTask {
     /// Takes the body in; an end before it is all here is a failure like others.
-    async fn take<B>(&mut self, body: &mut B, offer: Offer) -> Result<(), Failure>
+    async fn receive<B>(
+        &mut self,
+        body: &mut B,
+        offer: ImageUploadRange,
+    ) -> Result<(), ImageFillError>
     where
         B: hyper::body::Body<Data = Bytes> + Unpin,
     {
-        let image = self.kept.wanted.name.clone();
-        let room = self.cache.make_room(&self.key, offer.size);
+        let image = self.kept.spec.name.clone();
+        let room = self.cache.reserve_space(&self.key, offer.size);
         let bytes = offer.size;
-        room.map_err(|why| Failure::NoRoom { image, bytes, why })?;
+        room.map_err(|why| ImageFillError::NoSpace { image, bytes, why })?;
         let hashing = self.start()?;
-        self.tell(ImageState::Filling);
+        self.report(ImageState::Fetching);
         let until = offer.from + offer.bytes;
         while self.have < until {
             let piece = match timeout(PAUSE_MAX, body.frame()).await {
@@ -224,24 +237,30 @@ impl Upload {
             let piece = piece.slice(..piece.len().min(room));
             let length = piece.len() as u64;
             if length > 0 && hashing.push(piece).await.is_err() {
-                return Err(self.disk(&hashing.why()));
+                return Err(self.disk_failure(&hashing.failure()));
             }
             self.have += length;
-            if self.have - self.told >= TELL_BYTES {
-                self.told = self.have;
-                self.tell(ImageState::Filling);
+            if self.have - self.reported >= REPORT_BYTES {
+                self.reported = self.have;
+                self.report(ImageState::Fetching);
             }
         }
-        let image = self.kept.wanted.name.clone();
+        let image = self.kept.spec.name.clone();
         if self.have < offer.size {
-            hashing.pause().await.map_err(|error| self.disk(&error))?;
+            hashing
+                .pause()
+                .await
+                .map_err(|error| self.disk_failure(&error))?;
             let have = self.have;
-            return Err(Failure::Part { image, have });
+            return Err(ImageFillError::UploadIncomplete { image, have });
         }
-        let found = hashing.finish().await.map_err(|error| self.disk(&error))?;
-        let expected = self.kept.wanted.digest;
+        let found = hashing
+            .finish()
+            .await
+            .map_err(|error| self.disk_failure(&error))?;
+        let expected = self.kept.spec.digest;
         if found != expected {
-            return Err(Failure::WrongUpload {
+            return Err(ImageFillError::UploadMismatch {
                 image,
                 algorithm: found.algorithm(),
                 expected: expected.to_string(),
@@ -249,21 +268,21 @@ impl Upload {
                 bytes: self.have,
             });
         }
-        check_said(&self.kept.wanted, &self.entry)?;
-        self.keep()
+        check_declared_format(&self.kept.spec, &self.entry)?;
+        self.mark_whole()
     }
 
     /// The thread, and what a restart has to know.
-    fn start(&self) -> Result<Hashing, Failure> {
-        let failed = |error| self.disk(&error);
-        let digest = self.kept.wanted.digest;
+    fn start(&self) -> Result<ImageHasher, ImageFillError> {
+        let failed = |error| self.disk_failure(&error);
+        let digest = self.kept.spec.digest;
         let mut list = if self.have > 0 {
             checking::read_list(&self.cache, &self.key, &digest)
         } else {
-            List::new(&digest)
+            ChunkList::new(&digest)
         };
-        list.keep(self.have / CHUNK_BYTES);
-        if list.known() * CHUNK_BYTES != self.have {
+        list.truncate(self.have / CHUNK_BYTES);
+        if list.known_chunks() * CHUNK_BYTES != self.have {
             let error = std::io::Error::other("its chunk list is gone; begin the upload anew");
             return Err(failed(error));
         }
@@ -272,94 +291,101 @@ impl Upload {
         let chunks = OpenOptions::new().append(true).open(path).map_err(failed)?;
         self.kept.write(&self.cache.0.root).map_err(failed)?;
         if let Some(size) = self.kept.size {
-            self.entry.size_is(size);
+            self.entry.set_size(size);
         }
-        self.entry.hashed_is(self.have);
-        Hashing::start(Arc::clone(&self.entry), list, chunks).map_err(failed)
+        self.entry.set_hashed(self.have);
+        ImageHasher::start(Arc::clone(&self.entry), list, chunks).map_err(failed)
     }
 
     /// From now on it lies in the cache as a whole one.
-    fn keep(&self) -> Result<(), Failure> {
+    fn mark_whole(&self) -> Result<(), ImageFillError> {
         if !self.cache.is_current(&self.key, &self.entry) {
             let error = std::io::Error::other("it was removed meanwhile");
-            return Err(self.disk(&error));
+            return Err(self.disk_failure(&error));
         }
         let path = |end| self.cache.path(&self.key, end);
         std::fs::rename(path("part"), path("whole"))
             .and_then(|()| std::fs::File::open(&self.cache.0.root)?.sync_all())
-            .map_err(|error| self.disk(&error))
+            .map_err(|error| self.disk_failure(&error))
     }
 
-    fn disk(&self, error: &std::io::Error) -> Failure {
-        let wanted = &self.kept.wanted;
-        self.cache.disk_failed(&self.key, wanted, error)
+    fn disk_failure(&self, error: &std::io::Error) -> ImageFillError {
+        let wanted = &self.kept.spec;
+        self.cache.disk_failure(&self.key, wanted, error)
     }
 
-    fn tell(&self, state: ImageState) {
+    fn report(&self, state: ImageState) {
         let size = self.kept.size;
-        self.cache.tell(&self.kept.wanted, size, self.have, state);
+        self.cache.report(&self.kept.spec, size, self.have, state);
     }
 
     /// Gives the place up; what is here is looked at before the next one goes on.
-    async fn end(mut self, went: Result<(), Failure>, offer: Offer) -> Result<u64, Refused> {
+    async fn finish(
+        mut self,
+        went: Result<(), ImageFillError>,
+        offer: ImageUploadRange,
+    ) -> Result<u64, ImageUploadError> {
         let Err(failure) = went else {
-            if self.cache.settle(&self.key, &self.entry, Left::Whole) {
-                self.tell(ImageState::Whole);
+            if self
+                .cache
+                .finish_task(&self.key, &self.entry, FillOutcome::Whole)
+            {
+                self.report(ImageState::Complete);
             }
             return Ok(self.have);
         };
         let why = failure.to_string();
-        let sentence = format!("{}.", upper(&why));
+        let sentence = format!("{}.", capitalised(&why));
         match failure {
-            Failure::WrongUpload { .. } | Failure::Format { .. } => {
+            ImageFillError::UploadMismatch { .. } | ImageFillError::Format { .. } => {
                 self.have = 0;
-                let left = Left::Failed {
+                let left = FillOutcome::Failed {
                     why: why.clone(),
-                    keeps: false,
+                    keeps_files: false,
                 };
-                if self.cache.settle(&self.key, &self.entry, left) {
-                    self.tell(ImageState::Wrong(why));
+                if self.cache.finish_task(&self.key, &self.entry, left) {
+                    self.report(ImageState::Wrong(why));
                 }
-                Err(Refused::Wrong(sentence))
+                Err(ImageUploadError::Mismatch(sentence))
             }
-            Failure::Part { .. } => {
+            ImageFillError::UploadIncomplete { .. } => {
                 let all_came = self.have == offer.from + offer.bytes;
-                self.check(&why).await;
+                self.verify_partial(&why).await;
                 if all_came {
-                    return Ok(self.cache.part(&self.key).have);
+                    return Ok(self.cache.partial_image(&self.key).have);
                 }
-                Err(Refused::Broken(sentence))
+                Err(ImageUploadError::Interrupted(sentence))
             }
             // Nothing has come, and nothing is worse than before.
-            Failure::NoRoom { .. } if offer.from == 0 => {
-                self.cache.forget(&self.key, &self.entry);
-                Err(Refused::NoRoom(sentence))
+            ImageFillError::NoSpace { .. } if offer.from == 0 => {
+                self.cache.remove_empty(&self.key, &self.entry);
+                Err(ImageUploadError::NoSpace(sentence))
             }
-            Failure::NoRoom { .. } => {
-                self.check(&why).await;
-                Err(Refused::NoRoom(sentence))
+            ImageFillError::NoSpace { .. } => {
+                self.verify_partial(&why).await;
+                Err(ImageUploadError::NoSpace(sentence))
             }
             _ => {
-                if self.check(&why).await {
-                    self.have = self.cache.part(&self.key).have;
-                    self.tell(ImageState::Failed(why));
+                if self.verify_partial(&why).await {
+                    self.have = self.cache.partial_image(&self.key).have;
+                    self.report(ImageState::Failed(why));
                 }
-                Err(Refused::Disk(sentence))
+                Err(ImageUploadError::Disk(sentence))
             }
         }
     }
 
     /// As after a restart: only what fits its list is kept. Where there are sources, the
     /// next reader goes on with those. Whether it was not removed meanwhile.
-    async fn check(&self, why: &str) -> bool {
-        if self.have < CHUNK_BYTES || !self.kept.wanted.sources.is_empty() {
-            let left = Left::Failed {
+    async fn verify_partial(&self, why: &str) -> bool {
+        if self.have < CHUNK_BYTES || !self.kept.spec.sources.is_empty() {
+            let left = FillOutcome::Failed {
                 why: why.to_owned(),
-                keeps: self.have >= CHUNK_BYTES,
+                keeps_files: self.have >= CHUNK_BYTES,
             };
-            let ours = self.cache.settle(&self.key, &self.entry, left);
+            let ours = self.cache.finish_task(&self.key, &self.entry, left);
             if ours {
-                self.tell(ImageState::Failed(why.to_owned()));
+                self.report(ImageState::Failed(why.to_owned()));
             }
             return ours;
         }
@@ -373,33 +399,33 @@ impl Upload {
                 }
                 return false;
             };
-            let Ok(fresh) = Entry::at(&self.cache.0.root, &self.key, false) else {
-                slot.state = SlotState::Failed(tokio::time::Instant::now());
-                slot.entry.cut(why);
+            let Ok(fresh) = CacheEntry::open(&self.cache.0.root, &self.key, false) else {
+                slot.state = CacheSlotState::Failed(tokio::time::Instant::now());
+                slot.entry.fail(why);
                 return true;
             };
             let fresh = Arc::new(fresh);
-            slot.entry.cut(why);
+            slot.entry.fail(why);
             slot.entry = Arc::clone(&fresh);
-            let kept = Kept {
-                wanted: slot.wanted.clone(),
+            let kept = ImageMetadata {
+                spec: slot.spec.clone(),
                 validator: None,
                 size: self.kept.size,
                 whole: self.kept.whole,
-                from: None,
+                unpacked_from: None,
             };
-            slot.state = SlotState::Unseen(Box::new(kept));
-            self.cache.begin(&self.key, slot);
+            slot.state = CacheSlotState::Unverified(Box::new(kept));
+            self.cache.start_task(&self.key, slot);
             fresh
         };
-        fresh.settled().await;
+        fresh.finished().await;
         true
     }
 }
 
-impl Cache {
+impl ImageCache {
     /// Removes an image of which nothing is here.
-    fn forget(&self, key: &str, entry: &Arc<Entry>) {
+    fn remove_empty(&self, key: &str, entry: &Arc<CacheEntry>) {
         let mut slots = self.slots();
         if slots
             .get(key)
@@ -411,15 +437,15 @@ impl Cache {
     }
 
     /// How much of an image waits for an upload to go on.
-    fn part(&self, key: &str) -> Part {
+    fn partial_image(&self, key: &str) -> PartialImage {
         match self.slots().get(key).map(|slot| &slot.state) {
-            Some(SlotState::Part(part, _)) => *part,
-            _ => Part::default(),
+            Some(CacheSlotState::Partial(part, _)) => *part,
+            _ => PartialImage::default(),
         }
     }
 }
 
-fn upper(sentence: &str) -> String {
+fn capitalised(sentence: &str) -> String {
     let mut letters = sentence.chars();
     let first = letters.next().map(|letter| letter.to_ascii_uppercase());
     first.into_iter().chain(letters).collect()

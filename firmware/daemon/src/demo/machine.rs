@@ -9,15 +9,18 @@ use std::time::Duration;
 
 use tokio::net::UdpSocket;
 use tokio::sync::{mpsc, watch};
-use trivet_bmc_ipmi::bmc::Bmc;
-use trivet_image_agent::brain::{Identity, Pace};
+use trivet_bmc_ipmi::bmc::IpmiSimulator;
 use trivet_image_agent::shell;
+use trivet_image_agent::state_machine::{AgentIntervals, AgentMachineIdentity};
 use trivet_model::{BootDevice, Digest};
-use trivet_rehearsal::{Case, Do, Ended, Firmware, Hardware, KernelLine, Place};
+use trivet_rehearsal::{
+    AgentKernelArguments, SimBootNetwork, SimChassis, SimFirmware, SimFirmwareAction,
+    SimFirmwareHandover, SimHardware,
+};
 
-use super::rest;
-use crate::clock::{Clock, System};
-use crate::{library, sockets};
+use super::rest_client;
+use crate::clock::{DaemonClock, DaemonEntropy};
+use crate::{image_directory, sockets};
 
 /// Size of a simulated disk, as its agent tells it.
 const DISK_BYTES: u64 = 8 << 30;
@@ -31,7 +34,7 @@ const DATAGRAM_BYTES_MAX: usize = 2048;
 
 /// Where the box's services are, from a machine's side.
 #[derive(Clone, Debug)]
-pub(crate) struct Wiring {
+pub(crate) struct DemoEndpoints {
     pub(crate) api_url: String,
     pub(crate) dhcp: SocketAddrV4,
     pub(crate) tftp_port: u16,
@@ -39,36 +42,36 @@ pub(crate) struct Wiring {
 }
 
 /// A machine in the rack. It lives until the demo ends.
-pub(crate) struct Machine {
-    pub(crate) hardware: Hardware,
+pub(crate) struct DemoMachine {
+    pub(crate) hardware: SimHardware,
     pub(crate) bmc: SocketAddr,
     pub(crate) disk: PathBuf,
-    wiring: Wiring,
-    clock: Clock,
-    case: Mutex<Case>,
+    endpoints: DemoEndpoints,
+    clock: DaemonClock,
+    chassis: Mutex<SimChassis>,
     /// Moves with every change of power.
-    turns: watch::Sender<u64>,
+    power_changes: watch::Sender<u64>,
     /// Bytes of the image that its agent wrote last.
     written: AtomicU64,
     /// Whether it runs the system on its disk.
     installed: watch::Sender<bool>,
 }
 
-impl Machine {
+impl DemoMachine {
     /// A machine that is off, with its BMC alive.
-    pub(crate) async fn plug_in(
-        hardware: Hardware,
+    pub(crate) async fn start(
+        hardware: SimHardware,
         disks: &Path,
-        wiring: Wiring,
+        wiring: DemoEndpoints,
     ) -> anyhow::Result<Arc<Self>> {
         let socket = sockets::udp("simulated BMC", super::any_port(Ipv4Addr::LOCALHOST)).await?;
         let machine = Arc::new(Self {
             bmc: socket.local_addr()?,
             disk: disks.join(format!("{}.raw", hardware.name())),
-            wiring,
-            clock: Clock::start(),
-            case: Mutex::default(),
-            turns: watch::channel(0).0,
+            endpoints: wiring,
+            clock: DaemonClock::start(),
+            chassis: Mutex::default(),
+            power_changes: watch::channel(0).0,
             written: AtomicU64::new(0),
             installed: watch::channel(false).0,
             hardware,
@@ -87,25 +90,25 @@ impl Machine {
     /// How much its agent wrote, and what that much of its disk hashes to.
     pub(crate) async fn disk_digest(&self) -> anyhow::Result<(u64, Digest)> {
         let (disk, written) = (self.disk.clone(), self.written.load(Ordering::Relaxed));
-        let hash = move || library::hash_first(&disk, written);
+        let hash = move || image_directory::hash_first(&disk, written);
         let image = tokio::task::spawn_blocking(hash).await??;
         Ok((image.size, image.digest))
     }
 
-    fn with_case<T>(&self, look: impl FnOnce(&mut Case) -> T) -> T {
-        let mut case = self.case.lock().unwrap_or_else(PoisonError::into_inner);
+    fn with_chassis<T>(&self, look: impl FnOnce(&mut SimChassis) -> T) -> T {
+        let mut case = self.chassis.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = look(&mut case);
-        let turns = case.turns();
+        let turns = case.power_changes();
         // Told with the case still in hand: two callers must not tell in another order
         // than they turned, or a machine would see its power change twice.
-        self.turns
+        self.power_changes
             .send_if_modified(|seen| std::mem::replace(seen, turns) != turns);
         answer
     }
 
     async fn run_bmc(self: Arc<Self>, socket: UdpSocket) {
-        let mut bmc = Bmc::new(self.hardware.bmc());
-        let mut entropy = System::new();
+        let mut bmc = IpmiSimulator::new(self.hardware.bmc());
+        let mut entropy = DaemonEntropy::new();
         let mut buffer = [0; DATAGRAM_BYTES_MAX];
         loop {
             let Ok((length, peer)) = socket.recv_from(&mut buffer).await else {
@@ -113,7 +116,7 @@ impl Machine {
             };
             let mut hasher = DefaultHasher::new();
             peer.hash(&mut hasher);
-            let answer = self.with_case(|case| {
+            let answer = self.with_chassis(|case| {
                 bmc.datagram(hasher.finish(), &buffer[..length], case, &mut entropy)
             });
             if let Some(answer) = answer {
@@ -124,11 +127,11 @@ impl Machine {
 
     /// The machine itself: from power-on to power-off, for ever.
     async fn run(self: Arc<Self>) {
-        let mut turns = self.turns.subscribe();
+        let mut turns = self.power_changes.subscribe();
         loop {
             turns.mark_unchanged();
             self.installed.send_replace(false);
-            if self.with_case(|case| case.is_on()) {
+            if self.with_chassis(|case| case.is_on()) {
                 self.boot(&mut turns).await;
             } else if turns.changed().await.is_err() {
                 return;
@@ -143,9 +146,9 @@ impl Machine {
             _ = turns.changed() => return,
         }
         let written = self.disk.metadata().is_ok_and(|facts| facts.len() > 0);
-        let device = self.with_case(|case| case.boot_device(written));
+        let device = self.with_chassis(|case| case.boot_device(written));
         let ended = if device == BootDevice::Disk {
-            Some((Ended::Disk, None))
+            Some((SimFirmwareHandover::Disk, None))
         } else {
             tokio::select! {
                 ended = self.run_firmware() => ended,
@@ -153,14 +156,16 @@ impl Machine {
             }
         };
         match ended {
-            Some((Ended::Disk, _)) => {
+            Some((SimFirmwareHandover::Disk, _)) => {
                 self.installed.send_replace(true);
                 let _ = turns.changed().await;
             }
-            Some((Ended::Agent(line), address)) => self.run_agent(line, address, turns).await,
+            Some((SimFirmwareHandover::Agent(line), address)) => {
+                self.run_agent(line, address, turns).await
+            }
             // What the operator chose runs, or there was no socket to be had and the
             // machine hangs: until somebody switches it.
-            Some((Ended::Other, _)) | None => {
+            Some((SimFirmwareHandover::Other, _)) | None => {
                 let _ = turns.changed().await;
             }
         }
@@ -169,17 +174,17 @@ impl Machine {
     /// The agent, until it ends or power goes.
     async fn run_agent(
         &self,
-        line: KernelLine,
+        line: AgentKernelArguments,
         address: Option<Ipv4Addr>,
         turns: &mut watch::Receiver<u64>,
     ) {
         let own = address.unwrap_or(Ipv4Addr::LOCALHOST);
-        let options = shell::Options {
+        let options = shell::AgentOptions {
             api_url: line.api_url,
             inspection_url: line.inspection_url,
             listen: super::any_port(own),
             advertise: None,
-            identity: Identity {
+            identity: AgentMachineIdentity {
                 macs: vec![self.hardware.mac],
                 inventory: self.hardware.inventory(DISK_BYTES),
                 node: None,
@@ -188,18 +193,18 @@ impl Machine {
             disk: self.disk.clone(),
             disk_bytes: DISK_BYTES,
             rescue: Some(self.disk.with_extension("rescue")),
-            pace: Pace::BRISK,
+            intervals: AgentIntervals::FAST,
         };
         let (power, has_power) = watch::channel(true);
         let (events, mut told) = mpsc::channel(16);
-        let agent = shell::run(options, has_power, events, Box::new(System::new()));
+        let agent = shell::run(options, has_power, events, Box::new(DaemonEntropy::new()));
         tokio::pin!(agent);
         loop {
             tokio::select! {
                 end = &mut agent => {
-                    self.with_case(|case| match end {
-                        Ok(shell::End::PowerOff) => case.fall(),
-                        Ok(shell::End::Reboot) => case.restart(),
+                    self.with_chassis(|case| match end {
+                        Ok(shell::AgentExit::PowerOff) => case.power_off(),
+                        Ok(shell::AgentExit::Reboot) => case.restart(),
                         _ => {}
                     });
                     // An agent that gave up leaves a machine that is on and does nothing.
@@ -213,7 +218,7 @@ impl Machine {
                     return;
                 }
                 event = told.recv() => {
-                    if let Some(shell::Event::Wrote { bytes, .. }) = event {
+                    if let Some(shell::AgentShellEvent::Wrote { bytes, .. }) = event {
                         self.written.store(bytes, Ordering::Relaxed);
                     }
                 }
@@ -223,26 +228,26 @@ impl Machine {
 }
 
 /// Firmware over sockets.
-impl Machine {
+impl DemoMachine {
     /// Until the firmware hands over; none when a socket is not to be had.
-    async fn run_firmware(&self) -> Option<(Ended, Option<Ipv4Addr>)> {
-        let relay = UdpSocket::bind(super::any_port(self.wiring.relay))
+    async fn run_firmware(&self) -> Option<(SimFirmwareHandover, Option<Ipv4Addr>)> {
+        let relay = UdpSocket::bind(super::any_port(self.endpoints.relay))
             .await
             .ok()?;
         let mut tftp: Option<UdpSocket> = None;
-        let place = Place {
-            relay: self.wiring.relay,
-            tftp_port: self.wiring.tftp_port,
+        let place = SimBootNetwork {
+            relay: self.endpoints.relay,
+            tftp_port: self.endpoints.tftp_port,
         };
-        let mut firmware = Firmware::start(self.clock.now().tick, self.hardware.clone(), place);
+        let mut firmware = SimFirmware::start(self.clock.now().tick, self.hardware.clone(), place);
         loop {
-            while let Some(wanted) = firmware.wanted() {
+            while let Some(wanted) = firmware.next_action() {
                 match wanted {
-                    Do::Dhcp(bytes) => {
+                    SimFirmwareAction::Dhcp(bytes) => {
                         tftp = None;
-                        let _ = relay.send_to(&bytes, self.wiring.dhcp).await;
+                        let _ = relay.send_to(&bytes, self.endpoints.dhcp).await;
                     }
-                    Do::Tftp { to, bytes } => {
+                    SimFirmwareAction::Tftp { to, bytes } => {
                         if tftp.is_none() {
                             let own = firmware.address()?;
                             tftp = Some(UdpSocket::bind(super::any_port(own)).await.ok()?);
@@ -251,17 +256,18 @@ impl Machine {
                             let _ = socket.send_to(&bytes, to).await;
                         }
                     }
-                    Do::Fetch { url } => {
-                        let answer = rest::exchange(firmware.address(), "GET", &url, None).await;
+                    SimFirmwareAction::Fetch { url } => {
+                        let answer =
+                            rest_client::exchange(firmware.address(), "GET", &url, None).await;
                         let body = match &answer {
                             Ok((200, body)) => Some(&body[..]),
                             _ => None,
                         };
-                        firmware.fetched(self.clock.now().tick, body);
+                        firmware.handle_fetched(self.clock.now().tick, body);
                     }
                 }
             }
-            if let Some(ended) = firmware.ended() {
+            if let Some(ended) = firmware.handover() {
                 let ended = ended.clone();
                 return Some((ended, firmware.address()));
             }
@@ -270,7 +276,12 @@ impl Machine {
     }
 
     /// One datagram, or the next timer.
-    async fn listen(&self, firmware: &mut Firmware, relay: &UdpSocket, tftp: Option<&UdpSocket>) {
+    async fn listen(
+        &self,
+        firmware: &mut SimFirmware,
+        relay: &UdpSocket,
+        tftp: Option<&UdpSocket>,
+    ) {
         let (mut one, mut two) = ([0; DATAGRAM_BYTES_MAX], [0; DATAGRAM_BYTES_MAX]);
         let now = self.clock.now().tick;
         let wait_ms = firmware
@@ -292,7 +303,7 @@ impl Machine {
             }
         };
         if let Ok((from, bytes)) = heard {
-            firmware.datagram(self.clock.now().tick, from, &bytes);
+            firmware.handle_datagram(self.clock.now().tick, from, &bytes);
         }
     }
 }

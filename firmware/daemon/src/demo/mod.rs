@@ -4,12 +4,12 @@
 //! rehearsal's, driven over sockets: DHCP as through a relay, TFTP, HTTP, RMCP+
 //! and the agent protocol. An operator drives them through the REST API.
 
-mod lookout;
 mod machine;
-mod rest;
-mod screen;
-mod stage;
-mod story;
+mod node_poller;
+mod rest_client;
+mod scenario;
+mod setup;
+mod terminal;
 
 use std::fs::DirBuilder;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -21,21 +21,21 @@ use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use trivet_model::NodeId;
-use trivet_rehearsal::{BMC_PASSWORD, BMC_USER, Hardware};
+use trivet_rehearsal::{BMC_PASSWORD, BMC_USER, SimHardware};
 
-use lookout::Lookout;
-use machine::{Machine, Wiring};
-use screen::Screen;
-use stage::Stage;
+use machine::{DemoEndpoints, DemoMachine};
+use node_poller::NodePoller;
+use setup::DemoAppliance;
+use terminal::DemoTerminal;
 
-use crate::clock::System;
+use crate::clock::DaemonEntropy;
 
 /// The most machines of a demo. Ours: each takes an address and some sockets.
 const NODES_MAX: u16 = 2000;
 
 /// What `trivet demo` is asked for.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct DemoOptions {
     /// How many machines the rack has
     #[arg(long, value_name = "N", default_value_t = 8,
           value_parser = clap::value_parser!(u16).range(1..=i64::from(NODES_MAX)))]
@@ -65,43 +65,46 @@ pub(crate) struct Options {
     #[arg(long, value_name = "IP", requires = "against")]
     relay: Option<Ipv4Addr>,
     /// With --against: name of an image of that box
-    #[arg(long, value_name = "NAME", requires = "against", default_value = stage::IMAGE)]
+    #[arg(long, value_name = "NAME", requires = "against", default_value = setup::IMAGE)]
     image: String,
 }
 
 /// Runs the demo.
-pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
-    let data = Data::new(options.data.clone())?;
+pub(crate) async fn run(options: DemoOptions) -> anyhow::Result<()> {
+    let data = DemoDirectory::new(options.data.clone())?;
     let (wiring, stage) = match &options.against {
-        Some(api) => (against(&options, api)?, None),
+        Some(api) => (external_endpoints(&options, api)?, None),
         None => {
-            data.must_be_fresh()?;
-            let stage = Stage::set(&data.path).await?;
-            (stage.wiring.clone(), Some(stage))
+            data.check_empty()?;
+            let stage = DemoAppliance::start(&data.path).await?;
+            (stage.endpoints.clone(), Some(stage))
         }
     };
-    let screen = Arc::new(Screen::new(options.nodes));
+    let screen = Arc::new(DemoTerminal::new(options.nodes));
     if let Some(stage) = &stage {
-        screen.say(&format!("web page   {}", stage.page_url));
+        screen.print(&format!("web page   {}", stage.page_url));
     }
-    screen.say(&format!("Ironic API {}", wiring.api_url));
+    screen.print(&format!("Ironic API {}", wiring.api_url));
     if let Some(stage) = &stage {
-        screen.say(&format!("inspector  {}", stage.inspector_url));
+        screen.print(&format!("inspector  {}", stage.inspector_url));
     }
-    screen.say(&format!(
+    screen.print(&format!(
         "BMCs       user {BMC_USER}, password {BMC_PASSWORD}; addresses in each node's driver_info"
     ));
     let machines = machines(&options, &data.path, &wiring).await?;
     let image = options.image.clone();
-    let work = rehearse(&wiring.api_url, &image, &machines, &screen, stage.as_ref());
+    let work = run_scenarios(&wiring.api_url, &image, &machines, &screen, stage.as_ref());
     let work = async {
         let reports = work.await?;
         screen.summary(&reports);
-        if let Some(bad) = reports.iter().find_map(story::Report::trouble) {
+        if let Some(bad) = reports
+            .iter()
+            .find_map(scenario::DemoNodeReport::failure_reason)
+        {
             anyhow::bail!("{bad}");
         }
         if !options.once {
-            screen.say("every node is active; the rack goes on until Ctrl-C");
+            screen.print("every node is active; the rack goes on until Ctrl-C");
             std::future::pending::<()>().await;
         }
         anyhow::Ok(())
@@ -113,26 +116,26 @@ pub(crate) async fn run(options: Options) -> anyhow::Result<()> {
         _ = terminate.recv() => stopped(&screen, options.once),
     };
     if let Some(stage) = stage {
-        stage.strike().await?;
+        stage.shut_down().await?;
     }
     outcome
 }
 
 /// A demo that goes on for ever is stopped; one that was to end is cut short.
-fn stopped(screen: &Screen, once: bool) -> anyhow::Result<()> {
+fn stopped(screen: &DemoTerminal, once: bool) -> anyhow::Result<()> {
     anyhow::ensure!(!once, "stopped before every node was active");
-    screen.say("stopped");
+    screen.print("stopped");
     Ok(())
 }
 
-fn against(options: &Options, api: &str) -> anyhow::Result<Wiring> {
+fn external_endpoints(options: &DemoOptions, api: &str) -> anyhow::Result<DemoEndpoints> {
     let missing = "--against needs --dhcp, --tftp and --relay";
     let relay = options.relay.context(missing)?;
     anyhow::ensure!(
         relay.is_loopback(),
         "--relay must be an address of 127.0.0.0/8"
     );
-    Ok(Wiring {
+    Ok(DemoEndpoints {
         api_url: api.trim_end_matches('/').to_owned(),
         dhcp: options.dhcp.context(missing)?,
         tftp_port: options.tftp.context(missing)?,
@@ -141,38 +144,38 @@ fn against(options: &Options, api: &str) -> anyhow::Result<Wiring> {
 }
 
 async fn machines(
-    options: &Options,
+    options: &DemoOptions,
     data: &std::path::Path,
-    wiring: &Wiring,
-) -> anyhow::Result<Vec<Arc<Machine>>> {
+    wiring: &DemoEndpoints,
+) -> anyhow::Result<Vec<Arc<DemoMachine>>> {
     let disks = data.join("disks");
     crate::private::directory(&disks)?;
     // Each machine has a socket for its BMC, and some more while it boots.
     let _ = trivet_board_linux::raise_open_files();
     let mut machines = Vec::new();
     for number in 1..=options.nodes {
-        let hardware = Hardware::new(number);
-        machines.push(Machine::plug_in(hardware, &disks, wiring.clone()).await?);
+        let hardware = SimHardware::new(number);
+        machines.push(DemoMachine::start(hardware, &disks, wiring.clone()).await?);
     }
     Ok(machines)
 }
 
-async fn rehearse(
+async fn run_scenarios(
     api_url: &str,
     image: &str,
-    machines: &[Arc<Machine>],
-    screen: &Arc<Screen>,
-    stage: Option<&Stage>,
-) -> anyhow::Result<Vec<story::Report>> {
-    let lookout = Arc::new(Lookout::new());
+    machines: &[Arc<DemoMachine>],
+    screen: &Arc<DemoTerminal>,
+    stage: Option<&DemoAppliance>,
+) -> anyhow::Result<Vec<scenario::DemoNodeReport>> {
+    let lookout = Arc::new(NodePoller::new());
     let mut stories = JoinSet::new();
     for machine in machines {
         let machine = Arc::clone(machine);
         let (api_url, image) = (api_url.to_owned(), image.to_owned());
         let (screen, lookout) = (Arc::clone(screen), Arc::clone(&lookout));
-        stories.spawn(
-            async move { story::tell((&api_url, &image), &machine, &screen, &lookout).await },
-        );
+        stories.spawn(async move {
+            scenario::run_scenario((&api_url, &image), &machine, &screen, &lookout).await
+        });
     }
     let watch = async {
         match stage {
@@ -192,18 +195,18 @@ async fn rehearse(
 }
 
 /// The demo's directory; a temporary one goes with the demo.
-struct Data {
+struct DemoDirectory {
     path: PathBuf,
     temporary: bool,
 }
 
-impl Data {
+impl DemoDirectory {
     fn new(given: Option<PathBuf>) -> anyhow::Result<Self> {
         let temporary = given.is_none();
         let path = given.unwrap_or_else(|| {
             // A name that nobody has and nobody can guess: what lies in the system's
             // directory for such things may be left over, or put there by others.
-            let name = NodeId::random(&mut System::new());
+            let name = NodeId::random(&mut DaemonEntropy::new());
             std::env::temp_dir().join(format!("trivet-demo-{name}"))
         });
         let made = DirBuilder::new()
@@ -216,7 +219,7 @@ impl Data {
 
     /// The simulated machines start as they left the factory: they are strangers to
     /// the nodes of an earlier demo.
-    fn must_be_fresh(&self) -> anyhow::Result<()> {
+    fn check_empty(&self) -> anyhow::Result<()> {
         anyhow::ensure!(
             !self.path.join("store").exists(),
             "{} holds an earlier demo; remove it or choose another directory",
@@ -226,7 +229,7 @@ impl Data {
     }
 }
 
-impl Drop for Data {
+impl Drop for DemoDirectory {
     fn drop(&mut self) {
         if self.temporary {
             let _ = std::fs::remove_dir_all(&self.path);

@@ -5,65 +5,65 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Mutex;
 
 use serde_json::json;
-use trivet_model::order::{Beat, VendorMethod};
+use trivet_model::order::{AgentHeartbeat, VendorMethod};
 use trivet_model::{MacAddr, Node, NodeId, Port, PortId, PowerOrder, UnixMs};
-use trivet_rack::Door;
+use trivet_rack::FileServerProtocol;
 
-use crate::testbed::{self, Scratch, node, node_with_agent};
+use crate::testbed::{self, TestbedDirectory, node, node_with_agent};
 
 const TOKEN: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
 /// A thread that is driven by hand, over a store of 256 KiB.
-fn thread(scratch: &Scratch) -> (Thread, Engine) {
+fn thread(scratch: &TestbedDirectory) -> (EngineThread, Engine) {
     let store = testbed::store(&scratch.0, 256, 16 << 10);
     let settings = testbed::settings(&scratch.0);
     let (mut thread, engine) =
-        Thread::new(Clock::start(), settings, store, Box::new(|_| {})).unwrap();
+        EngineThread::new(DaemonClock::start(), settings, store, Box::new(|_| {})).unwrap();
     thread.begin().unwrap();
     (thread, engine)
 }
 
-type Answer = oneshot::Receiver<Result<Done, Refusal>>;
+type OrderReplyReceiver = oneshot::Receiver<Result<OrderOutcome, OrderRefusal>>;
 
-fn asking(order: Order) -> (Message, Answer) {
+fn order_message(order: RackOrder) -> (EngineMessage, OrderReplyReceiver) {
     let (reply, answer) = oneshot::channel();
-    let asked = Asked {
+    let asked = PendingOrder {
         caller: testbed::caller(),
         order,
         reply,
     };
-    (Message::Order(asked), answer)
+    (EngineMessage::Order(asked), answer)
 }
 
-fn create(node: &Node) -> (Message, Answer) {
-    asking(Order::CreateNode(Box::new(node.clone())))
+fn create(node: &Node) -> (EngineMessage, OrderReplyReceiver) {
+    order_message(RackOrder::CreateNode(Box::new(node.clone())))
 }
 
-fn run(thread: &mut Thread, batch: Vec<Message>) {
+fn run(thread: &mut EngineThread, batch: Vec<EngineMessage>) {
     if let Some(refused) = thread.attempt(batch).unwrap() {
-        thread.take_back(refused).unwrap();
+        thread.retry_separately(refused).unwrap();
     }
 }
 
-fn kind(answer: &mut Answer) -> RefusalKind {
+fn kind(answer: &mut OrderReplyReceiver) -> RefusalKind {
     answer.try_recv().unwrap().unwrap_err().kind
 }
 
 /// A node whose record takes about this much.
-fn heavy(bytes: usize) -> Node {
+fn node_of_size(bytes: usize) -> Node {
     let mut node = node();
     node.extra
         .insert("filler".to_owned(), "x".repeat(bytes).into());
     node
 }
 
-fn on_flash(thread: &Thread, id: NodeId) -> bool {
+fn on_flash(thread: &EngineThread, id: NodeId) -> bool {
     thread.store.records().unwrap().nodes.contains_key(&id)
 }
 
 #[test]
 fn an_answer_comes_after_the_commit_and_one_flush_serves_a_batch() {
-    let scratch = Scratch::new();
+    let scratch = TestbedDirectory::new();
     let (mut thread, engine) = thread(&scratch);
     let before = thread.store.flash().counts();
     let nodes: Vec<_> = (0..20).map(|_| node()).collect();
@@ -71,7 +71,7 @@ fn an_answer_comes_after_the_commit_and_one_flush_serves_a_batch() {
     run(&mut thread, batch);
     assert_eq!(thread.store.flash().counts().flushes, before.flushes + 1);
     for (node, mut answer) in nodes.iter().zip(answers) {
-        assert_eq!(answer.try_recv().unwrap(), Ok(Done::Kept));
+        assert_eq!(answer.try_recv().unwrap(), Ok(OrderOutcome::Stored));
         assert!(on_flash(&thread, node.id));
         assert!(engine.view().nodes.contains_key(&node.id));
     }
@@ -79,15 +79,15 @@ fn an_answer_comes_after_the_commit_and_one_flush_serves_a_batch() {
 
 #[test]
 fn heartbeats_that_change_nothing_write_nothing() {
-    let scratch = Scratch::new();
+    let scratch = TestbedDirectory::new();
     let (mut thread, engine) = thread(&scratch);
     let node = node_with_agent(TOKEN);
     let (message, _answer) = create(&node);
     run(&mut thread, vec![message]);
     let beat = || {
-        asking(Order::Heartbeat {
+        order_message(RackOrder::Heartbeat {
             node: node.id,
-            beat: Beat {
+            heartbeat: AgentHeartbeat {
                 callback_url: "http://192.0.2.9:9999".to_owned(),
                 agent_token: Some(TOKEN.to_owned()),
                 agent_version: Some("1".to_owned()),
@@ -105,31 +105,31 @@ fn heartbeats_that_change_nothing_write_nothing() {
     for _ in 0..500 {
         let (message, mut answer) = beat();
         run(&mut thread, vec![message]);
-        assert_eq!(answer.try_recv().unwrap(), Ok(Done::Kept));
+        assert_eq!(answer.try_recv().unwrap(), Ok(OrderOutcome::Stored));
     }
     assert_eq!(thread.store.flash().counts(), first);
     let view = engine.view();
-    assert!(view.nodes[&node.id].live.beat_at.is_some());
+    assert!(view.nodes[&node.id].live.heartbeat_at.is_some());
 }
 
-fn datagram(number: usize) -> Input {
+fn datagram(number: usize) -> RackInput {
     let source = std::net::SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68);
     let mut bytes = vec![0; 300];
     bytes[28..36].copy_from_slice(&number.to_be_bytes());
-    Input::Dhcp {
-        arrival: trivet_rack::dhcp::Arrival::datagram(Ipv4Addr::LOCALHOST, source),
+    RackInput::Dhcp {
+        arrival: trivet_rack::dhcp::DhcpArrival::datagram(Ipv4Addr::LOCALHOST, source),
         bytes,
     }
 }
 
 #[test]
-fn a_flood_of_datagrams_leaves_room_for_orders_and_for_nodes() {
-    let scratch = Scratch::new();
+fn a_flood_of_datagrams_leaves_queue_space_for_orders_and_for_nodes() {
+    let scratch = TestbedDirectory::new();
     let (mut thread, engine) = thread(&scratch);
     let node = node();
     let mac = MacAddr([0x52, 0x54, 0, 0, 0, 1]);
     let port = Port {
-        id: PortId::random(&mut trivet_model::Seeded::new(3)),
+        id: PortId::random(&mut trivet_model::SeededRandom::new(3)),
         revision: 0,
         serial: 0,
         node: node.id,
@@ -141,31 +141,34 @@ fn a_flood_of_datagrams_leaves_room_for_orders_and_for_nodes() {
         updated_at: None,
     };
     let (one, _answer) = create(&node);
-    let (two, _answer) = asking(Order::CreatePort(Box::new(port)));
+    let (two, _answer) = order_message(RackOrder::CreatePort(Box::new(port)));
     run(&mut thread, vec![one, two]);
     let taken = (0..2 * INPUTS_WAITING_MAX)
-        .filter(|number| engine.tell(datagram(*number)))
+        .filter(|number| engine.try_send(datagram(*number)))
         .count();
     assert!(taken < INPUTS_WAITING_MAX / 2, "{taken} of the queue");
     let mut known = datagram(0);
-    if let Input::Dhcp { bytes, .. } = &mut known {
+    if let RackInput::Dhcp { bytes, .. } = &mut known {
         bytes[28..34].copy_from_slice(&mac.0);
     }
-    assert!(engine.tell(known), "a node is heard");
-    assert!(engine.tell(Input::Tick), "and so is everything else");
+    assert!(engine.try_send(known), "a node is heard");
+    assert!(
+        engine.try_send(RackInput::Tick),
+        "and so is everything else"
+    );
     // What was handled has given its place back.
     for _ in 0..=taken.div_ceil(BATCH_INPUTS_MAX) {
         let batch = thread.next_batch();
         run(&mut thread, batch);
     }
-    let again = (0..taken).filter(|number| engine.tell(datagram(*number)));
+    let again = (0..taken).filter(|number| engine.try_send(datagram(*number)));
     assert_eq!(again.count(), taken);
 }
 
 /// What such an order asked for may have been said to a BMC already.
 #[test]
-fn an_order_whose_answer_is_owed_is_not_given_twice() {
-    let scratch = Scratch::new();
+fn an_order_whose_reply_is_deferred_is_not_given_twice() {
+    let scratch = TestbedDirectory::new();
     let (mut thread, _engine) = thread(&scratch);
     let mut node = node();
     node.driver_info
@@ -173,41 +176,41 @@ fn an_order_whose_answer_is_owed_is_not_given_twice() {
     let (message, _answer) = create(&node);
     run(&mut thread, vec![message]);
     let method = VendorMethod::Bmc(PowerOrder::Nmi);
-    let (message, mut owed) = asking(Order::Vendor {
+    let (message, mut owed) = order_message(RackOrder::Vendor {
         node: node.id,
         method,
     });
     run(&mut thread, vec![message]);
     assert!(owed.try_recv().is_err(), "nobody has answered yet");
-    assert_eq!((thread.orders.len(), thread.promised.len()), (0, 1));
+    assert_eq!((thread.orders.len(), thread.deferred.len()), (0, 1));
     let most = thread.store.layout().record_bytes_max();
-    let (message, mut refused) = create(&heavy(most - 40));
+    let (message, mut refused) = create(&node_of_size(most - 40));
     run(&mut thread, vec![message]);
     assert!(refused.try_recv().unwrap().is_err());
     assert_eq!(kind(&mut owed), RefusalKind::Failed);
-    assert!(thread.promised.is_empty() && thread.rack.deadline().is_none());
+    assert!(thread.deferred.is_empty() && thread.rack.deadline().is_none());
 }
 
 #[test]
 fn a_refused_order_leaves_the_others_of_its_batch_alone() {
-    let scratch = Scratch::new();
+    let scratch = TestbedDirectory::new();
     let (mut thread, engine) = thread(&scratch);
     let most = thread.store.layout().record_bytes_max();
     // Just light enough to pass the first look and too heavy with all around it.
-    let (good, bad) = (node(), heavy(most - 40));
+    let (good, bad) = (node(), node_of_size(most - 40));
     let (one, mut good_answer) = create(&good);
     let (two, mut bad_answer) = create(&bad);
     let (reply, mut file) = oneshot::channel();
-    let wanted = Wanted {
-        door: Door::Http,
+    let wanted = PendingFileRequest {
+        listener: FileServerProtocol::Http,
         peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
         path: "/boot/52:54:00:00:00:01/script".to_owned(),
         reply,
     };
-    run(&mut thread, vec![one, two, Message::File(wanted)]);
-    assert_eq!(good_answer.try_recv().unwrap(), Ok(Done::Kept));
+    run(&mut thread, vec![one, two, EngineMessage::File(wanted)]);
+    assert_eq!(good_answer.try_recv().unwrap(), Ok(OrderOutcome::Stored));
     assert_eq!(kind(&mut bad_answer), RefusalKind::Invalid);
-    assert!(matches!(file.try_recv(), Ok(Some(Grant::Bytes(_)))));
+    assert!(matches!(file.try_recv(), Ok(Some(FileGrant::Bytes(_)))));
     assert!(on_flash(&thread, good.id) && !on_flash(&thread, bad.id));
     let view = engine.view();
     assert!(view.nodes.contains_key(&good.id) && !view.nodes.contains_key(&bad.id));
@@ -215,14 +218,14 @@ fn a_refused_order_leaves_the_others_of_its_batch_alone() {
 
 #[test]
 fn a_record_that_is_far_too_large_never_reaches_the_rack() {
-    let scratch = Scratch::new();
+    let scratch = TestbedDirectory::new();
     let (mut thread, _engine) = thread(&scratch);
     let most = thread.store.layout().record_bytes_max();
-    let node = heavy(most + 1);
+    let node = node_of_size(most + 1);
     let (message, mut answer) = create(&node);
     assert!(thread.attempt(vec![message]).unwrap().is_none());
     assert_eq!(kind(&mut answer), RefusalKind::Invalid);
-    let drive = Order::Provision {
+    let drive = RackOrder::Provision {
         node: node.id,
         verb: trivet_model::Verb::Active,
         args: trivet_model::order::VerbArgs {
@@ -231,16 +234,16 @@ fn a_record_that_is_far_too_large_never_reaches_the_rack() {
         },
         based_on: None,
     };
-    assert!(weight::too_large(&drive, most).is_some());
+    assert!(size_check::too_large(&drive, most).is_some());
 }
 
 #[test]
 fn a_full_store_refuses_and_takes_again_after_a_deletion() {
-    let scratch = Scratch::new();
+    let scratch = TestbedDirectory::new();
     let (mut thread, engine) = thread(&scratch);
     let mut kept = Vec::new();
     let refused = loop {
-        let node = heavy(3000);
+        let node = node_of_size(3000);
         let (message, mut answer) = create(&node);
         run(&mut thread, vec![message]);
         match answer.try_recv().unwrap() {
@@ -252,30 +255,35 @@ fn a_full_store_refuses_and_takes_again_after_a_deletion() {
     assert_eq!(refused.kind, RefusalKind::Unavailable);
     assert!(refused.sentence.contains("full"), "{}", refused.sentence);
     assert_eq!(engine.view().nodes.len(), kept.len());
-    let (message, mut answer) = asking(Order::DeleteNode(kept[0]));
+    let (message, mut answer) = order_message(RackOrder::DeleteNode(kept[0]));
     run(&mut thread, vec![message]);
-    assert_eq!(answer.try_recv().unwrap(), Ok(Done::Kept));
-    let (message, mut answer) = create(&heavy(1000));
+    assert_eq!(answer.try_recv().unwrap(), Ok(OrderOutcome::Stored));
+    let (message, mut answer) = create(&node_of_size(1000));
     run(&mut thread, vec![message]);
-    assert_eq!(answer.try_recv().unwrap(), Ok(Done::Kept));
+    assert_eq!(answer.try_recv().unwrap(), Ok(OrderOutcome::Stored));
 }
 
 #[tokio::test]
 async fn a_full_queue_answers_later_and_still_can_be_stopped() {
-    let scratch = Scratch::new();
+    let scratch = TestbedDirectory::new();
     let (mut thread, engine) = thread(&scratch);
     for _ in 0..INPUTS_WAITING_MAX {
-        assert!(engine.tell(Input::Tick));
+        assert!(engine.try_send(RackInput::Tick));
     }
-    assert!(!engine.tell(Input::Tick));
-    assert!(engine.offer(Input::Tick).is_err());
+    assert!(!engine.try_send(RackInput::Tick));
+    assert!(engine.offer(RackInput::Tick).is_err());
     let refusal = engine
-        .order(testbed::caller(), Order::DeleteNode(node().id))
+        .order(testbed::caller(), RackOrder::DeleteNode(node().id))
         .await;
     assert_eq!(refusal.unwrap_err().kind, RefusalKind::Unavailable);
     let path = "/boot/kernel".to_owned();
     let peer = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    assert!(engine.file(Door::Http, peer, path).await.is_err());
+    assert!(
+        engine
+            .file(FileServerProtocol::Http, peer, path)
+            .await
+            .is_err()
+    );
     let running = tokio::task::spawn_blocking(move || {
         thread.run().unwrap();
         let _ = thread.stopping.take().unwrap().send(());
@@ -286,11 +294,11 @@ async fn a_full_queue_answers_later_and_still_can_be_stopped() {
 
 #[tokio::test]
 async fn an_engine_that_ended_says_so_to_everybody() {
-    let scratch = Scratch::new();
+    let scratch = TestbedDirectory::new();
     let (engine, _why) = testbed::engine(testbed::settings(&scratch.0), &scratch.0);
     engine.stop().await;
     let refusal = engine
-        .order(testbed::caller(), Order::DeleteNode(node().id))
+        .order(testbed::caller(), RackOrder::DeleteNode(node().id))
         .await
         .unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::Unavailable);
@@ -300,13 +308,16 @@ async fn an_engine_that_ended_says_so_to_everybody() {
 
 #[tokio::test]
 async fn a_restart_finds_all_that_was_acknowledged() {
-    let scratch = Scratch::new();
+    let scratch = TestbedDirectory::new();
     let first = node();
     for round in 0..2 {
         let (engine, _why) = testbed::engine(testbed::settings(&scratch.0), &scratch.0);
         if round == 0 {
-            let order = Order::CreateNode(Box::new(first.clone()));
-            assert_eq!(engine.order(testbed::caller(), order).await, Ok(Done::Kept));
+            let order = RackOrder::CreateNode(Box::new(first.clone()));
+            assert_eq!(
+                engine.order(testbed::caller(), order).await,
+                Ok(OrderOutcome::Stored)
+            );
         } else {
             assert!(engine.view().nodes.contains_key(&first.id));
         }
@@ -323,22 +334,22 @@ async fn a_restart_finds_all_that_was_acknowledged() {
 
 #[tokio::test]
 async fn an_engine_that_breaks_is_noticed() {
-    let scratch = Scratch::new();
+    let scratch = TestbedDirectory::new();
     let panics = Arc::new(Mutex::new(0));
     let seen = Arc::clone(&panics);
     let settings = testbed::settings(&scratch.0);
-    let (engine, why) = testbed::carrying(settings, &scratch.0, move |_| {
+    let (engine, why) = testbed::engine_with_sink(settings, &scratch.0, move |_| {
         *seen.lock().unwrap() += 1;
         panic!("a carrier that breaks, on purpose");
     });
     // Who asked is a note, and the note goes to the carrier.
-    let order = Order::CreateNode(Box::new(node()));
+    let order = RackOrder::CreateNode(Box::new(node()));
     let _ = engine.order(testbed::caller(), order).await;
     assert!(why.await.is_err(), "no word, as after a panic");
     assert_eq!(*panics.lock().unwrap(), 1);
 }
 
-fn cleaning(phase: trivet_model::Phase) -> trivet_model::Job {
+fn cleaning(phase: trivet_model::JobPhase) -> trivet_model::Job {
     trivet_model::Job {
         kind: trivet_model::JobKind::Clean,
         phase,
@@ -354,20 +365,20 @@ fn cleaning(phase: trivet_model::Phase) -> trivet_model::Job {
 
 #[test]
 fn a_heartbeat_that_no_record_holds_ends_the_job_it_would_disturb_for_ever() {
-    let scratch = Scratch::new();
+    let scratch = TestbedDirectory::new();
     let (mut thread, engine) = thread(&scratch);
     let most = thread.store.layout().record_bytes_max();
     let mut node = node_with_agent(TOKEN);
     let filler = "x".repeat(most - 1500);
     node.extra.insert("filler".to_owned(), filler.into());
     node.provision_state = trivet_model::ProvisionState::CleanWait;
-    node.job = Some(cleaning(trivet_model::Phase::AwaitAgent));
+    node.job = Some(cleaning(trivet_model::JobPhase::AwaitAgent));
     let (message, _answer) = create(&node);
     run(&mut thread, vec![message]);
     let certificate = "-----BEGIN CERTIFICATE-----".repeat(60);
-    let (message, mut beat) = asking(Order::Heartbeat {
+    let (message, mut beat) = order_message(RackOrder::Heartbeat {
         node: node.id,
-        beat: Beat {
+        heartbeat: AgentHeartbeat {
             callback_url: "https://192.0.2.9:9999".to_owned(),
             agent_token: Some(TOKEN.to_owned()),
             agent_version: Some("1".to_owned()),
@@ -383,14 +394,15 @@ fn a_heartbeat_that_no_record_holds_ends_the_job_it_would_disturb_for_ever() {
 }
 
 #[test]
-fn an_agents_word_that_no_record_holds_ends_its_job_and_nothing_else() {
-    let scratch = Scratch::new();
+fn an_agents_reply_that_no_record_holds_ends_its_job_and_nothing_else() {
+    let scratch = TestbedDirectory::new();
     let store = testbed::store(&scratch.0, 256, 16 << 10);
     let settings = testbed::settings(&scratch.0);
     let out = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&out);
     let carrier = Box::new(move |output| heard.lock().unwrap().push(output));
-    let (mut thread, engine) = Thread::new(Clock::start(), settings, store, carrier).unwrap();
+    let (mut thread, engine) =
+        EngineThread::new(DaemonClock::start(), settings, store, carrier).unwrap();
     thread.begin().unwrap();
     let most = thread.store.layout().record_bytes_max();
     let mut node = node_with_agent(TOKEN);
@@ -398,35 +410,35 @@ fn an_agents_word_that_no_record_holds_ends_its_job_and_nothing_else() {
     node.extra.insert("filler".to_owned(), filler.into());
     node.agent.as_mut().unwrap().url = Some("http://192.0.2.9:9999".to_owned());
     node.provision_state = trivet_model::ProvisionState::Cleaning;
-    node.job = Some(cleaning(trivet_model::Phase::GetSteps));
+    node.job = Some(cleaning(trivet_model::JobPhase::GetSteps));
     let (message, _answer) = create(&node);
     run(&mut thread, vec![message]);
     let bundle = trivet_model::view::LogBundle {
         name: "1.tar.gz".to_owned(),
         bytes: 1,
     };
-    let logs = Input::Logs {
+    let logs = RackInput::Logs {
         node: node.id,
-        kept: vec![bundle],
+        bundles: vec![bundle],
         collected: None,
     };
-    run(&mut thread, vec![Message::Input(logs)]);
-    thread.go_back().unwrap();
+    run(&mut thread, vec![EngineMessage::Input(logs)]);
+    thread.rebuild_rack().unwrap();
     let call = out.lock().unwrap().iter().rev().find_map(|it| match it {
-        Output::CallAgent { call, .. } => Some(*call),
+        RackOutput::CallAgent { call, .. } => Some(*call),
         _ => None,
     });
     let steps = json!({"clean_steps": {"M": [{"step": "y".repeat(4000)}]}});
     let body = json!({"id": "x", "command_name": "get_clean_steps",
                       "command_status": "SUCCEEDED", "command_result": steps});
-    let word = Input::AgentAnswered {
+    let word = RackInput::AgentAnswered {
         node: node.id,
         call: call.unwrap(),
         result: Ok((200, body.to_string().into_bytes())),
     };
     let (message, mut innocent) = create(&self::node());
-    run(&mut thread, vec![Message::Input(word), message]);
-    assert_eq!(innocent.try_recv().unwrap(), Ok(Done::Kept));
+    run(&mut thread, vec![EngineMessage::Input(word), message]);
+    assert_eq!(innocent.try_recv().unwrap(), Ok(OrderOutcome::Stored));
     let view = engine.view();
     let view = &view.nodes[&node.id];
     assert_eq!(view.node.job, None);

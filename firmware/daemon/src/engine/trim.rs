@@ -13,16 +13,16 @@ const INPUTS_MIN: usize = 1000;
 const GAP_MS: u64 = 10_000;
 
 /// A batch of so many inputs is a rest: a single tick, or less.
-const REST_INPUTS_MAX: usize = 1;
+const IDLE_INPUTS_MAX: usize = 1;
 
 /// Counts what came since memory was given back last.
 #[derive(Debug)]
-pub(super) struct Trim {
+pub(super) struct MemoryTrim {
     inputs: usize,
     last: Option<Tick>,
 }
 
-impl Trim {
+impl MemoryTrim {
     /// A start leaves as much behind as a burst.
     pub(super) fn new() -> Self {
         Self {
@@ -34,7 +34,7 @@ impl Trim {
     /// Counts a batch of so many inputs; true if memory is to be given back after it.
     pub(super) fn due(&mut self, now: Tick, inputs: usize) -> bool {
         self.inputs = self.inputs.saturating_add(inputs);
-        let rest = inputs <= REST_INPUTS_MAX;
+        let rest = inputs <= IDLE_INPUTS_MAX;
         let waited = self.last.is_none_or(|last| now.since_ms(last) >= GAP_MS);
         let due = rest && waited && self.inputs >= INPUTS_MIN;
         if due {
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn memory_is_given_back_once_after_the_start_and_once_after_each_burst() {
-        let mut trim = Trim::new();
+        let mut trim = MemoryTrim::new();
         assert!(trim.due(Tick(1), 0));
         assert!(!trim.due(Tick(60_000), 1));
         for at in 0..10 {
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn bursts_one_after_the_other_give_memory_back_once_in_a_while() {
-        let mut trim = Trim::new();
+        let mut trim = MemoryTrim::new();
         assert!(trim.due(Tick(0), 0));
         let mut times = 0;
         for second in 1..=60 {

@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use trivet_board_linux::FileFlash;
 use trivet_store::layout::SEGMENT_BYTES;
-use trivet_store::{Key, Store, rebuild};
+use trivet_store::{RecordKey, Store, rebuild};
 
 use super::key_file;
-use crate::say;
+use crate::log;
 
 /// Most files of former stores that are kept beside the store.
 const FORMER_STORES_MAX: u32 = 99;
@@ -51,14 +51,14 @@ pub(super) enum SwapStep<'a> {
 
 /// Who carries the steps out.
 pub(super) trait SwapDisk {
-    fn take(&mut self, step: SwapStep<'_>) -> anyhow::Result<()>;
+    fn apply(&mut self, step: SwapStep<'_>) -> anyhow::Result<()>;
 }
 
 /// The file system.
 pub(super) struct RealDisk;
 
 impl SwapDisk for RealDisk {
-    fn take(&mut self, step: SwapStep<'_>) -> anyhow::Result<()> {
+    fn apply(&mut self, step: SwapStep<'_>) -> anyhow::Result<()> {
         match step {
             SwapStep::Write(path, write) => return write(path),
             SwapStep::Remove(path) => match fs::remove_file(path) {
@@ -88,18 +88,18 @@ pub(super) fn write_store(
     data: &Path,
     name: &str,
     size: u64,
-    records: &BTreeMap<Key, Vec<u8>>,
+    records: &BTreeMap<RecordKey, Vec<u8>>,
 ) -> anyhow::Result<NewStore> {
     let path = data.join(name);
     let cannot = || format!("the new store {} cannot be written", path.display());
     // What a power cut left behind is not whole.
     for old in [&path, &unfilled(&path)] {
-        disk.take(SwapStep::Remove(old)).with_context(cannot)?;
+        disk.apply(SwapStep::Remove(old)).with_context(cannot)?;
     }
     match write_file(disk, data, &path, size, records).with_context(cannot) {
         Ok(held) => Ok(NewStore { path, _held: held }),
         Err(error) => {
-            let _ = disk.take(SwapStep::Remove(&path));
+            let _ = disk.apply(SwapStep::Remove(&path));
             Err(error)
         }
     }
@@ -110,7 +110,7 @@ fn write_file(
     data: &Path,
     path: &Path,
     size: u64,
-    records: &BTreeMap<Key, Vec<u8>>,
+    records: &BTreeMap<RecordKey, Vec<u8>>,
 ) -> anyhow::Result<Store<FileFlash>> {
     let mut held = None;
     let mut write = |path: &Path| -> anyhow::Result<()> {
@@ -121,16 +121,16 @@ fn write_file(
         held = Some(store);
         Ok(())
     };
-    disk.take(SwapStep::Write(path, &mut write))?;
+    disk.apply(SwapStep::Write(path, &mut write))?;
     // Run by root, the new store gets the owner of the old one.
     let old = fs::metadata(data.join("store")).or_else(|_| fs::metadata(data))?;
     let new = fs::metadata(path)?;
     let owner = (old.uid(), old.gid());
     if owner != (new.uid(), new.gid()) {
-        disk.take(SwapStep::GiveTo(path, owner))?;
+        disk.apply(SwapStep::GiveTo(path, owner))?;
     }
     // What it says is durable already; whose it is not yet.
-    disk.take(SwapStep::SyncFile(path))?;
+    disk.apply(SwapStep::SyncFile(path))?;
     held.context("the new store was not opened")
 }
 
@@ -153,8 +153,8 @@ pub(super) fn put_in_place(
     new: &NewStore,
 ) -> anyhow::Result<()> {
     let store = data.join("store");
-    disk.take(SwapStep::Rename(&new.path, &store))
-        .and_then(|()| disk.take(SwapStep::SyncDirectory(data)))
+    disk.apply(SwapStep::Rename(&new.path, &store))
+        .and_then(|()| disk.apply(SwapStep::SyncDirectory(data)))
         .with_context(|| format!("{} cannot be put in its place", store.display()))
 }
 
@@ -169,11 +169,11 @@ fn keep_former(disk: &mut dyn SwapDisk, data: &Path, name: &str) -> anyhow::Resu
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let link = SwapStep::Link(&store, &path);
-                disk.take(link).with_context(cannot)?;
+                disk.apply(link).with_context(cannot)?;
             }
             Err(error) => return Err(error).with_context(cannot),
         }
-        disk.take(SwapStep::SyncDirectory(data))
+        disk.apply(SwapStep::SyncDirectory(data))
             .with_context(cannot)?;
         return Ok(path);
     }
@@ -269,7 +269,7 @@ pub(crate) fn remove_leftovers(data: &Path) {
                 Err(_) => continue,
             }
         };
-        say::line(&match fs::remove_file(path) {
+        log::line(&match fs::remove_file(path) {
             Ok(()) => {
                 format!("trivet: {shown} was removed: an interrupted repair or import left it")
             }

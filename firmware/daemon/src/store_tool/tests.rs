@@ -3,31 +3,33 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
-use trivet_model::{Node, NodeId, Seeded, UnixMs};
-use trivet_store::Change;
+use trivet_model::{Node, NodeId, SeededRandom, UnixMs};
+use trivet_store::StoreChange;
 
 use super::*;
-use crate::testbed::{self, Scratch};
+use crate::testbed::{self, TestbedDirectory};
 
 const PASSWORD: &str = "tool-hunter2-4711";
 
 /// A data directory with three nodes, each in a commit of its own.
-pub(super) fn data() -> Scratch {
-    let scratch = Scratch::new();
+pub(super) fn data() -> TestbedDirectory {
+    let scratch = TestbedDirectory::new();
     let mut store = testbed::store(&scratch.0, 4096, SEGMENT_BYTES);
     for number in 1..=3 {
-        let id = NodeId::random(&mut Seeded::new(number));
+        let id = NodeId::random(&mut SeededRandom::new(number));
         let mut node = Node::new(id, "ipmi", UnixMs(1));
         node.name = Some(format!("name-{number}"));
         node.driver_info
             .insert("ipmi_password".to_owned(), PASSWORD.into());
-        store.commit(&[Change::PutNode(Arc::new(node))]).unwrap();
+        store
+            .commit(&[StoreChange::PutNode(Arc::new(node))])
+            .unwrap();
     }
     scratch
 }
 
 /// Fills the sector in which the text stands with garbage.
-pub(super) fn hurt(data: &Path, text: &str) {
+pub(super) fn damage_sector(data: &Path, text: &str) {
     let path = data.join("store");
     let mut bytes = fs::read(&path).unwrap();
     let mut windows = bytes.windows(text.len());
@@ -65,7 +67,7 @@ fn a_whole_store_is_left_as_it_is() {
 #[test]
 fn a_damaged_sector_is_named_by_check_and_left_out_by_repair() {
     let scratch = data();
-    hurt(&scratch.0, "name-2");
+    damage_sector(&scratch.0, "name-2");
     let before = fs::read(scratch.0.join("store")).unwrap();
     let report = check(&scratch.0).unwrap();
     assert!(!report.is_whole);
@@ -94,12 +96,12 @@ fn a_damaged_sector_is_named_by_check_and_left_out_by_repair() {
 #[test]
 fn an_interrupted_repair_is_taken_up_again_under_the_same_name() {
     let scratch = data();
-    hurt(&scratch.0, "name-2");
+    damage_sector(&scratch.0, "name-2");
     let (store, kept) = (scratch.0.join("store"), scratch.0.join("store.damaged-1"));
     fs::hard_link(&store, &kept).unwrap();
     repair(&mut RealDisk, &scratch.0).unwrap();
     assert!(kept.exists() && !scratch.0.join("store.damaged-2").exists());
-    hurt(&scratch.0, "name-1");
+    damage_sector(&scratch.0, "name-1");
     repair(&mut RealDisk, &scratch.0).unwrap();
     assert!(scratch.0.join("store.damaged-2").exists());
 }
@@ -132,7 +134,7 @@ fn an_export_is_for_its_owner_only_and_is_imported_with_the_key_file() {
         "it is there"
     );
 
-    let other = Scratch::new();
+    let other = TestbedDirectory::new();
     let said = format!(
         "{:#}",
         import(&mut RealDisk, &other.0, &file, false).err().unwrap()
@@ -156,7 +158,7 @@ fn a_full_backup_restores_a_box_from_nothing() {
     let scratch = data();
     let file = scratch.0.join("export");
     export(&scratch.0, Some(&file), true).unwrap();
-    let other = Scratch::new();
+    let other = TestbedDirectory::new();
     import(&mut RealDisk, &other.0, &file, false).unwrap();
     let store = testbed::store(&other.0, 4096, SEGMENT_BYTES);
     let nodes = store.records().unwrap().nodes;
@@ -180,7 +182,7 @@ fn a_full_backup_restores_a_box_from_nothing() {
 #[test]
 fn an_export_of_a_damaged_store_names_what_it_lacks() {
     let scratch = data();
-    hurt(&scratch.0, "name-2");
+    damage_sector(&scratch.0, "name-2");
     let file = scratch.0.join("export");
     assert!(!export(&scratch.0, Some(&file), true).unwrap().is_whole);
     // It names what repair names, in the same words.
@@ -200,7 +202,7 @@ fn an_export_of_a_damaged_store_names_what_it_lacks() {
         exported.contains(&format!("\"damaged\":{count}")),
         "{exported}"
     );
-    let other = Scratch::new();
+    let other = TestbedDirectory::new();
     let imported = import(&mut RealDisk, &other.0, &file, false).unwrap().text;
     assert!(
         imported.contains(&format!("{count} lines with")),

@@ -1,16 +1,16 @@
 use super::*;
 use crate::settings::tests::settings;
-use crate::{Arrival, Server};
+use crate::{DhcpArrival, DhcpServer};
 use core::net::SocketAddrV4;
 
 const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 
-fn client() -> Client {
-    Client::new(MAC, Some(0), false, Some([1; 16]), None)
+fn client() -> DhcpClient {
+    DhcpClient::new(MAC, Some(0), false, Some([1; 16]), None)
 }
 
-fn served(server: &mut Server, now: Tick, client: &mut Client) {
-    let arrived = Arrival::datagram(
+fn served(server: &mut DhcpServer, now: Tick, client: &mut DhcpClient) {
+    let arrived = DhcpArrival::datagram(
         Ipv4Addr::new(10, 0, 0, 1),
         SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68),
     );
@@ -23,8 +23,8 @@ fn served(server: &mut Server, now: Tick, client: &mut Client) {
 }
 
 /// A client that has its address, and its server.
-fn bound() -> (Server, Client) {
-    let mut server = Server::new(settings());
+fn bound() -> (DhcpServer, DhcpClient) {
+    let mut server = DhcpServer::new(settings());
     let mut client = client();
     client.start(Tick(0));
     served(&mut server, Tick(0), &mut client);
@@ -35,7 +35,7 @@ fn bound() -> (Server, Client) {
 #[test]
 fn gets_an_address_and_what_to_load() {
     let (_, client) = bound();
-    let want = Bound {
+    let want = BoundLease {
         address: Ipv4Addr::new(10, 0, 0, 100),
         server: Ipv4Addr::new(10, 0, 0, 1),
         boot_file: Some("undionly.kpxe".into()),
@@ -49,7 +49,7 @@ fn gets_an_address_and_what_to_load() {
 #[test]
 fn the_second_stage_gets_the_same_address_and_its_script() {
     let (mut server, _) = bound();
-    let mut ipxe = Client::new(MAC, Some(0), true, Some([1; 16]), None);
+    let mut ipxe = DhcpClient::new(MAC, Some(0), true, Some([1; 16]), None);
     ipxe.start(Tick(9));
     served(&mut server, Tick(9), &mut ipxe);
     let bound = ipxe.bound().unwrap();
@@ -60,9 +60,9 @@ fn the_second_stage_gets_the_same_address_and_its_script() {
 
 #[test]
 fn works_through_a_relay() {
-    let mut server = Server::new(settings());
+    let mut server = DhcpServer::new(settings());
     let relay = Some(Ipv4Addr::new(10, 0, 1, 200));
-    let mut client = Client::new(MAC, Some(7), false, None, relay);
+    let mut client = DhcpClient::new(MAC, Some(7), false, None, relay);
     client.start(Tick(0));
     served(&mut server, Tick(0), &mut client);
     let address = client.bound().unwrap().address;
@@ -92,25 +92,25 @@ fn sends_again_with_doubling_waits_and_gives_up() {
 
 #[test]
 fn starts_over_when_the_request_is_not_answered() {
-    let mut server = Server::new(settings());
+    let mut server = DhcpServer::new(settings());
     let mut client = client();
     client.start(Tick(0));
     let discover = client.transmit().unwrap();
-    let arrived = Arrival::datagram(
+    let arrived = DhcpArrival::datagram(
         Ipv4Addr::new(10, 0, 0, 1),
         SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68),
     );
     let offer = server.handle(Tick(0), &discover, arrived, |_| true);
     client.datagram(Tick(0), &offer.reply.unwrap().bytes);
-    let kind = |client: &mut Client| {
+    let kind = |client: &mut DhcpClient| {
         let bytes = client.transmit().unwrap();
-        frame::decode(&bytes, 1).unwrap().kind
+        message::decode(&bytes, 1).unwrap().message_type
     };
     for _ in 0..REQUESTS_MAX {
-        assert_eq!(kind(&mut client), Kind::Request);
+        assert_eq!(kind(&mut client), DhcpMessageType::Request);
         client.tick(client.deadline().unwrap());
     }
-    assert_eq!(kind(&mut client), Kind::Discover);
+    assert_eq!(kind(&mut client), DhcpMessageType::Discover);
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn renews_without_a_new_address_and_keeps_it_when_nobody_answers() {
 #[test]
 fn starts_over_when_refused() {
     let (_, mut client) = bound();
-    let mut other = Server::new(settings());
+    let mut other = DhcpServer::new(settings());
     let lease = trivet_model::Lease {
         mac: MacAddr([2, 0, 0, 0, 0, 7]),
         address: Ipv4Addr::new(10, 0, 0, 100),
@@ -145,7 +145,7 @@ fn starts_over_when_refused() {
 fn a_release_gives_the_address_back() {
     let (mut server, mut client) = bound();
     let bytes = client.release().unwrap();
-    let arrived = Arrival::datagram(
+    let arrived = DhcpArrival::datagram(
         Ipv4Addr::new(10, 0, 0, 1),
         SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68),
     );
@@ -157,11 +157,11 @@ fn a_release_gives_the_address_back() {
 
 #[test]
 fn answers_for_others_are_ignored() {
-    let mut server = Server::new(settings());
-    let mut other = Client::new(MacAddr([2, 0, 0, 0, 0, 2]), None, false, None, None);
+    let mut server = DhcpServer::new(settings());
+    let mut other = DhcpClient::new(MacAddr([2, 0, 0, 0, 0, 2]), None, false, None, None);
     other.start(Tick(0));
     let discover = other.transmit().unwrap();
-    let arrived = Arrival::datagram(
+    let arrived = DhcpArrival::datagram(
         Ipv4Addr::new(10, 0, 0, 1),
         SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68),
     );

@@ -1,7 +1,7 @@
 use super::*;
-use crate::frame::code;
+use crate::message::code;
 use crate::settings::tests::{link, settings};
-use crate::writer::Writer;
+use crate::writer::DhcpMessageWriter;
 use core::net::SocketAddrV4;
 use trivet_model::{LinkMode, Tick};
 
@@ -10,63 +10,75 @@ const OURS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const CLIENT: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const SERVER: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xee]);
 
-fn arrival(source: Ipv4Addr) -> Arrival {
-    Arrival {
+fn arrival(source: Ipv4Addr) -> DhcpArrival {
+    DhcpArrival {
         port: 68,
         from: Some(SERVER),
-        ..Arrival::datagram(OURS, SocketAddrV4::new(source, 67))
+        ..DhcpArrival::datagram(OURS, SocketAddrV4::new(source, 67))
     }
 }
 
-fn answer(kind: Kind, server: Ipv4Addr, change: impl FnOnce(&mut Writer)) -> Vec<u8> {
-    let mut writer = Writer::new(2, [1; 4], CLIENT);
-    writer.option(code::KIND, &[kind.number()]);
-    writer.address_option(code::SERVER, server);
+fn answer(
+    kind: DhcpMessageType,
+    server: Ipv4Addr,
+    change: impl FnOnce(&mut DhcpMessageWriter),
+) -> Vec<u8> {
+    let mut writer = DhcpMessageWriter::new(2, [1; 4], CLIENT);
+    writer.option(code::MESSAGE_TYPE, &[kind.number()]);
+    writer.address_option(code::SERVER_ID, server);
     change(&mut writer);
     writer.finish(None)
 }
 
-fn heard(bytes: &[u8], arrived: Arrival) -> Option<Foreign> {
+fn foreign_server(bytes: &[u8], arrived: DhcpArrival) -> Option<DhcpForeignServer> {
     let mut settings = settings();
     settings.links = vec![link(LinkMode::Listen)];
     settings.links[0].server = Ipv4Addr::new(10, 7, 7, 7);
-    let outcome = Server::new(settings).handle(Tick(0), bytes, arrived, |_| true);
+    let outcome = DhcpServer::new(settings).handle(Tick(0), bytes, arrived, |_| true);
     assert_eq!((outcome.reply, outcome.seen), (None, None));
-    outcome.foreign
+    outcome.foreign_server
 }
 
 #[test]
 fn an_answer_gives_its_server_away() {
-    for kind in [Kind::Offer, Kind::Ack, Kind::Nak] {
+    for kind in [
+        DhcpMessageType::Offer,
+        DhcpMessageType::Ack,
+        DhcpMessageType::Nak,
+    ] {
         let bytes = answer(kind, OTHER, |writer| writer.yiaddr([10, 0, 0, 50].into()));
-        let want = Foreign {
+        let want = DhcpForeignServer {
             address: OTHER,
             mac: Some(SERVER),
             proxy: false,
             relayed: false,
         };
-        assert_eq!(heard(&bytes, arrival(OTHER)), Some(want), "{kind:?}");
+        assert_eq!(
+            foreign_server(&bytes, arrival(OTHER)),
+            Some(want),
+            "{kind:?}"
+        );
     }
 }
 
 #[test]
 fn without_an_identifier_it_is_called_by_where_it_sends_from() {
-    let mut writer = Writer::new(2, [1; 4], CLIENT);
-    writer.option(code::KIND, &[2]);
-    let found = heard(&writer.finish(None), arrival(OTHER)).unwrap();
+    let mut writer = DhcpMessageWriter::new(2, [1; 4], CLIENT);
+    writer.option(code::MESSAGE_TYPE, &[2]);
+    let found = foreign_server(&writer.finish(None), arrival(OTHER)).unwrap();
     assert_eq!(found.address, OTHER);
 }
 
 #[test]
 fn an_offer_without_address_is_a_proxys() {
-    let bytes = answer(Kind::Offer, OTHER, |_| ());
-    assert!(heard(&bytes, arrival(OTHER)).unwrap().proxy);
-    let to_inform = answer(Kind::Ack, OTHER, |_| ());
-    assert!(!heard(&to_inform, arrival(OTHER)).unwrap().proxy);
-    let boots = answer(Kind::Ack, OTHER, |writer| {
-        writer.option(code::CLASS, b"PXEClient");
+    let bytes = answer(DhcpMessageType::Offer, OTHER, |_| ());
+    assert!(foreign_server(&bytes, arrival(OTHER)).unwrap().proxy);
+    let to_inform = answer(DhcpMessageType::Ack, OTHER, |_| ());
+    assert!(!foreign_server(&to_inform, arrival(OTHER)).unwrap().proxy);
+    let boots = answer(DhcpMessageType::Ack, OTHER, |writer| {
+        writer.option(code::VENDOR_CLASS, b"PXEClient");
     });
-    assert!(heard(&boots, arrival(OTHER)).unwrap().proxy);
+    assert!(foreign_server(&boots, arrival(OTHER)).unwrap().proxy);
 }
 
 #[test]
@@ -75,11 +87,17 @@ fn our_own_answers_are_nobody_elses() {
     let of_a_link = Ipv4Addr::new(10, 7, 7, 7);
     for ours in [OURS, second, of_a_link] {
         assert_eq!(
-            heard(&answer(Kind::Offer, ours, |_| ()), arrival(OTHER)),
+            foreign_server(
+                &answer(DhcpMessageType::Offer, ours, |_| ()),
+                arrival(OTHER)
+            ),
             None
         );
         assert_eq!(
-            heard(&answer(Kind::Offer, OTHER, |_| ()), arrival(ours)),
+            foreign_server(
+                &answer(DhcpMessageType::Offer, OTHER, |_| ()),
+                arrival(ours)
+            ),
             None
         );
     }
@@ -87,10 +105,10 @@ fn our_own_answers_are_nobody_elses() {
 
 #[test]
 fn behind_a_relay_the_hardware_address_is_not_the_servers() {
-    let bytes = answer(Kind::Offer, OTHER, |writer| {
+    let bytes = answer(DhcpMessageType::Offer, OTHER, |writer| {
         writer.giaddr([10, 0, 0, 254].into());
     });
-    let found = heard(&bytes, arrival(OTHER)).unwrap();
+    let found = foreign_server(&bytes, arrival(OTHER)).unwrap();
     assert_eq!((found.mac, found.relayed), (None, true));
 }
 
@@ -102,42 +120,51 @@ fn nonsense_gives_nobody_away() {
         Ipv4Addr::new(224, 0, 0, 1),
     ] {
         assert_eq!(
-            heard(&answer(Kind::Offer, address, |_| ()), arrival(OTHER)),
+            foreign_server(
+                &answer(DhcpMessageType::Offer, address, |_| ()),
+                arrival(OTHER)
+            ),
             None
         );
     }
     assert_eq!(
-        heard(&answer(Kind::Discover, OTHER, |_| ()), arrival(OTHER)),
+        foreign_server(
+            &answer(DhcpMessageType::Discover, OTHER, |_| ()),
+            arrival(OTHER)
+        ),
         None
     );
-    let mut bytes = answer(Kind::Offer, OTHER, |_| ());
+    let mut bytes = answer(DhcpMessageType::Offer, OTHER, |_| ());
     bytes.truncate(240);
-    assert_eq!(heard(&bytes, arrival(OTHER)), None);
+    assert_eq!(foreign_server(&bytes, arrival(OTHER)), None);
 }
 
 #[test]
 fn a_client_that_chose_another_gives_it_away_without_its_hardware_address() {
-    let request = |kind: Kind, server| {
-        let mut writer = Writer::new(1, [1; 4], CLIENT);
-        writer.option(code::KIND, &[kind.number()]);
-        writer.address_option(code::SERVER, server);
-        writer.address_option(code::REQUESTED, Ipv4Addr::new(10, 0, 0, 50));
+    let request = |kind: DhcpMessageType, server| {
+        let mut writer = DhcpMessageWriter::new(1, [1; 4], CLIENT);
+        writer.option(code::MESSAGE_TYPE, &[kind.number()]);
+        writer.address_option(code::SERVER_ID, server);
+        writer.address_option(code::REQUESTED_ADDRESS, Ipv4Addr::new(10, 0, 0, 50));
         let bytes = writer.finish(None);
-        let mut server = Server::new(settings());
+        let mut server = DhcpServer::new(settings());
         server
             .handle(Tick(0), &bytes, arrival(OTHER), |_| true)
-            .foreign
+            .foreign_server
     };
-    let want = Foreign {
+    let want = DhcpForeignServer {
         address: OTHER,
         mac: None,
         proxy: false,
         relayed: false,
     };
-    assert_eq!(request(Kind::Request, OTHER), Some(want));
-    assert_eq!(request(Kind::Request, OURS), None);
-    assert_eq!(request(Kind::Discover, OTHER), None);
-    assert_eq!(request(Kind::Request, Ipv4Addr::UNSPECIFIED), None);
+    assert_eq!(request(DhcpMessageType::Request, OTHER), Some(want));
+    assert_eq!(request(DhcpMessageType::Request, OURS), None);
+    assert_eq!(request(DhcpMessageType::Discover, OTHER), None);
+    assert_eq!(
+        request(DhcpMessageType::Request, Ipv4Addr::UNSPECIFIED),
+        None
+    );
 }
 
 #[test]
@@ -147,24 +174,28 @@ fn what_others_give_is_known_from_their_word_and_the_clients() {
         mac: CLIENT,
         address,
     });
-    let mut server = Server::new(settings());
+    let mut server = DhcpServer::new(settings());
     let mut tells = |bytes: &[u8], port| {
-        let arrived = Arrival {
+        let arrived = DhcpArrival {
             port,
             ..arrival(OTHER)
         };
-        server.handle(Tick(0), bytes, arrived, |_| true).elsewhere
+        server
+            .handle(Tick(0), bytes, arrived, |_| true)
+            .foreign_lease
     };
-    let ack = answer(Kind::Ack, OTHER, |writer| writer.yiaddr(address));
+    let ack = answer(DhcpMessageType::Ack, OTHER, |writer| writer.yiaddr(address));
     assert_eq!(tells(&ack, 68), lease);
-    let offer = answer(Kind::Offer, OTHER, |writer| writer.yiaddr(address));
+    let offer = answer(DhcpMessageType::Offer, OTHER, |writer| {
+        writer.yiaddr(address)
+    });
     assert_eq!(tells(&offer, 68), None, "it may take another");
     let asks = |server: Ipv4Addr, has: Ipv4Addr| {
-        let mut writer = Writer::new(1, [1; 4], CLIENT);
+        let mut writer = DhcpMessageWriter::new(1, [1; 4], CLIENT);
         writer.ciaddr(has);
-        writer.option(code::KIND, &[Kind::Request.number()]);
-        writer.address_option(code::SERVER, server);
-        writer.address_option(code::REQUESTED, address);
+        writer.option(code::MESSAGE_TYPE, &[DhcpMessageType::Request.number()]);
+        writer.address_option(code::SERVER_ID, server);
+        writer.address_option(code::REQUESTED_ADDRESS, address);
         writer.finish(None)
     };
     assert_eq!(tells(&asks(OTHER, Ipv4Addr::UNSPECIFIED), 67), lease);

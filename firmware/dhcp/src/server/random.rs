@@ -3,47 +3,47 @@
 //! durable is what the server has leased, and no reply promises more than that.
 
 use super::*;
-use crate::client::Client;
+use crate::client::DhcpClient;
 use crate::settings::tests::settings;
 use std::collections::BTreeMap;
-use trivet_model::{Entropy, Seeded};
+use trivet_model::{Entropy, SeededRandom};
 
 const MACHINES: usize = 16;
 
-struct Machine {
+struct RandomDhcpClient {
     mac: MacAddr,
-    client: Client,
+    client: DhcpClient,
     relay: Option<Ipv4Addr>,
     /// What it uses, and until when by its own clock.
     uses: Option<(Ipv4Addr, Tick)>,
 }
 
-struct World {
-    random: Seeded,
+struct RandomDhcpNetwork {
+    random: SeededRandom,
     now: Tick,
-    server: Server,
+    server: DhcpServer,
     durable: BTreeMap<MacAddr, Ipv4Addr>,
-    machines: Vec<Machine>,
+    machines: Vec<RandomDhcpClient>,
     seed: u64,
     acks: u64,
 }
 
-fn arrival() -> Arrival {
-    Arrival::datagram(
+fn arrival() -> DhcpArrival {
+    DhcpArrival::datagram(
         Ipv4Addr::new(10, 0, 0, 1),
         SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68),
     )
 }
 
-impl World {
+impl RandomDhcpNetwork {
     fn new(seed: u64) -> Self {
-        let mut random = Seeded::new(seed);
+        let mut random = SeededRandom::new(seed);
         let machines = (0..MACHINES).map(|number| {
             let mac = MacAddr([2, 0, 0, 0, 0, number as u8]);
             let relay = random.chance(500).then_some(Ipv4Addr::new(10, 0, 1, 254));
-            Machine {
+            RandomDhcpClient {
                 mac,
-                client: Client::new(mac, None, false, None, relay),
+                client: DhcpClient::new(mac, None, false, None, relay),
                 relay,
                 uses: None,
             }
@@ -52,7 +52,7 @@ impl World {
         Self {
             random,
             now: Tick(0),
-            server: Server::new(settings()),
+            server: DhcpServer::new(settings()),
             durable: BTreeMap::new(),
             machines,
             seed,
@@ -116,7 +116,7 @@ impl World {
 
     fn restart(&mut self) {
         // A tick means nothing after a restart; the world's clock goes on.
-        self.server = Server::new(settings());
+        self.server = DhcpServer::new(settings());
         for (&mac, &address) in &self.durable {
             let lease = Lease { mac, address };
             assert!(
@@ -140,7 +140,7 @@ impl World {
                     Some(_) => None,
                     None => Some(Ipv4Addr::new(10, 0, 1, 254)),
                 };
-                machine.client = Client::new(machine.mac, None, false, None, machine.relay);
+                machine.client = DhcpClient::new(machine.mac, None, false, None, machine.relay);
             }
             9 => {
                 if let Some(bytes) = machine.client.release() {
@@ -178,7 +178,7 @@ impl World {
             return;
         }
         let mac = self.machines[at].mac;
-        let mut client = Client::new(mac, Some(0), false, Some([9; 16]), None);
+        let mut client = DhcpClient::new(mac, Some(0), false, Some([9; 16]), None);
         client.start(self.now);
         let mut bytes = client.transmit().expect("a client that starts sends");
         for _ in 0..self.random.below(8) {
@@ -201,7 +201,7 @@ impl World {
             };
             if until <= self.now {
                 machine.uses = None;
-                machine.client = Client::new(machine.mac, None, false, None, machine.relay);
+                machine.client = DhcpClient::new(machine.mac, None, false, None, machine.relay);
                 continue;
             }
             let other = users.insert(address, machine.mac);
@@ -222,7 +222,7 @@ impl World {
 fn no_address_is_ever_used_twice() {
     let mut acks = 0;
     for seed in 0..60 {
-        let mut world = World::new(seed);
+        let mut world = RandomDhcpNetwork::new(seed);
         for _ in 0..3000 {
             world.step();
         }
@@ -233,9 +233,9 @@ fn no_address_is_ever_used_twice() {
 
 #[test]
 fn hostile_frames_never_panic() {
-    let mut random = Seeded::new(99);
-    let mut server = Server::new(settings());
-    let mut client = Client::new(MacAddr([2; 6]), Some(7), true, Some([3; 16]), None);
+    let mut random = SeededRandom::new(99);
+    let mut server = DhcpServer::new(settings());
+    let mut client = DhcpClient::new(MacAddr([2; 6]), Some(7), true, Some([3; 16]), None);
     for round in 0..30_000 {
         client.start(Tick(round));
         let mut bytes = client.transmit().expect("a client that starts sends");

@@ -1,7 +1,7 @@
 use super::*;
-use crate::client::Client;
+use crate::client::DhcpClient;
+use crate::lease_table::{GRACE_MS, OFFER_HOLD_MS};
 use crate::settings::tests::settings;
-use crate::table::{GRACE_MS, OFFER_HOLD_MS};
 use core::net::SocketAddrV4;
 use dhcproto::v4::{DhcpOption, Message, MessageType, OptionCode};
 use dhcproto::{Decodable, Decoder, Encodable};
@@ -9,8 +9,8 @@ use dhcproto::{Decodable, Decoder, Encodable};
 const LOCAL: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const ANY: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
 
-fn arrival() -> Arrival {
-    Arrival::datagram(LOCAL, SocketAddrV4::new(ANY, 68))
+fn arrival() -> DhcpArrival {
+    DhcpArrival::datagram(LOCAL, SocketAddrV4::new(ANY, 68))
 }
 
 fn mac(number: u8) -> MacAddr {
@@ -43,20 +43,20 @@ fn chosen(server: Ipv4Addr) -> DhcpOption {
     DhcpOption::ServerIdentifier(server)
 }
 
-struct Bench {
-    server: Server,
+struct DhcpServerBench {
+    server: DhcpServer,
     now: Tick,
 }
 
-impl Bench {
+impl DhcpServerBench {
     fn new() -> Self {
         Self {
-            server: Server::new(settings()),
+            server: DhcpServer::new(settings()),
             now: Tick(0),
         }
     }
 
-    fn hear(&mut self, message: &Message) -> Outcome {
+    fn handle(&mut self, message: &Message) -> DhcpOutcome {
         let bytes = message.to_vec().unwrap();
         self.server.handle(self.now, &bytes, arrival(), |_| false)
     }
@@ -64,20 +64,20 @@ impl Bench {
     /// Machine 1 gets 10.0.0.100.
     fn leased() -> Self {
         let mut bench = Self::new();
-        bench.hear(&message(MessageType::Discover, [wanted(100)]));
-        let outcome = bench.hear(&request([wanted(100), chosen(LOCAL)]));
+        bench.handle(&message(MessageType::Discover, [wanted(100)]));
+        let outcome = bench.handle(&request([wanted(100), chosen(LOCAL)]));
         assert_eq!(kind(&outcome), MessageType::Ack);
         bench
     }
 }
 
-fn decoded(outcome: &Outcome) -> Message {
+fn decoded(outcome: &DhcpOutcome) -> Message {
     let reply = outcome.reply.as_ref().expect("there is a reply");
     Message::decode(&mut Decoder::new(&reply.bytes)).unwrap()
 }
 
 #[track_caller]
-fn kind(outcome: &Outcome) -> MessageType {
+fn kind(outcome: &DhcpOutcome) -> MessageType {
     decoded(outcome).opts().msg_type().unwrap()
 }
 
@@ -86,23 +86,23 @@ fn option(message: &Message, code: u8) -> Option<&DhcpOption> {
 }
 
 /// DISCOVER of a machine whose firmware says this, answered.
-fn offer_to(arch: Option<u16>, ipxe: bool, giaddr: Option<Ipv4Addr>) -> Outcome {
+fn offer_to(arch: Option<u16>, ipxe: bool, giaddr: Option<Ipv4Addr>) -> DhcpOutcome {
     let mut settings = settings();
     settings.subnets[0].boot.loaders_url = Some("http://10.0.0.1".into());
-    let mut client = Client::new(mac(9), arch, ipxe, Some([7; 16]), giaddr);
+    let mut client = DhcpClient::new(mac(9), arch, ipxe, Some([7; 16]), giaddr);
     client.start(Tick(0));
     let frame = client.transmit().unwrap();
-    Server::new(settings).handle(Tick(0), &frame, arrival(), |_| false)
+    DhcpServer::new(settings).handle(Tick(0), &frame, arrival(), |_| false)
 }
 
 #[test]
 fn an_offer_is_held_in_memory_and_a_lease_only_after_the_request() {
-    let mut bench = Bench::new();
-    let outcome = bench.hear(&message(MessageType::Discover, []));
+    let mut bench = DhcpServerBench::new();
+    let outcome = bench.handle(&message(MessageType::Discover, []));
     assert_eq!(kind(&outcome), MessageType::Offer);
     assert_eq!(outcome.changes, []);
     assert_eq!(bench.server.leases().count(), 0);
-    let outcome = bench.hear(&request([wanted(100), chosen(LOCAL)]));
+    let outcome = bench.handle(&request([wanted(100), chosen(LOCAL)]));
     assert_eq!(kind(&outcome), MessageType::Ack);
     let lease = Lease {
         mac: mac(1),
@@ -114,8 +114,8 @@ fn an_offer_is_held_in_memory_and_a_lease_only_after_the_request() {
 
 #[test]
 fn a_reply_carries_the_network_and_the_times() {
-    let mut bench = Bench::leased();
-    let message = decoded(&bench.hear(&request([wanted(100), chosen(LOCAL)])));
+    let mut bench = DhcpServerBench::leased();
+    let message = decoded(&bench.handle(&request([wanted(100), chosen(LOCAL)])));
     assert_eq!(message.yiaddr(), address(100));
     assert_eq!(message.xid(), 7);
     assert_eq!(message.chaddr(), &mac(1).0);
@@ -136,32 +136,32 @@ fn a_reply_carries_the_network_and_the_times() {
 
 #[test]
 fn a_repeated_request_repeats_the_answer_without_a_change() {
-    let mut bench = Bench::new();
+    let mut bench = DhcpServerBench::new();
     let ask = request([wanted(100), chosen(LOCAL)]);
-    let first = bench.hear(&ask);
-    let second = bench.hear(&ask);
+    let first = bench.handle(&ask);
+    let second = bench.handle(&ask);
     assert_eq!(first.reply, second.reply);
     assert_eq!(second.changes, []);
 }
 
 #[test]
 fn several_discovers_of_one_boot_get_one_address() {
-    let mut bench = Bench::new();
+    let mut bench = DhcpServerBench::new();
     for second in 0..5 {
         bench.now = Tick(second * 1000);
-        let outcome = bench.hear(&message(MessageType::Discover, []));
+        let outcome = bench.handle(&message(MessageType::Discover, []));
         assert_eq!(decoded(&outcome).yiaddr(), address(100));
     }
 }
 
 #[test]
 fn an_address_somebody_else_has_is_refused_when_chosen() {
-    let mut bench = Bench::leased();
+    let mut bench = DhcpServerBench::leased();
     let mut other = request([wanted(100), chosen(LOCAL)]);
     other.set_chaddr(&mac(2).0);
-    let outcome = bench.hear(&other);
+    let outcome = bench.handle(&other);
     assert_eq!(kind(&outcome), MessageType::Nak);
-    let to = Destination::Client {
+    let to = DhcpDestination::Client {
         mac: mac(2),
         address: Ipv4Addr::BROADCAST,
         broadcast: true,
@@ -172,68 +172,74 @@ fn an_address_somebody_else_has_is_refused_when_chosen() {
 
 #[test]
 fn a_client_that_chose_another_server_frees_our_offer() {
-    let mut bench = Bench::new();
-    bench.hear(&message(MessageType::Discover, []));
-    let outcome = bench.hear(&request([wanted(100), chosen(address(2))]));
+    let mut bench = DhcpServerBench::new();
+    bench.handle(&message(MessageType::Discover, []));
+    let outcome = bench.handle(&request([wanted(100), chosen(address(2))]));
     assert_eq!(outcome.dropped, Some(Reason::OtherServer));
     let mut other = message(MessageType::Discover, [wanted(100)]);
     other.set_chaddr(&mac(2).0);
-    assert_eq!(decoded(&bench.hear(&other)).yiaddr(), address(100));
+    assert_eq!(decoded(&bench.handle(&other)).yiaddr(), address(100));
 }
 
 #[test]
 fn a_restarted_client_is_confirmed_refused_or_left_alone() {
-    let mut bench = Bench::leased();
-    assert_eq!(kind(&bench.hear(&request([wanted(100)]))), MessageType::Ack);
-    assert_eq!(kind(&bench.hear(&request([wanted(101)]))), MessageType::Nak);
+    let mut bench = DhcpServerBench::leased();
+    assert_eq!(
+        kind(&bench.handle(&request([wanted(100)]))),
+        MessageType::Ack
+    );
+    assert_eq!(
+        kind(&bench.handle(&request([wanted(101)]))),
+        MessageType::Nak
+    );
     let elsewhere = DhcpOption::RequestedIpAddress(Ipv4Addr::new(192, 168, 0, 9));
-    assert_eq!(kind(&bench.hear(&request([elsewhere]))), MessageType::Nak);
+    assert_eq!(kind(&bench.handle(&request([elsewhere]))), MessageType::Nak);
     let mut stranger = request([wanted(105)]);
     stranger.set_chaddr(&mac(2).0);
-    assert_eq!(bench.hear(&stranger).dropped, Some(Reason::NoRecord));
+    assert_eq!(bench.handle(&stranger).dropped, Some(Reason::NoRecord));
 }
 
 #[test]
 fn a_renewal_goes_to_the_client_itself_and_writes_nothing() {
-    let mut bench = Bench::leased();
+    let mut bench = DhcpServerBench::leased();
     bench.now = Tick(300_000);
     let mut renew = request([]);
     renew.set_ciaddr(address(100));
-    let outcome = bench.hear(&renew);
+    let outcome = bench.handle(&renew);
     assert_eq!(outcome.changes, []);
     assert_eq!(decoded(&outcome).ciaddr(), address(100));
     assert_eq!(
         outcome.reply.unwrap().to,
-        Destination::Renewing(address(100))
+        DhcpDestination::Renewing(address(100))
     );
     let end = Tick(300_000 + 600_000 + GRACE_MS);
     assert_eq!(bench.server.deadline(), Some(end));
 }
 
 #[test]
-fn a_renewal_we_have_no_record_of_is_believed_if_the_address_is_free() {
-    let mut bench = Bench::new();
+fn a_renewal_we_have_no_record_of_is_granted_if_the_address_is_free() {
+    let mut bench = DhcpServerBench::new();
     let mut renew = request([]);
     renew.set_ciaddr(address(105));
-    let outcome = bench.hear(&renew);
+    let outcome = bench.handle(&renew);
     assert_eq!(kind(&outcome), MessageType::Ack);
     assert_eq!(outcome.changes.len(), 1);
     let mut thief = request([]);
     thief.set_ciaddr(address(105)).set_chaddr(&mac(2).0);
-    assert_eq!(kind(&bench.hear(&thief)), MessageType::Nak);
+    assert_eq!(kind(&bench.handle(&thief)), MessageType::Nak);
     let mut foreign = request([]);
     foreign.set_ciaddr(address(50)).set_chaddr(&mac(3).0);
-    assert_eq!(bench.hear(&foreign).dropped, Some(Reason::NoRecord));
+    assert_eq!(bench.handle(&foreign).dropped, Some(Reason::NoRecord));
 }
 
 #[test]
 fn a_release_ends_the_lease_of_its_holder_only() {
-    let mut bench = Bench::leased();
+    let mut bench = DhcpServerBench::leased();
     let mut release = message(MessageType::Release, [chosen(LOCAL)]);
     release.set_ciaddr(address(101));
-    assert_eq!(bench.hear(&release).dropped, Some(Reason::NoRecord));
+    assert_eq!(bench.handle(&release).dropped, Some(Reason::NoRecord));
     release.set_ciaddr(address(100));
-    let outcome = bench.hear(&release);
+    let outcome = bench.handle(&release);
     assert!(matches!(outcome.changes[..], [LeaseChange::Released(_)]));
     assert_eq!(outcome.reply, None);
     assert_eq!(bench.server.lease_of(mac(1)), None);
@@ -241,43 +247,46 @@ fn a_release_ends_the_lease_of_its_holder_only() {
 
 #[test]
 fn a_declined_address_is_not_given_again_soon() {
-    let mut bench = Bench::leased();
+    let mut bench = DhcpServerBench::leased();
     let decline = message(MessageType::Decline, [wanted(100), chosen(LOCAL)]);
-    let outcome = bench.hear(&decline);
+    let outcome = bench.handle(&decline);
     assert!(matches!(outcome.changes[..], [LeaseChange::Released(_)]));
-    let outcome = bench.hear(&message(MessageType::Discover, [wanted(100)]));
+    let outcome = bench.handle(&message(MessageType::Discover, [wanted(100)]));
     assert_eq!(decoded(&outcome).yiaddr(), address(101));
 }
 
 #[test]
 fn inform_is_answered_without_a_lease() {
-    let mut bench = Bench::new();
+    let mut bench = DhcpServerBench::new();
     let mut inform = message(MessageType::Inform, []);
-    assert_eq!(bench.hear(&inform).dropped, Some(Reason::NoAddress));
+    assert_eq!(bench.handle(&inform).dropped, Some(Reason::NoAddress));
     inform.set_ciaddr(address(7));
-    let outcome = bench.hear(&inform);
+    let outcome = bench.handle(&inform);
     let answer = decoded(&outcome);
     assert_eq!(kind(&outcome), MessageType::Ack);
     assert_eq!(answer.yiaddr(), ANY);
     assert_eq!(option(&answer, 51), None);
-    assert_eq!(outcome.reply.unwrap().to, Destination::Renewing(address(7)));
+    assert_eq!(
+        outcome.reply.unwrap().to,
+        DhcpDestination::Renewing(address(7))
+    );
     assert_eq!(outcome.changes, []);
 }
 
 #[test]
 fn a_relay_chooses_the_subnet_and_gets_the_answer() {
     let relay = Ipv4Addr::new(10, 0, 1, 254);
-    let mut bench = Bench::new();
+    let mut bench = DhcpServerBench::new();
     let mut discover = message(MessageType::Discover, []);
     discover.set_giaddr(relay);
-    let outcome = bench.hear(&discover);
+    let outcome = bench.handle(&discover);
     let answer = decoded(&outcome);
     assert_eq!(answer.yiaddr(), Ipv4Addr::new(10, 0, 1, 100));
     assert_eq!(answer.giaddr(), relay);
-    let to = Destination::Relay(SocketAddrV4::new(relay, 67));
+    let to = DhcpDestination::Relay(SocketAddrV4::new(relay, 67));
     assert_eq!(outcome.reply.unwrap().to, to);
     discover.set_giaddr(Ipv4Addr::new(10, 9, 9, 9));
-    assert_eq!(bench.hear(&discover).dropped, Some(Reason::NoSubnet));
+    assert_eq!(bench.handle(&discover).dropped, Some(Reason::NoSubnet));
 }
 
 #[test]
@@ -285,7 +294,7 @@ fn a_relay_may_ask_for_its_own_port_and_gets_its_information_back() {
     let relay = Ipv4Addr::new(10, 0, 0, 254);
     let outcome = offer_to(Some(0), false, Some(relay));
     let reply = outcome.reply.unwrap();
-    let to = Destination::Relay(SocketAddrV4::new(relay, 68));
+    let to = DhcpDestination::Relay(SocketAddrV4::new(relay, 68));
     assert_eq!(reply.to, to);
     let info = [82, 7, 1, 3, b's', b'i', b'm', 19, 0, 255];
     let end = reply.bytes.iter().rposition(|&byte| byte == 255).unwrap();
@@ -294,18 +303,21 @@ fn a_relay_may_ask_for_its_own_port_and_gets_its_information_back() {
 
 #[test]
 fn a_refusal_through_a_relay_asks_it_to_broadcast() {
-    let mut bench = Bench::leased();
+    let mut bench = DhcpServerBench::leased();
     let mut other = request([wanted(100), chosen(LOCAL)]);
     other.set_chaddr(&mac(2).0).set_giaddr(address(254));
-    let outcome = bench.hear(&other);
+    let outcome = bench.handle(&other);
     assert!(decoded(&outcome).flags().broadcast());
-    assert!(matches!(outcome.reply.unwrap().to, Destination::Relay(_)));
+    assert!(matches!(
+        outcome.reply.unwrap().to,
+        DhcpDestination::Relay(_)
+    ));
 }
 
 #[test]
 fn the_broadcast_flag_is_obeyed() {
-    let broadcast = |outcome: Outcome| match outcome.reply.unwrap().to {
-        Destination::Client { broadcast, .. } => broadcast,
+    let broadcast = |outcome: DhcpOutcome| match outcome.reply.unwrap().to {
+        DhcpDestination::Client { broadcast, .. } => broadcast,
         other => panic!("{other:?}"),
     };
     assert!(broadcast(offer_to(Some(7), false, None)));
@@ -368,10 +380,10 @@ fn a_running_system_gets_an_address_and_its_identifier_back() {
 }
 
 #[test]
-fn a_subnet_of_known_machines_sees_strangers_and_stays_silent() {
+fn a_subnet_of_known_machines_reports_unknown_machines_and_does_not_reply() {
     let mut settings = settings();
     settings.subnets[0].known_only = true;
-    let mut server = Server::new(settings);
+    let mut server = DhcpServer::new(settings);
     let bytes = message(MessageType::Discover, []).to_vec().unwrap();
     let outcome = server.handle(Tick(0), &bytes, arrival(), |_| false);
     assert_eq!(outcome.dropped, Some(Reason::UnknownClient));
@@ -382,28 +394,28 @@ fn a_subnet_of_known_machines_sees_strangers_and_stays_silent() {
 
 #[test]
 fn what_is_left_for_known_machines_is_a_reason_and_not_a_reply() {
-    let mut bench = Bench::new();
+    let mut bench = DhcpServerBench::new();
     let mut discover = message(MessageType::Discover, []);
     for number in 1..=7 {
         discover.set_chaddr(&mac(number).0);
-        assert!(bench.hear(&discover).reply.is_some());
+        assert!(bench.handle(&discover).reply.is_some());
     }
     discover.set_chaddr(&mac(11).0);
-    assert_eq!(bench.hear(&discover).dropped, Some(Reason::KeptForKnown));
+    assert_eq!(bench.handle(&discover).dropped, Some(Reason::KeptForKnown));
     bench.now = Tick(OFFER_HOLD_MS);
-    assert!(bench.hear(&discover).reply.is_some());
+    assert!(bench.handle(&discover).reply.is_some());
 }
 
 #[test]
 fn answers_of_servers_and_unknown_kinds_are_left_alone() {
-    let mut bench = Bench::new();
+    let mut bench = DhcpServerBench::new();
     for kind in [
         MessageType::Offer,
         MessageType::Ack,
         MessageType::LeaseQuery,
         MessageType::Unknown(99),
     ] {
-        let outcome = bench.hear(&message(kind, []));
+        let outcome = bench.handle(&message(kind, []));
         let dropped = outcome.dropped;
         assert_eq!(dropped, Some(Reason::UnknownMessageType), "{kind:?}");
     }
@@ -411,13 +423,13 @@ fn answers_of_servers_and_unknown_kinds_are_left_alone() {
 
 #[test]
 fn a_request_that_names_no_address_is_dropped() {
-    let outcome = Bench::new().hear(&request([chosen(LOCAL)]));
+    let outcome = DhcpServerBench::new().handle(&request([chosen(LOCAL)]));
     assert_eq!(outcome.dropped, Some(Reason::NoAddress));
 }
 
 #[test]
 fn the_operator_can_end_a_lease() {
-    let mut bench = Bench::leased();
+    let mut bench = DhcpServerBench::leased();
     assert!(bench.server.forget(mac(1)).is_some());
     assert_eq!(bench.server.leases().count(), 0);
 }
@@ -428,6 +440,6 @@ fn subnets_past_the_bound_are_left_out() {
     settings.subnets = (0..=SUBNETS_MAX as u8)
         .map(crate::settings::tests::subnet)
         .collect();
-    let server = Server::new(settings);
+    let server = DhcpServer::new(settings);
     assert_eq!(server.settings.subnets.len(), SUBNETS_MAX);
 }

@@ -1,10 +1,10 @@
 use serde_json::json;
-use trivet_model::{NodeId, Seeded, UnixMs};
+use trivet_model::{NodeId, SeededRandom, UnixMs};
 
 use super::*;
 
 fn node(instance: Value, driver: Value) -> Node {
-    let mut node = Node::new(NodeId::random(&mut Seeded::new(1)), "ipmi", UnixMs(1));
+    let mut node = Node::new(NodeId::random(&mut SeededRandom::new(1)), "ipmi", UnixMs(1));
     node.instance_info = instance.as_object().cloned().unwrap_or_default();
     node.driver_info = driver.as_object().cloned().unwrap_or_default();
     node
@@ -27,9 +27,9 @@ fn an_installer_has_kernel_ramdisk_and_its_own_words() {
         "ramdisk_kernel_arguments": "auto=true  url=http://m/p",
         "kernel_append_params": "%default% console=ttyS0",
     });
-    let want = Payload::Kernel {
-        kernel: Source::File("debian/12/linux".into()),
-        ramdisk: Source::Url("https://m.example/initrd.gz".into()),
+    let want = NetbootPayload::Kernel {
+        kernel: BootFileSource::File("debian/12/linux".into()),
+        ramdisk: BootFileSource::Url("https://m.example/initrd.gz".into()),
         args: "auto=true url=http://m/p console=ttyS0".into(),
     };
     assert_eq!(payload(&with(info)), Ok(want));
@@ -37,7 +37,7 @@ fn an_installer_has_kernel_ramdisk_and_its_own_words() {
 
 #[test]
 fn an_image_stands_alone() {
-    let want = Payload::Iso(Source::File("live.iso".into()));
+    let want = NetbootPayload::Iso(BootFileSource::File("live.iso".into()));
     assert_eq!(payload(&with(json!({"boot_iso": "/live.iso"}))), Ok(want));
     refuses(json!({"boot_iso": "a.iso", "kernel": "k"}), "both");
 }

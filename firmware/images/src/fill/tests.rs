@@ -6,23 +6,23 @@ const SIZE: u64 = 1000;
 const RIGHT: Digest = Digest::Sha256([1; 32]);
 const WRONG: Digest = Digest::Sha256([2; 32]);
 
-fn wanted(sources: usize) -> Wanted {
-    Wanted {
+fn wanted(sources: usize) -> ImageSpec {
+    ImageSpec {
         name: "disk.raw".into(),
         digest: RIGHT,
         sources: (0..sources)
             .map(|n| format!("http://s{n}/disk.raw"))
             .collect(),
-        format: crate::Format::Raw,
+        format: crate::ImageFormat::Raw,
     }
 }
 
-fn fill(sources: usize) -> Fill {
-    Fill::new(wanted(sources), 0, None, None)
+fn fill(sources: usize) -> ImageFill {
+    ImageFill::new(wanted(sources), 0, None, None)
 }
 
-fn whole(validator: Option<&str>) -> Head {
-    Head {
+fn whole(validator: Option<&str>) -> ImageSourceHead {
+    ImageSourceHead {
         status: 200,
         length: Some(SIZE),
         range: None,
@@ -30,8 +30,8 @@ fn whole(validator: Option<&str>) -> Head {
     }
 }
 
-fn part(from: u64, total: u64, validator: Option<&str>) -> Head {
-    Head {
+fn part(from: u64, total: u64, validator: Option<&str>) -> ImageSourceHead {
+    ImageSourceHead {
         status: 206,
         length: Some(total - from),
         range: Some((from, Some(total))),
@@ -41,23 +41,23 @@ fn part(from: u64, total: u64, validator: Option<&str>) -> Head {
 
 /// The next request, after any waits.
 #[track_caller]
-fn ask(fill: &mut Fill) -> Ask {
+fn next_request(fill: &mut ImageFill) -> ImageSourceRequest {
     loop {
-        match fill.turn() {
-            Next::Ask(ask) => return ask,
-            Next::Wait { .. } => {}
-            Next::GiveUp(failure) => panic!("{failure}"),
+        match fill.next_step() {
+            ImageFillStep::Request(ask) => return ask,
+            ImageFillStep::Wait { .. } => {}
+            ImageFillStep::GiveUp(failure) => panic!("{failure}"),
         }
     }
 }
 
 #[track_caller]
-fn gives_up(fill: &mut Fill) -> String {
+fn gives_up(fill: &mut ImageFill) -> String {
     loop {
-        match fill.turn() {
-            Next::Ask(_) => fill.failed("is away".to_owned()),
-            Next::Wait { .. } => {}
-            Next::GiveUp(failure) => return failure.to_string(),
+        match fill.next_step() {
+            ImageFillStep::Request(_) => fill.handle_failure("is away".to_owned()),
+            ImageFillStep::Wait { .. } => {}
+            ImageFillStep::GiveUp(failure) => return failure.to_string(),
         }
     }
 }
@@ -65,61 +65,64 @@ fn gives_up(fill: &mut Fill) -> String {
 #[test]
 fn an_image_comes_in_one_piece() {
     let mut fill = fill(1);
-    let asked = ask(&mut fill);
+    let asked = next_request(&mut fill);
     assert_eq!((asked.from, asked.if_range), (0, None));
-    assert_eq!(fill.answered(&whole(Some("\"a\""))), Taken::Append);
+    assert_eq!(
+        fill.handle_response(&whole(Some("\"a\""))),
+        ImageBodyAction::Append
+    );
     assert_eq!(fill.size(), Some(SIZE));
-    fill.came(SIZE);
-    assert!(fill.ended() && fill.judged(RIGHT).is_ok());
+    fill.handle_bytes(SIZE);
+    assert!(fill.handle_end() && fill.verify_digest(RIGHT).is_ok());
 }
 
 #[test]
 fn a_cut_fill_goes_on_where_it_was_if_the_file_is_the_same() {
     let mut fill = fill(1);
-    ask(&mut fill);
-    fill.answered(&whole(Some("\"a\"")));
-    fill.came(400);
-    fill.failed("broke off".to_owned());
-    assert!(matches!(fill.turn(), Next::Wait { ms: 250 }));
-    let asked = ask(&mut fill);
+    next_request(&mut fill);
+    fill.handle_response(&whole(Some("\"a\"")));
+    fill.handle_bytes(400);
+    fill.handle_failure("broke off".to_owned());
+    assert!(matches!(fill.next_step(), ImageFillStep::Wait { ms: 250 }));
+    let asked = next_request(&mut fill);
     assert_eq!(
         (asked.from, asked.if_range.as_deref()),
         (400, Some("\"a\""))
     );
     assert_eq!(
-        fill.answered(&part(400, SIZE, Some("\"a\""))),
-        Taken::Append
+        fill.handle_response(&part(400, SIZE, Some("\"a\""))),
+        ImageBodyAction::Append
     );
-    fill.came(600);
-    assert!(fill.ended() && fill.judged(RIGHT).is_ok());
+    fill.handle_bytes(600);
+    assert!(fill.handle_end() && fill.verify_digest(RIGHT).is_ok());
 }
 
 #[test]
 fn an_end_before_the_end_is_a_cut() {
     let mut fill = fill(1);
-    ask(&mut fill);
-    fill.answered(&whole(None));
-    fill.came(999);
-    assert!(!fill.ended());
-    assert_eq!(ask(&mut fill).from, 999);
+    next_request(&mut fill);
+    fill.handle_response(&whole(None));
+    fill.handle_bytes(999);
+    assert!(!fill.handle_end());
+    assert_eq!(next_request(&mut fill).from, 999);
 }
 
 #[test]
 fn another_file_at_the_source_begins_anew() {
     for head in [
         whole(Some("\"b\"")),
-        Head {
+        ImageSourceHead {
             length: Some(SIZE + 1),
             ..whole(Some("\"a\""))
         },
     ] {
         let mut fill = fill(1);
-        ask(&mut fill);
-        fill.answered(&whole(Some("\"a\"")));
-        fill.came(400);
-        fill.failed("broke off".to_owned());
-        ask(&mut fill);
-        assert_eq!(fill.answered(&head), Taken::Anew);
+        next_request(&mut fill);
+        fill.handle_response(&whole(Some("\"a\"")));
+        fill.handle_bytes(400);
+        fill.handle_failure("broke off".to_owned());
+        next_request(&mut fill);
+        assert_eq!(fill.handle_response(&head), ImageBodyAction::Restart);
         assert_eq!((fill.have(), fill.size()), (0, head.length));
     }
 }
@@ -129,37 +132,40 @@ fn a_part_of_another_file_is_dropped_and_asked_for_anew() {
     for head in [
         part(400, SIZE, Some("\"b\"")),
         part(400, SIZE + 1, Some("\"a\"")),
-        Head {
+        ImageSourceHead {
             status: 416,
-            ..Head::default()
+            ..ImageSourceHead::default()
         },
     ] {
-        let mut fill = Fill::new(wanted(1), 400, Some(SIZE), Some("\"a\"".to_owned()));
-        ask(&mut fill);
-        assert_eq!(fill.answered(&head), Taken::Drop);
+        let mut fill = ImageFill::new(wanted(1), 400, Some(SIZE), Some("\"a\"".to_owned()));
+        next_request(&mut fill);
+        assert_eq!(fill.handle_response(&head), ImageBodyAction::Discard);
         assert_eq!(fill.have(), 0);
-        let asked = ask(&mut fill);
+        let asked = next_request(&mut fill);
         assert_eq!((asked.from, asked.if_range), (0, None));
     }
 }
 
 #[test]
 fn a_source_without_ranges_is_read_over() {
-    let mut fill = Fill::new(wanted(1), 400, Some(SIZE), None);
-    ask(&mut fill);
-    assert_eq!(fill.answered(&whole(None)), Taken::Skip(400));
-    fill.came(600);
-    assert!(fill.ended() && fill.judged(RIGHT).is_ok());
+    let mut fill = ImageFill::new(wanted(1), 400, Some(SIZE), None);
+    next_request(&mut fill);
+    assert_eq!(
+        fill.handle_response(&whole(None)),
+        ImageBodyAction::Skip(400)
+    );
+    fill.handle_bytes(600);
+    assert!(fill.handle_end() && fill.verify_digest(RIGHT).is_ok());
 }
 
 #[test]
 fn a_wrong_digest_of_one_piece_is_the_sources_fault() {
     let mut fill = fill(1);
-    ask(&mut fill);
-    fill.answered(&whole(None));
-    fill.came(SIZE);
-    assert!(fill.ended());
-    assert!(fill.judged(WRONG).is_err());
+    next_request(&mut fill);
+    fill.handle_response(&whole(None));
+    fill.handle_bytes(SIZE);
+    assert!(fill.handle_end());
+    assert!(fill.verify_digest(WRONG).is_err());
     assert_eq!(fill.have(), 0);
     let said = gives_up(&mut fill);
     for part in [
@@ -175,41 +181,41 @@ fn a_wrong_digest_of_one_piece_is_the_sources_fault() {
 
 #[test]
 fn a_wrong_digest_of_pieces_is_fetched_once_more_in_one() {
-    let mut fill = Fill::new(wanted(1), 400, Some(SIZE), None);
-    ask(&mut fill);
-    fill.answered(&part(400, SIZE, None));
-    fill.came(600);
-    assert!(fill.ended() && fill.judged(WRONG).is_err());
-    assert_eq!(ask(&mut fill).from, 0);
-    fill.answered(&whole(None));
-    fill.came(SIZE);
-    assert!(fill.ended() && fill.judged(RIGHT).is_ok());
+    let mut fill = ImageFill::new(wanted(1), 400, Some(SIZE), None);
+    next_request(&mut fill);
+    fill.handle_response(&part(400, SIZE, None));
+    fill.handle_bytes(600);
+    assert!(fill.handle_end() && fill.verify_digest(WRONG).is_err());
+    assert_eq!(next_request(&mut fill).from, 0);
+    fill.handle_response(&whole(None));
+    fill.handle_bytes(SIZE);
+    assert!(fill.handle_end() && fill.verify_digest(RIGHT).is_ok());
 }
 
 #[test]
 fn the_next_source_is_asked_when_one_is_away_or_wrong() {
     let mut fill = fill(2);
-    assert_eq!(ask(&mut fill).url, "http://s0/disk.raw");
-    fill.failed("is away".to_owned());
-    assert!(matches!(fill.turn(), Next::Wait { ms: 0 }));
-    assert_eq!(ask(&mut fill).url, "http://s1/disk.raw");
-    fill.answered(&whole(None));
-    fill.came(SIZE);
-    assert!(fill.ended() && fill.judged(WRONG).is_err());
-    assert_eq!(ask(&mut fill).url, "http://s0/disk.raw");
-    fill.answered(&whole(None));
-    fill.came(SIZE);
-    assert!(fill.ended() && fill.judged(RIGHT).is_ok());
+    assert_eq!(next_request(&mut fill).url, "http://s0/disk.raw");
+    fill.handle_failure("is away".to_owned());
+    assert!(matches!(fill.next_step(), ImageFillStep::Wait { ms: 0 }));
+    assert_eq!(next_request(&mut fill).url, "http://s1/disk.raw");
+    fill.handle_response(&whole(None));
+    fill.handle_bytes(SIZE);
+    assert!(fill.handle_end() && fill.verify_digest(WRONG).is_err());
+    assert_eq!(next_request(&mut fill).url, "http://s0/disk.raw");
+    fill.handle_response(&whole(None));
+    fill.handle_bytes(SIZE);
+    assert!(fill.handle_end() && fill.verify_digest(RIGHT).is_ok());
 }
 
 #[test]
 fn a_part_from_one_source_is_gone_on_with_at_another() {
     let mut fill = fill(2);
-    ask(&mut fill);
-    fill.answered(&whole(Some("\"a\"")));
-    fill.came(400);
-    fill.failed("broke off".to_owned());
-    let asked = ask(&mut fill);
+    next_request(&mut fill);
+    fill.handle_response(&whole(Some("\"a\"")));
+    fill.handle_bytes(400);
+    fill.handle_failure("broke off".to_owned());
+    let asked = next_request(&mut fill);
     assert_eq!(asked.url, "http://s1/disk.raw");
     assert_eq!(
         (asked.from, asked.if_range),
@@ -217,13 +223,13 @@ fn a_part_from_one_source_is_gone_on_with_at_another() {
         "its tags are its own"
     );
     assert_eq!(
-        fill.answered(&part(400, SIZE, Some("\"z\""))),
-        Taken::Append
+        fill.handle_response(&part(400, SIZE, Some("\"z\""))),
+        ImageBodyAction::Append
     );
 }
 
 #[test]
-fn sources_that_stay_away_are_given_up_with_what_they_said() {
+fn unreachable_sources_are_given_up_with_their_last_error() {
     let said = gives_up(&mut fill(2));
     assert!(
         said.contains("is away") && said.contains("disk.raw"),
@@ -238,36 +244,36 @@ fn waits_grow_and_end_with_the_first_byte() {
     let mut fill = fill(1);
     let mut waits = Vec::new();
     for _ in 0..4 {
-        ask(&mut fill);
-        fill.failed("is away".to_owned());
-        if let Next::Wait { ms } = fill.turn() {
+        next_request(&mut fill);
+        fill.handle_failure("is away".to_owned());
+        if let ImageFillStep::Wait { ms } = fill.next_step() {
             waits.push(ms);
         }
     }
     assert_eq!(waits, [250, 500, 1000, 2000]);
-    ask(&mut fill);
-    fill.answered(&whole(None));
-    fill.came(1);
-    fill.failed("broke off".to_owned());
-    assert!(matches!(fill.turn(), Next::Wait { ms: 250 }));
+    next_request(&mut fill);
+    fill.handle_response(&whole(None));
+    fill.handle_bytes(1);
+    fill.handle_failure("broke off".to_owned());
+    assert!(matches!(fill.next_step(), ImageFillStep::Wait { ms: 250 }));
 }
 
 #[test]
 fn answers_that_fit_nothing_are_failures() {
     for head in [
-        Head {
+        ImageSourceHead {
             status: 404,
-            ..Head::default()
+            ..ImageSourceHead::default()
         },
-        Head {
+        ImageSourceHead {
             status: 206,
-            ..Head::default()
+            ..ImageSourceHead::default()
         },
         part(7, SIZE, None),
     ] {
-        let mut fill = Fill::new(wanted(1), 400, Some(SIZE), None);
-        ask(&mut fill);
-        assert_eq!(fill.answered(&head), Taken::Refuse);
+        let mut fill = ImageFill::new(wanted(1), 400, Some(SIZE), None);
+        next_request(&mut fill);
+        assert_eq!(fill.handle_response(&head), ImageBodyAction::Refuse);
         assert_eq!(fill.have(), 400, "what is here stays");
     }
 }
@@ -275,25 +281,25 @@ fn answers_that_fit_nothing_are_failures() {
 #[test]
 fn a_source_that_tells_no_length_ends_where_it_ends() {
     let mut fill = fill(1);
-    ask(&mut fill);
-    let head = Head {
+    next_request(&mut fill);
+    let head = ImageSourceHead {
         length: None,
         ..whole(None)
     };
-    assert_eq!(fill.answered(&head), Taken::Append);
-    fill.came(77);
-    assert!(fill.ended());
+    assert_eq!(fill.handle_response(&head), ImageBodyAction::Append);
+    fill.handle_bytes(77);
+    assert!(fill.handle_end());
     assert_eq!(fill.size(), Some(77));
 }
 
 #[test]
-fn a_size_beyond_all_measure_is_not_believed() {
+fn a_size_beyond_all_measure_is_ignored() {
     let mut fill = fill(1);
-    assert!(matches!(fill.turn(), Next::Ask(_)));
-    let head = Head {
+    assert!(matches!(fill.next_step(), ImageFillStep::Request(_)));
+    let head = ImageSourceHead {
         length: Some(u64::MAX),
         ..whole(None)
     };
-    assert_eq!(fill.answered(&head), Taken::Refuse);
+    assert_eq!(fill.handle_response(&head), ImageBodyAction::Refuse);
     assert_eq!(fill.size(), None);
 }

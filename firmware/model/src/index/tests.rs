@@ -1,13 +1,13 @@
 use super::*;
-use crate::view::{Live, Timeline};
-use crate::{ProvisionState, Seeded, UnixMs};
+use crate::view::{NodeLiveState, Timeline};
+use crate::{ProvisionState, SeededRandom, UnixMs};
 
 fn view_of(node: Node) -> Arc<NodeView> {
     Arc::new(NodeView {
         node: Arc::new(node),
         ports: Vec::new(),
         resources: Vec::new(),
-        live: Live::default(),
+        live: NodeLiveState::default(),
         timeline: Timeline::new(),
     })
 }
@@ -17,7 +17,7 @@ fn id(number: u64) -> NodeId {
 }
 
 /// A node with fields by chance, many of them equal to those of others.
-fn random(number: u64, seeded: &mut Seeded) -> Node {
+fn random(number: u64, seeded: &mut SeededRandom) -> Node {
     let mut node = Node::new(id(number), "ipmi", UnixMs(0));
     node.serial = seeded.below(8);
     node.name = seeded.chance(700).then(|| format!("node-{number}"));
@@ -50,16 +50,16 @@ fn entries(index: &FieldIndex) -> Vec<IndexEntry> {
 
 #[test]
 fn nodes_restored_at_once_have_the_indexes_of_nodes_inserted_one_by_one() {
-    let mut seeded = Seeded::new(37);
+    let mut seeded = SeededRandom::new(37);
     for count in [0, 1, 2, 63, 64, 65, 1000] {
         let all: Vec<Node> = (0..count).map(|one| random(one, &mut seeded)).collect();
-        let mut inserted = Nodes::default();
+        let mut inserted = NodeIndex::default();
         for node in &all {
             inserted.insert(node.id, view_of(node.clone()));
         }
         let views = all.iter().rev();
         let views = views.map(|node| Arc::unwrap_or_clone(view_of(node.clone())));
-        let mut restored = Nodes::restored(views);
+        let mut restored = NodeIndex::restored(views);
         for step in 0..2 {
             assert!(restored.keys().eq(inserted.keys()), "{count} nodes");
             for (key, index) in NodeKey::ALL.iter().zip(&restored.indexes) {
@@ -82,9 +82,9 @@ fn nodes_restored_at_once_have_the_indexes_of_nodes_inserted_one_by_one() {
 
 #[test]
 fn equal_values_of_restored_nodes_are_in_memory_once() {
-    let mut seeded = Seeded::new(38);
+    let mut seeded = SeededRandom::new(38);
     let views = (0..100).map(|one| Arc::unwrap_or_clone(view_of(random(one, &mut seeded))));
-    let restored = Nodes::restored(views);
+    let restored = NodeIndex::restored(views);
     for entries in [NodeKey::Driver, NodeKey::ProvisionState, NodeKey::Owner]
         .map(|key| entries(&restored.indexes[key as usize]))
     {
@@ -101,8 +101,8 @@ fn equal_values_of_restored_nodes_are_in_memory_once() {
 
 #[test]
 fn after_any_changes_the_indexes_are_those_of_the_nodes_computed_afresh() {
-    let mut seeded = Seeded::new(36);
-    let mut nodes = Nodes::default();
+    let mut seeded = SeededRandom::new(36);
+    let mut nodes = NodeIndex::default();
     for step in 0..2000 {
         let number = seeded.below(60);
         match seeded.below(3) {
@@ -121,7 +121,7 @@ fn after_any_changes_the_indexes_are_those_of_the_nodes_computed_afresh() {
         }
         for (key, index) in NodeKey::ALL.iter().zip(&nodes.indexes) {
             let placed = nodes.values().filter_map(|view| {
-                let place = key.place(&view.node)?;
+                let place = key.position(&view.node)?;
                 Some(place.entry(view.node.id.0))
             });
             let mut fresh: Vec<IndexEntry> = placed.collect();
@@ -133,8 +133,8 @@ fn after_any_changes_the_indexes_are_those_of_the_nodes_computed_afresh() {
 
 #[test]
 fn a_walk_is_the_sorted_list_from_behind_its_start_in_both_directions() {
-    let mut seeded = Seeded::new(3);
-    let mut nodes = Nodes::default();
+    let mut seeded = SeededRandom::new(3);
+    let mut nodes = NodeIndex::default();
     for number in 0..200 {
         nodes.insert(id(number), view_of(random(number, &mut seeded)));
     }
@@ -147,11 +147,11 @@ fn a_walk_is_the_sorted_list_from_behind_its_start_in_both_directions() {
                 sorted.reverse();
             }
             let start = nodes
-                .walk(*key, Span::All, None, descending)
+                .walk(*key, IndexRange::All, None, descending)
                 .nth(49)
                 .unwrap();
             let start = &*start.node;
-            let walk = nodes.walk(*key, Span::All, Some(start), descending);
+            let walk = nodes.walk(*key, IndexRange::All, Some(start), descending);
             let walked: Vec<_> = walk.map(|view| place(&view.node)).collect();
             assert_eq!(walked, sorted[50..], "{key}");
         }
@@ -160,8 +160,8 @@ fn a_walk_is_the_sorted_list_from_behind_its_start_in_both_directions() {
 
 #[test]
 fn a_walk_along_one_value_has_the_nodes_with_it_in_order_of_creation() {
-    let mut seeded = Seeded::new(4);
-    let mut nodes = Nodes::default();
+    let mut seeded = SeededRandom::new(4);
+    let mut nodes = NodeIndex::default();
     for number in 0..100 {
         nodes.insert(id(number), view_of(random(number, &mut seeded)));
     }
@@ -170,11 +170,16 @@ fn a_walk_along_one_value_has_the_nodes_with_it_in_order_of_creation() {
         let mut want: Vec<_> = nodes.values().filter(of_class).collect();
         want.sort_by_key(|view| (view.node.serial, view.node.id));
         let want: Vec<NodeId> = want.into_iter().map(|view| view.node.id).collect();
-        let walk = nodes.walk(NodeKey::ResourceClass, Span::Value(class), None, false);
+        let walk = nodes.walk(
+            NodeKey::ResourceClass,
+            IndexRange::Value(class),
+            None,
+            false,
+        );
         let walked: Vec<NodeId> = walk.map(|view| view.node.id).collect();
         assert_eq!(walked, want, "{class:?}");
     }
-    let given = nodes.walk(NodeKey::InstanceUuid, Span::Given, None, false);
+    let given = nodes.walk(NodeKey::InstanceUuid, IndexRange::WithValue, None, false);
     let with = nodes
         .values()
         .filter(|view| view.node.instance_uuid.is_some());
@@ -183,7 +188,7 @@ fn a_walk_along_one_value_has_the_nodes_with_it_in_order_of_creation() {
 
 #[test]
 fn equal_values_are_in_memory_once() {
-    let mut nodes = Nodes::default();
+    let mut nodes = NodeIndex::default();
     for number in 0..3 {
         nodes.insert(
             id(number),

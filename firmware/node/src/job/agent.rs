@@ -3,71 +3,77 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use trivet_hardware::Act;
-use trivet_model::node::Object;
-use trivet_model::{AgentError, AgentEvent, AgentOrder, JobKind, NoteKind, Phase, Step, StepKind};
+use trivet_hardware::ReservedStep;
+use trivet_model::node::JsonObject;
+use trivet_model::{
+    AgentError, AgentEvent, AgentOrder, JobKind, JobPhase, JobStep, NoteKind, StepKind,
+};
 
 use super::CACHED_STEPS;
-use crate::table::Turn;
-use crate::{Action, Turning, steps};
+use crate::table::ProvisionEvent;
+use crate::{NodeAction, NodeTransition, steps};
 
 /// More of what an agent could not find out is cut off. Ours.
 const COMPLAINT_CHARS_MAX: usize = 500;
 
-impl Turning<'_> {
+impl NodeTransition<'_> {
     /// The first sign of a boot gives its agent time to come up. Later ones give no
     /// more: a machine that boots in circles, or whose agent is dead while its kernel
     /// renews the lease, would be waited for without end.
-    pub(super) fn machine_heard(&mut self, phase: Phase) {
+    pub(super) fn machine_seen(&mut self, phase: JobPhase) {
         let Some(job) = &mut self.node.job else {
             return;
         };
-        if phase == Phase::AwaitAgent && job.tries == 0 {
+        if phase == JobPhase::AwaitAgent && job.tries == 0 {
             job.tries = 1;
             self.actions
-                .push(Action::WakeAfter(self.limits.agent_wait_ms));
+                .push(NodeAction::WakeAfter(self.limits.agent_wait_ms));
         }
     }
 
-    pub(super) fn agent_beat(&mut self, phase: Phase) {
+    pub(super) fn agent_heartbeat(&mut self, phase: JobPhase) {
         match phase {
-            Phase::AwaitAgent => {
+            JobPhase::AwaitAgent => {
                 let Some(job) = &self.node.job else { return };
                 // The data of an inspection come by themselves and before the first beat. An
                 // agent that beats without having sent them gets no more time for it.
                 let (kind, midway) = (job.kind, job.at > 0);
-                if self.has_findings() {
+                if self.has_inspection_data() {
                     self.resumed();
                     self.agent_done();
                 } else if kind != JobKind::Inspect {
-                    self.turn(Turn::Resume);
+                    self.apply_event(ProvisionEvent::Resume);
                     match kind {
-                        JobKind::Rescue => self.enter(Phase::FinishRescue),
+                        JobKind::Rescue => self.enter(JobPhase::FinishRescue),
                         _ if midway => self.next_step(),
-                        _ => self.enter(Phase::GetSteps),
+                        _ => self.enter(JobPhase::GetSteps),
                     }
                 }
             }
             // A wait without a time ends with the next beat.
-            Phase::Pause if self.present_act() == Some(Act::Wait { seconds: None }) => {
+            JobPhase::Pause
+                if self.present_builtin_step() == Some(ReservedStep::Wait { seconds: None }) =>
+            {
                 self.step_passed();
             }
-            Phase::AwaitStep | Phase::AwaitBootloader => {
-                self.actions.push(Action::WakeAfter(self.limits.silence_ms));
-                self.actions.push(Action::Agent(AgentOrder::Look));
+            JobPhase::AwaitStep | JobPhase::AwaitBootloader => {
+                self.actions
+                    .push(NodeAction::WakeAfter(self.limits.heartbeat_timeout_ms));
+                self.actions
+                    .push(NodeAction::Agent(AgentOrder::ListCommands));
             }
-            Phase::AskPower => self.beats_again(),
+            JobPhase::CheckPower => self.heartbeat_resumed(),
             _ => {}
         }
     }
 
-    pub(super) fn agent_said(
+    pub(super) fn agent_replied(
         &mut self,
-        phase: Phase,
+        phase: JobPhase,
         order: &AgentOrder,
         answer: Result<AgentEvent, AgentError>,
     ) {
-        if let Phase::FinalOff | Phase::BootFromDisk | Phase::StartInstance = phase {
+        if let JobPhase::FinalOff | JobPhase::BootFromDisk | JobPhase::StartInstance = phase {
             return self.last_answer(order, &answer);
         }
         match (phase, order, answer) {
@@ -75,9 +81,9 @@ impl Turning<'_> {
                 self.boot_again(&AgentError::TokenRefused.to_string());
             }
             (
-                Phase::GetSteps,
+                JobPhase::GetSteps,
                 AgentOrder::GetSteps(_),
-                Ok(AgentEvent::StepsAre {
+                Ok(AgentEvent::StepsListed {
                     steps,
                     versions,
                     listed,
@@ -89,38 +95,54 @@ impl Turning<'_> {
                 }
                 self.planned(&steps, "the agent");
             }
-            (Phase::StartStep, AgentOrder::Execute { .. }, Ok(event)) => self.step_taken(event),
-            (Phase::AwaitStep, AgentOrder::Look, Ok(event)) => self.step_seen(event),
-            (Phase::Bootloader | Phase::AwaitBootloader, order, answer) => {
-                self.loader_said(order, answer);
+            (JobPhase::StartStep, AgentOrder::Execute { .. }, Ok(event)) => {
+                self.step_accepted(event)
             }
-            (Phase::Sync, AgentOrder::Sync, Ok(AgentEvent::Finished | AgentEvent::Accepted)) => {
-                self.enter(Phase::FinalOff);
+            (JobPhase::AwaitStep, AgentOrder::ListCommands, Ok(event)) => self.step_reported(event),
+            (JobPhase::Bootloader | JobPhase::AwaitBootloader, order, answer) => {
+                self.bootloader_replied(order, answer);
+            }
+            (JobPhase::Sync, AgentOrder::Sync, Ok(AgentEvent::Finished | AgentEvent::Accepted)) => {
+                self.enter(JobPhase::FinalOff);
             }
             (
-                Phase::FinishRescue,
+                JobPhase::FinishRescue,
                 AgentOrder::FinishRescue,
                 Ok(AgentEvent::Finished | AgentEvent::Accepted),
             ) => self.finish(),
-            (Phase::StartStep, AgentOrder::Execute { .. }, Err(AgentError::Unreachable { .. })) => {
+            (
+                JobPhase::StartStep,
+                AgentOrder::Execute { .. },
+                Err(AgentError::Unreachable { .. }),
+            ) => {
                 // The agent may have taken it: its next beat shows. One that never takes it is
                 // given up, so the tries are not counted anew.
-                self.enter_again(Phase::AwaitStep);
-            }
-            (Phase::GetSteps | Phase::Sync | Phase::FinishRescue, _, Ok(AgentEvent::Busy)) => {
-                self.asks_later("the agent works on another command");
+                self.enter_again(JobPhase::AwaitStep);
             }
             (
-                Phase::GetSteps | Phase::Sync | Phase::FinishRescue,
+                JobPhase::GetSteps | JobPhase::Sync | JobPhase::FinishRescue,
+                _,
+                Ok(AgentEvent::Busy),
+            ) => {
+                self.retry_later("the agent works on another command");
+            }
+            (
+                JobPhase::GetSteps | JobPhase::Sync | JobPhase::FinishRescue,
                 _,
                 Err(error @ AgentError::Unreachable { .. }),
-            ) => self.asks_later(&error.to_string()),
-            (Phase::AwaitStep, AgentOrder::Look, Err(error @ AgentError::Unreachable { .. })) => {
-                self.not_reached(&error);
+            ) => self.retry_later(&error.to_string()),
+            (
+                JobPhase::AwaitStep,
+                AgentOrder::ListCommands,
+                Err(error @ AgentError::Unreachable { .. }),
+            ) => {
+                self.agent_unreachable(&error);
             }
-            (Phase::AwaitStep, AgentOrder::Look, Err(error)) => self.list_broken(&error),
-            (Phase::Sync, AgentOrder::Sync, Err(error)) => self.not_synced(&error),
-            (Phase::GetSteps | Phase::StartStep | Phase::FinishRescue, _, Err(error)) => {
+            (JobPhase::AwaitStep, AgentOrder::ListCommands, Err(error)) => {
+                self.command_list_unreadable(&error)
+            }
+            (JobPhase::Sync, AgentOrder::Sync, Err(error)) => self.not_synced(&error),
+            (JobPhase::GetSteps | JobPhase::StartStep | JobPhase::FinishRescue, _, Err(error)) => {
                 self.fail(&error.to_string());
             }
             _ => {}
@@ -130,7 +152,7 @@ impl Turning<'_> {
     /// The agent's work is done: only whether it still answers counts.
     fn last_answer(&mut self, order: &AgentOrder, answer: &Result<AgentEvent, AgentError>) {
         match order {
-            AgentOrder::Look => self.lost_agent_said(answer.is_ok()),
+            AgentOrder::ListCommands => self.lost_agent_replied(answer.is_ok()),
             AgentOrder::Lockdown => self.locked_down(answer),
             _ => {}
         }
@@ -139,14 +161,14 @@ impl Turning<'_> {
     /// What became of the lockdown. Agents from before it do not know the command: the
     /// deployment goes on.
     fn locked_down(&mut self, answer: &Result<AgentEvent, AgentError>) {
-        if self.node.job.as_ref().map(|job| job.phase) != Some(Phase::FinalOff) {
+        if self.node.job.as_ref().map(|job| job.phase) != Some(JobPhase::FinalOff) {
             return;
         }
         let said = match answer {
             Ok(AgentEvent::Finished | AgentEvent::Accepted) => {
                 // It does not serve any more.
                 self.node.agent = None;
-                return self.is_off(Phase::FinalOff);
+                return self.is_off(JobPhase::FinalOff);
             }
             Ok(_) => "it works on another command".to_owned(),
             Err(error) => error.to_string(),
@@ -155,7 +177,7 @@ impl Turning<'_> {
             "the agent was not locked down before the restart: {said}; the deployment goes on"
         );
         self.note(NoteKind::Warning { why });
-        self.is_off(Phase::FinalOff);
+        self.is_off(JobPhase::FinalOff);
     }
 
     /// The agent is alive and could not flush its buffers, or does not know how to: the image is
@@ -166,22 +188,23 @@ impl Turning<'_> {
              on"
         );
         self.note(NoteKind::Warning { why });
-        self.enter(Phase::FinalOff);
+        self.enter(JobPhase::FinalOff);
     }
 
     /// It does not answer, or not now.
-    pub(super) fn asks_later(&mut self, why: &str) {
+    pub(super) fn retry_later(&mut self, why: &str) {
         if self.tried() {
             let why = why.to_owned();
             self.note(NoteKind::Retrying { why });
-            self.actions.push(Action::WakeAfter(self.limits.retry_ms));
+            self.actions
+                .push(NodeAction::WakeAfter(self.limits.retry_ms));
         } else {
             self.boot_again(why);
         }
     }
 
     /// It beats, so it lives; but one that can never be called is of no use.
-    pub(super) fn not_reached(&mut self, error: &AgentError) {
+    pub(super) fn agent_unreachable(&mut self, error: &AgentError) {
         let why = format!("the agent beats but cannot be called: {error}");
         if self.tried() {
             self.note(NoteKind::Retrying { why });
@@ -192,17 +215,17 @@ impl Turning<'_> {
 
     /// A stock agent that met an error of its own cannot list its commands any more, and
     /// what it works on cannot be seen. A new boot mends that.
-    pub(super) fn list_broken(&mut self, error: &AgentError) {
+    pub(super) fn command_list_unreadable(&mut self, error: &AgentError) {
         self.boot_again(&format!("what the agent is at cannot be seen: {error}"));
     }
 
-    pub(super) fn planned(&mut self, offered: &[Step], who: &str) {
+    pub(super) fn planned(&mut self, offered: &[JobStep], who: &str) {
         let Some(job) = &mut self.node.job else {
             return;
         };
         let offered = steps::allowed(job, offered, self.limits.erase);
         let planned = steps::plan(job, &offered, who).and_then(|steps| {
-            let at = steps::goes_on_at(job, &steps)?;
+            let at = steps::resume_index(job, &steps)?;
             Ok((steps, at))
         });
         match planned {
@@ -213,7 +236,7 @@ impl Turning<'_> {
                 self.next_step();
                 // Lists that change from one look to the next must not be read for ever.
                 if let Some(job) = &mut self.node.job
-                    && job.phase == Phase::StartStep
+                    && job.phase == JobPhase::StartStep
                 {
                     job.tries = tries;
                 }
@@ -222,25 +245,25 @@ impl Turning<'_> {
         }
     }
 
-    pub(super) fn step_taken(&mut self, event: AgentEvent) {
+    pub(super) fn step_accepted(&mut self, event: AgentEvent) {
         match event {
             AgentEvent::Accepted | AgentEvent::StepRunning => {
                 if let Some(step) = self.present_step() {
                     self.note(NoteKind::StepStarted { step });
                 }
-                self.enter_again(Phase::AwaitStep);
+                self.enter_again(JobPhase::AwaitStep);
             }
-            AgentEvent::Busy => self.enter_again(Phase::AwaitStep),
-            other => self.step_seen(other),
+            AgentEvent::Busy => self.enter_again(JobPhase::AwaitStep),
+            other => self.step_reported(other),
         }
     }
 
-    pub(super) fn step_seen(&mut self, event: AgentEvent) {
+    pub(super) fn step_reported(&mut self, event: AgentEvent) {
         let present = self.present_step().unwrap_or_default();
         match event {
             // Nothing tells an agent from before tokens that started anew from the one that was
             // given the step.
-            AgentEvent::Idle if self.is_legacy() && self.unsure().is_some() => {
+            AgentEvent::Idle if self.is_legacy() && self.unrepeatable_step().is_some() => {
                 self.boot_again("the agent knows of no step");
             }
             AgentEvent::Idle => self.repeat_step("the agent knows of no step"),
@@ -260,7 +283,7 @@ impl Turning<'_> {
                     return;
                 }
                 if reboot_requested {
-                    self.enter(Phase::PowerOff);
+                    self.enter(JobPhase::PowerOff);
                 } else {
                     self.resumed();
                     self.next_step();
@@ -269,7 +292,10 @@ impl Turning<'_> {
             AgentEvent::StepDone { step, .. } => {
                 self.repeat_step(&format!("the agent's last step is {step}, not {present}"));
             }
-            AgentEvent::StepFailed { step, said } => {
+            AgentEvent::StepFailed {
+                step,
+                message: said,
+            } => {
                 let step = step.unwrap_or(present);
                 self.fail(&format!(
                     "step {step} failed: {said}; its agent's logs say more (trivet node logs)"
@@ -289,7 +315,7 @@ impl Turning<'_> {
                                were read";
                     self.note(NoteKind::Retrying { why: why.into() });
                     self.resumed();
-                    self.enter_again(Phase::GetSteps);
+                    self.enter_again(JobPhase::GetSteps);
                 } else {
                     self.fail(
                         "the agent's hardware managers change from one look to the next; make the \
@@ -347,7 +373,7 @@ impl Turning<'_> {
                 why: why.to_owned(),
             });
             self.resumed();
-            self.enter_again(Phase::StartStep);
+            self.enter_again(JobPhase::StartStep);
         } else {
             self.fail(&format!(
                 "a step does not start: {why}; its agent's logs say more (trivet node logs)"
@@ -356,10 +382,10 @@ impl Turning<'_> {
     }
 
     /// Whoever says so counts how often.
-    pub(super) fn step_again(&mut self, phase: Phase, why: String) {
-        if phase == Phase::AwaitStep {
+    pub(super) fn step_again(&mut self, phase: JobPhase, why: String) {
+        if phase == JobPhase::AwaitStep {
             self.note(NoteKind::Retrying { why });
-            self.enter(Phase::StartStep);
+            self.enter(JobPhase::StartStep);
         }
     }
 
@@ -368,12 +394,12 @@ impl Turning<'_> {
         job.steps.get(job.at as usize).map(|step| step.step.clone())
     }
 
-    fn inspects(&self, phase: Phase) -> bool {
+    fn inspects(&self, phase: JobPhase) -> bool {
         let job = self.node.job.as_ref();
-        phase == Phase::AwaitAgent && job.is_some_and(|job| job.kind == JobKind::Inspect)
+        phase == JobPhase::AwaitAgent && job.is_some_and(|job| job.kind == JobKind::Inspect)
     }
 
-    pub(super) fn not_inspected(&mut self, phase: Phase, why: &str) {
+    pub(super) fn not_inspected(&mut self, phase: JobPhase, why: &str) {
         if self.inspects(phase) {
             self.fail(&format!("what the agent found cannot be kept: {why}"));
         }
@@ -381,8 +407,8 @@ impl Turning<'_> {
 
     pub(super) fn inspected(
         &mut self,
-        phase: Phase,
-        properties: Object,
+        phase: JobPhase,
+        properties: JsonObject,
         inventory: Value,
         complaint: Option<String>,
     ) {
@@ -400,6 +426,6 @@ impl Turning<'_> {
                 "the agent could not look into everything: {said}; what it found is kept"
             ));
         }
-        self.findings_kept();
+        self.inspection_data_stored();
     }
 }

@@ -6,10 +6,12 @@
 
 use serde_json::Value;
 use trivet_hardware::boot_mode;
-use trivet_model::node::Object;
-use trivet_model::{AgentError, AgentEvent, AgentOrder, JobKind, Node, NoteKind, Parts, Phase};
+use trivet_model::node::JsonObject;
+use trivet_model::{
+    AgentError, AgentEvent, AgentOrder, BootPartitions, JobKind, JobPhase, Node, NoteKind,
+};
 
-use crate::{Action, Turning, steps};
+use crate::{NodeAction, NodeTransition, steps};
 
 /// The step that leaves something behind that is to start.
 pub(super) const WRITE_IMAGE: &str = "write_image";
@@ -17,13 +19,13 @@ pub(super) const WRITE_IMAGE: &str = "write_image";
 /// What stands in the timeline for it.
 const STEP: &str = "install_bootloader";
 
-impl Turning<'_> {
+impl NodeTransition<'_> {
     /// All steps of a deployment are done.
     pub(super) fn disk_written(&mut self) {
         self.enter(if self.wants_loader() {
-            Phase::Bootloader
+            JobPhase::Bootloader
         } else {
-            Phase::Sync
+            JobPhase::Sync
         });
     }
 
@@ -38,7 +40,7 @@ impl Turning<'_> {
     /// The agent that wrote the image is lost. It alone knew the parts of what it wrote, and
     /// until they are synced nobody knows that they are on the disk: it is written again, if
     /// all that followed may be done again too.
-    pub(super) fn writes_again(&mut self) {
+    pub(super) fn rewind_to_write_image(&mut self) {
         let Some(job) = &mut self.node.job else {
             return;
         };
@@ -54,32 +56,34 @@ impl Turning<'_> {
     }
 
     /// What the agent said meanwhile.
-    pub(super) fn loader_said(
+    pub(super) fn bootloader_replied(
         &mut self,
         order: &AgentOrder,
         answer: Result<AgentEvent, AgentError>,
     ) {
         match (order, answer) {
-            (AgentOrder::FindParts, Ok(AgentEvent::PartsAre(parts))) => self.parts_are(parts),
+            (AgentOrder::FindPartitions, Ok(AgentEvent::PartitionsFound(parts))) => {
+                self.partitions_found(parts)
+            }
             // Whatever it works on may be the boot loader already.
-            (AgentOrder::FindParts, Ok(AgentEvent::Busy)) => {
-                self.enter_again(Phase::AwaitBootloader);
+            (AgentOrder::FindPartitions, Ok(AgentEvent::Busy)) => {
+                self.enter_again(JobPhase::AwaitBootloader);
             }
-            (AgentOrder::FindParts, Err(error @ AgentError::Unreachable { .. })) => {
-                self.asks_later(&error.to_string());
+            (AgentOrder::FindPartitions, Err(error @ AgentError::Unreachable { .. })) => {
+                self.retry_later(&error.to_string());
             }
-            (AgentOrder::InstallBootloader { .. }, answer) => self.loader_taken(answer),
-            (AgentOrder::Look, Ok(event)) => self.loader_seen(event),
-            (AgentOrder::Look, Err(error @ AgentError::Unreachable { .. })) => {
-                self.not_reached(&error);
+            (AgentOrder::InstallBootloader { .. }, answer) => self.bootloader_accepted(answer),
+            (AgentOrder::ListCommands, Ok(event)) => self.bootloader_reported(event),
+            (AgentOrder::ListCommands, Err(error @ AgentError::Unreachable { .. })) => {
+                self.agent_unreachable(&error);
             }
-            (AgentOrder::Look, Err(error)) => self.list_broken(&error),
+            (AgentOrder::ListCommands, Err(error)) => self.command_list_unreadable(&error),
             (_, Err(error)) => self.loader_failed(&error.to_string()),
             (_, Ok(_)) => {}
         }
     }
 
-    fn parts_are(&mut self, parts: Parts) {
+    fn partitions_found(&mut self, parts: BootPartitions) {
         if parts.root.is_none() && is_partition(&self.node.instance_info) {
             return self.fail(
                 "the agent does not know the root partition that was written, as it did not write \
@@ -88,23 +92,26 @@ impl Turning<'_> {
             );
         }
         let boot_mode = boot_mode(&self.node).unwrap_or("bios");
-        let order = AgentOrder::InstallBootloader { parts, boot_mode };
-        self.actions.push(Action::Agent(order));
+        let order = AgentOrder::InstallBootloader {
+            partitions: parts,
+            boot_mode,
+        };
+        self.actions.push(NodeAction::Agent(order));
     }
 
     /// What became of the order to install it.
-    fn loader_taken(&mut self, answer: Result<AgentEvent, AgentError>) {
+    fn bootloader_accepted(&mut self, answer: Result<AgentEvent, AgentError>) {
         match answer {
             Ok(AgentEvent::Accepted) => {
                 let step = STEP.to_owned();
                 self.note(NoteKind::StepStarted { step });
-                self.enter_again(Phase::AwaitBootloader);
+                self.enter_again(JobPhase::AwaitBootloader);
             }
             Ok(AgentEvent::Finished) => self.loader_done(),
             // The agent may have taken it, or is at it since before this box restarted: its
             // next beat shows.
             Ok(AgentEvent::Busy) | Err(AgentError::Unreachable { .. }) => {
-                self.enter_again(Phase::AwaitBootloader);
+                self.enter_again(JobPhase::AwaitBootloader);
             }
             Err(error) => self.loader_failed(&error.to_string()),
             Ok(_) => {}
@@ -112,14 +119,14 @@ impl Turning<'_> {
     }
 
     /// What a look at the agent showed meanwhile.
-    fn loader_seen(&mut self, event: AgentEvent) {
+    fn bootloader_reported(&mut self, event: AgentEvent) {
         match event {
             AgentEvent::BootloaderDone(Ok(())) => self.loader_done(),
             AgentEvent::BootloaderDone(Err(said)) => self.loader_failed(&said),
             AgentEvent::StepRunning => {}
             _ if self.tried() => {
                 self.resumed();
-                self.enter_again(Phase::Bootloader);
+                self.enter_again(JobPhase::Bootloader);
             }
             _ => self.fail("the boot loader is not installed: the agent does not take the order"),
         }
@@ -129,7 +136,7 @@ impl Turning<'_> {
         let step = STEP.to_owned();
         self.note(NoteKind::StepDone { step });
         self.resumed();
-        self.enter(Phase::Sync);
+        self.enter(JobPhase::Sync);
     }
 
     fn loader_failed(&mut self, said: &str) {
@@ -144,7 +151,7 @@ fn needs_loader(node: &Node) -> bool {
     boot_mode(node) == Some("uefi") || is_partition(&node.instance_info) || is_raid(node)
 }
 
-pub(super) fn is_partition(info: &Object) -> bool {
+pub(super) fn is_partition(info: &JsonObject) -> bool {
     info.get("image_type").and_then(Value::as_str) == Some("partition")
 }
 

@@ -4,23 +4,24 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use trivet_model::ProvisionState::*;
-use trivet_model::node::Object;
+use trivet_model::node::JsonObject;
 use trivet_model::order::VerbArgs;
 use trivet_model::{
-    AgentError, AgentEvent, NodeId, PowerError, PowerState, Seeded, Step, Tick, UnixMs, Verb,
+    AgentError, AgentEvent, JobStep, NodeId, PowerError, PowerState, SeededRandom, Tick, UnixMs,
+    Verb,
 };
 
 use super::*;
-use crate::ask;
+use crate::verb::apply_verb;
 
 mod bootloader;
+mod disable_power_off;
+mod fast_track;
+mod heartbeat_timeout;
 mod inspection;
-mod kept_on;
-mod lost;
+mod lost_agent;
 mod netboot;
 mod power;
-mod silence;
-mod stay;
 mod verbs;
 
 const NOW: Now = Now {
@@ -32,53 +33,53 @@ const OFF: Result<PowerAnswer, PowerError> = Ok(PowerAnswer::Power(PowerState::O
 const TAKEN: Result<PowerAnswer, PowerError> = Ok(PowerAnswer::Accepted);
 
 /// One node and the world around it, answered by hand.
-struct Rig {
+struct NodeTestRig {
     node: Node,
-    actions: Vec<Action>,
-    limits: Limits,
+    actions: Vec<NodeAction>,
+    limits: NodeLimits,
 }
 
-impl Rig {
+impl NodeTestRig {
     fn new(state: ProvisionState) -> Self {
-        let mut node = Node::new(NodeId::random(&mut Seeded::new(1)), "ipmi", UnixMs(1));
+        let mut node = Node::new(NodeId::random(&mut SeededRandom::new(1)), "ipmi", UnixMs(1));
         node.provision_state = state;
         Self {
             node,
             actions: Vec::new(),
-            limits: Limits::default(),
+            limits: NodeLimits::default(),
         }
     }
 
-    fn ask(&mut self, verb: Verb, steps: Vec<Step>) -> &mut Self {
+    fn apply_verb(&mut self, verb: Verb, steps: Vec<JobStep>) -> &mut Self {
         let args = VerbArgs {
             steps,
             ..VerbArgs::default()
         };
-        let (node, actions) = ask(NOW, &self.limits, &self.node, verb, args).unwrap();
+        let (node, actions) = apply_verb(NOW, &self.limits, &self.node, verb, args).unwrap();
         (self.node, self.actions) = (node, actions);
         self
     }
 
-    fn hear(&mut self, event: Event) -> &mut Self {
+    fn handle(&mut self, event: NodeEvent) -> &mut Self {
         let (node, actions) = step(NOW, &self.limits, self.node.clone(), event);
         (self.node, self.actions) = (node, actions);
         self
     }
 
     fn power(&mut self, order: PowerOrder, answer: Result<PowerAnswer, PowerError>) -> &mut Self {
-        self.wants(&Action::Power(order));
-        self.hear(Event::Power(order, answer))
+        self.wants(&NodeAction::Power(order));
+        self.handle(NodeEvent::Power(order, answer))
     }
 
     fn agent(&mut self, answer: Result<AgentEvent, AgentError>) -> &mut Self {
         let order = self.agent_order();
-        self.hear(Event::Agent(order, answer))
+        self.handle(NodeEvent::Agent(order, answer))
     }
 
     #[track_caller]
     fn agent_order(&self) -> AgentOrder {
         let mut orders = self.actions.iter().filter_map(|action| match action {
-            Action::Agent(order) => Some(order.clone()),
+            NodeAction::Agent(order) => Some(order.clone()),
             _ => None,
         });
         orders
@@ -96,7 +97,7 @@ impl Rig {
     }
 
     #[track_caller]
-    fn wants(&self, action: &Action) -> &Self {
+    fn wants(&self, action: &NodeAction) -> &Self {
         assert!(
             self.actions.contains(action),
             "{action:?} is not in {:?}",
@@ -120,22 +121,22 @@ impl Rig {
         self.power(PowerOrder::Off, OFF);
         self.power(SET_PXE, TAKEN)
             .power(PowerOrder::On, TAKEN)
-            .hear(Event::SignOfLife)
+            .handle(NodeEvent::MachineSeen)
     }
 
     /// The same where it was not heard: as the ladder says.
     fn boots_again(&mut self) -> &mut Self {
         let number = self.node.job.as_ref().unwrap().boots;
-        match ladder::boot(number, self.limits.boots_max, self.limits.bmc_reset) {
-            Rung::Reset => {
+        match escalation::boot_escalation(number, self.limits.boots_max, self.limits.bmc_reset) {
+            BootEscalation::Reset => {
                 self.power(SET_PXE, TAKEN).power(PowerOrder::Reset, TAKEN);
-                self.hear(Event::SignOfLife)
+                self.handle(NodeEvent::MachineSeen)
             }
-            Rung::Cycle => self.boots(),
-            Rung::BmcReset => {
+            BootEscalation::Cycle => self.boots(),
+            BootEscalation::BmcReset => {
                 self.power(BMC_RESET, TAKEN);
-                self.wants(&Action::WakeAfter(self.limits.retry_ms));
-                self.hear(Event::Woke).boots()
+                self.wants(&NodeAction::WakeAfter(self.limits.retry_ms));
+                self.handle(NodeEvent::TimerExpired).boots()
             }
         }
     }
@@ -152,8 +153,8 @@ const SET_DISK: PowerOrder = PowerOrder::SetBoot {
     efi: false,
 };
 
-fn offered(name: &str, priority: i64) -> Step {
-    Step {
+fn offered(name: &str, priority: i64) -> JobStep {
+    JobStep {
         step: name.into(),
         interface: "deploy".into(),
         priority,
@@ -163,9 +164,9 @@ fn offered(name: &str, priority: i64) -> Step {
     }
 }
 
-fn steps_are(steps: &[Step]) -> Result<AgentEvent, AgentError> {
+fn steps_are(steps: &[JobStep]) -> Result<AgentEvent, AgentError> {
     let versions = BTreeMap::from([("generic".to_owned(), "1.2".to_owned())]);
-    Ok(AgentEvent::StepsAre {
+    Ok(AgentEvent::StepsListed {
         steps: steps.to_vec(),
         versions,
         listed: json!({}),
@@ -195,9 +196,9 @@ fn broken() -> Result<AgentEvent, AgentError> {
     Err(AgentError::Refused { said })
 }
 
-fn deploying() -> Rig {
-    let mut rig = Rig::new(Available);
-    rig.ask(Verb::Active, vec![offered("write_image", 80)]);
+fn deploying() -> NodeTestRig {
+    let mut rig = NodeTestRig::new(Available);
+    rig.apply_verb(Verb::Active, vec![offered("write_image", 80)]);
     rig.boots();
     rig
 }
@@ -205,11 +206,12 @@ fn deploying() -> Rig {
 #[test]
 fn what_the_agent_offers_is_kept_for_whoever_plans_a_job() {
     let mut rig = deploying();
-    rig.hear(Event::Beat).agent(Ok(AgentEvent::StepsAre {
-        steps: vec![offered("write_image", 0)],
-        versions: BTreeMap::from([("m".to_owned(), "1".to_owned())]),
-        listed: json!({"deploy": [{"step": "write_image"}]}),
-    }));
+    rig.handle(NodeEvent::Heartbeat)
+        .agent(Ok(AgentEvent::StepsListed {
+            steps: vec![offered("write_image", 0)],
+            versions: BTreeMap::from([("m".to_owned(), "1".to_owned())]),
+            listed: json!({"deploy": [{"step": "write_image"}]}),
+        }));
     let info = &rig.node.driver_internal_info;
     let step = &info["agent_cached_deploy_steps"]["deploy"][0]["step"];
     assert_eq!(step, "write_image");
@@ -218,14 +220,14 @@ fn what_the_agent_offers_is_kept_for_whoever_plans_a_job() {
 
 #[test]
 fn a_step_that_makes_a_raid_says_what_there_is_now() {
-    let mut rig = Rig::new(Manageable);
-    let of = |name: &str| Step {
+    let mut rig = NodeTestRig::new(Manageable);
+    let of = |name: &str| JobStep {
         interface: "raid".into(),
         ..offered(name, 0)
     };
     let steps = [of("create_configuration"), of("delete_configuration")];
-    rig.ask(Verb::Clean, steps.to_vec()).boots();
-    rig.hear(Event::Beat).agent(steps_are(&steps));
+    rig.apply_verb(Verb::Clean, steps.to_vec()).boots();
+    rig.handle(NodeEvent::Heartbeat).agent(steps_are(&steps));
     let ended = |step: &str, result: Value| {
         Ok(AgentEvent::StepDone {
             step: step.into(),
@@ -244,9 +246,9 @@ fn a_step_that_makes_a_raid_says_what_there_is_now() {
 
 #[test]
 fn cleaning_runs_the_agents_own_steps_in_order_and_offers_the_node() {
-    let mut rig = Rig::new(Manageable);
-    rig.ask(Verb::Provide, vec![]).boots().is(CleanWait);
-    rig.hear(Event::Beat).is(Cleaning);
+    let mut rig = NodeTestRig::new(Manageable);
+    rig.apply_verb(Verb::Provide, vec![]).boots().is(CleanWait);
+    rig.handle(NodeEvent::Heartbeat).is(Cleaning);
     rig.agent(steps_are(&[
         offered("late", 10),
         offered("first", 99),
@@ -258,10 +260,12 @@ fn cleaning_runs_the_agents_own_steps_in_order_and_offers_the_node() {
         };
         assert_eq!(step.step, name);
         rig.agent(Ok(AgentEvent::Accepted)).is(CleanWait);
-        rig.hear(Event::Beat)
+        rig.handle(NodeEvent::Heartbeat)
             .agent(Ok(AgentEvent::StepRunning))
             .is(CleanWait);
-        rig.hear(Event::Beat).agent(done(name)).is(Cleaning);
+        rig.handle(NodeEvent::Heartbeat)
+            .agent(done(name))
+            .is(Cleaning);
     }
     rig.power(PowerOrder::Off, OFF).is(Available);
     assert_eq!(rig.node.target_provision_state, None);
@@ -269,13 +273,13 @@ fn cleaning_runs_the_agents_own_steps_in_order_and_offers_the_node() {
 
 #[test]
 fn a_failed_clean_step_puts_the_node_into_maintenance() {
-    let mut rig = Rig::new(Manageable);
-    rig.ask(Verb::Provide, vec![]).boots();
-    rig.hear(Event::Beat)
+    let mut rig = NodeTestRig::new(Manageable);
+    rig.apply_verb(Verb::Provide, vec![]).boots();
+    rig.handle(NodeEvent::Heartbeat)
         .agent(steps_are(&[offered("erase", 10)]));
     rig.agent(Ok(AgentEvent::StepFailed {
         step: None,
-        said: "disk gone".into(),
+        message: "disk gone".into(),
     }))
     .is(CleanFail);
     assert!(rig.node.maintenance);
@@ -294,10 +298,10 @@ fn a_failed_clean_step_puts_the_node_into_maintenance() {
 fn a_deployment_writes_the_image_and_starts_the_disk() {
     let mut rig = deploying();
     rig.is(DeployWait);
-    rig.hear(Event::Beat);
+    rig.handle(NodeEvent::Heartbeat);
     rig.agent(steps_are(&[offered("write_image", 0)]))
         .agent(Ok(AgentEvent::Accepted));
-    rig.hear(Event::Beat).agent(done("write_image"));
+    rig.handle(NodeEvent::Heartbeat).agent(done("write_image"));
     assert_eq!(rig.agent_order(), AgentOrder::Sync);
     rig.agent(Ok(AgentEvent::Finished));
     rig.power(PowerOrder::Off, OFF);
@@ -311,21 +315,21 @@ fn a_deployment_writes_the_image_and_starts_the_disk() {
 #[test]
 fn an_agent_that_lost_our_token_is_booted_again() {
     let mut rig = deploying();
-    rig.hear(Event::Beat)
+    rig.handle(NodeEvent::Heartbeat)
         .agent(Err(AgentError::TokenRefused))
         .is(Deploying);
-    rig.wants(&Action::Power(SET_PXE));
+    rig.wants(&NodeAction::Power(SET_PXE));
     assert_eq!(rig.node.agent, None);
 }
 
 #[test]
 fn a_step_whose_start_was_not_heard_is_looked_for_before_it_is_repeated() {
     let mut rig = deploying();
-    rig.hear(Event::Beat)
+    rig.handle(NodeEvent::Heartbeat)
         .agent(steps_are(&[offered("write_image", 0)]));
     rig.agent(unreachable()).is(DeployWait);
-    rig.hear(Event::Beat);
-    assert_eq!(rig.agent_order(), AgentOrder::Look);
+    rig.handle(NodeEvent::Heartbeat);
+    assert_eq!(rig.agent_order(), AgentOrder::ListCommands);
     rig.agent(Ok(AgentEvent::Idle)).is(Deploying);
     assert!(matches!(rig.agent_order(), AgentOrder::Execute { .. }));
 }
@@ -333,29 +337,29 @@ fn a_step_whose_start_was_not_heard_is_looked_for_before_it_is_repeated() {
 #[test]
 fn a_busy_agent_is_asked_again_at_its_next_beat() {
     let mut rig = deploying();
-    rig.hear(Event::Beat)
+    rig.handle(NodeEvent::Heartbeat)
         .agent(steps_are(&[offered("write_image", 0)]));
     rig.agent(Ok(AgentEvent::Busy)).is(DeployWait);
     assert!(
         !rig.actions
             .iter()
-            .any(|action| matches!(action, Action::Agent(_)))
+            .any(|action| matches!(action, NodeAction::Agent(_)))
     );
 }
 
 #[test]
 fn a_step_that_never_starts_fails_the_job() {
     let mut rig = deploying();
-    rig.hear(Event::Beat)
+    rig.handle(NodeEvent::Heartbeat)
         .agent(steps_are(&[offered("write_image", 0)]));
     for _ in 1..rig.limits.tries_max {
         rig.agent(Ok(AgentEvent::Accepted))
-            .hear(Event::Beat)
+            .handle(NodeEvent::Heartbeat)
             .agent(Ok(AgentEvent::Idle));
         rig.is(Deploying);
     }
     rig.agent(Ok(AgentEvent::Accepted))
-        .hear(Event::Beat)
+        .handle(NodeEvent::Heartbeat)
         .agent(Ok(AgentEvent::Idle));
     rig.is(DeployFail);
     assert!(
@@ -370,7 +374,9 @@ fn a_step_that_never_starts_fails_the_job() {
 #[test]
 fn an_agent_without_the_wanted_step_fails_the_job_at_once() {
     let mut rig = deploying();
-    rig.hear(Event::Beat).agent(steps_are(&[])).is(DeployFail);
+    rig.handle(NodeEvent::Heartbeat)
+        .agent(steps_are(&[]))
+        .is(DeployFail);
     assert!(
         rig.node
             .last_error
@@ -382,13 +388,13 @@ fn an_agent_without_the_wanted_step_fails_the_job_at_once() {
 
 #[test]
 fn removal_clears_the_instance_and_cleans() {
-    let mut rig = Rig::new(Active);
+    let mut rig = NodeTestRig::new(Active);
     rig.node
         .instance_info
         .insert("image_source".into(), "x".into());
     rig.node.instance_uuid = Some("u".into());
     rig.node.kept.insert("instance_name".into(), json!("web"));
-    rig.ask(Verb::Deleted, vec![]).is(Deleting);
+    rig.apply_verb(Verb::Deleted, vec![]).is(Deleting);
     rig.power(PowerOrder::Off, OFF).is(Cleaning);
     assert!(rig.node.instance_info.is_empty());
     assert_eq!(rig.node.instance_uuid, None);
@@ -396,35 +402,35 @@ fn removal_clears_the_instance_and_cleans() {
     rig.power(SET_PXE, TAKEN)
         .power(PowerOrder::On, TAKEN)
         .is(CleanWait);
-    rig.hear(Event::Beat).agent(steps_are(&[]));
+    rig.handle(NodeEvent::Heartbeat).agent(steps_are(&[]));
     rig.power(PowerOrder::Off, OFF).is(Available);
 }
 
 #[test]
 fn removal_without_cleaning_offers_at_once() {
-    let mut rig = Rig::new(Active);
+    let mut rig = NodeTestRig::new(Active);
     rig.node.automated_clean = Some(false);
-    rig.ask(Verb::Undeploy, vec![]);
+    rig.apply_verb(Verb::Undeploy, vec![]);
     rig.power(PowerOrder::Off, OFF).is(Available);
 }
 
 #[test]
 fn a_retired_node_is_not_offered_after_its_removal() {
-    let mut rig = Rig::new(Active);
+    let mut rig = NodeTestRig::new(Active);
     rig.node.automated_clean = Some(false);
     rig.node.kept.insert("retired".into(), true.into());
-    rig.ask(Verb::Undeploy, vec![]);
+    rig.apply_verb(Verb::Undeploy, vec![]);
     rig.power(PowerOrder::Off, OFF).is(Manageable);
 }
 
 #[test]
 fn a_step_that_wants_a_reboot_gets_one_and_the_next_step_follows() {
-    let mut rig = Rig::new(Manageable);
-    rig.ask(Verb::Provide, vec![]).boots();
-    rig.hear(Event::Beat)
+    let mut rig = NodeTestRig::new(Manageable);
+    rig.apply_verb(Verb::Provide, vec![]).boots();
+    rig.handle(NodeEvent::Heartbeat)
         .agent(steps_are(&[offered("one", 9), offered("two", 8)]));
     rig.agent(Ok(AgentEvent::Accepted))
-        .hear(Event::Beat)
+        .handle(NodeEvent::Heartbeat)
         .agent(Ok(AgentEvent::StepDone {
             step: "one".into(),
             interface: "deploy".into(),
@@ -432,7 +438,7 @@ fn a_step_that_wants_a_reboot_gets_one_and_the_next_step_follows() {
             reboot_requested: true,
             result: Value::Null,
         }));
-    rig.boots().hear(Event::Beat);
+    rig.boots().handle(NodeEvent::Heartbeat);
     let AgentOrder::Execute { step, .. } = rig.agent_order() else {
         panic!()
     };
@@ -442,7 +448,7 @@ fn a_step_that_wants_a_reboot_gets_one_and_the_next_step_follows() {
 #[test]
 fn changed_hardware_managers_make_us_read_the_steps_again() {
     let mut rig = deploying();
-    rig.hear(Event::Beat)
+    rig.handle(NodeEvent::Heartbeat)
         .agent(steps_are(&[offered("write_image", 0)]));
     rig.agent(Ok(AgentEvent::VersionMismatch));
     assert_eq!(rig.agent_order(), AgentOrder::GetSteps(StepKind::Deploy));
@@ -451,29 +457,29 @@ fn changed_hardware_managers_make_us_read_the_steps_again() {
 #[test]
 fn after_a_restart_every_phase_gives_its_order_again_or_waits_with_a_limit() {
     let mut rig = deploying();
-    rig.hear(Event::Beat)
+    rig.handle(NodeEvent::Heartbeat)
         .agent(steps_are(&[offered("write_image", 0)]));
-    for &phase in Phase::ALL {
+    for &phase in JobPhase::ALL {
         let mut node = rig.node.clone();
         node.job.as_mut().unwrap().phase = phase;
-        let (node, actions) = step(NOW, &rig.limits, node, Event::Restarted);
+        let (node, actions) = step(NOW, &rig.limits, node, NodeEvent::Restarted);
         let orders = actions
             .iter()
-            .any(|action| !matches!(action, Action::Note(_)));
+            .any(|action| !matches!(action, NodeAction::Note(_)));
         // A hold waits for the operator alone.
-        assert_eq!(orders, phase != Phase::Hold, "{phase}");
+        assert_eq!(orders, phase != JobPhase::Hold, "{phase}");
         let wakes = actions
             .iter()
-            .any(|action| matches!(action, Action::WakeAfter(_)));
+            .any(|action| matches!(action, NodeAction::WakeAfter(_)));
         assert_eq!(
             wakes,
             matches!(
                 phase,
-                Phase::AwaitAgent
-                    | Phase::AwaitStep
-                    | Phase::AwaitBootloader
-                    | Phase::StartStep
-                    | Phase::Pause
+                JobPhase::AwaitAgent
+                    | JobPhase::AwaitStep
+                    | JobPhase::AwaitBootloader
+                    | JobPhase::StartStep
+                    | JobPhase::Pause
             ),
             "{phase}"
         );
@@ -483,54 +489,56 @@ fn after_a_restart_every_phase_gives_its_order_again_or_waits_with_a_limit() {
 
 #[test]
 fn only_the_first_sign_of_a_boot_gives_its_agent_more_time() {
-    let mut rig = Rig::new(Manageable);
-    rig.ask(Verb::Provide, vec![]).boots();
-    rig.wants(&Action::WakeAfter(rig.limits.agent_wait_ms));
-    rig.hear(Event::SignOfLife);
+    let mut rig = NodeTestRig::new(Manageable);
+    rig.apply_verb(Verb::Provide, vec![]).boots();
+    rig.wants(&NodeAction::WakeAfter(rig.limits.agent_wait_ms));
+    rig.handle(NodeEvent::MachineSeen);
     assert_eq!(rig.actions, [], "a lease that is renewed is no progress");
-    rig.hear(Event::Restarted);
-    rig.wants(&Action::WakeAfter(rig.limits.agent_wait_ms));
-    rig.hear(Event::Woke);
-    rig.wants(&Action::Power(SET_PXE));
+    rig.handle(NodeEvent::Restarted);
+    rig.wants(&NodeAction::WakeAfter(rig.limits.agent_wait_ms));
+    rig.handle(NodeEvent::TimerExpired);
+    rig.wants(&NodeAction::Power(SET_PXE));
 }
 
 #[test]
 fn an_agent_that_beats_but_cannot_be_called_is_booted_again() {
     let mut rig = deploying();
-    rig.hear(Event::Beat).agent(Ok(AgentEvent::StepsAre {
-        steps: vec![offered("write_image", 80)],
-        versions: BTreeMap::new(),
-        listed: Value::Null,
-    }));
+    rig.handle(NodeEvent::Heartbeat)
+        .agent(Ok(AgentEvent::StepsListed {
+            steps: vec![offered("write_image", 80)],
+            versions: BTreeMap::new(),
+            listed: Value::Null,
+        }));
     rig.agent(Ok(AgentEvent::Accepted));
     let (url, said) = ("http://a".to_owned(), "no route".to_owned());
     let silent = AgentError::Unreachable { url, said };
     for _ in 1..rig.limits.tries_max {
-        rig.hear(Event::Beat).agent(Err(silent.clone()));
-        assert_eq!(rig.node.job.as_ref().unwrap().phase, Phase::AwaitStep);
+        rig.handle(NodeEvent::Heartbeat).agent(Err(silent.clone()));
+        assert_eq!(rig.node.job.as_ref().unwrap().phase, JobPhase::AwaitStep);
     }
     // One answer in between shows that it can be called.
-    rig.hear(Event::Beat).agent(Ok(AgentEvent::StepRunning));
+    rig.handle(NodeEvent::Heartbeat)
+        .agent(Ok(AgentEvent::StepRunning));
     for _ in 0..rig.limits.tries_max {
-        assert_eq!(rig.node.job.as_ref().unwrap().phase, Phase::AwaitStep);
-        rig.hear(Event::Beat).agent(Err(silent.clone()));
+        assert_eq!(rig.node.job.as_ref().unwrap().phase, JobPhase::AwaitStep);
+        rig.handle(NodeEvent::Heartbeat).agent(Err(silent.clone()));
     }
-    assert_eq!(rig.node.job.as_ref().unwrap().phase, Phase::BootFromNet);
+    assert_eq!(rig.node.job.as_ref().unwrap().phase, JobPhase::BootFromNet);
 }
 
 #[test]
 fn nothing_moves_a_node_that_rests() {
     for event in [
-        Event::Beat,
-        Event::SignOfLife,
-        Event::Woke,
-        Event::Restarted,
-        Event::Power(PowerOrder::Off, TAKEN),
-        Event::Agent(AgentOrder::Sync, Ok(AgentEvent::Finished)),
+        NodeEvent::Heartbeat,
+        NodeEvent::MachineSeen,
+        NodeEvent::TimerExpired,
+        NodeEvent::Restarted,
+        NodeEvent::Power(PowerOrder::Off, TAKEN),
+        NodeEvent::Agent(AgentOrder::Sync, Ok(AgentEvent::Finished)),
     ] {
-        let mut rig = Rig::new(Active);
+        let mut rig = NodeTestRig::new(Active);
         let before = rig.node.clone();
-        rig.hear(event);
+        rig.handle(event);
         assert_eq!(rig.node, before);
         assert_eq!(rig.actions, []);
     }
@@ -540,6 +548,6 @@ fn nothing_moves_a_node_that_rests() {
 fn a_late_answer_to_an_order_of_an_earlier_phase_is_ignored() {
     let mut rig = deploying();
     let before = rig.node.clone();
-    rig.hear(Event::Power(PowerOrder::Off, TAKEN));
+    rig.handle(NodeEvent::Power(PowerOrder::Off, TAKEN));
     assert_eq!(rig.node, before);
 }

@@ -4,23 +4,23 @@ use trivet_model::secret::MASK;
 
 use super::*;
 
-fn heartbeat(node: NodeId, token: &str) -> Order {
-    Order::Heartbeat {
+fn heartbeat(node: NodeId, token: &str) -> RackOrder {
+    RackOrder::Heartbeat {
         node,
-        beat: beat(token),
+        heartbeat: beat(token),
     }
 }
 
 #[test]
 fn a_token_is_told_once_per_boot() {
-    let (mut bench, id) = Bench::inspecting();
+    let (mut bench, id) = RackBench::inspecting();
     let first = bench.lookup().unwrap();
     assert_eq!(first.node, id);
     assert_ne!(first.agent_token, MASK);
     assert_eq!(bench.lookup().unwrap().agent_token, MASK);
     assert_eq!(
         bench.order(heartbeat(id, &first.agent_token)),
-        Ok(Done::Kept)
+        Ok(OrderOutcome::Stored)
     );
     let mut bench = bench.restarted();
     assert_eq!(bench.lookup().unwrap().agent_token, MASK);
@@ -32,7 +32,7 @@ fn a_token_is_told_once_per_boot() {
 #[test]
 fn a_token_that_may_be_lost_with_the_box_is_followed_by_another_and_either_counts_once() {
     for arrived in [true, false] {
-        let (mut bench, id) = Bench::inspecting();
+        let (mut bench, id) = RackBench::inspecting();
         let first = bench.lookup().unwrap().agent_token;
         let mut bench = bench.restarted();
         let second = bench.lookup().unwrap().agent_token;
@@ -43,18 +43,18 @@ fn a_token_that_may_be_lost_with_the_box_is_followed_by_another_and_either_count
         } else {
             (second, first)
         };
-        assert_eq!(bench.order(heartbeat(id, &used)), Ok(Done::Kept));
+        assert_eq!(bench.order(heartbeat(id, &used)), Ok(OrderOutcome::Stored));
         assert!(bench.order(heartbeat(id, &unused)).is_err());
-        assert_eq!(bench.order(heartbeat(id, &used)), Ok(Done::Kept));
+        assert_eq!(bench.order(heartbeat(id, &used)), Ok(OrderOutcome::Stored));
     }
 }
 
 #[test]
 fn a_lookup_finds_nothing_unless_an_agent_is_awaited() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     bench.with_node(1);
     let unknown = bench.lookup().unwrap_err();
-    let stranger = Order::Lookup {
+    let stranger = RackOrder::Lookup {
         addresses: vec![MacAddr([9; 6])],
         node: None,
     };
@@ -63,15 +63,15 @@ fn a_lookup_finds_nothing_unless_an_agent_is_awaited() {
 
 #[test]
 fn a_lookup_with_addresses_of_two_nodes_finds_neither() {
-    let (mut bench, _) = Bench::inspecting();
+    let (mut bench, _) = RackBench::inspecting();
     bench.with_node(2);
-    let order = Order::Lookup {
+    let order = RackOrder::Lookup {
         addresses: vec![MAC, MacAddr([0x52, 0x54, 0, 0, 0, 2])],
         node: None,
     };
     bench.refused(order.clone(), RefusalKind::NotFound);
     // Both nodes' timelines say so, once in a while.
-    let told = |bench: &Bench| {
+    let told = |bench: &RackBench| {
         let notes = bench.notes().into_iter();
         notes.filter(|note| note.contains("another one")).count()
     };
@@ -82,17 +82,17 @@ fn a_lookup_with_addresses_of_two_nodes_finds_neither() {
 
 #[test]
 fn beats_without_the_token_or_from_elsewhere_are_refused() {
-    let (mut bench, node) = Bench::inspecting();
-    let early = Order::Heartbeat {
+    let (mut bench, node) = RackBench::inspecting();
+    let early = RackOrder::Heartbeat {
         node,
-        beat: beat("x"),
+        heartbeat: beat("x"),
     };
     bench.refused(early, RefusalKind::Invalid);
     let token = bench.lookup().unwrap().agent_token;
     let good = beat(&token);
-    let taken = Order::Heartbeat {
+    let taken = RackOrder::Heartbeat {
         node,
-        beat: good.clone(),
+        heartbeat: good.clone(),
     };
     bench.order(taken).unwrap();
     let mut wrong = vec![good.clone(), good.clone(), good.clone(), good];
@@ -102,7 +102,13 @@ fn beats_without_the_token_or_from_elsewhere_are_refused() {
     wrong[3].agent_verify_ca = Some("another".into());
     for beat in wrong {
         let before = bench.node(node);
-        bench.refused(Order::Heartbeat { node, beat }, RefusalKind::Invalid);
+        bench.refused(
+            RackOrder::Heartbeat {
+                node,
+                heartbeat: beat,
+            },
+            RefusalKind::Invalid,
+        );
         assert_eq!(bench.node(node), before);
         assert!(bench.notes()[0].starts_with("caller refused"));
         bench.now.tick = bench.now.tick.after_ms(60_000);
@@ -110,21 +116,27 @@ fn beats_without_the_token_or_from_elsewhere_are_refused() {
     // What is refused again and again does not drown the rest of the timeline.
     for many in 0..3 {
         let beat = beat("x");
-        bench.refused(Order::Heartbeat { node, beat }, RefusalKind::Invalid);
+        bench.refused(
+            RackOrder::Heartbeat {
+                node,
+                heartbeat: beat,
+            },
+            RefusalKind::Invalid,
+        );
         assert_eq!(bench.notes().len(), usize::from(many == 0));
     }
 }
 
 #[test]
 fn inspection_data_is_taken_once_and_only_when_awaited() {
-    let (mut bench, id) = Bench::inspecting();
+    let (mut bench, id) = RackBench::inspecting();
     let document = json!({"inventory": {
         "interfaces": [{"name": "eth0", "mac_address": MAC.to_string()}],
         "cpu": {"count": 4, "architecture": "x86_64"},
         "memory": {"physical_mb": 2048}, "disks": [],
     }});
-    let order = Order::Inventory { document };
-    assert_eq!(bench.order(order.clone()), Ok(Done::Inspected(id)));
+    let order = RackOrder::Inventory { document };
+    assert_eq!(bench.order(order.clone()), Ok(OrderOutcome::Inspected(id)));
     let node = bench.node(id);
     assert_eq!(node.provision_state, ProvisionState::Inspecting);
     assert!(node.inventory.is_some());
@@ -133,42 +145,42 @@ fn inspection_data_is_taken_once_and_only_when_awaited() {
 
 #[test]
 fn an_agent_of_before_the_reset_is_not_given_the_token_of_the_next_boot() {
-    let (mut bench, id) = Bench::inspecting();
+    let (mut bench, id) = RackBench::inspecting();
     bench.force(id, |node| {
         node.power_state = Some(trivet_model::PowerState::On);
-        node.job.as_mut().unwrap().phase = trivet_model::Phase::PowerOn;
+        node.job.as_mut().unwrap().phase = trivet_model::JobPhase::PowerOn;
     });
     assert!(bench.lookup().is_err());
     bench.force(id, |node| {
-        node.job.as_mut().unwrap().phase = trivet_model::Phase::AwaitAgent;
+        node.job.as_mut().unwrap().phase = trivet_model::JobPhase::AwaitAgent;
     });
     assert_ne!(bench.lookup().unwrap().agent_token, "******");
 }
 
 #[test]
 fn logs_are_collected_once_at_a_time() {
-    let (mut bench, id) = Bench::inspecting();
-    let none = bench.order(Order::CollectLogs(id)).unwrap_err();
+    let (mut bench, id) = RackBench::inspecting();
+    let none = bench.order(RackOrder::CollectLogs(id)).unwrap_err();
     assert!(none.sentence.contains("no agent"), "{none}");
     let token = bench.lookup().unwrap().agent_token;
     bench.order(heartbeat(id, &token)).unwrap();
-    bench.order(Order::CollectLogs(id)).unwrap();
-    let twice = bench.order(Order::CollectLogs(id)).unwrap_err();
+    bench.order(RackOrder::CollectLogs(id)).unwrap();
+    let twice = bench.order(RackOrder::CollectLogs(id)).unwrap_err();
     assert!(twice.sentence.contains("already"), "{twice}");
-    bench.tell(Input::Logs {
+    bench.handle(RackInput::Logs {
         node: id,
-        kept: Vec::new(),
+        bundles: Vec::new(),
         collected: Some(Err("it did not answer".to_owned())),
     });
-    bench.order(Order::CollectLogs(id)).unwrap();
+    bench.order(RackOrder::CollectLogs(id)).unwrap();
 }
 
 #[test]
 fn findings_that_cannot_be_kept_end_the_inspection_with_the_reason() {
-    let (mut bench, id) = Bench::inspecting();
+    let (mut bench, id) = RackBench::inspecting();
     let many = vec![json!({"mac_address": MAC.to_string()}); 300];
     let document = json!({"inventory": {"interfaces": many}});
-    bench.refused(Order::Inventory { document }, RefusalKind::Invalid);
+    bench.refused(RackOrder::Inventory { document }, RefusalKind::Invalid);
     let node = bench.node(id);
     assert_eq!(node.provision_state, ProvisionState::InspectFail);
     let why = node.last_error.unwrap();
@@ -177,15 +189,22 @@ fn findings_that_cannot_be_kept_end_the_inspection_with_the_reason() {
 
 #[test]
 fn an_agent_that_listens_by_tls_must_say_by_which_certificate() {
-    let (mut bench, id) = Bench::inspecting();
+    let (mut bench, id) = RackBench::inspecting();
     let token = bench.lookup().unwrap().agent_token;
     for certificate in [None, Some("garbage".to_owned())] {
-        let Order::Heartbeat { node, mut beat } = heartbeat(id, &token) else {
+        let RackOrder::Heartbeat {
+            node,
+            heartbeat: mut beat,
+        } = heartbeat(id, &token)
+        else {
             unreachable!()
         };
         beat.callback_url = "https://192.0.2.10:9999".into();
         beat.agent_verify_ca = certificate;
-        let order = Order::Heartbeat { node, beat };
+        let order = RackOrder::Heartbeat {
+            node,
+            heartbeat: beat,
+        };
         bench.refused(order, RefusalKind::Invalid);
     }
 }

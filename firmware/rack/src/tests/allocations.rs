@@ -6,18 +6,18 @@ use trivet_model::{PowerState, Resource, ResourceId, ResourceKind};
 const KIND: ResourceKind = ResourceKind::Allocation;
 
 /// What is wrong with a node, and how it comes to be so.
-type Spoil = (&'static str, fn(&mut Node));
+type NodeDefect = (&'static str, fn(&mut Node));
 
 /// Wants a node of class `big`.
 fn wants(number: u64) -> Resource {
-    let id = ResourceId::random(&mut Seeded::new(500 + number));
+    let id = ResourceId::random(&mut SeededRandom::new(500 + number));
     let mut allocation = Resource::new(id, KIND, UnixMs(1));
     let class = json!("big");
     allocation.fields.insert("resource_class".into(), class);
     allocation
 }
 
-impl Bench {
+impl RackBench {
     /// An available node of class `big`.
     fn with_free(&mut self, number: u8) -> NodeId {
         let id = self.with_node(number);
@@ -31,7 +31,7 @@ impl Bench {
 
     fn allocates(&mut self, allocation: Resource) -> Resource {
         let id = allocation.id;
-        self.order(Order::CreateResource(Box::new(allocation)))
+        self.order(RackOrder::CreateResource(Box::new(allocation)))
             .unwrap();
         self.allocation(id).unwrap()
     }
@@ -41,8 +41,8 @@ impl Bench {
         view.resources.get(&(KIND, id)).map(|one| (**one).clone())
     }
 
-    fn frees(&mut self, id: ResourceId) -> Result<Done, Refusal> {
-        self.order(Order::DeleteResource(KIND, id))
+    fn frees(&mut self, id: ResourceId) -> Result<OrderOutcome, OrderRefusal> {
+        self.order(RackOrder::DeleteResource(KIND, id))
     }
 
     /// Nodes and allocations name each other, one to one.
@@ -74,7 +74,7 @@ impl Bench {
 
 #[test]
 fn the_oldest_node_that_fits_is_given_and_stays_given_over_a_restart() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let (one, two) = (bench.with_free(1), bench.with_free(2));
     let first = bench.allocates(wants(1));
     assert_eq!(first.node, Some(one));
@@ -89,7 +89,7 @@ fn the_oldest_node_that_fits_is_given_and_stays_given_over_a_restart() {
 
 #[test]
 fn a_namesake_comes_before_older_nodes() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     bench.with_free(1);
     let two = bench.with_free(2);
     let mut allocation = wants(1);
@@ -99,7 +99,7 @@ fn a_namesake_comes_before_older_nodes() {
 
 #[test]
 fn what_does_not_fit_is_not_given() {
-    let spoils: [Spoil; 8] = [
+    let spoils: [NodeDefect; 8] = [
         ("state", |node| {
             node.provision_state = ProvisionState::Manageable;
         }),
@@ -116,7 +116,7 @@ fn what_does_not_fit_is_not_given() {
         ("owner", |_| {}),
     ];
     for (what, spoil) in spoils {
-        let mut bench = Bench::new();
+        let mut bench = RackBench::new();
         let id = bench.with_free(1);
         bench.force(id, spoil);
         let mut allocation = wants(1);
@@ -141,7 +141,7 @@ fn what_does_not_fit_is_not_given() {
 
 #[test]
 fn traits_candidates_and_owners_narrow_the_choice() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let (_, two, three) = (bench.with_free(1), bench.with_free(2), bench.with_free(3));
     bench.force(three, |node| {
         node.kept
@@ -182,7 +182,7 @@ fn traits_candidates_and_owners_narrow_the_choice() {
 
 #[test]
 fn a_node_in_use_is_not_freed_unless_in_maintenance() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_free(1);
     let allocation = bench.allocates(wants(1)).id;
     for (state, target) in [
@@ -211,7 +211,7 @@ fn a_node_in_use_is_not_freed_unless_in_maintenance() {
 
 #[test]
 fn the_end_of_the_instance_or_of_the_node_is_the_end_of_the_allocation() {
-    let ends: [fn(&mut Bench, NodeId); 3] = [
+    let ends: [fn(&mut RackBench, NodeId); 3] = [
         |bench, id| {
             // As tearing down leaves it.
             bench.force(id, |node| node.instance_uuid = None);
@@ -221,15 +221,17 @@ fn the_end_of_the_instance_or_of_the_node_is_the_end_of_the_allocation() {
             let based_on = node.revision;
             node.instance_uuid = None;
             let node = Box::new(node);
-            bench.order(Order::ReplaceNode { node, based_on }).unwrap();
+            bench
+                .order(RackOrder::ReplaceNode { node, based_on })
+                .unwrap();
         },
         |bench, id| {
             bench.force(id, |node| node.maintenance = true);
-            bench.order(Order::DeleteNode(id)).unwrap();
+            bench.order(RackOrder::DeleteNode(id)).unwrap();
         },
     ];
     for end in ends {
-        let mut bench = Bench::new();
+        let mut bench = RackBench::new();
         let id = bench.with_free(1);
         let allocation = bench.allocates(wants(1)).id;
         end(&mut bench, id);
@@ -243,7 +245,7 @@ fn the_end_of_the_instance_or_of_the_node_is_the_end_of_the_allocation() {
 
 #[test]
 fn a_patch_does_not_free_a_node_in_use() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_free(1);
     bench.allocates(wants(1));
     bench.force(id, |node| node.provision_state = ProvisionState::Active);
@@ -251,18 +253,21 @@ fn a_patch_does_not_free_a_node_in_use() {
     let based_on = node.revision;
     node.instance_uuid = None;
     let node = Box::new(node);
-    let said = bench.refused(Order::ReplaceNode { node, based_on }, RefusalKind::Conflict);
+    let said = bench.refused(
+        RackOrder::ReplaceNode { node, based_on },
+        RefusalKind::Conflict,
+    );
     assert!(said.contains("with an allocation"), "{said}");
     bench.agrees();
 }
 
 #[test]
 fn backfilling_takes_down_what_is_so() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_free(1);
     let mut allocation = wants(1);
     allocation.node = Some(id);
-    let order = Order::CreateResource(Box::new(allocation.clone()));
+    let order = RackOrder::CreateResource(Box::new(allocation.clone()));
     let said = bench.refused(order.clone(), RefusalKind::Invalid);
     assert!(said.contains("must be in the \"active\" state"), "{said}");
     bench.force(id, |node| {
@@ -279,7 +284,7 @@ fn backfilling_takes_down_what_is_so() {
     let mut again = wants(2);
     again.node = Some(id);
     bench.refused(
-        Order::CreateResource(Box::new(again)),
+        RackOrder::CreateResource(Box::new(again)),
         RefusalKind::Conflict,
     );
 }
@@ -289,8 +294,8 @@ fn backfilling_takes_down_what_is_so() {
 #[test]
 fn nobody_gets_a_node_twice() {
     for seed in 0..60 {
-        let mut chance = Seeded::new(seed);
-        let mut bench = Bench::new();
+        let mut chance = SeededRandom::new(seed);
+        let mut bench = RackBench::new();
         let nodes = 1 + chance.below(4);
         for number in 0..nodes {
             bench.with_free(1 + number as u8);
@@ -301,13 +306,13 @@ fn nobody_gets_a_node_twice() {
             for at in 0..=chance.below(4) {
                 let order = if chance.chance(350) && !made.is_empty() {
                     let at = chance.below(made.len() as u64) as usize;
-                    Order::DeleteResource(KIND, made.swap_remove(at))
+                    RackOrder::DeleteResource(KIND, made.swap_remove(at))
                 } else {
                     let allocation = wants(seed * 10_000 + round * 100 + at);
                     made.push(allocation.id);
-                    Order::CreateResource(Box::new(allocation))
+                    RackOrder::CreateResource(Box::new(allocation))
                 };
-                let input = Input::Order {
+                let input = RackInput::Order {
                     ticket: at,
                     caller: caller(),
                     order,

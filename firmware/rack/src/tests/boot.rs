@@ -2,24 +2,24 @@
 
 use std::net::SocketAddrV4;
 
-use trivet_dhcp::client::Client;
-use trivet_model::{Fault, NoteKind};
+use trivet_dhcp::client::DhcpClient;
+use trivet_model::{BoxFault, NoteKind};
 
 use super::*;
-use crate::{Door, Grant};
+use crate::{FileGrant, FileServerProtocol};
 
 const RELAY: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 200);
 
 /// Lets a client get an address; what it got.
-pub(super) fn lease(bench: &mut Bench, mac: MacAddr) -> Option<Ipv4Addr> {
-    let mut client = Client::new(mac, Some(7), true, None, Some(RELAY));
+pub(super) fn lease(bench: &mut RackBench, mac: MacAddr) -> Option<Ipv4Addr> {
+    let mut client = DhcpClient::new(mac, Some(7), true, None, Some(RELAY));
     client.start(bench.now.tick);
     while let Some(bytes) = client.transmit() {
         let source = SocketAddrV4::new(RELAY, 67);
-        let arrival = trivet_dhcp::Arrival::datagram(Ipv4Addr::new(10, 0, 0, 1), source);
-        bench.tell(Input::Dhcp { arrival, bytes });
+        let arrival = trivet_dhcp::DhcpArrival::datagram(Ipv4Addr::new(10, 0, 0, 1), source);
+        bench.handle(RackInput::Dhcp { arrival, bytes });
         for output in &bench.outputs {
-            if let Output::Dhcp { bytes, .. } = output {
+            if let RackOutput::Dhcp { bytes, .. } = output {
                 client.datagram(bench.now.tick, bytes);
             }
         }
@@ -27,29 +27,33 @@ pub(super) fn lease(bench: &mut Bench, mac: MacAddr) -> Option<Ipv4Addr> {
     client.bound().map(|bound| bound.address)
 }
 
-fn asks(bench: &mut Bench, door: Door, path: &str) -> Option<Grant> {
-    bench.tell(Input::FileAsked {
+fn request_file(bench: &mut RackBench, door: FileServerProtocol, path: &str) -> Option<FileGrant> {
+    bench.handle(RackInput::FileRequested {
         ticket: 3,
-        door,
+        protocol: door,
         peer: Ipv4Addr::new(10, 0, 0, 100).into(),
         path: path.to_owned(),
     });
     bench.outputs.iter().find_map(|output| match output {
-        Output::File { ticket: 3, grant } => grant.clone(),
+        RackOutput::File { ticket: 3, grant } => grant.clone(),
         _ => None,
     })
 }
 
-pub(super) fn script(bench: &mut Bench) -> String {
-    match asks(bench, Door::Http, &format!("/boot/{MAC}/script")) {
-        Some(Grant::Bytes(bytes)) => String::from_utf8(bytes).unwrap(),
+pub(super) fn script(bench: &mut RackBench) -> String {
+    match request_file(
+        bench,
+        FileServerProtocol::Http,
+        &format!("/boot/{MAC}/script"),
+    ) {
+        Some(FileGrant::Bytes(bytes)) => String::from_utf8(bytes).unwrap(),
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
 fn a_lease_is_on_flash_before_the_client_hears_and_survives() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let address = lease(&mut bench, MAC).unwrap();
     let kept = bench.store.records().unwrap().leases;
     assert_eq!(kept.get(&MAC).map(|lease| lease.address), Some(address));
@@ -62,27 +66,27 @@ fn a_lease_is_on_flash_before_the_client_hears_and_survives() {
 
 #[test]
 fn an_address_is_free_again_when_its_time_is_over() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     lease(&mut bench, MAC).unwrap();
     while let Some(at) = bench.rack.deadline() {
         bench.now.tick = at;
-        bench.tell(Input::Tick);
+        bench.handle(RackInput::Tick);
     }
     assert!(bench.store.records().unwrap().leases.is_empty());
 }
 
 #[test]
-fn a_stranger_is_shown_until_it_becomes_a_port() {
-    let mut bench = Bench::new();
+fn an_unknown_machine_is_shown_until_it_becomes_a_port() {
+    let mut bench = RackBench::new();
     lease(&mut bench, MAC);
-    assert!(bench.rack.view().strangers.contains_key(&MAC));
+    assert!(bench.rack.view().unknown_machines.contains_key(&MAC));
     bench.with_node(1);
-    assert!(bench.rack.view().strangers.is_empty());
+    assert!(bench.rack.view().unknown_machines.is_empty());
 }
 
 #[test]
 fn the_script_follows_the_nodes_life() {
-    let (mut bench, id) = Bench::inspecting();
+    let (mut bench, id) = RackBench::inspecting();
     let text = script(&mut bench);
     assert!(text.contains("ipa-inspection-callback-url="), "{text}");
     bench.verb(id, Verb::Abort).unwrap();
@@ -94,35 +98,41 @@ fn the_script_follows_the_nodes_life() {
 
 #[test]
 fn files_are_granted_below_their_directories_only() {
-    let mut bench = Bench::new();
-    let mut granted = |door, path: &str| asks(&mut bench, door, path).is_some();
-    assert!(granted(Door::Tftp, "snponly.efi"));
-    assert!(granted(Door::Http, "/boot/kernel"));
-    assert!(granted(Door::Http, "/images/disk.raw"));
-    assert!(!granted(Door::Http, "/boot/ramdisk"), "it is not named");
-    assert!(!granted(Door::Http, "/images/other.raw"));
-    assert!(granted(Door::Http, "/boot/loaders/snponly.efi"));
-    assert!(!granted(Door::Http, "/files/snponly.efi"));
-    assert!(!granted(Door::Tftp, "../etc/passwd"));
+    let mut bench = RackBench::new();
+    let mut granted = |door, path: &str| request_file(&mut bench, door, path).is_some();
+    assert!(granted(FileServerProtocol::Tftp, "snponly.efi"));
+    assert!(granted(FileServerProtocol::Http, "/boot/kernel"));
+    assert!(granted(FileServerProtocol::Http, "/images/disk.raw"));
+    assert!(
+        !granted(FileServerProtocol::Http, "/boot/ramdisk"),
+        "it is not named"
+    );
+    assert!(!granted(FileServerProtocol::Http, "/images/other.raw"));
+    assert!(granted(
+        FileServerProtocol::Http,
+        "/boot/loaders/snponly.efi"
+    ));
+    assert!(!granted(FileServerProtocol::Http, "/files/snponly.efi"));
+    assert!(!granted(FileServerProtocol::Tftp, "../etc/passwd"));
 }
 
 #[test]
 fn a_file_on_its_way_is_shown_and_then_noted() {
-    let (mut bench, id) = Bench::inspecting();
+    let (mut bench, id) = RackBench::inspecting();
     let peer = lease(&mut bench, MAC).unwrap().into();
-    let sent = |sent, ended| Input::FileSent {
+    let sent = |sent, ended| RackInput::FileSent {
         peer,
-        door: Door::Http,
+        protocol: FileServerProtocol::Http,
         path: "/boot/kernel".into(),
         sent,
-        asked: 10,
+        requested: 10,
         took_ms: 1500,
         ended,
     };
-    bench.tell(sent(4, false));
-    let live = |bench: &Bench| bench.rack.view().nodes.get(&id).unwrap().live.clone();
+    bench.handle(sent(4, false));
+    let live = |bench: &RackBench| bench.rack.view().nodes.get(&id).unwrap().live.clone();
     assert_eq!(live(&bench).transfer, Some((4, 10)));
-    bench.tell(sent(10, true));
+    bench.handle(sent(10, true));
     assert_eq!(live(&bench).transfer, None);
     assert_eq!(
         bench.notes(),
@@ -132,8 +142,8 @@ fn a_file_on_its_way_is_shown_and_then_noted() {
 
 #[test]
 fn what_the_shell_found_wrong_stands_from_the_start_and_is_noted_once() {
-    let mut bench = Bench::new();
-    let fault = Fault::LoaderMissing {
+    let mut bench = RackBench::new();
+    let fault = BoxFault::LoaderMissing {
         path: "/loaders/undionly.kpxe".into(),
         firmware: "BIOS firmware",
     };
@@ -142,13 +152,13 @@ fn what_the_shell_found_wrong_stands_from_the_start_and_is_noted_once() {
         ..settings()
     };
     let records = bench.store.records().unwrap();
-    bench.rack = Rack::new(settings, Box::new(Seeded::new(3)), records);
-    bench.tell(Input::Started);
+    bench.rack = Rack::new(settings, Box::new(SeededRandom::new(3)), records);
+    bench.handle(RackInput::Started);
     let notes: Vec<_> = bench
         .outputs
         .iter()
         .filter(|output| {
-            matches!(output, Output::Note { note, .. }
+            matches!(output, RackOutput::Note { note, .. }
                 if note.kind == NoteKind::FaultRaised(fault.clone()))
         })
         .collect();
@@ -159,7 +169,7 @@ fn what_the_shell_found_wrong_stands_from_the_start_and_is_noted_once() {
 
 #[test]
 fn an_unknown_machine_continues_with_its_next_boot_device_at_once() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let text = script(&mut bench);
     assert!(
         text.contains("sanboot --no-describe --drive 0x80"),
@@ -171,7 +181,7 @@ fn an_unknown_machine_continues_with_its_next_boot_device_at_once() {
 
 #[test]
 fn an_enrolled_node_without_a_job_continues_with_its_next_boot_device_at_once() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_node(1);
     for state in [ProvisionState::Enroll, ProvisionState::Available] {
         bench.force(id, |node| node.provision_state = state);
@@ -182,39 +192,39 @@ fn an_enrolled_node_without_a_job_continues_with_its_next_boot_device_at_once() 
 
 #[test]
 fn a_file_that_a_node_is_refused_is_a_note_on_that_node() {
-    let (mut bench, id) = Bench::inspecting();
+    let (mut bench, id) = RackBench::inspecting();
     let peer = lease(&mut bench, MAC).unwrap().into();
-    let refused = |path: &str| Input::FileRefused {
+    let refused = |path: &str| RackInput::FileRefused {
         peer,
-        door: Door::Http,
+        protocol: FileServerProtocol::Http,
         path: path.to_owned(),
         answer: "404 Not Found",
         why: "there is no such file on this box".to_owned(),
     };
-    bench.tell(refused("/boot/ramdisk"));
+    bench.handle(refused("/boot/ramdisk"));
     let said = "HTTP request for /boot/ramdisk refused with 404 Not Found: there is no such file \
                 on this box";
     assert_eq!(bench.notes(), [said]);
     let view = bench.rack.view();
     let timeline = &view.nodes.get(&id).unwrap().timeline;
     assert_eq!(timeline.last().unwrap().kind.to_string(), said);
-    bench.tell(refused("/boot/ramdisk"));
+    bench.handle(refused("/boot/ramdisk"));
     assert!(bench.notes().is_empty(), "a repeated request is noted once");
-    bench.tell(refused("/boot/other"));
+    bench.handle(refused("/boot/other"));
     assert_eq!(bench.notes().len(), 1);
     let secret = "0123456789abcdef0123456789abcdef";
-    bench.tell(refused(&format!("/nodes/{id}/{secret}/image/a.raw")));
+    bench.handle(refused(&format!("/nodes/{id}/{secret}/image/a.raw")));
     let said = bench.notes().join("\n");
     assert!(said.contains("refused") && !said.contains(secret), "{said}");
 }
 
 /// A box without boot.kernel and boot.ramdisk.
-fn without_agent() -> Bench {
-    let files = Files {
+fn without_agent() -> RackBench {
+    let files = RackFilePaths {
         kernel: None,
         ..settings().files
     };
-    Bench::with(Settings {
+    RackBench::with(Settings {
         files,
         ..settings()
     })
@@ -243,7 +253,7 @@ fn a_verb_that_boots_the_agent_is_refused_where_there_is_none() {
         info.insert("image_source".into(), json!("disk.raw"));
     });
     assert!(bench.verb(id, Verb::Active).is_err());
-    let Ok(Done::Checked(Some(said))) = bench.order(Order::CheckDeploy(id)) else {
+    let Ok(OrderOutcome::Checked(Some(said))) = bench.order(RackOrder::CheckDeploy(id)) else {
         panic!("validate says so too")
     };
     assert!(said.contains("boot.kernel"), "{said}");
@@ -265,7 +275,7 @@ fn a_node_with_its_own_agent_needs_none_of_the_box() {
 #[test]
 fn a_box_whose_agent_is_booted_by_another_server_refuses_nothing() {
     let mut bench = without_agent();
-    bench.rack.settings.files.agent_elsewhere = true;
+    bench.rack.settings.files.agent_from_other_server = true;
     let id = bench.with_node(1);
     bench.force(id, |node| node.provision_state = ProvisionState::Manageable);
     bench.verb(id, Verb::Inspect).unwrap();

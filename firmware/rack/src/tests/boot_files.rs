@@ -1,13 +1,13 @@
 //! Kernels, ramdisks and ISO images that a node's record names by their URLs.
 
-use trivet_images::{Format, Wanted};
-use trivet_model::Phase;
+use trivet_images::{ImageFormat, ImageSpec};
+use trivet_model::JobPhase;
 use trivet_model::image::ImageState;
 
 use super::boot::{lease, script};
-use super::written::news;
+use super::image_deployment::news;
 use super::*;
-use crate::{Door, FetchedFile, Grant};
+use crate::{FetchedFile, FileGrant, FileServerProtocol};
 
 const KERNEL: &str = "http://far/kernel";
 const RAMDISK: &str = "https://far/ramdisk";
@@ -24,7 +24,7 @@ fn with_digest() -> Value {
 }
 
 /// A node with this in its `driver_info`, which is told to be inspected.
-fn inspects(bench: &mut Bench, number: u8, info: Value) -> NodeId {
+fn inspects(bench: &mut RackBench, number: u8, info: Value) -> NodeId {
     let id = bench.with_node(number);
     bench.force(id, |node| {
         node.provision_state = ProvisionState::Manageable;
@@ -38,10 +38,10 @@ fn inspects(bench: &mut Bench, number: u8, info: Value) -> NodeId {
 }
 
 /// Its machine is on and boots.
-fn boots(bench: &mut Bench, id: NodeId) {
+fn boots(bench: &mut RackBench, id: NodeId) {
     bench.force(id, |node| {
         node.provision_state = ProvisionState::InspectWait;
-        node.job.as_mut().unwrap().phase = Phase::AwaitAgent;
+        node.job.as_mut().unwrap().phase = JobPhase::AwaitAgent;
     });
 }
 
@@ -49,25 +49,25 @@ fn path(id: NodeId, key: &str) -> String {
     trivet_httpboot::node_boot_path(id, key)
 }
 
-fn asks(bench: &mut Bench, peer: Ipv4Addr, path: String) -> Option<Grant> {
-    bench.tell(Input::FileAsked {
+fn request_file(bench: &mut RackBench, peer: Ipv4Addr, path: String) -> Option<FileGrant> {
+    bench.handle(RackInput::FileRequested {
         ticket: 3,
-        door: Door::Http,
+        protocol: FileServerProtocol::Http,
         peer: peer.into(),
         path,
     });
     bench.outputs.iter().find_map(|output| match output {
-        Output::File { ticket: 3, grant } => grant.clone(),
+        RackOutput::File { ticket: 3, grant } => grant.clone(),
         _ => None,
     })
 }
 
 /// What the machine of a node is served as its ramdisk; none where it has to ask again.
 #[track_caller]
-fn ramdisk(bench: &mut Bench, id: NodeId, peer: Ipv4Addr) -> Option<Wanted> {
-    match asks(bench, peer, path(id, "deploy_ramdisk")) {
-        Some(Grant::Image(wanted)) => Some(*wanted),
-        Some(Grant::Unavailable(why)) => {
+fn ramdisk(bench: &mut RackBench, id: NodeId, peer: Ipv4Addr) -> Option<ImageSpec> {
+    match request_file(bench, peer, path(id, "deploy_ramdisk")) {
+        Some(FileGrant::Image(wanted)) => Some(*wanted),
+        Some(FileGrant::Unavailable(why)) => {
             assert!(why.contains(RAMDISK), "{why}");
             None
         }
@@ -76,16 +76,16 @@ fn ramdisk(bench: &mut Bench, id: NodeId, peer: Ipv4Addr) -> Option<Wanted> {
 }
 
 /// The URLs that the shell is asked for.
-fn fetched(bench: &Bench) -> Vec<&str> {
+fn fetched(bench: &RackBench) -> Vec<&str> {
     let urls = bench.outputs.iter().filter_map(|output| match output {
-        Output::FetchBootFile { url, .. } => Some(url.as_str()),
+        RackOutput::FetchBootFile { url, .. } => Some(url.as_str()),
         _ => None,
     });
     urls.collect()
 }
 
-pub(super) fn here(url: &str, digest: u8) -> Input {
-    Input::BootFileFetched {
+pub(super) fn fetched_from(url: &str, digest: u8) -> RackInput {
+    RackInput::BootFileFetched {
         url: url.to_owned(),
         result: Ok(FetchedFile {
             digest: Digest::Sha256([digest; 32]),
@@ -97,7 +97,7 @@ pub(super) fn here(url: &str, digest: u8) -> Input {
 
 #[test]
 fn the_script_names_addresses_of_the_box_for_files_elsewhere() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = inspects(&mut bench, 1, record());
     boots(&mut bench, id);
     let text = script(&mut bench);
@@ -109,7 +109,7 @@ fn the_script_names_addresses_of_the_box_for_files_elsewhere() {
 
 #[test]
 fn a_box_without_a_cache_gives_the_machine_the_urls() {
-    let mut bench = Bench::with(Settings {
+    let mut bench = RackBench::with(Settings {
         cache: false,
         ..settings()
     });
@@ -122,7 +122,7 @@ fn a_box_without_a_cache_gives_the_machine_the_urls() {
 
 #[test]
 fn a_verb_that_boots_a_url_with_a_user_and_a_password_is_refused() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_node(1);
     bench.force(id, |node| {
         node.provision_state = ProvisionState::Manageable;
@@ -140,7 +140,7 @@ fn a_verb_that_boots_a_url_with_a_user_and_a_password_is_refused() {
 
 #[test]
 fn a_script_never_has_a_url_with_a_user_and_a_password() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = inspects(&mut bench, 1, record());
     boots(&mut bench, id);
     bench.force(id, |node| {
@@ -156,56 +156,62 @@ fn a_script_never_has_a_url_with_a_user_and_a_password() {
 
 #[test]
 fn boot_files_are_fetched_when_a_job_starts_and_served_once_they_are_here() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = inspects(&mut bench, 1, record());
     assert_eq!(fetched(&bench), [KERNEL, RAMDISK]);
     boots(&mut bench, id);
     let peer = lease(&mut bench, MAC).unwrap();
     assert_eq!(ramdisk(&mut bench, id, peer), None, "it is not here yet");
     assert!(fetched(&bench).is_empty(), "it was asked for already");
-    bench.tell(here(RAMDISK, 7));
+    bench.handle(fetched_from(RAMDISK, 7));
     let wanted = ramdisk(&mut bench, id, peer).expect("it is here");
     assert_eq!(wanted.digest, Digest::Sha256([7; 32]));
     assert_eq!(wanted.sources, [RAMDISK]);
-    assert_eq!(wanted.format, Format::Ramdisk);
+    assert_eq!(wanted.format, ImageFormat::Ramdisk);
 }
 
 #[test]
 fn only_the_nodes_own_machine_gets_its_boot_files() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = inspects(&mut bench, 1, record());
     bench.with_node(2);
     boots(&mut bench, id);
-    bench.tell(here(RAMDISK, 7));
+    bench.handle(fetched_from(RAMDISK, 7));
     let own = lease(&mut bench, MAC).unwrap();
     let other = lease(&mut bench, MacAddr([0x52, 0x54, 0, 0, 0, 2])).unwrap();
-    assert_eq!(asks(&mut bench, other, path(id, "deploy_ramdisk")), None);
+    assert_eq!(
+        request_file(&mut bench, other, path(id, "deploy_ramdisk")),
+        None
+    );
     assert!(ramdisk(&mut bench, id, own).is_some());
     for key in ["ipmi_password", "rescue_kernel", "boot_iso"] {
-        assert_eq!(asks(&mut bench, own, path(id, key)), None, "{key}");
+        assert_eq!(request_file(&mut bench, own, path(id, key)), None, "{key}");
     }
 }
 
 #[test]
 fn a_file_that_the_machine_is_not_to_boot_now_is_not_served() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = inspects(&mut bench, 1, record());
-    bench.tell(here(RAMDISK, 7));
+    bench.handle(fetched_from(RAMDISK, 7));
     bench.force(id, |node| {
         node.job = None;
         node.provision_state = ProvisionState::Manageable;
     });
     let peer = lease(&mut bench, MAC).unwrap();
-    assert_eq!(asks(&mut bench, peer, path(id, "deploy_ramdisk")), None);
+    assert_eq!(
+        request_file(&mut bench, peer, path(id, "deploy_ramdisk")),
+        None
+    );
     assert!(fetched(&bench).is_empty());
 }
 
 #[test]
 fn a_boot_file_that_cannot_be_fetched_ends_the_job_with_the_reason() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = inspects(&mut bench, 1, record());
     let why = "https://far/ramdisk cannot be reached";
-    bench.tell(Input::BootFileFetched {
+    bench.handle(RackInput::BootFileFetched {
         url: RAMDISK.into(),
         result: Err(why.into()),
     });
@@ -218,12 +224,12 @@ fn a_boot_file_that_cannot_be_fetched_ends_the_job_with_the_reason() {
 
 #[test]
 fn a_boot_file_with_a_digest_is_an_image_of_the_cache() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = inspects(&mut bench, 1, with_digest());
     assert_eq!(fetched(&bench), [KERNEL]);
     let digest: Digest = "0a".repeat(32).parse().unwrap();
     let filled = bench.outputs.iter().any(|output| {
-        matches!(output, Output::FillImage { wanted, urgent: true }
+        matches!(output, RackOutput::FillImage { wanted, urgent: true }
             if wanted.digest == digest && wanted.sources == [RAMDISK])
     });
     assert!(filled);
@@ -239,11 +245,11 @@ fn a_boot_file_with_another_digest_ends_the_job_with_the_reason() {
         ImageState::Wrong("ramdisk is not what it should be".into()),
         ImageState::Failed("ramdisk is not what it should be".into()),
     ] {
-        let mut bench = Bench::new();
+        let mut bench = RackBench::new();
         let id = inspects(&mut bench, 1, with_digest());
-        bench.tell(news(&"0b".repeat(32), state.clone(), None));
+        bench.handle(news(&"0b".repeat(32), state.clone(), None));
         assert!(bench.node(id).job.is_some(), "that is another file");
-        bench.tell(news(&"0a".repeat(32), state, None));
+        bench.handle(news(&"0a".repeat(32), state, None));
         let node = bench.node(id);
         assert_eq!(node.provision_state, ProvisionState::InspectFail);
         let why = node.last_error.unwrap_or_default();
@@ -253,10 +259,10 @@ fn a_boot_file_with_another_digest_ends_the_job_with_the_reason() {
 
 #[test]
 fn a_file_that_has_changed_at_its_source_is_noticed_by_the_next_job() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = inspects(&mut bench, 1, record());
-    bench.tell(here(KERNEL, 6));
-    bench.tell(here(RAMDISK, 7));
+    bench.handle(fetched_from(KERNEL, 6));
+    bench.handle(fetched_from(RAMDISK, 7));
     bench.force(id, |node| {
         node.job = None;
         node.provision_state = ProvisionState::Manageable;
@@ -267,7 +273,7 @@ fn a_file_that_has_changed_at_its_source_is_noticed_by_the_next_job() {
     let peer = lease(&mut bench, MAC).unwrap();
     let early = ramdisk(&mut bench, id, peer);
     assert_eq!(early, None, "not before it was compared with its source");
-    bench.tell(here(RAMDISK, 8));
+    bench.handle(fetched_from(RAMDISK, 8));
     let wanted = ramdisk(&mut bench, id, peer).expect("it is here");
     assert_eq!(wanted.digest, Digest::Sha256([8; 32]));
 }
@@ -275,9 +281,9 @@ fn a_file_that_has_changed_at_its_source_is_noticed_by_the_next_job() {
 /// A source that can be compared with is asked at each job; see the test above.
 #[test]
 fn a_source_without_validators_is_downloaded_again_after_ten_minutes_and_not_before() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = inspects(&mut bench, 1, record());
-    let downloaded = |url: &str| Input::BootFileFetched {
+    let downloaded = |url: &str| RackInput::BootFileFetched {
         url: url.to_owned(),
         result: Ok(FetchedFile {
             digest: Digest::Sha256([7; 32]),
@@ -285,9 +291,9 @@ fn a_source_without_validators_is_downloaded_again_after_ten_minutes_and_not_bef
             has_validator: false,
         }),
     };
-    bench.tell(downloaded(KERNEL));
-    bench.tell(downloaded(RAMDISK));
-    let inspects_again = |bench: &mut Bench| {
+    bench.handle(downloaded(KERNEL));
+    bench.handle(downloaded(RAMDISK));
+    let inspects_again = |bench: &mut RackBench| {
         bench.force(id, |node| {
             node.job = None;
             node.provision_state = ProvisionState::Manageable;
@@ -307,7 +313,7 @@ fn a_source_without_validators_is_downloaded_again_after_ten_minutes_and_not_bef
 
 #[test]
 fn a_boot_file_with_a_digest_is_never_asked_for_by_its_url_alone() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = inspects(&mut bench, 1, with_digest());
     for _ in 0..3 {
         assert!(!fetched(&bench).contains(&RAMDISK));
@@ -321,9 +327,9 @@ fn a_boot_file_with_a_digest_is_never_asked_for_by_its_url_alone() {
 
 #[test]
 fn a_machine_that_loads_is_not_kept_waiting_by_the_job_of_another() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = inspects(&mut bench, 1, record());
-    bench.tell(here(RAMDISK, 7));
+    bench.handle(fetched_from(RAMDISK, 7));
     boots(&mut bench, id);
     let peer = lease(&mut bench, MAC).unwrap();
     inspects(&mut bench, 2, record());
@@ -334,10 +340,10 @@ fn a_machine_that_loads_is_not_kept_waiting_by_the_job_of_another() {
 
 #[test]
 fn a_copy_that_could_not_be_compared_with_its_source_is_used_and_noted() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = inspects(&mut bench, 1, record());
     let why = "https://far/ramdisk does not answer; the copy of yesterday is used";
-    bench.tell(Input::BootFileFetched {
+    bench.handle(RackInput::BootFileFetched {
         url: RAMDISK.into(),
         result: Ok(FetchedFile {
             digest: Digest::Sha256([7; 32]),
@@ -352,13 +358,13 @@ fn a_copy_that_could_not_be_compared_with_its_source_is_used_and_noted() {
 }
 
 #[test]
-fn a_copy_that_made_room_for_an_image_is_fetched_again() {
-    let mut bench = Bench::new();
+fn a_copy_that_was_evicted_is_fetched_again() {
+    let mut bench = RackBench::new();
     let id = inspects(&mut bench, 1, record());
-    bench.tell(here(RAMDISK, 7));
+    bench.handle(fetched_from(RAMDISK, 7));
     boots(&mut bench, id);
     let peer = lease(&mut bench, MAC).unwrap();
-    bench.tell(news(&"07".repeat(32), ImageState::Gone, None));
+    bench.handle(news(&"07".repeat(32), ImageState::Evicted, None));
     assert_eq!(ramdisk(&mut bench, id, peer), None);
     assert_eq!(fetched(&bench), [RAMDISK]);
 }

@@ -3,33 +3,33 @@
 use std::net::IpAddr;
 
 use trivet_model::boot::ClientSeen;
-use trivet_model::view::Stranger;
-use trivet_model::{Lease, Phase};
+use trivet_model::view::UnknownMachine;
+use trivet_model::{JobPhase, Lease};
 
 use super::*;
-use crate::{AgentAddresses, Door};
+use crate::{AgentAddresses, FileServerProtocol};
 
 /// What the box leased to the node.
 const LEASED: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 100);
 
 /// In the network whose addresses the box leases, and leased to nobody.
-const SQUATTER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 66);
+const UNLEASED: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 66);
 
 /// In no network of the box.
 const FAR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 66);
 
 const OTHER_MAC: MacAddr = MacAddr([0x52, 0x54, 0, 0, 0, 9]);
 
-fn strict(agent_addresses: AgentAddresses) -> (Bench, NodeId) {
+fn strict(agent_addresses: AgentAddresses) -> (RackBench, NodeId) {
     let settings = Settings {
         agent_addresses,
         ..settings()
     };
-    Bench::inspecting_with(settings)
+    RackBench::inspecting_with(settings)
 }
 
 /// A node under inspection with a lease from this box, or without any.
-fn awaited(leased: bool) -> (Bench, NodeId) {
+fn awaited(leased: bool) -> (RackBench, NodeId) {
     let (mut bench, id) = strict(AgentAddresses::default());
     if leased {
         lease(&mut bench, MAC, LEASED);
@@ -37,35 +37,42 @@ fn awaited(leased: bool) -> (Bench, NodeId) {
     (bench, id)
 }
 
-fn lease(bench: &mut Bench, mac: MacAddr, address: Ipv4Addr) {
-    bench.rack.book.put_lease(Lease { mac, address });
-    bench.tell(Input::Tick);
+fn lease(bench: &mut RackBench, mac: MacAddr, address: Ipv4Addr) {
+    bench.rack.records.put_lease(Lease { mac, address });
+    bench.handle(RackInput::Tick);
 }
 
-fn from(bench: &mut Bench, address: impl Into<IpAddr>, order: Order) -> Result<Done, Refusal> {
-    bench.order_of(Arc::new(Caller::agent(address.into())), order)
+fn from(
+    bench: &mut RackBench,
+    address: impl Into<IpAddr>,
+    order: RackOrder,
+) -> Result<OrderOutcome, OrderRefusal> {
+    bench.order_of(Arc::new(ApiCaller::agent(address.into())), order)
 }
 
-fn lookup(bench: &mut Bench, address: impl Into<IpAddr>) -> Result<Found, Refusal> {
-    let order = Order::Lookup {
+fn lookup(bench: &mut RackBench, address: impl Into<IpAddr>) -> Result<LookupResult, OrderRefusal> {
+    let order = RackOrder::Lookup {
         addresses: vec![MAC],
         node: None,
     };
     from(bench, address, order).map(|done| match done {
-        Done::Found(found) => *found,
+        OrderOutcome::Found(found) => *found,
         other => panic!("{other:?}"),
     })
 }
 
-fn beat_at(node: NodeId, token: &str, url: &str) -> Order {
-    let beat = Beat {
+fn beat_at(node: NodeId, token: &str, url: &str) -> RackOrder {
+    let beat = AgentHeartbeat {
         callback_url: url.to_owned(),
         ..beat(token)
     };
-    Order::Heartbeat { node, beat }
+    RackOrder::Heartbeat {
+        node,
+        heartbeat: beat,
+    }
 }
 
-fn inventory(macs: &[MacAddr]) -> Order {
+fn inventory(macs: &[MacAddr]) -> RackOrder {
     let interfaces: Vec<Value> = macs
         .iter()
         .map(|mac| json!({"name": "eth0", "mac_address": mac.to_string()}))
@@ -74,13 +81,13 @@ fn inventory(macs: &[MacAddr]) -> Order {
         "interfaces": interfaces, "cpu": {"count": 4, "architecture": "x86_64"},
         "memory": {"physical_mb": 2048}, "disks": [],
     }});
-    Order::Inventory { document }
+    RackOrder::Inventory { document }
 }
 
 #[test]
 fn only_the_leased_address_receives_the_token() {
     let (mut bench, id) = awaited(true);
-    for stranger in [SQUATTER.into(), FAR.into(), IpAddr::from([127, 0, 0, 1])] {
+    for stranger in [UNLEASED.into(), FAR.into(), IpAddr::from([127, 0, 0, 1])] {
         let refusal = lookup(&mut bench, stranger).unwrap_err();
         assert_eq!(refusal, Rack::nothing_found());
     }
@@ -101,7 +108,7 @@ fn only_the_leased_address_receives_the_token() {
 #[test]
 fn a_refused_lookup_names_the_address_on_the_timeline() {
     let (mut bench, _) = awaited(true);
-    assert!(lookup(&mut bench, SQUATTER).is_err());
+    assert!(lookup(&mut bench, UNLEASED).is_err());
     let notes = bench.notes().join("\n");
     assert!(
         notes.contains("10.0.0.66") && notes.contains("leased"),
@@ -113,13 +120,13 @@ fn a_refused_lookup_names_the_address_on_the_timeline() {
 fn a_lookup_by_uuid_alone_is_refused_where_the_lease_is_ours() {
     let (mut bench, id) = awaited(true);
     for addresses in [vec![], vec![OTHER_MAC]] {
-        let order = Order::Lookup {
+        let order = RackOrder::Lookup {
             addresses,
             node: Some(id),
         };
         assert!(from(&mut bench, LEASED, order).is_err());
     }
-    let order = Order::Lookup {
+    let order = RackOrder::Lookup {
         addresses: vec![MAC],
         node: Some(id),
     };
@@ -130,7 +137,7 @@ fn a_lookup_by_uuid_alone_is_refused_where_the_lease_is_ours() {
 fn a_node_without_a_lease_is_weakly_authenticated() {
     let (mut bench, id) = awaited(false);
     // An address of a served network that was leased to nobody is no machine of ours.
-    assert!(lookup(&mut bench, SQUATTER).is_err());
+    assert!(lookup(&mut bench, UNLEASED).is_err());
     assert!(lookup(&mut bench, FAR).is_ok());
     let node = bench.node(id);
     assert!(node.is_weakly_authenticated());
@@ -142,8 +149,8 @@ fn a_node_without_a_lease_is_weakly_authenticated() {
 #[test]
 fn a_lease_to_an_interface_that_is_no_port_of_the_node_is_refused() {
     let (mut bench, id) = awaited(false);
-    lease(&mut bench, OTHER_MAC, SQUATTER);
-    assert!(lookup(&mut bench, SQUATTER).is_err());
+    lease(&mut bench, OTHER_MAC, UNLEASED);
+    assert!(lookup(&mut bench, UNLEASED).is_err());
     let notes = bench.notes().join("\n");
     assert!(notes.contains("no port of this node"), "{notes}");
     assert!(bench.node(id).agent.is_none());
@@ -167,14 +174,14 @@ fn heartbeats_come_from_the_address_that_received_the_token() {
         let own = if leased { LEASED } else { FAR };
         let token = lookup(&mut bench, own).unwrap().agent_token;
         let url = format!("http://{own}:9999");
-        for stranger in [SQUATTER, Ipv4Addr::new(192, 0, 2, 67)] {
+        for stranger in [UNLEASED, Ipv4Addr::new(192, 0, 2, 67)] {
             let url = format!("http://{stranger}:9999");
             let beat = from(&mut bench, stranger, beat_at(id, &token, &url));
             assert!(beat.unwrap_err().sentence.contains("another address"));
         }
         assert!(from(&mut bench, own, beat_at(id, &token, &url)).is_ok());
         // A lease that ran out does not cut off an agent at its work.
-        bench.rack.book.remove_lease(MAC);
+        bench.rack.records.remove_lease(MAC);
         assert!(from(&mut bench, own, beat_at(id, &token, &url)).is_ok());
     }
 }
@@ -260,7 +267,7 @@ fn a_lookup_from_a_wrong_address_does_not_stop_a_job_whose_agent_has_the_lease()
 fn a_machine_with_two_leased_ports_may_call_from_both() {
     let (mut bench, id) = awaited(true);
     let second = Ipv4Addr::new(10, 0, 0, 101);
-    let port = Order::CreatePort(Box::new(port(2, id)));
+    let port = RackOrder::CreatePort(Box::new(port(2, id)));
     bench.order(port).unwrap();
     lease(&mut bench, MacAddr([0x52, 0x54, 0, 0, 0, 2]), second);
     let token = lookup(&mut bench, LEASED).unwrap().agent_token;
@@ -283,15 +290,15 @@ fn the_leased_address_contradicts_a_weakly_authenticated_agent() {
 fn inspection_data_come_from_the_leased_address_only() {
     let (mut bench, id) = awaited(true);
     let before = bench.node(id);
-    assert!(from(&mut bench, SQUATTER, inventory(&[MAC])).is_err());
+    assert!(from(&mut bench, UNLEASED, inventory(&[MAC])).is_err());
     let nonsense =
         json!({"inventory": {"interfaces": vec![json!({"mac_address": MAC.to_string()}); 300]}});
-    let nonsense = Order::Inventory { document: nonsense };
+    let nonsense = RackOrder::Inventory { document: nonsense };
     assert!(from(&mut bench, FAR, nonsense).is_err());
     assert_eq!(bench.node(id), before);
     assert_eq!(
         from(&mut bench, LEASED, inventory(&[MAC])),
-        Ok(Done::Inspected(id))
+        Ok(OrderOutcome::Inspected(id))
     );
 }
 
@@ -299,7 +306,7 @@ fn inspection_data_come_from_the_leased_address_only() {
 fn no_port_is_created_for_a_hardware_address_that_was_never_heard() {
     let (mut bench, id) = awaited(true);
     let heard = MacAddr([0x52, 0x54, 0, 0, 0, 8]);
-    bench.rack.book.stranger(Stranger {
+    bench.rack.records.add_unknown_machine(UnknownMachine {
         seen_at: UnixMs(1),
         client: ClientSeen {
             mac: heard,
@@ -321,7 +328,7 @@ fn no_port_is_created_for_a_hardware_address_that_was_never_heard() {
 }
 
 /// A deployment whose agent is about to write.
-fn deploying() -> (Bench, NodeId, String) {
+fn deploying() -> (RackBench, NodeId, String) {
     let (mut bench, id) = awaited(true);
     bench.force(id, |node| {
         node.job = None;
@@ -332,7 +339,7 @@ fn deploying() -> (Bench, NodeId, String) {
     bench.verb(id, Verb::Active).unwrap();
     bench.force(id, |node| {
         node.provision_state = ProvisionState::DeployWait;
-        node.job.as_mut().unwrap().phase = Phase::AwaitAgent;
+        node.job.as_mut().unwrap().phase = JobPhase::AwaitAgent;
     });
     let steps = bench.node(id).job.unwrap().steps;
     let url = steps
@@ -343,14 +350,14 @@ fn deploying() -> (Bench, NodeId, String) {
     (bench, id, path)
 }
 
-fn granted(bench: &mut Bench, peer: Ipv4Addr, path: &str) -> bool {
-    bench.tell(Input::FileAsked {
+fn granted(bench: &mut RackBench, peer: Ipv4Addr, path: &str) -> bool {
+    bench.handle(RackInput::FileRequested {
         ticket: 1,
-        door: Door::Http,
+        protocol: FileServerProtocol::Http,
         peer: peer.into(),
         path: path.to_owned(),
     });
-    let is_file = |output: &Output| matches!(output, Output::File { grant: Some(_), .. });
+    let is_file = |output: &RackOutput| matches!(output, RackOutput::File { grant: Some(_), .. });
     bench.outputs.iter().any(is_file)
 }
 
@@ -358,10 +365,10 @@ fn granted(bench: &mut Bench, peer: Ipv4Addr, path: &str) -> bool {
 fn a_config_drive_is_served_to_the_nodes_own_address_only() {
     let (mut bench, _, path) = deploying();
     assert!(!granted(&mut bench, FAR, &path));
-    assert!(!granted(&mut bench, SQUATTER, &path));
+    assert!(!granted(&mut bench, UNLEASED, &path));
     assert!(granted(&mut bench, LEASED, &path));
     // Without a lease it is the address that received the token.
-    bench.rack.book.remove_lease(MAC);
+    bench.rack.records.remove_lease(MAC);
     assert!(!granted(&mut bench, FAR, &path));
     lookup(&mut bench, FAR).unwrap();
     assert!(granted(&mut bench, FAR, &path));
@@ -373,12 +380,12 @@ fn the_secret_address_of_a_config_drive_is_masked_in_notes_and_on_the_page() {
     let (mut bench, id, path) = deploying();
     let secret = trivet_httpboot::token(&path).unwrap().to_owned();
     for ended in [false, true] {
-        bench.tell(Input::FileSent {
+        bench.handle(RackInput::FileSent {
             peer: LEASED.into(),
-            door: Door::Http,
+            protocol: FileServerProtocol::Http,
             path: path.clone(),
             sent: 9,
-            asked: 9,
+            requested: 9,
             took_ms: 1,
             ended,
         });
@@ -401,13 +408,13 @@ fn the_secret_address_of_a_config_drive_is_masked_in_what_the_agent_says() {
     let url = "http://10.0.0.100:9999";
     from(&mut bench, LEASED, beat_at(id, &token, url)).unwrap();
     let call = bench.outputs.iter().find_map(|output| match output {
-        Output::CallAgent { call, .. } => Some(*call),
+        RackOutput::CallAgent { call, .. } => Some(*call),
         _ => None,
     });
     let said = format!("no answer of http://10.0.0.1:8080{path}");
     let body = json!({"command_status": "FAILED", "command_error": {"message": said},
         "faultstring": said});
-    bench.tell(Input::AgentAnswered {
+    bench.handle(RackInput::AgentAnswered {
         node: id,
         call: call.unwrap(),
         result: Ok((500, body.to_string().into_bytes())),
@@ -421,34 +428,52 @@ fn the_secret_address_of_a_config_drive_is_masked_in_what_the_agent_says() {
 #[test]
 fn a_heartbeat_without_the_token_learns_nothing_of_the_node() {
     let (mut bench, id) = awaited(true);
-    let stranger = Beat {
+    let stranger = AgentHeartbeat {
         callback_refused: Some("callback_url is a loopback address"),
         ..beat("guess")
     };
-    let nobody = NodeId::random(&mut Seeded::new(99));
+    let nobody = NodeId::random(&mut SeededRandom::new(99));
     let mut told = Vec::new();
     for step in 0..2 {
         for node in [id, nobody] {
             let beat = stranger.clone();
-            told.push(from(&mut bench, FAR, Order::Heartbeat { node, beat }).unwrap_err());
+            told.push(
+                from(
+                    &mut bench,
+                    FAR,
+                    RackOrder::Heartbeat {
+                        node,
+                        heartbeat: beat,
+                    },
+                )
+                .unwrap_err(),
+            );
         }
         if step == 0 {
             lookup(&mut bench, LEASED).unwrap();
         }
     }
     assert!(
-        told.iter().all(|one| *one == Refusal::of_heartbeat()),
+        told.iter().all(|one| *one == OrderRefusal::of_heartbeat()),
         "{told:?}"
     );
     // Who has the token is told what is wrong.
     bench.force(id, |node| {
         node.agent.as_mut().unwrap().token = "right".into();
     });
-    let beat = Beat {
+    let beat = AgentHeartbeat {
         callback_refused: Some("callback_url is a loopback address"),
         ..beat("right")
     };
-    let told = from(&mut bench, LEASED, Order::Heartbeat { node: id, beat }).unwrap_err();
+    let told = from(
+        &mut bench,
+        LEASED,
+        RackOrder::Heartbeat {
+            node: id,
+            heartbeat: beat,
+        },
+    )
+    .unwrap_err();
     assert!(told.sentence.contains("loopback"), "{told}");
 }
 
@@ -456,7 +481,7 @@ fn a_heartbeat_without_the_token_learns_nothing_of_the_node() {
 fn a_node_without_a_lease_is_refused_where_this_box_gives_all_addresses() {
     let (mut bench, id) = awaited(false);
     let server = Ipv4Addr::new(10, 0, 0, 1);
-    let link = trivet_dhcp::Link {
+    let link = trivet_dhcp::DhcpLinkSettings {
         name: "eth1".to_owned(),
         mode: trivet_model::LinkMode::Reservations,
         discovery: false,
@@ -480,20 +505,20 @@ fn boot_files_are_served_to_a_machine_whose_address_another_server_gave() {
         let info = &mut node.driver_info;
         info.insert("deploy_kernel".into(), json!("http://far/kernel"));
         info.insert("deploy_ramdisk".into(), json!("http://far/ramdisk"));
-        node.job.as_mut().unwrap().phase = trivet_model::Phase::AwaitAgent;
+        node.job.as_mut().unwrap().phase = trivet_model::JobPhase::AwaitAgent;
     });
-    bench.tell(Input::FileAsked {
+    bench.handle(RackInput::FileRequested {
         ticket: 3,
-        door: crate::Door::Http,
+        protocol: crate::FileServerProtocol::Http,
         peer: FAR.into(),
         path: trivet_httpboot::node_boot_path(id, "deploy_kernel"),
     });
     let answered = bench.outputs.iter().any(|output| {
         matches!(
             output,
-            Output::File {
+            RackOutput::File {
                 ticket: 3,
-                grant: Some(crate::Grant::Unavailable(_))
+                grant: Some(crate::FileGrant::Unavailable(_))
             }
         )
     });
@@ -505,19 +530,19 @@ fn inspection_data_that_come_before_the_power_on_is_confirmed_are_sent_again() {
     let (mut bench, id) = awaited(true);
     bench.force(id, |node| {
         node.provision_state = ProvisionState::Inspecting;
-        node.job.as_mut().unwrap().phase = trivet_model::Phase::PowerOn;
+        node.job.as_mut().unwrap().phase = trivet_model::JobPhase::PowerOn;
     });
     let refused = from(&mut bench, LEASED, inventory(&[MAC])).unwrap_err();
     assert_eq!(refused.kind, RefusalKind::Conflict);
     bench.force(id, |node| {
         node.provision_state = ProvisionState::InspectWait;
-        node.job.as_mut().unwrap().phase = trivet_model::Phase::AwaitAgent;
+        node.job.as_mut().unwrap().phase = trivet_model::JobPhase::AwaitAgent;
     });
     from(&mut bench, LEASED, inventory(&[MAC])).unwrap();
 }
 
 /// Notes of the last batch about refused callers.
-fn refusals(bench: &Bench) -> Vec<String> {
+fn refusals(bench: &RackBench) -> Vec<String> {
     let mut notes = bench.notes();
     notes.retain(|note| note.contains("refused"));
     notes
@@ -526,12 +551,12 @@ fn refusals(bench: &Bench) -> Vec<String> {
 #[test]
 fn a_lookup_that_names_no_node_is_a_note_on_the_node_that_has_the_address() {
     let (mut bench, id) = awaited(true);
-    let unknown = NodeId::random(&mut Seeded::new(77));
-    let by_mac = Order::Lookup {
+    let unknown = NodeId::random(&mut SeededRandom::new(77));
+    let by_mac = RackOrder::Lookup {
         addresses: vec![OTHER_MAC],
         node: None,
     };
-    let by_uuid = Order::Lookup {
+    let by_uuid = RackOrder::Lookup {
         addresses: vec![MAC],
         node: Some(unknown),
     };
@@ -568,7 +593,7 @@ fn a_lookup_and_inspection_data_that_nobody_waits_for_are_notes() {
     let notes = refusals(&bench).join("\n");
     assert!(notes.contains("not being inspected"), "{notes}");
     let document = json!({"inventory": 5});
-    assert!(from(&mut bench, LEASED, Order::Inventory { document }).is_err());
+    assert!(from(&mut bench, LEASED, RackOrder::Inventory { document }).is_err());
     let notes = refusals(&bench).join("\n");
     assert!(
         notes.contains("inspection data of an agent refused"),
@@ -581,14 +606,14 @@ fn a_request_that_the_api_refuses_is_a_note_on_the_node_it_comes_from_or_names()
     let (mut bench, id) = awaited(true);
     let other = bench.with_node(2);
     let refused = |from: Ipv4Addr, node, why: &str| {
-        Input::AgentRefused(crate::RefusedAgent {
+        RackInput::AgentRefused(crate::RefusedAgent {
             from: from.into(),
             node,
             request: "heartbeat",
             why: why.to_owned(),
         })
     };
-    let noted = |bench: &Bench, id| {
+    let noted = |bench: &RackBench, id| {
         let view = bench.rack.view();
         let timeline = &view.nodes.get(&id).unwrap().timeline;
         let kinds = timeline.iter().map(|note| note.kind.to_string());
@@ -596,24 +621,24 @@ fn a_request_that_the_api_refuses_is_a_note_on_the_node_it_comes_from_or_names()
         refusals.collect::<Vec<String>>()
     };
     // The address says more about who calls than the request does.
-    bench.tell(refused(LEASED, Some(other), "http://a:hunter2@x/ is wrong"));
+    bench.handle(refused(LEASED, Some(other), "http://a:hunter2@x/ is wrong"));
     let notes = noted(&bench, id);
     assert_eq!(notes.len(), 1, "{notes:?}");
     assert!(notes[0].contains("10.0.0.100"), "{notes:?}");
     assert!(!notes[0].contains("hunter2"), "{notes:?}");
     assert!(noted(&bench, other).is_empty());
-    bench.tell(refused(FAR, Some(other), &"long ".repeat(1000)));
+    bench.handle(refused(FAR, Some(other), &"long ".repeat(1000)));
     let notes = noted(&bench, other);
     assert_eq!(notes.len(), 1);
     assert!(notes[0].len() < 1000);
     for number in 0..20 {
-        bench.tell(refused(LEASED, None, &format!("another reason {number}")));
+        bench.handle(refused(LEASED, None, &format!("another reason {number}")));
     }
     assert_eq!(noted(&bench, id).len(), 1, "one for each kind of request");
-    bench.later(60_001);
-    bench.tell(refused(LEASED, None, "The box has too much to do."));
+    bench.advance(60_001);
+    bench.handle(refused(LEASED, None, "The box has too much to do."));
     assert_eq!(noted(&bench, id).len(), 2);
-    bench.tell(refused(FAR, None, "nobody"));
+    bench.handle(refused(FAR, None, "nobody"));
     assert!(bench.notes().is_empty());
 }
 
@@ -621,32 +646,32 @@ fn a_request_that_the_api_refuses_is_a_note_on_the_node_it_comes_from_or_names()
 fn refused_requests_of_a_neighbour_do_not_hide_those_of_the_nodes_own_machine() {
     let (mut bench, id) = awaited(true);
     let refused = |from: Ipv4Addr, request: &'static str| {
-        Input::AgentRefused(crate::RefusedAgent {
+        RackInput::AgentRefused(crate::RefusedAgent {
             from: from.into(),
             node: Some(id),
             request,
             why: "The body is no JSON.".to_owned(),
         })
     };
-    bench.tell(refused(SQUATTER, "heartbeat"));
+    bench.handle(refused(UNLEASED, "heartbeat"));
     assert_eq!(refusals(&bench).len(), 1);
-    bench.tell(refused(LEASED, "heartbeat"));
+    bench.handle(refused(LEASED, "heartbeat"));
     let notes = refusals(&bench);
     assert_eq!(notes.len(), 1, "{notes:?}");
     assert!(notes[0].contains("10.0.0.100"), "{notes:?}");
-    for again in [SQUATTER, LEASED, FAR] {
-        bench.tell(refused(again, "heartbeat"));
+    for again in [UNLEASED, LEASED, FAR] {
+        bench.handle(refused(again, "heartbeat"));
         assert!(refusals(&bench).is_empty(), "{again}: noted once a minute");
     }
     let mut noted = 0;
     for number in 0..100 {
-        bench.tell(refused(FAR, format!("request {number}").leak()));
+        bench.handle(refused(FAR, format!("request {number}").leak()));
         noted += refusals(&bench).len();
     }
     assert_eq!(noted, 31, "reasons have a bound");
-    bench.tell(refused(LEASED, "lookup"));
+    bench.handle(refused(LEASED, "lookup"));
     assert_eq!(refusals(&bench).len(), 1, "the machine's own has its own");
-    bench.later(60_001);
-    bench.tell(refused(FAR, "lookup"));
+    bench.advance(60_001);
+    bench.handle(refused(FAR, "lookup"));
     assert_eq!(refusals(&bench).len(), 1, "room again");
 }

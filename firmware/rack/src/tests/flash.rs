@@ -1,16 +1,16 @@
 //! What is written, and when.
 
-use trivet_store::Change;
+use trivet_store::StoreChange;
 
 use super::*;
 
 #[test]
 fn a_thousand_beats_that_change_nothing_write_nothing() {
-    let (mut bench, node) = Bench::inspecting();
+    let (mut bench, node) = RackBench::inspecting();
     let token = bench.lookup().unwrap().agent_token;
-    let order = Order::Heartbeat {
+    let order = RackOrder::Heartbeat {
         node,
-        beat: beat(&token),
+        heartbeat: beat(&token),
     };
     bench.order(order.clone()).unwrap();
     let before = bench.store.flash().counts();
@@ -22,12 +22,12 @@ fn a_thousand_beats_that_change_nothing_write_nothing() {
     assert_eq!(bench.store.flash().counts(), before);
     let view = bench.rack.view();
     let live = &view.nodes.get(&node).unwrap().live;
-    assert_eq!(live.beat_at, Some(bench.now.wall));
+    assert_eq!(live.heartbeat_at, Some(bench.now.wall));
 }
 
 #[test]
 fn what_was_acknowledged_is_there_after_a_restart() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_node(1);
     let before = bench.node(id);
     let bench = bench.restarted();
@@ -44,7 +44,7 @@ fn a_batch_that_is_too_large_goes_in_parts() {
             let mut node = node(number);
             node.extra
                 .insert("text".into(), "x".repeat(2000 + usize::from(number)).into());
-            Change::PutNode(std::sync::Arc::new(node))
+            StoreChange::PutNode(std::sync::Arc::new(node))
         })
         .collect();
     assert!(store.commit(&changes).is_err());
@@ -54,10 +54,13 @@ fn a_batch_that_is_too_large_goes_in_parts() {
 
 #[test]
 fn a_refused_order_writes_nothing() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_node(1);
     let before = bench.store.flash().counts();
     bench.verb(id, Verb::Provide).unwrap_err();
-    bench.refused(Order::CreateNode(Box::new(node(1))), RefusalKind::Conflict);
+    bench.refused(
+        RackOrder::CreateNode(Box::new(node(1))),
+        RefusalKind::Conflict,
+    );
     assert_eq!(bench.store.flash().counts(), before);
 }

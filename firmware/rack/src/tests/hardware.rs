@@ -1,25 +1,25 @@
 //! Nodes without a BMC: pretended, switched by hand, or by their host.
 
-use trivet_model::node::Object;
+use trivet_model::node::JsonObject;
 use trivet_model::order::PowerWanted;
-use trivet_model::secret::Hidden;
-use trivet_model::{PowerState, Step};
+use trivet_model::secret::SecretText;
+use trivet_model::{JobStep, PowerState};
 
 use super::*;
 
-impl Bench {
+impl RackBench {
     /// A node of this hardware type; it is made past the settings of this bench.
     fn with_driver(&mut self, driver: &str) -> NodeId {
         let id = self.with_node(1);
         self.force(id, |node| {
             node.driver = driver.into();
-            node.driver_info = Object::new();
+            node.driver_info = JsonObject::new();
         });
         id
     }
 
-    fn power(&mut self, node: NodeId, want: PowerWanted) -> Result<Done, Refusal> {
-        self.order(Order::Power {
+    fn power(&mut self, node: NodeId, want: PowerWanted) -> Result<OrderOutcome, OrderRefusal> {
+        self.order(RackOrder::Power {
             node,
             want,
             timeout_s: None,
@@ -33,7 +33,7 @@ impl Bench {
 
 #[test]
 fn a_pretended_node_lives_within_the_batch_that_asks() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_driver("fake-hardware");
     for (verb, state, power) in [
         (Verb::Manage, ProvisionState::Manageable, PowerState::Off),
@@ -55,7 +55,7 @@ fn a_pretended_node_lives_within_the_batch_that_asks() {
 
 #[test]
 fn a_pretended_node_takes_every_power_order_at_once() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_driver("fake-hardware");
     for (want, state) in [
         (PowerWanted::State(PowerState::On), PowerState::On),
@@ -74,9 +74,9 @@ fn a_pretended_node_takes_every_power_order_at_once() {
 
 #[test]
 fn a_boot_device_that_was_set_is_remembered() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let node = bench.with_driver("fake-hardware");
-    let order = Order::SetBoot {
+    let order = RackOrder::SetBoot {
         node,
         device: trivet_model::BootDevice::Pxe,
         persistent: true,
@@ -89,16 +89,16 @@ fn a_boot_device_that_was_set_is_remembered() {
 
 #[test]
 fn a_rescue_password_is_kept_hashed_and_only_where_it_is_needed() {
-    let rescue = |node| Order::Provision {
+    let rescue = |node| RackOrder::Provision {
         node,
         verb: Verb::Rescue,
         args: VerbArgs {
-            rescue_password: Some(Hidden::new("hunter2")),
+            rescue_password: Some(SecretText::new("hunter2")),
             ..VerbArgs::default()
         },
         based_on: None,
     };
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_node(1);
     bench.force(id, |node| node.provision_state = ProvisionState::Active);
     bench.order(rescue(id)).unwrap();
@@ -109,17 +109,17 @@ fn a_rescue_password_is_kept_hashed_and_only_where_it_is_needed() {
         node.driver = "fake-hardware".into();
         node.provision_state = ProvisionState::Active;
         node.job = None;
-        node.instance_info = Object::new();
+        node.instance_info = JsonObject::new();
     });
     bench.order(rescue(id)).unwrap();
     assert_eq!(bench.state(id), ProvisionState::Rescue);
     assert!(bench.node(id).instance_info.is_empty());
     bench.force(id, |node| node.provision_state = ProvisionState::Active);
-    let long = Order::Provision {
+    let long = RackOrder::Provision {
         node: id,
         verb: Verb::Rescue,
         args: VerbArgs {
-            rescue_password: Some(Hidden::new("x".repeat(300))),
+            rescue_password: Some(SecretText::new("x".repeat(300))),
             ..VerbArgs::default()
         },
         based_on: None,
@@ -129,12 +129,12 @@ fn a_rescue_password_is_kept_hashed_and_only_where_it_is_needed() {
 
 #[test]
 fn a_hold_outlives_a_restart() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let node = bench.with_driver("fake-hardware");
     bench.force(node, |node| {
         node.provision_state = ProvisionState::Manageable;
     });
-    let hold = Step {
+    let hold = JobStep {
         step: "hold".into(),
         interface: "power".into(),
         priority: 0,
@@ -146,7 +146,7 @@ fn a_hold_outlives_a_restart() {
         steps: vec![hold],
         ..VerbArgs::default()
     };
-    let order = Order::Provision {
+    let order = RackOrder::Provision {
         node,
         verb: Verb::Clean,
         args,
@@ -162,7 +162,7 @@ fn a_hold_outlives_a_restart() {
 
 #[test]
 fn somebody_is_told_to_switch_a_node_by_hand_and_the_agent_is_waited_for() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_driver("manual-management");
     bench.verb(id, Verb::Manage).unwrap();
     assert_eq!(bench.state(id), ProvisionState::Manageable);
@@ -177,7 +177,7 @@ fn somebody_is_told_to_switch_a_node_by_hand_and_the_agent_is_waited_for() {
 const LISTED: &str = "domain 6a5e2c1a-90a7-4d17-9e5f-aa0f6f3a1b2c\nshut off\n\n\
                       - network default virtio 52:54:00:00:00:01\n";
 
-impl Bench {
+impl RackBench {
     fn with_host(&mut self) -> NodeId {
         let id = self.with_driver("ssh");
         let info = json!({
@@ -192,18 +192,18 @@ impl Bench {
     /// The command line that went out last, and its number.
     fn run(&self) -> Option<(u64, String)> {
         self.outputs.iter().find_map(|output| match output {
-            Output::Ssh { run, command, .. } => Some((*run, command.clone())),
+            RackOutput::Ssh { run, command, .. } => Some((*run, command.clone())),
             _ => None,
         })
     }
 
     fn ran(&mut self, node: NodeId, run: u64, printed: &str) {
-        let ran = crate::ssh::Ran {
+        let ran = crate::ssh::SshCommandOutput {
             status: 0,
-            printed: printed.into(),
-            complained: Vec::new(),
+            stdout: printed.into(),
+            stderr: Vec::new(),
         };
-        self.tell(Input::SshAnswered {
+        self.handle(RackInput::SshAnswered {
             node,
             run,
             result: Ok(ran),
@@ -213,7 +213,7 @@ impl Bench {
 
 #[test]
 fn a_virtual_machine_is_switched_by_its_host() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_host();
     bench.power(id, PowerWanted::State(PowerState::On)).unwrap();
     let (run, _) = bench.run().unwrap();
@@ -233,16 +233,16 @@ fn a_virtual_machine_is_switched_by_its_host() {
 
 #[test]
 fn a_host_that_cannot_be_used_is_named_in_the_error() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_host();
     bench.verb(id, Verb::Manage).unwrap();
     let (run, _) = bench.run().unwrap();
-    let refused = crate::ssh::Ran {
+    let refused = crate::ssh::SshCommandOutput {
         status: 255,
-        printed: Vec::new(),
-        complained: b"virt@192.0.2.9: Permission denied (publickey).".to_vec(),
+        stdout: Vec::new(),
+        stderr: b"virt@192.0.2.9: Permission denied (publickey).".to_vec(),
     };
-    bench.tell(Input::SshAnswered {
+    bench.handle(RackInput::SshAnswered {
         node: id,
         run,
         result: Ok(refused),
@@ -254,7 +254,7 @@ fn a_host_that_cannot_be_used_is_named_in_the_error() {
 
 #[test]
 fn orders_to_a_host_queue_up_to_a_bound() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_host();
     for _ in 0..20 {
         let off = PowerWanted::State(PowerState::Off);
@@ -262,20 +262,20 @@ fn orders_to_a_host_queue_up_to_a_bound() {
         // As if it had been given up, so that the next is not refused for this one.
         bench.force(id, |node| node.target_power_state = None);
     }
-    let told = super::power::told(&bench, id);
+    let told = super::power::notes_of(&bench, id);
     let many = told.iter().any(|note| note.contains("too many orders"));
     assert!(many, "{told:#?}");
 }
 
 #[test]
 fn one_order_goes_to_a_host_at_a_time_and_goes_with_the_node() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_host();
     let off = PowerWanted::State(PowerState::Off);
     bench.power(id, off).unwrap();
     let refusal = bench.power(id, off).unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::Conflict, "{refusal}");
-    bench.order(Order::DeleteNode(id)).unwrap();
+    bench.order(RackOrder::DeleteNode(id)).unwrap();
     bench.ran(id, 1, LISTED);
     assert_eq!(bench.run(), None);
 }

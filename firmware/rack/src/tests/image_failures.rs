@@ -1,8 +1,8 @@
 //! Images that cannot be used: when a job ends, and with which reason.
 
-use super::written::{at_write, news, plain, says, start, told};
+use super::image_deployment::{agent_reports, at_write, news, plain, sent_image_info, start};
 use super::*;
-use trivet_model::Phase;
+use trivet_model::JobPhase;
 use trivet_model::image::ImageState;
 
 const WRONG: &str = "image a.raw from http://far/a.raw is not what it should be";
@@ -13,13 +13,13 @@ fn digest() -> String {
 
 #[test]
 fn a_wrong_digest_fails_the_job_while_the_machine_still_boots() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = at_write(&mut bench, plain());
     bench.force(id, |node| {
-        node.job.as_mut().unwrap().phase = Phase::AwaitAgent;
+        node.job.as_mut().unwrap().phase = JobPhase::AwaitAgent;
         node.agent = None;
     });
-    bench.tell(news(&digest(), ImageState::Wrong(WRONG.into()), None));
+    bench.handle(news(&digest(), ImageState::Wrong(WRONG.into()), None));
     let node = bench.node(id);
     assert_eq!(node.provision_state, ProvisionState::DeployFail);
     assert_eq!(node.last_error.as_deref(), Some(WRONG));
@@ -27,10 +27,10 @@ fn a_wrong_digest_fails_the_job_while_the_machine_still_boots() {
 
 #[test]
 fn the_reason_of_a_wrong_image_shows_no_credentials_of_its_source() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = at_write(&mut bench, plain());
     let why = "image a.raw from https://ann:s3cret@far/a.raw is not what it should be";
-    bench.tell(news(&digest(), ImageState::Wrong(why.into()), None));
+    bench.handle(news(&digest(), ImageState::Wrong(why.into()), None));
     let node = bench.node(id);
     assert_eq!(node.provision_state, ProvisionState::DeployFail);
     let error = node.last_error.unwrap();
@@ -42,38 +42,41 @@ fn the_reason_of_a_wrong_image_shows_no_credentials_of_its_source() {
 
 #[test]
 fn a_wrong_image_does_not_fail_a_job_that_has_written_it() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = at_write(&mut bench, plain());
     bench.force(id, |node| node.job.as_mut().unwrap().at = 1);
-    bench.tell(news(&digest(), ImageState::Wrong(WRONG.into()), None));
+    bench.handle(news(&digest(), ImageState::Wrong(WRONG.into()), None));
     assert!(bench.node(id).job.is_some());
 }
 
 #[test]
 fn a_write_does_not_start_from_an_image_that_failed() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = at_write(&mut bench, plain());
     let failed = ImageState::Failed("the source is away".into());
-    bench.tell(news(&digest(), failed.clone(), None));
+    bench.handle(news(&digest(), failed.clone(), None));
     assert!(bench.node(id).job.is_some(), "the source may come back");
     start(&mut bench, id);
-    assert!(told(&bench).is_none(), "no write from an image that failed");
-    let filled = |output: &Output| matches!(output, Output::FillImage { urgent: true, .. });
+    assert!(
+        sent_image_info(&bench).is_none(),
+        "no write from an image that failed"
+    );
+    let filled = |output: &RackOutput| matches!(output, RackOutput::FillImage { urgent: true, .. });
     assert!(bench.outputs.iter().any(filled), "it is fetched once more");
-    bench.tell(news(&digest(), ImageState::Filling, None));
-    assert!(told(&bench).is_none(), "it may fail again");
-    bench.tell(news(&digest(), ImageState::Whole, None));
-    assert!(told(&bench).is_some(), "it is here now");
+    bench.handle(news(&digest(), ImageState::Fetching, None));
+    assert!(sent_image_info(&bench).is_none(), "it may fail again");
+    bench.handle(news(&digest(), ImageState::Complete, None));
+    assert!(sent_image_info(&bench).is_some(), "it is here now");
 }
 
 #[test]
 fn a_second_failure_of_the_image_ends_the_job_with_the_reason_of_the_image() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = at_write(&mut bench, plain());
     let failed = ImageState::Failed("the source is away".into());
-    bench.tell(news(&digest(), failed.clone(), None));
+    bench.handle(news(&digest(), failed.clone(), None));
     start(&mut bench, id);
-    bench.tell(news(&digest(), failed, None));
+    bench.handle(news(&digest(), failed, None));
     let node = bench.node(id);
     assert_eq!(node.provision_state, ProvisionState::DeployFail);
     assert_eq!(node.last_error.as_deref(), Some("the source is away"));
@@ -81,17 +84,17 @@ fn a_second_failure_of_the_image_ends_the_job_with_the_reason_of_the_image() {
 
 #[test]
 fn the_nodes_error_has_the_images_reason_before_the_agents_http_status() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = at_write(&mut bench, plain());
     start(&mut bench, id);
-    let (_, call) = told(&bench).unwrap();
+    let (_, call) = sent_image_info(&bench).unwrap();
     let said = "Error downloading image: 503 Service Unavailable";
-    says(&mut bench, id, call, said);
+    agent_reports(&mut bench, id, call, said);
     bench.force(id, |node| {
-        node.job.as_mut().unwrap().phase = Phase::AwaitStep;
+        node.job.as_mut().unwrap().phase = JobPhase::AwaitStep;
     });
     let failed = ImageState::Failed("image a.raw cannot be fetched".into());
-    bench.tell(news(&digest(), failed, None));
+    bench.handle(news(&digest(), failed, None));
     let error = bench.node(id).last_error.unwrap();
     assert!(
         error.starts_with("image a.raw cannot be fetched"),
@@ -102,15 +105,15 @@ fn the_nodes_error_has_the_images_reason_before_the_agents_http_status() {
 
 #[test]
 fn no_space_left_on_the_device_is_not_blamed_on_the_image() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = at_write(&mut bench, plain());
     start(&mut bench, id);
-    let (_, call) = told(&bench).unwrap();
+    let (_, call) = sent_image_info(&bench).unwrap();
     bench.outputs.clear();
     let said = "Error downloading image: Download of image id a.raw failed: [Errno 28] No space \
                 left on device";
-    says(&mut bench, id, call, said);
-    let checks = |output: &Output| matches!(output, Output::CheckImage(_));
+    agent_reports(&mut bench, id, call, said);
+    let checks = |output: &RackOutput| matches!(output, RackOutput::CheckImage(_));
     assert!(
         !bench.outputs.iter().any(checks),
         "the image is not read again"
@@ -132,22 +135,22 @@ fn inspected() -> Value {
            "plugin_data": {"root_disk": {"name": "/dev/sda", "size": DISK_BYTES}}})
 }
 
-fn sized(bytes: u64) -> Input {
-    let Input::Image(mut one) = news(&digest(), ImageState::Whole, None) else {
+fn sized(bytes: u64) -> RackInput {
+    let RackInput::Image(mut one) = news(&digest(), ImageState::Complete, None) else {
         unreachable!()
     };
     one.size = Some(bytes);
-    Input::Image(one)
+    RackInput::Image(one)
 }
 
 #[test]
 fn an_image_larger_than_the_inspected_disk_is_not_written() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = at_write(&mut bench, plain());
     bench.force(id, |node| node.inventory = Some(inspected()));
-    bench.tell(sized(DISK_BYTES + 1));
+    bench.handle(sized(DISK_BYTES + 1));
     start(&mut bench, id);
-    assert!(told(&bench).is_none());
+    assert!(sent_image_info(&bench).is_none());
     let error = bench.node(id).last_error.unwrap();
     assert!(
         error.contains("/dev/sda") && error.contains("root_device"),
@@ -157,8 +160,8 @@ fn an_image_larger_than_the_inspected_disk_is_not_written() {
 
 #[test]
 fn a_deployment_with_an_image_that_is_known_to_be_too_large_is_refused() {
-    let mut bench = Bench::new();
-    bench.tell(sized(DISK_BYTES + 1));
+    let mut bench = RackBench::new();
+    bench.handle(sized(DISK_BYTES + 1));
     let id = bench.with_node(1);
     bench.force(id, |node| {
         node.provision_state = ProvisionState::Available;
@@ -180,10 +183,10 @@ fn a_deployment_with_an_image_that_is_known_to_be_too_large_is_refused() {
 
 #[test]
 fn an_image_that_fits_is_written() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = at_write(&mut bench, plain());
     bench.force(id, |node| node.inventory = Some(inspected()));
-    bench.tell(sized(DISK_BYTES));
+    bench.handle(sized(DISK_BYTES));
     start(&mut bench, id);
-    assert!(told(&bench).is_some());
+    assert!(sent_image_info(&bench).is_some());
 }

@@ -2,14 +2,14 @@
 
 use super::*;
 use std::net::IpAddr;
-use trivet_model::Fault;
-use trivet_model::image::{Format, ImageNews, ImageState};
+use trivet_model::BoxFault;
+use trivet_model::image::{ImageFormat, ImageState, ImageStatus};
 
-use crate::{Door, Grant};
+use crate::{FileGrant, FileServerProtocol};
 
 const SOURCE: &str = "https://images.example/debian.raw?x=1";
 
-fn deploying(bench: &mut Bench, source: &str) -> NodeId {
+fn deploying(bench: &mut RackBench, source: &str) -> NodeId {
     let id = bench.with_node(1);
     bench.force(id, |node| {
         node.provision_state = ProvisionState::Available;
@@ -21,36 +21,36 @@ fn deploying(bench: &mut Bench, source: &str) -> NodeId {
     id
 }
 
-fn url(bench: &Bench, id: NodeId) -> String {
+fn url(bench: &RackBench, id: NodeId) -> String {
     let job = bench.node(id).job.unwrap();
     let url = &job.steps[0].args["image_info"]["urls"][0];
     url.as_str().unwrap().to_owned()
 }
 
-fn granted(bench: &mut Bench, peer: Ipv4Addr, path: &str) -> Option<Grant> {
-    bench.tell(Input::FileAsked {
+fn granted(bench: &mut RackBench, peer: Ipv4Addr, path: &str) -> Option<FileGrant> {
+    bench.handle(RackInput::FileRequested {
         ticket: 1,
-        door: Door::Http,
+        protocol: FileServerProtocol::Http,
         peer: IpAddr::V4(peer),
         path: path.to_owned(),
     });
     let file = bench.outputs.iter().find_map(|output| match output {
-        Output::File { grant, .. } => Some(grant.clone()),
+        RackOutput::File { grant, .. } => Some(grant.clone()),
         _ => None,
     });
     file.unwrap()
 }
 
-const STRANGER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 77);
+const UNKNOWN_PEER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 77);
 
 #[test]
 fn a_node_fetches_its_image_through_the_cache_at_its_own_address() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = deploying(&mut bench, SOURCE);
     let url = url(&bench, id);
     let path = url.strip_prefix("http://10.0.0.1:8080").unwrap().to_owned();
     assert!(path.starts_with(&format!("/nodes/{id}/")) && path.ends_with("/debian.raw"));
-    let Some(Grant::Image(wanted)) = granted(&mut bench, STRANGER, &path) else {
+    let Some(FileGrant::Image(wanted)) = granted(&mut bench, UNKNOWN_PEER, &path) else {
         panic!("an image is granted");
     };
     assert_eq!(wanted.sources, [SOURCE]);
@@ -60,30 +60,30 @@ fn a_node_fetches_its_image_through_the_cache_at_its_own_address() {
     assert_eq!(bench.node(id).instance_info["image_source"], SOURCE);
     // A restart forgets no token.
     let mut bench = bench.restarted();
-    assert!(granted(&mut bench, STRANGER, &path).is_some());
+    assert!(granted(&mut bench, UNKNOWN_PEER, &path).is_some());
 }
 
 #[test]
 fn no_other_path_no_other_node_and_no_later_time_is_granted() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = deploying(&mut bench, SOURCE);
     let url = url(&bench, id);
     let path = url.strip_prefix("http://10.0.0.1:8080").unwrap().to_owned();
     let guess = format!("/nodes/{id}/{}/debian.raw", "0".repeat(32));
-    assert_eq!(granted(&mut bench, STRANGER, &guess), None);
+    assert_eq!(granted(&mut bench, UNKNOWN_PEER, &guess), None);
     let longer = format!("{path}x");
-    assert_eq!(granted(&mut bench, STRANGER, &longer), None);
+    assert_eq!(granted(&mut bench, UNKNOWN_PEER, &longer), None);
     bench.force(id, |node| {
         node.job = None;
         node.provision_state = ProvisionState::Active;
     });
-    assert_eq!(granted(&mut bench, STRANGER, &path), None);
+    assert_eq!(granted(&mut bench, UNKNOWN_PEER, &path), None);
 }
 
 #[test]
 fn what_is_here_does_not_pass_through() {
     let deploy = |source: &str| {
-        let mut bench = Bench::new();
+        let mut bench = RackBench::new();
         let id = bench.with_node(1);
         bench.force(id, |node| {
             node.provision_state = ProvisionState::Available;
@@ -102,15 +102,15 @@ fn what_is_here_does_not_pass_through() {
     }
 }
 
-fn news(state: ImageState) -> Input {
+fn news(state: ImageState) -> RackInput {
     let digest: Digest = "0a".repeat(32).parse().unwrap();
-    Input::Image(Box::new(ImageNews {
+    RackInput::Image(Box::new(ImageStatus {
         key: format!("sha256-{digest}"),
         name: "debian.raw".into(),
         digest,
-        format: trivet_images::Format::Raw,
+        format: trivet_images::ImageFormat::Raw,
         size: Some(100),
-        have: 40,
+        present_bytes: 40,
         state,
         raw: None,
     }))
@@ -118,13 +118,13 @@ fn news(state: ImageState) -> Input {
 
 #[test]
 fn what_becomes_of_an_image_is_on_the_timeline_of_who_waits_for_it() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = deploying(&mut bench, SOURCE);
-    bench.tell(news(ImageState::Filling));
-    bench.tell(news(ImageState::Filling));
+    bench.handle(news(ImageState::Fetching));
+    bench.handle(news(ImageState::Fetching));
     let said = bench.notes();
     assert!(said.is_empty(), "progress is no news: {said:?}");
-    bench.tell(news(ImageState::Failed("it is wrong".into())));
+    bench.handle(news(ImageState::Failed("it is wrong".into())));
     assert!(bench.notes().iter().any(|note| note == "it is wrong"));
     let view = bench.rack.view();
     let timeline = &view.nodes.get(&id).unwrap().timeline;
@@ -132,8 +132,8 @@ fn what_becomes_of_an_image_is_on_the_timeline_of_who_waits_for_it() {
     assert_eq!(last, "it is wrong");
     assert_eq!(view.faults.len(), 1);
     let shown = view.images.values().next().unwrap();
-    assert_eq!((shown.size, shown.have), (Some(100), 40));
-    bench.tell(news(ImageState::Whole));
+    assert_eq!((shown.size, shown.present_bytes), (Some(100), 40));
+    bench.handle(news(ImageState::Complete));
     let view = bench.rack.view();
     assert!(view.faults.is_empty(), "it is here now");
     let timeline = &view.nodes.get(&id).unwrap().timeline;
@@ -143,18 +143,18 @@ fn what_becomes_of_an_image_is_on_the_timeline_of_who_waits_for_it() {
 
 #[test]
 fn one_image_has_one_fault_however_often_it_fails() {
-    let mut bench = Bench::new();
-    bench.tell(news(ImageState::Failed("away".into())));
-    bench.tell(news(ImageState::Failed("wrong".into())));
+    let mut bench = RackBench::new();
+    bench.handle(news(ImageState::Failed("away".into())));
+    bench.handle(news(ImageState::Failed("wrong".into())));
     let view = bench.rack.view();
     let faults: Vec<String> = view.faults.keys().map(ToString::to_string).collect();
     assert_eq!(faults, ["wrong"]);
-    bench.tell(news(ImageState::Rotten(2)));
+    bench.handle(news(ImageState::Corrupt(2)));
     assert!(bench.notes()[0].contains("2 chunks"));
 }
 
-fn catalogued(bench: &mut Bench, number: u64, name: &str) -> trivet_model::ResourceId {
-    let id = trivet_model::ResourceId::random(&mut Seeded::new(number));
+fn catalogued(bench: &mut RackBench, number: u64, name: &str) -> trivet_model::ResourceId {
+    let id = trivet_model::ResourceId::random(&mut SeededRandom::new(number));
     let kind = trivet_model::ResourceKind::Image;
     let mut resource = trivet_model::Resource::new(id, kind, UnixMs(1));
     resource.name = Some(name.to_owned());
@@ -165,16 +165,17 @@ fn catalogued(bench: &mut Bench, number: u64, name: &str) -> trivet_model::Resou
     );
     fields.insert("checksum".into(), json!("0b".repeat(32)));
     bench
-        .order(Order::CreateResource(Box::new(resource)))
+        .order(RackOrder::CreateResource(Box::new(resource)))
         .unwrap();
     id
 }
 
 #[test]
 fn an_image_of_the_catalogue_is_served_deployed_filled_and_dropped() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = catalogued(&mut bench, 1, "far.raw");
-    let Some(Grant::Image(wanted)) = granted(&mut bench, STRANGER, "/images/far.raw") else {
+    let Some(FileGrant::Image(wanted)) = granted(&mut bench, UNKNOWN_PEER, "/images/far.raw")
+    else {
         panic!("an image is granted");
     };
     assert_eq!(wanted.sources.len(), 2);
@@ -189,33 +190,33 @@ fn an_image_of_the_catalogue_is_served_deployed_filled_and_dropped() {
     let own = url(&bench, node);
     assert!(own.starts_with(&format!("http://10.0.0.1:8080/nodes/{node}/")));
     let path = own.strip_prefix("http://10.0.0.1:8080").unwrap();
-    let Some(Grant::Image(wanted)) = granted(&mut bench, STRANGER, path) else {
+    let Some(FileGrant::Image(wanted)) = granted(&mut bench, UNKNOWN_PEER, path) else {
         panic!("an image is granted");
     };
     assert_eq!(wanted.sources.len(), 2);
-    bench.order(Order::FillImage(id)).unwrap();
-    let filled = |output: &Output| match output {
-        Output::FillImage { wanted, .. } => wanted.name == "far.raw",
+    bench.order(RackOrder::FetchImage(id)).unwrap();
+    let filled = |output: &RackOutput| match output {
+        RackOutput::FillImage { wanted, .. } => wanted.name == "far.raw",
         _ => false,
     };
     assert!(bench.outputs.iter().any(filled));
     // Two names of the same bytes: they stay until the second name goes.
     let kind = trivet_model::ResourceKind::Image;
     let twin = catalogued(&mut bench, 2, "twin.raw");
-    let dropped = |bench: &Bench| {
+    let dropped = |bench: &RackBench| {
         let mut outputs = bench.outputs.iter();
-        outputs.any(|output| matches!(output, Output::DropImage(_)))
+        outputs.any(|output| matches!(output, RackOutput::DropImage(_)))
     };
     bench.force(node, |node| node.job = None);
-    bench.order(Order::DeleteResource(kind, id)).unwrap();
+    bench.order(RackOrder::DeleteResource(kind, id)).unwrap();
     assert!(!dropped(&bench));
-    bench.order(Order::DeleteResource(kind, twin)).unwrap();
+    bench.order(RackOrder::DeleteResource(kind, twin)).unwrap();
     assert!(dropped(&bench));
-    assert_eq!(granted(&mut bench, STRANGER, "/images/twin.raw"), None);
+    assert_eq!(granted(&mut bench, UNKNOWN_PEER, "/images/twin.raw"), None);
 }
 
-fn entry(bench: &mut Bench, number: u64, name: &str, format: &str) {
-    let id = trivet_model::ResourceId::random(&mut Seeded::new(number));
+fn entry(bench: &mut RackBench, number: u64, name: &str, format: &str) {
+    let id = trivet_model::ResourceId::random(&mut SeededRandom::new(number));
     let kind = trivet_model::ResourceKind::Image;
     let mut resource = trivet_model::Resource::new(id, kind, UnixMs(1));
     resource.name = Some(name.to_owned());
@@ -223,15 +224,15 @@ fn entry(bench: &mut Bench, number: u64, name: &str, format: &str) {
     fields.insert("sources".into(), json!([format!("http://far/{name}")]));
     fields.insert("checksum".into(), json!("0a".repeat(32)));
     fields.insert("format".into(), json!(format));
-    let order = Order::CreateResource(Box::new(resource));
+    let order = RackOrder::CreateResource(Box::new(resource));
     bench.order(order).unwrap();
 }
 
-fn named(name: &str, format: Format, state: ImageState) -> ImageNews {
-    let Input::Image(one) = news(state) else {
+fn named(name: &str, format: ImageFormat, state: ImageState) -> ImageStatus {
+    let RackInput::Image(one) = news(state) else {
         unreachable!()
     };
-    ImageNews {
+    ImageStatus {
         name: name.to_owned(),
         format,
         ..*one
@@ -239,10 +240,10 @@ fn named(name: &str, format: Format, state: ImageState) -> ImageNews {
 }
 
 /// The images that have a fault.
-fn faulty(bench: &Bench) -> Vec<String> {
+fn faulty(bench: &RackBench) -> Vec<String> {
     let view = bench.rack.view();
     let faults = view.faults.keys().filter_map(|fault| match fault {
-        Fault::ImageFailed { image, .. } => Some(image.clone()),
+        BoxFault::ImageFailed { image, .. } => Some(image.clone()),
         _ => None,
     });
     faults.collect()
@@ -250,68 +251,68 @@ fn faulty(bench: &Bench) -> Vec<String> {
 
 #[test]
 fn a_fault_belongs_to_one_catalogue_entry_and_not_to_others_with_its_digest() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     entry(&mut bench, 1, "one", "qcow2");
     entry(&mut bench, 2, "two", "raw");
     let wrong = ImageState::Wrong("image one is not qcow2".into());
-    let wrong = named("one", Format::Qcow2, wrong);
-    bench.tell(Input::Image(Box::new(wrong)));
+    let wrong = named("one", ImageFormat::Qcow2, wrong);
+    bench.handle(RackInput::Image(Box::new(wrong)));
     assert_eq!(faulty(&bench), ["one"]);
-    let whole = named("two", Format::Raw, ImageState::Whole);
-    bench.tell(Input::Image(Box::new(whole)));
+    let whole = named("two", ImageFormat::Raw, ImageState::Complete);
+    bench.handle(RackInput::Image(Box::new(whole)));
     assert_eq!(faulty(&bench), ["one"], "its format is still wrong");
-    let whole = named("one", Format::Qcow2, ImageState::Whole);
-    bench.tell(Input::Image(Box::new(whole)));
+    let whole = named("one", ImageFormat::Qcow2, ImageState::Complete);
+    bench.handle(RackInput::Image(Box::new(whole)));
     assert!(faulty(&bench).is_empty());
 }
 
 #[test]
 fn another_image_with_the_same_file_name_does_not_clear_a_fault() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     entry(&mut bench, 1, "debian.raw", "raw");
-    bench.tell(news(ImageState::Failed("the source is away".into())));
-    let mut other = named("debian.raw", Format::Raw, ImageState::Whole);
+    bench.handle(news(ImageState::Failed("the source is away".into())));
+    let mut other = named("debian.raw", ImageFormat::Raw, ImageState::Complete);
     other.digest = Digest::Sha256([0xcc; 32]);
-    other.key = trivet_images::Key(other.digest).to_string();
-    bench.tell(Input::Image(Box::new(other)));
+    other.key = trivet_images::ImageKey(other.digest).to_string();
+    bench.handle(RackInput::Image(Box::new(other)));
     assert_eq!(faulty(&bench), ["debian.raw"]);
 }
 
 #[test]
 fn an_image_without_a_source_is_not_fetched_and_its_fault_goes_with_it() {
-    let mut bench = Bench::new();
-    let id = trivet_model::ResourceId::random(&mut Seeded::new(1));
+    let mut bench = RackBench::new();
+    let id = trivet_model::ResourceId::random(&mut SeededRandom::new(1));
     let kind = trivet_model::ResourceKind::Image;
     let mut resource = trivet_model::Resource::new(id, kind, UnixMs(1));
     resource.name = Some("debian.raw".to_owned());
     let sum = json!("0a".repeat(32));
     resource.fields.insert("checksum".into(), sum);
-    let order = Order::CreateResource(Box::new(resource));
+    let order = RackOrder::CreateResource(Box::new(resource));
     bench.order(order).unwrap();
-    let refused = bench.order(Order::FillImage(id)).unwrap_err();
+    let refused = bench.order(RackOrder::FetchImage(id)).unwrap_err();
     assert!(refused.sentence.contains("upload it"), "{refused:?}");
-    bench.tell(news(ImageState::Failed("it is wrong".into())));
+    bench.handle(news(ImageState::Failed("it is wrong".into())));
     assert_eq!(bench.rack.view().faults.len(), 1);
-    bench.tell(news(ImageState::Whole));
-    bench.order(Order::FillImage(id)).unwrap();
-    bench.tell(news(ImageState::Failed("it is rotten".into())));
-    bench.order(Order::DeleteResource(kind, id)).unwrap();
+    bench.handle(news(ImageState::Complete));
+    bench.order(RackOrder::FetchImage(id)).unwrap();
+    bench.handle(news(ImageState::Failed("it is rotten".into())));
+    bench.order(RackOrder::DeleteResource(kind, id)).unwrap();
     assert!(bench.rack.view().faults.is_empty());
 }
 
 #[test]
 fn only_files_for_everybody_are_sources() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     bench.rack.settings.files.operator = Some("/srv/files".into());
     let mut tells = |number: u64, url: &str| {
-        let id = trivet_model::ResourceId::random(&mut Seeded::new(number));
+        let id = trivet_model::ResourceId::random(&mut SeededRandom::new(number));
         let kind = trivet_model::ResourceKind::Image;
         let mut resource = trivet_model::Resource::new(id, kind, UnixMs(1));
         resource.name = Some(format!("image-{number}"));
         resource.fields.insert("sources".into(), json!([url]));
         let sum = json!("0b".repeat(32));
         resource.fields.insert("checksum".into(), sum);
-        let order = Order::CreateResource(Box::new(resource));
+        let order = RackOrder::CreateResource(Box::new(resource));
         bench.order(order).err().map(|refusal| refusal.sentence)
     };
     assert_eq!(tells(1, "file:///srv/files/one.raw"), None);
@@ -327,7 +328,7 @@ fn only_files_for_everybody_are_sources() {
 
 #[test]
 fn a_name_means_one_image() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     catalogued(&mut bench, 1, "far.raw");
     let kind = trivet_model::ResourceKind::Image;
     for (number, name, sum) in [
@@ -335,11 +336,11 @@ fn a_name_means_one_image() {
         (3, "disk.raw", "0b".repeat(32)),
         (4, "other.raw", "no digest".to_owned()),
     ] {
-        let id = trivet_model::ResourceId::random(&mut Seeded::new(number));
+        let id = trivet_model::ResourceId::random(&mut SeededRandom::new(number));
         let mut resource = trivet_model::Resource::new(id, kind, UnixMs(1));
         resource.name = Some(name.to_owned());
         resource.fields.insert("checksum".into(), json!(sum));
-        let order = Order::CreateResource(Box::new(resource));
+        let order = RackOrder::CreateResource(Box::new(resource));
         assert!(bench.order(order).is_err(), "{name}");
     }
 }

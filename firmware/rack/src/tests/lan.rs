@@ -3,15 +3,15 @@
 
 use std::net::SocketAddrV4;
 
-use trivet_dhcp::client::Client;
-use trivet_dhcp::{Arrival, Link, OFFER_HOLD_MS};
+use trivet_dhcp::client::DhcpClient;
+use trivet_dhcp::{DhcpArrival, DhcpLinkSettings, OFFER_HOLD_MS};
 use trivet_model::fault::FAULTS_OF_KIND_MAX;
 use trivet_model::view::TIMELINE_NOTES_MAX;
-use trivet_model::{Fault, LinkId, LinkMode, NoteKind};
+use trivet_model::{BoxFault, LinkId, LinkMode, NoteKind};
 
 use super::*;
 use crate::faults::FAULT_QUIET_MS;
-use crate::lan::{STRANGERS_NOTED_MAX, STRANGERS_NOTED_MS};
+use crate::lan::{UNKNOWN_MACHINES_NOTED_MAX, UNKNOWN_MACHINES_NOTED_MS};
 
 const BOX: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const OTHER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
@@ -19,10 +19,10 @@ const OTHER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xee]);
 const LINK: LinkId = LinkId(0);
 
 /// A rack with one link in this mode.
-fn bench(mode: LinkMode) -> Bench {
+fn bench(mode: LinkMode) -> RackBench {
     let mut settings = settings();
     let dhcp = settings.dhcp.as_mut().unwrap();
-    dhcp.links = vec![Link {
+    dhcp.links = vec![DhcpLinkSettings {
         name: "eth1".into(),
         mode,
         discovery: true,
@@ -31,27 +31,27 @@ fn bench(mode: LinkMode) -> Bench {
         relayed: false,
         network: None,
     }];
-    Bench::with(settings)
+    RackBench::with(settings)
 }
 
-fn hear(bench: &mut Bench, port: u16, from: Option<MacAddr>, bytes: Vec<u8>) {
+fn receive(bench: &mut RackBench, port: u16, from: Option<MacAddr>, bytes: Vec<u8>) {
     let source = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68);
-    let arrival = Arrival {
+    let arrival = DhcpArrival {
         port,
         from,
-        ..Arrival::datagram(BOX, source)
+        ..DhcpArrival::datagram(BOX, source)
     };
-    bench.tell(Input::Dhcp { arrival, bytes });
+    bench.handle(RackInput::Dhcp { arrival, bytes });
 }
 
 /// A client on the link itself, as far as it gets.
-fn lease(bench: &mut Bench, mac: MacAddr, arch: Option<u16>) -> Option<Ipv4Addr> {
-    let mut client = Client::new(mac, arch, false, None, None);
+fn lease(bench: &mut RackBench, mac: MacAddr, arch: Option<u16>) -> Option<Ipv4Addr> {
+    let mut client = DhcpClient::new(mac, arch, false, None, None);
     client.start(bench.now.tick);
     while let Some(bytes) = client.transmit() {
-        hear(bench, 67, Some(mac), bytes);
+        receive(bench, 67, Some(mac), bytes);
         for output in &bench.outputs {
-            if let Output::Dhcp { bytes, .. } = output {
+            if let RackOutput::Dhcp { bytes, .. } = output {
                 client.datagram(bench.now.tick, bytes);
             }
         }
@@ -59,11 +59,11 @@ fn lease(bench: &mut Bench, mac: MacAddr, arch: Option<u16>) -> Option<Ipv4Addr>
     client.bound().map(|bound| bound.address)
 }
 
-fn discover(bench: &mut Bench, mac: MacAddr) {
-    let mut client = Client::new(mac, None, false, None, None);
+fn discover(bench: &mut RackBench, mac: MacAddr) {
+    let mut client = DhcpClient::new(mac, None, false, None, None);
     client.start(bench.now.tick);
     let bytes = client.transmit().unwrap();
-    hear(bench, 67, Some(mac), bytes);
+    receive(bench, 67, Some(mac), bytes);
 }
 
 /// A frame with these options, from or for a machine.
@@ -79,28 +79,29 @@ fn frame(operation: u8, mac: MacAddr, yiaddr: Ipv4Addr, options: &[u8]) -> Vec<u
 }
 
 /// An OFFER of another server.
-fn foreign_offer(bench: &mut Bench, server: Ipv4Addr) {
+fn foreign_offer(bench: &mut RackBench, server: Ipv4Addr) {
     let [a, b, c, d] = server.octets();
     let given = Ipv4Addr::new(10, 0, 0, 50);
     let bytes = frame(2, MAC, given, &[53, 1, 2, 54, 4, a, b, c, d]);
-    hear(bench, 68, Some(OTHER_MAC), bytes);
+    receive(bench, 68, Some(OTHER_MAC), bytes);
 }
 
 /// A client takes what another server offered.
-fn foreign_request(bench: &mut Bench, mac: MacAddr) {
+fn foreign_request(bench: &mut RackBench, mac: MacAddr) {
     let options = [53, 1, 3, 54, 4, 10, 0, 0, 2, 50, 4, 10, 0, 0, 50];
     let bytes = frame(1, mac, Ipv4Addr::UNSPECIFIED, &options);
-    hear(bench, 67, Some(mac), bytes);
+    receive(bench, 67, Some(mac), bytes);
 }
 
-fn sent(bench: &Bench) -> usize {
-    let sends = |output: &&Output| matches!(output, Output::Dhcp { .. } | Output::Probe { .. });
+fn sent(bench: &RackBench) -> usize {
+    let sends =
+        |output: &&RackOutput| matches!(output, RackOutput::Dhcp { .. } | RackOutput::Probe { .. });
     bench.outputs.iter().filter(sends).count()
 }
 
-fn probes(bench: &Bench) -> Vec<Ipv4Addr> {
+fn probes(bench: &RackBench) -> Vec<Ipv4Addr> {
     let probes = bench.outputs.iter().filter_map(|output| match output {
-        Output::Probe {
+        RackOutput::Probe {
             link: LINK,
             address,
         } => Some(*address),
@@ -109,27 +110,27 @@ fn probes(bench: &Bench) -> Vec<Ipv4Addr> {
     probes.collect()
 }
 
-fn faults(bench: &Bench) -> Vec<Fault> {
+fn faults(bench: &RackBench) -> Vec<BoxFault> {
     bench.rack.view().faults.keys().cloned().collect()
 }
 
-fn foreign_fault(mac: Option<MacAddr>) -> Fault {
-    Fault::ForeignServer {
+fn foreign_fault(mac: Option<MacAddr>) -> BoxFault {
+    BoxFault::ForeignServer {
         link: "eth1".into(),
         address: OTHER,
         mac,
     }
 }
 
-fn claimed(bench: &mut Bench, address: Ipv4Addr, mac: MacAddr) {
-    bench.tell(Input::Claimed {
+fn claimed(bench: &mut RackBench, address: Ipv4Addr, mac: MacAddr) {
+    bench.handle(RackInput::ArpClaimed {
         link: LINK,
         address,
         mac,
     });
 }
 
-fn stranger(number: u32) -> MacAddr {
+fn unknown_machine(number: u32) -> MacAddr {
     let [a, b, c, d] = number.to_be_bytes();
     MacAddr([2, 1, a, b, c, d])
 }
@@ -168,19 +169,19 @@ fn a_foreign_server_is_a_fault_where_we_serve() {
             notes[0].contains("10.0.0.2 (02:00:00:00:00:ee)"),
             "{notes:?}"
         );
-        bench.later(FAULT_QUIET_MS / 2);
+        bench.advance(FAULT_QUIET_MS / 2);
         foreign_offer(&mut bench, OTHER);
         assert_eq!(bench.notes(), [""; 0], "it stands already");
-        bench.later(FAULT_QUIET_MS - 1);
+        bench.advance(FAULT_QUIET_MS - 1);
         assert_eq!(faults(&bench).len(), 1);
-        bench.later(1);
+        bench.advance(1);
         assert_eq!(faults(&bench), []);
         assert!(bench.notes()[0].starts_with("fault is gone"));
     }
 }
 
 #[test]
-fn beside_a_foreign_server_its_presence_is_no_fault() {
+fn a_foreign_server_is_no_fault_in_proxy_mode() {
     let mut bench = bench(LinkMode::Proxy);
     foreign_offer(&mut bench, OTHER);
     assert_eq!(faults(&bench), []);
@@ -208,7 +209,7 @@ fn a_server_known_from_its_clients_is_asked_for_its_hardware_address() {
     assert_eq!(bench.notes().len(), 1, "{:?}", bench.notes());
     foreign_request(&mut bench, MAC);
     assert_eq!(faults(&bench), [foreign_fault(Some(OTHER_MAC))]);
-    bench.later(FAULT_QUIET_MS);
+    bench.advance(FAULT_QUIET_MS);
     assert_eq!(faults(&bench), []);
 }
 
@@ -233,12 +234,12 @@ fn a_node_with_an_address_of_another_server_is_known_by_it() {
     let mut bench = bench(LinkMode::Proxy);
     let id = bench.with_node(1);
     foreign_request(&mut bench, MAC);
-    bench.tell(Input::FileSent {
+    bench.handle(RackInput::FileSent {
         peer: Ipv4Addr::new(10, 0, 0, 50).into(),
-        door: crate::Door::Tftp,
+        protocol: crate::FileServerProtocol::Tftp,
         path: "undionly.kpxe".into(),
         sent: 1,
-        asked: 1,
+        requested: 1,
         took_ms: 1,
         ended: true,
     });
@@ -261,12 +262,12 @@ fn a_port_has_the_address_that_is_kept_for_it() {
     let mut second = port(2, id);
     reserve(&mut second, "10.0.0.7");
     bench
-        .order(Order::CreatePort(Box::new(second.clone())))
+        .order(RackOrder::CreatePort(Box::new(second.clone())))
         .unwrap();
     let mut third = port(3, id);
     reserve(&mut third, "10.0.0.100");
     bench
-        .order(Order::CreatePort(Box::new(third.clone())))
+        .order(RackOrder::CreatePort(Box::new(third.clone())))
         .unwrap();
     assert_eq!(
         lease(&mut bench, MAC, None),
@@ -299,23 +300,23 @@ fn a_reservation_is_unique_and_one_that_could_be_given() {
     let mut second = port(2, id);
     for wrong in ["10.0.0.1", "10.0.0.255", "10.9.9.9"] {
         reserve(&mut second, wrong);
-        let order = Order::CreatePort(Box::new(second.clone()));
+        let order = RackOrder::CreatePort(Box::new(second.clone()));
         let sentence = bench.refused(order, RefusalKind::Invalid);
         assert!(sentence.contains(wrong), "{sentence}");
     }
     reserve(&mut second, "10.0.0.7");
     bench
-        .order(Order::CreatePort(Box::new(second.clone())))
+        .order(RackOrder::CreatePort(Box::new(second.clone())))
         .unwrap();
     let mut third = port(3, id);
     reserve(&mut third, "10.0.0.7");
     let sentence = bench.refused(
-        Order::CreatePort(Box::new(third.clone())),
+        RackOrder::CreatePort(Box::new(third.clone())),
         RefusalKind::Conflict,
     );
     assert!(sentence.contains("10.0.0.7"), "{sentence}");
-    bench.order(Order::DeletePort(second.id)).unwrap();
-    bench.order(Order::CreatePort(Box::new(third))).unwrap();
+    bench.order(RackOrder::DeletePort(second.id)).unwrap();
+    bench.order(RackOrder::CreatePort(Box::new(third))).unwrap();
 }
 
 #[test]
@@ -325,10 +326,10 @@ fn a_lease_whose_reservation_is_gone_is_forgotten_at_the_start() {
     let mut second = port(2, id);
     reserve(&mut second, "10.0.0.7");
     bench
-        .order(Order::CreatePort(Box::new(second.clone())))
+        .order(RackOrder::CreatePort(Box::new(second.clone())))
         .unwrap();
     lease(&mut bench, second.address, None).unwrap();
-    bench.order(Order::DeletePort(second.id)).unwrap();
+    bench.order(RackOrder::DeletePort(second.id)).unwrap();
     assert_eq!(bench.store.records().unwrap().leases.len(), 1);
     let bench = bench.restarted();
     assert_eq!(bench.store.records().unwrap().leases.len(), 0);
@@ -344,7 +345,7 @@ fn an_offered_address_is_probed_at_once_and_not_given_if_it_answers() {
     claimed(&mut bench, first, MAC);
     assert_eq!(faults(&bench), [], "its own");
     claimed(&mut bench, first, OTHER_MAC);
-    let taken = Fault::AddressTaken {
+    let taken = BoxFault::AddressTaken {
         address: first,
         by: OTHER_MAC,
     };
@@ -353,7 +354,7 @@ fn an_offered_address_is_probed_at_once_and_not_given_if_it_answers() {
         lease(&mut bench, MAC, None),
         Some(Ipv4Addr::new(10, 0, 0, 101))
     );
-    bench.later(FAULT_QUIET_MS);
+    bench.advance(FAULT_QUIET_MS);
     assert_eq!(faults(&bench), []);
 }
 
@@ -371,56 +372,59 @@ fn many_faults_of_one_kind_do_not_hide_the_others() {
     let mut bench = bench(LinkMode::Server);
     let address = lease(&mut bench, MAC, None).unwrap();
     for number in 0..600 {
-        claimed(&mut bench, address, stranger(number));
+        claimed(&mut bench, address, unknown_machine(number));
     }
     assert_eq!(faults(&bench).len(), FAULTS_OF_KIND_MAX);
-    lease(&mut bench, stranger(1), None).unwrap();
-    discover(&mut bench, stranger(2));
-    let full = |fault: &Fault| matches!(fault, Fault::PoolExhausted { .. });
+    lease(&mut bench, unknown_machine(1), None).unwrap();
+    discover(&mut bench, unknown_machine(2));
+    let full = |fault: &BoxFault| matches!(fault, BoxFault::PoolExhausted { .. });
     assert!(faults(&bench).iter().any(full));
 }
 
 #[test]
 fn a_full_pool_is_a_fault_until_an_address_is_free() {
     let mut bench = bench(LinkMode::Server);
-    lease(&mut bench, stranger(1), None).unwrap();
-    lease(&mut bench, stranger(2), None).unwrap();
+    lease(&mut bench, unknown_machine(1), None).unwrap();
+    lease(&mut bench, unknown_machine(2), None).unwrap();
     assert_eq!(faults(&bench), []);
-    discover(&mut bench, stranger(3));
-    let full = Fault::PoolExhausted {
+    discover(&mut bench, unknown_machine(3));
+    let full = BoxFault::PoolExhausted {
         first: Ipv4Addr::new(10, 0, 0, 100),
         last: Ipv4Addr::new(10, 0, 0, 101),
     };
     assert_eq!(faults(&bench), [full]);
-    discover(&mut bench, stranger(4));
+    discover(&mut bench, unknown_machine(4));
     let raised = |notes: Vec<String>| notes.iter().any(|note| note.starts_with("fault"));
     assert!(!raised(bench.notes()), "it is told once");
-    bench.later(60_000 + trivet_dhcp::GRACE_MS);
+    bench.advance(60_000 + trivet_dhcp::GRACE_MS);
     assert_eq!(faults(&bench), []);
     assert!(raised(bench.notes()));
-    assert!(lease(&mut bench, stranger(3), None).is_some());
+    assert!(lease(&mut bench, unknown_machine(3), None).is_some());
 }
 
 #[test]
-fn a_flood_of_strangers_is_a_few_notes_and_keeps_no_node_from_its_address() {
+fn a_flood_of_unknown_machines_is_a_few_notes_and_keeps_no_node_from_its_address() {
     let mut bench = bench(LinkMode::Server);
     bench.with_node(1);
     let mut notes = 0;
     for number in 0..20_000 {
-        discover(&mut bench, stranger(number));
+        discover(&mut bench, unknown_machine(number));
         notes += bench.notes().len();
     }
-    assert!(notes <= STRANGERS_NOTED_MAX as usize + 1, "{notes} notes");
-    let strangers = bench.rack.view().strangers;
-    assert_eq!(strangers.len(), trivet_model::view::STRANGERS_MAX);
-    assert!(strangers.contains_key(&stranger(19_999)));
-    assert!(!strangers.contains_key(&stranger(0)));
+    assert!(
+        notes <= UNKNOWN_MACHINES_NOTED_MAX as usize + 1,
+        "{notes} notes"
+    );
+    let strangers = bench.rack.view().unknown_machines;
+    assert_eq!(strangers.len(), trivet_model::view::UNKNOWN_MACHINES_MAX);
+    assert!(strangers.contains_key(&unknown_machine(19_999)));
+    assert!(!strangers.contains_key(&unknown_machine(0)));
     assert!(lease(&mut bench, MAC, Some(0)).is_some());
-    bench.later(STRANGERS_NOTED_MS);
-    let more = format!("and {} more unknown", 20_000 - STRANGERS_NOTED_MAX);
+    bench.advance(UNKNOWN_MACHINES_NOTED_MS);
+    let more = format!("and {} more unknown", 20_000 - UNKNOWN_MACHINES_NOTED_MAX);
     let told = bench.notes();
     assert!(told.iter().any(|note| note.starts_with(&more)), "{told:?}");
-    discover(&mut bench, stranger(30_000));
+    discover(&mut bench, unknown_machine(30_000));
     assert!(bench.notes()[0].starts_with("unknown machine"));
 }
 
@@ -428,14 +432,14 @@ fn a_flood_of_strangers_is_a_few_notes_and_keeps_no_node_from_its_address() {
 fn a_flood_ends_with_its_offers() {
     let mut bench = bench(LinkMode::Server);
     for number in 0..10 {
-        discover(&mut bench, stranger(number));
+        discover(&mut bench, unknown_machine(number));
     }
     assert_eq!(faults(&bench).len(), 1);
-    bench.later(OFFER_HOLD_MS);
+    bench.advance(OFFER_HOLD_MS);
     assert_eq!(faults(&bench), []);
 }
 
-fn timeline(bench: &Bench, id: NodeId) -> Vec<String> {
+fn timeline(bench: &RackBench, id: NodeId) -> Vec<String> {
     let view = bench.rack.view();
     let notes = view.nodes[&id].timeline.iter();
     notes

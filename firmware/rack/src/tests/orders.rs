@@ -4,39 +4,51 @@ use super::*;
 
 #[test]
 fn names_addresses_and_identities_are_unique() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_node(1);
-    bench.refused(Order::CreateNode(Box::new(node(1))), RefusalKind::Conflict);
+    bench.refused(
+        RackOrder::CreateNode(Box::new(node(1))),
+        RefusalKind::Conflict,
+    );
     let mut twin = node(2);
     twin.name = Some("node-1".into());
-    let said = bench.refused(Order::CreateNode(Box::new(twin)), RefusalKind::Conflict);
+    let said = bench.refused(RackOrder::CreateNode(Box::new(twin)), RefusalKind::Conflict);
     assert!(said.contains("node-1"), "{said}");
     let mut other = port(2, id);
     other.address = MAC;
-    let said = bench.refused(Order::CreatePort(Box::new(other)), RefusalKind::Conflict);
+    let said = bench.refused(
+        RackOrder::CreatePort(Box::new(other)),
+        RefusalKind::Conflict,
+    );
     let owner = format!("It belongs to node node-1 ({id}).");
     assert!(said.ends_with(&owner), "{said}");
-    let orphan = port(3, NodeId::random(&mut Seeded::new(9)));
-    bench.refused(Order::CreatePort(Box::new(orphan)), RefusalKind::Invalid);
+    let orphan = port(3, NodeId::random(&mut SeededRandom::new(9)));
+    bench.refused(
+        RackOrder::CreatePort(Box::new(orphan)),
+        RefusalKind::Invalid,
+    );
 }
 
 #[test]
 fn a_hardware_type_that_is_off_is_refused_by_name() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let mut strange = node(1);
     strange.driver = "redfish".into();
-    let said = bench.refused(Order::CreateNode(Box::new(strange)), RefusalKind::Invalid);
+    let said = bench.refused(
+        RackOrder::CreateNode(Box::new(strange)),
+        RefusalKind::Invalid,
+    );
     assert!(said.contains("redfish") && said.contains("ipmi"), "{said}");
 }
 
 #[test]
 fn a_change_based_on_an_older_record_is_stale() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_node(1);
     let read = bench.node(id);
     let mut changed = read.clone();
     changed.extra.insert("rack".into(), json!(7));
-    let order = Order::ReplaceNode {
+    let order = RackOrder::ReplaceNode {
         node: Box::new(changed),
         based_on: read.revision,
     };
@@ -47,12 +59,12 @@ fn a_change_based_on_an_older_record_is_stale() {
 
 #[test]
 fn a_renamed_node_leaves_its_old_name_free() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_node(1);
     let mut renamed = bench.node(id);
     renamed.name = Some("new".into());
     let based_on = renamed.revision;
-    let order = Order::ReplaceNode {
+    let order = RackOrder::ReplaceNode {
         node: Box::new(renamed),
         based_on,
     };
@@ -63,13 +75,13 @@ fn a_renamed_node_leaves_its_old_name_free() {
 
 #[test]
 fn a_node_goes_with_its_ports_unless_it_is_in_use() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_node(1);
     bench.force(id, |node| node.provision_state = ProvisionState::Active);
-    let said = bench.refused(Order::DeleteNode(id), RefusalKind::Conflict);
+    let said = bench.refused(RackOrder::DeleteNode(id), RefusalKind::Conflict);
     assert!(said.contains("maintenance"), "{said}");
     bench.force(id, |node| node.provision_state = ProvisionState::Enroll);
-    bench.order(Order::DeleteNode(id)).unwrap();
+    bench.order(RackOrder::DeleteNode(id)).unwrap();
     let bench = bench.restarted();
     let view = bench.rack.view();
     assert!(view.nodes.is_empty() && view.ports.is_empty() && view.macs.is_empty());
@@ -77,16 +89,16 @@ fn a_node_goes_with_its_ports_unless_it_is_in_use() {
 
 #[test]
 fn a_port_of_a_busy_node_stays() {
-    let (mut bench, id) = Bench::inspecting();
-    bench.refused(Order::DeletePort(port(1, id).id), RefusalKind::Conflict);
+    let (mut bench, id) = RackBench::inspecting();
+    bench.refused(RackOrder::DeletePort(port(1, id).id), RefusalKind::Conflict);
     bench.verb(id, Verb::Abort).unwrap();
-    bench.order(Order::DeletePort(port(1, id).id)).unwrap();
-    bench.refused(Order::DeletePort(port(1, id).id), RefusalKind::NotFound);
+    bench.order(RackOrder::DeletePort(port(1, id).id)).unwrap();
+    bench.refused(RackOrder::DeletePort(port(1, id).id), RefusalKind::NotFound);
 }
 
 #[test]
 fn a_verb_that_the_table_forbids_changes_nothing() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_node(1);
     let before = bench.node(id);
     let refusal = bench.verb(id, Verb::Active).unwrap_err();
@@ -96,7 +108,7 @@ fn a_verb_that_the_table_forbids_changes_nothing() {
 
 #[test]
 fn an_image_of_the_catalogue_brings_its_own_digest() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_node(1);
     bench.force(id, |node| {
         node.provision_state = ProvisionState::Available;
@@ -114,7 +126,7 @@ fn an_image_of_the_catalogue_brings_its_own_digest() {
 
 #[test]
 fn an_image_from_elsewhere_without_digest_is_refused() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_node(1);
     bench.force(id, |node| {
         node.provision_state = ProvisionState::Available;
@@ -130,7 +142,7 @@ fn an_image_from_elsewhere_without_digest_is_refused() {
 /// `trivet node rebuild --image X` on an active node, refused and accepted.
 #[test]
 fn a_refused_verb_does_not_change_instance_info() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_node(1);
     bench.force(id, |node| {
         node.provision_state = ProvisionState::Active;
@@ -141,7 +153,7 @@ fn a_refused_verb_does_not_change_instance_info() {
     let rebuild = |image: &str, verb: Verb| {
         let mut info = before.instance_info.clone();
         info.insert("image_source".to_owned(), json!(image));
-        Order::Provision {
+        RackOrder::Provision {
             node: id,
             verb,
             args: VerbArgs {
@@ -158,7 +170,7 @@ fn a_refused_verb_does_not_change_instance_info() {
     assert_eq!(bench.node(id), before);
     let mut known = before.instance_info.clone();
     known.insert("display_name".to_owned(), json!("web"));
-    let order = Order::Provision {
+    let order = RackOrder::Provision {
         node: id,
         verb: Verb::Rebuild,
         args: VerbArgs {
@@ -173,47 +185,47 @@ fn a_refused_verb_does_not_change_instance_info() {
 
 #[test]
 fn maintenance_ends_with_its_fault() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let node = bench.with_node(1);
     bench.force(node, |node| node.fault = Some("clean failure".into()));
     for on in [true, false] {
         let reason = on.then(|| "fan".to_owned());
-        let order = Order::Maintenance { node, on, reason };
+        let order = RackOrder::Maintenance { node, on, reason };
         bench.order(order).unwrap();
         let found = bench.node(node);
         assert_eq!((found.maintenance, found.fault.is_some()), (on, on));
     }
-    let nobody = NodeId::random(&mut Seeded::new(77));
-    bench.refused(Order::DeleteNode(nobody), RefusalKind::NotFound);
+    let nobody = NodeId::random(&mut SeededRandom::new(77));
+    bench.refused(RackOrder::DeleteNode(nobody), RefusalKind::NotFound);
 }
 
 #[test]
 fn a_full_box_says_so() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     bench.with_node(1);
     let known = bench.node(node(1).id);
     for number in 0..crate::NODES_MAX as u64 {
         let mut node = known.clone();
-        node.id = NodeId::random(&mut Seeded::new(1000 + number));
+        node.id = NodeId::random(&mut SeededRandom::new(1000 + number));
         node.name = None;
-        bench.rack.book.put_node(bench.now, node);
+        bench.rack.records.put_node(bench.now, node);
     }
-    let order = Order::CreateNode(Box::new(node(2)));
+    let order = RackOrder::CreateNode(Box::new(node(2)));
     let mut outbox = Outbox::default();
-    let input = Input::Order {
+    let input = RackInput::Order {
         ticket: 1,
         caller: caller(),
         order,
     };
     bench.rack.handle(bench.now, input, &mut outbox);
     let refused = outbox.outputs.iter().any(|output| {
-        matches!(output, Output::Reply { result: Err(no), .. }
+        matches!(output, RackOutput::Reply { result: Err(no), .. }
             if no.kind == RefusalKind::Unavailable)
     });
     assert!(refused);
 }
 
-fn timeline(bench: &Bench, id: NodeId) -> Vec<String> {
+fn timeline(bench: &RackBench, id: NodeId) -> Vec<String> {
     let view = bench.rack.view();
     let notes = &view.nodes.get(&id).unwrap().timeline;
     notes.iter().map(|note| note.kind.to_string()).collect()
@@ -223,7 +235,7 @@ fn timeline(bench: &Bench, id: NodeId) -> Vec<String> {
 /// log line names a node that is gone by then.
 #[test]
 fn who_asked_stands_before_what_followed() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_node(1);
     bench.verb(id, Verb::Manage).unwrap();
     let notes = timeline(&bench, id);
@@ -238,8 +250,8 @@ fn who_asked_stands_before_what_followed() {
         node.provision_state = ProvisionState::Manageable;
         node.job = None;
     });
-    bench.order(Order::DeleteNode(id)).unwrap();
-    let Some(Output::Note { note, label }) = bench.outputs.first() else {
+    bench.order(RackOrder::DeleteNode(id)).unwrap();
+    let Some(RackOutput::Note { note, label }) = bench.outputs.first() else {
         panic!("{:?}", bench.outputs)
     };
     assert_eq!(note.kind.to_string(), format!("delete node, {by}"));
@@ -248,7 +260,7 @@ fn who_asked_stands_before_what_followed() {
 
 #[test]
 fn what_is_refused_is_noted_with_its_reason_and_what_is_stale_is_not() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_node(1);
     let before = timeline(&bench, id).len();
     bench.verb(id, Verb::Provide).unwrap_err();
@@ -257,31 +269,36 @@ fn what_is_refused_is_noted_with_its_reason_and_what_is_stale_is_not() {
     assert!(notes[before].starts_with("provide refused, asked by ann at"));
     assert!(notes[before].contains("enroll"), "{}", notes[before]);
     bench.refused(
-        Order::ReplaceNode {
+        RackOrder::ReplaceNode {
             node: Box::new(bench.node(id)),
             based_on: 99,
         },
         RefusalKind::Stale,
     );
     assert_eq!(timeline(&bench, id), notes);
-    let stranger = NodeId::random(&mut Seeded::new(77));
-    bench.refused(Order::DeleteNode(stranger), RefusalKind::NotFound);
+    let stranger = NodeId::random(&mut SeededRandom::new(77));
+    bench.refused(RackOrder::DeleteNode(stranger), RefusalKind::NotFound);
     assert!(bench.notes()[0].starts_with("delete node refused"));
 }
 
 #[test]
 fn nobody_asks_for_a_heartbeat_and_the_timeline_has_its_bound() {
-    let (mut bench, id) = Bench::inspecting();
+    let (mut bench, id) = RackBench::inspecting();
     let found = bench.lookup().unwrap();
-    let beat = Beat {
+    let beat = AgentHeartbeat {
         callback_url: "http://10.0.0.100:9999".into(),
         agent_token: Some(found.agent_token),
-        ..Beat::default()
+        ..AgentHeartbeat::default()
     };
-    bench.order(Order::Heartbeat { node: id, beat }).unwrap();
+    bench
+        .order(RackOrder::Heartbeat {
+            node: id,
+            heartbeat: beat,
+        })
+        .unwrap();
     assert!(!bench.notes().iter().any(|note| note.contains("asked by")));
     for number in 0..2 * trivet_model::view::TIMELINE_NOTES_MAX {
-        let order = Order::Maintenance {
+        let order = RackOrder::Maintenance {
             node: id,
             on: number % 2 == 0,
             reason: None,
@@ -295,9 +312,9 @@ fn nobody_asks_for_a_heartbeat_and_the_timeline_has_its_bound() {
 
 #[test]
 fn a_port_that_goes_is_noted_with_its_node() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_node(1);
-    bench.order(Order::DeletePort(port(1, id).id)).unwrap();
+    bench.order(RackOrder::DeletePort(port(1, id).id)).unwrap();
     let last = timeline(&bench, id).pop().unwrap();
     assert!(last.starts_with("delete port, asked by ann"), "{last}");
 }

@@ -1,14 +1,14 @@
 //! What a machine is told to boot.
 
-use trivet_model::Phase;
+use trivet_model::JobPhase;
 use trivet_model::image::ImageState;
 
 use super::boot::script;
-use super::boot_files::here;
-use super::written::news;
+use super::boot_files::fetched_from;
+use super::image_deployment::news;
 use super::*;
 
-fn changed(bench: &mut Bench, id: NodeId, instance: Value, driver: Value) {
+fn changed(bench: &mut RackBench, id: NodeId, instance: Value, driver: Value) {
     let object = |value: Value| value.as_object().cloned().unwrap_or_default();
     bench.force(id, |node| {
         node.instance_info = object(instance);
@@ -17,8 +17,8 @@ fn changed(bench: &mut Bench, id: NodeId, instance: Value, driver: Value) {
 }
 
 /// A node without a BMC whose instance boots from the network.
-fn diskless(instance: Value) -> (Bench, NodeId) {
-    let mut bench = Bench::new();
+fn diskless(instance: Value) -> (RackBench, NodeId) {
+    let mut bench = RackBench::new();
     let id = bench.with_node(1);
     bench.force(id, |node| {
         node.driver = "manual-management".into();
@@ -38,7 +38,7 @@ fn an_operators_kernel_is_booted_each_time_while_the_node_is_active() {
     }));
     assert!(script(&mut bench).contains("exit 1"));
     bench.verb(id, Verb::Active).unwrap();
-    bench.tell(here("http://m.example/initrd.gz", 7));
+    bench.handle(fetched_from("http://m.example/initrd.gz", 7));
     assert_eq!(bench.node(id).provision_state, ProvisionState::Active);
     let text = script(&mut bench);
     let kernel = "kernel http://10.0.0.1:8080/files/debian/linux initrd=ramdisk auto=true ||";
@@ -67,7 +67,7 @@ fn an_image_elsewhere_is_fetched_when_the_node_is_deployed_and_served_by_the_box
     let (mut bench, id) = diskless(json!({"boot_iso": url}));
     bench.verb(id, Verb::Active).unwrap();
     let fetched = bench.outputs.iter().any(|output| {
-        matches!(output, Output::FetchBootFile { url: one, format: trivet_images::Format::Iso }
+        matches!(output, RackOutput::FetchBootFile { url: one, format: trivet_images::ImageFormat::Iso }
             if one == url)
     });
     assert!(fetched);
@@ -83,20 +83,20 @@ fn an_instance_without_a_disk_is_powered_on_once_its_files_are_here() {
     bench.verb(id, Verb::Active).unwrap();
     let node = bench.node(id);
     assert_eq!(node.provision_state, ProvisionState::Deploying);
-    assert_eq!(node.job.unwrap().phase, Phase::StartInstance);
+    assert_eq!(node.job.unwrap().phase, JobPhase::StartInstance);
     // A box that restarts meanwhile fetches it again.
     let mut bench = bench.restarted();
-    let fetches = |output: &Output| matches!(output, Output::FetchBootFile { .. });
+    let fetches = |output: &RackOutput| matches!(output, RackOutput::FetchBootFile { .. });
     assert!(bench.outputs.iter().any(fetches));
     assert_eq!(bench.node(id).provision_state, ProvisionState::Deploying);
-    bench.tell(here(url, 7));
+    bench.handle(fetched_from(url, 7));
     assert_eq!(bench.node(id).provision_state, ProvisionState::Active);
 
     let (mut bench, id) = diskless(json!({"boot_iso": url, "boot_iso_checksum": "0a".repeat(32)}));
     bench.verb(id, Verb::Active).unwrap();
-    bench.tell(news(&"0a".repeat(32), ImageState::Filling, None));
+    bench.handle(news(&"0a".repeat(32), ImageState::Fetching, None));
     assert_eq!(bench.node(id).provision_state, ProvisionState::Deploying);
-    bench.tell(news(&"0a".repeat(32), ImageState::Whole, None));
+    bench.handle(news(&"0a".repeat(32), ImageState::Complete, None));
     assert_eq!(bench.node(id).provision_state, ProvisionState::Active);
 }
 
@@ -106,7 +106,7 @@ fn a_file_that_cannot_be_fetched_fails_the_deployment_of_an_instance_without_a_d
     let why = "https://far/live.iso answered with status 404";
     let (mut bench, id) = diskless(json!({"boot_iso": url}));
     bench.verb(id, Verb::Active).unwrap();
-    bench.tell(Input::BootFileFetched {
+    bench.handle(RackInput::BootFileFetched {
         url: url.to_owned(),
         result: Err(why.to_owned()),
     });
@@ -117,7 +117,7 @@ fn a_file_that_cannot_be_fetched_fails_the_deployment_of_an_instance_without_a_d
     let (mut bench, id) = diskless(json!({"boot_iso": url, "boot_iso_checksum": "0a".repeat(32)}));
     bench.verb(id, Verb::Active).unwrap();
     let wrong = ImageState::Wrong("live.iso is not what it should be".to_owned());
-    bench.tell(news(&"0a".repeat(32), wrong, None));
+    bench.handle(news(&"0a".repeat(32), wrong, None));
     let node = bench.node(id);
     assert_eq!(node.provision_state, ProvisionState::DeployFail);
     let why = node.last_error.unwrap();
@@ -127,14 +127,14 @@ fn a_file_that_cannot_be_fetched_fails_the_deployment_of_an_instance_without_a_d
 #[test]
 fn what_a_machine_loads_may_be_an_image_of_the_box() {
     let (mut bench, id) = diskless(json!({"kernel": "disk.raw", "ramdisk": "far.cpio"}));
-    let image = trivet_model::ResourceId::random(&mut Seeded::new(4));
+    let image = trivet_model::ResourceId::random(&mut SeededRandom::new(4));
     let kind = trivet_model::ResourceKind::Image;
     let mut resource = trivet_model::Resource::new(image, kind, UnixMs(1));
     resource.name = Some("far.cpio".into());
     let (sources, sum) = (json!(["http://far/x"]), json!("0b".repeat(32)));
     resource.fields.insert("sources".into(), sources);
     resource.fields.insert("checksum".into(), sum);
-    let order = Order::CreateResource(Box::new(resource));
+    let order = RackOrder::CreateResource(Box::new(resource));
     bench.order(order).unwrap();
     bench.verb(id, Verb::Active).unwrap();
     let text = script(&mut bench);
@@ -173,7 +173,7 @@ fn a_record_that_became_nonsense_leaves_the_machine_waiting() {
 
 #[test]
 fn a_node_may_have_an_agent_and_words_of_its_own() {
-    let (mut bench, id) = Bench::inspecting();
+    let (mut bench, id) = RackBench::inspecting();
     let driver = json!({
         "deploy_kernel": "http://m/k", "deploy_ramdisk": "http://m/r",
         "kernel_append_params": "a=1",
@@ -193,7 +193,7 @@ fn a_node_may_have_an_agent_and_words_of_its_own() {
 
 #[test]
 fn an_agent_that_cannot_be_loaded_and_words_that_break_are_not_used() {
-    let (mut bench, id) = Bench::inspecting();
+    let (mut bench, id) = RackBench::inspecting();
     let own = script(&mut bench);
     let driver = json!({
         "deploy_kernel": "http://m/a k", "deploy_ramdisk": "http://m/r",
@@ -205,11 +205,11 @@ fn an_agent_that_cannot_be_loaded_and_words_that_break_are_not_used() {
 
 #[test]
 fn a_rescue_has_a_ramdisk_of_its_own() {
-    let (mut bench, id) = Bench::inspecting();
+    let (mut bench, id) = RackBench::inspecting();
     bench.force(id, |node| {
         node.provision_state = ProvisionState::RescueWait;
         let job = node.job.as_mut().unwrap();
-        (job.kind, job.phase) = (trivet_model::JobKind::Rescue, Phase::AwaitAgent);
+        (job.kind, job.phase) = (trivet_model::JobKind::Rescue, JobPhase::AwaitAgent);
     });
     let driver = json!({"rescue_kernel": "http://m/k", "rescue_ramdisk": "http://m/r"});
     changed(&mut bench, id, json!({}), driver);

@@ -1,19 +1,21 @@
 //! An operator's power orders and the lines to BMCs.
 
 use trivet_bmc_ipmi::BootFlags;
-use trivet_bmc_ipmi::bmc::{Bmc, Chassis, Privilege, Setup, User};
+use trivet_bmc_ipmi::bmc::{
+    IpmiChassis, IpmiPrivilege, IpmiSimulator, IpmiSimulatorSetup, IpmiSimulatorUser,
+};
 use trivet_model::order::PowerWanted;
 use trivet_model::{PowerOrder, PowerState};
 
 use super::*;
 
-pub(super) struct Case {
+pub(super) struct RackTestChassis {
     pub(super) on: bool,
     pub(super) works: bool,
     pub(super) orders: Vec<PowerOrder>,
 }
 
-impl Case {
+impl RackTestChassis {
     pub(super) fn new(on: bool) -> Self {
         Self {
             on,
@@ -23,7 +25,7 @@ impl Case {
     }
 }
 
-impl Chassis for Case {
+impl IpmiChassis for RackTestChassis {
     fn power(&self) -> PowerState {
         if self.on {
             PowerState::On
@@ -46,27 +48,31 @@ impl Chassis for Case {
     fn set_boot(&mut self, _: BootFlags) {}
 }
 
-pub(super) fn bmc() -> Bmc {
-    Bmc::new(Setup {
-        users: vec![User {
+pub(super) fn bmc() -> IpmiSimulator {
+    IpmiSimulator::new(IpmiSimulatorSetup {
+        users: vec![IpmiSimulatorUser {
             name: b"a".to_vec(),
             password: b"b".to_vec(),
-            limit: Privilege::Administrator,
+            limit: IpmiPrivilege::Administrator,
         }],
         guid: [3; 16],
         kg: None,
-        suites: vec![trivet_bmc_ipmi::Suite::Sha256],
+        suites: vec![trivet_bmc_ipmi::IpmiCipherSuite::Sha256],
     })
 }
 
 /// Carries datagrams to and fro until neither side has more to say.
-pub(super) fn talk(bench: &mut Bench, bmc: &mut Bmc, case: &mut Case) {
-    let mut entropy = Seeded::new(4);
+pub(super) fn exchange_datagrams(
+    bench: &mut RackBench,
+    bmc: &mut IpmiSimulator,
+    case: &mut RackTestChassis,
+) {
+    let mut entropy = SeededRandom::new(4);
     loop {
         let sent: Vec<_> = std::mem::take(&mut bench.outputs)
             .into_iter()
             .filter_map(|output| match output {
-                Output::Bmc { to, bytes } => Some((to, bytes)),
+                RackOutput::Bmc { to, bytes } => Some((to, bytes)),
                 _ => None,
             })
             .collect();
@@ -74,32 +80,32 @@ pub(super) fn talk(bench: &mut Bench, bmc: &mut Bmc, case: &mut Case) {
             return;
         };
         if let Some(bytes) = bmc.datagram(0, &bytes, case, &mut entropy) {
-            bench.tell(Input::Bmc { from, bytes });
+            bench.handle(RackInput::Bmc { from, bytes });
         }
     }
 }
 
 /// The same until an order is answered; gives the answer and leaves what came with it.
-pub(super) fn talk_until_reply(
-    bench: &mut Bench,
-    bmc: &mut Bmc,
-    case: &mut Case,
-) -> (u64, Result<Done, Refusal>) {
-    let mut entropy = Seeded::new(4);
+pub(super) fn exchange_until_reply(
+    bench: &mut RackBench,
+    bmc: &mut IpmiSimulator,
+    case: &mut RackTestChassis,
+) -> (u64, Result<OrderOutcome, OrderRefusal>) {
+    let mut entropy = SeededRandom::new(4);
     let mut sent = std::collections::VecDeque::new();
     for _ in 0..200 {
         for output in &bench.outputs {
-            if let Output::Bmc { to, bytes } = output {
+            if let RackOutput::Bmc { to, bytes } = output {
                 sent.push_back((*to, bytes.clone()));
             }
         }
         bench.outputs.clear();
         let (from, bytes) = sent.pop_front().expect("the BMC is being spoken to");
         if let Some(bytes) = bmc.datagram(0, &bytes, case, &mut entropy) {
-            bench.tell(Input::Bmc { from, bytes });
+            bench.handle(RackInput::Bmc { from, bytes });
         }
         for output in &bench.outputs {
-            if let Output::Reply { ticket, result } = output {
+            if let RackOutput::Reply { ticket, result } = output {
                 return (*ticket, result.clone());
             }
         }
@@ -107,8 +113,8 @@ pub(super) fn talk_until_reply(
     panic!("no answer");
 }
 
-pub(super) fn wants(node: NodeId, state: PowerState) -> Order {
-    Order::Power {
+pub(super) fn power_order(node: NodeId, state: PowerState) -> RackOrder {
+    RackOrder::Power {
         node,
         want: PowerWanted::State(state),
         timeout_s: None,
@@ -117,23 +123,23 @@ pub(super) fn wants(node: NodeId, state: PowerState) -> Order {
 
 #[test]
 fn an_order_is_looked_after_until_the_state_is_reached() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_node(1);
-    let (mut bmc, mut case) = (bmc(), Case::new(false));
-    bench.order(wants(id, PowerState::On)).unwrap();
+    let (mut bmc, mut case) = (bmc(), RackTestChassis::new(false));
+    bench.order(power_order(id, PowerState::On)).unwrap();
     assert_eq!(bench.node(id).target_power_state, Some(PowerState::On));
-    talk(&mut bench, &mut bmc, &mut case);
+    exchange_datagrams(&mut bench, &mut bmc, &mut case);
     assert!(case.on);
-    bench.later(1000);
-    talk(&mut bench, &mut bmc, &mut case);
+    bench.advance(1000);
+    exchange_datagrams(&mut bench, &mut bmc, &mut case);
     let node = bench.node(id);
     assert_eq!(node.power_state, Some(PowerState::On));
     assert_eq!((node.target_power_state, node.last_error), (None, None));
-    assert_eq!(told(&bench, id).last().unwrap(), "BMC says power on");
+    assert_eq!(notes_of(&bench, id).last().unwrap(), "BMC says power on");
 }
 
 /// The node's timeline.
-pub(super) fn told(bench: &Bench, id: NodeId) -> Vec<String> {
+pub(super) fn notes_of(bench: &RackBench, id: NodeId) -> Vec<String> {
     let view = bench.rack.view();
     let notes = view.nodes[&id].timeline.iter();
     notes.map(|note| note.kind.to_string()).collect()
@@ -141,35 +147,35 @@ pub(super) fn told(bench: &Bench, id: NodeId) -> Vec<String> {
 
 #[test]
 fn a_bmc_that_accepts_and_does_nothing_is_found_out() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_node(1);
     let (mut bmc, mut case) = (
         bmc(),
-        Case {
+        RackTestChassis {
             works: false,
-            ..Case::new(true)
+            ..RackTestChassis::new(true)
         },
     );
-    bench.order(wants(id, PowerState::Off)).unwrap();
-    talk(&mut bench, &mut bmc, &mut case);
+    bench.order(power_order(id, PowerState::Off)).unwrap();
+    exchange_datagrams(&mut bench, &mut bmc, &mut case);
     for _ in 0..300 {
-        bench.later(1000);
-        talk(&mut bench, &mut bmc, &mut case);
+        bench.advance(1000);
+        exchange_datagrams(&mut bench, &mut bmc, &mut case);
     }
     let node = bench.node(id);
     assert_eq!(node.target_power_state, None);
     let said = "still reports the machine as before";
     assert!(node.last_error.unwrap().contains(said));
-    assert!(told(&bench, id).last().unwrap().contains(said));
+    assert!(notes_of(&bench, id).last().unwrap().contains(said));
 }
 
 #[test]
 fn a_bmc_that_is_silent_is_named_as_such() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_node(1);
-    bench.order(wants(id, PowerState::On)).unwrap();
+    bench.order(power_order(id, PowerState::On)).unwrap();
     for _ in 0..60 {
-        bench.later(1000);
+        bench.advance(1000);
     }
     let node = bench.node(id);
     assert_eq!(node.target_power_state, None);
@@ -178,23 +184,23 @@ fn a_bmc_that_is_silent_is_named_as_such() {
 
 #[test]
 fn an_order_under_way_is_looked_after_again_after_a_restart() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_node(1);
-    bench.order(wants(id, PowerState::On)).unwrap();
+    bench.order(power_order(id, PowerState::On)).unwrap();
     let mut bench = bench.restarted();
-    let (mut bmc, mut case) = (bmc(), Case::new(true));
-    talk(&mut bench, &mut bmc, &mut case);
+    let (mut bmc, mut case) = (bmc(), RackTestChassis::new(true));
+    exchange_datagrams(&mut bench, &mut bmc, &mut case);
     assert_eq!(bench.node(id).target_power_state, None);
 }
 
 #[test]
 fn two_nodes_may_not_share_a_bmc() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let (one, two) = (bench.with_node(1), bench.with_node(2));
     let info = bench.node(one).driver_info;
     bench.force(two, |node| node.driver_info = info);
-    bench.order(wants(one, PowerState::On)).unwrap();
-    bench.order(wants(two, PowerState::On)).unwrap();
+    bench.order(power_order(one, PowerState::On)).unwrap();
+    bench.order(power_order(two, PowerState::On)).unwrap();
     let said = bench.node(two).last_error.unwrap();
     assert!(said.contains("another node has the same"), "{said}");
     let other = format!("node-1 ({one})");
@@ -204,11 +210,11 @@ fn two_nodes_may_not_share_a_bmc() {
 /// The remedy for swapped BMCs: the session of the node that had the address is still open.
 #[test]
 fn a_bmc_address_that_another_node_had_before_is_used_at_once() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let (one, two) = (bench.with_node(1), bench.with_node(2));
-    let (mut bmc, mut case) = (bmc(), Case::new(true));
-    bench.order(wants(one, PowerState::On)).unwrap();
-    talk(&mut bench, &mut bmc, &mut case);
+    let (mut bmc, mut case) = (bmc(), RackTestChassis::new(true));
+    bench.order(power_order(one, PowerState::On)).unwrap();
+    exchange_datagrams(&mut bench, &mut bmc, &mut case);
     assert_eq!(bench.node(one).last_error, None);
     let info = bench.node(one).driver_info;
     bench.force(one, |node| {
@@ -216,7 +222,7 @@ fn a_bmc_address_that_another_node_had_before_is_used_at_once() {
         node.driver_info.insert("ipmi_address".into(), elsewhere);
     });
     bench.force(two, |node| node.driver_info = info);
-    bench.order(wants(two, PowerState::On)).unwrap();
+    bench.order(power_order(two, PowerState::On)).unwrap();
     assert_eq!(bench.node(two).last_error, None);
 }
 
@@ -229,10 +235,10 @@ fn unfit_driver_info_is_named() {
         ("ipmi_port", json!("x")),
         ("ipmi_port", json!([])),
     ] {
-        let mut bench = Bench::new();
+        let mut bench = RackBench::new();
         let id = bench.with_node(1);
         bench.force(id, |node| drop(node.driver_info.insert(key.into(), value)));
-        bench.order(wants(id, PowerState::On)).unwrap();
+        bench.order(power_order(id, PowerState::On)).unwrap();
         let said = bench.node(id).last_error.unwrap();
         assert!(said.contains(key), "{said}");
     }
@@ -240,43 +246,43 @@ fn unfit_driver_info_is_named() {
 
 #[test]
 fn a_busy_node_takes_no_power_orders() {
-    let (mut bench, node) = Bench::inspecting();
-    bench.refused(wants(node, PowerState::Off), RefusalKind::Conflict);
+    let (mut bench, node) = RackBench::inspecting();
+    bench.refused(power_order(node, PowerState::Off), RefusalKind::Conflict);
     bench.verb(node, Verb::Abort).unwrap();
-    bench.order(wants(node, PowerState::Off)).unwrap();
+    bench.order(power_order(node, PowerState::Off)).unwrap();
 }
 
 #[test]
 fn a_soft_reboot_waits_until_the_system_is_down_and_then_switches_on() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let node = bench.with_node(1);
     bench.force(node, |node| node.power_state = Some(PowerState::On));
     let (mut bmc, mut case) = (
         bmc(),
-        Case {
+        RackTestChassis {
             works: false,
-            ..Case::new(true)
+            ..RackTestChassis::new(true)
         },
     );
     let want = PowerWanted::SoftReboot;
     let timeout_s = None;
-    let order = Order::Power {
+    let order = RackOrder::Power {
         node,
         want,
         timeout_s,
     };
     bench.order(order).unwrap();
-    talk(&mut bench, &mut bmc, &mut case);
+    exchange_datagrams(&mut bench, &mut bmc, &mut case);
     for _ in 0..90 {
-        bench.later(1000);
-        talk(&mut bench, &mut bmc, &mut case);
+        bench.advance(1000);
+        exchange_datagrams(&mut bench, &mut bmc, &mut case);
     }
     let target = Some(PowerState::On);
     assert_eq!(bench.node(node).target_power_state, target, "it still runs");
     (case.on, case.works) = (false, true);
     for _ in 0..6 {
-        bench.later(1000);
-        talk(&mut bench, &mut bmc, &mut case);
+        bench.advance(1000);
+        exchange_datagrams(&mut bench, &mut bmc, &mut case);
     }
     assert!(case.on);
     let node = bench.node(node);
@@ -285,25 +291,25 @@ fn a_soft_reboot_waits_until_the_system_is_down_and_then_switches_on() {
 
 #[test]
 fn a_soft_order_ends_with_the_time_it_was_given() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let node = bench.with_node(1);
     let (mut bmc, mut case) = (
         bmc(),
-        Case {
+        RackTestChassis {
             works: false,
-            ..Case::new(true)
+            ..RackTestChassis::new(true)
         },
     );
-    let order = Order::Power {
+    let order = RackOrder::Power {
         node,
         want: PowerWanted::SoftOff,
         timeout_s: Some(5),
     };
     bench.order(order).unwrap();
-    talk(&mut bench, &mut bmc, &mut case);
+    exchange_datagrams(&mut bench, &mut bmc, &mut case);
     for _ in 0..8 {
-        bench.later(1000);
-        talk(&mut bench, &mut bmc, &mut case);
+        bench.advance(1000);
+        exchange_datagrams(&mut bench, &mut bmc, &mut case);
     }
     let node = bench.node(node);
     assert_eq!(node.target_power_state, None);

@@ -2,70 +2,84 @@
 
 use std::collections::BTreeMap;
 
-use trivet_bmc_redfish::service::{Deed, Service, Setup};
-use trivet_bmc_redfish::{Answer, Request, Trouble};
-use trivet_model::errand::MediaDevice;
+use trivet_bmc_redfish::service::{
+    RedfishSimulator, RedfishSimulatorAction, RedfishSimulatorSetup,
+};
+use trivet_bmc_redfish::{RedfishRequest, RedfishResponse, RedfishTransportError};
+use trivet_model::bmc_request::MediaDevice;
 use trivet_model::order::{PowerWanted, VendorMethod};
-use trivet_model::secret::Hidden;
-use trivet_model::{Errand, NoteKind, PowerState};
+use trivet_model::secret::SecretText;
+use trivet_model::{BmcRequest, NoteKind, PowerState};
 
 use super::*;
-use crate::redfish::GAP_MS;
+use crate::redfish_transport::GAP_MS;
 
 /// How a request ends, and how long that takes.
-type Wire = Box<dyn FnMut(Tick, &Request, &mut Service) -> (Result<Answer, Trouble>, u64)>;
+type RedfishReplyModel = Box<
+    dyn FnMut(
+        Tick,
+        &RedfishRequest,
+        &mut RedfishSimulator,
+    ) -> (Result<RedfishResponse, RedfishTransportError>, u64),
+>;
 
-struct Flight {
+struct InFlightRedfishRequest {
     due: Tick,
     node: NodeId,
     call: u64,
     host: String,
-    result: Result<Answer, Trouble>,
+    result: Result<RedfishResponse, RedfishTransportError>,
 }
 
 /// A rack, simulated services by their host, and what is between them.
-struct Lab {
-    bench: Bench,
-    services: BTreeMap<String, Service>,
-    flights: Vec<Flight>,
+struct RedfishTestBench {
+    bench: RackBench,
+    services: BTreeMap<String, RedfishSimulator>,
+    in_flight: Vec<InFlightRedfishRequest>,
     /// When each host was done with its last request.
-    rested: BTreeMap<String, Tick>,
-    wire: Wire,
+    idle_since: BTreeMap<String, Tick>,
+    reply_model: RedfishReplyModel,
     lines: Vec<String>,
     notes: Vec<NoteKind>,
-    replies: Vec<Result<Done, Refusal>>,
+    replies: Vec<Result<OrderOutcome, OrderRefusal>>,
 }
 
-fn away() -> Trouble {
-    Trouble::Unreachable {
+fn away() -> RedfishTransportError {
+    RedfishTransportError::Unreachable {
         said: "connection refused".to_owned(),
     }
 }
 
-fn lost() -> Trouble {
-    Trouble::Lost {
+fn lost() -> RedfishTransportError {
+    RedfishTransportError::Lost {
         said: "reset by peer".to_owned(),
     }
 }
 
-fn carry(now: Tick, request: &Request, service: &mut Service) -> Result<Answer, Trouble> {
+fn handle_request(
+    now: Tick,
+    request: &RedfishRequest,
+    service: &mut RedfishSimulator,
+) -> Result<RedfishResponse, RedfishTransportError> {
     service
-        .handle(now, request, &mut Seeded::new(now.0))
+        .handle(now, request, &mut SeededRandom::new(now.0))
         .ok_or_else(away)
 }
 
-impl Lab {
-    fn new(setup: Setup) -> Self {
-        Self::with(Bench::new(), setup)
+impl RedfishTestBench {
+    fn new(setup: RedfishSimulatorSetup) -> Self {
+        Self::with(RackBench::new(), setup)
     }
 
-    fn with(bench: Bench, setup: Setup) -> Self {
+    fn with(bench: RackBench, setup: RedfishSimulatorSetup) -> Self {
         Self {
             bench,
-            services: BTreeMap::from([("192.0.2.7".to_owned(), Service::new(setup))]),
-            flights: Vec::new(),
-            rested: BTreeMap::new(),
-            wire: Box::new(|now, request, service| (carry(now, request, service), 30)),
+            services: BTreeMap::from([("192.0.2.7".to_owned(), RedfishSimulator::new(setup))]),
+            in_flight: Vec::new(),
+            idle_since: BTreeMap::new(),
+            reply_model: Box::new(|now, request, service| {
+                (handle_request(now, request, service), 30)
+            }),
             lines: Vec::new(),
             notes: Vec::new(),
             replies: Vec::new(),
@@ -91,7 +105,7 @@ impl Lab {
         id
     }
 
-    fn service(&mut self) -> &mut Service {
+    fn service(&mut self) -> &mut RedfishSimulator {
         self.services.get_mut("192.0.2.7").unwrap()
     }
 
@@ -100,7 +114,7 @@ impl Lab {
     fn gather(&mut self) {
         for output in std::mem::take(&mut self.bench.outputs) {
             match output {
-                Output::Redfish {
+                RackOutput::Redfish {
                     node,
                     call,
                     target,
@@ -108,16 +122,16 @@ impl Lab {
                 } => {
                     let now = self.bench.now.tick;
                     let host = target.address.host.clone();
-                    let two = self.flights.iter().any(|flight| flight.host == host);
+                    let two = self.in_flight.iter().any(|flight| flight.host == host);
                     assert!(!two, "two requests at once to {host}");
-                    if let Some(at) = self.rested.get(&host) {
+                    if let Some(at) = self.idle_since.get(&host) {
                         assert!(now.since_ms(*at) >= GAP_MS, "{host} has no rest");
                     }
                     let line = format!("{} {}", request.method.as_str(), request.path);
                     self.lines.push(line);
                     let service = self.services.get_mut(&host).unwrap();
-                    let (result, took_ms) = (self.wire)(now, &request, service);
-                    self.flights.push(Flight {
+                    let (result, took_ms) = (self.reply_model)(now, &request, service);
+                    self.in_flight.push(InFlightRedfishRequest {
                         due: now.after_ms(took_ms),
                         node,
                         call,
@@ -125,8 +139,8 @@ impl Lab {
                         result,
                     });
                 }
-                Output::Note { note, .. } => self.notes.push(note.kind),
-                Output::Reply { ticket: 7, result } => self.replies.push(result),
+                RackOutput::Note { note, .. } => self.notes.push(note.kind),
+                RackOutput::Reply { ticket: 7, result } => self.replies.push(result),
                 _ => {}
             }
         }
@@ -134,25 +148,25 @@ impl Lab {
 
     /// What happens next, within `ms`; false if nothing does.
     fn step(&mut self, until: Tick) -> bool {
-        let flight = self.flights.iter().map(|flight| flight.due).min();
+        let flight = self.in_flight.iter().map(|flight| flight.due).min();
         let next = flight.into_iter().chain(self.bench.rack.deadline()).min();
         let Some(next) = next.filter(|next| *next <= until) else {
             self.bench.now.tick = until;
             return false;
         };
         self.bench.now.tick = self.bench.now.tick.max(next);
-        let landed = self.flights.iter().position(|flight| flight.due <= next);
+        let landed = self.in_flight.iter().position(|flight| flight.due <= next);
         match landed {
             Some(at) => {
-                let flight = self.flights.remove(at);
-                self.rested.insert(flight.host, self.bench.now.tick);
-                self.bench.tell(Input::RedfishAnswered {
+                let flight = self.in_flight.remove(at);
+                self.idle_since.insert(flight.host, self.bench.now.tick);
+                self.bench.handle(RackInput::RedfishAnswered {
                     node: flight.node,
                     call: flight.call,
                     result: flight.result,
                 });
             }
-            None => self.bench.tell(Input::Tick),
+            None => self.bench.handle(RackInput::Tick),
         }
         self.gather();
         true
@@ -166,7 +180,7 @@ impl Lab {
     /// Gives a power order and waits for its end.
     #[track_caller]
     fn power(&mut self, node: NodeId, want: PowerWanted) {
-        let order = Order::Power {
+        let order = RackOrder::Power {
             node,
             want,
             timeout_s: None,
@@ -179,12 +193,16 @@ impl Lab {
         }
     }
 
-    fn ask(&mut self, node: NodeId, errand: Errand) -> Result<Done, Refusal> {
-        let method = VendorMethod::Errand(errand);
-        self.bench.tell(Input::Order {
+    fn submit_bmc_request(
+        &mut self,
+        node: NodeId,
+        errand: BmcRequest,
+    ) -> Result<OrderOutcome, OrderRefusal> {
+        let method = VendorMethod::BmcRequest(errand);
+        self.bench.handle(RackInput::Order {
             ticket: 7,
             caller: caller(),
-            order: Order::Vendor { node, method },
+            order: RackOrder::Vendor { node, method },
         });
         self.gather();
         let until = self.bench.now.tick.after_ms(600_000);
@@ -203,17 +221,21 @@ fn off() -> PowerWanted {
     PowerWanted::State(PowerState::Off)
 }
 
-fn resets(service: &mut Service) -> Vec<String> {
+fn resets(service: &mut RedfishSimulator) -> Vec<String> {
     let word = |deed| match deed {
-        Deed::Reset(_, word) => Some(word),
+        RedfishSimulatorAction::Reset(_, word) => Some(word),
         _ => None,
     };
-    service.take_deeds().into_iter().filter_map(word).collect()
+    service
+        .take_actions()
+        .into_iter()
+        .filter_map(word)
+        .collect()
 }
 
 #[test]
 fn a_node_is_managed_by_reading_its_power() {
-    let mut lab = Lab::new(Setup::default());
+    let mut lab = RedfishTestBench::new(RedfishSimulatorSetup::default());
     let id = lab.node(1, json!({}));
     lab.bench
         .force(id, |node| node.provision_state = ProvisionState::Enroll);
@@ -227,9 +249,9 @@ fn a_node_is_managed_by_reading_its_power() {
 
 #[test]
 fn power_is_switched_with_the_lag_of_a_slow_machine() {
-    let mut lab = Lab::new(Setup {
+    let mut lab = RedfishTestBench::new(RedfishSimulatorSetup {
         lag_ms: 11_000,
-        ..Setup::default()
+        ..RedfishSimulatorSetup::default()
     });
     let id = lab.node(1, json!({}));
     for (want, state, words) in [
@@ -263,20 +285,20 @@ fn power_is_switched_with_the_lag_of_a_slow_machine() {
     assert!(
         lab.notes
             .iter()
-            .any(|note| matches!(note, NoteKind::PowerTaken { .. }))
+            .any(|note| matches!(note, NoteKind::PowerAccepted { .. }))
     );
 }
 
 #[test]
 fn two_nodes_of_one_bmc_take_turns_and_know_their_systems() {
-    let mut lab = Lab::new(Setup {
+    let mut lab = RedfishTestBench::new(RedfishSimulatorSetup {
         machines: 2,
-        ..Setup::default()
+        ..RedfishSimulatorSetup::default()
     });
     let first = lab.node(1, json!({"redfish_system_id": "/redfish/v1/Systems/1"}));
     let second = lab.node(2, json!({"redfish_system_id": "/redfish/v1/Systems/2"}));
     for node in [first, second] {
-        let order = Order::Power {
+        let order = RackOrder::Power {
             node,
             want: on(),
             timeout_s: None,
@@ -294,7 +316,7 @@ fn two_nodes_of_one_bmc_take_turns_and_know_their_systems() {
 
 #[test]
 fn another_record_is_another_session_and_the_old_one_is_ended() {
-    let mut lab = Lab::new(Setup::default());
+    let mut lab = RedfishTestBench::new(RedfishSimulatorSetup::default());
     let id = lab.node(1, json!({}));
     lab.power(id, on());
     assert_eq!(lab.service().sessions(), 1);
@@ -310,9 +332,9 @@ fn another_record_is_another_session_and_the_old_one_is_ended() {
 
 #[test]
 fn an_order_under_way_goes_on_with_the_new_record_when_that_changes() {
-    let mut lab = Lab::new(Setup::default());
+    let mut lab = RedfishTestBench::new(RedfishSimulatorSetup::default());
     let id = lab.node(1, json!({}));
-    let order = Order::Power {
+    let order = RackOrder::Power {
         node: id,
         want: on(),
         timeout_s: None,
@@ -326,8 +348,8 @@ fn an_order_under_way_goes_on_with_the_new_record_when_that_changes() {
     });
     // Somebody asks the new record something; the answer to the old request is stale, and the
     // request is sent again to where the new record points.
-    let done = lab.ask(id, Errand::Light).unwrap();
-    assert_eq!(done, Done::Said(json!({"state": "off"})));
+    let done = lab.submit_bmc_request(id, BmcRequest::Indicator).unwrap();
+    assert_eq!(done, OrderOutcome::Reply(json!({"state": "off"})));
     lab.pass(60_000);
     let node = lab.bench.node(id);
     assert_eq!((node.target_power_state, node.last_error), (None, None));
@@ -336,32 +358,32 @@ fn an_order_under_way_goes_on_with_the_new_record_when_that_changes() {
 
 #[test]
 fn a_node_that_is_deleted_logs_out() {
-    let mut lab = Lab::new(Setup::default());
+    let mut lab = RedfishTestBench::new(RedfishSimulatorSetup::default());
     let id = lab.node(1, json!({}));
     lab.power(id, on());
     lab.bench
         .force(id, |node| node.provision_state = ProvisionState::Enroll);
-    lab.bench.order(Order::DeleteNode(id)).unwrap();
+    lab.bench.order(RackOrder::DeleteNode(id)).unwrap();
     lab.gather();
     lab.pass(1_000);
     assert_eq!(lab.service().sessions(), 0);
     assert!(lab.lines.last().unwrap().starts_with("DELETE"));
-    assert_eq!(lab.bench.rack.services.deadline(), None);
+    assert_eq!(lab.bench.rack.redfish_transport.deadline(), None);
 }
 
 #[test]
 fn an_answer_that_comes_twice_or_too_late_is_nobodys() {
-    let mut lab = Lab::new(Setup::default());
+    let mut lab = RedfishTestBench::new(RedfishSimulatorSetup::default());
     let id = lab.node(1, json!({}));
     lab.power(id, on());
     for call in 0..200 {
-        let result = Ok(Answer {
+        let result = Ok(RedfishResponse {
             status: 401,
-            ..Answer::default()
+            ..RedfishResponse::default()
         });
         let node = id;
         lab.bench
-            .tell(Input::RedfishAnswered { node, call, result });
+            .handle(RackInput::RedfishAnswered { node, call, result });
         lab.gather();
     }
     lab.power(id, off());
@@ -376,21 +398,21 @@ fn what_is_wrong_with_the_record_is_said_with_its_keys() {
         (json!({"redfish_address": null}), "redfish_address"),
         (json!({"redfish_pin": "x"}), "redfish_pin"),
     ] {
-        let mut lab = Lab::new(Setup::default());
+        let mut lab = RedfishTestBench::new(RedfishSimulatorSetup::default());
         let id = lab.node(1, more);
         lab.power(id, on());
         let said = lab.bench.node(id).last_error.unwrap();
         assert!(said.contains(part) && !said.contains("hunter2"), "{said}");
         assert!(!said.contains("ipmi"), "{said}");
-        assert!(lab.service().take_deeds().is_empty());
+        assert!(lab.service().take_actions().is_empty());
     }
 }
 
 #[test]
-fn a_liar_and_a_lazy_bmc_are_found_out() {
-    let mut lab = Lab::new(Setup::default());
+fn a_bmc_that_lies_or_does_nothing_is_detected() {
+    let mut lab = RedfishTestBench::new(RedfishSimulatorSetup::default());
     let id = lab.node(1, json!({}));
-    lab.service().misbehaviour.lazy = true;
+    lab.service().faults.ignores_resets = true;
     lab.power(id, on());
     let said = lab.bench.node(id).last_error.unwrap();
     assert!(
@@ -398,8 +420,8 @@ fn a_liar_and_a_lazy_bmc_are_found_out() {
         "{said}"
     );
     // It says on, while it is off: the order is given nevertheless.
-    lab.service().misbehaviour.lazy = false;
-    lab.service().misbehaviour.says = Some(PowerState::On);
+    lab.service().faults.ignores_resets = false;
+    lab.service().faults.reported_power = Some(PowerState::On);
     lab.power(id, on());
     assert_eq!(lab.service().machine(0).unwrap().power, PowerState::On);
 }
@@ -407,10 +429,11 @@ fn a_liar_and_a_lazy_bmc_are_found_out() {
 #[test]
 fn power_that_nobody_asked_for_shows() {
     let settings = Settings {
-        power_fresh_ms: Some(60_000),
+        power_sync_interval_ms: Some(60_000),
         ..settings()
     };
-    let mut lab = Lab::with(Bench::with(settings), Setup::default());
+    let mut lab =
+        RedfishTestBench::with(RackBench::with(settings), RedfishSimulatorSetup::default());
     let id = lab.node(1, json!({}));
     lab.pass(70_000);
     assert_eq!(lab.bench.node(id).power_state, Some(PowerState::Off));
@@ -423,64 +446,67 @@ fn power_that_nobody_asked_for_shows() {
 }
 
 #[test]
-fn errands_reach_a_redfish_bmc() {
-    let mut lab = Lab::new(Setup::default());
+fn bmc_requests_reach_a_redfish_bmc() {
+    let mut lab = RedfishTestBench::new(RedfishSimulatorSetup::default());
     let id = lab.node(1, json!({}));
-    let insert = Errand::InsertMedia {
+    let insert = BmcRequest::InsertMedia {
         device: MediaDevice::Cdrom,
-        url: Hidden::new("http://192.0.2.1/a.iso"),
+        url: SecretText::new("http://192.0.2.1/a.iso"),
     };
-    assert_eq!(lab.ask(id, insert), Ok(Done::Said(json!({"done": true}))));
-    let Ok(Done::Said(media)) = lab.ask(id, Errand::Media) else {
+    assert_eq!(
+        lab.submit_bmc_request(id, insert),
+        Ok(OrderOutcome::Reply(json!({"done": true})))
+    );
+    let Ok(OrderOutcome::Reply(media)) = lab.submit_bmc_request(id, BmcRequest::Media) else {
         panic!("no media");
     };
     assert_eq!(media["media"][1]["image"], "http://192.0.2.1/a.iso");
-    let Ok(Done::Said(system)) = lab.ask(id, Errand::System) else {
+    let Ok(OrderOutcome::Reply(system)) = lab.submit_bmc_request(id, BmcRequest::System) else {
         panic!("no system");
     };
     assert_eq!(system["memory_mb"], 65_536);
-    let refusal = lab.ask(id, Errand::Mailbox).unwrap_err();
+    let refusal = lab.submit_bmc_request(id, BmcRequest::Mailbox).unwrap_err();
     assert!(refusal.sentence.contains("Redfish"), "{refusal}");
 }
 
 /// A bad wire to a moody BMC, by seed.
-fn bad(seed: u64) -> Wire {
-    let mut dice = Seeded::new(seed);
+fn bad(seed: u64) -> RedfishReplyModel {
+    let mut dice = SeededRandom::new(seed);
     Box::new(move |now, request, service| {
         let took_ms = 5 + dice.below(200);
         match dice.below(30) {
             0 => return (Err(away()), took_ms),
             1 => return (Err(lost()), 30_000),
             2 => {
-                let _ = carry(now, request, service);
+                let _ = handle_request(now, request, service);
                 return (Err(lost()), 30_000);
             }
-            3 => service.misbehaviour.busy = (1, dice.below(4)),
+            3 => service.faults.busy = (1, dice.below(4)),
             4 => service.drop_sessions(),
-            5 => service.misbehaviour.cut = 1,
+            5 => service.faults.truncated = 1,
             6 => service.restart(now.after_ms(dice.below(20_000))),
-            7 => service.misbehaviour.says = Some(PowerState::On),
-            8 => return (carry(now, request, service), 25_000),
-            _ => service.misbehaviour.says = None,
+            7 => service.faults.reported_power = Some(PowerState::On),
+            8 => return (handle_request(now, request, service), 25_000),
+            _ => service.faults.reported_power = None,
         }
-        (carry(now, request, service), took_ms)
+        (handle_request(now, request, service), took_ms)
     })
 }
 
 #[test]
-fn on_a_bad_wire_every_order_ends_and_no_restart_is_said_twice() {
+fn on_a_bad_network_every_order_ends_and_no_restart_is_requested_twice() {
     let mut good = 0;
     for seed in 0..60 {
-        let mut lab = Lab::new(Setup {
+        let mut lab = RedfishTestBench::new(RedfishSimulatorSetup {
             lag_ms: 1_000 * (seed % 12),
             task_ms: seed.is_multiple_of(3).then_some(2_000),
             sessions: !seed.is_multiple_of(4),
-            ..Setup::default()
+            ..RedfishSimulatorSetup::default()
         });
         let id = lab.node(1, json!({}));
-        lab.wire = bad(seed);
+        lab.reply_model = bad(seed);
         for want in [on(), PowerWanted::Reboot, off(), on(), PowerWanted::SoftOff] {
-            lab.service().take_deeds();
+            lab.service().take_actions();
             lab.power(id, want);
             let node = lab.bench.node(id);
             let words = resets(lab.service());
@@ -491,9 +517,9 @@ fn on_a_bad_wire_every_order_ends_and_no_restart_is_said_twice() {
             assert_ne!(node.last_error.as_deref(), Some(""), "seed {seed}");
         }
         // On a good wire all is well again.
-        lab.wire = Box::new(|now, request, service| {
-            service.misbehaviour = trivet_bmc_redfish::service::Misbehaviour::default();
-            (carry(now, request, service), 30)
+        lab.reply_model = Box::new(|now, request, service| {
+            service.faults = trivet_bmc_redfish::service::RedfishSimulatorFaults::default();
+            (handle_request(now, request, service), 30)
         });
         lab.pass(60_000);
         lab.power(id, off());
@@ -516,15 +542,15 @@ fn on_a_bad_wire_every_order_ends_and_no_restart_is_said_twice() {
 #[test]
 fn an_interrupt_leaves_the_box_once_whatever_happens() {
     for seed in 0..60 {
-        let mut lab = Lab::new(Setup::default());
+        let mut lab = RedfishTestBench::new(RedfishSimulatorSetup::default());
         let id = lab.node(1, json!({}));
         lab.service().machine(0).unwrap().power = PowerState::On;
-        lab.wire = bad(1_000 + seed);
+        lab.reply_model = bad(1_000 + seed);
         let method = VendorMethod::Bmc(trivet_model::PowerOrder::Nmi);
-        lab.bench.tell(Input::Order {
+        lab.bench.handle(RackInput::Order {
             ticket: 7,
             caller: caller(),
-            order: Order::Vendor { node: id, method },
+            order: RackOrder::Vendor { node: id, method },
         });
         lab.gather();
         let until = lab.bench.now.tick.after_ms(600_000);

@@ -4,17 +4,17 @@ use super::*;
 use trivet_model::{Resource, ResourceId, ResourceKind};
 
 fn fresh(number: u64, kind: ResourceKind) -> Resource {
-    let id = ResourceId::random(&mut Seeded::new(700 + number));
+    let id = ResourceId::random(&mut SeededRandom::new(700 + number));
     Resource::new(id, kind, UnixMs(1))
 }
 
-fn create(resource: &Resource) -> Order {
-    Order::CreateResource(Box::new(resource.clone()))
+fn create(resource: &Resource) -> RackOrder {
+    RackOrder::CreateResource(Box::new(resource.clone()))
 }
 
 #[test]
 fn names_and_identities_are_unique() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let mut one = fresh(1, ResourceKind::Runbook);
     one.name = Some("CUSTOM_A".into());
     bench.order(create(&one)).unwrap();
@@ -36,7 +36,7 @@ fn names_and_identities_are_unique() {
 
 #[test]
 fn a_change_based_on_an_older_record_is_stale() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let kind = ResourceKind::Chassis;
     let chassis = fresh(1, kind);
     bench.order(create(&chassis)).unwrap();
@@ -44,7 +44,7 @@ fn a_change_based_on_an_older_record_is_stale() {
     let read = Resource::clone(&view.resources[&(kind, chassis.id)]);
     let mut changed = read.clone();
     changed.fields.insert("description".into(), json!("left"));
-    let order = Order::ReplaceResource {
+    let order = RackOrder::ReplaceResource {
         resource: Box::new(changed),
         based_on: read.revision,
     };
@@ -57,7 +57,7 @@ fn a_change_based_on_an_older_record_is_stale() {
 
 #[test]
 fn what_holds_something_stays() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_node(1);
     let chassis = fresh(1, ResourceKind::Chassis);
     let mut group = fresh(2, ResourceKind::PortGroup);
@@ -72,27 +72,29 @@ fn what_holds_something_stays() {
     let mut member = port(2, id);
     let held = group.id.to_string();
     member.kept.insert("portgroup_uuid".into(), json!(held));
-    bench.order(Order::CreatePort(Box::new(member))).unwrap();
+    bench
+        .order(RackOrder::CreatePort(Box::new(member)))
+        .unwrap();
     for (resource, said) in [(&chassis, "contains nodes."), (&group, "contains ports.")] {
-        let order = Order::DeleteResource(resource.kind, resource.id);
+        let order = RackOrder::DeleteResource(resource.kind, resource.id);
         let sentence = bench.refused(order, RefusalKind::Invalid);
         assert!(sentence.ends_with(said), "{sentence}");
     }
     bench.refused(
-        Order::DeleteResources(ResourceKind::Chassis),
+        RackOrder::DeleteResources(ResourceKind::Chassis),
         RefusalKind::Invalid,
     );
     // The node takes its own with it; the chassis is then empty.
-    bench.order(Order::DeleteNode(id)).unwrap();
+    bench.order(RackOrder::DeleteNode(id)).unwrap();
     bench
-        .order(Order::DeleteResource(chassis.kind, chassis.id))
+        .order(RackOrder::DeleteResource(chassis.kind, chassis.id))
         .unwrap();
     assert!(bench.restarted().rack.view().resources.is_empty());
 }
 
 #[test]
 fn all_of_a_kind_go_at_once() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     for number in 0..3 {
         let rule = fresh(number, ResourceKind::InspectionRule);
         bench.order(create(&rule)).unwrap();
@@ -100,7 +102,7 @@ fn all_of_a_kind_go_at_once() {
     let other = fresh(9, ResourceKind::Chassis);
     bench.order(create(&other)).unwrap();
     bench
-        .order(Order::DeleteResources(ResourceKind::InspectionRule))
+        .order(RackOrder::DeleteResources(ResourceKind::InspectionRule))
         .unwrap();
     let view = bench.restarted().rack.view();
     assert_eq!(view.resources.len(), 1);
@@ -109,9 +111,9 @@ fn all_of_a_kind_go_at_once() {
 
 #[test]
 fn what_belongs_to_no_node_is_refused() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let mut target = fresh(1, ResourceKind::VolumeTarget);
-    target.node = Some(NodeId::random(&mut Seeded::new(77)));
+    target.node = Some(NodeId::random(&mut SeededRandom::new(77)));
     bench.refused(create(&target), RefusalKind::Invalid);
     let id = bench.with_node(1);
     target.node = Some(id);

@@ -1,19 +1,19 @@
 //! Deploy templates join the deployments of instances that ask for them.
 
 use super::*;
-use trivet_model::node::Object;
-use trivet_model::{Resource, ResourceId, ResourceKind, Step};
+use trivet_model::node::JsonObject;
+use trivet_model::{JobStep, Resource, ResourceId, ResourceKind};
 
-fn template(number: u64, name: &str, step: &str) -> Order {
-    let id = ResourceId::random(&mut Seeded::new(number));
+fn template(number: u64, name: &str, step: &str) -> RackOrder {
+    let id = ResourceId::random(&mut SeededRandom::new(number));
     let mut template = Resource::new(id, ResourceKind::DeployTemplate, UnixMs(0));
     template.name = Some(name.into());
     let step = json!({"interface": "deploy", "step": step, "args": {"n": number}, "priority": 90});
     template.fields.insert("steps".into(), json!([step]));
-    Order::CreateResource(Box::new(template))
+    RackOrder::CreateResource(Box::new(template))
 }
 
-fn available(bench: &mut Bench, traits: &Value) -> NodeId {
+fn available(bench: &mut RackBench, traits: &Value) -> NodeId {
     let id = bench.with_node(1);
     bench.force(id, |node| {
         node.provision_state = ProvisionState::Available;
@@ -26,7 +26,7 @@ fn available(bench: &mut Bench, traits: &Value) -> NodeId {
     id
 }
 
-fn steps(bench: &Bench, id: NodeId) -> Vec<(String, Value)> {
+fn steps(bench: &RackBench, id: NodeId) -> Vec<(String, Value)> {
     let job = bench.node(id).job.unwrap();
     let named = job
         .steps
@@ -37,7 +37,7 @@ fn steps(bench: &Bench, id: NodeId) -> Vec<(String, Value)> {
 
 #[test]
 fn a_template_of_an_instance_trait_brings_its_steps() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     bench.order(template(1, "CUSTOM_A", "one")).unwrap();
     bench.order(template(2, "CUSTOM_B", "two")).unwrap();
     let id = available(&mut bench, &json!(["CUSTOM_B"]));
@@ -47,10 +47,10 @@ fn a_template_of_an_instance_trait_brings_its_steps() {
 
 #[test]
 fn a_step_the_operator_gave_counts_before_the_templates() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     bench.order(template(1, "CUSTOM_A", "one")).unwrap();
     let id = available(&mut bench, &json!(["CUSTOM_A"]));
-    let own = Step {
+    let own = JobStep {
         step: "one".into(),
         interface: "deploy".into(),
         priority: 10,
@@ -58,7 +58,7 @@ fn a_step_the_operator_gave_counts_before_the_templates() {
         reboot_requested: false,
         abortable: false,
     };
-    let order = Order::Provision {
+    let order = RackOrder::Provision {
         node: id,
         verb: Verb::Active,
         args: VerbArgs {
@@ -79,7 +79,7 @@ fn traits_the_node_lacks_and_steps_that_come_twice_are_refused() {
         (json!([7]), "list of strings"),
         (json!(["CUSTOM_A", "CUSTOM_B"]), "comes twice"),
     ] {
-        let mut bench = Bench::new();
+        let mut bench = RackBench::new();
         bench.order(template(1, "CUSTOM_A", "one")).unwrap();
         bench.order(template(2, "CUSTOM_B", "one")).unwrap();
         let id = available(&mut bench, &traits);
@@ -96,14 +96,14 @@ fn traits_the_node_lacks_and_steps_that_come_twice_are_refused() {
 fn a_template_with_a_step_by_redfish_is_refused_before_the_machine_boots() {
     let mut settings = settings();
     settings.hardware.push("redfish".into());
-    let mut bench = Bench::with(settings);
-    let Order::CreateResource(mut raid) = template(1, "CUSTOM_A", "apply_configuration") else {
+    let mut bench = RackBench::with(settings);
+    let RackOrder::CreateResource(mut raid) = template(1, "CUSTOM_A", "apply_configuration") else {
         unreachable!()
     };
     let step = json!({"interface": "raid", "step": "apply_configuration", "args": {},
                       "priority": 90});
     raid.fields.insert("steps".into(), json!([step]));
-    bench.order(Order::CreateResource(raid)).unwrap();
+    bench.order(RackOrder::CreateResource(raid)).unwrap();
     let id = available(&mut bench, &json!(["CUSTOM_A"]));
     bench.force(id, |node| {
         node.driver = "redfish".into();
@@ -115,7 +115,8 @@ fn a_template_with_a_step_by_redfish_is_refused_before_the_machine_boots() {
     let why = "Step raid.apply_configuration cannot be run";
     assert!(refusal.sentence.contains(why), "{refusal}");
     assert_eq!(bench.node(id), before);
-    let Done::Checked(Some(lacks)) = bench.order(Order::CheckDeploy(id)).unwrap() else {
+    let OrderOutcome::Checked(Some(lacks)) = bench.order(RackOrder::CheckDeploy(id)).unwrap()
+    else {
         panic!("validation says it before");
     };
     assert!(lacks.contains(why), "{lacks}");
@@ -125,18 +126,18 @@ fn a_template_with_a_step_by_redfish_is_refused_before_the_machine_boots() {
     bench.verb(id, Verb::Active).unwrap();
 }
 
-fn with_drive(number: u64, name: &str, user_data: &str) -> Order {
-    let Order::CreateResource(mut template) = self::template(number, name, "one") else {
+fn with_drive(number: u64, name: &str, user_data: &str) -> RackOrder {
+    let RackOrder::CreateResource(mut template) = self::template(number, name, "one") else {
         unreachable!()
     };
     let drive = json!({ "configdrive": { "user_data": user_data } });
     template.fields.insert("extra".into(), drive);
-    Order::CreateResource(template)
+    RackOrder::CreateResource(template)
 }
 
 #[test]
 fn a_template_brings_a_config_drive_with_the_nodes_own_facts() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let words = "rack {{ node.extra.rack }}, {{ ds.of_cloud_init }}";
     bench.order(with_drive(1, "CUSTOM_A", words)).unwrap();
     let id = available(&mut bench, &json!(["CUSTOM_A"]));
@@ -152,16 +153,16 @@ fn a_template_brings_a_config_drive_with_the_nodes_own_facts() {
     let facts = json!({"uuid": id.to_string(), "name": node.name, "hostname": node.name});
     let facts = facts.as_object().unwrap().clone();
     let facts = facts.into_iter().filter(|(_, fact)| !fact.is_null());
-    let want = trivet_configdrive::packed(parts.as_object().unwrap(), &facts.collect());
+    let want = trivet_configdrive::encoded_drive(parts.as_object().unwrap(), &facts.collect());
     assert_eq!(made, want.unwrap());
 }
 
 #[test]
 fn a_drive_that_was_given_counts_before_the_templates_and_two_are_too_many() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     bench.order(with_drive(1, "CUSTOM_A", "a")).unwrap();
     let mut two = with_drive(2, "CUSTOM_B", "b");
-    if let Order::CreateResource(template) = &mut two {
+    if let RackOrder::CreateResource(template) = &mut two {
         template.fields.insert("steps".into(), json!([]));
     }
     bench.order(two).unwrap();
@@ -178,13 +179,13 @@ fn a_drive_that_was_given_counts_before_the_templates_and_two_are_too_many() {
 
 #[test]
 fn a_templates_drive_is_made_anew_for_each_deployment() {
-    let mut bench = Bench::new();
-    let drive = |bench: &Bench, id| bench.node(id).instance_info["configdrive"].clone();
+    let mut bench = RackBench::new();
+    let drive = |bench: &RackBench, id| bench.node(id).instance_info["configdrive"].clone();
     bench
         .order(with_drive(1, "CUSTOM_A", "a {{ node.name }}"))
         .unwrap();
     let id = available(&mut bench, &json!(["CUSTOM_A"]));
-    let again = |bench: &mut Bench, name: &str| {
+    let again = |bench: &mut RackBench, name: &str| {
         bench.force(id, |node| {
             node.provision_state = ProvisionState::Available;
             node.job = None;
@@ -207,43 +208,43 @@ fn a_templates_drive_is_made_anew_for_each_deployment() {
 
 #[test]
 fn a_drive_that_is_no_object_is_refused_and_said_beforehand() {
-    let mut bench = Bench::new();
-    let Order::CreateResource(mut template) = template(1, "CUSTOM_A", "one") else {
+    let mut bench = RackBench::new();
+    let RackOrder::CreateResource(mut template) = template(1, "CUSTOM_A", "one") else {
         unreachable!()
     };
     let drive = json!({ "configdrive": "H4sI" });
     template.fields.insert("extra".into(), drive);
-    bench.order(Order::CreateResource(template)).unwrap();
+    bench.order(RackOrder::CreateResource(template)).unwrap();
     let id = available(&mut bench, &json!(["CUSTOM_A"]));
     let before = bench.node(id);
     let said = bench.verb(id, Verb::Active).unwrap_err().sentence;
     assert!(said.contains("must be an object"), "{said}");
-    let checked = bench.order(Order::CheckDeploy(id)).unwrap();
-    assert_eq!(checked, Done::Checked(Some(said)));
+    let checked = bench.order(RackOrder::CheckDeploy(id)).unwrap();
+    assert_eq!(checked, OrderOutcome::Checked(Some(said)));
     assert_eq!(bench.node(id), before);
 }
 
 #[test]
 fn a_check_finds_what_the_deployment_would_and_changes_nothing() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = available(&mut bench, &json!([]));
-    let mut check = |change: &dyn Fn(&mut Object)| {
+    let mut check = |change: &dyn Fn(&mut JsonObject)| {
         bench.force(id, |node| change(&mut node.instance_info));
         let before = bench.node(id);
-        let checked = bench.order(Order::CheckDeploy(id)).unwrap();
+        let checked = bench.order(RackOrder::CheckDeploy(id)).unwrap();
         assert_eq!(bench.node(id), before);
         checked
     };
-    assert_eq!(check(&|_| {}), Done::Checked(None));
+    assert_eq!(check(&|_| {}), OrderOutcome::Checked(None));
     let lacks = check(&|info| drop(info.insert("image_type".into(), json!("partition"))));
-    assert!(matches!(lacks, Done::Checked(Some(said)) if said.contains("root_gb")));
+    assert!(matches!(lacks, OrderOutcome::Checked(Some(said)) if said.contains("root_gb")));
     let fits = check(&|info| drop(info.insert("root_gb".into(), json!("1"))));
-    assert_eq!(fits, Done::Checked(None));
+    assert_eq!(fits, OrderOutcome::Checked(None));
 }
 
 #[test]
 fn a_secret_is_no_fact_and_neither_is_its_mask() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let words = "pw={{ node.extra.db.admin_password }}";
     bench.order(with_drive(1, "CUSTOM_A", words)).unwrap();
     let id = available(&mut bench, &json!(["CUSTOM_A"]));

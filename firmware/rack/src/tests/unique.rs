@@ -5,22 +5,24 @@ use super::*;
 const INSTANCE: &str = "00000000-0000-4000-8000-0000000000aa";
 
 fn replaced(
-    bench: &mut Bench,
+    bench: &mut RackBench,
     id: NodeId,
     change: impl FnOnce(&mut Node),
-) -> Result<Done, Refusal> {
+) -> Result<OrderOutcome, OrderRefusal> {
     let mut node = bench.node(id);
     let based_on = node.revision;
     change(&mut node);
     let node = Box::new(node);
-    bench.order(Order::ReplaceNode { node, based_on })
+    bench.order(RackOrder::ReplaceNode { node, based_on })
 }
 
 #[test]
 fn one_instance_is_on_one_node_and_moves_when_it_is_free() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let one = bench.with_node(1);
-    bench.order(Order::CreateNode(Box::new(node(2)))).unwrap();
+    bench
+        .order(RackOrder::CreateNode(Box::new(node(2))))
+        .unwrap();
     let two = node(2).id;
     let takes = |node: &mut Node| node.instance_uuid = Some(INSTANCE.into());
     replaced(&mut bench, one, takes).unwrap();
@@ -29,7 +31,10 @@ fn one_instance_is_on_one_node_and_moves_when_it_is_free() {
     assert!(refusal.sentence.contains(INSTANCE), "{refusal}");
     let mut third = node(3);
     third.instance_uuid = Some(INSTANCE.into());
-    bench.refused(Order::CreateNode(Box::new(third)), RefusalKind::Conflict);
+    bench.refused(
+        RackOrder::CreateNode(Box::new(third)),
+        RefusalKind::Conflict,
+    );
     replaced(&mut bench, one, |node| node.instance_uuid = None).unwrap();
     replaced(&mut bench, two, takes).unwrap();
     let bench = bench.restarted();
@@ -38,24 +43,24 @@ fn one_instance_is_on_one_node_and_moves_when_it_is_free() {
 
 #[test]
 fn an_instance_is_free_when_its_node_is_gone() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_node(1);
     bench.force(id, |node| {
         node.instance_uuid = Some(INSTANCE.into());
         node.maintenance = true;
     });
-    bench.order(Order::DeleteNode(id)).unwrap();
+    bench.order(RackOrder::DeleteNode(id)).unwrap();
     assert!(bench.rack.view().instances.is_empty());
 }
 
 #[test]
 fn names_of_ports_are_unique_and_follow_a_change() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_node(1);
     let mut named = port(1, id);
     named.kept.insert("name".into(), json!("left"));
     let based_on = bench.rack.view().ports[&named.id].revision;
-    let order = |port: Port, based_on| Order::ReplacePort {
+    let order = |port: Port, based_on| RackOrder::ReplacePort {
         port: Box::new(port),
         based_on,
     };
@@ -63,7 +68,7 @@ fn names_of_ports_are_unique_and_follow_a_change() {
     bench.order(order(named.clone(), based_on)).unwrap();
     let mut twin = port(2, id);
     twin.kept.insert("name".into(), json!("left"));
-    bench.refused(Order::CreatePort(Box::new(twin)), RefusalKind::Conflict);
+    bench.refused(RackOrder::CreatePort(Box::new(twin)), RefusalKind::Conflict);
     assert!(bench.rack.view().port("left").is_some());
     let mut renamed = Port::clone(&bench.rack.view().ports[&named.id]);
     renamed.kept.insert("name".into(), json!("right"));
@@ -75,7 +80,7 @@ fn names_of_ports_are_unique_and_follow_a_change() {
 
 #[test]
 fn a_chassis_and_a_portgroup_that_are_not_there_are_refused() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_node(1);
     let said = replaced(&mut bench, id, |node| {
         node.kept.insert("chassis_uuid".into(), json!(INSTANCE));
@@ -83,5 +88,8 @@ fn a_chassis_and_a_portgroup_that_are_not_there_are_refused() {
     assert_eq!(said.unwrap_err().kind, RefusalKind::Invalid);
     let mut bonded = port(2, id);
     bonded.kept.insert("portgroup_uuid".into(), json!(INSTANCE));
-    bench.refused(Order::CreatePort(Box::new(bonded)), RefusalKind::Invalid);
+    bench.refused(
+        RackOrder::CreatePort(Box::new(bonded)),
+        RefusalKind::Invalid,
+    );
 }

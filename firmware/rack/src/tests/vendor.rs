@@ -2,17 +2,17 @@
 
 use trivet_model::order::VendorMethod;
 use trivet_model::power::RawBytes;
-use trivet_model::{AgentSession, Phase, PowerOrder, PowerState};
+use trivet_model::{AgentSession, JobPhase, PowerOrder, PowerState};
 
-use super::power::{Case, bmc, talk_until_reply};
+use super::power::{RackTestChassis, bmc, exchange_until_reply};
 use super::*;
-use crate::PROMISES_MAX;
+use crate::PENDING_REQUESTS_MAX;
 
 const RAW: PowerOrder = PowerOrder::BmcReset { warm: true };
 
-fn vendor(node: NodeId, order: PowerOrder) -> Order {
+fn vendor(node: NodeId, order: PowerOrder) -> RackOrder {
     let method = VendorMethod::Bmc(order);
-    Order::Vendor { node, method }
+    RackOrder::Vendor { node, method }
 }
 
 fn status() -> PowerOrder {
@@ -23,8 +23,8 @@ fn status() -> PowerOrder {
     }
 }
 
-fn agent(node: NodeId) -> Order {
-    Order::Vendor {
+fn agent(node: NodeId) -> RackOrder {
+    RackOrder::Vendor {
         node,
         method: VendorMethod::Agent {
             command: "standby.sync".into(),
@@ -35,9 +35,13 @@ fn agent(node: NodeId) -> Order {
 }
 
 /// Gives the order with this ticket; the answer, if it came at once.
-fn ask(bench: &mut Bench, ticket: u64, order: Order) -> Option<Result<Done, Refusal>> {
+fn submit_order(
+    bench: &mut RackBench,
+    ticket: u64,
+    order: RackOrder,
+) -> Option<Result<OrderOutcome, OrderRefusal>> {
     let caller = caller();
-    bench.tell(Input::Order {
+    bench.handle(RackInput::Order {
         ticket,
         caller,
         order,
@@ -45,49 +49,50 @@ fn ask(bench: &mut Bench, ticket: u64, order: Order) -> Option<Result<Done, Refu
     reply(bench, ticket)
 }
 
-fn reply(bench: &mut Bench, wanted: u64) -> Option<Result<Done, Refusal>> {
+fn reply(bench: &mut RackBench, wanted: u64) -> Option<Result<OrderOutcome, OrderRefusal>> {
     bench.outputs.iter().find_map(|output| match output {
-        Output::Reply { ticket, result } if *ticket == wanted => Some(result.clone()),
+        RackOutput::Reply { ticket, result } if *ticket == wanted => Some(result.clone()),
         _ => None,
     })
 }
 
 #[test]
 fn the_answer_comes_when_the_bmc_has_answered() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_node(1);
-    let (mut bmc, mut case) = (bmc(), Case::new(true));
-    assert_eq!(ask(&mut bench, 7, vendor(id, status())), None);
-    let (ticket, result) = talk_until_reply(&mut bench, &mut bmc, &mut case);
+    let (mut bmc, mut case) = (bmc(), RackTestChassis::new(true));
+    assert_eq!(submit_order(&mut bench, 7, vendor(id, status())), None);
+    let (ticket, result) = exchange_until_reply(&mut bench, &mut bmc, &mut case);
     assert_eq!(ticket, 7);
     let said = json!({"completion_code": "0x00", "data": "0x01 0x00 0x40"});
-    assert_eq!(result, Ok(Done::Said(said)));
+    assert_eq!(result, Ok(OrderOutcome::Reply(said)));
     let notes = bench.notes();
     assert!(notes[0].starts_with("send_raw 0x00 0x01"), "{notes:?}");
-    assert!(bench.rack.promises.is_empty());
+    assert!(bench.rack.pending_requests.is_empty());
     assert_eq!(bench.node(id).target_power_state, None);
 }
 
 #[test]
 fn an_interrupt_and_a_reset_are_accepted() {
     for order in [PowerOrder::Nmi, RAW] {
-        let mut bench = Bench::new();
+        let mut bench = RackBench::new();
         let id = bench.with_node(1);
-        assert_eq!(ask(&mut bench, 7, vendor(id, order)), None);
-        let (_, result) = talk_until_reply(&mut bench, &mut bmc(), &mut Case::new(true));
-        assert_eq!(result, Ok(Done::Said(json!({"accepted": true}))));
+        assert_eq!(submit_order(&mut bench, 7, vendor(id, order)), None);
+        let (_, result) =
+            exchange_until_reply(&mut bench, &mut bmc(), &mut RackTestChassis::new(true));
+        assert_eq!(result, Ok(OrderOutcome::Reply(json!({"accepted": true}))));
     }
 }
 
 #[test]
-fn one_at_a_time_and_not_beside_a_job() {
-    let mut bench = Bench::new();
+fn one_at_a_time_and_not_during_a_job() {
+    let mut bench = RackBench::new();
     let id = bench.with_node(1);
-    assert_eq!(ask(&mut bench, 7, vendor(id, status())), None);
+    assert_eq!(submit_order(&mut bench, 7, vendor(id, status())), None);
     bench.refused(vendor(id, RAW), RefusalKind::Conflict);
-    let nobody = NodeId::random(&mut Seeded::new(99));
+    let nobody = NodeId::random(&mut SeededRandom::new(99));
     bench.refused(vendor(nobody, RAW), RefusalKind::NotFound);
-    let (mut bench, id) = Bench::inspecting();
+    let (mut bench, id) = RackBench::inspecting();
     bench.force(id, |node| node.provision_state = ProvisionState::Inspecting);
     let said = bench.refused(vendor(id, RAW), RefusalKind::Conflict);
     assert!(said.contains("inspecting"), "{said}");
@@ -95,70 +100,77 @@ fn one_at_a_time_and_not_beside_a_job() {
 
 #[test]
 fn an_unfit_node_is_told_at_once() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_node(1);
     bench.force(id, |node| drop(node.driver_info.remove("ipmi_address")));
     let said = bench.refused(vendor(id, RAW), RefusalKind::Invalid);
     assert!(said.contains("ipmi_address"), "{said}");
-    assert!(bench.rack.promises.is_empty());
+    assert!(bench.rack.pending_requests.is_empty());
 }
 
 #[test]
 fn a_silent_bmc_and_a_bound_end_the_wait() {
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_node(1);
-    assert_eq!(ask(&mut bench, 7, vendor(id, status())), None);
+    assert_eq!(submit_order(&mut bench, 7, vendor(id, status())), None);
     let mut answer = None;
     for _ in 0..30 {
-        bench.later(1000);
+        bench.advance(1000);
         answer = answer.or_else(|| reply(&mut bench, 7));
     }
     let refusal = answer.unwrap().unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::Failed);
     assert!(refusal.sentence.contains("did not answer"), "{refusal}");
     // A line that is made anew says so to those who wait.
-    assert_eq!(ask(&mut bench, 8, vendor(id, status())), None);
-    bench.rack.lines.forget(id, &mut Seeded::new(9));
-    bench.later(1);
+    assert_eq!(submit_order(&mut bench, 8, vendor(id, status())), None);
+    bench
+        .rack
+        .ipmi_transport
+        .remove(id, &mut SeededRandom::new(9));
+    bench.advance(1);
     let refusal = reply(&mut bench, 8).unwrap().unwrap_err();
     assert!(
         refusal.sentence.contains("driver_info changed"),
         "{refusal}"
     );
-    assert!(bench.rack.promises.is_empty());
+    assert!(bench.rack.pending_requests.is_empty());
 }
 
 #[test]
-fn answers_owed_have_a_bound_and_end_with_their_node() {
-    let mut bench = Bench::new();
+fn pending_requests_have_a_bound_and_end_with_their_node() {
+    let mut bench = RackBench::new();
     let mut last = bench.with_node(1);
-    for number in 0..PROMISES_MAX {
+    for number in 0..PENDING_REQUESTS_MAX {
         let mut one = node(1);
-        one.id = NodeId::random(&mut Seeded::new(1000 + number as u64));
+        one.id = NodeId::random(&mut SeededRandom::new(1000 + number as u64));
         one.name = None;
         let [high, low] = (number as u16).to_be_bytes();
         let address = format!("198.51.{high}.{low}");
         one.driver_info
             .insert("ipmi_address".into(), json!(address));
         last = one.id;
-        bench.order(Order::CreateNode(Box::new(one))).unwrap();
+        bench.order(RackOrder::CreateNode(Box::new(one))).unwrap();
         assert_eq!(
-            ask(&mut bench, 100 + number as u64, vendor(last, status())),
+            submit_order(&mut bench, 100 + number as u64, vendor(last, status())),
             None
         );
     }
     let first = node(1).id;
     bench.refused(vendor(first, RAW), RefusalKind::Unavailable);
-    bench.order(Order::DeleteNode(last)).unwrap();
-    let ticket = 99 + PROMISES_MAX as u64;
+    bench.order(RackOrder::DeleteNode(last)).unwrap();
+    let ticket = 99 + PENDING_REQUESTS_MAX as u64;
     let refusal = reply(&mut bench, ticket).unwrap().unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::NotFound);
-    assert_eq!(ask(&mut bench, 5, vendor(first, RAW)), None, "room again");
+    assert_eq!(
+        submit_order(&mut bench, 5, vendor(first, RAW)),
+        None,
+        "room again"
+    );
 }
 
 /// A node in `inspect wait` whose agent has told where it listens.
-fn with_agent() -> (Bench, NodeId) {
-    let (mut bench, id) = Bench::inspecting();
+fn with_agent() -> (RackBench, NodeId) {
+    let (mut bench, id) = RackBench::inspecting();
     bench.force(id, |node| {
         node.agent = Some(AgentSession {
             token: "s3cret".into(),
@@ -169,9 +181,9 @@ fn with_agent() -> (Bench, NodeId) {
     (bench, id)
 }
 
-fn called(bench: &Bench) -> Option<u64> {
+fn called(bench: &RackBench) -> Option<u64> {
     bench.outputs.iter().find_map(|output| match output {
-        Output::CallAgent { call, .. } => Some(*call),
+        RackOutput::CallAgent { call, .. } => Some(*call),
         _ => None,
     })
 }
@@ -179,28 +191,31 @@ fn called(bench: &Bench) -> Option<u64> {
 #[test]
 fn an_agents_answer_comes_back_whole_and_its_status_is_noted() {
     let (mut bench, id) = with_agent();
-    assert_eq!(ask(&mut bench, 7, agent(id)), None);
+    assert_eq!(submit_order(&mut bench, 7, agent(id)), None);
     let call = called(&bench).unwrap();
     let document = json!({"command_status": "SUCCEEDED", "command_result": {"a": 1}});
-    let answered = |call, result| Input::AgentAnswered {
+    let answered = |call, result| RackInput::AgentAnswered {
         node: id,
         call,
         result,
     };
     let body = document.to_string().into_bytes();
-    bench.tell(answered(call + 1, Ok((200, body.clone()))));
+    bench.handle(answered(call + 1, Ok((200, body.clone()))));
     assert_eq!(reply(&mut bench, 7), None, "that was another call");
-    bench.tell(answered(call, Ok((200, body))));
-    assert_eq!(reply(&mut bench, 7), Some(Ok(Done::Said(document))));
+    bench.handle(answered(call, Ok((200, body))));
+    assert_eq!(
+        reply(&mut bench, 7),
+        Some(Ok(OrderOutcome::Reply(document)))
+    );
     assert_eq!(bench.notes(), ["agent_command standby.sync: SUCCEEDED"]);
     for (result, kind) in [
         (Err("connection refused".to_owned()), RefusalKind::Failed),
         (Ok((409, b"{}".to_vec())), RefusalKind::Conflict),
         (Ok((200, b"junk".to_vec())), RefusalKind::Failed),
     ] {
-        assert_eq!(ask(&mut bench, 8, agent(id)), None);
+        assert_eq!(submit_order(&mut bench, 8, agent(id)), None);
         let call = called(&bench).unwrap();
-        bench.tell(answered(call, result));
+        bench.handle(answered(call, result));
         let refusal = reply(&mut bench, 8).unwrap().unwrap_err();
         assert_eq!(refusal.kind, kind, "{refusal}");
         assert!(!format!("{:?}", bench.notes()).contains("s3cret"));
@@ -209,34 +224,38 @@ fn an_agents_answer_comes_back_whole_and_its_status_is_noted() {
 
 #[test]
 fn an_agent_that_is_not_there_or_at_work_gets_no_command() {
-    let (mut bench, id) = Bench::inspecting();
+    let (mut bench, id) = RackBench::inspecting();
     let said = bench.refused(agent(id), RefusalKind::Invalid);
     assert!(said.contains("no agent"), "{said}");
     let (mut bench, id) = with_agent();
-    for phase in [Phase::AwaitStep, Phase::GetSteps, Phase::Sync] {
+    for phase in [JobPhase::AwaitStep, JobPhase::GetSteps, JobPhase::Sync] {
         bench.force(id, |node| node.job.as_mut().unwrap().phase = phase);
         bench.refused(agent(id), RefusalKind::Conflict);
     }
     bench.force(id, |node| node.provision_state = ProvisionState::CleanHold);
-    assert_eq!(ask(&mut bench, 7, agent(id)), None, "on hold it rests");
+    assert_eq!(
+        submit_order(&mut bench, 7, agent(id)),
+        None,
+        "on hold it rests"
+    );
 }
 
-fn legacy_lookup() -> Order {
-    Order::LegacyLookup {
+fn legacy_lookup() -> RackOrder {
+    RackOrder::LegacyLookup {
         addresses: vec![MAC],
         node: None,
     }
 }
 
-fn legacy_beat(node: NodeId, url: &str) -> Order {
+fn legacy_beat(node: NodeId, url: &str) -> RackOrder {
     let url = url.to_owned();
-    Order::LegacyHeartbeat { node, url }
+    RackOrder::LegacyHeartbeat { node, url }
 }
 
 #[test]
 fn agents_from_before_tokens_are_let_in_only_where_it_is_allowed() {
     const URL: &str = "http://10.0.0.100:9999";
-    let (mut bench, id) = Bench::inspecting();
+    let (mut bench, id) = RackBench::inspecting();
     let unknown = bench.order(legacy_lookup()).unwrap_err();
     assert_eq!(unknown.kind, RefusalKind::NotFound);
     bench.force(id, |node| {
@@ -247,7 +266,7 @@ fn agents_from_before_tokens_are_let_in_only_where_it_is_allowed() {
     });
     bench.refused(legacy_beat(id, URL), RefusalKind::Invalid);
     for _ in 0..2 {
-        let Ok(Done::Found(found)) = bench.order(legacy_lookup()) else {
+        let Ok(OrderOutcome::Found(found)) = bench.order(legacy_lookup()) else {
             panic!("not found");
         };
         assert_eq!((found.node, found.heartbeat_timeout_s), (id, 300));
@@ -261,7 +280,13 @@ fn agents_from_before_tokens_are_let_in_only_where_it_is_allowed() {
     // Nobody guesses the token of who has none.
     for token in ["", "x"] {
         let beat = beat(token);
-        bench.refused(Order::Heartbeat { node: id, beat }, RefusalKind::Invalid);
+        bench.refused(
+            RackOrder::Heartbeat {
+                node: id,
+                heartbeat: beat,
+            },
+            RefusalKind::Invalid,
+        );
     }
     bench.force(id, |node| drop(node.driver_info.remove("agent_legacy_api")));
     bench.refused(legacy_beat(id, URL), RefusalKind::Invalid);
@@ -270,10 +295,10 @@ fn agents_from_before_tokens_are_let_in_only_where_it_is_allowed() {
 #[test]
 fn a_refused_beat_from_before_tokens_says_the_same_for_every_node() {
     const URL: &str = "http://10.0.0.100:9999";
-    let (mut bench, id) = Bench::inspecting();
-    let unknown = NodeId::random(&mut Seeded::new(77));
+    let (mut bench, id) = RackBench::inspecting();
+    let unknown = NodeId::random(&mut SeededRandom::new(77));
     let want = bench.order(legacy_beat(unknown, URL)).unwrap_err();
-    let refused = |bench: &mut Bench, url: &str| bench.order(legacy_beat(id, url)).unwrap_err();
+    let refused = |bench: &mut RackBench, url: &str| bench.order(legacy_beat(id, url)).unwrap_err();
     assert_eq!(refused(&mut bench, URL), want, "not allowed");
     bench.force(id, |node| {
         drop(
@@ -290,7 +315,7 @@ fn a_refused_beat_from_before_tokens_says_the_same_for_every_node() {
 
 #[test]
 fn an_agent_with_a_token_is_not_put_out_by_one_without() {
-    let (mut bench, id) = Bench::inspecting();
+    let (mut bench, id) = RackBench::inspecting();
     bench.force(id, |node| {
         drop(
             node.driver_info
@@ -307,9 +332,14 @@ fn an_agent_with_a_token_is_not_put_out_by_one_without() {
         RefusalKind::Invalid,
     );
     let beat = beat(&token);
-    bench.order(Order::Heartbeat { node: id, beat }).unwrap();
+    bench
+        .order(RackOrder::Heartbeat {
+            node: id,
+            heartbeat: beat,
+        })
+        .unwrap();
     // And not when nobody is expected.
-    let mut bench = Bench::new();
+    let mut bench = RackBench::new();
     let id = bench.with_node(1);
     bench.force(id, |node| {
         drop(

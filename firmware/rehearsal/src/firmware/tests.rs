@@ -1,4 +1,4 @@
-use trivet_dhcp::{Arrival, BootServer, Server, Settings, Subnet};
+use trivet_dhcp::{BootServer, DhcpArrival, DhcpServer, DhcpServerSettings, Subnet};
 use trivet_model::MacAddr;
 
 use super::*;
@@ -10,19 +10,19 @@ const TRANSFER_PORT: u16 = 40_000;
 const LOADER: &[u8] = &[7; 5000];
 
 /// A machine and the services it boots from, on a wire that loses nothing.
-struct Rig {
+struct SimFirmwareBench {
     now: Tick,
-    firmware: Firmware,
-    dhcp: Server,
+    firmware: SimFirmware,
+    dhcp: DhcpServer,
     transfer: Option<tftp::Sender>,
     /// Addresses fetched so far.
     fetched: Vec<String>,
     script: &'static str,
     /// An address that nobody answers for.
-    lost: &'static str,
+    unanswered_url: &'static str,
 }
 
-impl Rig {
+impl SimFirmwareBench {
     fn new(script: &'static str) -> Self {
         let subnet = Subnet {
             network: Ipv4Addr::new(10, 0, 0, 0),
@@ -36,45 +36,45 @@ impl Rig {
             known_only: false,
             lease_s: 3600,
         };
-        let place = Place {
+        let place = SimBootNetwork {
             relay: RELAY,
             tftp_port: TFTP_PORT,
         };
         Self {
             now: Tick(0),
-            firmware: Firmware::start(Tick(0), Hardware::new(1), place),
-            dhcp: Server::new(Settings {
+            firmware: SimFirmware::start(Tick(0), SimHardware::new(1), place),
+            dhcp: DhcpServer::new(DhcpServerSettings {
                 links: Vec::new(),
                 subnets: vec![subnet],
             }),
             transfer: None,
             fetched: Vec::new(),
             script,
-            lost: "",
+            unanswered_url: "",
         }
     }
 
     /// Carries out what the machine wants, until it wants nothing more.
-    fn settle(&mut self) {
-        while let Some(wanted) = self.firmware.wanted() {
+    fn run_until_idle(&mut self) {
+        while let Some(wanted) = self.firmware.next_action() {
             match wanted {
-                Do::Dhcp(bytes) => self.answer_dhcp(&bytes),
-                Do::Tftp { to, bytes } => self.answer_tftp(to, &bytes),
-                Do::Fetch { url } => self.answer_fetch(url),
+                SimFirmwareAction::Dhcp(bytes) => self.answer_dhcp(&bytes),
+                SimFirmwareAction::Tftp { to, bytes } => self.answer_tftp(to, &bytes),
+                SimFirmwareAction::Fetch { url } => self.answer_fetch(url),
             }
         }
     }
 
     fn answer_dhcp(&mut self, bytes: &[u8]) {
         let source = SocketAddrV4::new(RELAY, 67);
-        let arrival = Arrival::datagram(BOX, source);
+        let arrival = DhcpArrival::datagram(BOX, source);
         let reply = self
             .dhcp
             .handle(self.now, bytes, arrival, |_: MacAddr| true)
             .reply;
         if let Some(reply) = reply {
             let from = SocketAddrV4::new(BOX, 67).into();
-            self.firmware.datagram(self.now, from, &reply.bytes);
+            self.firmware.handle_datagram(self.now, from, &reply.bytes);
         }
     }
 
@@ -84,7 +84,7 @@ impl Rig {
                 panic!("not a read request")
             };
             assert_eq!(request.file, "snponly.efi");
-            let limits = tftp::Limits::default();
+            let limits = tftp::TransferLimits::default();
             let sender = tftp::Sender::new(&request, LOADER.len() as u64, limits, self.now.0);
             self.transfer = Some(sender);
         } else {
@@ -99,7 +99,7 @@ impl Rig {
                 return;
             }
             let from = SocketAddrV4::new(BOX, TRANSFER_PORT).into();
-            self.firmware.datagram(self.now, from, &out);
+            self.firmware.handle_datagram(self.now, from, &out);
         }
     }
 
@@ -109,9 +109,9 @@ impl Rig {
         } else {
             b"bytes"
         };
-        let body = Some(body).filter(|_| url != self.lost);
+        let body = Some(body).filter(|_| url != self.unanswered_url);
         self.fetched.push(url);
-        self.firmware.fetched(self.now, body);
+        self.firmware.handle_fetched(self.now, body);
     }
 }
 
@@ -120,9 +120,9 @@ const AGENT: &str =
 
 #[test]
 fn boots_the_agent_by_dhcp_tftp_and_http() {
-    let mut rig = Rig::new(AGENT);
-    rig.settle();
-    let Some(Ended::Agent(line)) = rig.firmware.ended() else {
+    let mut rig = SimFirmwareBench::new(AGENT);
+    rig.run_until_idle();
+    let Some(SimFirmwareHandover::Agent(line)) = rig.firmware.handover() else {
         panic!("no agent")
     };
     assert_eq!(line.api_url.as_deref(), Some("http://a"));
@@ -139,87 +139,94 @@ fn boots_the_agent_by_dhcp_tftp_and_http() {
 
 #[test]
 fn leaves_for_the_disk_when_the_script_says_so() {
-    let mut rig = Rig::new("#!ipxe\nexit 0\n");
-    rig.settle();
-    assert_eq!(rig.firmware.ended(), Some(&Ended::Disk));
+    let mut rig = SimFirmwareBench::new("#!ipxe\nexit 0\n");
+    rig.run_until_idle();
+    assert_eq!(rig.firmware.handover(), Some(&SimFirmwareHandover::Disk));
 }
 
 #[test]
 fn waits_and_asks_again_when_nobody_has_decided() {
-    let mut rig = Rig::new("#!ipxe\nsleep 10\nchain http://10.0.0.1/boot/again/script\n");
-    rig.settle();
-    assert_eq!(rig.firmware.ended(), None);
+    let mut rig =
+        SimFirmwareBench::new("#!ipxe\nsleep 10\nchain http://10.0.0.1/boot/again/script\n");
+    rig.run_until_idle();
+    assert_eq!(rig.firmware.handover(), None);
     rig.script = AGENT;
     rig.now = rig.firmware.deadline().expect("it waits");
     assert_eq!(rig.now, Tick(10_000));
     rig.firmware.tick(rig.now);
-    rig.settle();
-    assert!(matches!(rig.firmware.ended(), Some(Ended::Agent(_))));
+    rig.run_until_idle();
+    assert!(matches!(
+        rig.firmware.handover(),
+        Some(SimFirmwareHandover::Agent(_))
+    ));
 }
 
 #[test]
 fn starts_over_when_a_file_does_not_come() {
-    let mut rig = Rig::new("no script at all");
-    rig.settle();
-    assert_eq!(rig.firmware.ended(), None);
+    let mut rig = SimFirmwareBench::new("no script at all");
+    rig.run_until_idle();
+    assert_eq!(rig.firmware.handover(), None);
     assert_eq!(rig.firmware.address(), None);
     rig.script = AGENT;
     rig.now = rig.firmware.deadline().expect("it comes round again");
     rig.firmware.tick(rig.now);
-    rig.settle();
-    assert!(rig.firmware.ended().is_some());
+    rig.run_until_idle();
+    assert!(rig.firmware.handover().is_some());
 }
 
 #[test]
-fn a_stranger_cannot_join_a_transfer() {
-    let mut rig = Rig::new(AGENT);
+fn an_unknown_sender_cannot_join_a_transfer() {
+    let mut rig = SimFirmwareBench::new(AGENT);
     // Until the request for the loader has left.
-    while let Some(wanted) = rig.firmware.wanted() {
+    while let Some(wanted) = rig.firmware.next_action() {
         match wanted {
-            Do::Dhcp(bytes) => rig.answer_dhcp(&bytes),
-            Do::Tftp { .. } => break,
-            Do::Fetch { .. } => panic!("too early"),
+            SimFirmwareAction::Dhcp(bytes) => rig.answer_dhcp(&bytes),
+            SimFirmwareAction::Tftp { .. } => break,
+            SimFirmwareAction::Fetch { .. } => panic!("too early"),
         }
     }
     let first_block = [0, 3, 0, 1, b'x'];
     let stranger = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 66), TRANSFER_PORT);
     rig.firmware
-        .datagram(rig.now, stranger.into(), &first_block);
-    assert_eq!(rig.firmware.wanted(), None);
+        .handle_datagram(rig.now, stranger.into(), &first_block);
+    assert_eq!(rig.firmware.next_action(), None);
 }
 
 #[test]
 fn asks_again_when_nobody_answers() {
-    let mut rig = Rig::new(AGENT);
-    let Some(Do::Dhcp(first)) = rig.firmware.wanted() else {
+    let mut rig = SimFirmwareBench::new(AGENT);
+    let Some(SimFirmwareAction::Dhcp(first)) = rig.firmware.next_action() else {
         panic!("no DISCOVER")
     };
     rig.now = rig.firmware.deadline().expect("it waits for an offer");
     rig.firmware.tick(rig.now);
-    let Some(Do::Dhcp(second)) = rig.firmware.wanted() else {
+    let Some(SimFirmwareAction::Dhcp(second)) = rig.firmware.next_action() else {
         panic!("no second DISCOVER")
     };
     assert_eq!(first[4..8], second[4..8], "the transaction is the same");
     rig.answer_dhcp(&second);
-    rig.settle();
-    assert!(rig.firmware.ended().is_some());
+    rig.run_until_idle();
+    assert!(rig.firmware.handover().is_some());
 }
 
 #[test]
 fn a_kernel_that_does_not_come_is_asked_for_again_as_the_script_says() {
-    let mut rig = Rig::new(AGENT);
+    let mut rig = SimFirmwareBench::new(AGENT);
     rig.script = "#!ipxe\nkernel http://b/k || goto no\ninitrd http://b/r || goto no\n\
                   boot || goto no\n:no\nsleep 5\nchain http://10.0.0.1/boot/again/script\n";
-    rig.lost = "http://b/k";
-    rig.settle();
-    assert_eq!(rig.firmware.ended(), None);
+    rig.unanswered_url = "http://b/k";
+    rig.run_until_idle();
+    assert_eq!(rig.firmware.handover(), None);
     assert!(rig.firmware.address().is_some(), "it stays in its loader");
     rig.script = AGENT;
     rig.now = rig.firmware.deadline().expect("it waits");
     assert_eq!(rig.now, Tick(5000));
     rig.firmware.tick(rig.now);
-    rig.settle();
-    assert!(matches!(rig.firmware.ended(), Some(Ended::Agent(_))));
+    rig.run_until_idle();
+    assert!(matches!(
+        rig.firmware.handover(),
+        Some(SimFirmwareHandover::Agent(_))
+    ));
 }
 
 #[test]
@@ -228,8 +235,12 @@ fn what_is_no_agent_is_told_from_one() {
         "#!ipxe\nkernel http://b/k quiet\ninitrd http://b/r\nboot\n",
         "#!ipxe\nsanboot --no-describe http://b/i\n",
     ] {
-        let mut rig = Rig::new(script);
-        rig.settle();
-        assert_eq!(rig.firmware.ended(), Some(&Ended::Other), "{script}");
+        let mut rig = SimFirmwareBench::new(script);
+        rig.run_until_idle();
+        assert_eq!(
+            rig.firmware.handover(),
+            Some(&SimFirmwareHandover::Other),
+            "{script}"
+        );
     }
 }

@@ -8,7 +8,7 @@ use trivet_model::{Lease, MacAddr, Node, NodeId, UnixMs};
 use uuid::Uuid;
 
 use super::*;
-use crate::{Change, OpenError, Records, Salvage, Store, rebuild};
+use crate::{OpenError, Salvage, Store, StoreChange, StoreRecords, rebuild};
 
 const SEGMENT_BYTES: u32 = 32 * 1024;
 const REGION: usize = 8192 + 16 * SEGMENT_BYTES as usize;
@@ -22,20 +22,22 @@ fn store() -> Store<SimFlash> {
     let password = json!(PASSWORD);
     node.driver_info
         .insert("ipmi_password".to_owned(), password);
-    store.commit(&[Change::PutNode(Arc::new(node))]).unwrap();
+    store
+        .commit(&[StoreChange::PutNode(Arc::new(node))])
+        .unwrap();
     store
 }
 
-fn export(key: Option<&BoxKey>) -> (String, Records) {
+fn export(key: Option<&BoxKey>) -> (String, StoreRecords) {
     let store = store();
     let records = store.records().unwrap();
     let mut flash = store.into_flash();
     let salvage = Salvage::read(&mut flash, SEGMENT_BYTES).unwrap();
-    let outcome = salvage.judge(Some(&box_key())).unwrap();
+    let outcome = salvage.review(Some(&box_key())).unwrap();
     (outcome.export(REGION as u64, key), records)
 }
 
-fn imported(text: &str, key: BoxKey) -> Result<Records, OpenError> {
+fn imported(text: &str, key: BoxKey) -> Result<StoreRecords, OpenError> {
     let export = Export::parse(text).unwrap();
     assert_eq!(export.region_bytes, REGION as u64);
     let flash = SimFlash::new(REGION);
@@ -78,9 +80,11 @@ fn lease(number: u8) -> Lease {
 fn an_export_names_and_counts_every_damage_with_a_live_record_and_without_one() {
     // Commit 1 is the box's own record, 2 the node.
     let mut store = store();
-    store.commit(&[Change::PutLease(lease(7))]).unwrap();
-    store.commit(&[Change::DeleteLease(lease(7).mac)]).unwrap();
-    store.commit(&[Change::PutLease(lease(8))]).unwrap();
+    store.commit(&[StoreChange::PutLease(lease(7))]).unwrap();
+    store
+        .commit(&[StoreChange::DeleteLease(lease(7).mac)])
+        .unwrap();
+    store.commit(&[StoreChange::PutLease(lease(8))]).unwrap();
     let sound = store.flash().bytes();
     // Which commit's page is damaged, and which record is lost with it.
     for (commit, lost) in [(2, Some("node")), (3, None)] {
@@ -89,8 +93,12 @@ fn an_export_names_and_counts_every_damage_with_a_live_record_and_without_one() 
         bytes[at + 512..at + 1024].fill(0xa5);
         let mut flash = SimFlash::with_bytes(bytes);
         let salvage = Salvage::read(&mut flash, SEGMENT_BYTES).unwrap();
-        let outcome = salvage.judge(Some(&box_key())).unwrap();
-        let found: Vec<String> = outcome.findings.iter().map(ToString::to_string).collect();
+        let outcome = salvage.review(Some(&box_key())).unwrap();
+        let found: Vec<String> = outcome
+            .damaged_records
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         assert_eq!(found.len(), usize::from(lost.is_some()), "{found:?}");
         assert!(lost.is_none_or(|lost| found[0].contains(lost)), "{found:?}");
         let place = format!(

@@ -2,50 +2,50 @@
 //! `tests/power_cut.rs`.
 
 use trivet_board_sim::SimFlash;
-use trivet_model::Seeded;
+use trivet_model::SeededRandom;
 
 use super::*;
 use crate::layout::RECORD_BYTES_MAX;
 
 const SEGMENT_BYTES: u32 = 32 * 1024;
 
-type Batch = BTreeMap<Key, Option<Vec<u8>>>;
+type LogBatch = BTreeMap<RecordKey, Option<Vec<u8>>>;
 
-fn key(number: u64) -> Key {
+fn key(number: u64) -> RecordKey {
     let mut id = [0; 16];
     id[..8].copy_from_slice(&number.to_be_bytes());
-    Key { kind: 1, id }
+    RecordKey { kind: 1, id }
 }
 
-fn log(segments: usize) -> Log<SimFlash> {
+fn log(segments: usize) -> StoreLog<SimFlash> {
     let size = 2 * PAGE_BYTES + segments * SEGMENT_BYTES as usize;
-    Log::open(SimFlash::new(size), SEGMENT_BYTES).unwrap()
+    StoreLog::open(SimFlash::new(size), SEGMENT_BYTES).unwrap()
 }
 
-fn put(number: u64, value: Vec<u8>) -> Batch {
+fn put(number: u64, value: Vec<u8>) -> LogBatch {
     [(key(number), Some(value))].into()
 }
 
-fn delete(number: u64) -> Batch {
+fn delete(number: u64) -> LogBatch {
     [(key(number), None)].into()
 }
 
-fn noise(chance: &mut Seeded, bytes: usize) -> Vec<u8> {
+fn noise(chance: &mut SeededRandom, bytes: usize) -> Vec<u8> {
     let mut value = vec![0; bytes];
     trivet_model::Entropy::fill(chance, &mut value);
     value
 }
 
-fn contents(log: &Log<SimFlash>) -> BTreeMap<Key, Vec<u8>> {
+fn contents(log: &StoreLog<SimFlash>) -> BTreeMap<RecordKey, Vec<u8>> {
     log.iter()
         .map(|(key, value)| (*key, value.to_vec()))
         .collect()
 }
 
 #[track_caller]
-fn reopens_equal(log: &Log<SimFlash>) {
+fn reopens_equal(log: &StoreLog<SimFlash>) {
     let flash = SimFlash::with_bytes(log.flash().bytes().to_vec());
-    let again = Log::open(flash, SEGMENT_BYTES).unwrap();
+    let again = StoreLog::open(flash, SEGMENT_BYTES).unwrap();
     assert_eq!(contents(&again), contents(log));
     assert_eq!(again.head, log.head);
     assert_eq!(again.next_commit, log.next_commit);
@@ -64,7 +64,7 @@ fn a_blank_region_is_read_once_before_it_is_formatted() {
 #[test]
 fn a_record_that_is_written_whole_needs_no_earlier_value() {
     let mut log = log(64);
-    let mut value = noise(&mut Seeded::new(1), 20_000);
+    let mut value = noise(&mut SeededRandom::new(1), 20_000);
     log.commit(put(1, value.clone())).unwrap();
     value[7] ^= 1;
     let before = log.stats().written_bytes;
@@ -76,7 +76,7 @@ fn a_record_that_is_written_whole_needs_no_earlier_value() {
 #[test]
 fn a_small_change_of_a_large_record_takes_one_page() {
     let mut log = log(64);
-    let mut value = noise(&mut Seeded::new(1), 20_000);
+    let mut value = noise(&mut SeededRandom::new(1), 20_000);
     log.commit(put(1, value.clone())).unwrap();
     value[10_000] ^= 1;
     let before = log.stats().written_bytes;
@@ -102,7 +102,7 @@ fn a_batch_over_the_limit_is_refused_whole() {
     let mut log = log(8 * 64);
     let each = 8 * 1024;
     let fits = log.layout().batch_bytes_max() / (each + PUT_OVERHEAD_BYTES);
-    let batch = |count: usize| -> Batch {
+    let batch = |count: usize| -> LogBatch {
         (0..count as u64)
             .map(|number| (key(number), Some(vec![number as u8; each])))
             .collect()
@@ -117,7 +117,7 @@ fn a_batch_over_the_limit_is_refused_whole() {
 #[test]
 fn too_many_changes_are_refused() {
     let mut log = log(64);
-    let batch: Batch = (0..=BATCH_CHANGES_MAX as u64)
+    let batch: LogBatch = (0..=BATCH_CHANGES_MAX as u64)
         .map(|number| (key(number), None))
         .collect();
     assert!(matches!(
@@ -129,7 +129,7 @@ fn too_many_changes_are_refused() {
 #[test]
 fn a_full_store_says_so_changes_nothing_and_still_deletes() {
     let mut log = log(16);
-    let mut chance = Seeded::new(2);
+    let mut chance = SeededRandom::new(2);
     let mut number = 0;
     let error = loop {
         match log.commit(put(number, noise(&mut chance, 1000))) {
@@ -155,7 +155,7 @@ fn a_full_store_says_so_changes_nothing_and_still_deletes() {
 /// half must be carried round again and again. No batch may be refused.
 fn churn_at_the_limit(segments: usize, record_bytes: usize, rounds: u64, seed: u64) {
     let mut log = log(segments);
-    let mut chance = Seeded::new(seed);
+    let mut chance = SeededRandom::new(seed);
     let mut count = 0;
     while log
         .commit(put(count, noise(&mut chance, record_bytes)))
@@ -202,7 +202,7 @@ fn no_batch_is_refused_at_the_limit_with_the_largest_records() {
 #[test]
 fn one_hot_byte_among_full_records_never_fills_the_store() {
     let mut log = log(16);
-    let mut chance = Seeded::new(10);
+    let mut chance = SeededRandom::new(10);
     let mut count = 1;
     log.commit(put(0, vec![0])).unwrap();
     while log.commit(put(count, noise(&mut chance, 3000))).is_ok() {
@@ -215,9 +215,9 @@ fn one_hot_byte_among_full_records_never_fills_the_store() {
 }
 
 #[test]
-fn spare_bytes_carry_old_records_for_nothing() {
+fn spare_bytes_relocate_old_records_at_no_cost() {
     let mut log = log(16);
-    let mut chance = Seeded::new(11);
+    let mut chance = SeededRandom::new(11);
     for number in 0..20 {
         log.commit(put(number, noise(&mut chance, 1000))).unwrap();
     }
@@ -230,7 +230,7 @@ fn spare_bytes_carry_old_records_for_nothing() {
         after.written_bytes - before.written_bytes,
         500 * PAGE_BYTES as u64
     );
-    assert!(after.carried > 20);
+    assert!(after.relocated > 20);
     assert!(after.free_segments >= 14);
     reopens_equal(&log);
 }
@@ -240,7 +240,7 @@ fn the_cost_of_a_commit_does_not_grow_with_the_number_of_records() {
     let cost = |records: u64| {
         let mut log = log(512);
         for number in 0..records {
-            let value = noise(&mut Seeded::new(number), 500);
+            let value = noise(&mut SeededRandom::new(number), 500);
             log.commit(put(number, value)).unwrap();
         }
         let before = log.stats().written_bytes;
@@ -256,7 +256,7 @@ fn the_cost_of_a_commit_does_not_grow_with_the_number_of_records() {
 #[test]
 fn a_deleted_record_stays_deleted_while_its_segments_are_used_again() {
     let mut log = log(8);
-    let mut chance = Seeded::new(12);
+    let mut chance = SeededRandom::new(12);
     log.commit(put(1, noise(&mut chance, 2000))).unwrap();
     for _ in 0..3 {
         let mut value = log.value(&key(1)).unwrap().to_vec();
@@ -276,7 +276,7 @@ fn a_deleted_record_stays_deleted_while_its_segments_are_used_again() {
 #[test]
 fn a_patched_record_outlives_the_segment_of_its_first_image() {
     let mut log = log(8);
-    let mut chance = Seeded::new(13);
+    let mut chance = SeededRandom::new(13);
     let mut value = noise(&mut chance, 3900);
     log.commit(put(1, value.clone())).unwrap();
     for round in 0..600 {
@@ -314,7 +314,7 @@ fn opening_makes_what_was_found_durable() {
     killed.flash_mut().cut_after(1);
     killed.commit(put(1, vec![2])).unwrap_err();
     let survivor = SimFlash::with_bytes(killed.flash().bytes().to_vec());
-    let again = Log::open(survivor, SEGMENT_BYTES).unwrap();
+    let again = StoreLog::open(survivor, SEGMENT_BYTES).unwrap();
     assert_eq!(again.value(&key(1)), Some([2].as_slice()));
     assert_eq!(again.flash().counts().flushes, 1);
 }
@@ -328,7 +328,7 @@ fn two_torn_halves_do_not_bring_a_lost_commit_back() {
     log.commit(put(1, vec![1])).unwrap();
     let at = log.layout.offset_of(log.head) as usize;
     let half = at + PAGE_BYTES / 2;
-    let page_after = |log: &Log<SimFlash>, value: u8| {
+    let page_after = |log: &StoreLog<SimFlash>, value: u8| {
         let mut log = log.clone();
         log.commit(put(1, vec![value])).unwrap();
         log.flash().bytes().to_vec()
@@ -337,12 +337,12 @@ fn two_torn_halves_do_not_bring_a_lost_commit_back() {
     let mut torn = log.flash().bytes().to_vec();
     torn[at..half].copy_from_slice(&page_after(&log, 2)[at..half]);
     torn[half..at + PAGE_BYTES].fill(0xee);
-    let told = Log::open(SimFlash::with_bytes(torn), SEGMENT_BYTES).unwrap();
+    let told = StoreLog::open(SimFlash::with_bytes(torn), SEGMENT_BYTES).unwrap();
     assert_eq!(told.value(&key(1)), Some([1].as_slice()));
 
     let mut torn = told.flash().bytes().to_vec();
     let end = at + PAGE_BYTES;
     torn[half..end].copy_from_slice(&page_after(&told, 3)[half..end]);
-    let again = Log::open(SimFlash::with_bytes(torn), SEGMENT_BYTES).unwrap();
+    let again = StoreLog::open(SimFlash::with_bytes(torn), SEGMENT_BYTES).unwrap();
     assert_eq!(again.value(&key(1)), Some([1].as_slice()));
 }

@@ -8,8 +8,8 @@
 
 use std::ops::Range;
 
-use crate::Key;
-use crate::entry::{Entry, PUT_OVERHEAD_BYTES};
+use crate::RecordKey;
+use crate::entry::{LogEntry, PUT_OVERHEAD_BYTES};
 use crate::layout::RECORD_BYTES_MAX;
 use crate::schema::{self, RecordKind};
 
@@ -22,9 +22,9 @@ const OPERATION_MAX: u8 = 3;
 #[derive(Debug, Default)]
 pub(crate) struct CommitParts<'a> {
     /// Entries that are whole, in order.
-    pub(crate) entries: Vec<Entry<'a>>,
+    pub(crate) entries: Vec<LogEntry<'a>>,
     /// Records whose entries are not.
-    pub(crate) hit: Vec<Key>,
+    pub(crate) hit: Vec<RecordKey>,
     /// Whether entries may be missing of which not even the record is known.
     pub(crate) unknown: bool,
 }
@@ -62,27 +62,27 @@ pub(crate) fn read<'a>(payload: &'a [u8], missing: &[Range<usize>]) -> CommitPar
 
 /// A record that a page with a wrong checksum names.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Hint {
-    pub(crate) key: Key,
+pub(crate) struct RecordHint {
+    pub(crate) key: RecordKey,
     /// Whether more than its key speaks for it.
     pub(crate) strong: bool,
 }
 
 /// The records that the entries of a page name whose checksum is wrong. They say what
 /// was probably hit and no more: nothing proves them.
-pub(crate) fn hints(payload: &[u8]) -> Vec<Hint> {
+pub(crate) fn hints(payload: &[u8]) -> Vec<RecordHint> {
     let hint = |at: usize| {
         let rest = &payload[at..];
         let (operation, key) = header(rest)?;
         let value = rest.get(PUT_OVERHEAD_BYTES..).unwrap_or_default();
         let strong = operation == PUT && schema::has_envelope(&key, value);
-        Some(Hint { key, strong })
+        Some(RecordHint { key, strong })
     };
     let mut hints = Vec::new();
     let (mut at, mut is_start) = (0, true);
     while at < payload.len() {
         let found = hint(at).filter(|hint| is_start || hint.strong);
-        let after = found.and_then(|_| Entry::decode(&payload[at..]));
+        let after = found.and_then(|_| LogEntry::decode(&payload[at..]));
         hints.extend(found);
         is_start = after.is_some();
         at = match after {
@@ -95,9 +95,9 @@ pub(crate) fn hints(payload: &[u8]) -> Vec<Hint> {
 
 /// The key of an entry.
 #[cfg(test)]
-pub(crate) fn key_of(entry: &Entry<'_>) -> Key {
+pub(crate) fn key_of(entry: &LogEntry<'_>) -> RecordKey {
     match entry {
-        Entry::Put(key, _) | Entry::Patch(key, _) | Entry::Delete(key) => *key,
+        LogEntry::Put(key, _) | LogEntry::Patch(key, _) | LogEntry::Delete(key) => *key,
     }
 }
 
@@ -107,7 +107,7 @@ impl<'a> CommitParts<'a> {
     fn run(&mut self, payload: &'a [u8], mut at: usize, end: usize) -> Option<usize> {
         while at < end {
             let rest = &payload[at..end];
-            if let Some((entry, after)) = Entry::decode(rest) {
+            if let Some((entry, after)) = LogEntry::decode(rest) {
                 self.entries.push(entry);
                 at = end - after.len();
                 continue;
@@ -129,21 +129,21 @@ impl<'a> CommitParts<'a> {
 }
 
 /// Operation and key of an entry whose beginning is readable.
-fn header(bytes: &[u8]) -> Option<(u8, Key)> {
+fn header(bytes: &[u8]) -> Option<(u8, RecordKey)> {
     let (&[operation, kind], rest) = bytes.split_first_chunk::<2>()?;
     let (&id, _) = rest.split_first_chunk::<16>()?;
     RecordKind::from_number(kind)?;
     (PUT..=OPERATION_MAX)
         .contains(&operation)
-        .then_some((operation, Key { kind, id }))
+        .then_some((operation, RecordKey { kind, id }))
 }
 
 /// Where the first entry begins in a run whose first bytes belong to a lost one.
 fn first_entry(payload: &[u8], run: Range<usize>, to_the_end: bool) -> Option<usize> {
     run.clone().find(|&at| {
         let rest = &payload[at..run.end];
-        match Entry::decode(rest) {
-            Some((Entry::Put(key, value), after)) => {
+        match LogEntry::decode(rest) {
+            Some((LogEntry::Put(key, value), after)) => {
                 schema::has_envelope(&key, value) && (!to_the_end || fills(after))
             }
             _ => false,
@@ -153,7 +153,7 @@ fn first_entry(payload: &[u8], run: Range<usize>, to_the_end: bool) -> Option<us
 
 /// Whether entries fill these bytes exactly.
 fn fills(mut bytes: &[u8]) -> bool {
-    while let Some((_, after)) = Entry::decode(bytes) {
+    while let Some((_, after)) = LogEntry::decode(bytes) {
         bytes = after;
     }
     bytes.is_empty()
@@ -162,10 +162,10 @@ fn fills(mut bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::patch::Patch;
+    use crate::patch::RecordPatch;
 
-    fn key(number: u8) -> Key {
-        Key {
+    fn key(number: u8) -> RecordKey {
+        RecordKey {
             kind: 1,
             id: [number; 16],
         }
@@ -182,7 +182,7 @@ mod tests {
     fn payload() -> Vec<u8> {
         let mut out = Vec::new();
         for number in 1..=4 {
-            Entry::Put(key(number), &value(number, 100)).encode(&mut out);
+            LogEntry::Put(key(number), &value(number, 100)).encode(&mut out);
         }
         out
     }
@@ -195,10 +195,10 @@ mod tests {
             payload[gap.clone()].fill(0xee);
         }
         let parts = read(&payload, &missing);
-        let keys: Vec<Key> = parts.entries.iter().map(key_of).collect();
-        let want: Vec<Key> = whole.iter().map(|&number| key(number)).collect();
+        let keys: Vec<RecordKey> = parts.entries.iter().map(key_of).collect();
+        let want: Vec<RecordKey> = whole.iter().map(|&number| key(number)).collect();
         assert_eq!(keys, want, "{missing:?}");
-        let want: Vec<Key> = hit.iter().map(|&number| key(number)).collect();
+        let want: Vec<RecordKey> = hit.iter().map(|&number| key(number)).collect();
         assert_eq!(parts.hit, want, "{missing:?}");
         assert_eq!(parts.unknown, unknown, "{missing:?}");
     }
@@ -232,14 +232,14 @@ mod tests {
         let mut payload = Vec::new();
         let (old, mut new) = (vec![1; 200], vec![1; 200]);
         new[100] = 2;
-        Entry::Patch(key(1), Patch::between(&old, &new)).encode(&mut payload);
+        LogEntry::Patch(key(1), RecordPatch::between(&old, &new)).encode(&mut payload);
         let end = payload.len();
-        Entry::Put(key(2), &value(2, 30)).encode(&mut payload);
+        LogEntry::Put(key(2), &value(2, 30)).encode(&mut payload);
         let gap = end - 10..end - 5;
         payload[gap.clone()].fill(0xee);
         let parts = read(&payload, &[gap]);
         assert_eq!(parts.hit, [key(1)]);
-        let keys: Vec<Key> = parts.entries.iter().map(key_of).collect();
+        let keys: Vec<RecordKey> = parts.entries.iter().map(key_of).collect();
         assert_eq!(keys, [key(2)]);
         assert!(parts.unknown, "more entries may have stood in the gap");
     }
@@ -248,11 +248,11 @@ mod tests {
     fn a_page_with_a_wrong_checksum_hints_at_its_records() {
         let mut payload = payload();
         payload.resize(600, 0);
-        let strong = |number| Hint {
+        let strong = |number| RecordHint {
             key: key(number),
             strong: true,
         };
-        let all: Vec<Hint> = (1..=4).map(strong).collect();
+        let all: Vec<RecordHint> = (1..=4).map(strong).collect();
         assert_eq!(hints(&payload), all);
         payload[..40].fill(0xee);
         assert_eq!(hints(&payload), all[1..]);

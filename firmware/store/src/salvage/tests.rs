@@ -6,13 +6,13 @@ use std::sync::Arc;
 use trivet_board_hal::FlashError;
 use trivet_board_sim::{SimFlash, box_key};
 use trivet_model::{
-    Entropy as _, Lease, MacAddr, Node, NodeId, Port, PortId, PowerState, Seeded, UnixMs,
+    Entropy as _, Lease, MacAddr, Node, NodeId, Port, PortId, PowerState, SeededRandom, UnixMs,
 };
 use uuid::Uuid;
 
 use super::*;
-use crate::outcome::{Fate, SalvageOutcome};
-use crate::{Change, Log, Records, Store, rebuild, schema};
+use crate::outcome::{RecordDamage, SalvageOutcome};
+use crate::{Store, StoreChange, StoreLog, StoreRecords, rebuild, schema};
 
 const SEGMENT_BYTES: u32 = 32 * 1024;
 const REGION: usize = 2 * PAGE_BYTES + 64 * SEGMENT_BYTES as usize;
@@ -29,16 +29,16 @@ fn node(number: u128) -> Node {
     }
 }
 
-fn put(node: &Node) -> Change {
-    Change::PutNode(Arc::new(node.clone()))
+fn put(node: &Node) -> StoreChange {
+    StoreChange::PutNode(Arc::new(node.clone()))
 }
 
-fn node_key(number: u128) -> Key {
+fn node_key(number: u128) -> RecordKey {
     schema::node_key(NodeId(Uuid::from_u128(number)))
 }
 
-fn port(number: u128, node: u128) -> Change {
-    Change::PutPort(Arc::new(Port {
+fn port(number: u128, node: u128) -> StoreChange {
+    StoreChange::PutPort(Arc::new(Port {
         id: PortId(Uuid::from_u128(number)),
         revision: 0,
         serial: 0,
@@ -52,8 +52,8 @@ fn port(number: u128, node: u128) -> Change {
     }))
 }
 
-fn lease(number: u8) -> Change {
-    Change::PutLease(Lease {
+fn lease(number: u8) -> StoreChange {
+    StoreChange::PutLease(Lease {
         mac: MacAddr([2, 0, 0, 0, 0, number]),
         address: [10, 0, 0, number].into(),
     })
@@ -61,7 +61,7 @@ fn lease(number: u8) -> Change {
 
 /// A store of one page for each commit: commit 1 is the box's own record, 2 to 4 are
 /// nodes 1 to 3, 5 is a port of node 2, 6 a lease; then come `more`.
-fn store(more: &[Change]) -> Store<SimFlash> {
+fn store(more: &[StoreChange]) -> Store<SimFlash> {
     let mut store = open(&vec![0; REGION]).unwrap();
     let changes = [
         put(&node(1)),
@@ -76,7 +76,7 @@ fn store(more: &[Change]) -> Store<SimFlash> {
     store
 }
 
-fn image(more: &[Change]) -> Vec<u8> {
+fn image(more: &[StoreChange]) -> Vec<u8> {
     store(more).flash().bytes().to_vec()
 }
 
@@ -86,7 +86,7 @@ fn page_of(commit: usize) -> usize {
 }
 
 /// Fills one sector of the page of a commit with garbage.
-fn hurt(image: &mut [u8], commit: usize, sector: usize) {
+fn damage_sector(image: &mut [u8], commit: usize, sector: usize) {
     image[page_of(commit) + sector * SECTOR_BYTES..][..SECTOR_BYTES].fill(0xa5);
 }
 
@@ -99,15 +99,15 @@ fn salvage(image: &[u8]) -> Salvage {
 }
 
 /// The store that repair makes, and what it says.
-fn repaired(image: &[u8]) -> (Records, SalvageOutcome) {
-    let outcome = salvage(image).judge(Some(&box_key())).unwrap();
+fn repaired(image: &[u8]) -> (StoreRecords, SalvageOutcome) {
+    let outcome = salvage(image).review(Some(&box_key())).unwrap();
     let flash = SimFlash::new(REGION);
     let flash = rebuild(flash, SEGMENT_BYTES, &outcome.records).unwrap();
     let store = Store::open_with(flash, box_key(), SEGMENT_BYTES).unwrap();
     (store.records().unwrap(), outcome)
 }
 
-fn names(records: &Records) -> Vec<&str> {
+fn names(records: &StoreRecords) -> Vec<&str> {
     let nodes = records.nodes.values();
     nodes.filter_map(|node| node.name.as_deref()).collect()
 }
@@ -123,7 +123,11 @@ fn a_whole_store_is_read_as_it_opens() {
         open(&image).unwrap().stats().free_segments
     );
     let (records, outcome) = repaired(&image);
-    assert!(outcome.findings.is_empty(), "{:?}", outcome.findings);
+    assert!(
+        outcome.damaged_records.is_empty(),
+        "{:?}",
+        outcome.damaged_records
+    );
     assert_eq!(records, open(&image).unwrap().records().unwrap());
     assert_eq!(outcome.counts["node"], 3);
     assert_eq!(outcome.counts["lease"], 1);
@@ -144,7 +148,7 @@ fn a_blank_region_is_whole_and_empty_and_a_foreign_one_is_refused() {
 #[test]
 fn a_damaged_commit_loses_its_node_alone_and_names_it() {
     let mut image = image(&[]);
-    hurt(&mut image, 3, 1);
+    damage_sector(&mut image, 3, 1);
     assert!(matches!(open(&image), Err(OpenError::Damaged { .. })));
     let found = salvage(&image);
     let [damage] = &found.damages[..] else {
@@ -156,23 +160,27 @@ fn a_damaged_commit_loses_its_node_alone_and_names_it() {
     let (records, outcome) = repaired(&image);
     assert_eq!(names(&records), ["name-1", "name-3"]);
     assert_eq!((records.ports.len(), records.leases.len()), (1, 1));
-    let said: Vec<String> = outcome.findings.iter().map(ToString::to_string).collect();
-    assert_eq!(outcome.findings.len(), 2, "{said:?}");
-    assert_eq!(outcome.findings[0].key, node_key(2));
-    assert_eq!(outcome.findings[0].fate, Fate::Lost);
+    let said: Vec<String> = outcome
+        .damaged_records
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(outcome.damaged_records.len(), 2, "{said:?}");
+    assert_eq!(outcome.damaged_records[0].key, node_key(2));
+    assert_eq!(outcome.damaged_records[0].damage, RecordDamage::Lost);
     assert!(
         said[0].contains("node 00000000-0000-0000-0000-000000000002"),
         "{said:?}"
     );
     // Its port is whole, and has no node any more.
-    assert_eq!(outcome.findings[1].fate, Fate::WithoutNode);
+    assert_eq!(outcome.damaged_records[1].damage, RecordDamage::WithoutNode);
     assert!(said[1].contains("02:00:00:00:00:09"), "{said:?}");
 }
 
 #[test]
 fn a_commit_of_which_nothing_is_readable_is_named_by_its_number_and_place() {
     let mut image = image(&[]);
-    hurt(&mut image, 3, 0);
+    damage_sector(&mut image, 3, 0);
     let found = salvage(&image);
     assert_eq!(found.damages.len(), 1);
     assert!(found.damages[0].unknown && found.damages[0].hit.is_empty());
@@ -186,11 +194,11 @@ fn a_later_patch_tells_which_record_a_damaged_commit_held() {
     let mut changed = node(2);
     changed.power_state = Some(PowerState::On);
     let mut image = image(&[put(&changed), lease(8)]);
-    hurt(&mut image, 3, 0);
+    damage_sector(&mut image, 3, 0);
     let (records, outcome) = repaired(&image);
     assert_eq!(names(&records), ["name-1", "name-3"]);
-    assert_eq!(outcome.findings[0].key, node_key(2));
-    assert_eq!(outcome.findings[0].fate, Fate::Lost);
+    assert_eq!(outcome.damaged_records[0].key, node_key(2));
+    assert_eq!(outcome.damaged_records[0].damage, RecordDamage::Lost);
     assert_eq!(records.leases.len(), 2);
 }
 
@@ -199,15 +207,18 @@ fn an_older_version_of_a_node_is_kept_and_said_to_be_one() {
     let mut changed = node(3);
     changed.power_state = Some(PowerState::On);
     let mut image = image(&[put(&changed), lease(8)]);
-    hurt(&mut image, 7, 1);
+    damage_sector(&mut image, 7, 1);
     assert!(open(&image).is_err());
     let (records, outcome) = repaired(&image);
     assert_eq!(names(&records), ["name-1", "name-2", "name-3"]);
     assert_eq!(records.nodes[&changed.id], node(3));
-    let [finding] = &outcome.findings[..] else {
-        panic!("{:?}", outcome.findings);
+    let [finding] = &outcome.damaged_records[..] else {
+        panic!("{:?}", outcome.damaged_records);
     };
-    assert_eq!((finding.key, finding.fate), (node_key(3), Fate::Older));
+    assert_eq!(
+        (finding.key, finding.damage),
+        (node_key(3), RecordDamage::Older)
+    );
     let said = finding.to_string();
     assert!(said.contains("older version of node"), "{said}");
     assert!(said.contains("name-3"), "{said}");
@@ -215,16 +226,16 @@ fn an_older_version_of_a_node_is_kept_and_said_to_be_one() {
 
 #[test]
 fn damage_to_a_version_that_was_replaced_or_deleted_loses_nothing() {
-    let gone = Change::DeleteNode(NodeId(Uuid::from_u128(2)));
+    let gone = StoreChange::DeleteNode(NodeId(Uuid::from_u128(2)));
     let whole = image(&[gone, lease(8)]);
     let mut image = whole.clone();
-    hurt(&mut image, 3, 1);
+    damage_sector(&mut image, 3, 1);
     assert!(open(&image).is_err());
     let (records, outcome) = repaired(&image);
     assert_eq!(records, open(&whole).unwrap().records().unwrap());
-    let lost = outcome.findings.iter();
-    let lost = lost.filter(|finding| finding.fate != Fate::WithoutNode);
-    assert_eq!(lost.count(), 0, "{:?}", outcome.findings);
+    let lost = outcome.damaged_records.iter();
+    let lost = lost.filter(|finding| finding.damage != RecordDamage::WithoutNode);
+    assert_eq!(lost.count(), 0, "{:?}", outcome.damaged_records);
 }
 
 #[test]
@@ -233,12 +244,16 @@ fn the_counter_of_the_box_is_never_set_back() {
         serial: 3,
         ..node(4)
     };
-    let mut image = image(&[put(&third), Change::PutSerial(3), lease(8)]);
-    hurt(&mut image, 1, 1);
-    hurt(&mut image, 8, 1);
+    let mut image = image(&[put(&third), StoreChange::PutSerial(3), lease(8)]);
+    damage_sector(&mut image, 1, 1);
+    damage_sector(&mut image, 8, 1);
     let (records, outcome) = repaired(&image);
     assert_eq!(records.serial, 3, "the nodes say how far it was");
-    assert!(outcome.findings.is_empty(), "{:?}", outcome.findings);
+    assert!(
+        outcome.damaged_records.is_empty(),
+        "{:?}",
+        outcome.damaged_records
+    );
 }
 
 #[test]
@@ -260,7 +275,7 @@ fn damaged_copies_of_the_superblock_cost_no_record() {
 #[test]
 fn a_damaged_last_commit_is_taken_for_an_unfinished_one() {
     let mut image = image(&[put(&node(4))]);
-    hurt(&mut image, 7, 7);
+    damage_sector(&mut image, 7, 7);
     let found = salvage(&image);
     assert!(found.is_whole(), "{:?}", found.damages);
     assert_eq!(found.commits, Some((1, 6)));
@@ -278,15 +293,19 @@ fn a_damaged_page_in_the_middle_of_a_commit_loses_the_records_on_it_alone() {
         })
         .collect();
     let mut store = store(&[]);
-    let changes: Vec<Change> = batch.iter().map(put).collect();
+    let changes: Vec<StoreChange> = batch.iter().map(put).collect();
     store.commit(&changes).unwrap();
     store.commit(&[lease(8)]).unwrap();
     let whole = store.flash().bytes().to_vec();
     for page in [7, 10, 12] {
         let mut image = whole.clone();
-        hurt(&mut image, page, 2);
+        damage_sector(&mut image, page, 2);
         let (records, outcome) = repaired(&image);
-        let lost: Vec<Key> = outcome.findings.iter().map(|finding| finding.key).collect();
+        let lost: Vec<RecordKey> = outcome
+            .damaged_records
+            .iter()
+            .map(|finding| finding.key)
+            .collect();
         let is_there = |node: &&Node| records.nodes.contains_key(&node.id);
         let (kept, gone): (Vec<&Node>, Vec<&Node>) = batch.iter().partition(is_there);
         assert!(
@@ -306,12 +325,12 @@ fn a_damaged_page_in_the_middle_of_a_commit_loses_the_records_on_it_alone() {
 }
 
 /// A device with a sector that it does not read.
-struct Worn {
+struct WornFlash {
     flash: SimFlash,
     sector: u64,
 }
 
-impl Flash for Worn {
+impl Flash for WornFlash {
     fn size(&self) -> u64 {
         self.flash.size()
     }
@@ -341,7 +360,7 @@ impl Flash for Worn {
 fn a_sector_that_the_device_does_not_read_is_damage_like_any_other() {
     let flash = SimFlash::with_bytes(image(&[]));
     let sector = (page_of(3) + 3 * SECTOR_BYTES) as u64;
-    let mut worn = Worn { flash, sector };
+    let mut worn = WornFlash { flash, sector };
     let found = Salvage::read(&mut worn, SEGMENT_BYTES).unwrap();
     assert_eq!(found.damages.len(), 1, "{:?}", found.damages);
     assert_eq!(found.damages[0].hit, [node_key(2)]);
@@ -350,8 +369,12 @@ fn a_sector_that_the_device_does_not_read_is_damage_like_any_other() {
     let found = Salvage::read(&mut worn, SEGMENT_BYTES).unwrap();
     assert_eq!(found.damages.len(), 1, "{:?}", found.damages);
     assert_eq!(found.damages[0].at, Some((REGION - PAGE_BYTES) as u64));
-    let outcome = found.judge(Some(&box_key())).unwrap();
-    assert!(outcome.findings.is_empty(), "{:?}", outcome.findings);
+    let outcome = found.review(Some(&box_key())).unwrap();
+    assert!(
+        outcome.damaged_records.is_empty(),
+        "{:?}",
+        outcome.damaged_records
+    );
     assert_eq!(outcome.counts["node"], 3);
 }
 
@@ -360,31 +383,31 @@ fn another_key_is_refused_and_no_key_leaves_what_is_sealed_alone() {
     let found = salvage(&image(&[]));
     let other = trivet_board_hal::BoxKey::new([1; 32]);
     assert!(matches!(
-        found.judge(Some(&other)),
+        found.review(Some(&other)),
         Err(OpenError::WrongKey)
     ));
-    let outcome = found.judge(None).unwrap();
+    let outcome = found.review(None).unwrap();
     assert!(outcome.needs_key);
     assert_eq!(outcome.counts["node"], 3);
 }
 
-type Values = BTreeMap<Key, BTreeSet<Vec<u8>>>;
+type CommittedValues = BTreeMap<RecordKey, BTreeSet<Vec<u8>>>;
 
 /// A region that was gone round several times, all values that each record ever had,
 /// and its last ones.
-fn aged() -> (Vec<u8>, Values, BTreeMap<Key, Vec<u8>>) {
+fn aged() -> (Vec<u8>, CommittedValues, BTreeMap<RecordKey, Vec<u8>>) {
     const SMALL: usize = 2 * PAGE_BYTES + 16 * 16384;
-    let mut chance = Seeded::new(1);
-    let mut log = Log::open(SimFlash::new(SMALL), 16384).unwrap();
-    let mut ever = Values::new();
+    let mut chance = SeededRandom::new(1);
+    let mut log = StoreLog::open(SimFlash::new(SMALL), 16384).unwrap();
+    let mut ever = CommittedValues::new();
     // Too large for spare bytes, never changed: it keeps the tail far behind.
     let id = [9; 16];
-    let (cold, value) = (Key { kind: 2, id }, vec![3; 4000]);
+    let (cold, value) = (RecordKey { kind: 2, id }, vec![3; 4000]);
     ever.entry(cold).or_default().insert(value.clone());
     log.commit([(cold, Some(value))].into()).unwrap();
     for number in 0..400_usize {
         let id = [chance.below(6) as u8; 16];
-        let key = Key { kind: 1, id };
+        let key = RecordKey { kind: 1, id };
         let mut value = log.value(&key).unwrap_or_default().to_vec();
         if value.is_empty() || number.is_multiple_of(5) {
             value = vec![0; 1500];
@@ -424,7 +447,7 @@ fn whatever_page_is_damaged_only_values_that_were_committed_are_kept() {
                     .get(key)
                     .is_none_or(|kept| kept.value != **value)
             });
-            let wrong: Vec<&Key> = wrong.map(|(key, _)| key).collect();
+            let wrong: Vec<&RecordKey> = wrong.map(|(key, _)| key).collect();
             assert!(wrong.len() <= 3, "{story}: {wrong:?}");
             exact += usize::from(wrong.is_empty());
             for key in wrong {

@@ -16,10 +16,10 @@ mod unit;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use trivet_model::node::Object;
+use trivet_model::node::JsonObject;
 use trivet_model::{Lease, MacAddr, Node, NodeId, Port, PortId, Resource, ResourceId};
 
-use crate::Key;
+use crate::RecordKey;
 use crate::error::RecordError;
 use crate::seal::Sealer;
 
@@ -103,7 +103,7 @@ thread_local! {
 
 /// One record, read.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Record {
+pub(crate) enum StoredRecord {
     Node(Box<Node>),
     Port(Port),
     Lease(Lease),
@@ -157,40 +157,40 @@ pub(crate) fn encode_serial(sealer: &Sealer, serial: u64) -> Result<Vec<u8>, Rec
 }
 
 /// Where a node stands.
-pub(crate) fn node_key(id: NodeId) -> Key {
+pub(crate) fn node_key(id: NodeId) -> RecordKey {
     key(RecordKind::Node, id.bytes())
 }
 
 /// The node that stands there, if one does.
-pub(crate) fn node_of(place: &Key) -> Option<NodeId> {
+pub(crate) fn node_of(place: &RecordKey) -> Option<NodeId> {
     let id = NodeId(uuid::Uuid::from_bytes(place.id));
     (*place == node_key(id)).then_some(id)
 }
 
 /// Where a port stands.
-pub(crate) fn port_key(id: PortId) -> Key {
+pub(crate) fn port_key(id: PortId) -> RecordKey {
     key(RecordKind::Port, id.bytes())
 }
 
 /// Where a lease stands: its hardware address, filled up with zeros.
-pub(crate) fn lease_key(mac: MacAddr) -> Key {
+pub(crate) fn lease_key(mac: MacAddr) -> RecordKey {
     let mut id = [0; 16];
     id[..6].copy_from_slice(&mac.0);
     key(RecordKind::Lease, id)
 }
 
 /// Where a resource stands.
-pub(crate) fn resource_key(id: ResourceId) -> Key {
+pub(crate) fn resource_key(id: ResourceId) -> RecordKey {
     key(RecordKind::Resource, id.bytes())
 }
 
 /// Where the box's own record stands.
-pub(crate) fn unit_key() -> Key {
+pub(crate) fn unit_key() -> RecordKey {
     key(RecordKind::Box, [0; 16])
 }
 
-fn key(kind: RecordKind, id: [u8; 16]) -> Key {
-    Key {
+fn key(kind: RecordKind, id: [u8; 16]) -> RecordKey {
+    RecordKey {
         kind: kind as u8,
         id,
     }
@@ -200,9 +200,9 @@ fn key(kind: RecordKind, id: [u8; 16]) -> Key {
 /// Without a sealer only a record in which nothing is sealed can be read.
 pub(crate) fn decode(
     sealer: Option<&Sealer>,
-    at: &Key,
+    at: &RecordKey,
     bytes: &[u8],
-) -> Result<Record, RecordError> {
+) -> Result<StoredRecord, RecordError> {
     #[cfg(test)]
     DECODED.set(DECODED.get() + 1);
     let kind =
@@ -229,29 +229,29 @@ pub(crate) fn decode(
                 open::<node::NodeV2>(kind, payload)?.into_model(sealer)?
             };
             let own_key = node_key(node.id);
-            (Record::Node(Box::new(node)), own_key)
+            (StoredRecord::Node(Box::new(node)), own_key)
         }
         (RecordKind::Port, 1) => {
             let port = open::<port::PortV1>(kind, payload)?.into_model()?;
             let own_key = port_key(port.id);
-            (Record::Port(port), own_key)
+            (StoredRecord::Port(port), own_key)
         }
         (RecordKind::Lease, 1) => {
             let lease = open::<lease::LeaseV1>(kind, payload)?.into_model();
-            (Record::Lease(lease), lease_key(lease.mac))
+            (StoredRecord::Lease(lease), lease_key(lease.mac))
         }
         (RecordKind::Box, 1) => {
             let unit = open::<unit::BoxV1>(kind, payload)?;
-            (Record::Serial(unit.serial), unit_key())
+            (StoredRecord::Serial(unit.serial), unit_key())
         }
         (RecordKind::Box, 2 | 3) => {
             let unit = open::<unit::BoxV2>(kind, payload)?;
-            (Record::Serial(unit.checked(sealer)?), unit_key())
+            (StoredRecord::Serial(unit.checked(sealer)?), unit_key())
         }
         (RecordKind::Resource, 1) => {
             let resource = open::<resource::ResourceV1>(kind, payload)?.into_model(sealer)?;
             let own_key = resource_key(resource.id);
-            (Record::Resource(resource), own_key)
+            (StoredRecord::Resource(resource), own_key)
         }
         _ => return Err(kind.malformed("no version has this number")),
     };
@@ -263,7 +263,7 @@ pub(crate) fn decode(
 }
 
 /// Whether the bytes begin like a record of this key that this program can read.
-pub(crate) fn has_envelope(at: &Key, bytes: &[u8]) -> bool {
+pub(crate) fn has_envelope(at: &RecordKey, bytes: &[u8]) -> bool {
     match (RecordKind::from_number(at.kind), bytes) {
         (Some(kind), [first, low, high, ..]) => {
             let version = u16::from_le_bytes([*low, *high]);
@@ -274,7 +274,7 @@ pub(crate) fn has_envelope(at: &Key, bytes: &[u8]) -> bool {
 }
 
 /// Whether the record is of a version that is written no more.
-pub(crate) fn is_old(at: &Key, bytes: &[u8]) -> bool {
+pub(crate) fn is_old(at: &RecordKey, bytes: &[u8]) -> bool {
     match (RecordKind::from_number(at.kind), bytes) {
         (Some(kind), [_, low, high, ..]) => {
             u16::from_le_bytes([*low, *high]) < kind.newest_version()
@@ -309,7 +309,7 @@ fn open<T: DeserializeOwned>(kind: RecordKind, payload: &[u8]) -> Result<T, Reco
 fn object_text(
     kind: RecordKind,
     field: &'static str,
-    object: &Object,
+    object: &JsonObject,
 ) -> Result<String, RecordError> {
     if object
         .values()

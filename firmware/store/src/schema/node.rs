@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use trivet_model::{AgentSession, Job, Node, NodeId, Step, UnixMs};
+use trivet_model::{AgentSession, Job, JobStep, Node, NodeId, UnixMs};
 use uuid::Uuid;
 
 use super::{RecordKind, json, node_key, object_text, optional_word, value_text, word};
 use crate::error::RecordError;
-use crate::seal::{Seal, Sealed, SealedJson, Sealer};
+use crate::seal::{RecordSeal, SealedBytes, SealedJson, Sealer};
 
 pub(super) const VERSION: u16 = 2;
 
@@ -80,8 +80,8 @@ struct StepV2 {
 /// Part of version 2 of a node, frozen.
 #[derive(Debug, Serialize, Deserialize)]
 struct AgentV2 {
-    token: Sealed,
-    former_token: Option<Sealed>,
+    token: SealedBytes,
+    former_token: Option<SealedBytes>,
     url: Option<String>,
     verify_ca: Option<String>,
     version: Option<String>,
@@ -141,7 +141,7 @@ impl NodeV2 {
     /// Every field of a node is named here, so that a new one does not compile
     /// until it has a version.
     pub(super) fn into_model(self, sealer: Option<&Sealer>) -> Result<Node, RecordError> {
-        let seal = Seal::of(sealer, node_key(NodeId(Uuid::from_bytes(self.id))));
+        let seal = RecordSeal::of(sealer, node_key(NodeId(Uuid::from_bytes(self.id))));
         Ok(Node {
             id: NodeId(Uuid::from_bytes(self.id)),
             revision: self.revision,
@@ -185,7 +185,7 @@ impl NodeV2 {
 }
 
 impl JobV2 {
-    fn from_model(seal: Seal<'_>, job: &Job) -> Result<Self, RecordError> {
+    fn from_model(seal: RecordSeal<'_>, job: &Job) -> Result<Self, RecordError> {
         Ok(Self {
             kind: job.kind.as_str().to_owned(),
             phase: job.phase.as_str().to_owned(),
@@ -202,7 +202,7 @@ impl JobV2 {
         })
     }
 
-    fn into_model(self, seal: Seal<'_>) -> Result<Job, RecordError> {
+    fn into_model(self, seal: RecordSeal<'_>) -> Result<Job, RecordError> {
         Ok(Job {
             kind: word(KIND, &self.kind)?,
             phase: word(KIND, &self.phase)?,
@@ -221,7 +221,7 @@ impl JobV2 {
 }
 
 impl StepV2 {
-    fn from_model(seal: Seal<'_>, item: u32, step: &Step) -> Result<Self, RecordError> {
+    fn from_model(seal: RecordSeal<'_>, item: u32, step: &JobStep) -> Result<Self, RecordError> {
         Ok(Self {
             step: step.step.clone(),
             interface: step.interface.clone(),
@@ -232,8 +232,8 @@ impl StepV2 {
         })
     }
 
-    fn into_model(self, seal: Seal<'_>, item: u32) -> Result<Step, RecordError> {
-        Ok(Step {
+    fn into_model(self, seal: RecordSeal<'_>, item: u32) -> Result<JobStep, RecordError> {
+        Ok(JobStep {
             step: self.step,
             interface: self.interface,
             priority: self.priority,
@@ -245,7 +245,7 @@ impl StepV2 {
 }
 
 impl AgentV2 {
-    fn from_model(seal: Seal<'_>, agent: &AgentSession) -> Result<Self, RecordError> {
+    fn from_model(seal: RecordSeal<'_>, agent: &AgentSession) -> Result<Self, RecordError> {
         let former = agent.former_token.as_ref();
         Ok(Self {
             token: seal.text("token", &agent.token)?,
@@ -258,7 +258,7 @@ impl AgentV2 {
         })
     }
 
-    fn into_model(self, seal: Seal<'_>) -> Result<AgentSession, RecordError> {
+    fn into_model(self, seal: RecordSeal<'_>) -> Result<AgentSession, RecordError> {
         let former = self.former_token.as_ref();
         Ok(AgentSession {
             token: seal.open_text("token", &self.token)?,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use trivet_model::{AgentSession, Job, Node, NodeId, Step, UnixMs};
+use trivet_model::{AgentSession, Job, JobStep, Node, NodeId, UnixMs};
 use uuid::Uuid;
 
 use super::{RecordKind, json, optional_word, word};
@@ -146,8 +146,8 @@ impl JobV1 {
 }
 
 impl StepV1 {
-    fn into_model(self) -> Result<Step, RecordError> {
-        Ok(Step {
+    fn into_model(self) -> Result<JobStep, RecordError> {
+        Ok(JobStep {
             step: self.step,
             interface: self.interface,
             priority: self.priority,

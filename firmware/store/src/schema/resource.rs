@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::{RecordKind, resource_key, word};
 use crate::error::RecordError;
-use crate::seal::{Seal, SealedJson, Sealer};
+use crate::seal::{RecordSeal, SealedJson, Sealer};
 
 pub(super) const VERSION: u16 = 1;
 
@@ -55,7 +55,7 @@ impl ResourceV1 {
 
     pub(super) fn into_model(self, sealer: Option<&Sealer>) -> Result<Resource, RecordError> {
         let id = ResourceId(Uuid::from_bytes(self.id));
-        let seal = Seal::of(sealer, resource_key(id));
+        let seal = RecordSeal::of(sealer, resource_key(id));
         Ok(Resource {
             id,
             kind: word(KIND, &self.kind)?,

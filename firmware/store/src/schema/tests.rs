@@ -2,12 +2,12 @@
 
 use serde_json::json;
 use trivet_model::{
-    AgentSession, Job, JobKind, Phase, PowerState, ProvisionState, Step, StepKind, UnixMs,
+    AgentSession, Job, JobKind, JobPhase, JobStep, PowerState, ProvisionState, StepKind, UnixMs,
 };
 
 use super::*;
 
-fn object(value: &Value) -> Object {
+fn object(value: &Value) -> JsonObject {
     value.as_object().unwrap().clone()
 }
 
@@ -45,10 +45,10 @@ fn full_node() -> Node {
         kept: object(&json!({"owner": "o"})),
         job: Some(Job {
             kind: JobKind::Deploy,
-            phase: Phase::AwaitStep,
+            phase: JobPhase::AwaitStep,
             step_kind: Some(StepKind::Deploy),
             manual: true,
-            steps: vec![Step {
+            steps: vec![JobStep {
                 step: "s1".to_owned(),
                 interface: "deploy".to_owned(),
                 priority: -3,
@@ -175,16 +175,24 @@ const BOX_V3: &[u8] = b"\x04\x03\0\xac\x02\x22\
     \x92\x1f\x8d\xb8\xee\x54\x34\x81\x4e\x98\xfc";
 
 /// Every version that was ever written: key, bytes, record.
-fn pinned() -> Vec<(Key, &'static [u8], Record)> {
-    let node = |node: Node| Record::Node(Box::new(node));
+fn pinned() -> Vec<(RecordKey, &'static [u8], StoredRecord)> {
+    let node = |node: Node| StoredRecord::Node(Box::new(node));
     vec![
         (node_key(full_node().id), NODE_V1, node(full_node())),
         (node_key(full_node().id), NODE_V2, node(secret_node())),
-        (port_key(full_port().id), PORT_V1, Record::Port(full_port())),
-        (lease_key(lease().mac), LEASE_V1, Record::Lease(lease())),
-        (unit_key(), BOX_V1, Record::Serial(300)),
-        (unit_key(), BOX_V2, Record::Serial(300)),
-        (unit_key(), BOX_V3, Record::Serial(300)),
+        (
+            port_key(full_port().id),
+            PORT_V1,
+            StoredRecord::Port(full_port()),
+        ),
+        (
+            lease_key(lease().mac),
+            LEASE_V1,
+            StoredRecord::Lease(lease()),
+        ),
+        (unit_key(), BOX_V1, StoredRecord::Serial(300)),
+        (unit_key(), BOX_V2, StoredRecord::Serial(300)),
+        (unit_key(), BOX_V3, StoredRecord::Serial(300)),
     ]
 }
 
@@ -241,7 +249,7 @@ fn a_fresh_node_reads_back() {
     let node = Node::new(full_node().id, "redfish", UnixMs(u64::MAX));
     let bytes = encode_node(&sealer(), &node).unwrap();
     let read = decode(Some(&sealer()), &node_key(node.id), &bytes).unwrap();
-    assert_eq!(read, Record::Node(Box::new(node)));
+    assert_eq!(read, StoredRecord::Node(Box::new(node)));
 }
 
 #[test]
@@ -289,18 +297,18 @@ fn refuses_version_zero_foreign_kinds_and_foreign_keys() {
             decode(Some(&sealer()), &key, &old),
             Err(RecordError::Malformed { .. })
         ));
-        let other = Key {
+        let other = RecordKey {
             id: [0xee; 16],
             ..key
         };
         let error = decode(Some(&sealer()), &other, bytes).unwrap_err();
         assert!(error.to_string().contains("another record"), "{error}");
-        let unknown = Key { kind: 9, ..key };
+        let unknown = RecordKey { kind: 9, ..key };
         assert_eq!(
             decode(Some(&sealer()), &unknown, bytes),
             Err(RecordError::UnknownKind { kind: 9 })
         );
-        let swapped = Key {
+        let swapped = RecordKey {
             kind: key.kind % 4 + 1,
             ..key
         };
@@ -337,7 +345,7 @@ fn the_deepest_object_reads_back_and_one_deeper_is_refused() {
     node.inventory = Some(nested(JSON_DEPTH_MAX));
     let bytes = encode_node(&sealer(), &node).unwrap();
     let read = decode(Some(&sealer()), &node_key(node.id), &bytes).unwrap();
-    assert_eq!(read, Record::Node(Box::new(node.clone())));
+    assert_eq!(read, StoredRecord::Node(Box::new(node.clone())));
 
     node.inventory = Some(nested(JSON_DEPTH_MAX + 1));
     assert!(matches!(

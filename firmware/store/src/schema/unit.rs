@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::unit_key;
 use crate::error::RecordError;
-use crate::seal::{Seal, Sealed, Sealer};
+use crate::seal::{RecordSeal, SealedBytes, Sealer};
 
 pub(super) const VERSION: u16 = 3;
 
@@ -24,7 +24,7 @@ pub(super) struct BoxV1 {
 pub(super) struct BoxV2 {
     /// The last place given in the order of creation.
     serial: u64,
-    check: Sealed,
+    check: SealedBytes,
 }
 
 impl BoxV2 {
@@ -35,7 +35,7 @@ impl BoxV2 {
 
     /// The serial, if the store was sealed with this key.
     pub(super) fn checked(self, sealer: Option<&Sealer>) -> Result<u64, RecordError> {
-        Seal::of(sealer, unit_key()).open_text("check", &self.check)?;
+        RecordSeal::of(sealer, unit_key()).open_text("check", &self.check)?;
         Ok(self.serial)
     }
 }

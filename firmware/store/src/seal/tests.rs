@@ -5,7 +5,7 @@ use trivet_board_sim::box_key;
 
 use super::*;
 
-const AT: Key = Key {
+const AT: RecordKey = RecordKey {
     kind: 1,
     id: [3; 16],
 };
@@ -14,7 +14,7 @@ fn sealer() -> Sealer {
     Sealer::new(&box_key())
 }
 
-fn object(value: Value) -> Object {
+fn object(value: Value) -> JsonObject {
     match value {
         Value::Object(object) => object,
         other => panic!("{other} is no object"),
@@ -31,7 +31,7 @@ fn comes_back(value: Value) -> SealedJson {
     let seal = sealer.of(AT);
     let want = object(value);
     let sealed = seal.object("field", &want).unwrap();
-    let read: Object = seal.open_json("field", 0, &sealed).unwrap();
+    let read: JsonObject = seal.open_json("field", 0, &sealed).unwrap();
     assert_eq!(read, want);
     sealed
 }
@@ -107,10 +107,10 @@ fn equal_values_in_one_place_have_equal_bytes_and_elsewhere_others() {
     let bytes = |sealer: &Sealer, at, field, text| sealer.of(at).text(field, text).unwrap().0;
     let first = bytes(&one, AT, "token", "t");
     assert_eq!(first, bytes(&two, AT, "token", "t"));
-    let elsewhere = Key { id: [4; 16], ..AT };
+    let elsewhere = RecordKey { id: [4; 16], ..AT };
     let others = [
         bytes(&one, elsewhere, "token", "t"),
-        bytes(&one, Key { kind: 2, ..AT }, "token", "t"),
+        bytes(&one, RecordKey { kind: 2, ..AT }, "token", "t"),
         bytes(&one, AT, "former_token", "t"),
         bytes(&one, AT, "token", "u"),
     ];
@@ -126,13 +126,13 @@ fn a_sealed_value_opens_nowhere_else() {
     let args = json!({"a_token": "t", "b_token": "t"});
     let seal = sealer.of(AT);
     let mut sealed = seal.value("args", 1, &args).unwrap();
-    let open = |seal: Seal<'_>, field, item, sealed: &SealedJson| {
+    let open = |seal: RecordSeal<'_>, field, item, sealed: &SealedJson| {
         seal.open_json::<Value>(field, item, sealed)
     };
     assert_eq!(open(seal, "args", 1, &sealed).unwrap(), args);
-    let other_id = sealer.of(Key { id: [4; 16], ..AT });
+    let other_id = sealer.of(RecordKey { id: [4; 16], ..AT });
     assert!(shut(open(other_id, "args", 1, &sealed)), "another record");
-    let other_kind = sealer.of(Key { kind: 2, ..AT });
+    let other_kind = sealer.of(RecordKey { kind: 2, ..AT });
     let read = open(other_kind, "args", 1, &sealed);
     assert_eq!(read, Err(RecordError::Sealed { kind: "port" }));
     assert!(shut(open(seal, "steps", 1, &sealed)), "another field");
@@ -170,11 +170,14 @@ fn no_flipped_bit_and_no_lost_byte_opens() {
         for bit in 0..8 {
             let mut bytes = sealed.0.clone();
             bytes[at] ^= 1 << bit;
-            assert!(shut(seal.open_text("token", &Sealed(bytes))), "{at} {bit}");
+            assert!(
+                shut(seal.open_text("token", &SealedBytes(bytes))),
+                "{at} {bit}"
+            );
         }
-        let short = Sealed(sealed.0[..at].to_vec());
+        let short = SealedBytes(sealed.0[..at].to_vec());
         assert!(shut(seal.open_text("token", &short)), "{at}");
-        let short = Sealed(sealed.0[at + 1..].to_vec());
+        let short = SealedBytes(sealed.0[at + 1..].to_vec());
         assert!(shut(seal.open_text("token", &short)), "{at}");
     }
 }
@@ -186,8 +189,8 @@ fn another_key_and_no_key_open_nothing() {
     bytes[31] ^= 1;
     let other = Sealer::new(&BoxKey::new(bytes));
     assert!(shut(other.of(AT).open_text("token", &sealed)));
-    assert!(shut(Seal::of(None, AT).open_text("token", &sealed)));
-    assert!(shut(Seal::of(None, AT).text("token", "secret")));
+    assert!(shut(RecordSeal::of(None, AT).open_text("token", &sealed)));
+    assert!(shut(RecordSeal::of(None, AT).text("token", "secret")));
     assert_eq!(format!("{:?}", sealer()), "Sealer(..)");
 }
 

@@ -18,8 +18,8 @@ fn node(number: u128) -> Node {
     Node::new(NodeId(Uuid::from_u128(number)), "ipmi", UnixMs(1))
 }
 
-fn put(node: &Node) -> Change {
-    Change::PutNode(Arc::new(node.clone()))
+fn put(node: &Node) -> StoreChange {
+    StoreChange::PutNode(Arc::new(node.clone()))
 }
 
 fn port(number: u128, node: &Node) -> Port {
@@ -47,7 +47,7 @@ fn lease(number: u8) -> Lease {
 #[test]
 fn opens_a_blank_region_of_default_shape() {
     let store = Store::open(SimFlash::new(4 << 20), box_key()).unwrap();
-    assert_eq!(store.records().unwrap(), Records::default());
+    assert_eq!(store.records().unwrap(), StoreRecords::default());
     assert_eq!(store.stats().segments, 15);
     // The box's own record stands in one.
     assert_eq!(store.stats().free_segments, 14);
@@ -59,7 +59,7 @@ fn opens_a_blank_region_of_default_shape() {
 fn a_start_decodes_each_record_once() {
     let mut store = open(SimFlash::new(REGION));
     let nodes: Vec<Node> = (1..=20).map(node).collect();
-    let changes: Vec<Change> = nodes.iter().map(put).collect();
+    let changes: Vec<StoreChange> = nodes.iter().map(put).collect();
     store.commit(&changes).unwrap();
     let flash = store.into_flash();
     schema::DECODED.set(0);
@@ -98,9 +98,9 @@ fn every_kind_of_record_is_there_after_reopening_and_can_be_deleted() {
     let changes = [
         put(&one),
         put(&two),
-        Change::PutPort(Arc::new(port(3, &one))),
-        Change::PutLease(lease(4)),
-        Change::PutSerial(5),
+        StoreChange::PutPort(Arc::new(port(3, &one))),
+        StoreChange::PutLease(lease(4)),
+        StoreChange::PutSerial(5),
     ];
     store.commit(&changes).unwrap();
     let want = store.records().unwrap();
@@ -113,9 +113,9 @@ fn every_kind_of_record_is_there_after_reopening_and_can_be_deleted() {
     let mut store = open(store.into_flash());
     assert_eq!(store.records().unwrap(), want);
     let changes = [
-        Change::DeleteNode(one.id),
-        Change::DeletePort(PortId(Uuid::from_u128(3))),
-        Change::DeleteLease(lease(4).mac),
+        StoreChange::DeleteNode(one.id),
+        StoreChange::DeletePort(PortId(Uuid::from_u128(3))),
+        StoreChange::DeleteLease(lease(4).mac),
     ];
     store.commit(&changes).unwrap();
     let left = open(store.into_flash()).records().unwrap();
@@ -148,7 +148,7 @@ fn what_changes_nothing_writes_nothing() {
     store.commit(&[]).unwrap();
     store.commit(&[put(&node(1))]).unwrap();
     store
-        .commit(&[Change::DeleteNode(NodeId(Uuid::from_u128(9)))])
+        .commit(&[StoreChange::DeleteNode(NodeId(Uuid::from_u128(9)))])
         .unwrap();
     let mut other = node(1);
     other.power_state = Some(PowerState::On);
@@ -164,7 +164,7 @@ fn of_two_changes_of_one_record_the_last_counts() {
     later.power_state = Some(PowerState::Off);
     store.commit(&[put(&node(1)), put(&later)]).unwrap();
     assert_eq!(store.records().unwrap().nodes[&later.id], later);
-    let changes = [put(&node(1)), Change::DeleteNode(later.id)];
+    let changes = [put(&node(1)), StoreChange::DeleteNode(later.id)];
     store.commit(&changes).unwrap();
     assert!(store.records().unwrap().nodes.is_empty());
 }
@@ -172,7 +172,7 @@ fn of_two_changes_of_one_record_the_last_counts() {
 #[test]
 fn refuses_too_many_changes() {
     let mut store = open(SimFlash::new(REGION));
-    let changes = vec![Change::PutSerial(1); BATCH_CHANGES_MAX + 1];
+    let changes = vec![StoreChange::PutSerial(1); BATCH_CHANGES_MAX + 1];
     assert!(matches!(
         store.commit(&changes),
         Err(CommitError::TooManyChanges { .. })
@@ -186,14 +186,14 @@ fn a_record_that_could_not_be_read_back_is_refused_and_changes_nothing() {
     let mut store = open(SimFlash::new(REGION));
     let mut deep = node(1);
     deep.inventory = Some((0..500).fold(json!(1), |inner, _| json!([inner])));
-    let error = store.commit(&[Change::PutSerial(3), put(&deep)]);
+    let error = store.commit(&[StoreChange::PutSerial(3), put(&deep)]);
     assert!(matches!(error, Err(CommitError::Record(_))));
-    assert_eq!(store.records().unwrap(), Records::default());
+    assert_eq!(store.records().unwrap(), StoreRecords::default());
 }
 
 #[test]
 fn a_record_of_a_newer_version_keeps_the_store_from_opening() {
-    let mut log = Log::open(SimFlash::new(REGION), 32768).unwrap();
+    let mut log = StoreLog::open(SimFlash::new(REGION), 32768).unwrap();
     let key = schema::unit_key();
     log.commit([(key, Some(vec![4, 4, 0, 1]))].into()).unwrap();
     let error = Store::open_with(log.into_flash(), box_key(), 32768).unwrap_err();
@@ -206,8 +206,8 @@ fn a_record_of_a_newer_version_keeps_the_store_from_opening() {
 
 #[test]
 fn a_record_of_an_unknown_kind_keeps_the_store_from_opening() {
-    let mut log = Log::open(SimFlash::new(REGION), 32768).unwrap();
-    let key = Key {
+    let mut log = StoreLog::open(SimFlash::new(REGION), 32768).unwrap();
+    let key = RecordKey {
         kind: 77,
         id: [0; 16],
     };

@@ -7,7 +7,7 @@ fn request(tail: &[u8]) -> Vec<u8> {
 }
 
 #[track_caller]
-fn options_of(tail: &[u8]) -> Options {
+fn options_of(tail: &[u8]) -> TransferOptions {
     let packet = request(&[b"f\0octet\0".as_slice(), tail].concat());
     match parse(&packet) {
         Ok(Packet::Read(read)) => read.options,
@@ -20,8 +20,8 @@ fn reads_the_size_probe_of_uefi() {
     let packet = request(b"snponly.efi\0octet\0tsize\x000\0blksize\x001468\0windowsize\x004\0");
     let want = ReadRequest {
         file: "snponly.efi",
-        mode: Mode::Octet,
-        options: Options {
+        mode: TransferMode::Octet,
+        options: TransferOptions {
             block_bytes: Some(1468),
             window_blocks: Some(4),
             timeout_s: None,
@@ -37,7 +37,7 @@ fn modes_and_option_names_know_no_case() {
     let Ok(Packet::Read(read)) = parse(&packet) else {
         panic!()
     };
-    assert_eq!(read.mode, Mode::Netascii);
+    assert_eq!(read.mode, TransferMode::Netascii);
     assert_eq!(read.options.block_bytes, Some(16));
 }
 
@@ -56,7 +56,7 @@ fn an_option_out_of_range_counts_as_not_asked() {
         b"tsize\x0018446744073709551616\0",
         b"multicast\x001\0",
     ] {
-        assert_eq!(options_of(tail), Options::default(), "{tail:?}");
+        assert_eq!(options_of(tail), TransferOptions::default(), "{tail:?}");
     }
 }
 
@@ -79,7 +79,7 @@ fn an_option_without_value_ends_the_list() {
 fn options_past_the_bound_are_ignored() {
     let mut tail = b"x\x001\0".repeat(OPTIONS_MAX);
     tail.extend(b"blksize\x001024\0");
-    assert_eq!(options_of(&tail), Options::default());
+    assert_eq!(options_of(&tail), TransferOptions::default());
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn an_error_keeps_its_code_and_a_bounded_text() {
 
 #[test]
 fn every_written_packet_reads_back() {
-    let options = Options {
+    let options = TransferOptions {
         block_bytes: Some(1024),
         window_blocks: Some(7),
         timeout_s: Some(255),
@@ -141,10 +141,10 @@ fn every_written_packet_reads_back() {
     let mut out = vec![];
     write_option_ack(&options, &mut out);
     assert_eq!(parse(&out), Ok(Packet::OptionAck(options)));
-    write_read_request("a/b", Mode::Netascii, &options, &mut out);
+    write_read_request("a/b", TransferMode::Netascii, &options, &mut out);
     let read = ReadRequest {
         file: "a/b",
-        mode: Mode::Netascii,
+        mode: TransferMode::Netascii,
         options,
     };
     assert_eq!(parse(&out), Ok(Packet::Read(read)));

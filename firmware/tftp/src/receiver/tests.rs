@@ -1,8 +1,8 @@
 use super::*;
 use alloc::vec;
 
-fn asked() -> Options {
-    Options {
+fn asked() -> TransferOptions {
+    TransferOptions {
         block_bytes: Some(8),
         window_blocks: Some(4),
         timeout_s: None,
@@ -11,11 +11,11 @@ fn asked() -> Options {
 }
 
 fn receiver() -> (Receiver, Vec<u8>) {
-    let limits = Limits {
+    let limits = TransferLimits {
         file_bytes_max: 100,
-        ..Limits::default()
+        ..TransferLimits::default()
     };
-    let mut receiver = Receiver::new("f", Mode::Octet, asked(), limits, 0);
+    let mut receiver = Receiver::new("f", TransferMode::Octet, asked(), limits, 0);
     let mut out = vec![];
     receiver.transmit(&mut out);
     assert!(matches!(packet::parse(&out), Ok(Packet::Read(_))));
@@ -25,7 +25,7 @@ fn receiver() -> (Receiver, Vec<u8>) {
 /// A receiver that has agreed on blocks of 8 in windows of 4.
 fn agreed() -> (Receiver, Vec<u8>) {
     let (mut receiver, mut sink) = receiver();
-    let options = Options {
+    let options = TransferOptions {
         file_bytes: None,
         ..asked()
     };
@@ -34,7 +34,7 @@ fn agreed() -> (Receiver, Vec<u8>) {
     (receiver, sink)
 }
 
-fn offer(receiver: &mut Receiver, sink: &mut Vec<u8>, options: Options) {
+fn offer(receiver: &mut Receiver, sink: &mut Vec<u8>, options: TransferOptions) {
     let mut out = vec![];
     packet::write_option_ack(&options, &mut out);
     receiver.datagram(1, &out, sink);
@@ -56,11 +56,11 @@ fn confirmed(receiver: &mut Receiver) -> Option<u16> {
 }
 
 #[track_caller]
-fn failed_with(receiver: &mut Receiver, want: Failure, want_code: u16) {
+fn failed_with(receiver: &mut Receiver, want: TransferFailure, want_code: u16) {
     let mut out = vec![];
     receiver.transmit(&mut out);
     assert!(matches!(packet::parse(&out), Ok(Packet::Error { code, .. }) if code == want_code));
-    assert!(matches!(receiver.state(), State::Failed { reason, .. } if reason == want));
+    assert!(matches!(receiver.state(), TransferState::Failed { reason, .. } if reason == want));
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn confirms_a_whole_window_once() {
     assert_eq!(confirmed(&mut receiver), Some(4));
     data(&mut receiver, &mut sink, 5, 3);
     assert_eq!(confirmed(&mut receiver), Some(5));
-    assert_eq!(receiver.state(), State::Done { bytes: 35 });
+    assert_eq!(receiver.state(), TransferState::Done { bytes: 35 });
     assert_eq!(sink.len(), 35);
 }
 
@@ -106,17 +106,17 @@ fn takes_data_from_a_server_that_knows_no_options() {
     out.extend([9; 90]);
     receiver.datagram(1, &out, &mut sink);
     assert_eq!(confirmed(&mut receiver), Some(1));
-    assert_eq!(receiver.state(), State::Done { bytes: 90 });
+    assert_eq!(receiver.state(), TransferState::Done { bytes: 90 });
 }
 
 #[test]
 fn refuses_more_than_was_asked() {
-    let more = |change: fn(&mut Options)| {
+    let more = |change: fn(&mut TransferOptions)| {
         let (mut receiver, mut sink) = receiver();
         let mut options = asked();
         change(&mut options);
         offer(&mut receiver, &mut sink, options);
-        failed_with(&mut receiver, Failure::Protocol, 8);
+        failed_with(&mut receiver, TransferFailure::Protocol, 8);
     };
     more(|options| options.block_bytes = Some(9));
     more(|options| options.window_blocks = Some(5));
@@ -126,18 +126,18 @@ fn refuses_more_than_was_asked() {
 #[test]
 fn refuses_a_file_past_the_bound_when_announced_and_when_not() {
     let (mut receiver, mut sink) = receiver();
-    let options = Options {
+    let options = TransferOptions {
         file_bytes: Some(101),
         ..asked()
     };
     offer(&mut receiver, &mut sink, options);
-    failed_with(&mut receiver, Failure::TooLarge, 3);
+    failed_with(&mut receiver, TransferFailure::TooLarge, 3);
 
     let (mut receiver, mut sink) = agreed();
     for block in 1..=13 {
         data(&mut receiver, &mut sink, block, 8);
     }
-    failed_with(&mut receiver, Failure::TooLarge, 3);
+    failed_with(&mut receiver, TransferFailure::TooLarge, 3);
     assert_eq!(sink.len(), 96);
 }
 
@@ -145,33 +145,33 @@ fn refuses_a_file_past_the_bound_when_announced_and_when_not() {
 fn refuses_a_block_longer_than_agreed() {
     let (mut receiver, mut sink) = agreed();
     data(&mut receiver, &mut sink, 1, 9);
-    failed_with(&mut receiver, Failure::Protocol, 4);
+    failed_with(&mut receiver, TransferFailure::Protocol, 4);
 }
 
 #[test]
 fn refuses_a_file_that_ends_before_its_announced_size() {
     let (mut receiver, mut sink) = receiver();
-    let options = Options {
+    let options = TransferOptions {
         file_bytes: Some(20),
         ..asked()
     };
     offer(&mut receiver, &mut sink, options);
     assert_eq!(receiver.announced_bytes(), Some(20));
     data(&mut receiver, &mut sink, 1, 3);
-    failed_with(&mut receiver, Failure::Protocol, 0);
+    failed_with(&mut receiver, TransferFailure::Protocol, 0);
 }
 
 #[test]
 fn tells_the_server_when_the_bytes_cannot_be_kept() {
     struct Full;
-    impl Sink for Full {
+    impl FileSink for Full {
         fn write(&mut self, _offset: u64, _data: &[u8]) -> Result<(), WriteFailed> {
             Err(WriteFailed)
         }
     }
     let (mut receiver, _) = agreed();
     receiver.datagram(2, b"\0\x03\0\x01x", &mut Full);
-    failed_with(&mut receiver, Failure::Local, 3);
+    failed_with(&mut receiver, TransferFailure::Local, 3);
 }
 
 #[test]
@@ -190,9 +190,9 @@ fn asks_again_and_gives_up_in_the_end() {
 fn an_error_of_the_server_ends_it() {
     let (mut receiver, mut sink) = receiver();
     receiver.datagram(1, b"\0\x05\0\x01no such file\0", &mut sink);
-    let want = State::Failed {
+    let want = TransferState::Failed {
         bytes: 0,
-        reason: Failure::Peer { code: 1 },
+        reason: TransferFailure::Peer { code: 1 },
     };
     assert_eq!(receiver.state(), want);
 }

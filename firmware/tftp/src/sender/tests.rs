@@ -3,49 +3,54 @@ use alloc::vec;
 
 const FILE: &[u8] = &[7; 5000];
 
-fn request(options: Options) -> ReadRequest<'static> {
+fn request(options: TransferOptions) -> ReadRequest<'static> {
     ReadRequest {
         file: "f",
-        mode: Mode::Octet,
+        mode: TransferMode::Octet,
         options,
     }
 }
 
-fn windowed(window: u16) -> Options {
-    Options {
+fn windowed(window: u16) -> TransferOptions {
+    TransferOptions {
         block_bytes: Some(100),
         window_blocks: Some(window),
-        ..Options::default()
+        ..TransferOptions::default()
     }
 }
 
-fn sender(options: Options) -> Sender {
-    Sender::new(&request(options), FILE.len() as u64, Limits::default(), 0)
+fn sender(options: TransferOptions) -> Sender {
+    Sender::new(
+        &request(options),
+        FILE.len() as u64,
+        TransferLimits::default(),
+        0,
+    )
 }
 
 /// A sender past its OACK.
-fn agreed(options: Options) -> Sender {
+fn agreed(options: TransferOptions) -> Sender {
     let mut sender = sender(options);
-    assert!(matches!(drain(&mut sender)[..], [Sent::OptionAck(_)]));
+    assert!(matches!(drain(&mut sender)[..], [SentPacket::OptionAck(_)]));
     ack(&mut sender, 1, 0);
     sender
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]
-enum Sent {
-    OptionAck(Options),
+enum SentPacket {
+    OptionAck(TransferOptions),
     Block(u16, usize),
     Error(u16),
 }
 
-fn drain(sender: &mut Sender) -> Vec<Sent> {
+fn drain(sender: &mut Sender) -> Vec<SentPacket> {
     let mut all = vec![];
     let mut out = vec![];
     while sender.transmit(&mut &*FILE, &mut out).is_some() {
         all.push(match packet::parse(&out) {
-            Ok(Packet::OptionAck(options)) => Sent::OptionAck(options),
-            Ok(Packet::Data { block, data }) => Sent::Block(block, data.len()),
-            Ok(Packet::Error { code, .. }) => Sent::Error(code),
+            Ok(Packet::OptionAck(options)) => SentPacket::OptionAck(options),
+            Ok(Packet::Data { block, data }) => SentPacket::Block(block, data.len()),
+            Ok(Packet::Error { code, .. }) => SentPacket::Error(code),
             other => panic!("{other:?}"),
         });
     }
@@ -58,8 +63,8 @@ fn ack(sender: &mut Sender, now: u64, block: u16) {
     sender.datagram(now, &out);
 }
 
-fn blocks(range: core::ops::RangeInclusive<u16>) -> Vec<Sent> {
-    range.map(|block| Sent::Block(block, 100)).collect()
+fn blocks(range: core::ops::RangeInclusive<u16>) -> Vec<SentPacket> {
+    range.map(|block| SentPacket::Block(block, 100)).collect()
 }
 
 /// The box once gave it the first block again, and curl wrote that twice and ended well.
@@ -98,34 +103,34 @@ fn a_late_copy_of_the_first_acknowledgement_costs_nothing() {
 
 #[test]
 fn without_options_the_first_answer_is_data() {
-    let mut sender = sender(Options::default());
-    assert_eq!(drain(&mut sender), [Sent::Block(1, 512)]);
+    let mut sender = sender(TransferOptions::default());
+    assert_eq!(drain(&mut sender), [SentPacket::Block(1, 512)]);
     ack(&mut sender, 1, 1);
-    assert_eq!(drain(&mut sender), [Sent::Block(2, 512)]);
+    assert_eq!(drain(&mut sender), [SentPacket::Block(2, 512)]);
 }
 
 #[test]
 fn agrees_to_what_was_asked_within_the_limits_and_to_nothing_else() {
-    let asked = Options {
+    let asked = TransferOptions {
         block_bytes: Some(60_000),
         window_blocks: Some(60_000),
         timeout_s: None,
         file_bytes: Some(0),
     };
-    let want = Options {
+    let want = TransferOptions {
         block_bytes: Some(1468),
         window_blocks: Some(64),
         timeout_s: None,
         file_bytes: Some(5000),
     };
-    assert_eq!(drain(&mut sender(asked)), [Sent::OptionAck(want)]);
+    assert_eq!(drain(&mut sender(asked)), [SentPacket::OptionAck(want)]);
 }
 
 #[test]
 fn the_window_has_a_bound_whatever_the_limits_say() {
-    let limits = Limits {
+    let limits = TransferLimits {
         window_blocks_max: u16::MAX,
-        ..Limits::default()
+        ..TransferLimits::default()
     };
     let sender = Sender::new(&request(windowed(u16::MAX)), 5000, limits, 0);
     assert_eq!(sender.agreed.window_blocks, Some(WINDOW_BLOCKS_MAX));
@@ -134,12 +139,12 @@ fn the_window_has_a_bound_whatever_the_limits_say() {
 #[test]
 fn a_timeout_is_agreed_to_exactly_and_is_the_longest_wait() {
     for seconds in [1, 9, 255] {
-        let asked = Options {
+        let asked = TransferOptions {
             timeout_s: Some(seconds),
-            ..Options::default()
+            ..TransferOptions::default()
         };
         let mut sender = sender(asked);
-        assert_eq!(drain(&mut sender), [Sent::OptionAck(asked)]);
+        assert_eq!(drain(&mut sender), [SentPacket::OptionAck(asked)]);
         let mut longest = 0;
         let mut before = 0;
         while let Some(at) = sender.deadline() {
@@ -154,15 +159,15 @@ fn a_timeout_is_agreed_to_exactly_and_is_the_longest_wait() {
 
 #[test]
 fn the_size_probe_of_uefi_ends_at_once() {
-    let mut sender = sender(Options {
+    let mut sender = sender(TransferOptions {
         file_bytes: Some(0),
-        ..Options::default()
+        ..TransferOptions::default()
     });
     assert_eq!(drain(&mut sender).len(), 1);
     sender.datagram(5, b"\0\x05\0\x08User aborted the transfer\0");
-    let want = State::Failed {
+    let want = TransferState::Failed {
         bytes: 0,
-        reason: Failure::Peer { code: 8 },
+        reason: TransferFailure::Peer { code: 8 },
     };
     assert_eq!(sender.state(), want);
     assert_eq!(sender.deadline(), None);
@@ -171,7 +176,7 @@ fn the_size_probe_of_uefi_ends_at_once() {
 
 #[test]
 fn a_doubled_acknowledgement_is_not_answered() {
-    let mut sender = sender(Options::default());
+    let mut sender = sender(TransferOptions::default());
     drain(&mut sender);
     ack(&mut sender, 1, 1);
     assert_eq!(drain(&mut sender).len(), 1);
@@ -229,22 +234,27 @@ fn confirmations_of_blocks_never_sent_are_ignored() {
 fn a_file_of_whole_blocks_ends_with_an_empty_one() {
     let mut sender = agreed(windowed(64));
     let tail = drain(&mut sender);
-    assert_eq!(tail.last(), Some(&Sent::Block(51, 0)));
+    assert_eq!(tail.last(), Some(&SentPacket::Block(51, 0)));
     ack(&mut sender, 3, 51);
-    assert_eq!(sender.state(), State::Done { bytes: 5000 });
+    assert_eq!(sender.state(), TransferState::Done { bytes: 5000 });
 }
 
 #[test]
 fn an_empty_file_is_one_empty_block() {
-    let mut sender = Sender::new(&request(Options::default()), 0, Limits::default(), 0);
-    assert_eq!(drain(&mut sender), [Sent::Block(1, 0)]);
+    let mut sender = Sender::new(
+        &request(TransferOptions::default()),
+        0,
+        TransferLimits::default(),
+        0,
+    );
+    assert_eq!(drain(&mut sender), [SentPacket::Block(1, 0)]);
     ack(&mut sender, 1, 1);
-    assert_eq!(sender.state(), State::Done { bytes: 0 });
+    assert_eq!(sender.state(), TransferState::Done { bytes: 0 });
 }
 
 #[test]
 fn sends_again_after_the_deadline_and_gives_up_after_the_last_try() {
-    let mut sender = sender(Options::default());
+    let mut sender = sender(TransferOptions::default());
     assert_eq!(drain(&mut sender).len(), 1);
     let mut repeated = 0;
     while let Some(at) = sender.deadline() {
@@ -254,25 +264,30 @@ fn sends_again_after_the_deadline_and_gives_up_after_the_last_try() {
         repeated += drain(&mut sender).len();
     }
     assert_eq!(repeated, 6);
-    let want = State::Failed {
+    let want = TransferState::Failed {
         bytes: 0,
-        reason: Failure::Silent,
+        reason: TransferFailure::TimedOut,
     };
     assert_eq!(sender.state(), want);
 }
 
 #[test]
 fn a_client_that_leaves_without_the_last_word_is_told_apart() {
-    let mut sender = Sender::new(&request(Options::default()), 10, Limits::default(), 0);
+    let mut sender = Sender::new(
+        &request(TransferOptions::default()),
+        10,
+        TransferLimits::default(),
+        0,
+    );
     assert!(!sender.is_all_sent());
     while let Some(at) = sender.deadline() {
         drain(&mut sender);
         assert!(sender.is_all_sent());
         sender.tick(at);
     }
-    let want = State::Failed {
+    let want = TransferState::Failed {
         bytes: 0,
-        reason: Failure::LastAckLost,
+        reason: TransferFailure::LastAckLost,
     };
     assert_eq!(sender.state(), want);
 }
@@ -280,11 +295,11 @@ fn a_client_that_leaves_without_the_last_word_is_told_apart() {
 #[test]
 fn a_request_heard_again_later_repeats_the_first_answer() {
     let request = b"\0\x01f\0octet\0";
-    let first = Limits::default().retry_us_first;
-    let mut plain = sender(Options::default());
+    let first = TransferLimits::default().retry_us_first;
+    let mut plain = sender(TransferOptions::default());
     drain(&mut plain);
     plain.datagram(first, request);
-    assert_eq!(drain(&mut plain), [Sent::Block(1, 512)]);
+    assert_eq!(drain(&mut plain), [SentPacket::Block(1, 512)]);
     ack(&mut plain, first + 2, 1);
     drain(&mut plain);
     plain.datagram(3 * first, request);
@@ -293,14 +308,17 @@ fn a_request_heard_again_later_repeats_the_first_answer() {
     let mut optioned = sender(windowed(4));
     drain(&mut optioned);
     optioned.datagram(first, request);
-    assert!(matches!(drain(&mut optioned)[..], [Sent::OptionAck(_)]));
+    assert!(matches!(
+        drain(&mut optioned)[..],
+        [SentPacket::OptionAck(_)]
+    ));
 }
 
 /// atftp 0.8 gives up when it hears an OACK twice.
 #[test]
 fn a_request_doubled_by_the_wire_is_answered_once() {
     let request = b"\0\x01f\0octet\0";
-    for options in [Options::default(), windowed(4)] {
+    for options in [TransferOptions::default(), windowed(4)] {
         let mut sender = sender(options);
         assert_eq!(drain(&mut sender).len(), 1);
         sender.datagram(4000, request);
@@ -311,12 +329,12 @@ fn a_request_doubled_by_the_wire_is_answered_once() {
 #[test]
 fn block_numbers_wrap_to_zero() {
     let size = 8 * 70_000;
-    let asked = Options {
+    let asked = TransferOptions {
         block_bytes: Some(8),
-        ..Options::default()
+        ..TransferOptions::default()
     };
     let file = vec![1; size];
-    let mut sender = Sender::new(&request(asked), size as u64, Limits::default(), 0);
+    let mut sender = Sender::new(&request(asked), size as u64, TransferLimits::default(), 0);
     let mut out = vec![];
     let mut wrapped = vec![];
     sender.transmit(&mut &*file, &mut out);
@@ -329,12 +347,17 @@ fn block_numbers_wrap_to_zero() {
         ack(&mut sender, 1, block);
     }
     assert_eq!(wrapped, [65_535, 0, 1]);
-    assert_eq!(sender.state(), State::Done { bytes: size as u64 });
+    assert_eq!(sender.state(), TransferState::Done { bytes: size as u64 });
 }
 
 #[test]
 fn a_source_that_fails_is_told_to_the_client() {
-    let mut sender = Sender::new(&request(Options::default()), 6000, Limits::default(), 0);
+    let mut sender = Sender::new(
+        &request(TransferOptions::default()),
+        6000,
+        TransferLimits::default(),
+        0,
+    );
     let mut sent = vec![];
     for block in 1.. {
         match drain(&mut sender).pop() {
@@ -343,11 +366,11 @@ fn a_source_that_fails_is_told_to_the_client() {
         }
         ack(&mut sender, 1, block);
     }
-    assert_eq!(sent.last(), Some(&Sent::Error(0)));
+    assert_eq!(sent.last(), Some(&SentPacket::Error(0)));
     assert!(matches!(
         sender.state(),
-        State::Failed {
-            reason: Failure::Local,
+        TransferState::Failed {
+            reason: TransferFailure::Local,
             ..
         }
     ));
@@ -356,16 +379,16 @@ fn a_source_that_fails_is_told_to_the_client() {
 #[test]
 fn netascii_agrees_to_neither_window_nor_size() {
     let request = ReadRequest {
-        mode: Mode::Netascii,
-        ..request(Options {
+        mode: TransferMode::Netascii,
+        ..request(TransferOptions {
             file_bytes: Some(0),
             ..windowed(4)
         })
     };
-    let sender = Sender::new(&request, 5000, Limits::default(), 0);
-    let want = Options {
+    let sender = Sender::new(&request, 5000, TransferLimits::default(), 0);
+    let want = TransferOptions {
         block_bytes: Some(100),
-        ..Options::default()
+        ..TransferOptions::default()
     };
     assert_eq!(sender.agreed, want);
 }
@@ -375,7 +398,7 @@ fn an_offer_confirmed_twice_does_not_double_the_first_window() {
     let mut sender = sender(windowed(4));
     drain(&mut sender);
     sender.tick(sender.deadline().unwrap());
-    assert!(matches!(drain(&mut sender)[..], [Sent::OptionAck(_)]));
+    assert!(matches!(drain(&mut sender)[..], [SentPacket::OptionAck(_)]));
     ack(&mut sender, 300_000, 0);
     assert_eq!(drain(&mut sender), blocks(1..=4));
     ack(&mut sender, 300_001, 0);
@@ -386,7 +409,7 @@ fn an_offer_confirmed_twice_does_not_double_the_first_window() {
 fn a_window_is_one_buffer_of_equal_pieces() {
     let file: Vec<u8> = (0..1050_u32).map(|n| n as u8).collect();
     let request = request(windowed(16));
-    let mut sender = Sender::new(&request, 1050, Limits::default(), 0);
+    let mut sender = Sender::new(&request, 1050, TransferLimits::default(), 0);
     let mut out = vec![];
     sender.burst(&mut &*file, 64, 65_507, &mut out);
     ack(&mut sender, 1, 0);
@@ -420,7 +443,7 @@ fn a_burst_keeps_to_its_bounds_and_goes_on_where_it_ended() {
 #[test]
 fn bytes_that_are_not_there_yet_are_asked_for_again() {
     struct Slow(bool);
-    impl Source for Slow {
+    impl FileSource for Slow {
         fn read(&mut self, _offset: u64, out: &mut [u8]) -> Result<(), ReadError> {
             out.fill(1);
             if self.0 {
@@ -430,15 +453,15 @@ fn bytes_that_are_not_there_yet_are_asked_for_again() {
             }
         }
     }
-    for mode in [Mode::Octet, Mode::Netascii] {
+    for mode in [TransferMode::Octet, TransferMode::Netascii] {
         let request = ReadRequest {
             mode,
-            ..request(Options::default())
+            ..request(TransferOptions::default())
         };
-        let mut sender = Sender::new(&request, 1000, Limits::default(), 0);
+        let mut sender = Sender::new(&request, 1000, TransferLimits::default(), 0);
         let mut out = vec![];
         assert_eq!(sender.transmit(&mut Slow(false), &mut out), None);
-        assert_eq!(sender.state(), State::Running);
+        assert_eq!(sender.state(), TransferState::Running);
         assert_eq!(sender.transmit(&mut Slow(true), &mut out), Some(516));
         assert_eq!(out[..4], packet::data_head(1));
     }

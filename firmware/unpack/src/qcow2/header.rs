@@ -1,6 +1,6 @@
 //! The head of a qcow2, by QEMU's description of the format (docs/interop/qcow2.txt).
 
-use crate::{Packing, RAW_BYTES_MAX, ReadAt, Refusal};
+use crate::{Packing, RAW_BYTES_MAX, ReadAt, UnpackRefusal};
 
 /// Bytes of the head of version 2, and the shortest of version 3.
 const V2_BYTES: usize = 72;
@@ -39,14 +39,14 @@ const ENCRYPTION: u32 = 0x0537_be77;
 
 /// How clusters are compressed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Compression {
+pub(super) enum Qcow2Compression {
     Deflate,
     Zstd,
 }
 
 /// What of the head is needed, checked.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Header {
+pub(super) struct Qcow2Header {
     pub(super) version: u32,
     pub(super) cluster_bits: u32,
     /// Of the raw image.
@@ -54,24 +54,24 @@ pub(super) struct Header {
     pub(super) l1_at: u64,
     /// As many entries as the size needs.
     pub(super) l1_entries: u64,
-    pub(super) compression: Compression,
+    pub(super) compression: Qcow2Compression,
     /// Entries of level 2 have a map of 32 subclusters.
     pub(super) extended: bool,
 }
 
-impl Header {
-    pub(super) fn read(source: &impl ReadAt) -> Result<Self, Refusal> {
+impl Qcow2Header {
+    pub(super) fn read(source: &impl ReadAt) -> Result<Self, UnpackRefusal> {
         let mut bytes = [0; HEAD_BYTES];
         let length = source.length();
         let there = length.min(HEAD_BYTES as u64) as usize;
         source.read(&mut bytes[..there], 0)?;
-        let head = Fields(&bytes);
+        let head = Qcow2HeaderFields(&bytes);
         let version = head.u32(4);
         if there < 8 {
             return Err(cut_short());
         }
         if !matches!(version, 2 | 3) {
-            return Err(Refusal::Version(version));
+            return Err(UnpackRefusal::Version(version));
         }
         let least = if version == 2 { V2_BYTES } else { V3_BYTES };
         if there < least {
@@ -88,7 +88,7 @@ impl Header {
         if own_bytes < least as u64 || own_bytes > 1 << cluster_bits {
             return Err(damaged(format!("its head has {own_bytes} bytes")));
         }
-        outside_world(source, &head, features, own_bytes, 1 << cluster_bits)?;
+        check_self_contained(source, &head, features, own_bytes, 1 << cluster_bits)?;
         let extended = features & EXTENDED_L2 != 0;
         if extended && cluster_bits < SUBCLUSTERED_BITS_MIN {
             return Err(damaged("its clusters are too small for subclusters"));
@@ -99,11 +99,11 @@ impl Header {
             0
         };
         let compression = match kind {
-            0 => Compression::Deflate,
-            1 => Compression::Zstd,
+            0 => Qcow2Compression::Deflate,
+            1 => Qcow2Compression::Zstd,
             other => return Err(damaged(format!("its compression {other} is not known"))),
         };
-        if (compression != Compression::Deflate) != (features & COMPRESSION != 0) {
+        if (compression != Qcow2Compression::Deflate) != (features & COMPRESSION != 0) {
             return Err(damaged("its head says two things about its compression"));
         }
         let mut header = Self {
@@ -133,9 +133,9 @@ impl Header {
         (self.cluster_bytes() / self.entry_bytes() as u64) << self.cluster_bits
     }
 
-    fn check_tables(&mut self, length: u64) -> Result<(), Refusal> {
+    fn check_tables(&mut self, length: u64) -> Result<(), UnpackRefusal> {
         if self.size > RAW_BYTES_MAX {
-            return Err(Refusal::TooLarge { bytes: self.size });
+            return Err(UnpackRefusal::TooLarge { bytes: self.size });
         }
         if !self.size.is_multiple_of(SECTOR_BYTES) {
             return Err(damaged(format!("its size of {} is odd", self.size)));
@@ -156,16 +156,16 @@ impl Header {
 }
 
 /// Refuses everything that needs more than this file to be read.
-fn outside_world(
+fn check_self_contained(
     source: &impl ReadAt,
-    head: &Fields<'_>,
+    head: &Qcow2HeaderFields<'_>,
     features: u64,
     own_bytes: u64,
     cluster_bytes: u64,
-) -> Result<(), Refusal> {
+) -> Result<(), UnpackRefusal> {
     let (backing_at, backing_bytes) = (head.u64(8), u64::from(head.u32(16)));
     if backing_at != 0 {
-        return Err(Refusal::BackingFile(name(
+        return Err(UnpackRefusal::BackingFile(name(
             source,
             backing_at,
             backing_bytes,
@@ -173,21 +173,21 @@ fn outside_world(
     }
     match head.u32(32) {
         0 => {}
-        1 => return Err(Refusal::Encrypted("AES")),
-        2 => return Err(Refusal::Encrypted("LUKS")),
-        _ => return Err(Refusal::Encrypted("in a way that is not known")),
+        1 => return Err(UnpackRefusal::Encrypted("AES")),
+        2 => return Err(UnpackRefusal::Encrypted("LUKS")),
+        _ => return Err(UnpackRefusal::Encrypted("in a way that is not known")),
     }
     let data_file = data_file_name(source, own_bytes, cluster_bytes)?;
     if features & DATA_FILE != 0 || data_file.is_some() {
         let unnamed = || "without a name".to_owned();
-        return Err(Refusal::DataFile(data_file.unwrap_or_else(unnamed)));
+        return Err(UnpackRefusal::DataFile(data_file.unwrap_or_else(unnamed)));
     }
     if features & CORRUPT != 0 {
-        return Err(Refusal::Corrupt);
+        return Err(UnpackRefusal::Corrupt);
     }
     let unknown = features & !(DIRTY | CORRUPT | DATA_FILE | COMPRESSION | EXTENDED_L2);
     if unknown != 0 {
-        return Err(Refusal::Features(unknown));
+        return Err(UnpackRefusal::Features(unknown));
     }
     Ok(())
 }
@@ -198,7 +198,7 @@ fn data_file_name(
     source: &impl ReadAt,
     own_bytes: u64,
     cluster_bytes: u64,
-) -> Result<Option<String>, Refusal> {
+) -> Result<Option<String>, UnpackRefusal> {
     let ends = cluster_bytes.min(source.length());
     // Parts begin at multiples of eight.
     let mut at = own_bytes.next_multiple_of(8);
@@ -209,7 +209,7 @@ fn data_file_name(
         }
         let mut part = [0; 8];
         source.read(&mut part, at)?;
-        let part = Fields(&part);
+        let part = Qcow2HeaderFields(&part);
         let (kind, bytes) = (part.u32(0), u64::from(part.u32(4)));
         at += 8;
         if kind == END {
@@ -220,7 +220,7 @@ fn data_file_name(
         }
         match kind {
             DATA_FILE_NAME => found = Some(name(source, at, bytes)),
-            ENCRYPTION => return Err(Refusal::Encrypted("LUKS")),
+            ENCRYPTION => return Err(UnpackRefusal::Encrypted("LUKS")),
             _ => {}
         }
         at += bytes.next_multiple_of(8);
@@ -241,28 +241,33 @@ fn name(source: &impl ReadAt, at: u64, bytes: u64) -> String {
 }
 
 /// Whether a part lies within the file.
-pub(super) fn within(what: &'static str, at: u64, bytes: u64, length: u64) -> Result<(), Refusal> {
+pub(super) fn within(
+    what: &'static str,
+    at: u64,
+    bytes: u64,
+    length: u64,
+) -> Result<(), UnpackRefusal> {
     match at.checked_add(bytes) {
         Some(end) if end <= length => Ok(()),
-        _ => Err(Refusal::Outside { what, at, length }),
+        _ => Err(UnpackRefusal::Outside { what, at, length }),
     }
 }
 
-pub(super) fn damaged(why: impl Into<String>) -> Refusal {
-    Refusal::damaged(Packing::Qcow2, why)
+pub(super) fn damaged(why: impl Into<String>) -> UnpackRefusal {
+    UnpackRefusal::damaged(Packing::Qcow2, why)
 }
 
-fn cut_short() -> Refusal {
-    Refusal::CutShort {
+fn cut_short() -> UnpackRefusal {
+    UnpackRefusal::CutShort {
         packing: Packing::Qcow2,
         what: "its head",
     }
 }
 
 /// Big-endian fields. Only offsets within the bytes are asked for.
-struct Fields<'bytes>(&'bytes [u8]);
+struct Qcow2HeaderFields<'bytes>(&'bytes [u8]);
 
-impl Fields<'_> {
+impl Qcow2HeaderFields<'_> {
     fn u32(&self, at: usize) -> u32 {
         let bytes = self.0.get(at..at + 4).and_then(|it| it.try_into().ok());
         u32::from_be_bytes(bytes.unwrap_or_default())

@@ -2,25 +2,25 @@
 
 use flate2::{Compress, Compression as Level, FlushCompress};
 
-use super::header::Header;
+use super::header::Qcow2Header;
 use crate::tests::{unpack, zstd};
-use crate::{Packing, Piece, RAW_BYTES_MAX, Refusal, Unpacker};
+use crate::{Packing, RAW_BYTES_MAX, RawImagePiece, UnpackRefusal, Unpacker};
 
 /// One cluster of an image.
-enum Cluster {
+enum Qcow2TestCluster {
     Absent,
     Zeros,
     /// Zeros, with a place in the file whose bytes do not count.
     ZerosStored,
     Stored(Vec<u8>),
-    Squeezed(Vec<u8>),
+    Compressed(Vec<u8>),
     /// Bytes, which subclusters are there, and which are zeros.
     Parts(Vec<u8>, u32, u32),
 }
 
 /// How an image is made.
 #[derive(Clone)]
-struct Form {
+struct Qcow2TestLayout {
     version: u32,
     bits: u32,
     size: u64,
@@ -28,7 +28,7 @@ struct Form {
     extended: bool,
 }
 
-const PLAIN: Form = Form {
+const PLAIN: Qcow2TestLayout = Qcow2TestLayout {
     version: 3,
     bits: 9,
     size: 0,
@@ -50,7 +50,7 @@ fn deflate(raw: &[u8]) -> Vec<u8> {
 
 /// The file: head, level 1, level 2 tables, then clusters. Compressed ones lie right
 /// behind each other.
-fn image(form: &Form, clusters: &[Cluster]) -> Vec<u8> {
+fn image(form: &Qcow2TestLayout, clusters: &[Qcow2TestCluster]) -> Vec<u8> {
     let cluster_bytes = 1_usize << form.bits;
     let entry_bytes = if form.extended { 16 } else { 8 };
     let per_table = cluster_bytes / entry_bytes;
@@ -89,7 +89,7 @@ fn image(form: &Form, clusters: &[Cluster]) -> Vec<u8> {
     file
 }
 
-fn add(form: &Form, file: &mut Vec<u8>, cluster: &Cluster) -> (u64, u64) {
+fn add(form: &Qcow2TestLayout, file: &mut Vec<u8>, cluster: &Qcow2TestCluster) -> (u64, u64) {
     let cluster_bytes = 1 << form.bits;
     let mut stored = |bytes: &[u8]| {
         file.resize(file.len().next_multiple_of(cluster_bytes), 0xdd);
@@ -98,16 +98,16 @@ fn add(form: &Form, file: &mut Vec<u8>, cluster: &Cluster) -> (u64, u64) {
         at | 1 << 63
     };
     match cluster {
-        Cluster::Absent => (0, 0),
-        Cluster::Zeros if form.extended => (0, u64::from(u32::MAX) << 32),
-        Cluster::Zeros => (1, 0),
-        Cluster::ZerosStored => (stored(&vec![0xcc; cluster_bytes]) | 1, 0),
-        Cluster::Stored(bytes) => (stored(bytes), u64::from(u32::MAX)),
-        Cluster::Parts(bytes, there, zeros) => {
+        Qcow2TestCluster::Absent => (0, 0),
+        Qcow2TestCluster::Zeros if form.extended => (0, u64::from(u32::MAX) << 32),
+        Qcow2TestCluster::Zeros => (1, 0),
+        Qcow2TestCluster::ZerosStored => (stored(&vec![0xcc; cluster_bytes]) | 1, 0),
+        Qcow2TestCluster::Stored(bytes) => (stored(bytes), u64::from(u32::MAX)),
+        Qcow2TestCluster::Parts(bytes, there, zeros) => {
             let at = if *there == 0 { 0 } else { stored(bytes) };
             (at, u64::from(*zeros) << 32 | u64::from(*there))
         }
-        Cluster::Squeezed(bytes) => {
+        Qcow2TestCluster::Compressed(bytes) => {
             let packed = if form.zstd {
                 zstd(bytes)
             } else {
@@ -128,7 +128,7 @@ fn filled(bits: u32, with: u8) -> Vec<u8> {
 }
 
 #[track_caller]
-fn refused(file: Vec<u8>, part: &str) -> Refusal {
+fn refused(file: Vec<u8>, part: &str) -> UnpackRefusal {
     let why = unpack(Packing::Qcow2, file).map(drop).unwrap_err();
     assert!(why.to_string().contains(part), "{part}: {why}");
     why
@@ -137,18 +137,18 @@ fn refused(file: Vec<u8>, part: &str) -> Refusal {
 #[test]
 fn clusters_of_every_kind_come_out_in_their_place() {
     for (version, bits) in [(2, 9), (3, 9), (2, 12), (3, 16), (3, 21)] {
-        let form = Form {
+        let form = Qcow2TestLayout {
             version,
             bits,
             ..PLAIN
         };
         let bytes = 1 << bits;
         let mut clusters = vec![
-            Cluster::Stored(filled(bits, 1)),
-            Cluster::Absent,
-            Cluster::Squeezed(filled(bits, 2)),
-            Cluster::Squeezed(filled(bits, 3)),
-            Cluster::Stored(filled(bits, 4)),
+            Qcow2TestCluster::Stored(filled(bits, 1)),
+            Qcow2TestCluster::Absent,
+            Qcow2TestCluster::Compressed(filled(bits, 2)),
+            Qcow2TestCluster::Compressed(filled(bits, 3)),
+            Qcow2TestCluster::Stored(filled(bits, 4)),
         ];
         let zeros = vec![0; bytes];
         let mut raw = [
@@ -160,8 +160,8 @@ fn clusters_of_every_kind_come_out_in_their_place() {
         ]
         .concat();
         if version > 2 {
-            clusters.extend([Cluster::Zeros, Cluster::ZerosStored]);
-            clusters.push(Cluster::Stored(filled(bits, 5)));
+            clusters.extend([Qcow2TestCluster::Zeros, Qcow2TestCluster::ZerosStored]);
+            clusters.push(Qcow2TestCluster::Stored(filled(bits, 5)));
             raw.extend([zeros.clone(), zeros, filled(bits, 5)].concat());
         }
         let (got, _) = unpack(Packing::Qcow2, image(&form, &clusters)).unwrap();
@@ -172,15 +172,15 @@ fn clusters_of_every_kind_come_out_in_their_place() {
 #[test]
 fn clusters_that_zstd_made_are_read() {
     for bits in [9, 16, 21] {
-        let form = Form {
+        let form = Qcow2TestLayout {
             zstd: true,
             bits,
             ..PLAIN
         };
         let clusters = [
-            Cluster::Squeezed(filled(bits, 2)),
-            Cluster::Squeezed(vec![0; 1 << bits]),
-            Cluster::Squeezed(filled(bits, 3)),
+            Qcow2TestCluster::Compressed(filled(bits, 2)),
+            Qcow2TestCluster::Compressed(vec![0; 1 << bits]),
+            Qcow2TestCluster::Compressed(filled(bits, 3)),
         ];
         let raw = [filled(bits, 2), vec![0; 1 << bits], filled(bits, 3)].concat();
         let (got, zeros) = unpack(Packing::Qcow2, image(&form, &clusters)).unwrap();
@@ -192,10 +192,10 @@ fn clusters_that_zstd_made_are_read() {
 #[test]
 fn many_tables_follow_each_other() {
     // 64 entries in a table of 512 bytes: the third table begins with cluster 128.
-    let mut clusters: Vec<Cluster> = (0..130).map(|_| Cluster::Absent).collect();
-    clusters[63] = Cluster::Stored(filled(9, 1));
-    clusters[64] = Cluster::Stored(filled(9, 2));
-    clusters[129] = Cluster::Stored(filled(9, 3));
+    let mut clusters: Vec<Qcow2TestCluster> = (0..130).map(|_| Qcow2TestCluster::Absent).collect();
+    clusters[63] = Qcow2TestCluster::Stored(filled(9, 1));
+    clusters[64] = Qcow2TestCluster::Stored(filled(9, 2));
+    clusters[129] = Qcow2TestCluster::Stored(filled(9, 3));
     let (got, zeros) = unpack(Packing::Qcow2, image(&PLAIN, &clusters)).unwrap();
     assert_eq!(got.len(), 130 * 512);
     for (index, with) in [(63, 1), (64, 2), (129, 3)] {
@@ -206,7 +206,7 @@ fn many_tables_follow_each_other() {
 
 #[test]
 fn subclusters_are_read_each_for_itself() {
-    let form = Form {
+    let form = Qcow2TestLayout {
         bits: 14,
         extended: true,
         ..PLAIN
@@ -215,12 +215,12 @@ fn subclusters_are_read_each_for_itself() {
     // The first and the last are there, some are zeros, the others absent.
     let there = 0x8000_0003;
     let clusters = [
-        Cluster::Parts(bytes.clone(), there, 0x0ff0),
-        Cluster::Stored(filled(14, 1)),
-        Cluster::Squeezed(filled(14, 2)),
-        Cluster::Zeros,
-        Cluster::Parts(Vec::new(), 0, 0x000f),
-        Cluster::Parts(filled(14, 3), u32::MAX, 0),
+        Qcow2TestCluster::Parts(bytes.clone(), there, 0x0ff0),
+        Qcow2TestCluster::Stored(filled(14, 1)),
+        Qcow2TestCluster::Compressed(filled(14, 2)),
+        Qcow2TestCluster::Zeros,
+        Qcow2TestCluster::Parts(Vec::new(), 0, 0x000f),
+        Qcow2TestCluster::Parts(filled(14, 3), u32::MAX, 0),
     ];
     let mut first = vec![0; 1 << 14];
     first[..1024].copy_from_slice(&bytes[..1024]);
@@ -229,18 +229,18 @@ fn subclusters_are_read_each_for_itself() {
     let raw = [first, filled(14, 1), filled(14, 2), zeros, filled(14, 3)].concat();
     let (got, _) = unpack(Packing::Qcow2, image(&form, &clusters)).unwrap();
     assert!(got == raw);
-    let both = [Cluster::Parts(bytes.clone(), 1, 1)];
+    let both = [Qcow2TestCluster::Parts(bytes.clone(), 1, 1)];
     refused(image(&form, &both), "subclusters says two things");
-    let mut nowhere = image(&form, &[Cluster::Parts(bytes, 1, 0)]);
+    let mut nowhere = image(&form, &[Qcow2TestCluster::Parts(bytes, 1, 0)]);
     put(&mut nowhere, 2 << 14, &[0; 8]);
     refused(nowhere, "subclusters says two things");
-    let small = Form { bits: 13, ..form };
-    refused(image(&small, &[Cluster::Absent]), "too small");
+    let small = Qcow2TestLayout { bits: 13, ..form };
+    refused(image(&small, &[Qcow2TestCluster::Absent]), "too small");
 }
 
 #[test]
 fn an_image_may_end_within_a_cluster_and_be_empty() {
-    let form = Form {
+    let form = Qcow2TestLayout {
         bits: 16,
         size: 65536 + 1024,
         ..PLAIN
@@ -248,8 +248,8 @@ fn an_image_may_end_within_a_cluster_and_be_empty() {
     let mut file = image(
         &form,
         &[
-            Cluster::Stored(filled(16, 1)),
-            Cluster::Stored(filled(16, 2)),
+            Qcow2TestCluster::Stored(filled(16, 1)),
+            Qcow2TestCluster::Stored(filled(16, 2)),
         ],
     );
     let raw = [filled(16, 1), filled(16, 2)[..1024].to_vec()].concat();
@@ -269,13 +269,13 @@ fn an_image_may_end_within_a_cluster_and_be_empty() {
 
 #[test]
 fn an_image_that_reads_outside_itself_is_refused() {
-    let good = || image(&PLAIN, &[Cluster::Stored(filled(9, 1))]);
+    let good = || image(&PLAIN, &[Qcow2TestCluster::Stored(filled(9, 1))]);
     let mut backed = good();
     put(&mut backed, 8, &200_u64.to_be_bytes());
     put(&mut backed, 16, &11_u32.to_be_bytes());
     put(&mut backed, 200, b"/etc/shadow");
     let why = refused(backed, "qemu-img convert");
-    assert_eq!(why, Refusal::BackingFile("/etc/shadow".to_owned()));
+    assert_eq!(why, UnpackRefusal::BackingFile("/etc/shadow".to_owned()));
     let mut unnamed = good();
     put(&mut unnamed, 8, &(1_u64 << 62).to_be_bytes());
     refused(unnamed, "has a backing file (whose name cannot be read)");
@@ -285,7 +285,7 @@ fn an_image_that_reads_outside_itself_is_refused() {
     let mut by_name = good();
     put(&mut by_name, 112, b"DATA\0\0\0\x05ab\ncd");
     let why = refused(by_name, "external data file");
-    assert_eq!(why, Refusal::DataFile("ab?cd".to_owned()));
+    assert_eq!(why, UnpackRefusal::DataFile("ab?cd".to_owned()));
     for (method, name) in [(1, "AES"), (2, "LUKS"), (3, "not known")] {
         let mut sealed = good();
         put(&mut sealed, 32, &u32::to_be_bytes(method));
@@ -302,15 +302,15 @@ fn an_image_that_reads_outside_itself_is_refused() {
 
 #[test]
 fn features_are_known_or_refused() {
-    let good = || image(&PLAIN, &[Cluster::Stored(filled(9, 1))]);
+    let good = || image(&PLAIN, &[Qcow2TestCluster::Stored(filled(9, 1))]);
     let with = |features: u64| {
         let mut file = good();
         put(&mut file, 72, &features.to_be_bytes());
         file
     };
     assert!(unpack(Packing::Qcow2, with(1)).is_ok(), "dirty");
-    assert_eq!(refused(with(2), "qemu-img check"), Refusal::Corrupt);
-    assert_eq!(refused(with(0x61), "0x60"), Refusal::Features(0x60));
+    assert_eq!(refused(with(2), "qemu-img check"), UnpackRefusal::Corrupt);
+    assert_eq!(refused(with(0x61), "0x60"), UnpackRefusal::Features(0x60));
     refused(with(8), "two things about its compression");
     let mut silent = good();
     silent[104] = 1;
@@ -321,22 +321,22 @@ fn features_are_known_or_refused() {
     for version in [0, 1, 4, u32::MAX] {
         let mut file = good();
         put(&mut file, 4, &version.to_be_bytes());
-        assert_eq!(refused(file, "version"), Refusal::Version(version));
+        assert_eq!(refused(file, "version"), UnpackRefusal::Version(version));
     }
     // In version 2 there are no features: the bytes there belong to nobody.
-    let form = Form {
+    let form = Qcow2TestLayout {
         version: 2,
         ..PLAIN
     };
-    let mut old = image(&form, &[Cluster::Stored(filled(9, 1))]);
+    let mut old = image(&form, &[Qcow2TestCluster::Stored(filled(9, 1))]);
     put(&mut old, 400, &[0xff; 8]);
     assert!(unpack(Packing::Qcow2, old).is_ok());
-    refused(image(&form, &[Cluster::Zeros]), "version 2");
+    refused(image(&form, &[Qcow2TestCluster::Zeros]), "version 2");
 }
 
 #[test]
 fn heads_that_say_too_much_are_refused() {
-    let good = image(&PLAIN, &[Cluster::Stored(filled(9, 1))]);
+    let good = image(&PLAIN, &[Qcow2TestCluster::Stored(filled(9, 1))]);
     let with = |at: usize, bytes: &[u8]| {
         let mut file = good.clone();
         put(&mut file, at, bytes);
@@ -347,7 +347,7 @@ fn heads_that_say_too_much_are_refused() {
     }
     let large = RAW_BYTES_MAX + 512;
     let why = refused(with(24, &large.to_be_bytes()), "the most is");
-    assert_eq!(why, Refusal::TooLarge { bytes: large });
+    assert_eq!(why, UnpackRefusal::TooLarge { bytes: large });
     refused(with(24, &u64::MAX.to_be_bytes()), "the most is");
     refused(with(24, &100_u64.to_be_bytes()), "is odd");
     let many = 512_u64 * 64 + 512;
@@ -366,14 +366,14 @@ fn heads_that_say_too_much_are_refused() {
     }
     let long = [&b"abcd"[..], &u32::MAX.to_be_bytes()].concat();
     refused(with(112, &long), "longer than its cluster");
-    let larger = Form { bits: 12, ..PLAIN };
-    let mut many = image(&larger, &[Cluster::Absent]);
+    let larger = Qcow2TestLayout { bits: 12, ..PLAIN };
+    let mut many = image(&larger, &[Qcow2TestCluster::Absent]);
     put(&mut many, 112, &b"abcd\0\0\0\0".repeat(64));
     refused(many, "head has too many parts");
 }
 
-impl Header {
-    fn of(file: &[u8]) -> Result<Self, Refusal> {
+impl Qcow2Header {
+    fn of(file: &[u8]) -> Result<Self, UnpackRefusal> {
         Self::read(&file.to_vec())
     }
 }
@@ -381,24 +381,24 @@ impl Header {
 #[test]
 fn an_image_that_is_cut_short_anywhere_is_refused() {
     let clusters = [
-        Cluster::Stored(filled(9, 1)),
-        Cluster::Squeezed(filled(9, 2)),
-        Cluster::Absent,
-        Cluster::Stored(filled(9, 3)),
+        Qcow2TestCluster::Stored(filled(9, 1)),
+        Qcow2TestCluster::Compressed(filled(9, 2)),
+        Qcow2TestCluster::Absent,
+        Qcow2TestCluster::Stored(filled(9, 3)),
     ];
     let file = image(&PLAIN, &clusters);
-    assert!(Header::of(&file).is_ok());
+    assert!(Qcow2Header::of(&file).is_ok());
     for length in 0..file.len() {
         let why = unpack(Packing::Qcow2, file[..length].to_vec())
             .map(drop)
             .unwrap_err();
         let known = matches!(
             why,
-            Refusal::CutShort { .. }
-                | Refusal::Outside { .. }
-                | Refusal::Damaged { .. }
-                | Refusal::Overlap
-                | Refusal::Other { .. }
+            UnpackRefusal::CutShort { .. }
+                | UnpackRefusal::Outside { .. }
+                | UnpackRefusal::Damaged { .. }
+                | UnpackRefusal::Overlap
+                | UnpackRefusal::WrongFormat { .. }
         );
         assert!(known, "{length}: {why}");
     }
@@ -407,8 +407,8 @@ fn an_image_that_is_cut_short_anywhere_is_refused() {
 #[test]
 fn tables_that_lead_astray_are_refused() {
     let clusters = [
-        Cluster::Stored(filled(9, 1)),
-        Cluster::Squeezed(filled(9, 2)),
+        Qcow2TestCluster::Stored(filled(9, 1)),
+        Qcow2TestCluster::Compressed(filled(9, 2)),
     ];
     let good = image(&PLAIN, &clusters);
     let with = |at: usize, entry: u64| {
@@ -422,8 +422,8 @@ fn tables_that_lead_astray_are_refused() {
     refused(with(l2, 1 << 40), "a cluster at byte 1099511627776");
     refused(with(l2, 1 << 63 | 2), "bits that are not known");
     refused(with(l2, 0x3f << 56), "bits that are not known");
-    let larger = Form { bits: 12, ..PLAIN };
-    let mut unaligned = image(&larger, &[Cluster::Stored(filled(12, 1))]);
+    let larger = Qcow2TestLayout { bits: 12, ..PLAIN };
+    let mut unaligned = image(&larger, &[Qcow2TestCluster::Stored(filled(12, 1))]);
     put(&mut unaligned, 2 << 12, &(3_u64 << 12 | 512).to_be_bytes());
     refused(unaligned, "does not name a cluster");
     refused(
@@ -438,14 +438,14 @@ fn tables_that_lead_astray_are_refused() {
 #[test]
 fn what_is_named_twice_is_refused_and_costs_no_more_than_the_file() {
     // Every entry of a large level 2 table names the same cluster.
-    let clusters: Vec<Cluster> = (0..64).map(|_| Cluster::Absent).collect();
+    let clusters: Vec<Qcow2TestCluster> = (0..64).map(|_| Qcow2TestCluster::Absent).collect();
     let mut file = image(&PLAIN, &clusters);
     let at = file.len() as u64;
     file.extend(filled(9, 1));
     for index in 0..64 {
         put(&mut file, 1024 + index * 8, &at.to_be_bytes());
     }
-    assert_eq!(refused(file.clone(), "twice"), Refusal::Overlap);
+    assert_eq!(refused(file.clone(), "twice"), UnpackRefusal::Overlap);
     let mut unpacker = Unpacker::open(Packing::Qcow2, file.clone()).unwrap();
     let mut bytes = 0;
     while let Ok(Some(piece)) = unpacker.next() {
@@ -453,7 +453,7 @@ fn what_is_named_twice_is_refused_and_costs_no_more_than_the_file() {
     }
     assert!(bytes <= file.len() as u64, "{bytes}");
     // Every entry of level 1 names the same table.
-    let clusters: Vec<Cluster> = (0..64 * 64).map(|_| Cluster::Absent).collect();
+    let clusters: Vec<Qcow2TestCluster> = (0..64 * 64).map(|_| Qcow2TestCluster::Absent).collect();
     let mut file = image(&PLAIN, &clusters);
     let table = (file.len() - 512) as u64;
     for index in 0..64 {
@@ -463,7 +463,7 @@ fn what_is_named_twice_is_refused_and_costs_no_more_than_the_file() {
     file.resize(table as usize + 512 - 512 * 10, 0);
     let why = unpack(Packing::Qcow2, file).map(drop).unwrap_err();
     assert!(
-        matches!(why, Refusal::Overlap | Refusal::Outside { .. }),
+        matches!(why, UnpackRefusal::Overlap | UnpackRefusal::Outside { .. }),
         "{why}"
     );
 }
@@ -471,17 +471,17 @@ fn what_is_named_twice_is_refused_and_costs_no_more_than_the_file() {
 #[test]
 fn a_large_empty_disk_is_one_run_of_zeros() {
     // 16 TiB of nothing: clusters of 2 MiB, 32 entries of level 1, all absent.
-    let form = Form {
+    let form = Qcow2TestLayout {
         bits: 21,
         size: RAW_BYTES_MAX,
         ..PLAIN
     };
-    let mut file = image(&form, &[Cluster::Absent]);
+    let mut file = image(&form, &[Qcow2TestCluster::Absent]);
     put(&mut file, 36, &32_u32.to_be_bytes());
     put(&mut file, 1 << 21, &[0; 8]);
     let mut unpacker = Unpacker::open(Packing::Qcow2, file).unwrap();
     assert_eq!(unpacker.size(), Some(RAW_BYTES_MAX));
     let piece = unpacker.next().unwrap();
-    assert_eq!(piece, Some(Piece::Zeros(RAW_BYTES_MAX)));
+    assert_eq!(piece, Some(RawImagePiece::Zeros(RAW_BYTES_MAX)));
     assert_eq!(unpacker.next(), Ok(None));
 }

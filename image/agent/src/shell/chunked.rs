@@ -15,11 +15,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, spawn_blocking};
-use trivet_chunks::{CHUNK_BYTES, List, chunks};
+use trivet_chunks::{CHUNK_BYTES, ChunkList, chunk_count};
 use trivet_model::Digest;
 
-use super::disk::{Disk, Written, disk_identifier};
-use crate::brain::Failure;
+use super::disk::{AgentTargetDisk, AgentWrittenImage, disk_identifier};
+use crate::state_machine::AgentWorkError;
 
 /// Chunks on their way to the disk.
 const CHUNKS_WAITING_MAX: usize = 4;
@@ -29,43 +29,44 @@ const CHUNKS_WAITING_MAX: usize = 4;
 const SAMPLES_MAX: u64 = 8;
 
 /// What must be on the disk.
-pub(super) struct Wanted {
-    pub(super) list: List,
+pub(super) struct ChunkedImage {
+    pub(super) list: ChunkList,
     pub(super) size: u64,
     pub(super) digest: Digest,
 }
 
-impl Wanted {
+impl ChunkedImage {
     /// The bytes of a chunk.
-    pub(super) fn place(&self, chunk: u64) -> Range<u64> {
+    pub(super) fn byte_range(&self, chunk: u64) -> Range<u64> {
         let from = chunk * CHUNK_BYTES;
         from..self.size.min(from + CHUNK_BYTES)
     }
 
-    fn is_right(&self, chunk: u64, bytes: &[u8]) -> bool {
-        self.list.is_right(chunk, bytes, self.size, &self.digest)
+    fn is_chunk_valid(&self, chunk: u64, bytes: &[u8]) -> bool {
+        self.list
+            .is_chunk_valid(chunk, bytes, self.size, &self.digest)
     }
 }
 
-struct Chunk {
+struct PendingChunk {
     number: u64,
     bytes: Bytes,
-    right: oneshot::Sender<bool>,
+    verdict: oneshot::Sender<bool>,
 }
 
 /// An image on its way to the disk. Dropped before its end it leaves a disk that does
 /// not boot.
-pub(super) struct Writer {
-    chunks: mpsc::Sender<Chunk>,
-    thread: JoinHandle<Result<Written, Failure>>,
+pub(super) struct ChunkWriter {
+    chunks: mpsc::Sender<PendingChunk>,
+    thread: JoinHandle<Result<AgentWrittenImage, AgentWorkError>>,
 }
 
-impl Writer {
+impl ChunkWriter {
     /// Begins, and says which chunks are lacking.
     pub(super) async fn begin(
-        disk: &Disk,
-        wanted: Arc<Wanted>,
-    ) -> Result<(Self, Vec<u64>), Failure> {
+        disk: &AgentTargetDisk,
+        wanted: Arc<ChunkedImage>,
+    ) -> Result<(Self, Vec<u64>), AgentWorkError> {
         let (chunks, coming) = mpsc::channel(CHUNKS_WAITING_MAX);
         let (tell, lacking) = oneshot::channel();
         let guard = disk.lock().await;
@@ -79,7 +80,7 @@ impl Writer {
             // It ended before it could say so.
             Err(_) => Err(match thread.await {
                 Ok(Err(failure)) => failure,
-                _ => Failure::Write("the writer broke".to_owned()),
+                _ => AgentWorkError::Write("the writer broke".to_owned()),
             }),
         }
     }
@@ -88,49 +89,49 @@ impl Writer {
     /// [`Self::finish`] tells why.
     pub(super) async fn push(&mut self, number: u64, bytes: Bytes) -> Result<bool, ()> {
         let (right, answer) = oneshot::channel();
-        let chunk = Chunk {
+        let chunk = PendingChunk {
             number,
             bytes,
-            right,
+            verdict: right,
         };
         self.chunks.send(chunk).await.map_err(|_| ())?;
         answer.await.map_err(|_| ())
     }
 
     /// Makes the disk bootable if all is there.
-    pub(super) async fn finish(self) -> Result<Written, Failure> {
+    pub(super) async fn finish(self) -> Result<AgentWrittenImage, AgentWorkError> {
         drop(self.chunks);
-        let broken = |_| Failure::Write("the writer broke".to_owned());
+        let broken = |_| AgentWorkError::Write("the writer broke".to_owned());
         self.thread.await.map_err(broken)?
     }
 }
 
 fn write(
-    disk: &Disk,
-    wanted: &Wanted,
+    disk: &AgentTargetDisk,
+    wanted: &ChunkedImage,
     tell: oneshot::Sender<Vec<u64>>,
-    mut coming: mpsc::Receiver<Chunk>,
-) -> Result<Written, Failure> {
-    let failed = |error: io::Error| Failure::Write(error.to_string());
+    mut coming: mpsc::Receiver<PendingChunk>,
+) -> Result<AgentWrittenImage, AgentWorkError> {
+    let failed = |error: io::Error| AgentWorkError::Write(error.to_string());
     let file = disk.begin(wanted.size)?;
     let mut lacking = lacking(&file, wanted).map_err(failed)?;
     let _ = tell.send(lacking.iter().copied().collect());
     let mut head = Bytes::new();
     while let Some(chunk) = coming.blocking_recv() {
-        let right = wanted.is_right(chunk.number, &chunk.bytes);
+        let right = wanted.is_chunk_valid(chunk.number, &chunk.bytes);
         if right {
             if chunk.number == 0 {
                 head = chunk.bytes;
             } else {
-                let at = wanted.place(chunk.number).start;
+                let at = wanted.byte_range(chunk.number).start;
                 file.write_all_at(&chunk.bytes, at).map_err(failed)?;
             }
             lacking.remove(&chunk.number);
         }
-        let _ = chunk.right.send(right);
+        let _ = chunk.verdict.send(right);
     }
     if let Some(first) = lacking.first() {
-        return Err(Failure::Checksum {
+        return Err(AgentWorkError::Checksum {
             want: wanted.digest.to_string(),
             got: format!(
                 "{} chunks that do not fit its list, the first at byte {}",
@@ -143,7 +144,7 @@ fn write(
     file.sync_all().map_err(failed)?;
     file.write_all_at(&head, 0).map_err(failed)?;
     file.sync_all().map_err(failed)?;
-    Ok(Written {
+    Ok(AgentWrittenImage {
         bytes: wanted.size,
         digest: wanted.digest,
         root_uuid: disk_identifier(&head),
@@ -152,14 +153,14 @@ fn write(
 
 /// The chunks that the disk has not. The first is what makes it bootable, and was
 /// erased.
-fn lacking(file: &File, wanted: &Wanted) -> io::Result<BTreeSet<u64>> {
-    let count = chunks(wanted.size);
+fn lacking(file: &File, wanted: &ChunkedImage) -> io::Result<BTreeSet<u64>> {
+    let count = chunk_count(wanted.size);
     let mut buffer = vec![0; CHUNK_BYTES as usize];
     let mut has = |chunk: u64| -> io::Result<bool> {
-        let place = wanted.place(chunk);
+        let place = wanted.byte_range(chunk);
         let length = usize::try_from(place.end - place.start).unwrap_or(0);
         file.read_exact_at(&mut buffer[..length], place.start)?;
-        Ok(wanted.is_right(chunk, &buffer[..length]))
+        Ok(wanted.is_chunk_valid(chunk, &buffer[..length]))
     };
     let step = (count / SAMPLES_MAX).max(1);
     let samples = (1..count).step_by(usize::try_from(step).unwrap_or(usize::MAX));

@@ -16,7 +16,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard, mpsc};
 use tokio::task::{JoinHandle, spawn_blocking};
 use trivet_model::Digest;
 
-use crate::brain::Failure;
+use crate::state_machine::AgentWorkError;
 
 /// The part that makes a disk bootable: boot sector, partition table, and more.
 /// Ours; a GPT with its usual 128 entries ends at 17 KiB.
@@ -27,7 +27,7 @@ const PIECES_MAX: usize = 64;
 
 /// The machine's disk.
 #[derive(Clone)]
-pub(super) struct Disk {
+pub(super) struct AgentTargetDisk {
     path: PathBuf,
     bytes: u64,
     /// Held by whoever writes.
@@ -36,39 +36,42 @@ pub(super) struct Disk {
 
 /// An image that is on the disk.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Written {
+pub(super) struct AgentWrittenImage {
     pub(super) bytes: u64,
     pub(super) digest: Digest,
     pub(super) root_uuid: Option<String>,
 }
 
-enum Piece {
+enum DiskWritePiece {
     Data(Bytes),
     End,
 }
 
 /// An image on its way to the disk. Dropped before its end it leaves a disk that
 /// does not boot.
-pub(super) struct Writer {
-    pieces: mpsc::Sender<Piece>,
-    thread: JoinHandle<Result<Written, Failure>>,
+pub(super) struct DiskImageWriter {
+    pieces: mpsc::Sender<DiskWritePiece>,
+    thread: JoinHandle<Result<AgentWrittenImage, AgentWorkError>>,
 }
 
-impl Writer {
+impl DiskImageWriter {
     /// Fails when the writer has ended early; [`Self::finish`] tells why.
     pub(super) async fn push(&mut self, piece: Bytes) -> Result<(), ()> {
-        self.pieces.send(Piece::Data(piece)).await.map_err(|_| ())
+        self.pieces
+            .send(DiskWritePiece::Data(piece))
+            .await
+            .map_err(|_| ())
     }
 
     /// Checks the digest and makes the disk bootable.
-    pub(super) async fn finish(self) -> Result<Written, Failure> {
-        let _ = self.pieces.send(Piece::End).await;
-        let broken = |_| Failure::Write("the writer broke".to_owned());
+    pub(super) async fn finish(self) -> Result<AgentWrittenImage, AgentWorkError> {
+        let _ = self.pieces.send(DiskWritePiece::End).await;
+        let broken = |_| AgentWorkError::Write("the writer broke".to_owned());
         self.thread.await.map_err(broken)?
     }
 }
 
-impl Disk {
+impl AgentTargetDisk {
     pub(super) fn new(path: PathBuf, bytes: u64) -> Self {
         Self {
             path,
@@ -78,12 +81,12 @@ impl Disk {
     }
 
     /// Waits until nobody writes.
-    pub(super) async fn quiet(&self) {
+    pub(super) async fn wait_until_idle(&self) {
         drop(self.busy.lock().await);
     }
 
     /// Begins to write an image.
-    pub(super) async fn writer(&self, want: Digest) -> Writer {
+    pub(super) async fn writer(&self, want: Digest) -> DiskImageWriter {
         let (pieces, coming) = mpsc::channel(PIECES_MAX);
         let guard = self.lock().await;
         let disk = self.clone();
@@ -91,7 +94,7 @@ impl Disk {
             let _guard = guard;
             disk.write(want, coming)
         });
-        Writer { pieces, thread }
+        DiskImageWriter { pieces, thread }
     }
 
     /// Waits until nobody else writes.
@@ -100,24 +103,24 @@ impl Disk {
     }
 
     /// Opens the disk for an image of this size, with nothing on it that boots.
-    pub(super) fn begin(&self, size: u64) -> Result<File, Failure> {
+    pub(super) fn begin(&self, size: u64) -> Result<File, AgentWorkError> {
         if size > self.bytes {
             return Err(self.too_small());
         }
-        let failed = |error: io::Error| Failure::Write(error.to_string());
+        let failed = |error: io::Error| AgentWorkError::Write(error.to_string());
         let file = self.open().map_err(failed)?;
         self.clear_head(&file).map_err(failed)?;
         file.sync_all().map_err(failed)?;
         Ok(file)
     }
 
-    fn too_small(&self) -> Failure {
+    fn too_small(&self) -> AgentWorkError {
         let words = format!("the image is longer than the disk of {} bytes", self.bytes);
-        Failure::Write(words)
+        AgentWorkError::Write(words)
     }
 
     /// Erases the whole disk, or what makes it bootable.
-    pub(super) async fn erase(&self, whole: bool) -> Result<(), Failure> {
+    pub(super) async fn erase(&self, whole: bool) -> Result<(), AgentWorkError> {
         let guard = self.lock().await;
         let disk = self.clone();
         let erased = spawn_blocking(move || {
@@ -131,7 +134,7 @@ impl Disk {
             }
             file.sync_all()
         });
-        let failed = |words: String| Failure::Erase(words);
+        let failed = |words: String| AgentWorkError::Erase(words);
         let erased = erased.await.map_err(|error| failed(error.to_string()))?;
         erased.map_err(|error| failed(error.to_string()))
     }
@@ -157,17 +160,21 @@ impl Disk {
         file.write_all_at(&zeroes, self.bytes - length)
     }
 
-    fn write(&self, want: Digest, mut coming: mpsc::Receiver<Piece>) -> Result<Written, Failure> {
-        let failed = |error: io::Error| Failure::Write(error.to_string());
+    fn write(
+        &self,
+        want: Digest,
+        mut coming: mpsc::Receiver<DiskWritePiece>,
+    ) -> Result<AgentWrittenImage, AgentWorkError> {
+        let failed = |error: io::Error| AgentWorkError::Write(error.to_string());
         let file = self.begin(0)?;
         let mut head = Vec::new();
-        let mut hash = Hash::like(want);
+        let mut hash = ImageDigester::for_digest(want);
         let mut bytes = 0_u64;
         loop {
             let piece = match coming.blocking_recv() {
-                Some(Piece::Data(piece)) => piece,
-                Some(Piece::End) => break,
-                None => return Err(Failure::Download("broken off".to_owned())),
+                Some(DiskWritePiece::Data(piece)) => piece,
+                Some(DiskWritePiece::End) => break,
+                None => return Err(AgentWorkError::Download("broken off".to_owned())),
             };
             let end = bytes + piece.len() as u64;
             if end > self.bytes {
@@ -184,13 +191,13 @@ impl Disk {
         let got = hash.finish();
         if got != want {
             let (want, got) = (want.to_string(), got.to_string());
-            return Err(Failure::Checksum { want, got });
+            return Err(AgentWorkError::Checksum { want, got });
         }
         // The order matters: nothing boots before all of it is there.
         file.sync_all().map_err(failed)?;
         file.write_all_at(&head, 0).map_err(failed)?;
         file.sync_all().map_err(failed)?;
-        Ok(Written {
+        Ok(AgentWrittenImage {
             bytes,
             digest: got,
             root_uuid: disk_identifier(&head),
@@ -206,13 +213,13 @@ pub(super) fn disk_identifier(head: &[u8]) -> Option<String> {
     signed.then(|| format!("0x{:08x}", u32::from_le_bytes(identifier)))
 }
 
-enum Hash {
+enum ImageDigester {
     Sha256(Sha256),
     Sha512(Sha512),
 }
 
-impl Hash {
-    fn like(want: Digest) -> Self {
+impl ImageDigester {
+    fn for_digest(want: Digest) -> Self {
         match want {
             Digest::Sha256(_) => Self::Sha256(Sha256::new()),
             Digest::Sha512(_) => Self::Sha512(Sha512::new()),

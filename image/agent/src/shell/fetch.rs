@@ -8,12 +8,12 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use tokio::time::{sleep, timeout};
-use trivet_chunks::{LIST_BYTES_MAX, List};
+use trivet_chunks::{ChunkList, LIST_BYTES_MAX};
 
-use super::chunked::{self, Wanted};
-use super::disk::{Disk, Written};
-use super::{Event, Shared, http};
-use crate::brain::{Failure, ImageOrder};
+use super::chunked::{self, ChunkedImage};
+use super::disk::{AgentTargetDisk, AgentWrittenImage};
+use super::{AgentShellContext, AgentShellEvent, http};
+use crate::state_machine::{AgentWorkError, ImageOrder};
 
 /// How often all addresses are tried. Ours; the stock agent tries ten times.
 const ROUNDS_MAX: u32 = 3;
@@ -31,22 +31,22 @@ const LIST_END: &str = ".chunks";
 /// Tries the addresses in order, all of them up to [`ROUNDS_MAX`] times. A wrong
 /// digest or a failing disk will not mend by asking the same server again.
 pub(super) async fn image(
-    shared: &Arc<Shared>,
-    disk: &Disk,
+    shared: &Arc<AgentShellContext>,
+    disk: &AgentTargetDisk,
     order: &ImageOrder,
-) -> Result<Written, Failure> {
-    let mut last = Failure::Download("no address was given".to_owned());
+) -> Result<AgentWrittenImage, AgentWorkError> {
+    let mut last = AgentWorkError::Download("no address was given".to_owned());
     for round in 0..ROUNDS_MAX {
         if round > 0 {
-            sleep(Duration::from_millis(shared.options.pace.retry_ms)).await;
+            sleep(Duration::from_millis(shared.options.intervals.retry_ms)).await;
         }
         let mut hopeless = true;
         for url in &order.urls {
             match attempt(shared, disk, url, order).await {
                 Ok(written) => return Ok(written),
-                Err(failure @ Failure::Write(_)) => return Err(failure),
+                Err(failure @ AgentWorkError::Write(_)) => return Err(failure),
                 Err(failure) => {
-                    hopeless &= matches!(failure, Failure::Checksum { .. });
+                    hopeless &= matches!(failure, AgentWorkError::Checksum { .. });
                     last = failure;
                 }
             }
@@ -61,17 +61,17 @@ pub(super) async fn image(
 /// By its chunks where there is a list of them, else from its beginning to its end. A
 /// server that makes the list while it sends has it in the end.
 async fn attempt(
-    shared: &Arc<Shared>,
-    disk: &Disk,
+    shared: &Arc<AgentShellContext>,
+    disk: &AgentTargetDisk,
     url: &str,
     order: &ImageOrder,
-) -> Result<Written, Failure> {
-    if let Some(wanted) = listed(shared, url, order).await {
+) -> Result<AgentWrittenImage, AgentWorkError> {
+    if let Some(wanted) = fetch_chunk_list(shared, url, order).await {
         return by_chunks(shared, disk, url, wanted).await;
     }
     let went = whole(shared, disk, url, order).await;
-    if let Err(Failure::Checksum { .. }) = went
-        && let Some(wanted) = listed(shared, url, order).await
+    if let Err(AgentWorkError::Checksum { .. }) = went
+        && let Some(wanted) = fetch_chunk_list(shared, url, order).await
     {
         return by_chunks(shared, disk, url, wanted).await;
     }
@@ -79,7 +79,11 @@ async fn attempt(
 }
 
 /// The chunk list of an image, and its size.
-async fn listed(shared: &Shared, url: &str, order: &ImageOrder) -> Option<Wanted> {
+async fn fetch_chunk_list(
+    shared: &AgentShellContext,
+    url: &str,
+    order: &ImageOrder,
+) -> Option<ChunkedImage> {
     let own = shared.options.listen.ip();
     if url.contains('?') {
         // Such an address is not one of a box like ours.
@@ -93,9 +97,9 @@ async fn listed(shared: &Shared, url: &str, order: &ImageOrder) -> Option<Wanted
     let most = usize::try_from(LIST_BYTES_MAX).unwrap_or(usize::MAX);
     let body = Limited::new(response.into_body(), most).collect();
     let body = timeout(PIECE_TIMEOUT, body).await.ok()?.ok()?.to_bytes();
-    let list = List::read(&order.digest, &body).ok()?;
+    let list = ChunkList::read(&order.digest, &body).ok()?;
     let size = http::size(own, url).await?;
-    list.is_whole(size).then_some(Wanted {
+    list.is_complete(size).then_some(ChunkedImage {
         list,
         size,
         digest: order.digest,
@@ -104,24 +108,24 @@ async fn listed(shared: &Shared, url: &str, order: &ImageOrder) -> Option<Wanted
 
 /// Fetches the chunks that the disk lacks, and those that were wrong once more.
 async fn by_chunks(
-    shared: &Shared,
-    disk: &Disk,
+    shared: &AgentShellContext,
+    disk: &AgentTargetDisk,
     url: &str,
-    wanted: Wanted,
-) -> Result<Written, Failure> {
+    wanted: ChunkedImage,
+) -> Result<AgentWrittenImage, AgentWorkError> {
     let wanted = Arc::new(wanted);
-    let (writer, mut lacking) = chunked::Writer::begin(disk, Arc::clone(&wanted)).await?;
-    let mut run = Run {
+    let (writer, mut lacking) = chunked::ChunkWriter::begin(disk, Arc::clone(&wanted)).await?;
+    let mut run = ChunkFetch {
         shared,
         url,
         wanted: &wanted,
         writer,
-        progress: Progress::default(),
+        progress: ImageFetchProgress::default(),
     };
     let mut broke = None;
     for round in 0..ROUNDS_MAX {
         if round > 0 && !lacking.is_empty() {
-            sleep(Duration::from_millis(shared.options.pace.retry_ms)).await;
+            sleep(Duration::from_millis(shared.options.intervals.retry_ms)).await;
         }
         let mut wrong = Vec::new();
         broke = None;
@@ -133,34 +137,43 @@ async fn by_chunks(
         lacking = wrong;
     }
     match broke {
-        Some(failure @ Failure::Download(_)) => Err(failure),
+        Some(failure @ AgentWorkError::Download(_)) => Err(failure),
         _ => run.writer.finish().await,
     }
 }
 
 /// Chunks on their way.
-struct Run<'a> {
-    shared: &'a Shared,
+struct ChunkFetch<'a> {
+    shared: &'a AgentShellContext,
     url: &'a str,
-    wanted: &'a Wanted,
-    writer: chunked::Writer,
-    progress: Progress,
+    wanted: &'a ChunkedImage,
+    writer: chunked::ChunkWriter,
+    progress: ImageFetchProgress,
 }
 
-impl Run<'_> {
+impl ChunkFetch<'_> {
     /// Fetches chunks that follow each other. What is wrong, or did not come, is noted.
-    async fn fetch(&mut self, some: Range<u64>, wrong: &mut Vec<u64>) -> Result<(), Failure> {
+    async fn fetch(
+        &mut self,
+        some: Range<u64>,
+        wrong: &mut Vec<u64>,
+    ) -> Result<(), AgentWorkError> {
         let mut at = some.start;
-        let went = self.take(&mut at, some.end, wrong).await;
+        let went = self.receive(&mut at, some.end, wrong).await;
         wrong.extend(at..some.end);
         went
     }
 
-    async fn take(&mut self, at: &mut u64, end: u64, wrong: &mut Vec<u64>) -> Result<(), Failure> {
-        let failed = |words: String| Failure::Download(words);
+    async fn receive(
+        &mut self,
+        at: &mut u64,
+        end: u64,
+        wrong: &mut Vec<u64>,
+    ) -> Result<(), AgentWorkError> {
+        let failed = |words: String| AgentWorkError::Download(words);
         let url = self.url;
-        let from = self.wanted.place(*at).start;
-        let bytes = from..self.wanted.place(end - 1).end;
+        let from = self.wanted.byte_range(*at).start;
+        let bytes = from..self.wanted.byte_range(end - 1).end;
         let own = self.shared.options.listen.ip();
         let response = http::get(own, url, Some(bytes)).await;
         let response = response.map_err(|error| failed(error.to_string()))?;
@@ -170,13 +183,13 @@ impl Run<'_> {
         let mut body = response.into_body();
         let mut buffer = BytesMut::new();
         while *at < end {
-            let place = self.wanted.place(*at);
+            let place = self.wanted.byte_range(*at);
             let length = usize::try_from(place.end - place.start).unwrap_or(usize::MAX);
             while buffer.len() < length {
                 let come = place.start + buffer.len() as u64;
                 match piece(&mut body, url, come).await? {
                     Some(piece) => {
-                        self.progress.tell(self.shared, piece.len());
+                        self.progress.report(self.shared, piece.len());
                         buffer.extend_from_slice(&piece);
                     }
                     None => return Err(failed(format!("{url} ended at byte {come}"))),
@@ -197,25 +210,25 @@ impl Run<'_> {
 
 /// How far it is, told now and then.
 #[derive(Default)]
-struct Progress {
+struct ImageFetchProgress {
     bytes: u64,
-    told: u64,
+    reported: u64,
 }
 
-impl Progress {
-    fn tell(&mut self, shared: &Shared, more: usize) {
+impl ImageFetchProgress {
+    fn report(&mut self, shared: &AgentShellContext, more: usize) {
         self.bytes += more as u64;
-        if self.bytes - self.told >= PROGRESS_BYTES {
-            self.told = self.bytes;
+        if self.bytes - self.reported >= PROGRESS_BYTES {
+            self.reported = self.bytes;
             let bytes = self.bytes;
-            let _ = shared.events.try_send(Event::Writing { bytes });
+            let _ = shared.events.try_send(AgentShellEvent::Writing { bytes });
         }
     }
 }
 
 /// The next bytes of a body; none at its end.
-async fn piece(body: &mut Incoming, url: &str, at: u64) -> Result<Option<Bytes>, Failure> {
-    let failed = |words: String| Failure::Download(words);
+async fn piece(body: &mut Incoming, url: &str, at: u64) -> Result<Option<Bytes>, AgentWorkError> {
+    let failed = |words: String| AgentWorkError::Download(words);
     loop {
         let frame = timeout(PIECE_TIMEOUT, body.frame()).await;
         let frame = frame.map_err(|_| failed(format!("{url} stopped at byte {at}")))?;
@@ -232,13 +245,13 @@ async fn piece(body: &mut Incoming, url: &str, at: u64) -> Result<Option<Bytes>,
 
 /// Fetches the image from its beginning to its end.
 async fn whole(
-    shared: &Arc<Shared>,
-    disk: &Disk,
+    shared: &Arc<AgentShellContext>,
+    disk: &AgentTargetDisk,
     url: &str,
     order: &ImageOrder,
-) -> Result<Written, Failure> {
+) -> Result<AgentWrittenImage, AgentWorkError> {
     let own = shared.options.listen.ip();
-    let failed = |words: String| Failure::Download(words);
+    let failed = |words: String| AgentWorkError::Download(words);
     let response = http::get(own, url, None).await;
     let response = response.map_err(|error| failed(error.to_string()))?;
     if response.status().as_u16() != 200 {
@@ -246,9 +259,9 @@ async fn whole(
     }
     let mut writer = disk.writer(order.digest).await;
     let mut body = response.into_body();
-    let mut progress = Progress::default();
+    let mut progress = ImageFetchProgress::default();
     while let Some(piece) = piece(&mut body, url, progress.bytes).await? {
-        progress.tell(shared, piece.len());
+        progress.report(shared, piece.len());
         if writer.push(piece).await.is_err() {
             // The writer has ended before us and knows why.
             break;

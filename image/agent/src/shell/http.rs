@@ -43,12 +43,12 @@ pub(super) enum HttpError {
         source: hyper::Error,
     },
     #[error("{authority} did not answer in time")]
-    Late { authority: String },
+    TimedOut { authority: String },
 }
 
 /// Asks the appliance. No answer, a late one and one too long are all
 /// [`NO_ANSWER`]: the brain tries again in either case.
-pub(super) async fn ask(
+pub(super) async fn call(
     own: IpAddr,
     (method, url): (&str, &str),
     version: Option<&str>,
@@ -127,7 +127,7 @@ async fn request(
         .body(Full::new(Bytes::from(body)))
         .map_err(|_| bad())?;
     let exchange = exchange(own, &authority, request);
-    let late = || HttpError::Late {
+    let late = || HttpError::TimedOut {
         authority: authority.clone(),
     };
     timeout(CONNECT_TIMEOUT, exchange)

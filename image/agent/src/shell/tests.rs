@@ -11,9 +11,9 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
-use trivet_model::Seeded;
+use trivet_model::SeededRandom;
 
-use super::disk::tests::{Scratch, image, sha256};
+use super::disk::tests::{ScratchDiskFile, image, sha256};
 
 /// Lets the system choose an address.
 const ANY: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
@@ -26,25 +26,25 @@ fn token() -> String {
 }
 
 /// What the appliance saw: method and path, body.
-type Seen = (String, Value);
+type ObservedAgentRequest = (String, Value);
 
 /// The address that the machine was given.
 const OWN: &str = "127.77.42.1";
 
 /// An appliance that knows one node and has one image.
-struct Appliance {
+struct AgentTestAppliance {
     url: String,
-    seen: mpsc::UnboundedReceiver<Seen>,
+    requests: mpsc::UnboundedReceiver<ObservedAgentRequest>,
     task: JoinHandle<()>,
 }
 
-impl Drop for Appliance {
+impl Drop for AgentTestAppliance {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Appliance {
+impl AgentTestAppliance {
     async fn new(image: Vec<u8>, lookup_token: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -65,13 +65,17 @@ impl Appliance {
                 );
             }
         });
-        Self { url, seen, task }
+        Self {
+            url,
+            requests: seen,
+            task,
+        }
     }
 
     /// The next heartbeat.
     async fn beat(&mut self) -> Value {
         loop {
-            let (what, body) = self.seen.recv().await.unwrap();
+            let (what, body) = self.requests.recv().await.unwrap();
             if what == format!("POST /v1/heartbeat/{NODE}") {
                 return body;
             }
@@ -80,7 +84,7 @@ impl Appliance {
 }
 
 async fn serve(
-    tell: mpsc::UnboundedSender<Seen>,
+    tell: mpsc::UnboundedSender<ObservedAgentRequest>,
     image: Bytes,
     token: String,
     request: Request<Incoming>,
@@ -133,8 +137,8 @@ const CHUNK: usize = trivet_chunks::CHUNK_BYTES as usize;
 
 /// The chunk list of an image.
 fn list(image: &[u8]) -> Bytes {
-    let mut list = trivet_chunks::List::new(&sha256(image));
-    let mut running = list.before(0).unwrap();
+    let mut list = trivet_chunks::ChunkList::new(&sha256(image));
+    let mut running = list.digest_before(0).unwrap();
     for chunk in image.chunks(CHUNK).take(image.len().div_ceil(CHUNK) - 1) {
         running.update(chunk);
         list.push(running.state().unwrap());
@@ -143,23 +147,23 @@ fn list(image: &[u8]) -> Bytes {
 }
 
 /// An agent under test.
-struct Machine {
+struct AgentUnderTest {
     power: watch::Sender<bool>,
-    events: mpsc::Receiver<Event>,
-    run: JoinHandle<Result<End, ShellError>>,
-    disk: Scratch,
+    events: mpsc::Receiver<AgentShellEvent>,
+    run: JoinHandle<Result<AgentExit, ShellError>>,
+    disk: ScratchDiskFile,
 }
 
-impl Machine {
-    fn start(appliance: &Appliance, inspect: bool) -> Self {
-        let disk = Scratch::new();
+impl AgentUnderTest {
+    fn start(appliance: &AgentTestAppliance, inspect: bool) -> Self {
+        let disk = ScratchDiskFile::new();
         let inspection_url = format!("{}/v1/continue_inspection", appliance.url);
-        let options = Options {
+        let options = AgentOptions {
             api_url: Some(appliance.url.clone()),
             inspection_url: inspect.then_some(inspection_url),
             listen: format!("{OWN}:0").parse().unwrap(),
             advertise: None,
-            identity: Identity {
+            identity: AgentMachineIdentity {
                 macs: vec!["52:54:00:aa:bb:01".parse().unwrap()],
                 inventory: json!({"interfaces": [{"mac_address": "52:54:00:aa:bb:01"}]}),
                 node: None,
@@ -168,15 +172,15 @@ impl Machine {
             disk: disk.0.clone(),
             disk_bytes: DISK_BYTES,
             rescue: Some(disk.0.with_extension("rescue")),
-            pace: Pace {
+            intervals: AgentIntervals {
                 gap_ms: 1,
                 retry_ms: 1,
-                ..Pace::BRISK
+                ..AgentIntervals::FAST
             },
         };
         let (power, on) = watch::channel(true);
         let (tell, events) = mpsc::channel(1024);
-        let run = tokio::spawn(run(options, on, tell, Box::new(Seeded::new(1))));
+        let run = tokio::spawn(run(options, on, tell, Box::new(SeededRandom::new(1))));
         Self {
             power,
             events,
@@ -185,7 +189,7 @@ impl Machine {
         }
     }
 
-    async fn event(&mut self, wanted: impl Fn(&Event) -> bool) -> Event {
+    async fn event(&mut self, wanted: impl Fn(&AgentShellEvent) -> bool) -> AgentShellEvent {
         loop {
             let event = self.events.recv().await.expect("the agent still runs");
             if wanted(&event) {
@@ -194,7 +198,7 @@ impl Machine {
         }
     }
 
-    async fn cut(self) -> End {
+    async fn cut_power(self) -> AgentExit {
         self.power.send(false).unwrap();
         self.run.await.unwrap().unwrap()
     }
@@ -203,7 +207,7 @@ impl Machine {
 async fn order(callback: &str, token: &str, name: &str, params: &Value) -> (u16, Value) {
     let url = format!("{callback}/v1/commands/?wait=true&agent_token={token}");
     let body = json!({"name": name, "params": params}).to_string();
-    let (status, body) = http::ask(ANY, ("POST", &url), None, body.into_bytes()).await;
+    let (status, body) = http::call(ANY, ("POST", &url), None, body.into_bytes()).await;
     (status, serde_json::from_slice(&body).unwrap_or_default())
 }
 
@@ -222,8 +226,8 @@ fn callback(beat: &Value) -> String {
 async fn writes_the_image_it_is_told_to_and_beats_early_when_done() {
     let image = image(3 * 1024 * 1024 + 5);
     let digest = sha256(&image);
-    let mut appliance = Appliance::new(image.clone(), &token()).await;
-    let mut machine = Machine::start(&appliance, false);
+    let mut appliance = AgentTestAppliance::new(image.clone(), &token()).await;
+    let mut machine = AgentUnderTest::start(&appliance, false);
     let first = appliance.beat().await;
     assert_eq!(first["agent_token"], token());
     let urls = [format!("{}/image", appliance.url)];
@@ -244,19 +248,19 @@ async fn writes_the_image_it_is_told_to_and_beats_early_when_done() {
     // The planned interval is 90 s at least: only urgency brings this one.
     appliance.beat().await;
     let wrote = machine
-        .event(|event| matches!(event, Event::Wrote { .. }))
+        .event(|event| matches!(event, AgentShellEvent::Wrote { .. }))
         .await;
     let bytes = image.len() as u64;
-    assert_eq!(wrote, Event::Wrote { bytes, digest });
+    assert_eq!(wrote, AgentShellEvent::Wrote { bytes, digest });
     assert!(machine.disk.bytes().starts_with(&image));
-    assert_eq!(machine.cut().await, End::PowerCut);
+    assert_eq!(machine.cut_power().await, AgentExit::PowerCut);
 }
 
 #[tokio::test]
 async fn a_wrong_chunk_is_fetched_again_and_nothing_else() {
     let image = image(4 * CHUNK + 5);
-    let mut appliance = Appliance::new(image.clone(), &token()).await;
-    let machine = Machine::start(&appliance, false);
+    let mut appliance = AgentTestAppliance::new(image.clone(), &token()).await;
+    let machine = AgentUnderTest::start(&appliance, false);
     let callback = callback(&appliance.beat().await);
     let urls = [format!("{}/listed", appliance.url)];
     let name = "deploy.execute_deploy_step";
@@ -268,9 +272,9 @@ async fn a_wrong_chunk_is_fetched_again_and_nothing_else() {
     let (_, done) = order(&callback, &token(), name, &step).await;
     assert_eq!(done["command_status"], "SUCCEEDED", "{done}");
     assert!(machine.disk.bytes().starts_with(&image));
-    machine.cut().await;
+    machine.cut_power().await;
     let mut asked = Vec::new();
-    while let Ok((what, _)) = appliance.seen.try_recv() {
+    while let Ok((what, _)) = appliance.requests.try_recv() {
         asked.extend(what.strip_prefix("GET /listed ").map(str::to_owned));
     }
     let (all, third) = (0..image.len(), 2 * CHUNK..3 * CHUNK);
@@ -281,8 +285,8 @@ async fn a_wrong_chunk_is_fetched_again_and_nothing_else() {
 #[tokio::test]
 async fn a_wrong_digest_fails_the_step_and_leaves_nothing_that_boots() {
     let image = image(2 * 1024 * 1024);
-    let mut appliance = Appliance::new(image, &token()).await;
-    let machine = Machine::start(&appliance, false);
+    let mut appliance = AgentTestAppliance::new(image, &token()).await;
+    let machine = AgentUnderTest::start(&appliance, false);
     let callback = callback(&appliance.beat().await);
     let urls = [format!("{}/image", appliance.url)];
     let name = "deploy.execute_deploy_step";
@@ -291,15 +295,15 @@ async fn a_wrong_digest_fails_the_step_and_leaves_nothing_that_boots() {
     assert_eq!(failed["command_status"], "FAILED");
     assert_eq!(failed["command_error"]["type"], "ImageChecksumError");
     assert!(machine.disk.bytes()[..512].iter().all(|&byte| byte == 0));
-    machine.cut().await;
+    machine.cut_power().await;
 }
 
 #[tokio::test]
 async fn tries_the_other_addresses_and_gives_up_after_some_rounds() {
     let image = image(1024);
     let digest = sha256(&image);
-    let mut appliance = Appliance::new(image, &token()).await;
-    let machine = Machine::start(&appliance, false);
+    let mut appliance = AgentTestAppliance::new(image, &token()).await;
+    let machine = AgentUnderTest::start(&appliance, false);
     let callback = callback(&appliance.beat().await);
     let missing = format!("{}/missing", appliance.url);
     let there = format!("{}/image", appliance.url);
@@ -315,9 +319,9 @@ async fn tries_the_other_addresses_and_gives_up_after_some_rounds() {
         failed["command_error"]["type"], "ImageDownloadError",
         "{failed}"
     );
-    machine.cut().await;
+    machine.cut_power().await;
     let mut asked = 0;
-    while let Ok((what, _)) = appliance.seen.try_recv() {
+    while let Ok((what, _)) = appliance.requests.try_recv() {
         asked += usize::from(what == "GET /missing");
     }
     assert_eq!(asked, 1 + 3);
@@ -325,15 +329,15 @@ async fn tries_the_other_addresses_and_gives_up_after_some_rounds() {
 
 #[tokio::test]
 async fn nobody_without_the_token_is_obeyed() {
-    let mut appliance = Appliance::new(Vec::new(), &token()).await;
-    let machine = Machine::start(&appliance, false);
+    let mut appliance = AgentTestAppliance::new(Vec::new(), &token()).await;
+    let machine = AgentUnderTest::start(&appliance, false);
     let callback = callback(&appliance.beat().await);
     for wrong in ["", "wrong", "******"] {
         let (status, fault) = order(&callback, wrong, "standby.power_off", &json!({})).await;
         assert_eq!(status, 401);
         assert_eq!(fault["faultstring"], "401 Unauthorized: Token invalid.");
     }
-    let (status, _) = http::ask(
+    let (status, _) = http::call(
         ANY,
         ("GET", &format!("{callback}/v1/status")),
         None,
@@ -341,13 +345,13 @@ async fn nobody_without_the_token_is_obeyed() {
     )
     .await;
     assert_eq!(status, 200);
-    machine.cut().await;
+    machine.cut_power().await;
 }
 
 #[tokio::test]
 async fn keeps_the_rescue_password_for_the_ramdisk_and_then_ends() {
-    let mut appliance = Appliance::new(Vec::new(), &token()).await;
-    let mut machine = Machine::start(&appliance, false);
+    let mut appliance = AgentTestAppliance::new(Vec::new(), &token()).await;
+    let mut machine = AgentUnderTest::start(&appliance, false);
     let callback = callback(&appliance.beat().await);
     let params = json!({"rescue_password": "$6$s$h", "hashed": true});
     let (status, done) = order(&callback, &token(), "rescue.finalize_rescue", &params).await;
@@ -355,8 +359,10 @@ async fn keeps_the_rescue_password_for_the_ramdisk_and_then_ends() {
         (status, &done["command_status"]),
         (200, &json!("SUCCEEDED"))
     );
-    machine.event(|event| *event == Event::Rescued).await;
-    assert_eq!(machine.run.await.unwrap().unwrap(), End::Rescued);
+    machine
+        .event(|event| *event == AgentShellEvent::Rescued)
+        .await;
+    assert_eq!(machine.run.await.unwrap().unwrap(), AgentExit::Rescued);
     let file = machine.disk.0.with_extension("rescue");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "$6$s$h");
     std::fs::remove_file(file).unwrap();
@@ -364,41 +370,51 @@ async fn keeps_the_rescue_password_for_the_ramdisk_and_then_ends() {
 
 #[tokio::test]
 async fn answers_the_order_to_power_off_and_then_ends() {
-    let mut appliance = Appliance::new(Vec::new(), &token()).await;
-    let mut machine = Machine::start(&appliance, false);
+    let mut appliance = AgentTestAppliance::new(Vec::new(), &token()).await;
+    let mut machine = AgentUnderTest::start(&appliance, false);
     let callback = callback(&appliance.beat().await);
     let (status, done) = order(&callback, &token(), "standby.power_off", &json!({})).await;
     assert_eq!(
         (status, &done["command_status"]),
         (200, &json!("SUCCEEDED"))
     );
-    machine.event(|event| *event == Event::PowerOff).await;
-    assert_eq!(machine.run.await.unwrap().unwrap(), End::PowerOff);
+    machine
+        .event(|event| *event == AgentShellEvent::PowerOff)
+        .await;
+    assert_eq!(machine.run.await.unwrap().unwrap(), AgentExit::PowerOff);
 }
 
 #[tokio::test]
 async fn posts_what_it_found_before_it_looks_itself_up() {
-    let mut appliance = Appliance::new(Vec::new(), &token()).await;
-    let mut machine = Machine::start(&appliance, true);
-    let (what, body) = appliance.seen.recv().await.unwrap();
+    let mut appliance = AgentTestAppliance::new(Vec::new(), &token()).await;
+    let mut machine = AgentUnderTest::start(&appliance, true);
+    let (what, body) = appliance.requests.recv().await.unwrap();
     assert_eq!(what, "POST /v1/continue_inspection");
     assert_eq!(
         body["inventory"]["interfaces"][0]["mac_address"],
         "52:54:00:aa:bb:01"
     );
-    machine.event(|event| *event == Event::Inspected(202)).await;
+    machine
+        .event(|event| *event == AgentShellEvent::Inspected(202))
+        .await;
     let node: NodeId = NODE.parse().unwrap();
-    machine.event(|event| *event == Event::LookedUp(node)).await;
-    machine.event(|event| *event == Event::Beat(202)).await;
-    machine.cut().await;
+    machine
+        .event(|event| *event == AgentShellEvent::LookedUp(node))
+        .await;
+    machine
+        .event(|event| *event == AgentShellEvent::Beat(202))
+        .await;
+    machine.cut_power().await;
 }
 
 #[tokio::test]
 async fn the_mask_leaves_it_stuck_until_the_power_goes() {
-    let appliance = Appliance::new(Vec::new(), "******").await;
-    let mut machine = Machine::start(&appliance, false);
-    machine.event(|event| *event == Event::Stuck).await;
-    assert_eq!(machine.cut().await, End::PowerCut);
+    let appliance = AgentTestAppliance::new(Vec::new(), "******").await;
+    let mut machine = AgentUnderTest::start(&appliance, false);
+    machine
+        .event(|event| *event == AgentShellEvent::Stuck)
+        .await;
+    assert_eq!(machine.cut_power().await, AgentExit::PowerCut);
 }
 
 #[tokio::test]
@@ -406,8 +422,8 @@ async fn a_power_cut_during_a_write_ends_it_and_leaves_nothing_that_boots() {
     // A server that sends half an image and then keeps silent.
     let stalling = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/image", stalling.local_addr().unwrap());
-    let mut appliance = Appliance::new(Vec::new(), &token()).await;
-    let mut machine = Machine::start(&appliance, false);
+    let mut appliance = AgentTestAppliance::new(Vec::new(), &token()).await;
+    let mut machine = AgentUnderTest::start(&appliance, false);
     let callback = callback(&appliance.beat().await);
     let image = image(10 * 1024 * 1024);
     let step = write_step(&[url], sha256(&image));
@@ -427,7 +443,7 @@ async fn a_power_cut_during_a_write_ends_it_and_leaves_nothing_that_boots() {
         stream.write_all(head.as_bytes()).await.unwrap();
         stream.write_all(&image[..image.len() / 2]).await.unwrap();
         machine
-            .event(|event| matches!(event, Event::Writing { .. }))
+            .event(|event| matches!(event, AgentShellEvent::Writing { .. }))
             .await;
         stream
     };
@@ -436,7 +452,7 @@ async fn a_power_cut_during_a_write_ends_it_and_leaves_nothing_that_boots() {
         _stream = stall => {
             let disk = machine.disk.0.clone();
             machine.power.send(false).unwrap();
-            assert_eq!(machine.run.await.unwrap().unwrap(), End::PowerCut);
+            assert_eq!(machine.run.await.unwrap().unwrap(), AgentExit::PowerCut);
             let found = std::fs::read(disk).unwrap();
             assert!(found[..1024 * 1024].iter().all(|&byte| byte == 0));
         }
@@ -447,21 +463,21 @@ async fn a_power_cut_during_a_write_ends_it_and_leaves_nothing_that_boots() {
 async fn says_which_address_is_taken() {
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let listen = taken.local_addr().unwrap();
-    let scratch = Scratch::new();
-    let options = Options {
+    let scratch = ScratchDiskFile::new();
+    let options = AgentOptions {
         api_url: None,
         inspection_url: None,
         listen,
         advertise: None,
-        identity: Identity::default(),
+        identity: AgentMachineIdentity::default(),
         disk: scratch.0.clone(),
         disk_bytes: 0,
         rescue: None,
-        pace: Pace::BRISK,
+        intervals: AgentIntervals::FAST,
     };
     let (_power, on) = watch::channel(true);
     let (tell, _events) = mpsc::channel(1);
-    let error = run(options, on, tell, Box::new(Seeded::new(1)))
+    let error = run(options, on, tell, Box::new(SeededRandom::new(1)))
         .await
         .unwrap_err();
     assert!(error.to_string().contains(&listen.to_string()), "{error}");

@@ -3,8 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-use super::{Limit, Place, Promise, Scale};
-use crate::load;
+use super::{HotImage, ImageBenchScale, ImageFigureLimit, ImageFigureTarget};
+use crate::http_load;
 
 /// The sizes of parts, and what they are called.
 const PARTS: [(usize, &str); 2] = [(4 << 10, "4k"), (64 << 10, "64k")];
@@ -20,7 +20,7 @@ const SHARE: f64 = 0.99;
 
 /// What one server did.
 #[derive(Clone, Copy, Default)]
-struct Side {
+struct PartReadResult {
     per_second: f64,
     cpu_us: f64,
     wait_ms: f64,
@@ -28,36 +28,52 @@ struct Side {
 
 /// Measures both servers by turns and reports each figure.
 pub(super) async fn measure(
-    places: &[Place<'_>; 2],
-    scale: Scale,
-    report: &mut dyn FnMut(Promise),
+    places: &[HotImage<'_>; 2],
+    scale: ImageBenchScale,
+    report: &mut dyn FnMut(ImageFigureTarget),
 ) -> io::Result<()> {
     for (bytes, name) in PARTS {
         let mut runs = Vec::new();
         for _ in 0..scale.runs {
-            let mut sides = [Side::default(); 2];
+            let mut sides = [PartReadResult::default(); 2];
             for (side, place) in sides.iter_mut().zip(places) {
                 *side = one(place, bytes, scale).await?;
             }
             runs.push(sides);
         }
-        let mut say = |figure: &str, pick: fn(&Side) -> f64, limit| {
+        let mut say = |figure: &str, pick: fn(&PartReadResult) -> f64, limit| {
             let values: Vec<_> = runs
                 .iter()
                 .map(|[ours, peer]| (pick(ours), pick(peer)))
                 .collect();
             let name = format!("part_{name}_{figure}");
-            report(Promise::new(&name, &values, limit));
+            report(ImageFigureTarget::new(&name, &values, limit));
         };
-        say("per_s", |side| side.per_second, Limit::RatioMin(1.0));
-        say("cpu_us", |side| side.cpu_us, Limit::RatioMax(1.0));
-        say("p99_ms", |side| side.wait_ms, Limit::RatioMax(1.0));
+        say(
+            "per_s",
+            |side| side.per_second,
+            ImageFigureLimit::RatioMin(1.0),
+        );
+        say(
+            "cpu_us",
+            |side| side.cpu_us,
+            ImageFigureLimit::RatioMax(1.0),
+        );
+        say(
+            "p99_ms",
+            |side| side.wait_ms,
+            ImageFigureLimit::RatioMax(1.0),
+        );
     }
     Ok(())
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a count of requests")]
-async fn one(place: &Place<'_>, bytes: usize, scale: Scale) -> io::Result<Side> {
+async fn one(
+    place: &HotImage<'_>,
+    bytes: usize,
+    scale: ImageBenchScale,
+) -> io::Result<PartReadResult> {
     let room = scale.hot_bytes - bytes;
     let requests = (0..OFFSETS).map(|number| {
         let from = room / OFFSETS * number;
@@ -68,9 +84,10 @@ async fn one(place: &Place<'_>, bytes: usize, scale: Scale) -> io::Result<Side> 
     });
     let requests = Arc::new(requests.collect());
     let before = place.process.processor_seconds()?;
-    let run = load::rush(place.address, CLIENTS, requests, scale.parts, 206).await?;
+    let run =
+        http_load::run_at_full_rate(place.address, CLIENTS, requests, scale.parts, 206).await?;
     let spent = place.process.processor_seconds()? - before;
-    Ok(Side {
+    Ok(PartReadResult {
         per_second: run.requests as f64 / run.seconds,
         cpu_us: spent * 1e6 / run.requests as f64,
         wait_ms: run.wait_ms(SHARE),

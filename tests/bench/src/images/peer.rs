@@ -5,11 +5,11 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 
-use super::{Place, free_port};
-use crate::process::Process;
+use super::{HotImage, free_port};
+use crate::process::BenchProcess;
 
 pub(super) struct Nginx {
-    process: Process,
+    process: BenchProcess,
     address: SocketAddr,
 }
 
@@ -81,7 +81,7 @@ impl Nginx {
             "-e".as_ref(),
             log.as_os_str(),
         ];
-        let process = Process::start(Path::new("nginx"), arguments, &log)?;
+        let process = BenchProcess::start(Path::new("nginx"), arguments, &log)?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut nginx = Self { process, address };
         while TcpStream::connect(address).is_err() {
@@ -95,8 +95,8 @@ impl Nginx {
         self.address
     }
 
-    pub(super) fn place<'a>(&'a self, path: &'a str) -> Place<'a> {
-        Place {
+    pub(super) fn hot_image<'a>(&'a self, path: &'a str) -> HotImage<'a> {
+        HotImage {
             address: self.address,
             path,
             process: &self.process,

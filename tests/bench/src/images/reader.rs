@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::secure::{self, Trust};
+use super::tls::{self, BenchTlsClient};
 
 /// Room for what comes.
 pub(super) const BUFFER_BYTES: usize = 512 * 1024;
@@ -18,30 +18,30 @@ pub(super) const BUFFER_BYTES: usize = 512 * 1024;
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 /// When a reader had its first byte, and all of them.
-pub(super) struct Read {
+pub(super) struct ImageReadTimes {
     pub(super) first: Instant,
     pub(super) done: Instant,
 }
 
 /// How an image is read.
 #[derive(Clone)]
-pub(super) enum Way {
+pub(super) enum ImageReadTransport {
     Plain,
     /// Decrypted, and so believed.
-    Secure(Trust),
+    Tls(BenchTlsClient),
     /// Over TLS, with only the head decrypted: that of the body would keep a core as
     /// busy as the server's, and be what is measured.
-    Counted(Trust),
+    TlsUndecrypted(BenchTlsClient),
 }
 
 /// So many readers at once; an error where one did not get exactly the image.
 pub(super) async fn all_at_once(
     server: SocketAddr,
     path: &str,
-    way: &Way,
+    way: &ImageReadTransport,
     readers: usize,
     want: Option<Arc<Vec<u8>>>,
-) -> io::Result<Vec<Read>> {
+) -> io::Result<Vec<ImageReadTimes>> {
     let mut tasks = JoinSet::new();
     for _ in 0..readers {
         let request = format!("GET {path} HTTP/1.1\r\nHost: box\r\nConnection: close\r\n\r\n");
@@ -49,12 +49,14 @@ pub(super) async fn all_at_once(
         tasks.spawn(async move {
             let stream = TcpStream::connect(server).await?;
             match way {
-                Way::Plain => read(stream, &request, want.as_deref()).await,
-                Way::Secure(trust) => {
+                ImageReadTransport::Plain => read(stream, &request, want.as_deref()).await,
+                ImageReadTransport::Tls(trust) => {
                     let stream = trust.connect(stream).await?;
                     read(stream, &request, want.as_deref()).await
                 }
-                Way::Counted(trust) => secure::count(stream, &request, &trust).await,
+                ImageReadTransport::TlsUndecrypted(trust) => {
+                    tls::read_undecrypted(stream, &request, &trust).await
+                }
             }
         });
     }
@@ -69,7 +71,7 @@ async fn read(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     request: &str,
     want: Option<&Vec<u8>>,
-) -> io::Result<Read> {
+) -> io::Result<ImageReadTimes> {
     stream.write_all(request.as_bytes()).await?;
     let (mut body, length) = head(&mut stream).await?;
     let wrong = |at: usize| io::Error::other(format!("another byte than it should be near {at}"));
@@ -98,7 +100,7 @@ async fn read(
         at += got;
     }
     let done = Instant::now();
-    Ok(Read { first, done })
+    Ok(ImageReadTimes { first, done })
 }
 
 /// What came after the head with it, and how long the body is.

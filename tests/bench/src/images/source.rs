@@ -14,13 +14,13 @@ use tokio::time::{Instant, sleep_until};
 /// Bytes that leave at a time.
 const PIECE_BYTES: usize = 64 * 1024;
 
-pub(super) struct Source {
+pub(super) struct SlowImageSource {
     address: SocketAddr,
-    account: Arc<Account>,
+    counters: Arc<SourceCounters>,
     _task: JoinSet<()>,
 }
 
-struct Account {
+struct SourceCounters {
     content: Arc<Vec<u8>>,
     bytes_per_s: usize,
     sent: AtomicU64,
@@ -28,11 +28,11 @@ struct Account {
     times: Mutex<Option<(Instant, Instant)>>,
 }
 
-impl Source {
+impl SlowImageSource {
     pub(super) async fn start(content: Arc<Vec<u8>>, bytes_per_s: usize) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let account = Arc::new(Account {
+        let account = Arc::new(SourceCounters {
             content,
             bytes_per_s,
             sent: AtomicU64::new(0),
@@ -52,7 +52,7 @@ impl Source {
         });
         Ok(Self {
             address,
-            account,
+            counters: account,
             _task: task,
         })
     }
@@ -62,21 +62,21 @@ impl Source {
     }
 
     pub(super) fn sent(&self) -> u64 {
-        self.account.sent.load(Ordering::SeqCst)
+        self.counters.sent.load(Ordering::SeqCst)
     }
 
     pub(super) fn first(&self) -> Option<Instant> {
-        self.account.times().map(|(first, _)| first)
+        self.counters.times().map(|(first, _)| first)
     }
 
     pub(super) fn last(&self) -> Instant {
-        self.account
+        self.counters
             .times()
             .map_or_else(Instant::now, |(_, last)| last)
     }
 }
 
-impl Account {
+impl SourceCounters {
     fn times(&self) -> Option<(Instant, Instant)> {
         *self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }

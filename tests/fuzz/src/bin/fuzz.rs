@@ -6,9 +6,9 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use trivet_tests_fuzz::{TARGETS, Target, find};
+use trivet_tests_fuzz::{FuzzTarget, TARGETS, find};
 
-static CHOSEN: OnceLock<Target> = OnceLock::new();
+static CHOSEN: OnceLock<FuzzTarget> = OnceLock::new();
 
 libfuzzer_sys::fuzz_target!(
     init: choose(),

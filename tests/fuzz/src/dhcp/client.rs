@@ -2,19 +2,19 @@
 
 use core::net::Ipv4Addr;
 
-use trivet_dhcp::FRAME_BYTES_MAX;
-use trivet_dhcp::client::Client;
+use trivet_dhcp::MESSAGE_BYTES_MAX;
+use trivet_dhcp::client::DhcpClient;
 use trivet_model::{MacAddr, Tick};
 
-use super::wire::{ACK, Frame, NAK, OFFER};
-use crate::Target;
-use crate::input::Input;
+use super::wire::{ACK, FuzzDhcpFrame, NAK, OFFER};
+use crate::FuzzTarget;
+use crate::input::FuzzInput;
 
-pub(crate) const TARGET: Target = Target {
+pub(crate) const TARGET: FuzzTarget = FuzzTarget {
     name: "dhcp_client",
     run,
     seeds,
-    broke: &[],
+    regressions: &[],
 };
 
 const STEPS_MAX: usize = 64;
@@ -28,12 +28,12 @@ const USUAL: [Ipv4Addr; 4] = [
 ];
 
 fn run(bytes: &[u8]) {
-    let mut input = Input::new(bytes);
+    let mut input = FuzzInput::new(bytes);
     let first = input.byte();
     let arch = [None, Some(0), Some(7), Some(16)][usize::from(first % 4)];
     let uuid = (first & 8 != 0).then_some([9; 16]);
     let relay = (first & 16 != 0).then_some(Ipv4Addr::new(10, 0, 9, 254));
-    let mut client = Client::new(MacAddr(MAC), arch, first & 4 != 0, uuid, relay);
+    let mut client = DhcpClient::new(MacAddr(MAC), arch, first & 4 != 0, uuid, relay);
     let mut now = Tick(0);
     let mut heard = [0; 4];
     client.start(now);
@@ -41,8 +41,8 @@ fn run(bytes: &[u8]) {
         let mut sent = 0;
         while let Some(bytes) = client.transmit() {
             sent += 1;
-            assert!(bytes.len() <= FRAME_BYTES_MAX, "{} bytes", bytes.len());
-            let frame = Frame::read_strictly(&bytes);
+            assert!(bytes.len() <= MESSAGE_BYTES_MAX, "{} bytes", bytes.len());
+            let frame = FuzzDhcpFrame::read_strictly(&bytes);
             assert_eq!((frame.operation, frame.mac), (1, MAC));
             heard = frame.xid;
         }
@@ -58,11 +58,11 @@ fn run(bytes: &[u8]) {
     }
 }
 
-fn step(client: &mut Client, now: &mut Tick, xid: [u8; 4], input: &mut Input<'_>) {
+fn step(client: &mut DhcpClient, now: &mut Tick, xid: [u8; 4], input: &mut FuzzInput<'_>) {
     match input.byte() % 8 {
         // A reply that is for it, most likely.
         0..=2 => {
-            let mut frame = Frame::request(MAC, input.choose(&[OFFER, ACK, NAK, ACK, 1]));
+            let mut frame = FuzzDhcpFrame::request(MAC, input.choose(&[OFFER, ACK, NAK, ACK, 1]));
             (frame.operation, frame.xid) = (2, xid);
             frame.yiaddr = input.address(&USUAL);
             let server = input.address(&USUAL);
@@ -75,7 +75,7 @@ fn step(client: &mut Client, now: &mut Tick, xid: [u8; 4], input: &mut Input<'_>
         5 => client.renew(*now),
         6 => {
             if let Some(bytes) = client.release() {
-                assert_eq!(Frame::read_strictly(&bytes).kind(), Some(7));
+                assert_eq!(FuzzDhcpFrame::read_strictly(&bytes).message_type(), Some(7));
             }
         }
         _ => {

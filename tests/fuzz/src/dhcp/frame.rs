@@ -3,30 +3,30 @@
 
 use core::net::{Ipv4Addr, SocketAddrV4};
 
-use trivet_dhcp::{Arrival, FRAME_BYTES_MAX, Server, Settings};
+use trivet_dhcp::{DhcpArrival, DhcpServer, DhcpServerSettings, MESSAGE_BYTES_MAX};
 use trivet_model::Tick;
 
-use super::wire::{DISCOVER, Frame, INFORM, REQUEST};
-use crate::Target;
+use super::wire::{DISCOVER, FuzzDhcpFrame, INFORM, REQUEST};
+use crate::FuzzTarget;
 
-pub(crate) const TARGET: Target = Target {
+pub(crate) const TARGET: FuzzTarget = FuzzTarget {
     name: "dhcp_frame",
     run,
     seeds,
-    broke: &[],
+    regressions: &[],
 };
 
 fn run(bytes: &[u8]) {
-    let mut server = Server::new(Settings::default());
+    let mut server = DhcpServer::new(DhcpServerSettings::default());
     let source = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68);
-    let arrived = Arrival::datagram(Ipv4Addr::new(10, 0, 0, 1), source);
+    let arrived = DhcpArrival::datagram(Ipv4Addr::new(10, 0, 0, 1), source);
     let outcome = server.handle(Tick(0), bytes, arrived, |_| true);
     assert!(outcome.reply.is_none(), "answered without a subnet");
     assert!(outcome.changes.is_empty(), "leased without a subnet");
     assert!(outcome.dropped.is_some(), "no reason told");
     let Some(seen) = outcome.seen else { return };
-    let frame = Frame::read(bytes).expect("seen, so it is DHCP");
-    assert!(bytes.len() <= FRAME_BYTES_MAX && frame.kind().is_some());
+    let frame = FuzzDhcpFrame::read(bytes).expect("seen, so it is DHCP");
+    assert!(bytes.len() <= MESSAGE_BYTES_MAX && frame.message_type().is_some());
     assert_eq!(seen.mac.0, frame.mac);
     assert!(seen.mac.0[0] & 1 == 0, "a group is no machine");
     assert_eq!(seen.uuid, uuid(&frame));
@@ -46,7 +46,7 @@ fn run(bytes: &[u8]) {
 }
 
 /// Option 97: type 0, then three fields the other way round.
-fn uuid(frame: &Frame) -> Option<[u8; 16]> {
+fn uuid(frame: &FuzzDhcpFrame) -> Option<[u8; 16]> {
     let value = frame.options.get(&97)?;
     let (kind, value) = value.split_first()?;
     let mut uuid: [u8; 16] = value.try_into().ok()?;
@@ -58,7 +58,7 @@ fn uuid(frame: &Frame) -> Option<[u8; 16]> {
 
 fn seeds() -> Vec<Vec<u8>> {
     let firmware = |kind, class: &str, arch: u8| {
-        let mut frame = Frame::request([0x52, 0x54, 0, 0, 0, 1], kind);
+        let mut frame = FuzzDhcpFrame::request([0x52, 0x54, 0, 0, 0, 1], kind);
         let machine: Vec<u8> = (0..17).collect();
         frame.options.insert(60, class.as_bytes().to_vec());
         frame.options.insert(93, vec![0, arch]);

@@ -10,20 +10,20 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use trivet_dhcp::{
-    Arrival, BootServer, Destination, FRAME_BYTES_MAX, LeaseChange, Link, Outcome, Server,
-    Settings, Subnet,
+    BootServer, DhcpArrival, DhcpDestination, DhcpLinkSettings, DhcpOutcome, DhcpServer,
+    DhcpServerSettings, LeaseChange, MESSAGE_BYTES_MAX, Subnet,
 };
 use trivet_model::{Lease, LinkId, LinkMode, MacAddr, Tick};
 
-use super::wire::{ACK, DISCOVER, Frame, INFORM, NAK, OFFER, REQUEST};
-use crate::Target;
-use crate::input::Input;
+use super::wire::{ACK, DISCOVER, FuzzDhcpFrame, INFORM, NAK, OFFER, REQUEST};
+use crate::FuzzTarget;
+use crate::input::FuzzInput;
 
-pub(crate) const TARGET: Target = Target {
+pub(crate) const TARGET: FuzzTarget = FuzzTarget {
     name: "dhcp_server",
     run,
     seeds,
-    broke: &[],
+    regressions: &[],
 };
 
 /// Steps of one input: far more than it takes to fill the ranges.
@@ -84,14 +84,14 @@ fn subnet(third: u8, mode: LinkMode) -> Subnet {
 }
 
 /// The settings, made once.
-fn house() -> &'static Settings {
-    static HOUSE: OnceLock<Settings> = OnceLock::new();
-    HOUSE.get_or_init(settings)
+fn shared_settings() -> &'static DhcpServerSettings {
+    static SHARED_SETTINGS: OnceLock<DhcpServerSettings> = OnceLock::new();
+    SHARED_SETTINGS.get_or_init(settings)
 }
 
-fn settings() -> Settings {
+fn settings() -> DhcpServerSettings {
     let links = LINKS.into_iter().enumerate();
-    let links = links.map(|(number, mode)| Link {
+    let links = links.map(|(number, mode)| DhcpLinkSettings {
         name: format!("wire{number}"),
         mode,
         discovery: mode == LinkMode::Server,
@@ -100,7 +100,7 @@ fn settings() -> Settings {
         relayed: false,
         network: None,
     });
-    Settings {
+    DhcpServerSettings {
         links: links.collect(),
         subnets: vec![
             subnet(0, LinkMode::Server),
@@ -123,17 +123,17 @@ fn is_known(mac: MacAddr) -> bool {
     mac.0 == self::mac(number) && number < KNOWN
 }
 
-struct World {
+struct FuzzedDhcpServer {
     now: Tick,
-    server: Server,
+    server: DhcpServer,
     durable: BTreeMap<MacAddr, Ipv4Addr>,
 }
 
 fn run(bytes: &[u8]) {
-    let mut input = Input::new(bytes);
-    let mut world = World {
+    let mut input = FuzzInput::new(bytes);
+    let mut world = FuzzedDhcpServer {
         now: Tick(1),
-        server: Server::new(house().clone()),
+        server: DhcpServer::new(shared_settings().clone()),
         durable: BTreeMap::new(),
     };
     for _ in 0..STEPS_MAX {
@@ -145,8 +145,8 @@ fn run(bytes: &[u8]) {
     }
 }
 
-impl World {
-    fn step(&mut self, input: &mut Input<'_>) {
+impl FuzzedDhcpServer {
+    fn step(&mut self, input: &mut FuzzInput<'_>) {
         match input.byte() % 16 {
             0..=8 => {
                 let frame = composed(input);
@@ -160,20 +160,20 @@ impl World {
             13 => self.now = self.now.after_ms(u64::from(input.byte()) * 10_000),
             14 => {
                 let changes = self.server.expire(self.now);
-                self.keep(&changes);
+                self.apply_changes(&changes);
             }
-            _ => self.rare(input),
+            _ => self.rare_step(input),
         }
     }
 
-    fn rare(&mut self, input: &mut Input<'_>) {
+    fn rare_step(&mut self, input: &mut FuzzInput<'_>) {
         match input.byte() {
             0..128 => {
                 let change = self.server.forget(MacAddr(mac(input.byte() % 8)));
-                self.keep(change.as_slice());
+                self.apply_changes(change.as_slice());
             }
             _ => {
-                self.server = Server::new(house().clone());
+                self.server = DhcpServer::new(shared_settings().clone());
                 for (&mac, &address) in &self.durable {
                     let lease = Lease { mac, address };
                     let kept = self.server.restore(self.now, lease, is_known);
@@ -183,7 +183,7 @@ impl World {
         }
     }
 
-    fn deliver(&mut self, input: &mut Input<'_>, bytes: &[u8]) {
+    fn deliver(&mut self, input: &mut FuzzInput<'_>, bytes: &[u8]) {
         let place = input.byte();
         let link = place % LINKS.len() as u8;
         let source = match place >> 4 {
@@ -196,7 +196,7 @@ impl World {
             2 => 4011,
             _ => 68,
         };
-        let arrived = Arrival {
+        let arrived = DhcpArrival {
             link: LinkId(u16::from(link)),
             local: local(link),
             source,
@@ -208,12 +208,12 @@ impl World {
         };
         let before = self.durable.clone();
         let outcome = self.server.handle(self.now, bytes, arrived, is_known);
-        self.keep(&outcome.changes);
-        self.judge(bytes, arrived, &outcome, &before);
+        self.apply_changes(&outcome.changes);
+        self.check_outcome(bytes, arrived, &outcome, &before);
     }
 
     /// What the server says must be durable, as the store would keep it.
-    fn keep(&mut self, changes: &[LeaseChange]) {
+    fn apply_changes(&mut self, changes: &[LeaseChange]) {
         for change in changes {
             match *change {
                 LeaseChange::Granted(lease) => {
@@ -230,11 +230,11 @@ impl World {
         }
     }
 
-    fn judge(
+    fn check_outcome(
         &self,
         bytes: &[u8],
-        arrived: Arrival,
-        outcome: &Outcome,
+        arrived: DhcpArrival,
+        outcome: &DhcpOutcome,
         before: &BTreeMap<MacAddr, Ipv4Addr>,
     ) {
         let mode = LINKS[usize::from(arrived.link.0)];
@@ -250,32 +250,32 @@ impl World {
         };
         assert!(outcome.dropped.is_none(), "a reply and a reason against it");
         assert!(
-            reply.bytes.len() <= FRAME_BYTES_MAX,
+            reply.bytes.len() <= MESSAGE_BYTES_MAX,
             "a reply of {}",
             reply.bytes.len()
         );
-        let asked = Frame::read(bytes).expect("answered, so it was DHCP");
-        let said = Frame::read_strictly(&reply.bytes);
+        let asked = FuzzDhcpFrame::read(bytes).expect("answered, so it was DHCP");
+        let said = FuzzDhcpFrame::read_strictly(&reply.bytes);
         assert_ne!(mode, LinkMode::Listen, "a word where we only listen");
         assert_eq!(
             (said.operation, said.xid, said.mac),
             (2, asked.xid, asked.mac)
         );
         assert_eq!(said.giaddr, asked.giaddr, "the relay would not know it");
-        let kind = said.kind().expect("a reply has a type");
-        let fits = match asked.kind() {
+        let kind = said.message_type().expect("a reply has a type");
+        let fits = match asked.message_type() {
             Some(DISCOVER) => kind == OFFER || kind == ACK,
             Some(REQUEST) => kind == ACK || kind == NAK,
             Some(INFORM) => kind == ACK,
             _ => false,
         };
-        assert!(fits, "{:?} is answered by {kind}", asked.kind());
+        assert!(fits, "{:?} is answered by {kind}", asked.message_type());
         assert!(said.address(54).is_some(), "a reply names its server");
-        self.judge_address(mode, kind, &asked, &said);
-        judge_destination(kind, arrived, &asked, &said, reply.to);
+        self.check_address(mode, kind, &asked, &said);
+        check_destination(kind, arrived, &asked, &said, reply.to);
     }
 
-    fn judge_address(&self, mode: LinkMode, kind: u8, asked: &Frame, said: &Frame) {
+    fn check_address(&self, mode: LinkMode, kind: u8, asked: &FuzzDhcpFrame, said: &FuzzDhcpFrame) {
         let mac = MacAddr(said.mac);
         let given = said.yiaddr;
         if given.is_unspecified() {
@@ -285,9 +285,9 @@ impl World {
             );
             return;
         }
-        assert!(kind == OFFER || kind == ACK && asked.kind() == Some(REQUEST));
+        assert!(kind == OFFER || kind == ACK && asked.message_type() == Some(REQUEST));
         assert_ne!(mode, LinkMode::Proxy, "addresses are others' to give");
-        let subnets = &house().subnets;
+        let subnets = &shared_settings().subnets;
         let of = subnets.iter().find(|subnet| subnet.contains(given));
         let of = of.expect("an address of a subnet of ours");
         assert!(
@@ -316,23 +316,29 @@ impl World {
 }
 
 /// RFC 2131 section 4.1; 4.3.5 for INFORM; PXE 2.1 for port 4011.
-fn judge_destination(kind: u8, arrived: Arrival, asked: &Frame, said: &Frame, to: Destination) {
-    let inform = asked.kind() == Some(INFORM);
+fn check_destination(
+    kind: u8,
+    arrived: DhcpArrival,
+    asked: &FuzzDhcpFrame,
+    said: &FuzzDhcpFrame,
+    to: DhcpDestination,
+) {
+    let inform = asked.message_type() == Some(INFORM);
     match to {
-        Destination::Asker(peer) => {
+        DhcpDestination::BootServiceClient(peer) => {
             assert_eq!((peer, arrived.port), (arrived.source, 4011));
         }
-        Destination::Relay(relay) => {
+        DhcpDestination::Relay(relay) => {
             assert_eq!(*relay.ip(), asked.giaddr);
             assert!(!asked.giaddr.is_unspecified());
             assert!(relay.port() == 67 || relay.port() == arrived.source.port());
         }
-        Destination::Renewing(address) => {
+        DhcpDestination::Renewing(address) => {
             assert_eq!(address, asked.ciaddr);
             assert!(!address.is_unspecified() && kind != NAK);
             assert!(inform || asked.giaddr.is_unspecified(), "past the relay");
         }
-        Destination::Client {
+        DhcpDestination::Client {
             mac,
             address,
             broadcast,
@@ -350,10 +356,10 @@ fn judge_destination(kind: u8, arrived: Arrival, asked: &Frame, said: &Frame, to
 }
 
 /// A frame made of choices, so that most of them mean something.
-fn composed(input: &mut Input<'_>) -> Vec<u8> {
+fn composed(input: &mut FuzzInput<'_>) -> Vec<u8> {
     let who = input.byte();
     let kind = input.choose(&[DISCOVER, REQUEST, REQUEST, INFORM, 4, 7, 2, 13]);
-    let mut frame = Frame::request(mac(who % 8), kind);
+    let mut frame = FuzzDhcpFrame::request(mac(who % 8), kind);
     frame.broadcast = who & 8 != 0;
     frame.ciaddr = input.address(&USUAL);
     frame.giaddr = if who & 16 == 0 {
@@ -380,28 +386,47 @@ fn composed(input: &mut Input<'_>) -> Vec<u8> {
 }
 
 /// Which fields stand in a composed frame beside its type.
-const WISH: u8 = 32;
-const CHOSEN: u8 = 64;
+const REQUESTED_ADDRESS: u8 = 32;
+const SERVER_IDENTIFIER: u8 = 64;
 const RELAY: u8 = 16;
 
 fn seeds() -> Vec<Vec<u8>> {
     // Places in `USUAL`: 0 nothing, 1 the first address, 4 our own, 10 a relay.
     let offer_and_ack = |who: u8, link: u8| {
         let discover = [0, who, 0, 0, 0, link];
-        let request = [0, who | WISH | CHOSEN, 1, 0, 1, 4, 0, link];
+        let request = [
+            0,
+            who | REQUESTED_ADDRESS | SERVER_IDENTIFIER,
+            1,
+            0,
+            1,
+            4,
+            0,
+            link,
+        ];
         [discover.as_slice(), &request].concat()
     };
     let relayed = [0, RELAY | 5, 0, 0, 10, 0, 0xc0];
-    let relayed_ack = [0, RELAY | WISH | CHOSEN | 5, 1, 0, 10, 8, 11, 0, 0xc0];
+    let relayed_ack = [
+        0,
+        RELAY | REQUESTED_ADDRESS | SERVER_IDENTIFIER | 5,
+        1,
+        0,
+        10,
+        8,
+        11,
+        0,
+        0xc0,
+    ];
     let renew = [0, 1, 1, 1, 0, 0];
     let release = [0, 1, 5, 1, 0, 0];
-    let decline = [0, 1 | WISH, 4, 0, 1, 0, 0];
+    let decline = [0, 1 | REQUESTED_ADDRESS, 4, 0, 1, 0, 0];
     let inform = [0, 2, 3, 2, 0, 0];
     let later = [13, 64, 14];
     let restart = [15, 255];
     let forget = [15, 0, 1];
     let proxied = [0, 128, 0, 0, 1, 0, 2];
-    let raw = Frame::request(mac(3), DISCOVER).write(&[82, 4, 19, 0, 1, 0]);
+    let raw = FuzzDhcpFrame::request(mac(3), DISCOVER).write(&[82, 4, 19, 0, 1, 0]);
     let raw = [&[9, 0, raw.len() as u8][..], &raw, &[0]].concat();
     vec![
         [&offer_and_ack(1, 0)[..], &renew, &release].concat(),

@@ -21,7 +21,7 @@ pub(crate) const INFORM: u8 = 8;
 
 /// A frame in its parts.
 #[derive(Clone, Debug)]
-pub(crate) struct Frame {
+pub(crate) struct FuzzDhcpFrame {
     pub(crate) operation: u8,
     pub(crate) xid: [u8; 4],
     pub(crate) broadcast: bool,
@@ -33,7 +33,7 @@ pub(crate) struct Frame {
     pub(crate) options: BTreeMap<u8, Vec<u8>>,
 }
 
-impl Frame {
+impl FuzzDhcpFrame {
     /// A request without options but its type.
     pub(crate) fn request(mac: [u8; 6], kind: u8) -> Self {
         Self {
@@ -79,14 +79,14 @@ impl Frame {
             return None;
         }
         let mut options = BTreeMap::new();
-        gather(area, &mut options);
+        collect_options(area, &mut options);
         if let Some([which @ 1..=3]) = options.get(&OVERLOAD).map(|value| &value[..]) {
             let which = *which;
             if which & 1 != 0 {
-                gather(&header[108..236], &mut options);
+                collect_options(&header[108..236], &mut options);
             }
             if which & 2 != 0 {
-                gather(&header[44..108], &mut options);
+                collect_options(&header[44..108], &mut options);
             }
         }
         let at = |from: usize| Some(Ipv4Addr::from(*header[from..].first_chunk::<4>()?));
@@ -127,7 +127,7 @@ impl Frame {
         }
     }
 
-    pub(crate) fn kind(&self) -> Option<u8> {
+    pub(crate) fn message_type(&self) -> Option<u8> {
         match self.options.get(&53)?[..] {
             [kind] => Some(kind),
             _ => None,
@@ -142,7 +142,7 @@ impl Frame {
     }
 }
 
-fn gather(mut area: &[u8], options: &mut BTreeMap<u8, Vec<u8>>) {
+fn collect_options(mut area: &[u8], options: &mut BTreeMap<u8, Vec<u8>>) {
     while let [code, rest @ ..] = area {
         match (code, rest) {
             (0, _) => area = rest,
@@ -162,8 +162,8 @@ fn gather(mut area: &[u8], options: &mut BTreeMap<u8, Vec<u8>>) {
 mod tests {
     use super::*;
 
-    fn sample() -> Frame {
-        let mut frame = Frame::request([2, 0, 0, 0, 0, 9], DISCOVER);
+    fn sample() -> FuzzDhcpFrame {
+        let mut frame = FuzzDhcpFrame::request([2, 0, 0, 0, 0, 9], DISCOVER);
         frame.ciaddr = Ipv4Addr::new(10, 0, 0, 9);
         frame.giaddr = Ipv4Addr::new(10, 0, 2, 254);
         frame.broadcast = true;
@@ -174,21 +174,24 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         let bytes = sample().write(&[12, 1, b'a']);
-        let read = Frame::read_strictly(&bytes);
+        let read = FuzzDhcpFrame::read_strictly(&bytes);
         assert_eq!(read.options[&60], vec![b'x'; 300]);
         assert_eq!(read.options[&12], b"a");
-        assert_eq!((read.kind(), read.ciaddr), (Some(1), sample().ciaddr));
+        assert_eq!(
+            (read.message_type(), read.ciaddr),
+            (Some(1), sample().ciaddr)
+        );
         assert_eq!((read.giaddr, read.mac), (sample().giaddr, sample().mac));
         assert!(read.broadcast);
         assert_eq!(read.address(60), None);
     }
 
     #[test]
-    fn options_in_the_file_field_count_when_they_are_told_of() {
-        let mut bytes = Frame::request([2; 6], DISCOVER).write(&[OVERLOAD, 1, 1]);
+    fn options_in_the_file_field_count_when_overload_says_so() {
+        let mut bytes = FuzzDhcpFrame::request([2; 6], DISCOVER).write(&[OVERLOAD, 1, 1]);
         bytes[108..113].copy_from_slice(&[12, 1, b'z', END, 7]);
         bytes[44..47].copy_from_slice(&[15, 1, b'y']);
-        let read = Frame::read(&bytes).unwrap();
+        let read = FuzzDhcpFrame::read(&bytes).unwrap();
         assert_eq!(read.options[&12], b"z");
         assert!(!read.options.contains_key(&15));
     }
@@ -196,6 +199,8 @@ mod tests {
     #[test]
     #[should_panic(expected = "option 12 is cut short")]
     fn a_sender_that_cuts_an_option_short_is_caught() {
-        Frame::read_strictly(&Frame::request([2; 6], DISCOVER).write(&[12, 9, b'a']));
+        FuzzDhcpFrame::read_strictly(
+            &FuzzDhcpFrame::request([2; 6], DISCOVER).write(&[12, 9, b'a']),
+        );
     }
 }

@@ -3,18 +3,20 @@
 //! The machine is off and stays off, and only its state is asked for: whoever makes the
 //! session say anything else has made it believe a wrong, replayed or cut answer.
 
-use trivet_bmc_ipmi::bmc::{Bmc, Chassis, Setup, User};
-use trivet_bmc_ipmi::{BootFlags, Pace, Privilege, Session, Suite, Target as Peer};
-use trivet_model::{PowerAnswer, PowerOrder, PowerState, Seeded, Tick};
+use trivet_bmc_ipmi::bmc::{IpmiChassis, IpmiSimulator, IpmiSimulatorSetup, IpmiSimulatorUser};
+use trivet_bmc_ipmi::{
+    BootFlags, IpmiCipherSuite, IpmiPrivilege, IpmiSession, IpmiTarget as Peer, IpmiTiming,
+};
+use trivet_model::{PowerAnswer, PowerOrder, PowerState, SeededRandom, Tick};
 
-use crate::Target;
-use crate::input::Input;
+use crate::FuzzTarget;
+use crate::input::FuzzInput;
 
-pub(crate) const TARGET: Target = Target {
+pub(crate) const TARGET: FuzzTarget = FuzzTarget {
     name: "ipmi_session",
     run,
     seeds,
-    broke: &[],
+    regressions: &[],
 };
 
 /// Orders of one input, and steps to the end of all of them.
@@ -22,9 +24,9 @@ const ORDERS_MAX: u64 = 8;
 const STEPS_MAX: usize = 10_000;
 
 /// Off, and it stays so.
-struct Machine;
+struct AlwaysOffChassis;
 
-impl Chassis for Machine {
+impl IpmiChassis for AlwaysOffChassis {
     fn power(&self) -> PowerState {
         PowerState::Off
     }
@@ -42,47 +44,52 @@ impl Chassis for Machine {
     }
 }
 
-struct Wire {
+struct FuzzedIpmiSession {
     now: Tick,
-    session: Session,
-    bmc: Bmc,
-    entropy: Seeded,
+    session: IpmiSession,
+    bmc: IpmiSimulator,
+    entropy: SeededRandom,
     ordered: u64,
     answered: u64,
     /// What the BMC has said so far.
-    said: Vec<Vec<u8>>,
+    replies: Vec<Vec<u8>>,
 }
 
-impl Wire {
+impl FuzzedIpmiSession {
     fn new(kind: u8) -> Self {
         let (username, password) = (b"admin".to_vec(), b"password".to_vec());
-        let mut bmc = Bmc::new(Setup {
-            users: vec![User {
+        let mut bmc = IpmiSimulator::new(IpmiSimulatorSetup {
+            users: vec![IpmiSimulatorUser {
                 name: username.clone(),
                 password: password.clone(),
-                limit: Privilege::Administrator,
+                limit: IpmiPrivilege::Administrator,
             }],
             guid: [7; 16],
             kg: None,
-            suites: vec![Suite::Sha1, Suite::Sha256],
+            suites: vec![IpmiCipherSuite::Sha1, IpmiCipherSuite::Sha256],
         });
-        bmc.speak_old();
+        bmc.enable_ipmi15();
         let peer = Peer {
             username,
             password,
             kg: None,
-            suite: [None, Some(Suite::Sha1), Some(Suite::Sha256), None][usize::from(kind % 4)],
-            old: kind % 4 == 3,
-            privilege: Privilege::Administrator,
+            suite: [
+                None,
+                Some(IpmiCipherSuite::Sha1),
+                Some(IpmiCipherSuite::Sha256),
+                None,
+            ][usize::from(kind % 4)],
+            ipmi15: kind % 4 == 3,
+            privilege: IpmiPrivilege::Administrator,
         };
         Self {
             now: Tick(1_000),
-            session: Session::new(peer, Pace::default()),
+            session: IpmiSession::new(peer, IpmiTiming::default()),
             bmc,
-            entropy: Seeded::new(u64::from(kind)),
+            entropy: SeededRandom::new(u64::from(kind)),
             ordered: 0,
             answered: 0,
-            said: Vec::new(),
+            replies: Vec::new(),
         }
     }
 
@@ -102,12 +109,12 @@ impl Wire {
         let bytes = self.session.transmit()?;
         let answer = self
             .bmc
-            .datagram(1, &bytes, &mut Machine, &mut self.entropy)?;
-        self.said.push(answer.clone());
+            .datagram(1, &bytes, &mut AlwaysOffChassis, &mut self.entropy)?;
+        self.replies.push(answer.clone());
         Some(answer)
     }
 
-    fn hear(&mut self, bytes: &[u8]) {
+    fn deliver(&mut self, bytes: &[u8]) {
         self.session.datagram(self.now, bytes, &mut self.entropy);
         while let Some((_, answer)) = self.session.answer() {
             self.answered += 1;
@@ -120,14 +127,14 @@ impl Wire {
     fn wait(&mut self, ms: u64) {
         self.now = self.now.after_ms(ms);
         self.session.tick(self.now, &mut self.entropy);
-        self.hear(&[]);
+        self.deliver(&[]);
     }
 
     /// Whatever came before, every order ends.
     fn finish(&mut self) {
         for _ in 0..STEPS_MAX {
             if let Some(answer) = self.exchange() {
-                self.hear(&answer);
+                self.deliver(&answer);
             } else if let Some(due) = self.session.deadline() {
                 self.wait(due.since_ms(self.now));
             } else {
@@ -139,15 +146,15 @@ impl Wire {
 }
 
 fn run(bytes: &[u8]) {
-    let mut input = Input::new(bytes);
-    let mut wire = Wire::new(input.byte());
+    let mut input = FuzzInput::new(bytes);
+    let mut wire = FuzzedIpmiSession::new(input.byte());
     wire.order();
     while !input.is_empty() {
         match input.byte() % 8 {
             0 => wire.order(),
             1 => {
                 if let Some(answer) = wire.exchange() {
-                    wire.hear(&answer);
+                    wire.deliver(&answer);
                 }
             }
             // Lost on the way.
@@ -157,24 +164,24 @@ fn run(bytes: &[u8]) {
                 if let Some(mut answer) = wire.exchange() {
                     let at = at % answer.len();
                     answer[at] ^= bits;
-                    wire.hear(&answer);
+                    wire.deliver(&answer);
                 }
             }
             4 => {
                 let end = usize::from(input.byte());
                 if let Some(answer) = wire.exchange() {
-                    wire.hear(answer.get(..end).unwrap_or_default());
+                    wire.deliver(answer.get(..end).unwrap_or_default());
                 }
             }
             // Said before, perhaps in another session.
             5 => {
                 let at = usize::from(input.byte());
-                let old = wire.said.get(at % wire.said.len().max(1)).cloned();
-                wire.hear(&old.unwrap_or_default());
+                let old = wire.replies.get(at % wire.replies.len().max(1)).cloned();
+                wire.deliver(&old.unwrap_or_default());
             }
             6 => {
                 let forged = input.counted();
-                wire.hear(forged);
+                wire.deliver(forged);
             }
             _ => {
                 let ms = u64::from(input.word());

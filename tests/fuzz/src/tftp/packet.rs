@@ -2,13 +2,13 @@
 
 use embedded_tftp::{ErrorCode, FILE_NAME_BYTES_MAX, Packet, REQUEST_BYTES_MAX, parse};
 
-use crate::Target;
+use crate::FuzzTarget;
 
-pub(crate) const TARGET: Target = Target {
+pub(crate) const TARGET: FuzzTarget = FuzzTarget {
     name: "tftp_packet",
     run,
     seeds: super::packets,
-    broke: &[],
+    regressions: &[],
 };
 
 fn run(bytes: &[u8]) {
@@ -26,12 +26,12 @@ fn run(bytes: &[u8]) {
             assert!(!message.contains(&0) && message.len() < bytes.len());
         }
         Ok(Packet::Write | Packet::Ack { .. }) => assert!(bytes.len() >= 2),
-        Err(error) => refused(&error.to_string()),
+        Err(error) => check_refusal(&error.to_string()),
     }
 }
 
 /// What is wrong can be told to who sent it.
-fn refused(sentence: &str) {
+fn check_refusal(sentence: &str) {
     let mut out = vec![1, 2, 3];
     embedded_tftp::write_error(ErrorCode::IllegalOperation, sentence, &mut out);
     match parse(&out) {

@@ -1,15 +1,18 @@
 //! The client's side: a server that says anything.
 
-use embedded_tftp::{Limits, Mode, Options, Packet, Receiver, Sink, State, WriteFailed, parse};
+use embedded_tftp::{
+    FileSink, Packet, Receiver, TransferLimits, TransferMode, TransferOptions, TransferState,
+    WriteFailed, parse,
+};
 
-use crate::Target;
-use crate::input::Input;
+use crate::FuzzTarget;
+use crate::input::FuzzInput;
 
-pub(crate) const TARGET: Target = Target {
+pub(crate) const TARGET: FuzzTarget = FuzzTarget {
     name: "tftp_receiver",
     run,
     seeds,
-    broke: &[],
+    regressions: &[],
 };
 
 const STEPS_MAX: usize = 64;
@@ -18,11 +21,11 @@ const STEPS_MAX: usize = 64;
 const FILE_BYTES_MAX: u64 = 3000;
 
 /// Where the bytes go: in order, without a gap.
-struct Shelf {
+struct FuzzSink {
     bytes: u64,
 }
 
-impl Sink for Shelf {
+impl FileSink for FuzzSink {
     fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), WriteFailed> {
         assert_eq!(offset, self.bytes, "a gap, or the same twice");
         self.bytes += data.len() as u64;
@@ -35,25 +38,25 @@ impl Sink for Shelf {
 }
 
 fn run(bytes: &[u8]) {
-    let mut input = Input::new(bytes);
+    let mut input = FuzzInput::new(bytes);
     let first = input.byte();
     let mode = if first & 1 == 0 {
-        Mode::Octet
+        TransferMode::Octet
     } else {
-        Mode::Netascii
+        TransferMode::Netascii
     };
-    let asked = Options {
+    let asked = TransferOptions {
         block_bytes: (first & 2 != 0).then_some(16),
         window_blocks: (first & 4 != 0).then_some(4),
         timeout_s: (first & 8 != 0).then_some(3),
         file_bytes: (first & 16 != 0).then_some(0),
     };
-    let limits = Limits {
+    let limits = TransferLimits {
         file_bytes_max: FILE_BYTES_MAX,
-        ..Limits::default()
+        ..TransferLimits::default()
     };
     let mut receiver = Receiver::new("file", mode, asked, limits, 0);
-    let mut shelf = Shelf { bytes: 0 };
+    let mut shelf = FuzzSink { bytes: 0 };
     let (mut now, mut confirmed) = (0, 0);
     for _ in 0..STEPS_MAX {
         confirmed = drain(&mut receiver).unwrap_or(confirmed);
@@ -85,10 +88,10 @@ fn drain(receiver: &mut Receiver) -> Option<u16> {
 
 fn step(
     receiver: &mut Receiver,
-    shelf: &mut Shelf,
+    shelf: &mut FuzzSink,
     now: &mut u64,
     confirmed: u16,
-    input: &mut Input<'_>,
+    input: &mut FuzzInput<'_>,
 ) {
     match input.byte() % 8 {
         // The next block, or one near it.
@@ -113,7 +116,7 @@ fn step(
 }
 
 /// A server that is silent from now on is not waited for for ever.
-fn end(mut receiver: Receiver, shelf: &Shelf, mut now: u64) {
+fn end(mut receiver: Receiver, shelf: &FuzzSink, mut now: u64) {
     for _ in 0..1000 {
         let Some(deadline) = receiver.deadline() else {
             break;
@@ -123,13 +126,13 @@ fn end(mut receiver: Receiver, shelf: &Shelf, mut now: u64) {
         drain(&mut receiver);
     }
     match receiver.state() {
-        State::Running => panic!("it never ends"),
-        State::Done { bytes } => {
+        TransferState::Running => panic!("it never ends"),
+        TransferState::Done { bytes } => {
             assert_eq!(bytes, shelf.bytes);
             let announced = receiver.announced_bytes();
             assert!(announced.is_none_or(|size| size == bytes));
         }
-        State::Failed { bytes, .. } => assert!(bytes <= shelf.bytes),
+        TransferState::Failed { bytes, .. } => assert!(bytes <= shelf.bytes),
     }
 }
 

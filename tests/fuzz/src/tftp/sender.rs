@@ -4,18 +4,18 @@
 //! must hold the file's bytes of its place: at most a window of them at once.
 
 use embedded_tftp::{
-    BLOCK_BYTES_DEFAULT, Limits, Mode, Options, Packet, ReadError, ReadRequest, Sender, Source,
-    State, parse,
+    BLOCK_BYTES_DEFAULT, FileSource, Packet, ReadError, ReadRequest, Sender, TransferLimits,
+    TransferMode, TransferOptions, TransferState, parse,
 };
 
-use crate::Target;
-use crate::input::Input;
+use crate::FuzzTarget;
+use crate::input::FuzzInput;
 
-pub(crate) const TARGET: Target = Target {
+pub(crate) const TARGET: FuzzTarget = FuzzTarget {
     name: "tftp_sender",
     run,
     seeds,
-    broke: &[],
+    regressions: &[],
 };
 
 const STEPS_MAX: usize = 64;
@@ -27,60 +27,60 @@ const FILE_BYTES_MAX: u64 = 60_000;
 const BURST_BYTES_MAX: usize = 65_000;
 
 /// A file whose every byte tells its place.
-struct Ruler {
+struct FuzzPatternSource {
     bytes: u64,
     /// Why there are no bytes now.
     fails: Option<ReadError>,
 }
 
-fn mark(offset: u64) -> u8 {
+fn pattern_byte(offset: u64) -> u8 {
     (offset ^ offset >> 8).wrapping_mul(0x9d) as u8
 }
 
-impl Source for Ruler {
+impl FileSource for FuzzPatternSource {
     fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), ReadError> {
         assert!(offset + out.len() as u64 <= self.bytes, "read past the end");
         if let Some(error) = self.fails {
             return Err(error);
         }
         for (place, byte) in out.iter_mut().enumerate() {
-            *byte = mark(offset + place as u64);
+            *byte = pattern_byte(offset + place as u64);
         }
         Ok(())
     }
 }
 
-struct World {
+struct FuzzedTftpSender {
     sender: Sender,
-    source: Ruler,
-    request: Asked,
-    limits: Limits,
+    source: FuzzPatternSource,
+    request: FuzzTransferRequest,
+    limits: TransferLimits,
     now: u64,
-    agreed: Options,
+    agreed: TransferOptions,
     sent: u16,
     /// Datagrams in one buffer.
     at_once: usize,
 }
 
 #[derive(Clone, Copy)]
-struct Asked {
-    mode: Mode,
-    options: Options,
+struct FuzzTransferRequest {
+    mode: TransferMode,
+    options: TransferOptions,
 }
 
 fn run(bytes: &[u8]) {
-    let mut input = Input::new(bytes);
+    let mut input = FuzzInput::new(bytes);
     let request = input.counted();
     let Ok(Packet::Read(request)) = parse(request) else {
         return;
     };
     let file_bytes = u64::from(input.word()) % FILE_BYTES_MAX;
-    let limits = Limits {
+    let limits = TransferLimits {
         window_blocks_max: input.choose(&[16, 1, 64, 1024, 0]),
         block_bytes_max: input.choose(&[1468, 512, 8, 0, u16::MAX]),
-        ..Limits::default()
+        ..TransferLimits::default()
     };
-    let mut world = World::new(&request, file_bytes, limits);
+    let mut world = FuzzedTftpSender::new(&request, file_bytes, limits);
     world.drain();
     for _ in 0..STEPS_MAX {
         if input.is_empty() {
@@ -92,24 +92,24 @@ fn run(bytes: &[u8]) {
     world.end();
 }
 
-impl World {
-    fn new(request: &ReadRequest<'_>, bytes: u64, limits: Limits) -> Self {
+impl FuzzedTftpSender {
+    fn new(request: &ReadRequest<'_>, bytes: u64, limits: TransferLimits) -> Self {
         Self {
             sender: Sender::new(request, bytes, limits, 0),
-            source: Ruler { bytes, fails: None },
+            source: FuzzPatternSource { bytes, fails: None },
             at_once: 1,
-            request: Asked {
+            request: FuzzTransferRequest {
                 mode: request.mode,
                 options: request.options,
             },
             limits,
             now: 0,
-            agreed: Options::default(),
+            agreed: TransferOptions::default(),
             sent: 0,
         }
     }
 
-    fn step(&mut self, input: &mut Input<'_>) {
+    fn step(&mut self, input: &mut FuzzInput<'_>) {
         match input.byte() % 8 {
             // What was sent last is confirmed, or something near it.
             0..=3 => {
@@ -172,7 +172,7 @@ impl World {
         }
     }
 
-    fn agree(&mut self, agreed: Options) {
+    fn agree(&mut self, agreed: TransferOptions) {
         super::check_options(&agreed);
         let asked = self.request.options;
         // Never more than was asked, never what was not asked.
@@ -201,7 +201,7 @@ impl World {
         assert!(data.len() <= usize::from(size), "a block of {}", data.len());
         assert_ne!(block, 0, "blocks count from one");
         self.sent = block;
-        if self.request.mode == Mode::Netascii {
+        if self.request.mode == TransferMode::Netascii {
             return;
         }
         let from = u64::from(block - 1) * u64::from(size);
@@ -212,7 +212,7 @@ impl World {
             .expect("no block behind the end");
         assert_eq!(data.len() as u64, left.min(u64::from(size)));
         for (place, byte) in data.iter().enumerate() {
-            assert_eq!(*byte, mark(from + place as u64), "block {block}");
+            assert_eq!(*byte, pattern_byte(from + place as u64), "block {block}");
         }
     }
 
@@ -228,9 +228,9 @@ impl World {
             self.drain();
         }
         match self.sender.state() {
-            State::Running => panic!("it never ends"),
-            State::Done { bytes } => assert_eq!(bytes, self.source.bytes),
-            State::Failed { bytes, .. } => assert!(bytes <= self.source.bytes),
+            TransferState::Running => panic!("it never ends"),
+            TransferState::Done { bytes } => assert_eq!(bytes, self.source.bytes),
+            TransferState::Failed { bytes, .. } => assert!(bytes <= self.source.bytes),
         }
     }
 }

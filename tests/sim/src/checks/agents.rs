@@ -5,19 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::machine::Served;
+use crate::machine::AgentCallTrace;
 
 /// What each machine's agent saw.
 #[derive(Debug, Default)]
-pub(crate) struct Agents(BTreeMap<usize, Seen>);
+pub(crate) struct AgentCallChecks(BTreeMap<usize, AgentCallRecord>);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct AgentCallRecord {
     boot: u64,
     /// The command that runs, and the life of the box that gave it.
     running: Option<(u64, String)>,
     /// The orders on their way: in which life of the box, and to which boot.
-    on_way: BTreeMap<u64, (u64, u64)>,
+    in_flight: BTreeMap<u64, (u64, u64)>,
     /// Steps of this boot that the box knows to be done.
     done: BTreeSet<String>,
     mismatches: usize,
@@ -27,30 +27,30 @@ struct Seen {
 const UNKNOWN_PARAMETER: &str = "unexpected keyword argument";
 const MISMATCH: &str = "CLEAN_VERSION_MISMATCH";
 
-impl Agents {
-    fn of(&mut self, machine: usize, boot: u64) -> &mut Seen {
+impl AgentCallChecks {
+    fn record_of_boot(&mut self, machine: usize, boot: u64) -> &mut AgentCallRecord {
         let seen = self.0.entry(machine).or_default();
         if seen.boot != boot {
-            *seen = Seen {
+            *seen = AgentCallRecord {
                 boot,
-                on_way: std::mem::take(&mut seen.on_way),
-                ..Seen::default()
+                in_flight: std::mem::take(&mut seen.in_flight),
+                ..AgentCallRecord::default()
             };
         }
         seen
     }
 
     /// The box gives an order; a sentence if another is on its way.
-    pub(crate) fn ordered(
+    pub(crate) fn call_sent(
         &mut self,
         machine: usize,
         (life, boot): (u64, u64),
         call: u64,
     ) -> Option<String> {
         let seen = self.0.entry(machine).or_default();
-        seen.on_way.retain(|_, earlier| *earlier == (life, boot));
-        let other = seen.on_way.keys().next().copied();
-        seen.on_way.insert(call, (life, boot));
+        seen.in_flight.retain(|_, earlier| *earlier == (life, boot));
+        let other = seen.in_flight.keys().next().copied();
+        seen.in_flight.insert(call, (life, boot));
         let other = other?;
         Some(format!(
             "agent {machine} gets order {call} while {other} is on its way"
@@ -58,39 +58,43 @@ impl Agents {
     }
 
     /// The box hears of an order, or has waited long enough.
-    pub(crate) fn heard(&mut self, call: u64) {
+    pub(crate) fn call_ended(&mut self, call: u64) {
         for seen in self.0.values_mut() {
-            seen.on_way.remove(&call);
+            seen.in_flight.remove(&call);
         }
     }
 
     /// The box knows that a step is done.
-    pub(crate) fn done(&mut self, machine: usize, step: &str) {
+    pub(crate) fn step_done(&mut self, machine: usize, step: &str) {
         let seen = self.0.entry(machine).or_default();
         seen.done.insert(step.to_owned());
     }
 
     /// The node's job is over: what follows begins anew.
-    pub(crate) fn rests(&mut self, machine: usize) {
+    pub(crate) fn job_ended(&mut self, machine: usize) {
         if let Some(seen) = self.0.get_mut(&machine) {
             seen.done.clear();
         }
     }
 
     /// An agent answers; a sentence if it must not have been asked, and what was met.
-    pub(crate) fn served(
+    pub(crate) fn check_call(
         &mut self,
         machine: usize,
-        served: &Served,
+        served: &AgentCallTrace,
     ) -> Result<Option<&'static str>, String> {
-        let Served { status, said, .. } = served;
-        let name = served.asked["name"].as_str().unwrap_or("the list");
+        let AgentCallTrace {
+            status,
+            response: said,
+            ..
+        } = served;
+        let name = served.request["name"].as_str().unwrap_or("the list");
         if matches!(status, 308 | 400 | 404 | 405 | 500) || said.contains(UNKNOWN_PARAMETER) {
             return Err(format!(
                 "agent {machine} answered {name} with {status}: {said}"
             ));
         }
-        let seen = self.of(machine, served.boot);
+        let seen = self.record_of_boot(machine, served.boot);
         let mismatches = said.matches(MISMATCH).count();
         if served.method == "GET" {
             if said.contains("agent_token=") {
@@ -111,7 +115,7 @@ impl Agents {
                 None => Ok(Some("busy")),
             };
         }
-        let step = served.asked["params"]["step"]["step"].as_str();
+        let step = served.request["params"]["step"]["step"].as_str();
         if let Some(step) = step.filter(|step| seen.done.contains(*step)) {
             return Err(format!(
                 "agent {machine} gets step {step}, which the box knows to be done"
@@ -130,19 +134,19 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn post(status: u16, said: &Value) -> Served {
-        Served {
+    fn post(status: u16, said: &Value) -> AgentCallTrace {
+        AgentCallTrace {
             life: 1,
             boot: 1,
             method: "POST",
-            asked: json!({"name": "deploy.execute_deploy_step",
+            request: json!({"name": "deploy.execute_deploy_step",
                           "params": {"step": {"step": "write_image"}}}),
             status,
-            said: said.to_string(),
+            response: said.to_string(),
         }
     }
 
-    fn taken() -> Served {
+    fn taken() -> AgentCallTrace {
         let said = json!({"command_status": "RUNNING", "command_name": "execute_deploy_step"});
         post(200, &said)
     }
@@ -151,47 +155,51 @@ mod tests {
     fn sees_what_an_agent_does_not_know() {
         let fault = json!({"faultstring": "Invalid command: Unknown command: x"});
         for status in [308, 400, 404, 405, 500] {
-            assert!(Agents::default().served(0, &post(status, &fault)).is_err());
+            assert!(
+                AgentCallChecks::default()
+                    .check_call(0, &post(status, &fault))
+                    .is_err()
+            );
         }
-        assert!(Agents::default().served(0, &taken()).is_ok());
+        assert!(AgentCallChecks::default().check_call(0, &taken()).is_ok());
     }
 
     #[test]
     fn sees_a_step_that_is_known_to_be_done() {
-        let mut agents = Agents::default();
-        assert_eq!(agents.served(0, &taken()), Ok(None));
-        agents.done(0, "write_image");
-        assert!(agents.served(0, &taken()).is_err());
+        let mut agents = AgentCallChecks::default();
+        assert_eq!(agents.check_call(0, &taken()), Ok(None));
+        agents.step_done(0, "write_image");
+        assert!(agents.check_call(0, &taken()).is_err());
         // Another boot, and another job, begin anew.
         let mut later = taken();
         later.boot = 2;
-        assert_eq!(agents.served(0, &later), Ok(None));
-        agents.done(0, "write_image");
-        agents.rests(0);
-        assert_eq!(agents.served(0, &later), Ok(None));
+        assert_eq!(agents.check_call(0, &later), Ok(None));
+        agents.step_done(0, "write_image");
+        agents.job_ended(0);
+        assert_eq!(agents.check_call(0, &later), Ok(None));
     }
 
     #[test]
     fn sees_two_orders_at_a_time() {
-        let mut agents = Agents::default();
-        assert_eq!(agents.ordered(0, (1, 1), 7), None);
-        assert!(agents.ordered(0, (1, 1), 8).is_some());
-        agents.heard(7);
-        agents.heard(8);
-        assert_eq!(agents.ordered(0, (1, 1), 9), None);
-        assert_eq!(agents.ordered(0, (2, 1), 1), None, "another life");
-        assert_eq!(agents.ordered(0, (2, 2), 2), None, "another boot");
+        let mut agents = AgentCallChecks::default();
+        assert_eq!(agents.call_sent(0, (1, 1), 7), None);
+        assert!(agents.call_sent(0, (1, 1), 8).is_some());
+        agents.call_ended(7);
+        agents.call_ended(8);
+        assert_eq!(agents.call_sent(0, (1, 1), 9), None);
+        assert_eq!(agents.call_sent(0, (2, 1), 1), None, "another life");
+        assert_eq!(agents.call_sent(0, (2, 2), 2), None, "another boot");
     }
 
     #[test]
     fn an_agent_may_be_kept_busy_by_others_only() {
-        let mut agents = Agents::default();
+        let mut agents = AgentCallChecks::default();
         let busy = |name: &str| {
             let words = format!("Agent is busy: executing command {name}");
             post(409, &json!({"faultcode": "Client", "faultstring": words}))
         };
-        assert_eq!(agents.served(0, &taken()), Ok(None));
-        assert_eq!(agents.served(0, &busy("start_flow")), Ok(Some("busy")));
-        assert!(agents.served(0, &busy("execute_deploy_step")).is_err());
+        assert_eq!(agents.check_call(0, &taken()), Ok(None));
+        assert_eq!(agents.check_call(0, &busy("start_flow")), Ok(Some("busy")));
+        assert!(agents.check_call(0, &busy("execute_deploy_step")).is_err());
     }
 }

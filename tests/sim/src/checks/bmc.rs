@@ -7,7 +7,7 @@ use trivet_model::{Node, PowerOrder, Tick};
 
 /// A question that went unanswered may be put again, or another one, after this long.
 /// The box's own pace (`boxed.rs`).
-const PATIENCE_MS: u64 = 250;
+const RETRY_MS_MIN: u64 = 250;
 
 /// The most datagrams to one BMC within a second: orders of four requests each, with rests
 /// between them, and a login.
@@ -19,10 +19,10 @@ const LATE_MS_MAX: u64 = 10_000;
 
 /// What each BMC saw.
 #[derive(Debug, Default)]
-pub(crate) struct Bmcs(BTreeMap<usize, Seen>);
+pub(crate) struct BmcTrafficChecks(BTreeMap<usize, BmcTrafficRecord>);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct BmcTrafficRecord {
     /// The life of the box that spoke, the session's number and when it last spoke there.
     last: Option<(u64, u32, Tick)>,
     answered: bool,
@@ -32,7 +32,7 @@ struct Seen {
     wanted: Option<Tick>,
 }
 
-impl Bmcs {
+impl BmcTrafficChecks {
     /// The box sends a datagram to a machine's BMC; a sentence if it must not.
     pub(crate) fn sent(
         &mut self,
@@ -62,7 +62,7 @@ impl Bmcs {
         match last {
             Some((earlier, same, at)) if (earlier, same) == (life, session) => {
                 let (after_ms, earlier) = (now.since_ms(at), seen.early.take());
-                let early = !answered && after_ms < PATIENCE_MS;
+                let early = !answered && after_ms < RETRY_MS_MIN;
                 seen.early =
                     early.then(|| format!("BMC {machine} was asked again after {after_ms} ms"));
                 earlier
@@ -75,19 +75,19 @@ impl Bmcs {
     }
 
     /// A datagram of a machine's BMC reaches the box.
-    pub(crate) fn heard(&mut self, machine: usize) {
+    pub(crate) fn response_received(&mut self, machine: usize) {
         self.0.entry(machine).or_default().answered = true;
     }
 
     /// The record of a machine's node, now and then.
-    pub(crate) fn wanted(&mut self, now: Tick, machine: usize, node: Option<&Node>) {
+    pub(crate) fn power_change_wanted(&mut self, now: Tick, machine: usize, node: Option<&Node>) {
         if node.is_some_and(|node| node.job.is_some() || node.target_power_state.is_some()) {
             self.0.entry(machine).or_default().wanted = Some(now);
         }
     }
 
     /// A BMC carries an order out; a sentence if nobody wanted it.
-    pub(crate) fn controlled(
+    pub(crate) fn check_power_order(
         &self,
         now: Tick,
         machine: usize,
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_second_question_needs_an_answer_or_time() {
-        let mut bmcs = Bmcs::default();
+        let mut bmcs = BmcTrafficChecks::default();
         assert_eq!(bmcs.sent(Tick(0), 1, 0, &datagram(5)), None);
         assert_eq!(
             bmcs.sent(Tick(100), 1, 0, &datagram(5)),
@@ -129,7 +129,7 @@ mod tests {
             bmcs.sent(Tick(400), 1, 0, &datagram(5)).is_some(),
             "it was not"
         );
-        bmcs.heard(0);
+        bmcs.response_received(0);
         assert_eq!(bmcs.sent(Tick(401), 1, 0, &datagram(5)), None);
         // Another session, another life and a login are no second question.
         assert_eq!(bmcs.sent(Tick(402), 1, 0, &datagram(6)), None);
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_flood_is_seen() {
-        let mut bmcs = Bmcs::default();
+        let mut bmcs = BmcTrafficChecks::default();
         let mut sent = |ms| bmcs.sent(Tick(ms), 1, 0, &datagram(0)).is_some();
         assert!(!(0..PER_SECOND_MAX as u64).any(&mut sent));
         assert!(sent(500));
@@ -148,7 +148,10 @@ mod tests {
 
     #[test]
     fn an_order_that_nobody_wants_is_seen() {
-        let bmcs = Bmcs::default();
-        assert!(bmcs.controlled(Tick(5), 0, PowerOrder::Off).is_some());
+        let bmcs = BmcTrafficChecks::default();
+        assert!(
+            bmcs.check_power_order(Tick(5), 0, PowerOrder::Off)
+                .is_some()
+        );
     }
 }

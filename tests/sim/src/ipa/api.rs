@@ -5,12 +5,12 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use trivet_model::Tick;
 
-use super::commands::{self, Ran};
-use super::{Ipa, VERSION, words};
+use super::commands::{self, SimIpaCommandOutcome};
+use super::{SimIpa, VERSION, messages};
 
 /// An answer to a request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reply {
+pub struct SimIpaReply {
     /// HTTP status.
     pub status: u16,
     /// What it holds.
@@ -25,7 +25,7 @@ pub struct Reply {
     pub awaits: Option<String>,
 }
 
-impl Reply {
+impl SimIpaReply {
     pub(super) fn json(status: u16, body: &Value) -> Self {
         Self {
             status,
@@ -45,34 +45,34 @@ impl Reply {
 }
 
 /// The words of the last resort: what cannot be put into JSON.
-const POISON: &str = "Object of type TypeError is not JSON serializable";
+const UNSERIALIZABLE_ERROR: &str = "Object of type TypeError is not JSON serializable";
 
-impl Ipa {
+impl SimIpa {
     /// Answers a request of the box. The caller sees to it that the agent serves.
-    pub fn request(&mut self, now: Tick, method: &str, target: &str, body: &[u8]) -> Reply {
-        let mut reply = self.routed(now, method, target, body);
+    pub fn request(&mut self, now: Tick, method: &str, target: &str, body: &[u8]) -> SimIpaReply {
+        let mut reply = self.route(now, method, target, body);
         if method == "HEAD" {
             reply.body.clear();
         }
         reply
     }
 
-    fn routed(&mut self, now: Tick, method: &str, target: &str, body: &[u8]) -> Reply {
+    fn route(&mut self, now: Tick, method: &str, target: &str, body: &[u8]) -> SimIpaReply {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let inner = path.strip_prefix("/v1").unwrap_or(path);
         let reads = matches!(method, "GET" | "HEAD");
         match inner {
-            _ if path == "/" && reads => Reply::json(200, &self.root()),
-            "/" if path == "/v1/" && reads => Reply::json(200, &self.v1()),
-            "" if path == "/v1" && reads => self.redirected("/v1/", query),
+            _ if path == "/" && reads => SimIpaReply::json(200, &self.root()),
+            "/" if path == "/v1/" && reads => SimIpaReply::json(200, &self.v1()),
+            "" if path == "/v1" && reads => self.redirect("/v1/", query),
             "/status" if reads => {
                 let started_at = Duration::from_millis(self.started.0).as_secs_f64();
-                Reply::json(200, &json!({"started_at": started_at, "version": VERSION}))
+                SimIpaReply::json(200, &json!({"started_at": started_at, "version": VERSION}))
             }
-            "/commands" if reads || method == "POST" => self.redirected(&format!("{path}/"), query),
+            "/commands" if reads || method == "POST" => self.redirect(&format!("{path}/"), query),
             "/commands/" if reads || method == "POST" => {
-                if !self.knows(query) {
-                    return Reply::fault(401, words::UNAUTHORIZED);
+                if !self.has_valid_token(query) {
+                    return SimIpaReply::fault(401, messages::UNAUTHORIZED);
                 }
                 if reads {
                     self.list()
@@ -83,25 +83,27 @@ impl Ipa {
             "/" | "/status" | "/commands" | "/commands/" => not_allowed(inner),
             _ => match inner.strip_prefix("/commands/") {
                 Some(id) if reads && !id.contains('/') => {
-                    if !self.knows(query) {
-                        return Reply::fault(401, words::UNAUTHORIZED);
+                    if !self.has_valid_token(query) {
+                        return SimIpaReply::fault(401, messages::UNAUTHORIZED);
                     }
-                    self.single(id, waits(query))
+                    self.single(id, has_wait(query))
                 }
                 Some(id) if !id.contains('/') => not_allowed("/status"),
-                _ => Reply::fault(404, words::NOT_FOUND),
+                _ => SimIpaReply::fault(404, messages::NOT_FOUND),
             },
         }
     }
 
     /// What became of a command.
-    pub fn result(&self, id: &str) -> Reply {
+    pub fn result(&self, id: &str) -> SimIpaReply {
         match self.commands.iter().find(|command| command.id == id) {
-            Some(command) if command.poisoned => Reply::fault(500, POISON),
-            Some(command) => Reply::json(200, &command.shown()),
+            Some(command) if command.unserializable => {
+                SimIpaReply::fault(500, UNSERIALIZABLE_ERROR)
+            }
+            Some(command) => SimIpaReply::json(200, &command.to_json()),
             None => {
                 let words = format!("Not found: Command Result with id {id} not found.");
-                Reply::fault(404, words)
+                SimIpaReply::fault(404, words)
             }
         }
     }
@@ -112,30 +114,34 @@ impl Ipa {
         found.is_none_or(|command| command.status != commands::RUNNING)
     }
 
-    fn knows(&self, query: &str) -> bool {
+    fn has_valid_token(&self, query: &str) -> bool {
         let guess = parameter(query, "agent_token");
         self.token.is_some() && guess == self.token
     }
 
-    fn redirected(&self, path: &str, query: &str) -> Reply {
+    fn redirect(&self, path: &str, query: &str) -> SimIpaReply {
         let mark = if query.is_empty() { "" } else { "?" };
         let location = format!("{}{path}{mark}{query}", self.callback_url());
-        let mut reply = Reply::json(308, &Value::Null);
+        let mut reply = SimIpaReply::json(308, &Value::Null);
         reply.content_type = "text/html; charset=utf-8";
-        reply.body = words::redirect_page(&location).into_bytes();
+        reply.body = messages::redirect_page(&location).into_bytes();
         reply.location = Some(location);
         reply
     }
 
-    fn list(&self) -> Reply {
-        if self.commands.iter().any(|command| command.poisoned) {
-            return Reply::fault(500, POISON);
+    fn list(&self) -> SimIpaReply {
+        if self.commands.iter().any(|command| command.unserializable) {
+            return SimIpaReply::fault(500, UNSERIALIZABLE_ERROR);
         }
-        let all: Vec<_> = self.commands.iter().map(commands::Command::shown).collect();
-        Reply::json(200, &json!({ "commands": all }))
+        let all: Vec<_> = self
+            .commands
+            .iter()
+            .map(commands::SimIpaCommand::to_json)
+            .collect();
+        SimIpaReply::json(200, &json!({ "commands": all }))
     }
 
-    fn single(&self, id: &str, wait: bool) -> Reply {
+    fn single(&self, id: &str, wait: bool) -> SimIpaReply {
         let mut reply = self.result(id);
         if wait && !self.has_ended(id) {
             reply.awaits = Some(id.to_owned());
@@ -143,25 +149,25 @@ impl Ipa {
         reply
     }
 
-    fn post(&mut self, now: Tick, query: &str, body: &[u8]) -> Reply {
+    fn post(&mut self, now: Tick, query: &str, body: &[u8]) -> SimIpaReply {
         let Ok(request) = serde_json::from_slice::<Value>(body) else {
-            return Reply::fault(400, words::bad_json(body));
+            return SimIpaReply::fault(400, messages::bad_json(body));
         };
         let params = request.get("params").and_then(Value::as_object);
         let (Some(name), Some(params)) = (request.get("name"), params) else {
-            return Reply::fault(400, words::NAME_OR_PARAMS);
+            return SimIpaReply::fault(400, messages::NAME_OR_PARAMS);
         };
         let name = name.as_str().unwrap_or_default();
         let Some((extension, command)) = name.split_once('.') else {
-            return Reply::fault(400, words::NO_DOT);
+            return SimIpaReply::fault(400, messages::NO_DOT);
         };
         if let Some(last) = self.commands.last()
             && last.status == commands::RUNNING
         {
             let words = format!("Agent is busy: executing command {}", last.name);
-            return Reply::fault(409, words);
+            return SimIpaReply::fault(409, words);
         }
-        self.execute(now, (extension, command), params, waits(query))
+        self.execute(now, (extension, command), params, has_wait(query))
     }
 
     fn execute(
@@ -170,34 +176,36 @@ impl Ipa {
         (extension, name): (&str, &str),
         params: &Map<String, Value>,
         wait: bool,
-    ) -> Reply {
+    ) -> SimIpaReply {
         if !commands::EXTENSIONS.contains(&extension) {
             let words = format!("Not found: Extension with id {extension} not found.");
-            return Reply::fault(404, words);
+            return SimIpaReply::fault(404, words);
         }
         let Some(known) = commands::find(extension, name) else {
             let words = format!("Invalid command: Unknown command: {name}");
-            return Reply::fault(400, words);
+            return SimIpaReply::fault(400, words);
         };
-        let ran = match known.misfit(params) {
-            Some(commands::Misfit::Poison) => Ran::Poison,
-            Some(commands::Misfit::Fails(details)) => {
-                Ran::Failed(words::error("CommandExecutionError", &details))
+        let ran = match known.parameter_error(params) {
+            Some(commands::SimIpaParameterError::Unserializable) => {
+                SimIpaCommandOutcome::Unserializable
+            }
+            Some(commands::SimIpaParameterError::Fails(details)) => {
+                SimIpaCommandOutcome::Failed(messages::error("CommandExecutionError", &details))
             }
             None => match self.run(known, params) {
                 Ok(ran) => ran,
-                Err(words) => return Reply::fault(400, words),
+                Err(words) => return SimIpaReply::fault(400, words),
             },
         };
-        let id = self.remember(now, known, extension, ran);
+        let id = self.record(now, known, extension, ran);
         self.single(&id, wait)
     }
 
     fn root(&self) -> Value {
         let version = self.version_document();
         json!({
-            "name": words::API_NAME,
-            "description": words::API_DESCRIPTION,
+            "name": messages::API_NAME,
+            "description": messages::API_DESCRIPTION,
             "versions": [version],
             "default_version": version,
         })
@@ -207,7 +215,7 @@ impl Ipa {
         let own = format!("{}/v1", self.callback_url());
         json!({"id": "v1", "links": [
             {"href": own, "rel": "self"},
-            {"href": format!("{}/", words::DOCS_URL), "rel": "describedby", "type": "text/html"},
+            {"href": format!("{}/", messages::DOCS_URL), "rel": "describedby", "type": "text/html"},
         ]})
     }
 
@@ -230,8 +238,8 @@ impl Ipa {
     }
 }
 
-fn not_allowed(inner: &str) -> Reply {
-    let mut reply = Reply::fault(405, words::NOT_ALLOWED);
+fn not_allowed(inner: &str) -> SimIpaReply {
+    let mut reply = SimIpaReply::fault(405, messages::NOT_ALLOWED);
     let commands = inner.starts_with("/commands");
     reply.allow = Some(if commands {
         "GET, POST, HEAD"
@@ -241,7 +249,7 @@ fn not_allowed(inner: &str) -> Reply {
     reply
 }
 
-fn waits(query: &str) -> bool {
+fn has_wait(query: &str) -> bool {
     parameter(query, "wait").is_some_and(|word| word.eq_ignore_ascii_case("true"))
 }
 

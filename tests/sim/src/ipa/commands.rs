@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 use trivet_model::Tick;
 
-use super::work::{Step, Task};
-use super::{Ipa, State, steps, words};
+use super::thread::{SimIpaStep, SimIpaTask};
+use super::{SimIpa, SimIpaState, messages, steps};
 
 pub(super) const RUNNING: &str = "RUNNING";
 pub(super) const SUCCEEDED: &str = "SUCCEEDED";
@@ -19,18 +19,18 @@ pub(super) const EXTENSIONS: [&str; 10] = [
 
 /// One command that was taken.
 #[derive(Clone, Debug)]
-pub(super) struct Command {
+pub(super) struct SimIpaCommand {
     pub(super) id: String,
     pub(super) name: String,
     pub(super) status: &'static str,
     pub(super) error: Value,
     pub(super) result: Value,
     /// Its error cannot be put into JSON, and so no list with it can.
-    pub(super) poisoned: bool,
+    pub(super) unserializable: bool,
 }
 
-impl Command {
-    pub(super) fn shown(&self) -> Value {
+impl SimIpaCommand {
+    pub(super) fn to_json(&self) -> Value {
         json!({
             "id": self.id,
             "command_name": self.name,
@@ -42,28 +42,28 @@ impl Command {
 }
 
 /// What running one gave.
-pub(super) enum Ran {
+pub(super) enum SimIpaCommandOutcome {
     /// A synchronous one is done.
     Done(Value),
     /// A synchronous one failed for a reason that can be told.
     Failed(Value),
     /// It got parameters that its function does not take.
-    Poison,
+    Unserializable,
     /// An asynchronous one is under way.
-    Started(Task),
+    Started(SimIpaTask),
 }
 
 /// Why parameters do not fit.
-pub(super) enum Misfit {
+pub(super) enum SimIpaParameterError {
     /// Noticed on the way in: the agent records an error that it cannot tell.
-    Poison,
+    Unserializable,
     /// Noticed in the command's own thread.
     Fails(String),
 }
 
 /// What a command takes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
+pub(super) struct SimIpaCommandSpec {
     extension: &'static str,
     pub(super) name: &'static str,
     required: &'static [&'static str],
@@ -71,14 +71,14 @@ pub(super) struct Known {
     asynchronous: bool,
 }
 
-const fn known(
+const fn command_spec(
     extension: &'static str,
     name: &'static str,
     required: &'static [&'static str],
     optional: &'static [&'static str],
     asynchronous: bool,
-) -> Known {
-    Known {
+) -> SimIpaCommandSpec {
+    SimIpaCommandSpec {
         extension,
         name,
         required,
@@ -96,82 +96,85 @@ const LOADER: &[&str] = &[
     "ignore_bootloader_failure",
 ];
 
-static KNOWN: [Known; 19] = [
-    known("clean", "get_clean_steps", NODE, &[], false),
-    known(
+static COMMAND_SPECS: [SimIpaCommandSpec; 19] = [
+    command_spec("clean", "get_clean_steps", NODE, &[], false),
+    command_spec(
         "clean",
         "execute_clean_step",
         STEP,
         &["clean_version"],
         true,
     ),
-    known("deploy", "get_deploy_steps", NODE, &[], false),
-    known(
+    command_spec("deploy", "get_deploy_steps", NODE, &[], false),
+    command_spec(
         "deploy",
         "execute_deploy_step",
         STEP,
         &["deploy_version"],
         true,
     ),
-    known("service", "get_service_steps", NODE, &[], false),
-    known(
+    command_spec("service", "get_service_steps", NODE, &[], false),
+    command_spec(
         "service",
         "execute_service_step",
         STEP,
         &["service_version"],
         true,
     ),
-    known("flow", "start_flow", &["flow"], &[], true),
-    known("image", "install_bootloader", &["root_uuid"], LOADER, true),
-    known("log", "collect_system_logs", &[], &[], false),
-    known("poll", "get_hardware_info", &[], &[], false),
-    known("poll", "set_node_info", &[], &["node_info"], false),
-    known(
+    command_spec("flow", "start_flow", &["flow"], &[], true),
+    command_spec("image", "install_bootloader", &["root_uuid"], LOADER, true),
+    command_spec("log", "collect_system_logs", &[], &[], false),
+    command_spec("poll", "get_hardware_info", &[], &[], false),
+    command_spec("poll", "set_node_info", &[], &["node_info"], false),
+    command_spec(
         "rescue",
         "finalize_rescue",
         &[],
         &["rescue_password", "hashed"],
         false,
     ),
-    known(
+    command_spec(
         "standby",
         "prepare_image",
         &["image_info"],
         &["configdrive"],
         true,
     ),
-    known("standby", "get_partition_uuids", &[], &[], false),
-    known("standby", "sync", &[], &[], false),
-    known("standby", "power_off", &[], &[], true),
-    known("standby", "run_image", &[], &[], true),
-    known(
+    command_spec("standby", "get_partition_uuids", &[], &[], false),
+    command_spec("standby", "sync", &[], &[], false),
+    command_spec("standby", "power_off", &[], &[], true),
+    command_spec("standby", "run_image", &[], &[], true),
+    command_spec(
         "standby",
         "execute_bootc_install",
         &["image_source"],
         &["instance_info", "pull_secret", "configdrive"],
         true,
     ),
-    known("system", "lockdown", &[], &[], false),
+    command_spec("system", "lockdown", &[], &[], false),
 ];
 
-pub(super) fn find(extension: &str, name: &str) -> Option<&'static Known> {
-    let mut all = KNOWN.iter();
+pub(super) fn find(extension: &str, name: &str) -> Option<&'static SimIpaCommandSpec> {
+    let mut all = COMMAND_SPECS.iter();
     all.find(|known| known.extension == extension && known.name == name)
 }
 
-impl Known {
-    fn executes(&self) -> bool {
+impl SimIpaCommandSpec {
+    fn is_step_command(&self) -> bool {
         self.name.starts_with("execute_") && self.name.ends_with("_step")
     }
 
-    pub(super) fn misfit(&self, params: &Map<String, Value>) -> Option<Misfit> {
+    pub(super) fn parameter_error(
+        &self,
+        params: &Map<String, Value>,
+    ) -> Option<SimIpaParameterError> {
         let takes = |key: &&String| {
             let key = key.as_str();
             self.required.contains(&key) || self.optional.contains(&key)
         };
         // What a step's command does not know it passes on to the step.
         let unknown = params.keys().find(|key| !takes(key));
-        let unknown = unknown.filter(|_| !self.executes());
+        let unknown = unknown.filter(|_| !self.is_step_command());
         let missing = self.required.iter().find(|key| !params.contains_key(**key));
         let details = match (unknown, missing) {
             (Some(key), _) => format!("got an unexpected keyword argument '{key}'"),
@@ -180,68 +183,74 @@ impl Known {
         };
         // The validator of a flow looks at the parameters before the thread does.
         Some(if self.asynchronous && self.name != "start_flow" {
-            Misfit::Fails(format!("{}() {details}", self.name))
+            SimIpaParameterError::Fails(format!("{}() {details}", self.name))
         } else {
-            Misfit::Poison
+            SimIpaParameterError::Unserializable
         })
     }
 }
 
-impl Ipa {
+impl SimIpa {
     /// Runs a command whose parameters fit; or the words of a 400.
     pub(super) fn run(
         &mut self,
-        known: &Known,
+        known: &SimIpaCommandSpec,
         params: &Map<String, Value>,
-    ) -> Result<Ran, String> {
-        if known.executes() {
-            return Ok(Ran::Started(self.step(known.extension, params)));
+    ) -> Result<SimIpaCommandOutcome, String> {
+        if known.is_step_command() {
+            return Ok(SimIpaCommandOutcome::Started(
+                self.step(known.extension, params),
+            ));
         }
         Ok(match known.name {
             "get_clean_steps" | "get_deploy_steps" | "get_service_steps" => {
                 self.node = params["node"].clone();
                 let kind = known.extension;
                 let mut found = json!({ "hardware_manager_version": self.managers });
-                found[format!("{kind}_steps")] = steps::all(kind);
-                Ran::Done(found)
+                found[format!("{kind}_steps")] = steps::step_list(kind);
+                SimIpaCommandOutcome::Done(found)
             }
-            "collect_system_logs" => Ran::Done(json!({ "system_logs": words::LOGS })),
-            "get_hardware_info" => Ran::Done(self.setup.inventory.clone()),
-            "set_node_info" => return Err(words::NOT_STANDALONE.to_owned()),
+            "collect_system_logs" => {
+                SimIpaCommandOutcome::Done(json!({ "system_logs": messages::LOGS }))
+            }
+            "get_hardware_info" => SimIpaCommandOutcome::Done(self.setup.inventory.clone()),
+            "set_node_info" => return Err(messages::NOT_STANDALONE.to_owned()),
             "finalize_rescue" => {
                 let hash = params.get("rescue_password").cloned().unwrap_or_default();
-                self.rescued(hash.as_str().unwrap_or_default());
-                Ran::Done(Value::Null)
+                self.enable_rescue(hash.as_str().unwrap_or_default());
+                SimIpaCommandOutcome::Done(Value::Null)
             }
-            "get_partition_uuids" => Ran::Done(self.uuids.clone()),
+            "get_partition_uuids" => SimIpaCommandOutcome::Done(self.uuids.clone()),
             "lockdown" => {
-                self.state = State::Hung;
-                Ran::Done(Value::Null)
+                self.state = SimIpaState::Hung;
+                SimIpaCommandOutcome::Done(Value::Null)
             }
             "prepare_image" => {
                 let info = &params["image_info"];
                 if let Some(words) = wrong_image(info) {
                     return Err(format!("Invalid command parameters: {words}"));
                 }
-                Ran::Started(self.writing(info))
+                SimIpaCommandOutcome::Started(self.writing(info))
             }
-            "power_off" => Ran::Started(Task::PowerOff),
-            "run_image" => Ran::Started(Task::Reboot),
-            "install_bootloader" => Ran::Started(Task::Ends(Ok(Value::Null))),
+            "power_off" => SimIpaCommandOutcome::Started(SimIpaTask::PowerOff),
+            "run_image" => SimIpaCommandOutcome::Started(SimIpaTask::Reboot),
+            "install_bootloader" => {
+                SimIpaCommandOutcome::Started(SimIpaTask::Finish(Ok(Value::Null)))
+            }
             "execute_bootc_install" => {
-                let why = words::error("CommandExecutionError", "podman is not here");
-                Ran::Started(Task::Ends(Err(why)))
+                let why = messages::error("CommandExecutionError", "podman is not here");
+                SimIpaCommandOutcome::Started(SimIpaTask::Finish(Err(why)))
             }
             "start_flow" => {
                 let tasks = params["flow"].as_array().map_or(0, Vec::len);
-                Ran::Started(Task::Flow(tasks))
+                SimIpaCommandOutcome::Started(SimIpaTask::Flow(tasks))
             }
-            _ => Ran::Done(Value::Null),
+            _ => SimIpaCommandOutcome::Done(Value::Null),
         })
     }
 
     /// A step of this kind: its thread caches the node, compares versions, finds the method.
-    fn step(&mut self, kind: &str, params: &Map<String, Value>) -> Task {
+    fn step(&mut self, kind: &str, params: &Map<String, Value>) -> SimIpaTask {
         self.node = params["node"].clone();
         let used = params.get(&format!("{kind}_version"));
         let current = json!(self.managers);
@@ -251,17 +260,17 @@ impl Ipa {
                 python(&current),
                 python(used)
             );
-            return Task::Mismatch(words::error("VersionMismatch", &details));
+            return SimIpaTask::Mismatch(messages::error("VersionMismatch", &details));
         }
-        if std::mem::take(&mut self.babbles) {
+        if std::mem::take(&mut self.leaks_token) {
             let token = self.token.as_deref().unwrap_or_default();
             let details = format!("see POST /v1/commands/?wait=true&agent_token={token} - 200");
-            return Task::Ends(Err(words::error("CommandExecutionError", &details)));
+            return SimIpaTask::Finish(Err(messages::error("CommandExecutionError", &details)));
         }
         let step = params["step"].clone();
         let Some(name) = step["step"].as_str() else {
             let details = format!("Malformed {kind}_step, no \"step\" key: {}", python(&step));
-            return Task::Ends(Err(words::error("CommandExecutionError", &details)));
+            return SimIpaTask::Finish(Err(messages::error("CommandExecutionError", &details)));
         };
         // What the command does not know itself it passes on.
         let own = ["step", "node", "ports"];
@@ -270,23 +279,25 @@ impl Ipa {
         let passed = passed.filter(|(key, _)| !own.contains(&key.as_str()) && **key != version);
         let mut args: Map<_, _> = passed.map(|(key, it)| (key.clone(), it.clone())).collect();
         args.extend(step["args"].as_object().cloned().unwrap_or_default());
-        if let Some(error) = steps::misfit(kind, name, &args) {
-            return Task::Ends(Err(error));
+        if let Some(error) = steps::argument_error(kind, name, &args) {
+            return SimIpaTask::Finish(Err(error));
         }
-        let step = Step {
+        let step = SimIpaStep {
             kind: kind.to_owned(),
             step: step.clone(),
         };
         match name {
             "erase_devices" | "erase_devices_metadata" | "erase_devices_express" => {
-                Task::Erase(step)
+                SimIpaTask::Erase(step)
             }
             "write_image" => match wrong_image(&args["image_info"]) {
-                Some(why) => Task::Ends(Err(words::error("InvalidCommandParamsError", &why))),
+                Some(why) => {
+                    SimIpaTask::Finish(Err(messages::error("InvalidCommandParamsError", &why)))
+                }
                 None => match self.writing(&args["image_info"]) {
-                    Task::Write(mut write) => {
+                    SimIpaTask::Write(mut write) => {
                         write.step = Some(step);
-                        Task::Write(write)
+                        SimIpaTask::Write(write)
                     }
                     other => other,
                 },
@@ -294,44 +305,44 @@ impl Ipa {
             "burnin_cpu" => {
                 let why = "stress-ng (cpu) failed with error [Errno 2] No such file or \
                            directory: 'stress-ng'";
-                Task::Ends(Err(words::error("CommandExecutionError", why)))
+                SimIpaTask::Finish(Err(messages::error("CommandExecutionError", why)))
             }
-            _ => Task::Ends(Ok(step.told(Value::Null))),
+            _ => SimIpaTask::Finish(Ok(step.with_result(Value::Null))),
         }
     }
 
     /// Puts a command on the list, which only ever grows.
-    pub(super) fn remember(
+    pub(super) fn record(
         &mut self,
         now: Tick,
-        known: &Known,
+        known: &SimIpaCommandSpec,
         extension: &str,
-        ran: Ran,
+        ran: SimIpaCommandOutcome,
     ) -> String {
         self.serial += 1;
         let (seed, serial) = (self.setup.seed as u32, self.serial);
         let id = format!("{seed:08x}-0000-4000-8000-{serial:012x}");
-        let mut command = Command {
+        let mut command = SimIpaCommand {
             id: id.clone(),
             name: known.name.to_owned(),
             status: SUCCEEDED,
             error: Value::Null,
             result: Value::Null,
-            poisoned: false,
+            unserializable: false,
         };
         // A synchronous one that failed is recorded under its whole name.
         let whole = format!("{extension}.{}", known.name);
         match ran {
-            Ran::Done(result) => command.result = result,
-            Ran::Failed(error) => {
+            SimIpaCommandOutcome::Done(result) => command.result = result,
+            SimIpaCommandOutcome::Failed(error) => {
                 (command.name, command.status, command.error) = (whole, FAILED, error);
             }
-            Ran::Poison => {
-                (command.name, command.status, command.poisoned) = (whole, FAILED, true);
+            SimIpaCommandOutcome::Unserializable => {
+                (command.name, command.status, command.unserializable) = (whole, FAILED, true);
             }
-            Ran::Started(task) => {
+            SimIpaCommandOutcome::Started(task) => {
                 command.status = RUNNING;
-                self.begins(now, &id, known.name, task);
+                self.start_thread(now, &id, known.name, task);
             }
         }
         self.commands.push(command);

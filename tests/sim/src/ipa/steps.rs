@@ -2,19 +2,24 @@
 
 use serde_json::{Map, Value, json};
 
-use super::words;
+use super::messages;
 
 /// One step: its name, its interface, its priority, and what it takes.
-type Row = (&'static str, &'static str, i64, &'static [Arg]);
+type SimIpaStepRow = (
+    &'static str,
+    &'static str,
+    i64,
+    &'static [SimIpaStepArgument],
+);
 
 /// An argument and whether it must be there.
-type Arg = (&'static str, bool);
+type SimIpaStepArgument = (&'static str, bool);
 
-const NVRAM: &[Arg] = &[("match_patterns", false)];
-const FILES: &[Arg] = &[("files", false), ("verify_ca", false)];
-const RAID: &[Arg] = &[("raid_config", true), ("delete_existing", false)];
+const NVRAM: &[SimIpaStepArgument] = &[("match_patterns", false)];
+const FILES: &[SimIpaStepArgument] = &[("files", false), ("verify_ca", false)];
+const RAID: &[SimIpaStepArgument] = &[("raid_config", true), ("delete_existing", false)];
 
-const CLEAN: [Row; 12] = [
+const CLEAN: [SimIpaStepRow; 12] = [
     ("erase_devices", "deploy", 10, &[]),
     ("erase_devices_metadata", "deploy", 99, &[]),
     ("erase_devices_express", "deploy", 0, &[]),
@@ -29,7 +34,7 @@ const CLEAN: [Row; 12] = [
     ("burnin_network", "deploy", 0, &[]),
 ];
 
-const DEPLOY: [Row; 6] = [
+const DEPLOY: [SimIpaStepRow; 6] = [
     ("erase_devices_metadata", "deploy", 0, &[]),
     ("apply_configuration", "raid", 0, RAID),
     ("clean_uefi_nvram", "deploy", 0, NVRAM),
@@ -38,7 +43,7 @@ const DEPLOY: [Row; 6] = [
     ("execute_bootc_install", "deploy", 0, &[]),
 ];
 
-const SERVICE: [Row; 10] = [
+const SERVICE: [SimIpaStepRow; 10] = [
     ("delete_configuration", "raid", 0, &[]),
     ("apply_configuration", "raid", 0, RAID),
     ("create_configuration", "raid", 0, &[]),
@@ -51,7 +56,7 @@ const SERVICE: [Row; 10] = [
     ("execute_bootc_install", "deploy", 0, &[]),
 ];
 
-fn rows(kind: &str) -> &'static [Row] {
+fn rows(kind: &str) -> &'static [SimIpaStepRow] {
     match kind {
         "clean" => &CLEAN,
         "deploy" => &DEPLOY,
@@ -60,8 +65,8 @@ fn rows(kind: &str) -> &'static [Row] {
 }
 
 /// The list of a kind, by manager.
-pub(super) fn all(kind: &str) -> Value {
-    let described = |(name, interface, priority, args): &Row| {
+pub(super) fn step_list(kind: &str) -> Value {
+    let described = |(name, interface, priority, args): &SimIpaStepRow| {
         let mut step = json!({
             "step": name, "priority": priority, "interface": interface,
             "reboot_requested": false,
@@ -75,7 +80,7 @@ pub(super) fn all(kind: &str) -> Value {
             step["argsinfo"] = args
                 .iter()
                 .map(|(name, required)| {
-                    let told = json!({"description": words::ARGUMENT, "required": required});
+                    let told = json!({"description": messages::ARGUMENT, "required": required});
                     ((*name).to_owned(), told)
                 })
                 .collect::<Map<_, _>>()
@@ -88,14 +93,14 @@ pub(super) fn all(kind: &str) -> Value {
 }
 
 /// Why a step cannot be called like this, as `command_error`.
-pub(super) fn misfit(kind: &str, name: &str, args: &Map<String, Value>) -> Option<Value> {
+pub(super) fn argument_error(kind: &str, name: &str, args: &Map<String, Value>) -> Option<Value> {
     // The manager's methods are found by name, whatever list they stand in.
     let all = ["clean", "deploy", "service"].into_iter().flat_map(rows);
     let Some((.., takes)) = all.into_iter().find(|(step, ..)| *step == name) else {
         let details = format!("Could not find method: {name}");
-        return Some(words::error("HardwareManagerMethodNotFound", &details));
+        return Some(messages::error("HardwareManagerMethodNotFound", &details));
     };
-    let hidden: &[Arg] = match name {
+    let hidden: &[SimIpaStepArgument] = match name {
         "write_image" => &[("image_info", true), ("configdrive", false)],
         "execute_bootc_install" => &[
             ("image_source", true),
@@ -123,5 +128,5 @@ pub(super) fn misfit(kind: &str, name: &str, args: &Map<String, Value>) -> Optio
         "Unexpected exception performing {kind} step {name}. TypeError: \
          GenericHardwareManager.{name}() {why}"
     );
-    Some(words::error(class, &details))
+    Some(messages::error(class, &details))
 }

@@ -2,8 +2,8 @@ use super::*;
 
 const NODE: &str = "11111111-2222-4333-8444-555555555555";
 
-fn setup() -> Setup {
-    Setup {
+fn setup() -> SimIpaSetup {
+    SimIpaSetup {
         macs: vec![MacAddr([0x52, 0x54, 0, 0xaa, 0xbb, 1])],
         inventory: json!({"disks": [{"name": "/dev/vda"}]}),
         inspects: false,
@@ -16,9 +16,9 @@ fn setup() -> Setup {
 
 /// The one request that is due.
 #[track_caller]
-fn asks(ipa: &mut Ipa, now: Tick) -> Ask {
+fn next_request(ipa: &mut SimIpa, now: Tick) -> SimIpaRequest {
     match &ipa.next(now)[..] {
-        [Out::Ask(ask)] => ask.clone(),
+        [SimIpaOutput::Request(ask)] => ask.clone(),
         other => panic!("{other:?}"),
     }
 }
@@ -35,30 +35,40 @@ fn lookup(token: &str) -> Vec<u8> {
 const ROOT: &[u8] = br#"{"default_version":{"version":"1.109"}}"#;
 
 /// An agent that has asked and was answered until its first beat.
-fn beating(token: &str) -> Ipa {
-    let mut ipa = Ipa::new(Tick(0), setup());
-    let ask = asks(&mut ipa, Tick(0));
-    assert_eq!((ask.what, ask.version), (What::Discovery, None));
-    ipa.answered(Tick(0), What::Discovery, Some((200, ROOT)));
-    let ask = asks(&mut ipa, Tick(0));
+fn heartbeating_agent(token: &str) -> SimIpa {
+    let mut ipa = SimIpa::new(Tick(0), setup());
+    let ask = next_request(&mut ipa, Tick(0));
+    assert_eq!(
+        (ask.kind, ask.version),
+        (SimIpaRequestKind::Discovery, None)
+    );
+    ipa.handle_response(Tick(0), SimIpaRequestKind::Discovery, Some((200, ROOT)));
+    let ask = next_request(&mut ipa, Tick(0));
     assert_eq!(
         ask.path_and_query,
         "/v1/lookup?addresses=52%3A54%3A00%3Aaa%3Abb%3A01"
     );
     assert_eq!(ask.version.as_deref(), Some("1.62"));
-    ipa.answered(Tick(0), What::Lookup, Some((200, &lookup(token))));
-    if ipa.state() == State::Probing {
-        assert_eq!(asks(&mut ipa, Tick(0)).what, What::Probe);
-        ipa.answered(Tick(0), What::Probe, Some((403, b"")));
+    ipa.handle_response(
+        Tick(0),
+        SimIpaRequestKind::Lookup,
+        Some((200, &lookup(token))),
+    );
+    if ipa.state() == SimIpaState::Probing {
+        assert_eq!(
+            next_request(&mut ipa, Tick(0)).kind,
+            SimIpaRequestKind::Probe
+        );
+        ipa.handle_response(Tick(0), SimIpaRequestKind::Probe, Some((403, b"")));
     }
     ipa
 }
 
 #[test]
-fn begins_in_the_recorded_order_and_beats_at_once() {
+fn starts_in_the_recorded_order_and_sends_a_heartbeat_at_once() {
     let token = "A".repeat(40);
-    let mut ipa = beating(&token);
-    let beat = asks(&mut ipa, Tick(0));
+    let mut ipa = heartbeating_agent(&token);
+    let beat = next_request(&mut ipa, Tick(0));
     assert_eq!(beat.path_and_query, format!("/v1/heartbeat/{NODE}"));
     assert_eq!(beat.version.as_deref(), Some("1.68"));
     let body: Value = serde_json::from_slice(&beat.body).unwrap();
@@ -75,27 +85,31 @@ fn begins_in_the_recorded_order_and_beats_at_once() {
 
 #[test]
 fn an_old_box_gets_the_address_only() {
-    let mut ipa = Ipa::new(Tick(0), setup());
+    let mut ipa = SimIpa::new(Tick(0), setup());
     ipa.next(Tick(0));
-    ipa.answered(Tick(0), What::Discovery, None);
-    let ask = asks(&mut ipa, Tick(0));
+    ipa.handle_response(Tick(0), SimIpaRequestKind::Discovery, None);
+    let ask = next_request(&mut ipa, Tick(0));
     assert_eq!(ask.version.as_deref(), Some("1.31"));
-    ipa.answered(Tick(0), What::Lookup, Some((200, &lookup("short"))));
+    ipa.handle_response(
+        Tick(0),
+        SimIpaRequestKind::Lookup,
+        Some((200, &lookup("short"))),
+    );
     ipa.next(Tick(0));
-    ipa.answered(Tick(0), What::Probe, Some((200, b"")));
-    let beat: Value = serde_json::from_slice(&asks(&mut ipa, Tick(0)).body).unwrap();
+    ipa.handle_response(Tick(0), SimIpaRequestKind::Probe, Some((200, b"")));
+    let beat: Value = serde_json::from_slice(&next_request(&mut ipa, Tick(0)).body).unwrap();
     assert_eq!(beat, json!({"callback_url": "http://192.0.2.10:9999"}));
 }
 
 #[test]
 fn a_mask_without_a_token_is_the_end_and_a_short_token_is_none() {
-    let mut stuck = beating(MASK);
-    assert_eq!(stuck.state(), State::Stuck);
+    let mut stuck = heartbeating_agent(MASK);
+    assert_eq!(stuck.state(), SimIpaState::Stuck);
     assert!(stuck.next(Tick(1_000_000)).is_empty());
     assert_eq!(stuck.wake_at(), None);
     assert!(!stuck.serves());
-    let mut short = beating("short");
-    let beat: Value = serde_json::from_slice(&asks(&mut short, Tick(0)).body).unwrap();
+    let mut short = heartbeating_agent("short");
+    let beat: Value = serde_json::from_slice(&next_request(&mut short, Tick(0)).body).unwrap();
     assert_eq!(beat["agent_token"], Value::Null);
     let reply = short.request(Tick(0), "GET", "/v1/commands/?agent_token=short", b"");
     assert_eq!(reply.status, 401);
@@ -106,19 +120,26 @@ fn a_mask_leaves_a_token_that_came_out_of_band() {
     let own = "B".repeat(43);
     let mut setup = setup();
     setup.token = Some(own.clone());
-    let mut ipa = Ipa::new(Tick(0), setup);
+    let mut ipa = SimIpa::new(Tick(0), setup);
     ipa.next(Tick(0));
-    ipa.answered(Tick(0), What::Discovery, Some((200, ROOT)));
+    ipa.handle_response(Tick(0), SimIpaRequestKind::Discovery, Some((200, ROOT)));
     ipa.next(Tick(0));
-    ipa.answered(Tick(0), What::Lookup, Some((200, &lookup(MASK))));
-    assert_eq!((ipa.state(), ipa.token()), (State::Probing, Some(&*own)));
+    ipa.handle_response(
+        Tick(0),
+        SimIpaRequestKind::Lookup,
+        Some((200, &lookup(MASK))),
+    );
+    assert_eq!(
+        (ipa.state(), ipa.token()),
+        (SimIpaState::Probing, Some(&*own))
+    );
 }
 
 #[test]
 fn lookups_back_off_and_sleep_while_the_node_is_locked() {
-    let mut ipa = Ipa::new(Tick(0), setup());
+    let mut ipa = SimIpa::new(Tick(0), setup());
     ipa.next(Tick(0));
-    ipa.answered(Tick(0), What::Discovery, Some((200, ROOT)));
+    ipa.handle_response(Tick(0), SimIpaRequestKind::Discovery, Some((200, ROOT)));
     let mut now = Tick(0);
     for (status, least, most) in [
         (404, 1000, 1000),
@@ -130,21 +151,21 @@ fn lookups_back_off_and_sleep_while_the_node_is_locked() {
         (503, 1000, 60_000),
         (503, 1000, 60_000),
     ] {
-        assert_eq!(asks(&mut ipa, now).what, What::Lookup);
-        ipa.answered(now, What::Lookup, Some((status, b"{}")));
+        assert_eq!(next_request(&mut ipa, now).kind, SimIpaRequestKind::Lookup);
+        ipa.handle_response(now, SimIpaRequestKind::Lookup, Some((status, b"{}")));
         let wait_ms = ipa.wake_at().unwrap().since_ms(now);
         assert!((least..=most).contains(&wait_ms), "{status}: {wait_ms}");
         now = ipa.wake_at().unwrap();
     }
     now = Tick(601_000);
     ipa.next(now);
-    ipa.answered(now, What::Lookup, None);
-    assert_eq!(ipa.state(), State::Exited);
+    ipa.handle_response(now, SimIpaRequestKind::Lookup, None);
+    assert_eq!(ipa.state(), SimIpaState::Exited);
 }
 
 #[test]
 fn beats_come_within_their_bounds() {
-    let mut ipa = beating(&"A".repeat(40));
+    let mut ipa = heartbeating_agent(&"A".repeat(40));
     let mut now = Tick(0);
     for (status, least, most) in [
         (202, 9_000, 18_000),
@@ -152,8 +173,11 @@ fn beats_come_within_their_bounds() {
         (200, 5_000, 10_000),
     ] {
         for _ in 0..50 {
-            assert_eq!(asks(&mut ipa, now).what, What::Heartbeat);
-            ipa.answered(now, What::Heartbeat, Some((status, b"")));
+            assert_eq!(
+                next_request(&mut ipa, now).kind,
+                SimIpaRequestKind::Heartbeat
+            );
+            ipa.handle_response(now, SimIpaRequestKind::Heartbeat, Some((status, b"")));
             let wait_ms = ipa.wake_at().unwrap().since_ms(now);
             assert!((least..=most).contains(&wait_ms), "{status}: {wait_ms}");
             now = ipa.wake_at().unwrap();
@@ -161,7 +185,7 @@ fn beats_come_within_their_bounds() {
     }
 }
 
-fn post(ipa: &mut Ipa, now: Tick, name: &str, params: &Value, wait: bool) -> Reply {
+fn post(ipa: &mut SimIpa, now: Tick, name: &str, params: &Value, wait: bool) -> SimIpaReply {
     let token = "A".repeat(40);
     let wait = if wait { "wait=true&" } else { "" };
     let body = json!({"name": name, "params": params}).to_string();
@@ -169,7 +193,7 @@ fn post(ipa: &mut Ipa, now: Tick, name: &str, params: &Value, wait: bool) -> Rep
     ipa.request(now, "POST", &target, body.as_bytes())
 }
 
-fn list(ipa: &mut Ipa) -> Reply {
+fn list(ipa: &mut SimIpa) -> SimIpaReply {
     let target = format!("/v1/commands/?agent_token={}", "A".repeat(40));
     ipa.request(Tick(0), "GET", &target, b"")
 }
@@ -180,9 +204,9 @@ fn node() -> Value {
 
 #[test]
 fn a_command_that_ends_forces_a_beat_five_seconds_after_the_last() {
-    let mut ipa = beating(&"A".repeat(40));
+    let mut ipa = heartbeating_agent(&"A".repeat(40));
     ipa.next(Tick(0));
-    ipa.answered(Tick(0), What::Heartbeat, Some((202, b"")));
+    ipa.handle_response(Tick(0), SimIpaRequestKind::Heartbeat, Some((202, b"")));
     let step = json!({"step": {"step": "erase_devices_metadata", "interface": "deploy"},
                       "node": node(), "ports": [], "clean_version": null});
     let reply = post(
@@ -196,12 +220,12 @@ fn a_command_that_ends_forces_a_beat_five_seconds_after_the_last() {
     assert_eq!(told["command_status"], "RUNNING");
     let busy = post(&mut ipa, Tick(100), "standby.sync", &json!({}), true);
     let words = "Agent is busy: executing command execute_clean_step";
-    assert_eq!(busy, Reply::fault(409, words));
+    assert_eq!(busy, SimIpaReply::fault(409, words));
     let ended = ipa.wake_at().unwrap();
     assert!(
         ipa.next(ended)
             .iter()
-            .any(|out| matches!(out, Out::Did(Did::Erased)))
+            .any(|out| matches!(out, SimIpaOutput::Effect(SimAgentEffect::DiskErased)))
     );
     let told: Value = serde_json::from_slice(&list(&mut ipa).body).unwrap();
     assert_eq!(told["commands"][0]["command_status"], "SUCCEEDED");
@@ -211,7 +235,7 @@ fn a_command_that_ends_forces_a_beat_five_seconds_after_the_last() {
 
 #[test]
 fn an_unknown_parameter_spoils_the_list_for_good() {
-    let mut ipa = beating(&"A".repeat(40));
+    let mut ipa = heartbeating_agent(&"A".repeat(40));
     let params = json!({"node": node(), "ports": [], "bogus": 1});
     let reply = post(&mut ipa, Tick(0), "clean.get_clean_steps", &params, true);
     assert_eq!(reply.status, 500);
@@ -224,8 +248,8 @@ fn an_unknown_parameter_spoils_the_list_for_good() {
 
 #[test]
 fn a_step_of_other_managers_is_refused_as_a_mismatch() {
-    let mut ipa = beating(&"A".repeat(40));
-    ipa.managers_change("1.3");
+    let mut ipa = heartbeating_agent(&"A".repeat(40));
+    ipa.change_managers("1.3");
     let step = json!({"step": {"step": "erase_devices", "interface": "deploy"},
                       "node": node(), "ports": [],
                       "clean_version": {"generic_hardware_manager": "1.2"}});
@@ -244,7 +268,7 @@ fn a_step_of_other_managers_is_refused_as_a_mismatch() {
 
 /// Drives a write; each answer is one to a fetch, and what it did last is returned.
 fn write(answers: &[Option<u16>]) -> (Value, u64) {
-    let mut ipa = beating(&"A".repeat(40));
+    let mut ipa = heartbeating_agent(&"A".repeat(40));
     ipa.next(Tick(0));
     let image = b"image".to_vec();
     let sum = work_hex(&image);
@@ -267,13 +291,17 @@ fn write(answers: &[Option<u16>]) -> (Value, u64) {
         now = at.max(now);
         for out in ipa.next(now) {
             match out {
-                Out::Ask(ask) if ask.what == What::Refresh => {
+                SimIpaOutput::Request(ask) if ask.kind == SimIpaRequestKind::Refresh => {
                     assert!(ask.path_and_query.ends_with(&format!("&node_uuid={NODE}")));
-                    ipa.answered(now, What::Refresh, Some((200, &lookup(MASK))));
+                    ipa.handle_response(
+                        now,
+                        SimIpaRequestKind::Refresh,
+                        Some((200, &lookup(MASK))),
+                    );
                     refreshed = true;
                 }
-                Out::Ask(ask) => ipa.answered(now, ask.what, Some((202, b""))),
-                Out::Fetch { command, .. } => {
+                SimIpaOutput::Request(ask) => ipa.handle_response(now, ask.kind, Some((202, b""))),
+                SimIpaOutput::Fetch { command, .. } => {
                     let answer = answers.next().copied().unwrap_or(Some(200));
                     let body = |status| {
                         (
@@ -289,9 +317,9 @@ fn write(answers: &[Option<u16>]) -> (Value, u64) {
                     let answer = answer
                         .map(body)
                         .map(|(status, bytes)| (if status == 299 { 200 } else { status }, bytes));
-                    ipa.fetched(now, &command, answer);
+                    ipa.handle_image_response(now, &command, answer);
                 }
-                Out::Did(_) => {}
+                SimIpaOutput::Effect(_) => {}
             }
         }
         if !ipa.is_working() {
@@ -305,7 +333,7 @@ fn write(answers: &[Option<u16>]) -> (Value, u64) {
 
 fn work_hex(bytes: &[u8]) -> String {
     use sha2::{Digest as _, Sha256};
-    work::hex(&Sha256::digest(bytes))
+    thread::hex(&Sha256::digest(bytes))
 }
 
 #[test]
@@ -336,10 +364,12 @@ fn a_write_asks_for_hints_tries_ten_times_and_checks_what_it_wrote() {
 
 #[test]
 fn a_rescue_ends_the_service() {
-    let mut ipa = beating(&"A".repeat(40));
+    let mut ipa = heartbeating_agent(&"A".repeat(40));
     let params = json!({"rescue_password": "$6$x", "hashed": true});
     let reply = post(&mut ipa, Tick(0), "rescue.finalize_rescue", &params, true);
     assert_eq!(reply.status, 200);
     assert!(!ipa.serves());
-    assert!(matches!(&ipa.next(Tick(0))[..], [Out::Did(Did::LetIn(hash))] if hash == "$6$x"));
+    assert!(
+        matches!(&ipa.next(Tick(0))[..], [SimIpaOutput::Effect(SimAgentEffect::RescueEnabled(hash))] if hash == "$6$x")
+    );
 }

@@ -1,10 +1,10 @@
 use crate::nodes::write::NODE_BYTES_MAX;
-use crate::testing::{Bench, LATEST, NOW, get, node, node_id, send};
+use crate::testing::{ApiBench, LATEST, NOW, get, node, node_id, send};
 use serde_json::{Value, json};
-use trivet_model::{Order, ProvisionState};
+use trivet_model::{ProvisionState, RackOrder};
 
 #[track_caller]
-fn refuses(bench: &Bench, body: &Value, version: &str, status: u16) -> String {
+fn refuses(bench: &ApiBench, body: &Value, version: &str, status: u16) -> String {
     bench.refuses(
         &send("POST", "/v1/nodes", &body.to_string()).at(version),
         status,
@@ -13,7 +13,7 @@ fn refuses(bench: &Bench, body: &Value, version: &str, status: u16) -> String {
 
 #[test]
 fn a_node_is_made_in_enroll_and_shown_whole() {
-    let mut bench = Bench::new();
+    let mut bench = ApiBench::new();
     let body = json!({
         "driver": "ipmi", "name": "metal3~host-0", "driver_info": {"ipmi_password": "x"},
         "automated_clean": "false", "disable_power_off": false, "owner": "me", "uuid": null,
@@ -42,13 +42,13 @@ fn a_node_is_made_in_enroll_and_shown_whole() {
 
 #[test]
 fn clients_older_than_enroll_get_a_node_that_is_available() {
-    let bench = Bench::new();
+    let bench = ApiBench::new();
     for (version, state) in [
         ("1.10", ProvisionState::Available),
         ("1.11", ProvisionState::Enroll),
     ] {
         let request = send("POST", "/v1/nodes", r#"{"driver": "ipmi"}"#).at(version);
-        let Order::CreateNode(node) = bench.order(&request).0 else {
+        let RackOrder::CreateNode(node) = bench.order(&request).0 else {
             panic!("not a creation");
         };
         assert_eq!(node.provision_state, state);
@@ -57,7 +57,7 @@ fn clients_older_than_enroll_get_a_node_that_is_available() {
 
 #[test]
 fn refuses_a_body_that_is_no_node() {
-    let bench = Bench::new();
+    let bench = ApiBench::new();
     for body in [
         json!({}),
         json!({"driver": 5}),
@@ -81,7 +81,7 @@ fn refuses_a_body_that_is_no_node() {
 
 #[test]
 fn names_are_unreserved_characters_and_no_uuids_or_api_words() {
-    let bench = Bench::new();
+    let bench = ApiBench::new();
     let long = "x".repeat(256);
     let names = [
         "",
@@ -116,7 +116,7 @@ fn names_are_unreserved_characters_and_no_uuids_or_api_words() {
 
 #[test]
 fn a_name_uuid_or_instance_in_use_is_a_conflict() {
-    let mut bench = Bench::new();
+    let mut bench = ApiBench::new();
     let mut taken = node(1);
     taken.instance_uuid = Some(node_id(9).to_string());
     bench.add(taken);
@@ -131,7 +131,7 @@ fn a_name_uuid_or_instance_in_use_is_a_conflict() {
 
 #[test]
 fn a_field_newer_than_the_version_is_not_acceptable() {
-    let bench = Bench::new();
+    let bench = ApiBench::new();
     for (field, value, since) in [
         ("name", json!("x"), 5),
         ("network_interface", json!("noop"), 20),
@@ -149,7 +149,7 @@ fn a_field_newer_than_the_version_is_not_acceptable() {
 
 #[test]
 fn size_and_depth_are_bounded() {
-    let bench = Bench::new();
+    let bench = ApiBench::new();
     let body = json!({"driver": "ipmi", "extra": {"x": "y".repeat(NODE_BYTES_MAX)}});
     let said = refuses(&bench, &body, LATEST, 400);
     assert!(said.contains("bytes together"), "{said}");
@@ -167,7 +167,7 @@ fn size_and_depth_are_bounded() {
 
 #[test]
 fn a_child_needs_another_node_as_parent() {
-    let mut bench = Bench::new();
+    let mut bench = ApiBench::new();
     bench.add(node(1));
     let body = json!({"driver": "ipmi", "parent_node": node_id(1).to_string()}).to_string();
     let shown = bench
@@ -197,7 +197,7 @@ fn a_name_of_the_seed_era_is_shown_as_what_it_stands_for() {
         ("fake_agent", "fake-hardware", "direct"),
         ("fake-hardware", "fake-hardware", "fake"),
     ] {
-        let mut bench = Bench::new();
+        let mut bench = ApiBench::new();
         bench.facts.drivers.push("ssh".into());
         let body = json!({ "driver": older }).to_string();
         let shown = bench.done(&send("POST", "/v1/nodes", &body).at(LATEST));
@@ -208,7 +208,7 @@ fn a_name_of_the_seed_era_is_shown_as_what_it_stands_for() {
 
 #[test]
 fn a_misspelt_driver_info_key_is_refused_with_a_suggestion() {
-    let bench = Bench::new();
+    let bench = ApiBench::new();
     let body = json!({"driver": "ipmi", "driver_info": {"ipmi_adress": "192.0.2.1"}});
     let said = refuses(&bench, &body, LATEST, 400);
     assert!(said.contains("\"ipmi_adress\""), "{said}");

@@ -1,5 +1,5 @@
 use crate::list::PAGE_RECORDS_MAX;
-use crate::testing::{Bench, LATEST, get, node, node_id, node_in};
+use crate::testing::{ApiBench, LATEST, get, node, node_id, node_in};
 use serde_json::{Value, json};
 use trivet_model::{Node, NodeId, ProvisionState, Resource, ResourceKind, UnixMs};
 
@@ -11,8 +11,8 @@ fn uuids(body: &Value) -> Vec<String> {
         .collect()
 }
 
-fn three() -> Bench {
-    let mut bench = Bench::new();
+fn three() -> ApiBench {
+    let mut bench = ApiBench::new();
     // Ages and identities run against each other.
     for number in 1..=3 {
         let mut node = node(number);
@@ -23,7 +23,7 @@ fn three() -> Bench {
 }
 
 #[track_caller]
-fn check(bench: &Bench, query: &str, want: &[u8]) {
+fn check(bench: &ApiBench, query: &str, want: &[u8]) {
     let path = format!("/v1/nodes?{query}");
     let body = bench.reply(&get(&path).at(LATEST)).value();
     let want: Vec<String> = want
@@ -144,7 +144,7 @@ fn a_marker_whose_node_no_longer_passes_still_names_a_place() {
 
 #[test]
 fn one_page_holds_a_thousand() {
-    let mut bench = Bench::new();
+    let mut bench = ApiBench::new();
     for number in 0..=PAGE_RECORDS_MAX as u128 {
         let id: NodeId = format!("{number:032x}").parse().unwrap();
         bench.add(Node::new(id, "ipmi", crate::testing::NOW));
@@ -173,7 +173,7 @@ fn sorting_takes_plain_fields_in_both_directions() {
 
 #[test]
 fn every_filter_filters() {
-    let mut bench = Bench::new();
+    let mut bench = ApiBench::new();
     bench.add(node(1));
     let mut other = node_in(2, ProvisionState::Active);
     other.maintenance = true;
@@ -271,8 +271,8 @@ fn filters_refuse_nonsense_unknown_words_and_older_versions() {
 const MANY: u64 = 2000;
 
 /// Every tenth node is active, one is in maintenance, two are of class gold.
-fn many() -> Bench {
-    let mut bench = Bench::new();
+fn many() -> ApiBench {
+    let mut bench = ApiBench::new();
     for number in 0..MANY {
         let id: NodeId = format!("{number:032x}").parse().unwrap();
         let mut node = Node::new(id, "ipmi", crate::testing::NOW);
@@ -293,7 +293,7 @@ fn many() -> Bench {
 
 /// The numbers of the nodes on a page of the tests above, and how many it looked at.
 #[track_caller]
-fn looked(bench: &Bench, query: &str) -> (Vec<u64>, usize) {
+fn looked(bench: &ApiBench, query: &str) -> (Vec<u64>, usize) {
     crate::list::EXAMINED.set(0);
     let path = format!("/v1/nodes?{query}");
     let body = bench.reply(&get(&path).at(LATEST)).value();
@@ -355,7 +355,7 @@ fn a_filtered_page_looks_at_the_nodes_of_the_smallest_index_only() {
 
 #[test]
 fn a_list_of_one_state_sorted_by_state_goes_on_behind_a_marker_in_another_state() {
-    let mut bench = Bench::new();
+    let mut bench = ApiBench::new();
     for (number, state) in [
         (1, ProvisionState::Active),
         (2, ProvisionState::Available),

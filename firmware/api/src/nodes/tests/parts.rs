@@ -1,11 +1,11 @@
 //! What a machine without hardware can do: consoles, modes, lights, disks, drives.
 
-use crate::testing::{Bench, LATEST, get, send};
+use crate::testing::{ApiBench, LATEST, get, send};
 use serde_json::{Value, json};
 use trivet_model::{Note, NoteKind, ProvisionState, UnixMs};
 
-fn fake() -> Bench {
-    let mut bench = Bench::with(ProvisionState::Manageable);
+fn fake() -> ApiBench {
+    let mut bench = ApiBench::with(ProvisionState::Manageable);
     bench.change(|node| node.driver = "fake-hardware".into());
     bench
 }
@@ -15,21 +15,21 @@ fn path(rest: &str) -> String {
 }
 
 #[track_caller]
-fn value(bench: &Bench, rest: &str) -> Value {
+fn value(bench: &ApiBench, rest: &str) -> Value {
     let response = bench.reply(&get(&path(rest)).at(LATEST));
     assert_eq!(response.status, 200, "{}", response.text());
     response.value()
 }
 
 #[track_caller]
-fn does(bench: &mut Bench, method: &str, rest: &str, body: &Value, status: u16) {
+fn does(bench: &mut ApiBench, method: &str, rest: &str, body: &Value, status: u16) {
     let (path, body) = (path(rest), body.to_string());
     let response = bench.done(&send(method, &path, &body).at(LATEST));
     assert_eq!(response.status, status, "{}", response.text());
 }
 
 #[track_caller]
-fn refuses(bench: &Bench, method: &str, rest: &str, body: &Value, status: u16) -> String {
+fn refuses(bench: &ApiBench, method: &str, rest: &str, body: &Value, status: u16) -> String {
     let (path, body) = (path(rest), body.to_string());
     bench.refuses(&send(method, &path, &body).at(LATEST), status)
 }
@@ -246,7 +246,7 @@ fn history_is_paged_sorted_and_grows_with_its_version() {
 
 #[test]
 fn hardware_that_cannot_says_so() {
-    let bench = Bench::with(ProvisionState::Manageable);
+    let bench = ApiBench::with(ProvisionState::Manageable);
     let image = json!({"device_type": "cdrom", "image_url": "http://x/y.iso"});
     let on = json!({"enabled": true});
     let disk = json!({"logical_disks": [{"raid_level": "1", "size_gb": 1}]});

@@ -1,8 +1,8 @@
-use crate::testing::{Bench, LATEST, get, node, node_id, send};
+use crate::testing::{ApiBench, LATEST, get, node, node_id, send};
 use serde_json::{Value, json};
-use trivet_model::{Order, PowerState, ProvisionState, secret::MASK};
+use trivet_model::{PowerState, ProvisionState, RackOrder, secret::MASK};
 
-fn patch(bench: &mut Bench, patch: &Value) -> Value {
+fn patch(bench: &mut ApiBench, patch: &Value) -> Value {
     let body = patch.to_string();
     let response = bench.done(&send("PATCH", "/v1/nodes/node-1", &body).at(LATEST));
     assert_eq!(response.status, 200);
@@ -10,7 +10,7 @@ fn patch(bench: &mut Bench, patch: &Value) -> Value {
 }
 
 #[track_caller]
-fn refuses(bench: &Bench, patch: &Value, status: u16) -> String {
+fn refuses(bench: &ApiBench, patch: &Value, status: u16) -> String {
     let body = patch.to_string();
     bench.refuses(&send("PATCH", "/v1/nodes/node-1", &body).at(LATEST), status)
 }
@@ -21,7 +21,7 @@ fn add(path: &str, value: &Value) -> Value {
 
 #[test]
 fn a_patch_answers_with_the_whole_node_and_values_come_back_as_written() {
-    let mut bench = Bench::with(ProvisionState::Manageable);
+    let mut bench = ApiBench::with(ProvisionState::Manageable);
     let shown = patch(
         &mut bench,
         &json!([
@@ -48,7 +48,7 @@ fn a_patch_answers_with_the_whole_node_and_values_come_back_as_written() {
 
 #[test]
 fn removing_a_field_gives_its_default() {
-    let mut bench = Bench::with(ProvisionState::Manageable);
+    let mut bench = ApiBench::with(ProvisionState::Manageable);
     bench.change(|node| {
         node.extra.insert("a".into(), json!(1));
         node.kept.insert("boot_interface".into(), json!("pxe"));
@@ -79,7 +79,7 @@ fn removing_a_field_gives_its_default() {
 
 #[test]
 fn an_empty_patch_changes_nothing_and_is_no_order() {
-    let bench = Bench::with(ProvisionState::Deploying);
+    let bench = ApiBench::with(ProvisionState::Deploying);
     let response = bench.reply(&send("PATCH", "/v1/nodes/node-1", "[]").at(LATEST));
     assert_eq!(response.status, 200);
     assert_eq!(response.value()["name"], "node-1");
@@ -87,7 +87,7 @@ fn an_empty_patch_changes_nothing_and_is_no_order() {
 
 #[test]
 fn refuses_fields_that_are_not_the_clients() {
-    let bench = Bench::with(ProvisionState::Manageable);
+    let bench = ApiBench::with(ProvisionState::Manageable);
     for name in [
         "uuid",
         "provision_state",
@@ -112,7 +112,7 @@ fn refuses_fields_that_are_not_the_clients() {
 
 #[test]
 fn one_bad_operation_spoils_all() {
-    let bench = Bench::with(ProvisionState::Manageable);
+    let bench = ApiBench::with(ProvisionState::Manageable);
     let ops = json!([
         {"op": "add", "path": "/extra/a", "value": 1},
         {"op": "remove", "path": "/extra/b"},
@@ -122,7 +122,7 @@ fn one_bad_operation_spoils_all() {
 
 #[test]
 fn a_mask_written_back_keeps_the_secret() {
-    let mut bench = Bench::with(ProvisionState::Manageable);
+    let mut bench = ApiBench::with(ProvisionState::Manageable);
     bench.change(|node| {
         node.driver_info
             .insert("ipmi_password".into(), json!("hunter2"));
@@ -153,14 +153,14 @@ fn a_mask_written_back_keeps_the_secret() {
 
 #[test]
 fn secrets_nobody_touched_stay_in_clear() {
-    let mut bench = Bench::with(ProvisionState::Manageable);
+    let mut bench = ApiBench::with(ProvisionState::Manageable);
     bench.change(|node| {
         node.instance_info
             .insert("image_url".into(), json!("http://x/?sig"));
     });
     let body = add("/instance_info/a", &json!(1)).to_string();
     let request = send("PATCH", "/v1/nodes/node-1", &body).at(LATEST);
-    let Order::ReplaceNode { node, based_on } = bench.order(&request).0 else {
+    let RackOrder::ReplaceNode { node, based_on } = bench.order(&request).0 else {
         panic!("not a replacement");
     };
     assert_eq!(based_on, 7);
@@ -175,7 +175,7 @@ fn nothing_changes_while_a_transition_is_under_way() {
         (ProvisionState::CleanWait, 409),
         (ProvisionState::Inspecting, 409),
     ] {
-        let mut bench = Bench::with(state);
+        let mut bench = ApiBench::with(state);
         bench.change(|node| node.target_provision_state = Some(ProvisionState::Active));
         refuses(&bench, &add("/extra/a", &json!(1)), status);
     }
@@ -186,11 +186,11 @@ fn nothing_changes_while_a_transition_is_under_way() {
         ProvisionState::InspectWait,
         ProvisionState::Error,
     ] {
-        let mut bench = Bench::with(state);
+        let mut bench = ApiBench::with(state);
         bench.change(|node| node.target_provision_state = Some(ProvisionState::Active));
         patch(&mut bench, &add("/extra/a", &json!(1)));
     }
-    let mut bench = Bench::with(ProvisionState::Active);
+    let mut bench = ApiBench::with(ProvisionState::Active);
     bench.change(|node| node.target_power_state = Some(PowerState::On));
     let said = refuses(&bench, &add("/extra/a", &json!(1)), 409);
     assert!(said.contains("is locked by host box"), "{said}");
@@ -198,7 +198,7 @@ fn nothing_changes_while_a_transition_is_under_way() {
 
 #[test]
 fn in_maintenance_an_instance_can_always_be_taken_off() {
-    let mut bench = Bench::with(ProvisionState::DeployWait);
+    let mut bench = ApiBench::with(ProvisionState::DeployWait);
     bench.change(|node| {
         node.target_provision_state = Some(ProvisionState::Active);
         node.instance_uuid = Some(node_id(9).to_string());
@@ -211,7 +211,7 @@ fn in_maintenance_an_instance_can_always_be_taken_off() {
 
 #[test]
 fn interfaces_and_class_change_only_while_nothing_runs() {
-    let mut bench = Bench::with(ProvisionState::Active);
+    let mut bench = ApiBench::with(ProvisionState::Active);
     refuses(&bench, &add("/boot_interface", &json!("pxe")), 409);
     refuses(&bench, &add("/resource_class", &json!("gold")), 409);
     bench.change(|node| node.maintenance = true);
@@ -221,7 +221,7 @@ fn interfaces_and_class_change_only_while_nothing_runs() {
 
 #[test]
 fn a_new_driver_needs_its_own_interfaces_or_a_reset() {
-    let mut bench = Bench::with(ProvisionState::Manageable);
+    let mut bench = ApiBench::with(ProvisionState::Manageable);
     bench.change(|node| {
         node.kept
             .insert("power_interface".into(), json!("ipmitool"));
@@ -239,7 +239,7 @@ fn a_new_driver_needs_its_own_interfaces_or_a_reset() {
 
 #[test]
 fn an_instance_is_not_replaced_by_another() {
-    let mut bench = Bench::with(ProvisionState::Active);
+    let mut bench = ApiBench::with(ProvisionState::Active);
     let (one, two) = (node_id(8).to_string(), node_id(9).to_string());
     patch(&mut bench, &add("/instance_uuid", &json!(one)));
     refuses(&bench, &add("/instance_uuid", &json!(two)), 409);
@@ -256,7 +256,7 @@ fn an_instance_is_not_replaced_by_another() {
 
 #[test]
 fn leaving_maintenance_clears_reason_and_fault() {
-    let mut bench = Bench::with(ProvisionState::Active);
+    let mut bench = ApiBench::with(ProvisionState::Active);
     bench.change(|node| {
         node.maintenance = true;
         node.maintenance_reason = Some("why".into());
@@ -269,7 +269,7 @@ fn leaving_maintenance_clears_reason_and_fault() {
 
 #[test]
 fn only_a_node_with_an_instance_is_protected() {
-    let mut bench = Bench::with(ProvisionState::Manageable);
+    let mut bench = ApiBench::with(ProvisionState::Manageable);
     refuses(&bench, &add("/protected", &json!(true)), 409);
     bench.change(|node| node.provision_state = ProvisionState::Active);
     assert_eq!(
@@ -284,7 +284,7 @@ fn only_a_node_with_an_instance_is_protected() {
 
 #[test]
 fn a_name_in_use_is_a_conflict() {
-    let mut bench = Bench::with(ProvisionState::Manageable);
+    let mut bench = ApiBench::with(ProvisionState::Manageable);
     bench.add(node(2));
     refuses(&bench, &add("/name", &json!("node-2")), 409);
     patch(&mut bench, &add("/name", &json!("node-1")));
@@ -292,7 +292,7 @@ fn a_name_in_use_is_a_conflict() {
 
 #[test]
 fn a_patch_may_not_add_a_misspelt_driver_info_key_but_may_leave_one() {
-    let mut bench = Bench::with(ProvisionState::Manageable);
+    let mut bench = ApiBench::with(ProvisionState::Manageable);
     let misspelt = add("/driver_info/ipmi_pasword", &json!("x"));
     let said = refuses(&bench, &misspelt, 400);
     assert!(said.contains("ipmi_password"), "{said}");

@@ -1,13 +1,13 @@
 //! Runbooks bring steps to nodes that were approved for them.
 
-use crate::testing::{Bench, LATEST, NOW, send};
+use crate::testing::{ApiBench, LATEST, NOW, send};
 use serde_json::json;
-use trivet_model::{Order, ProvisionState, Resource, ResourceKind};
+use trivet_model::{ProvisionState, RackOrder, Resource, ResourceKind};
 
 const ID: &str = "00000000-0000-4000-a000-000000000007";
 
-fn bench(state: ProvisionState) -> Bench {
-    let mut bench = Bench::with(state);
+fn bench(state: ProvisionState) -> ApiBench {
+    let mut bench = ApiBench::with(state);
     bench.change(|node| {
         node.driver = "fake-hardware".into();
         node.kept
@@ -25,7 +25,7 @@ fn bench(state: ProvisionState) -> Bench {
     bench
 }
 
-fn change(bench: &mut Bench, name: &str, value: serde_json::Value) {
+fn change(bench: &mut ApiBench, name: &str, value: serde_json::Value) {
     let key = (ResourceKind::Runbook, ID.parse().unwrap());
     let mut runbook = Resource::clone(&bench.view.resources[&key]);
     runbook.fields.insert(name.into(), value);
@@ -41,7 +41,7 @@ fn its_steps_run_in_their_order() {
         let body = json!({"target": verb, "runbook": ident}).to_string();
         for version in ["1.108", LATEST] {
             let (order, _) = bench.order(&send("PUT", PATH, &body).at(version));
-            let Order::Provision { args, .. } = order else {
+            let RackOrder::Provision { args, .. } = order else {
                 panic!("not a verb");
             };
             let names: Vec<&str> = args.steps.iter().map(|step| step.step.as_str()).collect();
@@ -91,7 +91,8 @@ fn a_runbook_may_leave_the_ramdisk_out() {
     let mut bench = bench(ProvisionState::Manageable);
     change(&mut bench, "disable_ramdisk", json!(true));
     let body = json!({"target": "clean", "runbook": ID}).to_string();
-    let Order::Provision { args, .. } = bench.order(&send("PUT", PATH, &body).at(LATEST)).0 else {
+    let RackOrder::Provision { args, .. } = bench.order(&send("PUT", PATH, &body).at(LATEST)).0
+    else {
         panic!("not a verb");
     };
     assert!(args.disable_ramdisk);

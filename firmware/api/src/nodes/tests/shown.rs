@@ -1,7 +1,7 @@
 use crate::nodes::fields::FIELDS;
-use crate::testing::{Bench, LATEST, get, node, node_id, node_in};
+use crate::testing::{ApiBench, LATEST, get, node, node_id, node_in};
 use serde_json::{Value, json};
-use trivet_model::{Job, JobKind, Phase, ProvisionState, Step, StepKind, secret::MASK};
+use trivet_model::{Job, JobKind, JobPhase, JobStep, ProvisionState, StepKind, secret::MASK};
 
 /// A fresh node of Ironic 39 at 1.99.
 const SEEN: &str = "allocation_uuid automated_clean bios_interface boot_interface boot_mode \
@@ -18,7 +18,7 @@ const SEEN: &str = "allocation_uuid automated_clean bios_interface boot_interfac
 
 #[test]
 fn a_fresh_node_has_exactly_the_keys_of_ironic() {
-    let bench = Bench::with(ProvisionState::Enroll);
+    let bench = ApiBench::with(ProvisionState::Enroll);
     let shown = bench.reply(&get("/v1/nodes/node-1").at("1.99")).value();
     let keys: Vec<&str> = shown
         .as_object()
@@ -34,7 +34,7 @@ fn a_fresh_node_has_exactly_the_keys_of_ironic() {
 
 #[test]
 fn every_field_appears_with_its_version_and_not_before() {
-    let bench = Bench::with(ProvisionState::Enroll);
+    let bench = ApiBench::with(ProvisionState::Enroll);
     for field in FIELDS {
         let at = format!("1.{}", field.since);
         let shown = bench.reply(&get("/v1/nodes/node-1").at(&at)).value();
@@ -54,7 +54,7 @@ fn the_table_is_in_order() {
 
 #[test]
 fn what_is_absent_is_null_or_empty_as_go_clients_need_it() {
-    let bench = Bench::with(ProvisionState::Enroll);
+    let bench = ApiBench::with(ProvisionState::Enroll);
     let shown = bench.reply(&get("/v1/nodes/node-1").at(LATEST)).value();
     for name in [
         "driver_info",
@@ -102,7 +102,7 @@ fn what_is_absent_is_null_or_empty_as_go_clients_need_it() {
 
 #[test]
 fn old_versions_read_old_words() {
-    let mut bench = Bench::with(ProvisionState::Available);
+    let mut bench = ApiBench::with(ProvisionState::Available);
     bench.add(node_in(2, ProvisionState::InspectWait));
     let state = |ident: &str, version: &str| {
         let path = format!("/v1/nodes/{ident}");
@@ -116,7 +116,7 @@ fn old_versions_read_old_words() {
 
 #[test]
 fn no_answer_shows_a_secret() {
-    let mut bench = Bench::with(ProvisionState::Active);
+    let mut bench = ApiBench::with(ProvisionState::Active);
     bench.change(|node| {
         let secret = || json!("hunter2");
         node.driver_info.insert("ipmi_password".into(), secret());
@@ -145,7 +145,7 @@ fn a_lock_is_shown_while_we_work_and_not_while_we_wait() {
         (ProvisionState::DeployWait, Value::Null),
         (ProvisionState::Active, Value::Null),
     ] {
-        let bench = Bench::with(state);
+        let bench = ApiBench::with(state);
         let shown = bench.reply(&get("/v1/nodes/node-1").at(LATEST)).value();
         assert_eq!(shown["reservation"], want, "{state}");
     }
@@ -153,14 +153,14 @@ fn a_lock_is_shown_while_we_work_and_not_while_we_wait() {
 
 #[test]
 fn the_step_under_way_is_shown_in_its_own_field() {
-    let mut bench = Bench::with(ProvisionState::CleanWait);
+    let mut bench = ApiBench::with(ProvisionState::CleanWait);
     bench.change(|node| {
         node.job = Some(Job {
             kind: JobKind::Clean,
-            phase: Phase::AwaitStep,
+            phase: JobPhase::AwaitStep,
             step_kind: Some(StepKind::Clean),
             manual: false,
-            steps: vec![Step {
+            steps: vec![JobStep {
                 step: "erase_devices".into(),
                 interface: "deploy".into(),
                 priority: 10,
@@ -185,10 +185,10 @@ fn the_step_under_way_is_shown_in_its_own_field() {
 
 #[test]
 fn nobody_finds_a_node_that_is_not_there() {
-    let bench = Bench::new();
+    let bench = ApiBench::new();
     let said = bench.refuses(&get("/v1/nodes/nobody").at(LATEST), 404);
     assert_eq!(said, "Node nobody could not be found.");
-    let mut bench = Bench::new();
+    let mut bench = ApiBench::new();
     bench.add(node(1));
     bench.refuses(&get("/v1/nodes/node-1?colour=red").at(LATEST), 400);
 }

@@ -1,14 +1,14 @@
 use crate::nodes::provision::{CONFIGDRIVE_BYTES_MAX, STEPS_BYTES_MAX, STEPS_MAX};
-use crate::testing::{Bench, LATEST, node_id, send};
+use crate::testing::{ApiBench, LATEST, node_id, send};
 use serde_json::{Value, json};
 use trivet_model::order::PowerWanted;
-use trivet_model::{Order, PowerState, ProvisionState, Verb};
+use trivet_model::{PowerState, ProvisionState, RackOrder, Verb};
 
 const PROVISION: &str = "/v1/nodes/node-1/states/provision";
 const POWER: &str = "/v1/nodes/node-1/states/power";
 
 #[track_caller]
-fn refuses(bench: &Bench, body: &Value, version: &str, status: u16) -> String {
+fn refuses(bench: &ApiBench, body: &Value, version: &str, status: u16) -> String {
     bench.refuses(
         &send("PUT", PROVISION, &body.to_string()).at(version),
         status,
@@ -16,14 +16,14 @@ fn refuses(bench: &Bench, body: &Value, version: &str, status: u16) -> String {
 }
 
 #[track_caller]
-fn accepts(bench: &Bench, body: &Value, version: &str) -> Order {
+fn accepts(bench: &ApiBench, body: &Value, version: &str) -> RackOrder {
     bench
         .order(&send("PUT", PROVISION, &body.to_string()).at(version))
         .0
 }
 
-fn ready() -> Bench {
-    let mut bench = Bench::with(ProvisionState::Available).wired();
+fn ready() -> ApiBench {
+    let mut bench = ApiBench::with(ProvisionState::Available).wired();
     bench.change(|node| {
         node.driver_info
             .insert("ipmi_address".into(), json!("192.0.2.1"));
@@ -37,9 +37,9 @@ fn ready() -> Bench {
 
 #[test]
 fn a_verb_becomes_an_order_and_202_with_a_location() {
-    let mut bench = Bench::with(ProvisionState::Enroll);
+    let mut bench = ApiBench::with(ProvisionState::Enroll);
     let request = send("PUT", PROVISION, r#"{"target": "manage"}"#).at(LATEST);
-    let Order::Provision {
+    let RackOrder::Provision {
         node, verb, args, ..
     } = bench.order(&request).0
     else {
@@ -67,7 +67,7 @@ fn every_verb_came_with_a_version() {
         ("unhold", ProvisionState::CleanHold, 85),
         ("abort", ProvisionState::DeployWait, 110),
     ] {
-        let bench = Bench::with(state).wired();
+        let bench = ApiBench::with(state).wired();
         let body = json!({"target": verb});
         accepts(&bench, &body, &format!("1.{since}"));
         refuses(&bench, &body, &format!("1.{}", since - 1), 406);
@@ -76,7 +76,7 @@ fn every_verb_came_with_a_version() {
 
 #[test]
 fn refuses_bodies_without_sense() {
-    let bench = Bench::with(ProvisionState::Manageable);
+    let bench = ApiBench::with(ProvisionState::Manageable);
     for body in [
         json!({}),
         json!({"target": null}),
@@ -103,14 +103,14 @@ fn refuses_bodies_without_sense() {
 
 #[test]
 fn clean_takes_steps_of_known_interfaces() {
-    let bench = Bench::with(ProvisionState::Manageable);
+    let bench = ApiBench::with(ProvisionState::Manageable);
     let step = json!({"interface": "deploy", "step": "erase_devices", "args": {"a": 1}});
     let order = accepts(
         &bench,
         &json!({"target": "clean", "clean_steps": [step]}),
         LATEST,
     );
-    let Order::Provision { args, .. } = order else {
+    let RackOrder::Provision { args, .. } = order else {
         panic!("not a verb");
     };
     assert_eq!(args.steps[0].step, "erase_devices");
@@ -143,7 +143,7 @@ fn deploy_steps_say_all_four_words() {
     let bench = ready();
     let step = json!({"interface": "deploy", "step": "write_image", "args": {}, "priority": 80});
     let body = json!({"target": "active", "deploy_steps": [step]});
-    let Order::Provision { args, .. } = accepts(&bench, &body, LATEST) else {
+    let RackOrder::Provision { args, .. } = accepts(&bench, &body, LATEST) else {
         panic!("not a verb");
     };
     assert_eq!(args.steps[0].priority, 80);
@@ -167,7 +167,7 @@ fn a_config_drive_is_text_or_an_object_of_known_parts() {
         json!({"user_data": {"a": 1}, "vendor_data": {}}),
         json!({"user_data": ["a"]}),
     ] {
-        let Order::Provision { args, .. } = accepts(&bench, &body(&drive), LATEST) else {
+        let RackOrder::Provision { args, .. } = accepts(&bench, &body(&drive), LATEST) else {
             panic!("not a verb");
         };
         assert_eq!(args.configdrive, Some(drive));
@@ -215,14 +215,14 @@ fn a_deployment_is_refused_for_what_is_known_to_be_missing() {
 
 #[test]
 fn a_node_at_work_is_locked() {
-    let bench = Bench::with(ProvisionState::Deploying);
+    let bench = ApiBench::with(ProvisionState::Deploying);
     let said = refuses(&bench, &json!({"target": "deleted"}), LATEST, 409);
     assert!(said.contains("is locked by host box"), "{said}");
 }
 
 #[test]
 fn a_node_without_inspection_is_not_inspected() {
-    let unwired = Bench::with(ProvisionState::Manageable);
+    let unwired = ApiBench::with(ProvisionState::Manageable);
     let said = refuses(&unwired, &json!({"target": "inspect"}), LATEST, 400);
     assert!(said.contains("does not have any port"), "{said}");
     let mut bench = unwired.wired();
@@ -237,7 +237,7 @@ fn a_node_without_inspection_is_not_inspected() {
 
 #[test]
 fn power_targets_become_wishes() {
-    let mut bench = Bench::with(ProvisionState::Active);
+    let mut bench = ApiBench::with(ProvisionState::Active);
     for (target, want) in [
         ("power on", PowerWanted::State(PowerState::On)),
         ("power off", PowerWanted::State(PowerState::Off)),
@@ -249,7 +249,7 @@ fn power_targets_become_wishes() {
         let request = send("PUT", POWER, &body).at(LATEST);
         let node = node_id(1);
         let timeout_s = Some(60);
-        let wanted = Order::Power {
+        let wanted = RackOrder::Power {
             node,
             want,
             timeout_s,
@@ -263,12 +263,12 @@ fn power_targets_become_wishes() {
 
 #[test]
 fn a_rescue_brings_its_password_hidden() {
-    let mut bench = Bench::with(ProvisionState::Active);
+    let mut bench = ApiBench::with(ProvisionState::Active);
     let body = json!({"target": "rescue", "rescue_password": "hunter2"}).to_string();
     let request = send("PUT", PROVISION, &body).at(LATEST);
     let order = bench.order(&request).0;
     assert!(!format!("{order:?}").contains("hunter2"), "{order:?}");
-    let Order::Provision { args, .. } = order else {
+    let RackOrder::Provision { args, .. } = order else {
         panic!("{order:?}");
     };
     let password = args.rescue_password.unwrap();
@@ -290,12 +290,12 @@ fn the_ramdisk_may_be_left_out_of_clean_and_service() {
         ("clean", ProvisionState::Manageable),
         ("service", ProvisionState::Active),
     ] {
-        let bench = Bench::with(state);
+        let bench = ApiBench::with(state);
         let mut body = json!({"target": verb, "disable_ramdisk": true});
         body[format!("{verb}_steps")] = steps.clone();
         let body = body.to_string();
         let request = send("PUT", PROVISION, &body).at(LATEST);
-        let Order::Provision { args, .. } = bench.order(&request).0 else {
+        let RackOrder::Provision { args, .. } = bench.order(&request).0 else {
             panic!("{verb}");
         };
         assert!(args.disable_ramdisk);
@@ -304,8 +304,8 @@ fn the_ramdisk_may_be_left_out_of_clean_and_service() {
 
 #[test]
 fn power_is_refused_for_nonsense_versions_and_states() {
-    let bench = Bench::with(ProvisionState::Active);
-    let refuse = |bench: &Bench, body: Value, version: &str, status: u16| {
+    let bench = ApiBench::with(ProvisionState::Active);
+    let refuse = |bench: &ApiBench, body: Value, version: &str, status: u16| {
         bench.refuses(&send("PUT", POWER, &body.to_string()).at(version), status)
     };
     for body in [
@@ -327,15 +327,15 @@ fn power_is_refused_for_nonsense_versions_and_states() {
     );
     for state in [ProvisionState::Cleaning, ProvisionState::CleanWait] {
         refuse(
-            &Bench::with(state),
+            &ApiBench::with(state),
             json!({"target": "power on"}),
             LATEST,
             400,
         );
     }
-    let busy = Bench::with(ProvisionState::Deploying);
+    let busy = ApiBench::with(ProvisionState::Deploying);
     refuse(&busy, json!({"target": "power on"}), LATEST, 409);
-    let mut kept_on = Bench::with(ProvisionState::Active);
+    let mut kept_on = ApiBench::with(ProvisionState::Active);
     kept_on.change(|node| drop(node.kept.insert("disable_power_off".into(), json!(true))));
     refuse(&kept_on, json!({"target": "power off"}), LATEST, 409);
     refuse(&kept_on, json!({"target": "soft power off"}), LATEST, 409);
@@ -354,7 +354,7 @@ fn a_verb_carries_its_change_of_instance_info_in_the_same_order() {
     }})
     .to_string();
     let request = send("PUT", WITH_INSTANCE_INFO, &body).at(LATEST);
-    let Order::Provision { verb, args, .. } = bench.order(&request).0 else {
+    let RackOrder::Provision { verb, args, .. } = bench.order(&request).0 else {
         panic!("not a verb");
     };
     assert_eq!(verb, Verb::Rebuild);

@@ -4,7 +4,7 @@ const PATH: &str = "/v1/allocations";
 
 #[test]
 fn an_allocation_names_what_it_wants() {
-    let mut shelf = Shelf::new();
+    let mut shelf = ResourceBench::new();
     let body = json!({
         "name": "mine", "resource_class": "big", "traits": ["CUSTOM_GPU"],
         "candidate_nodes": ["node-1"], "owner": "somebody",
@@ -58,12 +58,12 @@ fn an_allocation_names_what_it_wants() {
         assert!(sentence.contains(said), "{sentence}");
     }
     let body = json!({"resource_class": "b", "owner": "x"});
-    assert_eq!(shelf.does_at("1.59", "POST", PATH, &body).status, 406);
+    assert_eq!(shelf.send_at("1.59", "POST", PATH, &body).status, 406);
 }
 
 #[test]
 fn only_name_and_extra_change_and_only_since_1_57() {
-    let mut shelf = Shelf::new();
+    let mut shelf = ResourceBench::new();
     shelf.makes(PATH, &json!({"name": "mine", "resource_class": "big"}));
     let changed = shelf.patches("/v1/allocations/mine", "replace", "/name", &json!("yours"));
     assert_eq!(changed["name"], "yours");
@@ -74,16 +74,16 @@ fn only_name_and_extra_change_and_only_since_1_57() {
         "Cannot patch /resource_class. Only the following can be updated: extra, name"
     );
     let patch = json!([{"op": "add", "path": "/extra/a", "value": 1}]);
-    let response = shelf.does_at("1.56", "PATCH", "/v1/allocations/yours", &patch);
+    let response = shelf.send_at("1.56", "PATCH", "/v1/allocations/yours", &patch);
     assert_eq!(response.status, 405);
     let patch = json!([{"op": "remove", "path": "/name"}]);
-    let response = shelf.does("PATCH", "/v1/allocations/yours", &patch);
+    let response = shelf.send("PATCH", "/v1/allocations/yours", &patch);
     assert_eq!(response.value()["name"], Value::Null);
 }
 
 #[test]
 fn a_backfill_takes_class_and_identity_from_the_instance() {
-    let mut shelf = Shelf::with(ProvisionState::Active);
+    let mut shelf = ResourceBench::with(ProvisionState::Active);
     let instance = node_id(77).to_string();
     shelf.0.change(|node| {
         node.instance_uuid = Some(instance.clone());
@@ -94,13 +94,13 @@ fn a_backfill_takes_class_and_identity_from_the_instance() {
     assert_eq!(made["uuid"], instance);
     assert_eq!(made["resource_class"], "big");
     assert_eq!(made["node_uuid"], node_id(1).to_string());
-    let response = shelf.does_at("1.57", "POST", PATH, &body);
+    let response = shelf.send_at("1.57", "POST", PATH, &body);
     assert_eq!(response.status, 400);
 }
 
 #[test]
 fn allocations_are_filtered_and_found_below_their_node() {
-    let mut shelf = Shelf::new();
+    let mut shelf = ResourceBench::new();
     shelf.refuses("GET", "/v1/nodes/node-1/allocation", &Value::Null, 404);
     let body = json!({"name": "a", "resource_class": "big", "owner": "somebody"});
     shelf.makes(PATH, &body);
@@ -108,7 +108,7 @@ fn allocations_are_filtered_and_found_below_their_node() {
     let mut given = Resource::clone(&shelf.0.view.resources[&key]);
     given.node = Some(node_id(1));
     given.fields.insert("state".into(), json!("active"));
-    shelf.keep(given);
+    shelf.store(given);
     for (query, want) in [
         ("node=node-1", 1),
         ("resource_class=big", 1),
@@ -129,13 +129,13 @@ fn allocations_are_filtered_and_found_below_their_node() {
     assert_eq!(narrow["state"], "active");
     assert_eq!(narrow.as_object().unwrap().len(), 2);
     let path = "/v1/nodes/node-1/allocation";
-    assert_eq!(shelf.does("DELETE", path, &Value::Null).status, 204);
+    assert_eq!(shelf.send("DELETE", path, &Value::Null).status, 204);
     shelf.refuses("GET", "/v1/allocations/a", &Value::Null, 404);
 }
 
 #[test]
 fn a_node_shows_its_allocation() {
-    let mut shelf = Shelf::new();
+    let mut shelf = ResourceBench::new();
     let id = node_id(77).to_string();
     shelf
         .0

@@ -8,7 +8,7 @@ fn template(steps: &Value) -> Value {
 
 #[test]
 fn steps_have_a_shape() {
-    let mut shelf = Shelf::new();
+    let mut shelf = ResourceBench::new();
     let path = "/v1/deploy_templates";
     let good = json!({"interface": "bios", "step": "apply", "args": {}, "priority": 1});
     let with = |key: &str, value: Value| {
@@ -64,7 +64,7 @@ fn step(name: &str, secret: &str) -> Value {
 
 #[test]
 fn secrets_in_steps_stay_with_their_step() {
-    let mut shelf = Shelf::new();
+    let mut shelf = ResourceBench::new();
     let body = template(&json!([step("a", "one"), step("b", "two")]));
     let made = shelf.makes("/v1/deploy_templates", &body);
     assert_eq!(made["steps"][0]["args"]["password"], "******");
@@ -73,7 +73,7 @@ fn secrets_in_steps_stay_with_their_step() {
     let path = "/v1/deploy_templates/CUSTOM_A";
     shelf.patches(path, "replace", "/steps", &turned);
     let patch = json!([{"op": "remove", "path": "/steps/1"}]);
-    assert_eq!(shelf.does("PATCH", path, &patch).status, 200);
+    assert_eq!(shelf.send("PATCH", path, &patch).status, 200);
     let kept = shelf.0.view.resources.values().next().unwrap();
     assert_eq!(kept.fields["steps"], json!([step("b", "two")]));
 }
@@ -84,7 +84,7 @@ fn runbook() -> Value {
 
 #[test]
 fn a_public_runbook_is_nobodys() {
-    let mut shelf = Shelf::new();
+    let mut shelf = ResourceBench::new();
     let mut body = runbook();
     body["owner"] = json!("somebody");
     let made = shelf.makes("/v1/runbooks", &body);
@@ -104,18 +104,18 @@ fn a_public_runbook_is_nobodys() {
         {"op": "replace", "path": "/public", "value": false},
         {"op": "add", "path": "/owner", "value": "somebody"},
     ]);
-    assert_eq!(shelf.does("PATCH", path, &patch).status, 200);
+    assert_eq!(shelf.send("PATCH", path, &patch).status, 200);
 }
 
 #[test]
 fn names_are_traits_until_runbooks_have_traits() {
-    let mut shelf = Shelf::new();
+    let mut shelf = ResourceBench::new();
     let mut body = runbook();
     body["name"] = json!("any-name");
-    let response = shelf.does_at("1.111", "POST", "/v1/runbooks", &body);
+    let response = shelf.send_at("1.111", "POST", "/v1/runbooks", &body);
     assert_eq!(response.status, 400);
     body["description"] = json!("why");
-    let response = shelf.does_at("1.111", "POST", "/v1/runbooks", &body);
+    let response = shelf.send_at("1.111", "POST", "/v1/runbooks", &body);
     assert_eq!(response.status, 406);
     let made = shelf.makes("/v1/runbooks", &body);
     assert_eq!(
@@ -124,28 +124,28 @@ fn names_are_traits_until_runbooks_have_traits() {
     );
     // Older clients may change it all the same.
     let patch = json!([{"op": "add", "path": "/extra/a", "value": 1}]);
-    let response = shelf.does_at("1.111", "PATCH", "/v1/runbooks/any-name", &patch);
+    let response = shelf.send_at("1.111", "PATCH", "/v1/runbooks/any-name", &patch);
     assert_eq!(response.status, 200, "{}", response.text());
     assert_eq!(response.value().get("traits"), None);
 }
 
 #[test]
 fn a_runbook_has_traits() {
-    let mut shelf = Shelf::new();
+    let mut shelf = ResourceBench::new();
     shelf.makes("/v1/runbooks", &runbook());
     let path = "/v1/runbooks/CUSTOM_A/traits";
     let body = json!({"traits": ["CUSTOM_B", "CUSTOM_A", "CUSTOM_B"]});
-    assert_eq!(shelf.does("PUT", path, &body).status, 204);
+    assert_eq!(shelf.send("PUT", path, &body).status, 204);
     assert_eq!(
         shelf.shows(path),
         json!({"traits": ["CUSTOM_A", "CUSTOM_B"]})
     );
     let one = format!("{path}/CUSTOM_C");
-    let response = shelf.does("PUT", &one, &Value::Null);
+    let response = shelf.send("PUT", &one, &Value::Null);
     assert_eq!(response.status, 204);
     assert!(response.header("Location").unwrap().ends_with(&one));
-    assert_eq!(shelf.does("DELETE", &one, &Value::Null).status, 204);
-    assert_eq!(shelf.does("DELETE", &one, &Value::Null).status, 204);
+    assert_eq!(shelf.send("DELETE", &one, &Value::Null).status, 204);
+    assert_eq!(shelf.send("DELETE", &one, &Value::Null).status, 204);
     assert_eq!(shelf.shows(path)["traits"].as_array().unwrap().len(), 2);
     for (path, body) in [
         (path, json!({"traits": ["x"]})),
@@ -157,10 +157,10 @@ fn a_runbook_has_traits() {
     }
     let many: Vec<String> = (0..51).map(|at| format!("CUSTOM_{at}")).collect();
     shelf.refuses("PUT", path, &json!({ "traits": many }), 400);
-    assert_eq!(shelf.does("DELETE", path, &Value::Null).status, 204);
+    assert_eq!(shelf.send("DELETE", path, &Value::Null).status, 204);
     assert_eq!(shelf.shows(path), json!({"traits": []}));
     assert_eq!(
-        shelf.does_at("1.111", "GET", path, &Value::Null).status,
+        shelf.send_at("1.111", "GET", path, &Value::Null).status,
         404
     );
     assert_eq!(access("PUT", path), Access::Admin);
@@ -168,7 +168,7 @@ fn a_runbook_has_traits() {
 
 #[test]
 fn rules_know_their_operations() {
-    let mut shelf = Shelf::new();
+    let mut shelf = ResourceBench::new();
     let path = "/v1/inspection_rules";
     let fail = json!({"op": "fail", "args": {"msg": "x"}});
     let acts = |action: Value| json!({"actions": [action]});
@@ -233,21 +233,21 @@ fn rules_know_their_operations() {
     let listed = shelf.shows(&format!("{path}?phase=x"));
     assert_eq!(listed["inspection_rules"], json!([]));
     assert_eq!(shelf.shows(&one)["actions"], good["actions"]);
-    assert_eq!(shelf.does("DELETE", &one, &Value::Null).status, 204);
+    assert_eq!(shelf.send("DELETE", &one, &Value::Null).status, 204);
 }
 
 /// A rule as an earlier version of the box stored it; its path.
-fn stored_rule(shelf: &mut Shelf, fields: &Value) -> String {
+fn stored_rule(shelf: &mut ResourceBench, fields: &Value) -> String {
     let id = "00000000-0000-4000-a000-000000000001".parse().unwrap();
     let mut rule = Resource::new(id, ResourceKind::InspectionRule, NOW);
     rule.fields = fields.as_object().unwrap().clone();
-    shelf.keep(rule);
+    shelf.store(rule);
     format!("/v1/inspection_rules/{id}")
 }
 
 #[test]
 fn a_rule_that_never_runs_is_refused_with_501_and_nothing_is_stored() {
-    let mut shelf = Shelf::new();
+    let mut shelf = ResourceBench::new();
     let body = json!({"actions": [{"op": "fail", "args": {"msg": "no"}}]});
     shelf.refuses("POST", "/v1/inspection_rules", &body, 501);
     let listed = shelf.shows("/v1/inspection_rules");
@@ -260,7 +260,7 @@ fn a_rule_that_never_runs_is_refused_with_501_and_nothing_is_stored() {
 
 #[test]
 fn a_sensitive_rule_shows_nothing_and_stays_so() {
-    let mut shelf = Shelf::new();
+    let mut shelf = ResourceBench::new();
     let fail = json!({"op": "fail", "args": {"msg": "x"}});
     let body = json!({"actions": [fail], "sensitive": true});
     let path = stored_rule(&mut shelf, &body);
@@ -278,9 +278,12 @@ fn a_sensitive_rule_shows_nothing_and_stays_so() {
 
 #[test]
 fn all_rules_go_at_once() {
-    let shelf = Shelf::new();
+    let shelf = ResourceBench::new();
     let request = send("DELETE", "/v1/inspection_rules", "").at(LATEST);
     let (order, _) = shelf.0.order(&request);
-    assert_eq!(order, Order::DeleteResources(ResourceKind::InspectionRule));
+    assert_eq!(
+        order,
+        RackOrder::DeleteResources(ResourceKind::InspectionRule)
+    );
     assert_eq!(access("DELETE", "/v1/inspection_rules"), Access::Admin);
 }

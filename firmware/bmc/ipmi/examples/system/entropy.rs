@@ -6,15 +6,15 @@ use std::io::Read;
 use trivet_model::Entropy;
 
 /// The kernel's random source.
-pub(crate) struct System(File);
+pub(crate) struct IpmiExampleEntropy(File);
 
-impl System {
+impl IpmiExampleEntropy {
     pub(crate) fn open() -> std::io::Result<Self> {
         File::open("/dev/urandom").map(Self)
     }
 }
 
-impl Entropy for System {
+impl Entropy for IpmiExampleEntropy {
     fn fill(&mut self, out: &mut [u8]) {
         self.0
             .read_exact(out)

@@ -1,40 +1,42 @@
 //! Errands as words on a command line, and reports as lines.
 
-use trivet_bmc_ipmi::errand::{Errand, Light, Report};
-use trivet_bmc_ipmi::fru::Inventory;
+use trivet_bmc_ipmi::fru::FruInventory;
+use trivet_bmc_ipmi::operation::{IpmiIdentify, IpmiOperation, IpmiReply};
 
 /// The errand a word means, if it means one.
-pub(crate) fn errand(word: &str) -> Option<Errand> {
+pub(crate) fn operation(word: &str) -> Option<IpmiOperation> {
     /// The channel that is spoken on.
     const CHANNEL_THIS: u8 = 14;
     Some(match word {
-        "flags" => Errand::BootFlags,
-        "mailbox" => Errand::ReadMailbox { blocks: 2 },
-        "fru" => Errand::ReadFru { device: 0 },
-        "sel-info" => Errand::SelInfo,
-        "sel" => Errand::SelList,
-        "sel-clear" => Errand::SelClear,
-        "sensors" => Errand::Sensors,
-        "identify" => Errand::Identify { light: Light::On },
-        "guid" => Errand::SystemGuid,
-        "device-guid" => Errand::DeviceGuid,
-        "lan" => Errand::Lan {
+        "flags" => IpmiOperation::BootFlags,
+        "mailbox" => IpmiOperation::ReadMailbox { blocks: 2 },
+        "fru" => IpmiOperation::ReadFru { device: 0 },
+        "sel-info" => IpmiOperation::SelInfo,
+        "sel" => IpmiOperation::SelList,
+        "sel-clear" => IpmiOperation::SelClear,
+        "sensors" => IpmiOperation::Sensors,
+        "identify" => IpmiOperation::Identify {
+            identify: IpmiIdentify::On,
+        },
+        "guid" => IpmiOperation::SystemGuid,
+        "device-guid" => IpmiOperation::DeviceGuid,
+        "lan" => IpmiOperation::Lan {
             channel: CHANNEL_THIS,
         },
-        "users" => Errand::Users {
+        "users" => IpmiOperation::Users {
             channel: CHANNEL_THIS,
         },
         _ => match word.split_once('=')? {
-            ("mailbox", text) => Errand::WriteMailbox { bytes: text.into() },
-            ("fru", text) => Errand::WriteFru {
+            ("mailbox", text) => IpmiOperation::WriteMailbox { bytes: text.into() },
+            ("fru", text) => IpmiOperation::WriteFru {
                 device: 0,
                 offset: 0,
                 bytes: product(text).emit(),
             },
             ("identify", seconds) => {
                 let seconds = seconds.parse().ok()?;
-                let light = Light::For { seconds };
-                Errand::Identify { light }
+                let light = IpmiIdentify::For { seconds };
+                IpmiOperation::Identify { identify: light }
             }
             _ => return None,
         },
@@ -42,37 +44,37 @@ pub(crate) fn errand(word: &str) -> Option<Errand> {
 }
 
 /// An inventory with a product of this serial number.
-fn product(serial: &str) -> Inventory {
-    let product = trivet_bmc_ipmi::fru::Product {
+fn product(serial: &str) -> FruInventory {
+    let product = trivet_bmc_ipmi::fru::FruProduct {
         maker: "Trivet".into(),
         name: "Simulated".into(),
         serial: serial.into(),
         ..Default::default()
     };
-    Inventory {
+    FruInventory {
         product: Some(product),
-        ..Inventory::default()
+        ..FruInventory::default()
     }
 }
 
 /// A report on one line.
-pub(crate) fn words(report: &Report) -> String {
+pub(crate) fn words(report: &IpmiReply) -> String {
     match report {
-        Report::Done => "done".into(),
-        Report::Mailbox(bytes) => bytes.escape_ascii().to_string(),
-        Report::Fru(bytes) => match Inventory::parse(bytes) {
+        IpmiReply::Done => "done".into(),
+        IpmiReply::Mailbox(bytes) => bytes.escape_ascii().to_string(),
+        IpmiReply::Fru(bytes) => match FruInventory::parse(bytes) {
             Ok(inventory) => format!("{} bytes {inventory:?}", bytes.len()),
             Err(error) => format!("{} bytes, {error}", bytes.len()),
         },
-        Report::Sensors(readings) => {
-            let one = |it: &trivet_bmc_ipmi::sdr::Reading| {
+        IpmiReply::Sensors(readings) => {
+            let one = |it: &trivet_bmc_ipmi::sdr::SdrReading| {
                 let value = it.value.map_or("na".into(), |value| format!("{value:.3}"));
                 format!("[{} {value} {} {:?}]", it.name, it.unit, it.state)
             };
             let all: Vec<String> = readings.iter().map(one).collect();
             all.join(" ")
         }
-        Report::Sel { info, records } => {
+        IpmiReply::Sel { info, records } => {
             let events: Vec<_> = records.iter().map(|it| (it.id, it.event)).collect();
             format!("{} of {} {events:?}", records.len(), info.records)
         }

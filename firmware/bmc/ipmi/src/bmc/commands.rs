@@ -2,17 +2,17 @@
 
 use trivet_model::{PowerOrder, PowerState};
 
-use crate::channel::old::MD5;
+use crate::channel::ipmi15::MD5;
 use crate::command::{
     NETFN_APP, NETFN_CHASSIS, NETFN_SENSOR, NETFN_STORAGE, NETFN_TRANSPORT, app, chassis,
     completion, control, storage, transport,
 };
-use crate::wire::message::Message;
+use crate::wire::message::IpmiMessage;
 use crate::wire::number_at;
 use crate::wire::rakp::suite_record;
 
-use super::{Bmc, Chassis, Privilege, identity};
-use crate::errand::Light;
+use super::{IpmiChassis, IpmiPrivilege, IpmiSimulator, identity};
+use crate::operation::IpmiIdentify;
 
 /// The number a request names when it means the channel it came by, and the
 /// number that channel really has.
@@ -23,23 +23,26 @@ const SUITE_BYTES_MAX: usize = 16;
 
 /// Who sent a request inside a session.
 #[derive(Clone, Copy)]
-pub(super) struct Caller {
+pub(super) struct IpmiCaller {
     pub(super) session_id: u32,
-    pub(super) level: Privilege,
-    pub(super) limit: Privilege,
+    pub(super) level: IpmiPrivilege,
+    pub(super) limit: IpmiPrivilege,
 }
 
 /// The level that a request raised its session to, if it did.
-pub(super) fn level_granted(request: &Message, response: &Message) -> Option<Privilege> {
+pub(super) fn level_granted(
+    request: &IpmiMessage,
+    response: &IpmiMessage,
+) -> Option<IpmiPrivilege> {
     let asked = request.netfn == NETFN_APP && request.command == app::SET_SESSION_PRIVILEGE;
     match response.body[..] {
-        [completion::OK, level] if asked => Privilege::from_level(level),
+        [completion::OK, level] if asked => IpmiPrivilege::from_level(level),
         _ => None,
     }
 }
 
 /// Whether the request did something that doing again would do twice.
-pub(super) fn acted(request: &Message, response: &Message) -> bool {
+pub(super) fn is_action(request: &IpmiMessage, response: &IpmiMessage) -> bool {
     // A second reservation would cancel the first.
     let acts = matches!(
         (request.netfn, request.command),
@@ -50,28 +53,28 @@ pub(super) fn acted(request: &Message, response: &Message) -> bool {
 }
 
 /// Whether the request restarted the BMC itself.
-pub(super) fn resets(request: &Message, response: &Message) -> bool {
+pub(super) fn is_bmc_reset(request: &IpmiMessage, response: &IpmiMessage) -> bool {
     request.netfn == NETFN_APP
         && matches!(request.command, app::COLD_RESET | app::WARM_RESET)
         && response.body.first() == Some(&completion::OK)
 }
 
 /// The session that a request closed, if it did.
-pub(super) fn session_closed(request: &Message, response: &Message) -> Option<u32> {
+pub(super) fn session_closed(request: &IpmiMessage, response: &IpmiMessage) -> Option<u32> {
     let closed = request.netfn == NETFN_APP
         && request.command == app::CLOSE_SESSION
         && response.body.first() == Some(&completion::OK);
     closed.then(|| number_at(&request.body, 0)).flatten()
 }
 
-impl Bmc {
+impl IpmiSimulator {
     /// Carries out a request; outside a session only what a console needs to
     /// find out how to log in.
     pub(super) fn execute(
         &mut self,
-        request: &Message,
-        caller: Option<Caller>,
-        machine: &mut dyn Chassis,
+        request: &IpmiMessage,
+        caller: Option<IpmiCaller>,
+        machine: &mut dyn IpmiChassis,
     ) -> Vec<u8> {
         let data = &request.body[..];
         match (request.netfn, request.command) {
@@ -90,7 +93,7 @@ impl Bmc {
         match (request.netfn, request.command) {
             (NETFN_APP, app::DEVICE_ID) => device_id(),
             (NETFN_APP, app::COLD_RESET | app::WARM_RESET) => {
-                let may = caller.level >= Privilege::Administrator;
+                let may = caller.level >= IpmiPrivilege::Administrator;
                 vec![if may {
                     completion::OK
                 } else {
@@ -101,7 +104,7 @@ impl Bmc {
             (NETFN_APP, app::CLOSE_SESSION) => close_session(data, caller),
             (NETFN_APP, app::CHANNEL_INFO) => identity::channel_info(data),
             (NETFN_APP, app::USER_ACCESS | app::USER_NAME)
-                if caller.level < Privilege::Operator =>
+                if caller.level < IpmiPrivilege::Operator =>
             {
                 vec![completion::NO_PRIVILEGE]
             }
@@ -109,8 +112,8 @@ impl Bmc {
             (NETFN_APP, app::USER_NAME) => identity::user_name(data, &self.setup.users),
             (NETFN_TRANSPORT, transport::LAN_PARAMETER) => identity::lan_parameter(data, &self.lan),
             (NETFN_CHASSIS, command) => self.chassis(command, data, caller, machine),
-            (NETFN_SENSOR, command) => self.sensors.asked(command, data),
-            (NETFN_STORAGE, command) => self.stored(command, data, caller),
+            (NETFN_SENSOR, command) => self.sensors.handle_sensor_command(command, data),
+            (NETFN_STORAGE, command) => self.storage(command, data, caller),
             _ => vec![completion::NO_COMMAND],
         }
     }
@@ -120,14 +123,14 @@ impl Bmc {
         &mut self,
         command: u8,
         data: &[u8],
-        caller: Caller,
-        machine: &mut dyn Chassis,
+        caller: IpmiCaller,
+        machine: &mut dyn IpmiChassis,
     ) -> Vec<u8> {
         let acts = matches!(
             command,
             chassis::CONTROL | chassis::SET_BOOT_OPTIONS | chassis::IDENTIFY
         );
-        if acts && caller.level < Privilege::Operator {
+        if acts && caller.level < IpmiPrivilege::Operator {
             return vec![completion::NO_PRIVILEGE];
         }
         match command {
@@ -135,9 +138,9 @@ impl Bmc {
                 let on = machine.power() == PowerState::On;
                 vec![completion::OK, u8::from(on), 0, self.light.bits()]
             }
-            chassis::CONTROL => vec![act(data, machine)],
+            chassis::CONTROL => vec![chassis_control(data, machine)],
             chassis::IDENTIFY => {
-                let light = Light::parse(data);
+                let light = IpmiIdentify::parse(data);
                 self.light = light.into();
                 machine.identify(light);
                 vec![completion::OK]
@@ -149,9 +152,9 @@ impl Bmc {
     }
 
     /// What the BMC stores. Reading is for everybody, writing for operators.
-    fn stored(&mut self, command: u8, data: &[u8], caller: Caller) -> Vec<u8> {
+    fn storage(&mut self, command: u8, data: &[u8], caller: IpmiCaller) -> Vec<u8> {
         let writes = matches!(command, storage::WRITE_FRU | storage::CLEAR_SEL);
-        if writes && caller.level < Privilege::Operator {
+        if writes && caller.level < IpmiPrivilege::Operator {
             return vec![completion::NO_PRIVILEGE];
         }
         match command {
@@ -159,13 +162,13 @@ impl Bmc {
                 self.fru.answer(command, data)
             }
             storage::SDR_INFO | storage::RESERVE_SDR | storage::SDR => {
-                self.sensors.stored(command, data)
+                self.sensors.handle_repository_command(command, data)
             }
             storage::SEL_INFO
             | storage::RESERVE_SEL
             | storage::SEL_ENTRY
             | storage::CLEAR_SEL
-            | storage::SEL_TIME => self.log.answer(command, data),
+            | storage::SEL_TIME => self.sel.answer(command, data),
             _ => vec![completion::NO_COMMAND],
         }
     }
@@ -179,7 +182,7 @@ impl Bmc {
         }
         // The extended data of IPMI 2.0; MD5 where IPMI 1.5 is spoken; named
         // users exist; a key of our own where it is set.
-        let kinds = if self.old.is_some() { 1 << MD5 } else { 0 };
+        let kinds = if self.ipmi15.is_some() { 1 << MD5 } else { 0 };
         let kg = if self.setup.kg.is_some() { 0x20 } else { 0 };
         vec![
             completion::OK,
@@ -235,12 +238,12 @@ fn device_id() -> Vec<u8> {
     ]
 }
 
-fn set_privilege(data: &[u8], caller: Caller) -> Vec<u8> {
+fn set_privilege(data: &[u8], caller: IpmiCaller) -> Vec<u8> {
     match data.first().map(|level| level & 0x0f) {
         None => vec![completion::BAD_LENGTH],
         // Zero asks for the present level.
         Some(0) => vec![completion::OK, caller.level as u8],
-        Some(level) => match Privilege::from_level(level) {
+        Some(level) => match IpmiPrivilege::from_level(level) {
             None => vec![completion::BAD_FIELD],
             Some(level) if level > caller.limit => vec![completion::ABOVE_LIMIT],
             Some(level) => vec![completion::OK, level as u8],
@@ -249,7 +252,7 @@ fn set_privilege(data: &[u8], caller: Caller) -> Vec<u8> {
 }
 
 /// Only its own session may be closed by a console.
-fn close_session(data: &[u8], caller: Caller) -> Vec<u8> {
+fn close_session(data: &[u8], caller: IpmiCaller) -> Vec<u8> {
     match number_at(data, 0) {
         None => vec![completion::BAD_LENGTH],
         Some(id) if id == caller.session_id => vec![completion::OK],
@@ -259,7 +262,7 @@ fn close_session(data: &[u8], caller: Caller) -> Vec<u8> {
 
 /// Chassis Control. What is off can be neither cycled nor reset nor shut down
 /// nor interrupted, as on many BMCs.
-fn act(data: &[u8], machine: &mut dyn Chassis) -> u8 {
+fn chassis_control(data: &[u8], machine: &mut dyn IpmiChassis) -> u8 {
     let Some(&action) = data.first() else {
         return completion::BAD_LENGTH;
     };

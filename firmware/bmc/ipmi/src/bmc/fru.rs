@@ -2,28 +2,28 @@
 //! no longer than it takes.
 
 use crate::command::{completion, storage};
-use crate::errand::FRU_BYTES_MAX;
+use crate::operation::FRU_BYTES_MAX;
 
 /// Longest piece by default. Ours; a usual size of BMC buffers.
-const PIECE_BYTES: usize = 32;
+const CHUNK_BYTES: usize = 32;
 
 /// One FRU device, numbered zero.
 #[derive(Clone, Debug)]
-pub(super) struct Fru {
+pub(super) struct SimulatedFru {
     pub(super) bytes: Vec<u8>,
-    pub(super) piece: usize,
+    pub(super) chunk_bytes: usize,
 }
 
-impl Default for Fru {
+impl Default for SimulatedFru {
     fn default() -> Self {
         Self {
             bytes: vec![0; 256],
-            piece: PIECE_BYTES,
+            chunk_bytes: CHUNK_BYTES,
         }
     }
 }
 
-impl Fru {
+impl SimulatedFru {
     /// Puts other bytes in, zeros after them up to the device's size.
     pub(super) fn fill(&mut self, bytes: &[u8]) {
         let bytes = &bytes[..bytes.len().min(FRU_BYTES_MAX)];
@@ -52,7 +52,7 @@ impl Fru {
             return vec![completion::BAD_LENGTH];
         };
         let at = usize::from(u16::from_le_bytes([low, high]));
-        if usize::from(count) > self.piece {
+        if usize::from(count) > self.chunk_bytes {
             return vec![completion::TOO_MUCH];
         }
         let Some(rest) = self.bytes.get(at..).filter(|rest| !rest.is_empty()) else {
@@ -67,7 +67,7 @@ impl Fru {
             return vec![completion::BAD_LENGTH];
         };
         let at = usize::from(u16::from_le_bytes([*low, *high]));
-        if bytes.is_empty() || bytes.len() > self.piece {
+        if bytes.is_empty() || bytes.len() > self.chunk_bytes {
             return vec![completion::BAD_LENGTH];
         }
         match self.bytes.get_mut(at..at + bytes.len()) {
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn reads_and_writes_pieces_it_can_take() {
-        let mut fru = Fru::default();
+        let mut fru = SimulatedFru::default();
         assert_eq!(fru.answer(storage::FRU_INFO, &[0]), [0, 0, 1, 0]);
         let write = [0, 2, 0, 7, 8];
         assert_eq!(fru.answer(storage::WRITE_FRU, &write), [0, 2]);
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn refuses_what_is_too_long_too_far_or_elsewhere() {
-        let mut fru = Fru::default();
+        let mut fru = SimulatedFru::default();
         for (command, data, code) in [
             (storage::FRU_INFO, &[][..], 0xc7),
             (storage::FRU_INFO, &[1], 0xcb),

@@ -6,24 +6,26 @@ use std::collections::VecDeque;
 
 use trivet_model::Entropy;
 
-use crate::channel::Channel;
-use crate::suite::{Exchange, Suite, same_code};
+use crate::channel::RmcpPlusChannel;
+use crate::suite::{IpmiCipherSuite, RakpExchange, same_code};
 use crate::wire::rakp::{
-    OpenRequest, Rakp1, Rakp3, Reply, USERNAME_BYTES_MAX, emit_opened, status,
+    OpenSessionRequest, Rakp1, Rakp3, RakpReply, USERNAME_BYTES_MAX, emit_opened, status,
 };
 
-use super::{Bmc, Live, Privilege, SESSIONS_MAX, Slot, Stage};
+use super::{
+    IpmiLiveSession, IpmiPrivilege, IpmiSessionSlot, IpmiSimulator, IpmiSlotStage, SESSIONS_MAX,
+};
 
-impl Bmc {
+impl IpmiSimulator {
     pub(super) fn open(
         &mut self,
         peer: u64,
         payload: &[u8],
         entropy: &mut dyn Entropy,
     ) -> Option<Vec<u8>> {
-        let request = OpenRequest::parse(payload)?;
+        let request = OpenSessionRequest::parse(payload)?;
         let refuse = |status| refusal(request.tag, status, request.console_id);
-        let suite = match Suite::from_algorithms(request.algorithms) {
+        let suite = match IpmiCipherSuite::from_algorithms(request.algorithms) {
             Some(suite) if self.setup.suites.contains(&suite) => suite,
             _ => return Some(refuse(self.algorithm_status(request))),
         };
@@ -32,14 +34,16 @@ impl Bmc {
         }
         // A repetition finds the session that its first copy opened.
         let known = self.sessions.iter().find(|(_, slot)| {
-            slot.peer == peer && slot.request == request && matches!(slot.stage, Stage::Opened)
+            slot.peer == peer
+                && slot.request == request
+                && matches!(slot.stage, IpmiSlotStage::Opened)
         });
         let managed_id = match known {
             Some((&id, _)) => id,
             None => self.new_slot(peer, request, suite, entropy),
         };
         let rest = emit_opened(managed_id, suite.algorithms());
-        let reply = Reply {
+        let reply = RakpReply {
             tag: request.tag,
             status: status::OK,
             console_id: request.console_id,
@@ -49,14 +53,14 @@ impl Bmc {
         // The level this session may reach; the user's limit comes in later.
         // FreeIPMI asks for the highest, which is zero, and wants to hear its name.
         answer[2] = match request.privilege {
-            0 => Privilege::Administrator as u8,
+            0 => IpmiPrivilege::Administrator as u8,
             level => level,
         };
         Some(answer)
     }
 
     /// Which of the three algorithms is the one that is not had.
-    fn algorithm_status(&self, request: OpenRequest) -> u8 {
+    fn algorithm_status(&self, request: OpenSessionRequest) -> u8 {
         let offered = |at: usize| {
             self.setup
                 .suites
@@ -77,8 +81,8 @@ impl Bmc {
     fn new_slot(
         &mut self,
         peer: u64,
-        request: OpenRequest,
-        suite: Suite,
+        request: OpenSessionRequest,
+        suite: IpmiCipherSuite,
         entropy: &mut dyn Entropy,
     ) -> u32 {
         if self.sessions.len() >= SESSIONS_MAX {
@@ -87,7 +91,9 @@ impl Bmc {
             let oldest = self
                 .sessions
                 .iter()
-                .min_by_key(|(_, slot)| (matches!(slot.stage, Stage::Live(_)), slot.used))
+                .min_by_key(|(_, slot)| {
+                    (matches!(slot.stage, IpmiSlotStage::Live(_)), slot.last_used)
+                })
                 .map(|(&id, _)| id);
             if let Some(id) = oldest {
                 self.sessions.remove(&id);
@@ -98,12 +104,12 @@ impl Bmc {
         while self.sessions.contains_key(&managed_id) {
             managed_id = managed_id.wrapping_add(1).max(1);
         }
-        let slot = Slot {
+        let slot = IpmiSessionSlot {
             peer,
-            used: self.clock,
+            last_used: self.clock,
             request,
             suite,
-            stage: Stage::Opened,
+            stage: IpmiSlotStage::Opened,
         };
         self.sessions.insert(managed_id, slot);
         managed_id
@@ -130,13 +136,13 @@ impl Bmc {
         if level > user.limit as u8 {
             return refuse(status::ROLE_REFUSED);
         }
-        slot.used = self.clock;
+        slot.last_used = self.clock;
         let mut managed_random = [0; 16];
         match &slot.stage {
-            Stage::Live(_) => return None,
+            IpmiSlotStage::Live(_) => return None,
             // A repetition must get the same answer: the console may have taken
             // the first one already.
-            Stage::Named { exchange, .. }
+            IpmiSlotStage::Named { exchange, .. }
                 if exchange.console_random == said.console_random
                     && exchange.role == said.role
                     && exchange.username == said.username =>
@@ -145,7 +151,7 @@ impl Bmc {
             }
             _ => entropy.fill(&mut managed_random),
         }
-        let exchange = Box::new(Exchange {
+        let exchange = Box::new(RakpExchange {
             suite: slot.suite,
             console_id,
             managed_id: said.managed_id,
@@ -158,12 +164,12 @@ impl Bmc {
         let mut rest = managed_random.to_vec();
         rest.extend(self.setup.guid);
         rest.extend(exchange.rakp2_code(&user.password));
-        slot.stage = Stage::Named {
+        slot.stage = IpmiSlotStage::Named {
             exchange,
             user: user.clone(),
         };
         Some(
-            Reply {
+            RakpReply {
                 tag: said.tag,
                 status: status::OK,
                 console_id,
@@ -178,11 +184,11 @@ impl Bmc {
         let slot = self.sessions.get_mut(&said.managed_id)?;
         let console_id = slot.request.console_id;
         let (exchange, user) = match &slot.stage {
-            Stage::Opened => return None,
-            Stage::Named { exchange, user } => (exchange.as_ref().clone(), user.clone()),
-            Stage::Live(live) => (live.exchange.clone(), live.user.clone()),
+            IpmiSlotStage::Opened => return None,
+            IpmiSlotStage::Named { exchange, user } => (exchange.as_ref().clone(), user.clone()),
+            IpmiSlotStage::Live(live) => (live.exchange.clone(), live.user.clone()),
         };
-        let live = matches!(slot.stage, Stage::Live(_));
+        let live = matches!(slot.stage, IpmiSlotStage::Live(_));
         if said.status != status::OK {
             // The console gives up. It need not prove who it is, so only a
             // half-open session ends by this.
@@ -197,19 +203,19 @@ impl Bmc {
         let keys = exchange.keys(&user.password, self.setup.kg.as_deref());
         let code = exchange.rakp4_code(&keys);
         if !live {
-            slot.used = self.clock;
-            let channel = Channel::new(slot.suite, keys, said.managed_id, console_id);
-            let level = Privilege::User;
-            slot.stage = Stage::Live(Box::new(Live {
+            slot.last_used = self.clock;
+            let channel = RmcpPlusChannel::new(slot.suite, keys, said.managed_id, console_id);
+            let level = IpmiPrivilege::User;
+            slot.stage = IpmiSlotStage::Live(Box::new(IpmiLiveSession {
                 channel,
                 exchange,
                 user,
                 level,
-                acts: VecDeque::new(),
+                actions: VecDeque::new(),
             }));
         }
         Some(
-            Reply {
+            RakpReply {
                 tag: said.tag,
                 status: status::OK,
                 console_id,
@@ -221,7 +227,7 @@ impl Bmc {
 }
 
 fn refusal(tag: u8, status: u8, console_id: u32) -> Vec<u8> {
-    Reply {
+    RakpReply {
         tag,
         status,
         console_id,

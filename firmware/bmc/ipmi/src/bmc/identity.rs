@@ -2,9 +2,9 @@
 //! users. User one is nobody, as on most BMCs; those of the set-up follow.
 
 use crate::command::{completion, lan};
-use crate::errand::Lan;
+use crate::operation::IpmiLanConfig;
 
-use super::User;
+use super::IpmiSimulatorUser;
 use super::commands::{CHANNEL_LAN, CHANNEL_THIS};
 
 /// Number of the first user of the set-up.
@@ -36,7 +36,7 @@ pub(super) fn channel_info(data: &[u8]) -> Vec<u8> {
 }
 
 /// Get LAN Configuration Parameters.
-pub(super) fn lan_parameter(data: &[u8], known: &Lan) -> Vec<u8> {
+pub(super) fn lan_parameter(data: &[u8], known: &IpmiLanConfig) -> Vec<u8> {
     let &[channel, parameter, _set, _block, ..] = data else {
         return vec![completion::BAD_LENGTH];
     };
@@ -59,7 +59,7 @@ pub(super) fn lan_parameter(data: &[u8], known: &Lan) -> Vec<u8> {
 }
 
 /// Get User Access.
-pub(super) fn user_access(data: &[u8], users: &[User]) -> Vec<u8> {
+pub(super) fn user_access(data: &[u8], users: &[IpmiSimulatorUser]) -> Vec<u8> {
     let &[channel, id, ..] = data else {
         return vec![completion::BAD_LENGTH];
     };
@@ -73,7 +73,7 @@ pub(super) fn user_access(data: &[u8], users: &[User]) -> Vec<u8> {
 }
 
 /// Get User Name.
-pub(super) fn user_name(data: &[u8], users: &[User]) -> Vec<u8> {
+pub(super) fn user_name(data: &[u8], users: &[IpmiSimulatorUser]) -> Vec<u8> {
     let Some(&id) = data.first() else {
         return vec![completion::BAD_LENGTH];
     };
@@ -91,13 +91,13 @@ pub(super) fn user_name(data: &[u8], users: &[User]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bmc::Privilege;
+    use crate::bmc::IpmiPrivilege;
 
-    fn users() -> Vec<User> {
-        vec![User {
+    fn users() -> Vec<IpmiSimulatorUser> {
+        vec![IpmiSimulatorUser {
             name: b"admin".to_vec(),
             password: b"password".to_vec(),
-            limit: Privilege::Administrator,
+            limit: IpmiPrivilege::Administrator,
         }]
     }
 
@@ -123,9 +123,9 @@ mod tests {
 
     #[test]
     fn only_what_is_known_of_the_network_is_told() {
-        let known = Lan {
+        let known = IpmiLanConfig {
             mac: Some([2, 0, 0, 0, 0, 9]),
-            ..Lan::default()
+            ..IpmiLanConfig::default()
         };
         let ask = |data: &[u8]| lan_parameter(data, &known);
         assert_eq!(ask(&[1, lan::MAC, 0, 0]), [0, 0x11, 2, 0, 0, 0, 0, 9]);

@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use crate::boot::BootFlags;
 use crate::command::{completion, option};
 
-use super::Chassis;
-use crate::errand::{MAILBOX_BLOCK_BYTES, MAILBOX_BLOCKS_MAX};
+use super::IpmiChassis;
+use crate::operation::{MAILBOX_BLOCK_BYTES, MAILBOX_BLOCKS_MAX};
 
 /// The stored parameters.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BootOptions {
     /// Whether parameters may be set only between "in progress" and "complete".
-    pub(super) framed: bool,
+    pub(super) set_in_progress_required: bool,
     in_progress: u8,
     clearing: u8,
     acknowledge: [u8; 2],
@@ -26,12 +26,12 @@ impl BootOptions {
     }
 
     /// Set System Boot Options; the body of the response.
-    pub(super) fn set(&mut self, data: &[u8], chassis: &mut dyn Chassis) -> Vec<u8> {
+    pub(super) fn set(&mut self, data: &[u8], chassis: &mut dyn IpmiChassis) -> Vec<u8> {
         let Some((&selector, data)) = data.split_first() else {
             return vec![completion::BAD_LENGTH];
         };
         let parameter = selector & 0x7f;
-        if let Some(code) = self.out_of_frame(parameter, data) {
+        if let Some(code) = self.outside_set_in_progress(parameter, data) {
             return vec![code];
         }
         // The top bit would lock the parameter; locks are not kept.
@@ -70,10 +70,10 @@ impl BootOptions {
     }
 
     /// The refusal of what a BMC that insists on frames gets outside one.
-    fn out_of_frame(&self, parameter: u8, data: &[u8]) -> Option<u8> {
+    fn outside_set_in_progress(&self, parameter: u8, data: &[u8]) -> Option<u8> {
         let open = self.in_progress == 1;
         match (parameter, data.first()) {
-            _ if !self.framed => None,
+            _ if !self.set_in_progress_required => None,
             (option::SET_IN_PROGRESS, Some(1)) => open.then_some(completion::IN_PROGRESS),
             (option::SET_IN_PROGRESS, _) => None,
             _ => (!open).then_some(completion::NOT_IN_THIS_STATE),
@@ -94,7 +94,7 @@ impl BootOptions {
     }
 
     /// Get System Boot Options; the body of the response.
-    pub(super) fn read(&self, data: &[u8], chassis: &dyn Chassis) -> Vec<u8> {
+    pub(super) fn read(&self, data: &[u8], chassis: &dyn IpmiChassis) -> Vec<u8> {
         let &[selector, set, _, ..] = data else {
             return vec![completion::BAD_LENGTH];
         };
@@ -122,9 +122,9 @@ mod tests {
     use trivet_model::{BootDevice, PowerOrder, PowerState};
 
     #[derive(Default)]
-    struct Flags(BootFlags);
+    struct FlagsOnlyChassis(BootFlags);
 
-    impl Chassis for Flags {
+    impl IpmiChassis for FlagsOnlyChassis {
         fn power(&self) -> PowerState {
             PowerState::Off
         }
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn keeps_each_parameter_it_knows() {
-        let (mut options, mut chassis) = (BootOptions::default(), Flags::default());
+        let (mut options, mut chassis) = (BootOptions::default(), FlagsOnlyChassis::default());
         for (set, read) in [
             (&[0, 1][..], &[0, 1, 0, 1][..]),
             (&[3, 0x08], &[0, 1, 3, 8]),
@@ -159,10 +159,10 @@ mod tests {
     #[test]
     fn one_that_insists_takes_parameters_only_inside_a_frame() {
         let mut options = BootOptions {
-            framed: true,
+            set_in_progress_required: true,
             ..BootOptions::default()
         };
-        let mut chassis = Flags::default();
+        let mut chassis = FlagsOnlyChassis::default();
         for (data, code) in [
             (&[7, 0, 1][..], 0xd5),
             (&[5, 0x80, 4, 0, 0, 0], 0xd5),
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn refuses_parameters_it_does_not_know_and_short_ones() {
-        let (mut options, mut chassis) = (BootOptions::default(), Flags::default());
+        let (mut options, mut chassis) = (BootOptions::default(), FlagsOnlyChassis::default());
         assert_eq!(
             options.set(&[6, 1], &mut chassis),
             [completion::NO_PARAMETER]
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn the_mailbox_is_bounded_in_blocks_and_bytes() {
-        let (mut options, mut chassis) = (BootOptions::default(), Flags::default());
+        let (mut options, mut chassis) = (BootOptions::default(), FlagsOnlyChassis::default());
         let mut write = |block, bytes: &[u8]| {
             let mut data = vec![option::MAILBOX, block];
             data.extend(bytes);

@@ -2,25 +2,25 @@
 //! pieces to whoever holds the newest reservation, and their readings.
 
 use crate::command::{completion, sensor, storage};
-use crate::sdr::Sensor;
+use crate::sdr::SdrSensor;
 
 /// Most sensors it has. Ours.
 pub const SENSORS_MAX: usize = 64;
 /// Longest piece of a record that it gives. Ours.
-const PIECE_BYTES_MAX: usize = 32;
+const CHUNK_BYTES_MAX: usize = 32;
 
 /// The sensors, each with its raw reading if it has one.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sensors {
-    sensors: Vec<(Sensor, Option<u8>)>,
+pub(super) struct SimulatedSensors {
+    sensors: Vec<(SdrSensor, Option<u8>)>,
     reservation: u16,
 }
 
-impl Sensors {
+impl SimulatedSensors {
     /// Adds a sensor or gives one of the same number another reading. Changes of
     /// the repository cancel reservations.
-    pub(super) fn set(&mut self, sensor: Sensor, raw: Option<u8>) {
-        let known = |(other, _): &&mut (Sensor, _)| other.number == sensor.number;
+    pub(super) fn set(&mut self, sensor: SdrSensor, raw: Option<u8>) {
+        let known = |(other, _): &&mut (SdrSensor, _)| other.number == sensor.number;
         if let Some(place) = self.sensors.iter_mut().find(known) {
             *place = (sensor, raw);
         } else if self.sensors.len() < SENSORS_MAX {
@@ -30,7 +30,7 @@ impl Sensors {
     }
 
     /// The body of the response to a command about the repository.
-    pub(super) fn stored(&mut self, command: u8, data: &[u8]) -> Vec<u8> {
+    pub(super) fn handle_repository_command(&mut self, command: u8, data: &[u8]) -> Vec<u8> {
         match command {
             storage::SDR_INFO => {
                 let [low, high] = (self.sensors.len() as u16).to_le_bytes();
@@ -67,7 +67,7 @@ impl Sensors {
             return vec![completion::OUT_OF_RANGE];
         };
         let count = usize::from(count).min(bytes.len());
-        if count > PIECE_BYTES_MAX {
+        if count > CHUNK_BYTES_MAX {
             return vec![completion::TOO_MUCH];
         }
         let next = if at + 1 < self.sensors.len() {
@@ -82,7 +82,7 @@ impl Sensors {
     }
 
     /// The body of the response to a command about a sensor.
-    pub(super) fn asked(&self, command: u8, data: &[u8]) -> Vec<u8> {
+    pub(super) fn handle_sensor_command(&self, command: u8, data: &[u8]) -> Vec<u8> {
         let Some(&number) = data.first() else {
             return vec![completion::BAD_LENGTH];
         };
@@ -92,7 +92,13 @@ impl Sensors {
         };
         match command {
             sensor::READING => match raw {
-                Some(raw) => vec![completion::OK, *raw, 0xc0, passed(sensor, *raw), 0],
+                Some(raw) => vec![
+                    completion::OK,
+                    *raw,
+                    0xc0,
+                    crossed_thresholds(sensor, *raw),
+                    0,
+                ],
                 None => vec![completion::OK, 0, 0xe0, 0, 0],
             },
             sensor::THRESHOLDS => {
@@ -109,7 +115,7 @@ impl Sensors {
 }
 
 /// A bit for each threshold that a reading is past.
-fn passed(sensor: &Sensor, raw: u8) -> u8 {
+fn crossed_thresholds(sensor: &SdrSensor, raw: u8) -> u8 {
     let Some(factors) = sensor.factors else {
         return raw;
     };
@@ -130,10 +136,10 @@ mod tests {
     use super::*;
     use crate::sdr::tests::full;
 
-    fn two() -> Sensors {
-        let mut sensors = Sensors::default();
+    fn two() -> SimulatedSensors {
+        let mut sensors = SimulatedSensors::default();
         sensors.set(full(), Some(75));
-        let other = Sensor {
+        let other = SdrSensor {
             number: 9,
             ..full()
         };
@@ -144,11 +150,11 @@ mod tests {
     #[test]
     fn gives_records_in_pieces_to_the_newest_reservation() {
         let mut sensors = two();
-        let reserve = sensors.stored(storage::RESERVE_SDR, &[]);
+        let reserve = sensors.handle_repository_command(storage::RESERVE_SDR, &[]);
         let (low, high) = (reserve[1], reserve[2]);
-        let head = sensors.stored(storage::SDR, &[low, high, 0, 0, 0, 5]);
+        let head = sensors.handle_repository_command(storage::SDR, &[low, high, 0, 0, 0, 5]);
         assert_eq!(head[..8], [0, 2, 0, 1, 0, 0x51, 1, head[7]]);
-        let part = sensors.stored(storage::SDR, &[low, high, 2, 0, 5, 3]);
+        let part = sensors.handle_repository_command(storage::SDR, &[low, high, 2, 0, 5, 3]);
         assert_eq!(part, [0, 0xff, 0xff, 0x20, 0, 9]);
         for (data, code) in [
             (&[low, high, 0, 0, 0][..], 0xc7),
@@ -157,12 +163,19 @@ mod tests {
             (&[low, high, 1, 0, 200, 5], 0xc9),
             (&[low ^ 1, high, 1, 0, 5, 5], 0xc5),
         ] {
-            assert_eq!(sensors.stored(storage::SDR, data), [code], "{data:?}");
+            assert_eq!(
+                sensors.handle_repository_command(storage::SDR, data),
+                [code],
+                "{data:?}"
+            );
         }
         sensors.set(full(), Some(1));
-        let late = sensors.stored(storage::SDR, &[low, high, 1, 0, 5, 5]);
+        let late = sensors.handle_repository_command(storage::SDR, &[low, high, 1, 0, 5, 5]);
         assert_eq!(late, [0xc5]);
-        assert_eq!(sensors.stored(storage::SDR_INFO, &[])[2], 2);
+        assert_eq!(
+            sensors.handle_repository_command(storage::SDR_INFO, &[])[2],
+            2
+        );
     }
 
     #[test]
@@ -170,26 +183,29 @@ mod tests {
         let mut sensors = two();
         for (raw, bits) in [(69, 0), (70, 0b1000), (80, 0b1_1000)] {
             sensors.set(full(), Some(raw));
-            let reading = sensors.asked(sensor::READING, &[0x30]);
+            let reading = sensors.handle_sensor_command(sensor::READING, &[0x30]);
             assert_eq!(reading, [0, raw, 0xc0, bits, 0]);
         }
-        assert_eq!(sensors.asked(sensor::READING, &[9])[2], 0xe0);
-        let thresholds = sensors.asked(sensor::THRESHOLDS, &[0x30]);
+        assert_eq!(
+            sensors.handle_sensor_command(sensor::READING, &[9])[2],
+            0xe0
+        );
+        let thresholds = sensors.handle_sensor_command(sensor::THRESHOLDS, &[0x30]);
         assert_eq!(thresholds, [0, 0b1_1000, 0, 0, 0, 70, 80, 0]);
         for (command, data, code) in [
             (sensor::READING, &[][..], 0xc7),
             (sensor::READING, &[1], 0xcb),
             (0x99, &[9], 0xc1),
         ] {
-            assert_eq!(sensors.asked(command, data), [code]);
+            assert_eq!(sensors.handle_sensor_command(command, data), [code]);
         }
     }
 
     #[test]
     fn the_repository_is_bounded() {
-        let mut sensors = Sensors::default();
+        let mut sensors = SimulatedSensors::default();
         for number in 0..=u8::MAX {
-            let sensor = Sensor { number, ..full() };
+            let sensor = SdrSensor { number, ..full() };
             sensors.set(sensor, None);
         }
         assert_eq!(sensors.sensors.len(), SENSORS_MAX);

@@ -2,36 +2,36 @@
 //! as many steps as it is told to take.
 
 use crate::command::{completion, storage};
-use crate::sel::{Event, RECORD_BYTES, Record};
+use crate::sel::{RECORD_BYTES, SelEvent, SelRecord};
 
 /// Most records it keeps; later ones are lost. Ours.
 pub const SEL_RECORDS_MAX: usize = 256;
 
 /// The log.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Log {
-    records: Vec<Record>,
+pub(super) struct SimulatedSel {
+    records: Vec<SelRecord>,
     overflowed: bool,
     reservation: u16,
     /// How often an erasure is asked about before it is done.
-    pub(super) slow: u8,
+    pub(super) erase_polls: u8,
     erasing: u8,
     added: u16,
 }
 
-impl Log {
-    pub(super) fn records(&self) -> &[Record] {
+impl SimulatedSel {
+    pub(super) fn records(&self) -> &[SelRecord] {
         &self.records
     }
 
-    pub(super) fn add(&mut self, time_s: u32, event: Event) {
+    pub(super) fn add(&mut self, time_s: u32, event: SelEvent) {
         if self.records.len() >= SEL_RECORDS_MAX {
             self.overflowed = true;
             return;
         }
         // Zero and the highest number mean the first and the last record.
         self.added = self.added % 0xfffe + 1;
-        self.records.push(Record::new(self.added, time_s, event));
+        self.records.push(SelRecord::new(self.added, time_s, event));
     }
 
     /// The body of the response to a command about the log.
@@ -102,7 +102,7 @@ impl Log {
             0xaa => {
                 self.records.clear();
                 self.overflowed = false;
-                self.erasing = self.slow;
+                self.erasing = self.erase_polls;
             }
             0 => self.erasing = self.erasing.saturating_sub(1),
             _ => return vec![completion::BAD_FIELD],
@@ -115,7 +115,7 @@ impl Log {
 mod tests {
     use super::*;
 
-    const EVENT: Event = Event {
+    const EVENT: SelEvent = SelEvent {
         generator: 0x20,
         sensor_type: 1,
         sensor: 1,
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn gives_each_record_its_successor() {
-        let mut log = Log::default();
+        let mut log = SimulatedSel::default();
         let empty = log.answer(storage::SEL_ENTRY, &[0, 0, 0, 0, 0, 0xff]);
         assert_eq!(empty, [completion::NOT_PRESENT]);
         log.add(5, EVENT);
@@ -138,8 +138,8 @@ mod tests {
     }
 
     #[test]
-    fn loses_what_it_has_no_room_for_and_says_so() {
-        let mut log = Log::default();
+    fn drops_records_beyond_the_limit_and_reports_overflow() {
+        let mut log = SimulatedSel::default();
         for _ in 0..=SEL_RECORDS_MAX {
             log.add(0, EVENT);
         }
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn parts_and_erasure_need_the_newest_reservation() {
-        let mut log = Log::default();
+        let mut log = SimulatedSel::default();
         log.add(0, EVENT);
         let erase = [1, 0, b'C', b'L', b'R', 0xaa];
         assert_eq!(log.answer(storage::CLEAR_SEL, &erase), [0xc5]);

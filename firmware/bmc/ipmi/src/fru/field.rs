@@ -52,13 +52,13 @@ fn clean(text: &str) -> String {
 }
 
 /// The fields that are left of an area.
-pub(super) struct Fields<'a> {
+pub(super) struct FruFields<'a> {
     bytes: &'a [u8],
     english: bool,
     ended: bool,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> FruFields<'a> {
     pub(super) fn new(bytes: &'a [u8], language: u8) -> Self {
         Self {
             bytes,
@@ -137,16 +137,19 @@ mod tests {
 
     #[test]
     fn fields_end_at_the_mark_and_nowhere_else() {
-        let mut fields = Fields::new(&[0xc2, b'a', b'b', 0xc0, 0xc1, 0xc1], ENGLISH);
+        let mut fields = FruFields::new(&[0xc2, b'a', b'b', 0xc0, 0xc1, 0xc1], ENGLISH);
         let texts: Vec<_> = (0..4).map(|_| fields.text()).collect();
         let want = ["ab", "", "", ""].map(|text| Some(text.to_owned()));
         assert_eq!(texts, want);
-        assert_eq!(Fields::new(&[0xc2, b'a'], 0).text(), None);
-        assert_eq!(Fields::new(&[0xc2, b'a', b'b'], 0).rest(), None);
+        assert_eq!(FruFields::new(&[0xc2, b'a'], 0).text(), None);
+        assert_eq!(FruFields::new(&[0xc2, b'a', b'b'], 0).rest(), None);
         let many = [0xc0; FIELDS_MAX + 1];
-        assert_eq!(Fields::new(&[&many[..], &[END]].concat(), 0).rest(), None);
+        assert_eq!(
+            FruFields::new(&[&many[..], &[END]].concat(), 0).rest(),
+            None
+        );
         let most = [&many[1..], &[END]].concat();
-        let texts = Fields::new(&most, 0).rest().unwrap();
+        let texts = FruFields::new(&most, 0).rest().unwrap();
         assert_eq!(texts.len(), FIELDS_MAX);
     }
 
@@ -161,7 +164,7 @@ mod tests {
             let mut bytes = Vec::new();
             push(&mut bytes, text);
             bytes.push(END);
-            let read = Fields::new(&bytes, ENGLISH).rest();
+            let read = FruFields::new(&bytes, ENGLISH).rest();
             assert_eq!(read, Some(vec![text.to_owned()]));
         }
         let mut bytes = Vec::new();

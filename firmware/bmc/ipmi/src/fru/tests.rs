@@ -2,16 +2,16 @@
 
 use super::*;
 
-fn full() -> Inventory {
+fn full() -> FruInventory {
     let text = str::to_owned;
-    Inventory {
-        chassis: Some(Chassis {
+    FruInventory {
+        chassis: Some(FruChassis {
             kind: 23,
             part: text("CH-1"),
             serial: text("C0001"),
             extra: vec![],
         }),
-        board: Some(Board {
+        board: Some(FruBoard {
             made_minutes: 13_000_000,
             maker: text("Trivet"),
             name: text("Board"),
@@ -20,7 +20,7 @@ fn full() -> Inventory {
             file: String::new(),
             extra: vec![text("extra"), text("more")],
         }),
-        product: Some(Product {
+        product: Some(FruProduct {
             maker: text("Trivet"),
             name: text("Server"),
             part: text("PP-3"),
@@ -46,7 +46,7 @@ fn reads_what_it_writes_with_and_without_each_area() {
         if mask & 4 != 0 {
             inventory.product = None;
         }
-        assert_eq!(Inventory::parse(&inventory.emit()), Ok(inventory));
+        assert_eq!(FruInventory::parse(&inventory.emit()), Ok(inventory));
     }
 }
 
@@ -58,15 +58,15 @@ fn reads_known_bytes() {
     bytes.extend([0xc3, b'A', b'C', b'M', 0x83, 0x29, 0xdc, 0xa6]);
     bytes.extend([0x42, 0x12, 0x34, 0x01, 0xbe, 0xc0, 0xc1, 0, 0]);
     assert_eq!(bytes.len(), 8 + 23);
-    bytes.push(missing(&bytes[8..]));
-    let board = Inventory::parse(&bytes).unwrap().board.unwrap();
-    let want = Board {
+    bytes.push(checksum(&bytes[8..]));
+    let board = FruInventory::parse(&bytes).unwrap().board.unwrap();
+    let want = FruBoard {
         made_minutes: 1_000_000,
         maker: "ACM".into(),
         name: "IPMI".into(),
         serial: "1234".into(),
         part: "be".into(),
-        ..Board::default()
+        ..FruBoard::default()
     };
     assert_eq!(board, want);
 }
@@ -77,7 +77,7 @@ fn every_single_changed_byte_is_noticed_or_belongs_to_no_area() {
     for at in 0..bytes.len() {
         let mut bent = bytes.clone();
         bent[at] ^= 0x10;
-        assert!(Inventory::parse(&bent).is_err(), "byte {at}");
+        assert!(FruInventory::parse(&bent).is_err(), "byte {at}");
     }
 }
 
@@ -85,24 +85,24 @@ fn every_single_changed_byte_is_noticed_or_belongs_to_no_area() {
 fn every_prefix_is_refused() {
     let bytes = full().emit();
     for length in 0..bytes.len() {
-        assert!(Inventory::parse(&bytes[..length]).is_err(), "{length}");
+        assert!(FruInventory::parse(&bytes[..length]).is_err(), "{length}");
     }
-    assert_eq!(Inventory::parse(&[]), Err(FruError::Header));
-    assert_eq!(Inventory::parse(&[0; 256]), Err(FruError::Header));
-    assert_eq!(Inventory::parse(&[0xff; 256]), Err(FruError::Header));
+    assert_eq!(FruInventory::parse(&[]), Err(FruError::Header));
+    assert_eq!(FruInventory::parse(&[0; 256]), Err(FruError::Header));
+    assert_eq!(FruInventory::parse(&[0xff; 256]), Err(FruError::Header));
 }
 
 #[test]
 fn areas_without_length_or_beyond_the_end_are_named() {
     let mut bytes = full().emit();
     bytes[4] = 0xff;
-    bytes[7] = missing(&bytes[..7]);
+    bytes[7] = checksum(&bytes[..7]);
     let want = Err(FruError::Area { area: "product" });
-    assert_eq!(Inventory::parse(&bytes), want);
+    assert_eq!(FruInventory::parse(&bytes), want);
     let mut bytes = full().emit();
     bytes[9] = 0;
     let want = Err(FruError::Area { area: "chassis" });
-    assert_eq!(Inventory::parse(&bytes), want);
+    assert_eq!(FruInventory::parse(&bytes), want);
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn text_without_end_stays_inside_its_area() {
     let bytes = inventory.emit();
     assert!(bytes.len() <= 3 * 255 * 8 + 8);
     // More fields were kept than anybody reads back.
-    let product = Inventory::parse(&bytes).map(|read| read.product);
+    let product = FruInventory::parse(&bytes).map(|read| read.product);
     match product {
         Ok(Some(product)) => assert!(product.extra.len() <= FIELDS_MAX),
         other => assert_eq!(other, Err(FruError::Area { area: "product" })),
@@ -135,12 +135,12 @@ proptest::proptest! {
             bytes[8] = 1;
             bytes[9] = units as u8;
             let last = 8 + units * 8 - 1;
-            bytes[last] = missing(&bytes[8..last]);
+            bytes[last] = checksum(&bytes[8..last]);
         }
-        if let Ok(inventory) = Inventory::parse(&bytes) {
+        if let Ok(inventory) = FruInventory::parse(&bytes) {
             // Text that grew in reading, as bytes do in hex, is cut once, then stays.
-            let cut = Inventory::parse(&inventory.emit()).unwrap();
-            assert_eq!(Inventory::parse(&cut.emit()), Ok(cut));
+            let cut = FruInventory::parse(&inventory.emit()).unwrap();
+            assert_eq!(FruInventory::parse(&cut.emit()), Ok(cut));
         }
     }
 }

@@ -2,25 +2,25 @@
 
 use trivet_model::{PowerAnswer, PowerOrder, PowerState, Tick};
 
-use super::machine::{ACCEPTED, Faults, Rig, setup, target};
+use super::rig::{ACCEPTED, IpmiTestRig, IpmiWireFaults, setup, target};
 use crate::command::NETFN_CHASSIS;
 use crate::wire::PACKET_BYTES_MAX;
-use crate::wire::message::Message;
+use crate::wire::message::IpmiMessage;
 use crate::wire::packet;
-use crate::wire::rakp::{Reply, status};
+use crate::wire::rakp::{RakpReply, status};
 
 const ON: Result<PowerAnswer, trivet_model::PowerError> = Ok(PowerAnswer::Power(PowerState::On));
 
 /// A rig whose session stands and whose machine runs.
-fn standing() -> Rig {
-    let mut rig = Rig::new(target(), setup());
+fn standing() -> IpmiTestRig {
+    let mut rig = IpmiTestRig::new(target(), setup());
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
     rig
 }
 
 /// Still the same session, without a new login.
 #[track_caller]
-fn survives(rig: &mut Rig) {
+fn survives(rig: &mut IpmiTestRig) {
     let before = rig.sent.len();
     assert_eq!(rig.run(PowerOrder::Status), ON);
     assert_eq!(rig.sent.len(), before + 1);
@@ -42,7 +42,7 @@ fn random_bytes_end_no_session_at_either_end() {
             .datagram(2, &bytes, &mut rig.machine, &mut rig.entropy);
         rig.sent.push(bytes);
     }
-    assert_eq!(rig.settle(), [(1, ON)]);
+    assert_eq!(rig.run_until_idle(), [(1, ON)]);
     survives(&mut rig);
 }
 
@@ -83,7 +83,7 @@ fn recorded_datagrams_played_again_do_nothing() {
         rig.forge(&bytes);
     }
     assert_eq!(rig.machine.done, done);
-    assert_eq!(rig.settle(), [(1, ON)]);
+    assert_eq!(rig.run_until_idle(), [(1, ON)]);
     survives(&mut rig);
 }
 
@@ -102,43 +102,46 @@ fn an_old_answer_is_not_taken_for_a_new_one_when_numbers_come_round() {
     }
     rig.order(1, PowerOrder::Status).unwrap();
     rig.forge(&old);
-    assert_eq!(rig.settle(), [(1, Ok(PowerAnswer::Power(PowerState::Off)))]);
+    assert_eq!(
+        rig.run_until_idle(),
+        [(1, Ok(PowerAnswer::Power(PowerState::Off)))]
+    );
 }
 
 #[test]
-fn plain_answers_are_not_believed_inside_a_session() {
+fn plain_answers_are_not_accepted_inside_a_session() {
     let mut rig = standing();
     rig.order(1, PowerOrder::Status).unwrap();
     for sequence in 0..64 {
-        let request = Message::request(NETFN_CHASSIS, sequence, 0x01, &[]);
+        let request = IpmiMessage::request(NETFN_CHASSIS, sequence, 0x01, &[]);
         for body in [vec![0, 0, 0, 0], vec![0xd4]] {
             let forged = request.response(body).emit();
-            rig.forge(&packet::bare(&forged).unwrap());
+            rig.forge(&packet::emit_sessionless(&forged).unwrap());
             for session_id in [0, 1] {
-                rig.forge(&packet::plus(0, session_id, 1, &forged));
-                rig.forge(&packet::plus(0xc0, session_id, 1, &forged));
+                rig.forge(&packet::emit_rmcp_plus(0, session_id, 1, &forged));
+                rig.forge(&packet::emit_rmcp_plus(0xc0, session_id, 1, &forged));
             }
         }
     }
-    assert_eq!(rig.settle(), [(1, ON)]);
+    assert_eq!(rig.run_until_idle(), [(1, ON)]);
 }
 
 #[test]
-fn refusals_for_another_login_are_not_believed() {
-    let mut rig = Rig::new(target(), setup());
+fn refusals_for_another_login_are_not_accepted() {
+    let mut rig = IpmiTestRig::new(target(), setup());
     rig.order(1, PowerOrder::On).unwrap();
     for kind in [0x11, 0x13, 0x15] {
         for tag in 0..=u8::MAX {
-            let reply = Reply {
+            let reply = RakpReply {
                 tag,
                 status: status::NAME_REFUSED,
                 console_id: 1,
                 rest: &[],
             };
-            rig.forge(&packet::plus(kind, 0, 0, &reply.emit()));
+            rig.forge(&packet::emit_rmcp_plus(kind, 0, 0, &reply.emit()));
         }
     }
-    assert_eq!(rig.settle(), [(1, ACCEPTED)]);
+    assert_eq!(rig.run_until_idle(), [(1, ACCEPTED)]);
 }
 
 #[test]
@@ -146,7 +149,7 @@ fn one_damaged_handshake_message_does_not_fail_the_order() {
     // Bends one bit of the n-th datagram, for each datagram of a login.
     for nth in 0..10 {
         for bit in (0..64 * 8).step_by(5) {
-            let mut rig = Rig::new(target(), setup());
+            let mut rig = IpmiTestRig::new(target(), setup());
             rig.order(1, PowerOrder::On).unwrap();
             let got = play_with_one_bent(&mut rig, nth, bit);
             assert_eq!(got, [(1, ACCEPTED)], "datagram {nth}, bit {bit}");
@@ -155,10 +158,10 @@ fn one_damaged_handshake_message_does_not_fail_the_order() {
 }
 
 fn play_with_one_bent(
-    rig: &mut Rig,
+    rig: &mut IpmiTestRig,
     nth: usize,
     bit: usize,
-) -> Vec<(u64, super::machine::Outcome)> {
+) -> Vec<(u64, super::rig::IpmiPowerResult)> {
     let mut count = 0;
     let mut bend = |bytes: &mut Vec<u8>| {
         if count == nth && bit / 8 < bytes.len() {
@@ -177,26 +180,26 @@ fn play_with_one_bent(
             rig.forge(&answer);
         }
     }
-    rig.settle()
+    rig.run_until_idle()
 }
 
 #[test]
 fn garbage_between_the_datagrams_of_a_bad_wire_changes_nothing() {
     for seed in 0..100 {
-        let faults = Faults {
+        let faults = IpmiWireFaults {
             lost: 50,
             bent: 50,
             late_ms: 30,
-            ..Faults::default()
+            ..IpmiWireFaults::default()
         };
-        let mut rig = Rig::seeded(seed, faults);
+        let mut rig = IpmiTestRig::seeded(seed, faults);
         for id in 0..4 {
             rig.order(id, PowerOrder::Status).unwrap();
             for _ in 0..20 {
                 let bytes = rig.random_bytes(200);
                 rig.forge(&bytes);
             }
-            assert_eq!(rig.settle().len(), 1, "seed {seed}");
+            assert_eq!(rig.run_until_idle().len(), 1, "seed {seed}");
         }
     }
 }

@@ -1,38 +1,40 @@
 //! Logging in: who may, with which suite, and how a refusal reads.
 
-use trivet_model::{PowerError, PowerOrder, Seeded};
+use trivet_model::{PowerError, PowerOrder, SeededRandom};
 
-use super::machine::{ACCEPTED, Machine, Rig, setup, target};
-use crate::Target;
-use crate::bmc::{Bmc, SESSIONS_MAX, Setup};
-use crate::channel::Channel;
-use crate::suite::{Exchange, Suite};
-use crate::wire::message::Message;
-use crate::wire::packet::{self, KIND_OPEN_REQUEST, KIND_RAKP_1, KIND_RAKP_3, Packet};
-use crate::wire::rakp::{OpenRequest, Rakp1, Rakp3, Reply, parse_opened, parse_rakp2, status};
+use super::rig::{ACCEPTED, IpmiTestMachine, IpmiTestRig, setup, target};
+use crate::IpmiTarget;
+use crate::bmc::{IpmiSimulator, IpmiSimulatorSetup, SESSIONS_MAX};
+use crate::channel::RmcpPlusChannel;
+use crate::suite::{IpmiCipherSuite, RakpExchange};
+use crate::wire::message::IpmiMessage;
+use crate::wire::packet::{self, KIND_OPEN_REQUEST, KIND_RAKP_1, KIND_RAKP_3, RmcpPacket};
+use crate::wire::rakp::{
+    OpenSessionRequest, Rakp1, Rakp3, RakpReply, parse_opened, parse_rakp2, status,
+};
 
 #[track_caller]
-fn fails(target: Target, setup: Setup, want: PowerError) {
-    let mut rig = Rig::new(target, setup);
+fn fails(target: IpmiTarget, setup: IpmiSimulatorSetup, want: PowerError) {
+    let mut rig = IpmiTestRig::new(target, setup);
     assert_eq!(rig.run(PowerOrder::On), Err(want));
     assert!(rig.machine.done.is_empty());
 }
 
 #[track_caller]
-fn refuses(target: Target, setup: Setup, said: &'static str) {
+fn refuses(target: IpmiTarget, setup: IpmiSimulatorSetup, said: &'static str) {
     fails(target, setup, PowerError::Login { said });
 }
 
 #[test]
 fn a_wrong_password_is_refused_and_leaves_no_session() {
-    for suite in [Suite::Sha1, Suite::Sha256] {
-        let bad = Target {
+    for suite in [IpmiCipherSuite::Sha1, IpmiCipherSuite::Sha256] {
+        let bad = IpmiTarget {
             password: b"passw0rd".to_vec(),
             suite: Some(suite),
             ..target()
         };
         refuses(bad.clone(), setup(), "the password is wrong");
-        let mut rig = Rig::new(bad, setup());
+        let mut rig = IpmiTestRig::new(bad, setup());
         assert!(rig.run(PowerOrder::On).is_err());
         assert_eq!(rig.bmc.sessions(), 0);
     }
@@ -40,7 +42,7 @@ fn a_wrong_password_is_refused_and_leaves_no_session() {
 
 #[test]
 fn an_unknown_user_is_refused() {
-    let bad = Target {
+    let bad = IpmiTarget {
         username: b"root".to_vec(),
         ..target()
     };
@@ -49,7 +51,7 @@ fn an_unknown_user_is_refused() {
 
 #[test]
 fn a_user_below_administrator_is_refused() {
-    let bad = Target {
+    let bad = IpmiTarget {
         username: b"watcher".to_vec(),
         password: b"look".to_vec(),
         ..target()
@@ -59,18 +61,21 @@ fn a_user_below_administrator_is_refused() {
 
 #[test]
 fn the_key_of_the_bmc_is_used_where_it_is_set() {
-    for suite in [Suite::Sha1, Suite::Sha256] {
-        let keyed = || Setup {
+    for suite in [IpmiCipherSuite::Sha1, IpmiCipherSuite::Sha256] {
+        let keyed = || IpmiSimulatorSetup {
             kg: Some(b"rack key".to_vec()),
             ..setup()
         };
-        let good = Target {
+        let good = IpmiTarget {
             kg: Some(b"rack key".to_vec()),
             suite: Some(suite),
             ..target()
         };
-        assert_eq!(Rig::new(good, keyed()).run(PowerOrder::On), ACCEPTED);
-        let bad = Target {
+        assert_eq!(
+            IpmiTestRig::new(good, keyed()).run(PowerOrder::On),
+            ACCEPTED
+        );
+        let bad = IpmiTarget {
             kg: None,
             suite: Some(suite),
             ..target()
@@ -85,11 +90,11 @@ fn the_key_of_the_bmc_is_used_where_it_is_set() {
 
 #[test]
 fn falls_back_to_suite_3_where_17_is_refused_and_remembers_it() {
-    let old = Setup {
-        suites: vec![Suite::Sha1],
+    let old = IpmiSimulatorSetup {
+        suites: vec![IpmiCipherSuite::Sha1],
         ..setup()
     };
-    let mut rig = Rig::new(target(), old);
+    let mut rig = IpmiTestRig::new(target(), old);
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
     rig.bmc.restart();
     let before = rig.sent.len();
@@ -102,30 +107,31 @@ fn falls_back_to_suite_3_where_17_is_refused_and_remembers_it() {
 
 #[test]
 fn a_forced_suite_is_the_only_one_tried() {
-    let old = Setup {
-        suites: vec![Suite::Sha1],
+    let old = IpmiSimulatorSetup {
+        suites: vec![IpmiCipherSuite::Sha1],
         ..setup()
     };
-    let forced = Target {
-        suite: Some(Suite::Sha256),
+    let forced = IpmiTarget {
+        suite: Some(IpmiCipherSuite::Sha256),
         ..target()
     };
     fails(forced, old, PowerError::NoSuite);
-    let new = Setup {
-        suites: vec![Suite::Sha256],
+    let new = IpmiSimulatorSetup {
+        suites: vec![IpmiCipherSuite::Sha256],
         ..setup()
     };
-    let mut rig = Rig::new(target(), new);
+    let mut rig = IpmiTestRig::new(target(), new);
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
 }
 
 /// Plays the order at hand where a refusal of two bytes comes before every
 /// answer to Open Session, and, if `short`, instead of it for suite 17.
-fn play_short(rig: &mut Rig, short: bool) -> Vec<(u64, super::machine::Outcome)> {
+fn play_short(rig: &mut IpmiTestRig, short: bool) -> Vec<(u64, super::rig::IpmiPowerResult)> {
     for _ in 0..100 {
         while let Some(bytes) = rig.session.transmit() {
             let open = bytes[4] == 6 && bytes[5] == KIND_OPEN_REQUEST;
-            let refusal = packet::plus(0x11, 0, 0, &[bytes[16], status::BAD_AUTHENTICATION]);
+            let refusal =
+                packet::emit_rmcp_plus(0x11, 0, 0, &[bytes[16], status::BAD_AUTHENTICATION]);
             if open {
                 rig.forge(&refusal);
             }
@@ -147,7 +153,7 @@ fn play_short(rig: &mut Rig, short: bool) -> Vec<(u64, super::machine::Outcome)>
 
 #[test]
 fn a_refusal_of_two_bytes_counts_when_nothing_better_comes() {
-    let mut rig = Rig::new(target(), setup());
+    let mut rig = IpmiTestRig::new(target(), setup());
     let before = rig.now;
     rig.order(1, PowerOrder::On).unwrap();
     assert_eq!(play_short(&mut rig, true), [(1, ACCEPTED)]);
@@ -156,7 +162,7 @@ fn a_refusal_of_two_bytes_counts_when_nothing_better_comes() {
 
 #[test]
 fn a_refusal_of_two_bytes_does_not_count_beside_an_answer() {
-    let mut rig = Rig::new(target(), setup());
+    let mut rig = IpmiTestRig::new(target(), setup());
     let before = rig.now;
     rig.order(1, PowerOrder::On).unwrap();
     assert_eq!(play_short(&mut rig, false), [(1, ACCEPTED)]);
@@ -164,34 +170,38 @@ fn a_refusal_of_two_bytes_does_not_count_beside_an_answer() {
 }
 
 /// A console that speaks by hand.
-struct Hand {
-    bmc: Bmc,
-    entropy: Seeded,
+struct IpmiManualConsole {
+    bmc: IpmiSimulator,
+    entropy: SeededRandom,
 }
 
-impl Hand {
+impl IpmiManualConsole {
     fn new() -> Self {
         Self {
-            bmc: Bmc::new(setup()),
-            entropy: Seeded::new(5),
+            bmc: IpmiSimulator::new(setup()),
+            entropy: SeededRandom::new(5),
         }
     }
 
-    fn say(&mut self, peer: u64, bytes: &[u8]) -> Option<Vec<u8>> {
-        self.bmc
-            .datagram(peer, bytes, &mut Machine::default(), &mut self.entropy)
+    fn send(&mut self, peer: u64, bytes: &[u8]) -> Option<Vec<u8>> {
+        self.bmc.datagram(
+            peer,
+            bytes,
+            &mut IpmiTestMachine::default(),
+            &mut self.entropy,
+        )
     }
 
     fn payload(&mut self, peer: u64, kind: u8, payload: &[u8]) -> Option<Vec<u8>> {
-        let answer = self.say(peer, &packet::plus(kind, 0, 0, payload))?;
-        match Packet::parse(&answer) {
-            Some(Packet::Plus(plus)) => Some(plus.payload.to_vec()),
+        let answer = self.send(peer, &packet::emit_rmcp_plus(kind, 0, 0, payload))?;
+        match RmcpPacket::parse(&answer) {
+            Some(RmcpPacket::RmcpPlus(plus)) => Some(plus.payload.to_vec()),
             other => panic!("{other:?}"),
         }
     }
 
     fn open(&mut self, peer: u64, console_id: u32, algorithms: [u8; 3]) -> Vec<u8> {
-        let request = OpenRequest {
+        let request = OpenSessionRequest {
             tag: 1,
             privilege: 4,
             console_id,
@@ -202,8 +212,10 @@ impl Hand {
     }
 
     fn opened(&mut self, peer: u64, console_id: u32) -> u32 {
-        let answer = self.open(peer, console_id, Suite::Sha1.algorithms());
-        parse_opened(Reply::parse(&answer).unwrap().rest).unwrap().0
+        let answer = self.open(peer, console_id, IpmiCipherSuite::Sha1.algorithms());
+        parse_opened(RakpReply::parse(&answer).unwrap().rest)
+            .unwrap()
+            .0
     }
 
     fn rakp1(&mut self, managed_id: u32, role: u8, name: &[u8]) -> Vec<u8> {
@@ -218,10 +230,11 @@ impl Hand {
     }
 
     /// The code of message 3 for a session whose message 2 was `answer`.
-    fn exchange(managed_id: u32, answer: &[u8]) -> Exchange {
-        let (managed_random, guid, _) = parse_rakp2(Reply::parse(answer).unwrap().rest).unwrap();
-        Exchange {
-            suite: Suite::Sha1,
+    fn exchange(managed_id: u32, answer: &[u8]) -> RakpExchange {
+        let (managed_random, guid, _) =
+            parse_rakp2(RakpReply::parse(answer).unwrap().rest).unwrap();
+        RakpExchange {
+            suite: IpmiCipherSuite::Sha1,
             console_id: 77,
             managed_id,
             console_random: [9; 16],
@@ -245,7 +258,7 @@ impl Hand {
 
 #[test]
 fn the_bmc_names_the_algorithm_it_does_not_have() {
-    let mut hand = Hand::new();
+    let mut hand = IpmiManualConsole::new();
     for (algorithms, want) in [
         ([0, 0, 0], status::BAD_AUTHENTICATION),
         ([1, 0, 0], status::BAD_INTEGRITY),
@@ -260,7 +273,7 @@ fn the_bmc_names_the_algorithm_it_does_not_have() {
 
 #[test]
 fn the_bmc_refuses_names_and_roles_with_their_own_status() {
-    let mut hand = Hand::new();
+    let mut hand = IpmiManualConsole::new();
     let id = hand.opened(1, 77);
     assert_eq!(hand.rakp1(id, 0x14, b"nobody")[1], status::NAME_REFUSED);
     assert_eq!(
@@ -273,11 +286,11 @@ fn the_bmc_refuses_names_and_roles_with_their_own_status() {
 
 #[test]
 fn the_bmc_refuses_a_wrong_third_message_with_its_status() {
-    let mut hand = Hand::new();
+    let mut hand = IpmiManualConsole::new();
     let id = hand.opened(1, 77);
     assert_eq!(hand.rakp3(id, 0, vec![0; 20]), None, "nobody was named yet");
     let second = hand.rakp1(id, 0x14, b"admin");
-    let exchange = Hand::exchange(id, &second);
+    let exchange = IpmiManualConsole::exchange(id, &second);
     let refused = hand.rakp3(id, 0, exchange.rakp3_code(b"passw0rd")).unwrap();
     assert_eq!(refused[1], status::BAD_CHECK_VALUE);
     let accepted = hand.rakp3(id, 0, exchange.rakp3_code(b"password")).unwrap();
@@ -287,13 +300,13 @@ fn the_bmc_refuses_a_wrong_third_message_with_its_status() {
 
 #[test]
 fn repeated_handshake_messages_get_the_same_answers() {
-    let mut hand = Hand::new();
+    let mut hand = IpmiManualConsole::new();
     let id = hand.opened(1, 77);
     assert_eq!(hand.opened(1, 77), id);
     assert_ne!(hand.opened(2, 77), id, "another peer is another session");
     let second = hand.rakp1(id, 0x14, b"admin");
     assert_eq!(hand.rakp1(id, 0x14, b"admin"), second);
-    let code = Hand::exchange(id, &second).rakp3_code(b"password");
+    let code = IpmiManualConsole::exchange(id, &second).rakp3_code(b"password");
     let fourth = hand.rakp3(id, 0, code.clone());
     assert_eq!(hand.rakp3(id, 0, code), fourth);
     assert_eq!(hand.rakp3(id, status::BAD_CHECK_VALUE, Vec::new()), None);
@@ -306,11 +319,11 @@ fn repeated_handshake_messages_get_the_same_answers() {
 
 #[test]
 fn the_session_table_is_bounded_and_half_open_sessions_go_first() {
-    let mut rig = Rig::new(target(), setup());
+    let mut rig = IpmiTestRig::new(target(), setup());
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
-    let mut hand = Hand {
+    let mut hand = IpmiManualConsole {
         bmc: rig.bmc,
-        entropy: Seeded::new(6),
+        entropy: SeededRandom::new(6),
     };
     for console_id in 1..100 {
         hand.opened(9, console_id);
@@ -330,18 +343,22 @@ fn the_session_table_is_bounded_and_half_open_sessions_go_first() {
 
 #[test]
 fn outside_a_session_the_bmc_tells_only_how_to_log_in() {
-    let mut hand = Hand::new();
+    let mut hand = IpmiManualConsole::new();
     let mut ask = |netfn, command, data: &[u8]| {
-        let message = Message::request(netfn, 1, command, data).emit();
-        let old = hand.say(1, &packet::bare(&message).unwrap()).unwrap();
-        let new = hand.say(1, &packet::plus(0, 0, 0, &message)).unwrap();
-        let (Some(Packet::Bare { message: one }), Some(Packet::Plus(two))) =
-            (Packet::parse(&old), Packet::parse(&new))
+        let message = IpmiMessage::request(netfn, 1, command, data).emit();
+        let old = hand
+            .send(1, &packet::emit_sessionless(&message).unwrap())
+            .unwrap();
+        let new = hand
+            .send(1, &packet::emit_rmcp_plus(0, 0, 0, &message))
+            .unwrap();
+        let (Some(RmcpPacket::Sessionless { message: one }), Some(RmcpPacket::RmcpPlus(two))) =
+            (RmcpPacket::parse(&old), RmcpPacket::parse(&new))
         else {
             panic!("each header is answered with its own kind");
         };
         assert_eq!(one, two.payload);
-        Message::parse(one).unwrap().body
+        IpmiMessage::parse(one).unwrap().body
     };
     assert_eq!(
         ask(6, 0x38, &[0x8e, 4]),
@@ -359,21 +376,23 @@ fn outside_a_session_the_bmc_tells_only_how_to_log_in() {
 
 #[test]
 fn a_session_starts_below_operator_until_it_is_raised() {
-    let mut hand = Hand::new();
+    let mut hand = IpmiManualConsole::new();
     let id = hand.opened(1, 77);
     let second = hand.rakp1(id, 0x14, b"admin");
-    let exchange = Hand::exchange(id, &second);
+    let exchange = IpmiManualConsole::exchange(id, &second);
     hand.rakp3(id, 0, exchange.rakp3_code(b"password")).unwrap();
     let keys = exchange.keys(b"password", None);
-    let mut channel = Channel::new(Suite::Sha1, keys, 77, id);
+    let mut channel = RmcpPlusChannel::new(IpmiCipherSuite::Sha1, keys, 77, id);
     let mut ask = |netfn, command, data: &[u8]| {
-        let message = Message::request(netfn, 1, command, data).emit();
-        let bytes = channel.seal(0, &message, &mut Seeded::new(1));
-        let answer = hand.say(1, &bytes).unwrap();
-        let Some(Packet::Plus(plus)) = Packet::parse(&answer) else {
+        let message = IpmiMessage::request(netfn, 1, command, data).emit();
+        let bytes = channel.seal(0, &message, &mut SeededRandom::new(1));
+        let answer = hand.send(1, &bytes).unwrap();
+        let Some(RmcpPacket::RmcpPlus(plus)) = RmcpPacket::parse(&answer) else {
             panic!("a session is answered in RMCP+");
         };
-        Message::parse(&channel.open(&plus).unwrap()).unwrap().body
+        IpmiMessage::parse(&channel.open(&plus).unwrap())
+            .unwrap()
+            .body
     };
     assert_eq!(ask(0, 0x02, &[1]), [0xd4]);
     assert_eq!(ask(0, 0x08, &[5, 0x80, 4, 0, 0, 0]), [0xd4]);

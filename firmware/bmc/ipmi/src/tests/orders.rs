@@ -2,12 +2,12 @@
 
 use trivet_model::{BootDevice, PowerAnswer, PowerError, PowerOrder, PowerState};
 
-use super::machine::{ACCEPTED, Rig, SET_PXE, setup, target};
-use crate::wire::message::Message;
-use crate::wire::packet::{self, Packet};
-use crate::{ORDERS_WAITING_MAX, Suite, Target};
+use super::rig::{ACCEPTED, IpmiTestRig, SET_PXE, setup, target};
+use crate::wire::message::IpmiMessage;
+use crate::wire::packet::{self, RmcpPacket};
+use crate::{IpmiCipherSuite, IpmiTarget, ORDERS_WAITING_MAX};
 
-fn logins(rig: &Rig) -> usize {
+fn logins(rig: &IpmiTestRig) -> usize {
     // Open Session requests are RMCP+ packets of kind 0x10.
     rig.sent
         .iter()
@@ -17,9 +17,9 @@ fn logins(rig: &Rig) -> usize {
 
 #[test]
 fn carries_out_every_order_with_both_suites() {
-    for suite in [Suite::Sha1, Suite::Sha256] {
-        let mut rig = Rig::new(
-            Target {
+    for suite in [IpmiCipherSuite::Sha1, IpmiCipherSuite::Sha256] {
+        let mut rig = IpmiTestRig::new(
+            IpmiTarget {
                 suite: Some(suite),
                 ..target()
             },
@@ -47,7 +47,7 @@ fn carries_out_every_order_with_both_suites() {
 
 #[test]
 fn sets_and_reads_the_boot_device() {
-    let mut rig = Rig::new(target(), setup());
+    let mut rig = IpmiTestRig::new(target(), setup());
     let boot = |device, persistent, efi| {
         Ok(PowerAnswer::Boot {
             device,
@@ -84,14 +84,14 @@ fn sets_and_reads_the_boot_device() {
 
 #[test]
 fn a_cycle_of_what_is_off_switches_it_on() {
-    let mut rig = Rig::new(target(), setup());
+    let mut rig = IpmiTestRig::new(target(), setup());
     assert_eq!(rig.run(PowerOrder::Cycle), ACCEPTED);
     assert_eq!(rig.machine.done, [PowerOrder::On]);
 }
 
 #[test]
 fn a_reset_of_what_is_off_is_refused() {
-    let mut rig = Rig::new(target(), setup());
+    let mut rig = IpmiTestRig::new(target(), setup());
     assert_eq!(
         rig.run(PowerOrder::Reset),
         Err(PowerError::Refused { code: 0xd5 })
@@ -102,23 +102,26 @@ fn a_reset_of_what_is_off_is_refused() {
 
 #[test]
 fn refuses_the_order_after_the_last_that_fits() {
-    let mut rig = Rig::new(target(), setup());
+    let mut rig = IpmiTestRig::new(target(), setup());
     for id in 0..ORDERS_WAITING_MAX as u64 {
         assert_eq!(rig.order(id, PowerOrder::Status), Ok(()));
     }
-    assert_eq!(rig.order(99, PowerOrder::Status), Err(PowerError::Busy));
-    let answers = rig.settle();
+    assert_eq!(
+        rig.order(99, PowerOrder::Status),
+        Err(PowerError::QueueFull)
+    );
+    let answers = rig.run_until_idle();
     let ids: Vec<u64> = answers.iter().map(|(id, _)| *id).collect();
     assert_eq!(ids, (0..ORDERS_WAITING_MAX as u64).collect::<Vec<_>>());
     assert_eq!(rig.order(99, PowerOrder::Status), Ok(()));
-    assert_eq!(rig.settle().len(), 1);
+    assert_eq!(rig.run_until_idle().len(), 1);
 }
 
 #[test]
 fn answers_that_nobody_fetched_count_against_the_queue() {
-    let mut rig = Rig::new(
-        Target {
-            suite: Some(Suite::Sha1),
+    let mut rig = IpmiTestRig::new(
+        IpmiTarget {
+            suite: Some(IpmiCipherSuite::Sha1),
             ..target()
         },
         setup(),
@@ -131,7 +134,10 @@ fn answers_that_nobody_fetched_count_against_the_queue() {
         rig.now = due;
         rig.session.tick(due, &mut rig.entropy);
     }
-    assert_eq!(rig.order(99, PowerOrder::Status), Err(PowerError::Busy));
+    assert_eq!(
+        rig.order(99, PowerOrder::Status),
+        Err(PowerError::QueueFull)
+    );
     assert!(rig.session.answer().is_some());
     assert_eq!(rig.order(99, PowerOrder::Status), Ok(()));
     let mut posted = 0;
@@ -144,20 +150,20 @@ fn answers_that_nobody_fetched_count_against_the_queue() {
 #[test]
 fn refuses_a_target_that_ipmi_cannot_carry() {
     for bad in [
-        Target {
+        IpmiTarget {
             username: vec![b'a'; 17],
             ..target()
         },
-        Target {
+        IpmiTarget {
             password: vec![b'a'; 21],
             ..target()
         },
-        Target {
+        IpmiTarget {
             kg: Some(vec![0; 21]),
             ..target()
         },
     ] {
-        let mut rig = Rig::new(bad, setup());
+        let mut rig = IpmiTestRig::new(bad, setup());
         let got = rig.order(1, PowerOrder::Status);
         assert!(
             matches!(got, Err(PowerError::NotConfigured { .. })),
@@ -171,7 +177,7 @@ fn refuses_a_target_that_ipmi_cannot_carry() {
 fn a_target_shows_no_secret() {
     let shown = format!(
         "{:?}",
-        Target {
+        IpmiTarget {
             kg: Some(b"key".to_vec()),
             ..target()
         }
@@ -181,11 +187,11 @@ fn a_target_shows_no_secret() {
 
 #[test]
 fn closing_frees_the_bmc_and_a_later_order_logs_in_anew() {
-    let mut rig = Rig::new(target(), setup());
+    let mut rig = IpmiTestRig::new(target(), setup());
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
     assert_eq!(rig.bmc.sessions(), 1);
     rig.session.close(&mut rig.entropy);
-    rig.settle();
+    rig.run_until_idle();
     assert_eq!(rig.bmc.sessions(), 0);
     assert_eq!(rig.run(PowerOrder::Off), ACCEPTED);
     assert_eq!(logins(&rig), 2);
@@ -193,17 +199,17 @@ fn closing_frees_the_bmc_and_a_later_order_logs_in_anew() {
 
 #[test]
 fn closing_waits_for_the_orders_at_hand() {
-    let mut rig = Rig::new(target(), setup());
+    let mut rig = IpmiTestRig::new(target(), setup());
     rig.order(1, PowerOrder::On).unwrap();
     rig.order(2, PowerOrder::Off).unwrap();
     rig.session.close(&mut rig.entropy);
-    assert_eq!(rig.settle(), [(1, ACCEPTED), (2, ACCEPTED)]);
+    assert_eq!(rig.run_until_idle(), [(1, ACCEPTED), (2, ACCEPTED)]);
     assert_eq!(rig.bmc.sessions(), 0);
 }
 
 #[test]
 fn a_session_that_rested_too_long_is_replaced_without_waiting() {
-    let mut rig = Rig::new(target(), setup());
+    let mut rig = IpmiTestRig::new(target(), setup());
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
     rig.now = rig.now.after_ms(60_000);
     let before = rig.now;
@@ -214,7 +220,7 @@ fn a_session_that_rested_too_long_is_replaced_without_waiting() {
 
 #[test]
 fn a_session_the_bmc_forgot_is_replaced_once_per_order() {
-    let mut rig = Rig::new(target(), setup());
+    let mut rig = IpmiTestRig::new(target(), setup());
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
     rig.bmc.restart();
     assert_eq!(rig.run(PowerOrder::Off), ACCEPTED);
@@ -223,16 +229,16 @@ fn a_session_the_bmc_forgot_is_replaced_once_per_order() {
 
 #[test]
 fn a_dead_bmc_is_reported_silent_and_a_live_one_found_again() {
-    let mut rig = Rig::new(target(), setup());
+    let mut rig = IpmiTestRig::new(target(), setup());
     rig.faults.lost = 1000;
     let got = rig.run(PowerOrder::On);
-    assert_eq!(got, Err(PowerError::Silent { waited_ms: 5_750 }));
+    assert_eq!(got, Err(PowerError::NoResponse { waited_ms: 5_750 }));
     rig.faults.lost = 0;
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
     rig.faults.lost = 1000;
     assert!(matches!(
         rig.run(PowerOrder::On),
-        Err(PowerError::Silent { .. })
+        Err(PowerError::NoResponse { .. })
     ));
     rig.faults.lost = 0;
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
@@ -240,9 +246,9 @@ fn a_dead_bmc_is_reported_silent_and_a_live_one_found_again() {
 
 #[test]
 fn a_bmc_rests_between_two_orders_and_never_has_two_at_once() {
-    let mut rig = Rig::new(target(), setup());
+    let mut rig = IpmiTestRig::new(target(), setup());
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
-    let rest_ms = crate::Pace::default().rest_ms;
+    let rest_ms = crate::IpmiTiming::default().order_gap_ms;
     for id in 1..=3 {
         let given = rig
             .session
@@ -269,30 +275,30 @@ fn a_bmc_rests_between_two_orders_and_never_has_two_at_once() {
 
 #[test]
 fn the_time_limit_of_an_order_holds() {
-    let mut rig = Rig::new(target(), setup());
-    let pace = crate::Pace {
+    let mut rig = IpmiTestRig::new(target(), setup());
+    let pace = crate::IpmiTiming {
         tries_max: 1_000,
-        ..crate::Pace::default()
+        ..crate::IpmiTiming::default()
     };
-    rig.session = crate::Session::new(target(), pace);
+    rig.session = crate::IpmiSession::new(target(), pace);
     rig.faults.lost = 1000;
     let got = rig.run(PowerOrder::On);
-    assert_eq!(got, Err(PowerError::Silent { waited_ms: 20_000 }));
+    assert_eq!(got, Err(PowerError::NoResponse { waited_ms: 20_000 }));
 }
 
 #[test]
 fn a_bmc_that_answers_only_the_old_protocol_is_named_so() {
-    let mut rig = Rig::new(target(), setup());
+    let mut rig = IpmiTestRig::new(target(), setup());
     rig.order(1, PowerOrder::Status).unwrap();
     let outcome = loop {
         while let Some(bytes) = rig.session.transmit() {
             if bytes[4] == 0 {
-                let Some(Packet::Bare { message }) = Packet::parse(&bytes) else {
+                let Some(RmcpPacket::Sessionless { message }) = RmcpPacket::parse(&bytes) else {
                     panic!("the first request has the old header");
                 };
-                let request = Message::parse(message).unwrap();
+                let request = IpmiMessage::parse(message).unwrap();
                 let answer = request.response(vec![0, 1, 0x14, 0x04, 0, 0, 0, 0, 0]);
-                rig.forge(&packet::bare(&answer.emit()).unwrap());
+                rig.forge(&packet::emit_sessionless(&answer.emit()).unwrap());
             }
         }
         if let Some((_, outcome)) = rig.session.answer() {
@@ -302,21 +308,21 @@ fn a_bmc_that_answers_only_the_old_protocol_is_named_so() {
         rig.session.tick(rig.now, &mut rig.entropy);
     };
     assert!(
-        matches!(outcome, Err(PowerError::Nonsense { .. })),
+        matches!(outcome, Err(PowerError::InvalidResponse { .. })),
         "{outcome:?}"
     );
 }
 
 /// Reads the power of a BMC that is busy for so many requests.
-fn play_busy(busy: u32) -> super::machine::Outcome {
-    let mut rig = Rig::new(target(), setup());
+fn play_busy(busy: u32) -> super::rig::IpmiPowerResult {
+    let mut rig = IpmiTestRig::new(target(), setup());
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
-    rig.bmc.keep_busy(busy);
+    rig.bmc.set_busy_requests(busy);
     rig.run(PowerOrder::Status)
 }
 
 #[test]
 fn a_busy_bmc_is_asked_again_in_the_same_session() {
     assert_eq!(play_busy(2), Ok(PowerAnswer::Power(PowerState::On)));
-    assert_eq!(play_busy(100), Err(PowerError::Occupied));
+    assert_eq!(play_busy(100), Err(PowerError::BmcBusy));
 }

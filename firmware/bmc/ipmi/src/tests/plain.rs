@@ -2,32 +2,33 @@
 
 use trivet_model::{PowerAnswer, PowerError, PowerOrder, PowerState};
 
-use super::machine::{ACCEPTED, Faults, Rig, setup, target};
-use crate::bmc::Setup;
-use crate::wire::packet::{self, KIND_IPMI, Packet};
-use crate::{Suite, Target};
+use super::rig::{ACCEPTED, IpmiTestRig, IpmiWireFaults, setup, target};
+use crate::bmc::IpmiSimulatorSetup;
+use crate::wire::packet::{self, KIND_IPMI, RmcpPacket};
+use crate::{IpmiCipherSuite, IpmiTarget};
 
-fn insists() -> Target {
-    Target {
-        suite: Some(Suite::Plain),
+fn suite_0_target() -> IpmiTarget {
+    IpmiTarget {
+        suite: Some(IpmiCipherSuite::Plain),
         ..target()
     }
 }
 
-fn careless() -> Setup {
-    Setup {
-        suites: vec![Suite::Plain],
+fn suite_0_setup() -> IpmiSimulatorSetup {
+    IpmiSimulatorSetup {
+        suites: vec![IpmiCipherSuite::Plain],
         ..setup()
     }
 }
 
 #[test]
 fn whoever_insists_gets_a_session_without_protection() {
-    let mut rig = Rig::new(insists(), careless());
+    let mut rig = IpmiTestRig::new(suite_0_target(), suite_0_setup());
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
     let on = Ok(PowerAnswer::Power(PowerState::On));
     assert_eq!(rig.run(PowerOrder::Status), on);
-    let Some(Packet::Plus(last)) = rig.sent.last().and_then(|it| Packet::parse(it)) else {
+    let Some(RmcpPacket::RmcpPlus(last)) = rig.sent.last().and_then(|it| RmcpPacket::parse(it))
+    else {
         panic!("an RMCP+ packet");
     };
     assert!(!last.encrypted && !last.authenticated && last.session_id != 0);
@@ -35,27 +36,28 @@ fn whoever_insists_gets_a_session_without_protection() {
 
 #[test]
 fn nobody_falls_back_to_it() {
-    let mut rig = Rig::new(target(), careless());
+    let mut rig = IpmiTestRig::new(target(), suite_0_setup());
     assert_eq!(rig.run(PowerOrder::On), Err(PowerError::NoSuite));
     assert!(rig.machine.done.is_empty());
 }
 
 #[test]
 fn a_careful_bmc_refuses_it() {
-    let mut rig = Rig::new(insists(), setup());
+    let mut rig = IpmiTestRig::new(suite_0_target(), setup());
     assert_eq!(rig.run(PowerOrder::On), Err(PowerError::NoSuite));
 }
 
 #[test]
 fn a_protected_session_takes_no_plain_packet() {
-    let mut rig = Rig::new(target(), setup());
+    let mut rig = IpmiTestRig::new(target(), setup());
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
-    let Some(Packet::Plus(last)) = rig.sent.last().and_then(|it| Packet::parse(it)) else {
+    let Some(RmcpPacket::RmcpPlus(last)) = rig.sent.last().and_then(|it| RmcpPacket::parse(it))
+    else {
         panic!("an RMCP+ packet");
     };
     // Switch off, as a request of this session would, but for its protection.
     let text = [0x20, 0x00, 0xe0, 0x81, 0x04, 0x02, 0x00, 0x79];
-    let forged = packet::plus(KIND_IPMI, last.session_id, last.sequence + 1, &text);
+    let forged = packet::emit_rmcp_plus(KIND_IPMI, last.session_id, last.sequence + 1, &text);
     rig.bmc
         .datagram(1, &forged, &mut rig.machine, &mut rig.entropy);
     assert_eq!(rig.machine.done, [PowerOrder::On]);
@@ -64,18 +66,18 @@ fn a_protected_session_takes_no_plain_packet() {
 #[test]
 fn copies_and_losses_do_no_harm() {
     for seed in 0..100 {
-        let faults = Faults {
+        let faults = IpmiWireFaults {
             lost: 100,
             doubled: 200,
             bent: 0,
             late_ms: 400,
         };
-        let mut rig = Rig::seeded(seed, faults);
-        rig.session = crate::Session::new(insists(), crate::Pace::default());
-        rig.bmc = crate::bmc::Bmc::new(careless());
+        let mut rig = IpmiTestRig::seeded(seed, faults);
+        rig.session = crate::IpmiSession::new(suite_0_target(), crate::IpmiTiming::default());
+        rig.bmc = crate::bmc::IpmiSimulator::new(suite_0_setup());
         match rig.run(PowerOrder::On) {
             Ok(_) => assert_eq!(rig.machine.power, PowerState::On, "seed {seed}"),
-            Err(error) => assert!(matches!(error, PowerError::Silent { .. }), "{error}"),
+            Err(error) => assert!(matches!(error, PowerError::NoResponse { .. }), "{error}"),
         }
     }
 }

@@ -3,10 +3,10 @@
 use trivet_model::power::{RAW_BYTES_MAX, RawBytes};
 use trivet_model::{PowerAnswer, PowerError, PowerOrder};
 
-use super::machine::{ACCEPTED, Outcome, Rig, setup, target};
+use super::rig::{ACCEPTED, IpmiPowerResult, IpmiTestRig, setup, target};
 use crate::wire::packet::{self, KIND_OPEN_REQUEST};
 use crate::wire::rakp::status;
-use crate::{Privilege, Target};
+use crate::{IpmiPrivilege, IpmiTarget};
 
 fn raw(netfn: u8, command: u8, data: &[u8]) -> PowerOrder {
     PowerOrder::Raw {
@@ -17,7 +17,7 @@ fn raw(netfn: u8, command: u8, data: &[u8]) -> PowerOrder {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "compared with outcomes")]
-fn said(code: u8, data: &[u8]) -> Outcome {
+fn raw_answer(code: u8, data: &[u8]) -> IpmiPowerResult {
     Ok(PowerAnswer::Raw {
         code,
         data: RawBytes::new(data).unwrap(),
@@ -26,19 +26,19 @@ fn said(code: u8, data: &[u8]) -> Outcome {
 
 #[test]
 fn a_raw_command_brings_back_what_the_bmc_said() {
-    let mut rig = Rig::new(target(), setup());
-    assert_eq!(rig.run(raw(0, 1, &[])), said(0, &[0, 0, 0x40]));
+    let mut rig = IpmiTestRig::new(target(), setup());
+    assert_eq!(rig.run(raw(0, 1, &[])), raw_answer(0, &[0, 0, 0x40]));
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
-    assert_eq!(rig.run(raw(0, 1, &[])), said(0, &[1, 0, 0x40]));
-    assert_eq!(rig.run(raw(0, 2, &[9])), said(0xcc, &[]), "bad field");
-    assert_eq!(rig.run(raw(0x2e, 0x77, &[1, 2])), said(0xc1, &[]));
+    assert_eq!(rig.run(raw(0, 1, &[])), raw_answer(0, &[1, 0, 0x40]));
+    assert_eq!(rig.run(raw(0, 2, &[9])), raw_answer(0xcc, &[]), "bad field");
+    assert_eq!(rig.run(raw(0x2e, 0x77, &[1, 2])), raw_answer(0xc1, &[]));
     let longest = raw(0x2e, 1, &[7; RAW_BYTES_MAX]);
-    assert_eq!(rig.run(longest), said(0xc1, &[]));
+    assert_eq!(rig.run(longest), raw_answer(0xc1, &[]));
 }
 
 #[test]
 fn an_interrupt_reaches_a_machine_that_runs() {
-    let mut rig = Rig::new(target(), setup());
+    let mut rig = IpmiTestRig::new(target(), setup());
     let off = Err(PowerError::Refused { code: 0xd5 });
     assert_eq!(rig.run(PowerOrder::Nmi), off);
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
@@ -49,7 +49,7 @@ fn an_interrupt_reaches_a_machine_that_runs() {
 #[test]
 fn a_bmc_that_was_reset_is_logged_in_to_anew() {
     for warm in [true, false] {
-        let mut rig = Rig::new(target(), setup());
+        let mut rig = IpmiTestRig::new(target(), setup());
         assert_eq!(rig.run(PowerOrder::BmcReset { warm }), ACCEPTED);
         assert_eq!(rig.bmc.sessions(), 0);
         let before = rig.now;
@@ -65,8 +65,8 @@ fn sealed(bytes: &[u8]) -> bool {
 
 /// Plays an order where the BMC takes the privilege and then falls silent;
 /// gives how often the machine or the BMC heard of the order, and the outcome.
-fn play_deaf(order: PowerOrder) -> (usize, Outcome) {
-    let mut rig = Rig::new(target(), setup());
+fn play_unresponsive(order: PowerOrder) -> (usize, IpmiPowerResult) {
+    let mut rig = IpmiTestRig::new(target(), setup());
     rig.machine.power = trivet_model::PowerState::On;
     rig.order(1, order).unwrap();
     let (mut inside, mut heard) = (0, 0);
@@ -93,48 +93,48 @@ fn play_deaf(order: PowerOrder) -> (usize, Outcome) {
 
 #[test]
 fn what_counts_is_not_said_in_a_second_session() {
-    let (heard, outcome) = play_deaf(PowerOrder::Nmi);
-    assert!(matches!(outcome, Err(PowerError::Silent { .. })));
+    let (heard, outcome) = play_unresponsive(PowerOrder::Nmi);
+    assert!(matches!(outcome, Err(PowerError::NoResponse { .. })));
     assert!(
         (1..=6).contains(&heard),
         "{heard} in one session, then closed"
     );
-    let (_, outcome) = play_deaf(raw(6, 1, &[]));
-    assert!(matches!(outcome, Err(PowerError::Silent { .. })));
+    let (_, outcome) = play_unresponsive(raw(6, 1, &[]));
+    assert!(matches!(outcome, Err(PowerError::NoResponse { .. })));
 }
 
 #[test]
 fn a_bmc_that_restarts_before_it_answers_has_done_what_it_was_told() {
-    let (_, outcome) = play_deaf(PowerOrder::BmcReset { warm: false });
+    let (_, outcome) = play_unresponsive(PowerOrder::BmcReset { warm: false });
     assert_eq!(outcome, ACCEPTED);
     // Where it never got that far, silence means what it always means.
-    let mut rig = Rig::new(target(), setup());
+    let mut rig = IpmiTestRig::new(target(), setup());
     rig.faults.lost = 1000;
     let reset = PowerOrder::BmcReset { warm: true };
-    assert!(matches!(rig.run(reset), Err(PowerError::Silent { .. })));
+    assert!(matches!(rig.run(reset), Err(PowerError::NoResponse { .. })));
 }
 
 /// Somebody who may only look.
-pub(super) fn watcher() -> Target {
-    Target {
+pub(super) fn watcher() -> IpmiTarget {
+    IpmiTarget {
         username: b"watcher".to_vec(),
         password: b"look".to_vec(),
-        privilege: Privilege::User,
+        privilege: IpmiPrivilege::User,
         ..target()
     }
 }
 
 #[test]
 fn a_lower_level_is_worked_at_where_it_is_asked_for() {
-    let mut rig = Rig::new(watcher(), setup());
+    let mut rig = IpmiTestRig::new(watcher(), setup());
     assert!(rig.run(PowerOrder::Status).is_ok());
     let refused = Err(PowerError::Privilege);
     assert_eq!(rig.run(PowerOrder::On), refused);
-    let operator = Target {
-        privilege: Privilege::Operator,
+    let operator = IpmiTarget {
+        privilege: IpmiPrivilege::Operator,
         ..target()
     };
-    let mut rig = Rig::new(operator, setup());
+    let mut rig = IpmiTestRig::new(operator, setup());
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
     assert_eq!(rig.run(PowerOrder::BmcReset { warm: true }), refused);
 }
@@ -142,7 +142,7 @@ fn a_lower_level_is_worked_at_where_it_is_asked_for() {
 #[test]
 fn a_full_bmc_is_told_apart_from_a_wrong_login() {
     for code in [status::NO_RESOURCES, status::NO_RESOURCES_AT_ROLE] {
-        let mut rig = Rig::new(target(), setup());
+        let mut rig = IpmiTestRig::new(target(), setup());
         rig.order(1, PowerOrder::Status).unwrap();
         let answer = loop {
             while let Some(bytes) = rig.session.transmit() {
@@ -150,7 +150,7 @@ fn a_full_bmc_is_told_apart_from_a_wrong_login() {
                     // Tag, status, two bytes, and the session the request named.
                     let mut refusal = vec![bytes[16], code, 0, 0];
                     refusal.extend(&bytes[20..24]);
-                    rig.forge(&packet::plus(0x11, 0, 0, &refusal));
+                    rig.forge(&packet::emit_rmcp_plus(0x11, 0, 0, &refusal));
                 } else {
                     let answer = rig
                         .bmc

@@ -2,11 +2,11 @@
 
 use trivet_model::{PowerAnswer, PowerError, PowerOrder, PowerState};
 
-use super::machine::{ACCEPTED, Faults, Rig, SET_PXE};
+use super::rig::{ACCEPTED, IpmiTestRig, IpmiWireFaults, SET_PXE};
 
 /// Gives a round of orders and holds the answers against the machine.
-fn round(seed: u64, faults: Faults) -> (usize, usize) {
-    let mut rig = Rig::seeded(seed, faults);
+fn round(seed: u64, faults: IpmiWireFaults) -> (usize, usize) {
+    let mut rig = IpmiTestRig::seeded(seed, faults);
     let orders = [
         PowerOrder::On,
         PowerOrder::Status,
@@ -39,7 +39,7 @@ fn round(seed: u64, faults: Faults) -> (usize, usize) {
         }
         good += usize::from(got.is_ok());
     }
-    rig.faults = Faults::default();
+    rig.faults = IpmiWireFaults::default();
     assert_eq!(
         rig.run(PowerOrder::On),
         ACCEPTED,
@@ -48,7 +48,7 @@ fn round(seed: u64, faults: Faults) -> (usize, usize) {
     (good, orders.len())
 }
 
-fn count(rig: &Rig, order: PowerOrder) -> usize {
+fn count(rig: &IpmiTestRig, order: PowerOrder) -> usize {
     rig.machine
         .done
         .iter()
@@ -61,12 +61,14 @@ fn count(rig: &Rig, order: PowerOrder) -> usize {
 fn check_error(seed: u64, order: PowerOrder, error: &PowerError) {
     let fair = matches!(
         error,
-        PowerError::Silent { .. } | PowerError::Login { .. } | PowerError::Nonsense { .. }
+        PowerError::NoResponse { .. }
+            | PowerError::Login { .. }
+            | PowerError::InvalidResponse { .. }
     );
     assert!(fair, "seed {seed}: {order:?} ended in {error:?}");
 }
 
-fn rounds(seeds: u64, faults: Faults) -> (usize, usize) {
+fn rounds(seeds: u64, faults: IpmiWireFaults) -> (usize, usize) {
     (0..seeds)
         .map(|seed| round(seed, faults))
         .fold((0, 0), |(good, all), (more, of)| (good + more, all + of))
@@ -74,10 +76,10 @@ fn rounds(seeds: u64, faults: Faults) -> (usize, usize) {
 
 #[test]
 fn a_wire_that_doubles_and_reorders_costs_nothing() {
-    let faults = Faults {
+    let faults = IpmiWireFaults {
         doubled: 300,
         late_ms: 200,
-        ..Faults::default()
+        ..IpmiWireFaults::default()
     };
     let (good, all) = rounds(300, faults);
     assert_eq!(good, all);
@@ -85,9 +87,9 @@ fn a_wire_that_doubles_and_reorders_costs_nothing() {
 
 #[test]
 fn a_wire_later_than_the_first_repetition_costs_nothing() {
-    let faults = Faults {
+    let faults = IpmiWireFaults {
         late_ms: 900,
-        ..Faults::default()
+        ..IpmiWireFaults::default()
     };
     let (good, all) = rounds(300, faults);
     assert!(good * 100 >= all * 99, "{good} of {all}");
@@ -96,11 +98,11 @@ fn a_wire_later_than_the_first_repetition_costs_nothing() {
 #[test]
 fn a_wire_that_loses_a_tenth_serves_nearly_every_order() {
     // A request that changes power is sent twice at most; the caller polls the power state.
-    let faults = Faults {
+    let faults = IpmiWireFaults {
         lost: 100,
         doubled: 50,
         late_ms: 50,
-        ..Faults::default()
+        ..IpmiWireFaults::default()
     };
     let (good, all) = rounds(500, faults);
     assert!(good * 100 >= all * 98, "{good} of {all}");
@@ -108,11 +110,11 @@ fn a_wire_that_loses_a_tenth_serves_nearly_every_order() {
 
 #[test]
 fn a_wire_that_loses_a_third_serves_most_orders() {
-    let faults = Faults {
+    let faults = IpmiWireFaults {
         lost: 330,
         doubled: 100,
         late_ms: 300,
-        ..Faults::default()
+        ..IpmiWireFaults::default()
     };
     let (good, all) = rounds(300, faults);
     assert!(good * 100 >= all * 80, "{good} of {all}");
@@ -120,11 +122,11 @@ fn a_wire_that_loses_a_third_serves_most_orders() {
 
 #[test]
 fn a_wire_that_bends_bits_serves_nearly_every_order() {
-    let faults = Faults {
+    let faults = IpmiWireFaults {
         bent: 100,
         doubled: 50,
         late_ms: 20,
-        ..Faults::default()
+        ..IpmiWireFaults::default()
     };
     let (good, all) = rounds(500, faults);
     assert!(good * 100 >= all * 97, "{good} of {all}");
@@ -133,11 +135,11 @@ fn a_wire_that_bends_bits_serves_nearly_every_order() {
 #[test]
 fn a_doubled_control_is_done_once() {
     for seed in 0..200 {
-        let faults = Faults {
+        let faults = IpmiWireFaults {
             doubled: 500,
-            ..Faults::default()
+            ..IpmiWireFaults::default()
         };
-        let mut rig = Rig::seeded(seed, faults);
+        let mut rig = IpmiTestRig::seeded(seed, faults);
         rig.machine.power = PowerState::On;
         assert_eq!(rig.run(PowerOrder::Cycle), ACCEPTED);
         assert_eq!(count(&rig, PowerOrder::Cycle), 1, "seed {seed}");
@@ -146,22 +148,22 @@ fn a_doubled_control_is_done_once() {
 
 #[test]
 fn a_repeated_control_is_done_once_although_its_answer_was_lost() {
-    let mut rig = Rig::seeded(1, Faults::default());
+    let mut rig = IpmiTestRig::seeded(1, IpmiWireFaults::default());
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
     // The BMC hears the first sending; its answer goes nowhere.
-    let first = rig.held_back(1, PowerOrder::Cycle);
+    let first = rig.order_withheld(1, PowerOrder::Cycle);
     let lost = rig
         .bmc
         .datagram(1, &first, &mut rig.machine, &mut rig.entropy);
     assert!(lost.is_some());
-    assert_eq!(rig.settle(), [(1, ACCEPTED)]);
+    assert_eq!(rig.run_until_idle(), [(1, ACCEPTED)]);
     assert_eq!(count(&rig, PowerOrder::Cycle), 1);
 }
 
 #[test]
 fn a_bmc_that_does_not_answer_a_power_request_gets_it_twice_at_most() {
     for kept in [false, true] {
-        let mut rig = Rig::seeded(1, Faults::default());
+        let mut rig = IpmiTestRig::seeded(1, IpmiWireFaults::default());
         if kept {
             assert_eq!(rig.run(PowerOrder::Status), rig.run(PowerOrder::Status));
         }
@@ -186,17 +188,20 @@ fn a_bmc_that_does_not_answer_a_power_request_gets_it_twice_at_most() {
             rig.session.tick(rig.now, &mut rig.entropy);
             answer = rig.session.answer();
         }
-        assert!(matches!(answer, Some((1, Err(PowerError::Silent { .. })))));
+        assert!(matches!(
+            answer,
+            Some((1, Err(PowerError::NoResponse { .. })))
+        ));
         assert_eq!(requests, 2, "kept {kept}");
     }
 }
 
 #[test]
 fn a_late_copy_of_a_control_is_not_done_after_a_newer_one() {
-    let mut rig = Rig::seeded(1, Faults::default());
+    let mut rig = IpmiTestRig::seeded(1, IpmiWireFaults::default());
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
-    let late = rig.held_back(1, PowerOrder::Off);
-    assert_eq!(rig.settle(), [(1, ACCEPTED)]);
+    let late = rig.order_withheld(1, PowerOrder::Off);
+    assert_eq!(rig.run_until_idle(), [(1, ACCEPTED)]);
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
     let answer = rig
         .bmc
@@ -207,7 +212,7 @@ fn a_late_copy_of_a_control_is_not_done_after_a_newer_one() {
 
 #[test]
 fn a_control_whose_number_came_round_is_done() {
-    let mut rig = Rig::seeded(1, Faults::default());
+    let mut rig = IpmiTestRig::seeded(1, IpmiWireFaults::default());
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
     for _ in 0..63 {
         assert!(rig.run(PowerOrder::Status).is_ok());
@@ -219,7 +224,7 @@ fn a_control_whose_number_came_round_is_done() {
 
 #[test]
 fn acts_beyond_those_a_bmc_remembers_are_still_done() {
-    let mut rig = Rig::seeded(1, Faults::default());
+    let mut rig = IpmiTestRig::seeded(1, IpmiWireFaults::default());
     for turn in 0..40 {
         let order = if turn % 2 == 0 {
             PowerOrder::On
@@ -233,14 +238,14 @@ fn acts_beyond_those_a_bmc_remembers_are_still_done() {
 
 #[test]
 fn the_same_seed_gives_the_same_datagrams() {
-    let faults = Faults {
+    let faults = IpmiWireFaults {
         lost: 100,
         doubled: 100,
         bent: 50,
         late_ms: 100,
     };
     let run = |seed| {
-        let mut rig = Rig::seeded(seed, faults);
+        let mut rig = IpmiTestRig::seeded(seed, faults);
         let _outcome = rig.run(SET_PXE);
         (rig.sent, rig.received)
     };

@@ -10,7 +10,7 @@ pub(crate) const SEQUENCE_MASK: u8 = 0x3f;
 
 /// One message, request or response.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Message {
+pub(crate) struct IpmiMessage {
     pub(crate) to: u8,
     pub(crate) to_lun: u8,
     pub(crate) from: u8,
@@ -21,7 +21,7 @@ pub(crate) struct Message {
     pub(crate) body: Vec<u8>,
 }
 
-impl Message {
+impl IpmiMessage {
     /// A request of the console to the BMC.
     pub(crate) fn request(netfn: u8, sequence: u8, command: u8, body: &[u8]) -> Self {
         Self {
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn writes_the_bytes_of_a_known_request() {
-        let request = Message::request(0x06, 0, 0x38, &[0x8e, 0x04]);
+        let request = IpmiMessage::request(0x06, 0, 0x38, &[0x8e, 0x04]);
         assert_eq!(
             request.emit(),
             [0x20, 0x18, 0xc8, 0x81, 0x00, 0x38, 0x8e, 0x04, 0xb5]
@@ -122,25 +122,25 @@ mod tests {
 
     #[test]
     fn reads_what_it_writes_and_knows_its_answer() {
-        let request = Message::request(0x00, 0x7f, 0x01, &[]);
+        let request = IpmiMessage::request(0x00, 0x7f, 0x01, &[]);
         assert_eq!(request.sequence, 0x3f);
         let answer = request.response(vec![0, 1]);
-        let read = Message::parse(&answer.emit()).unwrap();
+        let read = IpmiMessage::parse(&answer.emit()).unwrap();
         assert_eq!(read, answer);
         assert!(read.answers(&request) && !read.is_request());
-        assert!(!read.answers(&Message::request(0x00, 0x3e, 0x01, &[])));
-        assert!(!read.answers(&Message::request(0x00, 0x3f, 0x02, &[])));
+        assert!(!read.answers(&IpmiMessage::request(0x00, 0x3e, 0x01, &[])));
+        assert!(!read.answers(&IpmiMessage::request(0x00, 0x3f, 0x02, &[])));
         assert!(!request.answers(&request));
     }
 
     #[test]
     fn refuses_a_wrong_sum_and_every_prefix() {
-        let bytes = Message::request(0x06, 9, 0x01, &[1, 2]).emit();
+        let bytes = IpmiMessage::request(0x06, 9, 0x01, &[1, 2]).emit();
         for at in 0..bytes.len() {
             let mut bad = bytes.clone();
             bad[at] ^= 0x10;
-            assert_eq!(Message::parse(&bad), None, "byte {at}");
-            assert_eq!(Message::parse(&bytes[..at]), None, "{at} bytes");
+            assert_eq!(IpmiMessage::parse(&bad), None, "byte {at}");
+            assert_eq!(IpmiMessage::parse(&bytes[..at]), None, "{at} bytes");
         }
     }
 
@@ -152,15 +152,15 @@ mod tests {
             command: u8,
             body in proptest::collection::vec(0..=u8::MAX, 0..200),
         ) {
-            let request = Message::request(netfn, sequence, command, &body);
-            assert_eq!(Message::parse(&request.emit()), Some(request));
+            let request = IpmiMessage::request(netfn, sequence, command, &body);
+            assert_eq!(IpmiMessage::parse(&request.emit()), Some(request));
         }
 
         #[test]
         fn what_parses_is_written_back_byte_for_byte(
             bytes in proptest::collection::vec(0..=u8::MAX, 0..40),
         ) {
-            if let Some(message) = Message::parse(&bytes) {
+            if let Some(message) = IpmiMessage::parse(&bytes) {
                 assert_eq!(message.emit(), bytes);
             }
         }

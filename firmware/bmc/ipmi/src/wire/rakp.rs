@@ -1,7 +1,7 @@
 //! Payloads of the session handshake (sections 13.17 to 13.23): Open Session
 //! and the four messages of the Remote Authenticated Key-exchange Protocol.
 
-use crate::suite::Suite;
+use crate::suite::IpmiCipherSuite;
 
 use super::{number_at, sixteen_at};
 
@@ -49,14 +49,14 @@ pub(crate) mod status {
     }
 
     /// Whether the refusal is for want of a free session.
-    pub(crate) fn is_about_room(code: u8) -> bool {
+    pub(crate) fn is_no_free_session(code: u8) -> bool {
         matches!(code, NO_RESOURCES | NO_RESOURCES_AT_ROLE)
     }
 
     /// What the refusal means.
     pub(crate) fn error(code: u8) -> PowerError {
         let said = match code {
-            _ if is_about_room(code) => return PowerError::NoFreeSession,
+            _ if is_no_free_session(code) => return PowerError::NoFreeSession,
             _ if is_about_algorithms(code) => return PowerError::NoSuite,
             0x09 | ROLE_REFUSED => return PowerError::Privilege,
             BAD_SESSION_ID | 0x08 => "it does not know the session",
@@ -70,9 +70,9 @@ pub(crate) mod status {
 
 /// The three algorithm numbers of a suite: authentication, integrity,
 /// confidentiality.
-pub(crate) type Algorithms = [u8; 3];
+pub(crate) type RakpAlgorithms = [u8; 3];
 
-fn emit_algorithms(out: &mut Vec<u8>, algorithms: Algorithms) {
+fn emit_algorithms(out: &mut Vec<u8>, algorithms: RakpAlgorithms) {
     for (kind, algorithm) in algorithms.into_iter().enumerate() {
         out.extend([kind as u8, 0, 0, 8, algorithm, 0, 0, 0]);
     }
@@ -81,7 +81,7 @@ fn emit_algorithms(out: &mut Vec<u8>, algorithms: Algorithms) {
 /// Reads three payload records of eight bytes, each naming one algorithm.
 /// A record of length zero asks for whatever the other end likes best; we name
 /// what we like, so such a record reads as the none algorithm and is refused.
-fn parse_algorithms(bytes: &[u8]) -> Option<Algorithms> {
+fn parse_algorithms(bytes: &[u8]) -> Option<RakpAlgorithms> {
     let mut algorithms = [0; 3];
     for (kind, slot) in algorithms.iter_mut().enumerate() {
         let record = bytes.get(kind * 8..kind * 8 + 8)?;
@@ -97,14 +97,14 @@ fn parse_algorithms(bytes: &[u8]) -> Option<Algorithms> {
 
 /// What a console asks before it names anybody.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct OpenRequest {
+pub(crate) struct OpenSessionRequest {
     pub(crate) tag: u8,
     pub(crate) privilege: u8,
     pub(crate) console_id: u32,
-    pub(crate) algorithms: Algorithms,
+    pub(crate) algorithms: RakpAlgorithms,
 }
 
-impl OpenRequest {
+impl OpenSessionRequest {
     pub(crate) fn emit(&self) -> Vec<u8> {
         let mut out = vec![self.tag, self.privilege, 0, 0];
         out.extend(self.console_id.to_le_bytes());
@@ -124,14 +124,14 @@ impl OpenRequest {
 
 /// The head that the BMC's three handshake messages share, and what follows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Reply<'a> {
+pub(crate) struct RakpReply<'a> {
     pub(crate) tag: u8,
     pub(crate) status: u8,
     pub(crate) console_id: u32,
     pub(crate) rest: &'a [u8],
 }
 
-impl<'a> Reply<'a> {
+impl<'a> RakpReply<'a> {
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
         Some(Self {
             tag: *bytes.first()?,
@@ -150,14 +150,14 @@ impl<'a> Reply<'a> {
 }
 
 /// The rest of a successful Open Session response.
-pub(crate) fn emit_opened(managed_id: u32, algorithms: Algorithms) -> Vec<u8> {
+pub(crate) fn emit_opened(managed_id: u32, algorithms: RakpAlgorithms) -> Vec<u8> {
     let mut out = managed_id.to_le_bytes().to_vec();
     emit_algorithms(&mut out, algorithms);
     out
 }
 
 /// The BMC's session identifier and the algorithms it agreed to.
-pub(crate) fn parse_opened(rest: &[u8]) -> Option<(u32, Algorithms)> {
+pub(crate) fn parse_opened(rest: &[u8]) -> Option<(u32, RakpAlgorithms)> {
     Some((number_at(rest, 0)?, parse_algorithms(rest.get(4..)?)?))
 }
 
@@ -228,7 +228,7 @@ impl Rakp3 {
 }
 
 /// One record of Get Channel Cipher Suites (section 22.15.1).
-pub(crate) fn suite_record(suite: Suite) -> [u8; 5] {
+pub(crate) fn suite_record(suite: IpmiCipherSuite) -> [u8; 5] {
     let [authentication, integrity, confidentiality] = suite.algorithms();
     [
         0xc0,
@@ -245,25 +245,25 @@ mod tests {
 
     #[test]
     fn reads_an_open_request_it_wrote_and_no_prefix_of_it() {
-        let request = OpenRequest {
+        let request = OpenSessionRequest {
             tag: 3,
             privilege: 4,
             console_id: 0x0102_0304,
-            algorithms: Suite::Sha256.algorithms(),
+            algorithms: IpmiCipherSuite::Sha256.algorithms(),
         };
         let bytes = request.emit();
         assert_eq!(bytes.len(), 32);
         assert_eq!(bytes[4..8], [4, 3, 2, 1]);
         assert_eq!(bytes[24..32], [2, 0, 0, 8, 1, 0, 0, 0]);
-        assert_eq!(OpenRequest::parse(&bytes), Some(request));
+        assert_eq!(OpenSessionRequest::parse(&bytes), Some(request));
         for end in 0..bytes.len() {
-            assert_eq!(OpenRequest::parse(&bytes[..end]), None);
+            assert_eq!(OpenSessionRequest::parse(&bytes[..end]), None);
         }
     }
 
     #[test]
     fn an_algorithm_left_open_reads_as_none() {
-        let mut bytes = emit_opened(9, Suite::Sha1.algorithms());
+        let mut bytes = emit_opened(9, IpmiCipherSuite::Sha1.algorithms());
         bytes[4 + 3] = 0;
         assert_eq!(parse_opened(&bytes), Some((9, [0, 1, 1])));
         bytes[4] = 1;
@@ -291,14 +291,14 @@ mod tests {
             code: vec![5; 20],
         };
         assert_eq!(Rakp3::parse(&three.emit()), Some(three));
-        let reply = Reply {
+        let reply = RakpReply {
             tag: 1,
             status: 0,
             console_id: 4,
             rest: &[1; 40],
         };
         let bytes = reply.emit();
-        assert_eq!(Reply::parse(&bytes), Some(reply));
+        assert_eq!(RakpReply::parse(&bytes), Some(reply));
         assert_eq!(
             parse_rakp2(reply.rest),
             Some(([1; 16], [1; 16], &[1; 8][..]))
@@ -319,7 +319,13 @@ mod tests {
 
     #[test]
     fn suite_records_are_those_of_the_specification() {
-        assert_eq!(suite_record(Suite::Sha1), [0xc0, 3, 1, 0x41, 0x81]);
-        assert_eq!(suite_record(Suite::Sha256), [0xc0, 17, 3, 0x44, 0x81]);
+        assert_eq!(
+            suite_record(IpmiCipherSuite::Sha1),
+            [0xc0, 3, 1, 0x41, 0x81]
+        );
+        assert_eq!(
+            suite_record(IpmiCipherSuite::Sha256),
+            [0xc0, 17, 3, 0x44, 0x81]
+        );
     }
 }

@@ -3,25 +3,28 @@
 use serde_json::{Value, json};
 use trivet_model::{PowerState, Tick};
 
-use super::{Deed, Service, TASKS_MAX, Task, found, missing, refused};
-use crate::http::Answer;
+use super::{
+    RedfishSimulator, RedfishSimulatorAction, RedfishSimulatorTask, TASKS_MAX, found, missing,
+    refused,
+};
+use crate::http::RedfishResponse;
 
 /// How long it is away when it restarts itself.
 const RESTART_MS: u64 = 20_000;
 
-impl Service {
+impl RedfishSimulator {
     /// Actions.
-    pub(super) fn act(&mut self, now: Tick, parts: &[&str], body: &Value) -> Answer {
+    pub(super) fn act(&mut self, now: Tick, parts: &[&str], body: &Value) -> RedfishResponse {
         let word = body.get("ResetType").and_then(Value::as_str);
         let word = word.unwrap_or_default().to_owned();
         match parts {
             ["Managers", "BMC", "Actions", "Manager.Reset"] => {
-                self.told(&Deed::ManagerReset);
+                self.record_action(&RedfishSimulatorAction::ManagerReset);
                 self.restart(now.after_ms(RESTART_MS));
                 done()
             }
             ["Systems", id, "Actions", "ComputerSystem.Reset"] => match self.index(id) {
-                Some(index) => self.begin(now, Deed::Reset(index, word)),
+                Some(index) => self.begin(now, RedfishSimulatorAction::Reset(index, word)),
                 None => missing(),
             },
             [kind, id, "VirtualMedia", "Cd", "Actions", action] => {
@@ -38,10 +41,10 @@ impl Service {
                 let image = body.get("Image").and_then(Value::as_str).map(str::to_owned);
                 match (index.filter(|_| *kind == below), *action) {
                     (Some(index), "VirtualMedia.InsertMedia") if image.is_some() => {
-                        self.begin(now, Deed::Media(index, image))
+                        self.begin(now, RedfishSimulatorAction::Media(index, image))
                     }
                     (Some(index), "VirtualMedia.EjectMedia") => {
-                        self.begin(now, Deed::Media(index, None))
+                        self.begin(now, RedfishSimulatorAction::Media(index, None))
                     }
                     _ => missing(),
                 }
@@ -57,7 +60,7 @@ impl Service {
         parts: &[&str],
         if_match: Option<&str>,
         body: &Value,
-    ) -> Answer {
+    ) -> RedfishResponse {
         let ["Systems", id, rest @ ..] = parts else {
             return missing();
         };
@@ -74,8 +77,10 @@ impl Service {
             return refused(412, "Base.1.8.PreconditionFailed", "Somebody changed it.");
         }
         match (rest, body.get("SecureBootEnable").and_then(Value::as_bool)) {
-            ([], _) => self.begin(now, Deed::Change(index, body.clone())),
-            (["SecureBoot"], Some(on)) => self.begin(now, Deed::SecureBoot(index, on)),
+            ([], _) => self.begin(now, RedfishSimulatorAction::Change(index, body.clone())),
+            (["SecureBoot"], Some(on)) => {
+                self.begin(now, RedfishSimulatorAction::SecureBoot(index, on))
+            }
             _ => missing(),
         }
     }
@@ -85,10 +90,10 @@ impl Service {
         id.parse::<usize>().ok()?.checked_sub(1)
     }
 
-    fn begin(&mut self, now: Tick, deed: Deed) -> Answer {
-        self.told(&deed);
+    fn begin(&mut self, now: Tick, deed: RedfishSimulatorAction) -> RedfishResponse {
+        self.record_action(&deed);
         let Some(task_ms) = self.setup.task_ms else {
-            return match self.carry_out(now, &deed) {
+            return match self.execute(now, &deed) {
                 Ok(()) => done(),
                 Err(status) => refused(status, "Base.1.8.ActionNotSupported", "Not in this state."),
             };
@@ -99,8 +104,15 @@ impl Service {
         }
         let until = now.after_ms(task_ms);
         let ended = None;
-        self.tasks.insert(self.numbers, Task { until, deed, ended });
-        Answer {
+        self.tasks.insert(
+            self.numbers,
+            RedfishSimulatorTask {
+                until,
+                action: deed,
+                ended,
+            },
+        );
+        RedfishResponse {
             location: Some(format!(
                 "/redfish/v1/TaskService/TaskMonitors/{}",
                 self.numbers
@@ -110,14 +122,14 @@ impl Service {
         }
     }
 
-    pub(super) fn show_task(&mut self, now: Tick, number: &str) -> Answer {
+    pub(super) fn show_task(&mut self, now: Tick, number: &str) -> RedfishResponse {
         let number: Option<u64> = number.parse().ok();
         let task = number.and_then(|number| self.tasks.get(&number));
         let Some((number, task)) = number.zip(task) else {
             return missing();
         };
         if now < task.until {
-            return Answer {
+            return RedfishResponse {
                 retry_after_s: Some(1),
                 ..found(202, &json!({"TaskState": "Running"}))
             };
@@ -125,8 +137,8 @@ impl Service {
         let ended = match task.ended {
             Some(ended) => ended,
             None => {
-                let deed = task.deed.clone();
-                self.carry_out(now, &deed)
+                let deed = task.action.clone();
+                self.execute(now, &deed)
             }
         };
         if let Some(task) = self.tasks.get_mut(&number) {
@@ -145,18 +157,18 @@ impl Service {
     }
 
     /// Does it, or says with which status it is refused.
-    fn carry_out(&mut self, now: Tick, deed: &Deed) -> Result<(), u16> {
-        let (lag_ms, lazy) = (self.setup.lag_ms, self.misbehaviour.lazy);
+    fn execute(&mut self, now: Tick, deed: &RedfishSimulatorAction) -> Result<(), u16> {
+        let (lag_ms, lazy) = (self.setup.lag_ms, self.faults.ignores_resets);
         let index = match deed {
-            Deed::Reset(index, _)
-            | Deed::Media(index, _)
-            | Deed::Change(index, _)
-            | Deed::SecureBoot(index, _) => *index,
-            Deed::ManagerReset => return Ok(()),
+            RedfishSimulatorAction::Reset(index, _)
+            | RedfishSimulatorAction::Media(index, _)
+            | RedfishSimulatorAction::Change(index, _)
+            | RedfishSimulatorAction::SecureBoot(index, _) => *index,
+            RedfishSimulatorAction::ManagerReset => return Ok(()),
         };
         let machine = self.machines.get_mut(index).ok_or(404_u16)?;
         match deed {
-            Deed::Reset(_, word) => {
+            RedfishSimulatorAction::Reset(_, word) => {
                 let to = match (word.as_str(), machine.power) {
                     ("On" | "ForceOn", PowerState::Off)
                     | ("ForceRestart" | "PowerCycle", PowerState::On) => PowerState::On,
@@ -174,12 +186,12 @@ impl Service {
                 };
                 if !lazy {
                     machine.pending = Some((to, now.after_ms(lag_ms)));
-                    machine.settle(now);
+                    machine.apply_pending(now);
                 }
             }
-            Deed::Media(_, image) => machine.media.clone_from(image),
-            Deed::SecureBoot(_, on) => machine.secure_boot = *on,
-            Deed::Change(_, body) => {
+            RedfishSimulatorAction::Media(_, image) => machine.media.clone_from(image),
+            RedfishSimulatorAction::SecureBoot(_, on) => machine.secure_boot = *on,
+            RedfishSimulatorAction::Change(_, body) => {
                 let keys =
                     ["Target", "Enabled", "Mode"].map(|key| format!("BootSourceOverride{key}"));
                 let boot = body.get("Boot");
@@ -190,18 +202,18 @@ impl Service {
                     }
                 }
                 let light = body.get("LocationIndicatorActive").and_then(Value::as_bool);
-                machine.light = light.unwrap_or(machine.light);
+                machine.indicator = light.unwrap_or(machine.indicator);
             }
-            Deed::ManagerReset => {}
+            RedfishSimulatorAction::ManagerReset => {}
         }
         machine.revision += 1;
         Ok(())
     }
 }
 
-fn done() -> Answer {
-    Answer {
+fn done() -> RedfishResponse {
+    RedfishResponse {
         status: 204,
-        ..Answer::default()
+        ..RedfishResponse::default()
     }
 }

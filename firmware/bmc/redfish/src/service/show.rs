@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use trivet_model::{PowerState, Tick};
 
-use super::{Machine, Service, found, missing};
-use crate::http::Answer;
+use super::{RedfishSimulator, RedfishSimulatorMachine, found, missing};
+use crate::http::RedfishResponse;
 
 const ROOT: &str = "/redfish/v1";
 
@@ -25,8 +25,8 @@ const SENSORS: [(&str, &str, f64, &str); 4] = [
     ("Input", "Power", 212.0, "W"),
 ];
 
-impl Service {
-    pub(super) fn show(&mut self, now: Tick, parts: &[&str]) -> Answer {
+impl RedfishSimulator {
+    pub(super) fn show(&mut self, now: Tick, parts: &[&str]) -> RedfishResponse {
         if let ["TaskService", "TaskMonitors", number] = parts {
             return self.show_task(now, number);
         }
@@ -35,7 +35,7 @@ impl Service {
             return missing();
         };
         body["@odata.id"] = place.trim_end_matches('/').into();
-        Answer {
+        RedfishResponse {
             etag: revision.map(|revision| format!("W/\"{revision}\"")),
             ..found(200, &body)
         }
@@ -102,12 +102,12 @@ impl Service {
         }
     }
 
-    pub(super) fn machine_of(&self, id: &str) -> Option<&Machine> {
+    pub(super) fn machine_of(&self, id: &str) -> Option<&RedfishSimulatorMachine> {
         self.machines.get(id.parse::<usize>().ok()?.checked_sub(1)?)
     }
 
-    fn system(&self, id: &str, machine: &Machine) -> Value {
-        let says = self.misbehaviour.says;
+    fn system(&self, id: &str, machine: &RedfishSimulatorMachine) -> Value {
+        let says = self.faults.reported_power;
         let power = match (says.unwrap_or(machine.power), machine.pending) {
             (PowerState::On, Some((PowerState::Off, _))) if says.is_none() => "PoweringOff",
             (PowerState::On, _) => "On",
@@ -121,7 +121,7 @@ impl Service {
             "UUID": "7a0c0d8e-0000-4000-8000-000000000001", "BiosVersion": "1.0",
             "MemorySummary": {"TotalSystemMemoryGiB": 64},
             "ProcessorSummary": {"Count": 2, "Model": "Simulated CPU"},
-            "LocationIndicatorActive": machine.light,
+            "LocationIndicatorActive": machine.indicator,
             "Boot": {
                 "BootSourceOverrideTarget": target, "BootSourceOverrideEnabled": enabled,
                 "BootSourceOverrideMode": mode, "HttpBootUri": uri,
@@ -194,7 +194,11 @@ impl Service {
 }
 
 /// Two drives, of which the second is for CDs.
-fn media(machine: &Machine, here: &str, rest: &[&str]) -> Option<(Value, Option<u64>)> {
+fn media(
+    machine: &RedfishSimulatorMachine,
+    here: &str,
+    rest: &[&str],
+) -> Option<(Value, Option<u64>)> {
     let drive = |name: &str| format!("{here}/VirtualMedia/{name}");
     match rest {
         ["VirtualMedia"] => Some((collection(&[drive("Floppy"), drive("Cd")]), None)),

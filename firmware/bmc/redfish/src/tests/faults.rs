@@ -1,34 +1,34 @@
 //! Seeded faults: whatever happens on the wire, every order ends confirmed or with a
 //! name, and nothing is said twice that must not be.
 
-use trivet_model::errand::MediaDevice;
-use trivet_model::secret::Hidden;
-use trivet_model::{BootDevice, PowerAnswer, PowerOrder, PowerState, Seeded};
+use trivet_model::bmc_request::MediaDevice;
+use trivet_model::secret::SecretText;
+use trivet_model::{BootDevice, PowerAnswer, PowerOrder, PowerState, SeededRandom};
 
-use super::machine::{Rig, carry, lost, unreachable};
-use crate::service::{Deed, Setup};
-use crate::{Answer, Errand, Method, Report};
+use super::rig::{RedfishTestRig, deliver, lost, unreachable};
+use crate::service::{RedfishSimulatorAction, RedfishSimulatorSetup};
+use crate::{RedfishMethod, RedfishOperation, RedfishReply, RedfishResponse};
 
 /// A bad wire to a moody BMC. What it loses may have been heard or not; what it repeats
 /// is the answer to the request before.
-fn bad(rig: &mut Rig, seed: u64) {
-    let mut dice = Seeded::new(seed);
-    let mut before: Option<Answer> = None;
+fn bad(rig: &mut RedfishTestRig, seed: u64) {
+    let mut dice = SeededRandom::new(seed);
+    let mut before: Option<RedfishResponse> = None;
     rig.wire(move |now, request, service, entropy| {
         match dice.below(40) {
             0 => return Err(unreachable()),
             1 => return Err(lost()),
             2 => {
-                let _ = carry(now, request, service, entropy);
+                let _ = deliver(now, request, service, entropy);
                 return Err(lost());
             }
-            3 => service.misbehaviour.busy = (1, dice.below(5)),
+            3 => service.faults.busy = (1, dice.below(5)),
             4 => service.drop_sessions(),
-            5 => service.misbehaviour.cut = 1,
+            5 => service.faults.truncated = 1,
             6 => service.restart(now.after_ms(dice.below(15_000))),
-            7 => service.misbehaviour.says = Some(PowerState::On),
-            8 => service.misbehaviour.says = None,
-            9 if request.method == Method::Get => {
+            7 => service.faults.reported_power = Some(PowerState::On),
+            8 => service.faults.reported_power = None,
+            9 if request.method == RedfishMethod::Get => {
                 // What was asked before is answered once more.
                 if let Some(old) = before.take() {
                     return Ok(old);
@@ -36,37 +36,37 @@ fn bad(rig: &mut Rig, seed: u64) {
             }
             _ => {}
         }
-        let answer = carry(now, request, service, entropy)?;
+        let answer = deliver(now, request, service, entropy)?;
         before = Some(answer.clone());
         Ok(answer)
     });
 }
 
-fn setup(seed: u64) -> Setup {
-    Setup {
+fn setup(seed: u64) -> RedfishSimulatorSetup {
+    RedfishSimulatorSetup {
         lag_ms: (seed % 12) * 1_000,
         task_ms: seed.is_multiple_of(3).then_some(3_000),
         sessions: !seed.is_multiple_of(5),
-        ..Setup::default()
+        ..RedfishSimulatorSetup::default()
     }
 }
 
 /// How often each thing was done since the last time.
-fn resets(rig: &mut Rig, word: &str) -> usize {
-    let deeds = rig.service.take_deeds();
-    let wanted = Deed::Reset(0, word.to_owned());
+fn resets(rig: &mut RedfishTestRig, word: &str) -> usize {
+    let deeds = rig.service.take_actions();
+    let wanted = RedfishSimulatorAction::Reset(0, word.to_owned());
     deeds.iter().filter(|deed| **deed == wanted).count()
 }
 
 #[test]
 fn every_order_ends_and_what_counts_is_done_once_at_most() {
     for seed in 0..300 {
-        let mut rig = Rig::new(setup(seed));
+        let mut rig = RedfishTestRig::new(setup(seed));
         rig.service.machine(0).unwrap().power = PowerState::On;
         bad(&mut rig, seed);
         for order in [PowerOrder::Nmi, PowerOrder::Cycle, PowerOrder::Reset] {
             let answer = rig.order(order);
-            let deeds = rig.service.take_deeds();
+            let deeds = rig.service.take_actions();
             assert!(
                 deeds.len() <= 1,
                 "seed {seed}: {order:?} {deeds:?} {answer:?}"
@@ -76,14 +76,14 @@ fn every_order_ends_and_what_counts_is_done_once_at_most() {
             }
         }
         let _ = rig.order(PowerOrder::BmcReset { warm: true });
-        assert!(rig.service.take_deeds().len() <= 1, "seed {seed}");
+        assert!(rig.service.take_actions().len() <= 1, "seed {seed}");
     }
 }
 
 #[test]
 fn with_patience_every_machine_gets_where_it_should() {
     for seed in 0..200 {
-        let mut rig = Rig::new(setup(seed));
+        let mut rig = RedfishTestRig::new(setup(seed));
         bad(&mut rig, 1_000 + seed);
         for (order, end) in [
             (PowerOrder::On, PowerState::On),
@@ -112,7 +112,7 @@ fn a_boot_device_that_was_accepted_is_set() {
     };
     let mut accepted = 0;
     for seed in 0..200 {
-        let mut rig = Rig::new(setup(seed));
+        let mut rig = RedfishTestRig::new(setup(seed));
         bad(&mut rig, 2_000 + seed);
         if rig.order(order) == Ok(PowerAnswer::Accepted) {
             accepted += 1;
@@ -130,11 +130,11 @@ fn a_boot_device_that_was_accepted_is_set() {
 fn an_image_that_was_reported_is_in() {
     let mut done = 0;
     for seed in 0..200 {
-        let mut rig = Rig::new(setup(seed));
+        let mut rig = RedfishTestRig::new(setup(seed));
         bad(&mut rig, 3_000 + seed);
-        let url = Hidden::new("http://192.0.2.1/a.iso");
+        let url = SecretText::new("http://192.0.2.1/a.iso");
         let device = MediaDevice::Cdrom;
-        if rig.errand(Errand::InsertMedia { device, url }) == Ok(Report::Done) {
+        if rig.operation(RedfishOperation::InsertMedia { device, url }) == Ok(RedfishReply::Done) {
             done += 1;
             assert!(
                 rig.service.machine(0).unwrap().media.is_some(),
@@ -146,9 +146,9 @@ fn an_image_that_was_reported_is_in() {
 }
 
 #[test]
-fn a_lazy_bmc_accepts_and_its_state_tells() {
-    let mut rig = Rig::new(Setup::default());
-    rig.service.misbehaviour.lazy = true;
+fn a_bmc_that_ignores_resets_is_seen_by_its_state() {
+    let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
+    rig.service.faults.ignores_resets = true;
     assert_eq!(rig.order(PowerOrder::On), Ok(PowerAnswer::Accepted));
     rig.wait(60_000);
     let off = Ok(PowerAnswer::Power(PowerState::Off));

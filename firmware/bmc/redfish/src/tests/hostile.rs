@@ -2,13 +2,13 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use trivet_model::errand::MediaDevice;
-use trivet_model::secret::Hidden;
-use trivet_model::{BootDevice, Cause, PowerOrder};
+use trivet_model::bmc_request::MediaDevice;
+use trivet_model::secret::SecretText;
+use trivet_model::{BmcFailureCause, BootDevice, PowerOrder};
 
-use super::machine::{Rig, cause, json_answer};
-use crate::service::Setup;
-use crate::{Answer, BODY_BYTES_MAX, BootMode, Errand};
+use super::rig::{RedfishTestRig, cause, json_answer};
+use crate::service::RedfishSimulatorSetup;
+use crate::{BODY_BYTES_MAX, RedfishBootMode, RedfishOperation, RedfishResponse};
 
 fn all_orders() -> Vec<PowerOrder> {
     let boot = PowerOrder::SetBoot {
@@ -30,58 +30,61 @@ fn all_orders() -> Vec<PowerOrder> {
     ]
 }
 
-fn all_errands() -> Vec<Errand> {
+fn all_operations() -> Vec<RedfishOperation> {
     let url = "http://192.0.2.1/x".to_owned();
     vec![
-        Errand::BootHttp {
+        RedfishOperation::BootHttp {
             url: url.clone(),
             persistent: true,
         },
-        Errand::InsertMedia {
+        RedfishOperation::InsertMedia {
             device: MediaDevice::Cdrom,
-            url: Hidden::new(url),
+            url: SecretText::new(url),
         },
-        Errand::EjectMedia {
+        RedfishOperation::EjectMedia {
             devices: Vec::new(),
         },
-        Errand::Identity,
-        Errand::Media,
-        Errand::BootMode,
-        Errand::SetBootMode(BootMode::Legacy),
-        Errand::SecureBoot,
-        Errand::SetSecureBoot(true),
-        Errand::Sensors,
-        Errand::Inventory,
-        Errand::Light,
-        Errand::SetLight(true),
+        RedfishOperation::Identity,
+        RedfishOperation::Media,
+        RedfishOperation::BootMode,
+        RedfishOperation::SetBootMode(RedfishBootMode::Legacy),
+        RedfishOperation::SecureBoot,
+        RedfishOperation::SetSecureBoot(true),
+        RedfishOperation::Sensors,
+        RedfishOperation::Inventory,
+        RedfishOperation::Indicator,
+        RedfishOperation::SetIndicator(true),
     ]
 }
 
 /// Everything that can be asked ends, whatever this peer answers.
-fn everything_ends(peer: impl Fn(&crate::Request) -> Answer + Clone + 'static) {
+fn everything_ends(peer: impl Fn(&crate::RedfishRequest) -> RedfishResponse + Clone + 'static) {
     for order in all_orders() {
-        let _ = Rig::against(peer.clone()).order(order);
+        let _ = RedfishTestRig::against(peer.clone()).order(order);
     }
-    for errand in all_errands() {
-        let _ = Rig::against(peer.clone()).errand(errand);
+    for errand in all_operations() {
+        let _ = RedfishTestRig::against(peer.clone()).operation(errand);
     }
 }
 
 #[test]
 fn a_body_that_is_too_long_is_not_read() {
-    let long = Answer {
+    let long = RedfishResponse {
         status: 200,
         body: vec![b' '; BODY_BYTES_MAX + 1],
-        ..Answer::default()
+        ..RedfishResponse::default()
     };
-    let mut rig = Rig::against(move |_| long.clone());
-    assert_eq!(cause(rig.order(PowerOrder::Status)), Cause::Nonsense);
+    let mut rig = RedfishTestRig::against(move |_| long.clone());
+    assert_eq!(
+        cause(rig.order(PowerOrder::Status)),
+        BmcFailureCause::InvalidResponse
+    );
 }
 
 #[test]
 fn many_long_bodies_are_not_kept() {
     let padding = "x".repeat(BODY_BYTES_MAX - 200);
-    let mut rig = Rig::against(move |request| {
+    let mut rig = RedfishTestRig::against(move |request| {
         if request.path == "/redfish/v1/Systems" {
             return json_answer(200, &json!({"Members": [{"@odata.id": "/s"}]}));
         }
@@ -98,35 +101,41 @@ fn many_long_bodies_are_not_kept() {
         };
         json_answer(200, &body)
     });
-    assert_eq!(cause(rig.errand(Errand::Sensors)), Cause::Nonsense);
-    assert!(rig.asked.len() < 12);
+    assert_eq!(
+        cause(rig.operation(RedfishOperation::Sensors)),
+        BmcFailureCause::InvalidResponse
+    );
+    assert!(rig.requests.len() < 12);
 }
 
 #[test]
 fn deep_nests_are_no_answer() {
     let mut body = "[".repeat(100_000);
     body.push_str(&"]".repeat(100_000));
-    let nested = move |_: &crate::Request| Answer {
+    let nested = move |_: &crate::RedfishRequest| RedfishResponse {
         status: 200,
         body: body.clone().into_bytes(),
-        ..Answer::default()
+        ..RedfishResponse::default()
     };
-    let mut rig = Rig::against(nested);
-    assert_eq!(cause(rig.order(PowerOrder::Status)), Cause::Nonsense);
+    let mut rig = RedfishTestRig::against(nested);
+    assert_eq!(
+        cause(rig.order(PowerOrder::Status)),
+        BmcFailureCause::InvalidResponse
+    );
 }
 
 #[test]
 fn truncated_and_foreign_bodies_are_nonsense() {
     for body in ["{\"PowerState\": \"O", "<html>", "7", "null", "", "\u{0}"] {
-        let answer = Answer {
+        let answer = RedfishResponse {
             status: 200,
             body: body.as_bytes().to_vec(),
-            ..Answer::default()
+            ..RedfishResponse::default()
         };
-        let mut rig = Rig::against(move |_| answer.clone());
+        let mut rig = RedfishTestRig::against(move |_| answer.clone());
         assert_eq!(
             cause(rig.order(PowerOrder::Status)),
-            Cause::Nonsense,
+            BmcFailureCause::InvalidResponse,
             "{body}"
         );
     }
@@ -142,13 +151,16 @@ fn wrong_types_are_nonsense_and_never_a_power_state() {
         json!("on"),
         json!("ON"),
     ] {
-        let mut rig = Rig::against(move |request| {
+        let mut rig = RedfishTestRig::against(move |request| {
             if request.path == "/redfish/v1/Systems" {
                 return json_answer(200, &json!({"Members": [{"@odata.id": "/s"}]}));
             }
             json_answer(200, &json!({"PowerState": value}))
         });
-        assert_eq!(cause(rig.order(PowerOrder::Status)), Cause::Nonsense);
+        assert_eq!(
+            cause(rig.order(PowerOrder::Status)),
+            BmcFailureCause::InvalidResponse
+        );
     }
     for members in [
         json!([]),
@@ -157,8 +169,12 @@ fn wrong_types_are_nonsense_and_never_a_power_state() {
         json!([7, []]),
         json!([{"@odata.id": 7}]),
     ] {
-        let mut rig = Rig::against(move |_| json_answer(200, &json!({"Members": members})));
-        assert_eq!(cause(rig.order(PowerOrder::Status)), Cause::Nonsense);
+        let mut rig =
+            RedfishTestRig::against(move |_| json_answer(200, &json!({"Members": members})));
+        assert_eq!(
+            cause(rig.order(PowerOrder::Status)),
+            BmcFailureCause::InvalidResponse
+        );
     }
 }
 
@@ -177,12 +193,16 @@ fn links_to_other_hosts_are_never_followed() {
             "@odata.id": link, "target": link, "Members": [{"@odata.id": link}],
             "Actions": {"#ComputerSystem.Reset": {"target": link}},
         });
-        let mut rig = Rig::against(move |_| Answer {
+        let mut rig = RedfishTestRig::against(move |_| RedfishResponse {
             location: Some(link.to_owned()),
             ..json_answer(200, &value)
         });
-        assert_eq!(cause(rig.order(PowerOrder::On)), Cause::Nonsense, "{link}");
-        assert_eq!(rig.take_asked(), ["GET /redfish/v1/Systems"]);
+        assert_eq!(
+            cause(rig.order(PowerOrder::On)),
+            BmcFailureCause::InvalidResponse,
+            "{link}"
+        );
+        assert_eq!(rig.take_requests(), ["GET /redfish/v1/Systems"]);
     }
 }
 
@@ -196,7 +216,7 @@ fn an_action_or_a_drive_elsewhere_is_not_used() {
         "Links": {"Chassis": [{"@odata.id": evil}], "ManagedBy": [{"@odata.id": evil}]},
         "EthernetInterfaces": {"@odata.id": evil},
     });
-    let peer = move |request: &crate::Request| {
+    let peer = move |request: &crate::RedfishRequest| {
         assert!(request.path.starts_with('/') && !request.path.contains("evil"));
         if request.path == "/redfish/v1/Systems" {
             return json_answer(200, &json!({"Members": [{"@odata.id": "/s"}]}));
@@ -205,28 +225,28 @@ fn an_action_or_a_drive_elsewhere_is_not_used() {
     };
     everything_ends(peer.clone());
     for errand in [
-        Errand::Media,
-        Errand::SecureBoot,
-        Errand::Sensors,
-        Errand::Inventory,
+        RedfishOperation::Media,
+        RedfishOperation::SecureBoot,
+        RedfishOperation::Sensors,
+        RedfishOperation::Inventory,
     ] {
-        let answer = Rig::against(peer.clone()).errand(errand);
-        assert_eq!(cause(answer), Cause::Nonsense);
+        let answer = RedfishTestRig::against(peer.clone()).operation(errand);
+        assert_eq!(cause(answer), BmcFailureCause::InvalidResponse);
     }
 }
 
 #[test]
 fn a_redirect_is_not_followed() {
     for status in [301, 302, 307, 308] {
-        let answer = Answer {
+        let answer = RedfishResponse {
             location: Some("/elsewhere".to_owned()),
             ..json_answer(status, &Value::Null)
         };
-        let mut rig = Rig::against(move |_| answer.clone());
+        let mut rig = RedfishTestRig::against(move |_| answer.clone());
         let answer = rig.order(PowerOrder::Status);
         let said = answer.as_ref().unwrap_err().to_string();
         assert!(said.contains("redfish_address"), "{said}");
-        assert_eq!(rig.asked.len(), 1);
+        assert_eq!(rig.requests.len(), 1);
     }
 }
 
@@ -251,12 +271,12 @@ fn a_resource_that_is_its_own_member_leads_nowhere() {
             if request.path == "/redfish/v1/Systems" {
                 return json_answer(200, &json!({"Members": [{"@odata.id": "/me"}]}));
             }
-            let status = if request.method == crate::Method::Get {
+            let status = if request.method == crate::RedfishMethod::Get {
                 200
             } else {
                 status
             };
-            Answer {
+            RedfishResponse {
                 location: Some("/me".to_owned()),
                 ..json_answer(status, &body)
             }
@@ -273,17 +293,17 @@ fn a_mark_that_fits_no_header_is_not_repeated() {
         ("a b".to_owned(), None),
         ("x".repeat(500), None),
     ] {
-        let mut rig = Rig::against(move |request| {
+        let mut rig = RedfishTestRig::against(move |request| {
             if request.path == "/redfish/v1/Systems" {
                 return json_answer(200, &json!({"Members": [{"@odata.id": "/s"}]}));
             }
             json_answer(200, &json!({"IndicatorLED": "Off", "@odata.etag": etag}))
         });
-        let _ = rig.errand(Errand::SetLight(true));
+        let _ = rig.operation(RedfishOperation::SetIndicator(true));
         let patch = rig
-            .asked
+            .requests
             .iter()
-            .find(|one| one.method == crate::Method::Patch);
+            .find(|one| one.method == crate::RedfishMethod::Patch);
         assert_eq!(patch.unwrap().if_match, sent);
     }
 }
@@ -356,7 +376,7 @@ proptest! {
         everything_ends(move |request| {
             let at = request.path.len() % answers.len();
             let (status, body) = &answers[at];
-            Answer {
+            RedfishResponse {
                 location: location.clone(),
                 retry_after_s,
                 ..json_answer(*status, body)
@@ -377,7 +397,7 @@ fn a_bmc_that_repeats_what_it_was_told_in_confidence_is_not_quoted_with_it() {
         for status in [400, 401, 403, 404, 500, 503] {
             let body = json!({"error": {"message": said, "@Message.ExtendedInfo":
                 [{"MessageId": "Base.1.0.PropertyValueFormatError", "Message": said}]}});
-            let mut rig = Rig::new(Setup::default());
+            let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
             rig.wire(move |_, _, _, _| Ok(json_answer(status, &body)));
             let shown = rig.order(PowerOrder::On).unwrap_err().to_string();
             for secret in ["calv", "cm9vdD"] {

@@ -1,37 +1,37 @@
 use serde_json::json;
-use trivet_model::secret::Hidden;
-use trivet_model::{Cause, PowerAnswer, PowerError, PowerOrder, PowerState};
+use trivet_model::secret::SecretText;
+use trivet_model::{BmcFailureCause, PowerAnswer, PowerError, PowerOrder, PowerState};
 
-use super::machine::{Rig, body, carry, cause, json_answer, lost, unreachable};
-use crate::service::{SESSIONS_MAX, Setup};
-use crate::{Answer, Credentials, Method, Trouble};
+use super::rig::{RedfishTestRig, body, cause, deliver, json_answer, lost, unreachable};
+use crate::service::{RedfishSimulatorSetup, SESSIONS_MAX};
+use crate::{RedfishCredentials, RedfishMethod, RedfishResponse, RedfishTransportError};
 
 const OFF: Result<PowerAnswer, PowerError> = Ok(PowerAnswer::Power(PowerState::Off));
 
-fn kinds(rig: &Rig) -> Vec<&'static str> {
-    let kind = |request: &crate::Request| match &request.credentials {
-        Some(Credentials::Token(_)) => "token",
-        Some(Credentials::Basic(_)) => "basic",
+fn kinds(rig: &RedfishTestRig) -> Vec<&'static str> {
+    let kind = |request: &crate::RedfishRequest| match &request.credentials {
+        Some(RedfishCredentials::Token(_)) => "token",
+        Some(RedfishCredentials::Basic(_)) => "basic",
         None => "none",
     };
-    rig.asked.iter().map(kind).collect()
+    rig.requests.iter().map(kind).collect()
 }
 
 #[test]
 fn logs_in_once_and_keeps_the_session() {
-    let mut rig = Rig::new(Setup::default());
+    let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
     for _ in 0..3 {
         assert_eq!(rig.order(PowerOrder::Status), OFF);
     }
     assert_eq!(kinds(&rig), ["none", "token", "token", "token", "token"]);
     let want = json!({"UserName": "root", "Password": "calvin"});
-    assert_eq!(body(&rig.asked[0]), want);
+    assert_eq!(body(&rig.requests[0]), want);
     assert_eq!(rig.service.sessions(), 1);
 }
 
 #[test]
 fn ends_the_session_when_it_is_closed() {
-    let mut rig = Rig::new(Setup::default());
+    let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
     rig.order(PowerOrder::Status).unwrap();
     rig.session.close();
     rig.step();
@@ -45,39 +45,39 @@ fn ends_the_session_when_it_is_closed() {
 
 #[test]
 fn who_forgets_a_session_can_end_it() {
-    let mut rig = Rig::new(Setup::default());
-    assert!(rig.session.farewell().is_none());
+    let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
+    assert!(rig.session.logout_request().is_none());
     rig.order(PowerOrder::Status).unwrap();
-    let request = rig.session.farewell().unwrap();
-    assert_eq!(request.method, Method::Delete);
+    let request = rig.session.logout_request().unwrap();
+    assert_eq!(request.method, RedfishMethod::Delete);
     assert_eq!(request.path, "/redfish/v1/SessionService/Sessions/1");
-    assert!(rig.session.farewell().is_none());
+    assert!(rig.session.logout_request().is_none());
 }
 
 #[test]
 fn a_session_that_is_gone_is_replaced_once() {
-    let mut rig = Rig::new(Setup::default());
+    let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
     rig.order(PowerOrder::Status).unwrap();
     rig.service.drop_sessions();
-    rig.take_asked();
+    rig.take_requests();
     assert_eq!(rig.order(PowerOrder::On), Ok(PowerAnswer::Accepted));
     assert_eq!(kinds(&rig)[..3], ["token", "none", "token"]);
-    assert_eq!(rig.service.take_deeds().len(), 1);
+    assert_eq!(rig.service.take_actions().len(), 1);
     // One that forgets each session at once is not asked forever.
     rig.wire(|now, request, service, entropy| {
         service.drop_sessions();
-        carry(now, request, service, entropy)
+        deliver(now, request, service, entropy)
     });
-    rig.take_asked();
-    assert_eq!(cause(rig.order(PowerOrder::Status)), Cause::Login);
-    assert!(rig.asked.len() <= 4);
+    rig.take_requests();
+    assert_eq!(cause(rig.order(PowerOrder::Status)), BmcFailureCause::Login);
+    assert!(rig.requests.len() <= 4);
 }
 
 #[test]
 fn the_password_goes_along_where_there_are_no_sessions() {
-    let mut rig = Rig::new(Setup {
+    let mut rig = RedfishTestRig::new(RedfishSimulatorSetup {
         sessions: false,
-        ..Setup::default()
+        ..RedfishSimulatorSetup::default()
     });
     assert_eq!(rig.order(PowerOrder::Status), OFF);
     assert_eq!(rig.order(PowerOrder::Status), OFF);
@@ -87,14 +87,14 @@ fn the_password_goes_along_where_there_are_no_sessions() {
 #[test]
 fn the_operator_chooses_how_to_log_in() {
     let basic = json!({"redfish_auth_type": "basic"});
-    let mut rig = Rig::with(Setup::default(), basic);
+    let mut rig = RedfishTestRig::with(RedfishSimulatorSetup::default(), basic);
     assert_eq!(rig.order(PowerOrder::Status), OFF);
     assert_eq!(kinds(&rig), ["basic", "basic"]);
-    let without = Setup {
+    let without = RedfishSimulatorSetup {
         sessions: false,
-        ..Setup::default()
+        ..RedfishSimulatorSetup::default()
     };
-    let mut rig = Rig::with(without, json!({"redfish_auth_type": "session"}));
+    let mut rig = RedfishTestRig::with(without, json!({"redfish_auth_type": "session"}));
     let said = rig.order(PowerOrder::Status).unwrap_err().to_string();
     assert!(said.contains("redfish_auth_type"), "{said}");
     assert_eq!(kinds(&rig), ["none"]);
@@ -102,83 +102,83 @@ fn the_operator_chooses_how_to_log_in() {
 
 #[test]
 fn nobody_logs_in_where_there_is_no_user() {
-    let open = Setup {
+    let open = RedfishSimulatorSetup {
         user: None,
-        ..Setup::default()
+        ..RedfishSimulatorSetup::default()
     };
     let nobody = json!({"redfish_username": null});
-    let mut rig = Rig::with(open, nobody.clone());
+    let mut rig = RedfishTestRig::with(open, nobody.clone());
     assert_eq!(rig.order(PowerOrder::Status), OFF);
     assert_eq!(kinds(&rig), ["none", "none"]);
-    let mut rig = Rig::with(Setup::default(), nobody);
-    assert_eq!(cause(rig.order(PowerOrder::Status)), Cause::Login);
+    let mut rig = RedfishTestRig::with(RedfishSimulatorSetup::default(), nobody);
+    assert_eq!(cause(rig.order(PowerOrder::Status)), BmcFailureCause::Login);
 }
 
 #[test]
 fn a_wrong_password_is_said_once_and_named() {
     for auth in ["auto", "session", "basic"] {
         let more = json!({"redfish_password": "wrong", "redfish_auth_type": auth});
-        let mut rig = Rig::with(Setup::default(), more);
+        let mut rig = RedfishTestRig::with(RedfishSimulatorSetup::default(), more);
         let answer = rig.order(PowerOrder::Status);
         let said = answer.as_ref().unwrap_err().to_string();
         assert!(
             said.contains("redfish_password") && !said.contains("wrong"),
             "{said}"
         );
-        assert_eq!(cause(answer), Cause::Login);
+        assert_eq!(cause(answer), BmcFailureCause::Login);
         // More could lock the account.
-        assert_eq!(rig.asked.len(), 1, "{auth}");
+        assert_eq!(rig.requests.len(), 1, "{auth}");
     }
 }
 
 /// iLO answers 400 to a wrong password.
 #[test]
 fn a_wrong_password_by_another_status_is_known_too() {
-    let mut rig = Rig::new(Setup::default());
+    let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
     rig.wire(|_, _, _, _| {
         let id = "iLO.2.15.UnauthorizedLoginAttempt";
         let error = json!({"error": {"@Message.ExtendedInfo": [{"MessageId": id}]}});
         Ok(json_answer(400, &error))
     });
-    assert_eq!(cause(rig.order(PowerOrder::Status)), Cause::Login);
-    assert_eq!(rig.asked.len(), 1);
+    assert_eq!(cause(rig.order(PowerOrder::Status)), BmcFailureCause::Login);
+    assert_eq!(rig.requests.len(), 1);
 }
 
 #[test]
 fn a_user_who_may_only_read_is_told_apart() {
-    let mut rig = Rig::new(Setup {
-        only_reads: true,
-        ..Setup::default()
+    let mut rig = RedfishTestRig::new(RedfishSimulatorSetup {
+        read_only: true,
+        ..RedfishSimulatorSetup::default()
     });
     assert_eq!(rig.order(PowerOrder::Status), OFF);
     let answer = rig.order(PowerOrder::On);
     assert!(answer.as_ref().unwrap_err().is_lasting());
-    assert_eq!(cause(answer), Cause::Privilege);
+    assert_eq!(cause(answer), BmcFailureCause::Privilege);
 }
 
 #[test]
 fn a_bmc_without_a_free_session_is_waited_for() {
     let session = json!({"redfish_auth_type": "session"});
-    let mut rig = Rig::with(Setup::default(), session);
+    let mut rig = RedfishTestRig::with(RedfishSimulatorSetup::default(), session);
     let mut others: Vec<_> = (0..SESSIONS_MAX)
-        .map(|_| Rig::new(Setup::default()).session)
+        .map(|_| RedfishTestRig::new(RedfishSimulatorSetup::default()).session)
         .collect();
     // All its sessions are somebody else's.
-    let mut entropy = trivet_model::Seeded::new(1);
+    let mut entropy = trivet_model::SeededRandom::new(1);
     for other in &mut others {
         other.order(rig.now, 1, PowerOrder::Status).unwrap();
         let login = other.transmit(rig.now).unwrap();
         let answer = rig.service.handle(rig.now, &login, &mut entropy);
         assert_eq!(answer.unwrap().status, 201);
     }
-    assert_eq!(cause(rig.order(PowerOrder::Status)), Cause::Busy);
-    assert_eq!(rig.asked.len(), 3);
+    assert_eq!(cause(rig.order(PowerOrder::Status)), BmcFailureCause::Busy);
+    assert_eq!(rig.requests.len(), 3);
     rig.service.drop_sessions();
     assert_eq!(rig.order(PowerOrder::Status), OFF);
 }
 
 #[test]
-fn a_full_house_by_another_status_has_its_own_words() {
+fn a_full_session_table_by_another_status_has_its_own_message() {
     let answer = || {
         let id = "Base.1.8.SessionLimitExceeded";
         json_answer(
@@ -187,7 +187,7 @@ fn a_full_house_by_another_status_has_its_own_words() {
         )
     };
     let session = json!({"redfish_auth_type": "session"});
-    let mut rig = Rig::with(Setup::default(), session);
+    let mut rig = RedfishTestRig::with(RedfishSimulatorSetup::default(), session);
     rig.wire(move |_, _, _, _| Ok(answer()));
     assert_eq!(
         rig.order(PowerOrder::Status),
@@ -198,7 +198,7 @@ fn a_full_house_by_another_status_has_its_own_words() {
 #[test]
 fn a_login_that_gets_lost_is_tried_again_within_bounds() {
     for trouble in [unreachable(), lost()] {
-        let mut rig = Rig::new(Setup::default());
+        let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
         let mut left = 2;
         let said = trouble.clone();
         rig.wire(move |now, request, service, entropy| {
@@ -206,21 +206,24 @@ fn a_login_that_gets_lost_is_tried_again_within_bounds() {
                 left -= 1;
                 return Err(said.clone());
             }
-            carry(now, request, service, entropy)
+            deliver(now, request, service, entropy)
         });
         assert_eq!(rig.order(PowerOrder::Status), OFF);
-        let mut rig = Rig::new(Setup::default());
+        let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
         rig.wire(move |_, _, _, _| Err(trouble.clone()));
-        assert_eq!(cause(rig.order(PowerOrder::Status)), Cause::Unreachable);
-        assert_eq!(rig.asked.len(), 3);
+        assert_eq!(
+            cause(rig.order(PowerOrder::Status)),
+            BmcFailureCause::Unreachable
+        );
+        assert_eq!(rig.requests.len(), 3);
     }
 }
 
 #[test]
 fn a_certificate_that_is_not_trusted_ends_it_at_once() {
-    let mut rig = Rig::new(Setup::default());
+    let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
     rig.wire(|_, _, _, _| {
-        Err(Trouble::Untrusted {
+        Err(RedfishTransportError::Untrusted {
             fingerprint: Some("ab".repeat(32)),
             said: "self-signed".to_owned(),
         })
@@ -232,8 +235,8 @@ fn a_certificate_that_is_not_trusted_ends_it_at_once() {
         "{said}"
     );
     assert!(answer.as_ref().unwrap_err().is_lasting());
-    assert_eq!(cause(answer), Cause::Untrusted);
-    assert_eq!(rig.asked.len(), 1);
+    assert_eq!(cause(answer), BmcFailureCause::Untrusted);
+    assert_eq!(rig.requests.len(), 1);
 }
 
 #[test]
@@ -245,14 +248,17 @@ fn a_session_needs_a_token_that_fits_a_header() {
         Some("a\r\nb"),
         Some(&"x".repeat(5000) as &str),
     ] {
-        let answer = Answer {
-            token: token.map(Hidden::new),
+        let answer = RedfishResponse {
+            token: token.map(SecretText::new),
             ..json_answer(201, &json!({}))
         };
         let session = json!({"redfish_auth_type": "session"});
-        let mut rig = Rig::with(Setup::default(), session);
+        let mut rig = RedfishTestRig::with(RedfishSimulatorSetup::default(), session);
         rig.wire(move |_, _, _, _| Ok(answer.clone()));
-        assert_eq!(cause(rig.order(PowerOrder::Status)), Cause::Nonsense);
+        assert_eq!(
+            cause(rig.order(PowerOrder::Status)),
+            BmcFailureCause::InvalidResponse
+        );
     }
 }
 
@@ -269,28 +275,28 @@ fn the_place_of_a_session_is_on_the_bmc_or_nowhere() {
             false,
         ),
     ] {
-        let mut rig = Rig::new(Setup::default());
+        let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
         rig.wire(move |now, request, service, entropy| {
-            let mut answer = carry(now, request, service, entropy)?;
+            let mut answer = deliver(now, request, service, entropy)?;
             if answer.token.is_some() {
                 answer.location = Some(place.to_owned());
             }
             Ok(answer)
         });
         assert_eq!(rig.order(PowerOrder::Status), OFF);
-        assert_eq!(rig.session.farewell().is_some(), ends, "{place}");
+        assert_eq!(rig.session.logout_request().is_some(), ends, "{place}");
     }
 }
 
 #[test]
 fn an_answer_that_nobody_asked_for_changes_nothing() {
-    let mut rig = Rig::new(Setup::default());
+    let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
     rig.session
-        .answered(rig.now, Ok(json_answer(200, &json!({"PowerState": "On"}))));
-    rig.session.answered(rig.now, Err(lost()));
+        .handle_response(rig.now, Ok(json_answer(200, &json!({"PowerState": "On"}))));
+    rig.session.handle_response(rig.now, Err(lost()));
     assert_eq!(rig.order(PowerOrder::Status), OFF);
     rig.session
-        .answered(rig.now, Ok(json_answer(401, &json!({}))));
+        .handle_response(rig.now, Ok(json_answer(401, &json!({}))));
     assert_eq!(rig.order(PowerOrder::Status), OFF);
     assert_eq!(rig.service.sessions(), 1);
 }

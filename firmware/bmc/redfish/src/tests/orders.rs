@@ -1,22 +1,22 @@
 use serde_json::{Value, json};
 use trivet_model::power::RawBytes;
-use trivet_model::{BootDevice, Cause, PowerAnswer, PowerError, PowerOrder, PowerState};
+use trivet_model::{BmcFailureCause, BootDevice, PowerAnswer, PowerError, PowerOrder, PowerState};
 
-use super::machine::{Rig, body, carry, cause, json_answer, lost};
-use crate::Method;
-use crate::service::{Deed, Setup};
+use super::rig::{RedfishTestRig, body, cause, deliver, json_answer, lost};
+use crate::RedfishMethod;
+use crate::service::{RedfishSimulatorAction, RedfishSimulatorSetup};
 
 const ACCEPTED: Result<PowerAnswer, PowerError> = Ok(PowerAnswer::Accepted);
 
 const ON: Result<PowerAnswer, PowerError> = Ok(PowerAnswer::Power(PowerState::On));
 const OFF: Result<PowerAnswer, PowerError> = Ok(PowerAnswer::Power(PowerState::Off));
 
-fn reset(word: &str) -> Deed {
-    Deed::Reset(0, word.to_owned())
+fn reset(word: &str) -> RedfishSimulatorAction {
+    RedfishSimulatorAction::Reset(0, word.to_owned())
 }
 
-fn running() -> Rig {
-    let mut rig = Rig::new(Setup::default());
+fn running() -> RedfishTestRig {
+    let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
     rig.service.machine(0).unwrap().power = PowerState::On;
     rig
 }
@@ -29,10 +29,10 @@ const PXE: PowerOrder = PowerOrder::SetBoot {
 
 #[test]
 fn reads_the_power_of_the_only_system() {
-    let mut rig = Rig::new(Setup::default());
+    let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
     assert_eq!(rig.order(PowerOrder::Status), OFF);
     assert_eq!(
-        rig.take_asked(),
+        rig.take_requests(),
         [
             "POST /redfish/v1/SessionService/Sessions",
             "GET /redfish/v1/Systems",
@@ -41,14 +41,14 @@ fn reads_the_power_of_the_only_system() {
     );
     // The second time all of that is known.
     assert_eq!(rig.order(PowerOrder::Status), OFF);
-    assert_eq!(rig.take_asked(), ["GET /redfish/v1/Systems/1"]);
+    assert_eq!(rig.take_requests(), ["GET /redfish/v1/Systems/1"]);
 }
 
 #[test]
 fn switches_on_and_off_with_a_lag() {
-    let mut rig = Rig::new(Setup {
+    let mut rig = RedfishTestRig::new(RedfishSimulatorSetup {
         lag_ms: 11_000,
-        ..Setup::default()
+        ..RedfishSimulatorSetup::default()
     });
     assert_eq!(rig.order(PowerOrder::On), ACCEPTED);
     assert_eq!(rig.order(PowerOrder::Status), OFF);
@@ -59,7 +59,7 @@ fn switches_on_and_off_with_a_lag() {
     assert_eq!(rig.order(PowerOrder::Status), ON);
     rig.wait(11_000);
     assert_eq!(rig.order(PowerOrder::Status), OFF);
-    assert_eq!(rig.service.take_deeds(), [reset("On"), reset("ForceOff")]);
+    assert_eq!(rig.service.take_actions(), [reset("On"), reset("ForceOff")]);
 }
 
 #[test]
@@ -72,16 +72,16 @@ fn each_order_has_its_word() {
     ] {
         let mut rig = running();
         assert_eq!(rig.order(order), ACCEPTED);
-        assert_eq!(rig.service.take_deeds(), [reset(word)]);
+        assert_eq!(rig.service.take_actions(), [reset(word)]);
     }
 }
 
 #[test]
 fn what_is_off_is_switched_on_instead_of_restarted() {
     for order in [PowerOrder::Cycle, PowerOrder::Reset] {
-        let mut rig = Rig::new(Setup::default());
+        let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
         assert_eq!(rig.order(order), ACCEPTED);
-        assert_eq!(rig.service.take_deeds(), [reset("On")]);
+        assert_eq!(rig.service.take_actions(), [reset("On")]);
     }
 }
 
@@ -89,43 +89,43 @@ fn what_is_off_is_switched_on_instead_of_restarted() {
 fn a_needless_switch_that_is_refused_is_done() {
     let mut rig = running();
     assert_eq!(rig.order(PowerOrder::On), ACCEPTED);
-    assert_eq!(rig.service.take_deeds(), [reset("On")]);
-    let mut rig = Rig::new(Setup::default());
+    assert_eq!(rig.service.take_actions(), [reset("On")]);
+    let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
     assert_eq!(rig.order(PowerOrder::Off), ACCEPTED);
     assert_eq!(rig.order(PowerOrder::SoftOff), ACCEPTED);
 }
 
 /// It says "on" of a machine that is off: the order is given all the same.
 #[test]
-fn a_liar_does_not_keep_a_machine_off() {
-    let mut rig = Rig::new(Setup::default());
-    rig.service.misbehaviour.says = Some(PowerState::On);
+fn a_wrong_power_state_does_not_keep_a_machine_off() {
+    let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
+    rig.service.faults.reported_power = Some(PowerState::On);
     assert_eq!(rig.order(PowerOrder::On), ACCEPTED);
     assert_eq!(rig.service.machine(0).unwrap().power, PowerState::On);
 }
 
 #[test]
 fn a_refusal_that_matters_is_told_with_its_words() {
-    let mut rig = Rig::new(Setup::default());
+    let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
     let answer = rig.order(PowerOrder::Nmi);
     let said = answer.as_ref().unwrap_err().to_string();
     assert!(
         said.contains("409") && said.contains("Not in this state"),
         "{said}"
     );
-    assert_eq!(cause(answer), Cause::Refused);
+    assert_eq!(cause(answer), BmcFailureCause::Refused);
 }
 
 #[test]
 fn a_lost_switch_counts_by_what_is_read_after_it() {
     for heard in [true, false] {
-        let mut rig = Rig::new(Setup::default());
+        let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
         rig.wire(move |now, request, service, entropy| {
             if !request.path.ends_with("ComputerSystem.Reset") {
-                return carry(now, request, service, entropy);
+                return deliver(now, request, service, entropy);
             }
             if heard {
-                let _ = carry(now, request, service, entropy);
+                let _ = deliver(now, request, service, entropy);
             }
             Err(lost())
         });
@@ -133,10 +133,10 @@ fn a_lost_switch_counts_by_what_is_read_after_it() {
         if heard {
             assert_eq!(answer, ACCEPTED);
         } else {
-            assert_eq!(cause(answer), Cause::Unreachable);
+            assert_eq!(cause(answer), BmcFailureCause::Unreachable);
         }
         // It is not for this end to say it again.
-        assert!(rig.service.take_deeds().len() <= 1);
+        assert!(rig.service.take_actions().len() <= 1);
     }
 }
 
@@ -150,13 +150,13 @@ fn what_restarts_is_never_said_twice() {
     ] {
         let mut rig = running();
         rig.wire(|now, request, service, entropy| {
-            let answer = carry(now, request, service, entropy);
+            let answer = deliver(now, request, service, entropy);
             let acts = request.path.contains("/Actions/");
             if acts { Err(lost()) } else { answer }
         });
         let answer = rig.order(order);
         let posts = rig
-            .asked
+            .requests
             .iter()
             .filter(|one| one.path.contains("/Actions/"));
         assert_eq!(posts.count(), 1, "{order:?}");
@@ -169,15 +169,15 @@ fn what_restarts_is_never_said_twice() {
 fn a_busy_bmc_is_asked_again_but_not_to_restart_anything() {
     let mut rig = running();
     assert_eq!(rig.order(PowerOrder::Status), ON);
-    rig.service.misbehaviour.busy = (2, 5);
+    rig.service.faults.busy = (2, 5);
     let before = rig.now;
     assert_eq!(rig.order(PowerOrder::Status), ON);
     assert!(
         rig.now.since_ms(before) >= 10_000,
         "Retry-After is honoured"
     );
-    rig.service.misbehaviour.busy = (3, 0);
-    assert_eq!(cause(rig.order(PowerOrder::Status)), Cause::Busy);
+    rig.service.faults.busy = (3, 0);
+    assert_eq!(cause(rig.order(PowerOrder::Status)), BmcFailureCause::Busy);
     // Busy when it comes to the deed itself.
     for (order, tries) in [
         (PowerOrder::On, 3),
@@ -186,15 +186,15 @@ fn a_busy_bmc_is_asked_again_but_not_to_restart_anything() {
     ] {
         let mut rig = running();
         rig.wire(|now, request, service, entropy| {
-            if request.method == Method::Post && request.path.contains("/Actions/") {
-                service.misbehaviour.busy = (1, 0);
+            if request.method == RedfishMethod::Post && request.path.contains("/Actions/") {
+                service.faults.busy = (1, 0);
             }
-            carry(now, request, service, entropy)
+            deliver(now, request, service, entropy)
         });
         // What is on counts as switched on, whatever the BMC has no time for.
         assert_eq!(rig.order(order).is_ok(), order == PowerOrder::On);
         let posts = rig
-            .asked
+            .requests
             .iter()
             .filter(|one| one.path.contains("/Actions/"));
         assert_eq!(posts.count(), tries, "{order:?}");
@@ -206,19 +206,25 @@ fn restarts_the_bmc_and_logs_in_again_after_it() {
     for (warm, word) in [(true, "GracefulRestart"), (false, "ForceRestart")] {
         let mut rig = running();
         assert_eq!(rig.order(PowerOrder::BmcReset { warm }), ACCEPTED);
-        let last = rig.asked.last().unwrap();
+        let last = rig.requests.last().unwrap();
         assert_eq!(body(last), json!({"ResetType": word}));
         // It is away for 20 s; then it knows nobody.
-        assert_eq!(cause(rig.order(PowerOrder::Status)), Cause::Unreachable);
+        assert_eq!(
+            cause(rig.order(PowerOrder::Status)),
+            BmcFailureCause::Unreachable
+        );
         rig.wait(20_000);
         assert_eq!(rig.order(PowerOrder::Status), ON);
-        assert_eq!(rig.service.take_deeds(), [Deed::ManagerReset]);
+        assert_eq!(
+            rig.service.take_actions(),
+            [RedfishSimulatorAction::ManagerReset]
+        );
     }
 }
 
 #[test]
 fn sets_a_boot_device_and_reads_it_back() {
-    let mut rig = Rig::new(Setup::default());
+    let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
     for (device, word) in [
         (BootDevice::Pxe, "Pxe"),
         (BootDevice::Disk, "Hdd"),
@@ -247,7 +253,7 @@ fn sets_a_boot_device_and_reads_it_back() {
 
 #[test]
 fn an_override_that_is_disabled_is_no_boot_device() {
-    let mut rig = Rig::new(Setup::default());
+    let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
     let machine = rig.service.machine(0).unwrap();
     machine.boot = ["Pxe", "Disabled", "Legacy", ""].map(str::to_owned);
     let want = PowerAnswer::Boot {
@@ -270,11 +276,14 @@ fn the_mode_is_changed_only_to_uefi_and_only_when_it_is_wanted() {
         ("Legacy", false, "Legacy"),
         ("UEFI", false, "UEFI"),
     ] {
-        let mut rig = Rig::new(Setup::default());
+        let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
         rig.service.machine(0).unwrap().boot[2] = is.to_owned();
         assert_eq!(rig.order(order(efi)), ACCEPTED);
         assert_eq!(rig.service.machine(0).unwrap().boot[2], then);
-        let sent = rig.asked.iter().find(|one| one.method == Method::Patch);
+        let sent = rig
+            .requests
+            .iter()
+            .find(|one| one.method == RedfishMethod::Patch);
         let mode = body(sent.unwrap())["Boot"]["BootSourceOverrideMode"].clone();
         assert_eq!(mode.is_null(), is == then);
     }
@@ -282,7 +291,7 @@ fn the_mode_is_changed_only_to_uefi_and_only_when_it_is_wanted() {
 
 #[test]
 fn an_order_that_redfish_does_not_have_is_refused_with_a_sentence() {
-    let mut rig = Rig::new(Setup::default());
+    let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
     let safe = PowerOrder::SetBoot {
         device: BootDevice::Safe,
         persistent: false,
@@ -299,28 +308,28 @@ fn an_order_that_redfish_does_not_have_is_refused_with_a_sentence() {
         };
         assert!(said.contains("Redfish"), "{said}");
     }
-    assert!(rig.asked.is_empty());
+    assert!(rig.requests.is_empty());
 }
 
 /// A BMC made of one system resource, which a PATCH does not change.
-fn fixed(system: Value) -> Rig {
-    Rig::against(
+fn fixed(system: Value) -> RedfishTestRig {
+    RedfishTestRig::against(
         move |request| match (request.method, request.path.as_str()) {
-            (Method::Get, "/redfish/v1/Systems") => json_answer(
+            (RedfishMethod::Get, "/redfish/v1/Systems") => json_answer(
                 200,
                 &json!({"Members": [{"@odata.id": "/redfish/v1/Systems/1"}]}),
             ),
-            (Method::Get, _) => json_answer(200, &system),
+            (RedfishMethod::Get, _) => json_answer(200, &system),
             _ => json_answer(204, &Value::Null),
         },
     )
 }
 
 #[test]
-fn a_boot_device_that_reads_back_as_another_is_a_lie() {
+fn a_boot_device_that_reads_back_as_another_is_an_error() {
     let boot = json!({"BootSourceOverrideTarget": "Hdd"});
     let mut rig = fixed(json!({"Boot": boot}));
-    assert_eq!(cause(rig.order(PXE)), Cause::Lied);
+    assert_eq!(cause(rig.order(PXE)), BmcFailureCause::NotApplied);
     // Dell keeps it back until the next start, and others say that they do.
     for more in [
         json!({"Manufacturer": "Dell Inc."}),
@@ -351,7 +360,7 @@ fn words_are_chosen_among_those_the_bmc_takes() {
     let sent = |words: Value, order| {
         let mut rig = fixed(system(words));
         let answer = rig.order(order);
-        let word = body(rig.asked.last().unwrap())["ResetType"].clone();
+        let word = body(rig.requests.last().unwrap())["ResetType"].clone();
         (answer, word)
     };
     let all = json!(["On", "ForceOff", "ForceRestart", "PowerCycle"]);
@@ -409,70 +418,79 @@ fn a_boot_device_is_chosen_among_those_the_bmc_offers() {
 
 #[test]
 fn more_than_one_system_must_be_told_apart() {
-    let setup = Setup {
+    let setup = RedfishSimulatorSetup {
         machines: 2,
-        ..Setup::default()
+        ..RedfishSimulatorSetup::default()
     };
-    let mut rig = Rig::new(setup.clone());
+    let mut rig = RedfishTestRig::new(setup.clone());
     let said = rig.order(PowerOrder::Status).unwrap_err().to_string();
     assert!(said.contains("redfish_system_id"), "{said}");
     let second = json!({"redfish_system_id": "/redfish/v1/Systems/2"});
-    let mut rig = Rig::with(setup, second);
+    let mut rig = RedfishTestRig::with(setup, second);
     assert_eq!(rig.order(PowerOrder::On), ACCEPTED);
-    assert_eq!(rig.service.take_deeds(), [Deed::Reset(1, "On".to_owned())]);
+    assert_eq!(
+        rig.service.take_actions(),
+        [RedfishSimulatorAction::Reset(1, "On".to_owned())]
+    );
 }
 
 #[test]
 fn a_change_names_the_mark_it_is_based_on() {
-    let mut rig = Rig::new(Setup::default());
+    let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
     assert_eq!(rig.order(PXE), ACCEPTED);
     let patch = rig
-        .asked
+        .requests
         .iter()
-        .find(|one| one.method == Method::Patch)
+        .find(|one| one.method == RedfishMethod::Patch)
         .unwrap();
     assert_eq!(patch.if_match.as_deref(), Some("W/\"1\""));
     // Somebody is faster, once.
     let mut raced = false;
     rig.wire(move |now, request, service, entropy| {
-        if request.method == Method::Patch && !raced {
+        if request.method == RedfishMethod::Patch && !raced {
             raced = true;
             let mut other = request.clone();
             other.if_match = None;
-            carry(now, &other, service, entropy)?;
+            deliver(now, &other, service, entropy)?;
         }
-        carry(now, request, service, entropy)
+        deliver(now, request, service, entropy)
     });
-    rig.take_asked();
+    rig.take_requests();
     assert_eq!(rig.order(PXE), ACCEPTED);
-    let patches = rig.asked.iter().filter(|one| one.method == Method::Patch);
+    let patches = rig
+        .requests
+        .iter()
+        .filter(|one| one.method == RedfishMethod::Patch);
     let marks: Vec<_> = patches.map(|one| one.if_match.clone().unwrap()).collect();
     assert_eq!(marks, ["W/\"2\"", "\"3\""]);
 }
 
 #[test]
 fn a_change_that_is_always_too_late_is_given_up() {
-    let mut rig = Rig::new(Setup::default());
+    let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
     rig.wire(|now, request, service, entropy| {
-        if request.method == Method::Patch {
+        if request.method == RedfishMethod::Patch {
             return Ok(json_answer(412, &Value::Null));
         }
-        carry(now, request, service, entropy)
+        deliver(now, request, service, entropy)
     });
-    assert_eq!(cause(rig.order(PXE)), Cause::Refused);
-    let patches = rig.asked.iter().filter(|one| one.method == Method::Patch);
+    assert_eq!(cause(rig.order(PXE)), BmcFailureCause::Refused);
+    let patches = rig
+        .requests
+        .iter()
+        .filter(|one| one.method == RedfishMethod::Patch);
     assert_eq!(patches.count(), 2);
 }
 
 #[test]
 fn orders_wait_in_line_and_the_line_has_an_end() {
-    let mut rig = Rig::new(Setup::default());
+    let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
     for id in 0..crate::ORDERS_WAITING_MAX {
         let id = 100 + u64::try_from(id).unwrap();
         assert_eq!(rig.session.order(rig.now, id, PowerOrder::Status), Ok(()));
     }
     let more = rig.session.order(rig.now, 1, PowerOrder::Status);
-    assert_eq!(more, Err(PowerError::Busy));
+    assert_eq!(more, Err(PowerError::QueueFull));
     let mut seen = Vec::new();
     while seen.len() < crate::ORDERS_WAITING_MAX {
         match rig.session.answer() {

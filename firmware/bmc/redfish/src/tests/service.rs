@@ -1,35 +1,43 @@
 //! The simulated service by itself: that it is a fair opponent.
 
 use serde_json::{Value, json};
-use trivet_model::secret::Hidden;
-use trivet_model::{PowerState, Seeded, Tick};
+use trivet_model::secret::SecretText;
+use trivet_model::{PowerState, SeededRandom, Tick};
 
-use crate::service::{Deed, SESSIONS_MAX, Service, Setup};
-use crate::{Answer, Credentials, Method, Request};
+use crate::service::{
+    RedfishSimulator, RedfishSimulatorAction, RedfishSimulatorSetup, SESSIONS_MAX,
+};
+use crate::{RedfishCredentials, RedfishMethod, RedfishRequest, RedfishResponse};
 
-fn open() -> Service {
-    Service::new(Setup {
+fn open() -> RedfishSimulator {
+    RedfishSimulator::new(RedfishSimulatorSetup {
         user: None,
-        ..Setup::default()
+        ..RedfishSimulatorSetup::default()
     })
 }
 
-fn request(method: Method, path: &str, body: Option<Value>) -> Request {
-    Request {
+fn request(method: RedfishMethod, path: &str, body: Option<Value>) -> RedfishRequest {
+    RedfishRequest {
         method,
         path: format!("/redfish/v1{path}"),
         credentials: None,
         if_match: None,
-        body: body.map(|body| Hidden::new(body.to_string())),
+        body: body.map(|body| SecretText::new(body.to_string())),
     }
 }
 
-fn ask(service: &mut Service, now: Tick, request: &Request) -> Answer {
-    service.handle(now, request, &mut Seeded::new(3)).unwrap()
+fn ask(service: &mut RedfishSimulator, now: Tick, request: &RedfishRequest) -> RedfishResponse {
+    service
+        .handle(now, request, &mut SeededRandom::new(3))
+        .unwrap()
 }
 
-fn get(service: &mut Service, path: &str) -> (u16, Value) {
-    let answer = ask(service, Tick::default(), &request(Method::Get, path, None));
+fn get(service: &mut RedfishSimulator, path: &str) -> (u16, Value) {
+    let answer = ask(
+        service,
+        Tick::default(),
+        &request(RedfishMethod::Get, path, None),
+    );
     (answer.status, serde_json::from_slice(&answer.body).unwrap())
 }
 
@@ -37,12 +45,12 @@ fn get(service: &mut Service, path: &str) -> (u16, Value) {
 #[test]
 fn all_links_lead_to_resources() {
     for (sensors, media_below_manager) in [(true, false), (false, true)] {
-        let mut service = Service::new(Setup {
+        let mut service = RedfishSimulator::new(RedfishSimulatorSetup {
             user: None,
             sensors,
             media_below_manager,
             machines: 2,
-            ..Setup::default()
+            ..RedfishSimulatorSetup::default()
         });
         let mut open = vec![String::new()];
         let mut seen = Vec::new();
@@ -63,29 +71,29 @@ fn all_links_lead_to_resources() {
 }
 
 #[test]
-fn strangers_see_the_root_and_nothing_else() {
-    let mut service = Service::new(Setup::default());
+fn unauthenticated_clients_see_only_the_root() {
+    let mut service = RedfishSimulator::new(RedfishSimulatorSetup::default());
     assert_eq!(get(&mut service, "").0, 200);
     assert_eq!(get(&mut service, "/Systems").0, 401);
-    let mut wrong = request(Method::Get, "/Systems", None);
+    let mut wrong = request(RedfishMethod::Get, "/Systems", None);
     for credentials in [
-        Credentials::Token(Hidden::new("x")),
-        Credentials::Basic(Hidden::new("root:wrong")),
+        RedfishCredentials::Token(SecretText::new("x")),
+        RedfishCredentials::Basic(SecretText::new("root:wrong")),
     ] {
         wrong.credentials = Some(credentials);
         assert_eq!(ask(&mut service, Tick::default(), &wrong).status, 401);
     }
-    wrong.credentials = Some(Credentials::Basic(Hidden::new("root:calvin")));
+    wrong.credentials = Some(RedfishCredentials::Basic(SecretText::new("root:calvin")));
     assert_eq!(ask(&mut service, Tick::default(), &wrong).status, 200);
 }
 
 #[test]
 fn sessions_are_made_used_ended_and_bounded() {
-    let mut service = Service::new(Setup::default());
+    let mut service = RedfishSimulator::new(RedfishSimulatorSetup::default());
     let body = json!({"UserName": "root", "Password": "calvin"});
-    let login = request(Method::Post, "/SessionService/Sessions", Some(body));
-    let mut entropy = Seeded::new(3);
-    let mut log_in = |service: &mut Service| {
+    let login = request(RedfishMethod::Post, "/SessionService/Sessions", Some(body));
+    let mut entropy = SeededRandom::new(3);
+    let mut log_in = |service: &mut RedfishSimulator| {
         let answer = service.handle(Tick::default(), &login, &mut entropy);
         answer.unwrap()
     };
@@ -94,8 +102,8 @@ fn sessions_are_made_used_ended_and_bounded() {
         assert_eq!(log_in(&mut service).status, 201);
     }
     assert_eq!(log_in(&mut service).status, 503);
-    let mut end = request(Method::Delete, "/SessionService/Sessions/1", None);
-    end.credentials = Some(Credentials::Token(first.token.unwrap()));
+    let mut end = request(RedfishMethod::Delete, "/SessionService/Sessions/1", None);
+    end.credentials = Some(RedfishCredentials::Token(first.token.unwrap()));
     assert_eq!(ask(&mut service, Tick::default(), &end).status, 204);
     assert_eq!(service.sessions(), SESSIONS_MAX - 1);
     // Its token is worth nothing now.
@@ -104,30 +112,33 @@ fn sessions_are_made_used_ended_and_bounded() {
 
 #[test]
 fn power_follows_after_its_lag() {
-    let mut service = Service::new(Setup {
+    let mut service = RedfishSimulator::new(RedfishSimulatorSetup {
         user: None,
         lag_ms: 500,
-        ..Setup::default()
+        ..RedfishSimulatorSetup::default()
     });
     let path = "/Systems/1/Actions/ComputerSystem.Reset";
-    let on = request(Method::Post, path, Some(json!({"ResetType": "On"})));
+    let on = request(RedfishMethod::Post, path, Some(json!({"ResetType": "On"})));
     let now = Tick::default();
     assert_eq!(ask(&mut service, now, &on).status, 204);
     assert_eq!(service.machine(0).unwrap().power, PowerState::Off);
-    let look = request(Method::Get, "/Systems/1", None);
+    let look = request(RedfishMethod::Get, "/Systems/1", None);
     ask(&mut service, now.after_ms(500), &look);
     assert_eq!(service.machine(0).unwrap().power, PowerState::On);
-    assert_eq!(service.take_deeds(), [Deed::Reset(0, "On".to_owned())]);
-    assert!(service.take_deeds().is_empty());
+    assert_eq!(
+        service.take_actions(),
+        [RedfishSimulatorAction::Reset(0, "On".to_owned())]
+    );
+    assert!(service.take_actions().is_empty());
 }
 
 #[test]
 fn marks_change_with_the_resource() {
     let mut service = open();
-    let look = request(Method::Get, "/Systems/1", None);
+    let look = request(RedfishMethod::Get, "/Systems/1", None);
     let etag = ask(&mut service, Tick::default(), &look).etag;
     let light = json!({"LocationIndicatorActive": true});
-    let mut change = request(Method::Patch, "/Systems/1", Some(light));
+    let mut change = request(RedfishMethod::Patch, "/Systems/1", Some(light));
     change.if_match.clone_from(&etag);
     assert_eq!(ask(&mut service, Tick::default(), &change).status, 204);
     assert_eq!(ask(&mut service, Tick::default(), &change).status, 412);
@@ -139,17 +150,32 @@ fn nonsense_is_refused() {
     let mut service = open();
     let reset = "/Systems/1/Actions/ComputerSystem.Reset";
     for (method, path, body, status) in [
-        (Method::Get, "/Nothing", Value::Null, 404),
-        (Method::Get, "/Systems/0", Value::Null, 404),
-        (Method::Get, "/Systems/2", Value::Null, 404),
-        (Method::Get, "/Systems/x", Value::Null, 404),
-        (Method::Get, "/TaskService/TaskMonitors/9", Value::Null, 404),
-        (Method::Post, reset, json!({"ResetType": "Explode"}), 400),
-        (Method::Post, reset, Value::Null, 400),
-        (Method::Post, "/Systems", json!({}), 404),
-        (Method::Patch, "/Chassis/1", json!({}), 404),
-        (Method::Patch, "/Systems/1/SecureBoot", json!({}), 404),
-        (Method::Delete, "/Systems/1", Value::Null, 404),
+        (RedfishMethod::Get, "/Nothing", Value::Null, 404),
+        (RedfishMethod::Get, "/Systems/0", Value::Null, 404),
+        (RedfishMethod::Get, "/Systems/2", Value::Null, 404),
+        (RedfishMethod::Get, "/Systems/x", Value::Null, 404),
+        (
+            RedfishMethod::Get,
+            "/TaskService/TaskMonitors/9",
+            Value::Null,
+            404,
+        ),
+        (
+            RedfishMethod::Post,
+            reset,
+            json!({"ResetType": "Explode"}),
+            400,
+        ),
+        (RedfishMethod::Post, reset, Value::Null, 400),
+        (RedfishMethod::Post, "/Systems", json!({}), 404),
+        (RedfishMethod::Patch, "/Chassis/1", json!({}), 404),
+        (
+            RedfishMethod::Patch,
+            "/Systems/1/SecureBoot",
+            json!({}),
+            404,
+        ),
+        (RedfishMethod::Delete, "/Systems/1", Value::Null, 404),
     ] {
         let answer = ask(
             &mut service,
@@ -158,7 +184,7 @@ fn nonsense_is_refused() {
         );
         assert_eq!(answer.status, status, "{path}");
     }
-    let mut elsewhere = request(Method::Get, "", None);
+    let mut elsewhere = request(RedfishMethod::Get, "", None);
     elsewhere.path = "/".to_owned();
     assert_eq!(ask(&mut service, Tick::default(), &elsewhere).status, 404);
 }
@@ -168,14 +194,14 @@ fn it_is_away_while_it_restarts() {
     let mut service = open();
     let path = "/Managers/BMC/Actions/Manager.Reset";
     let reset = request(
-        Method::Post,
+        RedfishMethod::Post,
         path,
         Some(json!({"ResetType": "ForceRestart"})),
     );
     let now = Tick::default();
     assert_eq!(ask(&mut service, now, &reset).status, 204);
-    let look = request(Method::Get, "", None);
-    let mut at = |ms| service.handle(now.after_ms(ms), &look, &mut Seeded::new(1));
+    let look = request(RedfishMethod::Get, "", None);
+    let mut at = |ms| service.handle(now.after_ms(ms), &look, &mut SeededRandom::new(1));
     assert!(at(10_000).is_none());
     assert!(at(20_000).is_some());
 }

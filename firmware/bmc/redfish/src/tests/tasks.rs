@@ -1,25 +1,25 @@
 use serde_json::{Value, json};
-use trivet_model::errand::MediaDevice;
-use trivet_model::secret::Hidden;
-use trivet_model::{BootDevice, Cause, PowerAnswer, PowerError, PowerOrder, PowerState};
+use trivet_model::bmc_request::MediaDevice;
+use trivet_model::secret::SecretText;
+use trivet_model::{BmcFailureCause, BootDevice, PowerAnswer, PowerError, PowerOrder, PowerState};
 
-use super::machine::{Rig, carry, cause, json_answer, lost};
-use crate::service::Setup;
-use crate::{Answer, Errand, Report};
+use super::rig::{RedfishTestRig, cause, deliver, json_answer, lost};
+use crate::service::RedfishSimulatorSetup;
+use crate::{RedfishOperation, RedfishReply, RedfishResponse};
 
 const ACCEPTED: Result<PowerAnswer, PowerError> = Ok(PowerAnswer::Accepted);
 
-fn slow(task_ms: u64) -> Rig {
-    Rig::new(Setup {
+fn slow(task_ms: u64) -> RedfishTestRig {
+    RedfishTestRig::new(RedfishSimulatorSetup {
         task_ms: Some(task_ms),
-        ..Setup::default()
+        ..RedfishSimulatorSetup::default()
     })
 }
 
 /// A BMC whose reset becomes a task that these answers tell of, the last one forever.
-fn with_task(accepted: Answer, looks: Vec<Answer>) -> Rig {
+fn with_task(accepted: RedfishResponse, looks: Vec<RedfishResponse>) -> RedfishTestRig {
     let mut looks = looks.into_iter().peekable();
-    Rig::against(move |request| match request.path.as_str() {
+    RedfishTestRig::against(move |request| match request.path.as_str() {
         "/redfish/v1/Systems" => json_answer(
             200,
             &json!({"Members": [{"@odata.id": "/redfish/v1/Systems/1"}]}),
@@ -39,8 +39,8 @@ fn with_task(accepted: Answer, looks: Vec<Answer>) -> Rig {
     })
 }
 
-fn monitor() -> Answer {
-    Answer {
+fn monitor() -> RedfishResponse {
+    RedfishResponse {
         location: Some("/monitor/1".to_owned()),
         ..json_answer(202, &Value::Null)
     }
@@ -59,13 +59,13 @@ fn a_task_is_followed_to_its_end() {
         efi: true,
     };
     assert_eq!(rig.order(boot), ACCEPTED);
-    let url = Hidden::new("http://192.0.2.1/a.iso");
+    let url = SecretText::new("http://192.0.2.1/a.iso");
     let device = MediaDevice::Cdrom;
     assert_eq!(
-        rig.errand(Errand::InsertMedia { device, url }),
-        Ok(Report::Done)
+        rig.operation(RedfishOperation::InsertMedia { device, url }),
+        Ok(RedfishReply::Done)
     );
-    assert_eq!(rig.service.take_deeds().len(), 3);
+    assert_eq!(rig.service.take_actions().len(), 3);
 }
 
 #[test]
@@ -81,15 +81,15 @@ fn a_task_that_fails_is_a_refusal_with_its_words() {
 fn a_task_without_end_is_given_up_within_bounds() {
     let mut rig = slow(u64::MAX / 4);
     let before = rig.now;
-    assert_eq!(cause(rig.order(PowerOrder::On)), Cause::Busy);
+    assert_eq!(cause(rig.order(PowerOrder::On)), BmcFailureCause::Busy);
     assert!(rig.now.since_ms(before) <= 400_000);
-    assert!(rig.asked.len() < 100);
+    assert!(rig.requests.len() < 100);
 }
 
 #[test]
 fn the_bmc_says_when_to_look_again_but_not_never() {
     for (seconds, most_ms) in [(7, 7_100), (1_000_000, 30_100), (u64::MAX, 30_100)] {
-        let accepted = Answer {
+        let accepted = RedfishResponse {
             retry_after_s: Some(seconds),
             ..monitor()
         };
@@ -114,11 +114,11 @@ fn states_of_tasks_are_read() {
     assert_eq!(rig.order(PowerOrder::Nmi), ACCEPTED);
     for word in ["Exception", "Killed", "Cancelled", "Interrupted"] {
         let mut rig = with_task(monitor(), vec![state(word)]);
-        assert_eq!(cause(rig.order(PowerOrder::Nmi)), Cause::Refused);
+        assert_eq!(cause(rig.order(PowerOrder::Nmi)), BmcFailureCause::Refused);
     }
     let critical = json!({"TaskState": "Completed", "TaskStatus": "Critical"});
     let mut rig = with_task(monitor(), vec![json_answer(200, &critical)]);
-    assert_eq!(cause(rig.order(PowerOrder::Nmi)), Cause::Refused);
+    assert_eq!(cause(rig.order(PowerOrder::Nmi)), BmcFailureCause::Refused);
 }
 
 #[test]
@@ -133,11 +133,11 @@ fn a_monitor_that_is_gone_or_answers_itself_has_ended() {
         assert_eq!(rig.order(PowerOrder::Nmi), ACCEPTED);
     }
     let mut rig = with_task(monitor(), vec![json_answer(400, &Value::Null)]);
-    assert_eq!(cause(rig.order(PowerOrder::Nmi)), Cause::Refused);
+    assert_eq!(cause(rig.order(PowerOrder::Nmi)), BmcFailureCause::Refused);
 }
 
 #[test]
-fn a_task_without_a_monitor_is_believed() {
+fn a_task_without_a_monitor_is_accepted() {
     let mut rig = with_task(json_answer(202, &Value::Null), Vec::new());
     assert_eq!(rig.order(PowerOrder::Nmi), ACCEPTED);
     // The task itself may be named in the body.
@@ -147,17 +147,20 @@ fn a_task_without_a_monitor_is_believed() {
         vec![json_answer(204, &Value::Null)],
     );
     assert_eq!(rig.order(PowerOrder::Nmi), ACCEPTED);
-    assert_eq!(rig.asked.last().unwrap().path, "/monitor/1");
+    assert_eq!(rig.requests.last().unwrap().path, "/monitor/1");
 }
 
 #[test]
 fn a_monitor_on_another_host_is_not_asked() {
-    let accepted = Answer {
+    let accepted = RedfishResponse {
         location: Some("https://evil.example/monitor/1".to_owned()),
         ..monitor()
     };
     let mut rig = with_task(accepted, Vec::new());
-    assert_eq!(cause(rig.order(PowerOrder::Nmi)), Cause::Nonsense);
+    assert_eq!(
+        cause(rig.order(PowerOrder::Nmi)),
+        BmcFailureCause::InvalidResponse
+    );
 }
 
 #[test]
@@ -169,8 +172,8 @@ fn looking_at_a_task_survives_lost_connections() {
         if request.path.contains("TaskMonitors") && number % 2 == 0 {
             return Err(lost());
         }
-        carry(now, request, service, entropy)
+        deliver(now, request, service, entropy)
     });
     assert_eq!(rig.order(PowerOrder::On), ACCEPTED);
-    assert_eq!(rig.service.take_deeds().len(), 1);
+    assert_eq!(rig.service.take_actions().len(), 1);
 }

@@ -3,27 +3,27 @@
 use super::*;
 use trivet_rack::FetchedFile;
 
-impl Source {
+impl FakeImageSource {
     fn url(&self) -> String {
         format!("http://{}/ramdisk", self.address)
     }
 
-    fn asked(&self) -> usize {
-        self.asked.load(Ordering::SeqCst)
+    fn requests(&self) -> usize {
+        self.requests.load(Ordering::SeqCst)
     }
 }
 
-async fn fetch(cache: &Cache, url: &str) -> Result<FetchedFile, String> {
-    cache.fetch_file(url, Format::Ramdisk).await
+async fn fetch(cache: &ImageCache, url: &str) -> Result<FetchedFile, String> {
+    cache.fetch_file(url, ImageFormat::Ramdisk).await
 }
 
 /// What a machine reads that is granted the file with this digest.
-async fn served(cache: &Cache, url: &str, digest: Digest) -> Vec<u8> {
-    let wanted = Wanted {
+async fn served(cache: &ImageCache, url: &str, digest: Digest) -> Vec<u8> {
+    let wanted = ImageSpec {
         name: "ramdisk".into(),
         digest,
         sources: vec![url.to_owned()],
-        format: Format::Ramdisk,
+        format: ImageFormat::Ramdisk,
     };
     read(cache.reader(&wanted).unwrap()).await.unwrap()
 }
@@ -37,7 +37,7 @@ fn fresh(image: &[u8]) -> FetchedFile {
 }
 
 /// Names in the cache's directory that belong to a fetch on its way.
-fn on_their_way(scratch: &Scratch) -> usize {
+fn on_their_way(scratch: &TestbedDirectory) -> usize {
     let files = std::fs::read_dir(scratch.0.join("cache")).unwrap();
     let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
     names.filter(|name| name.contains(".fetch")).count()
@@ -45,21 +45,21 @@ fn on_their_way(scratch: &Scratch) -> usize {
 
 #[tokio::test]
 async fn a_file_without_a_digest_is_fetched_once_and_then_only_compared() {
-    let (scratch, image) = (Scratch::new(), sample());
-    let source = Source::new(Manners::plain(image.clone())).await;
+    let (scratch, image) = (TestbedDirectory::new(), sample());
+    let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
     let (cache, url) = (cache(&scratch), source.url());
     assert_eq!(fetch(&cache, &url).await, Ok(fresh(&image)));
     assert!(served(&cache, &url, sha256(&image)).await == image);
     assert_eq!(fetch(&cache, &url).await, Ok(fresh(&image)));
-    assert_eq!(source.asked(), 2, "once for its bytes, once to compare");
+    assert_eq!(source.requests(), 2, "once for its bytes, once to compare");
     assert_eq!(source.sent(), image.len() as u64, "no byte came twice");
     assert_eq!(on_their_way(&scratch), 0);
 }
 
 #[tokio::test]
 async fn a_fetched_file_is_still_there_after_a_restart() {
-    let (scratch, image) = (Scratch::new(), sample());
-    let source = Source::new(Manners::plain(image.clone())).await;
+    let (scratch, image) = (TestbedDirectory::new(), sample());
+    let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
     let url = source.url();
     assert_eq!(fetch(&cache(&scratch), &url).await, Ok(fresh(&image)));
     let cache = cache(&scratch);
@@ -70,8 +70,8 @@ async fn a_fetched_file_is_still_there_after_a_restart() {
 
 #[tokio::test]
 async fn a_file_that_has_changed_at_its_source_is_fetched_again() {
-    let (scratch, image) = (Scratch::new(), sample());
-    let source = Source::new(Manners::plain(image.clone())).await;
+    let (scratch, image) = (TestbedDirectory::new(), sample());
+    let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
     let (cache, url) = (cache(&scratch), source.url());
     assert_eq!(fetch(&cache, &url).await, Ok(fresh(&image)));
     let other = image[1..].to_vec();
@@ -89,8 +89,8 @@ async fn a_file_that_has_changed_at_its_source_is_fetched_again() {
 
 #[tokio::test]
 async fn a_copy_is_used_while_its_source_does_not_answer() {
-    let (scratch, image) = (Scratch::new(), sample());
-    let source = Source::new(Manners::plain(image.clone())).await;
+    let (scratch, image) = (TestbedDirectory::new(), sample());
+    let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
     let (cache, url) = (cache(&scratch), source.url());
     assert_eq!(fetch(&cache, &url).await, Ok(fresh(&image)));
     drop(source);
@@ -103,22 +103,22 @@ async fn a_copy_is_used_while_its_source_does_not_answer() {
 
 #[tokio::test]
 async fn a_file_that_its_source_does_not_have_is_an_error_with_its_url() {
-    let (scratch, image) = (Scratch::new(), sample());
-    let mut manners = Manners::plain(image.clone());
+    let (scratch, image) = (TestbedDirectory::new(), sample());
+    let mut manners = SourceBehaviour::plain(image.clone());
     manners.refuses = Some("404 Not Found");
-    let source = Source::new(manners).await;
+    let source = FakeImageSource::new(manners).await;
     let (cache, url) = (cache(&scratch), source.url());
     let why = fetch(&cache, &url).await.unwrap_err();
     assert!(why.contains(&url) && why.contains("404"), "{why}");
-    assert_eq!(source.asked(), 1, "the answer would be the same");
+    assert_eq!(source.requests(), 1, "the answer would be the same");
 }
 
 #[tokio::test]
 async fn a_file_that_comes_short_leaves_nothing_behind() {
-    let (scratch, image) = (Scratch::new(), sample());
-    let mut manners = Manners::plain(image.clone());
+    let (scratch, image) = (TestbedDirectory::new(), sample());
+    let mut manners = SourceBehaviour::plain(image.clone());
     manners.cut_after = Some(CHUNK);
-    let source = Source::new(manners).await;
+    let source = FakeImageSource::new(manners).await;
     let (cache, url) = (cache(&scratch), source.url());
     let why = fetch(&cache, &url).await.unwrap_err();
     assert!(why.contains("broke off"), "{why}");
@@ -129,10 +129,10 @@ async fn a_file_that_comes_short_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn a_file_that_was_on_its_way_when_the_box_stopped_is_removed() {
-    let scratch = Scratch::new();
+    let scratch = TestbedDirectory::new();
     let root = scratch.0.join("cache");
     std::fs::create_dir_all(&root).unwrap();
-    let key = trivet_images::Key(sha256(b"http://h/ramdisk"));
+    let key = trivet_images::ImageKey(sha256(b"http://h/ramdisk"));
     std::fs::write(root.join(format!("{key}.fetch")), b"half").unwrap();
     std::fs::write(root.join(format!("{key}.fetch-chunks")), b"").unwrap();
     let _cache = cache(&scratch);
@@ -141,11 +141,11 @@ async fn a_file_that_was_on_its_way_when_the_box_stopped_is_removed() {
 
 #[tokio::test]
 async fn a_file_whose_bytes_are_an_image_of_the_cache_is_that_image() {
-    let (scratch, image) = (Scratch::new(), sample());
-    let source = Source::new(Manners::plain(image.clone())).await;
+    let (scratch, image) = (TestbedDirectory::new(), sample());
+    let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
     let (cache, url) = (cache(&scratch), source.url());
     let wanted = source.wanted(sha256(&image));
-    cache.bring(&wanted).await;
+    cache.ensure(&wanted).await;
     assert_eq!(fetch(&cache, &url).await, Ok(fresh(&image)));
     assert_eq!(fetch(&cache, &url).await, Ok(fresh(&image)));
     assert_eq!(source.sent(), 2 * image.len() as u64, "then it is known");
@@ -154,10 +154,10 @@ async fn a_file_whose_bytes_are_an_image_of_the_cache_is_that_image() {
 
 #[tokio::test]
 async fn a_source_without_validators_is_reported_as_such() {
-    let (scratch, image) = (Scratch::new(), sample());
-    let mut manners = Manners::plain(image.clone());
+    let (scratch, image) = (TestbedDirectory::new(), sample());
+    let mut manners = SourceBehaviour::plain(image.clone());
     manners.tag = None;
-    let source = Source::new(manners).await;
+    let source = FakeImageSource::new(manners).await;
     let file = fetch(&cache(&scratch), &source.url()).await.unwrap();
     assert!(!file.has_validator && file.old.is_none());
     assert_eq!(file.digest, sha256(&image));
@@ -165,12 +165,12 @@ async fn a_source_without_validators_is_reported_as_such() {
 
 #[tokio::test]
 async fn a_file_with_a_digest_is_downloaded_once_from_a_source_without_validators() {
-    let (scratch, image) = (Scratch::new(), sample());
-    let mut manners = Manners::plain(image.clone());
+    let (scratch, image) = (TestbedDirectory::new(), sample());
+    let mut manners = SourceBehaviour::plain(image.clone());
     manners.tag = None;
-    let source = Source::new(manners).await;
+    let source = FakeImageSource::new(manners).await;
     let (cache, wanted) = (cache(&scratch), source.wanted(sha256(&image)));
-    cache.bring(&wanted).await;
-    cache.bring(&wanted).await;
+    cache.ensure(&wanted).await;
+    cache.ensure(&wanted).await;
     assert_eq!(source.sent(), image.len() as u64);
 }

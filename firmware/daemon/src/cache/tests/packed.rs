@@ -44,8 +44,8 @@ fn qcow2(raw: &[u8]) -> Vec<u8> {
     file
 }
 
-fn packed(source: &Source, name: &str, image: &[u8], format: Format) -> Wanted {
-    Wanted {
+fn packed(source: &FakeImageSource, name: &str, image: &[u8], format: ImageFormat) -> ImageSpec {
+    ImageSpec {
         name: name.to_owned(),
         format,
         ..source.wanted(sha256(image))
@@ -53,27 +53,30 @@ fn packed(source: &Source, name: &str, image: &[u8], format: Format) -> Wanted {
 }
 
 /// A cache, and what it tells.
-fn told(scratch: &Scratch, ways: Ways) -> (Cache, Arc<Mutex<Vec<ImageNews>>>) {
+fn cache_with_news(
+    scratch: &TestbedDirectory,
+    ways: ImageCacheOptions,
+) -> (ImageCache, Arc<Mutex<Vec<ImageStatus>>>) {
     let news = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&news);
     let sink: NewsSink = Box::new(move |one| kept.lock().unwrap().push(one));
-    let cache = Cache::open(&scratch.0.join("cache"), ways, sink).unwrap();
+    let cache = ImageCache::open(&scratch.0.join("cache"), ways, sink).unwrap();
     (cache, news)
 }
 
-fn quick() -> Ways {
-    Ways {
-        failed_rest: Duration::ZERO,
-        ..Ways::plain(Clock::start())
+fn quick() -> ImageCacheOptions {
+    ImageCacheOptions {
+        retry_delay: Duration::ZERO,
+        ..ImageCacheOptions::plain(DaemonClock::start())
     }
 }
 
-fn path(scratch: &Scratch, digest: Digest, end: &str) -> PathBuf {
-    scratch.0.join(format!("cache/{}.{end}", Key(digest)))
+fn path(scratch: &TestbedDirectory, digest: Digest, end: &str) -> PathBuf {
+    scratch.0.join(format!("cache/{}.{end}", ImageKey(digest)))
 }
 
 /// Waits until the cache has told this.
-async fn hears(news: &Mutex<Vec<ImageNews>>, want: impl Fn(&ImageNews) -> bool) {
+async fn wait_for_news(news: &Mutex<Vec<ImageStatus>>, want: impl Fn(&ImageStatus) -> bool) {
     while !news.lock().unwrap().iter().any(&want) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -81,13 +84,13 @@ async fn hears(news: &Mutex<Vec<ImageNews>>, want: impl Fn(&ImageNews) -> bool) 
 
 #[tokio::test]
 async fn many_readers_of_a_packed_image_read_the_disk_in_it() {
-    let (scratch, raw) = (Scratch::new(), disk());
+    let (scratch, raw) = (TestbedDirectory::new(), disk());
     for (name, format, image) in [
-        ("disk.gz", Format::Gzip, gzip(&raw)),
-        ("disk.qcow2", Format::Qcow2, qcow2(&raw)),
+        ("disk.gz", ImageFormat::Gzip, gzip(&raw)),
+        ("disk.qcow2", ImageFormat::Qcow2, qcow2(&raw)),
     ] {
-        let source = Source::new(Manners::plain(image.clone())).await;
-        let (cache, news) = told(&scratch, quick());
+        let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
+        let (cache, news) = cache_with_news(&scratch, quick());
         let wanted = packed(&source, name, &image, format);
         let mut readers = JoinSet::new();
         for _ in 0..8 {
@@ -97,22 +100,22 @@ async fn many_readers_of_a_packed_image_read_the_disk_in_it() {
             assert!(went.unwrap().unwrap() == raw, "{name}");
         }
         assert_eq!(source.sent(), image.len() as u64, "it came once");
-        hears(&news, |one| one.state == ImageState::Whole).await;
+        wait_for_news(&news, |one| one.state == ImageState::Complete).await;
         let news = news.lock().unwrap().clone();
         let last = news.last().unwrap();
         let made = last.raw.unwrap();
         assert_eq!(made.digest, sha256(&raw));
         assert_eq!(made.size, raw.len() as u64);
         assert_eq!(last.key, wanted.key().to_string());
-        let is_whole = |one: &&ImageNews| one.state == ImageState::Whole;
+        let is_whole = |one: &&ImageStatus| one.state == ImageState::Complete;
         assert!(news.iter().filter(is_whole).all(|one| one.raw.is_some()));
         let unpacks = news.iter().any(|one| one.state == ImageState::Unpacking);
         assert!(unpacks, "{name}");
         // By its own digest it is an image like any other.
-        let own = Wanted {
+        let own = ImageSpec {
             digest: sha256(&raw),
             sources: Vec::new(),
-            format: Format::Raw,
+            format: ImageFormat::Raw,
             ..wanted
         };
         assert!(read(cache.reader(&own).unwrap()).await.unwrap() == raw);
@@ -128,11 +131,11 @@ async fn many_readers_of_a_packed_image_read_the_disk_in_it() {
 
 #[tokio::test]
 async fn nothing_is_taken_out_of_an_image_whose_digest_is_wrong() {
-    let (scratch, raw) = (Scratch::new(), disk());
+    let (scratch, raw) = (TestbedDirectory::new(), disk());
     let image = gzip(&raw);
-    let source = Source::new(Manners::plain(image)).await;
-    let (cache, _) = told(&scratch, Ways::plain(Clock::start()));
-    let wanted = packed(&source, "disk.gz", b"something else", Format::Gzip);
+    let source = FakeImageSource::new(SourceBehaviour::plain(image)).await;
+    let (cache, _) = cache_with_news(&scratch, ImageCacheOptions::plain(DaemonClock::start()));
+    let wanted = packed(&source, "disk.gz", b"something else", ImageFormat::Gzip);
     let (got, why) = read(cache.reader(&wanted).unwrap()).await.unwrap_err();
     assert!(got.is_empty() && why.contains("is not what it should be"));
     assert!(!path(&scratch, sha256(&raw), "whole").exists());
@@ -140,7 +143,7 @@ async fn nothing_is_taken_out_of_an_image_whose_digest_is_wrong() {
 
 #[tokio::test]
 async fn an_image_that_is_refused_says_why_and_is_never_served() {
-    let (scratch, raw) = (Scratch::new(), disk());
+    let (scratch, raw) = (TestbedDirectory::new(), disk());
     let mut backed = qcow2(&raw);
     backed[14..16].copy_from_slice(&[1, 0]);
     backed[19] = 4;
@@ -148,17 +151,26 @@ async fn an_image_that_is_refused_says_why_and_is_never_served() {
     let mut short = gzip(&raw);
     short.truncate(short.len() - 4);
     for (image, format, parts) in [
-        (backed, Format::Qcow2, ["backing file (base)", "qemu-img"]),
-        (short, Format::Gzip, ["cut short", "gzip"]),
+        (
+            backed,
+            ImageFormat::Qcow2,
+            ["backing file (base)", "qemu-img"],
+        ),
+        (short, ImageFormat::Gzip, ["cut short", "gzip"]),
         (
             qcow2(&raw),
-            Format::Raw,
+            ImageFormat::Raw,
             ["said to be raw", "--format qcow2"],
         ),
-        (raw.clone(), Format::Xz, ["said to be xz", "which format"]),
+        (
+            raw.clone(),
+            ImageFormat::Xz,
+            ["said to be xz", "which format"],
+        ),
     ] {
-        let source = Source::new(Manners::plain(image.clone())).await;
-        let (cache, news) = told(&scratch, Ways::plain(Clock::start()));
+        let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
+        let (cache, news) =
+            cache_with_news(&scratch, ImageCacheOptions::plain(DaemonClock::start()));
         let wanted = packed(&source, "disk.img", &image, format);
         let (got, why) = read(cache.reader(&wanted).unwrap()).await.unwrap_err();
         assert!(got.len() < image.len(), "{why}");
@@ -166,7 +178,7 @@ async fn an_image_that_is_refused_says_why_and_is_never_served() {
             assert!(why.contains(part), "{part}: {why}");
         }
         let failed = ImageState::Wrong(why.clone());
-        hears(&news, |one| one.state == failed).await;
+        wait_for_news(&news, |one| one.state == failed).await;
         // Who asks again hears the same, and it does not come again.
         let again = read(cache.reader(&wanted).unwrap()).await.unwrap_err();
         assert_eq!(again, (Vec::new(), why));
@@ -174,9 +186,10 @@ async fn an_image_that_is_refused_says_why_and_is_never_served() {
         // After a restart it is told again.
         if format.is_packed() {
             drop(cache);
-            let (cache, news) = told(&scratch, Ways::plain(Clock::start()));
-            cache.look_after().await;
-            hears(&news, |one| one.state == failed).await;
+            let (cache, news) =
+                cache_with_news(&scratch, ImageCacheOptions::plain(DaemonClock::start()));
+            cache.resume_all().await;
+            wait_for_news(&news, |one| one.state == failed).await;
             cache.drop_image(wanted.key());
         }
     }
@@ -184,13 +197,13 @@ async fn an_image_that_is_refused_says_why_and_is_never_served() {
 
 #[tokio::test]
 async fn an_image_that_was_said_to_be_something_else_is_taken_as_it_is() {
-    let (scratch, raw) = (Scratch::new(), disk());
+    let (scratch, raw) = (TestbedDirectory::new(), disk());
     let image = qcow2(&raw);
-    let source = Source::new(Manners::plain(image.clone())).await;
-    let (cache, _) = told(&scratch, Ways::plain(Clock::start()));
-    let wrong = packed(&source, "disk.img", &image, Format::Raw);
+    let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
+    let (cache, _) = cache_with_news(&scratch, ImageCacheOptions::plain(DaemonClock::start()));
+    let wrong = packed(&source, "disk.img", &image, ImageFormat::Raw);
     assert!(read(cache.reader(&wrong).unwrap()).await.is_err());
-    let right = packed(&source, "disk.img", &image, Format::Qcow2);
+    let right = packed(&source, "disk.img", &image, ImageFormat::Qcow2);
     assert!(read(cache.reader(&right).unwrap()).await.unwrap() == raw);
     assert!(read(cache.reader(&wrong).unwrap()).await.is_err());
     assert_eq!(source.sent(), image.len() as u64, "it came once");
@@ -198,12 +211,15 @@ async fn an_image_that_was_said_to_be_something_else_is_taken_as_it_is() {
 
 #[tokio::test]
 async fn the_same_disk_in_two_images_is_there_once() {
-    let (scratch, raw) = (Scratch::new(), disk());
-    let (cache, _) = told(&scratch, quick());
+    let (scratch, raw) = (TestbedDirectory::new(), disk());
+    let (cache, _) = cache_with_news(&scratch, quick());
     let mut all = Vec::new();
-    for (format, image) in [(Format::Gzip, gzip(&raw)), (Format::Qcow2, qcow2(&raw))] {
+    for (format, image) in [
+        (ImageFormat::Gzip, gzip(&raw)),
+        (ImageFormat::Qcow2, qcow2(&raw)),
+    ] {
         let file = scratch.file(format.name(), &image);
-        let wanted = Wanted {
+        let wanted = ImageSpec {
             name: format.name().to_owned(),
             digest: sha256(&image),
             sources: vec![format!("file://{}", file.display())],
@@ -221,28 +237,28 @@ async fn the_same_disk_in_two_images_is_there_once() {
     assert_eq!(left.count(), 0);
 }
 
-fn rot(file: &Path, at: u64) {
+fn flip_byte(file: &Path, at: u64) {
     let file = std::fs::OpenOptions::new().write(true).open(file).unwrap();
     file.write_all_at(&[0x55, 0xaa], at).unwrap();
 }
 
 #[tokio::test]
-async fn a_disk_that_has_changed_is_mended_from_its_image_after_a_restart() {
-    let (scratch, raw) = (Scratch::new(), disk());
+async fn a_disk_that_has_changed_is_repaired_from_its_image_after_a_restart() {
+    let (scratch, raw) = (TestbedDirectory::new(), disk());
     let image = gzip(&raw);
-    let source = Source::new(Manners::plain(image.clone())).await;
-    let wanted = packed(&source, "disk.gz", &image, Format::Gzip);
-    let (cache, _) = told(&scratch, quick());
+    let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
+    let wanted = packed(&source, "disk.gz", &image, ImageFormat::Gzip);
+    let (cache, _) = cache_with_news(&scratch, quick());
     assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == raw);
     drop(cache);
     let whole = path(&scratch, sha256(&raw), "whole");
-    rot(&whole, 5);
-    rot(&whole, 2 * CHUNK_BYTES);
-    let (cache, news) = told(&scratch, quick());
+    flip_byte(&whole, 5);
+    flip_byte(&whole, 2 * CHUNK_BYTES);
+    let (cache, news) = cache_with_news(&scratch, quick());
     assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == raw);
     assert!(std::fs::read(&whole).unwrap() == raw);
-    hears(&news, |one| one.state == ImageState::Rotten(2)).await;
-    hears(&news, |one| one.raw.is_some()).await;
+    wait_for_news(&news, |one| one.state == ImageState::Corrupt(2)).await;
+    wait_for_news(&news, |one| one.raw.is_some()).await;
     assert_eq!(source.sent(), image.len() as u64, "the image was here");
     // It is gone, and so is its image: both come back.
     drop(cache);
@@ -250,7 +266,7 @@ async fn a_disk_that_has_changed_is_mended_from_its_image_after_a_restart() {
     for end in ["whole", "json", "chunks"] {
         std::fs::remove_file(path(&scratch, wanted.digest, end)).unwrap();
     }
-    let (cache, _) = told(&scratch, quick());
+    let (cache, _) = cache_with_news(&scratch, quick());
     assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == raw);
     assert_eq!(source.sent(), 2 * image.len() as u64);
     assert!(std::fs::read(&whole).unwrap() == raw);
@@ -258,11 +274,11 @@ async fn a_disk_that_has_changed_is_mended_from_its_image_after_a_restart() {
 
 #[tokio::test]
 async fn what_was_half_made_before_a_restart_is_made_anew() {
-    let (scratch, raw) = (Scratch::new(), disk());
+    let (scratch, raw) = (TestbedDirectory::new(), disk());
     let image = qcow2(&raw);
-    let source = Source::new(Manners::plain(image.clone())).await;
-    let wanted = packed(&source, "disk.qcow2", &image, Format::Qcow2);
-    let (cache, _) = told(&scratch, quick());
+    let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
+    let wanted = packed(&source, "disk.qcow2", &image, ImageFormat::Qcow2);
+    let (cache, _) = cache_with_news(&scratch, quick());
     assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == raw);
     drop(cache);
     // As a kill in the middle leaves it: no record of the disk, and a beginning of it.
@@ -274,49 +290,49 @@ async fn what_was_half_made_before_a_restart_is_made_anew() {
     std::fs::write(&half, &raw[..CHUNK]).unwrap();
     // And a disk whose record was not written yet.
     std::fs::write(path(&scratch, Digest::Sha256([7; 32]), "whole"), b"half").unwrap();
-    let (cache, news) = told(&scratch, quick());
+    let (cache, news) = cache_with_news(&scratch, quick());
     assert!(!half.exists());
     assert!(!path(&scratch, Digest::Sha256([7; 32]), "whole").exists());
-    cache.look_after().await;
-    hears(&news, |one| one.raw.is_some()).await;
+    cache.resume_all().await;
+    wait_for_news(&news, |one| one.raw.is_some()).await;
     assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == raw);
     assert_eq!(source.sent(), image.len() as u64);
 }
 
 #[tokio::test]
 async fn the_image_goes_before_its_disk_and_room_is_asked_for_both() {
-    let (scratch, raw) = (Scratch::new(), disk());
+    let (scratch, raw) = (TestbedDirectory::new(), disk());
     let image = qcow2(&raw);
-    let source = Source::new(Manners::plain(image.clone())).await;
-    let wanted = packed(&source, "disk.qcow2", &image, Format::Qcow2);
-    let ways = |quota| Ways {
+    let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
+    let wanted = packed(&source, "disk.qcow2", &image, ImageFormat::Qcow2);
+    let ways = |quota| ImageCacheOptions {
         quota_bytes: Some(quota),
         ..quick()
     };
     // Room for the image, and not for its disk.
     let tight = image.len() as u64 + raw.len() as u64 - 1;
-    let (cache, news) = told(&scratch, ways(tight));
+    let (cache, news) = cache_with_news(&scratch, ways(tight));
     let (got, why) = read(cache.reader(&wanted).unwrap()).await.unwrap_err();
     assert!(got.is_empty() && why.contains("finds no room"), "{why}");
-    hears(&news, |one| matches!(one.state, ImageState::Failed(_))).await;
+    wait_for_news(&news, |one| matches!(one.state, ImageState::Failed(_))).await;
     drop(cache);
     // Room for both, and for one more without the image.
     let both = raw.len() as u64 + image.len() as u64;
-    let (cache, news) = told(&scratch, ways(both + CHUNK_BYTES / 2));
+    let (cache, news) = cache_with_news(&scratch, ways(both + CHUNK_BYTES / 2));
     assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == raw);
     let whole = |digest| path(&scratch, digest, "whole").exists();
     assert!(whole(wanted.digest) && whole(sha256(&raw)));
     let (other, bytes) = of_bytes(&scratch, "other.raw", 3);
     assert!(read(cache.reader(&other).unwrap()).await.unwrap() == bytes);
     assert!(!whole(wanted.digest) && whole(sha256(&raw)));
-    let gone = |one: &ImageNews| one.state == ImageState::Gone;
+    let gone = |one: &ImageStatus| one.state == ImageState::Evicted;
     assert!(!news.lock().unwrap().iter().any(gone), "the disk is here");
     assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == raw);
     assert_eq!(source.sent(), image.len() as u64, "it did not come again");
     // Pinned, the disk stays whatever comes.
     cache.pin(&[wanted.digest]);
     let (last, _) = of_bytes(&scratch, "last.raw", 4);
-    let large = Wanted {
+    let large = ImageSpec {
         digest: sha256(&sample()),
         sources: vec![format!(
             "file://{}",
@@ -330,34 +346,37 @@ async fn the_image_goes_before_its_disk_and_room_is_asked_for_both() {
 }
 
 #[tokio::test]
-async fn who_orders_an_image_has_its_disk_brought_listed_and_checked() {
-    let (scratch, raw) = (Scratch::new(), disk());
+async fn ensuring_an_image_unpacks_lists_and_checks_its_disk() {
+    let (scratch, raw) = (TestbedDirectory::new(), disk());
     let image = gzip(&raw);
-    let source = Source::new(Manners::plain(image.clone())).await;
-    let wanted = packed(&source, "disk.gz", &image, Format::Gzip);
-    let (cache, news) = told(&scratch, Ways::plain(Clock::start()));
-    assert_eq!(cache.list(&wanted).await, None, "nothing is here");
-    cache.bring(&wanted).await;
-    hears(&news, |one| one.raw.is_some()).await;
+    let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
+    let wanted = packed(&source, "disk.gz", &image, ImageFormat::Gzip);
+    let (cache, news) = cache_with_news(&scratch, ImageCacheOptions::plain(DaemonClock::start()));
+    assert_eq!(cache.chunk_list(&wanted).await, None, "nothing is here");
+    cache.ensure(&wanted).await;
+    wait_for_news(&news, |one| one.raw.is_some()).await;
     // The list is that of the disk, by which an agent checks what it writes.
-    let list = cache.list(&wanted).await.unwrap();
-    let list = trivet_chunks::List::read(&sha256(&raw), &list).unwrap();
+    let list = cache.chunk_list(&wanted).await.unwrap();
+    let list = trivet_chunks::ChunkList::read(&sha256(&raw), &list).unwrap();
     let size = raw.len() as u64;
     for (at, chunk) in raw.chunks(CHUNK).enumerate() {
-        assert!(list.is_right(at as u64, chunk, size, &sha256(&raw)), "{at}");
+        assert!(
+            list.is_chunk_valid(at as u64, chunk, size, &sha256(&raw)),
+            "{at}"
+        );
     }
     // Whoever asks hears how it stands, though nothing changed.
     news.lock().unwrap().clear();
-    cache.bring(&wanted).await;
+    cache.ensure(&wanted).await;
     assert!(news.lock().unwrap().iter().any(|one| one.raw.is_some()));
     // An agent doubts it: the disk is read through, and mended.
     let whole = path(&scratch, sha256(&raw), "whole");
-    rot(&whole, 5);
+    flip_byte(&whole, 5);
     news.lock().unwrap().clear();
-    cache.check(&wanted).await;
-    hears(&news, |one| one.state == ImageState::Rotten(1)).await;
-    let right = |one: &ImageNews| one.state == ImageState::Whole && one.raw.is_some();
-    hears(&news, right).await;
+    cache.reverify(&wanted).await;
+    wait_for_news(&news, |one| one.state == ImageState::Corrupt(1)).await;
+    let right = |one: &ImageStatus| one.state == ImageState::Complete && one.raw.is_some();
+    wait_for_news(&news, right).await;
     assert!(std::fs::read(&whole).unwrap() == raw);
     assert_eq!(
         source.sent(),
@@ -368,16 +387,16 @@ async fn who_orders_an_image_has_its_disk_brought_listed_and_checked() {
 
 #[tokio::test]
 async fn an_image_that_changes_between_its_check_and_its_unpacking_is_not_unpacked() {
-    let (scratch, raw) = (Scratch::new(), disk());
+    let (scratch, raw) = (TestbedDirectory::new(), disk());
     let image = qcow2(&raw);
-    let source = Source::new(Manners::plain(image.clone())).await;
-    let plain = packed(&source, "disk.qcow2", &image, Format::Iso);
-    let (cache, _) = told(&scratch, quick());
+    let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
+    let plain = packed(&source, "disk.qcow2", &image, ImageFormat::Iso);
+    let (cache, _) = cache_with_news(&scratch, quick());
     assert!(read(cache.reader(&plain).unwrap()).await.unwrap() == image);
     // Behind the cache's back, in the bytes of a cluster, which no format checks.
-    rot(&path(&scratch, plain.digest, "whole"), 3 * (1 << 16) + 99);
+    flip_byte(&path(&scratch, plain.digest, "whole"), 3 * (1 << 16) + 99);
     let list = checking::read_list(&cache, &plain.key().to_string(), &plain.digest);
-    let entry = Arc::new(Entry::unpacking(&cache.0.root, "sha256-x").unwrap());
+    let entry = Arc::new(CacheEntry::create_for_unpacking(&cache.0.root, "sha256-x").unwrap());
     let reader = cache.reader(&plain).unwrap();
     let from = (
         Arc::clone(reader.file()),
@@ -385,27 +404,27 @@ async fn an_image_that_changes_between_its_check_and_its_unpacking_is_not_unpack
         plain.digest,
         image.len() as u64,
     );
-    let taking = taking::Taking::new(from, entry, None);
+    let taking = unpack_worker::UnpackWorker::new(from, entry, None);
     let went = taking.run(trivet_unpack::Packing::Qcow2, &|_| Ok(()));
-    assert!(matches!(went, Err(taking::Trouble::Rotten)));
+    assert!(matches!(went, Err(unpack_worker::DiskUnpackError::Corrupt)));
 }
 
 #[tokio::test]
 async fn a_disk_that_is_uploaded_too_outlives_the_image_that_it_was_in() {
-    let (scratch, disk) = (Scratch::new(), disk());
+    let (scratch, disk) = (TestbedDirectory::new(), disk());
     let image = gzip(&disk);
-    let source = Source::new(Manners::plain(image.clone())).await;
-    let wanted = packed(&source, "a.gz", &image, Format::Gzip);
-    let (cache, news) = told(&scratch, quick());
+    let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
+    let wanted = packed(&source, "a.gz", &image, ImageFormat::Gzip);
+    let (cache, news) = cache_with_news(&scratch, quick());
     assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == disk);
-    let own = Wanted {
+    let own = ImageSpec {
         name: "own.raw".into(),
         digest: sha256(&disk),
         sources: Vec::new(),
-        format: Format::Raw,
+        format: ImageFormat::Raw,
     };
     let size = disk.len() as u64;
-    let offer = Offer {
+    let offer = ImageUploadRange {
         from: 0,
         bytes: size,
         size,
@@ -413,13 +432,13 @@ async fn a_disk_that_is_uploaded_too_outlives_the_image_that_it_was_in() {
     let mut body = http_body_util::Full::new(bytes::Bytes::from(disk.clone()));
     let took = cache.upload(&own, offer, &mut body).await;
     assert_eq!(took, Ok(size));
-    hears(&news, |one| {
-        one.name == "own.raw" && one.state == ImageState::Whole
+    wait_for_news(&news, |one| {
+        one.name == "own.raw" && one.state == ImageState::Complete
     })
     .await;
     cache.drop_image(wanted.key());
     assert!(read(cache.reader(&own).unwrap()).await.unwrap() == disk);
     // After a restart too.
-    let (cache, _) = told(&scratch, quick());
+    let (cache, _) = cache_with_news(&scratch, quick());
     assert!(read(cache.reader(&own).unwrap()).await.unwrap() == disk);
 }

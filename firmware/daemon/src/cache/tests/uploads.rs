@@ -11,9 +11,9 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use super::*;
 
 /// A body that a test feeds; it breaks off when the other end goes.
-struct Fed(Receiver<Bytes>);
+struct ChannelBody(Receiver<Bytes>);
 
-impl hyper::body::Body for Fed {
+impl hyper::body::Body for ChannelBody {
     type Data = Bytes;
     type Error = std::io::Error;
 
@@ -28,26 +28,26 @@ impl hyper::body::Body for Fed {
     }
 }
 
-fn fed() -> (Sender<Bytes>, Fed) {
+fn channel_body() -> (Sender<Bytes>, ChannelBody) {
     let (send, receive) = channel(1);
-    (send, Fed(receive))
+    (send, ChannelBody(receive))
 }
 
-fn wanted(image: &[u8]) -> Wanted {
-    Wanted {
+fn wanted(image: &[u8]) -> ImageSpec {
+    ImageSpec {
         name: "up.raw".to_owned(),
         digest: sha256(image),
         sources: Vec::new(),
-        format: Format::Raw,
+        format: ImageFormat::Raw,
     }
 }
 
-fn whole(image: &[u8]) -> Offer {
+fn whole(image: &[u8]) -> ImageUploadRange {
     from(image, 0)
 }
 
-fn from(image: &[u8], from: usize) -> Offer {
-    Offer {
+fn from(image: &[u8], from: usize) -> ImageUploadRange {
+    ImageUploadRange {
         from: from as u64,
         bytes: (image.len() - from) as u64,
         size: image.len() as u64,
@@ -59,11 +59,14 @@ fn body(bytes: &[u8]) -> Full<Bytes> {
 }
 
 /// Sends this much and goes away.
-async fn cut(cache: &Cache, image: &[u8], after: usize) {
-    let (send, mut fed) = fed();
+async fn cut(cache: &ImageCache, image: &[u8], after: usize) {
+    let (send, mut fed) = channel_body();
     let uploaded = async {
         let went = cache.upload(&wanted(image), whole(image), &mut fed).await;
-        assert!(matches!(went, Err(Refused::Broken(_))), "{went:?}");
+        assert!(
+            matches!(went, Err(ImageUploadError::Interrupted(_))),
+            "{went:?}"
+        );
     };
     let sent = async {
         for piece in image[..after].chunks(100_000) {
@@ -76,9 +79,9 @@ async fn cut(cache: &Cache, image: &[u8], after: usize) {
 
 #[tokio::test]
 async fn an_upload_is_followed_and_its_last_chunk_waits_for_the_digest() {
-    let (scratch, image) = (Scratch::new(), sample());
+    let (scratch, image) = (TestbedDirectory::new(), sample());
     let cache = cache(&scratch);
-    let (send, mut fed) = fed();
+    let (send, mut fed) = channel_body();
     let (shared, wanted) = (cache.clone(), wanted(&image));
     let (ours, offer) = (wanted.clone(), whole(&image));
     let upload = tokio::spawn(async move { shared.upload(&ours, offer, &mut fed).await });
@@ -95,7 +98,7 @@ async fn an_upload_is_followed_and_its_last_chunk_waits_for_the_digest() {
         .upload(&wanted, whole(&image), &mut body(&image))
         .await;
     assert!(
-        matches!(&second, Err(Refused::Conflict(why)) if why.contains("somebody else")),
+        matches!(&second, Err(ImageUploadError::Conflict(why)) if why.contains("somebody else")),
         "{second:?}"
     );
     let last = Bytes::copy_from_slice(&image[end..]);
@@ -105,12 +108,15 @@ async fn an_upload_is_followed_and_its_last_chunk_waits_for_the_digest() {
     let again = cache
         .upload(&wanted, whole(&image), &mut body(&image))
         .await;
-    assert!(matches!(again, Err(Refused::Conflict(_))), "{again:?}");
+    assert!(
+        matches!(again, Err(ImageUploadError::Conflict(_))),
+        "{again:?}"
+    );
 }
 
 #[tokio::test]
 async fn what_came_before_the_sender_went_is_kept_and_gone_on_with() {
-    let (scratch, image) = (Scratch::new(), sample());
+    let (scratch, image) = (TestbedDirectory::new(), sample());
     let cache = cache(&scratch);
     cut(&cache, &image, 2 * CHUNK + 777).await;
     let why = cache.reader(&wanted(&image)).err().unwrap();
@@ -121,16 +127,19 @@ async fn what_came_before_the_sender_went_is_kept_and_gone_on_with() {
             .upload(&wanted(&image), offer, &mut body(&image[wrong..]))
             .await;
         assert!(
-            matches!(&went, Err(Refused::Conflict(why)) if why.contains("2097152 bytes here")),
+            matches!(&went, Err(ImageUploadError::Conflict(why)) if why.contains("2097152 bytes here")),
             "{went:?}"
         );
     }
-    let other = Offer {
+    let other = ImageUploadRange {
         size: image.len() as u64 + 1,
         ..from(&image, 2 * CHUNK)
     };
     let went = cache.upload(&wanted(&image), other, &mut body(b"")).await;
-    assert!(matches!(went, Err(Refused::Conflict(_))), "{went:?}");
+    assert!(
+        matches!(went, Err(ImageUploadError::Conflict(_))),
+        "{went:?}"
+    );
     let offer = from(&image, 2 * CHUNK);
     let mut rest = body(&image[2 * CHUNK..]);
     let went = cache.upload(&wanted(&image), offer, &mut rest).await;
@@ -141,11 +150,11 @@ async fn what_came_before_the_sender_went_is_kept_and_gone_on_with() {
 
 #[tokio::test]
 async fn an_upload_in_parts_is_one() {
-    let (scratch, image) = (Scratch::new(), sample());
+    let (scratch, image) = (TestbedDirectory::new(), sample());
     let cache = cache(&scratch);
     for at in 0..4 {
         let part = &image[at * CHUNK..image.len().min((at + 1) * CHUNK)];
-        let offer = Offer {
+        let offer = ImageUploadRange {
             from: (at * CHUNK) as u64,
             bytes: part.len() as u64,
             size: image.len() as u64,
@@ -158,13 +167,13 @@ async fn an_upload_in_parts_is_one() {
 
 #[tokio::test]
 async fn an_upload_that_was_killed_is_checked_and_goes_on_after_the_restart() {
-    let (scratch, image) = (Scratch::new(), sample());
+    let (scratch, image) = (TestbedDirectory::new(), sample());
     let first = cache(&scratch);
     cut(&first, &image, 3 * CHUNK + 100).await;
     drop(first);
     // What the power cut did to it.
     let key = wanted(&image).key();
-    rot(
+    flip_byte(
         &scratch.0.join(format!("cache/{key}.part")),
         CHUNK_BYTES + 5,
     );
@@ -186,14 +195,14 @@ async fn an_upload_that_was_killed_is_checked_and_goes_on_after_the_restart() {
 
 #[tokio::test]
 async fn another_file_than_the_digest_says_is_dropped() {
-    let (scratch, image) = (Scratch::new(), sample());
+    let (scratch, image) = (TestbedDirectory::new(), sample());
     let cache = cache(&scratch);
     let mut wrong = image.clone();
     wrong[CHUNK + 7] ^= 1;
     let went = cache
         .upload(&wanted(&image), whole(&wrong), &mut body(&wrong))
         .await;
-    let Err(Refused::Wrong(why)) = went else {
+    let Err(ImageUploadError::Mismatch(why)) = went else {
         panic!("{went:?}");
     };
     for digest in [sha256(&image), sha256(&wrong)] {
@@ -210,7 +219,7 @@ async fn another_file_than_the_digest_says_is_dropped() {
 
 #[tokio::test]
 async fn rot_without_a_source_is_never_served_and_wants_an_upload() {
-    let (scratch, image) = (Scratch::new(), sample());
+    let (scratch, image) = (TestbedDirectory::new(), sample());
     let first = cache(&scratch);
     let went = first
         .upload(&wanted(&image), whole(&image), &mut body(&image))
@@ -219,7 +228,7 @@ async fn rot_without_a_source_is_never_served_and_wants_an_upload() {
     drop(first);
     let key = wanted(&image).key();
     let path = scratch.0.join(format!("cache/{key}.whole"));
-    rot(&path, 2 * CHUNK_BYTES + 5);
+    flip_byte(&path, 2 * CHUNK_BYTES + 5);
     let second = cache(&scratch);
     let (got, why) = read(second.reader(&wanted(&image)).unwrap())
         .await
@@ -236,16 +245,16 @@ async fn rot_without_a_source_is_never_served_and_wants_an_upload() {
 
 #[tokio::test]
 async fn an_upload_without_room_is_refused_before_it_comes() {
-    let (scratch, image) = (Scratch::new(), sample());
-    let ways = Ways {
+    let (scratch, image) = (TestbedDirectory::new(), sample());
+    let ways = ImageCacheOptions {
         quota_bytes: Some(image.len() as u64 - 1),
-        ..Ways::plain(Clock::start())
+        ..ImageCacheOptions::plain(DaemonClock::start())
     };
-    let cache = Cache::open(&scratch.0.join("cache"), ways, Box::new(|_| {})).unwrap();
-    let (_send, mut fed) = fed();
+    let cache = ImageCache::open(&scratch.0.join("cache"), ways, Box::new(|_| {})).unwrap();
+    let (_send, mut fed) = channel_body();
     let went = cache.upload(&wanted(&image), whole(&image), &mut fed).await;
     assert!(
-        matches!(&went, Err(Refused::NoRoom(why)) if why.contains("images.quota_gib")),
+        matches!(&went, Err(ImageUploadError::NoSpace(why)) if why.contains("images.quota_gib")),
         "{went:?}"
     );
     let files = std::fs::read_dir(scratch.0.join("cache")).unwrap();
@@ -254,9 +263,9 @@ async fn an_upload_without_room_is_refused_before_it_comes() {
 
 #[tokio::test]
 async fn an_image_that_is_removed_while_it_is_uploaded_leaves_nothing() {
-    let (scratch, image) = (Scratch::new(), sample());
+    let (scratch, image) = (TestbedDirectory::new(), sample());
     let cache = cache(&scratch);
-    let (send, mut fed) = fed();
+    let (send, mut fed) = channel_body();
     let (shared, wanted) = (cache.clone(), wanted(&image));
     let (ours, offer) = (wanted.clone(), whole(&image));
     let upload = tokio::spawn(async move { shared.upload(&ours, offer, &mut fed).await });
@@ -276,11 +285,11 @@ async fn an_image_that_is_removed_while_it_is_uploaded_leaves_nothing() {
 /// A source was given later, or the same bytes are wanted from elsewhere.
 #[tokio::test]
 async fn a_broken_upload_is_finished_from_a_source() {
-    let (scratch, image) = (Scratch::new(), sample());
-    let source = Source::new(Manners::plain(image.clone())).await;
+    let (scratch, image) = (TestbedDirectory::new(), sample());
+    let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
     let cache = cache(&scratch);
     cut(&cache, &image, 2 * CHUNK + 777).await;
-    let wanted = Wanted {
+    let wanted = ImageSpec {
         sources: vec![format!("http://{}/up.raw", source.address)],
         ..wanted(&image)
     };
@@ -292,17 +301,20 @@ async fn a_broken_upload_is_finished_from_a_source() {
 
 #[tokio::test]
 async fn an_upload_that_finds_no_room_leaves_what_an_earlier_one_left() {
-    let (scratch, image) = (Scratch::new(), sample());
+    let (scratch, image) = (TestbedDirectory::new(), sample());
     let cache = cache(&scratch);
     cut(&cache, &image, 2 * CHUNK + 5).await;
-    let offer = Offer {
+    let offer = ImageUploadRange {
         size: 1 << 43,
         ..whole(&image)
     };
     let went = cache
         .upload(&wanted(&image), offer, &mut body(&image))
         .await;
-    assert!(matches!(&went, Err(Refused::NoRoom(_))), "{went:?}");
+    assert!(
+        matches!(&went, Err(ImageUploadError::NoSpace(_))),
+        "{went:?}"
+    );
     let have = 2 * CHUNK;
     let rest = cache
         .upload(
@@ -316,12 +328,12 @@ async fn an_upload_that_finds_no_room_leaves_what_an_earlier_one_left() {
 
 #[tokio::test]
 async fn the_only_copy_of_an_image_does_not_make_room() {
-    let (scratch, image) = (Scratch::new(), sample());
-    let ways = Ways {
+    let (scratch, image) = (TestbedDirectory::new(), sample());
+    let ways = ImageCacheOptions {
         quota_bytes: Some(image.len() as u64 + CHUNK_BYTES),
-        ..Ways::plain(Clock::start())
+        ..ImageCacheOptions::plain(DaemonClock::start())
     };
-    let cache = Cache::open(&scratch.0.join("cache"), ways, Box::new(|_| {})).unwrap();
+    let cache = ImageCache::open(&scratch.0.join("cache"), ways, Box::new(|_| {})).unwrap();
     let ours = wanted(&image);
     let took = cache.upload(&ours, whole(&image), &mut body(&image)).await;
     assert_eq!(took, Ok(image.len() as u64));

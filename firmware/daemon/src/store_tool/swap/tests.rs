@@ -5,23 +5,23 @@ use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::sync::Arc;
 
-use trivet_model::{Node, NodeId, Seeded, UnixMs};
-use trivet_store::Change;
+use trivet_model::{Node, NodeId, SeededRandom, UnixMs};
+use trivet_store::StoreChange;
 
 use super::*;
 use crate::appliance::open_store;
-use crate::store_tool::tests::{data, hurt, names};
+use crate::store_tool::tests::{damage_sector, data, names};
 use crate::store_tool::{check, export, import, repair};
-use crate::testbed::{self, Scratch};
+use crate::testbed::{self, TestbedDirectory};
 
 /// More steps than any run takes.
 const STEPS_MAX: usize = 30;
 
 /// A data directory whose machine loses its power in one of the steps.
-struct CutDisk<'a> {
+struct PowerCutDisk<'a> {
     data: &'a Path,
     /// The durable names: second names of the files in a directory of its own.
-    durable: Scratch,
+    durable: TestbedDirectory,
     /// Files whose bytes are not durable.
     unsynced: BTreeSet<PathBuf>,
     /// How many steps pass before the one in which the power goes.
@@ -31,11 +31,11 @@ struct CutDisk<'a> {
     off: bool,
 }
 
-impl<'a> CutDisk<'a> {
+impl<'a> PowerCutDisk<'a> {
     fn new(data: &'a Path, left: usize, keeps: bool) -> Self {
         let disk = Self {
             data,
-            durable: Scratch::new(),
+            durable: TestbedDirectory::new(),
             unsynced: BTreeSet::new(),
             left,
             keeps,
@@ -69,8 +69,8 @@ fn link_all(from: &Path, to: &Path) {
     }
 }
 
-impl SwapDisk for CutDisk<'_> {
-    fn take(&mut self, step: SwapStep<'_>) -> anyhow::Result<()> {
+impl SwapDisk for PowerCutDisk<'_> {
+    fn apply(&mut self, step: SwapStep<'_>) -> anyhow::Result<()> {
         if self.off {
             bail!("the power is off");
         }
@@ -102,7 +102,7 @@ impl SwapDisk for CutDisk<'_> {
             SwapStep::SyncDirectory(_) => names_durable = true,
             SwapStep::Remove(_) | SwapStep::GiveTo(..) => {}
         }
-        RealDisk.take(step)?;
+        RealDisk.apply(step)?;
         if is_cut {
             return self.cut();
         }
@@ -116,7 +116,7 @@ impl SwapDisk for CutDisk<'_> {
 /// Cuts the power in every step of what `run` does to a directory that `make` makes; `look`
 /// sees each of them afterwards, with the bytes that the store had before.
 fn at_every_cut(
-    make: impl Fn() -> Scratch,
+    make: impl Fn() -> TestbedDirectory,
     run: impl Fn(&mut dyn SwapDisk, &Path) -> anyhow::Result<()>,
     look: impl Fn(&Path, &[u8]),
 ) {
@@ -125,7 +125,7 @@ fn at_every_cut(
         loop {
             let scratch = make();
             let before = fs::read(scratch.0.join("store")).unwrap_or_default();
-            let mut disk = CutDisk::new(&scratch.0, steps, keeps);
+            let mut disk = PowerCutDisk::new(&scratch.0, steps, keeps);
             let done = run(&mut disk, &scratch.0);
             let was_cut = disk.off;
             drop(disk);
@@ -158,7 +158,7 @@ fn nothing_is_left_over_after_a_start(data: &Path) {
 fn a_power_cut_in_any_step_of_a_repair_leaves_the_old_store_or_the_new_one() {
     let damaged = || {
         let scratch = data();
-        hurt(&scratch.0, "name-2");
+        damage_sector(&scratch.0, "name-2");
         scratch
     };
     let run = |disk: &mut dyn SwapDisk, data: &Path| repair(disk, data).map(drop);
@@ -179,7 +179,7 @@ fn a_power_cut_in_any_step_of_a_repair_leaves_the_old_store_or_the_new_one() {
 
 #[test]
 fn a_power_cut_in_any_step_of_an_import_leaves_the_old_store_or_the_new_one() {
-    let exported = Scratch::new();
+    let exported = TestbedDirectory::new();
     let file = exported.0.join("export");
     // A store with a fourth node, whose export has the other three.
     let make = || {
@@ -187,10 +187,12 @@ fn a_power_cut_in_any_step_of_an_import_leaves_the_old_store_or_the_new_one() {
         let _ = fs::remove_file(&file);
         export(&scratch.0, Some(&file), true).unwrap();
         let mut store = testbed::store(&scratch.0, 4096, SEGMENT_BYTES);
-        let id = NodeId::random(&mut Seeded::new(4));
+        let id = NodeId::random(&mut SeededRandom::new(4));
         let mut node = Node::new(id, "ipmi", UnixMs(1));
         node.name = Some("name-4".to_owned());
-        store.commit(&[Change::PutNode(Arc::new(node))]).unwrap();
+        store
+            .commit(&[StoreChange::PutNode(Arc::new(node))])
+            .unwrap();
         drop(store);
         scratch
     };
@@ -209,11 +211,11 @@ fn a_power_cut_in_any_step_of_an_import_leaves_the_old_store_or_the_new_one() {
 
 #[test]
 fn a_power_cut_in_any_step_of_a_first_import_leaves_no_store_or_the_whole_one() {
-    let (scratch, exported) = (data(), Scratch::new());
+    let (scratch, exported) = (data(), TestbedDirectory::new());
     let file = exported.0.join("export");
     export(&scratch.0, Some(&file), true).unwrap();
     let run = |disk: &mut dyn SwapDisk, data: &Path| import(disk, data, &file, false).map(drop);
-    at_every_cut(Scratch::new, run, |data, _| {
+    at_every_cut(TestbedDirectory::new, run, |data, _| {
         let all = ["name-1", "name-2", "name-3"];
         if data.join("store").exists() {
             assert_eq!(names(data), all);

@@ -1,11 +1,11 @@
 //! The disk that was written is made to start.
 
-use trivet_model::Parts;
+use trivet_model::BootPartitions;
 
 use super::*;
 
-fn parts() -> Parts {
-    Parts {
+fn parts() -> BootPartitions {
+    BootPartitions {
         root: Some("0x1a2b3c4d".to_owned()),
         efi: Some("aaaa-bbbb".to_owned()),
         prep: None,
@@ -13,30 +13,34 @@ fn parts() -> Parts {
 }
 
 /// A deployment whose image is written; what it is asked for next is to be seen.
-fn written(change: impl FnOnce(&mut Node)) -> Rig {
-    let mut rig = Rig::new(Available);
+fn written(change: impl FnOnce(&mut Node)) -> NodeTestRig {
+    let mut rig = NodeTestRig::new(Available);
     change(&mut rig.node);
-    rig.ask(Verb::Active, vec![offered("write_image", 80)]);
-    rig.node.job.as_mut().unwrap().phase = Phase::AwaitAgent;
+    rig.apply_verb(Verb::Active, vec![offered("write_image", 80)]);
+    rig.node.job.as_mut().unwrap().phase = JobPhase::AwaitAgent;
     rig.node.provision_state = DeployWait;
-    rig.hear(Event::Beat)
+    rig.handle(NodeEvent::Heartbeat)
         .agent(steps_are(&[offered("write_image", 0)]));
-    rig.agent(Ok(AgentEvent::Accepted)).hear(Event::Beat);
+    rig.agent(Ok(AgentEvent::Accepted))
+        .handle(NodeEvent::Heartbeat);
     rig.agent(done("write_image"));
     rig
 }
 
-fn uefi() -> Rig {
+fn uefi() -> NodeTestRig {
     written(|node| {
         node.properties
             .insert("capabilities".into(), "boot_mode:uefi".into());
     })
 }
 
-fn installing(rig: &mut Rig) -> &mut Rig {
-    assert_eq!(rig.agent_order(), AgentOrder::FindParts);
-    rig.agent(Ok(AgentEvent::PartsAre(parts())));
-    let AgentOrder::InstallBootloader { parts: told, .. } = rig.agent_order() else {
+fn installing(rig: &mut NodeTestRig) -> &mut NodeTestRig {
+    assert_eq!(rig.agent_order(), AgentOrder::FindPartitions);
+    rig.agent(Ok(AgentEvent::PartitionsFound(parts())));
+    let AgentOrder::InstallBootloader {
+        partitions: told, ..
+    } = rig.agent_order()
+    else {
         panic!("{:?}", rig.actions);
     };
     assert_eq!(told, parts());
@@ -50,8 +54,8 @@ fn a_whole_disk_on_a_bios_machine_starts_as_it_is() {
 
 #[test]
 fn uefi_partitions_and_raids_get_a_loader() {
-    let mode = |mut rig: Rig| {
-        rig.agent(Ok(AgentEvent::PartsAre(parts())));
+    let mode = |mut rig: NodeTestRig| {
+        rig.agent(Ok(AgentEvent::PartitionsFound(parts())));
         match rig.agent_order() {
             AgentOrder::InstallBootloader { boot_mode, .. } => boot_mode,
             other => panic!("{other:?}"),
@@ -75,8 +79,9 @@ fn it_is_waited_for_and_then_the_machine_starts_its_disk() {
     let mut rig = uefi();
     installing(&mut rig).agent(Ok(AgentEvent::Accepted));
     rig.is(DeployWait);
-    rig.hear(Event::Beat).agent(Ok(AgentEvent::StepRunning));
-    rig.hear(Event::Beat)
+    rig.handle(NodeEvent::Heartbeat)
+        .agent(Ok(AgentEvent::StepRunning));
+    rig.handle(NodeEvent::Heartbeat)
         .agent(Ok(AgentEvent::BootloaderDone(Ok(()))))
         .is(Deploying);
     assert_eq!(rig.agent_order(), AgentOrder::Sync);
@@ -94,7 +99,7 @@ fn a_loader_that_cannot_be_installed_fails_the_deployment_in_the_agents_words() 
     let mut rig = uefi();
     installing(&mut rig).agent(Ok(AgentEvent::Accepted));
     let said = Err("No EFI partition".to_owned());
-    rig.hear(Event::Beat)
+    rig.handle(NodeEvent::Heartbeat)
         .agent(Ok(AgentEvent::BootloaderDone(said)))
         .is(DeployFail);
     let why = rig.node.last_error.clone().unwrap();
@@ -109,10 +114,10 @@ fn an_order_whose_answer_was_lost_is_looked_for_before_it_is_repeated() {
     let mut rig = uefi();
     installing(&mut rig).agent(unreachable()).is(DeployWait);
     // It never arrived: the last thing that the agent knows is the write.
-    rig.hear(Event::Beat).agent(done("write_image"));
+    rig.handle(NodeEvent::Heartbeat).agent(done("write_image"));
     installing(&mut rig).agent(unreachable());
     // It did.
-    rig.hear(Event::Beat)
+    rig.handle(NodeEvent::Heartbeat)
         .agent(Ok(AgentEvent::BootloaderDone(Ok(()))));
     assert_eq!(rig.agent_order(), AgentOrder::Sync);
 }
@@ -120,9 +125,9 @@ fn an_order_whose_answer_was_lost_is_looked_for_before_it_is_repeated() {
 #[test]
 fn a_box_that_restarts_in_between_finds_the_agent_busy_and_waits() {
     let mut rig = uefi();
-    installing(&mut rig).hear(Event::Restarted);
+    installing(&mut rig).handle(NodeEvent::Restarted);
     rig.agent(Ok(AgentEvent::Busy)).is(DeployWait);
-    rig.hear(Event::Beat)
+    rig.handle(NodeEvent::Heartbeat)
         .agent(Ok(AgentEvent::BootloaderDone(Ok(()))));
     assert_eq!(rig.agent_order(), AgentOrder::Sync);
 }
@@ -132,10 +137,10 @@ fn an_agent_that_never_takes_it_is_given_up() {
     let mut rig = uefi();
     for _ in 1..rig.limits.tries_max {
         installing(&mut rig).agent(unreachable());
-        rig.hear(Event::Beat).agent(Ok(AgentEvent::Idle));
+        rig.handle(NodeEvent::Heartbeat).agent(Ok(AgentEvent::Idle));
     }
     installing(&mut rig).agent(unreachable());
-    rig.hear(Event::Beat)
+    rig.handle(NodeEvent::Heartbeat)
         .agent(Ok(AgentEvent::Idle))
         .is(DeployFail);
 }
@@ -144,10 +149,11 @@ fn an_agent_that_never_takes_it_is_given_up() {
 fn silence_meanwhile_boots_once_and_writes_again_what_was_not_synced() {
     let mut rig = uefi();
     installing(&mut rig).agent(Ok(AgentEvent::Accepted));
-    rig.hear(Event::Woke).power(PowerOrder::Status, ON);
-    rig.node.job.as_mut().unwrap().phase = Phase::AwaitAgent;
+    rig.handle(NodeEvent::TimerExpired)
+        .power(PowerOrder::Status, ON);
+    rig.node.job.as_mut().unwrap().phase = JobPhase::AwaitAgent;
     rig.node.provision_state = DeployWait;
-    rig.hear(Event::Beat);
+    rig.handle(NodeEvent::Heartbeat);
     rig.agent(steps_are(&[offered("write_image", 0)]));
     assert_eq!(rig.executes(), "write_image");
 }
@@ -156,8 +162,10 @@ fn silence_meanwhile_boots_once_and_writes_again_what_was_not_synced() {
 fn a_list_that_cannot_be_read_meanwhile_costs_a_boot() {
     let mut rig = uefi();
     installing(&mut rig).agent(Ok(AgentEvent::Accepted));
-    rig.hear(Event::Beat).agent(broken()).is(Deploying);
-    assert_eq!(rig.node.job.as_ref().unwrap().phase, Phase::BootFromNet);
+    rig.handle(NodeEvent::Heartbeat)
+        .agent(broken())
+        .is(Deploying);
+    assert_eq!(rig.node.job.as_ref().unwrap().phase, JobPhase::BootFromNet);
 }
 
 #[test]
@@ -167,7 +175,8 @@ fn what_followed_the_write_and_must_not_be_done_twice_is_not() {
     job.steps.push(offered("flash_firmware", 10));
     job.at = 2;
     installing(&mut rig).agent(Ok(AgentEvent::Accepted));
-    rig.hear(Event::Woke).power(PowerOrder::Status, ON);
+    rig.handle(NodeEvent::TimerExpired)
+        .power(PowerOrder::Status, ON);
     assert_eq!(rig.node.job.as_ref().unwrap().at, 2);
 }
 
@@ -177,8 +186,8 @@ fn an_agent_that_did_not_write_the_partition_cannot_make_it_start() {
         node.instance_info
             .insert("image_type".into(), "partition".into());
     });
-    assert_eq!(rig.agent_order(), AgentOrder::FindParts);
-    rig.agent(Ok(AgentEvent::PartsAre(Parts::default())));
+    assert_eq!(rig.agent_order(), AgentOrder::FindPartitions);
+    rig.agent(Ok(AgentEvent::PartitionsFound(BootPartitions::default())));
     let why = rig.is(DeployFail).node.last_error.clone().unwrap();
     assert!(why.contains("no step after write_image"), "{why}");
 }

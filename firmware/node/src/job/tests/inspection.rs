@@ -4,14 +4,14 @@ use super::*;
 
 #[test]
 fn inspection_boots_the_agent_keeps_its_data_and_powers_off() {
-    let mut rig = Rig::new(Manageable);
-    rig.ask(Verb::Inspect, vec![]).is(Inspecting);
+    let mut rig = NodeTestRig::new(Manageable);
+    rig.apply_verb(Verb::Inspect, vec![]).is(Inspecting);
     rig.boots().is(InspectWait);
     assert!(boots_agent(&rig.node));
     let Value::Object(properties) = json!({"cpus": 4}) else {
         unreachable!()
     };
-    rig.hear(Event::Inspected {
+    rig.handle(NodeEvent::Inspected {
         properties,
         inventory: json!({"cpu": {}}),
         complaint: None,
@@ -26,10 +26,10 @@ fn inspection_boots_the_agent_keeps_its_data_and_powers_off() {
 
 #[test]
 fn what_an_agent_could_not_find_out_fails_the_inspection_and_keeps_the_rest() {
-    let mut rig = Rig::new(Manageable);
-    rig.ask(Verb::Inspect, vec![]).boots();
-    rig.hear(Event::Inspected {
-        properties: Object::new(),
+    let mut rig = NodeTestRig::new(Manageable);
+    rig.apply_verb(Verb::Inspect, vec![]).boots();
+    rig.handle(NodeEvent::Inspected {
+        properties: JsonObject::new(),
         inventory: json!({"cpu": {}}),
         complaint: Some("lldp: no socket".to_owned()),
     })
@@ -43,8 +43,8 @@ fn what_an_agent_could_not_find_out_fails_the_inspection_and_keeps_the_rest() {
 fn inspection_data_that_nobody_asked_for_change_nothing() {
     let mut rig = deploying();
     let before = rig.node.clone();
-    rig.hear(Event::Inspected {
-        properties: Object::new(),
+    rig.handle(NodeEvent::Inspected {
+        properties: JsonObject::new(),
         inventory: json!({}),
         complaint: None,
     });
@@ -53,24 +53,24 @@ fn inspection_data_that_nobody_asked_for_change_nothing() {
 
 #[test]
 fn an_inspected_agent_that_beats_but_sent_nothing_gets_no_more_time() {
-    let mut rig = Rig::new(Manageable);
-    rig.ask(Verb::Inspect, vec![]).boots();
-    rig.hear(Event::Beat);
+    let mut rig = NodeTestRig::new(Manageable);
+    rig.apply_verb(Verb::Inspect, vec![]).boots();
+    rig.handle(NodeEvent::Heartbeat);
     assert_eq!(rig.actions, []);
     rig.is(InspectWait);
 }
 
-fn unusable() -> Event {
-    Event::BootFileUnusable {
+fn unusable() -> NodeEvent {
+    NodeEvent::BootFileUnusable {
         why: "http://h/ramdisk cannot be reached".into(),
     }
 }
 
 #[test]
 fn a_boot_file_that_cannot_be_fetched_ends_the_job_before_the_machine_boots() {
-    let mut rig = Rig::new(Manageable);
-    rig.ask(Verb::Inspect, vec![]);
-    rig.hear(unusable()).is(InspectFail);
+    let mut rig = NodeTestRig::new(Manageable);
+    rig.apply_verb(Verb::Inspect, vec![]);
+    rig.handle(unusable()).is(InspectFail);
     let why = rig.node.last_error.clone().unwrap_or_default();
     assert!(why.contains("http://h/ramdisk cannot be reached"), "{why}");
     assert_eq!(rig.node.job, None);
@@ -78,15 +78,15 @@ fn a_boot_file_that_cannot_be_fetched_ends_the_job_before_the_machine_boots() {
 
 #[test]
 fn a_boot_file_that_cannot_be_fetched_ends_the_job_that_waits_for_the_agent() {
-    let mut rig = Rig::new(Manageable);
-    rig.ask(Verb::Inspect, vec![]).boots();
-    rig.hear(unusable()).is(InspectFail);
+    let mut rig = NodeTestRig::new(Manageable);
+    rig.apply_verb(Verb::Inspect, vec![]).boots();
+    rig.handle(unusable()).is(InspectFail);
 }
 
 #[test]
 fn an_instance_that_is_torn_down_is_powered_off_before_its_job_may_end() {
-    let mut rig = Rig::new(Active);
-    rig.ask(Verb::Deleted, vec![]);
-    rig.hear(unusable());
+    let mut rig = NodeTestRig::new(Active);
+    rig.apply_verb(Verb::Deleted, vec![]);
+    rig.handle(unusable());
     assert!(rig.node.job.is_some(), "{:?}", rig.node.last_error);
 }

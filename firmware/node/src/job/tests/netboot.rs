@@ -8,8 +8,8 @@ const SET_NET: PowerOrder = PowerOrder::SetBoot {
     efi: false,
 };
 
-fn rig(state: ProvisionState) -> Rig {
-    let mut rig = Rig::new(state);
+fn rig(state: ProvisionState) -> NodeTestRig {
+    let mut rig = NodeTestRig::new(state);
     let field = "deploy_interface".to_owned();
     rig.node.kept.insert(field, "ramdisk".into());
     rig
@@ -18,7 +18,7 @@ fn rig(state: ProvisionState) -> Rig {
 #[test]
 fn a_deployment_without_a_disk_sets_the_network_powers_on_and_is_active() {
     let mut rig = rig(Available);
-    rig.ask(Verb::Active, vec![]).is(Deploying);
+    rig.apply_verb(Verb::Active, vec![]).is(Deploying);
     rig.power(PowerOrder::Off, OFF).is(Deploying);
     assert!(!boots_agent(&rig.node), "no agent is meant to boot");
     rig.power(SET_NET, TAKEN);
@@ -30,7 +30,7 @@ fn a_deployment_without_a_disk_sets_the_network_powers_on_and_is_active() {
 #[test]
 fn its_steps_cannot_be_those_of_an_agent() {
     let mut rig = rig(Available);
-    rig.ask(Verb::Active, vec![offered("erase_devices", 10)]);
+    rig.apply_verb(Verb::Active, vec![offered("erase_devices", 10)]);
     rig.power(PowerOrder::Off, OFF).is(DeployFail);
     let why = rig.node.last_error.clone().unwrap_or_default();
     assert!(why.contains("erase_devices"), "{why}");
@@ -39,12 +39,13 @@ fn its_steps_cannot_be_those_of_an_agent() {
 #[test]
 fn after_service_it_boots_from_the_network_again() {
     let mut rig = rig(Active);
-    rig.ask(Verb::Service, vec![offered("burn_in", 0)]).boots();
+    rig.apply_verb(Verb::Service, vec![offered("burn_in", 0)])
+        .boots();
     assert!(boots_agent(&rig.node), "service is the agent's");
-    rig.hear(Event::Beat)
+    rig.handle(NodeEvent::Heartbeat)
         .agent(steps_are(&[offered("burn_in", 0)]))
         .agent(Ok(AgentEvent::Accepted));
-    rig.hear(Event::Beat).agent(done("burn_in"));
+    rig.handle(NodeEvent::Heartbeat).agent(done("burn_in"));
     rig.agent(Ok(AgentEvent::Finished));
     rig.power(PowerOrder::Off, OFF);
     assert!(!boots_agent(&rig.node));
@@ -56,7 +57,7 @@ fn after_service_it_boots_from_the_network_again() {
 #[test]
 fn unrescued_it_boots_from_the_network_again() {
     let mut rig = rig(Rescue);
-    rig.ask(Verb::Unrescue, vec![]);
+    rig.apply_verb(Verb::Unrescue, vec![]);
     rig.power(PowerOrder::Off, OFF);
     rig.power(SET_NET, TAKEN)
         .power(PowerOrder::On, TAKEN)
@@ -66,7 +67,7 @@ fn unrescued_it_boots_from_the_network_again() {
 #[test]
 fn its_removal_cleans_with_the_agent_as_any_other() {
     let mut rig = rig(Active);
-    rig.ask(Verb::Deleted, vec![]);
+    rig.apply_verb(Verb::Deleted, vec![]);
     rig.power(PowerOrder::Off, OFF).is(Cleaning);
     rig.power(SET_PXE, TAKEN);
     assert!(boots_agent(&rig.node));

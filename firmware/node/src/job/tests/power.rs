@@ -4,8 +4,8 @@ use super::*;
 
 #[test]
 fn verify_ends_manageable_when_the_bmc_answers() {
-    let mut rig = Rig::new(Enroll);
-    rig.ask(Verb::Manage, vec![])
+    let mut rig = NodeTestRig::new(Enroll);
+    rig.apply_verb(Verb::Manage, vec![])
         .power(PowerOrder::Status, ON)
         .is(Manageable);
     assert_eq!(rig.node.power_state, Some(PowerState::On));
@@ -14,11 +14,11 @@ fn verify_ends_manageable_when_the_bmc_answers() {
 
 #[test]
 fn verify_returns_to_enroll_with_the_reason_when_the_password_is_wrong() {
-    let mut rig = Rig::new(Enroll);
+    let mut rig = NodeTestRig::new(Enroll);
     let wrong = Err(PowerError::Login {
         said: "unauthorized name",
     });
-    rig.ask(Verb::Manage, vec![])
+    rig.apply_verb(Verb::Manage, vec![])
         .power(PowerOrder::Status, wrong)
         .is(Enroll);
     assert!(
@@ -33,13 +33,17 @@ fn verify_returns_to_enroll_with_the_reason_when_the_password_is_wrong() {
 
 #[test]
 fn a_machine_that_is_never_heard_is_booted_again_and_then_given_up() {
-    let mut rig = Rig::new(Available);
-    rig.ask(Verb::Active, vec![offered("write_image", 80)]);
-    rig.boots().hear(Event::Woke).is(Deploying);
+    let mut rig = NodeTestRig::new(Available);
+    rig.apply_verb(Verb::Active, vec![offered("write_image", 80)]);
+    rig.boots().handle(NodeEvent::TimerExpired).is(Deploying);
     for _ in 2..rig.limits.boots_max {
-        rig.boots_again().hear(Event::Woke).is(Deploying);
+        rig.boots_again()
+            .handle(NodeEvent::TimerExpired)
+            .is(Deploying);
     }
-    rig.boots_again().hear(Event::Woke).is(DeployFail);
+    rig.boots_again()
+        .handle(NodeEvent::TimerExpired)
+        .is(DeployFail);
     assert!(rig.node.last_error.as_ref().unwrap().contains("4 boots"));
     assert_eq!(rig.node.target_provision_state, Some(Active));
 }
@@ -47,26 +51,26 @@ fn a_machine_that_is_never_heard_is_booted_again_and_then_given_up() {
 #[test]
 fn a_machine_that_was_off_after_all_is_switched_on_instead_of_reset() {
     let mut rig = deploying();
-    rig.hear(Event::Woke).power(SET_PXE, TAKEN);
+    rig.handle(NodeEvent::TimerExpired).power(SET_PXE, TAKEN);
     let off = PowerError::Refused { code: 0xd5 };
     rig.power(PowerOrder::Reset, Err(off))
         .power(PowerOrder::On, TAKEN)
-        .hear(Event::SignOfLife)
+        .handle(NodeEvent::MachineSeen)
         .is(DeployWait);
 }
 
 #[test]
 fn a_wake_up_of_an_earlier_phase_asks_for_nothing_else_than_the_phase_does() {
-    let mut rig = Rig::new(Manageable);
-    rig.ask(Verb::Inspect, vec![]);
-    rig.hear(Event::Woke);
-    assert_eq!(rig.actions, [Action::Power(PowerOrder::Off)]);
+    let mut rig = NodeTestRig::new(Manageable);
+    rig.apply_verb(Verb::Inspect, vec![]);
+    rig.handle(NodeEvent::TimerExpired);
+    assert_eq!(rig.actions, [NodeAction::Power(PowerOrder::Off)]);
 }
 
 #[test]
 fn a_machine_that_will_not_go_off_fails_the_job_with_the_durations() {
-    let mut rig = Rig::new(Available);
-    rig.ask(Verb::Active, vec![offered("write_image", 80)]);
+    let mut rig = NodeTestRig::new(Available);
+    rig.apply_verb(Verb::Active, vec![offered("write_image", 80)]);
     let error = PowerError::NoEffect {
         what: "power off",
         requests: 2,
@@ -83,18 +87,19 @@ fn a_machine_that_will_not_go_off_fails_the_job_with_the_durations() {
 fn the_error_of_a_bmc_that_is_lost_at_the_end_says_what_is_done_and_what_is_not() {
     let unanswered = || PowerError::Unanswered {
         waited_s: 240,
-        last: Box::new(PowerError::Silent { waited_ms: 20_000 }),
+        last: Box::new(PowerError::NoResponse { waited_ms: 20_000 }),
     };
     let at_the_end = || {
         let mut rig = deploying();
-        rig.hear(Event::Beat)
+        rig.handle(NodeEvent::Heartbeat)
             .agent(steps_are(&[offered("write_image", 80)]));
-        rig.agent(Ok(AgentEvent::Accepted)).hear(Event::Beat);
+        rig.agent(Ok(AgentEvent::Accepted))
+            .handle(NodeEvent::Heartbeat);
         rig.agent(done("write_image"));
         rig.agent(Ok(AgentEvent::Finished));
         rig
     };
-    let said = |rig: &Rig| rig.node.last_error.clone().unwrap();
+    let said = |rig: &NodeTestRig| rig.node.last_error.clone().unwrap();
     let mut rig = at_the_end();
     rig.power(PowerOrder::Off, Err(unanswered())).is(DeployFail);
     let why = said(&rig);
@@ -115,38 +120,41 @@ fn a_machine_whose_deployment_failed_is_switched_off_unless_the_settings_say_oth
     for switches in [true, false] {
         let mut rig = deploying();
         rig.limits.power_off_after_deploy_failure = switches;
-        rig.hear(Event::Beat)
+        rig.handle(NodeEvent::Heartbeat)
             .agent(steps_are(&[offered("write_image", 80)]));
         rig.agent(Ok(AgentEvent::StepFailed {
             step: None,
-            said: "no disk".to_owned(),
+            message: "no disk".to_owned(),
         }));
         rig.is(DeployFail);
-        assert_eq!(rig.actions.contains(&Action::SwitchOffFailed), switches);
+        assert_eq!(rig.actions.contains(&NodeAction::SwitchOffFailed), switches);
         let target = switches.then_some(PowerState::Off);
         assert_eq!(rig.node.target_power_state, target);
         assert!(rig.node.last_error.as_ref().unwrap().contains("no disk"));
     }
     // Cleaning that failed leaves the machine as it is, for the operator to look at.
-    let mut rig = Rig::new(Manageable);
-    rig.ask(Verb::Provide, vec![]).boots();
-    rig.hear(Event::Beat).agent(broken()).is(CleanFail);
-    assert!(!rig.actions.contains(&Action::SwitchOffFailed));
+    let mut rig = NodeTestRig::new(Manageable);
+    rig.apply_verb(Verb::Provide, vec![]).boots();
+    rig.handle(NodeEvent::Heartbeat)
+        .agent(broken())
+        .is(CleanFail);
+    assert!(!rig.actions.contains(&NodeAction::SwitchOffFailed));
 }
 
 #[test]
 fn a_sync_that_fails_is_a_warning_and_the_deployment_goes_on() {
     let mut rig = deploying();
-    rig.hear(Event::Beat)
+    rig.handle(NodeEvent::Heartbeat)
         .agent(steps_are(&[offered("write_image", 80)]));
-    rig.agent(Ok(AgentEvent::Accepted)).hear(Event::Beat);
+    rig.agent(Ok(AgentEvent::Accepted))
+        .handle(NodeEvent::Heartbeat);
     rig.agent(done("write_image"));
     assert_eq!(rig.agent_order(), AgentOrder::Sync);
     rig.agent(Err(AgentError::Refused {
         said: "sync: command not found".to_owned(),
     }));
     let warned = rig.actions.iter().any(|action| {
-        let Action::Note(note) = action else {
+        let NodeAction::Note(note) = action else {
             return false;
         };
         let said = note.to_string();
@@ -166,18 +174,18 @@ fn a_uefi_machine_is_told_to_boot_as_one() {
         json!("cpu_vt:true,boot_mode:uefi"),
         json!({"boot_mode": "uefi"}),
     ] {
-        let mut rig = Rig::new(Available);
+        let mut rig = NodeTestRig::new(Available);
         rig.node
             .properties
             .insert("capabilities".into(), capabilities);
-        rig.ask(Verb::Active, vec![offered("write_image", 80)]);
+        rig.apply_verb(Verb::Active, vec![offered("write_image", 80)]);
         rig.power(PowerOrder::Off, OFF);
         let efi = PowerOrder::SetBoot {
             device: BootDevice::Pxe,
             persistent: false,
             efi: true,
         };
-        rig.wants(&Action::Power(efi));
+        rig.wants(&NodeAction::Power(efi));
     }
 }
 
@@ -185,8 +193,8 @@ fn a_uefi_machine_is_told_to_boot_as_one() {
 fn a_deployment_that_starts_the_machine_of_another_node_does_not_switch_that_machine_off() {
     let mut rig = deploying();
     let why = "this BMC starts the machine of node n2".to_owned();
-    rig.hear(Event::WrongMachine { why }).is(DeployFail);
-    assert!(!rig.actions.contains(&Action::SwitchOffFailed));
+    rig.handle(NodeEvent::WrongMachine { why }).is(DeployFail);
+    assert!(!rig.actions.contains(&NodeAction::SwitchOffFailed));
     assert_eq!(rig.node.target_power_state, None);
 }
 
@@ -194,23 +202,23 @@ fn a_deployment_that_starts_the_machine_of_another_node_does_not_switch_that_mac
 fn a_deployment_that_fails_while_power_on_is_under_way_switches_the_machine_off() {
     let mut rig = deploying();
     let job = rig.node.job.as_mut().unwrap();
-    job.phase = Phase::PowerOn;
+    job.phase = JobPhase::PowerOn;
     job.steps = vec![offered("write_image", 80)];
     job.at = 0;
     rig.node.power_state = Some(PowerState::Off);
     let why = "image a.raw is not what it should be".to_owned();
-    rig.hear(Event::ImageUnusable { why }).is(DeployFail);
-    assert!(rig.actions.contains(&Action::SwitchOffFailed));
+    rig.handle(NodeEvent::ImageUnusable { why }).is(DeployFail);
+    assert!(rig.actions.contains(&NodeAction::SwitchOffFailed));
 }
 
 #[test]
 fn a_held_deployment_is_not_ended_by_its_image() {
     let mut rig = deploying();
     let job = rig.node.job.as_mut().unwrap();
-    job.phase = Phase::Hold;
+    job.phase = JobPhase::Hold;
     job.steps = vec![offered("write_image", 80)];
     rig.node.provision_state = DeployHold;
     let why = "image a.raw is not what it should be".to_owned();
-    rig.hear(Event::ImageUnusable { why }).is(DeployHold);
+    rig.handle(NodeEvent::ImageUnusable { why }).is(DeployHold);
     assert!(rig.node.job.is_some());
 }

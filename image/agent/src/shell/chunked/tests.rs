@@ -1,37 +1,39 @@
-use super::super::disk::tests::{Scratch, image, sha256};
+use super::super::disk::tests::{ScratchDiskFile, image, sha256};
 use super::*;
 
 const CHUNK: usize = CHUNK_BYTES as usize;
 
 /// An image of four chunks, the last of them short, and its list.
-fn sample() -> (Vec<u8>, Arc<Wanted>) {
+fn sample() -> (Vec<u8>, Arc<ChunkedImage>) {
     let image = image(3 * CHUNK + 777);
     let digest = sha256(&image);
-    let mut list = List::new(&digest);
-    let mut running = list.before(0).unwrap();
+    let mut list = ChunkList::new(&digest);
+    let mut running = list.digest_before(0).unwrap();
     for chunk in image.chunks(CHUNK).take(3) {
         running.update(chunk);
         list.push(running.state().unwrap());
     }
     let size = image.len() as u64;
-    let wanted = Wanted { list, size, digest };
+    let wanted = ChunkedImage { list, size, digest };
     (image, Arc::new(wanted))
 }
 
-fn part(image: &[u8], wanted: &Wanted, chunk: u64) -> Bytes {
-    let place = wanted.place(chunk);
+fn part(image: &[u8], wanted: &ChunkedImage, chunk: u64) -> Bytes {
+    let place = wanted.byte_range(chunk);
     Bytes::copy_from_slice(&image[place.start as usize..place.end as usize])
 }
 
-fn disk(scratch: &Scratch) -> Disk {
-    Disk::new(scratch.0.clone(), 8 * CHUNK_BYTES)
+fn disk(scratch: &ScratchDiskFile) -> AgentTargetDisk {
+    AgentTargetDisk::new(scratch.0.clone(), 8 * CHUNK_BYTES)
 }
 
 #[tokio::test]
 async fn every_chunk_is_checked_and_a_wrong_one_is_not_written() {
-    let (scratch, (image, wanted)) = (Scratch::new(), sample());
+    let (scratch, (image, wanted)) = (ScratchDiskFile::new(), sample());
     let disk = disk(&scratch);
-    let (mut writer, lacking) = Writer::begin(&disk, Arc::clone(&wanted)).await.unwrap();
+    let (mut writer, lacking) = ChunkWriter::begin(&disk, Arc::clone(&wanted))
+        .await
+        .unwrap();
     assert_eq!(lacking, [0, 1, 2, 3]);
     for chunk in [3, 1, 0] {
         let bytes = part(&image, &wanted, chunk);
@@ -52,15 +54,17 @@ async fn every_chunk_is_checked_and_a_wrong_one_is_not_written() {
 
 #[tokio::test]
 async fn without_all_chunks_nothing_boots() {
-    let (scratch, (image, wanted)) = (Scratch::new(), sample());
+    let (scratch, (image, wanted)) = (ScratchDiskFile::new(), sample());
     let disk = disk(&scratch);
-    let (mut writer, _) = Writer::begin(&disk, Arc::clone(&wanted)).await.unwrap();
+    let (mut writer, _) = ChunkWriter::begin(&disk, Arc::clone(&wanted))
+        .await
+        .unwrap();
     for chunk in [0, 1, 3] {
         let bytes = part(&image, &wanted, chunk);
         writer.push(chunk, bytes).await.unwrap();
     }
     let failure = writer.finish().await.unwrap_err();
-    let Failure::Checksum { got, .. } = &failure else {
+    let AgentWorkError::Checksum { got, .. } = &failure else {
         panic!("{failure}")
     };
     assert!(got.contains("the first at byte 2097152"), "{got}");
@@ -69,13 +73,15 @@ async fn without_all_chunks_nothing_boots() {
 
 #[tokio::test]
 async fn what_is_on_the_disk_already_is_not_lacking() {
-    let (scratch, (image, wanted)) = (Scratch::new(), sample());
+    let (scratch, (image, wanted)) = (ScratchDiskFile::new(), sample());
     let disk = disk(&scratch);
     let mut old = image.clone();
     old.resize(8 * CHUNK, 0);
     old[2 * CHUNK + 5] ^= 1;
     std::fs::write(&scratch.0, &old).unwrap();
-    let (mut writer, lacking) = Writer::begin(&disk, Arc::clone(&wanted)).await.unwrap();
+    let (mut writer, lacking) = ChunkWriter::begin(&disk, Arc::clone(&wanted))
+        .await
+        .unwrap();
     assert_eq!(lacking, [0, 2], "the head is always written last");
     for chunk in lacking {
         let bytes = part(&image, &wanted, chunk);
@@ -87,11 +93,11 @@ async fn what_is_on_the_disk_already_is_not_lacking() {
 
 #[tokio::test]
 async fn an_image_that_is_too_long_is_refused_before_anything_is_touched() {
-    let (scratch, (image, wanted)) = (Scratch::new(), sample());
+    let (scratch, (image, wanted)) = (ScratchDiskFile::new(), sample());
     std::fs::write(&scratch.0, &image[..CHUNK]).unwrap();
-    let disk = Disk::new(scratch.0.clone(), CHUNK_BYTES);
-    let went = Writer::begin(&disk, wanted).await;
-    assert!(matches!(went, Err(Failure::Write(_))));
+    let disk = AgentTargetDisk::new(scratch.0.clone(), CHUNK_BYTES);
+    let went = ChunkWriter::begin(&disk, wanted).await;
+    assert!(matches!(went, Err(AgentWorkError::Write(_))));
     assert!(scratch.bytes() == image[..CHUNK]);
 }
 

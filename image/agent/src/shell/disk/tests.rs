@@ -2,9 +2,9 @@ use super::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A disk file that is removed with the test.
-pub(crate) struct Scratch(pub(crate) PathBuf);
+pub(crate) struct ScratchDiskFile(pub(crate) PathBuf);
 
-impl Scratch {
+impl ScratchDiskFile {
     pub(crate) fn new() -> Self {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
@@ -17,7 +17,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchDiskFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
@@ -35,7 +35,12 @@ pub(crate) fn sha256(bytes: &[u8]) -> Digest {
     Digest::Sha256(Sha256::digest(bytes).into())
 }
 
-async fn write(disk: &Disk, want: Digest, image: &[u8], piece: usize) -> Result<Written, Failure> {
+async fn write(
+    disk: &AgentTargetDisk,
+    want: Digest,
+    image: &[u8],
+    piece: usize,
+) -> Result<AgentWrittenImage, AgentWorkError> {
     let mut writer = disk.writer(want).await;
     for piece in image.chunks(piece) {
         if writer.push(Bytes::copy_from_slice(piece)).await.is_err() {
@@ -45,7 +50,7 @@ async fn write(disk: &Disk, want: Digest, image: &[u8], piece: usize) -> Result<
     writer.finish().await
 }
 
-fn head_is_zero(scratch: &Scratch) -> bool {
+fn head_is_zero(scratch: &ScratchDiskFile) -> bool {
     scratch.bytes()[..HEAD_BYTES].iter().all(|&byte| byte == 0)
 }
 
@@ -53,8 +58,8 @@ fn head_is_zero(scratch: &Scratch) -> bool {
 async fn writes_an_image_whatever_its_pieces() {
     let image = image(HEAD_BYTES * 2 + 77);
     for piece in [4096, HEAD_BYTES + 1, image.len()] {
-        let scratch = Scratch::new();
-        let disk = Disk::new(scratch.0.clone(), 4 * HEAD_BYTES as u64);
+        let scratch = ScratchDiskFile::new();
+        let disk = AgentTargetDisk::new(scratch.0.clone(), 4 * HEAD_BYTES as u64);
         let written = write(&disk, sha256(&image), &image, piece).await.unwrap();
         assert_eq!(written.bytes, image.len() as u64);
         assert_eq!(written.root_uuid.as_deref(), Some("0x1a2b3c4d"));
@@ -67,8 +72,8 @@ async fn writes_an_image_whatever_its_pieces() {
 #[tokio::test]
 async fn checks_sha512_and_images_shorter_than_the_head() {
     let image = image(600);
-    let scratch = Scratch::new();
-    let disk = Disk::new(scratch.0.clone(), 600);
+    let scratch = ScratchDiskFile::new();
+    let disk = AgentTargetDisk::new(scratch.0.clone(), 600);
     let digest = Digest::Sha512(Sha512::digest(&image).into());
     assert_eq!(
         write(&disk, digest, &image, 100).await.unwrap().digest,
@@ -79,8 +84,8 @@ async fn checks_sha512_and_images_shorter_than_the_head() {
 
 #[tokio::test]
 async fn a_wrong_image_does_not_boot_and_neither_does_what_was_there() {
-    let scratch = Scratch::new();
-    let disk = Disk::new(scratch.0.clone(), 3 * HEAD_BYTES as u64);
+    let scratch = ScratchDiskFile::new();
+    let disk = AgentTargetDisk::new(scratch.0.clone(), 3 * HEAD_BYTES as u64);
     let old = image(2 * HEAD_BYTES);
     write(&disk, sha256(&old), &old, 65536).await.unwrap();
     let failure = write(&disk, sha256(b"other"), &old, 65536)
@@ -92,23 +97,23 @@ async fn a_wrong_image_does_not_boot_and_neither_does_what_was_there() {
 
 #[tokio::test]
 async fn an_image_that_breaks_off_does_not_boot() {
-    let scratch = Scratch::new();
-    let disk = Disk::new(scratch.0.clone(), 3 * HEAD_BYTES as u64);
+    let scratch = ScratchDiskFile::new();
+    let disk = AgentTargetDisk::new(scratch.0.clone(), 3 * HEAD_BYTES as u64);
     let image = image(2 * HEAD_BYTES);
     let mut writer = disk.writer(sha256(&image)).await;
     writer.push(Bytes::from(image)).await.unwrap();
     drop(writer);
-    disk.quiet().await;
+    disk.wait_until_idle().await;
     assert!(head_is_zero(&scratch));
 }
 
 #[tokio::test]
 async fn an_image_may_fill_the_disk_and_not_exceed_it() {
-    let scratch = Scratch::new();
+    let scratch = ScratchDiskFile::new();
     let image = image(HEAD_BYTES + 10);
-    let disk = Disk::new(scratch.0.clone(), image.len() as u64);
+    let disk = AgentTargetDisk::new(scratch.0.clone(), image.len() as u64);
     assert!(write(&disk, sha256(&image), &image, 65536).await.is_ok());
-    let small = Disk::new(scratch.0.clone(), image.len() as u64 - 1);
+    let small = AgentTargetDisk::new(scratch.0.clone(), image.len() as u64 - 1);
     let failure = write(&small, sha256(&image), &image, 65536)
         .await
         .unwrap_err();
@@ -120,9 +125,9 @@ async fn an_image_may_fill_the_disk_and_not_exceed_it() {
 
 #[tokio::test]
 async fn erases_both_ends_or_everything() {
-    let scratch = Scratch::new();
+    let scratch = ScratchDiskFile::new();
     let image = image(4 * HEAD_BYTES);
-    let disk = Disk::new(scratch.0.clone(), image.len() as u64);
+    let disk = AgentTargetDisk::new(scratch.0.clone(), image.len() as u64);
     write(&disk, sha256(&image), &image, 65536).await.unwrap();
     disk.erase(false).await.unwrap();
     let found = scratch.bytes();
@@ -140,7 +145,7 @@ async fn erases_both_ends_or_everything() {
 
 #[tokio::test]
 async fn a_disk_that_is_not_there_fails_in_words() {
-    let disk = Disk::new(PathBuf::from("/nonexistent/disk"), 1024);
+    let disk = AgentTargetDisk::new(PathBuf::from("/nonexistent/disk"), 1024);
     assert_eq!(
         disk.erase(true).await.unwrap_err().kind(),
         "BlockDeviceEraseError"

@@ -1,0 +1,178 @@
+//! Who a BMC is: Get Device ID (section 20.1), then its own identifier and the
+//! machine's, which not every BMC has.
+
+use super::{IpmiOperationNext, IpmiReply, invalid_response, refused};
+use crate::command::{IpmiRequest, app, completion};
+use crate::wire::sixteen_at;
+
+/// What Get Device ID tells.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct DeviceId {
+    /// The maker's number for the BMC.
+    pub id: u8,
+    /// Its revision.
+    pub revision: u8,
+    /// Firmware, first part.
+    pub major: u8,
+    /// Firmware, second part: two decimal digits, one in each half.
+    pub minor: u8,
+    /// Version of IPMI: two decimal digits, the first one in the lower half.
+    pub ipmi: u8,
+    /// IANA's number of the maker.
+    pub maker: u32,
+    /// The maker's number for the product.
+    pub product: u16,
+}
+
+impl DeviceId {
+    /// Reads the data of Get Device ID.
+    pub fn parse(data: &[u8]) -> Option<Self> {
+        let &[
+            id,
+            revision,
+            major,
+            minor,
+            ipmi,
+            _support,
+            maker_low,
+            maker_middle,
+            maker_high,
+            product_low,
+            product_high,
+            ..,
+        ] = data
+        else {
+            return None;
+        };
+        Some(Self {
+            id,
+            revision: revision & 0x0f,
+            major: major & 0x7f,
+            minor,
+            ipmi,
+            maker: u32::from_le_bytes([maker_low, maker_middle, maker_high & 0x0f, 0]),
+            product: u16::from_le_bytes([product_low, product_high]),
+        })
+    }
+}
+
+/// Who a BMC is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct IpmiIdentity {
+    /// What it says of itself.
+    pub device: DeviceId,
+    /// Its identifier, as it went over the wire.
+    pub bmc_guid: Option<[u8; 16]>,
+    /// The machine's identifier, as it went over the wire.
+    pub system_guid: Option<[u8; 16]>,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum IpmiIdentityStep {
+    Device,
+    BmcGuid,
+    SystemGuid,
+}
+
+/// Asking for all three.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct IpmiIdentityScript {
+    step: IpmiIdentityStep,
+    found: IpmiIdentity,
+}
+
+impl IpmiIdentityScript {
+    pub(super) fn start() -> (Self, IpmiRequest) {
+        let found = IpmiIdentity {
+            device: DeviceId::default(),
+            bmc_guid: None,
+            system_guid: None,
+        };
+        let step = IpmiIdentityStep::Device;
+        (Self { step, found }, IpmiRequest::app(app::DEVICE_ID, &[]))
+    }
+
+    pub(super) fn handle_response(&mut self, code: u8, data: &[u8]) -> IpmiOperationNext {
+        let (step, command) = match self.step {
+            IpmiIdentityStep::Device if code != completion::OK => return refused(code),
+            IpmiIdentityStep::Device => {
+                let Some(device) = DeviceId::parse(data) else {
+                    return invalid_response("a device identifier cut short");
+                };
+                self.found.device = device;
+                (IpmiIdentityStep::BmcGuid, app::DEVICE_GUID)
+            }
+            IpmiIdentityStep::BmcGuid => {
+                self.found.bmc_guid = identifier(code, data);
+                (IpmiIdentityStep::SystemGuid, app::SYSTEM_GUID)
+            }
+            IpmiIdentityStep::SystemGuid => {
+                self.found.system_guid = identifier(code, data);
+                return IpmiOperationNext::Done(Ok(IpmiReply::Identity(self.found)));
+            }
+        };
+        self.step = step;
+        IpmiOperationNext::Send(IpmiRequest::app(command, &[]))
+    }
+}
+
+/// One that is refused, or makes no sense, is one that the BMC does not have.
+fn identifier(code: u8, data: &[u8]) -> Option<[u8; 16]> {
+    let whole = code == completion::OK && data.len() == 16;
+    whole.then(|| sixteen_at(data, 0)).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use trivet_model::PowerError;
+
+    use super::super::IpmiOperation;
+    use super::super::tests::{is_invalid_response, play};
+    use super::*;
+
+    const DEVICE: [u8; 12] = [
+        0, 0x20, 0x81, 0x82, 0x45, 0x02, 0xbf, 0x7c, 0x2a, 0xf0, 0x34, 0x12,
+    ];
+
+    #[test]
+    fn all_three_are_asked_and_identifiers_may_lack() {
+        let (asked, outcome) = play(IpmiOperation::Identity, |request| match request.command {
+            app::DEVICE_ID => DEVICE.to_vec(),
+            app::DEVICE_GUID => vec![0xc1],
+            _ => [&[0][..], &[7; 16]].concat(),
+        });
+        assert_eq!(asked.len(), 3);
+        let want = DeviceId {
+            id: 0x20,
+            revision: 1,
+            major: 2,
+            minor: 0x45,
+            ipmi: 2,
+            maker: 10_876,
+            product: 0x1234,
+        };
+        let Ok(IpmiReply::Identity(found)) = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert_eq!(found.device, want);
+        assert_eq!((found.bmc_guid, found.system_guid), (None, Some([7; 16])));
+    }
+
+    #[test]
+    fn a_short_device_identifier_is_refused() {
+        for length in 1..DEVICE.len() {
+            let (_, outcome) = play(IpmiOperation::Identity, |_| DEVICE[..length].to_vec());
+            assert!(is_invalid_response(&outcome), "{length}");
+        }
+        let (_, outcome) = play(IpmiOperation::Identity, |_| vec![0xd4]);
+        assert_eq!(outcome, Err(PowerError::Refused { code: 0xd4 }));
+    }
+
+    #[test]
+    fn an_identifier_of_another_length_is_none() {
+        assert_eq!(identifier(0, &[1; 15]), None);
+        assert_eq!(identifier(0, &[1; 17]), None);
+        assert_eq!(identifier(0xc1, &[1; 16]), None);
+        assert_eq!(identifier(0, &[1; 16]), Some([1; 16]));
+    }
+}

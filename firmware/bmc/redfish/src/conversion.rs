@@ -1,0 +1,254 @@
+//! Errands in the words that all protocols share: which of ours each is, and what our
+//! reports mean. What this box does not ask by Redfish is refused with what to do instead.
+
+use trivet_model::PowerError;
+use trivet_model::bmc_request::{
+    BmcIndicatorCommand, BmcIndicatorState, BmcReply, BmcRequest as Asked, BmcSensor,
+    BmcSystemInfo, BootMode as Mode, Processor, SensorState, SensorThresholds,
+};
+
+use crate::operation::{
+    RedfishBootMode, RedfishInventory, RedfishOperation, RedfishReply, RedfishSensorReading,
+};
+
+/// The errand of ours that does what is asked.
+pub fn to_operation(errand: &Asked) -> Result<RedfishOperation, PowerError> {
+    let unsupported = |said| Err(PowerError::Unsupported { said });
+    Ok(match errand {
+        Asked::Sensors => RedfishOperation::Sensors,
+        Asked::Identity => RedfishOperation::Identity,
+        Asked::Indicator => RedfishOperation::Indicator,
+        Asked::SetIndicator(BmcIndicatorCommand::Off) => RedfishOperation::SetIndicator(false),
+        Asked::SetIndicator(BmcIndicatorCommand::On) => RedfishOperation::SetIndicator(true),
+        Asked::SetIndicator(BmcIndicatorCommand::For { .. }) => {
+            return unsupported("Redfish has no timer for lights; switch it on, and off again");
+        }
+        Asked::BootMode => RedfishOperation::BootMode,
+        Asked::SetBootMode(Mode::Uefi) => RedfishOperation::SetBootMode(RedfishBootMode::Uefi),
+        Asked::SetBootMode(Mode::Bios) => RedfishOperation::SetBootMode(RedfishBootMode::Legacy),
+        Asked::SecureBoot => RedfishOperation::SecureBoot,
+        Asked::SetSecureBoot(on) => RedfishOperation::SetSecureBoot(*on),
+        Asked::Media => RedfishOperation::Media,
+        Asked::InsertMedia { device, url } => RedfishOperation::InsertMedia {
+            device: *device,
+            url: url.clone(),
+        },
+        Asked::EjectMedia { devices } => RedfishOperation::EjectMedia {
+            devices: devices.clone(),
+        },
+        Asked::System => RedfishOperation::Inventory,
+        Asked::Events | Asked::ClearEvents => {
+            return unsupported("this box does not read event logs by Redfish yet");
+        }
+        Asked::Inventory | Asked::WriteInventory { .. } => {
+            return unsupported(
+                "Redfish has no inventory device; read what the machine is made of (system)",
+            );
+        }
+        Asked::Network | Asked::Users => {
+            return unsupported("this box does not read a BMC's own settings by Redfish yet");
+        }
+        Asked::Mailbox | Asked::WriteMailbox(_) => {
+            return unsupported("Redfish has no boot mailbox; that is IPMI's");
+        }
+    })
+}
+
+/// What a report means.
+pub fn to_bmc_reply(report: RedfishReply) -> BmcReply {
+    match report {
+        RedfishReply::Done => BmcReply::Done,
+        RedfishReply::Media(drives) => BmcReply::Media(drives),
+        RedfishReply::BootMode(mode) => BmcReply::BootMode(Some(match mode {
+            RedfishBootMode::Uefi => Mode::Uefi,
+            RedfishBootMode::Legacy => Mode::Bios,
+        })),
+        RedfishReply::SecureBoot(secure) => BmcReply::SecureBoot(Some(secure.enabled)),
+        RedfishReply::Sensors(readings) => {
+            BmcReply::Sensors(readings.into_iter().map(sensor).collect())
+        }
+        RedfishReply::Inventory(found) => BmcReply::System(Box::new(system(*found))),
+        RedfishReply::Identity(identity) => BmcReply::Identity(identity),
+        RedfishReply::Indicator(on) => BmcReply::Indicator(if on {
+            BmcIndicatorState::On
+        } else {
+            BmcIndicatorState::Off
+        }),
+    }
+}
+
+fn sensor(reading: RedfishSensorReading) -> BmcSensor {
+    let kind = match reading.kind.as_str() {
+        "Rotational" => "fan".to_owned(),
+        other => lower(other),
+    };
+    let unit = match reading.unit.as_str() {
+        "" => None,
+        "Cel" => Some("C".to_owned()),
+        _ => Some(reading.unit),
+    };
+    let state = match (reading.health.as_deref(), reading.value) {
+        (Some("Warning"), _) => SensorState::Warning,
+        (Some("Critical"), _) => SensorState::Critical,
+        (_, None) => SensorState::Unavailable,
+        _ => SensorState::Ok,
+    };
+    BmcSensor {
+        name: reading.name,
+        kind,
+        value: reading.value,
+        unit,
+        state,
+        states: Vec::new(),
+        thresholds: SensorThresholds::default(),
+    }
+}
+
+/// `AirFlow` as `air_flow`.
+fn lower(word: &str) -> String {
+    let mut text = String::new();
+    for letter in word.chars().filter(char::is_ascii_alphanumeric) {
+        if letter.is_ascii_uppercase() && !text.is_empty() {
+            text.push('_');
+        }
+        text.push(letter.to_ascii_lowercase());
+    }
+    text
+}
+
+fn system(found: RedfishInventory) -> BmcSystemInfo {
+    let processor = Processor {
+        model: found.cpu_model,
+        ..Processor::default()
+    };
+    // As many as a machine has sockets, whatever a BMC says.
+    let processors = found.cpus.unwrap_or(0).min(64);
+    BmcSystemInfo {
+        manufacturer: found.maker,
+        model: found.model,
+        sku: found.sku,
+        serial_number: found.serial,
+        asset_tag: found.asset_tag,
+        uuid: found.uuid,
+        bios_version: found.bios,
+        memory_mb: found.memory_mib,
+        processors: (0..processors).map(|_| processor.clone()).collect(),
+        mac_addresses: found.macs.iter().map(ToString::to_string).collect(),
+        health: found
+            .health
+            .map(|word| lower(&word))
+            .map(|word| match word.as_str() {
+                "o_k" => "ok".to_owned(),
+                _ => word,
+            }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trivet_model::bmc_request::{HiddenBytes, MediaDevice};
+    use trivet_model::secret::SecretText;
+
+    #[test]
+    fn what_redfish_does_is_asked() {
+        let url = SecretText::new("http://192.0.2.1/a.iso");
+        for errand in [
+            Asked::Sensors,
+            Asked::Identity,
+            Asked::Indicator,
+            Asked::SetIndicator(BmcIndicatorCommand::On),
+            Asked::BootMode,
+            Asked::SetBootMode(Mode::Bios),
+            Asked::SecureBoot,
+            Asked::SetSecureBoot(true),
+            Asked::Media,
+            Asked::InsertMedia {
+                device: MediaDevice::Cdrom,
+                url,
+            },
+            Asked::EjectMedia {
+                devices: Vec::new(),
+            },
+            Asked::System,
+        ] {
+            assert!(to_operation(&errand).is_ok(), "{errand:?}");
+        }
+    }
+
+    #[test]
+    fn what_it_does_not_is_refused_with_a_sentence() {
+        for errand in [
+            Asked::Events,
+            Asked::ClearEvents,
+            Asked::Inventory,
+            Asked::Network,
+            Asked::Users,
+            Asked::Mailbox,
+            Asked::WriteMailbox(HiddenBytes::new(vec![1])),
+            Asked::SetIndicator(BmcIndicatorCommand::For { seconds: 5 }),
+        ] {
+            let Err(PowerError::Unsupported { said }) = to_operation(&errand) else {
+                panic!("{errand:?}");
+            };
+            assert!(said.contains("Redfish"), "{said}");
+        }
+    }
+
+    #[test]
+    fn sensors_are_told_in_shared_words() {
+        let reading = |kind: &str, unit: &str, value, health: Option<&str>| {
+            sensor(RedfishSensorReading {
+                name: "x".to_owned(),
+                kind: kind.to_owned(),
+                value,
+                unit: unit.to_owned(),
+                health: health.map(str::to_owned),
+            })
+        };
+        let inlet = reading("Temperature", "Cel", Some(20.0), Some("OK"));
+        assert_eq!(
+            (inlet.kind.as_str(), inlet.unit.as_deref()),
+            ("temperature", Some("C"))
+        );
+        assert_eq!(inlet.state, SensorState::Ok);
+        let fan = reading("Rotational", "RPM", None, None);
+        assert_eq!(
+            (fan.kind.as_str(), fan.state),
+            ("fan", SensorState::Unavailable)
+        );
+        let flow = reading("AirFlow", "", Some(1.0), Some("Critical"));
+        assert_eq!(
+            (flow.kind.as_str(), flow.unit, flow.state),
+            ("air_flow", None, SensorState::Critical)
+        );
+        assert_eq!(
+            reading("", "W", Some(1.0), Some("Warning")).state,
+            SensorState::Warning
+        );
+    }
+
+    #[test]
+    fn a_machine_of_a_million_sockets_is_told_as_a_smaller_one() {
+        let found = RedfishInventory {
+            cpus: Some(u64::MAX),
+            memory_mib: Some(512),
+            health: Some("OK".to_owned()),
+            ..RedfishInventory::default()
+        };
+        let told = system(found);
+        assert_eq!((told.processors.len(), told.memory_mb), (64, Some(512)));
+        assert_eq!(told.health.as_deref(), Some("ok"));
+    }
+
+    #[test]
+    fn modes_and_lights_are_told() {
+        let report = RedfishReply::BootMode(RedfishBootMode::Legacy);
+        assert_eq!(to_bmc_reply(report), BmcReply::BootMode(Some(Mode::Bios)));
+        assert_eq!(
+            to_bmc_reply(RedfishReply::Indicator(true)),
+            BmcReply::Indicator(BmcIndicatorState::On)
+        );
+        assert_eq!(to_bmc_reply(RedfishReply::Done), BmcReply::Done);
+    }
+}

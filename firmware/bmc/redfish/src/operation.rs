@@ -1,0 +1,289 @@
+//! Errands: what is asked of a BMC besides power. Each is a script that ends in a
+//! [`Report`]; each may be begun again from the start when nobody knows how far it came.
+
+mod inventory;
+mod media;
+mod sensors;
+
+use serde_json::{Value, json};
+use trivet_model::PowerError;
+use trivet_model::bmc_request::{BmcIdentity, MediaDevice, VirtualMediaDrive};
+use trivet_model::secret::SecretText;
+
+use crate::fault;
+use crate::order::{await_change, set_boot};
+use crate::script::{RedfishResource, RedfishScriptContext, RedfishScriptResult};
+
+pub use inventory::RedfishInventory;
+pub use sensors::{RedfishSensorReading, SENSORS_MAX};
+
+/// Longest address of an image that a BMC is told. Ours.
+pub const URL_BYTES_MAX: usize = 1024;
+
+/// How a machine's firmware starts.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum RedfishBootMode {
+    /// As UEFI.
+    Uefi,
+    /// As a BIOS.
+    Legacy,
+}
+
+impl RedfishBootMode {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Uefi => "UEFI",
+            Self::Legacy => "Legacy",
+        }
+    }
+}
+
+/// Whether the firmware starts signed loaders only.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct RedfishSecureBoot {
+    /// As it is set, for the next start.
+    pub enabled: bool,
+    /// As the machine was started, where the BMC knows.
+    pub current: Option<bool>,
+}
+
+/// Something to ask of a BMC.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum RedfishOperation {
+    /// Boot from this address by UEFI's HTTP boot.
+    BootHttp {
+        /// Where the loader or image is.
+        url: String,
+        /// For every boot, not only the next.
+        persistent: bool,
+    },
+    /// Put this image into a virtual drive; another one is taken out.
+    InsertMedia {
+        /// Which kind of drive.
+        device: MediaDevice,
+        /// Where the image is; a login may be part of it.
+        url: SecretText,
+    },
+    /// Take images out of virtual drives.
+    EjectMedia {
+        /// Of these kinds; empty means all.
+        devices: Vec<MediaDevice>,
+    },
+    /// List virtual drives and what is in them.
+    Media,
+    /// Read how the firmware starts.
+    BootMode,
+    /// Choose how the firmware starts.
+    SetBootMode(RedfishBootMode),
+    /// Read whether signed loaders only are started.
+    SecureBoot,
+    /// Choose whether signed loaders only are started.
+    SetSecureBoot(bool),
+    /// Read all sensors, at most [`SENSORS_MAX`].
+    Sensors,
+    /// Read what the machine is.
+    Inventory,
+    /// Read who the BMC is.
+    Identity,
+    /// Read whether the light that marks the machine is on.
+    Indicator,
+    /// Switch the light that marks the machine.
+    SetIndicator(bool),
+}
+
+/// What an errand brought back.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RedfishReply {
+    /// It is done, and was read back.
+    Done,
+    /// The virtual drives.
+    Media(Vec<VirtualMediaDrive>),
+    /// How the firmware starts.
+    BootMode(RedfishBootMode),
+    /// Whether signed loaders only are started.
+    SecureBoot(RedfishSecureBoot),
+    /// The sensors, in the BMC's order.
+    Sensors(Vec<RedfishSensorReading>),
+    /// What the machine is.
+    Inventory(Box<RedfishInventory>),
+    /// Who the BMC is.
+    Identity(Box<BmcIdentity>),
+    /// Whether the light is on.
+    Indicator(bool),
+}
+
+/// Refuses what no BMC could be asked.
+pub(crate) fn check(errand: &RedfishOperation) -> Result<(), PowerError> {
+    let url = match errand {
+        RedfishOperation::BootHttp { url, .. } => url,
+        RedfishOperation::InsertMedia { url, .. } => url.reveal(),
+        _ => return Ok(()),
+    };
+    let known = url.starts_with("http://") || url.starts_with("https://");
+    let plain = url.bytes().all(|byte| byte.is_ascii_graphic());
+    if !known || !plain || url.len() > URL_BYTES_MAX {
+        return Err(fault::unsupported(
+            "the image's address must be an http or https URL of printable letters, not too long",
+        ));
+    }
+    Ok(())
+}
+
+/// Carries an errand out.
+pub(crate) fn run(
+    errand: &RedfishOperation,
+    book: &mut RedfishScriptContext<'_>,
+) -> RedfishScriptResult<RedfishReply> {
+    match errand {
+        RedfishOperation::BootHttp { url, persistent } => {
+            set_boot(book, &["UefiHttp"], *persistent, true, Some(url))?;
+            Ok(RedfishReply::Done)
+        }
+        RedfishOperation::InsertMedia { device, url } => media::insert(book, *device, url.reveal()),
+        RedfishOperation::EjectMedia { devices } => media::eject(book, devices),
+        RedfishOperation::Media => media::read(book),
+        RedfishOperation::BootMode => match boot_mode(book.system()?) {
+            Some(mode) => Ok(RedfishReply::BootMode(mode)),
+            None => Err(fault::unsupported("the BMC does not say how the firmware starts").into()),
+        },
+        RedfishOperation::SetBootMode(mode) => set_boot_mode(book, *mode),
+        RedfishOperation::SecureBoot => {
+            let path = secure_boot_path(book)?;
+            Ok(RedfishReply::SecureBoot(secure_boot(book.get(&path)?)?))
+        }
+        RedfishOperation::SetSecureBoot(enabled) => set_secure_boot(book, *enabled),
+        RedfishOperation::Sensors => sensors::read(book).map(RedfishReply::Sensors),
+        RedfishOperation::Inventory => {
+            let inventory = inventory::read(book)?;
+            Ok(RedfishReply::Inventory(Box::new(inventory)))
+        }
+        RedfishOperation::Identity => {
+            let identity = inventory::identity(book)?;
+            Ok(RedfishReply::Identity(Box::new(identity)))
+        }
+        RedfishOperation::Indicator => {
+            let (_, seen) = indicator_resource(book)?;
+            indicator_is_on(seen).map(RedfishReply::Indicator)
+        }
+        RedfishOperation::SetIndicator(on) => set_indicator(book, *on),
+    }
+}
+
+fn boot_mode(system: RedfishResource<'_>) -> Option<RedfishBootMode> {
+    match system.text(&["Boot", "BootSourceOverrideMode"])? {
+        "UEFI" => Some(RedfishBootMode::Uefi),
+        "Legacy" => Some(RedfishBootMode::Legacy),
+        _ => None,
+    }
+}
+
+fn set_boot_mode(
+    book: &mut RedfishScriptContext<'_>,
+    mode: RedfishBootMode,
+) -> RedfishScriptResult<RedfishReply> {
+    let path = book.system_path()?;
+    let system = book.get(&path)?;
+    let lacks = || fault::unsupported("the BMC cannot switch between UEFI and BIOS");
+    let is = boot_mode(system).ok_or_else(lacks)?;
+    if is == mode {
+        return Ok(RedfishReply::Done);
+    }
+    let body = json!({"Boot": {"BootSourceOverrideMode": mode.word()}});
+    let written = book.patch(&path, system, body)?;
+    let lie = "its boot mode reads back as the other one";
+    await_change(book, &path, written, lie, |now| {
+        boot_mode(now) == Some(mode)
+    })?;
+    Ok(RedfishReply::Done)
+}
+
+fn secure_boot_path(book: &mut RedfishScriptContext<'_>) -> RedfishScriptResult<String> {
+    let link = book.system()?.at(&["SecureBoot"]);
+    let lacks = || fault::unsupported("the BMC cannot tell or switch Secure Boot").into();
+    book.linked(link)?.ok_or_else(lacks)
+}
+
+fn secure_boot(seen: RedfishResource<'_>) -> Result<RedfishSecureBoot, PowerError> {
+    let enabled = seen.at(&["SecureBootEnable"]).and_then(Value::as_bool);
+    let current = seen.text(&["SecureBootCurrentBoot"]);
+    Ok(RedfishSecureBoot {
+        enabled: enabled.ok_or_else(|| fault::invalid_response("Secure Boot without a state"))?,
+        current: current.map(|word| word == "Enabled"),
+    })
+}
+
+fn set_secure_boot(
+    book: &mut RedfishScriptContext<'_>,
+    enabled: bool,
+) -> RedfishScriptResult<RedfishReply> {
+    let path = secure_boot_path(book)?;
+    let seen = book.get(&path)?;
+    if secure_boot(seen)?.enabled == enabled {
+        return Ok(RedfishReply::Done);
+    }
+    let written = book.patch(&path, seen, json!({"SecureBootEnable": enabled}))?;
+    let lie = "Secure Boot reads back as before";
+    await_change(book, &path, written, lie, |now| {
+        secure_boot(now).is_ok_and(|is| is.enabled == enabled)
+    })?;
+    Ok(RedfishReply::Done)
+}
+
+/// The resource with the light: the system, else its chassis.
+fn indicator_resource<'a>(
+    book: &mut RedfishScriptContext<'a>,
+) -> RedfishScriptResult<(String, RedfishResource<'a>)> {
+    let path = book.system_path()?;
+    let system = book.get(&path)?;
+    if indicator_is_on(system).is_ok() {
+        return Ok((path, system));
+    }
+    let chassis = system
+        .at(&["Links", "Chassis"])
+        .and_then(|list| list.get(0));
+    match book.linked(chassis)? {
+        Some(path) => {
+            let seen = book.get(&path)?;
+            Ok((path, seen))
+        }
+        None => Ok((path, system)),
+    }
+}
+
+/// `IndicatorLED` is the older of the two (DSP2046).
+fn indicator_is_on(seen: RedfishResource<'_>) -> RedfishScriptResult<bool> {
+    let active = seen
+        .at(&["LocationIndicatorActive"])
+        .and_then(Value::as_bool);
+    let led = seen.text(&["IndicatorLED"]).map(|word| word != "Off");
+    let lacks = || fault::unsupported("the BMC has no light to mark the machine with").into();
+    active.or(led).ok_or_else(lacks)
+}
+
+fn set_indicator(
+    book: &mut RedfishScriptContext<'_>,
+    on: bool,
+) -> RedfishScriptResult<RedfishReply> {
+    let (path, seen) = indicator_resource(book)?;
+    if indicator_is_on(seen)? == on {
+        return Ok(RedfishReply::Done);
+    }
+    let body = if seen
+        .at(&["LocationIndicatorActive"])
+        .is_some_and(Value::is_boolean)
+    {
+        json!({"LocationIndicatorActive": on})
+    } else {
+        json!({"IndicatorLED": if on { "Lit" } else { "Off" }})
+    };
+    let written = book.patch(&path, seen, body)?;
+    let lie = "its light reads back as before";
+    await_change(
+        book,
+        &path,
+        written,
+        lie,
+        |now| matches!(indicator_is_on(now), Ok(is) if is == on),
+    )?;
+    Ok(RedfishReply::Done)
+}

@@ -1,0 +1,187 @@
+//! Virtual media: drives that are not there, below the system or its manager.
+
+use serde_json::{Value, json};
+use trivet_model::bmc_request::{MediaDevice, VirtualMediaDrive};
+
+use super::RedfishReply;
+use crate::fault;
+use crate::order::{await_change, manager};
+use crate::script::{
+    RedfishResource, RedfishScriptContext, RedfishScriptResult, RedfishWriteOutcome,
+};
+
+/// Drives that are looked at. Ours.
+const DRIVES_MAX: usize = 8;
+
+/// All drives, with their paths.
+fn drives<'a>(
+    book: &mut RedfishScriptContext<'a>,
+) -> RedfishScriptResult<Vec<(String, RedfishResource<'a>)>> {
+    let link = book.system()?.at(&["VirtualMedia"]);
+    let mut paths = members(book, link)?;
+    if paths.is_empty() {
+        let manager = manager(book)?;
+        let link = book.get(&manager)?.at(&["VirtualMedia"]);
+        paths = members(book, link)?;
+    }
+    if paths.is_empty() {
+        return Err(fault::unsupported("the BMC has no virtual media").into());
+    }
+    let paths = paths.into_iter().take(DRIVES_MAX);
+    paths
+        .map(|path| {
+            let seen = book.get(&path)?;
+            Ok((path, seen))
+        })
+        .collect()
+}
+
+fn members(
+    book: &mut RedfishScriptContext<'_>,
+    link: Option<&Value>,
+) -> RedfishScriptResult<Vec<String>> {
+    match book.linked(link)? {
+        Some(path) => book.members(&path),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// What can be put into a drive. One that does not say takes CDs.
+fn devices(drive: RedfishResource<'_>) -> Vec<MediaDevice> {
+    let kinds = drive.at(&["MediaTypes"]).and_then(Value::as_array);
+    let Some(kinds) = kinds else {
+        return vec![MediaDevice::Cdrom];
+    };
+    let mut devices: Vec<MediaDevice> = kinds
+        .iter()
+        .filter_map(|kind| match kind.as_str()? {
+            "CD" | "DVD" => Some(MediaDevice::Cdrom),
+            "USBStick" => Some(MediaDevice::Disk),
+            "Floppy" => Some(MediaDevice::Floppy),
+            _ => None,
+        })
+        .collect();
+    devices.dedup();
+    devices
+}
+
+fn image<'a>(drive: &RedfishResource<'a>) -> Option<&'a str> {
+    let inserted = drive.at(&["Inserted"]).and_then(Value::as_bool);
+    let image = drive.text(&["Image"]).filter(|image| !image.is_empty())?;
+    // Older services have no such property: what is named is in.
+    (inserted != Some(false)).then_some(image)
+}
+
+/// An address without what may be a password.
+fn without_login(url: &str) -> String {
+    let url = fault::clean(url);
+    match url.split_once("://") {
+        Some((scheme, rest)) => {
+            let end = rest.find('/').unwrap_or(rest.len());
+            let (host, path) = rest.split_at(end);
+            let host = host.rsplit('@').next().unwrap_or_default();
+            format!("{scheme}://{host}{path}")
+        }
+        None => url,
+    }
+}
+
+pub(super) fn read(book: &mut RedfishScriptContext<'_>) -> RedfishScriptResult<RedfishReply> {
+    let drives = drives(book)?;
+    let drive = |(path, seen): (String, RedfishResource<'_>)| {
+        let id = seen.text(&["Id"]).map(fault::clean);
+        VirtualMediaDrive {
+            id: id.unwrap_or_else(|| path.rsplit('/').next().unwrap_or_default().to_owned()),
+            devices: devices(seen),
+            image: image(&seen).map(without_login),
+            inserted: image(&seen).is_some(),
+        }
+    };
+    Ok(RedfishReply::Media(drives.into_iter().map(drive).collect()))
+}
+
+/// Says it by the drive's action, or by changing the drive where it has none.
+fn change<'a>(
+    book: &mut RedfishScriptContext<'a>,
+    (path, drive): (&str, RedfishResource<'a>),
+    name: &str,
+    (by_action, by_patch): (Value, Value),
+) -> RedfishScriptResult<RedfishWriteOutcome> {
+    match drive
+        .at(&["Actions", name, "target"])
+        .and_then(Value::as_str)
+    {
+        Some(target) => {
+            let target = book.path(target)?;
+            // What may have been fetched is not to be fetched again.
+            book.post(&target, by_action, true)
+        }
+        None => book.patch(path, drive, by_patch),
+    }
+}
+
+fn eject_image<'a>(
+    book: &mut RedfishScriptContext<'a>,
+    path: &str,
+    drive: RedfishResource<'a>,
+) -> RedfishScriptResult<()> {
+    let bodies = (json!({}), json!({"Image": null, "Inserted": false}));
+    let written = change(book, (path, drive), "#VirtualMedia.EjectMedia", bodies)?;
+    let lie = "the image is still in its virtual drive";
+    await_change(book, path, written, lie, |now| image(&now).is_none())
+}
+
+pub(super) fn eject(
+    book: &mut RedfishScriptContext<'_>,
+    wanted: &[MediaDevice],
+) -> RedfishScriptResult<RedfishReply> {
+    for (path, drive) in drives(book)? {
+        let meant = wanted.is_empty() || devices(drive).iter().any(|one| wanted.contains(one));
+        if meant && image(&drive).is_some() {
+            eject_image(book, &path, drive)?;
+        }
+    }
+    Ok(RedfishReply::Done)
+}
+
+pub(super) fn insert(
+    book: &mut RedfishScriptContext<'_>,
+    device: MediaDevice,
+    url: &str,
+) -> RedfishScriptResult<RedfishReply> {
+    let mut drives = drives(book)?.into_iter();
+    let fits = drives.find(|(_, drive)| devices(*drive).contains(&device));
+    let lacks = || fault::unsupported("the BMC has no virtual drive of that kind");
+    let (path, mut drive) = fits.ok_or_else(lacks)?;
+    match image(&drive) {
+        Some(there) if there == url => return Ok(RedfishReply::Done),
+        Some(_) => {
+            eject_image(book, &path, drive)?;
+            drive = book.get(&path)?;
+        }
+        None => {}
+    }
+    let body = json!({"Image": url, "Inserted": true, "WriteProtected": true});
+    let bodies = (body.clone(), body);
+    let written = change(book, (&path, drive), "#VirtualMedia.InsertMedia", bodies)?;
+    let lie = "its virtual drive is empty";
+    await_change(book, &path, written, lie, |now| image(&now).is_some())?;
+    Ok(RedfishReply::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_in_addresses_are_left_out() {
+        for (url, want) in [
+            ("http://a/b@c", "http://a/b@c"),
+            ("https://u:p@a/b", "https://a/b"),
+            ("https://u:p@x@a:1", "https://a:1"),
+            ("//nas/share/x.iso", "//nas/share/x.iso"),
+        ] {
+            assert_eq!(without_login(url), want);
+        }
+    }
+}

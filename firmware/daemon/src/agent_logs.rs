@@ -1,0 +1,237 @@
+//! Agents' logs as files: `logs/NODE/WHEN.tar.gz` in the box's data directory. Only so many
+//! for a node and so many bytes in all are kept; the oldest go first.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Semaphore;
+use trivet_model::secret::SecretText;
+use trivet_model::view::LogBundle;
+use trivet_model::{NodeId, UnixMs};
+use trivet_rack::{AgentHttpRequest, RackInput};
+
+use crate::listeners::agents;
+
+/// Bundles kept for one node. Ours.
+const BUNDLES_MAX: usize = 5;
+
+/// Bytes kept for all nodes together. Ours.
+const TOTAL_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+/// Agents asked at once: a bad image fails a whole rack in one minute, and an answer may be
+/// as long as 16 MiB. Ours.
+const COLLECTIONS_MAX: usize = 4;
+
+const END: &str = ".tar.gz";
+
+/// The directory of all logs. Whoever changes files there has the lock.
+#[derive(Clone)]
+pub(crate) struct AgentLogStore {
+    root: Arc<PathBuf>,
+    changing: Arc<Mutex<()>>,
+    collecting: Arc<Semaphore>,
+    /// Unpacked they are longer still: one at a time.
+    packing: Arc<Semaphore>,
+}
+
+impl AgentLogStore {
+    pub(crate) fn at(root: PathBuf) -> Self {
+        Self {
+            root: Arc::new(root),
+            changing: Arc::default(),
+            collecting: Arc::new(Semaphore::new(COLLECTIONS_MAX)),
+            packing: Arc::new(Semaphore::new(1)),
+        }
+    }
+
+    /// What is kept of every node, for a box that has just started.
+    pub(crate) fn stored_bundles(&self) -> Vec<RackInput> {
+        let nodes = nodes(&self.root);
+        let news = nodes.into_iter().map(|node| RackInput::Logs {
+            node,
+            bundles: self.bundles(node),
+            collected: None,
+        });
+        news.collect()
+    }
+
+    /// Asks an agent for its logs and keeps what may be kept of them.
+    pub(crate) async fn collect(
+        self,
+        node: NodeId,
+        at: (String, Option<String>),
+        asking: (AgentHttpRequest, SecretText),
+        now: UnixMs,
+    ) -> RackInput {
+        let ((url, verify_ca), (request, token)) = (at, asking);
+        // Nobody closes them, so there is always a turn.
+        let _turn = Arc::clone(&self.collecting).acquire_owned().await;
+        let answer = agents::call(&url, verify_ca.as_deref(), &request).await;
+        // Unpacking and packing again is work for a thread of its own.
+        let _turn_to_pack = Arc::clone(&self.packing).acquire_owned().await;
+        let keeping = tokio::task::spawn_blocking(move || {
+            let collected = answer.and_then(|(status, body)| {
+                let bundle = trivet_rack::logs_bundle(status, body, token.reveal())?;
+                let name = name(now);
+                let kept = self.store(node, &name, &bundle);
+                kept.map(|()| name).map_err(|error| {
+                    format!("this box cannot write {}: {error}", self.root.display())
+                })
+            });
+            (self.bundles(node), collected)
+        });
+        let (kept, collected) = keeping.await.unwrap_or_else(|_| {
+            let why = "they could not be read".to_owned();
+            (Vec::new(), Err(why))
+        });
+        RackInput::Logs {
+            node,
+            bundles: kept,
+            collected: Some(collected),
+        }
+    }
+
+    /// A bundle, if it is there.
+    pub(crate) fn read(&self, node: NodeId, name: &str) -> io::Result<Vec<u8>> {
+        fs::read(self.directory(node).join(name))
+    }
+
+    /// The node is gone.
+    pub(crate) fn remove(&self, node: NodeId) {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        // Nothing is there for most nodes.
+        let _ = fs::remove_dir_all(self.directory(node));
+    }
+
+    fn directory(&self, node: NodeId) -> PathBuf {
+        self.root.join(node.to_string())
+    }
+
+    /// Oldest first: names are times.
+    fn bundles(&self, node: NodeId) -> Vec<LogBundle> {
+        let mut kept: Vec<LogBundle> = files(&self.directory(node)).collect();
+        kept.sort_by(|one, other| one.name.cmp(&other.name));
+        kept
+    }
+
+    fn store(&self, node: NodeId, name: &str, bundle: &[u8]) -> io::Result<()> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let directory = self.directory(node);
+        // Whoever may log in to this box may not therefore read what agents logged.
+        crate::private::own_directory(&self.root)?;
+        crate::private::own_directory(&directory)?;
+        self.evict(node, bundle.len() as u64);
+        // A name that does not end as others do is never shown.
+        let partly = directory.join("partly");
+        let mut file = fs::File::create(&partly)?;
+        file.write_all(bundle)?;
+        fs::rename(partly, directory.join(name))
+    }
+
+    fn evict(&self, node: NodeId, bytes: u64) {
+        let own = self.bundles(node);
+        let many = (own.len() + 1).saturating_sub(BUNDLES_MAX);
+        for bundle in own.iter().take(many) {
+            let _ = fs::remove_file(self.directory(node).join(&bundle.name));
+        }
+        let mut all: Vec<(LogBundle, NodeId)> = nodes(&self.root)
+            .into_iter()
+            .flat_map(|node| self.bundles(node).into_iter().map(move |one| (one, node)))
+            .collect();
+        all.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
+        let mut total = bytes + all.iter().map(|(bundle, _)| bundle.bytes).sum::<u64>();
+        for (bundle, node) in all {
+            if total <= TOTAL_BYTES_MAX {
+                break;
+            }
+            let _ = fs::remove_file(self.directory(node).join(&bundle.name));
+            total = total.saturating_sub(bundle.bytes);
+        }
+    }
+}
+
+/// When, as the name of a file.
+fn name(now: UnixMs) -> String {
+    let when: String = now.to_string().chars().take(23).collect();
+    format!("{}{END}", when.replace([':', '.'], "-"))
+}
+
+fn nodes(root: &Path) -> Vec<NodeId> {
+    let entries = fs::read_dir(root).into_iter().flatten().flatten();
+    let mut nodes: Vec<NodeId> = entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
+    nodes.sort();
+    nodes
+}
+
+fn files(directory: &Path) -> impl Iterator<Item = LogBundle> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let bytes = entry.metadata().ok()?.len();
+        name.ends_with(END).then_some(LogBundle { name, bytes })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testbed::TestbedDirectory;
+    use trivet_model::SeededRandom;
+
+    fn logs() -> (TestbedDirectory, AgentLogStore, NodeId) {
+        let directory = TestbedDirectory::new();
+        let logs = AgentLogStore::at(directory.0.join("logs"));
+        (directory, logs, NodeId::random(&mut SeededRandom::new(1)))
+    }
+
+    #[test]
+    fn names_are_times_that_can_be_files_and_sort_as_they_came() {
+        let first = name(UnixMs(1_794_796_610_746));
+        assert_eq!(first, "2026-11-16T02-36-50-746.tar.gz");
+        assert!(first < name(UnixMs(1_794_796_610_747)));
+    }
+
+    #[test]
+    fn so_many_are_kept_for_a_node_and_the_oldest_go() {
+        let (_directory, logs, node) = logs();
+        for at in 0..=BUNDLES_MAX {
+            logs.store(node, &format!("{at}{END}"), b"x").unwrap();
+        }
+        let kept: Vec<_> = logs.bundles(node).into_iter().map(|one| one.name).collect();
+        assert_eq!(kept.len(), BUNDLES_MAX);
+        assert_eq!(kept[0], format!("1{END}"));
+        assert_eq!(logs.read(node, &kept[0]).unwrap(), b"x");
+        assert_eq!(logs.stored_bundles().len(), 1, "a restart finds them");
+        logs.remove(node);
+        assert!(logs.bundles(node).is_empty() && logs.stored_bundles().is_empty());
+    }
+
+    #[test]
+    fn what_was_not_written_whole_is_not_shown() {
+        let (_directory, logs, node) = logs();
+        fs::create_dir_all(logs.directory(node)).unwrap();
+        fs::write(logs.directory(node).join("partly"), b"x").unwrap();
+        assert!(logs.bundles(node).is_empty());
+    }
+
+    #[test]
+    fn the_oldest_bundles_of_all_nodes_are_evicted_first() {
+        let (_directory, logs, node) = logs();
+        let other = NodeId::random(&mut SeededRandom::new(2));
+        let large = |node, name: &str| {
+            logs.store(node, name, b"").unwrap();
+            let file = fs::File::create(logs.directory(node).join(name)).unwrap();
+            file.set_len(TOTAL_BYTES_MAX / 2).unwrap();
+        };
+        large(other, "1.tar.gz");
+        large(other, "2.tar.gz");
+        logs.store(node, "3.tar.gz", b"x").unwrap();
+        assert_eq!(logs.bundles(other).len(), 1);
+        assert_eq!(logs.bundles(other)[0].name, "2.tar.gz");
+        assert_eq!(logs.bundles(node).len(), 1);
+    }
+}

@@ -1,0 +1,448 @@
+//! Connections that are accepted: so many at once, of one peer only its share, and of each
+//! service some that no other service can take.
+//!
+//! When a service is full, the connection whose request has been unfinished for longest is
+//! closed for a new one: a client that opens connections and sends half a request keeps nobody
+//! out. While a service is nearly full, new clients have less time.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+
+use super::peer_limit::PeerLimit;
+
+/// Each service has one place in so many for itself, beside those that all share. Ours.
+const RESERVED_SHARE: usize = 16;
+
+/// How often unfinished requests are looked for while a connection waits for its place. Ours.
+const CLOSE_GAP: Duration = Duration::from_millis(100);
+
+/// The fewest places that a service has for itself. Ours.
+const RESERVED_MIN: usize = 4;
+
+/// How long clients may take.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct ClientTimeouts {
+    /// To send the head of a request, and between two requests.
+    pub(crate) head: Duration,
+    /// For the TLS handshake.
+    pub(crate) handshake: Duration,
+    /// Between reading two pieces of an answer.
+    pub(crate) stall: Duration,
+}
+
+impl Default for ClientTimeouts {
+    fn default() -> Self {
+        Self {
+            head: Duration::from_secs(30),
+            handshake: Duration::from_secs(10),
+            stall: Duration::from_mins(1),
+        }
+    }
+}
+
+impl ClientTimeouts {
+    /// A quarter of the time for new clients of a service that is nearly full.
+    fn under_pressure(self) -> Self {
+        Self {
+            head: self.head / 4,
+            handshake: self.handshake / 4,
+            ..self
+        }
+    }
+}
+
+/// How many connections there may be, shared by all services.
+#[derive(Clone)]
+pub(crate) struct ConnectionLimit {
+    pub(super) shared: Arc<Semaphore>,
+    peers: Arc<PeerLimit>,
+    pub(super) service_max: usize,
+    pub(super) reserved: usize,
+}
+
+impl ConnectionLimit {
+    /// So many that all services share, of which none gets the last quarter, and some more
+    /// for each service alone. No peer gets more than its share of all.
+    pub(crate) fn new(connections_max: usize) -> Self {
+        Self {
+            shared: Arc::new(Semaphore::new(connections_max)),
+            peers: PeerLimit::new(connections_max),
+            service_max: (connections_max - connections_max / 4).max(1),
+            reserved: (connections_max / RESERVED_SHARE).max(RESERVED_MIN),
+        }
+    }
+}
+
+/// How many connections the open files of this process allow: each may need one more for
+/// the file it sends, and the rest of the box has some. A sentence where they are fewer
+/// than the settings say.
+pub(crate) fn connections_max(wanted: usize, open_files: u64) -> (usize, Option<String>) {
+    let files = usize::try_from(open_files).unwrap_or(usize::MAX);
+    let most = (files.saturating_sub(OTHER_FILES) / 3).max(CONNECTIONS_MIN);
+    if wanted <= most {
+        return (wanted, None);
+    }
+    let sentence = format!(
+        "limits.connections_max: is lowered from {wanted} to {most}, because this process may \
+         have {open_files} files open; raise that limit (LimitNOFILE= of systemd, ulimit -n)"
+    );
+    (most, Some(sentence))
+}
+
+/// Files that the box needs beside connections: store, cache, sockets, logs. Ours.
+const OTHER_FILES: usize = 128;
+
+/// The fewest connections that the box works with. Ours.
+const CONNECTIONS_MIN: usize = 16;
+
+/// A peer that has no more connections than this is never closed while it is answered. Ours:
+/// clients that fetch in parallel have some six.
+const PEER_SERVED_MAX: usize = 16;
+
+/// No request has come, or only a part of one.
+const WAITING: u8 = 0;
+/// A request is complete, and its answer is made or sent.
+const SERVING: u8 = 1;
+/// The body of the answer has ended; its last bytes may be in a buffer of the connection.
+const FLUSHING: u8 = 2;
+
+/// Whether the request of a connection is complete and being answered.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RequestProgress(Arc<AtomicU8>);
+
+impl RequestProgress {
+    /// The request is complete, or the next one is waited for.
+    pub(crate) fn serving(&self, serving: bool) {
+        let state = if serving { SERVING } else { WAITING };
+        self.0.store(state, Ordering::Relaxed);
+    }
+
+    /// The connection has all bytes of the answer.
+    pub(super) fn body_ended(&self) {
+        self.advance(SERVING, FLUSHING);
+    }
+
+    /// All bytes that the connection had are written.
+    pub(super) fn flushed(&self) {
+        self.advance(FLUSHING, WAITING);
+    }
+
+    fn advance(&self, from: u8, to: u8) {
+        let _ = self
+            .0
+            .compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    fn is_serving(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != WAITING
+    }
+}
+
+/// One service: its connections, oldest first.
+struct ServiceConnections {
+    limit: ConnectionLimit,
+    /// How many of the shared places it may have.
+    shared: Arc<Semaphore>,
+    /// Places that no other service has.
+    reserved: Arc<Semaphore>,
+    open: Mutex<OpenConnections>,
+}
+
+#[derive(Default)]
+struct OpenConnections {
+    next: u64,
+    open: BTreeMap<u64, OpenConnection>,
+}
+
+impl OpenConnections {
+    /// The oldest connection of the peer that has the most of them, if that are many.
+    fn oldest_of_busiest(&self) -> Option<&OpenConnection> {
+        let mut counts = BTreeMap::<IpAddr, usize>::new();
+        for one in self.open.values() {
+            *counts.entry(one.peer).or_default() += 1;
+        }
+        let (peer, count) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+        let is_oldest = |one: &&OpenConnection| count > PEER_SERVED_MAX && one.peer == peer;
+        self.open.values().find(is_oldest)
+    }
+}
+
+struct OpenConnection {
+    peer: IpAddr,
+    progress: RequestProgress,
+    close: Arc<Notify>,
+}
+
+/// The right to have one connection open: a shared place of all and of the service, or one
+/// that the service has for itself.
+struct ConnectionPermit {
+    _permits: Vec<OwnedSemaphorePermit>,
+}
+
+impl From<Vec<OwnedSemaphorePermit>> for ConnectionPermit {
+    fn from(permits: Vec<OwnedSemaphorePermit>) -> Self {
+        Self { _permits: permits }
+    }
+}
+
+/// A connection in the list of its service; it goes when this is dropped.
+struct ListedConnection {
+    service: Arc<ServiceConnections>,
+    number: u64,
+}
+
+impl Drop for ListedConnection {
+    fn drop(&mut self) {
+        self.service.connections().open.remove(&self.number);
+    }
+}
+
+impl ServiceConnections {
+    fn new(places: &ConnectionLimit) -> Arc<Self> {
+        Arc::new(Self {
+            limit: places.clone(),
+            shared: Arc::new(Semaphore::new(places.service_max)),
+            reserved: Arc::new(Semaphore::new(places.reserved)),
+            open: Mutex::default(),
+        })
+    }
+
+    fn connections(&self) -> MutexGuard<'_, OpenConnections> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn try_permit(&self) -> Option<ConnectionPermit> {
+        let of_service = Arc::clone(&self.shared).try_acquire_owned();
+        let of_all = Arc::clone(&self.limit.shared).try_acquire_owned();
+        if let (Ok(of_service), Ok(of_all)) = (of_service, of_all) {
+            return Some(vec![of_service, of_all].into());
+        }
+        let own = Arc::clone(&self.reserved).try_acquire_owned().ok()?;
+        Some(vec![own].into())
+    }
+
+    /// A place for one more connection, made free if need be; none when the box stops.
+    async fn acquire_permit(&self) -> Option<ConnectionPermit> {
+        if let Some(place) = self.try_permit() {
+            return Some(place);
+        }
+        let shared = async {
+            let of_service = Arc::clone(&self.shared).acquire_owned().await.ok()?;
+            let of_all = Arc::clone(&self.limit.shared).acquire_owned().await.ok()?;
+            Some(ConnectionPermit::from(vec![of_service, of_all]))
+        };
+        let own = async {
+            let own = Arc::clone(&self.reserved).acquire_owned().await.ok()?;
+            Some(ConnectionPermit::from(vec![own]))
+        };
+        // Connections that were all being answered a moment ago may be idle by now.
+        let closing = async {
+            loop {
+                self.close_one();
+                tokio::time::sleep(CLOSE_GAP).await;
+            }
+        };
+        tokio::select! {
+            place = shared => place,
+            place = own => place,
+            () = closing => None,
+        }
+    }
+
+    /// Closes the oldest connection without a complete request. Where all are being answered,
+    /// a few peers that read slowly must not keep out all others: the one with the most
+    /// connections loses its oldest.
+    fn close_one(&self) {
+        let connections = self.connections();
+        let mut open = connections.open.values();
+        let unfinished = open.find(|one| !one.progress.is_serving());
+        if let Some(one) = unfinished.or_else(|| connections.oldest_of_busiest()) {
+            one.close.notify_one();
+        }
+    }
+
+    fn list(
+        self: &Arc<Self>,
+        peer: IpAddr,
+        progress: &RequestProgress,
+        close: &Arc<Notify>,
+    ) -> ListedConnection {
+        let mut connections = self.connections();
+        let number = connections.next;
+        connections.next += 1;
+        let open = OpenConnection {
+            peer: peer.to_canonical(),
+            progress: progress.clone(),
+            close: Arc::clone(close),
+        };
+        connections.open.insert(number, open);
+        drop(connections);
+        let service = Arc::clone(self);
+        ListedConnection { service, number }
+    }
+
+    /// Three quarters of what it may have are taken.
+    fn is_nearly_full(&self) -> bool {
+        let most = self.limit.service_max + self.limit.reserved;
+        self.connections().open.len() * 4 >= most * 3
+    }
+}
+
+/// Accepts clients of one service for ever; `connection` takes each to its end.
+pub(crate) fn accept<C, F>(
+    doors: &mut JoinSet<()>,
+    listeners: Vec<TcpListener>,
+    (places, waits): (&ConnectionLimit, ClientTimeouts),
+    connection: C,
+) where
+    C: Fn(TcpStream, SocketAddr, ClientTimeouts, RequestProgress) -> F + Clone + Send + 'static,
+    F: Future<Output = ()> + Send + 'static,
+{
+    let service = ServiceConnections::new(places);
+    for listener in listeners {
+        doors.spawn(run(
+            listener,
+            Arc::clone(&service),
+            waits,
+            connection.clone(),
+        ));
+    }
+}
+
+async fn run<F>(
+    listener: TcpListener,
+    service: Arc<ServiceConnections>,
+    waits: ClientTimeouts,
+    connection: impl Fn(TcpStream, SocketAddr, ClientTimeouts, RequestProgress) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    loop {
+        let Ok((stream, peer)) = listener.accept().await else {
+            // Out of descriptors, most likely: let others finish first.
+            service.close_one();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        // Closing at once tells a peer with too many connections soonest.
+        let Some(seat) = service.limit.peers.permit(peer.ip()) else {
+            continue;
+        };
+        let Some(place) = service.acquire_permit().await else {
+            return;
+        };
+        let _ = stream.set_nodelay(true);
+        let waits = if service.is_nearly_full() {
+            waits.under_pressure()
+        } else {
+            waits
+        };
+        let (progress, close) = (RequestProgress::default(), Arc::new(Notify::new()));
+        let listed = service.list(peer.ip(), &progress, &close);
+        let served = connection(stream, peer, waits, progress);
+        tokio::spawn(async move {
+            tokio::select! {
+                () = served => {}
+                () = close.notified() => {}
+            }
+            drop((listed, place, seat));
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    #[test]
+    fn few_open_files_lower_the_limit_and_say_so() {
+        assert_eq!(connections_max(1024, 1 << 20), (1024, None));
+        let (lowered, why) = connections_max(1024, 1024);
+        assert_eq!(lowered, 298);
+        let why = why.unwrap();
+        assert!(why.contains("from 1024 to 298"), "{why}");
+        assert_eq!(connections_max(1024, 0).0, CONNECTIONS_MIN);
+    }
+
+    #[test]
+    fn where_all_are_served_the_peer_with_the_most_connections_loses_its_oldest() {
+        let service = ServiceConnections::new(&ConnectionLimit::new(64));
+        let (many, few) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
+        let mut listed = Vec::new();
+        let mut closes = Vec::new();
+        for at in 0..40 {
+            let peer = if at % 2 == 0 && at < 32 { few } else { many };
+            let (progress, close) = (RequestProgress::default(), Arc::new(Notify::new()));
+            progress.serving(true);
+            listed.push((peer, service.list(peer, &progress, &close)));
+            closes.push(close);
+        }
+        let number = |service: &ServiceConnections| {
+            let connections = service.connections();
+            let oldest = connections.oldest_of_busiest()?;
+            let close = Arc::clone(&oldest.close);
+            closes.iter().position(|one| Arc::ptr_eq(one, &close))
+        };
+        assert_eq!(number(&service), Some(1), "16 of one peer, 24 of the other");
+        listed.retain(|(peer, _)| *peer == few);
+        assert_eq!(number(&service), None, "16 connections are not many");
+    }
+
+    #[test]
+    fn a_connection_is_served_until_its_answer_is_flushed() {
+        let progress = RequestProgress::default();
+        progress.flushed();
+        assert!(!progress.is_serving(), "half a request");
+        progress.serving(true);
+        progress.flushed();
+        assert!(progress.is_serving(), "flushed amid the body");
+        progress.body_ended();
+        assert!(progress.is_serving(), "the last bytes are in a buffer");
+        progress.flushed();
+        assert!(!progress.is_serving());
+        progress.body_ended();
+        assert!(!progress.is_serving(), "the next request is waited for");
+    }
+
+    #[test]
+    fn new_clients_of_a_nearly_full_service_have_less_time() {
+        let service = ServiceConnections::new(&ConnectionLimit::new(16));
+        // 12 of the shared ones, and 4 of its own.
+        let listed: Vec<ListedConnection> = (0..11)
+            .map(|_| service.list(PEER, &RequestProgress::default(), &Arc::new(Notify::new())))
+            .collect();
+        assert!(!service.is_nearly_full());
+        let one_more = service.list(PEER, &RequestProgress::default(), &Arc::new(Notify::new()));
+        assert!(service.is_nearly_full());
+        drop((listed, one_more));
+        assert!(!service.is_nearly_full());
+        let waits = ClientTimeouts::default();
+        assert!(waits.under_pressure().head < waits.head);
+    }
+
+    /// Two services that are crowded leave the third its own places.
+    #[tokio::test]
+    async fn nearly_full_services_do_not_starve_another() {
+        let places = ConnectionLimit::new(8);
+        let (one, two, three) = (
+            ServiceConnections::new(&places),
+            ServiceConnections::new(&places),
+            ServiceConnections::new(&places),
+        );
+        let take_all = |service: &Arc<ServiceConnections>| -> Vec<ConnectionPermit> {
+            std::iter::from_fn(|| service.try_permit()).collect()
+        };
+        let taken = [take_all(&one), take_all(&two)];
+        assert_eq!(taken.each_ref().map(Vec::len), [6 + 4, 2 + 4]);
+        assert_eq!(take_all(&three).len(), 4);
+    }
+}

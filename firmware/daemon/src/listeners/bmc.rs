@@ -1,0 +1,25 @@
+//! Datagrams to and from BMCs: one socket for all of them.
+
+use std::sync::Arc;
+
+use tokio::net::UdpSocket;
+use trivet_rack::RackInput;
+
+use crate::engine::Engine;
+
+/// Longest datagram a BMC may send. IPMI messages are far shorter.
+const DATAGRAM_BYTES_MAX: usize = 2048;
+
+/// Reads datagrams for ever.
+pub(crate) async fn run(socket: Arc<UdpSocket>, engine: Engine) {
+    let mut buffer = [0; DATAGRAM_BYTES_MAX];
+    loop {
+        // An error here is one BMC's "port unreachable"; the session's own timer tells of it.
+        if let Ok((length, from)) = socket.recv_from(&mut buffer).await {
+            engine.try_send(RackInput::Bmc {
+                from,
+                bytes: buffer[..length].to_vec(),
+            });
+        }
+    }
+}

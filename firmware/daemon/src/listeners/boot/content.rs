@@ -1,0 +1,80 @@
+//! What was found for a path: a file, or an image that may still be on its way.
+
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+
+use trivet_httpboot::{self as httpboot, BootFileMetadata};
+use trivet_images::ImageSpec;
+
+use crate::cache::{ImageCache, ImageReader};
+use crate::files::{OpenedFile, OpenedFileContent};
+
+pub(super) enum BootContent {
+    File(OpenedFile),
+    Image(Box<CachedBootImage>),
+}
+
+/// An image of the cache.
+pub(super) struct CachedBootImage {
+    pub(super) reader: ImageReader,
+    size: u64,
+    /// The key of what is read.
+    tag: String,
+}
+
+impl BootContent {
+    /// Opens an image of the cache, which is found as soon as its size is known. An
+    /// error is a sentence.
+    pub(super) async fn image(cache: &ImageCache, wanted: &ImageSpec) -> Result<Self, String> {
+        let mut reader = cache.reader(wanted)?;
+        let size = reader.size().await?;
+        let key = cache.read_key(wanted);
+        let tag = key.unwrap_or_else(|| wanted.key().to_string());
+        Ok(Self::Image(Box::new(CachedBootImage { reader, size, tag })))
+    }
+
+    /// Whether later requests for parts of it may use it as well: it is a file, and nothing
+    /// of it is still to come or known to be wrong. What is in memory is made for one request.
+    pub(super) fn is_whole_file(&self) -> bool {
+        match self {
+            Self::File(opened) => matches!(opened.content, OpenedFileContent::File(_)),
+            Self::Image(image) => image.reader.readable_now() == image.size,
+        }
+    }
+
+    /// What the head of the answer says of it. An image is known by its digest, and a
+    /// file has another tag as soon as anything of it was changed: the kernel does not
+    /// let its change time be set.
+    pub(super) fn thing(&self, path: &str) -> io::Result<BootFileMetadata> {
+        let opened = match self {
+            Self::File(opened) => opened,
+            Self::Image(image) => {
+                return Ok(BootFileMetadata {
+                    size: image.size,
+                    media_type: httpboot::media_type(path),
+                    etag: Some(image.tag.clone()),
+                    modified: None,
+                });
+            }
+        };
+        Ok(match &opened.content {
+            OpenedFileContent::Bytes(bytes) => BootFileMetadata {
+                size: bytes.len() as u64,
+                media_type: httpboot::TEXT,
+                etag: None,
+                modified: None,
+            },
+            OpenedFileContent::File(file) => {
+                let facts = file.metadata()?;
+                let (inode, size) = (facts.ino(), facts.len());
+                let (changed_s, and_ns) = (facts.ctime(), facts.ctime_nsec());
+                BootFileMetadata {
+                    size,
+                    media_type: httpboot::media_type(path),
+                    etag: Some(format!("{inode:x}-{size:x}-{changed_s:x}.{and_ns:x}")),
+                    modified: facts.modified().ok(),
+                }
+            }
+        })
+    }
+}

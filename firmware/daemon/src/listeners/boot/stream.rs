@@ -1,0 +1,196 @@
+//! How bytes get to one client: as they are, or over TLS.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use trivet_board_linux as board;
+
+use super::socket::{BootSocket, RECEIVE_BYTES};
+use super::tls_stream::BootTlsStream;
+
+/// Bytes of a file that leave in one call, at most.
+const CHUNK_BYTES: u64 = 1024 * 1024;
+
+pub(super) enum BootStream {
+    Plain(BootPlainStream),
+    Tls(Box<BootTlsStream>),
+}
+
+impl BootStream {
+    pub(super) fn plain(stream: TcpStream, stall: Duration) -> Self {
+        Self::Plain(BootPlainStream(BootSocket::new(stream, stall)))
+    }
+
+    fn socket(&self) -> &BootSocket {
+        match self {
+            Self::Plain(plain) => &plain.0,
+            Self::Tls(secure) => secure.socket(),
+        }
+    }
+
+    /// Bytes that the kernel took for this client, as the client sees them: without
+    /// what TLS adds.
+    pub(super) fn taken(&self) -> u64 {
+        match self {
+            Self::Plain(plain) => plain.0.taken,
+            Self::Tls(secure) => secure.taken(),
+        }
+    }
+
+    /// Bytes of these that the client's side has acknowledged.
+    pub(super) fn acknowledged(&self) -> u64 {
+        match self {
+            Self::Plain(plain) => plain.0.taken - plain.0.unacknowledged(),
+            Self::Tls(secure) => secure.acknowledged(),
+        }
+    }
+
+    /// Bytes on the line that the client's side has not acknowledged.
+    pub(super) fn unacknowledged(&self) -> u64 {
+        self.socket().unacknowledged()
+    }
+
+    /// The client has gone away.
+    pub(super) fn is_broken(&self) -> bool {
+        self.socket().is_broken()
+    }
+
+    /// Appends what comes next; nothing at the client's end. May be given up at any
+    /// time without losing a byte.
+    pub(super) async fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
+        match self {
+            Self::Plain(plain) => plain.read(into).await,
+            Self::Tls(secure) => secure.read(into).await,
+        }
+    }
+
+    pub(super) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Plain(plain) => plain.write(bytes, TcpStream::try_write).await,
+            Self::Tls(secure) => secure.write(bytes).await,
+        }
+    }
+
+    /// Writes the beginning of what [`Self::send_file`] goes on with.
+    pub(super) async fn write_more(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Plain(plain) => {
+                let write = |stream: &TcpStream, rest: &[u8]| {
+                    stream.try_io(Interest::WRITABLE, || board::send_more(stream, rest))
+                };
+                plain.write(bytes, write).await
+            }
+            Self::Tls(secure) => {
+                secure.set_pending_head(bytes);
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends some bytes of a file, at most `count`; none at its end. Where they have
+    /// to come from a disk first, a thread for that waits for it and not this one.
+    pub(super) async fn send_file(
+        &mut self,
+        file: &Arc<File>,
+        at: u64,
+        count: u64,
+    ) -> io::Result<u64> {
+        match self {
+            Self::Plain(plain) => plain.send_file(file, at, count).await,
+            Self::Tls(secure) => secure.send_file(file, at, count).await,
+        }
+    }
+
+    /// Tells the client that nothing more comes.
+    pub(super) async fn end(&mut self) {
+        match self {
+            Self::Plain(plain) => plain.0.end(),
+            Self::Tls(secure) => secure.end().await,
+        }
+    }
+
+    /// Ends the connection at once, and so that the client notices: over TLS there is
+    /// no word of an end either.
+    pub(super) fn reset(&self) {
+        self.socket().reset();
+    }
+}
+
+/// Whether these bytes of a file can be read without waiting for a disk, as far as
+/// its first and last one tell.
+fn in_memory(file: &File, at: u64, count: u64) -> bool {
+    let last = at + count.saturating_sub(1);
+    board::in_memory(file, at) && board::in_memory(file, last)
+}
+
+/// Plain TCP: a file never passes through our memory.
+pub(super) struct BootPlainStream(BootSocket);
+
+impl BootPlainStream {
+    async fn read(&self, into: &mut Vec<u8>) -> io::Result<usize> {
+        let stream = &self.0.stream;
+        loop {
+            stream.readable().await?;
+            into.reserve(RECEIVE_BYTES);
+            match stream.try_read_buf(into) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                went => return went,
+            }
+        }
+    }
+
+    async fn write(
+        &mut self,
+        mut bytes: &[u8],
+        write: impl Fn(&TcpStream, &[u8]) -> io::Result<usize>,
+    ) -> io::Result<()> {
+        let socket = &mut self.0;
+        while !bytes.is_empty() {
+            match write(&socket.stream, bytes) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(length) => {
+                    socket.taken += length as u64;
+                    bytes = &bytes[length..];
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    socket.writable().await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    async fn send_file(&mut self, file: &Arc<File>, at: u64, count: u64) -> io::Result<u64> {
+        let socket = &mut self.0;
+        let count = count.min(CHUNK_BYTES);
+        loop {
+            let (stream, source) = (Arc::clone(&socket.stream), Arc::clone(file));
+            let send = move || {
+                let call = || board::send_file(&*stream, &*source, at, count as usize);
+                stream.try_io(Interest::WRITABLE, call)
+            };
+            let went = if in_memory(file, at, count) {
+                send()
+            } else {
+                tokio::task::spawn_blocking(send)
+                    .await
+                    .map_err(io::Error::other)?
+            };
+            match went {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    socket.writable().await?;
+                }
+                Err(error) => return Err(error),
+                Ok(sent) => {
+                    socket.taken += sent as u64;
+                    return Ok(sent as u64);
+                }
+            }
+        }
+    }
+}

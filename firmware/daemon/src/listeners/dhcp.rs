@@ -1,0 +1,135 @@
+//! DHCP: where it is heard and how answers leave.
+//!
+//! A door is an address that relays send to ([`Relayed`]) or an interface whose frames
+//! are heard ([`Wire`]). Its place in the list is its [`LinkId`].
+
+mod frame_handler;
+mod frame_thread;
+mod interface;
+mod relay;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+use trivet_model::LinkId;
+use trivet_rack::DhcpDestination;
+
+use crate::clock::DaemonClock;
+use crate::engine::Engine;
+use crate::log;
+
+pub(crate) use interface::{DhcpInterfaceConfig, OpenedDhcpInterface};
+pub(crate) use relay::DhcpRelaySocket;
+
+use interface::{DhcpInterface, DhcpInterfaceReceiver};
+
+/// One place where DHCP is heard, ready and not yet heard.
+pub(crate) enum OpenedDhcpListener {
+    Relayed(DhcpRelaySocket),
+    Interface(Box<OpenedDhcpInterface>),
+    /// Relays send to an address where another place hears already.
+    Shared(SocketAddrV4),
+}
+
+/// For people: where we hear, and as whom we answer.
+impl fmt::Display for OpenedDhcpListener {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Relayed(door) => door.fmt(out),
+            Self::Interface(opened) => opened.fmt(out),
+            Self::Shared(address) => write!(out, "at {address} for relays, heard already"),
+        }
+    }
+}
+
+enum DhcpListener {
+    Relayed(DhcpRelaySocket),
+    Interface(DhcpInterface),
+    /// Nothing is heard here, so nothing is answered here.
+    Shared,
+}
+
+/// All doors, for who sends.
+#[derive(Clone)]
+pub(crate) struct DhcpListeners(Arc<[DhcpListener]>);
+
+/// What hears at interfaces, by the numbers of their doors.
+pub(crate) struct DhcpReceivers(Vec<(usize, DhcpInterfaceReceiver)>);
+
+impl DhcpListeners {
+    /// Takes the places in the order of their numbers.
+    pub(crate) fn new(places: Vec<OpenedDhcpListener>) -> (Self, DhcpReceivers) {
+        let (mut doors, mut ears) = (Vec::new(), Vec::new());
+        for (number, place) in places.into_iter().enumerate() {
+            doors.push(match place {
+                OpenedDhcpListener::Relayed(door) => DhcpListener::Relayed(door),
+                OpenedDhcpListener::Interface(opened) => {
+                    let OpenedDhcpInterface {
+                        interface: wire,
+                        receiver: hearing,
+                    } = *opened;
+                    ears.push((number, hearing));
+                    DhcpListener::Interface(wire)
+                }
+                OpenedDhcpListener::Shared(_) => DhcpListener::Shared,
+            });
+        }
+        (Self(doors.into()), DhcpReceivers(ears))
+    }
+
+    /// Hears at all doors until `tasks` is dropped.
+    pub(crate) fn receive(
+        &self,
+        ears: DhcpReceivers,
+        tasks: &mut JoinSet<()>,
+        engine: &Engine,
+        clock: DaemonClock,
+    ) {
+        for (number, door) in self.0.iter().enumerate() {
+            if let DhcpListener::Relayed(_) = door {
+                let (doors, engine) = (self.clone(), engine.clone());
+                tasks.spawn(async move {
+                    if let Some(DhcpListener::Relayed(door)) = doors.0.get(number) {
+                        door.receive(link(number), &engine).await;
+                    }
+                });
+            }
+        }
+        if ears.0.is_empty() {
+            return;
+        }
+        let hearing = frame_thread::run(self.clone(), ears.0, engine.clone(), clock);
+        tasks.spawn(async move {
+            if let Err(error) = hearing.await {
+                log::line(&format!(
+                    "trivet: warning: DHCP has stopped: {error}; restart the box"
+                ));
+            }
+        });
+    }
+
+    /// Sends one answer. What does not leave, the client asks for again.
+    pub(crate) fn send(&self, link: LinkId, local: Ipv4Addr, to: &DhcpDestination, bytes: &[u8]) {
+        match self.0.get(usize::from(link.0)) {
+            Some(DhcpListener::Relayed(door)) => door.send(to, bytes),
+            Some(DhcpListener::Interface(wire)) => wire.send(local, to, bytes),
+            Some(DhcpListener::Shared) | None => {}
+        }
+    }
+
+    /// Asks who has an address. Nobody can be asked through a relay.
+    pub(crate) fn probe(&self, link: LinkId, address: Ipv4Addr) {
+        if let Some(DhcpListener::Interface(wire)) = self.0.get(usize::from(link.0)) {
+            wire.probe(address);
+        }
+    }
+}
+
+/// The settings have far fewer doors than there are numbers.
+fn link(number: usize) -> LinkId {
+    LinkId(u16::try_from(number).unwrap_or(u16::MAX))
+}

@@ -1,0 +1,106 @@
+//! What the frames of one interface come to: something for the rack, something to say
+//! at once, or nothing. No socket, no clock.
+
+use std::net::Ipv4Addr;
+
+use trivet_lan::{ArpClaims, ChecksumStatus, ReceivedPacket, RouterAdvertiser, parse_frame};
+use trivet_model::{LinkId, MacAddr, Tick};
+use trivet_rack::RackInput;
+use trivet_rack::dhcp::DhcpArrival;
+
+/// What a frame means to us.
+#[derive(Debug)]
+pub(super) enum DhcpFrameAction {
+    /// It is for the rack to decide.
+    Input(RackInput),
+    /// It is answered with this frame, at once.
+    Answer(Vec<u8>),
+    /// It is none of our business.
+    Nothing,
+}
+
+/// One interface.
+#[derive(Debug)]
+pub(super) struct DhcpFrameHandler {
+    pub(super) own: MacAddr,
+    /// Our address there.
+    local: Ipv4Addr,
+    claims: ArpClaims,
+    advertiser: Option<RouterAdvertiser>,
+}
+
+impl DhcpFrameHandler {
+    /// `range` is what is given there. `advertises` says when router advertisements
+    /// begin, if there are any.
+    pub(super) fn new(
+        own: MacAddr,
+        local: Ipv4Addr,
+        range: Option<(Ipv4Addr, Ipv4Addr)>,
+        advertises: Option<Tick>,
+    ) -> Self {
+        Self {
+            own,
+            local,
+            claims: ArpClaims::new(range),
+            advertiser: advertises.map(|now| RouterAdvertiser::new(now, own)),
+        }
+    }
+
+    pub(super) fn handle_frame(
+        &mut self,
+        now: Tick,
+        link: LinkId,
+        frame: &[u8],
+        vouched: bool,
+    ) -> DhcpFrameAction {
+        let sums = if vouched {
+            ChecksumStatus::Offloaded
+        } else {
+            ChecksumStatus::Unverified
+        };
+        match parse_frame(frame, self.own, sums) {
+            Ok(ReceivedPacket::Dhcp {
+                from,
+                source,
+                destination,
+                payload,
+            }) => {
+                let arrival = DhcpArrival {
+                    link,
+                    local: self.local,
+                    source,
+                    port: destination.port(),
+                    from: Some(from),
+                };
+                let bytes = payload.to_vec();
+                DhcpFrameAction::Input(RackInput::Dhcp { arrival, bytes })
+            }
+            Ok(ReceivedPacket::ArpClaim { address, mac })
+                if self.claims.record_claim(now, address, mac) =>
+            {
+                DhcpFrameAction::Input(RackInput::ArpClaimed { link, address, mac })
+            }
+            Ok(ReceivedPacket::RouterSolicitation { from, source }) => {
+                let advertiser = self.advertiser.as_mut();
+                let answer = advertiser.and_then(|one| one.solicited(now, from, source));
+                answer.map_or(DhcpFrameAction::Nothing, DhcpFrameAction::Answer)
+            }
+            Ok(ReceivedPacket::ArpClaim { .. }) | Err(_) => DhcpFrameAction::Nothing,
+        }
+    }
+
+    /// Somebody is asked who has an address.
+    pub(super) fn expect_claim(&mut self, address: Ipv4Addr) {
+        self.claims.record_probe(address);
+    }
+
+    /// When [`Line::due`] has something to say.
+    pub(super) fn deadline(&self) -> Option<Tick> {
+        self.advertiser.as_ref().map(RouterAdvertiser::deadline)
+    }
+
+    /// What is to be said now without a question.
+    pub(super) fn due(&mut self, now: Tick) -> Option<Vec<u8>> {
+        self.advertiser.as_mut()?.due(now)
+    }
+}

@@ -1,0 +1,91 @@
+//! Places for clients: so many at once, and of one peer never more than a share.
+//!
+//! A place that is free costs a client nothing; one that is taken goes back when
+//! its guard is dropped.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// One peer gets at most one place in this many. Ours: a peer is a node, or a
+/// whole site behind one address, and neither may shut the others out.
+const PEER_SHARE: usize = 4;
+
+/// Counts the places that each peer has taken.
+pub(crate) struct PeerLimit {
+    each_max: usize,
+    taken: Mutex<BTreeMap<IpAddr, usize>>,
+}
+
+/// A place that is taken.
+pub(crate) struct PeerPermit {
+    limit: Arc<PeerLimit>,
+    peer: IpAddr,
+}
+
+impl PeerLimit {
+    /// Shares of this many places.
+    pub(crate) fn new(places: usize) -> Arc<Self> {
+        Arc::new(Self {
+            each_max: (places / PEER_SHARE).max(1),
+            taken: Mutex::default(),
+        })
+    }
+
+    /// A place for this peer; none when it has its share.
+    pub(crate) fn permit(self: &Arc<Self>, peer: IpAddr) -> Option<PeerPermit> {
+        // The same machine, whether it came to an IPv4 or an IPv6 socket.
+        let peer = peer.to_canonical();
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = taken.entry(peer).or_default();
+        if *count >= self.each_max {
+            return None;
+        }
+        *count += 1;
+        let peers = Arc::clone(self);
+        Some(PeerPermit { limit: peers, peer })
+    }
+}
+
+impl Drop for PeerPermit {
+    fn drop(&mut self) {
+        let mut taken = self
+            .limit
+            .taken
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = taken.get_mut(&self.peer) {
+            *count -= 1;
+            if *count == 0 {
+                taken.remove(&self.peer);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_gets_its_share_and_the_others_theirs() {
+        let peers = PeerLimit::new(9);
+        let (one, two) = ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
+        let seats = [peers.permit(one).unwrap(), peers.permit(one).unwrap()];
+        assert!(peers.permit(one).is_none());
+        assert!(peers.permit("::ffff:192.0.2.1".parse().unwrap()).is_none());
+        assert!(peers.permit(two).is_some());
+        drop(seats);
+        assert!(peers.permit(one).is_some());
+        assert!(peers.taken.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn everybody_gets_one_however_few_there_are() {
+        assert!(
+            PeerLimit::new(1)
+                .permit(IpAddr::from([192, 0, 2, 1]))
+                .is_some()
+        );
+    }
+}

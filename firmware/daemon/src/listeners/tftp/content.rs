@@ -1,0 +1,263 @@
+//! What a transfer sends: bytes of memory, or a file that is read ahead.
+//!
+//! The thread that serves all transfers never waits for a disk. It takes what the
+//! page cache has; for the rest it says which bytes are missing, somebody else
+//! fetches them, and the transfer goes on when they are there.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+
+use embedded_tftp::{FileSource, ReadError};
+use trivet_board_linux::read_cached;
+
+use crate::files::{self, OpenedFile};
+
+/// Bytes fetched from a disk at once, and kept until they are sent. Ours: as many as one
+/// burst can have.
+pub(super) const AHEAD_BYTES: usize = 64 * 1024;
+
+/// Bytes read from memory at once, and kept until they are sent. Ours: small enough for
+/// the blocks of many transfers to stay in the processor's cache.
+const CACHED_BYTES: usize = DIRECT_BYTES_MIN;
+
+/// From so many bytes on, a read goes where it is wanted, not by way of `ahead`.
+const DIRECT_BYTES_MIN: usize = 16 * 1024;
+
+/// Bytes that have to be fetched from a disk.
+#[derive(Clone, Debug)]
+pub(super) struct MissingFileRange {
+    file: Arc<File>,
+    offset: u64,
+    length: usize,
+}
+
+impl MissingFileRange {
+    /// Waits for them.
+    pub(super) fn fetch(&self) -> io::Result<FetchedFileRange> {
+        let mut bytes = vec![0; self.length];
+        self.file.read_exact_at(&mut bytes, self.offset)?;
+        Ok(FetchedFileRange {
+            offset: self.offset,
+            bytes,
+        })
+    }
+}
+
+/// Bytes that were missing.
+#[derive(Debug)]
+pub(super) struct FetchedFileRange {
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+enum TftpContentSource {
+    Bytes(Vec<u8>),
+    File(Arc<File>),
+}
+
+/// What one transfer sends.
+pub(super) struct TftpContent {
+    source: TftpContentSource,
+    size: u64,
+    ahead: Vec<u8>,
+    ahead_at: u64,
+    disk: TftpDiskRead,
+}
+
+/// How it stands with the disk.
+enum TftpDiskRead {
+    Idle,
+    /// Bytes are missing that nobody fetches yet.
+    Wanted(MissingFileRange),
+    Fetching,
+    /// They are not to be had.
+    Broken,
+}
+
+impl TftpContent {
+    pub(super) fn new(opened: OpenedFile) -> Self {
+        Self {
+            size: opened.size,
+            source: match opened.content {
+                files::OpenedFileContent::Bytes(bytes) => TftpContentSource::Bytes(bytes),
+                files::OpenedFileContent::File(file) => TftpContentSource::File(file),
+            },
+            ahead: Vec::new(),
+            ahead_at: 0,
+            disk: TftpDiskRead::Idle,
+        }
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// What the last read lacked. Whoever takes it must say how that went.
+    pub(super) fn missing(&mut self) -> Option<MissingFileRange> {
+        match std::mem::replace(&mut self.disk, TftpDiskRead::Fetching) {
+            TftpDiskRead::Wanted(missing) => Some(missing),
+            other => {
+                self.disk = other;
+                None
+            }
+        }
+    }
+
+    /// It is there now, or never will be.
+    pub(super) fn fetched(&mut self, fetched: io::Result<FetchedFileRange>) {
+        match fetched {
+            Ok(fetched) => {
+                self.ahead = fetched.bytes;
+                self.ahead_at = fetched.offset;
+                self.disk = TftpDiskRead::Idle;
+            }
+            Err(_) => self.disk = TftpDiskRead::Broken,
+        }
+    }
+
+    /// Those bytes of `ahead`, if it has them all.
+    fn read_ahead(&self, offset: u64, length: usize) -> Option<&[u8]> {
+        let from = usize::try_from(offset.checked_sub(self.ahead_at)?).ok()?;
+        self.ahead.get(from..from.checked_add(length)?)
+    }
+
+    /// Reads into `out` what is in memory, or else says what is missing.
+    fn read_file(&mut self, offset: u64, out: &mut [u8]) -> Result<(), ReadError> {
+        let TftpContentSource::File(file) = &self.source else {
+            return Err(ReadError::Failed);
+        };
+        let rest = usize::try_from(self.size.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let mut wanted = out.len();
+        let mut read = 0;
+        if wanted >= DIRECT_BYTES_MIN {
+            read = cached(file, offset, out)?;
+        } else {
+            wanted = rest.min(CACHED_BYTES);
+            self.ahead.resize(wanted, 0);
+            let ahead = cached(file, offset, &mut self.ahead)?;
+            self.ahead.truncate(ahead);
+            self.ahead_at = offset;
+            if let Some(held) = self.ahead.get(..out.len()) {
+                out.copy_from_slice(held);
+                read = out.len();
+            }
+        }
+        if read < out.len() {
+            // Not in memory, or no longer in the file: fetching tells which.
+            self.disk = TftpDiskRead::Wanted(MissingFileRange {
+                file: Arc::clone(file),
+                offset,
+                length: rest.min(AHEAD_BYTES.max(wanted)),
+            });
+            return Err(ReadError::NotYet);
+        }
+        Ok(())
+    }
+}
+
+/// As much as is in memory.
+fn cached(file: &File, offset: u64, out: &mut [u8]) -> Result<usize, ReadError> {
+    match read_cached(file, offset, out) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+        other => other.map_err(|_| ReadError::Failed),
+    }
+}
+
+impl FileSource for TftpContent {
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), ReadError> {
+        if let TftpContentSource::Bytes(bytes) = &self.source {
+            return FileSource::read(&mut bytes.as_slice(), offset, out);
+        }
+        if let Some(held) = self.read_ahead(offset, out.len()) {
+            out.copy_from_slice(held);
+            return Ok(());
+        }
+        match self.disk {
+            TftpDiskRead::Idle | TftpDiskRead::Wanted(_) => self.read_file(offset, out),
+            TftpDiskRead::Fetching => Err(ReadError::NotYet),
+            TftpDiskRead::Broken => Err(ReadError::Failed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testbed::TestbedDirectory;
+
+    fn content(bytes: &[u8]) -> [TftpContent; 2] {
+        let scratch = TestbedDirectory::new();
+        let path = scratch.file("x", bytes);
+        let opened = |content| OpenedFile {
+            size: bytes.len() as u64,
+            content,
+        };
+        [
+            TftpContent::new(opened(files::OpenedFileContent::File(Arc::new(
+                File::open(path).unwrap(),
+            )))),
+            TftpContent::new(opened(files::OpenedFileContent::Bytes(bytes.to_vec()))),
+        ]
+    }
+
+    #[test]
+    fn the_same_bytes_come_whatever_the_order() {
+        let bytes: Vec<u8> = (0..300_000_u32).map(|n| (n / 7) as u8).collect();
+        for mut content in content(&bytes) {
+            for (offset, length) in [
+                (0, 512),
+                (512, 512),
+                (65_000, 2000),
+                (0, 200_000),
+                (299_000, 1000),
+                (100, 1),
+                (300_000, 0),
+            ] {
+                let mut out = vec![0; length];
+                let read = content.read(offset, &mut out);
+                assert_eq!(read, Ok(()), "{offset} {length}");
+                assert!(out == bytes[offset as usize..][..length]);
+                assert!(content.missing().is_none());
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_shrank_is_found_out_by_fetching() {
+        let scratch = TestbedDirectory::new();
+        let path = scratch.file("x", &[1; 1000]);
+        let opened = OpenedFile {
+            size: 1000,
+            content: files::OpenedFileContent::File(Arc::new(File::open(&path).unwrap())),
+        };
+        let mut content = TftpContent::new(opened);
+        std::fs::write(&path, [2; 600]).unwrap();
+        let mut out = [0; 500];
+        assert_eq!(content.read(0, &mut out), Ok(()));
+        assert_eq!(content.read(500, &mut out), Err(ReadError::NotYet));
+        let missing = content.missing().unwrap();
+        assert!(content.missing().is_none(), "told once");
+        assert_eq!(content.read(500, &mut out), Err(ReadError::NotYet));
+        content.fetched(missing.fetch());
+        assert_eq!(content.read(500, &mut out), Err(ReadError::Failed));
+    }
+
+    #[test]
+    fn what_was_fetched_is_what_was_missing() {
+        let scratch = TestbedDirectory::new();
+        let path = scratch.file("x", &[7; 1000]);
+        let file = Arc::new(File::open(&path).unwrap());
+        let missing = MissingFileRange {
+            file,
+            offset: 200,
+            length: 800,
+        };
+        let [mut content, _] = content(&[0; 1000]);
+        content.fetched(missing.fetch());
+        let mut out = [0; 800];
+        assert_eq!(content.read(200, &mut out), Ok(()));
+        assert_eq!(out, [7; 800]);
+    }
+}

@@ -1,0 +1,189 @@
+//! Lines for people, on standard error.
+//!
+//! A thread of its own writes them: whoever reads them may be slow, stop reading
+//! or go away, and none of that may hold up or end the box. Lines that find the
+//! queue full are counted and left out.
+
+pub(crate) mod throttle;
+
+use std::io::Write;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+/// Lines that wait to be written.
+const LINES_WAITING_MAX: usize = 1024;
+
+/// Longest line. Words of agents and BMCs stand in some of them.
+const LINE_CHARS_MAX: usize = 2000;
+
+/// How long the end of the program waits for its last lines.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+
+enum LogItem {
+    Line(String),
+    Flush(SyncSender<()>),
+}
+
+/// A queue of lines and the thread behind it.
+struct LogQueue {
+    queue: SyncSender<LogItem>,
+    dropped: &'static AtomicU64,
+}
+
+impl LogQueue {
+    fn writing_to(out: impl Write + Send + 'static, left_out: &'static AtomicU64) -> Self {
+        let (queue, items) = sync_channel(LINES_WAITING_MAX);
+        // Without a thread there are no lines, and the box still works.
+        let _ = std::thread::Builder::new()
+            .name("lines".to_owned())
+            .spawn(move || write(out, &items, left_out));
+        Self {
+            queue,
+            dropped: left_out,
+        }
+    }
+
+    fn line(&self, text: &str) {
+        if self.queue.try_send(LogItem::Line(sanitize(text))).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn flush(&self) {
+        let (done, wait) = sync_channel(1);
+        if self.queue.try_send(LogItem::Flush(done)).is_ok() {
+            let _ = wait.recv_timeout(FLUSH_TIMEOUT);
+        }
+    }
+}
+
+fn write(mut out: impl Write, items: &Receiver<LogItem>, left_out: &AtomicU64) {
+    while let Ok(item) = items.recv() {
+        match item {
+            // Nobody may be there to read it, which is no failure of the box.
+            LogItem::Line(line) => {
+                let _ = writeln!(out, "{line}");
+            }
+            LogItem::Flush(done) => {
+                let _ = out.flush();
+                let _ = done.try_send(());
+            }
+        }
+        let missing = left_out.swap(0, Ordering::Relaxed);
+        if missing > 0 {
+            let _ = writeln!(out, "trivet: {missing} lines were left out here");
+        }
+    }
+}
+
+/// One line of bounded length: what others wrote cannot begin a line of its own
+/// or speak to a terminal.
+fn sanitize(text: &str) -> String {
+    text.chars()
+        .take(LINE_CHARS_MAX)
+        .map(|letter| if letter.is_control() { ' ' } else { letter })
+        .collect()
+}
+
+fn stderr() -> &'static LogQueue {
+    static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
+    static LINES: OnceLock<LogQueue> = OnceLock::new();
+    LINES.get_or_init(|| LogQueue::writing_to(std::io::stderr(), &LEFT_OUT))
+}
+
+/// Says one line; never waits.
+pub(crate) fn line(text: &str) {
+    stderr().line(text);
+}
+
+/// Gives the last lines a moment to be written.
+pub(crate) fn flush() {
+    stderr().flush();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Condvar, Mutex};
+
+    /// Whether it has stopped, and what came before.
+    type PausedBuffer = Mutex<(bool, Vec<u8>)>;
+
+    /// A reader that can stop reading.
+    #[derive(Clone, Default)]
+    struct PausableWriter(Arc<(PausedBuffer, Condvar)>);
+
+    impl PausableWriter {
+        fn stop(&self, stopped: bool) {
+            self.0.0.lock().unwrap().0 = stopped;
+            self.0.1.notify_all();
+        }
+
+        fn text(&self) -> String {
+            String::from_utf8(self.0.0.lock().unwrap().1.clone()).unwrap()
+        }
+    }
+
+    impl Write for PausableWriter {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let guard = self.0.0.lock().unwrap();
+            let mut guard = self.0.1.wait_while(guard, |paper| paper.0).unwrap();
+            guard.1.extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    struct BrokenPipeWriter;
+
+    impl Write for BrokenPipeWriter {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(std::io::ErrorKind::BrokenPipe.into())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Err(std::io::ErrorKind::BrokenPipe.into())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_stops_reading_holds_nobody_up() {
+        static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
+        let paper = PausableWriter::default();
+        paper.stop(true);
+        let lines = LogQueue::writing_to(paper.clone(), &LEFT_OUT);
+        for number in 0..2 * LINES_WAITING_MAX {
+            lines.line(&format!("line {number}"));
+        }
+        paper.stop(false);
+        // Room again, sooner or later: the flush itself needs a place in the queue.
+        while !paper.text().contains("were left out here") {
+            lines.flush();
+        }
+        let text = paper.text();
+        assert!(text.starts_with("line 0\n"), "{text}");
+        assert!(!text.contains("line 2047"), "the queue has its bound");
+    }
+
+    #[test]
+    fn a_reader_that_went_away_ends_nothing() {
+        static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
+        let lines = LogQueue::writing_to(BrokenPipeWriter, &LEFT_OUT);
+        for _ in 0..3 {
+            lines.line("x");
+            lines.flush();
+        }
+        assert_eq!(LEFT_OUT.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_line_stays_one_line_and_has_no_terminal_control_characters() {
+        assert_eq!(sanitize("a\nwarning b\u{1b}[2J"), "a warning b [2J");
+        assert_eq!(sanitize(&"x".repeat(9999)).len(), LINE_CHARS_MAX);
+    }
+}

@@ -1,0 +1,132 @@
+//! A bound on lines that anybody on a wire can cause, by sending frames or requests.
+//!
+//! A rack that boots at once says all it has to say; a flood fills the allowance, and
+//! from then on the log grows no faster than the allowance comes back. What is left
+//! out is counted and told.
+
+use trivet_model::Tick;
+
+/// Lines at once: a rack of a hundred machines, each with several exchanges.
+const LINES_MAX: u64 = 1000;
+
+/// One more line is allowed after so long.
+const LINE_MS: u64 = 100;
+
+/// How many lines are allowed now.
+#[derive(Debug)]
+pub(crate) struct LogThrottle {
+    allowance: u64,
+    refilled_at: Tick,
+    dropped: u64,
+}
+
+impl LogThrottle {
+    pub(crate) fn new(now: Tick) -> Self {
+        Self {
+            allowance: LINES_MAX,
+            refilled_at: now,
+            dropped: 0,
+        }
+    }
+
+    /// Whether a line may be said now; one that may not is counted.
+    pub(crate) fn allows(&mut self, now: Tick) -> bool {
+        self.refill(now);
+        if self.allowance == 0 {
+            self.dropped += 1;
+            return false;
+        }
+        self.allowance -= 1;
+        true
+    }
+
+    /// The line about those that were left out, once there is room to tell it.
+    pub(crate) fn dropped_line(&mut self, now: Tick) -> Option<String> {
+        let count = self.take_dropped(now)?;
+        Some(format!(
+            "trivet: {count} lines about requests of machines were left out here"
+        ))
+    }
+
+    /// How many were left out, once there is room to tell it.
+    fn take_dropped(&mut self, now: Tick) -> Option<u64> {
+        self.refill(now);
+        if self.dropped == 0 || self.allowance == 0 {
+            return None;
+        }
+        self.allowance -= 1;
+        Some(core::mem::take(&mut self.dropped))
+    }
+
+    fn refill(&mut self, now: Tick) {
+        let more = now.since_ms(self.refilled_at) / LINE_MS;
+        if more > 0 {
+            self.allowance = self.allowance.saturating_add(more).min(LINES_MAX);
+            self.refilled_at = self.refilled_at.after_ms(more.saturating_mul(LINE_MS));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allowed_lines(throttle: &mut LogThrottle, now: u64, lines: u64) -> u64 {
+        (0..lines).filter(|_| throttle.allows(Tick(now))).count() as u64
+    }
+
+    #[test]
+    fn a_rack_that_boots_at_once_says_everything() {
+        let mut throttle = LogThrottle::new(Tick(5));
+        assert_eq!(allowed_lines(&mut throttle, 5, LINES_MAX), LINES_MAX);
+        assert_eq!(throttle.take_dropped(Tick(5)), None);
+    }
+
+    #[test]
+    fn a_flood_says_no_more_than_the_allowance_and_is_told_of() {
+        let mut throttle = LogThrottle::new(Tick(0));
+        let mut all = 0;
+        for now in 0..10_000 {
+            all += allowed_lines(&mut throttle, now, 10);
+        }
+        assert_eq!(all, LINES_MAX + 9999 / LINE_MS);
+        assert_eq!(
+            throttle.take_dropped(Tick(9999)),
+            None,
+            "no room to tell it"
+        );
+        assert_eq!(throttle.take_dropped(Tick(10_100)), Some(100_000 - all));
+        assert_eq!(throttle.take_dropped(Tick(20_000)), None, "told once");
+    }
+
+    #[test]
+    fn lines_that_were_left_out_are_told_in_one_line() {
+        let mut throttle = LogThrottle::new(Tick(0));
+        allowed_lines(&mut throttle, 0, LINES_MAX + 7);
+        assert_eq!(throttle.dropped_line(Tick(0)), None, "no room to tell it");
+        let line = throttle.dropped_line(Tick(LINE_MS));
+        let want = "trivet: 7 lines about requests of machines were left out here";
+        assert_eq!(line.as_deref(), Some(want));
+    }
+
+    #[test]
+    fn the_allowance_comes_back_and_has_its_bound() {
+        let mut throttle = LogThrottle::new(Tick(0));
+        allowed_lines(&mut throttle, 0, 2 * LINES_MAX);
+        assert_eq!(allowed_lines(&mut throttle, 10 * LINE_MS + 50, 100), 10);
+        assert_eq!(
+            allowed_lines(&mut throttle, 11 * LINE_MS, 100),
+            1,
+            "halves add up"
+        );
+        assert_eq!(
+            allowed_lines(&mut throttle, u64::MAX, 2 * LINES_MAX),
+            LINES_MAX
+        );
+        assert_eq!(
+            allowed_lines(&mut throttle, 0, 1),
+            0,
+            "a clock that goes back"
+        );
+    }
+}

@@ -1,0 +1,264 @@
+//! The box's own authority and server certificate, in its data directory.
+
+use std::fs;
+use std::io::{ErrorKind, Write as _};
+use std::net::IpAddr;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio_rustls::TlsAcceptor;
+use trivet_certs_authority::{Authority, SERVER_DAYS};
+use trivet_model::Now;
+
+use crate::clock::DaemonClock;
+use crate::log;
+
+/// The box's authority: made at first start, read after that.
+pub(crate) fn authority(data: &Path, name: &str, clock: DaemonClock) -> anyhow::Result<Authority> {
+    let directory = data.join("certs");
+    let (certificate, key) = (directory.join("ca.pem"), directory.join("ca.key"));
+    if certificate.exists() {
+        // The certificate is written last: without a key beside it, the key was lost,
+        // and a new authority in its place would be a stranger to every client.
+        anyhow::ensure!(
+            key.exists(),
+            "{} is missing: restore it from a backup, or remove {} to let the box make a new \
+             authority",
+            key.display(),
+            certificate.display()
+        );
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600))
+            .with_context(|| format!("{} cannot be protected", key.display()))?;
+        let read = |path: &Path| {
+            fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))
+        };
+        return Authority::load(&read(&certificate)?, &read(&key)?)
+            .with_context(|| format!("the authority in {} is damaged", directory.display()));
+    }
+    let authority = Authority::create(clock.now().wall.0 / 1000, name)?;
+    crate::private::own_directory(&directory)
+        .with_context(|| format!("{} cannot be made", directory.display()))?;
+    write_private(&key, &authority.key_pem())?;
+    write_private(&certificate, authority.certificate_pem())?;
+    Ok(authority)
+}
+
+/// How often it is looked at whether a server certificate is to be renewed.
+const RENEWAL_CHECK: Duration = Duration::from_hours(12);
+
+/// A server certificate is renewed when this part of its time is over, in seconds.
+const RENEWED_AFTER_S: u64 = SERVER_DAYS.unsigned_abs() * 86_400 * 3 / 4;
+
+/// TLS of the box's services, whose certificate changes while they serve.
+#[derive(Clone)]
+pub(crate) struct ServerTls(Arc<RwLock<TlsAcceptor>>);
+
+impl ServerTls {
+    /// What the next connection is accepted with.
+    pub(crate) fn current(&self) -> TlsAcceptor {
+        let acceptor = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        acceptor.clone()
+    }
+
+    fn replace(&self, acceptor: TlsAcceptor) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = acceptor;
+    }
+}
+
+impl From<TlsAcceptor> for ServerTls {
+    fn from(acceptor: TlsAcceptor) -> Self {
+        Self(Arc::new(RwLock::new(acceptor)))
+    }
+}
+
+/// The server certificate of the box: made at each start, and renewed before it ends.
+pub(crate) struct ServerCertificate {
+    authority: Authority,
+    names: Vec<String>,
+    addresses: Vec<IpAddr>,
+    made_s: AtomicU64,
+    tls: ServerTls,
+}
+
+impl ServerCertificate {
+    /// A certificate for these names and addresses.
+    pub(crate) fn new(
+        authority: Authority,
+        names: Vec<String>,
+        addresses: Vec<IpAddr>,
+        now: Now,
+    ) -> anyhow::Result<Self> {
+        let now_s = now.wall.0 / 1000;
+        let tls = acceptor(&authority, &names, &addresses, now_s)?.into();
+        Ok(Self {
+            authority,
+            names,
+            addresses,
+            made_s: AtomicU64::new(now_s),
+            tls,
+        })
+    }
+
+    /// TLS with this certificate and those that follow it.
+    pub(crate) fn tls(&self) -> ServerTls {
+        self.tls.clone()
+    }
+
+    /// Makes a new certificate for connections from now on.
+    pub(crate) fn renew(&self, now: Now) -> anyhow::Result<()> {
+        let now_s = now.wall.0 / 1000;
+        let acceptor = acceptor(&self.authority, &self.names, &self.addresses, now_s)?;
+        self.tls.replace(acceptor);
+        self.made_s.store(now_s, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn is_due(&self, now: Now) -> bool {
+        let now_s = now.wall.0 / 1000;
+        now_s.abs_diff(self.made_s.load(Ordering::Relaxed)) > RENEWED_AFTER_S
+    }
+
+    /// Renews the certificate for as long as the box runs.
+    pub(crate) async fn keep_valid(&self, clock: DaemonClock) {
+        loop {
+            tokio::time::sleep(RENEWAL_CHECK).await;
+            if !self.is_due(clock.now()) {
+                continue;
+            }
+            match self.renew(clock.now()) {
+                Ok(()) => log::line("trivet: the server certificate was renewed"),
+                Err(error) => log::line(&format!(
+                    "trivet: warning: the server certificate could not be renewed: {error:#}; \
+                     restart the box before it ends"
+                )),
+            }
+        }
+    }
+}
+
+fn acceptor(
+    authority: &Authority,
+    names: &[String],
+    addresses: &[IpAddr],
+    now_s: u64,
+) -> anyhow::Result<TlsAcceptor> {
+    let (chain, key) = authority.server_certificate(names, addresses, now_s)?;
+    let config = trivet_certs_authority::server_config(&chain, &key)?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Writes a file that only its owner reads, whole or not at all, for good.
+fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
+    let fresh = path.with_extension("new");
+    let write = || {
+        // One that a power cut left behind may have other permissions.
+        match fs::remove_file(&fresh) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&fresh)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&fresh, path)?;
+        // The name is durable only with its directory.
+        fs::File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+    };
+    write().with_context(|| format!("{} cannot be written", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testbed::TestbedDirectory;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn the_authority_is_made_once_and_its_key_is_private() {
+        let scratch = TestbedDirectory::new();
+        let first = authority(&scratch.0, "box", DaemonClock::start()).unwrap();
+        let key = scratch.0.join("certs/ca.key");
+        assert_eq!(mode(&key), 0o600);
+        assert_eq!(mode(&scratch.0.join("certs")), 0o700);
+        assert!(!scratch.0.join("certs/ca.new").exists());
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+        let second = authority(&scratch.0, "box", DaemonClock::start()).unwrap();
+        assert_eq!(first.fingerprint(), second.fingerprint());
+        assert_eq!(
+            mode(&key),
+            0o600,
+            "it was open to others and is not any more"
+        );
+    }
+
+    #[test]
+    fn a_server_certificate_is_renewed_before_it_ends() {
+        let scratch = TestbedDirectory::new();
+        let authority = authority(&scratch.0, "box", DaemonClock::start()).unwrap();
+        let mut now = DaemonClock::start().now();
+        let names = vec!["box".to_owned()];
+        let made = ServerCertificate::new(authority, names, Vec::new(), now).unwrap();
+        let tls = made.tls();
+        let day_ms = 86_400_000;
+        let begins = now.wall.0;
+        let config = || Arc::as_ptr(tls.current().config());
+        let first = config();
+        for (days, due) in [(0, false), (299, false), (301, true), (399, true)] {
+            now.wall.0 = begins + days * day_ms;
+            assert_eq!(made.is_due(now), due, "{days}");
+        }
+        assert_eq!(config(), first);
+        made.renew(now).unwrap();
+        assert_ne!(
+            config(),
+            first,
+            "who holds the old one is given the new one"
+        );
+        assert!(!made.is_due(now));
+    }
+
+    #[test]
+    fn a_lost_key_is_not_replaced_in_silence() {
+        let scratch = TestbedDirectory::new();
+        authority(&scratch.0, "box", DaemonClock::start()).unwrap();
+        fs::remove_file(scratch.0.join("certs/ca.key")).unwrap();
+        let error = authority(&scratch.0, "box", DaemonClock::start())
+            .err()
+            .unwrap();
+        assert!(error.to_string().contains("restore it"), "{error}");
+    }
+
+    #[test]
+    fn a_start_that_was_cut_off_before_the_certificate_begins_anew() {
+        let scratch = TestbedDirectory::new();
+        authority(&scratch.0, "box", DaemonClock::start()).unwrap();
+        fs::remove_file(scratch.0.join("certs/ca.pem")).unwrap();
+        scratch.file("certs/ca.new", b"half");
+        authority(&scratch.0, "box", DaemonClock::start()).unwrap();
+    }
+
+    #[test]
+    fn a_damaged_authority_is_named_without_its_key() {
+        let scratch = TestbedDirectory::new();
+        authority(&scratch.0, "box", DaemonClock::start()).unwrap();
+        scratch.file("certs/ca.key", b"not a key, but secret");
+        let error = authority(&scratch.0, "box", DaemonClock::start())
+            .err()
+            .unwrap();
+        let said = format!("{error:#}");
+        assert!(
+            said.contains("is damaged") && !said.contains("secret"),
+            "{said}"
+        );
+    }
+}

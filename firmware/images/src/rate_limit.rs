@@ -1,0 +1,126 @@
+//! How fast fills may be, so that a thin uplink has room for others.
+
+/// A limit for all fills together: bytes that may come now, and what is saved up
+/// while nothing comes, one second's worth at most.
+#[derive(Clone, Debug)]
+pub struct ImageRateLimiter {
+    bytes_per_s: u64,
+    /// Thousandths of a byte that may come.
+    credit: u64,
+    at_ms: u64,
+}
+
+impl ImageRateLimiter {
+    /// A limit of so many bytes a second, from now on.
+    pub fn new(bytes_per_s: u64, now_ms: u64) -> Self {
+        Self {
+            bytes_per_s: bytes_per_s.max(1),
+            credit: 0,
+            at_ms: now_ms,
+        }
+    }
+
+    /// So many bytes have come; how long to wait before the next are taken.
+    pub fn consume(&mut self, bytes: u64, now_ms: u64) -> u64 {
+        let most = self.bytes_per_s.saturating_mul(1000);
+        let elapsed = now_ms.saturating_sub(self.at_ms);
+        let earned = elapsed.saturating_mul(self.bytes_per_s);
+        self.at_ms = self.at_ms.max(now_ms);
+        self.credit = self.credit.saturating_add(earned).min(most);
+        let cost = bytes.saturating_mul(1000);
+        if cost <= self.credit {
+            self.credit -= cost;
+            return 0;
+        }
+        let wait_ms = (cost - self.credit).div_ceil(self.bytes_per_s);
+        // What was taken early is paid for by waiting, so the clock runs ahead.
+        self.credit = 0;
+        self.at_ms += wait_ms;
+        self.at_ms - now_ms
+    }
+}
+
+/// Hours of the day, in minutes since midnight, from the first to before the last. A
+/// window that ends before it begins goes over midnight.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ImageFillWindow {
+    /// When it opens.
+    pub from_minute: u16,
+    /// When it closes.
+    pub to_minute: u16,
+}
+
+/// Milliseconds of a minute and minutes of a day.
+const MINUTE_MS: u64 = 60_000;
+const DAY_MINUTES: u64 = 24 * 60;
+
+impl ImageFillWindow {
+    /// How long until it is open, by milliseconds since midnight.
+    pub fn opens_in_ms(&self, wall_ms: u64) -> u64 {
+        let minute = wall_ms / MINUTE_MS % DAY_MINUTES;
+        let (from, to) = (u64::from(self.from_minute), u64::from(self.to_minute));
+        let open = if from <= to {
+            (from..to).contains(&minute)
+        } else {
+            minute >= from || minute < to
+        };
+        if open || from == to {
+            return 0;
+        }
+        let minutes = (from + DAY_MINUTES - minute) % DAY_MINUTES;
+        minutes * MINUTE_MS - wall_ms % MINUTE_MS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_paid_for_with_time() {
+        let mut pace = ImageRateLimiter::new(1000, 0);
+        assert_eq!(pace.consume(500, 0), 500);
+        assert_eq!(pace.consume(500, 500), 500, "the first half second is paid");
+        assert_eq!(pace.consume(500, 2000), 0, "a second was saved");
+        assert_eq!(pace.consume(500, 2000), 0);
+        assert_eq!(pace.consume(1, 2000), 1);
+    }
+
+    #[test]
+    fn no_more_than_a_second_is_saved() {
+        let mut pace = ImageRateLimiter::new(1000, 0);
+        assert_eq!(pace.consume(1000, 3_600_000), 0);
+        assert_eq!(pace.consume(1000, 3_600_000), 1000);
+    }
+
+    #[test]
+    fn many_fills_share_one_limit() {
+        let mut pace = ImageRateLimiter::new(1000, 0);
+        let waits: Vec<u64> = (0..3).map(|_| pace.consume(1000, 0)).collect();
+        assert_eq!(waits, [1000, 2000, 3000]);
+    }
+
+    #[test]
+    fn a_window_says_when_it_opens() {
+        let hour = 60 * MINUTE_MS;
+        let night = ImageFillWindow {
+            from_minute: 22 * 60,
+            to_minute: 6 * 60,
+        };
+        assert_eq!(night.opens_in_ms(23 * hour), 0);
+        assert_eq!(night.opens_in_ms(5 * hour), 0);
+        assert_eq!(night.opens_in_ms(6 * hour), 16 * hour);
+        assert_eq!(night.opens_in_ms(22 * hour - 1), 1);
+        let noon = ImageFillWindow {
+            from_minute: 12 * 60,
+            to_minute: 13 * 60,
+        };
+        assert_eq!(noon.opens_in_ms(12 * hour), 0);
+        assert_eq!(noon.opens_in_ms(13 * hour), 23 * hour);
+        let always = ImageFillWindow {
+            from_minute: 0,
+            to_minute: 0,
+        };
+        assert_eq!(always.opens_in_ms(hour), 0);
+    }
+}

@@ -1,0 +1,227 @@
+//! One frame to what it means, or why it means nothing to us.
+//!
+//! Everything here was written by whoever is on the wire: each length is checked before
+//! it is used, and nothing is believed whose checksum does not hold.
+
+use core::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
+
+use smoltcp::wire::{
+    ArpHardware, ArpPacket, EthernetAddress, EthernetFrame, EthernetProtocol, Icmpv6Message,
+    Icmpv6Packet, IpAddress, IpProtocol, Ipv4Packet, Ipv6Packet, UdpPacket,
+};
+use trivet_model::MacAddr;
+
+/// The ports of DHCP (RFC 2131 section 4.1).
+pub const SERVER_PORT: u16 = 67;
+/// Where clients hear answers.
+pub const CLIENT_PORT: u16 = 68;
+/// The port of PXE's boot service (PXE 2.1, section 2.2.4).
+pub const BOOT_PORT: u16 = 4011;
+
+/// The shortest header of IPv4 (RFC 791 section 3.1).
+const IPV4_HEADER_BYTES_MIN: usize = 20;
+
+/// The hop limit of what has passed no router (RFC 4861 section 6.1.1).
+const HOP_LIMIT: u8 = 255;
+
+/// Who vouches for the bytes of a frame.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ChecksumStatus {
+    /// Nobody: they are to be checked.
+    Unverified,
+    /// The sender is on this machine and left them to a card that never came, or the
+    /// card that heard the frame has checked them.
+    Offloaded,
+}
+
+/// What a frame says.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ReceivedPacket<'a> {
+    /// A DHCP message.
+    Dhcp {
+        /// The hardware address it came from.
+        from: MacAddr,
+        /// Who sent the datagram.
+        source: SocketAddrV4,
+        /// Whom it was sent to, with one of DHCP's ports.
+        destination: SocketAddrV4,
+        /// The message.
+        payload: &'a [u8],
+    },
+    /// A machine says by ARP that an address is its own.
+    ArpClaim {
+        /// The address.
+        address: Ipv4Addr,
+        /// The machine.
+        mac: MacAddr,
+    },
+    /// A machine asks for IPv6 routers.
+    RouterSolicitation {
+        /// The machine.
+        from: MacAddr,
+        /// Its address, if it has one already.
+        source: Option<Ipv6Addr>,
+    },
+}
+
+/// Why a frame says nothing.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum FrameError {
+    /// It is of a kind that is none of our business.
+    #[error("of another protocol")]
+    Other,
+    /// It was sent to somebody else, or by ourselves.
+    #[error("for somebody else")]
+    NotForUs,
+    /// A length in it does not hold.
+    #[error("cut short or malformed")]
+    Malformed,
+    /// A checksum in it does not hold.
+    #[error("damaged")]
+    Damaged,
+    /// It is a piece of a datagram. DHCP fits one frame.
+    #[error("a fragment")]
+    Fragment,
+    /// An address in it can be nobody's.
+    #[error("an address that is nobody's")]
+    BadAddress,
+}
+
+/// What a frame says to a box whose hardware address is `own`.
+///
+/// What is sent to other machines is not ours to hear, with one exception: answers of
+/// other DHCP servers, which show who else serves the network.
+pub fn parse_frame(
+    frame: &[u8],
+    own: MacAddr,
+    checksums: ChecksumStatus,
+) -> Result<ReceivedPacket<'_>, FrameError> {
+    let frame = EthernetFrame::new_checked(frame).map_err(|_| FrameError::Malformed)?;
+    let from = machine(frame.src_addr()).ok_or(FrameError::BadAddress)?;
+    if from == own {
+        return Err(FrameError::NotForUs);
+    }
+    let to = frame.dst_addr();
+    let for_us = to.is_multicast() || MacAddr(to.0) == own;
+    let heard = match frame.ethertype() {
+        EthernetProtocol::Ipv4 => datagram(frame.payload(), from, checksums)?,
+        EthernetProtocol::Arp => claim(frame.payload(), own)?,
+        EthernetProtocol::Ipv6 => solicitation(frame.payload(), from, checksums)?,
+        EthernetProtocol::Unknown(_) => return Err(FrameError::Other),
+    };
+    let overheard = matches!(heard, ReceivedPacket::Dhcp { destination, .. }
+        if destination.port() == CLIENT_PORT);
+    if for_us || overheard {
+        Ok(heard)
+    } else {
+        Err(FrameError::NotForUs)
+    }
+}
+
+/// The address of one machine: neither a group nor nobody.
+fn machine(address: EthernetAddress) -> Option<MacAddr> {
+    (address.is_unicast() && address.0 != [0; 6]).then_some(MacAddr(address.0))
+}
+
+fn datagram(
+    bytes: &[u8],
+    from: MacAddr,
+    checksums: ChecksumStatus,
+) -> Result<ReceivedPacket<'_>, FrameError> {
+    let packet = Ipv4Packet::new_checked(bytes).map_err(|_| FrameError::Malformed)?;
+    if packet.version() != 4 || usize::from(packet.header_len()) < IPV4_HEADER_BYTES_MIN {
+        return Err(FrameError::Malformed);
+    }
+    if packet.next_header() != IpProtocol::Udp {
+        return Err(FrameError::Other);
+    }
+    // The header's is always there: it is never left to a card on the way out.
+    if !packet.verify_checksum() {
+        return Err(FrameError::Damaged);
+    }
+    if packet.more_frags() || packet.frag_offset() != 0 {
+        return Err(FrameError::Fragment);
+    }
+    let (source, destination) = (packet.src_addr(), packet.dst_addr());
+    if source.is_multicast() || source.is_broadcast() {
+        return Err(FrameError::BadAddress);
+    }
+    let udp = UdpPacket::new_checked(packet.payload()).map_err(|_| FrameError::Malformed)?;
+    if ![SERVER_PORT, CLIENT_PORT, BOOT_PORT].contains(&udp.dst_port()) {
+        return Err(FrameError::Other);
+    }
+    // A checksum of zero says that there is none (RFC 768).
+    let whole = checksums == ChecksumStatus::Offloaded
+        || udp.checksum() == 0
+        || udp.verify_checksum(&IpAddress::Ipv4(source), &IpAddress::Ipv4(destination));
+    if !whole {
+        return Err(FrameError::Damaged);
+    }
+    Ok(ReceivedPacket::Dhcp {
+        from,
+        source: SocketAddrV4::new(source, udp.src_port()),
+        destination: SocketAddrV4::new(destination, udp.dst_port()),
+        payload: udp.payload(),
+    })
+}
+
+/// Every ARP message states its sender's address (RFC 826), except a probe (RFC 5227
+/// section 2.1.1).
+fn claim(bytes: &[u8], own: MacAddr) -> Result<ReceivedPacket<'_>, FrameError> {
+    let packet = ArpPacket::new_checked(bytes).map_err(|_| FrameError::Malformed)?;
+    let ours = packet.hardware_type() == ArpHardware::Ethernet
+        && packet.protocol_type() == EthernetProtocol::Ipv4
+        && packet.hardware_len() == 6
+        && packet.protocol_len() == 4;
+    if !ours {
+        return Err(FrameError::Other);
+    }
+    let mac = EthernetAddress::from_bytes(packet.source_hardware_addr());
+    let mac = machine(mac).ok_or(FrameError::BadAddress)?;
+    let address = packet.source_protocol_addr();
+    let address: [u8; 4] = address.try_into().map_err(|_| FrameError::Malformed)?;
+    let address = Ipv4Addr::from(address);
+    if address.is_unspecified() || address.is_broadcast() || address.is_multicast() {
+        return Err(FrameError::BadAddress);
+    }
+    if mac == own {
+        return Err(FrameError::NotForUs);
+    }
+    Ok(ReceivedPacket::ArpClaim { address, mac })
+}
+
+/// Checks of RFC 4861 section 6.1.1.
+fn solicitation(
+    bytes: &[u8],
+    from: MacAddr,
+    checksums: ChecksumStatus,
+) -> Result<ReceivedPacket<'_>, FrameError> {
+    let packet = Ipv6Packet::new_checked(bytes).map_err(|_| FrameError::Malformed)?;
+    if packet.version() != 6 {
+        return Err(FrameError::Malformed);
+    }
+    if packet.next_header() != IpProtocol::Icmpv6 {
+        return Err(FrameError::Other);
+    }
+    let (source, destination) = (packet.src_addr(), packet.dst_addr());
+    let icmp = Icmpv6Packet::new_checked(packet.payload()).map_err(|_| FrameError::Malformed)?;
+    if icmp.msg_type() != Icmpv6Message::RouterSolicit {
+        return Err(FrameError::Other);
+    }
+    if packet.hop_limit() != HOP_LIMIT || icmp.msg_code() != 0 {
+        return Err(FrameError::Malformed);
+    }
+    if checksums == ChecksumStatus::Unverified && !icmp.verify_checksum(&source, &destination) {
+        return Err(FrameError::Damaged);
+    }
+    if source.is_multicast() {
+        return Err(FrameError::BadAddress);
+    }
+    Ok(ReceivedPacket::RouterSolicitation {
+        from,
+        source: (!source.is_unspecified()).then_some(source),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+//! Fast track: the agent stays between two jobs, so that the next one needs no boot.
+//!
+//! Only where the settings or the node's `driver_info` say so. An agent that stays goes on
+//! beating; one that is not heard any more, or whose machine is switched, is forgotten, and the
+//! next job boots as ever.
+
+use trivet_model::order::VerbArgs;
+use trivet_model::{JobKind, JobPhase, Node, NoteKind, PowerState, StepKind};
+
+use super::bootloader::is_partition;
+use crate::{NodeAction, NodeEvent, NodeLimits, NodeTransition};
+
+/// How long an agent that has sent its findings may take to its first beat. Ours; the stock
+/// agent needs some ten seconds.
+const FIRST_HEARTBEAT_MS_MAX: u64 = 120_000;
+
+/// Whether agents stay on this node.
+pub(super) fn keeps_agent(node: &Node, limits: &NodeLimits) -> bool {
+    let said = trivet_hardware::fast_track(&node.driver_info);
+    said.ok().flatten().unwrap_or(limits.fast_track)
+}
+
+/// Whether the agent that stayed can do the next job. One that is not heard for a heartbeat
+/// timeout is forgotten, so the one that is known was heard lately.
+fn is_ready(node: &Node, limits: &NodeLimits) -> bool {
+    keeps_agent(node, limits)
+        && node.agent.as_ref().is_some_and(|agent| agent.url.is_some())
+        && node.power_state != Some(PowerState::Off)
+}
+
+impl NodeTransition<'_> {
+    /// Starts a job that runs steps: with the agent that stayed, or by a boot.
+    pub(crate) fn start_steps(&mut self, kind: JobKind, step_kind: StepKind, args: VerbArgs) {
+        // The stock agent installs a loader for a partition image only where its first lookup
+        // told it to: one that is here already does not know.
+        let partition = kind == JobKind::Deploy && is_partition(&self.node.instance_info);
+        let ready = is_ready(&self.node, self.limits) && !partition;
+        let agent = self.node.agent.take();
+        self.start_job(kind, Some(step_kind), args);
+        if ready && self.uses_agent() {
+            self.node.agent = agent;
+            self.note(NoteKind::AgentReused);
+            self.enter(JobPhase::GetSteps);
+        } else {
+            self.enter(JobPhase::PowerOff);
+        }
+    }
+
+    /// The agent's work is done. It stays, or its machine is switched off.
+    pub(super) fn agent_done(&mut self) {
+        let heard = self.node.agent.as_ref().is_some_and(|it| it.url.is_some());
+        if !heard || !keeps_agent(&self.node, self.limits) {
+            return self.enter(JobPhase::FinalOff);
+        }
+        let agent = self.node.agent.take();
+        self.finish();
+        self.node.agent = agent;
+        self.note(NoteKind::AgentKept);
+        self.await_heartbeat();
+    }
+
+    /// What an agent found is here. Where it stays, its first beat is still to come.
+    pub(super) fn inspection_data_stored(&mut self) {
+        if !keeps_agent(&self.node, self.limits) {
+            self.resumed();
+            return self.enter(JobPhase::FinalOff);
+        }
+        if let Some(job) = &mut self.node.job {
+            job.at = DATA_RECEIVED;
+        }
+        self.actions
+            .push(NodeAction::WakeAfter(FIRST_HEARTBEAT_MS_MAX));
+    }
+
+    /// Whether the findings of the present inspection are here.
+    pub(super) fn has_inspection_data(&self) -> bool {
+        let job = self.node.job.as_ref();
+        job.is_some_and(|job| job.kind == JobKind::Inspect && job.at == DATA_RECEIVED)
+    }
+
+    /// What an event means for an agent that stays while no job runs.
+    pub(super) fn handle_without_job(&mut self, event: &NodeEvent) {
+        if self.node.agent.is_none() {
+            return;
+        }
+        match event {
+            NodeEvent::Heartbeat | NodeEvent::Restarted => self.await_heartbeat(),
+            NodeEvent::TimerExpired => {
+                self.node.agent = None;
+                let seconds = self.limits.heartbeat_timeout_ms / 1000;
+                self.note(NoteKind::AgentExpired { seconds });
+            }
+            _ if self.node.power_state == Some(PowerState::Off) => self.node.agent = None,
+            _ => {}
+        }
+    }
+
+    fn await_heartbeat(&mut self) {
+        self.actions
+            .push(NodeAction::WakeAfter(self.limits.heartbeat_timeout_ms));
+    }
+}
+
+/// The place in an inspection, which has no steps, after its findings came.
+const DATA_RECEIVED: u32 = 1;

@@ -1,0 +1,144 @@
+//! An agent that falls silent at its work.
+//!
+//! Agents beat while they work, so one that is not heard for a heartbeat timeout is in
+//! trouble. Its BMC is asked whether the machine is on at all; then the machine is booted
+//! once more and goes on with the step that it was at. A second silence ends the job. A
+//! step of which nobody knows whether it may be done twice is not done twice.
+
+use trivet_model::{AgentOrder, JobKind, JobPhase, NoteKind, PowerAnswer, PowerError, PowerState};
+
+use crate::{NodeAction, NodeTransition, steps};
+
+/// Where it stands that an agent of the present job fell silent before, and when.
+pub(crate) const HEARTBEAT_LOST_AT: &str = "agent_fell_silent_at";
+
+/// How long an agent has to answer after its BMC said that the machine is off. Ours: it answers
+/// at once if it runs, and a machine that is off does not even answer ARP.
+const LOST_MS_MAX: u64 = 5_000;
+
+/// In the last power-off of a job: the agent is asked whether it is gone; it answered once,
+/// perhaps while the machine was still switching off; it is asked once more.
+const FIRST_QUERY: u32 = 1;
+const FIRST_REPLY: u32 = 2;
+const SECOND_QUERY: u32 = 3;
+
+impl NodeTransition<'_> {
+    /// The BMC says that the machine is off. An agent that answers all the same contradicts it:
+    /// the BMC is another machine's.
+    pub(super) fn seen_off(&mut self) {
+        let heard = self.node.agent.as_ref().is_some_and(|it| it.url.is_some());
+        let Some(job) = &mut self.node.job else {
+            return;
+        };
+        if job.kind != JobKind::Deploy || !heard {
+            return self.is_off(JobPhase::FinalOff);
+        }
+        job.tries = FIRST_QUERY;
+        self.actions.push(NodeAction::WakeAfter(LOST_MS_MAX));
+        self.actions
+            .push(NodeAction::Agent(AgentOrder::ListCommands));
+    }
+
+    /// Whether the agent is asked, after the power-off, if it is gone.
+    pub(super) fn queries_lost_agent(&self) -> bool {
+        let job = self.node.job.as_ref();
+        let asks = [FIRST_QUERY, FIRST_REPLY, SECOND_QUERY];
+        job.is_some_and(|job| job.phase == JobPhase::FinalOff && asks.contains(&job.tries))
+    }
+
+    /// The time for its answer is over.
+    pub(super) fn lost_agent_timer_expired(&mut self) {
+        match &mut self.node.job {
+            Some(job) if job.tries == FIRST_REPLY => {
+                job.tries = SECOND_QUERY;
+                self.actions.push(NodeAction::WakeAfter(LOST_MS_MAX));
+                self.actions
+                    .push(NodeAction::Agent(AgentOrder::ListCommands));
+            }
+            _ => self.is_off(JobPhase::FinalOff),
+        }
+    }
+
+    /// What came of that.
+    pub(super) fn lost_agent_replied(&mut self, answers: bool) {
+        if !answers {
+            if self.queries_lost_agent() {
+                self.is_off(JobPhase::FinalOff);
+            }
+            return;
+        }
+        if let Some(job) = &mut self.node.job
+            && job.phase == JobPhase::FinalOff
+            && job.tries <= FIRST_REPLY
+        {
+            // A BMC may report "off" a moment too early.
+            job.tries = FIRST_REPLY;
+            self.actions.push(NodeAction::WakeAfter(LOST_MS_MAX));
+            return;
+        }
+        let url = self.agent_url();
+        let why = format!(
+            "the BMC reports that the machine is off, but its agent at {url} still answers: \
+             driver_info names the BMC of another machine; compare its address and system with \
+             this machine, which runs the agent on; the image is written, and the instance was not \
+             started"
+        );
+        self.actions.push(NodeAction::AgentContradictsBmc { why });
+    }
+
+    fn agent_url(&self) -> String {
+        let agent = self.node.agent.as_ref();
+        let url = agent.and_then(|agent| agent.url.clone());
+        url.unwrap_or_default()
+    }
+
+    pub(super) fn heartbeat_timed_out(&mut self) {
+        let seconds = self.limits.heartbeat_timeout_ms / 1000;
+        self.note(NoteKind::AgentTimedOut { seconds });
+        self.enter(JobPhase::CheckPower);
+    }
+
+    /// It beats after all: what it was at goes on.
+    pub(super) fn heartbeat_resumed(&mut self) {
+        let at_step = self.present_step().is_some();
+        self.enter(if at_step {
+            JobPhase::AwaitStep
+        } else {
+            JobPhase::AwaitBootloader
+        });
+    }
+
+    pub(super) fn power_after_timeout(&mut self, answer: &Result<PowerAnswer, PowerError>) {
+        let found = match answer {
+            Ok(PowerAnswer::Power(PowerState::Off)) => "and its machine is off",
+            Ok(_) => "though its machine is on",
+            Err(_) => "and its BMC does not say whether the machine is on",
+        };
+        let seconds = self.limits.heartbeat_timeout_ms / 1000;
+        let at = self.present_step().map(|step| format!(" at step {step}"));
+        let at = at.unwrap_or_default();
+        let why = format!("the agent fell silent{at} for {seconds} s, {found}");
+        let info = &mut self.node.driver_internal_info;
+        let now = self.now.wall.to_string();
+        let again = info
+            .insert(HEARTBEAT_LOST_AT.to_owned(), now.into())
+            .is_some();
+        if again && self.unrepeatable_step().is_none() {
+            return self.fail(&format!(
+                "{why}, also after a reboot; look at the machine's console and the network \
+                 between it and this box"
+            ));
+        }
+        self.boot_again(&why);
+    }
+
+    /// The step that the agent may be at, or may have done, where nobody knows whether it may
+    /// be done twice.
+    pub(crate) fn unrepeatable_step(&self) -> Option<String> {
+        let job = self.node.job.as_ref()?;
+        let step = job.steps.get(job.at as usize)?;
+        let begun = matches!(job.phase, JobPhase::AwaitStep | JobPhase::CheckPower);
+        let unsure = begun && !steps::may_repeat(step);
+        unsure.then(|| step.step.clone())
+    }
+}

@@ -1,0 +1,120 @@
+//! Errands: what is asked of a BMC beside power, whatever protocol it speaks.
+//!
+//! An errand is a vendor method with another bound: its answer is owed, there is one for
+//! a node, and it waits its turn behind the orders that the BMC has already.
+
+use serde_json::json;
+use trivet_hardware::{InterfaceKind, interface};
+use trivet_model::bmc_request::BMC_REQUEST_MS_MAX;
+use trivet_model::{BmcReply, BmcRequest, Node, NodeId, Now, PowerError};
+
+use crate::Rack;
+use crate::power_control::BmcTransport;
+
+/// How long the answer to an errand may be owed: orders before it may take their time too.
+pub(crate) const BMC_REPLY_WAIT_MS_MAX: u64 = BMC_REQUEST_MS_MAX + 60_000;
+
+/// Who runs an errand: what manages the machine.
+pub(crate) fn management_transport(node: &Node) -> BmcTransport {
+    let said = match interface(node, InterfaceKind::Management) {
+        "ipmitool" => return BmcTransport::Ipmi,
+        "redfish" => return BmcTransport::Redfish,
+        "fake" => "this node's hardware is pretended, and there is no BMC to ask",
+        "noop" => "nobody manages this node's hardware for the box; choose a driver with a BMC",
+        _ => "this box does not know the node's hardware type; choose another driver",
+    };
+    BmcTransport::Unsupported(PowerError::Unsupported { said })
+}
+
+impl Rack {
+    /// Sends an errand to who can run it. Its number comes back with the answer.
+    pub(crate) fn send_bmc_request(
+        &mut self,
+        now: Now,
+        node: &Node,
+        number: u64,
+        errand: &BmcRequest,
+    ) {
+        let way = management_transport(node);
+        if matches!(way, BmcTransport::Ipmi | BmcTransport::Redfish)
+            && let Some(error) = self.shared_bmc(node.id)
+        {
+            return self.bmc_request_answered(now, node.id, number, Err(error));
+        }
+        let given = match way {
+            BmcTransport::Ipmi => self.ipmi_transport.send_bmc_request(
+                now.tick,
+                node,
+                number,
+                errand,
+                &mut *self.entropy,
+            ),
+            BmcTransport::Redfish => self
+                .redfish_transport
+                .send_bmc_request(now.tick, node, number, errand),
+            BmcTransport::Unsupported(error) => Err(error),
+            BmcTransport::Ssh | BmcTransport::Fake => Err(PowerError::Unsupported {
+                said: "this node has no BMC to ask",
+            }),
+        };
+        if let Err(error) = given {
+            self.bmc_request_answered(now, node.id, number, Err(error));
+        }
+    }
+
+    /// An errand has ended, whoever ran it.
+    pub(crate) fn bmc_request_answered(
+        &mut self,
+        now: Now,
+        id: NodeId,
+        number: u64,
+        result: Result<BmcReply, PowerError>,
+    ) {
+        // One that nobody waits for any more was noted when the wait ended.
+        let Some(errand) = self.pending_bmc_request(id, number) else {
+            return;
+        };
+        let outcome = match &result {
+            // Who asked is noted, and nothing has changed.
+            Ok(_) if errand.is_read_only() => None,
+            Ok(_) => Some("done".to_owned()),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(outcome) = outcome {
+            self.note_vendor(now, id, errand.word().to_owned(), outcome);
+        }
+        if let Ok(findings) = &result {
+            self.store_boot_modes(now, id, &errand, findings);
+        }
+        let result = result.map(|findings| findings.value());
+        let result = result.map_err(|error| crate::vendor::refusal(id, &error));
+        self.send_deferred_reply(id, result);
+    }
+
+    /// How the firmware boots stands in the node's record, as far as the BMC told it.
+    pub(crate) fn store_boot_modes(
+        &mut self,
+        now: Now,
+        id: NodeId,
+        errand: &BmcRequest,
+        findings: &BmcReply,
+    ) {
+        let (field, value) = match (errand, findings) {
+            (BmcRequest::SetBootMode(mode), _) | (_, BmcReply::BootMode(Some(mode))) => {
+                ("boot_mode", json!(mode))
+            }
+            (BmcRequest::SetSecureBoot(on), _) | (_, BmcReply::SecureBoot(Some(on))) => {
+                ("secure_boot", json!(on))
+            }
+            _ => return,
+        };
+        let Some(node) = self.records.node(id) else {
+            return;
+        };
+        if node.kept.get(field) != Some(&value) {
+            let mut node = (**node).clone();
+            node.kept.insert(field.to_owned(), value);
+            self.records.put_node(now, node);
+        }
+    }
+}

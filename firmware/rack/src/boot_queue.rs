@@ -1,0 +1,154 @@
+//! Machines that boot from the network wait for their turn.
+//!
+//! `trivet_storm` decides whose turn it is; here is what it is asked and told. Only
+//! orders that switch on a machine whose plan is to load something from the network are
+//! held back. A job notices nothing: what it waits for is the BMC's answer, which comes
+//! after its turn, and its timers begin with that.
+
+use trivet_model::{JobPhase, MacAddr, Node, NodeId, NoteKind, Now, PowerOrder};
+use trivet_storm::{BootAdmission, BootQueue, BootTimeouts, FetchedBootFile};
+
+use crate::plan::plan;
+use crate::{Rack, Settings};
+
+/// A last file that takes this fraction of the time an agent has is slow: it has as
+/// much to do again before it is heard of.
+const SLOW_SHARE: u64 = 8;
+
+pub(crate) fn new_boot_queue(settings: &Settings) -> BootQueue {
+    let limits = &settings.limits;
+    let patience = BootTimeouts {
+        idle_ms: limits.boot_ms,
+        slow_file_ms: limits.agent_wait_ms / SLOW_SHARE,
+    };
+    BootQueue::new(settings.boots_at_once, patience)
+}
+
+impl Rack {
+    /// Gives a power order, or keeps it until it is the machine's turn.
+    pub(crate) fn order_power(&mut self, now: Now, id: NodeId, order: PowerOrder) {
+        match order {
+            PowerOrder::Off | PowerOrder::SoftOff => {
+                let place = self.boot_queue.boot_failed(now.tick, id);
+                self.renumber_boot_queue(id, place);
+            }
+            PowerOrder::On | PowerOrder::Reset if self.awaits_boot_files(now, id, order) => {
+                return;
+            }
+            PowerOrder::On | PowerOrder::Cycle | PowerOrder::Reset
+                if self.loads_from_net(id) && !self.admit_boot(now, id, order) =>
+            {
+                return;
+            }
+            _ => {}
+        }
+        self.start_order(now, id, order);
+    }
+
+    fn loads_from_net(&self, id: NodeId) -> bool {
+        let (node, urls) = (self.records.node(id), self.settings.urls_for(None));
+        node.is_some_and(|node| plan(&self.settings, &urls, node).is_net())
+    }
+
+    fn admit_boot(&mut self, now: Now, id: NodeId, order: PowerOrder) -> bool {
+        match self.boot_queue.admit(now.tick, id, order) {
+            BootAdmission::Admitted => true,
+            BootAdmission::AlreadyQueued => false,
+            BootAdmission::Queued { ahead, number } => {
+                self.records
+                    .change_view(id, |view| view.live.queue_number = Some(number));
+                self.note(now, Some(id), NoteKind::BootQueued { ahead });
+                false
+            }
+        }
+    }
+
+    /// Gives the orders whose turn has come; whether there were any.
+    pub(crate) fn start_admitted_boots(&mut self, now: Now) -> bool {
+        let mut any = false;
+        while let Some((id, order)) = self.boot_queue.next(now.tick) {
+            self.records
+                .change_view(id, |view| view.live.queue_number = None);
+            self.start_order(now, id, order);
+            any = true;
+        }
+        self.records.view.boot_queue = self.boot_queue.counts();
+        any
+    }
+
+    /// The node has left its place in the queue: those behind it have new numbers.
+    fn renumber_boot_queue(&mut self, id: NodeId, place: Option<usize>) {
+        let Some(place) = place else { return };
+        self.records
+            .change_view(id, |view| view.live.queue_number = None);
+        for (node, number) in self.boot_queue.queued_from(place) {
+            self.records
+                .change_view(node, |view| view.live.queue_number = Some(number));
+        }
+    }
+
+    /// Out of the queue and the count, whatever the reason.
+    pub(crate) fn leave_boot_queue(&mut self, id: NodeId) {
+        let place = self.boot_queue.remove(id);
+        self.renumber_boot_queue(id, place);
+    }
+
+    /// The record changed: a job that ended or was aborted boots nothing any more.
+    pub(crate) fn check_boot(&mut self, id: NodeId) {
+        if self.boot_queue.contains(id) && !self.loads_from_net(id) {
+            self.leave_boot_queue(id);
+        }
+    }
+
+    /// After a restart: a machine that was booting may still load.
+    pub(crate) fn resume_boot(&mut self, now: Now, node: &Node) {
+        let boots = |job: &trivet_model::Job| job.phase == JobPhase::AwaitAgent;
+        if node.agent.is_none() && node.job.as_ref().is_some_and(boots) {
+            self.boot_queue.resume(now.tick, node.id);
+        }
+    }
+
+    /// A file leaves, or has left, for a machine that boots.
+    pub(crate) fn boot_file_progress(
+        &mut self,
+        now: Now,
+        id: NodeId,
+        path: &str,
+        file: FetchedBootFile,
+        ended: bool,
+    ) {
+        if !self.boot_queue.contains(id) {
+            return;
+        }
+        self.boot_queue.machine_seen(now.tick, id);
+        // A machine that is given up before its last file came says nothing about the link:
+        // this box may have refused it the file.
+        if file.requested == 0 || self.last_file(id).as_deref() != Some(path) {
+            return;
+        }
+        self.boot_queue.file_started(now.tick, id);
+        if ended {
+            self.boot_queue.file_finished(now.tick, id, file);
+        }
+    }
+
+    /// The path of the last file of a node's boot, where this box serves it whole.
+    fn last_file(&self, id: NodeId) -> Option<String> {
+        let urls = self.settings.urls_for(None);
+        let plan = self.boot_plan(self.records.node(id)?, &urls);
+        let path = plan.last_file()?.strip_prefix(&self.settings.http_url)?;
+        path.starts_with('/').then(|| path.to_owned())
+    }
+
+    /// A script went out. What it loads from elsewhere, or bit by bit, is not seen here:
+    /// such a boot is counted no further.
+    pub(crate) fn script_sent(&mut self, mac: MacAddr) {
+        if let Some(id) = self.records.node_of_mac(mac)
+            && self.boot_queue.contains(id)
+            && self.loads_from_net(id)
+            && self.last_file(id).is_none()
+        {
+            self.boot_queue.boot_finished(id);
+        }
+    }
+}

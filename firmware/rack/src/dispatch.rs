@@ -1,0 +1,451 @@
+//! The machine: who gets which input, and what follows from a node's step.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use trivet_model::{
+    AgentOrder, Entropy, NodeId, NoteKind, Now, OrderOutcome, PowerOrder, RackView, Tick,
+};
+use trivet_node::{NodeAction, NodeEvent};
+use trivet_store::StoreRecords;
+
+use crate::bmc_conflicts::BmcAddressConflicts;
+use crate::boot_files::BootFiles;
+use crate::faults::FaultExpiry;
+use crate::health::BmcHealthTracker;
+use crate::image_deployment::PendingImageWrites;
+use crate::ipmi_transport::IpmiTransport;
+use crate::lan::{self, DhcpNetworkState};
+use crate::logs::LogCollection;
+use crate::power_change::PowerChange;
+use crate::power_control::{BmcTransport, OperatorPower, power_transport};
+use crate::power_sync::PowerSyncSchedule;
+use crate::records::RecordIndex;
+use crate::redfish_transport::RedfishTransport;
+use crate::ssh_transport::SshTransport;
+use crate::swapped_bmcs::PowerOns;
+use crate::vendor::PendingVendorRequest;
+use crate::{Outbox, RackInput, RackOutput, Settings};
+
+/// All rooms as one machine. One thread owns it; it never waits.
+pub struct Rack {
+    pub(crate) settings: Settings,
+    pub(crate) entropy: Box<dyn Entropy + Send>,
+    pub(crate) records: RecordIndex,
+    pub(crate) dhcp: Option<trivet_dhcp::DhcpServer>,
+    pub(crate) lan: DhcpNetworkState,
+    pub(crate) fault_expiry: FaultExpiry,
+    pub(crate) ipmi_transport: IpmiTransport,
+    pub(crate) ssh_transport: SshTransport,
+    pub(crate) redfish_transport: RedfishTransport,
+    /// What each node waits for, apart from its record.
+    pub(crate) transient: BTreeMap<NodeId, NodeTransientState>,
+    /// Wake-ups, earliest first.
+    wakes: BTreeSet<(Tick, NodeId)>,
+    /// When changes of power go on, earliest first.
+    pub(crate) power_wakes: BTreeSet<(Tick, NodeId)>,
+    /// Whose job has requested nothing of its BMC since the box started: what it requested
+    /// before may have been carried out.
+    pub(crate) resumed: BTreeSet<NodeId>,
+    /// Who was switched on when, and who was heard instead.
+    pub(crate) power_ons: PowerOns,
+    /// Steps that follow from this input, in order.
+    pub(crate) events: VecDeque<(NodeId, NodeEvent)>,
+    pub(crate) outputs: Vec<RackOutput>,
+    pub(crate) calls: u64,
+    /// Who boots from the network, and who waits for it.
+    pub(crate) boot_queue: trivet_storm::BootQueue,
+    /// Answers owed to callers, one for a node.
+    pub(crate) pending_requests: BTreeMap<NodeId, PendingVendorRequest>,
+    /// Whose power state is read when.
+    pub(crate) power_sync: PowerSyncSchedule,
+    /// How well BMCs answer.
+    pub(crate) health: BmcHealthTracker,
+    /// Nodes that name one BMC.
+    pub(crate) bmc_conflicts: BmcAddressConflicts,
+    /// Writes that wait for their image.
+    pub(crate) pending_writes: PendingImageWrites,
+    /// Files that nodes boot from, fetched by their URLs.
+    pub(crate) boot_files: BootFiles,
+}
+
+/// What is under way for one node and not on flash.
+#[derive(Default)]
+pub(crate) struct NodeTransientState {
+    wake: Option<Tick>,
+    /// The call to the agent that is out, and its number.
+    pub(crate) call: Option<(u64, AgentOrder)>,
+    /// The agent beat while that call was out.
+    pub(crate) heartbeat_during_call: bool,
+    /// This run of the box handed out the token of the present boot.
+    pub(crate) token_issued: bool,
+    /// When a reset was requested, until the machine is seen to restart.
+    pub(crate) reset_at: Option<Tick>,
+    /// Why agents were refused, whether they called from the node's own address, and until
+    /// when that is not noted again. [`crate::agents`] bounds it.
+    pub(crate) refused: BTreeMap<(&'static str, bool), Tick>,
+    /// Whether the agent's logs are being collected.
+    pub(crate) logs: LogCollection,
+    /// What an operator's power order is about.
+    pub(crate) power: OperatorPower,
+    /// The change of power, or the question to the BMC, that is under way.
+    pub(crate) change: Option<PowerChange>,
+}
+
+impl Rack {
+    /// The machine with the records that flash held. The shell must send
+    /// [`Input::Started`] first.
+    pub fn new(
+        settings: Settings,
+        entropy: Box<dyn Entropy + Send>,
+        records: StoreRecords,
+    ) -> Self {
+        let mut entropy = entropy;
+        // A late answer to a call of a former machine must not fit a call of this one.
+        let calls = entropy.number() >> 1;
+        let mut book = RecordIndex::restore(records);
+        book.view.links.extend(lan::links(&settings));
+        book.view.boots_max = settings.limits.boots_max;
+        Self {
+            dhcp: settings.dhcp.clone().map(trivet_dhcp::DhcpServer::new),
+            ipmi_transport: IpmiTransport::new(settings.pace),
+            ssh_transport: SshTransport::default(),
+            redfish_transport: RedfishTransport::default(),
+            boot_queue: crate::boot_queue::new_boot_queue(&settings),
+            settings,
+            entropy,
+            records: book,
+            lan: DhcpNetworkState::default(),
+            fault_expiry: FaultExpiry::default(),
+            transient: BTreeMap::new(),
+            wakes: BTreeSet::new(),
+            power_wakes: BTreeSet::new(),
+            resumed: BTreeSet::new(),
+            power_ons: PowerOns::default(),
+            events: VecDeque::new(),
+            outputs: Vec::new(),
+            calls,
+            pending_requests: BTreeMap::new(),
+            power_sync: PowerSyncSchedule::default(),
+            health: BmcHealthTracker::default(),
+            bmc_conflicts: BmcAddressConflicts::default(),
+            pending_writes: PendingImageWrites::default(),
+            boot_files: BootFiles::default(),
+        }
+    }
+
+    /// A snapshot for readers. Costs the same however many nodes there are.
+    pub fn view(&self) -> RackView {
+        self.records.view.clone()
+    }
+
+    /// When [`Input::Tick`] is due next.
+    pub fn deadline(&self) -> Option<Tick> {
+        let wake = self.wakes.first().map(|(at, _)| *at);
+        let leases = self
+            .dhcp
+            .as_ref()
+            .and_then(trivet_dhcp::DhcpServer::deadline);
+        let power = self.power_wakes.first().map(|(at, _)| *at);
+        wake.into_iter()
+            .chain(power)
+            .chain(self.ipmi_transport.deadline())
+            .chain(self.redfish_transport.deadline())
+            .chain(leases)
+            .chain(self.boot_queue.deadline())
+            .chain(self.pending_request_deadline())
+            .chain(self.lan.deadline())
+            .chain(self.fault_expiry.deadline())
+            .chain(self.power_sync.deadline())
+            .min()
+    }
+
+    /// Takes one input through all rooms. The outbox collects over a batch.
+    pub fn handle(&mut self, now: Now, input: RackInput, outbox: &mut Outbox) {
+        match input {
+            RackInput::Started => self.started(now),
+            RackInput::Order {
+                ticket,
+                caller,
+                order,
+            } => {
+                let result = self.handle_order(now, ticket, caller, order);
+                self.run_to_quiescence(now);
+                if result != Ok(OrderOutcome::Deferred) {
+                    self.outputs.push(RackOutput::Reply { ticket, result });
+                }
+            }
+            RackInput::Dhcp { arrival, bytes } => self.handle_dhcp(now, arrival, &bytes),
+            RackInput::ArpClaimed { link, address, mac } => {
+                self.handle_arp_claim(now, link, address, mac)
+            }
+            RackInput::Bmc { from, bytes } => {
+                self.ipmi_transport
+                    .datagram(now.tick, from, &bytes, &mut *self.entropy);
+            }
+            RackInput::AgentAnswered { node, call, result } => {
+                self.agent_answered(now, node, call, result);
+            }
+            RackInput::SshAnswered { node, run, result } => {
+                self.ssh_answered(now, node, run, result)
+            }
+            RackInput::RedfishAnswered { call, result, .. } => {
+                self.redfish_transport.answered(now.tick, call, result);
+            }
+            RackInput::FileRequested {
+                ticket,
+                protocol: door,
+                peer,
+                path,
+            } => {
+                let grant = self.file_requested(now, door, peer, &path);
+                self.outputs.push(RackOutput::File { ticket, grant });
+            }
+            RackInput::FileSent {
+                peer,
+                protocol: door,
+                path,
+                sent,
+                requested: asked,
+                took_ms,
+                ended,
+            } => {
+                self.file_sent(now, peer, door, path, (sent, asked, took_ms), ended);
+            }
+            RackInput::FileRefused {
+                peer,
+                protocol: door,
+                path,
+                answer,
+                why,
+            } => self.file_refused(now, (peer, door), path, (answer, why)),
+            RackInput::AgentRefused(refused) => self.agent_refused(now, &refused),
+            RackInput::Image(news) => {
+                self.image_news(now, crate::callers::without_credentials(*news))
+            }
+            RackInput::ChecksumFound { url, name, result } => {
+                let result = result.map_err(crate::callers::redacted);
+                self.checksum_found(now, &url, &name, result);
+            }
+            RackInput::BootFileFetched { url, result } => self.boot_file_fetched(now, &url, result),
+            RackInput::Logs {
+                node,
+                bundles: kept,
+                collected,
+            } => self.logs_kept(now, node, kept, collected),
+            RackInput::RecordTooLarge(node) => {
+                self.events.push_back((node, NodeEvent::RecordTooLarge))
+            }
+            RackInput::Tick => self.tick(now),
+        }
+        self.run_to_quiescence(now);
+        outbox.outputs.append(&mut self.outputs);
+    }
+
+    /// Ends a batch: what must be durable before the outputs may leave.
+    pub fn take_changes(&mut self, outbox: &mut Outbox) {
+        outbox.changes.append(&mut self.records.take_changes());
+    }
+
+    fn started(&mut self, now: Now) {
+        self.update_bmc_conflicts(now);
+        self.restore_leases(now);
+        self.pin_images();
+        for fault in self.settings.faults.clone() {
+            self.fault(now, fault);
+        }
+        let ids: Vec<_> = self.records.view.nodes.keys().copied().collect();
+        for id in ids {
+            if let Some(node) = self.records.node(id).cloned() {
+                self.resume_boot(now, &node);
+            }
+            if self.records.node(id).is_some_and(|node| node.job.is_some()) {
+                self.resumed.insert(id);
+            }
+            self.events.push_back((id, NodeEvent::Restarted));
+            self.resume_power(now, id);
+            self.schedule_power_sync(now, id);
+        }
+    }
+
+    fn tick(&mut self, now: Now) {
+        while let Some(&(at, id)) = self.wakes.first()
+            && at <= now.tick
+        {
+            self.wakes.pop_first();
+            if let Some(waits) = self.transient.get_mut(&id) {
+                waits.wake = None;
+            }
+            self.events.push_back((id, NodeEvent::TimerExpired));
+        }
+        self.wake_changes(now);
+        self.ipmi_transport.tick(now.tick, &mut *self.entropy);
+        self.redfish_transport.tick(now.tick);
+        self.boot_queue.tick(now.tick);
+        self.expire_pending_requests(now);
+        self.expire_leases(now);
+        self.note_suppressed_unknown_machines(now);
+        self.expire_faults(now);
+        self.sync_power_states(now);
+    }
+
+    /// Carries out what follows, until nothing does.
+    pub(crate) fn run_to_quiescence(&mut self, now: Now) {
+        self.update_bmc_conflicts(now);
+        loop {
+            while let Some((id, event)) = self.events.pop_front() {
+                self.step(now, id, event);
+            }
+            while let Some((id, (order, asked), answer)) = self.ipmi_transport.answer() {
+                self.record_bmc_reply(now, id, Some(asked), answer.as_ref().err());
+                self.bmc_answered(now, id, order, answer);
+            }
+            while let Some((id, (order, asked), answer)) = self.redfish_transport.answer() {
+                self.record_bmc_reply(now, id, Some(asked), answer.as_ref().err());
+                self.bmc_answered(now, id, order, answer);
+            }
+            while let Some((id, number, result)) = self.redfish_transport.bmc_reply() {
+                self.record_bmc_reply(now, id, None, result.as_ref().err());
+                self.bmc_request_answered(now, id, number, result);
+            }
+            while let Some((id, number, result)) = self.ipmi_transport.bmc_reply() {
+                self.record_bmc_reply(now, id, None, result.as_ref().err());
+                self.bmc_request_answered(now, id, number, result);
+            }
+            if self.events.is_empty() && !self.start_admitted_boots(now) {
+                break;
+            }
+        }
+        while let Some((to, bytes)) = self.ipmi_transport.transmit() {
+            self.outputs.push(RackOutput::Bmc { to, bytes });
+        }
+        while let Some(leaving) = self.redfish_transport.transmit(now.tick, &mut self.calls) {
+            self.outputs.push(RackOutput::Redfish {
+                node: leaving.node,
+                call: leaving.call,
+                target: leaving.target,
+                request: Box::new(leaving.request),
+            });
+        }
+    }
+
+    fn step(&mut self, now: Now, id: NodeId, event: NodeEvent) {
+        let Some(before) = self.records.node(id).cloned() else {
+            return;
+        };
+        let (after, actions) =
+            trivet_node::step(now, &self.settings.limits, (*before).clone(), event);
+        if after != *before {
+            if after.job.is_none() {
+                self.pending_writes.remove(id);
+                self.boot_files.drop_pending_power_on(id);
+                if before.job.is_some() {
+                    self.drop_change(id);
+                }
+            }
+            self.records.put_node(now, after);
+            self.check_boot(id);
+        }
+        self.run_actions(now, id, actions);
+    }
+
+    pub(crate) fn run_actions(&mut self, now: Now, id: NodeId, actions: Vec<NodeAction>) {
+        for action in actions {
+            match action {
+                NodeAction::Power(order) => self.order_power(now, id, order),
+                NodeAction::Agent(order) => self.call_agent(now, id, order),
+                NodeAction::WakeAfter(ms) => self.wake_after(now, id, ms),
+                NodeAction::CollectLogs(agent) => {
+                    self.transient.entry(id).or_default().logs = LogCollection::UnderWay;
+                    self.collect_logs(id, &agent);
+                }
+                NodeAction::SwitchOffFailed => self.switch_off_failed(now, id),
+                NodeAction::AgentContradictsBmc { why } => self.agent_contradicts_bmc(id, &why),
+                NodeAction::Note(kind) => self.note(now, Some(id), kind),
+            }
+        }
+    }
+
+    /// Gives a power order whose turn has come.
+    pub(crate) fn send_power_order(&mut self, now: Now, id: NodeId, order: PowerOrder) {
+        let Some(node) = self.records.node(id).cloned() else {
+            return;
+        };
+        if matches!(
+            order,
+            PowerOrder::On | PowerOrder::Cycle | PowerOrder::Reset
+        ) {
+            self.switched_on(now, id);
+            self.restart_requested(now, id, order);
+        }
+        let way = power_transport(&node, order);
+        if let (BmcTransport::Ipmi | BmcTransport::Redfish | BmcTransport::Ssh, Some(order)) =
+            (&way, order.switches())
+        {
+            self.note(now, Some(id), NoteKind::PowerOrdered { order });
+        }
+        if matches!(way, BmcTransport::Ipmi | BmcTransport::Redfish)
+            && let Some(error) = self.shared_bmc(id)
+        {
+            return self.bmc_answered(now, id, order, Err(error));
+        }
+        match way {
+            BmcTransport::Ipmi => {
+                let given = self
+                    .ipmi_transport
+                    .order(now.tick, &node, order, &mut *self.entropy);
+                if let Err(error) = given {
+                    self.bmc_answered(now, id, order, Err(error));
+                }
+            }
+            BmcTransport::Redfish => {
+                let given = self.redfish_transport.order(now.tick, &node, order);
+                if let Err(error) = given {
+                    self.bmc_answered(now, id, order, Err(error));
+                }
+            }
+            BmcTransport::Ssh => self.order_over_ssh(now, &node, order),
+            BmcTransport::Fake => self.fake_power(now, &node, order),
+            BmcTransport::Unsupported(error) => self.bmc_answered(now, id, order, Err(error)),
+        }
+    }
+
+    pub(crate) fn wake_after(&mut self, now: Now, id: NodeId, ms: u64) {
+        let waits = self.transient.entry(id).or_default();
+        let at = now.tick.after_ms(ms);
+        if let Some(old) = waits.wake.replace(at) {
+            self.wakes.remove(&(old, id));
+        }
+        self.wakes.insert((at, id));
+    }
+
+    pub(crate) fn cancel_wake(&mut self, id: NodeId) {
+        let waits = self.transient.get_mut(&id);
+        if let Some(old) = waits.and_then(|waits| waits.wake.take()) {
+            self.wakes.remove(&(old, id));
+        }
+    }
+
+    pub(crate) fn remove_node_state(&mut self, now: Now, id: NodeId) {
+        self.remove_power_sync(now, id);
+        self.pending_writes.remove(id);
+        self.boot_files.drop_pending_power_on(id);
+        self.drop_change(id);
+        self.resumed.remove(&id);
+        self.power_ons.remove(id);
+        if let Some(wake) = self.transient.remove(&id).and_then(|waits| waits.wake) {
+            self.wakes.remove(&(wake, id));
+        }
+        self.leave_boot_queue(id);
+        self.ipmi_transport.remove(id, &mut *self.entropy);
+        self.health.remove(id);
+        self.ssh_transport.remove(id);
+        self.redfish_transport.remove(id);
+        self.cancel_pending_request(id);
+        self.outputs.push(RackOutput::DropLogs(id));
+    }
+
+    pub(crate) fn note(&mut self, now: Now, id: Option<NodeId>, kind: NoteKind) {
+        let output = self.records.note(now, id, kind);
+        self.outputs.push(output);
+    }
+}

@@ -1,0 +1,534 @@
+//! The image that a node is written with: where its agent fetches it, how a write waits
+//! until that is known and ready, and how it is done again where this box was to blame.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use serde_json::Value;
+use trivet_agent::{ImageUrls, WRITE_IMAGE};
+use trivet_images::{ImageFormat, ImageKey, ImageSpec, file_name, is_name};
+use trivet_model::image::{ImageState, ImageStatus, UnpackedImage};
+use trivet_model::{
+    AgentOrder, Digest, JobPhase, JobStep, Node, NodeId, NoteKind, Now, OrderRefusal, RefusalKind,
+    ResourceId, ResourceKind,
+};
+use trivet_node::NodeEvent;
+
+use crate::images::{checksum_file, is_of_format};
+use crate::{FileGrant, Rack, RackOutput};
+
+/// What a file is called whose own name cannot stand in a path.
+const DEFAULT_IMAGE_FILE_NAME: &str = "image";
+
+/// How often a write is done again in one deployment because the image's bytes did not
+/// reach the agent right. Ours.
+const WRITE_RETRIES_MAX: u32 = 3;
+
+/// Writes that wait for their image. Nothing of it is on flash: after a restart the
+/// agent has no step, and is given it again.
+#[derive(Default)]
+pub(crate) struct PendingImageWrites {
+    by_node: BTreeMap<NodeId, PendingImageWrite>,
+    retries: BTreeMap<NodeId, u32>,
+    /// Checksum files that are being read, and for which file.
+    checksum_lookups: BTreeSet<(String, String)>,
+    /// Images to bring into the cache once their digest is known.
+    pub(crate) fetch_after_checksum: BTreeSet<ResourceId>,
+}
+
+enum PendingImageWrite {
+    /// The step starts when the image's digest is known and its disk is taken out.
+    Start,
+    /// The step is done again when the image has been checked. This is what the agent
+    /// said of it.
+    Retry(String),
+}
+
+impl PendingImageWrites {
+    /// The node is not being written any more.
+    pub(crate) fn remove(&mut self, id: NodeId) {
+        self.by_node.remove(&id);
+        self.retries.remove(&id);
+    }
+}
+
+impl Rack {
+    /// The step that writes the node's image. What the agent fetches is at addresses
+    /// that are good for this deployment of this node only.
+    pub(crate) fn write_step(&mut self, node: &Node) -> Result<JobStep, OrderRefusal> {
+        let mut node = node.clone();
+        self.use_catalogue(&mut node);
+        let base = self.settings.http_url.clone();
+        let cached = self.is_cached(&node);
+        let mut image = image_source(&node).to_owned();
+        if cached {
+            let name = Some(file_name(&image)).filter(|name| is_name(name));
+            let name = name.unwrap_or(DEFAULT_IMAGE_FILE_NAME);
+            let path = trivet_httpboot::node_image_path(node.id, &self.token(), name);
+            image = format!("{base}{path}");
+        }
+        let drive = (!base.is_empty()).then(|| {
+            let path = trivet_httpboot::node_drive_path(node.id, &self.token());
+            format!("{base}{path}")
+        });
+        let places = ImageUrls {
+            image: &image,
+            cached,
+            drive: drive.as_deref(),
+        };
+        let step = trivet_agent::write_image_step(&node, places)
+            .map_err(|problem| OrderRefusal::new(RefusalKind::Invalid, problem.to_string()))?;
+        match self.image_too_large(&node, &step.args["image_info"]) {
+            Some(why) => Err(OrderRefusal::new(
+                RefusalKind::Invalid,
+                format!("The {why}."),
+            )),
+            None => Ok(step),
+        }
+    }
+
+    fn token(&mut self) -> String {
+        let (one, two) = (self.entropy.number(), self.entropy.number());
+        format!("{one:016x}{two:016x}")
+    }
+
+    /// The name of an image of this box, if the node's image is one.
+    pub(crate) fn own_name<'a>(&self, node: &'a Node) -> Option<&'a str> {
+        let source = image_source(node);
+        let base = self.settings.http_url.as_str();
+        let path = Some(base)
+            .filter(|base| !base.is_empty())
+            .and_then(|base| source.strip_prefix(base)?.strip_prefix("/images/"));
+        Some(path.unwrap_or(source)).filter(|name| self.is_image(name))
+    }
+
+    /// Whether the box has an image of this name, or knows where to get it.
+    pub(crate) fn is_image(&self, name: &str) -> bool {
+        let here = self.settings.images.find(name).is_some();
+        here || self
+            .records
+            .view
+            .resource(ResourceKind::Image, name)
+            .is_some()
+    }
+
+    /// An image of this box needs no URL, no digest and no format from the operator.
+    fn use_catalogue(&self, node: &mut Node) {
+        let Some(name) = self.own_name(node).map(str::to_owned) else {
+            return;
+        };
+        let own = self.settings.images.find(&name);
+        let kept = self.records.view.resource(ResourceKind::Image, &name);
+        let kept = kept.filter(|_| own.is_none());
+        let kept = |field: &str| Some(kept?.text(field)?.to_owned());
+        let sum = own.map(|image| image.digest.to_string());
+        let sum = sum.or_else(|| kept("checksum"));
+        let info = &mut node.instance_info;
+        let url = format!("{}/images/{name}", self.settings.http_url);
+        info.insert("image_source".to_owned(), url.into());
+        let has_digest = ["image_os_hash_value", "image_checksum"]
+            .iter()
+            .any(|key| info.contains_key(*key));
+        if let (false, Some(sum)) = (has_digest, sum) {
+            info.insert("image_checksum".to_owned(), sum.into());
+        }
+        if let Some(format) = kept("format") {
+            let format = || format.into();
+            info.entry("image_disk_format").or_insert_with(format);
+        }
+    }
+
+    /// Whether the node's image passes through the cache. What lies in the box's own
+    /// directory as nodes want it does not.
+    fn is_cached(&self, node: &Node) -> bool {
+        let (source, base) = (image_source(node), &self.settings.http_url);
+        if !self.settings.cache || base.is_empty() {
+            return false;
+        }
+        if let Some(name) = self.own_name(node) {
+            let here = self.settings.images.find(name).is_some();
+            return !here || ImageFormat::of_file_name(name).is_packed();
+        }
+        let elsewhere = ["http://", "https://"]
+            .iter()
+            .any(|scheme| source.starts_with(scheme));
+        elsewhere && !source.starts_with(base.as_str())
+    }
+
+    /// What the cache is asked for, for a node whose image passes through it; none as
+    /// long as the digest is not known.
+    fn wanted_by(&self, node: &Node) -> Option<ImageSpec> {
+        let info = image_info(node)?;
+        let path = own_path(info, &self.settings.http_url)?;
+        if !path.starts_with("/nodes/") {
+            return None;
+        }
+        let wanted = ImageSpec {
+            name: file_name(image_source(node)).to_owned(),
+            digest: info["os_hash_value"].as_str()?.parse().ok()?,
+            sources: vec![image_source(node).to_owned()],
+            format: info["disk_format"].as_str().and_then(ImageFormat::parse)?,
+        };
+        let Some(name) = self.own_name(node) else {
+            // A name that means nothing any more is no address.
+            return image_source(node).contains("://").then_some(wanted);
+        };
+        let sources = match self.settings.images.find(name) {
+            Some(_) => {
+                let file = self.settings.files.images.as_ref()?.join(name);
+                vec![format!("file://{}", file.display())]
+            }
+            None => self.catalogued(name)?.sources,
+        };
+        Some(ImageSpec { sources, ..wanted })
+    }
+
+    /// The image of a deployment, or its chunk list. The address has the token of that
+    /// deployment in it, and another node than the one it was made for gets nothing.
+    pub(crate) fn node_image(&self, peer: IpAddr, id: NodeId, path: &str) -> Option<FileGrant> {
+        let node = self.requesting_node(peer, id)?;
+        let own = own_path(image_info(node)?, &self.settings.http_url)?;
+        let list = path.strip_suffix(trivet_httpboot::CHUNK_LIST_END);
+        if is_equal_constant_time(own, path) {
+            Some(FileGrant::Image(Box::new(self.wanted_by(node)?)))
+        } else if list.is_some_and(|of| is_equal_constant_time(own, of)) {
+            Some(FileGrant::ChunkList(Box::new(self.wanted_by(node)?)))
+        } else {
+            None
+        }
+    }
+
+    /// The config drive of a deployment, likewise.
+    pub(crate) fn node_drive(&self, peer: IpAddr, id: NodeId, path: &str) -> Option<FileGrant> {
+        let node = self.requesting_node(peer, id)?;
+        let url = write_step_of(node)?.args.get("configdrive")?.as_str()?;
+        if !is_equal_constant_time(url.strip_prefix(&self.settings.http_url)?, path) {
+            return None;
+        }
+        let drive = node.instance_info.get("configdrive")?.as_str()?;
+        Some(FileGrant::Bytes(drive.as_bytes().to_vec()))
+    }
+
+    /// The node, if the request comes from its own address.
+    pub(crate) fn requesting_node(&self, peer: IpAddr, id: NodeId) -> Option<&Node> {
+        if self.node_of_peer(peer).is_some_and(|other| other != id) {
+            return None;
+        }
+        let node = self.records.node(id)?;
+        self.is_of_node(node, peer).then_some(node)
+    }
+
+    /// What the addresses of the node's deployment hold and nobody else may read.
+    pub(crate) fn deployment_tokens(node: &Node) -> Vec<String> {
+        let args = write_step_of(node).map(|step| &step.args);
+        let urls = args.into_iter().flat_map(|args| {
+            let image = args["image_info"]["urls"][0].as_str();
+            [image, args["configdrive"].as_str()]
+        });
+        let path = |url: &str| {
+            let (_, rest) = url.split_once("://")?;
+            let path = &rest[rest.find('/')?..];
+            trivet_httpboot::token(path).map(str::to_owned)
+        };
+        urls.flatten().filter_map(path).collect()
+    }
+
+    /// Brings the image in while the machine boots.
+    pub(crate) fn fetch_early(&mut self, id: NodeId) {
+        let Some(node) = self.records.node(id).cloned() else {
+            return;
+        };
+        if let Some((url, name)) = self.checksum_file_of(&node) {
+            self.find_checksum(&url, &name);
+        } else if let Some(wanted) = self.wanted_by(&node) {
+            self.fill(wanted, true);
+        }
+    }
+
+    /// The checksum file that must be read first, and the file's name in there.
+    fn checksum_file_of(&self, node: &Node) -> Option<(String, String)> {
+        let url = image_info(node)?["checksum"].as_str()?.to_owned();
+        let own = self.own_name(node);
+        let kept = own.and_then(|name| self.records.view.resource(ResourceKind::Image, name));
+        let name = kept.and_then(|resource| Some(checksum_file(resource)?.1));
+        let name = name
+            .unwrap_or_else(|| file_name(image_source(node)))
+            .to_owned();
+        Some((url, name))
+    }
+
+    pub(crate) fn find_checksum(&mut self, url: &str, name: &str) {
+        let sought = (url.to_owned(), name.to_owned());
+        if self.pending_writes.checksum_lookups.insert(sought.clone()) {
+            let (url, name) = sought;
+            self.outputs.push(RackOutput::FindChecksum { url, name });
+        }
+    }
+
+    /// The order as the agent gets it; none where it has to wait for its image.
+    pub(crate) fn with_image(
+        &mut self,
+        now: Now,
+        node: &Node,
+        mut order: AgentOrder,
+    ) -> Option<AgentOrder> {
+        let AgentOrder::Execute { step, .. } = &mut order else {
+            return Some(order);
+        };
+        if step.step != WRITE_IMAGE {
+            return Some(order);
+        }
+        if let Some((url, name)) = self.checksum_file_of(node) {
+            self.find_checksum(&url, &name);
+            self.hold_write(now, node);
+            return None;
+        }
+        if let Some(why) = self.image_too_large(node, &step.args["image_info"]) {
+            self.image_unusable(node.id, why);
+            return None;
+        }
+        let Some(wanted) = self.wanted_by(node) else {
+            return Some(order);
+        };
+        let raw = self.unpacked(&wanted.digest);
+        let lacks_disk = wanted.format.is_packed() && raw.is_none();
+        // An image that failed is fetched once more; the agent gets it only if that succeeds.
+        if lacks_disk || self.failure_of(&wanted.digest).is_some() {
+            self.fill(wanted, true);
+            self.hold_write(now, node);
+            return None;
+        }
+        trivet_agent::set_raw_image_info(&mut step.args["image_info"], raw.as_ref());
+        Some(order)
+    }
+
+    /// The disk that was in a packed image, if it is in the cache.
+    fn unpacked(&self, digest: &Digest) -> Option<UnpackedImage> {
+        let key = ImageKey(*digest).to_string();
+        self.records.view.images.get(&key)?.raw
+    }
+
+    fn hold_write(&mut self, now: Now, node: &Node) {
+        let before = self
+            .pending_writes
+            .by_node
+            .insert(node.id, PendingImageWrite::Start);
+        if before.is_none() {
+            let image = file_name(image_source(node)).to_owned();
+            self.note(now, Some(node.id), NoteKind::AwaitingImage { image });
+        }
+    }
+
+    /// A checksum file was read, or cannot be.
+    pub(crate) fn checksum_found(
+        &mut self,
+        now: Now,
+        url: &str,
+        name: &str,
+        result: Result<Digest, String>,
+    ) {
+        let sought = (url.to_owned(), name.to_owned());
+        self.pending_writes.checksum_lookups.remove(&sought);
+        self.set_image_checksum(now, (url, name), &result);
+        let nodes = self.records.view.nodes.iter();
+        let of_file = |node: &Node| self.checksum_file_of(node).as_ref() == Some(&sought);
+        let some = nodes.filter(|(_, view)| of_file(&view.node));
+        let some: Vec<NodeId> = some.map(|(id, _)| *id).collect();
+        for id in some {
+            match &result {
+                Ok(digest) => self.set_image_digest(now, id, digest),
+                Err(why) => {
+                    let why = format!("the digest of the image is not known: {why}");
+                    self.fail_held_write(id, &why);
+                }
+            }
+        }
+    }
+
+    /// The digest that was in a checksum file becomes part of the deployment.
+    fn set_image_digest(&mut self, now: Now, id: NodeId, digest: &Digest) {
+        let Some(mut node) = self.records.node(id).map(|node| Node::clone(node)) else {
+            return;
+        };
+        let steps = node.job.iter_mut().flat_map(|job| &mut job.steps);
+        for step in steps.filter(|step| step.step == WRITE_IMAGE) {
+            if let Some(info) = step.args["image_info"].as_object_mut() {
+                info.remove("checksum");
+                info.insert("os_hash_algo".to_owned(), digest.algorithm().into());
+                info.insert("os_hash_value".to_owned(), digest.to_string().into());
+            }
+        }
+        self.records.put_node(now, node);
+        self.fetch_early(id);
+        self.start_held_write(now, id);
+    }
+
+    /// How it stands with an image: writes that waited for it go on or fail.
+    pub(crate) fn resume_image_writes(&mut self, now: Now, news: &ImageStatus) {
+        let digest = news.digest.to_string();
+        let held = self.pending_writes.by_node.keys().copied();
+        let wrong = matches!(news.state, ImageState::Wrong(_));
+        let waits = |id: &NodeId| {
+            let Some(node) = self.records.node(*id) else {
+                return false;
+            };
+            let of_digest = |info: &Value| info["os_hash_value"].as_str() == Some(&digest);
+            image_info(node).is_some_and(of_digest) && (!wrong || is_of_format(node, news.format))
+        };
+        for id in held.filter(waits).collect::<Vec<_>>() {
+            match (&news.state, self.pending_writes.by_node.get(&id)) {
+                (
+                    ImageState::Failed(why) | ImageState::Wrong(why),
+                    Some(PendingImageWrite::Start),
+                ) => {
+                    self.fail_held_write(id, why);
+                }
+                (_, Some(PendingImageWrite::Start)) if news.raw.is_some() => {
+                    self.start_held_write(now, id)
+                }
+                (ImageState::Complete, Some(PendingImageWrite::Start)) if !self.is_packed(id) => {
+                    self.start_held_write(now, id);
+                }
+                (
+                    ImageState::Failed(why) | ImageState::Wrong(why),
+                    Some(PendingImageWrite::Retry(said)),
+                ) => {
+                    let why = format!("{why} (the agent reported: {said})");
+                    self.pending_writes.by_node.remove(&id);
+                    self.image_unusable(id, why);
+                }
+                (ImageState::Complete, Some(PendingImageWrite::Retry(_))) => {
+                    self.pending_writes.by_node.remove(&id);
+                    let why = "the image was checked in this box and is right; it is written again";
+                    let why = why.to_owned();
+                    self.events.push_back((id, NodeEvent::StepAgain { why }));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Gives a step that waited, if the node still waits for it.
+    fn start_held_write(&mut self, now: Now, id: NodeId) {
+        let Some(PendingImageWrite::Start) = self.pending_writes.by_node.get(&id) else {
+            return;
+        };
+        self.pending_writes.by_node.remove(&id);
+        let job = self.records.node(id).and_then(|node| node.job.clone());
+        let Some(job) = job.filter(|job| job.phase == JobPhase::StartStep) else {
+            return;
+        };
+        if let Some(step) = job.steps.get(job.at as usize) {
+            let order = AgentOrder::Execute {
+                kind: job.step_kind.unwrap_or(trivet_model::StepKind::Deploy),
+                step: step.clone(),
+                at: job.at,
+                versions: job.versions,
+            };
+            self.call_agent(now, id, order);
+        }
+    }
+
+    fn fail_held_write(&mut self, id: NodeId, why: &str) {
+        if let Some(PendingImageWrite::Start) = self.pending_writes.by_node.get(&id) {
+            self.pending_writes.by_node.remove(&id);
+            self.image_unusable(id, why.to_owned());
+        }
+    }
+
+    /// The node's job ends with the reason that the image has.
+    fn image_unusable(&mut self, id: NodeId, why: String) {
+        self.events
+            .push_back((id, NodeEvent::ImageUnusable { why }));
+    }
+
+    fn is_packed(&self, id: NodeId) -> bool {
+        let node = self.records.node(id);
+        let wanted = node.and_then(|node| self.wanted_by(node));
+        wanted.is_some_and(|wanted| wanted.format.is_packed())
+    }
+
+    /// Why the image in the cache cannot be used now, if it cannot.
+    fn failure_of(&self, digest: &Digest) -> Option<String> {
+        let news = self
+            .records
+            .view
+            .images
+            .get(&ImageKey(*digest).to_string())?;
+        news.state.failure().map(str::to_owned)
+    }
+
+    /// A step of the agent failed. Where the image came through the cache and its bytes
+    /// are to blame, it is read through here and written again: whether it may be.
+    pub(crate) fn write_failed(&mut self, now: Now, id: NodeId, said: &str) -> bool {
+        if let Some(PendingImageWrite::Retry(_)) = self.pending_writes.by_node.get(&id) {
+            // The agent only repeats what it said.
+            return true;
+        }
+        let Some(node) = self.records.node(id).cloned() else {
+            return false;
+        };
+        let job = node.job.as_ref();
+        let present = job.and_then(|job| job.steps.get(job.at as usize));
+        let writes = present.is_some_and(|step| step.step == WRITE_IMAGE);
+        if writes && trivet_agent::is_out_of_space(said) {
+            let info = image_info(&node).unwrap_or(&Value::Null);
+            let why = self.out_of_space(&node, info, said);
+            self.image_unusable(id, why);
+            return true;
+        }
+        let again = self.pending_writes.retries.get(&id).copied().unwrap_or(0);
+        if !writes || !trivet_agent::is_image_error(said) {
+            return false;
+        }
+        let Some(wanted) = self.wanted_by(&node) else {
+            return false;
+        };
+        if again >= WRITE_RETRIES_MAX {
+            let Some(why) = self.failure_of(&wanted.digest) else {
+                return false;
+            };
+            self.image_unusable(id, format!("{why} (the agent reported: {said})"));
+            return true;
+        }
+        self.pending_writes.retries.insert(id, again + 1);
+        let kind = NoteKind::ImageRejected {
+            image: wanted.name.clone(),
+            message: said.to_owned(),
+        };
+        self.note(now, Some(id), kind);
+        self.pending_writes
+            .by_node
+            .insert(id, PendingImageWrite::Retry(said.to_owned()));
+        self.outputs.push(RackOutput::CheckImage(Box::new(wanted)));
+        true
+    }
+}
+
+/// The path in the image's address, if that is one of ours.
+fn own_path<'a>(info: &'a Value, base: &str) -> Option<&'a str> {
+    let url = info["urls"][0].as_str()?;
+    url.strip_prefix(base).filter(|_| !base.is_empty())
+}
+
+/// What the operator gave as `image_source`; empty where nothing was given.
+pub(crate) fn image_source(node: &Node) -> &str {
+    let source = node.instance_info.get("image_source");
+    source.and_then(Value::as_str).unwrap_or_default()
+}
+
+fn write_step_of(node: &Node) -> Option<&JobStep> {
+    let steps = &node.job.as_ref()?.steps;
+    steps.iter().find(|step| step.step == WRITE_IMAGE)
+}
+
+/// What the record of a node that is being deployed says of its image.
+pub(crate) fn image_info(node: &Node) -> Option<&Value> {
+    write_step_of(node)?.args.get("image_info")
+}
+
+/// Compares secrets without telling by the time it takes where they differ.
+fn is_equal_constant_time(one: &str, other: &str) -> bool {
+    let pairs = one.bytes().zip(other.bytes());
+    one.len() == other.len() && pairs.fold(0, |differ, (one, other)| differ | (one ^ other)) == 0
+}

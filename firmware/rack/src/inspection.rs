@@ -1,0 +1,128 @@
+//! What an agent found in its machine: properties where none are known, ports for its
+//! interfaces, and the inventory.
+
+use std::net::IpAddr;
+
+use serde_json::Value;
+use trivet_inspect::InspectionResult;
+use trivet_model::node::JsonObject;
+use trivet_model::{JobPhase, NodeId, NoteKind, Now, OrderOutcome, Port, PortId, ProvisionState};
+use trivet_model::{Node, OrderRefusal, RefusalKind};
+use trivet_node::NodeEvent;
+
+use crate::{Rack, RefusedAgent};
+
+const CAPABILITIES: &str = "capabilities";
+
+const NOT_INSPECTED: &str = "it sends inspection data while the node is not being inspected";
+
+impl Rack {
+    pub(crate) fn inventory(
+        &mut self,
+        now: Now,
+        from: IpAddr,
+        document: &Value,
+    ) -> Result<OrderOutcome, OrderRefusal> {
+        let findings = trivet_inspect::read(document).map_err(|problem| {
+            let sentence = problem.to_string();
+            self.inspection_refused(now, from, document, &sentence);
+            OrderRefusal::new(RefusalKind::Invalid, sentence)
+        })?;
+        let id = self
+            .only_owner(now, from, &findings.macs)
+            .ok_or_else(Self::nothing_found)?;
+        let mut node = self.require_node(id)?;
+        // Data are taken only for a node that is being inspected.
+        let phase = node.job.as_ref().map(|job| job.phase);
+        let early =
+            node.provision_state == ProvisionState::Inspecting && phase == Some(JobPhase::PowerOn);
+        if node.provision_state != ProvisionState::InspectWait && !early {
+            self.note_refused(now, id, from, NOT_INSPECTED);
+            return Err(Self::nothing_found());
+        }
+        let proof = self.check_inspection_caller(now, &node, from)?;
+        if early {
+            // Its BMC has not confirmed the power-on yet: agents send again after a conflict.
+            let sentence = format!("Node {id} is being switched on; send again.");
+            return Err(OrderRefusal::new(RefusalKind::Conflict, sentence));
+        }
+        self.record_caller(now, &mut node, from, proof);
+        self.records.put_node(now, node.clone());
+        self.make_ports(now, id, &findings);
+        self.boot_queue.boot_finished(id);
+        self.events.push_back((
+            id,
+            NodeEvent::Inspected {
+                properties: missing(&node, findings.properties),
+                inventory: findings.stored,
+                complaint: findings.complaint,
+            },
+        ));
+        Ok(OrderOutcome::Inspected(id))
+    }
+
+    /// Whoever asked for the inspection learns why it came to nothing.
+    fn inspection_refused(&mut self, now: Now, from: IpAddr, document: &Value, why: &str) {
+        let owner = self.only_owner(now, from, &trivet_inspect::addresses(document));
+        let refused = RefusedAgent {
+            from,
+            node: owner,
+            request: "inspection data",
+            why: why.to_owned(),
+        };
+        self.agent_refused(now, &refused);
+        let waits = |node: &Node| node.provision_state == ProvisionState::InspectWait;
+        if let Some(id) = owner
+            && let Ok(node) = self.require_node(id)
+            && waits(&node)
+            && self.check_inspection_caller(now, &node, from).is_ok()
+        {
+            let why = why.to_owned();
+            self.events.push_back((id, NodeEvent::NotInspected { why }));
+        }
+    }
+
+    /// A port for each interface that is nobody's yet and was heard on a network: what an
+    /// inventory only claims could be any machine's address. Only the one that the machine booted
+    /// from is known to boot; where that is not known, all may.
+    fn make_ports(&mut self, now: Now, id: NodeId, findings: &InspectionResult) {
+        for mac in &findings.macs {
+            if self.records.view.macs.contains_key(mac) {
+                continue;
+            }
+            if !self.was_seen(*mac) {
+                self.note(now, Some(id), NoteKind::PortNeverSeen { mac: *mac });
+                continue;
+            }
+            let port = Port {
+                id: PortId::random(&mut *self.entropy),
+                revision: 0,
+                serial: 0,
+                node: id,
+                address: *mac,
+                pxe_enabled: findings.pxe_mac.is_none_or(|pxe| pxe == *mac),
+                extra: JsonObject::new(),
+                kept: JsonObject::new(),
+                created_at: now.wall,
+                updated_at: None,
+            };
+            // A box that holds as many ports as it can does without this one.
+            if self.create_port(now, port).is_ok() {
+                self.note(now, Some(id), NoteKind::PortFound { mac: *mac });
+            }
+        }
+    }
+}
+
+/// What was found and nobody has said: an operator knows better.
+fn missing(node: &Node, found: JsonObject) -> JsonObject {
+    let known = |key: &str| node.properties.get(key).filter(|value| !value.is_null());
+    let text = |object: &JsonObject| object.get(CAPABILITIES)?.as_str().map(str::to_owned);
+    let capabilities = match (text(&found), text(&node.properties)) {
+        (Some(newer), Some(older)) => Some(trivet_inspect::merged_capabilities(&newer, &older)),
+        _ => None,
+    };
+    let found = found.into_iter().filter(|(key, _)| known(key).is_none());
+    let merged = capabilities.map(|text| (CAPABILITIES.to_owned(), text.into()));
+    found.chain(merged).collect()
+}

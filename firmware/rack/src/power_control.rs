@@ -1,0 +1,437 @@
+//! Which way a power order goes, and power orders of an operator.
+
+use trivet_hardware::{HardwareCapability, InterfaceKind, can, interface};
+use trivet_model::order::PowerWanted;
+use trivet_model::{
+    Node, NodeId, NoteKind, Now, OrderRefusal, PowerAnswer, PowerError, PowerOrder, PowerState,
+    ProvisionState, RefusalKind,
+};
+use trivet_node::{NodeEvent, NodeLimits};
+
+use crate::Rack;
+use crate::logs::LogCollection;
+use crate::power_change::{PowerChangeRules, PowerChangeStart};
+
+/// The longest time an operator may give. Ours.
+const TIMEOUT_S_MAX: u32 = 86_400;
+
+/// What is known of an operator's power order beyond the change itself; in memory only.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OperatorPower {
+    reason: OperatorPowerReason,
+    /// Switch on once the machine is seen off.
+    then_on: bool,
+    /// The time that the operator gave.
+    timeout_ms: Option<u64>,
+}
+
+/// Where an order comes from.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum OperatorPowerReason {
+    /// An operator wants it at once.
+    #[default]
+    Hard,
+    /// An operator wants the system to shut down.
+    Soft,
+    /// It was under way when the box restarted: whether the BMC was told is not known.
+    BoxRestarted,
+    /// Nobody asked for it: a deployment failed, and that is the error to show.
+    DeployFailed,
+}
+
+impl OperatorPower {
+    fn rules(self, limits: &NodeLimits, node: &Node) -> PowerChangeRules {
+        let mut rules = PowerChangeRules::of_operator(limits, node);
+        let soft = self.reason == OperatorPowerReason::Soft;
+        if soft {
+            rules.timeout_ms = limits.soft_off_ms;
+        }
+        rules.timeout_ms = self.timeout_ms.unwrap_or(rules.timeout_ms);
+        // A caller that names a time-out gets its answer then.
+        rules.repeats = !soft && self.timeout_ms.is_none();
+        rules
+    }
+
+    /// What is said of an order that did not come true.
+    fn failure_message(self, error: &PowerError) -> String {
+        let said = match self.reason {
+            OperatorPowerReason::BoxRestarted => {
+                "the box restarted while the power order was under way, and the power is still \
+                 not as it was wanted; give the order again"
+            }
+            OperatorPowerReason::Soft => {
+                "the BMC took the power order, but the system did not go down in time; power off \
+                 or reboot hard"
+            }
+            OperatorPowerReason::Hard | OperatorPowerReason::DeployFailed => {
+                return error.to_string();
+            }
+        };
+        said.to_owned()
+    }
+}
+
+/// Who carries an order out.
+pub(crate) enum BmcTransport {
+    Ipmi,
+    Redfish,
+    /// The host that runs the machine.
+    Ssh,
+    /// Nobody: it is as if done at once.
+    Fake,
+    Unsupported(PowerError),
+}
+
+/// Decided by the node's interfaces: boot devices and interrupts are management, what
+/// is said to the BMC itself is its vendor's, the rest is power.
+pub(crate) fn power_transport(node: &Node, order: PowerOrder) -> BmcTransport {
+    let kind = match order {
+        PowerOrder::ReadBoot | PowerOrder::SetBoot { .. } | PowerOrder::Nmi => {
+            InterfaceKind::Management
+        }
+        // Redfish restarts a BMC as part of management.
+        PowerOrder::BmcReset { .. } if interface(node, InterfaceKind::Management) == "redfish" => {
+            InterfaceKind::Management
+        }
+        PowerOrder::BmcReset { .. } | PowerOrder::Raw { .. } => InterfaceKind::Vendor,
+        _ => InterfaceKind::Power,
+    };
+    match interface(node, kind) {
+        "ipmitool" => BmcTransport::Ipmi,
+        "ssh" => BmcTransport::Ssh,
+        "fake" | "noop" => BmcTransport::Fake,
+        "redfish" => BmcTransport::Redfish,
+        "no-vendor" => BmcTransport::Unsupported(PowerError::Unsupported {
+            said: "the node's vendor interface is off; choose one that has this method",
+        }),
+        _ => BmcTransport::Unsupported(PowerError::Unsupported {
+            said: "this box does not know the node's hardware type; choose another driver",
+        }),
+    }
+}
+
+/// Whether somebody is asked when it comes to power.
+pub(crate) fn has_bmc(node: &Node) -> bool {
+    matches!(
+        power_transport(node, PowerOrder::Status),
+        BmcTransport::Ipmi | BmcTransport::Redfish | BmcTransport::Ssh
+    )
+}
+
+impl Rack {
+    /// Begins an order whose turn has come: for the job, else for the operator.
+    pub(crate) fn start_order(&mut self, now: Now, id: NodeId, order: PowerOrder) {
+        let Some(node) = self.records.node(id).cloned() else {
+            return;
+        };
+        let works = node.job.is_some();
+        if order.at_most_once() || (!works && order.switches().is_none()) {
+            self.send_power_order(now, id, order);
+        } else if works {
+            self.begin_job_order(now, id, order);
+        } else {
+            let power = self.transient.entry(id).or_default().power;
+            let rules = power.rules(&self.settings.limits, &node);
+            self.begin_change(now, id, order, rules);
+        }
+    }
+
+    /// Takes an order that no BMC is asked for. The record is what counts.
+    pub(crate) fn fake_power(&mut self, now: Now, node: &Node, order: PowerOrder) {
+        let state = match order {
+            PowerOrder::Status => node.power_state.unwrap_or(PowerState::Off),
+            PowerOrder::Off | PowerOrder::SoftOff => PowerState::Off,
+            PowerOrder::On | PowerOrder::Cycle | PowerOrder::Reset => PowerState::On,
+            PowerOrder::ReadBoot
+            | PowerOrder::SetBoot { .. }
+            | PowerOrder::Nmi
+            | PowerOrder::BmcReset { .. }
+            | PowerOrder::Raw { .. } => {
+                return self.bmc_answered(now, node.id, order, Ok(PowerAnswer::Accepted));
+            }
+        };
+        if trivet_hardware::is_manual(node)
+            && let Some(what) = by_hand(node, order)
+        {
+            self.note(now, Some(node.id), NoteKind::ManualActionNeeded { what });
+        }
+        self.bmc_answered(now, node.id, order, Ok(PowerAnswer::Power(state)));
+    }
+
+    /// A BMC answered: to the job if there is one, else to the operator's order.
+    pub(crate) fn bmc_answered(
+        &mut self,
+        now: Now,
+        id: NodeId,
+        order: PowerOrder,
+        answer: Result<PowerAnswer, PowerError>,
+    ) {
+        if order.at_most_once() {
+            return self.vendor_bmc_answered(now, id, order, answer);
+        }
+        let Some(node) = self.records.node(id).cloned() else {
+            return;
+        };
+        if order == PowerOrder::Status && self.power_sync_answered(now, &node, &answer) {
+            return;
+        }
+        if answer.is_ok()
+            && let Some(order) = order.switches()
+            && has_bmc(&node)
+        {
+            self.note(now, Some(id), NoteKind::PowerAccepted { order });
+        }
+        let Some(answer) = self.change_answered(now, id, order, answer) else {
+            return;
+        };
+        if let Err(error) = &answer {
+            let said = error.to_string();
+            self.note(now, Some(id), NoteKind::PowerFailed { message: said });
+        } else if let PowerOrder::SetBoot {
+            device, persistent, ..
+        } = order
+            && node.job.is_none()
+        {
+            let mut node = (*node).clone();
+            let info = &mut node.driver_internal_info;
+            info.insert("boot_device".to_owned(), device.as_str().into());
+            info.insert("boot_device_persistent".to_owned(), persistent.into());
+            self.records.put_node(now, node);
+        }
+    }
+
+    /// An operator's power order has ended.
+    pub(crate) fn operator_power(
+        &mut self,
+        now: Now,
+        id: NodeId,
+        result: Result<PowerAnswer, PowerError>,
+    ) {
+        let Some(node) = self.records.node(id) else {
+            return;
+        };
+        let mut node = (**node).clone();
+        let power = &mut self.transient.entry(id).or_default().power;
+        match result {
+            Ok(PowerAnswer::Power(PowerState::Off)) if power.then_on => {
+                *power = OperatorPower::default();
+                return self.order_power(now, id, PowerOrder::On);
+            }
+            Ok(PowerAnswer::Power(state)) => {
+                node.target_power_state = None;
+                node.power_state = Some(state);
+                self.note(now, Some(id), NoteKind::PowerIs(state));
+            }
+            Ok(_) => node.target_power_state = None,
+            Err(error) => {
+                let said = match &error {
+                    PowerError::NoEffect { .. } => power.failure_message(&error),
+                    other => other.to_string(),
+                };
+                node.target_power_state = None;
+                if power.reason != OperatorPowerReason::DeployFailed {
+                    node.last_error = Some(said);
+                }
+            }
+        }
+        self.records.put_node(now, node);
+    }
+
+    /// A BMC was restarted for a job or for a change of power, or would not be.
+    pub(crate) fn bmc_restart_answered(
+        &mut self,
+        now: Now,
+        id: NodeId,
+        order: PowerOrder,
+        answer: Result<PowerAnswer, PowerError>,
+    ) {
+        if let Some(answer) = self.change_answered(now, id, order, answer) {
+            self.events.push_back((id, NodeEvent::Power(order, answer)));
+        }
+    }
+
+    /// A machine is heard on the wire, so it is on, whatever its BMC says.
+    pub(crate) fn sync_power_of_seen_machine(&mut self, now: Now, id: NodeId) {
+        let Some(node) = self.records.node(id).cloned() else {
+            return;
+        };
+        if node.job.is_some() || node.power_state == Some(PowerState::On) {
+            return;
+        }
+        if node.target_power_state.is_none() {
+            // Somebody pressed its button, or the BMC is wrong: it is asked now.
+            self.power_sync.sync_next(now.tick, id);
+        }
+    }
+
+    /// Switches a machine off whose deployment failed, after its agent's logs were collected. A
+    /// verb that came meanwhile takes its place; a power order of an operator is refused until
+    /// it has ended.
+    pub(crate) fn switch_off_failed(&mut self, now: Now, id: NodeId) {
+        let Some(node) = self.records.node(id) else {
+            return;
+        };
+        if node.job.is_some() || node.target_power_state != Some(PowerState::Off) {
+            return;
+        }
+        let limits = &self.settings.limits;
+        let rules = PowerChangeRules {
+            bmc_wait_ms: limits.bmc_wait_ms,
+            resets_bmc: false,
+            ..PowerChangeRules::of_operator(limits, node)
+        };
+        let waits = self.transient.entry(id).or_default();
+        if waits.logs != LogCollection::None {
+            waits.logs = LogCollection::ThenPowerOff;
+            return;
+        }
+        waits.power = OperatorPower {
+            reason: OperatorPowerReason::DeployFailed,
+            ..OperatorPower::default()
+        };
+        self.leave_boot_queue(id);
+        self.begin_change(now, id, PowerOrder::Off, rules);
+    }
+
+    /// After a restart: an operator's order that was under way. An order to be on is given again
+    /// to a machine that is off, because it may have been half of a reboot; a machine that is to
+    /// be off may have been asked softly.
+    pub(crate) fn resume_power(&mut self, now: Now, id: NodeId) {
+        let node = self.records.node(id).filter(|node| node.job.is_none());
+        let Some((node, target)) = node.and_then(|node| Some((node, node.target_power_state?)))
+        else {
+            return;
+        };
+        let fails = node.provision_state == ProvisionState::DeployFail;
+        let rules = PowerChangeRules::of_operator(&self.settings.limits, node);
+        if fails && target == PowerState::Off {
+            return self.switch_off_failed(now, id);
+        }
+        let waits = self.transient.entry(id).or_default();
+        waits.power = OperatorPower {
+            reason: OperatorPowerReason::BoxRestarted,
+            ..OperatorPower::default()
+        };
+        let order = match target {
+            PowerState::On => PowerOrder::On,
+            PowerState::Off => PowerOrder::Off,
+        };
+        let rules = PowerChangeRules {
+            start: if target == PowerState::Off {
+                PowerChangeStart::OnlyPoll
+            } else {
+                PowerChangeStart::Read
+            },
+            ..rules
+        };
+        self.begin_change(now, id, order, rules);
+    }
+
+    /// Refuses an operator's power order that cannot be carried out now, or never.
+    fn check_power_order(&self, node: &Node, want: PowerWanted) -> Result<(), OrderRefusal> {
+        if node.job.is_some() {
+            return Err(OrderRefusal::new(
+                RefusalKind::Conflict,
+                format!(
+                    "Node {} is busy ({}); wait until that is done or abort it.",
+                    node.id, node.provision_state
+                ),
+            ));
+        }
+        // One that waits for its turn to boot may think better of it.
+        if let Some(target) = node.target_power_state
+            && !self.boot_queue.is_queued(node.id)
+        {
+            let sentence = format!(
+                "Node {} is on its way to {target}; wait until that is done.",
+                node.id
+            );
+            return Err(OrderRefusal::new(RefusalKind::Conflict, sentence));
+        }
+        let soft = matches!(want, PowerWanted::SoftOff | PowerWanted::SoftReboot);
+        if soft && !can(node, HardwareCapability::SoftPower) {
+            return Err(OrderRefusal::new(
+                RefusalKind::Invalid,
+                format!(
+                    "Node {} cannot be shut down softly; power it off or reboot it hard.",
+                    node.id
+                ),
+            ));
+        }
+        let keeps_on = matches!(
+            want,
+            PowerWanted::State(PowerState::On) | PowerWanted::Reboot
+        );
+        if node.is_power_off_disabled() && !keeps_on {
+            let sentence = format!(
+                "Node {} has disable_power_off set and is not shut down; reboot it hard.",
+                node.id
+            );
+            return Err(OrderRefusal::new(RefusalKind::Conflict, sentence));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn power_wanted(
+        &mut self,
+        now: Now,
+        node: Node,
+        want: PowerWanted,
+        timeout_s: Option<u32>,
+    ) -> Result<(), OrderRefusal> {
+        self.check_power_order(&node, want)?;
+        let (order, target) = match want {
+            PowerWanted::State(PowerState::On) => (PowerOrder::On, PowerState::On),
+            PowerWanted::State(PowerState::Off) => (PowerOrder::Off, PowerState::Off),
+            PowerWanted::SoftOff => (PowerOrder::SoftOff, PowerState::Off),
+            PowerWanted::Reboot if node.is_power_off_disabled() => {
+                (PowerOrder::Reset, PowerState::On)
+            }
+            PowerWanted::Reboot => (PowerOrder::Cycle, PowerState::On),
+            // A machine that is off cannot be asked; it is just switched on.
+            PowerWanted::SoftReboot if node.power_state == Some(PowerState::Off) => {
+                (PowerOrder::On, PowerState::On)
+            }
+            PowerWanted::SoftReboot => (PowerOrder::SoftOff, PowerState::On),
+        };
+        let id = node.id;
+        let then_on = want == PowerWanted::SoftReboot && order == PowerOrder::SoftOff;
+        self.leave_boot_queue(id);
+        let waits = self.transient.entry(id).or_default();
+        waits.power = OperatorPower {
+            reason: if order == PowerOrder::SoftOff {
+                OperatorPowerReason::Soft
+            } else {
+                OperatorPowerReason::Hard
+            },
+            then_on,
+            timeout_ms: timeout_s.map(|seconds| u64::from(seconds.min(TIMEOUT_S_MAX)) * 1000),
+        };
+        let node = Node {
+            target_power_state: Some(target),
+            last_error: None,
+            // Whatever ran there does so no more.
+            agent: None,
+            ..node
+        };
+        self.records.put_node(now, node);
+        self.order_power(now, id, order);
+        Ok(())
+    }
+}
+
+/// What somebody must do now, if anything.
+fn by_hand(node: &Node, order: PowerOrder) -> Option<String> {
+    let name = node.label();
+    let agent = trivet_node::boots_agent(node);
+    Some(match order {
+        PowerOrder::On if agent => {
+            format!("switch {name} on now and let it boot from the network")
+        }
+        PowerOrder::On => format!("switch {name} on now"),
+        PowerOrder::Off => format!("switch {name} off now"),
+        PowerOrder::SoftOff => format!("shut {name} down now"),
+        PowerOrder::Cycle | PowerOrder::Reset => format!("switch {name} off and on again now"),
+        _ => return None,
+    })
+}

@@ -1,0 +1,167 @@
+//! BMCs that are swapped: the wrong machine starts.
+//!
+//! A node whose `driver_info` names the BMC of another machine boots that machine. Its own is
+//! never heard, and a port of the other node asks for an address although nobody switched that
+//! node on. Once is chance, as people press buttons; twice, after two requests of the same job,
+//! is a mistake in the records. An agent that answers after its BMC reported the last power-off
+//! of a deployment is the other sign; the power-ons tell which node has the other BMC.
+
+use std::collections::BTreeMap;
+
+use trivet_model::{MacAddr, NodeId, Now, Tick};
+use trivet_node::NodeEvent;
+
+use crate::Rack;
+
+/// How long after a power-on a machine may be heard for the first time. Ours: self-tests take
+/// up to three minutes.
+const WINDOW_MS: u64 = 180_000;
+
+/// So many power-ons of a node must each be followed by the same other machine.
+const TIMES_MIN: u32 = 2;
+
+/// So many other nodes are kept whose machines started after a power-on.
+const STARTED_MAX: usize = 3;
+
+/// What is remembered of power-ons; at most one entry for a node.
+#[derive(Default)]
+pub(crate) struct PowerOns {
+    last: BTreeMap<NodeId, PowerOn>,
+}
+
+struct PowerOn {
+    at: Tick,
+    /// It is to boot the agent, and nothing was heard of it since.
+    awaited: bool,
+    /// Which other machine was heard instead, after how many power-ons, and whether after the
+    /// last one too.
+    other_machine: Option<(NodeId, u32, bool)>,
+    /// Other nodes whose machines started within [`WINDOW_MS`] although no request had switched
+    /// them on. Kept when the node's own machine is heard: the job of the other node may have
+    /// switched that on.
+    started: Vec<NodeId>,
+}
+
+impl PowerOn {
+    fn add_started(&mut self, id: NodeId) {
+        if !self.started.contains(&id) && self.started.len() < STARTED_MAX {
+            self.started.push(id);
+        }
+    }
+}
+
+impl PowerOns {
+    pub(crate) fn remove(&mut self, id: NodeId) {
+        self.last.remove(&id);
+    }
+}
+
+impl Rack {
+    /// A request to switch on or to restart leaves for the node's BMC.
+    pub(crate) fn switched_on(&mut self, now: Now, id: NodeId) {
+        let node = self.records.node(id);
+        let awaited = node.is_some_and(|node| trivet_node::boots_agent(node));
+        let before = self.power_ons.last.remove(&id);
+        let before = before.filter(|_| awaited);
+        let (instead, started) = before
+            .map(|it| (it.other_machine, it.started))
+            .unwrap_or_default();
+        let power_on = PowerOn {
+            at: now.tick,
+            awaited,
+            other_machine: instead.map(|(other, times, _)| (other, times, false)),
+            started,
+        };
+        self.power_ons.last.insert(id, power_on);
+    }
+
+    /// The node was heard in any way: it is the machine that it should be.
+    pub(crate) fn own_machine_seen(&mut self, id: NodeId) {
+        if let Some(power_on) = self.power_ons.last.get_mut(&id) {
+            power_on.awaited = false;
+            power_on.other_machine = None;
+        }
+    }
+
+    /// A machine that starts asks for an address.
+    pub(crate) fn machine_start_seen(&mut self, now: Now, id: NodeId, mac: MacAddr) {
+        let within = |at: Tick, ms: u64| now.tick.since_ms(at) <= ms;
+        let boot_ms = self.settings.limits.boot_ms;
+        let own = self.power_ons.last.get(&id);
+        // Somebody switched it on: no wonder.
+        if own.is_some_and(|own| within(own.at, boot_ms)) {
+            return;
+        }
+        let mut swapped = Vec::new();
+        for (other, power_on) in &mut self.power_ons.last {
+            if *other == id || !within(power_on.at, WINDOW_MS) {
+                continue;
+            }
+            power_on.add_started(id);
+            if !power_on.awaited {
+                continue;
+            }
+            let times = match power_on.other_machine {
+                Some((same, _, true)) if same == id => continue,
+                Some((same, times, false)) if same == id => times + 1,
+                _ => 1,
+            };
+            power_on.other_machine = Some((id, times, true));
+            if times >= TIMES_MIN {
+                swapped.push((*other, times));
+            }
+        }
+        for (other, times) in swapped {
+            self.power_ons.remove(other);
+            self.stop_swapped(other, id, mac, times);
+        }
+    }
+
+    /// The agent of a node answers although its BMC has switched the machine off or restarted
+    /// it. Ends the job, and names the nodes whose machines started after the node's power-on.
+    /// A job of such a node that waits for its own machine in vain ends too: its BMC switches
+    /// another machine.
+    pub(crate) fn agent_contradicts_bmc(&mut self, id: NodeId, why: &str) {
+        let power_on = self.power_ons.last.get(&id);
+        let mut others = power_on.map_or_else(Vec::new, |power_on| power_on.started.clone());
+        others.retain(|other| self.records.node(*other).is_some());
+        let this = self.label_of(id);
+        let labels: Vec<_> = others.iter().map(|other| self.label_of(*other)).collect();
+        let why = match labels.join(" or ") {
+            labels if labels.is_empty() => why.to_owned(),
+            labels => format!(
+                "{why}; after a power-on of node {this} the machine of node {labels} started \
+                 without a request of its own: the BMCs of {this} and {labels} are probably swapped"
+            ),
+        };
+        self.events.push_back((id, NodeEvent::WrongMachine { why }));
+        let [other] = others.as_slice() else { return };
+        let waits_in_vain = self.power_ons.last.get(other).is_some_and(|it| it.awaited);
+        if waits_in_vain {
+            let that = self.label_of(*other);
+            let why = format!(
+                "the machine of node {that} was not heard since its power-on, but it started after \
+                 a power-on of node {this}, whose agent still runs after its BMC reported a \
+                 power-off or restart: the BMCs of {that} and {this} are probably swapped; compare \
+                 the BMC addresses in driver_info of {that} and {this} with the machines"
+            );
+            self.events
+                .push_back((*other, NodeEvent::WrongMachine { why }));
+        }
+    }
+
+    fn label_of(&self, id: NodeId) -> String {
+        let node = self.records.node(id);
+        node.map_or_else(|| id.to_string(), |node| node.label())
+    }
+
+    fn stop_swapped(&mut self, id: NodeId, other: NodeId, mac: MacAddr, times: u32) {
+        let (this, that) = (self.label_of(id), self.label_of(other));
+        let why = format!(
+            "power-on of node {this} was followed {times} times by a DHCP request of {mac}, a port \
+             of node {that}, and {this} itself was not heard: their BMCs are probably swapped; \
+             compare the BMC addresses in driver_info of {this} and {that} with the machines"
+        );
+        self.events.push_back((id, NodeEvent::WrongMachine { why }));
+    }
+}

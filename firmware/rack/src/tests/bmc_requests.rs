@@ -1,0 +1,227 @@
+//! Errands: what is asked of a BMC beside power.
+
+use trivet_bmc_ipmi::bmc::IpmiSimulator;
+use trivet_bmc_ipmi::sel::SelEvent;
+use trivet_model::bmc_request::{BmcIndicatorCommand, BootMode, HiddenBytes};
+use trivet_model::order::VendorMethod;
+use trivet_model::{BmcReply, BmcRequest, PowerOrder};
+
+use super::power::{RackTestChassis, bmc, exchange_until_reply};
+use super::*;
+
+fn bmc_request(node: NodeId, errand: BmcRequest) -> RackOrder {
+    let method = VendorMethod::BmcRequest(errand);
+    RackOrder::Vendor { node, method }
+}
+
+/// Gives the order with this ticket; its answer is owed.
+#[track_caller]
+fn submit_order(bench: &mut RackBench, ticket: u64, order: RackOrder) {
+    let caller = caller();
+    bench.handle(RackInput::Order {
+        ticket,
+        caller,
+        order,
+    });
+    assert_eq!(reply(bench, ticket), None);
+}
+
+fn reply(bench: &RackBench, wanted: u64) -> Option<Result<OrderOutcome, OrderRefusal>> {
+    bench.outputs.iter().find_map(|output| match output {
+        RackOutput::Reply { ticket, result } if *ticket == wanted => Some(result.clone()),
+        _ => None,
+    })
+}
+
+#[track_caller]
+fn reply_value(
+    bench: &mut RackBench,
+    bmc: &mut IpmiSimulator,
+    id: NodeId,
+    asked: BmcRequest,
+) -> Value {
+    // BMCs rest between two orders.
+    bench.advance(1_000);
+    submit_order(bench, 7, bmc_request(id, asked));
+    let (ticket, result) = exchange_until_reply(bench, bmc, &mut RackTestChassis::new(true));
+    assert_eq!(ticket, 7);
+    match result {
+        Ok(OrderOutcome::Reply(said)) => said,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_a_bmc_is_asked_is_answered_and_noted() {
+    let mut bench = RackBench::new();
+    let id = bench.with_node(1);
+    let mut bmc = bmc();
+    let identity = reply_value(&mut bench, &mut bmc, id, BmcRequest::Identity);
+    assert_eq!(identity["protocol"], "ipmi");
+    assert_eq!(identity["firmware_version"], "1.00");
+    assert_eq!(
+        bench.notes(),
+        [""; 0],
+        "who asked stands on the timeline already"
+    );
+    assert!(bench.rack.pending_requests.is_empty());
+    let timeline = bench.rack.view().nodes.get(&id).unwrap().timeline.clone();
+    let asked = timeline.iter().map(|note| note.kind.to_string());
+    let asked: Vec<_> = asked.filter(|note| note.contains("ann")).collect();
+    assert!(asked.last().unwrap().contains("read identity"), "{asked:?}");
+}
+
+#[test]
+fn the_indicator_is_switched_and_read() {
+    let mut bench = RackBench::new();
+    let id = bench.with_node(1);
+    let mut bmc = bmc();
+    for (light, state) in [
+        (BmcIndicatorCommand::On, "on"),
+        (BmcIndicatorCommand::For { seconds: 9 }, "blinking"),
+        (BmcIndicatorCommand::Off, "off"),
+    ] {
+        let done = reply_value(&mut bench, &mut bmc, id, BmcRequest::SetIndicator(light));
+        assert_eq!(done, json!({"done": true}));
+        let notes = bench.notes();
+        assert!(notes[0].starts_with("light o"), "{notes:?}");
+        let now = reply_value(&mut bench, &mut bmc, id, BmcRequest::Indicator);
+        assert_eq!(now, json!({"state": state}));
+    }
+}
+
+#[test]
+fn a_log_is_read_and_cleared() {
+    let mut bench = RackBench::new();
+    let id = bench.with_node(1);
+    let mut bmc = bmc();
+    let event = SelEvent {
+        generator: 0x20,
+        sensor_type: 1,
+        sensor: 1,
+        asserted: true,
+        kind: 1,
+        data: [0x57, 1, 2],
+    };
+    bmc.add_event(1_700_000_000, event);
+    let log = reply_value(&mut bench, &mut bmc, id, BmcRequest::Events);
+    assert_eq!(log["events"][0]["severity"], "warning");
+    reply_value(&mut bench, &mut bmc, id, BmcRequest::ClearEvents);
+    assert!(bmc.events().is_empty());
+    let log = reply_value(&mut bench, &mut bmc, id, BmcRequest::Events);
+    assert_eq!(log["events"], json!([]));
+}
+
+#[test]
+fn what_is_in_a_mailbox_is_noted_nowhere() {
+    let mut bench = RackBench::new();
+    let id = bench.with_node(1);
+    let mut bmc = bmc();
+    let write = BmcRequest::WriteMailbox(HiddenBytes::new("hunter2"));
+    reply_value(&mut bench, &mut bmc, id, write);
+    assert_eq!(&bmc.mailbox(0).unwrap()[..7], b"hunter2");
+    let read = reply_value(&mut bench, &mut bmc, id, BmcRequest::Mailbox);
+    assert!(read["data"].as_str().unwrap().starts_with("aHVudGVyMg"));
+    let timeline = format!("{:?}", bench.rack.view().nodes.get(&id).unwrap().timeline);
+    assert!(!timeline.contains("hunter2") && !timeline.contains("aHVudGVyMg"));
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_with_a_sentence() {
+    let mut bench = RackBench::new();
+    let id = bench.with_node(1);
+    let said = bench.refused(bmc_request(id, BmcRequest::Media), RefusalKind::Invalid);
+    assert!(said.contains("IPMI has no virtual media"), "{said}");
+    for (driver, want) in [
+        ("ssh", "nobody manages"),
+        ("fake-hardware", "pretended"),
+        ("manual-management", "nobody manages"),
+        ("strange", "hardware type"),
+    ] {
+        bench.force(id, |node| driver.clone_into(&mut node.driver));
+        let said = bench.refused(bmc_request(id, BmcRequest::Sensors), RefusalKind::Invalid);
+        assert!(said.contains(want), "{driver}: {said}");
+    }
+    assert!(bench.rack.pending_requests.is_empty());
+}
+
+#[test]
+fn how_the_firmware_boots_stands_in_the_record() {
+    let mut bench = RackBench::new();
+    let id = bench.with_node(1);
+    let now = bench.now;
+    let mode = BmcReply::BootMode(Some(BootMode::Bios));
+    bench
+        .rack
+        .store_boot_modes(now, id, &BmcRequest::BootMode, &mode);
+    assert_eq!(bench.node(id).kept["boot_mode"], "bios");
+    let uefi = BmcRequest::SetBootMode(BootMode::Uefi);
+    bench.rack.store_boot_modes(now, id, &uefi, &BmcReply::Done);
+    assert_eq!(bench.node(id).kept["boot_mode"], "uefi");
+    let on = BmcRequest::SetSecureBoot(true);
+    bench.rack.store_boot_modes(now, id, &on, &BmcReply::Done);
+    assert_eq!(bench.node(id).kept["secure_boot"], true);
+    let before = bench.node(id);
+    let unknown = BmcReply::SecureBoot(None);
+    bench
+        .rack
+        .store_boot_modes(now, id, &BmcRequest::SecureBoot, &unknown);
+    assert_eq!(bench.node(id), before);
+}
+
+#[test]
+fn one_at_a_time_and_not_during_a_job() {
+    let mut bench = RackBench::new();
+    let id = bench.with_node(1);
+    submit_order(&mut bench, 7, bmc_request(id, BmcRequest::Sensors));
+    bench.refused(bmc_request(id, BmcRequest::Events), RefusalKind::Conflict);
+    let reset = VendorMethod::Bmc(PowerOrder::BmcReset { warm: true });
+    let reset = RackOrder::Vendor {
+        node: id,
+        method: reset,
+    };
+    bench.refused(reset, RefusalKind::Conflict);
+    let (mut bench, id) = RackBench::inspecting();
+    bench.force(id, |node| node.provision_state = ProvisionState::Inspecting);
+    let said = bench.refused(bmc_request(id, BmcRequest::Events), RefusalKind::Conflict);
+    assert!(said.contains("inspecting"), "{said}");
+}
+
+#[test]
+fn who_waits_is_told_when_driver_info_changes() {
+    let mut bench = RackBench::new();
+    let id = bench.with_node(1);
+    submit_order(&mut bench, 7, bmc_request(id, BmcRequest::Sensors));
+    bench.force(id, |node| {
+        let info = &mut node.driver_info;
+        info.insert("ipmi_password".into(), json!("other"));
+    });
+    bench
+        .rack
+        .send_power_order(bench.now, id, PowerOrder::Status);
+    bench.handle(RackInput::Tick);
+    let refusal = reply(&bench, 7).unwrap().unwrap_err();
+    assert!(
+        refusal.sentence.contains("driver_info changed"),
+        "{refusal}"
+    );
+}
+
+#[test]
+fn a_bmc_request_may_take_minutes_but_not_for_ever() {
+    let mut bench = RackBench::new();
+    let id = bench.with_node(1);
+    submit_order(&mut bench, 7, bmc_request(id, BmcRequest::Events));
+    // A line that forgets the errand without a word: the bound ends the wait.
+    let owed_ms = crate::bmc_requests::BMC_REPLY_WAIT_MS_MAX;
+    bench.rack.ipmi_transport = crate::ipmi_transport::IpmiTransport::new(IpmiTiming::default());
+    bench.advance(owed_ms - 1);
+    assert_eq!(reply(&bench, 7), None);
+    bench.advance(1);
+    let refusal = reply(&bench, 7).unwrap().unwrap_err();
+    assert!(refusal.sentence.contains("in time"), "{refusal}");
+    // Its answer is nobody's now.
+    let findings = Ok(BmcReply::Done);
+    bench.rack.bmc_request_answered(bench.now, id, 1, findings);
+    assert!(bench.rack.pending_requests.is_empty());
+}

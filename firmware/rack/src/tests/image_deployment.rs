@@ -1,0 +1,555 @@
+//! Writes that wait for their image, and writes that are done again.
+
+use super::*;
+use trivet_model::image::{ImageState, ImageStatus, UnpackedImage};
+use trivet_model::{AgentEvent, AgentOrder, AgentSession, BootPartitions, JobPhase};
+use trivet_node::NodeEvent;
+
+use crate::{FileGrant, FileServerProtocol};
+
+const SUMS: &str = "https://images.example/SHA256SUMS";
+
+/// A node whose agent is up, with its write as the present step.
+pub(super) fn at_write(bench: &mut RackBench, info: Value) -> NodeId {
+    let id = bench.with_node(1);
+    bench.force(id, |node| {
+        node.provision_state = ProvisionState::Available;
+        let Value::Object(info) = info else {
+            panic!("an object")
+        };
+        node.instance_info.extend(info);
+    });
+    bench.verb(id, Verb::Active).unwrap();
+    bench.force(id, |node| {
+        node.provision_state = ProvisionState::DeployWait;
+        let job = node.job.as_mut().unwrap();
+        job.phase = JobPhase::AwaitStep;
+        job.step_kind = Some(trivet_model::StepKind::Deploy);
+        node.agent = Some(AgentSession {
+            token: "t".repeat(40),
+            former_token: None,
+            url: Some("http://10.0.0.100:9999".into()),
+            verify_ca: None,
+            version: None,
+        });
+    });
+    id
+}
+
+/// The present step is started.
+pub(super) fn start(bench: &mut RackBench, id: NodeId) {
+    let why = "the test wants it".to_owned();
+    bench
+        .rack
+        .events
+        .push_back((id, NodeEvent::StepAgain { why }));
+    bench.handle(RackInput::Tick);
+}
+
+/// What the last call told the agent of its image, and its number.
+pub(super) fn sent_image_info(bench: &RackBench) -> Option<(Value, u64)> {
+    let mut calls = bench.outputs.iter();
+    calls.find_map(|output| match output {
+        RackOutput::CallAgent { request, call, .. } => {
+            let body: Value = serde_json::from_slice(request.body.as_ref()?).unwrap();
+            Some((body["params"]["step"]["args"].clone(), *call))
+        }
+        _ => None,
+    })
+}
+
+pub(super) fn news(digest: &str, state: ImageState, raw: Option<UnpackedImage>) -> RackInput {
+    let digest: Digest = digest.parse().unwrap();
+    RackInput::Image(Box::new(ImageStatus {
+        key: trivet_images::ImageKey(digest).to_string(),
+        name: "a.qcow2".into(),
+        digest,
+        format: trivet_images::ImageFormat::Raw,
+        size: Some(100),
+        present_bytes: 100,
+        state,
+        raw,
+    }))
+}
+
+fn packed() -> Value {
+    json!({"image_source": "http://far/a.qcow2", "image_checksum": "0a".repeat(32)})
+}
+
+pub(super) fn plain() -> Value {
+    json!({"image_source": "http://far/a.raw", "image_checksum": "0a".repeat(32)})
+}
+
+const RAW: UnpackedImage = UnpackedImage {
+    digest: Digest::Sha256([0xee; 32]),
+    size: 1 << 20,
+};
+
+fn last_note(bench: &RackBench, id: NodeId) -> String {
+    let view = bench.rack.view();
+    let timeline = &view.nodes.get(&id).unwrap().timeline;
+    timeline.last().unwrap().kind.to_string()
+}
+
+#[test]
+fn an_image_comes_while_the_machine_boots() {
+    let mut bench = RackBench::new();
+    let id = bench.with_node(1);
+    bench.force(id, |node| {
+        node.provision_state = ProvisionState::Available;
+        let Value::Object(info) = plain() else {
+            unreachable!()
+        };
+        node.instance_info.extend(info);
+    });
+    bench.verb(id, Verb::Active).unwrap();
+    let urgent = |output: &RackOutput| matches!(output, RackOutput::FillImage { urgent: true, .. });
+    assert!(bench.outputs.iter().any(urgent));
+}
+
+#[test]
+fn a_plain_image_is_written_at_once() {
+    let mut bench = RackBench::new();
+    let id = at_write(&mut bench, plain());
+    start(&mut bench, id);
+    let (args, _) = sent_image_info(&bench).expect("the agent is called");
+    let info = &args["image_info"];
+    assert_eq!(info["os_hash_value"], "0a".repeat(32));
+    assert_eq!(info["disk_format"], "raw");
+}
+
+/// A wake-up from before the step came while the order was on its way: the agent got it
+/// twice, and where its first answer was lost it wrote twice.
+#[test]
+fn an_order_on_its_way_is_not_given_again() {
+    let mut bench = RackBench::new();
+    let id = at_write(&mut bench, plain());
+    start(&mut bench, id);
+    let (_, call) = sent_image_info(&bench).expect("the agent is called");
+    bench.outputs.clear();
+    bench.rack.events.push_back((id, NodeEvent::TimerExpired));
+    bench.handle(RackInput::Tick);
+    assert!(sent_image_info(&bench).is_none(), "it is on its way");
+    let result = Err("no answer".to_owned());
+    bench.handle(RackInput::AgentAnswered {
+        node: id,
+        call,
+        result,
+    });
+    start(&mut bench, id);
+    assert!(sent_image_info(&bench).is_some(), "that one is given up");
+}
+
+/// A wake-up that was meant for an agent that says nothing came while the order to install a
+/// boot loader was on its way, and another order took its place.
+#[test]
+fn an_order_voids_what_was_to_wake_its_job() {
+    let mut bench = RackBench::new();
+    let id = at_write(&mut bench, plain());
+    bench.force(id, |node| {
+        node.job.as_mut().unwrap().phase = JobPhase::Bootloader;
+    });
+    bench.rack.wake_after(bench.now, id, 1000);
+    let found = Ok(AgentEvent::PartitionsFound(BootPartitions::default()));
+    let event = NodeEvent::Agent(AgentOrder::FindPartitions, found);
+    bench.rack.events.push_back((id, event));
+    bench.handle(RackInput::Tick);
+    assert!(
+        sent_image_info(&bench).is_some(),
+        "a boot loader is ordered"
+    );
+    bench.advance(2000);
+    assert!(sent_image_info(&bench).is_none(), "and nothing else");
+}
+
+#[test]
+fn a_packed_image_is_written_when_its_disk_is_taken_out() {
+    let mut bench = RackBench::new();
+    let id = at_write(&mut bench, packed());
+    start(&mut bench, id);
+    assert!(sent_image_info(&bench).is_none(), "it has to wait");
+    assert!(last_note(&bench, id).contains("waits for image a.qcow2"));
+    let sum = "0a".repeat(32);
+    bench.handle(news(&sum, ImageState::Unpacking, None));
+    assert!(sent_image_info(&bench).is_none());
+    bench.handle(news(&"0b".repeat(32), ImageState::Complete, Some(RAW)));
+    assert!(sent_image_info(&bench).is_none(), "that is another image");
+    bench.handle(news(&sum, ImageState::Complete, Some(RAW)));
+    let (args, _) = sent_image_info(&bench).expect("the agent is called");
+    let info = &args["image_info"];
+    assert_eq!(info["os_hash_value"], RAW.digest.to_string());
+    assert_eq!(info["disk_format"], "raw");
+    assert_eq!(info["stream_raw_images"], true);
+    // The door asks the cache for the packed one, which knows what to do with it.
+    let url = info["urls"][0].as_str().unwrap();
+    bench.handle(RackInput::FileRequested {
+        ticket: 1,
+        protocol: FileServerProtocol::Http,
+        peer: Ipv4Addr::new(192, 0, 2, 77).into(),
+        path: url.strip_prefix("http://10.0.0.1:8080").unwrap().to_owned(),
+    });
+    let granted = bench.outputs.iter().any(|output| {
+        let RackOutput::File { grant, .. } = output else {
+            return false;
+        };
+        let Some(FileGrant::Image(wanted)) = grant else {
+            return false;
+        };
+        wanted.format == trivet_images::ImageFormat::Qcow2 && wanted.digest.to_string() == sum
+    });
+    assert!(granted);
+    // The next node finds it ready.
+    start(&mut bench, id);
+    let job = bench.node(id).job.unwrap();
+    assert_eq!(job.phase, JobPhase::StartStep);
+}
+
+#[test]
+fn a_packed_image_that_fails_fails_the_deployment_with_its_words() {
+    let mut bench = RackBench::new();
+    let id = at_write(&mut bench, packed());
+    start(&mut bench, id);
+    let failed = ImageState::Failed("it has a backing file".into());
+    bench.handle(news(&"0a".repeat(32), failed, None));
+    let node = bench.node(id);
+    assert_eq!(node.provision_state, ProvisionState::DeployFail);
+    let error = node.last_error.unwrap();
+    assert!(error.contains("it has a backing file"), "{error}");
+}
+
+#[test]
+fn a_digest_in_a_checksum_file_is_found_kept_and_told() {
+    let mut bench = RackBench::new();
+    let info = json!({"image_source": "http://far/a.raw", "image_checksum": SUMS});
+    let id = at_write(&mut bench, info);
+    start(&mut bench, id);
+    assert!(sent_image_info(&bench).is_none(), "it has to wait");
+    let found = |result| RackInput::ChecksumFound {
+        url: SUMS.to_owned(),
+        name: "a.raw".to_owned(),
+        result,
+    };
+    bench.handle(found(Ok(Digest::Sha256([5; 32]))));
+    let (args, _) = sent_image_info(&bench).expect("the agent is called");
+    let info = &args["image_info"];
+    assert_eq!(info["os_hash_value"], "05".repeat(32));
+    assert_eq!(info.get("checksum"), None);
+    let filled = |output: &RackOutput| matches!(output, RackOutput::FillImage { .. });
+    assert!(bench.outputs.iter().any(filled));
+    // It is part of the record, whatever the file says later.
+    let bench = bench.restarted();
+    let job = bench.node(id).job.unwrap();
+    let info = &job.steps[0].args["image_info"];
+    assert_eq!(info["os_hash_value"], "05".repeat(32));
+}
+
+#[test]
+fn a_checksum_file_that_does_not_help_fails_the_deployment() {
+    let mut bench = RackBench::new();
+    let info = json!({"image_source": "http://far/a.raw", "image_checksum": SUMS});
+    let id = at_write(&mut bench, info);
+    start(&mut bench, id);
+    bench.handle(RackInput::ChecksumFound {
+        url: SUMS.to_owned(),
+        name: "a.raw".to_owned(),
+        result: Err("the checksum file has no SHA-256 for a.raw".into()),
+    });
+    let error = bench.node(id).last_error.unwrap();
+    assert!(error.contains("has no SHA-256 for a.raw"), "{error}");
+}
+
+/// The agent's answer to the call that is out.
+pub(super) fn agent_reports(bench: &mut RackBench, id: NodeId, call: u64, error: &str) {
+    let body = json!({"id": "1", "command_name": "execute_deploy_step", "command_params": {},
+                      "command_status": "FAILED", "command_result": null,
+                      "command_error": {"type": "X", "code": 500, "message": "m",
+                                        "details": error}});
+    bench.handle(RackInput::AgentAnswered {
+        node: id,
+        call,
+        result: Ok((200, body.to_string().into_bytes())),
+    });
+}
+
+const BLAME: &str = "Image failed to verify against checksum. location: /dev/vda";
+
+#[test]
+fn a_write_that_blames_the_image_is_done_again_after_a_check() {
+    let mut bench = RackBench::new();
+    let id = at_write(&mut bench, plain());
+    start(&mut bench, id);
+    let (_, mut call) = sent_image_info(&bench).expect("the agent is called");
+    for _ in 0..3 {
+        agent_reports(&mut bench, id, call, BLAME);
+        let checks = |output: &RackOutput| matches!(output, RackOutput::CheckImage(_));
+        assert!(bench.outputs.iter().any(checks));
+        assert!(last_note(&bench, id).contains("is checked in this box"));
+        // What is rotten is fetched again first.
+        let sum = "0a".repeat(32);
+        bench.force(id, |node| {
+            node.job.as_mut().unwrap().phase = JobPhase::AwaitStep;
+        });
+        bench.handle(news(&sum, ImageState::Corrupt(1), None));
+        assert!(sent_image_info(&bench).is_none());
+        bench.handle(news(&sum, ImageState::Complete, None));
+        (_, call) = sent_image_info(&bench).expect("it is written again");
+    }
+    // Not for ever.
+    agent_reports(&mut bench, id, call, BLAME);
+    let node = bench.node(id);
+    assert_eq!(node.provision_state, ProvisionState::DeployFail);
+    assert!(node.last_error.unwrap().contains(BLAME));
+}
+
+#[test]
+fn a_write_that_failed_for_another_reason_has_failed() {
+    let mut bench = RackBench::new();
+    let id = at_write(&mut bench, plain());
+    start(&mut bench, id);
+    let (_, call) = sent_image_info(&bench).unwrap();
+    agent_reports(
+        &mut bench,
+        id,
+        call,
+        "Could not write image: the disk is too small",
+    );
+    assert_eq!(bench.node(id).provision_state, ProvisionState::DeployFail);
+}
+
+#[test]
+fn a_write_whose_image_is_gone_fails_with_both_reasons() {
+    let mut bench = RackBench::new();
+    let id = at_write(&mut bench, plain());
+    start(&mut bench, id);
+    let (_, call) = sent_image_info(&bench).unwrap();
+    agent_reports(&mut bench, id, call, BLAME);
+    bench.force(id, |node| {
+        node.job.as_mut().unwrap().phase = JobPhase::AwaitStep;
+    });
+    let failed = ImageState::Failed("the source is away".into());
+    bench.handle(news(&"0a".repeat(32), failed, None));
+    let error = bench.node(id).last_error.unwrap();
+    assert!(error.contains(BLAME) && error.contains("the source is away"));
+}
+
+/// Asks for a deployment with this config drive.
+fn deploys_with(drive: Value) -> (RackBench, NodeId, Result<OrderOutcome, OrderRefusal>) {
+    let mut bench = RackBench::new();
+    let id = bench.with_node(1);
+    let Value::Object(info) = plain() else {
+        unreachable!()
+    };
+    bench.force(id, |node| {
+        node.provision_state = ProvisionState::Available;
+        node.instance_info.extend(info);
+    });
+    let args = VerbArgs {
+        configdrive: Some(drive),
+        ..VerbArgs::default()
+    };
+    let done = bench.order(RackOrder::Provision {
+        node: id,
+        verb: Verb::Active,
+        args,
+        based_on: None,
+    });
+    (bench, id, done)
+}
+
+#[test]
+fn a_config_drive_given_as_an_object_is_made_of_it_and_of_the_nodes_facts() {
+    let (bench, id, done) = deploys_with(json!({"user_data": "#!/bin/sh"}));
+    done.unwrap();
+    let node = bench.node(id);
+    let Value::Object(facts) =
+        json!({"uuid": id.to_string(), "name": node.name, "hostname": node.name})
+    else {
+        unreachable!()
+    };
+    let Value::Object(parts) = json!({"user_data": "#!/bin/sh"}) else {
+        unreachable!()
+    };
+    let want = trivet_configdrive::encoded_drive(&parts, &facts).unwrap();
+    assert_eq!(node.instance_info["configdrive"], want);
+}
+
+#[test]
+fn a_config_drive_that_cannot_be_made_changes_nothing() {
+    let (bench, id, done) = deploys_with(json!({"user_data": 7}));
+    let said = done.unwrap_err().to_string();
+    assert!(said.contains("user_data must be text"), "{said}");
+    assert_eq!(bench.node(id).provision_state, ProvisionState::Available);
+    assert_eq!(bench.node(id).instance_info.get("configdrive"), None);
+}
+
+#[test]
+fn a_config_drive_is_fetched_at_an_address_of_this_deployment() {
+    let mut bench = RackBench::new();
+    let mut info = plain();
+    info["configdrive"] = json!("H4sIdrive");
+    let id = at_write(&mut bench, info);
+    start(&mut bench, id);
+    let (args, _) = sent_image_info(&bench).unwrap();
+    let url = args["configdrive"].as_str().unwrap();
+    let path = url.strip_prefix("http://10.0.0.1:8080").unwrap().to_owned();
+    assert!(path.starts_with(&format!("/drives/{id}/")), "{path}");
+    let granted = |bench: &mut RackBench, path: &str| {
+        bench.handle(RackInput::FileRequested {
+            ticket: 1,
+            protocol: FileServerProtocol::Http,
+            peer: Ipv4Addr::new(192, 0, 2, 77).into(),
+            path: path.to_owned(),
+        });
+        let file = bench.outputs.iter().find_map(|output| match output {
+            RackOutput::File { grant, .. } => Some(grant.clone()),
+            _ => None,
+        });
+        file.unwrap()
+    };
+    let drive = granted(&mut bench, &path);
+    assert_eq!(drive, Some(FileGrant::Bytes(b"H4sIdrive".to_vec())));
+    let guess = format!("/drives/{id}/{}", "0".repeat(32));
+    assert_eq!(granted(&mut bench, &guess), None);
+    bench.force(id, |node| node.job = None);
+    assert_eq!(granted(&mut bench, &path), None, "it has expired");
+}
+
+fn kept(bench: &mut RackBench, number: u64, name: &str, source: &str) -> trivet_model::ResourceId {
+    let id = trivet_model::ResourceId::random(&mut SeededRandom::new(number));
+    let kind = trivet_model::ResourceKind::Image;
+    let mut resource = trivet_model::Resource::new(id, kind, UnixMs(1));
+    resource.name = Some(name.to_owned());
+    let (sources, sum) = (json!([source]), json!("0a".repeat(32)));
+    resource.fields.insert("sources".into(), sources);
+    resource.fields.insert("checksum".into(), sum);
+    bench
+        .order(RackOrder::CreateResource(Box::new(resource)))
+        .unwrap();
+    id
+}
+
+#[test]
+fn an_image_that_is_being_written_is_not_removed() {
+    let mut bench = RackBench::new();
+    let image = kept(&mut bench, 9, "far", "http://far/a.raw");
+    let id = at_write(&mut bench, json!({"image_source": "far"}));
+    let kind = trivet_model::ResourceKind::Image;
+    let remove = || RackOrder::DeleteResource(kind, image);
+    let said = bench.refused(remove(), RefusalKind::Conflict);
+    assert!(said.contains("node-1"), "{said}");
+    bench.force(id, |node| node.job = None);
+    bench.order(remove()).unwrap();
+}
+
+#[test]
+fn one_image_under_two_names_has_the_sources_and_the_faults_of_both() {
+    let mut bench = RackBench::new();
+    kept(&mut bench, 8, "one", "http://dead/a.raw");
+    let two = kept(&mut bench, 9, "two", "http://far/a.raw");
+    bench.order(RackOrder::FetchImage(two)).unwrap();
+    let sources = bench.outputs.iter().find_map(|output| match output {
+        RackOutput::FillImage { wanted, .. } => Some(wanted.sources.clone()),
+        _ => None,
+    });
+    let want = ["http://far/a.raw", "http://dead/a.raw"].map(str::to_owned);
+    assert_eq!(sources.unwrap(), want);
+    let news = |name: &str, state| {
+        let digest: Digest = "0a".repeat(32).parse().unwrap();
+        RackInput::Image(Box::new(ImageStatus {
+            key: trivet_images::ImageKey(digest).to_string(),
+            name: name.to_owned(),
+            digest,
+            format: trivet_images::ImageFormat::Raw,
+            size: Some(1),
+            present_bytes: 1,
+            state,
+            raw: None,
+        }))
+    };
+    bench.handle(news("one", ImageState::Failed("it is away".into())));
+    assert_eq!(bench.rack.view().faults.len(), 1);
+    bench.handle(news("two", ImageState::Complete));
+    assert!(bench.rack.view().faults.is_empty());
+}
+
+#[test]
+fn an_image_of_the_catalogue_may_have_its_digest_in_a_checksum_file() {
+    let mut bench = RackBench::new();
+    let id = trivet_model::ResourceId::random(&mut SeededRandom::new(9));
+    let kind = trivet_model::ResourceKind::Image;
+    let mut resource = trivet_model::Resource::new(id, kind, UnixMs(1));
+    resource.name = Some("far".into());
+    let sources = json!(["http://far/a.raw"]);
+    resource.fields.insert("sources".into(), sources);
+    resource.fields.insert("checksum".into(), json!(SUMS));
+    bench
+        .order(RackOrder::CreateResource(Box::new(resource)))
+        .unwrap();
+    let sought = |output: &RackOutput| matches!(output, RackOutput::FindChecksum { name, .. } if name == "a.raw");
+    assert!(bench.outputs.iter().any(sought));
+    bench.order(RackOrder::FetchImage(id)).unwrap();
+    assert!(!bench.outputs.iter().any(sought), "once is enough");
+    let found = |result| RackInput::ChecksumFound {
+        url: SUMS.to_owned(),
+        name: "a.raw".to_owned(),
+        result,
+    };
+    bench.handle(found(
+        Err("https://images.example cannot be reached".into()),
+    ));
+    let view = bench.rack.view();
+    let fault = view.faults.keys().next().unwrap().to_string();
+    assert!(fault.contains("image far has no digest"), "{fault}");
+    bench.order(RackOrder::FetchImage(id)).unwrap();
+    assert!(bench.outputs.iter().any(sought), "asking again tries again");
+    bench.handle(found(Ok(Digest::Sha256([5; 32]))));
+    let view = bench.rack.view();
+    assert!(view.faults.is_empty());
+    let kept = view.resource(kind, "far").unwrap();
+    assert_eq!(kept.text("checksum"), Some("05".repeat(32).as_str()));
+    assert_eq!(kept.text("checksum_url"), Some(SUMS));
+    let filled =
+        |output: &RackOutput| matches!(output, RackOutput::FillImage { urgent: false, .. });
+    assert!(bench.outputs.iter().any(filled));
+}
+
+/// A short step ends, and its beat comes, before the answer that says it began.
+#[test]
+fn a_beat_that_overtakes_the_answer_of_its_step_is_looked_into() {
+    for beats in [true, false] {
+        let mut bench = RackBench::new();
+        let id = at_write(&mut bench, plain());
+        start(&mut bench, id);
+        let (_, call) = sent_image_info(&bench).unwrap();
+        if beats {
+            let node = bench.node(id);
+            let session = node.agent.unwrap();
+            let beat = AgentHeartbeat {
+                callback_url: session.url.unwrap(),
+                ..beat(&session.token)
+            };
+            assert_eq!(
+                bench.order(RackOrder::Heartbeat {
+                    node: id,
+                    heartbeat: beat
+                }),
+                Ok(OrderOutcome::Stored)
+            );
+        }
+        bench.outputs.clear();
+        let body = json!({
+            "id": "1", "command_name": "execute_deploy_step", "command_params": {},
+            "command_status": "RUNNING", "command_error": null, "command_result": null,
+        });
+        bench.handle(RackInput::AgentAnswered {
+            node: id,
+            call,
+            result: Ok((200, body.to_string().into_bytes())),
+        });
+        let looks = |output: &RackOutput| match output {
+            RackOutput::CallAgent { request, .. } => request.body.is_none(),
+            _ => false,
+        };
+        assert_eq!(bench.outputs.iter().any(looks), beats);
+    }
+}

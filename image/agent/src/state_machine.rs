@@ -1,0 +1,421 @@
+//! What the agent does next, and how it answers.
+//!
+//! Sans-IO. [`Brain::next`] gives the requests that are due; their answers come
+//! back through `*_answered`. [`Brain::request`] answers the appliance; long work
+//! leaves as a [`Work`] and comes back through [`Brain::work_done`]. Times, retries
+//! and dead ends are those of the stock agent, the dead ends included: an appliance
+//! that copes with them copes with the stock agent.
+
+mod command_table;
+mod image;
+mod request;
+mod work;
+
+use std::collections::VecDeque;
+
+use serde_json::{Value, json};
+use trivet_ipa::{
+    CommandResult, HEARTBEAT_PATH, HeartbeatBody, LOOKUP_PATH, LookupAnswer, LookupNode,
+    TOKEN_CHARS_MIN, TOKEN_MASK,
+};
+use trivet_model::{Entropy, MacAddr, NodeId, Tick};
+
+use crate::AGENT_VERSION;
+pub use image::ImageOrder;
+pub use request::{AgentApiReply, REQUEST_BYTES_MAX};
+pub use work::{AgentWork, AgentWorkError, AgentWorkOutcome};
+
+/// How many commands are remembered. Ours: the stock agent forgets none.
+pub const COMMANDS_MAX: usize = 256;
+
+/// How often inspection data is posted before the agent goes on without. The
+/// stock agent's number.
+pub const INSPECTION_TRIES_MAX: u32 = 5;
+
+/// The status that stands for "no answer at all".
+pub const NO_ANSWER: u16 = 0;
+
+/// Which machine this is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AgentMachineIdentity {
+    /// Its hardware addresses.
+    pub macs: Vec<MacAddr>,
+    /// What it consists of, as `inventory` in the protocol.
+    pub inventory: Value,
+    /// Its node, where it was told out of band.
+    pub node: Option<NodeId>,
+    /// Its token, where it was told out of band.
+    pub token: Option<String>,
+}
+
+/// What the agent was started for.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct AgentPlan {
+    /// Where the appliance reaches it, without a last slash.
+    pub callback_url: String,
+    /// Post what was found first.
+    pub inspect: bool,
+    /// Look up and beat; without, it only serves.
+    pub beat: bool,
+    /// How fast.
+    pub intervals: AgentIntervals,
+}
+
+/// Times between requests, in milliseconds.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct AgentIntervals {
+    /// The least time between two heartbeats, even when one is urgent.
+    pub gap_ms: u64,
+    /// After a refused heartbeat: once to twice this.
+    pub retry_ms: u64,
+    /// After the first failed lookup.
+    pub lookup_ms: u64,
+    /// The longest wait between lookups.
+    pub lookup_ms_max: u64,
+    /// The agent gives up looking up after this.
+    pub lookup_timeout_ms: u64,
+}
+
+impl AgentIntervals {
+    /// The stock agent's times.
+    pub const STOCK: Self = Self {
+        gap_ms: 5_000,
+        retry_ms: 5_000,
+        lookup_ms: 1_000,
+        lookup_ms_max: 60_000,
+        lookup_timeout_ms: 600_000,
+    };
+
+    /// A rehearsal's times: the same order of things within seconds.
+    pub const FAST: Self = Self {
+        gap_ms: 100,
+        retry_ms: 200,
+        lookup_ms: 50,
+        lookup_ms_max: 2_000,
+        lookup_timeout_ms: 600_000,
+    };
+}
+
+/// A request that is due. The shell knows the addresses.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AgentDueRequest {
+    /// Post this to the inspection address.
+    PostInspection {
+        /// JSON.
+        body: Vec<u8>,
+    },
+    /// Ask who we are, microversion [`trivet_ipa::LOOKUP_VERSION`].
+    Lookup {
+        /// What follows the API's address.
+        path_and_query: String,
+    },
+    /// Say that we live, microversion [`trivet_ipa::HEARTBEAT_VERSION`].
+    Heartbeat {
+        /// Which node.
+        node: NodeId,
+        /// What follows the API's address.
+        path: String,
+        /// JSON.
+        body: Vec<u8>,
+    },
+}
+
+/// How far the agent is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum AgentPhase {
+    /// It posts what it found.
+    Inspecting,
+    /// It asks who it is.
+    LookingUp,
+    /// It beats and takes commands.
+    Beating,
+    /// It was started to inspect only; it answers but asks nothing.
+    Serving,
+    /// It got the mask and has no token: it does nothing until power-cycled, as
+    /// the stock agent does.
+    Stuck,
+    /// Nobody knew it for too long: the process ends.
+    GaveUp,
+    /// It set the rescue password and left the machine to its user.
+    Rescued,
+}
+
+/// The agent's mind.
+#[derive(Clone, Debug)]
+pub struct AgentState {
+    identity: AgentMachineIdentity,
+    plan: AgentPlan,
+    phase: AgentPhase,
+    started: Option<Tick>,
+    due: Tick,
+    in_flight: bool,
+    tries: u32,
+    conflicts: u32,
+    lookup_since: Option<Tick>,
+    beat_at: Option<Tick>,
+    beat_wanted: bool,
+    heartbeat_timeout_ms: u64,
+    node: Option<(NodeId, LookupNode)>,
+    commands: VecDeque<CommandResult>,
+    command_serial: u64,
+    running: Option<work::RunningAgentCommand>,
+    root_uuid: Option<String>,
+}
+
+impl AgentState {
+    /// An agent that has just started. Its first request is due at once.
+    pub fn new(identity: AgentMachineIdentity, plan: AgentPlan) -> Self {
+        let state = match (plan.inspect, plan.beat) {
+            (true, _) => AgentPhase::Inspecting,
+            (false, true) => AgentPhase::LookingUp,
+            (false, false) => AgentPhase::Serving,
+        };
+        Self {
+            identity,
+            plan,
+            phase: state,
+            started: None,
+            due: Tick(0),
+            in_flight: false,
+            tries: 0,
+            conflicts: 0,
+            lookup_since: None,
+            beat_at: None,
+            beat_wanted: false,
+            heartbeat_timeout_ms: 0,
+            node: None,
+            commands: VecDeque::new(),
+            command_serial: 0,
+            running: None,
+            root_uuid: None,
+        }
+    }
+
+    /// How far it is.
+    pub fn phase(&self) -> AgentPhase {
+        self.phase
+    }
+
+    /// Its node, once known.
+    pub fn node(&self) -> Option<NodeId> {
+        self.node.as_ref().map(|(id, _)| *id)
+    }
+
+    /// When [`Self::next`] has something to give again; none while an answer is
+    /// awaited or nothing is left to do.
+    pub fn wake_at(&self) -> Option<Tick> {
+        let asks = matches!(
+            self.phase,
+            AgentPhase::Inspecting | AgentPhase::LookingUp | AgentPhase::Beating
+        );
+        (asks && !self.in_flight).then_some(self.due)
+    }
+
+    /// The requests that are due. Each is given once and awaits its answer.
+    pub fn due_requests(&mut self, now: Tick) -> Vec<AgentDueRequest> {
+        self.started.get_or_insert(now);
+        if self.wake_at().is_none_or(|due| due > now) {
+            return Vec::new();
+        }
+        let act = match self.phase {
+            AgentPhase::Inspecting => AgentDueRequest::PostInspection {
+                body: self.inspection().to_string().into_bytes(),
+            },
+            AgentPhase::LookingUp => {
+                self.lookup_since.get_or_insert(now);
+                AgentDueRequest::Lookup {
+                    path_and_query: self.lookup_path(),
+                }
+            }
+            AgentPhase::Beating => {
+                let Some(node) = self.node() else {
+                    return Vec::new();
+                };
+                self.beat_at = Some(now);
+                AgentDueRequest::Heartbeat {
+                    node,
+                    path: format!("{HEARTBEAT_PATH}{node}"),
+                    body: self.heartbeat().to_string().into_bytes(),
+                }
+            }
+            AgentPhase::Serving | AgentPhase::Stuck | AgentPhase::GaveUp | AgentPhase::Rescued => {
+                return Vec::new();
+            }
+        };
+        self.in_flight = true;
+        vec![act]
+    }
+
+    /// The answer to inspection data. Any success with JSON counts, and names the
+    /// node for the lookup.
+    pub fn handle_inspection_response(
+        &mut self,
+        now: Tick,
+        status: u16,
+        body: &[u8],
+        entropy: &mut dyn Entropy,
+    ) {
+        if self.phase != AgentPhase::Inspecting {
+            return;
+        }
+        self.in_flight = false;
+        self.tries += 1;
+        let again = status == NO_ANSWER || status == 409 || status >= 500;
+        if again && self.tries < INSPECTION_TRIES_MAX {
+            let wait_ms = self.plan.intervals.retry_ms;
+            self.due = now.after_ms(self.backoff_ms(wait_ms, wait_ms * 6, entropy));
+            return;
+        }
+        if !again && status < 400 {
+            let answer: Value = serde_json::from_slice(body).unwrap_or_default();
+            let uuid = answer.get("uuid").and_then(Value::as_str);
+            let node = uuid.and_then(|uuid| uuid.parse().ok());
+            self.identity.node = node.or(self.identity.node);
+        }
+        self.tries = 0;
+        self.due = now;
+        self.phase = if self.plan.beat {
+            AgentPhase::LookingUp
+        } else {
+            AgentPhase::Serving
+        };
+    }
+
+    /// The answer to a lookup.
+    pub fn handle_lookup_response(
+        &mut self,
+        now: Tick,
+        status: u16,
+        body: &[u8],
+        entropy: &mut dyn Entropy,
+    ) {
+        if self.phase != AgentPhase::LookingUp {
+            return;
+        }
+        self.in_flight = false;
+        if status == 200 && self.accept_lookup(body) {
+            self.due = now;
+            return;
+        }
+        let since = self.lookup_since.unwrap_or(now);
+        if now.since_ms(since) >= self.plan.intervals.lookup_timeout_ms {
+            self.phase = AgentPhase::GaveUp;
+            return;
+        }
+        self.tries += 1;
+        let pace = self.plan.intervals;
+        let mut wait_ms = self.backoff_ms(pace.lookup_ms, pace.lookup_ms_max, entropy);
+        if status == 409 {
+            // The stock agent adds 5, then 10, then 30 s while the node is locked.
+            let factor = [1, 2, 6][usize::try_from(self.conflicts.min(2)).unwrap_or(2)];
+            wait_ms += pace.retry_ms * factor;
+            self.conflicts += 1;
+        }
+        self.due = now.after_ms(wait_ms);
+    }
+
+    /// The answer to a heartbeat. Only 202 is good; nothing is ever fatal.
+    pub fn handle_heartbeat_response(&mut self, now: Tick, status: u16, entropy: &mut dyn Entropy) {
+        if self.phase != AgentPhase::Beating {
+            return;
+        }
+        self.in_flight = false;
+        let wait_ms = if status == 202 {
+            let timeout_ms = self.heartbeat_timeout_ms;
+            between(timeout_ms / 10 * 3, timeout_ms / 10 * 6, entropy)
+        } else {
+            let retry_ms = self.plan.intervals.retry_ms;
+            between(retry_ms, retry_ms * 2, entropy)
+        };
+        self.due = now.after_ms(wait_ms);
+        if core::mem::take(&mut self.beat_wanted) {
+            self.beat_soon(now);
+        }
+    }
+
+    /// Makes the next heartbeat due as soon as the gap allows.
+    fn beat_soon(&mut self, now: Tick) {
+        if self.in_flight {
+            self.beat_wanted = true;
+            return;
+        }
+        let earliest = self
+            .beat_at
+            .map_or(now, |at| at.after_ms(self.plan.intervals.gap_ms));
+        self.due = self.due.min(earliest.max(now));
+    }
+
+    /// Takes the node and the token from a lookup answer; false if it is none.
+    fn accept_lookup(&mut self, body: &[u8]) -> bool {
+        let Ok(answer) = serde_json::from_slice::<LookupAnswer>(body) else {
+            return false;
+        };
+        let (Ok(node), Some(timeout_s)) = (answer.node.uuid.parse(), answer.heartbeat_timeout_s())
+        else {
+            return false;
+        };
+        let told = answer.config.agent_token.as_deref();
+        let told = told.filter(|token| token.len() >= TOKEN_CHARS_MIN || *token == TOKEN_MASK);
+        self.phase = match told {
+            Some(TOKEN_MASK) if self.identity.token.is_none() => AgentPhase::Stuck,
+            Some(TOKEN_MASK) | None => AgentPhase::Beating,
+            Some(token) => {
+                self.identity.token = Some(token.to_owned());
+                AgentPhase::Beating
+            }
+        };
+        self.heartbeat_timeout_ms = timeout_s.saturating_mul(1000);
+        self.node = Some((node, answer.node));
+        true
+    }
+
+    fn inspection(&self) -> Value {
+        let inventory = &self.identity.inventory;
+        let root_disk = inventory.get("disks").and_then(|disks| disks.get(0));
+        let boot = inventory
+            .get("boot")
+            .and_then(|boot| boot.get("pxe_interface"));
+        json!({
+            "inventory": inventory,
+            "root_disk": root_disk,
+            "boot_interface": boot,
+            "configuration": {
+                "collectors": ["default"],
+                "managers": [{"name": command_table::MANAGER, "version": command_table::MANAGER_VERSION}],
+            },
+            "error": null,
+        })
+    }
+
+    fn lookup_path(&self) -> String {
+        let macs: Vec<String> = self.identity.macs.iter().map(MacAddr::to_string).collect();
+        let macs = macs.join(",").replace(':', "%3A").replace(',', "%2C");
+        match self.identity.node {
+            Some(node) => format!("{LOOKUP_PATH}?addresses={macs}&node_uuid={node}"),
+            None => format!("{LOOKUP_PATH}?addresses={macs}"),
+        }
+    }
+
+    fn heartbeat(&self) -> Value {
+        json!(HeartbeatBody {
+            callback_url: self.plan.callback_url.clone(),
+            agent_token: self.identity.token.clone(),
+            agent_version: Some(AGENT_VERSION.to_owned()),
+            ..HeartbeatBody::default()
+        })
+    }
+
+    /// A random wait whose upper end doubles with each try.
+    fn backoff_ms(&self, least_ms: u64, most_ms: u64, entropy: &mut dyn Entropy) -> u64 {
+        let doubled = least_ms.saturating_mul(1 << self.tries.min(32));
+        between(least_ms, doubled.min(most_ms), entropy)
+    }
+}
+
+fn between(least: u64, most: u64, entropy: &mut dyn Entropy) -> u64 {
+    let width = most.saturating_sub(least).saturating_add(1);
+    least.saturating_add(entropy.number() % width)
+}
+
+#[cfg(test)]
+mod tests;

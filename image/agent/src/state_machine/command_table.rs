@@ -1,0 +1,270 @@
+//! The commands we know and what each does.
+
+use serde_json::{Map, Value, json};
+use trivet_ipa::{CommandError, IpaStep};
+use trivet_model::StepKind;
+use trivet_model::secret::SecretText;
+
+use super::AgentState;
+use super::image;
+use super::work::AgentWork;
+
+/// Our hardware manager, as `hardware_manager_version` names it.
+pub(super) const MANAGER: &str = "trivet_hardware_manager";
+/// Its version: raised when steps change their meaning.
+pub(super) const MANAGER_VERSION: &str = "1.0";
+
+/// An empty tar archive, gzipped, in base64: this agent keeps no logs yet.
+const NO_LOGS: &str = "H4sIAAAAAAACA2NgGAWjYBSMVAAALq+17wAEAAA=";
+
+/// What running a command gave.
+pub(super) enum AgentCommandOutcome {
+    /// Done, with this result.
+    Done(Value),
+    /// Failed for this reason.
+    Failed(CommandError),
+    /// The caller means other hardware managers.
+    Mismatch(CommandError),
+    /// Under way; which step it is, if it is one.
+    Started(AgentWork, Option<(StepKind, Value)>),
+}
+
+/// One command: its parameters, and whether it is asynchronous, which is to say
+/// that its end makes a heartbeat due.
+pub(super) struct AgentCommandEntry {
+    extension: &'static str,
+    name: &'static str,
+    pub(super) params: &'static [&'static str],
+    pub(super) asynchronous: bool,
+    pub(super) run: fn(&AgentState, &Map<String, Value>) -> Result<AgentCommandOutcome, String>,
+}
+
+const fn command(
+    extension: &'static str,
+    name: &'static str,
+    params: &'static [&'static str],
+    asynchronous: bool,
+    run: fn(&AgentState, &Map<String, Value>) -> Result<AgentCommandOutcome, String>,
+) -> AgentCommandEntry {
+    AgentCommandEntry {
+        extension,
+        name,
+        params,
+        asynchronous,
+        run,
+    }
+}
+
+const STEP_LIST: &[&str] = &["node", "ports"];
+
+static COMMANDS: &[AgentCommandEntry] = &[
+    command("clean", "get_clean_steps", STEP_LIST, false, |_, _| {
+        Ok(steps(StepKind::Clean))
+    }),
+    command(
+        "clean",
+        "execute_clean_step",
+        &["step", "node", "ports", "clean_version"],
+        true,
+        |_, params| execute(StepKind::Clean, params),
+    ),
+    command("deploy", "get_deploy_steps", STEP_LIST, false, |_, _| {
+        Ok(steps(StepKind::Deploy))
+    }),
+    command(
+        "deploy",
+        "execute_deploy_step",
+        &["step", "node", "ports", "deploy_version"],
+        true,
+        |_, params| execute(StepKind::Deploy, params),
+    ),
+    command("service", "get_service_steps", STEP_LIST, false, |_, _| {
+        Ok(steps(StepKind::Service))
+    }),
+    command(
+        "service",
+        "execute_service_step",
+        &["step", "node", "ports", "service_version"],
+        true,
+        |_, params| execute(StepKind::Service, params),
+    ),
+    command(
+        "rescue",
+        "finalize_rescue",
+        &["rescue_password", "hashed"],
+        false,
+        |_, params| finalize_rescue(params),
+    ),
+    command(
+        "standby",
+        "prepare_image",
+        &["image_info", "configdrive"],
+        true,
+        |_, params| {
+            image::parse_image_order(params)
+                .map(|order| AgentCommandOutcome::Started(AgentWork::WriteImage(order), None))
+        },
+    ),
+    command("standby", "get_partition_uuids", &[], false, |brain, _| {
+        let uuid = brain.root_uuid.as_ref();
+        Ok(AgentCommandOutcome::Done(
+            uuid.map_or(json!({}), |uuid| json!({"root uuid": uuid})),
+        ))
+    }),
+    // Work is on disk before it is reported, so there is nothing left to flush.
+    command("standby", "sync", &[], false, |_, _| {
+        Ok(AgentCommandOutcome::Done(Value::Null))
+    }),
+    command("standby", "power_off", &[], true, |_, _| {
+        Ok(AgentCommandOutcome::Started(AgentWork::PowerOff, None))
+    }),
+    command("standby", "run_image", &[], true, |_, _| {
+        Ok(AgentCommandOutcome::Started(AgentWork::Reboot, None))
+    }),
+    // Whole-disk images bring their own loader.
+    command(
+        "image",
+        "install_bootloader",
+        &[
+            "root_uuid",
+            "efi_system_part_uuid",
+            "prep_boot_part_uuid",
+            "target_boot_mode",
+            "ignore_bootloader_failure",
+        ],
+        true,
+        |_, _| Ok(AgentCommandOutcome::Done(Value::Null)),
+    ),
+    command("poll", "get_hardware_info", &[], false, |brain, _| {
+        Ok(AgentCommandOutcome::Done(brain.identity.inventory.clone()))
+    }),
+    command("log", "collect_system_logs", &[], false, |_, _| {
+        Ok(AgentCommandOutcome::Done(json!({ "system_logs": NO_LOGS })))
+    }),
+];
+
+/// Why there is no such command: the extension is unknown, or just the command.
+pub(super) enum UnknownAgentCommand {
+    Extension,
+    Command,
+}
+
+pub(super) fn find(
+    extension: &str,
+    name: &str,
+) -> Result<&'static AgentCommandEntry, UnknownAgentCommand> {
+    let mut known = COMMANDS
+        .iter()
+        .filter(|command| command.extension == extension)
+        .peekable();
+    if known.peek().is_none() {
+        return Err(UnknownAgentCommand::Extension);
+    }
+    known
+        .find(|command| command.name == name)
+        .ok_or(UnknownAgentCommand::Command)
+}
+
+fn steps(kind: StepKind) -> AgentCommandOutcome {
+    let described = |name: &str, priority: i64| IpaStep {
+        step: name.to_owned(),
+        interface: Some("deploy".to_owned()),
+        priority,
+        reboot_requested: false,
+        abortable: (kind == StepKind::Clean).then_some(true),
+        args: None,
+        argsinfo: None,
+        trivet_at: None,
+    };
+    let steps = match kind {
+        StepKind::Clean => vec![
+            described("erase_devices", 10),
+            described("erase_devices_metadata", 99),
+        ],
+        StepKind::Deploy => vec![
+            described("erase_devices_metadata", 0),
+            described("write_image", 0),
+        ],
+        StepKind::Service => vec![described("write_image", 0)],
+    };
+    let mut found = json!({ "hardware_manager_version": versions() });
+    found[format!("{kind}_steps")] = json!({ "TrivetHardwareManager": steps });
+    AgentCommandOutcome::Done(found)
+}
+
+fn versions() -> Value {
+    json!({ MANAGER: MANAGER_VERSION })
+}
+
+fn execute(kind: StepKind, params: &Map<String, Value>) -> Result<AgentCommandOutcome, String> {
+    let step = params.get("step").cloned().unwrap_or_default();
+    let Ok(read) = serde_json::from_value::<IpaStep>(step.clone()) else {
+        return Err("'step' must be an object that names a step.".to_owned());
+    };
+    let wanted = params
+        .get(&format!("{kind}_version"))
+        .unwrap_or(&Value::Null);
+    if !wanted.is_null() && *wanted != versions() {
+        return Ok(AgentCommandOutcome::Mismatch(error(
+            "VersionMismatch",
+            409,
+            "Hardware managers version mismatch, reload agent with correct version",
+            format!("Current versions: {}, versions used: {wanted}", versions()),
+        )));
+    }
+    let args = read.args.unwrap_or_default();
+    let work = match (kind, read.step.as_str()) {
+        (StepKind::Clean | StepKind::Deploy, "erase_devices_metadata") => {
+            AgentWork::Erase { whole: false }
+        }
+        (StepKind::Clean, "erase_devices") => AgentWork::Erase { whole: true },
+        (StepKind::Deploy | StepKind::Service, "write_image") => {
+            match image::parse_image_order(&args) {
+                Ok(order) => AgentWork::WriteImage(order),
+                Err(details) => {
+                    let message = "Image cannot be written";
+                    return Ok(AgentCommandOutcome::Failed(error(
+                        "DeploymentError",
+                        500,
+                        message,
+                        details,
+                    )));
+                }
+            }
+        }
+        (_, name) => {
+            return Ok(AgentCommandOutcome::Failed(error(
+                "HardwareManagerMethodNotFound",
+                500,
+                "No HardwareManager found to handle method",
+                format!("Could not find method: {name}"),
+            )));
+        }
+    };
+    Ok(AgentCommandOutcome::Started(work, Some((kind, step))))
+}
+
+/// Only a hash is taken: this agent has no user whose password it could hash.
+fn finalize_rescue(params: &Map<String, Value>) -> Result<AgentCommandOutcome, String> {
+    let hash = params.get("rescue_password").and_then(Value::as_str);
+    let hash = hash.filter(|hash| hash.starts_with('$') && !hash.contains([':', '\n']));
+    match (hash, params.get("hashed")) {
+        (Some(hash), Some(Value::Bool(true))) => {
+            let hash = SecretText::new(hash);
+            Ok(AgentCommandOutcome::Started(
+                AgentWork::Rescue { hash },
+                None,
+            ))
+        }
+        _ => Err("'rescue_password' must be a crypt string, and 'hashed' true.".to_owned()),
+    }
+}
+
+fn error(kind: &str, code: u16, message: &str, details: String) -> CommandError {
+    CommandError {
+        kind: kind.to_owned(),
+        code,
+        message: message.to_owned(),
+        details,
+    }
+}

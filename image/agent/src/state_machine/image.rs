@@ -1,0 +1,127 @@
+//! What the appliance asks us to write, checked before anything is touched.
+
+use serde_json::{Map, Value};
+use trivet_ipa::ImageInfo;
+use trivet_model::Digest;
+
+/// More addresses than these are not tried. Ours.
+pub(super) const IMAGE_URLS_MAX: usize = 8;
+
+/// An image to write.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ImageOrder {
+    /// Its name.
+    pub id: String,
+    /// Where it is, in order.
+    pub urls: Vec<String>,
+    /// What it must be.
+    pub digest: Digest,
+}
+
+/// Reads `image_info` and `configdrive`. The words of the first three refusals are
+/// the stock agent's.
+pub(super) fn parse_image_order(params: &Map<String, Value>) -> Result<ImageOrder, String> {
+    let info = params.get("image_info").cloned().unwrap_or_default();
+    let info: ImageInfo =
+        serde_json::from_value(info).map_err(|_| "Image info must be an object.".to_owned())?;
+    let id = info.id.clone().ok_or("Image is missing 'id' field.")?;
+    if info.urls.is_empty() {
+        return Err("Image 'urls' list must contain at least one element.".to_owned());
+    }
+    if info.urls.len() > IMAGE_URLS_MAX {
+        return Err(format!("Image has more than {IMAGE_URLS_MAX} urls."));
+    }
+    let digest = digest(&info)?;
+    if info
+        .disk_format
+        .as_deref()
+        .is_some_and(|format| format != "raw")
+    {
+        return Err("This agent writes raw images only.".to_owned());
+    }
+    if info.image_type.as_deref() == Some("partition") {
+        return Err("This agent writes whole-disk images only.".to_owned());
+    }
+    if params
+        .get("configdrive")
+        .is_some_and(|drive| !drive.is_null())
+    {
+        return Err("This agent does not write config drives yet.".to_owned());
+    }
+    Ok(ImageOrder {
+        id,
+        urls: info.urls,
+        digest,
+    })
+}
+
+fn digest(info: &ImageInfo) -> Result<Digest, String> {
+    let value = info.os_hash_value.as_ref().or(info.checksum.as_ref());
+    let value = value.ok_or("Image is missing 'os_hash_value' or 'checksum' field.")?;
+    let digest: Digest = value
+        .parse()
+        .map_err(|_| "Image checksum must be a SHA-256 or SHA-512 in hexadecimal.".to_owned())?;
+    let named = info.os_hash_algo.as_deref();
+    if info.os_hash_value.is_some() && named.is_some_and(|name| name != digest.algorithm()) {
+        return Err("Image 'os_hash_algo' does not fit 'os_hash_value'.".to_owned());
+    }
+    Ok(digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn params(change: impl FnOnce(&mut Value)) -> Map<String, Value> {
+        let mut params = json!({"image_info": {
+            "id": "a.raw", "urls": ["http://h/a.raw"], "os_hash_algo": "sha256",
+            "os_hash_value": "ab".repeat(32), "disk_format": "raw",
+            "stream_raw_images": true, "image_type": "whole-disk"}});
+        change(&mut params);
+        params.as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn reads_what_the_driver_sends() {
+        let order = parse_image_order(&params(|_| ())).unwrap();
+        assert_eq!(order.urls, ["http://h/a.raw"]);
+        assert_eq!(order.digest.to_string(), "ab".repeat(32));
+    }
+
+    #[test]
+    fn takes_the_older_checksum() {
+        let params = params(|params| {
+            params["image_info"] =
+                json!({"id": "a", "urls": ["http://h/a"], "checksum": "cd".repeat(64)});
+        });
+        assert_eq!(
+            parse_image_order(&params).unwrap().digest.algorithm(),
+            "sha512"
+        );
+    }
+
+    #[test]
+    fn refuses_what_it_cannot_write_in_words() {
+        for (field, value, words) in [
+            ("id", json!(null), "missing 'id'"),
+            ("urls", json!([]), "at least one"),
+            ("urls", json!(vec!["u"; IMAGE_URLS_MAX + 1]), "more than"),
+            ("os_hash_value", json!(null), "missing 'os_hash_value'"),
+            ("os_hash_value", json!("ab"), "SHA-256"),
+            ("os_hash_algo", json!("md5"), "does not fit"),
+            ("disk_format", json!("qcow2"), "raw images only"),
+            ("image_type", json!("partition"), "whole-disk"),
+        ] {
+            let params = params(|params| params["image_info"][field] = value);
+            let said = parse_image_order(&params).unwrap_err();
+            assert!(said.contains(words), "{field}: {said}");
+        }
+        assert!(
+            parse_image_order(&params(|params| params["configdrive"] = json!("H4sI"))).is_err()
+        );
+        assert!(parse_image_order(&params(|params| params["image_info"] = json!(7))).is_err());
+        let most = json!(vec!["u"; IMAGE_URLS_MAX]);
+        assert!(parse_image_order(&params(|params| params["image_info"]["urls"] = most)).is_ok());
+    }
+}

@@ -1,0 +1,470 @@
+use super::*;
+use crate::state_machine::{
+    AgentIntervals, AgentMachineIdentity, AgentPhase, AgentPlan, AgentWorkError, AgentWorkOutcome,
+};
+use trivet_model::SeededRandom;
+
+const NOW: Tick = Tick(1_000);
+
+fn token() -> String {
+    "A".repeat(43)
+}
+
+/// An agent that has looked itself up.
+fn agent_state() -> AgentState {
+    let identity = AgentMachineIdentity {
+        inventory: json!({"hostname": "ipa-test"}),
+        ..AgentMachineIdentity::default()
+    };
+    let plan = AgentPlan {
+        callback_url: "http://127.0.0.1:9999".to_owned(),
+        inspect: false,
+        beat: true,
+        intervals: AgentIntervals::STOCK,
+    };
+    let mut brain = AgentState::new(identity, plan);
+    brain.due_requests(Tick(0));
+    let answer = json!({"node": {"uuid": "11111111-2222-4333-8444-555555555555"},
+                        "config": {"heartbeat_timeout": 300, "agent_token": token()}});
+    brain.handle_lookup_response(
+        Tick(0),
+        200,
+        answer.to_string().as_bytes(),
+        &mut SeededRandom::new(1),
+    );
+    brain
+}
+
+fn value(reply: &AgentApiReply) -> Value {
+    serde_json::from_slice(&reply.body).unwrap()
+}
+
+fn get(brain: &mut AgentState, path: &str) -> AgentApiReply {
+    brain.handle_request(NOW, "GET", &format!("{path}?agent_token={}", token()), b"")
+}
+
+fn post_raw(brain: &mut AgentState, body: &[u8]) -> AgentApiReply {
+    let target = format!("/v1/commands/?wait=true&agent_token={}", token());
+    brain.handle_request(NOW, "POST", &target, body)
+}
+
+fn post(brain: &mut AgentState, name: &str, params: &Value) -> AgentApiReply {
+    let body = json!({"name": name, "params": params}).to_string();
+    post_raw(brain, body.as_bytes())
+}
+
+#[track_caller]
+fn fault(reply: &AgentApiReply, status: u16, words: &str) {
+    let body = value(reply);
+    assert_eq!(reply.status, status, "{body}");
+    let said = body["faultstring"].as_str().unwrap();
+    assert!(said.starts_with(words), "{said}");
+}
+
+fn write_image() -> Value {
+    json!({"step": {"interface": "deploy", "step": "write_image", "args": {"image_info": {
+               "id": "a.raw", "urls": ["http://h/a.raw"], "os_hash_algo": "sha256",
+               "os_hash_value": "ab".repeat(32), "disk_format": "raw"}}},
+           "node": {}, "ports": [], "deploy_version": {"trivet_hardware_manager": "1.0"}})
+}
+
+fn clean(step: &str, version: &Value) -> Value {
+    json!({"step": {"interface": "deploy", "step": step}, "node": {}, "ports": [],
+           "clean_version": version})
+}
+
+#[test]
+fn describes_itself_to_anybody() {
+    let mut brain = agent_state();
+    for path in ["/", "/v1/", "/v1/status", "/status"] {
+        assert_eq!(
+            brain.handle_request(NOW, "GET", path, b"").status,
+            200,
+            "{path}"
+        );
+    }
+    let status = value(&brain.handle_request(NOW, "GET", "/v1/status", b""));
+    assert_eq!(status["version"], AGENT_VERSION);
+    let root = value(&brain.handle_request(NOW, "GET", "/", b""));
+    assert_eq!(
+        root["default_version"]["links"][0]["href"],
+        "http://127.0.0.1:9999/v1"
+    );
+}
+
+#[test]
+fn commands_need_the_token() {
+    let mut brain = agent_state();
+    let post_body = br#"{"name":"standby.sync","params":{}}"#;
+    for query in [
+        "",
+        "?agent_token=",
+        "?agent_token=wrong",
+        "?agent_token=%ZZ",
+    ] {
+        for path in ["/v1/commands/", "/commands/", "/v1/commands/deadbeef"] {
+            let reply = brain.handle_request(NOW, "GET", &format!("{path}{query}"), b"");
+            fault(&reply, 401, "401 Unauthorized: Token invalid.");
+        }
+        let reply = brain.handle_request(NOW, "POST", &format!("/v1/commands/{query}"), post_body);
+        fault(&reply, 401, "401 Unauthorized: Token invalid.");
+    }
+}
+
+#[test]
+fn without_a_token_of_its_own_nobody_is_right() {
+    let identity = AgentMachineIdentity::default();
+    let plan = agent_state().plan;
+    let mut brain = AgentState::new(identity, plan);
+    let reply = brain.handle_request(NOW, "GET", "/v1/commands/?agent_token=", b"");
+    fault(&reply, 401, "401");
+}
+
+#[test]
+fn the_token_may_be_percent_encoded() {
+    let mut brain = agent_state();
+    let target = format!("/v1/commands/?agent_token=%41{}", "A".repeat(42));
+    assert_eq!(brain.handle_request(NOW, "GET", &target, b"").status, 200);
+}
+
+#[test]
+fn without_the_last_slash_it_redirects() {
+    let mut brain = agent_state();
+    let reply = get(&mut brain, "/v1/commands");
+    assert_eq!(reply.status, 308);
+    assert!(
+        reply
+            .location
+            .unwrap()
+            .starts_with("http://127.0.0.1:9999/v1/commands/?agent")
+    );
+}
+
+#[test]
+fn a_fresh_agent_has_no_commands() {
+    assert_eq!(
+        value(&get(&mut agent_state(), "/v1/commands/")),
+        json!({"commands": []})
+    );
+}
+
+#[test]
+fn refuses_in_the_stock_agents_words() {
+    let mut brain = agent_state();
+    for (name, status, words) in [
+        (
+            "clean.no_such",
+            400,
+            "Invalid command: Unknown command: no_such",
+        ),
+        (
+            "iscsi.start",
+            404,
+            "Not found: Extension with id iscsi not found.",
+        ),
+        (
+            "standby.cache_image",
+            400,
+            "Invalid command: Unknown command: cache_image",
+        ),
+        (
+            "nodot",
+            400,
+            "Invalid command: Command name must be of the form",
+        ),
+        (
+            "a.b.c",
+            400,
+            "Invalid command: Command name must be of the form",
+        ),
+    ] {
+        fault(&post(&mut brain, name, &json!({})), status, words);
+    }
+    let missing = "400 Bad Request: Missing or invalid name or params";
+    fault(&post(&mut brain, "standby.sync", &json!([])), 400, missing);
+    fault(
+        &post_raw(&mut brain, br#"{"name":"standby.sync"}"#),
+        400,
+        missing,
+    );
+    fault(&post_raw(&mut brain, b"7"), 400, missing);
+    let bad = "400 Bad Request: Failed to decode JSON object";
+    fault(&post_raw(&mut brain, b"{bad"), 400, bad);
+    let id = "Invalid command parameters: Image is missing 'id' field.";
+    let params = json!({"image_info": {}, "configdrive": null});
+    fault(&post(&mut brain, "standby.prepare_image", &params), 400, id);
+    fault(
+        &get(&mut brain, "/v1/commands/deadbeef"),
+        404,
+        "Not found: Command Result with id",
+    );
+    fault(&get(&mut brain, "/nowhere"), 404, "404 Not Found");
+    assert_eq!(
+        value(&get(&mut brain, "/v1/commands/")),
+        json!({"commands": []})
+    );
+}
+
+#[test]
+fn other_methods_are_named_as_not_allowed() {
+    let mut brain = agent_state();
+    let reply = brain.handle_request(NOW, "PUT", "/v1/commands/", b"");
+    fault(&reply, 405, "405");
+    assert_eq!(reply.allow, Some("GET, POST, HEAD"));
+    assert_eq!(
+        brain.handle_request(NOW, "POST", "/v1/status", b"").allow,
+        Some("GET, HEAD")
+    );
+}
+
+#[test]
+fn an_unknown_parameter_is_refused_and_does_no_lasting_harm() {
+    let mut brain = agent_state();
+    let reply = post(&mut brain, "clean.get_clean_steps", &json!({"bogus": 1}));
+    fault(
+        &reply,
+        400,
+        "Invalid command parameters: get_clean_steps does not take bogus",
+    );
+    assert_eq!(get(&mut brain, "/v1/commands/").status, 200);
+}
+
+#[test]
+fn a_request_may_be_as_long_as_allowed_and_not_longer() {
+    let mut brain = agent_state();
+    let mut body = br#"{"name":"standby.sync","params":{}}"#.to_vec();
+    body.resize(REQUEST_BYTES_MAX, b' ');
+    assert_eq!(post_raw(&mut brain, &body).status, 200);
+    body.push(b' ');
+    fault(&post_raw(&mut brain, &body), 413, "413");
+}
+
+#[test]
+fn lists_its_steps_with_versions() {
+    let mut brain = agent_state();
+    let params = json!({"node": {}, "ports": []});
+    let clean = value(&post(&mut brain, "clean.get_clean_steps", &params));
+    assert_eq!(clean["command_name"], "get_clean_steps");
+    assert_eq!(clean["command_status"], "SUCCEEDED");
+    let steps = &clean["command_result"]["clean_steps"]["TrivetHardwareManager"];
+    assert_eq!(steps[1]["step"], "erase_devices_metadata");
+    let deploy = value(&post(&mut brain, "deploy.get_deploy_steps", &params));
+    let steps = &deploy["command_result"]["deploy_steps"]["TrivetHardwareManager"];
+    assert_eq!(steps[1]["step"], "write_image");
+    assert_eq!(steps[1].get("abortable"), None);
+    let versions = &deploy["command_result"]["hardware_manager_version"];
+    assert_eq!(*versions, json!({"trivet_hardware_manager": "1.0"}));
+}
+
+#[test]
+fn writing_an_image_is_work_and_ends_in_a_step_that_is_named() {
+    let mut brain = agent_state();
+    let reply = post(&mut brain, "deploy.execute_deploy_step", &write_image());
+    assert_eq!(value(&reply)["command_status"], "RUNNING");
+    let (id, work) = reply.work.unwrap();
+    assert_eq!(reply.awaits.as_ref(), Some(&id));
+    assert!(matches!(work, AgentWork::WriteImage(order) if order.urls == ["http://h/a.raw"]));
+
+    let root_uuid = Some("0x1a2b3c4d".to_owned());
+    brain.work_done(
+        NOW,
+        &id,
+        Ok(AgentWorkOutcome::Wrote {
+            bytes: 9,
+            root_uuid,
+        }),
+    );
+    let done = value(&brain.command(&id));
+    assert_eq!(done["command_status"], "SUCCEEDED");
+    assert_eq!(done["command_result"]["deploy_step"]["step"], "write_image");
+    assert!(
+        done["command_result"]["deploy_result"]
+            .as_str()
+            .unwrap()
+            .contains("9 bytes")
+    );
+    let uuids = value(&post(&mut brain, "standby.get_partition_uuids", &json!({})));
+    assert_eq!(uuids["command_result"], json!({"root uuid": "0x1a2b3c4d"}));
+}
+
+#[test]
+fn an_image_that_fails_its_digest_fails_the_command() {
+    let mut brain = agent_state();
+    let reply = post(&mut brain, "deploy.execute_deploy_step", &write_image());
+    let (id, _) = reply.work.unwrap();
+    let (want, got) = ("ab".repeat(32), "cd".repeat(32));
+    brain.work_done(NOW, &id, Err(AgentWorkError::Checksum { want, got }));
+    let failed = value(&brain.command(&id));
+    assert_eq!(failed["command_status"], "FAILED");
+    assert_eq!(failed["command_error"]["type"], "ImageChecksumError");
+}
+
+#[test]
+fn a_running_command_makes_it_busy_until_it_ends() {
+    let mut brain = agent_state();
+    let reply = post(
+        &mut brain,
+        "clean.execute_clean_step",
+        &clean("erase_devices", &Value::Null),
+    );
+    let (id, work) = reply.work.unwrap();
+    assert_eq!(work, AgentWork::Erase { whole: true });
+    let busy = post(&mut brain, "standby.sync", &json!({}));
+    fault(
+        &busy,
+        409,
+        "Agent is busy: executing command execute_clean_step",
+    );
+    brain.work_done(NOW, "another", Ok(AgentWorkOutcome::Erased));
+    assert_eq!(post(&mut brain, "standby.sync", &json!({})).status, 409);
+    brain.work_done(NOW, &id, Ok(AgentWorkOutcome::Erased));
+    assert_eq!(post(&mut brain, "standby.sync", &json!({})).status, 200);
+}
+
+#[test]
+fn waiting_for_a_command_is_passed_to_the_shell() {
+    let mut brain = agent_state();
+    let (id, _) = post(&mut brain, "standby.run_image", &json!({}))
+        .work
+        .unwrap();
+    let target = format!("/v1/commands/{id}?wait=true&agent_token={}", token());
+    assert_eq!(
+        brain.handle_request(NOW, "GET", &target, b"").awaits,
+        Some(id.clone())
+    );
+    assert_eq!(get(&mut brain, &format!("/v1/commands/{id}")).awaits, None);
+    brain.work_done(NOW, &id, Ok(AgentWorkOutcome::Leaving));
+    assert_eq!(brain.handle_request(NOW, "GET", &target, b"").awaits, None);
+}
+
+#[test]
+fn other_hardware_managers_are_a_mismatch() {
+    let version = json!({"generic_hardware_manager": "0.0"});
+    let params = clean("erase_devices", &version);
+    let reply = post(&mut agent_state(), "clean.execute_clean_step", &params);
+    assert_eq!(value(&reply)["command_status"], "CLEAN_VERSION_MISMATCH");
+    assert_eq!(value(&reply)["command_error"]["code"], 409);
+    assert_eq!(reply.work, None);
+}
+
+#[test]
+fn unknown_steps_and_unfit_images_fail_at_once_and_make_it_beat() {
+    let mut brain = agent_state();
+    brain.due_requests(Tick(0));
+    brain.handle_heartbeat_response(Tick(0), 202, &mut SeededRandom::new(1));
+    let reply = post(
+        &mut brain,
+        "clean.execute_clean_step",
+        &clean("dance", &Value::Null),
+    );
+    let failed = value(&reply);
+    assert_eq!(failed["command_status"], "FAILED");
+    assert_eq!(
+        failed["command_error"]["details"],
+        "Could not find method: dance"
+    );
+    assert_eq!(brain.wake_at(), Some(Tick(5_000)));
+    let mut params = write_image();
+    params["step"]["args"]["image_info"]["disk_format"] = json!("qcow2");
+    let reply = post(&mut brain, "deploy.execute_deploy_step", &params);
+    assert_eq!(value(&reply)["command_error"]["type"], "DeploymentError");
+    let reply = post(&mut brain, "clean.execute_clean_step", &json!({"step": 7}));
+    fault(&reply, 400, "Invalid command parameters");
+}
+
+#[test]
+fn quick_commands_answer_finished() {
+    let mut brain = agent_state();
+    for (name, want) in [
+        ("standby.sync", Value::Null),
+        ("standby.get_partition_uuids", json!({})),
+        ("image.install_bootloader", Value::Null),
+        ("poll.get_hardware_info", json!({"hostname": "ipa-test"})),
+    ] {
+        let reply = value(&post(&mut brain, name, &json!({})));
+        assert_eq!(reply["command_status"], "SUCCEEDED", "{name}");
+        assert_eq!(reply["command_result"], want, "{name}");
+    }
+    let logs = value(&post(&mut brain, "log.collect_system_logs", &json!({})));
+    assert!(
+        logs["command_result"]["system_logs"]
+            .as_str()
+            .unwrap()
+            .starts_with("H4sI")
+    );
+}
+
+#[test]
+fn forgets_the_oldest_commands_when_the_list_is_full() {
+    let mut brain = agent_state();
+    let first = value(&post(&mut brain, "standby.sync", &json!({})));
+    for _ in 0..COMMANDS_MAX {
+        post(&mut brain, "standby.sync", &json!({}));
+    }
+    let list = value(&get(&mut brain, "/v1/commands/"));
+    assert_eq!(list["commands"].as_array().unwrap().len(), COMMANDS_MAX);
+    assert_eq!(brain.command(first["id"].as_str().unwrap()).status, 404);
+}
+
+#[test]
+fn odd_requests_are_answered_and_never_fatal() {
+    let mut brain = agent_state();
+    for target in [
+        "",
+        "?",
+        "//",
+        "/v1",
+        "/v1/commands/%",
+        "/v1v1/status",
+        "\u{e9}",
+        "/commands/?a",
+    ] {
+        for method in ["GET", "POST", "", "BREW"] {
+            let reply = brain.handle_request(NOW, method, target, b"\xff");
+            assert!((200..500).contains(&reply.status), "{method} {target}");
+        }
+    }
+}
+
+#[test]
+fn a_rescue_takes_a_hash_hides_it_and_ends_the_agents_work() {
+    let mut brain = agent_state();
+    for wrong in [
+        json!({"rescue_password": "plain", "hashed": true}),
+        json!({"rescue_password": "$6$x", "hashed": false}),
+        json!({"rescue_password": "$6$x:0:0\nroot", "hashed": true}),
+        json!({}),
+    ] {
+        let reply = post(&mut brain, "rescue.finalize_rescue", &wrong);
+        fault(&reply, 400, "Invalid command parameters");
+    }
+    let right = json!({"rescue_password": "$6$salt$hash", "hashed": true});
+    let reply = post(&mut brain, "rescue.finalize_rescue", &right);
+    let (id, work) = reply.work.unwrap();
+    assert!(!format!("{work:?}").contains("hash$"), "{work:?}");
+    assert!(matches!(work, AgentWork::Rescue { hash } if hash.reveal() == "$6$salt$hash"));
+    brain.work_done(NOW, &id, Ok(AgentWorkOutcome::Rescued));
+    assert_eq!(value(&brain.command(&id))["command_status"], "SUCCEEDED");
+    assert_eq!(brain.phase(), AgentPhase::Rescued);
+    assert_eq!(brain.wake_at(), None, "it beats no more");
+}
+
+#[test]
+fn service_steps_are_listed_and_run() {
+    let mut brain = agent_state();
+    let params = json!({"node": {}, "ports": []});
+    let told = value(&post(&mut brain, "service.get_service_steps", &params));
+    let steps = &told["command_result"]["service_steps"]["TrivetHardwareManager"];
+    assert_eq!(steps[0]["step"], "write_image");
+    let mut params = write_image();
+    params.as_object_mut().unwrap().remove("deploy_version");
+    let reply = post(&mut brain, "service.execute_service_step", &params);
+    let (id, work) = reply.work.unwrap();
+    assert!(matches!(work, AgentWork::WriteImage(_)));
+    let root_uuid = None;
+    let bytes = 9;
+    brain.work_done(NOW, &id, Ok(AgentWorkOutcome::Wrote { bytes, root_uuid }));
+    let done = value(&brain.command(&id));
+    let step = &done["command_result"]["service_step"]["step"];
+    assert_eq!(*step, "write_image");
+}

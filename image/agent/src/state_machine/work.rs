@@ -1,0 +1,171 @@
+//! Work the brain cannot do itself, and how it went.
+
+use serde_json::{Value, json};
+use trivet_ipa::{CommandError, CommandResult, CommandStatus};
+use trivet_model::secret::SecretText;
+use trivet_model::{StepKind, Tick};
+
+use super::image::ImageOrder;
+use super::{AgentPhase, AgentState};
+
+/// Work for the shell. It must be on disk before it is reported done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AgentWork {
+    /// Fetch an image, check it, write it.
+    WriteImage(ImageOrder),
+    /// Erase the disk.
+    Erase {
+        /// All of it; else only what makes it bootable.
+        whole: bool,
+    },
+    /// Let somebody log in with this password, and leave the machine to them.
+    Rescue {
+        /// As crypt keeps it.
+        hash: SecretText,
+    },
+    /// Switch the machine off.
+    PowerOff,
+    /// Restart the machine.
+    Reboot,
+}
+
+/// Work that went well.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum AgentWorkOutcome {
+    /// An image is on disk and its digest was right.
+    Wrote {
+        /// How long it is.
+        bytes: u64,
+        /// Identifier of its partition table.
+        root_uuid: Option<String>,
+    },
+    /// The disk is erased.
+    Erased,
+    /// The rescue password is set.
+    Rescued,
+    /// The machine is going down.
+    Leaving,
+}
+
+/// Work that failed, in the stock agent's classes.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum AgentWorkError {
+    /// No address gave the image.
+    #[error("Could not download image: {0}")]
+    Download(String),
+    /// What came is not what was asked for.
+    #[error("Image failed to verify: expected {want}, got {got}")]
+    Checksum {
+        /// The digest that was asked for.
+        want: String,
+        /// That of what came.
+        got: String,
+    },
+    /// The disk failed or is too small.
+    #[error("Could not write image: {0}")]
+    Write(String),
+    /// The disk could not be erased.
+    #[error("Could not erase: {0}")]
+    Erase(String),
+    /// The rescue password could not be set.
+    #[error("Could not set the rescue password: {0}")]
+    Rescue(String),
+}
+
+impl AgentWorkError {
+    /// The stock agent's name for it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Download(_) => "ImageDownloadError",
+            Self::Checksum { .. } => "ImageChecksumError",
+            Self::Write(_) => "ImageWriteError",
+            Self::Erase(_) => "BlockDeviceEraseError",
+            Self::Rescue(_) => "CommandExecutionError",
+        }
+    }
+
+    fn command_error(&self) -> CommandError {
+        CommandError {
+            kind: self.kind().to_owned(),
+            code: 500,
+            message: "The command failed".to_owned(),
+            details: self.to_string(),
+        }
+    }
+}
+
+/// The command whose work is under way.
+#[derive(Clone, Debug)]
+pub(super) struct RunningAgentCommand {
+    pub(super) id: String,
+    pub(super) step: Option<(StepKind, Value)>,
+}
+
+impl AgentState {
+    /// The shell reports how work went. A report of a command that does not run is
+    /// ignored: it is from before a restart.
+    pub fn work_done(
+        &mut self,
+        now: Tick,
+        id: &str,
+        went: Result<AgentWorkOutcome, AgentWorkError>,
+    ) {
+        let Some(running) = self.running.take_if(|running| running.id == id) else {
+            return;
+        };
+        let Some(command) = self.commands.iter_mut().find(|command| command.id == id) else {
+            return;
+        };
+        match went {
+            Ok(outcome) => {
+                if let AgentWorkOutcome::Wrote { root_uuid, .. } = &outcome {
+                    self.root_uuid.clone_from(root_uuid);
+                }
+                if outcome == AgentWorkOutcome::Rescued {
+                    self.phase = AgentPhase::Rescued;
+                }
+                command.command_status = CommandStatus::Succeeded;
+                command.command_result = command_result(command, running.step, &outcome);
+            }
+            Err(failure) => {
+                command.command_status = CommandStatus::Failed;
+                command.command_error = Some(failure.command_error());
+            }
+        }
+        self.beat_soon(now);
+    }
+
+    /// Whether this command has ended, or is not known.
+    pub fn is_finished(&self, id: &str) -> bool {
+        self.running.as_ref().is_none_or(|running| running.id != id)
+    }
+}
+
+/// A step brings its result and itself, another command its name and the words.
+fn command_result(
+    command: &CommandResult,
+    step: Option<(StepKind, Value)>,
+    outcome: &AgentWorkOutcome,
+) -> Value {
+    let words = match outcome {
+        AgentWorkOutcome::Wrote { bytes, root_uuid } => {
+            let uuid = root_uuid.as_deref().unwrap_or("None");
+            Value::from(format!("image of {bytes} bytes written root_uuid={uuid}"))
+        }
+        AgentWorkOutcome::Erased | AgentWorkOutcome::Rescued | AgentWorkOutcome::Leaving => {
+            Value::Null
+        }
+    };
+    match step {
+        Some((kind, step)) => {
+            let mut told = json!({});
+            told[format!("{kind}_result")] = words;
+            told[format!("{kind}_step")] = step;
+            told
+        }
+        None => words.as_str().map_or(
+            Value::Null,
+            |words| json!({"result": format!("{}: {words}", command.command_name)}),
+        ),
+    }
+}

@@ -1,0 +1,285 @@
+//! DHCP clients, as many at once as there are places, behind one relay.
+//!
+//! Every server gets the same load: machines it has never heard of, each from DISCOVER to
+//! ACK, and when one is done the next begins. So a server is asked as much as it answers,
+//! and none is drowned. A datagram that goes unanswered is said again and counted.
+
+use std::collections::HashSet;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
+
+/// How long a client waits before it says the same again. Ours: clients begin with four
+/// seconds (RFC 2131, section 4.1), but a run must not wait for one.
+const RETRANSMIT_AFTER: Duration = Duration::from_secs(1);
+
+/// Longest answer that is read.
+const DATAGRAM_BYTES_MAX: usize = 1500;
+
+/// The port of servers and relays (RFC 2131, section 4.1).
+const SERVER_PORT: u16 = 67;
+
+/// Messages by their number in option 53 (RFC 2132, section 9.6).
+const DISCOVER: u8 = 1;
+const OFFER: u8 = 2;
+const REQUEST: u8 = 3;
+const ACK: u8 = 5;
+const NAK: u8 = 6;
+
+/// Where fields stand (RFC 2131, section 2).
+const XID_AT: usize = 4;
+const YIADDR_AT: usize = 16;
+const GIADDR_AT: usize = 24;
+const CHADDR_AT: usize = 28;
+const OPTIONS_AT: usize = 240;
+
+const MESSAGE_BYTES_MIN: usize = 300;
+
+/// Who asks whom, and how much.
+#[derive(Clone, Copy, Debug)]
+pub struct DhcpLoad {
+    /// Where the server is.
+    pub server: SocketAddrV4,
+    /// Where the relay is.
+    pub relay: SocketAddrV4,
+    /// Exchanges in all.
+    pub exchanges: u32,
+    /// Exchanges at once.
+    pub at_once: u32,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug)]
+pub struct DhcpLoadResult {
+    /// How long all of it took.
+    pub took: Duration,
+    /// Messages that had to be said again.
+    pub retransmitted: u64,
+    /// Machines that were refused what they were offered, and asked anew.
+    pub refused: u64,
+}
+
+struct DhcpLoadExchange {
+    number: u32,
+    sent: Vec<u8>,
+    sent_at: Instant,
+    /// The address of the offer, when it was asked for.
+    requested: Option<Ipv4Addr>,
+}
+
+/// Runs all exchanges.
+///
+/// # Errors
+///
+/// When the server gives an address twice, or says nothing for so long that it must be dead.
+pub fn run_exchanges(load: DhcpLoad) -> io::Result<DhcpLoadResult> {
+    let socket = relay_socket(load.relay)?;
+    socket.connect(load.server)?;
+    socket.set_read_timeout(Some(RETRANSMIT_AFTER / 4))?;
+    let began = now();
+    let mut clients = DhcpLoadClients {
+        load,
+        socket,
+        slots: Vec::new(),
+        started: 0,
+        done: 0,
+        retransmitted: 0,
+        refused: 0,
+        acknowledged: HashSet::new(),
+    };
+    for _ in 0..load.at_once.min(load.exchanges) {
+        let first = clients.begin(clients.started)?;
+        clients.slots.push(first);
+    }
+    clients.run()?;
+    Ok(DhcpLoadResult {
+        took: began.elapsed(),
+        retransmitted: clients.retransmitted,
+        refused: clients.refused,
+    })
+}
+
+/// A socket beside those of servers that take the port at every address, as dnsmasq does.
+fn relay_socket(relay: SocketAddrV4) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&relay.into())?;
+    Ok(socket.into())
+}
+
+struct DhcpLoadClients {
+    load: DhcpLoad,
+    socket: UdpSocket,
+    slots: Vec<Option<DhcpLoadExchange>>,
+    started: u32,
+    done: u32,
+    retransmitted: u64,
+    refused: u64,
+    acknowledged: HashSet<Ipv4Addr>,
+}
+
+impl DhcpLoadClients {
+    /// The next machine, in the place that its number leads to.
+    fn begin(&mut self, number: u32) -> io::Result<Option<DhcpLoadExchange>> {
+        if number >= self.load.exchanges {
+            return Ok(None);
+        }
+        self.started += 1;
+        let said = message(number, self.load.relay, DISCOVER, &[]);
+        self.socket.send(&said)?;
+        Ok(Some(DhcpLoadExchange {
+            number,
+            sent: said,
+            sent_at: now(),
+            requested: None,
+        }))
+    }
+
+    fn run(&mut self) -> io::Result<()> {
+        let mut buffer = [0; DATAGRAM_BYTES_MAX];
+        let mut looked = now();
+        let mut silent = 0;
+        while self.done < self.load.exchanges {
+            match self.socket.recv(&mut buffer) {
+                Ok(length) => {
+                    silent = 0;
+                    self.handle_reply(&buffer[..length])?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => silent += 1,
+                Err(error) => return Err(error),
+            }
+            if silent > 40 {
+                return Err(io::Error::other("the server says nothing"));
+            }
+            if looked.elapsed() >= RETRANSMIT_AFTER / 4 {
+                looked = now();
+                self.retransmit()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_reply(&mut self, answer: &[u8]) -> io::Result<()> {
+        let Some(heard) = DhcpLoadReply::read(answer) else {
+            return Err(io::Error::other("an answer that is no DHCP"));
+        };
+        let place = (heard.number % self.load.at_once) as usize;
+        let Some(Some(exchange)) = self.slots.get_mut(place) else {
+            return Ok(());
+        };
+        if exchange.number != heard.number {
+            return Ok(());
+        }
+        match (heard.message_type, exchange.requested) {
+            (OFFER, None) => {
+                let mut options = vec![50, 4];
+                options.extend(heard.address.octets());
+                options.extend([54, 4]);
+                options.extend(heard.server.octets());
+                let said = message(heard.number, self.load.relay, REQUEST, &options);
+                self.socket.send(&said)?;
+                exchange.sent = said;
+                exchange.sent_at = now();
+                exchange.requested = Some(heard.address);
+            }
+            // The answer to something that was said twice.
+            (OFFER, Some(_)) | (NAK, None) => {}
+            // dnsmasq offers the same address to several who ask at once.
+            (NAK, Some(_)) => {
+                self.refused += 1;
+                exchange.requested = None;
+                exchange.sent = message(heard.number, self.load.relay, DISCOVER, &[]);
+                exchange.sent_at = now();
+                self.socket.send(&exchange.sent)?;
+            }
+            (ACK, Some(asked)) if asked == heard.address => {
+                if !self.acknowledged.insert(asked) {
+                    return Err(io::Error::other(format!("{asked} was given twice")));
+                }
+                self.done += 1;
+                self.slots[place] = self.begin(heard.number + self.load.at_once)?;
+            }
+            other => return Err(io::Error::other(format!("answered with {other:?}"))),
+        }
+        Ok(())
+    }
+
+    fn retransmit(&mut self) -> io::Result<()> {
+        for exchange in self.slots.iter_mut().flatten() {
+            if exchange.sent_at.elapsed() >= RETRANSMIT_AFTER {
+                self.socket.send(&exchange.sent)?;
+                exchange.sent_at = now();
+                self.retransmitted += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What matters of an answer.
+struct DhcpLoadReply {
+    number: u32,
+    message_type: u8,
+    address: Ipv4Addr,
+    server: Ipv4Addr,
+}
+
+impl DhcpLoadReply {
+    fn read(answer: &[u8]) -> Option<Self> {
+        let field = |at: usize| answer.get(at..)?.first_chunk::<4>().copied();
+        let mut heard = Self {
+            number: u32::from_be_bytes(field(XID_AT)?),
+            message_type: 0,
+            address: field(YIADDR_AT)?.into(),
+            server: Ipv4Addr::UNSPECIFIED,
+        };
+        let mut options = answer.get(OPTIONS_AT..)?;
+        while let [code, rest @ ..] = options {
+            match code {
+                0 => options = rest,
+                255 => break,
+                _ => {
+                    let (length, rest) = rest.split_first()?;
+                    let (value, rest) = rest.split_at_checked(usize::from(*length))?;
+                    match (code, value) {
+                        (53, [kind]) => heard.message_type = *kind,
+                        (54, value) => heard.server = value.first_chunk::<4>().copied()?.into(),
+                        _ => {}
+                    }
+                    options = rest;
+                }
+            }
+        }
+        Some(heard)
+    }
+}
+
+/// A message of the machine with this number, as the relay passes it on.
+fn message(number: u32, relay: SocketAddrV4, kind: u8, options: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; OPTIONS_AT];
+    bytes[..4].copy_from_slice(&[1, 1, 6, 1]);
+    bytes[XID_AT..XID_AT + 4].copy_from_slice(&number.to_be_bytes());
+    bytes[GIADDR_AT..GIADDR_AT + 4].copy_from_slice(&relay.ip().octets());
+    // Locally administered, one machine. Scattered, because dnsmasq looks for an address
+    // from where the hardware address leads it, and neighbours lead to the same.
+    let scattered = number.wrapping_mul(0x9e37_79b1);
+    bytes[CHADDR_AT] = 2;
+    bytes[CHADDR_AT + 2..CHADDR_AT + 6].copy_from_slice(&scattered.to_be_bytes());
+    bytes[OPTIONS_AT - 4..].copy_from_slice(&[99, 130, 83, 99]);
+    bytes.extend([53, 1, kind, 55, 3, 1, 3, 51]);
+    bytes.extend(options);
+    if relay.port() != SERVER_PORT {
+        // It wants its answers at the port it sends from (RFC 8357, section 5.2).
+        bytes.extend([82, 2, 19, 0]);
+    }
+    bytes.push(255);
+    bytes.resize(bytes.len().max(MESSAGE_BYTES_MIN), 0);
+    bytes
+}
+
+#[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+fn now() -> Instant {
+    Instant::now()
+}

@@ -1,0 +1,114 @@
+//! What names what: nothing names what is not there, and nobody has a node that
+//! somebody else has.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use trivet_model::node::JsonObject;
+use trivet_model::{Node, Port, Resource, ResourceId, ResourceKind};
+
+/// What is wrong among these records, if anything is.
+pub(crate) fn first_violation<'r>(
+    nodes: impl Iterator<Item = &'r Node>,
+    ports: impl Iterator<Item = &'r Port>,
+    resources: impl Iterator<Item = &'r Resource>,
+) -> Option<String> {
+    let mut there = BTreeMap::new();
+    let nodes: BTreeMap<_, &Node> = nodes.map(|node| (node.id, node)).collect();
+    let mut holders = BTreeMap::new();
+    for resource in resources {
+        there.insert((resource.kind, resource.id), resource);
+        let Some(id) = resource.node else { continue };
+        let (kind, own) = (resource.kind, resource.id);
+        let Some(node) = nodes.get(&id) else {
+            return Some(format!("{kind} {own} names node {id}, which is gone"));
+        };
+        if kind != ResourceKind::Allocation {
+            continue;
+        }
+        if let Some(other) = holders.insert(id, own) {
+            return Some(format!("{other} and {own} both have node {id}"));
+        }
+        let instance = node.instance_uuid.as_deref();
+        if referenced_id(&node.kept, "allocation_uuid") != Some(own)
+            || instance != Some(&own.to_string())
+        {
+            return Some(format!(
+                "allocation {own} has node {id}, which has {instance:?}"
+            ));
+        }
+    }
+    for node in nodes.values() {
+        let id = node.id;
+        if let Some(own) = referenced_id(&node.kept, "allocation_uuid") {
+            let allocation = there.get(&(ResourceKind::Allocation, own));
+            if allocation.and_then(|allocation| allocation.node) != Some(id) {
+                return Some(format!("node {id} names allocation {own}, which does not"));
+            }
+        }
+        if let Some(own) = referenced_id(&node.kept, "chassis_uuid")
+            && !there.contains_key(&(ResourceKind::Chassis, own))
+        {
+            return Some(format!("node {id} names chassis {own}, which is gone"));
+        }
+    }
+    for port in ports {
+        if let Some(own) = referenced_id(&port.kept, "portgroup_uuid")
+            && !there.contains_key(&(ResourceKind::PortGroup, own))
+        {
+            return Some(format!("port {} names a portgroup that is gone", port.id));
+        }
+    }
+    None
+}
+
+fn referenced_id(kept: &JsonObject, field: &str) -> Option<ResourceId> {
+    kept.get(field).and_then(Value::as_str)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use trivet_model::{NodeId, SeededRandom, UnixMs};
+
+    fn node(number: u64) -> Node {
+        let id = NodeId::random(&mut SeededRandom::new(number));
+        Node::new(id, "ipmi", UnixMs(0))
+    }
+
+    fn allocation(number: u64, node: &mut Node) -> Resource {
+        let id = ResourceId::random(&mut SeededRandom::new(100 + number));
+        let mut allocation = Resource::new(id, ResourceKind::Allocation, UnixMs(0));
+        allocation.node = Some(node.id);
+        node.instance_uuid = Some(id.to_string());
+        let id = json!(id.to_string());
+        node.kept.insert("allocation_uuid".into(), id);
+        allocation
+    }
+
+    fn violation(nodes: &[&Node], resources: &[&Resource]) -> Option<String> {
+        first_violation(
+            nodes.iter().copied(),
+            std::iter::empty(),
+            resources.iter().copied(),
+        )
+    }
+
+    #[test]
+    fn sees_what_is_gone_and_what_two_have() {
+        let mut one = node(1);
+        let first = allocation(1, &mut one);
+        assert_eq!(violation(&[&one], &[&first]), None);
+        assert!(violation(&[], &[&first]).is_some());
+        assert!(violation(&[&one], &[]).is_some());
+        let second = allocation(2, &mut one);
+        assert!(violation(&[&one], &[&first, &second]).is_some());
+        assert!(violation(&[&one], &[&first]).is_some());
+        one.kept.clear();
+        assert!(violation(&[&one], &[&second]).is_some());
+        one.kept
+            .insert("chassis_uuid".into(), json!(second.id.to_string()));
+        assert!(violation(&[&one], &[]).is_some());
+    }
+}

@@ -1,0 +1,177 @@
+//! Trouble that waits at a place: it happens when a node's job gets there, so that every
+//! fault meets every phase, which moments drawn from a clock rarely do.
+
+use trivet_model::{JobPhase, Node, SeededRandom};
+
+use crate::faults::Incident;
+use crate::machine::InjectedAgentFault;
+
+/// Where a node's job can be. Steps and the agent's arrival are told apart.
+pub const JOB_POINTS: [&str; 18] = [
+    "ReadPower",
+    "PowerOff",
+    "BootFromNet",
+    "PowerOn",
+    "AwaitAgent",
+    "AwaitAgent looked up",
+    "GetSteps",
+    "StartStep erase_devices_metadata",
+    "AwaitStep erase_devices_metadata",
+    "StartStep write_image",
+    "AwaitStep write_image",
+    "Bootloader",
+    "AwaitBootloader",
+    "Sync",
+    "FinalOff",
+    "BootFromDisk",
+    "StartInstance",
+    "FinishRescue",
+];
+
+/// The places where the box speaks with an agent.
+pub const AGENT_JOB_POINTS: [&str; 10] = [
+    "AwaitAgent looked up",
+    "GetSteps",
+    "StartStep erase_devices_metadata",
+    "AwaitStep erase_devices_metadata",
+    "StartStep write_image",
+    "AwaitStep write_image",
+    "Bootloader",
+    "AwaitBootloader",
+    "Sync",
+    "FinishRescue",
+];
+
+/// How long beats are lost: longer than any agent is waited for.
+const HEARTBEATS_LOST_MS: u64 = 150_000;
+
+/// What can wait somewhere.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum InjectedFault {
+    /// The box loses power before anything of this turn has left it.
+    BoxCut,
+    /// The box loses power soon after.
+    BoxCutLater,
+    /// The agent's process ends and is started again after 30 s, without its token.
+    AgentDies,
+    /// The agent neither serves nor beats any more.
+    AgentHangs,
+    /// The agent lives, but its beats do not arrive for a while.
+    HeartbeatsLost,
+    /// The agent restarts with its token: a new certificate.
+    NewCertificate,
+    /// The same, and at another address.
+    NewAddress,
+    /// The agent's hardware managers change.
+    NewManagers,
+    /// Somebody else keeps the agent busy.
+    AgentBusy,
+    /// The agent's next step fails, and what it says of that holds its token.
+    TokenLeaked,
+    /// The agent takes the next order, but its answer is lost.
+    AnswerLost,
+}
+
+/// Every trouble there is.
+pub const INJECTED_FAULTS: [InjectedFault; 11] = [
+    InjectedFault::BoxCut,
+    InjectedFault::BoxCutLater,
+    InjectedFault::AgentDies,
+    InjectedFault::AgentHangs,
+    InjectedFault::HeartbeatsLost,
+    InjectedFault::NewCertificate,
+    InjectedFault::NewAddress,
+    InjectedFault::NewManagers,
+    InjectedFault::AgentBusy,
+    InjectedFault::TokenLeaked,
+    InjectedFault::AnswerLost,
+];
+
+impl InjectedFault {
+    /// Where it means anything.
+    pub fn job_points(self) -> &'static [&'static str] {
+        match self {
+            Self::BoxCut | Self::BoxCutLater | Self::HeartbeatsLost => &JOB_POINTS,
+            _ => &AGENT_JOB_POINTS,
+        }
+    }
+
+    fn incident(self, machine: usize, off_ms: u64) -> Incident {
+        let agent = |blow| Incident::Agent {
+            machine,
+            fault: blow,
+        };
+        match self {
+            Self::BoxCut | Self::BoxCutLater => Incident::BoxCut { off_ms },
+            Self::HeartbeatsLost => Incident::HeartbeatsLost {
+                machine,
+                for_ms: HEARTBEATS_LOST_MS,
+            },
+            Self::AgentDies => agent(InjectedAgentFault::Dies),
+            Self::AgentHangs => agent(InjectedAgentFault::Hangs),
+            Self::NewCertificate => agent(InjectedAgentFault::NewCertificate),
+            Self::NewAddress => agent(InjectedAgentFault::NewAddress),
+            Self::NewManagers => agent(InjectedAgentFault::NewManagers),
+            Self::AgentBusy => agent(InjectedAgentFault::Busy),
+            Self::TokenLeaked => agent(InjectedAgentFault::LeaksToken),
+            Self::AnswerLost => agent(InjectedAgentFault::LosesAnswer),
+        }
+    }
+}
+
+/// Trouble at a place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FaultPoint {
+    pub(crate) machine: usize,
+    pub(crate) job_point: &'static str,
+    pub(crate) incident: Incident,
+    /// At once is before anything that the box wanted has left it.
+    pub(crate) after_ms: u64,
+}
+
+impl FaultPoint {
+    pub(crate) fn new(machine: usize, place: &'static str, trouble: InjectedFault) -> Self {
+        Self {
+            machine,
+            job_point: place,
+            incident: trouble.incident(machine, 3000),
+            after_ms: u64::from(trouble == InjectedFault::BoxCutLater) * 25,
+        }
+    }
+
+    /// One drawn by chance, in a rack of so many machines.
+    pub(crate) fn random(machines: usize, chance: &mut SeededRandom) -> Self {
+        let machine = chance.below(machines as u64) as usize;
+        let trouble = INJECTED_FAULTS[chance.below(INJECTED_FAULTS.len() as u64) as usize];
+        let places = trouble.job_points();
+        let place = places[chance.below(places.len() as u64) as usize];
+        // Where only an agent that fell silent brings a job.
+        let place = if chance.chance(80) { "AskPower" } else { place };
+        let off_ms = 500 + chance.below(20_000);
+        let later = trouble != InjectedFault::BoxCut && chance.chance(500);
+        Self {
+            machine,
+            job_point: place,
+            incident: trouble.incident(machine, off_ms),
+            after_ms: u64::from(later) * chance.below(2000),
+        }
+    }
+}
+
+/// Where a node's job is.
+pub(crate) fn job_point(node: &Node) -> String {
+    let Some(job) = &node.job else {
+        return "no job".to_owned();
+    };
+    let step = job.steps.get(job.at as usize);
+    match (job.phase, &node.agent, step) {
+        (JobPhase::AwaitAgent, Some(agent), _) if agent.url.is_some() => {
+            "AwaitAgent heard".to_owned()
+        }
+        (JobPhase::AwaitAgent, Some(_), _) => "AwaitAgent looked up".to_owned(),
+        (JobPhase::StartStep | JobPhase::AwaitStep, _, Some(step)) => {
+            format!("{:?} {}", job.phase, step.step)
+        }
+        (phase, ..) => format!("{phase:?}"),
+    }
+}

@@ -1,0 +1,394 @@
+//! What runs in the thread of an asynchronous command.
+
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256, Sha512};
+use trivet_model::Tick;
+
+use super::commands::{FAILED, MISMATCH, SUCCEEDED};
+use super::{
+    LOOKUP_TIMEOUT_MS, SimIpa, SimIpaOutput, SimIpaRequestKind, SimIpaState, lookup_content,
+    messages,
+};
+
+/// How often a connection, and a whole download, is tried, and how far apart:
+/// `image_download_connection_retries` and `_retry_interval`.
+const TRIES_MAX: u32 = 10;
+const TRY_MS: u64 = 10_000;
+
+/// How long things take. Ours: disks and images of these racks are small.
+const BRIEF_MS: u64 = 50;
+const ERASE_MS: u64 = 900;
+const WRITE_MS: u64 = 1500;
+const POWER_CHANGE_MS: u64 = 200;
+/// One `get_hardware_info` in a flow, as measured.
+const FLOW_MS: u64 = 530;
+
+/// What was done to the machine.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SimAgentEffect {
+    /// The disk is being written or erased: what stands there is worth nothing.
+    DiskInvalidated,
+    /// The disk is erased.
+    DiskErased,
+    /// This is on the disk, and its digest was right.
+    ImageWritten(Vec<u8>),
+    /// A rescue user may log in with this hash.
+    RescueEnabled(String),
+    /// The machine is switched off from within.
+    PoweredOff,
+    /// It is restarted from within.
+    Rebooted,
+}
+
+/// The step that a command executes.
+#[derive(Clone, Debug)]
+pub(super) struct SimIpaStep {
+    pub(super) kind: String,
+    pub(super) step: Value,
+}
+
+impl SimIpaStep {
+    pub(super) fn with_result(&self, result: Value) -> Value {
+        let kind = &self.kind;
+        let mut told = json!({});
+        told[format!("{kind}_result")] = result;
+        told[format!("{kind}_step")] = self.step.clone();
+        told
+    }
+}
+
+/// What a thread does.
+#[derive(Clone, Debug)]
+pub(super) enum SimIpaTask {
+    /// Nothing that the world notices.
+    Finish(Result<Value, Value>),
+    /// It ends because the hardware managers are others.
+    Mismatch(Value),
+    Erase(SimIpaStep),
+    Write(Box<SimIpaImageWrite>),
+    Flow(usize),
+    PowerOff,
+    Reboot,
+}
+
+/// An image on its way to the disk.
+#[derive(Clone, Debug)]
+pub(super) struct SimIpaImageWrite {
+    pub(super) step: Option<SimIpaStep>,
+    info: Value,
+    /// A root device hint is known, or was asked for.
+    refreshed: bool,
+    since: Option<Tick>,
+    url: usize,
+    connections: u32,
+    downloads: u32,
+    errors: Vec<String>,
+    received: Option<Vec<u8>>,
+}
+
+/// The thread under way.
+#[derive(Debug)]
+pub(super) struct SimIpaThread {
+    command: String,
+    task: SimIpaTask,
+    /// When it goes on; none while it waits for an answer.
+    due: Option<Tick>,
+}
+
+impl SimIpaThread {
+    pub(super) fn wake_at(&self) -> Option<Tick> {
+        self.due
+    }
+}
+
+impl SimIpa {
+    pub(super) fn writing(&self, info: &Value) -> SimIpaTask {
+        let hint = |place: &str| !self.node[place]["root_device"].is_null();
+        SimIpaTask::Write(Box::new(SimIpaImageWrite {
+            step: None,
+            info: info.clone(),
+            refreshed: hint("instance_info") || hint("properties"),
+            since: None,
+            url: 0,
+            connections: 0,
+            downloads: 0,
+            errors: Vec::new(),
+            received: None,
+        }))
+    }
+
+    pub(super) fn start_thread(&mut self, now: Tick, id: &str, name: &str, task: SimIpaTask) {
+        let after_ms = match &task {
+            SimIpaTask::Finish(_) if name == "install_bootloader" => ERASE_MS,
+            SimIpaTask::Finish(_) | SimIpaTask::Mismatch(_) | SimIpaTask::Write(_) => BRIEF_MS,
+            SimIpaTask::Erase(_) => ERASE_MS,
+            SimIpaTask::Flow(tasks) => *tasks as u64 * FLOW_MS,
+            SimIpaTask::PowerOff | SimIpaTask::Reboot => POWER_CHANGE_MS,
+        };
+        if matches!(task, SimIpaTask::Erase(_)) {
+            self.outputs
+                .push(SimIpaOutput::Effect(SimAgentEffect::DiskInvalidated));
+        }
+        self.thread = Some(SimIpaThread {
+            command: id.to_owned(),
+            task,
+            due: Some(now.after_ms(after_ms)),
+        });
+    }
+
+    /// Whether a thread is under way.
+    pub fn is_working(&self) -> bool {
+        self.thread.is_some()
+    }
+
+    /// Somebody may log in; the agent's API ends.
+    pub(super) fn enable_rescue(&mut self, hash: &str) {
+        self.state = SimIpaState::Rescued;
+        self.outputs
+            .push(SimIpaOutput::Effect(SimAgentEffect::RescueEnabled(
+                hash.to_owned(),
+            )));
+    }
+
+    pub(super) fn advance_thread(&mut self, now: Tick) {
+        let due = |work: &mut SimIpaThread| work.due.is_some_and(|at| at <= now);
+        let Some(work) = self.thread.take_if(due) else {
+            return;
+        };
+        let SimIpaThread { command, task, .. } = work;
+        match task {
+            SimIpaTask::Finish(Ok(result)) => self.finish_command(now, &command, SUCCEEDED, result),
+            SimIpaTask::Finish(Err(error)) => self.finish_command(now, &command, FAILED, error),
+            SimIpaTask::Mismatch(error) => self.finish_command(now, &command, MISMATCH, error),
+            SimIpaTask::Flow(_) => self.finish_command(now, &command, SUCCEEDED, Value::Null),
+            SimIpaTask::Erase(step) => {
+                self.outputs
+                    .push(SimIpaOutput::Effect(SimAgentEffect::DiskErased));
+                self.finish_command(now, &command, SUCCEEDED, step.with_result(Value::Null));
+            }
+            SimIpaTask::PowerOff => {
+                self.finish_command(now, &command, SUCCEEDED, Value::Null);
+                self.outputs
+                    .push(SimIpaOutput::Effect(SimAgentEffect::PoweredOff));
+            }
+            SimIpaTask::Reboot => {
+                self.finish_command(now, &command, SUCCEEDED, Value::Null);
+                self.outputs
+                    .push(SimIpaOutput::Effect(SimAgentEffect::Rebooted));
+            }
+            SimIpaTask::Write(write) => self.advance_write(now, command, write),
+        }
+    }
+
+    /// A thread has ended: its command has its result, and a beat is forced.
+    fn finish_command(&mut self, now: Tick, id: &str, status: &'static str, told: Value) {
+        let found = self.commands.iter_mut().find(|command| command.id == id);
+        if let Some(command) = found {
+            command.status = status;
+            if status == SUCCEEDED {
+                command.result = told;
+            } else {
+                command.error = told;
+            }
+        }
+        self.force_heartbeat(now);
+    }
+
+    // Writing.
+
+    fn advance_write(&mut self, now: Tick, command: String, mut write: Box<SimIpaImageWrite>) {
+        if !write.refreshed {
+            write.since.get_or_insert(now);
+            let node = self.node["uuid"].as_str();
+            self.outputs.push(SimIpaOutput::Request(
+                self.lookup(SimIpaRequestKind::Refresh, node),
+            ));
+            return self.suspend_write(command, write, None);
+        }
+        let Some(came) = write.received.take() else {
+            let urls = write.info["urls"].as_array();
+            let url = urls.and_then(|urls| urls.get(write.url)?.as_str());
+            let url = url.unwrap_or_default().to_owned();
+            let fetch = SimIpaOutput::Fetch {
+                command: command.clone(),
+                url,
+            };
+            self.outputs.push(fetch);
+            return self.suspend_write(command, write, None);
+        };
+        let (want, got) = digests(&write.info, &came);
+        if want == got {
+            return self.finish_write(now, &command, &write, came);
+        }
+        let id = write.info["id"].as_str().unwrap_or_default();
+        let details = format!(
+            "Image failed to verify against checksum. location: {id}; image ID: {}; image \
+             checksum: {want}; verification checksum: {got}",
+            self.device()
+        );
+        let error = messages::error("ImageChecksumError", &details);
+        self.retry_download(now, command, write, error);
+    }
+
+    fn suspend_write(&mut self, command: String, write: Box<SimIpaImageWrite>, due: Option<Tick>) {
+        self.thread = Some(SimIpaThread {
+            command,
+            task: SimIpaTask::Write(write),
+            due,
+        });
+    }
+
+    fn finish_write(&mut self, now: Tick, command: &str, write: &SimIpaImageWrite, came: Vec<u8>) {
+        let id = write.info["id"].as_str().unwrap_or_default();
+        let streams = write.info["stream_raw_images"] == json!(true);
+        if !streams {
+            self.cached_image = Some(id.to_owned());
+        }
+        let uuid = format!("0x{:08x}", self.setup.seed as u32);
+        self.uuids = json!({ "root uuid": uuid });
+        let text = format!(
+            "image ({id}) written to device {} root_uuid={uuid}",
+            self.device()
+        );
+        let result = json!({ "result": format!("prepare_image: {text}") });
+        let told = match &write.step {
+            Some(step) => step.with_result(result),
+            None => result,
+        };
+        self.outputs
+            .push(SimIpaOutput::Effect(SimAgentEffect::ImageWritten(came)));
+        self.finish_command(now, command, SUCCEEDED, told);
+    }
+
+    fn device(&self) -> String {
+        let disks = &self.setup.inventory["disks"];
+        disks[0]["name"].as_str().unwrap_or("/dev/sda").to_owned()
+    }
+
+    /// The whole download begins anew, or there were enough.
+    fn retry_download(
+        &mut self,
+        now: Tick,
+        command: String,
+        mut write: Box<SimIpaImageWrite>,
+        error: Value,
+    ) {
+        write.downloads += 1;
+        if write.downloads == TRIES_MAX {
+            return self.finish_command(now, &command, FAILED, error);
+        }
+        (write.url, write.connections, write.errors) = (0, 0, Vec::new());
+        self.suspend_write(command, write, Some(now.after_ms(TRY_MS)));
+    }
+
+    /// The lookup that was to bring a root device hint.
+    pub(super) fn handle_refresh_response(&mut self, now: Tick, answer: Option<(u16, &[u8])>) {
+        let writes = |work: &mut SimIpaThread| matches!(&work.task, SimIpaTask::Write(write) if !write.refreshed);
+        let Some(SimIpaThread {
+            command,
+            task: SimIpaTask::Write(mut write),
+            ..
+        }) = self.thread.take_if(writes)
+        else {
+            return;
+        };
+        if let Some(content) = lookup_content(answer) {
+            self.node = content["node"].clone();
+            write.refreshed = true;
+            let same = self.cached_image.is_some()
+                && self.cached_image.as_deref() == write.info["id"].as_str();
+            if same {
+                // What was written in this life of the agent is not written again.
+                let step = write.step.as_ref();
+                let told = step.map_or(Value::Null, |step| step.with_result(Value::Null));
+                return self.finish_command(now, &command, SUCCEEDED, told);
+            }
+            return self.suspend_write(command, write, Some(now));
+        }
+        let pause_ms = self.lookup_pause(answer);
+        let since = *write.since.get_or_insert(now);
+        if now.since_ms(since) >= LOOKUP_TIMEOUT_MS {
+            let details = "Could not look up node info. Check logs for details.";
+            let error = messages::error("LookupNodeError", details);
+            return self.finish_command(now, &command, FAILED, error);
+        }
+        self.suspend_write(command, write, Some(now.after_ms(pause_ms)));
+    }
+
+    /// An image came, or something else, or nothing.
+    pub fn handle_image_response(&mut self, now: Tick, id: &str, answer: Option<(u16, Vec<u8>)>) {
+        let awaits = |work: &mut SimIpaThread| {
+            let writes = matches!(&work.task, SimIpaTask::Write(_));
+            work.command == id && writes && work.due.is_none()
+        };
+        let Some(SimIpaThread {
+            command,
+            task: SimIpaTask::Write(mut write),
+            ..
+        }) = self.thread.take_if(awaits)
+        else {
+            return;
+        };
+        let image = write.info["id"].as_str().unwrap_or_default().to_owned();
+        let status = match answer {
+            Some((200, body)) => {
+                self.outputs
+                    .push(SimIpaOutput::Effect(SimAgentEffect::DiskInvalidated));
+                (write.received, write.connections) = (Some(body), 0);
+                return self.suspend_write(command, write, Some(now.after_ms(WRITE_MS)));
+            }
+            Some((status, _)) => Some(status),
+            None => None,
+        };
+        write.connections += 1;
+        let said = status.map(|status| {
+            let url = &write.info["urls"][write.url];
+            format!("Received status code {status} from {url}, expected 200.")
+        });
+        let fatal_now = status.is_some_and(|status| status < 400);
+        if write.connections < TRIES_MAX && !fatal_now {
+            return self.suspend_write(command, write, Some(now.after_ms(TRY_MS)));
+        }
+        let failed = |msg: &str| format!("Download of image {image} failed: {msg}");
+        match (status, said) {
+            (Some(500..), Some(said)) => {
+                write.errors.push(said);
+                (write.url, write.connections) = (write.url + 1, 0);
+                let urls = write.info["urls"].as_array().map_or(0, Vec::len);
+                if write.url < urls {
+                    return self.suspend_write(command, write, Some(now));
+                }
+                let details = failed(&write.errors.join("\n "));
+                let error = messages::error("ImageDownloadError", &details);
+                self.retry_download(now, command, write, error);
+            }
+            (Some(_), Some(said)) => {
+                let error = messages::error("ImageDownloadFatalError", &failed(&said));
+                self.finish_command(now, &command, FAILED, error);
+            }
+            _ => {
+                let details = "HTTPConnectionPool: Max retries exceeded";
+                let error = messages::error("CommandExecutionError", details);
+                self.finish_command(now, &command, FAILED, error);
+            }
+        }
+    }
+}
+
+/// The digest that an image must have, and the one it has.
+fn digests(info: &Value, came: &[u8]) -> (String, String) {
+    let want = info["os_hash_value"].as_str().or(info["checksum"].as_str());
+    let want = want.unwrap_or_default().to_owned();
+    let got = if want.len() == 128 {
+        hex(&Sha512::digest(came))
+    } else {
+        hex(&Sha256::digest(came))
+    };
+    (want, got)
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    let digit = |nibble: u8| char::from(b"0123456789abcdef"[usize::from(nibble)]);
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits.map(digit).collect()
+}

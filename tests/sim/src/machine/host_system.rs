@@ -1,0 +1,73 @@
+//! A running kernel with its address and, in the ramdisk, its agent.
+
+use trivet_model::Tick;
+use trivet_rehearsal::{AgentKernelArguments, SimHardware};
+
+use super::SimMachineOutput;
+use super::own_agent::{OwnAgent, SimAgentLocation};
+use super::stock_agent::StockAgent;
+use crate::dhcp_client::RenewingDhcpClient;
+use crate::ipa::SimAgentEffect;
+
+/// A running kernel: the agent's ramdisk or the installed system.
+pub(super) struct HostSystem {
+    pub(super) dhcp: RenewingDhcpClient,
+    /// What the agent was started with; none in an installed system or after our own
+    /// agent's process has died.
+    pub(super) line: Option<AgentKernelArguments>,
+    pub(super) agent: Option<RunningAgent>,
+}
+
+/// Whose agent runs.
+pub(super) enum RunningAgent {
+    Own(Box<OwnAgent>),
+    Stock(Box<StockAgent>),
+}
+
+impl HostSystem {
+    pub(super) fn deadline(&self) -> Option<Tick> {
+        let agent = match &self.agent {
+            None => None,
+            Some(RunningAgent::Own(own)) => own.agent_state.wake_at(),
+            Some(RunningAgent::Stock(stock)) => stock.deadline(),
+        };
+        self.dhcp.deadline().into_iter().chain(agent).min()
+    }
+
+    /// Starts the agent once there is an address, lets out what it wants to say, and
+    /// tells what it did.
+    pub(super) fn poll_agent(
+        &mut self,
+        now: Tick,
+        hardware: &SimHardware,
+        stock: Option<u64>,
+        (machine, life): (usize, u64),
+        out: &mut Vec<SimMachineOutput>,
+    ) -> Vec<SimAgentEffect> {
+        let Some(peer) = self.dhcp.address(now) else {
+            return Vec::new();
+        };
+        if self.agent.is_none()
+            && let Some(line) = &self.line
+            && line.api_url.is_some()
+        {
+            self.agent = Some(match stock {
+                Some(seed) => {
+                    RunningAgent::Stock(Box::new(StockAgent::new(now, hardware, line, peer, seed)))
+                }
+                None => RunningAgent::Own(Box::new(OwnAgent::new(hardware, line, peer))),
+            });
+        }
+        let seat = SimAgentLocation {
+            machine,
+            life,
+            peer,
+        };
+        match &mut self.agent {
+            None => {}
+            Some(RunningAgent::Own(own)) => own.transmit(now, seat, out),
+            Some(RunningAgent::Stock(stock)) => return stock.transmit(now, seat, out),
+        }
+        Vec::new()
+    }
+}

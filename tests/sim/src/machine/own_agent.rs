@@ -1,0 +1,288 @@
+//! Our own agent in a machine: its brain, and the work it leaves to others.
+
+use std::net::Ipv4Addr;
+
+use trivet_image_agent::state_machine::{
+    AgentDueRequest, AgentIntervals, AgentMachineIdentity, AgentPhase, AgentPlan, AgentState,
+    AgentWork, AgentWorkError, AgentWorkOutcome,
+};
+use trivet_ipa::{AGENT_PORT, HEARTBEAT_VERSION, INSPECTION_PATH};
+use trivet_model::{Digest, SeededRandom, Tick};
+use trivet_rack::AgentHttpRequest;
+use trivet_rehearsal::{AgentKernelArguments, SimHardware};
+
+use super::{SimHttpRequest, SimMachineOutput, sha256, url_path};
+use crate::ipa::SimAgentEffect;
+use crate::network::{AgentCall, OwnAgentRequestKind, SimHttpClient, SimHttpResult};
+
+/// How long erasing and writing take.
+const ERASE_MS: u64 = 900;
+pub(crate) const WRITE_MS: u64 = 1500;
+
+pub(super) struct OwnAgent {
+    pub(super) agent_state: AgentState,
+    /// Calls that wait for a command to end.
+    held: Vec<(String, AgentCall)>,
+    /// The work under way, and the image that is being written.
+    work: Option<(String, AgentWork, Option<Vec<u8>>)>,
+}
+
+/// Where an agent runs.
+#[derive(Clone, Copy)]
+pub(super) struct SimAgentLocation {
+    pub(super) machine: usize,
+    pub(super) life: u64,
+    pub(super) peer: Ipv4Addr,
+}
+
+impl OwnAgent {
+    pub(super) fn new(
+        hardware: &SimHardware,
+        line: &AgentKernelArguments,
+        address: Ipv4Addr,
+    ) -> Self {
+        let identity = AgentMachineIdentity {
+            macs: vec![hardware.mac],
+            inventory: hardware.inventory(1 << 30),
+            node: None,
+            token: None,
+        };
+        let plan = AgentPlan {
+            callback_url: format!("http://{address}:{AGENT_PORT}"),
+            inspect: line.inspection_url.is_some(),
+            beat: line.api_url.is_some(),
+            intervals: AgentIntervals::FAST,
+        };
+        Self {
+            agent_state: AgentState::new(identity, plan),
+            held: Vec::new(),
+            work: None,
+        }
+    }
+
+    pub(super) fn transmit(
+        &mut self,
+        now: Tick,
+        seat: SimAgentLocation,
+        out: &mut Vec<SimMachineOutput>,
+    ) {
+        for act in self.agent_state.due_requests(now) {
+            let (asked, asks) = match act {
+                AgentDueRequest::PostInspection { body } => {
+                    let mut asks = SimHttpRequest::get(INSPECTION_PATH);
+                    (asks.method, asks.body, asks.version) = ("POST", body, None);
+                    (OwnAgentRequestKind::Inspection, asks)
+                }
+                AgentDueRequest::Lookup { path_and_query } => (
+                    OwnAgentRequestKind::Lookup,
+                    SimHttpRequest::get(&path_and_query),
+                ),
+                AgentDueRequest::Heartbeat { path, body, .. } => {
+                    let mut asks = SimHttpRequest::get(&path);
+                    (asks.method, asks.body) = ("POST", body);
+                    asks.version = Some(HEARTBEAT_VERSION.to_owned());
+                    (OwnAgentRequestKind::Heartbeat, asks)
+                }
+            };
+            let who = SimHttpClient::Agent {
+                machine: seat.machine,
+                life: seat.life,
+                kind: asked,
+            };
+            out.push(SimMachineOutput::Http {
+                client: who,
+                peer: seat.peer,
+                api: true,
+                request: asks,
+            });
+        }
+    }
+
+    pub(super) fn handle_response(
+        &mut self,
+        now: Tick,
+        asked: OwnAgentRequestKind,
+        answer: SimHttpResult,
+        entropy: &mut SeededRandom,
+    ) {
+        let (status, body) = answer.unwrap_or_default();
+        match asked {
+            OwnAgentRequestKind::Inspection => self
+                .agent_state
+                .handle_inspection_response(now, status, &body, entropy),
+            OwnAgentRequestKind::Lookup => self
+                .agent_state
+                .handle_lookup_response(now, status, &body, entropy),
+            OwnAgentRequestKind::Heartbeat => self
+                .agent_state
+                .handle_heartbeat_response(now, status, entropy),
+        }
+    }
+
+    /// A call; what it begins to do to the machine.
+    pub(super) fn handle_call(
+        &mut self,
+        now: Tick,
+        seat: SimAgentLocation,
+        to: AgentCall,
+        request: &AgentHttpRequest,
+        out: &mut Vec<SimMachineOutput>,
+    ) -> Option<SimAgentEffect> {
+        if self.agent_state.phase() == AgentPhase::Rescued {
+            let result = Err("connection refused".to_owned());
+            out.push(SimMachineOutput::Answer { to, result });
+            return None;
+        }
+        let body = request.body.as_deref().unwrap_or_default();
+        let method = request.method.as_str();
+        let reply = self
+            .agent_state
+            .handle_request(now, method, &request.path_and_query, body);
+        if let Some(command) = reply.awaits {
+            self.held.push((command, to));
+        } else {
+            let result = Ok((reply.status, reply.body));
+            out.push(SimMachineOutput::Answer { to, result });
+        }
+        let (command, work) = reply.work?;
+        self.start_work(seat, command, work, out)
+    }
+
+    fn start_work(
+        &mut self,
+        seat: SimAgentLocation,
+        command: String,
+        work: AgentWork,
+        out: &mut Vec<SimMachineOutput>,
+    ) -> Option<SimAgentEffect> {
+        let SimAgentLocation {
+            machine,
+            life,
+            peer,
+        } = seat;
+        out.push(SimMachineOutput::Log(format!(
+            "machine {machine} begins {work:?}"
+        )));
+        let ends = |after_ms, command: &str| SimMachineOutput::WorkEnds {
+            life,
+            command: command.to_owned(),
+            after_ms,
+        };
+        let did = match &work {
+            AgentWork::WriteImage(order) => {
+                let url = order.urls.first().cloned().unwrap_or_default();
+                let who = SimHttpClient::Image {
+                    machine,
+                    life,
+                    command: command.clone(),
+                };
+                let asks = SimHttpRequest::get(url_path(&url));
+                out.push(SimMachineOutput::Http {
+                    client: who,
+                    peer,
+                    api: false,
+                    request: asks,
+                });
+                Some(SimAgentEffect::DiskInvalidated)
+            }
+            AgentWork::Erase { .. } => {
+                out.push(ends(ERASE_MS, &command));
+                Some(SimAgentEffect::DiskInvalidated)
+            }
+            AgentWork::Rescue { .. } | AgentWork::PowerOff | AgentWork::Reboot => {
+                out.push(ends(200, &command));
+                None
+            }
+        };
+        self.work = Some((command, work, None));
+        did
+    }
+
+    pub(super) fn handle_image_response(
+        &mut self,
+        now: Tick,
+        life: u64,
+        id: &str,
+        answer: SimHttpResult,
+        out: &mut Vec<SimMachineOutput>,
+    ) {
+        let Some((command, AgentWork::WriteImage(order), place)) = &mut self.work else {
+            return;
+        };
+        if command != id {
+            return;
+        }
+        let failure = match answer {
+            Some((200, body)) => {
+                let got = Digest::Sha256(sha256(&body));
+                if got == order.digest {
+                    *place = Some(body);
+                    let command = id.to_owned();
+                    out.push(SimMachineOutput::WorkEnds {
+                        life,
+                        command,
+                        after_ms: WRITE_MS,
+                    });
+                    return out.push(SimMachineOutput::Writing);
+                }
+                AgentWorkError::Checksum {
+                    want: order.digest.to_string(),
+                    got: got.to_string(),
+                }
+            }
+            Some((status, _)) => AgentWorkError::Download(format!("status {status}")),
+            None => AgentWorkError::Download("no answer".to_owned()),
+        };
+        self.work = None;
+        self.finish(now, id, Err(failure), out);
+    }
+
+    /// Work has ended; what it did to the machine.
+    pub(super) fn work_done(
+        &mut self,
+        now: Tick,
+        id: &str,
+        out: &mut Vec<SimMachineOutput>,
+    ) -> Option<SimAgentEffect> {
+        let (_, work, image) = self.work.take_if(|(command, ..)| command == id)?;
+        let (went, did) = match work {
+            AgentWork::WriteImage(_) => {
+                let image = image.unwrap_or_default();
+                let went = AgentWorkOutcome::Wrote {
+                    bytes: image.len() as u64,
+                    root_uuid: None,
+                };
+                (went, SimAgentEffect::ImageWritten(image))
+            }
+            AgentWork::Erase { .. } => (AgentWorkOutcome::Erased, SimAgentEffect::DiskErased),
+            AgentWork::Rescue { .. } => (
+                AgentWorkOutcome::Rescued,
+                SimAgentEffect::RescueEnabled(String::new()),
+            ),
+            AgentWork::PowerOff => (AgentWorkOutcome::Leaving, SimAgentEffect::PoweredOff),
+            AgentWork::Reboot => (AgentWorkOutcome::Leaving, SimAgentEffect::Rebooted),
+        };
+        self.finish(now, id, Ok(went), out);
+        Some(did)
+    }
+
+    /// Work has ended: whoever waited for it hears.
+    fn finish(
+        &mut self,
+        now: Tick,
+        id: &str,
+        went: Result<AgentWorkOutcome, AgentWorkError>,
+        out: &mut Vec<SimMachineOutput>,
+    ) {
+        self.agent_state.work_done(now, id, went);
+        for (command, to) in std::mem::take(&mut self.held) {
+            if self.agent_state.is_finished(&command) {
+                let reply = self.agent_state.command(&command);
+                let result = Ok((reply.status, reply.body));
+                out.push(SimMachineOutput::Answer { to, result });
+            } else {
+                self.held.push((command, to));
+            }
+        }
+    }
+}

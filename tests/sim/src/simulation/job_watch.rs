@@ -1,0 +1,110 @@
+//! Where each node's job is, what waits for it there, and what was met.
+
+use trivet_model::{NodeId, NoteKind};
+use trivet_rack::AgentHttpRequest;
+
+use super::RackSimulation;
+use crate::fault_points;
+use crate::faults::Incident;
+use crate::ipa::SimIpaRequestKind;
+use crate::network::{OwnAgentRequestKind, SimEvent, SimHttpClient};
+
+impl RackSimulation {
+    /// Looks at what the box has made durable.
+    pub(super) fn observe_jobs(&mut self) {
+        for machine in 0..self.operators.len() {
+            let id = self.operators[machine].node;
+            let Some(view) = self.box_under_test.durable.nodes.get(&id) else {
+                continue;
+            };
+            let node = std::sync::Arc::clone(&view.node);
+            let place = fault_points::job_point(&node);
+            if node.job.is_none() {
+                self.checks.agents.job_ended(machine);
+            }
+            self.checks.check_node(&node);
+            if self.job_points[machine] == place {
+                continue;
+            }
+            self.job_points[machine] = place;
+            self.trigger_fault_points(machine);
+        }
+    }
+
+    /// What waited for a node where it is now happens.
+    fn trigger_fault_points(&mut self, machine: usize) {
+        let place = &self.job_points[machine];
+        let waits = |it: &fault_points::FaultPoint| it.machine == machine && it.job_point == place;
+        let ambushes = &mut self.faults.fault_points;
+        let (now_due, later) = ambushes.iter().copied().partition::<Vec<_>, _>(waits);
+        *ambushes = later;
+        for ambush in now_due {
+            let incident = ambush.incident;
+            if ambush.after_ms == 0 && matches!(incident, Incident::BoxCut { .. }) {
+                self.apply_incident(incident);
+            } else {
+                let at = self.now.after_ms(ambush.after_ms);
+                self.queue.push(at, SimEvent::Incident(incident));
+            }
+        }
+    }
+
+    /// Something was met where this machine's node is.
+    pub(super) fn count_observation(&mut self, what: &str, machine: usize) {
+        let place = self.job_points.get(machine).map_or("", String::as_str);
+        *self
+            .observed
+            .entry(format!("{what} @ {place}"))
+            .or_default() += 1;
+    }
+
+    pub(super) fn count_observation_for_all(&mut self, what: &str) {
+        for machine in 0..self.machines.len() {
+            self.count_observation(what, machine);
+        }
+    }
+
+    fn machine_of(&self, node: NodeId) -> Option<usize> {
+        self.operators.iter().position(|desk| desk.node == node)
+    }
+
+    /// The box calls an agent.
+    pub(super) fn agent_called(&mut self, node: NodeId, call: u64, request: &AgentHttpRequest) {
+        let life = self.box_under_test.life;
+        if let (Some(machine), Some(_)) = (self.machine_of(node), &request.body) {
+            let boot = self.machines[machine].power_changes();
+            let broken = self.checks.agents.call_sent(machine, (life, boot), call);
+            self.checks.report(broken);
+        }
+    }
+
+    pub(super) fn note_written(&mut self, node: Option<NodeId>, kind: &NoteKind) {
+        let machine = node.and_then(|node| self.machine_of(node));
+        if let (Some(machine), NoteKind::StepDone { step }) = (machine, kind) {
+            self.checks.agents.step_done(machine, step);
+        }
+    }
+
+    /// Whether this is a beat that is lost because its machine is mute.
+    pub(super) fn loses_heartbeat(&mut self, who: &SimHttpClient) -> bool {
+        let machine = match who {
+            SimHttpClient::Agent {
+                machine,
+                kind: OwnAgentRequestKind::Heartbeat,
+                ..
+            }
+            | SimHttpClient::Stock {
+                machine,
+                kind: SimIpaRequestKind::Heartbeat,
+                ..
+            } => *machine,
+            _ => return false,
+        };
+        let muted = self.machines[machine].heartbeats_lost_until;
+        if muted.is_none_or(|until| until <= self.now) {
+            return false;
+        }
+        self.count_observation("beat lost", machine);
+        true
+    }
+}
