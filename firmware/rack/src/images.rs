@@ -158,6 +158,7 @@ impl Rack {
             self.outputs.push(Output::DropImage(digest));
             let key = trivet_images::Key(digest).to_string();
             self.book.view.images.remove(&key);
+            self.writes.forget_image(&key);
         }
     }
 
@@ -231,6 +232,7 @@ impl Rack {
             }
             ImageState::Filling | ImageState::Unpacking | ImageState::Rotten(_) => {}
         }
+        self.writes.note_wrong(&news);
         let images = &mut self.book.view.images;
         let news = Arc::new(news);
         if news.state == ImageState::Gone {
