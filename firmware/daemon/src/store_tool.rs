@@ -181,7 +181,7 @@ fn check(data: &Path) -> anyhow::Result<StoreToolReport> {
     let is_whole = salvage.is_whole() && outcome.damaged_records.is_empty();
     let data = data.display();
     let verdict = if is_whole {
-        "the store is whole\n".to_owned()
+        format!("the store is whole{}\n", up_to(&outcome))
     } else {
         format!(
             "the store is damaged: `trivet store repair --data {data}` goes on with what is \
@@ -190,6 +190,14 @@ fn check(data: &Path) -> anyhow::Result<StoreToolReport> {
     };
     text.push_str(&verdict);
     Ok(StoreToolReport { text, is_whole })
+}
+
+/// How far a store is whole that has something behind its last commit.
+fn up_to(outcome: &SalvageOutcome) -> &'static str {
+    match outcome.unfinished {
+        Some(_) => " up to its last complete commit",
+        None => "",
+    }
 }
 
 /// What is in the store, and what is damaged.
@@ -218,15 +226,14 @@ fn describe(
     }
     let free = salvage.free_segments * layout.segment_pages * (PAGE_BYTES as u64 >> 10);
     let _ = writeln!(text, "free:     {free} KiB");
-    if let Some(commit) = salvage.unfinished {
-        let _ = writeln!(
-            text,
-            "note:     commit {commit} at the end is not complete and does not count; most \
-             likely the power went while it was written"
-        );
+    if let Some(unfinished) = &outcome.unfinished {
+        let _ = writeln!(text, "note:     {unfinished}");
     }
     for damage in &outcome.damages {
         let _ = writeln!(text, "damaged:  {damage}");
+    }
+    if let Some(unnamed) = &outcome.unnamed {
+        let _ = writeln!(text, "unnamed:  {unnamed}");
     }
     for finding in &outcome.damaged_records {
         let _ = writeln!(text, "record:   {finding}");
@@ -244,6 +251,9 @@ fn export(
     let is_whole = salvage.is_whole() && outcome.damaged_records.is_empty();
     for damage in &outcome.damages {
         log::line(&format!("trivet: damaged: {damage}"));
+    }
+    for note in outcome.unnamed.iter().chain(&outcome.unfinished) {
+        log::line(&format!("trivet: {note}"));
     }
     for finding in &outcome.damaged_records {
         log::line(&format!("trivet: {finding}"));
@@ -363,7 +373,11 @@ fn repair(disk: &mut dyn SwapDisk, data: &Path) -> anyhow::Result<StoreToolRepor
     let mut text = String::new();
     describe(&mut text, data, flash.size(), &salvage, &outcome);
     if salvage.is_whole() && outcome.damaged_records.is_empty() {
-        text.push_str("the store is whole: there is nothing to repair\n");
+        let up_to = up_to(&outcome);
+        let _ = writeln!(
+            text,
+            "the store is whole{up_to}: there is nothing to repair"
+        );
         let is_whole = true;
         return Ok(StoreToolReport { text, is_whole });
     }

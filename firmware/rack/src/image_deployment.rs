@@ -24,6 +24,10 @@ const DEFAULT_IMAGE_FILE_NAME: &str = "image";
 /// reach the agent right. Ours.
 const WRITE_RETRIES_MAX: u32 = 3;
 
+/// How many images are remembered to be wrong. A deployment of one that is forgotten fails later.
+/// Ours.
+const WRONG_IMAGES_MAX: usize = 1024;
+
 /// Writes that wait for their image. Nothing of it is on flash: after a restart the
 /// agent has no step, and is given it again.
 #[derive(Default)]
@@ -34,6 +38,9 @@ pub(crate) struct PendingImageWrites {
     checksum_lookups: BTreeSet<(String, String)>,
     /// Images to bring into the cache once their digest is known.
     pub(crate) fetch_after_checksum: BTreeSet<ResourceId>,
+    /// Images that were wrong when they were fetched last, by key: for which format, and why.
+    /// An entry stays while the image is fetched again, until all of it is here and right.
+    pub(crate) wrong: BTreeMap<String, (ImageFormat, String)>,
 }
 
 enum PendingImageWrite {
@@ -49,6 +56,31 @@ impl PendingImageWrites {
     pub(crate) fn remove(&mut self, id: NodeId) {
         self.by_node.remove(&id);
         self.retries.remove(&id);
+    }
+
+    /// The image of this key is not known any more.
+    pub(crate) fn forget_image(&mut self, key: &str) {
+        self.wrong.remove(key);
+    }
+
+    /// Takes note of images that are wrong, and of those that have become right.
+    pub(crate) fn note_wrong(&mut self, news: &ImageStatus) {
+        let is_same = |known: &(ImageFormat, String)| known.0 == news.format;
+        match &news.state {
+            ImageState::Wrong(why) => {
+                let known = (news.format, why.clone());
+                self.wrong.insert(news.key.clone(), known);
+                if self.wrong.len() > WRONG_IMAGES_MAX {
+                    let other = self.wrong.keys().find(|key| **key != news.key).cloned();
+                    other.inspect(|key| self.forget_image(key));
+                }
+            }
+            ImageState::Complete if self.wrong.get(&news.key).is_some_and(is_same) => {
+                self.forget_image(&news.key);
+            }
+            ImageState::Evicted => self.forget_image(&news.key),
+            _ => {}
+        }
     }
 }
 
@@ -85,6 +117,49 @@ impl Rack {
             )),
             None => Ok(step),
         }
+    }
+
+    /// Refuses a deployment whose image is known to be wrong, before anything happens to the
+    /// node. An image that the catalogue does not have is fetched again where `again` is set,
+    /// since no other order does that.
+    pub(crate) fn check_right(
+        &mut self,
+        node: &Node,
+        steps: &[JobStep],
+        again: bool,
+    ) -> Result<(), OrderRefusal> {
+        let write = steps.iter().find(|step| step.step == WRITE_IMAGE);
+        let info = write.and_then(|step| step.args.get("image_info"));
+        let Some(wanted) = info.and_then(|info| self.wanted_for(node, info)) else {
+            return Ok(());
+        };
+        let key = wanted.key().to_string();
+        let known = self.pending_writes.wrong.get(&key);
+        let Some((_, why)) = known.filter(|(format, _)| *format == wanted.format) else {
+            return Ok(());
+        };
+        let name = self.own_name(node);
+        let name = name.filter(|name| self.catalogued(name).is_some());
+        let is_coming = self.is_coming(&key);
+        let next = match name {
+            _ if is_coming => "It is being fetched again: ask again when it is here".to_owned(),
+            Some(_) if wanted.sources.is_empty() => "Upload it, then ask again".to_owned(),
+            Some(name) => format!(
+                "Once that is corrected, fetch it with `trivet image fill {name}`, then ask again"
+            ),
+            None if again => "It is fetched again now: ask again when it is here".to_owned(),
+            None => "A request to deploy it fetches it again".to_owned(),
+        };
+        let sentence = format!("The node is left as it is: {why}. {next}.");
+        if again && name.is_none() && !is_coming {
+            self.fill(wanted, false);
+        }
+        Err(OrderRefusal::new(RefusalKind::Invalid, sentence))
+    }
+
+    fn is_coming(&self, key: &str) -> bool {
+        let news = self.records.view.images.get(key);
+        news.is_some_and(|news| matches!(news.state, ImageState::Fetching | ImageState::Unpacking))
     }
 
     fn token(&mut self) -> String {
@@ -158,7 +233,11 @@ impl Rack {
     /// What the cache is asked for, for a node whose image passes through it; none as
     /// long as the digest is not known.
     fn wanted_by(&self, node: &Node) -> Option<ImageSpec> {
-        let info = image_info(node)?;
+        self.wanted_for(node, image_info(node)?)
+    }
+
+    /// The same, of a node whose job is not yet begun.
+    fn wanted_for(&self, node: &Node, info: &Value) -> Option<ImageSpec> {
         let path = own_path(info, &self.settings.http_url)?;
         if !path.starts_with("/nodes/") {
             return None;

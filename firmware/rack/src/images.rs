@@ -163,6 +163,7 @@ impl Rack {
             self.outputs.push(RackOutput::DropImage(digest));
             let key = trivet_images::ImageKey(digest).to_string();
             self.records.view.images.remove(&key);
+            self.pending_writes.forget_image(&key);
         }
     }
 
@@ -236,6 +237,7 @@ impl Rack {
             }
             ImageState::Fetching | ImageState::Unpacking | ImageState::Corrupt(_) => {}
         }
+        self.pending_writes.note_wrong(&news);
         let images = &mut self.records.view.images;
         let news = Arc::new(news);
         if news.state == ImageState::Evicted {

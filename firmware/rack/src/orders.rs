@@ -404,6 +404,7 @@ impl Rack {
             // The table speaks first: what it refuses needs no image and no template.
             trivet_node::apply_verb(now, &self.settings.limits, &node, verb, args.clone())?;
             self.prepare_deploy(&mut node, &mut args)?;
+            self.check_right(&node, &args.steps, true)?;
         }
         let (has_agent, before) = (node.agent.is_some(), node.job.clone());
         let (mut node, actions) =
@@ -453,7 +454,9 @@ impl Rack {
     fn check_deploy(&mut self, id: NodeId) -> Result<OrderOutcome, OrderRefusal> {
         let mut node = self.require_node(id)?;
         let mut args = VerbArgs::default();
-        let prepared = self.prepare_deploy(&mut node, &mut args);
+        let prepared = self
+            .prepare_deploy(&mut node, &mut args)
+            .and_then(|()| self.check_right(&node, &args.steps, false));
         let refused = prepared.err().map(|refusal| refusal.sentence);
         // A template may bring a step that the node's interface cannot run.
         let mut steps = args.steps.iter();

@@ -88,13 +88,14 @@ impl SalvageOutcome {
                 "record": hex(value),
             }));
         }
-        for place in &self.damages {
+        let places = self.damages.iter().chain(&self.unnamed);
+        for place in places.clone() {
             line(json!({"damaged": place}));
         }
         for finding in &self.damaged_records {
             line(json!({"damaged": finding.to_string()}));
         }
-        let damaged = self.damages.len() + self.damaged_records.len();
+        let damaged = places.count() + self.damaged_records.len();
         line(json!({"end": true, "records": self.records.len(), "damaged": damaged}));
         text
     }

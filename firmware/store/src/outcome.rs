@@ -74,6 +74,10 @@ pub struct SalvageOutcome {
     pub damages: Vec<String>,
     /// What is lost or older than it was.
     pub damaged_records: Vec<DamagedRecord>,
+    /// What can be said of records that damaged commits may have held without naming them.
+    pub unnamed: Option<String>,
+    /// What stands after the last commit that counts, in a sentence.
+    pub unfinished: Option<String>,
     /// Whether something is sealed and no key was at hand to open it.
     pub needs_key: bool,
     /// What people call the records.
@@ -88,6 +92,59 @@ impl SalvageOutcome {
 
     /// Where a damage is and what it hit.
     fn describe(&self, layout: &StoreLayout, damage: &StoreDamage) -> String {
+        let mut said = Self::place(layout, damage);
+        let _ = write!(said, ": {}", damage.what);
+        self.name_hit(&mut said, "; it held ", damage);
+        if damage.unknown {
+            let _ = match damage.changes {
+                Some(changes) => write!(
+                    said,
+                    "; {changes} changes of records stood here, of which {} are named",
+                    damage.hit.len()
+                ),
+                None => write!(
+                    said,
+                    "; how many changes of records stood here is not known"
+                ),
+            };
+        }
+        said
+    }
+
+    /// What stands after the last commit that counts.
+    fn describe_end(&self, layout: &StoreLayout, damage: &StoreDamage) -> String {
+        let mut said = Self::place(layout, damage);
+        let _ = write!(said, ", at the end: {}", damage.what);
+        if damage.bytes > 0 {
+            let pages = damage.bytes / PAGE_BYTES as u64;
+            let _ = write!(
+                said,
+                "; if the box was stopped in order, up to {pages} commits are damaged here, and \
+                 what they changed (nodes, ports, resources, leases) is lost or older"
+            );
+        }
+        self.name_hit(&mut said, "; it changed ", damage);
+        said
+    }
+
+    fn name_hit(&self, said: &mut String, verb: &str, damage: &StoreDamage) {
+        let named = |key: &RecordKey| {
+            let lost = self
+                .damaged_records
+                .iter()
+                .find(|finding| finding.key == *key);
+            let known = self.labels.get(key).cloned();
+            let known = lost.map(|finding| finding.label.clone()).or(known);
+            known.unwrap_or_else(|| label(key, None))
+        };
+        let hit: Vec<String> = damage.hit.iter().map(named).collect();
+        if !hit.is_empty() {
+            let _ = write!(said, "{verb}{}", hit.join(", "));
+        }
+    }
+
+    /// Where a damage is, and the commits that stood there.
+    fn place(layout: &StoreLayout, damage: &StoreDamage) -> String {
         let mut said = match damage.at {
             Some(at) => format!("{} bytes at offset {at}", damage.bytes),
             None => "at an offset that is not known".to_owned(),
@@ -105,23 +162,6 @@ impl SalvageOutcome {
                 let _ = write!(said, ", commits {first} to {last}");
             }
             None => {}
-        }
-        let _ = write!(said, ": {}", damage.what);
-        let named = |key: &RecordKey| {
-            let lost = self
-                .damaged_records
-                .iter()
-                .find(|finding| finding.key == *key);
-            lost.map_or(self.label(key), |finding| finding.label.as_str())
-        };
-        let hit: Vec<&str> = damage.hit.iter().map(named).collect();
-        if !hit.is_empty() {
-            let _ = write!(said, "; it held {}", hit.join(", "));
-        }
-        if damage.unknown {
-            said.push_str(
-                "; a change of another record that stood only here is lost without being known",
-            );
         }
         said
     }
@@ -163,14 +203,81 @@ impl Salvage {
         if !self.is_whole() {
             judged.name_orphans();
         }
+        let unnamed = self.unnamed(&judged);
         judged.restore_counter(sealer)?;
         let mut outcome = judged.outcome;
+        outcome.unnamed = unnamed;
+        let end = self.unfinished.as_ref();
+        outcome.unfinished = end.map(|end| outcome.describe_end(&self.layout, end));
         let damages = self.damages.iter();
         outcome.damages = damages
             .map(|damage| outcome.describe(&self.layout, damage))
             .collect();
         Ok(outcome)
     }
+
+    /// How many records of which kinds may be lost or older because of commits of which not
+    /// everything is known; none if there are no such commits.
+    fn unnamed(&self, judged: &SalvageReview) -> Option<String> {
+        let unknown = self.damages.iter().filter(|damage| damage.unknown);
+        let (first, last) = unknown
+            .filter_map(|damage| damage.commits)
+            .fold((u64::MAX, 0), |(first, last), (from, to)| {
+                (first.min(from), last.max(to))
+            });
+        if first > last {
+            return None;
+        }
+        let mut said = if first == last {
+            format!("commit {first} may have held the only version of ")
+        } else {
+            format!(
+                "the damaged ones of commits {first} to {last} may have held the only version of "
+            )
+        };
+        let own = self.records.get(&schema::unit_key());
+        // The counter is written with every record that is created.
+        if own.is_some_and(|own| own.changed > last) && !judged.is_uncounted {
+            let known = self.proven.iter().filter(|key| is_counted(key));
+            let created = judged.serial_max;
+            let missing = created.saturating_sub(known.count() as u64);
+            let _ = write!(
+                said,
+                "at most {missing} of the {created} nodes, ports and resources that the box \
+                 created, and of leases"
+            );
+        } else {
+            said.push_str("nodes, ports, resources and leases; how many is not known");
+        }
+        let mut older: BTreeMap<&str, u64> = BTreeMap::new();
+        let kept = self.records.iter();
+        for (key, _) in kept.filter(|(key, kept)| kept.changed < last && key.kind != own_kind()) {
+            *older.entry(schema::kind_name(key.kind)).or_default() += 1;
+        }
+        let older: Vec<String> = older
+            .iter()
+            .map(|(kind, count)| format!("{kind} {count}"))
+            .collect();
+        if !older.is_empty() {
+            let _ = write!(
+                said,
+                "; of the records kept, those that no later commit changed may be older than they \
+                 were, or were deleted: {}",
+                older.join(", ")
+            );
+        }
+        Some(said)
+    }
+}
+
+/// Whether the box's counter counts records of this kind.
+fn is_counted(key: &RecordKey) -> bool {
+    let kind = RecordKind::from_number(key.kind);
+    !matches!(kind, Some(RecordKind::Lease | RecordKind::Box))
+}
+
+fn own_kind() -> u8 {
+    RecordKind::Box as u8
 }
 
 /// The records that were read so far.
@@ -178,12 +285,14 @@ impl Salvage {
 struct SalvageReview {
     outcome: SalvageOutcome,
     nodes: BTreeSet<NodeId>,
-    /// Records of nodes, and which node each belongs to.
+    /// StoreRecords of nodes, and which node each belongs to.
     belonging: Vec<(RecordKey, NodeId)>,
     /// The highest place in the order of creation that a record has.
     serial_max: u64,
     /// What the box's own record says.
     serial: Option<u64>,
+    /// Whether a record has no place in the order of creation.
+    is_uncounted: bool,
 }
 
 impl SalvageReview {
@@ -233,6 +342,7 @@ impl SalvageReview {
             }
         };
         self.serial_max = self.serial_max.max(serial);
+        self.is_uncounted |= serial == 0 && is_counted(key);
         // Some programs left credentials in URLs unsealed in records of today's versions.
         let value = match sealer {
             Some(sealer) => encode(sealer, record)?,
@@ -244,6 +354,8 @@ impl SalvageReview {
 
     fn keep_sealed(&mut self, key: &RecordKey, value: &[u8], older: Option<(RecordDamage, u64)>) {
         self.outcome.needs_key = true;
+        // Its place in the order of creation is not known.
+        self.is_uncounted = true;
         if let Some(id) = schema::node_of(key) {
             self.nodes.insert(id);
         }

@@ -4,7 +4,7 @@
 //! says by itself what it is: no payload can pass for a page, and a page in the
 //! wrong place is none.
 
-use crate::layout::{PAGE_BYTES, PAGE_HEADER_BYTES, PAGE_PAYLOAD_BYTES};
+use crate::layout::{PAGE_BYTES, PAGE_HEADER_BYTES, PAGE_PAYLOAD_BYTES, StoreLayout};
 
 const MAGIC: [u8; 4] = *b"TRVP";
 
@@ -19,7 +19,7 @@ pub(crate) struct CommitHeader {
     pub(crate) commit: u64,
     /// The oldest commit that recovery needs once this one is complete.
     pub(crate) tail_commit: u64,
-    /// Log position of the commit's first page.
+    /// StoreLog position of the commit's first page.
     pub(crate) start: u64,
     /// Number of pages.
     pub(crate) pages: u16,
@@ -127,6 +127,56 @@ pub(crate) fn decode(page: &[u8]) -> Option<(CommitHeader, u16)> {
     sound.then_some((header, index as u16))
 }
 
+/// What a page with a wrong checksum says of itself. Nothing proves it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct PageClaim {
+    pub(crate) position: u64,
+    pub(crate) commit: u64,
+    pub(crate) index: u16,
+    pub(crate) entries: u32,
+}
+
+impl PageClaim {
+    /// Reads the header of a page whatever its checksum is; none where its fields contradict
+    /// each other. The caller compares the position with the place of the page.
+    pub(crate) fn read(page: &[u8]) -> Option<Self> {
+        if page.len() != PAGE_BYTES {
+            return None;
+        }
+        let claim = Self {
+            position: number(page, 8, 8),
+            commit: number(page, 16, 8),
+            index: number(page, 40, 2) as u16,
+            entries: number(page, 44, 4) as u32,
+        };
+        let sound = (1..=claim.commit).contains(&number(page, 24, 8))
+            && claim.commit < COUNT_MAX
+            && claim.position < COUNT_MAX
+            && u64::from(claim.index) <= claim.position
+            && number(page, 40, 2) < number(page, 42, 2);
+        sound.then_some(claim)
+    }
+
+    /// The same, for a page that stands at the place that it names.
+    pub(crate) fn at(layout: &StoreLayout, page: &[u8], place: u64) -> Option<Self> {
+        Self::read(page).filter(|claim| claim.position % layout.pages() == place)
+    }
+
+    /// Whether the page stands in the ring of so many pages behind a commit that ends at `head`,
+    /// and belongs to one of those that fit between.
+    pub(crate) fn follows(&self, head: u64, last_commit: u64, ring: u64) -> bool {
+        let Some(behind) = self
+            .position
+            .checked_sub(head)
+            .filter(|&pages| pages < ring)
+        else {
+            return false;
+        };
+        let first_commit = last_commit + 1;
+        (first_commit..=first_commit + behind).contains(&self.commit)
+    }
+}
+
 fn number(page: &[u8], at: usize, width: usize) -> u64 {
     page[at..at + width]
         .iter()
@@ -201,6 +251,26 @@ mod tests {
             assert_eq!(decode(&page), None, "byte {at} = {value}");
             page[at] = before;
         }
+    }
+
+    #[test]
+    fn a_page_with_a_wrong_checksum_still_says_what_it_was() {
+        let (header, payload) = sample(2 * PAGE_PAYLOAD_BYTES);
+        let mut page = header.encode(&payload)[PAGE_BYTES..].to_vec();
+        page[0] = 0;
+        page[2000] ^= 1;
+        assert_eq!(decode(&page), None);
+        let claim = PageClaim::read(&page).unwrap();
+        assert_eq!((claim.position, claim.commit), (41, 7));
+        assert_eq!((claim.index, claim.entries), (1, 2));
+        assert!(claim.follows(40, 6, 100) && claim.follows(40, 5, 100));
+        assert!(!claim.follows(40, 7, 100), "that commit is known");
+        assert!(!claim.follows(40, 4, 100), "no room for the commit between");
+        assert!(!claim.follows(42, 6, 100) && !claim.follows(10, 6, 31));
+        for blank in [[0; PAGE_BYTES], [0xff; PAGE_BYTES]] {
+            assert_eq!(PageClaim::read(&blank), None);
+        }
+        assert_eq!(PageClaim::read(&[]), None);
     }
 
     #[test]

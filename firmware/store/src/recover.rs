@@ -4,6 +4,7 @@
 //! which every page is there is the last one; its header says how far back to go.
 //! Pages of the commit right after it are what a power cut left of a commit that
 //! nobody was told of; they are wiped, so that no later cut can complete them.
+//! A page with a wrong checksum that says it belongs to a commit after that one is damage.
 //! Anything else that is missing or too new is damage, and damage is refused.
 
 use std::collections::BTreeSet;
@@ -14,7 +15,7 @@ use crate::RecordKey;
 use crate::entry::LogEntry;
 use crate::error::OpenError;
 use crate::layout::{PAGE_BYTES, PAGE_HEADER_BYTES, StoreLayout};
-use crate::page::{self, CommitHeader};
+use crate::page::{self, CommitHeader, PageClaim};
 use crate::page_list::{FoundPage, PageList};
 use crate::table::{RecordTable, RecordTableBuilder};
 
@@ -43,7 +44,7 @@ pub(crate) fn recover<F: Flash>(
     layout: &StoreLayout,
 ) -> Result<RecoveredLog, OpenError> {
     let mut reader = SegmentReader::new(layout);
-    let seen = scan(flash, &mut reader)?;
+    let (seen, claims) = scan(flash, &mut reader)?;
     let newest = seen.newest().unwrap_or_default();
     let last = seen.last_complete();
     let last_commit = last.map_or(0, |header| header.commit);
@@ -51,6 +52,16 @@ pub(crate) fn recover<F: Flash>(
         return Err(OpenError::Damaged {
             commit: last_commit + 1,
             what: "a newer commit follows it, but it is not whole",
+        });
+    }
+    let head = last.map_or(0, |header| header.end());
+    let mut claims = claims.iter();
+    if claims.any(|claim| {
+        claim.commit > last_commit + 1 && claim.follows(head, last_commit, layout.pages())
+    }) {
+        return Err(OpenError::Damaged {
+            commit: last_commit + 1,
+            what: "it and a newer one that follows it are not whole",
         });
     }
     let Some(last) = last else {
@@ -115,17 +126,24 @@ pub(crate) fn wipe_torn<F: Flash>(
     Ok(())
 }
 
-fn scan<F: Flash>(flash: &mut F, reader: &mut SegmentReader) -> Result<PageList, OpenError> {
+/// The pages that stand where they belong, and what others say that have a wrong checksum.
+fn scan<F: Flash>(
+    flash: &mut F,
+    reader: &mut SegmentReader,
+) -> Result<(PageList, Vec<PageClaim>), OpenError> {
     let layout = reader.layout;
-    let mut pages = Vec::new();
+    let (mut pages, mut claims) = (Vec::new(), Vec::new());
     for number in 0..layout.segments {
         let first = number * layout.segment_pages;
         let segment = reader.segment(flash, first)?;
-        let decoded = segment.chunks(PAGE_BYTES).map(page::decode).zip(first..);
-        pages
-            .extend(decoded.filter_map(|(decoded, place)| FoundPage::at(&layout, decoded?, place)));
+        for (bytes, place) in segment.chunks(PAGE_BYTES).zip(first..) {
+            match page::decode(bytes) {
+                Some(decoded) => pages.extend(FoundPage::at(&layout, decoded, place)),
+                None => claims.extend(PageClaim::at(&layout, bytes, place)),
+            }
+        }
     }
-    Ok(PageList::new(pages))
+    Ok((PageList::new(pages), claims))
 }
 
 /// Reads the log a segment at a time: one call of the flash for many pages.
@@ -133,7 +151,7 @@ fn scan<F: Flash>(flash: &mut F, reader: &mut SegmentReader) -> Result<PageList,
 struct SegmentReader {
     layout: StoreLayout,
     bytes: Vec<u8>,
-    /// Place of the first page of the segment that was read last.
+    /// IndexPosition of the first page of the segment that was read last.
     held: Option<u64>,
 }
 
@@ -186,7 +204,7 @@ impl SegmentReader {
 #[derive(Debug, Default)]
 struct RecoveryReplay {
     table: RecordTableBuilder,
-    /// Records of which patches were seen, but whose full image stands before the
+    /// StoreRecords of which patches were seen, but whose full image stands before the
     /// tail. A later commit carries them or deletes them.
     orphans: BTreeSet<RecordKey>,
 }

@@ -8,6 +8,7 @@
 //! patch names. What was hit is named, as far as it can be known.
 
 mod parts;
+mod scan;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -24,9 +25,7 @@ use crate::recover;
 use crate::superblock;
 
 use parts::RecordHint;
-
-/// Smallest piece that a device reads on its own.
-const SECTOR_BYTES: usize = 512;
+use scan::{RegionScan, best_scan, raw_page};
 
 /// A damaged place.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -39,10 +38,12 @@ pub struct StoreDamage {
     pub commits: Option<(u64, u64)>,
     /// What is wrong.
     pub what: &'static str,
-    /// Records that it hit.
+    /// StoreRecords that it hit.
     pub hit: Vec<RecordKey>,
     /// Whether it may have hit others, which cannot be known.
     pub unknown: bool,
+    /// How many changes stood there that cannot be read; none if that is not known.
+    pub changes: Option<u64>,
 }
 
 /// A record that was read.
@@ -52,7 +53,7 @@ pub(crate) struct SalvagedRecord {
     /// The commit of its last full image.
     put: u64,
     /// The commit that last changed it.
-    changed: u64,
+    pub(crate) changed: u64,
     /// The damaged commit that changed it after that: this is an older version.
     pub(crate) older: Option<u64>,
 }
@@ -67,13 +68,16 @@ pub struct Salvage {
     /// First and last commit that counts; none in an empty store.
     pub commits: Option<(u64, u64)>,
     /// A commit at the end of which not all pages are there: most likely it was being
-    /// written when the power went, and nobody was told that it was durable.
-    pub unfinished: Option<u64>,
+    /// written when the power went, and nobody was told that it was durable. StoreDamage to the
+    /// last commit looks the same.
+    pub unfinished: Option<StoreDamage>,
     /// Segments in which nothing that counts stands.
     pub free_segments: u64,
     pub(crate) records: BTreeMap<RecordKey, SalvagedRecord>,
-    /// Records of which nothing can be read, with the commit that changed them last.
+    /// StoreRecords of which nothing can be read, with the commit that changed them last.
     pub(crate) lost: BTreeMap<RecordKey, u64>,
+    /// All records that entries on sound pages name, kept or not.
+    pub(crate) proven: BTreeSet<RecordKey>,
 }
 
 impl Salvage {
@@ -91,7 +95,7 @@ impl Salvage {
         let is_new = copies.layouts.is_empty() && scan.seen.is_empty();
         let differ = copies.layouts.windows(2).any(|pair| pair[0] != pair[1]);
         let mut salvage = match recover::recover(flash, &layout) {
-            Ok(found) => Self::whole(&scan, found),
+            Ok(found) => Self::whole(flash, &scan, found),
             Err(error) => Self::damaged(flash, &scan, &error),
         };
         let copies_damaged = copies.damaged.into_iter().filter(|_| !is_new);
@@ -117,7 +121,7 @@ impl Salvage {
     }
 
     /// A region that opens as it is.
-    fn whole(scan: &RegionScan, found: recover::RecoveredLog) -> Self {
+    fn whole<F: Flash>(flash: &mut F, scan: &RegionScan, found: recover::RecoveredLog) -> Self {
         let last = scan.seen.last_complete();
         let records = found.table.iter().map(|(key, value)| {
             let kept = SalvagedRecord {
@@ -128,29 +132,31 @@ impl Salvage {
             };
             (*key, kept)
         });
-        let newest = scan.seen.newest();
+        let records: BTreeMap<RecordKey, SalvagedRecord> = records.collect();
+        let last_commit = last.map_or(0, |last| last.commit);
         Self {
             layout: scan.layout,
             damages: Vec::new(),
             commits: last.map(|last| (last.tail_commit, last.commit)),
-            unfinished: newest.filter(|&newest| newest >= found.next_commit),
+            unfinished: unfinished(flash, scan, (last_commit, found.head), &records),
             free_segments: scan.free_segments(last.as_ref()),
-            records: records.collect(),
+            records,
             lost: BTreeMap::new(),
+            proven: BTreeSet::new(),
         }
     }
 
     fn damaged<F: Flash>(flash: &mut F, scan: &RegionScan, error: &OpenError) -> Self {
         let last = scan.seen.last_complete();
-        let newest = scan.seen.newest().unwrap_or_default();
         let last_commit = last.map_or(0, |last| last.commit);
-        let unfinished = (newest > last_commit).then_some(newest);
+        let head = last.map_or(0, |last| last.end());
+        let begun = scan.newest_after(last_commit, head);
         let mut replay = SalvageReplay {
             tail: last.map_or(1, |last| last.tail_commit),
             ..SalvageReplay::default()
         };
         // What follows the last complete commit was acknowledged, but for the newest.
-        let counted = last_commit.max(newest.saturating_sub(1));
+        let counted = begun.map_or(last_commit, |(newest, _)| newest - 1);
         let mut before: Option<(u64, u64)> = None;
         for commit in scan.seen.commits() {
             let most = page_list::attempts(commit).max_by_key(|(header, pages)| {
@@ -164,25 +170,63 @@ impl Salvage {
             replay.commit(flash, &scan.layout, header, pages);
             before = Some((header.commit, header.end()));
         }
-        if let Some(newest) = unfinished
-            && let Some(page) = scan.seen.first_from(newest)
-        {
-            replay.gap(flash, scan, before, (newest, page.header.start));
+        if let Some(begun) = begun {
+            replay.gap(flash, scan, before, begun);
         }
         if replay.damages.is_empty() && scan.unreadable.is_empty() {
             replay.damages.push(refused(error));
         }
+        // Before hints are taken, which may have a damaged key.
+        let known = replay.settled.keys().chain(replay.lost.keys());
+        let proven = known.copied().collect();
         replay.finish();
+        let end = before.map_or((last_commit, head), |before| {
+            before.max((last_commit, head))
+        });
         Self {
             layout: scan.layout,
+            unfinished: unfinished(flash, scan, end, &replay.records),
+            proven,
             damages: replay.damages,
             commits: last.map(|last| (last.tail_commit, last.commit)),
-            unfinished,
             free_segments: scan.free_segments(last.as_ref()),
             records: replay.records,
             lost: replay.lost,
         }
     }
+}
+
+/// What stands after the last commit that counts and its end: a commit that was begun, or
+/// damage to the last one.
+fn unfinished<F: Flash>(
+    flash: &mut F,
+    scan: &RegionScan,
+    (last_commit, head): (u64, u64),
+    records: &BTreeMap<RecordKey, SalvagedRecord>,
+) -> Option<StoreDamage> {
+    let begun = scan.newest_after(last_commit, head);
+    let (commit, start) = begun.unwrap_or((last_commit + 1, head));
+    let end = scan.broken_until(start);
+    if begun.is_none() && start == end {
+        return None;
+    }
+    let mut found = damage_at(
+        scan.layout.offset_of(start),
+        (end - start) * PAGE_BYTES as u64,
+        "it is not complete and does not count; most likely the power went while it was written",
+    );
+    found.commits = Some((commit, commit));
+    let pages = start..end.min(start + scan.layout.commit_pages_max());
+    for position in pages {
+        let raw = raw_page(flash, scan.layout.offset_of(position));
+        for hint in parts::hints(&raw[PAGE_HEADER_BYTES..]) {
+            let is_likely = hint.strong || records.contains_key(&hint.key);
+            if is_likely && !found.hit.contains(&hint.key) {
+                found.hit.push(hint.key);
+            }
+        }
+    }
+    Some(found)
 }
 
 fn damage_at(at: u64, bytes: u64, what: &'static str) -> StoreDamage {
@@ -193,6 +237,7 @@ fn damage_at(at: u64, bytes: u64, what: &'static str) -> StoreDamage {
         what,
         hit: Vec::new(),
         unknown: false,
+        changes: None,
     }
 }
 
@@ -209,102 +254,7 @@ fn refused(error: &OpenError) -> StoreDamage {
         what,
         hit: Vec::new(),
         unknown: false,
-    }
-}
-
-/// The shape under which most pages stand where they belong.
-fn best_scan<F: Flash>(
-    flash: &mut F,
-    layouts: &[StoreLayout],
-    segment_bytes: u32,
-) -> Result<RegionScan, OpenError> {
-    let bytes = flash.size();
-    let mut best: Option<RegionScan> = None;
-    let fresh = StoreLayout::fresh(bytes, segment_bytes);
-    for layout in layouts.iter().copied().chain(fresh) {
-        let scan = RegionScan::of(flash, layout);
-        if best
-            .as_ref()
-            .is_none_or(|best| scan.seen.len() > best.seen.len())
-        {
-            best = Some(scan);
-        }
-    }
-    let best = best.ok_or(OpenError::TooSmall {
-        bytes,
-        segment_bytes,
-    })?;
-    if best.seen.is_empty() && !superblock::is_blank(flash)? {
-        return Err(OpenError::Foreign);
-    }
-    Ok(best)
-}
-
-/// All pages of a region, by commit.
-#[derive(Debug)]
-struct RegionScan {
-    layout: StoreLayout,
-    /// The pages that stand where they belong.
-    seen: PageList,
-    /// Places in the ring that the flash does not read.
-    unreadable: BTreeSet<u64>,
-}
-
-impl RegionScan {
-    fn of<F: Flash>(flash: &mut F, layout: StoreLayout) -> Self {
-        let mut pages = Vec::new();
-        let mut unreadable = BTreeSet::new();
-        let mut segment = vec![0; layout.segment_pages as usize * PAGE_BYTES];
-        for number in 0..layout.segments {
-            let first = number * layout.segment_pages;
-            let read = flash.read(layout.offset_of(first), &mut segment);
-            for (bytes, place) in segment.chunks_mut(PAGE_BYTES).zip(first..) {
-                if read.is_err() && flash.read(layout.offset_of(place), bytes).is_err() {
-                    unreadable.insert(place);
-                } else if let Some(decoded) = page::decode(bytes) {
-                    pages.extend(FoundPage::at(&layout, decoded, place));
-                }
-            }
-        }
-        Self {
-            layout,
-            seen: PageList::new(pages),
-            unreadable,
-        }
-    }
-
-    fn free_segments(&self, last: Option<&CommitHeader>) -> u64 {
-        let Some(last) = last else {
-            return self.layout.segments;
-        };
-        let tail = self.seen.first_from(last.tail_commit);
-        let tail = tail.map_or(last.start, |page| page.header.start);
-        let first = self.layout.segment_of(tail) * self.layout.segment_pages;
-        let used = last.end().saturating_sub(first);
-        self.layout.pages().saturating_sub(used) / self.layout.segment_pages
-    }
-
-    /// Places that the flash does not read and that no other damage names.
-    fn unreadable_elsewhere(&self, named: &[StoreDamage]) -> Vec<StoreDamage> {
-        let mut damages: Vec<StoreDamage> = Vec::new();
-        let offsets = self.unreadable.iter().map(|&at| self.layout.offset_of(at));
-        let elsewhere = offsets.filter(|&at| {
-            let covers =
-                |from: u64, damage: &StoreDamage| (from..from + damage.bytes).contains(&at);
-            !named
-                .iter()
-                .any(|damage| damage.at.is_some_and(|from| covers(from, damage)))
-        });
-        let what = "the flash cannot be read here; at most the newest commit stood here";
-        for at in elsewhere {
-            match damages.last_mut() {
-                Some(last) if last.at.is_some_and(|from| from + last.bytes == at) => {
-                    last.bytes += PAGE_BYTES as u64;
-                }
-                _ => damages.push(damage_at(at, PAGE_BYTES as u64, what)),
-            }
-        }
-        damages
+        changes: None,
     }
 }
 
@@ -335,17 +285,25 @@ impl SalvageReplay {
         if first >= commit {
             return;
         }
-        // Where the commit before is not right before the gap its place is not known.
+        // Where the commit before does not stand right before the gap, the gap is what is damaged.
         let is_known = before + 1 == first && end < start && start - end <= scan.layout.pages();
-        let from = is_known.then_some(end);
-        let places = from.map_or(0..0, |from| from..start);
+        let from = if is_known {
+            end
+        } else {
+            let mut known = (0..start).rev().take(scan.layout.pages() as usize);
+            let sound = known.find(|&position| scan.is_sound(position));
+            sound.map_or(0, |sound| sound + 1)
+        };
+        let places = from..start;
+        let is_known = from < start;
         self.damages.push(StoreDamage {
-            at: from.map(|from| scan.layout.offset_of(from)),
-            bytes: (places.end - places.start) * PAGE_BYTES as u64,
+            at: is_known.then(|| scan.layout.offset_of(from)),
+            bytes: (start - from) * PAGE_BYTES as u64,
             commits: Some((first, commit - 1)),
             what: "not one page of these commits is readable",
             hit: Vec::new(),
             unknown: true,
+            changes: scan.claimed_changes(first..commit, places.clone()),
         });
         self.hint(flash, &scan.layout, places, commit - 1);
     }
@@ -402,6 +360,7 @@ impl SalvageReplay {
                 what: "pages of this commit are damaged",
                 hit: left.hit.clone(),
                 unknown: left.unknown,
+                changes: Some(u64::from(header.entries).saturating_sub(left.entries.len() as u64)),
             });
             for &index in &missing {
                 let at = header.start + u64::from(index);
@@ -534,23 +493,6 @@ fn read_payload<F: Flash>(
     }
     payload.truncate(header.payload_bytes as usize);
     (payload, missing)
-}
-
-/// The bytes of a page, sector by sector where the device does not read all of it.
-fn raw_page<F: Flash>(flash: &mut F, at: u64) -> [u8; PAGE_BYTES] {
-    let mut page = [0; PAGE_BYTES];
-    if flash.read(at, &mut page).is_ok() {
-        return page;
-    }
-    for (sector, from) in page
-        .chunks_mut(SECTOR_BYTES)
-        .zip((at..).step_by(SECTOR_BYTES))
-    {
-        if flash.read(from, sector).is_err() {
-            sector.fill(0);
-        }
-    }
-    page
 }
 
 #[cfg(test)]

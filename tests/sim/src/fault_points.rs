@@ -146,7 +146,11 @@ impl FaultPoint {
         let places = trouble.job_points();
         let place = places[chance.below(places.len() as u64) as usize];
         // Where only an agent that fell silent brings a job.
-        let place = if chance.chance(80) { "CheckPower" } else { place };
+        let place = if chance.chance(80) {
+            "CheckPower"
+        } else {
+            place
+        };
         let off_ms = 500 + chance.below(20_000);
         let later = trouble != InjectedFault::BoxCut && chance.chance(500);
         Self {

@@ -93,6 +93,50 @@ fn a_damaged_sector_is_named_by_check_and_left_out_by_repair() {
     assert!(check(&scratch.0).unwrap().is_whole);
 }
 
+/// Changes one letter of the text where it stands.
+fn flip(data: &Path, text: &str) {
+    let path = data.join("store");
+    let mut bytes = fs::read(&path).unwrap();
+    let mut windows = bytes.windows(text.len());
+    let at = windows.position(|window| window == text.as_bytes());
+    bytes[at.unwrap()] ^= 1;
+    fs::write(&path, bytes).unwrap();
+}
+
+#[test]
+fn a_last_commit_that_is_not_complete_is_told_of_with_its_records() {
+    let scratch = data();
+    flip(&scratch.0, "name-3");
+    let node = NodeId::random(&mut SeededRandom::new(3)).to_string();
+    for report in [
+        check(&scratch.0).unwrap(),
+        repair(&mut RealDisk, &scratch.0).unwrap(),
+    ] {
+        let text = report.text;
+        let note = text.lines().find(|line| line.starts_with("note:"));
+        assert!(note.is_some_and(|note| note.contains(&node)), "{text}");
+        assert!(
+            text.contains("whole up to its last complete commit"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn what_a_damaged_commit_may_have_held_is_counted_where_it_cannot_be_named() {
+    let scratch = data();
+    damage_sector(&scratch.0, "name-2");
+    for report in [
+        check(&scratch.0).unwrap(),
+        repair(&mut RealDisk, &scratch.0).unwrap(),
+    ] {
+        let text = report.text;
+        let unnamed = text.lines().find(|line| line.starts_with("unnamed:"));
+        let is_told = unnamed.is_some_and(|line| line.contains("nodes, ports, resources"));
+        assert!(is_told, "{text}");
+    }
+}
+
 #[test]
 fn an_interrupted_repair_is_taken_up_again_under_the_same_name() {
     let scratch = data();
@@ -188,8 +232,8 @@ fn an_export_of_a_damaged_store_names_what_it_lacks() {
     // It names what repair names, in the same words.
     let checked = check(&scratch.0).unwrap().text;
     let lines = checked.lines().filter_map(|line| {
-        let said = line.strip_prefix("damaged:  ");
-        said.or_else(|| line.strip_prefix("record:   "))
+        let words = ["damaged:  ", "unnamed:  ", "record:   "];
+        words.iter().find_map(|word| line.strip_prefix(word))
     });
     let exported = fs::read_to_string(&file).unwrap();
     let mut count = 0;

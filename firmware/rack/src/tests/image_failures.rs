@@ -190,3 +190,110 @@ fn an_image_that_fits_is_written() {
     start(&mut bench, id);
     assert!(sent_image_info(&bench).is_some());
 }
+
+/// A node with a running instance, whose image is the one of `info`.
+fn running(bench: &mut RackBench, state: ProvisionState, info: Value) -> NodeId {
+    let id = bench.with_node(1);
+    bench.force(id, |node| {
+        node.provision_state = state;
+        let Value::Object(info) = info else {
+            unreachable!()
+        };
+        node.instance_info.extend(info);
+    });
+    id
+}
+
+fn fills(bench: &RackBench) -> usize {
+    let is_fill = |output: &&RackOutput| matches!(output, RackOutput::FillImage { .. });
+    bench.outputs.iter().filter(is_fill).count()
+}
+
+/// Refuses the verb with the reason of the image, and leaves the node as it was.
+#[track_caller]
+fn refuses(bench: &mut RackBench, id: NodeId, verb: Verb) -> String {
+    let before = bench.node(id);
+    let refused = bench.verb(id, verb).unwrap_err();
+    assert_eq!(refused.kind, RefusalKind::Invalid);
+    assert!(refused.sentence.contains(WRONG), "{refused:?}");
+    assert_eq!(bench.node(id), before);
+    refused.sentence
+}
+
+#[test]
+fn a_deployment_with_an_image_that_is_known_to_be_wrong_is_refused() {
+    for (state, verb) in [
+        (ProvisionState::Active, Verb::Rebuild),
+        (ProvisionState::Available, Verb::Active),
+    ] {
+        let mut bench = RackBench::new();
+        let id = running(&mut bench, state, plain());
+        bench.handle(news(&digest(), ImageState::Wrong(WRONG.into()), None));
+        let sentence = refuses(&mut bench, id, verb);
+        assert!(sentence.contains("fetched again now"), "{sentence}");
+        let orders = |output: &RackOutput| matches!(output, RackOutput::Bmc { .. });
+        assert!(!bench.outputs.iter().any(orders), "the machine runs on");
+        assert_eq!(fills(&bench), 1, "the source may have been corrected");
+        // What was wrong is not relied on before all of it is here.
+        bench.handle(news(&digest(), ImageState::Fetching, None));
+        let sentence = refuses(&mut bench, id, verb);
+        assert!(sentence.contains("being fetched again"), "{sentence}");
+        assert_eq!(fills(&bench), 0);
+        bench.handle(news(&digest(), ImageState::Complete, None));
+        bench.verb(id, verb).unwrap();
+    }
+}
+
+#[test]
+fn a_wrong_image_of_the_catalogue_is_refused_with_the_command_that_fetches_it() {
+    let mut bench = RackBench::new();
+    let image = trivet_model::ResourceId::random(&mut SeededRandom::new(1));
+    let kind = trivet_model::ResourceKind::Image;
+    let mut resource = trivet_model::Resource::new(image, kind, UnixMs(1));
+    resource.name = Some("web".to_owned());
+    let fields = [
+        ("checksum", json!(digest())),
+        ("format", json!("raw")),
+        ("sources", json!(["http://far/a.raw"])),
+    ];
+    for (field, value) in fields {
+        resource.fields.insert(field.to_owned(), value);
+    }
+    bench
+        .order(RackOrder::CreateResource(Box::new(resource)))
+        .unwrap();
+    let info = json!({"image_source": "web"});
+    let id = running(&mut bench, ProvisionState::Active, info);
+    bench.handle(news(&digest(), ImageState::Wrong(WRONG.into()), None));
+    let sentence = refuses(&mut bench, id, Verb::Rebuild);
+    assert!(sentence.contains("`trivet image fill web`"), "{sentence}");
+    assert_eq!(fills(&bench), 0);
+    let checked = bench.order(RackOrder::CheckDeploy(id)).unwrap();
+    let said = format!("{checked:?}");
+    assert!(said.contains(WRONG), "validation says it, too: {said}");
+    bench.order(RackOrder::DeleteResource(kind, image)).unwrap();
+    let refused = bench.verb(id, Verb::Rebuild).unwrap_err();
+    assert!(!refused.sentence.contains(WRONG), "{refused:?}");
+}
+
+#[test]
+fn an_image_that_is_wrong_in_one_format_is_deployed_in_another() {
+    let mut bench = RackBench::new();
+    let info = json!({"image_source": "http://far/a.qcow2", "image_checksum": digest()});
+    let id = running(&mut bench, ProvisionState::Active, info);
+    bench.handle(news(&digest(), ImageState::Wrong(WRONG.into()), None));
+    bench.verb(id, Verb::Rebuild).unwrap();
+}
+
+#[test]
+fn no_more_wrong_images_are_remembered_than_the_bound() {
+    let mut bench = RackBench::new();
+    let id = running(&mut bench, ProvisionState::Active, plain());
+    for number in 0..1100 {
+        let other = format!("{number:064x}");
+        bench.handle(news(&other, ImageState::Wrong(WRONG.into()), None));
+    }
+    bench.handle(news(&digest(), ImageState::Wrong(WRONG.into()), None));
+    refuses(&mut bench, id, Verb::Rebuild);
+    assert_eq!(bench.rack.pending_writes.wrong.len(), 1024);
+}

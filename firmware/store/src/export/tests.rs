@@ -116,7 +116,8 @@ fn an_export_names_and_counts_every_damage_with_a_live_record_and_without_one() 
         let said: Vec<String> = lines
             .filter_map(|line| line["damaged"].as_str().map(str::to_owned))
             .collect();
-        assert_eq!(said, [&outcome.damages[..], &found[..]].concat());
+        let unnamed = outcome.unnamed.as_slice();
+        assert_eq!(said, [&outcome.damages[..], unnamed, &found[..]].concat());
         let export = Export::parse(&text).unwrap();
         assert_eq!(export.damaged, said.len() as u64);
     }

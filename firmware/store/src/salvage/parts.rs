@@ -23,7 +23,7 @@ const OPERATION_MAX: u8 = 3;
 pub(crate) struct CommitParts<'a> {
     /// Entries that are whole, in order.
     pub(crate) entries: Vec<LogEntry<'a>>,
-    /// Records whose entries are not.
+    /// StoreRecords whose entries are not.
     pub(crate) hit: Vec<RecordKey>,
     /// Whether entries may be missing of which not even the record is known.
     pub(crate) unknown: bool,
@@ -69,7 +69,8 @@ pub(crate) struct RecordHint {
 }
 
 /// The records that the entries of a page name whose checksum is wrong. They say what
-/// was probably hit and no more: nothing proves them.
+/// was probably hit and no more: nothing proves them. One that is not strong counts only if
+/// its record is known from elsewhere: a UUID does not stand in a page by chance.
 pub(crate) fn hints(payload: &[u8]) -> Vec<RecordHint> {
     let hint = |at: usize| {
         let rest = &payload[at..];
@@ -81,9 +82,11 @@ pub(crate) fn hints(payload: &[u8]) -> Vec<RecordHint> {
     let mut hints = Vec::new();
     let (mut at, mut is_start) = (0, true);
     while at < payload.len() {
-        let found = hint(at).filter(|hint| is_start || hint.strong);
-        let after = found.and_then(|_| LogEntry::decode(&payload[at..]));
+        let found = hint(at);
         hints.extend(found);
+        // Only where an entry is likely are its bytes passed over.
+        let found = found.filter(|hint| is_start || hint.strong);
+        let after = found.and_then(|_| LogEntry::decode(&payload[at..]));
         is_start = after.is_some();
         at = match after {
             Some((_, after)) => payload.len() - after.len(),
@@ -253,13 +256,36 @@ mod tests {
             strong: true,
         };
         let all: Vec<RecordHint> = (1..=4).map(strong).collect();
+        let strong = |payload: &[u8]| {
+            let mut hints = hints(payload);
+            hints.retain(|hint| hint.strong);
+            hints
+        };
         assert_eq!(hints(&payload), all);
         payload[..40].fill(0xee);
-        assert_eq!(hints(&payload), all[1..]);
+        assert_eq!(strong(&payload), all[1..]);
         payload[122..150].fill(0xee);
-        assert_eq!(hints(&payload), all[2..]);
+        assert_eq!(strong(&payload), all[2..]);
         assert!(hints(&[0; 600]).is_empty());
         assert!(hints(&[0xff; 600]).is_empty());
+    }
+
+    #[test]
+    fn a_patch_or_deletion_behind_damaged_bytes_is_hinted_at() {
+        let (old, mut new) = (vec![9; 200], vec![9; 200]);
+        new[100] = 8;
+        for entry in [
+            LogEntry::Patch(key(7), RecordPatch::between(&old, &new)),
+            LogEntry::Delete(key(7)),
+        ] {
+            let mut payload = vec![0xee; 50];
+            entry.encode(&mut payload);
+            let weak = RecordHint {
+                key: key(7),
+                strong: false,
+            };
+            assert!(hints(&payload).contains(&weak), "{entry:?}");
+        }
     }
 
     #[test]

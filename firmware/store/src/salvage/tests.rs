@@ -1,4 +1,4 @@
-//! Damage at every kind of place of a region, and what is read past it.
+//! StoreDamage at every kind of place of a region, and what is read past it.
 
 use std::io;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use trivet_model::{
 };
 use uuid::Uuid;
 
+use super::scan::SECTOR_BYTES;
 use super::*;
 use crate::outcome::{RecordDamage, SalvageOutcome};
 use crate::{Store, StoreChange, StoreLog, StoreRecords, rebuild, schema};
@@ -117,7 +118,7 @@ fn a_whole_store_is_read_as_it_opens() {
     let image = image(&[]);
     let found = salvage(&image);
     assert!(found.is_whole());
-    assert_eq!((found.commits, found.unfinished), (Some((1, 6)), None));
+    assert_eq!((found.commits, &found.unfinished), (Some((1, 6)), &None));
     assert_eq!(
         found.free_segments,
         open(&image).unwrap().stats().free_segments
@@ -279,7 +280,76 @@ fn a_damaged_last_commit_is_taken_for_an_unfinished_one() {
     let found = salvage(&image);
     assert!(found.is_whole(), "{:?}", found.damages);
     assert_eq!(found.commits, Some((1, 6)));
-    assert_eq!(names(&repaired(&image).0).len(), 3);
+    let unfinished = found.unfinished.unwrap();
+    assert_eq!(unfinished.commits, Some((7, 7)));
+    assert_eq!(unfinished.hit, [node_key(4)]);
+    let (records, outcome) = repaired(&image);
+    assert_eq!(names(&records).len(), 3);
+    let said = outcome.unfinished.unwrap();
+    assert!(said.contains("commit 7, at the end"), "{said}");
+    assert!(
+        said.contains("node 00000000-0000-0000-0000-000000000004"),
+        "{said}"
+    );
+}
+
+#[test]
+fn two_damaged_commits_at_the_end_are_no_unfinished_one() {
+    let mut image = image(&[put(&node(4)), lease(8)]);
+    damage_sector(&mut image, 7, 7);
+    damage_sector(&mut image, 8, 7);
+    assert!(matches!(
+        open(&image),
+        Err(OpenError::Damaged { commit: 7, .. })
+    ));
+    let found = salvage(&image);
+    let [damage] = &found.damages[..] else {
+        panic!("{:?}", found.damages);
+    };
+    assert_eq!(damage.at, Some(page_of(7) as u64));
+    assert_eq!((damage.commits, damage.changes), (Some((7, 7)), Some(1)));
+    assert_eq!(damage.hit, [node_key(4)]);
+    let unfinished = found.unfinished.unwrap();
+    assert_eq!(unfinished.commits, Some((8, 8)));
+    let (_, outcome) = repaired(&image);
+    let lost = outcome.damaged_records.iter();
+    let lost: Vec<(RecordKey, RecordDamage)> =
+        lost.map(|finding| (finding.key, finding.damage)).collect();
+    assert_eq!(lost, [(node_key(4), RecordDamage::Lost)]);
+}
+
+#[test]
+fn a_commit_that_cannot_be_read_is_told_of_with_the_number_of_records_it_may_have_held() {
+    let counted = |number: u64| {
+        let node = Node {
+            serial: number,
+            ..node(u128::from(number))
+        };
+        [put(&node), StoreChange::PutSerial(number)]
+    };
+    let mut store = open(&vec![0; REGION]).unwrap();
+    for number in 1..=4 {
+        store.commit(&counted(number)).unwrap();
+    }
+    store.commit(&[lease(7)]).unwrap();
+    let whole = store.flash().bytes().to_vec();
+    // Zeros in place of commit 3 with node 2, whose number is missing.
+    let mut image = whole.clone();
+    image[page_of(3)..][..PAGE_BYTES].fill(0);
+    let (_, outcome) = repaired(&image);
+    let said = outcome.unnamed.unwrap();
+    assert!(said.starts_with("commit 3 may have held "), "{said}");
+    assert!(
+        said.contains("at most 1 of the 4 nodes, ports and"),
+        "{said}"
+    );
+    assert!(said.ends_with("or were deleted: node 1"), "{said}");
+    // Nothing that is left says how many commit 5 created.
+    let mut image = whole.clone();
+    image[page_of(5)..][..PAGE_BYTES].fill(0);
+    let said = repaired(&image).1.unnamed.unwrap();
+    assert!(said.contains("how many is not known"), "{said}");
+    assert_eq!(repaired(&whole).1.unnamed, None);
 }
 
 #[test]
