@@ -1,7 +1,7 @@
 //! Hardware types with their interfaces, and the one conductor: this box.
 
 use serde_json::{Value, json};
-use trivet_hardware::{HardwareTypeSpec, InterfaceKind};
+use trivet_drivers::{HardwareTypeSpec, InterfaceKind};
 use trivet_model::UnixMs;
 use trivet_model::node::JsonObject;
 
@@ -15,7 +15,7 @@ use crate::{ApiOutcome, passthru};
 
 /// The enabled hardware type of this name, or that an older name stands for.
 pub(crate) fn enabled(call: &ApiCall<'_>, name: &str) -> Option<&'static HardwareTypeSpec> {
-    let hardware = trivet_hardware::named(name)?;
+    let hardware = trivet_drivers::named(name)?;
     let enabled = call
         .facts
         .drivers

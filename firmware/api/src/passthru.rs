@@ -9,7 +9,7 @@ mod legacy;
 mod tests;
 
 use serde_json::{Value, json};
-use trivet_hardware::{HardwareCapability, InterfaceKind, can, interface};
+use trivet_drivers::{HardwareCapability, InterfaceKind, can, interface};
 use trivet_model::node::JsonObject;
 use trivet_model::order::VendorMethod;
 use trivet_model::power::{RAW_BYTES_MAX, RawBytes};

@@ -35,18 +35,18 @@ fn list(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
 
 fn shown(call: &ApiCall<'_>, view: &NodeView) -> Value {
     let node = &view.node;
-    let since = trivet_panel::working_since(view);
-    let attempt = trivet_panel::attempt(call.view, view);
+    let since = trivet_web::working_since(view);
+    let attempt = trivet_web::attempt(call.view, view);
     json!({
         "uuid": node.id.to_string(),
         "name": node.name,
-        "doing": trivet_panel::doing(call.view, view),
-        "percent": trivet_panel::progress(view),
+        "doing": trivet_web::doing(call.view, view),
+        "percent": trivet_web::progress(view),
         "try": attempt.map(|(number, _)| number),
         "tries_max": attempt.map(|(_, most)| most),
         "since": timestamp(since),
         "elapsed_ms": since.map(|since| call.now.0.saturating_sub(since.0)),
-        "advice": trivet_panel::advice(view),
+        "advice": trivet_web::advice(view),
     })
 }
 
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(shown["uuid"], node_id(1).to_string());
         let doing = "Deploying: waiting for the machine to boot from the network";
         assert_eq!(shown["doing"], doing);
-        let percent = trivet_panel::progress(&bench.view.nodes[&node_id(1)]);
+        let percent = trivet_web::progress(&bench.view.nodes[&node_id(1)]);
         assert_eq!(shown["percent"], percent);
         assert_eq!((&shown["try"], &shown["tries_max"]), (&json!(2), &json!(4)));
         assert_eq!(shown["elapsed_ms"], 125_000);

@@ -638,7 +638,7 @@ mod tests {
     #[test]
     fn every_hardware_type_of_the_settings_is_built() {
         let names = hardware(&settings(&TestbedDirectory::new(), ""));
-        let built: Vec<_> = trivet_hardware::ALL.iter().map(|one| one.name).collect();
+        let built: Vec<_> = trivet_drivers::ALL.iter().map(|one| one.name).collect();
         assert_eq!(names, built);
     }
 

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use trivet_bmc_ipmi::IpmiCipherSuite;
 use trivet_bmc_ipmi::bmc::{IpmiPrivilege, IpmiSimulator, IpmiSimulatorSetup, IpmiSimulatorUser};
-use trivet_rehearsal::SimChassis;
+use trivet_sim::SimChassis;
 
 fn trivet(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_trivet"));

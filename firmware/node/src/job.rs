@@ -15,7 +15,7 @@ mod heartbeat_timeout;
 mod power;
 
 use serde_json::Value;
-use trivet_hardware::{ReservedStep, boot_mode, netboots_instance};
+use trivet_drivers::{ReservedStep, boot_mode, netboots_instance};
 use trivet_model::{
     AgentOrder, BootDevice, Job, JobKind, JobPhase, Node, NoteKind, Now, PowerAnswer, PowerOrder,
     PowerState, ProvisionState, StepKind,

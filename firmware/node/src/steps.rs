@@ -1,6 +1,6 @@
 //! In which order steps run.
 
-use trivet_hardware::reserved;
+use trivet_drivers::reserved;
 use trivet_model::{Job, JobStep, StepKind};
 
 use crate::EraseScope;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use trivet_hardware::{
+use trivet_drivers::{
     InterfaceKind, ReservedStep, cannot_run, has_invalid_wait, interface, netboots_instance,
     reserved,
 };

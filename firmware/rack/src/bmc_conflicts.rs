@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use trivet_bmc_redfish::RedfishTarget;
-use trivet_hardware::{InterfaceKind, interface};
+use trivet_drivers::{InterfaceKind, interface};
 use trivet_model::{BoxFault, Node, NodeId, Now, PowerError};
 
 use crate::Rack;

@@ -4,7 +4,7 @@
 //! a node, and it waits its turn behind the orders that the BMC has already.
 
 use serde_json::json;
-use trivet_hardware::{InterfaceKind, interface};
+use trivet_drivers::{InterfaceKind, interface};
 use trivet_model::bmc_request::BMC_REQUEST_MS_MAX;
 use trivet_model::{BmcReply, BmcRequest, Node, NodeId, Now, PowerError};
 

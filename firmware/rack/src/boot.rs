@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use trivet_httpboot::{BootRoute, RelativePath};
+use trivet_bootfiles::{BootRoute, RelativePath};
 use trivet_model::{NodeId, NoteKind, Now};
 
 use crate::{ConfinedFile, FileGrant, FileServerProtocol, Rack, RackFilePaths};
@@ -21,8 +21,8 @@ impl Rack {
         path: &str,
     ) -> Option<FileGrant> {
         let route = match door {
-            FileServerProtocol::Tftp => trivet_httpboot::tftp_route(path)?,
-            FileServerProtocol::Http => trivet_httpboot::http_route(path)?,
+            FileServerProtocol::Tftp => trivet_bootfiles::tftp_route(path)?,
+            FileServerProtocol::Http => trivet_bootfiles::http_route(path)?,
         };
         // Where another server gives the addresses, the path of the script names the machine.
         let named = match &route {
@@ -49,7 +49,7 @@ impl Rack {
                     if let Some(wanted) = self.catalogued(&name) {
                         return Some(FileGrant::Image(Box::new(wanted)));
                     }
-                    let of = name.strip_suffix(trivet_httpboot::CHUNK_LIST_END)?;
+                    let of = name.strip_suffix(trivet_bootfiles::CHUNK_LIST_END)?;
                     let wanted = self.catalogued(of)?;
                     return Some(FileGrant::ChunkList(Box::new(wanted)));
                 }
@@ -85,12 +85,12 @@ impl Rack {
         let Some(id) = self.node_of_peer(peer) else {
             return;
         };
-        let shown = trivet_httpboot::redacted(&path);
+        let shown = trivet_bootfiles::redacted(&path);
         self.records.change_view(id, |view| {
             view.live.transfer = (!ended).then_some((sent, asked));
             view.live.transfer_path = (!ended).then(|| shown.clone());
         });
-        let file = trivet_storm::FetchedBootFile {
+        let file = trivet_bootqueue::FetchedBootFile {
             sent,
             requested: asked,
             took_ms,
@@ -121,7 +121,7 @@ impl Rack {
         };
         let kind = NoteKind::FileRefused {
             by: door.name(),
-            path: trivet_httpboot::redacted(&path),
+            path: trivet_bootfiles::redacted(&path),
             answer,
             why: crate::callers::redacted(why),
         };

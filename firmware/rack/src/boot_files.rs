@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use serde_json::Value;
-use trivet_hardware::{BOOT_TEXT_BYTES_MAX, boot_file_digest};
+use trivet_drivers::{BOOT_TEXT_BYTES_MAX, boot_file_digest};
 use trivet_images::{ImageFormat, ImageSpec, file_name};
 use trivet_model::image::{ImageState, ImageStatus};
 use trivet_model::{
@@ -281,7 +281,7 @@ impl Rack {
         };
         let urls = self.settings.urls_for(None);
         let boots_instance = matches!(job.kind, JobKind::Deploy | JobKind::Unrescue)
-            && trivet_hardware::netboots_instance(node);
+            && trivet_drivers::netboots_instance(node);
         let plan = if trivet_node::will_boot_agent(node) {
             // An agent that stayed from another job is not booted again.
             if node.agent.is_some() {
@@ -383,7 +383,7 @@ impl Rack {
 
 /// The address at which a machine gets the file that this key of its node's record names.
 fn own_url(urls: &AdvertisedUrls, node: NodeId, key: &str) -> String {
-    let path = trivet_httpboot::node_boot_path(node, key);
+    let path = trivet_bootfiles::node_boot_path(node, key);
     format!("{}{path}", urls.http)
 }
 

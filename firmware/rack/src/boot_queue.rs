@@ -1,12 +1,12 @@
 //! Machines that boot from the network wait for their turn.
 //!
-//! `trivet_storm` decides whose turn it is; here is what it is asked and told. Only
+//! `trivet_bootqueue` decides whose turn it is; here is what it is asked and told. Only
 //! orders that switch on a machine whose plan is to load something from the network are
 //! held back. A job notices nothing: what it waits for is the BMC's answer, which comes
 //! after its turn, and its timers begin with that.
 
+use trivet_bootqueue::{BootAdmission, BootQueue, BootTimeouts, FetchedBootFile};
 use trivet_model::{JobPhase, MacAddr, Node, NodeId, NoteKind, Now, PowerOrder};
-use trivet_storm::{BootAdmission, BootQueue, BootTimeouts, FetchedBootFile};
 
 use crate::plan::plan;
 use crate::{Rack, Settings};

@@ -53,7 +53,7 @@ pub struct Rack {
     pub(crate) outputs: Vec<RackOutput>,
     pub(crate) calls: u64,
     /// Who boots from the network, and who waits for it.
-    pub(crate) boot_queue: trivet_storm::BootQueue,
+    pub(crate) boot_queue: trivet_bootqueue::BootQueue,
     /// Answers owed to callers, one for a node.
     pub(crate) pending_requests: BTreeMap<NodeId, PendingVendorRequest>,
     /// Whose power state is read when.

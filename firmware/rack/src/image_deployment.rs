@@ -96,11 +96,11 @@ impl Rack {
         if cached {
             let name = Some(file_name(&image)).filter(|name| is_name(name));
             let name = name.unwrap_or(DEFAULT_IMAGE_FILE_NAME);
-            let path = trivet_httpboot::node_image_path(node.id, &self.token(), name);
+            let path = trivet_bootfiles::node_image_path(node.id, &self.token(), name);
             image = format!("{base}{path}");
         }
         let drive = (!base.is_empty()).then(|| {
-            let path = trivet_httpboot::node_drive_path(node.id, &self.token());
+            let path = trivet_bootfiles::node_drive_path(node.id, &self.token());
             format!("{base}{path}")
         });
         let places = ImageUrls {
@@ -267,7 +267,7 @@ impl Rack {
     pub(crate) fn node_image(&self, peer: IpAddr, id: NodeId, path: &str) -> Option<FileGrant> {
         let node = self.requesting_node(peer, id)?;
         let own = own_path(image_info(node)?, &self.settings.http_url)?;
-        let list = path.strip_suffix(trivet_httpboot::CHUNK_LIST_END);
+        let list = path.strip_suffix(trivet_bootfiles::CHUNK_LIST_END);
         if is_equal_constant_time(own, path) {
             Some(FileGrant::Image(Box::new(self.wanted_by(node)?)))
         } else if list.is_some_and(|of| is_equal_constant_time(own, of)) {
@@ -307,7 +307,7 @@ impl Rack {
         let path = |url: &str| {
             let (_, rest) = url.split_once("://")?;
             let path = &rest[rest.find('/')?..];
-            trivet_httpboot::token(path).map(str::to_owned)
+            trivet_bootfiles::token(path).map(str::to_owned)
         };
         urls.flatten().filter_map(path).collect()
     }

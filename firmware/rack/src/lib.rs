@@ -57,11 +57,11 @@ pub use trivet_agent::{ANSWER_BYTES_MAX, AgentHttpMethod, AgentHttpRequest, logs
 pub use trivet_bmc_ipmi::IpmiTiming;
 pub use trivet_bmc_redfish as bmc_redfish;
 pub use trivet_bmc_ssh as ssh;
+pub use trivet_bootqueue::BootLimitRule;
 pub use trivet_dhcp as dhcp;
 pub use trivet_dhcp::DhcpDestination;
 pub use trivet_node::{EraseScope, NodeLimits};
 pub use trivet_store::{StoreChange, StoreRecords};
-pub use trivet_storm::BootLimitRule;
 pub use vendor::PENDING_REQUESTS_MAX;
 
 use trivet_model::image::ImageStatus;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use serde_json::Value;
-use trivet_hardware::InterfaceKind;
+use trivet_drivers::InterfaceKind;
 use trivet_model::node::POWER_FAILURE;
 use trivet_model::node::RESERVED;
 use trivet_model::order::VerbArgs;
@@ -431,9 +431,9 @@ impl Rack {
     /// Brings templates, config drive and image into a deployment.
     fn prepare_deploy(&mut self, node: &mut Node, args: &mut VerbArgs) -> Result<(), OrderRefusal> {
         crate::templates::add_template_steps(&self.records.view, node, &mut args.steps)?;
-        let deployed_by = trivet_hardware::interface(node, InterfaceKind::Deploy);
-        if deployed_by == trivet_hardware::RAMDISK {
-            trivet_hardware::payload(node)
+        let deployed_by = trivet_drivers::interface(node, InterfaceKind::Deploy);
+        if deployed_by == trivet_drivers::RAMDISK {
+            trivet_drivers::payload(node)
                 .map_err(|lacks| OrderRefusal::new(RefusalKind::Invalid, lacks))?;
         } else if deployed_by != "fake" {
             if node.agent.is_none() {
@@ -460,7 +460,7 @@ impl Rack {
         let refused = prepared.err().map(|refusal| refusal.sentence);
         // A template may bring a step that the node's interface cannot run.
         let mut steps = args.steps.iter();
-        let unable = || steps.find_map(|step| trivet_hardware::cannot_run(&node, step));
+        let unable = || steps.find_map(|step| trivet_drivers::cannot_run(&node, step));
         Ok(OrderOutcome::Checked(refused.or_else(unable)))
     }
 

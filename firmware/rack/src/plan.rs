@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use serde_json::Value;
-use trivet_hardware::{BootFileSource, NetbootPayload};
+use trivet_drivers::{BootFileSource, NetbootPayload};
 use trivet_model::node::JsonObject;
 use trivet_model::{
     BootPlan, JobKind, KernelBoot, MacAddr, Node, OrderRefusal, ProvisionState, RefusalKind,
@@ -30,7 +30,7 @@ impl Rack {
         let urls = self.settings.urls_for(Some(peer));
         // A machine that is not a node's is not kept from its own disk.
         let plan = node.map_or(BootPlan::Disk, |node| self.boot_plan(node, &urls));
-        trivet_httpboot::script(mac, &plan, &urls.http)
+        trivet_bootfiles::script(mac, &plan, &urls.http)
     }
 
     /// What a machine boots into, with the addresses where it finds that.
@@ -51,7 +51,7 @@ impl Rack {
     /// credentials in it.
     pub(crate) fn check_agent_files(&self, node: &Node) -> Result<(), OrderRefusal> {
         let rescues = node.job.as_ref().map(|job| job.kind) == Some(JobKind::Rescue);
-        trivet_hardware::agent_credentials(node, rescues)
+        trivet_drivers::agent_credentials(node, rescues)
             .map_err(|why| OrderRefusal::new(RefusalKind::Invalid, format!("{why}.")))?;
         let files = &self.settings.files;
         if files.agent_from_other_server || files.kernel.is_some() {
@@ -60,7 +60,7 @@ impl Rack {
         let mut node = Node::clone(node);
         let urls = self.settings.urls_for(None);
         self.name_images(&mut node.driver_info, &AGENT_FILES, &urls);
-        match trivet_hardware::agent_files(&node, rescues) {
+        match trivet_drivers::agent_files(&node, rescues) {
             Ok(Some(_)) => return Ok(()),
             Ok(None) => {}
             Err(lacks) => return Err(OrderRefusal::new(RefusalKind::Invalid, format!("{lacks}."))),
@@ -108,7 +108,7 @@ pub(crate) fn plan(settings: &Settings, urls: &AdvertisedUrls, node: &Node) -> B
         ),
     };
     match has_instance {
-        true if trivet_hardware::netboots_instance(node) => instance(urls, node),
+        true if trivet_drivers::netboots_instance(node) => instance(urls, node),
         false if kind.is_some() => BootPlan::Wait,
         // Only a job makes a machine wait.
         _ => BootPlan::Disk,
@@ -119,15 +119,15 @@ pub(crate) fn plan(settings: &Settings, urls: &AdvertisedUrls, node: &Node) -> B
 /// box's. Words that would break the script are left out; validation tells of both.
 pub(crate) fn agent(settings: &Settings, urls: &AdvertisedUrls, node: &Node) -> BootPlan {
     let kind = node.job.as_ref().map(|job| job.kind);
-    let own = trivet_hardware::agent_files(node, kind == Some(JobKind::Rescue));
+    let own = trivet_drivers::agent_files(node, kind == Some(JobKind::Rescue));
     let (kernel, ramdisk) = own.ok().flatten().unwrap_or_else(|| {
         let base = &urls.http;
         (
-            format!("{base}{}", trivet_httpboot::KERNEL_PATH),
-            format!("{base}{}", trivet_httpboot::RAMDISK_PATH),
+            format!("{base}{}", trivet_bootfiles::KERNEL_PATH),
+            format!("{base}{}", trivet_bootfiles::RAMDISK_PATH),
         )
     });
-    let args = trivet_hardware::agent_args(node, &settings.kernel_args)
+    let args = trivet_drivers::agent_args(node, &settings.kernel_args)
         .unwrap_or_else(|_| settings.kernel_args.clone());
     BootPlan::Agent {
         files: KernelBoot {
@@ -146,10 +146,10 @@ pub(crate) fn instance(urls: &AdvertisedUrls, node: &Node) -> BootPlan {
     let url = |source| match source {
         BootFileSource::Url(url) => url,
         BootFileSource::File(name) => {
-            format!("{}{}", urls.http, trivet_httpboot::file_path(&name))
+            format!("{}{}", urls.http, trivet_bootfiles::file_path(&name))
         }
     };
-    match trivet_hardware::payload(node) {
+    match trivet_drivers::payload(node) {
         Ok(NetbootPayload::Kernel {
             kernel,
             ramdisk,

@@ -1,6 +1,6 @@
 //! Which way a power order goes, and power orders of an operator.
 
-use trivet_hardware::{HardwareCapability, InterfaceKind, can, interface};
+use trivet_drivers::{HardwareCapability, InterfaceKind, can, interface};
 use trivet_model::order::PowerWanted;
 use trivet_model::{
     Node, NodeId, NoteKind, Now, OrderRefusal, PowerAnswer, PowerError, PowerOrder, PowerState,
@@ -150,7 +150,7 @@ impl Rack {
                 return self.bmc_answered(now, node.id, order, Ok(PowerAnswer::Accepted));
             }
         };
-        if trivet_hardware::is_manual(node)
+        if trivet_drivers::is_manual(node)
             && let Some(what) = by_hand(node, order)
         {
             self.note(now, Some(node.id), NoteKind::ManualActionNeeded { what });

@@ -3,7 +3,7 @@
 use std::path::{Component, Path};
 use std::time::{Duration, SystemTime};
 
-use trivet_httpboot::{
+use trivet_bootfiles::{
     BootFileMetadata, BootHttpMethod, BootRequestBody, BootRoute, HEAD_BYTES_MAX, PATH_BYTES_MAX,
     RelativePath,
 };
@@ -33,8 +33,8 @@ fn paths(bytes: &[u8]) {
         stays_inside(relative);
     }
     for route in [
-        trivet_httpboot::http_route(text),
-        trivet_httpboot::tftp_route(text),
+        trivet_bootfiles::http_route(text),
+        trivet_bootfiles::tftp_route(text),
     ] {
         match route {
             Some(BootRoute::File(relative) | BootRoute::Loader(relative)) => {
@@ -92,15 +92,15 @@ const FILE_BYTES: u64 = 1000;
 
 fn requests(bytes: &[u8]) {
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_900_000_000);
-    let (request, length) = match trivet_httpboot::parse(bytes) {
+    let (request, length) = match trivet_bootfiles::parse(bytes) {
         Ok(Some(whole)) => whole,
         Ok(None) => return assert!(bytes.len() < HEAD_BYTES_MAX, "an endless head"),
         Err(nonsense) => {
-            return is_head(&trivet_httpboot::parse_error_response(nonsense, now), None);
+            return is_head(&trivet_bootfiles::parse_error_response(nonsense, now), None);
         }
     };
     assert!(length <= bytes.len().min(HEAD_BYTES_MAX));
-    let again = trivet_httpboot::parse(&bytes[..length]);
+    let again = trivet_bootfiles::parse(&bytes[..length]);
     assert_eq!(
         again,
         Ok(Some((request.clone(), length))),
@@ -108,12 +108,12 @@ fn requests(bytes: &[u8]) {
     );
     let thing = BootFileMetadata {
         size: FILE_BYTES,
-        media_type: trivet_httpboot::media_type(&request.path),
+        media_type: trivet_bootfiles::media_type(&request.path),
         etag: Some("a-1".to_owned()),
         modified: Some(now - Duration::from_hours(1)),
     };
     for found in [Some(&thing), None] {
-        let answer = trivet_httpboot::respond(&request, found, now);
+        let answer = trivet_bootfiles::respond(&request, found, now);
         let bytes = answer.bytes.map(|(from, to)| {
             assert!(from < to && to <= FILE_BYTES, "bytes {from} to {to}");
             assert!(found.is_some() && request.method == BootHttpMethod::Get);

@@ -2,11 +2,11 @@
 
 use core::net::Ipv4Addr;
 
-use trivet_lan::{
+use trivet_link::{
     ArpClaims, BOOT_PORT, CLIENT_PORT, ChecksumStatus, ReceivedPacket, RouterAdvertiser,
     SERVER_PORT,
 };
-use trivet_lan::{
+use trivet_link::{
     DhcpReplyTarget as Peer, PAYLOAD_BYTES_MAX, arp_probe_frame, dhcp_reply_frame, parse_frame,
 };
 use trivet_model::{MacAddr, Tick};

@@ -11,7 +11,7 @@ use trivet_bmc_ipmi::bmc::{IpmiChassis as _, IpmiSimulator};
 use trivet_ipa::LOOKUP_VERSION;
 use trivet_model::{BootDevice, PowerOrder, PowerState, SeededRandom, Tick};
 use trivet_rack::AgentHttpRequest;
-use trivet_rehearsal::{
+use trivet_sim::{
     AgentKernelArguments, SimBootNetwork, SimChassis, SimFirmware, SimFirmwareAction,
     SimFirmwareHandover, SimHardware,
 };

@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 use trivet_model::{Entropy as _, MacAddr, NodeId, PortId, ProvisionState, SeededRandom, Verb};
-use trivet_rehearsal::{BMC_PASSWORD, BMC_USER};
+use trivet_sim::{BMC_PASSWORD, BMC_USER};
 
 use crate::box_under_test::IMAGE;
 use crate::machine::SimHttpRequest;

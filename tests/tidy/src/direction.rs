@@ -14,11 +14,11 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 12] = [
         &[
             "firmware/model",
             "firmware/ipa",
-            "firmware/hardware",
-            "firmware/panel",
+            "firmware/drivers",
+            "firmware/web",
         ],
     ),
-    ("firmware/node", &["firmware/model", "firmware/hardware"]),
+    ("firmware/node", &["firmware/model", "firmware/drivers"]),
     ("firmware/store", &["firmware/model", "board/hal"]),
     ("firmware/images", &["firmware/model", "firmware/chunks"]),
     (
@@ -36,14 +36,9 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 12] = [
 const COMPOSERS: [(&str, &[&str]); 4] = [
     (
         "firmware/rack",
-        &[
-            "firmware/cli",
-            "firmware/daemon",
-            "firmware/rehearsal",
-            "tests/",
-        ],
+        &["firmware/cli", "firmware/daemon", "firmware/sim", "tests/"],
     ),
-    ("firmware/rehearsal", &["firmware/daemon", "tests/"]),
+    ("firmware/sim", &["firmware/daemon", "tests/"]),
     ("firmware/daemon", &["tests/"]),
     ("tests/", &[]),
 ];
@@ -202,7 +197,7 @@ mod tests {
         check("firmware/dhcp", "firmware/node", true, false);
         check("firmware/bmc/ipmi", "firmware/node", false, false);
         check("firmware/some-new-room", "firmware/dhcp", false, false);
-        check("firmware/panel", "firmware/ipa", false, false);
+        check("firmware/web", "firmware/ipa", false, false);
     }
 
     /// The commands are a client of the API: nothing behind it is theirs to use.
@@ -225,8 +220,8 @@ mod tests {
     fn listed_crates_may_depend_on_more() {
         check("firmware/agent", "firmware/ipa", false, true);
         check("firmware/api", "firmware/ipa", false, true);
-        check("firmware/api", "firmware/panel", false, true);
-        check("firmware/panel", "firmware/api", false, false);
+        check("firmware/api", "firmware/web", false, true);
+        check("firmware/web", "firmware/api", false, false);
         check("firmware/store", "board/hal", false, true);
         check("firmware/store", "board/sim", true, true);
         check("firmware/store", "board/sim", false, false);
@@ -240,7 +235,7 @@ mod tests {
         check("firmware/daemon", "firmware/rack", false, true);
         check("firmware/daemon", "tests/sim", false, false);
         check("tests/sim", "firmware/rack", false, true);
-        check("firmware/rehearsal", "firmware/bmc/ipmi", false, true);
+        check("firmware/sim", "firmware/bmc/ipmi", false, true);
     }
 
     #[test]

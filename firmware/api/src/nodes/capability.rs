@@ -1,6 +1,6 @@
 //! What a node's hardware can do; the hardware's own room knows.
 
-use trivet_hardware::{HardwareCapability, can};
+use trivet_drivers::{HardwareCapability, can};
 use trivet_model::view::NodeView;
 
 use crate::error::ApiFault;

@@ -4,7 +4,7 @@
 //! advertised that is not here.
 
 use serde_json::{Value, json};
-use trivet_hardware::InterfaceKind;
+use trivet_drivers::InterfaceKind;
 use trivet_model::node::JsonObject;
 use trivet_model::view::NodeView;
 use trivet_model::{JobStep, ProvisionState, StepKind, secret};
@@ -190,7 +190,7 @@ fn shown(object: &JsonObject) -> Value {
 pub(crate) fn interface(view: &NodeView, call: &ApiCall<'_>, name: &'static str) -> Value {
     let enabled = drivers::enabled(call, &view.node.driver).is_some();
     match InterfaceKind::named(name).filter(|_| enabled) {
-        Some(kind) => json!(trivet_hardware::interface(&view.node, kind)),
+        Some(kind) => json!(trivet_drivers::interface(&view.node, kind)),
         None => view.node.kept.get(name).cloned().unwrap_or(Value::Null),
     }
 }

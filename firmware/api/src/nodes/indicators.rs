@@ -4,7 +4,7 @@
 //! pretended stands among the node's own fields as `indicators`.
 
 use serde_json::{Value, json};
-use trivet_hardware::{HardwareCapability, can, is_fake};
+use trivet_drivers::{HardwareCapability, can, is_fake};
 use trivet_model::bmc_request as model;
 use trivet_model::view::NodeView;
 use trivet_model::{BmcRequest, Node};

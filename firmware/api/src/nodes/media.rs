@@ -4,7 +4,7 @@
 //! own fields as `vmedia`, an object of device types and addresses.
 
 use serde_json::{Value, json};
-use trivet_hardware::{HardwareCapability, is_fake};
+use trivet_drivers::{HardwareCapability, is_fake};
 use trivet_model::node::JsonObject;
 use trivet_model::secret::{MASK, SecretText};
 use trivet_model::view::NodeView;

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use trivet_hardware::InterfaceKind;
+use trivet_drivers::InterfaceKind;
 use trivet_model::node::JsonObject;
 use trivet_model::order::VerbArgs;
 use trivet_model::secret::SecretText;
@@ -439,7 +439,7 @@ fn check_possible(call: &ApiCall<'_>, view: &NodeView, verb: Verb) -> Result<(),
             )));
         }
     }
-    let by_agent = trivet_hardware::interface(node, InterfaceKind::Inspect) == "agent";
+    let by_agent = trivet_drivers::interface(node, InterfaceKind::Inspect) == "agent";
     if verb == Verb::Inspect
         && by_agent
         && let Some(reason) = validate::reason(call, view, InterfaceKind::Boot)
@@ -460,7 +460,7 @@ fn check_possible(call: &ApiCall<'_>, view: &NodeView, verb: Verb) -> Result<(),
         Verb::Rescue | Verb::Unrescue => (InterfaceKind::Rescue, "rescue"),
         _ => return Ok(()),
     };
-    if trivet_hardware::interface(node, kind).starts_with("no-") {
+    if trivet_drivers::interface(node, kind).starts_with("no-") {
         return Err(ApiFault::unsupported(&node.driver, word));
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! `PUT /v1/nodes/<ident>/states/raid`: the logical disks an operator wants.
 
 use serde_json::{Value, json};
-use trivet_hardware::{HardwareCapability, can};
+use trivet_drivers::{HardwareCapability, can};
 use trivet_model::Node;
 use trivet_model::node::JsonObject;
 use trivet_model::view::NodeView;

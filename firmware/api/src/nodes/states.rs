@@ -1,7 +1,7 @@
 //! `/v1/nodes/<ident>/states`: reading them, and asking for power.
 
 use serde_json::{Value, json};
-use trivet_hardware::{HardwareCapability, can, is_fake};
+use trivet_drivers::{HardwareCapability, can, is_fake};
 use trivet_model::bmc_request::BootMode;
 use trivet_model::order::PowerWanted;
 use trivet_model::view::NodeView;

@@ -1,7 +1,7 @@
 //! `GET /v1/nodes/<ident>/validate`: what a deployment would lack.
 
 use serde_json::{Value, json};
-use trivet_hardware::InterfaceKind;
+use trivet_drivers::InterfaceKind;
 use trivet_model::node::JsonObject;
 use trivet_model::view::NodeView;
 use trivet_model::{RackOrder, ResourceKind};
@@ -66,7 +66,7 @@ pub(crate) fn reason(call: &ApiCall<'_>, view: &NodeView, kind: InterfaceKind) -
     if drivers::enabled(call, &view.node.driver).is_none() {
         return Some(format!("hardware type {} is not enabled", view.node.driver));
     }
-    let by_net = ["ipxe", "pxe"].contains(&trivet_hardware::interface(&view.node, kind));
+    let by_net = ["ipxe", "pxe"].contains(&trivet_drivers::interface(&view.node, kind));
     if kind == InterfaceKind::Boot && by_net && view.ports.is_empty() {
         return Some(format!(
             "Node {} does not have any port associated with it: say by which MAC address the \
@@ -87,7 +87,7 @@ pub(crate) fn reason(call: &ApiCall<'_>, view: &NodeView, kind: InterfaceKind) -
         let kept = call.view.resource(ResourceKind::Image, name);
         kept.is_some() || call.facts.images.iter().any(|image| image.name == name)
     };
-    trivet_hardware::check(&view.node, kind, &own)
+    trivet_drivers::check(&view.node, kind, &own)
 }
 
 /// Whether the record names an agent of the node's own. Whether it can be loaded is another

@@ -2,7 +2,7 @@
 //! by a patch with the patched document.
 
 use serde_json::{Value, json};
-use trivet_hardware::InterfaceKind;
+use trivet_drivers::InterfaceKind;
 use trivet_model::node::JsonObject;
 use trivet_model::view::NodeView;
 use trivet_model::{Node, NodeId, ResourceKind};
@@ -61,7 +61,7 @@ pub(crate) fn read(document: JsonObject, node: &mut Node) -> Result<(), ApiFault
         set(node, row.name, value);
     }
     // After all fields: an older name chooses what the operator did not.
-    trivet_hardware::adopt_alias(node);
+    trivet_drivers::adopt_alias(node);
     Ok(())
 }
 
@@ -241,7 +241,7 @@ pub(super) fn check_driver_info(
         .keys()
         .filter(|key| !old.contains_key(*key));
     for key in new {
-        if let Some(meant) = trivet_hardware::suggested_key(hardware, key) {
+        if let Some(meant) = trivet_drivers::suggested_key(hardware, key) {
             return Err(ApiFault::bad(format!(
                 "driver_info: hardware type {} has no key \"{}\"; did you mean \"{meant}\"? A key \
                  of your own must differ from it by more than two characters.",

@@ -66,7 +66,7 @@ pub(super) const HEARTBEAT: ApiRoute = ApiRoute::new(
 pub(super) fn known_driver(call: &ApiCall<'_>) -> Result<(), ApiFault> {
     let name = call.word(2);
     let enabled = drivers::enabled(call, name).is_some();
-    let old = trivet_hardware::named(name).is_some_and(|hardware| hardware.name != name);
+    let old = trivet_drivers::named(name).is_some_and(|hardware| hardware.name != name);
     if enabled || old {
         return Ok(());
     }

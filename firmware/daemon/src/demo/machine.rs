@@ -13,7 +13,7 @@ use trivet_bmc_ipmi::bmc::IpmiSimulator;
 use trivet_image_agent::shell;
 use trivet_image_agent::state_machine::{AgentIntervals, AgentMachineIdentity};
 use trivet_model::{BootDevice, Digest};
-use trivet_rehearsal::{
+use trivet_sim::{
     AgentKernelArguments, SimBootNetwork, SimChassis, SimFirmware, SimFirmwareAction,
     SimFirmwareHandover, SimHardware,
 };

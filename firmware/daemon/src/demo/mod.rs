@@ -21,7 +21,7 @@ use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use trivet_model::NodeId;
-use trivet_rehearsal::{BMC_PASSWORD, BMC_USER, SimHardware};
+use trivet_sim::{BMC_PASSWORD, BMC_USER, SimHardware};
 
 use machine::{DemoEndpoints, DemoMachine};
 use node_poller::NodePoller;

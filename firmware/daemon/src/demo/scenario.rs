@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 use trivet_model::{Digest, NodeId, PortId, ProvisionState, Tick};
-use trivet_rehearsal::{BMC_PASSWORD, BMC_USER};
+use trivet_sim::{BMC_PASSWORD, BMC_USER};
 
 use super::machine::DemoMachine;
 use super::node_poller::{NodePoller, POLL_MS, UNREACHABLE_MS_MAX};

@@ -222,6 +222,6 @@ fn settings(
 
 /// Every hardware type, so that a client may rehearse with nodes of its own.
 fn hardware_types() -> Vec<String> {
-    let names = trivet_hardware::ALL.iter().map(|one| one.name.to_owned());
+    let names = trivet_drivers::ALL.iter().map(|one| one.name.to_owned());
     names.collect()
 }

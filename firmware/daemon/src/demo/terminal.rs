@@ -8,7 +8,7 @@ use std::time::Duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use tokio::sync::watch;
 use trivet_model::RackView;
-use trivet_rehearsal::SimHardware;
+use trivet_sim::SimHardware;
 
 use super::scenario::DemoNodeReport;
 
@@ -68,8 +68,8 @@ impl DemoTerminal {
                 let view = Arc::clone(&view.borrow_and_update());
                 for (name, bar) in bars {
                     if let Some(node) = view.node(name) {
-                        bar.set_position(trivet_panel::progress(node).into());
-                        bar.set_message(trivet_panel::doing(&view, node));
+                        bar.set_position(trivet_web::progress(node).into());
+                        bar.set_message(trivet_web::doing(&view, node));
                     }
                 }
             }

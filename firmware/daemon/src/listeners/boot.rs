@@ -1,6 +1,6 @@
 //! Boot files and images over HTTP.
 //!
-//! What to answer says `trivet-httpboot`; here are the connection and the bytes. A
+//! What to answer says `trivet-bootfiles`; here are the connection and the bytes. A
 //! file leaves by sendfile(2) and never passes through our memory, for which hyper
 //! has no way; over TLS it passes through one buffer. Each transfer is told to the
 //! rack, with what the client really took.
@@ -20,7 +20,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::tls_identity::ServerTls;
 use trivet_board_linux::read_cached;
-use trivet_httpboot::{
+use trivet_bootfiles::{
     self as httpboot, BootHttpMethod, BootHttpRequest, BootHttpResponse, BootRequestBody,
     RequestParseError,
 };

@@ -58,8 +58,8 @@ impl WebPageService {
         match path {
             "/" => {
                 let mut response =
-                    response_of_type("text/html; charset=utf-8", http::full(trivet_panel::page()));
-                let policy = HeaderValue::from_static(trivet_panel::CSP);
+                    response_of_type("text/html; charset=utf-8", http::full(trivet_web::page()));
+                let policy = HeaderValue::from_static(trivet_web::CSP);
                 response
                     .headers_mut()
                     .insert(CONTENT_SECURITY_POLICY, policy);
@@ -67,13 +67,13 @@ impl WebPageService {
             }
             "/panel/page.js" => response_of_type(
                 "text/javascript; charset=utf-8",
-                http::full(trivet_panel::script()),
+                http::full(trivet_web::script()),
             ),
             "/panel/page.css" => {
-                response_of_type("text/css; charset=utf-8", http::full(trivet_panel::style()))
+                response_of_type("text/css; charset=utf-8", http::full(trivet_web::style()))
             }
             "/panel/nodes.json" => {
-                let json = trivet_panel::json(&self.engine.view(), self.clock.now().wall);
+                let json = trivet_web::json(&self.engine.view(), self.clock.now().wall);
                 response_of_type("application/json", http::full(json))
             }
             "/panel/events" if method == Method::HEAD => {
@@ -97,7 +97,7 @@ impl WebPageService {
         tokio::spawn(async move {
             let _place = place;
             loop {
-                let json = trivet_panel::json(&view.borrow_and_update(), clock.now().wall);
+                let json = trivet_web::json(&view.borrow_and_update(), clock.now().wall);
                 let event = format!("data: {json}\n\n");
                 if sender.send(event.into()).await.is_err() {
                     return;

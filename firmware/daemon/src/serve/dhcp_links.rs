@@ -6,7 +6,7 @@ use std::path::Path;
 
 use trivet_board_linux::EthernetInterface;
 use trivet_config::{self as config, DhcpMode, DhcpSource, Settings};
-use trivet_lan::SERVER_PORT;
+use trivet_link::SERVER_PORT;
 use trivet_model::{BoxFault, LinkMode};
 use trivet_rack::dhcp;
 

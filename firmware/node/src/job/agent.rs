@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use trivet_hardware::ReservedStep;
+use trivet_drivers::ReservedStep;
 use trivet_model::node::JsonObject;
 use trivet_model::{
     AgentError, AgentEvent, AgentOrder, JobKind, JobPhase, JobStep, NoteKind, StepKind,

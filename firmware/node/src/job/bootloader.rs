@@ -5,7 +5,7 @@
 //! its disks: the agent does these once all steps are done.
 
 use serde_json::Value;
-use trivet_hardware::boot_mode;
+use trivet_drivers::boot_mode;
 use trivet_model::node::JsonObject;
 use trivet_model::{
     AgentError, AgentEvent, AgentOrder, BootPartitions, JobKind, JobPhase, Node, NoteKind,

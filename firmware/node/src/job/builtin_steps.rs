@@ -2,7 +2,7 @@
 //! only pretends.
 
 use serde_json::Value;
-use trivet_hardware::{
+use trivet_drivers::{
     InterfaceKind, ReservedStep, fake_steps, interface, netboots_instance, reserved,
 };
 use trivet_model::node::JsonObject;

@@ -16,7 +16,7 @@ const FIRST_HEARTBEAT_MS_MAX: u64 = 120_000;
 
 /// Whether agents stay on this node.
 pub(super) fn keeps_agent(node: &Node, limits: &NodeLimits) -> bool {
-    let said = trivet_hardware::fast_track(&node.driver_info);
+    let said = trivet_drivers::fast_track(&node.driver_info);
     said.ok().flatten().unwrap_or(limits.fast_track)
 }
 

@@ -1,6 +1,6 @@
 //! What a BMC's answers mean for a job.
 
-use trivet_hardware::{ReservedStep, netboots_instance};
+use trivet_drivers::{ReservedStep, netboots_instance};
 use trivet_model::node::JsonObject;
 use trivet_model::{JobKind, JobPhase, PowerAnswer, PowerError, PowerOrder, PowerState, StepKind};
 

@@ -46,7 +46,7 @@ fn boots(bench: &mut RackBench, id: NodeId) {
 }
 
 fn path(id: NodeId, key: &str) -> String {
-    trivet_httpboot::node_boot_path(id, key)
+    trivet_bootfiles::node_boot_path(id, key)
 }
 
 fn request_file(bench: &mut RackBench, peer: Ipv4Addr, path: String) -> Option<FileGrant> {
@@ -150,7 +150,7 @@ fn a_script_never_has_a_url_with_a_user_and_a_password() {
     });
     let text = script(&mut bench);
     assert!(!text.contains("secret"), "{text}");
-    let own = format!("{AT}{}", trivet_httpboot::KERNEL_PATH);
+    let own = format!("{AT}{}", trivet_bootfiles::KERNEL_PATH);
     assert!(text.contains(&own), "{text}");
 }
 

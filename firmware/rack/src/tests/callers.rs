@@ -378,7 +378,7 @@ fn a_config_drive_is_served_to_the_nodes_own_address_only() {
 #[test]
 fn the_secret_address_of_a_config_drive_is_masked_in_notes_and_on_the_page() {
     let (mut bench, id, path) = deploying();
-    let secret = trivet_httpboot::token(&path).unwrap().to_owned();
+    let secret = trivet_bootfiles::token(&path).unwrap().to_owned();
     for ended in [false, true] {
         bench.handle(RackInput::FileSent {
             peer: LEASED.into(),
@@ -419,7 +419,7 @@ fn the_secret_address_of_a_config_drive_is_masked_in_what_the_agent_says() {
         call: call.unwrap(),
         result: Ok((500, body.to_string().into_bytes())),
     });
-    let secret = trivet_httpboot::token(&path).unwrap();
+    let secret = trivet_bootfiles::token(&path).unwrap();
     let notes = bench.notes().join("\n");
     assert!(notes.contains("/drives/"), "{notes}");
     assert!(!notes.contains(secret), "{notes}");
@@ -511,7 +511,7 @@ fn boot_files_are_served_to_a_machine_whose_address_another_server_gave() {
         ticket: 3,
         protocol: crate::FileServerProtocol::Http,
         peer: FAR.into(),
-        path: trivet_httpboot::node_boot_path(id, "deploy_kernel"),
+        path: trivet_bootfiles::node_boot_path(id, "deploy_kernel"),
     });
     let answered = bench.outputs.iter().any(|output| {
         matches!(

@@ -3,7 +3,7 @@
 use trivet_bmc_ipmi::BootFlags;
 use trivet_bmc_ipmi::bmc::IpmiChassis;
 use trivet_model::{PowerOrder, PowerState, Tick};
-use trivet_rehearsal::SimChassis;
+use trivet_sim::SimChassis;
 
 use super::power_delay::MachinePowerDelay;
 use super::{FaultyMachine, SimMachineOutput};

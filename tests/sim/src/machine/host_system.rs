@@ -1,7 +1,7 @@
 //! A running kernel with its address and, in the ramdisk, its agent.
 
 use trivet_model::Tick;
-use trivet_rehearsal::{AgentKernelArguments, SimHardware};
+use trivet_sim::{AgentKernelArguments, SimHardware};
 
 use super::SimMachineOutput;
 use super::own_agent::{OwnAgent, SimAgentLocation};

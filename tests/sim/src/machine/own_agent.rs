@@ -9,7 +9,7 @@ use trivet_image_agent::state_machine::{
 use trivet_ipa::{AGENT_PORT, HEARTBEAT_VERSION, INSPECTION_PATH};
 use trivet_model::{Digest, SeededRandom, Tick};
 use trivet_rack::AgentHttpRequest;
-use trivet_rehearsal::{AgentKernelArguments, SimHardware};
+use trivet_sim::{AgentKernelArguments, SimHardware};
 
 use super::{SimHttpRequest, SimMachineOutput, sha256, url_path};
 use crate::ipa::SimAgentEffect;

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use serde_json::json;
 use trivet_model::{SeededRandom, Tick};
 use trivet_rack::AgentHttpRequest;
-use trivet_rehearsal::{AgentKernelArguments, SimHardware};
+use trivet_sim::{AgentKernelArguments, SimHardware};
 
 use super::own_agent::SimAgentLocation;
 use super::{AgentCallTrace, SimHttpRequest, SimMachineOutput, url_path};

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
-use trivet_httpboot::{self as httpboot, BootFileMetadata};
+use trivet_bootfiles::{self as httpboot, BootFileMetadata};
 use trivet_images::ImageSpec;
 
 use crate::cache::{ImageCache, ImageReader};

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use trivet_httpboot::BootHttpRequest;
+use trivet_bootfiles::BootHttpRequest;
 
 use super::content::BootContent;
 

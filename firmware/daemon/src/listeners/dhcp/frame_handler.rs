@@ -3,7 +3,7 @@
 
 use std::net::Ipv4Addr;
 
-use trivet_lan::{ArpClaims, ChecksumStatus, ReceivedPacket, RouterAdvertiser, parse_frame};
+use trivet_link::{ArpClaims, ChecksumStatus, ReceivedPacket, RouterAdvertiser, parse_frame};
 use trivet_model::{LinkId, MacAddr, Tick};
 use trivet_rack::RackInput;
 use trivet_rack::dhcp::DhcpArrival;

@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use trivet_board_hal::FrameSender as _;
 use trivet_board_linux::{EthernetInterface, PacketSocketReceiver, PacketSocketSender, interface};
-use trivet_lan::{
+use trivet_link::{
     ALL_ROUTERS_MAC, BOOT_PORT, DhcpReplyTarget, SERVER_PORT, arp_probe_frame, dhcp_reply_frame,
 };
 use trivet_model::{LinkId, MacAddr, Tick};
@@ -24,7 +24,7 @@ use crate::clock::DaemonClock;
 use crate::engine::Engine;
 use crate::sockets;
 
-pub(super) use trivet_lan::CLIENT_PORT;
+pub(super) use trivet_link::CLIENT_PORT;
 
 /// What is wanted of an interface.
 #[derive(Clone, Debug)]

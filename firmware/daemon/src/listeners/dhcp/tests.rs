@@ -3,7 +3,7 @@ use super::*;
 use crate::testbed::{self, TestbedDirectory};
 use std::sync::Mutex;
 use tokio::net::UdpSocket;
-use trivet_lan::{DhcpReplyTarget, arp_probe_frame, dhcp_reply_frame};
+use trivet_link::{DhcpReplyTarget, arp_probe_frame, dhcp_reply_frame};
 use trivet_model::{MacAddr, Tick};
 use trivet_rack::dhcp::{BootServer, DhcpServerSettings, Subnet};
 use trivet_rack::{RackInput, RackOutput};

@@ -2,7 +2,7 @@
 //!
 //! No script ends at a prompt: what cannot be loaded is asked for again after a while,
 //! by then with whatever the plan has become. Words of a record stand in these scripts,
-//! so whoever makes a plan has checked them (`trivet_hardware::payload`).
+//! so whoever makes a plan has checked them (`trivet_drivers::payload`).
 
 use trivet_model::{BootPlan, KernelBoot, MacAddr};
 
