@@ -1,15 +1,4 @@
-//! TFTP transfers without input or output of their own.
-//!
-//! Bytes and microseconds come in as arguments; datagrams come out as values.
-//! [`Sender`] is the server's side of one read request, [`Receiver`] the
-//! client's side. Nothing here opens a socket or a file, reads a clock or knows
-//! addresses: whoever owns the socket keeps one `Sender` per client port and
-//! calls `datagram`, `tick` and `transmit`, or `burst` for a window at once.
-//!
-//! Follows RFC 1350 (protocol), 2347 (options), 2348 (block size), 2349
-//! (timeout, transfer size), 7440 (window size) and 1123 section 4.2.3 (no
-//! answer to a doubled acknowledgement). Write requests are parsed so that they
-//! can be refused, and never served.
+#![doc = include_str!("../README.md")]
 #![no_std]
 
 extern crate alloc;
