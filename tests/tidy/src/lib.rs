@@ -2,14 +2,18 @@
 //!
 //! Every check is a function from texts to findings, so a bad sample can show that it
 //! is caught. What the tree holds is asked of `git` and `cargo` in `tree`; nothing else
-//! here leaves memory. `tests/house.rs` runs all checks over this repository.
+//! here leaves memory. `tests/workspace.rs` runs all checks over this repository.
 
 pub mod direction;
 pub mod finding;
 pub mod layout;
 pub mod mask;
+pub mod ratio;
+pub mod references;
 pub mod size;
 pub mod tree;
+pub mod type_names;
+pub mod vocabulary;
 pub mod word;
 
 pub use finding::Finding;

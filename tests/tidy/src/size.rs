@@ -51,7 +51,7 @@ fn test_spans(masked: &str) -> Vec<Range<usize>> {
 }
 
 /// Masked text with its test modules blanked too.
-fn code_of(text: &str) -> String {
+pub(crate) fn code_of(text: &str) -> String {
     let masked = mask(text);
     let mut bytes = masked.clone().into_bytes();
     for span in test_spans(&masked) {

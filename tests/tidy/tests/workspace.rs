@@ -1,8 +1,11 @@
-//! The house rules, checked over this tree.
+//! The rules of the workspace, checked over this tree.
 
 use std::sync::OnceLock;
 
-use trivet_tests_tidy::{Finding, RepositoryTree, SourceFile, direction, layout, size, word};
+use trivet_tests_tidy::{
+    Finding, RepositoryTree, SourceFile, direction, layout, ratio, references, size, type_names,
+    vocabulary, word,
+};
 
 fn tree() -> &'static RepositoryTree {
     static TREE: OnceLock<RepositoryTree> = OnceLock::new();
@@ -15,7 +18,7 @@ fn none(mut findings: Vec<Finding>) {
     let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
     assert!(
         lines.is_empty(),
-        "{} to mend:\n{}\n",
+        "{} to fix:\n{}\n",
         lines.len(),
         lines.join("\n")
     );
@@ -125,4 +128,50 @@ fn every_package_is_in_the_workspace() {
 #[test]
 fn no_file_is_binary() {
     none(tree().binaries.clone());
+}
+
+#[test]
+fn a_type_name_exists_once() {
+    none(type_names::repeated(tree().rust()));
+}
+
+#[test]
+fn no_text_or_identifier_has_a_word_that_the_field_does_not_use() {
+    none(tree().sources.iter().flat_map(vocabulary::words).collect());
+}
+
+#[test]
+fn the_settings_reference_is_complete() {
+    const PAGE: &str = "firmware/guide/src/settings.md";
+    let defaults = tree().text("firmware/config/src/default.toml");
+    assert!(defaults.contains("[api]"), "the default settings were read");
+    none(references::settings(defaults, PAGE, tree().text(PAGE)));
+}
+
+#[test]
+fn what_the_simulator_ignores_has_a_reason() {
+    const LIST: &str = "tests/sim/ignored-outputs.txt";
+    none(references::ignored_outputs(
+        tree().text("firmware/rack/src/lib.rs"),
+        "RackOutput",
+        tree().text("tests/sim/src/box_under_test.rs"),
+        LIST,
+        tree().text(LIST),
+    ));
+}
+
+#[test]
+fn every_dependency_is_used() {
+    none(references::unused(&tree().packages, &tree().sources));
+}
+
+#[test]
+fn core_crates_keep_their_share_of_tests() {
+    const RECORD: &str = "tests/tidy/ratios.txt";
+    none(ratio::below_record(
+        &tree().packages,
+        &tree().sources,
+        RECORD,
+        tree().text(RECORD),
+    ));
 }
